@@ -1,0 +1,170 @@
+// What a backend offers to the model: memory, the fused operations of a graph for one batch size,
+// the loss, and the optimizers' arithmetic. The CPU backend (backend_cpu.c) stands on oneDNN.
+//
+// A model is a list of operations in forward order, each reading one value (two, with a residual)
+// and writing one. How a value lies in memory is the backend's business: the model only asks for its
+// size. Whatever a person or a file sees (images, weights) is in Keras's order: images NHWC, kernels
+// (height, width, in, out).
+
+#ifndef HVDLAB_BACKEND_H
+#define HVDLAB_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct {
+    int height, width, channels; // a flat vector has height = width = 1
+} Shape;
+
+typedef enum { INIT_ZEROS, INIT_ONES, INIT_GLOROT_UNIFORM } Initializer;
+
+// A tensor that outlives a step: a weight or a moving statistic.
+typedef struct {
+    char name[48];   // as Keras names it: conv2d_1/kernel
+    int ndims;
+    int dims[4];     // in Keras's order
+    bool trainable;  // false: a moving statistic
+    bool penalized;  // the L2 penalty applies: a kernel
+    bool no_gradient; // the bias of a convolution that feeds a batch norm: its gradient is zero
+    Initializer initializer;
+    size_t length;   // floats it takes in its arena, padding included; set by the backend
+    size_t offset;   // of its first float in its arena
+} Variable;
+
+typedef enum {
+    OP_CONV2D,      // convolution, 'same', stride 1, with bias, + ReLU if `relu`
+    OP_BATCH_NORM,  // batch norm, + ReLU, + dropout, + residual, in this order, as flagged
+    OP_RELU,        // the operations below stand alone where nothing could be fused
+    OP_DROPOUT,
+    OP_ADD,
+    OP_MAX_POOL,    // square, stride = size, no padding
+    OP_GLOBAL_AVERAGE_POOL,
+    OP_FLATTEN,     // to a vector in NHWC order
+    OP_DENSE,       // with bias, + ReLU if `relu`
+} OpKind;
+
+// Indices of an operation's variables.
+enum { KERNEL, BIAS };
+enum { GAMMA, BETA, MOVING_MEAN, MOVING_VARIANCE };
+#define MAX_VARIABLES 4
+
+typedef struct {
+    OpKind kind;
+    int input, residual, output; // values; residual is -1 where there is none
+    Shape in, out;
+    int size;                    // of the convolution's kernel or of the pool
+    bool relu;
+    float dropout_rate;          // 0: none
+    uint64_t dropout_stream;     // which random stream the dropout draws from
+    bool input_is_image;         // reads the model's input: needs no gradient, layout is NHWC
+    bool flat;                   // the input is a vector per image: (batch, channels) in memory
+    Variable *variables[MAX_VARIABLES];
+} Op;
+
+// Sizes of what an operation needs at one batch size, in bytes, known after op_create.
+typedef struct {
+    size_t output;  // the value it writes (its gradient has the same size)
+    size_t input;   // the value it reads
+    size_t saved;   // what its backward pass needs beside input and output
+    size_t scratch; // shared working memory, worthless after the call
+} OpSizes;
+
+// Where the variables are while an operation runs.
+typedef struct {
+    float *weights, *gradients, *statistics; // arenas
+} Arenas;
+
+typedef struct {
+    const void *input, *residual;
+    void *output;
+    void *saved, *scratch;
+    Arenas arenas;
+    bool training;        // else inference: moving statistics, no dropout
+    uint64_t dropout_key; // changes every step
+} ForwardArgs;
+
+typedef struct {
+    const void *input, *output;
+    void *saved, *scratch;
+    Arenas arenas;
+    void *output_gradient;       // may be overwritten; batch norm leaves the residual's in it
+    const void *output_gradient2; // a second part, to be added first, or NULL (batch norm only)
+    void *input_gradient;         // NULL: not wanted; may be output_gradient itself where op_in_place
+    void *residual_gradient;      // of OP_ADD: gets a copy of output_gradient
+    uint64_t dropout_key;
+} BackwardArgs;
+
+// Sums over the batches since they were last set to zero.
+typedef struct {
+    double loss;    // of cross-entropy
+    double correct; // of images whose most likely class is the label
+    double images;
+} Metrics;
+
+typedef enum { SGD, ADAM, ADADELTA, ADAGRAD, RMSPROP } UpdateKind;
+
+// One update of a stretch of the weights' arena. g is the gradient + 2 l2 w.
+typedef struct {
+    UpdateKind kind;
+    float learning_rate;
+    float momentum, beta_1, beta_2, rho, epsilon;
+    bool nesterov;
+    int64_t step;          // 1 for the first update
+    float *weights;
+    const float *gradients;
+    float *slots[2];       // as many as the optimizer has
+} Update;
+
+// A stretch of an arena with one L2 coefficient.
+typedef struct {
+    size_t offset, length;
+    float l2;
+} Segment;
+
+typedef struct OpState OpState;
+
+typedef struct {
+    const char *name; // as Args and records say it: "cpu", "gpu"
+
+    // Device memory, zeroed; and copies between it and the host.
+    void *(*allocate)(size_t bytes);
+    void (*release)(void *memory);
+    void (*write)(void *to, const void *from, size_t bytes);
+    void (*read)(void *to, const void *from, size_t bytes);
+
+    // Sets variable->length of every variable of the operation. Once per operation.
+    void (*declare_variables)(const Op *op);
+    // Copies between an arena and Keras's order. `arena` is the arena's beginning.
+    void (*write_variable)(const Op *op, const Variable *variable, float *arena, const float *from);
+    void (*read_variable)(const Op *op, const Variable *variable, const float *arena, float *to);
+
+    // Prepares an operation for one batch size. `op` must outlive the state.
+    OpState *(*op_create)(const Op *op, int batch, OpSizes *sizes);
+    void (*op_free)(OpState *state);
+    void (*forward)(OpState *state, const ForwardArgs *args);
+    void (*backward)(OpState *state, const BackwardArgs *args);
+    // sum += other, over `bytes` of floats.
+    void (*accumulate)(void *sum, const void *other, size_t bytes);
+
+    // Softmax of (batch, classes) logits.
+    void (*softmax)(const float *logits, float *probabilities, int batch, int classes);
+    // Cross-entropy of (batch, classes) logits: adds to the metrics and writes the gradient of the
+    // mean over the batch with respect to the logits. All in device memory.
+    void (*cross_entropy)(const float *logits, const int *labels, float *gradient, int batch,
+                          int classes, Metrics *metrics);
+
+    void (*update)(const Update *update, const Segment *segments, int count);
+} Backend;
+
+// The backend of the device that this process works on.
+const Backend *backend(void);
+
+// True where the backward pass of an operation can write the input's gradient over the output's.
+static inline bool op_in_place(const Op *op)
+{
+    return op->kind == OP_RELU || op->kind == OP_DROPOUT ||
+           (op->kind == OP_BATCH_NORM && op->residual < 0);
+}
+
+#endif

@@ -1,0 +1,131 @@
+// The training loop, and evaluation.
+
+#include "fit.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "progress.h"
+#include "util.h"
+
+typedef void (*Event)(Callback *, Training *);
+
+// Calls one function of every callback; `event` is its place in the struct.
+static void call(const Callbacks *callbacks, size_t event, Training *training)
+{
+    for (int i = 0; callbacks && i < callbacks->count; i++) {
+        Callback *callback = callbacks->items[i];
+        Event function = *(Event *)((char *)callback + event);
+        if (function)
+            function(callback, training);
+    }
+}
+#define CALL(fit, event, training) call((fit)->callbacks, offsetof(Callback, event), training)
+
+static void train_epoch(const Fit *fit, Training *training, ProgressBar *progress)
+{
+    model_reset_metrics(training->model);
+    batches_begin(fit->train, training->steps);
+    for (training->step = 0; training->step < training->steps; training->step++) {
+        CALL(fit, batch_begin, training);
+        Batch batch = batches_next(fit->train);
+        train_on_batch(training->model, &batch);
+        CALL(fit, batch_end, training);
+        if (progress_due(progress)) {
+            Metrics metrics = model_metrics(training->model);
+            progress_draw(progress, training->step + 1, &metrics);
+        }
+    }
+    Metrics metrics = model_metrics(training->model);
+    training->logs.loss = metrics.loss / metrics.images;
+    training->logs.accuracy = metrics.correct / metrics.images;
+    training->logs.images = metrics.images;
+}
+
+static Metrics test(Model *model, Batches *batches, int64_t steps)
+{
+    model_reset_metrics(model);
+    batches_begin(batches, steps);
+    for (int64_t step = 0; step < steps; step++) {
+        Batch batch = batches_next(batches);
+        test_on_batch(model, &batch);
+    }
+    return model_metrics(model);
+}
+
+static void validate(const Fit *fit, Training *training)
+{
+    Metrics metrics = test(training->model, fit->validation, fit->validation_steps);
+    training->logs.val_loss = metrics.loss / metrics.images;
+    training->logs.val_accuracy = metrics.correct / metrics.images;
+    training->logs.val_images = metrics.images;
+}
+
+static void print_epoch(const ProgressBar *progress, const Logs *logs)
+{
+    progress_end(progress);
+    progress_figure("loss", logs->loss);
+    progress_figure("accuracy", logs->accuracy);
+    if (logs->val_images > 0) {
+        progress_figure("val_loss", logs->val_loss);
+        progress_figure("val_accuracy", logs->val_accuracy);
+    }
+    progress_figure("lr", logs->lr);
+    printf("\n");
+    fflush(stdout);
+}
+
+static void run_epoch(const Fit *fit, Training *training)
+{
+    training->logs = (Logs){0};
+    CALL(fit, epoch_begin, training);
+    if (fit->verbose)
+        printf("Epoch %d/%d\n", training->epoch + 1, fit->epochs);
+    fflush(stdout);
+    ProgressBar progress = progress_begin(training->steps, fit->verbose);
+    training->logs.lr = (double)optimizer_learning_rate(model_optimizer(training->model));
+    train_epoch(fit, training, &progress);
+    if (fit->validation)
+        validate(fit, training);
+    progress_clear(&progress);
+    CALL(fit, epoch_end, training);
+    if (fit->verbose)
+        print_epoch(&progress, &training->logs);
+}
+
+static void check_steps(const char *what, int64_t steps)
+{
+    if (steps < 1)
+        die("fit: %s is %lld, but an epoch needs at least 1", what, (long long)steps);
+}
+
+History fit(Model *model, const Fit *fit)
+{
+    check_steps("steps_per_epoch", fit->steps_per_epoch);
+    if (fit->validation)
+        check_steps("validation_steps", fit->validation_steps);
+    Training training = {.model = model, .epochs = fit->epochs, .steps = fit->steps_per_epoch};
+    History history = {.logs = allocate((size_t)fit->epochs, sizeof(Logs))};
+
+    CALL(fit, train_begin, &training);
+    while (history.epochs < fit->epochs && !training.stop) {
+        training.epoch = history.epochs;
+        run_epoch(fit, &training);
+        history.logs[history.epochs++] = training.logs;
+    }
+    CALL(fit, train_end, &training);
+    return history;
+}
+
+Score evaluate(Model *model, Batches *batches, int verbose)
+{
+    ProgressBar progress = progress_begin(batches_len(batches), verbose);
+    Metrics metrics = test(model, batches, batches_len(batches));
+    if (progress.bar) {
+        progress_end(&progress);
+        progress_figure("loss", metrics.loss / metrics.images);
+        progress_figure("accuracy", metrics.correct / metrics.images);
+        printf("\n");
+    }
+    return (Score){metrics.loss / metrics.images, metrics.correct / metrics.images};
+}

@@ -1,0 +1,58 @@
+// Optimizers, with the formulas and defaults of tf_keras (tf.keras 2.x). `g` is the gradient, L2 part
+// included, `lr` the learning rate, `t` the number of the update beginning with 1.
+//
+//     SGD        w -= lr g
+//     momentum   v = m v - lr g;  w += v                    Nesterov: w += m v - lr g
+//     Adam       m += (g - m)(1 - b1);  v += (g^2 - v)(1 - b2)
+//                w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps)     (Kingma and Ba, 2015)
+//     Adadelta   a = rho a + (1 - rho) g^2;  d = sqrt(x + eps) / sqrt(a + eps) g
+//                x = rho x + (1 - rho) d^2;  w -= lr d                       (Zeiler, 2012)
+//     Adagrad    a += g^2, from 0.1;  w -= lr g / sqrt(a + eps)              (Duchi et al., 2011)
+//     RMSprop    a = rho a + (1 - rho) g^2;  w -= lr g / sqrt(a + eps)       (Tieleman, Hinton, 2012)
+//     momentum   v = m v + lr g / sqrt(a + eps);  w -= v
+
+#ifndef HVDLAB_OPTIMIZER_H
+#define HVDLAB_OPTIMIZER_H
+
+#include "backend.h"
+
+// The weights that an optimizer updates, and their gradients: two arenas of `length` floats, laid
+// out in the order in which the backward pass completes the gradients.
+typedef struct {
+    float *weights, *gradients;
+    size_t length;
+    const Segment *segments; // what lies where, padding left out, with the L2 penalty of each
+    int segment_count;
+} Parameters;
+
+typedef struct Optimizer Optimizer;
+
+struct Optimizer {
+    const char *name;
+    Update rule;          // kind, learning rate and constants; one may change them before training
+    int64_t iterations;   // updates so far
+    int slot_count;       // arenas of state beside the weights: momenta, accumulators
+    float *slots[2];      // owned; allocated at the first update
+
+    // Called by the backward pass when the gradients at offset ... offset + length - 1 of the arena
+    // are complete. NULL where nobody needs to know.
+    void (*gradient_ready)(Optimizer *self, const Parameters *parameters, size_t offset,
+                           size_t length);
+    // Updates all weights from all gradients.
+    void (*apply)(Optimizer *self, const Parameters *parameters);
+};
+
+// The caller owns the optimizer; compile() hands it to the model, which frees it.
+Optimizer *sgd(float learning_rate);
+Optimizer *sgd_momentum(float learning_rate, float momentum, bool nesterov);
+Optimizer *adam(float learning_rate);
+Optimizer *adadelta(float learning_rate);
+Optimizer *adagrad(float learning_rate);
+Optimizer *rmsprop(float learning_rate);
+Optimizer *rmsprop_momentum(float learning_rate, float momentum);
+
+float optimizer_learning_rate(const Optimizer *optimizer);
+void optimizer_set_learning_rate(Optimizer *optimizer, float learning_rate);
+void optimizer_free(Optimizer *optimizer);
+
+#endif

@@ -1,0 +1,53 @@
+// Reading and writing safetensors files: an 8-byte little-endian header length, a JSON header
+// that gives each tensor's type, shape and byte range, then the bytes. Format as documented by the
+// safetensors project (https://github.com/huggingface/safetensors).
+//
+// A file comes from outside: everything in its header is checked (length, JSON, UTF-8, types, shapes
+// against byte counts, ranges inside the file, without overlap or hole) before anything is used, and
+// a fault ends the program with one line that names the file and the fault.
+
+#ifndef HVDLAB_SAFETENSORS_H
+#define HVDLAB_SAFETENSORS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum { ST_FLOAT32, ST_INT32 } SafetensorType;
+
+#define ST_MAX_DIMS 8
+
+typedef struct {
+    char *name;
+    SafetensorType type;
+    int ndims;
+    int64_t dims[ST_MAX_DIMS];
+    int64_t count;    // product of dims
+    const void *data; // count floats or int32, 4-byte aligned, owned by the file
+} Safetensor;
+
+typedef struct Safetensors Safetensors;
+
+// Reads a whole file. Never returns NULL.
+Safetensors *safetensors_read(const char *path);
+void safetensors_free(Safetensors *file);
+
+// The tensor of that name, or NULL.
+const Safetensor *safetensors_find(const Safetensors *file, const char *name);
+
+// All tensors, in the order of their bytes.
+int safetensors_count(const Safetensors *file);
+const Safetensor *safetensors_at(const Safetensors *file, int index);
+
+// A value of __metadata__, or NULL.
+const char *safetensors_metadata(const Safetensors *file, const char *key);
+
+// Writing: add tensors (the data is copied) and metadata, then save. The file appears under its name
+// only when it is complete (written beside it, then renamed).
+Safetensors *safetensors_new(void);
+void safetensors_add(Safetensors *file, const char *name, SafetensorType type, int ndims,
+                     const int64_t *dims, const void *data);
+void safetensors_set_metadata(Safetensors *file, const char *key, const char *value);
+void safetensors_save(const Safetensors *file, const char *path);
+
+#endif

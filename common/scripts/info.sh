@@ -1,0 +1,114 @@
+#!/bin/sh
+# Usage: info.sh
+#
+# Prints what was found on this machine, with versions, and what is missing or left out, with the
+# reason and the remedy. From the environment: CC, ONEDNN, CUDA, DATA_DIR as in the Makefile.
+
+set -u
+CC=${CC:-gcc}
+
+# The line of one thing, its name padded.
+line()
+{
+    printf '%-12s %s\n' "$1" "$2"
+}
+
+# version HEADER TEXT: what the preprocessor makes of TEXT, a version in the header's macros. Fails
+# without the header.
+version()
+{
+    # shellcheck disable=SC2046,SC2086 # words, as in a Makefile
+    printf '#include <%s>\nhvdlab %s\n' "$1" "$2" |
+        $CC ${ONEDNN:+-isystem "$ONEDNN/include"} $(pkg-config --cflags ompi-c check 2>/dev/null) \
+            -isystem "$cuda/include" -E -P -x c - 2>/dev/null | sed -n 's/^hvdlab //p' |
+        tr -d '"() ' | grep .
+}
+
+# library NAME HEADER TEXT PACKAGE
+library()
+{
+    if found=$(version "$2" "$3"); then
+        line "$1" "$found"
+    else
+        line "$1" "missing: no $2. Remedy: make deps (Debian package $4)"
+    fi
+}
+
+# The CUDA folder: that of nvcc, else the usual one.
+nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+nvcc=$(readlink -f "$nvcc")
+cuda=${nvcc%/bin/nvcc}
+
+# ---- What the kit is built with.
+
+# shellcheck disable=SC2086
+if found=$($CC --version 2>/dev/null | head -n 1) && [ -n "$found" ]; then
+    line compiler "$CC: $found"
+else
+    line compiler "missing: $CC. Remedy: make deps, or CC=another"
+fi
+library oneDNN oneapi/dnnl/dnnl_version.h \
+    DNNL_VERSION_MAJOR.DNNL_VERSION_MINOR.DNNL_VERSION_PATCH libdnnl-dev
+[ -z "${ONEDNN:-}" ] || line "" "from $ONEDNN"
+library "Open MPI" mpi.h OMPI_MAJOR_VERSION.OMPI_MINOR_VERSION.OMPI_RELEASE_VERSION libopenmpi-dev
+command -v mpirun >/dev/null || line mpirun "missing. Remedy: make deps (Debian package openmpi-bin)"
+library hwloc hwloc.h HWLOC_VERSION libhwloc-dev
+library cJSON cjson/cJSON.h CJSON_VERSION_MAJOR.CJSON_VERSION_MINOR.CJSON_VERSION_PATCH libcjson-dev
+library zlib zlib.h ZLIB_VERSION zlib1g-dev
+library Check check.h CHECK_MAJOR_VERSION.CHECK_MINOR_VERSION.CHECK_MICRO_VERSION check
+
+# ---- The data. The trainer prefers the package's folder, so that it comes last here and wins.
+
+data="missing. Remedy: make deps (Debian package dataset-fashion-mnist) or make data; or train with --data synthetic"
+for folder in "${DATA_DIR:-data}" /usr/share/datasets/fashion-mnist; do
+    for file in "$folder"/train-images-idx3-ubyte*; do
+        [ ! -e "$file" ] || data="Fashion-MNIST in $folder"
+    done
+done
+line data "$data"
+
+# ---- CUDA: this version of the kit has no code for it yet.
+
+# cuda_library NAME HEADER TEXT REMEDY
+cuda_library()
+{
+    if [ "${CUDA:-}" = 0 ]; then
+        line "$1" "skipped: CUDA=0. Remedy: drop the setting"
+    elif found=$(version "$2" "$3"); then
+        line "$1" "$found, found, not used yet"
+    else
+        line "$1" "skipped: no $2. Not used yet; remedy, for later: $4"
+    fi
+}
+
+if [ "${CUDA:-}" = 0 ]; then
+    line CUDA "skipped: CUDA=0. Remedy: drop the setting"
+elif [ -x "$nvcc" ]; then
+    found=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')
+    line CUDA "$found in $cuda, found, not used yet (the kit trains on the CPU)"
+else
+    line CUDA "skipped: no nvcc. Not used yet; remedy, for later: install the CUDA toolkit, put nvcc on PATH"
+fi
+cuda_library cuDNN cudnn.h CUDNN_MAJOR.CUDNN_MINOR.CUDNN_PATCHLEVEL "install cuDNN into the CUDA folder"
+cuda_library NCCL nccl.h NCCL_MAJOR.NCCL_MINOR.NCCL_PATCH "install NCCL into the CUDA folder"
+
+if gpus=$(nvidia-smi -L 2>/dev/null) && [ -n "$gpus" ]; then
+    echo "$gpus" | while read -r gpu; do
+        line GPU "$gpu"
+    done
+    [ -z "${CUDA_VISIBLE_DEVICES+set}" ] || line "" "CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES"
+else
+    line GPU "none visible (nvidia-smi shows none): the kit trains on the CPU"
+fi
+
+# ---- The processor.
+
+cores=$(nproc)
+[ "$cores" = "$(nproc --all)" ] || cores="$cores of $(nproc --all) (as this shell's affinity and OMP_NUM_THREADS allow)"
+line cores "$cores"
+for extension in avx512f avx2 sse4_1; do
+    if grep -qsw "$extension" /proc/cpuinfo; then
+        line "vector code" "$extension"
+        break
+    fi
+done

@@ -1,0 +1,21 @@
+// TensorBoard event files: scalars only. An event file is a sequence of TFRecord frames (length,
+// masked CRC-32C of the length, payload, masked CRC-32C of the payload), each payload a protobuf
+// `Event` as tensorflow/core/util/event.proto defines it.
+
+#ifndef HVDLAB_TENSORBOARD_H
+#define HVDLAB_TENSORBOARD_H
+
+#include <stdint.h>
+
+typedef struct EventFile EventFile;
+
+// Creates folder (and its parents) and in it events.out.tfevents.SECONDS.HOST.PID, beginning with
+// the "brain.Event:2" version record. Ends the program with one line if it can't.
+EventFile *event_file_open(const char *folder);
+
+// Appends one scalar at `step` and flushes it, so that a running TensorBoard sees it.
+void event_file_scalar(EventFile *file, const char *tag, int64_t step, float value);
+
+void event_file_close(EventFile *file);
+
+#endif

@@ -1,0 +1,55 @@
+// Small things that every layer needs: ending the program with one clear line, memory, time, text
+// files, and the rank that the launcher gave this process.
+//
+// Standard error carries one line per warning or error, and each begins with the program's name.
+
+#ifndef HVDLAB_UTIL_H
+#define HVDLAB_UTIL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PRINTF_LIKE(text, first) __attribute__((__format__(__printf__, text, first)))
+
+// Ends the program because its user must change something: prints "PROGRAM: MESSAGE" on standard
+// error and exits with status 2. Under mpirun the root rank speaks and exits at once; another rank
+// waits a second, and if the job still lives it speaks itself, naming its rank. mpirun then ends
+// the other ranks. `format` has no newline and no program name in it.
+_Noreturn void die(const char *format, ...) PRINTF_LIKE(1, 2);
+
+// Prints "PROGRAM: warning: MESSAGE" on standard error and goes on.
+void warn(const char *format, ...) PRINTF_LIKE(1, 2);
+
+// The same, on the root rank only: for what concerns all ranks alike.
+void warn_on_root(const char *format, ...) PRINTF_LIKE(1, 2);
+
+// The program's name as standard error shows it: the last part of argv[0].
+const char *program_name(void);
+
+// Ends the program with file and line when the library itself is wrong (never for a user's fault).
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            check_failed(#condition, __FILE__, __LINE__);                                          \
+    } while (0)
+_Noreturn void check_failed(const char *condition, const char *file, int line);
+
+// Zeroed memory for `count` objects of `size` bytes, aligned to 64 bytes; the caller frees it with
+// free(). Ends the program when there is none, or when count * size overflows.
+void *allocate(size_t count, size_t size);
+
+// A formatted string that the caller frees.
+char *format_text(const char *format, ...) PRINTF_LIKE(1, 2);
+
+// Seconds on a clock that only goes forward.
+double seconds_now(void);
+
+// The rank, number of ranks, and rank on this node, as the launcher's environment has them (Open
+// MPI's mpirun, PMI or Slurm); 0, 1 and 0 for a process that was started without one. They are
+// known before MPI is initialised.
+int launcher_rank(void);
+int launcher_size(void);
+int launcher_local_rank(void);
+
+#endif

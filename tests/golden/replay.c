@@ -1,0 +1,377 @@
+// Replays the training of another framework: loads a case (weights, batches, and what came out
+// there), runs the same updates here and compares. README.md beside this file gives the format.
+//
+//     replay CASE.safetensors [--out FILE] [--device cpu|gpu] [--precision P] [--tolerance 1e-4]
+
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "args.h"
+#include "models.h"
+#include "safetensors.h"
+#include "util.h"
+
+typedef struct {
+    const char *case_path, *out_path;
+    double tolerance;
+} Options;
+
+// A case, and what this program makes of it.
+typedef struct {
+    const Safetensors *file;
+    const char *path;
+    Model *model;
+    const Safetensor *x, *y;
+    int updates, batch, classes;
+    float wd;
+    Safetensors *computed;
+} Replay;
+
+static const char usage[] =
+    "usage: replay CASE.safetensors [--out FILE] [--device cpu|gpu] [--precision fp32|tf32|bf16]\n"
+    "              [--tolerance T]\n"
+    "Runs the updates of a case made with another framework and compares the results. Exit status:\n"
+    "0 when all agree within the tolerance (1e-4), 1 when not, 2 when the case can't be run.\n";
+
+static double number(const char *what, const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !isfinite(value))
+        die("%s: \"%s\" is not a number", what, text);
+    return value;
+}
+
+static int choice(const char *flag, const char *text, const char *const *names, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(text, names[i]) == 0)
+            return i;
+    die("%s: \"%s\" is not one of its values; --help lists them", flag, text);
+}
+
+static Options parse_options(int argc, char **argv)
+{
+    static const struct option flags[] = {
+        {"out", required_argument, NULL, 'o'},       {"device", required_argument, NULL, 'd'},
+        {"precision", required_argument, NULL, 'p'}, {"tolerance", required_argument, NULL, 't'},
+        {"help", no_argument, NULL, 'h'},            {NULL, 0, NULL, 0}};
+    static const char *const devices[] = {"cpu", "gpu"};
+    static const char *const precisions[] = {"fp32", "tf32", "bf16"};
+    Options options = {.tolerance = 1e-4};
+    settings()->precision = PRECISION_FP32;
+    opterr = 0;
+    for (int flag; (flag = getopt_long(argc, argv, ":", flags, NULL)) != -1;) {
+        if (flag == 'o')
+            options.out_path = optarg;
+        else if (flag == 'd')
+            settings()->device = choice("--device", optarg, devices, 2) ? DEVICE_GPU : DEVICE_CPU;
+        else if (flag == 'p')
+            settings()->precision =
+                PRECISION_FP32 + (Precision)choice("--precision", optarg, precisions, 3);
+        else if (flag == 't')
+            options.tolerance = number("--tolerance", optarg);
+        else if (flag == 'h') {
+            fputs(usage, stdout);
+            exit(0);
+        } else if (flag == ':')
+            die("%s needs a value", argv[optind - 1]);
+        else
+            die("unknown flag %s; --help lists the flags", argv[optind - 1]);
+    }
+    if (argc - optind != 1)
+        die("expected one case file, got %d; --help shows how", argc - optind);
+    options.case_path = argv[optind];
+    return options;
+}
+
+// What the case holds.
+
+static const Safetensor *need(const Replay *r, const char *name, SafetensorType type, int ndims)
+{
+    const Safetensor *tensor = safetensors_find(r->file, name);
+    if (!tensor)
+        die("%s: there is no tensor %s", r->path, name);
+    if (tensor->type != type || tensor->ndims != ndims || tensor->count == 0)
+        die("%s: %s should be %s with %d dimensions, and not empty", r->path, name,
+            type == ST_FLOAT32 ? "float32" : "int32", ndims);
+    return tensor;
+}
+
+static const char *need_metadata(const Replay *r, const char *key)
+{
+    const char *value = safetensors_metadata(r->file, key);
+    if (!value)
+        die("%s: the metadata lacks \"%s\"", r->path, key);
+    return value;
+}
+
+static float metadata_number(const Replay *r, const char *key, float otherwise)
+{
+    const char *value = safetensors_metadata(r->file, key);
+    return value ? (float)number(key, value) : otherwise;
+}
+
+static int kernel_outputs(const Replay *r, const char *layer, int ndims)
+{
+    char *name = format_text("initial/%s/kernel", layer);
+    const Safetensor *kernel = need(r, name, ST_FLOAT32, ndims);
+    free(name);
+    if (kernel->dims[ndims - 1] > 1 << 20)
+        die("%s: %s has too many outputs", r->path, layer);
+    return (int)kernel->dims[ndims - 1];
+}
+
+static Model *build_model(const Replay *r, ModelShape shape)
+{
+    // Which layers decide the widths of each model, in the order that models.h asks for.
+    static const struct {
+        const char *name;
+        Model *(*build)(ModelShape);
+        const char *layers[MODEL_MAX_WIDTHS];
+    } models[] = {
+        {"wrn", wide_resnet, {"conv2d", "conv2d_1", "conv2d_6", "conv2d_11", "dense"}},
+        {"lenet", lenet, {"conv2d", "conv2d_1", "dense", "dense_1"}},
+        {"cnn", cifar_cnn, {"conv2d", "conv2d_1", "dense", "dense_1"}},
+        {"mlp", mlp, {"dense", "dense_1", "dense_2"}},
+    };
+    const char *wanted = need_metadata(r, "model");
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        if (strcmp(wanted, models[m].name) != 0)
+            continue;
+        for (int i = 0; i < MODEL_MAX_WIDTHS && models[m].layers[i]; i++) {
+            const char *layer = models[m].layers[i];
+            shape.widths[i] = kernel_outputs(r, layer, layer[0] == 'c' ? 4 : 2);
+        }
+        return models[m].build(shape);
+    }
+    die("%s: the model \"%s\" is not one of wrn, lenet, cnn, mlp", r->path, wanted);
+}
+
+static Optimizer *build_optimizer(const Replay *r)
+{
+    const char *wanted = need_metadata(r, "optimizer");
+    const char *nesterov = safetensors_metadata(r->file, "nesterov");
+    float lr = (float)number("learning_rate", need_metadata(r, "learning_rate"));
+    float momentum = metadata_number(r, "momentum", 0);
+    Optimizer *optimizer = NULL;
+    if (strcmp(wanted, "sgd") == 0 && momentum > 0)
+        optimizer = sgd_momentum(lr, momentum, nesterov && strcmp(nesterov, "true") == 0);
+    else if (strcmp(wanted, "sgd") == 0)
+        optimizer = sgd(lr);
+    else if (strcmp(wanted, "adam") == 0)
+        optimizer = adam(lr);
+    else if (strcmp(wanted, "adadelta") == 0)
+        optimizer = adadelta(lr);
+    else if (strcmp(wanted, "adagrad") == 0)
+        optimizer = adagrad(lr);
+    else if (strcmp(wanted, "rmsprop") == 0)
+        optimizer = momentum > 0 ? rmsprop_momentum(lr, momentum) : rmsprop(lr);
+    if (!optimizer)
+        die("%s: the optimizer \"%s\" is not one of sgd, adam, adadelta, adagrad, rmsprop", r->path,
+            wanted);
+    Update *rule = &optimizer->rule;
+    rule->beta_1 = metadata_number(r, "beta_1", rule->beta_1);
+    rule->beta_2 = metadata_number(r, "beta_2", rule->beta_2);
+    rule->rho = metadata_number(r, "rho", rule->rho);
+    rule->epsilon = metadata_number(r, "epsilon", rule->epsilon);
+    return optimizer;
+}
+
+static bool same_shape(const Safetensor *tensor, const Variable *v)
+{
+    bool same = tensor->ndims == v->ndims;
+    for (int i = 0; same && i < v->ndims; i++)
+        same = tensor->dims[i] == v->dims[i];
+    return same;
+}
+
+static const Safetensor *initial(const Replay *r, const Variable *v)
+{
+    char *name = format_text("initial/%s", v->name);
+    const Safetensor *tensor = need(r, name, ST_FLOAT32, v->ndims);
+    if (!same_shape(tensor, v))
+        die("%s: %s does not have the shape that the model gives it", r->path, name);
+    free(name);
+    return tensor;
+}
+
+static void load_case(Replay *r)
+{
+    r->x = need(r, "x", ST_FLOAT32, 5);
+    r->y = need(r, "y", ST_INT32, 2);
+    for (int i = 0; i < 5; i++)
+        if (r->x->dims[i] > 1 << 16)
+            die("%s: x is too large", r->path);
+    if (r->x->dims[0] != r->y->dims[0] || r->x->dims[1] != r->y->dims[1])
+        die("%s: x and y differ in updates or batch", r->path);
+    r->updates = (int)r->x->dims[0];
+    r->batch = (int)r->x->dims[1];
+    ModelShape shape = {(int)r->x->dims[2], (int)r->x->dims[3], (int)r->x->dims[4], {0}, false};
+    r->wd = metadata_number(r, "weight_decay", 0);
+    r->model = compile(l2_penalty(build_model(r, shape), r->wd), CATEGORICAL_CROSSENTROPY,
+                       build_optimizer(r));
+
+    int last = model_variable_count(r->model) - 1;
+    r->classes = model_variable(r->model, last)->dims[0];
+    for (int i = 0; i <= last; i++)
+        model_write_variable(r->model, i, initial(r, model_variable(r->model, i))->data);
+    const int *labels = r->y->data;
+    for (int64_t i = 0; i < r->y->count; i++)
+        if (labels[i] < 0 || labels[i] >= r->classes)
+            die("%s: the label %d is not one of %d classes", r->path, labels[i], r->classes);
+}
+
+// What comes out.
+
+static void keep_variable(Replay *r, const char *group, const Variable *v, const float *values)
+{
+    char *name = format_text("%s/%s", group, v->name);
+    int64_t dims[4];
+    for (int i = 0; i < v->ndims; i++)
+        dims[i] = v->dims[i];
+    safetensors_add(r->computed, name, ST_FLOAT32, v->ndims, dims, values);
+    free(name);
+}
+
+// The gradients of the first update, L2 part included.
+static void keep_gradients(Replay *r)
+{
+    for (int i = 0; i < model_variable_count(r->model); i++) {
+        const Variable *v = model_variable(r->model, i);
+        if (!v->trainable || v->no_gradient)
+            continue;
+        float *values = allocate(variable_size(v), sizeof *values);
+        const float *weights = initial(r, v)->data;
+        model_read_gradient(r->model, i, values);
+        for (size_t k = 0; v->penalized && k < variable_size(v); k++)
+            values[k] += 2 * r->wd * weights[k];
+        keep_variable(r, "gradient", v, values);
+        free(values);
+    }
+}
+
+static void keep_final(Replay *r)
+{
+    for (int i = 0; i < model_variable_count(r->model); i++) {
+        const Variable *v = model_variable(r->model, i);
+        float *values = allocate(variable_size(v), sizeof *values);
+        model_read_variable(r->model, i, values);
+        if (!v->no_gradient)
+            keep_variable(r, "final", v, values);
+        free(values);
+    }
+}
+
+static Batch batch_of(const Replay *r, int update)
+{
+    int64_t image = r->x->count / (r->updates * r->batch);
+    return (Batch){(const float *)r->x->data + update * r->batch * image,
+                   (const int *)r->y->data + update * r->batch, r->batch};
+}
+
+static void run(Replay *r)
+{
+    float *losses = allocate((size_t)r->updates, sizeof *losses);
+    for (int update = 0; update < r->updates; update++) {
+        Batch batch = batch_of(r, update);
+        model_reset_metrics(r->model);
+        train_on_batch(r->model, &batch);
+        losses[update] = (float)(model_metrics(r->model).loss / r->batch);
+        if (update == 0)
+            keep_gradients(r);
+    }
+    int64_t loss_dims[] = {r->updates};
+    safetensors_add(r->computed, "loss", ST_FLOAT32, 1, loss_dims, losses);
+    keep_final(r);
+
+    Batch first = batch_of(r, 0);
+    float *prediction = allocate((size_t)(r->batch * r->classes), sizeof *prediction);
+    predict_on_batch(r->model, &first, prediction);
+    int64_t dims[] = {r->batch, r->classes};
+    safetensors_add(r->computed, "prediction", ST_FLOAT32, 2, dims, prediction);
+    free(prediction);
+    free(losses);
+}
+
+// Comparison.
+
+static double largest_value(const Safetensor *tensor)
+{
+    double largest = 0;
+    for (int64_t i = 0; i < tensor->count; i++)
+        largest = fmax(largest, fabs((double)((const float *)tensor->data)[i]));
+    return largest;
+}
+
+static double largest_difference(const Safetensor *a, const Safetensor *b)
+{
+    double largest = 0;
+    for (int64_t i = 0; i < b->count; i++) {
+        double d = fabs((double)((const float *)a->data)[i] - (double)((const float *)b->data)[i]);
+        if (!(d <= largest)) // also takes NaN over
+            largest = isnan(d) ? INFINITY : d;
+    }
+    return largest;
+}
+
+static bool in_group(const char *name, const char *group)
+{
+    size_t length = strlen(group);
+    return strncmp(name, group, length) == 0 && (name[length] == '/' || name[length] == '\0');
+}
+
+// Compares one group of tensors and prints its line; true when all agree.
+static bool compare_group(const Replay *r, const char *group, double tolerance)
+{
+    double group_largest = 0, worst = 0;
+    const char *where = "";
+    int compared = 0;
+    for (int i = 0; i < safetensors_count(r->file); i++)
+        if (in_group(safetensors_at(r->file, i)->name, group))
+            group_largest = fmax(group_largest, largest_value(safetensors_at(r->file, i)));
+    for (int i = 0; i < safetensors_count(r->computed); i++) {
+        const Safetensor *a = safetensors_at(r->computed, i);
+        const Safetensor *b = safetensors_find(r->file, a->name);
+        if (!b || !in_group(a->name, group))
+            continue;
+        if (b->type != ST_FLOAT32 || b->count != a->count)
+            die("%s: %s does not have the shape that the model gives it", r->path, a->name);
+        double scale = fmax(largest_value(b), 0.001 * group_largest);
+        double difference = largest_difference(a, b);
+        double error = difference == 0 ? 0 : difference / scale;
+        compared++;
+        if (!(error <= worst)) {
+            worst = error;
+            where = a->name;
+        }
+    }
+    if (compared == 0)
+        printf("%-10s not in the case\n", group);
+    else
+        printf("%-10s %.2e %s\n", group, worst, where);
+    return worst <= tolerance;
+}
+
+int main(int argc, char **argv)
+{
+    Options options = parse_options(argc, argv);
+    Replay r = {.file = safetensors_read(options.case_path),
+                .path = options.case_path,
+                .computed = safetensors_new()};
+    load_case(&r);
+    run(&r);
+    if (options.out_path)
+        safetensors_save(r.computed, options.out_path);
+
+    static const char *const groups[] = {"loss", "gradient", "final", "prediction"};
+    bool agrees = true;
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        agrees &= compare_group(&r, groups[i], options.tolerance);
+    model_free(r.model);
+    safetensors_free(r.computed);
+    safetensors_free((Safetensors *)(uintptr_t)r.file);
+    return agrees ? 0 : 1;
+}

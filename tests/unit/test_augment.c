@@ -1,0 +1,686 @@
+// What augment.h promises: which images come in which order, what augmentation does to them, and
+// that neither depends on the threads.
+
+#include <math.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "augment.h"
+#include "child.h"
+#include "rng.h"
+#include "util.h"
+
+// With these a byte's standardised value is the byte itself, but for rounding.
+static const Statistics unchanged = {.std = {1, 1, 1, 1}};
+
+// -- Images that tell which they are --------------------------------------------------------------
+
+// Images of one row of two pixels, which hold the image's position in the data set.
+static Dataset numbered_images(int count)
+{
+    Dataset dataset = {.count = count, .height = 1, .width = 2, .channels = 1, .classes = 10};
+    dataset.images = allocate((size_t)count, 2);
+    dataset.labels = allocate((size_t)count, 1);
+    for (int i = 0; i < count; i++) {
+        dataset.images[2 * i] = (uint8_t)(i / 256);
+        dataset.images[2 * i + 1] = (uint8_t)(i % 256);
+        dataset.labels[i] = (uint8_t)(i % 10);
+    }
+    return dataset;
+}
+
+static int number_of(const float *image)
+{
+    return (int)lroundf(image[0]) * 256 + (int)lroundf(image[1]);
+}
+
+// Takes `steps` batches and writes their images' numbers to `numbers`; returns how many there were.
+static int take_numbers(Batches *batches, int steps, int *numbers)
+{
+    int taken = 0;
+    for (int step = 0; step < steps; step++) {
+        Batch batch = batches_next(batches);
+        for (int i = 0; i < batch.count; i++) {
+            int number = number_of(batch.images + 2 * (size_t)i);
+            ck_assert_int_eq(batch.labels[i], number % 10);
+            numbers[taken++] = number;
+        }
+    }
+    return taken;
+}
+
+static int begin_and_take(Batches *batches, int steps, int *numbers)
+{
+    batches_begin(batches, steps);
+    return take_numbers(batches, steps, numbers);
+}
+
+static void assert_each_once(const int *numbers, int count)
+{
+    bool *seen = allocate((size_t)count, sizeof *seen);
+    for (int i = 0; i < count; i++) {
+        ck_assert_int_ge(numbers[i], 0);
+        ck_assert_int_lt(numbers[i], count);
+        ck_assert_msg(!seen[numbers[i]], "image %d comes twice", numbers[i]);
+        seen[numbers[i]] = true;
+    }
+    free(seen);
+}
+
+// -- Order ----------------------------------------------------------------------------------------
+
+enum { COUNT = 1000 };
+
+START_TEST(length_is_the_count_over_the_batch_size_rounded_up)
+{
+    static const struct {
+        int count, batch_size, length;
+    } cases[] = {{1000, 32, 32}, {1000, 100, 10}, {1000, 1000, 1}, {1000, 999, 2},
+                 {1, 1, 1},      {1000, 1, 1000}, {1000, 5000, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Dataset dataset = numbered_images(cases[i].count);
+        Batches *batches = plain_batches(&dataset, unchanged, cases[i].batch_size);
+        ck_assert_int_eq(batches_len(batches), cases[i].length);
+        ck_assert_int_eq(batches_images(batches), cases[i].count);
+        batches_free(batches);
+        dataset_free(&dataset);
+    }
+}
+END_TEST
+
+START_TEST(last_batch_of_a_permutation_is_the_short_one)
+{
+    Dataset dataset = numbered_images(COUNT);
+    Batches *batches = plain_batches(&dataset, unchanged, 300);
+    batches_begin(batches, 8);
+    for (int step = 0; step < 8; step++)
+        ck_assert_int_eq(batches_next(batches).count, step % 4 == 3 ? 100 : 300);
+    batches_free(batches);
+    dataset_free(&dataset);
+}
+END_TEST
+
+START_TEST(batch_larger_than_the_set_is_the_whole_set)
+{
+    Dataset dataset = numbered_images(COUNT);
+    Batches *batches = plain_batches(&dataset, unchanged, 10 * COUNT);
+    int numbers[3 * COUNT];
+    ck_assert_int_eq(begin_and_take(batches, 3, numbers), 3 * COUNT);
+    for (int pass = 0; pass < 3; pass++)
+        assert_each_once(numbers + pass * COUNT, COUNT);
+    batches_free(batches);
+    dataset_free(&dataset);
+}
+END_TEST
+
+START_TEST(each_image_comes_once_per_permutation)
+{
+    Dataset dataset = numbered_images(COUNT);
+    Batches *batches = plain_batches(&dataset, unchanged, 32);
+    int numbers[COUNT];
+    for (int pass = 0; pass < 3; pass++) {
+        ck_assert_int_eq(begin_and_take(batches, batches_len(batches), numbers), COUNT);
+        assert_each_once(numbers, COUNT);
+    }
+    batches_free(batches);
+    dataset_free(&dataset);
+}
+END_TEST
+
+START_TEST(more_steps_go_on_with_another_permutation)
+{
+    Dataset dataset = numbered_images(COUNT);
+    Batches *batches = plain_batches(&dataset, unchanged, 32);
+    int numbers[3 * COUNT];
+    ck_assert_int_eq(begin_and_take(batches, 3 * batches_len(batches), numbers), 3 * COUNT);
+    for (int pass = 0; pass < 3; pass++)
+        assert_each_once(numbers + pass * COUNT, COUNT);
+    ck_assert_mem_ne(numbers, numbers + COUNT, COUNT * sizeof *numbers);
+    ck_assert_mem_ne(numbers + COUNT, numbers + 2 * COUNT, COUNT * sizeof *numbers);
+    batches_free(batches);
+    dataset_free(&dataset);
+}
+END_TEST
+
+START_TEST(each_begin_starts_a_fresh_permutation)
+{
+    Dataset dataset = numbered_images(COUNT);
+    Batches *batches = plain_batches(&dataset, unchanged, 100);
+    int first[COUNT], second[COUNT];
+    begin_and_take(batches, 3, first); // begun, but not finished
+    begin_and_take(batches, 10, second);
+    assert_each_once(second, COUNT); // so it began at its beginning
+    ck_assert_mem_ne(first, second, 300 * sizeof *first);
+    batches_free(batches);
+    dataset_free(&dataset);
+}
+END_TEST
+
+START_TEST(what_was_not_taken_is_dropped)
+{
+    Dataset dataset = numbered_images(COUNT);
+    Batches *batches = plain_batches(&dataset, unchanged, 100);
+    int numbers[COUNT];
+    for (int pass = 0; pass < 200; pass++) {
+        batches_begin(batches, 10);
+        take_numbers(batches, pass % 4, numbers);
+    }
+    begin_and_take(batches, 10, numbers);
+    assert_each_once(numbers, COUNT);
+    batches_begin(batches, 0);
+    batches_free(batches);
+    dataset_free(&dataset);
+}
+END_TEST
+
+START_TEST(batches_that_never_begin_can_be_freed)
+{
+    Dataset dataset = numbered_images(COUNT);
+    batches_free(plain_batches(&dataset, unchanged, 100));
+    batches_free(NULL);
+    dataset_free(&dataset);
+}
+END_TEST
+
+START_TEST(batch_stays_until_the_next_is_taken)
+{
+    Dataset dataset = numbered_images(COUNT);
+    Batches *batches = plain_batches(&dataset, unchanged, 10);
+    batches_begin(batches, 100);
+    for (int step = 0; step < 20; step++) {
+        Batch batch = batches_next(batches);
+        int before[10], after[10];
+        for (int i = 0; i < 10; i++)
+            before[i] = number_of(batch.images + 2 * i);
+        usleep(1000); // the threads go on as far as they can
+        for (int i = 0; i < 10; i++)
+            after[i] = number_of(batch.images + 2 * i);
+        ck_assert_mem_eq(before, after, sizeof before);
+    }
+    batches_free(batches);
+    dataset_free(&dataset);
+}
+END_TEST
+
+static void take_one_too_many(const void *unused)
+{
+    (void)unused;
+    Dataset dataset = numbered_images(COUNT);
+    Batches *batches = plain_batches(&dataset, unchanged, 10);
+    int numbers[COUNT];
+    begin_and_take(batches, 2, numbers);
+    take_numbers(batches, 1, numbers);
+}
+
+START_TEST(taking_more_than_asked_for_is_caught)
+{
+    Outcome outcome = run_in_child(take_one_too_many, NULL);
+    ck_assert_int_eq(outcome.status, 128 + SIGABRT);
+    ck_assert_ptr_nonnull(strstr(outcome.err, "augment.c:"));
+}
+END_TEST
+
+START_TEST(without_shuffle_images_keep_their_order)
+{
+    settings()->shuffle = false;
+    Dataset dataset = numbered_images(COUNT);
+    Batches *plain = plain_batches(&dataset, unchanged, 32);
+    int numbers[2 * COUNT];
+    for (int pass = 0; pass < 2; pass++) {
+        begin_and_take(plain, 2 * batches_len(plain), numbers);
+        for (int i = 0; i < 2 * COUNT; i++)
+            ck_assert_int_eq(numbers[i], i % COUNT);
+    }
+    batches_free(plain);
+    dataset_free(&dataset);
+}
+END_TEST
+
+START_TEST(without_augment_images_are_only_standardised)
+{
+    settings()->augment = false;
+    Dataset dataset = numbered_images(COUNT);
+    Batches *batches = augmented_batches(&dataset, unchanged, 32);
+    int numbers[COUNT];
+    begin_and_take(batches, batches_len(batches), numbers);
+    assert_each_once(numbers, COUNT);
+    batches_free(batches);
+    dataset_free(&dataset);
+}
+END_TEST
+
+// -- Randomness -----------------------------------------------------------------------------------
+
+enum { SIDE = 28, PIXELS = SIDE * SIDE, PROBES = 150, PROBE_STEPS = 12, PROBE_BATCH = 32 };
+
+// Everything that one process saw: two data sets' batches, in three passes.
+typedef struct {
+    float images[2][3][PROBE_STEPS * PROBE_BATCH * PIXELS];
+    int labels[2][3][PROBE_STEPS * PROBE_BATCH];
+} Seen;
+
+typedef struct {
+    const char *rank;
+    bool seeded;
+    uint64_t seed;
+    int threads;
+    Seen *seen; // memory that the processes share
+} Process;
+
+static void see(Batches *batches, float *images, int *labels)
+{
+    batches_begin(batches, PROBE_STEPS);
+    for (int step = 0; step < PROBE_STEPS; step++) {
+        Batch batch = batches_next(batches);
+        size_t count = (size_t)batch.count;
+        memcpy(images, batch.images, count * PIXELS * sizeof *images);
+        memcpy(labels, batch.labels, count * sizeof *labels);
+        images += count * PIXELS;
+        labels += count;
+    }
+}
+
+static void see_batches(const void *argument)
+{
+    const Process *process = argument;
+    setenv("OMPI_COMM_WORLD_RANK", process->rank, 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+    if (process->seeded)
+        seed_process(process->seed);
+    settings()->loader_threads = process->threads;
+    Dataset dataset = synthetic_data(TEST, 1);
+    dataset.count = PROBES;
+    for (int i = 0; i < PROBES; i++)
+        dataset.labels[i] = (uint8_t)i; // to tell them apart
+    Statistics statistics = image_statistics(&dataset);
+    Batches *batches[2] = {augmented_batches(&dataset, statistics, PROBE_BATCH),
+                           augmented_batches(&dataset, statistics, PROBE_BATCH)};
+    for (int pass = 0; pass < 3; pass++) {
+        for (int i = 0; i < 2; i++)
+            see(batches[i], process->seen->images[i][pass], process->seen->labels[i][pass]);
+    }
+    for (int i = 0; i < 2; i++)
+        batches_free(batches[i]);
+    dataset_free(&dataset);
+}
+
+// What a process of its own sees; free it with forget.
+static Seen *seen_by(const char *rank, bool seeded, uint64_t seed, int threads)
+{
+    Seen *seen =
+        mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(seen, MAP_FAILED);
+    Process process = {rank, seeded, seed, threads, seen};
+    Outcome outcome = run_in_child(see_batches, &process);
+    ck_assert_msg(outcome.status == 0, "status %d: %s", outcome.status, outcome.err);
+    return seen;
+}
+
+static void forget(Seen *seen)
+{
+    munmap(seen, sizeof *seen);
+}
+
+static void assert_same(Seen *a, Seen *b)
+{
+    ck_assert(memcmp(a, b, sizeof *a) == 0);
+    forget(a);
+    forget(b);
+}
+
+static void assert_other_order_and_other_images(Seen *a, Seen *b)
+{
+    ck_assert(memcmp(a->labels, b->labels, sizeof a->labels) != 0);
+    ck_assert(memcmp(a->images, b->images, sizeof a->images) != 0);
+    forget(a);
+    forget(b);
+}
+
+START_TEST(same_seed_gives_the_same_bits_for_any_number_of_threads)
+{
+    assert_same(seen_by("0", true, 7, 1), seen_by("0", true, 7, 4));
+    assert_same(seen_by("2", true, 7, 1), seen_by("2", true, 7, 13));
+}
+END_TEST
+
+START_TEST(other_seed_gives_other_batches)
+{
+    assert_other_order_and_other_images(seen_by("0", true, 7, 2), seen_by("0", true, 8, 2));
+}
+END_TEST
+
+START_TEST(ranks_draw_different_batches)
+{
+    assert_other_order_and_other_images(seen_by("0", true, 7, 2), seen_by("1", true, 7, 2));
+    assert_other_order_and_other_images(seen_by("1", true, 7, 2), seen_by("2", true, 7, 2));
+}
+END_TEST
+
+START_TEST(processes_without_a_seed_draw_different_batches)
+{
+    assert_other_order_and_other_images(seen_by("0", false, 0, 2), seen_by("0", false, 0, 2));
+}
+END_TEST
+
+START_TEST(two_objects_and_two_passes_differ)
+{
+    Seen *seen = seen_by("0", true, 7, 2);
+    const size_t labels = sizeof seen->labels[0][0], images = sizeof seen->images[0][0];
+    ck_assert(memcmp(seen->labels[0][0], seen->labels[1][0], labels) != 0);
+    ck_assert(memcmp(seen->labels[0][0], seen->labels[0][1], labels) != 0);
+    ck_assert(memcmp(seen->labels[0][1], seen->labels[0][2], labels) != 0);
+    ck_assert(memcmp(seen->images[0][0], seen->images[1][0], images) != 0);
+    ck_assert(memcmp(seen->images[0][0], seen->images[0][1], images) != 0);
+    forget(seen);
+}
+END_TEST
+
+// Without shuffling the order is the same, and only augmentation can differ.
+START_TEST(each_image_is_augmented_anew_each_time)
+{
+    settings()->shuffle = false;
+    Dataset dataset = synthetic_data(TEST, 1);
+    dataset.count = 8;
+    Batches *batches = augmented_batches(&dataset, unchanged, 8);
+    static float passes[4][8 * PIXELS];
+    for (int pass = 0; pass < 4; pass++) {
+        if (pass % 2 == 0)
+            batches_begin(batches, 2); // each begin is good for two passes
+        memcpy(passes[pass], batches_next(batches).images, sizeof passes[pass]);
+    }
+    for (int pass = 1; pass < 4; pass++) {
+        for (size_t i = 0; i < 8; i++)
+            ck_assert_mem_ne(passes[pass] + i * PIXELS, passes[pass - 1] + i * PIXELS,
+                             PIXELS * sizeof(float));
+    }
+    batches_free(batches);
+    dataset_free(&dataset);
+}
+END_TEST
+
+// -- One image ------------------------------------------------------------------------------------
+
+// Shifts a 2 x 4 image, by hand; `expected` is as exact as floats are.
+static void assert_shifted(float shift_y, float shift_x, bool flip, const float expected[8])
+{
+    static const uint8_t image[8] = {10, 20, 40, 80, 50, 60, 80, 120};
+    float out[8];
+    augment_image(image, 2, 4, 1, unchanged, shift_y, shift_x, flip, out);
+    for (int i = 0; i < 8; i++)
+        ck_assert_msg(fabsf(out[i] - expected[i]) < 1e-3f, "shift %g, %g: pixel %d is %g, not %g",
+                      (double)shift_y, (double)shift_x, i, (double)out[i], (double)expected[i]);
+}
+
+START_TEST(zero_shift_is_exactly_the_standardised_image)
+{
+    uint8_t image[3 * 256];
+    float out[3 * 256];
+    Statistics statistics = {.mean = {72.94035f, 100.7f, 3}, .std = {90.02118f, 0.1f, 0}};
+    for (int i = 0; i < 3 * 256; i++)
+        image[i] = (uint8_t)(i / 3);
+    augment_image(image, 16, 16, 3, statistics, 0, 0, false, out);
+    for (int i = 0; i < 3 * 256; i++) {
+        float std = statistics.std[i % 3] + 1e-6f;
+        ck_assert(out[i] == ((float)(i / 3) - statistics.mean[i % 3]) / std);
+    }
+}
+END_TEST
+
+START_TEST(plain_batches_are_exactly_the_standardised_images)
+{
+    settings()->shuffle = false;
+    Dataset dataset = synthetic_data(TEST, 1);
+    Statistics statistics = image_statistics(&dataset);
+    Batches *batches = plain_batches(&dataset, statistics, 10);
+    batches_begin(batches, 1);
+    Batch batch = batches_next(batches);
+    for (int i = 0; i < 10 * PIXELS; i++) {
+        float value = (float)dataset.images[i];
+        ck_assert(batch.images[i] == (value - statistics.mean[0]) / (statistics.std[0] + 1e-6f));
+    }
+    batches_free(batches);
+    dataset_free(&dataset);
+}
+END_TEST
+
+START_TEST(whole_shift_moves_pixels_and_repeats_the_edge)
+{
+    assert_shifted(0, 1, false, (float[]){20, 40, 80, 80, 60, 80, 120, 120});
+    assert_shifted(0, -2, false, (float[]){10, 10, 10, 20, 50, 50, 50, 60});
+    assert_shifted(1, 0, false, (float[]){50, 60, 80, 120, 50, 60, 80, 120});
+    assert_shifted(-1, 0, false, (float[]){10, 20, 40, 80, 10, 20, 40, 80});
+}
+END_TEST
+
+START_TEST(half_a_pixel_is_the_mean_of_two)
+{
+    assert_shifted(0, 0.5f, false, (float[]){15, 30, 60, 80, 55, 70, 100, 120});
+    assert_shifted(0, -0.5f, false, (float[]){10, 15, 30, 60, 50, 55, 70, 100});
+    assert_shifted(0.5f, 0, false, (float[]){30, 40, 60, 100, 50, 60, 80, 120});
+    assert_shifted(-0.5f, 0, false, (float[]){10, 20, 40, 80, 30, 40, 60, 100});
+    assert_shifted(0.5f, 0.5f, false, (float[]){35, 50, 80, 100, 55, 70, 100, 120});
+}
+END_TEST
+
+START_TEST(fraction_weighs_the_two_neighbours)
+{
+    assert_shifted(0, 1.25f, false, (float[]){25, 50, 80, 80, 65, 90, 120, 120});
+    assert_shifted(0, -0.25f, false, (float[]){10, 17.5f, 35, 70, 50, 57.5f, 75, 110});
+}
+END_TEST
+
+START_TEST(flip_comes_after_the_shift)
+{
+    assert_shifted(0, 0, true, (float[]){80, 40, 20, 10, 120, 80, 60, 50});
+    assert_shifted(0, 1, true, (float[]){80, 80, 40, 20, 120, 120, 80, 60});
+    assert_shifted(-0.5f, 0.25f, true, (float[]){80, 50, 25, 12.5f, 100, 70, 45, 32.5f});
+}
+END_TEST
+
+START_TEST(far_shift_shows_the_edge_alone)
+{
+    const float right[8] = {80, 80, 80, 80, 120, 120, 120, 120};
+    const float left[8] = {10, 10, 10, 10, 50, 50, 50, 50};
+    assert_shifted(0, 4, false, right);
+    assert_shifted(0, 7.3f, false, right);
+    assert_shifted(0, 1e30f, false, right);
+    assert_shifted(0, -4, false, left);
+    assert_shifted(0, -1e30f, false, left);
+    assert_shifted(1e30f, 0, false, (float[]){50, 60, 80, 120, 50, 60, 80, 120});
+}
+END_TEST
+
+START_TEST(channels_stay_apart)
+{
+    static const uint8_t image[6] = {0, 100, 200, 10, 120, 240}; // two pixels of three channels
+    float out[6];
+    augment_image(image, 1, 2, 3, unchanged, 0, 0.5f, true, out);
+    const float expected[6] = {10, 120, 240, 5, 110, 220};
+    for (int i = 0; i < 6; i++)
+        ck_assert_float_eq_tol(out[i], expected[i], 1e-3f);
+}
+END_TEST
+
+// -- What augmentation draws ----------------------------------------------------------------------
+
+// An image whose pixels say where they are: channel 0 grows along the rows, channel 1 down the
+// columns, 6 per pixel.
+static Dataset probe_images(int count, int height, int width)
+{
+    size_t bytes = (size_t)height * (size_t)width * 2;
+    Dataset dataset = {.count = count, .height = height, .width = width, .channels = 2};
+    dataset.images = allocate((size_t)count, bytes);
+    dataset.labels = allocate((size_t)count, 1);
+    for (int i = 0; i < count; i++) {
+        uint8_t *pixel = dataset.images + (size_t)i * bytes;
+        for (int y = 0; y < height; y++) {
+            for (int x = 0; x < width; x++) {
+                *pixel++ = (uint8_t)(6 * x);
+                *pixel++ = (uint8_t)(6 * y);
+            }
+        }
+    }
+    return dataset;
+}
+
+typedef struct {
+    double y, x; // in pixels
+    bool flip;
+} Drawn;
+
+// Reads off a probe image what was done to it, around the middle, where no edge is in sight.
+static Drawn read_probe(const float *image, int height, int width)
+{
+    int y = height / 2, x = width / 2;
+    const float *pixel = image + 2 * (y * width + x);
+    Drawn drawn = {.flip = pixel[2] < pixel[0]};
+    drawn.x = (double)pixel[0] / 6 - (drawn.flip ? width - 1 - x : x);
+    drawn.y = (double)pixel[1] / 6 - y;
+    return drawn;
+}
+
+enum { DRAWS = 20000, DRAW_HEIGHT = 20, DRAW_WIDTH = 40 };
+
+static void draw_probes(Drawn *drawn)
+{
+    set_seed(1);
+    Dataset dataset = probe_images(100, DRAW_HEIGHT, DRAW_WIDTH);
+    Batches *batches = augmented_batches(&dataset, unchanged, 100);
+    batches_begin(batches, DRAWS / 100);
+    for (int step = 0; step < DRAWS / 100; step++) {
+        Batch batch = batches_next(batches);
+        for (size_t i = 0; i < 100; i++)
+            *drawn++ = read_probe(batch.images + i * DRAW_HEIGHT * DRAW_WIDTH * 2, DRAW_HEIGHT,
+                                  DRAW_WIDTH);
+    }
+    batches_free(batches);
+    dataset_free(&dataset);
+}
+
+// 20,000 values must look uniform in [-limit, limit]: as many in each tenth, within 5 standard
+// deviations (42 of 2,000 each).
+static void assert_uniform(const double *values, double limit)
+{
+    int tenths[10] = {0};
+    double sum = 0;
+    for (int i = 0; i < DRAWS; i++) {
+        double share = (values[i] + limit) / (2 * limit);
+        ck_assert_double_ge(share, -1e-4);
+        ck_assert_double_le(share, 1 + 1e-4);
+        tenths[share < 0 ? 0 : share >= 1 ? 9 : (int)(share * 10)]++;
+        sum += values[i];
+    }
+    ck_assert_double_le(fabs(sum / DRAWS), 5 * limit / sqrt(3.0 * DRAWS));
+    for (int i = 0; i < 10; i++)
+        ck_assert_int_le(abs(tenths[i] - DRAWS / 10), 5 * 42);
+}
+
+START_TEST(shifts_are_uniform_up_to_a_fifth_of_height_and_width)
+{
+    static Drawn drawn[DRAWS];
+    static double y[DRAWS], x[DRAWS];
+    draw_probes(drawn);
+    for (int i = 0; i < DRAWS; i++) {
+        y[i] = drawn[i].y;
+        x[i] = drawn[i].x;
+    }
+    assert_uniform(y, 0.2 * DRAW_HEIGHT);
+    assert_uniform(x, 0.2 * DRAW_WIDTH);
+}
+END_TEST
+
+START_TEST(half_of_the_images_are_flipped)
+{
+    static Drawn drawn[DRAWS];
+    draw_probes(drawn);
+    int flips = 0;
+    for (int i = 0; i < DRAWS; i++)
+        flips += drawn[i].flip;
+    ck_assert_int_le(abs(flips - DRAWS / 2), 5 * 71); // 5 standard deviations
+}
+END_TEST
+
+START_TEST(shift_y_shift_x_and_flip_are_independent)
+{
+    static Drawn drawn[DRAWS];
+    draw_probes(drawn);
+    double yx = 0, y_flip = 0, x_flip = 0, neighbours = 0;
+    for (int i = 0; i < DRAWS; i++) {
+        double y = drawn[i].y / (0.2 * DRAW_HEIGHT), x = drawn[i].x / (0.2 * DRAW_WIDTH);
+        double flip = drawn[i].flip ? 1 : -1;
+        yx += y * x;
+        y_flip += y * flip;
+        x_flip += x * flip;
+        neighbours += y * drawn[(i + 1) % DRAWS].y / (0.2 * DRAW_HEIGHT);
+    }
+    // Standard deviations of such means: 1/3 and 1/sqrt(3) over sqrt(20,000).
+    ck_assert_double_le(fabs(yx / DRAWS), 5 * 0.0024);
+    ck_assert_double_le(fabs(neighbours / DRAWS), 5 * 0.0024);
+    ck_assert_double_le(fabs(y_flip / DRAWS), 5 * 0.0041);
+    ck_assert_double_le(fabs(x_flip / DRAWS), 5 * 0.0041);
+}
+END_TEST
+
+// -------------------------------------------------------------------------------------------------
+
+static void add_order_tests(Suite *suite)
+{
+    TCase *order = tcase_create("order");
+    tcase_set_timeout(order, 30);
+    tcase_add_test(order, length_is_the_count_over_the_batch_size_rounded_up);
+    tcase_add_test(order, last_batch_of_a_permutation_is_the_short_one);
+    tcase_add_test(order, batch_larger_than_the_set_is_the_whole_set);
+    tcase_add_test(order, each_image_comes_once_per_permutation);
+    tcase_add_test(order, more_steps_go_on_with_another_permutation);
+    tcase_add_test(order, each_begin_starts_a_fresh_permutation);
+    tcase_add_test(order, what_was_not_taken_is_dropped);
+    tcase_add_test(order, batches_that_never_begin_can_be_freed);
+    tcase_add_test(order, batch_stays_until_the_next_is_taken);
+    tcase_add_test(order, taking_more_than_asked_for_is_caught);
+    tcase_add_test(order, without_shuffle_images_keep_their_order);
+    tcase_add_test(order, without_augment_images_are_only_standardised);
+    suite_add_tcase(suite, order);
+}
+
+static void add_randomness_tests(Suite *suite)
+{
+    TCase *randomness = tcase_create("randomness");
+    tcase_set_timeout(randomness, 60);
+    tcase_add_test(randomness, same_seed_gives_the_same_bits_for_any_number_of_threads);
+    tcase_add_test(randomness, other_seed_gives_other_batches);
+    tcase_add_test(randomness, ranks_draw_different_batches);
+    tcase_add_test(randomness, processes_without_a_seed_draw_different_batches);
+    tcase_add_test(randomness, two_objects_and_two_passes_differ);
+    tcase_add_test(randomness, each_image_is_augmented_anew_each_time);
+    suite_add_tcase(suite, randomness);
+}
+
+static void add_image_tests(Suite *suite)
+{
+    TCase *image = tcase_create("one image");
+    tcase_add_test(image, zero_shift_is_exactly_the_standardised_image);
+    tcase_add_test(image, plain_batches_are_exactly_the_standardised_images);
+    tcase_add_test(image, whole_shift_moves_pixels_and_repeats_the_edge);
+    tcase_add_test(image, half_a_pixel_is_the_mean_of_two);
+    tcase_add_test(image, fraction_weighs_the_two_neighbours);
+    tcase_add_test(image, flip_comes_after_the_shift);
+    tcase_add_test(image, far_shift_shows_the_edge_alone);
+    tcase_add_test(image, channels_stay_apart);
+    suite_add_tcase(suite, image);
+
+    TCase *draws = tcase_create("what augmentation draws");
+    tcase_set_timeout(draws, 30);
+    tcase_add_test(draws, shifts_are_uniform_up_to_a_fifth_of_height_and_width);
+    tcase_add_test(draws, half_of_the_images_are_flipped);
+    tcase_add_test(draws, shift_y_shift_x_and_flip_are_independent);
+    suite_add_tcase(suite, draws);
+}
+
+int main(void)
+{
+    Suite *suite = suite_create("augment");
+    add_order_tests(suite);
+    add_randomness_tests(suite);
+    add_image_tests(suite);
+    return run_suite(suite);
+}

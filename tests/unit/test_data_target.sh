@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# `make data` against a server on this machine: good files arrive, and whatever is wrong ends with
+# one clear line, status 2, and no file that is not whole. Needs python3, curl and the data set.
+
+set -u
+skip()
+{
+    echo "skipped: $1"
+    exit 77
+}
+fail()
+{
+    echo "FAIL: $1"
+    exit 1
+}
+
+command -v python3 >/dev/null || skip "no python3 to serve files"
+command -v curl >/dev/null || skip "no curl"
+
+work=$(mktemp -d) || exit 1
+server=
+trap 'rm -rf "$work"; [[ -z $server ]] || kill "$server"' EXIT
+site=$work/site data=$work/data
+mkdir "$site"
+
+# The files as their home has them: from data/, or from Debian's package with the header that gzip
+# wrote at the time, which holds the name and the time of the file.
+package=/usr/share/datasets/fashion-mnist
+as_at_home() # NAME TIME, the time as four bytes
+{
+    if [[ -f data/$1.gz ]]; then
+        cp "data/$1.gz" "$site/"
+    elif [[ -f $package/$1.gz ]]; then
+        { printf '\x1f\x8b\x08\x08%b\x00\x03%s\x00' "$2" "$1" && tail -c +11 "$package/$1.gz"; } >"$site/$1.gz"
+    else
+        skip "no Fashion-MNIST on this machine"
+    fi
+}
+as_at_home train-images-idx3-ubyte '\xde\xe9\xa7\x59'
+as_at_home train-labels-idx1-ubyte '\xde\xe9\xa7\x59'
+as_at_home t10k-images-idx3-ubyte '\xf3\xe9\xa7\x59'
+as_at_home t10k-labels-idx1-ubyte '\xf3\xe9\xa7\x59'
+
+python3 -u -m http.server --bind 127.0.0.1 --directory "$site" 0 >"$work/server" 2>/dev/null &
+server=$!
+for _ in {1..100}; do
+    port=$(sed -n 's/.* port \([0-9]*\) .*/\1/p' "$work/server")
+    [[ -z $port ]] || break
+    sleep 0.1
+done
+[[ -n $port ]] || fail "python3's server did not start"
+home=http://127.0.0.1:$port
+
+# This make is not part of the one that runs the tests, and needs no proxy.
+unset MAKEFLAGS MFLAGS MAKELEVEL
+export no_proxy=127.0.0.1
+make_data() # URL
+{
+    make --no-print-directory data DATA_DIR="$data" FASHION_MNIST_URL="$1" >"$work/out" 2>"$work/err"
+}
+
+# Nothing but the files that are expected, whole, and no temporary one.
+holds() # WHAT FILE...
+{
+    local what=$1
+    shift
+    [[ $(ls -A "$data") == "$(printf '%s\n' "$@" | sort)" ]] || fail "$what: the folder holds $(ls -A "$data")"
+    for file in "$@"; do
+        cmp "$data/$file" "$site/$file" || fail "$what: $file is not what was served"
+    done
+}
+
+# Status 2 and one line, beside make's own, in which TEXT stands.
+refused() # WHAT URL TEXT
+{
+    make_data "$2"
+    local status=$?
+    [[ $status -eq 2 ]] || fail "$1: status $status"
+    [[ $(grep -vc '^make: ' "$work/err") -eq 1 ]] || fail "$1: $(cat "$work/err")"
+    grep -qF "$3" "$work/err" || fail "$1: $(cat "$work/err")"
+}
+
+images=(train-images-idx3-ubyte.gz t10k-images-idx3-ubyte.gz)
+labels=(train-labels-idx1-ubyte.gz t10k-labels-idx1-ubyte.gz)
+
+make_data "$home" || fail "good files: $(cat "$work/err")"
+holds "good files" "${images[@]}" "${labels[@]}"
+
+# A file that is there and right is not fetched again; one that is damaged is.
+echo damaged >"$data/${labels[0]}"
+make_data "$home" || fail "one damaged file in data: $(cat "$work/err")"
+holds "one damaged file in data" "${images[@]}" "${labels[@]}"
+[[ $(grep -c fetching "$work/out") -eq 1 ]] || fail "fetched too much: $(cat "$work/out")"
+
+# Served files that are wrong. The three before it in the list stay.
+mv "$site/${labels[1]}" "$work/good"
+kept=("${images[@]}" "${labels[0]}")
+
+{ head -c 4999 "$work/good" && printf 'x' && tail -c +5001 "$work/good"; } >"$site/${labels[1]}"
+cmp -s "$work/good" "$site/${labels[1]}" && fail "the damaged file is not damaged"
+rm "$data/${labels[1]}"
+refused "one wrong byte" "$home" "${labels[1]} is damaged"
+holds "one wrong byte" "${kept[@]}"
+
+head -c 4000 "$work/good" >"$site/${labels[1]}"
+refused "cut short" "$home" "${labels[1]} is damaged"
+holds "cut short" "${kept[@]}"
+
+rm "$site/${labels[1]}"
+refused "not there" "$home" "can't fetch $home/${labels[1]}"
+holds "not there" "${kept[@]}"
+
+kill "$server"
+wait "$server" 2>/dev/null
+server=
+refused "no server" "$home" "can't fetch $home/${labels[1]}"
+holds "no server" "${kept[@]}"
+
+echo "make data: good files arrive, bad ones are refused"

@@ -1,0 +1,827 @@
+// What dataset.h promises: data sets are read as their formats define them, no damaged file is
+// believed, and the synthetic images can be learned.
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <zlib.h>
+
+#include "child.h"
+#include "dataset.h"
+#include "util.h"
+
+static char folder[] = "/tmp/test_dataset.XXXXXX";
+
+static void make_folder(void)
+{
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void remove_folder(void)
+{
+    char *command = format_text("rm -r %s", folder);
+    ck_assert_int_eq(system(command), 0);
+    free(command);
+}
+
+// -- Making files by hand -------------------------------------------------------------------------
+
+// The path of a file in the folder. It is good until the fourth call after this one.
+static const char *in_folder(const char *name)
+{
+    static char paths[4][256];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+static void write_plain(const char *name, const void *bytes, size_t length)
+{
+    FILE *file = fopen(in_folder(name), "wb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(bytes, 1, length, file), length);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static void write_gzip(const char *name, const void *bytes, size_t length)
+{
+    gzFile file = gzopen(in_folder(name), "wb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(gzfwrite(bytes, 1, length, file), length);
+    ck_assert_int_eq(gzclose(file), Z_OK);
+}
+
+// Three images of two rows and four columns; pixel i of all is i.
+static const uint8_t images[] = {0,  0,  8,  3,  0,  0,  0,  3,  0,  0,  0,  2, 0,  0,
+                                 0,  4,  0,  1,  2,  3,  4,  5,  6,  7,  8,  9, 10, 11,
+                                 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23};
+static const uint8_t labels[] = {0, 0, 8, 1, 0, 0, 0, 3, 9, 0, 4};
+
+// The two files, of which one will be the damaged one.
+static void write_pair(void)
+{
+    write_plain("images", images, sizeof images);
+    write_plain("labels", labels, sizeof labels);
+}
+
+static void write_changed_images(size_t position, uint8_t value)
+{
+    uint8_t changed[sizeof images];
+    memcpy(changed, images, sizeof images);
+    changed[position] = value;
+    write_plain("images", changed, sizeof changed);
+}
+
+// -- Seeing the program end -----------------------------------------------------------------------
+
+static void read_pair(const void *unused)
+{
+    (void)unused;
+    Dataset dataset = load_idx(in_folder("images"), in_folder("labels"), 10);
+    dataset_free(&dataset);
+}
+
+// `act` must end the program with one line that has `name` and `fault` in it.
+static void assert_ends_with(void (*act)(const void *), const void *argument, const char *name,
+                             const char *fault)
+{
+    Outcome outcome = run_in_child(act, argument);
+    ck_assert_msg(outcome.status == 2, "status %d: %s", outcome.status, outcome.err);
+    const char *line_end = strchr(outcome.err, '\n');
+    ck_assert_msg(line_end != NULL && line_end[1] == '\0', "not one line: %s", outcome.err);
+    ck_assert_msg(strstr(outcome.err, name) != NULL, "no '%s': %s", name, outcome.err);
+    ck_assert_msg(strstr(outcome.err, fault) != NULL, "no '%s': %s", fault, outcome.err);
+}
+
+static void assert_images_refused(const char *fault)
+{
+    assert_ends_with(read_pair, NULL, in_folder("images: "), fault);
+}
+
+static void assert_labels_refused(const char *fault)
+{
+    assert_ends_with(read_pair, NULL, in_folder("labels: "), fault);
+}
+
+// -- IDX ------------------------------------------------------------------------------------------
+
+static void assert_is_the_example(const Dataset *dataset)
+{
+    ck_assert_int_eq(dataset->count, 3);
+    ck_assert_int_eq(dataset->height, 2);
+    ck_assert_int_eq(dataset->width, 4);
+    ck_assert_int_eq(dataset->channels, 1);
+    ck_assert_int_eq(dataset->classes, 10);
+    ck_assert_mem_eq(dataset->images, images + 16, 24);
+    ck_assert_mem_eq(dataset->labels, labels + 8, 3);
+}
+
+START_TEST(idx_files_are_read)
+{
+    write_pair();
+    Dataset dataset = load_idx(in_folder("images"), in_folder("labels"), 10);
+    assert_is_the_example(&dataset);
+    dataset_free(&dataset);
+    ck_assert_ptr_null(dataset.images);
+    ck_assert_int_eq(dataset.count, 0);
+}
+END_TEST
+
+START_TEST(gzip_is_read_under_any_name)
+{
+    write_gzip("images", images, sizeof images);
+    write_gzip("labels.gz", labels, sizeof labels);
+    Dataset dataset = load_idx(in_folder("images"), in_folder("labels.gz"), 10);
+    assert_is_the_example(&dataset);
+    dataset_free(&dataset);
+}
+END_TEST
+
+START_TEST(data_larger_than_one_piece_are_read)
+{
+    const size_t header_bytes = 16, pixels = 5000000;
+    uint8_t *bytes = allocate(header_bytes + pixels, 1);
+    memcpy(bytes, (uint8_t[]){0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 7, 208, 0, 0, 9, 196}, header_bytes);
+    for (size_t i = 0; i < pixels; i++)
+        bytes[header_bytes + i] = (uint8_t)(i * 7 + i / 1000);
+    write_gzip("images", bytes, header_bytes + pixels);
+    write_plain("labels", (uint8_t[]){0, 0, 8, 1, 0, 0, 0, 1, 0}, 9);
+    Dataset dataset = load_idx(in_folder("images"), in_folder("labels"), 10);
+    ck_assert_int_eq(dataset.height, 2000);
+    ck_assert_int_eq(dataset.width, 2500);
+    ck_assert(memcmp(dataset.images, bytes + header_bytes, pixels) == 0);
+    dataset_free(&dataset);
+    free(bytes);
+}
+END_TEST
+
+START_TEST(missing_file_is_named)
+{
+    assert_images_refused(strerror(ENOENT));
+    write_plain("images", images, sizeof images);
+    assert_labels_refused(strerror(ENOENT));
+}
+END_TEST
+
+START_TEST(folder_is_not_a_file)
+{
+    write_pair();
+    unlink(in_folder("labels"));
+    ck_assert_int_eq(mkdir(in_folder("labels"), 0700), 0);
+    assert_labels_refused("folder");
+}
+END_TEST
+
+START_TEST(wrong_magic_number_is_refused)
+{
+    write_pair();
+    write_plain("images", labels, sizeof labels);
+    assert_images_refused("not an IDX file of images");
+    write_changed_images(2, 9); // signed bytes
+    assert_images_refused("not an IDX file of images");
+    write_pair();
+    write_plain("labels", images, sizeof images);
+    assert_labels_refused("not an IDX file of labels");
+}
+END_TEST
+
+START_TEST(truncated_header_is_refused)
+{
+    for (size_t length = 0; length < 16; length++) {
+        write_pair();
+        write_plain("images", images, length);
+        assert_images_refused("ends inside its header");
+    }
+    write_pair();
+    write_plain("labels", labels, 7);
+    assert_labels_refused("ends inside its header");
+}
+END_TEST
+
+START_TEST(truncated_data_are_refused)
+{
+    write_pair();
+    write_plain("images", images, 16);
+    assert_images_refused("cut short (0 of 24 bytes)");
+    write_plain("images", images, sizeof images - 1);
+    assert_images_refused("cut short (23 of 24 bytes)");
+    write_pair();
+    write_plain("labels", labels, sizeof labels - 1);
+    assert_labels_refused("cut short (2 of 3 bytes)");
+}
+END_TEST
+
+START_TEST(trailing_bytes_are_refused)
+{
+    write_pair();
+    uint8_t longer[sizeof images + 1] = {0};
+    memcpy(longer, images, sizeof images);
+    write_plain("images", longer, sizeof longer);
+    assert_images_refused("goes on after its data");
+    write_gzip("images", longer, sizeof longer);
+    assert_images_refused("goes on after its data");
+}
+END_TEST
+
+START_TEST(size_of_zero_is_refused)
+{
+    static const size_t last_bytes[] = {7, 11, 15}; // of each size in the header
+    write_pair();
+    for (int i = 0; i < 3; i++) {
+        write_changed_images(last_bytes[i], 0);
+        assert_images_refused("impossible size 0");
+    }
+}
+END_TEST
+
+START_TEST(size_of_more_than_31_bits_is_refused)
+{
+    write_pair();
+    write_changed_images(4, 0x80);
+    assert_images_refused("impossible size 2147483651");
+}
+END_TEST
+
+START_TEST(sizes_whose_product_overflows_are_refused)
+{
+    write_pair();
+    uint8_t huge[sizeof images];
+    memcpy(huge, images, sizeof images);
+    huge[4] = huge[8] = huge[12] = 0x40; // each about 2^30
+    write_plain("images", huge, sizeof huge);
+    assert_images_refused("impossibly large");
+}
+END_TEST
+
+// No machine has the 2^61 bytes that this header promises, so the program must have looked at the
+// data before it asked for memory.
+START_TEST(lying_header_takes_no_memory)
+{
+    write_pair();
+    uint8_t lie[sizeof images];
+    memcpy(lie, images, sizeof images);
+    memcpy(lie + 4, (uint8_t[]){0x40, 0, 0, 0, 0, 0, 0x80, 0, 0, 1, 0, 0}, 12);
+    write_plain("images", lie, sizeof lie);
+    assert_images_refused("cut short (24 of 2305843009213693952 bytes)");
+}
+END_TEST
+
+START_TEST(different_counts_are_refused)
+{
+    write_pair();
+    write_plain("labels", (uint8_t[]){0, 0, 8, 1, 0, 0, 0, 2, 9, 0}, 10);
+    assert_labels_refused("2 labels, but");
+    assert_labels_refused("holds 3 images");
+}
+END_TEST
+
+START_TEST(label_out_of_range_is_refused)
+{
+    write_pair();
+    write_plain("labels", (uint8_t[]){0, 0, 8, 1, 0, 0, 0, 3, 9, 10, 4}, 11);
+    assert_labels_refused("label 10 of image 1");
+}
+END_TEST
+
+// A gzip file of noise, for deflate cannot shorten it: most of its bytes are data.
+static size_t write_noisy_gzip(uint8_t *packed, size_t capacity)
+{
+    uint8_t bytes[16 + 4096] = {0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 64, 0, 0, 0, 64};
+    uint32_t state = 1;
+    for (size_t i = 16; i < sizeof bytes; i++) {
+        state = state * 1664525 + 1013904223;
+        bytes[i] = (uint8_t)(state >> 24);
+    }
+    write_gzip("images", bytes, sizeof bytes);
+    write_plain("labels", (uint8_t[]){0, 0, 8, 1, 0, 0, 0, 1, 9}, 9);
+    FILE *file = fopen(in_folder("images"), "rb");
+    size_t length = fread(packed, 1, capacity, file);
+    fclose(file);
+    return length;
+}
+
+START_TEST(flipped_byte_in_gzip_is_refused)
+{
+    uint8_t packed[8192];
+    size_t length = write_noisy_gzip(packed, sizeof packed);
+    read_pair(NULL); // good as it is
+    // Behind gzip's own header of 10 bytes; in the data, the check sum and the length.
+    for (size_t i = 11; i < length; i += i < length - 9 ? 101 : 1) {
+        packed[i] ^= 0x10;
+        write_plain("images", packed, length);
+        assert_ends_with(read_pair, NULL, in_folder("images"), "");
+        packed[i] ^= 0x10;
+    }
+    packed[length / 2] ^= 0x10;
+    write_plain("images", packed, length);
+    assert_images_refused("damaged");
+}
+END_TEST
+
+START_TEST(gzip_that_was_cut_off_is_refused)
+{
+    uint8_t packed[8192];
+    size_t length = write_noisy_gzip(packed, sizeof packed);
+    for (size_t cut = 1; cut < length - 1; cut += cut < 9 ? 1 : 97) {
+        write_plain("images", packed, length - cut);
+        assert_images_refused("damaged or cut short");
+    }
+}
+END_TEST
+
+// -- CIFAR-10 -------------------------------------------------------------------------------------
+
+enum { CIFAR_RECORDS = 10000, CIFAR_RECORD = 3073, CIFAR_PLANE = 1024 };
+
+static uint8_t cifar_value(int file, int record, int channel, int pixel)
+{
+    return (uint8_t)(file * 50 + record * 3 + channel * 85 + pixel);
+}
+
+static const char *cifar_name(int file)
+{
+    static char name[32];
+    if (file == 0)
+        return "test_batch.bin";
+    snprintf(name, sizeof name, "data_batch_%d.bin", file);
+    return name;
+}
+
+// File 0 is the test set, 1 to 5 are the training set. Of the bytes, `length` are written, and the
+// last label is `last_label`.
+static void write_cifar(int file, size_t length, uint8_t last_label)
+{
+    const size_t whole = (size_t)CIFAR_RECORDS * CIFAR_RECORD;
+    uint8_t *bytes = allocate(whole + 1, 1), *to = bytes;
+    for (int record = 0; record < CIFAR_RECORDS; record++) {
+        *to++ = record == CIFAR_RECORDS - 1 ? last_label : (uint8_t)((record + file) % 10);
+        for (int channel = 0; channel < 3; channel++) {
+            for (int pixel = 0; pixel < CIFAR_PLANE; pixel++)
+                *to++ = cifar_value(file, record, channel, pixel);
+        }
+    }
+    write_plain(cifar_name(file), bytes, length);
+    free(bytes);
+}
+
+static const size_t cifar_bytes = (size_t)CIFAR_RECORDS * CIFAR_RECORD;
+
+static void read_cifar_test(const void *unused)
+{
+    (void)unused;
+    Dataset dataset = load_cifar10(folder, TEST);
+    dataset_free(&dataset);
+}
+
+static void assert_cifar_refused(const char *fault)
+{
+    assert_ends_with(read_cifar_test, NULL, in_folder("test_batch.bin: "), fault);
+}
+
+static void assert_cifar_image(const Dataset *dataset, int position, int file, int record)
+{
+    const uint8_t *image = dataset->images + (size_t)position * 3 * CIFAR_PLANE;
+    for (int i = 0; i < 3 * CIFAR_PLANE; i++)
+        ck_assert_uint_eq(image[i], cifar_value(file, record, i % 3, i / 3));
+    ck_assert_int_eq(dataset->labels[position], (record + file) % 10);
+}
+
+START_TEST(cifar10_test_set_is_read)
+{
+    write_cifar(0, cifar_bytes, 9);
+    Dataset dataset = load_cifar10(folder, TEST);
+    ck_assert_int_eq(dataset.count, 10000);
+    ck_assert_int_eq(dataset.height, 32);
+    ck_assert_int_eq(dataset.width, 32);
+    ck_assert_int_eq(dataset.channels, 3);
+    ck_assert_int_eq(dataset.classes, 10);
+    assert_cifar_image(&dataset, 0, 0, 0);
+    assert_cifar_image(&dataset, 9999, 0, 9999);
+    dataset_free(&dataset);
+}
+END_TEST
+
+START_TEST(cifar10_training_set_is_five_files_in_order)
+{
+    for (int file = 1; file <= 5; file++)
+        write_cifar(file, cifar_bytes, (uint8_t)((CIFAR_RECORDS - 1 + file) % 10));
+    Dataset dataset = load_cifar10(folder, TRAIN);
+    ck_assert_int_eq(dataset.count, 50000);
+    for (int file = 1; file <= 5; file++) {
+        assert_cifar_image(&dataset, (file - 1) * CIFAR_RECORDS, file, 0);
+        assert_cifar_image(&dataset, file * CIFAR_RECORDS - 1, file, CIFAR_RECORDS - 1);
+    }
+    dataset_free(&dataset);
+}
+END_TEST
+
+START_TEST(damaged_cifar10_is_refused)
+{
+    assert_cifar_refused(strerror(ENOENT));
+    write_cifar(0, 0, 0);
+    assert_cifar_refused("cut short (0 of");
+    write_cifar(0, cifar_bytes - 1, 0);
+    assert_cifar_refused("cut short (30729999 of 30730000 bytes)");
+    write_cifar(0, cifar_bytes - CIFAR_RECORD, 0); // whole records, but not all of them
+    assert_cifar_refused("cut short");
+    write_cifar(0, cifar_bytes + 1, 0);
+    assert_cifar_refused("goes on after its data");
+    write_cifar(0, cifar_bytes, 10);
+    assert_cifar_refused("label 10 of image 9999");
+}
+END_TEST
+
+// -- What the command line asks for ---------------------------------------------------------------
+
+// The folder as --data-dir, with `count` blank training images of the given height.
+static Args small_fashion_mnist(uint8_t count, uint8_t height)
+{
+    const size_t bytes = 16 + (size_t)count * height * 28;
+    uint8_t *file = allocate(bytes, 1);
+    memcpy(file, (uint8_t[]){0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, height, 0, 0, 0, 28}, 16);
+    write_plain("train-images-idx3-ubyte", file, bytes);
+    memset(file, 0, bytes);
+    memcpy(file, (uint8_t[]){0, 0, 8, 1, 0, 0, 0, count}, 8);
+    write_gzip("train-labels-idx1-ubyte.gz", file, 8 + (size_t)count);
+    free(file);
+    return (Args){.data = DATA_FASHION_MNIST, .data_dir = folder};
+}
+
+static void load_train(const void *args)
+{
+    Dataset dataset = load_data(args, TRAIN);
+    dataset_free(&dataset);
+}
+
+static void load_test(const void *args)
+{
+    Dataset dataset = load_data(args, TEST);
+    dataset_free(&dataset);
+}
+
+START_TEST(data_dir_holds_plain_and_gzip_files)
+{
+    Args args = small_fashion_mnist(5, 28);
+    Dataset dataset = load_data(&args, TRAIN);
+    ck_assert_int_eq(dataset.count, 5);
+    dataset_free(&dataset);
+}
+END_TEST
+
+START_TEST(plain_file_goes_before_gzip)
+{
+    Args args = small_fashion_mnist(5, 28);
+    write_plain("train-images-idx3-ubyte.gz", "", 0);
+    Dataset dataset = load_data(&args, TRAIN);
+    ck_assert_int_eq(dataset.count, 5);
+    dataset_free(&dataset);
+}
+END_TEST
+
+START_TEST(images_cuts_the_set_and_never_lengthens_it)
+{
+    Args args = small_fashion_mnist(5, 28);
+    static const int asked[] = {0, 1, 4, 5, 6}, got[] = {5, 1, 4, 5, 5};
+    for (int i = 0; i < 5; i++) {
+        args.images = asked[i];
+        Dataset dataset = load_data(&args, TRAIN);
+        ck_assert_int_eq(dataset.count, got[i]);
+        dataset_free(&dataset);
+    }
+}
+END_TEST
+
+START_TEST(data_dir_is_the_only_place)
+{
+    Args args = small_fashion_mnist(5, 28); // has no test set
+    assert_ends_with(load_test, &args, folder, "make data");
+    assert_ends_with(load_test, &args, folder, "apt install dataset-fashion-mnist");
+    assert_ends_with(load_test, &args, folder, "--data synthetic");
+}
+END_TEST
+
+START_TEST(images_without_labels_are_refused)
+{
+    Args args = small_fashion_mnist(5, 28);
+    unlink(in_folder("train-labels-idx1-ubyte.gz"));
+    assert_ends_with(load_train, &args, in_folder("train-labels-idx1-ubyte"), "no such file");
+}
+END_TEST
+
+START_TEST(other_sizes_than_28x28_are_refused)
+{
+    Args args = small_fashion_mnist(5, 27);
+    assert_ends_with(load_train, &args, in_folder("train-images-idx3-ubyte: "), "27x28");
+}
+END_TEST
+
+// -- The real Fashion-MNIST -----------------------------------------------------------------------
+
+#define FASHION_FOLDER "/usr/share/datasets/fashion-mnist"
+
+static void assert_balanced(const Dataset *dataset)
+{
+    int counts[10] = {0};
+    for (int i = 0; i < dataset->count; i++)
+        counts[dataset->labels[i]]++;
+    for (int class = 0; class < 10; class ++)
+        ck_assert_int_eq(counts[class], dataset->count / 10);
+}
+
+START_TEST(fashion_mnist_is_what_it_is_known_to_be)
+{
+    if (access(FASHION_FOLDER, F_OK) != 0) {
+        printf("skipped: no " FASHION_FOLDER " (apt install dataset-fashion-mnist)\n");
+        return;
+    }
+    Args args = {.data = DATA_FASHION_MNIST};
+    Dataset train = load_data(&args, TRAIN), test = load_data(&args, TEST);
+    ck_assert_int_eq(train.count, 60000);
+    ck_assert_int_eq(test.count, 10000);
+    assert_balanced(&train);
+    assert_balanced(&test);
+    Statistics statistics = image_statistics(&train);
+    ck_assert_float_eq_tol(statistics.mean[0], 72.94f, 0.005f);
+    ck_assert_float_eq_tol(statistics.std[0], 90.02f, 0.005f);
+    dataset_free(&train);
+    dataset_free(&test);
+}
+END_TEST
+
+// -- Statistics -----------------------------------------------------------------------------------
+
+START_TEST(statistics_are_those_of_each_channel)
+{
+    uint8_t pixels[] = {10, 0, 255, 30, 0, 255}; // two pixels of three channels
+    Dataset dataset = {.images = pixels, .count = 2, .height = 1, .width = 1, .channels = 3};
+    Statistics statistics = image_statistics(&dataset);
+    ck_assert_float_eq(statistics.mean[0], 20);
+    ck_assert_float_eq(statistics.std[0], 10); // of the population, not of a sample
+    ck_assert_float_eq(statistics.mean[1], 0);
+    ck_assert_float_eq(statistics.std[1], 0);
+    ck_assert_float_eq(statistics.mean[2], 255);
+    ck_assert_float_eq(statistics.std[2], 0);
+}
+END_TEST
+
+// -- Synthetic images -----------------------------------------------------------------------------
+
+enum { SIDE = 28, PIXELS = SIDE * SIDE };
+
+START_TEST(synthetic_sets_have_the_promised_size)
+{
+    Dataset train = synthetic_data(TRAIN, 1), test = synthetic_data(TEST, 1);
+    ck_assert_int_eq(train.count, 6000);
+    ck_assert_int_eq(test.count, 1000);
+    ck_assert_int_eq(train.height, SIDE);
+    ck_assert_int_eq(train.width, SIDE);
+    ck_assert_int_eq(train.channels, 1);
+    assert_balanced(&train);
+    assert_balanced(&test);
+    dataset_free(&train);
+    dataset_free(&test);
+}
+END_TEST
+
+// So that --images keeps some of each class.
+START_TEST(synthetic_classes_are_mixed)
+{
+    Dataset train = synthetic_data(TRAIN, 1);
+    int counts[10] = {0};
+    for (int i = 0; i < 200; i++)
+        counts[train.labels[i]]++;
+    for (int class = 0; class < 10; class ++)
+        ck_assert_int_ge(counts[class], 5);
+    dataset_free(&train);
+}
+END_TEST
+
+static bool same_images(const Dataset *a, const Dataset *b, int count)
+{
+    return memcmp(a->images, b->images, (size_t)count * PIXELS) == 0;
+}
+
+START_TEST(synthetic_data_are_a_function_of_the_seed)
+{
+    Dataset one = synthetic_data(TRAIN, 1), again = synthetic_data(TRAIN, 1);
+    Dataset other = synthetic_data(TRAIN, 2), test = synthetic_data(TEST, 1);
+    ck_assert(same_images(&one, &again, 6000));
+    ck_assert_mem_eq(one.labels, again.labels, 6000);
+    ck_assert(!same_images(&one, &other, 1));
+    ck_assert(!same_images(&one, &test, 1));
+    dataset_free(&one);
+    dataset_free(&again);
+    dataset_free(&other);
+    dataset_free(&test);
+}
+END_TEST
+
+static Dataset load_synthetic(const char *rank, bool seeded, uint64_t seed)
+{
+    setenv("OMPI_COMM_WORLD_RANK", rank, 1);
+    settings()->seeded = seeded;
+    settings()->seed = seed;
+    return load_data(&(Args){.data = DATA_SYNTHETIC, .images = 10}, TRAIN);
+}
+
+START_TEST(synthetic_data_follow_the_seed_but_not_the_rank)
+{
+    Dataset rank_0 = load_synthetic("0", true, 5), rank_1 = load_synthetic("1", true, 5);
+    Dataset other = load_synthetic("0", true, 6), unseeded = load_synthetic("1", false, 0);
+    Dataset expected = synthetic_data(TRAIN, 5), unseeded_again = load_synthetic("0", false, 7);
+    ck_assert_int_eq(rank_0.count, 10);
+    ck_assert(same_images(&rank_0, &expected, 10));
+    ck_assert(same_images(&rank_0, &rank_1, 10));
+    ck_assert(!same_images(&rank_0, &other, 10));
+    ck_assert(same_images(&unseeded, &unseeded_again, 10));
+    dataset_free(&rank_0);
+    dataset_free(&rank_1);
+    dataset_free(&other);
+    dataset_free(&unseeded);
+    dataset_free(&expected);
+    dataset_free(&unseeded_again);
+}
+END_TEST
+
+// The mean training image of each class: what a learner could take for its pattern.
+typedef struct {
+    float pixels[10][SIDE][SIDE];
+} MeanImages;
+
+static void average_classes(const Dataset *train, MeanImages *means)
+{
+    memset(means, 0, sizeof *means);
+    for (int i = 0; i < train->count; i++) {
+        float *mean = &means->pixels[train->labels[i]][0][0];
+        for (int p = 0; p < PIXELS; p++)
+            mean[p] += (float)train->images[(size_t)i * PIXELS + (size_t)p];
+    }
+}
+
+// Correlation of an image with a class's mean image, one shifted against the other.
+static double correlation(const uint8_t *image, const float mean[SIDE][SIDE], int dy, int dx)
+{
+    double n = 0, a = 0, b = 0, aa = 0, bb = 0, ab = 0;
+    for (int y = 0; y < SIDE; y++) {
+        for (int x = 0; x < SIDE; x++) {
+            if (y + dy < 0 || y + dy >= SIDE || x + dx < 0 || x + dx >= SIDE)
+                continue;
+            double u = image[y * SIDE + x], v = mean[y + dy][x + dx];
+            n++;
+            a += u;
+            b += v;
+            aa += u * u;
+            bb += v * v;
+            ab += u * v;
+        }
+    }
+    return (ab - a * b / n) / sqrt((aa - a * a / n) * (bb - b * b / n));
+}
+
+// The class whose mean image fits best, when shifts of up to `reach` pixels are tried.
+static int classify(const uint8_t *image, const MeanImages *means, int reach)
+{
+    int best = -1;
+    double highest = -1;
+    for (int class = 0; class < 10; class ++) {
+        for (int dy = -reach; dy <= reach; dy++) {
+            for (int dx = -reach; dx <= reach; dx++) {
+                double fit = correlation(image, means->pixels[class], dy, dx);
+                if (fit > highest) {
+                    highest = fit;
+                    best = class;
+                }
+            }
+        }
+    }
+    return best;
+}
+
+// A flip and a shift of 5 pixels with repeated edges: the most that training does to an image.
+static void flip_and_shift(const uint8_t *from, uint8_t *to, int dy, int dx)
+{
+    for (int y = 0; y < SIDE; y++) {
+        for (int x = 0; x < SIDE; x++) {
+            int source_y = y + dy < 0 ? 0 : y + dy >= SIDE ? SIDE - 1 : y + dy;
+            int source_x = x + dx < 0 ? 0 : x + dx >= SIDE ? SIDE - 1 : x + dx;
+            to[y * SIDE + SIDE - 1 - x] = from[source_y * SIDE + source_x];
+        }
+    }
+}
+
+// The share of the first test images that a nearest-mean classifier gets right.
+static double nearest_mean_accuracy(uint64_t seed, bool augmented, int reach)
+{
+    const int tried = 100;
+    Dataset train = synthetic_data(TRAIN, seed), test = synthetic_data(TEST, seed);
+    MeanImages *means = allocate(1, sizeof *means);
+    average_classes(&train, means);
+    int right = 0;
+    for (int i = 0; i < tried; i++) {
+        const uint8_t *image = test.images + (size_t)i * PIXELS;
+        uint8_t moved[PIXELS];
+        if (augmented) {
+            flip_and_shift(image, moved, i % 2 ? 5 : -5, i % 4 < 2 ? 5 : -5);
+            image = moved;
+        }
+        right += classify(image, means, reach) == test.labels[i];
+    }
+    dataset_free(&train);
+    dataset_free(&test);
+    free(means);
+    return (double)right / tried;
+}
+
+START_TEST(synthetic_classes_can_be_told_apart)
+{
+    ck_assert_double_ge(nearest_mean_accuracy((uint64_t)_i, false, 2), 0.9);
+}
+END_TEST
+
+START_TEST(synthetic_classes_survive_the_training_augmentation)
+{
+    double accuracy = nearest_mean_accuracy((uint64_t)_i, true, 6);
+    ck_assert_double_ge(accuracy, 0.8);
+    // But it takes something that knows shifts, as a convolution does.
+    ck_assert_double_le(nearest_mean_accuracy((uint64_t)_i, true, 0), accuracy - 0.1);
+}
+END_TEST
+
+// -------------------------------------------------------------------------------------------------
+
+static void add_idx_tests(Suite *suite)
+{
+    TCase *idx = tcase_create("IDX");
+    tcase_add_checked_fixture(idx, make_folder, remove_folder);
+    tcase_set_timeout(idx, 30);
+    tcase_add_test(idx, idx_files_are_read);
+    tcase_add_test(idx, gzip_is_read_under_any_name);
+    tcase_add_test(idx, data_larger_than_one_piece_are_read);
+    tcase_add_test(idx, missing_file_is_named);
+    tcase_add_test(idx, folder_is_not_a_file);
+    tcase_add_test(idx, wrong_magic_number_is_refused);
+    tcase_add_test(idx, truncated_header_is_refused);
+    tcase_add_test(idx, truncated_data_are_refused);
+    tcase_add_test(idx, trailing_bytes_are_refused);
+    tcase_add_test(idx, size_of_zero_is_refused);
+    tcase_add_test(idx, size_of_more_than_31_bits_is_refused);
+    tcase_add_test(idx, sizes_whose_product_overflows_are_refused);
+    tcase_add_test(idx, lying_header_takes_no_memory);
+    tcase_add_test(idx, different_counts_are_refused);
+    tcase_add_test(idx, label_out_of_range_is_refused);
+    tcase_add_test(idx, flipped_byte_in_gzip_is_refused);
+    tcase_add_test(idx, gzip_that_was_cut_off_is_refused);
+    suite_add_tcase(suite, idx);
+}
+
+static void add_cifar_tests(Suite *suite)
+{
+    TCase *cifar = tcase_create("CIFAR-10");
+    tcase_add_checked_fixture(cifar, make_folder, remove_folder);
+    tcase_set_timeout(cifar, 60);
+    tcase_add_test(cifar, cifar10_test_set_is_read);
+    tcase_add_test(cifar, cifar10_training_set_is_five_files_in_order);
+    tcase_add_test(cifar, damaged_cifar10_is_refused);
+    suite_add_tcase(suite, cifar);
+}
+
+static void add_load_data_tests(Suite *suite)
+{
+    TCase *load = tcase_create("load_data");
+    tcase_add_checked_fixture(load, make_folder, remove_folder);
+    tcase_set_timeout(load, 30);
+    tcase_add_test(load, data_dir_holds_plain_and_gzip_files);
+    tcase_add_test(load, plain_file_goes_before_gzip);
+    tcase_add_test(load, images_cuts_the_set_and_never_lengthens_it);
+    tcase_add_test(load, data_dir_is_the_only_place);
+    tcase_add_test(load, images_without_labels_are_refused);
+    tcase_add_test(load, other_sizes_than_28x28_are_refused);
+    tcase_add_test(load, fashion_mnist_is_what_it_is_known_to_be);
+    suite_add_tcase(suite, load);
+}
+
+static void add_content_tests(Suite *suite)
+{
+    TCase *content = tcase_create("statistics and synthetic images");
+    tcase_set_timeout(content, 60);
+    tcase_add_test(content, statistics_are_those_of_each_channel);
+    tcase_add_test(content, synthetic_sets_have_the_promised_size);
+    tcase_add_test(content, synthetic_classes_are_mixed);
+    tcase_add_test(content, synthetic_data_are_a_function_of_the_seed);
+    tcase_add_test(content, synthetic_data_follow_the_seed_but_not_the_rank);
+    tcase_add_loop_test(content, synthetic_classes_can_be_told_apart, 0, 3);
+    tcase_add_loop_test(content, synthetic_classes_survive_the_training_augmentation, 0, 3);
+    suite_add_tcase(suite, content);
+}
+
+int main(void)
+{
+    Suite *suite = suite_create("dataset");
+    add_idx_tests(suite);
+    add_cifar_tests(suite);
+    add_load_data_tests(suite);
+    add_content_tests(suite);
+    return run_suite(suite);
+}

@@ -1,0 +1,316 @@
+// What common/util.h promises: one clear line and status 2, memory, time, the launcher's rank.
+
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "child.h"
+#include "util.h"
+
+// The tests may themselves have been started by a launcher.
+static void forget_launcher(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK",
+                                        "OMPI_COMM_WORLD_SIZE",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "PMI_RANK",
+                                        "PMI_SIZE",
+                                        "MPI_LOCALRANKID",
+                                        "SLURM_PROCID",
+                                        "SLURM_NTASKS",
+                                        "SLURM_LOCALID",
+                                        "SLURM_STEP_ID"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        unsetenv(names[i]);
+}
+
+static void print_then_die(const void *message)
+{
+    printf("said before");
+    die("%s", (const char *)message);
+}
+
+START_TEST(die_prints_one_line_and_exits_with_2)
+{
+    Outcome outcome = run_in_child(print_then_die, "data.gz: no such file");
+    ck_assert_int_eq(outcome.status, 2);
+    ck_assert_str_eq(outcome.err, "test_util: data.gz: no such file\n");
+}
+END_TEST
+
+START_TEST(die_keeps_what_was_printed_before)
+{
+    ck_assert_str_eq(run_in_child(print_then_die, "over").out, "said before");
+}
+END_TEST
+
+START_TEST(die_stays_on_one_line_whatever_it_quotes)
+{
+    Outcome outcome = run_in_child(print_then_die, "not 'a\nb\tc'");
+    ck_assert_str_eq(outcome.err, "test_util: not 'a?b?c'\n");
+}
+END_TEST
+
+START_TEST(die_on_another_rank_waits_a_second_and_names_it)
+{
+    setenv("OMPI_COMM_WORLD_RANK", "3", 1);
+    double begin = seconds_now();
+    Outcome outcome = run_in_child(print_then_die, "no such file");
+    ck_assert_double_ge(seconds_now() - begin, 1);
+    ck_assert_int_eq(outcome.status, 2);
+    ck_assert_str_eq(outcome.err, "test_util: rank 3: no such file\n");
+}
+END_TEST
+
+static void leave_a_mark(void)
+{
+    printf("exit handler");
+}
+
+static void die_with_an_exit_handler(const void *unused)
+{
+    (void)unused;
+    atexit(leave_a_mark);
+    die("over");
+}
+
+START_TEST(die_runs_no_exit_handler)
+{
+    ck_assert_str_eq(run_in_child(die_with_an_exit_handler, NULL).out, "");
+}
+END_TEST
+
+static void warn_both_ways(const void *unused)
+{
+    (void)unused;
+    warn("slow by %d %%", 20);
+    warn_on_root("for all");
+}
+
+START_TEST(warn_prints_a_line_and_goes_on)
+{
+    Outcome outcome = run_in_child(warn_both_ways, NULL);
+    ck_assert_int_eq(outcome.status, 0);
+    ck_assert_str_eq(outcome.err,
+                     "test_util: warning: slow by 20 %\ntest_util: warning: for all\n");
+}
+END_TEST
+
+START_TEST(warn_on_root_is_silent_elsewhere)
+{
+    setenv("OMPI_COMM_WORLD_RANK", "1", 1);
+    ck_assert_str_eq(run_in_child(warn_both_ways, NULL).err, "test_util: warning: slow by 20 %\n");
+}
+END_TEST
+
+static void fail_a_check(const void *unused)
+{
+    (void)unused;
+    CHECK(1 + 1 == 3);
+}
+
+START_TEST(check_aborts_with_file_and_line)
+{
+    Outcome outcome = run_in_child(fail_a_check, NULL);
+    ck_assert_int_eq(outcome.status, 128 + SIGABRT);
+    ck_assert_ptr_nonnull(strstr(outcome.err, "test_util.c:"));
+    ck_assert_ptr_nonnull(strstr(outcome.err, "1 + 1 == 3"));
+}
+END_TEST
+
+START_TEST(check_lets_the_truth_pass)
+{
+    CHECK(1 + 1 == 2);
+}
+END_TEST
+
+START_TEST(allocate_gives_zeroed_and_aligned_memory)
+{
+    for (size_t count = 0; count < 200; count++) {
+        unsigned char *memory = allocate(count, 3);
+        ck_assert_uint_eq((uintptr_t)memory % 64, 0);
+        for (size_t i = 0; i < count * 3; i++)
+            ck_assert_uint_eq(memory[i], 0);
+        memset(memory, 0xff, count * 3); // so that reused memory is not zero by chance
+        free(memory);
+    }
+}
+END_TEST
+
+// The sanitizers would otherwise end a program that asks for too much, before allocate can.
+const char *__asan_default_options(void);
+const char *__tsan_default_options(void);
+
+const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+
+const char *__tsan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+
+static void allocate_pair(const void *pair)
+{
+    const size_t *count_and_size = pair;
+    free(allocate(count_and_size[0], count_and_size[1]));
+}
+
+START_TEST(allocate_refuses_what_there_cannot_be)
+{
+    static const size_t pairs[][2] = {
+        {SIZE_MAX / 2, 3}, {SIZE_MAX, SIZE_MAX}, {SIZE_MAX, 1}, {1, SIZE_MAX - 70}};
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        Outcome outcome = run_in_child(allocate_pair, pairs[i]);
+        ck_assert_int_eq(outcome.status, 2);
+        ck_assert_ptr_nonnull(strstr(outcome.err, "out of memory"));
+    }
+}
+END_TEST
+
+START_TEST(format_text_formats)
+{
+    char *text = format_text("%s-%d", "rank", 12);
+    ck_assert_str_eq(text, "rank-12");
+    free(text);
+}
+END_TEST
+
+START_TEST(seconds_go_forward_at_the_right_pace)
+{
+    double begin = seconds_now();
+    usleep(50000);
+    double passed = seconds_now() - begin;
+    ck_assert_double_ge(passed, 0.05);
+    ck_assert_double_lt(passed, 2);
+}
+END_TEST
+
+START_TEST(program_name_has_no_folder)
+{
+    ck_assert_str_eq(program_name(), "test_util");
+}
+END_TEST
+
+static void check_launcher(int rank, int size, int local_rank)
+{
+    ck_assert_int_eq(launcher_rank(), rank);
+    ck_assert_int_eq(launcher_size(), size);
+    ck_assert_int_eq(launcher_local_rank(), local_rank);
+}
+
+START_TEST(without_a_launcher_a_process_is_alone)
+{
+    check_launcher(0, 1, 0);
+}
+END_TEST
+
+static void pretend_slurm_task(const char *step)
+{
+    setenv("SLURM_PROCID", "5", 1);
+    setenv("SLURM_NTASKS", "6", 1);
+    setenv("SLURM_LOCALID", "1", 1);
+    if (step)
+        setenv("SLURM_STEP_ID", step, 1);
+}
+
+START_TEST(open_mpi_is_understood)
+{
+    setenv("OMPI_COMM_WORLD_RANK", "2", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "8", 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_RANK", "1", 1);
+    check_launcher(2, 8, 1);
+}
+END_TEST
+
+START_TEST(pmi_is_understood)
+{
+    setenv("PMI_RANK", "3", 1);
+    setenv("PMI_SIZE", "4", 1);
+    setenv("MPI_LOCALRANKID", "1", 1);
+    check_launcher(3, 4, 1);
+}
+END_TEST
+
+START_TEST(srun_is_understood)
+{
+    pretend_slurm_task("0");
+    check_launcher(5, 6, 1);
+}
+END_TEST
+
+START_TEST(the_shell_of_a_slurm_job_is_alone)
+{
+    pretend_slurm_task(NULL);
+    check_launcher(0, 1, 0);
+}
+END_TEST
+
+START_TEST(slurms_batch_and_interactive_steps_are_alone)
+{
+    pretend_slurm_task("4294967290");
+    check_launcher(0, 1, 0);
+    pretend_slurm_task("4294967291");
+    check_launcher(0, 1, 0);
+}
+END_TEST
+
+START_TEST(mpirun_inside_slurm_wins)
+{
+    pretend_slurm_task("0");
+    setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_RANK", "0", 1);
+    check_launcher(0, 2, 0);
+}
+END_TEST
+
+START_TEST(a_rank_that_is_no_number_is_no_rank)
+{
+    static const char *const ranks[] = {"", "x", "1x", "-1", " 1", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++) {
+        setenv("OMPI_COMM_WORLD_RANK", ranks[i], 1);
+        ck_assert_int_eq(launcher_rank(), 0);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    forget_launcher();
+    Suite *suite = suite_create("util");
+
+    TCase *ending = tcase_create("ending the program");
+    tcase_add_test(ending, die_prints_one_line_and_exits_with_2);
+    tcase_add_test(ending, die_keeps_what_was_printed_before);
+    tcase_add_test(ending, die_stays_on_one_line_whatever_it_quotes);
+    tcase_add_test(ending, die_on_another_rank_waits_a_second_and_names_it);
+    tcase_add_test(ending, die_runs_no_exit_handler);
+    tcase_add_test(ending, warn_prints_a_line_and_goes_on);
+    tcase_add_test(ending, warn_on_root_is_silent_elsewhere);
+    tcase_add_test(ending, check_aborts_with_file_and_line);
+    tcase_add_test(ending, check_lets_the_truth_pass);
+    suite_add_tcase(suite, ending);
+
+    TCase *basics = tcase_create("memory, text, time");
+    tcase_add_test(basics, allocate_gives_zeroed_and_aligned_memory);
+    tcase_add_test(basics, allocate_refuses_what_there_cannot_be);
+    tcase_add_test(basics, format_text_formats);
+    tcase_add_test(basics, seconds_go_forward_at_the_right_pace);
+    tcase_add_test(basics, program_name_has_no_folder);
+    suite_add_tcase(suite, basics);
+
+    TCase *launcher = tcase_create("launcher");
+    tcase_add_test(launcher, without_a_launcher_a_process_is_alone);
+    tcase_add_test(launcher, open_mpi_is_understood);
+    tcase_add_test(launcher, pmi_is_understood);
+    tcase_add_test(launcher, srun_is_understood);
+    tcase_add_test(launcher, the_shell_of_a_slurm_job_is_alone);
+    tcase_add_test(launcher, slurms_batch_and_interactive_steps_are_alone);
+    tcase_add_test(launcher, mpirun_inside_slurm_wins);
+    tcase_add_test(launcher, a_rank_that_is_no_number_is_no_rank);
+    suite_add_tcase(suite, launcher);
+
+    return run_suite(suite);
+}
