@@ -277,9 +277,9 @@ static void normalize_pattern(Pattern *pattern)
         pixels[i] = (float)((pixels[i] - mean) / deviation);
 }
 
-static Pattern draw_pattern(uint64_t seed, int class)
+static Pattern draw_pattern(uint64_t seed, int label)
 {
-    Rng rng = rng_stream_of(seed, RNG_SYNTHETIC_DATA, (uint64_t) class);
+    Rng rng = rng_stream_of(seed, RNG_SYNTHETIC_DATA, (uint64_t)label);
     Pattern pattern = {0};
     for (int i = 0; i < PATTERN_WAVES; i++)
         add_wave(&pattern, &rng);
@@ -322,8 +322,8 @@ Dataset synthetic_data(Split split, uint64_t seed)
     dataset.images = allocate(count, image_bytes);
     dataset.labels = allocate(count, 1);
     Pattern patterns[SYNTHETIC_CLASSES];
-    for (int class = 0; class < SYNTHETIC_CLASSES; class ++)
-        patterns[class] = draw_pattern(seed, class);
+    for (int label = 0; label < SYNTHETIC_CLASSES; label++)
+        patterns[label] = draw_pattern(seed, label);
     // The streams after the classes' own: one for each split.
     Rng rng = rng_stream_of(seed, RNG_SYNTHETIC_DATA, SYNTHETIC_CLASSES + (uint64_t)split);
     uint32_t *order = allocate(count, sizeof *order);

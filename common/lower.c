@@ -81,7 +81,7 @@ static OpKind op_kind(NodeKind kind)
     case NODE_SOFTMAX:
         break;
     }
-    CHECK(!"a node without an operation");
+    CHECK(kind != kind); // a node without an operation
     return OP_ADD;
 }
 

@@ -39,14 +39,17 @@ header()
 need_build()
 {
     program make || need build-essential
-    case ${compiler##*/} in
-    clang*)
-        program "$compiler" || need "${compiler##*/}"
-        header omp.h || need libomp-dev
-        ;;
+    # Without a compiler no header is found either; apt leaves alone what is installed already.
+    program "$compiler" || case $compiler in
+    gcc | cc) need build-essential ;;
+    gcc-* | clang*) need "$compiler" ;;
     *)
-        program "$compiler" || need build-essential
+        echo "hvdlab: CC=$CC: no such program: $compiler" >&2
+        exit 2
         ;;
+    esac
+    header omp.h || case $compiler in
+    *clang*) need libomp-dev ;;
     esac
     program pkg-config || need pkg-config
     header oneapi/dnnl/dnnl.h || need libdnnl-dev

@@ -7,6 +7,7 @@
 //     bench --serve NAME MODEL WIDTH BATCH     a contestant: hvdlab or convolutions-only
 
 #include <cjson/cJSON.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
@@ -95,7 +96,8 @@ static void exec_contestant(const char *name, const char *python, Subject s)
 static bool start(Contestant *c, const char *name, const char *python, Subject subject)
 {
     int in[2], out[2];
-    CHECK(pipe(in) == 0 && pipe(out) == 0);
+    // Closed on exec: a contestant must not hold the ends of an earlier one's pipes open.
+    CHECK(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0);
     c->name = name;
     fflush(stdout);
     c->pid = fork();
@@ -103,10 +105,6 @@ static bool start(Contestant *c, const char *name, const char *python, Subject s
     if (c->pid == 0) {
         dup2(in[0], STDIN_FILENO);
         dup2(out[1], STDOUT_FILENO);
-        for (int i = 0; i < 2; i++) {
-            close(in[i]);
-            close(out[i]);
-        }
         exec_contestant(name, python, subject);
     }
     close(in[0]);
@@ -222,6 +220,7 @@ static void bench_subject(cJSON *results, Subject s, const char *python, int rou
         printf("LeNet, batch %d\n", s.batch);
     race(contestants, count, rounds, time);
     report(results, s, contestants, count, rounds);
+    fflush(stdout);
     for (int i = 0; i < count; i++)
         stop(&contestants[i]);
 }

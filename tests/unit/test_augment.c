@@ -252,6 +252,7 @@ END_TEST
 // -- Randomness -----------------------------------------------------------------------------------
 
 enum { SIDE = 28, PIXELS = SIDE * SIDE, PROBES = 150, PROBE_STEPS = 12, PROBE_BATCH = 32 };
+enum { DROPPED_PASSES = 40 };
 
 // Everything that one process saw: two data sets' batches, in three passes.
 typedef struct {
@@ -264,6 +265,7 @@ typedef struct {
     bool seeded;
     uint64_t seed;
     int threads;
+    bool drop;  // for see_last_pass
     Seen *seen; // memory that the processes share
 } Process;
 
@@ -305,15 +307,20 @@ static void see_batches(const void *argument)
 }
 
 // What a process of its own sees; free it with forget.
+static Seen *seen_in(void (*look)(const void *), Process *process)
+{
+    process->seen =
+        mmap(NULL, sizeof(Seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(process->seen, MAP_FAILED);
+    Outcome outcome = run_in_child(look, process);
+    ck_assert_msg(outcome.status == 0, "status %d: %s", outcome.status, outcome.err);
+    return process->seen;
+}
+
 static Seen *seen_by(const char *rank, bool seeded, uint64_t seed, int threads)
 {
-    Seen *seen =
-        mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ck_assert_ptr_ne(seen, MAP_FAILED);
-    Process process = {rank, seeded, seed, threads, seen};
-    Outcome outcome = run_in_child(see_batches, &process);
-    ck_assert_msg(outcome.status == 0, "status %d: %s", outcome.status, outcome.err);
-    return seen;
+    Process process = {.rank = rank, .seeded = seeded, .seed = seed, .threads = threads};
+    return seen_in(see_batches, &process);
 }
 
 static void forget(Seen *seen)
@@ -340,6 +347,36 @@ START_TEST(same_seed_gives_the_same_bits_for_any_number_of_threads)
 {
     assert_same(seen_by("0", true, 7, 1), seen_by("0", true, 7, 4));
     assert_same(seen_by("2", true, 7, 1), seen_by("2", true, 7, 13));
+}
+END_TEST
+
+// The last of many passes through a data set: the passes before are taken, or begun and dropped.
+static void see_last_pass(const void *argument)
+{
+    const Process *process = argument;
+    seed_process(process->seed);
+    settings()->loader_threads = process->threads;
+    Dataset dataset = synthetic_data(TEST, 1);
+    dataset.count = PROBES;
+    Batches *batches = augmented_batches(&dataset, unchanged, PROBE_BATCH);
+    float *images = process->seen->images[0][0];
+    int *labels = process->seen->labels[0][0];
+    for (int pass = 0; pass < DROPPED_PASSES; pass++) {
+        if (process->drop)
+            batches_begin(batches, PROBE_STEPS);
+        else
+            see(batches, images, labels);
+        usleep(50); // enough to begin with a batch, not to finish it
+    }
+    see(batches, images, labels);
+    batches_free(batches);
+    dataset_free(&dataset);
+}
+
+START_TEST(dropped_passes_leave_no_trace)
+{
+    Process taking = {.seed = 7, .threads = 4}, dropping = {.seed = 7, .threads = 4, .drop = true};
+    assert_same(seen_in(see_last_pass, &taking), seen_in(see_last_pass, &dropping));
 }
 END_TEST
 
@@ -647,6 +684,7 @@ static void add_randomness_tests(Suite *suite)
     TCase *randomness = tcase_create("randomness");
     tcase_set_timeout(randomness, 60);
     tcase_add_test(randomness, same_seed_gives_the_same_bits_for_any_number_of_threads);
+    tcase_add_test(randomness, dropped_passes_leave_no_trace);
     tcase_add_test(randomness, other_seed_gives_other_batches);
     tcase_add_test(randomness, ranks_draw_different_batches);
     tcase_add_test(randomness, processes_without_a_seed_draw_different_batches);

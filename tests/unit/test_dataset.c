@@ -356,7 +356,7 @@ static void write_cifar(int file, size_t length, uint8_t last_label)
     const size_t whole = (size_t)CIFAR_RECORDS * CIFAR_RECORD;
     uint8_t *bytes = allocate(whole + 1, 1), *to = bytes;
     for (int record = 0; record < CIFAR_RECORDS; record++) {
-        *to++ = record == CIFAR_RECORDS - 1 ? last_label : (uint8_t)((record + file) % 10);
+        *to++ = (uint8_t)(record == CIFAR_RECORDS - 1 ? last_label : (record + file) % 10);
         for (int channel = 0; channel < 3; channel++) {
             for (int pixel = 0; pixel < CIFAR_PLANE; pixel++)
                 *to++ = cifar_value(file, record, channel, pixel);
@@ -493,9 +493,19 @@ START_TEST(images_cuts_the_set_and_never_lengthens_it)
 }
 END_TEST
 
+static void rename_in_folder(const char *from, const char *to)
+{
+    ck_assert_int_eq(rename(in_folder(from), in_folder(to)), 0);
+}
+
 START_TEST(data_dir_is_the_only_place)
 {
-    Args args = small_fashion_mnist(5, 28); // has no test set
+    Args args = small_fashion_mnist(5, 28);
+    // A test set where `make data` would put it, but not in --data-dir.
+    ck_assert_int_eq(chdir(folder), 0);
+    ck_assert_int_eq(mkdir("data", 0700), 0);
+    rename_in_folder("train-images-idx3-ubyte", "data/t10k-images-idx3-ubyte");
+    rename_in_folder("train-labels-idx1-ubyte.gz", "data/t10k-labels-idx1-ubyte.gz");
     assert_ends_with(load_test, &args, folder, "make data");
     assert_ends_with(load_test, &args, folder, "apt install dataset-fashion-mnist");
     assert_ends_with(load_test, &args, folder, "--data synthetic");
@@ -526,8 +536,8 @@ static void assert_balanced(const Dataset *dataset)
     int counts[10] = {0};
     for (int i = 0; i < dataset->count; i++)
         counts[dataset->labels[i]]++;
-    for (int class = 0; class < 10; class ++)
-        ck_assert_int_eq(counts[class], dataset->count / 10);
+    for (int label = 0; label < 10; label++)
+        ck_assert_int_eq(counts[label], dataset->count / 10);
 }
 
 START_TEST(fashion_mnist_is_what_it_is_known_to_be)
@@ -592,8 +602,8 @@ START_TEST(synthetic_classes_are_mixed)
     int counts[10] = {0};
     for (int i = 0; i < 200; i++)
         counts[train.labels[i]]++;
-    for (int class = 0; class < 10; class ++)
-        ck_assert_int_ge(counts[class], 5);
+    for (int label = 0; label < 10; label++)
+        ck_assert_int_ge(counts[label], 5);
     dataset_free(&train);
 }
 END_TEST
@@ -685,13 +695,13 @@ static int classify(const uint8_t *image, const MeanImages *means, int reach)
 {
     int best = -1;
     double highest = -1;
-    for (int class = 0; class < 10; class ++) {
+    for (int label = 0; label < 10; label++) {
         for (int dy = -reach; dy <= reach; dy++) {
             for (int dx = -reach; dx <= reach; dx++) {
-                double fit = correlation(image, means->pixels[class], dy, dx);
+                double fit = correlation(image, means->pixels[label], dy, dx);
                 if (fit > highest) {
                     highest = fit;
-                    best = class;
+                    best = label;
                 }
             }
         }

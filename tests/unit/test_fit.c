@@ -1,0 +1,295 @@
+// What the training loop and its callbacks promise: order, schedule, when training stops, how many
+// steps run, and what is printed.
+
+#include <string.h>
+#include "child.h"
+#include "hvdlab.h"
+#include "util.h"
+
+static Args args_of(int images)
+{
+    return (Args){.data = DATA_SYNTHETIC, .images = images};
+}
+
+// A small data set and a network that trains in no time.
+typedef struct {
+    Dataset dataset;
+    Batches *batches;
+    Model *model;
+} Small;
+
+static Small small(int images, int batch_size)
+{
+    Args args = args_of(images);
+    Small s = {.dataset = load_data(&args, TRAIN)};
+    Tensor image = input(28, 28, 1);
+    Tensor x = softmax(dense(flatten(image), 10));
+    Statistics statistics = image_statistics(&s.dataset);
+    // The batches keep the address of the data set, so it must not move.
+    Dataset *kept = allocate(1, sizeof *kept);
+    *kept = s.dataset;
+    s.batches = plain_batches(kept, statistics, batch_size);
+    s.model = compile(model(image, x), CATEGORICAL_CROSSENTROPY, sgd(0.01f));
+    return s;
+}
+
+// A callback that writes down what it sees.
+typedef struct {
+    Callback callback;
+    char letter;
+} Recorder;
+
+static char record[256];
+
+static void note(Callback *self, char event)
+{
+    size_t length = strlen(record);
+    ck_assert_uint_lt(length + 2, sizeof record);
+    record[length] = ((Recorder *)self)->letter;
+    record[length + 1] = event;
+}
+
+static void note_train_begin(Callback *self, Training *t)
+{
+    (void)t;
+    note(self, '<');
+}
+static void note_epoch_begin(Callback *self, Training *t)
+{
+    (void)t;
+    note(self, '(');
+}
+static void note_batch_begin(Callback *self, Training *t)
+{
+    (void)t;
+    note(self, '[');
+}
+static void note_batch_end(Callback *self, Training *t)
+{
+    (void)t;
+    note(self, ']');
+}
+static void note_epoch_end(Callback *self, Training *t)
+{
+    (void)t;
+    note(self, ')');
+}
+static void note_train_end(Callback *self, Training *t)
+{
+    (void)t;
+    note(self, '>');
+}
+
+static Callback *recorder(char letter)
+{
+    Recorder *r = allocate(1, sizeof *r);
+    *r = (Recorder){{"recorder", note_train_begin, note_epoch_begin, note_batch_begin,
+                     note_batch_end, note_epoch_end, note_train_end},
+                    letter};
+    return &r->callback;
+}
+
+START_TEST(callbacks_run_in_the_order_in_which_they_were_added)
+{
+    Small s = small(64, 32);
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, recorder('a'));
+    callbacks_add(&callbacks, recorder('b'));
+    fit(s.model, &(Fit){.train = s.batches,
+                        .epochs = 1,
+                        .steps_per_epoch = 2,
+                        .callbacks = &callbacks});
+    ck_assert_str_eq(record, "a<b<a(b(a[b[a]b]a[b[a]b]a)b)a>b>");
+    callbacks_free(&callbacks);
+}
+END_TEST
+
+START_TEST(an_epoch_runs_the_steps_that_it_is_asked_for)
+{
+    Small s = small(100, 32); // permutations of 4 batches: 32, 32, 32, 4
+    const struct {
+        int steps, images;
+    } epochs[] = {{1, 32}, {3, 96}, {4, 100}, {5, 132}, {8, 200}};
+    for (size_t i = 0; i < sizeof epochs / sizeof *epochs; i++) {
+        History history = fit(s.model, &(Fit){.train = s.batches,
+                                              .epochs = 2,
+                                              .steps_per_epoch = epochs[i].steps,
+                                              .validation = s.batches,
+                                              .validation_steps = epochs[i].steps});
+        ck_assert_int_eq(history.epochs, 2);
+        ck_assert_double_eq(history.logs[1].images, epochs[i].images);
+        ck_assert_double_eq(history.logs[1].val_images, epochs[i].images);
+        free(history.logs);
+    }
+}
+END_TEST
+
+START_TEST(without_validation_there_are_no_validation_figures)
+{
+    Small s = small(64, 32);
+    History history = fit(s.model, &(Fit){.train = s.batches, .epochs = 1, .steps_per_epoch = 2});
+    ck_assert_double_eq(history.logs[0].val_images, 0);
+}
+END_TEST
+
+START_TEST(evaluation_sees_each_image_once)
+{
+    Small s = small(100, 32);
+    Score score = evaluate(s.model, s.batches, 0);
+    // The same by hand, over batches of another size: a mean over images does not depend on it.
+    Batches *others = plain_batches(&s.dataset, image_statistics(&s.dataset), 7);
+    Score again = evaluate(s.model, others, 0);
+    ck_assert_double_eq_tol(score.loss, again.loss, 1e-5);
+    ck_assert_double_eq_tol(score.accuracy, again.accuracy, 1e-12);
+    ck_assert_double_eq_tol(score.accuracy * 100, (int)(score.accuracy * 100 + 0.5), 1e-9);
+}
+END_TEST
+
+static float halving(int epoch, float base_lr)
+{
+    return base_lr / (float)(1 << epoch);
+}
+
+START_TEST(the_schedule_sets_the_learning_rate_of_each_epoch)
+{
+    Small s = small(64, 32);
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, learning_rate_schedule(halving, 0.8f));
+    History history = fit(s.model, &(Fit){.train = s.batches,
+                                          .epochs = 3,
+                                          .steps_per_epoch = 1,
+                                          .callbacks = &callbacks});
+    for (int epoch = 0; epoch < 3; epoch++)
+        ck_assert_double_eq(history.logs[epoch].lr, (double)halving(epoch, 0.8f));
+    ck_assert_float_eq(optimizer_learning_rate(model_optimizer(s.model)), 0.2f);
+}
+END_TEST
+
+// The stop rule, on accuracies that this test makes up.
+typedef struct {
+    Callback callback;
+    const double *val_accuracy;
+} MadeUp;
+
+static void make_up(Callback *self, Training *training)
+{
+    training->logs.val_accuracy = ((MadeUp *)self)->val_accuracy[training->epoch];
+}
+
+static const struct {
+    double val_accuracy[8];
+    float target, patience;
+    int epochs; // that should run, of 8
+} stops[] = {
+    {{.9, .9, .9, .9, .9, .9, .9, .9}, .85f, 2, 2},
+    {{.8, .9, .8, .9, .9, .9, .9, .9}, .85f, 2, 5},     // in a row
+    {{.9, .9, .9, .9, .9, .9, .9, .9}, .85f, 1, 1},     // also after the first epoch
+    {{.9, .9, .9, .9, .9, .9, .9, .9}, .85f, 2.5f, 3},  // 2.5 means 3
+    {{.9, .9, .9, .9, .9, .9, .9, .9}, .85f, .5f, 1},
+    {{.5, .5, .5, .5, .5, .5, .5, .5}, .5f, 1, 8},      // above, not at
+    {{1, 1, 1, 1, 1, 1, 1, 1}, 1, 1, 8},                // 1 never stops
+    {{.8, .8, .8, .8, .8, .8, .8, .9}, .85f, 2, 8},
+};
+
+START_TEST(training_stops_after_patience_epochs_above_the_target)
+{
+    Small s = small(64, 32);
+    MadeUp *accuracy = allocate(1, sizeof *accuracy);
+    *accuracy = (MadeUp){{.epoch_end = make_up}, stops[_i].val_accuracy};
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, &accuracy->callback);
+    callbacks_add(&callbacks, stop_at_accuracy(stops[_i].target, stops[_i].patience, 0));
+    History history = fit(s.model, &(Fit){.train = s.batches,
+                                          .epochs = 8,
+                                          .steps_per_epoch = 1,
+                                          .callbacks = &callbacks});
+    ck_assert_int_eq(history.epochs, stops[_i].epochs);
+}
+END_TEST
+
+static void zero_steps(const void *unused)
+{
+    (void)unused;
+    Small s = small(64, 32);
+    fit(s.model, &(Fit){.train = s.batches, .epochs = 1, .steps_per_epoch = 0});
+}
+
+START_TEST(an_epoch_of_no_steps_is_refused)
+{
+    Outcome outcome = run_in_child(zero_steps, NULL);
+    ck_assert_int_eq(outcome.status, 2);
+    ck_assert_ptr_nonnull(strstr(outcome.err, "steps_per_epoch is 0"));
+}
+END_TEST
+
+static void silent_training(const void *verbose)
+{
+    Small s = small(64, 32);
+    fit(s.model, &(Fit){.train = s.batches,
+                        .epochs = 1,
+                        .steps_per_epoch = 2,
+                        .validation = s.batches,
+                        .validation_steps = 1,
+                        .verbose = *(const int *)verbose});
+    evaluate(s.model, s.batches, *(const int *)verbose);
+}
+
+START_TEST(verbose_0_prints_nothing)
+{
+    int verbose = 0;
+    Outcome outcome = run_in_child(silent_training, &verbose);
+    ck_assert_int_eq(outcome.status, 0);
+    ck_assert_str_eq(outcome.out, "");
+}
+END_TEST
+
+START_TEST(verbose_1_prints_a_line_per_epoch_where_there_is_no_terminal)
+{
+    int verbose = 1;
+    Outcome outcome = run_in_child(silent_training, &verbose);
+    double seconds, loss, accuracy, val_loss, val_accuracy, lr;
+    int end = 0;
+    sscanf(outcome.out,
+           "Epoch 1/1\n2/2 - %lfs - loss: %lf - accuracy: %lf - val_loss: %lf - val_accuracy: %lf "
+           "- lr: %lf%n",
+           &seconds, &loss, &accuracy, &val_loss, &val_accuracy, &lr, &end);
+    ck_assert_msg(end > 0, "%s", outcome.out);
+    ck_assert_str_eq(outcome.out + end, "\n");
+}
+END_TEST
+
+static void training_with_bar(const void *verbose)
+{
+    settings()->progress = PROGRESS_BAR;
+    silent_training(verbose);
+}
+
+START_TEST(a_bar_ends_in_the_same_figures)
+{
+    int verbose = 1;
+    Outcome outcome = run_in_child(training_with_bar, &verbose);
+    ck_assert_ptr_nonnull(strstr(outcome.out, "\r2/2 [==============================] - "));
+    ck_assert_ptr_nonnull(strstr(outcome.out, "- val_loss: "));
+    ck_assert_ptr_nonnull(strstr(outcome.out, "ETA: "));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("fit");
+    TCase *loop = tcase_create("loop"), *output = tcase_create("output");
+    tcase_add_test(loop, callbacks_run_in_the_order_in_which_they_were_added);
+    tcase_add_test(loop, an_epoch_runs_the_steps_that_it_is_asked_for);
+    tcase_add_test(loop, without_validation_there_are_no_validation_figures);
+    tcase_add_test(loop, evaluation_sees_each_image_once);
+    tcase_add_test(loop, the_schedule_sets_the_learning_rate_of_each_epoch);
+    tcase_add_loop_test(loop, training_stops_after_patience_epochs_above_the_target, 0,
+                        sizeof stops / sizeof *stops);
+    tcase_add_test(loop, an_epoch_of_no_steps_is_refused);
+    tcase_add_test(output, verbose_0_prints_nothing);
+    tcase_add_test(output, verbose_1_prints_a_line_per_epoch_where_there_is_no_terminal);
+    tcase_add_test(output, a_bar_ends_in_the_same_figures);
+    suite_add_tcase(suite, loop);
+    suite_add_tcase(suite, output);
+    return run_suite(suite);
+}

@@ -1,0 +1,372 @@
+// What models promise: names, order and layout of their variables, the same results from the same
+// seed, and one clear line for layers that do not fit. The program of the first step is part of this
+// test, so that its model can be held against the one that replay and the benchmark use.
+
+#define main baseline_main
+#include "../../steps/baseline.c"
+#undef main
+
+#include <math.h>
+#include <string.h>
+#include "child.h"
+#include "models.h"
+#include "util.h"
+
+static const ModelShape original = {.height = 28, .width = 28, .channels = 1, .dropout = true};
+
+static Model *compiled(Model *model)
+{
+    return compile(model, CATEGORICAL_CROSSENTROPY, sgd(0.01f));
+}
+
+static Batch random_batch(int count, uint64_t seed)
+{
+    Rng rng = rng_stream_of(seed, RNG_SYNTHETIC_DATA, 0);
+    size_t pixels = (size_t)count * 28 * 28;
+    float *images = allocate(pixels, sizeof *images);
+    int *labels = allocate((size_t)count, sizeof *labels);
+    for (size_t i = 0; i < pixels; i++)
+        images[i] = rng_normal(&rng);
+    for (int i = 0; i < count; i++)
+        labels[i] = (int)rng_below(&rng, 10);
+    return (Batch){images, labels, count};
+}
+
+static float *read_variable(const Model *model, int index, size_t *size)
+{
+    *size = variable_size(model_variable(model, index));
+    float *values = allocate(*size, sizeof *values);
+    model_read_variable(model, index, values);
+    return values;
+}
+
+static void assert_same_variables(const Model *a, const Model *b)
+{
+    ck_assert_int_eq(model_variable_count(a), model_variable_count(b));
+    for (int i = 0; i < model_variable_count(a); i++) {
+        size_t size_a, size_b;
+        float *x = read_variable(a, i, &size_a), *y = read_variable(b, i, &size_b);
+        ck_assert_uint_eq(size_a, size_b);
+        ck_assert_msg(memcmp(x, y, size_a * sizeof *x) == 0, "%s differs",
+                      model_variable(a, i)->name);
+        free(x);
+        free(y);
+    }
+}
+
+START_TEST(variables_are_named_as_keras_names_them)
+{
+    Model *model = compiled(wide_resnet(original));
+    const char *first[] = {"conv2d/kernel",
+                           "conv2d/bias",
+                           "batch_normalization/gamma",
+                           "batch_normalization/beta",
+                           "batch_normalization/moving_mean",
+                           "batch_normalization/moving_variance",
+                           "conv2d_1/kernel"};
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        ck_assert_str_eq(model_variable(model, (int)i)->name, first[i]);
+    // The 1x1 convolution of a block comes first.
+    ck_assert_int_eq(model_variable(model, 6)->dims[0], 1);
+    ck_assert_str_eq(model_variable(model, model_variable_count(model) - 1)->name, "dense/bias");
+    model_free(model);
+}
+END_TEST
+
+static size_t trainable_parameters(const Model *model)
+{
+    size_t count = 0;
+    for (int i = 0; i < model_variable_count(model); i++)
+        if (model_variable(model, i)->trainable)
+            count += variable_size(model_variable(model, i));
+    return count;
+}
+
+START_TEST(the_reference_model_has_17_million_parameters)
+{
+    Model *model = compiled(create_model(10, 0));
+    ck_assert_uint_eq(trainable_parameters(model) / 100000, 171);
+    model_free(model);
+}
+END_TEST
+
+START_TEST(the_page_of_the_step_is_the_named_model)
+{
+    Batch batch = random_batch(8, 1);
+    set_seed(3);
+    Model *step = compiled(create_model(1, 0.1f));
+    for (int i = 0; i < 2; i++)
+        train_on_batch(step, &batch);
+    set_seed(3);
+    Model *named = compiled(l2_penalty(wide_resnet(original), 0.1f));
+    for (int i = 0; i < 2; i++)
+        train_on_batch(named, &batch);
+    assert_same_variables(step, named);
+}
+END_TEST
+
+START_TEST(kernels_begin_glorot_uniform_and_all_else_as_keras_has_it)
+{
+    Model *model = compiled(wide_resnet(original));
+    for (int i = 0; i < model_variable_count(model); i++) {
+        const Variable *v = model_variable(model, i);
+        size_t size;
+        float *values = read_variable(model, i, &size);
+        double largest = 0, sum = 0;
+        for (size_t k = 0; k < size; k++) {
+            largest = fmax(largest, fabs((double)values[k]));
+            sum += (double)values[k];
+        }
+        if (v->ndims > 1) {
+            double window = v->ndims == 4 ? v->dims[0] * v->dims[1] : 1;
+            double limit = sqrt(6 / (window * (v->dims[v->ndims - 2] + v->dims[v->ndims - 1])));
+            ck_assert_double_le(largest, limit);
+            ck_assert_double_ge(largest, 0.9 * limit);
+            ck_assert_double_le(fabs(sum / (double)size), 4 * limit / sqrt(3 * (double)size));
+        } else {
+            bool ones = strstr(v->name, "gamma") || strstr(v->name, "moving_variance");
+            for (size_t k = 0; k < size; k++)
+                ck_assert_float_eq(values[k], ones ? 1 : 0);
+        }
+        free(values);
+    }
+    model_free(model);
+}
+END_TEST
+
+START_TEST(a_variable_that_is_written_reads_the_same)
+{
+    ModelShape narrow = {28, 28, 3, {5, 9, 17, 33}, false}; // widths that fill no block of channels
+    Model *model = compiled(wide_resnet(narrow));
+    Rng rng = rng_stream_of(1, RNG_WEIGHTS, 0);
+    for (int i = 0; i < model_variable_count(model); i++) {
+        size_t size = variable_size(model_variable(model, i));
+        float *written = allocate(size, sizeof *written), *read = allocate(size, sizeof *read);
+        for (size_t k = 0; k < size; k++)
+            written[k] = rng_normal(&rng);
+        model_write_variable(model, i, written);
+        model_read_variable(model, i, read);
+        ck_assert_int_eq(memcmp(written, read, size * sizeof *read), 0);
+        free(written);
+        free(read);
+    }
+    model_free(model);
+}
+END_TEST
+
+// What a distributed optimizer would see of one backward pass.
+static size_t ready_until;
+static int ready_calls;
+
+static void note_ready(Optimizer *self, const Parameters *parameters, size_t offset, size_t length)
+{
+    (void)self;
+    (void)parameters;
+    ck_assert_uint_ge(offset, ready_until); // never before what was ready already
+    ck_assert_uint_lt(offset - ready_until, 16);
+    ready_until = offset + length;
+    ready_calls++;
+}
+
+START_TEST(gradients_become_ready_from_the_arenas_beginning_to_its_end)
+{
+    Optimizer *optimizer = sgd(0.01f);
+    optimizer->gradient_ready = note_ready;
+    Model *model = compile(wide_resnet(original), CATEGORICAL_CROSSENTROPY, optimizer);
+    Batch batch = random_batch(2, 1);
+    train_on_batch(model, &batch);
+    ck_assert_int_eq(ready_calls, 16 + 13 + 1); // convolutions, batch norms, dense
+    ck_assert_uint_lt(model_parameters(model)->length - ready_until, 16);
+    model_free(model);
+}
+END_TEST
+
+static Model *trained(uint64_t seed, int batches)
+{
+    seed_process(seed);
+    Model *model = compiled(create_model(1, 5e-6f));
+    for (int i = 0; i < batches; i++) {
+        Batch batch = random_batch(i % 2 ? 32 : 7, (uint64_t)i);
+        train_on_batch(model, &batch);
+    }
+    return model;
+}
+
+START_TEST(the_same_seed_gives_the_same_bits)
+{
+    assert_same_variables(trained(5, 4), trained(5, 4));
+}
+END_TEST
+
+START_TEST(another_seed_gives_other_weights)
+{
+    size_t size;
+    float *a = read_variable(trained(5, 0), 0, &size), *b = read_variable(trained(6, 0), 0, &size);
+    ck_assert_int_ne(memcmp(a, b, size * sizeof *a), 0);
+}
+END_TEST
+
+START_TEST(a_model_learns_one_batch_by_heart)
+{
+    Model *model = compile(lenet(original), CATEGORICAL_CROSSENTROPY, adam(0.001f));
+    Batch batch = random_batch(32, 1);
+    for (int i = 0; i < 60; i++)
+        train_on_batch(model, &batch);
+    model_reset_metrics(model);
+    test_on_batch(model, &batch);
+    Metrics metrics = model_metrics(model);
+    ck_assert_double_eq(metrics.images, 32);
+    ck_assert_double_eq(metrics.correct, 32);
+    ck_assert_double_lt(metrics.loss / metrics.images, 0.05);
+    model_free(model);
+}
+END_TEST
+
+START_TEST(testing_changes_nothing)
+{
+    seed_process(1);
+    Model *model = compiled(create_model(1, 0)), *same;
+    seed_process(1);
+    same = compiled(create_model(1, 0));
+    Batch batch = random_batch(16, 1);
+    test_on_batch(model, &batch);
+    assert_same_variables(model, same);
+}
+END_TEST
+
+START_TEST(predictions_are_probabilities_and_agree_with_the_loss)
+{
+    Model *model = compiled(create_model(1, 0));
+    Batch batch = random_batch(4, 1);
+    float p[4][10];
+    double loss = 0;
+    predict_on_batch(model, &batch, &p[0][0]);
+    for (int n = 0; n < 4; n++) {
+        double sum = 0;
+        for (int c = 0; c < 10; c++)
+            sum += (double)p[n][c];
+        ck_assert_double_eq_tol(sum, 1, 1e-6);
+        loss -= log((double)p[n][batch.labels[n]]);
+    }
+    model_reset_metrics(model);
+    test_on_batch(model, &batch);
+    ck_assert_double_eq_tol(model_metrics(model).loss, loss, 1e-5);
+    model_free(model);
+}
+END_TEST
+
+// More batch sizes than the model keeps plans for, each time with the same result.
+START_TEST(batch_sizes_may_change_at_every_step)
+{
+    Model *model = compiled(create_model(1, 0));
+    Batch batch = random_batch(9, 1);
+    double loss[10] = {0};
+    for (int round = 0; round < 2; round++)
+        for (batch.count = 1; batch.count <= 9; batch.count++) {
+            model_reset_metrics(model);
+            test_on_batch(model, &batch);
+            double now = model_metrics(model).loss;
+            ck_assert(round == 0 || loss[batch.count] == now);
+            ck_assert(batch.count == 1 || now > loss[batch.count - 1]);
+            loss[batch.count] = now;
+        }
+    model_free(model);
+}
+END_TEST
+
+// Layers that do not fit. Each is the body of a process of its own.
+static void conv_of_even_size(const void *unused)
+{
+    (void)unused;
+    conv2d(input(28, 28, 1), 8, 2);
+}
+
+static void dense_of_an_image(const void *unused)
+{
+    (void)unused;
+    dense(input(28, 28, 1), 10);
+}
+
+static void sum_of_two_shapes(const void *unused)
+{
+    (void)unused;
+    Tensor x = input(28, 28, 1);
+    add(conv2d(x, 8, 3), conv2d(x, 16, 3));
+}
+
+static void pool_larger_than_the_image(const void *unused)
+{
+    (void)unused;
+    max_pool(input(4, 4, 1), 5);
+}
+
+static void dropout_of_everything(const void *unused)
+{
+    (void)unused;
+    dropout(input(4, 4, 1), 1);
+}
+
+static void model_without_softmax(const void *unused)
+{
+    (void)unused;
+    Tensor x = input(4, 4, 1);
+    compiled(model(x, dense(flatten(x), 10)));
+}
+
+static void three_readers_of_a_tensor(const void *unused)
+{
+    (void)unused;
+    Tensor image = input(4, 4, 1), x = conv2d(image, 8, 3);
+    Tensor sum = add(add(conv2d(x, 8, 1), conv2d(x, 8, 1)), conv2d(x, 8, 1));
+    Model *m = compiled(model(image, softmax(dense(flatten(sum), 10))));
+    Batch batch = {(float[16]){0}, (int[1]){0}, 1};
+    train_on_batch(m, &batch);
+}
+
+static const struct {
+    void (*body)(const void *);
+    const char *message;
+} misfits[] = {
+    {conv_of_even_size, "conv2d: 8 filters of size 2"},
+    {dense_of_an_image, "dense: its input is 28x28x1, not flat"},
+    {sum_of_two_shapes, "add: the shapes 28x28x8 and 28x28x16 differ"},
+    {pool_larger_than_the_image, "max_pool: a window of 5 does not fit into 4x4"},
+    {dropout_of_everything, "dropout: the rate 1"},
+    {model_without_softmax, "a model that ends in softmax"},
+    {three_readers_of_a_tensor, "at most two layers"},
+};
+
+START_TEST(a_layer_that_does_not_fit_ends_with_one_line)
+{
+    Outcome outcome = run_in_child(misfits[_i].body, NULL);
+    ck_assert_int_eq(outcome.status, 2);
+    ck_assert_msg(strstr(outcome.err, misfits[_i].message) != NULL, "%s", outcome.err);
+    ck_assert_ptr_eq(strchr(outcome.err, '\n'), outcome.err + strlen(outcome.err) - 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("model");
+    TCase *variables = tcase_create("variables"), *steps = tcase_create("steps");
+    TCase *misfit = tcase_create("misfits");
+    tcase_add_test(variables, variables_are_named_as_keras_names_them);
+    tcase_add_test(variables, the_reference_model_has_17_million_parameters);
+    tcase_add_test(variables, kernels_begin_glorot_uniform_and_all_else_as_keras_has_it);
+    tcase_add_test(variables, a_variable_that_is_written_reads_the_same);
+    tcase_set_timeout(steps, 60);
+    tcase_add_test(steps, the_page_of_the_step_is_the_named_model);
+    tcase_add_test(steps, gradients_become_ready_from_the_arenas_beginning_to_its_end);
+    tcase_add_test(steps, the_same_seed_gives_the_same_bits);
+    tcase_add_test(steps, another_seed_gives_other_weights);
+    tcase_add_test(steps, a_model_learns_one_batch_by_heart);
+    tcase_add_test(steps, testing_changes_nothing);
+    tcase_add_test(steps, predictions_are_probabilities_and_agree_with_the_loss);
+    tcase_add_test(steps, batch_sizes_may_change_at_every_step);
+    tcase_add_loop_test(misfit, a_layer_that_does_not_fit_ends_with_one_line, 0,
+                        sizeof misfits / sizeof *misfits);
+    suite_add_tcase(suite, variables);
+    suite_add_tcase(suite, steps);
+    suite_add_tcase(suite, misfit);
+    return run_suite(suite);
+}
