@@ -148,7 +148,7 @@ static void standardize_image(const Format *format, const uint8_t *image, float 
     }
 }
 
-// Shifts by up to a fifth of height and width, and flips every other image.
+// Shifts by up to a fifth of height and width, and flips in half of the cases.
 static void augment_randomly(const Format *format, const uint8_t *image, Rng rng, Scratch *scratch,
                              float *out)
 {

@@ -1,8 +1,8 @@
 // Batches: what turns a data set into a stream of standardised, possibly augmented float images,
 // prepared by background threads ahead of the trainer.
 //
-// Training images are shifted by up to 20 % of height and width (uniform, fractional, bilinear, edge
-// pixels repeated), flipped left to right with probability 0.5, and standardised: (x - mean) /
+// Training images are shifted by up to 20 % of height and width (uniform, fractional, bilinear,
+// edge pixels repeated), flipped left to right with probability 0.5, and standardised: (x - mean) /
 // (std + 1e-6). This is what Keras's ImageDataGenerator does with width_shift_range and
 // height_shift_range 0.2, horizontal_flip and featurewise standardisation.
 
@@ -33,19 +33,20 @@ int batches_len(const Batches *batches);
 // The number of images of the data set behind the batches.
 int batches_images(const Batches *batches);
 
-// Starts a fresh permutation and has the next `steps` batches prepared in the background. When steps
-// exceeds batches_len, another permutation follows. What was prepared and not taken is dropped.
-// With a seed the batches are a function of the seed, the rank and the number of earlier calls,
-// whatever the number of threads.
+// Starts a fresh permutation and has the next `steps` batches prepared in the background. When
+// steps exceeds batches_len, another permutation follows. What was prepared and not taken is
+// dropped. With a seed the batches are a function of the seed, the rank and the number of earlier
+// calls, whatever the number of threads.
 void batches_begin(Batches *batches, int64_t steps);
 
 // The next batch, valid until the next call. Must be called at most `steps` times after
 // batches_begin.
 Batch batches_next(Batches *batches);
 
-// Shifts one image (bytes, height x width x channels) by `shift_y`, `shift_x` pixels, so that output
-// pixel (i, j) shows input position (i + shift_y, j + shift_x), flips it if asked, standardises it
-// and writes it to `out`. Zero shifts without a flip are exactly the standardised image.
+// Shifts one image (bytes, height x width x channels) by `shift_y`, `shift_x` pixels, so that
+// output pixel (i, j) shows input position (i + shift_y, j + shift_x), flips it if asked,
+// standardises it and writes it to `out`. Zero shifts without a flip are exactly the standardised
+// image.
 void augment_image(const uint8_t *image, int height, int width, int channels, Statistics statistics,
                    float shift_y, float shift_x, bool flip, float *out);
 

@@ -2,9 +2,9 @@
 // the loss, and the optimizers' arithmetic. The CPU backend (backend_cpu.c) stands on oneDNN.
 //
 // A model is a list of operations in forward order, each reading one value (two, with a residual)
-// and writing one. How a value lies in memory is the backend's business: the model only asks for its
-// size. Whatever a person or a file sees (images, weights) is in Keras's order: images NHWC, kernels
-// (height, width, in, out).
+// and writing one. How a value lies in memory is the backend's business: the model only asks for
+// its size. Whatever a person or a file sees (images, weights) is in Keras's order: images NHWC,
+// kernels (height, width, in, out).
 
 #ifndef HVDLAB_BACKEND_H
 #define HVDLAB_BACKEND_H
@@ -21,27 +21,27 @@ typedef enum { INIT_ZEROS, INIT_ONES, INIT_GLOROT_UNIFORM } Initializer;
 
 // A tensor that outlives a step: a weight or a moving statistic.
 typedef struct {
-    char name[48];   // as Keras names it: conv2d_1/kernel
+    char name[48]; // as Keras names it: conv2d_1/kernel
     int ndims;
-    int dims[4];     // in Keras's order
-    bool trainable;  // false: a moving statistic
-    bool penalized;  // the L2 penalty applies: a kernel
+    int dims[4];      // in Keras's order
+    bool trainable;   // false: a moving statistic
+    bool penalized;   // the L2 penalty applies: a kernel
     bool no_gradient; // the bias of a convolution that feeds a batch norm: its gradient is zero
     Initializer initializer;
-    size_t length;   // floats it takes in its arena, padding included; set by the backend
-    size_t offset;   // of its first float in its arena
+    size_t length; // floats it takes in its arena, padding included; set by the backend
+    size_t offset; // of its first float in its arena
 } Variable;
 
 typedef enum {
-    OP_CONV2D,      // convolution, 'same', stride 1, with bias, + ReLU if `relu`
-    OP_BATCH_NORM,  // batch norm, + ReLU, + dropout, + residual, in this order, as flagged
-    OP_RELU,        // the operations below stand alone where nothing could be fused
+    OP_CONV2D,     // convolution, 'same', stride 1, with bias, + ReLU if `relu`
+    OP_BATCH_NORM, // batch norm, + ReLU, + dropout, + residual, in this order, as flagged
+    OP_RELU,       // the operations below stand alone where nothing could be fused
     OP_DROPOUT,
     OP_ADD,
-    OP_MAX_POOL,    // square, stride = size, no padding
+    OP_MAX_POOL, // square, stride = size, no padding
     OP_GLOBAL_AVERAGE_POOL,
-    OP_FLATTEN,     // to a vector in NHWC order
-    OP_DENSE,       // with bias, + ReLU if `relu`
+    OP_FLATTEN, // to a vector in NHWC order
+    OP_DENSE,   // with bias, + ReLU if `relu`
 } OpKind;
 
 // Indices of an operation's variables.
@@ -53,12 +53,12 @@ typedef struct {
     OpKind kind;
     int input, residual, output; // values; residual is -1 where there is none
     Shape in, out;
-    int size;                    // of the convolution's kernel or of the pool
+    int size; // of the convolution's kernel or of the pool
     bool relu;
-    float dropout_rate;          // 0: none
-    uint64_t dropout_stream;     // which random stream the dropout draws from
-    bool input_is_image;         // reads the model's input: needs no gradient, layout is NHWC
-    bool flat;                   // the input is a vector per image: (batch, channels) in memory
+    float dropout_rate;      // 0: none
+    uint64_t dropout_stream; // which random stream the dropout draws from
+    bool input_is_image;     // reads the model's input: needs no gradient, layout is NHWC
+    bool flat;               // the input is a vector per image: (batch, channels) in memory
     Variable *variables[MAX_VARIABLES];
 } Op;
 
@@ -88,10 +88,10 @@ typedef struct {
     const void *input, *output;
     void *saved, *scratch;
     Arenas arenas;
-    void *output_gradient;       // may be overwritten; batch norm leaves the residual's in it
+    void *output_gradient;        // may be overwritten; batch norm leaves the residual's in it
     const void *output_gradient2; // a second part, to be added first, or NULL (batch norm only)
-    void *input_gradient;         // NULL: not wanted; may be output_gradient itself where op_in_place
-    void *residual_gradient;      // of OP_ADD: gets a copy of output_gradient
+    void *input_gradient;    // NULL: not wanted; may be output_gradient itself where op_in_place
+    void *residual_gradient; // of OP_ADD: gets a copy of output_gradient
     uint64_t dropout_key;
 } BackwardArgs;
 
@@ -110,10 +110,10 @@ typedef struct {
     float learning_rate;
     float momentum, beta_1, beta_2, rho, epsilon;
     bool nesterov;
-    int64_t step;          // 1 for the first update
+    int64_t step; // 1 for the first update
     float *weights;
     const float *gradients;
-    float *slots[2];       // as many as the optimizer has
+    float *slots[2]; // as many as the optimizer has
 } Update;
 
 // A stretch of an arena with one L2 coefficient.

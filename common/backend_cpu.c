@@ -1,9 +1,10 @@
 // The CPU backend: oneDNN computes convolutions, pooling, matrix products and changes of layout;
 // passes.c computes what stands between them.
 //
-// Between the first convolution and the last pooling, activations stay in oneDNN's blocked layout of
-// 16 or 8 channels side by side, so that nothing is reordered on the way. Kernels live in the arena
-// in the layout that the convolutions read; an optimizer does not care which weight stands where.
+// Between the first convolution and the last pooling, activations stay in oneDNN's blocked layout
+// of 16 or 8 channels side by side, so that nothing is reordered on the way. Kernels live in the
+// arena in the layout that the convolutions read; an optimizer does not care which weight stands
+// where.
 
 #include "backend.h"
 
@@ -30,7 +31,8 @@ static const Passes *passes(void)
 #ifndef GENERIC_ONLY
     static const Passes *chosen;
     if (!chosen)
-        chosen = onednn_has_avx2() && __builtin_cpu_supports("fma") ? &passes_avx2 : &passes_generic;
+        chosen =
+            onednn_has_avx2() && __builtin_cpu_supports("fma") ? &passes_avx2 : &passes_generic;
     return chosen;
 #else
     return &passes_generic;
@@ -223,7 +225,7 @@ static dnnl_primitive_desc_t describe(Describe how, const Convolution *wish, con
 
 // The layouts around one convolution.
 typedef struct {
-    Desc image;  // what the caller has; differs from `input` for a model's first layer
+    Desc image; // what the caller has; differs from `input` for a model's first layer
     Desc input, output;
     Desc kernel; // in the arena
     Desc any;    // the kernel, as the primitive likes it
@@ -289,8 +291,8 @@ static void conv2d_create(OpState *s, OpSizes *sizes)
     ConvolutionDescs d = convolution_descs(op, s->batch);
     bool train_bias = !op->variables[BIAS]->no_gradient;
     // "auto" is Winograd (Lavin and Gray, 2016) where oneDNN finds that it pays.
-    Convolution c = {.algorithm = few_channels(op) ? dnnl_convolution_direct
-                                                   : dnnl_convolution_auto,
+    Convolution c = {.algorithm =
+                         few_channels(op) ? dnnl_convolution_direct : dnnl_convolution_auto,
                      .kernel_size = op->size,
                      .relu = op->relu,
                      .input = d.input,
@@ -563,8 +565,8 @@ static void dense_forward(OpState *s, const ForwardArgs *a)
 {
     const Op *op = s->op;
     int inputs = op->in.channels, units = op->out.channels;
-    matrix_multiply(false, false, s->batch, units, inputs, a->input,
-                    weight(op, KERNEL, &a->arenas), a->output);
+    matrix_multiply(false, false, s->batch, units, inputs, a->input, weight(op, KERNEL, &a->arenas),
+                    a->output);
     passes()->bias_relu(a->output, weight(op, BIAS, &a->arenas), s->batch, units, op->relu);
 }
 

@@ -39,10 +39,10 @@ static void schedule_epoch_begin(Callback *self, Training *training)
 Callback *learning_rate_schedule(float (*schedule)(int epoch, float base_lr), float base_lr)
 {
     Schedule *s = allocate(1, sizeof *s);
-    *s = (Schedule){.callback = {.name = "learning_rate_schedule",
-                                 .epoch_begin = schedule_epoch_begin},
-                    .schedule = schedule,
-                    .base_lr = base_lr};
+    *s = (Schedule){
+        .callback = {.name = "learning_rate_schedule", .epoch_begin = schedule_epoch_begin},
+        .schedule = schedule,
+        .base_lr = base_lr};
     return &s->callback;
 }
 

@@ -1,7 +1,7 @@
-// Data sets in memory: MNIST and Fashion-MNIST (IDX files, plain or gzip), CIFAR-10 (binary version)
-// and a synthetic set for machines without either. Images stay bytes; batches (augment.h) turn them
-// into floats. A file that is missing, cut short or damaged ends the program with a line that names
-// the file and the fault.
+// Data sets in memory: MNIST and Fashion-MNIST (IDX files, plain or gzip), CIFAR-10 (binary
+// version) and a synthetic set for machines without either. Images stay bytes; batches (augment.h)
+// turn them into floats. A file that is missing, cut short or damaged ends the program with a line
+// that names the file and the fault.
 //
 // Formats: the IDX format as Y. LeCun's MNIST page defines it; the binary version of CIFAR-10 as
 // A. Krizhevsky's page defines it (a label byte, then 1,024 bytes each of red, green and blue).
@@ -28,14 +28,16 @@ typedef struct {
     float std[4];
 } Statistics;
 
-// The data set that the command line asks for: --data, --data-dir, --images.
+// The data set that the command line asks for: --data, --data-dir, --images. Fashion-MNIST is
+// looked for in --data-dir alone if it was given, else in Debian's folder, then in data/. Synthetic
+// images are the same on every rank, and without --seed also in every run.
 Dataset load_data(const Args *args, Split split);
 
 // Images and labels from two IDX files. Each path may be plain or gzip, whatever its name.
 Dataset load_idx(const char *images_path, const char *labels_path, int classes);
 
 // CIFAR-10's binary version from the folder that holds data_batch_1.bin ... data_batch_5.bin and
-// test_batch.bin.
+// test_batch.bin. Each must hold exactly 10,000 images.
 Dataset load_cifar10(const char *folder, Split split);
 
 // 6,000 or 1,000 images of 28x28 in ten classes, learnable within an epoch or two; a function of

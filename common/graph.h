@@ -25,7 +25,7 @@ typedef struct Graph Graph;
 struct Node {
     NodeKind kind;
     Graph *graph;
-    int index;           // among the nodes of its graph
+    int index; // among the nodes of its graph
     struct Node *inputs[2];
     int consumers; // how many layers read this one
     Shape shape;   // of the output

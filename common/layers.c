@@ -1,5 +1,6 @@
-// Builds the graph: one node per layer, its shape, its variables and their names. Runs nothing; what
-// is computed, and how layers are fused for it, is decided when the model is compiled (model.c).
+// Builds the graph: one node per layer, its shape, its variables and their names. Runs nothing;
+// what is computed, and how layers are fused for it, is decided when the model is compiled
+// (model.c).
 
 #include "graph.h"
 

@@ -1,5 +1,5 @@
-// The layers that a model is built from. Each call adds one layer to a graph and returns its output,
-// so that a model reads as a list of expressions:
+// The layers that a model is built from. Each call adds one layer to a graph and returns its
+// output, so that a model reads as a list of expressions:
 //
 //     Tensor x = input(28, 28, 1);
 //     x = relu(conv2d(x, 32, 3));
@@ -22,9 +22,10 @@ Tensor input(int height, int width, int channels);
 // ('same'), and a bias: (h, w, c) -> (h, w, filters).
 Tensor conv2d(Tensor x, int filters, int kernel_size);
 
-// Batch normalization over batch, height and width: gamma (x - mean) / sqrt(variance + 0.001) + beta
-// (Ioffe and Szegedy, 2015). Training uses the batch's own mean and variance, and moves the moving
-// ones by 1 % towards them (the variance in its unbiased form); evaluation uses the moving ones.
+// Batch normalization over batch, height and width: gamma (x - mean) / sqrt(variance + 0.001) +
+// beta (Ioffe and Szegedy, 2015). Training uses the batch's own mean and variance, and moves the
+// moving ones by 1 % towards them (the variance in its unbiased form); evaluation uses the moving
+// ones.
 Tensor batch_norm(Tensor x);
 
 Tensor relu(Tensor x);

@@ -1,6 +1,6 @@
-// Fuses layers into operations. What stands between two convolutions (batch norm, ReLU, dropout, the
-// residual sum) moves much memory and computes little, so it becomes one operation that a backend
-// can do in as few passes over memory as possible.
+// Fuses layers into operations. What stands between two convolutions (batch norm, ReLU, dropout,
+// the residual sum) moves much memory and computes little, so it becomes one operation that a
+// backend can do in as few passes over memory as possible.
 
 #include "lower.h"
 
@@ -56,34 +56,18 @@ static void fuse(Lowering *l, Tensor first)
     }
 }
 
-static OpKind op_kind(NodeKind kind)
-{
-    switch (kind) {
-    case NODE_CONV2D:
-        return OP_CONV2D;
-    case NODE_BATCH_NORM:
-        return OP_BATCH_NORM;
-    case NODE_RELU:
-        return OP_RELU;
-    case NODE_DROPOUT:
-        return OP_DROPOUT;
-    case NODE_ADD:
-        return OP_ADD;
-    case NODE_MAX_POOL:
-        return OP_MAX_POOL;
-    case NODE_GLOBAL_AVERAGE_POOL:
-        return OP_GLOBAL_AVERAGE_POOL;
-    case NODE_FLATTEN:
-        return OP_FLATTEN;
-    case NODE_DENSE:
-        return OP_DENSE;
-    case NODE_INPUT:
-    case NODE_SOFTMAX:
-        break;
-    }
-    CHECK(kind != kind); // a node without an operation
-    return OP_ADD;
-}
+// The operation that begins with each kind of layer.
+static const OpKind op_kinds[] = {
+    [NODE_CONV2D] = OP_CONV2D,
+    [NODE_BATCH_NORM] = OP_BATCH_NORM,
+    [NODE_RELU] = OP_RELU,
+    [NODE_DROPOUT] = OP_DROPOUT,
+    [NODE_ADD] = OP_ADD,
+    [NODE_MAX_POOL] = OP_MAX_POOL,
+    [NODE_GLOBAL_AVERAGE_POOL] = OP_GLOBAL_AVERAGE_POOL,
+    [NODE_FLATTEN] = OP_FLATTEN,
+    [NODE_DENSE] = OP_DENSE,
+};
 
 // Adds to the operation what the layers fused behind the first do; returns the last of them.
 static Tensor add_fused(const Lowering *l, Op *op, Tensor first)
@@ -105,7 +89,7 @@ static void emit(Lowering *l, Tensor first)
     Program *p = &l->program;
     Tensor x = first->inputs[0];
     Op *op = &p->ops[p->op_count++];
-    *op = (Op){.kind = op_kind(first->kind),
+    *op = (Op){.kind = op_kinds[first->kind],
                .input = l->value[x->index],
                .residual = first->kind == NODE_ADD ? l->value[first->inputs[1]->index] : -1,
                .output = p->value_count++,

@@ -9,7 +9,7 @@
 #include "rng.h"
 #include "util.h"
 
-#define MAX_PLANS    4  // one per batch size: training, validation, and the short last batch of each
+#define MAX_PLANS    4 // one per batch size: training, validation, and the short last batch of each
 #define ARENA_FLOATS 16 // variables begin at multiples of 64 bytes
 
 struct Model {
@@ -194,8 +194,8 @@ static void load_batch(Model *m, const Plan *plan, const Batch *batch)
         m->labels_capacity = batch->count;
     }
     Shape image = m->graph->nodes[0]->shape;
-    size_t floats = (size_t)batch->count * (size_t)image.height * (size_t)image.width *
-                    (size_t)image.channels;
+    size_t floats =
+        (size_t)batch->count * (size_t)image.height * (size_t)image.width * (size_t)image.channels;
     backend()->write(m->workspace, batch->images, floats * sizeof(float));
     if (batch->labels)
         backend()->write(m->labels, batch->labels, (size_t)batch->count * sizeof(int));

@@ -14,15 +14,16 @@
 typedef struct {
     int height, width, channels; // of the input
     int widths[MODEL_MAX_WIDTHS];
-    bool dropout;                // false leaves dropout out, for replay
+    bool dropout; // false leaves dropout out, for replay
 } ModelShape;
 
 // Wide ResNet, depth 16 (Zagoruyko and Komodakis, 2016), as the lab has it: the residual sum comes
-// after the ReLU. widths: the first convolution's (16) and those of the three groups (16k, 32k, 64k),
-// then the classes (10).
+// after the ReLU. widths: the first convolution's (16) and those of the three groups (16k, 32k,
+// 64k), then the classes (10).
 Model *wide_resnet(ModelShape shape);
 
-// conv 32, pool, conv 64, pool, dense 512, dense 10: convolutions 3x3 with ReLU. widths: those four.
+// conv 32, pool, conv 64, pool, dense 512, dense 10: convolutions 3x3 with ReLU. widths: those
+// four.
 Model *lenet(ModelShape shape);
 
 // dense 256, dense 256, dense 10. widths: those three.

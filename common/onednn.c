@@ -134,9 +134,9 @@ dnnl_primitive_desc_t max_pool_backward(Desc input, Desc output, int size,
     dnnl_dims_t window = {size, size};
     dnnl_primitive_attr_t attr = attributes(false);
     dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t status = dnnl_pooling_backward_primitive_desc_create(
-        &pd, engine(), dnnl_pooling_max, input, output, window, window, zero, zero, zero, hint,
-        attr);
+    dnnl_status_t status =
+        dnnl_pooling_backward_primitive_desc_create(&pd, engine(), dnnl_pooling_max, input, output,
+                                                    window, window, zero, zero, zero, hint, attr);
     return made(status, pd, attr);
 }
 
@@ -299,8 +299,7 @@ Call call_reorder(Desc from, Desc to)
     Call call = {.primitive = reorder_create(from, to), .port_count = 2};
     call.ports[0] = (Port){.argument = DNNL_ARG_FROM, .inside = memory_create(from)};
     call.ports[0].outside = call.ports[0].inside;
-    call.ports[1] =
-        (Port){.argument = DNNL_ARG_TO, .inside = memory_create(to), .written = true};
+    call.ports[1] = (Port){.argument = DNNL_ARG_TO, .inside = memory_create(to), .written = true};
     call.ports[1].outside = call.ports[1].inside;
     return call;
 }

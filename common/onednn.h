@@ -1,9 +1,9 @@
 // Inside the CPU backend: the part of oneDNN that it uses, in one form for the C interfaces of 2.x
 // and 3.x, which differ in how memory and operations are described.
 //
-// A `Desc` says how a tensor lies in memory. A `Call` is one primitive that is ready to run: it knows
-// the layout that the primitive wants of each argument and the layout that the caller has, and
-// reorders where they differ.
+// A `Desc` says how a tensor lies in memory. A `Call` is one primitive that is ready to run: it
+// knows the layout that the primitive wants of each argument and the layout that the caller has,
+// and reorders where they differ.
 
 #ifndef HVDLAB_ONEDNN_H
 #define HVDLAB_ONEDNN_H
@@ -30,7 +30,7 @@ bool desc_same(Desc a, Desc b);
 typedef struct {
     dnnl_alg_kind_t algorithm;
     int kernel_size;
-    bool relu; // forward only
+    bool relu;                        // forward only
     Desc input, kernel, bias, output; // bias NULL: without
 } Convolution;
 
@@ -54,11 +54,11 @@ Desc chosen_desc(dnnl_primitive_desc_t pd, dnnl_query_t what, int index);
 // One argument of a call.
 typedef struct {
     int argument;
-    dnnl_memory_t inside;  // what the primitive sees
-    dnnl_memory_t outside; // the caller's; the same object where the layouts agree
+    dnnl_memory_t inside;     // what the primitive sees
+    dnnl_memory_t outside;    // the caller's; the same object where the layouts agree
     dnnl_primitive_t reorder; // NULL where they agree
-    bool written;          // by the primitive
-    size_t scratch_offset; // of `inside` where it is a copy
+    bool written;             // by the primitive
+    size_t scratch_offset;    // of `inside` where it is a copy
 } Port;
 
 typedef struct {

@@ -52,18 +52,15 @@ Optimizer *adam(float learning_rate)
 
 Optimizer *adadelta(float learning_rate)
 {
-    return optimizer("Adadelta", 2,
-                     (Update){.kind = ADADELTA,
-                              .learning_rate = learning_rate,
-                              .rho = 0.95f,
-                              .epsilon = 1e-7f});
+    return optimizer(
+        "Adadelta", 2,
+        (Update){.kind = ADADELTA, .learning_rate = learning_rate, .rho = 0.95f, .epsilon = 1e-7f});
 }
 
 Optimizer *adagrad(float learning_rate)
 {
-    return optimizer(
-        "Adagrad", 1,
-        (Update){.kind = ADAGRAD, .learning_rate = learning_rate, .epsilon = 1e-7f});
+    return optimizer("Adagrad", 1,
+                     (Update){.kind = ADAGRAD, .learning_rate = learning_rate, .epsilon = 1e-7f});
 }
 
 Optimizer *rmsprop(float learning_rate)

@@ -1,5 +1,5 @@
-// Optimizers, with the formulas and defaults of tf_keras (tf.keras 2.x). `g` is the gradient, L2 part
-// included, `lr` the learning rate, `t` the number of the update beginning with 1.
+// Optimizers, with the formulas and defaults of tf_keras (tf.keras 2.x). `g` is the gradient, L2
+// part included, `lr` the learning rate, `t` the number of the update beginning with 1.
 //
 //     SGD        w -= lr g
 //     momentum   v = m v - lr g;  w += v                    Nesterov: w += m v - lr g
@@ -8,8 +8,8 @@
 //     Adadelta   a = rho a + (1 - rho) g^2;  d = sqrt(x + eps) / sqrt(a + eps) g
 //                x = rho x + (1 - rho) d^2;  w -= lr d                       (Zeiler, 2012)
 //     Adagrad    a += g^2, from 0.1;  w -= lr g / sqrt(a + eps)              (Duchi et al., 2011)
-//     RMSprop    a = rho a + (1 - rho) g^2;  w -= lr g / sqrt(a + eps)       (Tieleman, Hinton, 2012)
-//     momentum   v = m v + lr g / sqrt(a + eps);  w -= v
+//     RMSprop    a = rho a + (1 - rho) g^2;  w -= lr g / sqrt(a + eps)       (Tieleman, Hinton,
+//     2012) momentum   v = m v + lr g / sqrt(a + eps);  w -= v
 
 #ifndef HVDLAB_OPTIMIZER_H
 #define HVDLAB_OPTIMIZER_H
@@ -29,10 +29,10 @@ typedef struct Optimizer Optimizer;
 
 struct Optimizer {
     const char *name;
-    Update rule;          // kind, learning rate and constants; one may change them before training
-    int64_t iterations;   // updates so far
-    int slot_count;       // arenas of state beside the weights: momenta, accumulators
-    float *slots[2];      // owned; allocated at the first update
+    Update rule;        // kind, learning rate and constants; one may change them before training
+    int64_t iterations; // updates so far
+    int slot_count;     // arenas of state beside the weights: momenta, accumulators
+    float *slots[2];    // owned; allocated at the first update
 
     // Called by the backward pass when the gradients at offset ... offset + length - 1 of the arena
     // are complete. NULL where nobody needs to know.

@@ -1,8 +1,8 @@
-// Batch norm, ReLU, dropout, residual sums, pooling and the optimizers' updates for the CPU, written
-// with the compilers' vector extensions. A pass is limited by memory, not by arithmetic: what counts
-// is how often each activation is read and written. Batch norm with all that is fused to it reads
-// its input twice and writes once going forward, and reads input and gradient twice and writes once
-// (twice where the gradient has two parts) going backward.
+// Batch norm, ReLU, dropout, residual sums, pooling and the optimizers' updates for the CPU,
+// written with the compilers' vector extensions. A pass is limited by memory, not by arithmetic:
+// what counts is how often each activation is read and written. Batch norm with all that is fused
+// to it reads its input twice and writes once going forward, and reads input and gradient twice and
+// writes once (twice where the gradient has two parts) going backward.
 //
 // Compiled several times: PASSES names the table of this build.
 
@@ -88,7 +88,8 @@ typedef struct {
 static Share my_share(int count)
 {
     int threads = omp_get_num_threads(), me = omp_get_thread_num();
-    return (Share){(int)((int64_t)count * me / threads), (int)((int64_t)count * (me + 1) / threads)};
+    return (Share){(int)((int64_t)count * me / threads),
+                   (int)((int64_t)count * (me + 1) / threads)};
 }
 
 // Sum and sum of squares of a chunk, both relative to its first pixel, so that no digits are lost
@@ -140,8 +141,8 @@ static void join_moments(Layout layout, const float *x, const float *partial, fl
             double sum = (double)partial[chunk * 2 * lanes + lane];
             double square = (double)partial[chunk * 2 * lanes + lanes + lane];
             double delta = (double)x[chunk * size + lane] + sum / pixels - average;
-            deviations += square - sum * sum / pixels +
-                          delta * delta * count * pixels / (count + pixels);
+            deviations +=
+                square - sum * sum / pixels + delta * delta * count * pixels / (count + pixels);
             average += delta * pixels / (count + pixels);
             count += pixels;
         }
@@ -204,7 +205,8 @@ static void chunk_forward_of_lanes(const NormForward *pass, Dropout dropout, siz
     size_t begin = chunk * chunk_size(pass->layout), lanes = (size_t)pass->layout.lanes;
     for (size_t k = 0; k < chunk_size(pass->layout); k++) {
         size_t c = channel + k % lanes, i = begin + k;
-        float y = (pass->x[i] - pass->mean[c]) * (pass->gamma[c] * pass->inv_std[c]) + pass->beta[c];
+        float y =
+            (pass->x[i] - pass->mean[c]) * (pass->gamma[c] * pass->inv_std[c]) + pass->beta[c];
         if (pass->relu && y <= 0)
             y = 0;
         if (pass->dropout_rate > 0)
@@ -570,8 +572,9 @@ INLINE float rmsprop_momentum_rule(const Update *u, float g, float w, float *a, 
     for (int s = 0; s < count; s++) {                                                              \
         size_t end = segments[s].offset + segments[s].length;                                      \
         float l2 = 2 * segments[s].l2;                                                             \
-        _Pragma("omp for simd schedule(static) nowait")                                            \
-        for (size_t i = segments[s].offset; i < end; i++) {                                        \
+        _Pragma("omp for simd schedule(static) nowait") for (size_t i = segments[s].offset;        \
+                                                             i < end; i++)                         \
+        {                                                                                          \
             float g = gradients[i] + l2 * w[i];                                                    \
             w[i] = rule;                                                                           \
         }                                                                                          \

@@ -1,6 +1,6 @@
-// Inside the CPU backend: the passes over memory between oneDNN's convolutions. passes.c is compiled
-// once per instruction set, and the backend chooses when the program starts, so that one binary is
-// fast on a new machine and runs on an old one.
+// Inside the CPU backend: the passes over memory between oneDNN's convolutions. passes.c is
+// compiled once per instruction set, and the backend chooses when the program starts, so that one
+// binary is fast on a new machine and runs on an old one.
 //
 // Activations lie in memory as (batch, blocks, pixels, lanes): `lanes` channels side by side for
 // each pixel, as oneDNN's nChw16c and nChw8c have them. Channels beyond the last real one are zero,
@@ -22,9 +22,9 @@ typedef struct {
     bool relu;
     float dropout_rate;
     uint64_t dropout_key;
-    const float *x;        // what is normalized
-    const float *mean;     // per channel
-    const float *inv_std;  // 1 / sqrt(variance + epsilon), per channel
+    const float *x;       // what is normalized
+    const float *mean;    // per channel
+    const float *inv_std; // 1 / sqrt(variance + epsilon), per channel
     const float *gamma, *beta;
     const float *residual; // added after ReLU, or NULL
     float *output;
@@ -35,12 +35,12 @@ typedef struct {
     bool relu;
     float dropout_rate;
     const float *x, *mean, *inv_std, *gamma, *beta;
-    const float *output;      // read only where dropout_rate > 0: zero where dropped
-    float *output_gradient;   // overwritten with what the second pass needs
+    const float *output;           // read only where dropout_rate > 0: zero where dropped
+    float *output_gradient;        // overwritten with what the second pass needs
     const float *output_gradient2; // a second part of it, or NULL
-    float *input_gradient;    // may be output_gradient itself
+    float *input_gradient;         // may be output_gradient itself
     float *gamma_gradient, *beta_gradient;
-    float *partial;           // norm_partial_size floats
+    float *partial; // norm_partial_size floats
 } NormBackward;
 
 typedef struct {

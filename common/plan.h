@@ -14,8 +14,8 @@
 typedef struct {
     int op;
     size_t output_gradient;
-    size_t output_gradient2; // to be added to it, or NOWHERE
-    size_t input_gradient;   // NOWHERE: not wanted
+    size_t output_gradient2;  // to be added to it, or NOWHERE
+    size_t input_gradient;    // NOWHERE: not wanted
     size_t residual_gradient; // OP_ADD: where a copy goes, or NOWHERE
 } BackwardStep;
 

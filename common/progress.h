@@ -9,10 +9,10 @@
 #include "backend.h"
 
 typedef struct {
-    bool bar;       // draw a bar
+    bool bar; // draw a bar
     int64_t steps;
-    double begin;   // when the work began
-    double drawn;   // when the bar was last drawn
+    double begin; // when the work began
+    double drawn; // when the bar was last drawn
 } ProgressBar;
 
 // Begins a stretch of `steps` steps. Where `verbose` is 0 nothing is ever shown.

@@ -2,9 +2,9 @@
 // that gives each tensor's type, shape and byte range, then the bytes. Format as documented by the
 // safetensors project (https://github.com/huggingface/safetensors).
 //
-// A file comes from outside: everything in its header is checked (length, JSON, UTF-8, types, shapes
-// against byte counts, ranges inside the file, without overlap or hole) before anything is used, and
-// a fault ends the program with one line that names the file and the fault.
+// A file comes from outside: everything in its header is checked (length, JSON, UTF-8, types,
+// shapes against byte counts, ranges inside the file, without overlap or hole) before anything is
+// used, and a fault ends the program with one line that names the file and the fault.
 
 #ifndef HVDLAB_SAFETENSORS_H
 #define HVDLAB_SAFETENSORS_H
@@ -42,8 +42,8 @@ const Safetensor *safetensors_at(const Safetensors *file, int index);
 // A value of __metadata__, or NULL.
 const char *safetensors_metadata(const Safetensors *file, const char *key);
 
-// Writing: add tensors (the data is copied) and metadata, then save. The file appears under its name
-// only when it is complete (written beside it, then renamed).
+// Writing: add tensors (the data is copied) and metadata, then save. The file appears under its
+// name only when it is complete (written beside it, then renamed).
 Safetensors *safetensors_new(void);
 void safetensors_add(Safetensors *file, const char *name, SafetensorType type, int ndims,
                      const int64_t *dims, const void *data);

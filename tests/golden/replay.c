@@ -32,7 +32,8 @@ typedef struct {
 static const char usage[] =
     "usage: replay CASE.safetensors [--out FILE] [--device cpu|gpu] [--precision fp32|tf32|bf16]\n"
     "              [--tolerance T]\n"
-    "Runs the updates of a case made with another framework and compares the results. Exit status:\n"
+    "Runs the updates of a case made with another framework and compares the results. Exit "
+    "status:\n"
     "0 when all agree within the tolerance (1e-4), 1 when not, 2 when the case can't be run.\n";
 
 static double number(const char *what, const char *text)
@@ -54,10 +55,12 @@ static int choice(const char *flag, const char *text, const char *const *names, 
 
 static Options parse_options(int argc, char **argv)
 {
-    static const struct option flags[] = {
-        {"out", required_argument, NULL, 'o'},       {"device", required_argument, NULL, 'd'},
-        {"precision", required_argument, NULL, 'p'}, {"tolerance", required_argument, NULL, 't'},
-        {"help", no_argument, NULL, 'h'},            {NULL, 0, NULL, 0}};
+    static const struct option flags[] = {{"out", required_argument, NULL, 'o'},
+                                          {"device", required_argument, NULL, 'd'},
+                                          {"precision", required_argument, NULL, 'p'},
+                                          {"tolerance", required_argument, NULL, 't'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
     static const char *const devices[] = {"cpu", "gpu"};
     static const char *const precisions[] = {"fp32", "tf32", "bf16"};
     Options options = {.tolerance = 1e-4};

@@ -9,6 +9,7 @@
 
 #include "child.h"
 #include "dataset.h"
+#include "rng.h"
 #include "util.h"
 
 static char folder[] = "/tmp/test_dataset.XXXXXX";
@@ -633,6 +634,7 @@ static Dataset load_synthetic(const char *rank, bool seeded, uint64_t seed)
     setenv("OMPI_COMM_WORLD_RANK", rank, 1);
     settings()->seeded = seeded;
     settings()->seed = seed;
+    seed_process(seed); // as parse_args does
     return load_data(&(Args){.data = DATA_SYNTHETIC, .images = 10}, TRAIN);
 }
 

@@ -95,10 +95,8 @@ START_TEST(callbacks_run_in_the_order_in_which_they_were_added)
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, recorder('a'));
     callbacks_add(&callbacks, recorder('b'));
-    fit(s.model, &(Fit){.train = s.batches,
-                        .epochs = 1,
-                        .steps_per_epoch = 2,
-                        .callbacks = &callbacks});
+    fit(s.model,
+        &(Fit){.train = s.batches, .epochs = 1, .steps_per_epoch = 2, .callbacks = &callbacks});
     ck_assert_str_eq(record, "a<b<a(b(a[b[a]b]a[b[a]b]a)b)a>b>");
     callbacks_free(&callbacks);
 }
@@ -155,10 +153,9 @@ START_TEST(the_schedule_sets_the_learning_rate_of_each_epoch)
     Small s = small(64, 32);
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, learning_rate_schedule(halving, 0.8f));
-    History history = fit(s.model, &(Fit){.train = s.batches,
-                                          .epochs = 3,
-                                          .steps_per_epoch = 1,
-                                          .callbacks = &callbacks});
+    History history =
+        fit(s.model,
+            &(Fit){.train = s.batches, .epochs = 3, .steps_per_epoch = 1, .callbacks = &callbacks});
     for (int epoch = 0; epoch < 3; epoch++)
         ck_assert_double_eq(history.logs[epoch].lr, (double)halving(epoch, 0.8f));
     ck_assert_float_eq(optimizer_learning_rate(model_optimizer(s.model)), 0.2f);
@@ -182,12 +179,12 @@ static const struct {
     int epochs; // that should run, of 8
 } stops[] = {
     {{.9, .9, .9, .9, .9, .9, .9, .9}, .85f, 2, 2},
-    {{.8, .9, .8, .9, .9, .9, .9, .9}, .85f, 2, 5},     // in a row
-    {{.9, .9, .9, .9, .9, .9, .9, .9}, .85f, 1, 1},     // also after the first epoch
-    {{.9, .9, .9, .9, .9, .9, .9, .9}, .85f, 2.5f, 3},  // 2.5 means 3
+    {{.8, .9, .8, .9, .9, .9, .9, .9}, .85f, 2, 5},    // in a row
+    {{.9, .9, .9, .9, .9, .9, .9, .9}, .85f, 1, 1},    // also after the first epoch
+    {{.9, .9, .9, .9, .9, .9, .9, .9}, .85f, 2.5f, 3}, // 2.5 means 3
     {{.9, .9, .9, .9, .9, .9, .9, .9}, .85f, .5f, 1},
-    {{.5, .5, .5, .5, .5, .5, .5, .5}, .5f, 1, 8},      // above, not at
-    {{1, 1, 1, 1, 1, 1, 1, 1}, 1, 1, 8},                // 1 never stops
+    {{.5, .5, .5, .5, .5, .5, .5, .5}, .5f, 1, 8}, // above, not at
+    {{1, 1, 1, 1, 1, 1, 1, 1}, 1, 1, 8},           // 1 never stops
     {{.8, .8, .8, .8, .8, .8, .8, .9}, .85f, 2, 8},
 };
 
@@ -199,10 +196,9 @@ START_TEST(training_stops_after_patience_epochs_above_the_target)
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, &accuracy->callback);
     callbacks_add(&callbacks, stop_at_accuracy(stops[_i].target, stops[_i].patience, 0));
-    History history = fit(s.model, &(Fit){.train = s.batches,
-                                          .epochs = 8,
-                                          .steps_per_epoch = 1,
-                                          .callbacks = &callbacks});
+    History history =
+        fit(s.model,
+            &(Fit){.train = s.batches, .epochs = 8, .steps_per_epoch = 1, .callbacks = &callbacks});
     ck_assert_int_eq(history.epochs, stops[_i].epochs);
 }
 END_TEST

@@ -576,8 +576,8 @@ static double finite_difference(const Reference *r, int source, size_t element,
 // How many elements of a source to try: all, or as many as can be had for some work.
 static size_t sample_count(const Reference *r, int source, size_t count)
 {
-    double affordable = 1e7 / reference_cost(r, reach(r, source, count / 2));
-    size_t samples = affordable > 24 ? (size_t)affordable : 24;
+    double affordable = 2e6 / reference_cost(r, reach(r, source, count / 2));
+    size_t samples = affordable > 12 ? (size_t)affordable : 12;
     return samples < count ? samples : count;
 }
 
@@ -1170,3 +1170,401 @@ START_TEST(dense_is_right)
     }
 }
 END_TEST
+
+// Dropout.
+
+// A trial where nothing but dropout makes zeros: behind batch norm all values are 1.
+static Trial *dropout_trial(const Spec *spec)
+{
+    Trial *t = trial_create(spec);
+    for (int c = 0; spec->kind == OP_BATCH_NORM && c < spec->in.channels; c++) {
+        t->sources[GAMMA][c] = 0;
+        t->sources[BETA][c] = 1;
+    }
+    return t;
+}
+
+static void check_scaled(const Spec *spec, const float *values, const float *all,
+                         const float *output, size_t count)
+{
+    float scale = 1 / (1 - spec->dropout_rate);
+    for (size_t i = 0; i < count; i++) {
+        float expected = output[i] == 0 ? 0 : all[i] * scale;
+        ck_assert_msg(fabsf(values[i] - expected) <= 1e-6f * fabsf(expected),
+                      "%s: %g instead of %g", describe(spec), (double)values[i], (double)expected);
+    }
+}
+
+static void check_dropout(const Spec *spec)
+{
+    Trial *t = dropout_trial(spec);
+    size_t count = value_size(spec->in, spec->batch), bytes = count * sizeof(float);
+    float *all = floats(count);
+    run(t, false);
+    memcpy(all, t->output, bytes);
+    run(t, true);
+    check_scaled(spec, t->output, all, t->output, count);
+    if (spec->kind == OP_DROPOUT)
+        check_scaled(spec, t->gradients[INPUT], t->output_gradient[0], t->output, count);
+
+    double dropped = (double)(count - nonzeros(t->output, count)),
+           rate = (double)spec->dropout_rate;
+    double deviation = sqrt((double)count * rate * (1 - rate));
+    ck_assert_msg(fabs(dropped - (double)count * rate) <= 5 * deviation,
+                  "%s: %g of %zu dropped at the rate %g", describe(spec), dropped, count, rate);
+    free(all);
+    trial_free(t);
+}
+
+START_TEST(dropout_drops_at_its_rate_and_scales_the_rest)
+{
+    static const float rates[] = {0, 0.01f, 0.1f, 0.5f, 0.9f};
+    static const Spec shapes[] = {
+        {OP_DROPOUT, .batch = 8, .in = {14, 13, 16}},
+        {OP_DROPOUT, .batch = 3, .in = {31, 17, 9}},
+        {OP_DROPOUT, .batch = 64, .in = {1, 1, 129}, .flat = true},
+        {OP_BATCH_NORM, .batch = 8, .in = {14, 13, 16}, .relu = true},
+        {OP_BATCH_NORM, .batch = 3, .in = {31, 17, 9}, .relu = true},
+        {OP_BATCH_NORM, .batch = 64, .in = {1, 1, 129}, .flat = true, .relu = true},
+    };
+    for (size_t i = 0; i < COUNT(shapes) * COUNT(rates); i++) {
+        Spec spec = shapes[i / COUNT(rates)];
+        spec.dropout_rate = rates[i % COUNT(rates)];
+        check_dropout(&spec);
+    }
+}
+END_TEST
+
+// The pattern of a key: 1 where an element is kept, -1 where it is dropped.
+static float *dropout_pattern(Trial *t, uint64_t key)
+{
+    size_t count = value_size(t->op.out, t->batch);
+    float *pattern = floats(count);
+    t->dropout_key = key;
+    run(t, true);
+    for (size_t i = 0; i < count; i++)
+        pattern[i] = t->output[i] == 0 ? -1 : 1;
+    return pattern;
+}
+
+// The correlation of two independent patterns of rate 1/2 is normal with deviation 1 / sqrt(count).
+static void check_uncorrelated(const float *a, const float *b, size_t count, const char *what)
+{
+    double correlation = dot(a, b, count) / (double)count;
+    ck_assert_msg(fabs(correlation) <= 5 / sqrt((double)count), "%s are correlated: %g over %zu",
+                  what, correlation, count);
+}
+
+static void check_patterns(Trial *t, const uint64_t *keys, size_t count)
+{
+    size_t length = value_size(t->op.out, t->batch);
+    float **patterns = allocate(count, sizeof *patterns);
+    for (size_t i = 0; i < count; i++)
+        patterns[i] = dropout_pattern(t, keys[i]);
+    for (size_t i = 0; i < count; i++) {
+        for (size_t j = 0; j < i; j++)
+            check_uncorrelated(patterns[i], patterns[j], length, "the patterns of two keys");
+        for (size_t lag = 1; lag < length / 2; lag = lag < 70 ? lag + 1 : 2 * lag) {
+            const float *shifted = patterns[i] + lag, *other = patterns[i ? i - 1 : count - 1];
+            check_uncorrelated(patterns[i], shifted, length - lag, "elements of a pattern");
+            check_uncorrelated(other, shifted, length - lag, "shifted patterns of two keys");
+        }
+    }
+    for (size_t i = 0; i < count; i++)
+        free(patterns[i]);
+    free(patterns);
+}
+
+START_TEST(dropout_patterns_are_independent)
+{
+    static const uint64_t keys[] = {
+        0, 1, 2, 3, 4, 5, 1u << 16, UINT64_C(1) << 32, UINT64_C(1) << 33};
+    Spec alone = {OP_DROPOUT, .batch = 8, .in = {14, 14, 32}, .dropout_rate = 0.5f};
+    Spec fused = alone;
+    fused.kind = OP_BATCH_NORM;
+    fused.relu = true;
+    Trial *trials[] = {dropout_trial(&alone), dropout_trial(&fused)};
+    for (int i = 0; i < 2; i++) {
+        check_patterns(trials[i], keys, COUNT(keys));
+        trial_free(trials[i]);
+    }
+}
+END_TEST
+
+// For all kinds of operations.
+
+// Work is divided among threads, but nothing may be rounded in another order. Matrix products and
+// convolutions are left out: oneDNN does not promise it for them.
+START_TEST(results_do_not_depend_on_the_number_of_threads)
+{
+    static const Spec specs[] = {
+        {OP_BATCH_NORM, .batch = 7, .in = {5, 6, 33}, .relu = true},
+        {OP_BATCH_NORM, .batch = 7, .in = {5, 6, 33}, .relu = true, .dropout_rate = 0.3f},
+        {OP_BATCH_NORM, .batch = 4, .in = {5, 6, 9}, .residual = true, .two_parts = true},
+        {OP_BATCH_NORM, .batch = 9, .in = {1, 1, 33}, .flat = true, .dropout_rate = 0.3f},
+        {OP_RELU, .batch = 3, .in = {5, 7, 17}},
+        {OP_DROPOUT, .batch = 3, .in = {5, 7, 17}, .dropout_rate = 0.3f},
+        {OP_ADD, .batch = 3, .in = {5, 7, 17}, .residual = true},
+        {OP_MAX_POOL, .batch = 3, .in = {5, 7, 17}, .size = 2},
+        {OP_GLOBAL_AVERAGE_POOL, .batch = 3, .in = {5, 7, 17}},
+    };
+    backend();
+    for (size_t i = 0; i < COUNT(specs); i++) {
+        Trial *t = trial_create(&specs[i]);
+        omp_set_num_threads(1);
+        run(t, true);
+        uint64_t alone = fingerprint(t);
+        for (int threads = 2; threads <= 5; threads++) {
+            omp_set_num_threads(threads);
+            run(t, true);
+            ck_assert_msg(fingerprint(t) == alone, "%s: other bits with %d threads",
+                          describe(&specs[i]), threads);
+        }
+        trial_free(t);
+    }
+}
+END_TEST
+
+static size_t nans(const float *values, size_t count)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++)
+        found += isnan(values[i]) != 0;
+    return found;
+}
+
+// One input that is not a number makes all outputs so that depend on it.
+static void check_nan(const Spec *spec, bool training)
+{
+    Trial *t = trial_create(spec);
+    size_t element = value_size(spec->in, spec->batch) / 2;
+    t->sources[INPUT][element] = NAN;
+    run(t, training);
+    Box box =
+        reach(&(Reference){.op = &t->op, .batch = t->batch, .training = training}, INPUT, element);
+    size_t expected = (size_t)(box.n.end - box.n.begin) * (size_t)(box.y.end - box.y.begin) *
+                      (size_t)(box.x.end - box.x.begin) * (size_t)(box.c.end - box.c.begin);
+    size_t found = nans(t->output, value_size(t->op.out, t->batch));
+    ck_assert_msg(found >= expected, "%s: of %zu outputs that must be NaN only %zu are",
+                  describe(spec), expected, found);
+    trial_free(t);
+}
+
+static const Spec nan_specs[] = {
+    {OP_CONV2D, .batch = 2, .in = {5, 5, 16}, .filters = 16, .size = 3},
+    {OP_CONV2D, .batch = 2, .in = {5, 5, 16}, .filters = 16, .size = 3, .relu = true},
+    {OP_CONV2D, .batch = 64, .in = {14, 14, 32}, .filters = 32, .size = 3, .relu = true},
+    {OP_CONV2D, .batch = 4, .in = {7, 7, 1}, .filters = 16, .size = 3, .image = true, .relu = true},
+    {OP_BATCH_NORM, .batch = 2, .in = {5, 5, 17}},
+    {OP_BATCH_NORM, .batch = 2, .in = {5, 5, 17}, .relu = true},
+    {OP_BATCH_NORM, .batch = 2, .in = {5, 5, 17}, .relu = true, .residual = true},
+    {OP_BATCH_NORM, .batch = 3, .in = {1, 1, 17}, .flat = true, .relu = true},
+    {OP_RELU, .batch = 2, .in = {5, 5, 17}},
+    {OP_RELU, .batch = 3, .in = {1, 1, 17}, .flat = true},
+    {OP_ADD, .batch = 2, .in = {5, 5, 17}, .residual = true},
+    {OP_MAX_POOL, .batch = 2, .in = {6, 6, 17}, .size = 2},
+    {OP_GLOBAL_AVERAGE_POOL, .batch = 2, .in = {5, 5, 17}},
+    {OP_FLATTEN, .batch = 2, .in = {5, 5, 17}},
+    {OP_DENSE, .batch = 2, .in = {1, 1, 17}, .filters = 9, .flat = true},
+    {OP_DENSE, .batch = 2, .in = {1, 1, 17}, .filters = 9, .flat = true, .relu = true},
+};
+
+START_TEST(nan_is_not_hidden)
+{
+    check_nan(&nan_specs[_i / 2], _i % 2);
+}
+END_TEST
+
+START_TEST(dropout_does_not_hide_nan)
+{
+    static const Spec specs[] = {
+        {OP_DROPOUT, .batch = 2, .in = {5, 5, 17}, .dropout_rate = 0.5f},
+        {OP_BATCH_NORM, .batch = 2, .in = {5, 5, 17}, .dropout_rate = 0.5f, .relu = true},
+    };
+    for (size_t i = 0; i < COUNT(specs); i++) {
+        Trial *t = trial_create(&specs[i]);
+        size_t count = value_size(specs[i].in, specs[i].batch);
+        for (size_t k = 0; k < count; k++)
+            t->sources[INPUT][k] = NAN;
+        run(t, true);
+        ck_assert_uint_eq(nans(t->output, count), nonzeros(t->output, count));
+        ck_assert_uint_gt(nans(t->output, count), count / 3);
+        trial_free(t);
+    }
+}
+END_TEST
+
+// What a backend does beside operations.
+
+START_TEST(accumulate_adds)
+{
+    static const size_t lengths[] = {1, 7, 8, 9, 1000};
+    for (size_t i = 0; i < COUNT(lengths); i++) {
+        size_t count = lengths[i], bytes = count * sizeof(float);
+        float *a = floats(count), *b = floats(count);
+        Rng rng = rng_stream_of(5, RNG_SYNTHETIC_DATA, i);
+        fill_normal(&rng, a, count, 0, 1);
+        fill_normal(&rng, b, count, 0, 1);
+        void *sum = device_memory(bytes), *other = device_memory(bytes);
+        backend()->write(sum, a, bytes);
+        backend()->write(other, b, bytes);
+        backend()->accumulate(sum, other, bytes);
+        float *result = host_copy(sum, bytes);
+        for (size_t k = 0; k < count; k++)
+            ck_assert_float_eq(result[k], a[k] + b[k]);
+        backend()->release(sum);
+        backend()->release(other);
+        free(result);
+        free(a);
+        free(b);
+    }
+}
+END_TEST
+
+#define BATCH   5
+#define CLASSES 10
+
+// Of one row: softmax, and the logarithm of the sum of exponentials.
+static double exact_softmax(const float *logits, double *probabilities)
+{
+    double largest = -INFINITY, sum = 0;
+    for (int c = 0; c < CLASSES; c++)
+        largest = fmax(largest, (double)logits[c]);
+    for (int c = 0; c < CLASSES; c++)
+        sum += exp((double)logits[c] - largest);
+    for (int c = 0; c < CLASSES; c++)
+        probabilities[c] = exp((double)logits[c] - largest) / sum;
+    return largest + log(sum);
+}
+
+// Logits whose exponentials a float cannot hold are among them.
+static void fill_logits(float *logits)
+{
+    Rng rng = rng_stream_of(6, RNG_SYNTHETIC_DATA, 0);
+    fill_normal(&rng, logits, BATCH * CLASSES, 0, 3);
+    for (int c = 0; c < CLASSES; c++) {
+        logits[c] += 1000;
+        logits[CLASSES + c] -= 1000;
+    }
+}
+
+START_TEST(softmax_is_right)
+{
+    float logits[BATCH * CLASSES];
+    double expected[BATCH * CLASSES];
+    fill_logits(logits);
+    for (int row = 0; row < BATCH; row++)
+        exact_softmax(logits + row * CLASSES, expected + row * CLASSES);
+    float *from = device_memory(sizeof logits), *to = device_memory(sizeof logits);
+    backend()->write(from, logits, sizeof logits);
+    backend()->softmax(from, to, BATCH, CLASSES);
+    float *result = host_copy(to, sizeof logits);
+    ck_assert_double_le(largest_error(result, expected, BATCH * CLASSES), 1e-6);
+    backend()->release(from);
+    backend()->release(to);
+    free(result);
+}
+END_TEST
+
+// What cross-entropy must add to the metrics, and its gradient: (softmax - label) / batch.
+static Metrics exact_cross_entropy(const float *logits, const int *labels, double *gradient)
+{
+    Metrics metrics = {.images = BATCH};
+    for (int row = 0; row < BATCH; row++) {
+        const float *z = logits + row * CLASSES;
+        double *g = gradient + row * CLASSES, log_sum = exact_softmax(z, g);
+        metrics.loss += log_sum - (double)z[labels[row]];
+        bool correct = true;
+        for (int c = 0; c < CLASSES; c++)
+            correct &= z[c] <= z[labels[row]];
+        metrics.correct += correct;
+        g[labels[row]] -= 1;
+        for (int c = 0; c < CLASSES; c++)
+            g[c] /= BATCH;
+    }
+    return metrics;
+}
+
+START_TEST(cross_entropy_is_right)
+{
+    float logits[BATCH * CLASSES];
+    double expected[BATCH * CLASSES];
+    int labels[BATCH] = {9, 0, 4, 7, 2};
+    fill_logits(logits);
+    logits[2 * CLASSES + 4] = logits[3 * CLASSES + 7] = 12; // two that are right
+    Metrics once = exact_cross_entropy(logits, labels, expected), metrics = {0};
+    ck_assert_double_ge(once.correct, 2);
+
+    float *from = device_memory(sizeof logits), *to = device_memory(sizeof logits);
+    int *on_device = device_memory(sizeof labels);
+    Metrics *sums = device_memory(sizeof metrics);
+    backend()->write(from, logits, sizeof logits);
+    backend()->write(on_device, labels, sizeof labels);
+    backend()->write(sums, &metrics, sizeof metrics);
+    for (int i = 0; i < 3; i++)
+        backend()->cross_entropy(from, on_device, to, BATCH, CLASSES, sums);
+    backend()->read(&metrics, sums, sizeof metrics);
+    float *result = host_copy(to, sizeof logits);
+    ck_assert_double_le(largest_error(result, expected, BATCH * CLASSES), 1e-6);
+    ck_assert_double_eq_tol(metrics.loss, 3 * once.loss, 1e-5 * once.loss);
+    ck_assert_double_eq(metrics.correct, 3 * once.correct);
+    ck_assert_double_eq(metrics.images, 3 * BATCH);
+    backend()->release(from);
+    backend()->release(to);
+    backend()->release(on_device);
+    backend()->release(sums);
+    free(result);
+}
+END_TEST
+
+// Sanitizers and busy machines are slow.
+static TCase *new_case(Suite *suite, const char *name)
+{
+    TCase *tcase = tcase_create(name);
+    tcase_set_timeout(tcase, 100);
+    suite_add_tcase(suite, tcase);
+    return tcase;
+}
+
+int main(void)
+{
+    Suite *suite = suite_create("operations");
+
+    TCase *convolution = new_case(suite, "convolution");
+    tcase_add_test(convolution, conv2d_is_right);
+    tcase_add_test(convolution, conv2d_is_right_in_wide_resnet);
+    tcase_add_test(convolution, conv2d_is_right_with_winograd_in_all_directions);
+    tcase_add_test(convolution, winograd_keeps_enough_digits);
+
+    TCase *norm = new_case(suite, "batch norm");
+    tcase_add_test(norm, batch_norm_is_right);
+    tcase_add_test(norm, batch_norm_of_vectors_is_right);
+    tcase_add_test(norm, batch_norm_is_right_in_wide_resnet);
+    tcase_add_test(norm, batch_statistics_keep_digits_beside_a_large_mean);
+    tcase_add_test(norm, batch_statistics_keep_digits_over_many_pixels);
+    tcase_add_test(norm, a_constant_channel_is_normalized_to_beta);
+
+    TCase *others = new_case(suite, "other operations");
+    tcase_add_test(others, elementwise_operations_are_right);
+    tcase_add_test(others, max_pool_is_right);
+    tcase_add_test(others, max_pool_gives_the_gradient_of_equal_pixels_to_one);
+    tcase_add_test(others, global_average_pool_is_right);
+    tcase_add_test(others, flatten_is_right);
+    tcase_add_test(others, dense_is_right);
+
+    TCase *dropout = new_case(suite, "dropout");
+    tcase_add_test(dropout, dropout_drops_at_its_rate_and_scales_the_rest);
+    tcase_add_test(dropout, dropout_patterns_are_independent);
+
+    TCase *all = new_case(suite, "all operations");
+    tcase_add_test(all, results_do_not_depend_on_the_number_of_threads);
+    tcase_add_loop_test(all, nan_is_not_hidden, 0, 2 * COUNT(nan_specs));
+    tcase_add_test(all, dropout_does_not_hide_nan);
+
+    TCase *rest = new_case(suite, "beside operations");
+    tcase_add_test(rest, accumulate_adds);
+    tcase_add_test(rest, softmax_is_right);
+    tcase_add_test(rest, cross_entropy_is_right);
+
+    return run_suite(suite);
+}
