@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include "device.h"
 #include "onednn.h"
 #include "passes.h"
@@ -112,9 +113,21 @@ static void *unconst(const void *memory)
 
 // Memory and copies.
 
+#define HUGE_PAGE ((size_t)2 << 20)
+
+// Large blocks ask for huge pages: fewer misses when addresses are translated. A wish that the
+// kernel may refuse.
 static void *cpu_allocate(size_t bytes)
 {
-    return allocate(1, bytes);
+    if (bytes < HUGE_PAGE)
+        return allocate(1, bytes);
+    size_t rounded = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    void *memory = aligned_alloc(HUGE_PAGE, rounded);
+    if (!memory)
+        die("out of memory: there are no %zu MiB left; a smaller --batch-size or --width needs less",
+            rounded >> 20);
+    madvise(memory, rounded, MADV_HUGEPAGE);
+    return memset(memory, 0, rounded);
 }
 
 static void cpu_copy(void *to, const void *from, size_t bytes)

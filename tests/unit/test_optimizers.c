@@ -1,0 +1,287 @@
+// Every optimizer against the formulas in optimizer.h, in double precision, over several updates:
+// in an arena of segments of many lengths, with and without an L2 penalty, and gaps between them
+// that no update may touch.
+
+#include <float.h>
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#include "child.h"
+#include "optimizer.h"
+#include "rng.h"
+#include "util.h"
+
+#define UPDATES      7
+#define LENGTH       2304 // floats of an arena
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+// In no order, and not all where a vector would like to begin.
+static const Segment segments[] = {
+    {.offset = 16, .length = 1},      {.offset = 32, .length = 7, .l2 = 0.02f},
+    {.offset = 48, .length = 8},      {.offset = 67, .length = 9, .l2 = 0.001f},
+    {.offset = 1200, .length = 1000}, {.offset = 99, .length = 1000, .l2 = 0.01f},
+    {.offset = 2240, .length = 3},    {.offset = 2303, .length = 1, .l2 = 0.5f}, // the arena's last
+};
+
+// An optimizer's state for one weight, in double precision.
+typedef struct {
+    double w, a, b; // a and b: the slots
+} Weight;
+
+// A rule updates one weight by gradient g; t counts from 1.
+typedef void (*Rule)(Weight *weight, double g, double lr, int t);
+
+// The constants of tf_keras, as the floats that they are there.
+static const double beta_1 = (double)0.9f, beta_2 = (double)0.999f, epsilon = (double)1e-7f;
+static const double momentum = (double)0.8f, rho_adadelta = (double)0.95f,
+                    rho_rmsprop = (double)0.9f;
+
+static void exact_sgd(Weight *weight, double g, double lr, int t)
+{
+    (void)t;
+    weight->w -= lr * g;
+}
+
+static void exact_momentum(Weight *weight, double g, double lr, int t)
+{
+    (void)t;
+    weight->a = momentum * weight->a - lr * g;
+    weight->w += weight->a;
+}
+
+static void exact_nesterov(Weight *weight, double g, double lr, int t)
+{
+    (void)t;
+    weight->a = momentum * weight->a - lr * g;
+    weight->w += momentum * weight->a - lr * g;
+}
+
+static void exact_adam(Weight *weight, double g, double lr, int t)
+{
+    weight->a = beta_1 * weight->a + (1 - beta_1) * g;
+    weight->b = beta_2 * weight->b + (1 - beta_2) * g * g;
+    double correction = sqrt(1 - pow(beta_2, t)) / (1 - pow(beta_1, t));
+    weight->w -= lr * correction * weight->a / (sqrt(weight->b) + epsilon);
+}
+
+static void exact_adadelta(Weight *weight, double g, double lr, int t)
+{
+    (void)t;
+    weight->a = rho_adadelta * weight->a + (1 - rho_adadelta) * g * g;
+    double delta = sqrt(weight->b + epsilon) / sqrt(weight->a + epsilon) * g;
+    weight->b = rho_adadelta * weight->b + (1 - rho_adadelta) * delta * delta;
+    weight->w -= lr * delta;
+}
+
+static void exact_adagrad(Weight *weight, double g, double lr, int t)
+{
+    if (t == 1)
+        weight->a = 0.1;
+    weight->a += g * g;
+    weight->w -= lr * g / sqrt(weight->a + epsilon);
+}
+
+static void exact_rmsprop(Weight *weight, double g, double lr, int t)
+{
+    (void)t;
+    weight->a = rho_rmsprop * weight->a + (1 - rho_rmsprop) * g * g;
+    weight->w -= lr * g / sqrt(weight->a + epsilon);
+}
+
+static void exact_rmsprop_momentum(Weight *weight, double g, double lr, int t)
+{
+    (void)t;
+    weight->a = rho_rmsprop * weight->a + (1 - rho_rmsprop) * g * g;
+    weight->b = momentum * weight->b + lr * g / sqrt(weight->a + epsilon);
+    weight->w -= weight->b;
+}
+
+static Optimizer *plain_momentum(float learning_rate)
+{
+    return sgd_momentum(learning_rate, 0.8f, false);
+}
+
+static Optimizer *nesterov_momentum(float learning_rate)
+{
+    return sgd_momentum(learning_rate, 0.8f, true);
+}
+
+static Optimizer *rmsprop_with_momentum(float learning_rate)
+{
+    return rmsprop_momentum(learning_rate, 0.8f);
+}
+
+static const struct {
+    const char *name;
+    Optimizer *(*create)(float learning_rate);
+    Rule rule;
+} optimizers[] = {
+    {"SGD", sgd, exact_sgd},
+    {"momentum", plain_momentum, exact_momentum},
+    {"Nesterov", nesterov_momentum, exact_nesterov},
+    {"Adam", adam, exact_adam},
+    {"Adadelta", adadelta, exact_adadelta},
+    {"Adagrad", adagrad, exact_adagrad},
+    {"RMSprop", rmsprop, exact_rmsprop},
+    {"RMSprop with momentum", rmsprop_with_momentum, exact_rmsprop_momentum},
+};
+
+// Gradients from far below the epsilons to far above, of both signs, and zeros; others each time.
+static void fill_gradients(float *gradients, uint64_t update)
+{
+    Rng rng = rng_stream_of(1, RNG_SYNTHETIC_DATA, update);
+    for (int i = 0; i < LENGTH; i++) {
+        float size = powf(10, 7 * rng_uniform(&rng) - 6);
+        gradients[i] = rng_below(&rng, 16) == 0 ? 0 : size * rng_normal(&rng);
+    }
+}
+
+static float learning_rate(int update)
+{
+    return update < 4 ? 0.05f : 0.02f;
+}
+
+// Arenas in device memory, and what they begin with.
+typedef struct {
+    Parameters parameters;
+    float weights[LENGTH];
+} Arena;
+
+static void arena_create(Arena *arena)
+{
+    Rng rng = rng_stream_of(2, RNG_SYNTHETIC_DATA, 0);
+    for (int i = 0; i < LENGTH; i++)
+        arena->weights[i] = 0.1f * rng_normal(&rng);
+    arena->parameters = (Parameters){.weights = backend()->allocate(sizeof arena->weights),
+                                     .gradients = backend()->allocate(sizeof arena->weights),
+                                     .length = LENGTH,
+                                     .segments = segments,
+                                     .segment_count = COUNT(segments)};
+    backend()->write(arena->parameters.weights, arena->weights, sizeof arena->weights);
+}
+
+static void arena_free(Arena *arena)
+{
+    backend()->release(arena->parameters.weights);
+    backend()->release(arena->parameters.gradients);
+}
+
+static void update_all(Optimizer *optimizer, const Arena *arena)
+{
+    float gradients[LENGTH], after[LENGTH];
+    for (int update = 1; update <= UPDATES; update++) {
+        fill_gradients(gradients, (uint64_t)update);
+        backend()->write(arena->parameters.gradients, gradients, sizeof gradients);
+        optimizer_set_learning_rate(optimizer, learning_rate(update));
+        optimizer->apply(optimizer, &arena->parameters);
+        backend()->read(after, arena->parameters.gradients, sizeof after);
+        ck_assert_mem_eq(after, gradients, sizeof after);
+    }
+    ck_assert_int_eq(optimizer->iterations, UPDATES);
+}
+
+static const Segment *segment_of(size_t i)
+{
+    for (size_t s = 0; s < COUNT(segments); s++)
+        if (i >= segments[s].offset && i < segments[s].offset + segments[s].length)
+            return &segments[s];
+    return NULL;
+}
+
+static void exact_updates(Rule rule, const Arena *arena, double *weights)
+{
+    static Weight state[LENGTH];
+    for (int i = 0; i < LENGTH; i++)
+        state[i] = (Weight){.w = (double)arena->weights[i]};
+    float gradients[LENGTH];
+    for (int update = 1; update <= UPDATES; update++) {
+        fill_gradients(gradients, (uint64_t)update);
+        for (size_t i = 0; i < LENGTH; i++) {
+            const Segment *segment = segment_of(i);
+            if (segment)
+                rule(&state[i], (double)gradients[i] + 2 * (double)segment->l2 * state[i].w,
+                     (double)learning_rate(update), update);
+        }
+    }
+    for (int i = 0; i < LENGTH; i++)
+        weights[i] = state[i].w;
+}
+
+// Each weight has moved as it should: to 1e-5 of its way, which is about as much as the epsilons
+// of float lose in division and root, and to a few of its last digits.
+START_TEST(an_optimizer_follows_its_formula)
+{
+    Arena arena;
+    arena_create(&arena);
+    Optimizer *optimizer = optimizers[_i].create(1);
+    ck_assert_float_eq(optimizer_learning_rate(optimizer), 1);
+    update_all(optimizer, &arena);
+    float weights[LENGTH];
+    double expected[LENGTH];
+    backend()->read(weights, arena.parameters.weights, sizeof weights);
+    exact_updates(optimizers[_i].rule, &arena, expected);
+    for (int i = 0; i < LENGTH; i++) {
+        double way = fabs(expected[i] - (double)arena.weights[i]);
+        double last_digits = UPDATES * (double)FLT_EPSILON * fmax(fabs(expected[i]), 0.1);
+        double error = fabs((double)weights[i] - expected[i]);
+        ck_assert_msg(error <= 1e-5 * way + last_digits, "%s: weight %d is %.9g instead of %.9g",
+                      optimizers[_i].name, i, (double)weights[i], expected[i]);
+    }
+    optimizer_free(optimizer);
+    arena_free(&arena);
+}
+END_TEST
+
+// The bits between the segments, and in the slots their zeros.
+START_TEST(an_optimizer_keeps_to_its_segments)
+{
+    Arena arena;
+    arena_create(&arena);
+    Optimizer *optimizer = optimizers[_i].create(1);
+    update_all(optimizer, &arena);
+    static const float zeros[LENGTH];
+    for (int k = -1; k < optimizer->slot_count; k++) {
+        const float *memory = k < 0 ? arena.parameters.weights : optimizer->slots[k];
+        const float *before = k < 0 ? arena.weights : zeros;
+        float after[LENGTH];
+        backend()->read(after, memory, sizeof after);
+        for (size_t i = 0; i < LENGTH; i++)
+            ck_assert_msg(segment_of(i) || memcmp(&after[i], &before[i], sizeof after[i]) == 0,
+                          "%s: changed float %zu, which is in no segment", optimizers[_i].name, i);
+    }
+    optimizer_free(optimizer);
+    arena_free(&arena);
+}
+END_TEST
+
+START_TEST(an_update_does_not_depend_on_the_number_of_threads)
+{
+    float weights[2][LENGTH];
+    for (int threads = 1; threads <= 5; threads++) {
+        Arena arena;
+        arena_create(&arena);
+        Optimizer *optimizer = optimizers[_i].create(1);
+        omp_set_num_threads(threads);
+        update_all(optimizer, &arena);
+        backend()->read(weights[threads > 1], arena.parameters.weights, sizeof weights[0]);
+        if (threads > 1)
+            ck_assert_mem_eq(weights[1], weights[0], sizeof weights[0]);
+        optimizer_free(optimizer);
+        arena_free(&arena);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("optimizers");
+    TCase *updates = tcase_create("updates");
+    tcase_set_timeout(updates, 60); // sanitizers and busy machines are slow
+    tcase_add_loop_test(updates, an_optimizer_follows_its_formula, 0, COUNT(optimizers));
+    tcase_add_loop_test(updates, an_optimizer_keeps_to_its_segments, 0, COUNT(optimizers));
+    tcase_add_loop_test(updates, an_update_does_not_depend_on_the_number_of_threads, 0,
+                        COUNT(optimizers));
+    suite_add_tcase(suite, updates);
+    return run_suite(suite);
+}
