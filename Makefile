@@ -125,7 +125,7 @@ $(BUILD)/common/passes_%.o: common/passes.c $(BUILD)/settings.compile
 $(BUILD)/common/passes_%.o: extra_flags := -Wno-psabi -fno-math-errno
 $(BUILD)/common/passes_avx2.o: extra_flags := -Wno-psabi -fno-math-errno -mavx2 -mfma
 ifeq ($(filter avx2,$(PASSES)),)
-$(BUILD)/common/backend_cpu.o: extra_flags := -DGENERIC_ONLY
+$(BUILD)/common/cpu_op.o: extra_flags := -DGENERIC_ONLY
 endif
 
 $(BUILD)/libhvdlab.a: $(library_objects)

@@ -6,110 +6,17 @@
 // arena in the layout that the convolutions read; an optimizer does not care which weight stands
 // where.
 
-#include "backend.h"
+#include "cpu_op.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include "device.h"
-#include "onednn.h"
-#include "passes.h"
 #include "util.h"
 
 #define NORM_MOMENTUM 0.99
 #define NORM_EPSILON  1e-3
-
-struct OpState {
-    const Op *op;
-    int batch;
-    Layout in, out; // of the activations
-    Call forward, backward_input, backward_kernel;
-};
-
-static const Passes *passes(void)
-{
-#ifndef GENERIC_ONLY
-    static const Passes *chosen;
-    if (!chosen)
-        chosen =
-            onednn_has_avx2() && __builtin_cpu_supports("fma") ? &passes_avx2 : &passes_generic;
-    return chosen;
-#else
-    return &passes_generic;
-#endif
-}
-
-// Channels side by side in the blocked layout.
-static int lanes(void)
-{
-    return onednn_has_avx512() ? 16 : 8;
-}
-
-static int padded(int channels)
-{
-    return (channels + lanes() - 1) / lanes() * lanes();
-}
-
-static Layout layout_of(Shape shape, int batch, bool flat)
-{
-    if (flat)
-        return (Layout){batch, 1, 1, shape.channels};
-    return (Layout){batch, padded(shape.channels) / lanes(), shape.height * shape.width, lanes()};
-}
-
-static size_t layout_floats(Layout l)
-{
-    return (size_t)l.batch * (size_t)l.blocks * (size_t)l.pixels * (size_t)l.lanes;
-}
-
-static Desc activation_desc(Shape shape, int batch, dnnl_format_tag_t tag)
-{
-    int dims[] = {batch, shape.channels, shape.height, shape.width};
-    return desc_create(4, dims, tag);
-}
-
-static dnnl_format_tag_t blocked_tag(void)
-{
-    return lanes() == 16 ? dnnl_nChw16c : dnnl_nChw8c;
-}
-
-// Images come as NHWC; with one channel that is NCHW as well, which oneDNN's first-layer kernels
-// want.
-static dnnl_format_tag_t image_tag(Shape shape)
-{
-    return shape.channels == 1 ? dnnl_nchw : dnnl_nhwc;
-}
-
-static dnnl_format_tag_t input_tag(const Op *op)
-{
-    return op->input_is_image ? image_tag(op->in) : blocked_tag();
-}
-
-// A first layer of few channels is computed without padding them to a block.
-static bool few_channels(const Op *op)
-{
-    return op->input_is_image && op->in.channels <= 3;
-}
-
-static Desc kernel_desc(const Op *op, dnnl_format_tag_t tag)
-{
-    int dims[] = {op->out.channels, op->in.channels, op->size, op->size};
-    return desc_create(4, dims, tag);
-}
-
-static dnnl_format_tag_t kernel_tag(const Op *op)
-{
-    if (few_channels(op))
-        return lanes() == 16 ? dnnl_Ohwi16o : dnnl_Ohwi8o;
-    return lanes() == 16 ? dnnl_OIhw16i16o : dnnl_OIhw8i8o;
-}
-
-// oneDNN's interface takes what it only reads as a pointer to non-const.
-static void *unconst(const void *memory)
-{
-    return (void *)(uintptr_t)memory;
-}
 
 // Memory and copies.
 
@@ -124,7 +31,8 @@ static void *cpu_allocate(size_t bytes)
     size_t rounded = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
     void *memory = aligned_alloc(HUGE_PAGE, rounded);
     if (!memory)
-        die("out of memory: there are no %zu MiB left; a smaller --batch-size or --width needs less",
+        die("out of memory: there are no %zu MiB left; a smaller --batch-size or --width needs "
+            "less",
             rounded >> 20);
     madvise(memory, rounded, MADV_HUGEPAGE);
     return memset(memory, 0, rounded);
@@ -186,168 +94,6 @@ static void read_variable(const Op *op, const Variable *v, const float *arena, f
         copy_kernel(op, unconst(arena + v->offset), to, false);
     else
         memcpy(to, arena + v->offset, real_length(v) * sizeof(float));
-}
-
-static const float *weight(const Op *op, int index, const Arenas *arenas)
-{
-    return arenas->weights + op->variables[index]->offset;
-}
-
-static float *gradient(const Op *op, int index, const Arenas *arenas)
-{
-    return arenas->gradients + op->variables[index]->offset;
-}
-
-static float *statistic(const Op *op, int index, const Arenas *arenas)
-{
-    return arenas->statistics + op->variables[index]->offset;
-}
-
-// Convolution.
-
-// The three directions of a convolution differ only in how they are described.
-typedef dnnl_primitive_desc_t (*Describe)(const Convolution *, dnnl_primitive_desc_t hint);
-
-static dnnl_primitive_desc_t describe_forward(const Convolution *c, dnnl_primitive_desc_t hint)
-{
-    (void)hint;
-    return convolution_forward(c);
-}
-
-// Asks for an implementation that works on the layouts that we have. Where oneDNN has only its slow
-// reference for them (old instruction sets), lets it choose the layouts, and the call reorders.
-static dnnl_primitive_desc_t describe(Describe how, const Convolution *wish, const Op *op,
-                                      int batch, dnnl_primitive_desc_t hint)
-{
-    dnnl_primitive_desc_t pd = how(wish, hint);
-    if (pd && !is_reference(pd))
-        return pd;
-    Convolution any = *wish;
-    any.input = activation_desc(op->in, batch, dnnl_format_tag_any);
-    any.output = activation_desc(op->out, batch, dnnl_format_tag_any);
-    any.algorithm = dnnl_convolution_direct;
-    dnnl_primitive_desc_t other = how(&any, hint);
-    desc_free(any.input);
-    desc_free(any.output);
-    if (!other)
-        return pd;
-    if (pd)
-        dnnl_primitive_desc_destroy(pd);
-    return other;
-}
-
-// The layouts around one convolution.
-typedef struct {
-    Desc image; // what the caller has; differs from `input` for a model's first layer
-    Desc input, output;
-    Desc kernel; // in the arena
-    Desc any;    // the kernel, as the primitive likes it
-    Desc bias;
-} ConvolutionDescs;
-
-static ConvolutionDescs convolution_descs(const Op *op, int batch)
-{
-    return (ConvolutionDescs){
-        .image = activation_desc(op->in, batch, input_tag(op)),
-        .input = activation_desc(op->in, batch, few_channels(op) ? dnnl_nchw : blocked_tag()),
-        .output = activation_desc(op->out, batch, blocked_tag()),
-        .kernel = kernel_desc(op, kernel_tag(op)),
-        .any = kernel_desc(op, dnnl_format_tag_any),
-        .bias = desc_create(1, &op->out.channels, dnnl_a),
-    };
-}
-
-static void convolution_descs_free(ConvolutionDescs *d)
-{
-    desc_free(d->image);
-    desc_free(d->input);
-    desc_free(d->output);
-    desc_free(d->kernel);
-    desc_free(d->any);
-    desc_free(d->bias);
-}
-
-static Call forward_call(dnnl_primitive_desc_t pd, const ConvolutionDescs *d)
-{
-    PortSpec ports[] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0, d->image, false},
-                        {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0, d->kernel, false},
-                        {DNNL_ARG_BIAS, dnnl_query_weights_md, 1, d->bias, false},
-                        {DNNL_ARG_DST, dnnl_query_dst_md, 0, d->output, true}};
-    return call_prepare(pd, ports, 4);
-}
-
-static Call backward_input_call(dnnl_primitive_desc_t pd, const ConvolutionDescs *d)
-{
-    PortSpec ports[] = {{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0, d->output, false},
-                        {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0, d->kernel, false},
-                        {DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0, d->input, true}};
-    return call_prepare(pd, ports, 3);
-}
-
-static Call backward_kernel_call(dnnl_primitive_desc_t pd, const ConvolutionDescs *d, bool bias)
-{
-    PortSpec ports[] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0, d->image, false},
-                        {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0, d->output, false},
-                        {DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0, d->kernel, true},
-                        {DNNL_ARG_DIFF_BIAS, dnnl_query_diff_weights_md, 1, d->bias, true}};
-    return call_prepare(pd, ports, bias ? 4 : 3);
-}
-
-static size_t largest(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-static void conv2d_create(OpState *s, OpSizes *sizes)
-{
-    const Op *op = s->op;
-    ConvolutionDescs d = convolution_descs(op, s->batch);
-    bool train_bias = !op->variables[BIAS]->no_gradient;
-    // "auto" is Winograd (Lavin and Gray, 2016) where oneDNN finds that it pays.
-    Convolution c = {.algorithm =
-                         few_channels(op) ? dnnl_convolution_direct : dnnl_convolution_auto,
-                     .kernel_size = op->size,
-                     .relu = op->relu,
-                     .input = d.input,
-                     .kernel = d.any,
-                     .bias = d.bias,
-                     .output = d.output};
-    dnnl_primitive_desc_t forward = describe(describe_forward, &c, op, s->batch, NULL);
-    if (!op->input_is_image)
-        s->backward_input = backward_input_call(
-            describe(convolution_backward_input, &c, op, s->batch, forward), &d);
-    c.bias = train_bias ? d.bias : NULL;
-    s->backward_kernel = backward_kernel_call(
-        describe(convolution_backward_kernel, &c, op, s->batch, forward), &d, train_bias);
-    s->forward = forward_call(forward, &d);
-
-    sizes->input = desc_bytes(d.image);
-    sizes->output = desc_bytes(d.output);
-    sizes->scratch = largest(s->forward.scratch_bytes, largest(s->backward_input.scratch_bytes,
-                                                               s->backward_kernel.scratch_bytes));
-    convolution_descs_free(&d);
-}
-
-static void conv2d_forward(OpState *s, const ForwardArgs *a)
-{
-    void *memory[] = {unconst(a->input), unconst(weight(s->op, KERNEL, &a->arenas)),
-                      unconst(weight(s->op, BIAS, &a->arenas)), a->output};
-    call_run(&s->forward, a->scratch, memory);
-}
-
-static void conv2d_backward(OpState *s, const BackwardArgs *a)
-{
-    const Op *op = s->op;
-    if (op->relu)
-        passes()->relu_backward(a->output_gradient, a->output, layout_floats(s->out));
-    void *kernel_memory[] = {unconst(a->input), a->output_gradient,
-                             gradient(op, KERNEL, &a->arenas), gradient(op, BIAS, &a->arenas)};
-    call_run(&s->backward_kernel, a->scratch, kernel_memory);
-    if (a->input_gradient) {
-        void *memory[] = {a->output_gradient, unconst(weight(op, KERNEL, &a->arenas)),
-                          a->input_gradient};
-        call_run(&s->backward_input, a->scratch, memory);
-    }
 }
 
 // Batch norm, with what is fused to it. Saved: mean and 1 / sqrt(variance + epsilon) per channel.
@@ -483,45 +229,7 @@ static void add_backward(OpState *s, const BackwardArgs *a)
     memcpy(a->residual_gradient, a->output_gradient, layout_floats(s->out) * sizeof(float));
 }
 
-// Pooling and flatten.
-
-static void max_pool_create(OpState *s, OpSizes *sizes)
-{
-    const Op *op = s->op;
-    Desc input = activation_desc(op->in, s->batch, blocked_tag());
-    Desc output = activation_desc(op->out, s->batch, blocked_tag());
-    dnnl_primitive_desc_t forward = max_pool_forward(input, output, op->size);
-    dnnl_primitive_desc_t backward = max_pool_backward(input, output, op->size, forward);
-    CHECK(forward && backward);
-    Desc workspace = chosen_desc(forward, dnnl_query_workspace_md, 0);
-    sizes->input = desc_bytes(input);
-    sizes->output = desc_bytes(output);
-    sizes->saved = desc_bytes(workspace);
-    PortSpec ports[] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0, input, false},
-                        {DNNL_ARG_DST, dnnl_query_dst_md, 0, output, true},
-                        {DNNL_ARG_WORKSPACE, dnnl_query_workspace_md, 0, workspace, true}};
-    PortSpec back[] = {{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0, output, false},
-                       {DNNL_ARG_WORKSPACE, dnnl_query_workspace_md, 0, workspace, false},
-                       {DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0, input, true}};
-    s->backward_input = call_prepare(backward, back, 3);
-    s->forward = call_prepare(forward, ports, 3);
-    sizes->scratch = largest(s->forward.scratch_bytes, s->backward_input.scratch_bytes);
-    desc_free(input);
-    desc_free(output);
-}
-
-static void max_pool_run(OpState *s, const ForwardArgs *a)
-{
-    void *memory[] = {unconst(a->input), a->output, a->saved};
-    call_run(&s->forward, a->scratch, memory);
-}
-
-static void max_pool_run_backward(OpState *s, const BackwardArgs *a)
-{
-    void *memory[] = {a->output_gradient, a->saved, a->input_gradient};
-    if (a->input_gradient)
-        call_run(&s->backward_input, a->scratch, memory);
-}
+// Global average pooling.
 
 static void global_average_pool_create(OpState *s, OpSizes *sizes)
 {
@@ -537,33 +245,6 @@ static void global_average_pool_forward(OpState *s, const ForwardArgs *a)
 static void global_average_pool_backward(OpState *s, const BackwardArgs *a)
 {
     passes()->pool_backward(s->in, s->op->in.channels, a->output_gradient, a->input_gradient);
-}
-
-static void flatten_create(OpState *s, OpSizes *sizes)
-{
-    const Op *op = s->op;
-    bool plain = op->input_is_image || op->flat;
-    Desc input = activation_desc(op->in, s->batch, plain ? dnnl_nhwc : blocked_tag());
-    Desc output = activation_desc(op->in, s->batch, dnnl_nhwc);
-    s->forward = call_reorder(input, output);
-    s->backward_input = call_reorder(output, input);
-    sizes->input = desc_bytes(input);
-    sizes->output = desc_bytes(output);
-    desc_free(input);
-    desc_free(output);
-}
-
-static void flatten_forward(OpState *s, const ForwardArgs *a)
-{
-    void *memory[] = {unconst(a->input), a->output};
-    call_run(&s->forward, a->scratch, memory);
-}
-
-static void flatten_backward(OpState *s, const BackwardArgs *a)
-{
-    void *memory[] = {a->output_gradient, a->input_gradient};
-    if (a->input_gradient)
-        call_run(&s->backward_input, a->scratch, memory);
 }
 
 // Dense.
