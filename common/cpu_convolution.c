@@ -118,7 +118,6 @@ void conv2d_create(OpState *s, OpSizes *sizes)
     Convolution c = {.algorithm =
                          few_channels(op) ? dnnl_convolution_direct : dnnl_convolution_auto,
                      .kernel_size = op->size,
-                     .relu = op->relu,
                      .input = d.input,
                      .kernel = d.any,
                      .bias = d.bias,
@@ -144,6 +143,10 @@ void conv2d_forward(OpState *s, const ForwardArgs *a)
     void *memory[] = {unconst(a->input), unconst(weight(s->op, KERNEL, &a->arenas)),
                       unconst(weight(s->op, BIAS, &a->arenas)), a->output};
     call_run(&s->forward, a->scratch, memory);
+    // Not part of the primitive: oneDNN's own ReLU turns NaN into 0, which would hide a training
+    // that has diverged.
+    if (s->op->relu)
+        passes()->relu(a->output, a->output, layout_floats(s->out));
 }
 
 void conv2d_backward(OpState *s, const BackwardArgs *a)

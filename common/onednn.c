@@ -37,22 +37,11 @@ static dnnl_stream_t stream(void)
 }
 
 // Working memory comes from the caller, so that all primitives share one piece.
-static dnnl_primitive_attr_t attributes(bool relu)
+static dnnl_primitive_attr_t attributes(void)
 {
     dnnl_primitive_attr_t attr;
     OK(dnnl_primitive_attr_create(&attr));
     OK(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
-    if (relu) {
-        dnnl_post_ops_t after;
-        OK(dnnl_post_ops_create(&after));
-#if DNNL_VERSION_MAJOR >= 3
-        OK(dnnl_post_ops_append_eltwise(after, dnnl_eltwise_relu, 0, 0));
-#else
-        OK(dnnl_post_ops_append_eltwise(after, 1, dnnl_eltwise_relu, 0, 0));
-#endif
-        OK(dnnl_primitive_attr_set_post_ops(attr, after));
-        OK(dnnl_post_ops_destroy(after));
-    }
     return attr;
 }
 
@@ -87,7 +76,7 @@ static dnnl_primitive_desc_t made(dnnl_status_t status, dnnl_primitive_desc_t pd
 dnnl_primitive_desc_t convolution_forward(const Convolution *c)
 {
     dnnl_dims_t pad = {c->kernel_size / 2, c->kernel_size / 2};
-    dnnl_primitive_attr_t attr = attributes(c->relu);
+    dnnl_primitive_attr_t attr = attributes();
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status = dnnl_convolution_forward_primitive_desc_create(
         &pd, engine(), dnnl_forward_training, c->algorithm, c->input, c->kernel, c->bias, c->output,
@@ -98,7 +87,7 @@ dnnl_primitive_desc_t convolution_forward(const Convolution *c)
 dnnl_primitive_desc_t convolution_backward_input(const Convolution *c, dnnl_primitive_desc_t hint)
 {
     dnnl_dims_t pad = {c->kernel_size / 2, c->kernel_size / 2};
-    dnnl_primitive_attr_t attr = attributes(false);
+    dnnl_primitive_attr_t attr = attributes();
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status = dnnl_convolution_backward_data_primitive_desc_create(
         &pd, engine(), c->algorithm, c->input, c->kernel, c->output, one, zero, pad, pad, hint,
@@ -109,7 +98,7 @@ dnnl_primitive_desc_t convolution_backward_input(const Convolution *c, dnnl_prim
 dnnl_primitive_desc_t convolution_backward_kernel(const Convolution *c, dnnl_primitive_desc_t hint)
 {
     dnnl_dims_t pad = {c->kernel_size / 2, c->kernel_size / 2};
-    dnnl_primitive_attr_t attr = attributes(false);
+    dnnl_primitive_attr_t attr = attributes();
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status = dnnl_convolution_backward_weights_primitive_desc_create(
         &pd, engine(), c->algorithm, c->input, c->kernel, c->bias, c->output, one, zero, pad, pad,
@@ -120,7 +109,7 @@ dnnl_primitive_desc_t convolution_backward_kernel(const Convolution *c, dnnl_pri
 dnnl_primitive_desc_t max_pool_forward(Desc input, Desc output, int size)
 {
     dnnl_dims_t window = {size, size};
-    dnnl_primitive_attr_t attr = attributes(false);
+    dnnl_primitive_attr_t attr = attributes();
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status = dnnl_pooling_forward_primitive_desc_create(
         &pd, engine(), dnnl_forward_training, dnnl_pooling_max, input, output, window, window, zero,
@@ -132,7 +121,7 @@ dnnl_primitive_desc_t max_pool_backward(Desc input, Desc output, int size,
                                         dnnl_primitive_desc_t hint)
 {
     dnnl_dims_t window = {size, size};
-    dnnl_primitive_attr_t attr = attributes(false);
+    dnnl_primitive_attr_t attr = attributes();
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status =
         dnnl_pooling_backward_primitive_desc_create(&pd, engine(), dnnl_pooling_max, input, output,
@@ -157,9 +146,9 @@ void desc_free(Desc desc)
     free((void *)(uintptr_t)desc);
 }
 
-static dnnl_primitive_desc_t made(const void *op_desc, dnnl_primitive_desc_t hint, bool relu)
+static dnnl_primitive_desc_t made(const void *op_desc, dnnl_primitive_desc_t hint)
 {
-    dnnl_primitive_attr_t attr = attributes(relu);
+    dnnl_primitive_attr_t attr = attributes();
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status = dnnl_primitive_desc_create(&pd, op_desc, attr, engine(), hint);
     OK(dnnl_primitive_attr_destroy(attr));
@@ -172,7 +161,7 @@ dnnl_primitive_desc_t convolution_forward(const Convolution *c)
     dnnl_convolution_desc_t desc;
     OK(dnnl_convolution_forward_desc_init(&desc, dnnl_forward_training, c->algorithm, c->input,
                                           c->kernel, c->bias, c->output, one, pad, pad));
-    return made(&desc, NULL, c->relu);
+    return made(&desc, NULL);
 }
 
 dnnl_primitive_desc_t convolution_backward_input(const Convolution *c, dnnl_primitive_desc_t hint)
@@ -181,7 +170,7 @@ dnnl_primitive_desc_t convolution_backward_input(const Convolution *c, dnnl_prim
     dnnl_convolution_desc_t desc;
     OK(dnnl_convolution_backward_data_desc_init(&desc, c->algorithm, c->input, c->kernel, c->output,
                                                 one, pad, pad));
-    return made(&desc, hint, false);
+    return made(&desc, hint);
 }
 
 dnnl_primitive_desc_t convolution_backward_kernel(const Convolution *c, dnnl_primitive_desc_t hint)
@@ -190,7 +179,7 @@ dnnl_primitive_desc_t convolution_backward_kernel(const Convolution *c, dnnl_pri
     dnnl_convolution_desc_t desc;
     OK(dnnl_convolution_backward_weights_desc_init(&desc, c->algorithm, c->input, c->kernel,
                                                    c->bias, c->output, one, pad, pad));
-    return made(&desc, hint, false);
+    return made(&desc, hint);
 }
 
 dnnl_primitive_desc_t max_pool_forward(Desc input, Desc output, int size)
@@ -199,7 +188,7 @@ dnnl_primitive_desc_t max_pool_forward(Desc input, Desc output, int size)
     dnnl_pooling_desc_t desc;
     OK(dnnl_pooling_forward_desc_init(&desc, dnnl_forward_training, dnnl_pooling_max, input, output,
                                       window, window, zero, zero));
-    return made(&desc, NULL, false);
+    return made(&desc, NULL);
 }
 
 dnnl_primitive_desc_t max_pool_backward(Desc input, Desc output, int size,
@@ -209,7 +198,7 @@ dnnl_primitive_desc_t max_pool_backward(Desc input, Desc output, int size,
     dnnl_pooling_desc_t desc;
     OK(dnnl_pooling_backward_desc_init(&desc, dnnl_pooling_max, input, output, window, window, zero,
                                        zero));
-    return made(&desc, hint, false);
+    return made(&desc, hint);
 }
 
 #endif

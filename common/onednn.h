@@ -30,7 +30,6 @@ bool desc_same(Desc a, Desc b);
 typedef struct {
     dnnl_alg_kind_t algorithm;
     int kernel_size;
-    bool relu;                        // forward only
     Desc input, kernel, bias, output; // bias NULL: without
 } Convolution;
 
