@@ -11,26 +11,28 @@ static Args args_of(int images)
     return (Args){.data = DATA_SYNTHETIC, .images = images};
 }
 
-// A small data set and a network that trains in no time.
+// A small data set and a network that trains in no time. The batches read the data set where it is.
 typedef struct {
     Dataset dataset;
     Batches *batches;
     Model *model;
 } Small;
 
-static Small small(int images, int batch_size)
+static void small_begin(Small *s, int images, int batch_size)
 {
     Args args = args_of(images);
-    Small s = {.dataset = load_data(&args, TRAIN)};
     Tensor image = input(28, 28, 1);
     Tensor x = softmax(dense(flatten(image), 10));
-    Statistics statistics = image_statistics(&s.dataset);
-    // The batches keep the address of the data set, so it must not move.
-    Dataset *kept = allocate(1, sizeof *kept);
-    *kept = s.dataset;
-    s.batches = plain_batches(kept, statistics, batch_size);
-    s.model = compile(model(image, x), CATEGORICAL_CROSSENTROPY, sgd(0.01f));
-    return s;
+    s->dataset = load_data(&args, TRAIN);
+    s->batches = plain_batches(&s->dataset, image_statistics(&s->dataset), batch_size);
+    s->model = compile(model(image, x), CATEGORICAL_CROSSENTROPY, sgd(0.01f));
+}
+
+static void small_end(Small *s)
+{
+    model_free(s->model);
+    batches_free(s->batches);
+    dataset_free(&s->dataset);
 }
 
 // A callback that writes down what it sees.
@@ -91,20 +93,25 @@ static Callback *recorder(char letter)
 
 START_TEST(callbacks_run_in_the_order_in_which_they_were_added)
 {
-    Small s = small(64, 32);
+    Small s;
+    small_begin(&s, 64, 32);
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, recorder('a'));
     callbacks_add(&callbacks, recorder('b'));
-    fit(s.model,
-        &(Fit){.train = s.batches, .epochs = 1, .steps_per_epoch = 2, .callbacks = &callbacks});
+    History history =
+        fit(s.model,
+            &(Fit){.train = s.batches, .epochs = 1, .steps_per_epoch = 2, .callbacks = &callbacks});
     ck_assert_str_eq(record, "a<b<a(b(a[b[a]b]a[b[a]b]a)b)a>b>");
     callbacks_free(&callbacks);
+    free(history.logs);
+    small_end(&s);
 }
 END_TEST
 
 START_TEST(an_epoch_runs_the_steps_that_it_is_asked_for)
 {
-    Small s = small(100, 32); // permutations of 4 batches: 32, 32, 32, 4
+    Small s;
+    small_begin(&s, 100, 32); // permutations of 4 batches: 32, 32, 32, 4
     const struct {
         int steps, images;
     } epochs[] = {{1, 32}, {3, 96}, {4, 100}, {5, 132}, {8, 200}};
@@ -119,20 +126,25 @@ START_TEST(an_epoch_runs_the_steps_that_it_is_asked_for)
         ck_assert_double_eq(history.logs[1].val_images, epochs[i].images);
         free(history.logs);
     }
+    small_end(&s);
 }
 END_TEST
 
 START_TEST(without_validation_there_are_no_validation_figures)
 {
-    Small s = small(64, 32);
+    Small s;
+    small_begin(&s, 64, 32);
     History history = fit(s.model, &(Fit){.train = s.batches, .epochs = 1, .steps_per_epoch = 2});
     ck_assert_double_eq(history.logs[0].val_images, 0);
+    free(history.logs);
+    small_end(&s);
 }
 END_TEST
 
 START_TEST(evaluation_sees_each_image_once)
 {
-    Small s = small(100, 32);
+    Small s;
+    small_begin(&s, 100, 32);
     Score score = evaluate(s.model, s.batches, 0);
     // The same by hand, over batches of another size: a mean over images does not depend on it.
     Batches *others = plain_batches(&s.dataset, image_statistics(&s.dataset), 7);
@@ -140,6 +152,8 @@ START_TEST(evaluation_sees_each_image_once)
     ck_assert_double_eq_tol(score.loss, again.loss, 1e-5);
     ck_assert_double_eq_tol(score.accuracy, again.accuracy, 1e-12);
     ck_assert_double_eq_tol(score.accuracy * 100, (int)(score.accuracy * 100 + 0.5), 1e-9);
+    batches_free(others);
+    small_end(&s);
 }
 END_TEST
 
@@ -150,7 +164,8 @@ static float halving(int epoch, float base_lr)
 
 START_TEST(the_schedule_sets_the_learning_rate_of_each_epoch)
 {
-    Small s = small(64, 32);
+    Small s;
+    small_begin(&s, 64, 32);
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, learning_rate_schedule(halving, 0.8f));
     History history =
@@ -159,6 +174,9 @@ START_TEST(the_schedule_sets_the_learning_rate_of_each_epoch)
     for (int epoch = 0; epoch < 3; epoch++)
         ck_assert_double_eq(history.logs[epoch].lr, (double)halving(epoch, 0.8f));
     ck_assert_float_eq(optimizer_learning_rate(model_optimizer(s.model)), 0.2f);
+    callbacks_free(&callbacks);
+    free(history.logs);
+    small_end(&s);
 }
 END_TEST
 
@@ -190,7 +208,8 @@ static const struct {
 
 START_TEST(training_stops_after_patience_epochs_above_the_target)
 {
-    Small s = small(64, 32);
+    Small s;
+    small_begin(&s, 64, 32);
     MadeUp *accuracy = allocate(1, sizeof *accuracy);
     *accuracy = (MadeUp){{.epoch_end = make_up}, stops[_i].val_accuracy};
     Callbacks callbacks = {0};
@@ -200,13 +219,17 @@ START_TEST(training_stops_after_patience_epochs_above_the_target)
         fit(s.model,
             &(Fit){.train = s.batches, .epochs = 8, .steps_per_epoch = 1, .callbacks = &callbacks});
     ck_assert_int_eq(history.epochs, stops[_i].epochs);
+    callbacks_free(&callbacks);
+    free(history.logs);
+    small_end(&s);
 }
 END_TEST
 
 static void zero_steps(const void *unused)
 {
     (void)unused;
-    Small s = small(64, 32);
+    Small s;
+    small_begin(&s, 64, 32);
     fit(s.model, &(Fit){.train = s.batches, .epochs = 1, .steps_per_epoch = 0});
 }
 
@@ -220,14 +243,17 @@ END_TEST
 
 static void silent_training(const void *verbose)
 {
-    Small s = small(64, 32);
-    fit(s.model, &(Fit){.train = s.batches,
-                        .epochs = 1,
-                        .steps_per_epoch = 2,
-                        .validation = s.batches,
-                        .validation_steps = 1,
-                        .verbose = *(const int *)verbose});
+    Small s;
+    small_begin(&s, 64, 32);
+    History history = fit(s.model, &(Fit){.train = s.batches,
+                                          .epochs = 1,
+                                          .steps_per_epoch = 2,
+                                          .validation = s.batches,
+                                          .validation_steps = 1,
+                                          .verbose = *(const int *)verbose});
     evaluate(s.model, s.batches, *(const int *)verbose);
+    free(history.logs);
+    small_end(&s);
 }
 
 START_TEST(verbose_0_prints_nothing)
