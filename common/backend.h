@@ -90,8 +90,8 @@ typedef struct {
     Arenas arenas;
     void *output_gradient;        // may be overwritten; batch norm leaves the residual's in it
     const void *output_gradient2; // a second part, to be added first, or NULL (batch norm only)
-    void *input_gradient;    // NULL: not wanted; may be output_gradient itself where op_in_place
-    void *residual_gradient; // of OP_ADD: gets a copy of output_gradient
+    void *input_gradient;         // NULL: not wanted; output_gradient itself where op_in_place
+    void *residual_gradient;      // of OP_ADD: gets a copy of output_gradient
     uint64_t dropout_key;
 } BackwardArgs;
 
@@ -160,7 +160,7 @@ typedef struct {
 // The backend of the device that this process works on.
 const Backend *backend(void);
 
-// True where the backward pass of an operation can write the input's gradient over the output's.
+// True where the backward pass of an operation writes the input's gradient over the output's.
 static inline bool op_in_place(const Op *op)
 {
     return op->kind == OP_RELU || op->kind == OP_DROPOUT ||

@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "args.h"
+#include "device.h"
 #include "progress.h"
 #include "util.h"
 
@@ -75,6 +77,16 @@ static void print_epoch(const ProgressBar *progress, const Logs *logs)
     fflush(stdout);
 }
 
+// What a loss curve hides. This build has one rank to show.
+static void print_ranks(const Training *training)
+{
+    Fingerprints prints = model_fingerprints(training->model);
+    printf("rank  device         weights      statistics    loss  val_accuracy\n"
+           "%4d  %-6s  %14.8f  %14.8f  %6.4f  %12.4f\n",
+           launcher_rank(), device_kind(), prints.weights, prints.statistics, training->logs.loss,
+           training->logs.val_accuracy);
+}
+
 static void run_epoch(const Fit *fit, Training *training)
 {
     training->logs = (Logs){0};
@@ -91,6 +103,8 @@ static void run_epoch(const Fit *fit, Training *training)
     CALL(fit, epoch_end, training);
     if (fit->verbose)
         print_epoch(&progress, &training->logs);
+    if (fit->verbose && settings()->show_ranks)
+        print_ranks(training);
 }
 
 static void check_steps(const char *what, int64_t steps)

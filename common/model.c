@@ -381,6 +381,29 @@ void model_read_gradient(const Model *m, int index, float *to)
     backend()->read_variable(owner(m, index), v, m->parameters.gradients, to);
 }
 
+static double fingerprint(const Model *m, int index)
+{
+    size_t size = variable_size(m->graph->variables[index]);
+    float *values = allocate(size, sizeof *values);
+    model_read_variable(m, index, values);
+    Rng rng = rng_stream_of(0, RNG_FINGERPRINT, (uint64_t)index);
+    double sum = 0;
+    for (size_t i = 0; i < size; i++)
+        sum += (double)values[i] * (2 * (double)rng_uniform(&rng) - 1);
+    free(values);
+    return sum;
+}
+
+Fingerprints model_fingerprints(const Model *m)
+{
+    Fingerprints prints = {0};
+    for (int i = 0; i < m->graph->variable_count; i++) {
+        bool trainable = m->graph->variables[i]->trainable;
+        *(trainable ? &prints.weights : &prints.statistics) += fingerprint(m, i);
+    }
+    return prints;
+}
+
 const Parameters *model_parameters(const Model *m)
 {
     return &m->parameters;

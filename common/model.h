@@ -52,6 +52,13 @@ void model_write_variable(Model *model, int index, const float *from);
 // The gradient of the last batch's cross-entropy, without the L2 part. Trainable variables only.
 void model_read_gradient(const Model *model, int index, float *to);
 
+// One number for all weights, and one for all moving statistics: the dot product with a fixed
+// pseudo-random vector. Equal values have equal fingerprints; nearly equal values, near ones.
+typedef struct {
+    double weights, statistics;
+} Fingerprints;
+Fingerprints model_fingerprints(const Model *model);
+
 // The arenas as a distributed layer sends them: the weights and their gradients, and the moving
 // statistics.
 const Parameters *model_parameters(const Model *model);

@@ -63,7 +63,8 @@ INLINE Ints keep_mask(Dropout d, uint32_t first)
     h = (h + first) * 0x9e3779b9u + d.key0;
     h = (h ^ (h >> 16)) * 0x7feb352du;
     h = (h ^ (h >> 15) ^ d.key1) * 0x846ca68bu;
-    h ^= h >> 16;
+    h = (h ^ (h >> 16)) * 0x7feb352du;
+    h ^= h >> 15;
     return (Ints)(h >= d.limit);
 }
 

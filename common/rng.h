@@ -19,6 +19,7 @@ typedef enum {
     RNG_AUGMENTATION,
     RNG_DROPOUT,
     RNG_SYNTHETIC_DATA,
+    RNG_FINGERPRINT,
 } RngPurpose;
 
 typedef struct {
