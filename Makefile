@@ -164,7 +164,7 @@ data: ## fetch Fashion-MNIST into data/ (only where the Debian package is not th
 
 # Half a minute to build, the rest is training. It stops at the accuracy it is to show.
 DEMO_FLAGS := --width 1 --epochs 4 --target-accuracy 0.80 --patience 1
-demo: ## build, then train a small network on the real data: 3 minutes on 2 cores
+demo: ## build, then train a small network on the real data: 1 to 2 minutes on 2 cores
 	@common/scripts/deps.sh install build dataset-or-fetch
 	@$(MAKE) --no-print-directory baseline
 	@echo "Training a small Wide ResNet on Fashion-MNIST until its validation accuracy is above" \
@@ -172,7 +172,7 @@ demo: ## build, then train a small network on the real data: 3 minutes on 2 core
 	$(BUILD)/baseline $(DEMO_FLAGS)
 
 # Programs that run again as on older processors; replay stands for all golden cases.
-ISA_TESTS := operations optimizers model replay
+ISA_TESTS := operations convolution batch_norm optimizers model replay
 ISAS := AVX2 SSE41
 TEST_TIMEOUT ?= $(if $(SANITIZE),600,120)
 export TEST_TIMEOUT

@@ -1,15 +1,13 @@
-// What dataset.h promises: data sets are read as their formats define them, no damaged file is
-// believed, and the synthetic images can be learned.
+// What dataset.h promises of files: data sets are read as their formats define them, and no damaged
+// file is believed. What the sets hold is in test_images.c.
 
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <zlib.h>
 
 #include "child.h"
 #include "dataset.h"
-#include "rng.h"
 #include "util.h"
 
 static char folder[] = "/tmp/test_dataset.XXXXXX";
@@ -528,239 +526,6 @@ START_TEST(other_sizes_than_28x28_are_refused)
 }
 END_TEST
 
-// -- The real Fashion-MNIST -----------------------------------------------------------------------
-
-#define FASHION_FOLDER "/usr/share/datasets/fashion-mnist"
-
-static void assert_balanced(const Dataset *dataset)
-{
-    int counts[10] = {0};
-    for (int i = 0; i < dataset->count; i++)
-        counts[dataset->labels[i]]++;
-    for (int label = 0; label < 10; label++)
-        ck_assert_int_eq(counts[label], dataset->count / 10);
-}
-
-START_TEST(fashion_mnist_is_what_it_is_known_to_be)
-{
-    if (access(FASHION_FOLDER, F_OK) != 0) {
-        printf("skipped: no " FASHION_FOLDER " (apt install dataset-fashion-mnist)\n");
-        return;
-    }
-    Args args = {.data = DATA_FASHION_MNIST};
-    Dataset train = load_data(&args, TRAIN), test = load_data(&args, TEST);
-    ck_assert_int_eq(train.count, 60000);
-    ck_assert_int_eq(test.count, 10000);
-    assert_balanced(&train);
-    assert_balanced(&test);
-    Statistics statistics = image_statistics(&train);
-    ck_assert_float_eq_tol(statistics.mean[0], 72.94f, 0.005f);
-    ck_assert_float_eq_tol(statistics.std[0], 90.02f, 0.005f);
-    dataset_free(&train);
-    dataset_free(&test);
-}
-END_TEST
-
-// -- Statistics -----------------------------------------------------------------------------------
-
-START_TEST(statistics_are_those_of_each_channel)
-{
-    uint8_t pixels[] = {10, 0, 255, 30, 0, 255}; // two pixels of three channels
-    Dataset dataset = {.images = pixels, .count = 2, .height = 1, .width = 1, .channels = 3};
-    Statistics statistics = image_statistics(&dataset);
-    ck_assert_float_eq(statistics.mean[0], 20);
-    ck_assert_float_eq(statistics.std[0], 10); // of the population, not of a sample
-    ck_assert_float_eq(statistics.mean[1], 0);
-    ck_assert_float_eq(statistics.std[1], 0);
-    ck_assert_float_eq(statistics.mean[2], 255);
-    ck_assert_float_eq(statistics.std[2], 0);
-}
-END_TEST
-
-// -- Synthetic images -----------------------------------------------------------------------------
-
-enum { SIDE = 28, PIXELS = SIDE * SIDE };
-
-START_TEST(synthetic_sets_have_the_promised_size)
-{
-    Dataset train = synthetic_data(TRAIN, 1), test = synthetic_data(TEST, 1);
-    ck_assert_int_eq(train.count, 6000);
-    ck_assert_int_eq(test.count, 1000);
-    ck_assert_int_eq(train.height, SIDE);
-    ck_assert_int_eq(train.width, SIDE);
-    ck_assert_int_eq(train.channels, 1);
-    assert_balanced(&train);
-    assert_balanced(&test);
-    dataset_free(&train);
-    dataset_free(&test);
-}
-END_TEST
-
-// So that --images keeps some of each class.
-START_TEST(synthetic_classes_are_mixed)
-{
-    Dataset train = synthetic_data(TRAIN, 1);
-    int counts[10] = {0};
-    for (int i = 0; i < 200; i++)
-        counts[train.labels[i]]++;
-    for (int label = 0; label < 10; label++)
-        ck_assert_int_ge(counts[label], 5);
-    dataset_free(&train);
-}
-END_TEST
-
-static bool same_images(const Dataset *a, const Dataset *b, int count)
-{
-    return memcmp(a->images, b->images, (size_t)count * PIXELS) == 0;
-}
-
-START_TEST(synthetic_data_are_a_function_of_the_seed)
-{
-    Dataset one = synthetic_data(TRAIN, 1), again = synthetic_data(TRAIN, 1);
-    Dataset other = synthetic_data(TRAIN, 2), test = synthetic_data(TEST, 1);
-    ck_assert(same_images(&one, &again, 6000));
-    ck_assert_mem_eq(one.labels, again.labels, 6000);
-    ck_assert(!same_images(&one, &other, 1));
-    ck_assert(!same_images(&one, &test, 1));
-    dataset_free(&one);
-    dataset_free(&again);
-    dataset_free(&other);
-    dataset_free(&test);
-}
-END_TEST
-
-static Dataset load_synthetic(const char *rank, bool seeded, uint64_t seed)
-{
-    setenv("OMPI_COMM_WORLD_RANK", rank, 1);
-    settings()->seeded = seeded;
-    settings()->seed = seed;
-    seed_process(seed); // as parse_args does
-    return load_data(&(Args){.data = DATA_SYNTHETIC, .images = 10}, TRAIN);
-}
-
-START_TEST(synthetic_data_follow_the_seed_but_not_the_rank)
-{
-    Dataset rank_0 = load_synthetic("0", true, 5), rank_1 = load_synthetic("1", true, 5);
-    Dataset other = load_synthetic("0", true, 6), unseeded = load_synthetic("1", false, 0);
-    Dataset expected = synthetic_data(TRAIN, 5), unseeded_again = load_synthetic("0", false, 7);
-    ck_assert_int_eq(rank_0.count, 10);
-    ck_assert(same_images(&rank_0, &expected, 10));
-    ck_assert(same_images(&rank_0, &rank_1, 10));
-    ck_assert(!same_images(&rank_0, &other, 10));
-    ck_assert(same_images(&unseeded, &unseeded_again, 10));
-    dataset_free(&rank_0);
-    dataset_free(&rank_1);
-    dataset_free(&other);
-    dataset_free(&unseeded);
-    dataset_free(&expected);
-    dataset_free(&unseeded_again);
-}
-END_TEST
-
-// The mean training image of each class: what a learner could take for its pattern.
-typedef struct {
-    float pixels[10][SIDE][SIDE];
-} MeanImages;
-
-static void average_classes(const Dataset *train, MeanImages *means)
-{
-    memset(means, 0, sizeof *means);
-    for (int i = 0; i < train->count; i++) {
-        float *mean = &means->pixels[train->labels[i]][0][0];
-        for (int p = 0; p < PIXELS; p++)
-            mean[p] += (float)train->images[(size_t)i * PIXELS + (size_t)p];
-    }
-}
-
-// Correlation of an image with a class's mean image, one shifted against the other.
-static double correlation(const uint8_t *image, const float mean[SIDE][SIDE], int dy, int dx)
-{
-    double n = 0, a = 0, b = 0, aa = 0, bb = 0, ab = 0;
-    for (int y = 0; y < SIDE; y++) {
-        for (int x = 0; x < SIDE; x++) {
-            if (y + dy < 0 || y + dy >= SIDE || x + dx < 0 || x + dx >= SIDE)
-                continue;
-            double u = image[y * SIDE + x], v = mean[y + dy][x + dx];
-            n++;
-            a += u;
-            b += v;
-            aa += u * u;
-            bb += v * v;
-            ab += u * v;
-        }
-    }
-    return (ab - a * b / n) / sqrt((aa - a * a / n) * (bb - b * b / n));
-}
-
-// The class whose mean image fits best, when shifts of up to `reach` pixels are tried.
-static int classify(const uint8_t *image, const MeanImages *means, int reach)
-{
-    int best = -1;
-    double highest = -1;
-    for (int label = 0; label < 10; label++) {
-        for (int dy = -reach; dy <= reach; dy++) {
-            for (int dx = -reach; dx <= reach; dx++) {
-                double fit = correlation(image, means->pixels[label], dy, dx);
-                if (fit > highest) {
-                    highest = fit;
-                    best = label;
-                }
-            }
-        }
-    }
-    return best;
-}
-
-// A flip and a shift of 5 pixels with repeated edges: the most that training does to an image.
-static void flip_and_shift(const uint8_t *from, uint8_t *to, int dy, int dx)
-{
-    for (int y = 0; y < SIDE; y++) {
-        for (int x = 0; x < SIDE; x++) {
-            int source_y = y + dy < 0 ? 0 : y + dy >= SIDE ? SIDE - 1 : y + dy;
-            int source_x = x + dx < 0 ? 0 : x + dx >= SIDE ? SIDE - 1 : x + dx;
-            to[y * SIDE + SIDE - 1 - x] = from[source_y * SIDE + source_x];
-        }
-    }
-}
-
-// The share of the first test images that a nearest-mean classifier gets right.
-static double nearest_mean_accuracy(uint64_t seed, bool augmented, int reach)
-{
-    const int tried = 100;
-    Dataset train = synthetic_data(TRAIN, seed), test = synthetic_data(TEST, seed);
-    MeanImages *means = allocate(1, sizeof *means);
-    average_classes(&train, means);
-    int right = 0;
-    for (int i = 0; i < tried; i++) {
-        const uint8_t *image = test.images + (size_t)i * PIXELS;
-        uint8_t moved[PIXELS];
-        if (augmented) {
-            flip_and_shift(image, moved, i % 2 ? 5 : -5, i % 4 < 2 ? 5 : -5);
-            image = moved;
-        }
-        right += classify(image, means, reach) == test.labels[i];
-    }
-    dataset_free(&train);
-    dataset_free(&test);
-    free(means);
-    return (double)right / tried;
-}
-
-START_TEST(synthetic_classes_can_be_told_apart)
-{
-    ck_assert_double_ge(nearest_mean_accuracy((uint64_t)_i, false, 2), 0.9);
-}
-END_TEST
-
-START_TEST(synthetic_classes_survive_the_training_augmentation)
-{
-    double accuracy = nearest_mean_accuracy((uint64_t)_i, true, 6);
-    ck_assert_double_ge(accuracy, 0.8);
-    // But it takes something that knows shifts, as a convolution does.
-    ck_assert_double_le(nearest_mean_accuracy((uint64_t)_i, true, 0), accuracy - 0.1);
-}
-END_TEST
-
 // -------------------------------------------------------------------------------------------------
 
 static void add_idx_tests(Suite *suite)
@@ -810,22 +575,7 @@ static void add_load_data_tests(Suite *suite)
     tcase_add_test(load, data_dir_is_the_only_place);
     tcase_add_test(load, images_without_labels_are_refused);
     tcase_add_test(load, other_sizes_than_28x28_are_refused);
-    tcase_add_test(load, fashion_mnist_is_what_it_is_known_to_be);
     suite_add_tcase(suite, load);
-}
-
-static void add_content_tests(Suite *suite)
-{
-    TCase *content = tcase_create("statistics and synthetic images");
-    tcase_set_timeout(content, 60);
-    tcase_add_test(content, statistics_are_those_of_each_channel);
-    tcase_add_test(content, synthetic_sets_have_the_promised_size);
-    tcase_add_test(content, synthetic_classes_are_mixed);
-    tcase_add_test(content, synthetic_data_are_a_function_of_the_seed);
-    tcase_add_test(content, synthetic_data_follow_the_seed_but_not_the_rank);
-    tcase_add_loop_test(content, synthetic_classes_can_be_told_apart, 0, 3);
-    tcase_add_loop_test(content, synthetic_classes_survive_the_training_augmentation, 0, 3);
-    suite_add_tcase(suite, content);
 }
 
 int main(void)
@@ -834,6 +584,5 @@ int main(void)
     add_idx_tests(suite);
     add_cifar_tests(suite);
     add_load_data_tests(suite);
-    add_content_tests(suite);
     return run_suite(suite);
 }

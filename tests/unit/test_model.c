@@ -157,6 +157,20 @@ START_TEST(a_variable_that_is_written_reads_the_same)
 }
 END_TEST
 
+// The lab's schedule: base for epochs 0 to 14, then a tenth, a hundredth, a thousandth.
+START_TEST(the_steps_learning_rate_falls_after_15_25_and_35_epochs)
+{
+    const struct {
+        int epoch;
+        float factor;
+    } expected[] = {{0, 1},      {14, 1},     {15, 0.1f},   {24, 0.1f},
+                    {25, 0.01f}, {34, 0.01f}, {35, 0.001f}, {39, 0.001f}};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+        ck_assert_float_eq_tol(lr_schedule(expected[i].epoch, 0.02f), 0.02f * expected[i].factor,
+                               1e-9f);
+}
+END_TEST
+
 // What a distributed optimizer would see of one backward pass.
 static size_t ready_until;
 static int ready_calls;
@@ -364,6 +378,7 @@ int main(void)
     tcase_add_test(variables, a_variable_that_is_written_reads_the_same);
     tcase_set_timeout(steps, 60);
     tcase_add_test(steps, the_page_of_the_step_is_the_named_model);
+    tcase_add_test(steps, the_steps_learning_rate_falls_after_15_25_and_35_epochs);
     tcase_add_test(steps, gradients_become_ready_from_the_arenas_beginning_to_its_end);
     tcase_add_test(steps, the_same_seed_gives_the_same_bits);
     tcase_add_test(steps, another_seed_gives_other_weights);
