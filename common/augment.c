@@ -330,9 +330,9 @@ int batches_len(const Batches *batches)
     return count / batches->batch_size + (count % batches->batch_size != 0);
 }
 
-int batches_images(const Batches *batches)
+const Dataset *batches_dataset(const Batches *batches)
 {
-    return batches->dataset.count;
+    return &batches->dataset;
 }
 
 // A slot for each thread, one for the trainer, and one more, so that no thread waits for the

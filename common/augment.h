@@ -30,8 +30,8 @@ void batches_free(Batches *batches);
 // Number of batches in one permutation: the data set's size / batch size, rounded up.
 int batches_len(const Batches *batches);
 
-// The number of images of the data set behind the batches.
-int batches_images(const Batches *batches);
+// The data set behind the batches.
+const Dataset *batches_dataset(const Batches *batches);
 
 // Starts a fresh permutation and has the next `steps` batches prepared in the background. When
 // steps exceeds batches_len, another permutation follows. What was prepared and not taken is

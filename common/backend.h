@@ -34,7 +34,7 @@ typedef struct {
 
 typedef enum {
     OP_CONV2D,     // convolution, 'same', stride 1, with bias, + ReLU if `relu`
-    OP_BATCH_NORM, // batch norm, + ReLU, + dropout, + residual, in this order, as flagged
+    OP_BATCH_NORM, // batch norm, + ReLU, + then either dropout (with ReLU only) or residual
     OP_RELU,       // the operations below stand alone where nothing could be fused
     OP_DROPOUT,
     OP_ADD,

@@ -105,6 +105,7 @@ static int norm_channels(const OpState *s)
 
 static void batch_norm_create(OpState *s, OpSizes *sizes)
 {
+    CHECK(s->op->dropout_rate <= 0 || (s->op->relu && s->op->residual < 0));
     sizes->input = sizes->output = layout_floats(s->out) * sizeof(float);
     sizes->saved = 2 * (size_t)norm_channels(s) * sizeof(float);
     sizes->scratch = (norm_partial_size(s->out) + (size_t)norm_channels(s)) * sizeof(float);

@@ -1,4 +1,4 @@
-// The kit's callbacks that need no other rank; hvd.c has those that do.
+// The kit's callbacks.
 
 #include "callbacks.h"
 
@@ -89,7 +89,8 @@ typedef struct {
 static void stop_epoch_end(Callback *self, Training *training)
 {
     Stop *s = (Stop *)self;
-    bool above = training->logs.val_accuracy > (double)s->target;
+    // In float, as the target is: 0.9 is not above 0.9f, which is a little less.
+    bool above = (float)training->logs.val_accuracy > s->target;
     s->epochs_above = above ? s->epochs_above + 1 : 0;
     if ((float)s->epochs_above >= s->patience)
         training->stop = true;

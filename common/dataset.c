@@ -22,6 +22,8 @@
 typedef struct {
     const char *path;
     gzFile stream; // zlib passes plain bytes through as they are
+    uLong crc;     // of the bytes read so far, and their number
+    size_t bytes;
 } Source;
 
 static Source open_source(const char *path)
@@ -31,6 +33,8 @@ static Source open_source(const char *path)
         die("%s: %s", path, strerror(errno));
     if (S_ISDIR(status.st_mode))
         die("%s: this is a folder, not a file", path);
+    if (!S_ISREG(status.st_mode))
+        die("%s: not a regular file", path);
     Source source = {.path = path, .stream = gzopen(path, "rb")};
     if (source.stream == NULL)
         die("%s: %s", path, strerror(errno));
@@ -46,7 +50,7 @@ static _Noreturn void die_damaged(const Source *source)
 }
 
 // Reads up to `bytes` bytes and returns how many there were.
-static size_t read_some(const Source *source, uint8_t *to, size_t bytes)
+static size_t read_some(Source *source, uint8_t *to, size_t bytes)
 {
     const size_t largest = 1 << 30; // gzread counts in int
     size_t done = 0;
@@ -57,6 +61,8 @@ static size_t read_some(const Source *source, uint8_t *to, size_t bytes)
             die_damaged(source);
         if (got == 0)
             break;
+        source->crc = crc32(source->crc, to + done, (uInt)got);
+        source->bytes += (size_t)got;
         done += (size_t)got;
     }
     // A gzip file that was cut off reads like one that ends here, but for this code.
@@ -69,7 +75,7 @@ static size_t read_some(const Source *source, uint8_t *to, size_t bytes)
 
 // Reads exactly `bytes` bytes, which the caller frees. A header can promise gigabytes that are not
 // there, so memory is asked for in pieces, each as large as all before it.
-static uint8_t *read_exactly(const Source *source, size_t bytes)
+static uint8_t *read_exactly(Source *source, size_t bytes)
 {
     size_t capacity = 1 << 20, done = 0;
     uint8_t *data = NULL;
@@ -87,11 +93,28 @@ static uint8_t *read_exactly(const Source *source, size_t bytes)
     return data;
 }
 
+// A gzip file ends in the check sum and the length of what it holds. zlib ignores what follows
+// them, so that these last eight bytes are the only trace of it.
+static bool ends_in_its_trailer(const Source *source)
+{
+    uint8_t last[8];
+    FILE *file = fopen(source->path, "rb");
+    bool there = file && fseek(file, -(long)sizeof last, SEEK_END) == 0 &&
+                 fread(last, sizeof last, 1, file) == 1;
+    if (file)
+        fclose(file);
+    uint32_t expected[] = {(uint32_t)source->crc, (uint32_t)source->bytes};
+    for (size_t i = 0; there && i < sizeof last; i++)
+        there = last[i] == (uint8_t)(expected[i / 4] >> i % 4 * 8);
+    return there;
+}
+
 // The file must end here. Asking for one more byte also makes zlib compare gzip's check sum.
 static void close_at_end(Source *source)
 {
     uint8_t byte;
-    if (read_some(source, &byte, 1) != 0)
+    if (read_some(source, &byte, 1) != 0 ||
+        (!gzdirect(source->stream) && !ends_in_its_trailer(source)))
         die("%s: the file goes on after its data", source->path);
     if (gzclose(source->stream) != Z_OK)
         die("%s: the file is damaged", source->path);
@@ -104,7 +127,7 @@ enum { IDX_LABELS = 0x00000801, IDX_IMAGES = 0x00000803 };
 
 enum { MAX_IDX_DIMS = 3 };
 
-static uint32_t read_big_endian(const Source *source)
+static uint32_t read_big_endian(Source *source)
 {
     uint8_t bytes[4];
     if (read_some(source, bytes, sizeof bytes) != sizeof bytes)
@@ -113,7 +136,7 @@ static uint32_t read_big_endian(const Source *source)
 }
 
 // Reads the header into `dims` and returns the number of bytes that must follow it.
-static size_t read_idx_header(const Source *source, uint32_t magic, int *dims)
+static size_t read_idx_header(Source *source, uint32_t magic, int *dims)
 {
     uint32_t found = read_big_endian(source);
     if (found != magic)
@@ -391,8 +414,7 @@ static Dataset load_fashion_mnist(const char *data_dir, Split split)
             return dataset;
     }
     die("no Fashion-MNIST in %s%s%s: run `make data`, or `apt install dataset-fashion-mnist`, or "
-        "use "
-        "`--data synthetic`",
+        "use `--data synthetic`",
         folders[0], count == 2 ? " or " : "", count == 2 ? folders[1] : "");
 }
 

@@ -18,13 +18,12 @@ static int usable_cores(void)
     CHECK(mask);
     int cores = 0;
     if (hwloc_get_cpubind(topology, mask, HWLOC_CPUBIND_PROCESS) == 0)
-        cores = hwloc_get_nbobjs_inside_cpuset_by_type(topology, mask, HWLOC_OBJ_CORE);
-    // A mask narrower than a core holds no whole core, yet there is one to compute on.
-    if (cores < 1)
-        cores = 1;
+        for (hwloc_obj_t core = NULL;
+             (core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core));)
+            cores += hwloc_bitmap_intersects(core->cpuset, mask);
     hwloc_bitmap_free(mask);
     hwloc_topology_destroy(topology);
-    return cores;
+    return cores > 0 ? cores : 1;
 }
 
 void device_start(void)

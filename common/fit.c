@@ -113,19 +113,34 @@ static void check_steps(const char *what, int64_t steps)
         die("fit: %s is %lld, but an epoch needs at least 1", what, (long long)steps);
 }
 
+static void check_validation(const Model *model, const Fit *fit)
+{
+    check_steps("validation_steps", fit->validation_steps);
+    model_check_dataset(model, batches_dataset(fit->validation));
+}
+
+static void keep_logs(History *history, const Logs *logs)
+{
+    size_t count = (size_t)history->epochs + 1;
+    history->logs = realloc(history->logs, count * sizeof *logs);
+    CHECK(history->logs);
+    history->logs[history->epochs++] = *logs;
+}
+
 History fit(Model *model, const Fit *fit)
 {
     check_steps("steps_per_epoch", fit->steps_per_epoch);
+    model_check_dataset(model, batches_dataset(fit->train));
     if (fit->validation)
-        check_steps("validation_steps", fit->validation_steps);
+        check_validation(model, fit);
     Training training = {.model = model, .epochs = fit->epochs, .steps = fit->steps_per_epoch};
-    History history = {.logs = allocate((size_t)fit->epochs, sizeof(Logs))};
+    History history = {0};
 
     CALL(fit, train_begin, &training);
     while (history.epochs < fit->epochs && !training.stop) {
         training.epoch = history.epochs;
         run_epoch(fit, &training);
-        history.logs[history.epochs++] = training.logs;
+        keep_logs(&history, &training.logs);
     }
     CALL(fit, train_end, &training);
     return history;
@@ -133,6 +148,7 @@ History fit(Model *model, const Fit *fit)
 
 Score evaluate(Model *model, Batches *batches, int verbose)
 {
+    model_check_dataset(model, batches_dataset(batches));
     ProgressBar progress = progress_begin(batches_len(batches), verbose);
     Metrics metrics = test(model, batches, batches_len(batches));
     if (progress.bar) {

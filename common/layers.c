@@ -124,6 +124,8 @@ Tensor dropout(Tensor x, float rate)
 Tensor add(Tensor a, Tensor b)
 {
     Shape s = a->shape, t = b->shape;
+    if (a->graph != b->graph)
+        die("add: the tensors come from two different inputs");
     if (s.height != t.height || s.width != t.width || s.channels != t.channels)
         die("add: the shapes %dx%dx%d and %dx%dx%d differ", s.height, s.width, s.channels, t.height,
             t.width, t.channels);

@@ -147,9 +147,16 @@ Program lower(const Graph *graph, Tensor output)
             node->variables[BIAS]->no_gradient = true;
         if (!l.owner[i])
             fuse(&l, node);
+        if (node->consumers == 0 || node->consumers > 2)
+            die("compile: the output of a layer is read by %d layers; it must be one or two",
+                node->consumers);
         if (!l.next[i]) // the last node of its operation: all that it reads is there now
             emit(&l, l.owner[i]);
     }
+    if (!l.flat[output->inputs[0]->index])
+        die("compile: softmax reads a vector: put flatten() or global_average_pool() before it");
+    if (output->index != graph->node_count - 1)
+        die("compile: there are layers behind the softmax");
     l.program.logits = l.value[output->inputs[0]->index];
     free(l.value);
     free(l.flat);

@@ -110,7 +110,7 @@ static void initialize(Model *m, int index)
     free(values);
 }
 
-// Which operation each variable belongs to, -1 for a layer that is not on the way to the output.
+// Which operation each variable belongs to.
 static void find_owners(Model *m)
 {
     m->op_of_variable = allocate((size_t)m->graph->variable_count, sizeof(int));
@@ -287,6 +287,16 @@ static void backward(const Model *m, const Plan *plan)
 static int classes(const Model *m)
 {
     return m->output->shape.channels;
+}
+
+void model_check_dataset(const Model *m, const Dataset *d)
+{
+    Shape image = m->graph->nodes[0]->shape;
+    if (d->height != image.height || d->width != image.width || d->channels != image.channels)
+        die("the images are %dx%dx%d, the model reads %dx%dx%d", d->height, d->width, d->channels,
+            image.height, image.width, image.channels);
+    if (d->classes > classes(m))
+        die("the labels are of %d classes, the model has %d", d->classes, classes(m));
 }
 
 static void loss(const Model *m, const Plan *plan, int batch)

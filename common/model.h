@@ -26,6 +26,9 @@ Model *compile(Model *model, Loss loss, Optimizer *optimizer);
 
 void model_free(Model *model);
 
+// Ends the program with one line where the data set's images or classes do not fit the model.
+void model_check_dataset(const Model *model, const Dataset *dataset);
+
 // One update: forward in training mode, backward, and what the optimizer makes of the gradients.
 // Adds the batch to the metrics.
 void train_on_batch(Model *model, const Batch *batch);

@@ -70,7 +70,10 @@ static dnnl_primitive_desc_t made(dnnl_status_t status, dnnl_primitive_desc_t pd
                                   dnnl_primitive_attr_t attr)
 {
     OK(dnnl_primitive_attr_destroy(attr));
-    return status == dnnl_success ? pd : NULL;
+    if (status == dnnl_unimplemented)
+        return NULL;
+    OK(status);
+    return pd;
 }
 
 dnnl_primitive_desc_t convolution_forward(const Convolution *c)
@@ -152,7 +155,10 @@ static dnnl_primitive_desc_t made(const void *op_desc, dnnl_primitive_desc_t hin
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status = dnnl_primitive_desc_create(&pd, op_desc, attr, engine(), hint);
     OK(dnnl_primitive_attr_destroy(attr));
-    return status == dnnl_success ? pd : NULL;
+    if (status == dnnl_unimplemented)
+        return NULL;
+    OK(status);
+    return pd;
 }
 
 dnnl_primitive_desc_t convolution_forward(const Convolution *c)

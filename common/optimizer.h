@@ -8,8 +8,8 @@
 //     Adadelta   a = rho a + (1 - rho) g^2;  d = sqrt(x + eps) / sqrt(a + eps) g
 //                x = rho x + (1 - rho) d^2;  w -= lr d                       (Zeiler, 2012)
 //     Adagrad    a += g^2, from 0.1;  w -= lr g / sqrt(a + eps)              (Duchi et al., 2011)
-//     RMSprop    a = rho a + (1 - rho) g^2;  w -= lr g / sqrt(a + eps)       (Tieleman, Hinton,
-//     2012) momentum   v = m v + lr g / sqrt(a + eps);  w -= v
+//     RMSprop    a = rho a + (1 - rho) g^2;  w -= lr g / sqrt(a + eps)       (Hinton, 2012)
+//     momentum   v = m v + lr g / sqrt(a + eps);  w -= v
 
 #ifndef HVDLAB_OPTIMIZER_H
 #define HVDLAB_OPTIMIZER_H

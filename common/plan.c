@@ -61,8 +61,7 @@ typedef struct {
 
 static void add_part(Gradient *gradient, size_t place)
 {
-    if (gradient->count == 2)
-        die("compile: at most two layers may read the same tensor");
+    CHECK(gradient->count < 2); // lower() has seen to it
     gradient->parts[gradient->count++] = place;
 }
 

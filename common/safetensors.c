@@ -104,14 +104,16 @@ static void read_bytes(const Source *source, void *to, size_t bytes)
 // Opens the file and returns its size.
 static int64_t open_source(Source *source)
 {
-    source->stream = fopen(source->path, "rb");
     struct stat status;
-    if (source->stream == NULL || fstat(fileno(source->stream), &status) != 0)
+    if (stat(source->path, &status) != 0)
         die("%s: %s", source->path, strerror(errno));
     if (S_ISDIR(status.st_mode))
         die("%s: this is a folder, not a file", source->path);
-    if (!S_ISREG(status.st_mode))
+    if (!S_ISREG(status.st_mode)) // opening a pipe would wait for whoever writes to it
         die("%s: not a regular file", source->path);
+    source->stream = fopen(source->path, "rb");
+    if (source->stream == NULL)
+        die("%s: %s", source->path, strerror(errno));
     return status.st_size;
 }
 

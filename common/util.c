@@ -1,5 +1,5 @@
-// Small things that every layer needs; util.h says what each of them promises. What belongs to MPI
-// itself is left to world.c: here the rank is what the launcher wrote into the environment.
+// Small things that every layer needs; util.h says what each of them promises. Nothing here calls
+// MPI: the rank is what the launcher wrote into the environment.
 
 #include "util.h"
 

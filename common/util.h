@@ -1,5 +1,5 @@
-// Small things that every layer needs: ending the program with one clear line, memory, time, text
-// files, and the rank that the launcher gave this process.
+// Small things that every layer needs: ending the program with one clear line, memory, time, and
+// the rank that the launcher gave this process.
 //
 // Standard error carries one line per warning or error, and each begins with the program's name.
 

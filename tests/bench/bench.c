@@ -3,8 +3,8 @@
 // that none disturbs another and each one's memory is its own; they take turns, round after round,
 // so that a change of the machine's speed strikes all of them.
 //
-//     bench [--quick] [--peer PYTHON]          prints a table, writes build/bench.json
-//     bench --serve NAME MODEL WIDTH BATCH     a contestant: hvdlab or convolutions-only
+//     bench [--quick] [--peer PYTHON] --out FILE   prints a table, writes FILE
+//     bench --serve NAME MODEL WIDTH BATCH         a contestant: hvdlab or convolutions-only
 
 #include <cjson/cJSON.h>
 #include <fcntl.h>
@@ -22,7 +22,6 @@
 
 #define MAX_ROUNDS      9
 #define WARM_UP_STEPS   3
-#define OUTPUT          "build/bench.json"
 #define MAX_CONTESTANTS 5
 
 typedef struct {
@@ -210,7 +209,8 @@ static void bench_subject(cJSON *results, Subject s, const char *python, int rou
     static const char *const peers[] = {"pytorch", "pytorch-channels-last", "keras"};
     Contestant contestants[MAX_CONTESTANTS] = {0};
     int count = 0;
-    count += start(&contestants[count], "hvdlab", NULL, s);
+    if (!start(&contestants[count++], "hvdlab", NULL, s))
+        die("the benchmark has nothing to compare with");
     count += start(&contestants[count], "convolutions-only", NULL, s);
     for (int i = 0; python && i < 3; i++)
         count += start(&contestants[count], peers[i], python, s);
@@ -246,35 +246,41 @@ static cJSON *machine(void)
     return machine;
 }
 
-static void save(const cJSON *document)
+static void save(const cJSON *document, FILE *file, const char *path)
 {
     char *text = cJSON_Print(document);
-    FILE *file = fopen(OUTPUT, "w");
-    if (!file || fprintf(file, "%s\n", text) < 0 || fclose(file) != 0)
-        die("cannot write " OUTPUT);
+    if (fprintf(file, "%s\n", text) < 0 || fclose(file) != 0)
+        die("cannot write %s", path);
     free(text);
+    printf("\nWritten to %s.\n", path);
 }
 
 int main(int argc, char **argv)
 {
     static const struct option flags[] = {{"quick", no_argument, NULL, 'q'},
                                           {"peer", required_argument, NULL, 'p'},
+                                          {"out", required_argument, NULL, 'o'},
                                           {"serve", no_argument, NULL, 's'},
                                           {NULL, 0, NULL, 0}};
     bool quick = false;
-    const char *python = NULL;
+    const char *python = NULL, *out = NULL;
     for (int flag; (flag = getopt_long(argc, argv, "+", flags, NULL)) != -1;) {
         if (flag == 'q')
             quick = true;
         else if (flag == 'p')
             python = optarg;
+        else if (flag == 'o')
+            out = optarg;
         else if (flag == 's' && argc - optind == 4)
             return serve(argv + optind);
         else
-            die("usage: bench [--quick] [--peer PYTHON]");
+            die("usage: bench [--quick] [--peer PYTHON] --out FILE");
     }
-    if (optind < argc)
-        die("unexpected word %s; usage: bench [--quick] [--peer PYTHON]", argv[optind]);
+    if (optind < argc || !out)
+        die("usage: bench [--quick] [--peer PYTHON] --out FILE");
+    FILE *file = fopen(out, "we"); // before the race, lest its figures be lost
+    if (!file)
+        die("cannot write %s", out);
     signal(SIGPIPE, SIG_IGN); // a contestant that dies is told by its answers
 
     cJSON *document = cJSON_CreateObject();
@@ -288,8 +294,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++)
         if (!quick || subjects[i].quick)
             bench_subject(results, subjects[i].subject, python, rounds, subjects[i].round_time);
-    save(document);
+    save(document, file, out);
     cJSON_Delete(document);
-    printf("\nWritten to " OUTPUT ".\n");
     return 0;
 }

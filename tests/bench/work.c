@@ -29,9 +29,10 @@ struct Work {
     size_t scratch_bytes;
 };
 
+// Memory as the kit's own arenas have it.
 static float *random_floats(size_t bytes)
 {
-    float *values = allocate(1, bytes);
+    float *values = backend()->allocate(bytes);
     Rng rng = rng_stream_of(1, RNG_SYNTHETIC_DATA, 0);
     for (size_t i = 0; i < bytes / sizeof *values; i++)
         values[i] = 0.1f * (rng_uniform(&rng) - 0.5f);
@@ -88,8 +89,9 @@ static void need_scratch(Work *work, const Call *call)
 }
 
 // Adds a convolution from `in` to `out` channels at `size` x `size` pixels. The images' own gets no
-// gradient of its input, and is left with one channel.
-static void add_convolution(Work *work, int batch, int in, int out, int size, int kernel_size)
+// gradient of its input, and is left with one channel. A bias before a batch norm is not trained.
+static void add_convolution(Work *work, int batch, int in, int out, int size, int kernel_size,
+                            bool train_bias)
 {
     CHECK(work->count < MAX_CONVOLUTIONS);
     ConvolutionWork *w = &work->convolutions[work->count++];
@@ -116,14 +118,16 @@ static void add_convolution(Work *work, int batch, int in, int out, int size, in
                                     {DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0}};
         w->backward_input = call_of(pd, arguments, 3);
     }
+    Desc bias = c.bias;
+    c.bias = train_bias ? bias : NULL;
     dnnl_primitive_desc_t pd = convolution_backward_kernel(&c, forward);
     w->kernel_gradient = like(pd, dnnl_query_diff_weights_md, 0);
-    w->bias_gradient = like(pd, dnnl_query_diff_weights_md, 1);
+    w->bias_gradient = random_floats(desc_bytes(bias));
     const int kernel_arguments[][3] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0},
                                        {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
                                        {DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0},
                                        {DNNL_ARG_DIFF_BIAS, dnnl_query_diff_weights_md, 1}};
-    w->backward_kernel = call_of(pd, kernel_arguments, 4);
+    w->backward_kernel = call_of(pd, kernel_arguments, train_bias ? 4 : 3);
     const int arguments[][3] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0},
                                 {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
                                 {DNNL_ARG_BIAS, dnnl_query_weights_md, 1},
@@ -140,20 +144,20 @@ Work *convolutions_only(Subject subject)
     Work *work = allocate(1, sizeof *work);
     int batch = subject.batch, k = subject.width;
     if (strcmp(subject.model, "lenet") == 0) {
-        add_convolution(work, batch, 1, 32, SIZE, 3);
-        add_convolution(work, batch, 32, 64, SIZE / 2, 3);
+        add_convolution(work, batch, 1, 32, SIZE, 3, true);
+        add_convolution(work, batch, 32, 64, SIZE / 2, 3, true);
     } else {
-        add_convolution(work, batch, 1, 16, SIZE, 3);
+        add_convolution(work, batch, 1, 16, SIZE, 3, false);
         for (int group = 0, in = 16; group < 3; group++) {
             int out = (16 << group) * k, size = SIZE >> group;
-            add_convolution(work, batch, in, out, size, 1);
-            add_convolution(work, batch, in, out, size, 3);
+            add_convolution(work, batch, in, out, size, 1, true);
+            add_convolution(work, batch, in, out, size, 3, false);
             for (int i = 0; i < 3; i++)
-                add_convolution(work, batch, out, out, size, 3);
+                add_convolution(work, batch, out, out, size, 3, false);
             in = out;
         }
     }
-    work->scratch = allocate(1, work->scratch_bytes);
+    work->scratch = backend()->allocate(work->scratch_bytes);
     return work;
 }
 

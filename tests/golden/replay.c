@@ -114,7 +114,10 @@ static const char *need_metadata(const Replay *r, const char *key)
 static float metadata_number(const Replay *r, const char *key, float otherwise)
 {
     const char *value = safetensors_metadata(r->file, key);
-    return value ? (float)number(key, value) : otherwise;
+    char *what = format_text("%s: %s", r->path, key);
+    float result = value ? (float)number(what, value) : otherwise;
+    free(what);
+    return result;
 }
 
 static int kernel_outputs(const Replay *r, const char *layer, int ndims)
@@ -157,8 +160,11 @@ static Optimizer *build_optimizer(const Replay *r)
 {
     const char *wanted = need_metadata(r, "optimizer");
     const char *nesterov = safetensors_metadata(r->file, "nesterov");
-    float lr = (float)number("learning_rate", need_metadata(r, "learning_rate"));
+    need_metadata(r, "learning_rate");
+    float lr = metadata_number(r, "learning_rate", 0);
     float momentum = metadata_number(r, "momentum", 0);
+    if (nesterov && strcmp(nesterov, "true") != 0 && strcmp(nesterov, "false") != 0)
+        die("%s: nesterov is \"%s\", not true or false", r->path, nesterov);
     Optimizer *optimizer = NULL;
     if (strcmp(wanted, "sgd") == 0 && momentum > 0)
         optimizer = sgd_momentum(lr, momentum, nesterov && strcmp(nesterov, "true") == 0);
@@ -201,6 +207,34 @@ static const Safetensor *initial(const Replay *r, const Variable *v)
     return tensor;
 }
 
+// The variable that a tensor of the case is about, or NULL.
+static const Variable *subject(const Replay *r, const char *name)
+{
+    static const char *const groups[] = {"initial/", "gradient/", "final/"};
+    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+        size_t length = strlen(groups[g]);
+        for (int i = 0; i < model_variable_count(r->model); i++)
+            if (strncmp(name, groups[g], length) == 0 &&
+                strcmp(name + length, model_variable(r->model, i)->name) == 0)
+                return model_variable(r->model, i);
+    }
+    return NULL;
+}
+
+// A misspelt name would be an expectation that nobody checks.
+static void check_names(const Replay *r)
+{
+    static const char *const others[] = {"x", "y", "loss", "prediction"};
+    for (int i = 0; i < safetensors_count(r->file); i++) {
+        const char *name = safetensors_at(r->file, i)->name;
+        bool known = subject(r, name) != NULL;
+        for (size_t k = 0; k < sizeof others / sizeof *others; k++)
+            known |= strcmp(name, others[k]) == 0;
+        if (!known)
+            die("%s: %s is not a tensor of this model's case", r->path, name);
+    }
+}
+
 static void load_case(Replay *r)
 {
     r->x = need(r, "x", ST_FLOAT32, 5);
@@ -217,6 +251,7 @@ static void load_case(Replay *r)
     r->model = compile(l2_penalty(build_model(r, shape), r->wd), CATEGORICAL_CROSSENTROPY,
                        build_optimizer(r));
 
+    check_names(r);
     int last = model_variable_count(r->model) - 1;
     r->classes = model_variable(r->model, last)->dims[0];
     for (int i = 0; i <= last; i++)
@@ -262,8 +297,7 @@ static void keep_final(Replay *r)
         const Variable *v = model_variable(r->model, i);
         float *values = allocate(variable_size(v), sizeof *values);
         model_read_variable(r->model, i, values);
-        if (!v->no_gradient)
-            keep_variable(r, "final", v, values);
+        keep_variable(r, "final", v, values);
         free(values);
     }
 }
@@ -320,6 +354,14 @@ static double largest_difference(const Safetensor *a, const Safetensor *b)
     return largest;
 }
 
+static bool same_dims(const Safetensor *a, const Safetensor *b)
+{
+    bool same = a->type == b->type && a->ndims == b->ndims;
+    for (int i = 0; same && i < a->ndims; i++)
+        same = a->dims[i] == b->dims[i];
+    return same;
+}
+
 static bool in_group(const char *name, const char *group)
 {
     size_t length = strlen(group);
@@ -338,9 +380,10 @@ static bool compare_group(const Replay *r, const char *group, double tolerance)
     for (int i = 0; i < safetensors_count(r->computed); i++) {
         const Safetensor *a = safetensors_at(r->computed, i);
         const Safetensor *b = safetensors_find(r->file, a->name);
-        if (!b || !in_group(a->name, group))
+        const Variable *variable = subject(r, a->name);
+        if (!b || !in_group(a->name, group) || (variable && variable->no_gradient))
             continue;
-        if (b->type != ST_FLOAT32 || b->count != a->count)
+        if (!same_dims(a, b))
             die("%s: %s does not have the shape that the model gives it", r->path, a->name);
         double scale = fmax(largest_value(b), 0.001 * group_largest);
         double difference = largest_difference(a, b);

@@ -82,7 +82,7 @@ START_TEST(length_is_the_count_over_the_batch_size_rounded_up)
         Dataset dataset = numbered_images(cases[i].count);
         Batches *batches = plain_batches(&dataset, unchanged, cases[i].batch_size);
         ck_assert_int_eq(batches_len(batches), cases[i].length);
-        ck_assert_int_eq(batches_images(batches), cases[i].count);
+        ck_assert_int_eq(batches_dataset(batches)->count, cases[i].count);
         batches_free(batches);
         dataset_free(&dataset);
     }

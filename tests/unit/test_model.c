@@ -340,9 +340,49 @@ static void three_readers_of_a_tensor(const void *unused)
     (void)unused;
     Tensor image = input(4, 4, 1), x = conv2d(image, 8, 3);
     Tensor sum = add(add(conv2d(x, 8, 1), conv2d(x, 8, 1)), conv2d(x, 8, 1));
-    Model *m = compiled(model(image, softmax(dense(flatten(sum), 10))));
-    Batch batch = {(float[16]){0}, (int[1]){0}, 1};
-    train_on_batch(m, &batch);
+    compiled(model(image, softmax(dense(flatten(sum), 10))));
+}
+
+static void layer_that_nobody_reads(const void *unused)
+{
+    (void)unused;
+    Tensor image = input(4, 4, 1), x = conv2d(image, 8, 3);
+    relu(conv2d(x, 8, 3));
+    compiled(model(image, softmax(dense(flatten(x), 10))));
+}
+
+static void softmax_of_an_image(const void *unused)
+{
+    (void)unused;
+    Tensor image = input(4, 4, 1);
+    compiled(model(image, softmax(conv2d(image, 10, 3))));
+}
+
+static void sum_of_two_graphs(const void *unused)
+{
+    (void)unused;
+    add(conv2d(input(4, 4, 1), 8, 3), conv2d(input(4, 4, 1), 8, 3));
+}
+
+// Evaluates a model of this input and output on ten classes of 28x28 images.
+static void evaluate_on_synthetic_data(int size, int channels, int classes)
+{
+    Tensor image = input(size, size, channels);
+    Model *m = compiled(model(image, softmax(dense(flatten(image), classes))));
+    Dataset dataset = synthetic_data(TEST, 1);
+    evaluate(m, plain_batches(&dataset, image_statistics(&dataset), 32), 0);
+}
+
+static void labels_beyond_the_classes(const void *unused)
+{
+    (void)unused;
+    evaluate_on_synthetic_data(28, 1, 4);
+}
+
+static void images_of_another_size(const void *unused)
+{
+    (void)unused;
+    evaluate_on_synthetic_data(32, 3, 10);
 }
 
 static const struct {
@@ -355,7 +395,12 @@ static const struct {
     {pool_larger_than_the_image, "max_pool: a window of 5 does not fit into 4x4"},
     {dropout_of_everything, "dropout: the rate 1"},
     {model_without_softmax, "a model that ends in softmax"},
-    {three_readers_of_a_tensor, "at most two layers"},
+    {three_readers_of_a_tensor, "is read by 3 layers"},
+    {layer_that_nobody_reads, "is read by 0 layers"},
+    {softmax_of_an_image, "softmax reads a vector"},
+    {sum_of_two_graphs, "add: the tensors come from two different inputs"},
+    {labels_beyond_the_classes, "10 classes, the model has 4"},
+    {images_of_another_size, "28x28x1, the model reads 32x32x3"},
 };
 
 START_TEST(a_layer_that_does_not_fit_ends_with_one_line)
