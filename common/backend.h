@@ -9,28 +9,7 @@
 #ifndef HVDLAB_BACKEND_H
 #define HVDLAB_BACKEND_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-typedef struct {
-    int height, width, channels; // a flat vector has height = width = 1
-} Shape;
-
-typedef enum { INIT_ZEROS, INIT_ONES, INIT_GLOROT_UNIFORM } Initializer;
-
-// A tensor that outlives a step: a weight or a moving statistic.
-typedef struct {
-    char name[48]; // as Keras names it: conv2d_1/kernel
-    int ndims;
-    int dims[4];      // in Keras's order
-    bool trainable;   // false: a moving statistic
-    bool penalized;   // the L2 penalty applies: a kernel
-    bool no_gradient; // the bias of a convolution that feeds a batch norm: its gradient is zero
-    Initializer initializer;
-    size_t length; // floats it takes in its arena, padding included; set by the backend
-    size_t offset; // of its first float in its arena
-} Variable;
+#include "types.h"
 
 typedef enum {
     OP_CONV2D,     // convolution, 'same', stride 1, with bias, + ReLU if `relu`
@@ -94,33 +73,6 @@ typedef struct {
     void *residual_gradient;      // of OP_ADD: gets a copy of output_gradient
     uint64_t dropout_key;
 } BackwardArgs;
-
-// Sums over the batches since they were last set to zero.
-typedef struct {
-    double loss;    // of cross-entropy
-    double correct; // of images whose most likely class is the label
-    double images;
-} Metrics;
-
-typedef enum { SGD, ADAM, ADADELTA, ADAGRAD, RMSPROP } UpdateKind;
-
-// One update of a stretch of the weights' arena. g is the gradient + 2 l2 w.
-typedef struct {
-    UpdateKind kind;
-    float learning_rate;
-    float momentum, beta_1, beta_2, rho, epsilon;
-    bool nesterov;
-    int64_t step; // 1 for the first update
-    float *weights;
-    const float *gradients;
-    float *slots[2]; // as many as the optimizer has
-} Update;
-
-// A stretch of an arena with one L2 coefficient.
-typedef struct {
-    size_t offset, length;
-    float l2;
-} Segment;
 
 typedef struct OpState OpState;
 

@@ -3,6 +3,7 @@
 #include "optimizer.h"
 
 #include <stdlib.h>
+#include "backend.h"
 #include "util.h"
 
 static void apply(Optimizer *self, const Parameters *parameters)

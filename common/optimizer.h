@@ -14,7 +14,7 @@
 #ifndef HVDLAB_OPTIMIZER_H
 #define HVDLAB_OPTIMIZER_H
 
-#include "backend.h"
+#include "types.h"
 
 // The weights that an optimizer updates, and their gradients: two arenas of `length` floats, laid
 // out in the order in which the backward pass completes the gradients.

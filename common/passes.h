@@ -10,7 +10,7 @@
 #ifndef HVDLAB_PASSES_H
 #define HVDLAB_PASSES_H
 
-#include "backend.h"
+#include "types.h"
 
 typedef struct {
     int batch, blocks, pixels, lanes;

@@ -4,9 +4,7 @@
 #ifndef HVDLAB_PROGRESS_H
 #define HVDLAB_PROGRESS_H
 
-#include <stdbool.h>
-#include <stdint.h>
-#include "backend.h"
+#include "types.h"
 
 typedef struct {
     bool bar; // draw a bar

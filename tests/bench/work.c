@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "backend.h"
 #include "device.h"
 #include "models.h"
 #include "onednn.h"

@@ -221,6 +221,12 @@ START_TEST(trailing_bytes_are_refused)
     assert_images_refused("goes on after its data");
     write_gzip("images", longer, sizeof longer);
     assert_images_refused("goes on after its data");
+    write_gzip("images", images, sizeof images);
+    FILE *file = fopen(in_folder("images"), "ab"); // behind the gzip data, where zlib looks away
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_ge(fputs("more", file), 0);
+    ck_assert_int_eq(fclose(file), 0);
+    assert_images_refused("goes on after its data");
 }
 END_TEST
 

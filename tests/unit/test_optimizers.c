@@ -7,6 +7,7 @@
 #include <omp.h>
 #include <string.h>
 
+#include "backend.h"
 #include "child.h"
 #include "optimizer.h"
 #include "rng.h"

@@ -69,6 +69,12 @@ cmp -s <(figures "$folder/lines") <(figures "$folder/decayed") && fail "--wd cha
 HVDLAB_FLAGS="--epochs 1" "$baseline" "${small[@]}" >"$folder/short"
 grep -q "^Epoch 1/1$" "$folder/short" || fail "HVDLAB_FLAGS was not read"
 
+# Figures that can't be written are no success.
+if [[ -w /dev/full ]]; then
+    "$baseline" "${small[@]}" >/dev/full 2>"$folder/err"
+    [[ $? -eq 2 && $(wc -l <"$folder/err") -eq 1 ]] || fail "a full disk went unnoticed"
+fi
+
 # What can't be done.
 refused "--epochs" "$baseline" --epochs 0
 refused "--epoch" "$baseline" --epochs
