@@ -173,22 +173,31 @@ static void norm_statistics(Layout layout, const float *x, float *partial, float
     join_moments(layout, x, partial, mean, variance);
 }
 
+// What batch norm does to eight channels: (x - mean) scale + beta, with scale = gamma inv_std.
+typedef struct {
+    Floats mean, scale, beta;
+} Affine;
+
+INLINE Affine load_affine(const float *mean, const float *inv_std, const float *gamma,
+                          const float *beta, size_t channel)
+{
+    return (Affine){load(mean + channel), load(gamma + channel) * load(inv_std + channel),
+                    load(beta + channel)};
+}
+
 // Normalizes one chunk: output = residual + dropout(relu((x - mean) scale + beta)).
 INLINE void chunk_forward(int groups, bool relu, bool dropped, bool added, const NormForward *pass,
                           Dropout dropout, size_t chunk, size_t channel)
 {
     size_t begin = chunk * chunk_size(pass->layout);
-    Floats mean[2], scale[2], beta[2];
-    for (int g = 0; g < groups; g++) {
-        size_t c = channel + (size_t)g * VECTOR;
-        mean[g] = load(pass->mean + c);
-        scale[g] = load(pass->gamma + c) * load(pass->inv_std + c);
-        beta[g] = load(pass->beta + c);
-    }
+    Affine affine[2];
+    for (int g = 0; g < groups; g++)
+        affine[g] = load_affine(pass->mean, pass->inv_std, pass->gamma, pass->beta,
+                                channel + (size_t)g * VECTOR);
     for (int p = 0; p < pass->layout.pixels; p++)
         for (int g = 0; g < groups; g++) {
             size_t i = begin + (size_t)(p * groups + g) * VECTOR;
-            Floats y = (load(pass->x + i) - mean[g]) * scale[g] + beta[g];
+            Floats y = (load(pass->x + i) - affine[g].mean) * affine[g].scale + affine[g].beta;
             if (relu)
                 y = select_if(relu_mask(y), y);
             if (dropped)
@@ -276,13 +285,11 @@ INLINE void chunk_sums(int groups, Gate gate, bool two_parts, const NormBackward
                        float dropout_scale, size_t chunk, size_t channel)
 {
     size_t begin = chunk * chunk_size(pass->layout), lanes = (size_t)pass->layout.lanes;
-    Floats mean[2], scale[2], beta[2], sum[2] = {{0}}, product[2] = {{0}};
-    for (int g = 0; g < groups; g++) {
-        size_t c = channel + (size_t)g * VECTOR;
-        mean[g] = load(pass->mean + c);
-        scale[g] = load(pass->gamma + c) * load(pass->inv_std + c);
-        beta[g] = load(pass->beta + c);
-    }
+    Affine affine[2];
+    Floats sum[2] = {{0}}, product[2] = {{0}};
+    for (int g = 0; g < groups; g++)
+        affine[g] = load_affine(pass->mean, pass->inv_std, pass->gamma, pass->beta,
+                                channel + (size_t)g * VECTOR);
     for (int p = 0; p < pass->layout.pixels; p++)
         for (int g = 0; g < groups; g++) {
             size_t i = begin + (size_t)(p * groups + g) * VECTOR;
@@ -293,9 +300,9 @@ INLINE void chunk_sums(int groups, Gate gate, bool two_parts, const NormBackward
                 gradient = select_if((Ints)(load(pass->output + i) != 0), gradient * dropout_scale);
             if (two_parts || gate == GATE_DROPOUT)
                 store(pass->output_gradient + i, gradient);
-            Floats x = load(pass->x + i) - mean[g];
+            Floats x = load(pass->x + i) - affine[g].mean;
             if (gate == GATE_RELU)
-                gradient = select_if(relu_mask(x * scale[g] + beta[g]), gradient);
+                gradient = select_if(relu_mask(x * affine[g].scale + affine[g].beta), gradient);
             sum[g] += gradient;
             product[g] += gradient * x;
         }
@@ -353,24 +360,23 @@ INLINE void chunk_backward(int groups, Gate gate, const NormBackward *pass, size
 {
     size_t begin = chunk * chunk_size(pass->layout);
     float count = (float)pass->layout.batch * (float)pass->layout.pixels;
-    Floats mean[2], scale[2], beta[2], mean_gradient[2], slope[2];
+    Affine affine[2];
+    Floats mean_gradient[2], slope[2];
     for (int g = 0; g < groups; g++) {
         size_t c = channel + (size_t)g * VECTOR;
-        Floats inv_std = load(pass->inv_std + c);
-        mean[g] = load(pass->mean + c);
-        scale[g] = load(pass->gamma + c) * inv_std;
-        beta[g] = load(pass->beta + c);
+        affine[g] = load_affine(pass->mean, pass->inv_std, pass->gamma, pass->beta, c);
         mean_gradient[g] = load(pass->beta_gradient + c) / count;
-        slope[g] = load(pass->gamma_gradient + c) * inv_std / count;
+        slope[g] = load(pass->gamma_gradient + c) * load(pass->inv_std + c) / count;
     }
     for (int p = 0; p < pass->layout.pixels; p++)
         for (int g = 0; g < groups; g++) {
             size_t i = begin + (size_t)(p * groups + g) * VECTOR;
-            Floats x = load(pass->x + i) - mean[g], gradient = load(pass->output_gradient + i);
+            Floats x = load(pass->x + i) - affine[g].mean,
+                   gradient = load(pass->output_gradient + i);
             if (gate == GATE_RELU)
-                gradient = select_if(relu_mask(x * scale[g] + beta[g]), gradient);
+                gradient = select_if(relu_mask(x * affine[g].scale + affine[g].beta), gradient);
             store(pass->input_gradient + i,
-                  scale[g] * (gradient - mean_gradient[g] - x * slope[g]));
+                  affine[g].scale * (gradient - mean_gradient[g] - x * slope[g]));
         }
 }
 
