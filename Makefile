@@ -50,7 +50,11 @@ endif
 
 library_objects := $(patsubst %.c,$(BUILD)/%.o,$(filter-out common/passes.c,$(wildcard common/*.c))) \
                    $(PASSES:%=$(BUILD)/common/passes_%.o)
-baseline_objects := $(BUILD)/steps/baseline.o
+# What students edit, and its solutions: one source, one program.
+step_sources := $(wildcard steps/*.c)
+solution_sources := $(filter-out solutions/master.c,$(wildcard solutions/*.c))
+step_objects := $(patsubst %.c,$(BUILD)/%.o,$(step_sources) $(solution_sources))
+check_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/steps/*.c))
 replay_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/golden/*.c))
 bench_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/*.c))
 
@@ -62,9 +66,12 @@ script_tests := $(patsubst tests/unit/test_%.sh,%,$(wildcard tests/unit/test_*.s
 cases := $(patsubst tests/golden/cases/%.safetensors,%,$(wildcard tests/golden/cases/*.safetensors))
 
 unit_programs := $(unit_tests:%=$(BUILD)/tests/unit/test_%)
-programs := $(BUILD)/baseline $(BUILD)/replay $(BUILD)/bench $(unit_programs)
-objects := $(library_objects) $(baseline_objects) $(replay_objects) $(bench_objects) \
-           $(unit_objects) $(shared_objects)
+step_programs := $(step_sources:steps/%.c=$(BUILD)/%)
+solution_programs := $(solution_sources:solutions/step_%.c=$(BUILD)/solution_%)
+programs := $(step_programs) $(solution_programs) $(BUILD)/replay $(BUILD)/bench $(if $(check_objects),$(BUILD)/check) \
+            $(unit_programs)
+objects := $(library_objects) $(step_objects) $(replay_objects) $(bench_objects) \
+           $(check_objects) $(unit_objects) $(shared_objects)
 
 # ---- How to compile and link. CPPFLAGS, CFLAGS and LDFLAGS of the user come last.
 
@@ -132,7 +139,9 @@ $(BUILD)/libhvdlab.a: $(library_objects)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-$(BUILD)/baseline: $(baseline_objects)
+$(step_programs): $(BUILD)/%: $(BUILD)/steps/%.o
+$(solution_programs): $(BUILD)/solution_%: $(BUILD)/solutions/step_%.o
+$(BUILD)/check: $(check_objects)
 $(BUILD)/replay: $(replay_objects)
 $(BUILD)/bench: $(bench_objects)
 $(unit_programs): $(BUILD)/%: $(BUILD)/%.o $(shared_objects)
@@ -141,6 +150,11 @@ $(unit_programs): extra_libraries = $(check_libs)
 $(programs): $(BUILD)/libhvdlab.a $(BUILD)/settings.link
 	$(call say,LD,$@)
 	$(Q)$(link) -o $@ $(filter %.o,$^) $(BUILD)/libhvdlab.a $(extra_libraries) $(libraries)
+
+# compile-step FILE OUT makes a program of one file, wherever it is: the graders use it.
+$(BUILD)/compile-step: $(BUILD)/libhvdlab.a $(BUILD)/settings.link
+	$(Q)printf '#!/bin/sh\n%s "$$1" -o "$$2" %s\n' '$(compile) $(LDFLAGS) $(onednn_libs)' \
+	    '$(BUILD)/libhvdlab.a $(libraries)' >$@ && chmod +x $@
 
 # ---- Targets. The text after two hashes is what `make help` shows.
 

@@ -1,47 +1,170 @@
-// Devices. This build knows one: the CPU, all cores of it that the process may use.
+// Devices. This build knows one kind: shares of the processor's cores.
 
 #include "device.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <hwloc.h>
+#include <hwloc/linux.h>
 #include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include "args.h"
+#include "trace.h"
 #include "util.h"
 
-static int threads;
+static struct {
+    int wanted;  // by device_use
+    int threads; // 0: not started yet
+    int index, count;
+    hwloc_topology_t machine; // down to the cores that this job may use
+} device;
 
-// Cores, not hardware threads: two of a core's threads would share one set of vector units.
-static int usable_cores(void)
+void device_use(int index)
+{
+    trace("device_use", NUMBER("device", index));
+    if (index < 0)
+        die("device_use(%d): devices are numbered from 0", index);
+    if (device.threads && index % device.count != device.index)
+        die("device_use(%d): this process already works on device %d; choose the device before "
+            "anything uses one, right after hvd_init()",
+            index, device.index);
+    device.wanted = index;
+}
+
+// The machine, down to the cores that this job may use.
+static hwloc_topology_t usable_machine(void)
 {
     hwloc_topology_t topology;
     CHECK(hwloc_topology_init(&topology) == 0 && hwloc_topology_load(topology) == 0);
     hwloc_bitmap_t mask = hwloc_bitmap_alloc();
     CHECK(mask);
-    int cores = 0;
-    if (hwloc_get_cpubind(topology, mask, HWLOC_CPUBIND_PROCESS) == 0)
-        for (hwloc_obj_t core = NULL;
-             (core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core));)
-            cores += hwloc_bitmap_intersects(core->cpuset, mask);
+    // mpirun binds each rank to cores of its own choice; its own mask is the job's.
+    int launcher = launcher_process();
+    if (launcher < 0 || hwloc_get_proc_cpubind(topology, launcher, mask, 0) != 0)
+        hwloc_get_cpubind(topology, mask, HWLOC_CPUBIND_PROCESS);
+    hwloc_topology_restrict(topology, mask, 0); // keeps everything where the mask is empty
     hwloc_bitmap_free(mask);
-    hwloc_topology_destroy(topology);
+    return topology;
+}
+
+// The cores of one of `pieces` equal parts of the machine. Several parts share a core, never the
+// hardware threads of a core, which would share one set of vector units.
+static hwloc_bitmap_t cores_of_piece(hwloc_topology_t topology, int pieces, int piece)
+{
+    hwloc_bitmap_t *sets = allocate((size_t)pieces, sizeof *sets);
+    hwloc_obj_t root = hwloc_get_root_obj(topology);
+    int depth = hwloc_get_type_or_below_depth(topology, HWLOC_OBJ_CORE);
+    CHECK(hwloc_distrib(topology, &root, 1, sets, (unsigned)pieces, depth, 0) == 0);
+    for (int i = 0; i < pieces; i++)
+        if (i != piece)
+            hwloc_bitmap_free(sets[i]);
+    hwloc_bitmap_t cores = sets[piece];
+    free(sets);
+    return cores;
+}
+
+// Moves every thread that the process has; those to come are born where their parent is.
+static void move_threads(hwloc_topology_t topology, hwloc_bitmap_t cores)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    for (struct dirent *task; tasks && (task = readdir(tasks));)
+        if (task->d_name[0] != '.' &&
+            hwloc_linux_set_tid_cpubind(topology, atoi(task->d_name), cores) != 0)
+            warn_on_root("the threads cannot be bound to the device's cores: %s", strerror(errno));
+    if (tasks)
+        closedir(tasks);
+}
+
+static int count_cores(hwloc_topology_t topology, hwloc_bitmap_t set)
+{
+    int cores = 0;
+    for (hwloc_obj_t core = NULL;
+         (core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core));)
+        cores += hwloc_bitmap_intersects(core->cpuset, set);
     return cores > 0 ? cores : 1;
+}
+
+// Others see the device in the name of an open file, as `make devices` does: it is gone when the
+// process is, however that ends.
+static void announce(const char *cores, const Place *place)
+{
+    char *name = format_text("hvdlab rank %d node %d device %d of %d cores %s", launcher_rank(),
+                             place->node, device.index, device.count, cores);
+    if (memfd_create(name, MFD_CLOEXEC) < 0)
+        warn_on_root("make devices will not show this process: %s", strerror(errno));
+    free(name);
+}
+
+static void choose_index(const Place *place)
+{
+    device.count = environment_count("HVDLAB_DEVICES");
+    if (!device.count)
+        device.count = place->local_size;
+    device.index = device.wanted % device.count;
+    if (device.wanted >= device.count)
+        warn("rank %d: device %d is not there, this node has %d; using device %d", launcher_rank(),
+             device.wanted, device.count, device.index);
+}
+
+static void start_cpu(void)
+{
+    Place place = launcher_place();
+    choose_index(&place);
+    device.machine = usable_machine();
+    hwloc_bitmap_t cores = cores_of_piece(device.machine, place.nodes * device.count,
+                                          place.node * device.count + device.index);
+    move_threads(device.machine, cores);
+    device.threads = count_cores(device.machine, cores);
+    omp_set_num_threads(device.threads);
+    hwloc_bitmap_free(cores);
+    char *list = device_cores();
+    announce(list, &place);
+    trace("device", NUMBER("device", device.index), NUMBER("devices", device.count),
+          NUMBER("node", place.node), TEXT("cores", list), TEXT("kind", device_kind()));
+    free(list);
+}
+
+char *device_cores(void)
+{
+    device_start();
+    hwloc_bitmap_t cores = hwloc_bitmap_alloc();
+    char *list = NULL;
+    CHECK(cores && hwloc_get_cpubind(device.machine, cores, HWLOC_CPUBIND_THREAD) == 0);
+    CHECK(hwloc_bitmap_list_asprintf(&list, cores) >= 0);
+    hwloc_bitmap_free(cores);
+    return list;
 }
 
 void device_start(void)
 {
-    if (threads)
+    if (device.threads)
         return;
     if (settings()->device == DEVICE_GPU)
         die("--device gpu: this program was built without CUDA; leave the flag out to use the CPU");
     if (settings()->precision == PRECISION_BF16)
         die("--precision bf16 needs a GPU; on a CPU use fp32");
-    threads = usable_cores();
-    omp_set_num_threads(threads);
+    start_cpu();
 }
 
 int device_threads(void)
 {
     device_start();
-    return threads;
+    return device.threads;
+}
+
+int device_index(void)
+{
+    device_start();
+    return device.index;
+}
+
+int device_count(void)
+{
+    device_start();
+    return device.count;
 }
 
 const char *device_kind(void)

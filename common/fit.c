@@ -8,6 +8,8 @@
 #include "args.h"
 #include "device.h"
 #include "progress.h"
+#include "rank_table.h"
+#include "trace.h"
 #include "util.h"
 
 typedef void (*Event)(Callback *, Training *);
@@ -24,6 +26,53 @@ static void call(const Callbacks *callbacks, size_t event, Training *training)
 }
 #define CALL(fit, event, training) call((fit)->callbacks, offsetof(Callback, event), training)
 
+#define FIGURES(logs)                                                                              \
+    NUMBER("loss", (logs)->loss), NUMBER("accuracy", (logs)->accuracy),                            \
+        NUMBER("val_loss", (logs)->val_loss), NUMBER("val_accuracy", (logs)->val_accuracy),        \
+        NUMBER("lr", (logs)->lr)
+
+static void call_epoch_end(const Fit *fit, Training *training)
+{
+    trace("epoch", NUMBER("epoch", training->epoch), FIGURES(&training->logs));
+    for (int i = 0; fit->callbacks && i < fit->callbacks->count; i++) {
+        Callback *callback = fit->callbacks->items[i];
+        if (!callback->epoch_end)
+            continue;
+        trace("callback", NUMBER("epoch", training->epoch), TEXT("name", callback->name),
+              FIGURES(&training->logs));
+        callback->epoch_end(callback, training);
+    }
+    trace("history", NUMBER("epoch", training->epoch), FIGURES(&training->logs));
+}
+
+static void trace_fit(const Fit *fit)
+{
+    char *names = format_text("%s", "");
+    for (int i = 0; fit->callbacks && i < fit->callbacks->count; i++) {
+        char *longer = format_text("%s%s%s", names, i ? "," : "", fit->callbacks->items[i]->name);
+        free(names);
+        names = longer;
+    }
+    trace("fit", NUMBER("verbose", fit->verbose), NUMBER("epochs", fit->epochs),
+          NUMBER("steps", fit->steps_per_epoch), NUMBER("validation_steps", fit->validation_steps),
+          NUMBER("train_len", batches_len(fit->train)),
+          NUMBER("validation_len", fit->validation ? batches_len(fit->validation) : 0),
+          TEXT("callbacks", names));
+    free(names);
+}
+
+static void trace_step(const Training *training)
+{
+    Fingerprints prints = model_fingerprints(training->model);
+    if (training->epoch == 0 && training->step == 0) {
+        char *cores = device_cores();
+        trace("first_step", TEXT("cores", cores));
+        free(cores);
+    }
+    trace("step", NUMBER("epoch", training->epoch), NUMBER("step", training->step),
+          NUMBER("weights", prints.weights), NUMBER("statistics", prints.statistics));
+}
+
 static void train_epoch(const Fit *fit, Training *training, ProgressBar *progress)
 {
     model_reset_metrics(training->model);
@@ -32,6 +81,8 @@ static void train_epoch(const Fit *fit, Training *training, ProgressBar *progres
         CALL(fit, batch_begin, training);
         Batch batch = batches_next(fit->train);
         train_on_batch(training->model, &batch);
+        if (trace_on())
+            trace_step(training);
         CALL(fit, batch_end, training);
         if (progress_due(progress)) {
             Metrics metrics = model_metrics(training->model);
@@ -77,16 +128,6 @@ static void print_epoch(const ProgressBar *progress, const Logs *logs)
     fflush(stdout);
 }
 
-// What a loss curve hides. This build has one rank to show.
-static void print_ranks(const Training *training)
-{
-    Fingerprints prints = model_fingerprints(training->model);
-    printf("rank  device         weights      statistics    loss  val_accuracy\n"
-           "%4d  %-6s  %14.8f  %14.8f  %6.4f  %12.4f\n",
-           launcher_rank(), device_kind(), prints.weights, prints.statistics, training->logs.loss,
-           training->logs.val_accuracy);
-}
-
 static void run_epoch(const Fit *fit, Training *training)
 {
     training->logs = (Logs){0};
@@ -95,16 +136,16 @@ static void run_epoch(const Fit *fit, Training *training)
         printf("Epoch %d/%d\n", training->epoch + 1, fit->epochs);
     fflush(stdout);
     ProgressBar progress = progress_begin(training->steps, fit->verbose);
-    training->logs.lr = (double)optimizer_learning_rate(model_optimizer(training->model));
     train_epoch(fit, training, &progress);
+    training->logs.lr = (double)optimizer_learning_rate(model_optimizer(training->model));
     if (fit->validation)
         validate(fit, training);
     progress_clear(&progress);
-    CALL(fit, epoch_end, training);
+    call_epoch_end(fit, training);
     if (fit->verbose)
         print_epoch(&progress, &training->logs);
-    if (fit->verbose && settings()->show_ranks)
-        print_ranks(training);
+    if (settings()->show_ranks)
+        rank_table_epoch(training, fit->verbose);
 }
 
 static void check_steps(const char *what, int64_t steps)
@@ -129,6 +170,8 @@ static void keep_logs(History *history, const Logs *logs)
 
 History fit(Model *model, const Fit *fit)
 {
+    if (trace_on())
+        trace_fit(fit);
     check_steps("steps_per_epoch", fit->steps_per_epoch);
     model_check_dataset(model, batches_dataset(fit->train));
     if (fit->validation)
@@ -137,18 +180,27 @@ History fit(Model *model, const Fit *fit)
     History history = {0};
 
     CALL(fit, train_begin, &training);
+    if (trace_on()) {
+        Fingerprints prints = model_fingerprints(model);
+        trace("train_begin", NUMBER("weights", prints.weights),
+              NUMBER("statistics", prints.statistics));
+    }
     while (history.epochs < fit->epochs && !training.stop) {
         training.epoch = history.epochs;
         run_epoch(fit, &training);
         keep_logs(&history, &training.logs);
     }
     CALL(fit, train_end, &training);
+    if (settings()->show_ranks)
+        rank_table_end();
+    trace("fit_end", NUMBER("epochs", history.epochs));
     return history;
 }
 
 Score evaluate(Model *model, Batches *batches, int verbose)
 {
     model_check_dataset(model, batches_dataset(batches));
+    trace("evaluate", NUMBER("verbose", verbose), NUMBER("steps", batches_len(batches)));
     ProgressBar progress = progress_begin(batches_len(batches), verbose);
     Metrics metrics = test(model, batches, batches_len(batches));
     if (progress.bar) {
@@ -157,5 +209,7 @@ Score evaluate(Model *model, Batches *batches, int verbose)
         progress_figure("accuracy", metrics.correct / metrics.images);
         printf("\n");
     }
-    return (Score){metrics.loss / metrics.images, metrics.correct / metrics.images};
+    Score score = {metrics.loss / metrics.images, metrics.correct / metrics.images};
+    trace("evaluate_end", NUMBER("loss", score.loss), NUMBER("accuracy", score.accuracy));
+    return score;
 }

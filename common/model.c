@@ -7,6 +7,7 @@
 #include <string.h>
 #include "plan.h"
 #include "rng.h"
+#include "trace.h"
 #include "util.h"
 
 #define MAX_PLANS    4 // one per batch size: training, validation, and the short last batch of each
@@ -124,6 +125,28 @@ static void find_owners(Model *m)
     }
 }
 
+// Where each element of each weight lies, as one number: it depends on the instruction set, and
+// ranks that exchange whole arenas must agree on it. Found by writing numbered elements.
+static uint64_t layout(const Model *m)
+{
+    float *arena = backend()->allocate(m->parameters.length * sizeof(float));
+    float *numbered = allocate(m->parameters.length, sizeof *numbered);
+    for (size_t i = 0; i < m->parameters.length; i++)
+        numbered[i] = (float)(i + 1);
+    for (int i = 0; i < m->graph->variable_count; i++) {
+        const Variable *v = m->graph->variables[i];
+        if (v->trainable)
+            backend()->write_variable(&m->program.ops[m->op_of_variable[i]], v, arena, numbered);
+    }
+    backend()->read(numbered, arena, m->parameters.length * sizeof *numbered);
+    uint64_t hash = m->parameters.length + m->statistics_length;
+    for (size_t i = 0; i < m->parameters.length; i++)
+        hash = (hash ^ (uint64_t)numbered[i]) * 0x9e3779b97f4a7c15u;
+    free(numbered);
+    backend()->release(arena);
+    return hash >> 11; // a double holds it, too
+}
+
 Model *compile(Model *m, Loss loss, Optimizer *optimizer)
 {
     CHECK(loss == CATEGORICAL_CROSSENTROPY && !m->optimizer);
@@ -136,6 +159,9 @@ Model *compile(Model *m, Loss loss, Optimizer *optimizer)
     for (int i = 0; i < m->graph->variable_count; i++)
         initialize(m, i);
     m->metrics = backend()->allocate(sizeof *m->metrics);
+    if (launcher_size() > 1)
+        m->parameters.layout = layout(m);
+    trace("compile", TEXT("optimizer", optimizer->name));
     return m;
 }
 
@@ -221,7 +247,7 @@ static uint64_t dropout_key(const Model *m, const Op *op)
 {
     if (op->dropout_rate <= 0)
         return 0;
-    uint64_t step = (uint64_t)m->optimizer->iterations;
+    uint64_t step = (uint64_t)optimizer_iterations(m->optimizer);
     Rng rng = rng_stream(RNG_DROPOUT, step << 16 | op->dropout_stream);
     return rng_next(&rng);
 }
@@ -264,24 +290,30 @@ static void backward_step(const Model *m, const Plan *plan, const BackwardStep *
                                         .dropout_key = dropout_key(m, op)});
 }
 
-// Tells the optimizer that the gradients of an operation's variables are complete.
-static void report_ready(const Model *m, const Op *op)
+// Tells the optimizer that the gradients of an operation's variables are complete; adds to their
+// fingerprint, for the last time that they are this process's own.
+static void report_ready(const Model *m, const Op *op, double *fingerprint)
 {
-    if (!m->optimizer->gradient_ready || !op->variables[0])
+    if (!op->variables[0])
         return;
     size_t begin = op->variables[0]->offset, end = begin;
     for (int i = 0; i < MAX_VARIABLES && op->variables[i]; i++)
         if (op->variables[i]->trainable)
             end = op->variables[i]->offset + op->variables[i]->length;
-    m->optimizer->gradient_ready(m->optimizer, &m->parameters, begin, end - begin);
+    if (trace_on())
+        *fingerprint += gradient_fingerprint(&m->parameters, begin, end - begin);
+    if (m->optimizer->gradient_ready)
+        m->optimizer->gradient_ready(m->optimizer, &m->parameters, begin, end - begin);
 }
 
 static void backward(const Model *m, const Plan *plan)
 {
+    double fingerprint = 0;
     for (int i = 0; i < m->program.op_count; i++) {
         backward_step(m, plan, &plan->backward[i]);
-        report_ready(m, &m->program.ops[plan->backward[i].op]);
+        report_ready(m, &m->program.ops[plan->backward[i].op], &fingerprint);
     }
+    trace("gradient", NUMBER("value", fingerprint));
 }
 
 static int classes(const Model *m)

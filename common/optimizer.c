@@ -4,13 +4,36 @@
 
 #include <stdlib.h>
 #include "backend.h"
+#include "rng.h"
+#include "trace.h"
 #include "util.h"
 
-static void apply(Optimizer *self, const Parameters *parameters)
+void optimizer_allocate_slots(Optimizer *self, const Parameters *parameters)
 {
     for (int i = 0; i < self->slot_count; i++)
         if (!self->slots[i])
             self->slots[i] = backend()->allocate(parameters->length * sizeof(float));
+}
+
+double gradient_fingerprint(const Parameters *parameters, size_t offset, size_t length)
+{
+    float *values = allocate(length, sizeof *values);
+    backend()->read(values, parameters->gradients + offset, length * sizeof *values);
+    double sum = 0;
+    for (size_t i = 0; i < length; i++) {
+        Rng rng = rng_stream_of(0, RNG_FINGERPRINT, offset + i);
+        sum += (double)values[i] * (2 * (double)rng_uniform(&rng) - 1);
+    }
+    free(values);
+    return sum;
+}
+
+static void apply(Optimizer *self, const Parameters *parameters)
+{
+    trace("apply", TEXT("optimizer", self->name),
+          NUMBER("value", gradient_fingerprint(parameters, 0, parameters->length)),
+          NUMBER("learning_rate", self->rule.learning_rate));
+    optimizer_allocate_slots(self, parameters);
     Update update = self->rule;
     update.step = ++self->iterations;
     update.weights = parameters->weights;
@@ -79,20 +102,40 @@ Optimizer *rmsprop_momentum(float learning_rate, float momentum)
     return self;
 }
 
+Optimizer *optimizer_innermost(Optimizer *optimizer)
+{
+    while (optimizer->inner)
+        optimizer = optimizer->inner;
+    return optimizer;
+}
+
+static const Optimizer *innermost(const Optimizer *optimizer)
+{
+    return optimizer_innermost((Optimizer *)(uintptr_t)optimizer);
+}
+
 float optimizer_learning_rate(const Optimizer *optimizer)
 {
-    return optimizer->rule.learning_rate;
+    return innermost(optimizer)->rule.learning_rate;
 }
 
 void optimizer_set_learning_rate(Optimizer *optimizer, float learning_rate)
 {
-    optimizer->rule.learning_rate = learning_rate;
+    optimizer_innermost(optimizer)->rule.learning_rate = learning_rate;
+}
+
+int64_t optimizer_iterations(const Optimizer *optimizer)
+{
+    return innermost(optimizer)->iterations;
 }
 
 void optimizer_free(Optimizer *optimizer)
 {
     if (!optimizer)
         return;
+    optimizer_free(optimizer->inner);
+    if (optimizer->release)
+        optimizer->release(optimizer);
     for (int i = 0; i < optimizer->slot_count; i++)
         backend()->release(optimizer->slots[i]);
     free(optimizer);

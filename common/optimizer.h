@@ -23,12 +23,14 @@ typedef struct {
     size_t length;
     const Segment *segments; // what lies where, padding left out, with the L2 penalty of each
     int segment_count;
+    uint64_t layout; // equal where two processes' arenas hold the same variables in the same order
 } Parameters;
 
 typedef struct Optimizer Optimizer;
 
 struct Optimizer {
     const char *name;
+    Optimizer *inner;   // the optimizer that this one wraps, owned; NULL where it wraps none
     Update rule;        // kind, learning rate and constants; one may change them before training
     int64_t iterations; // updates so far
     int slot_count;     // arenas of state beside the weights: momenta, accumulators
@@ -40,6 +42,8 @@ struct Optimizer {
                            size_t length);
     // Updates all weights from all gradients.
     void (*apply)(Optimizer *self, const Parameters *parameters);
+    // Frees what else it holds. NULL where that is nothing.
+    void (*release)(Optimizer *self);
 };
 
 // The caller owns the optimizer; compile() hands it to the model, which frees it.
@@ -51,8 +55,19 @@ Optimizer *adagrad(float learning_rate);
 Optimizer *rmsprop(float learning_rate);
 Optimizer *rmsprop_momentum(float learning_rate, float momentum);
 
+// Of the optimizer that changes the weights, however often it is wrapped: itself, its learning
+// rate, and its updates so far.
+Optimizer *optimizer_innermost(Optimizer *optimizer);
 float optimizer_learning_rate(const Optimizer *optimizer);
 void optimizer_set_learning_rate(Optimizer *optimizer, float learning_rate);
+int64_t optimizer_iterations(const Optimizer *optimizer);
+
+// The fingerprint of a stretch of the gradients (trace.h says what that is).
+double gradient_fingerprint(const Parameters *parameters, size_t offset, size_t length);
+
+// Gives an optimizer its slots, zeroed, if it does not have them yet: apply() does it too.
+void optimizer_allocate_slots(Optimizer *optimizer, const Parameters *parameters);
+
 void optimizer_free(Optimizer *optimizer);
 
 #endif

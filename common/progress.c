@@ -14,10 +14,9 @@
 #define DRAW_INTERVAL 0.1 // seconds
 
 // Under mpirun a process writes to a pseudo-terminal even when mpirun's own output goes to a file.
-// Its parent is mpirun (or mpirun's daemon on another node, whose output is no terminal).
 static bool launcher_writes_to_terminal(void)
 {
-    char *link = format_text("/proc/%d/fd/1", (int)getppid());
+    char *link = format_text("/proc/%d/fd/1", launcher_process());
     char target[256];
     ssize_t length = readlink(link, target, sizeof target - 1);
     free(link);

@@ -82,6 +82,16 @@ void warn_on_root(const char *format, ...)
     va_end(arguments);
 }
 
+void note_on_root(const char *format, ...)
+{
+    if (launcher_rank() != 0)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    say("note: ", format, arguments);
+    va_end(arguments);
+}
+
 void check_failed(const char *condition, const char *file, int line)
 {
     fflush(stdout);
@@ -166,7 +176,69 @@ int launcher_size(void)
     return from_launcher("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", 1);
 }
 
-int launcher_local_rank(void)
+bool launched(void)
 {
-    return from_launcher("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", 0);
+    return from_launcher("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", 0) > 0;
+}
+
+int environment_count(const char *name)
+{
+    const char *text = getenv(name);
+    if (!text || !*text)
+        return 0;
+    long number = environment_number(name, INT_MAX);
+    if (number < 1)
+        die("%s=%s is not a whole number from 1", name, text);
+    return (int)number;
+}
+
+Place launcher_place(void)
+{
+    int ranks_per_node = environment_count("HVD_RANKS_PER_NODE");
+    if (!ranks_per_node)
+        return (Place){
+            .local_rank =
+                from_launcher("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", 0),
+            .local_size = from_launcher("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                                        "SLURM_TASKS_PER_NODE", 1),
+            .nodes = 1,
+        };
+    int rank = launcher_rank(), size = launcher_size();
+    int nodes = (size + ranks_per_node - 1) / ranks_per_node;
+    int node = rank % nodes;
+    return (Place){
+        .local_rank = rank / nodes,
+        .local_size = (size - node + nodes - 1) / nodes,
+        .node = node,
+        .nodes = nodes,
+    };
+}
+
+// A process's name and parent; false where there is no such process.
+static bool look_at_process(int process, char name[64], int *parent)
+{
+    char *path = format_text("/proc/%d/stat", process);
+    FILE *file = fopen(path, "re");
+    free(path);
+    if (!file)
+        return false;
+    bool found = fscanf(file, "%*d (%63[^)]) %*c %d", name, parent) == 2;
+    fclose(file);
+    return found;
+}
+
+int launcher_process(void)
+{
+    static const char *const launchers[] = {"mpirun", "mpiexec", "orte",      "prte",
+                                            "prun",   "hydra",   "slurmstepd"};
+    if (!launched())
+        return -1;
+    // Something may stand between: a shell, timeout, a debugger.
+    char name[64];
+    for (int process = getppid(), parent; process > 1 && look_at_process(process, name, &parent);
+         process = parent)
+        for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+            if (strncmp(name, launchers[i], strlen(launchers[i])) == 0)
+                return process;
+    return getppid();
 }

@@ -24,6 +24,9 @@ void warn(const char *format, ...) PRINTF_LIKE(1, 2);
 // The same, on the root rank only: for what concerns all ranks alike.
 void warn_on_root(const char *format, ...) PRINTF_LIKE(1, 2);
 
+// Prints "PROGRAM: note: MESSAGE" on standard error, on the root rank only.
+void note_on_root(const char *format, ...) PRINTF_LIKE(1, 2);
+
 // The program's name as standard error shows it: the last part of argv[0].
 const char *program_name(void);
 
@@ -45,11 +48,28 @@ char *format_text(const char *format, ...) PRINTF_LIKE(1, 2);
 // Seconds on a clock that only goes forward.
 double seconds_now(void);
 
-// The rank, number of ranks, and rank on this node, as the launcher's environment has them (Open
-// MPI's mpirun, PMI or Slurm); 0, 1 and 0 for a process that was started without one. They are
-// known before MPI is initialised.
+// The value of an environment variable that holds a whole number of at least 1, or 0 where it is
+// not set or empty. Ends the program when it holds anything else.
+int environment_count(const char *name);
+
+// The rank and the number of ranks, as the launcher's environment has them (Open MPI's mpirun, PMI
+// or Slurm); 0 and 1 for a process that was started without one. Known before MPI is initialised.
 int launcher_rank(void);
 int launcher_size(void);
-int launcher_local_rank(void);
+
+// True where a launcher started this process.
+bool launched(void);
+
+// Where a process stands among those of its node. HVD_RANKS_PER_NODE=K makes one machine look like
+// several nodes of up to K ranks, dealt to them in turn as mpirun's --map-by node does (rank r on
+// node r % nodes); without it there is one node, this one.
+typedef struct {
+    int local_rank, local_size;
+    int node, nodes; // 0 and 1 without HVD_RANKS_PER_NODE
+} Place;
+Place launcher_place(void);
+
+// The launcher's process on this node (mpirun, or its daemon), or -1 without one.
+int launcher_process(void);
 
 #endif

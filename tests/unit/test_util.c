@@ -197,7 +197,7 @@ static void check_launcher(int rank, int size, int local_rank)
 {
     ck_assert_int_eq(launcher_rank(), rank);
     ck_assert_int_eq(launcher_size(), size);
-    ck_assert_int_eq(launcher_local_rank(), local_rank);
+    ck_assert_int_eq(launcher_place().local_rank, local_rank);
 }
 
 START_TEST(without_a_launcher_a_process_is_alone)

@@ -1,0 +1,58 @@
+#!/bin/sh
+# Usage: mpi.sh env             lines for a shell to evaluate, after which a plain mpirun works here
+#        mpi.sh line N WORD...  prints the mpirun line that works here without them
+#        mpi.sh run N WORD...   runs it
+#
+# What Open MPI wants to be told: that root may use it; that there may be more ranks than cores; that
+# ranks which wait should then let others have the core; and, in a container, that it can't read
+# another process's memory. GOMP_SPINCOUNT lets OpenMP's threads, too, sleep soon when they wait.
+
+set -u
+spincount=${GOMP_SPINCOUNT:-10000}
+
+is_root()
+{
+    [ "$(id -u)" -eq 0 ]
+}
+
+in_container()
+{
+    [ -e /.dockerenv ] || [ -e /run/.containerenv ]
+}
+
+print_env()
+{
+    if is_root; then
+        echo "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
+        echo "export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1"
+    fi
+    # The first is Open MPI 4's, the second Open MPI 5's.
+    echo "export OMPI_MCA_rmaps_base_oversubscribe=1"
+    echo "export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe"
+    echo "export OMPI_MCA_mpi_yield_when_idle=1"
+    ! in_container || echo "export OMPI_MCA_btl_vader_single_copy_mechanism=none"
+    echo "export GOMP_SPINCOUNT=$spincount"
+}
+
+# print_line N WORD...
+print_line()
+{
+    line=mpirun
+    ! is_root || line="$line --allow-run-as-root"
+    [ "$1" -le "$(nproc)" ] || line="$line --oversubscribe --mca mpi_yield_when_idle 1"
+    ! in_container || line="$line --mca btl_vader_single_copy_mechanism none"
+    echo "$line -x GOMP_SPINCOUNT=$spincount -np $*"
+}
+
+action=$1
+shift
+case $action in
+env) print_env ;;
+line) print_line "$@" ;;
+run)
+    eval "$(print_env)"
+    ranks=$1
+    shift
+    exec mpirun -np "$ranks" "$@"
+    ;;
+esac

@@ -1,0 +1,78 @@
+// What a run did, for graders and for whoever wants to look: with HVDLAB_TRACE=DIR in the
+// environment every process writes DIR/rank-R.jsonl, one JSON object per event and line, each
+// written at once. Every event has "event", its name, and "t", seconds on this machine's clock. A
+// number that is not finite is null.
+//
+//     event              fields                                       when
+//     start              program, pid, rank, size, local_rank,        first of all; rank and size
+//     as
+//                        local_size, node, nodes                      the launcher gave them
+//     init               rank, size, local_rank, local_size           hvd_init is done
+//     device_use         device                                       the program asked for a
+//     device device             device, devices, node, cores, kind           the device is used for
+//     the first
+//                                                                     time, to allocate
+//     distributed        optimizer                                    hvd_distributed_optimizer, of
+//     it broadcast          root, weights                                a rank begins to broadcast
+//     a
+//                                                                     model; 0: it has no weights
+//                                                                     yet
+//     compile            optimizer                                    the model has its weights
+//     fit                verbose, epochs, steps, validation_steps,    fit was called; the lengths
+//     are
+//                        train_len, validation_len, callbacks         of one permutation, in
+//                        batches
+//     train_begin        weights, statistics                          after the callbacks'
+//     train_begin first_step         cores                                        where the first
+//     step computes gradient           value                                        the local
+//     gradient is complete apply              optimizer, value, learning_rate              a
+//     gradient reaches the optimizer
+//                                                                     that changes the weights
+//     step               epoch, step, weights, statistics             after the update
+//     epoch              epoch, and the figures below                 the rank's own figures
+//     callback           epoch, name, and the figures                 what a callback's epoch_end
+//     gets history            epoch, and the figures                       after all callbacks
+//     fit_end            epochs                                       of them trained
+//     evaluate           verbose, steps                               evaluate was called
+//     evaluate_end       loss, accuracy
+//     collective_begin   function, name, bytes, op, root              an MPI function is called ...
+//     collective_end     function, name                               ... and returns
+//     end                status                                       main returned, or exit was
+//     called
+//
+// The figures are loss, accuracy, val_loss, val_accuracy, lr. `weights`, `statistics` and `value`
+// are fingerprints in double precision: the dot product with a fixed pseudo-random vector, so that
+// the fingerprint of a sum is the sum of the fingerprints. The name of a collective is that of its
+// communicator: hvd's "gradients", "variables", "metrics", "values", or "MPI_COMM_WORLD", say, for
+// what a program calls itself. MPI is watched through its profiling interface (MPI 3.1, chapter
+// 14.2): trace.c defines MPI_Allreduce and the others, which call PMPI_Allreduce.
+
+#ifndef HVDLAB_TRACE_H
+#define HVDLAB_TRACE_H
+
+#include <stdbool.h>
+
+// True where HVDLAB_TRACE is set. Ends the program when the folder can't be written.
+bool trace_on(void);
+
+typedef struct {
+    const char *name;
+    const char *text; // NULL: the field is a number
+    double number;
+} TraceField;
+
+#define TEXT(name, text)     ((TraceField){(name), (text), 0})
+#define NUMBER(name, number) ((TraceField){(name), NULL, (double)(number)})
+
+// Writes an event with fields that are TEXT(...) or NUMBER(...), where tracing is on; the fields
+// are not looked at elsewhere.
+#define trace(event, ...)                                                                          \
+    do {                                                                                           \
+        if (trace_on())                                                                            \
+            trace_write(event, (TraceField[]){__VA_ARGS__, {0}});                                  \
+    } while (0)
+
+// The same; the last field has no name.
+void trace_write(const char *event, const TraceField *fields);
+
+#endif

@@ -1,0 +1,26 @@
+// The job that this process is a rank of: starting and ending MPI, and a communicator for each kind
+// of message, so that ranks which are not at the same place wait for each other instead of reading
+// each other's numbers.
+
+#ifndef HVDLAB_WORLD_H
+#define HVDLAB_WORLD_H
+
+#include <mpi.h>
+#include <stdbool.h>
+
+// Starts MPI, once; every rank must call it. exit(0), or the end of main, then ends MPI, which
+// waits for all ranks; any other exit status leaves MPI as it is, and mpirun ends the other ranks.
+// A process started without mpirun is a job of one rank, and says so. Ends the program if another
+// MPI's launcher started it, whose ranks Open MPI can't see.
+void world_start(void);
+void world_stop(void);
+bool world_started(void); // and not stopped
+
+// 0 and 1 before world_start.
+int world_rank(void);
+int world_size(void);
+
+typedef enum { WORLD_GRADIENTS, WORLD_VARIABLES, WORLD_METRICS, WORLD_VALUES } WorldChannel;
+MPI_Comm world_comm(WorldChannel channel);
+
+#endif
