@@ -147,6 +147,13 @@ static uint64_t layout(const Model *m)
     return hash >> 11; // a double holds it, too
 }
 
+static void trace_compile(const Model *m)
+{
+    Fingerprints prints = model_fingerprints(m);
+    trace("compile", TEXT("optimizer", m->optimizer->name), NUMBER("weights", prints.weights),
+          NUMBER("statistics", prints.statistics));
+}
+
 Model *compile(Model *m, Loss loss, Optimizer *optimizer)
 {
     CHECK(loss == CATEGORICAL_CROSSENTROPY && !m->optimizer);
@@ -161,7 +168,8 @@ Model *compile(Model *m, Loss loss, Optimizer *optimizer)
     m->metrics = backend()->allocate(sizeof *m->metrics);
     if (launcher_size() > 1)
         m->parameters.layout = layout(m);
-    trace("compile", TEXT("optimizer", optimizer->name));
+    if (trace_on())
+        trace_compile(m);
     return m;
 }
 

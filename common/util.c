@@ -42,6 +42,13 @@ static void say(const char *prefix, const char *format, va_list arguments)
     free(message);
 }
 
+static void (*end_job)(int status) = _exit;
+
+void set_job_end(void (*function)(int status))
+{
+    end_job = function;
+}
+
 void die(const char *format, ...)
 {
     // Several threads may find the same fault; the first one speaks for the process.
@@ -53,7 +60,7 @@ void die(const char *format, ...)
     int rank = launcher_rank();
     if (rank != 0) {
         snprintf(prefix, sizeof prefix, "rank %d: ", rank);
-        sleep(1);
+        usleep(1500000); // mpirun ends the ranks a second after the root has left
     }
     fflush(stdout);
     va_list arguments;
@@ -61,6 +68,7 @@ void die(const char *format, ...)
     say(prefix, format, arguments);
     va_end(arguments);
     // Not exit(): an exit handler that ends MPI would wait for ranks that know of no fault.
+    end_job(STATUS_USER_MUST);
     _exit(STATUS_USER_MUST);
 }
 

@@ -14,9 +14,13 @@
 
 // Ends the program because its user must change something: prints "PROGRAM: MESSAGE" on standard
 // error and exits with status 2. Under mpirun the root rank speaks and exits at once; another rank
-// waits a second, and if the job still lives it speaks itself, naming its rank. mpirun then ends
-// the other ranks. `format` has no newline and no program name in it.
+// waits a second and a half, and if the job still lives it speaks itself, naming its rank. mpirun
+// then ends the other ranks. `format` has no newline and no program name in it.
 _Noreturn void die(const char *format, ...) PRINTF_LIKE(1, 2);
+
+// From now on die() calls `end_job` with the exit status instead of leaving at once: with MPI there
+// is a quicker way to end the other ranks than to let mpirun find out.
+void set_job_end(void (*end_job)(int status));
 
 // Prints "PROGRAM: warning: MESSAGE" on standard error and goes on.
 void warn(const char *format, ...) PRINTF_LIKE(1, 2);

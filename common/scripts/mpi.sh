@@ -3,9 +3,9 @@
 #        mpi.sh line N WORD...  prints the mpirun line that works here without them
 #        mpi.sh run N WORD...   runs it
 #
-# What Open MPI wants to be told: that root may use it; that there may be more ranks than cores; that
-# ranks which wait should then let others have the core; and, in a container, that it can't read
-# another process's memory. GOMP_SPINCOUNT lets OpenMP's threads, too, sleep soon when they wait.
+# What Open MPI wants to be told: that root may use it; that there may be more ranks than cores; and
+# that ranks which wait should then let others have the core. GOMP_SPINCOUNT lets OpenMP's threads,
+# too, sleep soon when they wait.
 
 set -u
 spincount=${GOMP_SPINCOUNT:-10000}
@@ -13,11 +13,6 @@ spincount=${GOMP_SPINCOUNT:-10000}
 is_root()
 {
     [ "$(id -u)" -eq 0 ]
-}
-
-in_container()
-{
-    [ -e /.dockerenv ] || [ -e /run/.containerenv ]
 }
 
 print_env()
@@ -30,7 +25,6 @@ print_env()
     echo "export OMPI_MCA_rmaps_base_oversubscribe=1"
     echo "export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe"
     echo "export OMPI_MCA_mpi_yield_when_idle=1"
-    ! in_container || echo "export OMPI_MCA_btl_vader_single_copy_mechanism=none"
     echo "export GOMP_SPINCOUNT=$spincount"
 }
 
@@ -39,8 +33,8 @@ print_line()
 {
     line=mpirun
     ! is_root || line="$line --allow-run-as-root"
-    [ "$1" -le "$(nproc)" ] || line="$line --oversubscribe --mca mpi_yield_when_idle 1"
-    ! in_container || line="$line --mca btl_vader_single_copy_mechanism none"
+    line="$line --oversubscribe"
+    [ "$1" -le "$(nproc)" ] || line="$line --mca mpi_yield_when_idle 1"
     echo "$line -x GOMP_SPINCOUNT=$spincount -np $*"
 }
 

@@ -1,36 +1,27 @@
 // Times training steps: of the kit, of the same network's convolutions alone, and of other
-// frameworks. Every contestant is a process of its own that speaks the line protocol of peer.py, so
-// that none disturbs another and each one's memory is its own; they take turns, round after round,
-// so that a change of the machine's speed strikes all of them.
+// frameworks; of the kit on one rank and on several; and the all-reduce beside MPI's own.
 //
-//     bench [--quick] [--peer PYTHON] --out FILE   prints a table, writes FILE
+//     bench [--quick] [--peer PYTHON] --out FILE   prints tables, writes FILE
+//     bench --scaling FOLDER                       ranks only; writes FOLDER/scaling.dat
+//     bench --compare                              one device beside all of them
 //     bench --serve NAME MODEL WIDTH BATCH         a contestant: hvdlab or convolutions-only
+//     bench --serve-allreduce                      under mpirun: the all-reduce
 
 #include <cjson/cJSON.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
+#include "allreduce.h"
 #include "device.h"
 #include "onednn.h"
+#include "race.h"
+#include "serve.h"
 #include "util.h"
-#include "work.h"
 
-#define MAX_ROUNDS      9
-#define WARM_UP_STEPS   3
-#define MAX_CONTESTANTS 5
-
-typedef struct {
-    const char *name; // as bench.json calls the framework
-    pid_t pid;
-    FILE *to, *from;
-    double seconds[MAX_ROUNDS]; // per step
-    double peak_rss_mib;
-} Contestant;
+enum { QUICK_ROUNDS = 5, MAX_CONTESTANTS = 8 };
 
 static const struct {
     Subject subject;
@@ -42,139 +33,60 @@ static const struct {
     {{"lenet", 1, 128}, false, 0.5},
 };
 
-// The contestant's side.
+// What is raced on one device and on several.
+static const Subject scaling_subject = {"wrn", 1, 64};
 
-static double peak_rss_mib(void)
-{
-    FILE *status = fopen("/proc/self/status", "r");
-    char line[256];
-    long kib = 0;
-    while (status && fgets(line, sizeof line, status))
-        if (sscanf(line, "VmHWM: %ld", &kib) == 1)
-            break;
-    if (status)
-        fclose(status);
-    return (double)kib / 1024;
-}
-
-static int serve(char **words)
-{
-    Subject subject = {words[1], atoi(words[2]), atoi(words[3])};
-    bool whole = strcmp(words[0], "hvdlab") == 0;
-    Work *work = whole ? training_step(subject) : convolutions_only(subject);
-    for (int i = 0; i < WARM_UP_STEPS; i++)
-        work_run(work);
-    printf("ready\n");
-    fflush(stdout);
-    for (int steps; scanf(" run %d", &steps) == 1;) {
-        double begin = seconds_now();
-        for (int i = 0; i < steps; i++)
-            work_run(work);
-        printf("%.6f %.0f\n", seconds_now() - begin, peak_rss_mib());
-        fflush(stdout);
-    }
-    return 0;
-}
-
-// The referee's side.
-
-static void exec_contestant(const char *name, const char *python, Subject s)
+// Starts a contestant of one process: hvdlab or convolutions-only, or another framework.
+static bool start(Contestant *c, const char *name, const char *python, Subject s,
+                  const char *const *environment)
 {
     char width[16], batch[16], threads[16];
     snprintf(width, sizeof width, "%d", s.width);
     snprintf(batch, sizeof batch, "%d", s.batch);
     snprintf(threads, sizeof threads, "%d", device_threads());
-    if (python)
-        execlp(python, python, "tests/bench/peer.py", name, s.model, width, batch, threads, NULL);
-    else
-        execl("/proc/self/exe", "bench", "--serve", name, s.model, width, batch, NULL);
-    die("cannot start %s", python ? python : "/proc/self/exe");
-}
-
-// Starts a contestant; false if it has nothing to run with.
-static bool start(Contestant *c, const char *name, const char *python, Subject subject)
-{
-    int in[2], out[2];
-    // Closed on exec: a contestant must not hold the ends of an earlier one's pipes open.
-    CHECK(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0);
-    c->name = name;
-    fflush(stdout);
-    c->pid = fork();
-    CHECK(c->pid >= 0);
-    if (c->pid == 0) {
-        dup2(in[0], STDIN_FILENO);
-        dup2(out[1], STDOUT_FILENO);
-        exec_contestant(name, python, subject);
+    if (python) {
+        const char *command[] = {
+            python, "tests/bench/peer.py", name, s.model, width, batch, threads, NULL};
+        return contestant_start(c, name, command, environment);
     }
-    close(in[0]);
-    close(out[1]);
-    c->to = fdopen(in[1], "w");
-    c->from = fdopen(out[0], "r");
-    char line[256] = "";
-    if (fgets(line, sizeof line, c->from) && strcmp(line, "ready\n") == 0)
-        return true;
-    line[strcspn(line, "\n")] = '\0';
-    printf("  %s is left out: %s\n", name, *line ? line : "it did not start");
-    fclose(c->to);
-    fclose(c->from);
-    waitpid(c->pid, NULL, 0);
-    return false;
+    const char *command[] = {"/proc/self/exe", "--serve", name, s.model, width, batch, NULL};
+    return contestant_start(c, name, command, environment);
 }
 
-static void stop(Contestant *c)
+// This program's file, as mpirun can start it.
+static const char *own_path(void)
 {
-    fclose(c->to); // the end of its input ends it
-    fclose(c->from);
-    waitpid(c->pid, NULL, 0);
+    static char path[4096];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    CHECK(length > 0);
+    path[length] = '\0';
+    return path;
 }
 
-// Seconds for that many steps.
-static double take_turn(Contestant *c, int steps)
+// Starts hvdlab on `ranks` ranks, each on one of `devices` devices.
+static bool start_ranks(Contestant *c, int ranks, int devices, Subject s)
 {
-    double seconds = 0;
-    fprintf(c->to, "run %d\n", steps);
-    fflush(c->to);
-    if (fscanf(c->from, "%lf %lf", &seconds, &c->peak_rss_mib) != 2)
-        die("bench: %s stopped in the middle", c->name);
-    return seconds;
+    char width[16], batch[16], count[16], device_count[16];
+    snprintf(width, sizeof width, "%d", s.width);
+    snprintf(batch, sizeof batch, "%d", s.batch);
+    snprintf(count, sizeof count, "%d", ranks);
+    snprintf(device_count, sizeof device_count, "%d", devices);
+    const char *command[] = {"common/scripts/mpi.sh",
+                             "run",
+                             count,
+                             own_path(),
+                             "--serve",
+                             "hvdlab",
+                             s.model,
+                             width,
+                             batch,
+                             NULL};
+    const char *environment[] = {"HVDLAB_DEVICES", device_count, NULL};
+    return contestant_start(c, "hvdlab", command, environment);
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(const double *values, int count)
-{
-    double sorted[MAX_ROUNDS];
-    memcpy(sorted, values, (size_t)count * sizeof *values);
-    qsort(sorted, (size_t)count, sizeof *sorted, compare_doubles);
-    return count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
-}
-
-static void race(Contestant *contestants, int count, int rounds, double round_time)
-{
-    int steps[MAX_CONTESTANTS];
-    for (int i = 0; i < count; i++) {
-        double seconds = take_turn(&contestants[i], 1);
-        steps[i] = seconds < round_time ? (int)(round_time / seconds) : 1;
-    }
-    for (int round = 0; round < rounds; round++)
-        for (int i = 0; i < count; i++)
-            contestants[i].seconds[round] = take_turn(&contestants[i], steps[i]) / steps[i];
-}
-
-// The median over the rounds of how many times faster `a` was than `b` in the same round.
-static double ratio(const Contestant *a, const Contestant *b, int rounds)
-{
-    double ratios[MAX_ROUNDS];
-    for (int round = 0; round < rounds; round++)
-        ratios[round] = b->seconds[round] / a->seconds[round];
-    return median(ratios, rounds);
-}
-
-static void add_result(cJSON *results, Subject s, const Contestant *c, double images_per_second)
+static void add_result(cJSON *results, Subject s, const Contestant *c, int threads, int ranks,
+                       double images_per_second)
 {
     cJSON *result = cJSON_CreateObject();
     cJSON_AddStringToObject(result, "name", "train_step");
@@ -184,8 +96,8 @@ static void add_result(cJSON *results, Subject s, const Contestant *c, double im
     cJSON_AddNumberToObject(result, "batch", s.batch);
     cJSON_AddStringToObject(result, "precision", "fp32");
     cJSON_AddStringToObject(result, "device", device_kind());
-    cJSON_AddNumberToObject(result, "threads", device_threads());
-    cJSON_AddNumberToObject(result, "ranks", 1);
+    cJSON_AddNumberToObject(result, "threads", threads);
+    cJSON_AddNumberToObject(result, "ranks", ranks);
     cJSON_AddNumberToObject(result, "images_per_second", images_per_second);
     cJSON_AddNumberToObject(result, "peak_rss_mib", c->peak_rss_mib);
     cJSON_AddItemToArray(results, result);
@@ -198,9 +110,9 @@ static void report(cJSON *results, Subject s, const Contestant *contestants, int
         double step = median(c->seconds, rounds);
         printf("  %-22s %10.1f %9.1f %8.0f", c->name, s.batch / step, 1e3 * step, c->peak_rss_mib);
         if (i > 0)
-            printf("   %5.2f x", ratio(&contestants[0], c, rounds));
+            printf("   %5.2f x", speed_ratio(&contestants[0], c, rounds));
         printf("\n");
-        add_result(results, s, c, s.batch / step);
+        add_result(results, s, c, device_threads(), 1, s.batch / step);
     }
 }
 
@@ -209,11 +121,11 @@ static void bench_subject(cJSON *results, Subject s, const char *python, int rou
     static const char *const peers[] = {"pytorch", "pytorch-channels-last", "keras"};
     Contestant contestants[MAX_CONTESTANTS] = {0};
     int count = 0;
-    if (!start(&contestants[count++], "hvdlab", NULL, s))
+    if (!start(&contestants[count++], "hvdlab", NULL, s, NULL))
         die("the benchmark has nothing to compare with");
-    count += start(&contestants[count], "convolutions-only", NULL, s);
+    count += start(&contestants[count], "convolutions-only", NULL, s, NULL);
     for (int i = 0; python && i < 3; i++)
-        count += start(&contestants[count], peers[i], python, s);
+        count += start(&contestants[count], peers[i], python, s, NULL);
     if (strcmp(s.model, "wrn") == 0)
         printf("Wide ResNet 16-%d, batch %d\n", s.width, s.batch);
     else
@@ -222,8 +134,120 @@ static void bench_subject(cJSON *results, Subject s, const char *python, int rou
     report(results, s, contestants, count, rounds);
     fflush(stdout);
     for (int i = 0; i < count; i++)
-        stop(&contestants[i]);
+        contestant_stop(&contestants[i]);
 }
+
+// ---- Ranks.
+
+// How many ranks are raced on that many devices: 1, 2, 4, ... and all of them.
+static int rank_counts(int devices, int counts[MAX_CONTESTANTS])
+{
+    int count = 0;
+    for (int ranks = 1; ranks < devices && count < MAX_CONTESTANTS - 2; ranks *= 2)
+        counts[count++] = ranks;
+    counts[count++] = devices;
+    return count;
+}
+
+// Races 1, 2, ... ranks, each on one core, and one process on all cores. Adds to the results, and
+// writes "ranks images/s efficiency" lines to `data`, where it is not NULL.
+static void bench_scaling(cJSON *results, int rounds, FILE *data)
+{
+    Subject s = scaling_subject;
+    Contestant contestants[MAX_CONTESTANTS] = {0};
+    int cores = device_threads(), ranks[MAX_CONTESTANTS], count = rank_counts(cores, ranks);
+    for (int i = 0; i < count; i++)
+        if (!start_ranks(&contestants[i], ranks[i], cores, s))
+            die("bench: %d ranks cannot be started", ranks[i]);
+    Contestant *all_cores = &contestants[count];
+    if (!start(all_cores, "hvdlab", NULL, s, NULL))
+        die("bench: hvdlab cannot be started");
+    printf("Wide ResNet 16-%d, batch %d per rank, each rank on one of %d cores\n", s.width, s.batch,
+           cores);
+    printf("  %-22s %10s %10s %10s\n", "", "images/s", "per rank", "efficiency");
+    race(contestants, count + 1, rounds, 1.0);
+    for (int i = 0; i < count; i++) {
+        const Contestant *c = &contestants[i];
+        double speed = ranks[i] * s.batch / median(c->seconds, rounds);
+        double efficiency = speed_ratio(c, &contestants[0], rounds);
+        printf("  %2d rank%-15s %10.1f %10.1f %8.1f %%\n", ranks[i], ranks[i] > 1 ? "s" : "", speed,
+               speed / ranks[i], 100 * efficiency);
+        add_result(results, s, c, 1, ranks[i], speed);
+        if (data)
+            fprintf(data, "%d %.1f %.4f\n", ranks[i], speed, efficiency);
+    }
+    printf("  %-22s %10.1f\n", "1 process, all cores",
+           s.batch / median(all_cores->seconds, rounds));
+    for (int i = 0; i <= count; i++)
+        contestant_stop(&contestants[i]);
+}
+
+// What one device does, and what all do together.
+static void compare_devices(int rounds)
+{
+    Subject s = scaling_subject;
+    Contestant one = {0}, all = {0};
+    int cores = device_threads();
+    char devices[16];
+    snprintf(devices, sizeof devices, "%d", cores);
+    const char *environment[] = {"HVDLAB_DEVICES", devices, NULL};
+    if (!start(&one, "hvdlab", NULL, s, environment) || !start(&all, "hvdlab", NULL, s, NULL))
+        die("bench: hvdlab cannot be started");
+    Contestant both[] = {one, all};
+    race(both, 2, rounds, 0.5);
+    printf("Training a Wide ResNet 16-%d, batch %d, one process\n", s.width, s.batch);
+    printf("  %-22s %10s\n", "device", "images/s");
+    printf("  %s, 1 of %d cores%*s %10.1f\n", device_kind(), cores, cores > 9 ? 4 : 5, "",
+           s.batch / median(both[0].seconds, rounds));
+    printf("  %s, all %d cores%*s %10.1f   %.2f x\n", device_kind(), cores, cores > 9 ? 5 : 6, "",
+           s.batch / median(both[1].seconds, rounds), speed_ratio(&both[1], &both[0], rounds));
+    contestant_stop(&both[0]);
+    contestant_stop(&both[1]);
+}
+
+// ---- The all-reduce.
+
+static void add_allreduce(cJSON *results, const char *framework, int ranks, size_t bytes,
+                          double microseconds)
+{
+    cJSON *result = cJSON_CreateObject();
+    cJSON_AddStringToObject(result, "name", "allreduce");
+    cJSON_AddStringToObject(result, "framework", framework);
+    cJSON_AddNumberToObject(result, "ranks", ranks);
+    cJSON_AddNumberToObject(result, "bytes", (double)bytes);
+    cJSON_AddNumberToObject(result, "microseconds", microseconds);
+    cJSON_AddItemToArray(results, result);
+}
+
+// Algorithm bandwidth is bytes / time; bus bandwidth, what each rank's link must carry for it, is
+// 2 (n - 1) / n times that (as NVIDIA's nccl-tests define them).
+static void bench_allreduce(cJSON *results)
+{
+    enum { RANKS = 2 };
+    char *command =
+        format_text("common/scripts/mpi.sh run %d '%s' --serve-allreduce", RANKS, own_path());
+    fflush(stdout);
+    FILE *ranks = popen(command, "r");
+    free(command);
+    if (!ranks)
+        die("bench: the all-reduce cannot be started");
+    printf("\nAll-reduce of floats over %d ranks: microseconds, and GB/s of the average\n", RANKS);
+    printf("  %10s %10s %10s %10s %8s %8s %8s %6s\n", "bytes", "MPI sum", "hvd sum", "hvd avg",
+           "avg/MPI", "algbw", "busbw", "wrong");
+    size_t bytes, wrong;
+    for (double mpi, sum, average;
+         fscanf(ranks, "%zu %lf %lf %lf %zu", &bytes, &mpi, &sum, &average, &wrong) == 5;) {
+        double bandwidth = (double)bytes / average / 1e3;
+        printf("  %10zu %10.1f %10.1f %10.1f %8.2f %8.2f %8.2f %6zu\n", bytes, mpi, sum, average,
+               average / mpi, bandwidth, bandwidth * 2 * (RANKS - 1) / RANKS, wrong);
+        add_allreduce(results, "mpi", RANKS, bytes, mpi);
+        add_allreduce(results, "hvdlab", RANKS, bytes, average);
+    }
+    if (pclose(ranks) != 0)
+        die("bench: the all-reduce failed");
+}
+
+// ---- The machine, the file, the command line.
 
 static cJSON *machine(void)
 {
@@ -255,38 +279,15 @@ static void save(const cJSON *document, FILE *file, const char *path)
     printf("\nWritten to %s.\n", path);
 }
 
-int main(int argc, char **argv)
+static void bench_all(bool quick, const char *python, const char *out)
 {
-    static const struct option flags[] = {{"quick", no_argument, NULL, 'q'},
-                                          {"peer", required_argument, NULL, 'p'},
-                                          {"out", required_argument, NULL, 'o'},
-                                          {"serve", no_argument, NULL, 's'},
-                                          {NULL, 0, NULL, 0}};
-    bool quick = false;
-    const char *python = NULL, *out = NULL;
-    for (int flag; (flag = getopt_long(argc, argv, "+", flags, NULL)) != -1;) {
-        if (flag == 'q')
-            quick = true;
-        else if (flag == 'p')
-            python = optarg;
-        else if (flag == 'o')
-            out = optarg;
-        else if (flag == 's' && argc - optind == 4)
-            return serve(argv + optind);
-        else
-            die("usage: bench [--quick] [--peer PYTHON] --out FILE");
-    }
-    if (optind < argc || !out)
-        die("usage: bench [--quick] [--peer PYTHON] --out FILE");
     FILE *file = fopen(out, "we"); // before the race, lest its figures be lost
     if (!file)
         die("cannot write %s", out);
-    signal(SIGPIPE, SIG_IGN); // a contestant that dies is told by its answers
-
     cJSON *document = cJSON_CreateObject();
     cJSON_AddItemToObject(document, "machine", machine());
     cJSON *results = cJSON_AddArrayToObject(document, "results");
-    int rounds = quick ? 5 : MAX_ROUNDS;
+    int rounds = quick ? QUICK_ROUNDS : MAX_ROUNDS;
     printf("Training steps on %d threads. Medians of %d rounds; \"x\" is hvdlab's speed over the "
            "other's in the same round.\n\n",
            device_threads(), rounds);
@@ -294,7 +295,65 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++)
         if (!quick || subjects[i].quick)
             bench_subject(results, subjects[i].subject, python, rounds, subjects[i].round_time);
+    printf("\n");
+    bench_scaling(results, rounds, NULL);
+    if (!quick)
+        bench_allreduce(results);
     save(document, file, out);
     cJSON_Delete(document);
+}
+
+static void scaling_only(const char *folder)
+{
+    char *path = format_text("%s/scaling.dat", folder);
+    FILE *data = fopen(path, "we");
+    if (!data)
+        die("cannot write %s", path);
+    cJSON *unused = cJSON_CreateArray();
+    bench_scaling(unused, QUICK_ROUNDS, data);
+    cJSON_Delete(unused);
+    if (fclose(data) != 0)
+        die("cannot write %s", path);
+    free(path);
+}
+
+static _Noreturn void usage(void)
+{
+    die("usage: bench [--quick] [--peer PYTHON] --out FILE | --scaling FOLDER | --compare");
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option flags[] = {
+        {"quick", no_argument, NULL, 'q'},           {"peer", required_argument, NULL, 'p'},
+        {"out", required_argument, NULL, 'o'},       {"scaling", required_argument, NULL, 'r'},
+        {"compare", no_argument, NULL, 'c'},         {"serve", no_argument, NULL, 's'},
+        {"serve-allreduce", no_argument, NULL, 'a'}, {NULL, 0, NULL, 0}};
+    bool quick = false, compare = false;
+    const char *python = NULL, *out = NULL, *folder = NULL;
+    for (int flag; (flag = getopt_long(argc, argv, "+", flags, NULL)) != -1;) {
+        if (flag == 's' && argc - optind == 4) {
+            char **words = argv + optind;
+            return serve(words[0], (Subject){words[1], atoi(words[2]), atoi(words[3])});
+        }
+        if (flag == 'a')
+            return allreduce_serve();
+        quick |= flag == 'q';
+        compare |= flag == 'c';
+        python = flag == 'p' ? optarg : python;
+        out = flag == 'o' ? optarg : out;
+        folder = flag == 'r' ? optarg : folder;
+        if (!strchr("qcpor", flag))
+            usage();
+    }
+    if (optind != argc || !!out + !!folder + compare != 1)
+        usage();
+    signal(SIGPIPE, SIG_IGN); // a contestant that dies is told by its answers
+    if (compare)
+        compare_devices(QUICK_ROUNDS);
+    else if (folder)
+        scaling_only(folder);
+    else
+        bench_all(quick, python, out);
     return 0;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "backend.h"
 #include "device.h"
+#include "hvd.h"
 #include "models.h"
 #include "onednn.h"
 #include "rng.h"
@@ -62,7 +63,10 @@ Work *training_step(Subject subject)
         model = wide_resnet(shape);
     }
     Work *work = allocate(1, sizeof *work);
-    work->model = compile(l2_penalty(model, 5e-6f), CATEGORICAL_CROSSENTROPY, sgd(0.01f));
+    Optimizer *optimizer = sgd(0.01f);
+    if (launched())
+        optimizer = hvd_distributed_optimizer(optimizer);
+    work->model = compile(l2_penalty(model, 5e-6f), CATEGORICAL_CROSSENTROPY, optimizer);
     work->batch = random_batch(subject.batch);
     return work;
 }

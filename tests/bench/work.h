@@ -11,7 +11,8 @@ typedef struct {
 
 typedef struct Work Work;
 
-// One training step of the kit: forward, backward, update, on a batch that is in memory already.
+// One training step of the kit: forward, backward, update, on a batch that is in memory already;
+// under mpirun through the distributed optimizer.
 Work *training_step(Subject subject);
 
 // The limit: the network's convolutions alone, forward and backward, through oneDNN, each with the

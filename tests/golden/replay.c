@@ -2,6 +2,10 @@
 // there), runs the same updates here and compares. README.md beside this file gives the format.
 //
 //     replay CASE.safetensors [--out FILE] [--device cpu|gpu] [--precision P] [--tolerance 1e-4]
+//
+// Under `mpirun -np N` rank r trains on the r-th of N equal parts of each batch, through hvd's
+// distributed optimizer; the results must be those of one process with whole batches. The root
+// compares and writes.
 
 #include <getopt.h>
 #include <math.h>
@@ -9,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "args.h"
+#include "device.h"
+#include "hvd.h"
 #include "models.h"
 #include "safetensors.h"
 #include "util.h"
@@ -25,6 +31,7 @@ typedef struct {
     Model *model;
     const Safetensor *x, *y;
     int updates, batch, classes;
+    int rank, ranks; // this process, of how many
     float wd;
     Safetensors *computed;
 } Replay;
@@ -34,7 +41,8 @@ static const char usage[] =
     "              [--tolerance T]\n"
     "Runs the updates of a case made with another framework and compares the results. Exit "
     "status:\n"
-    "0 when all agree within the tolerance (1e-4), 1 when not, 2 when the case can't be run.\n";
+    "0 when all agree within the tolerance (1e-4), 1 when not, 2 when the case can't be run.\n"
+    "Under mpirun -np N each rank trains on its part of every batch.\n";
 
 static double number(const char *what, const char *text)
 {
@@ -186,7 +194,7 @@ static Optimizer *build_optimizer(const Replay *r)
     rule->beta_2 = metadata_number(r, "beta_2", rule->beta_2);
     rule->rho = metadata_number(r, "rho", rule->rho);
     rule->epsilon = metadata_number(r, "epsilon", rule->epsilon);
-    return optimizer;
+    return r->ranks > 1 ? hvd_distributed_optimizer(optimizer) : optimizer;
 }
 
 static bool same_shape(const Safetensor *tensor, const Variable *v)
@@ -246,6 +254,8 @@ static void load_case(Replay *r)
         die("%s: x and y differ in updates or batch", r->path);
     r->updates = (int)r->x->dims[0];
     r->batch = (int)r->x->dims[1];
+    if (r->batch % r->ranks != 0)
+        die("%s: %d ranks cannot share batches of %d equally", r->path, r->ranks, r->batch);
     ModelShape shape = {(int)r->x->dims[2], (int)r->x->dims[3], (int)r->x->dims[4], {0}, false};
     r->wd = metadata_number(r, "weight_decay", 0);
     r->model = compile(l2_penalty(build_model(r, shape), r->wd), CATEGORICAL_CROSSENTROPY,
@@ -302,21 +312,32 @@ static void keep_final(Replay *r)
     }
 }
 
-static Batch batch_of(const Replay *r, int update)
+// The first `count` images from the one numbered `first`, of all updates' images.
+static Batch images(const Replay *r, int first, int count)
 {
     int64_t image = r->x->count / (r->updates * r->batch);
-    return (Batch){(const float *)r->x->data + update * r->batch * image,
-                   (const int *)r->y->data + update * r->batch, r->batch};
+    return (Batch){(const float *)r->x->data + first * image, (const int *)r->y->data + first,
+                   count};
+}
+
+// The loss of an update: the mean over the whole batch, whoever has its parts.
+static float mean_loss(const Replay *r)
+{
+    float loss = (float)(model_metrics(r->model).loss / (r->batch / r->ranks));
+    if (r->ranks > 1)
+        hvd_allreduce(&loss, 1, HVD_AVERAGE);
+    return loss;
 }
 
 static void run(Replay *r)
 {
     float *losses = allocate((size_t)r->updates, sizeof *losses);
     for (int update = 0; update < r->updates; update++) {
-        Batch batch = batch_of(r, update);
+        int part = r->batch / r->ranks;
+        Batch batch = images(r, update * r->batch + r->rank * part, part);
         model_reset_metrics(r->model);
         train_on_batch(r->model, &batch);
-        losses[update] = (float)(model_metrics(r->model).loss / r->batch);
+        losses[update] = mean_loss(r);
         if (update == 0)
             keep_gradients(r);
     }
@@ -324,7 +345,7 @@ static void run(Replay *r)
     safetensors_add(r->computed, "loss", ST_FLOAT32, 1, loss_dims, losses);
     keep_final(r);
 
-    Batch first = batch_of(r, 0);
+    Batch first = images(r, 0, r->batch);
     float *prediction = allocate((size_t)(r->batch * r->classes), sizeof *prediction);
     predict_on_batch(r->model, &first, prediction);
     int64_t dims[] = {r->batch, r->classes};
@@ -401,21 +422,53 @@ static bool compare_group(const Replay *r, const char *group, double tolerance)
     return worst <= tolerance;
 }
 
+// Writes and compares; true when all groups agree.
+static bool judge(const Replay *r, const Options *options)
+{
+    static const char *const groups[] = {"loss", "gradient", "final", "prediction"};
+    if (options->out_path)
+        safetensors_save(r->computed, options->out_path);
+    bool agrees = true;
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        agrees &= compare_group(r, groups[i], options->tolerance);
+    return agrees;
+}
+
+// One process needs no MPI; several join the job, each on its own device.
+static void join_ranks(Replay *r)
+{
+    r->ranks = launcher_size();
+    if (r->ranks == 1)
+        return;
+    hvd_init();
+    device_use(hvd_local_rank());
+    r->rank = hvd_rank();
+}
+
+// True when every rank ends with the same weights.
+static bool ranks_agree(const Replay *r)
+{
+    double weights = model_fingerprints(r->model).weights;
+    float same[2] = {(float)weights, -(float)weights};
+    if (r->ranks > 1)
+        hvd_allreduce(same, 2, HVD_MAX);
+    if (same[0] != -same[1] && r->rank == 0)
+        printf("the ranks' weights differ at the end\n");
+    return same[0] == -same[1];
+}
+
 int main(int argc, char **argv)
 {
     Options options = parse_options(argc, argv);
     Replay r = {.file = safetensors_read(options.case_path),
                 .path = options.case_path,
                 .computed = safetensors_new()};
+    join_ranks(&r);
     load_case(&r);
     run(&r);
-    if (options.out_path)
-        safetensors_save(r.computed, options.out_path);
-
-    static const char *const groups[] = {"loss", "gradient", "final", "prediction"};
-    bool agrees = true;
-    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
-        agrees &= compare_group(&r, groups[i], options.tolerance);
+    bool agrees = ranks_agree(&r);
+    if (r.rank == 0)
+        agrees &= judge(&r, &options);
     model_free(r.model);
     safetensors_free(r.computed);
     safetensors_free((Safetensors *)(uintptr_t)r.file);

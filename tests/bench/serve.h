@@ -1,0 +1,12 @@
+// The contestant's side of the race; race.h has the protocol.
+
+#ifndef BENCH_SERVE_H
+#define BENCH_SERVE_H
+
+#include "work.h"
+
+// Serves until the end of standard input. `contestant` is "hvdlab" (under mpirun: all its ranks
+// together) or "convolutions-only". Returns main's status.
+int serve(const char *contestant, Subject subject);
+
+#endif

@@ -1,0 +1,332 @@
+// What hvd promises, on as many ranks as mpirun started: every collective against what each rank
+// can work out alone, the distributed optimizer against gradients averaged by hand, the callbacks.
+// A check that fails says where and ends the job.
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "device.h"
+#include "fit.h"
+#include "hvd.h"
+#include "models.h"
+#include "rng.h"
+#include "util.h"
+
+#define EXPECT(condition)                                                                          \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "rank %d: %s:%d: %s does not hold\n", hvd_rank(), __FILE__, __LINE__,  \
+                    #condition);                                                                   \
+            abort();                                                                               \
+        }                                                                                          \
+    } while (0)
+
+static const size_t counts[] = {1, 7, 4096, 100003, (1 << 18) + 1, 3 << 18};
+enum { COUNTS = sizeof counts / sizeof *counts, MOST = 3 << 18 };
+
+// A number that depends on the rank and the place.
+static float element(int rank, size_t i)
+{
+    return (float)((i * 31 + (size_t)rank * 17) % 101) - 50.0f + 0.25f * (float)rank;
+}
+
+static void fill(float *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        values[i] = element(hvd_rank(), i);
+}
+
+static double expected(HvdOp op, size_t i)
+{
+    double sum = 0, least = INFINITY, most = -INFINITY;
+    for (int rank = 0; rank < hvd_size(); rank++) {
+        double value = (double)element(rank, i);
+        sum += value;
+        least = fmin(least, value);
+        most = fmax(most, value);
+    }
+    return op == HVD_MIN ? least : op == HVD_MAX ? most : op == HVD_SUM ? sum : sum / hvd_size();
+}
+
+static void test_allreduce(float *values)
+{
+    for (HvdOp op = HVD_AVERAGE; op <= HVD_MAX; op++)
+        for (int c = 0; c < COUNTS; c++) {
+            fill(values, counts[c]);
+            values[counts[c]] = 123;
+            hvd_allreduce(values, counts[c], op);
+            for (size_t i = 0; i < counts[c]; i++)
+                EXPECT(fabs((double)values[i] - expected(op, i)) <= 1e-4);
+            EXPECT(values[counts[c]] == 123); // not a float further
+        }
+    hvd_allreduce(values, 0, HVD_SUM);
+}
+
+static void test_allgather(float *values)
+{
+    size_t total, own = (size_t)hvd_rank() * 3; // the root has none
+    fill(values, own);
+    float *all = hvd_allgather(values, own, &total);
+    size_t place = 0;
+    for (int rank = 0; rank < hvd_size(); rank++)
+        for (size_t i = 0; i < (size_t)rank * 3; i++)
+            EXPECT(all[place++] == element(rank, i));
+    EXPECT(place == total);
+    free(all);
+}
+
+static void test_broadcast(float *values)
+{
+    for (int root = 0; root < hvd_size(); root++)
+        for (int c = 0; c < COUNTS; c++) {
+            fill(values, counts[c]);
+            hvd_broadcast(values, counts[c], root);
+            for (size_t i = 0; i < counts[c]; i++)
+                EXPECT(values[i] == element(root, i));
+        }
+    hvd_barrier();
+}
+
+static void test_places(void)
+{
+    float locals = (float)hvd_local_rank() < (float)hvd_local_size();
+    hvd_allreduce(&locals, 1, HVD_MIN);
+    EXPECT(locals == 1);
+    float ranks = (float)hvd_rank();
+    hvd_allreduce(&ranks, 1, HVD_SUM);
+    EXPECT(ranks == (float)(hvd_size() * (hvd_size() - 1) / 2)); // each rank is there, once
+    EXPECT(device_index() == hvd_local_rank() % device_count());
+}
+
+// ---- A model that trains.
+
+enum { BATCH = 4, PIXELS = 8 * 8 };
+
+static Model *small_model(Optimizer *optimizer)
+{
+    ModelShape shape = {.height = 8, .width = 8, .channels = 1, .widths = {24, 16, 10}};
+    return compile(l2_penalty(mlp(shape), 1e-3f), CATEGORICAL_CROSSENTROPY, optimizer);
+}
+
+typedef struct {
+    float images[BATCH * PIXELS];
+    int labels[BATCH];
+} Images;
+
+static Batch random_batch(Images *images)
+{
+    Rng rng = rng_stream(RNG_SYNTHETIC_DATA, 0);
+    for (int i = 0; i < BATCH * PIXELS; i++)
+        images->images[i] = rng_normal(&rng);
+    for (int i = 0; i < BATCH; i++)
+        images->labels[i] = (int)rng_below(&rng, 10);
+    return (Batch){images->images, images->labels, BATCH};
+}
+
+static bool same_everywhere(double value)
+{
+    float halves[2] = {(float)value, (float)(value - (double)(float)value)};
+    float least[2], most[2];
+    memcpy(least, halves, sizeof least);
+    memcpy(most, halves, sizeof most);
+    hvd_allreduce(least, 2, HVD_MIN);
+    hvd_allreduce(most, 2, HVD_MAX);
+    return least[0] == most[0] && least[1] == most[1];
+}
+
+// Copies of all gradients of the last batch.
+static float *copy_gradients(const Model *model)
+{
+    const Parameters *p = model_parameters(model);
+    float *copy = allocate(p->length, sizeof *copy);
+    memcpy(copy, p->gradients, p->length * sizeof *copy);
+    return copy;
+}
+
+static void test_distributed_gradients(const char *threshold)
+{
+    setenv("HVD_FUSION_THRESHOLD", threshold, 1);
+    set_seed(5); // the same weights everywhere; other images on each rank
+    Model *plain = small_model(sgd(0.1f)), *distributed = NULL;
+    set_seed(5);
+    distributed = small_model(hvd_distributed_optimizer(sgd(0.1f)));
+    set_seed(100 + (uint64_t)hvd_rank());
+    Images images;
+    Batch batch = random_batch(&images);
+
+    train_on_batch(plain, &batch);
+    float *averaged = copy_gradients(plain);
+    size_t length = model_parameters(plain)->length;
+    hvd_allreduce(averaged, length, HVD_AVERAGE);
+    train_on_batch(distributed, &batch);
+    const float *gradients = model_parameters(distributed)->gradients;
+    for (size_t i = 0; i < length; i++)
+        EXPECT(fabsf(gradients[i] - averaged[i]) <= 1e-6f);
+    for (int i = 0; i < 3; i++)
+        train_on_batch(distributed, &batch);
+    EXPECT(same_everywhere(model_fingerprints(distributed).weights));
+    EXPECT(hvd_size() == 1 || !same_everywhere(model_fingerprints(plain).weights));
+    free(averaged);
+    model_free(plain);
+    model_free(distributed);
+    unsetenv("HVD_FUSION_THRESHOLD");
+}
+
+// With one worker the distributed optimizer changes nothing, to the last bit; with several it still
+// has the name, the learning rate and the number of updates of the one that it wraps.
+static void test_delegation(void)
+{
+    Optimizer *inner = adam(0.25f), *outer = hvd_distributed_optimizer(inner);
+    EXPECT(strcmp(outer->name, "DistributedAdam") == 0);
+    EXPECT(optimizer_learning_rate(outer) == 0.25f);
+    optimizer_set_learning_rate(outer, 0.5f);
+    EXPECT(inner->rule.learning_rate == 0.5f && optimizer_learning_rate(outer) == 0.5f);
+    EXPECT(optimizer_innermost(outer) == inner);
+
+    set_seed(3);
+    Model *model = small_model(outer), *twin = NULL;
+    set_seed(3);
+    twin = small_model(adam(0.5f));
+    Images images;
+    Batch batch = random_batch(&images);
+    for (int i = 0; i < 3; i++) {
+        train_on_batch(model, &batch);
+        train_on_batch(twin, &batch);
+    }
+    EXPECT(optimizer_iterations(outer) == 3);
+    double a = model_fingerprints(model).weights, b = model_fingerprints(twin).weights;
+    EXPECT(hvd_size() > 1 ? fabs(a - b) < 1e-4
+                          : a == b); // equal batches: the average is each one's
+    model_free(model);
+    model_free(twin);
+}
+
+// Weights, statistics, slots and the number of updates come from the root, whichever it is.
+static void test_broadcast_model(int root)
+{
+    set_seed(10 + (uint64_t)hvd_rank());
+    Model *model = small_model(hvd_distributed_optimizer(sgd_momentum(0.1f, 0.9f, false)));
+    Images images;
+    Batch batch = random_batch(&images);
+    Optimizer *inner = optimizer_innermost(model_optimizer(model));
+    for (int i = 0; hvd_rank() == root && i < 4; i++)
+        inner->iterations += 1; // a root that comes back from a checkpoint ...
+    optimizer_set_learning_rate(inner, hvd_rank() == root ? 0.02f : 0.5f);
+    if (hvd_rank() == root) {
+        optimizer_allocate_slots(inner, model_parameters(model)); // ... with its momenta
+        for (size_t i = 0; i < model_parameters(model)->length; i++)
+            inner->slots[0][i] = 0.01f * (float)(i % 13);
+    }
+    float weights = (float)model_fingerprints(model).weights;
+    hvd_broadcast(&weights, 1, root);
+    hvd_broadcast_model(model, root);
+    EXPECT((float)model_fingerprints(model).weights == weights);
+    EXPECT(inner->iterations == 4 && inner->rule.learning_rate == 0.02f);
+    EXPECT(inner->slots[0][14] == 0.01f);
+    train_on_batch(model, &batch);
+    EXPECT(same_everywhere(model_fingerprints(model).weights));
+    model_free(model);
+}
+
+// Moving statistics, too, begin as the root's.
+static void test_broadcast_statistics(void)
+{
+    ModelShape shape = {.height = 8, .width = 8, .channels = 1, .widths = {4, 4, 8, 8, 10}};
+    Model *model = compile(wide_resnet(shape), CATEGORICAL_CROSSENTROPY, sgd(0.1f));
+    set_seed(20 + (uint64_t)hvd_rank());
+    Images images;
+    Batch batch = random_batch(&images);
+    train_on_batch(model, &batch);
+    EXPECT(hvd_size() == 1 || !same_everywhere(model_fingerprints(model).statistics));
+    hvd_broadcast_model(model, hvd_size() - 1);
+    EXPECT(same_everywhere(model_fingerprints(model).statistics));
+    model_free(model);
+}
+
+// ---- Callbacks.
+
+// Unequal numbers of images must not bias the mean.
+static void test_metric_average(void)
+{
+    int size = hvd_size(), rank = hvd_rank();
+    Training training = {.logs = {.loss = 1 + rank,
+                                  .accuracy = 0.1 * rank,
+                                  .val_loss = 2 + rank,
+                                  .val_accuracy = 0.2 * rank,
+                                  .images = 10 * (rank + 1),
+                                  .val_images = 5 * (size - rank),
+                                  .lr = 0.5}};
+    double images = 0, val_images = 0, loss = 0, accuracy = 0, val_loss = 0, val_accuracy = 0;
+    for (int r = 0; r < size; r++) {
+        images += 10 * (r + 1);
+        val_images += 5 * (size - r);
+        loss += 10 * (r + 1) * (1 + r);
+        accuracy += 10 * (r + 1) * 0.1 * r;
+        val_loss += 5 * (size - r) * (2 + r);
+        val_accuracy += 5 * (size - r) * 0.2 * r;
+    }
+    Callback *average = hvd_metric_average();
+    average->epoch_end(average, &training);
+    const Logs *logs = &training.logs;
+    EXPECT(fabs(logs->loss - loss / images) < 1e-12);
+    EXPECT(fabs(logs->accuracy - accuracy / images) < 1e-12);
+    EXPECT(fabs(logs->val_loss - val_loss / val_images) < 1e-12);
+    EXPECT(fabs(logs->val_accuracy - val_accuracy / val_images) < 1e-12);
+    EXPECT(logs->images == images && logs->val_images == val_images && logs->lr == 0.5);
+    training.logs = (Logs){.loss = rank, .images = 1};
+    average->epoch_end(average, &training); // no validation: no division by zero
+    EXPECT(fabs(logs->loss - 0.5 * (size - 1)) < 1e-12);
+    EXPECT(logs->val_loss == 0 && logs->val_accuracy == 0);
+    free(average);
+}
+
+static void test_warmup(void)
+{
+    const float lr = 0.1f;
+    const int epochs = 3, steps = 4;
+    Callback *warmup = hvd_learning_rate_warmup(lr, epochs);
+    Model *model = small_model(hvd_distributed_optimizer(sgd_momentum(lr, 0.9f, false)));
+    const Update *rule = &optimizer_innermost(model_optimizer(model))->rule;
+    Training training = {.model = model, .epochs = 5, .steps = steps};
+    float before = lr;
+    for (training.epoch = 0; training.epoch < 5; training.epoch++)
+        for (training.step = 0; training.step < steps; training.step++) {
+            warmup->batch_begin(warmup, &training);
+            float done = (float)training.epoch + (float)(training.step + 1) / (float)steps;
+            float ramp = fminf(done / (float)epochs, 1);
+            EXPECT(fabsf(rule->learning_rate - lr * (1 + (float)(hvd_size() - 1) * ramp)) < 1e-6f);
+            EXPECT(fabsf(rule->momentum - 0.9f * rule->learning_rate / before) < 1e-6f);
+            before = rule->learning_rate;
+            warmup->batch_end(warmup, &training);
+            EXPECT(rule->momentum == 0.9f);
+        }
+    EXPECT(fabsf(rule->learning_rate - lr * (float)hvd_size()) < 1e-6f);
+    free(warmup);
+    model_free(model);
+}
+
+int main(void)
+{
+    hvd_init();
+    hvd_init(); // once more does no harm
+    device_use(hvd_local_rank());
+    float *values = allocate(MOST + 1, sizeof *values);
+    test_places();
+    test_allreduce(values);
+    test_allgather(values);
+    test_broadcast(values);
+    static const char *const thresholds[] = {"", "0", "1000", "1000000000"};
+    for (int i = 0; i < 4; i++)
+        test_distributed_gradients(thresholds[i]);
+    test_delegation();
+    for (int root = 0; root < hvd_size(); root++)
+        test_broadcast_model(root);
+    test_broadcast_statistics();
+    test_metric_average();
+    test_warmup();
+    free(values);
+    if (hvd_rank() == 0)
+        printf("hvd keeps its promises on %d ranks\n", hvd_size());
+    return 0;
+}
