@@ -332,7 +332,7 @@ static void draw_image(const Pattern *pattern, Rng *rng, uint8_t *image)
     }
 }
 
-Dataset synthetic_data(Split split, uint64_t seed)
+Dataset synthetic_data(Split split, uint64_t seed, int images)
 {
     Dataset dataset = {
         .count = split == TRAIN ? SYNTHETIC_TRAIN_IMAGES : SYNTHETIC_TEST_IMAGES,
@@ -351,11 +351,13 @@ Dataset synthetic_data(Split split, uint64_t seed)
     Rng rng = rng_stream_of(seed, RNG_SYNTHETIC_DATA, SYNTHETIC_CLASSES + (uint64_t)split);
     uint32_t *order = allocate(count, sizeof *order);
     rng_permutation(&rng, order, (uint32_t)count);
-    for (size_t i = 0; i < count; i++) {
+    size_t drawn = images > 0 && (size_t)images < count ? (size_t)images : count;
+    for (size_t i = 0; i < drawn; i++) {
         dataset.labels[i] = (uint8_t)(order[i] % SYNTHETIC_CLASSES); // as many of each class
         draw_image(&patterns[dataset.labels[i]], &rng, dataset.images + i * image_bytes);
     }
     free(order);
+    dataset.count = (int)drawn;
     return dataset;
 }
 
@@ -421,7 +423,7 @@ static Dataset load_fashion_mnist(const char *data_dir, Split split)
 Dataset load_data(const Args *args, Split split)
 {
     uint64_t seed = settings()->seeded ? settings()->seed : SYNTHETIC_SEED;
-    Dataset dataset = args->data == DATA_SYNTHETIC ? synthetic_data(split, seed)
+    Dataset dataset = args->data == DATA_SYNTHETIC ? synthetic_data(split, seed, args->images)
                                                    : load_fashion_mnist(args->data_dir, split);
     if (args->images > 0 && args->images < dataset.count)
         dataset.count = args->images;

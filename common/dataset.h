@@ -41,8 +41,8 @@ Dataset load_idx(const char *images_path, const char *labels_path, int classes);
 Dataset load_cifar10(const char *folder, Split split);
 
 // 6,000 or 1,000 images of 28x28 in ten classes, learnable within an epoch or two; a function of
-// `seed` alone.
-Dataset synthetic_data(Split split, uint64_t seed);
+// `seed` alone. With `images` above 0 only the first ones, at most that many, are drawn.
+Dataset synthetic_data(Split split, uint64_t seed, int images);
 
 // Frees what the data set owns and empties it.
 void dataset_free(Dataset *dataset);

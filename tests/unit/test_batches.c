@@ -290,7 +290,7 @@ static void see_batches(const void *argument)
     if (process->seeded)
         seed_process(process->seed);
     settings()->loader_threads = process->threads;
-    Dataset dataset = synthetic_data(TEST, 1);
+    Dataset dataset = synthetic_data(TEST, 1, 0);
     dataset.count = PROBES;
     for (int i = 0; i < PROBES; i++)
         dataset.labels[i] = (uint8_t)i; // to tell them apart
@@ -357,7 +357,7 @@ static void see_every_other_pass(const void *argument)
     const Process *process = argument;
     seed_process(process->seed);
     settings()->loader_threads = process->threads;
-    Dataset dataset = synthetic_data(TEST, 1);
+    Dataset dataset = synthetic_data(TEST, 1, 0);
     dataset.count = PROBES;
     Batches *batches = augmented_batches(&dataset, unchanged, PROBES); // some 200 microseconds each
     for (int pass = 0; pass < 6; pass++) {
@@ -418,7 +418,7 @@ END_TEST
 START_TEST(each_image_is_augmented_anew_each_time)
 {
     settings()->shuffle = false;
-    Dataset dataset = synthetic_data(TEST, 1);
+    Dataset dataset = synthetic_data(TEST, 1, 0);
     dataset.count = 8;
     Batches *batches = augmented_batches(&dataset, unchanged, 8);
     static float passes[4][8 * PIXELS];

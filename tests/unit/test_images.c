@@ -64,7 +64,7 @@ enum { SIDE = 28, PIXELS = SIDE * SIDE };
 
 START_TEST(synthetic_sets_have_the_promised_size)
 {
-    Dataset train = synthetic_data(TRAIN, 1), test = synthetic_data(TEST, 1);
+    Dataset train = synthetic_data(TRAIN, 1, 0), test = synthetic_data(TEST, 1, 0);
     ck_assert_int_eq(train.count, 6000);
     ck_assert_int_eq(test.count, 1000);
     ck_assert_int_eq(train.height, SIDE);
@@ -80,7 +80,7 @@ END_TEST
 // So that --images keeps some of each class.
 START_TEST(synthetic_classes_are_mixed)
 {
-    Dataset train = synthetic_data(TRAIN, 1);
+    Dataset train = synthetic_data(TRAIN, 1, 0);
     int counts[10] = {0};
     for (int i = 0; i < 200; i++)
         counts[train.labels[i]]++;
@@ -97,8 +97,8 @@ static bool same_images(const Dataset *a, const Dataset *b, int count)
 
 START_TEST(synthetic_data_are_a_function_of_the_seed)
 {
-    Dataset one = synthetic_data(TRAIN, 1), again = synthetic_data(TRAIN, 1);
-    Dataset other = synthetic_data(TRAIN, 2), test = synthetic_data(TEST, 1);
+    Dataset one = synthetic_data(TRAIN, 1, 0), again = synthetic_data(TRAIN, 1, 0);
+    Dataset other = synthetic_data(TRAIN, 2, 0), test = synthetic_data(TEST, 1, 0);
     ck_assert(same_images(&one, &again, 6000));
     ck_assert_mem_eq(one.labels, again.labels, 6000);
     ck_assert(!same_images(&one, &other, 1));
@@ -123,7 +123,7 @@ START_TEST(synthetic_data_follow_the_seed_but_not_the_rank)
 {
     Dataset rank_0 = load_synthetic("0", true, 5), rank_1 = load_synthetic("1", true, 5);
     Dataset other = load_synthetic("0", true, 6), unseeded = load_synthetic("1", false, 0);
-    Dataset expected = synthetic_data(TRAIN, 5), unseeded_again = load_synthetic("0", false, 7);
+    Dataset expected = synthetic_data(TRAIN, 5, 0), unseeded_again = load_synthetic("0", false, 7);
     ck_assert_int_eq(rank_0.count, 10);
     ck_assert(same_images(&rank_0, &expected, 10));
     ck_assert(same_images(&rank_0, &rank_1, 10));
@@ -208,7 +208,7 @@ static void flip_and_shift(const uint8_t *from, uint8_t *to, int dy, int dx)
 static double nearest_mean_accuracy(uint64_t seed, bool augmented, int reach)
 {
     const int tried = 100;
-    Dataset train = synthetic_data(TRAIN, seed), test = synthetic_data(TEST, seed);
+    Dataset train = synthetic_data(TRAIN, seed, 0), test = synthetic_data(TEST, seed, 0);
     MeanImages *means = allocate(1, sizeof *means);
     average_classes(&train, means);
     int right = 0;
