@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Usage: demo.sh
+#
+# Trains the finished program, solutions/step_06.c, on two ranks until its validation accuracy is
+# above 0.80, measures one rank and two for some hundred steps, and ends with a table. Two to three
+# minutes on two cores. From the environment: BUILD, and HVDLAB_FLAGS to shorten it.
+
+set -eu
+build=${BUILD:-build}
+flags=(--width 1 --epochs 4 --target-accuracy 0.80 --patience 1)
+log=$build/demo.log
+
+echo "Two workers train a small Wide ResNet on Fashion-MNIST until the validation accuracy is above"
+echo "0.80: two or three epochs of about 40 seconds on two cores."
+common/scripts/mpi.sh line 2 "$build/solution_06" "${flags[@]}"
+begin=$EPOCHREALTIME
+common/scripts/mpi.sh run 2 "$build/solution_06" "${flags[@]}" | tee "$log"
+seconds=$(LC_ALL=C awk "BEGIN { print ${EPOCHREALTIME/,/.} - ${begin/,/.} }")
+
+# value NAME: the last figure of that name in the log.
+value()
+{
+    grep -oE "$1: [0-9.e-]+" "$log" | tail -n 1 | sed 's/.*: //'
+}
+
+echo
+echo "The same training step, on one worker and on two, each on a core of its own:"
+"$build/bench" --scaling "$build" >"$log.scaling"
+read -r _ one _ < <(grep '^1 ' "$build/scaling.dat")
+read -r _ two efficiency < <(grep '^2 ' "$build/scaling.dat" || echo "2 - -")
+
+echo
+printf '%-34s %s\n' \
+    "time to train" "$(LC_ALL=C printf %.0f "$seconds") s" \
+    "validation accuracy" "$(value val_accuracy)" \
+    "test accuracy" "$(value 'Test accuracy')" \
+    "images/s, 1 worker" "$one" \
+    "images/s, 2 workers" "$two"
+if [[ $efficiency != - ]]; then
+    printf '%-34s %s\n' "share of twice one worker's" "$(awk "BEGIN { printf \"%.0f %%\", 100 * $efficiency }")"
+fi
