@@ -48,7 +48,9 @@ ifneq ($(filter x86_64-%,$(shell $(CC) -dumpmachine 2>/dev/null)),)
 PASSES += avx2
 endif
 
-library_objects := $(patsubst %.c,$(BUILD)/%.o,$(filter-out common/passes.c,$(wildcard common/*.c))) \
+# The CUDA backend needs CUDA, and is not built here yet.
+cuda_sources := common/backend_cuda.c common/hvd_cuda.c common/hvd_nccl.c $(wildcard common/cuda_*.c)
+library_objects := $(patsubst %.c,$(BUILD)/%.o,$(filter-out common/passes.c $(cuda_sources),$(wildcard common/*.c))) \
                    $(PASSES:%=$(BUILD)/common/passes_%.o)
 # What students edit, and its solutions: one source, one program.
 step_sources := $(wildcard steps/*.c)

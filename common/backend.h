@@ -1,5 +1,6 @@
 // What a backend offers to the model: memory, the fused operations of a graph for one batch size,
-// the loss, and the optimizers' arithmetic. The CPU backend (backend_cpu.c) stands on oneDNN.
+// the loss, and the optimizers' arithmetic. The CPU backend (backend_cpu.c) stands on oneDNN, the
+// CUDA backend (backend_cuda.c) on cuDNN and cuBLAS.
 //
 // A model is a list of operations in forward order, each reading one value (two, with a residual)
 // and writing one. How a value lies in memory is the backend's business: the model only asks for
@@ -68,7 +69,7 @@ typedef struct {
     void *saved, *scratch;
     Arenas arenas;
     void *output_gradient;        // may be overwritten; batch norm leaves the residual's in it
-    const void *output_gradient2; // a second part, to be added first, or NULL (batch norm only)
+    const void *output_gradient2; // a second part, to be added first, or NULL
     void *input_gradient;         // NULL: not wanted; output_gradient itself where op_in_place
     void *residual_gradient;      // of OP_ADD: gets a copy of output_gradient
     uint64_t dropout_key;
@@ -96,8 +97,6 @@ typedef struct {
     void (*op_free)(OpState *state);
     void (*forward)(OpState *state, const ForwardArgs *args);
     void (*backward)(OpState *state, const BackwardArgs *args);
-    // sum += other, over `bytes` of floats.
-    void (*accumulate)(void *sum, const void *other, size_t bytes);
 
     // Softmax of (batch, classes) logits.
     void (*softmax)(const float *logits, float *probabilities, int batch, int classes);
@@ -109,8 +108,11 @@ typedef struct {
     void (*update)(const Update *update, const Segment *segments, int count);
 } Backend;
 
-// The backend of the device that this process works on.
+// The backend of the device that this process works on; the device is readied if need be.
 const Backend *backend(void);
+
+extern const Backend backend_cpu;
+extern const Backend backend_cuda; // only with CUDA
 
 // True where the backward pass of an operation writes the input's gradient over the output's.
 static inline bool op_in_place(const Op *op)

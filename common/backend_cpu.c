@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "device.h"
 #include "util.h"
 
 #define NORM_MOMENTUM 0.99
@@ -300,7 +299,8 @@ static const struct {
 static OpState *op_create(const Op *op, int batch, OpSizes *sizes)
 {
     OpState *s = allocate(1, sizeof *s);
-    bool flat_output = op->flat || op->kind == OP_DENSE;
+    bool flat_output = op->flat || op->kind == OP_GLOBAL_AVERAGE_POOL || op->kind == OP_FLATTEN ||
+                       op->kind == OP_DENSE;
     *s = (OpState){.op = op,
                    .batch = batch,
                    .in = layout_of(op->in, batch, op->flat),
@@ -323,14 +323,13 @@ static void op_forward(OpState *s, const ForwardArgs *args)
     operations[s->op->kind].forward(s, args);
 }
 
+// Batch norm adds the second part of the gradient on its way through memory.
 static void op_backward(OpState *s, const BackwardArgs *args)
 {
+    if (args->output_gradient2 && s->op->kind != OP_BATCH_NORM)
+        passes()->add(args->output_gradient, args->output_gradient, args->output_gradient2,
+                      layout_floats(s->out));
     operations[s->op->kind].backward(s, args);
-}
-
-static void accumulate(void *sum, const void *other, size_t bytes)
-{
-    passes()->add(sum, sum, other, bytes / sizeof(float));
 }
 
 // Loss. A few hundred numbers: not worth more than one thread.
@@ -383,7 +382,7 @@ static void update(const Update *rule, const Segment *segments, int count)
     passes()->update(rule, segments, count);
 }
 
-static const Backend cpu = {
+const Backend backend_cpu = {
     .name = "cpu",
     .allocate = cpu_allocate,
     .release = free,
@@ -396,14 +395,7 @@ static const Backend cpu = {
     .op_free = op_free,
     .forward = op_forward,
     .backward = op_backward,
-    .accumulate = accumulate,
     .softmax = softmax,
     .cross_entropy = cross_entropy,
     .update = update,
 };
-
-const Backend *backend(void)
-{
-    device_start();
-    return &cpu;
-}

@@ -1,4 +1,5 @@
-// Devices. This build knows one kind: shares of the processor's cores.
+// Devices: GPUs where the program was built with CUDA (HVDLAB_CUDA), and shares of the processor's
+// cores.
 
 #include "device.h"
 
@@ -15,10 +16,16 @@
 #include "trace.h"
 #include "util.h"
 
+#ifdef HVDLAB_CUDA
+#include <cuda_runtime.h>
+#endif
+
 static struct {
     int wanted;  // by device_use
     int threads; // 0: not started yet
     int index, count;
+    bool gpu;
+    Precision precision;
     hwloc_topology_t machine; // down to the cores that this job may use
 } device;
 
@@ -91,41 +98,121 @@ static int count_cores(hwloc_topology_t topology, hwloc_bitmap_t set)
 // process is, however that ends.
 static void announce(const char *cores, const Place *place)
 {
-    char *name = format_text("hvdlab rank %d node %d device %d of %d cores %s", launcher_rank(),
-                             place->node, device.index, device.count, cores);
+    char *name =
+        format_text("hvdlab rank %d node %d device %d of %d cores %s kind %s", launcher_rank(),
+                    place->node, device.index, device.count, cores, device_kind());
     if (memfd_create(name, MFD_CLOEXEC) < 0)
         warn_on_root("make devices will not show this process: %s", strerror(errno));
     free(name);
 }
 
-static void choose_index(const Place *place)
+// Takes the device that was asked for, of `count` on this node.
+static void choose_index(int count)
 {
-    device.count = environment_count("HVDLAB_DEVICES");
-    if (!device.count)
-        device.count = place->local_size;
-    device.index = device.wanted % device.count;
-    if (device.wanted >= device.count)
+    device.count = count;
+    device.index = device.wanted % count;
+    if (device.wanted >= count)
         warn("rank %d: device %d is not there, this node has %d; using device %d", launcher_rank(),
-             device.wanted, device.count, device.index);
+             device.wanted, count, device.index);
 }
 
-static void start_cpu(void)
+// How many shares of this node's cores there are.
+static int share_count(const Place *place)
 {
-    Place place = launcher_place();
-    choose_index(&place);
+    int count = environment_count("HVDLAB_DEVICES");
+    return count ? count : place->local_size;
+}
+
+static void take_share(const Place *place)
+{
+    int count = share_count(place);
     device.machine = usable_machine();
-    hwloc_bitmap_t cores = cores_of_piece(device.machine, place.nodes * device.count,
-                                          place.node * device.count + device.index);
+    hwloc_bitmap_t cores = cores_of_piece(device.machine, place->nodes * count,
+                                          place->node * count + device.wanted % count);
     move_threads(device.machine, cores);
     device.threads = count_cores(device.machine, cores);
     omp_set_num_threads(device.threads);
     hwloc_bitmap_free(cores);
-    char *list = device_cores();
-    announce(list, &place);
-    trace("device", NUMBER("device", device.index), NUMBER("devices", device.count),
-          NUMBER("node", place.node), TEXT("cores", list), TEXT("kind", device_kind()));
-    free(list);
 }
+
+static void start_cpu(const Place *place)
+{
+    if (settings()->precision == PRECISION_BF16)
+        die("--precision bf16 needs a GPU; on a CPU use fp32");
+    device.precision = PRECISION_FP32;
+    choose_index(share_count(place));
+}
+
+#ifdef HVDLAB_CUDA
+
+// How many GPUs CUDA lets this process use. None is no error, unless the user asked for one: by
+// --device gpu, or by names in CUDA_VISIBLE_DEVICES that are nobody's. Where there is no driver at
+// all, those names are left over from another machine.
+static int visible_gpus(void)
+{
+    int count = 0;
+    const char *names = getenv("CUDA_VISIBLE_DEVICES");
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error == cudaSuccess && count > 0)
+        return count;
+    cudaGetLastError(); // it has been seen: later calls must not find it
+    int driver = 0;
+    bool no_driver = error == cudaErrorInsufficientDriver &&
+                     (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0);
+    if (names && *names && (error == cudaSuccess || error == cudaErrorNoDevice))
+        die("CUDA_VISIBLE_DEVICES=%s names no GPU that is there; leave it empty to use the CPU",
+            names);
+    if (settings()->device == DEVICE_GPU)
+        die("--device gpu: no GPU can be used: %s",
+            names && !*names ? "CUDA_VISIBLE_DEVICES is empty" : cudaGetErrorString(error));
+    if (error != cudaErrorNoDevice && !no_driver)
+        warn_on_root("no GPU can be used, so the CPU is: %s", cudaGetErrorString(error));
+    return 0;
+}
+
+static int compute_capability(int gpu)
+{
+    int major = 0;
+    cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu);
+    if (error != cudaSuccess)
+        die("GPU %d cannot be used: %s", gpu, cudaGetErrorString(error));
+    return major;
+}
+
+// Nothing may touch CUDA before the device is set: that would take memory on GPU 0.
+static void start_gpu(const Place *place, int gpus)
+{
+    // Where one machine plays several nodes, each has its own GPUs, if there are enough.
+    int per_node = gpus >= place->nodes ? gpus / place->nodes : gpus;
+    choose_index(per_node);
+    int gpu = (place->node * per_node + device.index) % gpus;
+    if (settings()->precision == PRECISION_BF16 && compute_capability(gpu) < 8)
+        die("--precision bf16 needs a GPU of compute capability 8.0 or more; GPU %d is older", gpu);
+    cudaError_t error = cudaSetDevice(gpu);
+    if (error != cudaSuccess)
+        die("GPU %d cannot be used: %s", gpu, cudaGetErrorString(error));
+    device.gpu = true;
+    device.precision = settings()->precision;
+    if (device.precision == PRECISION_DEFAULT)
+        device.precision = PRECISION_TF32;
+}
+
+#else
+
+static int visible_gpus(void)
+{
+    if (settings()->device == DEVICE_GPU)
+        die("--device gpu: this program was built without CUDA; leave the flag out to use the CPU");
+    return 0;
+}
+
+static void start_gpu(const Place *place, int gpus)
+{
+    (void)place;
+    CHECK(gpus == 0);
+}
+
+#endif
 
 char *device_cores(void)
 {
@@ -142,11 +229,30 @@ void device_start(void)
 {
     if (device.threads)
         return;
-    if (settings()->device == DEVICE_GPU)
-        die("--device gpu: this program was built without CUDA; leave the flag out to use the CPU");
-    if (settings()->precision == PRECISION_BF16)
-        die("--precision bf16 needs a GPU; on a CPU use fp32");
-    start_cpu();
+    Place place = launcher_place();
+    int gpus = settings()->device == DEVICE_CPU ? 0 : visible_gpus();
+    if (gpus > 0)
+        start_gpu(&place, gpus);
+    else
+        start_cpu(&place);
+    take_share(&place);
+    char *cores = device_cores();
+    announce(cores, &place);
+    trace("device", NUMBER("device", device.index), NUMBER("devices", device.count),
+          NUMBER("node", place.node), TEXT("cores", cores), TEXT("kind", device_kind()));
+    free(cores);
+}
+
+bool device_is_gpu(void)
+{
+    device_start();
+    return device.gpu;
+}
+
+Precision device_precision(void)
+{
+    device_start();
+    return device.precision;
 }
 
 int device_threads(void)
@@ -169,5 +275,5 @@ int device_count(void)
 
 const char *device_kind(void)
 {
-    return "cpu";
+    return device_is_gpu() ? "gpu" : "cpu";
 }

@@ -1,12 +1,12 @@
-// hvd on Open MPI: collectives, the distributed optimizer, and the callbacks.
+// hvd on Open MPI: collectives, the distributed optimizer, and the callbacks. How the arenas of a
+// model travel is the business of a transport (hvd_transport.h).
 
 #include "hvd.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <mpi.h>
 #include <stdlib.h>
-#include "backend.h"
+#include "hvd_transport.h"
 #include "trace.h"
 #include "util.h"
 #include "world.h"
@@ -25,6 +25,7 @@ void hvd_init(void)
 
 void hvd_shutdown(void)
 {
+    hvd_transport_stop();
     world_stop();
 }
 
@@ -58,83 +59,14 @@ int hvd_local_size(void)
     return launcher_place().local_size;
 }
 
-static int mpi_count(size_t count)
-{
-    if (count > INT_MAX)
-        die("hvd: %zu values are more than MPI takes at once (%d)", count, INT_MAX);
-    return (int)count;
-}
-
-// ---- All-reduce, of a buffer piece by piece.
-
-// b = (a + b) / 2. The division costs nothing while the numbers pass by; afterwards it would be
-// another pass over memory.
-static inline __attribute__((always_inline)) void halve_sum(const float *restrict a,
-                                                            float *restrict b, int count)
-{
-    for (int i = 0; i < count; i++)
-        b[i] = 0.5f * (a[i] + b[i]);
-}
-
-static void average_two(void *a, void *b, int *count, MPI_Datatype *type)
-{
-    (void)type;
-    halve_sum(a, b, *count);
-}
-
-#ifdef __x86_64__
-__attribute__((target("avx2"))) static void average_two_avx2(void *a, void *b, int *count,
-                                                             MPI_Datatype *type)
-{
-    (void)type;
-    halve_sum(a, b, *count);
-}
-#define BEST_AVERAGE_TWO (__builtin_cpu_supports("avx2") ? average_two_avx2 : average_two)
-#else
-#define BEST_AVERAGE_TWO average_two
-#endif
-
-// MPI has no average. Of two values it is an operation like a sum; of more it is the sum, and
-// finish_average() divides.
-static MPI_Op mpi_op(HvdOp op)
-{
-    static MPI_Op average_of_two = MPI_OP_NULL;
-    if (op == HVD_AVERAGE && world_size() == 2 && average_of_two == MPI_OP_NULL)
-        MPI_Op_create(BEST_AVERAGE_TWO, 1, &average_of_two);
-    if (op == HVD_AVERAGE && world_size() == 2)
-        return average_of_two;
-    return op == HVD_MIN ? MPI_MIN : op == HVD_MAX ? MPI_MAX : MPI_SUM;
-}
-
-static void finish_average(float *values, size_t count)
-{
-    float factor = 1.0f / (float)world_size();
-    for (size_t i = 0; world_size() > 2 && i < count; i++)
-        values[i] *= factor;
-}
-
-// Between processes of one machine 64 MiB take a third of the time in pieces that stay in the
-// cache; a network doesn't mind.
-#define PIECE ((size_t)256 << 10) // floats
-
-static void allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm)
-{
-    for (size_t begin = 0; begin < count; begin += PIECE) {
-        size_t length = count - begin < PIECE ? count - begin : PIECE;
-        MPI_Allreduce(MPI_IN_PLACE, values + begin, (int)length, MPI_FLOAT, mpi_op(op), comm);
-        if (op == HVD_AVERAGE)
-            finish_average(values + begin, length);
-    }
-}
+// ---- Collectives of floats in the host's memory.
 
 void hvd_allreduce(float *values, size_t count, HvdOp op)
 {
     need_init(__func__);
     if (world_size() > 1)
-        allreduce(values, count, op, world_comm(WORLD_VALUES));
+        mpi_allreduce(values, count, op, world_comm(WORLD_VALUES));
 }
-
-// ---- The other collectives.
 
 float *hvd_allgather(const float *values, size_t count, size_t *total)
 {
@@ -170,16 +102,6 @@ static void check_root(const char *caller, int root)
         die("%s: there is no rank %d among %d to be the root", caller, root, world_size());
 }
 
-// Weights and gradients of another model, or in another order, would be taken all the same.
-static void check_layout(const Parameters *parameters, MPI_Comm comm)
-{
-    double low_high[2] = {-(double)parameters->layout, (double)parameters->layout};
-    MPI_Allreduce(MPI_IN_PLACE, low_high, 2, MPI_DOUBLE, MPI_MAX, comm);
-    if (-low_high[0] != low_high[1])
-        die("the workers' models differ, or their processors' instruction sets do; build the same "
-            "model on each, and set DNNL_MAX_CPU_ISA=AVX2 if the processors differ");
-}
-
 void hvd_broadcast(float *values, size_t count, int root)
 {
     need_init(__func__);
@@ -197,52 +119,40 @@ void hvd_barrier(void)
 
 typedef struct {
     Optimizer optimizer;
-    size_t threshold;      // floats in a piece, at least
-    size_t sent;           // floats that are averaged, or under way
-    bool overlap;          // averages pieces while the backward pass goes on
-    MPI_Request *requests; // of what is under way
-    int request_count, capacity;
-    bool checked; // that the ranks' models agree
+    size_t threshold;           // floats in a piece, at least
+    size_t sent;                // floats that are averaged, or under way
+    const Transport *transport; // NULL before the first gradients
 } Distributed;
 
-static MPI_Request *new_request(Distributed *d)
-{
-    if (d->request_count == d->capacity) {
-        d->capacity = 2 * d->capacity + 8;
-        d->requests = realloc(d->requests, (size_t)d->capacity * sizeof *d->requests);
-        CHECK(d->requests);
-    }
-    return &d->requests[d->request_count++];
-}
-
-// Averages the gradients up to `end`, or begins to.
+// Begins to average the gradients up to `end`.
 static void send_piece(Distributed *d, const Parameters *parameters, size_t end)
 {
-    float *gradients = parameters->gradients + d->sent;
-    size_t count = end - d->sent;
-    MPI_Comm comm = world_comm(WORLD_GRADIENTS);
-    if (d->overlap)
-        MPI_Iallreduce(MPI_IN_PLACE, gradients, mpi_count(count), MPI_FLOAT, mpi_op(HVD_AVERAGE),
-                       comm, new_request(d));
-    else
-        allreduce(gradients, count, HVD_AVERAGE, comm);
+    d->transport->average(parameters, d->sent, end - d->sent);
     d->sent = end;
+}
+
+// Once, before the first gradient travels.
+static const Transport *transport_of(const Distributed *d, const Parameters *parameters)
+{
+    MPI_Comm comm = world_comm(WORLD_GRADIENTS);
+    const Transport *transport = hvd_transport(parameters, comm);
+    if (!is_same_everywhere((double)d->threshold, comm))
+        die("HVD_FUSION_THRESHOLD is not the same on all ranks; mpirun -x HVD_FUSION_THRESHOLD "
+            "hands it on to other machines");
+    return transport;
 }
 
 static void gradient_ready(Optimizer *self, const Parameters *parameters, size_t offset,
                            size_t length)
 {
     Distributed *d = (Distributed *)self;
-    if (!d->checked)
-        check_layout(parameters, world_comm(WORLD_GRADIENTS));
-    d->checked = true;
-    size_t ready = offset + length;
+    if (!d->transport)
+        d->transport = transport_of(d, parameters);
+    // The padding behind a variable travels with it.
+    size_t ready = (offset + length + HVD_ALIGNMENT - 1) / HVD_ALIGNMENT * HVD_ALIGNMENT;
     if (ready - d->sent >= d->threshold)
         send_piece(d, parameters, ready);
-    // MPI moves what is under way only while it is called.
-    int done;
-    if (d->request_count > 0)
-        MPI_Testall(d->request_count, d->requests, &done, MPI_STATUSES_IGNORE);
+    d->transport->progress();
 }
 
 static void distributed_apply(Optimizer *self, const Parameters *parameters)
@@ -250,12 +160,8 @@ static void distributed_apply(Optimizer *self, const Parameters *parameters)
     Distributed *d = (Distributed *)self;
     if (d->sent < parameters->length)
         send_piece(d, parameters, parameters->length);
-    if (d->overlap) {
-        MPI_Waitall(d->request_count, d->requests, MPI_STATUSES_IGNORE);
-        finish_average(parameters->gradients, parameters->length);
-    }
+    d->transport->finish(parameters);
     d->sent = 0;
-    d->request_count = 0;
     self->inner->apply(self->inner, parameters);
 }
 
@@ -267,7 +173,6 @@ static void undistributed_apply(Optimizer *self, const Parameters *parameters)
 static void release(Optimizer *self)
 {
     free((void *)(uintptr_t)self->name);
-    free(((Distributed *)self)->requests);
 }
 
 // HVD_FUSION_THRESHOLD, in floats; 0 sends every gradient as soon as it is complete.
@@ -300,8 +205,7 @@ Optimizer *hvd_distributed_optimizer(Optimizer *optimizer)
         d->optimizer.apply = distributed_apply;
     }
     d->threshold = fusion_threshold();
-    // Within one machine the cores that would move the gradients are those that compute them.
-    d->overlap = hvd_local_size() < world_size();
+    hvd_check_settings();
     return &d->optimizer;
 }
 
@@ -318,21 +222,23 @@ static void broadcast_model(const char *caller, Model *model, int root)
         return;
     check_root(caller, root);
     MPI_Comm comm = world_comm(WORLD_VARIABLES);
-    check_layout(parameters, comm);
-
-    MPI_Bcast(parameters->weights, mpi_count(parameters->length), MPI_FLOAT, root, comm);
+    const Transport *transport = hvd_transport(parameters, comm);
+    transport->broadcast(parameters->weights, parameters->length, root);
     size_t length;
     float *statistics = model_statistics(model, &length);
-    MPI_Bcast(statistics, mpi_count(length), MPI_FLOAT, root, comm);
+    if (length > 0)
+        transport->broadcast(statistics, length, root);
 
     Optimizer *optimizer = optimizer_innermost(model_optimizer(model));
     MPI_Bcast(&optimizer->iterations, 1, MPI_INT64_T, root, comm);
     MPI_Bcast(&optimizer->rule.learning_rate, 1, MPI_FLOAT, root, comm);
-    if (optimizer->iterations == 0)
-        return; // the slots are made, and zero, at the first update
+    if (optimizer->iterations == 0) {
+        optimizer_free_slots(optimizer); // the first update makes them anew, zeroed
+        return;
+    }
     optimizer_allocate_slots(optimizer, parameters);
     for (int i = 0; i < optimizer->slot_count; i++)
-        MPI_Bcast(optimizer->slots[i], mpi_count(parameters->length), MPI_FLOAT, root, comm);
+        transport->broadcast(optimizer->slots[i], parameters->length, root);
 }
 
 void hvd_broadcast_model(Model *model, int root)
@@ -399,6 +305,7 @@ typedef struct {
     Callback callback;
     float lr;
     int epochs;
+    float last;     // the rate of the batch before
     float momentum; // the optimizer's own
 } Warmup;
 
@@ -413,10 +320,10 @@ static void warmup_batch_begin(Callback *self, Training *training)
         return;
     float epochs_done =
         (float)training->epoch + (float)(training->step + 1) / (float)training->steps;
-    float before = rule->learning_rate;
     rule->learning_rate = w->lr * (1 + (float)(world_size() - 1) * epochs_done / (float)w->epochs);
-    if (before > 0)
-        rule->momentum *= rule->learning_rate / before;
+    if (w->last > 0)
+        rule->momentum *= rule->learning_rate / w->last;
+    w->last = rule->learning_rate;
 }
 
 static void warmup_batch_end(Callback *self, Training *training)
@@ -437,6 +344,7 @@ Callback *hvd_learning_rate_warmup(float lr, int epochs)
                      .batch_end = warmup_batch_end},
         .lr = lr,
         .epochs = epochs,
+        .last = lr,
     };
     return &w->callback;
 }

@@ -279,20 +279,14 @@ static void forward(const Model *m, const Plan *plan, bool training)
 static void backward_step(const Model *m, const Plan *plan, const BackwardStep *step)
 {
     const Op *op = &m->program.ops[step->op];
-    size_t bytes = plan->sizes[step->op].output;
-    void *gradient = at(m, step->output_gradient), *gradient2 = at(m, step->output_gradient2);
-    if (gradient2 && op->kind != OP_BATCH_NORM) {
-        backend()->accumulate(gradient, gradient2, bytes);
-        gradient2 = NULL;
-    }
     backend()->backward(plan->states[step->op],
                         &(BackwardArgs){.input = value_at(m, plan, op->input),
                                         .output = value_at(m, plan, op->output),
                                         .saved = at(m, plan->saved[step->op]),
                                         .scratch = at(m, plan->scratch),
                                         .arenas = arenas(m),
-                                        .output_gradient = gradient,
-                                        .output_gradient2 = gradient2,
+                                        .output_gradient = at(m, step->output_gradient),
+                                        .output_gradient2 = at(m, step->output_gradient2),
                                         .input_gradient = at(m, step->input_gradient),
                                         .residual_gradient = at(m, step->residual_gradient),
                                         .dropout_key = dropout_key(m, op)});

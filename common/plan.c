@@ -6,7 +6,7 @@
 #include <string.h>
 #include "util.h"
 
-#define ALIGNMENT 64
+#define ALIGNMENT 256 // as CUDA aligns what it allocates
 
 // Places for gradients: a list of stretches in use, sorted by their beginning.
 typedef struct {

@@ -55,6 +55,7 @@ int serve(const char *contestant, Subject subject)
     Work *work = whole ? training_step(subject) : convolutions_only(subject);
     for (int i = 0; i < WARM_UP_STEPS; i++)
         work_run(work);
+    work_finish(work);
     bool root = launcher_rank() == 0;
     if (root)
         printf("ready\n");
@@ -63,6 +64,7 @@ int serve(const char *contestant, Subject subject)
         double begin = seconds_now();
         for (int i = 0; i < steps; i++)
             work_run(work);
+        work_finish(work);
         if (root)
             printf("%.6f %.0f\n", seconds_now() - begin, peak_rss_mib());
         fflush(stdout);

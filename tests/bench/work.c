@@ -31,10 +31,10 @@ struct Work {
     size_t scratch_bytes;
 };
 
-// Memory as the kit's own arenas have it.
+// The host's memory, as the kit's own arenas on a CPU have it.
 static float *random_floats(size_t bytes)
 {
-    float *values = backend()->allocate(bytes);
+    float *values = backend_cpu.allocate(bytes);
     Rng rng = rng_stream_of(1, RNG_SYNTHETIC_DATA, 0);
     for (size_t i = 0; i < bytes / sizeof *values; i++)
         values[i] = 0.1f * (rng_uniform(&rng) - 0.5f);
@@ -162,7 +162,7 @@ Work *convolutions_only(Subject subject)
             in = out;
         }
     }
-    work->scratch = backend()->allocate(work->scratch_bytes);
+    work->scratch = backend_cpu.allocate(work->scratch_bytes);
     return work;
 }
 
@@ -189,4 +189,10 @@ void work_run(Work *work)
         train_on_batch(work->model, &work->batch);
     else
         run_convolutions(work);
+}
+
+void work_finish(Work *work)
+{
+    if (work->model)
+        model_metrics(work->model);
 }

@@ -21,4 +21,7 @@ Work *convolutions_only(Subject subject);
 
 void work_run(Work *work);
 
+// Returns when all that was begun is done: a GPU works while the host goes on.
+void work_finish(Work *work);
+
 #endif

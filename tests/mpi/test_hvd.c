@@ -1,11 +1,13 @@
 // What hvd promises, on as many ranks as mpirun started: every collective against what each rank
 // can work out alone, the distributed optimizer against gradients averaged by hand, the callbacks.
-// A check that fails says where and ends the job.
+// A check that fails says where and ends the job. The arenas may lie in a GPU's memory, and
+// HVD_TRANSPORT and HVD_COMPRESSION may be anything.
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "backend.h"
 #include "device.h"
 #include "fit.h"
 #include "hvd.h"
@@ -22,8 +24,8 @@
         }                                                                                          \
     } while (0)
 
-static const size_t counts[] = {1, 7, 4096, 100003, (1 << 18) + 1, 3 << 18};
-enum { COUNTS = sizeof counts / sizeof *counts, MOST = 3 << 18 };
+static const size_t counts[] = {1, 7, 4096, 100003, (1 << 20) + 1, 3 << 20};
+enum { COUNTS = sizeof counts / sizeof *counts, MOST = 3 << 20 };
 
 // A number that depends on the rank and the place.
 static float element(int rank, size_t i)
@@ -135,13 +137,36 @@ static bool same_everywhere(double value)
     return least[0] == most[0] && least[1] == most[1];
 }
 
-// Copies of all gradients of the last batch.
+static float *copy_of(const float *arena, size_t length)
+{
+    float *copy = allocate(length, sizeof *copy);
+    backend()->read(copy, arena, length * sizeof *copy);
+    return copy;
+}
+
+// All gradients of the last batch.
 static float *copy_gradients(const Model *model)
 {
     const Parameters *p = model_parameters(model);
-    float *copy = allocate(p->length, sizeof *copy);
-    memcpy(copy, p->gradients, p->length * sizeof *copy);
-    return copy;
+    return copy_of(p->gradients, p->length);
+}
+
+// Gradients that travel as bfloat16 lose all but 8 bits.
+static bool compressed(void)
+{
+    const char *text = getenv("HVD_COMPRESSION");
+    return text && strcmp(text, "bf16") == 0 && hvd_size() > 1;
+}
+
+// Whether averages of `length` gradients are what they should be.
+static bool close_enough(const float *gradients, const float *expected, size_t length)
+{
+    float largest = 0, worst = 0;
+    for (size_t i = 0; i < length; i++) {
+        largest = fmaxf(largest, fabsf(expected[i]));
+        worst = fmaxf(worst, fabsf(gradients[i] - expected[i]));
+    }
+    return worst <= (compressed() ? 0.01f * largest : 1e-6f) && (!compressed() || worst > 0);
 }
 
 static void test_distributed_gradients(const char *threshold)
@@ -160,9 +185,9 @@ static void test_distributed_gradients(const char *threshold)
     size_t length = model_parameters(plain)->length;
     hvd_allreduce(averaged, length, HVD_AVERAGE);
     train_on_batch(distributed, &batch);
-    const float *gradients = model_parameters(distributed)->gradients;
-    for (size_t i = 0; i < length; i++)
-        EXPECT(fabsf(gradients[i] - averaged[i]) <= 1e-6f);
+    float *gradients = copy_gradients(distributed);
+    EXPECT(close_enough(gradients, averaged, length));
+    free(gradients);
     for (int i = 0; i < 3; i++)
         train_on_batch(distributed, &batch);
     EXPECT(same_everywhere(model_fingerprints(distributed).weights));
@@ -196,8 +221,8 @@ static void test_delegation(void)
     }
     EXPECT(optimizer_iterations(outer) == 3);
     double a = model_fingerprints(model).weights, b = model_fingerprints(twin).weights;
-    EXPECT(hvd_size() > 1 ? fabs(a - b) < 1e-4
-                          : a == b); // equal batches: the average is each one's
+    // Equal batches: the average is each one's. Rounded gradients soon lead Adam elsewhere.
+    EXPECT(hvd_size() == 1 ? a == b : compressed() || fabs(a - b) < 1e-4);
     model_free(model);
     model_free(twin);
 }
@@ -213,17 +238,23 @@ static void test_broadcast_model(int root)
     for (int i = 0; hvd_rank() == root && i < 4; i++)
         inner->iterations += 1; // a root that comes back from a checkpoint ...
     optimizer_set_learning_rate(inner, hvd_rank() == root ? 0.02f : 0.5f);
+    size_t length = model_parameters(model)->length;
+    float *momenta = allocate(length, sizeof *momenta);
+    for (size_t i = 0; i < length; i++)
+        momenta[i] = 0.01f * (float)(i % 13);
     if (hvd_rank() == root) {
         optimizer_allocate_slots(inner, model_parameters(model)); // ... with its momenta
-        for (size_t i = 0; i < model_parameters(model)->length; i++)
-            inner->slots[0][i] = 0.01f * (float)(i % 13);
+        backend()->write(inner->slots[0], momenta, length * sizeof *momenta);
     }
     float weights = (float)model_fingerprints(model).weights;
     hvd_broadcast(&weights, 1, root);
     hvd_broadcast_model(model, root);
     EXPECT((float)model_fingerprints(model).weights == weights);
     EXPECT(inner->iterations == 4 && inner->rule.learning_rate == 0.02f);
-    EXPECT(inner->slots[0][14] == 0.01f);
+    float *received = copy_of(inner->slots[0], length);
+    EXPECT(memcmp(received, momenta, length * sizeof *momenta) == 0);
+    free(received);
+    free(momenta);
     train_on_batch(model, &batch);
     EXPECT(same_everywhere(model_fingerprints(model).weights));
     model_free(model);

@@ -6,12 +6,25 @@
 #include <math.h>
 
 #include "child.h"
+#include "device.h"
 #include "util.h"
 
 #define GRADIENT_TOLERANCE 1e-4 // includes what finite differences leave out
 
-#define STEP   1e-5 // of finite differences
-#define MARGIN 1e-3 // outputs closer to a kink than this get no gradient
+#define STEP 1e-5 // of finite differences
+
+double rounding(void)
+{
+    static const double errors[] = {
+        [PRECISION_FP32] = 0, [PRECISION_TF32] = 2e-3, [PRECISION_BF16] = 2e-2};
+    return errors[device_precision()];
+}
+
+// Outputs closer to a kink than this get no gradient.
+static double margin(void)
+{
+    return fmax(1e-3, 2 * rounding());
+}
 
 double *doubles(size_t count)
 {
@@ -61,7 +74,7 @@ static void ignore_kinks(const Trial *t, const Reference *r)
 {
     for (size_t i = 0; i < value_size(t->op.out, t->batch); i++)
         for (int part = 0; part < 2; part++)
-            if (t->output_gradient[part] && r->distance[i] < MARGIN)
+            if (t->output_gradient[part] && r->distance[i] < margin())
                 t->output_gradient[part][i] = 0;
 }
 
@@ -78,6 +91,7 @@ double largest_error(const float *values, const double *expected, size_t count)
 
 void check_error(const Spec *spec, const char *what, double error, double tolerance)
 {
+    tolerance = fmax(tolerance, rounding());
     ck_assert_msg(error <= tolerance,
                   "%s: %s is off by %.1e of its largest value (%.0e is allowed)", describe(spec),
                   what, error, tolerance);

@@ -11,6 +11,10 @@
 // products lose one to two digits. Sums over all pixels lose a little more.
 #define FORWARD_TOLERANCE 1e-5
 
+// What an arithmetic of few digits is allowed besides, relative to the tensor's largest value: TF32
+// keeps 10 bits behind the point, bfloat16 7. 0 for floats.
+double rounding(void);
+
 // All that an operation must do: in a training step the output, every gradient (or samples of it,
 // where it is large), the moving statistics, and the same bits when repeated; where inference is
 // another computation, that too. Outputs next to a kink lose their gradient.

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "args.h"
 #include "child.h"
 #include "util.h"
 
@@ -93,10 +94,24 @@ float *floats(size_t count)
     return count ? allocate(count, sizeof(float)) : NULL;
 }
 
+// The nearest number that a bfloat16 can hold: the upper half of a float.
+static float to_bf16(float value)
+{
+    uint32_t word;
+    memcpy(&word, &value, sizeof word);
+    word = (word + 0x7fff + (word >> 16 & 1)) & 0xffff0000;
+    memcpy(&value, &word, sizeof value);
+    return value;
+}
+
+// With bfloat16 the values are such that the device has them exactly.
 void fill_normal(Rng *rng, float *values, size_t count, float mean, float deviation)
 {
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         values[i] = mean + deviation * rng_normal(rng);
+        if (settings()->precision == PRECISION_BF16)
+            values[i] = to_bf16(values[i]);
+    }
 }
 
 // Values of a size that keeps the output near 1; gammas of both signs.
@@ -175,12 +190,23 @@ size_t nonzeros(const float *values, size_t count)
     return found;
 }
 
+static size_t nonzeros_of_bf16(const uint16_t *values, size_t count)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++)
+        found += (values[i] & 0x7fff) != 0;
+    return found;
+}
+
 // Where the layout is wider than the tensor, the rest must be zero: the next operation counts on
 // it.
 static void check_padding(const void *memory, size_t bytes, const float *values, size_t count)
 {
     float *raw = host_copy(memory, bytes);
-    ck_assert_uint_eq(nonzeros(raw, bytes / sizeof(float)), nonzeros(values, count));
+    size_t found = bytes < count * sizeof(float)
+                       ? nonzeros_of_bf16((uint16_t *)raw, bytes / sizeof(uint16_t))
+                       : nonzeros(raw, bytes / sizeof(float));
+    ck_assert_uint_eq(found, nonzeros(values, count));
     free(raw);
 }
 
@@ -437,8 +463,30 @@ uint64_t trial_fingerprint(const Trial *t)
 
 // For the suites.
 
+// The place of an environment variable's value among `values`, 0 where it is not set.
+static int choice(const char *variable, const char *const *values, int count)
+{
+    const char *value = getenv(variable);
+    for (int i = 0; value && i < count; i++)
+        if (strcmp(value, values[i]) == 0)
+            return i;
+    if (value)
+        die("%s=%s is not one of its values", variable, value);
+    return 0;
+}
+
+void use_test_device(void)
+{
+    static const char *const devices[] = {"cpu", "gpu"};
+    static const char *const precisions[] = {"fp32", "tf32", "bf16"};
+    settings()->device = DEVICE_CPU + (DeviceKind)choice("HVDLAB_TEST_DEVICE", devices, 2);
+    settings()->precision =
+        PRECISION_FP32 + (Precision)choice("HVDLAB_TEST_PRECISION", precisions, 3);
+}
+
 TCase *operation_case(Suite *suite, const char *name)
 {
+    use_test_device();
     TCase *tcase = tcase_create(name);
     tcase_set_timeout(tcase, 100);
     suite_add_tcase(suite, tcase);

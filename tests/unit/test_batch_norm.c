@@ -141,10 +141,10 @@ static Trial *dropout_trial(const Spec *spec)
 static void check_scaled(const Spec *spec, const float *values, const float *all,
                          const float *output, size_t count)
 {
-    float scale = 1 / (1 - spec->dropout_rate);
+    float scale = 1 / (1 - spec->dropout_rate), tolerance = fmaxf(1e-6f, (float)rounding());
     for (size_t i = 0; i < count; i++) {
         float expected = output[i] == 0 ? 0 : all[i] * scale;
-        ck_assert_msg(fabsf(values[i] - expected) <= 1e-6f * fabsf(expected),
+        ck_assert_msg(fabsf(values[i] - expected) <= tolerance * fabsf(expected),
                       "%s: %g instead of %g", describe(spec), (double)values[i], (double)expected);
     }
 }

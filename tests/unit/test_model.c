@@ -10,6 +10,7 @@
 #include <string.h>
 #include "child.h"
 #include "models.h"
+#include "operation.h"
 #include "util.h"
 
 static const ModelShape original = {.height = 28, .width = 28, .channels = 1, .dropout = true};
@@ -369,7 +370,7 @@ static void evaluate_on_synthetic_data(int size, int channels, int classes)
 {
     Tensor image = input(size, size, channels);
     Model *m = compiled(model(image, softmax(dense(flatten(image), classes))));
-    Dataset dataset = synthetic_data(TEST, 1);
+    Dataset dataset = synthetic_data(TEST, 1, 0);
     evaluate(m, plain_batches(&dataset, image_statistics(&dataset), 32), 0);
 }
 
@@ -414,6 +415,7 @@ END_TEST
 
 int main(void)
 {
+    use_test_device();
     Suite *suite = suite_create("model");
     TCase *variables = tcase_create("variables"), *steps = tcase_create("steps");
     TCase *misfit = tcase_create("misfits");

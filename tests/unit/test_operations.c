@@ -152,6 +152,29 @@ START_TEST(results_do_not_depend_on_the_number_of_threads)
 }
 END_TEST
 
+// Where two layers read a value.
+START_TEST(a_gradient_in_two_parts_is_their_sum)
+{
+    static const Spec specs[] = {
+        {OP_CONV2D, .batch = 2, .in = {5, 7, 17}, .filters = 9, .size = 3, .relu = true},
+        {OP_RELU, .batch = 3, .in = {5, 7, 17}},
+        {OP_RELU, .batch = 3, .in = {1, 1, 33}, .flat = true},
+        {OP_DROPOUT, .batch = 3, .in = {5, 7, 16}, .dropout_rate = 0.4f},
+        {OP_ADD, .batch = 3, .in = {5, 7, 17}, .residual = true},
+        {OP_MAX_POOL, .batch = 2, .in = {7, 6, 17}, .size = 2},
+        {OP_GLOBAL_AVERAGE_POOL, .batch = 3, .in = {5, 7, 17}},
+        {OP_FLATTEN, .batch = 3, .in = {3, 5, 17}},
+        {OP_DENSE, .batch = 3, .in = {1, 1, 17}, .filters = 33, .flat = true, .relu = true},
+        {OP_BATCH_NORM, .batch = 3, .in = {5, 7, 17}, .relu = true},
+    };
+    for (size_t i = 0; i < COUNT(specs); i++) {
+        Spec spec = specs[i];
+        spec.two_parts = true;
+        check_spec(spec);
+    }
+}
+END_TEST
+
 static size_t nans(const float *values, size_t count)
 {
     size_t found = 0;
@@ -236,31 +259,6 @@ START_TEST(dropout_does_not_hide_nan)
 END_TEST
 
 // What a backend does beside operations.
-
-START_TEST(accumulate_adds)
-{
-    static const size_t lengths[] = {1, 7, 8, 9, 1000};
-    for (size_t i = 0; i < COUNT(lengths); i++) {
-        size_t count = lengths[i], bytes = count * sizeof(float);
-        float *a = floats(count), *b = floats(count);
-        Rng rng = rng_stream_of(5, RNG_SYNTHETIC_DATA, i);
-        fill_normal(&rng, a, count, 0, 1);
-        fill_normal(&rng, b, count, 0, 1);
-        void *sum = device_memory(bytes), *other = device_memory(bytes);
-        backend()->write(sum, a, bytes);
-        backend()->write(other, b, bytes);
-        backend()->accumulate(sum, other, bytes);
-        float *result = host_copy(sum, bytes);
-        for (size_t k = 0; k < count; k++)
-            ck_assert_float_eq(result[k], a[k] + b[k]);
-        backend()->release(sum);
-        backend()->release(other);
-        free(result);
-        free(a);
-        free(b);
-    }
-}
-END_TEST
 
 #define BATCH   5
 #define CLASSES 10
@@ -372,12 +370,12 @@ int main(void)
 
     TCase *all = operation_case(suite, "all operations");
     tcase_add_test(all, results_do_not_depend_on_the_number_of_threads);
+    tcase_add_test(all, a_gradient_in_two_parts_is_their_sum);
     tcase_add_loop_test(all, nan_is_not_hidden, 0, 2 * COUNT(nan_specs));
     tcase_add_test(all, max_pool_does_not_hide_a_window_of_nan);
     tcase_add_test(all, dropout_does_not_hide_nan);
 
     TCase *rest = operation_case(suite, "beside operations");
-    tcase_add_test(rest, accumulate_adds);
     tcase_add_test(rest, softmax_is_right);
     tcase_add_test(rest, cross_entropy_is_right);
 

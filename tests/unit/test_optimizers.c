@@ -9,13 +9,13 @@
 
 #include "backend.h"
 #include "child.h"
+#include "operation.h"
 #include "optimizer.h"
 #include "rng.h"
 #include "util.h"
 
-#define UPDATES      7
-#define LENGTH       2304 // floats of an arena
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define UPDATES 7
+#define LENGTH  2304 // floats of an arena
 
 // In no order, and not all where a vector would like to begin.
 static const Segment segments[] = {
@@ -277,12 +277,10 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("optimizers");
-    TCase *updates = tcase_create("updates");
-    tcase_set_timeout(updates, 60); // sanitizers and busy machines are slow
+    TCase *updates = operation_case(suite, "updates");
     tcase_add_loop_test(updates, an_optimizer_follows_its_formula, 0, COUNT(optimizers));
     tcase_add_loop_test(updates, an_optimizer_keeps_to_its_segments, 0, COUNT(optimizers));
     tcase_add_loop_test(updates, an_update_does_not_depend_on_the_number_of_threads, 0,
                         COUNT(optimizers));
-    suite_add_tcase(suite, updates);
     return run_suite(suite);
 }

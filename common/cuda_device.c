@@ -1,0 +1,127 @@
+// The CUDA backend's stream, its memory, and copies between it and the host.
+//
+// Everything is computed on one stream, in the order of the calls. The host runs ahead: it waits
+// only where it reads a result, and in cuda_write where the copy before the last has not begun yet.
+
+#include "cuda_device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "device.h"
+#include "util.h"
+
+// What is written passes through two buffers that the GPU copies from by itself, which it can't do
+// from ordinary memory.
+#define STAGING_BYTES ((size_t)4 << 20)
+
+typedef struct {
+    void *memory;
+    cudaEvent_t copied; // the buffer may be filled again
+} Staging;
+
+static struct {
+    cudaStream_t stream; // NULL: not started yet
+    cudaEvent_t order;   // for cuda_stream_wait
+    Staging staging[2];
+    int next; // staging buffer to use
+} cuda;
+
+void cuda_check_words(const char *words, const char *call, const char *file, int line)
+{
+    if (!words)
+        return;
+    fflush(stdout);
+    fprintf(stderr, "%s: rank %d: %s:%d: %s: %s\n", program_name(), launcher_rank(), file, line,
+            call, words);
+    abort();
+}
+
+void cuda_check(cudaError_t error, const char *call, const char *file, int line)
+{
+    if (error == cudaErrorMemoryAllocation)
+        die("out of GPU memory; a smaller --batch-size or --width needs less");
+    cuda_check_words(error == cudaSuccess ? NULL : cudaGetErrorString(error), call, file, line);
+}
+
+static void start(void)
+{
+    device_start();
+    CUDA(cudaStreamCreateWithFlags(&cuda.stream, cudaStreamNonBlocking));
+    CUDA(cudaEventCreateWithFlags(&cuda.order, cudaEventDisableTiming));
+    for (int i = 0; i < 2; i++) {
+        CUDA(cudaMallocHost(&cuda.staging[i].memory, STAGING_BYTES));
+        CUDA(cudaEventCreateWithFlags(&cuda.staging[i].copied, cudaEventDisableTiming));
+    }
+}
+
+cudaStream_t cuda_stream(void)
+{
+    if (!cuda.stream)
+        start();
+    return cuda.stream;
+}
+
+void cuda_stream_wait(cudaStream_t later, cudaStream_t earlier)
+{
+    cuda_stream();
+    // A wait is for the event as it was recorded last, so one event serves all.
+    CUDA(cudaEventRecord(cuda.order, earlier));
+    CUDA(cudaStreamWaitEvent(later, cuda.order, 0));
+}
+
+void *cuda_try_allocate(size_t bytes)
+{
+    void *memory = NULL;
+    cuda_stream();
+    if (bytes == 0)
+        bytes = 1; // as allocate() does: a block of nothing is still a block
+    cudaError_t error = cudaMalloc(&memory, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        cudaGetLastError(); // it has been seen: later calls must not find it
+        return NULL;
+    }
+    CUDA(error);
+    return memory;
+}
+
+void *cuda_allocate(size_t bytes)
+{
+    void *memory = cuda_try_allocate(bytes);
+    if (!memory)
+        die("out of GPU memory: there are no %zu MiB left; a smaller --batch-size or --width needs "
+            "less",
+            (bytes >> 20) + 1);
+    CUDA(cudaMemsetAsync(memory, 0, bytes, cuda_stream()));
+    return memory;
+}
+
+void cuda_release(void *memory)
+{
+    if (memory)
+        CUDA(cudaFree(memory));
+}
+
+static void write_piece(char *to, const char *from, size_t bytes)
+{
+    Staging *staging = &cuda.staging[cuda.next];
+    cuda.next = !cuda.next;
+    CUDA(cudaEventSynchronize(staging->copied));
+    memcpy(staging->memory, from, bytes);
+    CUDA(cudaMemcpyAsync(to, staging->memory, bytes, cudaMemcpyHostToDevice, cuda.stream));
+    CUDA(cudaEventRecord(staging->copied, cuda.stream));
+}
+
+void cuda_write(void *to, const void *from, size_t bytes)
+{
+    cuda_stream();
+    for (size_t done = 0; done < bytes; done += STAGING_BYTES)
+        write_piece((char *)to + done, (const char *)from + done,
+                    bytes - done < STAGING_BYTES ? bytes - done : STAGING_BYTES);
+}
+
+void cuda_read(void *to, const void *from, size_t bytes)
+{
+    CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, cuda_stream()));
+    CUDA(cudaStreamSynchronize(cuda.stream));
+}
