@@ -22,8 +22,8 @@
         }                                                                                          \
     } while (0)
 
-static const size_t counts[] = {1, 7, 4096, 100003, (1 << 18) + 1, 3 << 18};
-enum { COUNTS = sizeof counts / sizeof *counts, MOST = 3 << 18 };
+static const size_t counts[] = {1, 7, 4096, 100003, (1 << 20) + 1, 3 << 20};
+enum { COUNTS = sizeof counts / sizeof *counts, MOST = 3 << 20 };
 
 // A number that depends on the rank and the place.
 static float element(int rank, size_t i)

@@ -42,7 +42,7 @@ END_TEST
 START_TEST(plain_batches_are_exactly_the_standardised_images)
 {
     settings()->shuffle = false;
-    Dataset dataset = synthetic_data(TEST, 1);
+    Dataset dataset = synthetic_data(TEST, 1, 0);
     Statistics statistics = image_statistics(&dataset);
     Batches *batches = plain_batches(&dataset, statistics, 10);
     batches_begin(batches, 1);

@@ -369,7 +369,7 @@ static void evaluate_on_synthetic_data(int size, int channels, int classes)
 {
     Tensor image = input(size, size, channels);
     Model *m = compiled(model(image, softmax(dense(flatten(image), classes))));
-    Dataset dataset = synthetic_data(TEST, 1);
+    Dataset dataset = synthetic_data(TEST, 1, 0);
     evaluate(m, plain_batches(&dataset, image_statistics(&dataset), 32), 0);
 }
 
