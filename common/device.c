@@ -34,25 +34,23 @@ void device_use(int index)
     device.wanted = index;
 }
 
-// The machine, down to the cores that this job may use.
-static hwloc_topology_t usable_machine(void)
+// The machine, down to the cores that a process may use.
+static hwloc_topology_t usable_machine(int process)
 {
     hwloc_topology_t topology;
     CHECK(hwloc_topology_init(&topology) == 0 && hwloc_topology_load(topology) == 0);
     hwloc_bitmap_t mask = hwloc_bitmap_alloc();
     CHECK(mask);
-    // mpirun binds each rank to cores of its own choice; its own mask is the job's.
-    int launcher = launcher_process();
-    if (launcher < 0 || hwloc_get_proc_cpubind(topology, launcher, mask, 0) != 0)
+    if (process < 0 || hwloc_get_proc_cpubind(topology, process, mask, 0) != 0)
         hwloc_get_cpubind(topology, mask, HWLOC_CPUBIND_PROCESS);
     hwloc_topology_restrict(topology, mask, 0); // keeps everything where the mask is empty
     hwloc_bitmap_free(mask);
     return topology;
 }
 
-// The cores of one of `pieces` equal parts of the machine. Several parts share a core, never the
-// hardware threads of a core, which would share one set of vector units.
-static hwloc_bitmap_t cores_of_piece(hwloc_topology_t topology, int pieces, int piece)
+// Several shares may have a core in common, but no two the hardware threads of one core, which
+// would share one set of vector units.
+static hwloc_bitmap_t share_of(hwloc_topology_t topology, int pieces, int piece)
 {
     hwloc_bitmap_t *sets = allocate((size_t)pieces, sizeof *sets);
     hwloc_obj_t root = hwloc_get_root_obj(topology);
@@ -64,6 +62,23 @@ static hwloc_bitmap_t cores_of_piece(hwloc_topology_t topology, int pieces, int 
     hwloc_bitmap_t cores = sets[piece];
     free(sets);
     return cores;
+}
+
+// As "0-3,8". Takes the set over.
+static char *list_of(hwloc_bitmap_t set)
+{
+    char *list = NULL;
+    CHECK(hwloc_bitmap_list_asprintf(&list, set) >= 0);
+    hwloc_bitmap_free(set);
+    return list;
+}
+
+char *device_share(int process, int pieces, int piece)
+{
+    hwloc_topology_t topology = usable_machine(process);
+    char *list = list_of(share_of(topology, pieces, piece));
+    hwloc_topology_destroy(topology);
+    return list;
 }
 
 // Moves every thread that the process has; those to come are born where their parent is.
@@ -113,9 +128,10 @@ static void start_cpu(void)
 {
     Place place = launcher_place();
     choose_index(&place);
-    device.machine = usable_machine();
-    hwloc_bitmap_t cores = cores_of_piece(device.machine, place.nodes * device.count,
-                                          place.node * device.count + device.index);
+    // mpirun binds each rank to cores of its own choice; the job's cores are those of mpirun.
+    device.machine = usable_machine(launcher_process());
+    hwloc_bitmap_t cores = share_of(device.machine, place.nodes * device.count,
+                                    place.node * device.count + device.index);
     move_threads(device.machine, cores);
     device.threads = count_cores(device.machine, cores);
     omp_set_num_threads(device.threads);
@@ -131,11 +147,8 @@ char *device_cores(void)
 {
     device_start();
     hwloc_bitmap_t cores = hwloc_bitmap_alloc();
-    char *list = NULL;
     CHECK(cores && hwloc_get_cpubind(device.machine, cores, HWLOC_CPUBIND_THREAD) == 0);
-    CHECK(hwloc_bitmap_list_asprintf(&list, cores) >= 0);
-    hwloc_bitmap_free(cores);
-    return list;
+    return list_of(cores);
 }
 
 void device_start(void)

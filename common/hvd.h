@@ -37,6 +37,7 @@ int hvd_local_rank(void);
 // How many workers of the job are on this machine.
 int hvd_local_size(void);
 
+// What an all-reduce makes of the values that the workers bring.
 typedef enum { HVD_AVERAGE, HVD_SUM, HVD_MIN, HVD_MAX } HvdOp;
 
 // Replaces `values` on every worker by the elementwise average (or sum, smallest, largest) over all

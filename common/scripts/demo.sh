@@ -25,7 +25,7 @@ value()
 
 echo
 echo "The same training step, on one worker and on two, each on a core of its own:"
-"$build/bench" --scaling "$build" >"$log.scaling"
+GOMP_SPINCOUNT=10000 "$build/bench" --scaling "$build" >"$log.scaling"
 read -r _ one _ < <(grep '^1 ' "$build/scaling.dat")
 read -r _ two efficiency < <(grep '^2 ' "$build/scaling.dat" || echo "2 - -")
 

@@ -2,8 +2,8 @@
 // frameworks; of the kit on one rank and on several; and the all-reduce beside MPI's own.
 //
 //     bench [--quick] [--peer PYTHON] --out FILE   prints tables, writes FILE
-//     bench --scaling FOLDER                       ranks only; writes FOLDER/scaling.dat
-//     bench --compare                              one device beside all of them
+//     bench [--quick] --scaling FOLDER             ranks only; writes FOLDER/scaling.dat
+//     bench [--quick] --compare                    one device beside all of them
 //     bench --serve NAME MODEL WIDTH BATCH         a contestant: hvdlab or convolutions-only
 //     bench --serve-allreduce                      under mpirun: the all-reduce
 
@@ -151,7 +151,7 @@ static int rank_counts(int devices, int counts[MAX_CONTESTANTS])
 
 // Races 1, 2, ... ranks, each on one core, and one process on all cores. Adds to the results, and
 // writes "ranks images/s efficiency" lines to `data`, where it is not NULL.
-static void bench_scaling(cJSON *results, int rounds, FILE *data)
+static void bench_scaling(cJSON *results, int rounds, double round_time, FILE *data)
 {
     Subject s = scaling_subject;
     Contestant contestants[MAX_CONTESTANTS] = {0};
@@ -165,7 +165,7 @@ static void bench_scaling(cJSON *results, int rounds, FILE *data)
     printf("Wide ResNet 16-%d, batch %d per rank, each rank on one of %d cores\n", s.width, s.batch,
            cores);
     printf("  %-22s %10s %10s %10s\n", "", "images/s", "per rank", "efficiency");
-    race(contestants, count + 1, rounds, 1.0);
+    race(contestants, count + 1, rounds, round_time);
     for (int i = 0; i < count; i++) {
         const Contestant *c = &contestants[i];
         double speed = ranks[i] * s.batch / median(c->seconds, rounds);
@@ -183,7 +183,7 @@ static void bench_scaling(cJSON *results, int rounds, FILE *data)
 }
 
 // What one device does, and what all do together.
-static void compare_devices(int rounds)
+static void compare_devices(int rounds, double round_time)
 {
     Subject s = scaling_subject;
     Contestant one = {0}, all = {0};
@@ -194,7 +194,7 @@ static void compare_devices(int rounds)
     if (!start(&one, "hvdlab", NULL, s, environment) || !start(&all, "hvdlab", NULL, s, NULL))
         die("bench: hvdlab cannot be started");
     Contestant both[] = {one, all};
-    race(both, 2, rounds, 0.5);
+    race(both, 2, rounds, round_time);
     printf("Training a Wide ResNet 16-%d, batch %d, one process\n", s.width, s.batch);
     printf("  %-22s %10s\n", "device", "images/s");
     printf("  %s, 1 of %d cores%*s %10.1f\n", device_kind(), cores, cores > 9 ? 4 : 5, "",
@@ -296,21 +296,21 @@ static void bench_all(bool quick, const char *python, const char *out)
         if (!quick || subjects[i].quick)
             bench_subject(results, subjects[i].subject, python, rounds, subjects[i].round_time);
     printf("\n");
-    bench_scaling(results, rounds, NULL);
+    bench_scaling(results, rounds, 1.0, NULL);
     if (!quick)
         bench_allreduce(results);
     save(document, file, out);
     cJSON_Delete(document);
 }
 
-static void scaling_only(const char *folder)
+static void scaling_only(const char *folder, bool quick)
 {
     char *path = format_text("%s/scaling.dat", folder);
     FILE *data = fopen(path, "we");
     if (!data)
         die("cannot write %s", path);
     cJSON *unused = cJSON_CreateArray();
-    bench_scaling(unused, QUICK_ROUNDS, data);
+    bench_scaling(unused, QUICK_ROUNDS, quick ? 0.1 : 1.0, data);
     cJSON_Delete(unused);
     if (fclose(data) != 0)
         die("cannot write %s", path);
@@ -319,7 +319,7 @@ static void scaling_only(const char *folder)
 
 static _Noreturn void usage(void)
 {
-    die("usage: bench [--quick] [--peer PYTHON] --out FILE | --scaling FOLDER | --compare");
+    die("usage: bench [--quick] ([--peer PYTHON] --out FILE | --scaling FOLDER | --compare)");
 }
 
 int main(int argc, char **argv)
@@ -350,9 +350,9 @@ int main(int argc, char **argv)
         usage();
     signal(SIGPIPE, SIG_IGN); // a contestant that dies is told by its answers
     if (compare)
-        compare_devices(QUICK_ROUNDS);
+        compare_devices(QUICK_ROUNDS, quick ? 0.1 : 1.0);
     else if (folder)
-        scaling_only(folder);
+        scaling_only(folder, quick);
     else
         bench_all(quick, python, out);
     return 0;
