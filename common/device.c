@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <hwloc.h>
 #include <hwloc/linux.h>
+#include <limits.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,22 +85,44 @@ char *device_share(int process, int pieces, int piece)
 // Moves every thread that the process has; those to come are born where their parent is.
 static void move_threads(hwloc_topology_t topology, hwloc_bitmap_t cores)
 {
+    int fault = 0;
     DIR *tasks = opendir("/proc/self/task");
     for (struct dirent *task; tasks && (task = readdir(tasks));)
         if (task->d_name[0] != '.' &&
             hwloc_linux_set_tid_cpubind(topology, atoi(task->d_name), cores) != 0)
-            warn_on_root("the threads cannot be bound to the device's cores: %s", strerror(errno));
+            fault = errno;
     if (tasks)
         closedir(tasks);
+    if (fault)
+        warn_on_root("the threads cannot be bound to the device's cores: %s", strerror(fault));
 }
 
 static int count_cores(hwloc_topology_t topology, hwloc_bitmap_t set)
 {
-    int cores = 0;
-    for (hwloc_obj_t core = NULL;
-         (core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core));)
+    // Where the system doesn't tell cores (some containers), hardware threads stand for them.
+    int depth = hwloc_get_type_or_below_depth(topology, HWLOC_OBJ_CORE), cores = 0;
+    for (hwloc_obj_t core = NULL; (core = hwloc_get_next_obj_by_depth(topology, depth, core));)
         cores += hwloc_bitmap_intersects(core->cpuset, set);
     return cores > 0 ? cores : 1;
+}
+
+// How many cores' time the control group grants (docker --cpus), rounded up; INT_MAX: all.
+static int cpu_quota(void)
+{
+    double quota = 0, period = 0;
+    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re"); // of version 2; a container sees its own
+    if (file && fscanf(file, "%lf %lf", &quota, &period) != 2)
+        period = 0; // "max"
+    if (file)
+        fclose(file);
+    return period > 0 && quota > 0 ? (int)((quota + period - 1) / period) : INT_MAX;
+}
+
+// Threads beyond the quota would only be stopped in the middle of their work.
+static int threads_of(hwloc_bitmap_t cores, int devices)
+{
+    int threads = count_cores(device.machine, cores), granted = cpu_quota() / devices;
+    return threads <= granted ? threads : granted > 0 ? granted : 1;
 }
 
 // Others see the device in the name of an open file, as `make devices` does: it is gone when the
@@ -133,8 +156,12 @@ static void start_cpu(void)
     hwloc_bitmap_t cores = share_of(device.machine, place.nodes * device.count,
                                     place.node * device.count + device.index);
     move_threads(device.machine, cores);
-    device.threads = count_cores(device.machine, cores);
+    device.threads = threads_of(cores, place.nodes * device.count);
     omp_set_num_threads(device.threads);
+    if (getenv("OMP_PROC_BIND") || getenv("OMP_PLACES") || getenv("GOMP_CPU_AFFINITY"))
+        warn_on_root(
+            "OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY is set: OpenMP then places its "
+            "threads itself, on whichever device; unset it");
     hwloc_bitmap_free(cores);
     char *list = device_cores();
     announce(list, &place);

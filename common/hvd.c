@@ -6,7 +6,6 @@
 #include <limits.h>
 #include <mpi.h>
 #include <stdlib.h>
-#include "backend.h"
 #include "trace.h"
 #include "util.h"
 #include "world.h"
@@ -108,8 +107,10 @@ static MPI_Op mpi_op(HvdOp op)
 
 static void finish_average(float *values, size_t count)
 {
+    if (world_size() == 2)
+        return;
     float factor = 1.0f / (float)world_size();
-    for (size_t i = 0; world_size() > 2 && i < count; i++)
+    for (size_t i = 0; i < count; i++)
         values[i] *= factor;
 }
 
@@ -170,12 +171,17 @@ static void check_root(const char *caller, int root)
         die("%s: there is no rank %d among %d to be the root", caller, root, world_size());
 }
 
+static bool is_same_everywhere(double value, MPI_Comm comm)
+{
+    double low_high[2] = {-value, value};
+    MPI_Allreduce(MPI_IN_PLACE, low_high, 2, MPI_DOUBLE, MPI_MAX, comm);
+    return -low_high[0] == low_high[1];
+}
+
 // Weights and gradients of another model, or in another order, would be taken all the same.
 static void check_layout(const Parameters *parameters, MPI_Comm comm)
 {
-    double low_high[2] = {-(double)parameters->layout, (double)parameters->layout};
-    MPI_Allreduce(MPI_IN_PLACE, low_high, 2, MPI_DOUBLE, MPI_MAX, comm);
-    if (-low_high[0] != low_high[1])
+    if (!is_same_everywhere((double)parameters->layout, comm))
         die("the workers' models differ, or their processors' instruction sets do; build the same "
             "model on each, and set DNNL_MAX_CPU_ISA=AVX2 if the processors differ");
 }
@@ -229,13 +235,24 @@ static void send_piece(Distributed *d, const Parameters *parameters, size_t end)
     d->sent = end;
 }
 
+// Once, before the first gradient travels.
+static void check_ranks(Distributed *d, const Parameters *parameters)
+{
+    MPI_Comm comm = world_comm(WORLD_GRADIENTS);
+    check_layout(parameters, comm);
+    if (!is_same_everywhere((double)d->threshold, comm))
+        die("HVD_FUSION_THRESHOLD is not the same on all ranks; mpirun -x HVD_FUSION_THRESHOLD "
+            "hands "
+            "it on to other machines");
+    d->checked = true;
+}
+
 static void gradient_ready(Optimizer *self, const Parameters *parameters, size_t offset,
                            size_t length)
 {
     Distributed *d = (Distributed *)self;
     if (!d->checked)
-        check_layout(parameters, world_comm(WORLD_GRADIENTS));
-    d->checked = true;
+        check_ranks(d, parameters);
     size_t ready = offset + length;
     if (ready - d->sent >= d->threshold)
         send_piece(d, parameters, ready);
@@ -328,8 +345,10 @@ static void broadcast_model(const char *caller, Model *model, int root)
     Optimizer *optimizer = optimizer_innermost(model_optimizer(model));
     MPI_Bcast(&optimizer->iterations, 1, MPI_INT64_T, root, comm);
     MPI_Bcast(&optimizer->rule.learning_rate, 1, MPI_FLOAT, root, comm);
-    if (optimizer->iterations == 0)
-        return; // the slots are made, and zero, at the first update
+    if (optimizer->iterations == 0) {
+        optimizer_free_slots(optimizer); // the first update makes them anew, zeroed
+        return;
+    }
     optimizer_allocate_slots(optimizer, parameters);
     for (int i = 0; i < optimizer->slot_count; i++)
         MPI_Bcast(optimizer->slots[i], mpi_count(parameters->length), MPI_FLOAT, root, comm);
@@ -399,6 +418,7 @@ typedef struct {
     Callback callback;
     float lr;
     int epochs;
+    float last;     // the rate of the batch before
     float momentum; // the optimizer's own
 } Warmup;
 
@@ -413,10 +433,10 @@ static void warmup_batch_begin(Callback *self, Training *training)
         return;
     float epochs_done =
         (float)training->epoch + (float)(training->step + 1) / (float)training->steps;
-    float before = rule->learning_rate;
     rule->learning_rate = w->lr * (1 + (float)(world_size() - 1) * epochs_done / (float)w->epochs);
-    if (before > 0)
-        rule->momentum *= rule->learning_rate / before;
+    if (w->last > 0)
+        rule->momentum *= rule->learning_rate / w->last;
+    w->last = rule->learning_rate;
 }
 
 static void warmup_batch_end(Callback *self, Training *training)
@@ -437,6 +457,7 @@ Callback *hvd_learning_rate_warmup(float lr, int epochs)
                      .batch_end = warmup_batch_end},
         .lr = lr,
         .epochs = epochs,
+        .last = lr,
     };
     return &w->callback;
 }

@@ -7,7 +7,7 @@
 // broadcast, ...) is made by all of them, in the same order, with the same sizes; it returns when
 // this worker's part is done, so a worker that never makes the call leaves the others waiting.
 //
-// Every function but hvd_init ends the program with one line before hvd_init.
+// Before hvd_init every function but hvd_shutdown ends the program with one line.
 
 #ifndef HVDLAB_HVD_H
 #define HVDLAB_HVD_H
@@ -59,8 +59,10 @@ void hvd_barrier(void);
 // "Distributed", hands everything but the gradients through to it, and owns it. To be passed to
 // compile().
 //
-// The gradients travel in pieces of at least HVD_FUSION_THRESHOLD bytes (64 MiB), a fixed plan, the
-// first ones while the backward pass still computes the others.
+// The gradients travel in pieces: as soon as HVD_FUSION_THRESHOLD bytes (64 MiB) of them are
+// complete, and what is left at the end of the backward pass; so the plan is the same in every
+// step. Between machines a piece is on its way while the backward pass goes on; within one machine
+// the cores that would move it are those that compute.
 Optimizer *hvd_distributed_optimizer(Optimizer *optimizer);
 
 // Overwrites the model's weights and moving statistics, and the state of its optimizer, on every
@@ -77,9 +79,9 @@ Callback *hvd_broadcast_variables(int root);
 Callback *hvd_metric_average(void);
 
 // A callback that raises the learning rate from `lr` to lr * hvd_size() during the first `epochs`
-// epochs, a little with every batch, and leaves it alone after them. Where the optimizer has
-// momentum, it is scaled with each change (Goyal et al., "Accurate, Large Minibatch SGD", 2017,
-// sections 2.2 and 3.1).
+// epochs, a little with every batch, and leaves it alone after them: a schedule beside it must be
+// one for lr * hvd_size(). Where the optimizer has momentum, it is scaled with each change (Goyal
+// et al., "Accurate, Large Minibatch SGD", 2017, sections 2.2 and 3.1).
 Callback *hvd_learning_rate_warmup(float lr, int epochs);
 
 #endif

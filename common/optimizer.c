@@ -15,6 +15,14 @@ void optimizer_allocate_slots(Optimizer *self, const Parameters *parameters)
             self->slots[i] = backend()->allocate(parameters->length * sizeof(float));
 }
 
+void optimizer_free_slots(Optimizer *self)
+{
+    for (int i = 0; i < self->slot_count; i++) {
+        backend()->release(self->slots[i]);
+        self->slots[i] = NULL;
+    }
+}
+
 double gradient_fingerprint(const Parameters *parameters, size_t offset, size_t length)
 {
     float *values = allocate(length, sizeof *values);
@@ -136,7 +144,6 @@ void optimizer_free(Optimizer *optimizer)
     optimizer_free(optimizer->inner);
     if (optimizer->release)
         optimizer->release(optimizer);
-    for (int i = 0; i < optimizer->slot_count; i++)
-        backend()->release(optimizer->slots[i]);
+    optimizer_free_slots(optimizer);
     free(optimizer);
 }

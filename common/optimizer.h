@@ -68,6 +68,9 @@ double gradient_fingerprint(const Parameters *parameters, size_t offset, size_t 
 // Gives an optimizer its slots, zeroed, if it does not have them yet: apply() does it too.
 void optimizer_allocate_slots(Optimizer *optimizer, const Parameters *parameters);
 
+// Gives them back: the next update begins as the first one does.
+void optimizer_free_slots(Optimizer *optimizer);
+
 void optimizer_free(Optimizer *optimizer);
 
 #endif

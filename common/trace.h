@@ -3,42 +3,34 @@
 // written at once. Every event has "event", its name, and "t", seconds on this machine's clock. A
 // number that is not finite is null.
 //
-//     event              fields                                       when
-//     start              program, pid, rank, size, local_rank,        first of all; rank and size
-//     as
-//                        local_size, node, nodes                      the launcher gave them
-//     init               rank, size, local_rank, local_size           hvd_init is done
-//     device_use         device                                       the program asked for a
-//     device device             device, devices, node, cores, kind           the device is used for
-//     the first
-//                                                                     time, to allocate
-//     distributed        optimizer                                    hvd_distributed_optimizer, of
-//     it broadcast          root, weights                                a rank begins to broadcast
-//     a
-//                                                                     model; 0: it has no weights
-//                                                                     yet
-//     compile            optimizer                                    the model has its weights
-//     fit                verbose, epochs, steps, validation_steps,    fit was called; the lengths
-//     are
-//                        train_len, validation_len, callbacks         of one permutation, in
-//                        batches
-//     train_begin        weights, statistics                          after the callbacks'
-//     train_begin first_step         cores                                        where the first
-//     step computes gradient           value                                        the local
-//     gradient is complete apply              optimizer, value, learning_rate              a
-//     gradient reaches the optimizer
-//                                                                     that changes the weights
-//     step               epoch, step, weights, statistics             after the update
-//     epoch              epoch, and the figures below                 the rank's own figures
-//     callback           epoch, name, and the figures                 what a callback's epoch_end
-//     gets history            epoch, and the figures                       after all callbacks
-//     fit_end            epochs                                       of them trained
-//     evaluate           verbose, steps                               evaluate was called
-//     evaluate_end       loss, accuracy
-//     collective_begin   function, name, bytes, op, root              an MPI function is called ...
-//     collective_end     function, name                               ... and returns
-//     end                status                                       main returned, or exit was
-//     called
+//     event             fields                                 when
+//     start             program, pid, rank, size, local_rank,  first of all; rank and size as
+//                       local_size, node, nodes                the launcher gave them
+//     init              rank, size, local_rank, local_size     hvd_init is done
+//     device_use        device                                 the program asked for a device
+//     device            device, devices, node, cores, kind     the first use, to allocate
+//     distributed       optimizer                              hvd_distributed_optimizer, of it
+//     broadcast         root, weights                          a rank begins to broadcast a
+//                                                              model; 0: it has no weights yet
+//     compile           optimizer, weights, statistics         the model has its weights
+//     fit               verbose, epochs, steps,                fit was called; the lengths are
+//                       validation_steps, train_len,           of one permutation, in batches
+//                       validation_len, callbacks
+//     train_begin       weights, statistics                    after the callbacks' train_begin
+//     first_step        cores                                  where the first step computes
+//     gradient          value                                  the local gradient is complete
+//     apply             optimizer, value, learning_rate        a gradient reaches the optimizer
+//                                                              that changes the weights
+//     step              epoch, step, weights, statistics       after the update
+//     epoch             epoch, and the figures below           the rank's own figures
+//     callback          epoch, name, and the figures           what a callback's epoch_end gets
+//     history           epoch, and the figures                 after all callbacks
+//     fit_end           epochs                                 of them trained
+//     evaluate          verbose, steps                         evaluate was called
+//     evaluate_end      loss, accuracy
+//     collective_begin  function, name, bytes, op, root        an MPI function is called ...
+//     collective_end    function, name                         ... and returns
+//     end               status                                 main returned, or exit was called
 //
 // The figures are loss, accuracy, val_loss, val_accuracy, lr. `weights`, `statistics` and `value`
 // are fingerprints in double precision: the dot product with a fixed pseudo-random vector, so that

@@ -150,7 +150,8 @@ static long environment_number(const char *name, long limit)
     char *end;
     errno = 0;
     long number = strtol(text, &end, 10);
-    return errno == 0 && *end == '\0' && number <= limit ? number : -1;
+    bool ends = *end == '\0' || *end == '('; // Slurm: 4(x2), four on each of two nodes
+    return errno == 0 && ends && number <= limit ? number : -1;
 }
 
 // Slurm's variables describe this process only in a step that srun started. The shell of a job
@@ -241,7 +242,7 @@ int launcher_above(int process)
     char name[64];
     int parent = 0;
     look_at_process(process, name, &parent);
-    for (int above = parent, next; above > 1 && look_at_process(above, name, &next); above = next)
+    for (int above = parent, next; above >= 1 && look_at_process(above, name, &next); above = next)
         for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
             if (strncmp(name, launchers[i], strlen(launchers[i])) == 0)
                 return above;

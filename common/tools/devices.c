@@ -151,9 +151,8 @@ static double load_of(const Activity *before, const Activity *after, const char 
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
     hwloc_bitmap_list_sscanf(set, list);
     double sum = 0;
-    int cores = 0;
-    for (hwloc_obj_t core = NULL;
-         (core = hwloc_get_next_obj_by_type(machine, HWLOC_OBJ_CORE, core));) {
+    int depth = hwloc_get_type_or_below_depth(machine, HWLOC_OBJ_CORE), cores = 0;
+    for (hwloc_obj_t core = NULL; (core = hwloc_get_next_obj_by_depth(machine, depth, core));) {
         if (!hwloc_bitmap_intersects(core->cpuset, set))
             continue;
         double load = 0;
