@@ -207,31 +207,38 @@ static void compare_devices(int rounds, double round_time)
 
 // ---- The all-reduce.
 
+// What each rank's link must carry for an all-reduce, over the buffer's size (as NVIDIA's
+// nccl-tests define bus bandwidth).
+static double bus_factor(int ranks)
+{
+    return 2.0 * (ranks - 1) / ranks;
+}
+
 static void add_allreduce(cJSON *results, const char *framework, int ranks, size_t bytes,
                           double microseconds)
 {
+    double gb_per_s = (double)bytes / microseconds / 1e3;
     cJSON *result = cJSON_CreateObject();
     cJSON_AddStringToObject(result, "name", "allreduce");
     cJSON_AddStringToObject(result, "framework", framework);
     cJSON_AddNumberToObject(result, "ranks", ranks);
     cJSON_AddNumberToObject(result, "bytes", (double)bytes);
     cJSON_AddNumberToObject(result, "microseconds", microseconds);
+    cJSON_AddNumberToObject(result, "algorithm_gb_per_second", gb_per_s);
+    cJSON_AddNumberToObject(result, "bus_gb_per_second", gb_per_s * bus_factor(ranks));
     cJSON_AddItemToArray(results, result);
 }
 
-// Algorithm bandwidth is bytes / time; bus bandwidth, what each rank's link must carry for it, is
-// 2 (n - 1) / n times that (as NVIDIA's nccl-tests define them).
-static void bench_allreduce(cJSON *results)
+static void bench_allreduce(cJSON *results, int count)
 {
-    enum { RANKS = 2 };
     char *command =
-        format_text("common/scripts/mpi.sh run %d '%s' --serve-allreduce", RANKS, own_path());
+        format_text("common/scripts/mpi.sh run %d '%s' --serve-allreduce", count, own_path());
     fflush(stdout);
     FILE *ranks = popen(command, "r");
     free(command);
     if (!ranks)
         die("bench: the all-reduce cannot be started");
-    printf("\nAll-reduce of floats over %d ranks: microseconds, and GB/s of the average\n", RANKS);
+    printf("\nAll-reduce of floats over %d ranks: microseconds, and GB/s of the average\n", count);
     printf("  %10s %10s %10s %10s %8s %8s %8s %6s\n", "bytes", "MPI sum", "hvd sum", "hvd avg",
            "avg/MPI", "algbw", "busbw", "wrong");
     size_t bytes, wrong;
@@ -239,9 +246,9 @@ static void bench_allreduce(cJSON *results)
          fscanf(ranks, "%zu %lf %lf %lf %zu", &bytes, &mpi, &sum, &average, &wrong) == 5;) {
         double bandwidth = (double)bytes / average / 1e3;
         printf("  %10zu %10.1f %10.1f %10.1f %8.2f %8.2f %8.2f %6zu\n", bytes, mpi, sum, average,
-               average / mpi, bandwidth, bandwidth * 2 * (RANKS - 1) / RANKS, wrong);
-        add_allreduce(results, "mpi", RANKS, bytes, mpi);
-        add_allreduce(results, "hvdlab", RANKS, bytes, average);
+               average / mpi, bandwidth, bandwidth * bus_factor(count), wrong);
+        add_allreduce(results, "mpi", count, bytes, mpi);
+        add_allreduce(results, "hvdlab", count, bytes, average);
     }
     if (pclose(ranks) != 0)
         die("bench: the all-reduce failed");
@@ -297,8 +304,8 @@ static void bench_all(bool quick, const char *python, const char *out)
             bench_subject(results, subjects[i].subject, python, rounds, subjects[i].round_time);
     printf("\n");
     bench_scaling(results, rounds, 1.0, NULL);
-    if (!quick)
-        bench_allreduce(results);
+    for (int ranks = 2; !quick && ranks <= device_threads() && ranks <= 8; ranks *= 2)
+        bench_allreduce(results, ranks);
     save(document, file, out);
     cJSON_Delete(document);
 }
