@@ -49,9 +49,13 @@ bool judge_compiler(int status, const char *messages, Report *report)
         "the compiler names the line and what it stumbled over; the first "
         "error is the one to look at.",
         0};
+    const char *warning = messages ? strstr(messages, " warning: ") : NULL;
     if (status == 0)
         report_ok(report, COMPILES);
-    else
+    if (status == 0 && warning)
+        report_note(report, "the compiler warns:%.*s", (int)strcspn(warning + 9, "\n"),
+                    warning + 9);
+    if (status != 0)
         report_failure(report, COMPILES, &does_not_compile, first_errors(messages ? messages : ""));
     return status == 0;
 }
@@ -118,23 +122,29 @@ static void add_messages(char **evidence, const Output *output)
     }
 }
 
+static char *end_of_culprit(const Run *run, Culprit culprit)
+{
+    const Events *events = &run->events[culprit.rank];
+    char *evidence = format_text("rank %d %s", culprit.rank, culprit.how);
+    if (events->count > 0)
+        text_add(&evidence, "; the last event in its trace: %s",
+                 event_text(events->items[events->count - 1], "event"));
+    return evidence;
+}
+
 static char *crash_evidence(const Run *run)
 {
     Culprit culprit = output_culprit(&run->output);
-    char *evidence = NULL;
-    if (culprit.rank >= 0) {
-        const Events *events = &run->events[culprit.rank];
-        text_add(&evidence, "rank %d %s", culprit.rank, culprit.how);
-        if (events->count > 0)
-            text_add(&evidence, "; the last event in its trace: %s",
-                     event_text(events->items[events->count - 1], "event"));
-    } else {
-        text_add(&evidence, "mpirun ended with status %d", run->status);
-    }
+    int signal = run->status - 128;
+    char *evidence;
+    if (culprit.rank >= 0)
+        evidence = end_of_culprit(run, culprit);
+    else if (signal > 0)
+        evidence = format_text("mpirun ended with status %d, that of signal %d (%s)", run->status,
+                               signal, strsignal(signal));
+    else
+        evidence = format_text("mpirun ended with status %d", run->status);
     add_messages(&evidence, &run->output);
-    if (culprit.rank < 0 && !strchr(evidence, '\n'))
-        for (int i = 0; i < run->output.count && i < 6; i++)
-            text_add(&evidence, "\n%.300s", run->output.lines[i].text);
     return evidence;
 }
 
@@ -172,8 +182,8 @@ static void report_idle_ranks(RankSet idle, const char *property, Report *report
 {
     static const Diagnosis not_all_train = {
         "not-all-ranks-train",
-        "some ranks return before fit(), or jump over it. All ranks train; "
-        "only printing is left to the root.",
+        "main returns before fit(), or jumps over it. All ranks train; only printing is left to "
+        "the root.",
         2};
     char *evidence = format_text("%s ended without having trained", rank_names(idle).text);
     report_failure(report, property, &not_all_train, evidence);
@@ -186,7 +196,8 @@ bool judge_end(const Run *run, const char *property, Report *report)
         "the message, if there is one, names it. A signal is mostly a pointer to "
         "nothing: something that only some ranks have made, say.",
         0};
-    RankSet idle = ALL_RANKS & ~ranks_with(run->events, "fit_end");
+    RankSet started = (1u << run->ranks) - 1;
+    RankSet idle = started & ~ranks_with(run->events, "fit_end");
     const Diagnosis *explained = explanation(&run->output);
     if (run->hung && run->silent)
         report_silence(run, property, report);

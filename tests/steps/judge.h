@@ -23,6 +23,11 @@ void judge_step_6(const Run *run, Report *report); // metrics
 // The second run of step 6, in which every rank is above the target at once. Looks at its end, too.
 void judge_stop(const Run *run, Report *report);
 
+// For steps 3 and 5, a run of SOME_RANKS ranks: what holds must hold for any number of them.
+enum { SOME_RANKS = 2 };
+void judge_step_3_again(const Run *run, Report *report);
+void judge_step_5_again(const Run *run, Report *report);
+
 // Remarks on the learning rate where it is not the command line's, for the steps from 3 on.
 void note_learning_rate(const Run *run, Report *report);
 

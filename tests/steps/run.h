@@ -1,5 +1,5 @@
-// One run of a program under mpirun: RANKS ranks on two pretend machines, traced and watched, and
-// ended where it hangs.
+// One run of a program under mpirun: RANKS ranks (or fewer) on two pretend machines, traced and
+// watched, and ended where it hangs.
 
 #ifndef HVDLAB_STEPS_RUN_H
 #define HVDLAB_STEPS_RUN_H
@@ -8,6 +8,7 @@
 #include "output.h"
 
 typedef struct {
+    int ranks;            // that were started
     int status;           // mpirun's, or 128 + the signal that ended it
     bool hung;            // it had to be ended
     bool silent;          // ... since nothing moved any more
@@ -24,7 +25,9 @@ typedef struct {
 
 // Runs `program` with the flags that every graded run has, and with `more_flags`. The traces and
 // logs go to `folder`, which must be empty. It is over a little after the deadline at the latest.
-Run run_program(const char *program, const char *folder, const char *more_flags, Limits limits);
+// Ends this program where mpirun doesn't work at all.
+Run run_program(const char *program, const char *folder, int ranks, const char *more_flags,
+                Limits limits);
 void run_free(Run *run);
 
 #endif

@@ -84,7 +84,8 @@ static char *device_evidence(const Run *run)
     int nodes = start_number(run, 0, "nodes");
     for (int node = 0; node < nodes; node++) {
         const char *separator = ": ";
-        text_add(&evidence, "%smachine %d of %d", node ? "\n" : "", node, nodes);
+        text_add(&evidence, "%smachine %d of %d, as the check pretends", node ? "\n" : "", node,
+                 nodes);
         for (int r = 0; r < RANKS; r++) {
             if (start_number(run, r, "node") != node)
                 continue;
@@ -131,9 +132,9 @@ static const Diagnosis *wrong_device(const Run *run)
 {
     static const Diagnosis by_rank_diagnosis = {
         "pinned-by-rank",
-        "the device comes from hvd_rank(), which counts through all machines. The "
-        "devices of each machine are numbered from 0, as its ranks are by "
-        "hvd_local_rank().",
+        "the device comes from hvd_rank(), or another number that counts through all "
+        "machines. The devices of each machine are numbered from 0, as its ranks are by "
+        "hvd_local_rank(). (The check pretends two machines, by HVD_RANKS_PER_NODE=2.)",
         0};
     static const Diagnosis on_0 = {"every-rank-on-device-0",
                                    "all ranks work on device 0, and share it. The file is the same "

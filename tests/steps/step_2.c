@@ -13,9 +13,11 @@
 static RankSet verbose_ranks(const Run *run, const char *name)
 {
     RankSet ranks = 0;
-    for (int r = 0; r < RANKS; r++)
-        if (event_number(event_nth(&run->events[r], name, 0), "verbose") > 0)
+    for (int r = 0; r < RANKS; r++) {
+        double verbose = event_number(event_nth(&run->events[r], name, 0), "verbose");
+        if (verbose > 0 || verbose < 0) // not NaN: there may be no such event
             ranks |= 1u << r;
+    }
     return ranks;
 }
 

@@ -80,7 +80,7 @@ static bool variables_were_sent(const Run *run)
 {
     for (int r = 0; r < RANKS; r++) {
         const Events *events = &run->events[r];
-        int first_step = event_find(events, "step", 0);
+        int first_step = event_find(events, "gradient", 0); // later it may be gradients that travel
         for (int i = event_find(events, "compile", 0); i >= 0 && i < events->count; i++)
             if ((first_step < 0 || i < first_step) && carries_variables(events->items[i]))
                 return true;
@@ -112,9 +112,9 @@ static void add_weights(char **evidence, const char *when, const Weights *weight
 static char *evidence_of(const Run *run, int step)
 {
     char *evidence = NULL;
-    Weights compiled = weights_at(run, "compile", 0), begin = weights_at(run, "train_begin", 0);
+    Weights compiled = weights_at(run, "compile", 0), begin = weights_at(run, "first_batch", 0);
     add_weights(&evidence, "after compile():", &compiled);
-    add_weights(&evidence, "when training begins:", &begin);
+    add_weights(&evidence, "at the first batch:", &begin);
     if (step >= 0 && step < step_count(run)) {
         Weights after = weights_at(run, "step", step);
         char *when = format_text("after step %d:", step + 1);
@@ -197,9 +197,7 @@ static const Diagnosis *wrong_root(const Weights *compiled, double weights)
 
 static void judge_root(const Run *run, Report *report)
 {
-    Weights compiled = weights_at(run, "compile", 0), begin = weights_at(run, "train_begin", 0);
-    if (!same(&begin)) // they came after that: nobody saw them before the first update
-        return;
+    Weights compiled = weights_at(run, "compile", 0), begin = weights_at(run, "first_batch", 0);
     if (near(compiled.of[0], begin.of[0]))
         report_ok(report, ROOTS);
     else
@@ -223,11 +221,11 @@ static void judge_kept(const Run *run, Report *report)
 
 void judge_step_4(const Run *run, Report *report)
 {
-    Weights begin = weights_at(run, "train_begin", 0);
+    // A broadcast at the beginning of the first epoch, or batch, is in time, too.
+    Weights begin = weights_at(run, "first_batch", 0);
     if (judge_seeds(run, report))
         return;
-    // A broadcast at the beginning of the first epoch, or batch, is in time, too.
-    if (!same(&begin) && same_from(run) != 0) {
+    if (!same(&begin)) {
         int step = same_from(run);
         report_failure(report, SAME, different_weights(run), evidence_of(run, step < 0 ? 0 : step));
         return;

@@ -8,6 +8,8 @@
 
 #define EPOCHS     "the number of epochs is the command line's"
 #define TRAINING   "all ranks together make as many steps as one device would"
+#define ANY_SIZE   "both hold on 2 ranks, too"
+#define SIZE_ENDS  "on 2 ranks, too, all come to the end of the program"
 #define VALIDATION "all ranks together validate on 3 times the test set"
 
 // What a rank asked fit() for.
@@ -22,10 +24,10 @@ typedef struct {
     const Diagnosis *diagnosis;
 } Explanation;
 
-// The first rank that asked for anything but `exact`, rounded; -1: none did.
-static int wrong_rank(const Run *run, const char *field, double exact)
+// The first of `ranks` ranks that asked for anything but `exact`, rounded; -1: none did.
+static int wrong_rank(const Run *run, int ranks, const char *field, double exact)
 {
-    for (int r = 0; r < RANKS; r++)
+    for (int r = 0; r < ranks; r++)
         if (!(fabs(asked(run, r, field) - exact) < 1))
             return r;
     return -1;
@@ -40,10 +42,10 @@ static const Diagnosis *explain(double value, const Explanation *explanations, i
     return otherwise;
 }
 
-static char *evidence_of(const Run *run, const char *field, const char *right)
+static char *evidence_of(const Run *run, int ranks, const char *field, const char *right)
 {
     char *evidence = NULL;
-    for (int r = 0; r < RANKS; r++)
+    for (int r = 0; r < ranks; r++)
         text_add(&evidence, "%srank %d: %.0f", r ? ", " : "", r, asked(run, r, field));
     text_add(&evidence, "\nright are %s", right);
     return evidence;
@@ -82,8 +84,8 @@ static const Diagnosis *wrong_validation(double steps, int length, int local_siz
         "draws its images by itself; 3 times as many miss few.",
         0};
     static const Diagnosis order = {"divided-before-multiplying",
-                                    "the division throws its remainder away, and 3 multiplies what "
-                                    "is left: multiply first, 3 * length / size.",
+                                    "the division is rounded, and 3 multiplies the error: "
+                                    "multiply first, 3 * length / size.",
                                     0};
     static const Diagnosis wrong = {
         "validation-wrong",
@@ -91,11 +93,15 @@ static const Diagnosis *wrong_validation(double steps, int length, int local_siz
         "number of workers.",
         0};
     const Explanation explanations[] = {
-        {length, &not_divided},         {3 * length, &not_divided},
-        {length / RANKS, &not_tripled}, {round((double)length / RANKS), &not_tripled},
-        {3 * (length / RANKS), &order}, {3 * length / local_size, &by_local_size},
+        {length, &not_divided},
+        {3 * length, &not_divided},
+        {length / RANKS, &not_tripled},
+        {length / RANKS + 1, &not_tripled},
+        {3 * (length / RANKS), &order},
+        {3 * (length / RANKS + 1), &order},
+        {3 * length / local_size, &by_local_size},
     };
-    return explain(steps, explanations, 6, &wrong);
+    return explain(steps, explanations, 7, &wrong);
 }
 
 static const Diagnosis *wrong_epochs(double epochs, double wanted)
@@ -108,7 +114,7 @@ static const Diagnosis *wrong_epochs(double epochs, double wanted)
         0};
     static const Diagnosis wrong = {
         "epochs-wrong", "the number of epochs is the command line's, on any number of workers.", 0};
-    return epochs < wanted ? &divided : &wrong;
+    return epochs == floor(wanted / RANKS) ? &divided : &wrong;
 }
 
 static void judge_epochs(const Run *run, Report *report)
@@ -117,7 +123,7 @@ static void judge_epochs(const Run *run, Report *report)
     for (int r = 0; r < RANKS; r++)
         if (asked(run, r, "epochs") != wanted) {
             report_failure(report, EPOCHS, wrong_epochs(asked(run, r, "epochs"), wanted),
-                           evidence_of(run, "epochs", "2"));
+                           evidence_of(run, RANKS, "epochs", "2"));
             return;
         }
     report_ok(report, EPOCHS);
@@ -126,33 +132,35 @@ static void judge_epochs(const Run *run, Report *report)
 static void judge_training(const Run *run, Report *report)
 {
     int length = (int)asked(run, 0, "train_len");
-    int wrong = wrong_rank(run, "steps", (double)length / RANKS);
+    double exact = (double)length / RANKS;
+    int wrong = wrong_rank(run, RANKS, "steps", exact);
     if (wrong < 0) {
         report_ok(report, TRAINING);
         return;
     }
     int local_size = (int)event_number(event_nth(&run->events[wrong], "start", 0), "local_size");
-    char *right = format_text("3 or 4, since %d batches / %d workers = %.2f", length, RANKS,
-                              (double)length / RANKS);
+    char *right = format_text("%.0f or %.0f, since %d batches / %d workers = %.2f", floor(exact),
+                              ceil(exact), length, RANKS, exact);
     report_failure(report, TRAINING, wrong_training(asked(run, wrong, "steps"), length, local_size),
-                   evidence_of(run, "steps", right));
+                   evidence_of(run, RANKS, "steps", right));
     free(right);
 }
 
 static void judge_validation(const Run *run, Report *report)
 {
     int length = (int)asked(run, 0, "validation_len");
-    int wrong = wrong_rank(run, "validation_steps", 3.0 * length / RANKS);
+    double exact = 3.0 * length / RANKS;
+    int wrong = wrong_rank(run, RANKS, "validation_steps", exact);
     if (wrong < 0) {
         report_ok(report, VALIDATION);
         return;
     }
     int local_size = (int)event_number(event_nth(&run->events[wrong], "start", 0), "local_size");
-    char *right = format_text("8 or 9, since 3 * %d batches / %d workers = %.2f", length, RANKS,
-                              3.0 * length / RANKS);
+    char *right = format_text("%.0f or %.0f, since 3 * %d batches / %d workers = %.2f",
+                              floor(exact), ceil(exact), length, RANKS, exact);
     report_failure(report, VALIDATION,
                    wrong_validation(asked(run, wrong, "validation_steps"), length, local_size),
-                   evidence_of(run, "validation_steps", right));
+                   evidence_of(run, RANKS, "validation_steps", right));
     free(right);
 }
 
@@ -161,4 +169,31 @@ void judge_step_5(const Run *run, Report *report)
     judge_epochs(run, report);
     judge_training(run, report);
     judge_validation(run, report);
+}
+
+void judge_step_5_again(const Run *run, Report *report)
+{
+    static const Diagnosis fixed = {
+        "number-of-workers-fixed",
+        "it is right on 4 workers only: the program divides by a number that stands in it. "
+        "hvd_size() is right on any number of workers.",
+        0};
+    if (!judge_end(run, SIZE_ENDS, report))
+        return;
+    double steps = asked(run, 0, "train_len") / SOME_RANKS;
+    double validation_steps = 3 * asked(run, 0, "validation_len") / SOME_RANKS;
+    if (wrong_rank(run, SOME_RANKS, "steps", steps) < 0 &&
+        wrong_rank(run, SOME_RANKS, "validation_steps", validation_steps) < 0) {
+        report_ok(report, ANY_SIZE);
+        return;
+    }
+    char *right = format_text("%.1f, rounded", steps);
+    char *evidence = evidence_of(run, SOME_RANKS, "steps", right);
+    char *right_too = format_text("%.1f, rounded", validation_steps);
+    char *validation = evidence_of(run, SOME_RANKS, "validation_steps", right_too);
+    text_add(&evidence, "\nvalidation: %s", validation);
+    report_failure(report, ANY_SIZE, &fixed, evidence);
+    free(right);
+    free(right_too);
+    free(validation);
 }

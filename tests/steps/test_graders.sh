@@ -25,10 +25,14 @@ if [[ ! -x $check || ! -x $build/compile-step ]]; then
     echo "$check or $build/compile-step is not there: make them first" >&2
     exit 2
 fi
+for tool in patch unifdef; do
+    command -v $tool >/dev/null || { echo "$tool is not there: make deps, or install the package $tool" >&2; exit 2; }
+done
 rm -rf "$here"
 mkdir -p "$here" || exit 2
-# Its own BUILD, so that no verdict on a student's file is overwritten.
-cp "$build/compile-step" "$here/compile-step"
+# Its own BUILD, so that no verdict on a student's file is overwritten. Warnings are no errors here,
+# even with WERROR=1: some mistakes are of the kind that compilers warn of.
+sed 's/ -Werror / /' "$build/compile-step" >"$here/compile-step" && chmod +x "$here/compile-step"
 common/scripts/steps.sh cut "$here/cut" || exit 2
 export BUILD=$here
 
@@ -190,12 +194,15 @@ grade_arguments()
     status=$?
 }
 
+begin=$EPOCHREALTIME
+since_begin() { awk "BEGIN { print $EPOCHREALTIME - $begin }"; }
+
 name=usage
 if wanted "$name"; then
     solution=$here/cut/solutions/step_01.c
     refused usage
     refused usage 1
-    for steps in 0 7 x '' 1, ,1 12 1,7 1,,2 1,2,3,4,5,6,1; do
+    for steps in 0 7 x '' '1,' ,1 12 1,7 1,,2 1,2,3,4,5,6,1; do
         refused usage "$steps" "$solution"
     done
     refused usage 1 "$solution" more
@@ -203,7 +210,12 @@ if wanted "$name"; then
     HVDLAB_PATIENCE=x refused 'HVDLAB_PATIENCE' 1 "$solution"
     refused 'is not a file' 1 "$here"
     BUILD=$here/nothing refused 'compile-step' 1 "$solution"
-    conclude "$name" 0
+    # An mpirun that fails is not the student's doing.
+    mkdir -p "$here/bin"
+    printf '#!/bin/sh\necho ------\necho There are not enough slots.\nexit 1\n' >"$here/bin/mpirun"
+    chmod +x "$here/bin/mpirun"
+    PATH=$here/bin:$PATH refused 'There are not enough slots' 1 "$solution"
+    conclude "$name" "$(since_begin)"
 fi
 
 # What the caller's environment holds for others must not reach the run.
@@ -220,30 +232,46 @@ if wanted "$name" && patched tests/alternatives/step_05/learning-rate-scaled.pat
     conclude "$name" "$seconds"
 fi
 
+# The processes of the run that are alive.
+alive()
+{
+    local pid
+    for pid in $(sed -n 's/.*"event":"start".*"pid":\([0-9]*\).*/\1/p' "$here"/check/step_01.run/rank-?.jsonl); do
+        grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$pid/status" && echo "$pid"
+    done
+}
+
+# wait_until COMMAND...: for up to 10 seconds.
+wait_until()
+{
+    local i
+    for ((i = 0; i < 200; i++)); do
+        ! "$@" || return 0
+        sleep 0.05
+    done
+    return 1
+}
+
+all_have_started() { [[ $(cat "$here"/check/step_01.run/rank-?.jsonl 2>/dev/null | grep -c '"event":"init"') -eq 4 ]]; }
+none_is_alive() { [[ -z $(alive) ]]; }
+
 # Whoever ends a check ends all that it started.
 name=interrupted
 if wanted "$name"; then
-    cp "$here/cut/solutions/step_01.c" "$here/interrupted.c"
+    begin=$EPOCHREALTIME
     for signal in INT TERM KILL; do
         rm -rf "$here/check"
-        "$check" 1 "$here/interrupted.c" >"$here/out" 2>"$here/err" </dev/null &
+        "$check" 1 "$here/cut/solutions/step_01.c" >"$here/out" 2>"$here/err" </dev/null &
         running=$!
-        for ((i = 0; i < 200; i++)); do
-            [[ ! -s $here/check/step_01.run/rank-3.jsonl ]] || break
-            sleep 0.05
-        done
+        wait_until all_have_started || complain "SIG$signal: the run did not start"
         kill -s $signal "$running"
         wait "$running" 2>/dev/null
         status=$?
         [[ $signal = KILL || $status -eq 130 ]] || complain "SIG$signal: status $status instead of 130"
-        for ((i = 0; i < 60; i++)); do
-            pgrep -f "$here/check/step_01.run/step_01" >/dev/null || break
-            sleep 0.05
-        done
-        ! pgrep -f "$here/check/step_01.run/step_01" >/dev/null || complain "SIG$signal: something runs on"
+        wait_until none_is_alive || complain "SIG$signal: still alive: $(alive)"
         [[ ! -e $here/check/step_01.json ]] || complain "SIG$signal: there is a verdict all the same"
     done
-    conclude "$name" 0
+    conclude "$name" "$(since_begin)"
 fi
 
 printf '%d cases as expected, %d not\n' "$good" "$bad"

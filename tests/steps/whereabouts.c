@@ -187,8 +187,7 @@ static RankSet busy_ranks(const Events events[RANKS])
 {
     RankSet ranks = 0;
     for (int r = 0; r < RANKS; r++)
-        if (events[r].count > 0 && !pending_collective(&events[r]) &&
-            event_find(&events[r], "end", 0) < 0)
+        if (!pending_collective(&events[r]) && event_find(&events[r], "end", 0) < 0)
             ranks |= 1u << r;
     return ranks;
 }
@@ -204,6 +203,10 @@ Mistake likely_mistake(const Events events[RANKS])
             "a loop that doesn't end, or something that never comes, at least on some of "
             "the ranks.",
             0};
+    if (ranks_with(events, "end") && some_but_not_all(ranks_with(events, "fit")))
+        return (Mistake){"main returns on some ranks before they train. All ranks train; only "
+                         "printing is left to the root.",
+                         2};
     if (some_but_not_all(ranks_with(events, "distributed")))
         return (Mistake){"only some of the ranks wrapped their optimizer. The all-reduce of the "
                          "gradients needs all of them: wrap it on every rank, outside of any if.",
