@@ -12,6 +12,7 @@
 ## ONEDNN=/path                  the oneDNN in /path/include and /path/lib instead of the system's
 ## CUDA=0                        leave CUDA out, even if it is found (it is not used yet)
 ## BUILD=folder                  build there instead of in build
+## NP=4                          how many workers the line of make step-N starts
 ## V=1                           show the commands; the tests' output even if they pass
 ifeq ($(origin CC),default)
 CC := gcc
@@ -21,21 +22,33 @@ BUILD ?= build
 CLANG_FORMAT ?= clang-format
 FASHION_MNIST_URL ?= http://fashion-mnist.s3-website.eu-central-1.amazonaws.com
 DATA_DIR := data
+NP ?= 4
 
 # Scripts see the same settings.
-export CC CUDA ONEDNN BUILD CLANG_FORMAT FASHION_MNIST_URL DATA_DIR V
+export CC CUDA ONEDNN BUILD CLANG_FORMAT FASHION_MNIST_URL DATA_DIR NP V
 
 # One recipe line, quiet unless V=1: $(Q)command; and the short line that stands for it.
 Q := $(if $(filter 1,$(V)),,@)
 say = @printf '  %-4s %s\n' $(1) $(2)
 
-# All cores, unless the user gave a -j. What runs programs or changes the system runs alone.
+# The targets with a step's number; another number gets a clear line.
+STEPS := 1 2 3 4 5 6
+numbered := step solution check hint diff reset
+$(foreach t,$(numbered),$(eval $(t)_N := $(STEPS:%=$(t)-%)))
+unknown := $(filter-out $(foreach t,$(numbered),$($(t)_N)) check-format check-steps,\
+             $(filter $(numbered:%=%-%),$(MAKECMDGOALS)))
+$(if $(unknown),$(error $(firstword $(unknown)): there is no such step, they are $(STEPS)))
+
+# All cores, unless the user gave a -j. What runs programs or changes the system runs alone; a make
+# of its own builds for it, on all cores again.
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-ifneq ($(filter deps data demo test bench clean,$(MAKECMDGOALS)),)
+alone := deps data demo test bench compare scaling check next steps check-steps clean $(check_N) $(reset_N)
+ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
+build_first = @+$(MAKE) $(if $(Q),-s) --no-print-directory
 MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
 .DELETE_ON_ERROR:
@@ -48,32 +61,47 @@ ifneq ($(filter x86_64-%,$(shell $(CC) -dumpmachine 2>/dev/null)),)
 PASSES += avx2
 endif
 
-# The CUDA backend needs CUDA, and is not built here yet.
+# The CUDA backend is built for the tests' GPU that is not there (tests/emulated), with EMULATED=1.
 cuda_sources := common/backend_cuda.c common/hvd_cuda.c common/hvd_nccl.c $(wildcard common/cuda_*.c)
-library_objects := $(patsubst %.c,$(BUILD)/%.o,$(filter-out common/passes.c $(cuda_sources),$(wildcard common/*.c))) \
-                   $(PASSES:%=$(BUILD)/common/passes_%.o)
+library_sources := $(filter-out common/passes.c $(if $(EMULATED),,$(cuda_sources)),$(wildcard common/*.c))
+library_objects := $(library_sources:%.c=$(BUILD)/%.o) $(PASSES:%=$(BUILD)/common/passes_%.o)
+emulated_programs := $(if $(EMULATED),$(BUILD)/tests/emulated/test_emulated)
+ifneq ($(EMULATED),)
+kernel_objects := $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard common/*.cu))
+stand_in_objects := $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out tests/emulated/test_%,$(wildcard tests/emulated/*.cpp)))
+library_objects += $(kernel_objects) $(stand_in_objects)
+emulated_objects := $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/emulated/test_*.cpp))
+cuda_cflags := -DHVDLAB_CUDA -isystem tests/emulated/include
+cuda_libs := -lstdc++
+endif
 # What students edit, and its solutions: one source, one program.
-step_sources := $(wildcard steps/*.c)
+step_sources := $(sort $(wildcard steps/*.c) $(STEPS:%=steps/step_0%.c))
 solution_sources := $(filter-out solutions/master.c,$(wildcard solutions/*.c))
 step_objects := $(patsubst %.c,$(BUILD)/%.o,$(step_sources) $(solution_sources))
 check_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/steps/*.c))
 replay_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/golden/*.c))
 bench_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/*.c))
+# Small programs of the kit, one file each.
+tools := $(patsubst common/tools/%.c,%,$(wildcard common/tools/*.c))
 
 # Each tests/unit/test_NAME.c is a program; the other .c files there are shared by all of them.
 unit_tests := $(patsubst tests/unit/test_%.c,%,$(wildcard tests/unit/test_*.c))
 unit_objects := $(unit_tests:%=$(BUILD)/tests/unit/test_%.o)
 shared_objects := $(patsubst %.c,$(BUILD)/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
-script_tests := $(patsubst tests/unit/test_%.sh,%,$(wildcard tests/unit/test_*.sh))
+# Each tests/mpi/test_NAME.c is a program that runs under mpirun, with 1, 2 and 4 ranks.
+mpi_tests := $(patsubst tests/mpi/test_%.c,%,$(wildcard tests/mpi/test_*.c))
+script_tests := $(filter-out tests/emulated/%,$(wildcard tests/*/test_*.sh))
 cases := $(patsubst tests/golden/cases/%.safetensors,%,$(wildcard tests/golden/cases/*.safetensors))
 
 unit_programs := $(unit_tests:%=$(BUILD)/tests/unit/test_%)
+mpi_programs := $(mpi_tests:%=$(BUILD)/tests/mpi/test_%)
 step_programs := $(step_sources:steps/%.c=$(BUILD)/%)
 solution_programs := $(solution_sources:solutions/step_%.c=$(BUILD)/solution_%)
-programs := $(step_programs) $(solution_programs) $(BUILD)/replay $(BUILD)/bench $(if $(check_objects),$(BUILD)/check) \
-            $(unit_programs)
-objects := $(library_objects) $(step_objects) $(replay_objects) $(bench_objects) \
-           $(check_objects) $(unit_objects) $(shared_objects)
+tool_programs := $(tools:%=$(BUILD)/%)
+programs := $(step_programs) $(solution_programs) $(BUILD)/replay $(BUILD)/bench $(BUILD)/check-step \
+            $(tool_programs) $(unit_programs) $(mpi_programs) $(emulated_programs)
+objects := $(emulated_objects) $(library_objects) $(step_objects) $(replay_objects) $(bench_objects) $(check_objects) \
+           $(unit_objects) $(shared_objects) $(mpi_programs:%=%.o) $(tools:%=$(BUILD)/common/tools/%.o)
 
 # ---- How to compile and link. CPPFLAGS, CFLAGS and LDFLAGS of the user come last.
 
@@ -100,9 +128,12 @@ endif
 
 warnings := -Wall -Wextra -Wshadow -Wconversion -pedantic $(if $(filter 1,$(WERROR)),-Werror)
 compile := $(CC) -std=c11 -D_GNU_SOURCE $(OPT) -g -fopenmp $(sanitize_flags) $(warnings) -Icommon \
-           $(onednn_cflags) $(call as_system,$(mpi_cflags) $(check_cflags)) $(CPPFLAGS) $(CFLAGS)
+           $(cuda_cflags) $(onednn_cflags) $(call as_system,$(mpi_cflags) $(check_cflags)) $(CPPFLAGS) $(CFLAGS)
 link := $(CC) $(OPT) -g -fopenmp $(sanitize_flags) $(CFLAGS) $(LDFLAGS) $(onednn_libs)
-libraries := -ldnnl -lcjson -lz -lhwloc $(mpi_libs) -lpthread -lm
+libraries := -ldnnl -lcjson -lz -lhwloc $(mpi_libs) $(cuda_libs) -lpthread -lm
+# Kernels, and what stands in for CUDA, are C++.
+compile_cpp := $(CXX) -std=c++17 $(OPT) -g -fopenmp $(sanitize_flags) -Wall -Wextra $(if $(filter 1,$(WERROR)),-Werror) \
+               -Icommon $(call as_system,$(mpi_cflags)) $(CPPFLAGS) $(CXXFLAGS)
 
 # The two settings files change only when their line does, and then make compiles or links again.
 # Before the first one is written, what is missing on this machine gets a clear line.
@@ -137,16 +168,33 @@ ifeq ($(filter avx2,$(PASSES)),)
 $(BUILD)/common/cpu_op.o: extra_flags := -DGENERIC_ONLY
 endif
 
+# The last piece of an array may be short; its other numbers are unset, and nobody stores them.
+$(BUILD)/%.cu.o: %.cu $(BUILD)/settings.compile
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(Q)$(compile_cpp) -Wno-maybe-uninitialized -DHVDLAB_EMULATED \
+	    -isystem tests/emulated/include -x c++ -MMD -MP -c -o $@ $<
+
+$(BUILD)/tests/emulated/%.o: tests/emulated/%.cpp $(BUILD)/settings.compile
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(Q)$(compile_cpp) $(extra_flags) -Itests/emulated/include -MMD -MP -c -o $@ $<
+
 $(BUILD)/libhvdlab.a: $(library_objects)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 $(step_programs): $(BUILD)/%: $(BUILD)/steps/%.o
 $(solution_programs): $(BUILD)/solution_%: $(BUILD)/solutions/step_%.o
-$(BUILD)/check: $(check_objects)
+# (build/check/ is the folder of its verdicts: build/check/step_03.json.)
+$(BUILD)/check-step: $(check_objects)
 $(BUILD)/replay: $(replay_objects)
 $(BUILD)/bench: $(bench_objects)
+$(tool_programs): $(BUILD)/%: $(BUILD)/common/tools/%.o
+$(mpi_programs): $(BUILD)/%: $(BUILD)/%.o
 $(unit_programs): $(BUILD)/%: $(BUILD)/%.o $(shared_objects)
+$(emulated_objects): extra_flags := -DHVDLAB_EMULATED
+$(BUILD)/tests/emulated/test_emulated: $(emulated_objects)
 $(unit_programs): extra_libraries = $(check_libs)
 
 $(programs): $(BUILD)/libhvdlab.a $(BUILD)/settings.link
@@ -158,18 +206,29 @@ $(BUILD)/compile-step: $(BUILD)/libhvdlab.a $(BUILD)/settings.link
 	$(Q)printf '#!/bin/sh\n%s "$$1" -o "$$2" %s\n' '$(compile) $(LDFLAGS) $(onednn_libs)' \
 	    '$(BUILD)/libhvdlab.a $(libraries)' >$@ && chmod +x $@
 
-# ---- Targets. The text after two hashes is what `make help` shows.
+# Tests run the trainer as it was cut, whatever a student has made of steps/.
+$(BUILD)/cut/baseline: solutions/master.c common/scripts/steps.sh $(BUILD)/compile-step
+	$(call say,LD,$@)
+	@common/scripts/steps.sh cut $(BUILD)/cut
+	$(Q)$(BUILD)/compile-step $(BUILD)/cut/steps/baseline.c $@
+
+steps/step_0%.c:
+	@echo "make: $@ is not there; make reset-$* brings it back" >&2; exit 2
+
+# ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: all help deps info data demo test baseline bench format check-format clean FORCE
+.PHONY: all help deps info data demo test baseline $(foreach t,$(numbered),$($(t)_N)) next progress \
+        doc devices env compare scaling check steps check-steps bench format check-format clean FORCE
 
+##@ To begin with
 all: $(programs) ## build everything (what plain `make` does)
 
 help: ## show this list
 	@common/scripts/help.sh $(firstword $(MAKEFILE_LIST))
 
 deps: ## install what is missing, through apt
-	@common/scripts/deps.sh install build check dataset
+	@common/scripts/deps.sh install build check steps dataset
 
 info: ## show what was found on this machine, what is skipped, and why
 	@common/scripts/info.sh
@@ -178,43 +237,136 @@ data: ## fetch Fashion-MNIST into data/ (where there is no Debian package for it
 	@common/scripts/deps.sh install curl
 	@common/scripts/data.sh
 
-# Half a minute to build, the rest is training. It stops at the accuracy it is to show.
-DEMO_FLAGS := --width 1 --epochs 4 --target-accuracy 0.80 --patience 1
-demo: ## build, then train a small network on the real data: 1 to 2 minutes on 2 cores
+# It stops at the accuracy it is to show.
+demo: ## build, then train a small network on the real data, on two workers: 2 to 3 minutes on 2 cores
 	@common/scripts/deps.sh install build dataset-or-fetch
-	@$(MAKE) --no-print-directory baseline
-	@echo "Training a small Wide ResNet on Fashion-MNIST until its validation accuracy is above" \
-	      "0.80: one to three epochs of about 35 seconds on two cores."
-	GOMP_SPINCOUNT=10000 $(BUILD)/baseline $(DEMO_FLAGS)
+	$(build_first) $(BUILD)/solution_06 $(BUILD)/bench
+	@common/scripts/demo.sh
 
 # Programs that run again as on older processors; replay stands for all golden cases.
 ISA_TESTS := operations convolution batch_norm optimizers model replay
 ISAS := AVX2 SSE41
+# Golden cases that N ranks must compute as one process does, with their tolerances.
+RANKS := 2 4
+RANKED_CASES := mlp_sgd:1e-5 mlp_momentum:1e-5 mlp_decay:1e-5 mlp_adam:1e-4 \
+                lenet_sgd:1e-5 lenet_momentum:1e-5 lenet_adam:1e-4
 TEST_TIMEOUT ?= $(if $(SANITIZE),600,120)
 export TEST_TIMEOUT
+# Scripts that may take longer.
+limit_graders := $(if $(SANITIZE),3000,600)
+limit_handouts := $(if $(SANITIZE),1500,300)
 
 # Words NAME=COMMAND for tests/run.sh. $(1) goes before the command, $(2) after the name.
 run_units = $(foreach t,$(3),'$(t)$(2)=$(1)$(BUILD)/tests/unit/test_$(t)')
 run_cases = $(foreach c,$(cases),'replay $(c)$(2)=$(1)$(BUILD)/replay tests/golden/cases/$(c).safetensors')
 run_isa = $(call run_units,DNNL_MAX_CPU_ISA=$(1) , ($(1)),$(filter-out replay,$(ISA_TESTS))) \
           $(if $(filter replay,$(ISA_TESTS)),$(call run_cases,DNNL_MAX_CPU_ISA=$(1) , ($(1))))
+# The same tests on the GPU that is not there, and its own: $(emulated)/program. It runs a grid's
+# threads one by one, so only what is quick enough.
+emulated := $(BUILD)/emulated
+EMULATED_TESTS := operations batch_norm optimizers
+build_emulated = $(emulated)/replay $(emulated)/tests/emulated/test_emulated $(mpi_tests:%=$(emulated)/tests/mpi/test_%) \
+                 $(EMULATED_TESTS:%=$(emulated)/tests/unit/test_%)
+run_emulated = 'stand-in for CUDA=$(emulated)/tests/emulated/test_emulated' \
+    $(foreach t,$(EMULATED_TESTS),'$(t) (pretended GPU)@300=HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
+    $(foreach c,$(cases),'replay $(c) (pretended GPU)=$(emulated)/replay tests/golden/cases/$(c).safetensors --device gpu') \
+    'transports (pretended GPUs)@300=BUILD=$(emulated) tests/emulated/test_transports.sh'
+# NAME@SECONDS=COMMAND for the script $(1).
+script_name = $(patsubst test_%.sh,%,$(notdir $(1)))
+run_script = '$(script_name)$(addprefix @,$(limit_$(script_name)))=$(1)'
+# On $(1) ranks: the test $(2), or a golden case and its tolerance, the words $(2).
+on_ranks = ($(1) $(if $(filter 1,$(1)),rank,ranks))=common/scripts/mpi.sh run $(1) $(BUILD)
+run_mpi = '$(2) $(on_ranks)/tests/mpi/test_$(2)'
+run_ranked = 'replay $(firstword $(2)) $(on_ranks)/replay \
+             tests/golden/cases/$(firstword $(2)).safetensors --tolerance $(lastword $(2))'
 test: ## build and run all tests
-	@common/scripts/deps.sh install build check dataset
-	@$(MAKE) --no-print-directory all
+	@common/scripts/deps.sh install build check steps dataset
+	$(build_first) $(filter-out $(step_programs),$(programs)) \
+	    $(BUILD)/compile-step $(BUILD)/cut/baseline
+	$(build_first) EMULATED=1 BUILD=$(emulated) $(build_emulated)
 	@tests/run.sh $(call run_units,,,$(unit_tests)) \
-	    $(foreach t,$(script_tests),'$(t)=tests/unit/test_$(t).sh') \
-	    $(call run_cases,,) $(foreach isa,$(ISAS),$(call run_isa,$(isa)))
+	    $(foreach t,$(script_tests),$(call run_script,$(t))) \
+	    $(foreach n,1 2 3 4,$(foreach t,$(mpi_tests),$(call run_mpi,$(n),$(t)))) \
+	    $(call run_cases,,) $(foreach isa,$(ISAS),$(call run_isa,$(isa))) \
+	    $(foreach n,$(RANKS),$(foreach c,$(RANKED_CASES),$(call run_ranked,$(n),$(subst :, ,$(c))))) \
+	    $(run_emulated)
 
-baseline: $(BUILD)/baseline ## build the trainer, build/baseline
+##@ For students; N is a step, 1 to 6
+baseline: $(BUILD)/baseline ## build the trainer for one device, build/baseline
+	@:
+
+$(step_N): step-%: $(BUILD)/step_0% ## build your steps/step_0N.c; the last line says how to run it
+	@common/scripts/student.sh line $* $<
+
+# FILE is seen by the scripts, as make hands on what stands on its command line.
+$(check_N): check-%: ## grade your step (or FILE=any.c as an answer to it)
+	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
+	@common/scripts/student.sh check $*
+
+$(hint_N): hint-%: ## a hint; there are three, one more each time
+	@common/scripts/student.sh hint $*
+
+$(diff_N): diff-%: ## your step (or FILE=any.c) against the solution
+	@common/scripts/student.sh diff $*
+
+$(reset_N): reset-%: ## bring a step back as it was; asks first, keeps a backup
+	@common/scripts/student.sh reset $*
+
+next: ## take your last answer that passed on into the next step's file
+	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
+	@common/scripts/student.sh next
+
+progress: ## what you have done, and what is next
+	@common/scripts/student.sh progress
+
+doc: ## what the library says about NAME=hvd_rank; without NAME, what there is
+	@LC_ALL=C awk -f common/scripts/doc.awk common/*.h
+
+devices: $(BUILD)/devices ## the CPU's nvidia-smi: devices, load, processes (watch -n 1 build/devices)
+	@$<
+
+env: ## for a shell, eval "$$(make -s env)": plain mpirun then works on this machine
+	@common/scripts/mpi.sh env
+
+# BENCH=quick shortens what measures.
+quick := $(if $(filter quick,$(BENCH)),--quick)
+
+compare: ## time one device against all of them together
+	$(build_first) $(BUILD)/bench
+	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --compare $(quick)
+
+scaling: ## time 1, 2, ... workers on a core each, and draw build/scaling.svg
+	$(build_first) $(BUILD)/bench
+	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --scaling $(BUILD) $(quick)
+	@common/scripts/deps.sh install plot
+	@gnuplot -e "folder='$(BUILD)'" tests/bench/scaling.gp && echo "Drawn: $(BUILD)/scaling.svg and .png"
+
+##@ For instructors
+check: ## grade all six steps, then show a table
+	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
+	@common/scripts/student.sh check-all
+
+$(solution_N): solution-%: $(BUILD)/solution_0% ## build solutions/step_0N.c; the last line says how to run it
+	@common/scripts/student.sh line $* $<
+
+##@ For maintainers
+steps: ## cut steps/ and solutions/ anew from solutions/master.c; refuses if a step was edited
+	@common/scripts/deps.sh install steps
+	@common/scripts/steps.sh write
+
+check-steps: ## check that they are what master.c says
+	@common/scripts/deps.sh install steps
+	@common/scripts/steps.sh check
+
 $(BUILD)/replay: ## build the program that replays another framework's updates
 
 # BENCH=quick takes under a minute; PEER=/path/to/python also times that Python's frameworks.
 bench: ## time training steps (BENCH=quick; PEER=python with PyTorch or Keras to compare)
-	@$(MAKE) --no-print-directory $(BUILD)/bench
-	$(BUILD)/bench --out $(BUILD)/bench.json $(if $(filter quick,$(BENCH)),--quick) $(if $(PEER),--peer '$(PEER)')
+	$(build_first) $(BUILD)/bench
+	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --out $(BUILD)/bench.json $(quick) $(if $(PEER),--peer '$(PEER)')
 
 # The steps are laid out for their readers, by hand.
-formatted := $(wildcard common/*.[ch] tests/*/*.[ch])
+formatted := $(wildcard common/*.[ch] common/tools/*.[ch] tests/*/*.[ch])
 format: ## lay out the sources as .clang-format says
 	@common/scripts/deps.sh install clang-format
 	$(Q)$(CLANG_FORMAT) -i $(formatted)

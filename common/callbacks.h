@@ -40,6 +40,7 @@ struct Callback {
     void (*train_end)(Callback *self, Training *training);
 };
 
+// How many callbacks one training can have.
 #define MAX_CALLBACKS 16
 
 // A list of callbacks; it begins as {0}.

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <hwloc.h>
 #include <hwloc/linux.h>
+#include <limits.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,25 +42,23 @@ void device_use(int index)
     device.wanted = index;
 }
 
-// The machine, down to the cores that this job may use.
-static hwloc_topology_t usable_machine(void)
+// The machine, down to the cores that a process may use.
+static hwloc_topology_t usable_machine(int process)
 {
     hwloc_topology_t topology;
     CHECK(hwloc_topology_init(&topology) == 0 && hwloc_topology_load(topology) == 0);
     hwloc_bitmap_t mask = hwloc_bitmap_alloc();
     CHECK(mask);
-    // mpirun binds each rank to cores of its own choice; its own mask is the job's.
-    int launcher = launcher_process();
-    if (launcher < 0 || hwloc_get_proc_cpubind(topology, launcher, mask, 0) != 0)
+    if (process < 0 || hwloc_get_proc_cpubind(topology, process, mask, 0) != 0)
         hwloc_get_cpubind(topology, mask, HWLOC_CPUBIND_PROCESS);
     hwloc_topology_restrict(topology, mask, 0); // keeps everything where the mask is empty
     hwloc_bitmap_free(mask);
     return topology;
 }
 
-// The cores of one of `pieces` equal parts of the machine. Several parts share a core, never the
-// hardware threads of a core, which would share one set of vector units.
-static hwloc_bitmap_t cores_of_piece(hwloc_topology_t topology, int pieces, int piece)
+// Several shares may have a core in common, but no two the hardware threads of one core, which
+// would share one set of vector units.
+static hwloc_bitmap_t share_of(hwloc_topology_t topology, int pieces, int piece)
 {
     hwloc_bitmap_t *sets = allocate((size_t)pieces, sizeof *sets);
     hwloc_obj_t root = hwloc_get_root_obj(topology);
@@ -73,25 +72,64 @@ static hwloc_bitmap_t cores_of_piece(hwloc_topology_t topology, int pieces, int 
     return cores;
 }
 
+// As "0-3,8". Takes the set over.
+static char *list_of(hwloc_bitmap_t set)
+{
+    char *list = NULL;
+    CHECK(hwloc_bitmap_list_asprintf(&list, set) >= 0);
+    hwloc_bitmap_free(set);
+    return list;
+}
+
+char *device_share(int process, int pieces, int piece)
+{
+    hwloc_topology_t topology = usable_machine(process);
+    char *list = list_of(share_of(topology, pieces, piece));
+    hwloc_topology_destroy(topology);
+    return list;
+}
+
 // Moves every thread that the process has; those to come are born where their parent is.
 static void move_threads(hwloc_topology_t topology, hwloc_bitmap_t cores)
 {
+    int fault = 0;
     DIR *tasks = opendir("/proc/self/task");
     for (struct dirent *task; tasks && (task = readdir(tasks));)
         if (task->d_name[0] != '.' &&
             hwloc_linux_set_tid_cpubind(topology, atoi(task->d_name), cores) != 0)
-            warn_on_root("the threads cannot be bound to the device's cores: %s", strerror(errno));
+            fault = errno;
     if (tasks)
         closedir(tasks);
+    if (fault)
+        warn_on_root("the threads cannot be bound to the device's cores: %s", strerror(fault));
 }
 
 static int count_cores(hwloc_topology_t topology, hwloc_bitmap_t set)
 {
-    int cores = 0;
-    for (hwloc_obj_t core = NULL;
-         (core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core));)
+    // Where the system doesn't tell cores (some containers), hardware threads stand for them.
+    int depth = hwloc_get_type_or_below_depth(topology, HWLOC_OBJ_CORE), cores = 0;
+    for (hwloc_obj_t core = NULL; (core = hwloc_get_next_obj_by_depth(topology, depth, core));)
         cores += hwloc_bitmap_intersects(core->cpuset, set);
     return cores > 0 ? cores : 1;
+}
+
+// How many cores' time the control group grants (docker --cpus), rounded up; INT_MAX: all.
+static int cpu_quota(void)
+{
+    double quota = 0, period = 0;
+    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re"); // of version 2; a container sees its own
+    if (file && fscanf(file, "%lf %lf", &quota, &period) != 2)
+        period = 0; // "max"
+    if (file)
+        fclose(file);
+    return period > 0 && quota > 0 ? (int)((quota + period - 1) / period) : INT_MAX;
+}
+
+// Threads beyond the quota would only be stopped in the middle of their work.
+static int threads_of(hwloc_bitmap_t cores, int devices)
+{
+    int threads = count_cores(device.machine, cores), granted = cpu_quota() / devices;
+    return threads <= granted ? threads : granted > 0 ? granted : 1;
 }
 
 // Others see the device in the name of an open file, as `make devices` does: it is gone when the
@@ -126,12 +164,17 @@ static int share_count(const Place *place)
 static void take_share(const Place *place)
 {
     int count = share_count(place);
-    device.machine = usable_machine();
-    hwloc_bitmap_t cores = cores_of_piece(device.machine, place->nodes * count,
-                                          place->node * count + device.wanted % count);
+    // mpirun binds each rank to cores of its own choice; the job's cores are those of mpirun.
+    device.machine = usable_machine(launcher_process());
+    hwloc_bitmap_t cores =
+        share_of(device.machine, place->nodes * count, place->node * count + device.wanted % count);
     move_threads(device.machine, cores);
-    device.threads = count_cores(device.machine, cores);
+    device.threads = threads_of(cores, place->nodes * count);
     omp_set_num_threads(device.threads);
+    if (getenv("OMP_PROC_BIND") || getenv("OMP_PLACES") || getenv("GOMP_CPU_AFFINITY"))
+        warn_on_root(
+            "OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY is set: OpenMP then places its "
+            "threads itself, on whichever device; unset it");
     hwloc_bitmap_free(cores);
 }
 
@@ -218,11 +261,8 @@ char *device_cores(void)
 {
     device_start();
     hwloc_bitmap_t cores = hwloc_bitmap_alloc();
-    char *list = NULL;
     CHECK(cores && hwloc_get_cpubind(device.machine, cores, HWLOC_CPUBIND_THREAD) == 0);
-    CHECK(hwloc_bitmap_list_asprintf(&list, cores) >= 0);
-    hwloc_bitmap_free(cores);
-    return list;
+    return list_of(cores);
 }
 
 void device_start(void)

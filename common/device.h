@@ -42,6 +42,10 @@ int device_count(void);
 // The processors that the calling thread may run on now, as "0-3,8". Free it with free().
 char *device_cores(void);
 
+// The processors of one of `pieces` equal shares of what a process may use (-1: this one), as
+// "0-3,8": what device_start gives to a device. Free it with free().
+char *device_share(int process, int pieces, int piece);
+
 // "cpu" or "gpu", as records call it; the device is readied if need be.
 const char *device_kind(void);
 

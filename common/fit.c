@@ -61,6 +61,12 @@ static void trace_fit(const Fit *fit)
     free(names);
 }
 
+static void trace_weights(const Model *model, const char *event)
+{
+    Fingerprints prints = model_fingerprints(model);
+    trace(event, NUMBER("weights", prints.weights), NUMBER("statistics", prints.statistics));
+}
+
 static void trace_step(const Training *training)
 {
     Fingerprints prints = model_fingerprints(training->model);
@@ -80,6 +86,8 @@ static void train_epoch(const Fit *fit, Training *training, ProgressBar *progres
     for (training->step = 0; training->step < training->steps; training->step++) {
         CALL(fit, batch_begin, training);
         Batch batch = batches_next(fit->train);
+        if (trace_on() && training->epoch == 0 && training->step == 0)
+            trace_weights(training->model, "first_batch");
         train_on_batch(training->model, &batch);
         if (trace_on())
             trace_step(training);
@@ -180,11 +188,8 @@ History fit(Model *model, const Fit *fit)
     History history = {0};
 
     CALL(fit, train_begin, &training);
-    if (trace_on()) {
-        Fingerprints prints = model_fingerprints(model);
-        trace("train_begin", NUMBER("weights", prints.weights),
-              NUMBER("statistics", prints.statistics));
-    }
+    if (trace_on())
+        trace_weights(model, "train_begin");
     while (history.epochs < fit->epochs && !training.stop) {
         training.epoch = history.epochs;
         run_epoch(fit, &training);

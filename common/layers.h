@@ -28,6 +28,7 @@ Tensor conv2d(Tensor x, int filters, int kernel_size);
 // ones.
 Tensor batch_norm(Tensor x);
 
+// Rectified linear unit: max(x, 0), element by element.
 Tensor relu(Tensor x);
 
 // Training sets each element to 0 with probability `rate` and divides the others by 1 - rate

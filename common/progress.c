@@ -32,7 +32,7 @@ static bool wants_bar(void)
         return settings()->progress == PROGRESS_BAR;
     if (!isatty(STDOUT_FILENO))
         return false;
-    return launcher_size() == 1 || launcher_writes_to_terminal();
+    return !launched() || launcher_writes_to_terminal();
 }
 
 ProgressBar progress_begin(int64_t steps, int verbose)

@@ -16,6 +16,8 @@ typedef struct {
 
 enum { TAG = 1 };
 
+static bool *stopped; // on the root: which ranks have ended their training
+
 static Row row_of(const Training *training)
 {
     Fingerprints prints = model_fingerprints(training->model);
@@ -46,7 +48,6 @@ static void send_to_root(const Row *row)
 
 static void print_table(const Row *own)
 {
-    static bool *stopped;
     if (!stopped)
         stopped = allocate((size_t)world_size(), sizeof *stopped);
     printf("rank  device         weights      statistics    loss  val_accuracy\n");
@@ -76,4 +77,6 @@ void rank_table_end(void)
     Row row = {.rank = world_rank(), .epoch = -1};
     if (world_rank() != 0)
         send_to_root(&row);
+    free(stopped); // another training begins with all ranks
+    stopped = NULL;
 }

@@ -18,6 +18,7 @@
 //                       validation_steps, train_len,           of one permutation, in batches
 //                       validation_len, callbacks
 //     train_begin       weights, statistics                    after the callbacks' train_begin
+//     first_batch       weights, statistics                    before the first update
 //     first_step        cores                                  where the first step computes
 //     gradient          value                                  the local gradient is complete
 //     apply             optimizer, value, learning_rate        a gradient reaches the optimizer

@@ -150,7 +150,8 @@ static long environment_number(const char *name, long limit)
     char *end;
     errno = 0;
     long number = strtol(text, &end, 10);
-    return errno == 0 && *end == '\0' && number <= limit ? number : -1;
+    bool ends = *end == '\0' || *end == '('; // Slurm: 4(x2), four on each of two nodes
+    return errno == 0 && ends && number <= limit ? number : -1;
 }
 
 // Slurm's variables describe this process only in a step that srun started. The shell of a job
@@ -222,8 +223,7 @@ Place launcher_place(void)
     };
 }
 
-// A process's name and parent; false where there is no such process.
-static bool look_at_process(int process, char name[64], int *parent)
+bool look_at_process(int process, char name[64], int *parent)
 {
     char *path = format_text("/proc/%d/stat", process);
     FILE *file = fopen(path, "re");
@@ -235,18 +235,21 @@ static bool look_at_process(int process, char name[64], int *parent)
     return found;
 }
 
-int launcher_process(void)
+int launcher_above(int process)
 {
     static const char *const launchers[] = {"mpirun", "mpiexec", "orte",      "prte",
                                             "prun",   "hydra",   "slurmstepd"};
-    if (!launched())
-        return -1;
-    // Something may stand between: a shell, timeout, a debugger.
     char name[64];
-    for (int process = getppid(), parent; process > 1 && look_at_process(process, name, &parent);
-         process = parent)
+    int parent = 0;
+    look_at_process(process, name, &parent);
+    for (int above = parent, next; above >= 1 && look_at_process(above, name, &next); above = next)
         for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
             if (strncmp(name, launchers[i], strlen(launchers[i])) == 0)
-                return process;
-    return getppid();
+                return above;
+    return parent;
+}
+
+int launcher_process(void)
+{
+    return launched() ? launcher_above(getpid()) : -1;
 }

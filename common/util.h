@@ -73,7 +73,14 @@ typedef struct {
 } Place;
 Place launcher_place(void);
 
-// The launcher's process on this node (mpirun, or its daemon), or -1 without one.
+// A process's name and parent; false where there is no such process.
+bool look_at_process(int process, char name[64], int *parent);
+
+// The launcher above a process (mpirun, or its daemon on this node; something may stand between,
+// such as a shell), else the process's parent.
+int launcher_above(int process);
+
+// The one above this process, or -1 where none started it.
 int launcher_process(void);
 
 #endif

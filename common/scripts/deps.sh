@@ -6,8 +6,9 @@
 # apt: as root at once, on a terminal with sudo after asking. Otherwise it prints the line to type.
 # Status 0 if nothing is missing in the end, else 2.
 #
-# Sets: build, check (the unit test library), clang-format, curl, dataset (Fashion-MNIST, if the
-# distribution has it), dataset-or-fetch (the same, else it is fetched from its home).
+# Sets: build, check (the unit test library, and patch), steps (to cut the steps from master.c), plot (gnuplot),
+# clang-format, curl, dataset (Fashion-MNIST, if the distribution has it), dataset-or-fetch (the same,
+# else it is fetched from its home).
 #
 # From the environment: CC, ONEDNN, CLANG_FORMAT, DATA_DIR as in the Makefile.
 
@@ -126,9 +127,15 @@ want_dataset=no
 for set in "$@"; do
     case $set in
     build) need_build ;;
-    check) pkg-config --exists check 2>/dev/null || header check.h || need check ;;
+    check)
+        pkg-config --exists check 2>/dev/null || header check.h || need check
+        program patch || need patch
+        program g++ || need build-essential
+        ;;
     clang-format) program "${CLANG_FORMAT:-clang-format}" || need clang-format ;;
     curl) program curl || need curl ;;
+    steps) program unifdef || need unifdef ;;
+    plot) program gnuplot || need gnuplot-nox ;;
     dataset) want_dataset=yes ;;
     dataset-or-fetch) want_dataset=yes fetch=yes ;;
     *)

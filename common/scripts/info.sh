@@ -51,11 +51,31 @@ library oneDNN oneapi/dnnl/dnnl_version.h \
     DNNL_VERSION_MAJOR.DNNL_VERSION_MINOR.DNNL_VERSION_PATCH libdnnl-dev
 [ -z "${ONEDNN:-}" ] || line "" "from $ONEDNN"
 library "Open MPI" mpi.h OMPI_MAJOR_VERSION.OMPI_MINOR_VERSION.OMPI_RELEASE_VERSION libopenmpi-dev
-command -v mpirun >/dev/null || line mpirun "missing. Remedy: make deps (Debian package openmpi-bin)"
+# Found is not enough: many things keep mpirun from starting processes.
+if ! command -v mpirun >/dev/null; then
+    line mpirun "missing. Remedy: make deps (Debian package openmpi-bin)"
+elif problem=$(timeout 30 common/scripts/mpi.sh run 2 true 2>&1); then
+    line mpirun "$(mpirun --version | head -n 1), starts 2 processes here"
+else
+    line mpirun "fails to start 2 processes here: $(echo "$problem" | grep -m 1 '[a-z]')"
+    line "" "Remedy: common/scripts/mpi.sh run 2 true shows the whole message"
+fi
 library hwloc hwloc.h HWLOC_VERSION libhwloc-dev
 library cJSON cjson/cJSON.h CJSON_VERSION_MAJOR.CJSON_VERSION_MINOR.CJSON_VERSION_PATCH libcjson-dev
 library zlib zlib.h ZLIB_VERSION zlib1g-dev
 library Check check.h CHECK_MAJOR_VERSION.CHECK_MINOR_VERSION.CHECK_MICRO_VERSION check
+
+# program NAME PACKAGE TARGET: what a target of its own needs.
+program()
+{
+    if command -v "$1" >/dev/null; then
+        line "$1" "found, for $3"
+    else
+        line "$1" "missing; $3 installs it (Debian package $2)"
+    fi
+}
+program unifdef unifdef "make steps"
+program gnuplot gnuplot-nox "make scaling"
 
 # ---- The data. The trainer prefers the package's folder, so that it comes last here and wins.
 
@@ -106,6 +126,11 @@ fi
 cores=$(nproc)
 [ "$cores" = "$(nproc --all)" ] || cores="$cores of $(nproc --all) (as this shell's affinity and OMP_NUM_THREADS allow)"
 line cores "$cores"
+if [ -n "${HVDLAB_DEVICES:-}" ]; then
+    line devices "$HVDLAB_DEVICES (HVDLAB_DEVICES), each a share of the cores"
+else
+    line devices "as many as a job has processes here, each a share of the cores (HVDLAB_DEVICES sets another number)"
+fi
 for extension in avx512f avx2 sse4_1; do
     if grep -qsw "$extension" /proc/cpuinfo; then
         line "vector code" "$extension"

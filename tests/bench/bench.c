@@ -2,8 +2,8 @@
 // frameworks; of the kit on one rank and on several; and the all-reduce beside MPI's own.
 //
 //     bench [--quick] [--peer PYTHON] --out FILE   prints tables, writes FILE
-//     bench --scaling FOLDER                       ranks only; writes FOLDER/scaling.dat
-//     bench --compare                              one device beside all of them
+//     bench [--quick] --scaling FOLDER             ranks only; writes FOLDER/scaling.dat
+//     bench [--quick] --compare                    one device beside all of them
 //     bench --serve NAME MODEL WIDTH BATCH         a contestant: hvdlab or convolutions-only
 //     bench --serve-allreduce                      under mpirun: the all-reduce
 
@@ -151,7 +151,7 @@ static int rank_counts(int devices, int counts[MAX_CONTESTANTS])
 
 // Races 1, 2, ... ranks, each on one core, and one process on all cores. Adds to the results, and
 // writes "ranks images/s efficiency" lines to `data`, where it is not NULL.
-static void bench_scaling(cJSON *results, int rounds, FILE *data)
+static void bench_scaling(cJSON *results, int rounds, double round_time, FILE *data)
 {
     Subject s = scaling_subject;
     Contestant contestants[MAX_CONTESTANTS] = {0};
@@ -165,7 +165,7 @@ static void bench_scaling(cJSON *results, int rounds, FILE *data)
     printf("Wide ResNet 16-%d, batch %d per rank, each rank on one of %d cores\n", s.width, s.batch,
            cores);
     printf("  %-22s %10s %10s %10s\n", "", "images/s", "per rank", "efficiency");
-    race(contestants, count + 1, rounds, 1.0);
+    race(contestants, count + 1, rounds, round_time);
     for (int i = 0; i < count; i++) {
         const Contestant *c = &contestants[i];
         double speed = ranks[i] * s.batch / median(c->seconds, rounds);
@@ -183,7 +183,7 @@ static void bench_scaling(cJSON *results, int rounds, FILE *data)
 }
 
 // What one device does, and what all do together.
-static void compare_devices(int rounds)
+static void compare_devices(int rounds, double round_time)
 {
     Subject s = scaling_subject;
     Contestant one = {0}, all = {0};
@@ -194,7 +194,7 @@ static void compare_devices(int rounds)
     if (!start(&one, "hvdlab", NULL, s, environment) || !start(&all, "hvdlab", NULL, s, NULL))
         die("bench: hvdlab cannot be started");
     Contestant both[] = {one, all};
-    race(both, 2, rounds, 0.5);
+    race(both, 2, rounds, round_time);
     printf("Training a Wide ResNet 16-%d, batch %d, one process\n", s.width, s.batch);
     printf("  %-22s %10s\n", "device", "images/s");
     printf("  %s, 1 of %d cores%*s %10.1f\n", device_kind(), cores, cores > 9 ? 4 : 5, "",
@@ -207,31 +207,38 @@ static void compare_devices(int rounds)
 
 // ---- The all-reduce.
 
+// What each rank's link must carry for an all-reduce, over the buffer's size (as NVIDIA's
+// nccl-tests define bus bandwidth).
+static double bus_factor(int ranks)
+{
+    return 2.0 * (ranks - 1) / ranks;
+}
+
 static void add_allreduce(cJSON *results, const char *framework, int ranks, size_t bytes,
                           double microseconds)
 {
+    double gb_per_s = (double)bytes / microseconds / 1e3;
     cJSON *result = cJSON_CreateObject();
     cJSON_AddStringToObject(result, "name", "allreduce");
     cJSON_AddStringToObject(result, "framework", framework);
     cJSON_AddNumberToObject(result, "ranks", ranks);
     cJSON_AddNumberToObject(result, "bytes", (double)bytes);
     cJSON_AddNumberToObject(result, "microseconds", microseconds);
+    cJSON_AddNumberToObject(result, "algorithm_gb_per_second", gb_per_s);
+    cJSON_AddNumberToObject(result, "bus_gb_per_second", gb_per_s * bus_factor(ranks));
     cJSON_AddItemToArray(results, result);
 }
 
-// Algorithm bandwidth is bytes / time; bus bandwidth, what each rank's link must carry for it, is
-// 2 (n - 1) / n times that (as NVIDIA's nccl-tests define them).
-static void bench_allreduce(cJSON *results)
+static void bench_allreduce(cJSON *results, int count)
 {
-    enum { RANKS = 2 };
     char *command =
-        format_text("common/scripts/mpi.sh run %d '%s' --serve-allreduce", RANKS, own_path());
+        format_text("common/scripts/mpi.sh run %d '%s' --serve-allreduce", count, own_path());
     fflush(stdout);
     FILE *ranks = popen(command, "r");
     free(command);
     if (!ranks)
         die("bench: the all-reduce cannot be started");
-    printf("\nAll-reduce of floats over %d ranks: microseconds, and GB/s of the average\n", RANKS);
+    printf("\nAll-reduce of floats over %d ranks: microseconds, and GB/s of the average\n", count);
     printf("  %10s %10s %10s %10s %8s %8s %8s %6s\n", "bytes", "MPI sum", "hvd sum", "hvd avg",
            "avg/MPI", "algbw", "busbw", "wrong");
     size_t bytes, wrong;
@@ -239,9 +246,9 @@ static void bench_allreduce(cJSON *results)
          fscanf(ranks, "%zu %lf %lf %lf %zu", &bytes, &mpi, &sum, &average, &wrong) == 5;) {
         double bandwidth = (double)bytes / average / 1e3;
         printf("  %10zu %10.1f %10.1f %10.1f %8.2f %8.2f %8.2f %6zu\n", bytes, mpi, sum, average,
-               average / mpi, bandwidth, bandwidth * 2 * (RANKS - 1) / RANKS, wrong);
-        add_allreduce(results, "mpi", RANKS, bytes, mpi);
-        add_allreduce(results, "hvdlab", RANKS, bytes, average);
+               average / mpi, bandwidth, bandwidth * bus_factor(count), wrong);
+        add_allreduce(results, "mpi", count, bytes, mpi);
+        add_allreduce(results, "hvdlab", count, bytes, average);
     }
     if (pclose(ranks) != 0)
         die("bench: the all-reduce failed");
@@ -296,21 +303,21 @@ static void bench_all(bool quick, const char *python, const char *out)
         if (!quick || subjects[i].quick)
             bench_subject(results, subjects[i].subject, python, rounds, subjects[i].round_time);
     printf("\n");
-    bench_scaling(results, rounds, NULL);
-    if (!quick)
-        bench_allreduce(results);
+    bench_scaling(results, rounds, 1.0, NULL);
+    for (int ranks = 2; !quick && ranks <= device_threads() && ranks <= 8; ranks *= 2)
+        bench_allreduce(results, ranks);
     save(document, file, out);
     cJSON_Delete(document);
 }
 
-static void scaling_only(const char *folder)
+static void scaling_only(const char *folder, bool quick)
 {
     char *path = format_text("%s/scaling.dat", folder);
     FILE *data = fopen(path, "we");
     if (!data)
         die("cannot write %s", path);
     cJSON *unused = cJSON_CreateArray();
-    bench_scaling(unused, QUICK_ROUNDS, data);
+    bench_scaling(unused, QUICK_ROUNDS, quick ? 0.1 : 1.3, data);
     cJSON_Delete(unused);
     if (fclose(data) != 0)
         die("cannot write %s", path);
@@ -319,7 +326,7 @@ static void scaling_only(const char *folder)
 
 static _Noreturn void usage(void)
 {
-    die("usage: bench [--quick] [--peer PYTHON] --out FILE | --scaling FOLDER | --compare");
+    die("usage: bench [--quick] ([--peer PYTHON] --out FILE | --scaling FOLDER | --compare)");
 }
 
 int main(int argc, char **argv)
@@ -348,11 +355,13 @@ int main(int argc, char **argv)
     }
     if (optind != argc || !!out + !!folder + compare != 1)
         usage();
+    unsetenv("HVDLAB_DEVICES"); // the race divides the machine itself
+    unsetenv("HVD_RANKS_PER_NODE");
     signal(SIGPIPE, SIG_IGN); // a contestant that dies is told by its answers
     if (compare)
-        compare_devices(QUICK_ROUNDS);
+        compare_devices(QUICK_ROUNDS, quick ? 0.1 : 1.0);
     else if (folder)
-        scaling_only(folder);
+        scaling_only(folder, quick);
     else
         bench_all(quick, python, out);
     return 0;

@@ -64,7 +64,7 @@ cores=$(nproc)
 if [[ $cores -gt 1 ]]; then
     [[ $(field 0 device cores) != $(field 3 device cores) ]] || fail "devices 0 and 3 are the same cores"
 fi
-ranks 2 baseline || fail "baseline on 2 ranks: status $?"
+ranks 2 cut/baseline || fail "baseline on 2 ranks: status $?"
 [[ $(field 0 device device)$(field 1 device device) = 00 ]] || fail "unpinned ranks are not on device 0"
 [[ $(field 0 device cores) = $(field 1 device cores) ]] || fail "device 0 is not the same for both ranks"
 HVDLAB_DEVICES=1 ranks 2 solution_01 || fail "more ranks than devices: status $?"
@@ -125,7 +125,7 @@ refused "--epochs" mpirun -np 3 "$build/solution_06" --epochs 0 # HVDLAB_FLAGS c
 refused "hvd_rank: call hvd_init() first" mpirun -np 2 "$folder/no_init"
 refused "another MPI's launcher started 4 processes" env PMI_RANK=0 PMI_SIZE=4 "$build/solution_06"
 refused "HVDLAB_DEVICES=0" env HVDLAB_DEVICES=0 mpirun -np 2 "$build/solution_06"
-refused "HVDLAB_DEVICES=x" env HVDLAB_DEVICES=x "$build/baseline"
+refused "HVDLAB_DEVICES=x" env HVDLAB_DEVICES=x "$build/cut/baseline"
 refused "HVD_RANKS_PER_NODE=-1" env HVD_RANKS_PER_NODE=-1 mpirun -np 2 "$build/solution_06"
 refused "HVD_FUSION_THRESHOLD=1k" env HVD_FUSION_THRESHOLD=1k mpirun -np 2 "$build/solution_06"
 refused "HVDLAB_TRACE" env HVDLAB_TRACE=/dev/null/trace mpirun -np 2 "$build/solution_06"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What build/baseline promises to whoever runs it: its lines, the same figures from the same seed,
+# What the baseline promises to whoever runs it: its lines, the same figures from the same seed,
 # and one line with status 2 for whatever it can't do. Runs on synthetic data, so that it is quick.
 
 set -u
-baseline=${BUILD:-build}/baseline
+baseline=${BUILD:-build}/cut/baseline
 replay=${BUILD:-build}/replay
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT

@@ -1,0 +1,213 @@
+// Judges whether there is a program, and whether it came to its end: compiler errors, crashes,
+// messages of the library that explain an end, and ranks that wait for each other.
+
+#include "judge.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include "whereabouts.h"
+
+#define COMPILES "the program compiles"
+
+// ---- The compiler.
+
+static bool is_error(const char *line, size_t length)
+{
+    static const char *const words[] = {" error: ", "undefined reference", "ld returned"};
+    char *text = format_text("%.*s", (int)length, line);
+    bool found = false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        found = found || strstr(text, words[i]);
+    free(text);
+    return found;
+}
+
+// The first errors of the compiler, each with the lines that show the place.
+static char *first_errors(const char *messages)
+{
+    const int wanted = 9; // lines
+    char *errors = NULL;
+    int lines = 0, follow = 0;
+    for (const char *at = messages; *at && lines < wanted;) {
+        size_t length = strcspn(at, "\n");
+        if (is_error(at, length))
+            follow = 3;
+        if (follow-- > 0) {
+            text_add(&errors, "%s%.*s", lines ? "\n" : "", (int)length, at);
+            lines++;
+        }
+        at += length + (at[length] == '\n');
+    }
+    return errors ? errors : format_text("%.1000s", messages);
+}
+
+bool judge_compiler(int status, const char *messages, Report *report)
+{
+    static const Diagnosis does_not_compile = {
+        "does-not-compile",
+        "the compiler names the line and what it stumbled over; the first "
+        "error is the one to look at.",
+        0};
+    const char *warning = messages ? strstr(messages, " warning: ") : NULL;
+    if (status == 0)
+        report_ok(report, COMPILES);
+    if (status == 0 && warning)
+        report_note(report, "the compiler warns:%.*s", (int)strcspn(warning + 9, "\n"),
+                    warning + 9);
+    if (status != 0)
+        report_failure(report, COMPILES, &does_not_compile, first_errors(messages ? messages : ""));
+    return status == 0;
+}
+
+// ---- The end.
+
+// The library's own words, where it ended the program because of a mistake that has a name.
+static const struct {
+    const char *words;
+    Diagnosis diagnosis;
+} explanations[] = {
+    {"call hvd_init() first",
+     {"init-missing",
+      "hvd_init() is missing, or comes only after another hvd call. It is the first "
+      "thing that main does.",
+      1}},
+    {"already works on device",
+     {"pinned-too-late",
+      "device_use() comes after something has already used a device (compile() "
+      "does). Choose the device right after hvd_init().",
+      1}},
+    {"the ranks name different roots",
+     {"broadcast-root-differs",
+      "a broadcast has one root, the same on all ranks: it tells each of "
+      "them whose weights to take. With hvd_rank() every rank names "
+      "itself.",
+      4}},
+    {"has no weights before compile",
+     {"broadcast-too-early",
+      "the weights are drawn by compile(); before it there is nothing to "
+      "broadcast. The callback does it when training begins.",
+      4}},
+    {"but an epoch needs at least 1",
+     {"steps-zero",
+      "a division of whole numbers that gives zero: 1 / size, or a division made "
+      "twice. Multiply first, and divide once.",
+      5}},
+};
+
+static const Diagnosis *explanation(const Output *output)
+{
+    for (size_t i = 0; i < sizeof explanations / sizeof *explanations; i++)
+        if (output_says(output, explanations[i].words))
+            return &explanations[i].diagnosis;
+    return NULL;
+}
+
+// Open MPI's report of a signal, line by line "[machine:process] ...".
+static bool is_backtrace(const char *text)
+{
+    const char *colon = strchr(text, ':');
+    return text[0] == '[' && colon && isdigit((unsigned char)colon[1]) && strchr(colon, ']');
+}
+
+static void add_messages(char **evidence, const Output *output)
+{
+    int left = 6;
+    for (int i = 0; i < output->count && left > 0; i++) {
+        const Line *line = &output->lines[i];
+        if (!line->error || line->rank == MPIRUN || is_backtrace(line->text))
+            continue;
+        text_add(evidence, "\nrank %d said: %.300s", line->rank, line->text);
+        left--;
+    }
+}
+
+static char *end_of_culprit(const Run *run, Culprit culprit)
+{
+    const Events *events = &run->events[culprit.rank];
+    char *evidence = format_text("rank %d %s", culprit.rank, culprit.how);
+    if (events->count > 0)
+        text_add(&evidence, "; the last event in its trace: %s",
+                 event_text(events->items[events->count - 1], "event"));
+    return evidence;
+}
+
+static char *crash_evidence(const Run *run)
+{
+    Culprit culprit = output_culprit(&run->output);
+    int signal = run->status - 128;
+    char *evidence;
+    if (culprit.rank >= 0)
+        evidence = end_of_culprit(run, culprit);
+    else if (signal > 0)
+        evidence = format_text("mpirun ended with status %d, that of signal %d (%s)", run->status,
+                               signal, strsignal(signal));
+    else
+        evidence = format_text("mpirun ended with status %d", run->status);
+    add_messages(&evidence, &run->output);
+    return evidence;
+}
+
+static void report_silence(const Run *run, const char *property, Report *report)
+{
+    Mistake mistake = likely_mistake(run->events);
+    char *where = whereabouts(run->events);
+    report_failure(
+        report, property, &(Diagnosis){"hung", mistake.text, mistake.step},
+        format_text("nothing moved any more, so the run was ended after %.0f seconds\n%s",
+                    run->seconds, where));
+    free(where);
+}
+
+static void report_endlessness(const Run *run, const char *property, Report *report)
+{
+    static const Diagnosis endless = {
+        "hung",
+        "far more epochs or steps than the command line asks for, or a loop that doesn't "
+        "end. (On a slow or busy machine try again, with HVDLAB_PATIENCE=3 in the environment, "
+        "say.)",
+        0};
+    const cJSON *fit = event_nth(&run->events[0], "fit", 0);
+    const cJSON *step = event_last(&run->events[0], "step");
+    char *evidence =
+        format_text("it went on and on, so the run was ended after %.0f seconds", run->seconds);
+    if (step)
+        text_add(&evidence, "\nrank 0 had come to step %.0f of %.0f, epoch %.0f of %.0f",
+                 event_number(step, "step") + 1, event_number(fit, "steps"),
+                 event_number(step, "epoch") + 1, event_number(fit, "epochs"));
+    report_failure(report, property, &endless, evidence);
+}
+
+static void report_idle_ranks(RankSet idle, const char *property, Report *report)
+{
+    static const Diagnosis not_all_train = {
+        "not-all-ranks-train",
+        "main returns before fit(), or jumps over it. All ranks train; only printing is left to "
+        "the root.",
+        2};
+    char *evidence = format_text("%s ended without having trained", rank_names(idle).text);
+    report_failure(report, property, &not_all_train, evidence);
+}
+
+bool judge_end(const Run *run, const char *property, Report *report)
+{
+    static const Diagnosis crashed = {
+        "crashed",
+        "the message, if there is one, names it. A signal is mostly a pointer to "
+        "nothing: something that only some ranks have made, say.",
+        0};
+    RankSet started = (1u << run->ranks) - 1;
+    RankSet idle = started & ~ranks_with(run->events, "fit_end");
+    const Diagnosis *explained = explanation(&run->output);
+    if (run->hung && run->silent)
+        report_silence(run, property, report);
+    else if (run->hung)
+        report_endlessness(run, property, report);
+    else if (run->status != 0)
+        report_failure(report, property, explained ? explained : &crashed, crash_evidence(run));
+    else if (idle)
+        report_idle_ranks(idle, property, report);
+    else
+        report_ok(report, property);
+    return !run->hung && run->status == 0 && !idle;
+}

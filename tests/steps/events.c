@@ -1,0 +1,104 @@
+// The traces of a run, read back.
+
+#include "events.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void add_line(Events *events, const char *line)
+{
+    cJSON *event = cJSON_Parse(line);
+    if (!event)
+        return;
+    size_t count = (size_t)events->count + 1;
+    events->items = realloc(events->items, count * sizeof *events->items);
+    CHECK(events->items);
+    events->items[events->count++] = event;
+}
+
+static Events read_rank(const char *folder, int rank)
+{
+    Events events = {0};
+    char *path = format_text("%s/rank-%d.jsonl", folder, rank);
+    FILE *file = fopen(path, "re");
+    free(path);
+    if (!file)
+        return events;
+    char *line = NULL;
+    size_t size = 0;
+    while (getline(&line, &size, file) > 0)
+        if (strchr(line, '\n'))
+            add_line(&events, line);
+    free(line);
+    fclose(file);
+    return events;
+}
+
+void events_read(Events events[RANKS], const char *folder)
+{
+    for (int r = 0; r < RANKS; r++)
+        events[r] = read_rank(folder, r);
+}
+
+void events_free(Events events[RANKS])
+{
+    for (int r = 0; r < RANKS; r++) {
+        for (int i = 0; i < events[r].count; i++)
+            cJSON_Delete(events[r].items[i]);
+        free(events[r].items);
+        events[r] = (Events){0};
+    }
+}
+
+int event_find(const Events *events, const char *name, int from)
+{
+    for (int i = from; i < events->count; i++)
+        if (strcmp(event_text(events->items[i], "event"), name) == 0)
+            return i;
+    return -1;
+}
+
+int event_count(const Events *events, const char *name)
+{
+    int count = 0;
+    for (int at = -1; (at = event_find(events, name, at + 1)) >= 0;)
+        count++;
+    return count;
+}
+
+const cJSON *event_nth(const Events *events, const char *name, int n)
+{
+    int at = event_find(events, name, 0);
+    while (at >= 0 && n-- > 0)
+        at = event_find(events, name, at + 1);
+    return at < 0 ? NULL : events->items[at];
+}
+
+const cJSON *event_last(const Events *events, const char *name)
+{
+    int count = event_count(events, name);
+    return count == 0 ? NULL : event_nth(events, name, count - 1);
+}
+
+double event_number(const cJSON *event, const char *field)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(event, field);
+    return cJSON_IsNumber(item) ? item->valuedouble : (double)NAN;
+}
+
+const char *event_text(const cJSON *event, const char *field)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(event, field));
+    return text ? text : "";
+}
+
+RankSet ranks_with(const Events events[RANKS], const char *name)
+{
+    RankSet ranks = 0;
+    for (int r = 0; r < RANKS; r++)
+        if (event_find(&events[r], name, 0) >= 0)
+            ranks |= 1u << r;
+    return ranks;
+}

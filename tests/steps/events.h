@@ -1,0 +1,37 @@
+// The traces of a run, read back: what each rank did, event by event. common/trace.h lists the
+// events and their fields.
+
+#ifndef HVDLAB_STEPS_EVENTS_H
+#define HVDLAB_STEPS_EVENTS_H
+
+#include <cjson/cJSON.h>
+#include "words.h"
+
+// Of one rank, in the order in which they happened.
+typedef struct {
+    cJSON **items;
+    int count;
+} Events;
+
+// Reads FOLDER/rank-R.jsonl of every rank; a file that isn't there has no events. A last line that
+// is not complete is left out.
+void events_read(Events events[RANKS], const char *folder);
+void events_free(Events events[RANKS]);
+
+// The place of the first event of that name from place `from` on, or -1.
+int event_find(const Events *events, const char *name, int from);
+
+int event_count(const Events *events, const char *name);
+
+// The n-th event of that name, from 0, and the last one; NULL where there is none.
+const cJSON *event_nth(const Events *events, const char *name, int n);
+const cJSON *event_last(const Events *events, const char *name);
+
+// A field: not a number, or the empty text, where the event is NULL or lacks it.
+double event_number(const cJSON *event, const char *field);
+const char *event_text(const cJSON *event, const char *field);
+
+// The ranks that have such an event.
+RankSet ranks_with(const Events events[RANKS], const char *name);
+
+#endif

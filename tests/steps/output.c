@@ -1,0 +1,126 @@
+// What the ranks printed, and what mpirun says of their end.
+
+#include "output.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// A tag is "[JOB,RANK]<stdout>:" or "...<stderr>:", with a space behind it in Open MPI 5.
+static Line take_line(char *text)
+{
+    Line line = {.rank = MPIRUN, .text = text};
+    char *tag_end = text[0] == '[' ? strstr(text, "]<std") : NULL;
+    char *colon = tag_end ? strchr(tag_end, ':') : NULL;
+    if (!colon)
+        return line;
+    *tag_end = '\0';
+    const char *comma = strrchr(text, ',');
+    line.rank = comma ? atoi(comma + 1) : MPIRUN;
+    line.error = strncmp(tag_end + 1, "<stderr", 7) == 0;
+    line.text = colon + 1 + (colon[1] == ' ');
+    return line;
+}
+
+Output output_read(const char *text)
+{
+    Output output = {.text = format_text("%s", text ? text : "")};
+    for (char *at = output.text, *next; *at; at = next) {
+        size_t length = strcspn(at, "\r\n");
+        next = at + length + (at[length] != '\0');
+        at[length] = '\0';
+        Line line = take_line(at);
+        if (!*line.text)
+            continue;
+        size_t count = (size_t)output.count + 1;
+        output.lines = realloc(output.lines, count * sizeof line);
+        CHECK(output.lines);
+        output.lines[output.count++] = line;
+    }
+    return output;
+}
+
+void output_free(Output *output)
+{
+    free(output->lines);
+    free(output->text);
+    *output = (Output){0};
+}
+
+int output_count(const Output *output, int rank)
+{
+    int count = 0;
+    for (int i = 0; i < output->count; i++)
+        count += output->lines[i].rank == rank && !output->lines[i].error;
+    return count;
+}
+
+const char *output_first(const Output *output, int rank)
+{
+    for (int i = 0; i < output->count; i++)
+        if (output->lines[i].rank == rank && !output->lines[i].error)
+            return output->lines[i].text;
+    return NULL;
+}
+
+bool output_says(const Output *output, const char *words)
+{
+    for (int i = 0; i < output->count; i++)
+        if (output->lines[i].error && strstr(output->lines[i].text, words))
+            return true;
+    return false;
+}
+
+// "mpirun noticed that process rank 2 with PID 1 on node x exited on signal 11 (Segmentation
+// fault)."
+static bool find_signal(const char *text, Culprit *culprit)
+{
+    const char *rank = strstr(text, "process rank "), *on = strstr(text, "exited on signal ");
+    if (!rank || !on)
+        return false;
+    culprit->rank = atoi(rank + strlen("process rank "));
+    int length = (int)strcspn(on, ".");
+    snprintf(culprit->how, sizeof culprit->how, "was ended by %.*s",
+             length - (int)strlen("exited on "), on + strlen("exited on "));
+    return true;
+}
+
+// "  Process name: [[37042,1],2]" and, on the next line, "  Exit code:    3"
+static void find_status(const char *text, Culprit *culprit)
+{
+    const char *name = strstr(text, "Process name:"), *code = strstr(text, "Exit code:");
+    const char *comma = name ? strrchr(name, ',') : NULL;
+    if (comma)
+        culprit->rank = atoi(comma + 1);
+    if (code)
+        snprintf(culprit->how, sizeof culprit->how, "ended with status %d",
+                 atoi(code + strlen("Exit code:")));
+}
+
+// "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD", and on the next line "with
+// errorcode 2."
+static void find_abort(const char *text, Culprit *culprit)
+{
+    const char *rank = strstr(text, "invoked on rank "), *code = strstr(text, "with errorcode ");
+    if (rank)
+        culprit->rank = atoi(rank + strlen("invoked on rank "));
+    if (code)
+        snprintf(culprit->how, sizeof culprit->how, "gave up with status %d",
+                 atoi(code + strlen("with errorcode ")));
+}
+
+Culprit output_culprit(const Output *output)
+{
+    Culprit culprit = {.rank = -1};
+    for (int i = 0; i < output->count; i++) {
+        if (output->lines[i].rank != MPIRUN)
+            continue;
+        if (find_signal(output->lines[i].text, &culprit))
+            break;
+        find_status(output->lines[i].text, &culprit);
+        find_abort(output->lines[i].text, &culprit);
+    }
+    if (culprit.rank >= RANKS || !*culprit.how)
+        culprit.rank = -1;
+    return culprit;
+}

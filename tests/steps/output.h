@@ -1,0 +1,41 @@
+// What the ranks printed, told apart by the tags that mpirun puts before each line.
+
+#ifndef HVDLAB_STEPS_OUTPUT_H
+#define HVDLAB_STEPS_OUTPUT_H
+
+#include "words.h"
+
+#define MPIRUN (-1) // speaks itself
+
+typedef struct {
+    int rank;         // or MPIRUN
+    bool error;       // standard error
+    const char *text; // without tag and line break
+} Line;
+
+typedef struct {
+    char *text; // owned; the lines lie in it
+    Line *lines;
+    int count;
+} Output;
+
+// Takes the lines apart; empty ones are left out.
+Output output_read(const char *text);
+void output_free(Output *output);
+
+// How many lines a rank wrote to standard output, and the first of them, or NULL.
+int output_count(const Output *output, int rank);
+const char *output_first(const Output *output, int rank);
+
+// True where some rank's standard error holds the words.
+bool output_says(const Output *output, const char *words);
+
+// What mpirun says of the rank that ended the job, and how: that it "ended with status 3", or "was
+// ended by signal 11 (Segmentation fault)". Rank -1 where mpirun doesn't say.
+typedef struct {
+    int rank;
+    char how[96];
+} Culprit;
+Culprit output_culprit(const Output *output);
+
+#endif

@@ -1,0 +1,206 @@
+// A program that is watched, and ended for certain.
+
+#include "process.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "util.h"
+
+#define PATIENCE           3.0 // seconds between asking a program to end and ending it
+#define STATUS_INTERRUPTED 130
+
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int signal_number)
+{
+    (void)signal_number;
+    interrupted = 1;
+}
+
+void process_prepare(void)
+{
+    const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = interrupt};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        sigaction(signals[i], &action, NULL);
+    // What mpirun started becomes this process's child when mpirun is gone, and so can be found.
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+// What the child does until it is another program.
+static _Noreturn void become(const char *const argv[], int output, pid_t parent)
+{
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM); // where this program is killed outright
+    if (getppid() != parent)
+        _exit(STATUS_INTERRUPTED);
+    int nothing = open("/dev/null", O_RDONLY);
+    dup2(nothing, STDIN_FILENO);
+    dup2(output, STDOUT_FILENO);
+    dup2(output, STDERR_FILENO);
+    execvp(argv[0], (char *const *)(uintptr_t)argv);
+    fprintf(stderr, "%s: %s\n", argv[0], strerror(errno));
+    _exit(127);
+}
+
+Process process_start(const char *const argv[])
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        die("cannot make a pipe: %s", strerror(errno));
+    fflush(NULL); // else the child would print what waits in this process's buffers once more
+    pid_t parent = getpid(), pid = fork();
+    if (pid < 0)
+        die("cannot start %s: %s", argv[0], strerror(errno));
+    if (pid == 0)
+        become(argv, ends[1], parent);
+    setpgid(pid, pid); // here too, since nobody knows who comes first
+    close(ends[1]);
+    return (Process){.pid = pid, .pipe = ends[0]};
+}
+
+static void take_text(Process *process)
+{
+    char buffer[16384];
+    ssize_t bytes = read(process->pipe, buffer, sizeof buffer);
+    if (bytes < 0 && errno == EINTR)
+        return;
+    if (bytes <= 0) {
+        close(process->pipe);
+        process->pipe = -1;
+        return;
+    }
+    process->text = realloc(process->text, process->bytes + (size_t)bytes + 1);
+    CHECK(process->text);
+    memcpy(process->text + process->bytes, buffer, (size_t)bytes);
+    process->bytes += (size_t)bytes;
+    process->text[process->bytes] = '\0';
+}
+
+// Waits for text; true where there was some, or where no more can come.
+static bool wait_for_text(Process *process, int milliseconds)
+{
+    struct pollfd wanted = {.fd = process->pipe, .events = POLLIN};
+    if (poll(&wanted, 1, milliseconds) <= 0)
+        return false;
+    take_text(process);
+    return true;
+}
+
+static void look_for_end(Process *process)
+{
+    int status;
+    if (process->ended || waitpid(process->pid, &status, WNOHANG) != process->pid)
+        return;
+    process->ended = true;
+    process->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void wait_for_news(Process *process, int milliseconds)
+{
+    wait_for_text(process, milliseconds);
+    look_for_end(process);
+    // What was printed last; more than that no one waits for, since what the program left behind
+    // may hold the pipe open.
+    while (process->ended && process->pipe >= 0 && wait_for_text(process, 0))
+        continue;
+}
+
+void process_wait(Process *process, int milliseconds)
+{
+    wait_for_news(process, milliseconds);
+    if (interrupted) {
+        process_stop(process);
+        _exit(STATUS_INTERRUPTED);
+    }
+}
+
+// ---- Children.
+
+typedef struct {
+    pid_t pid, parent; // 0: there is no such process
+    char state;        // 'Z': dead, and its parent doesn't know yet
+} Entry;
+
+static Entry look_at(const char *process)
+{
+    char *path = format_text("/proc/%s/stat", process);
+    FILE *file = fopen(path, "re");
+    free(path);
+    Entry entry = {0};
+    // The name, in parentheses, may hold anything; the last parenthesis ends it.
+    char line[1024], *end;
+    if (file && fgets(line, sizeof line, file) && (end = strrchr(line, ')')) &&
+        sscanf(end, ") %c %d", &entry.state, &entry.parent) == 2)
+        entry.pid = atoi(process);
+    if (file)
+        fclose(file);
+    return entry;
+}
+
+// Calls visit() for each child of a process; true where that was true for one of them.
+static bool any_child(pid_t parent, bool (*visit)(const Entry *child))
+{
+    bool any = false;
+    DIR *processes = opendir("/proc");
+    for (struct dirent *file; processes && (file = readdir(processes));) {
+        if (!isdigit((unsigned char)file->d_name[0]))
+            continue;
+        Entry entry = look_at(file->d_name);
+        if (entry.pid && entry.parent == parent)
+            any = visit(&entry) || any;
+    }
+    if (processes)
+        closedir(processes);
+    return any;
+}
+
+static bool is_alive(const Entry *child)
+{
+    return child->state != 'Z';
+}
+
+bool process_has_children(const Process *process)
+{
+    return any_child(process->pid, is_alive);
+}
+
+static bool end_child(const Entry *child)
+{
+    kill(child->pid, SIGKILL);
+    return waitpid(child->pid, NULL, 0) == child->pid;
+}
+
+void process_stop(Process *process)
+{
+    const int signals[] = {SIGTERM, SIGKILL};
+    for (int i = 0; i < 2 && !process->ended; i++) {
+        kill(-process->pid, signals[i]);
+        double end = seconds_now() + PATIENCE;
+        while (!process->ended && seconds_now() < end) {
+            if (process->pipe < 0)
+                usleep(10000);
+            wait_for_news(process, 50);
+        }
+    }
+    while (any_child(getpid(), end_child)) // whose own children are then this process's
+        continue;
+}
+
+void process_free(Process *process)
+{
+    if (process->pipe >= 0)
+        close(process->pipe);
+    free(process->text);
+    *process = (Process){.pipe = -1, .ended = true};
+}

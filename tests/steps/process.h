@@ -1,0 +1,41 @@
+// A program that is watched: started in a process group of its own, with what it prints collected,
+// and ended for certain, with all that it started.
+
+#ifndef HVDLAB_STEPS_PROCESS_H
+#define HVDLAB_STEPS_PROCESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+typedef struct {
+    pid_t pid;
+    int pipe;     // standard output and error of the program come from here; -1: closed
+    char *text;   // what came so far, with a '\0' behind it; NULL: nothing. Owned
+    size_t bytes; // of it
+    bool ended;
+    int status; // when it has ended: the exit status, or 128 + the signal
+} Process;
+
+// To be called once, before any other: Control-C and the like then end what runs, and this program
+// with status 130.
+void process_prepare(void);
+
+// Runs argv[0], found as a shell finds it, with nothing to read on standard input. Ends this
+// program when that is impossible.
+Process process_start(const char *const argv[]);
+
+// Waits up to `milliseconds` for something to happen, and takes it up: text, or the end. Ends this
+// program, with all that runs, where the user wants that.
+void process_wait(Process *process, int milliseconds);
+
+// True where some process that the program started itself is alive.
+bool process_has_children(const Process *process);
+
+// Ends the program: politely first, so that it can tidy up. Afterwards nothing that it started is
+// alive.
+void process_stop(Process *process);
+
+void process_free(Process *process);
+
+#endif

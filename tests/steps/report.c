@@ -1,0 +1,155 @@
+// What a check found, on the screen and as JSON.
+
+#include "report.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WIDTH 100 // of the screen
+
+static Property *add(Report *report, const char *name)
+{
+    CHECK(report->count < MAX_PROPERTIES);
+    Property *property = &report->properties[report->count++];
+    property->name = format_text("%s", name);
+    return property;
+}
+
+void report_ok(Report *report, const char *name)
+{
+    add(report, name)->ok = true;
+}
+
+void report_failure(Report *report, const char *name, const Diagnosis *diagnosis, char *evidence)
+{
+    Property *property = add(report, name);
+    property->evidence = evidence;
+    property->mistake = format_text("%s", diagnosis->mistake);
+    property->hint = diagnosis->step ? diagnosis->step : report->step;
+    if (!report->diagnosis)
+        report->diagnosis = format_text("%s", diagnosis->name);
+}
+
+void report_note(Report *report, const char *format, ...)
+{
+    char *note = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    CHECK(vasprintf(&note, format, arguments) >= 0);
+    va_end(arguments);
+    text_add(&report->notes, "%s%s", report->notes ? "\n" : "", note);
+    free(note);
+}
+
+bool report_passed(const Report *report)
+{
+    return !report->diagnosis;
+}
+
+// Prints a paragraph with `begin` before its first line and spaces before the others.
+static void print_paragraph(const char *begin, const char *text)
+{
+    size_t indent = strlen(begin), column = indent;
+    printf("%s", begin);
+    while (*text) {
+        size_t word = strcspn(text, " ");
+        if (column > indent && column + 1 + word > WIDTH) {
+            printf("\n%*s", (int)indent, "");
+            column = indent;
+        } else if (column > indent) {
+            printf(" ");
+            column++;
+        }
+        printf("%.*s", (int)word, text);
+        column += word;
+        text += word + strspn(text + word, " ");
+    }
+    printf("\n");
+}
+
+static void print_lines(const char *begin, const char *lines)
+{
+    while (lines && *lines) {
+        size_t length = strcspn(lines, "\n");
+        printf("%s%.*s\n", begin, (int)length, lines);
+        lines += length + (lines[length] == '\n');
+    }
+}
+
+static void print_property(const Property *property, const char *mistake_before)
+{
+    printf("%-4s  %s\n", property->ok ? "ok" : "FAIL", property->name);
+    if (property->ok)
+        return;
+    print_lines("          ", property->evidence);
+    bool again = mistake_before && strcmp(mistake_before, property->mistake) == 0;
+    print_paragraph("      likely mistake: ", again ? "the same" : property->mistake);
+    printf("      for a hint: make hint-%d\n", property->hint);
+}
+
+void report_print(const Report *report)
+{
+    const char *mistake = NULL;
+    for (int i = 0; i < report->count; i++) {
+        print_property(&report->properties[i], mistake);
+        mistake = report->properties[i].mistake;
+    }
+    print_lines("note  ", report->notes);
+    if (report_passed(report))
+        printf("step %d: passed\n", report->step);
+    else
+        printf("step %d: failed: %s\n", report->step, report->diagnosis);
+    fflush(stdout);
+}
+
+static cJSON *text_or_null(const char *text)
+{
+    return text ? cJSON_CreateString(text) : cJSON_CreateNull();
+}
+
+static cJSON *property_object(const Property *property)
+{
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "name", property->name);
+    cJSON_AddBoolToObject(object, "ok", property->ok);
+    cJSON_AddItemToObject(object, "evidence", text_or_null(property->evidence));
+    cJSON_AddItemToObject(object, "mistake", text_or_null(property->mistake));
+    return object;
+}
+
+void report_write_json(const Report *report, const char *path)
+{
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddNumberToObject(object, "step", report->step);
+    cJSON_AddStringToObject(object, "file", report->file);
+    cJSON_AddBoolToObject(object, "passed", report_passed(report));
+    cJSON_AddItemToObject(object, "diagnosis", text_or_null(report->diagnosis));
+    cJSON_AddNumberToObject(object, "seconds", report->seconds);
+    cJSON_AddItemToObject(object, "note", text_or_null(report->notes));
+    cJSON *properties = cJSON_AddArrayToObject(object, "properties");
+    for (int i = 0; i < report->count; i++)
+        cJSON_AddItemToArray(properties, property_object(&report->properties[i]));
+    char *text = cJSON_Print(object);
+    FILE *file = fopen(path, "we");
+    bool written = file && fprintf(file, "%s\n", text) > 0;
+    if ((file && fclose(file) != 0) || !written)
+        die("cannot write %s: %s", path, strerror(errno));
+    free(text);
+    cJSON_Delete(object);
+}
+
+void report_free(Report *report)
+{
+    for (int i = 0; i < report->count; i++) {
+        free(report->properties[i].name);
+        free(report->properties[i].evidence);
+        free(report->properties[i].mistake);
+    }
+    free(report->diagnosis);
+    free(report->notes);
+    *report = (Report){0};
+}

@@ -1,0 +1,51 @@
+// What a check found: properties, one after another, that hold or don't; on the screen and as JSON.
+
+#ifndef HVDLAB_STEPS_REPORT_H
+#define HVDLAB_STEPS_REPORT_H
+
+#include "words.h"
+
+// What a failed property says of the program.
+typedef struct {
+    const char *name;    // kebab-case
+    const char *mistake; // the likely one, in a sentence or two
+    int step;            // whose hint helps; 0: the one that is graded
+} Diagnosis;
+
+typedef struct {
+    char *name;
+    bool ok;
+    char *evidence; // lines; NULL where it holds
+    char *mistake;
+    int hint;
+} Property;
+
+#define MAX_PROPERTIES 12
+
+typedef struct {
+    int step;
+    const char *file;
+    char *diagnosis; // of the first property that failed; NULL: none did
+    Property properties[MAX_PROPERTIES];
+    int count;
+    char *notes; // lines, or NULL
+    double seconds;
+} Report;
+
+void report_ok(Report *report, const char *property);
+
+// Takes `evidence` over, lines with a line break between them.
+void report_failure(Report *report, const char *property, const Diagnosis *diagnosis,
+                    char *evidence);
+
+// A remark, which fails nothing.
+void report_note(Report *report, const char *format, ...) PRINTF_LIKE(2, 3);
+
+// True as long as nothing failed.
+bool report_passed(const Report *report);
+
+void report_print(const Report *report);
+void report_write_json(const Report *report, const char *path);
+void report_free(Report *report);
+
+#endif

@@ -1,0 +1,64 @@
+// Text that grows, and how one speaks of ranks.
+
+#include "words.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void text_add(char **text, const char *format, ...)
+{
+    char *more = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    CHECK(vasprintf(&more, format, arguments) >= 0);
+    va_end(arguments);
+    char *longer = format_text("%s%s", *text ? *text : "", more);
+    free(more);
+    free(*text);
+    *text = longer;
+}
+
+bool has_rank(RankSet ranks, int rank)
+{
+    return ranks >> rank & 1;
+}
+
+int rank_count(RankSet ranks)
+{
+    return __builtin_popcount(ranks);
+}
+
+// True where the set is one stretch of at least three ranks.
+static bool is_stretch(RankSet ranks)
+{
+    RankSet from_zero = ranks / (ranks & -ranks);
+    return rank_count(ranks) >= 3 && (from_zero & (from_zero + 1)) == 0;
+}
+
+RankNames rank_names(RankSet ranks)
+{
+    RankNames names = {"no rank"};
+    if (ranks == 0)
+        return names;
+    int first = __builtin_ctz(ranks), last = RANKS - 1;
+    while (!has_rank(ranks, last))
+        last--;
+    if (is_stretch(ranks)) {
+        snprintf(names.text, sizeof names.text, "ranks %d-%d", first, last);
+        return names;
+    }
+    int length =
+        snprintf(names.text, sizeof names.text, "rank%s %d", first < last ? "s" : "", first);
+    for (int r = first + 1; r <= last; r++)
+        if (has_rank(ranks, r))
+            length += snprintf(names.text + length, sizeof names.text - (size_t)length, "%s %d",
+                               r == last ? " and" : ",", r);
+    return names;
+}
+
+const char *verb_s(RankSet ranks)
+{
+    return rank_count(ranks) == 1 ? "s" : "";
+}

@@ -1,0 +1,30 @@
+// Text that grows, and how one speaks of ranks.
+
+#ifndef HVDLAB_STEPS_WORDS_H
+#define HVDLAB_STEPS_WORDS_H
+
+#include <stdbool.h>
+#include "util.h"
+
+#define RANKS 4 // of every run that is graded
+
+// Appends to *text, which is NULL at first and which the caller frees.
+void text_add(char **text, const char *format, ...) PRINTF_LIKE(2, 3);
+
+// Some of the ranks: bit R stands for rank R.
+typedef unsigned RankSet;
+#define ALL_RANKS ((RankSet)((1u << RANKS) - 1))
+
+bool has_rank(RankSet ranks, int rank);
+int rank_count(RankSet ranks);
+
+// "rank 2", "ranks 0 and 2", "ranks 1-3", "no rank".
+typedef struct {
+    char text[32];
+} RankNames;
+RankNames rank_names(RankSet ranks);
+
+// The ending of a verb after them: "rank 2 waits", "ranks 0 and 2 wait".
+const char *verb_s(RankSet ranks);
+
+#endif

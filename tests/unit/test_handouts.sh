@@ -1,0 +1,280 @@
+#!/usr/bin/env bash
+# The handouts do what they say: every laptop command of labs/*.md is run as it is written, in a copy
+# of the tree, shortened by HVDLAB_FLAGS; of all other commands the programs, flags, make targets and
+# documented names must exist; so must links, figures and quoted code.
+#
+# What a handout is made of, for this test (and for who writes one):
+#
+#     ```sh laptop               is run; every command must succeed
+#     ```sh laptop fails         is run; the last command must fail, with status 1 or 2
+#     ```sh gpu, ```sh terminal  is not run (no GPU; goes on until Control-C)
+#     ```text prints             every line is one that the block before it printed
+#     ```c solutions/step_01.c   every line is one of this file
+#     <!-- student: COMMAND -->  is run, in place of what the student does with an editor
+#     <!-- check: COMMAND -->    a claim of the text; must succeed
+
+set -u
+exec </dev/null
+build=${BUILD:-build}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+tree=$work/tree
+failures=0 ran=0
+
+# Shortens what measures.
+export BENCH=quick
+# What else than programs of the kit stands at the beginning of a command.
+others=" awk cp eval nproc nvidia-smi "
+
+fail()
+{
+    printf 'FAIL: %s: %s\n' "$place" "$1"
+    [[ -z ${2:-} ]] || sed 's/^/    /' "$2"
+    failures=$((failures + 1))
+}
+
+# ---- The copy: the tree as it is, with steps as they were cut, and what is built already.
+
+copy_tree()
+{
+    mkdir "$tree" && cp -a Makefile README.md common labs solutions steps tests "$tree" || exit 1
+    rm -f "$tree"/steps/*.c
+    [[ ! -e $build/settings.compile ]] || cp -a "$build" "$tree/build"
+    # It names the folder that it was made in.
+    rm -rf "$tree/build/compile-step" "$tree/build/hints" "$tree/build/check" "$tree/build/carried"
+    cd "$tree" && common/scripts/steps.sh cut . || exit 1
+}
+
+# ---- Running.
+
+# run_script FILE: its status; what it printed is in $work/output.
+run_script()
+{
+    local begin=$EPOCHREALTIME
+    timeout --kill-after=5 60 bash -e -o pipefail "$1" >"$work/output" 2>&1
+    local status=$?
+    ran=$((ran + 1))
+    [[ ${V:-} != 1 ]] ||
+        awk "BEGIN { printf \"%5.1f s  %s\\n\", $EPOCHREALTIME - $begin, \"$place\" }"
+    return $status
+}
+
+# In the output, the command that ended a script by failing comes last.
+run_commands() # TEXT
+{
+    printf 'trap '\''echo "status $?: $BASH_COMMAND"'\'' ERR\n%s' "$1" >"$work/script"
+    run_script "$work/script"
+}
+
+run_laptop() # INFO TEXT
+{
+    local text last
+    text=${2%$'\n'}
+    if [[ $1 != *fails* ]]; then
+        run_commands "$text" || fail "a command fails" "$work/output"
+        return
+    fi
+    last=${text##*$'\n'}
+    text=${text%"$last"}
+    [[ -z $text ]] || run_commands "$text" || fail "a command before the last one fails" "$work/output"
+    run_commands "$last"
+    case $? in
+    1 | 2) ;;
+    0) fail "this succeeds: $last" "$work/output" ;;
+    *) fail "this fails, but not with status 1 or 2: $last" "$work/output" ;;
+    esac
+}
+
+# ---- Looking at commands without running them.
+
+declare -A known # commands that were looked at and are right
+check_target() # WORD...
+{
+    [[ -z ${known[$*]:-} ]] || return
+    if make -n "$@" >"$work/make" 2>&1; then
+        known[$*]=yes
+    else
+        fail "make $*" "$work/make"
+    fi
+}
+
+check_make() # WORD...
+{
+    local word target=
+    for word; do
+        [[ $word == -* || $word == *=* ]] || target=$word
+    done
+    if [[ $target == doc ]]; then
+        make -s "$@" >"$work/make" 2>&1 || fail "make $*" "$work/make"
+    else
+        check_target "$@"
+    fi
+}
+
+check_flag() # FLAG, with =VALUE or without
+{
+    grep -qE -e "^  ${1%%=*} " "$work/help" || fail "the trainer has no flag $1"
+}
+
+# Trainers all have the same flags; replay has flags of its own, which only laptop blocks use.
+check_program() # PROGRAM WORD...
+{
+    local program=$1 word
+    shift
+    check_target "$program"
+    [[ $program != build/replay ]] || return
+    for word; do
+        [[ $word != --* ]] || check_flag "$word"
+    done
+}
+
+check_command() # WORD...
+{
+    while [[ ${1:-} =~ ^[A-Z_]+= ]]; do
+        shift
+    done
+    local program=${1:-}
+    [[ $# -eq 0 ]] || shift
+    case $program in
+    mpirun)
+        while [[ ${1:-} == -* ]]; do
+            shift 2
+        done
+        check_command "$@"
+        ;;
+    watch)
+        [[ ${1:-} != -n ]] || shift 2
+        check_command "$@"
+        ;;
+    make) check_make "$@" ;;
+    build/*) check_program "$program" "$@" ;;
+    *) [[ $others == *" $program "* ]] || fail "what is '$program'?" ;;
+    esac
+}
+
+check_commands() # TEXT
+{
+    local -a words
+    while read -ra words; do
+        check_command "${words[@]}"
+    done <<<"${1%$'\n'}"
+}
+
+# ---- What a handout says.
+
+check_printed() # TEXT
+{
+    local line
+    while IFS= read -r line; do
+        grep -qxF -e "$line" "$work/output" || fail "not printed: $line" "$work/output"
+    done <<<"${1%$'\n'}"
+}
+
+check_quoted() # FILE TEXT
+{
+    local line
+    while IFS= read -r line; do
+        grep -qxF -e "$line" "$1" || fail "not in $1: $line"
+    done <<<"${2%$'\n'}"
+}
+
+block() # INFO TEXT
+{
+    case $1 in
+    "sh laptop" | "sh laptop fails")
+        check_commands "$2"
+        run_laptop "$1" "$2"
+        ;;
+    "sh gpu" | "sh terminal") check_commands "$2" ;;
+    "text prints") check_printed "$2" ;;
+    "c "*) check_quoted "${1#c }" "$2" ;;
+    c | text) ;;
+    *) fail "what is a block of '$1'?" ;;
+    esac
+}
+
+# The name that a link to a heading uses: small letters, digits, - and _; a blank becomes a -.
+anchors() # FILE
+{
+    sed -n 's/^##* //p' "$1" | tr '[:upper:] ' '[:lower:]-' | tr -cd 'a-z0-9_\n-'
+}
+
+check_links() # FILE
+{
+    local link file anchor
+    while IFS= read -r link; do
+        file=${link%%#*} anchor=
+        [[ $link != *'#'* ]] || anchor=${link#*#}
+        [[ -z $file || -e labs/$file ]] || fail "no file for the link $link"
+        [[ -z $anchor ]] || anchors "${file:+labs/}${file:-$1}" | grep -qxF -e "$anchor" ||
+            fail "no heading for the link $link"
+    done < <(grep -oE '\]\([^)]+\)' "$1" | sed -e 's/^](//' -e 's/)$//' | grep -v '^https\?:')
+}
+
+# Commands, flags and names of the library within the text. N stands for the number of a step.
+check_spans() # FILE
+{
+    local span
+    local -a words
+    while IFS= read -r span; do
+        read -ra words <<<"${span//-N/-1}"
+        case $span in
+        make\ *) check_command "${words[@]}" ;;
+        --*) check_flag "${words[0]}" ;;
+        *_*) [[ ! $span =~ ^[a-z]+_[a-z_]+$ ]] || grep -qw "$span" common/*.h || fail "what is '$span'?" ;;
+        esac
+    done < <(sed '/^```/,/^```$/d' "$1" | grep -oE '`[^`]+`' | tr -d '`' | sort -u)
+}
+
+read_handout() # FILE
+{
+    local line info= text= inside= number=0
+    while IFS= read -r -u 3 line; do
+        number=$((number + 1))
+        if [[ -n $inside && $line == '```' ]]; then
+            block "$info" "$text"
+            inside=
+        elif [[ -n $inside ]]; then
+            text+=$line$'\n'
+        elif [[ $line == '```'* ]]; then
+            place=$1:$number info=${line#'```'} text= inside=yes
+        elif [[ $line =~ ^'<!-- '(student|check)': '(.*)' -->'$ ]]; then
+            place=$1:$number
+            bash -c "${BASH_REMATCH[2]}" >"$work/claim" 2>&1 ||
+                fail "${BASH_REMATCH[1]}: ${BASH_REMATCH[2]}" "$work/claim"
+        fi
+    done 3<"$1"
+    place=$1
+    [[ -z $inside ]] || fail "a block does not end"
+    [[ $(grep -c '^<details>' "$1") -eq $(grep -c '^</details>' "$1") ]] || fail "<details> without end"
+    check_links "$1"
+    check_spans "$1"
+}
+
+check_figures()
+{
+    for place in labs/figures/*.svg; do
+        grep -q '<title' "$place" && grep -q '<desc' "$place" || fail "no title, or no description"
+        [[ $(wc -c <"$place") -lt 6000 ]] || fail "larger than 6 kB"
+        grep -qF "(figures/${place##*/})" labs/*.md || fail "no handout shows it"
+    done
+}
+
+# This make is not part of the one that runs the tests; settings reach it through the environment.
+unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES BUILD FILE NAME NP YES
+unset HVDLAB_DEVICES HVDLAB_TRACE HVD_RANKS_PER_NODE CUDA_VISIBLE_DEVICES
+place=$0
+copy_tree
+make baseline >"$work/make" 2>&1 || fail "make baseline" "$work/make"
+build/baseline --help >"$work/help" || fail "build/baseline --help"
+eval "$(make -s env)"
+export HVDLAB_FLAGS="--data synthetic --images 96 --batch-size 8 --val-batch-size 32 --epochs 1 \
+--width 1 --target-accuracy 1 --loader-threads 1"
+
+for handout in labs/[0-9]*.md; do
+    read_handout "$handout"
+done
+check_figures
+
+[[ $failures -eq 0 ]] && echo "blocks of commands: $ran; all do as the handouts say"
+exit $((failures > 0))
