@@ -299,7 +299,9 @@ static Batches *new_batches(const Dataset *dataset, const Statistics *statistics
                             bool augment)
 {
     static uint64_t created;
-    CHECK(dataset->count > 0 && batch_size > 0);
+    if (batch_size < 1)
+        die("a batch of %d images cannot be trained on", batch_size);
+    CHECK(dataset->count > 0);
     Batches *batches = allocate(1, sizeof *batches);
     batches->dataset = *dataset;
     batches->format = make_format(dataset->height, dataset->width, dataset->channels, statistics);

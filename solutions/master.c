@@ -108,6 +108,7 @@ int main(int argc, char **argv)
 #elif TODO
     // TODO: Step 4: add the callback that broadcasts the initial weights from the root worker, so
     // that all workers start from the same ones.
+
 #endif
 #if STEP >= 6
     // Step 6: all workers see the same metrics; before any callback that reads them.

@@ -81,6 +81,7 @@ int main(int argc, char **argv)
     callbacks_add(&callbacks, learning_rate_schedule(lr_schedule, args.base_lr));
     // TODO: Step 4: add the callback that broadcasts the initial weights from the root worker, so
     // that all workers start from the same ones.
+
     // TODO: Step 6: add the callback that averages the metrics over all workers, here, before every
     // callback that reads them.
     if (verbose)

@@ -11,7 +11,8 @@
 # The make targets of the same names call it, in the repository's folder. From the environment: BUILD
 # (the build folder), FILE, NP (workers in `line`), YES=1 (don't ask). What it remembers is below
 # $BUILD: hints/step_0N, the number of hints shown; carried/step_0N.c, what `next` wrote; and
-# check/step_0N.json with check/step_0N.c, the verdict of a check and the source that it is about.
+# check/step_0N.json with check/step_0N.c, the verdict of the last check and the source that it is
+# about; graded/ the same of the student's own file, where another FILE was graded since.
 
 set -u
 build=${BUILD:-build}
@@ -63,11 +64,23 @@ state()
     fi
 }
 
+# True if $record is about the student's file as it is now.
+is_own_record() { cmp -s "$(step_file "$1")" "$record.c" && [ -e "$record.json" ]; }
+
+# Keeps the verdict on the student's file before another file's takes its place.
+keep_record()
+{
+    record=$build/check/step_0$1
+    is_own_record "$1" || return 0
+    mkdir -p "$build/graded" && cp "$record.c" "$record.json" "$build/graded"
+}
+
 # verdict N: passed or the diagnosis, as recorded for the file as it is now; else nothing.
 verdict()
 {
     record=$build/check/step_0$1
-    cmp -s "$(step_file "$1")" "$record.c" && [ -e "$record.json" ] || return 0
+    is_own_record "$1" || record=$build/graded/step_0$1
+    is_own_record "$1" || return 0
     sed -n -e 's/^[[:space:]]*"passed":[[:space:]]*true.*/passed/p' \
         -e 's/^[[:space:]]*"diagnosis":[[:space:]]*"\([^"]*\)".*/\1/p' "$record.json"
 }
@@ -211,6 +224,7 @@ next()
     fi
     mkdir -p "$build/carried"
     cp "$(step_file "$from")" "$(step_file $to)" && cp "$(step_file $to)" "$build/carried/step_0$to.c" || exit 2
+    [ -z "$refused" ] || echo "($refused, so this is about an earlier one.)"
     echo "Your answer of step $from is now in $(step_file $to)."
     echo "Next: edit it where it says TODO: Step $to; make step-$to builds it, make check-$to grades it."
 }
@@ -271,6 +285,7 @@ case $1 in
 line) print_line "$2" "$3" ;;
 check)
     chosen_file "$2"
+    keep_record "$2"
     exec "$build/check-step" "$2" "$file"
     ;;
 check-all)

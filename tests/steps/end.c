@@ -83,6 +83,12 @@ static const struct {
       "them whose weights to take. With hvd_rank() every rank names "
       "itself.",
       4}},
+    {"to be the root",
+     {"broadcast-root-missing",
+      "the root of the broadcast is a rank that the job does not have. Ranks count from 0; the "
+      "root "
+      "of this lab is rank 0.",
+      4}},
     {"has no weights before compile",
      {"broadcast-too-early",
       "the weights are drawn by compile(); before it there is nothing to "
@@ -196,6 +202,11 @@ bool judge_end(const Run *run, const char *property, Report *report)
         "the message, if there is one, names it. A signal is mostly a pointer to "
         "nothing: something that only some ranks have made, say.",
         0};
+    static const Diagnosis divided_by_zero = {
+        "crashed",
+        "a whole number is divided by zero: by hvd_rank(), say, which is 0 on the root. The number "
+        "of workers is hvd_size().",
+        0};
     RankSet started = (1u << run->ranks) - 1;
     RankSet idle = started & ~ranks_with(run->events, "fit_end");
     const Diagnosis *explained = explanation(&run->output);
@@ -204,7 +215,11 @@ bool judge_end(const Run *run, const char *property, Report *report)
     else if (run->hung)
         report_endlessness(run, property, report);
     else if (run->status != 0)
-        report_failure(report, property, explained ? explained : &crashed, crash_evidence(run));
+        report_failure(report, property,
+                       explained                                     ? explained
+                       : output_says(&run->output, "Floating point") ? &divided_by_zero
+                                                                     : &crashed,
+                       crash_evidence(run));
     else if (idle)
         report_idle_ranks(idle, property, report);
     else

@@ -39,8 +39,8 @@ static const Diagnosis *wrong_ranks(const Run *run, RankSet verbose)
         0};
     static const Diagnosis nowhere = {
         "verbose-nowhere",
-        "verbose is 0 on every rank. Is hvd_rank called, with its parentheses, "
-        "and compared with 0?",
+        "verbose is 0 on every rank; on the root it is to be 1. If it comes from hvd_rank(): is "
+        "that called, with its parentheses, and compared with 0?",
         0};
     static const Diagnosis every_node = {
         "verbose-on-every-node",
@@ -49,8 +49,8 @@ static const Diagnosis *wrong_ranks(const Run *run, RankSet verbose)
         0};
     static const Diagnosis wrong_rank = {
         "verbose-on-wrong-rank",
-        "verbose is 0 on the root, rank 0, and 1 elsewhere. Is the "
-        "comparison the right way round?",
+        "the root, rank 0, is silent, and another rank prints. Is the comparison with "
+        "0, and the right way round?",
         0};
     static const Diagnosis several = {"verbose-on-several-ranks",
                                       "verbose is 1 on the root, and on others too.", 0};
