@@ -6,9 +6,9 @@
 # apt: as root at once, on a terminal with sudo after asking. Otherwise it prints the line to type.
 # Status 0 if nothing is missing in the end, else 2.
 #
-# Sets: build, check (the unit test library, and patch), steps (to cut the steps from master.c), plot (gnuplot),
-# clang-format, curl, dataset (Fashion-MNIST, if the distribution has it), dataset-or-fetch (the same,
-# else it is fetched from its home).
+# Sets: build, check (the unit test library, and patch), steps (to cut the steps from master.c), plot
+# (gnuplot), clang-format, curl, dataset (Fashion-MNIST, if the distribution has it),
+# dataset-or-fetch (the same, else it is fetched from its home).
 #
 # From the environment: CC, ONEDNN, CLANG_FORMAT, DATA_DIR as in the Makefile.
 

@@ -14,7 +14,7 @@
 
 #define STEPS 6
 #define ENDS  "all ranks train, and come to the end of the program"
-#define LIMIT 16.0 // seconds that all runs of a check may take together
+#define LIMIT 15.0 // seconds that all runs of a check may take together
 
 typedef struct {
     const char *build; // folder

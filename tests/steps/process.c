@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include "util.h"
 
-#define PATIENCE           3.0 // seconds between asking a program to end and ending it
+#define PATIENCE           2.0 // seconds between asking a program to end and ending it
 #define STATUS_INTERRUPTED 130
 
 static volatile sig_atomic_t interrupted;

@@ -1,6 +1,6 @@
 // What models promise: names, order and layout of their variables, the same results from the same
-// seed, and one clear line for layers that do not fit. The source of the steps is part of this test,
-// so that its model can be held against the one that replay and the benchmark use.
+// seed, and one clear line for layers that do not fit. The source of the steps is part of this
+// test, so that its model can be held against the one that replay and the benchmark use.
 
 #define STEP 0
 #define TODO 0
