@@ -10,7 +10,9 @@
 ## SANITIZE=address,undefined    instrument everything with gcc's or clang's sanitizers
 ## WERROR=1                      warnings are errors
 ## ONEDNN=/path                  the oneDNN in /path/include and /path/lib instead of the system's
-## CUDA=0                        leave CUDA out, even if it is found (it is not used yet)
+## CUDA=0                        leave CUDA out, even if it is found
+## CUDA_HOME=/path               the CUDA toolkit there; CUDNN_HOME= and NCCL_HOME= likewise
+## CUDA_ARCH=90                  for GPUs of capability 9.0, or "80 90", or all (else: the GPU here)
 ## BUILD=folder                  build there instead of in build
 ## NP=4                          how many workers the line of make step-N starts
 ## V=1                           show the commands; the tests' output even if they pass
@@ -25,7 +27,7 @@ DATA_DIR := data
 NP ?= 4
 
 # Scripts see the same settings.
-export CC CUDA ONEDNN BUILD CLANG_FORMAT FASHION_MNIST_URL DATA_DIR NP V
+export CC CUDA CUDA_HOME CUDNN_HOME NCCL_HOME CUDA_ARCH ONEDNN BUILD CLANG_FORMAT FASHION_MNIST_URL DATA_DIR NP V
 
 # One recipe line, quiet unless V=1: $(Q)command; and the short line that stands for it.
 Q := $(if $(filter 1,$(V)),,@)
@@ -61,18 +63,27 @@ ifneq ($(filter x86_64-%,$(shell $(CC) -dumpmachine 2>/dev/null)),)
 PASSES += avx2
 endif
 
-# The CUDA backend is built for the tests' GPU that is not there (tests/emulated), with EMULATED=1.
-cuda_sources := common/backend_cuda.c common/hvd_cuda.c common/hvd_nccl.c $(wildcard common/cuda_*.c)
-library_sources := $(filter-out common/passes.c $(if $(EMULATED),,$(cuda_sources)),$(wildcard common/*.c))
+# CUDA, where it is found; with EMULATED=1 the tests' stand-in for it (tests/emulated). $(cuda) is
+# empty without.
+ask_cuda = $(shell CUDA='$(CUDA)' CUDA_HOME='$(CUDA_HOME)' CUDNN_HOME='$(CUDNN_HOME)' \
+             NCCL_HOME='$(NCCL_HOME)' CUDA_ARCH='$(CUDA_ARCH)' common/scripts/cuda.sh $(1))
+cuda := $(or $(EMULATED),$(call ask_cuda,flags))
+# Who names a folder means it.
+cuda_named := $(filter 1,$(CUDA)) $(foreach v,CUDA_HOME CUDNN_HOME NCCL_HOME,$(filter command%,$(origin $v)))
+ifneq ($(and $(strip $(cuda_named)),$(if $(cuda),,missing)),)
+$(error CUDA cannot be used: $(call ask_cuda,missing))
+endif
+cuda_sources := $(wildcard common/hvd_cuda.c common/hvd_nccl.c common/backend_cuda.c common/cuda_*.c)
+library_sources := $(filter-out common/passes.c $(if $(cuda),,$(cuda_sources)),$(wildcard common/*.c))
 library_objects := $(library_sources:%.c=$(BUILD)/%.o) $(PASSES:%=$(BUILD)/common/passes_%.o)
-emulated_programs := $(if $(EMULATED),$(BUILD)/tests/emulated/test_emulated)
-ifneq ($(EMULATED),)
+ifneq ($(cuda),)
 kernel_objects := $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard common/*.cu))
-stand_in_objects := $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out tests/emulated/test_%,$(wildcard tests/emulated/*.cpp)))
-library_objects += $(kernel_objects) $(stand_in_objects)
+library_objects += $(kernel_objects)
+endif
+ifneq ($(EMULATED),)
+library_objects += $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out tests/emulated/test_%,$(wildcard tests/emulated/*.cpp)))
 emulated_objects := $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/emulated/test_*.cpp))
-cuda_cflags := -DHVDLAB_CUDA -isystem tests/emulated/include
-cuda_libs := -lstdc++
+emulated_programs := $(BUILD)/tests/emulated/test_emulated
 endif
 # What students edit, and its solutions: one source, one program.
 step_sources := $(sort $(wildcard steps/*.c) $(STEPS:%=steps/step_0%.c))
@@ -116,6 +127,16 @@ onednn_cflags := -isystem $(abspath $(ONEDNN))/include
 onednn_libs := -L$(abspath $(ONEDNN))/lib -Wl,-rpath,$(abspath $(ONEDNN))/lib
 endif
 
+ifneq ($(EMULATED),)
+cuda_cflags := -DHVDLAB_CUDA -isystem tests/emulated/include
+cuda_libs := -Wl,-u,cublasCreate_v2 -rdynamic -lstdc++
+else ifneq ($(cuda),)
+cublas := $(foreach file,$(cuda),$(if $(findstring /libcublas.so,$(file)),$(file)))
+cuda_cflags := -DHVDLAB_CUDA $(call as_system,$(sort $(filter -I%,$(cuda))))
+cuda_libs := $(filter-out %/nvcc -I% $(cublas),$(cuda)) -lstdc++
+nvcc := $(filter %/nvcc,$(cuda)) $(call ask_cuda,arch)
+endif
+
 ifneq ($(SANITIZE),)
 sanitize_flags := -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
 # Open MPI keeps memory until the process ends. To recognize it, the sanitizer needs whole call stacks.
@@ -132,19 +153,23 @@ compile := $(CC) -std=c11 -D_GNU_SOURCE $(OPT) -g -fopenmp $(sanitize_flags) $(w
 link := $(CC) $(OPT) -g -fopenmp $(sanitize_flags) $(CFLAGS) $(LDFLAGS) $(onednn_libs)
 libraries := -ldnnl -lcjson -lz -lhwloc $(mpi_libs) $(cuda_libs) -lpthread -lm
 # Kernels, and what stands in for CUDA, are C++.
+compile_kernels := $(nvcc) -std=c++17 $(OPT) -g -lineinfo -Xcompiler -Wall,-Wextra \
+                   $(if $(filter 1,$(WERROR)),-Werror all-warnings -Xcompiler -Werror) -Icommon
 compile_cpp := $(CXX) -std=c++17 $(OPT) -g -fopenmp $(sanitize_flags) -Wall -Wextra $(if $(filter 1,$(WERROR)),-Werror) \
                -Icommon $(call as_system,$(mpi_cflags)) $(CPPFLAGS) $(CXXFLAGS)
 
-# The two settings files change only when their line does, and then make compiles or links again.
+# The settings files change only when their line does, and then make compiles or links again.
 # Before the first one is written, what is missing on this machine gets a clear line.
 define keep_settings
 @mkdir -p $(BUILD)
-@echo '$(1)' | cmp -s - $@ || { common/scripts/deps.sh check build check && echo '$(1)' >$@; }
+@echo '$(1)' | cmp -s - $@ || { common/scripts/deps.sh check build check && echo '$(1)' >$@; $(2) }
 endef
 $(BUILD)/settings.compile: FORCE
-	$(call keep_settings,$(compile))
+	$(call keep_settings,$(compile),$(if $(cuda),,common/scripts/cuda.sh notice;))
 $(BUILD)/settings.link: FORCE | $(BUILD)/settings.compile
 	$(call keep_settings,$(link) $(libraries) $(check_libs))
+$(BUILD)/settings.kernels: FORCE | $(BUILD)/settings.compile
+	$(call keep_settings,$(compile_kernels))
 FORCE:
 
 # A .d file beside each object names the headers that it was compiled with.
@@ -168,12 +193,22 @@ ifeq ($(filter avx2,$(PASSES)),)
 $(BUILD)/common/cpu_op.o: extra_flags := -DGENERIC_ONLY
 endif
 
+ifneq ($(EMULATED),)
+# cuBLAS is looked up by name (common/cuda_blas.c), here in the program itself.
+$(BUILD)/common/cuda_blas.o: extra_flags := -DHVDLAB_CUBLAS=NULL
 # The last piece of an array may be short; its other numbers are unset, and nobody stores them.
 $(BUILD)/%.cu.o: %.cu $(BUILD)/settings.compile
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)
 	$(Q)$(compile_cpp) -Wno-maybe-uninitialized -DHVDLAB_EMULATED \
 	    -isystem tests/emulated/include -x c++ -MMD -MP -c -o $@ $<
+else
+$(BUILD)/common/cuda_blas.o: extra_flags := -DHVDLAB_CUBLAS='"$(cublas)"'
+$(BUILD)/%.cu.o: %.cu $(BUILD)/settings.kernels
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)
+	$(Q)$(compile_kernels) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+endif
 
 $(BUILD)/tests/emulated/%.o: tests/emulated/%.cpp $(BUILD)/settings.compile
 	@mkdir -p $(@D)

@@ -1,22 +1,12 @@
-// The CUDA backend: cuDNN computes convolutions (cuda_convolution.c), cuBLAS matrix products, and
-// the kit's own kernels (norm.cu, kernels.cu) the rest. All is queued on one stream; nothing in a
-// training step allocates memory or waits for the GPU.
+// The CUDA backend: cuDNN computes convolutions (cuda_convolution.c), cuBLAS matrix products
+// (cuda_blas.c), and the kit's own kernels (norm.cu, kernels.cu) the rest. All is queued on one
+// stream; nothing in a training step allocates memory or waits for the GPU.
 
 #include "cuda_op.h"
 
-#include <cublas_v2.h>
 #include <stdlib.h>
 #include "device.h"
 #include "util.h"
-
-#define CUBLAS(call)                                                                               \
-    do {                                                                                           \
-        cublasStatus_t status = (call);                                                            \
-        if (status == CUBLAS_STATUS_ALLOC_FAILED)                                                  \
-            cuda_check(cudaErrorMemoryAllocation, #call, __FILE__, __LINE__);                      \
-        cuda_check_words(status == CUBLAS_STATUS_SUCCESS ? NULL : cublasGetStatusString(status),   \
-                         #call, __FILE__, __LINE__);                                               \
-    } while (0)
 
 // ---- What operations share.
 
@@ -263,31 +253,6 @@ static void flatten_backward(OpState *s, const BackwardArgs *a)
 
 // ---- Dense. With bf16 cuBLAS reads copies; saved: that of the kernel.
 
-static cublasHandle_t cublas(void)
-{
-    static cublasHandle_t handle;
-    if (!handle) {
-        cudaStream_t stream = cuda_stream();
-        CUBLAS(cublasCreate(&handle));
-        CUBLAS(cublasSetStream(handle, stream));
-    }
-    return handle;
-}
-
-// c = a b, or with a or b transposed; all row by row, c is (rows, columns). Column by column, as
-// cuBLAS sees the same memory, it is the transpose that is computed: c' = b' a'.
-static void matrix_multiply(bool transpose_a, bool transpose_b, int rows, int columns, int inner,
-                            const void *a, const void *b, float *c)
-{
-    static const float one = 1, zero = 0;
-    cudaDataType type = image_element() == ELEMENT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
-    CUBLAS(cublasGemmEx(
-        cublas(), transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N,
-        columns, rows, inner, &one, b, type, transpose_b ? inner : columns, a, type,
-        transpose_a ? rows : inner, &zero, c, CUDA_R_32F, columns,
-        may_use_tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
-}
-
 // The matrices of a dense layer as cuBLAS reads them.
 static size_t matrix_bytes(size_t count)
 {
@@ -304,7 +269,7 @@ static const void *matrix(const float *values, size_t count, void *room)
 
 static void dense_create(OpState *s, OpSizes *sizes)
 {
-    cublas(); // takes its memory before activations do
+    cuda_blas_start(); // takes its memory before activations do
     sizes->saved = matrix_bytes(length_of(s->op->variables[KERNEL]));
     sizes->scratch = matrix_bytes(elements_of(s->in)) + matrix_bytes(elements_of(s->out)) +
                      partial_sums_length(s->out) * sizeof(float);
@@ -316,8 +281,8 @@ static void dense_forward(OpState *s, const ForwardArgs *a)
     const void *input = matrix(a->input, elements_of(s->in), a->scratch);
     const void *kernel =
         matrix(weight_of(op, KERNEL, &a->arenas), length_of(op->variables[KERNEL]), a->saved);
-    matrix_multiply(false, false, s->batch, s->out.channels, s->in.channels, input, kernel,
-                    a->output);
+    cuda_matrix_multiply(TRANSPOSED_NONE, s->batch, s->out.channels, s->in.channels, input, kernel,
+                         a->output);
     launch_bias_forward(s->out, a->output, weight_of(op, BIAS, &a->arenas), op->relu);
 }
 
@@ -331,12 +296,13 @@ static void dense_backward(OpState *s, const BackwardArgs *a)
                          gradient_of(op, BIAS, &a->arenas));
     const void *input = matrix(a->input, elements_of(s->in), scratch);
     const void *gradient = matrix(a->output_gradient, elements_of(s->out), scratch2);
-    matrix_multiply(true, false, inputs, units, s->batch, input, gradient,
-                    gradient_of(op, KERNEL, &a->arenas));
+    cuda_matrix_multiply(TRANSPOSED_A, inputs, units, s->batch, input, gradient,
+                         gradient_of(op, KERNEL, &a->arenas));
     const void *kernel =
         image_element() == ELEMENT_BF16 ? a->saved : weight_of(op, KERNEL, &a->arenas);
     if (a->input_gradient)
-        matrix_multiply(false, true, s->batch, inputs, units, gradient, kernel, a->input_gradient);
+        cuda_matrix_multiply(TRANSPOSED_B, s->batch, inputs, units, gradient, kernel,
+                             a->input_gradient);
 }
 
 // ---- The table of operations, one row each. Without a function to create it, an operation needs

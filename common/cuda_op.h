@@ -56,6 +56,14 @@ size_t aligned_bytes(size_t bytes);
 const float *weight_of(const Op *op, int index, const Arenas *arenas);
 float *gradient_of(const Op *op, int index, const Arenas *arenas);
 
+// Matrix products (cuda_blas.c): c = a b, or with a or b transposed. All are dense, row by row; c
+// is (rows, columns) of floats, a and b are as image_element() says, `inner` is what is summed
+// over. cuda_blas_start readies them.
+typedef enum { TRANSPOSED_NONE, TRANSPOSED_A, TRANSPOSED_B } Transposed;
+void cuda_blas_start(void);
+void cuda_matrix_multiply(Transposed transposed, int rows, int columns, int inner, const void *a,
+                          const void *b, float *c);
+
 // Convolution (cuda_convolution.c).
 void cuda_conv2d_create(OpState *s, OpSizes *sizes);
 void cuda_conv2d_free(OpState *s);

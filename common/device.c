@@ -206,8 +206,10 @@ static int visible_gpus(void)
         die("CUDA_VISIBLE_DEVICES=%s names no GPU that is there; leave it empty to use the CPU",
             names);
     if (settings()->device == DEVICE_GPU)
-        die("--device gpu: no GPU can be used: %s",
-            names && !*names ? "CUDA_VISIBLE_DEVICES is empty" : cudaGetErrorString(error));
+        die("--device gpu: no GPU can be used: %s; leave the flag out to use the CPU",
+            names && !*names ? "CUDA_VISIBLE_DEVICES is empty"
+            : no_driver      ? "there is no NVIDIA driver on this machine"
+                             : cudaGetErrorString(error));
     if (error != cudaErrorNoDevice && !no_driver)
         warn_on_root("no GPU can be used, so the CPU is: %s", cudaGetErrorString(error));
     return 0;

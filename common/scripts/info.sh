@@ -2,7 +2,7 @@
 # Usage: info.sh
 #
 # Prints what was found on this machine, with versions, and what is missing or left out, with the
-# reason and the remedy. From the environment: CC, ONEDNN, CUDA, DATA_DIR as in the Makefile.
+# reason and the remedy. From the environment: CC, ONEDNN, CUDA..., DATA_DIR as in the Makefile.
 
 set -u
 CC=${CC:-gcc}
@@ -20,7 +20,7 @@ version()
     # shellcheck disable=SC2046,SC2086 # words, as in a Makefile
     printf '#include <%s>\nhvdlab %s\n' "$1" "$2" |
         $CC ${ONEDNN:+-isystem "$ONEDNN/include"} $(pkg-config --cflags ompi-c check 2>/dev/null) \
-            -isystem "$cuda/include" -E -P -x c - 2>/dev/null | sed -n 's/^hvdlab //p' |
+            -E -P -x c - 2>/dev/null | sed -n 's/^hvdlab //p' |
         tr -d '"() ' | grep .
 }
 
@@ -33,11 +33,6 @@ library()
         line "$1" "missing: no $2. Remedy: make deps (Debian package $4)"
     fi
 }
-
-# The CUDA folder: that of nvcc, else the usual one.
-nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-nvcc=$(readlink -f "$nvcc")
-cuda=${nvcc%/bin/nvcc}
 
 # ---- What the kit is built with.
 
@@ -87,31 +82,14 @@ for folder in "${DATA_DIR:-data}" /usr/share/datasets/fashion-mnist; do
 done
 line data "$data"
 
-# ---- CUDA: this version of the kit has no code for it yet.
+# ---- CUDA: all parts are needed, or it is left out.
 
-# cuda_library NAME HEADER TEXT REMEDY
-cuda_library()
-{
-    if [ "${CUDA:-}" = 0 ]; then
-        line "$1" "skipped: CUDA=0. Remedy: drop the setting"
-    elif found=$(version "$2" "$3"); then
-        line "$1" "$found, found, not used yet"
-    else
-        line "$1" "skipped: no $2. Not used yet; remedy, for later: $4"
-    fi
-}
-
-if [ "${CUDA:-}" = 0 ]; then
-    line CUDA "skipped: CUDA=0. Remedy: drop the setting"
-elif [ -x "$nvcc" ]; then
-    found=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')
-    line CUDA "$found in $cuda, found, not used yet (the kit trains on the CPU)"
-else
-    line CUDA "skipped: no nvcc. Not used yet; remedy, for later: install the CUDA toolkit, put nvcc on PATH"
+common/scripts/cuda.sh report | while read -r name found; do
+    line "$name" "$found"
+done
+if arch=$(common/scripts/cuda.sh arch) && [ "${CUDA:-}" != 0 ]; then
+    line "" "kernels for: $arch"
 fi
-cuda_library cuDNN cudnn.h CUDNN_MAJOR.CUDNN_MINOR.CUDNN_PATCHLEVEL "install cuDNN into the CUDA folder"
-cuda_library NCCL nccl.h NCCL_MAJOR.NCCL_MINOR.NCCL_PATCH "install NCCL into the CUDA folder"
-
 if gpus=$(nvidia-smi -L 2>/dev/null) && [ -n "$gpus" ]; then
     echo "$gpus" | while read -r gpu; do
         line GPU "$gpu"
