@@ -59,6 +59,8 @@ need_build()
     header hwloc.h || need libhwloc-dev
     header cjson/cJSON.h || need libcjson-dev
     header zlib.h || need zlib1g-dev
+    # nvcc needs it.
+    ! command -v nvcc >/dev/null || program g++ || need build-essential
 }
 
 # Is the data set here?
