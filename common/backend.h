@@ -40,6 +40,10 @@ typedef struct {
     bool input_is_image;     // reads the model's input: needs no gradient, layout is NHWC
     bool flat;               // the input is a vector per image: (batch, channels) in memory
     Variable *variables[MAX_VARIABLES];
+    // A convolution's bias before a batch norm only moves the mean. A backend may leave it out of
+    // the convolution and add it to the mean, which saves a pass over the convolution's output.
+    bool bias_in_batch_norm;    // of OP_CONV2D: only a batch norm reads the output, which has
+    const Variable *input_bias; // of OP_BATCH_NORM: the bias of that convolution, else NULL
 } Op;
 
 // Sizes of what an operation needs at one batch size, in bytes, known after op_create.

@@ -145,6 +145,7 @@ static void batch_norm_forward(OpState *s, const ForwardArgs *a)
         .inv_std = (float *)a->saved + s->out.channels,
         .moving_mean = statistic_of(op, MOVING_MEAN, &a->arenas),
         .moving_variance = statistic_of(op, MOVING_VARIANCE, &a->arenas),
+        .input_bias = op->input_bias ? a->arenas.weights + op->input_bias->offset : NULL,
     };
     if (a->training)
         launch_batch_statistics(s->out, a->input, a->scratch, &statistics);

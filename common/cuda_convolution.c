@@ -360,7 +360,8 @@ void cuda_conv2d_forward(OpState *s, const ForwardArgs *a)
                                   (cudnnConvolutionFwdAlgo_t)algorithm->algorithm,
                                   scratch.workspace, algorithm->workspace, &zero, c->output,
                                   a->output));
-    launch_bias_forward(s->out, a->output, weight_of(op, BIAS, &a->arenas), op->relu);
+    if (!op->bias_in_batch_norm)
+        launch_bias_forward(s->out, a->output, weight_of(op, BIAS, &a->arenas), op->relu);
 }
 
 static void kernel_backward(const OpState *s, const BackwardArgs *a, const Scratch *scratch)

@@ -30,6 +30,8 @@ size_t partial_sums_length(Activation shape);
 typedef struct {
     float *mean, *inv_std; // of each channel: what this step normalizes with
     float *moving_mean, *moving_variance;
+    const float
+        *input_bias; // what x lacks of batch norm's input, as the moving mean sees it; or NULL
 } NormStatistics;
 
 // Mean and 1 / sqrt(variance + epsilon) of x; moves the moving statistics towards them.

@@ -102,6 +102,11 @@ static void emit(Lowering *l, Tensor first)
                .flat = l->flat[x->index]};
     for (int i = 0; i < MAX_VARIABLES; i++)
         op->variables[i] = first->variables[i];
+    if (first->kind == NODE_CONV2D)
+        op->bias_in_batch_norm = first->variables[BIAS]->no_gradient;
+    else if (first->kind == NODE_BATCH_NORM && x->kind == NODE_CONV2D &&
+             x->variables[BIAS]->no_gradient)
+        op->input_bias = x->variables[BIAS];
     Tensor last = add_fused(l, op, first);
     l->value[last->index] = op->output;
     l->flat[last->index] = op->flat || op->kind == OP_GLOBAL_AVERAGE_POOL ||

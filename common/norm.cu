@@ -180,9 +180,10 @@ static __global__ void join_moments(Tiling t, const float *partial, NormStatisti
         return;
     double count = t.rows, deviations = squares - sum * sum / count;
     deviations = deviations < 0 ? 0 : deviations; // only rounding makes it so
-    s.mean[c] = (float)(origin + sum / count);
+    double mean = origin + sum / count;
+    s.mean[c] = (float)mean;
     s.inv_std[c] = inverse_deviation(deviations / count);
-    move_towards(&s.moving_mean[c], origin + sum / count);
+    move_towards(&s.moving_mean[c], mean + (s.input_bias ? s.input_bias[c] : 0));
     move_towards(&s.moving_variance[c], deviations / (count > 1 ? count - 1 : 1)); // unbiased
 }
 
@@ -258,7 +259,7 @@ static __global__ void use_moving_statistics(int channels, NormStatistics s)
 {
     FOR_EACH_PIECE(c, (size_t)channels)
     {
-        s.mean[c] = s.moving_mean[c];
+        s.mean[c] = s.moving_mean[c] - (s.input_bias ? s.input_bias[c] : 0);
         s.inv_std[c] = inverse_deviation(s.moving_variance[c]);
     }
 }
