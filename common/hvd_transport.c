@@ -71,7 +71,7 @@ static void check_ranks(const Parameters *parameters, MPI_Comm comm)
     if (!is_same_everywhere((double)parameters->layout, comm))
         die("the workers' models differ, or their processors' instruction sets do; build the same "
             "model on each, and set DNNL_MAX_CPU_ISA=AVX2 if the processors differ");
-    check_same_setting("HVD_TRANSPORT", wish(), comm);
+    check_same_setting("HVD_TRANSPORT", (int)wish(), comm);
     check_same_setting("HVD_COMPRESSION", hvd_compresses(), comm);
 }
 
