@@ -12,6 +12,9 @@
 #include "util.h"
 #include "world.h"
 
+// ncclBfloat16, which the headers of NCCL 2.22 show to C++ alone.
+#define BFLOAT16 ((ncclDataType_t)9)
+
 #define NCCL(call) nccl_check((call), #call, __FILE__, __LINE__)
 
 static void nccl_check(ncclResult_t result, const char *call, const char *file, int line)
@@ -107,7 +110,7 @@ static void average(const Parameters *parameters, size_t offset, size_t count)
     trace_begin("ncclAllReduce", "gradients", count * (halves ? 2 : 4), -1);
     cuda_stream_wait(nccl.stream, cuda_stream());
     if (halves)
-        NCCL(ncclAllReduce(halves, halves, count, ncclBfloat16, ncclSum, nccl.comm, nccl.stream));
+        NCCL(ncclAllReduce(halves, halves, count, BFLOAT16, ncclSum, nccl.comm, nccl.stream));
     else
         NCCL(ncclAllReduce(gradients, gradients, count, ncclFloat32, ncclAvg, nccl.comm,
                            nccl.stream));
