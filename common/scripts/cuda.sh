@@ -115,20 +115,32 @@ find_nccl()
     version=$(number NCCL_MAJOR "$header").$(number NCCL_MINOR "$header").$(number NCCL_PATCH "$header")
 }
 
+# Where the program looks for libraries: in the folders that the user named first, since others may
+# hold another version.
 print_flags()
 {
     flags=
+    named=
+    found=
     for part in cuda cudnn nccl; do
         find_$part || return 1
-        [ $part != cuda ] || flags=$nvcc
+        case $part in
+        cuda) flags=$nvcc name=${CUDA_HOME:-} ;;
+        cudnn) name=${CUDNN_HOME:-} ;;
+        nccl) name=${NCCL_HOME:-} ;;
+        esac
         folder=${header%/*}
         # Not the system's own: naming it would put it before the compiler's.
         [ "$folder" = /usr/include ] || flags="$flags -I$folder"
-        for library in $libraries; do
-            flags="$flags $library -Wl,-rpath,${library%/*}"
-        done
+        flags="$flags $libraries"
+        path=-Wl,-rpath,${library%/*}
+        if [ -n "$name" ]; then
+            named="$named $path"
+        else
+            found="$found $path"
+        fi
     done
-    echo "$flags"
+    echo "$flags$named$found"
 }
 
 print_missing()

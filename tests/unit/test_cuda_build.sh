@@ -73,7 +73,7 @@ finds()
         file=${file#-I}
         [[ -e ${file#-Wl,-rpath,} ]] || fail "($*) no such file: $file"
     done
-    [[ $(wc -w <<<"$flags") -eq 12 ]] || fail "($*) not 12 flags: $flags"
+    [[ $(wc -w <<<"$flags") -eq 11 ]] || fail "($*) not 11 flags: $flags"
 }
 
 # lacks WORDS SETTING...: it says what is missing, and gives no flags.
@@ -113,6 +113,10 @@ finds "$packages/cu13" "$packages/cudnn" "$packages/nccl" -- VIRTUAL_ENV="$folde
 finds "$folder/local" "$folder/local" "$folder/local" -- PATH="$folder/path:$tools"
 finds "$folder/local" "$packages/cudnn" "$folder/conda" -- \
     CUDA_HOME="$folder/local" CUDNN_HOME="$packages/cudnn" NCCL_HOME="$folder/conda"
+
+# The folders that were named come first, for the loader too.
+paths=$(ask SYSTEM_FOLDERS="$folder/local" NCCL_HOME="$folder/conda" flags | tr ' ' '\n' | grep rpath | head -n 1)
+[[ $paths == "-Wl,-rpath,$folder/conda/lib" ]] || fail "NCCL_HOME is not looked at first: $paths"
 
 all=$(ask CUDA_HOME="$folder/local" flags)
 [[ -n $all && -z $(ask CUDA=0 CUDA_HOME="$folder/local" flags) ]] || fail "CUDA=0 does not leave CUDA out"
