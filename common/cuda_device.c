@@ -50,7 +50,7 @@ static void start(void)
     CUDA(cudaStreamCreateWithFlags(&cuda.stream, cudaStreamNonBlocking));
     CUDA(cudaEventCreateWithFlags(&cuda.order, cudaEventDisableTiming));
     for (int i = 0; i < 2; i++) {
-        CUDA(cudaMallocHost(&cuda.staging[i].memory, STAGING_BYTES));
+        cuda.staging[i].memory = cuda_allocate_host(STAGING_BYTES);
         CUDA(cudaEventCreateWithFlags(&cuda.staging[i].copied, cudaEventDisableTiming));
     }
 }
@@ -93,6 +93,18 @@ void *cuda_allocate(size_t bytes)
             "less",
             (bytes >> 20) + 1);
     CUDA(cudaMemsetAsync(memory, 0, bytes, cuda_stream()));
+    return memory;
+}
+
+void *cuda_allocate_host(size_t bytes)
+{
+    void *memory = NULL;
+    cudaError_t error = cudaMallocHost(&memory, bytes);
+    if (error == cudaErrorMemoryAllocation)
+        die("out of the host's memory: there are no %zu MiB that the GPU could reach; a smaller "
+            "--width, or ending other programs, may help",
+            (bytes >> 20) + 1);
+    CUDA(error);
     return memory;
 }
 

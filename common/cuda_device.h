@@ -34,6 +34,10 @@ void *cuda_allocate(size_t bytes);
 void *cuda_try_allocate(size_t bytes);
 void cuda_release(void *memory);
 
+// Memory of the host that the GPU copies from and to by itself; ends the program where there is
+// none. It is freed by cudaFreeHost.
+void *cuda_allocate_host(size_t bytes);
+
 // Copies from and to the host, in the stream's order. cuda_write returns when `from` may be used
 // again, cuda_read when all that was queued is done.
 void cuda_write(void *to, const void *from, size_t bytes);

@@ -86,7 +86,7 @@ static float *staging_memory(size_t length)
         CHECK(waiting.count == 0); // nothing is on its way to the old one
         if (waiting.host)
             CUDA(cudaFreeHost(waiting.host));
-        CUDA(cudaMallocHost((void **)&waiting.host, length * sizeof(float)));
+        waiting.host = cuda_allocate_host(length * sizeof(float));
         waiting.length = length;
     }
     return waiting.host;

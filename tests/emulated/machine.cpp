@@ -34,7 +34,7 @@ struct Machine {
     std::vector<Device> devices;
     std::vector<int> visible;
     std::map<uint8_t *, size_t> pinned;
-    long fail_at; // the cudaMalloc that is to find no memory; 0: none
+    long fail_at; // the allocation that is to find no memory; 0: none
     long allocations;
     struct sigaction old_handler;
 } machine;
@@ -73,10 +73,11 @@ void report()
     for (const Device &d : machine.devices)
         if (file >= 0 && (d.usage.allocations || d.usage.launches || d.usage.copies))
             dprintf(file,
-                    "rank %s device %d peak %zu left %zu allocations %ld launches %ld copies "
-                    "%ld\n",
+                    "rank %s device %d peak %zu left %zu allocations %ld launches %ld copies %ld "
+                    "frees %ld host %ld waits %ld\n",
                     rank ? rank : "0", d.index, d.usage.peak, d.usage.bytes, d.usage.allocations,
-                    d.usage.launches, d.usage.copies);
+                    d.usage.launches, d.usage.copies, d.usage.frees, d.usage.host_allocations,
+                    d.usage.waits);
     if (file >= 0)
         close(file);
 }
@@ -343,6 +344,12 @@ static void give_back(Device &device, uint8_t *memory, size_t bytes)
     ASAN_POISON_MEMORY_REGION(memory, whole);
 }
 
+// Counts every attempt to allocate.
+static bool wanted_to_fail()
+{
+    return ++machine.allocations == machine.fail_at;
+}
+
 } // namespace emulated
 
 using namespace emulated;
@@ -354,9 +361,8 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
     *memory = nullptr;
     if (bytes == 0)
         return cudaSuccess;
-    bool wanted_to_fail = ++machine.allocations == machine.fail_at;
     size_t used = d.usage.bytes + rounded(bytes);
-    uint8_t *place = wanted_to_fail || used > d.bytes ? nullptr : take(d, bytes);
+    uint8_t *place = wanted_to_fail() || used > d.bytes ? nullptr : take(d, bytes);
     if (!place)
         return fail(cudaErrorMemoryAllocation);
     d.live[place] = bytes;
@@ -383,6 +389,7 @@ cudaError_t cudaFree(void *memory)
         finish(&d);
         give_back(d, place, block->second);
         d.usage.bytes -= rounded(block->second);
+        d.usage.frees++;
         d.freed[place] = block->second;
         d.live.erase(block);
         return cudaSuccess;
@@ -395,11 +402,13 @@ cudaError_t cudaFree(void *memory)
 cudaError_t cudaMallocHost(void **memory, size_t bytes)
 {
     ENTER();
-    *memory = bytes ? aligned_alloc(4096, (bytes + 4095) / 4096 * 4096) : nullptr;
+    bool fails = bytes && wanted_to_fail();
+    *memory = bytes && !fails ? aligned_alloc(4096, (bytes + 4095) / 4096 * 4096) : nullptr;
     if (bytes && !*memory)
         return fail(cudaErrorMemoryAllocation);
     if (bytes)
         machine.pinned[static_cast<uint8_t *>(*memory)] = bytes;
+    current()->usage.host_allocations++;
     return cudaSuccess;
 }
 
@@ -411,6 +420,7 @@ cudaError_t cudaFreeHost(void *memory)
                       memory);
     for (const Device &d : machine.devices)
         finish(&d);
+    current()->usage.host_allocations++;
     free(memory);
     return cudaSuccess;
 }
@@ -453,6 +463,7 @@ cudaError_t cudaGetDevice(int *device)
 cudaError_t cudaDeviceSynchronize()
 {
     ENTER();
+    current()->usage.waits++;
     finish(current());
     return cudaSuccess;
 }

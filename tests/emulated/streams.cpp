@@ -229,6 +229,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     ENTER();
+    current()->usage.waits++;
     return wait_for("cudaStreamSynchronize", find(stream));
 }
 
@@ -375,6 +376,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind 
     ENTER();
     if (cudaError_t error = copy("cudaMemcpy", to, from, bytes, kind, nullptr))
         return error;
+    current()->usage.waits++;
     return wait_for("cudaMemcpy", find(nullptr));
 }
 

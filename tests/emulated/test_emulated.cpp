@@ -66,6 +66,29 @@ static void third_allocation_fails() // EMULATED_FAIL_ALLOCATION=3
     void *memory;
     for (int i = 1; i <= 4; i++)
         EXPECT((cudaMalloc(&memory, 4) == cudaSuccess) == (i != 3));
+    emulated_fail_allocation(1);
+    for (int i = 1; i <= 3; i++)
+        EXPECT((cudaMallocHost(&memory, 4) == cudaSuccess) == (i != 2));
+    EXPECT(memory && cudaFreeHost(memory) == cudaSuccess);
+}
+
+static void usage_is_counted()
+{
+    cudaStream_t stream;
+    cudaEvent_t event;
+    void *memory, *host;
+    float value = 0;
+    EXPECT(cudaStreamCreate(&stream) == cudaSuccess && cudaEventCreate(&event) == cudaSuccess);
+    EXPECT(cudaMalloc(&memory, 4) == cudaSuccess && cudaMallocHost(&host, 4) == cudaSuccess);
+    EXPECT(cudaMemcpyAsync(memory, host, 4, cudaMemcpyHostToDevice, stream) == cudaSuccess);
+    EXPECT(cudaEventRecord(event, stream) == cudaSuccess);
+    EXPECT(cudaEventSynchronize(event) == cudaSuccess && emulated_usage(0).waits == 0);
+    EXPECT(cudaStreamSynchronize(stream) == cudaSuccess && emulated_usage(0).waits == 1);
+    EXPECT(cudaDeviceSynchronize() == cudaSuccess && emulated_usage(0).waits == 2);
+    EXPECT(cudaMemcpy(&value, memory, 4, cudaMemcpyDeviceToHost) == cudaSuccess);
+    EXPECT(emulated_usage(0).waits == 3 && emulated_usage(0).frees == 0);
+    EXPECT(cudaFree(memory) == cudaSuccess && cudaFreeHost(host) == cudaSuccess);
+    EXPECT(emulated_usage(0).frees == 1 && emulated_usage(0).host_allocations == 2);
 }
 
 static void foreign_pointers()
@@ -366,6 +389,7 @@ static const Case cases[] = {
      nullptr},
     {"memory runs out", memory_runs_out, "EMULATED_MEMORY=1048576", nullptr},
     {"the third allocation fails", third_allocation_fails, "EMULATED_FAIL_ALLOCATION=3", nullptr},
+    {"counting", usage_is_counted, "", nullptr},
     {"foreign pointers", foreign_pointers, "", nullptr},
     {"fresh memory", fresh_memory_is_nan, "", nullptr},
     {"another device", other_device, "EMULATED_DEVICES=2", nullptr},

@@ -1,6 +1,7 @@
 // Grades a student's file: compiles it, runs it, and lets the judges of one or several steps look
 // at what the run did. What they find is printed, and kept under BUILD/check beside a copy of the
-// file. On a slow machine HVDLAB_PATIENCE=N gives a run N times as long before it counts as hung.
+// file. On a slow machine HVDLAB_PATIENCE=N gives a run N times as long before it counts as hung;
+// HVDLAB_CHECK_DEVICE=gpu grades on GPUs instead of on the CPU's cores.
 // Nothing here reads the source: how a program does what it does is the student's business.
 
 #include <errno.h>
@@ -8,13 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
+#include "args.h"
+#include "device.h"
 #include "judge.h"
 #include "process.h"
 
 #define STEPS 6
 #define ENDS  "all ranks train, and come to the end of the program"
 #define LIMIT 15.0 // seconds that all runs of a check may take together
+
+#define GPU_PATIENCE 2 // CUDA and its libraries take seconds to start
 
 typedef struct {
     const char *build; // folder
@@ -67,6 +73,27 @@ static void need_kit(const Check *check)
             "kit's folder after make %s",
             compiler, compiler);
     free(compiler);
+}
+
+// That there is no GPU is not the student's doing. Another process looks, so that this one takes no
+// memory of the GPU; it says itself what is missing.
+static void need_device(void)
+{
+    const char *device = getenv(CHECK_DEVICE);
+    if (device && *device && strcmp(device, "cpu") != 0 && !runs_on_gpu())
+        die(CHECK_DEVICE "=%s is not cpu or gpu", device);
+    if (!runs_on_gpu())
+        return;
+    pid_t child = fork();
+    if (child == 0) {
+        settings()->device = DEVICE_GPU;
+        device_start();
+        _exit(EXIT_SUCCESS);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    if (status != 0)
+        exit(2);
 }
 
 // ---- Folders and files.
@@ -272,8 +299,11 @@ int main(int argc, char **argv)
     check.patience = environment_count("HVDLAB_PATIENCE");
     if (!check.patience)
         check.patience = 1;
+    if (runs_on_gpu())
+        check.patience *= GPU_PATIENCE;
     need_file(check.file);
     need_kit(&check);
+    need_device();
     process_prepare();
     bool passed = grade(&check);
     for (int i = 0; i < check.count; i++)

@@ -23,6 +23,11 @@ typedef struct {
     double patience; // 1; on a slow machine more: times the silence that is allowed
 } Limits;
 
+// HVDLAB_CHECK_DEVICE=gpu in the environment takes the runs to GPUs, which ranks may share. They
+// are on the CPU otherwise, GPUs or not: there is a device for each rank, and nobody else is on it.
+#define CHECK_DEVICE "HVDLAB_CHECK_DEVICE"
+bool runs_on_gpu(void);
+
 // Runs `program` with the flags that every graded run has, and with `more_flags`. The traces and
 // logs go to `folder`, which must be empty. It is over a little after the deadline at the latest.
 // Ends this program where mpirun doesn't work at all.

@@ -7,6 +7,7 @@
 #define JOINS   "every rank joins the job"
 #define CHOOSES "every rank chooses its device before it uses one"
 #define OWN     "every rank works on the device with its local rank"
+#define ASKS    "every rank asks for the device with its local rank"
 #define STAYS   "and computes there"
 
 static bool judge_init(const Run *run, Report *report)
@@ -68,14 +69,35 @@ static void judge_choice(const Run *run, Report *report)
 
 // ---- Which device.
 
-static int used_device(const Run *run, int rank)
+static int used_number(const Run *run, int rank, const char *field)
 {
-    return (int)event_number(event_nth(&run->events[rank], "device", 0), "device");
+    return (int)event_number(event_nth(&run->events[rank], "device", 0), field);
 }
 
 static int start_number(const Run *run, int rank, const char *field)
 {
     return (int)event_number(event_nth(&run->events[rank], "start", 0), field);
+}
+
+// On a GPU machine there may be fewer devices than workers. Then those beyond the last one share,
+// and what counts is the device that each would take where there are enough.
+static bool devices_are_shared(const Run *run)
+{
+    for (int r = 0; r < RANKS; r++)
+        if (used_number(run, r, "devices") < start_number(run, r, "local_size"))
+            return true;
+    return false;
+}
+
+static int wanted_device(const Run *run, int rank)
+{
+    const cJSON *use = event_last(&run->events[rank], "device_use");
+    return use ? (int)event_number(use, "device") : 0;
+}
+
+static int device_of(const Run *run, int rank)
+{
+    return devices_are_shared(run) ? wanted_device(run, rank) : used_number(run, rank, "device");
 }
 
 static char *device_evidence(const Run *run)
@@ -89,8 +111,9 @@ static char *device_evidence(const Run *run)
         for (int r = 0; r < RANKS; r++) {
             if (start_number(run, r, "node") != node)
                 continue;
-            text_add(&evidence, "%srank %d (local rank %d) on device %d", separator, r,
-                     start_number(run, r, "local_rank"), used_device(run, r));
+            text_add(&evidence, "%srank %d (local rank %d) %s device %d", separator, r,
+                     start_number(run, r, "local_rank"),
+                     devices_are_shared(run) ? "asks for" : "on", device_of(run, r));
             separator = ", ";
         }
     }
@@ -123,7 +146,7 @@ static int by_rank_modulo(int rank, int local_size)
 static bool all_on_device_0(const Run *run)
 {
     for (int r = 0; r < RANKS; r++)
-        if (used_device(run, r) != 0)
+        if (device_of(run, r) != 0)
             return false;
     return true;
 }
@@ -151,12 +174,13 @@ static const Diagnosis *wrong_device(const Run *run)
 
 static void judge_device(const Run *run, Report *report)
 {
+    const char *property = devices_are_shared(run) ? ASKS : OWN;
     for (int r = 0; r < RANKS; r++)
-        if (used_device(run, r) != start_number(run, r, "local_rank")) {
-            report_failure(report, OWN, wrong_device(run), device_evidence(run));
+        if (device_of(run, r) != start_number(run, r, "local_rank")) {
+            report_failure(report, property, wrong_device(run), device_evidence(run));
             return;
         }
-    report_ok(report, OWN);
+    report_ok(report, property);
 }
 
 static void judge_cores(const Run *run, Report *report)
@@ -169,13 +193,24 @@ static void judge_cores(const Run *run, Report *report)
         const char *device = event_text(event_nth(&run->events[r], "device", 0), "cores");
         const char *step = event_text(event_nth(&run->events[r], "first_step", 0), "cores");
         if (strcmp(device, step) != 0)
-            text_add(&evidence, "%srank %d: device %d is cores %s, the first step ran on %s",
-                     evidence ? "\n" : "", r, used_device(run, r), device, step);
+            text_add(&evidence, "%srank %d: device %d has cores %s, the first step ran on %s",
+                     evidence ? "\n" : "", r, used_number(run, r, "device"), device, step);
     }
     if (evidence)
         report_failure(report, STAYS, &left, evidence);
     else
         report_ok(report, STAYS);
+}
+
+static void note_sharing(const Run *run, Report *report)
+{
+    int devices = used_number(run, 0, "devices"), workers = start_number(run, 0, "local_size");
+    if (devices_are_shared(run))
+        report_note(
+            report,
+            "each machine that the check pretends has %d GPU%s for %d workers, who share: that "
+            "each works\non a device of its own can't be seen here",
+            devices, devices == 1 ? "" : "s", workers);
 }
 
 void judge_step_1(const Run *run, Report *report)
@@ -185,4 +220,5 @@ void judge_step_1(const Run *run, Report *report)
     judge_choice(run, report);
     judge_device(run, report);
     judge_cores(run, report);
+    note_sharing(run, report);
 }

@@ -13,12 +13,16 @@ extern "C" {
 typedef struct {
     size_t bytes, peak; // allocated now, and at most
     long allocations, launches, copies;
+    // What a training step must not do: free memory, allocate or free the host's for the GPU, and
+    // wait for all that is queued (on a stream or the device; not for an event).
+    long frees, host_allocations, waits;
 } EmulatedUsage;
 
 // `device` is its number on the machine, whatever CUDA_VISIBLE_DEVICES makes of it.
 EmulatedUsage emulated_usage(int device);
 
-// The next cudaMalloc but `successes` finds no memory; negative: all find some.
+// The next allocation but `successes`, of the device or of pinned memory, fails; negative: none
+// does.
 void emulated_fail_allocation(int successes);
 
 #ifdef __cplusplus

@@ -1,0 +1,210 @@
+#!/usr/bin/env bash
+# The trainer on GPUs that are not there (README.md): each rank on its own device and on no other,
+# no memory at each allocation in turn, devices that can't be seen, and training steps that neither
+# allocate nor wait. BUILD is where the kit was built with the stand-in.
+
+set -u
+build=${BUILD:-build/emulated}
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder"' EXIT
+eval "$(common/scripts/mpi.sh env)"
+unset HVDLAB_DEVICES HVDLAB_TRACE HVD_RANKS_PER_NODE HVD_FUSION_THRESHOLD HVD_TRANSPORT HVD_COMPRESSION \
+    CUDA_VISIBLE_DEVICES "${!EMULATED_@}"
+export EMULATED_REPORT=$folder/report
+small="--data synthetic --images 32 --batch-size 8 --val-batch-size 16 --width 1 --epochs 1 --target-accuracy 1
+    --log-dir $folder/logs --loader-threads 1 --deterministic"
+export HVDLAB_FLAGS=$small
+failures=0
+
+fail()
+{
+    printf 'FAIL: %s\n' "$1"
+    failures=$((failures + 1))
+}
+
+# run COMMAND...: leaves $status, and out, err and report in the folder.
+run()
+{
+    rm -f "$folder/report"
+    timeout 60 "$@" >"$folder/out" 2>"$folder/err" </dev/null
+    status=$?
+}
+
+# job N PROGRAM WORD...: runs it on N ranks.
+job() { run mpirun -np "$1" "$build/$2" "${@:3}"; }
+
+promise() { [[ $status -eq 0 ]] || fail "$1: status $status: $(head -n 3 "$folder/err")"; }
+
+# ---- Devices.
+
+# touched "RANK:DEVICE ..." WORDS: these, and no others, were used; each rank had memory there.
+touched()
+{
+    local found
+    promise "$2"
+    found=$(sed -nE 's/^rank ([0-9]+) device ([0-9]+) peak [1-9].*/\1:\2/p' "$folder/report" | sort | xargs)
+    [[ $found = "$1" && $(wc -l <"$folder/report") -eq $(wc -w <<<"$1") ]] ||
+        fail "$2: the ranks should touch $1: $(cat "$folder/report")"
+}
+
+# warned N WORDS: that many lines on standard error hold the words.
+warned()
+{
+    [[ $(grep -cF -e "$2" "$folder/err") -eq $1 ]] || fail "not $1 times \"$2\": $(cat "$folder/err")"
+}
+
+export EMULATED_DEVICES=4
+job 4 solution_06
+touched "0:0 1:1 2:2 3:3" "four ranks on four GPUs"
+[[ ! -s $folder/err ]] || fail "something on standard error: $(cat "$folder/err")"
+job 3 cut/baseline
+touched "0:0 1:0 2:0" "ranks that choose no GPU"
+CUDA_VISIBLE_DEVICES=2,0 job 2 solution_06
+touched "0:2 1:0" "CUDA_VISIBLE_DEVICES=2,0"
+CUDA_VISIBLE_DEVICES=0,1 job 3 solution_06
+touched "0:0 1:1 2:0" "three ranks on two GPUs"
+warned 1 "is not there"
+warned 1 "rank 2: device 2 is not there, this node has 2; using device 0"
+# Pretended nodes: each has GPUs of its own, as long as there are enough.
+export HVD_RANKS_PER_NODE=2
+job 4 solution_06
+touched "0:0 1:2 2:1 3:3" "two nodes of two ranks on four GPUs"
+job 4 cut/baseline
+touched "0:0 1:2 2:0 3:2" "ranks of two nodes that choose no GPU"
+EMULATED_DEVICES=2 job 4 solution_06
+touched "0:0 1:1 2:0 3:1" "two nodes of two ranks on two GPUs"
+warned 2 "device 1 is not there, this node has 1; using device 0"
+EMULATED_DEVICES=1 job 4 solution_06
+touched "0:0 1:0 2:0 3:0" "two nodes on one GPU"
+unset HVD_RANKS_PER_NODE
+export EMULATED_DEVICES=1
+
+# ---- A training step: what is counted must not depend on how many there are. What the first one
+# allocates, and what is read at the end of an epoch, is the same in both runs.
+
+# counted NAME FIELD: the field in each line of that report.
+counted() { sed -nE "s/^(rank [0-9]+) .* $2 ([0-9]+).*/\1 \2/p" "$folder/$1" | sort | xargs; }
+
+# steady N PROGRAM WORD...: so on N ranks.
+steady()
+{
+    local images field words
+    words="$(env | grep -E '^HVD_' | xargs) ${*:2} on $1 ranks"
+    for images in 32 96; do
+        job "$@" --images $images
+        promise "$words"
+        mv "$folder/report" "$folder/report-$images"
+    done
+    for field in allocations frees host waits; do
+        [[ $(counted report-32 $field) = "$(counted report-96 $field)" ]] ||
+            fail "$words: $field, with few steps: $(counted report-32 $field), with many: $(counted report-96 $field)"
+    done
+    [[ $(counted report-32 launches) != "$(counted report-96 launches)" ]] || fail "$words: no more launches"
+}
+
+export HVDLAB_FLAGS=${small/--images 32/}
+for precision in fp32 tf32 bf16; do
+    steady 1 cut/baseline --precision $precision
+done
+export EMULATED_DEVICES=2
+for compression in none bf16; do
+    for transport in nccl mpi; do
+        HVD_COMPRESSION=$compression HVD_TRANSPORT=$transport steady 2 solution_06
+    done
+done
+export EMULATED_DEVICES=1 HVDLAB_FLAGS=$small
+
+# ---- No memory, at each allocation in turn: status 2, and one line that says what to do.
+
+# allocations COMMAND...: how many the command makes, where all find memory.
+allocations()
+{
+    run "$@"
+    promise "$*"
+    sed -nE 's/.* allocations ([0-9]+) .* host ([0-9]+) .*/\1 \2/p' "$folder/report" |
+        awk '{ sum += $1 + $2 } END { print sum + 0 }'
+}
+
+advice='out of (GPU|the host.s) memory.*; .*(--batch-size|--width|other programs)'
+
+# refusals COMMAND...: lets each allocation fail; leaves in $refused how many end the program. Those
+# that it can do without must not keep it from its end.
+refusals()
+{
+    local n total
+    total=$(allocations "$@")
+    refused=0
+    [[ $total -gt 5 ]] || fail "$*: only $total allocations"
+    for ((n = 1; n <= total; n++)); do
+        EMULATED_FAIL_ALLOCATION=$n run "$@"
+        [[ $status -ne 0 ]] || continue
+        refused=$((refused + 1))
+        [[ $status -eq 2 && $(cat "$folder/err") =~ ^[^$'\n']*$advice[^$'\n']*$ ]] ||
+            fail "no memory at allocation $n of $total: $*: status $status: $(cat "$folder/err")"
+    done
+}
+
+refusals "$build/cut/baseline"
+[[ $refused -eq $(allocations "$build/cut/baseline") ]] ||
+    fail "$refused of $(allocations "$build/cut/baseline") allocations are needed"
+# Where cuDNN measures its algorithms, the memory to measure in is one that it can do without: four
+# pieces for each convolution and batch size.
+export HVDLAB_FLAGS="${small/--deterministic/} --epochs 1"
+case=tests/golden/cases/lenet_sgd.safetensors
+refusals "$build/replay" $case --device gpu
+optional=$(($(allocations "$build/replay" $case --device gpu) - refused))
+[[ $optional -eq 8 ]] || fail "$optional allocations of the replay are not needed, instead of 8"
+export HVDLAB_FLAGS=$small
+
+# Under mpirun, on one rank and on both; the last ones are in the first step, where the ranks meet.
+export EMULATED_DEVICES=2
+for setting in HVD_TRANSPORT=nccl HVD_COMPRESSION=bf16 HVD_TRANSPORT=mpi; do
+    export "${setting?}"
+    total=$(allocations mpirun -np 1 "$build/solution_06" : -np 1 env EMULATED_REPORT= "$build/solution_06")
+    for n in 1 $((total - 1)) "$total"; do
+        run mpirun -np 1 "$build/solution_06" : -np 1 env EMULATED_FAIL_ALLOCATION="$n" "$build/solution_06"
+        [[ $status -eq 2 ]] || fail "$setting, no memory at allocation $n of $total on rank 1: status $status"
+        warned 1 "rank 1: out of "
+        EMULATED_FAIL_ALLOCATION=$n run mpirun -np 2 "$build/solution_06"
+        [[ $status -eq 2 ]] || fail "$setting, no memory at allocation $n of $total: status $status"
+        warned 1 ": out of "
+    done
+    unset "${setting%=*}"
+done
+export EMULATED_DEVICES=1
+
+# ---- No GPU, or none that can be seen.
+
+# refused WORDS COMMAND...: status 2, and one line on standard error that holds the words.
+refused()
+{
+    run "${@:2}"
+    [[ $status -eq 2 && $(wc -l <"$folder/err") -eq 1 && ! -s $folder/out ]] ||
+        fail "not one line and status 2, but $status: ${*:2}: $(cat "$folder/err" "$folder/out")"
+    warned 1 "$1"
+}
+
+# on_cpu WORDS: the trainer works, and says nothing; no GPU was touched.
+on_cpu()
+{
+    run "$build/cut/baseline"
+    promise "$1"
+    [[ ! -s $folder/err && ! -s $folder/report ]] || fail "$1: $(cat "$folder/err" "$folder/report")"
+}
+
+CUDA_VISIBLE_DEVICES='' on_cpu "CUDA_VISIBLE_DEVICES="
+EMULATED_DEVICES=0 on_cpu "no GPU"
+EMULATED_DRIVER=0 on_cpu "no driver"
+EMULATED_DRIVER=0 CUDA_VISIBLE_DEVICES=0,1 on_cpu "no driver, and CUDA_VISIBLE_DEVICES of another machine"
+CUDA_VISIBLE_DEVICES=7 refused "CUDA_VISIBLE_DEVICES=7 names no GPU that is there" "$build/cut/baseline"
+CUDA_VISIBLE_DEVICES=7 refused "CUDA_VISIBLE_DEVICES=7 names no GPU that is there" "$build/replay" $case
+CUDA_VISIBLE_DEVICES='' refused "--device gpu: no GPU can be used" "$build/cut/baseline" --device gpu
+EMULATED_DEVICES=0 refused "--device gpu: no GPU can be used" "$build/cut/baseline" --device gpu
+EMULATED_DRIVER=0 refused "--device gpu: no GPU can be used" "$build/cut/baseline" --device gpu
+EMULATED_CAPABILITY=7.5 refused "--precision bf16 needs a GPU of compute capability 8.0" "$build/cut/baseline" --precision bf16
+CUDA_VISIBLE_DEVICES=7 job 2 solution_06
+[[ $status -eq 2 ]] || fail "CUDA_VISIBLE_DEVICES=7 on 2 ranks: status $status"
+warned 1 "CUDA_VISIBLE_DEVICES=7 names no GPU that is there"
+
+[[ $failures -eq 0 ]] && echo "all as promised"
+exit $((failures > 0))
