@@ -64,8 +64,8 @@ typedef struct {
     void *output;
     void *saved, *scratch;
     Arenas arenas;
-    bool training;        // else inference: moving statistics, no dropout
-    uint64_t dropout_key; // changes every step
+    bool training;               // else inference: moving statistics, no dropout
+    const uint64_t *dropout_key; // in device memory; changes every step
 } ForwardArgs;
 
 typedef struct {
@@ -76,10 +76,11 @@ typedef struct {
     const void *output_gradient2; // a second part, to be added first, or NULL
     void *input_gradient;         // NULL: not wanted; output_gradient itself where op_in_place
     void *residual_gradient;      // of OP_ADD: gets a copy of output_gradient
-    uint64_t dropout_key;
+    const uint64_t *dropout_key;
 } BackwardArgs;
 
 typedef struct OpState OpState;
+typedef struct Recording Recording;
 
 typedef struct {
     const char *name; // as Args and records say it: "cpu", "gpu"
@@ -110,6 +111,14 @@ typedef struct {
                           int classes, Metrics *metrics);
 
     void (*update)(const Update *update, const Segment *segments, int count);
+
+    // For a device that works behind the host's back (else all three are NULL): record() calls
+    // queue(what) and keeps what that tells the device to do, without doing it; NULL where it can't
+    // be kept. play() has it done, each time from what is then in the memory that was recorded, at
+    // less work for the host.
+    Recording *(*record)(void (*queue)(const void *what), const void *what);
+    void (*play)(const Recording *recording);
+    void (*forget)(Recording *recording);
 } Backend;
 
 // The backend of the device that this process works on; the device is readied if need be.

@@ -155,7 +155,7 @@ static void batch_norm_forward(OpState *s, const ForwardArgs *a)
         .layout = s->out,
         .relu = op->relu,
         .dropout_rate = a->training ? op->dropout_rate : 0,
-        .dropout_key = a->dropout_key,
+        .dropout_key = op->dropout_rate > 0 ? *a->dropout_key : 0,
         .x = a->input,
         .mean = mean,
         .inv_std = inv_std,
@@ -209,13 +209,13 @@ static void relu_backward(OpState *s, const BackwardArgs *a)
 static void dropout_forward(OpState *s, const ForwardArgs *a)
 {
     float rate = a->training ? s->op->dropout_rate : 0;
-    passes()->dropout(a->output, a->input, layout_floats(s->out), rate, a->dropout_key);
+    passes()->dropout(a->output, a->input, layout_floats(s->out), rate, *a->dropout_key);
 }
 
 static void dropout_backward(OpState *s, const BackwardArgs *a)
 {
     passes()->dropout(a->input_gradient, a->output_gradient, layout_floats(s->out),
-                      s->op->dropout_rate, a->dropout_key);
+                      s->op->dropout_rate, *a->dropout_key);
 }
 
 static void add_forward(OpState *s, const ForwardArgs *a)

@@ -124,7 +124,7 @@ static void batch_norm_create(OpState *s, OpSizes *sizes)
 }
 
 static Norm norm_of(const OpState *s, const Arenas *arenas, const void *x, const float *mean,
-                    float dropout_rate, uint64_t dropout_key)
+                    float dropout_rate, const uint64_t *dropout_key)
 {
     return (Norm){.shape = s->out,
                   .relu = s->op->relu,
@@ -383,4 +383,7 @@ const Backend backend_cuda = {
     .softmax = launch_softmax,
     .cross_entropy = launch_cross_entropy,
     .update = launch_update,
+    .record = cuda_record,
+    .play = cuda_play,
+    .forget = cuda_forget,
 };

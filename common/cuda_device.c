@@ -1,7 +1,8 @@
 // The CUDA backend's stream, its memory, and copies between it and the host.
 //
 // Everything is computed on one stream, in the order of the calls. The host runs ahead: it waits
-// only where it reads a result, and in cuda_write where the copy before the last has not begun yet.
+// only where it reads a result, and in cuda_write
+// where all buffers still wait to be copied.
 
 #include "cuda_device.h"
 
@@ -11,9 +12,11 @@
 #include "device.h"
 #include "util.h"
 
-// What is written passes through two buffers that the GPU copies from by itself, which it can't do
-// from ordinary memory.
-#define STAGING_BYTES ((size_t)4 << 20)
+// What is written passes through buffers that the GPU copies from by itself, which it can't do from
+// ordinary memory. A step writes three times (images, labels, keys for dropout), so that with one
+// buffer more the host can prepare a step while the GPU is at the one before.
+#define STAGING_BUFFERS 4
+#define STAGING_BYTES   ((size_t)4 << 20)
 
 typedef struct {
     void *memory;
@@ -23,14 +26,20 @@ typedef struct {
 static struct {
     cudaStream_t stream; // NULL: not started yet
     cudaEvent_t order;   // for cuda_stream_wait
-    Staging staging[2];
-    int next; // staging buffer to use
+    Staging staging[STAGING_BUFFERS];
+    int next;       // staging buffer to use
+    bool recording; // what is queued is kept, not done
+    bool refused;   // something can't be kept
 } cuda;
 
 void cuda_check_words(const char *words, const char *call, const char *file, int line)
 {
     if (!words)
         return;
+    if (cuda.recording) {
+        cuda.refused = true;
+        return;
+    }
     fflush(stdout);
     fprintf(stderr, "%s: rank %d: %s:%d: %s: %s\n", program_name(), launcher_rank(), file, line,
             call, words);
@@ -49,7 +58,7 @@ static void start(void)
     device_start();
     CUDA(cudaStreamCreateWithFlags(&cuda.stream, cudaStreamNonBlocking));
     CUDA(cudaEventCreateWithFlags(&cuda.order, cudaEventDisableTiming));
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < STAGING_BUFFERS; i++) {
         cuda.staging[i].memory = cuda_allocate_host(STAGING_BYTES);
         CUDA(cudaEventCreateWithFlags(&cuda.staging[i].copied, cudaEventDisableTiming));
     }
@@ -68,6 +77,26 @@ void cuda_stream_wait(cudaStream_t later, cudaStream_t earlier)
     // A wait is for the event as it was recorded last, so one event serves all.
     CUDA(cudaEventRecord(cuda.order, earlier));
     CUDA(cudaStreamWaitEvent(later, cuda.order, 0));
+}
+
+void cuda_begin_recording(void)
+{
+    CUDA(cudaStreamBeginCapture(cuda_stream(), cudaStreamCaptureModeThreadLocal));
+    cuda.recording = true;
+    cuda.refused = false;
+}
+
+cudaGraph_t cuda_end_recording(void)
+{
+    cudaGraph_t graph = NULL;
+    cuda.recording = false;
+    cudaError_t error = cudaStreamEndCapture(cuda.stream, &graph);
+    cudaGetLastError(); // it has been seen: later calls must not find it
+    if (error == cudaSuccess && !cuda.refused)
+        return graph;
+    if (graph)
+        CUDA(cudaGraphDestroy(graph));
+    return NULL;
 }
 
 void *cuda_try_allocate(size_t bytes)
@@ -117,7 +146,7 @@ void cuda_release(void *memory)
 static void write_piece(char *to, const char *from, size_t bytes)
 {
     Staging *staging = &cuda.staging[cuda.next];
-    cuda.next = !cuda.next;
+    cuda.next = (cuda.next + 1) % STAGING_BUFFERS;
     CUDA(cudaEventSynchronize(staging->copied));
     memcpy(staging->memory, from, bytes);
     CUDA(cudaMemcpyAsync(to, staging->memory, bytes, cudaMemcpyHostToDevice, cuda.stream));

@@ -28,6 +28,12 @@ cudaStream_t cuda_stream(void);
 // thread does not wait.
 void cuda_stream_wait(cudaStream_t later, cudaStream_t earlier);
 
+// Between the two calls what is queued on the stream is kept as a graph instead of being done, and
+// a call that fails does not end the program: then cuda_end_recording gives NULL. Else the graph is
+// the caller's.
+void cuda_begin_recording(void);
+cudaGraph_t cuda_end_recording(void);
+
 // Memory of this process's GPU. cuda_allocate zeroes it, on the stream, and ends the program where
 // there is none; cuda_try_allocate leaves it as it is and returns NULL.
 void *cuda_allocate(size_t bytes);

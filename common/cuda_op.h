@@ -64,6 +64,11 @@ void cuda_blas_start(void);
 void cuda_matrix_multiply(Transposed transposed, int rows, int columns, int inner, const void *a,
                           const void *b, float *c);
 
+// Recordings (cuda_graph.c), as backend.h has them.
+Recording *cuda_record(void (*queue)(const void *what), const void *what);
+void cuda_play(const Recording *recording);
+void cuda_forget(Recording *recording);
+
 // Convolution (cuda_convolution.c).
 void cuda_conv2d_create(OpState *s, OpSizes *sizes);
 void cuda_conv2d_free(OpState *s);

@@ -92,7 +92,9 @@ struct Drop {
     Dropout dropout;
     __device__ void apply(size_t i, float (&x)[PACK]) const
     {
-        drop<PACK>(dropout, i, x);
+        Dropout unlocked = dropout;
+        unlock(unlocked);
+        drop<PACK>(unlocked, i, x);
     }
 };
 
@@ -149,7 +151,7 @@ void launch_relu_backward(Element element, void *gradient, const void *output, s
 }
 
 void launch_dropout(Element element, void *out, const void *in, size_t count, float rate,
-                    uint64_t key)
+                    const uint64_t *key)
 {
     launch_map(element, out, in, count, Drop{dropout_of(rate, key)});
 }

@@ -101,14 +101,24 @@ static __device__ __forceinline__ float relu_gate(float gradient, float x)
 // Dropout is a function of the key and of an element's place. A hash of 32 bits, a multiply-and-
 // shift mixer, decides about two neighbours, with 16 bits each.
 struct Dropout {
-    uint32_t key0, key1, limit; // dropped: those below the limit
+    const uint64_t *key; // in device memory
+    uint32_t key0, key1; // set by unlock()
+    uint32_t limit;      // dropped: those below it
     float scale;
 };
 
-static inline Dropout dropout_of(float rate, uint64_t key)
+static inline Dropout dropout_of(float rate, const uint64_t *key)
 {
-    return Dropout{(uint32_t)key, (uint32_t)(key >> 32), (uint32_t)(rate * 65536 + 0.5f),
-                   1 / (1 - rate)};
+    return Dropout{key, 0, 0, (uint32_t)(rate * 65536 + 0.5f), 1 / (1 - rate)};
+}
+
+// Reads the key, once in each thread.
+static __device__ __forceinline__ void unlock(Dropout &d)
+{
+    if (d.limit == 0)
+        return;
+    d.key0 = (uint32_t)*d.key;
+    d.key1 = (uint32_t)(*d.key >> 32);
 }
 
 static __device__ __forceinline__ uint32_t dropout_hash(const Dropout &d, size_t pair)

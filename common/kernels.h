@@ -45,8 +45,8 @@ void launch_moving_statistics(int channels, const NormStatistics *statistics);
 typedef struct {
     Activation shape;
     bool relu;
-    float dropout_rate; // 0: no dropout
-    uint64_t dropout_key;
+    float dropout_rate;          // 0: no dropout
+    const uint64_t *dropout_key; // in device memory, as everything
     const void *x;
     const float *mean, *inv_std, *gamma, *beta; // of each channel
 } Norm;
@@ -81,7 +81,7 @@ void launch_relu(Element element, void *out, const void *in, size_t count);
 void launch_relu_backward(Element element, void *gradient, const void *output, size_t count);
 // out = in / (1 - rate), or 0; the same key gives the same choice again.
 void launch_dropout(Element element, void *out, const void *in, size_t count, float rate,
-                    uint64_t key);
+                    const uint64_t *key);
 void launch_add(Element element, void *sum, const void *a, const void *b, size_t count);
 // A copy that changes the type of the elements, or does not.
 void launch_copy(Element to_element, void *to, Element from_element, const void *from,

@@ -28,7 +28,8 @@ struct Model {
     size_t workspace_bytes;
     int *labels;
     int labels_capacity;
-    Metrics *metrics; // in device memory
+    Metrics *metrics;       // in device memory
+    uint64_t *dropout_keys; // of each operation, in device memory
 };
 
 Model *model(Tensor input, Tensor output)
@@ -166,6 +167,7 @@ Model *compile(Model *m, Loss loss, Optimizer *optimizer)
     for (int i = 0; i < m->graph->variable_count; i++)
         initialize(m, i);
     m->metrics = backend()->allocate(sizeof *m->metrics);
+    m->dropout_keys = backend()->allocate((size_t)m->program.op_count * sizeof *m->dropout_keys);
     if (launcher_size() > 1)
         m->parameters.layout = layout(m);
     if (trace_on())
@@ -181,6 +183,7 @@ void model_free(Model *m)
     backend()->release(m->workspace);
     backend()->release(m->labels);
     backend()->release(m->metrics);
+    backend()->release(m->dropout_keys);
     backend()->release(m->statistics);
     backend()->release(m->parameters.weights);
     backend()->release(m->parameters.gradients);
@@ -210,8 +213,14 @@ static Plan *plan_for(Model *m, int batch)
     return plan;
 }
 
-static void *grow(void *memory, size_t bytes)
+// More memory in place of what recordings work with.
+static void *grow(Model *m, void *memory, size_t bytes)
 {
+    for (int i = 0; i < MAX_PLANS && m->plans[i]; i++) {
+        if (m->plans[i]->training)
+            backend()->forget(m->plans[i]->training);
+        m->plans[i]->training = NULL;
+    }
     backend()->release(memory);
     return backend()->allocate(bytes);
 }
@@ -220,11 +229,11 @@ static void *grow(void *memory, size_t bytes)
 static void load_batch(Model *m, const Plan *plan, const Batch *batch)
 {
     if (plan->bytes > m->workspace_bytes) {
-        m->workspace = grow(m->workspace, plan->bytes);
+        m->workspace = grow(m, m->workspace, plan->bytes);
         m->workspace_bytes = plan->bytes;
     }
     if (batch->count > m->labels_capacity) {
-        m->labels = grow(m->labels, (size_t)batch->count * sizeof(int));
+        m->labels = grow(m, m->labels, (size_t)batch->count * sizeof(int));
         m->labels_capacity = batch->count;
     }
     Shape image = m->graph->nodes[0]->shape;
@@ -251,13 +260,20 @@ static Arenas arenas(const Model *m)
 }
 
 // A fresh dropout pattern for every operation and step.
-static uint64_t dropout_key(const Model *m, const Op *op)
+static void write_dropout_keys(const Model *m)
 {
-    if (op->dropout_rate <= 0)
-        return 0;
+    size_t count = (size_t)m->program.op_count;
+    uint64_t *keys = allocate(count, sizeof *keys);
     uint64_t step = (uint64_t)optimizer_iterations(m->optimizer);
-    Rng rng = rng_stream(RNG_DROPOUT, step << 16 | op->dropout_stream);
-    return rng_next(&rng);
+    for (size_t i = 0; i < count; i++) {
+        const Op *op = &m->program.ops[i];
+        if (op->dropout_rate <= 0)
+            continue;
+        Rng rng = rng_stream(RNG_DROPOUT, step << 16 | op->dropout_stream);
+        keys[i] = rng_next(&rng);
+    }
+    backend()->write(m->dropout_keys, keys, count * sizeof *keys);
+    free(keys);
 }
 
 static void forward(const Model *m, const Plan *plan, bool training)
@@ -272,7 +288,7 @@ static void forward(const Model *m, const Plan *plan, bool training)
                                           .scratch = at(m, plan->scratch),
                                           .arenas = arenas(m),
                                           .training = training,
-                                          .dropout_key = training ? dropout_key(m, op) : 0});
+                                          .dropout_key = &m->dropout_keys[i]});
     }
 }
 
@@ -289,7 +305,7 @@ static void backward_step(const Model *m, const Plan *plan, const BackwardStep *
                                         .output_gradient2 = at(m, step->output_gradient2),
                                         .input_gradient = at(m, step->input_gradient),
                                         .residual_gradient = at(m, step->residual_gradient),
-                                        .dropout_key = dropout_key(m, op)});
+                                        .dropout_key = &m->dropout_keys[step->op]});
 }
 
 // Tells the optimizer that the gradients of an operation's variables are complete; adds to their
@@ -339,13 +355,40 @@ static void loss(const Model *m, const Plan *plan, int batch)
                              at(m, plan->logits_gradient), batch, classes(m), m->metrics);
 }
 
+typedef struct {
+    const Model *model;
+    const Plan *plan;
+} Step;
+
+static void queue_step(const void *what)
+{
+    const Step *step = what;
+    forward(step->model, step->plan, true);
+    loss(step->model, step->plan, step->plan->batch);
+    backward(step->model, step->plan);
+}
+
+// A recording holds what the device does. What the host does in a step, to send gradients or to
+// write a trace, would be missing in it; and so that libraries have set themselves up, a plan's
+// first step is made without.
+static bool may_record(const Model *m, const Plan *plan)
+{
+    return backend()->record && plan->trained && !m->optimizer->gradient_ready && !trace_on();
+}
+
 void train_on_batch(Model *m, const Batch *batch)
 {
     Plan *plan = plan_for(m, batch->count);
+    Step step = {m, plan};
     load_batch(m, plan, batch);
-    forward(m, plan, true);
-    loss(m, plan, batch->count);
-    backward(m, plan);
+    write_dropout_keys(m);
+    if (!plan->training && may_record(m, plan))
+        plan->training = backend()->record(queue_step, &step);
+    if (plan->training)
+        backend()->play(plan->training);
+    else
+        queue_step(&step);
+    plan->trained = true;
     m->optimizer->apply(m->optimizer, &m->parameters);
 }
 

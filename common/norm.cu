@@ -299,6 +299,7 @@ static __global__ void __launch_bounds__(THREADS)
 {
     Part part = part_of<pack>(t);
     Affine<pack> affine(norm, t, part);
+    unlock(dropout);
     FOR_EACH_ROW(part, t, i)
     {
         float y[pack], added[pack];
@@ -351,6 +352,7 @@ static __global__ void __launch_bounds__(THREADS)
 {
     Part part = part_of<pack>(t);
     Affine<pack> affine(norm, t, part);
+    unlock(dropout);
     float sum[pack] = {0}, product[pack] = {0};
     FOR_EACH_ROW(part, t, i)
     {
@@ -386,6 +388,7 @@ static __global__ void __launch_bounds__(THREADS)
 {
     Part part = part_of<pack>(t);
     Affine<pack> affine(norm, t, part);
+    unlock(dropout);
     float mean_gradient[pack], inv_std[pack], slope[pack];
     load_channels<pack>(t, part, beta_gradient, mean_gradient);
     load_channels<pack>(t, part, norm.inv_std, inv_std);

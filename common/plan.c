@@ -155,6 +155,8 @@ Plan *plan_create(const Program *program, int batch)
 
 void plan_free(const Program *program, Plan *plan)
 {
+    if (plan->training)
+        backend()->forget(plan->training);
     for (int i = 0; i < program->op_count; i++)
         backend()->op_free(plan->states[i]);
     free(plan->states);

@@ -30,6 +30,8 @@ typedef struct {
     size_t logits_gradient;
     BackwardStep *backward; // in the order in which they run, one per operation
     size_t bytes;           // of the whole block
+    bool trained;           // a training step has been made
+    Recording *training;    // of such a step, where the backend keeps one, or NULL
 } Plan;
 
 Plan *plan_create(const Program *program, int batch);

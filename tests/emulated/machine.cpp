@@ -74,10 +74,10 @@ void report()
         if (file >= 0 && (d.usage.allocations || d.usage.launches || d.usage.copies))
             dprintf(file,
                     "rank %s device %d peak %zu left %zu allocations %ld launches %ld copies %ld "
-                    "frees %ld host %ld waits %ld\n",
+                    "frees %ld host %ld waits %ld plays %ld\n",
                     rank ? rank : "0", d.index, d.usage.peak, d.usage.bytes, d.usage.allocations,
                     d.usage.launches, d.usage.copies, d.usage.frees, d.usage.host_allocations,
-                    d.usage.waits);
+                    d.usage.waits, d.usage.plays);
     if (file >= 0)
         close(file);
 }
@@ -357,6 +357,8 @@ using namespace emulated;
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     ENTER();
+    if (cudaError_t error = spoils_recording("cudaMalloc"))
+        return error;
     Device &d = *current();
     *memory = nullptr;
     if (bytes == 0)
@@ -379,6 +381,8 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 cudaError_t cudaFree(void *memory)
 {
     ENTER();
+    if (cudaError_t error = spoils_recording("cudaFree"))
+        return error;
     if (!memory)
         return cudaSuccess;
     auto *place = static_cast<uint8_t *>(memory);
@@ -402,6 +406,8 @@ cudaError_t cudaFree(void *memory)
 cudaError_t cudaMallocHost(void **memory, size_t bytes)
 {
     ENTER();
+    if (cudaError_t error = spoils_recording("cudaMallocHost"))
+        return error;
     bool fails = bytes && wanted_to_fail();
     *memory = bytes && !fails ? aligned_alloc(4096, (bytes + 4095) / 4096 * 4096) : nullptr;
     if (bytes && !*memory)
@@ -415,6 +421,8 @@ cudaError_t cudaMallocHost(void **memory, size_t bytes)
 cudaError_t cudaFreeHost(void *memory)
 {
     ENTER();
+    if (cudaError_t error = spoils_recording("cudaFreeHost"))
+        return error;
     if (memory && !machine.pinned.erase(static_cast<uint8_t *>(memory)))
         return refuse(cudaErrorInvalidValue, "cudaFreeHost(%p): it is not from cudaMallocHost",
                       memory);
@@ -463,6 +471,8 @@ cudaError_t cudaGetDevice(int *device)
 cudaError_t cudaDeviceSynchronize()
 {
     ENTER();
+    if (cudaError_t error = spoils_recording("cudaDeviceSynchronize"))
+        return error;
     current()->usage.waits++;
     finish(current());
     return cudaSuccess;

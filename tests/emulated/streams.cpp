@@ -47,6 +47,15 @@ struct CUevent_st {
     std::shared_ptr<Mark> mark; // NULL before it is recorded
 };
 
+struct CUgraph_st {
+    std::vector<Work> work; // of one stream, in its order
+};
+
+struct CUgraphExec_st {
+    Device *device;
+    std::vector<Work> work;
+};
+
 namespace emulated
 {
 namespace
@@ -55,6 +64,13 @@ namespace
 auto &streams = *new std::set<CUstream_st *>;
 auto &events = *new std::set<CUevent_st *>;
 auto &default_streams = *new std::map<const Device *, CUstream_st *>;
+
+// What is being recorded; the stream is NULL where nothing is.
+struct {
+    CUstream_st *stream;
+    CUgraph_st *graph;
+    bool spoilt;
+} recording;
 
 // Whether a new stream puts its work off: with "lazy" all do, with "race" the first one does while
 // those after it run ahead.
@@ -122,6 +138,10 @@ Work implied_waits(const CUstream_st *stream)
 
 void push(CUstream_st *stream, Work work)
 {
+    if (stream == recording.stream) {
+        recording.graph->work.push_back(std::move(work));
+        return;
+    }
     Queue &queue = *stream->queue;
     Work before = implied_waits(stream);
     if (before)
@@ -154,6 +174,14 @@ cudaError_t wait_for(const char *caller, const CUstream_st *stream)
     return cudaSuccess;
 }
 } // namespace
+
+cudaError_t spoils_recording(const char *caller)
+{
+    if (!recording.stream)
+        return cudaSuccess;
+    recording.spoilt = true;
+    return refuse(cudaErrorStreamCaptureUnsupported, "%s: not while a stream is captured", caller);
+}
 
 cudaError_t submit(const char *caller, cudaStream_t handle, Work work)
 {
@@ -229,6 +257,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     ENTER();
+    if (cudaError_t error = spoils_recording("cudaStreamSynchronize"))
+        return error;
     current()->usage.waits++;
     return wait_for("cudaStreamSynchronize", find(stream));
 }
@@ -267,6 +297,8 @@ static cudaError_t check_event(const char *caller, cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle)
 {
     ENTER();
+    if (cudaError_t error = spoils_recording("cudaEventRecord")) // CUDA can; this recording can't
+        return error;
     if (cudaError_t error = check_event("cudaEventRecord", event))
         return error;
     CUstream_st *stream = find(handle);
@@ -301,6 +333,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     ENTER();
+    if (cudaError_t error = spoils_recording("cudaEventSynchronize"))
+        return error;
     if (cudaError_t error = check_event("cudaEventSynchronize", event))
         return error;
     if (event->mark)
@@ -322,6 +356,70 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEve
     }
     std::chrono::duration<float, std::milli> elapsed = end->mark->time - begin->mark->time;
     *milliseconds = elapsed.count();
+    return cudaSuccess;
+}
+
+// ---- Graphs: what one stream would have done. One is recorded at a time.
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode)
+{
+    ENTER();
+    if (cudaError_t error = spoils_recording("cudaStreamBeginCapture"))
+        return error;
+    if (!streams.count(handle))
+        return refuse(cudaErrorStreamCaptureUnsupported,
+                      "cudaStreamBeginCapture: the default stream, or none");
+    const char *works = getenv("EMULATED_GRAPHS");
+    recording = {handle, new CUgraph_st{}, works &&strcmp(works, "0") == 0};
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph)
+{
+    ENTER();
+    *graph = nullptr;
+    if (!handle || handle != recording.stream)
+        return refuse(cudaErrorInvalidValue, "cudaStreamEndCapture: the stream is not captured");
+    bool spoilt = recording.spoilt;
+    if (spoilt)
+        delete recording.graph;
+    else
+        *graph = recording.graph;
+    recording = {nullptr, nullptr, false};
+    return spoilt ? fail(cudaErrorStreamCaptureInvalidated) : cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
+{
+    ENTER();
+    *exec = new CUgraphExec_st{current(), graph->work};
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    ENTER();
+    if (exec->device != current())
+        return refuse(cudaErrorInvalidValue, "cudaGraphLaunch: the graph is of device %d",
+                      exec->device->index);
+    current()->usage.plays++;
+    return submit("cudaGraphLaunch", stream, [work = exec->work] {
+        for (const Work &one : work)
+            one();
+    });
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    ENTER();
+    delete exec;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    ENTER();
+    delete graph;
     return cudaSuccess;
 }
 
@@ -350,6 +448,9 @@ static cudaError_t copy(const char *caller, void *to, const void *from, size_t b
     if (!why.empty())
         return refuse(cudaErrorInvalidValue, "%s: from %p: %s", caller, from, why.c_str());
     current()->usage.copies++;
+    bool pageable = (!from_device && !pinned(from)) || (!to_device && !pinned(to));
+    if (cudaError_t error = pageable ? spoils_recording(caller) : cudaSuccess)
+        return error;
 
     // Memory that is not pinned is read before the call returns, and written before it returns.
     std::vector<uint8_t> staged;
@@ -374,6 +475,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
 {
     ENTER();
+    if (cudaError_t error = spoils_recording("cudaMemcpy"))
+        return error;
     if (cudaError_t error = copy("cudaMemcpy", to, from, bytes, kind, nullptr))
         return error;
     current()->usage.waits++;

@@ -280,6 +280,7 @@ typedef struct {
     Arenas arenas;
     size_t weights_length, statistics_length;
     void *input, *residual, *output, *saved, *scratch;
+    uint64_t *dropout_key;
 } Stage;
 
 static void lay_out_variables(Trial *t, Stage *s)
@@ -330,6 +331,8 @@ static Stage stage_create(Trial *t)
     s.output = device_memory(s.sizes.output);
     s.saved = device_memory(s.sizes.saved);
     s.scratch = device_memory(s.sizes.scratch);
+    s.dropout_key = device_memory(sizeof *s.dropout_key);
+    backend()->write(s.dropout_key, &t->dropout_key, sizeof *s.dropout_key);
     put(op->in, t->batch, vector_input(op), t->sources[INPUT], s.input);
     if (op->residual >= 0) {
         s.residual = device_memory(s.sizes.output);
@@ -342,7 +345,7 @@ static void stage_free(Stage *s)
 {
     void *all[] = {s->arenas.weights, s->arenas.gradients, s->arenas.statistics,
                    s->input,          s->residual,         s->output,
-                   s->saved,          s->scratch};
+                   s->saved,          s->scratch,          s->dropout_key};
     for (size_t i = 0; i < COUNT(all); i++)
         backend()->release(all[i]);
     backend()->op_free(s->state);
@@ -357,7 +360,7 @@ static void forward(Trial *t, const Stage *s, bool training)
                                                 .scratch = s->scratch,
                                                 .arenas = s->arenas,
                                                 .training = training,
-                                                .dropout_key = t->dropout_key});
+                                                .dropout_key = s->dropout_key});
     get(t->op.out, t->batch, vector_output(&t->op), s->output, t->output);
 }
 
@@ -385,7 +388,7 @@ static void backward(Trial *t, const Stage *s)
                         .output_gradient2 = gradient2,
                         .input_gradient = op->input_is_image ? NULL : input_gradient,
                         .residual_gradient = op->kind == OP_ADD ? residual_gradient : NULL,
-                        .dropout_key = t->dropout_key});
+                        .dropout_key = s->dropout_key});
     if (!op->input_is_image)
         get(op->in, t->batch, vector_input(op), input_gradient, t->gradients[INPUT]);
     if (op->residual >= 0)
