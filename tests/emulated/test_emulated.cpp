@@ -371,6 +371,43 @@ static void events_take_time()
     EXPECT(cudaEventElapsedTime(&elapsed, begin, end) == cudaSuccess && elapsed > 0);
 }
 
+static __global__ void add_one(float *to)
+{
+    to[threadIdx.x] += 1;
+}
+
+static void graphs()
+{
+    float *memory = upload(std::vector<float>(64, 1.0f));
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    EXPECT(cudaStreamEndCapture(stream, &graph) == cudaErrorInvalidValue);
+    EXPECT(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    LAUNCH(add_one, 1, 64, 0, stream, memory);
+    LAUNCH(add_one, 1, 64, 0, stream, memory);
+    EXPECT(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+    cudaStreamSynchronize(stream);
+    EXPECT(read(memory, 1)[0] == 1); // nothing of it was done
+    EXPECT(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+    EXPECT(cudaGraphDestroy(graph) == cudaSuccess);
+    for (int i = 0; i < 3; i++)
+        EXPECT(cudaGraphLaunch(exec, stream) == cudaSuccess);
+    cudaStreamSynchronize(stream);
+    EXPECT(read(memory, 64)[63] == 7 && emulated_usage(0).plays == 3);
+    EXPECT(cudaGraphExecDestroy(exec) == cudaSuccess);
+
+    float *other, host[1] = {0};
+    cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    EXPECT(cudaMalloc(&other, 4) == cudaErrorStreamCaptureUnsupported);
+    EXPECT(cudaStreamSynchronize(stream) == cudaErrorStreamCaptureUnsupported);
+    EXPECT(cudaMemcpyAsync(host, memory, 4, cudaMemcpyDeviceToHost, stream) ==
+           cudaErrorStreamCaptureUnsupported);
+    EXPECT(cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureInvalidated && !graph);
+    EXPECT(cudaMalloc(&other, 4) == cudaSuccess);
+}
+
 // ---- The cases.
 
 struct Case {
@@ -412,6 +449,8 @@ static const Case cases[] = {
     {"a stream that runs ahead", runs_ahead, "EMULATED_STREAMS=race", nullptr},
     {"the default stream", default_stream_waits, "EMULATED_STREAMS=lazy", nullptr},
     {"events", events_take_time, "EMULATED_STREAMS=lazy", nullptr},
+    {"graphs", graphs, "", nullptr},
+    {"graphs, lazy", graphs, "EMULATED_STREAMS=lazy", nullptr},
     {"matrices", test_matrices, "", nullptr},
     {"convolutions", test_convolutions, "", nullptr},
     {"convolutions, lazy", test_convolutions, "EMULATED_STREAMS=lazy", nullptr},
