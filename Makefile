@@ -46,7 +46,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such step, they are
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-alone := deps data demo test bench compare scaling check next steps check-steps clean $(check_N) $(reset_N)
+alone := deps data demo test bench bench-gpu compare scaling check next steps check-steps clean $(check_N) $(reset_N)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -254,7 +254,7 @@ steps/step_0%.c:
 
 .DEFAULT_GOAL := all
 .PHONY: all help deps info data demo test baseline $(foreach t,$(numbered),$($(t)_N)) next progress \
-        doc devices env compare scaling check steps check-steps bench format check-format clean FORCE
+        doc devices env compare scaling check steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
 all: $(programs) ## build everything (what plain `make` does)
@@ -300,11 +300,12 @@ run_isa = $(call run_units,DNNL_MAX_CPU_ISA=$(1) , ($(1)),$(filter-out replay,$(
 # threads one by one, so only what is quick enough.
 emulated := $(BUILD)/emulated
 EMULATED_TESTS := operations batch_norm optimizers
-build_emulated = $(emulated)/replay $(emulated)/tests/emulated/test_emulated $(mpi_tests:%=$(emulated)/tests/mpi/test_%) \
-                 $(EMULATED_TESTS:%=$(emulated)/tests/unit/test_%)
+build_emulated = $(emulated)/replay $(emulated)/bench $(emulated)/solution_06 $(emulated)/tests/emulated/test_emulated \
+                 $(mpi_tests:%=$(emulated)/tests/mpi/test_%) $(EMULATED_TESTS:%=$(emulated)/tests/unit/test_%)
 run_emulated = 'stand-in for CUDA=$(emulated)/tests/emulated/test_emulated' \
     $(foreach t,$(EMULATED_TESTS),'$(t) (pretended GPU)@300=HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
     $(foreach c,$(cases),'replay $(c) (pretended GPU)=$(emulated)/replay tests/golden/cases/$(c).safetensors --device gpu') \
+    'bench (pretended GPU)@300=BUILD=$(emulated) tests/bench/test_bench.sh gpu' \
     'transports (pretended GPUs)@300=BUILD=$(emulated) tests/emulated/test_transports.sh'
 # NAME@SECONDS=COMMAND for the script $(1).
 script_name = $(patsubst test_%.sh,%,$(notdir $(1)))
@@ -366,7 +367,7 @@ env: ## for a shell, eval "$$(make -s env)": plain mpirun then works on this mac
 # BENCH=quick shortens what measures.
 quick := $(if $(filter quick,$(BENCH)),--quick)
 
-compare: ## time one device against all of them together
+compare: ## time one device against all of them together; a GPU against the CPU
 	$(build_first) $(BUILD)/bench
 	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --compare $(quick)
 
@@ -399,6 +400,14 @@ $(BUILD)/replay: ## build the program that replays another framework's updates
 bench: ## time training steps (BENCH=quick; PEER=python with PyTorch or Keras to compare)
 	$(build_first) $(BUILD)/bench
 	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --out $(BUILD)/bench.json $(quick) $(if $(PEER),--peer '$(PEER)')
+
+# SUBJECT=wrn:10:1024 (model, width, batch; any number of them) instead of the lab's network at 128
+# and 512. The trainer is timed, too, but not with BENCH=quick.
+bench_trainer := $(if $(quick),,$(BUILD)/baseline)
+bench-gpu: ## time them on a GPU, beside what it can do at most (BENCH=quick; PEER=python with PyTorch)
+	$(build_first) $(BUILD)/bench $(bench_trainer)
+	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --gpu --out $(BUILD)/bench-gpu.json $(quick) \
+	    $(addprefix --trainer ,$(bench_trainer)) $(addprefix --subject ,$(SUBJECT)) $(if $(PEER),--peer '$(PEER)')
 
 # The steps are laid out for their readers, by hand.
 formatted := $(wildcard common/*.[ch] common/tools/*.[ch] tests/*/*.[ch])

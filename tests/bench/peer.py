@@ -1,18 +1,21 @@
-"""The peer in `make bench`: trains the benchmark's models with PyTorch or Keras on the CPU, when it is told to.
+"""The peer in `make bench`: trains the benchmark's models with PyTorch or Keras, when it is told to.
 
-    python peer.py FRAMEWORK MODEL WIDTH BATCH THREADS
+    python peer.py FRAMEWORK MODEL WIDTH BATCH THREADS [DEVICE PRECISION]
 
-FRAMEWORK is pytorch, pytorch-channels-last or keras, MODEL is wrn or lenet (WIDTH counts for wrn only). It answers on
-standard output, one line each, and writes nothing else there:
+FRAMEWORK is pytorch, pytorch-channels-last or keras on a CPU, in float32; pytorch or pytorch-compile on a GPU, both
+with channels last, as PyTorch is quickest there. MODEL is wrn or lenet (WIDTH counts for wrn only), DEVICE cpu (the
+default) or gpu, PRECISION fp32 (the default), tf32 or bf16 (mixed, by autocast). It answers on standard output, one
+line each, and writes nothing else there:
 
     ready             built and warmed up; or
-    absent: REASON    the framework cannot be imported; it exits with status 0
+    absent: REASON    the framework cannot be imported, or there is no GPU for it; it exits with status 0
     run N             (input) N training steps, answered by: SECONDS PEAK_RSS_MIB
     quit              (input) exit; so does the end of the input
 
-Training is the kit's: float32, batch norm, dropout 0.01 in wrn, L2 5e-6 on kernels, plain SGD 0.01, cross-entropy, on one
+Training is the kit's: batch norm, dropout 0.01 in wrn, L2 5e-6 on kernels, plain SGD 0.01, cross-entropy, on one
 random batch that is in memory already.
 """
+import contextlib
 import os
 import sys
 import time
@@ -25,7 +28,20 @@ WARM_UP_STEPS = 3
 SIZE = 28
 
 
-def pytorch_step(model_name, width, batch, threads, channels_last):
+class Absent(Exception):
+    """What this peer needs is not on this machine."""
+
+
+def pytorch_gpu(torch, precision):
+    """The GPU, with the arithmetic that the precision allows and cuDNN's fastest algorithms."""
+    if not torch.cuda.is_available():
+        raise Absent("no GPU that this PyTorch can use")
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    return torch.device("cuda")
+
+
+def pytorch_step(model_name, width, batch, threads, device, precision, channels_last, compiled):
     """Returns a function that does one step and returns the loss, still as a tensor."""
     import torch
     from torch import nn
@@ -33,6 +49,8 @@ def pytorch_step(model_name, width, batch, threads, channels_last):
 
     torch.set_num_threads(threads)
     torch.set_num_interop_threads(1)
+    on_gpu = device == "gpu"
+    place = pytorch_gpu(torch, precision) if on_gpu else torch.device("cpu")
 
     class Cbr(nn.Sequential):
         def __init__(self, channels, filters):
@@ -64,9 +82,9 @@ def pytorch_step(model_name, width, batch, threads, channels_last):
             channels = filters
         layers += [nn.Flatten(), nn.Linear(channels * (SIZE // 4) ** 2, 512), nn.ReLU(inplace=True),
                    nn.Linear(512, CLASSES)]
-    model = nn.Sequential(*layers).train()
-    images = torch.randn(batch, 1, SIZE, SIZE)
-    labels = torch.randint(CLASSES, (batch,))
+    model = nn.Sequential(*layers).train().to(place)
+    images = torch.randn(batch, 1, SIZE, SIZE).to(place)
+    labels = torch.randint(CLASSES, (batch,)).to(place)
     if channels_last:
         model = model.to(memory_format=torch.channels_last)
         images = images.to(memory_format=torch.channels_last)
@@ -75,16 +93,26 @@ def pytorch_step(model_name, width, batch, threads, channels_last):
     others = [p for p in model.parameters() if p.dim() == 1]
     # PyTorch adds weight_decay * w to the gradient, Keras's penalty adds 2 * W * w.
     optimizer = torch.optim.SGD([{"params": kernels, "weight_decay": 2 * WEIGHT_DECAY}, {"params": others}],
-                                lr=LEARNING_RATE)
+                                lr=LEARNING_RATE, **({"fused": True} if on_gpu else {}))
+
+    def forward():
+        return functional.cross_entropy(model(images), labels)
+
+    loss_of_batch = torch.compile(forward) if compiled else forward
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        loss = functional.cross_entropy(model(images), labels)
+        with torch.autocast(place.type, torch.bfloat16) if precision == "bf16" else contextlib.nullcontext():
+            loss = loss_of_batch()
         loss.backward()
         optimizer.step()
         return loss.detach()
 
-    return step
+    def finish():
+        if on_gpu:
+            torch.cuda.synchronize()
+
+    return step, finish
 
 
 def keras_step(model_name, width, batch, threads):
@@ -148,7 +176,7 @@ def keras_step(model_name, width, batch, threads):
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return loss
 
-    return step
+    return step, lambda: None
 
 
 def peak_rss_mib():
@@ -160,26 +188,32 @@ def peak_rss_mib():
     return 0.0
 
 
-def run(step, count):
+def run(step, finish, count):
     for _ in range(count):
         loss = step()
-    return float(loss)  # waits until all is computed
+    loss = float(loss)  # waits until it is computed,
+    finish()  # and for what comes after it
+    return loss
 
 
-def main(framework, model_name, width, batch, threads):
+def step_of(framework, sizes, device, precision):
+    if framework == "keras":
+        return keras_step(*sizes)
+    channels_last = device == "gpu" or framework == "pytorch-channels-last"
+    return pytorch_step(*sizes, device, precision, channels_last, compiled=framework == "pytorch-compile")
+
+
+def main(framework, model_name, width, batch, threads, device="cpu", precision="fp32"):
     # Whatever the frameworks print goes to standard error; only `answers` is the real standard output.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     sizes = (model_name, int(width), int(batch), int(threads))
     try:
-        if framework == "keras":
-            step = keras_step(*sizes)
-        else:
-            step = pytorch_step(*sizes, channels_last=framework == "pytorch-channels-last")
-    except (ImportError, OSError) as error:
+        step, finish = step_of(framework, sizes, device, precision)
+    except (Absent, ImportError, OSError) as error:
         print("absent:", str(error).splitlines()[0], file=answers)
         return
-    run(step, WARM_UP_STEPS)
+    run(step, finish, WARM_UP_STEPS)
     print("ready", file=answers)
     for line in sys.stdin:
         words = line.split()
@@ -188,12 +222,18 @@ def main(framework, model_name, width, batch, threads):
         if len(words) != 2 or words[0] != "run" or int(words[1]) < 1:
             sys.exit(f"peer.py: expected 'run N' or 'quit', not {line.strip()!r}")
         begin = time.perf_counter()
-        run(step, int(words[1]))
+        run(step, finish, int(words[1]))
         print(f"{time.perf_counter() - begin:.6f} {peak_rss_mib():.0f}", file=answers)
 
 
+FRAMEWORKS = {"cpu": ("pytorch", "pytorch-channels-last", "keras"), "gpu": ("pytorch", "pytorch-compile")}
+PRECISIONS = {"cpu": ("fp32",), "gpu": ("fp32", "tf32", "bf16")}
+
 if __name__ == "__main__":
-    if len(sys.argv) != 6 or sys.argv[1] not in ("pytorch", "pytorch-channels-last", "keras") \
-            or sys.argv[2] not in ("wrn", "lenet"):
+    words = sys.argv[1:]
+    if len(words) == 5:
+        words += ["cpu", "fp32"]
+    if len(words) != 7 or words[1] not in ("wrn", "lenet") or words[0] not in FRAMEWORKS.get(words[5], ()) \
+            or words[6] not in PRECISIONS[words[5]]:
         sys.exit(__doc__)
-    main(*sys.argv[1:])
+    main(*words)

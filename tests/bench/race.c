@@ -77,6 +77,25 @@ void race(Contestant *contestants, int count, int rounds, double round_time)
     free(steps);
 }
 
+void contestant_profile(Contestant *c, int steps, Taken taken[WORK_KINDS])
+{
+    fprintf(c->to, "profile %d\n", steps);
+    fflush(c->to);
+    for (int kind = 0; kind < WORK_KINDS; kind++)
+        if (fscanf(c->from, "%lf %lf", &taken[kind].calls, &taken[kind].seconds) != 2)
+            die("bench: %s stopped in the middle", c->name);
+}
+
+Rates contestant_rates(Contestant *c)
+{
+    Rates rates;
+    fprintf(c->to, "rates 1\n");
+    fflush(c->to);
+    if (fscanf(c->from, "%lf %lf", &rates.flops, &rates.bytes) != 2)
+        die("bench: %s stopped in the middle", c->name);
+    return rates;
+}
+
 static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;

@@ -3,7 +3,9 @@
 // machine's speed strikes all.
 //
 // A contestant prints "ready" (anything else tells why it can't run), then answers "run N" with the
-// seconds that N steps took and its peak resident memory in MiB. The end of its input ends it.
+// seconds that N steps took and its peak resident memory in MiB. hvdlab also answers "profile N":
+// a line for each kind of work (demand.h), in order, with its calls and seconds in a step; and
+// "rates 1" with what its device does at most (rates.h). The end of its input ends it.
 
 #ifndef BENCH_RACE_H
 #define BENCH_RACE_H
@@ -11,6 +13,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/types.h>
+#include "observe.h"
+#include "rates.h"
 
 enum { MAX_ROUNDS = 9, WARM_UP_STEPS = 3 };
 
@@ -30,6 +34,12 @@ void contestant_stop(Contestant *contestant);
 
 // Lets each contestant work for about `round_time` seconds in every round.
 void race(Contestant *contestants, int count, int rounds, double round_time);
+
+// What each kind of work takes in a step, by hvdlab, over that many steps.
+void contestant_profile(Contestant *contestant, int steps, Taken taken[WORK_KINDS]);
+
+// What hvdlab's device does at most, in hvdlab's precision.
+Rates contestant_rates(Contestant *contestant);
 
 double median(const double *values, int count);
 

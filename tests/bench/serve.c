@@ -10,8 +10,10 @@
 #include <unistd.h>
 #include "device.h"
 #include "hvd.h"
+#include "observe.h"
 #include "race.h"
 #include "util.h"
+#include "work.h"
 
 static double peak_rss_mib(void)
 {
@@ -36,37 +38,91 @@ static int broadcast_quietly(int value)
     return value;
 }
 
-// How many steps to run next, the same on every rank; 0: the race is over.
-static int next_steps(void)
+// Reads what to do next. How many steps that takes is the same on every rank; 0: the race is over.
+// On several ranks there is nothing to do but to run.
+static int next_task(char word[16])
 {
     int steps = 0;
-    if (launcher_rank() == 0 && scanf(" run %d", &steps) != 1)
+    strcpy(word, "run");
+    if (launcher_rank() == 0 && scanf("%15s %d", word, &steps) != 2)
         steps = 0;
     return launched() ? broadcast_quietly(steps) : steps;
 }
 
-int serve(const char *contestant, Subject subject)
+static void run_steps(Work *work, int steps)
 {
+    for (int i = 0; i < steps; i++)
+        work_run(work);
+    work_finish(work);
+}
+
+static void answer_profile(Work *work, int steps)
+{
+    Taken taken[WORK_KINDS];
+    observe(OBSERVE_TIMES);
+    run_steps(work, steps);
+    observed_times(steps, taken);
+    observe(OBSERVE_NOTHING);
+    for (int kind = 0; kind < WORK_KINDS; kind++)
+        printf("%.9g %.9g\n", taken[kind].calls, taken[kind].seconds);
+}
+
+static void answer_rates(void)
+{
+    Rates rates = measured_rates();
+    printf("%.9g %.9g\n", rates.flops, rates.bytes);
+}
+
+static void answer_run(Work *work, int steps)
+{
+    double begin = seconds_now();
+    run_steps(work, steps);
+    if (launcher_rank() == 0)
+        printf("%.6f %.0f\n", seconds_now() - begin, peak_rss_mib());
+}
+
+// Its operations are observed while they are prepared, so that they can be profiled.
+static Work *prepare(const char *contestant, const Subject *subject)
+{
+    if (strcmp(contestant, "hvdlab") != 0)
+        return convolutions_only(subject);
+    observe(OBSERVE_OPERATIONS);
+    Work *work = training_step(subject);
+    work_run(work);
+    observe(OBSERVE_NOTHING);
+    return work;
+}
+
+// The record will say that this is what was raced.
+static void take_device(const Subject *subject)
+{
+    settings()->device = subject->device;
+    settings()->precision = subject->precision;
     if (launched()) {
         hvd_init();
         device_use(hvd_local_rank());
     }
-    bool whole = strcmp(contestant, "hvdlab") == 0;
-    Work *work = whole ? training_step(subject) : convolutions_only(subject);
-    for (int i = 0; i < WARM_UP_STEPS; i++)
-        work_run(work);
-    work_finish(work);
-    bool root = launcher_rank() == 0;
-    if (root)
+    CHECK(device_is_gpu() == (subject->device == DEVICE_GPU));
+    CHECK(device_precision() == subject->precision);
+}
+
+int serve(const char *contestant, const Subject *subject)
+{
+    take_device(subject);
+    static Work *work; // until the process ends
+    work = prepare(contestant, subject);
+    run_steps(work, WARM_UP_STEPS);
+    if (launcher_rank() == 0)
         printf("ready\n");
     fflush(stdout);
-    for (int steps; (steps = next_steps()) > 0;) {
-        double begin = seconds_now();
-        for (int i = 0; i < steps; i++)
-            work_run(work);
-        work_finish(work);
-        if (root)
-            printf("%.6f %.0f\n", seconds_now() - begin, peak_rss_mib());
+    char word[16];
+    for (int steps; (steps = next_task(word)) > 0;) {
+        if (strcmp(word, "profile") == 0)
+            answer_profile(work, steps);
+        else if (strcmp(word, "rates") == 0)
+            answer_rates();
+        else
+            answer_run(work, steps);
         fflush(stdout);
     }
     return 0;

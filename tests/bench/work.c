@@ -50,24 +50,29 @@ static Batch random_batch(int count)
     return (Batch){random_floats(bytes), labels, count};
 }
 
-Work *training_step(Subject subject)
+Model *subject_model(const Subject *subject)
 {
-    int k = subject.width;
+    int k = subject->width;
     ModelShape shape = {.height = SIZE, .width = SIZE, .channels = 1, .dropout = true};
     Model *model = NULL;
-    if (strcmp(subject.model, "lenet") == 0) {
+    if (strcmp(subject->model, "lenet") == 0) {
         model = lenet(shape);
     } else {
         const int widths[] = {16, 16 * k, 32 * k, 64 * k};
         memcpy(shape.widths, widths, sizeof widths);
         model = wide_resnet(shape);
     }
-    Work *work = allocate(1, sizeof *work);
     Optimizer *optimizer = sgd(0.01f);
     if (launched())
         optimizer = hvd_distributed_optimizer(optimizer);
-    work->model = compile(l2_penalty(model, 5e-6f), CATEGORICAL_CROSSENTROPY, optimizer);
-    work->batch = random_batch(subject.batch);
+    return compile(l2_penalty(model, 5e-6f), CATEGORICAL_CROSSENTROPY, optimizer);
+}
+
+Work *training_step(const Subject *subject)
+{
+    Work *work = allocate(1, sizeof *work);
+    work->model = subject_model(subject);
+    work->batch = random_batch(subject->batch);
     return work;
 }
 
@@ -143,12 +148,12 @@ static void add_convolution(Work *work, int batch, int in, int out, int size, in
     need_scratch(work, &w->backward_kernel);
 }
 
-Work *convolutions_only(Subject subject)
+Work *convolutions_only(const Subject *subject)
 {
     device_threads();
     Work *work = allocate(1, sizeof *work);
-    int batch = subject.batch, k = subject.width;
-    if (strcmp(subject.model, "lenet") == 0) {
+    int batch = subject->batch, k = subject->width;
+    if (strcmp(subject->model, "lenet") == 0) {
         add_convolution(work, batch, 1, 32, SIZE, 3, true);
         add_convolution(work, batch, 32, 64, SIZE / 2, 3, true);
     } else {

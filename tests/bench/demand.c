@@ -1,0 +1,211 @@
+// Counts flops and bytes of a training step.
+
+#include "demand.h"
+
+#include <string.h>
+
+// What the counting goes by.
+typedef struct {
+    const Op *const *ops;
+    int count;
+    double batch;
+    double image_element; // bytes of an element of an image inside the model
+} Step;
+
+int work_kind(OpKind op, Pass pass)
+{
+    return (int)op * PASSES + (int)pass;
+}
+
+const char *work_name(int kind)
+{
+    static const char *const names[WORK_KINDS] = {
+        "conv2d forward",       "conv2d input gradient", "conv2d kernel gradient",
+        "batch norm forward",   "batch norm backward",   "",
+        "relu forward",         "relu backward",         "",
+        "dropout forward",      "dropout backward",      "",
+        "add forward",          "add backward",          "",
+        "max pool forward",     "max pool backward",     "",
+        "average pool forward", "average pool backward", "",
+        "flatten forward",      "flatten backward",      "",
+        "dense forward",        "dense backward",        "",
+        "cross-entropy",        "update of the weights", "images to the device",
+    };
+    return names[kind];
+}
+
+static double elements(Shape shape)
+{
+    return (double)shape.height * shape.width * shape.channels;
+}
+
+static double length(const Variable *v)
+{
+    double product = 1;
+    for (int i = 0; i < v->ndims; i++)
+        product *= v->dims[i];
+    return product;
+}
+
+// ---- Bytes of values and variables. Images inside the model have elements of the precision's
+// size; vectors, the images that the model reads, weights and gradients of weights are floats.
+
+static bool writes_vector(const Op *op)
+{
+    return op->flat || op->kind == OP_GLOBAL_AVERAGE_POOL || op->kind == OP_FLATTEN ||
+           op->kind == OP_DENSE;
+}
+
+static double input_bytes(const Step *s, const Op *op)
+{
+    bool floats = op->flat || op->input_is_image;
+    return s->batch * elements(op->in) * (floats ? (double)sizeof(float) : s->image_element);
+}
+
+static double output_bytes(const Step *s, const Op *op)
+{
+    return s->batch * elements(op->out) *
+           (writes_vector(op) ? (double)sizeof(float) : s->image_element);
+}
+
+static double variable_bytes(const Variable *v)
+{
+    return (double)sizeof(float) * length(v);
+}
+
+// The parts that the gradient of an operation's output comes in: one from each reader.
+static int gradient_parts(const Step *s, const Op *op)
+{
+    int readers = 0;
+    for (int i = 0; i < s->count; i++)
+        readers += (s->ops[i]->input == op->output) + (s->ops[i]->residual == op->output);
+    return readers > 0 ? readers : 1; // the loss reads the last one
+}
+
+// ---- One operation.
+
+static double multiply_adds(const Step *s, const Op *op)
+{
+    if (op->kind == OP_CONV2D)
+        return s->batch * op->out.height * op->out.width * length(op->variables[KERNEL]);
+    return op->kind == OP_DENSE ? s->batch * length(op->variables[KERNEL]) : 0;
+}
+
+// Every variable is read, and the moving statistics are written as well.
+static Demand forward_demand(const Step *s, const Op *op)
+{
+    double bytes = input_bytes(s, op) + output_bytes(s, op);
+    if (op->residual >= 0)
+        bytes += output_bytes(s, op);
+    for (int i = 0; i < MAX_VARIABLES && op->variables[i]; i++)
+        bytes += (op->variables[i]->trainable ? 1 : 2) * variable_bytes(op->variables[i]);
+    return (Demand){2 * multiply_adds(s, op), bytes};
+}
+
+// The gradients of a kernel, and of a bias if it is trained.
+static double gradient_bytes(const Op *op)
+{
+    double bytes = 0;
+    for (int i = 0; i < MAX_VARIABLES && op->variables[i]; i++)
+        if (op->variables[i]->trainable && !op->variables[i]->no_gradient)
+            bytes += variable_bytes(op->variables[i]);
+    return bytes;
+}
+
+// What a convolution or a dense layer reads and writes for the gradients of its variables. Behind a
+// ReLU it looks at its output, too.
+static Demand kernel_gradient_demand(const Step *s, const Op *op)
+{
+    double outputs = gradient_parts(s, op) + (op->relu ? 1 : 0);
+    return (Demand){2 * multiply_adds(s, op),
+                    input_bytes(s, op) + outputs * output_bytes(s, op) + gradient_bytes(op)};
+}
+
+// And for the gradient of its input. The gradient of its output has been counted: a kernel that
+// computes both gradients reads it once.
+static Demand input_gradient_demand(const Step *s, const Op *op)
+{
+    if (op->input_is_image)
+        return (Demand){0, 0};
+    return (Demand){2 * multiply_adds(s, op),
+                    variable_bytes(op->variables[KERNEL]) + input_bytes(s, op)};
+}
+
+// Batch norm needs its input again; what is left of the output's gradient is the residual's, and is
+// written where it came in two parts.
+static double norm_backward_bytes(const Step *s, const Op *op)
+{
+    int parts = gradient_parts(s, op);
+    int residual = op->residual >= 0 && parts > 1;
+    return 2 * input_bytes(s, op) + (parts + residual) * output_bytes(s, op) +
+           variable_bytes(op->variables[GAMMA]) + variable_bytes(op->variables[BETA]) +
+           gradient_bytes(op);
+}
+
+// Of operations without a kernel.
+static double backward_bytes(const Step *s, const Op *op)
+{
+    int parts = gradient_parts(s, op);
+    double in = input_bytes(s, op), out = output_bytes(s, op);
+    if (op->kind == OP_BATCH_NORM)
+        return norm_backward_bytes(s, op);
+    if (op->kind == OP_RELU) // decides by its output
+        return (parts + 1) * out + in;
+    if (op->kind == OP_ADD) // the sum of the parts serves one input, a copy the other
+        return parts * out + (parts > 1 ? out : 0) + out;
+    if (op->kind == OP_MAX_POOL) // looks for the largest again
+        return parts * out + 2 * in;
+    return op->input_is_image ? 0 : parts * out + in;
+}
+
+static void add(Demand *to, Demand demand)
+{
+    to->flops += demand.flops;
+    to->bytes += demand.bytes;
+}
+
+static void add_op(const Step *s, const Op *op, Demand *demand)
+{
+    Demand *backward = &demand[work_kind(op->kind, PASS_BACKWARD)];
+    add(&demand[work_kind(op->kind, PASS_FORWARD)], forward_demand(s, op));
+    if (op->kind != OP_CONV2D && op->kind != OP_DENSE) {
+        add(backward, (Demand){0, backward_bytes(s, op)});
+        return;
+    }
+    bool apart = op->kind == OP_CONV2D;
+    add(apart ? &demand[work_kind(op->kind, PASS_KERNEL_GRADIENT)] : backward,
+        kernel_gradient_demand(s, op));
+    add(backward, input_gradient_demand(s, op));
+}
+
+// ---- The whole step.
+
+// Plain SGD reads a weight and its gradient, and writes the weight.
+static double update_bytes(const Step *s)
+{
+    double gradients = 0;
+    for (int i = 0; i < s->count; i++)
+        gradients += gradient_bytes(s->ops[i]);
+    return 3 * gradients;
+}
+
+void count_demand(const Op *const *ops, int count, int batch, Precision precision,
+                  Demand demand[WORK_KINDS])
+{
+    Step s = {ops, count, batch, precision == PRECISION_BF16 ? 2 : (double)sizeof(float)};
+    memset(demand, 0, WORK_KINDS * sizeof *demand);
+    for (int i = 0; i < count; i++)
+        add_op(&s, ops[i], demand);
+    double labels = s.batch * (double)sizeof(int);
+    demand[WORK_LOSS].bytes = 2 * output_bytes(&s, ops[count - 1]) + labels;
+    demand[WORK_UPDATE].bytes = update_bytes(&s);
+    demand[WORK_IMAGES].bytes = input_bytes(&s, ops[0]) + labels;
+}
+
+Demand total_demand(const Demand demand[WORK_KINDS])
+{
+    Demand total = {0, 0};
+    for (int kind = 0; kind < WORK_KINDS; kind++)
+        add(&total, demand[kind]);
+    return total;
+}
