@@ -128,7 +128,7 @@ void hvd_transport_stop(void)
 static const Transport *choose_for_gpu(MPI_Comm comm)
 {
     (void)comm;
-    CHECK(!"a GPU without CUDA");
+    CHECK(false); // there is no GPU without CUDA
     return NULL;
 }
 

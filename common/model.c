@@ -382,9 +382,10 @@ void train_on_batch(Model *m, const Batch *batch)
     Step step = {m, plan};
     load_batch(m, plan, batch);
     write_dropout_keys(m);
-    if (!plan->training && may_record(m, plan))
+    bool recorded = may_record(m, plan);
+    if (recorded && !plan->training)
         plan->training = backend()->record(queue_step, &step);
-    if (plan->training)
+    if (recorded && plan->training)
         backend()->play(plan->training);
     else
         queue_step(&step);

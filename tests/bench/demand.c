@@ -29,7 +29,7 @@ const char *work_name(int kind)
         "average pool forward", "average pool backward", "",
         "flatten forward",      "flatten backward",      "",
         "dense forward",        "dense backward",        "",
-        "cross-entropy",        "update of the weights", "images to the device",
+        "cross-entropy",        "update of the weights", "batch to the device",
     };
     return names[kind];
 }
