@@ -44,7 +44,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such step, they are
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-alone := deps data demo test bench compare scaling check next steps check-steps clean $(check_N) $(reset_N)
+alone := deps data demo test test-gpu bench compare scaling check next steps check-steps clean $(check_N) $(reset_N)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -90,7 +90,7 @@ unit_objects := $(unit_tests:%=$(BUILD)/tests/unit/test_%.o)
 shared_objects := $(patsubst %.c,$(BUILD)/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 # Each tests/mpi/test_NAME.c is a program that runs under mpirun, with 1, 2 and 4 ranks.
 mpi_tests := $(patsubst tests/mpi/test_%.c,%,$(wildcard tests/mpi/test_*.c))
-script_tests := $(filter-out tests/emulated/%,$(wildcard tests/*/test_*.sh))
+script_tests := $(filter-out tests/emulated/% tests/gpu/%,$(wildcard tests/*/test_*.sh))
 cases := $(patsubst tests/golden/cases/%.safetensors,%,$(wildcard tests/golden/cases/*.safetensors))
 
 unit_programs := $(unit_tests:%=$(BUILD)/tests/unit/test_%)
@@ -218,7 +218,7 @@ steps/step_0%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: all help deps info data demo test baseline $(foreach t,$(numbered),$($(t)_N)) next progress \
+.PHONY: all help deps info data demo test test-gpu baseline $(foreach t,$(numbered),$($(t)_N)) next progress \
         doc devices env compare scaling check steps check-steps bench format check-format clean FORCE
 
 ##@ To begin with
@@ -265,12 +265,35 @@ run_isa = $(call run_units,DNNL_MAX_CPU_ISA=$(1) , ($(1)),$(filter-out replay,$(
 # threads one by one, so only what is quick enough.
 emulated := $(BUILD)/emulated
 EMULATED_TESTS := operations batch_norm optimizers
-build_emulated = $(emulated)/replay $(emulated)/tests/emulated/test_emulated $(mpi_tests:%=$(emulated)/tests/mpi/test_%) \
-                 $(EMULATED_TESTS:%=$(emulated)/tests/unit/test_%)
-run_emulated = 'stand-in for CUDA=$(emulated)/tests/emulated/test_emulated' \
-    $(foreach t,$(EMULATED_TESTS),'$(t) (pretended GPU)@300=HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
-    $(foreach c,$(cases),'replay $(c) (pretended GPU)=$(emulated)/replay tests/golden/cases/$(c).safetensors --device gpu') \
-    'transports (pretended GPUs)@300=BUILD=$(emulated) tests/emulated/test_transports.sh'
+build_emulated = $(addprefix $(emulated)/,replay solution_06 check-step compile-step cut/baseline \
+                     tests/emulated/test_emulated $(mpi_tests:%=tests/mpi/test_%) $(EMULATED_TESTS:%=tests/unit/test_%))
+# All of it is instrumented. To look for leaks, too, would take the slow way through the stack at
+# each allocation.
+instrumented := SANITIZE=address,undefined
+as_emulated := ASAN_OPTIONS=detect_leaks=0 CK_TIMEOUT_MULTIPLIER=10 BUILD=$(emulated)
+run_emulated = 'stand-in for CUDA=$(as_emulated) $(emulated)/tests/emulated/test_emulated' \
+    $(call gpu_units,$(emulated),$(EMULATED_TESTS),fp32,$(as_emulated) ) \
+    $(call gpu_cases,$(emulated),$(as_emulated) ) \
+    'transports (pretended GPUs)@300=$(as_emulated) tests/emulated/test_transports.sh' \
+    'programs (pretended GPUs)@300=$(as_emulated) tests/emulated/test_programs.sh' \
+    $(foreach n,1 2 4,'graders (pretended GPUs: $(n))@300=EMULATED_DEVICES=$(n) $(call gpu_graders,$(as_emulated)) \
+        solutions/step_06 $(if $(filter 1,$(n)),steps/step_01 mistakes/step_01/pin-missing mistakes/step_01/pinned-by-rank)')
+
+# What is asked of a GPU, real or pretended, of the programs in the folder $(1); the last argument
+# goes before the command. A real one runs all of it, in every arithmetic.
+gpu = $(if $(filter $(emulated),$(1)),pretended GPU,GPU)
+gpu_units = $(foreach t,$(2),'$(t) ($(gpu), $(3))@300=$(4)HVDLAB_TEST_DEVICE=gpu HVDLAB_TEST_PRECISION=$(3) $(1)/tests/unit/test_$(t)')
+gpu_cases = $(foreach c,$(cases),'replay $(c) ($(gpu))=$(2)$(1)/replay tests/golden/cases/$(c).safetensors --device gpu')
+gpu_graders = HVDLAB_CHECK_DEVICE=gpu $(1) tests/steps/test_graders.sh
+GPU_TESTS := operations convolution batch_norm optimizers model
+gpu_ranks = $(foreach n,1 2 4,'$(1) (GPU, $(n) ranks$(3))=$(2)common/scripts/mpi.sh run $(n) $(BUILD)/tests/mpi/test_$(1)')
+run_gpu = $(foreach p,fp32 tf32 bf16,$(call gpu_units,$(BUILD),$(GPU_TESTS),$(p))) $(call gpu_cases,$(BUILD)) \
+    $(foreach t,losses accuracy refusals pinning,'$(t) (GPU)@600=tests/gpu/test_gpu.sh $(t)') \
+    $(foreach t,$(mpi_tests),$(call gpu_ranks,$(t)) $(call gpu_ranks,$(t),HVD_TRANSPORT=mpi , by MPI) \
+        $(call gpu_ranks,$(t),HVD_COMPRESSION=bf16 , in bf16)) \
+    $(foreach n,$(RANKS),$(foreach c,$(RANKED_CASES),$(call run_ranked,$(n),$(subst :, ,$(c))))) \
+    'graders (GPU)@1800=$(gpu_graders)' \
+    $(foreach t,memcheck racecheck,'$(t) (GPU)@600=tests/gpu/test_gpu.sh $(t)')
 # NAME@SECONDS=COMMAND for the script $(1).
 script_name = $(patsubst test_%.sh,%,$(notdir $(1)))
 run_script = '$(script_name)$(addprefix @,$(limit_$(script_name)))=$(1)'
@@ -283,13 +306,21 @@ test: ## build and run all tests
 	@common/scripts/deps.sh install build check steps dataset
 	$(build_first) $(filter-out $(step_programs),$(programs)) \
 	    $(BUILD)/compile-step $(BUILD)/cut/baseline
-	$(build_first) EMULATED=1 BUILD=$(emulated) $(build_emulated)
+	$(build_first) EMULATED=1 $(instrumented) BUILD=$(emulated) $(build_emulated)
 	@tests/run.sh $(call run_units,,,$(unit_tests)) \
 	    $(foreach t,$(script_tests),$(call run_script,$(t))) \
 	    $(foreach n,1 2 3 4,$(foreach t,$(mpi_tests),$(call run_mpi,$(n),$(t)))) \
 	    $(call run_cases,,) $(foreach isa,$(ISAS),$(call run_isa,$(isa))) \
 	    $(foreach n,$(RANKS),$(foreach c,$(RANKED_CASES),$(call run_ranked,$(n),$(subst :, ,$(c))))) \
 	    $(run_emulated)
+
+# Where replay finds no GPU, it says why.
+test-gpu: ## the tests that need a GPU, on this machine's; without one, a line that says so
+	@common/scripts/deps.sh install build check steps dataset
+	$(build_first) $(filter-out $(step_programs),$(programs)) \
+	    $(BUILD)/compile-step $(BUILD)/cut/baseline
+	@why=$$($(BUILD)/replay tests/golden/cases/mlp_sgd.safetensors --device gpu 2>&1); \
+	if [ $$? -eq 2 ]; then echo "The GPU tests are skipped: $$why"; else tests/run.sh $(run_gpu); fi
 
 ##@ For students; N is a step, 1 to 6
 baseline: $(BUILD)/baseline ## build the trainer for one device, build/baseline
