@@ -123,8 +123,8 @@ used() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head
 grown()
 {
     local before after i
-    before=$(used)
     rm -rf "$folder/trace"
+    before=$(used)
     HVDLAB_TRACE=$folder/trace timeout 120 mpirun -np 2 "$build/$1" "${small[@]}" --epochs 1000000 --target-accuracy 1 \
         >"$folder/out" 2>"$folder/err" &
     for ((i = 0; i < 600; i++)); do
