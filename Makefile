@@ -46,7 +46,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such step, they are
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-alone := deps data demo test bench bench-gpu compare scaling check next steps check-steps clean $(check_N) $(reset_N)
+alone := deps data demo test test-gpu bench bench-gpu compare scaling check next steps check-steps clean $(check_N) $(reset_N)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -101,7 +101,6 @@ unit_objects := $(unit_tests:%=$(BUILD)/tests/unit/test_%.o)
 shared_objects := $(patsubst %.c,$(BUILD)/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 # Each tests/mpi/test_NAME.c is a program that runs under mpirun, with 1, 2 and 4 ranks.
 mpi_tests := $(patsubst tests/mpi/test_%.c,%,$(wildcard tests/mpi/test_*.c))
-script_tests := $(filter-out tests/emulated/%,$(wildcard tests/*/test_*.sh))
 cases := $(patsubst tests/golden/cases/%.safetensors,%,$(wildcard tests/golden/cases/*.safetensors))
 
 unit_programs := $(unit_tests:%=$(BUILD)/tests/unit/test_%)
@@ -253,7 +252,7 @@ steps/step_0%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: all help deps info data demo test baseline $(foreach t,$(numbered),$($(t)_N)) next progress \
+.PHONY: all help deps info data demo test test-gpu baseline $(foreach t,$(numbered),$($(t)_N)) next progress \
         doc devices env compare scaling check steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
@@ -278,54 +277,20 @@ demo: ## build, then train a small network on the real data, on two workers: 2 t
 	$(build_first) $(BUILD)/solution_06 $(BUILD)/bench
 	@common/scripts/demo.sh
 
-# Programs that run again as on older processors; replay stands for all golden cases.
-ISA_TESTS := operations convolution batch_norm optimizers model replay
-ISAS := AVX2 SSE41
-# Golden cases that N ranks must compute as one process does, with their tolerances.
-RANKS := 2 4
-RANKED_CASES := mlp_sgd:1e-5 mlp_momentum:1e-5 mlp_decay:1e-5 mlp_adam:1e-4 \
-                lenet_sgd:1e-5 lenet_momentum:1e-5 lenet_adam:1e-4
-TEST_TIMEOUT ?= $(if $(SANITIZE),600,120)
-export TEST_TIMEOUT
-# Scripts that may take longer.
-limit_graders := $(if $(SANITIZE),3000,600)
-limit_handouts := $(if $(SANITIZE),1500,300)
-
-# Words NAME=COMMAND for tests/run.sh. $(1) goes before the command, $(2) after the name.
-run_units = $(foreach t,$(3),'$(t)$(2)=$(1)$(BUILD)/tests/unit/test_$(t)')
-run_cases = $(foreach c,$(cases),'replay $(c)$(2)=$(1)$(BUILD)/replay tests/golden/cases/$(c).safetensors')
-run_isa = $(call run_units,DNNL_MAX_CPU_ISA=$(1) , ($(1)),$(filter-out replay,$(ISA_TESTS))) \
-          $(if $(filter replay,$(ISA_TESTS)),$(call run_cases,DNNL_MAX_CPU_ISA=$(1) , ($(1))))
-# The same tests on the GPU that is not there, and its own: $(emulated)/program. It runs a grid's
-# threads one by one, so only what is quick enough.
-emulated := $(BUILD)/emulated
-EMULATED_TESTS := operations batch_norm optimizers
-build_emulated = $(emulated)/replay $(emulated)/bench $(emulated)/solution_06 $(emulated)/tests/emulated/test_emulated \
-                 $(mpi_tests:%=$(emulated)/tests/mpi/test_%) $(EMULATED_TESTS:%=$(emulated)/tests/unit/test_%)
-run_emulated = 'stand-in for CUDA=$(emulated)/tests/emulated/test_emulated' \
-    $(foreach t,$(EMULATED_TESTS),'$(t) (pretended GPU)@300=HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
-    $(foreach c,$(cases),'replay $(c) (pretended GPU)=$(emulated)/replay tests/golden/cases/$(c).safetensors --device gpu') \
-    'bench (pretended GPU)@300=BUILD=$(emulated) tests/bench/test_bench.sh gpu' \
-    'transports (pretended GPUs)@300=BUILD=$(emulated) tests/emulated/test_transports.sh'
-# NAME@SECONDS=COMMAND for the script $(1).
-script_name = $(patsubst test_%.sh,%,$(notdir $(1)))
-run_script = '$(script_name)$(addprefix @,$(limit_$(script_name)))=$(1)'
-# On $(1) ranks: the test $(2), or a golden case and its tolerance, the words $(2).
-on_ranks = ($(1) $(if $(filter 1,$(1)),rank,ranks))=common/scripts/mpi.sh run $(1) $(BUILD)
-run_mpi = '$(2) $(on_ranks)/tests/mpi/test_$(2)'
-run_ranked = 'replay $(firstword $(2)) $(on_ranks)/replay \
-             tests/golden/cases/$(firstword $(2)).safetensors --tolerance $(lastword $(2))'
+include tests/tests.mk
+build_tests = $(filter-out $(step_programs),$(programs)) $(BUILD)/compile-step $(BUILD)/cut/baseline
 test: ## build and run all tests
 	@common/scripts/deps.sh install build check steps dataset
-	$(build_first) $(filter-out $(step_programs),$(programs)) \
-	    $(BUILD)/compile-step $(BUILD)/cut/baseline
-	$(build_first) EMULATED=1 BUILD=$(emulated) $(build_emulated)
-	@tests/run.sh $(call run_units,,,$(unit_tests)) \
-	    $(foreach t,$(script_tests),$(call run_script,$(t))) \
-	    $(foreach n,1 2 3 4,$(foreach t,$(mpi_tests),$(call run_mpi,$(n),$(t)))) \
-	    $(call run_cases,,) $(foreach isa,$(ISAS),$(call run_isa,$(isa))) \
-	    $(foreach n,$(RANKS),$(foreach c,$(RANKED_CASES),$(call run_ranked,$(n),$(subst :, ,$(c))))) \
-	    $(run_emulated)
+	$(build_first) $(build_tests)
+	$(build_first) $(build_emulated)
+	@tests/run.sh $(run_on_cpu) $(run_emulated)
+
+# Where replay finds no GPU, it says why.
+test-gpu: ## the tests that need a GPU, on this machine's; without one, a line that says so
+	@common/scripts/deps.sh install build check steps dataset
+	$(build_first) $(build_tests)
+	@why=$$($(BUILD)/replay tests/golden/cases/mlp_sgd.safetensors --device gpu 2>&1); \
+	if [ $$? -eq 2 ]; then echo "The GPU tests are skipped: $$why"; else tests/run.sh $(run_on_gpu); fi
 
 ##@ For students; N is a step, 1 to 6
 baseline: $(BUILD)/baseline ## build the trainer for one device, build/baseline

@@ -67,9 +67,10 @@ static void third_allocation_fails() // EMULATED_FAIL_ALLOCATION=3
     for (int i = 1; i <= 4; i++)
         EXPECT((cudaMalloc(&memory, 4) == cudaSuccess) == (i != 3));
     emulated_fail_allocation(1);
-    for (int i = 1; i <= 3; i++)
+    for (int i = 1; i <= 3; i++) {
         EXPECT((cudaMallocHost(&memory, 4) == cudaSuccess) == (i != 2));
-    EXPECT(memory && cudaFreeHost(memory) == cudaSuccess);
+        EXPECT(cudaFreeHost(memory) == cudaSuccess);
+    }
 }
 
 static void usage_is_counted()

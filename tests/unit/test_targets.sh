@@ -24,6 +24,7 @@ mkdir -p "$tree/tests/steps" "$tree/solutions" "$tree/build/tests"
 cp -Rp Makefile common labs .gitignore "$tree/"
 cp -Rp solutions/*.c "$tree/solutions/"
 cp -Rp tests/steps/*.[ch] tests/steps/hints "$tree/tests/steps/"
+cp -p tests/tests.mk "$tree/tests/"
 cp -Rp "$built"/libhvdlab.a "$built"/settings.* "$built/devices" "$built/check-step" "$built/common" "$tree/build/"
 cp -Rp "$built/tests/steps" "$tree/build/tests/"
 cd "$tree" || exit 1

@@ -1,0 +1,76 @@
+# What `make test` and `make test-gpu` run: words NAME@SECONDS=COMMAND for tests/run.sh, which runs
+# one after another. The Makefile includes this file; $(programs) and the like are its own.
+
+# Without SECONDS a command has this long.
+TEST_TIMEOUT ?= $(if $(SANITIZE),600,120)
+export TEST_TIMEOUT
+limit_graders := $(if $(SANITIZE),3000,600)
+limit_handouts := $(if $(SANITIZE),1500,300)
+
+# ---- On the processor.
+
+# $(1) goes before the command, $(2) after the name; $(3) are unit tests.
+run_units = $(foreach t,$(3),'$(t)$(2)=$(1)$(BUILD)/tests/unit/test_$(t)')
+run_cases = $(foreach c,$(cases),'replay $(c)$(2)=$(1)$(BUILD)/replay tests/golden/cases/$(c).safetensors')
+
+# What runs again as on older processors, which other code is chosen for.
+ISAS := AVX2 SSE41
+ISA_TESTS := operations convolution batch_norm optimizers model
+run_isa = $(call run_units,DNNL_MAX_CPU_ISA=$(1) , ($(1)),$(ISA_TESTS)) $(call run_cases,DNNL_MAX_CPU_ISA=$(1) , ($(1)))
+
+# Each script is a test of its own, but for those that need a GPU, real or pretended.
+script_tests := $(filter-out tests/emulated/% tests/gpu/%,$(wildcard tests/*/test_*.sh))
+script_name = $(patsubst test_%.sh,%,$(notdir $(1)))
+run_script = '$(script_name)$(addprefix @,$(limit_$(script_name)))=$(1)'
+
+# On $(1) ranks: the test $(2); or a golden case and its tolerance, the words $(2), which N ranks must
+# compute as one process does.
+on_ranks = ($(1) $(if $(filter 1,$(1)),rank,ranks))=common/scripts/mpi.sh run $(1) $(BUILD)
+run_mpi = '$(2) $(on_ranks)/tests/mpi/test_$(2)'
+run_ranked = 'replay $(firstword $(2)) $(on_ranks)/replay \
+             tests/golden/cases/$(firstword $(2)).safetensors --tolerance $(lastword $(2))'
+RANKS := 2 4
+RANKED_CASES := mlp_sgd:1e-5 mlp_momentum:1e-5 mlp_decay:1e-5 mlp_adam:1e-4 \
+                lenet_sgd:1e-5 lenet_momentum:1e-5 lenet_adam:1e-4
+run_all_ranked := $(foreach n,$(RANKS),$(foreach c,$(RANKED_CASES),$(call run_ranked,$(n),$(subst :, ,$(c)))))
+
+run_on_cpu = $(call run_units,,,$(unit_tests)) $(foreach t,$(script_tests),$(call run_script,$(t))) \
+    $(foreach n,1 2 3 4,$(foreach t,$(mpi_tests),$(call run_mpi,$(n),$(t)))) \
+    $(call run_cases,,) $(foreach isa,$(ISAS),$(call run_isa,$(isa))) $(run_all_ranked)
+
+# ---- On the GPU that is not there (tests/emulated/README.md), which is built in a folder of its own.
+# It runs a grid's threads one by one, so only what is quick enough.
+
+emulated := $(BUILD)/emulated
+EMULATED_TESTS := operations batch_norm optimizers
+EMULATED_PROGRAMS := replay bench solution_06 check-step compile-step cut/baseline tests/emulated/test_emulated \
+                     $(mpi_tests:%=tests/mpi/test_%) $(EMULATED_TESTS:%=tests/unit/test_%)
+# All of it is instrumented. To look for leaks, too, would take the slow way through the stack at
+# each allocation.
+build_emulated = EMULATED=1 SANITIZE=address,undefined BUILD=$(emulated) $(addprefix $(emulated)/,$(EMULATED_PROGRAMS))
+on_emulated = ASAN_OPTIONS=detect_leaks=0 CK_TIMEOUT_MULTIPLIER=10 BUILD=$(emulated)
+run_emulated = 'stand-in for CUDA=$(on_emulated) $(emulated)/tests/emulated/test_emulated' \
+    $(foreach t,$(EMULATED_TESTS),'$(t) (pretended GPU)@300=$(on_emulated) \
+        HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
+    $(foreach c,$(cases),'replay $(c) (pretended GPU)=$(on_emulated) \
+        $(emulated)/replay tests/golden/cases/$(c).safetensors --device gpu') \
+    $(foreach t,graphs transports programs,'$(t) (pretended GPUs)@300=$(on_emulated) tests/emulated/test_$(t).sh') \
+    'bench (pretended GPU)@300=$(on_emulated) tests/bench/test_bench.sh gpu' \
+    $(foreach n,1 2 4,'graders (pretended GPUs: $(n))@300=$(on_emulated) EMULATED_DEVICES=$(n) HVDLAB_CHECK_DEVICE=gpu \
+        tests/steps/test_graders.sh solutions/step_06 \
+        $(if $(filter 1,$(n)),steps/step_01 mistakes/step_01/pin-missing mistakes/step_01/pinned-by-rank)')
+
+# ---- On a real GPU: in every arithmetic, and with several ranks on it.
+
+GPU_TESTS := operations convolution batch_norm optimizers model
+# The test $(1) with the setting $(2), named $(3).
+gpu_ranks = $(foreach n,1 2 4,'$(1) (GPU, $(n) ranks$(3))=$(2)common/scripts/mpi.sh run $(n) $(BUILD)/tests/mpi/test_$(1)')
+run_on_gpu = $(foreach p,fp32 tf32 bf16,$(foreach t,$(GPU_TESTS),'$(t) (GPU, $(p))@300=\
+        HVDLAB_TEST_DEVICE=gpu HVDLAB_TEST_PRECISION=$(p) $(BUILD)/tests/unit/test_$(t)')) \
+    $(foreach c,$(cases),'replay $(c) (GPU)=$(BUILD)/replay tests/golden/cases/$(c).safetensors --device gpu') \
+    $(foreach t,losses accuracy refusals pinning,'$(t) (GPU)@600=tests/gpu/test_gpu.sh $(t)') \
+    $(foreach t,$(mpi_tests),$(call gpu_ranks,$(t)) $(call gpu_ranks,$(t),HVD_TRANSPORT=mpi , by MPI) \
+        $(call gpu_ranks,$(t),HVD_COMPRESSION=bf16 , in bf16)) $(run_all_ranked) \
+    'graders (GPU)@1800=HVDLAB_CHECK_DEVICE=gpu tests/steps/test_graders.sh' \
+    'bench (GPU)@600=tests/bench/test_bench.sh gpu' \
+    $(foreach t,memcheck racecheck,'$(t) (GPU)@600=tests/gpu/test_gpu.sh $(t)')
