@@ -285,7 +285,7 @@ test: ## build and run all tests
 	@common/scripts/deps.sh install build check steps dataset
 	$(build_first) $(build_tests)
 	$(build_first) $(build_emulated)
-	@tests/run.sh $(run_on_cpu) $(run_emulated)
+	@tests/run.sh $(run_on_cpu) --together $(run_emulated)
 
 # Where replay finds no GPU, it says why.
 test-gpu: ## the tests that need a GPU, on this machine's; without one, a line that says so

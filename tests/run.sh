@@ -1,48 +1,64 @@
 #!/usr/bin/env bash
-# Usage: tests/run.sh NAME[@SECONDS]=COMMAND...
+# Usage: tests/run.sh NAME[@SECONDS]=COMMAND... [--together NAME[@SECONDS]=COMMAND...]
 #
-# Runs the commands one after another, since each uses all cores, and prints a line for each: name,
-# seconds, ok, FAIL or skipped (status 77). A command's output is shown if it fails, or always with
-# V=1. A command that takes longer than its SECONDS, or TEST_TIMEOUT (120) without them, is ended.
-# The last line counts; status 1 if any failed.
+# Runs the commands one after another, since each uses all cores, and those behind --together as many
+# at once as there are cores. Prints a line for each: name, seconds, ok, FAIL or skipped (status 77).
+# A command's output is shown if it fails, or always with V=1. A command that takes longer than its
+# SECONDS, or TEST_TIMEOUT (120) without them, is ended. The last line counts; status 1 if any
+# failed.
 
 set -u
 export LC_ALL=C # a point in EPOCHREALTIME
 # Threads that wait for each other go to sleep soon: where other programs want the cores, one that
 # spins for long only takes them from the thread that it waits for.
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-10000}
-passed=0 failed=0 skipped=0
 
-# Control-C ends the command that is running, and leaves no file behind.
-output=$(mktemp) || exit 1
-trap 'rm -f "$output"' EXIT
-trap 'kill "$running" 2>/dev/null; exit 130' INT TERM HUP
+# Control-C ends the commands that are running, and leaves no file behind.
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null; wait; exit 130' INT TERM HUP
 
-for test in "$@"; do
-    name=${test%%=*}
-    command=${test#*=}
-    limit=${TEST_TIMEOUT:-120}
+# run NUMBER NAME[@SECONDS]=COMMAND: prints the lines of a test, at once, and leaves its result.
+run()
+{
+    local name=${2%%=*} command=${2#*=} limit=${TEST_TIMEOUT:-120} begin=$EPOCHREALTIME running
     [[ $name != *@* ]] || limit=${name##*@} name=${name%@*}
-    begin=$EPOCHREALTIME
+    trap 'kill "$running" 2>/dev/null; exit 130' INT TERM HUP
     # In the background, so that the trap can end it.
-    timeout --kill-after=5 "$limit" bash -c "$command" >"$output" 2>&1 </dev/null &
+    timeout --kill-after=5 "$limit" bash -c "$command" >"$folder/output-$1" 2>&1 </dev/null &
     running=$!
     wait "$running"
-    status=$?
+    local status=$? result words
     case $status in
-    0) result=ok passed=$((passed + 1)) ;;
-    77) result=skipped skipped=$((skipped + 1)) ;;
-    124 | 137) result="FAIL (ended after $limit s)" failed=$((failed + 1)) ;;
-    *) result="FAIL (status $status)" failed=$((failed + 1)) ;;
+    0) result=passed words=ok ;;
+    77) result=skipped words=skipped ;;
+    124 | 137) result=failed words="FAIL (ended after $limit s)" ;;
+    *) result=failed words="FAIL (status $status)" ;;
     esac
-    seconds=$(awk "BEGIN { print $EPOCHREALTIME - $begin }")
-    printf '%-36s %6.1f s  %s\n' "$name" "$seconds" "$result"
-    if [[ $result != ok || ${V:-} = 1 ]]; then
-        sed 's/^/    /' "$output"
-    fi
-done
+    {
+        printf '%-36s %6.1f s  %s\n' "$name" "$(awk "BEGIN { print $EPOCHREALTIME - $begin }")" "$words"
+        [[ $words = ok && ${V:-} != 1 ]] || sed 's/^/    /' "$folder/output-$1"
+    } >"$folder/lines-$1"
+    cat "$folder/lines-$1"
+    echo $result >"$folder/result-$1"
+}
 
-printf '%d passed, %d failed' "$passed" "$failed"
-[[ $skipped -eq 0 ]] || printf ', %d skipped' "$skipped"
+number=0 at_once=1
+for test in "$@"; do
+    if [[ $test = --together ]]; then
+        at_once=$(nproc)
+        continue
+    fi
+    [[ $(jobs -pr | wc -l) -lt $at_once ]] || wait -n
+    number=$((number + 1))
+    run $number "$test" &
+    [[ $at_once -gt 1 ]] || wait
+done
+wait
+
+count() { cat "$folder"/result-* 2>/dev/null | grep -c "$1"; }
+failed=$((number - $(count passed) - $(count skipped)))
+printf '%d passed, %d failed' "$(count passed)" "$failed"
+[[ $(count skipped) -eq 0 ]] || printf ', %d skipped' "$(count skipped)"
 printf '\n'
 [[ $failed -eq 0 ]]

@@ -1,5 +1,5 @@
-# What `make test` and `make test-gpu` run: words NAME@SECONDS=COMMAND for tests/run.sh, which runs
-# one after another. The Makefile includes this file; $(programs) and the like are its own.
+# What `make test` and `make test-gpu` run: words NAME@SECONDS=COMMAND for tests/run.sh. The Makefile
+# includes this file; $(cases), $(unit_tests) and $(mpi_tests) are its own.
 
 # Without SECONDS a command has this long.
 TEST_TIMEOUT ?= $(if $(SANITIZE),600,120)
@@ -39,7 +39,8 @@ run_on_cpu = $(call run_units,,,$(unit_tests)) $(foreach t,$(script_tests),$(cal
     $(call run_cases,,) $(foreach isa,$(ISAS),$(call run_isa,$(isa))) $(run_all_ranked)
 
 # ---- On the GPU that is not there (tests/emulated/README.md), which is built in a folder of its own.
-# It runs a grid's threads one by one, so only what is quick enough.
+# It runs a grid's threads one by one, so only what is quick enough; the longest come first, since they
+# run beside others.
 
 emulated := $(BUILD)/emulated
 EMULATED_TESTS := operations batch_norm optimizers
@@ -49,16 +50,17 @@ EMULATED_PROGRAMS := replay bench solution_06 check-step compile-step cut/baseli
 # each allocation.
 build_emulated = EMULATED=1 SANITIZE=address,undefined BUILD=$(emulated) $(addprefix $(emulated)/,$(EMULATED_PROGRAMS))
 on_emulated = ASAN_OPTIONS=detect_leaks=0 CK_TIMEOUT_MULTIPLIER=10 BUILD=$(emulated)
-run_emulated = 'stand-in for CUDA=$(on_emulated) $(emulated)/tests/emulated/test_emulated' \
-    $(foreach t,$(EMULATED_TESTS),'$(t) (pretended GPU)@300=$(on_emulated) \
-        HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
-    $(foreach c,$(cases),'replay $(c) (pretended GPU)=$(on_emulated) \
-        $(emulated)/replay tests/golden/cases/$(c).safetensors --device gpu') \
-    $(foreach t,graphs transports programs,'$(t) (pretended GPUs)@300=$(on_emulated) tests/emulated/test_$(t).sh') \
-    'bench (pretended GPU)@300=$(on_emulated) tests/bench/test_bench.sh gpu' \
+run_emulated = \
+    $(foreach t,transports programs graphs,'$(t) (pretended GPUs)@300=$(on_emulated) tests/emulated/test_$(t).sh') \
     $(foreach n,1 2 4,'graders (pretended GPUs: $(n))@300=$(on_emulated) EMULATED_DEVICES=$(n) HVDLAB_CHECK_DEVICE=gpu \
         tests/steps/test_graders.sh solutions/step_06 \
-        $(if $(filter 1,$(n)),steps/step_01 mistakes/step_01/pin-missing mistakes/step_01/pinned-by-rank)')
+        $(if $(filter 1,$(n)),steps/step_01 mistakes/step_01/pin-missing mistakes/step_01/pinned-by-rank)') \
+    'bench (pretended GPU)@300=$(on_emulated) tests/bench/test_bench.sh gpu' \
+    $(foreach t,$(EMULATED_TESTS),'$(t) (pretended GPU)@300=$(on_emulated) \
+        HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
+    'stand-in for CUDA=$(on_emulated) $(emulated)/tests/emulated/test_emulated' \
+    $(foreach c,$(cases),'replay $(c) (pretended GPU)=$(on_emulated) \
+        $(emulated)/replay tests/golden/cases/$(c).safetensors --device gpu')
 
 # ---- On a real GPU: in every arithmetic, and with several ranks on it.
 

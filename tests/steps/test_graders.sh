@@ -13,7 +13,7 @@
 set -u
 export LC_ALL=C # a point in EPOCHREALTIME
 build=${BUILD:-build}
-here=$build/graders
+here=$build/graders${EMULATED_DEVICES:+-$EMULATED_DEVICES} # machines that are pretended may run at once
 check=$build/check-step
 # As for the tests that Check runs: instrumented programs are slow.
 export HVDLAB_PATIENCE=${CK_TIMEOUT_MULTIPLIER:-1}
