@@ -20,6 +20,14 @@ bool may_use_tf32(void)
     return device_precision() == PRECISION_TF32;
 }
 
+void cuda_library_failed(const char *library, const char *words)
+{
+    die("%s does not start (%s), probably out of GPU memory; a smaller --batch-size or --width "
+        "needs "
+        "less, and nvidia-smi shows who else is there",
+        library, words);
+}
+
 size_t element_bytes(Element element)
 {
     return element == ELEMENT_BF16 ? 2 : sizeof(float);

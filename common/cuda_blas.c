@@ -56,7 +56,9 @@ void cuda_blas_start(void)
         return;
     cudaStream_t stream = cuda_stream();
     load();
-    CUBLAS(blas.create(&blas.handle));
+    cublasStatus_t status = blas.create(&blas.handle);
+    if (status != CUBLAS_STATUS_SUCCESS)
+        cuda_library_failed("cuBLAS", blas.words(status));
     CUBLAS(blas.set_stream(blas.handle, stream));
 }
 

@@ -32,7 +32,9 @@ static cudnnHandle_t cudnn(void)
     static cudnnHandle_t handle;
     if (!handle) {
         cudaStream_t stream = cuda_stream();
-        CUDNN(cudnnCreate(&handle));
+        cudnnStatus_t start = cudnnCreate(&handle);
+        if (start != CUDNN_STATUS_SUCCESS)
+            cuda_library_failed("cuDNN", cudnnGetErrorString(start));
         CUDNN(cudnnSetStream(handle, stream));
     }
     return handle;

@@ -46,6 +46,10 @@ struct OpState {
 Element image_element(void);
 bool may_use_tf32(void);
 
+// Ends the program with a line because a library does not start. It seldom says why, and the usual
+// reason is that other processes have filled the GPU's memory.
+_Noreturn void cuda_library_failed(const char *library, const char *words);
+
 size_t element_bytes(Element element);
 size_t activation_bytes(Activation activation);
 

@@ -50,7 +50,10 @@ const char *hvd_nccl_start(MPI_Comm comm)
         nccl.comm = NULL;
     problem = agreed(result, comm);
     if (problem) {
-        hvd_nccl_stop();
+        // Not in order, as hvd_nccl_stop(): some ranks have nothing to end.
+        if (nccl.comm)
+            ncclCommAbort(nccl.comm);
+        nccl.comm = NULL;
         return problem;
     }
     // Messages first: the other ranks wait for them, and the kernels that compute fill the GPU.

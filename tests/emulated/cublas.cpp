@@ -103,7 +103,7 @@ bool emulated::in_memory(const char *caller, const char *name, const void *memor
 cublasStatus_t cublasCreate(cublasHandle_t *handle)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
-    if (start() != cudaSuccess)
+    if (!library_starts())
         return CUBLAS_STATUS_NOT_INITIALIZED;
     *handle = new cublasContext{{current(), nullptr}, CUBLAS_DEFAULT_MATH};
     handles.insert(*handle);

@@ -56,7 +56,7 @@ const char *cudnnGetErrorString(cudnnStatus_t status)
 cudnnStatus_t cudnnCreate(cudnnHandle_t *handle)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
-    if (start() != cudaSuccess)
+    if (!library_starts())
         return CUDNN_STATUS_NOT_INITIALIZED;
     *handle = new cudnnContext{{current(), nullptr}};
     cudnn_handles.insert(*handle);

@@ -350,6 +350,14 @@ static bool wanted_to_fail()
     return ++machine.allocations == machine.fail_at;
 }
 
+bool library_starts()
+{
+    if (start() != cudaSuccess || wanted_to_fail())
+        return false;
+    current()->usage.allocations++;
+    return true;
+}
+
 } // namespace emulated
 
 using namespace emulated;

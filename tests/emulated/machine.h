@@ -72,6 +72,8 @@ class Access
 // Runs `work` in the order of the stream, which must be of the current device: at once, or later
 // where EMULATED_STREAMS says so. `caller` is for the error's line.
 cudaError_t submit(const char *caller, cudaStream_t stream, std::function<void()> work);
+// Whether a library finds what it needs; counts as an allocation.
+bool library_starts();
 // Where this thread records a stream: what a recording can't hold spoils it, and is refused.
 cudaError_t spoils_recording(const char *caller);
 // Runs all work of all streams of a device.

@@ -173,6 +173,8 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int 
         MPI_Comm_free(&mpi);
         return result;
     }
+    if (wanted && strcmp(wanted, "others") == 0 && rank == size - 1)
+        return ncclSystemError;
     *comm = new ncclComm{{current(), nullptr}, mpi, rank, size};
     comms.insert(*comm);
     return ncclSuccess;
@@ -188,6 +190,16 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     MPI_Finalized(&finalized);
     if (!finalized)
         MPI_Comm_free(&comm->mpi);
+    delete comm;
+    return ncclSuccess;
+}
+
+// MPI frees a communicator together; here no more is ever sent through it.
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    if (!comms.erase(comm))
+        return bad(ncclInvalidArgument, __func__, "there is no such communicator");
     delete comm;
     return ncclSuccess;
 }
