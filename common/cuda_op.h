@@ -51,6 +51,7 @@ bool may_use_tf32(void);
 _Noreturn void cuda_library_failed(const char *library, const char *words);
 
 size_t element_bytes(Element element);
+size_t elements_of(Activation activation);
 size_t activation_bytes(Activation activation);
 
 // A number of bytes such that what comes after it is aligned as kernels want it.

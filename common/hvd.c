@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <mpi.h>
 #include <stdlib.h>
-#include "hvd_transport.h"
+#include "hvd_choice.h"
 #include "trace.h"
 #include "util.h"
 #include "world.h"

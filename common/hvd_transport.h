@@ -32,6 +32,9 @@ typedef struct {
 
 #define HVD_ALIGNMENT ((size_t)16) // floats
 
+// HVD_TRANSPORT.
+typedef enum { WISH_AUTO, WISH_NCCL, WISH_MPI } HvdWish;
+HvdWish hvd_wish(void);
 // Ends the program with one line where HVD_TRANSPORT or HVD_COMPRESSION is none of its values.
 void hvd_check_settings(void);
 // HVD_COMPRESSION=bf16?
@@ -39,12 +42,6 @@ bool hvd_compresses(void);
 
 // True where all ranks bring the same value. Collective.
 bool is_same_everywhere(double value, MPI_Comm comm);
-
-// The transport for these arenas, which every rank must have, laid out alike: else the program ends
-// with one line. Collective; the first call takes a choice for good.
-const Transport *hvd_transport(const Parameters *parameters, MPI_Comm comm);
-// Ends what the transport holds beside MPI; exit(0) does it too.
-void hvd_transport_stop(void);
 
 // ---- MPI (hvd_mpi.c).
 
