@@ -139,7 +139,8 @@ endif
 ifneq ($(SANITIZE),)
 sanitize_flags := -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
 # Open MPI keeps memory until the process ends. To recognize it, the sanitizer needs whole call stacks.
-export ASAN_OPTIONS := fast_unwind_on_malloc=0
+# CUDA wants addresses that the sanitizer would keep for itself.
+export ASAN_OPTIONS := fast_unwind_on_malloc=0:protect_shadow_gap=0
 export LSAN_OPTIONS := suppressions=$(CURDIR)/common/scripts/leaks.supp:print_suppressions=0
 export UBSAN_OPTIONS := print_stacktrace=1
 # Instrumented tests are slow: ten times Check's own limits.
@@ -285,7 +286,7 @@ test: ## build and run all tests
 	@common/scripts/deps.sh install build check steps dataset
 	$(build_first) $(build_tests)
 	$(build_first) $(build_emulated)
-	@tests/run.sh $(run_on_cpu) --together $(run_emulated)
+	@CUDA_VISIBLE_DEVICES= tests/run.sh $(run_on_cpu) --together $(run_emulated)
 
 # Where replay finds no GPU, it says why.
 test-gpu: ## the tests that need a GPU, on this machine's; without one, a line that says so

@@ -14,9 +14,12 @@ static struct {
     cublasHandle_t handle; // NULL: not loaded yet
     __typeof__(cublasCreate) *create;
     __typeof__(cublasSetStream) *set_stream;
+    __typeof__(cublasSetWorkspace) *set_workspace;
     __typeof__(cublasGemmEx) *multiply;
     __typeof__(cublasGetStatusString) *words;
 } blas;
+
+#define WORKSPACE_BYTES ((size_t)32 << 20) // as its manual advises for Hopper; others need less
 
 #define CUBLAS(call) check((call), #call, __FILE__, __LINE__)
 
@@ -46,6 +49,7 @@ static void load(void)
         die("cuBLAS cannot be loaded: %s", dlerror());
     find(&blas.create, library, NAME_OF(cublasCreate));
     find(&blas.set_stream, library, NAME_OF(cublasSetStream));
+    find(&blas.set_workspace, library, NAME_OF(cublasSetWorkspace));
     find(&blas.multiply, library, NAME_OF(cublasGemmEx));
     find(&blas.words, library, NAME_OF(cublasGetStatusString));
 }
@@ -60,6 +64,8 @@ void cuda_blas_start(void)
     if (status != CUBLAS_STATUS_SUCCESS)
         cuda_library_failed("cuBLAS", blas.words(status));
     CUBLAS(blas.set_stream(blas.handle, stream));
+    // Else it would take memory in the middle of a step.
+    CUBLAS(blas.set_workspace(blas.handle, cuda_allocate(WORKSPACE_BYTES), WORKSPACE_BYTES));
 }
 
 void cuda_matrix_multiply(Transposed transposed, int rows, int columns, int inner, const void *a,

@@ -7,6 +7,7 @@
 
 #include "cuda_op.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include "args.h"
@@ -220,9 +221,12 @@ static void give_back_ground(const Ground *g)
     cuda_release(g->workspace);
 }
 
-// Measuring takes a second or so per convolution, and a model has many that are alike.
+// Measuring takes a second or so per convolution, and a model has many that are alike. What is best
+// for one batch size serves another, too.
 typedef struct {
-    int batch, height, width, inputs, outputs, size, image;
+    int height, width, inputs, outputs, size;
+    bool image;
+    int batch;
     Algorithm algorithms[DIRECTIONS];
 } Known;
 
@@ -233,7 +237,18 @@ static struct {
 
 static bool is_alike(const Known *a, const Known *b)
 {
-    return memcmp(a, b, offsetof(Known, algorithms)) == 0;
+    return a->height == b->height && a->width == b->width && a->inputs == b->inputs &&
+           a->outputs == b->outputs && a->size == b->size && a->image == b->image;
+}
+
+// The one that was measured for this batch size, else for another one, else NULL.
+static const Known *find_known(const Known *like)
+{
+    const Known *found = NULL;
+    for (int i = 0; i < known.count; i++)
+        if (is_alike(&known.list[i], like) && (!found || known.list[i].batch == like->batch))
+            found = &known.list[i];
+    return found;
 }
 
 static const Known *remember(const Known *new)
@@ -244,15 +259,52 @@ static const Known *remember(const Known *new)
     return &known.list[known.count++];
 }
 
+// What an algorithm needs at this batch size; false where it can't be used.
+static bool ask_workspace(const Convolution *c, Direction direction, Algorithm *a)
+{
+    cudnnStatus_t status;
+    set_math(c, a->math);
+    if (direction == FORWARD)
+        status = cudnnGetConvolutionForwardWorkspaceSize(
+            cudnn(), c->input, c->kernel, c->description, c->output,
+            (cudnnConvolutionFwdAlgo_t)a->algorithm, &a->workspace);
+    else if (direction == BACKWARD_DATA)
+        status = cudnnGetConvolutionBackwardDataWorkspaceSize(
+            cudnn(), c->kernel, c->output, c->description, c->input,
+            (cudnnConvolutionBwdDataAlgo_t)a->algorithm, &a->workspace);
+    else
+        status = cudnnGetConvolutionBackwardFilterWorkspaceSize(
+            cudnn(), c->input, c->output, c->description, c->kernel,
+            (cudnnConvolutionBwdFilterAlgo_t)a->algorithm, &a->workspace);
+    return status == CUDNN_STATUS_SUCCESS && a->workspace <= WORKSPACE_BYTES;
+}
+
+// Takes over what is known of another batch size; false where that is no use.
+static bool adapt(const Convolution *c, const Known *from, Known *to)
+{
+    memcpy(to->algorithms, from->algorithms, sizeof to->algorithms);
+    for (Direction d = FORWARD; d < DIRECTIONS; d++)
+        if ((d != BACKWARD_DATA || !to->image) && !ask_workspace(c, d, &to->algorithms[d]))
+            return false;
+    return true;
+}
+
 static const Algorithm *algorithms_for(const OpState *s)
 {
     const Op *op = s->op;
     const Convolution *c = &s->convolution;
-    Known new = {s->batch,         op->in.height, op->in.width,       c->channels,
-                 op->out.channels, op->size,      op->input_is_image, {{0}}};
-    for (int i = 0; i < known.count; i++)
-        if (is_alike(&known.list[i], &new))
-            return known.list[i].algorithms;
+    Known new = {.height = op->in.height,
+                 .width = op->in.width,
+                 .inputs = c->channels,
+                 .outputs = op->out.channels,
+                 .size = op->size,
+                 .image = op->input_is_image,
+                 .batch = s->batch};
+    const Known *before = find_known(&new);
+    if (before && before->batch == new.batch)
+        return before->algorithms;
+    if (before && adapt(c, before, &new))
+        return remember(&new)->algorithms;
     Ground ground = take_ground(s);
     for (Direction d = FORWARD; d < DIRECTIONS; d++)
         if (d != BACKWARD_DATA || !op->input_is_image)
@@ -279,6 +331,15 @@ static Activation input_for_cudnn(const OpState *s)
     return (Activation){image_element(), s->in.rows, s->convolution.channels};
 }
 
+// cuDNN counts a tensor's elements in an int.
+static void check_size(Activation a)
+{
+    if (elements_of(a) > INT_MAX)
+        die("a convolution's images are %zu numbers, and cuDNN takes %d; a smaller --batch-size or "
+            "--width needs less",
+            elements_of(a), INT_MAX);
+}
+
 void cuda_conv2d_create(OpState *s, OpSizes *sizes)
 {
     const Op *op = s->op;
@@ -288,6 +349,8 @@ void cuda_conv2d_create(OpState *s, OpSizes *sizes)
     if (op->input_is_image)
         c->channels = (c->channels + row - 1) / row * row;
     bool padded = c->channels != op->in.channels;
+    check_size(input_for_cudnn(s));
+    check_size(s->out);
     c->convert_kernel = padded || image_element() != ELEMENT_FLOAT;
     c->convert_input = op->input_is_image && c->convert_kernel;
     c->input = describe_activation(op->in, s->batch, c->channels);

@@ -48,7 +48,7 @@ void cuda_check_words(const char *words, const char *call, const char *file, int
 
 void cuda_check(cudaError_t error, const char *call, const char *file, int line)
 {
-    if (error == cudaErrorMemoryAllocation)
+    if (error == cudaErrorMemoryAllocation && !cuda.recording)
         die("out of GPU memory; a smaller --batch-size or --width needs less");
     cuda_check_words(error == cudaSuccess ? NULL : cudaGetErrorString(error), call, file, line);
 }

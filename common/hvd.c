@@ -11,7 +11,10 @@
 #include "util.h"
 #include "world.h"
 
-#define DEFAULT_FUSION_THRESHOLD ((size_t)64 << 20) // bytes, as in Horovod
+// Bytes. Large enough to be sent at full speed, small enough that the first pieces of a large
+// network are on their way early. (Horovod's 64 MiB are the most that it puts into a piece, not the
+// least.)
+#define DEFAULT_FUSION_THRESHOLD ((size_t)16 << 20)
 
 // ---- The job.
 

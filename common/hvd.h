@@ -59,7 +59,7 @@ void hvd_barrier(void);
 // "Distributed", hands everything but the gradients through to it, and owns it. To be passed to
 // compile().
 //
-// The gradients travel in pieces: as soon as HVD_FUSION_THRESHOLD bytes (64 MiB) of them are
+// The gradients travel in pieces: as soon as HVD_FUSION_THRESHOLD bytes (16 MiB) of them are
 // complete, and what is left at the end of the backward pass; so the plan is the same in every
 // step. Between machines, and from GPUs, a piece is on its way while the backward pass goes on;
 // within one machine the cores that would move it are those that compute.

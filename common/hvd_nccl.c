@@ -29,11 +29,20 @@ static struct {
     size_t length; // how many fit
 } nccl;
 
-// The same answer on all ranks: why it can't be done, or NULL.
+#define PATIENCE 20 // seconds
+
+// The same answer on all ranks: why it can't be done, or NULL. Where NCCL fails on one rank, the
+// others may wait for it inside NCCL, for ever: then that rank ends the job.
 static const char *agreed(ncclResult_t own, MPI_Comm comm)
 {
     int result = (int)own;
-    MPI_Allreduce(MPI_IN_PLACE, &result, 1, MPI_INT, MPI_MAX, comm);
+    double begin = seconds_now();
+    MPI_Request request;
+    MPI_Iallreduce(MPI_IN_PLACE, &result, 1, MPI_INT, MPI_MAX, comm, &request);
+    for (int done = 0; MPI_Test(&request, &done, MPI_STATUS_IGNORE), !done;)
+        if (own != ncclSuccess && seconds_now() - begin > PATIENCE)
+            die("NCCL does not start on this rank: %s; HVD_TRANSPORT=mpi does without it",
+                ncclGetErrorString(own));
     return result == (int)ncclSuccess ? NULL : ncclGetErrorString((ncclResult_t)result);
 }
 
@@ -45,6 +54,7 @@ const char *hvd_nccl_start(MPI_Comm comm)
     if (problem)
         return problem;
     MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, comm);
+    MPI_Barrier(comm); // a rank inside NCCL does not help MPI to pass the id on
     result = ncclCommInitRank(&nccl.comm, world_size(), id, world_rank());
     if (result != ncclSuccess)
         nccl.comm = NULL;

@@ -360,20 +360,38 @@ typedef struct {
     const Plan *plan;
 } Step;
 
-static void queue_step(const void *what)
+static void queue_forward(const void *what)
 {
     const Step *step = what;
     forward(step->model, step->plan, true);
     loss(step->model, step->plan, step->plan->batch);
+}
+
+static void queue_step(const void *what)
+{
+    const Step *step = what;
+    queue_forward(step);
     backward(step->model, step->plan);
 }
 
-// A recording holds what the device does. What the host does in a step, to send gradients or to
-// write a trace, would be missing in it; and so that libraries have set themselves up, a plan's
-// first step is made without.
-static bool may_record(const Model *m, const Plan *plan)
+// A recording holds what the device does. What the host does meanwhile would be missing in it: to
+// write a trace, or, going backward, to send gradients. And so that libraries have set themselves
+// up, a plan's first step is made without.
+static void compute(const Step *step, Plan *plan)
 {
-    return backend()->record && plan->trained && !m->optimizer->gradient_ready && !trace_on();
+    const Optimizer *optimizer = step->model->optimizer;
+    bool whole = !optimizer->gradient_ready;
+    bool recorded = backend()->record && plan->trained && !trace_on();
+    if (recorded && !plan->training)
+        plan->training = backend()->record(whole ? queue_step : queue_forward, step);
+    plan->trained = true;
+    if (!recorded || !plan->training) {
+        queue_step(step);
+        return;
+    }
+    backend()->play(plan->training);
+    if (!whole)
+        backward(step->model, step->plan);
 }
 
 void train_on_batch(Model *m, const Batch *batch)
@@ -382,14 +400,7 @@ void train_on_batch(Model *m, const Batch *batch)
     Step step = {m, plan};
     load_batch(m, plan, batch);
     write_dropout_keys(m);
-    bool recorded = may_record(m, plan);
-    if (recorded && !plan->training)
-        plan->training = backend()->record(queue_step, &step);
-    if (recorded && plan->training)
-        backend()->play(plan->training);
-    else
-        queue_step(&step);
-    plan->trained = true;
+    compute(&step, plan);
     m->optimizer->apply(m->optimizer, &m->parameters);
 }
 

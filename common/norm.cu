@@ -79,13 +79,16 @@ struct Part {
     int channel, first, step, end;
 };
 
-template <int pack> static __device__ Part part_of(const Tiling &t)
+// A second pass over the same memory takes the chunks from the last to the first, since the last ones
+// are still in the cache.
+template <int pack> static __device__ Part part_of(const Tiling &t, bool again = false)
 {
     Part part;
+    int chunk = again ? t.chunks - 1 - (int)blockIdx.y : (int)blockIdx.y;
     part.channel = ((int)blockIdx.x * t.lanes + thread() % t.lanes) * pack;
     part.step = THREADS / t.lanes;
-    part.first = (int)blockIdx.y * t.chunk_rows + thread() / t.lanes;
-    part.end = min((int)(blockIdx.y + 1) * t.chunk_rows, t.rows);
+    part.first = chunk * t.chunk_rows + thread() / t.lanes;
+    part.end = min((chunk + 1) * t.chunk_rows, t.rows);
     if (part.channel >= t.channels)
         part.end = 0; // nothing to do, but there when the block meets
     return part;
@@ -102,7 +105,9 @@ static __device__ void load_channels(const Tiling &t, const Part &part, const fl
                                      float (&to)[pack])
 {
     for (int j = 0; j < pack; j++)
-        to[j] = part.channel < t.channels ? from[part.channel + j] : 0;
+        to[j] = 0;
+    if (part.channel < t.channels)
+        load<pack>(from + part.channel, to);
 }
 
 // The block's sum of each channel, for the threads of the first row.
@@ -297,7 +302,7 @@ template <typename T, int pack>
 static __global__ void __launch_bounds__(THREADS)
     normalize(Tiling t, Norm norm, Dropout dropout, const T *residual, T *output)
 {
-    Part part = part_of<pack>(t);
+    Part part = part_of<pack>(t, true);
     Affine<pack> affine(norm, t, part);
     unlock(dropout);
     FOR_EACH_ROW(part, t, i)
@@ -386,7 +391,7 @@ static __global__ void __launch_bounds__(THREADS)
     normalize_backward(Tiling t, Norm norm, Dropout dropout, const T *gradient, T *input_gradient,
                        const float *gamma_gradient, const float *beta_gradient)
 {
-    Part part = part_of<pack>(t);
+    Part part = part_of<pack>(t, true);
     Affine<pack> affine(norm, t, part);
     unlock(dropout);
     float mean_gradient[pack], inv_std[pack], slope[pack];

@@ -7,7 +7,7 @@ export TEST_TIMEOUT
 limit_graders := $(if $(SANITIZE),3000,600)
 limit_handouts := $(if $(SANITIZE),1500,300)
 
-# ---- On the processor.
+# ---- On the processor, with all GPUs hidden.
 
 # $(1) goes before the command, $(2) after the name; $(3) are unit tests.
 run_units = $(foreach t,$(3),'$(t)$(2)=$(1)$(BUILD)/tests/unit/test_$(t)')
@@ -49,7 +49,7 @@ EMULATED_PROGRAMS := replay bench solution_06 check-step compile-step cut/baseli
 # All of it is instrumented. To look for leaks, too, would take the slow way through the stack at
 # each allocation.
 build_emulated = EMULATED=1 SANITIZE=address,undefined BUILD=$(emulated) $(addprefix $(emulated)/,$(EMULATED_PROGRAMS))
-on_emulated = ASAN_OPTIONS=detect_leaks=0 CK_TIMEOUT_MULTIPLIER=10 BUILD=$(emulated)
+on_emulated = env -u CUDA_VISIBLE_DEVICES ASAN_OPTIONS=detect_leaks=0 CK_TIMEOUT_MULTIPLIER=10 BUILD=$(emulated)
 run_emulated = \
     $(foreach t,transports programs graphs,'$(t) (pretended GPUs)@300=$(on_emulated) tests/emulated/test_$(t).sh') \
     $(foreach n,1 2 4,'graders (pretended GPUs: $(n))@300=$(on_emulated) EMULATED_DEVICES=$(n) HVDLAB_CHECK_DEVICE=gpu \

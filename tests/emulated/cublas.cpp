@@ -130,6 +130,18 @@ cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream)
     return CUBLAS_STATUS_SUCCESS;
 }
 
+// Not used for anything here, but it must be what it is said to be.
+cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *memory, size_t bytes)
+{
+    ENTER_BLAS(handle);
+    std::string why = why_not(*handle->device, memory, bytes);
+    if (!why.empty()) {
+        complain("cublasSetWorkspace(%p): %s", memory, why.c_str());
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode)
 {
     ENTER_BLAS(handle);

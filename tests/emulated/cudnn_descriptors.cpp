@@ -118,6 +118,8 @@ cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t desc, cudnnTens
                                          cudnnDataType_t type, int n, int c, int h, int w)
 {
     bool nhwc = format == CUDNN_TENSOR_NHWC;
+    if (static_cast<double>(n) * c * h * w > 2147483647)
+        return bad(CUDNN_STATUS_NOT_SUPPORTED, __func__, "more elements than an int counts");
     return cudnnSetTensor4dDescriptorEx(desc, type, n, c, h, w, c * h * w, nhwc ? 1 : h * w,
                                         nhwc ? w * c : w, nhwc ? c : 1);
 }

@@ -203,5 +203,10 @@ CUDA_VISIBLE_DEVICES=7 job 2 solution_06
 [[ $status -eq 2 ]] || fail "CUDA_VISIBLE_DEVICES=7 on 2 ranks: status $status"
 warned 1 "CUDA_VISIBLE_DEVICES=7 names no GPU that is there"
 
+# More than cuDNN counts.
+HVDLAB_FLAGS="--images 17200 --batch-size 17200 --width 10 --deterministic --log-dir $folder/logs" run "$build/cut/baseline"
+[[ $status -eq 2 ]] || fail "a batch of 17200: status $status"
+warned 1 "a convolution's images are 2157568000 numbers, and cuDNN takes 2147483647; a smaller --batch-size"
+
 [[ $failures -eq 0 ]] && echo "all as promised"
 exit $((failures > 0))

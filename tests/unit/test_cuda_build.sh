@@ -4,6 +4,7 @@
 # was built.
 
 set -u
+unset CUDA_VISIBLE_DEVICES
 build=${BUILD:-build}
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT

@@ -262,7 +262,7 @@ check_figures()
 
 # This make is not part of the one that runs the tests; settings reach it through the environment.
 unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES BUILD FILE NAME NP YES
-unset HVDLAB_DEVICES HVDLAB_TRACE HVD_RANKS_PER_NODE CUDA_VISIBLE_DEVICES
+unset HVDLAB_DEVICES HVDLAB_TRACE HVD_RANKS_PER_NODE
 place=$0
 copy_tree
 make baseline >"$work/make" 2>&1 || fail "make baseline" "$work/make"

@@ -47,14 +47,16 @@ typedef enum {
 typedef enum { CUBLAS_GEMM_DEFAULT = -1, CUBLAS_GEMM_DEFAULT_TENSOR_OP = 99 } cublasGemmAlgo_t;
 
 // The real header, too, names the calls so.
-#define cublasCreate    cublasCreate_v2
-#define cublasDestroy   cublasDestroy_v2
-#define cublasSetStream cublasSetStream_v2
-#define cublasSgemm     cublasSgemm_v2
+#define cublasCreate       cublasCreate_v2
+#define cublasDestroy      cublasDestroy_v2
+#define cublasSetStream    cublasSetStream_v2
+#define cublasSetWorkspace cublasSetWorkspace_v2
+#define cublasSgemm        cublasSgemm_v2
 
 cublasStatus_t cublasCreate(cublasHandle_t *handle);
 cublasStatus_t cublasDestroy(cublasHandle_t handle);
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream);
+cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *memory, size_t bytes);
 cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode);
 const char *cublasGetStatusString(cublasStatus_t status);
 
