@@ -29,7 +29,7 @@ static struct {
     size_t length; // how many fit
 } nccl;
 
-#define PATIENCE 20 // seconds
+#define PATIENCE 10 // seconds
 
 // The same answer on all ranks: why it can't be done, or NULL. Where NCCL fails on one rank, the
 // others may wait for it inside NCCL, for ever: then that rank ends the job.

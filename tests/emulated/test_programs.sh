@@ -149,7 +149,7 @@ refusals "$build/cut/baseline"
 [[ $refused -eq $(allocations "$build/cut/baseline") ]] ||
     fail "$refused of $(allocations "$build/cut/baseline") allocations are needed"
 # Where cuDNN measures its algorithms, the memory to measure in is one that it can do without: four
-# pieces for each convolution and batch size.
+# pieces for each convolution.
 case=tests/golden/cases/lenet_sgd.safetensors
 refusals "$build/replay" $case --device gpu
 optional=$(($(allocations "$build/replay" $case --device gpu) - refused))

@@ -87,6 +87,7 @@ for ranks in 1 2; do
     HVD_COMPRESSION=fp16 refused $ranks "HVD_COMPRESSION=fp16 is not none or bf16"
 done
 EMULATED_DEVICES=1 HVD_TRANSPORT=nccl refused 2 "HVD_TRANSPORT=nccl: ranks 0 and 1 share a GPU"
+EMULATED_NCCL=stuck refused 2 "rank 1: NCCL does not start on this rank: unhandled system error; HVD_TRANSPORT=mpi does without it"
 EMULATED_NCCL=0 HVD_TRANSPORT=nccl refused 2 "HVD_TRANSPORT=nccl: NCCL does not start"
 CUDA_VISIBLE_DEVICES='' HVD_TRANSPORT=nccl refused 2 "HVD_TRANSPORT=nccl needs a GPU for every worker"
 
