@@ -46,7 +46,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such step, they are
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-alone := deps data demo test test-gpu bench bench-gpu compare scaling check next steps check-steps clean $(check_N) $(reset_N)
+alone := deps data demo test test-emulated test-gpu bench bench-gpu compare scaling check next steps check-steps clean $(check_N) $(reset_N)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -68,10 +68,12 @@ endif
 ask_cuda = $(shell CUDA='$(CUDA)' CUDA_HOME='$(CUDA_HOME)' CUDNN_HOME='$(CUDNN_HOME)' \
              NCCL_HOME='$(NCCL_HOME)' CUDA_ARCH='$(CUDA_ARCH)' common/scripts/cuda.sh $(1))
 cuda := $(or $(EMULATED),$(call ask_cuda,flags))
-# Who names a folder means it.
+# Who names a folder means it, unless nothing is built.
 cuda_named := $(filter 1,$(CUDA)) $(foreach v,CUDA_HOME CUDNN_HOME NCCL_HOME,$(filter command%,$(origin $v)))
-ifneq ($(and $(strip $(cuda_named)),$(if $(cuda),,missing)),)
-$(error CUDA cannot be used: $(call ask_cuda,missing))
+ifneq ($(and $(strip $(cuda_named)),$(filter-out 0x,$(CUDA)x),$(if $(cuda),,missing)),)
+ifneq ($(filter-out help info doc clean env,$(or $(MAKECMDGOALS),all)),)
+$(error CUDA cannot be used: $(call ask_cuda,missing); name the folder of each part, or say CUDA=0)
+endif
 endif
 cuda_sources := $(wildcard common/hvd_cuda.c common/hvd_nccl.c common/backend_cuda.c common/cuda_*.c)
 library_sources := $(filter-out common/passes.c $(if $(cuda),,$(cuda_sources)),$(wildcard common/*.c))
@@ -255,7 +257,7 @@ steps/step_0%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: all help deps info data demo test test-gpu baseline $(foreach t,$(numbered),$($(t)_N)) next progress \
+.PHONY: all help deps info data demo test test-emulated test-gpu baseline $(foreach t,$(numbered),$($(t)_N)) next progress \
         doc devices env compare scaling check steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
@@ -288,12 +290,21 @@ test: ## build and run all tests
 	$(build_first) $(build_emulated)
 	@CUDA_VISIBLE_DEVICES= tests/run.sh $(run_on_cpu) --together $(run_emulated)
 
+test-emulated: ## those of them that run on a GPU that is only pretended
+	@common/scripts/deps.sh install build check steps dataset
+	$(build_first) $(build_emulated)
+	@tests/run.sh --together $(run_emulated)
+
 # Where replay finds no GPU, it says why.
 test-gpu: ## the tests that need a GPU, on this machine's; without one, a line that says so
 	@common/scripts/deps.sh install build check steps dataset
-	$(build_first) $(build_tests)
+	$(build_first) $(BUILD)/replay
 	@why=$$($(BUILD)/replay tests/golden/cases/mlp_sgd.safetensors --device gpu 2>&1); \
-	if [ $$? -eq 2 ]; then echo "The GPU tests are skipped: $$why"; else tests/run.sh $(run_on_gpu); fi
+	if [ $$? -eq 2 ]; then \
+	    echo "$$why" | sed 's/^replay: --device gpu: \([^;]*\).*/The GPU tests are skipped: \1/'; \
+	else \
+	    $(MAKE) $(if $(Q),-s) --no-print-directory $(build_tests) && tests/run.sh $(run_on_gpu); \
+	fi
 
 ##@ For students; N is a step, 1 to 6
 baseline: $(BUILD)/baseline ## build the trainer for one device, build/baseline
@@ -339,7 +350,7 @@ compare: ## time one device against all of them together; a GPU against the CPU
 	$(build_first) $(BUILD)/bench
 	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --compare $(quick)
 
-scaling: ## time 1, 2, ... workers on a core each, and draw build/scaling.svg
+scaling: ## time 1, 2, ... workers on a core each (GPUs or not), and draw build/scaling.svg
 	$(build_first) $(BUILD)/bench
 	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --scaling $(BUILD) $(quick)
 	@common/scripts/deps.sh install plot
@@ -377,7 +388,7 @@ bench-gpu: ## time them on a GPU, beside what it can do at most (BENCH=quick; PE
 	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --gpu --out $(BUILD)/bench-gpu.json $(quick) \
 	    $(addprefix --trainer ,$(bench_trainer)) $(addprefix --subject ,$(SUBJECT)) $(if $(PEER),--peer '$(PEER)')
 
-# The steps are laid out for their readers, by hand.
+# The steps are laid out for their readers, by hand; so are kernels (.cu) and the stand-in (.cpp).
 formatted := $(wildcard common/*.[ch] common/tools/*.[ch] tests/*/*.[ch])
 format: ## lay out the sources as .clang-format says
 	@common/scripts/deps.sh install clang-format

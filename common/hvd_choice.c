@@ -63,10 +63,10 @@ static const Transport *choose_for_gpu(MPI_Comm comm)
             on_exit(end_with_the_program, NULL);
             return &hvd_nccl;
         }
-        problem = format_text("NCCL does not start: %s", words);
+        problem = format_text("NCCL does not start: %s (NCCL_DEBUG=WARN says more)", words);
     }
     if (hvd_wish() == WISH_NCCL)
-        die("HVD_TRANSPORT=nccl: %s", problem);
+        die("HVD_TRANSPORT=nccl: %s; unset it to let gradients travel through MPI", problem);
     warn_on_root("%s, so gradients travel through MPI instead of NCCL", problem);
     free(problem);
     return mpi_from_gpu();
@@ -92,7 +92,8 @@ static const Transport *choose(MPI_Comm comm)
     if (device_is_gpu())
         return choose_for_gpu(comm);
     if (hvd_wish() == WISH_NCCL)
-        die("HVD_TRANSPORT=nccl needs a GPU for every worker, and this one computes on a CPU");
+        die("HVD_TRANSPORT=nccl needs a GPU for every worker, and this one computes on a CPU; "
+            "unset it");
     return &hvd_mpi;
 }
 

@@ -58,6 +58,8 @@ run_emulated = \
     'bench (pretended GPU)@300=$(on_emulated) tests/bench/test_bench.sh gpu' \
     $(foreach t,$(EMULATED_TESTS),'$(t) (pretended GPU)@300=$(on_emulated) \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
+    $(foreach t,operations batch_norm,'$(t) (pretended GPU, backward)@300=$(on_emulated) EMULATED_ORDER=backward \
+        HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
     'stand-in for CUDA=$(on_emulated) $(emulated)/tests/emulated/test_emulated' \
     $(foreach c,$(cases),'replay $(c) (pretended GPU)=$(on_emulated) \
         $(emulated)/replay tests/golden/cases/$(c).safetensors --device gpu')

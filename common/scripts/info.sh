@@ -96,7 +96,8 @@ if gpus=$(nvidia-smi -L 2>/dev/null) && [ -n "$gpus" ]; then
     done
     [ -z "${CUDA_VISIBLE_DEVICES+set}" ] || line "" "CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES"
 else
-    line GPU "none visible (nvidia-smi shows none): the kit trains on the CPU"
+    command -v nvidia-smi >/dev/null && why="nvidia-smi shows none" || why="no nvidia-smi, so no NVIDIA driver"
+    line GPU "none ($why): the kit trains on the CPU"
 fi
 
 # ---- The processor.

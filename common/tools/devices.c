@@ -14,12 +14,13 @@
 #include "device.h"
 #include "util.h"
 
-#define ANNOUNCEMENT "/memfd:hvdlab rank %d node %d device %d of %d cores %255s"
+#define ANNOUNCEMENT "/memfd:hvdlab rank %d node %d device %d of %d cores %255s kind %7s"
 
 typedef struct {
     int pid, rank, node, device, devices;
     int job;         // the launcher that started it, or who else did
     char cores[256]; // as "0-3,8"
+    char kind[8];    // cpu or gpu
     char program[64];
 } Process;
 
@@ -70,7 +71,7 @@ static bool look_at(int pid, Process *process)
         read_link(path, target, sizeof target);
         free(path);
         found = sscanf(target, ANNOUNCEMENT, &process->rank, &process->node, &process->device,
-                       &process->devices, process->cores) == 5;
+                       &process->devices, process->cores, process->kind) == 6;
     }
     if (files)
         closedir(files);
@@ -168,6 +169,11 @@ static double load_of(const Activity *before, const Activity *after, const char 
 
 // ---- The table.
 
+static bool is_gpu(const Process *process)
+{
+    return strcmp(process->kind, "gpu") == 0;
+}
+
 // There is a column for the node only where HVD_RANKS_PER_NODE made several of this machine.
 static void print_header(bool with_node)
 {
@@ -180,12 +186,26 @@ static void print_device(int node, int device, const char *cores, double load,
                          const Process *processes, int count)
 {
     int indent = node >= 0 ? printf("%4d  ", node) : 0;
-    indent += printf("%6d  %-11s  %3.0f %%  ", device, cores, load);
+    bool gpu = count > 0 && is_gpu(processes);
+    indent += printf("%*s%*d  %-11s  %3.0f %%  ", gpu ? 4 : 0, gpu ? "gpu" : "", gpu ? 2 : 6,
+                     device, cores, load);
     if (count == 0)
         printf("%8s  %4s  %s\n", "-", "-", "(none)");
     for (int i = 0; i < count; i++)
         printf("%*s%8d  %4d  %s\n", i > 0 ? indent : 0, "", processes[i].pid, processes[i].rank,
                processes[i].program);
+}
+
+// Processes that work on GPUs, the load being that of the cores beside them.
+static void print_gpu_processes(const Process *processes, int count, int nodes,
+                                const Activity *before, const Activity *after)
+{
+    for (int i = 0; i < count; i++) {
+        const Process *p = &processes[i];
+        print_device(nodes > 1 ? p->node : -1, p->device, p->cores,
+                     load_of(before, after, p->cores), p, 1);
+    }
+    printf("(the processor's load; nvidia-smi shows the GPUs')\n");
 }
 
 static bool same_node(const Process *a, const Process *b)
@@ -229,7 +249,10 @@ static void print_jobs(const Processes *all, const Activity *before, const Activ
         for (int i = begin, next; i < end; i = next) {
             for (next = i; next < end && same_node(&all->items[i], &all->items[next]);)
                 next++;
-            print_node(&all->items[i], next - i, nodes, before, after);
+            if (is_gpu(&all->items[i]))
+                print_gpu_processes(&all->items[i], next - i, nodes, before, after);
+            else
+                print_node(&all->items[i], next - i, nodes, before, after);
         }
     }
 }

@@ -31,10 +31,10 @@ typedef struct {
 static void need_gpu(void)
 {
 #ifndef HVDLAB_CUDA
-    die("this was built without CUDA: install CUDA and cuDNN, and build again");
+    die("this was built without CUDA; make info says what is missing");
 #else
     if (!device_is_gpu())
-        die("no GPU is visible: see what nvidia-smi says, and CUDA_VISIBLE_DEVICES");
+        die("no GPU is visible; see make info, nvidia-smi and CUDA_VISIBLE_DEVICES");
 #endif
 }
 

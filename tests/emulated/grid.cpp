@@ -3,6 +3,7 @@
 // barrier; then that thread keeps the fiber, and the next one gets another. So a kernel without
 // barriers costs calls, and one with them a switch of stacks for every wait.
 
+#include <algorithm>
 #include <csetjmp>
 #include <cstdlib>
 #include <cstring>
@@ -361,6 +362,8 @@ void __syncthreads()
 {
     block.at_barrier.push_back(block.running);
     if (static_cast<int>(block.at_barrier.size()) == block.size) {
+        // In the order of their numbers again, not of their arrival.
+        std::sort(block.at_barrier.begin(), block.at_barrier.end());
         block.ready.insert(block.ready.end(), block.at_barrier.begin(), block.at_barrier.end());
         block.at_barrier.clear();
     }

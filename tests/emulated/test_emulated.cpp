@@ -275,10 +275,22 @@ static __global__ void racy(int *to)
     values[threadIdx.x] = -1;
 }
 
+// Lacks the second barrier.
+static __global__ void racy_later(int *to)
+{
+    __shared__ int values[64];
+    __syncthreads();
+    values[threadIdx.x] = static_cast<int>(threadIdx.x);
+    to[threadIdx.x] = values[threadIdx.x / 2];
+    values[threadIdx.x] = -1;
+}
+
 static void race_shows() // EMULATED_ORDER=backward
 {
     int *memory = allocate<int>(64);
     LAUNCH(racy, 1, 64, 0, nullptr, memory);
+    EXPECT(read(memory, 64)[63] != 31);
+    LAUNCH(racy_later, 1, 64, 0, nullptr, memory);
     EXPECT(read(memory, 64)[63] != 31);
 }
 

@@ -76,7 +76,7 @@ static void need_kit(const Check *check)
 }
 
 // That there is no GPU is not the student's doing. Another process looks, so that this one takes no
-// memory of the GPU; it says itself what is missing.
+// memory of the GPU.
 static void need_device(void)
 {
     const char *device = getenv(CHECK_DEVICE);
@@ -87,13 +87,16 @@ static void need_device(void)
     pid_t child = fork();
     if (child == 0) {
         settings()->device = DEVICE_GPU;
+        CHECK(freopen("/dev/null", "w", stderr)); // it would speak of another setting
         device_start();
         _exit(EXIT_SUCCESS);
     }
     int status = -1;
     waitpid(child, &status, 0);
     if (status != 0)
-        exit(2);
+        die(CHECK_DEVICE
+            "=gpu: no GPU can be used, as make info may show; unset it to check on the "
+            "processor");
 }
 
 // ---- Folders and files.
