@@ -16,17 +16,22 @@ fail()
     failures=$((failures + 1))
 }
 
-# train PLAYS SETTING...: two batches of two images, and a last one of one, twice. What it prints,
-# without times, goes to the file out; PLAYS graphs must have been played.
+eval "$(common/scripts/mpi.sh env)"
+
+# train PLAYS SETTING...: on each of $ranks, two batches of two images, and a last one of one, twice. The
+# rows of its tables go to the file out; PLAYS graphs must have been played on each rank.
+ranks=1
 train()
 {
+    local epochs=2
+    [[ $ranks -eq 1 ]] || epochs=3 # each makes half of the steps
     rm -f "$folder/report"
-    env EMULATED_REPORT="$folder/report" "${@:2}" "$build/solution_06" --device gpu --width 1 --data synthetic \
-        --images 5 --batch-size 2 --val-batch-size 5 --epochs 2 --seed 3 --show-ranks >"$folder/all" 2>"$folder/err" ||
-        fail "(${*:2}) status $?: $(cat "$folder/err")"
-    grep -E '^ +0 ' "$folder/all" >"$folder/out"
-    [[ $(wc -l <"$folder/out") -eq 2 ]] || fail "(${*:2}) not two tables: $(cat "$folder/all")"
-    grep -q " plays $1\$" "$folder/report" || fail "(${*:2}) not $1 graphs: $(cat "$folder/report")"
+    env EMULATED_REPORT="$folder/report" "${@:2}" mpirun -np $ranks "$build/solution_06" --device gpu --width 1 \
+        --data synthetic --images 5 --batch-size 2 --val-batch-size 5 --epochs $epochs --seed 3 --show-ranks \
+        --log-dir "$folder/logs" >"$folder/all" 2>"$folder/err" || fail "(${*:2}) status $?: $(cat "$folder/err")"
+    grep -E '^ +[0-9] ' "$folder/all" >"$folder/out"
+    [[ $(wc -l <"$folder/out") -eq $((ranks * epochs)) ]] || fail "(${*:2}) not $epochs tables: $(cat "$folder/all")"
+    [[ $(grep -c " plays $1\$" "$folder/report") -eq $ranks ]] || fail "(${*:2}) not $1 graphs: $(cat "$folder/report")"
 }
 
 # A trace needs the host in every step, so that nothing is recorded.
@@ -43,5 +48,15 @@ train 4 EMULATED_STREAMS=lazy
 same "lazy streams"
 train 0 EMULATED_GRAPHS=0
 same "nothing can be recorded"
+
+# Several ranks record the forward pass: going backward, the host sends gradients.
+ranks=2
+export EMULATED_DEVICES=2
+train 0 HVDLAB_TRACE="$folder/traces"
+mv "$folder/out" "$folder/want"
+for transport in nccl mpi; do
+    train 2 HVD_TRANSPORT=$transport
+    same "2 ranks, $transport"
+done
 
 exit $((failures > 0))
