@@ -135,7 +135,9 @@ else ifneq ($(cuda),)
 cublas := $(foreach file,$(cuda),$(if $(findstring /libcublas.so,$(file)),$(file)))
 cuda_cflags := -DHVDLAB_CUDA $(call as_system,$(sort $(filter -I%,$(cuda))))
 cuda_libs := $(filter-out %/nvcc -I% $(cublas),$(cuda)) -lstdc++
-nvcc := $(filter %/nvcc,$(cuda)) $(call ask_cuda,arch)
+nvcc_arch := $(call ask_cuda,arch)
+nvcc := $(filter %/nvcc,$(cuda)) $(or $(nvcc_arch),$(error CUDA_ARCH=$(CUDA_ARCH) is not a number that \
+nvcc --list-gpu-arch shows, such as 90 or "80 90"; nor all))
 endif
 
 ifneq ($(SANITIZE),)

@@ -183,26 +183,39 @@ print_report()
     return $status
 }
 
+# knows NUMBER: whether nvcc compiles for GPUs of this capability.
+knows()
+{
+    "$nvcc" --list-gpu-arch | grep -qx "compute_$1"
+}
+
+# The numbers of the GPUs here that nvcc knows.
+visible_numbers()
+{
+    nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -x '[0-9.]*' | tr -d . |
+        sort -u | while read -r number; do
+        ! knows "$number" || echo "$number"
+    done
+}
+
 # The GPUs' own machine code if there is a GPU. Else one image in the intermediate language for the
 # oldest GPU that nvcc knows, from which the driver makes code for any that is as old or newer.
+# Nothing where CUDA_ARCH asks for what nvcc does not know.
 print_arch()
 {
     find_cuda || return 1
-    wanted=${CUDA_ARCH:-$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -x '[0-9.]*' | tr -d . | sort -u)}
-    case $wanted in
-    all) echo "-arch=all" ;;
-    '')
-        oldest=$("$nvcc" --list-gpu-arch | sort -t _ -k 2n | head -n 1)
-        echo "-gencode arch=$oldest,code=$oldest"
-        ;;
-    *)
-        for number in $wanted; do
-            number=${number#sm_}
-            printf '%s ' "-gencode arch=compute_$number,code=sm_$number"
-        done
-        echo
-        ;;
-    esac
+    if [ "${CUDA_ARCH:-}" = all ]; then
+        echo "-arch=all"
+        return
+    fi
+    options=
+    for number in ${CUDA_ARCH:-$(visible_numbers)}; do
+        number=${number#sm_}
+        knows "$number" || return 1
+        options="$options -gencode arch=compute_$number,code=sm_$number"
+    done
+    oldest=$("$nvcc" --list-gpu-arch | sort -t _ -k 2n | head -n 1)
+    echo "${options:--gencode arch=$oldest,code=$oldest}"
 }
 
 case ${1:-} in

@@ -23,7 +23,7 @@ toolkit()
 {
     mkdir -p "$1/bin" "$1/$2" "$1/$3"
     # shellcheck disable=SC2016 # for the other shell
-    printf '#!/bin/sh\ncase $1 in --version) echo "release 12.4, V12.4" ;; *) printf "compute_%%s\\n" 100 50 90 ;; esac\n' \
+    printf '#!/bin/sh\ncase $1 in --version) echo "release 12.4, V12.4" ;; *) printf "compute_%%s\\n" 100 50 80 86 90 ;; esac\n' \
         >"$1/bin/nvcc"
     chmod +x "$1/bin/nvcc"
     touch "$1/$2/cuda_runtime.h" "$1/$3/libcudart.so$4" "$1/$3/libcublas.so$4"
@@ -142,10 +142,24 @@ arch()
 
 arch "-gencode arch=compute_50,code=compute_50" # the oldest, not the first or the smallest text
 arch "-arch=all" CUDA_ARCH=all
-arch "-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 " CUDA_ARCH="80 sm_90"
-printf '#!/bin/sh\nprintf "9.0\\n8.6\\n9.0\\n"\n' >"$tools/nvidia-smi"
-chmod +x "$tools/nvidia-smi"
-arch "-gencode arch=compute_86,code=sm_86 -gencode arch=compute_90,code=sm_90 "
+arch " -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90" CUDA_ARCH="80 sm_90"
+arch "" CUDA_ARCH="80 9"
+arch "" CUDA_ARCH=native
+# smi TEXT: what nvidia-smi says of the GPUs here.
+smi()
+{
+    printf '#!/bin/sh\nprintf "%s"\n' "$1" >"$tools/nvidia-smi"
+    chmod +x "$tools/nvidia-smi"
+}
+smi '9.0\n8.6\n9.0\n'
+arch " -gencode arch=compute_86,code=sm_86 -gencode arch=compute_90,code=sm_90"
+# One that is older or newer than nvcc.
+smi '12.1\n9.0\n'
+arch " -gencode arch=compute_90,code=sm_90"
+smi '12.1\n'
+arch "-gencode arch=compute_50,code=compute_50"
+smi 'NVIDIA-SMI has failed\n'
+arch "-gencode arch=compute_50,code=compute_50"
 
 # ---- Without a GPU a program that was built with CUDA uses the CPU.
 
