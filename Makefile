@@ -135,8 +135,9 @@ else ifneq ($(cuda),)
 cublas := $(foreach file,$(cuda),$(if $(findstring /libcublas.so,$(file)),$(file)))
 cuda_cflags := -DHVDLAB_CUDA $(call as_system,$(sort $(filter -I%,$(cuda))))
 cuda_libs := $(filter-out %/nvcc -I% $(cublas),$(cuda)) -lstdc++
-nvcc_arch := $(call ask_cuda,arch)
-nvcc := $(filter %/nvcc,$(cuda)) $(or $(nvcc_arch),$(error CUDA_ARCH=$(CUDA_ARCH) is not a number that \
+# Asked once, and only where something is built: nvidia-smi may take seconds.
+nvcc_arch = $(eval nvcc_arch := $$(call ask_cuda,arch))$(nvcc_arch)
+nvcc = $(filter %/nvcc,$(cuda)) $(or $(nvcc_arch),$(error CUDA_ARCH=$(CUDA_ARCH) is not a number that \
 nvcc --list-gpu-arch shows, such as 90 or "80 90"; nor all))
 endif
 
@@ -157,7 +158,7 @@ compile := $(CC) -std=c11 -D_GNU_SOURCE $(OPT) -g -fopenmp $(sanitize_flags) $(w
 link := $(CC) $(OPT) -g -fopenmp $(sanitize_flags) $(CFLAGS) $(LDFLAGS) $(onednn_libs)
 libraries := -ldnnl -lcjson -lz -lhwloc $(mpi_libs) $(cuda_libs) -lpthread -lm
 # Kernels, and what stands in for CUDA, are C++.
-compile_kernels := $(nvcc) -std=c++17 $(OPT) -g -lineinfo -Xcompiler -Wall,-Wextra \
+compile_kernels = $(nvcc) -std=c++17 $(OPT) -g -lineinfo -Xcompiler -Wall,-Wextra \
                    $(if $(filter 1,$(WERROR)),-Werror all-warnings -Xcompiler -Werror) -Icommon
 compile_cpp := $(CXX) -std=c++17 $(OPT) -g -fopenmp $(sanitize_flags) -Wall -Wextra $(if $(filter 1,$(WERROR)),-Werror) \
                -Icommon $(call as_system,$(mpi_cflags)) $(CPPFLAGS) $(CXXFLAGS)

@@ -155,7 +155,8 @@ static void gradient_ready(Optimizer *self, const Parameters *parameters, size_t
     size_t ready = (offset + length + HVD_ALIGNMENT - 1) / HVD_ALIGNMENT * HVD_ALIGNMENT;
     if (ready - d->sent >= d->threshold)
         send_piece(d, parameters, ready);
-    d->transport->progress();
+    if (d->transport->progress)
+        d->transport->progress();
 }
 
 static void distributed_apply(Optimizer *self, const Parameters *parameters)

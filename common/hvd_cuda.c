@@ -92,10 +92,6 @@ static float *staging_memory(size_t length)
     return waiting.host;
 }
 
-static void no_progress(void)
-{
-}
-
 // ---- By copies.
 
 static void staged_average(const Parameters *parameters, size_t offset, size_t count)
@@ -137,7 +133,6 @@ static void staged_broadcast(float *values, size_t count, int root)
 const Transport hvd_staged = {
     .name = "mpi, copies of the GPU's memory",
     .average = staged_average,
-    .progress = no_progress,
     .finish = staged_finish,
     .broadcast = staged_broadcast,
 };
@@ -172,7 +167,6 @@ static void aware_broadcast(float *values, size_t count, int root)
 const Transport hvd_cuda_aware = {
     .name = "mpi, the GPU's memory",
     .average = aware_average,
-    .progress = no_progress,
     .finish = aware_finish,
     .broadcast = aware_broadcast,
 };

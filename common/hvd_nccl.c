@@ -130,10 +130,6 @@ static void average(const Parameters *parameters, size_t offset, size_t count)
     trace_end("ncclAllReduce", "gradients");
 }
 
-static void no_progress(void)
-{
-}
-
 static void finish(const Parameters *parameters)
 {
     cuda_stream_wait(cuda_stream(), nccl.stream);
@@ -155,7 +151,6 @@ static void broadcast(float *values, size_t count, int root)
 const Transport hvd_nccl = {
     .name = "nccl",
     .average = average,
-    .progress = no_progress,
     .finish = finish,
     .broadcast = broadcast,
 };

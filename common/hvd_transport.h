@@ -22,7 +22,7 @@ typedef struct {
     // once the device has done all that it was told to do so far. Offsets are multiples of
     // HVD_ALIGNMENT.
     void (*average)(const Parameters *parameters, size_t offset, size_t count);
-    // Lets what was begun go on, where it needs that.
+    // Lets what was begun go on; NULL where it does so by itself.
     void (*progress)(void);
     // What the device is told to do from now on finds the averages of all that was begun.
     void (*finish)(const Parameters *parameters);

@@ -30,6 +30,7 @@ struct Model {
     int labels_capacity;
     Metrics *metrics;       // in device memory
     uint64_t *dropout_keys; // of each operation, in device memory
+    bool drops;             // some operation drops
 };
 
 Model *model(Tensor input, Tensor output)
@@ -161,8 +162,10 @@ Model *compile(Model *m, Loss loss, Optimizer *optimizer)
     m->optimizer = optimizer;
     m->program = lower(m->graph, m->output);
     find_owners(m);
-    for (int op = 0; op < m->program.op_count; op++)
+    for (int op = 0; op < m->program.op_count; op++) {
         backend()->declare_variables(&m->program.ops[op]);
+        m->drops |= m->program.ops[op].dropout_rate > 0;
+    }
     lay_out_variables(m);
     for (int i = 0; i < m->graph->variable_count; i++)
         initialize(m, i);
@@ -262,6 +265,8 @@ static Arenas arenas(const Model *m)
 // A fresh dropout pattern for every operation and step.
 static void write_dropout_keys(const Model *m)
 {
+    if (!m->drops)
+        return;
     size_t count = (size_t)m->program.op_count;
     uint64_t *keys = allocate(count, sizeof *keys);
     uint64_t step = (uint64_t)optimizer_iterations(m->optimizer);
