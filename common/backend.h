@@ -127,6 +127,13 @@ const Backend *backend(void);
 extern const Backend backend_cpu;
 extern const Backend backend_cuda; // only with CUDA
 
+// True where an operation writes a vector per image, not an image.
+static inline bool op_writes_vector(const Op *op)
+{
+    return op->flat || op->kind == OP_GLOBAL_AVERAGE_POOL || op->kind == OP_FLATTEN ||
+           op->kind == OP_DENSE;
+}
+
 // True where the backward pass of an operation writes the input's gradient over the output's.
 static inline bool op_in_place(const Op *op)
 {

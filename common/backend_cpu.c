@@ -299,12 +299,10 @@ static const struct {
 static OpState *op_create(const Op *op, int batch, OpSizes *sizes)
 {
     OpState *s = allocate(1, sizeof *s);
-    bool flat_output = op->flat || op->kind == OP_GLOBAL_AVERAGE_POOL || op->kind == OP_FLATTEN ||
-                       op->kind == OP_DENSE;
     *s = (OpState){.op = op,
                    .batch = batch,
                    .in = layout_of(op->in, batch, op->flat),
-                   .out = layout_of(op->out, batch, flat_output)};
+                   .out = layout_of(op->out, batch, op_writes_vector(op))};
     *sizes = (OpSizes){0};
     operations[op->kind].create(s, sizes);
     return s;

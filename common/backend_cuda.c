@@ -20,18 +20,10 @@ static void copy(void *to, const void *from, size_t bytes)
 
 // ---- Variables.
 
-static size_t length_of(const Variable *v)
-{
-    size_t length = 1;
-    for (int d = 0; d < v->ndims; d++)
-        length *= (size_t)v->dims[d];
-    return length;
-}
-
 static void declare_variables(const Op *op)
 {
     for (int i = 0; i < MAX_VARIABLES && op->variables[i]; i++)
-        op->variables[i]->length = length_of(op->variables[i]);
+        op->variables[i]->length = variable_size(op->variables[i]);
 }
 
 // Between Keras's order of a kernel, (taps, in, out), and the arena's, (out, taps, in).
@@ -229,7 +221,7 @@ static const void *matrix(const float *values, size_t count, void *room)
 static void dense_create(OpState *s, OpSizes *sizes)
 {
     cuda_blas_start(); // takes its memory before activations do
-    sizes->saved = matrix_bytes(length_of(s->op->variables[KERNEL]));
+    sizes->saved = matrix_bytes(variable_size(s->op->variables[KERNEL]));
     sizes->scratch = matrix_bytes(elements_of(s->in)) + matrix_bytes(elements_of(s->out)) +
                      partial_sums_length(s->out) * sizeof(float);
 }
@@ -239,7 +231,7 @@ static void dense_forward(OpState *s, const ForwardArgs *a)
     const Op *op = s->op;
     const void *input = matrix(a->input, elements_of(s->in), a->scratch);
     const void *kernel =
-        matrix(weight_of(op, KERNEL, &a->arenas), length_of(op->variables[KERNEL]), a->saved);
+        matrix(weight_of(op, KERNEL, &a->arenas), variable_size(op->variables[KERNEL]), a->saved);
     cuda_matrix_multiply(TRANSPOSED_NONE, s->batch, s->out.channels, s->in.channels, input, kernel,
                          a->output);
     launch_bias_forward(s->out, a->output, weight_of(op, BIAS, &a->arenas), op->relu);
@@ -292,12 +284,10 @@ static Activation activation_of(Shape shape, int batch, bool floats)
 static OpState *op_create(const Op *op, int batch, OpSizes *sizes)
 {
     OpState *s = allocate(1, sizeof *s);
-    bool vector_out = op->flat || op->kind == OP_GLOBAL_AVERAGE_POOL || op->kind == OP_FLATTEN ||
-                      op->kind == OP_DENSE;
     *s = (OpState){.op = op,
                    .batch = batch,
                    .in = activation_of(op->in, batch, op->flat || op->input_is_image),
-                   .out = activation_of(op->out, batch, vector_out)};
+                   .out = activation_of(op->out, batch, op_writes_vector(op))};
     *sizes = (OpSizes){.input = activation_bytes(s->in), .output = activation_bytes(s->out)};
     if (operations[op->kind].create)
         operations[op->kind].create(s, sizes);

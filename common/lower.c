@@ -109,8 +109,7 @@ static void emit(Lowering *l, Tensor first)
         op->input_bias = x->variables[BIAS];
     Tensor last = add_fused(l, op, first);
     l->value[last->index] = op->output;
-    l->flat[last->index] = op->flat || op->kind == OP_GLOBAL_AVERAGE_POOL ||
-                           op->kind == OP_FLATTEN || op->kind == OP_DENSE;
+    l->flat[last->index] = op_writes_vector(op);
 }
 
 // What the operations can't do, said in terms of the layers.

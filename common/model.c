@@ -80,14 +80,6 @@ static void lay_out_variables(Model *m)
     m->statistics = backend()->allocate(m->statistics_length * sizeof(float));
 }
 
-size_t variable_size(const Variable *variable)
-{
-    size_t size = 1;
-    for (int i = 0; i < variable->ndims; i++)
-        size *= (size_t)variable->dims[i];
-    return size;
-}
-
 // Glorot and Bengio, 2010: uniform within sqrt(6 / (fan in + fan out)).
 static float glorot_limit(const Variable *v)
 {

@@ -49,7 +49,6 @@ Optimizer *model_optimizer(const Model *model);
 // variable_size floats.
 int model_variable_count(const Model *model);
 const Variable *model_variable(const Model *model, int index);
-size_t variable_size(const Variable *variable);
 void model_read_variable(const Model *model, int index, float *to);
 void model_write_variable(Model *model, int index, const float *from);
 // The gradient of the last batch's cross-entropy, without the L2 part. Trainable variables only.

@@ -27,6 +27,15 @@ typedef struct {
     size_t offset; // of its first float in its arena
 } Variable;
 
+// Elements of a variable.
+static inline size_t variable_size(const Variable *variable)
+{
+    size_t size = 1;
+    for (int i = 0; i < variable->ndims; i++)
+        size *= (size_t)variable->dims[i];
+    return size;
+}
+
 // Sums over the batches since they were last set to zero.
 typedef struct {
     double loss;    // of cross-entropy

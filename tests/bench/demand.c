@@ -39,22 +39,8 @@ static double elements(Shape shape)
     return (double)shape.height * shape.width * shape.channels;
 }
 
-static double length(const Variable *v)
-{
-    double product = 1;
-    for (int i = 0; i < v->ndims; i++)
-        product *= v->dims[i];
-    return product;
-}
-
 // ---- Bytes of values and variables. Images inside the model have elements of the precision's
 // size; vectors, the images that the model reads, weights and gradients of weights are floats.
-
-static bool writes_vector(const Op *op)
-{
-    return op->flat || op->kind == OP_GLOBAL_AVERAGE_POOL || op->kind == OP_FLATTEN ||
-           op->kind == OP_DENSE;
-}
 
 static double input_bytes(const Step *s, const Op *op)
 {
@@ -65,12 +51,12 @@ static double input_bytes(const Step *s, const Op *op)
 static double output_bytes(const Step *s, const Op *op)
 {
     return s->batch * elements(op->out) *
-           (writes_vector(op) ? (double)sizeof(float) : s->image_element);
+           (op_writes_vector(op) ? (double)sizeof(float) : s->image_element);
 }
 
 static double variable_bytes(const Variable *v)
 {
-    return (double)sizeof(float) * length(v);
+    return (double)sizeof(float) * (double)variable_size(v);
 }
 
 // The parts that the gradient of an operation's output comes in: one from each reader.
@@ -87,8 +73,9 @@ static int gradient_parts(const Step *s, const Op *op)
 static double multiply_adds(const Step *s, const Op *op)
 {
     if (op->kind == OP_CONV2D)
-        return s->batch * op->out.height * op->out.width * length(op->variables[KERNEL]);
-    return op->kind == OP_DENSE ? s->batch * length(op->variables[KERNEL]) : 0;
+        return s->batch * op->out.height * op->out.width *
+               (double)variable_size(op->variables[KERNEL]);
+    return op->kind == OP_DENSE ? s->batch * (double)variable_size(op->variables[KERNEL]) : 0;
 }
 
 // Every variable is read, and the moving statistics are written as well.
