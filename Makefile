@@ -19,6 +19,8 @@
 ifeq ($(origin CC),default)
 CC := gcc
 endif
+LD ?= ld
+OBJCOPY ?= objcopy
 OPT ?= -O3
 BUILD ?= build
 CLANG_FORMAT ?= clang-format
@@ -75,11 +77,13 @@ ifneq ($(filter-out help info doc clean env,$(or $(MAKECMDGOALS),all)),)
 $(error CUDA cannot be used: $(call ask_cuda,missing); name the folder of each part, or say CUDA=0)
 endif
 endif
-cuda_sources := $(wildcard common/hvd_cuda.c common/hvd_nccl.c common/backend_cuda.c common/cuda_*.c)
-library_sources := $(filter-out common/passes.c $(if $(cuda),,$(cuda_sources)),$(wildcard common/*.c))
-library_objects := $(library_sources:%.c=$(BUILD)/%.o) $(PASSES:%=$(BUILD)/common/passes_%.o)
+# The library's folders, each above those that it includes from (make check-format holds them to it).
+layers := base sys data backend cpu cuda nn train hvd
+cuda_sources := $(wildcard common/hvd/hvd_cuda.c common/hvd/hvd_nccl.c common/cuda/*.c)
+library_sources := $(filter-out common/cpu/passes.c $(if $(cuda),,$(cuda_sources)),$(wildcard $(layers:%=common/%/*.c)))
+library_objects := $(library_sources:%.c=$(BUILD)/%.o) $(PASSES:%=$(BUILD)/common/cpu/passes_%.o)
 ifneq ($(cuda),)
-kernel_objects := $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard common/*.cu))
+kernel_objects := $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard common/cuda/*.cu))
 library_objects += $(kernel_objects)
 endif
 ifneq ($(EMULATED),)
@@ -91,6 +95,7 @@ endif
 step_sources := $(sort $(wildcard steps/*.c) $(STEPS:%=steps/step_0%.c))
 solution_sources := $(filter-out solutions/master.c,$(wildcard solutions/*.c))
 step_objects := $(patsubst %.c,$(BUILD)/%.o,$(step_sources) $(solution_sources))
+model_objects := $(BUILD)/tests/models/models.o
 check_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/steps/*.c))
 replay_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/golden/*.c))
 bench_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/*.c))
@@ -113,7 +118,7 @@ tool_programs := $(tools:%=$(BUILD)/%)
 programs := $(step_programs) $(solution_programs) $(BUILD)/replay $(BUILD)/bench $(BUILD)/check-step \
             $(tool_programs) $(unit_programs) $(mpi_programs) $(emulated_programs)
 objects := $(emulated_objects) $(library_objects) $(step_objects) $(replay_objects) $(bench_objects) $(check_objects) \
-           $(unit_objects) $(shared_objects) $(mpi_programs:%=%.o) $(tools:%=$(BUILD)/common/tools/%.o)
+           $(unit_objects) $(shared_objects) $(model_objects) $(mpi_programs:%=%.o) $(tools:%=$(BUILD)/common/tools/%.o)
 
 # ---- How to compile and link. CPPFLAGS, CFLAGS and LDFLAGS of the user come last.
 
@@ -153,12 +158,12 @@ export CK_TIMEOUT_MULTIPLIER := 10
 endif
 
 warnings := -Wall -Wextra -Wshadow -Wconversion -pedantic $(if $(filter 1,$(WERROR)),-Werror)
-compile := $(CC) -std=c11 -D_GNU_SOURCE $(OPT) -g -fopenmp $(sanitize_flags) $(warnings) -Icommon \
+compile := $(CC) -std=c11 -D_GNU_SOURCE $(OPT) -g -fopenmp $(sanitize_flags) $(warnings) -Icommon -Itests \
            $(cuda_cflags) $(onednn_cflags) $(call as_system,$(mpi_cflags) $(check_cflags)) $(CPPFLAGS) $(CFLAGS)
 link := $(CC) $(OPT) -g -fopenmp $(sanitize_flags) $(CFLAGS) $(LDFLAGS) $(onednn_libs)
 libraries := -ldnnl -lcjson -lz -lhwloc $(mpi_libs) $(cuda_libs) -lpthread -lm
 # Kernels, and what stands in for CUDA, are C++.
-compile_kernels = $(nvcc) -std=c++17 $(OPT) -g -lineinfo -Xcompiler -Wall,-Wextra \
+compile_kernels = $(nvcc) -std=c++17 $(OPT) -g -lineinfo -Xcompiler -Wall,-Wextra,-fvisibility=hidden \
                    $(if $(filter 1,$(WERROR)),-Werror all-warnings -Xcompiler -Werror) -Icommon
 compile_cpp := $(CXX) -std=c++17 $(OPT) -g -fopenmp $(sanitize_flags) -Wall -Wextra $(if $(filter 1,$(WERROR)),-Werror) \
                -Icommon $(call as_system,$(mpi_cflags)) $(CPPFLAGS) $(CXXFLAGS)
@@ -183,24 +188,24 @@ FORCE:
 $(BUILD)/%.o: %.c $(BUILD)/settings.compile
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(compile) $(extra_flags) -MMD -MP -c -o $@ $<
+	$(Q)$(compile) $(visibility) $(extra_flags) -MMD -MP -c -o $@ $<
 
-$(BUILD)/common/passes_%.o: common/passes.c $(BUILD)/settings.compile
+$(BUILD)/common/cpu/passes_%.o: common/cpu/passes.c $(BUILD)/settings.compile
 	@mkdir -p $(@D)
 	$(call say,CC,'$< ($*)')
-	$(Q)$(compile) -DPASSES=passes_$* $(extra_flags) -MMD -MP -c -o $@ $<
+	$(Q)$(compile) $(visibility) -DPASSES=passes_$* $(extra_flags) -MMD -MP -c -o $@ $<
 
 # Its vectors pass only between functions that are inlined, so how a call would pass them is no
 # matter; and nobody reads errno after a square root.
-$(BUILD)/common/passes_%.o: extra_flags := -Wno-psabi -fno-math-errno
-$(BUILD)/common/passes_avx2.o: extra_flags := -Wno-psabi -fno-math-errno -mavx2 -mfma
+$(BUILD)/common/cpu/passes_%.o: extra_flags := -Wno-psabi -fno-math-errno
+$(BUILD)/common/cpu/passes_avx2.o: extra_flags := -Wno-psabi -fno-math-errno -mavx2 -mfma
 ifeq ($(filter avx2,$(PASSES)),)
-$(BUILD)/common/cpu_op.o: extra_flags := -DGENERIC_ONLY
+$(BUILD)/common/cpu/cpu_op.o: extra_flags := -DGENERIC_ONLY
 endif
 
 ifneq ($(EMULATED),)
-# cuBLAS is looked up by name (common/cuda_blas.c), here in the program itself.
-$(BUILD)/common/cuda_blas.o: extra_flags := -DHVDLAB_CUBLAS=NULL
+# cuBLAS is looked up by name (common/cuda/cuda_blas.c), here in the program itself.
+$(BUILD)/common/cuda/cuda_blas.o: extra_flags := -DHVDLAB_CUBLAS=NULL
 # The last piece of an array may be short; its other numbers are unset, and nobody stores them.
 $(BUILD)/%.cu.o: %.cu $(BUILD)/settings.compile
 	@mkdir -p $(@D)
@@ -208,7 +213,7 @@ $(BUILD)/%.cu.o: %.cu $(BUILD)/settings.compile
 	$(Q)$(compile_cpp) -Wno-maybe-uninitialized -DHVDLAB_EMULATED \
 	    -isystem tests/emulated/include -x c++ -MMD -MP -c -o $@ $<
 else
-$(BUILD)/common/cuda_blas.o: extra_flags := -DHVDLAB_CUBLAS='"$(cublas)"'
+$(BUILD)/common/cuda/cuda_blas.o: extra_flags := -DHVDLAB_CUBLAS='"$(cublas)"'
 $(BUILD)/%.cu.o: %.cu $(BUILD)/settings.kernels
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
@@ -220,33 +225,44 @@ $(BUILD)/tests/emulated/%.o: tests/emulated/%.cpp $(BUILD)/settings.compile
 	$(call say,CXX,$<)
 	$(Q)$(compile_cpp) $(extra_flags) -Itests/emulated/include -MMD -MP -c -o $@ $<
 
-$(BUILD)/libhvdlab.a: $(library_objects)
-	$(call say,AR,$@)
-	$(Q)rm -f $@ && $(AR) rcs $@ $^
+# The library as one object: as it is for tests and tools; and for students' programs with its inside
+# hidden, so that no function of theirs collides with one of ours, or replaces it. What they may call
+# the headers of hvdlab.h mark as visible.
+$(BUILD)/library.o: $(library_objects)
+	$(call say,LD,$@)
+	$(Q)$(LD) -r -o $@ $^
+$(BUILD)/hvdlab.o: $(BUILD)/library.o
+	$(call say,HIDE,$@)
+	$(Q)$(OBJCOPY) --localize-hidden $< $@
+$(library_objects): visibility := -fvisibility=hidden
 
 $(step_programs): $(BUILD)/%: $(BUILD)/steps/%.o
 $(solution_programs): $(BUILD)/solution_%: $(BUILD)/solutions/step_%.o
 # (build/check/ is the folder of its verdicts: build/check/step_03.json.)
 $(BUILD)/check-step: $(check_objects)
-$(BUILD)/replay: $(replay_objects)
-$(BUILD)/bench: $(bench_objects)
+$(BUILD)/replay: $(replay_objects) $(model_objects)
+$(BUILD)/bench: $(bench_objects) $(model_objects)
 $(tool_programs): $(BUILD)/%: $(BUILD)/common/tools/%.o
-$(mpi_programs): $(BUILD)/%: $(BUILD)/%.o
-$(unit_programs): $(BUILD)/%: $(BUILD)/%.o $(shared_objects)
+$(mpi_programs): $(BUILD)/%: $(BUILD)/%.o $(model_objects)
+$(unit_programs): $(BUILD)/%: $(BUILD)/%.o $(shared_objects) $(model_objects)
 $(emulated_objects): extra_flags := -DHVDLAB_EMULATED
 # The stand-in's own arithmetic checks what it is given, and most of the time goes there.
 $(BUILD)/tests/emulated/cudnn_convolution.o $(BUILD)/tests/emulated/cublas.o: extra_flags := -fno-sanitize=all
 $(BUILD)/tests/emulated/test_emulated: $(emulated_objects)
 $(unit_programs): extra_libraries = $(check_libs)
 
-$(programs): $(BUILD)/libhvdlab.a $(BUILD)/settings.link
+$(step_programs) $(solution_programs): $(BUILD)/hvdlab.o
+# The benchmark watches the backend: it has a backend() of its own.
+$(BUILD)/bench: $(filter-out $(BUILD)/common/backend/backend.o,$(library_objects))
+$(filter-out $(step_programs) $(solution_programs) $(BUILD)/bench,$(programs)): $(BUILD)/library.o
+$(programs): $(BUILD)/settings.link
 	$(call say,LD,$@)
-	$(Q)$(link) -o $@ $(filter %.o,$^) $(BUILD)/libhvdlab.a $(extra_libraries) $(libraries)
+	$(Q)$(link) -o $@ $(filter %.o,$^) $(extra_libraries) $(libraries)
 
 # compile-step FILE OUT makes a program of one file, wherever it is: the graders use it.
-$(BUILD)/compile-step: $(BUILD)/libhvdlab.a $(BUILD)/settings.link
+$(BUILD)/compile-step: $(BUILD)/hvdlab.o $(BUILD)/settings.link
 	$(Q)printf '#!/bin/sh\n%s "$$1" -o "$$2" %s\n' '$(compile) $(LDFLAGS) $(onednn_libs)' \
-	    '$(BUILD)/libhvdlab.a $(libraries)' >$@ && chmod +x $@
+	    '$(BUILD)/hvdlab.o $(libraries)' >$@ && chmod +x $@
 
 # Tests run the trainer as it was cut, whatever a student has made of steps/.
 $(BUILD)/cut/baseline: solutions/master.c common/scripts/steps.sh $(BUILD)/compile-step
@@ -338,7 +354,7 @@ progress: ## what you have done, and what is next
 	@common/scripts/student.sh progress
 
 doc: ## what the library says about NAME=hvd_rank; without NAME, what there is
-	@LC_ALL=C awk -f common/scripts/doc.awk common/*.h
+	@LC_ALL=C awk -f common/scripts/doc.awk common/*.h common/*/*.h
 
 devices: $(BUILD)/devices ## the CPU's nvidia-smi: devices, load, processes (watch -n 1 build/devices)
 	@$<
@@ -392,14 +408,15 @@ bench-gpu: ## time them on a GPU, beside what it can do at most (BENCH=quick; PE
 	    $(addprefix --trainer ,$(bench_trainer)) $(addprefix --subject ,$(SUBJECT)) $(if $(PEER),--peer '$(PEER)')
 
 # The steps are laid out for their readers, by hand; so are kernels (.cu) and the stand-in (.cpp).
-formatted := $(wildcard common/*.[ch] common/tools/*.[ch] tests/*/*.[ch])
+formatted := $(wildcard common/*.[ch] common/*/*.[ch] tests/*/*.[ch])
 format: ## lay out the sources as .clang-format says
 	@common/scripts/deps.sh install clang-format
 	$(Q)$(CLANG_FORMAT) -i $(formatted)
 
-check-format: ## check that they are laid out so
+check-format: ## check that they are laid out so, and that common/ includes only downwards
 	@common/scripts/deps.sh install clang-format
 	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(formatted)
+	$(Q)common/scripts/layers.sh
 
 clean: ## remove what was built
 	$(Q)rm -rf $(BUILD)

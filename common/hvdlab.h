@@ -7,16 +7,16 @@
 
 #include <stdio.h>
 
-#include "args.h"      // the command line
-#include "dataset.h"   // images and labels
-#include "augment.h"   // batches
-#include "layers.h"    // what a model is built from
-#include "optimizer.h" // SGD, Adam, ...
-#include "model.h"     // compile
-#include "callbacks.h" // what happens around an epoch
-#include "fit.h"       // fit and evaluate
-#include "hvd.h"       // ranks, all-reduce, the distributed optimizer and its callbacks
-#include "device.h"    // device_use
-#include "rng.h"       // set_seed
+#include "sys/args.h"        // the command line
+#include "data/dataset.h"    // images and labels
+#include "data/augment.h"    // batches
+#include "nn/layers.h"       // what a model is built from
+#include "nn/optimizer.h"    // SGD, Adam, ...
+#include "nn/model.h"        // compile
+#include "train/callbacks.h" // what happens around an epoch
+#include "train/fit.h"       // fit and evaluate
+#include "hvd/hvd.h"         // ranks, all-reduce, the distributed optimizer and its callbacks
+#include "sys/device.h"      // device_use
+#include "base/rng.h"        // set_seed
 
 #endif

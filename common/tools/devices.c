@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "device.h"
-#include "util.h"
+#include "sys/device.h"
+#include "base/util.h"
 
 #define ANNOUNCEMENT "/memfd:hvdlab rank %d node %d device %d of %d cores %255s kind %7s"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "record.h"
-#include "util.h"
+#include "base/util.h"
 
 enum { BATCH = 512 };
 #define TARGET 0.85

@@ -6,8 +6,8 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "hvd.h"
-#include "util.h"
+#include "hvd/hvd.h"
+#include "base/util.h"
 
 enum { LEAST = 1 << 12, MOST = 1 << 26, KINDS = 3, MAX_ROUNDS = 201 };
 

@@ -25,12 +25,12 @@
 #include "allreduce.h"
 #include "compare.h"
 #include "contestants.h"
-#include "device.h"
+#include "sys/device.h"
 #include "gpu.h"
 #include "profile.h"
 #include "record.h"
 #include "serve.h"
-#include "util.h"
+#include "base/util.h"
 
 enum { QUICK_ROUNDS = 5, PROFILED_STEPS = 5 };
 

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "contestants.h"
-#include "device.h"
-#include "util.h"
+#include "sys/device.h"
+#include "base/util.h"
 
 enum { ROUNDS = 5 };
 

@@ -4,9 +4,9 @@
 
 #include <stdio.h>
 #include <unistd.h>
-#include "device.h"
+#include "sys/device.h"
 #include "record.h"
-#include "util.h"
+#include "base/util.h"
 
 // A subject as words of a command line.
 typedef struct {

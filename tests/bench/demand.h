@@ -5,8 +5,8 @@
 #ifndef BENCH_DEMAND_H
 #define BENCH_DEMAND_H
 
-#include "args.h"
-#include "backend.h"
+#include "sys/args.h"
+#include "backend/backend.h"
 
 // The directions of an operation. Of a convolution, the backward pass is the gradient of its input,
 // and that of its kernel is apart.

@@ -10,11 +10,11 @@
 
 #include <stdio.h>
 #include "accuracy.h"
-#include "device.h"
+#include "sys/device.h"
 #include "profile.h"
 #include "rates.h"
 #include "record.h"
-#include "util.h"
+#include "base/util.h"
 
 static const Subject usual[] = {{.model = "wrn", .width = 10, .batch = 128},
                                 {.model = "wrn", .width = 10, .batch = 512}};

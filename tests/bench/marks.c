@@ -3,11 +3,11 @@
 #include "marks.h"
 
 #include <stdlib.h>
-#include "util.h"
+#include "base/util.h"
 
 #ifdef HVDLAB_CUDA
-#include "cuda_device.h"
-#include "device.h"
+#include "cuda/cuda_device.h"
+#include "sys/device.h"
 #endif
 
 typedef struct {

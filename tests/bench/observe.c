@@ -4,9 +4,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "device.h"
+#include "sys/device.h"
 #include "marks.h"
-#include "util.h"
+#include "base/util.h"
 
 // A call, from one mark to another.
 typedef struct {

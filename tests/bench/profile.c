@@ -3,7 +3,7 @@
 #include "profile.h"
 
 #include <stdio.h>
-#include "model.h"
+#include "nn/model.h"
 #include "record.h"
 #include "work.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "util.h"
+#include "base/util.h"
 
 // In the child: becomes the contestant.
 static _Noreturn void become(int in, int out, const char *const *command,

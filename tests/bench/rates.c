@@ -7,11 +7,11 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "cuda_op.h"
-#include "device.h"
+#include "cuda/cuda_op.h"
+#include "sys/device.h"
 #include "marks.h"
 #include "race.h"
-#include "rng.h"
+#include "base/rng.h"
 
 enum { ROUNDS = 9, WARM_UPS = 2 };
 

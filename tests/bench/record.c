@@ -3,10 +3,10 @@
 #include "record.h"
 
 #include <stdlib.h>
-#include "device.h"
-#include "onednn.h"
+#include "sys/device.h"
+#include "cpu/onednn.h"
 #include "rates.h"
-#include "util.h"
+#include "base/util.h"
 
 static void add_gpu(cJSON *machine)
 {

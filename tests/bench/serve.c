@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "device.h"
-#include "hvd.h"
+#include "sys/device.h"
+#include "hvd/hvd.h"
 #include "observe.h"
 #include "race.h"
-#include "util.h"
+#include "base/util.h"
 #include "work.h"
 
 static double peak_rss_mib(void)

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "util.h"
+#include "base/util.h"
 
 enum { MOST_WIDTH = 64, MOST_BATCH = 1 << 20 };
 

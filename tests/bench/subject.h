@@ -3,7 +3,7 @@
 #ifndef BENCH_SUBJECT_H
 #define BENCH_SUBJECT_H
 
-#include "args.h"
+#include "sys/args.h"
 
 typedef struct {
     const char *model; // wrn or lenet

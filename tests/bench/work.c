@@ -4,13 +4,13 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "backend.h"
-#include "device.h"
-#include "hvd.h"
-#include "models.h"
-#include "onednn.h"
-#include "rng.h"
-#include "util.h"
+#include "backend/backend.h"
+#include "sys/device.h"
+#include "hvd/hvd.h"
+#include "models/models.h"
+#include "cpu/onednn.h"
+#include "base/rng.h"
+#include "base/util.h"
 
 #define SIZE             28
 #define MAX_CONVOLUTIONS 16

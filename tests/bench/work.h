@@ -3,7 +3,7 @@
 #ifndef BENCH_WORK_H
 #define BENCH_WORK_H
 
-#include "model.h"
+#include "nn/model.h"
 #include "subject.h"
 
 typedef struct Work Work;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Training steps that are recorded and played back (common/cuda_graph.c) are the steps that they
+# Training steps that are recorded and played back (common/cuda/cuda_graph.c) are the steps that they
 # replace, each with a dropout pattern of its own; and where nothing can be recorded, training goes on
 # without. On the GPU that is not there (README.md). BUILD is where the kit was built with it.
 

@@ -12,12 +12,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "args.h"
-#include "device.h"
-#include "hvd.h"
-#include "models.h"
-#include "safetensors.h"
-#include "util.h"
+#include "sys/args.h"
+#include "sys/device.h"
+#include "hvd/hvd.h"
+#include "models/models.h"
+#include "data/safetensors.h"
+#include "base/util.h"
 
 typedef struct {
     const char *case_path, *out_path;

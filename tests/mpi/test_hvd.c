@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "backend.h"
-#include "device.h"
-#include "fit.h"
-#include "hvd.h"
-#include "models.h"
-#include "rng.h"
-#include "util.h"
+#include "backend/backend.h"
+#include "sys/device.h"
+#include "train/fit.h"
+#include "hvd/hvd.h"
+#include "models/models.h"
+#include "base/rng.h"
+#include "base/util.h"
 
 #define EXPECT(condition)                                                                          \
     do {                                                                                           \

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "args.h"
-#include "device.h"
+#include "sys/args.h"
+#include "sys/device.h"
 #include "judge.h"
 #include "process.h"
 

@@ -1,4 +1,4 @@
-// The traces of a run, read back: what each rank did, event by event. common/trace.h lists the
+// The traces of a run, read back: what each rank did, event by event. common/sys/trace.h lists the
 // events and their fields.
 
 #ifndef HVDLAB_STEPS_EVENTS_H

@@ -14,7 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "util.h"
+#include "base/util.h"
 
 #define PATIENCE           2.0 // seconds between asking a program to end and ending it
 #define STATUS_INTERRUPTED 130

@@ -4,7 +4,7 @@
 #define HVDLAB_STEPS_WORDS_H
 
 #include <stdbool.h>
-#include "util.h"
+#include "base/util.h"
 
 #define RANKS 4 // of every run that is graded
 

@@ -6,8 +6,8 @@
 #include <math.h>
 
 #include "child.h"
-#include "device.h"
-#include "util.h"
+#include "sys/device.h"
+#include "base/util.h"
 
 #define GRADIENT_TOLERANCE 1e-4 // includes what finite differences leave out
 

@@ -7,9 +7,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "args.h"
+#include "sys/args.h"
 #include "child.h"
-#include "util.h"
+#include "base/util.h"
 
 #define GAP 16 // floats between variables in an arena
 

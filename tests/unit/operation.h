@@ -6,9 +6,9 @@
 
 #include <check.h>
 
-#include "backend.h"
+#include "backend/backend.h"
 #include "reference.h"
-#include "rng.h"
+#include "base/rng.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 

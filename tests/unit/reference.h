@@ -8,7 +8,7 @@
 #ifndef HVDLAB_TESTS_REFERENCE_H
 #define HVDLAB_TESTS_REFERENCE_H
 
-#include "backend.h"
+#include "backend/backend.h"
 
 // What an output depends on: the operation's variables by their indices, and these.
 enum { INPUT = MAX_VARIABLES, RESIDUAL, SOURCES };

@@ -1,11 +1,11 @@
-// What common/args.h promises: every flag, its default, its range, and one clear line for each
+// What common/sys/args.h promises: every flag, its default, its range, and one clear line for each
 // mistake on the command line.
 
 #include <string.h>
 
-#include "args.h"
+#include "sys/args.h"
 #include "child.h"
-#include "rng.h"
+#include "base/rng.h"
 
 enum { MOST_WORDS = 32 };
 

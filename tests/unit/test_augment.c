@@ -3,10 +3,10 @@
 
 #include <math.h>
 
-#include "augment.h"
+#include "data/augment.h"
 #include "child.h"
-#include "rng.h"
-#include "util.h"
+#include "base/rng.h"
+#include "base/util.h"
 
 // With these a byte's standardised value is the byte itself, but for rounding.
 static const Statistics unchanged = {.std = {1, 1, 1, 1}};

@@ -10,8 +10,8 @@
 #include "comparison.h"
 #include "operation.h"
 #include "reference.h"
-#include "rng.h"
-#include "util.h"
+#include "base/rng.h"
+#include "base/util.h"
 
 // Batch norm.
 

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "augment.h"
+#include "data/augment.h"
 #include "child.h"
-#include "rng.h"
-#include "util.h"
+#include "base/rng.h"
+#include "base/util.h"
 
 // With these a byte's standardised value is the byte itself, but for rounding.
 static const Statistics unchanged = {.std = {1, 1, 1, 1}};

@@ -7,10 +7,10 @@
 
 #include "child.h"
 #include "comparison.h"
-#include "onednn.h"
+#include "cpu/onednn.h"
 #include "operation.h"
 #include "reference.h"
-#include "util.h"
+#include "base/util.h"
 
 // Winograd rounds in its transforms too.
 #define WINOGRAD_TOLERANCE 2e-5

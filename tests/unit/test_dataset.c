@@ -7,8 +7,8 @@
 #include <zlib.h>
 
 #include "child.h"
-#include "dataset.h"
-#include "util.h"
+#include "data/dataset.h"
+#include "base/util.h"
 
 static char folder[] = "/tmp/test_dataset.XXXXXX";
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include "child.h"
 #include "hvdlab.h"
-#include "util.h"
+#include "base/util.h"
 
 static Args args_of(int images)
 {

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "child.h"
-#include "dataset.h"
-#include "rng.h"
-#include "util.h"
+#include "data/dataset.h"
+#include "base/rng.h"
+#include "base/util.h"
 
 // -- The real Fashion-MNIST -----------------------------------------------------------------------
 

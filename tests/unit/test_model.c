@@ -11,9 +11,9 @@
 #include <math.h>
 #include <string.h>
 #include "child.h"
-#include "models.h"
+#include "models/models.h"
 #include "operation.h"
-#include "util.h"
+#include "base/util.h"
 
 static const ModelShape original = {.height = 28, .width = 28, .channels = 1, .dropout = true};
 

@@ -6,12 +6,12 @@
 #include <omp.h>
 #include <string.h>
 
-#include "backend.h"
+#include "backend/backend.h"
 #include "child.h"
 #include "comparison.h"
 #include "operation.h"
 #include "reference.h"
-#include "rng.h"
+#include "base/rng.h"
 
 // Layers that stand alone.
 

@@ -7,12 +7,12 @@
 #include <omp.h>
 #include <string.h>
 
-#include "backend.h"
+#include "backend/backend.h"
 #include "child.h"
 #include "operation.h"
-#include "optimizer.h"
-#include "rng.h"
-#include "util.h"
+#include "nn/optimizer.h"
+#include "base/rng.h"
+#include "base/util.h"
 
 #define UPDATES 7
 #define LENGTH  2304 // floats of an arena

@@ -1,4 +1,4 @@
-// What common/rng.h promises: which streams are alike and which are not, and how numbers are
+// What common/base/rng.h promises: which streams are alike and which are not, and how numbers are
 // spread. Every test of a distribution has a fixed seed, so that it passes always or never.
 
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "child.h"
-#include "rng.h"
+#include "base/rng.h"
 
 static void set_rank(const char *rank)
 {

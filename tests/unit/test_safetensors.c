@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 
 #include "child.h"
-#include "safetensors.h"
-#include "util.h"
+#include "data/safetensors.h"
+#include "base/util.h"
 
 static char folder[] = "/tmp/test_safetensors.XXXXXX";
 static char path[sizeof folder + 16];

@@ -25,7 +25,7 @@ cp -Rp Makefile common labs .gitignore "$tree/"
 cp -Rp solutions/*.c "$tree/solutions/"
 cp -Rp tests/steps/*.[ch] tests/steps/hints "$tree/tests/steps/"
 cp -p tests/tests.mk "$tree/tests/"
-cp -Rp "$built"/libhvdlab.a "$built"/settings.* "$built/devices" "$built/check-step" "$built/common" "$tree/build/"
+cp -Rp "$built"/hvdlab.o "$built"/library.o "$built"/settings.* "$built/devices" "$built/check-step" "$built/common" "$tree/build/"
 cp -Rp "$built/tests/steps" "$tree/build/tests/"
 cd "$tree" || exit 1
 
@@ -171,7 +171,7 @@ for n in 1 2 4 5 6; do
 done
 # What the hints send a reader to is there, as are the calls that they name.
 while read -r name; do
-    NAME=$name awk -f common/scripts/doc.awk common/*.h >"$work/out" || fail "a hint names $name, which is not documented"
+    NAME=$name awk -f common/scripts/doc.awk common/*.h common/*/*.h >"$work/out" || fail "a hint names $name, which is not documented"
 done < <(sed -n 's/.*make doc NAME=\([a-z_]*\).*/\1/p' tests/steps/hints/*.txt)
 
 # ---- Answers, carried from step to step.
@@ -275,7 +275,7 @@ for header in common/hvdlab.h $(sed -n 's|^#include "\(.*\)".*|common/\1|p' comm
     # A declaration begins in the first column; its name is what the first parenthesis follows.
     while read -r name; do
         functions=$((functions + 1))
-        NAME=$name awk -f common/scripts/doc.awk common/*.h >"$work/out" 2>&1 || fail "make doc NAME=$name: status $?"
+        NAME=$name awk -f common/scripts/doc.awk common/*.h common/*/*.h >"$work/out" 2>&1 || fail "make doc NAME=$name: status $?"
         IFS=: read -r file line <"$work/out"
         [[ $file = "$header" ]] || fail "make doc NAME=$name: in $file instead of $header"
         sed -n "${line}p" "$file" | grep -qE "[ *]$name\(" || fail "make doc NAME=$name: not at $file:$line"

@@ -1,6 +1,6 @@
-// What common/tensorboard.h promises: files that TensorBoard reads. The tests read them back with a
-// decoder of their own, whose checksum goes bit by bit; tests/golden/read_events.py does the same
-// with TensorBoard itself.
+// What common/train/tensorboard.h promises: files that TensorBoard reads. The tests read them back
+// with a decoder of their own, whose checksum goes bit by bit; tests/golden/read_events.py does the
+// same with TensorBoard itself.
 
 #include <dirent.h>
 #include <signal.h>
@@ -11,8 +11,8 @@
 #include <time.h>
 
 #include "child.h"
-#include "tensorboard.h"
-#include "util.h"
+#include "train/tensorboard.h"
+#include "base/util.h"
 
 static char scratch[64]; // a folder of each test's own
 

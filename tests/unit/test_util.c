@@ -1,11 +1,11 @@
-// What common/util.h promises: one clear line and status 2, memory, time, the launcher's rank.
+// What common/base/util.h promises: one clear line and status 2, memory, time, the launcher's rank.
 
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "child.h"
-#include "util.h"
+#include "base/util.h"
 
 // The tests may themselves have been started by a launcher.
 static void forget_launcher(void)

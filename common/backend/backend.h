@@ -1,0 +1,144 @@
+// What a backend offers to the model: memory, the fused operations of a graph for one batch size,
+// the loss, and the optimizers' arithmetic. The CPU backend (backend_cpu.c) stands on oneDNN, the
+// CUDA backend (backend_cuda.c) on cuDNN and cuBLAS.
+//
+// A model is a list of operations in forward order, each reading one value (two, with a residual)
+// and writing one. How a value lies in memory is the backend's business: the model only asks for
+// its size. Whatever a person or a file sees (images, weights) is in Keras's order: images NHWC,
+// kernels (height, width, in, out).
+
+#ifndef HVDLAB_BACKEND_H
+#define HVDLAB_BACKEND_H
+
+#include "base/types.h"
+
+typedef enum {
+    OP_CONV2D,     // convolution, 'same', stride 1, with bias, + ReLU if `relu`
+    OP_BATCH_NORM, // batch norm, + ReLU, + then either dropout (with ReLU only) or residual
+    OP_RELU,       // the operations below stand alone where nothing could be fused
+    OP_DROPOUT,
+    OP_ADD,
+    OP_MAX_POOL, // square, stride = size, no padding
+    OP_GLOBAL_AVERAGE_POOL,
+    OP_FLATTEN, // to a vector in NHWC order
+    OP_DENSE,   // with bias, + ReLU if `relu`
+} OpKind;
+
+// Indices of an operation's variables.
+enum { KERNEL, BIAS };
+enum { GAMMA, BETA, MOVING_MEAN, MOVING_VARIANCE };
+#define MAX_VARIABLES 4
+
+typedef struct {
+    OpKind kind;
+    int input, residual, output; // values; residual is -1 where there is none
+    Shape in, out;
+    int size; // of the convolution's kernel or of the pool
+    bool relu;
+    float dropout_rate;      // 0: none
+    uint64_t dropout_stream; // which random stream the dropout draws from
+    bool input_is_image;     // reads the model's input: needs no gradient, layout is NHWC
+    bool flat;               // the input is a vector per image: (batch, channels) in memory
+    Variable *variables[MAX_VARIABLES];
+    // A convolution's bias before a batch norm only moves the mean. A backend may leave it out of
+    // the convolution and add it to the mean, which saves a pass over the convolution's output.
+    bool bias_in_batch_norm;    // of OP_CONV2D: only a batch norm reads the output, which has
+    const Variable *input_bias; // of OP_BATCH_NORM: the bias of that convolution, else NULL
+} Op;
+
+// Sizes of what an operation needs at one batch size, in bytes, known after op_create.
+typedef struct {
+    size_t output;  // the value it writes (its gradient has the same size)
+    size_t input;   // the value it reads
+    size_t saved;   // what its backward pass needs beside input and output
+    size_t scratch; // shared working memory, worthless after the call
+} OpSizes;
+
+// Where the variables are while an operation runs.
+typedef struct {
+    float *weights, *gradients, *statistics; // arenas
+} Arenas;
+
+typedef struct {
+    const void *input, *residual;
+    void *output;
+    void *saved, *scratch;
+    Arenas arenas;
+    bool training;               // else inference: moving statistics, no dropout
+    const uint64_t *dropout_key; // in device memory; changes every step
+} ForwardArgs;
+
+typedef struct {
+    const void *input, *output;
+    void *saved, *scratch;
+    Arenas arenas;
+    void *output_gradient;        // may be overwritten; batch norm leaves the residual's in it
+    const void *output_gradient2; // a second part, to be added first, or NULL
+    void *input_gradient;         // NULL: not wanted; output_gradient itself where op_in_place
+    void *residual_gradient;      // of OP_ADD: gets a copy of output_gradient
+    const uint64_t *dropout_key;
+} BackwardArgs;
+
+typedef struct OpState OpState;
+typedef struct Recording Recording;
+
+typedef struct {
+    const char *name; // as Args and records say it: "cpu", "gpu"
+
+    // Device memory, zeroed; and copies between it and the host.
+    void *(*allocate)(size_t bytes);
+    void (*release)(void *memory);
+    void (*write)(void *to, const void *from, size_t bytes);
+    void (*read)(void *to, const void *from, size_t bytes);
+
+    // Sets variable->length of every variable of the operation. Once per operation.
+    void (*declare_variables)(const Op *op);
+    // Copies between an arena and Keras's order. `arena` is the arena's beginning.
+    void (*write_variable)(const Op *op, const Variable *variable, float *arena, const float *from);
+    void (*read_variable)(const Op *op, const Variable *variable, const float *arena, float *to);
+
+    // Prepares an operation for one batch size. `op` must outlive the state.
+    OpState *(*op_create)(const Op *op, int batch, OpSizes *sizes);
+    void (*op_free)(OpState *state);
+    void (*forward)(OpState *state, const ForwardArgs *args);
+    void (*backward)(OpState *state, const BackwardArgs *args);
+
+    // Softmax of (batch, classes) logits.
+    void (*softmax)(const float *logits, float *probabilities, int batch, int classes);
+    // Cross-entropy of (batch, classes) logits: adds to the metrics and writes the gradient of the
+    // mean over the batch with respect to the logits. All in device memory.
+    void (*cross_entropy)(const float *logits, const int *labels, float *gradient, int batch,
+                          int classes, Metrics *metrics);
+
+    void (*update)(const Update *update, const Segment *segments, int count);
+
+    // For a device that works behind the host's back (else all three are NULL): record() calls
+    // queue(what) and keeps what that tells the device to do, without doing it; NULL where it can't
+    // be kept. play() has it done, each time from what is then in the memory that was recorded, at
+    // less work for the host.
+    Recording *(*record)(void (*queue)(const void *what), const void *what);
+    void (*play)(const Recording *recording);
+    void (*forget)(Recording *recording);
+} Backend;
+
+// The backend of the device that this process works on; the device is readied if need be.
+const Backend *backend(void);
+
+extern const Backend backend_cpu;
+extern const Backend backend_cuda; // only with CUDA
+
+// True where an operation writes a vector per image, not an image.
+static inline bool op_writes_vector(const Op *op)
+{
+    return op->flat || op->kind == OP_GLOBAL_AVERAGE_POOL || op->kind == OP_FLATTEN ||
+           op->kind == OP_DENSE;
+}
+
+// True where the backward pass of an operation writes the input's gradient over the output's.
+static inline bool op_in_place(const Op *op)
+{
+    return op->kind == OP_RELU || op->kind == OP_DROPOUT ||
+           (op->kind == OP_BATCH_NORM && op->residual < 0);
+}
+
+#endif

@@ -1,0 +1,399 @@
+// The CPU backend: oneDNN computes convolutions, pooling, matrix products and changes of layout;
+// passes.c computes what stands between them.
+//
+// Between the first convolution and the last pooling, activations stay in oneDNN's blocked layout
+// of 16 or 8 channels side by side, so that nothing is reordered on the way. Kernels live in the
+// arena in the layout that the convolutions read; an optimizer does not care which weight stands
+// where.
+
+#include "cpu/cpu_op.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "base/util.h"
+
+#define NORM_MOMENTUM 0.99
+#define NORM_EPSILON  1e-3
+
+// Memory and copies.
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+// Large blocks ask for huge pages: fewer misses when addresses are translated. A wish that the
+// kernel may refuse.
+static void *cpu_allocate(size_t bytes)
+{
+    if (bytes < HUGE_PAGE)
+        return allocate(1, bytes);
+    size_t rounded = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    void *memory = aligned_alloc(HUGE_PAGE, rounded);
+    if (!memory)
+        die("out of memory: there are no %zu MiB left; a smaller --batch-size or --width needs "
+            "less",
+            rounded >> 20);
+    madvise(memory, rounded, MADV_HUGEPAGE);
+    return memset(memory, 0, rounded);
+}
+
+static void cpu_copy(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+}
+
+// Variables.
+
+static void declare_variables(const Op *op)
+{
+    for (int i = 0; i < MAX_VARIABLES && op->variables[i]; i++) {
+        Variable *v = op->variables[i];
+        v->length = 1;
+        for (int d = 0; d < v->ndims; d++)
+            v->length *= (size_t)v->dims[d];
+    }
+    if (op->kind == OP_CONV2D) {
+        Desc kernel = kernel_desc(op, kernel_tag(op));
+        op->variables[KERNEL]->length = desc_bytes(kernel) / sizeof(float);
+        desc_free(kernel);
+    } else if (op->kind == OP_BATCH_NORM && !op->flat) {
+        for (int i = 0; i < MAX_VARIABLES; i++)
+            op->variables[i]->length = (size_t)padded(op->in.channels);
+    }
+}
+
+// Copies a convolution's kernel between the arena and Keras's order (height, width, in, out).
+static void copy_kernel(const Op *op, void *arena, void *keras, bool to_arena)
+{
+    Desc inside = kernel_desc(op, kernel_tag(op)), outside = kernel_desc(op, dnnl_hwio);
+    Call call = to_arena ? call_reorder(outside, inside) : call_reorder(inside, outside);
+    void *memory[] = {to_arena ? keras : arena, to_arena ? arena : keras};
+    call_run(&call, NULL, memory);
+    call_free(&call);
+    desc_free(inside);
+    desc_free(outside);
+}
+
+static size_t real_length(const Variable *v)
+{
+    return v->ndims == 1 ? (size_t)v->dims[0] : v->length;
+}
+
+static void write_variable(const Op *op, const Variable *v, float *arena, const float *from)
+{
+    if (v->ndims == 4)
+        copy_kernel(op, arena + v->offset, unconst(from), true);
+    else
+        memcpy(arena + v->offset, from, real_length(v) * sizeof(float));
+}
+
+static void read_variable(const Op *op, const Variable *v, const float *arena, float *to)
+{
+    if (v->ndims == 4)
+        copy_kernel(op, unconst(arena + v->offset), to, false);
+    else
+        memcpy(to, arena + v->offset, real_length(v) * sizeof(float));
+}
+
+// Batch norm, with what is fused to it. Saved: mean and 1 / sqrt(variance + epsilon) per channel.
+
+static int norm_channels(const OpState *s)
+{
+    return s->out.blocks * s->out.lanes;
+}
+
+static void batch_norm_create(OpState *s, OpSizes *sizes)
+{
+    CHECK(s->op->dropout_rate <= 0 || (s->op->relu && s->op->residual < 0));
+    sizes->input = sizes->output = layout_floats(s->out) * sizeof(float);
+    sizes->saved = 2 * (size_t)norm_channels(s) * sizeof(float);
+    sizes->scratch = (norm_partial_size(s->out) + (size_t)norm_channels(s)) * sizeof(float);
+}
+
+static void inverse_deviation(float *inv_std, const float *variance, int channels)
+{
+    for (int c = 0; c < channels; c++)
+        inv_std[c] = (float)(1 / sqrt((double)variance[c] + NORM_EPSILON));
+}
+
+static void move_towards(float *moving, const float *batch, double factor, int channels)
+{
+    for (int c = 0; c < channels; c++)
+        moving[c] = (float)(NORM_MOMENTUM * (double)moving[c] +
+                            (1 - NORM_MOMENTUM) * factor * (double)batch[c]);
+}
+
+// Statistics of this batch; the moving variance gets the unbiased one.
+static void batch_statistics(const OpState *s, const ForwardArgs *a, float *mean, float *inv_std)
+{
+    int channels = norm_channels(s);
+    float *variance = (float *)a->scratch + norm_partial_size(s->out);
+    passes()->norm_statistics(s->out, a->input, a->scratch, mean, variance);
+    inverse_deviation(inv_std, variance, channels);
+    double count = (double)s->batch * s->out.pixels;
+    double unbiased = count > 1 ? count / (count - 1) : 1;
+    move_towards(statistic(s->op, MOVING_MEAN, &a->arenas), mean, 1, channels);
+    move_towards(statistic(s->op, MOVING_VARIANCE, &a->arenas), variance, unbiased, channels);
+}
+
+static void moving_statistics(const OpState *s, const ForwardArgs *a, float *mean, float *inv_std)
+{
+    int channels = norm_channels(s);
+    memcpy(mean, statistic(s->op, MOVING_MEAN, &a->arenas), (size_t)channels * sizeof *mean);
+    inverse_deviation(inv_std, statistic(s->op, MOVING_VARIANCE, &a->arenas), channels);
+}
+
+static void batch_norm_forward(OpState *s, const ForwardArgs *a)
+{
+    const Op *op = s->op;
+    float *mean = a->saved, *inv_std = mean + norm_channels(s);
+    if (a->training)
+        batch_statistics(s, a, mean, inv_std);
+    else
+        moving_statistics(s, a, mean, inv_std);
+    passes()->norm_forward(&(NormForward){
+        .layout = s->out,
+        .relu = op->relu,
+        .dropout_rate = a->training ? op->dropout_rate : 0,
+        .dropout_key = op->dropout_rate > 0 ? *a->dropout_key : 0,
+        .x = a->input,
+        .mean = mean,
+        .inv_std = inv_std,
+        .gamma = weight(op, GAMMA, &a->arenas),
+        .beta = weight(op, BETA, &a->arenas),
+        .residual = a->residual,
+        .output = a->output,
+    });
+}
+
+static void batch_norm_backward(OpState *s, const BackwardArgs *a)
+{
+    const Op *op = s->op;
+    const float *mean = a->saved;
+    passes()->norm_backward(&(NormBackward){
+        .layout = s->out,
+        .relu = op->relu,
+        .dropout_rate = op->dropout_rate,
+        .x = a->input,
+        .mean = mean,
+        .inv_std = mean + norm_channels(s),
+        .gamma = weight(op, GAMMA, &a->arenas),
+        .beta = weight(op, BETA, &a->arenas),
+        .output = a->output,
+        .output_gradient = a->output_gradient,
+        .output_gradient2 = a->output_gradient2,
+        .input_gradient = a->input_gradient,
+        .gamma_gradient = gradient(op, GAMMA, &a->arenas),
+        .beta_gradient = gradient(op, BETA, &a->arenas),
+        .partial = a->scratch,
+    });
+}
+
+// Layers that stand alone.
+
+static void elementwise_create(OpState *s, OpSizes *sizes)
+{
+    sizes->input = sizes->output = layout_floats(s->out) * sizeof(float);
+}
+
+static void relu_forward(OpState *s, const ForwardArgs *a)
+{
+    passes()->relu(a->output, a->input, layout_floats(s->out));
+}
+
+static void relu_backward(OpState *s, const BackwardArgs *a)
+{
+    passes()->relu_backward(a->output_gradient, a->output, layout_floats(s->out));
+}
+
+static void dropout_forward(OpState *s, const ForwardArgs *a)
+{
+    float rate = a->training ? s->op->dropout_rate : 0;
+    passes()->dropout(a->output, a->input, layout_floats(s->out), rate, *a->dropout_key);
+}
+
+static void dropout_backward(OpState *s, const BackwardArgs *a)
+{
+    passes()->dropout(a->input_gradient, a->output_gradient, layout_floats(s->out),
+                      s->op->dropout_rate, *a->dropout_key);
+}
+
+static void add_forward(OpState *s, const ForwardArgs *a)
+{
+    passes()->add(a->output, a->input, a->residual, layout_floats(s->out));
+}
+
+// The gradient serves as the first input's where it is.
+static void add_backward(OpState *s, const BackwardArgs *a)
+{
+    memcpy(a->residual_gradient, a->output_gradient, layout_floats(s->out) * sizeof(float));
+}
+
+// Global average pooling.
+
+static void global_average_pool_create(OpState *s, OpSizes *sizes)
+{
+    sizes->input = layout_floats(s->in) * sizeof(float);
+    sizes->output = (size_t)s->batch * (size_t)s->op->out.channels * sizeof(float);
+}
+
+static void global_average_pool_forward(OpState *s, const ForwardArgs *a)
+{
+    passes()->pool_forward(s->in, s->op->in.channels, a->input, a->output);
+}
+
+static void global_average_pool_backward(OpState *s, const BackwardArgs *a)
+{
+    passes()->pool_backward(s->in, s->op->in.channels, a->output_gradient, a->input_gradient);
+}
+
+// Dense.
+
+static void dense_create(OpState *s, OpSizes *sizes)
+{
+    sizes->input = (size_t)s->batch * (size_t)s->op->in.channels * sizeof(float);
+    sizes->output = (size_t)s->batch * (size_t)s->op->out.channels * sizeof(float);
+}
+
+static void dense_forward(OpState *s, const ForwardArgs *a)
+{
+    const Op *op = s->op;
+    int inputs = op->in.channels, units = op->out.channels;
+    matrix_multiply(false, false, s->batch, units, inputs, a->input, weight(op, KERNEL, &a->arenas),
+                    a->output);
+    passes()->bias_relu(a->output, weight(op, BIAS, &a->arenas), s->batch, units, op->relu);
+}
+
+static void dense_backward(OpState *s, const BackwardArgs *a)
+{
+    const Op *op = s->op;
+    int inputs = op->in.channels, units = op->out.channels;
+    if (op->relu)
+        passes()->relu_backward(a->output_gradient, a->output, layout_floats(s->out));
+    matrix_multiply(true, false, inputs, units, s->batch, a->input, a->output_gradient,
+                    gradient(op, KERNEL, &a->arenas));
+    passes()->sum_rows(gradient(op, BIAS, &a->arenas), a->output_gradient, s->batch, units);
+    if (a->input_gradient)
+        matrix_multiply(false, true, s->batch, inputs, units, a->output_gradient,
+                        weight(op, KERNEL, &a->arenas), a->input_gradient);
+}
+
+// One row of functions per operation.
+static const struct {
+    void (*create)(OpState *, OpSizes *);
+    void (*forward)(OpState *, const ForwardArgs *);
+    void (*backward)(OpState *, const BackwardArgs *);
+} operations[] = {
+    [OP_CONV2D] = {conv2d_create, conv2d_forward, conv2d_backward},
+    [OP_BATCH_NORM] = {batch_norm_create, batch_norm_forward, batch_norm_backward},
+    [OP_RELU] = {elementwise_create, relu_forward, relu_backward},
+    [OP_DROPOUT] = {elementwise_create, dropout_forward, dropout_backward},
+    [OP_ADD] = {elementwise_create, add_forward, add_backward},
+    [OP_MAX_POOL] = {max_pool_create, max_pool_run, max_pool_run_backward},
+    [OP_GLOBAL_AVERAGE_POOL] = {global_average_pool_create, global_average_pool_forward,
+                                global_average_pool_backward},
+    [OP_FLATTEN] = {flatten_create, flatten_forward, flatten_backward},
+    [OP_DENSE] = {dense_create, dense_forward, dense_backward},
+};
+
+static OpState *op_create(const Op *op, int batch, OpSizes *sizes)
+{
+    OpState *s = allocate(1, sizeof *s);
+    *s = (OpState){.op = op,
+                   .batch = batch,
+                   .in = layout_of(op->in, batch, op->flat),
+                   .out = layout_of(op->out, batch, op_writes_vector(op))};
+    *sizes = (OpSizes){0};
+    operations[op->kind].create(s, sizes);
+    return s;
+}
+
+static void op_free(OpState *s)
+{
+    call_free(&s->forward);
+    call_free(&s->backward_input);
+    call_free(&s->backward_kernel);
+    free(s);
+}
+
+static void op_forward(OpState *s, const ForwardArgs *args)
+{
+    operations[s->op->kind].forward(s, args);
+}
+
+// Batch norm adds the second part of the gradient on its way through memory.
+static void op_backward(OpState *s, const BackwardArgs *args)
+{
+    if (args->output_gradient2 && s->op->kind != OP_BATCH_NORM)
+        passes()->add(args->output_gradient, args->output_gradient, args->output_gradient2,
+                      layout_floats(s->out));
+    operations[s->op->kind].backward(s, args);
+}
+
+// Loss. A few hundred numbers: not worth more than one thread.
+
+static int most_likely(const float *row, int classes)
+{
+    int best = 0;
+    for (int c = 1; c < classes; c++)
+        if (row[c] > row[best])
+            best = c;
+    return best;
+}
+
+// Writes the softmax of one row, shifted by its maximum against overflow; returns log of the sum of
+// exponentials.
+static double softmax_row(const float *logits, float *probabilities, int classes)
+{
+    double maximum = (double)logits[most_likely(logits, classes)], sum = 0;
+    for (int c = 0; c < classes; c++)
+        sum += exp((double)logits[c] - maximum);
+    for (int c = 0; c < classes; c++)
+        probabilities[c] = (float)(exp((double)logits[c] - maximum) / sum);
+    return maximum + log(sum);
+}
+
+static void softmax(const float *logits, float *probabilities, int batch, int classes)
+{
+    for (int row = 0; row < batch; row++)
+        softmax_row(logits + row * classes, probabilities + row * classes, classes);
+}
+
+static void cross_entropy(const float *logits, const int *labels, float *gradient, int batch,
+                          int classes, Metrics *metrics)
+{
+    for (int row = 0; row < batch; row++) {
+        const float *z = logits + row * classes;
+        float *g = gradient + row * classes;
+        double log_sum = softmax_row(z, g, classes);
+        metrics->loss += log_sum - (double)z[labels[row]];
+        metrics->correct += most_likely(z, classes) == labels[row];
+        g[labels[row]] -= 1;
+        for (int c = 0; c < classes; c++)
+            g[c] /= (float)batch;
+    }
+    metrics->images += batch;
+}
+
+static void update(const Update *rule, const Segment *segments, int count)
+{
+    passes()->update(rule, segments, count);
+}
+
+const Backend backend_cpu = {
+    .name = "cpu",
+    .allocate = cpu_allocate,
+    .release = free,
+    .write = cpu_copy,
+    .read = cpu_copy,
+    .declare_variables = declare_variables,
+    .write_variable = write_variable,
+    .read_variable = read_variable,
+    .op_create = op_create,
+    .op_free = op_free,
+    .forward = op_forward,
+    .backward = op_backward,
+    .softmax = softmax,
+    .cross_entropy = cross_entropy,
+    .update = update,
+};

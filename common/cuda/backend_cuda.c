@@ -1,0 +1,337 @@
+// The CUDA backend: cuDNN computes convolutions (cuda_convolution.c), cuBLAS matrix products
+// (cuda_blas.c), and the kit's own kernels (norm.cu, kernels.cu) the rest. All is queued on one
+// stream; nothing in a training step allocates memory or waits for the GPU.
+
+#include "cuda/cuda_op.h"
+
+#include <stdlib.h>
+#include "sys/device.h"
+#include "base/util.h"
+
+static float *statistic_of(const Op *op, int index, const Arenas *arenas)
+{
+    return arenas->statistics + op->variables[index]->offset;
+}
+
+static void copy(void *to, const void *from, size_t bytes)
+{
+    CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda_stream()));
+}
+
+// ---- Variables.
+
+static void declare_variables(const Op *op)
+{
+    for (int i = 0; i < MAX_VARIABLES && op->variables[i]; i++)
+        op->variables[i]->length = variable_size(op->variables[i]);
+}
+
+// Between Keras's order of a kernel, (taps, in, out), and the arena's, (out, taps, in).
+static void reorder_kernel(const Variable *v, float *to, const float *from, bool to_arena)
+{
+    size_t taps = (size_t)v->dims[0] * (size_t)v->dims[1];
+    size_t inputs = (size_t)v->dims[2], outputs = (size_t)v->dims[3];
+    for (size_t i = 0; i < taps * inputs; i++)
+        for (size_t o = 0; o < outputs; o++) {
+            size_t keras = i * outputs + o, arena = o * taps * inputs + i;
+            to[to_arena ? arena : keras] = from[to_arena ? keras : arena];
+        }
+}
+
+static void write_variable(const Op *op, const Variable *v, float *arena, const float *from)
+{
+    (void)op;
+    if (v->ndims != 4) {
+        cuda_write(arena + v->offset, from, v->length * sizeof(float));
+        return;
+    }
+    float *kernel = allocate(v->length, sizeof *kernel);
+    reorder_kernel(v, kernel, from, true);
+    cuda_write(arena + v->offset, kernel, v->length * sizeof(float));
+    free(kernel);
+}
+
+static void read_variable(const Op *op, const Variable *v, const float *arena, float *to)
+{
+    (void)op;
+    if (v->ndims != 4) {
+        cuda_read(to, arena + v->offset, v->length * sizeof(float));
+        return;
+    }
+    float *kernel = allocate(v->length, sizeof *kernel);
+    cuda_read(kernel, arena + v->offset, v->length * sizeof(float));
+    reorder_kernel(v, to, kernel, false);
+    free(kernel);
+}
+
+// ---- Batch norm, with what is fused to it. Saved: mean and 1 / sqrt(variance + epsilon).
+
+static void batch_norm_create(OpState *s, OpSizes *sizes)
+{
+    CHECK(s->op->dropout_rate <= 0 || (s->op->relu && s->op->residual < 0));
+    sizes->saved = 2 * (size_t)s->out.channels * sizeof(float);
+    sizes->scratch = partial_sums_length(s->out) * sizeof(float);
+}
+
+static Norm norm_of(const OpState *s, const Arenas *arenas, const void *x, const float *mean,
+                    float dropout_rate, const uint64_t *dropout_key)
+{
+    return (Norm){.shape = s->out,
+                  .relu = s->op->relu,
+                  .dropout_rate = dropout_rate,
+                  .dropout_key = dropout_key,
+                  .x = x,
+                  .mean = mean,
+                  .inv_std = mean + s->out.channels,
+                  .gamma = weight_of(s->op, GAMMA, arenas),
+                  .beta = weight_of(s->op, BETA, arenas)};
+}
+
+static void batch_norm_forward(OpState *s, const ForwardArgs *a)
+{
+    const Op *op = s->op;
+    NormStatistics statistics = {
+        .mean = a->saved,
+        .inv_std = (float *)a->saved + s->out.channels,
+        .moving_mean = statistic_of(op, MOVING_MEAN, &a->arenas),
+        .moving_variance = statistic_of(op, MOVING_VARIANCE, &a->arenas),
+        .input_bias = op->input_bias ? a->arenas.weights + op->input_bias->offset : NULL,
+    };
+    if (a->training)
+        launch_batch_statistics(s->out, a->input, a->scratch, &statistics);
+    else
+        launch_moving_statistics(s->out.channels, &statistics);
+    Norm norm = norm_of(s, &a->arenas, a->input, a->saved, a->training ? op->dropout_rate : 0,
+                        a->dropout_key);
+    launch_norm_forward(&norm, a->residual, a->output);
+}
+
+static void batch_norm_backward(OpState *s, const BackwardArgs *a)
+{
+    const Op *op = s->op;
+    Norm norm = norm_of(s, &a->arenas, a->input, a->saved, op->dropout_rate, a->dropout_key);
+    launch_norm_backward(&norm,
+                         &(NormGradients){.output_gradient = a->output_gradient,
+                                          .output_gradient2 = a->output_gradient2,
+                                          .input_gradient = a->input_gradient,
+                                          .gamma_gradient = gradient_of(op, GAMMA, &a->arenas),
+                                          .beta_gradient = gradient_of(op, BETA, &a->arenas),
+                                          .partial = a->scratch});
+}
+
+// ---- Layers that stand alone.
+
+static void relu_forward(OpState *s, const ForwardArgs *a)
+{
+    launch_relu(s->out.element, a->output, a->input, elements_of(s->out));
+}
+
+static void relu_backward(OpState *s, const BackwardArgs *a)
+{
+    launch_relu_backward(s->out.element, a->output_gradient, a->output, elements_of(s->out));
+}
+
+static void dropout_forward(OpState *s, const ForwardArgs *a)
+{
+    launch_dropout(s->out.element, a->output, a->input, elements_of(s->out),
+                   a->training ? s->op->dropout_rate : 0, a->dropout_key);
+}
+
+static void dropout_backward(OpState *s, const BackwardArgs *a)
+{
+    launch_dropout(s->out.element, a->input_gradient, a->output_gradient, elements_of(s->out),
+                   s->op->dropout_rate, a->dropout_key);
+}
+
+static void add_forward(OpState *s, const ForwardArgs *a)
+{
+    launch_add(s->out.element, a->output, a->input, a->residual, elements_of(s->out));
+}
+
+// The gradient serves as the first input's where it is.
+static void add_backward(OpState *s, const BackwardArgs *a)
+{
+    copy(a->residual_gradient, a->output_gradient, activation_bytes(s->out));
+}
+
+// ---- Pooling and flatten.
+
+static Pool pool_of(const OpState *s)
+{
+    return (Pool){s->in.element, s->batch, s->op->in, s->op->out, s->op->size};
+}
+
+static void max_pool_forward(OpState *s, const ForwardArgs *a)
+{
+    Pool pool = pool_of(s);
+    launch_max_pool(&pool, a->input, a->output);
+}
+
+static void max_pool_backward(OpState *s, const BackwardArgs *a)
+{
+    Pool pool = pool_of(s);
+    if (a->input_gradient)
+        launch_max_pool_backward(&pool, a->input, a->output_gradient, a->input_gradient);
+}
+
+static int pixels_of(const OpState *s)
+{
+    return s->op->in.height * s->op->in.width;
+}
+
+static void average_forward(OpState *s, const ForwardArgs *a)
+{
+    launch_average(s->in.element, s->batch, pixels_of(s), s->in.channels, a->input, a->output);
+}
+
+static void average_backward(OpState *s, const BackwardArgs *a)
+{
+    launch_average_backward(s->in.element, s->batch, pixels_of(s), s->in.channels,
+                            a->output_gradient, a->input_gradient);
+}
+
+static void flatten_forward(OpState *s, const ForwardArgs *a)
+{
+    launch_copy(s->out.element, a->output, s->in.element, a->input, elements_of(s->out));
+}
+
+static void flatten_backward(OpState *s, const BackwardArgs *a)
+{
+    if (a->input_gradient)
+        launch_copy(s->in.element, a->input_gradient, s->out.element, a->output_gradient,
+                    elements_of(s->out));
+}
+
+// ---- Dense. With bf16 cuBLAS reads copies; saved: that of the kernel.
+
+// The matrices of a dense layer as cuBLAS reads them.
+static size_t matrix_bytes(size_t count)
+{
+    return image_element() == ELEMENT_BF16 ? aligned_bytes(2 * count) : 0;
+}
+
+static const void *matrix(const float *values, size_t count, void *room)
+{
+    if (image_element() == ELEMENT_FLOAT)
+        return values;
+    launch_copy(ELEMENT_BF16, room, ELEMENT_FLOAT, values, count);
+    return room;
+}
+
+static void dense_create(OpState *s, OpSizes *sizes)
+{
+    cuda_blas_start(); // takes its memory before activations do
+    sizes->saved = matrix_bytes(variable_size(s->op->variables[KERNEL]));
+    sizes->scratch = matrix_bytes(elements_of(s->in)) + matrix_bytes(elements_of(s->out)) +
+                     partial_sums_length(s->out) * sizeof(float);
+}
+
+static void dense_forward(OpState *s, const ForwardArgs *a)
+{
+    const Op *op = s->op;
+    const void *input = matrix(a->input, elements_of(s->in), a->scratch);
+    const void *kernel =
+        matrix(weight_of(op, KERNEL, &a->arenas), variable_size(op->variables[KERNEL]), a->saved);
+    cuda_matrix_multiply(TRANSPOSED_NONE, s->batch, s->out.channels, s->in.channels, input, kernel,
+                         a->output);
+    launch_bias_forward(s->out, a->output, weight_of(op, BIAS, &a->arenas), op->relu);
+}
+
+static void dense_backward(OpState *s, const BackwardArgs *a)
+{
+    const Op *op = s->op;
+    int inputs = s->in.channels, units = s->out.channels;
+    char *scratch = a->scratch, *scratch2 = scratch + matrix_bytes(elements_of(s->in));
+    float *partial = (float *)(scratch2 + matrix_bytes(elements_of(s->out)));
+    launch_bias_backward(s->out, a->output_gradient, op->relu ? a->output : NULL, partial,
+                         gradient_of(op, BIAS, &a->arenas));
+    const void *input = matrix(a->input, elements_of(s->in), scratch);
+    const void *gradient = matrix(a->output_gradient, elements_of(s->out), scratch2);
+    cuda_matrix_multiply(TRANSPOSED_A, inputs, units, s->batch, input, gradient,
+                         gradient_of(op, KERNEL, &a->arenas));
+    const void *kernel =
+        image_element() == ELEMENT_BF16 ? a->saved : weight_of(op, KERNEL, &a->arenas);
+    if (a->input_gradient)
+        cuda_matrix_multiply(TRANSPOSED_B, s->batch, inputs, units, gradient, kernel,
+                             a->input_gradient);
+}
+
+// ---- The table of operations, one row each. Without a function to create it, an operation needs
+// nothing but its input and output.
+
+static const struct {
+    void (*create)(OpState *, OpSizes *);
+    void (*forward)(OpState *, const ForwardArgs *);
+    void (*backward)(OpState *, const BackwardArgs *);
+} operations[] = {
+    [OP_CONV2D] = {cuda_conv2d_create, cuda_conv2d_forward, cuda_conv2d_backward},
+    [OP_BATCH_NORM] = {batch_norm_create, batch_norm_forward, batch_norm_backward},
+    [OP_RELU] = {NULL, relu_forward, relu_backward},
+    [OP_DROPOUT] = {NULL, dropout_forward, dropout_backward},
+    [OP_ADD] = {NULL, add_forward, add_backward},
+    [OP_MAX_POOL] = {NULL, max_pool_forward, max_pool_backward},
+    [OP_GLOBAL_AVERAGE_POOL] = {NULL, average_forward, average_backward},
+    [OP_FLATTEN] = {NULL, flatten_forward, flatten_backward},
+    [OP_DENSE] = {dense_create, dense_forward, dense_backward},
+};
+
+static Activation activation_of(Shape shape, int batch, bool floats)
+{
+    return (Activation){floats ? ELEMENT_FLOAT : image_element(),
+                        batch * shape.height * shape.width, shape.channels};
+}
+
+static OpState *op_create(const Op *op, int batch, OpSizes *sizes)
+{
+    OpState *s = allocate(1, sizeof *s);
+    *s = (OpState){.op = op,
+                   .batch = batch,
+                   .in = activation_of(op->in, batch, op->flat || op->input_is_image),
+                   .out = activation_of(op->out, batch, op_writes_vector(op))};
+    *sizes = (OpSizes){.input = activation_bytes(s->in), .output = activation_bytes(s->out)};
+    if (operations[op->kind].create)
+        operations[op->kind].create(s, sizes);
+    return s;
+}
+
+static void op_free(OpState *s)
+{
+    if (s->op->kind == OP_CONV2D)
+        cuda_conv2d_free(s);
+    free(s);
+}
+
+static void op_forward(OpState *s, const ForwardArgs *a)
+{
+    operations[s->op->kind].forward(s, a);
+}
+
+// Batch norm adds the second part of the gradient on its way through memory.
+static void op_backward(OpState *s, const BackwardArgs *a)
+{
+    if (a->output_gradient2 && s->op->kind != OP_BATCH_NORM)
+        launch_add(s->out.element, a->output_gradient, a->output_gradient, a->output_gradient2,
+                   elements_of(s->out));
+    operations[s->op->kind].backward(s, a);
+}
+
+const Backend backend_cuda = {
+    .name = "gpu",
+    .allocate = cuda_allocate,
+    .release = cuda_release,
+    .write = cuda_write,
+    .read = cuda_read,
+    .declare_variables = declare_variables,
+    .write_variable = write_variable,
+    .read_variable = read_variable,
+    .op_create = op_create,
+    .op_free = op_free,
+    .forward = op_forward,
+    .backward = op_backward,
+    .softmax = launch_softmax,
+    .cross_entropy = launch_cross_entropy,
+    .update = launch_update,
+    .record = cuda_record,
+    .play = cuda_play,
+    .forget = cuda_forget,
+};

@@ -1,0 +1,467 @@
+// The CUDA backend's convolutions: cuDNN computes them, through its plain interface, on NHWC.
+//
+// Kernels lie in the arena as cuDNN wants them beside NHWC: (out, height, width, in). For bfloat16,
+// cuDNN gets a copy of the kernel, which the forward pass makes and the backward pass uses again.
+// Tensor cores want rows of 16 bytes: a model's images, of one or three channels, are copied into
+// rows that long, filled up with zeros, and so is the kernel that meets them.
+
+#include "cuda/cuda_op.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include "sys/args.h"
+#include "base/util.h"
+
+// Algorithms may use as much working memory as this. A constant, so that with --deterministic the
+// choice does not depend on how much memory is free.
+#define WORKSPACE_BYTES ((size_t)256 << 20)
+
+#define MAX_CANDIDATES 16 // more than cuDNN has algorithms for a direction
+
+#define CUDNN(call)                                                                                \
+    do {                                                                                           \
+        cudnnStatus_t status = (call);                                                             \
+        if (status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)                        \
+            cuda_check(cudaErrorMemoryAllocation, #call, __FILE__, __LINE__);                      \
+        cuda_check_words(status == CUDNN_STATUS_SUCCESS ? NULL : cudnnGetErrorString(status),      \
+                         #call, __FILE__, __LINE__);                                               \
+    } while (0)
+
+static cudnnHandle_t cudnn(void)
+{
+    static cudnnHandle_t handle;
+    if (!handle) {
+        cudaStream_t stream = cuda_stream();
+        cudnnStatus_t start = cudnnCreate(&handle);
+        if (start != CUDNN_STATUS_SUCCESS)
+            cuda_library_failed("cuDNN", cudnnGetErrorString(start));
+        CUDNN(cudnnSetStream(handle, stream));
+    }
+    return handle;
+}
+
+// ---- Descriptions.
+
+static cudnnDataType_t data_type(Element element)
+{
+    return element == ELEMENT_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+}
+
+static cudnnTensorDescriptor_t describe_activation(Shape shape, int batch, int channels)
+{
+    cudnnTensorDescriptor_t tensor;
+    CUDNN(cudnnCreateTensorDescriptor(&tensor));
+    CUDNN(cudnnSetTensor4dDescriptor(tensor, CUDNN_TENSOR_NHWC, data_type(image_element()), batch,
+                                     channels, shape.height, shape.width));
+    return tensor;
+}
+
+static cudnnFilterDescriptor_t describe_kernel(const Op *op, int channels)
+{
+    cudnnFilterDescriptor_t filter;
+    CUDNN(cudnnCreateFilterDescriptor(&filter));
+    CUDNN(cudnnSetFilter4dDescriptor(filter, data_type(image_element()), CUDNN_TENSOR_NHWC,
+                                     op->out.channels, channels, op->size, op->size));
+    return filter;
+}
+
+// 'same', stride 1.
+static cudnnConvolutionDescriptor_t describe_convolution(const Op *op)
+{
+    cudnnConvolutionDescriptor_t description;
+    int padding = op->size / 2;
+    CUDNN(cudnnCreateConvolutionDescriptor(&description));
+    CUDNN(cudnnSetConvolution2dDescriptor(description, padding, padding, 1, 1, 1, 1,
+                                          CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT));
+    return description;
+}
+
+// The arithmetic that --precision allows: cuDNN's default for floats may round them to TF32.
+static cudnnMathType_t allowed_math(void)
+{
+    if (image_element() == ELEMENT_BF16)
+        return CUDNN_TENSOR_OP_MATH;
+    return may_use_tf32() ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
+}
+
+static void set_math(const Convolution *c, cudnnMathType_t math)
+{
+    CUDNN(cudnnSetConvolutionMathType(c->description, math));
+}
+
+// ---- Choosing algorithms.
+
+// What cuDNN says of an algorithm, for all directions alike.
+typedef struct {
+    int algorithm;
+    cudnnStatus_t status;
+    cudnnMathType_t math;
+    cudnnDeterminism_t determinism;
+    size_t workspace;
+} Candidate;
+
+// Memory to measure in; all NULL to go by cuDNN's own estimate.
+typedef struct {
+    void *input, *kernel, *output, *workspace;
+} Ground;
+
+static Candidate candidate_of(int algorithm, cudnnStatus_t status, cudnnMathType_t math,
+                              cudnnDeterminism_t determinism, size_t workspace)
+{
+    return (Candidate){algorithm, status, math, determinism, workspace};
+}
+
+// cuDNN's answers have a type for each direction, but the same fields.
+#define KEEP_CANDIDATES(answers, count, candidates)                                                \
+    for (int i = 0; i < (count); i++)                                                              \
+    (candidates)[i] =                                                                              \
+        candidate_of((int)(answers)[i].algo, (answers)[i].status, (answers)[i].mathType,           \
+                     (answers)[i].determinism, (answers)[i].memory)
+
+static int forward_candidates(const Convolution *c, const Ground *g, Candidate *candidates)
+{
+    cudnnConvolutionFwdAlgoPerf_t answers[MAX_CANDIDATES];
+    int count;
+    if (g->workspace)
+        CUDNN(cudnnFindConvolutionForwardAlgorithmEx(
+            cudnn(), c->input, g->input, c->kernel, g->kernel, c->description, c->output, g->output,
+            MAX_CANDIDATES, &count, answers, g->workspace, WORKSPACE_BYTES));
+    else
+        CUDNN(cudnnGetConvolutionForwardAlgorithm_v7(cudnn(), c->input, c->kernel, c->description,
+                                                     c->output, MAX_CANDIDATES, &count, answers));
+    KEEP_CANDIDATES(answers, count, candidates);
+    return count;
+}
+
+static int backward_data_candidates(const Convolution *c, const Ground *g, Candidate *candidates)
+{
+    cudnnConvolutionBwdDataAlgoPerf_t answers[MAX_CANDIDATES];
+    int count;
+    if (g->workspace)
+        CUDNN(cudnnFindConvolutionBackwardDataAlgorithmEx(
+            cudnn(), c->kernel, g->kernel, c->output, g->output, c->description, c->input, g->input,
+            MAX_CANDIDATES, &count, answers, g->workspace, WORKSPACE_BYTES));
+    else
+        CUDNN(cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnn(), c->kernel, c->output,
+                                                          c->description, c->input, MAX_CANDIDATES,
+                                                          &count, answers));
+    KEEP_CANDIDATES(answers, count, candidates);
+    return count;
+}
+
+static int backward_filter_candidates(const Convolution *c, const Ground *g, Candidate *candidates)
+{
+    cudnnConvolutionBwdFilterAlgoPerf_t answers[MAX_CANDIDATES];
+    int count;
+    if (g->workspace)
+        CUDNN(cudnnFindConvolutionBackwardFilterAlgorithmEx(
+            cudnn(), c->input, g->input, c->output, g->output, c->description, c->kernel, g->kernel,
+            MAX_CANDIDATES, &count, answers, g->workspace, WORKSPACE_BYTES));
+    else
+        CUDNN(cudnnGetConvolutionBackwardFilterAlgorithm_v7(cudnn(), c->input, c->output,
+                                                            c->description, c->kernel,
+                                                            MAX_CANDIDATES, &count, answers));
+    KEEP_CANDIDATES(answers, count, candidates);
+    return count;
+}
+
+static bool is_allowed(const Candidate *candidate)
+{
+    return candidate->status == CUDNN_STATUS_SUCCESS && candidate->workspace <= WORKSPACE_BYTES &&
+           (!settings()->deterministic || candidate->determinism == CUDNN_DETERMINISTIC);
+}
+
+// The fastest one that is allowed; candidates come sorted.
+static Algorithm choose(const Op *op, const Convolution *c, const Ground *ground,
+                        Direction direction)
+{
+    static int (*const candidates_of[DIRECTIONS])(const Convolution *, const Ground *,
+                                                  Candidate *) = {
+        forward_candidates, backward_data_candidates, backward_filter_candidates};
+    Candidate candidates[MAX_CANDIDATES];
+    bool exact = allowed_math() == CUDNN_FMA_MATH;
+    set_math(c, allowed_math());
+    int count = candidates_of[direction](c, ground, candidates);
+    for (int i = 0; i < count; i++)
+        if (is_allowed(&candidates[i]))
+            return (Algorithm){candidates[i].algorithm, exact ? CUDNN_FMA_MATH : candidates[i].math,
+                               candidates[i].workspace};
+    die("cuDNN has no %salgorithm for a convolution of %dx%dx%d to %d channels, size %d%s",
+        settings()->deterministic ? "deterministic " : "", op->in.height, op->in.width,
+        op->in.channels, op->out.channels, op->size, exact ? "" : "; try --precision fp32");
+}
+
+// With --deterministic, and where there is no memory to measure in, cuDNN's estimate decides.
+static Ground take_ground(const OpState *s)
+{
+    const Convolution *c = &s->convolution;
+    const Op *op = s->op;
+    size_t element = element_bytes(image_element());
+    size_t pixels = (size_t)s->batch * (size_t)op->in.height * (size_t)op->in.width;
+    size_t taps = (size_t)op->size * (size_t)op->size * (size_t)op->out.channels;
+    if (settings()->deterministic)
+        return (Ground){0};
+    Ground g = {.input = cuda_try_allocate(pixels * (size_t)c->channels * element),
+                .kernel = cuda_try_allocate(taps * (size_t)c->channels * element),
+                .output = cuda_try_allocate(activation_bytes(s->out)),
+                .workspace = cuda_try_allocate(WORKSPACE_BYTES)};
+    if (!g.input || !g.kernel || !g.output) {
+        cuda_release(g.workspace);
+        g.workspace = NULL;
+    }
+    return g;
+}
+
+static void give_back_ground(const Ground *g)
+{
+    cuda_release(g->input);
+    cuda_release(g->kernel);
+    cuda_release(g->output);
+    cuda_release(g->workspace);
+}
+
+// Measuring takes a second or so per convolution, and a model has many that are alike. What is best
+// for one batch size serves another, too.
+typedef struct {
+    int height, width, inputs, outputs, size;
+    bool image;
+    int batch;
+    Algorithm algorithms[DIRECTIONS];
+} Known;
+
+static struct {
+    Known *list;
+    int count;
+} known;
+
+static bool is_alike(const Known *a, const Known *b)
+{
+    return a->height == b->height && a->width == b->width && a->inputs == b->inputs &&
+           a->outputs == b->outputs && a->size == b->size && a->image == b->image;
+}
+
+// The one that was measured for this batch size, else for another one, else NULL.
+static const Known *find_known(const Known *like)
+{
+    const Known *found = NULL;
+    for (int i = 0; i < known.count; i++)
+        if (is_alike(&known.list[i], like) && (!found || known.list[i].batch == like->batch))
+            found = &known.list[i];
+    return found;
+}
+
+static const Known *remember(const Known *new)
+{
+    known.list = realloc(known.list, (size_t)(known.count + 1) * sizeof *known.list);
+    CHECK(known.list);
+    known.list[known.count] = *new;
+    return &known.list[known.count++];
+}
+
+// What an algorithm needs at this batch size; false where it can't be used.
+static bool ask_workspace(const Convolution *c, Direction direction, Algorithm *a)
+{
+    cudnnStatus_t status;
+    set_math(c, a->math);
+    if (direction == FORWARD)
+        status = cudnnGetConvolutionForwardWorkspaceSize(
+            cudnn(), c->input, c->kernel, c->description, c->output,
+            (cudnnConvolutionFwdAlgo_t)a->algorithm, &a->workspace);
+    else if (direction == BACKWARD_DATA)
+        status = cudnnGetConvolutionBackwardDataWorkspaceSize(
+            cudnn(), c->kernel, c->output, c->description, c->input,
+            (cudnnConvolutionBwdDataAlgo_t)a->algorithm, &a->workspace);
+    else
+        status = cudnnGetConvolutionBackwardFilterWorkspaceSize(
+            cudnn(), c->input, c->output, c->description, c->kernel,
+            (cudnnConvolutionBwdFilterAlgo_t)a->algorithm, &a->workspace);
+    return status == CUDNN_STATUS_SUCCESS && a->workspace <= WORKSPACE_BYTES;
+}
+
+// Takes over what is known of another batch size; false where that is no use.
+static bool adapt(const Convolution *c, const Known *from, Known *to)
+{
+    memcpy(to->algorithms, from->algorithms, sizeof to->algorithms);
+    for (Direction d = FORWARD; d < DIRECTIONS; d++)
+        if ((d != BACKWARD_DATA || !to->image) && !ask_workspace(c, d, &to->algorithms[d]))
+            return false;
+    return true;
+}
+
+static const Algorithm *algorithms_for(const OpState *s)
+{
+    const Op *op = s->op;
+    const Convolution *c = &s->convolution;
+    Known new = {.height = op->in.height,
+                 .width = op->in.width,
+                 .inputs = c->channels,
+                 .outputs = op->out.channels,
+                 .size = op->size,
+                 .image = op->input_is_image,
+                 .batch = s->batch};
+    const Known *before = find_known(&new);
+    if (before && before->batch == new.batch)
+        return before->algorithms;
+    if (before && adapt(c, before, &new))
+        return remember(&new)->algorithms;
+    Ground ground = take_ground(s);
+    for (Direction d = FORWARD; d < DIRECTIONS; d++)
+        if (d != BACKWARD_DATA || !op->input_is_image)
+            new.algorithms[d] = choose(op, c, &ground, d);
+    give_back_ground(&ground);
+    return remember(&new)->algorithms;
+}
+
+// ---- The operation.
+
+// The kernel, or its gradient, in the arena and in the copy for cuDNN: rows of input channels.
+static Activation kernel_in_arena(const Op *op)
+{
+    return (Activation){ELEMENT_FLOAT, op->out.channels * op->size * op->size, op->in.channels};
+}
+
+static Activation kernel_for_cudnn(const OpState *s)
+{
+    return (Activation){image_element(), kernel_in_arena(s->op).rows, s->convolution.channels};
+}
+
+static Activation input_for_cudnn(const OpState *s)
+{
+    return (Activation){image_element(), s->in.rows, s->convolution.channels};
+}
+
+// cuDNN counts a tensor's elements in an int.
+static void check_size(Activation a)
+{
+    if (elements_of(a) > INT_MAX)
+        die("a convolution's images are %zu numbers, and cuDNN takes %d; a smaller --batch-size or "
+            "--width needs less",
+            elements_of(a), INT_MAX);
+}
+
+void cuda_conv2d_create(OpState *s, OpSizes *sizes)
+{
+    const Op *op = s->op;
+    Convolution *c = &s->convolution;
+    int row = (int)(16 / element_bytes(image_element()));
+    c->channels = op->in.channels;
+    if (op->input_is_image)
+        c->channels = (c->channels + row - 1) / row * row;
+    bool padded = c->channels != op->in.channels;
+    check_size(input_for_cudnn(s));
+    check_size(s->out);
+    c->convert_kernel = padded || image_element() != ELEMENT_FLOAT;
+    c->convert_input = op->input_is_image && c->convert_kernel;
+    c->input = describe_activation(op->in, s->batch, c->channels);
+    c->output = describe_activation(op->out, s->batch, op->out.channels);
+    c->kernel = describe_kernel(op, c->channels);
+    c->description = describe_convolution(op);
+    memcpy(c->algorithms, algorithms_for(s), sizeof c->algorithms);
+
+    if (c->convert_input)
+        c->input_bytes = aligned_bytes(activation_bytes(input_for_cudnn(s)));
+    if (c->convert_kernel)
+        c->kernel_bytes = aligned_bytes(activation_bytes(kernel_for_cudnn(s)));
+    if (!op->variables[BIAS]->no_gradient)
+        c->partial_bytes = aligned_bytes(partial_sums_length(s->out) * sizeof(float));
+    size_t workspace = 0;
+    for (Direction d = FORWARD; d < DIRECTIONS; d++)
+        if (c->algorithms[d].workspace > workspace)
+            workspace = c->algorithms[d].workspace;
+    sizes->saved = c->kernel_bytes;
+    sizes->scratch = c->input_bytes + c->kernel_bytes + c->partial_bytes + workspace;
+}
+
+void cuda_conv2d_free(OpState *s)
+{
+    Convolution *c = &s->convolution;
+    CUDNN(cudnnDestroyTensorDescriptor(c->input));
+    CUDNN(cudnnDestroyTensorDescriptor(c->output));
+    CUDNN(cudnnDestroyFilterDescriptor(c->kernel));
+    CUDNN(cudnnDestroyConvolutionDescriptor(c->description));
+}
+
+// What lies in the scratch memory.
+typedef struct {
+    void *input, *kernel_gradient, *workspace;
+    float *partial;
+} Scratch;
+
+static Scratch scratch_of(const Convolution *c, void *memory)
+{
+    Scratch scratch = {.input = memory};
+    scratch.kernel_gradient = (char *)memory + c->input_bytes;
+    scratch.partial = (float *)((char *)scratch.kernel_gradient + c->kernel_bytes);
+    scratch.workspace = (char *)scratch.partial + c->partial_bytes;
+    return scratch;
+}
+
+// The input, or a copy of it, as cuDNN wants it.
+static const void *cudnn_input(const OpState *s, const void *input, const Scratch *scratch)
+{
+    if (!s->convolution.convert_input)
+        return input;
+    launch_copy_rows(input_for_cudnn(s), scratch->input, s->in, input);
+    return scratch->input;
+}
+
+static const float one = 1, zero = 0;
+
+void cuda_conv2d_forward(OpState *s, const ForwardArgs *a)
+{
+    const Op *op = s->op;
+    const Convolution *c = &s->convolution;
+    const Algorithm *algorithm = &c->algorithms[FORWARD];
+    Scratch scratch = scratch_of(c, a->scratch);
+    const void *input = cudnn_input(s, a->input, &scratch);
+    const void *kernel = weight_of(op, KERNEL, &a->arenas);
+    if (c->convert_kernel) {
+        launch_copy_rows(kernel_for_cudnn(s), a->saved, kernel_in_arena(op), kernel);
+        kernel = a->saved;
+    }
+    set_math(c, algorithm->math);
+    CUDNN(cudnnConvolutionForward(cudnn(), &one, c->input, input, c->kernel, kernel, c->description,
+                                  (cudnnConvolutionFwdAlgo_t)algorithm->algorithm,
+                                  scratch.workspace, algorithm->workspace, &zero, c->output,
+                                  a->output));
+    if (!op->bias_in_batch_norm)
+        launch_bias_forward(s->out, a->output, weight_of(op, BIAS, &a->arenas), op->relu);
+}
+
+static void kernel_backward(const OpState *s, const BackwardArgs *a, const Scratch *scratch)
+{
+    const Op *op = s->op;
+    const Convolution *c = &s->convolution;
+    const Algorithm *algorithm = &c->algorithms[BACKWARD_FILTER];
+    const void *input = cudnn_input(s, a->input, scratch);
+    float *gradient = gradient_of(op, KERNEL, &a->arenas);
+    void *result = c->convert_kernel ? scratch->kernel_gradient : gradient;
+    set_math(c, algorithm->math);
+    CUDNN(cudnnConvolutionBackwardFilter(
+        cudnn(), &one, c->input, input, c->output, a->output_gradient, c->description,
+        (cudnnConvolutionBwdFilterAlgo_t)algorithm->algorithm, scratch->workspace,
+        algorithm->workspace, &zero, c->kernel, result));
+    if (c->convert_kernel)
+        launch_copy_rows(kernel_in_arena(op), gradient, kernel_for_cudnn(s), result);
+}
+
+void cuda_conv2d_backward(OpState *s, const BackwardArgs *a)
+{
+    const Op *op = s->op;
+    const Convolution *c = &s->convolution;
+    const Algorithm *algorithm = &c->algorithms[BACKWARD_DATA];
+    Scratch scratch = scratch_of(c, a->scratch);
+    bool train_bias = !op->variables[BIAS]->no_gradient;
+    launch_bias_backward(s->out, a->output_gradient, op->relu ? a->output : NULL, scratch.partial,
+                         train_bias ? gradient_of(op, BIAS, &a->arenas) : NULL);
+    kernel_backward(s, a, &scratch);
+    if (!a->input_gradient)
+        return;
+    const void *kernel = c->convert_kernel ? a->saved : weight_of(op, KERNEL, &a->arenas);
+    set_math(c, algorithm->math);
+    CUDNN(cudnnConvolutionBackwardData(
+        cudnn(), &one, c->kernel, kernel, c->output, a->output_gradient, c->description,
+        (cudnnConvolutionBwdDataAlgo_t)algorithm->algorithm, scratch.workspace,
+        algorithm->workspace, &zero, c->input, a->input_gradient));
+}

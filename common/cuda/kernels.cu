@@ -1,0 +1,547 @@
+// The CUDA backend's smaller kernels: elementwise operations, copies between types of elements,
+// pooling, the loss, and the optimizers' updates.
+
+#include <math.h>
+#include "cuda/kernels.cuh"
+
+// ---- Elementwise. A thread takes PACK elements at a time; the last ones may be fewer.
+
+#define PACK 8
+
+template <typename T>
+static __device__ void load_some(const T *from, size_t count, float (&to)[PACK])
+{
+    if (count >= PACK)
+        load<PACK>(from, to);
+    else
+        for (size_t j = 0; j < count; j++)
+            to[j] = to_float(from[j]);
+}
+
+template <typename T>
+static __device__ void store_some(T *to, size_t count, const float (&from)[PACK])
+{
+    if (count >= PACK)
+        store<PACK>(to, from);
+    else
+        for (size_t j = 0; j < count; j++)
+            from_float(from[j], &to[j]);
+}
+
+// to = work(a), of `count` elements.
+template <typename To, typename From, typename Work>
+static __global__ void __launch_bounds__(THREADS)
+    map(To *to, const From *a, size_t count, Work work)
+{
+    FOR_EACH_PIECE(piece, (count + PACK - 1) / PACK)
+    {
+        size_t i = piece * PACK;
+        float x[PACK];
+        load_some(a + i, count - i, x);
+        work.apply(i, x);
+        store_some(to + i, count - i, x);
+    }
+}
+
+// to = work(a, b).
+template <typename T, typename Work>
+static __global__ void __launch_bounds__(THREADS)
+    map2(T *to, const T *a, const T *b, size_t count, Work work)
+{
+    FOR_EACH_PIECE(piece, (count + PACK - 1) / PACK)
+    {
+        size_t i = piece * PACK;
+        float x[PACK], y[PACK];
+        load_some(a + i, count - i, x);
+        load_some(b + i, count - i, y);
+        for (int j = 0; j < PACK; j++)
+            x[j] = work.apply(x[j], y[j]);
+        store_some(to + i, count - i, x);
+    }
+}
+
+static dim3 map_grid(size_t count)
+{
+    return blocks_for((count + PACK - 1) / PACK);
+}
+
+struct Copy {
+    __device__ void apply(size_t, float (&)[PACK]) const
+    {
+    }
+};
+
+struct Scale {
+    float factor;
+    __device__ void apply(size_t, float (&x)[PACK]) const
+    {
+        for (int j = 0; j < PACK; j++)
+            x[j] *= factor;
+    }
+};
+
+struct Relu {
+    __device__ void apply(size_t, float (&x)[PACK]) const
+    {
+        for (int j = 0; j < PACK; j++)
+            x[j] = relu_of(x[j]);
+    }
+};
+
+struct Drop {
+    Dropout dropout;
+    __device__ void apply(size_t i, float (&x)[PACK]) const
+    {
+        Dropout unlocked = dropout;
+        unlock(unlocked);
+        drop<PACK>(unlocked, i, x);
+    }
+};
+
+struct Add {
+    __device__ float apply(float a, float b) const
+    {
+        return a + b;
+    }
+};
+
+struct Gate {
+    __device__ float apply(float gradient, float output) const
+    {
+        return relu_gate(gradient, output);
+    }
+};
+
+// Calls work(T()) for the type of the elements.
+template <typename Work> static void for_element(Element element, Work work)
+{
+    if (element == ELEMENT_FLOAT)
+        work(float());
+    else
+        work(__nv_bfloat16());
+}
+
+template <typename Work>
+static void launch_map(Element element, void *to, const void *a, size_t count, Work work)
+{
+    for_element(element, [&](auto zero) {
+        typedef decltype(zero) T;
+        RUN((map<T, T, Work>), map_grid(count), (T *)to, (const T *)a, count, work);
+    });
+}
+
+template <typename Work>
+static void launch_map2(Element element, void *to, const void *a, const void *b, size_t count,
+                        Work work)
+{
+    for_element(element, [&](auto zero) {
+        typedef decltype(zero) T;
+        RUN((map2<T, Work>), map_grid(count), (T *)to, (const T *)a, (const T *)b, count, work);
+    });
+}
+
+void launch_relu(Element element, void *out, const void *in, size_t count)
+{
+    launch_map(element, out, in, count, Relu());
+}
+
+void launch_relu_backward(Element element, void *gradient, const void *output, size_t count)
+{
+    launch_map2(element, gradient, gradient, output, count, Gate());
+}
+
+void launch_dropout(Element element, void *out, const void *in, size_t count, float rate,
+                    const uint64_t *key)
+{
+    launch_map(element, out, in, count, Drop{dropout_of(rate, key)});
+}
+
+void launch_add(Element element, void *sum, const void *a, const void *b, size_t count)
+{
+    launch_map2(element, sum, a, b, count, Add());
+}
+
+void launch_copy(Element to_element, void *to, Element from_element, const void *from, size_t count)
+{
+    for_element(to_element, [&](auto to_zero) {
+        for_element(from_element, [&](auto from_zero) {
+            typedef decltype(to_zero) To;
+            typedef decltype(from_zero) From;
+            RUN((map<To, From, Copy>), map_grid(count), (To *)to, (const From *)from, count,
+                Copy());
+        });
+    });
+}
+
+void launch_scale(float *to, Element from_element, const void *from, size_t count, float factor)
+{
+    for_element(from_element, [&](auto zero) {
+        typedef decltype(zero) From;
+        RUN((map<float, From, Scale>), map_grid(count), to, (const From *)from, count,
+            Scale{factor});
+    });
+}
+
+template <typename To, typename From>
+static __global__ void copy_rows(To *to, int to_width, const From *from, int from_width,
+                                 size_t count)
+{
+    FOR_EACH_PIECE(i, count)
+    {
+        size_t row = i / (unsigned)to_width;
+        int column = (int)(i % (unsigned)to_width);
+        float value = column < from_width ? to_float(from[row * from_width + column]) : 0;
+        from_float(value, &to[i]);
+    }
+}
+
+void launch_copy_rows(Activation to_shape, void *to, Activation from_shape, const void *from)
+{
+    size_t count = (size_t)to_shape.rows * (size_t)to_shape.channels;
+    if (to_shape.channels == from_shape.channels) {
+        launch_copy(to_shape.element, to, from_shape.element, from, count);
+        return;
+    }
+    for_element(to_shape.element, [&](auto to_zero) {
+        for_element(from_shape.element, [&](auto from_zero) {
+            typedef decltype(to_zero) To;
+            typedef decltype(from_zero) From;
+            RUN((copy_rows<To, From>), blocks_for(count), (To *)to, to_shape.channels,
+                (const From *)from, from_shape.channels, count);
+        });
+    });
+}
+
+// ---- Pooling. A thread takes a pack of channels of one output pixel.
+
+// Where an output pixel's window begins in the input, and where the output is.
+struct Window {
+    size_t input, output, row; // `row`: elements from one row of the input to the next
+};
+
+template <int pack> static __device__ Window window_of(const Pool &p, size_t piece)
+{
+    unsigned channels = (unsigned)p.in.channels, packs = channels / pack;
+    size_t pixel = piece / packs;
+    unsigned channel = (unsigned)(piece % packs) * pack;
+    unsigned x = (unsigned)(pixel % (unsigned)p.out.width);
+    size_t line = pixel / (unsigned)p.out.width; // of all images' lines
+    unsigned y = (unsigned)(line % (unsigned)p.out.height);
+    size_t image = line / (unsigned)p.out.height, width = (unsigned)p.in.width;
+    Window w;
+    w.row = width * channels;
+    w.input =
+        (((image * (unsigned)p.in.height) + y * (unsigned)p.size) * width + x * (unsigned)p.size) *
+            channels +
+        channel;
+    w.output = pixel * channels + channel;
+    return w;
+}
+
+// The largest element of a window, and which of them it is: the first, and NaN before all others.
+template <typename T, int pack>
+static __device__ void largest(const Pool &p, const Window &w, const T *x, float (&best)[pack],
+                               int (&where)[pack])
+{
+    for (int k = 0; k < p.size * p.size; k++) {
+        float values[pack];
+        load<pack>(x + w.input + k / p.size * w.row + k % p.size * (size_t)p.in.channels, values);
+        for (int j = 0; j < pack; j++)
+            if (k == 0 || values[j] > best[j] || (isnan(values[j]) && !isnan(best[j]))) {
+                best[j] = values[j];
+                where[j] = k;
+            }
+    }
+}
+
+template <typename T, int pack>
+static __global__ void __launch_bounds__(THREADS) max_pool(Pool p, size_t pieces, const T *x, T *y)
+{
+    FOR_EACH_PIECE(piece, pieces)
+    {
+        Window w = window_of<pack>(p, piece);
+        float best[pack];
+        int where[pack];
+        largest<T, pack>(p, w, x, best, where);
+        store<pack>(y + w.output, best);
+    }
+}
+
+template <typename T, int pack>
+static __global__ void __launch_bounds__(THREADS)
+    max_pool_backward(Pool p, size_t pieces, const T *x, const T *output_gradient,
+                      T *input_gradient)
+{
+    FOR_EACH_PIECE(piece, pieces)
+    {
+        Window w = window_of<pack>(p, piece);
+        float best[pack], gradient[pack];
+        int where[pack];
+        largest<T, pack>(p, w, x, best, where);
+        load<pack>(output_gradient + w.output, gradient);
+        for (int k = 0; k < p.size * p.size; k++) {
+            float values[pack];
+            for (int j = 0; j < pack; j++)
+                values[j] = where[j] == k ? gradient[j] : 0;
+            store<pack>(input_gradient + w.input + k / p.size * w.row +
+                            k % p.size * (size_t)p.in.channels,
+                        values);
+        }
+    }
+}
+
+static size_t elements(Shape shape, int batch)
+{
+    return (size_t)batch * (size_t)shape.height * (size_t)shape.width * (size_t)shape.channels;
+}
+
+void launch_max_pool(const Pool *p, const void *x, void *y)
+{
+    for_packs(p->element, p->in.channels, [&](auto packed) {
+        typedef typename decltype(packed)::Type T;
+        const int pack = decltype(packed)::size;
+        size_t pieces = elements(p->out, p->batch) / pack;
+        RUN((max_pool<T, pack>), blocks_for(pieces), *p, pieces, (const T *)x, (T *)y);
+    });
+}
+
+void launch_max_pool_backward(const Pool *p, const void *x, const void *output_gradient,
+                              void *input_gradient)
+{
+    for_packs(p->element, p->in.channels, [&](auto packed) {
+        typedef typename decltype(packed)::Type T;
+        const int pack = decltype(packed)::size;
+        // Where the last line or column fills no window, nothing else writes it.
+        if (p->in.height % p->size || p->in.width % p->size)
+            CUDA(cudaMemsetAsync(input_gradient, 0, elements(p->in, p->batch) * sizeof(T),
+                                 cuda_stream()));
+        size_t pieces = elements(p->out, p->batch) / pack;
+        RUN((max_pool_backward<T, pack>), blocks_for(pieces), *p, pieces, (const T *)x,
+            (const T *)output_gradient, (T *)input_gradient);
+    });
+}
+
+template <typename T>
+static __global__ void average(size_t count, int pixels, int channels, const T *x, float *mean)
+{
+    FOR_EACH_PIECE(i, count)
+    {
+        size_t image = i / (unsigned)channels, channel = i % (unsigned)channels;
+        const T *from = x + image * pixels * channels + channel;
+        float sum = 0;
+        for (int p = 0; p < pixels; p++)
+            sum += to_float(from[(size_t)p * channels]);
+        mean[i] = sum / (float)pixels;
+    }
+}
+
+template <typename T>
+static __global__ void average_backward(size_t count, int pixels, int channels,
+                                        const float *mean_gradient, T *gradient)
+{
+    FOR_EACH_PIECE(i, count)
+    {
+        size_t image = i / ((size_t)pixels * channels), channel = i % (unsigned)channels;
+        from_float(mean_gradient[image * channels + channel] / (float)pixels, &gradient[i]);
+    }
+}
+
+void launch_average(Element element, int batch, int pixels, int channels, const void *x,
+                    float *mean)
+{
+    size_t count = (size_t)batch * (size_t)channels;
+    for_element(element, [&](auto zero) {
+        typedef decltype(zero) T;
+        RUN(average<T>, blocks_for(count), count, pixels, channels, (const T *)x, mean);
+    });
+}
+
+void launch_average_backward(Element element, int batch, int pixels, int channels,
+                             const float *mean_gradient, void *gradient)
+{
+    size_t count = (size_t)batch * (size_t)pixels * (size_t)channels;
+    for_element(element, [&](auto zero) {
+        typedef decltype(zero) T;
+        RUN(average_backward<T>, blocks_for(count), count, pixels, channels, mean_gradient,
+            (T *)gradient);
+    });
+}
+
+// ---- Loss. A few thousand numbers: a thread takes a row.
+
+static __device__ int most_likely(const float *row, int classes)
+{
+    int best = 0;
+    for (int c = 1; c < classes; c++)
+        if (row[c] > row[best])
+            best = c;
+    return best;
+}
+
+// Writes the softmax of one row, shifted by its maximum against overflow; returns the sum of the
+// shifted exponentials.
+static __device__ float softmax_row(const float *logits, float *probabilities, int classes)
+{
+    float maximum = logits[most_likely(logits, classes)], sum = 0;
+    for (int c = 0; c < classes; c++) {
+        probabilities[c] = expf(logits[c] - maximum);
+        sum += probabilities[c];
+    }
+    for (int c = 0; c < classes; c++)
+        probabilities[c] /= sum;
+    return sum;
+}
+
+static __global__ void softmax(const float *logits, float *probabilities, int batch, int classes)
+{
+    FOR_EACH_PIECE(row, (size_t)batch)
+    {
+        softmax_row(logits + row * classes, probabilities + row * classes, classes);
+    }
+}
+
+void launch_softmax(const float *logits, float *probabilities, int batch, int classes)
+{
+    RUN(softmax, blocks_for((size_t)batch), logits, probabilities, batch, classes);
+}
+
+// The sum over the block, in a fixed order, for its first thread.
+static __device__ double sum_over_block(double value)
+{
+    __shared__ double shared[THREADS];
+    __syncthreads(); // others may still read the last sum
+    shared[threadIdx.x] = value;
+    for (unsigned half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half)
+            shared[threadIdx.x] += shared[threadIdx.x + half];
+    }
+    return shared[threadIdx.x];
+}
+
+// One block, so that the metrics are added up in one order.
+static __global__ void __launch_bounds__(THREADS)
+    cross_entropy(const float *logits, const int *labels, float *gradient, int batch, int classes,
+                  Metrics *metrics)
+{
+    double loss = 0, correct = 0;
+    for (size_t row = threadIdx.x; row < (size_t)batch; row += THREADS) {
+        const float *z = logits + row * classes;
+        float *g = gradient + row * classes;
+        int label = labels[row], best = most_likely(z, classes);
+        loss += (double)(z[best] - z[label]) + (double)logf(softmax_row(z, g, classes));
+        correct += best == label;
+        g[label] -= 1;
+        for (int c = 0; c < classes; c++)
+            g[c] /= (float)batch;
+    }
+    loss = sum_over_block(loss);
+    correct = sum_over_block(correct);
+    if (threadIdx.x == 0) {
+        metrics->loss += loss;
+        metrics->correct += correct;
+        metrics->images += batch;
+    }
+}
+
+void launch_cross_entropy(const float *logits, const int *labels, float *gradient, int batch,
+                          int classes, Metrics *metrics)
+{
+    RUN(cross_entropy, dim3(1), logits, labels, gradient, batch, classes, metrics);
+}
+
+// ---- Optimizers. One launch updates many segments: a block finds out which one is its own.
+
+#define PER_THREAD   16
+#define PER_BLOCK    (THREADS * PER_THREAD)
+#define MAX_SEGMENTS 64 // of a launch; they travel with it
+
+struct Segments {
+    int count;
+    int first_block[MAX_SEGMENTS];
+    Segment segments[MAX_SEGMENTS];
+};
+
+// TensorFlow's accumulator of Adagrad begins with this; the slot holds what was added to it.
+#define ADAGRAD_INITIAL_ACCUMULATOR 0.1f
+
+// The rules, for one weight; optimizer.h has the formulas. `a` and `b` are its two slots.
+static __device__ __forceinline__ float updated(const Update &u, float rate, float g, float w,
+                                                float &a, float &b)
+{
+    switch (u.kind) {
+    case SGD: // without momentum the slot is not kept, and counts as 0
+        a = u.momentum * a - rate * g;
+        return u.nesterov ? w + u.momentum * a - rate * g : w + a;
+    case ADAM:
+        a += (g - a) * (1 - u.beta_1);
+        b += (g * g - b) * (1 - u.beta_2);
+        return w - rate * a / (sqrtf(b) + u.epsilon);
+    case ADADELTA: {
+        a = u.rho * a + (1 - u.rho) * g * g;
+        float delta = sqrtf(b + u.epsilon) / sqrtf(a + u.epsilon) * g;
+        b = u.rho * b + (1 - u.rho) * delta * delta;
+        return w - rate * delta;
+    }
+    case ADAGRAD:
+        a += g * g;
+        return w - rate * g / sqrtf(ADAGRAD_INITIAL_ACCUMULATOR + a + u.epsilon);
+    case RMSPROP: // without momentum b counts as 0
+        a = u.rho * a + (1 - u.rho) * g * g;
+        b = u.momentum * b + rate * g / sqrtf(a + u.epsilon);
+        return w - b;
+    }
+    return w;
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    update_segments(Segments all, Update u, float rate, float *__restrict__ weights,
+                    const float *__restrict__ gradients, float *__restrict__ slot_a,
+                    float *__restrict__ slot_b)
+{
+    int s = 0;
+    while (s + 1 < all.count && (int)blockIdx.x >= all.first_block[s + 1])
+        s++;
+    const Segment segment = all.segments[s];
+    size_t begin = (size_t)((int)blockIdx.x - all.first_block[s]) * PER_BLOCK;
+    UNROLL
+    for (int k = 0; k < PER_THREAD; k++) {
+        size_t place = begin + (size_t)k * THREADS + threadIdx.x, i = segment.offset + place;
+        if (place >= segment.length)
+            break;
+        float w = weights[i], g = gradients[i] + 2 * segment.l2 * w;
+        float a = slot_a ? slot_a[i] : 0, b = slot_b ? slot_b[i] : 0;
+        weights[i] = updated(u, rate, g, w, a, b);
+        if (slot_a)
+            slot_a[i] = a;
+        if (slot_b)
+            slot_b[i] = b;
+    }
+}
+
+// The step size that all weights share.
+static float rate_of(const Update *u)
+{
+    if (u->kind != ADAM)
+        return u->learning_rate;
+    double step = (double)u->step;
+    return (float)((double)u->learning_rate * sqrt(1 - pow((double)u->beta_2, step)) /
+                   (1 - pow((double)u->beta_1, step)));
+}
+
+void launch_update(const Update *u, const Segment *segments, int count)
+{
+    for (int first = 0; first < count; first += MAX_SEGMENTS) {
+        Segments all = {};
+        int blocks = 0;
+        while (all.count < MAX_SEGMENTS && first + all.count < count) {
+            const Segment *segment = &segments[first + all.count];
+            all.first_block[all.count] = blocks;
+            all.segments[all.count++] = *segment;
+            blocks += (int)((segment->length + PER_BLOCK - 1) / PER_BLOCK);
+        }
+        if (blocks > 0)
+            RUN(update_segments, dim3((unsigned)blocks), all, *u, rate_of(u), u->weights,
+                u->gradients, u->slots[0], u->slots[1]);
+    }
+}

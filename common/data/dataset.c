@@ -1,0 +1,461 @@
+// Data sets: reading IDX and CIFAR-10 files, drawing synthetic images, finding what the command
+// line asks for. A file's header is not believed before the bytes it promises are there: memory
+// grows with what was really read.
+
+#include "data/dataset.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/rng.h"
+#include "base/util.h"
+
+// -- Files, plain or gzip -------------------------------------------------------------------------
+
+typedef struct {
+    const char *path;
+    gzFile stream; // zlib passes plain bytes through as they are
+    uLong crc;     // of the bytes read so far, and their number
+    size_t bytes;
+} Source;
+
+static Source open_source(const char *path)
+{
+    struct stat status;
+    if (stat(path, &status) != 0)
+        die("%s: %s", path, strerror(errno));
+    if (S_ISDIR(status.st_mode))
+        die("%s: this is a folder, not a file", path);
+    if (!S_ISREG(status.st_mode))
+        die("%s: not a regular file", path);
+    Source source = {.path = path, .stream = gzopen(path, "rb")};
+    if (source.stream == NULL)
+        die("%s: %s", path, strerror(errno));
+    gzbuffer(source.stream, 1 << 18);
+    return source;
+}
+
+static _Noreturn void die_damaged(const Source *source)
+{
+    int code;
+    const char *fault = gzerror(source->stream, &code); // begins with the path, as zlib writes it
+    die("%s (the file is damaged or cut short)", fault);
+}
+
+// Reads up to `bytes` bytes and returns how many there were.
+static size_t read_some(Source *source, uint8_t *to, size_t bytes)
+{
+    const size_t largest = 1 << 30; // gzread counts in int
+    size_t done = 0;
+    while (done < bytes) {
+        size_t left = bytes - done;
+        int got = gzread(source->stream, to + done, (unsigned)(left < largest ? left : largest));
+        if (got < 0)
+            die_damaged(source);
+        if (got == 0)
+            break;
+        source->crc = crc32(source->crc, to + done, (uInt)got);
+        source->bytes += (size_t)got;
+        done += (size_t)got;
+    }
+    // A gzip file that was cut off reads like one that ends here, but for this code.
+    int code;
+    gzerror(source->stream, &code);
+    if (code != Z_OK && code != Z_STREAM_END)
+        die_damaged(source);
+    return done;
+}
+
+// Reads exactly `bytes` bytes, which the caller frees. A header can promise gigabytes that are not
+// there, so memory is asked for in pieces, each as large as all before it.
+static uint8_t *read_exactly(Source *source, size_t bytes)
+{
+    size_t capacity = 1 << 20, done = 0;
+    uint8_t *data = NULL;
+    while (done < bytes) {
+        capacity = 2 * capacity < bytes ? 2 * capacity : bytes;
+        uint8_t *larger = realloc(data, capacity);
+        if (larger == NULL)
+            die("%s: not enough memory for %zu bytes", source->path, bytes);
+        data = larger;
+        size_t got = read_some(source, data + done, capacity - done);
+        done += got;
+        if (done < capacity)
+            die("%s: the file is cut short (%zu of %zu bytes)", source->path, done, bytes);
+    }
+    return data;
+}
+
+// A gzip file ends in the check sum and the length of what it holds. zlib ignores what follows
+// them, so that these last eight bytes are the only trace of it.
+static bool ends_in_its_trailer(const Source *source)
+{
+    uint8_t last[8];
+    FILE *file = fopen(source->path, "rb");
+    bool there = file && fseek(file, -(long)sizeof last, SEEK_END) == 0 &&
+                 fread(last, sizeof last, 1, file) == 1;
+    if (file)
+        fclose(file);
+    uint32_t expected[] = {(uint32_t)source->crc, (uint32_t)source->bytes};
+    for (size_t i = 0; there && i < sizeof last; i++)
+        there = last[i] == (uint8_t)(expected[i / 4] >> i % 4 * 8);
+    return there;
+}
+
+// The file must end here. Asking for one more byte also makes zlib compare gzip's check sum.
+static void close_at_end(Source *source)
+{
+    uint8_t byte;
+    if (read_some(source, &byte, 1) != 0 ||
+        (!gzdirect(source->stream) && !ends_in_its_trailer(source)))
+        die("%s: the file goes on after its data", source->path);
+    if (gzclose(source->stream) != Z_OK)
+        die("%s: the file is damaged", source->path);
+}
+
+// -- IDX ------------------------------------------------------------------------------------------
+
+// An IDX magic number: two zero bytes, the type (8: unsigned bytes), the number of dimensions.
+enum { IDX_LABELS = 0x00000801, IDX_IMAGES = 0x00000803 };
+
+enum { MAX_IDX_DIMS = 3 };
+
+static uint32_t read_big_endian(Source *source)
+{
+    uint8_t bytes[4];
+    if (read_some(source, bytes, sizeof bytes) != sizeof bytes)
+        die("%s: the file ends inside its header", source->path);
+    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+}
+
+// Reads the header into `dims` and returns the number of bytes that must follow it.
+static size_t read_idx_header(Source *source, uint32_t magic, int *dims)
+{
+    uint32_t found = read_big_endian(source);
+    if (found != magic)
+        die("%s: not an IDX file of %s (it begins with 0x%08x, not 0x%08x)", source->path,
+            magic == IDX_IMAGES ? "images" : "labels", found, magic);
+    size_t bytes = 1;
+    int count = (int)(magic & 0xff);
+    for (int i = 0; i < count; i++) {
+        uint32_t dim = read_big_endian(source);
+        if (dim == 0 || dim > INT_MAX)
+            die("%s: impossible size %u in the header", source->path, dim);
+        if (__builtin_mul_overflow(bytes, (size_t)dim, &bytes) || bytes > PTRDIFF_MAX)
+            die("%s: impossibly large sizes in the header", source->path);
+        dims[i] = (int)dim;
+    }
+    return bytes;
+}
+
+static uint8_t *read_idx(const char *path, uint32_t magic, int *dims)
+{
+    Source source = open_source(path);
+    size_t bytes = read_idx_header(&source, magic, dims);
+    uint8_t *data = read_exactly(&source, bytes);
+    close_at_end(&source);
+    return data;
+}
+
+static void check_labels(const char *path, const uint8_t *labels, int count, int classes)
+{
+    for (int i = 0; i < count; i++) {
+        if (labels[i] >= classes)
+            die("%s: label %d of image %d is not below %d", path, labels[i], i, classes);
+    }
+}
+
+Dataset load_idx(const char *images_path, const char *labels_path, int classes)
+{
+    int dims[MAX_IDX_DIMS], label_count;
+    Dataset dataset = {.channels = 1, .classes = classes};
+    dataset.images = read_idx(images_path, IDX_IMAGES, dims);
+    dataset.labels = read_idx(labels_path, IDX_LABELS, &label_count);
+    dataset.count = dims[0];
+    dataset.height = dims[1];
+    dataset.width = dims[2];
+    if (label_count != dataset.count)
+        die("%s: %d labels, but %s holds %d images", labels_path, label_count, images_path,
+            dataset.count);
+    check_labels(labels_path, dataset.labels, dataset.count, classes);
+    return dataset;
+}
+
+// -- CIFAR-10 -------------------------------------------------------------------------------------
+
+enum {
+    CIFAR_SIDE = 32,
+    CIFAR_CHANNELS = 3,
+    CIFAR_CLASSES = 10,
+    CIFAR_PIXELS = CIFAR_SIDE * CIFAR_SIDE,
+    CIFAR_IMAGE_BYTES = CIFAR_PIXELS * CIFAR_CHANNELS,
+    CIFAR_RECORD_BYTES = 1 + CIFAR_IMAGE_BYTES,
+    CIFAR_FILE_RECORDS = 10000,
+    CIFAR_TRAIN_FILES = 5,
+};
+
+// A record holds its image as three planes; a data set holds the three values of a pixel together.
+static void interleave_planes(const uint8_t *planes, uint8_t *image)
+{
+    for (int channel = 0; channel < CIFAR_CHANNELS; channel++) {
+        for (int pixel = 0; pixel < CIFAR_PIXELS; pixel++)
+            image[pixel * CIFAR_CHANNELS + channel] = *planes++;
+    }
+}
+
+// Reads one file behind the images that the data set holds already.
+static void append_cifar10_file(Dataset *dataset, const char *folder, const char *name)
+{
+    char *path = format_text("%s/%s", folder, name);
+    Source source = open_source(path);
+    uint8_t *records = read_exactly(&source, (size_t)CIFAR_FILE_RECORDS * CIFAR_RECORD_BYTES);
+    close_at_end(&source);
+    uint8_t *labels = dataset->labels + dataset->count;
+    for (size_t i = 0; i < CIFAR_FILE_RECORDS; i++) {
+        const uint8_t *record = records + i * CIFAR_RECORD_BYTES;
+        size_t position = (size_t)dataset->count + i;
+        labels[i] = record[0];
+        interleave_planes(record + 1, dataset->images + position * CIFAR_IMAGE_BYTES);
+    }
+    check_labels(path, labels, CIFAR_FILE_RECORDS, CIFAR_CLASSES);
+    dataset->count += CIFAR_FILE_RECORDS;
+    free(records);
+    free(path);
+}
+
+Dataset load_cifar10(const char *folder, Split split)
+{
+    size_t images = (size_t)CIFAR_FILE_RECORDS * (split == TRAIN ? CIFAR_TRAIN_FILES : 1);
+    Dataset dataset = {
+        .images = allocate(images, CIFAR_IMAGE_BYTES),
+        .labels = allocate(images, 1),
+        .height = CIFAR_SIDE,
+        .width = CIFAR_SIDE,
+        .channels = CIFAR_CHANNELS,
+        .classes = CIFAR_CLASSES,
+    };
+    if (split == TEST)
+        append_cifar10_file(&dataset, folder, "test_batch.bin");
+    for (int i = 1; split == TRAIN && i <= CIFAR_TRAIN_FILES; i++) {
+        char *name = format_text("data_batch_%d.bin", i);
+        append_cifar10_file(&dataset, folder, name);
+        free(name);
+    }
+    return dataset;
+}
+
+// -- Synthetic images -----------------------------------------------------------------------------
+
+enum {
+    SYNTHETIC_SIDE = 28,
+    SYNTHETIC_CLASSES = 10,
+    SYNTHETIC_TRAIN_IMAGES = 6000,
+    SYNTHETIC_TEST_IMAGES = 1000,
+    SYNTHETIC_SHIFT = 2,                                 // pixels, at most, in each direction
+    PATTERN_SIDE = SYNTHETIC_SIDE + 2 * SYNTHETIC_SHIFT, // room for the shift
+    PATTERN_WAVES = 6,
+};
+
+// A class: a smooth image of mean 0 and standard deviation 1.
+typedef struct {
+    float pixels[PATTERN_SIDE][PATTERN_SIDE];
+} Pattern;
+
+// Adds a standing wave of random height and length. It is symmetric about the middle column,
+// because training flips images left to right and a flipped image must still show its class.
+static void add_wave(Pattern *pattern, Rng *rng)
+{
+    const float full_turn = 6.28318531f, middle = (PATTERN_SIDE - 1) / 2.0f;
+    // Radians per pixel; at most 3 waves fit into an image, so that a shift leaves most of it
+    // alike.
+    float turn_y = full_turn * 3.0f * rng_uniform(rng) / SYNTHETIC_SIDE;
+    float turn_x = full_turn * 3.0f * rng_uniform(rng) / SYNTHETIC_SIDE;
+    float phase = full_turn * rng_uniform(rng);
+    float height = rng_normal(rng);
+    for (int y = 0; y < PATTERN_SIDE; y++) {
+        float at_row = height * cosf(turn_y * (float)y + phase);
+        for (int x = 0; x < PATTERN_SIDE; x++)
+            pattern->pixels[y][x] += at_row * cosf(turn_x * ((float)x - middle));
+    }
+}
+
+static void normalize_pattern(Pattern *pattern)
+{
+    float *pixels = &pattern->pixels[0][0];
+    const int count = PATTERN_SIDE * PATTERN_SIDE;
+    double sum = 0, squares = 0;
+    for (int i = 0; i < count; i++) {
+        sum += pixels[i];
+        squares += (double)pixels[i] * pixels[i];
+    }
+    double mean = sum / count, deviation = sqrt(squares / count - mean * mean);
+    for (int i = 0; i < count; i++)
+        pixels[i] = (float)((pixels[i] - mean) / deviation);
+}
+
+static Pattern draw_pattern(uint64_t seed, int label)
+{
+    Rng rng = rng_stream_of(seed, RNG_SYNTHETIC_DATA, (uint64_t)label);
+    Pattern pattern = {0};
+    for (int i = 0; i < PATTERN_WAVES; i++)
+        add_wave(&pattern, &rng);
+    normalize_pattern(&pattern);
+    return pattern;
+}
+
+static float uniform_between(Rng *rng, float low, float high)
+{
+    return low + (high - low) * rng_uniform(rng);
+}
+
+// One image of a class: its pattern somewhat moved, darker or brighter, stronger or weaker, and
+// under noise.
+static void draw_image(const Pattern *pattern, Rng *rng, uint8_t *image)
+{
+    uint32_t top = rng_below(rng, 2 * SYNTHETIC_SHIFT + 1);
+    uint32_t left = rng_below(rng, 2 * SYNTHETIC_SHIFT + 1);
+    float brightness = uniform_between(rng, 90, 160), contrast = uniform_between(rng, 15, 45);
+    const float noise = 40;
+    for (uint32_t y = 0; y < SYNTHETIC_SIDE; y++) {
+        for (uint32_t x = 0; x < SYNTHETIC_SIDE; x++) {
+            float value = brightness + contrast * pattern->pixels[top + y][left + x] +
+                          noise * rng_normal(rng);
+            *image++ = (uint8_t)fminf(fmaxf(value, 0), 255);
+        }
+    }
+}
+
+Dataset synthetic_data(Split split, uint64_t seed, int images)
+{
+    Dataset dataset = {
+        .count = split == TRAIN ? SYNTHETIC_TRAIN_IMAGES : SYNTHETIC_TEST_IMAGES,
+        .height = SYNTHETIC_SIDE,
+        .width = SYNTHETIC_SIDE,
+        .channels = 1,
+        .classes = SYNTHETIC_CLASSES,
+    };
+    size_t count = (size_t)dataset.count, image_bytes = SYNTHETIC_SIDE * SYNTHETIC_SIDE;
+    dataset.images = allocate(count, image_bytes);
+    dataset.labels = allocate(count, 1);
+    Pattern patterns[SYNTHETIC_CLASSES];
+    for (int label = 0; label < SYNTHETIC_CLASSES; label++)
+        patterns[label] = draw_pattern(seed, label);
+    // The streams after the classes' own: one for each split.
+    Rng rng = rng_stream_of(seed, RNG_SYNTHETIC_DATA, SYNTHETIC_CLASSES + (uint64_t)split);
+    uint32_t *order = allocate(count, sizeof *order);
+    rng_permutation(&rng, order, (uint32_t)count);
+    size_t drawn = images > 0 && (size_t)images < count ? (size_t)images : count;
+    for (size_t i = 0; i < drawn; i++) {
+        dataset.labels[i] = (uint8_t)(order[i] % SYNTHETIC_CLASSES); // as many of each class
+        draw_image(&patterns[dataset.labels[i]], &rng, dataset.images + i * image_bytes);
+    }
+    free(order);
+    dataset.count = (int)drawn;
+    return dataset;
+}
+
+// -- What the command line asks for ---------------------------------------------------------------
+
+enum { FASHION_SIDE = 28, FASHION_CLASSES = 10 };
+
+// Without --seed the synthetic images are still the same on every rank and in every run.
+enum { SYNTHETIC_SEED = 20170825 };
+
+// The path of a file in a folder, plain or gzip; NULL where there is neither. The caller frees it.
+static char *find_file(const char *folder, const char *name)
+{
+    static const char *const endings[] = {"", ".gz"};
+    for (int i = 0; i < 2; i++) {
+        char *path = format_text("%s/%s%s", folder, name, endings[i]);
+        if (access(path, F_OK) == 0)
+            return path;
+        free(path);
+    }
+    return NULL;
+}
+
+// A split of Fashion-MNIST from a folder; false where its images are not there. Images without
+// labels are a fault, not a reason to look elsewhere.
+static bool load_from_folder(const char *folder, Split split, Dataset *dataset)
+{
+    const char *images_name = split == TRAIN ? "train-images-idx3-ubyte" : "t10k-images-idx3-ubyte";
+    const char *labels_name = split == TRAIN ? "train-labels-idx1-ubyte" : "t10k-labels-idx1-ubyte";
+    char *images_path = find_file(folder, images_name);
+    if (images_path == NULL)
+        return false;
+    char *labels_path = find_file(folder, labels_name);
+    if (labels_path == NULL)
+        die("%s/%s: no such file, plain or .gz", folder, labels_name);
+    *dataset = load_idx(images_path, labels_path, FASHION_CLASSES);
+    if (dataset->height != FASHION_SIDE || dataset->width != FASHION_SIDE)
+        die("%s: the images are %dx%d, not %dx%d", images_path, dataset->height, dataset->width,
+            FASHION_SIDE, FASHION_SIDE);
+    free(images_path);
+    free(labels_path);
+    return true;
+}
+
+static Dataset load_fashion_mnist(const char *data_dir, Split split)
+{
+    const char *folders[] = {"/usr/share/datasets/fashion-mnist", "data"}; // Debian's, make data's
+    int count = 2;
+    if (data_dir != NULL) {
+        folders[0] = data_dir;
+        count = 1;
+    }
+    Dataset dataset;
+    for (int i = 0; i < count; i++) {
+        if (load_from_folder(folders[i], split, &dataset))
+            return dataset;
+    }
+    die("no Fashion-MNIST in %s%s%s: run `make data`, or `apt install dataset-fashion-mnist`, or "
+        "use `--data synthetic`",
+        folders[0], count == 2 ? " or " : "", count == 2 ? folders[1] : "");
+}
+
+Dataset load_data(const Args *args, Split split)
+{
+    uint64_t seed = settings()->seeded ? settings()->seed : SYNTHETIC_SEED;
+    Dataset dataset = args->data == DATA_SYNTHETIC ? synthetic_data(split, seed, args->images)
+                                                   : load_fashion_mnist(args->data_dir, split);
+    if (args->images > 0 && args->images < dataset.count)
+        dataset.count = args->images;
+    return dataset;
+}
+
+void dataset_free(Dataset *dataset)
+{
+    free(dataset->images);
+    free(dataset->labels);
+    *dataset = (Dataset){0};
+}
+
+// -- Statistics -----------------------------------------------------------------------------------
+
+Statistics image_statistics(const Dataset *dataset)
+{
+    size_t channels = (size_t)dataset->channels;
+    size_t pixels = (size_t)dataset->count * (size_t)dataset->height * (size_t)dataset->width;
+    Statistics statistics = {0};
+    CHECK(channels <= sizeof statistics.mean / sizeof *statistics.mean);
+    for (size_t channel = 0; channel < channels; channel++) {
+        uint64_t sum = 0, squares = 0; // exact, for as many images as memory can hold
+        for (size_t i = channel; i < pixels * channels; i += channels) {
+            uint64_t value = dataset->images[i];
+            sum += value;
+            squares += value * value;
+        }
+        double mean = (double)sum / (double)pixels;
+        double variance = (double)squares / (double)pixels - mean * mean;
+        statistics.mean[channel] = (float)mean;
+        statistics.std[channel] = (float)sqrt(fmax(variance, 0)); // rounding may fall below 0
+    }
+    return statistics;
+}

@@ -1,0 +1,56 @@
+// Data sets in memory: MNIST and Fashion-MNIST (IDX files, plain or gzip), CIFAR-10 (binary
+// version) and a synthetic set for machines without either. Images stay bytes; batches (augment.h)
+// turn them into floats. A file that is missing, cut short or damaged ends the program with a line
+// that names the file and the fault.
+//
+// Formats: the IDX format as Y. LeCun's MNIST page defines it; the binary version of CIFAR-10 as
+// A. Krizhevsky's page defines it (a label byte, then 1,024 bytes each of red, green and blue).
+
+#ifndef HVDLAB_DATASET_H
+#define HVDLAB_DATASET_H
+
+#include <stdint.h>
+#include "sys/args.h"
+
+#pragma GCC visibility push(default) // a step may call what follows
+
+typedef enum { TRAIN, TEST } Split;
+
+typedef struct {
+    uint8_t *images; // count x height x width x channels bytes, owned
+    uint8_t *labels; // count class numbers, 0 ... classes - 1, owned
+    int count;
+    int height, width, channels;
+    int classes;
+} Dataset;
+
+// Mean and standard deviation (of the whole population) of each channel, in the bytes' units.
+typedef struct {
+    float mean[4];
+    float std[4];
+} Statistics;
+
+// The data set that the command line asks for: --data, --data-dir, --images. Fashion-MNIST is
+// looked for in --data-dir alone if it was given, else in Debian's folder, then in data/. Synthetic
+// images are the same on every rank, and without --seed also in every run.
+Dataset load_data(const Args *args, Split split);
+
+// Images and labels from two IDX files. Each path may be plain or gzip, whatever its name.
+Dataset load_idx(const char *images_path, const char *labels_path, int classes);
+
+// CIFAR-10's binary version from the folder that holds data_batch_1.bin ... data_batch_5.bin and
+// test_batch.bin. Each must hold exactly 10,000 images.
+Dataset load_cifar10(const char *folder, Split split);
+
+// 6,000 or 1,000 images of 28x28 in ten classes, learnable within an epoch or two; a function of
+// `seed` alone. With `images` above 0 only the first ones, at most that many, are drawn.
+Dataset synthetic_data(Split split, uint64_t seed, int images);
+
+// Frees what the data set owns and empties it.
+void dataset_free(Dataset *dataset);
+
+Statistics image_statistics(const Dataset *dataset);
+
+#pragma GCC visibility pop
+
+#endif

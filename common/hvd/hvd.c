@@ -1,0 +1,354 @@
+// hvd on Open MPI: collectives, the distributed optimizer, and the callbacks. How the arenas of a
+// model travel is the business of a transport (hvd_transport.h).
+
+#include "hvd/hvd.h"
+
+#include <errno.h>
+#include <mpi.h>
+#include <stdlib.h>
+#include "hvd/hvd_choice.h"
+#include "sys/trace.h"
+#include "base/util.h"
+#include "sys/world.h"
+
+// Bytes. Large enough to be sent at full speed, small enough that the first pieces of a large
+// network are on their way early. (Horovod's 64 MiB are the most that it puts into a piece, not the
+// least.)
+#define DEFAULT_FUSION_THRESHOLD ((size_t)16 << 20)
+
+// ---- The job.
+
+void hvd_init(void)
+{
+    world_start();
+    Place place = launcher_place();
+    trace("init", NUMBER("rank", world_rank()), NUMBER("size", world_size()),
+          NUMBER("local_rank", place.local_rank), NUMBER("local_size", place.local_size));
+}
+
+void hvd_shutdown(void)
+{
+    hvd_transport_stop();
+    world_stop();
+}
+
+static void need_init(const char *caller)
+{
+    if (!world_started())
+        die("%s: call hvd_init() first, at the beginning of main", caller);
+}
+
+int hvd_rank(void)
+{
+    need_init(__func__);
+    return world_rank();
+}
+
+int hvd_size(void)
+{
+    need_init(__func__);
+    return world_size();
+}
+
+int hvd_local_rank(void)
+{
+    need_init(__func__);
+    return launcher_place().local_rank;
+}
+
+int hvd_local_size(void)
+{
+    need_init(__func__);
+    return launcher_place().local_size;
+}
+
+// ---- Collectives of floats in the host's memory.
+
+void hvd_allreduce(float *values, size_t count, HvdOp op)
+{
+    need_init(__func__);
+    if (world_size() > 1)
+        mpi_allreduce(values, count, op, world_comm(WORLD_VALUES));
+}
+
+float *hvd_allgather(const float *values, size_t count, size_t *total)
+{
+    need_init(__func__);
+    int size = world_size();
+    int *counts = allocate((size_t)size, sizeof *counts);
+    int *offsets = allocate((size_t)size, sizeof *offsets);
+    counts[world_rank()] = mpi_count(count);
+    MPI_Comm comm = world_comm(WORLD_VALUES);
+    MPI_Allgather(MPI_IN_PLACE, 1, MPI_INT, counts, 1, MPI_INT, comm);
+    *total = 0;
+    for (int i = 0; i < size; i++) {
+        offsets[i] = mpi_count(*total);
+        *total += (size_t)counts[i];
+    }
+    float *all = allocate(*total, sizeof *all);
+    MPI_Allgatherv(values, (int)count, MPI_FLOAT, all, counts, offsets, MPI_FLOAT, comm);
+    free(counts);
+    free(offsets);
+    return all;
+}
+
+// A root that is none, or that differs between the ranks, would leave some of them waiting.
+static void check_root(const char *caller, int root)
+{
+    int lowest_highest[2] = {-root, root};
+    MPI_Allreduce(MPI_IN_PLACE, lowest_highest, 2, MPI_INT, MPI_MAX, world_comm(WORLD_VARIABLES));
+    int lowest = -lowest_highest[0], highest = lowest_highest[1];
+    if (lowest != highest)
+        die("%s: the ranks name different roots, from %d to %d; all must name the same", caller,
+            lowest, highest);
+    if (root < 0 || root >= world_size())
+        die("%s: there is no rank %d among %d to be the root", caller, root, world_size());
+}
+
+void hvd_broadcast(float *values, size_t count, int root)
+{
+    need_init(__func__);
+    check_root(__func__, root);
+    MPI_Bcast(values, mpi_count(count), MPI_FLOAT, root, world_comm(WORLD_VARIABLES));
+}
+
+void hvd_barrier(void)
+{
+    need_init(__func__);
+    MPI_Barrier(world_comm(WORLD_VALUES));
+}
+
+// ---- The distributed optimizer.
+
+typedef struct {
+    Optimizer optimizer;
+    size_t threshold;           // floats in a piece, at least
+    size_t sent;                // floats that are averaged, or under way
+    const Transport *transport; // NULL before the first gradients
+} Distributed;
+
+// Begins to average the gradients up to `end`.
+static void send_piece(Distributed *d, const Parameters *parameters, size_t end)
+{
+    d->transport->average(parameters, d->sent, end - d->sent);
+    d->sent = end;
+}
+
+// Once, before the first gradient travels.
+static const Transport *transport_of(const Distributed *d, const Parameters *parameters)
+{
+    MPI_Comm comm = world_comm(WORLD_GRADIENTS);
+    const Transport *transport = hvd_transport(parameters, comm);
+    if (!is_same_everywhere((double)d->threshold, comm))
+        die("HVD_FUSION_THRESHOLD is not the same on all ranks; mpirun -x HVD_FUSION_THRESHOLD "
+            "hands it on to other machines");
+    return transport;
+}
+
+static void gradient_ready(Optimizer *self, const Parameters *parameters, size_t offset,
+                           size_t length)
+{
+    Distributed *d = (Distributed *)self;
+    if (!d->transport)
+        d->transport = transport_of(d, parameters);
+    // The padding behind a variable travels with it.
+    size_t ready = (offset + length + HVD_ALIGNMENT - 1) / HVD_ALIGNMENT * HVD_ALIGNMENT;
+    if (ready - d->sent >= d->threshold)
+        send_piece(d, parameters, ready);
+    if (d->transport->progress)
+        d->transport->progress();
+}
+
+static void distributed_apply(Optimizer *self, const Parameters *parameters)
+{
+    Distributed *d = (Distributed *)self;
+    if (d->sent < parameters->length)
+        send_piece(d, parameters, parameters->length);
+    d->transport->finish(parameters);
+    d->sent = 0;
+    self->inner->apply(self->inner, parameters);
+}
+
+static void undistributed_apply(Optimizer *self, const Parameters *parameters)
+{
+    self->inner->apply(self->inner, parameters);
+}
+
+static void release(Optimizer *self)
+{
+    free((void *)(uintptr_t)self->name);
+}
+
+// HVD_FUSION_THRESHOLD, in floats; 0 sends every gradient as soon as it is complete.
+static size_t fusion_threshold(void)
+{
+    const char *text = getenv("HVD_FUSION_THRESHOLD");
+    if (!text || !*text)
+        return DEFAULT_FUSION_THRESHOLD / sizeof(float);
+    char *end;
+    errno = 0;
+    unsigned long long bytes = strtoull(text, &end, 10);
+    if (errno || *end || *text < '0' || *text > '9')
+        die("HVD_FUSION_THRESHOLD=%s is not a number of bytes", text);
+    return bytes / sizeof(float);
+}
+
+Optimizer *hvd_distributed_optimizer(Optimizer *optimizer)
+{
+    need_init(__func__);
+    trace("distributed", TEXT("optimizer", optimizer->name));
+    Distributed *d = allocate(1, sizeof *d);
+    d->optimizer = (Optimizer){
+        .name = format_text("Distributed%s", optimizer->name),
+        .inner = optimizer,
+        .apply = undistributed_apply,
+        .release = release,
+    };
+    if (world_size() > 1) {
+        d->optimizer.gradient_ready = gradient_ready;
+        d->optimizer.apply = distributed_apply;
+    }
+    d->threshold = fusion_threshold();
+    hvd_check_settings();
+    return &d->optimizer;
+}
+
+// ---- The same weights everywhere.
+
+static void broadcast_model(const char *caller, Model *model, int root)
+{
+    need_init(caller);
+    const Parameters *parameters = model_parameters(model);
+    trace("broadcast", NUMBER("root", root), NUMBER("weights", parameters->length));
+    if (parameters->length == 0)
+        die("%s: the model has no weights before compile()", caller);
+    if (world_size() == 1 && root == 0)
+        return;
+    check_root(caller, root);
+    MPI_Comm comm = world_comm(WORLD_VARIABLES);
+    const Transport *transport = hvd_transport(parameters, comm);
+    transport->broadcast(parameters->weights, parameters->length, root);
+    size_t length;
+    float *statistics = model_statistics(model, &length);
+    if (length > 0)
+        transport->broadcast(statistics, length, root);
+
+    Optimizer *optimizer = optimizer_innermost(model_optimizer(model));
+    MPI_Bcast(&optimizer->iterations, 1, MPI_INT64_T, root, comm);
+    MPI_Bcast(&optimizer->rule.learning_rate, 1, MPI_FLOAT, root, comm);
+    if (optimizer->iterations == 0) {
+        optimizer_free_slots(optimizer); // the first update makes them anew, zeroed
+        return;
+    }
+    optimizer_allocate_slots(optimizer, parameters);
+    for (int i = 0; i < optimizer->slot_count; i++)
+        transport->broadcast(optimizer->slots[i], parameters->length, root);
+}
+
+void hvd_broadcast_model(Model *model, int root)
+{
+    broadcast_model(__func__, model, root);
+}
+
+typedef struct {
+    Callback callback;
+    int root;
+} Broadcast;
+
+static void broadcast_train_begin(Callback *self, Training *training)
+{
+    broadcast_model("hvd_broadcast_variables", training->model, ((Broadcast *)self)->root);
+}
+
+Callback *hvd_broadcast_variables(int root)
+{
+    need_init(__func__);
+    Broadcast *b = allocate(1, sizeof *b);
+    *b = (Broadcast){
+        .callback = {.name = "hvd_broadcast_variables", .train_begin = broadcast_train_begin},
+        .root = root,
+    };
+    return &b->callback;
+}
+
+// ---- The same figures everywhere.
+
+static void average_epoch_end(Callback *self, Training *training)
+{
+    (void)self;
+    if (world_size() == 1)
+        return;
+    Logs *logs = &training->logs;
+    double sums[] = {
+        logs->images,     logs->loss * logs->images,         logs->accuracy * logs->images,
+        logs->val_images, logs->val_loss * logs->val_images, logs->val_accuracy * logs->val_images,
+    };
+    MPI_Allreduce(MPI_IN_PLACE, sums, sizeof sums / sizeof *sums, MPI_DOUBLE, MPI_SUM,
+                  world_comm(WORLD_METRICS));
+    logs->images = sums[0];
+    logs->loss = sums[1] / sums[0];
+    logs->accuracy = sums[2] / sums[0];
+    logs->val_images = sums[3];
+    if (sums[3] > 0) {
+        logs->val_loss = sums[4] / sums[3];
+        logs->val_accuracy = sums[5] / sums[3];
+    }
+}
+
+Callback *hvd_metric_average(void)
+{
+    need_init(__func__);
+    Callback *callback = allocate(1, sizeof *callback);
+    *callback = (Callback){.name = "hvd_metric_average", .epoch_end = average_epoch_end};
+    return callback;
+}
+
+// ---- Warm-up.
+
+typedef struct {
+    Callback callback;
+    float lr;
+    int epochs;
+    float last;     // the rate of the batch before
+    float momentum; // the optimizer's own
+} Warmup;
+
+// Momentum remembers updates that were made at the old rate; v = m v - lr g would let them count
+// too little beside the new ones.
+static void warmup_batch_begin(Callback *self, Training *training)
+{
+    Warmup *w = (Warmup *)self;
+    Update *rule = &optimizer_innermost(model_optimizer(training->model))->rule;
+    w->momentum = rule->momentum;
+    if (training->epoch >= w->epochs)
+        return;
+    float epochs_done =
+        (float)training->epoch + (float)(training->step + 1) / (float)training->steps;
+    rule->learning_rate = w->lr * (1 + (float)(world_size() - 1) * epochs_done / (float)w->epochs);
+    if (w->last > 0)
+        rule->momentum *= rule->learning_rate / w->last;
+    w->last = rule->learning_rate;
+}
+
+static void warmup_batch_end(Callback *self, Training *training)
+{
+    optimizer_innermost(model_optimizer(training->model))->rule.momentum =
+        ((Warmup *)self)->momentum;
+}
+
+Callback *hvd_learning_rate_warmup(float lr, int epochs)
+{
+    need_init(__func__);
+    if (epochs < 1)
+        die("%s: %d epochs; at least 1", __func__, epochs);
+    Warmup *w = allocate(1, sizeof *w);
+    *w = (Warmup){
+        .callback = {.name = "hvd_learning_rate_warmup",
+                     .batch_begin = warmup_batch_begin,
+                     .batch_end = warmup_batch_end},
+        .lr = lr,
+        .epochs = epochs,
+        .last = lr,
+    };
+    return &w->callback;
+}

@@ -1,0 +1,95 @@
+// hvd: what makes one program out of N processes. The calls and their meaning are Horovod's
+// (Sergeev and Del Balso, "Horovod: fast and easy distributed deep learning in TensorFlow", 2018);
+// below them is MPI.
+//
+// A worker is one process of a job that `mpirun -np N` started; its rank is its number, 0 to N - 1,
+// and rank 0 is the root. All workers run the same program. A collective call (allreduce,
+// broadcast, ...) is made by all of them, in the same order, with the same sizes; it returns when
+// this worker's part is done, so a worker that never makes the call leaves the others waiting.
+//
+// Before hvd_init every function but hvd_shutdown ends the program with one line.
+
+#ifndef HVDLAB_HVD_H
+#define HVDLAB_HVD_H
+
+#include <stddef.h>
+#include "train/callbacks.h"
+#include "nn/model.h"
+#include "nn/optimizer.h"
+
+#pragma GCC visibility push(default) // a step may call what follows
+
+// Joins the job. The first call of main, on every worker; the end of main leaves the job again. A
+// program that was started without mpirun is a job of one worker, and says so.
+void hvd_init(void);
+
+// Leaves the job before the end of main. No function of hvd may be called afterwards.
+void hvd_shutdown(void);
+
+// This worker's number in the job, 0 to hvd_size() - 1.
+int hvd_rank(void);
+
+// How many workers the job has.
+int hvd_size(void);
+
+// This worker's number among those on the same machine, 0 to hvd_local_size() - 1: the number of
+// its device.
+int hvd_local_rank(void);
+
+// How many workers of the job are on this machine.
+int hvd_local_size(void);
+
+// What an all-reduce makes of the values that the workers bring.
+typedef enum { HVD_AVERAGE, HVD_SUM, HVD_MIN, HVD_MAX } HvdOp;
+
+// Replaces `values` on every worker by the elementwise average (or sum, smallest, largest) over all
+// workers. The result is the same, to the last bit, on all of them. Collective.
+void hvd_allreduce(float *values, size_t count, HvdOp op);
+
+// Gathers the values of all workers, in the order of their ranks, on every one of them. The counts
+// may differ. Returns an array of *total floats that the caller frees with free(). Collective.
+float *hvd_allgather(const float *values, size_t count, size_t *total);
+
+// Overwrites `values` on every worker by those of the worker `root`. Collective.
+void hvd_broadcast(float *values, size_t count, int root);
+
+// Waits until every worker has come here. Collective.
+void hvd_barrier(void);
+
+// An optimizer that averages the gradients over all workers before `optimizer` applies them: every
+// worker then makes the same update. Has the name of the optimizer that it wraps behind
+// "Distributed", hands everything but the gradients through to it, and owns it. To be passed to
+// compile().
+//
+// The gradients travel in pieces: as soon as HVD_FUSION_THRESHOLD bytes (16 MiB) of them are
+// complete, and what is left at the end of the backward pass; so the plan is the same in every
+// step. Between machines, and from GPUs, a piece is on its way while the backward pass goes on;
+// within one machine the cores that would move it are those that compute.
+//
+// Gradients travel through NCCL where every worker has a GPU of its own, else through MPI;
+// HVD_TRANSPORT=nccl or mpi insists on one (auto: the choice). HVD_COMPRESSION=bf16 (none) sends
+// them as bfloat16, half the bytes, and adds them up as such.
+Optimizer *hvd_distributed_optimizer(Optimizer *optimizer);
+
+// Overwrites the model's weights and moving statistics, and the state of its optimizer, on every
+// worker by those of the worker `root`. The model must be compiled. Collective.
+void hvd_broadcast_model(Model *model, int root);
+
+// A callback that calls hvd_broadcast_model when training begins: all workers then start from the
+// same weights.
+Callback *hvd_broadcast_variables(int root);
+
+// A callback that replaces loss, accuracy, val_loss and val_accuracy, at the end of every epoch, by
+// their averages over all workers, weighted by the number of images behind each. Callbacks that
+// were added before it still see this worker's own figures.
+Callback *hvd_metric_average(void);
+
+// A callback that raises the learning rate from `lr` to lr * hvd_size() during the first `epochs`
+// epochs, a little with every batch, and leaves it alone after them: a schedule beside it must be
+// one for lr * hvd_size(). Where the optimizer has momentum, it is scaled with each change (Goyal
+// et al., "Accurate, Large Minibatch SGD", 2017, sections 2.2 and 3.1).
+Callback *hvd_learning_rate_warmup(float lr, int epochs);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,110 @@
+// Which way a model's arenas take between the ranks. All ranks must come to the same answer, so
+// they tell each other first what they have.
+
+#include "hvd/hvd_choice.h"
+
+#include <stdlib.h>
+#include "sys/device.h"
+#include "sys/trace.h"
+#include "base/util.h"
+
+static void check_same_setting(const char *name, int value, MPI_Comm comm)
+{
+    if (!is_same_everywhere(value, comm))
+        die("%s is not the same on all ranks; mpirun -x %s hands it on to other machines", name,
+            name);
+}
+
+// Weights and gradients of another model, or in another order, would be taken all the same; and
+// where one rank expects other messages than another, both wait for ever.
+static void check_ranks(const Parameters *parameters, MPI_Comm comm)
+{
+    if (!is_same_everywhere(device_is_gpu(), comm))
+        die("some workers compute on a GPU and others on a CPU; --device cpu takes them all there");
+    if (!is_same_everywhere((double)parameters->layout, comm))
+        die("the workers' models differ, or their processors' instruction sets do; build the same "
+            "model on each, and set DNNL_MAX_CPU_ISA=AVX2 if the processors differ");
+    check_same_setting("HVD_TRANSPORT", (int)hvd_wish(), comm);
+    check_same_setting("HVD_COMPRESSION", hvd_compresses(), comm);
+}
+
+#ifdef HVDLAB_CUDA
+
+void hvd_transport_stop(void)
+{
+    hvd_nccl_stop();
+}
+
+// NCCL can only be ended in order where every rank comes to its end, as MPI (world.c).
+static void end_with_the_program(int status, void *unused)
+{
+    (void)unused;
+    if (status == EXIT_SUCCESS)
+        hvd_transport_stop();
+}
+
+static const Transport *mpi_from_gpu(void)
+{
+    // MPI cannot add bfloat16, and what we teach it works in the host's memory.
+    return hvd_mpi_is_cuda_aware() && !hvd_compresses() ? &hvd_cuda_aware : &hvd_staged;
+}
+
+static const Transport *choose_for_gpu(MPI_Comm comm)
+{
+    if (hvd_wish() == WISH_MPI)
+        return mpi_from_gpu();
+    int ranks[2];
+    char *problem = NULL;
+    if (hvd_ranks_share_gpu(comm, ranks)) {
+        problem = format_text("ranks %d and %d share a GPU", ranks[0], ranks[1]);
+    } else {
+        const char *words = hvd_nccl_start(comm);
+        if (!words) {
+            on_exit(end_with_the_program, NULL);
+            return &hvd_nccl;
+        }
+        problem = format_text("NCCL does not start: %s (NCCL_DEBUG=WARN says more)", words);
+    }
+    if (hvd_wish() == WISH_NCCL)
+        die("HVD_TRANSPORT=nccl: %s; unset it to let gradients travel through MPI", problem);
+    warn_on_root("%s, so gradients travel through MPI instead of NCCL", problem);
+    free(problem);
+    return mpi_from_gpu();
+}
+
+#else
+
+void hvd_transport_stop(void)
+{
+}
+
+static const Transport *choose_for_gpu(MPI_Comm comm)
+{
+    (void)comm;
+    CHECK(false); // there is no GPU without CUDA
+    return NULL;
+}
+
+#endif
+
+static const Transport *choose(MPI_Comm comm)
+{
+    if (device_is_gpu())
+        return choose_for_gpu(comm);
+    if (hvd_wish() == WISH_NCCL)
+        die("HVD_TRANSPORT=nccl needs a GPU for every worker, and this one computes on a CPU; "
+            "unset it");
+    return &hvd_mpi;
+}
+
+const Transport *hvd_transport(const Parameters *parameters, MPI_Comm comm)
+{
+    static const Transport *chosen;
+    check_ranks(parameters, comm);
+    if (!chosen) {
+        chosen = choose(comm);
+        trace("transport", TEXT("name", chosen->name),
+              TEXT("compression", hvd_compresses() ? "bf16" : "none"));
+    }
+    return chosen;
+}

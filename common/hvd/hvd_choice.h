@@ -1,0 +1,14 @@
+// Inside hvd: which transport is taken (hvd_transport.h says which ones there are, and when).
+
+#ifndef HVDLAB_HVD_CHOICE_H
+#define HVDLAB_HVD_CHOICE_H
+
+#include "hvd/hvd_transport.h"
+
+// The transport for these arenas, which every rank must have, laid out alike: else the program ends
+// with one line. Collective; the first call takes a choice for good.
+const Transport *hvd_transport(const Parameters *parameters, MPI_Comm comm);
+// Ends what the transport holds beside MPI; exit(0) does it too.
+void hvd_transport_stop(void);
+
+#endif

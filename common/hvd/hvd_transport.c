@@ -1,0 +1,50 @@
+// What the environment says of how arenas travel.
+
+#include "hvd/hvd_transport.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/util.h"
+
+// The place of an environment variable's value in `names`; 0 where it is not set or empty.
+static int setting(const char *variable, const char *const *names, int count)
+{
+    const char *text = getenv(variable);
+    if (!text || !*text)
+        return 0;
+    for (int i = 0; i < count; i++)
+        if (strcmp(text, names[i]) == 0)
+            return i;
+    char *list = format_text("%s", names[0]);
+    for (int i = 1; i < count; i++) {
+        char *longer = format_text("%s%s%s", list, i + 1 < count ? ", " : " or ", names[i]);
+        free(list);
+        list = longer;
+    }
+    die("%s=%s is not %s", variable, text, list);
+}
+
+HvdWish hvd_wish(void)
+{
+    static const char *const names[] = {"auto", "nccl", "mpi"};
+    return (HvdWish)setting("HVD_TRANSPORT", names, 3);
+}
+
+bool hvd_compresses(void)
+{
+    static const char *const names[] = {"none", "bf16"};
+    return setting("HVD_COMPRESSION", names, 2) == 1;
+}
+
+void hvd_check_settings(void)
+{
+    hvd_wish();
+    hvd_compresses();
+}
+
+bool is_same_everywhere(double value, MPI_Comm comm)
+{
+    double low_high[2] = {-value, value};
+    MPI_Allreduce(MPI_IN_PLACE, low_high, 2, MPI_DOUBLE, MPI_MAX, comm);
+    return -low_high[0] == low_high[1];
+}

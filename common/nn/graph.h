@@ -1,0 +1,48 @@
+// Inside the library: the graph that layers.c builds and model.c compiles.
+
+#ifndef HVDLAB_GRAPH_H
+#define HVDLAB_GRAPH_H
+
+#include "backend/backend.h"
+#include "nn/layers.h"
+
+typedef enum {
+    NODE_INPUT,
+    NODE_CONV2D,
+    NODE_BATCH_NORM,
+    NODE_RELU,
+    NODE_DROPOUT,
+    NODE_ADD,
+    NODE_MAX_POOL,
+    NODE_GLOBAL_AVERAGE_POOL,
+    NODE_FLATTEN,
+    NODE_DENSE,
+    NODE_SOFTMAX,
+} NodeKind;
+
+typedef struct Graph Graph;
+
+struct Node {
+    NodeKind kind;
+    Graph *graph;
+    int index; // among the nodes of its graph
+    struct Node *inputs[2];
+    int consumers; // how many layers read this one
+    Shape shape;   // of the output
+    int size;      // of the convolution's kernel or of the pool
+    float rate;    // of the dropout
+    Variable *variables[MAX_VARIABLES];
+};
+
+// Nodes and variables in the order of creation, which is that of the forward pass.
+struct Graph {
+    struct Node **nodes;
+    int node_count;
+    Variable **variables;
+    int variable_count;
+    int names[NODE_SOFTMAX + 1]; // how many layers of each kind have a name so far
+};
+
+void graph_free(Graph *graph);
+
+#endif

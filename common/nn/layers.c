@@ -1,0 +1,189 @@
+// Builds the graph: one node per layer, its shape, its variables and their names. Runs nothing;
+// what is computed, and how layers are fused for it, is decided when the model is compiled
+// (model.c).
+
+#include "nn/graph.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "base/util.h"
+
+static void *append(void *array, int count, size_t size)
+{
+    void *longer = realloc(array, (size_t)(count + 1) * size);
+    CHECK(longer);
+    return longer;
+}
+
+static Tensor add_node(Graph *graph, NodeKind kind, Tensor a, Tensor b, Shape shape)
+{
+    struct Node *node = allocate(1, sizeof *node);
+    *node = (struct Node){.kind = kind, .graph = graph, .inputs = {a, b}, .shape = shape};
+    if (a)
+        a->consumers++;
+    if (b)
+        b->consumers++;
+    graph->nodes = append(graph->nodes, graph->node_count, sizeof *graph->nodes);
+    node->index = graph->node_count;
+    graph->nodes[graph->node_count++] = node;
+    return node;
+}
+
+static Tensor layer(NodeKind kind, Tensor x, Shape shape)
+{
+    return add_node(x->graph, kind, x, NULL, shape);
+}
+
+// Numbers a layer as Keras does: the first of its kind has no number.
+static void layer_name(Tensor node, const char *kind, char *name, size_t size)
+{
+    int number = node->graph->names[node->kind]++;
+    if (number == 0)
+        snprintf(name, size, "%s", kind);
+    else
+        snprintf(name, size, "%s_%d", kind, number);
+}
+
+static Variable *add_variable(Tensor node, int index, const char *layer, const char *name,
+                              Initializer initializer)
+{
+    Graph *graph = node->graph;
+    Variable *variable = allocate(1, sizeof *variable);
+    snprintf(variable->name, sizeof variable->name, "%s/%s", layer, name);
+    variable->trainable = true;
+    variable->initializer = initializer;
+    node->variables[index] = variable;
+    graph->variables = append(graph->variables, graph->variable_count, sizeof *graph->variables);
+    graph->variables[graph->variable_count++] = variable;
+    return variable;
+}
+
+static Variable *add_vector(Tensor node, int index, const char *layer, const char *name,
+                            Initializer initializer)
+{
+    Variable *variable = add_variable(node, index, layer, name, initializer);
+    variable->ndims = 1;
+    variable->dims[0] = node->shape.channels;
+    return variable;
+}
+
+Tensor input(int height, int width, int channels)
+{
+    if (height < 1 || width < 1 || channels < 1)
+        die("input: %dx%dx%d is not the shape of an image", height, width, channels);
+    Graph *graph = allocate(1, sizeof *graph);
+    return add_node(graph, NODE_INPUT, NULL, NULL, (Shape){height, width, channels});
+}
+
+Tensor conv2d(Tensor x, int filters, int kernel_size)
+{
+    if (filters < 1 || kernel_size < 1 || kernel_size % 2 == 0)
+        die("conv2d: %d filters of size %d: filters must be positive, the size odd", filters,
+            kernel_size);
+    Tensor node = layer(NODE_CONV2D, x, (Shape){x->shape.height, x->shape.width, filters});
+    node->size = kernel_size;
+
+    char name[32];
+    layer_name(node, "conv2d", name, sizeof name);
+    Variable *kernel = add_variable(node, KERNEL, name, "kernel", INIT_GLOROT_UNIFORM);
+    kernel->ndims = 4;
+    kernel->dims[0] = kernel->dims[1] = kernel_size;
+    kernel->dims[2] = x->shape.channels;
+    kernel->dims[3] = filters;
+    kernel->penalized = true;
+    add_vector(node, BIAS, name, "bias", INIT_ZEROS);
+    return node;
+}
+
+Tensor batch_norm(Tensor x)
+{
+    Tensor node = layer(NODE_BATCH_NORM, x, x->shape);
+    char name[32];
+    layer_name(node, "batch_normalization", name, sizeof name);
+    add_vector(node, GAMMA, name, "gamma", INIT_ONES);
+    add_vector(node, BETA, name, "beta", INIT_ZEROS);
+    add_vector(node, MOVING_MEAN, name, "moving_mean", INIT_ZEROS)->trainable = false;
+    add_vector(node, MOVING_VARIANCE, name, "moving_variance", INIT_ONES)->trainable = false;
+    return node;
+}
+
+Tensor relu(Tensor x)
+{
+    return layer(NODE_RELU, x, x->shape);
+}
+
+Tensor dropout(Tensor x, float rate)
+{
+    if (!(rate >= 0 && rate < 1))
+        die("dropout: the rate %g is not in [0, 1)", (double)rate);
+    Tensor node = layer(NODE_DROPOUT, x, x->shape);
+    node->rate = rate;
+    return node;
+}
+
+Tensor add(Tensor a, Tensor b)
+{
+    Shape s = a->shape, t = b->shape;
+    if (a->graph != b->graph)
+        die("add: the tensors come from two different inputs");
+    if (s.height != t.height || s.width != t.width || s.channels != t.channels)
+        die("add: the shapes %dx%dx%d and %dx%dx%d differ", s.height, s.width, s.channels, t.height,
+            t.width, t.channels);
+    return add_node(a->graph, NODE_ADD, a, b, s);
+}
+
+Tensor max_pool(Tensor x, int size)
+{
+    Shape s = x->shape;
+    if (size < 1 || size > s.height || size > s.width)
+        die("max_pool: a window of %d does not fit into %dx%d", size, s.height, s.width);
+    Tensor node = layer(NODE_MAX_POOL, x, (Shape){s.height / size, s.width / size, s.channels});
+    node->size = size;
+    return node;
+}
+
+Tensor global_average_pool(Tensor x)
+{
+    return layer(NODE_GLOBAL_AVERAGE_POOL, x, (Shape){1, 1, x->shape.channels});
+}
+
+Tensor flatten(Tensor x)
+{
+    Shape s = x->shape;
+    return layer(NODE_FLATTEN, x, (Shape){1, 1, s.height * s.width * s.channels});
+}
+
+Tensor dense(Tensor x, int units)
+{
+    if (x->shape.height != 1 || x->shape.width != 1)
+        die("dense: its input is %dx%dx%d, not flat: use flatten or global_average_pool before it",
+            x->shape.height, x->shape.width, x->shape.channels);
+    if (units < 1)
+        die("dense: %d units", units);
+    Tensor node = layer(NODE_DENSE, x, (Shape){1, 1, units});
+    char name[32];
+    layer_name(node, "dense", name, sizeof name);
+    Variable *kernel = add_variable(node, KERNEL, name, "kernel", INIT_GLOROT_UNIFORM);
+    kernel->ndims = 2;
+    kernel->dims[0] = x->shape.channels;
+    kernel->dims[1] = units;
+    kernel->penalized = true;
+    add_vector(node, BIAS, name, "bias", INIT_ZEROS);
+    return node;
+}
+
+Tensor softmax(Tensor x)
+{
+    return layer(NODE_SOFTMAX, x, x->shape);
+}
+
+void graph_free(Graph *graph)
+{
+    for (int i = 0; i < graph->node_count; i++)
+        free(graph->nodes[i]);
+    for (int i = 0; i < graph->variable_count; i++)
+        free(graph->variables[i]);
+    free(graph->nodes);
+    free(graph->variables);
+    free(graph);
+}

@@ -1,0 +1,61 @@
+// The layers that a model is built from. Each call adds one layer to a graph and returns its
+// output, so that a model reads as a list of expressions:
+//
+//     Tensor x = input(28, 28, 1);
+//     x = relu(conv2d(x, 32, 3));
+//     x = dense(flatten(x), 10);
+//
+// Shapes are (height, width, channels), the batch left out; a flat tensor has height = width = 1.
+// Initial values and constants are Keras's: kernels Glorot-uniform, biases zero; batch norm with
+// momentum 0.99, epsilon 0.001. A layer that does not fit its input ends the program with a line
+// that gives both shapes. At most two layers may read the same tensor.
+
+#ifndef HVDLAB_LAYERS_H
+#define HVDLAB_LAYERS_H
+
+#pragma GCC visibility push(default) // a step may call what follows
+
+typedef struct Node *Tensor;
+
+// The images that a model reads. The graph that begins here is freed with its model.
+Tensor input(int height, int width, int channels);
+
+// Convolution with a square kernel of odd size, stride 1, zero padding that keeps height and width
+// ('same'), and a bias: (h, w, c) -> (h, w, filters).
+Tensor conv2d(Tensor x, int filters, int kernel_size);
+
+// Batch normalization over batch, height and width: gamma (x - mean) / sqrt(variance + 0.001) +
+// beta (Ioffe and Szegedy, 2015). Training uses the batch's own mean and variance, and moves the
+// moving ones by 1 % towards them (the variance in its unbiased form); evaluation uses the moving
+// ones.
+Tensor batch_norm(Tensor x);
+
+// Rectified linear unit: max(x, 0), element by element.
+Tensor relu(Tensor x);
+
+// Training sets each element to 0 with probability `rate` and divides the others by 1 - rate
+// (Srivastava et al., 2014); evaluation changes nothing.
+Tensor dropout(Tensor x, float rate);
+
+// Elementwise sum of two tensors of one shape.
+Tensor add(Tensor a, Tensor b);
+
+// Largest of each size x size window, stride `size`, without padding: (h, w, c) -> (h / size,
+// w / size, c), rounded down.
+Tensor max_pool(Tensor x, int size);
+
+// Mean over height and width: (h, w, c) -> (1, 1, c).
+Tensor global_average_pool(Tensor x);
+
+// (h, w, c) -> (1, 1, h w c), in this order.
+Tensor flatten(Tensor x);
+
+// Fully connected layer with bias: (1, 1, n) -> (1, 1, units).
+Tensor dense(Tensor x, int units);
+
+// Turns a model's last layer into class probabilities.
+Tensor softmax(Tensor x);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,512 @@
+// Compiles a graph into a program, lays out its variables, and runs it: forward, backward, update.
+
+#include "nn/model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "nn/plan.h"
+#include "base/rng.h"
+#include "sys/trace.h"
+#include "base/util.h"
+
+#define MAX_PLANS    4 // one per batch size: training, validation, and the short last batch of each
+#define ARENA_FLOATS 16 // variables begin at multiples of 64 bytes
+
+struct Model {
+    Graph *graph;
+    Tensor output;
+    float wd;
+    Optimizer *optimizer;
+    Program program;
+    int *op_of_variable;
+    Parameters parameters;
+    float *statistics;
+    size_t statistics_length;
+    Plan *plans[MAX_PLANS]; // the most recently used first
+    char *workspace;
+    size_t workspace_bytes;
+    int *labels;
+    int labels_capacity;
+    Metrics *metrics;       // in device memory
+    uint64_t *dropout_keys; // of each operation, in device memory
+    bool drops;             // some operation drops
+};
+
+Model *model(Tensor input, Tensor output)
+{
+    if (!input || !output || input->graph != output->graph || input->index != 0)
+        die("model: the output does not come from this input");
+    Model *m = allocate(1, sizeof *m);
+    m->graph = output->graph;
+    m->output = output;
+    return m;
+}
+
+Model *l2_penalty(Model *m, float wd)
+{
+    m->wd = wd;
+    return m;
+}
+
+// Gives the variable the next place in an arena of `length` floats; returns the new length.
+static size_t place(Variable *variable, size_t length)
+{
+    variable->offset = length;
+    return length + (variable->length + ARENA_FLOATS - 1) / ARENA_FLOATS * ARENA_FLOATS;
+}
+
+// Weights lie in the order in which the backward pass completes their gradients, so that a
+// distributed optimizer can send long stretches while the pass goes on.
+static void lay_out_variables(Model *m)
+{
+    Parameters *p = &m->parameters;
+    Segment *segments = allocate((size_t)m->graph->variable_count, sizeof *segments);
+    for (int op = m->program.op_count - 1; op >= 0; op--)
+        for (int i = 0; i < MAX_VARIABLES && m->program.ops[op].variables[i]; i++) {
+            Variable *v = m->program.ops[op].variables[i];
+            if (!v->trainable) {
+                m->statistics_length = place(v, m->statistics_length);
+                continue;
+            }
+            p->length = place(v, p->length);
+            if (!v->no_gradient)
+                segments[p->segment_count++] =
+                    (Segment){v->offset, v->length, v->penalized ? m->wd : 0};
+        }
+    p->segments = segments;
+    p->weights = backend()->allocate(p->length * sizeof(float));
+    p->gradients = backend()->allocate(p->length * sizeof(float));
+    m->statistics = backend()->allocate(m->statistics_length * sizeof(float));
+}
+
+// Glorot and Bengio, 2010: uniform within sqrt(6 / (fan in + fan out)).
+static float glorot_limit(const Variable *v)
+{
+    float window = v->ndims == 4 ? (float)(v->dims[0] * v->dims[1]) : 1;
+    float fans = (float)(v->dims[v->ndims - 2] + v->dims[v->ndims - 1]);
+    return sqrtf(6 / (window * fans));
+}
+
+static void initialize(Model *m, int index)
+{
+    const Variable *v = m->graph->variables[index];
+    size_t size = variable_size(v);
+    float *values = allocate(size, sizeof *values);
+    Rng rng = rng_stream(RNG_WEIGHTS, (uint64_t)index);
+    float limit = v->initializer == INIT_GLOROT_UNIFORM ? glorot_limit(v) : 0;
+    for (size_t i = 0; i < size; i++) {
+        if (v->initializer == INIT_GLOROT_UNIFORM)
+            values[i] = limit * (2 * rng_uniform(&rng) - 1);
+        else
+            values[i] = v->initializer == INIT_ONES ? 1 : 0;
+    }
+    model_write_variable(m, index, values);
+    free(values);
+}
+
+// Which operation each variable belongs to.
+static void find_owners(Model *m)
+{
+    m->op_of_variable = allocate((size_t)m->graph->variable_count, sizeof(int));
+    for (int i = 0; i < m->graph->variable_count; i++) {
+        m->op_of_variable[i] = -1;
+        for (int op = 0; op < m->program.op_count; op++)
+            for (int k = 0; k < MAX_VARIABLES; k++)
+                if (m->program.ops[op].variables[k] == m->graph->variables[i])
+                    m->op_of_variable[i] = op;
+        CHECK(m->op_of_variable[i] >= 0);
+    }
+}
+
+// Where each element of each weight lies, as one number: it depends on the instruction set, and
+// ranks that exchange whole arenas must agree on it. Found by writing numbered elements.
+static uint64_t layout(const Model *m)
+{
+    float *arena = backend()->allocate(m->parameters.length * sizeof(float));
+    float *numbered = allocate(m->parameters.length, sizeof *numbered);
+    for (size_t i = 0; i < m->parameters.length; i++)
+        numbered[i] = (float)(i + 1);
+    for (int i = 0; i < m->graph->variable_count; i++) {
+        const Variable *v = m->graph->variables[i];
+        if (v->trainable)
+            backend()->write_variable(&m->program.ops[m->op_of_variable[i]], v, arena, numbered);
+    }
+    backend()->read(numbered, arena, m->parameters.length * sizeof *numbered);
+    uint64_t hash = m->parameters.length + m->statistics_length;
+    for (size_t i = 0; i < m->parameters.length; i++)
+        hash = (hash ^ (uint64_t)numbered[i]) * 0x9e3779b97f4a7c15u;
+    free(numbered);
+    backend()->release(arena);
+    return hash >> 11; // a double holds it, too
+}
+
+static void trace_compile(const Model *m)
+{
+    Fingerprints prints = model_fingerprints(m);
+    trace("compile", TEXT("optimizer", m->optimizer->name), NUMBER("weights", prints.weights),
+          NUMBER("statistics", prints.statistics));
+}
+
+Model *compile(Model *m, Loss loss, Optimizer *optimizer)
+{
+    CHECK(loss == CATEGORICAL_CROSSENTROPY && !m->optimizer);
+    m->optimizer = optimizer;
+    m->program = lower(m->graph, m->output);
+    find_owners(m);
+    for (int op = 0; op < m->program.op_count; op++) {
+        backend()->declare_variables(&m->program.ops[op]);
+        m->drops |= m->program.ops[op].dropout_rate > 0;
+    }
+    lay_out_variables(m);
+    for (int i = 0; i < m->graph->variable_count; i++)
+        initialize(m, i);
+    m->metrics = backend()->allocate(sizeof *m->metrics);
+    m->dropout_keys = backend()->allocate((size_t)m->program.op_count * sizeof *m->dropout_keys);
+    if (launcher_size() > 1)
+        m->parameters.layout = layout(m);
+    if (trace_on())
+        trace_compile(m);
+    return m;
+}
+
+void model_free(Model *m)
+{
+    for (int i = 0; i < MAX_PLANS; i++)
+        if (m->plans[i])
+            plan_free(&m->program, m->plans[i]);
+    backend()->release(m->workspace);
+    backend()->release(m->labels);
+    backend()->release(m->metrics);
+    backend()->release(m->dropout_keys);
+    backend()->release(m->statistics);
+    backend()->release(m->parameters.weights);
+    backend()->release(m->parameters.gradients);
+    free((void *)(uintptr_t)m->parameters.segments);
+    free(m->op_of_variable);
+    free(m->program.ops);
+    optimizer_free(m->optimizer);
+    graph_free(m->graph);
+    free(m);
+}
+
+// The plan for a batch size, made when it is first asked for.
+static Plan *plan_for(Model *m, int batch)
+{
+    int found = 0;
+    while (found < MAX_PLANS - 1 && m->plans[found] && m->plans[found]->batch != batch)
+        found++;
+    Plan *plan = m->plans[found];
+    if (plan && plan->batch != batch) {
+        plan_free(&m->program, plan);
+        plan = NULL;
+    }
+    if (!plan)
+        plan = plan_create(&m->program, batch);
+    memmove(&m->plans[1], &m->plans[0], (size_t)found * sizeof *m->plans);
+    m->plans[0] = plan;
+    return plan;
+}
+
+// More memory in place of what recordings work with.
+static void *grow(Model *m, void *memory, size_t bytes)
+{
+    for (int i = 0; i < MAX_PLANS && m->plans[i]; i++) {
+        if (m->plans[i]->training)
+            backend()->forget(m->plans[i]->training);
+        m->plans[i]->training = NULL;
+    }
+    backend()->release(memory);
+    return backend()->allocate(bytes);
+}
+
+// Has room for the plan, and the images and labels of the batch in device memory.
+static void load_batch(Model *m, const Plan *plan, const Batch *batch)
+{
+    if (plan->bytes > m->workspace_bytes) {
+        m->workspace = grow(m, m->workspace, plan->bytes);
+        m->workspace_bytes = plan->bytes;
+    }
+    if (batch->count > m->labels_capacity) {
+        m->labels = grow(m, m->labels, (size_t)batch->count * sizeof(int));
+        m->labels_capacity = batch->count;
+    }
+    Shape image = m->graph->nodes[0]->shape;
+    size_t floats =
+        (size_t)batch->count * (size_t)image.height * (size_t)image.width * (size_t)image.channels;
+    backend()->write(m->workspace, batch->images, floats * sizeof(float));
+    if (batch->labels)
+        backend()->write(m->labels, batch->labels, (size_t)batch->count * sizeof(int));
+}
+
+static void *at(const Model *m, size_t place)
+{
+    return place == NOWHERE ? NULL : m->workspace + place;
+}
+
+static void *value_at(const Model *m, const Plan *plan, int value)
+{
+    return value < 0 ? NULL : at(m, plan->values[value]);
+}
+
+static Arenas arenas(const Model *m)
+{
+    return (Arenas){m->parameters.weights, m->parameters.gradients, m->statistics};
+}
+
+// A fresh dropout pattern for every operation and step.
+static void write_dropout_keys(const Model *m)
+{
+    if (!m->drops)
+        return;
+    size_t count = (size_t)m->program.op_count;
+    uint64_t *keys = allocate(count, sizeof *keys);
+    uint64_t step = (uint64_t)optimizer_iterations(m->optimizer);
+    for (size_t i = 0; i < count; i++) {
+        const Op *op = &m->program.ops[i];
+        if (op->dropout_rate <= 0)
+            continue;
+        Rng rng = rng_stream(RNG_DROPOUT, step << 16 | op->dropout_stream);
+        keys[i] = rng_next(&rng);
+    }
+    backend()->write(m->dropout_keys, keys, count * sizeof *keys);
+    free(keys);
+}
+
+static void forward(const Model *m, const Plan *plan, bool training)
+{
+    for (int i = 0; i < m->program.op_count; i++) {
+        const Op *op = &m->program.ops[i];
+        backend()->forward(plan->states[i],
+                           &(ForwardArgs){.input = value_at(m, plan, op->input),
+                                          .residual = value_at(m, plan, op->residual),
+                                          .output = value_at(m, plan, op->output),
+                                          .saved = at(m, plan->saved[i]),
+                                          .scratch = at(m, plan->scratch),
+                                          .arenas = arenas(m),
+                                          .training = training,
+                                          .dropout_key = &m->dropout_keys[i]});
+    }
+}
+
+static void backward_step(const Model *m, const Plan *plan, const BackwardStep *step)
+{
+    const Op *op = &m->program.ops[step->op];
+    backend()->backward(plan->states[step->op],
+                        &(BackwardArgs){.input = value_at(m, plan, op->input),
+                                        .output = value_at(m, plan, op->output),
+                                        .saved = at(m, plan->saved[step->op]),
+                                        .scratch = at(m, plan->scratch),
+                                        .arenas = arenas(m),
+                                        .output_gradient = at(m, step->output_gradient),
+                                        .output_gradient2 = at(m, step->output_gradient2),
+                                        .input_gradient = at(m, step->input_gradient),
+                                        .residual_gradient = at(m, step->residual_gradient),
+                                        .dropout_key = &m->dropout_keys[step->op]});
+}
+
+// Tells the optimizer that the gradients of an operation's variables are complete; adds to their
+// fingerprint, for the last time that they are this process's own.
+static void report_ready(const Model *m, const Op *op, double *fingerprint)
+{
+    if (!op->variables[0])
+        return;
+    size_t begin = op->variables[0]->offset, end = begin;
+    for (int i = 0; i < MAX_VARIABLES && op->variables[i]; i++)
+        if (op->variables[i]->trainable)
+            end = op->variables[i]->offset + op->variables[i]->length;
+    if (trace_on())
+        *fingerprint += gradient_fingerprint(&m->parameters, begin, end - begin);
+    if (m->optimizer->gradient_ready)
+        m->optimizer->gradient_ready(m->optimizer, &m->parameters, begin, end - begin);
+}
+
+static void backward(const Model *m, const Plan *plan)
+{
+    double fingerprint = 0;
+    for (int i = 0; i < m->program.op_count; i++) {
+        backward_step(m, plan, &plan->backward[i]);
+        report_ready(m, &m->program.ops[plan->backward[i].op], &fingerprint);
+    }
+    trace("gradient", NUMBER("value", fingerprint));
+}
+
+static int classes(const Model *m)
+{
+    return m->output->shape.channels;
+}
+
+void model_check_dataset(const Model *m, const Dataset *d)
+{
+    Shape image = m->graph->nodes[0]->shape;
+    if (d->height != image.height || d->width != image.width || d->channels != image.channels)
+        die("the images are %dx%dx%d, the model reads %dx%dx%d", d->height, d->width, d->channels,
+            image.height, image.width, image.channels);
+    if (d->classes > classes(m))
+        die("the labels are of %d classes, the model has %d", d->classes, classes(m));
+}
+
+static void loss(const Model *m, const Plan *plan, int batch)
+{
+    backend()->cross_entropy(value_at(m, plan, m->program.logits), m->labels,
+                             at(m, plan->logits_gradient), batch, classes(m), m->metrics);
+}
+
+typedef struct {
+    const Model *model;
+    const Plan *plan;
+} Step;
+
+static void queue_forward(const void *what)
+{
+    const Step *step = what;
+    forward(step->model, step->plan, true);
+    loss(step->model, step->plan, step->plan->batch);
+}
+
+static void queue_step(const void *what)
+{
+    const Step *step = what;
+    queue_forward(step);
+    backward(step->model, step->plan);
+}
+
+// A recording holds what the device does. What the host does meanwhile would be missing in it: to
+// write a trace, or, going backward, to send gradients. And so that libraries have set themselves
+// up, a plan's first step is made without.
+static void compute(const Step *step, Plan *plan)
+{
+    const Optimizer *optimizer = step->model->optimizer;
+    bool whole = !optimizer->gradient_ready;
+    bool recorded = backend()->record && plan->trained && !trace_on();
+    if (recorded && !plan->training)
+        plan->training = backend()->record(whole ? queue_step : queue_forward, step);
+    plan->trained = true;
+    if (!recorded || !plan->training) {
+        queue_step(step);
+        return;
+    }
+    backend()->play(plan->training);
+    if (!whole)
+        backward(step->model, step->plan);
+}
+
+void train_on_batch(Model *m, const Batch *batch)
+{
+    Plan *plan = plan_for(m, batch->count);
+    Step step = {m, plan};
+    load_batch(m, plan, batch);
+    write_dropout_keys(m);
+    compute(&step, plan);
+    m->optimizer->apply(m->optimizer, &m->parameters);
+}
+
+void test_on_batch(Model *m, const Batch *batch)
+{
+    Plan *plan = plan_for(m, batch->count);
+    load_batch(m, plan, batch);
+    forward(m, plan, false);
+    loss(m, plan, batch->count);
+}
+
+void predict_on_batch(Model *m, const Batch *batch, float *probabilities)
+{
+    Plan *plan = plan_for(m, batch->count);
+    load_batch(m, plan, batch);
+    forward(m, plan, false);
+    float *result = at(m, plan->probabilities);
+    backend()->softmax(value_at(m, plan, m->program.logits), result, batch->count, classes(m));
+    size_t bytes = (size_t)batch->count * (size_t)classes(m) * sizeof(float);
+    backend()->read(probabilities, result, bytes);
+}
+
+Metrics model_metrics(const Model *m)
+{
+    Metrics metrics;
+    backend()->read(&metrics, m->metrics, sizeof metrics);
+    return metrics;
+}
+
+void model_reset_metrics(Model *m)
+{
+    Metrics none = {0};
+    backend()->write(m->metrics, &none, sizeof none);
+}
+
+Optimizer *model_optimizer(const Model *m)
+{
+    return m->optimizer;
+}
+
+int model_variable_count(const Model *m)
+{
+    return m->graph->variable_count;
+}
+
+const Variable *model_variable(const Model *m, int index)
+{
+    return m->graph->variables[index];
+}
+
+static float *arena_of(const Model *m, const Variable *v)
+{
+    return v->trainable ? m->parameters.weights : m->statistics;
+}
+
+static const Op *owner(const Model *m, int index)
+{
+    return &m->program.ops[m->op_of_variable[index]];
+}
+
+void model_read_variable(const Model *m, int index, float *to)
+{
+    const Variable *v = m->graph->variables[index];
+    backend()->read_variable(owner(m, index), v, arena_of(m, v), to);
+}
+
+void model_write_variable(Model *m, int index, const float *from)
+{
+    const Variable *v = m->graph->variables[index];
+    backend()->write_variable(owner(m, index), v, arena_of(m, v), from);
+}
+
+void model_read_gradient(const Model *m, int index, float *to)
+{
+    const Variable *v = m->graph->variables[index];
+    CHECK(v->trainable);
+    backend()->read_variable(owner(m, index), v, m->parameters.gradients, to);
+}
+
+static double fingerprint(const Model *m, int index)
+{
+    size_t size = variable_size(m->graph->variables[index]);
+    float *values = allocate(size, sizeof *values);
+    model_read_variable(m, index, values);
+    Rng rng = rng_stream_of(0, RNG_FINGERPRINT, (uint64_t)index);
+    double sum = 0;
+    for (size_t i = 0; i < size; i++)
+        sum += (double)values[i] * (2 * (double)rng_uniform(&rng) - 1);
+    free(values);
+    return sum;
+}
+
+Fingerprints model_fingerprints(const Model *m)
+{
+    Fingerprints prints = {0};
+    for (int i = 0; i < m->graph->variable_count; i++) {
+        bool trainable = m->graph->variables[i]->trainable;
+        *(trainable ? &prints.weights : &prints.statistics) += fingerprint(m, i);
+    }
+    return prints;
+}
+
+const Parameters *model_parameters(const Model *m)
+{
+    return &m->parameters;
+}
+
+float *model_statistics(const Model *m, size_t *length)
+{
+    *length = m->statistics_length;
+    return m->statistics;
+}

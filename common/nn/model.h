@@ -1,0 +1,73 @@
+// A model: a graph of layers with its weights, a loss and an optimizer, ready to train.
+
+#ifndef HVDLAB_MODEL_H
+#define HVDLAB_MODEL_H
+
+#include "data/augment.h"
+#include "nn/layers.h"
+#include "nn/optimizer.h"
+
+#pragma GCC visibility push(default) // a step may call what follows
+
+typedef struct Model Model;
+
+typedef enum { CATEGORICAL_CROSSENTROPY } Loss;
+
+// A model from its input to its output. The model owns the graph behind them.
+Model *model(Tensor input, Tensor output);
+
+// Adds an L2 penalty of `wd` to the kernels of all convolutions and dense layers, as Keras's
+// kernel_regularizer=l2(wd) does: 2 wd w is added to their gradients. Printed losses stay the
+// cross-entropy alone. Returns the model.
+Model *l2_penalty(Model *model, float wd);
+
+// Decides how the model is computed, draws the initial weights and takes the optimizer over.
+// Categorical cross-entropy reads labels that are class numbers, and needs a model that ends in
+// softmax. Returns the model.
+Model *compile(Model *model, Loss loss, Optimizer *optimizer);
+
+void model_free(Model *model);
+
+// Ends the program with one line where the data set's images or classes do not fit the model.
+void model_check_dataset(const Model *model, const Dataset *dataset);
+
+// One update: forward in training mode, backward, and what the optimizer makes of the gradients.
+// Adds the batch to the metrics.
+void train_on_batch(Model *model, const Batch *batch);
+
+// Forward in inference mode; adds the batch to the metrics.
+void test_on_batch(Model *model, const Batch *batch);
+
+// Forward in inference mode: writes batch->count x classes probabilities.
+void predict_on_batch(Model *model, const Batch *batch, float *probabilities);
+
+// Sums over all batches since the last reset.
+Metrics model_metrics(const Model *model);
+void model_reset_metrics(Model *model);
+
+Optimizer *model_optimizer(const Model *model);
+
+// Variables, in the order of the forward pass. Values are read and written in Keras's order, as
+// variable_size floats.
+int model_variable_count(const Model *model);
+const Variable *model_variable(const Model *model, int index);
+void model_read_variable(const Model *model, int index, float *to);
+void model_write_variable(Model *model, int index, const float *from);
+// The gradient of the last batch's cross-entropy, without the L2 part. Trainable variables only.
+void model_read_gradient(const Model *model, int index, float *to);
+
+// One number for all weights, and one for all moving statistics: the dot product with a fixed
+// pseudo-random vector. Equal values have equal fingerprints; nearly equal values, near ones.
+typedef struct {
+    double weights, statistics;
+} Fingerprints;
+Fingerprints model_fingerprints(const Model *model);
+
+// The arenas as a distributed layer sends them: the weights and their gradients, and the moving
+// statistics.
+const Parameters *model_parameters(const Model *model);
+float *model_statistics(const Model *model, size_t *length);
+
+#pragma GCC visibility pop
+
+#endif

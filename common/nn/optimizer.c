@@ -1,0 +1,149 @@
+// Optimizers: their names, constants and state. The arithmetic of an update is the backend's.
+
+#include "nn/optimizer.h"
+
+#include <stdlib.h>
+#include "backend/backend.h"
+#include "base/rng.h"
+#include "sys/trace.h"
+#include "base/util.h"
+
+void optimizer_allocate_slots(Optimizer *self, const Parameters *parameters)
+{
+    for (int i = 0; i < self->slot_count; i++)
+        if (!self->slots[i])
+            self->slots[i] = backend()->allocate(parameters->length * sizeof(float));
+}
+
+void optimizer_free_slots(Optimizer *self)
+{
+    for (int i = 0; i < self->slot_count; i++) {
+        backend()->release(self->slots[i]);
+        self->slots[i] = NULL;
+    }
+}
+
+double gradient_fingerprint(const Parameters *parameters, size_t offset, size_t length)
+{
+    float *values = allocate(length, sizeof *values);
+    backend()->read(values, parameters->gradients + offset, length * sizeof *values);
+    double sum = 0;
+    for (size_t i = 0; i < length; i++) {
+        Rng rng = rng_stream_of(0, RNG_FINGERPRINT, offset + i);
+        sum += (double)values[i] * (2 * (double)rng_uniform(&rng) - 1);
+    }
+    free(values);
+    return sum;
+}
+
+static void apply(Optimizer *self, const Parameters *parameters)
+{
+    trace("apply", TEXT("optimizer", self->name),
+          NUMBER("value", gradient_fingerprint(parameters, 0, parameters->length)),
+          NUMBER("learning_rate", self->rule.learning_rate));
+    optimizer_allocate_slots(self, parameters);
+    Update update = self->rule;
+    update.step = ++self->iterations;
+    update.weights = parameters->weights;
+    update.gradients = parameters->gradients;
+    update.slots[0] = self->slots[0];
+    update.slots[1] = self->slots[1];
+    backend()->update(&update, parameters->segments, parameters->segment_count);
+}
+
+static Optimizer *optimizer(const char *name, int slot_count, Update rule)
+{
+    Optimizer *self = allocate(1, sizeof *self);
+    *self = (Optimizer){.name = name, .rule = rule, .slot_count = slot_count, .apply = apply};
+    return self;
+}
+
+Optimizer *sgd(float learning_rate)
+{
+    return optimizer("SGD", 0, (Update){.kind = SGD, .learning_rate = learning_rate});
+}
+
+Optimizer *sgd_momentum(float learning_rate, float momentum, bool nesterov)
+{
+    return optimizer("SGD", 1,
+                     (Update){.kind = SGD,
+                              .learning_rate = learning_rate,
+                              .momentum = momentum,
+                              .nesterov = nesterov});
+}
+
+Optimizer *adam(float learning_rate)
+{
+    return optimizer("Adam", 2,
+                     (Update){.kind = ADAM,
+                              .learning_rate = learning_rate,
+                              .beta_1 = 0.9f,
+                              .beta_2 = 0.999f,
+                              .epsilon = 1e-7f});
+}
+
+Optimizer *adadelta(float learning_rate)
+{
+    return optimizer(
+        "Adadelta", 2,
+        (Update){.kind = ADADELTA, .learning_rate = learning_rate, .rho = 0.95f, .epsilon = 1e-7f});
+}
+
+Optimizer *adagrad(float learning_rate)
+{
+    return optimizer("Adagrad", 1,
+                     (Update){.kind = ADAGRAD, .learning_rate = learning_rate, .epsilon = 1e-7f});
+}
+
+Optimizer *rmsprop(float learning_rate)
+{
+    return optimizer(
+        "RMSprop", 1,
+        (Update){.kind = RMSPROP, .learning_rate = learning_rate, .rho = 0.9f, .epsilon = 1e-7f});
+}
+
+Optimizer *rmsprop_momentum(float learning_rate, float momentum)
+{
+    Optimizer *self = rmsprop(learning_rate);
+    self->slot_count = 2;
+    self->rule.momentum = momentum;
+    return self;
+}
+
+Optimizer *optimizer_innermost(Optimizer *optimizer)
+{
+    while (optimizer->inner)
+        optimizer = optimizer->inner;
+    return optimizer;
+}
+
+static const Optimizer *innermost(const Optimizer *optimizer)
+{
+    return optimizer_innermost((Optimizer *)(uintptr_t)optimizer);
+}
+
+float optimizer_learning_rate(const Optimizer *optimizer)
+{
+    return innermost(optimizer)->rule.learning_rate;
+}
+
+void optimizer_set_learning_rate(Optimizer *optimizer, float learning_rate)
+{
+    optimizer_innermost(optimizer)->rule.learning_rate = learning_rate;
+}
+
+int64_t optimizer_iterations(const Optimizer *optimizer)
+{
+    return innermost(optimizer)->iterations;
+}
+
+void optimizer_free(Optimizer *optimizer)
+{
+    if (!optimizer)
+        return;
+    optimizer_free(optimizer->inner);
+    if (optimizer->release)
+        optimizer->release(optimizer);
+    optimizer_free_slots(optimizer);
+    free(optimizer);
+}

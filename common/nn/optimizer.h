@@ -1,0 +1,80 @@
+// Optimizers, with the formulas and defaults of tf_keras (tf.keras 2.x). `g` is the gradient, L2
+// part included, `lr` the learning rate, `t` the number of the update beginning with 1.
+//
+//     SGD        w -= lr g
+//     momentum   v = m v - lr g;  w += v                    Nesterov: w += m v - lr g
+//     Adam       m += (g - m)(1 - b1);  v += (g^2 - v)(1 - b2)
+//                w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps)     (Kingma and Ba, 2015)
+//     Adadelta   a = rho a + (1 - rho) g^2;  d = sqrt(x + eps) / sqrt(a + eps) g
+//                x = rho x + (1 - rho) d^2;  w -= lr d                       (Zeiler, 2012)
+//     Adagrad    a += g^2, from 0.1;  w -= lr g / sqrt(a + eps)              (Duchi et al., 2011)
+//     RMSprop    a = rho a + (1 - rho) g^2;  w -= lr g / sqrt(a + eps)       (Hinton, 2012)
+//     momentum   v = m v + lr g / sqrt(a + eps);  w -= v
+
+#ifndef HVDLAB_OPTIMIZER_H
+#define HVDLAB_OPTIMIZER_H
+
+#include "base/types.h"
+
+#pragma GCC visibility push(default) // a step may call what follows
+
+// The weights that an optimizer updates, and their gradients: two arenas of `length` floats, laid
+// out in the order in which the backward pass completes the gradients.
+typedef struct {
+    float *weights, *gradients;
+    size_t length;
+    const Segment *segments; // what lies where, padding left out, with the L2 penalty of each
+    int segment_count;
+    uint64_t layout; // equal where two processes' arenas hold the same variables in the same order
+} Parameters;
+
+typedef struct Optimizer Optimizer;
+
+struct Optimizer {
+    const char *name;
+    Optimizer *inner;   // the optimizer that this one wraps, owned; NULL where it wraps none
+    Update rule;        // kind, learning rate and constants; one may change them before training
+    int64_t iterations; // updates so far
+    int slot_count;     // arenas of state beside the weights: momenta, accumulators
+    float *slots[2];    // owned; allocated at the first update
+
+    // Called by the backward pass when the gradients at offset ... offset + length - 1 of the arena
+    // are complete. NULL where nobody needs to know.
+    void (*gradient_ready)(Optimizer *self, const Parameters *parameters, size_t offset,
+                           size_t length);
+    // Updates all weights from all gradients.
+    void (*apply)(Optimizer *self, const Parameters *parameters);
+    // Frees what else it holds. NULL where that is nothing.
+    void (*release)(Optimizer *self);
+};
+
+// The caller owns the optimizer; compile() hands it to the model, which frees it.
+Optimizer *sgd(float learning_rate);
+Optimizer *sgd_momentum(float learning_rate, float momentum, bool nesterov);
+Optimizer *adam(float learning_rate);
+Optimizer *adadelta(float learning_rate);
+Optimizer *adagrad(float learning_rate);
+Optimizer *rmsprop(float learning_rate);
+Optimizer *rmsprop_momentum(float learning_rate, float momentum);
+
+// Of the optimizer that changes the weights, however often it is wrapped: itself, its learning
+// rate, and its updates so far.
+Optimizer *optimizer_innermost(Optimizer *optimizer);
+float optimizer_learning_rate(const Optimizer *optimizer);
+void optimizer_set_learning_rate(Optimizer *optimizer, float learning_rate);
+int64_t optimizer_iterations(const Optimizer *optimizer);
+
+// The fingerprint of a stretch of the gradients (trace.h says what that is).
+double gradient_fingerprint(const Parameters *parameters, size_t offset, size_t length);
+
+// Gives an optimizer its slots, zeroed, if it does not have them yet: apply() does it too.
+void optimizer_allocate_slots(Optimizer *optimizer, const Parameters *parameters);
+
+// Gives them back: the next update begins as the first one does.
+void optimizer_free_slots(Optimizer *optimizer);
+
+void optimizer_free(Optimizer *optimizer);
+
+#pragma GCC visibility pop
+
+#endif

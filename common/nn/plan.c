@@ -1,0 +1,168 @@
+// Plans memory and the backward pass for one batch size.
+
+#include "nn/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/util.h"
+
+#define ALIGNMENT 256 // as CUDA aligns what it allocates
+
+// Places for gradients: a list of stretches in use, sorted by their beginning.
+typedef struct {
+    size_t begin, bytes;
+} Stretch;
+
+typedef struct {
+    Stretch *used;
+    int count;
+    size_t base, peak;
+} Places;
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+// The first gap that is wide enough.
+static size_t place_take(Places *places, size_t bytes)
+{
+    bytes = aligned(bytes);
+    size_t begin = places->base;
+    int i = 0;
+    while (i < places->count && places->used[i].begin - begin < bytes) {
+        begin = places->used[i].begin + places->used[i].bytes;
+        i++;
+    }
+    memmove(&places->used[i + 1], &places->used[i],
+            (size_t)(places->count - i) * sizeof *places->used);
+    places->used[i] = (Stretch){begin, bytes};
+    places->count++;
+    if (begin + bytes > places->peak)
+        places->peak = begin + bytes;
+    return begin;
+}
+
+static void place_give_back(Places *places, size_t begin)
+{
+    int i = 0;
+    while (places->used[i].begin != begin)
+        CHECK(++i < places->count);
+    places->count--;
+    memmove(&places->used[i], &places->used[i + 1],
+            (size_t)(places->count - i) * sizeof *places->used);
+}
+
+// The gradient of a value: the sum of up to two parts, each in a place of its own.
+typedef struct {
+    size_t parts[2];
+    int count;
+} Gradient;
+
+static void add_part(Gradient *gradient, size_t place)
+{
+    CHECK(gradient->count < 2); // lower() has seen to it
+    gradient->parts[gradient->count++] = place;
+}
+
+// What happens to the places when one operation goes backward.
+static BackwardStep plan_backward_step(const Op *op, int index, const OpSizes *sizes,
+                                       Gradient *gradients, Places *places)
+{
+    Gradient *output = &gradients[op->output];
+    CHECK(output->count > 0);
+    BackwardStep step = {.op = index,
+                         .output_gradient = output->parts[0],
+                         .output_gradient2 = output->count == 2 ? output->parts[1] : NOWHERE,
+                         .input_gradient = NOWHERE,
+                         .residual_gradient = NOWHERE};
+    bool wanted = op->input != 0;
+    bool in_place = wanted && (op_in_place(op) || op->kind == OP_ADD);
+    if (in_place)
+        step.input_gradient = step.output_gradient;
+    else if (wanted)
+        step.input_gradient = place_take(places, sizes->input);
+    if (wanted)
+        add_part(&gradients[op->input], step.input_gradient);
+
+    if (op->residual >= 0 && op->kind == OP_ADD) {
+        step.residual_gradient = place_take(places, sizes->output);
+        add_part(&gradients[op->residual], step.residual_gradient);
+    } else if (op->residual >= 0) {
+        add_part(&gradients[op->residual], step.output_gradient);
+    }
+    if (step.output_gradient2 != NOWHERE)
+        place_give_back(places, step.output_gradient2);
+    if (!in_place && op->residual < 0)
+        place_give_back(places, step.output_gradient);
+    return step;
+}
+
+static void plan_backward(const Program *program, Plan *plan, Places *places)
+{
+    Gradient *gradients = allocate((size_t)program->value_count, sizeof *gradients);
+    plan->backward = allocate((size_t)program->op_count, sizeof *plan->backward);
+    add_part(&gradients[program->logits], plan->logits_gradient);
+    for (int i = 0; i < program->op_count; i++) {
+        int op = program->op_count - 1 - i;
+        plan->backward[i] =
+            plan_backward_step(&program->ops[op], op, &plan->sizes[op], gradients, places);
+    }
+    free(gradients);
+}
+
+// Places for what lives through the whole step; returns where they end.
+static size_t plan_values(const Program *program, Plan *plan, size_t image_bytes)
+{
+    size_t end = aligned(image_bytes), scratch = 0;
+    for (int i = 0; i < program->op_count; i++) {
+        const OpSizes *sizes = &plan->sizes[i];
+        plan->values[program->ops[i].output] = end;
+        end += aligned(sizes->output);
+        plan->saved[i] = end;
+        end += aligned(sizes->saved);
+        if (sizes->scratch > scratch)
+            scratch = sizes->scratch;
+    }
+    plan->scratch = end;
+    return end + aligned(scratch);
+}
+
+Plan *plan_create(const Program *program, int batch)
+{
+    Plan *plan = allocate(1, sizeof *plan);
+    size_t ops = (size_t)program->op_count;
+    plan->batch = batch;
+    plan->states = allocate(ops, sizeof *plan->states);
+    plan->sizes = allocate(ops, sizeof *plan->sizes);
+    plan->saved = allocate(ops, sizeof *plan->saved);
+    plan->values = allocate((size_t)program->value_count, sizeof *plan->values);
+    for (size_t i = 0; i < ops; i++)
+        plan->states[i] = backend()->op_create(&program->ops[i], batch, &plan->sizes[i]);
+
+    const Op *last = &program->ops[ops - 1];
+    size_t logits_bytes = (size_t)batch * (size_t)last->out.channels * sizeof(float);
+    plan->probabilities = plan_values(program, plan, plan->sizes[0].input);
+    size_t end = plan->probabilities + aligned(logits_bytes);
+
+    Places places = {.used = allocate(2 * ops + 2, sizeof *places.used), .base = end, .peak = end};
+    plan->logits_gradient = place_take(&places, logits_bytes);
+    plan_backward(program, plan, &places);
+    plan->bytes = places.peak;
+    free(places.used);
+    return plan;
+}
+
+void plan_free(const Program *program, Plan *plan)
+{
+    if (plan->training)
+        backend()->forget(plan->training);
+    for (int i = 0; i < program->op_count; i++)
+        backend()->op_free(plan->states[i]);
+    free(plan->states);
+    free(plan->sizes);
+    free(plan->saved);
+    free(plan->values);
+    free(plan->backward);
+    free(plan);
+}

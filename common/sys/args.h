@@ -1,0 +1,60 @@
+// The trainer's command line: the lab's own flags and the kit's. A flag is either a field that the
+// step reads where it matters, or it belongs to the process as a whole; those stand in `Settings`,
+// where the layers above look them up.
+
+#ifndef HVDLAB_ARGS_H
+#define HVDLAB_ARGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(default) // a step may call what follows
+
+typedef enum { DATA_FASHION_MNIST, DATA_SYNTHETIC } DataKind;
+typedef enum { PRECISION_DEFAULT, PRECISION_FP32, PRECISION_TF32, PRECISION_BF16 } Precision;
+typedef enum { PROGRESS_AUTO, PROGRESS_BAR, PROGRESS_PLAIN } Progress;
+typedef enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_GPU } DeviceKind;
+
+typedef struct {
+    const char *log_dir;   // --log-dir: TensorBoard event files, written by the root only
+    int batch_size;        // --batch-size: training images per step and worker
+    int val_batch_size;    // --val-batch-size: the same for validation
+    int epochs;            // --epochs
+    float base_lr;         // --base-lr: learning rate for a single device
+    float wd;              // --wd: L2 penalty on the kernels of conv and dense layers
+    float target_accuracy; // --target-accuracy: validation accuracy to exceed before stopping
+    float patience;        // --patience: epochs in a row above the target
+    int width;             // --width: k of the Wide ResNet 16-k
+    DataKind data;         // --data
+    const char *data_dir;  // --data-dir: NULL where it was not given
+    int images;            // --images: cut each data set to its first N images; 0: all
+} Args;
+
+// What belongs to the process as a whole.
+typedef struct {
+    Precision precision; // --precision
+    DeviceKind device;   // --device
+    Progress progress;   // --progress
+    int loader_threads;  // --loader-threads
+    bool augment;        // false with --no-augment
+    bool shuffle;        // false with --no-shuffle
+    bool deterministic;  // --deterministic (GPU)
+    bool show_ranks;     // --show-ranks: a table of the ranks after each epoch
+    bool seeded;         // --seed was given
+    uint64_t seed;       // its value
+} Settings;
+
+// Reads the command line, then HVDLAB_FLAGS from the environment, words between white space, whose
+// flags win. --help and --version print (on the launcher's rank 0) and end the program with status
+// 0. A flag may be shortened while it stays unambiguous. A flag that is unknown, lacks its value or
+// is out of range, and a stray word, end it with one line and status 2. The strings belong to argv
+// or live as long as the process. Also applies what belongs to the process: see settings().
+Args parse_args(int argc, char **argv);
+
+// The process's settings; the defaults before parse_args. Programs of the kit that have a command
+// line of their own (replay, bench) write them here.
+Settings *settings(void);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,115 @@
+// Starts and ends MPI.
+
+#include "sys/world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#include "base/util.h"
+
+static const char *const channel_names[] = {"gradients", "variables", "metrics", "values"};
+enum { CHANNELS = sizeof channel_names / sizeof *channel_names };
+
+static struct {
+    bool started;
+    int rank, size;
+    MPI_Comm comms[CHANNELS];
+} world = {.size = 1};
+
+// MPI can only be ended in order where every rank comes to its end. One that gives up must not wait
+// for the others: it leaves, and mpirun ends them.
+static void end_with_the_program(int status, void *unused)
+{
+    (void)unused;
+    if (status == EXIT_SUCCESS)
+        world_stop();
+}
+
+// Ranks of one machine read each other's memory where they may; where a container's filter forbids
+// it, Open MPI prints errors unless it is told not to try.
+static void respect_containers(void)
+{
+    char from = 1, to = 0;
+    struct iovec here = {&to, 1}, there = {&from, 1};
+    if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) != 1)
+        setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+}
+
+static void abort_job(int status)
+{
+    MPI_Abort(MPI_COMM_WORLD, status);
+}
+
+static void check_launcher(void)
+{
+    if (!launched())
+        note_on_root("started without mpirun: this is the only worker");
+    else if (launcher_size() != world.size)
+        die("another MPI's launcher started %d processes, and Open MPI sees %d: use the mpirun of "
+            "Open MPI (mpirun --version tells which one it is)",
+            launcher_size(), world.size);
+}
+
+void world_start(void)
+{
+    if (world.started)
+        return;
+    int initialized;
+    MPI_Initialized(&initialized);
+    if (!initialized) {
+        int provided;
+        respect_containers();
+        MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    }
+    MPI_Comm_rank(MPI_COMM_WORLD, &world.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &world.size);
+    check_launcher();
+    for (int i = 0; i < CHANNELS; i++) {
+        MPI_Comm_dup(MPI_COMM_WORLD, &world.comms[i]);
+        MPI_Comm_set_name(world.comms[i], channel_names[i]);
+    }
+    world.started = true;
+    if (launched())
+        set_job_end(abort_job);
+    static bool registered;
+    if (!registered)
+        registered = on_exit(end_with_the_program, NULL) == 0;
+}
+
+void world_stop(void)
+{
+    if (!world.started)
+        return;
+    world.started = false;
+    set_job_end(_exit);
+    fflush(stdout);
+    int finalized;
+    MPI_Finalized(&finalized);
+    if (finalized)
+        return;
+    for (int i = 0; i < CHANNELS; i++)
+        MPI_Comm_free(&world.comms[i]);
+    MPI_Finalize();
+}
+
+bool world_started(void)
+{
+    return world.started;
+}
+
+int world_rank(void)
+{
+    return world.rank;
+}
+
+int world_size(void)
+{
+    return world.size;
+}
+
+MPI_Comm world_comm(WorldChannel channel)
+{
+    CHECK(world.started);
+    return world.comms[channel];
+}

@@ -1,0 +1,217 @@
+// The kit's callbacks.
+
+#include "train/callbacks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "train/tensorboard.h"
+#include "base/util.h"
+
+void callbacks_add(Callbacks *callbacks, Callback *callback)
+{
+    if (callbacks->count == MAX_CALLBACKS)
+        die("callbacks_add: at most %d callbacks", MAX_CALLBACKS);
+    callbacks->items[callbacks->count++] = callback;
+}
+
+void callbacks_free(Callbacks *callbacks)
+{
+    for (int i = 0; i < callbacks->count; i++)
+        free(callbacks->items[i]);
+    callbacks->count = 0;
+}
+
+// Learning-rate schedule.
+
+typedef struct {
+    Callback callback;
+    float (*schedule)(int epoch, float base_lr);
+    float base_lr;
+} Schedule;
+
+static void schedule_epoch_begin(Callback *self, Training *training)
+{
+    const Schedule *s = (const Schedule *)self;
+    optimizer_set_learning_rate(model_optimizer(training->model),
+                                s->schedule(training->epoch, s->base_lr));
+}
+
+Callback *learning_rate_schedule(float (*schedule)(int epoch, float base_lr), float base_lr)
+{
+    Schedule *s = allocate(1, sizeof *s);
+    *s = (Schedule){
+        .callback = {.name = "learning_rate_schedule", .epoch_begin = schedule_epoch_begin},
+        .schedule = schedule,
+        .base_lr = base_lr};
+    return &s->callback;
+}
+
+// Throughput.
+
+typedef struct {
+    Callback callback;
+    int images;
+    double begin;
+} Throughput;
+
+static void throughput_epoch_begin(Callback *self, Training *training)
+{
+    (void)training;
+    ((Throughput *)self)->begin = seconds_now();
+}
+
+static void throughput_epoch_end(Callback *self, Training *training)
+{
+    (void)training;
+    const Throughput *t = (const Throughput *)self;
+    printf("Images/sec: %.2f\n", t->images / (seconds_now() - t->begin));
+}
+
+Callback *print_throughput(int images)
+{
+    Throughput *t = allocate(1, sizeof *t);
+    *t = (Throughput){.callback = {.name = "print_throughput",
+                                   .epoch_begin = throughput_epoch_begin,
+                                   .epoch_end = throughput_epoch_end},
+                      .images = images};
+    return &t->callback;
+}
+
+// Stop at accuracy.
+
+typedef struct {
+    Callback callback;
+    float target, patience;
+    int verbose;
+    int epochs_above; // in a row
+} Stop;
+
+static void stop_epoch_end(Callback *self, Training *training)
+{
+    Stop *s = (Stop *)self;
+    // In float, as the target is: 0.9 is not above 0.9f, which is a little less.
+    bool above = (float)training->logs.val_accuracy > s->target;
+    s->epochs_above = above ? s->epochs_above + 1 : 0;
+    if ((float)s->epochs_above >= s->patience)
+        training->stop = true;
+}
+
+static void stop_train_end(Callback *self, Training *training)
+{
+    const Stop *s = (const Stop *)self;
+    if (s->verbose && (float)s->epochs_above >= s->patience)
+        printf("Early stopping after epoch %d\n", training->epoch + 1);
+}
+
+Callback *stop_at_accuracy(float target, float patience, int verbose)
+{
+    Stop *s = allocate(1, sizeof *s);
+    *s = (Stop){.callback = {.name = "stop_at_accuracy",
+                             .epoch_end = stop_epoch_end,
+                             .train_end = stop_train_end},
+                .target = target,
+                .patience = patience,
+                .verbose = verbose};
+    return &s->callback;
+}
+
+// Total time.
+
+typedef struct {
+    Callback callback;
+    double begin;
+} TotalTime;
+
+static void total_time_train_begin(Callback *self, Training *training)
+{
+    (void)training;
+    ((TotalTime *)self)->begin = seconds_now();
+}
+
+static void total_time_epoch_end(Callback *self, Training *training)
+{
+    printf("Cumulative training time after epoch %d: %.2f\n", training->epoch + 1,
+           seconds_now() - ((const TotalTime *)self)->begin);
+}
+
+static void total_time_train_end(Callback *self, Training *training)
+{
+    (void)training;
+    printf("Cumulative training time: %.2f\n", seconds_now() - ((const TotalTime *)self)->begin);
+}
+
+Callback *print_total_time(void)
+{
+    TotalTime *t = allocate(1, sizeof *t);
+    *t = (TotalTime){.callback = {.name = "print_total_time",
+                                  .train_begin = total_time_train_begin,
+                                  .epoch_end = total_time_epoch_end,
+                                  .train_end = total_time_train_end}};
+    return &t->callback;
+}
+
+// TensorBoard.
+
+typedef struct {
+    Callback callback;
+    const char *log_dir;
+    EventFile *file; // NULL on all ranks but the root
+    double begin;
+} TensorBoard;
+
+static void tensorboard_train_begin(Callback *self, Training *training)
+{
+    (void)training;
+    TensorBoard *t = (TensorBoard *)self;
+    if (launcher_rank() == 0)
+        t->file = event_file_open(t->log_dir);
+}
+
+static void tensorboard_epoch_begin(Callback *self, Training *training)
+{
+    (void)training;
+    ((TensorBoard *)self)->begin = seconds_now();
+}
+
+static void tensorboard_epoch_end(Callback *self, Training *training)
+{
+    TensorBoard *t = (TensorBoard *)self;
+    if (!t->file)
+        return;
+    const Logs *logs = &training->logs;
+    struct {
+        const char *tag;
+        double value;
+    } scalars[] = {
+        {"loss", logs->loss},
+        {"accuracy", logs->accuracy},
+        {"lr", logs->lr},
+        {"images/s", logs->images / (seconds_now() - t->begin)},
+        {"val_loss", logs->val_loss},
+        {"val_accuracy", logs->val_accuracy},
+    };
+    int count = logs->val_images > 0 ? 6 : 4;
+    for (int i = 0; i < count; i++)
+        event_file_scalar(t->file, scalars[i].tag, training->epoch, (float)scalars[i].value);
+}
+
+static void tensorboard_train_end(Callback *self, Training *training)
+{
+    (void)training;
+    TensorBoard *t = (TensorBoard *)self;
+    if (t->file)
+        event_file_close(t->file);
+    t->file = NULL;
+}
+
+Callback *tensorboard(const char *log_dir)
+{
+    TensorBoard *t = allocate(1, sizeof *t);
+    *t = (TensorBoard){.callback = {.name = "tensorboard",
+                                    .train_begin = tensorboard_train_begin,
+                                    .epoch_begin = tensorboard_epoch_begin,
+                                    .epoch_end = tensorboard_epoch_end,
+                                    .train_end = tensorboard_train_end},
+                       .log_dir = log_dir};
+    return &t->callback;
+}

@@ -1,0 +1,79 @@
+// Callbacks: what happens around the training loop. fit() calls each callback's functions in the
+// order in which the callbacks were added. Where one changes what a later one reads (an average of
+// the metrics among ranks, say), the order matters.
+
+#ifndef HVDLAB_CALLBACKS_H
+#define HVDLAB_CALLBACKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "nn/model.h"
+
+#pragma GCC visibility push(default) // a step may call what follows
+
+// The figures of one epoch. Losses are mean cross-entropies; accuracies are 0 to 1.
+typedef struct {
+    double loss, accuracy;         // running means over the epoch's training images
+    double val_loss, val_accuracy; // over the validation images, if there are any
+    double images, val_images;     // how many images stand behind them
+    double lr;                     // learning rate of the epoch
+} Logs;
+
+// The training as its callbacks see it.
+typedef struct {
+    Model *model;
+    int epoch, epochs;   // the current one, from 0, and how many were asked for
+    int64_t step, steps; // the current one of this epoch, from 0
+    Logs logs;           // complete at the end of an epoch; callbacks may change them
+    bool stop;           // a callback sets it to end training after this epoch
+    int verbose;         // as fit() was told
+} Training;
+
+typedef struct Callback Callback;
+
+// Each function may be NULL. `self` is the callback; the larger struct that it begins holds its
+// state.
+struct Callback {
+    const char *name;
+    void (*train_begin)(Callback *self, Training *training);
+    void (*epoch_begin)(Callback *self, Training *training);
+    void (*batch_begin)(Callback *self, Training *training);
+    void (*batch_end)(Callback *self, Training *training);
+    void (*epoch_end)(Callback *self, Training *training);
+    void (*train_end)(Callback *self, Training *training);
+};
+
+// How many callbacks one training can have.
+#define MAX_CALLBACKS 16
+
+// A list of callbacks; it begins as {0}.
+typedef struct {
+    Callback *items[MAX_CALLBACKS];
+    int count;
+} Callbacks;
+
+// Adds a callback at the end. The list owns it until callbacks_free.
+void callbacks_add(Callbacks *callbacks, Callback *callback);
+void callbacks_free(Callbacks *callbacks);
+
+// Sets the learning rate at the beginning of every epoch (from 0) to schedule(epoch, base_lr).
+Callback *learning_rate_schedule(float (*schedule)(int epoch, float base_lr), float base_lr);
+
+// Prints "Images/sec: X" after every epoch: `images` / the time from its beginning to its end,
+// validation included.
+Callback *print_throughput(int images);
+
+// Ends training when the validation accuracy has been above `target` in `patience` epochs in a row
+// (2.5 means 3). Says so if `verbose`.
+Callback *stop_at_accuracy(float target, float patience, int verbose);
+
+// Prints "Cumulative training time after epoch N: S" and, at the end, the same in all; seconds.
+Callback *print_total_time(void);
+
+// Writes loss, accuracy, val_loss, val_accuracy, lr and images/s of every epoch as TensorBoard
+// scalars into `log_dir`. Only the launcher's root rank writes.
+Callback *tensorboard(const char *log_dir);
+
+#pragma GCC visibility pop
+
+#endif

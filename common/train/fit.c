@@ -1,0 +1,235 @@
+// The training loop, and evaluation.
+
+#include "train/fit.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "sys/device.h"
+#include "train/progress.h"
+#include "train/watch.h"
+#include "sys/trace.h"
+#include "base/util.h"
+
+typedef void (*Event)(Callback *, Training *);
+
+static Callback *watcher; // of every training
+
+void fit_watch(Callback *callback)
+{
+    watcher = callback;
+}
+
+static void call_one(Callback *callback, size_t event, Training *training)
+{
+    Event function = *(Event *)((char *)callback + event);
+    if (function)
+        function(callback, training);
+}
+
+// Calls one function of every callback; `event` is its place in the struct.
+static void call(const Callbacks *callbacks, size_t event, Training *training)
+{
+    for (int i = 0; callbacks && i < callbacks->count; i++)
+        call_one(callbacks->items[i], event, training);
+}
+#define CALL(fit, event, training) call((fit)->callbacks, offsetof(Callback, event), training)
+#define CALL_WATCHER(event, training)                                                              \
+    do {                                                                                           \
+        if (watcher)                                                                               \
+            call_one(watcher, offsetof(Callback, event), training);                                \
+    } while (0)
+
+#define FIGURES(logs)                                                                              \
+    NUMBER("loss", (logs)->loss), NUMBER("accuracy", (logs)->accuracy),                            \
+        NUMBER("val_loss", (logs)->val_loss), NUMBER("val_accuracy", (logs)->val_accuracy),        \
+        NUMBER("lr", (logs)->lr)
+
+static void call_epoch_end(const Fit *fit, Training *training)
+{
+    trace("epoch", NUMBER("epoch", training->epoch), FIGURES(&training->logs));
+    for (int i = 0; fit->callbacks && i < fit->callbacks->count; i++) {
+        Callback *callback = fit->callbacks->items[i];
+        if (!callback->epoch_end)
+            continue;
+        trace("callback", NUMBER("epoch", training->epoch), TEXT("name", callback->name),
+              FIGURES(&training->logs));
+        callback->epoch_end(callback, training);
+    }
+    trace("history", NUMBER("epoch", training->epoch), FIGURES(&training->logs));
+}
+
+static void trace_fit(const Fit *fit)
+{
+    char *names = format_text("%s", "");
+    for (int i = 0; fit->callbacks && i < fit->callbacks->count; i++) {
+        char *longer = format_text("%s%s%s", names, i ? "," : "", fit->callbacks->items[i]->name);
+        free(names);
+        names = longer;
+    }
+    trace("fit", NUMBER("verbose", fit->verbose), NUMBER("epochs", fit->epochs),
+          NUMBER("steps", fit->steps_per_epoch), NUMBER("validation_steps", fit->validation_steps),
+          NUMBER("train_len", batches_len(fit->train)),
+          NUMBER("validation_len", fit->validation ? batches_len(fit->validation) : 0),
+          TEXT("callbacks", names));
+    free(names);
+}
+
+static void trace_weights(const Model *model, const char *event)
+{
+    Fingerprints prints = model_fingerprints(model);
+    trace(event, NUMBER("weights", prints.weights), NUMBER("statistics", prints.statistics));
+}
+
+static void trace_step(const Training *training)
+{
+    Fingerprints prints = model_fingerprints(training->model);
+    if (training->epoch == 0 && training->step == 0) {
+        char *cores = device_cores();
+        trace("first_step", TEXT("cores", cores));
+        free(cores);
+    }
+    trace("step", NUMBER("epoch", training->epoch), NUMBER("step", training->step),
+          NUMBER("weights", prints.weights), NUMBER("statistics", prints.statistics));
+}
+
+static void train_epoch(const Fit *fit, Training *training, ProgressBar *progress)
+{
+    model_reset_metrics(training->model);
+    batches_begin(fit->train, training->steps);
+    for (training->step = 0; training->step < training->steps; training->step++) {
+        CALL(fit, batch_begin, training);
+        Batch batch = batches_next(fit->train);
+        if (trace_on() && training->epoch == 0 && training->step == 0)
+            trace_weights(training->model, "first_batch");
+        train_on_batch(training->model, &batch);
+        if (trace_on())
+            trace_step(training);
+        CALL(fit, batch_end, training);
+        if (progress_due(progress)) {
+            Metrics metrics = model_metrics(training->model);
+            progress_draw(progress, training->step + 1, &metrics);
+        }
+    }
+    Metrics metrics = model_metrics(training->model);
+    training->logs.loss = metrics.loss / metrics.images;
+    training->logs.accuracy = metrics.correct / metrics.images;
+    training->logs.images = metrics.images;
+}
+
+static Metrics test(Model *model, Batches *batches, int64_t steps)
+{
+    model_reset_metrics(model);
+    batches_begin(batches, steps);
+    for (int64_t step = 0; step < steps; step++) {
+        Batch batch = batches_next(batches);
+        test_on_batch(model, &batch);
+    }
+    return model_metrics(model);
+}
+
+static void validate(const Fit *fit, Training *training)
+{
+    Metrics metrics = test(training->model, fit->validation, fit->validation_steps);
+    training->logs.val_loss = metrics.loss / metrics.images;
+    training->logs.val_accuracy = metrics.correct / metrics.images;
+    training->logs.val_images = metrics.images;
+}
+
+static void print_epoch(const ProgressBar *progress, const Logs *logs)
+{
+    progress_end(progress);
+    progress_figure("loss", logs->loss);
+    progress_figure("accuracy", logs->accuracy);
+    if (logs->val_images > 0) {
+        progress_figure("val_loss", logs->val_loss);
+        progress_figure("val_accuracy", logs->val_accuracy);
+    }
+    progress_figure("lr", logs->lr);
+    printf("\n");
+    fflush(stdout);
+}
+
+static void run_epoch(const Fit *fit, Training *training)
+{
+    training->logs = (Logs){0};
+    CALL(fit, epoch_begin, training);
+    if (fit->verbose)
+        printf("Epoch %d/%d\n", training->epoch + 1, fit->epochs);
+    fflush(stdout);
+    ProgressBar progress = progress_begin(training->steps, fit->verbose);
+    train_epoch(fit, training, &progress);
+    training->logs.lr = (double)optimizer_learning_rate(model_optimizer(training->model));
+    if (fit->validation)
+        validate(fit, training);
+    progress_clear(&progress);
+    call_epoch_end(fit, training);
+    if (fit->verbose)
+        print_epoch(&progress, &training->logs);
+    CALL_WATCHER(epoch_end, training);
+}
+
+static void check_steps(const char *what, int64_t steps)
+{
+    if (steps < 1)
+        die("fit: %s is %lld, but an epoch needs at least 1", what, (long long)steps);
+}
+
+static void check_validation(const Model *model, const Fit *fit)
+{
+    check_steps("validation_steps", fit->validation_steps);
+    model_check_dataset(model, batches_dataset(fit->validation));
+}
+
+static void keep_logs(History *history, const Logs *logs)
+{
+    size_t count = (size_t)history->epochs + 1;
+    history->logs = realloc(history->logs, count * sizeof *logs);
+    CHECK(history->logs);
+    history->logs[history->epochs++] = *logs;
+}
+
+History fit(Model *model, const Fit *fit)
+{
+    if (trace_on())
+        trace_fit(fit);
+    check_steps("steps_per_epoch", fit->steps_per_epoch);
+    model_check_dataset(model, batches_dataset(fit->train));
+    if (fit->validation)
+        check_validation(model, fit);
+    Training training = {.model = model,
+                         .epochs = fit->epochs,
+                         .steps = fit->steps_per_epoch,
+                         .verbose = fit->verbose};
+    History history = {0};
+
+    CALL(fit, train_begin, &training);
+    if (trace_on())
+        trace_weights(model, "train_begin");
+    while (history.epochs < fit->epochs && !training.stop) {
+        training.epoch = history.epochs;
+        run_epoch(fit, &training);
+        keep_logs(&history, &training.logs);
+    }
+    CALL(fit, train_end, &training);
+    CALL_WATCHER(train_end, &training);
+    trace("fit_end", NUMBER("epochs", history.epochs));
+    return history;
+}
+
+Score evaluate(Model *model, Batches *batches, int verbose)
+{
+    model_check_dataset(model, batches_dataset(batches));
+    trace("evaluate", NUMBER("verbose", verbose), NUMBER("steps", batches_len(batches)));
+    ProgressBar progress = progress_begin(batches_len(batches), verbose);
+    Metrics metrics = test(model, batches, batches_len(batches));
+    if (progress.bar) {
+        progress_end(&progress);
+        progress_figure("loss", metrics.loss / metrics.images);
+        progress_figure("accuracy", metrics.correct / metrics.images);
+        printf("\n");
+    }
+    Score score = {metrics.loss / metrics.images, metrics.correct / metrics.images};
+    trace("evaluate_end", NUMBER("loss", score.loss), NUMBER("accuracy", score.accuracy));
+    return score;
+}

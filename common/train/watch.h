@@ -1,0 +1,13 @@
+// Inside the library: a callback that every training has beside those of its program, for what a
+// flag asks of the process as a whole.
+
+#ifndef HVDLAB_WATCH_H
+#define HVDLAB_WATCH_H
+
+#include "train/callbacks.h"
+
+// From now on every fit() calls the callback's epoch_end after the epoch's line was printed, and
+// its train_end after all others.
+void fit_watch(Callback *callback);
+
+#endif
