@@ -93,7 +93,7 @@ emulated_programs := $(BUILD)/tests/emulated/test_emulated
 endif
 # What students edit, and its solutions: one source, one program.
 step_sources := $(sort $(wildcard steps/*.c) $(STEPS:%=steps/step_0%.c))
-solution_sources := $(filter-out solutions/master.c,$(wildcard solutions/*.c))
+solution_sources := $(wildcard solutions/*.c)
 step_objects := $(patsubst %.c,$(BUILD)/%.o,$(step_sources) $(solution_sources))
 model_objects := $(BUILD)/tests/models/models.o
 check_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/steps/*.c))
@@ -265,7 +265,7 @@ $(BUILD)/compile-step: $(BUILD)/hvdlab.o $(BUILD)/settings.link
 	    '$(BUILD)/hvdlab.o $(libraries)' >$@ && chmod +x $@
 
 # Tests run the trainer as it was cut, whatever a student has made of steps/.
-$(BUILD)/cut/baseline: solutions/master.c common/scripts/steps.sh $(BUILD)/compile-step
+$(BUILD)/cut/baseline: labs/02-six-steps/master.c common/scripts/steps.sh $(BUILD)/compile-step
 	$(call say,LD,$@)
 	@common/scripts/steps.sh cut $(BUILD)/cut
 	$(Q)$(BUILD)/compile-step $(BUILD)/cut/steps/baseline.c $@
@@ -384,7 +384,7 @@ $(solution_N): solution-%: $(BUILD)/solution_0% ## build solutions/step_0N.c; th
 	@common/scripts/student.sh line $* $<
 
 ##@ For maintainers
-steps: ## cut steps/ and solutions/ anew from solutions/master.c; refuses if a step was edited
+steps: ## cut steps/ and solutions/ anew from labs/02-six-steps/master.c; refuses if a step was edited
 	@common/scripts/deps.sh install steps
 	@common/scripts/steps.sh write
 

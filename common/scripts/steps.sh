@@ -1,5 +1,5 @@
 #!/bin/sh
-# Usage: steps.sh cut FOLDER          cuts solutions/master.c into FOLDER/steps and FOLDER/solutions
+# Usage: steps.sh cut FOLDER          cuts labs/02-six-steps/master.c into FOLDER/steps and FOLDER/solutions
 #        steps.sh write               the same into steps/ and solutions/; refuses if a step was edited
 #        steps.sh check               status 1 where steps/ or solutions/ are not what master.c says
 #        steps.sh edited              prints the files of steps/ that were edited, one a line
@@ -9,7 +9,7 @@
 
 set -eu
 export LC_ALL=C
-master=solutions/master.c
+master=labs/02-six-steps/master.c
 sums=solutions/steps.sha256 # of steps/ as they were cut, to tell an edited one
 scripts=$(dirname "$0")
 

@@ -29,7 +29,7 @@ fail()
 
 # Files of step $1.
 step_file() { echo "steps/step_0$1.c"; }
-hint_file() { echo "tests/steps/hints/step_0$1.txt"; }
+hint_file() { echo "labs/02-six-steps/hints/step_0$1.md"; }
 
 title() { sed -n '1s/^Step [0-9]*: //p' "$(hint_file "$1")"; }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The handouts do what they say: every laptop command of labs/*.md is run as it is written, in a copy
+# The handouts do what they say: every laptop command of labs/*/handout.md is run as it is written, in a copy
 # of the tree, shortened by HVDLAB_FLAGS; of all other commands the programs, flags, make targets and
 # documented names must exist; so must links, figures and quoted code.
 #
@@ -205,8 +205,8 @@ check_links() # FILE
     while IFS= read -r link; do
         file=${link%%#*} anchor=
         [[ $link != *'#'* ]] || anchor=${link#*#}
-        [[ -z $file || -e labs/$file ]] || fail "no file for the link $link"
-        [[ -z $anchor ]] || anchors "${file:+labs/}${file:-$1}" | grep -qxF -e "$anchor" ||
+        [[ -z $file || -e ${1%/*}/$file ]] || fail "no file for the link $link"
+        [[ -z $anchor ]] || anchors "${file:+${1%/*}/}${file:-$1}" | grep -qxF -e "$anchor" ||
             fail "no heading for the link $link"
     done < <(grep -oE '\]\([^)]+\)' "$1" | sed -e 's/^](//' -e 's/)$//' | grep -v '^https\?:')
 }
@@ -253,10 +253,10 @@ read_handout() # FILE
 
 check_figures()
 {
-    for place in labs/figures/*.svg; do
+    for place in labs/*/figures/*.svg; do
         grep -q '<title' "$place" && grep -q '<desc' "$place" || fail "no title, or no description"
         [[ $(wc -c <"$place") -lt 6000 ]] || fail "larger than 6 kB"
-        grep -qF "(figures/${place##*/})" labs/*.md || fail "no handout shows it"
+        grep -qF "(figures/${place##*/})" labs/*/handout.md || fail "no handout shows it"
     done
 }
 
@@ -271,7 +271,7 @@ eval "$(make -s env)"
 export HVDLAB_FLAGS="--data synthetic --images 96 --batch-size 8 --val-batch-size 32 --epochs 1 \
 --width 1 --target-accuracy 1 --loader-threads 1"
 
-for handout in labs/[0-9]*.md; do
+for handout in labs/*/handout.md; do
     read_handout "$handout"
 done
 check_figures

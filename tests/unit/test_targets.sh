@@ -23,7 +23,7 @@ tree=$work/tree
 mkdir -p "$tree/tests/steps" "$tree/solutions" "$tree/build/tests"
 cp -Rp Makefile common labs .gitignore "$tree/"
 cp -Rp solutions/*.c "$tree/solutions/"
-cp -Rp tests/steps/*.[ch] tests/steps/hints "$tree/tests/steps/"
+cp -Rp tests/steps/*.[ch] "$tree/tests/steps/"
 cp -p tests/tests.mk "$tree/tests/"
 cp -Rp "$built"/hvdlab.o "$built"/library.o "$built"/settings.* "$built/devices" "$built/check-step" "$built/common" "$tree/build/"
 cp -Rp "$built/tests/steps" "$tree/build/tests/"
@@ -103,7 +103,7 @@ runs solution_06 2
 # The flags are the handout's, which may add to them.
 for n in 1 2 3 4 5 6; do
     line=$(common/scripts/student.sh line $n build/step_0$n)
-    grep -qE -e "^mpirun ${line#* -x * }( |\$)" labs/02-six-steps.md || fail "no handout has what make step-$n prints: $line"
+    grep -qE -e "^mpirun ${line#* -x * }( |\$)" labs/02-six-steps/handout.md || fail "no handout has what make step-$n prints: $line"
 done
 (
     eval "$(make -s env)"
@@ -167,7 +167,7 @@ says "make diff-3"
 for n in 1 2 4 5 6; do
     succeeds hint-$n
     says "Step $n, hint 1 of 3"
-    [[ $(grep -c '^---$' tests/steps/hints/step_0$n.txt) -eq 3 ]] || fail "step $n has not three hints"
+    [[ $(grep -c '^---$' labs/02-six-steps/hints/step_0$n.md) -eq 3 ]] || fail "step $n has not three hints"
 done
 # What the hints send a reader to is there, as are the calls that they name.
 while read -r name; do
@@ -262,7 +262,7 @@ run check-steps
 rm -f steps/step_0*
 succeeds steps
 succeeds check-steps
-echo "// more" >>solutions/master.c
+echo "// more" >>labs/02-six-steps/master.c
 run check-steps
 [[ $status -eq 2 ]] || fail "check-steps does not see that master.c changed"
 succeeds steps
