@@ -5,6 +5,7 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -78,4 +79,16 @@ bool trace_on(void)
 void trace_write(const char *event, const TraceField *fields)
 {
     write_line(event, fields);
+}
+
+// ---- The system, watched: the linker's --wrap sends the program's own calls here.
+
+int __real_sched_setaffinity(pid_t process, size_t size, const cpu_set_t *cores);
+int __wrap_sched_setaffinity(pid_t process, size_t size, const cpu_set_t *cores);
+
+__attribute__((visibility("default"))) int __wrap_sched_setaffinity(pid_t process, size_t size,
+                                                                    const cpu_set_t *cores)
+{
+    trace("affinity", {0});
+    return __real_sched_setaffinity(process, size, cores);
 }

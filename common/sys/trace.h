@@ -8,7 +8,11 @@
 //                       local_size, node, nodes                the launcher gave them
 //     init              rank, size, local_rank, local_size     hvd_init is done
 //     device_use        device                                 the program asked for a device
-//     device            device, devices, node, cores, kind     the first use, to allocate
+//     device            device, devices, node, cores, kind,    the first use, to allocate; shares:
+//                       shares                                 the cores of each of the node's
+//                                                              devices, "0-1;2-3"
+//     affinity                                                 the program called
+//                                                              sched_setaffinity itself
 //     distributed       optimizer                              hvd_distributed_optimizer, of it
 //     broadcast         root, weights                          a rank begins to broadcast a
 //                                                              model; 0: it has no weights yet
@@ -31,6 +35,8 @@
 //     fit_end           epochs                                 of them trained
 //     evaluate          verbose, steps                         evaluate was called
 //     evaluate_end      loss, accuracy
+//     call              function                               one of hvd's, but for those that
+//                                                              only tell a number
 //     collective_begin  function, name, bytes, op, root        MPI or NCCL is called ...
 //     collective_end    function, name, request                ... and returns; the number of what
 //                                                              goes on in the background
