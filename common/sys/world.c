@@ -66,7 +66,7 @@ void world_start(void)
     MPI_Comm_size(MPI_COMM_WORLD, &world.size);
     check_launcher();
     for (int i = 0; i < CHANNELS; i++) {
-        MPI_Comm_dup(MPI_COMM_WORLD, &world.comms[i]);
+        PMPI_Comm_dup(MPI_COMM_WORLD, &world.comms[i]); // no event: it is a part of hvd_init
         MPI_Comm_set_name(world.comms[i], channel_names[i]);
     }
     world.started = true;
