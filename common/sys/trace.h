@@ -9,6 +9,9 @@
 //     init              rank, size, local_rank, local_size     hvd_init is done
 //     device_use        device                                 the program asked for a device
 //     device            device, devices, node, cores, kind     the first use, to allocate
+//     call              function                               a ready-made function of hvd was
+//                                                              called: each time, but of those that
+//                                                              only ask (hvd_rank) the first time
 //     distributed       optimizer                              hvd_distributed_optimizer, of it
 //     broadcast         root, weights                          a rank begins to broadcast a
 //                                                              model; 0: it has no weights yet
@@ -68,5 +71,15 @@ typedef struct {
 
 // The same; the last field has no name.
 void trace_write(const char *event, const TraceField *fields);
+
+// What a ready-made function writes that an exercise may have its student write instead.
+#define trace_call() trace("call", TEXT("function", __func__))
+#define trace_call_once()                                                                          \
+    do {                                                                                           \
+        static bool written;                                                                       \
+        if (!written)                                                                              \
+            trace_call();                                                                          \
+        written = true;                                                                            \
+    } while (0)
 
 #endif
