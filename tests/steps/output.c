@@ -85,7 +85,7 @@ static bool find_signal(const char *text, Culprit *culprit)
     return true;
 }
 
-// "  Process name: [[37042,1],2]" and, on the next line, "  Exit code:    3"
+// "  Process name: [[37042,1],2]" (Open MPI 4) or "[prterun-x-549@1,2]" (5), and, on the next line, "  Exit code:    3"
 static void find_status(const char *text, Culprit *culprit)
 {
     const char *name = strstr(text, "Process name:"), *code = strstr(text, "Exit code:");
@@ -98,15 +98,15 @@ static void find_status(const char *text, Culprit *culprit)
 }
 
 // "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD", and on the next line "with
-// errorcode 2."
+// errorcode 2." (Open MPI 4), or two lines on "  Errorcode: 2" (5).
 static void find_abort(const char *text, Culprit *culprit)
 {
-    const char *rank = strstr(text, "invoked on rank "), *code = strstr(text, "with errorcode ");
+    const char *rank = strstr(text, "invoked on rank "), *code = strcasestr(text, "errorcode");
     if (rank)
         culprit->rank = atoi(rank + strlen("invoked on rank "));
     if (code)
         snprintf(culprit->how, sizeof culprit->how, "gave up with status %d",
-                 atoi(code + strlen("with errorcode ")));
+                 atoi(code + strcspn(code, "-0123456789")));
 }
 
 Culprit output_culprit(const Output *output)
