@@ -212,12 +212,13 @@ anchors() # FILE
 
 check_links() # FILE
 {
-    local link file anchor
+    local link file anchor folder
+    folder=$(dirname "$1")
     while IFS= read -r link; do
         file=${link%%#*} anchor=
         [[ $link != *'#'* ]] || anchor=${link#*#}
-        [[ -z $file || -e ${1%/*}/$file ]] || fail "no file for the link $link"
-        [[ -z $anchor ]] || anchors "${file:+${1%/*}/}${file:-$1}" | grep -qxF -e "$anchor" ||
+        [[ -z $file || -e $folder/$file ]] || fail "no file for the link $link"
+        [[ -z $anchor ]] || anchors "${file:+$folder/}${file:-$1}" | grep -qxF -e "$anchor" ||
             fail "no heading for the link $link"
     done < <(grep -oE '\]\([^)]+\)' "$1" | sed -e 's/^](//' -e 's/)$//' | grep -v '^https\?:')
 }
