@@ -418,13 +418,13 @@ bench: ## time training steps (BENCH=quick; PEER=python with PyTorch or Keras to
 	$(build_first) $(BUILD)/bench
 	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --out $(BUILD)/bench.json $(quick) $(if $(PEER),--peer '$(PEER)')
 
-# SUBJECT=wrn:10:1024 (model, width, batch; any number of them) instead of the lab's network at 128
+# WORKLOAD=wrn:10:1024 (model, width, batch; any number of them) instead of the lab's network at 128
 # and 512. The trainer is timed, too, but not with BENCH=quick.
 bench_trainer := $(if $(quick),,$(BUILD)/baseline)
 bench-gpu: ## time them on a GPU, beside what it can do at most (BENCH=quick; PEER=python with PyTorch)
 	$(build_first) $(BUILD)/bench $(bench_trainer)
 	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --gpu --out $(BUILD)/bench-gpu.json $(quick) \
-	    $(addprefix --trainer ,$(bench_trainer)) $(addprefix --subject ,$(SUBJECT)) $(if $(PEER),--peer '$(PEER)')
+	    $(addprefix --trainer ,$(bench_trainer)) $(addprefix --workload ,$(WORKLOAD)) $(if $(PEER),--peer '$(PEER)')
 
 # The steps are laid out for their readers, by hand; so are kernels (.cu) and the stand-in (.cpp).
 formatted := $(wildcard common/*.[ch] common/*/*.[ch] tests/*/*.[ch])
