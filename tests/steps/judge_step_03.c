@@ -38,8 +38,8 @@ static double applied_between(const Run *run, const Events *events, int from, in
         return event_number(events->items[at], "value");
     // Not once: what became of the weights.
     *tolerance = WEIGHTS_TOLERANCE;
-    double before = event_number(events->items[from], "weights");
-    double after = event_number(events->items[to], "weights");
+    double before = event_number(events->items[from], "arena");
+    double after = event_number(events->items[to], "arena");
     return (before - after) / run_flag(run, "--base-lr ");
 }
 
