@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define ALIGNMENT        64
+#define MAX_NODE         999
 #define STATUS_USER_MUST 2 // the exit status for what the program's user must change
 
 const char *program_name(void)
@@ -266,20 +267,67 @@ static Place true_place(void)
     };
 }
 
+// The next number of a list with commas between them; moves *at behind it. -1: there is none.
+static int next_node(const char **at)
+{
+    if (**at < '0' || **at > '9')
+        return -1;
+    char *end;
+    errno = 0;
+    long node = strtol(*at, &end, 10);
+    bool separated = *end == ',' && end[1] != '\0';
+    if (errno || node > MAX_NODE || (!separated && *end != '\0'))
+        return -1;
+    *at = end + separated;
+    return (int)node;
+}
+
+static Place place_in_layout(const char *layout)
+{
+    int rank = launcher_rank(), size = launcher_size(), node_of_rank = -1;
+    Place place = {.nodes = 1};
+    for (int pass = 0; pass < 2; pass++) { // the first finds this rank's node
+        const char *at = layout;
+        for (int r = 0; r < size; r++) {
+            int node = next_node(&at);
+            if (node < 0)
+                die("HVD_LAYOUT=%s does not name a node for each of %d ranks, as 0,0,1 does for "
+                    "three (0 to %d)",
+                    layout, size, MAX_NODE);
+            if (r == rank)
+                node_of_rank = node;
+            place.nodes = node >= place.nodes ? node + 1 : place.nodes;
+            place.local_rank += pass == 1 && node == node_of_rank && r < rank;
+            place.local_size += pass == 1 && node == node_of_rank;
+        }
+    }
+    place.node = node_of_rank;
+    return place;
+}
+
 Place launcher_place(void)
 {
+    const char *layout = getenv("HVD_LAYOUT");
+    if (layout && *layout)
+        return place_in_layout(layout);
     int ranks_per_node = environment_count("HVD_RANKS_PER_NODE");
     if (!ranks_per_node)
         return true_place();
     int rank = launcher_rank(), size = launcher_size();
-    int nodes = (size + ranks_per_node - 1) / ranks_per_node;
+    int nodes = size / ranks_per_node + (size % ranks_per_node != 0);
     int node = rank % nodes;
     return (Place){
         .local_rank = rank / nodes,
-        .local_size = (size - node + nodes - 1) / nodes,
+        .local_size = size / nodes + (node < size % nodes),
         .node = node,
         .nodes = nodes,
     };
+}
+
+bool pretends_nodes(void)
+{
+    const char *layout = getenv("HVD_LAYOUT"), *ranks_per_node = getenv("HVD_RANKS_PER_NODE");
+    return (layout && *layout) || (ranks_per_node && *ranks_per_node);
 }
 
 bool look_at_process(int process, char name[64], int *parent)

@@ -7,10 +7,12 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sys/args.h"
+#include "sys/trace.h"
 #include "base/rng.h"
 #include "base/util.h"
 
@@ -421,6 +423,17 @@ void batches_begin(Batches *batches, int64_t steps)
     pthread_mutex_unlock(&batches->lock);
 }
 
+static void trace_images(const Batches *batches, const Slot *slot)
+{
+    const size_t digits = sizeof "4294967295,";
+    char *drawn = allocate((size_t)slot->count, digits), *end = drawn;
+    for (int i = 0; i < slot->count; i++)
+        end += sprintf(end, "%s%u", i ? "," : "", slot->order[i]);
+    trace("images", NUMBER("batches", batches->id), NUMBER("permutation", batches->begins),
+          NUMBER("step", batches->handed - 1), TEXT("drawn", drawn));
+    free(drawn);
+}
+
 Batch batches_next(Batches *batches)
 {
     check_batches(batches, __func__);
@@ -434,6 +447,8 @@ Batch batches_next(Batches *batches)
         pthread_cond_wait(&batches->ready, &batches->lock);
     slot->ready = false;
     pthread_mutex_unlock(&batches->lock);
+    if (trace_on())
+        trace_images(batches, slot); // its place in the ring is the trainer's now
     return (Batch){.images = slot->images, .labels = slot->labels, .count = slot->count};
 }
 

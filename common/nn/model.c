@@ -365,7 +365,9 @@ static void backward(const Model *m, const Plan *plan)
         backward_step(m, plan, &plan->backward[i]);
         report_ready(m, &m->program.ops[plan->backward[i].op], &fingerprint);
     }
-    trace("gradient", NUMBER("value", fingerprint));
+    if (trace_on())
+        trace("gradient", NUMBER("value", fingerprint),
+              NUMBER("weights", model_fingerprints(m).weights));
 }
 
 static int classes(const Model *m)

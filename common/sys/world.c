@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 #include "base/util.h"
@@ -28,13 +29,23 @@ static void end_with_the_program(int status, void *unused)
 }
 
 // Ranks of one machine read each other's memory where they may; where a container's filter forbids
-// it, Open MPI prints errors unless it is told not to try.
+// it, Open MPI 4 prints errors unless it is told not to try.
 static void respect_containers(void)
 {
     char from = 1, to = 0;
     struct iovec here = {&to, 1}, there = {&from, 1};
     if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) != 1)
         setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+}
+
+// Open MPI 5 asks the kernel over which network ranks reach each other, even those of one machine,
+// which need none; and where a container's kernel doesn't answer, it prints errors. Then it shall
+// compare addresses instead. A job of several machines is left to what Open MPI finds out.
+static void respect_machines(void)
+{
+    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), *all = getenv("OMPI_COMM_WORLD_SIZE");
+    if (!local || !all || strcmp(local, all) == 0)
+        setenv("OMPI_MCA_reachable", "weighted", 0);
 }
 
 static void abort_job(int status)
@@ -87,6 +98,7 @@ void world_start(void)
     if (!initialized) {
         int provided;
         respect_containers();
+        respect_machines();
         MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     }
     MPI_Comm_rank(MPI_COMM_WORLD, &world.rank);
@@ -94,7 +106,7 @@ void world_start(void)
     check_launcher();
     find_neighbours();
     for (int i = 0; i < CHANNELS; i++) {
-        MPI_Comm_dup(MPI_COMM_WORLD, &world.comms[i]);
+        PMPI_Comm_dup(MPI_COMM_WORLD, &world.comms[i]); // no event: it is a part of hvd_init
         MPI_Comm_set_name(world.comms[i], channel_names[i]);
     }
     world.started = true;

@@ -227,6 +227,70 @@ START_TEST(open_mpi_is_understood)
 }
 END_TEST
 
+static void pretend_open_mpi(const char *rank, const char *size)
+{
+    setenv("OMPI_COMM_WORLD_RANK", rank, 1);
+    setenv("OMPI_COMM_WORLD_SIZE", size, 1);
+}
+
+static void check_place(int rank, Place expected)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", rank);
+    setenv("OMPI_COMM_WORLD_RANK", text, 1);
+    Place place = launcher_place();
+    ck_assert_int_eq(place.local_rank, expected.local_rank);
+    ck_assert_int_eq(place.local_size, expected.local_size);
+    ck_assert_int_eq(place.node, expected.node);
+    ck_assert_int_eq(place.nodes, expected.nodes);
+}
+
+START_TEST(a_layout_names_each_ranks_node)
+{
+    pretend_open_mpi("0", "5");
+    setenv("HVD_RANKS_PER_NODE", "1", 1); // the layout counts
+    setenv("HVD_LAYOUT", "0,0,1,0,1", 1);
+    const Place expected[] = {{0, 3, 0, 2}, {1, 3, 0, 2}, {0, 2, 1, 2}, {2, 3, 0, 2}, {1, 2, 1, 2}};
+    for (int r = 0; r < 5; r++)
+        check_place(r, expected[r]);
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1); // what names ranks that are not there is no matter
+    check_place(1, (Place){1, 2, 0, 1});
+    unsetenv("HVD_LAYOUT");
+    check_place(1, (Place){0, 1, 1, 2});
+}
+END_TEST
+
+START_TEST(ranks_are_dealt_to_nodes_in_turn)
+{
+    pretend_open_mpi("0", "5");
+    setenv("HVD_RANKS_PER_NODE", "2", 1);
+    const Place expected[] = {{0, 2, 0, 3}, {0, 2, 1, 3}, {0, 1, 2, 3}, {1, 2, 0, 3}, {1, 2, 1, 3}};
+    for (int r = 0; r < 5; r++)
+        check_place(r, expected[r]);
+    setenv("HVD_RANKS_PER_NODE", "2147483647", 1);
+    check_place(4, (Place){4, 5, 0, 1});
+}
+END_TEST
+
+static void ask_for_place(const void *layout)
+{
+    pretend_open_mpi("0", "3");
+    setenv("HVD_LAYOUT", layout, 1);
+    launcher_place();
+}
+
+START_TEST(a_layout_that_makes_no_sense_ends_the_program)
+{
+    static const char *const layouts[] = {"0,1",   "0,,1",     "0,1,",   "0,1,-1", "a",
+                                          "0 1 2", "0,1,1000", "0,1,2x", ",0,1,2"};
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        Outcome outcome = run_in_child(ask_for_place, layouts[i]);
+        ck_assert_int_eq(outcome.status, 2);
+        ck_assert_ptr_nonnull(strstr(outcome.err, "HVD_LAYOUT="));
+    }
+}
+END_TEST
+
 START_TEST(pmi_is_understood)
 {
     setenv("PMI_RANK", "3", 1);
@@ -344,6 +408,9 @@ int main(void)
     TCase *launcher = tcase_create("launcher");
     tcase_add_test(launcher, without_a_launcher_a_process_is_alone);
     tcase_add_test(launcher, open_mpi_is_understood);
+    tcase_add_test(launcher, a_layout_names_each_ranks_node);
+    tcase_add_test(launcher, ranks_are_dealt_to_nodes_in_turn);
+    tcase_add_test(launcher, a_layout_that_makes_no_sense_ends_the_program);
     tcase_add_test(launcher, pmi_is_understood);
     tcase_add_test(launcher, srun_is_understood);
     tcase_add_loop_test(launcher, srun_may_deal_unevenly, 0,
