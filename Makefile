@@ -51,7 +51,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-alone := deps data demo test test-emulated test-gpu test-fresh bench bench-gpu compare scaling check next steps check-steps clean $(check_X) $(reset_X)
+alone := deps data demo test test-emulated test-answers test-gpu test-fresh bench bench-gpu compare scaling check next steps check-steps clean $(check_X) $(reset_X)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -291,7 +291,7 @@ steps/%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: all help deps info data demo test test-emulated test-gpu test-fresh baseline $(foreach t,$(named),$($(t)_X)) next progress \
+.PHONY: all help deps info data demo test test-emulated test-answers test-gpu test-fresh baseline $(foreach t,$(named),$($(t)_X)) next progress \
         doc devices env compare scaling check steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
@@ -330,6 +330,11 @@ test-emulated: ## those of them that run on a GPU that is only pretended
 	@tests/run.sh --together $(run_emulated)
 
 # Where replay finds no GPU, it says why.
+test-answers: ## grade all known mistakes and right answers (make test takes a few of each exercise)
+	@common/scripts/deps.sh install build check steps dataset
+	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
+	@CUDA_VISIBLE_DEVICES= tests/run.sh $(run_answers)
+
 test-gpu: ## the tests that need a GPU, on this machine's; without one, a line that says so
 	@common/scripts/deps.sh install build check sandbox steps dataset
 	$(build_first) $(BUILD)/replay

@@ -21,7 +21,11 @@ run_isa = $(call run_units,DNNL_MAX_CPU_ISA=$(1) , ($(1)),$(ISA_TESTS)) $(call r
 # Each script is a test of its own, but for those that need a GPU, real or pretended.
 script_tests := $(filter-out tests/emulated/% tests/gpu/%,$(wildcard tests/*/test_*.sh))
 script_name = $(patsubst test_%.sh,%,$(notdir $(1)))
-run_script = '$(script_name)$(addprefix @,$(limit_$(script_name)))=$(1)'
+# (words_NAME: what it is told.)
+run_script = '$(script_name)$(addprefix @,$(limit_$(script_name)))=$(1)$(addprefix $(space),$(words_$(script_name)))'
+space := $(subst x,,x x)
+words_graders := --some
+run_answers := 'graders (all answers)@$(if $(SANITIZE),9000,2400)=tests/steps/test_graders.sh'
 
 # On $(1) ranks: the test $(2); or a golden case and its tolerance, the words $(2), which N ranks must
 # compute as one process does.

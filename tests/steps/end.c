@@ -119,7 +119,15 @@ static void report_endlessness(const Run *run, const char *property, Report *rep
         "end. (On a slow or busy machine try again, with HVDLAB_PATIENCE=3 in the environment, "
         "say.)",
         NULL};
+    static const Diagnosis slow = {
+        "hung",
+        "the program itself asks for no more epochs than the command line does. Often the machine "
+        "is "
+        "slow or busy: try again, with HVDLAB_PATIENCE=3 in the environment, say.",
+        NULL};
     const cJSON *fit = event_nth(&run->traces.of[0], "fit", 0);
+    bool more = event_number(fit, "epochs") > run_flag(run, "--epochs ") ||
+                event_number(fit, "steps") > event_number(fit, "train_len");
     const cJSON *step = event_last(&run->traces.of[0], "step");
     char *evidence =
         format_text("it went on and on, so the run was ended after %.0f seconds", run->seconds);
@@ -127,7 +135,7 @@ static void report_endlessness(const Run *run, const char *property, Report *rep
         text_add(&evidence, "\nrank 0 had come to step %.0f of %.0f, epoch %.0f of %.0f",
                  event_number(step, "step") + 1, event_number(fit, "steps"),
                  event_number(step, "epoch") + 1, event_number(fit, "epochs"));
-    report_failure(report, property, &endless, evidence);
+    report_failure(report, property, fit && !more ? &slow : &endless, evidence);
 }
 
 // What was printed or traced without end.
