@@ -51,11 +51,11 @@ EMULATED_TESTS := operations batch_norm optimizers
 EMULATED_PROGRAMS := replay bench solution_06 check-step compile-step cut/baseline tests/emulated/test_emulated \
                      $(mpi_tests:%=tests/mpi/test_%) $(EMULATED_TESTS:%=tests/unit/test_%)
 # All of it is instrumented. To look for leaks, too, would take the slow way through the stack at
-# each allocation.
+# each allocation: test_leaks.sh alone does it.
 build_emulated = EMULATED=1 SANITIZE=address,undefined BUILD=$(emulated) $(addprefix $(emulated)/,$(EMULATED_PROGRAMS))
 on_emulated = env -u CUDA_VISIBLE_DEVICES ASAN_OPTIONS=detect_leaks=0 CK_TIMEOUT_MULTIPLIER=10 BUILD=$(emulated)
 run_emulated = \
-    $(foreach t,transports programs graphs,'$(t) (pretended GPUs)@300=$(on_emulated) tests/emulated/test_$(t).sh') \
+    $(foreach t,transports programs graphs leaks,'$(t) (pretended GPUs)@300=$(on_emulated) tests/emulated/test_$(t).sh') \
     $(foreach n,1 2 4,'graders (pretended GPUs: $(n))@300=$(on_emulated) EMULATED_DEVICES=$(n) HVDLAB_CHECK_DEVICE=gpu \
         tests/steps/test_graders.sh solutions/step_06 \
         $(if $(filter 1,$(n)),steps/step_01 mistakes/step_01/pin-missing mistakes/step_01/pinned-by-rank)') \

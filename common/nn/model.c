@@ -5,13 +5,13 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "backend/constants.h"
 #include "nn/plan.h"
 #include "base/rng.h"
 #include "sys/trace.h"
 #include "base/util.h"
 
-#define MAX_PLANS    4 // one per batch size: training, validation, and the short last batch of each
-#define ARENA_FLOATS 16 // variables begin at multiples of 64 bytes
+#define MAX_PLANS 4 // one per batch size: training, validation, and the short last batch of each
 
 struct Model {
     Graph *graph;
@@ -72,7 +72,7 @@ Model *l2_penalty(Model *m, float wd)
 static size_t place(Variable *variable, size_t length)
 {
     variable->offset = length;
-    return length + (variable->length + ARENA_FLOATS - 1) / ARENA_FLOATS * ARENA_FLOATS;
+    return length + (variable->length + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
 }
 
 // Weights lie in the order in which the backward pass completes their gradients, so that a
