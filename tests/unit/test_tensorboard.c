@@ -243,6 +243,7 @@ START_TEST(the_name_has_time_host_and_process)
     struct dirent *entry;
     while ((entry = readdir(directory)) && entry->d_name[0] == '.')
         ;
+    ck_assert_ptr_nonnull(entry);
     char host[256] = "";
     gethostname(host, sizeof host - 1);
     char *end = format_text(".%s.%d", host, (int)getpid());
