@@ -277,7 +277,7 @@ steps/step_0%.c:
 
 .DEFAULT_GOAL := all
 .PHONY: all help deps info data demo test test-emulated test-gpu baseline $(foreach t,$(numbered),$($(t)_N)) next progress \
-        doc devices env compare scaling check steps check-steps bench bench-gpu format check-format clean FORCE
+        doc devices env compare scaling check steps check-steps bench bench-gpu format check-format lint clean FORCE
 
 ##@ To begin with
 all: $(programs) ## build everything (what plain `make` does)
@@ -417,6 +417,10 @@ check-format: ## check that they are laid out so, and that common/ includes only
 	@common/scripts/deps.sh install clang-format
 	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(formatted)
 	$(Q)common/scripts/layers.sh
+
+lint: ## look for mistakes in scripts and sources (shellcheck, cppcheck)
+	@common/scripts/deps.sh install lint
+	@tests/lint.sh
 
 clean: ## remove what was built
 	$(Q)rm -rf $(BUILD)

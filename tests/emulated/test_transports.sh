@@ -26,8 +26,9 @@ promises()
 # own_devices N: rank r used device r and no other.
 own_devices()
 {
-    [[ $(sort -u "$folder/report" | wc -l) -eq $1 && -z $(grep -vE '^rank ([0-9]+) device \1 ' "$folder/report") ]] ||
+    if [[ $(sort -u "$folder/report" | wc -l) -ne $1 ]] || grep -qvE '^rank ([0-9]+) device \1 ' "$folder/report"; then
         fail "$1 ranks are not on $1 devices: $(cat "$folder/report")"
+    fi
 }
 
 # refused N WORDS: status 2, and one line on standard error that holds the words.
