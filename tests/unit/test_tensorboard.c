@@ -240,6 +240,7 @@ START_TEST(the_name_has_time_host_and_process)
 {
     event_file_close(event_file_open(scratch));
     DIR *directory = opendir(scratch);
+    ck_assert_ptr_nonnull(directory);
     struct dirent *entry;
     while ((entry = readdir(directory)) && entry->d_name[0] == '.')
         ;
