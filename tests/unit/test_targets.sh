@@ -5,13 +5,14 @@
 
 . tests/lib.sh
 exec </dev/null
+work=$folder
 running=
-trap '[[ -z $running ]] || kill "$running" 2>/dev/null; rm -rf "$folder"' EXIT
+trap '[[ -z $running ]] || kill "$running" 2>/dev/null; rm -rf "$work"' EXIT
 
 # ---- The copy, with what is built already: files keep their times, so that make finds them done.
 
 built=$(realpath "$build")
-tree=$folder/tree
+tree=$work/tree
 mkdir -p "$tree/tests/steps" "$tree/solutions" "$tree/build/tests"
 cp -Rp Makefile common labs .gitignore "$tree/"
 cp -Rp solutions/*.c "$tree/solutions/"
@@ -28,7 +29,7 @@ export HVDLAB_FLAGS="--data synthetic --images 64 --epochs 1"
 # run MAKE-WORD...: its status is in $status; out and err are what it printed.
 run()
 {
-    timeout 60 make "$@" >"$folder/out" 2>"$folder/err" </dev/null
+    timeout 60 make "$@" >"$work/out" 2>"$work/err" </dev/null
     status=$?
 }
 
@@ -39,33 +40,33 @@ refused()
     shift
     run "$@"
     [[ $status -eq 2 ]] || fail "make $*: status $status instead of 2"
-    [[ $(grep -vc '^make: \*\*\*' "$folder/err") -eq 1 ]] || fail "make $*: not one line: $(cat "$folder/err")"
-    grep -qF -e "$words" "$folder/err" || fail "make $*: \"$words\" is not in: $(cat "$folder/err")"
+    [[ $(grep -vc '^make: \*\*\*' "$work/err") -eq 1 ]] || fail "make $*: not one line: $(cat "$work/err")"
+    grep -qF -e "$words" "$work/err" || fail "make $*: \"$words\" is not in: $(cat "$work/err")"
 }
 
 # says WORDS: what ran last printed them.
 says()
 {
-    grep -qF -e "$1" "$folder/out" || fail "\"$1\" is not in: $(cat "$folder/out" "$folder/err")"
+    grep -qF -e "$1" "$work/out" || fail "\"$1\" is not in: $(cat "$work/out" "$work/err")"
 }
 
 # The line of a step in `make progress` ends with this: progress STEP WORDS
 progress()
 {
     succeeds progress
-    grep -qE "^  $1  .*  $2\$" "$folder/out" || fail "make progress: step $1 is not \"$2\": $(cat "$folder/out")"
+    grep -qE "^  $1  .*  $2\$" "$work/out" || fail "make progress: step $1 is not \"$2\": $(cat "$work/out")"
 }
 
 # ---- Before anything is built, and before there are steps.
 
 mv build aside
 succeeds -s env
-grep -qv '^export [A-Z]' "$folder/out" && fail "make env prints more than export lines: $(cat "$folder/out")"
-[[ -s $folder/out && ! -s $folder/err && ! -e build ]] || fail "make env: $(cat "$folder/err")"
+grep -qv '^export [A-Z]' "$work/out" && fail "make env prints more than export lines: $(cat "$work/out")"
+[[ -s $work/out && ! -s $work/err && ! -e build ]] || fail "make env: $(cat "$work/err")"
 mv aside build
 succeeds steps
 succeeds check-steps
-cp -p steps/*.c "$folder/"
+cp -p steps/*.c "$work/"
 
 # ---- Targets that build end with the line that runs what they built.
 
@@ -73,19 +74,19 @@ cp -p steps/*.c "$folder/"
 runs()
 {
     local line
-    line=$(tail -n 1 "$folder/out")
+    line=$(tail -n 1 "$work/out")
     [[ $line == "mpirun "*" -np $2 build/$1 --width 1 --epochs "* ]] || fail "$1: the last line is: $line"
     env -i PATH="$PATH" HOME="$HOME" HVDLAB_FLAGS="$HVDLAB_FLAGS" ASAN_OPTIONS="${ASAN_OPTIONS:-}" \
-        LSAN_OPTIONS="${LSAN_OPTIONS:-}" timeout 60 bash -c "$line" >"$folder/log" 2>&1 ||
-        fail "$line: status $?: $(cat "$folder/log")"
-    grep -q '^Epoch 1/1$' "$folder/log" || fail "$line: $(cat "$folder/log")"
+        LSAN_OPTIONS="${LSAN_OPTIONS:-}" timeout 60 bash -c "$line" >"$work/log" 2>&1 ||
+        fail "$line: status $?: $(cat "$work/log")"
+    grep -q '^Epoch 1/1$' "$work/log" || fail "$line: $(cat "$work/log")"
 }
 succeeds step-1
 runs step_01 4
-[[ $(grep -c '^Epoch 1/1$' "$folder/log") -eq 4 ]] || fail "step 1 is not four copies"
+[[ $(grep -c '^Epoch 1/1$' "$work/log") -eq 4 ]] || fail "step 1 is not four copies"
 succeeds solution-6 NP=2
 runs solution_06 2
-[[ $(grep -c '^Epoch 1/1$' "$folder/log") -eq 1 ]] || fail "more than the root prints in step 6's solution"
+[[ $(grep -c '^Epoch 1/1$' "$work/log") -eq 1 ]] || fail "more than the root prints in step 6's solution"
 # The flags are the handout's, which may add to them.
 for n in 1 2 3 4 5 6; do
     line=$(common/scripts/student.sh line $n build/step_0$n)
@@ -93,8 +94,8 @@ for n in 1 2 3 4 5 6; do
 done
 (
     eval "$(make -s env)"
-    timeout 60 mpirun -np 4 build/step_01 --width 1 >"$folder/log" 2>&1
-) || fail "mpirun after make env: $(cat "$folder/log")"
+    timeout 60 mpirun -np 4 build/step_01 --width 1 >"$work/log" 2>&1
+) || fail "mpirun after make env: $(cat "$work/log")"
 
 for target in step-7 step-0 check-0 check-x hint-9 diff-12 reset-7 solution-7; do
     refused "$target: there is no such step" $target
@@ -105,23 +106,23 @@ refused "make reset-4 brings it back" check-4
 refused "make reset-4 brings it back" diff-4
 progress 4 missing
 succeeds reset-4
-cmp -s steps/step_04.c "$folder/step_04.c" || fail "reset-4 does not bring the step back"
+cmp -s steps/step_04.c "$work/step_04.c" || fail "reset-4 does not bring the step back"
 
 # ---- The true grader, once; it gives an answer that does not compile no time on the machine.
 
-mkdir "$folder/a folder"
-sed 's/int verbose = 1;/int verbose = hvd_rank() ==;/' steps/step_02.c >"$folder/a folder/my answer.c"
-run check-2 FILE="$folder/a folder/my answer.c"
+mkdir "$work/a folder"
+sed 's/int verbose = 1;/int verbose = hvd_rank() ==;/' steps/step_02.c >"$work/a folder/my answer.c"
+run check-2 FILE="$work/a folder/my answer.c"
 [[ $status -ne 0 ]] || fail "what does not compile passed"
-[[ $(tail -n 1 "$folder/out") = "step 2: failed: does-not-compile" ]] || fail "check-2: $(cat "$folder/out" "$folder/err")"
-[[ $(wc -l <"$folder/err") -eq 1 ]] || fail "check-2 is noisy: $(cat "$folder/err")"
-cp "$folder/a folder/my answer.c" steps/step_02.c
+[[ $(tail -n 1 "$work/out") = "step 2: failed: does-not-compile" ]] || fail "check-2: $(cat "$work/out" "$work/err")"
+[[ $(wc -l <"$work/err") -eq 1 ]] || fail "check-2 is noisy: $(cat "$work/err")"
+cp "$work/a folder/my answer.c" steps/step_02.c
 progress 2 "failed: does-not-compile"
 says "make hint-2"
-succeeds diff-2 FILE="$folder/a folder/my answer.c"
+succeeds diff-2 FILE="$work/a folder/my answer.c"
 says "+    int verbose = hvd_rank() == 0;"
 refused "no file" check-2 FILE=nowhere.c
-refused "no file" diff-2 FILE="$folder/a folder"
+refused "no file" diff-2 FILE="$work/a folder"
 succeeds reset-2 YES=1
 
 # From here on, the stand-in: what still says "TODO: Step N" fails as step N.
@@ -144,11 +145,11 @@ END
 for n in 1 2 3; do
     succeeds hint-3
     says "Step 3, hint $n of 3"
-    [[ $(grep -c 'hint . of 3' "$folder/out") -eq 1 ]] || fail "hint-3: more than one hint"
+    [[ $(grep -c 'hint . of 3' "$work/out") -eq 1 ]] || fail "hint-3: more than one hint"
     [[ $n -eq 3 ]] || says "make hint-3 again"
 done
 succeeds hint-3
-[[ $(grep -c 'hint . of 3' "$folder/out") -eq 3 ]] || fail "hint-3 does not repeat all three"
+[[ $(grep -c 'hint . of 3' "$work/out") -eq 3 ]] || fail "hint-3 does not repeat all three"
 says "make diff-3"
 for n in 1 2 4 5 6; do
     succeeds hint-$n
@@ -158,7 +159,7 @@ done
 # What the hints send a reader to is there, as are the calls that they name.
 named=0
 while read -r name; do
-    NAME=$name awk -f common/scripts/doc.awk common/*.h common/*/*.h >"$folder/out" || fail "a hint names $name, which is not documented"
+    NAME=$name awk -f common/scripts/doc.awk common/*.h common/*/*.h >"$work/out" || fail "a hint names $name, which is not documented"
     named=$((named + 1))
 done < <(sed -n 's/.*make doc NAME=\([a-z_]*\).*/\1/p' labs/*/hints/*.md)
 [[ $named -gt 5 ]] || fail "the hints name only $named calls"
@@ -176,7 +177,7 @@ progress 1 "failed: not-done"
 sed -i '/TODO: Step 1/d' steps/step_01.c
 progress 1 "edited, not checked"
 succeeds check-1
-[[ $(tail -n 1 "$folder/out") = "step 1: passed" && ! -s $folder/err ]] || fail "check-1: $(cat "$folder/out" "$folder/err")"
+[[ $(tail -n 1 "$work/out") = "step 1: passed" && ! -s $work/err ]] || fail "check-1: $(cat "$work/out" "$work/err")"
 progress 1 passed
 says "Next: make next"
 succeeds next
@@ -195,8 +196,8 @@ says "step 2: passed"
 grep -q "// mine" steps/step_03.c || fail "make next did not carry step 2 on"
 run check
 [[ $status -ne 0 ]] || fail "make check passes with open steps"
-[[ $(tail -n 1 "$folder/out") = "2 of 6 steps passed" && $(grep -c '^  [3-6] .*failed: not-done$' "$folder/out") -eq 4 ]] ||
-    fail "make check: $(cat "$folder/out")"
+[[ $(tail -n 1 "$work/out") = "2 of 6 steps passed" && $(grep -c '^  [3-6] .*failed: not-done$' "$work/out") -eq 4 ]] ||
+    fail "make check: $(cat "$work/out")"
 for n in 3 4 5 6; do
     cp "solutions/step_0$n.c" "steps/step_0$n.c"
     echo "// mine" >>"steps/step_0$n.c"
@@ -210,35 +211,35 @@ says "there is no step after it"
 
 # ---- Back to the beginning: asks first, and keeps what was there.
 
-cp steps/step_05.c "$folder/mine"
+cp steps/step_05.c "$work/mine"
 refused "YES=1" reset-5
-cmp -s steps/step_05.c "$folder/mine" || fail "a refused reset-5 changed the file"
+cmp -s steps/step_05.c "$work/mine" || fail "a refused reset-5 changed the file"
 succeeds reset-5 YES=1
-cmp -s steps/step_05.c "$folder/step_05.c" || fail "reset-5 does not bring the step back"
-cmp -s steps/step_05.c.backup-* "$folder/mine" || fail "reset-5 kept no backup"
+cmp -s steps/step_05.c "$work/step_05.c" || fail "reset-5 does not bring the step back"
+cmp -s steps/step_05.c.backup-* "$work/mine" || fail "reset-5 kept no backup"
 progress 5 untouched
 # On a terminal, where there is a program to make one.
 if command -v script >/dev/null; then
     for answer in n y; do
-        echo $answer | timeout 20 script -qec "make reset-6" /dev/null >"$folder/out"
-        grep -q "y/N" "$folder/out" || fail "reset-6 does not ask on a terminal: $(cat "$folder/out")"
-        cmp -s steps/step_06.c "$folder/step_06.c" && result=y || result=n
-        [[ $result = "$answer" ]] || fail "reset-6, answered with $answer: $(cat "$folder/out")"
+        echo $answer | timeout 20 script -qec "make reset-6" /dev/null >"$work/out"
+        grep -q "y/N" "$work/out" || fail "reset-6 does not ask on a terminal: $(cat "$work/out")"
+        cmp -s steps/step_06.c "$work/step_06.c" && result=y || result=n
+        [[ $result = "$answer" ]] || fail "reset-6, answered with $answer: $(cat "$work/out")"
     done
 fi
 # Without unifdef, from git.
 if command -v git >/dev/null; then
     git init -q . && git add -f "steps/step_0"?.c && git -c user.name=x -c user.email=x commit -qm x
-    cp "$folder/step_01.c" steps/step_01.c && git add steps && git -c user.name=x -c user.email=x commit -qm y
-    mkdir "$folder/bin"
-    ln -s /usr/bin/* /bin/* "$folder/bin/" 2>/dev/null
-    rm -f "$folder/bin/unifdef" "$folder/bin/apt-get"
+    cp "$work/step_01.c" steps/step_01.c && git add steps && git -c user.name=x -c user.email=x commit -qm y
+    mkdir "$work/bin"
+    ln -s /usr/bin/* /bin/* "$work/bin/" 2>/dev/null
+    rm -f "$work/bin/unifdef" "$work/bin/apt-get"
     echo "// again" >>steps/step_01.c
-    PATH=$folder/bin succeeds reset-1 YES=1
-    cmp -s steps/step_01.c "$folder/step_01.c" || fail "reset-1 without unifdef does not bring the step back"
+    PATH=$work/bin succeeds reset-1 YES=1
+    cmp -s steps/step_01.c "$work/step_01.c" || fail "reset-1 without unifdef does not bring the step back"
     # What git has is an edited one: then there is no way, and nothing is lost.
-    PATH=$folder/bin run reset-2 YES=1
-    grep -q "missing.* unifdef" "$folder/err" || fail "reset-2 without unifdef: $(cat "$folder/err")"
+    PATH=$work/bin run reset-2 YES=1
+    grep -q "missing.* unifdef" "$work/err" || fail "reset-2 without unifdef: $(cat "$work/err")"
     grep -q "// mine" steps/step_02.c || fail "reset-2 lost the file"
 fi
 
@@ -264,20 +265,20 @@ for header in common/hvdlab.h $(sed -n 's|^#include "\(.*\)".*|common/\1|p' comm
     # A declaration begins in the first column; its name is what the first parenthesis follows.
     while read -r name; do
         functions=$((functions + 1))
-        NAME=$name awk -f common/scripts/doc.awk common/*.h common/*/*.h >"$folder/out" 2>&1 || fail "make doc NAME=$name: status $?"
-        IFS=: read -r file line <"$folder/out"
+        NAME=$name awk -f common/scripts/doc.awk common/*.h common/*/*.h >"$work/out" 2>&1 || fail "make doc NAME=$name: status $?"
+        IFS=: read -r file line <"$work/out"
         [[ $file = "$header" ]] || fail "make doc NAME=$name: in $file instead of $header"
         sed -n "${line}p" "$file" | grep -qE "[ *]$name\(" || fail "make doc NAME=$name: not at $file:$line"
-        grep -qE "^    .*[ *]$name\(" "$folder/out" || fail "make doc NAME=$name does not show its declaration"
+        grep -qE "^    .*[ *]$name\(" "$work/out" || fail "make doc NAME=$name does not show its declaration"
         # Words about it, beside its declaration or in a line that is neither code nor a pointer.
-        grep -qE "[ *]$name\(.*//" "$folder/out" ||
-            grep -vE "^(    |From the top)" "$folder/out" | tail -n +2 | grep -q "[a-z]" ||
+        grep -qE "[ *]$name\(.*//" "$work/out" ||
+            grep -vE "^(    |From the top)" "$work/out" | tail -n +2 | grep -q "[a-z]" ||
             fail "make doc NAME=$name says nothing about it"
     done < <(sed -n 's/^[A-Za-z_][A-Za-z0-9_ *]*[ *]\([a-z0-9_]*\)(.*/\1/p' "$header")
 done
 [[ $functions -gt 60 ]] || fail "only $functions functions found in the headers"
 succeeds doc NAME=hvd_local_size
-[[ $(cat "$folder/out") == *"How many workers of the job are on this machine."* ]] || fail "make doc: $(cat "$folder/out")"
+[[ $(cat "$work/out") == *"How many workers of the job are on this machine."* ]] || fail "make doc: $(cat "$work/out")"
 succeeds doc NAME=device_count
 says "Which device this is, of how many on this node"
 succeeds doc NAME=HVD_SUM
@@ -302,13 +303,13 @@ done
 # look RANKS PROGRAM: starts it, and looks once all its processes have a device.
 look()
 {
-    HVDLAB_FLAGS="--data synthetic --epochs 100 --log-dir $folder/logs" timeout 60 \
+    HVDLAB_FLAGS="--data synthetic --epochs 100 --log-dir $work/logs" timeout 60 \
         common/scripts/mpi.sh run "$1" "build/$2" --width 1 >/dev/null 2>&1 &
     running=$!
     for _ in {1..20}; do
         sleep 0.3
-        build/devices >"$folder/out" 2>"$folder/err" || fail "devices: status $?: $(cat "$folder/err")"
-        [[ $(grep -c " $2\$" "$folder/out") -lt $1 ]] || break
+        build/devices >"$work/out" 2>"$work/err" || fail "devices: status $?: $(cat "$work/err")"
+        [[ $(grep -c " $2\$" "$work/out") -lt $1 ]] || break
     done
     kill "$running"
     wait "$running" 2>/dev/null
@@ -323,12 +324,12 @@ cp build/step_01 build/$unpinned
 row='[0-9,-]+ +[0-9]+ %' # cores and load
 look 2 $pinned
 for rank in 0 1; do
-    grep -qE "^ +$rank  $row +[0-9]+ +$rank  $pinned\$" "$folder/out" ||
-        fail "devices: no rank $rank on device $rank: $(cat "$folder/out")"
+    grep -qE "^ +$rank  $row +[0-9]+ +$rank  $pinned\$" "$work/out" ||
+        fail "devices: no rank $rank on device $rank: $(cat "$work/out")"
 done
 look 2 $unpinned
-grep -A 2 -E "^ +0  $row +[0-9]+ +0  $unpinned\$" "$folder/out" >"$folder/rows"
-sed -n 2p "$folder/rows" | grep -qE "^ +[0-9]+ +1  $unpinned\$" || fail "devices: rank 1 is not on device 0, too: $(cat "$folder/out")"
-sed -n 3p "$folder/rows" | grep -qE "^ +1  $row +- +-  .none" || fail "devices: device 1 is not empty: $(cat "$folder/out")"
+grep -A 2 -E "^ +0  $row +[0-9]+ +0  $unpinned\$" "$work/out" >"$work/rows"
+sed -n 2p "$work/rows" | grep -qE "^ +[0-9]+ +1  $unpinned\$" || fail "devices: rank 1 is not on device 0, too: $(cat "$work/out")"
+sed -n 3p "$work/rows" | grep -qE "^ +1  $row +- +-  .none" || fail "devices: device 1 is not empty: $(cat "$work/out")"
 
 conclude
