@@ -279,7 +279,7 @@ steps/step_0%.c:
 
 .DEFAULT_GOAL := all
 .PHONY: all help deps info data demo test test-emulated test-gpu baseline $(foreach t,$(numbered),$($(t)_N)) next progress \
-        doc devices env compare scaling check steps check-steps bench bench-gpu format check-format lint clean FORCE
+        doc devices env compare scaling check steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
 all: $(programs) ## build everything (what plain `make` does)
@@ -420,6 +420,7 @@ check-format: ## check that they are laid out so, and that common/ includes only
 	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(formatted)
 	$(Q)common/scripts/layers.sh
 
+.PHONY: lint
 lint: ## look for mistakes in scripts and sources (shellcheck, cppcheck)
 	@common/scripts/deps.sh install lint
 	@tests/lint.sh

@@ -7,8 +7,8 @@
 # Status 0 if nothing is missing in the end, else 2.
 #
 # Sets: build, check (the unit test library, and patch), steps (to cut the steps from master.c), plot
-# (gnuplot), clang-format, lint (shellcheck and cppcheck), curl, dataset (Fashion-MNIST, if the
-# distribution has it), dataset-or-fetch (the same, else it is fetched from its home).
+# (gnuplot), clang-format, curl, dataset (Fashion-MNIST, if the distribution has it),
+# dataset-or-fetch (the same, else it is fetched from its home).
 #
 # From the environment: CC, ONEDNN, CLANG_FORMAT, DATA_DIR as in the Makefile.
 

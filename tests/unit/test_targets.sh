@@ -156,13 +156,11 @@ for n in 1 2 4 5 6; do
     says "Step $n, hint 1 of 3"
     [[ $(grep -c '^---$' labs/02-six-steps/hints/step_0$n.md) -eq 3 ]] || fail "step $n has not three hints"
 done
+grep -q "make doc NAME=" labs/*/hints/*.md || fail "no hint names a call"
 # What the hints send a reader to is there, as are the calls that they name.
-named=0
 while read -r name; do
     NAME=$name awk -f common/scripts/doc.awk common/*.h common/*/*.h >"$work/out" || fail "a hint names $name, which is not documented"
-    named=$((named + 1))
 done < <(sed -n 's/.*make doc NAME=\([a-z_]*\).*/\1/p' labs/*/hints/*.md)
-[[ $named -gt 5 ]] || fail "the hints name only $named calls"
 
 # ---- Answers, carried from step to step.
 
