@@ -63,6 +63,8 @@ grep -q "rank 1: device 1 is not there, this node has 1; using device 0" "$folde
 HVD_RANKS_PER_NODE=2 ranks 4 solution_01
 [[ $(field 1 init local_rank)$(field 2 init local_rank)$(field 2 init local_size) = 012 ]] ||
     fail "HVD_RANKS_PER_NODE=2 does not deal ranks to nodes in turn"
+HVD_RANKS_PER_NODE=2 ranks 4 solution_02 --show-ranks
+[[ $(column 3) -eq 2 && $(column 8) -eq 2 ]] || fail "the table does not name the machines: $(cat "$folder/out")"
 HVDLAB_DEVICES=2 "$build/solution_01" >"$folder/out" 2>"$folder/err" || fail "without mpirun: status $?"
 grep -q "started without mpirun: this is the only worker" "$folder/err" || fail "nothing says that mpirun is missing"
 if [[ $cores -gt 1 ]]; then
