@@ -85,7 +85,8 @@ static bool find_signal(const char *text, Culprit *culprit)
     return true;
 }
 
-// "  Process name: [[37042,1],2]" (Open MPI 4) or "[prterun-x-549@1,2]" (5), and, on the next line, "  Exit code:    3"
+// "  Process name: [[37042,1],2]" (Open MPI 4) or "[prterun-x-549@1,2]" (5), and, on the next line,
+// "  Exit code:    3"
 static void find_status(const char *text, Culprit *culprit)
 {
     const char *name = strstr(text, "Process name:"), *code = strstr(text, "Exit code:");
