@@ -35,20 +35,23 @@ export CC CUDA CUDA_HOME CUDNN_HOME NCCL_HOME CUDA_ARCH ONEDNN BUILD CLANG_FORMA
 Q := $(if $(filter 1,$(V)),,@)
 say = @printf '  %-4s %s\n' $(1) $(2)
 
-# The targets with a step's number; another number gets a clear line.
-STEPS := 1 2 3 4 5 6
-numbered := step solution check hint diff reset
-$(foreach t,$(numbered),$(eval $(t)_N := $(STEPS:%=$(t)-%)))
-unknown := $(filter-out $(foreach t,$(numbered),$($(t)_N)) check-format check-steps,\
-             $(filter $(numbered:%=%-%),$(MAKECMDGOALS)))
-$(if $(unknown),$(error $(firstword $(unknown)): there is no such step, they are $(STEPS)))
+# The exercises of all labs, as labs/*/lab.conf name them: for each X in $(exercises), F_X is the name of
+# its files. The targets with an exercise's name: step-X, check-X, ...; another name gets a clear line.
+labs := $(shell common/scripts/labs.sh table | sed 's/ /:/g')
+exercises := $(foreach line,$(labs),$(word 1,$(subst :, ,$(line))))
+$(foreach line,$(labs),$(eval F_$(word 1,$(subst :, ,$(line))) := $(word 2,$(subst :, ,$(line)))))
+named := step solution check hint diff reset
+$(foreach t,$(named),$(eval $(t)_X := $(exercises:%=$(t)-%)))
+unknown := $(filter-out $(foreach t,$(named),$($(t)_X)) check-format check-steps,\
+             $(filter $(named:%=%-%),$(MAKECMDGOALS)))
+$(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they are $(exercises)))
 
 # All cores, unless the user gave a -j. What runs programs or changes the system runs alone; a make
 # of its own builds for it, on all cores again.
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-alone := deps data demo test test-emulated test-gpu test-fresh bench bench-gpu compare scaling check next steps check-steps clean $(check_N) $(reset_N)
+alone := deps data demo test test-emulated test-gpu test-fresh bench bench-gpu compare scaling check next steps check-steps clean $(check_X) $(reset_X)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -91,8 +94,8 @@ library_objects += $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out tests/emulated/tes
 emulated_objects := $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/emulated/test_*.cpp))
 emulated_programs := $(BUILD)/tests/emulated/test_emulated
 endif
-# What students edit, and its solutions: one source, one program.
-step_sources := $(sort $(wildcard steps/*.c) $(STEPS:%=steps/step_0%.c))
+# What students edit, and the solutions: one source, one program.
+step_sources := $(sort $(wildcard steps/*.c) $(foreach x,$(exercises),steps/$(F_$(x)).c))
 solution_sources := $(wildcard solutions/*.c)
 step_objects := $(patsubst %.c,$(BUILD)/%.o,$(step_sources) $(solution_sources))
 model_objects := $(BUILD)/tests/models/models.o
@@ -113,7 +116,9 @@ cases := $(patsubst tests/golden/cases/%.safetensors,%,$(wildcard tests/golden/c
 unit_programs := $(unit_tests:%=$(BUILD)/tests/unit/test_%)
 mpi_programs := $(mpi_tests:%=$(BUILD)/tests/mpi/test_%)
 step_programs := $(step_sources:steps/%.c=$(BUILD)/%)
-solution_programs := $(solution_sources:solutions/step_%.c=$(BUILD)/solution_%)
+# solutions/step_01.c makes solution_01, solutions/ring.c makes solution_ring.
+solution_program = $(BUILD)/solution_$(patsubst step_%,%,$(1))
+solution_programs := $(foreach source,$(solution_sources),$(call solution_program,$(basename $(notdir $(source)))))
 tool_programs := $(tools:%=$(BUILD)/%)
 programs := $(step_programs) $(solution_programs) $(BUILD)/replay $(BUILD)/bench $(BUILD)/check-step \
             $(tool_programs) $(unit_programs) $(mpi_programs) $(emulated_programs)
@@ -161,7 +166,8 @@ warnings := -Wall -Wextra -Wshadow -Wconversion -pedantic $(if $(filter 1,$(WERR
 compile := $(CC) -std=c11 -D_GNU_SOURCE $(OPT) -g -fopenmp $(sanitize_flags) $(warnings) -Icommon -Itests \
            $(cuda_cflags) $(onednn_cflags) $(call as_system,$(mpi_cflags)) $(CPPFLAGS) $(CFLAGS)
 link := $(CC) $(OPT) -g -fopenmp $(sanitize_flags) $(CFLAGS) $(LDFLAGS) $(onednn_libs)
-libraries := -ldnnl -lcjson -lz -lhwloc $(mpi_libs) $(cuda_libs) -lpthread -lm
+# Where nodes are pretended, so are their names (common/sys/pretence.c); and traces see who moves.
+libraries := -Wl,--wrap=gethostname,--wrap=uname,--wrap=sched_setaffinity -ldnnl -lcjson -lz -lhwloc $(mpi_libs) $(cuda_libs) -lpthread -lm
 # Kernels, and what stands in for CUDA, are C++.
 compile_kernels = $(nvcc) -std=c++17 $(OPT) -g -lineinfo -Xcompiler -Wall,-Wextra,-fvisibility=hidden \
                    $(if $(filter 1,$(WERROR)),-Werror all-warnings -Xcompiler -Werror) -Icommon
@@ -241,7 +247,8 @@ $(BUILD)/hvdlab.o: $(BUILD)/library.o
 $(library_objects): visibility := -fvisibility=hidden
 
 $(step_programs): $(BUILD)/%: $(BUILD)/steps/%.o
-$(solution_programs): $(BUILD)/solution_%: $(BUILD)/solutions/step_%.o
+$(foreach source,$(solution_sources),\
+    $(eval $(call solution_program,$(basename $(notdir $(source)))): $(BUILD)/$(source:.c=.o)))
 # (build/check/ is the folder of its verdicts: build/check/step_03.json.)
 $(BUILD)/check-step: $(check_objects)
 $(BUILD)/replay: $(replay_objects) $(model_objects)
@@ -271,18 +278,20 @@ $(BUILD)/compile-step: $(BUILD)/hvdlab.o $(BUILD)/settings.link
 	    '$(BUILD)/hvdlab.o $(libraries)' >$@ && chmod +x $@
 
 # Tests run the trainer as it was cut, whatever a student has made of steps/.
-$(BUILD)/cut/baseline: labs/02-six-steps/master.c common/scripts/steps.sh $(BUILD)/compile-step
+$(BUILD)/cut/baseline: $(wildcard labs/*/*.c labs/*/lab.conf) common/scripts/steps.sh $(BUILD)/compile-step
 	$(call say,LD,$@)
 	@common/scripts/steps.sh cut $(BUILD)/cut
 	$(Q)$(BUILD)/compile-step $(BUILD)/cut/steps/baseline.c $@
 
-steps/step_0%.c:
-	@echo "make: $@ is not there; make reset-$* brings it back" >&2; exit 2
+# $(call exercise_of,F)
+exercise_of = $(foreach x,$(exercises),$(if $(filter $(F_$(x)),$(1)),$(x)))
+steps/%.c:
+	@echo "make: $@ is not there; make reset-$(strip $(call exercise_of,$*)) brings it back" >&2; exit 2
 
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: all help deps info data demo test test-emulated test-gpu test-fresh baseline $(foreach t,$(numbered),$($(t)_N)) next progress \
+.PHONY: all help deps info data demo test test-emulated test-gpu test-fresh baseline $(foreach t,$(named),$($(t)_X)) next progress \
         doc devices env compare scaling check steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
@@ -334,25 +343,26 @@ test-gpu: ## the tests that need a GPU, on this machine's; without one, a line t
 test-fresh: ## as root: demo and test on Debian as it was just installed (SUITE=trixie, COMMANDS="demo step-1 user")
 	@tests/fresh.sh
 
-##@ For students; N is a step, 1 to 6
+##@ For students; X is an exercise, as make progress lists them
 baseline: $(BUILD)/baseline ## build the trainer for one device, build/baseline
 	@:
 
-$(step_N): step-%: $(BUILD)/step_0% ## build your steps/step_0N.c; the last line says how to run it
+.SECONDEXPANSION:
+$(step_X): step-%: $(BUILD)/$$(F_$$*) ## build your file; the last line says how to run it
 	@common/scripts/student.sh line $* $<
 
 # FILE is seen by the scripts, as make hands on what stands on its command line.
-$(check_N): check-%: ## grade your step (or FILE=any.c as an answer to it)
+$(check_X): check-%: ## grade your file (or FILE=any.c as an answer to it)
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
 	@common/scripts/student.sh check $*
 
-$(hint_N): hint-%: ## a hint; there are three, one more each time
+$(hint_X): hint-%: ## a hint; there are three, one more each time
 	@common/scripts/student.sh hint $*
 
-$(diff_N): diff-%: ## your step (or FILE=any.c) against the solution
+$(diff_X): diff-%: ## your file (or FILE=any.c) against the solution
 	@common/scripts/student.sh diff $*
 
-$(reset_N): reset-%: ## bring a step back as it was; asks first, keeps a backup
+$(reset_X): reset-%: ## bring your file back as it was; asks first, keeps a backup
 	@common/scripts/student.sh reset $*
 
 next: ## take your last answer that passed on into the next step's file
@@ -385,19 +395,19 @@ scaling: ## time 1, 2, ... workers on a core each (GPUs or not), and draw build/
 	@gnuplot -e "folder='$(BUILD)'" tests/bench/scaling.gp && echo "Drawn: $(BUILD)/scaling.svg and .png"
 
 ##@ For instructors
-check: ## grade all six steps, then show a table
+check: ## grade all exercises, then show a table
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
 	@common/scripts/student.sh check-all
 
-$(solution_N): solution-%: $(BUILD)/solution_0% ## build solutions/step_0N.c; the last line says how to run it
+$(solution_X): solution-%: $$(call solution_program,$$(F_$$*)) ## build the solution; the last line says how to run it
 	@common/scripts/student.sh line $* $<
 
 ##@ For maintainers
-steps: ## cut steps/ and solutions/ anew from labs/02-six-steps/master.c; refuses if a step was edited
+steps: ## cut steps/ and solutions/ anew from the labs' masters; refuses if a step was edited
 	@common/scripts/deps.sh install steps
 	@common/scripts/steps.sh write
 
-check-steps: ## check that they are what master.c says
+check-steps: ## check that they are what the masters say
 	@common/scripts/deps.sh install steps
 	@common/scripts/steps.sh check
 
@@ -408,13 +418,13 @@ bench: ## time training steps (BENCH=quick; PEER=python with PyTorch or Keras to
 	$(build_first) $(BUILD)/bench
 	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --out $(BUILD)/bench.json $(quick) $(if $(PEER),--peer '$(PEER)')
 
-# SUBJECT=wrn:10:1024 (model, width, batch; any number of them) instead of the lab's network at 128
+# WORKLOAD=wrn:10:1024 (model, width, batch; any number of them) instead of the lab's network at 128
 # and 512. The trainer is timed, too, but not with BENCH=quick.
 bench_trainer := $(if $(quick),,$(BUILD)/baseline)
 bench-gpu: ## time them on a GPU, beside what it can do at most (BENCH=quick; PEER=python with PyTorch)
 	$(build_first) $(BUILD)/bench $(bench_trainer)
 	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --gpu --out $(BUILD)/bench-gpu.json $(quick) \
-	    $(addprefix --trainer ,$(bench_trainer)) $(addprefix --subject ,$(SUBJECT)) $(if $(PEER),--peer '$(PEER)')
+	    $(addprefix --trainer ,$(bench_trainer)) $(addprefix --workload ,$(WORKLOAD)) $(if $(PEER),--peer '$(PEER)')
 
 # The steps are laid out for their readers, by hand; so are kernels (.cu) and the stand-in (.cpp).
 formatted := $(wildcard common/*.[ch] common/*/*.[ch] tests/*/*.[ch])

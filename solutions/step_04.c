@@ -77,12 +77,12 @@ int main(int argc, char **argv)
     opt = hvd_distributed_optimizer(opt);
     Model *model = compile(create_model(args.width, args.wd), CATEGORICAL_CROSSENTROPY, opt);
 
+    // TODO: Step 6: let all workers see the same metrics at the end of an epoch: one callback more.
+    // Which of the others must come before it, which after?
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, learning_rate_schedule(lr_schedule, args.base_lr));
     // Step 4: all workers start from the root's weights.
     callbacks_add(&callbacks, hvd_broadcast_variables(0));
-    // TODO: Step 6: add the callback that averages the metrics over all workers, here, before every
-    // callback that reads them.
     if (verbose)
         callbacks_add(&callbacks, print_throughput(train.count));
     callbacks_add(&callbacks, stop_at_accuracy(args.target_accuracy, args.patience, verbose));
@@ -93,8 +93,8 @@ int main(int argc, char **argv)
     fit(model, &(Fit){
         .train            = train_batches,
         .epochs           = args.epochs,
-        // TODO: Step 5: divide the steps by the number of workers, so that all together do one
-        // epoch's work; and let all together validate on 3 times the test set.
+        // TODO: Step 5: let all workers together make the steps of one epoch, and validate on three
+        // times the test set.
         .steps_per_epoch  = batches_len(train_batches),
         .validation       = test_batches,
         .validation_steps = batches_len(test_batches),

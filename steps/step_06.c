@@ -77,12 +77,12 @@ int main(int argc, char **argv)
     opt = hvd_distributed_optimizer(opt);
     Model *model = compile(create_model(args.width, args.wd), CATEGORICAL_CROSSENTROPY, opt);
 
+    // TODO: Step 6: let all workers see the same metrics at the end of an epoch: one callback more.
+    // Which of the others must come before it, which after?
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, learning_rate_schedule(lr_schedule, args.base_lr));
     // Step 4: all workers start from the root's weights.
     callbacks_add(&callbacks, hvd_broadcast_variables(0));
-    // TODO: Step 6: add the callback that averages the metrics over all workers, here, before every
-    // callback that reads them.
     if (verbose)
         callbacks_add(&callbacks, print_throughput(train.count));
     callbacks_add(&callbacks, stop_at_accuracy(args.target_accuracy, args.patience, verbose));

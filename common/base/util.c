@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define ALIGNMENT        64
+#define MAX_NODE         999
 #define STATUS_USER_MUST 2 // the exit status for what the program's user must change
 
 const char *program_name(void)
@@ -122,6 +123,17 @@ void *allocate(size_t count, size_t size)
     return memset(memory, 0, rounded);
 }
 
+// The leak sanitizer's own, where the program is built with it.
+#pragma GCC visibility push(default)
+__attribute__((weak)) void __lsan_ignore_object(const void *memory);
+#pragma GCC visibility pop
+
+void lives_until_exit(const void *memory)
+{
+    if (memory && __lsan_ignore_object)
+        __lsan_ignore_object(memory);
+}
+
 char *format_text(const char *format, ...)
 {
     char *text = NULL;
@@ -150,8 +162,7 @@ static long environment_number(const char *name, long limit)
     char *end;
     errno = 0;
     long number = strtol(text, &end, 10);
-    bool ends = *end == '\0' || *end == '('; // Slurm: 4(x2), four on each of two nodes
-    return errno == 0 && ends && number <= limit ? number : -1;
+    return errno == 0 && *end == '\0' && number <= limit ? number : -1;
 }
 
 // Slurm's variables describe this process only in a step that srun started. The shell of a job
@@ -164,13 +175,13 @@ static bool started_by_srun(void)
 }
 
 // The first of the launchers' variables that is there. The order matters: mpirun may itself have
-// been started by srun, and then Slurm's variables count nodes, not ranks.
+// been started by srun, and then Slurm's variables count nodes, not ranks. A name may be NULL.
 static int from_launcher(const char *open_mpi, const char *pmi, const char *slurm, int otherwise)
 {
     long number = environment_number(open_mpi, INT_MAX);
     if (number < 0)
         number = environment_number(pmi, INT_MAX);
-    if (number < 0 && started_by_srun())
+    if (number < 0 && slurm && started_by_srun())
         number = environment_number(slurm, INT_MAX);
     return number < 0 ? otherwise : (int)number;
 }
@@ -201,26 +212,122 @@ int environment_count(const char *name)
     return (int)number;
 }
 
+// One item of a list of Slurm's, "3" or "2(x4)", the latter standing for four nodes: its number,
+// and for how many nodes it stands. Returns where the next item begins, or NULL where this is none.
+static const char *slurm_item(const char *text, int *number, int *nodes)
+{
+    int length = 0;
+    *nodes = 1;
+    if (sscanf(text, "%d(x%d)%n", number, nodes, &length) != 2 || length == 0)
+        if (sscanf(text, "%d%n", number, &length) != 1)
+            return NULL;
+    text += length;
+    if (*number < 1 || *nodes < 1)
+        return NULL;
+    return *text == ',' ? text + 1 : *text == '\0' ? text : NULL;
+}
+
+// How many tasks of the step are on this node: "2(x3),1" is two on each of three nodes and one on
+// the fourth. 1 where Slurm does not tell.
+static int slurm_local_size(void)
+{
+    const char *list = getenv("SLURM_STEP_TASKS_PER_NODE");
+    if (!list || !*list)
+        list = getenv("SLURM_TASKS_PER_NODE"); // of the job, where the step has none of its own
+    long node = environment_number("SLURM_NODEID", INT_MAX);
+    if (!started_by_srun() || !list)
+        return 1;
+    for (int tasks, nodes; list && *list; node -= nodes) {
+        list = slurm_item(list, &tasks, &nodes);
+        if (list && node < nodes)
+            return tasks;
+    }
+    return 1;
+}
+
+// What MPI says, once it runs.
+static Place place_by_mpi; // local_size 0: not yet
+
+void set_place(int local_rank, int local_size)
+{
+    place_by_mpi = (Place){.local_rank = local_rank, .local_size = local_size, .nodes = 1};
+}
+
+// Where nothing is pretended.
+static Place true_place(void)
+{
+    if (place_by_mpi.local_size > 0)
+        return place_by_mpi;
+    return (Place){
+        .local_rank =
+            from_launcher("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", 0),
+        .local_size = from_launcher("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", NULL,
+                                    slurm_local_size()),
+        .nodes = 1,
+    };
+}
+
+// The next number of a list with commas between them; moves *at behind it. -1: there is none.
+static int next_node(const char **at)
+{
+    if (**at < '0' || **at > '9')
+        return -1;
+    char *end;
+    errno = 0;
+    long node = strtol(*at, &end, 10);
+    bool separated = *end == ',' && end[1] != '\0';
+    if (errno || node > MAX_NODE || (!separated && *end != '\0'))
+        return -1;
+    *at = end + separated;
+    return (int)node;
+}
+
+static Place place_in_layout(const char *layout)
+{
+    int rank = launcher_rank(), size = launcher_size(), node_of_rank = -1;
+    Place place = {.nodes = 1};
+    for (int pass = 0; pass < 2; pass++) { // the first finds this rank's node
+        const char *at = layout;
+        for (int r = 0; r < size; r++) {
+            int node = next_node(&at);
+            if (node < 0)
+                die("HVD_LAYOUT=%s does not name a node for each of %d ranks, as 0,0,1 does for "
+                    "three (0 to %d)",
+                    layout, size, MAX_NODE);
+            if (r == rank)
+                node_of_rank = node;
+            place.nodes = node >= place.nodes ? node + 1 : place.nodes;
+            place.local_rank += pass == 1 && node == node_of_rank && r < rank;
+            place.local_size += pass == 1 && node == node_of_rank;
+        }
+    }
+    place.node = node_of_rank;
+    return place;
+}
+
 Place launcher_place(void)
 {
+    const char *layout = getenv("HVD_LAYOUT");
+    if (layout && *layout)
+        return place_in_layout(layout);
     int ranks_per_node = environment_count("HVD_RANKS_PER_NODE");
     if (!ranks_per_node)
-        return (Place){
-            .local_rank =
-                from_launcher("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", 0),
-            .local_size = from_launcher("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
-                                        "SLURM_TASKS_PER_NODE", 1),
-            .nodes = 1,
-        };
+        return true_place();
     int rank = launcher_rank(), size = launcher_size();
-    int nodes = (size + ranks_per_node - 1) / ranks_per_node;
+    int nodes = size / ranks_per_node + (size % ranks_per_node != 0);
     int node = rank % nodes;
     return (Place){
         .local_rank = rank / nodes,
-        .local_size = (size - node + nodes - 1) / nodes,
+        .local_size = size / nodes + (node < size % nodes),
         .node = node,
         .nodes = nodes,
     };
+}
+
+bool pretends_nodes(void)
+{
+    const char *layout = getenv("HVD_LAYOUT"), *ranks_per_node = getenv("HVD_RANKS_PER_NODE");
+    return (layout && *layout) || (ranks_per_node && *ranks_per_node);
 }
 
 bool look_at_process(int process, char name[64], int *parent)

@@ -3,8 +3,8 @@
 # Prints the targets and the settings that the Makefile describes after two hashes.
 
 # A heading; and a rule with a description, whose name is everything before the first colon.
-# $(check_N) stands for check-1, check-2 and so on.
-sed -n -E -e 's/^##@ (.*)/\1|/p' -e 's/[$][$]/$/g' -e 's/^[$][(]BUILD[)]/build/' -e 's/^[$][(]([a-z]+)_N[)]/\1-N/' \
+# $(check_X) stands for check-1, check-2 and so on.
+sed -n -E -e 's/^##@ (.*)/\1|/p' -e 's/[$][$]/$/g' -e 's/^[$][(]BUILD[)]/build/' -e 's/^[$][(]([a-z]+)_X[)]/\1-X/' \
     -e 's/^([^ :#]+):[^#]*## (.*)/\1|\2/p' "$1" |
     awk -F '|' '
         $2 == "" { printf "%s%s:\n", (NR > 1 ? "\n" : ""), $1; next }

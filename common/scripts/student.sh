@@ -1,24 +1,25 @@
 #!/bin/sh
-# Usage: student.sh line N PROGRAM    prints the mpirun line that runs step N's program here
-#        student.sh check N           grades FILE, or steps/step_0N.c; status 0: passed
-#        student.sh check-all         grades all steps, then prints a table; status 0: all passed
-#        student.sh hint N            one more of the step's three hints each time
-#        student.sh diff N            FILE, or steps/step_0N.c, against the solution
-#        student.sh reset N           brings steps/step_0N.c back as it was, and keeps a backup
-#        student.sh next              takes the last answer that passed on into the next step's file
+# Usage: student.sh line X PROGRAM    prints the mpirun line that runs exercise X's program here
+#        student.sh check X           grades FILE, or the student's file; status 0: passed
+#        student.sh check-all         grades all exercises, then prints a table; status 0: all passed
+#        student.sh hint X            one more of the exercise's three hints each time
+#        student.sh diff X            FILE, or the student's file, against the solution
+#        student.sh reset X           brings the student's file back as it was, and keeps a backup
+#        student.sh next              takes the last step that passed on into the next one's file
 #        student.sh progress          where the student stands, and what is next
 #
-# The make targets of the same names call it, in the repository's folder. From the environment: BUILD
-# (the build folder), FILE, NP (workers in `line`), YES=1 (don't ask). What it remembers is below
-# $BUILD: hints/step_0N, the number of hints shown; carried/step_0N.c, what `next` wrote; and
-# check/step_0N.json with check/step_0N.c, the verdict of the last check and the source that it is
-# about; graded/ the same of the student's own file, where another FILE was graded since.
+# The make targets of the same names call it, in the repository's folder. X is an exercise's name: a
+# step's number, or a word (labs.sh knows them all). From the environment: BUILD (the build folder),
+# FILE, NP (workers in `line`), YES=1 (don't ask). What it remembers is below $BUILD, F being the name
+# of an exercise's files: hints/F, the number of hints shown; carried/F.c, what `next` wrote; and
+# check/F.json with check/F.c, the verdict of the last check and the source that it is about; graded/
+# the same of the student's own file, where another FILE was graded since.
 
 set -u
 build=${BUILD:-build}
 scripts=$(dirname "$0")
-steps='1 2 3 4 5 6'
-last=6
+table=$("$scripts/labs.sh" table) || exit 2
+exercises=$(echo "$table" | cut -d ' ' -f 1)
 edited=$("$scripts/steps.sh" edited)
 
 fail()
@@ -27,37 +28,59 @@ fail()
     exit 2
 }
 
-# Files of step $1.
-step_file() { echo "steps/step_0$1.c"; }
-hint_file() { echo "labs/02-six-steps/hints/step_0$1.md"; }
+# ---- Exercise $1.
 
-title() { sed -n '1s/^Step [0-9]*: //p' "$(hint_file "$1")"; }
+is_step() { case $1 in *[!0-9]*) return 1 ;; esac; }
+
+# Its files' name, and its lab.
+file_name() { echo "$table" | awk -v name="$1" '$1 == name { print $2 }'; }
+lab() { echo "$table" | awk -v name="$1" '$1 == name { print $3 }'; }
+
+own_file() { echo "steps/$(file_name "$1").c"; }
+solution_file() { echo "solutions/$(file_name "$1").c"; }
+title() { "$scripts/labs.sh" get "$1" title; }
+
+# As a sentence names it.
+label()
+{
+    if is_step "$1"; then echo "step $1"; else echo "$1"; fi
+}
+
+# What its file says where something is to be done.
+todo()
+{
+    if is_step "$1"; then echo "TODO: Step $1"; else echo "TODO: $1"; fi
+}
+
+# The exercises before and after it; nothing where there is none.
+before() { echo "$exercises" | grep -x -B 1 -e "$1" | grep -vx -e "$1"; }
+after() { echo "$exercises" | grep -x -A 1 -e "$1" | grep -vx -e "$1"; }
 
 # The file that the command is about: FILE, or the student's.
 chosen_file()
 {
-    file=${FILE:-$(step_file "$1")}
-    [ -n "${FILE:-}" ] || need_step "$1"
+    file=${FILE:-$(own_file "$1")}
+    [ -n "${FILE:-}" ] || need_own "$1"
     if [ ! -f "$file" ] || [ ! -r "$file" ]; then
         fail "there is no file '$file' that can be read"
     fi
 }
 
-need_step()
+need_own()
 {
-    [ -f "$(step_file "$1")" ] || fail "$(step_file "$1") is not there; make reset-$1 brings it back"
+    [ -f "$(own_file "$1")" ] || fail "$(own_file "$1") is not there; make reset-$1 brings it back"
 }
 
-# ---- What is known about a step.
+# ---- What is known about it.
 
-# state N: missing, untouched, carried (as `next` wrote it) or edited.
+# state X: missing, untouched, carried (as `next` wrote it) or edited.
 state()
 {
-    if [ ! -e "$(step_file "$1")" ]; then
+    if [ ! -e "$(own_file "$1")" ]; then
         echo missing
-    elif cmp -s "$(step_file "$1")" "$build/carried/step_0$1.c"; then
+    elif cmp -s "$(own_file "$1")" "$build/carried/$(file_name "$1").c"; then
         echo carried
-    elif ! echo "$edited" | grep -qx "$(step_file "$1")"; then
+    elif ! echo "$edited" | grep -qx "$(own_file "$1")"; then
         echo untouched
     else
         echo edited
@@ -65,21 +88,21 @@ state()
 }
 
 # True if $record is about the student's file as it is now.
-is_own_record() { cmp -s "$(step_file "$1")" "$record.c" && [ -e "$record.json" ]; }
+is_own_record() { cmp -s "$(own_file "$1")" "$record.c" && [ -e "$record.json" ]; }
 
 # Keeps the verdict on the student's file before another file's takes its place.
 keep_record()
 {
-    record=$build/check/step_0$1
+    record=$build/check/$(file_name "$1")
     is_own_record "$1" || return 0
     mkdir -p "$build/graded" && cp "$record.c" "$record.json" "$build/graded"
 }
 
-# verdict N: passed or the diagnosis, as recorded for the file as it is now; else nothing.
+# verdict X: passed or the diagnosis, as recorded for the file as it is now; else nothing.
 verdict()
 {
-    record=$build/check/step_0$1
-    is_own_record "$1" || record=$build/graded/step_0$1
+    record=$build/check/$(file_name "$1")
+    is_own_record "$1" || record=$build/graded/$(file_name "$1")
     is_own_record "$1" || return 0
     sed -n -e 's/^[[:space:]]*"passed":[[:space:]]*true.*/passed/p' \
         -e 's/^[[:space:]]*"diagnosis":[[:space:]]*"\([^"]*\)".*/\1/p' "$record.json"
@@ -87,51 +110,51 @@ verdict()
 
 # ---- Targets.
 
-# The file's flags as the handouts have them.
+# The flags are those that the handout has.
 print_line()
 {
-    case $1 in
-    1) flags="--width 1 --epochs 1 --images 2000" ;;
-    2 | 3 | 4) flags="--width 1 --epochs 3 --images 6000" ;;
-    5) flags="--width 1 --epochs 2" ;;
-    6) flags="--width 1 --epochs 3" ;;
-    esac
-    # shellcheck disable=SC2086 # words
-    "$scripts/mpi.sh" line "${NP:-4}" "$2" $flags
+    # shellcheck disable=SC2046 # words
+    "$scripts/mpi.sh" line "${NP:-4}" "$2" $("$scripts/labs.sh" get "$1" flags)
 }
+
+# row X WORDS: a line of a table.
+row() { printf '  %-*s  %-50s %s\n' $widest "$1" "$(title "$1")" "$2"; }
+widest=$(echo "$exercises" | awk '{ if (length > most) most = length } END { print most }')
 
 check_all()
 {
-    failed=0
-    table=
-    for n in $steps; do
-        need_step "$n"
-        "$build/check-step" "$n" "$(step_file "$n")" || failed=$((failed + 1))
-        result=$(verdict "$n")
+    passed=0
+    rows=
+    for name in $exercises; do
+        need_own "$name"
+        ! "$build/check-step" "$name" "$(own_file "$name")" || passed=$((passed + 1))
+        result=$(verdict "$name")
         [ "$result" = passed ] || result="failed: ${result:-no verdict}"
-        table="$table$(printf '  %d  %-50s %s' "$n" "$(title "$n")" "$result")
+        rows="$rows$(row "$name" "$result")
 "
         echo
     done
-    printf '%s' "$table"
-    echo "$((last - failed)) of $last steps passed"
-    [ $failed -eq 0 ]
+    all=$(echo "$exercises" | wc -l)
+    printf '%s' "$rows"
+    echo "$passed of $all exercises passed"
+    [ "$passed" -eq "$all" ]
 }
 
 hint()
 {
-    texts=$(hint_file "$1")
+    texts=$(lab "$1")/hints/$(file_name "$1").md
     shown=0
-    counter=$build/hints/step_0$1
+    counter=$build/hints/$(file_name "$1")
     [ ! -e "$counter" ] || shown=$(cat "$counter")
     if [ "$shown" -ge 3 ]; then
         first=1 now=3
     else
         first=$((shown + 1)) now=$((shown + 1))
     fi
-    # Texts stand between lines of three dashes, after the title.
-    awk -v first=$first -v last=$now -v step="$1" '
-        /^---$/ { part++; if (part >= first && part <= last) printf "%sStep %d, hint %d of 3\n\n", (part > first ? "\n" : ""), step, part; next }
+    # Texts stand behind lines of three dashes.
+    awk -v first=$first -v last=$now -v label="$(label "$1")" '
+        BEGIN { label = toupper(substr(label, 1, 1)) substr(label, 2) }
+        /^---$/ { part++; if (part >= first && part <= last) printf "%s%s, hint %d of 3\n\n", (part > first ? "\n" : ""), label, part; next }
         part >= first && part <= last' "$texts"
     echo
     case $shown in
@@ -145,7 +168,7 @@ hint()
 show_diff()
 {
     chosen_file "$1"
-    solution=solutions/step_0$1.c
+    solution=$(solution_file "$1")
     color=never
     [ ! -t 1 ] || color=always
     diff -u --color=$color --label "$file" --label "$solution" "$file" "$solution"
@@ -156,17 +179,17 @@ show_diff()
     esac
 }
 
-# keep_backup N
+# keep_backup X
 keep_backup()
 {
-    copy=$(step_file "$1").backup-$(date +%Y%m%d-%H%M%S)
-    cp -p "$(step_file "$1")" "$copy" || exit 2
+    copy=$(own_file "$1").backup-$(date +%Y%m%d-%H%M%S)
+    cp -p "$(own_file "$1")" "$copy" || exit 2
     echo "Kept your file as $copy"
 }
 
 reset()
 {
-    to=$(step_file "$1")
+    to=$(own_file "$1")
     if [ "$(state "$1")" = untouched ]; then
         echo "$to was not edited: nothing to do."
         return
@@ -182,102 +205,117 @@ reset()
     fi
     mkdir -p "$build"
     original=$build/original.c
-    "$scripts/steps.sh" original "$1" "$original" || exit 2
+    "$scripts/steps.sh" original "$(file_name "$1")" "$original" || exit 2
     [ ! -e "$to" ] || keep_backup "$1"
     cp "$original" "$to" || exit 2
-    rm -f "$original" "$build/carried/step_0$1.c"
+    rm -f "$original" "$build/carried/$(file_name "$1").c"
     echo "$to is as it was."
 }
+
+# carries_on X: does make next take its answer on into the exercise after it? One program goes through
+# the steps; the later exercises have programs of their own.
+carries_on() { is_step "$1" && [ -n "$(after "$1")" ] && is_step "$(after "$1")"; }
 
 next()
 {
     from=
     refused=
-    for n in 6 5 4 3 2 1; do
-        [ "$(state "$n")" = edited ] || continue
-        if [ -z "$(verdict "$n")" ]; then
-            "$build/check-step" "$n" "$(step_file "$n")"
+    for name in $(echo "$exercises" | tac); do
+        [ "$(state "$name")" = edited ] || continue
+        if [ -z "$(verdict "$name")" ]; then
+            "$build/check-step" "$name" "$(own_file "$name")"
             echo
         fi
-        result=$(verdict "$n")
+        result=$(verdict "$name")
         if [ "$result" = passed ]; then
-            from=$n
+            from=$name
             break
         fi
         # The lowest of those that do not pass.
-        refused="step $n does not pass yet (${result:-no verdict})"
-        culprit=$n
+        refused="$(label "$name") does not pass yet (${result:-no verdict})"
+        failing=$name
     done
     if [ -z "$from" ]; then
-        [ -z "$refused" ] || fail "$refused: make check-$culprit says why, make hint-$culprit helps"
-        fail "no step has been edited yet; the first one is $(step_file 1)"
+        [ -z "$refused" ] || fail "$refused: make check-$failing says why, make hint-$failing helps"
+        fail "no step has been edited yet; the first one is $(own_file "$(echo "$exercises" | head -n 1)")"
     fi
-    [ "$from" -lt $last ] || {
-        echo "Step $last passed: there is no step after it. make diff-$last compares your file with the solution."
+    to=$(after "$from")
+    [ -n "$to" ] || {
+        echo "$(label "$from") passed: there is no exercise after it. make diff-$from compares your file with the solution."
         return
     }
-    to=$((from + 1))
-    if [ "$(state $to)" = edited ]; then
+    carries_on "$from" || {
+        echo "Next: $(own_file "$to") ($(lab "$to")/handout.md)"
+        return
+    }
+    if [ "$(state "$to")" = edited ]; then
         [ "${YES:-}" = 1 ] ||
-            fail "$(step_file $to) is edited already${refused:+ ($refused)}; YES=1 replaces it (and keeps a backup)"
-        keep_backup $to
+            fail "$(own_file "$to") is edited already${refused:+ ($refused)}; YES=1 replaces it (and keeps a backup)"
+        keep_backup "$to"
     fi
+    copy=$build/carried/$(file_name "$to").c
     mkdir -p "$build/carried"
-    cp "$(step_file "$from")" "$(step_file $to)" && cp "$(step_file $to)" "$build/carried/step_0$to.c" || exit 2
+    cp "$(own_file "$from")" "$(own_file "$to")" && cp "$(own_file "$to")" "$copy" || exit 2
     [ -z "$refused" ] || echo "($refused, so this is about an earlier one.)"
-    echo "Your answer of step $from is now in $(step_file $to)."
-    echo "Next: edit it where it says TODO: Step $to; make step-$to builds it, make check-$to grades it."
+    echo "Your answer of $(label "$from") is now in $(own_file "$to")."
+    echo "Next: edit it where it says $(todo "$to"); make step-$to builds it, make check-$to grades it."
 }
 
-# advice N STATE VERDICT: what to do about a step that has not passed.
+# advice X STATE VERDICT: what to do about an exercise that has not passed.
 advice()
 {
-    before=$(($1 - 1))
+    earlier=$(before "$1")
     case $2:$3 in
-    missing:*) echo "make reset-$1 brings $(step_file "$1") back" ;;
+    missing:*) echo "make reset-$1 brings $(own_file "$1") back" ;;
     edited:) echo "make check-$1" ;;
     edited:*) echo "make check-$1 says what is wrong, make hint-$1 helps" ;;
-    untouched:*)
-        if [ "$1" -gt 1 ] && [ "$(verdict $before)" = passed ] && [ "$(state $before)" = edited ]; then
-            echo "make next carries your step $before on into $(step_file "$1"); or edit that file as it is"
+    *)
+        if [ "$2" = untouched ] && [ -n "$earlier" ] && carries_on "$earlier" &&
+            [ "$(state "$earlier")" = edited ] && [ "$(verdict "$earlier")" = passed ]; then
+            echo "make next carries your $(label "$earlier") on into $(own_file "$1"); or edit that file as it is"
         else
-            echo "edit $(step_file "$1") where it says TODO: Step $1, then make step-$1 and make check-$1"
+            echo "edit $(own_file "$1") where it says $(todo "$1"), then make step-$1 and make check-$1"
         fi
         ;;
-    *) echo "edit $(step_file "$1") where it says TODO: Step $1, then make step-$1 and make check-$1" ;;
     esac
 }
 
 progress()
 {
     begun=
-    after=
+    follows=
     first=
-    for n in $steps; do
-        state=$(state "$n")
+    current=
+    for name in $exercises; do
+        if [ "$(lab "$name")" != "$current" ]; then
+            current=$(lab "$name")
+            "$scripts/labs.sh" labs | sed -n "s|^$current |${current#labs/}: |p"
+        fi
+        state=$(state "$name")
         result=
-        [ "$state" = missing ] || result=$(verdict "$n")
+        [ "$state" = missing ] || result=$(verdict "$name")
         case $state:$result in
         edited:) shown='edited, not checked' ;;
         edited:passed) shown=passed ;;
         edited:*) shown="failed: $result" ;;
-        carried:*) shown="carried over from step $((n - 1))" ;;
+        carried:*) shown="carried over from $(label "$(before "$name")")" ;;
         *) shown=$state ;;
         esac
-        printf '  %d  %-50s %s\n' "$n" "$(title "$n")" "$shown"
+        row "$name" "$shown"
+        last=$name
         if [ "$shown" = passed ]; then
-            after=
+            follows=
         else
-            todo=$(advice "$n" "$state" "$result")
-            [ "$state" != edited ] || begun=${begun:-$todo}
-            after=${after:-$todo}
-            first=${first:-$todo}
+            advice=$(advice "$name" "$state" "$result")
+            [ "$state" != edited ] || begun=${begun:-$advice}
+            follows=${follows:-$advice}
+            first=${first:-$advice}
         fi
     done
-    # What was begun comes first, then what follows the last step that passed, then one left out.
-    todo=${begun:-${after:-$first}}
+    # What was begun comes first, then what follows the last exercise that passed, then one left out.
+    advice=${begun:-${follows:-$first}}
     echo
-    echo "Next: ${todo:-nothing, all steps passed; make diff-$last compares your last one with the solution}"
+    echo "Next: ${advice:-nothing, all exercises passed; make diff-$last compares your last one with the solution}"
 }
 
 goal=$1${2:+-$2}

@@ -267,6 +267,25 @@ char *device_cores(void)
     return list_of(cores);
 }
 
+// With the cores of each of the node's devices.
+static void trace_device(const char *cores, const Place *place)
+{
+    int count = share_count(place);
+    char *shares = format_text("%s", "");
+    for (int i = 0; i < count; i++) {
+        char *share =
+            list_of(share_of(device.machine, place->nodes * count, place->node * count + i));
+        char *longer = format_text("%s%s%s", shares, i ? ";" : "", share);
+        free(shares);
+        free(share);
+        shares = longer;
+    }
+    trace("device", NUMBER("device", device.index), NUMBER("devices", device.count),
+          NUMBER("node", place->node), TEXT("cores", cores), TEXT("kind", device_kind()),
+          TEXT("shares", shares));
+    free(shares);
+}
+
 void device_start(void)
 {
     if (device.threads)
@@ -280,9 +299,14 @@ void device_start(void)
     take_share(&place);
     char *cores = device_cores();
     announce(cores, &place);
-    trace("device", NUMBER("device", device.index), NUMBER("devices", device.count),
-          NUMBER("node", place.node), TEXT("cores", cores), TEXT("kind", device_kind()));
+    if (trace_on())
+        trace_device(cores, &place);
     free(cores);
+}
+
+bool device_is_started(void)
+{
+    return device.threads > 0;
 }
 
 bool device_is_gpu(void)

@@ -1,11 +1,11 @@
-// Events of a run, one JSON object a line; and MPI's functions, watched. trace.h lists the events.
+// Events of a run, one JSON object a line. trace.h lists the events.
 
 #include "sys/trace.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <mpi.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -81,87 +81,14 @@ void trace_write(const char *event, const TraceField *fields)
     write_line(event, fields);
 }
 
-// ---- MPI, watched. What Open MPI's mpi.h declares, the same for any MPI.
+// ---- The system, watched: the linker's --wrap sends the program's own calls here.
 
-typedef struct {
-    const char *function;
-    MPI_Comm comm; // MPI_COMM_NULL: no communicator belongs to the call
-    int count;     // elements that go out or come in
-    MPI_Datatype type;
-    MPI_Op op; // MPI_OP_NULL: none
-    int root;  // -1: none
-} MpiCall;
+int __real_sched_setaffinity(pid_t process, size_t size, const cpu_set_t *cores);
+int __wrap_sched_setaffinity(pid_t process, size_t size, const cpu_set_t *cores);
 
-static const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME])
+__attribute__((visibility("default"))) int __wrap_sched_setaffinity(pid_t process, size_t size,
+                                                                    const cpu_set_t *cores)
 {
-    int length = 0;
-    name[0] = '\0';
-    if (comm != MPI_COMM_NULL)
-        PMPI_Comm_get_name(comm, name, &length);
-    return name;
+    trace("affinity", {0});
+    return __real_sched_setaffinity(process, size, cores);
 }
-
-static const char *op_name(MPI_Op op)
-{
-    return op == MPI_SUM ? "sum" : op == MPI_MAX ? "max" : op == MPI_MIN ? "min" : "";
-}
-
-static void call_begins(const MpiCall *call)
-{
-    if (!trace_on())
-        return;
-    char name[MPI_MAX_OBJECT_NAME];
-    int element = 0;
-    if (call->type != MPI_DATATYPE_NULL)
-        PMPI_Type_size(call->type, &element);
-    trace("collective_begin", TEXT("function", call->function),
-          TEXT("name", comm_name(call->comm, name)), NUMBER("bytes", (double)call->count * element),
-          TEXT("op", op_name(call->op)), NUMBER("root", call->root));
-}
-
-static int call_ends(const MpiCall *call, int result)
-{
-    char name[MPI_MAX_OBJECT_NAME];
-    trace("collective_end", TEXT("function", call->function),
-          TEXT("name", comm_name(call->comm, name)));
-    return result;
-}
-
-// Defines MPI_NAME around PMPI_NAME: `parameters` as declared, `arguments` as passed on, then what
-// an event says of the call, as in MpiCall.
-#define WATCH(name, parameters, arguments, ...)                                                    \
-    int MPI_##name parameters                                                                      \
-    {                                                                                              \
-        const MpiCall call = {"MPI_" #name, __VA_ARGS__};                                          \
-        call_begins(&call);                                                                        \
-        return call_ends(&call, PMPI_##name arguments);                                            \
-    }
-#define NO_COMM MPI_COMM_NULL, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1
-
-// clang-format off
-WATCH(Finalize, (void), (), NO_COMM)
-WATCH(Wait, (MPI_Request *request, MPI_Status *status), (request, status), NO_COMM)
-WATCH(Waitall, (int n, MPI_Request *requests, MPI_Status *statuses), (n, requests, statuses), NO_COMM)
-WATCH(Barrier, (MPI_Comm comm), (comm), comm, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1)
-WATCH(Bcast, (void *data, int n, MPI_Datatype type, int root, MPI_Comm comm),
-      (data, n, type, root, comm), comm, n, type, MPI_OP_NULL, root)
-WATCH(Allreduce, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
-      (from, to, n, type, op, comm), comm, n, type, op, -1)
-WATCH(Iallreduce, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-      MPI_Request *request), (from, to, n, type, op, comm, request), comm, n, type, op, -1)
-WATCH(Reduce, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, int root,
-      MPI_Comm comm), (from, to, n, type, op, root, comm), comm, n, type, op, root)
-WATCH(Allgather, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
-      MPI_Comm comm), (from, n, type, to, m, to_type, comm), comm, m, to_type, MPI_OP_NULL, -1)
-WATCH(Allgatherv, (const void *from, int n, MPI_Datatype type, void *to, const int counts[],
-      const int offsets[], MPI_Datatype to_type, MPI_Comm comm),
-      (from, n, type, to, counts, offsets, to_type, comm), comm, n, type, MPI_OP_NULL, -1)
-WATCH(Gather, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
-      int root, MPI_Comm comm), (from, n, type, to, m, to_type, root, comm), comm, n, type, MPI_OP_NULL, root)
-WATCH(Scatter, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
-      int root, MPI_Comm comm), (from, n, type, to, m, to_type, root, comm), comm, m, to_type, MPI_OP_NULL, root)
-WATCH(Send, (const void *data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm),
-      (data, n, type, to, tag, comm), comm, n, type, MPI_OP_NULL, to)
-WATCH(Recv, (void *data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm,
-      MPI_Status *status), (data, n, type, from, tag, comm, status), comm, n, type, MPI_OP_NULL, from)
-// clang-format on

@@ -8,7 +8,14 @@
 //                       local_size, node, nodes                the launcher gave them
 //     init              rank, size, local_rank, local_size     hvd_init is done
 //     device_use        device                                 the program asked for a device
-//     device            device, devices, node, cores, kind     the first use, to allocate
+//     device            device, devices, node, cores, kind,    the first use, to allocate; shares:
+//                       shares                                 the cores of each of the node's
+//                                                              devices, "0-1;2-3"
+//     affinity                                                 the program called
+//                                                              sched_setaffinity itself
+//     call              function                               a ready-made function of hvd was
+//                                                              called: each time, but of those that
+//                                                              only ask (hvd_rank) the first time
 //     distributed       optimizer                              hvd_distributed_optimizer, of it
 //     broadcast         root, weights                          a rank begins to broadcast a
 //                                                              model; 0: it has no weights yet
@@ -20,7 +27,8 @@
 //     train_begin       weights, statistics                    after the callbacks' train_begin
 //     first_batch       weights, statistics                    before the first update
 //     first_step        cores                                  where the first step computes
-//     gradient          value                                  the local gradient is complete
+//     gradient          value, weights                         the local gradient is complete; the
+//                                                              weights that it is to change
 //     apply             optimizer, value, learning_rate        a gradient reaches the optimizer
 //                                                              that changes the weights
 //     step              epoch, step, weights, statistics       after the update
@@ -31,15 +39,30 @@
 //     evaluate          verbose, steps                         evaluate was called
 //     evaluate_end      loss, accuracy
 //     collective_begin  function, name, bytes, op, root        MPI or NCCL is called ...
-//     collective_end    function, name                         ... and returns
+//     collective_end    function, name, request                ... and returns; the number of what
+//                                                              goes on in the background
+//     message_begin     function, name, to, to_tag, bytes,     MPI_Send, MPI_Recv or one of their
+//                       from, from_tag, room                   kind is called: whom it sends to,
+//                                                              and whom it receives from, as ranks
+//                                                              of the job, -1: any; null where it
+//                                                              does only one of the two ...
+//     message_end       function, request                      ... and returns
+//     wait_begin        function, requests                     MPI_Wait or one of its kind is
+//                                                              called, with these numbers "3,4" ...
+//     wait_end          function, requests                     ... and returns: these are done; or
+//                                                              MPI_Test has found them done
+//     images            batches, permutation, step, drawn      the trainer takes a batch: whose it
+//                                                              is; the calls of batches_begin so
+//                                                              far, and the step since the last;
+//                                                              the images, as positions in the
+//                                                              data set, "12,7,3"
 //     end               status                                 main returned, or exit was called
 //
 // The figures are loss, accuracy, val_loss, val_accuracy, lr. `weights`, `statistics` and `value`
 // are fingerprints in double precision: the dot product with a fixed pseudo-random vector, so that
 // the fingerprint of a sum is the sum of the fingerprints. The name of a collective is that of its
 // communicator: hvd's "gradients", "variables", "metrics", "values", or "MPI_COMM_WORLD", say, for
-// what a program calls itself. MPI is watched through its profiling interface (MPI 3.1, chapter
-// 14.2): trace.c defines MPI_Allreduce and the others, which call PMPI_Allreduce.
+// what a program calls itself. How MPI is watched: mpi_calls.c.
 
 #ifndef HVDLAB_TRACE_H
 #define HVDLAB_TRACE_H
@@ -68,5 +91,15 @@ typedef struct {
 
 // The same; the last field has no name.
 void trace_write(const char *event, const TraceField *fields);
+
+// What a ready-made function writes that an exercise may have its student write instead.
+#define trace_call() trace("call", TEXT("function", __func__))
+#define trace_call_once()                                                                          \
+    do {                                                                                           \
+        static bool written;                                                                       \
+        if (!written)                                                                              \
+            trace_call();                                                                          \
+        written = true;                                                                            \
+    } while (0)
 
 #endif

@@ -68,7 +68,7 @@ int main(int argc, char **argv)
 #elif TODO
     // TODO: Step 1: initialize hvd, so that this process becomes one worker of the job.
 
-    // TODO: Step 1: pin this process to one device: the one with its number on this machine.
+    // TODO: Step 1: pin this process to a device of its own.
 
 #endif
     Args args = parse_args(argc, argv);
@@ -95,27 +95,26 @@ int main(int argc, char **argv)
     // Step 3: average the gradients over all workers before they are applied.
     opt = hvd_distributed_optimizer(opt);
 #elif TODO
-    // TODO: Step 3: wrap the optimizer in a distributed one, which averages the gradients over all
-    // workers before it applies them.
+    // TODO: Step 3: let gradients be averaged over all workers before the optimizer applies them.
 #endif
     Model *model = compile(create_model(args.width, args.wd), CATEGORICAL_CROSSENTROPY, opt);
 
+#if TODO && STEP < 6
+    // TODO: Step 6: let all workers see the same metrics at the end of an epoch: one callback more.
+    // Which of the others must come before it, which after?
+#endif
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, learning_rate_schedule(lr_schedule, args.base_lr));
 #if STEP >= 4
     // Step 4: all workers start from the root's weights.
     callbacks_add(&callbacks, hvd_broadcast_variables(0));
 #elif TODO
-    // TODO: Step 4: add the callback that broadcasts the initial weights from the root worker, so
-    // that all workers start from the same ones.
+    // TODO: Step 4: let all workers start from the same weights, those of the root worker.
 
 #endif
 #if STEP >= 6
     // Step 6: all workers see the same metrics; before any callback that reads them.
     callbacks_add(&callbacks, hvd_metric_average());
-#elif TODO
-    // TODO: Step 6: add the callback that averages the metrics over all workers, here, before every
-    // callback that reads them.
 #endif
     if (verbose)
         callbacks_add(&callbacks, print_throughput(train.count));
@@ -134,8 +133,8 @@ int main(int argc, char **argv)
         .validation_steps = 3 * batches_len(test_batches) / hvd_size(),
 #else
 #if TODO
-        // TODO: Step 5: divide the steps by the number of workers, so that all together do one
-        // epoch's work; and let all together validate on 3 times the test set.
+        // TODO: Step 5: let all workers together make the steps of one epoch, and validate on three
+        // times the test set.
 #endif
         .steps_per_epoch  = batches_len(train_batches),
         .validation       = test_batches,

@@ -1,8 +1,9 @@
-// Grades a student's file: compiles it, runs it, and lets the judges of one or several steps look
-// at what the run did. What they find is printed, and kept under BUILD/check beside a copy of the
-// file. On a slow machine HVDLAB_PATIENCE=N gives a run N times as long before it counts as hung;
-// HVDLAB_CHECK_DEVICE=gpu grades on GPUs instead of on the CPU's cores.
-// Nothing here reads the source: how a program does what it does is the student's business.
+// Grades a student's file: compiles it, runs it as the exercise's lab.conf says, and lets the
+// judges of one or several exercises look at what the runs did. What they find is printed, and kept
+// under BUILD/check beside a copy of the file. On a slow machine HVDLAB_PATIENCE=N gives a run N
+// times as long before it counts as hung; HVDLAB_CHECK_DEVICE=gpu grades on GPUs instead of on the
+// CPU's cores. Nothing here reads the source: how a program does what it does is the student's
+// business.
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,43 +17,62 @@
 #include "judge.h"
 #include "process.h"
 
-#define STEPS 6
-#define ENDS  "all ranks train, and come to the end of the program"
-#define LIMIT 15.0 // seconds that all runs of a check may take together
+#define MOST          32 // exercises that are graded at once
+#define ENDS          "all ranks train, and come to the end of the program"
+#define LIMIT         15.0 // seconds that all runs of a check may take together
+#define COMPILE_LIMIT 20.0
 
 #define GPU_PATIENCE 2 // CUDA and its libraries take seconds to start
 
 typedef struct {
     const char *build; // folder
     const char *file;
-    int steps[STEPS], count;
+    Exercises exercises; // all that there are
+    const Exercise *graded[MOST];
+    Report reports[MOST];
+    int count;
     int patience; // times the limits after which a run counts as hung
-    char *folder; // of the run: the program, and what it writes
-    Report reports[STEPS];
+    char *folder; // of the runs: the program, and what it writes
+    Runs runs;
 } Check;
-
-static void (*const judges[STEPS])(const Run *run, Report *report) = {
-    judge_step_1, judge_step_2, judge_step_3, judge_step_4, judge_step_5, judge_step_6};
 
 // ---- Arguments.
 
-static _Noreturn void usage(void)
+static _Noreturn void usage(const Check *check)
 {
-    die("usage: check-step N[,M...] FILE: grades FILE as step N, 1 to %d, or by several steps' "
-        "checks",
-        STEPS);
+    char *names = format_text("%s", "");
+    for (int i = 0; i < check->exercises.count; i++)
+        text_add(&names, "%s%s", i ? ", " : "", check->exercises.items[i].name);
+    die("usage: check-step EXERCISE[,EXERCISE...] FILE: grades FILE as an answer to an exercise "
+        "(%s), "
+        "or by several exercises' checks",
+        names);
 }
 
-static void read_steps(Check *check, const char *list)
+static void add_exercise(Check *check, const char *name)
 {
-    for (const char *at = list;; at += 2) {
-        if (*at < '1' || *at > '0' + STEPS || check->count == STEPS)
-            usage();
-        check->steps[check->count++] = *at - '0';
-        if (!at[1])
+    const Exercise *exercise = exercise_named(&check->exercises, name);
+    if (!exercise || check->count == MOST)
+        usage(check);
+    for (int i = 0; i < check->count; i++)
+        if (check->graded[i] == exercise)
+            usage(check);
+    if (!judge_of(exercise->file) || exercise->run_count == 0)
+        die("there is no tests/steps/judge_%s.c, or lab.conf has no run for exercise %s",
+            exercise->file, name);
+    check->graded[check->count++] = exercise;
+}
+
+static void read_exercises(Check *check, const char *list)
+{
+    for (const char *at = list;; at++) {
+        size_t length = strcspn(at, ",");
+        char *name = format_text("%.*s", (int)length, at);
+        add_exercise(check, name);
+        free(name);
+        at += length;
+        if (!*at)
             return;
-        if (at[1] != ',')
-            usage();
     }
 }
 
@@ -107,43 +127,47 @@ static void make_folder(const char *path)
         die("cannot make the folder %s: %s", path, strerror(errno));
 }
 
-// Runs a command to its end; the caller frees the process.
-static Process run_command(const char *const argv[])
+// Runs a command to its end, or to that of its time; the caller frees the process.
+static Process run_command(const char *const argv[], double seconds)
 {
     Process process = process_start(argv);
-    while (!process.ended)
+    double end = seconds_now() + seconds;
+    while (!process.ended && seconds_now() < end)
         process_wait(&process, 1000);
     process_stop(&process);
     return process;
 }
 
-static void run_or_die(const char *const argv[])
+static char *result_path(const Check *check, const Exercise *exercise, const char *suffix)
 {
-    Process process = run_command(argv);
+    return format_text("%s/check/%s.%s", check->build, exercise->file, suffix);
+}
+
+static void remove_folder(const char *folder)
+{
+    Process process = run_command((const char *const[]){"rm", "-rf", folder, NULL}, 60);
     if (process.status != 0)
-        die("%s: %s", argv[0], process.text ? process.text : "failed");
+        die("rm -rf %s: %s", folder, process.text ? process.text : "failed");
     process_free(&process);
 }
 
-static char *result_path(const Check *check, int step, const char *suffix)
-{
-    return format_text("%s/check/step_0%d.%s", check->build, step, suffix);
-}
-
-// Removes what an earlier check left, and makes the folder of the run.
+// Removes what an earlier check left, and makes the folder of the runs.
 static void prepare_folders(Check *check)
 {
     char *folder = format_text("%s/check", check->build);
     make_folder(folder);
     free(folder);
     for (int i = 0; i < check->count; i++) {
-        char *json = result_path(check, check->steps[i], "json");
+        char *json = result_path(check, check->graded[i], "json");
         unlink(json);
         free(json);
     }
-    check->folder = result_path(check, check->steps[0], "run");
-    run_or_die((const char *const[]){"rm", "-rf", check->folder, NULL});
-    make_folder(check->folder);
+    folder = result_path(check, check->graded[0], "run");
+    remove_folder(folder);
+    make_folder(folder);
+    check->folder = realpath(folder, NULL);
+    CHECK(check->folder);
+    free(folder);
 }
 
 static void copy_file(const char *from, const char *to)
@@ -170,11 +194,12 @@ static void copy_file(const char *from, const char *to)
 static char *compile_file(Check *check)
 {
     char *compiler = format_text("%s/compile-step", check->build);
-    char *program = format_text("%s/step_0%d", check->folder, check->steps[0]);
-    Process process = run_command((const char *const[]){compiler, check->file, program, NULL});
+    char *program = format_text("%s/%s", check->folder, check->graded[0]->file);
+    Process process = run_command((const char *const[]){compiler, check->file, program, NULL},
+                                  COMPILE_LIMIT * check->patience);
     bool compiled = true;
     for (int i = 0; i < check->count; i++)
-        compiled = judge_compiler(process.status, process.text, &check->reports[i]);
+        compiled = judge_compiler(check->file, process.status, process.text, &check->reports[i]);
     process_free(&process);
     free(compiler);
     if (compiled)
@@ -183,73 +208,89 @@ static char *compile_file(Check *check)
     return NULL;
 }
 
-static void judge_first_run(Check *check, const char *program, Limits limits)
+// The same run serves all who ask for it.
+static int plan_runs(const Check *check, RunPlan plans[])
 {
-    // One epoch shows what steps 1 and 2 are about.
-    bool short_run = true;
+    int count = 0;
     for (int i = 0; i < check->count; i++)
-        short_run = short_run && check->steps[i] <= 2;
-    Run run = run_program(
-        program, check->folder, RANKS,
-        short_run ? "--epochs 1 --target-accuracy 1" : "--epochs 2 --target-accuracy 1", limits);
-    for (int i = 0; i < check->count; i++) {
-        Report *report = &check->reports[i];
-        if (!judge_end(&run, ENDS, report))
-            continue;
-        judges[report->step - 1](&run, report);
-        if (report->step >= 3)
-            note_learning_rate(&run, report);
+        for (int r = 0; r < check->graded[i]->run_count; r++) {
+            bool known = false;
+            for (int p = 0; p < count; p++)
+                known = known || same_plan(&plans[p], &check->graded[i]->runs[r]);
+            if (!known && count < MOST)
+                plans[count++] = check->graded[i]->runs[r];
+        }
+    return count;
+}
+
+// What the exercise is about was done by the library: says so.
+static void judge_replaced(const Check *check, const Exercise *exercise, Report *report)
+{
+    for (int i = 0; i < exercise->replaces.count; i++) {
+        const char *function = exercise->replaces.items[i];
+        RankSet callers = 0;
+        for (int r = 0; r < check->runs.count; r++)
+            callers |= ranks_that_called(&check->runs.items[r], function);
+        char *property = format_text("%s is not called: the exercise is to do without", function);
+        char *mistake = format_text("%s does what the exercise asks you to write.", function);
+        report_property(report, property, &(Diagnosis){"library-did-it", mistake, NULL},
+                        callers ? format_text("%s called %s", rank_names(callers).text, function)
+                                : NULL);
+        free(property);
+        free(mistake);
     }
-    run_free(&run);
 }
 
-// The report on a step where it is graded and nothing has failed yet, else NULL.
-static Report *hopeful_report(Check *check, int step)
+// What earlier exercises brought must still hold; nothing is said of it where it does.
+static void judge_held(const Check *check, const Exercise *exercise, Report *report)
 {
-    for (int i = 0; i < check->count; i++)
-        if (check->reports[i].step == step && report_passed(&check->reports[i]))
-            return &check->reports[i];
-    return NULL;
+    for (int i = 0; i < exercise->holds.count; i++) {
+        const Exercise *held = exercise_named(&check->exercises, exercise->holds.items[i]);
+        Report quiet = {.exercise = held->name, .held = true, .file = check->file};
+        judge_of(held->file)(&check->runs, &quiet);
+        if (!report_passed(&quiet))
+            report_lost(report, &quiet);
+        report_free(&quiet);
+    }
 }
 
-static Run run_again(Check *check, const char *program, const char *name, int ranks,
-                     const char *flags, Limits limits)
+static void judge_runs(Check *check)
 {
-    char *folder = format_text("%s/%s", check->folder, name);
-    make_folder(folder);
-    Run run = run_program(program, folder, ranks, flags, limits);
-    free(folder);
-    return run;
+    for (int i = 0; i < check->count && check->runs.count > 0; i++) {
+        judge_held(check, check->graded[i], &check->reports[i]);
+        judge_replaced(check, check->graded[i], &check->reports[i]);
+        judge_of(check->graded[i]->file)(&check->runs, &check->reports[i]);
+    }
 }
 
-// Steps 3 and 5 must hold for any number of ranks, not only for the one of the first run.
-static void judge_other_size(Check *check, const char *program, Limits limits)
+// Runs the program as often as the exercises ask, until a run doesn't come to its end. What is
+// wrong in the runs before explains that mostly, so it is said first.
+static void run_and_judge(Check *check, const char *program)
 {
-    Report *step_3 = hopeful_report(check, 3), *step_5 = hopeful_report(check, 5);
-    if (!step_3 && !step_5)
-        return;
-    Run run =
-        run_again(check, program, "two", SOME_RANKS, "--epochs 1 --target-accuracy 1", limits);
-    if (step_3)
-        judge_step_3_again(&run, step_3);
-    if (step_5)
-        judge_step_5_again(&run, step_5);
-    run_free(&run);
-}
-
-// Step 6 also wants to see a training that stops early. Among 200 images there are several of each
-// class, so that no network has them all wrong.
-static void judge_early_stop(Check *check, const char *program, Limits limits)
-{
-    Report *step_6 = hopeful_report(check, 6);
-    if (!step_6)
-        return;
-    Run run = run_again(check, program, "stop", RANKS,
-                        "--epochs 3 --target-accuracy 0 --patience 1 --images 200 --batch-size 50 "
-                        "--val-batch-size 100",
-                        limits);
-    judge_stop(&run, step_6);
-    run_free(&run);
+    RunPlan plans[MOST];
+    int count = plan_runs(check, plans);
+    Limits limits = {.deadline = seconds_now() + LIMIT * check->patience,
+                     .patience = check->patience};
+    bool ended = true;
+    check->runs.items = allocate((size_t)count, sizeof *check->runs.items);
+    for (int i = 0; i < count && ended; i++) {
+        char *folder = format_text("%s/%d-%s", check->folder, i + 1, plans[i].name);
+        check->runs.items[i] = run_program(program, folder, &plans[i], limits);
+        free(folder);
+        Report trial = {.exercise = check->graded[0]->name};
+        ended = judge_end(&check->runs.items[i], ENDS, &trial);
+        report_free(&trial);
+        check->runs.count += ended;
+    }
+    for (int i = 0; ended && i < check->count; i++)
+        report_ok(&check->reports[i], ENDS);
+    judge_runs(check);
+    const Run *last = &check->runs.items[check->runs.count];
+    for (int i = 0; !ended && i < check->count; i++)
+        judge_end(last, ENDS, &check->reports[i]);
+    for (int i = 0; i < check->runs.count + !ended; i++)
+        run_free(&check->runs.items[i]);
+    free(check->runs.items);
 }
 
 static void write_results(Check *check, double seconds)
@@ -257,32 +298,27 @@ static void write_results(Check *check, double seconds)
     for (int i = 0; i < check->count; i++) {
         Report *report = &check->reports[i];
         report->seconds = seconds;
-        char *json = result_path(check, report->step, "json");
+        char *json = result_path(check, check->graded[i], "json");
         report_write_json(report, json);
         free(json);
         report_print(report);
     }
 }
 
-// True where every step passed.
+// True where every exercise passed.
 static bool grade(Check *check)
 {
     double begin = seconds_now();
     prepare_folders(check);
     for (int i = 0; i < check->count; i++) {
-        check->reports[i] = (Report){.step = check->steps[i], .file = check->file};
-        char *copy = result_path(check, check->steps[i], "c");
+        check->reports[i] = (Report){.exercise = check->graded[i]->name, .file = check->file};
+        char *copy = result_path(check, check->graded[i], "c");
         copy_file(check->file, copy);
         free(copy);
     }
     char *program = compile_file(check);
-    Limits limits = {.deadline = seconds_now() + LIMIT * check->patience,
-                     .patience = check->patience};
-    if (program) {
-        judge_first_run(check, program, limits);
-        judge_other_size(check, program, limits);
-        judge_early_stop(check, program, limits);
-    }
+    if (program)
+        run_and_judge(check, program);
     write_results(check, seconds_now() - begin);
     bool passed = true;
     for (int i = 0; i < check->count; i++)
@@ -294,10 +330,10 @@ static bool grade(Check *check)
 int main(int argc, char **argv)
 {
     const char *build = getenv("BUILD");
-    Check check = {.build = build && *build ? build : "build"};
+    Check check = {.build = build && *build ? build : "build", .exercises = exercises_read()};
     if (argc != 3)
-        usage();
-    read_steps(&check, argv[1]);
+        usage(&check);
+    read_exercises(&check, argv[1]);
     check.file = argv[2];
     check.patience = environment_count("HVDLAB_PATIENCE");
     if (!check.patience)
@@ -311,6 +347,7 @@ int main(int argc, char **argv)
     bool passed = grade(&check);
     for (int i = 0; i < check.count; i++)
         report_free(&check.reports[i]);
+    exercises_free(&check.exercises);
     free(check.folder);
     return passed ? EXIT_SUCCESS : EXIT_FAILURE;
 }

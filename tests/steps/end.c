@@ -1,5 +1,5 @@
-// Judges whether there is a program, and whether it came to its end: compiler errors, crashes,
-// messages of the library that explain an end, and ranks that wait for each other.
+// Judges whether a run came to its end: crashes, messages of the library that explain an end,
+// floods, and ranks that wait for each other.
 
 #include "judge.h"
 
@@ -7,60 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "whereabouts.h"
-
-#define COMPILES "the program compiles"
-
-// ---- The compiler.
-
-static bool is_error(const char *line, size_t length)
-{
-    static const char *const words[] = {" error: ", "undefined reference", "ld returned"};
-    char *text = format_text("%.*s", (int)length, line);
-    bool found = false;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        found = found || strstr(text, words[i]);
-    free(text);
-    return found;
-}
-
-// The first errors of the compiler, each with the lines that show the place.
-static char *first_errors(const char *messages)
-{
-    const int wanted = 9; // lines
-    char *errors = NULL;
-    int lines = 0, follow = 0;
-    for (const char *at = messages; *at && lines < wanted;) {
-        size_t length = strcspn(at, "\n");
-        if (is_error(at, length))
-            follow = 3;
-        if (follow-- > 0) {
-            text_add(&errors, "%s%.*s", lines ? "\n" : "", (int)length, at);
-            lines++;
-        }
-        at += length + (at[length] == '\n');
-    }
-    return errors ? errors : format_text("%.1000s", messages);
-}
-
-bool judge_compiler(int status, const char *messages, Report *report)
-{
-    static const Diagnosis does_not_compile = {
-        "does-not-compile",
-        "the compiler names the line and what it stumbled over; the first "
-        "error is the one to look at.",
-        0};
-    const char *warning = messages ? strstr(messages, " warning: ") : NULL;
-    if (status == 0)
-        report_ok(report, COMPILES);
-    if (status == 0 && warning)
-        report_note(report, "the compiler warns:%.*s", (int)strcspn(warning + 9, "\n"),
-                    warning + 9);
-    if (status != 0)
-        report_failure(report, COMPILES, &does_not_compile, first_errors(messages ? messages : ""));
-    return status == 0;
-}
-
-// ---- The end.
 
 // The library's own words, where it ended the program because of a mistake that has a name.
 static const struct {
@@ -71,34 +17,34 @@ static const struct {
      {"init-missing",
       "hvd_init() is missing, or comes only after another hvd call. It is the first "
       "thing that main does.",
-      1}},
+      "1"}},
     {"already works on device",
      {"pinned-too-late",
       "device_use() comes after something has already used a device (compile() "
       "does). Choose the device right after hvd_init().",
-      1}},
+      "1"}},
     {"the ranks name different roots",
      {"broadcast-root-differs",
       "a broadcast has one root, the same on all ranks: it tells each of "
       "them whose weights to take. With hvd_rank() every rank names "
       "itself.",
-      4}},
+      "4"}},
     {"to be the root",
      {"broadcast-root-missing",
       "the root of the broadcast is a rank that the job does not have. Ranks count from 0; the "
       "root "
       "of this lab is rank 0.",
-      4}},
+      "4"}},
     {"has no weights before compile",
      {"broadcast-too-early",
       "the weights are drawn by compile(); before it there is nothing to "
       "broadcast. The callback does it when training begins.",
-      4}},
+      "4"}},
     {"but an epoch needs at least 1",
      {"steps-zero",
       "a division of whole numbers that gives zero: 1 / size, or a division made "
       "twice. Multiply first, and divide once.",
-      5}},
+      "5"}},
 };
 
 static const Diagnosis *explanation(const Output *output)
@@ -128,10 +74,10 @@ static void add_messages(char **evidence, const Output *output)
     }
 }
 
-static char *end_of_culprit(const Run *run, Culprit culprit)
+static char *end_of_rank(const Run *run, FailedRank failed)
 {
-    const Events *events = &run->events[culprit.rank];
-    char *evidence = format_text("rank %d %s", culprit.rank, culprit.how);
+    const Events *events = &run->traces.of[failed.rank];
+    char *evidence = format_text("rank %d %s", failed.rank, failed.how);
     if (events->count > 0)
         text_add(&evidence, "; the last event in its trace: %s",
                  event_text(events->items[events->count - 1], "event"));
@@ -140,11 +86,11 @@ static char *end_of_culprit(const Run *run, Culprit culprit)
 
 static char *crash_evidence(const Run *run)
 {
-    Culprit culprit = output_culprit(&run->output);
+    FailedRank failed = output_failed_rank(&run->output);
     int signal = run->status - 128;
     char *evidence;
-    if (culprit.rank >= 0)
-        evidence = end_of_culprit(run, culprit);
+    if (failed.rank >= 0 && failed.rank < run->ranks)
+        evidence = end_of_rank(run, failed);
     else if (signal > 0)
         evidence = format_text("mpirun ended with status %d, that of signal %d (%s)", run->status,
                                signal, strsignal(signal));
@@ -156,10 +102,10 @@ static char *crash_evidence(const Run *run)
 
 static void report_silence(const Run *run, const char *property, Report *report)
 {
-    Mistake mistake = likely_mistake(run->events);
-    char *where = whereabouts(run->events);
+    Mistake mistake = likely_mistake(&run->traces);
+    char *where = whereabouts(&run->traces);
     report_failure(
-        report, property, &(Diagnosis){"hung", mistake.text, mistake.step},
+        report, property, &(Diagnosis){"hung", mistake.text, mistake.exercise},
         format_text("nothing moved any more, so the run was ended after %.0f seconds\n%s",
                     run->seconds, where));
     free(where);
@@ -172,9 +118,9 @@ static void report_endlessness(const Run *run, const char *property, Report *rep
         "far more epochs or steps than the command line asks for, or a loop that doesn't "
         "end. (On a slow or busy machine try again, with HVDLAB_PATIENCE=3 in the environment, "
         "say.)",
-        0};
-    const cJSON *fit = event_nth(&run->events[0], "fit", 0);
-    const cJSON *step = event_last(&run->events[0], "step");
+        NULL};
+    const cJSON *fit = event_nth(&run->traces.of[0], "fit", 0);
+    const cJSON *step = event_last(&run->traces.of[0], "step");
     char *evidence =
         format_text("it went on and on, so the run was ended after %.0f seconds", run->seconds);
     if (step)
@@ -184,13 +130,31 @@ static void report_endlessness(const Run *run, const char *property, Report *rep
     report_failure(report, property, &endless, evidence);
 }
 
+// What was printed or traced without end.
+static void report_flood(const Run *run, const char *property, Report *report)
+{
+    static const Diagnosis flood = {
+        "hung", "a loop that prints, or calls the library, and doesn't come to an end.", NULL};
+    char *evidence =
+        format_text("it %s, so the run was ended after %.0f seconds",
+                    run->flooded ? "printed more than a megabyte"
+                                 : "left more events in its traces than any right program",
+                    run->seconds);
+    for (int r = 0; run->flooded && r < run->ranks; r++)
+        if (output_first(&run->output, r)) {
+            text_add(&evidence, "\nrank %d began with: %.60s", r, output_first(&run->output, r));
+            break;
+        }
+    report_failure(report, property, &flood, evidence);
+}
+
 static void report_idle_ranks(RankSet idle, const char *property, Report *report)
 {
     static const Diagnosis not_all_train = {
         "not-all-ranks-train",
         "main returns before fit(), or jumps over it. All ranks train; only printing is left to "
         "the root.",
-        2};
+        "2"};
     char *evidence = format_text("%s ended without having trained", rank_names(idle).text);
     report_failure(report, property, &not_all_train, evidence);
 }
@@ -201,17 +165,18 @@ bool judge_end(const Run *run, const char *property, Report *report)
         "crashed",
         "the message, if there is one, names it. A signal is mostly a pointer to "
         "nothing: something that only some ranks have made, say.",
-        0};
+        NULL};
     static const Diagnosis divided_by_zero = {
         "crashed",
         "a whole number is divided by zero: by hvd_rank(), say, which is 0 on the root. The number "
         "of workers is hvd_size().",
-        0};
-    RankSet started = (1u << run->ranks) - 1;
-    RankSet idle = started & ~ranks_with(run->events, "fit_end");
+        NULL};
+    RankSet idle = all_ranks(run->ranks) & ~ranks_with(&run->traces, "fit_end");
     const Diagnosis *explained = explanation(&run->output);
     if (run->hung && run->silent)
         report_silence(run, property, report);
+    else if (run->flooded || run->swollen)
+        report_flood(run, property, report);
     else if (run->hung)
         report_endlessness(run, property, report);
     else if (run->status != 0)
@@ -222,7 +187,5 @@ bool judge_end(const Run *run, const char *property, Report *report)
                        crash_evidence(run));
     else if (idle)
         report_idle_ranks(idle, property, report);
-    else
-        report_ok(report, property);
     return !run->hung && run->status == 0 && !idle;
 }

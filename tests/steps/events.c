@@ -36,20 +36,22 @@ static Events read_rank(const char *folder, int rank)
     return events;
 }
 
-void events_read(Events events[RANKS], const char *folder)
+Traces traces_read(const char *folder, int ranks)
 {
-    for (int r = 0; r < RANKS; r++)
-        events[r] = read_rank(folder, r);
+    Traces traces = {.ranks = ranks};
+    for (int r = 0; r < ranks; r++)
+        traces.of[r] = read_rank(folder, r);
+    return traces;
 }
 
-void events_free(Events events[RANKS])
+void traces_free(Traces *traces)
 {
-    for (int r = 0; r < RANKS; r++) {
-        for (int i = 0; i < events[r].count; i++)
-            cJSON_Delete(events[r].items[i]);
-        free(events[r].items);
-        events[r] = (Events){0};
+    for (int r = 0; r < traces->ranks; r++) {
+        for (int i = 0; i < traces->of[r].count; i++)
+            cJSON_Delete(traces->of[r].items[i]);
+        free(traces->of[r].items);
     }
+    *traces = (Traces){0};
 }
 
 int event_find(const Events *events, const char *name, int from)
@@ -94,11 +96,11 @@ const char *event_text(const cJSON *event, const char *field)
     return text ? text : "";
 }
 
-RankSet ranks_with(const Events events[RANKS], const char *name)
+RankSet ranks_with(const Traces *traces, const char *name)
 {
     RankSet ranks = 0;
-    for (int r = 0; r < RANKS; r++)
-        if (event_find(&events[r], name, 0) >= 0)
+    for (int r = 0; r < traces->ranks; r++)
+        if (event_find(&traces->of[r], name, 0) >= 0)
             ranks |= 1u << r;
     return ranks;
 }

@@ -13,10 +13,16 @@ typedef struct {
     int count;
 } Events;
 
+// Of all ranks of a run.
+typedef struct {
+    int ranks;
+    Events of[MAX_RANKS];
+} Traces;
+
 // Reads FOLDER/rank-R.jsonl of every rank; a file that isn't there has no events. A last line that
 // is not complete is left out.
-void events_read(Events events[RANKS], const char *folder);
-void events_free(Events events[RANKS]);
+Traces traces_read(const char *folder, int ranks);
+void traces_free(Traces *traces);
 
 // The place of the first event of that name from place `from` on, or -1.
 int event_find(const Events *events, const char *name, int from);
@@ -32,6 +38,6 @@ double event_number(const cJSON *event, const char *field);
 const char *event_text(const cJSON *event, const char *field);
 
 // The ranks that have such an event.
-RankSet ranks_with(const Events events[RANKS], const char *name);
+RankSet ranks_with(const Traces *traces, const char *name);
 
 #endif

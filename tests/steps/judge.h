@@ -1,4 +1,5 @@
-// The judges: each looks at a run and reports the properties that it finds, and nothing else.
+// The judges: each looks at the runs of a check and reports the properties that it finds, and
+// nothing else. judge_F.c is exercise F's; it makes itself known by JUDGE.
 
 #ifndef HVDLAB_STEPS_JUDGE_H
 #define HVDLAB_STEPS_JUDGE_H
@@ -6,29 +7,36 @@
 #include "report.h"
 #include "run.h"
 
-// Did the compiler make a program, with status 0? `messages` is what it printed.
-bool judge_compiler(int status, const char *messages, Report *report);
+// Of runs that came to their end, at least one. What holds must hold in all of them.
+typedef void (*Judge)(const Runs *runs, Report *report);
 
-// Did all ranks train, and come to the end of the program? If not, there is nothing more to judge.
+#define JUDGE(file, function)                                                                      \
+    __attribute__((constructor)) static void add_to_judges(void)                                   \
+    {                                                                                              \
+        judge_add(file, function);                                                                 \
+    }
+void judge_add(const char *file, Judge judge);
+
+// The judge of the exercise with that file; NULL: there is none.
+Judge judge_of(const char *file);
+
+// Did the compiler make a program of `file`, with status 0? `messages` is what it printed. Another
+// status than the compiler's own: it had to be ended.
+bool judge_compiler(const char *file, int status, const char *messages, Report *report);
+
+// Did all ranks train, and come to the end of the program? Reports it only where they did not: then
+// there is nothing more to judge.
 bool judge_end(const Run *run, const char *property, Report *report);
 
-// One for each step, of a run that came to its end.
-void judge_step_1(const Run *run, Report *report); // devices
-void judge_step_2(const Run *run, Report *report); // who prints
-void judge_step_3(const Run *run, Report *report); // gradients
-void judge_step_4(const Run *run, Report *report); // weights
-void judge_step_5(const Run *run, Report *report); // numbers of steps
-void judge_step_6(const Run *run, Report *report); // metrics
+// Evidence from one of several runs, which it takes over: says which.
+char *evidence_in(const Runs *runs, const Run *run, char *evidence);
 
-// The second run of step 6, in which every rank is above the target at once. Looks at its end, too.
-void judge_stop(const Run *run, Report *report);
+// Reports a property that holds in all runs where `evidence` is NULL, and a failure otherwise.
+void report_property(Report *report, const char *property, const Diagnosis *diagnosis,
+                     char *evidence);
 
-// For steps 3 and 5, a run of SOME_RANKS ranks: what holds must hold for any number of them.
-enum { SOME_RANKS = 2 };
-void judge_step_3_again(const Run *run, Report *report);
-void judge_step_5_again(const Run *run, Report *report);
-
-// Remarks on the learning rate where it is not the command line's, for the steps from 3 on.
-void note_learning_rate(const Run *run, Report *report);
+// The runs on which nothing was trained can show nothing of training. True where there is one;
+// fails unless the exercise is only held.
+bool nothing_trained(const Runs *runs, const char *property, Report *report);
 
 #endif

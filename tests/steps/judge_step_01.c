@@ -2,223 +2,288 @@
 
 #include "judge.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define JOINS   "every rank joins the job"
-#define CHOOSES "every rank chooses its device before it uses one"
-#define OWN     "every rank works on the device with its local rank"
-#define ASKS    "every rank asks for the device with its local rank"
-#define STAYS   "and computes there"
+#define JOINS "every rank joins the job"
+#define OWN   "every rank works on the device with its local rank"
+#define ASKS  "every rank asks for the device with its local rank"
+#define STAYS "and computes there"
 
-static bool judge_init(const Run *run, Report *report)
-{
-    static const Diagnosis init_missing = {
-        "init-missing",
-        "hvd_init() is missing. Without it the processes that mpirun started know "
-        "nothing of each other.",
-        0};
-    RankSet joined = ranks_with(run->events, "init");
-    if (joined == ALL_RANKS) {
-        report_ok(report, JOINS);
-        return true;
-    }
-    char *evidence = NULL;
-    text_add(&evidence, "%s of %d called hvd_init()", rank_names(joined).text, RANKS);
-    report_failure(report, JOINS, &init_missing, evidence);
-    return false;
-}
+static const Diagnosis too_late = {
+    "pinned-too-late",
+    "device_use() comes after something has already used a device (compile() does). Choose the "
+    "device right after hvd_init().",
+    NULL};
 
-// The ranks whose first device_use comes before the first use of a device.
-static RankSet ranks_in_time(const Run *run)
-{
-    RankSet ranks = 0;
-    for (int r = 0; r < RANKS; r++) {
-        int chosen = event_find(&run->events[r], "device_use", 0);
-        int used = event_find(&run->events[r], "device", 0);
-        if (chosen >= 0 && used >= 0 && chosen < used)
-            ranks |= 1u << r;
-    }
-    return ranks;
-}
-
-static void judge_choice(const Run *run, Report *report)
+static bool judge_init(const Runs *runs, Report *report)
 {
     static const Diagnosis missing = {
-        "pin-missing",
-        "device_use() is missing. A process that doesn't choose works on device 0, "
-        "whoever else does.",
-        0};
-    static const Diagnosis too_late = {
-        "pinned-too-late",
-        "device_use() comes after something has already used a device (compile() "
-        "does). Choose the device right after hvd_init().",
-        0};
-    RankSet choosing = ranks_with(run->events, "device_use"), in_time = ranks_in_time(run);
-    char *evidence = NULL;
-    if (in_time == ALL_RANKS) {
-        report_ok(report, CHOOSES);
-    } else if (choosing != ALL_RANKS) {
-        text_add(&evidence, "%s chose no device", rank_names(ALL_RANKS & ~choosing).text);
-        report_failure(report, CHOOSES, &missing, evidence);
-    } else {
-        text_add(&evidence, "%s called device_use() after the device was in use",
-                 rank_names(ALL_RANKS & ~in_time).text);
-        report_failure(report, CHOOSES, &too_late, evidence);
+        "init-missing",
+        "hvd_init() is missing. Without it the processes that mpirun started know nothing of each "
+        "other.",
+        NULL};
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        RankSet joined = ranks_with(&run->traces, "init");
+        if (joined == all_ranks(run->ranks))
+            continue;
+        report_failure(report, JOINS, &missing,
+                       evidence_in(runs, run,
+                                   format_text("%s of %d called hvd_init()",
+                                               rank_names(joined).text, run->ranks)));
+        return false;
     }
+    report_ok(report, JOINS);
+    return true;
 }
 
 // ---- Which device.
 
-static int used_number(const Run *run, int rank, const char *field)
+static const cJSON *device_event(const Run *run, int rank)
 {
-    return (int)event_number(event_nth(&run->events[rank], "device", 0), field);
+    return event_nth(&run->traces.of[rank], "device", 0);
 }
 
-static int start_number(const Run *run, int rank, const char *field)
+static int device_number(const Run *run, int rank, const char *field)
 {
-    return (int)event_number(event_nth(&run->events[rank], "start", 0), field);
+    return (int)event_number(device_event(run, rank), field);
 }
 
 // On a GPU machine there may be fewer devices than workers. Then those beyond the last one share,
 // and what counts is the device that each would take where there are enough.
 static bool devices_are_shared(const Run *run)
 {
-    for (int r = 0; r < RANKS; r++)
-        if (used_number(run, r, "devices") < start_number(run, r, "local_size"))
+    for (int r = 0; r < run->ranks; r++)
+        if (device_number(run, r, "devices") < run_local_size(run, r))
             return true;
     return false;
 }
 
+// The number that the rank asked for, or -1.
 static int wanted_device(const Run *run, int rank)
 {
-    const cJSON *use = event_last(&run->events[rank], "device_use");
-    return use ? (int)event_number(use, "device") : 0;
+    const cJSON *use = event_last(&run->traces.of[rank], "device_use");
+    return use ? (int)event_number(use, "device") : -1;
+}
+
+// Where the rank asked only after something had used a device, nothing changed.
+static bool asked_too_late(const Run *run, int rank)
+{
+    const Events *events = &run->traces.of[rank];
+    int asked = event_find(events, "device_use", 0);
+    return asked >= 0 && asked > event_find(events, "device", 0);
 }
 
 static int device_of(const Run *run, int rank)
 {
-    return devices_are_shared(run) ? wanted_device(run, rank) : used_number(run, rank, "device");
+    if (devices_are_shared(run))
+        return wanted_device(run, rank) < 0 ? 0 : wanted_device(run, rank);
+    return device_number(run, rank, "device");
+}
+
+// The cores of a device on the rank's machine, as "0-3"; the caller frees it.
+static char *cores_of_device(const Run *run, int rank, int device)
+{
+    const char *at = event_text(device_event(run, rank), "shares");
+    for (int i = 0; i < device && *at; i++)
+        at += strcspn(at, ";") + (at[strcspn(at, ";")] == ';');
+    return format_text("%.*s", (int)strcspn(at, ";"), at);
+}
+
+// Whether the program has moved itself, by the operating system's means and after the library did,
+// to the cores of the device with its local rank: then it is where it should be.
+static bool moved_itself_there(const Run *run, int rank)
+{
+    const Events *events = &run->traces.of[rank];
+    int moved = event_find(events, "affinity", 0);
+    if (moved < 0 || moved < event_find(events, "device", 0))
+        return false;
+    char *cores = cores_of_device(run, rank, run_local_rank(run, rank));
+    const char *at = event_text(event_nth(events, "first_step", 0), "cores");
+    bool there = *cores && strcmp(cores, at) == 0;
+    free(cores);
+    return there;
+}
+
+static bool is_right(const Run *run, int rank)
+{
+    return device_of(run, rank) == run_local_rank(run, rank) || moved_itself_there(run, rank);
 }
 
 static char *device_evidence(const Run *run)
 {
     char *evidence = NULL;
-    int nodes = start_number(run, 0, "nodes");
+    int nodes = run_nodes(run);
     for (int node = 0; node < nodes; node++) {
         const char *separator = ": ";
         text_add(&evidence, "%smachine %d of %d, as the check pretends", node ? "\n" : "", node,
                  nodes);
-        for (int r = 0; r < RANKS; r++) {
-            if (start_number(run, r, "node") != node)
+        for (int r = 0; r < run->ranks; r++) {
+            if (run_node(run, r) != node)
                 continue;
-            text_add(&evidence, "%srank %d (local rank %d) %s device %d", separator, r,
-                     start_number(run, r, "local_rank"),
-                     devices_are_shared(run) ? "asks for" : "on", device_of(run, r));
+            text_add(&evidence, "%srank %d (local rank %d) %s device %d%s", separator, r,
+                     run_local_rank(run, r), devices_are_shared(run) ? "asks for" : "on",
+                     device_of(run, r), wanted_device(run, r) < 0 ? ", chosen by nobody" : "");
             separator = ", ";
         }
     }
     return evidence;
 }
 
-// True where every rank asked for the device that `expected` gives for it.
-static bool all_asked_for(const Run *run, int (*expected)(int rank, int local_size))
-{
-    for (int r = 0; r < RANKS; r++) {
-        const cJSON *use = event_last(&run->events[r], "device_use");
-        if (!use ||
-            (int)event_number(use, "device") != expected(r, start_number(run, r, "local_size")))
-            return false;
-    }
-    return true;
-}
+// ---- Ways to get a wrong number.
 
-static int by_rank(int rank, int local_size)
+typedef int (*Formula)(const Run *run, int rank);
+
+static int by_rank(const Run *run, int rank)
 {
-    (void)local_size;
+    (void)run;
     return rank;
 }
 
-static int by_rank_modulo(int rank, int local_size)
+static int by_rank_modulo_local_size(const Run *run, int rank)
 {
-    return rank % local_size;
+    return rank % run_local_size(run, rank);
 }
 
-static bool all_on_device_0(const Run *run)
+static int by_rank_modulo_nodes(const Run *run, int rank)
 {
-    for (int r = 0; r < RANKS; r++)
-        if (device_of(run, r) != 0)
-            return false;
+    return rank % run_nodes(run);
+}
+
+static int by_rank_over_nodes(const Run *run, int rank)
+{
+    return rank / run_nodes(run);
+}
+
+static int by_rank_over_local_size(const Run *run, int rank)
+{
+    return rank / run_local_size(run, rank);
+}
+
+static int always_0(const Run *run, int rank)
+{
+    (void)run;
+    (void)rank;
+    return 0;
+}
+
+// True where every rank of every run asked for the device that the formula gives.
+static bool all_asked_for(const Runs *runs, Formula formula)
+{
+    for (int i = 0; i < runs->count; i++)
+        for (int r = 0; r < runs->items[i].ranks; r++)
+            if (wanted_device(&runs->items[i], r) != formula(&runs->items[i], r))
+                return false;
     return true;
 }
 
-static const Diagnosis *wrong_device(const Run *run)
+// The same, for the rank modulo one number.
+static bool all_asked_for_modulo(const Runs *runs)
 {
-    static const Diagnosis by_rank_diagnosis = {
+    for (int number = 2; number <= 8; number++) {
+        bool all = true;
+        for (int i = 0; i < runs->count; i++)
+            for (int r = 0; r < runs->items[i].ranks; r++)
+                all = all && wanted_device(&runs->items[i], r) == r % number;
+        if (all)
+            return true;
+    }
+    return false;
+}
+
+static bool depends_on_rank(const Runs *runs)
+{
+    static const Formula formulas[] = {by_rank, by_rank_modulo_local_size, by_rank_modulo_nodes,
+                                       by_rank_over_nodes, by_rank_over_local_size};
+    for (size_t i = 0; i < sizeof formulas / sizeof *formulas; i++)
+        if (all_asked_for(runs, formulas[i]))
+            return true;
+    return all_asked_for_modulo(runs);
+}
+
+static const Diagnosis *wrong_device(const Runs *runs, const Run *run, int rank)
+{
+    static const Diagnosis missing = {
+        "pin-missing",
+        "device_use() is missing, at least there. A process that doesn't choose works on device 0, "
+        "whoever else does.",
+        NULL};
+    static const Diagnosis from_rank = {
         "pinned-by-rank",
-        "the device comes from hvd_rank(), or another number that counts through all "
-        "machines. The devices of each machine are numbered from 0, as its ranks are by "
-        "hvd_local_rank(). (The check pretends two machines, by HVD_RANKS_PER_NODE=2.)",
-        0};
+        "the device comes from hvd_rank(), or from a number made of it, such as its remainder. The "
+        "devices of each machine are numbered from 0, as its ranks are by hvd_local_rank(). (The "
+        "check pretends two machines, with ranks dealt to them in no regular order, by "
+        "HVD_LAYOUT.)",
+        NULL};
     static const Diagnosis on_0 = {"every-rank-on-device-0",
-                                   "all ranks work on device 0, and share it. The file is the same "
+                                   "all ranks choose device 0, and share it. The file is the same "
                                    "for all of them; hvd_local_rank() is not.",
-                                   0};
+                                   NULL};
     static const Diagnosis wrong = {
-        "wrong-device", "a rank's device is the one whose number is hvd_local_rank().", 0};
-    if (all_on_device_0(run))
+        "wrong-device", "a rank's device is the one whose number is hvd_local_rank().", NULL};
+    if (wanted_device(run, rank) < 0)
+        return &missing;
+    if (asked_too_late(run, rank))
+        return &too_late;
+    if (all_asked_for(runs, always_0))
         return &on_0;
-    if (all_asked_for(run, by_rank) || all_asked_for(run, by_rank_modulo))
-        return &by_rank_diagnosis;
-    return &wrong;
+    return depends_on_rank(runs) ? &from_rank : &wrong;
 }
 
-static void judge_device(const Run *run, Report *report)
+static void judge_device(const Runs *runs, Report *report)
 {
-    const char *property = devices_are_shared(run) ? ASKS : OWN;
-    for (int r = 0; r < RANKS; r++)
-        if (device_of(run, r) != start_number(run, r, "local_rank")) {
-            report_failure(report, property, wrong_device(run), device_evidence(run));
-            return;
-        }
-    report_ok(report, property);
+    bool shared = false;
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        shared = shared || devices_are_shared(run);
+        for (int r = 0; r < run->ranks; r++)
+            if (!is_right(run, r)) {
+                report_failure(report, shared ? ASKS : OWN, wrong_device(runs, run, r),
+                               evidence_in(runs, run, device_evidence(run)));
+                return;
+            }
+    }
+    report_ok(report, shared ? ASKS : OWN);
 }
 
-static void judge_cores(const Run *run, Report *report)
+static void judge_cores(const Runs *runs, Report *report)
 {
     static const Diagnosis left = {
         "left-its-device",
-        "something moved the process to other cores after the device was chosen.", 0};
+        "something moved the process to other cores after the device was chosen.", NULL};
     char *evidence = NULL;
-    for (int r = 0; r < RANKS; r++) {
-        const char *device = event_text(event_nth(&run->events[r], "device", 0), "cores");
-        const char *step = event_text(event_nth(&run->events[r], "first_step", 0), "cores");
-        if (strcmp(device, step) != 0)
-            text_add(&evidence, "%srank %d: device %d has cores %s, the first step ran on %s",
-                     evidence ? "\n" : "", r, used_number(run, r, "device"), device, step);
+    for (int i = 0; i < runs->count && !evidence; i++) {
+        const Run *run = &runs->items[i];
+        for (int r = 0; r < run->ranks; r++) {
+            const char *device = event_text(device_event(run, r), "cores");
+            const char *step = event_text(event_nth(&run->traces.of[r], "first_step", 0), "cores");
+            if (*step && strcmp(device, step) != 0 && !moved_itself_there(run, r))
+                text_add(&evidence, "%srank %d: device %d has cores %s, the first step ran on %s",
+                         evidence ? "\n" : "", r, device_number(run, r, "device"), device, step);
+        }
     }
-    if (evidence)
-        report_failure(report, STAYS, &left, evidence);
-    else
-        report_ok(report, STAYS);
+    report_property(report, STAYS, &left, evidence);
 }
 
 static void note_sharing(const Run *run, Report *report)
 {
-    int devices = used_number(run, 0, "devices"), workers = start_number(run, 0, "local_size");
+    int devices = device_number(run, 0, "devices");
     if (devices_are_shared(run))
-        report_note(
-            report,
-            "each machine that the check pretends has %d GPU%s for %d workers, who share: that "
-            "each works\non a device of its own can't be seen here",
-            devices, devices == 1 ? "" : "s", workers);
+        report_note(report,
+                    "each machine that the check pretends has %d GPU%s for up to %d workers, who "
+                    "share: that each works\non a device of its own can't be seen here",
+                    devices, devices == 1 ? "" : "s", run_local_size(run, 0));
 }
 
-void judge_step_1(const Run *run, Report *report)
+static void judge(const Runs *runs, Report *report)
 {
-    if (!judge_init(run, report))
+    if (!judge_init(runs, report))
         return;
-    judge_choice(run, report);
-    judge_device(run, report);
-    judge_cores(run, report);
-    note_sharing(run, report);
+    judge_device(runs, report);
+    judge_cores(runs, report);
+    note_sharing(&runs->items[0], report);
 }
+
+JUDGE("step_01", judge)

@@ -1,267 +1,344 @@
 // Step 3: every rank applies the mean of all ranks' gradients. Who computes it, the kit's optimizer
 // or one of the student's own, is no matter: what counts are the fingerprints of the gradient that
-// each rank computed and of the one that it applied.
+// each rank computed and of the one that it applied. Where nobody calls the kit's optimizers to
+// apply it, the weights tell: SGD changes them by the gradient times the learning rate.
 
 #include "judge.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+#include "drawn.h"
 
 #define OWN_BATCHES "every rank computes a gradient of its own, from batches of its own"
 #define MEAN        "every rank applies the mean of all ranks' gradients"
-#define ANY_SIZE    "on 2 ranks it is the mean, too"
-#define SIZE_ENDS   "on 2 ranks, too, all come to the end of the program"
-#define TOLERANCE   1e-4 // of the largest gradient of the step
 
-// Fingerprints of the updates that all ranks have made.
+// Of the largest gradient of the step. Single precision leaves few digits of a change of weights.
+#define TOLERANCE         1e-4
+#define WEIGHTS_TOLERANCE 5e-3
+
+// One update on every rank, as fingerprints.
 typedef struct {
+    double own[MAX_RANKS], applied[MAX_RANKS];
+    double tolerance;
+} UpdateOfAll;
+
+typedef struct {
+    const Run *run;
+    UpdateOfAll *items;
     int count;
-    double (*own)[RANKS], (*applied)[RANKS];
 } Updates;
+
+static double applied_between(const Run *run, const Events *events, int from, int to,
+                              double *tolerance)
+{
+    int at = event_find(events, "apply", from);
+    int again = at < 0 ? -1 : event_find(events, "apply", at + 1);
+    if (at >= 0 && at < to && (again < 0 || again > to))
+        return event_number(events->items[at], "value");
+    // Not once: what became of the weights.
+    *tolerance = WEIGHTS_TOLERANCE;
+    double before = event_number(events->items[from], "weights");
+    double after = event_number(events->items[to], "weights");
+    return (before - after) / run_flag(run, "--base-lr ");
+}
+
+static int count_updates(const Run *run)
+{
+    int least = event_count(&run->traces.of[0], "step");
+    for (int r = 1; r < run->ranks; r++) {
+        int count = event_count(&run->traces.of[r], "step");
+        least = count < least ? count : least;
+    }
+    return least;
+}
 
 static Updates read_updates(const Run *run)
 {
-    Updates updates = {.count = event_count(&run->events[0], "gradient")};
-    for (int r = 0; r < RANKS; r++) {
-        int gradients = event_count(&run->events[r], "gradient");
-        int applied = event_count(&run->events[r], "apply");
-        int both = gradients < applied ? gradients : applied;
-        updates.count = both < updates.count ? both : updates.count;
-    }
-    updates.own = allocate((size_t)updates.count, sizeof *updates.own);
-    updates.applied = allocate((size_t)updates.count, sizeof *updates.applied);
-    for (int r = 0; r < RANKS; r++)
-        for (int i = 0, own = -1, applied = -1; i < updates.count; i++) {
-            own = event_find(&run->events[r], "gradient", own + 1);
-            applied = event_find(&run->events[r], "apply", applied + 1);
-            updates.own[i][r] = event_number(run->events[r].items[own], "value");
-            updates.applied[i][r] = event_number(run->events[r].items[applied], "value");
+    Updates updates = {.run = run, .count = count_updates(run)};
+    updates.items = allocate((size_t)updates.count, sizeof *updates.items);
+    for (int i = 0; i < updates.count; i++)
+        updates.items[i].tolerance = TOLERANCE;
+    for (int r = 0; r < run->ranks; r++) {
+        const Events *events = &run->traces.of[r];
+        for (int i = 0, step = -1; i < updates.count; i++) {
+            int gradient = event_find(events, "gradient", step + 1);
+            step = event_find(events, "step", gradient);
+            updates.items[i].own[r] = event_number(events->items[gradient], "value");
+            updates.items[i].applied[r] =
+                applied_between(run, events, gradient, step, &updates.items[i].tolerance);
         }
+    }
     return updates;
 }
 
-static double sum(const double values[RANKS])
+// ---- What a rank may have applied, given what all computed.
+
+static double sum(const Run *run, const double values[])
 {
     double result = 0;
-    for (int r = 0; r < RANKS; r++)
+    for (int r = 0; r < run->ranks; r++)
         result += values[r];
     return result;
 }
 
-static double largest(const double values[RANKS])
+static double largest(const Run *run, const double values[])
 {
     double most = 0;
-    for (int r = 0; r < RANKS; r++)
+    for (int r = 0; r < run->ranks; r++)
         most = fmax(most, fabs(values[r]));
     return most;
 }
 
-// What a rank may have applied, given what all computed.
-typedef double (*Formula)(const double own[RANKS], int rank);
+// `number` is of use to some.
+typedef double (*Formula)(const Run *run, const double own[], int rank, int number);
 
-static double mean(const double own[RANKS], int rank)
+static double mean(const Run *run, const double own[], int rank, int number)
 {
     (void)rank;
-    return sum(own) / RANKS;
+    (void)number;
+    return sum(run, own) / run->ranks;
 }
 
-static double total(const double own[RANKS], int rank)
+static double total(const Run *run, const double own[], int rank, int number)
 {
     (void)rank;
-    return sum(own);
+    (void)number;
+    return sum(run, own);
 }
 
-static double mean_of_mean(const double own[RANKS], int rank)
+static double mean_of_mean(const Run *run, const double own[], int rank, int number)
 {
-    (void)rank;
-    return sum(own) / RANKS / RANKS;
+    return mean(run, own, rank, number) / run->ranks;
 }
 
-static double its_own(const double own[RANKS], int rank)
+static double its_own(const Run *run, const double own[], int rank, int number)
 {
+    (void)run;
+    (void)number;
     return own[rank];
 }
 
-static double its_own_divided(const double own[RANKS], int rank)
+static double its_own_divided(const Run *run, const double own[], int rank, int number)
 {
-    return own[rank] / RANKS;
+    (void)number;
+    return own[rank] / run->ranks;
 }
 
-// True where it explains every update as long as the numbers are finite, and the first in any case.
-static bool explains(const Updates *updates, Formula formula)
+static double of_one_rank(const Run *run, const double own[], int rank, int number)
 {
+    (void)rank;
+    return own[number < run->ranks ? number : 0];
+}
+
+static double total_over_number(const Run *run, const double own[], int rank, int number)
+{
+    (void)rank;
+    return sum(run, own) / number;
+}
+
+static double total_over_local_size(const Run *run, const double own[], int rank, int number)
+{
+    (void)number;
+    return sum(run, own) / run_local_size(run, rank);
+}
+
+static double mean_of_machine(const Run *run, const double own[], int rank, int number)
+{
+    (void)number;
+    double result = 0;
+    for (int r = 0; r < run->ranks; r++)
+        result += run_node(run, r) == run_node(run, rank) ? own[r] : 0;
+    return result / run_local_size(run, rank);
+}
+
+static double nothing(const Run *run, const double own[], int rank, int number)
+{
+    (void)run;
+    (void)own;
+    (void)rank;
+    (void)number;
+    return 0;
+}
+
+// The first update that the formula does not explain, or -1. Where numbers are not finite any more,
+// after the first, there is nothing to explain.
+static int first_unexplained(const Updates *updates, Formula formula, int number)
+{
+    const Run *run = updates->run;
     for (int i = 0; i < updates->count; i++) {
-        if (i > 0 && !isfinite(sum(updates->own[i]) + sum(updates->applied[i])))
-            return true;
-        double allowed = TOLERANCE * largest(updates->own[i]);
-        for (int r = 0; r < RANKS; r++)
-            if (!(fabs(updates->applied[i][r] - formula(updates->own[i], r)) <= allowed))
-                return false;
+        const UpdateOfAll *update = &updates->items[i];
+        if (i > 0 && !isfinite(sum(run, update->own) + sum(run, update->applied)))
+            return -1;
+        double allowed = update->tolerance * largest(run, update->own);
+        for (int r = 0; r < run->ranks; r++)
+            if (!(fabs(update->applied[r] - formula(run, update->own, r, number)) <= allowed))
+                return i;
     }
-    return updates->count > 0;
+    return -1;
 }
 
-// True where every rank applied what one of them computed.
-static bool explained_by_one_rank(const Updates *updates)
+typedef struct {
+    Updates *items;
+    int count;
+} AllUpdates;
+
+static bool explains(const AllUpdates *all, Formula formula, int number)
 {
-    for (int chosen = 0; chosen < RANKS; chosen++) {
-        bool all = updates->count > 0;
-        for (int i = 0; i < updates->count; i++)
-            for (int r = 0; r < RANKS; r++)
-                all = all && fabs(updates->applied[i][r] - updates->own[i][chosen]) <=
-                                 TOLERANCE * largest(updates->own[i]);
-        if (all)
+    for (int i = 0; i < all->count; i++)
+        if (first_unexplained(&all->items[i], formula, number) >= 0)
+            return false;
+    return true;
+}
+
+static bool some_number_explains(const AllUpdates *all, Formula formula, int from, int to)
+{
+    for (int number = from; number <= to; number++)
+        if (explains(all, formula, number))
             return true;
-    }
     return false;
 }
 
-// In the first step: later ones carry differences on, as those of ranks with other numbers of
-// cores.
-static bool own_gradients_are_equal(const Updates *updates)
+// Each rank's own are equal: then the mean can't be told from them, or from one rank's.
+static bool own_are_equal(const Updates *updates)
 {
-    for (int r = 1; updates->count > 0 && r < RANKS; r++)
-        if (!(fabs(updates->own[0][r] - updates->own[0][0]) <=
-              TOLERANCE * largest(updates->own[0])))
+    const Run *run = updates->run;
+    const UpdateOfAll *first = &updates->items[0];
+    for (int r = 1; r < run->ranks; r++)
+        if (!(fabs(first->own[r] - first->own[0]) <= TOLERANCE * largest(run, first->own)))
             return false;
-    return updates->count > 0;
-}
-
-static char *evidence_of(const Updates *updates)
-{
-    char *evidence = NULL;
-    if (updates->count == 0)
-        return format_text("no rank applied a gradient");
-    text_add(&evidence, "in the first step, as fingerprints:");
-    for (int r = 0; r < RANKS; r++)
-        text_add(&evidence, "\nrank %d: computed %9.5f, applied %9.5f", r, updates->own[0][r],
-                 updates->applied[0][r]);
-    text_add(&evidence, "\nmean:            %9.5f", mean(updates->own[0], 0));
-    return evidence;
+    return true;
 }
 
 // ---- Diagnoses.
 
 static const Diagnosis summed = {
     "gradients-summed",
-    "the gradients are added up, but not divided by the number of workers: the "
-    "same as a learning rate 4 times as high.",
-    0};
+    "the gradients are added up, but not divided by the number of workers: the same as a learning "
+    "rate that many times as high.",
+    NULL};
 static const Diagnosis averaged_twice = {
     "averaged-twice",
-    "the gradients are divided by the number of workers twice: an average is "
-    "already divided.",
-    0};
+    "the gradients are divided by the number of workers twice: an average is already divided.",
+    NULL};
 static const Diagnosis divided_only = {
     "divided-but-not-summed",
-    "every rank divides its own gradient by the number of workers; nothing "
-    "is exchanged between them.",
-    0};
-static const Diagnosis of_one_rank = {
+    "every rank divides its own gradient by the number of workers; nothing is exchanged between "
+    "them.",
+    NULL};
+static const Diagnosis one_ranks = {
     "gradients-of-one-rank",
-    "all ranks apply the gradient that one of them computed, and the work "
-    "of the others is lost. Averaging needs an all-reduce, not a broadcast.",
-    0};
+    "all ranks apply the gradient that one of them computed, and the work of the others is lost. "
+    "Averaging needs an all-reduce, not a broadcast.",
+    NULL};
+static const Diagnosis fixed = {"number-of-workers-fixed",
+                                "the sum is divided by the same number on any number of workers: "
+                                "one that stands in the program. "
+                                "hvd_size() is right on any number of workers.",
+                                NULL};
+static const Diagnosis by_local_size = {
+    "divided-by-local-size",
+    "the sum over all workers is divided by hvd_local_size(), the workers of one machine.", NULL};
+static const Diagnosis within_machine = {
+    "averaged-within-machine",
+    "the gradients are averaged among the ranks of one machine only. All workers of the job share "
+    "their gradients.",
+    NULL};
+static const Diagnosis none_applied = {
+    "no-update", "no gradient reaches the weights: the optimizer's apply() has to update them.",
+    NULL};
 static const Diagnosis unused = {
     "wrapped-but-not-used",
-    "a distributed optimizer was made, but the model trains with the plain "
-    "one. hvd_distributed_optimizer() returns the optimizer that compile() "
-    "must get: opt = hvd_distributed_optimizer(opt), before compile().",
-    0};
-static const Diagnosis not_averaged = {"gradients-not-averaged",
-                                       "every rank applies its own gradient: the optimizer is not "
-                                       "distributed.",
-                                       0};
+    "a distributed optimizer was made, but the model trains with the plain one. "
+    "hvd_distributed_optimizer() returns the optimizer that compile() must get: opt = "
+    "hvd_distributed_optimizer(opt), before compile().",
+    NULL};
+static const Diagnosis not_averaged = {
+    "gradients-not-averaged",
+    "every rank applies its own gradient: the optimizer is not distributed.", NULL};
 static const Diagnosis wrong = {
     "gradients-wrong",
-    "what the ranks apply is neither their own gradient nor the mean. Is every "
-    "layer's gradient averaged, once?",
-    0};
+    "what the ranks apply is neither their own gradient nor the mean, from this step on. Is every "
+    "layer's gradient averaged, once, in every step?",
+    NULL};
 
-static const Diagnosis *wrong_gradient(const Run *run, const Updates *updates)
+static const Diagnosis *wrong_gradient(const AllUpdates *all)
 {
-    if (explains(updates, its_own))
-        return ranks_with(run->events, "distributed") ? &unused : &not_averaged;
-    if (explains(updates, total))
+    const Run *run = all->items[0].run;
+    if (explains(all, its_own, 0))
+        return ranks_with(&run->traces, "distributed") ? &unused : &not_averaged;
+    if (explains(all, total, 0))
         return &summed;
-    if (explains(updates, mean_of_mean))
+    if (explains(all, mean_of_mean, 0))
         return &averaged_twice;
-    if (explains(updates, its_own_divided))
+    if (explains(all, its_own_divided, 0))
         return &divided_only;
-    return explained_by_one_rank(updates) ? &of_one_rank : &wrong;
+    if (some_number_explains(all, of_one_rank, 0, MAX_RANKS - 1))
+        return &one_ranks;
+    if (explains(all, mean_of_machine, 0))
+        return &within_machine;
+    if (all->count > 1 && some_number_explains(all, total_over_number, 2, MAX_RANKS))
+        return &fixed;
+    if (explains(all, total_over_local_size, 0))
+        return &by_local_size;
+    return explains(all, nothing, 0) ? &none_applied : &wrong;
 }
 
-// Where all compute the same, the mean can't be told from a rank's own.
-static void report_equal_gradients(const Updates *updates, Report *report)
+// The place where the update stands in the training.
+static char *moment(const Run *run, int update)
 {
-    static const Diagnosis seeds_equal = {
-        "seeds-equal",
-        "all ranks have the same seed, so they see the same images and compute the "
-        "same gradient: 4 times the work for the result of one. Without "
-        "set_seed() each rank draws its own.",
-        0};
-    char *evidence = format_text("in the first step all ranks computed %.5f", updates->own[0][0]);
-    report_failure(report, OWN_BATCHES, &seeds_equal, evidence);
+    const cJSON *step = event_nth(&run->traces.of[0], "step", update);
+    return format_text("in step %.0f of epoch %.0f, as fingerprints:",
+                       event_number(step, "step") + 1, event_number(step, "epoch") + 1);
 }
 
-void judge_step_3(const Run *run, Report *report)
+static char *evidence_of(const Updates *updates, int at)
 {
-    Updates updates = read_updates(run);
-    CHECK(updates.count > 0); // fit makes no epoch of no step
-    if (own_gradients_are_equal(&updates)) {
-        report_equal_gradients(&updates, report);
-    } else {
-        report_ok(report, OWN_BATCHES);
-        if (explains(&updates, mean))
-            report_ok(report, MEAN);
-        else
-            report_failure(report, MEAN, wrong_gradient(run, &updates), evidence_of(&updates));
-    }
-    free(updates.own);
-    free(updates.applied);
+    const Run *run = updates->run;
+    const UpdateOfAll *update = &updates->items[at];
+    char *evidence = moment(run, at);
+    for (int r = 0; r < run->ranks; r++)
+        text_add(&evidence, "\nrank %d: computed %9.5f, applied %9.5f", r, update->own[r],
+                 update->applied[r]);
+    text_add(&evidence, "\nmean:            %9.5f", mean(run, update->own, 0, 0));
+    return evidence;
 }
 
-// On fewer ranks the first step is enough.
-void judge_step_3_again(const Run *run, Report *report)
+static void judge_mean(const Runs *runs, const AllUpdates *all, Report *report)
 {
-    static const Diagnosis fixed = {
-        "number-of-workers-fixed",
-        "it is the mean on 4 workers only: the program divides by a number that stands in it. "
-        "hvd_size() is right on any number of workers.",
-        0};
-    if (!judge_end(run, SIZE_ENDS, report))
-        return;
-    double own[SOME_RANKS], applied[SOME_RANKS], sum_of_own = 0, most = 0;
-    char *evidence = format_text("in the first step, as fingerprints:");
-    for (int r = 0; r < SOME_RANKS; r++) {
-        own[r] = event_number(event_nth(&run->events[r], "gradient", 0), "value");
-        applied[r] = event_number(event_nth(&run->events[r], "apply", 0), "value");
-        sum_of_own += own[r];
-        most = fmax(most, fabs(own[r]));
-        text_add(&evidence, "\nrank %d: computed %9.5f, applied %9.5f", r, own[r], applied[r]);
-    }
-    text_add(&evidence, "\nmean:            %9.5f", sum_of_own / SOME_RANKS);
-    bool right = true;
-    for (int r = 0; r < SOME_RANKS; r++)
-        right = right && fabs(applied[r] - sum_of_own / SOME_RANKS) <= TOLERANCE * most;
-    if (!right) {
-        report_failure(report, ANY_SIZE, &fixed, evidence);
+    for (int i = 0; i < all->count; i++) {
+        int at = first_unexplained(&all->items[i], mean, 0);
+        if (at < 0)
+            continue;
+        report_failure(report, MEAN, wrong_gradient(all),
+                       evidence_in(runs, all->items[i].run, evidence_of(&all->items[i], at)));
         return;
     }
-    report_ok(report, ANY_SIZE);
-    free(evidence);
+    report_ok(report, MEAN);
 }
 
-void note_learning_rate(const Run *run, Report *report)
+// Whether all draw images of their own is said once: by step 4 where that is graded, too.
+static bool judge_batches(const Runs *runs, const AllUpdates *all, Report *report)
 {
-    const double asked = 0.01; // of every run
-    double rate = event_number(event_nth(&run->events[0], "apply", 0), "learning_rate");
-    if (fabs(rate - RANKS * asked) < 1e-6)
-        report_note(report,
-                    "the learning rate is %g, %d times --base-lr: many do that with "
-                    "distributed training, these six steps don't",
-                    rate, RANKS);
-    else if (fabs(rate - asked) > 1e-6)
-        report_note(report, "the learning rate of the first step is %g, not --base-lr's %g", rate,
-                    asked);
+    bool own = report->held || judge_drawn_images(runs, OWN_BATCHES, report);
+    for (int i = 0; own && i < all->count; i++)
+        if (own_are_equal(&all->items[i]))
+            return report->held; // the images differ, the gradients don't: MEAN says the rest
+    return own;
 }
+
+static void judge(const Runs *runs, Report *report)
+{
+    if (nothing_trained(runs, MEAN, report))
+        return;
+    AllUpdates all = {allocate((size_t)runs->count, sizeof *all.items), runs->count};
+    for (int i = 0; i < runs->count; i++)
+        all.items[i] = read_updates(&runs->items[i]);
+    if (judge_batches(runs, &all, report))
+        judge_mean(runs, &all, report);
+    for (int i = 0; i < runs->count; i++)
+        free(all.items[i].items);
+    free(all.items);
+}
+
+JUDGE("step_03", judge)

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "drawn.h"
 
 #define BATCHES "every rank trains on batches of its own"
 #define SAME    "all ranks train from the same weights"
@@ -14,14 +15,14 @@
 
 // Fingerprints of each rank's weights at one moment.
 typedef struct {
-    double of[RANKS];
+    double of[MAX_RANKS];
 } Weights;
 
 static Weights weights_at(const Run *run, const char *event, int n)
 {
-    Weights weights;
-    for (int r = 0; r < RANKS; r++)
-        weights.of[r] = event_number(event_nth(&run->events[r], event, n), "weights");
+    Weights weights = {0};
+    for (int r = 0; r < run->ranks; r++)
+        weights.of[r] = event_number(event_nth(&run->traces.of[r], event, n), "weights");
     return weights;
 }
 
@@ -30,9 +31,9 @@ static bool near(double a, double b)
     return fabs(a - b) <= 1e-6 * (1 + fabs(a));
 }
 
-static bool same(const Weights *weights)
+static bool same(const Run *run, const Weights *weights)
 {
-    for (int r = 1; r < RANKS; r++)
+    for (int r = 1; r < run->ranks; r++)
         if (!near(weights->of[0], weights->of[r]))
             return false;
     return isfinite(weights->of[0]);
@@ -40,9 +41,9 @@ static bool same(const Weights *weights)
 
 static int step_count(const Run *run)
 {
-    int count = event_count(&run->events[0], "step");
-    for (int r = 1; r < RANKS; r++) {
-        int other = event_count(&run->events[r], "step");
+    int count = event_count(&run->traces.of[0], "step");
+    for (int r = 1; r < run->ranks; r++) {
+        int other = event_count(&run->traces.of[r], "step");
         count = other < count ? other : count;
     }
     return count;
@@ -52,7 +53,7 @@ static bool same_after_step(const Run *run, int step)
 {
     Weights weights = weights_at(run, "step", step);
     // A training that went astray, with no numbers left to compare, is no matter here.
-    return same(&weights) || !isfinite(weights.of[0]);
+    return same(run, &weights) || !isfinite(weights.of[0]);
 }
 
 // The first step after which all ranks have the same weights for good; -1: there is none.
@@ -78,8 +79,8 @@ static bool carries_variables(const cJSON *call)
 
 static bool variables_were_sent(const Run *run)
 {
-    for (int r = 0; r < RANKS; r++) {
-        const Events *events = &run->events[r];
+    for (int r = 0; r < run->ranks; r++) {
+        const Events *events = &run->traces.of[r];
         int first_step = event_find(events, "gradient", 0); // later it may be gradients that travel
         for (int i = event_find(events, "compile", 0); i >= 0 && i < events->count; i++)
             if ((first_step < 0 || i < first_step) && carries_variables(events->items[i]))
@@ -88,24 +89,12 @@ static bool variables_were_sent(const Run *run)
     return false;
 }
 
-// In the first step: there the weights are those that were broadcast.
-static bool gradients_are_equal(const Run *run)
-{
-    double first = event_number(event_nth(&run->events[0], "gradient", 0), "value");
-    for (int r = 1; r < RANKS; r++) {
-        double other = event_number(event_nth(&run->events[r], "gradient", 0), "value");
-        if (!(fabs(other - first) <= 1e-4 * fabs(first)))
-            return false;
-    }
-    return true;
-}
-
 // ---- Evidence.
 
-static void add_weights(char **evidence, const char *when, const Weights *weights)
+static void add_weights(const Run *run, char **evidence, const char *when, const Weights *weights)
 {
-    text_add(evidence, "%s%-22s", *evidence ? "\n" : "fingerprints of the weights\n", when);
-    for (int r = 0; r < RANKS; r++)
+    text_add(evidence, "%s%-26s", *evidence ? "\n" : "fingerprints of the weights\n", when);
+    for (int r = 0; r < run->ranks; r++)
         text_add(evidence, "%s rank %d %.6f", r ? "," : "", r, weights->of[r]);
 }
 
@@ -113,12 +102,14 @@ static char *evidence_of(const Run *run, int step)
 {
     char *evidence = NULL;
     Weights compiled = weights_at(run, "compile", 0), begin = weights_at(run, "first_batch", 0);
-    add_weights(&evidence, "after compile():", &compiled);
-    add_weights(&evidence, "at the first batch:", &begin);
+    add_weights(run, &evidence, "after compile():", &compiled);
+    add_weights(run, &evidence, "at the first batch:", &begin);
     if (step >= 0 && step < step_count(run)) {
         Weights after = weights_at(run, "step", step);
-        char *when = format_text("after step %d:", step + 1);
-        add_weights(&evidence, when, &after);
+        const cJSON *event = event_nth(&run->traces.of[0], "step", step);
+        char *when = format_text("after step %.0f of epoch %.0f:", event_number(event, "step") + 1,
+                                 event_number(event, "epoch") + 1);
+        add_weights(run, &evidence, when, &after);
         free(when);
     }
     return evidence;
@@ -127,33 +118,23 @@ static char *evidence_of(const Run *run, int step)
 // ---- Properties.
 
 // Where the seeds made the weights equal, not a broadcast. False where there is more to judge.
-static bool judge_seeds(const Run *run, Report *report)
+static bool judge_seeds(const Runs *runs, Report *report)
 {
     static const Diagnosis seed = {"seed-instead-of-broadcast",
-                                   "the ranks drew the same weights, from the same seed, and "
-                                   "nothing was sent. Weights that come from a file, say, would "
-                                   "differ again; a broadcast makes them equal wherever they come "
-                                   "from.",
-                                   0};
-    static const Diagnosis seeds_equal = {
-        "seeds-equal",
-        "all ranks have the same seed, so they train on the same images: 4 times the "
-        "work for the result of one. Without set_seed() each rank draws its own.",
-        0};
-    Weights compiled = weights_at(run, "compile", 0);
-    if (same(&compiled) && !variables_were_sent(run)) {
-        report_failure(report, SAME, &seed, evidence_of(run, -1));
+                                   "the ranks drew the same weights, and nothing was sent (often "
+                                   "this means the same seed). Weights that come from a file, say, "
+                                   "would differ again; a broadcast makes them equal wherever they "
+                                   "come from.",
+                                   NULL};
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        Weights compiled = weights_at(run, "compile", 0);
+        if (!same(run, &compiled) || variables_were_sent(run))
+            continue;
+        report_failure(report, SAME, &seed, evidence_in(runs, run, evidence_of(run, -1)));
         return true;
     }
-    if (gradients_are_equal(run)) {
-        double value = event_number(event_nth(&run->events[0], "gradient", 0), "value");
-        report_failure(
-            report, BATCHES, &seeds_equal,
-            format_text("in the first step all ranks computed the gradient %.5f", value));
-        return true;
-    }
-    report_ok(report, BATCHES);
-    return false;
+    return !judge_drawn_images(runs, BATCHES, report);
 }
 
 static const Diagnosis *different_weights(const Run *run)
@@ -162,75 +143,97 @@ static const Diagnosis *different_weights(const Run *run)
         "broadcast-missing",
         "nothing sent the root's weights to the others: the broadcast is "
         "missing among the callbacks.",
-        0};
+        NULL};
     static const Diagnosis partly = {"broadcast-one-layer-only",
                                      "something was broadcast, but not all of the weights. A model "
                                      "has as many variables as model_variable_count() says.",
-                                     0};
+                                     NULL};
     static const Diagnosis too_late = {
         "broadcast-too-late",
         "the weights are broadcast only after training has begun: the first "
         "gradients were computed with different weights.",
-        0};
+        NULL};
     if (same_from(run) > 0)
         return &too_late;
     return variables_were_sent(run) ? &partly : &missing;
 }
 
-static const Diagnosis *wrong_root(const Weights *compiled, double weights)
+static const Diagnosis *wrong_root(const Run *run, const Weights *compiled, double weights)
 {
     static const Diagnosis another = {"broadcast-from-another-rank",
                                       "the weights are those of another rank. The root is rank 0 "
                                       "everywhere in this lab.",
-                                      0};
+                                      NULL};
     static const Diagnosis averaged = {
         "weights-averaged",
         "the weights are the mean of all ranks' weights. A mean of random "
         "weights is smaller than they are meant to be: take the root's, by a "
         "broadcast.",
-        0};
+        NULL};
     double sum = 0;
-    for (int r = 0; r < RANKS; r++)
+    for (int r = 0; r < run->ranks; r++)
         sum += compiled->of[r];
-    return near(sum / RANKS, weights) ? &averaged : &another;
+    return near(sum / run->ranks, weights) ? &averaged : &another;
 }
 
-static void judge_root(const Run *run, Report *report)
+static void judge_same(const Runs *runs, Report *report)
 {
-    Weights compiled = weights_at(run, "compile", 0), begin = weights_at(run, "first_batch", 0);
-    if (near(compiled.of[0], begin.of[0]))
-        report_ok(report, ROOTS);
-    else
-        report_failure(report, ROOTS, wrong_root(&compiled, begin.of[0]), evidence_of(run, -1));
-}
-
-static void judge_kept(const Run *run, Report *report)
-{
-    static const Diagnosis drift = {
-        "weights-drift-apart",
-        "the ranks begin with the same weights, but make different updates: "
-        "the gradients are not averaged. See step 3.",
-        3};
-    for (int step = 0; step < step_count(run); step++)
-        if (!same_after_step(run, step)) {
-            report_failure(report, KEPT, &drift, evidence_of(run, step));
-            return;
-        }
-    report_ok(report, KEPT);
-}
-
-void judge_step_4(const Run *run, Report *report)
-{
-    // A broadcast at the beginning of the first epoch, or batch, is in time, too.
-    Weights begin = weights_at(run, "first_batch", 0);
-    if (judge_seeds(run, report))
-        return;
-    if (!same(&begin)) {
-        int step = same_from(run);
-        report_failure(report, SAME, different_weights(run), evidence_of(run, step < 0 ? 0 : step));
+    for (int i = 0; i < runs->count; i++) {
+        // A broadcast at the beginning of the first epoch, or batch, is in time, too.
+        const Run *run = &runs->items[i];
+        Weights begin = weights_at(run, "first_batch", 0);
+        int from = same_from(run);
+        if (same(run, &begin))
+            continue;
+        report_failure(report, SAME, different_weights(run),
+                       evidence_in(runs, run, evidence_of(run, from < 0 ? 0 : from)));
         return;
     }
     report_ok(report, SAME);
-    judge_root(run, report);
-    judge_kept(run, report);
 }
+
+static void judge_root(const Runs *runs, Report *report)
+{
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        Weights compiled = weights_at(run, "compile", 0), begin = weights_at(run, "first_batch", 0);
+        if (near(compiled.of[0], begin.of[0]))
+            continue;
+        report_failure(report, ROOTS, wrong_root(run, &compiled, begin.of[0]),
+                       evidence_in(runs, run, evidence_of(run, -1)));
+        return;
+    }
+    report_ok(report, ROOTS);
+}
+
+static void judge_kept(const Runs *runs, Report *report)
+{
+    static const Diagnosis drift = {"weights-drift-apart",
+                                    "the ranks begin with the same weights, but make different "
+                                    "updates: something else than the "
+                                    "mean of the gradients changes them.",
+                                    "3"};
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        for (int step = 0; step < step_count(run); step++)
+            if (!same_after_step(run, step)) {
+                report_failure(report, KEPT, &drift,
+                               evidence_in(runs, run, evidence_of(run, step)));
+                return;
+            }
+    }
+    report_ok(report, KEPT);
+}
+
+static void judge(const Runs *runs, Report *report)
+{
+    if (nothing_trained(runs, SAME, report) || judge_seeds(runs, report))
+        return;
+    judge_same(runs, report);
+    if (report->properties[report->count - 1].ok) {
+        judge_root(runs, report);
+        judge_kept(runs, report);
+    }
+}
+
+JUDGE("step_04", judge)

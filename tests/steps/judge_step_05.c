@@ -8,192 +8,291 @@
 
 #define EPOCHS     "the number of epochs is the command line's"
 #define TRAINING   "all ranks together make as many steps as one device would"
-#define ANY_SIZE   "both hold on 2 ranks, too"
-#define SIZE_ENDS  "on 2 ranks, too, all come to the end of the program"
 #define VALIDATION "all ranks together validate on 3 times the test set"
+#define MOST_FIXED 16
 
 // What a rank asked fit() for.
 static double asked(const Run *run, int rank, const char *field)
 {
-    return event_number(event_nth(&run->events[rank], "fit", 0), field);
+    return event_number(event_nth(&run->traces.of[rank], "fit", 0), field);
 }
 
-// A wrong way to get a number of steps from the length of a permutation.
-typedef struct {
-    double value;
-    const Diagnosis *diagnosis;
-} Explanation;
+// ---- Ways to get a number of steps from the lengths of a permutation. `number` is of use to some.
 
-// The first of `ranks` ranks that asked for anything but `exact`, rounded; -1: none did.
-static int wrong_rank(const Run *run, int ranks, const char *field, double exact)
+typedef double (*Formula)(const Run *run, int rank, int number);
+
+static double length(const Run *run, int rank, int number)
 {
-    for (int r = 0; r < ranks; r++)
-        if (!(fabs(asked(run, r, field) - exact) < 1))
-            return r;
-    return -1;
+    (void)number;
+    return asked(run, rank, "train_len");
 }
 
-static const Diagnosis *explain(double value, const Explanation *explanations, int count,
-                                const Diagnosis *otherwise)
+static double validation_length(const Run *run, int rank, int number)
 {
-    for (int i = 0; i < count; i++)
-        if (value == explanations[i].value)
-            return explanations[i].diagnosis;
-    return otherwise;
+    (void)number;
+    return asked(run, rank, "validation_len");
 }
 
-static char *evidence_of(const Run *run, int ranks, const char *field, const char *right)
+static double steps(const Run *run, int rank, int number)
 {
-    char *evidence = NULL;
-    for (int r = 0; r < ranks; r++)
-        text_add(&evidence, "%srank %d: %.0f", r ? ", " : "", r, asked(run, r, field));
-    text_add(&evidence, "\nright are %s", right);
-    return evidence;
+    return length(run, rank, number) / run->ranks;
 }
+
+static double validation_steps(const Run *run, int rank, int number)
+{
+    return 3 * validation_length(run, rank, number) / run->ranks;
+}
+
+static double not_tripled(const Run *run, int rank, int number)
+{
+    return validation_length(run, rank, number) / run->ranks;
+}
+
+static double tripled_length(const Run *run, int rank, int number)
+{
+    return 3 * validation_length(run, rank, number);
+}
+
+static double rounded_down_first(const Run *run, int rank, int number)
+{
+    return 3 * floor(validation_length(run, rank, number) / run->ranks);
+}
+
+static double rounded_up_first(const Run *run, int rank, int number)
+{
+    return 3 * ceil(validation_length(run, rank, number) / run->ranks);
+}
+
+static double rounded_first(const Run *run, int rank, int number)
+{
+    return 3 * round(validation_length(run, rank, number) / run->ranks);
+}
+
+static double over_local_size(const Run *run, int rank, int number)
+{
+    return length(run, rank, number) / run_local_size(run, rank);
+}
+
+static double validation_over_local_size(const Run *run, int rank, int number)
+{
+    return tripled_length(run, rank, number) / run_local_size(run, rank);
+}
+
+static double over_number(const Run *run, int rank, int number)
+{
+    return length(run, rank, number) / number;
+}
+
+static double validation_over_number(const Run *run, int rank, int number)
+{
+    return tripled_length(run, rank, number) / number;
+}
+
+static double of_the_test_set(const Run *run, int rank, int number)
+{
+    return validation_length(run, rank, number) / run->ranks;
+}
+
+static double of_the_training_set(const Run *run, int rank, int number)
+{
+    return 3 * length(run, rank, number) / run->ranks;
+}
+
+// True where a rank of every run asked for what the formula gives, rounded as one likes.
+static bool explains(const Runs *runs, const char *field, Formula formula, int number)
+{
+    for (int i = 0; i < runs->count; i++)
+        for (int r = 0; r < runs->items[i].ranks; r++) {
+            const Run *run = &runs->items[i];
+            if (!(fabs(asked(run, r, field) - formula(run, r, number)) < 1))
+                return false;
+        }
+    return true;
+}
+
+// The same, with a number that stands in the program. With a single run any number is explained.
+static bool some_number_explains(const Runs *runs, const char *field, Formula formula)
+{
+    for (int number = 2; runs->count > 1 && number <= MOST_FIXED; number++)
+        if (explains(runs, field, formula, number))
+            return true;
+    return false;
+}
+
+// ---- Diagnoses.
 
 static const Diagnosis by_local_size = {
     "divided-by-local-size",
-    "the division is by hvd_local_size(), the workers of one machine. All "
-    "workers of the job share the steps: hvd_size().",
-    0};
+    "the division is by hvd_local_size(), the workers of one machine. All workers of the job share "
+    "the steps: hvd_size().",
+    NULL};
+static const Diagnosis fixed = {
+    "number-of-workers-fixed",
+    "the division is by the same number on any number of workers: one that stands in the program. "
+    "hvd_size() is right on any number of workers.",
+    NULL};
 
-static const Diagnosis *wrong_training(double steps, int length, int local_size)
+static const Diagnosis *wrong_training(const Runs *runs)
 {
     static const Diagnosis not_divided = {
         "steps-not-divided",
-        "every rank makes all steps of an epoch. The workers share them: divide "
-        "by hvd_size().",
-        0};
+        "every rank makes all steps of an epoch. The workers share them: divide by hvd_size().",
+        NULL};
     static const Diagnosis wrong = {
         "steps-wrong",
-        "steps_per_epoch is the number of batches, divided by the number of "
+        "steps_per_epoch is the number of batches of the training set, divided by the number of "
         "workers.",
-        0};
-    const Explanation explanations[] = {{length, &not_divided},
-                                        {length / local_size, &by_local_size}};
-    return explain(steps, explanations, 2, &wrong);
+        NULL};
+    static const Diagnosis other_set = {"steps-wrong",
+                                        "steps_per_epoch is divided, but it is the test set's "
+                                        "number of batches. It is the training "
+                                        "set's.",
+                                        NULL};
+    const char *field = "steps";
+    if (explains(runs, field, length, 0))
+        return &not_divided;
+    if (explains(runs, field, over_local_size, 0))
+        return &by_local_size;
+    if (some_number_explains(runs, field, over_number))
+        return &fixed;
+    return explains(runs, field, of_the_test_set, 0) ? &other_set : &wrong;
 }
 
-static const Diagnosis *wrong_validation(double steps, int length, int local_size)
+static const Diagnosis *wrong_validation(const Runs *runs)
 {
     static const Diagnosis not_divided = {
-        "validation-not-divided", "validation_steps is not divided by the number of workers.", 0};
-    static const Diagnosis not_tripled = {
-        "validation-not-tripled",
-        "validation_steps is divided, but not multiplied by 3. Each rank "
-        "draws its images by itself; 3 times as many miss few.",
-        0};
+        "validation-not-divided", "validation_steps is not divided by the number of workers.",
+        NULL};
+    static const Diagnosis tripling_missing = {"validation-not-tripled",
+                                               "validation_steps is divided, but not multiplied by "
+                                               "3. Each rank draws its images by itself; "
+                                               "3 times as many miss few.",
+                                               NULL};
     static const Diagnosis order = {"divided-before-multiplying",
-                                    "the division is rounded, and 3 multiplies the error: "
-                                    "multiply first, 3 * length / size.",
-                                    0};
-    static const Diagnosis wrong = {
+                                    "the division is rounded, and 3 multiplies the error: multiply "
+                                    "first, 3 * length / size.",
+                                    NULL};
+    static const Diagnosis wrong = {"validation-wrong",
+                                    "validation_steps is 3 times the number of batches of the test "
+                                    "set, divided by the number of "
+                                    "workers.",
+                                    NULL};
+    static const Diagnosis other_set = {
         "validation-wrong",
-        "validation_steps is 3 times the number of batches, divided by the "
-        "number of workers.",
-        0};
-    const Explanation explanations[] = {
-        {length, &not_divided},
-        {3 * length, &not_divided},
-        {length / RANKS, &not_tripled},
-        {length / RANKS + 1, &not_tripled},
-        {3 * (length / RANKS), &order},
-        {3 * (length / RANKS + 1), &order},
-        {3 * length / local_size, &by_local_size},
-    };
-    return explain(steps, explanations, 7, &wrong);
+        "validation_steps is made from the training set's number of batches. It is the test set's.",
+        NULL};
+    const char *field = "validation_steps";
+    if (explains(runs, field, validation_length, 0) || explains(runs, field, tripled_length, 0))
+        return &not_divided;
+    if (explains(runs, field, not_tripled, 0))
+        return &tripling_missing;
+    if (explains(runs, field, rounded_down_first, 0) ||
+        explains(runs, field, rounded_up_first, 0) || explains(runs, field, rounded_first, 0))
+        return &order;
+    if (explains(runs, field, validation_over_local_size, 0))
+        return &by_local_size;
+    if (some_number_explains(runs, field, validation_over_number))
+        return &fixed;
+    return explains(runs, field, of_the_training_set, 0) ? &other_set : &wrong;
 }
 
-static const Diagnosis *wrong_epochs(double epochs, double wanted)
+static const Diagnosis *wrong_epochs(const Run *run, double epochs, double wanted)
 {
     static const Diagnosis divided = {
         "epochs-divided",
-        "epochs are divided instead of steps. Then every worker still makes all "
-        "steps of an epoch, validation and learning rate come at other times, and "
-        "few epochs may become none.",
-        0};
+        "epochs are divided instead of steps. Then every worker still makes all steps of an epoch, "
+        "validation and learning rate come at other times, and few epochs may become none.",
+        NULL};
     static const Diagnosis wrong = {
-        "epochs-wrong", "the number of epochs is the command line's, on any number of workers.", 0};
-    return epochs == floor(wanted / RANKS) ? &divided : &wrong;
+        "epochs-wrong", "the number of epochs is the command line's, on any number of workers.",
+        NULL};
+    return epochs < wanted && fabs(epochs - wanted / run->ranks) < 1 ? &divided : &wrong;
 }
 
-static void judge_epochs(const Run *run, Report *report)
+// ---- Properties.
+
+static char *asked_by_all(const Run *run, const char *field)
 {
-    const double wanted = 2; // of every run
-    for (int r = 0; r < RANKS; r++)
-        if (asked(run, r, "epochs") != wanted) {
-            report_failure(report, EPOCHS, wrong_epochs(asked(run, r, "epochs"), wanted),
-                           evidence_of(run, RANKS, "epochs", "2"));
+    char *text = NULL;
+    for (int r = 0; r < run->ranks; r++)
+        text_add(&text, "%srank %d: %.0f", r ? ", " : "", r, asked(run, r, field));
+    return text;
+}
+
+static void judge_epochs(const Runs *runs, Report *report)
+{
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        double wanted = run_flag(run, "--epochs ");
+        for (int r = 0; r < run->ranks; r++) {
+            double epochs = asked(run, r, "epochs");
+            if (epochs == wanted)
+                continue;
+            char *evidence = asked_by_all(run, "epochs");
+            text_add(&evidence, "\nright are %.0f", wanted);
+            report_failure(report, EPOCHS, wrong_epochs(run, epochs, wanted),
+                           evidence_in(runs, run, evidence));
             return;
         }
+    }
     report_ok(report, EPOCHS);
 }
 
-static void judge_training(const Run *run, Report *report)
+// "3 or 4, since 20 batches / 6 workers = 3.33".
+static char *right_number(const Run *run, const char *what, double batches, double exact)
 {
-    int length = (int)asked(run, 0, "train_len");
-    double exact = (double)length / RANKS;
-    int wrong = wrong_rank(run, RANKS, "steps", exact);
-    if (wrong < 0) {
+    if (exact == floor(exact))
+        return format_text("%.0f, since %s%.0f batches / %d workers = %.0f", exact, what, batches,
+                           run->ranks, exact);
+    return format_text("%.0f or %.0f, since %s%.0f batches / %d workers = %.2f", floor(exact),
+                       ceil(exact), what, batches, run->ranks, exact);
+}
+
+// The first run in which a rank asked for another number; NULL: none did.
+static const Run *wrong_run(const Runs *runs, const char *field, Formula right)
+{
+    for (int i = 0; i < runs->count; i++) {
+        Runs one = {&runs->items[i], 1};
+        if (!explains(&one, field, right, 0))
+            return &runs->items[i];
+    }
+    return NULL;
+}
+
+static void judge_steps(const Runs *runs, Report *report)
+{
+    const Run *run = wrong_run(runs, "steps", steps);
+    if (!run) {
         report_ok(report, TRAINING);
         return;
     }
-    int local_size = (int)event_number(event_nth(&run->events[wrong], "start", 0), "local_size");
-    char *right = format_text("%.0f or %.0f, since %d batches / %d workers = %.2f", floor(exact),
-                              ceil(exact), length, RANKS, exact);
-    report_failure(report, TRAINING, wrong_training(asked(run, wrong, "steps"), length, local_size),
-                   evidence_of(run, RANKS, "steps", right));
+    char *evidence = asked_by_all(run, "steps");
+    char *right = right_number(run, "", length(run, 0, 0), steps(run, 0, 0));
+    text_add(&evidence, "\nright are %s", right);
     free(right);
+    report_failure(report, TRAINING, wrong_training(runs), evidence_in(runs, run, evidence));
 }
 
-static void judge_validation(const Run *run, Report *report)
+static void judge_validation(const Runs *runs, Report *report)
 {
-    int length = (int)asked(run, 0, "validation_len");
-    double exact = 3.0 * length / RANKS;
-    int wrong = wrong_rank(run, RANKS, "validation_steps", exact);
-    if (wrong < 0) {
+    const Run *run = wrong_run(runs, "validation_steps", validation_steps);
+    if (!run) {
         report_ok(report, VALIDATION);
         return;
     }
-    int local_size = (int)event_number(event_nth(&run->events[wrong], "start", 0), "local_size");
-    char *right = format_text("%.0f or %.0f, since 3 * %d batches / %d workers = %.2f",
-                              floor(exact), ceil(exact), length, RANKS, exact);
-    report_failure(report, VALIDATION,
-                   wrong_validation(asked(run, wrong, "validation_steps"), length, local_size),
-                   evidence_of(run, RANKS, "validation_steps", right));
+    char *evidence = asked_by_all(run, "validation_steps");
+    char *right =
+        right_number(run, "3 * ", validation_length(run, 0, 0), validation_steps(run, 0, 0));
+    text_add(&evidence, "\nright are %s", right);
     free(right);
+    report_failure(report, VALIDATION, wrong_validation(runs), evidence_in(runs, run, evidence));
 }
 
-void judge_step_5(const Run *run, Report *report)
+static void judge(const Runs *runs, Report *report)
 {
-    judge_epochs(run, report);
-    judge_training(run, report);
-    judge_validation(run, report);
+    judge_epochs(runs, report);
+    judge_steps(runs, report);
+    judge_validation(runs, report);
 }
 
-void judge_step_5_again(const Run *run, Report *report)
-{
-    static const Diagnosis fixed = {
-        "number-of-workers-fixed",
-        "it is right on 4 workers only: the program divides by a number that stands in it. "
-        "hvd_size() is right on any number of workers.",
-        0};
-    if (!judge_end(run, SIZE_ENDS, report))
-        return;
-    double steps = asked(run, 0, "train_len") / SOME_RANKS;
-    double validation_steps = 3 * asked(run, 0, "validation_len") / SOME_RANKS;
-    if (wrong_rank(run, SOME_RANKS, "steps", steps) < 0 &&
-        wrong_rank(run, SOME_RANKS, "validation_steps", validation_steps) < 0) {
-        report_ok(report, ANY_SIZE);
-        return;
-    }
-    char *right = format_text("%.1f, rounded", steps);
-    char *evidence = evidence_of(run, SOME_RANKS, "steps", right);
-    char *right_too = format_text("%.1f, rounded", validation_steps);
-    char *validation = evidence_of(run, SOME_RANKS, "validation_steps", right_too);
-    text_add(&evidence, "\nvalidation: %s", validation);
-    report_failure(report, ANY_SIZE, &fixed, evidence);
-    free(right);
-    free(right_too);
-    free(validation);
-}
+JUDGE("step_05", judge)

@@ -12,8 +12,7 @@
 #define HISTORY     "at the end of every epoch all ranks have the mean of their figures"
 #define STOP        "the stop rule sees the mean, not the rank's own figures"
 #define TENSORBOARD "the TensorBoard callback sees it, too"
-#define STOP_ENDS   "where the figures are above the target at once, all come to the end, too"
-#define STOPPED     "and stop after the same epoch, the first"
+#define STOPPED     "where the figures are above the target at once, all stop after the first epoch"
 #define TOLERANCE   1e-5 // relative: a float holds seven digits
 
 enum { METRICS = 4 };
@@ -21,7 +20,8 @@ static const char *const metrics[METRICS] = {"loss", "accuracy", "val_loss", "va
 
 // The metrics of one epoch: what each rank measured by itself, and what some event says.
 typedef struct {
-    double own[RANKS], seen[RANKS];
+    const Run *run;
+    double own[MAX_RANKS], seen[MAX_RANKS];
 } Figure;
 
 // The event `name` of an epoch; of the callback `callback` where that isn't NULL.
@@ -38,9 +38,9 @@ static const cJSON *event_of(const Events *events, const char *name, int epoch,
 static Figure figure(const Run *run, const char *metric, int epoch, const char *event,
                      const char *callback)
 {
-    Figure figure;
-    for (int r = 0; r < RANKS; r++) {
-        const Events *events = &run->events[r];
+    Figure figure = {.run = run};
+    for (int r = 0; r < run->ranks; r++) {
+        const Events *events = &run->traces.of[r];
         figure.own[r] = event_number(event_of(events, "epoch", epoch, NULL), metric);
         figure.seen[r] = event_number(event_of(events, event, epoch, callback), metric);
     }
@@ -49,9 +49,9 @@ static Figure figure(const Run *run, const char *metric, int epoch, const char *
 
 static int epoch_count(const Run *run)
 {
-    int count = event_count(&run->events[0], "history");
-    for (int r = 1; r < RANKS; r++) {
-        int other = event_count(&run->events[r], "history");
+    int count = event_count(&run->traces.of[0], "history");
+    for (int r = 1; r < run->ranks; r++) {
+        int other = event_count(&run->traces.of[r], "history");
         count = other < count ? other : count;
     }
     return count;
@@ -65,14 +65,14 @@ static double total(const Figure *figure, int rank)
 {
     (void)rank;
     double sum = 0;
-    for (int r = 0; r < RANKS; r++)
+    for (int r = 0; r < figure->run->ranks; r++)
         sum += figure->own[r];
     return sum;
 }
 
 static double mean(const Figure *figure, int rank)
 {
-    return total(figure, rank) / RANKS;
+    return total(figure, rank) / figure->run->ranks;
 }
 
 static double its_own(const Figure *figure, int rank)
@@ -99,28 +99,34 @@ typedef struct {
 // A callback may have been added on some ranks only, one that writes files, say.
 static bool sees(const Run *run, View view, int rank)
 {
-    return !view.callback || event_of(&run->events[rank], view.event, 0, view.callback);
+    return !view.callback || event_of(&run->traces.of[rank], view.event, 0, view.callback);
 }
 
-// True where the formula gives what all ranks see of the metric in every epoch.
-static bool metric_is(const Run *run, View view, const char *metric, Formula formula)
+// The first epoch in which the formula does not give what all ranks see of the metric; -1: none.
+static int first_other_epoch(const Run *run, View view, const char *metric, Formula formula)
 {
     int epochs = epoch_count(run);
     for (int epoch = 0; epoch < epochs; epoch++) {
         Figure f = figure(run, metric, epoch, view.event, view.callback);
         double allowed = TOLERANCE * fabs(total(&f, 0)) + 1e-12;
-        for (int r = 0; r < RANKS; r++)
+        for (int r = 0; r < run->ranks; r++)
             if (sees(run, view, r) && !(fabs(f.seen[r] - formula(&f, r)) <= allowed))
-                return false;
+                return epoch;
     }
-    return epochs > 0;
+    return -1;
 }
 
-static bool all_are(const Run *run, View view, Formula formula)
+static bool metric_is(const Run *run, View view, const char *metric, Formula formula)
 {
-    for (int m = 0; m < METRICS; m++)
-        if (!metric_is(run, view, metrics[m], formula))
-            return false;
+    return first_other_epoch(run, view, metric, formula) < 0;
+}
+
+static bool all_are(const Runs *runs, View view, Formula formula)
+{
+    for (int i = 0; i < runs->count; i++)
+        for (int m = 0; m < METRICS; m++)
+            if (!metric_is(&runs->items[i], view, metrics[m], formula))
+                return false;
     return true;
 }
 
@@ -132,19 +138,25 @@ static int metrics_averaged(const Run *run, View view)
     return count;
 }
 
+// Of the first epoch in which a metric is not the mean.
 static char *evidence_of(const Run *run, View view)
 {
-    char *evidence = format_text("in the first epoch");
+    int first = epoch_count(run);
     for (int m = 0; m < METRICS; m++) {
-        Figure f = figure(run, metrics[m], 0, view.event, view.callback);
+        int epoch = first_other_epoch(run, view, metrics[m], mean);
+        first = epoch >= 0 && epoch < first ? epoch : first;
+    }
+    char *evidence = format_text("in epoch %d", first + 1);
+    for (int m = 0; m < METRICS; m++) {
+        Figure f = figure(run, metrics[m], first, view.event, view.callback);
         bool right = metric_is(run, view, metrics[m], mean);
         text_add(&evidence, "\n%-12s own ", metrics[m]);
-        for (int r = 0; r < RANKS; r++)
+        for (int r = 0; r < run->ranks; r++)
             text_add(&evidence, " %.4f", f.own[r]);
-        text_add(&evidence, "   mean  %.4f   seen ", mean(&f, 0));
-        for (int r = 0; r < RANKS; r++)
+        text_add(&evidence, "\n%-12s seen", right ? "" : "  <-");
+        for (int r = 0; r < run->ranks; r++)
             text_add(&evidence, " %.4f", f.seen[r]);
-        text_add(&evidence, "%s", right ? "" : "  <-");
+        text_add(&evidence, "   mean %.4f", mean(&f, 0));
     }
     return evidence;
 }
@@ -155,106 +167,124 @@ static const Diagnosis missing = {
     "average-missing",
     "nothing averages the metrics: every rank keeps its own. The callback that "
     "does it is missing.",
-    0};
+    NULL};
 static const Diagnosis after_stop = {
     "average-after-stop",
     "the metrics are averaged only after the stop rule has read them. Callbacks "
     "run in the order in which they were added.",
-    0};
+    NULL};
 static const Diagnosis after_tensorboard = {
     "average-after-tensorboard",
     "the metrics are averaged only after the TensorBoard callback has "
     "read them, so it logs the root's own figures. Callbacks run in the "
     "order in which they were added.",
-    0};
+    NULL};
 static const Diagnosis some = {
     "some-metrics-not-averaged",
     "some metrics are averaged and others are not. There are four: loss, "
     "accuracy, val_loss, val_accuracy.",
-    0};
+    NULL};
 static const Diagnosis summed = {
-    "metrics-summed", "the metrics are added up, but not divided by the number of workers.", 0};
+    "metrics-summed", "the metrics are added up, but not divided by the number of workers.", NULL};
 static const Diagnosis of_one_rank = {
     "metrics-of-one-rank",
     "all ranks have the root's figures. They agree, but the images of the "
     "others count for nothing: average them.",
-    0};
+    NULL};
 static const Diagnosis on_root_only = {
     "averaged-on-root-only",
     "only the root gets the mean; the others keep their own figures, and "
     "stop by them. An all-reduce gives the result to all.",
-    0};
+    NULL};
 static const Diagnosis wrong = {"metrics-wrong",
-                                "the metrics are neither the ranks' own nor their mean.", 0};
+                                "the metrics are neither the ranks' own nor their mean.", NULL};
 
-static const Diagnosis *wrong_history(const Run *run, View view)
+static const Diagnosis *wrong_history(const Runs *runs, const Run *run, View view)
 {
-    if (all_are(run, view, its_own))
+    if (all_are(runs, view, its_own))
         return &missing;
-    if (all_are(run, view, total))
+    if (all_are(runs, view, total))
         return &summed;
-    if (all_are(run, view, mean_on_root_only))
+    if (all_are(runs, view, mean_on_root_only))
         return &on_root_only;
-    if (all_are(run, view, of_root))
+    if (all_are(runs, view, of_root))
         return &of_one_rank;
     return metrics_averaged(run, view) > 0 ? &some : &wrong;
 }
 
 static bool is_called(const Run *run, const char *callback)
 {
-    for (int r = 0; r < RANKS; r++)
-        if (event_of(&run->events[r], "callback", 0, callback))
+    for (int r = 0; r < run->ranks; r++)
+        if (event_of(&run->traces.of[r], "callback", 0, callback))
             return true;
     return false;
 }
 
 // Judges what a callback sees, on the ranks that have it.
-static void judge_callback(const Run *run, const char *property, const char *callback,
+static void judge_callback(const Runs *runs, const char *property, const char *callback,
                            const Diagnosis *diagnosis, Report *report)
 {
     View view = {"callback", callback};
-    if (!is_called(run, callback))
-        return;
-    if (metrics_averaged(run, view) == METRICS)
-        report_ok(report, property);
-    else
-        report_failure(report, property, diagnosis, evidence_of(run, view));
-}
-
-void judge_step_6(const Run *run, Report *report)
-{
-    View history = {"history", NULL};
-    if (metrics_averaged(run, history) < METRICS) {
-        report_failure(report, HISTORY, wrong_history(run, history), evidence_of(run, history));
+    bool any = false;
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        if (!is_called(run, callback))
+            continue;
+        any = true;
+        if (metrics_averaged(run, view) == METRICS)
+            continue;
+        report_failure(report, property, diagnosis, evidence_in(runs, run, evidence_of(run, view)));
         return;
     }
-    report_ok(report, HISTORY);
-    judge_callback(run, STOP, "stop_at_accuracy", &after_stop, report);
-    judge_callback(run, TENSORBOARD, "tensorboard", &after_tensorboard, report);
+    if (any)
+        report_ok(report, property);
 }
 
-// ---- The run that stops early.
+static bool judge_history(const Runs *runs, Report *report)
+{
+    View view = {"history", NULL};
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        if (metrics_averaged(run, view) == METRICS)
+            continue;
+        report_failure(report, HISTORY, wrong_history(runs, run, view),
+                       evidence_in(runs, run, evidence_of(run, view)));
+        return false;
+    }
+    report_ok(report, HISTORY);
+    return true;
+}
 
-void judge_stop(const Run *run, Report *report)
+// The run in which every rank is above the target at once.
+static void judge_stop(const Runs *runs, Report *report)
 {
     static const Diagnosis wrong_stop = {
         "stop-missing",
         "the validation accuracy is above --target-accuracy and --patience is 1, but "
         "training goes on: the stop rule is missing, or not on every rank.",
-        0};
-    if (!judge_end(run, STOP_ENDS, report))
+        NULL};
+    const Run *run = run_named(runs, "stop");
+    if (!run)
         return;
     char *evidence = NULL;
     bool right = true;
-    for (int r = 0; r < RANKS; r++) {
-        double epochs = event_number(event_last(&run->events[r], "fit_end"), "epochs");
+    for (int r = 0; r < run->ranks; r++) {
+        double epochs = event_number(event_last(&run->traces.of[r], "fit_end"), "epochs");
         right = right && epochs == 1;
         text_add(&evidence, "%srank %d trained %.0f epochs", r ? ", " : "", r, epochs);
     }
-    if (!right) {
-        report_failure(report, STOPPED, &wrong_stop, evidence);
-        return;
-    }
-    free(evidence);
-    report_ok(report, STOPPED);
+    report_property(report, STOPPED, &wrong_stop, right ? NULL : evidence);
+    if (right)
+        free(evidence);
 }
+
+static void judge(const Runs *runs, Report *report)
+{
+    if (nothing_trained(runs, HISTORY, report) || !judge_history(runs, report))
+        return;
+    judge_callback(runs, STOP, "stop_at_accuracy", &after_stop, report);
+    judge_callback(runs, TENSORBOARD, "tensorboard", &after_tensorboard, report);
+    judge_stop(runs, report);
+}
+
+JUDGE("step_06", judge)

@@ -73,55 +73,55 @@ bool output_says(const Output *output, const char *words)
 
 // "mpirun noticed that process rank 2 with PID 1 on node x exited on signal 11 (Segmentation
 // fault)."
-static bool find_signal(const char *text, Culprit *culprit)
+static bool find_signal(const char *text, FailedRank *failed)
 {
     const char *rank = strstr(text, "process rank "), *on = strstr(text, "exited on signal ");
     if (!rank || !on)
         return false;
-    culprit->rank = atoi(rank + strlen("process rank "));
+    failed->rank = atoi(rank + strlen("process rank "));
     int length = (int)strcspn(on, ".");
-    snprintf(culprit->how, sizeof culprit->how, "was ended by %.*s",
+    snprintf(failed->how, sizeof failed->how, "was ended by %.*s",
              length - (int)strlen("exited on "), on + strlen("exited on "));
     return true;
 }
 
-// "  Process name: [[37042,1],2]" (Open MPI 4) or "[prterun-x-549@1,2]" (5), and, on the next line,
-// "  Exit code:    3"
-static void find_status(const char *text, Culprit *culprit)
+// "  Process name: [[37042,1],2]" (Open MPI 4) or "[prterun-x-549@1,2]" (5), and, on the next
+// line, "  Exit code:    3"
+static void find_status(const char *text, FailedRank *failed)
 {
     const char *name = strstr(text, "Process name:"), *code = strstr(text, "Exit code:");
     const char *comma = name ? strrchr(name, ',') : NULL;
     if (comma)
-        culprit->rank = atoi(comma + 1);
+        failed->rank = atoi(comma + 1);
     if (code)
-        snprintf(culprit->how, sizeof culprit->how, "ended with status %d",
+        snprintf(failed->how, sizeof failed->how, "ended with status %d",
                  atoi(code + strlen("Exit code:")));
 }
 
 // "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD", and on the next line "with
 // errorcode 2." (Open MPI 4), or two lines on "  Errorcode: 2" (5).
-static void find_abort(const char *text, Culprit *culprit)
+static void find_abort(const char *text, FailedRank *failed)
 {
     const char *rank = strstr(text, "invoked on rank "), *code = strcasestr(text, "errorcode");
     if (rank)
-        culprit->rank = atoi(rank + strlen("invoked on rank "));
+        failed->rank = atoi(rank + strlen("invoked on rank "));
     if (code)
-        snprintf(culprit->how, sizeof culprit->how, "gave up with status %d",
+        snprintf(failed->how, sizeof failed->how, "gave up with status %d",
                  atoi(code + strcspn(code, "-0123456789")));
 }
 
-Culprit output_culprit(const Output *output)
+FailedRank output_failed_rank(const Output *output)
 {
-    Culprit culprit = {.rank = -1};
+    FailedRank failed = {.rank = -1};
     for (int i = 0; i < output->count; i++) {
         if (output->lines[i].rank != MPIRUN)
             continue;
-        if (find_signal(output->lines[i].text, &culprit))
+        if (find_signal(output->lines[i].text, &failed))
             break;
-        find_status(output->lines[i].text, &culprit);
-        find_abort(output->lines[i].text, &culprit);
+        find_status(output->lines[i].text, &failed);
+        find_abort(output->lines[i].text, &failed);
     }
-    if (culprit.rank >= RANKS || !*culprit.how)
-        culprit.rank = -1;
-    return culprit;
+    if (failed.rank >= MAX_RANKS || !*failed.how)
+        failed.rank = -1;
+    return failed;
 }

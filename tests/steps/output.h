@@ -35,7 +35,7 @@ bool output_says(const Output *output, const char *words);
 typedef struct {
     int rank;
     char how[96];
-} Culprit;
-Culprit output_culprit(const Output *output);
+} FailedRank;
+FailedRank output_failed_rank(const Output *output);
 
 #endif

@@ -12,12 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/util.h"
 
 #define PATIENCE           2.0 // seconds between asking a program to end and ending it
 #define STATUS_INTERRUPTED 130
+#define MOST_TEXT          ((size_t)1 << 20) // bytes of what a program prints that are kept
+#define LARGEST_FILE       ((rlim_t)1 << 28) // bytes that a program may write into one
 
 static volatile sig_atomic_t interrupted;
 
@@ -33,6 +36,9 @@ void process_prepare(void)
     struct sigaction action = {.sa_handler = interrupt};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         sigaction(signals[i], &action, NULL);
+    const struct rlimit file = {LARGEST_FILE, LARGEST_FILE}, core = {0, 0};
+    setrlimit(RLIMIT_FSIZE, &file);
+    setrlimit(RLIMIT_CORE, &core);
     // What mpirun started becomes this process's child when mpirun is gone, and so can be found.
     prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
@@ -69,6 +75,17 @@ Process process_start(const char *const argv[])
     return (Process){.pid = pid, .pipe = ends[0]};
 }
 
+static void keep_text(Process *process, const char *text, size_t bytes)
+{
+    process->text = realloc(process->text, process->bytes + bytes + 1);
+    CHECK(process->text);
+    char *end = process->text + process->bytes;
+    for (size_t i = 0; i < bytes; i++)
+        end[i] = text[i] ? text[i] : '?'; // a '\0' would end it for whoever reads it
+    end[bytes] = '\0';
+    process->bytes += bytes;
+}
+
 static void take_text(Process *process)
 {
     char buffer[16384];
@@ -80,11 +97,9 @@ static void take_text(Process *process)
         process->pipe = -1;
         return;
     }
-    process->text = realloc(process->text, process->bytes + (size_t)bytes + 1);
-    CHECK(process->text);
-    memcpy(process->text + process->bytes, buffer, (size_t)bytes);
-    process->bytes += (size_t)bytes;
-    process->text[process->bytes] = '\0';
+    size_t room = MOST_TEXT - process->bytes, more = (size_t)bytes;
+    process->flooded = process->flooded || more > room;
+    keep_text(process, buffer, more < room ? more : room);
 }
 
 // Waits for text; true where there was some, or where no more can come.
@@ -149,7 +164,8 @@ static Entry look_at(const char *process)
 }
 
 // Calls visit() for each child of a process; true where that was true for one of them.
-static bool any_child(pid_t parent, bool (*visit)(const Entry *child))
+static bool any_child(pid_t parent, bool (*visit)(const Entry *child, int generations),
+                      int generations)
 {
     bool any = false;
     DIR *processes = opendir("/proc");
@@ -158,25 +174,28 @@ static bool any_child(pid_t parent, bool (*visit)(const Entry *child))
             continue;
         Entry entry = look_at(file->d_name);
         if (entry.pid && entry.parent == parent)
-            any = visit(&entry) || any;
+            any = visit(&entry, generations) || any;
     }
     if (processes)
         closedir(processes);
     return any;
 }
 
-static bool is_alive(const Entry *child)
+static bool has_living(const Entry *child, int generations)
 {
-    return child->state != 'Z';
+    if (generations == 1)
+        return child->state != 'Z';
+    return any_child(child->pid, has_living, generations - 1);
 }
 
-bool process_has_children(const Process *process)
+bool process_has_children(const Process *process, int generations)
 {
-    return any_child(process->pid, is_alive);
+    return any_child(process->pid, has_living, generations);
 }
 
-static bool end_child(const Entry *child)
+static bool end_child(const Entry *child, int unused)
 {
+    (void)unused;
     kill(child->pid, SIGKILL);
     return waitpid(child->pid, NULL, 0) == child->pid;
 }
@@ -193,7 +212,7 @@ void process_stop(Process *process)
             wait_for_news(process, 50);
         }
     }
-    while (any_child(getpid(), end_child)) // whose own children are then this process's
+    while (any_child(getpid(), end_child, 0)) // whose own children are then this process's
         continue;
 }
 

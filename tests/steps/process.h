@@ -12,7 +12,8 @@ typedef struct {
     pid_t pid;
     int pipe;     // standard output and error of the program come from here; -1: closed
     char *text;   // what came so far, with a '\0' behind it; NULL: nothing. Owned
-    size_t bytes; // of it
+    size_t bytes; // of it; those beyond the first megabyte are dropped
+    bool flooded; // some were
     bool ended;
     int status; // when it has ended: the exit status, or 128 + the signal
 } Process;
@@ -29,8 +30,9 @@ Process process_start(const char *const argv[]);
 // program, with all that runs, where the user wants that.
 void process_wait(Process *process, int milliseconds);
 
-// True where some process that the program started itself is alive.
-bool process_has_children(const Process *process);
+// True where some process that the program started itself is alive; with `generations` 2, one that
+// such a process started, and so on.
+bool process_has_children(const Process *process, int generations);
 
 // Ends the program: politely first, so that it can tidy up. Afterwards nothing that it started is
 // alive.

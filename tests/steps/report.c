@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "lab.h"
 
 #define WIDTH 100 // of the screen
 
@@ -29,9 +30,23 @@ void report_failure(Report *report, const char *name, const Diagnosis *diagnosis
     Property *property = add(report, name);
     property->evidence = evidence;
     property->mistake = format_text("%s", diagnosis->mistake);
-    property->hint = diagnosis->step ? diagnosis->step : report->step;
+    property->hint = format_text("%s", diagnosis->hint ? diagnosis->hint : report->exercise);
     if (!report->diagnosis)
         report->diagnosis = format_text("%s", diagnosis->name);
+}
+
+void report_lost(Report *report, const Report *held)
+{
+    int first = 0;
+    while (held->properties[first].ok)
+        first++;
+    const Property *property = &held->properties[first];
+    char *title = exercise_title(held->exercise);
+    char *name = format_text("%s no longer holds: %s", title, property->name);
+    report_failure(report, name, &(Diagnosis){held->diagnosis, property->mistake, property->hint},
+                   property->evidence ? format_text("%s", property->evidence) : NULL);
+    free(name);
+    free(title);
 }
 
 void report_note(Report *report, const char *format, ...)
@@ -88,7 +103,7 @@ static void print_property(const Property *property, const char *mistake_before)
     print_lines("          ", property->evidence);
     bool again = mistake_before && strcmp(mistake_before, property->mistake) == 0;
     print_paragraph("      likely mistake: ", again ? "the same" : property->mistake);
-    printf("      for a hint: make hint-%d\n", property->hint);
+    printf("      for a hint: make hint-%s\n", property->hint);
 }
 
 void report_print(const Report *report)
@@ -99,10 +114,12 @@ void report_print(const Report *report)
         mistake = report->properties[i].mistake;
     }
     print_lines("note  ", report->notes);
+    char *title = exercise_title(report->exercise);
     if (report_passed(report))
-        printf("step %d: passed\n", report->step);
+        printf("%s: passed\n", title);
     else
-        printf("step %d: failed: %s\n", report->step, report->diagnosis);
+        printf("%s: failed: %s\n", title, report->diagnosis);
+    free(title);
     fflush(stdout);
 }
 
@@ -124,7 +141,9 @@ static cJSON *property_object(const Property *property)
 void report_write_json(const Report *report, const char *path)
 {
     cJSON *object = cJSON_CreateObject();
-    cJSON_AddNumberToObject(object, "step", report->step);
+    cJSON_AddStringToObject(object, "exercise", report->exercise);
+    if (is_step(report->exercise))
+        cJSON_AddNumberToObject(object, "step", atoi(report->exercise));
     cJSON_AddStringToObject(object, "file", report->file);
     cJSON_AddBoolToObject(object, "passed", report_passed(report));
     cJSON_AddItemToObject(object, "diagnosis", text_or_null(report->diagnosis));
@@ -148,6 +167,7 @@ void report_free(Report *report)
         free(report->properties[i].name);
         free(report->properties[i].evidence);
         free(report->properties[i].mistake);
+        free(report->properties[i].hint);
     }
     free(report->diagnosis);
     free(report->notes);

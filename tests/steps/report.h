@@ -9,7 +9,7 @@
 typedef struct {
     const char *name;    // kebab-case
     const char *mistake; // the likely one, in a sentence or two
-    int step;            // whose hint helps; 0: the one that is graded
+    const char *hint;    // the exercise whose hint helps; NULL: the one that is graded
 } Diagnosis;
 
 typedef struct {
@@ -17,13 +17,14 @@ typedef struct {
     bool ok;
     char *evidence; // lines; NULL where it holds
     char *mistake;
-    int hint;
+    char *hint;
 } Property;
 
-#define MAX_PROPERTIES 12
+#define MAX_PROPERTIES 24
 
 typedef struct {
-    int step;
+    const char *exercise;
+    bool held; // judged only as an earlier exercise's, whose properties must still hold
     const char *file;
     char *diagnosis; // of the first property that failed; NULL: none did
     Property properties[MAX_PROPERTIES];
@@ -37,6 +38,9 @@ void report_ok(Report *report, const char *property);
 // Takes `evidence` over, lines with a line break between them.
 void report_failure(Report *report, const char *property, const Diagnosis *diagnosis,
                     char *evidence);
+
+// Takes over what failed first where an earlier exercise's properties, `held`, don't hold any more.
+void report_lost(Report *report, const Report *held);
 
 // A remark, which fails nothing.
 void report_note(Report *report, const char *format, ...) PRINTF_LIKE(2, 3);

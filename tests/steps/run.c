@@ -6,21 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "process.h"
-#include "whereabouts.h"
+#include "sandbox.h"
+#include "waiting.h"
 
 // Silence, in seconds, after which a run counts as hung: where the traces prove that nobody will
 // ever go on, and where they don't.
 #define DEADLOCK_SILENCE 2.5
 #define SILENCE          8.0
 
-// Small enough for a second or two. With 4 ranks 19 and 10 batches tell a right division from the
-// wrong ones: 19 / 4 = 4.75, 3 * 10 / 4 = 7.5, but 3 * (10 / 4) is 6, or 9 where 2.5 is rounded up.
-// There is no --seed, since ranks must begin with different weights. On a GPU cuDNN would otherwise
-// measure its algorithms, for longer than the run takes.
-#define FLAGS                                                                                      \
-    "--data synthetic --images 38 --batch-size 2 --val-batch-size 4 --width 1 --base-lr 0.01 "     \
-    "--loader-threads 1 --deterministic --progress plain"
+#define MOST_TRACE ((long long)1 << 26) // bytes of all traces together
+
+// Beside the plan's own. There is no --seed, since ranks must begin with different weights. On a
+// GPU cuDNN would otherwise measure its algorithms, for longer than the run takes.
+#define FLAGS "--loader-threads 1 --deterministic --progress plain"
 
 extern char **environ;
 
@@ -31,7 +29,7 @@ bool runs_on_gpu(void)
 }
 
 // The run shall not depend on what the user's shell has set for others.
-static void set_environment(const char *folder, const char *more_flags)
+static void clear_environment(void)
 {
     for (char **variable = environ; *variable;) {
         if (strncmp(*variable, "HVD", 3) != 0 ||
@@ -44,11 +42,18 @@ static void set_environment(const char *folder, const char *more_flags)
         free(name);
         variable = environ;
     }
+}
+
+static void set_environment(const Sandbox *sandbox, const RunPlan *plan)
+{
+    clear_environment();
     char *flags = format_text(FLAGS " --device %s --log-dir %s/logs %s",
-                              runs_on_gpu() ? "gpu" : "cpu", folder, more_flags);
+                              runs_on_gpu() ? "gpu" : "cpu", sandbox->folder, plan->flags);
     setenv("HVDLAB_FLAGS", flags, 1);
-    setenv("HVDLAB_TRACE", folder, 1);
-    setenv("HVD_RANKS_PER_NODE", "2", 1); // so that a rank is not a local rank
+    setenv("HVDLAB_TRACE", sandbox->trace, 1);
+    setenv("HVDLAB_SYNCHRONOUS_SENDS", "1", 1);
+    if (plan->layout)
+        setenv("HVD_LAYOUT", plan->layout, 1);
     // What NCCL does is queued on the GPU: a rank that waits for others there looks busy.
     setenv("HVD_TRANSPORT", "mpi", 1);
     if (!runs_on_gpu())
@@ -56,11 +61,11 @@ static void set_environment(const char *folder, const char *more_flags)
     free(flags);
 }
 
-// The size of all traces and of what was printed: it grows as long as something happens.
-static long long amount(const Process *process, const char *folder)
+// The size of all traces: it grows as long as something happens.
+static long long trace_size(const char *folder, int ranks)
 {
-    long long bytes = (long long)process->bytes;
-    for (int r = 0; r < RANKS; r++) {
+    long long bytes = 0;
+    for (int r = 0; r < ranks; r++) {
         char *path = format_text("%s/rank-%d.jsonl", folder, r);
         struct stat file;
         if (stat(path, &file) == 0)
@@ -70,12 +75,11 @@ static long long amount(const Process *process, const char *folder)
     return bytes;
 }
 
-static bool is_deadlocked(const char *folder)
+static bool is_deadlocked(const char *folder, int ranks)
 {
-    Events events[RANKS];
-    events_read(events, folder);
-    bool deadlock = is_deadlock(events);
-    events_free(events);
+    Traces traces = traces_read(folder, ranks);
+    bool deadlock = is_deadlock(&traces);
+    traces_free(&traces);
     return deadlock;
 }
 
@@ -83,25 +87,38 @@ typedef enum {
     ENDED,
     HUNG,      // nothing moved any more
     TOO_LONG,  // it goes on and on
+    FLOODED,   // it prints and prints
+    SWOLLEN,   // its traces grow and grow
     ABANDONED, // by all ranks; after an abort Open MPI's mpirun may wait for nothing, for ever
 } Outcome;
 
+// What is watched.
+typedef struct {
+    Process *process;
+    const Sandbox *sandbox;
+    int ranks;
+} Watched;
+
 // What a silence of some seconds means; ENDED: nothing yet.
-static Outcome silent_outcome(const Process *process, const char *folder, bool too_long)
+static Outcome silent_outcome(const Watched *watched, bool too_long)
 {
-    if (!process_has_children(process))
+    if (!sandbox_has_children(watched->sandbox, watched->process))
         return ABANDONED;
-    return too_long || is_deadlocked(folder) ? HUNG : ENDED;
+    return too_long || is_deadlocked(watched->sandbox->trace, watched->ranks) ? HUNG : ENDED;
 }
 
-static Outcome watch(Process *process, const char *folder, Limits limits)
+static Outcome watch(const Watched *watched, Limits limits)
 {
+    Process *process = watched->process;
     long long before = 0;
     double last = 0, next_look = 0;
     while (!process->ended) {
         process_wait(process, 50);
         double now = seconds_now();
-        long long bytes = amount(process, folder);
+        long long trace = trace_size(watched->sandbox->trace, watched->ranks);
+        long long bytes = trace + (long long)process->bytes;
+        if (process->flooded || trace > MOST_TRACE)
+            return process->flooded ? FLOODED : SWOLLEN;
         if (now > limits.deadline)
             return bytes == 0 || now - last > DEADLOCK_SILENCE * limits.patience ? HUNG : TOO_LONG;
         if (bytes != before || bytes == 0) { // before the first event mpirun may still be starting
@@ -110,20 +127,19 @@ static Outcome watch(Process *process, const char *folder, Limits limits)
             next_look = now + DEADLOCK_SILENCE * limits.patience;
         } else if (now > next_look && !process->ended) {
             next_look = now + 0.5;
-            Outcome outcome =
-                silent_outcome(process, folder, now - last > SILENCE * limits.patience);
+            Outcome outcome = silent_outcome(watched, now - last > SILENCE * limits.patience);
             if (outcome != ENDED)
                 return outcome;
         }
     }
-    return ENDED;
+    return process->flooded ? FLOODED : ENDED;
 }
 
 // What mpirun would have said of a run that it did not see the end of.
-static int status_of_ranks(const Events events[RANKS])
+static int status_of_ranks(const Traces *traces)
 {
-    for (int r = 0; r < RANKS; r++)
-        if (event_number(event_last(&events[r], "end"), "status") != 0)
+    for (int r = 0; r < traces->ranks; r++)
+        if (event_number(event_last(&traces->of[r], "end"), "status") != 0)
             return 1;
     return 0;
 }
@@ -131,8 +147,8 @@ static int status_of_ranks(const Events events[RANKS])
 static bool ranks_did_something(const Run *run)
 {
     bool any = false;
-    for (int r = 0; r < RANKS; r++)
-        any = any || run->events[r].count > 0;
+    for (int r = 0; r < run->ranks; r++)
+        any = any || run->traces.of[r].count > 0;
     for (int i = 0; i < run->output.count; i++)
         any = any || run->output.lines[i].rank != MPIRUN;
     return any;
@@ -157,33 +173,110 @@ static void need_mpirun(const char *ranks)
     process_free(&process);
 }
 
-Run run_program(const char *program, const char *folder, int rank_count, const char *more_flags,
-                Limits limits)
+Run run_program(const char *program, const char *folder, const RunPlan *plan, Limits limits)
 {
-    set_environment(folder, more_flags);
-    char *ranks = format_text("%d", rank_count);
+    Sandbox sandbox = sandbox_make(folder);
+    set_environment(&sandbox, plan);
+    char *ranks = format_text("%d", plan->ranks), *mpi = realpath("common/scripts/mpi.sh", NULL);
+    CHECK(mpi);
     double begin = seconds_now();
-    Process process = process_start((const char *const[]){"common/scripts/mpi.sh", "run", ranks,
-                                                          "--tag-output", program, NULL});
-    Outcome outcome = watch(&process, folder, limits);
-    Run run = {.ranks = rank_count,
-               .hung = outcome == HUNG || outcome == TOO_LONG,
+    Process process = sandbox_start(
+        &sandbox, (const char *const[]){mpi, "run", ranks, "--tag-output", program, NULL});
+    Outcome outcome = watch(&(Watched){&process, &sandbox, plan->ranks}, limits);
+    Run run = {.plan = *plan,
+               .ranks = plan->ranks,
+               .hung = outcome != ENDED && outcome != ABANDONED,
                .silent = outcome == HUNG,
+               .flooded = outcome == FLOODED,
+               .swollen = outcome == SWOLLEN,
                .seconds = seconds_now() - begin};
     process_stop(&process);
     run.output = output_read(process.text);
-    events_read(run.events, folder);
-    run.status = outcome == ABANDONED ? status_of_ranks(run.events) : process.status;
+    run.traces = traces_read(sandbox.trace, plan->ranks);
+    run.status = outcome == ABANDONED ? status_of_ranks(&run.traces) : process.status;
     process_free(&process);
     if (!run.hung && run.status != 0 && !ranks_did_something(&run))
         need_mpirun(ranks);
+    sandbox_free(&sandbox);
     free(ranks);
+    free(mpi);
     return run;
 }
 
 void run_free(Run *run)
 {
-    events_free(run->events);
+    traces_free(&run->traces);
     output_free(&run->output);
     *run = (Run){0};
+}
+
+// ---- What is known of a run.
+
+const Run *run_named(const Runs *runs, const char *name)
+{
+    for (int i = 0; i < runs->count; i++)
+        if (strcmp(runs->items[i].plan.name, name) == 0)
+            return &runs->items[i];
+    return NULL;
+}
+
+double run_flag(const Run *run, const char *flag)
+{
+    const char *at = strstr(run->plan.flags, flag);
+    CHECK(at);
+    return atof(at + strlen(flag));
+}
+
+int run_node(const Run *run, int rank)
+{
+    const char *at = run->plan.layout;
+    for (int r = 0; at && r < rank; r++)
+        at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
+    return at ? atoi(at) : 0;
+}
+
+int run_local_rank(const Run *run, int rank)
+{
+    int below = 0;
+    for (int r = 0; r < rank; r++)
+        below += run_node(run, r) == run_node(run, rank);
+    return below;
+}
+
+int run_local_size(const Run *run, int rank)
+{
+    int count = 0;
+    for (int r = 0; r < run->ranks; r++)
+        count += run_node(run, r) == run_node(run, rank);
+    return count;
+}
+
+int run_nodes(const Run *run)
+{
+    int nodes = 1;
+    for (int r = 0; r < run->ranks; r++)
+        nodes = run_node(run, r) >= nodes ? run_node(run, r) + 1 : nodes;
+    return nodes;
+}
+
+static bool is_librarys(const char *comm)
+{
+    static const char *const names[] = {"gradients", "variables", "metrics", "values"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(comm, names[i]) == 0)
+            return true;
+    return false;
+}
+
+RankSet ranks_that_called(const Run *run, const char *function)
+{
+    RankSet ranks = 0;
+    for (int r = 0; r < run->ranks; r++)
+        for (int i = 0; i < run->traces.of[r].count; i++) {
+            const cJSON *event = run->traces.of[r].items[i];
+            if (strcmp(event_text(event, "function"), function) == 0 &&
+                !is_librarys(event_text(event, "name")))
+                ranks |= 1u << r;
+        }
+    return ranks;
 }

@@ -1,21 +1,47 @@
-// One run of a program under mpirun: RANKS ranks (or fewer) on two pretend machines, traced and
-// watched, and ended where it hangs.
+// One run of a program under mpirun, as a lab's lab.conf wants it: on pretended machines, traced
+// and watched, and ended where it hangs.
 
 #ifndef HVDLAB_STEPS_RUN_H
 #define HVDLAB_STEPS_RUN_H
 
 #include "events.h"
+#include "lab.h"
 #include "output.h"
 
 typedef struct {
-    int ranks;            // that were started
-    int status;           // mpirun's, or 128 + the signal that ended it
-    bool hung;            // it had to be ended
-    bool silent;          // ... since nothing moved any more
-    double seconds;       // that it took
-    Events events[RANKS]; // what the ranks did
-    Output output;        // what they printed
+    RunPlan plan;   // what was asked for; its texts are the lab's
+    int ranks;      // that were started
+    int status;     // mpirun's, or 128 + the signal that ended it
+    bool hung;      // it had to be ended
+    bool silent;    // ... since nothing moved any more
+    bool flooded;   // ... since it printed without end
+    bool swollen;   // ... since its traces grew without end
+    double seconds; // that it took
+    Traces traces;  // what the ranks did
+    Output output;  // what they printed
 } Run;
+
+// All runs of a check that are over, in the order of lab.conf.
+typedef struct {
+    Run *items;
+    int count;
+} Runs;
+
+// NULL where there is none of that name.
+const Run *run_named(const Runs *runs, const char *name);
+
+// The number that follows a flag of the run, "--epochs", say.
+double run_flag(const Run *run, const char *flag);
+
+// The node that the run pretends for a rank, and what hvd says of the rank there.
+int run_node(const Run *run, int rank);
+int run_local_rank(const Run *run, int rank);
+int run_local_size(const Run *run, int rank);
+int run_nodes(const Run *run);
+
+// The ranks that called a function of MPI's or of the library's. What the library calls itself, on
+// communicators of its own, does not count.
+RankSet ranks_that_called(const Run *run, const char *function);
 
 // When a run counts as hung.
 typedef struct {
@@ -28,11 +54,9 @@ typedef struct {
 #define CHECK_DEVICE "HVDLAB_CHECK_DEVICE"
 bool runs_on_gpu(void);
 
-// Runs `program` with the flags that every graded run has, and with `more_flags`. The traces and
-// logs go to `folder`, which must be empty. It is over a little after the deadline at the latest.
-// Ends this program where mpirun doesn't work at all.
-Run run_program(const char *program, const char *folder, int ranks, const char *more_flags,
-                Limits limits);
+// Runs `program`, an absolute name, in folders below `folder`, which must be empty. It is over a
+// little after the deadline at the latest. Ends this program where mpirun doesn't work at all.
+Run run_program(const char *program, const char *folder, const RunPlan *plan, Limits limits);
 void run_free(Run *run);
 
 #endif

@@ -5,79 +5,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-const cJSON *pending_collective(const Events *events)
-{
-    const cJSON *pending = NULL;
-    for (int i = 0; i < events->count; i++) {
-        const char *name = event_text(events->items[i], "event");
-        if (strcmp(name, "collective_begin") == 0)
-            pending = events->items[i];
-        else if (strcmp(name, "collective_end") == 0)
-            pending = NULL;
-    }
-    return pending;
-}
-
-// A wait for calls that go on in the background has no name; theirs is that of the last one.
-static const char *name_of(const Events *events, const cJSON *call)
-{
-    const char *name = event_text(call, "name");
-    if (strncmp(event_text(call, "function"), "MPI_Wait", 8) != 0)
-        return name;
-    for (int i = events->count - 1; i >= 0 && !*name; i--)
-        if (strncmp(event_text(events->items[i], "function"), "MPI_I", 5) == 0)
-            name = event_text(events->items[i], "name");
-    return name;
-}
-
-// How many calls with that name, that of a communicator, the rank has begun; without a name, how
-// many of that function.
-static int calls_begun(const Events *events, const char *name, const char *function)
-{
-    const char *field = *name ? "name" : "function", *value = *name ? name : function;
-    int count = 0;
-    for (int at = -1; (at = event_find(events, "collective_begin", at + 1)) >= 0;)
-        count += strcmp(event_text(events->items[at], field), value) == 0;
-    return count;
-}
-
-// True where the rank waits in a call that some other rank has not begun.
-static bool is_blocked(const Events events[RANKS], int rank)
-{
-    const cJSON *call = pending_collective(&events[rank]);
-    if (!call)
-        return false;
-    const char *name = name_of(&events[rank], call), *function = event_text(call, "function");
-    int number = calls_begun(&events[rank], name, function);
-    for (int other = 0; other < RANKS; other++)
-        if (calls_begun(&events[other], name, function) < number)
-            return true;
-    return false;
-}
-
-bool is_deadlock(const Events events[RANKS])
-{
-    int blocked = 0;
-    for (int r = 0; r < RANKS; r++) {
-        bool ended = event_find(&events[r], "end", 0) >= 0 && !pending_collective(&events[r]);
-        if (is_blocked(events, r))
-            blocked++;
-        else if (!ended)
-            return false;
-    }
-    return blocked > 0;
-}
+#include "waiting.h"
 
 // "in the broadcast of the variables".
-static char *collective_words(const Events *events, const cJSON *call)
+static char *collective_words(const cJSON *call)
 {
     static const char *const words[][2] = {
         {"gradients", "in the all-reduce of the gradients"},
         {"variables", "in the broadcast of the variables"},
         {"metrics", "in the average of the metrics"},
     };
-    const char *function = event_text(call, "function"), *name = name_of(events, call);
+    const char *function = event_text(call, "function"), *name = event_text(call, "name");
     if (strcmp(function, "MPI_Finalize") == 0)
         return format_text("at the end of the program, where all ranks meet");
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -103,12 +41,36 @@ static char *progress_words(const Events *events)
     return format_text("%s", "");
 }
 
-// "waits in ..." for one rank, "wait in ..." for several.
-static char *where_words(const Events *events, const char *s)
+// "in MPI_Recv for rank 3 (tag 0)".
+static char *message_words(const Traces *traces, int rank, const cJSON *call)
 {
-    const cJSON *call = pending_collective(events);
-    if (call) {
-        char *place = collective_words(events, call);
+    int peer = awaited_rank(traces, rank);
+    bool sends = event_number(call, "to") == peer;
+    char *who = peer < 0 ? format_text("any rank") : format_text("rank %d", peer);
+    char *words =
+        format_text("in %s for %s to %s (tag %.0f)", event_text(call, "function"), who,
+                    sends ? "receive" : "send", event_number(call, sends ? "to_tag" : "from_tag"));
+    free(who);
+    return words;
+}
+
+// Where a rank is that waits in a call of MPI's.
+static char *call_words(const Traces *traces, int rank)
+{
+    const cJSON *call = pending_call(&traces->of[rank]), *awaited = awaited_call(traces, rank);
+    if (awaited && event_is(awaited, "message_begin"))
+        return message_words(traces, rank, awaited);
+    if (awaited)
+        return collective_words(awaited);
+    return format_text("in %s", event_text(call, "function"));
+}
+
+// "waits in ..." for one rank, "wait in ..." for several.
+static char *where_words(const Traces *traces, int rank, const char *s)
+{
+    const Events *events = &traces->of[rank];
+    if (pending_call(events)) {
+        char *place = call_words(traces, rank);
         char *words = format_text("wait%s %s", s, place);
         free(place);
         return words;
@@ -121,61 +83,96 @@ static char *where_words(const Events *events, const char *s)
                        *s ? "is" : "are", event_text(events->items[events->count - 1], "event"));
 }
 
-static char *sentence(const Events *events, const char *s)
+static char *sentence(const Traces *traces, int rank, const char *s)
 {
-    char *progress = progress_words(events), *where = where_words(events, s);
+    char *progress = progress_words(&traces->of[rank]), *where = where_words(traces, rank, s);
     char *words = format_text("%s %s", progress, where);
     free(progress);
     free(where);
     return words;
 }
 
-char *whereabouts(const Events events[RANKS])
+// "rank 0 waits for rank 1, that for rank 0", where ranks wait for each other's messages.
+static char *circle_words(const Traces *traces)
 {
-    char *of[RANKS], *text = NULL;
-    for (int r = 0; r < RANKS; r++)
-        of[r] = sentence(&events[r], "s");
+    for (int begin = 0; begin < traces->ranks; begin++) {
+        int at = begin, length = 0;
+        char *words = format_text("in a circle: rank %d waits for", begin);
+        do {
+            at = awaited_rank(traces, at);
+            if (at >= 0)
+                text_add(&words, "%s rank %d", length ? ", which waits for" : "", at);
+        } while (at >= 0 && at != begin && ++length < traces->ranks);
+        if (at == begin)
+            return words;
+        free(words);
+    }
+    return NULL;
+}
+
+char *whereabouts(const Traces *traces)
+{
+    char *of[MAX_RANKS], *text = NULL;
+    for (int r = 0; r < traces->ranks; r++)
+        of[r] = sentence(traces, r, "s");
     RankSet told = 0;
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < traces->ranks; r++) {
         RankSet same = 0;
-        for (int other = r; other < RANKS; other++)
+        for (int other = r; other < traces->ranks; other++)
             if (strcmp(of[r], of[other]) == 0)
                 same |= 1u << other;
         if (has_rank(told, r))
             continue;
         told |= same;
-        char *words = sentence(&events[r], verb_s(same));
+        char *words = sentence(traces, r, verb_s(same));
         text_add(&text, "%s%s%s", text ? "\n" : "", rank_names(same).text, words);
         free(words);
     }
-    for (int r = 0; r < RANKS; r++)
+    for (int r = 0; r < traces->ranks; r++)
         free(of[r]);
+    char *circle = circle_words(traces);
+    if (circle)
+        text_add(&text, "\n%s", circle);
+    free(circle);
     return text;
 }
 
 // ---- The likely mistake.
 
-static RankSet ranks_waiting_for(const Events events[RANKS], const char *name)
+static RankSet ranks_waiting_for(const Traces *traces, const char *name)
 {
     RankSet ranks = 0;
-    for (int r = 0; r < RANKS; r++) {
-        const cJSON *call = pending_collective(&events[r]);
-        if (call && strcmp(name_of(&events[r], call), name) == 0)
+    for (int r = 0; r < traces->ranks; r++) {
+        const cJSON *call = awaited_call(traces, r);
+        if (call && event_is(call, "collective_begin") &&
+            strcmp(event_text(call, "name"), name) == 0)
             ranks |= 1u << r;
     }
     return ranks;
 }
 
-static bool some_but_not_all(RankSet ranks)
+static RankSet ranks_waiting_for_messages(const Traces *traces)
 {
-    return ranks != 0 && ranks != ALL_RANKS;
+    RankSet ranks = 0;
+    for (int r = 0; r < traces->ranks; r++) {
+        const cJSON *call = awaited_call(traces, r);
+        if (call && event_is(call, "message_begin"))
+            ranks |= 1u << r;
+    }
+    return ranks;
 }
 
-static bool steps_differ(const Events events[RANKS])
+static bool some_but_not_all(const Traces *traces, const char *event)
 {
-    for (int r = 1; r < RANKS; r++) {
-        const cJSON *first = event_nth(&events[0], "fit", 0),
-                    *fit = event_nth(&events[r], "fit", 0);
+    RankSet ranks = ranks_with(traces, event);
+    return ranks != 0 && ranks != all_ranks(traces->ranks);
+}
+
+static bool steps_differ(const Traces *traces)
+{
+    for (int r = 1; r < traces->ranks; r++) {
+        const cJSON *first = event_nth(&traces->of[0], "fit", 0),
+                    *fit = event_nth(&traces->of[r], "fit", 0);
         if (first && fit && event_number(fit, "steps") != event_number(first, "steps"))
             return true;
     }
@@ -183,53 +180,69 @@ static bool steps_differ(const Events events[RANKS])
 }
 
 // The ranks that neither wait for others nor have ended.
-static RankSet busy_ranks(const Events events[RANKS])
+static RankSet busy_ranks(const Traces *traces)
 {
     RankSet ranks = 0;
-    for (int r = 0; r < RANKS; r++)
-        if (!pending_collective(&events[r]) && event_find(&events[r], "end", 0) < 0)
+    for (int r = 0; r < traces->ranks; r++)
+        if (!pending_call(&traces->of[r]) && event_find(&traces->of[r], "end", 0) < 0)
             ranks |= 1u << r;
     return ranks;
 }
 
-Mistake likely_mistake(const Events events[RANKS])
+// What keeps ranks from each other in the training of the six steps.
+static Mistake mistake_in_training(const Traces *traces)
 {
-    if (some_but_not_all(ranks_with(events, "init")))
-        return (Mistake){"hvd_init() must be called by every rank; the ranks that did wait for the "
-                         "others.",
-                         1};
-    if (busy_ranks(events))
-        return (Mistake){
-            "a loop that doesn't end, or something that never comes, at least on some of "
-            "the ranks.",
-            0};
-    if (ranks_with(events, "end") && some_but_not_all(ranks_with(events, "fit")))
-        return (Mistake){"main returns on some ranks before they train. All ranks train; only "
-                         "printing is left to the root.",
-                         2};
-    if (some_but_not_all(ranks_with(events, "distributed")))
+    RankSet in_metrics = ranks_waiting_for(traces, "metrics");
+    if (some_but_not_all(traces, "distributed"))
         return (Mistake){"only some of the ranks wrapped their optimizer. The all-reduce of the "
                          "gradients needs all of them: wrap it on every rank, outside of any if.",
-                         3};
-    if (some_but_not_all(ranks_with(events, "broadcast")) || ranks_waiting_for(events, "variables"))
+                         "3"};
+    if (some_but_not_all(traces, "broadcast") ||
+        (ranks_waiting_for(traces, "variables") &&
+         ranks_with(traces, "broadcast") != all_ranks(traces->ranks)))
         return (Mistake){"only some of the ranks broadcast. A broadcast is a collective call: the "
                          "root sends and the others receive, by the same call, so every rank must "
                          "make it, outside of any if.",
-                         4};
-    if (steps_differ(events))
+                         "4"};
+    if (steps_differ(traces))
         return (Mistake){"the ranks asked fit() for different numbers of steps. Each step is an "
                          "all-reduce of the gradients, so all must make equally many.",
-                         5};
-    if (some_but_not_all(ranks_waiting_for(events, "metrics")))
+                         "5"};
+    if (in_metrics && in_metrics != all_ranks(traces->ranks))
         return (Mistake){"only some of the ranks average the metrics at the end of an epoch. The "
                          "average is a collective call: every rank must add the callback, outside "
                          "of any if.",
-                         6};
-    if (some_but_not_all(ranks_with(events, "fit_end")))
+                         "6"};
+    if (some_but_not_all(traces, "fit_end"))
         return (Mistake){"the training of some ranks ended while the others went on, who now wait "
                          "for them in vain. Every rank must have the stop rule, and it must see "
                          "the same figures on all of them: that is what step 6 is for.",
-                         6};
+                         "6"};
     return (Mistake){
-        "a collective call that some ranks make and others don't (is it inside an if?).", 0};
+        "a collective call that some ranks make and others don't (often it is inside an if).",
+        NULL};
+}
+
+Mistake likely_mistake(const Traces *traces)
+{
+    if (some_but_not_all(traces, "init"))
+        return (Mistake){"hvd_init() must be called by every rank; the ranks that did wait for the "
+                         "others.",
+                         "1"};
+    if (busy_ranks(traces))
+        return (Mistake){
+            "a loop that doesn't end, or something that never comes, at least on some of "
+            "the ranks.",
+            NULL};
+    if (ranks_waiting_for_messages(traces))
+        return (Mistake){
+            "a message that is sent and not received, or waited for and not sent. (The "
+            "check has each send end only when it is received, as MPI may, and does "
+            "with large messages: where all ranks send first, all wait.)",
+            NULL};
+    if (ranks_with(traces, "end") && some_but_not_all(traces, "fit"))
+        return (Mistake){"main returns on some ranks before they train. All ranks train; only "
+                         "printing is left to the root.",
+                         "2"};
+    return mistake_in_training(traces);
 }

@@ -20,6 +20,11 @@ void text_add(char **text, const char *format, ...)
     *text = longer;
 }
 
+RankSet all_ranks(int ranks)
+{
+    return (RankSet)((1u << ranks) - 1);
+}
+
 bool has_rank(RankSet ranks, int rank)
 {
     return ranks >> rank & 1;
@@ -42,7 +47,7 @@ RankNames rank_names(RankSet ranks)
     RankNames names = {"no rank"};
     if (ranks == 0)
         return names;
-    int first = __builtin_ctz(ranks), last = RANKS - 1;
+    int first = __builtin_ctz(ranks), last = MAX_RANKS - 1;
     while (!has_rank(ranks, last))
         last--;
     if (is_stretch(ranks)) {

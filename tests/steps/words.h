@@ -6,21 +6,23 @@
 #include <stdbool.h>
 #include "base/util.h"
 
-#define RANKS 4 // of every run that is graded
+#define MAX_RANKS 16 // of a run
 
 // Appends to *text, which is NULL at first and which the caller frees.
 void text_add(char **text, const char *format, ...) PRINTF_LIKE(2, 3);
 
 // Some of the ranks: bit R stands for rank R.
 typedef unsigned RankSet;
-#define ALL_RANKS ((RankSet)((1u << RANKS) - 1))
+
+// The first `ranks` of them.
+RankSet all_ranks(int ranks);
 
 bool has_rank(RankSet ranks, int rank);
 int rank_count(RankSet ranks);
 
 // "rank 2", "ranks 0 and 2", "ranks 1-3", "no rank".
 typedef struct {
-    char text[32];
+    char text[64];
 } RankNames;
 RankNames rank_names(RankSet ranks);
 

@@ -19,7 +19,10 @@ static void forget_launcher(void)
                                         "SLURM_PROCID",
                                         "SLURM_NTASKS",
                                         "SLURM_LOCALID",
-                                        "SLURM_STEP_ID"};
+                                        "SLURM_STEP_ID",
+                                        "SLURM_NODEID",
+                                        "SLURM_TASKS_PER_NODE",
+                                        "SLURM_STEP_TASKS_PER_NODE"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         unsetenv(names[i]);
 }
@@ -224,6 +227,70 @@ START_TEST(open_mpi_is_understood)
 }
 END_TEST
 
+static void pretend_open_mpi(const char *rank, const char *size)
+{
+    setenv("OMPI_COMM_WORLD_RANK", rank, 1);
+    setenv("OMPI_COMM_WORLD_SIZE", size, 1);
+}
+
+static void check_place(int rank, Place expected)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", rank);
+    setenv("OMPI_COMM_WORLD_RANK", text, 1);
+    Place place = launcher_place();
+    ck_assert_int_eq(place.local_rank, expected.local_rank);
+    ck_assert_int_eq(place.local_size, expected.local_size);
+    ck_assert_int_eq(place.node, expected.node);
+    ck_assert_int_eq(place.nodes, expected.nodes);
+}
+
+START_TEST(a_layout_names_each_ranks_node)
+{
+    pretend_open_mpi("0", "5");
+    setenv("HVD_RANKS_PER_NODE", "1", 1); // the layout counts
+    setenv("HVD_LAYOUT", "0,0,1,0,1", 1);
+    const Place expected[] = {{0, 3, 0, 2}, {1, 3, 0, 2}, {0, 2, 1, 2}, {2, 3, 0, 2}, {1, 2, 1, 2}};
+    for (int r = 0; r < 5; r++)
+        check_place(r, expected[r]);
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1); // what names ranks that are not there is no matter
+    check_place(1, (Place){1, 2, 0, 1});
+    unsetenv("HVD_LAYOUT");
+    check_place(1, (Place){0, 1, 1, 2});
+}
+END_TEST
+
+START_TEST(ranks_are_dealt_to_nodes_in_turn)
+{
+    pretend_open_mpi("0", "5");
+    setenv("HVD_RANKS_PER_NODE", "2", 1);
+    const Place expected[] = {{0, 2, 0, 3}, {0, 2, 1, 3}, {0, 1, 2, 3}, {1, 2, 0, 3}, {1, 2, 1, 3}};
+    for (int r = 0; r < 5; r++)
+        check_place(r, expected[r]);
+    setenv("HVD_RANKS_PER_NODE", "2147483647", 1);
+    check_place(4, (Place){4, 5, 0, 1});
+}
+END_TEST
+
+static void ask_for_place(const void *layout)
+{
+    pretend_open_mpi("0", "3");
+    setenv("HVD_LAYOUT", layout, 1);
+    launcher_place();
+}
+
+START_TEST(a_layout_that_makes_no_sense_ends_the_program)
+{
+    static const char *const layouts[] = {"0,1",   "0,,1",     "0,1,",   "0,1,-1", "a",
+                                          "0 1 2", "0,1,1000", "0,1,2x", ",0,1,2"};
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        Outcome outcome = run_in_child(ask_for_place, layouts[i]);
+        ck_assert_int_eq(outcome.status, 2);
+        ck_assert_ptr_nonnull(strstr(outcome.err, "HVD_LAYOUT="));
+    }
+}
+END_TEST
+
 START_TEST(pmi_is_understood)
 {
     setenv("PMI_RANK", "3", 1);
@@ -237,6 +304,43 @@ START_TEST(srun_is_understood)
 {
     pretend_slurm_task("0");
     check_launcher(5, 6, 1);
+}
+END_TEST
+
+static const struct {
+    const char *step, *job, *node; // SLURM_STEP_TASKS_PER_NODE, SLURM_TASKS_PER_NODE, SLURM_NODEID
+    int local_size;
+} slurm_nodes[] = {
+    {NULL, "4", "0", 4},       {NULL, "4(x2)", "1", 4},    {NULL, "2,1", "0", 2},
+    {NULL, "2,1", "1", 1},     {NULL, "2(x3),1", "2", 2},  {NULL, "2(x3),1", "3", 1},
+    {NULL, "3,1(x2)", "2", 1}, {"1,2", "2(x2)", "0", 1},   {"", "2,1", "1", 1},
+    {NULL, NULL, "0", 1},      {NULL, "2,x", "1", 1},      {NULL, "2(x", "0", 1},
+    {NULL, "2", "7", 1},       {NULL, "0,-3(x2)", "1", 1}, {NULL, "2(x3)1", "0", 1},
+};
+
+START_TEST(srun_may_deal_unevenly)
+{
+    pretend_slurm_task("0");
+    setenv("SLURM_NODEID", slurm_nodes[_i].node, 1);
+    if (slurm_nodes[_i].step)
+        setenv("SLURM_STEP_TASKS_PER_NODE", slurm_nodes[_i].step, 1);
+    if (slurm_nodes[_i].job)
+        setenv("SLURM_TASKS_PER_NODE", slurm_nodes[_i].job, 1);
+    ck_assert_int_eq(launcher_place().local_size, slurm_nodes[_i].local_size);
+}
+END_TEST
+
+START_TEST(what_mpi_says_is_what_counts)
+{
+    setenv("OMPI_COMM_WORLD_RANK", "2", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "8", 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_RANK", "1", 1);
+    set_place(3, 5);
+    ck_assert_int_eq(launcher_place().local_rank, 3);
+    ck_assert_int_eq(launcher_place().local_size, 5);
+    setenv("HVD_RANKS_PER_NODE", "2", 1); // but a pretence remains one
+    ck_assert_int_eq(launcher_place().local_rank, 0);
+    ck_assert_int_eq(launcher_place().local_size, 2);
 }
 END_TEST
 
@@ -304,8 +408,14 @@ int main(void)
     TCase *launcher = tcase_create("launcher");
     tcase_add_test(launcher, without_a_launcher_a_process_is_alone);
     tcase_add_test(launcher, open_mpi_is_understood);
+    tcase_add_test(launcher, a_layout_names_each_ranks_node);
+    tcase_add_test(launcher, ranks_are_dealt_to_nodes_in_turn);
+    tcase_add_test(launcher, a_layout_that_makes_no_sense_ends_the_program);
     tcase_add_test(launcher, pmi_is_understood);
     tcase_add_test(launcher, srun_is_understood);
+    tcase_add_loop_test(launcher, srun_may_deal_unevenly, 0,
+                        sizeof slurm_nodes / sizeof *slurm_nodes);
+    tcase_add_test(launcher, what_mpi_says_is_what_counts);
     tcase_add_test(launcher, the_shell_of_a_slurm_job_is_alone);
     tcase_add_test(launcher, slurms_batch_and_interactive_steps_are_alone);
     tcase_add_test(launcher, mpirun_inside_slurm_wins);

@@ -1,0 +1,335 @@
+// MPI's functions, watched through its profiling interface (MPI 3.1, chapter 14.2): MPI_Allreduce
+// and the others are defined here, write what trace.h lists, and call PMPI_Allreduce. What Open
+// MPI's mpi.h declares, the same for any MPI.
+//
+// HVDLAB_SYNCHRONOUS_SENDS=1 has a send end only when it is received, whatever its size. Small
+// messages otherwise wait in a buffer, and a program that deadlocks with large ones looks right.
+
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/util.h"
+#include "sys/trace.h"
+
+// ---- Collective calls.
+
+typedef struct {
+    const char *function;
+    MPI_Comm comm; // MPI_COMM_NULL: no communicator belongs to the call
+    int count;     // elements that go out or come in
+    MPI_Datatype type;
+    MPI_Op op; // MPI_OP_NULL: none
+    int root;  // -1: none
+} MpiCall;
+
+static const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME])
+{
+    int length = 0;
+    name[0] = '\0';
+    if (comm != MPI_COMM_NULL)
+        PMPI_Comm_get_name(comm, name, &length);
+    return name;
+}
+
+static const char *op_name(MPI_Op op)
+{
+    return op == MPI_SUM ? "sum" : op == MPI_MAX ? "max" : op == MPI_MIN ? "min" : "";
+}
+
+static double bytes_of(int count, MPI_Datatype type)
+{
+    int element = 0;
+    if (type != MPI_DATATYPE_NULL)
+        PMPI_Type_size(type, &element);
+    return (double)count * element;
+}
+
+static void call_begins(const MpiCall *call)
+{
+    if (!trace_on())
+        return;
+    char name[MPI_MAX_OBJECT_NAME];
+    trace("collective_begin", TEXT("function", call->function),
+          TEXT("name", comm_name(call->comm, name)),
+          NUMBER("bytes", bytes_of(call->count, call->type)), TEXT("op", op_name(call->op)),
+          NUMBER("root", call->root));
+}
+
+static int call_ends(const char *function, const char *name, int result)
+{
+    trace("collective_end", TEXT("function", function), TEXT("name", name));
+    return result;
+}
+
+// Defines MPI_NAME around PMPI_NAME: `parameters` as declared, `arguments` as passed on, then what
+// an event says of the call, as in MpiCall. The name is asked for before, since MPI_Finalize ends
+// that, too.
+#define WATCH(function_name, parameters, arguments, ...)                                           \
+    int MPI_##function_name parameters                                                             \
+    {                                                                                              \
+        const MpiCall call = {"MPI_" #function_name, __VA_ARGS__};                                 \
+        char comm_text[MPI_MAX_OBJECT_NAME] = "";                                                  \
+        if (trace_on())                                                                            \
+            comm_name(call.comm, comm_text);                                                       \
+        call_begins(&call);                                                                        \
+        return call_ends(call.function, comm_text, PMPI_##function_name arguments);                \
+    }
+#define NO_COMM MPI_COMM_NULL, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1
+
+// clang-format off
+WATCH(Finalize, (void), (), NO_COMM)
+WATCH(Comm_split, (MPI_Comm comm, int color, int key, MPI_Comm *result), (comm, color, key, result),
+      comm, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1)
+WATCH(Comm_dup, (MPI_Comm comm, MPI_Comm *result), (comm, result), comm, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1)
+WATCH(Barrier, (MPI_Comm comm), (comm), comm, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1)
+WATCH(Bcast, (void *data, int n, MPI_Datatype type, int root, MPI_Comm comm),
+      (data, n, type, root, comm), comm, n, type, MPI_OP_NULL, root)
+WATCH(Allreduce, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+      (from, to, n, type, op, comm), comm, n, type, op, -1)
+WATCH(Reduce, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, int root,
+      MPI_Comm comm), (from, to, n, type, op, root, comm), comm, n, type, op, root)
+WATCH(Allgather, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
+      MPI_Comm comm), (from, n, type, to, m, to_type, comm), comm, m, to_type, MPI_OP_NULL, -1)
+WATCH(Allgatherv, (const void *from, int n, MPI_Datatype type, void *to, const int counts[],
+      const int offsets[], MPI_Datatype to_type, MPI_Comm comm),
+      (from, n, type, to, counts, offsets, to_type, comm), comm, n, type, MPI_OP_NULL, -1)
+WATCH(Gather, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
+      int root, MPI_Comm comm), (from, n, type, to, m, to_type, root, comm), comm, n, type, MPI_OP_NULL, root)
+WATCH(Scatter, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
+      int root, MPI_Comm comm), (from, n, type, to, m, to_type, root, comm), comm, m, to_type, MPI_OP_NULL, root)
+WATCH(Reduce_scatter_block, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+      (from, to, n, type, op, comm), comm, n, type, op, -1)
+WATCH(Alltoall, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
+      MPI_Comm comm), (from, n, type, to, m, to_type, comm), comm, m, to_type, MPI_OP_NULL, -1)
+// clang-format on
+
+// ---- Requests: each operation that goes on in the background has a number, from 1.
+
+// Those that nobody has yet seen done. MPI hands out handles again; the numbers are ours.
+static struct {
+    struct {
+        MPI_Request handle;
+        int number;
+    } * items;
+    int count, room, last;
+} requests;
+
+static int keep_request(MPI_Request handle)
+{
+    if (requests.count == requests.room) {
+        requests.room = 2 * requests.room + 16;
+        requests.items = realloc(requests.items, (size_t)requests.room * sizeof *requests.items);
+        CHECK(requests.items);
+    }
+    requests.items[requests.count].handle = handle;
+    requests.items[requests.count++].number = ++requests.last;
+    return requests.last;
+}
+
+// The number of the oldest operation with this handle, or 0.
+static int request_number(MPI_Request handle)
+{
+    for (int i = 0; i < requests.count; i++)
+        if (handle != MPI_REQUEST_NULL && requests.items[i].handle == handle)
+            return requests.items[i].number;
+    return 0;
+}
+
+static void forget_request(int number)
+{
+    for (int i = 0; i < requests.count; i++)
+        if (requests.items[i].number == number) {
+            memmove(&requests.items[i], &requests.items[i + 1],
+                    (size_t)(--requests.count - i) * sizeof *requests.items);
+            return;
+        }
+}
+
+// ---- Messages.
+
+typedef struct {
+    const char *function;
+    MPI_Comm comm;
+    int to, to_tag;     // MPI_PROC_NULL: it sends nothing
+    double bytes;       // that it sends
+    int from, from_tag; // MPI_PROC_NULL: it receives nothing
+    double room;        // for what it receives
+} Message;
+
+#define NOBODY MPI_PROC_NULL, 0, 0
+
+// A rank of a communicator as MPI_COMM_WORLD counts it; -1: any.
+static int world_rank_of(int rank, MPI_Comm comm)
+{
+    if (rank == MPI_ANY_SOURCE)
+        return -1;
+    MPI_Group group, world;
+    int result = MPI_UNDEFINED;
+    PMPI_Comm_group(comm, &group);
+    PMPI_Comm_group(MPI_COMM_WORLD, &world);
+    PMPI_Group_translate_ranks(group, 1, &rank, world, &result);
+    PMPI_Group_free(&group);
+    PMPI_Group_free(&world);
+    return result;
+}
+
+// What a message_begin says; a field of a direction that it does not have is null.
+static void message_begins(const Message *m)
+{
+    if (!trace_on())
+        return;
+    char name[MPI_MAX_OBJECT_NAME];
+    const double none = __builtin_nan("");
+    bool sends = m->to != MPI_PROC_NULL, receives = m->from != MPI_PROC_NULL;
+    trace("message_begin", TEXT("function", m->function), TEXT("name", comm_name(m->comm, name)),
+          NUMBER("to", sends ? world_rank_of(m->to, m->comm) : none),
+          NUMBER("to_tag", sends ? m->to_tag : none), NUMBER("bytes", sends ? m->bytes : none),
+          NUMBER("from", receives ? world_rank_of(m->from, m->comm) : none),
+          NUMBER("from_tag", receives ? (m->from_tag == MPI_ANY_TAG ? -1 : m->from_tag) : none),
+          NUMBER("room", receives ? m->room : none));
+}
+
+// `request`: where the call began what goes on in the background.
+static int message_ends(const char *function, const MPI_Request *request, int result)
+{
+    if (trace_on())
+        trace("message_end", TEXT("function", function),
+              NUMBER("request", request ? keep_request(*request) : 0));
+    return result;
+}
+
+#define WATCH_MESSAGE(name, parameters, call, request, ...)                                        \
+    int MPI_##name parameters                                                                      \
+    {                                                                                              \
+        message_begins(&(Message){"MPI_" #name, __VA_ARGS__});                                     \
+        return message_ends("MPI_" #name, request, call);                                          \
+    }
+
+static bool sends_are_synchronous(void)
+{
+    const char *wanted = getenv("HVDLAB_SYNCHRONOUS_SENDS");
+    return wanted && strcmp(wanted, "1") == 0;
+}
+
+// clang-format off
+#define SEND_PARAMETERS const void *data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm
+#define SEND_ARGUMENTS  data, n, type, to, tag, comm
+#define SENDS           comm, to, tag, bytes_of(n, type), NOBODY
+WATCH_MESSAGE(Send, (SEND_PARAMETERS),
+              (sends_are_synchronous() ? PMPI_Ssend : PMPI_Send)(SEND_ARGUMENTS), NULL, SENDS)
+WATCH_MESSAGE(Ssend, (SEND_PARAMETERS), PMPI_Ssend(SEND_ARGUMENTS), NULL, SENDS)
+WATCH_MESSAGE(Isend, (SEND_PARAMETERS, MPI_Request *request),
+              (sends_are_synchronous() ? PMPI_Issend : PMPI_Isend)(SEND_ARGUMENTS, request), request, SENDS)
+WATCH_MESSAGE(Issend, (SEND_PARAMETERS, MPI_Request *request), PMPI_Issend(SEND_ARGUMENTS, request),
+              request, SENDS)
+WATCH_MESSAGE(Recv, (void *data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status *status),
+              PMPI_Recv(data, n, type, from, tag, comm, status), NULL,
+              comm, NOBODY, from, tag, bytes_of(n, type))
+WATCH_MESSAGE(Irecv, (void *data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request *request),
+              PMPI_Irecv(data, n, type, from, tag, comm, request), request,
+              comm, NOBODY, from, tag, bytes_of(n, type))
+WATCH_MESSAGE(Sendrecv, (const void *data, int n, MPI_Datatype type, int to, int tag, void *place, int m,
+              MPI_Datatype place_type, int from, int from_tag, MPI_Comm comm, MPI_Status *status),
+              PMPI_Sendrecv(data, n, type, to, tag, place, m, place_type, from, from_tag, comm, status), NULL,
+              comm, to, tag, bytes_of(n, type), from, from_tag, bytes_of(m, place_type))
+WATCH_MESSAGE(Sendrecv_replace, (void *data, int n, MPI_Datatype type, int to, int tag, int from, int from_tag,
+              MPI_Comm comm, MPI_Status *status),
+              PMPI_Sendrecv_replace(data, n, type, to, tag, from, from_tag, comm, status), NULL,
+              comm, to, tag, bytes_of(n, type), from, from_tag, bytes_of(n, type))
+// clang-format on
+
+int MPI_Iallreduce(const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+                   MPI_Request *request)
+{
+    const MpiCall call = {"MPI_Iallreduce", comm, n, type, op, -1};
+    char name[MPI_MAX_OBJECT_NAME];
+    call_begins(&call);
+    int result = PMPI_Iallreduce(from, to, n, type, op, comm, request);
+    if (trace_on())
+        trace("collective_end", TEXT("function", call.function),
+              TEXT("name", comm_name(comm, name)), NUMBER("request", keep_request(*request)));
+    return result;
+}
+
+// ---- Waiting for what goes on in the background.
+
+// "3,4", the numbers of those requests; the caller frees it.
+static char *request_names(int count, const MPI_Request *handles)
+{
+    char *names = format_text("%s", "");
+    for (int i = 0; i < count; i++) {
+        int number = request_number(handles[i]);
+        char *longer = number ? format_text("%s%s%d", names, *names ? "," : "", number) : NULL;
+        if (longer) {
+            free(names);
+            names = longer;
+        }
+    }
+    return names;
+}
+
+// What is waited for, with what was so before.
+typedef struct {
+    const char *function;
+    int count;
+    int *numbers;
+} Waiting;
+
+static Waiting wait_begins(const char *function, int count, const MPI_Request *handles, bool blocks)
+{
+    Waiting waiting = {.function = function, .count = count};
+    if (!trace_on())
+        return waiting;
+    waiting.numbers = allocate((size_t)count, sizeof *waiting.numbers);
+    for (int i = 0; i < count; i++)
+        waiting.numbers[i] = request_number(handles[i]);
+    if (blocks) {
+        char *names = request_names(count, handles);
+        trace("wait_begin", TEXT("function", function), TEXT("requests", names));
+        free(names);
+    }
+    return waiting;
+}
+
+// MPI has set the handles of what is done to MPI_REQUEST_NULL. A test that found nothing leaves no
+// event: programs test again and again.
+static int wait_ends(Waiting *waiting, const MPI_Request *handles, bool blocks, int result)
+{
+    char *done = NULL;
+    for (int i = 0; trace_on() && i < waiting->count; i++) {
+        if (waiting->numbers[i] == 0 || handles[i] != MPI_REQUEST_NULL)
+            continue;
+        forget_request(waiting->numbers[i]);
+        char *longer =
+            format_text("%s%s%d", done ? done : "", done ? "," : "", waiting->numbers[i]);
+        free(done);
+        done = longer;
+    }
+    if (done || blocks)
+        trace("wait_end", TEXT("function", waiting->function), TEXT("requests", done ? done : ""));
+    free(done);
+    free(waiting->numbers);
+    return result;
+}
+
+#define WATCH_WAIT(name, parameters, arguments, count, handles, blocks)                            \
+    int MPI_##name parameters                                                                      \
+    {                                                                                              \
+        Waiting waiting = wait_begins("MPI_" #name, count, handles, blocks);                       \
+        int result = PMPI_##name arguments;                                                        \
+        return wait_ends(&waiting, handles, blocks, result);                                       \
+    }
+
+// clang-format off
+WATCH_WAIT(Wait, (MPI_Request *request, MPI_Status *status), (request, status), 1, request, true)
+WATCH_WAIT(Waitall, (int n, MPI_Request *all, MPI_Status *statuses), (n, all, statuses), n, all, true)
+WATCH_WAIT(Waitany, (int n, MPI_Request *all, int *index, MPI_Status *status), (n, all, index, status), n, all, true)
+WATCH_WAIT(Waitsome, (int n, MPI_Request *all, int *count, int *indices, MPI_Status *statuses),
+           (n, all, count, indices, statuses), n, all, true)
+WATCH_WAIT(Test, (MPI_Request *request, int *done, MPI_Status *status), (request, done, status), 1, request, false)
+WATCH_WAIT(Testall, (int n, MPI_Request *all, int *done, MPI_Status *statuses), (n, all, done, statuses), n, all, false)
+WATCH_WAIT(Testany, (int n, MPI_Request *all, int *index, int *done, MPI_Status *status),
+           (n, all, index, done, status), n, all, false)
+WATCH_WAIT(Testsome, (int n, MPI_Request *all, int *count, int *indices, MPI_Status *statuses),
+           (n, all, count, indices, statuses), n, all, false)
+// clang-format on

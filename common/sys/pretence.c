@@ -1,0 +1,81 @@
+// Where one machine is to look like several nodes (base/util.h: HVD_LAYOUT, HVD_RANKS_PER_NODE),
+// every way of asking gives the same answer: the launcher's variables, MPI's communicators of those
+// who share memory, and the machine's name, MPI's or the system's. hvd answers by itself.
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+#include "base/util.h"
+
+#define VISIBLE __attribute__((visibility("default")))
+
+static void replace_variable(const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    if (getenv(name))
+        setenv(name, text, 1);
+}
+
+// Before main, and so before anybody has asked.
+__attribute__((constructor)) static void replace_variables(void)
+{
+    if (!launched() || !pretends_nodes())
+        return;
+    Place place = launcher_place();
+    static const char *const ranks[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_NODE_RANK",
+                                        "MPI_LOCALRANKID", "SLURM_LOCALID"};
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
+        replace_variable(ranks[i], place.local_rank);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        replace_variable(sizes[i], place.local_size);
+}
+
+// ---- MPI. These stand before the library's own functions, as its profiling interface has it.
+
+int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *result)
+{
+    if (type == MPI_COMM_TYPE_SHARED && pretends_nodes())
+        return PMPI_Comm_split(comm, launcher_place().node, key, result);
+    return PMPI_Comm_split_type(comm, type, key, info, result);
+}
+
+static int name_of_node(char *name, size_t size)
+{
+    return snprintf(name, size, "node-%d", launcher_place().node);
+}
+
+int MPI_Get_processor_name(char *name, int *length)
+{
+    if (!pretends_nodes())
+        return PMPI_Get_processor_name(name, length);
+    *length = name_of_node(name, MPI_MAX_PROCESSOR_NAME);
+    return MPI_SUCCESS;
+}
+
+// ---- The system. The linker's --wrap sends a program's own calls here; those of Open MPI, which
+// needs the true name, stay as they are.
+
+int __real_gethostname(char *name, size_t size);
+int __wrap_gethostname(char *name, size_t size);
+int __real_uname(struct utsname *names);
+int __wrap_uname(struct utsname *names);
+
+VISIBLE int __wrap_gethostname(char *name, size_t size)
+{
+    if (!pretends_nodes())
+        return __real_gethostname(name, size);
+    name_of_node(name, size);
+    return 0;
+}
+
+VISIBLE int __wrap_uname(struct utsname *names)
+{
+    int result = __real_uname(names);
+    if (result == 0 && pretends_nodes())
+        name_of_node(names->nodename, sizeof names->nodename);
+    return result;
+}

@@ -1,0 +1,197 @@
+// Judges whether there is a program: what the compiler and the linker say of a file, and what they
+// don't, where it is no C at all.
+
+#include "judge.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COMPILES "the program compiles"
+
+// ---- Messages.
+
+static bool is_error(const char *text)
+{
+    static const char *const words[] = {" error: ", "undefined reference", "multiple definition",
+                                        "hidden symbol"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        found = found || strstr(text, words[i]);
+    // "collect2: error: ld returned 1 exit status" says nothing that the linker has not said.
+    return found && !strstr(text, "ld returned");
+}
+
+// The first errors of the compiler or the linker, each with the lines that show the place.
+static char *first_errors(const char *messages)
+{
+    const int wanted = 9; // lines
+    char *errors = NULL;
+    int lines = 0, follow = 0;
+    for (const char *at = messages; *at && lines < wanted;) {
+        size_t length = strcspn(at, "\n");
+        char *line = format_text("%.*s", (int)(length < 300 ? length : 300), at);
+        bool of_linker = strstr(line, "undefined reference") || strstr(line, "multiple def");
+        if (is_error(line))
+            follow = of_linker ? 1 : 3;
+        if (follow-- > 0 && !strstr(line, "ld returned")) {
+            text_add(&errors, "%s%s", lines ? "\n" : "", line);
+            lines++;
+        }
+        free(line);
+        at += length + (at[length] == '\n');
+    }
+    return errors ? errors : format_text("%.1000s", messages);
+}
+
+// The name between the quotes that follow the words, if both stand in a line: 'f', ‘f’ or `f'.
+// The caller frees it.
+static char *name_after(const char *line, const char *words)
+{
+    const char *at = strstr(line, words);
+    if (!at)
+        return NULL;
+    at += strlen(words);
+    while (*at && *at != '_' && !isalnum((unsigned char)*at))
+        at++;
+    size_t length = 0;
+    while (at[length] == '_' || isalnum((unsigned char)at[length]))
+        length++;
+    return length ? format_text("%.*s", (int)length, at) : NULL;
+}
+
+// The name of a function of the library that the program has, too; NULL where that is not what the
+// compiler or the linker complains of. The library's own declaration is named close behind.
+static char *collision(const char *messages)
+{
+    static const char *const complaints[] = {"conflicting types for ", "static declaration of ",
+                                             "redefinition of ", "multiple definition of "};
+    for (size_t i = 0; i < sizeof complaints / sizeof *complaints; i++) {
+        const char *at = strstr(messages, complaints[i]);
+        if (!at)
+            continue;
+        char *rest = format_text("%.1500s", at);
+        bool library = strstr(rest, "/hvdlab.o") || strstr(rest, "common/");
+        char *name = library ? name_after(rest, complaints[i]) : NULL;
+        free(rest);
+        if (name)
+            return name;
+    }
+    // ‘fit’ redeclared as different kind of symbol
+    const char *at = strstr(messages, " redeclared as different kind");
+    if (at && strstr(at, "common/")) {
+        const char *line = at;
+        while (line > messages && line[-1] != '\n')
+            line--;
+        return name_after(line, "error: ");
+    }
+    return NULL;
+}
+
+// ---- The file.
+
+// Its first bytes, as text; what is no text becomes '\1'. The caller frees it.
+static char *beginning_of(const char *path)
+{
+    char *text = allocate(1 << 16, 1);
+    FILE *file = fopen(path, "re");
+    size_t bytes = file ? fread(text, 1, (1 << 16) - 1, file) : 0;
+    if (file)
+        fclose(file);
+    for (size_t i = 0; i < bytes; i++)
+        text[i] = text[i] ? text[i] : '\1';
+    return text;
+}
+
+static bool has_line_with(const char *text, const char *begin)
+{
+    size_t length = strlen(begin);
+    for (const char *line = text; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        line += strspn(line, " \t");
+        if (strncmp(line, begin, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool has_any_line(const char *text, const char *const *begins)
+{
+    for (; *begins; begins++)
+        if (has_line_with(text, *begins))
+            return true;
+    return false;
+}
+
+// What else than C the file seems to be, where it does not compile; NULL: nothing else.
+static const char *other_language(const char *text)
+{
+    static const char *const cpp[] = {
+        "using namespace ",    "namespace ",        "template <",        "template<", "class ",
+        "#include <iostream>", "#include <vector>", "#include <string>", "std::",     NULL};
+    static const char *const python[] = {
+        "import ",           "from ",       "def ", "#!/usr/bin/env python",
+        "#!/usr/bin/python", "if __name__", NULL};
+    static const char *const fortran[] = {"program ", "PROGRAM ", "use mpi", "implicit none", NULL};
+    if (strchr(text, '\1'))
+        return "the file is no text: a compiled program, perhaps, or an archive.";
+    if (has_any_line(text, cpp))
+        return "this seems to be C++. The kit's programs are C: a compiler for C reads them.";
+    if (!strchr(text, ';') && has_any_line(text, python))
+        return "this seems to be Python. The kit's programs are C.";
+    if (has_any_line(text, python) && !strstr(text, "#include"))
+        return "this seems to be Python. The kit's programs are C.";
+    if (has_any_line(text, fortran) && !strstr(text, "#include"))
+        return "this seems to be Fortran. The kit's programs are C.";
+    if (!strpbrk(text, ";{}"))
+        return "this seems to be plain text, no program. The kit's programs are C.";
+    return NULL;
+}
+
+// ---- The judgement.
+
+static char *likely_mistake_of(const char *file, int status, const char *messages)
+{
+    char *text = beginning_of(file), *name = collision(messages), *mistake;
+    const char *language = other_language(text);
+    if (status > 128)
+        mistake =
+            format_text("the compiler did not come to an end. Does the file include itself, or "
+                        "something endless?");
+    else if (text[strspn(text, " \t\r\n")] == '\0')
+        mistake = format_text("the file is empty.");
+    else if (name)
+        mistake = format_text("%s is a function of the library; give yours another name.", name);
+    else if (language)
+        mistake = format_text("%s", language);
+    else if (strstr(messages, "undefined reference to `main'"))
+        mistake = format_text("there is no main() in the file: is its name spelled so, and does "
+                              "nothing hide it (a comment that does not end, an #if)?");
+    else if (strstr(messages, "undefined reference"))
+        mistake = format_text("a function is called that is nowhere: is its name spelled as in the "
+                              "headers (make doc NAME=... shows it)?");
+    else
+        mistake = format_text("the compiler names the line and what it stumbled over; the first "
+                              "error is the one to look at.");
+    free(text);
+    free(name);
+    return mistake;
+}
+
+bool judge_compiler(const char *file, int status, const char *messages, Report *report)
+{
+    messages = messages ? messages : "";
+    const char *warning = strstr(messages, " warning: ");
+    if (status != 0) {
+        char *mistake = likely_mistake_of(file, status, messages);
+        report_failure(report, COMPILES, &(Diagnosis){"does-not-compile", mistake, NULL},
+                       first_errors(messages));
+        free(mistake);
+        return false;
+    }
+    report_ok(report, COMPILES);
+    if (warning)
+        report_note(report, "the compiler warns:%.*s", (int)strcspn(warning + 9, "\n"),
+                    warning + 9);
+    return true;
+}

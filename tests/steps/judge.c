@@ -1,0 +1,66 @@
+// What judges have in common.
+
+#include "judge.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_JUDGES 64
+
+static struct {
+    const char *file;
+    Judge judge;
+} judges[MOST_JUDGES];
+static int judge_count;
+
+void judge_add(const char *file, Judge judge)
+{
+    CHECK(judge_count < MOST_JUDGES);
+    judges[judge_count].file = file;
+    judges[judge_count++].judge = judge;
+}
+
+Judge judge_of(const char *file)
+{
+    for (int i = 0; i < judge_count; i++)
+        if (strcmp(judges[i].file, file) == 0)
+            return judges[i].judge;
+    return NULL;
+}
+
+char *evidence_in(const Runs *runs, const Run *run, char *evidence)
+{
+    if (runs->count == 1)
+        return evidence;
+    char *longer =
+        format_text("on %d ranks%s%s: %s", run->ranks, run->plan.layout ? ", on nodes " : "",
+                    run->plan.layout ? run->plan.layout : "", evidence);
+    free(evidence);
+    return longer;
+}
+
+void report_property(Report *report, const char *property, const Diagnosis *diagnosis,
+                     char *evidence)
+{
+    if (evidence)
+        report_failure(report, property, diagnosis, evidence);
+    else
+        report_ok(report, property);
+}
+
+bool nothing_trained(const Runs *runs, const char *property, Report *report)
+{
+    static const Diagnosis nothing = {
+        "nothing-trained", "fit() was asked for no epoch at all, or was not asked.", NULL};
+    for (int i = 0; i < runs->count; i++)
+        for (int r = 0; r < runs->items[i].ranks; r++)
+            if (event_count(&runs->items[i].traces.of[r], "step") == 0) {
+                if (!report->held)
+                    report_failure(report, property, &nothing,
+                                   evidence_in(runs, &runs->items[i],
+                                               format_text("rank %d made no step of training", r)));
+                return true;
+            }
+    return false;
+}

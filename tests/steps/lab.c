@@ -1,0 +1,196 @@
+// Reads labs/*/lab.conf.
+
+#include "lab.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "words.h"
+
+bool is_step(const char *name)
+{
+    return *name && strspn(name, "0123456789") == strlen(name);
+}
+
+char *exercise_title(const char *name)
+{
+    return format_text("%s%s", is_step(name) ? "step " : "", name);
+}
+
+static char *file_of(const char *name)
+{
+    return is_step(name) ? format_text("step_%02d", atoi(name)) : format_text("%s", name);
+}
+
+// The text without the spaces around it, in place.
+static char *trimmed(char *text)
+{
+    text += strspn(text, " \t");
+    size_t length = strlen(text);
+    while (length > 0 && isspace((unsigned char)text[length - 1]))
+        text[--length] = '\0';
+    return text;
+}
+
+static void add_word(Words *words, const char *word)
+{
+    words->items = realloc(words->items, (size_t)(words->count + 1) * sizeof *words->items);
+    CHECK(words->items);
+    words->items[words->count++] = format_text("%s", word);
+}
+
+static void add_words(Words *words, char *text)
+{
+    char *rest;
+    for (char *word = strtok_r(text, " \t", &rest); word; word = strtok_r(NULL, " \t", &rest))
+        add_word(words, word);
+}
+
+static void words_free(Words *words)
+{
+    for (int i = 0; i < words->count; i++)
+        free(words->items[i]);
+    free(words->items);
+}
+
+// Where a line stands, for what is wrong with it.
+typedef struct {
+    const char *path;
+    int line;
+} FileLine;
+
+static void add_run(Exercise *exercise, char *text, FileLine place)
+{
+    char *rest, *name = strtok_r(text, " \t", &rest), *ranks = strtok_r(NULL, " \t", &rest),
+                *layout = strtok_r(NULL, " \t", &rest);
+    int count = ranks ? atoi(ranks) : 0;
+    if (!layout || count < 1 || count > MAX_RANKS)
+        die("%s:%d: a run is NAME RANKS LAYOUT FLAGS..., with 1 to %d ranks", place.path,
+            place.line, MAX_RANKS);
+    exercise->runs =
+        realloc(exercise->runs, (size_t)(exercise->run_count + 1) * sizeof *exercise->runs);
+    CHECK(exercise->runs);
+    exercise->runs[exercise->run_count++] =
+        (RunPlan){.name = format_text("%s", name),
+                  .ranks = count,
+                  .layout = strcmp(layout, "-") == 0 ? NULL : format_text("%s", layout),
+                  .flags = format_text("%s", trimmed(rest))};
+}
+
+static Exercise *add_exercise(Exercises *exercises, const char *name, FileLine place)
+{
+    if (!*name || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != strlen(name))
+        die("%s:%d: \"%s\" is no name of an exercise", place.path, place.line, name);
+    if (exercise_named(exercises, name))
+        die("%s:%d: there are two exercises %s", place.path, place.line, name);
+    size_t count = (size_t)exercises->count + 1;
+    exercises->items = realloc(exercises->items, count * sizeof *exercises->items);
+    CHECK(exercises->items);
+    exercises->items[count - 1] =
+        (Exercise){.name = format_text("%s", name), .file = file_of(name)};
+    return &exercises->items[exercises->count++];
+}
+
+static void read_line(Exercises *exercises, Exercise **current, char *text, FileLine place)
+{
+    char *line = trimmed(text), *end = strchr(line, ']'), *equals = strchr(line, '=');
+    if (!*line || *line == '#')
+        return;
+    if (*line == '[' && end) {
+        *end = '\0';
+        *current = add_exercise(exercises, line + 1, place);
+        return;
+    }
+    if (!equals)
+        die("%s:%d: neither [EXERCISE] nor KEY = VALUE", place.path, place.line);
+    *equals = '\0';
+    char *key = trimmed(line), *value = trimmed(equals + 1);
+    if (!*current)
+        return;
+    if (strcmp(key, "run") == 0)
+        add_run(*current, value, place);
+    else if (strcmp(key, "holds") == 0)
+        add_words(&(*current)->holds, value);
+    else if (strcmp(key, "replaces") == 0)
+        add_words(&(*current)->replaces, value);
+}
+
+static void read_file(Exercises *exercises, const char *path)
+{
+    FILE *file = fopen(path, "re");
+    if (!file)
+        die("cannot read %s: %s", path, strerror(errno));
+    Exercise *current = NULL;
+    FileLine place = {.path = path};
+    char *line = NULL;
+    size_t size = 0;
+    while (getline(&line, &size, file) > 0) {
+        place.line++;
+        read_line(exercises, &current, line, place);
+    }
+    free(line);
+    fclose(file);
+}
+
+// What is held must be there.
+static void check_holds(const Exercises *exercises)
+{
+    for (int i = 0; i < exercises->count; i++)
+        for (int h = 0; h < exercises->items[i].holds.count; h++)
+            if (!exercise_named(exercises, exercises->items[i].holds.items[h]))
+                die("lab.conf: %s is to hold in %s, and there is no such exercise",
+                    exercises->items[i].holds.items[h], exercises->items[i].name);
+}
+
+Exercises exercises_read(void)
+{
+    Exercises exercises = {0};
+    glob_t files;
+    if (glob("labs/*/lab.conf", 0, NULL, &files) == 0)
+        for (size_t i = 0; i < files.gl_pathc; i++)
+            read_file(&exercises, files.gl_pathv[i]);
+    globfree(&files);
+    check_holds(&exercises);
+    return exercises;
+}
+
+void exercises_free(Exercises *exercises)
+{
+    for (int i = 0; i < exercises->count; i++) {
+        Exercise *exercise = &exercises->items[i];
+        for (int r = 0; r < exercise->run_count; r++) {
+            free(exercise->runs[r].name);
+            free(exercise->runs[r].layout);
+            free(exercise->runs[r].flags);
+        }
+        free(exercise->runs);
+        words_free(&exercise->holds);
+        words_free(&exercise->replaces);
+        free(exercise->name);
+        free(exercise->file);
+    }
+    free(exercises->items);
+    *exercises = (Exercises){0};
+}
+
+const Exercise *exercise_named(const Exercises *exercises, const char *name)
+{
+    for (int i = 0; i < exercises->count; i++)
+        if (strcmp(exercises->items[i].name, name) == 0)
+            return &exercises->items[i];
+    return NULL;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+bool same_plan(const RunPlan *a, const RunPlan *b)
+{
+    return same_text(a->name, b->name) && a->ranks == b->ranks && same_text(a->layout, b->layout) &&
+           same_text(a->flags, b->flags);
+}

@@ -1,0 +1,57 @@
+// What labs/NN-name/lab.conf says of a lab's exercises, as far as it concerns their checks: the
+// runs of a check, which earlier exercises must still hold, and what the library must not do for
+// them.
+//
+//     [ring]                          an exercise begins: a number, or a word
+//     title = Around a ring
+//     holds = 1 2                     earlier exercises
+//     replaces = MPI_Allreduce        calls that the exercise is there to replace
+//     run = main 5 0,0,1,0,1 FLAGS    a run of its check: name, ranks, HVD_LAYOUT or -, flags
+//
+// There may be several runs. What stands before the first exercise, and other keys, are for others.
+
+#ifndef HVDLAB_STEPS_LAB_H
+#define HVDLAB_STEPS_LAB_H
+
+#include <stdbool.h>
+
+typedef struct {
+    char *name;
+    int ranks;
+    char *layout; // NULL: none
+    char *flags;
+} RunPlan;
+
+typedef struct {
+    char **items;
+    int count;
+} Words;
+
+typedef struct {
+    char *name; // "3" or "ring"
+    char *file; // "step_03" or "ring": its files' name, without what ends it
+    Words holds, replaces;
+    RunPlan *runs;
+    int run_count;
+} Exercise;
+
+typedef struct {
+    Exercise *items;
+    int count;
+} Exercises;
+
+// Of all labs, in the order of their folders' names. Ends the program where a line makes no sense.
+Exercises exercises_read(void);
+void exercises_free(Exercises *exercises);
+
+// NULL where there is none of that name.
+const Exercise *exercise_named(const Exercises *exercises, const char *name);
+
+// True where both ask for the same run.
+bool same_plan(const RunPlan *a, const RunPlan *b);
+
+// "step 3" or "ring"; the caller frees it.
+char *exercise_title(const char *name);
+bool is_step(const char *name);
+
+#endif

@@ -1,0 +1,199 @@
+// Pending calls, and their partners.
+//
+// Calls are matched by counting: the third send of rank 0 to rank 1 with tag 7 has a partner as
+// soon as rank 1 has called for three such messages. A receive that takes any rank's or any tag's
+// counts for each that it may take: where the traces leave a doubt, nobody is called blocked.
+
+#include "waiting.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool event_is(const cJSON *event, const char *name)
+{
+    return strcmp(event_text(event, "event"), name) == 0;
+}
+
+const cJSON *pending_call(const Events *events)
+{
+    const cJSON *pending = NULL;
+    for (int i = 0; i < events->count; i++) {
+        const char *name = event_text(events->items[i], "event");
+        const char *part = strrchr(name, '_');
+        if (!part || (strncmp(name, "collective", 10) != 0 && strncmp(name, "message", 7) != 0 &&
+                      strncmp(name, "wait", 4) != 0))
+            continue;
+        if (strcmp(part, "_begin") == 0)
+            pending = events->items[i];
+        else if (strcmp(part, "_end") == 0)
+            pending = NULL;
+    }
+    return pending;
+}
+
+// ---- Collective calls.
+
+// How many calls on that communicator the rank has begun; where it has no name, how many of that
+// function.
+static int calls_begun(const Events *events, const char *name, const char *function)
+{
+    const char *field = *name ? "name" : "function", *value = *name ? name : function;
+    int count = 0;
+    for (int at = -1; (at = event_find(events, "collective_begin", at + 1)) >= 0;)
+        count += strcmp(event_text(events->items[at], field), value) == 0;
+    return count;
+}
+
+// The number of calls like this one up to it.
+static int place_of_call(const Events *events, const cJSON *call)
+{
+    const char *name = event_text(call, "name"), *function = event_text(call, "function");
+    const char *field = *name ? "name" : "function", *value = *name ? name : function;
+    int count = 0;
+    for (int at = -1; (at = event_find(events, "collective_begin", at + 1)) >= 0;) {
+        count += strcmp(event_text(events->items[at], field), value) == 0;
+        if (events->items[at] == call)
+            break;
+    }
+    return count;
+}
+
+static bool lacks_callers(const Traces *traces, int rank, const cJSON *call)
+{
+    int number = place_of_call(&traces->of[rank], call);
+    for (int other = 0; other < traces->ranks; other++)
+        if (calls_begun(&traces->of[other], event_text(call, "name"),
+                        event_text(call, "function")) < number)
+            return true;
+    return false;
+}
+
+// ---- Messages.
+
+// What a message_begin sends (field "to") or receives ("from"): whom to, and with which tag.
+typedef struct {
+    const char *comm;
+    double peer, tag; // -1: any; NaN: it has no such direction
+} Direction;
+
+static Direction direction_of(const cJSON *message, bool sends)
+{
+    return (Direction){event_text(message, "name"), event_number(message, sends ? "to" : "from"),
+                       event_number(message, sends ? "to_tag" : "from_tag")};
+}
+
+static bool may_be(double wanted, double other)
+{
+    return wanted == other || wanted < 0 || other < 0;
+}
+
+// How many of a rank's messages up to `last` (NULL: all) go that way with such a tag.
+static int count_messages(const Events *events, bool sends, Direction wanted, const cJSON *last)
+{
+    int count = 0;
+    for (int at = -1; (at = event_find(events, "message_begin", at + 1)) >= 0;) {
+        Direction found = direction_of(events->items[at], sends);
+        count += strcmp(found.comm, wanted.comm) == 0 && may_be(wanted.peer, found.peer) &&
+                 may_be(wanted.tag, found.tag);
+        if (events->items[at] == last)
+            break;
+    }
+    return count;
+}
+
+// True where a message that the rank sends (or receives) by this call has no partner.
+static bool lacks_partner(const Traces *traces, int rank, const cJSON *message, bool sends)
+{
+    Direction wanted = direction_of(message, sends);
+    if (isnan(wanted.peer))
+        return false;
+    int number = count_messages(&traces->of[rank], sends, wanted, message), partners = 0;
+    for (int other = 0; other < traces->ranks; other++)
+        if (may_be(wanted.peer, other))
+            partners += count_messages(&traces->of[other], !sends,
+                                       (Direction){wanted.comm, rank, wanted.tag}, NULL);
+    return partners < number;
+}
+
+static bool lacks_any(const Traces *traces, int rank, const cJSON *call)
+{
+    if (event_is(call, "collective_begin"))
+        return lacks_callers(traces, rank, call);
+    return lacks_partner(traces, rank, call, true) || lacks_partner(traces, rank, call, false);
+}
+
+// ---- What goes on in the background.
+
+// The call that began it.
+static const cJSON *call_of_request(const Events *events, int number)
+{
+    const cJSON *begin = NULL;
+    for (int i = 0; i < events->count; i++) {
+        const cJSON *event = events->items[i];
+        if (event_is(event, "collective_begin") || event_is(event, "message_begin"))
+            begin = event;
+        else if (event_number(event, "request") == number)
+            return begin;
+    }
+    return NULL;
+}
+
+// Of what a wait_begin waits for, the first call without a partner. One that goes on as soon as
+// anything is done must lack them all.
+static const cJSON *first_without_partner(const Traces *traces, int rank, const cJSON *wait)
+{
+    const char *function = event_text(wait, "function");
+    bool any_will_do = strstr(function, "any") || strstr(function, "some");
+    const cJSON *first = NULL;
+    for (const char *at = event_text(wait, "requests"); *at;) {
+        char *end;
+        const cJSON *call = call_of_request(&traces->of[rank], (int)strtol(at, &end, 10));
+        bool lacks = call && lacks_any(traces, rank, call);
+        if (!lacks && any_will_do)
+            return NULL;
+        if (lacks && !first)
+            first = call;
+        if (end == at)
+            break;
+        at = end + (*end == ',');
+    }
+    return first;
+}
+
+const cJSON *awaited_call(const Traces *traces, int rank)
+{
+    const cJSON *call = pending_call(&traces->of[rank]);
+    if (call && event_is(call, "wait_begin"))
+        return first_without_partner(traces, rank, call);
+    return call;
+}
+
+bool is_blocked(const Traces *traces, int rank)
+{
+    const cJSON *call = awaited_call(traces, rank);
+    return call && lacks_any(traces, rank, call);
+}
+
+bool is_deadlock(const Traces *traces)
+{
+    int blocked = 0;
+    for (int r = 0; r < traces->ranks; r++) {
+        bool ended = event_find(&traces->of[r], "end", 0) >= 0 && !pending_call(&traces->of[r]);
+        if (is_blocked(traces, r))
+            blocked++;
+        else if (!ended)
+            return false;
+    }
+    return blocked > 0;
+}
+
+int awaited_rank(const Traces *traces, int rank)
+{
+    const cJSON *call = awaited_call(traces, rank);
+    if (!call || !event_is(call, "message_begin"))
+        return -1;
+    bool sending = lacks_partner(traces, rank, call, true);
+    double peer = event_number(call, sending ? "to" : "from");
+    return peer >= 0 && peer < traces->ranks ? (int)peer : -1;
+}

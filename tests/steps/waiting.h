@@ -1,0 +1,29 @@
+// What a rank waits for, and whether it waits in vain: collective calls that another rank has not
+// begun, messages that nobody sends, or that nobody receives.
+
+#ifndef HVDLAB_STEPS_WAITING_H
+#define HVDLAB_STEPS_WAITING_H
+
+#include "events.h"
+
+// The call of MPI that a rank has begun and not ended, or NULL: a collective_begin, a message_begin
+// or a wait_begin.
+const cJSON *pending_call(const Events *events);
+
+bool event_is(const cJSON *event, const char *name);
+
+// The call that a pending one waits for: itself, or, where that waits for what goes on in the
+// background, the first call which began such a thing and finds no partner; NULL where all do.
+const cJSON *awaited_call(const Traces *traces, int rank);
+
+// True where the rank waits for what no other rank has begun.
+bool is_blocked(const Traces *traces, int rank);
+
+// True where every rank that has not ended is blocked: then none will ever go on, however long one
+// waits.
+bool is_deadlock(const Traces *traces);
+
+// The rank that a blocked one waits for, by a message; -1: none, or any.
+int awaited_rank(const Traces *traces, int rank);
+
+#endif
