@@ -441,7 +441,8 @@ format: ## lay out the sources as .clang-format says
 
 check-format: ## check that they are laid out so, and that common/ includes only downwards
 	@common/scripts/deps.sh install clang-format
-	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(formatted)
+	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(formatted) || { status=$$?; \
+	    echo "make check-format: laid out for clang-format 14 and 19; this is $$($(CLANG_FORMAT) --version)" >&2; exit $$status; }
 	$(Q)common/scripts/layers.sh
 
 .PHONY: lint
