@@ -252,7 +252,7 @@ $(BUILD)/tests/emulated/test_emulated: $(emulated_objects)
 $(unit_programs): extra_libraries = $(check_libs)
 
 $(step_programs) $(solution_programs): $(BUILD)/hvdlab.o
-# The benchmark watches the backend: it has a backend() of its own.
+# The benchmark watches the backend: it has a backend_of() of its own.
 $(BUILD)/bench: $(filter-out $(BUILD)/common/backend/backend.o,$(library_objects))
 $(filter-out $(step_programs) $(solution_programs) $(BUILD)/bench,$(programs)): $(BUILD)/library.o
 $(programs): $(BUILD)/settings.link

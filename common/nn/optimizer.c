@@ -10,15 +10,18 @@
 
 void optimizer_allocate_slots(Optimizer *self, const Parameters *parameters)
 {
+    self->device = parameters->device;
     for (int i = 0; i < self->slot_count; i++)
         if (!self->slots[i])
-            self->slots[i] = backend()->allocate(parameters->length * sizeof(float));
+            self->slots[i] = backend_of(self->device)
+                                 ->allocate(self->device, parameters->length * sizeof(float));
 }
 
 void optimizer_free_slots(Optimizer *self)
 {
     for (int i = 0; i < self->slot_count; i++) {
-        backend()->release(self->slots[i]);
+        if (self->slots[i])
+            backend_of(self->device)->release(self->device, self->slots[i]);
         self->slots[i] = NULL;
     }
 }
@@ -26,7 +29,9 @@ void optimizer_free_slots(Optimizer *self)
 double gradient_fingerprint(const Parameters *parameters, size_t offset, size_t length)
 {
     float *values = allocate(length, sizeof *values);
-    backend()->read(values, parameters->gradients + offset, length * sizeof *values);
+    Device *device = parameters->device;
+    backend_of(device)->read(device, values, parameters->gradients + offset,
+                             length * sizeof *values);
     double sum = 0;
     for (size_t i = 0; i < length; i++) {
         Rng rng = rng_stream_of(0, RNG_FINGERPRINT, offset + i);
@@ -48,7 +53,8 @@ static void apply(Optimizer *self, const Parameters *parameters)
     update.gradients = parameters->gradients;
     update.slots[0] = self->slots[0];
     update.slots[1] = self->slots[1];
-    backend()->update(&update, parameters->segments, parameters->segment_count);
+    backend_of(parameters->device)
+        ->update(parameters->device, &update, parameters->segments, parameters->segment_count);
 }
 
 static Optimizer *optimizer(const char *name, int slot_count, Update rule)

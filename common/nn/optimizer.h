@@ -15,12 +15,14 @@
 #define HVDLAB_OPTIMIZER_H
 
 #include "base/types.h"
+#include "sys/device.h"
 
 #pragma GCC visibility push(default) // a step may call what follows
 
 // The weights that an optimizer updates, and their gradients: two arenas of `length` floats, laid
 // out in the order in which the backward pass completes the gradients.
 typedef struct {
+    Device *device; // whose memory it is
     float *weights, *gradients;
     size_t length;
     const Segment *segments; // what lies where, padding left out, with the L2 penalty of each
@@ -36,7 +38,8 @@ struct Optimizer {
     Update rule;        // kind, learning rate and constants; one may change them before training
     int64_t iterations; // updates so far
     int slot_count;     // arenas of state beside the weights: momenta, accumulators
-    float *slots[2];    // owned; allocated at the first update
+    float *slots[2];    // owned; allocated at the first update,
+    Device *device;     // on this device
 
     // Called by the backward pass when the gradients at offset ... offset + length - 1 of the arena
     // are complete. NULL where nobody needs to know.

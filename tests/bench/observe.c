@@ -30,7 +30,6 @@ static struct {
 // As the library has it.
 static const Backend *real(void)
 {
-    device_start();
 #ifdef HVDLAB_CUDA
     if (device_is_gpu())
         return &backend_cuda;
@@ -38,8 +37,10 @@ static const Backend *real(void)
     return &backend_cpu;
 }
 
-const Backend *backend(void)
+// This program works on one device only.
+const Backend *backend_of(const Device *device)
 {
+    (void)device;
     return observer.what == OBSERVE_NOTHING ? real() : &observer.backend;
 }
 
@@ -60,9 +61,9 @@ static void declare_variables(const Op *op)
     real()->declare_variables(op);
 }
 
-static OpState *op_create(const Op *op, int batch, OpSizes *sizes)
+static OpState *op_create(Device *device, const Op *op, int batch, OpSizes *sizes)
 {
-    OpState *state = real()->op_create(op, batch, sizes);
+    OpState *state = real()->op_create(device, op, batch, sizes);
     int i = observer.state_count++;
     observer.prepared = longer(observer.prepared, i, sizeof *observer.prepared);
     observer.states = longer(observer.states, i, sizeof *observer.states);
@@ -133,25 +134,25 @@ static void backward(OpState *state, const BackwardArgs *args)
     end();
 }
 
-static void cross_entropy(const float *logits, const int *labels, float *gradient, int batch,
-                          int classes, Metrics *metrics)
+static void cross_entropy(Device *device, const float *logits, const int *labels, float *gradient,
+                          int batch, int classes, Metrics *metrics)
 {
     begin(WORK_LOSS, -1);
-    real()->cross_entropy(logits, labels, gradient, batch, classes, metrics);
+    real()->cross_entropy(device, logits, labels, gradient, batch, classes, metrics);
     end();
 }
 
-static void update(const Update *rule, const Segment *segments, int count)
+static void update(Device *device, const Update *rule, const Segment *segments, int count)
 {
     begin(WORK_UPDATE, -1);
-    real()->update(rule, segments, count);
+    real()->update(device, rule, segments, count);
     end();
 }
 
-static void write_to_device(void *to, const void *from, size_t bytes)
+static void write_to_device(Device *device, void *to, const void *from, size_t bytes)
 {
     begin(WORK_IMAGES, -1);
-    real()->write(to, from, bytes);
+    real()->write(device, to, from, bytes);
     end();
 }
 

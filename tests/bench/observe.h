@@ -1,7 +1,7 @@
 // Looks at a model through its backend: which operations it is made of, and what each kind of work
 // takes. Where nothing is observed, a model gets the backend itself, and nothing is lost.
 //
-// This program defines backend() in place of the library's (common/backend/backend.c).
+// This program defines backend_of() in place of the library's (common/backend/backend.c).
 
 #ifndef BENCH_OBSERVE_H
 #define BENCH_OBSERVE_H

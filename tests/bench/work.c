@@ -34,7 +34,7 @@ struct Work {
 // The host's memory, as the kit's own arenas on a CPU have it.
 static float *random_floats(size_t bytes)
 {
-    float *values = backend_cpu.allocate(bytes);
+    float *values = backend_cpu.allocate(device_current(), bytes);
     Rng rng = rng_stream_of(1, RNG_SYNTHETIC_DATA, 0);
     for (size_t i = 0; i < bytes / sizeof *values; i++)
         values[i] = 0.1f * (rng_uniform(&rng) - 0.5f);
@@ -89,7 +89,7 @@ static Call call_of(dnnl_primitive_desc_t pd, const int (*arguments)[3], int cou
         ports[i] = (PortSpec){arguments[i][0], what, arguments[i][2],
                               chosen_desc(pd, what, arguments[i][2]), false};
     }
-    return call_prepare(pd, ports, count);
+    return call_prepare(onednn_of(device_current()), pd, ports, count);
 }
 
 static void need_scratch(Work *work, const Call *call)
@@ -108,7 +108,8 @@ static void add_convolution(Work *work, int batch, int in, int out, int size, in
     bool first = in == 1;
     int inputs[] = {batch, in, size, size}, outputs[] = {batch, out, size, size};
     int kernels[] = {out, in, kernel_size, kernel_size};
-    Convolution c = {.algorithm = first ? dnnl_convolution_direct : dnnl_convolution_auto,
+    Convolution c = {.dnn = onednn_of(device_current()),
+                     .algorithm = first ? dnnl_convolution_direct : dnnl_convolution_auto,
                      .kernel_size = kernel_size,
                      .input = desc_create(4, inputs, first ? dnnl_nchw : dnnl_format_tag_any),
                      .kernel = desc_create(4, kernels, dnnl_format_tag_any),
@@ -150,7 +151,6 @@ static void add_convolution(Work *work, int batch, int in, int out, int size, in
 
 Work *convolutions_only(const Subject *subject)
 {
-    device_threads();
     Work *work = allocate(1, sizeof *work);
     int batch = subject->batch, k = subject->width;
     if (strcmp(subject->model, "lenet") == 0) {
@@ -167,7 +167,7 @@ Work *convolutions_only(const Subject *subject)
             in = out;
         }
     }
-    work->scratch = backend_cpu.allocate(work->scratch_bytes);
+    work->scratch = backend_cpu.allocate(device_current(), work->scratch_bytes);
     return work;
 }
 

@@ -140,7 +140,8 @@ static bool same_everywhere(double value)
 static float *copy_of(const float *arena, size_t length)
 {
     float *copy = allocate(length, sizeof *copy);
-    backend()->read(copy, arena, length * sizeof *copy);
+    Device *device = device_current();
+    backend_of(device)->read(device, copy, arena, length * sizeof *copy);
     return copy;
 }
 
@@ -244,7 +245,8 @@ static void test_broadcast_model(int root)
         momenta[i] = 0.01f * (float)(i % 13);
     if (hvd_rank() == root) {
         optimizer_allocate_slots(inner, model_parameters(model)); // ... with its momenta
-        backend()->write(inner->slots[0], momenta, length * sizeof *momenta);
+        backend_of(inner->device)
+            ->write(inner->device, inner->slots[0], momenta, length * sizeof *momenta);
     }
     float weights = (float)model_fingerprints(model).weights;
     hvd_broadcast(&weights, 1, root);
