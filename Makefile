@@ -306,6 +306,7 @@ build_tests = $(filter-out $(step_programs),$(programs)) $(BUILD)/compile-step $
 test: ## build and run all tests
 	@common/scripts/deps.sh install build check steps dataset
 	$(build_first) $(build_tests)
+	$(build_first) $(build_threads)
 	$(build_first) $(build_emulated)
 	@CUDA_VISIBLE_DEVICES= tests/run.sh $(run_on_cpu) --together $(run_emulated)
 
