@@ -5,6 +5,7 @@
 // All of it on the CPU, and with HVDLAB_TEST_DEVICE=gpu on GPUs, where there are two. Each run is a
 // process of its own, since devices are never given back.
 
+#include <cjson/cJSON.h>
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
@@ -165,6 +166,7 @@ static void train_together(Task *tasks)
 
 // ---- Runs, each in a process.
 
+static char trace_folder[] = "/tmp/test_devices.XXXXXX";
 static int which; // of the networks, and which device
 
 // Results that a run leaves behind, one for each thread.
@@ -245,6 +247,41 @@ START_TEST(their_cores_do_not_overlap)
     cpu_set_t common;
     CPU_AND(&common, &together[0].team, &together[1].team);
     ck_assert_int_eq(CPU_COUNT(&common), 0);
+}
+END_TEST
+
+// ---- What they write.
+
+static void both_traced(const void *argument)
+{
+    setenv("HVDLAB_TRACE", trace_folder, 1);
+    both_together(argument);
+}
+
+START_TEST(a_trace_of_two_threads_has_whole_lines_and_both_devices)
+{
+    ck_assert_ptr_nonnull(mkdtemp(trace_folder));
+    results_of(both_traced);
+    char *path = format_text("%s/rank-0.jsonl", trace_folder);
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    char line[4096];
+    int devices = 0, steps = 0;
+    while (fgets(line, sizeof line, file)) {
+        cJSON *event = cJSON_Parse(line);
+        ck_assert_msg(event != NULL, "%s", line);
+        const char *name = cJSON_GetObjectItem(event, "event")->valuestring;
+        if (strcmp(name, "device") == 0)
+            devices |= 1 << cJSON_GetObjectItem(event, "device")->valueint;
+        steps += strcmp(name, "step") == 0;
+        cJSON_Delete(event);
+    }
+    ck_assert_int_eq(devices, 1 << 0 | 1 << 1);
+    ck_assert_int_eq(steps, DEVICES * EPOCHS * IMAGES / BATCH_SIZE);
+    fclose(file);
+    remove(path);
+    free(path);
+    remove(trace_folder);
 }
 END_TEST
 
@@ -405,6 +442,7 @@ int main(void)
     TCase *tests = operation_case(suite, "threads");
     tcase_add_test(tests, two_threads_train_on_two_devices_as_each_does_alone);
     tcase_add_test(tests, their_cores_do_not_overlap);
+    tcase_add_test(tests, a_trace_of_two_threads_has_whole_lines_and_both_devices);
     tcase_add_test(tests, two_threads_may_share_a_device);
     tcase_add_test(tests, a_model_stays_on_its_device_whichever_thread_uses_it);
     tcase_add_test(tests, a_thread_without_a_device_takes_that_of_the_model_it_is_given);
