@@ -108,7 +108,7 @@ static void need_device(void)
     if (child == 0) {
         settings()->device = DEVICE_GPU;
         CHECK(freopen("/dev/null", "w", stderr)); // it would speak of another setting
-        device_start();
+        device_current();
         _exit(EXIT_SUCCESS);
     }
     int status = -1;
