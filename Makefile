@@ -51,7 +51,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-alone := deps data demo test test-emulated test-answers test-gpu bench bench-gpu compare scaling check next steps check-steps clean $(check_X) $(reset_X)
+alone := deps data demo test test-emulated test-answers test-gpu test-fresh bench bench-gpu compare scaling check next steps check-steps clean $(check_X) $(reset_X)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -164,7 +164,7 @@ endif
 
 warnings := -Wall -Wextra -Wshadow -Wconversion -pedantic $(if $(filter 1,$(WERROR)),-Werror)
 compile := $(CC) -std=c11 -D_GNU_SOURCE $(OPT) -g -fopenmp $(sanitize_flags) $(warnings) -Icommon -Itests \
-           $(cuda_cflags) $(onednn_cflags) $(call as_system,$(mpi_cflags) $(check_cflags)) $(CPPFLAGS) $(CFLAGS)
+           $(cuda_cflags) $(onednn_cflags) $(call as_system,$(mpi_cflags)) $(CPPFLAGS) $(CFLAGS)
 link := $(CC) $(OPT) -g -fopenmp $(sanitize_flags) $(CFLAGS) $(LDFLAGS) $(onednn_libs)
 # Where nodes are pretended, so are their names (common/sys/pretence.c); and traces see who moves.
 libraries := -Wl,--wrap=gethostname,--wrap=uname,--wrap=sched_setaffinity -ldnnl -lcjson -lz -lhwloc $(mpi_libs) $(cuda_libs) -lpthread -lm
@@ -175,17 +175,21 @@ compile_cpp := $(CXX) -std=c++17 $(OPT) -g -fopenmp $(sanitize_flags) -Wall -Wex
                -Icommon $(call as_system,$(mpi_cflags)) $(CPPFLAGS) $(CXXFLAGS)
 
 # The settings files change only when their line does, and then make compiles or links again.
-# Before the first one is written, what is missing on this machine gets a clear line.
+# Before one is written, what is missing on this machine gets a clear line. Only the unit tests ask for
+# Check; `make` alone builds them, too, and says at once all that is missing.
 define keep_settings
 @mkdir -p $(BUILD)
-@echo '$(1)' | cmp -s - $@ || { common/scripts/deps.sh check build check && echo '$(1)' >$@; $(2) }
+@echo '$(1)' | cmp -s - $@ || { common/scripts/deps.sh check $(2) && echo '$(1)' >$@ $(3); }
 endef
 $(BUILD)/settings.compile: FORCE
-	$(call keep_settings,$(compile),$(if $(cuda),,common/scripts/cuda.sh notice;))
+	$(call keep_settings,$(compile),build $(if $(filter all,$(or $(MAKECMDGOALS),all)),check),$(if $(cuda),,\
+	    && common/scripts/cuda.sh notice))
 $(BUILD)/settings.link: FORCE | $(BUILD)/settings.compile
-	$(call keep_settings,$(link) $(libraries) $(check_libs))
+	$(call keep_settings,$(link) $(libraries),build)
+$(BUILD)/settings.check: FORCE | $(BUILD)/settings.compile
+	$(call keep_settings,$(check_cflags) $(check_libs),check)
 $(BUILD)/settings.kernels: FORCE | $(BUILD)/settings.compile
-	$(call keep_settings,$(compile_kernels))
+	$(call keep_settings,$(compile_kernels),build)
 FORCE:
 
 # A .d file beside each object names the headers that it was compiled with.
@@ -256,6 +260,8 @@ $(emulated_objects): extra_flags := -DHVDLAB_EMULATED
 # The stand-in's own arithmetic checks what it is given, and most of the time goes there.
 $(BUILD)/tests/emulated/cudnn_convolution.o $(BUILD)/tests/emulated/cublas.o: extra_flags := -fno-sanitize=all
 $(BUILD)/tests/emulated/test_emulated: $(emulated_objects)
+$(unit_objects) $(shared_objects): extra_flags = $(call as_system,$(check_cflags))
+$(unit_objects) $(shared_objects) $(unit_programs): $(BUILD)/settings.check
 $(unit_programs): extra_libraries = $(check_libs)
 
 $(step_programs) $(solution_programs): $(BUILD)/hvdlab.o
@@ -285,7 +291,7 @@ steps/%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: all help deps info data demo test test-emulated test-answers test-gpu baseline $(foreach t,$(named),$($(t)_X)) next progress \
+.PHONY: all help deps info data demo test test-emulated test-answers test-gpu test-fresh baseline $(foreach t,$(named),$($(t)_X)) next progress \
         doc devices env compare scaling check steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
@@ -294,8 +300,8 @@ all: $(programs) ## build everything (what plain `make` does)
 help: ## show this list
 	@common/scripts/help.sh $(firstword $(MAKEFILE_LIST))
 
-deps: ## install what is missing, through apt
-	@common/scripts/deps.sh install build check steps dataset
+deps: ## install what is missing, through apt; demo, test and others do so themselves, and say what
+	@common/scripts/deps.sh install build check sandbox steps dataset
 
 info: ## show what was found on this machine, what is skipped, and why
 	@common/scripts/info.sh
@@ -313,24 +319,24 @@ demo: ## build, then train a small network on the real data, on two workers: 2 t
 include tests/tests.mk
 build_tests = $(filter-out $(step_programs),$(programs)) $(BUILD)/compile-step $(BUILD)/cut/baseline
 test: ## build and run all tests
-	@common/scripts/deps.sh install build check steps dataset
+	@common/scripts/deps.sh install build check sandbox steps dataset
 	$(build_first) $(build_tests)
 	$(build_first) $(build_emulated)
 	@CUDA_VISIBLE_DEVICES= tests/run.sh $(run_on_cpu) --together $(run_emulated)
 
 test-emulated: ## those of them that run on a GPU that is only pretended
-	@common/scripts/deps.sh install build check steps dataset
+	@common/scripts/deps.sh install build check sandbox steps dataset
 	$(build_first) $(build_emulated)
 	@tests/run.sh --together $(run_emulated)
 
-# Where replay finds no GPU, it says why.
 test-answers: ## grade all known mistakes and right answers (make test takes a few of each exercise)
-	@common/scripts/deps.sh install build check steps dataset
+	@common/scripts/deps.sh install build sandbox steps
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
 	@CUDA_VISIBLE_DEVICES= tests/run.sh $(run_answers)
 
+# Where replay finds no GPU, it says why.
 test-gpu: ## the tests that need a GPU, on this machine's; without one, a line that says so
-	@common/scripts/deps.sh install build check steps dataset
+	@common/scripts/deps.sh install build check sandbox steps dataset
 	$(build_first) $(BUILD)/replay
 	@why=$$($(BUILD)/replay tests/golden/cases/mlp_sgd.safetensors --device gpu 2>&1); \
 	if [ $$? -eq 2 ]; then \
@@ -338,6 +344,9 @@ test-gpu: ## the tests that need a GPU, on this machine's; without one, a line t
 	else \
 	    $(MAKE) $(if $(Q),-s) --no-print-directory $(build_tests) && tests/run.sh $(run_on_gpu); \
 	fi
+
+test-fresh: ## as root: demo and test on Debian as it was just installed (SUITE=trixie, COMMANDS="demo step-1 user")
+	@tests/fresh.sh
 
 ##@ For students; X is an exercise, as make progress lists them
 baseline: $(BUILD)/baseline ## build the trainer for one device, build/baseline
@@ -385,9 +394,9 @@ compare: ## time one device against all of them together; a GPU against the CPU
 	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --compare $(quick)
 
 scaling: ## time 1, 2, ... workers on a core each (GPUs or not), and draw build/scaling.svg
+	@common/scripts/deps.sh install build plot
 	$(build_first) $(BUILD)/bench
 	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --scaling $(BUILD) $(quick)
-	@common/scripts/deps.sh install plot
 	@gnuplot -e "folder='$(BUILD)'" tests/bench/scaling.gp && echo "Drawn: $(BUILD)/scaling.svg and .png"
 
 ##@ For instructors
@@ -414,13 +423,13 @@ bench: ## time training steps (BENCH=quick; PEER=python with PyTorch or Keras to
 	$(build_first) $(BUILD)/bench
 	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --out $(BUILD)/bench.json $(quick) $(if $(PEER),--peer '$(PEER)')
 
-# SUBJECT=wrn:10:1024 (model, width, batch; any number of them) instead of the lab's network at 128
+# WORKLOAD=wrn:10:1024 (model, width, batch; any number of them) instead of the lab's network at 128
 # and 512. The trainer is timed, too, but not with BENCH=quick.
 bench_trainer := $(if $(quick),,$(BUILD)/baseline)
 bench-gpu: ## time them on a GPU, beside what it can do at most (BENCH=quick; PEER=python with PyTorch)
 	$(build_first) $(BUILD)/bench $(bench_trainer)
 	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --gpu --out $(BUILD)/bench-gpu.json $(quick) \
-	    $(addprefix --trainer ,$(bench_trainer)) $(addprefix --subject ,$(SUBJECT)) $(if $(PEER),--peer '$(PEER)')
+	    $(addprefix --trainer ,$(bench_trainer)) $(addprefix --workload ,$(WORKLOAD)) $(if $(PEER),--peer '$(PEER)')
 
 # The steps are laid out for their readers, by hand; so are kernels (.cu) and the stand-in (.cpp).
 formatted := $(wildcard common/*.[ch] common/*/*.[ch] tests/*/*.[ch])

@@ -112,7 +112,8 @@ float rng_normal(Rng *rng)
 // to the interval, and draw again in the few cases that would make some numbers more likely.
 uint32_t rng_below(Rng *rng, uint32_t limit)
 {
-    CHECK(limit > 0);
+    if (limit < 1)
+        die("rng_below: no number is below 0");
     uint32_t unfair = (UINT32_MAX - limit + 1) % limit; // 2^32 mod limit
     uint64_t scaled;
     do

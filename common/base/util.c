@@ -123,6 +123,17 @@ void *allocate(size_t count, size_t size)
     return memset(memory, 0, rounded);
 }
 
+// The leak sanitizer's own, where the program is built with it.
+#pragma GCC visibility push(default)
+__attribute__((weak)) void __lsan_ignore_object(const void *memory);
+#pragma GCC visibility pop
+
+void lives_until_exit(const void *memory)
+{
+    if (memory && __lsan_ignore_object)
+        __lsan_ignore_object(memory);
+}
+
 char *format_text(const char *format, ...)
 {
     char *text = NULL;
@@ -151,8 +162,7 @@ static long environment_number(const char *name, long limit)
     char *end;
     errno = 0;
     long number = strtol(text, &end, 10);
-    bool ends = *end == '\0' || *end == '('; // Slurm: 4(x2), four on each of two nodes
-    return errno == 0 && ends && number <= limit ? number : -1;
+    return errno == 0 && *end == '\0' && number <= limit ? number : -1;
 }
 
 // Slurm's variables describe this process only in a step that srun started. The shell of a job
@@ -165,13 +175,13 @@ static bool started_by_srun(void)
 }
 
 // The first of the launchers' variables that is there. The order matters: mpirun may itself have
-// been started by srun, and then Slurm's variables count nodes, not ranks.
+// been started by srun, and then Slurm's variables count nodes, not ranks. A name may be NULL.
 static int from_launcher(const char *open_mpi, const char *pmi, const char *slurm, int otherwise)
 {
     long number = environment_number(open_mpi, INT_MAX);
     if (number < 0)
         number = environment_number(pmi, INT_MAX);
-    if (number < 0 && started_by_srun())
+    if (number < 0 && slurm && started_by_srun())
         number = environment_number(slurm, INT_MAX);
     return number < 0 ? otherwise : (int)number;
 }
@@ -202,13 +212,57 @@ int environment_count(const char *name)
     return (int)number;
 }
 
-static Place launchers_place(void)
+// One item of a list of Slurm's, "3" or "2(x4)", the latter standing for four nodes: its number,
+// and for how many nodes it stands. Returns where the next item begins, or NULL where this is none.
+static const char *slurm_item(const char *text, int *number, int *nodes)
 {
+    int length = 0;
+    *nodes = 1;
+    if (sscanf(text, "%d(x%d)%n", number, nodes, &length) != 2 || length == 0)
+        if (sscanf(text, "%d%n", number, &length) != 1)
+            return NULL;
+    text += length;
+    if (*number < 1 || *nodes < 1)
+        return NULL;
+    return *text == ',' ? text + 1 : *text == '\0' ? text : NULL;
+}
+
+// How many tasks of the step are on this node: "2(x3),1" is two on each of three nodes and one on
+// the fourth. 1 where Slurm does not tell.
+static int slurm_local_size(void)
+{
+    const char *list = getenv("SLURM_STEP_TASKS_PER_NODE");
+    if (!list || !*list)
+        list = getenv("SLURM_TASKS_PER_NODE"); // of the job, where the step has none of its own
+    long node = environment_number("SLURM_NODEID", INT_MAX);
+    if (!started_by_srun() || !list)
+        return 1;
+    for (int tasks, nodes; list && *list; node -= nodes) {
+        list = slurm_item(list, &tasks, &nodes);
+        if (list && node < nodes)
+            return tasks;
+    }
+    return 1;
+}
+
+// What MPI says, once it runs.
+static Place place_by_mpi; // local_size 0: not yet
+
+void set_place(int local_rank, int local_size)
+{
+    place_by_mpi = (Place){.local_rank = local_rank, .local_size = local_size, .nodes = 1};
+}
+
+// Where nothing is pretended.
+static Place true_place(void)
+{
+    if (place_by_mpi.local_size > 0)
+        return place_by_mpi;
     return (Place){
         .local_rank =
             from_launcher("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", 0),
-        .local_size = from_launcher("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
-                                    "SLURM_TASKS_PER_NODE", 1),
+        .local_size = from_launcher("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", NULL,
+                                    slurm_local_size()),
         .nodes = 1,
     };
 }
@@ -258,7 +312,7 @@ Place launcher_place(void)
         return place_in_layout(layout);
     int ranks_per_node = environment_count("HVD_RANKS_PER_NODE");
     if (!ranks_per_node)
-        return launchers_place();
+        return true_place();
     int rank = launcher_rank(), size = launcher_size();
     int nodes = size / ranks_per_node + (size % ranks_per_node != 0);
     int node = rank % nodes;

@@ -46,6 +46,11 @@ _Noreturn void check_failed(const char *condition, const char *file, int line);
 // free(). Ends the program when there is none, or when count * size overflows.
 void *allocate(size_t count, size_t size);
 
+// Tells a leak checker that these objects, and what they point to, may live until the process ends:
+// a program that has trained ends without freeing its model, as a Keras script does. NULL is
+// nothing. One may still free them.
+void lives_until_exit(const void *memory);
+
 // A formatted string that the caller frees.
 char *format_text(const char *format, ...) PRINTF_LIKE(1, 2);
 
@@ -69,7 +74,7 @@ bool launched(void);
 // rank are no matter); HVD_RANKS_PER_NODE=K makes as many as hold K ranks each, dealt to them in
 // turn as mpirun's --map-by node does (rank r on node r % nodes). Where both are set, the layout
 // counts; without them there is one node, this one. Ends the program where a setting makes no
-// sense.
+// sense. Who is on a node the launcher's environment says, until MPI is asked (set_place).
 typedef struct {
     int local_rank, local_size;
     int node, nodes; // 0 and 1 where nothing is pretended
@@ -78,6 +83,10 @@ Place launcher_place(void);
 
 // True where one of the two settings is there.
 bool pretends_nodes(void);
+
+// From now on launcher_place() answers so, unless one of the two settings pretends otherwise: MPI
+// knows which ranks share a machine, whatever the launcher's environment says.
+void set_place(int local_rank, int local_size);
 
 // A process's name and parent; false where there is no such process.
 bool look_at_process(int process, char name[64], int *parent);

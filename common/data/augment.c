@@ -303,7 +303,8 @@ static Batches *new_batches(const Dataset *dataset, const Statistics *statistics
     static uint64_t created;
     if (batch_size < 1)
         die("a batch of %d images cannot be trained on", batch_size);
-    CHECK(dataset->count > 0);
+    if (!dataset || dataset->count < 1)
+        die("there are no images to make batches of");
     Batches *batches = allocate(1, sizeof *batches);
     batches->dataset = *dataset;
     batches->format = make_format(dataset->height, dataset->width, dataset->channels, statistics);
@@ -315,6 +316,7 @@ static Batches *new_batches(const Dataset *dataset, const Statistics *statistics
     pthread_mutex_init(&batches->lock, NULL);
     pthread_cond_init(&batches->work, NULL);
     pthread_cond_init(&batches->ready, NULL);
+    lives_until_exit(batches);
     return batches;
 }
 
@@ -328,14 +330,22 @@ Batches *plain_batches(const Dataset *dataset, Statistics statistics, int batch_
     return new_batches(dataset, &statistics, batch_size, false);
 }
 
+static void check_batches(const Batches *batches, const char *caller)
+{
+    if (!batches)
+        die("%s: there are no batches (NULL)", caller);
+}
+
 int batches_len(const Batches *batches)
 {
+    check_batches(batches, __func__);
     int count = batches->dataset.count;
     return count / batches->batch_size + (count % batches->batch_size != 0);
 }
 
 const Dataset *batches_dataset(const Batches *batches)
 {
+    check_batches(batches, __func__);
     return &batches->dataset;
 }
 
@@ -400,7 +410,9 @@ static void draw_seeds(Batches *batches)
 
 void batches_begin(Batches *batches, int64_t steps)
 {
-    CHECK(steps >= 0);
+    check_batches(batches, __func__);
+    if (steps < 0)
+        die("batches_begin: %lld steps", (long long)steps);
     if (batches->thread_count == 0)
         start_threads(batches);
     pthread_mutex_lock(&batches->lock);
@@ -424,8 +436,11 @@ static void trace_images(const Batches *batches, const Slot *slot)
 
 Batch batches_next(Batches *batches)
 {
+    check_batches(batches, __func__);
     pthread_mutex_lock(&batches->lock);
-    CHECK(batches->handed < batches->steps);
+    if (batches->handed >= batches->steps)
+        die("batches_next: batches_begin has been asked for %lld batches, and they have been taken",
+            (long long)batches->steps);
     Slot *slot = slot_of(batches, batches->handed++);
     pthread_cond_signal(&batches->work); // the slot of the batch before is free again
     while (!slot->ready)

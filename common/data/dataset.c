@@ -422,11 +422,15 @@ static Dataset load_fashion_mnist(const char *data_dir, Split split)
 
 Dataset load_data(const Args *args, Split split)
 {
+    if (!args)
+        die("load_data: there are no Args (NULL)");
     uint64_t seed = settings()->seeded ? settings()->seed : SYNTHETIC_SEED;
     Dataset dataset = args->data == DATA_SYNTHETIC ? synthetic_data(split, seed, args->images)
                                                    : load_fashion_mnist(args->data_dir, split);
     if (args->images > 0 && args->images < dataset.count)
         dataset.count = args->images;
+    lives_until_exit(dataset.images);
+    lives_until_exit(dataset.labels);
     return dataset;
 }
 
@@ -441,9 +445,13 @@ void dataset_free(Dataset *dataset)
 
 Statistics image_statistics(const Dataset *dataset)
 {
+    if (!dataset)
+        die("image_statistics: there is no data set (NULL)");
     size_t channels = (size_t)dataset->channels;
     size_t pixels = (size_t)dataset->count * (size_t)dataset->height * (size_t)dataset->width;
     Statistics statistics = {0};
+    if (pixels == 0)
+        die("image_statistics: there are no images");
     CHECK(channels <= sizeof statistics.mean / sizeof *statistics.mean);
     for (size_t channel = 0; channel < channels; channel++) {
         uint64_t sum = 0, squares = 0; // exact, for as many images as memory can hold

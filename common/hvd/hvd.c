@@ -1,5 +1,7 @@
-// hvd on Open MPI: collectives, the distributed optimizer, and the callbacks. How the arenas of a
-// model travel is the business of a transport (hvd_transport.h).
+// hvd on Open MPI: the job, the distributed optimizer, and the callbacks. How the arenas of a model
+// travel is the business of a transport (hvd_transport.h); collectives are in collectives.c.
+
+#include "hvd/hvd.h"
 
 #include "hvd/hvd.h"
 
@@ -32,136 +34,108 @@ void hvd_shutdown(void)
     world_stop();
 }
 
-static void need_init(const char *caller)
-{
-    if (!world_started())
-        die("%s: call hvd_init() first, at the beginning of main", caller);
-}
-
-// The call itself leaves an event: an exercise may be there to replace it.
-static void begin_call(const char *caller)
-{
-    need_init(caller);
-    trace("call", TEXT("function", caller));
-}
-
 int hvd_rank(void)
 {
-    need_init(__func__);
+    world_need(__func__);
+    trace_call_once();
     return world_rank();
 }
 
 int hvd_size(void)
 {
-    need_init(__func__);
+    world_need(__func__);
+    trace_call_once();
     return world_size();
 }
 
 int hvd_local_rank(void)
 {
-    need_init(__func__);
+    world_need(__func__);
+    trace_call_once();
     return launcher_place().local_rank;
 }
 
 int hvd_local_size(void)
 {
-    need_init(__func__);
+    world_need(__func__);
+    trace_call_once();
     return launcher_place().local_size;
-}
-
-// ---- Collectives of floats in the host's memory.
-
-void hvd_allreduce(float *values, size_t count, HvdOp op)
-{
-    begin_call(__func__);
-    if (world_size() > 1)
-        mpi_allreduce(values, count, op, world_comm(WORLD_VALUES));
-}
-
-float *hvd_allgather(const float *values, size_t count, size_t *total)
-{
-    begin_call(__func__);
-    int size = world_size();
-    int *counts = allocate((size_t)size, sizeof *counts);
-    int *offsets = allocate((size_t)size, sizeof *offsets);
-    counts[world_rank()] = mpi_count(count);
-    MPI_Comm comm = world_comm(WORLD_VALUES);
-    MPI_Allgather(MPI_IN_PLACE, 1, MPI_INT, counts, 1, MPI_INT, comm);
-    *total = 0;
-    for (int i = 0; i < size; i++) {
-        offsets[i] = mpi_count(*total);
-        *total += (size_t)counts[i];
-    }
-    float *all = allocate(*total, sizeof *all);
-    MPI_Allgatherv(values, (int)count, MPI_FLOAT, all, counts, offsets, MPI_FLOAT, comm);
-    free(counts);
-    free(offsets);
-    return all;
-}
-
-// A root that is none, or that differs between the ranks, would leave some of them waiting.
-static void check_root(const char *caller, int root)
-{
-    int lowest_highest[2] = {-root, root};
-    MPI_Allreduce(MPI_IN_PLACE, lowest_highest, 2, MPI_INT, MPI_MAX, world_comm(WORLD_VARIABLES));
-    int lowest = -lowest_highest[0], highest = lowest_highest[1];
-    if (lowest != highest)
-        die("%s: the ranks name different roots, from %d to %d; all must name the same", caller,
-            lowest, highest);
-    if (root < 0 || root >= world_size())
-        die("%s: there is no rank %d among %d to be the root", caller, root, world_size());
-}
-
-void hvd_broadcast(float *values, size_t count, int root)
-{
-    begin_call(__func__);
-    check_root(__func__, root);
-    MPI_Bcast(values, mpi_count(count), MPI_FLOAT, root, world_comm(WORLD_VARIABLES));
-}
-
-void hvd_barrier(void)
-{
-    begin_call(__func__);
-    MPI_Barrier(world_comm(WORLD_VALUES));
 }
 
 // ---- The distributed optimizer.
 
 typedef struct {
     Optimizer optimizer;
-    size_t threshold;           // floats in a piece, at least
-    size_t sent;                // floats that are averaged, or under way
+    size_t threshold; // floats in a piece, at least
+    size_t sent;      // floats that are averaged, or under way
+    bool averaged;    // all of them are, and not applied yet
+    const Parameters *parameters;
     const Transport *transport; // NULL before the first gradients
+    HvdAllreduce own;           // hvd_use_allreduce's, as the transport was chosen
 } Distributed;
 
+// A transport has the pieces of one optimizer under way at a time.
+static Distributed *under_way;
+
 // Begins to average the gradients up to `end`.
-static void send_piece(Distributed *d, const Parameters *parameters, size_t end)
+static void send_piece(Distributed *d, size_t end)
 {
-    d->transport->average(parameters, d->sent, end - d->sent);
+    under_way = d;
+    d->transport->average(d->parameters, d->sent, end - d->sent);
     d->sent = end;
 }
 
-// Once, before the first gradient travels.
-static const Transport *transport_of(const Distributed *d, const Parameters *parameters)
+static const Transport *agree_on_transport(const Distributed *d)
 {
     MPI_Comm comm = world_comm(WORLD_GRADIENTS);
-    const Transport *transport = hvd_transport(parameters, comm);
+    const Transport *transport = hvd_transport(d->parameters, comm);
     if (!is_same_everywhere((double)d->threshold, comm))
         die("HVD_FUSION_THRESHOLD is not the same on all ranks; mpirun -x HVD_FUSION_THRESHOLD "
             "hands it on to other machines");
     return transport;
 }
 
+// Sends what has not been sent and waits for all of it.
+static void complete(Distributed *d)
+{
+    if (d->sent < d->parameters->length)
+        send_piece(d, d->parameters->length);
+    d->transport->finish(d->parameters);
+    d->averaged = true;
+    under_way = NULL;
+}
+
+// Before the first gradients of an update travel.
+static void begin_update(Distributed *d, const Parameters *parameters)
+{
+    if (under_way)
+        complete(under_way);
+    d->sent = 0;
+    d->averaged = false;
+    d->parameters = parameters;
+    if (d->transport && d->own == hvd_own_allreduce())
+        return;
+    d->own = hvd_own_allreduce();
+    d->transport = agree_on_transport(d);
+}
+
+// Not called where an optimizer of the program's own wraps this one, unless that hands it on.
 static void gradient_ready(Optimizer *self, const Parameters *parameters, size_t offset,
                            size_t length)
 {
     Distributed *d = (Distributed *)self;
-    if (!d->transport)
-        d->transport = transport_of(d, parameters);
+    world_need(self->name);
+    if (length == 0) { // what is under way must not arrive later than the gradients to come
+        if (under_way == d)
+            complete(d);
+        return;
+    }
+    if (offset == 0)
+        begin_update(d, parameters);
     // The padding behind a variable travels with it.
     size_t ready = (offset + length + HVD_ALIGNMENT - 1) / HVD_ALIGNMENT * HVD_ALIGNMENT;
     if (ready - d->sent >= d->threshold)
-        send_piece(d, parameters, ready);
+        send_piece(d, ready);
     if (d->transport->progress)
         d->transport->progress();
 }
@@ -169,10 +143,12 @@ static void gradient_ready(Optimizer *self, const Parameters *parameters, size_t
 static void distributed_apply(Optimizer *self, const Parameters *parameters)
 {
     Distributed *d = (Distributed *)self;
-    if (d->sent < parameters->length)
-        send_piece(d, parameters, parameters->length);
-    d->transport->finish(parameters);
-    d->sent = 0;
+    world_need(self->name);
+    if (!d->averaged && under_way != d)
+        begin_update(d, parameters);
+    if (!d->averaged)
+        complete(d);
+    d->averaged = false;
     self->inner->apply(self->inner, parameters);
 }
 
@@ -183,7 +159,17 @@ static void undistributed_apply(Optimizer *self, const Parameters *parameters)
 
 static void release(Optimizer *self)
 {
+    Distributed *d = (Distributed *)self;
+    if (under_way == d && world_started())
+        complete(d);
+    if (under_way == d)
+        under_way = NULL;
     free((void *)(uintptr_t)self->name);
+}
+
+static bool is_distributed(const Optimizer *optimizer)
+{
+    return optimizer->release == release;
 }
 
 // HVD_FUSION_THRESHOLD, in floats; 0 sends every gradient as soon as it is complete.
@@ -202,7 +188,14 @@ static size_t fusion_threshold(void)
 
 Optimizer *hvd_distributed_optimizer(Optimizer *optimizer)
 {
-    begin_call(__func__);
+    world_need(__func__);
+    if (!optimizer)
+        die("%s: there is no optimizer to wrap (NULL)", __func__);
+    trace_call();
+    for (const Optimizer *inside = optimizer; inside; inside = inside->inner)
+        if (is_distributed(inside))
+            die("%s: the gradients of %s are averaged already; wrap an optimizer once", __func__,
+                optimizer->name);
     trace("distributed", TEXT("optimizer", optimizer->name));
     Distributed *d = allocate(1, sizeof *d);
     d->optimizer = (Optimizer){
@@ -224,15 +217,17 @@ Optimizer *hvd_distributed_optimizer(Optimizer *optimizer)
 
 static void broadcast_model(const char *caller, Model *model, int root)
 {
-    need_init(caller);
+    world_need(caller);
+    if (!model)
+        die("%s: there is no model (NULL)", caller);
     const Parameters *parameters = model_parameters(model);
     trace("broadcast", NUMBER("root", root), NUMBER("weights", parameters->length));
     if (parameters->length == 0)
         die("%s: the model has no weights before compile()", caller);
     if (world_size() == 1 && root == 0)
         return;
-    check_root(caller, root);
     MPI_Comm comm = world_comm(WORLD_VARIABLES);
+    hvd_check_root(caller, root, comm);
     const Transport *transport = hvd_transport(parameters, comm);
     transport->broadcast(parameters->weights, parameters->length, root);
     size_t length;
@@ -254,7 +249,8 @@ static void broadcast_model(const char *caller, Model *model, int root)
 
 void hvd_broadcast_model(Model *model, int root)
 {
-    begin_call(__func__);
+    world_need(__func__);
+    trace_call();
     broadcast_model(__func__, model, root);
 }
 
@@ -270,7 +266,8 @@ static void broadcast_train_begin(Callback *self, Training *training)
 
 Callback *hvd_broadcast_variables(int root)
 {
-    begin_call(__func__);
+    world_need(__func__);
+    trace_call();
     Broadcast *b = allocate(1, sizeof *b);
     *b = (Broadcast){
         .callback = {.name = "hvd_broadcast_variables", .train_begin = broadcast_train_begin},
@@ -305,7 +302,8 @@ static void average_epoch_end(Callback *self, Training *training)
 
 Callback *hvd_metric_average(void)
 {
-    begin_call(__func__);
+    world_need(__func__);
+    trace_call();
     Callback *callback = allocate(1, sizeof *callback);
     *callback = (Callback){.name = "hvd_metric_average", .epoch_end = average_epoch_end};
     return callback;
@@ -346,7 +344,8 @@ static void warmup_batch_end(Callback *self, Training *training)
 
 Callback *hvd_learning_rate_warmup(float lr, int epochs)
 {
-    begin_call(__func__);
+    world_need(__func__);
+    trace_call();
     if (epochs < 1)
         die("%s: %d epochs; at least 1", __func__, epochs);
     Warmup *w = allocate(1, sizeof *w);

@@ -7,11 +7,18 @@
 // broadcast, ...) is made by all of them, in the same order, with the same sizes; it returns when
 // this worker's part is done, so a worker that never makes the call leaves the others waiting.
 //
-// Before hvd_init every function but hvd_shutdown ends the program with one line.
+// Before hvd_init, and after hvd_shutdown, every function but hvd_shutdown ends the program with
+// one line. So does every function where an argument can't be right: NULL in place of values, a
+// rank that is not there.
+//
+// Values are floats in the host's memory, or in that of the GPU that this process works on: these
+// travel as a copy in the host's memory. Where hvd has the name of a call of Horovod's it means the
+// same; groups are what Horovod calls process sets.
 
 #ifndef HVDLAB_HVD_H
 #define HVDLAB_HVD_H
 
+#include <mpi.h>
 #include <stddef.h>
 #include "train/callbacks.h"
 #include "nn/model.h"
@@ -43,11 +50,13 @@ int hvd_local_size(void);
 typedef enum { HVD_AVERAGE, HVD_SUM, HVD_MIN, HVD_MAX } HvdOp;
 
 // Replaces `values` on every worker by the elementwise average (or sum, smallest, largest) over all
-// workers. The result is the same, to the last bit, on all of them. Collective.
+// workers. Open MPI gives all of them the same bits (MPI only recommends it: 3.1, section 5.9.1),
+// so that weights which are equal stay equal. Collective.
 void hvd_allreduce(float *values, size_t count, HvdOp op);
 
 // Gathers the values of all workers, in the order of their ranks, on every one of them. The counts
-// may differ. Returns an array of *total floats that the caller frees with free(). Collective.
+// may differ. Returns an array of *total floats, in the host's memory, that the caller frees with
+// free(). Collective.
 float *hvd_allgather(const float *values, size_t count, size_t *total);
 
 // Overwrites `values` on every worker by those of the worker `root`. Collective.
@@ -55,6 +64,39 @@ void hvd_broadcast(float *values, size_t count, int root);
 
 // Waits until every worker has come here. Collective.
 void hvd_barrier(void);
+
+// ---- Groups of workers.
+
+// Some of the workers, each with a number of its own in the group, 0 to size - 1. `comm` is for
+// MPI's own calls. A worker that is in no group has MPI_COMM_NULL, rank -1, size 0.
+typedef struct {
+    MPI_Comm comm;
+    int rank, size;
+} HvdGroup;
+
+// All workers. Nothing has to be freed.
+HvdGroup hvd_world(void);
+
+// The workers that give the same color, a number from 0, in the order of their ranks; one that
+// gives a negative number is in no group. Called by all workers. To be freed with hvd_group_free.
+HvdGroup hvd_group_split(int color);
+
+// The `count` workers with these ranks, in the order of the list. All workers call it, with the
+// same list, those that are not in it too. To be freed with hvd_group_free.
+HvdGroup hvd_group_of_ranks(const int *ranks, int count);
+
+// The collectives among the workers of a group, each of which calls them; `root` is a rank in the
+// group. A worker that is not in the group ends the program with one line.
+void hvd_group_allreduce(HvdGroup group, float *values, size_t count, HvdOp op);
+float *hvd_group_allgather(HvdGroup group, const float *values, size_t count, size_t *total);
+void hvd_group_broadcast(HvdGroup group, float *values, size_t count, int root);
+void hvd_group_barrier(HvdGroup group);
+
+// Gives the group back and makes it empty. Called by all of its workers. Does nothing to an empty
+// one, and nothing but that to the world.
+void hvd_group_free(HvdGroup *group);
+
+// ---- Training.
 
 // An optimizer that averages the gradients over all workers before `optimizer` applies them: every
 // worker then makes the same update. Has the name of the optimizer that it wraps behind
@@ -69,7 +111,21 @@ void hvd_barrier(void);
 // Gradients travel through NCCL where every worker has a GPU of its own, else through MPI;
 // HVD_TRANSPORT=nccl or mpi insists on one (auto: the choice). HVD_COMPRESSION=bf16 (none) sends
 // them as bfloat16, half the bytes, and adds them up as such.
+//
+// It may itself be wrapped in an optimizer of the program's own. Where that does not hand
+// gradient_ready on, all gradients travel when its apply() calls this one's. An optimizer that is
+// distributed already ends the program with one line.
 Optimizer *hvd_distributed_optimizer(Optimizer *optimizer);
+
+// A function that replaces values[0 ... count - 1], on every worker of the communicator, by their
+// sum over all workers. `values` lie in the host's memory; the main thread calls it.
+typedef void (*HvdAllreduce)(float *values, size_t count, MPI_Comm comm);
+
+// From now on distributed optimizers have the gradients added up by `allreduce`, piece after piece,
+// and divide the sums themselves; NULL: by the library again. Gradients on a GPU are handed over as
+// a copy in the host's memory. All workers must call it, before the same update; with one worker
+// nothing is added up. `comm` is used for nothing else while the function runs.
+void hvd_use_allreduce(HvdAllreduce allreduce);
 
 // Overwrites the model's weights and moving statistics, and the state of its optimizer, on every
 // worker by those of the worker `root`. The model must be compiled. Collective.

@@ -4,6 +4,7 @@
 #include "hvd/hvd_choice.h"
 
 #include <stdlib.h>
+#include "backend/backend.h"
 #include "sys/device.h"
 #include "sys/trace.h"
 #include "base/util.h"
@@ -24,9 +25,44 @@ static void check_ranks(const Parameters *parameters, MPI_Comm comm)
     if (!is_same_everywhere((double)parameters->layout, comm))
         die("the workers' models differ, or their processors' instruction sets do; build the same "
             "model on each, and set DNNL_MAX_CPU_ISA=AVX2 if the processors differ");
-    check_same_setting("HVD_TRANSPORT", (int)hvd_wish(), comm);
+    check_same_setting("HVD_TRANSPORT", (int)transport_choice(), comm);
     check_same_setting("HVD_COMPRESSION", hvd_compresses(), comm);
+    if (!is_same_everywhere(hvd_own_allreduce() != NULL, comm))
+        die("hvd_use_allreduce has been called on some ranks only");
+    if (hvd_own_allreduce() && hvd_compresses())
+        die("HVD_COMPRESSION=bf16: a function given to hvd_use_allreduce adds up floats; unset it");
 }
+
+// ---- Values that MPI reads and writes, wherever they lie.
+
+static bool lie_elsewhere(const void *values)
+{
+#ifdef HVDLAB_CUDA
+    return hvd_is_on_gpu(values);
+#else
+    (void)values;
+    return false;
+#endif
+}
+
+float *hvd_host_values(float *values, size_t count)
+{
+    if (!lie_elsewhere(values))
+        return values;
+    float *copy = allocate(count, sizeof *copy);
+    backend()->read(copy, values, count * sizeof *copy);
+    return copy;
+}
+
+void hvd_return_values(float *values, float *host, size_t count)
+{
+    if (host == values)
+        return;
+    backend()->write(values, host, count * sizeof *host);
+    free(host);
+}
+
+// ---- The choice.
 
 #ifdef HVDLAB_CUDA
 
@@ -51,7 +87,7 @@ static const Transport *mpi_from_gpu(void)
 
 static const Transport *choose_for_gpu(MPI_Comm comm)
 {
-    if (hvd_wish() == WISH_MPI)
+    if (transport_choice() == TRANSPORT_MPI)
         return mpi_from_gpu();
     int ranks[2];
     char *problem = NULL;
@@ -65,7 +101,7 @@ static const Transport *choose_for_gpu(MPI_Comm comm)
         }
         problem = format_text("NCCL does not start: %s (NCCL_DEBUG=WARN says more)", words);
     }
-    if (hvd_wish() == WISH_NCCL)
+    if (transport_choice() == TRANSPORT_NCCL)
         die("HVD_TRANSPORT=nccl: %s; unset it to let gradients travel through MPI", problem);
     warn_on_root("%s, so gradients travel through MPI instead of NCCL", problem);
     free(problem);
@@ -91,9 +127,19 @@ static const Transport *choose(MPI_Comm comm)
 {
     if (device_is_gpu())
         return choose_for_gpu(comm);
-    if (hvd_wish() == WISH_NCCL)
+    if (transport_choice() == TRANSPORT_NCCL)
         die("HVD_TRANSPORT=nccl needs a GPU for every worker, and this one computes on a CPU; "
             "unset it");
+    return &hvd_mpi;
+}
+
+// For an all-reduce that works in the host's memory.
+static const Transport *through_host(void)
+{
+#ifdef HVDLAB_CUDA
+    if (device_is_gpu())
+        return &hvd_staged;
+#endif
     return &hvd_mpi;
 }
 
@@ -101,6 +147,8 @@ const Transport *hvd_transport(const Parameters *parameters, MPI_Comm comm)
 {
     static const Transport *chosen;
     check_ranks(parameters, comm);
+    if (hvd_own_allreduce())
+        return through_host();
     if (!chosen) {
         chosen = choose(comm);
         trace("transport", TEXT("name", chosen->name),

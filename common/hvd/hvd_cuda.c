@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "backend/backend.h"
+#include "sys/device.h"
 #include "cuda/cuda_device.h"
 #include "cuda/kernels.h"
 #include "base/util.h"
@@ -23,6 +24,16 @@ bool hvd_mpi_is_cuda_aware(void)
 #else
     return false;
 #endif
+}
+
+bool hvd_is_on_gpu(const void *values)
+{
+    struct cudaPointerAttributes attributes;
+    // The runtime, asked before the device is chosen, would take memory of GPU 0.
+    if (!device_is_started() || !device_is_gpu())
+        return false;
+    CUDA(cudaPointerGetAttributes(&attributes, values));
+    return attributes.type == cudaMemoryTypeDevice;
 }
 
 bool hvd_ranks_share_gpu(MPI_Comm comm, int ranks[2])

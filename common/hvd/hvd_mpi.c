@@ -1,11 +1,13 @@
-// The transport between processors: MPI, on the arenas where they are; and the all-reduce of floats
-// in the host's memory, which hvd's public calls use too.
+// The transport between processors: MPI, on the arenas where they are, or an all-reduce that the
+// program brings itself; and the all-reduce of floats in the host's memory, which hvd's public
+// calls use too.
 
 #include "hvd/hvd_transport.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include "sys/trace.h"
 #include "base/util.h"
 #include "sys/world.h"
 
@@ -47,23 +49,27 @@ __attribute__((target("avx2"))) static void average_two_avx2(void *a, void *b, i
 
 // MPI has no average. Of two values it is an operation like a sum; of more it is the sum, and
 // finish_average() divides.
-static MPI_Op mpi_op(HvdOp op)
+static MPI_Op mpi_op(HvdOp op, int size)
 {
     static MPI_Op average_of_two = MPI_OP_NULL;
-    if (op == HVD_AVERAGE && world_size() == 2 && average_of_two == MPI_OP_NULL)
+    if (op == HVD_AVERAGE && size == 2 && average_of_two == MPI_OP_NULL)
         MPI_Op_create(BEST_AVERAGE_TWO, 1, &average_of_two);
-    if (op == HVD_AVERAGE && world_size() == 2)
+    if (op == HVD_AVERAGE && size == 2)
         return average_of_two;
     return op == HVD_MIN ? MPI_MIN : op == HVD_MAX ? MPI_MAX : MPI_SUM;
 }
 
-static void finish_average(float *values, size_t count)
+static void divide(float *values, size_t count, int size)
 {
-    if (world_size() == 2)
-        return;
-    float factor = 1.0f / (float)world_size();
+    float factor = 1.0f / (float)size;
     for (size_t i = 0; i < count; i++)
         values[i] *= factor;
+}
+
+static void finish_average(float *values, size_t count, int size)
+{
+    if (size > 2)
+        divide(values, count, size);
 }
 
 // Between processes of one machine 64 MiB take a third of the time in pieces that stay in the
@@ -77,11 +83,13 @@ static size_t piece_length(size_t left)
 
 void mpi_allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm)
 {
+    int size;
+    MPI_Comm_size(comm, &size);
     for (size_t begin = 0; begin < count; begin += PIECE) {
         size_t length = piece_length(count - begin);
-        MPI_Allreduce(MPI_IN_PLACE, values + begin, (int)length, MPI_FLOAT, mpi_op(op), comm);
+        MPI_Allreduce(MPI_IN_PLACE, values + begin, (int)length, MPI_FLOAT, mpi_op(op, size), comm);
         if (op == HVD_AVERAGE)
-            finish_average(values + begin, length);
+            finish_average(values + begin, length, size);
     }
 }
 
@@ -137,20 +145,46 @@ static MPI_Op bf16_sum(void)
 
 static void average_as_bf16(float *values, size_t count, MPI_Comm comm)
 {
-    uint16_t *halves = allocate(piece_length(count), sizeof *halves);
+    static uint16_t halves[PIECE];
     for (size_t begin = 0; begin < count; begin += PIECE) {
         size_t length = piece_length(count - begin);
         compress(halves, values + begin, length);
         MPI_Allreduce(MPI_IN_PLACE, halves, (int)length, MPI_UINT16_T, bf16_sum(), comm);
         expand(values + begin, halves, length);
     }
-    free(halves);
+}
+
+// ---- By the program's own all-reduce.
+
+static HvdAllreduce own_allreduce;
+
+void hvd_use_allreduce(HvdAllreduce allreduce)
+{
+    world_need(__func__);
+    trace_call();
+    own_allreduce = allreduce;
+}
+
+HvdAllreduce hvd_own_allreduce(void)
+{
+    return own_allreduce;
+}
+
+static void average_by_own(float *values, size_t count, MPI_Comm comm)
+{
+    trace("collective_begin", TEXT("function", "hvd_use_allreduce"), TEXT("name", "gradients"),
+          NUMBER("bytes", count * sizeof *values), TEXT("op", "sum"), NUMBER("root", -1));
+    own_allreduce(values, count, comm);
+    trace("collective_end", TEXT("function", "hvd_use_allreduce"), TEXT("name", "gradients"));
+    divide(values, count, world_size());
 }
 
 void mpi_average_gradients(float *values, size_t count)
 {
     MPI_Comm comm = world_comm(WORLD_GRADIENTS);
-    if (hvd_compresses())
+    if (own_allreduce)
+        average_by_own(values, count, comm);
+    else if (hvd_compresses())
         average_as_bf16(values, count, comm);
     else
         mpi_allreduce(values, count, HVD_AVERAGE, comm);
@@ -158,11 +192,14 @@ void mpi_average_gradients(float *values, size_t count)
 
 // ---- The transport.
 
-// A piece of the gradients that is under way.
+// A piece of the gradients that is under way. The plan is the same in every step, so its memory
+// stays.
 typedef struct {
     float *values;
     size_t count;
-    uint16_t *halves; // NULL: it travels as floats
+    bool compressed;
+    uint16_t *halves;
+    size_t length; // of them, at most
 } Piece;
 
 static struct {
@@ -171,34 +208,53 @@ static struct {
     int count, capacity;
 } under_way;
 
-static void begin_average(float *values, size_t count)
+static Piece *next_piece(void)
 {
     if (under_way.count == under_way.capacity) {
-        int capacity = under_way.capacity = 2 * under_way.capacity + 8;
+        int capacity = 2 * under_way.capacity + 8;
         under_way.pieces = realloc(under_way.pieces, (size_t)capacity * sizeof(Piece));
         under_way.requests = realloc(under_way.requests, (size_t)capacity * sizeof(MPI_Request));
         CHECK(under_way.pieces && under_way.requests);
+        memset(&under_way.pieces[under_way.capacity], 0,
+               (size_t)(capacity - under_way.capacity) * sizeof(Piece));
+        under_way.capacity = capacity;
     }
-    Piece *piece = &under_way.pieces[under_way.count];
-    MPI_Request *request = &under_way.requests[under_way.count++];
+    return &under_way.pieces[under_way.count++];
+}
+
+static void compress_piece(Piece *piece)
+{
+    if (piece->length < piece->count) {
+        free(piece->halves);
+        piece->halves = allocate(piece->count, sizeof *piece->halves);
+        piece->length = piece->count;
+    }
+    compress(piece->halves, piece->values, piece->count);
+}
+
+static void begin_average(float *values, size_t count)
+{
+    Piece *piece = next_piece();
+    MPI_Request *request = &under_way.requests[under_way.count - 1];
     MPI_Comm comm = world_comm(WORLD_GRADIENTS);
-    *piece = (Piece){.values = values, .count = count};
-    if (!hvd_compresses()) {
-        MPI_Iallreduce(MPI_IN_PLACE, values, mpi_count(count), MPI_FLOAT, mpi_op(HVD_AVERAGE), comm,
-                       request);
-        return;
+    piece->values = values;
+    piece->count = count;
+    piece->compressed = hvd_compresses();
+    if (piece->compressed) {
+        compress_piece(piece);
+        MPI_Iallreduce(MPI_IN_PLACE, piece->halves, mpi_count(count), MPI_UINT16_T, bf16_sum(),
+                       comm, request);
+    } else {
+        MPI_Iallreduce(MPI_IN_PLACE, values, mpi_count(count), MPI_FLOAT,
+                       mpi_op(HVD_AVERAGE, world_size()), comm, request);
     }
-    piece->halves = allocate(count, sizeof *piece->halves);
-    compress(piece->halves, values, count);
-    MPI_Iallreduce(MPI_IN_PLACE, piece->halves, mpi_count(count), MPI_UINT16_T, bf16_sum(), comm,
-                   request);
 }
 
 // Within one machine the cores that would move the gradients are those that compute them, so there
 // is nothing to gain from doing both at once.
 static void average(const Parameters *parameters, size_t offset, size_t count)
 {
-    if (launcher_place().local_size < world_size())
+    if (launcher_place().local_size < world_size() && !own_allreduce)
         begin_average(parameters->gradients + offset, count);
     else
         mpi_average_gradients(parameters->gradients + offset, count);
@@ -219,11 +275,10 @@ static void finish(const Parameters *parameters)
         MPI_Waitall(under_way.count, under_way.requests, MPI_STATUSES_IGNORE);
     for (int i = 0; i < under_way.count; i++) {
         const Piece *piece = &under_way.pieces[i];
-        if (piece->halves)
+        if (piece->compressed)
             expand(piece->values, piece->halves, piece->count);
         else
-            finish_average(piece->values, piece->count);
-        free(piece->halves);
+            finish_average(piece->values, piece->count, world_size());
     }
     under_way.count = 0;
 }

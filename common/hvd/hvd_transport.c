@@ -24,10 +24,10 @@ static int setting(const char *variable, const char *const *names, int count)
     die("%s=%s is not %s", variable, text, list);
 }
 
-HvdWish hvd_wish(void)
+TransportChoice transport_choice(void)
 {
     static const char *const names[] = {"auto", "nccl", "mpi"};
-    return (HvdWish)setting("HVD_TRANSPORT", names, 3);
+    return (TransportChoice)setting("HVD_TRANSPORT", names, 3);
 }
 
 bool hvd_compresses(void)
@@ -38,7 +38,7 @@ bool hvd_compresses(void)
 
 void hvd_check_settings(void)
 {
-    hvd_wish();
+    transport_choice();
     hvd_compresses();
 }
 

@@ -33,12 +33,25 @@ typedef struct {
 #define HVD_ALIGNMENT ((size_t)16) // floats
 
 // HVD_TRANSPORT.
-typedef enum { WISH_AUTO, WISH_NCCL, WISH_MPI } HvdWish;
-HvdWish hvd_wish(void);
+typedef enum { TRANSPORT_AUTO, TRANSPORT_NCCL, TRANSPORT_MPI } TransportChoice;
+TransportChoice transport_choice(void);
 // Ends the program with one line where HVD_TRANSPORT or HVD_COMPRESSION is none of its values.
 void hvd_check_settings(void);
 // HVD_COMPRESSION=bf16?
 bool hvd_compresses(void);
+
+// Ends the program with one line where `root` is no rank of the communicator, or not the same on
+// all of them, which would leave some waiting. Collective.
+void hvd_check_root(const char *caller, int root, MPI_Comm comm);
+
+// Values that MPI can read and write: those in the host's memory themselves, of those in a GPU's a
+// copy. hvd_return_values brings the copy back and frees it; where they are the values themselves
+// it does nothing.
+float *hvd_host_values(float *values, size_t count);
+void hvd_return_values(float *values, float *host, size_t count);
+
+// What hvd_use_allreduce was told, or NULL.
+HvdAllreduce hvd_own_allreduce(void);
 
 // True where all ranks bring the same value. Collective.
 bool is_same_everywhere(double value, MPI_Comm comm);
@@ -47,8 +60,8 @@ bool is_same_everywhere(double value, MPI_Comm comm);
 
 extern const Transport hvd_mpi;
 
-// As hvd_allreduce, and as what hvd_mpi's average does with HVD_COMPRESSION. Return when it is
-// done.
+// As hvd_allreduce, over the ranks of a communicator; and what hvd_mpi's average does with
+// HVD_COMPRESSION, or by the function that hvd_use_allreduce was given. Return when it is done.
 void mpi_allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm);
 void mpi_average_gradients(float *values, size_t count);
 
@@ -61,6 +74,8 @@ int mpi_count(size_t count);
 extern const Transport hvd_staged, hvd_cuda_aware;
 // Whether Open MPI reads a GPU's memory.
 bool hvd_mpi_is_cuda_aware(void);
+// Whether the values lie in a GPU's memory. False before this process works on a GPU.
+bool hvd_is_on_gpu(const void *values);
 
 // Two ranks that share a GPU; false where there are none.
 bool hvd_ranks_share_gpu(MPI_Comm comm, int ranks[2]);

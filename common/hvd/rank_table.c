@@ -3,6 +3,7 @@
 // ranks stop in different epochs (a mistake that the table is to show) nobody waits for a rank that
 // has stopped.
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "base/util.h"
@@ -12,13 +13,17 @@
 #include "train/watch.h"
 
 typedef struct {
-    int rank, device, epoch; // epoch -1: training has ended
+    int rank, device;
+    int training, epoch; // of this training, counted from 0; epoch -1: the training has ended
     double weights, statistics, loss, val_accuracy;
 } Row;
 
-enum { TAG = 1 };
+enum { TAG = 1, LEAVES = INT_MAX }; // as a training: the rank has no further one
 
-static bool *stopped; // on the root: which ranks have ended their training
+static int training_count; // that have ended here
+
+// On the root, of each rank: the last training that it has ended.
+static int *ended;
 
 static Row row_of(const Training *training)
 {
@@ -26,6 +31,7 @@ static Row row_of(const Training *training)
     return (Row){
         .rank = launcher_rank(),
         .device = device_index(),
+        .training = training_count,
         .epoch = training->epoch,
         .weights = prints.weights,
         .statistics = prints.statistics,
@@ -48,19 +54,47 @@ static void send_to_root(const Row *row)
     MPI_Send(row, sizeof *row, MPI_BYTE, 0, TAG, world_comm(WORLD_METRICS));
 }
 
+// The next row of a rank, which tells whether it has ended a training, or all.
+static Row receive(int rank)
+{
+    Row row;
+    MPI_Recv(&row, sizeof row, MPI_BYTE, rank, TAG, world_comm(WORLD_METRICS), MPI_STATUS_IGNORE);
+    if (row.epoch < 0)
+        ended[rank] = row.training;
+    return row;
+}
+
+static void begin_receiving(void)
+{
+    if (ended)
+        return;
+    ended = allocate((size_t)world_size(), sizeof *ended);
+    for (int rank = 0; rank < world_size(); rank++)
+        ended[rank] = -1;
+}
+
+// The row of a rank in the root's training. What the rank still has to say of earlier trainings,
+// where it made more epochs than the root, is passed over.
+static Row row_from(int rank)
+{
+    while (ended[rank] < training_count) {
+        Row row = receive(rank);
+        if (row.training == training_count && row.epoch >= 0)
+            return row;
+    }
+    return (Row){.rank = rank, .epoch = -1};
+}
+
 static void print_table(const Row *own)
 {
-    if (!stopped)
-        stopped = allocate((size_t)world_size(), sizeof *stopped);
     printf("rank  device         weights      statistics    loss  val_accuracy\n");
     print_row(own);
-    for (int rank = 1; rank < world_size(); rank++) {
-        Row row = {.rank = rank, .epoch = -1};
-        if (!stopped[rank])
-            MPI_Recv(&row, sizeof row, MPI_BYTE, rank, TAG, world_comm(WORLD_METRICS),
-                     MPI_STATUS_IGNORE);
-        stopped[rank] = row.epoch < 0;
-        print_row(&row);
+    if (world_started()) {
+        begin_receiving();
+        for (int rank = 1; rank < world_size(); rank++) {
+            Row row = row_from(rank);
+            print_row(&row);
+        }
     }
     fflush(stdout);
 }
@@ -71,23 +105,41 @@ static void table_epoch_end(Callback *self, Training *training)
     if (!settings()->show_ranks)
         return;
     Row row = row_of(training);
-    if (world_rank() != 0)
+    if (!world_started()) {
+        if (training->verbose)
+            print_table(&row);
+    } else if (world_rank() != 0)
         send_to_root(&row);
-    else if (world_started() || training->verbose)
+    else
         print_table(&row);
+}
+
+static void end_training(int training)
+{
+    Row row = {.rank = world_rank(), .training = training, .epoch = -1};
+    if (settings()->show_ranks && world_started() && world_rank() != 0)
+        send_to_root(&row);
 }
 
 static void table_train_end(Callback *self, Training *training)
 {
     (void)self;
     (void)training;
-    if (!settings()->show_ranks)
+    end_training(training_count++);
+}
+
+// No row stays on its way, however many epochs each rank has made.
+static void leave(void)
+{
+    end_training(LEAVES);
+    if (!settings()->show_ranks || world_rank() != 0)
         return;
-    Row row = {.rank = world_rank(), .epoch = -1};
-    if (world_rank() != 0)
-        send_to_root(&row);
-    free(stopped); // another training begins with all ranks
-    stopped = NULL;
+    begin_receiving();
+    for (int rank = 1; rank < world_size(); rank++)
+        while (ended[rank] != LEAVES)
+            receive(rank);
+    free(ended);
+    ended = NULL;
 }
 
 // Also in a program that never calls hvd: each of its processes then prints a line of its own.
@@ -96,4 +148,5 @@ __attribute__((constructor)) static void watch_every_training(void)
     static Callback table = {
         .name = "rank_table", .epoch_end = table_epoch_end, .train_end = table_train_end};
     fit_watch(&table);
+    world_before_stop(leave);
 }

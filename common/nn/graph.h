@@ -18,6 +18,7 @@ typedef enum {
     NODE_FLATTEN,
     NODE_DENSE,
     NODE_SOFTMAX,
+    NODE_KINDS, // how many there are
 } NodeKind;
 
 typedef struct Graph Graph;
@@ -40,7 +41,7 @@ struct Graph {
     int node_count;
     Variable **variables;
     int variable_count;
-    int names[NODE_SOFTMAX + 1]; // how many layers of each kind have a name so far
+    int names[NODE_KINDS]; // how many layers of each kind have a name so far
 };
 
 void graph_free(Graph *graph);

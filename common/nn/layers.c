@@ -1,6 +1,6 @@
 // Builds the graph: one node per layer, its shape, its variables and their names. Runs nothing;
 // what is computed, and how layers are fused for it, is decided when the model is compiled
-// (model.c).
+// (lower.c).
 
 #include "nn/graph.h"
 
@@ -27,6 +27,14 @@ static Tensor add_node(Graph *graph, NodeKind kind, Tensor a, Tensor b, Shape sh
     node->index = graph->node_count;
     graph->nodes[graph->node_count++] = node;
     return node;
+}
+
+// The tensor that a layer reads, which must be there.
+static Tensor given(Tensor x, const char *layer)
+{
+    if (!x)
+        die("%s: there is no tensor to read (NULL)", layer);
+    return x;
 }
 
 static Tensor layer(NodeKind kind, Tensor x, Shape shape)
@@ -72,11 +80,13 @@ Tensor input(int height, int width, int channels)
     if (height < 1 || width < 1 || channels < 1)
         die("input: %dx%dx%d is not the shape of an image", height, width, channels);
     Graph *graph = allocate(1, sizeof *graph);
+    lives_until_exit(graph);
     return add_node(graph, NODE_INPUT, NULL, NULL, (Shape){height, width, channels});
 }
 
 Tensor conv2d(Tensor x, int filters, int kernel_size)
 {
+    given(x, __func__);
     if (filters < 1 || kernel_size < 1 || kernel_size % 2 == 0)
         die("conv2d: %d filters of size %d: filters must be positive, the size odd", filters,
             kernel_size);
@@ -97,7 +107,7 @@ Tensor conv2d(Tensor x, int filters, int kernel_size)
 
 Tensor batch_norm(Tensor x)
 {
-    Tensor node = layer(NODE_BATCH_NORM, x, x->shape);
+    Tensor node = layer(NODE_BATCH_NORM, x, given(x, __func__)->shape);
     char name[32];
     layer_name(node, "batch_normalization", name, sizeof name);
     add_vector(node, GAMMA, name, "gamma", INIT_ONES);
@@ -109,11 +119,12 @@ Tensor batch_norm(Tensor x)
 
 Tensor relu(Tensor x)
 {
-    return layer(NODE_RELU, x, x->shape);
+    return layer(NODE_RELU, x, given(x, __func__)->shape);
 }
 
 Tensor dropout(Tensor x, float rate)
 {
+    given(x, __func__);
     if (!(rate >= 0 && rate < 1))
         die("dropout: the rate %g is not in [0, 1)", (double)rate);
     Tensor node = layer(NODE_DROPOUT, x, x->shape);
@@ -123,7 +134,7 @@ Tensor dropout(Tensor x, float rate)
 
 Tensor add(Tensor a, Tensor b)
 {
-    Shape s = a->shape, t = b->shape;
+    Shape s = given(a, __func__)->shape, t = given(b, __func__)->shape;
     if (a->graph != b->graph)
         die("add: the tensors come from two different inputs");
     if (s.height != t.height || s.width != t.width || s.channels != t.channels)
@@ -134,7 +145,7 @@ Tensor add(Tensor a, Tensor b)
 
 Tensor max_pool(Tensor x, int size)
 {
-    Shape s = x->shape;
+    Shape s = given(x, __func__)->shape;
     if (size < 1 || size > s.height || size > s.width)
         die("max_pool: a window of %d does not fit into %dx%d", size, s.height, s.width);
     Tensor node = layer(NODE_MAX_POOL, x, (Shape){s.height / size, s.width / size, s.channels});
@@ -144,17 +155,18 @@ Tensor max_pool(Tensor x, int size)
 
 Tensor global_average_pool(Tensor x)
 {
-    return layer(NODE_GLOBAL_AVERAGE_POOL, x, (Shape){1, 1, x->shape.channels});
+    return layer(NODE_GLOBAL_AVERAGE_POOL, x, (Shape){1, 1, given(x, __func__)->shape.channels});
 }
 
 Tensor flatten(Tensor x)
 {
-    Shape s = x->shape;
+    Shape s = given(x, __func__)->shape;
     return layer(NODE_FLATTEN, x, (Shape){1, 1, s.height * s.width * s.channels});
 }
 
 Tensor dense(Tensor x, int units)
 {
+    given(x, __func__);
     if (x->shape.height != 1 || x->shape.width != 1)
         die("dense: its input is %dx%dx%d, not flat: use flatten or global_average_pool before it",
             x->shape.height, x->shape.width, x->shape.channels);
@@ -174,7 +186,7 @@ Tensor dense(Tensor x, int units)
 
 Tensor softmax(Tensor x)
 {
-    return layer(NODE_SOFTMAX, x, x->shape);
+    return layer(NODE_SOFTMAX, x, given(x, __func__)->shape);
 }
 
 void graph_free(Graph *graph)

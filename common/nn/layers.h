@@ -8,7 +8,8 @@
 // Shapes are (height, width, channels), the batch left out; a flat tensor has height = width = 1.
 // Initial values and constants are Keras's: kernels Glorot-uniform, biases zero; batch norm with
 // momentum 0.99, epsilon 0.001. A layer that does not fit its input ends the program with a line
-// that gives both shapes. At most two layers may read the same tensor.
+// that gives both shapes; so does NULL in place of a tensor, with one of its own. At most two
+// layers may read the same tensor.
 
 #ifndef HVDLAB_LAYERS_H
 #define HVDLAB_LAYERS_H

@@ -57,7 +57,7 @@ static void fuse(Lowering *l, Tensor first)
 }
 
 // The operation that begins with each kind of layer.
-static const OpKind op_kinds[] = {
+static const OpKind op_kinds[NODE_KINDS] = {
     [NODE_CONV2D] = OP_CONV2D,
     [NODE_BATCH_NORM] = OP_BATCH_NORM,
     [NODE_RELU] = OP_RELU,

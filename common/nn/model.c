@@ -30,7 +30,9 @@ struct Model {
     int labels_capacity;
     Metrics *metrics;       // in device memory
     uint64_t *dropout_keys; // of each operation, in device memory
+    uint64_t *next_keys;    // the same in the host's, to be written there
     bool drops;             // some operation drops
+    bool has_gradients;     // computed, and not applied yet
 };
 
 Model *model(Tensor input, Tensor output)
@@ -40,11 +42,28 @@ Model *model(Tensor input, Tensor output)
     Model *m = allocate(1, sizeof *m);
     m->graph = output->graph;
     m->output = output;
+    lives_until_exit(m);
     return m;
+}
+
+static void need_model(const Model *m, const char *caller)
+{
+    if (!m)
+        die("%s: there is no model (NULL)", caller);
+}
+
+void model_check_compiled(const Model *m, const char *caller)
+{
+    need_model(m, caller);
+    if (!m->optimizer)
+        die("%s: the model is not compiled yet; call compile() first", caller);
 }
 
 Model *l2_penalty(Model *m, float wd)
 {
+    need_model(m, __func__);
+    if (m->optimizer)
+        die("%s: the model is compiled already; call it before compile()", __func__);
     m->wd = wd;
     return m;
 }
@@ -148,10 +167,26 @@ static void trace_compile(const Model *m)
           NUMBER("statistics", prints.statistics));
 }
 
+static void check_compile(const Model *m, Loss loss, const Optimizer *optimizer)
+{
+    need_model(m, "compile");
+    if (m->optimizer)
+        die("compile: the model is compiled already");
+    if (loss != CATEGORICAL_CROSSENTROPY)
+        die("compile: there is no loss %d; it is CATEGORICAL_CROSSENTROPY", (int)loss);
+    if (!optimizer)
+        die("compile: there is no optimizer (NULL)");
+    for (; optimizer; optimizer = optimizer->inner)
+        if (optimizer->compiled)
+            die("compile: the optimizer %s belongs to another model; make one for each",
+                optimizer->name);
+}
+
 Model *compile(Model *m, Loss loss, Optimizer *optimizer)
 {
-    CHECK(loss == CATEGORICAL_CROSSENTROPY && !m->optimizer);
+    check_compile(m, loss, optimizer);
     m->optimizer = optimizer;
+    optimizer->compiled = true;
     m->program = lower(m->graph, m->output);
     find_owners(m);
     for (int op = 0; op < m->program.op_count; op++) {
@@ -163,6 +198,7 @@ Model *compile(Model *m, Loss loss, Optimizer *optimizer)
         initialize(m, i);
     m->metrics = backend()->allocate(sizeof *m->metrics);
     m->dropout_keys = backend()->allocate((size_t)m->program.op_count * sizeof *m->dropout_keys);
+    m->next_keys = allocate((size_t)m->program.op_count, sizeof *m->next_keys);
     if (launcher_size() > 1)
         m->parameters.layout = layout(m);
     if (trace_on())
@@ -172,6 +208,9 @@ Model *compile(Model *m, Loss loss, Optimizer *optimizer)
 
 void model_free(Model *m)
 {
+    if (!m)
+        return;
+    optimizer_free(m->optimizer); // whose gradients may still be under way
     for (int i = 0; i < MAX_PLANS; i++)
         if (m->plans[i])
             plan_free(&m->program, m->plans[i]);
@@ -183,9 +222,9 @@ void model_free(Model *m)
     backend()->release(m->parameters.weights);
     backend()->release(m->parameters.gradients);
     free((void *)(uintptr_t)m->parameters.segments);
+    free(m->next_keys);
     free(m->op_of_variable);
     free(m->program.ops);
-    optimizer_free(m->optimizer);
     graph_free(m->graph);
     free(m);
 }
@@ -260,17 +299,15 @@ static void write_dropout_keys(const Model *m)
     if (!m->drops)
         return;
     size_t count = (size_t)m->program.op_count;
-    uint64_t *keys = allocate(count, sizeof *keys);
     uint64_t step = (uint64_t)optimizer_iterations(m->optimizer);
     for (size_t i = 0; i < count; i++) {
         const Op *op = &m->program.ops[i];
         if (op->dropout_rate <= 0)
             continue;
         Rng rng = rng_stream(RNG_DROPOUT, step << 16 | op->dropout_stream);
-        keys[i] = rng_next(&rng);
+        m->next_keys[i] = rng_next(&rng);
     }
-    backend()->write(m->dropout_keys, keys, count * sizeof *keys);
-    free(keys);
+    backend()->write(m->dropout_keys, m->next_keys, count * sizeof *m->next_keys);
 }
 
 static void forward(const Model *m, const Plan *plan, bool training)
@@ -340,6 +377,7 @@ static int classes(const Model *m)
 
 void model_check_dataset(const Model *m, const Dataset *d)
 {
+    need_model(m, __func__);
     Shape image = m->graph->nodes[0]->shape;
     if (d->height != image.height || d->width != image.width || d->channels != image.channels)
         die("the images are %dx%dx%d, the model reads %dx%dx%d", d->height, d->width, d->channels,
@@ -393,18 +431,58 @@ static void compute(const Step *step, Plan *plan)
         backward(step->model, step->plan);
 }
 
-void train_on_batch(Model *m, const Batch *batch)
+// What a batch must have for the call; with labels, they must be classes of the model.
+static void check_batch(const Model *m, const Batch *batch, bool labelled, const char *caller)
 {
+    model_check_compiled(m, caller);
+    if (!batch || !batch->images || batch->count < 1)
+        die("%s: there are no images in the batch", caller);
+    if (labelled && !batch->labels)
+        die("%s: there are no labels in the batch", caller);
+    for (int i = 0; labelled && i < batch->count; i++)
+        if (batch->labels[i] < 0 || batch->labels[i] >= classes(m))
+            die("%s: a label of the batch is %d, and the model has %d classes, from 0", caller,
+                batch->labels[i], classes(m));
+}
+
+static void compute_batch(Model *m, const Batch *batch)
+{
+    Optimizer *optimizer = m->optimizer;
+    if (m->has_gradients && optimizer->gradient_ready) // which are dropped, and may be under way
+        optimizer->gradient_ready(optimizer, &m->parameters, 0, 0);
     Plan *plan = plan_for(m, batch->count);
     Step step = {m, plan};
     load_batch(m, plan, batch);
     write_dropout_keys(m);
     compute(&step, plan);
+    m->has_gradients = true;
+}
+
+void compute_gradients(Model *m, const Batch *batch)
+{
+    check_batch(m, batch, true, __func__);
+    compute_batch(m, batch);
+}
+
+void apply_gradients(Model *m)
+{
+    model_check_compiled(m, __func__);
+    if (!m->has_gradients)
+        die("%s: there are no gradients; call compute_gradients() before each update", __func__);
+    m->has_gradients = false;
     m->optimizer->apply(m->optimizer, &m->parameters);
+}
+
+void train_on_batch(Model *m, const Batch *batch)
+{
+    check_batch(m, batch, true, __func__);
+    compute_batch(m, batch);
+    apply_gradients(m);
 }
 
 void test_on_batch(Model *m, const Batch *batch)
 {
+    check_batch(m, batch, true, __func__);
     Plan *plan = plan_for(m, batch->count);
     load_batch(m, plan, batch);
     forward(m, plan, false);
@@ -413,6 +491,9 @@ void test_on_batch(Model *m, const Batch *batch)
 
 void predict_on_batch(Model *m, const Batch *batch, float *probabilities)
 {
+    check_batch(m, batch, false, __func__);
+    if (!probabilities)
+        die("%s: there is no place for the probabilities (NULL)", __func__);
     Plan *plan = plan_for(m, batch->count);
     load_batch(m, plan, batch);
     forward(m, plan, false);
@@ -424,6 +505,7 @@ void predict_on_batch(Model *m, const Batch *batch, float *probabilities)
 
 Metrics model_metrics(const Model *m)
 {
+    model_check_compiled(m, __func__);
     Metrics metrics;
     backend()->read(&metrics, m->metrics, sizeof metrics);
     return metrics;
@@ -431,22 +513,34 @@ Metrics model_metrics(const Model *m)
 
 void model_reset_metrics(Model *m)
 {
+    model_check_compiled(m, __func__);
     Metrics none = {0};
     backend()->write(m->metrics, &none, sizeof none);
 }
 
 Optimizer *model_optimizer(const Model *m)
 {
+    model_check_compiled(m, __func__);
     return m->optimizer;
 }
 
 int model_variable_count(const Model *m)
 {
+    need_model(m, __func__);
     return m->graph->variable_count;
+}
+
+static void check_index(const Model *m, int index, const char *caller)
+{
+    if (index < 0 || index >= m->graph->variable_count)
+        die("%s: there is no variable %d; the model has %d, from 0", caller, index,
+            m->graph->variable_count);
 }
 
 const Variable *model_variable(const Model *m, int index)
 {
+    need_model(m, __func__);
+    check_index(m, index, __func__);
     return m->graph->variables[index];
 }
 
@@ -462,20 +556,27 @@ static const Op *owner(const Model *m, int index)
 
 void model_read_variable(const Model *m, int index, float *to)
 {
+    model_check_compiled(m, __func__);
+    check_index(m, index, __func__);
     const Variable *v = m->graph->variables[index];
     backend()->read_variable(owner(m, index), v, arena_of(m, v), to);
 }
 
 void model_write_variable(Model *m, int index, const float *from)
 {
+    model_check_compiled(m, __func__);
+    check_index(m, index, __func__);
     const Variable *v = m->graph->variables[index];
     backend()->write_variable(owner(m, index), v, arena_of(m, v), from);
 }
 
 void model_read_gradient(const Model *m, int index, float *to)
 {
+    model_check_compiled(m, __func__);
+    check_index(m, index, __func__);
     const Variable *v = m->graph->variables[index];
-    CHECK(v->trainable);
+    if (!v->trainable)
+        die("%s: %s has no gradient; it is not trained", __func__, v->name);
     backend()->read_variable(owner(m, index), v, m->parameters.gradients, to);
 }
 
@@ -499,6 +600,7 @@ double model_arena_fingerprint(const Model *m)
 
 Fingerprints model_fingerprints(const Model *m)
 {
+    model_check_compiled(m, __func__);
     Fingerprints prints = {0};
     for (int i = 0; i < m->graph->variable_count; i++) {
         bool trainable = m->graph->variables[i]->trainable;
@@ -509,11 +611,13 @@ Fingerprints model_fingerprints(const Model *m)
 
 const Parameters *model_parameters(const Model *m)
 {
+    need_model(m, __func__);
     return &m->parameters;
 }
 
 float *model_statistics(const Model *m, size_t *length)
 {
+    need_model(m, __func__);
     *length = m->statistics_length;
     return m->statistics;
 }

@@ -23,17 +23,33 @@ Model *l2_penalty(Model *model, float wd);
 
 // Decides how the model is computed, draws the initial weights and takes the optimizer over.
 // Categorical cross-entropy reads labels that are class numbers, and needs a model that ends in
-// softmax. Returns the model.
+// softmax. A model is compiled once, and an optimizer serves one model. Returns the model.
 Model *compile(Model *model, Loss loss, Optimizer *optimizer);
 
+// Frees the model, its graph and its optimizer; NULL is nothing.
 void model_free(Model *model);
+
+// Ends the program with one line, which names `caller`, where the model is not compiled yet.
+void model_check_compiled(const Model *model, const char *caller);
 
 // Ends the program with one line where the data set's images or classes do not fit the model.
 void model_check_dataset(const Model *model, const Dataset *dataset);
 
-// One update: forward in training mode, backward, and what the optimizer makes of the gradients.
-// Adds the batch to the metrics.
+// What is asked of a model that is NULL or not compiled, of a batch without images (or labels,
+// where they are read), or of a variable that is not there, ends the program with one line.
+
+// One update: compute_gradients, then apply_gradients.
 void train_on_batch(Model *model, const Batch *batch);
+
+// The two halves of an update: forward in training mode and backward, which overwrites the
+// gradients and adds the batch to the metrics; and what the optimizer makes of the gradients. What
+// lies between the two finds the gradients, the L2 part not yet added, at
+// model_parameters(model)->gradients, in device memory. (With a distributed optimizer they are on
+// their way between the workers by then: leave them alone.) Gradients that are computed and not
+// applied are dropped by the next compute_gradients; apply_gradients without new ones ends the
+// program with one line.
+void compute_gradients(Model *model, const Batch *batch);
+void apply_gradients(Model *model);
 
 // Forward in inference mode; adds the batch to the metrics.
 void test_on_batch(Model *model, const Batch *batch);

@@ -112,6 +112,8 @@ Optimizer *rmsprop_momentum(float learning_rate, float momentum)
 
 Optimizer *optimizer_innermost(Optimizer *optimizer)
 {
+    if (!optimizer)
+        die("there is no optimizer (NULL)");
     while (optimizer->inner)
         optimizer = optimizer->inner;
     return optimizer;

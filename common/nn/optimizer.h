@@ -37,9 +37,11 @@ struct Optimizer {
     int64_t iterations; // updates so far
     int slot_count;     // arenas of state beside the weights: momenta, accumulators
     float *slots[2];    // owned; allocated at the first update
+    bool compiled;      // a model owns it
 
     // Called by the backward pass when the gradients at offset ... offset + length - 1 of the arena
-    // are complete. NULL where nobody needs to know.
+    // are complete; of none, offset and length 0, before gradients are overwritten that were never
+    // applied. NULL where nobody needs to know.
     void (*gradient_ready)(Optimizer *self, const Parameters *parameters, size_t offset,
                            size_t length);
     // Updates all weights from all gradients.

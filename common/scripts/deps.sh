@@ -3,18 +3,23 @@
 #
 # Looks for what the kit needs on this machine: the things themselves (headers, programs, files), so
 # that libraries installed by hand count. `check` says what is missing. `install` installs it through
-# apt: as root at once, on a terminal with sudo after asking. Otherwise it prints the line to type.
-# Status 0 if nothing is missing in the end, else 2.
+# apt, once it has said what: as root without asking, on a terminal with sudo after asking. Otherwise it
+# prints the line to type. Status 0 if nothing is missing in the end, else 2.
 #
-# Sets: build, check (the unit test library, and patch), steps (to cut the steps from master.c), plot
-# (gnuplot), clang-format, curl, dataset (Fashion-MNIST, if the distribution has it),
-# dataset-or-fetch (the same, else it is fetched from its home).
+# Sets: build (for every program but the unit tests), check (Check, for those, and what else the tests
+# call), sandbox (recommended: nothing is asked for on its account), steps (to cut the steps from
+# master.c), plot (gnuplot), clang-format, curl, fresh (mmdebstrap), dataset (Fashion-MNIST, if the
+# distribution has it), dataset-or-fetch (the same, else it is fetched from its home).
 #
 # From the environment: CC, ONEDNN, CLANG_FORMAT, DATA_DIR as in the Makefile.
 
 set -u
 CC=${CC:-gcc}
 missing=
+wanted=
+recommended=
+log=
+problem=
 
 # $CC may be several words, such as "ccache gcc"; the last one is the compiler.
 compiler=${CC##* }
@@ -73,30 +78,56 @@ dataset()
     return 1
 }
 
+# What apt says of a server that it doesn't reach.
+unreachable='Temporary failure|Could not (resolve|connect)|Cannot initiate|Unable to connect|Connection (failed|refused|timed out)|Network is unreachable'
+
+# Into $log. Waits a minute for another apt: a machine that has just started often updates itself. But
+# not for a network that isn't there: apt would try each package for itself, so it is ended when the
+# first one fails before anything has come.
 apt()
 {
-    # Waits a minute for another apt: a machine that has just started often updates itself.
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=60 "$@"
+    # shellcheck disable=SC2016,SC2094 # for the other shell, which becomes apt-get
+    $sudo env DEBIAN_FRONTEND=noninteractive RES_OPTIONS="timeout:3 attempts:2" sh -c '
+        log=$1 unreachable=$2
+        shift 2
+        while sleep 0.5 && kill -0 $$; do
+            ! grep -A 1 "^Err:" "$log" | grep -qE "$unreachable" || grep -qE "^(Get|Hit):" "$log" || kill $$
+        done &
+        exec apt-get -q -o DPkg::Lock::Timeout=60 -o Acquire::Retries=0 \
+            -o Acquire::http::Timeout=15 -o Acquire::https::Timeout=15 "$@"' \
+        sh "$log" "$unreachable" "$@" >"$log" 2>&1
 }
 
-# apt_install PACKAGE...: quiet unless it fails. Package lists that are not there or out of date make
-# the first try fail, so that they are fetched only when they are needed.
+# apt_install PACKAGE...: quiet; what apt said is in $log, and in $problem if the network was to blame.
+# Package lists that are not there or out of date make the first try fail, so that they are fetched
+# only when they are needed; some other server's that can't be fetched do no harm.
 apt_install()
 {
-    log=$(mktemp) || exit 2
-    apt install -y --no-install-recommends "$@" >"$log" 2>&1 ||
-        { apt update && apt install -y --no-install-recommends "$@"; } >"$log" 2>&1
-    status=$?
-    [ $status -eq 0 ] || [ "$loud" = no ] || cat "$log" >&2
-    rm -f "$log"
-    return $status
+    problem=
+    [ -n "$log" ] || log=$(mktemp) || exit 2
+    trap 'rm -f "$log"' EXIT
+    trap 'exit 2' INT TERM HUP
+    ! apt install -y --no-install-recommends "$@" || return 0
+    # Not if the network is to blame.
+    if ! grep -qE "$unreachable" "$log"; then
+        apt update
+        problem=$(grep -E -m 1 "$unreachable" "$log" | sed 's/^ *//')
+        ! apt install -y --no-install-recommends "$@" || return 0
+    fi
+    problem=${problem:-$(grep -E -m 1 "$unreachable" "$log" | sed 's/^ *//')}
+    return 1
 }
 
-# may_install WHAT: sets $sudo and returns 0 if we may install, asking where there is somebody to ask.
+# may_install PACKAGE...: sets $sudo and returns 0 if we may install, having asked where there is
+# somebody to ask, and else said what comes.
 may_install()
 {
     sudo=
-    [ "$(id -u)" -eq 0 ] && return 0
+    command -v apt-get >/dev/null || return 1
+    if [ "$(id -u)" -eq 0 ]; then
+        echo "hvdlab needs: $*. Installing with apt-get"
+        return 0
+    fi
     [ -t 0 ] && [ -t 1 ] && command -v sudo >/dev/null || return 1
     printf 'hvdlab needs: %s\nInstall with sudo apt-get? [Y/n] ' "$*"
     read -r answer || return 1
@@ -106,17 +137,23 @@ may_install()
     esac
 }
 
-# The end where something is missing and we don't install it.
+# The end where something is missing and we don't install it, or couldn't.
 give_up()
 {
+    if [ -n "$problem" ]; then
+        echo "hvdlab: cannot fetch$missing: $problem. Is this machine on a network? Try again when it is" >&2
+        exit 2
+    fi
+    [ -z "$log" ] || cat "$log" >&2
+    line="apt-get update && apt-get install -y$missing"
     if ! command -v apt-get >/dev/null; then
         echo "hvdlab: missing, as Debian calls it:$missing. Install with your package manager." >&2
     elif [ "$(id -u)" -eq 0 ]; then
-        echo "hvdlab: missing:$missing. Type: apt-get install -y$missing" >&2
+        echo "hvdlab: missing:$missing. Type: $line" >&2
     elif command -v sudo >/dev/null; then
-        echo "hvdlab: missing:$missing. Type: sudo apt-get install -y$missing" >&2
+        echo "hvdlab: missing:$missing. Type: sudo sh -c '$line'" >&2
     else
-        echo "hvdlab: missing:$missing. Type: su -c 'apt-get install -y$missing'" >&2
+        echo "hvdlab: missing:$missing. Type: su -c '$line'" >&2
     fi
     exit 2
 }
@@ -125,7 +162,6 @@ give_up()
 action=$1
 shift
 fetch=no
-want_dataset=no
 for set in "$@"; do
     case $set in
     build) need_build ;;
@@ -134,12 +170,16 @@ for set in "$@"; do
         program patch || need patch
         program g++ || need build-essential
         ;;
+    sandbox) program bwrap || recommended="$recommended bubblewrap" ;;
+    fresh) program mmdebstrap || need mmdebstrap ;;
     clang-format) program "${CLANG_FORMAT:-clang-format}" || need clang-format ;;
     curl) program curl || need curl ;;
     steps) program unifdef || need unifdef ;;
     plot) program gnuplot || need gnuplot-nox ;;
-    dataset) want_dataset=yes ;;
-    dataset-or-fetch) want_dataset=yes fetch=yes ;;
+    dataset | dataset-or-fetch)
+        dataset || wanted=" dataset-fashion-mnist"
+        [ "$set" = dataset ] || fetch=yes
+        ;;
     *)
         echo "deps.sh: unknown set: $set" >&2
         exit 2
@@ -154,30 +194,26 @@ if [ "$action" = check ]; then
     exit 0
 fi
 
-loud=yes
-if [ -n "$missing" ]; then
-    # shellcheck disable=SC2086 # a list of packages
-    if command -v apt-get >/dev/null && may_install $missing; then
-        echo "Installing:$missing"
-        apt_install $missing || give_up
-    else
-        give_up
+# What is only recommended comes along with something else, or where nobody has to be asked.
+[ -n "$missing$wanted" ] || [ "$(id -u)" -eq 0 ] || recommended=
+all=$missing$wanted$recommended
+if [ -n "$all" ]; then
+    # shellcheck disable=SC2086 # lists of packages
+    if ! may_install $all; then
+        [ -z "$missing" ] || give_up
+    elif ! apt_install $all; then
+        # The data set's package is not in every distribution, and the kit lives without it.
+        # shellcheck disable=SC2086
+        [ -z "$missing" ] || { [ -z "$problem" ] && apt_install $missing; } || give_up
     fi
 fi
-
-# The data set's package is not in every distribution, and the kit lives without it.
-if [ $want_dataset = yes ] && ! dataset; then
-    loud=no
-    if command -v apt-get >/dev/null && may_install dataset-fashion-mnist; then
-        echo "Installing: dataset-fashion-mnist"
-        apt_install dataset-fashion-mnist
+if [ -n "$wanted" ] && ! dataset; then
+    missing=$wanted
+    [ -z "$problem" ] || [ $fetch = no ] || give_up
+    if [ $fetch = yes ]; then
+        "$0" install curl && exec "${0%deps.sh}data.sh"
+        exit 2
     fi
-    if ! dataset; then
-        if [ $fetch = yes ]; then
-            "$0" install curl && exec "${0%deps.sh}data.sh"
-            exit 2
-        fi
-        echo "hvdlab: no package dataset-fashion-mnist: type 'make data' to fetch the data set." >&2
-    fi
+    echo "hvdlab: no package$wanted: type 'make data' to fetch the data set." >&2
 fi
 exit 0

@@ -304,6 +304,11 @@ void device_start(void)
     free(cores);
 }
 
+bool device_is_started(void)
+{
+    return device.threads > 0;
+}
+
 bool device_is_gpu(void)
 {
     device_start();

@@ -27,6 +27,9 @@ void device_use(int index);
 // with one line when what was asked for is not there.
 void device_start(void);
 
+// True once something has used the device.
+bool device_is_started(void);
+
 // True where the device is a GPU; it is readied if need be.
 bool device_is_gpu(void);
 

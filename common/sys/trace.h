@@ -13,6 +13,9 @@
 //                                                              devices, "0-1;2-3"
 //     affinity                                                 the program called
 //                                                              sched_setaffinity itself
+//     call              function                               a ready-made function of hvd was
+//                                                              called: each time, but of those that
+//                                                              only ask (hvd_rank) the first time
 //     distributed       optimizer                              hvd_distributed_optimizer, of it
 //     broadcast         root, weights                          a rank begins to broadcast a
 //                                                              model; 0: it has no weights yet
@@ -36,8 +39,6 @@
 //     fit_end           epochs                                 of them trained
 //     evaluate          verbose, steps                         evaluate was called
 //     evaluate_end      loss, accuracy
-//     call              function                               one of hvd's, but for those that
-//                                                              only tell a number
 //     collective_begin  function, name, bytes, op, root        MPI or NCCL is called ...
 //     collective_end    function, name, request                ... and returns; the number of what
 //                                                              goes on in the background
@@ -92,5 +93,15 @@ typedef struct {
 
 // The same; the last field has no name.
 void trace_write(const char *event, const TraceField *fields);
+
+// What a ready-made function writes that an exercise may have its student write instead.
+#define trace_call() trace("call", TEXT("function", __func__))
+#define trace_call_once()                                                                          \
+    do {                                                                                           \
+        static bool written;                                                                       \
+        if (!written)                                                                              \
+            trace_call();                                                                          \
+        written = true;                                                                            \
+    } while (0)
 
 #endif

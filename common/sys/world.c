@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 #include "base/util.h"
@@ -12,9 +13,10 @@ static const char *const channel_names[] = {"gradients", "variables", "metrics",
 enum { CHANNELS = sizeof channel_names / sizeof *channel_names };
 
 static struct {
-    bool started;
+    bool started, stopped;
     int rank, size;
     MPI_Comm comms[CHANNELS];
+    void (*before_stop)(void);
 } world = {.size = 1};
 
 // MPI can only be ended in order where every rank comes to its end. One that gives up must not wait
@@ -27,7 +29,7 @@ static void end_with_the_program(int status, void *unused)
 }
 
 // Ranks of one machine read each other's memory where they may; where a container's filter forbids
-// it, Open MPI prints errors unless it is told not to try.
+// it, Open MPI 4 prints errors unless it is told not to try.
 static void respect_containers(void)
 {
     char from = 1, to = 0;
@@ -36,8 +38,22 @@ static void respect_containers(void)
         setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
 }
 
+// Open MPI 5 asks the kernel over which network ranks reach each other, even those of one machine,
+// which need none; and where a container's kernel doesn't answer, it prints errors. Then it shall
+// compare addresses instead. A job of several machines is left to what Open MPI finds out.
+static void respect_machines(void)
+{
+    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), *all = getenv("OMPI_COMM_WORLD_SIZE");
+    if (!local || !all || strcmp(local, all) == 0)
+        setenv("OMPI_MCA_reachable", "weighted", 0);
+}
+
 static void abort_job(int status)
 {
+    int finalized;
+    MPI_Finalized(&finalized);
+    if (finalized) // by the program itself
+        _exit(status);
     MPI_Abort(MPI_COMM_WORLD, status);
 }
 
@@ -51,8 +67,30 @@ static void check_launcher(void)
             launcher_size(), world.size);
 }
 
+static bool mpi_has_ended(void)
+{
+    int finalized;
+    MPI_Finalized(&finalized);
+    return world.stopped || finalized;
+}
+
+// Which ranks share this machine.
+static void find_neighbours(void)
+{
+    MPI_Comm machine;
+    int local_rank, local_size;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world.rank, MPI_INFO_NULL, &machine);
+    MPI_Comm_rank(machine, &local_rank);
+    MPI_Comm_size(machine, &local_size);
+    MPI_Comm_free(&machine);
+    set_place(local_rank, local_size);
+}
+
 void world_start(void)
 {
+    if (mpi_has_ended())
+        die("hvd_init: MPI has been ended, by hvd_shutdown() or MPI_Finalize(), and cannot be "
+            "started again");
     if (world.started)
         return;
     int initialized;
@@ -60,11 +98,13 @@ void world_start(void)
     if (!initialized) {
         int provided;
         respect_containers();
+        respect_machines();
         MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     }
     MPI_Comm_rank(MPI_COMM_WORLD, &world.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world.size);
     check_launcher();
+    find_neighbours();
     for (int i = 0; i < CHANNELS; i++) {
         PMPI_Comm_dup(MPI_COMM_WORLD, &world.comms[i]); // no event: it is a part of hvd_init
         MPI_Comm_set_name(world.comms[i], channel_names[i]);
@@ -77,16 +117,23 @@ void world_start(void)
         registered = on_exit(end_with_the_program, NULL) == 0;
 }
 
+void world_before_stop(void (*function)(void))
+{
+    world.before_stop = function;
+}
+
 void world_stop(void)
 {
     if (!world.started)
         return;
+    bool ended = mpi_has_ended();
+    if (!ended && world.before_stop)
+        world.before_stop();
     world.started = false;
+    world.stopped = true;
     set_job_end(_exit);
     fflush(stdout);
-    int finalized;
-    MPI_Finalized(&finalized);
-    if (finalized)
+    if (ended)
         return;
     for (int i = 0; i < CHANNELS; i++)
         MPI_Comm_free(&world.comms[i]);
@@ -96,6 +143,16 @@ void world_stop(void)
 bool world_started(void)
 {
     return world.started;
+}
+
+void world_need(const char *caller)
+{
+    if (mpi_has_ended())
+        die("%s: hvd_shutdown() or MPI_Finalize() has been called before; after it nothing of hvd "
+            "can be used",
+            caller);
+    if (!world.started)
+        die("%s: call hvd_init() first, at the beginning of main", caller);
 }
 
 int world_rank(void)
@@ -110,6 +167,6 @@ int world_size(void)
 
 MPI_Comm world_comm(WorldChannel channel)
 {
-    CHECK(world.started);
+    world_need("the job");
     return world.comms[channel];
 }

@@ -15,12 +15,18 @@
 void world_start(void);
 void world_stop(void);
 bool world_started(void); // and not stopped
+// Has `function` called, on every rank, before MPI is ended in order.
+void world_before_stop(void (*function)(void));
+// Ends the program with one line where world_start has not been called yet, or MPI has been ended;
+// `caller` is the function that needs it.
+void world_need(const char *caller);
 
 // 0 and 1 before world_start.
 int world_rank(void);
 int world_size(void);
 
 typedef enum { WORLD_GRADIENTS, WORLD_VARIABLES, WORLD_METRICS, WORLD_VALUES } WorldChannel;
+// Ends the program with one line where MPI does not run.
 MPI_Comm world_comm(WorldChannel channel);
 
 #endif

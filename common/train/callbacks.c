@@ -9,15 +9,24 @@
 
 void callbacks_add(Callbacks *callbacks, Callback *callback)
 {
+    if (!callbacks || !callback)
+        die("callbacks_add: there is no %s (NULL)", callbacks ? "callback" : "list");
+    for (int i = 0; i < callbacks->count; i++)
+        if (callbacks->items[i] == callback)
+            die("callbacks_add: %s is in the list already", callback->name ? callback->name : "it");
     if (callbacks->count == MAX_CALLBACKS)
         die("callbacks_add: at most %d callbacks", MAX_CALLBACKS);
     callbacks->items[callbacks->count++] = callback;
+    lives_until_exit(callback);
 }
 
 void callbacks_free(Callbacks *callbacks)
 {
-    for (int i = 0; i < callbacks->count; i++)
+    for (int i = 0; i < callbacks->count; i++) {
+        if (callbacks->items[i]->release)
+            callbacks->items[i]->release(callbacks->items[i]);
         free(callbacks->items[i]);
+    }
     callbacks->count = 0;
 }
 
@@ -38,6 +47,8 @@ static void schedule_epoch_begin(Callback *self, Training *training)
 
 Callback *learning_rate_schedule(float (*schedule)(int epoch, float base_lr), float base_lr)
 {
+    if (!schedule)
+        die("learning_rate_schedule: there is no schedule (NULL)");
     Schedule *s = allocate(1, sizeof *s);
     *s = (Schedule){
         .callback = {.name = "learning_rate_schedule", .epoch_begin = schedule_epoch_begin},
@@ -86,6 +97,12 @@ typedef struct {
     int epochs_above; // in a row
 } Stop;
 
+static void stop_train_begin(Callback *self, Training *training)
+{
+    (void)training;
+    ((Stop *)self)->epochs_above = 0;
+}
+
 static void stop_epoch_end(Callback *self, Training *training)
 {
     Stop *s = (Stop *)self;
@@ -107,6 +124,7 @@ Callback *stop_at_accuracy(float target, float patience, int verbose)
 {
     Stop *s = allocate(1, sizeof *s);
     *s = (Stop){.callback = {.name = "stop_at_accuracy",
+                             .train_begin = stop_train_begin,
                              .epoch_end = stop_epoch_end,
                              .train_end = stop_train_end},
                 .target = target,
@@ -154,7 +172,7 @@ Callback *print_total_time(void)
 
 typedef struct {
     Callback callback;
-    const char *log_dir;
+    char *log_dir;   // owned
     EventFile *file; // NULL on all ranks but the root
     double begin;
 } TensorBoard;
@@ -204,14 +222,22 @@ static void tensorboard_train_end(Callback *self, Training *training)
     t->file = NULL;
 }
 
+static void tensorboard_release(Callback *self)
+{
+    free(((TensorBoard *)self)->log_dir);
+}
+
 Callback *tensorboard(const char *log_dir)
 {
+    if (!log_dir)
+        die("tensorboard: there is no folder (NULL)");
     TensorBoard *t = allocate(1, sizeof *t);
     *t = (TensorBoard){.callback = {.name = "tensorboard",
                                     .train_begin = tensorboard_train_begin,
                                     .epoch_begin = tensorboard_epoch_begin,
                                     .epoch_end = tensorboard_epoch_end,
-                                    .train_end = tensorboard_train_end},
-                       .log_dir = log_dir};
+                                    .train_end = tensorboard_train_end,
+                                    .release = tensorboard_release},
+                       .log_dir = format_text("%s", log_dir)};
     return &t->callback;
 }

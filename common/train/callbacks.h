@@ -41,6 +41,7 @@ struct Callback {
     void (*batch_end)(Callback *self, Training *training);
     void (*epoch_end)(Callback *self, Training *training);
     void (*train_end)(Callback *self, Training *training);
+    void (*release)(Callback *self); // frees what it holds beside itself
 };
 
 // How many callbacks one training can have.
@@ -52,7 +53,10 @@ typedef struct {
     int count;
 } Callbacks;
 
-// Adds a callback at the end. The list owns it until callbacks_free.
+// Adds a callback at the end. The list owns it until callbacks_free, which calls each one's
+// release, if there is one, then free(), and leaves an empty list. A program that ends need not
+// free its list. NULL, a callback that is in the list already, and more than MAX_CALLBACKS end the
+// program with one line.
 void callbacks_add(Callbacks *callbacks, Callback *callback);
 void callbacks_free(Callbacks *callbacks);
 

@@ -190,8 +190,20 @@ static void keep_logs(History *history, const Logs *logs)
     history->logs[history->epochs++] = *logs;
 }
 
+static void check_fit(const Model *model, const Fit *fit)
+{
+    if (!model || !fit || !fit->train)
+        die("fit: there is no %s (NULL)", !model ? "model"
+                                          : !fit ? "Fit"
+                                                 : "train, the training batches");
+    if (fit->epochs < 0)
+        die("fit: epochs is %d", fit->epochs);
+    model_check_compiled(model, "fit");
+}
+
 History fit(Model *model, const Fit *fit)
 {
+    check_fit(model, fit);
     if (trace_on())
         trace_fit(fit);
     check_steps("steps_per_epoch", fit->steps_per_epoch);
@@ -215,11 +227,15 @@ History fit(Model *model, const Fit *fit)
     CALL(fit, train_end, &training);
     CALL_WATCHER(train_end, &training);
     trace("fit_end", NUMBER("epochs", history.epochs));
+    lives_until_exit(history.logs);
     return history;
 }
 
 Score evaluate(Model *model, Batches *batches, int verbose)
 {
+    if (!model || !batches)
+        die("evaluate: there %s (NULL)", model ? "are no batches" : "is no model");
+    model_check_compiled(model, "evaluate");
     model_check_dataset(model, batches_dataset(batches));
     trace("evaluate", NUMBER("verbose", verbose), NUMBER("steps", batches_len(batches)));
     ProgressBar progress = progress_begin(batches_len(batches), verbose);

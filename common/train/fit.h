@@ -18,14 +18,17 @@ typedef struct {
     int verbose;              // 1: shows progress and figures on standard output; 0: silent
 } Fit;
 
-// The figures of every epoch that was trained. Free `logs` with free().
+// The figures of every epoch that was trained. `logs` may be freed with free(); a program that ends
+// need not.
 typedef struct {
     Logs *logs;
     int epochs;
 } History;
 
 // Trains a compiled model: in each epoch `steps_per_epoch` batches of a fresh permutation, then
-// `validation_steps` batches of validation, with the callbacks around. Steps must be at least 1.
+// `validation_steps` batches of validation, with the callbacks around. Steps must be at least 1;
+// with 0 epochs nothing is trained. What can't be (a model that is not compiled, NULL, images that
+// don't fit the model) ends the program with one line, here and in evaluate.
 History fit(Model *model, const Fit *fit);
 
 typedef struct {

@@ -4,185 +4,163 @@
 //     bench [FLAG]... --out FILE          on the CPU: prints tables, writes FILE
 //     bench [FLAG]... --gpu --out FILE    on a GPU, likewise
 //     bench [--quick] --scaling FOLDER    ranks on the CPU only; writes FOLDER/scaling.dat
-//     bench [FLAG]... --compare           one device beside another
+//     bench [FLAG]... --compare           a GPU beside the CPU, else all cores beside one
 //     bench [FLAG]... --profile           what a training step consists of
-//     bench --serve NAME MODEL WIDTH BATCH DEVICE PRECISION
-//                                         a contestant: hvdlab or convolutions-only
-//     bench --serve-allreduce             under mpirun: the all-reduce
+//     bench --run FRAMEWORK MODEL WIDTH BATCH DEVICE PRECISION
+//                                         a runner (runner.h): hvdlab or convolutions-only
+//     bench --run-allreduce               under mpirun: the all-reduce
 //
 //     --quick             measure for a shorter time
-//     --peer PYTHON       with --out: race the frameworks of that Python, too
+//     --peer PYTHON       with --out: time the frameworks of that Python, too
 //     --trainer PROGRAM   with --gpu: time how long it takes to reach an accuracy
-//     --subject MODEL:WIDTH:BATCH    with --gpu, --compare or --profile: train this instead of the
+//     --workload MODEL:WIDTH:BATCH    with --gpu, --compare or --profile: train this instead of the
 //                         usual, such as wrn:10:512; --gpu takes several
+
+#include "bench.h"
 
 #include <getopt.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include "allreduce.h"
-#include "compare.h"
-#include "contestants.h"
-#include "sys/device.h"
-#include "gpu.h"
-#include "profile.h"
-#include "record.h"
-#include "serve.h"
 #include "base/util.h"
+#include "sys/device.h"
 
 enum { QUICK_ROUNDS = 5, PROFILED_STEPS = 5 };
 
 static const struct {
-    Subject subject;
+    Workload workload;
     bool quick;        // also with --quick
-    double round_time; // seconds that a contestant works in each round
-} subjects[] = {
+    double round_time; // seconds that a runner runs in each round
+} workloads[] = {
     {{"wrn", 1, 64, DEVICE_CPU, PRECISION_FP32}, true, 0.5},
     {{"wrn", 10, 32, DEVICE_CPU, PRECISION_FP32}, true, 1.5},
     {{"lenet", 1, 128, DEVICE_CPU, PRECISION_FP32}, false, 0.5},
 };
 
-// What is raced on one device and on several.
-static const Subject scaling_subject = {"wrn", 1, 64, DEVICE_CPU, PRECISION_FP32};
-
-static void bench_subject(cJSON *results, const Subject *s, const char *python, int rounds,
-                          double time)
+static void bench_workload(cJSON *results, const Workload *w, const char *python, int rounds,
+                           double time)
 {
     static const char *const peers[] = {"pytorch", "pytorch-channels-last", "keras"};
-    Contestant contestants[MAX_CONTESTANTS] = {0};
+    Runner runners[MAX_RUNNERS] = {0};
     int count = 0;
-    if (!start_contestant(&contestants[count++], "hvdlab", NULL, s, NULL))
-        die("the benchmark has nothing to compare with");
-    count += start_contestant(&contestants[count], "convolutions-only", NULL, s, NULL);
+    runner_start_hvdlab(&runners[count++], w, NULL);
+    count += runner_start(&runners[count], "convolutions-only", NULL, w, NULL);
     for (int i = 0; python && i < 3; i++)
-        count += start_contestant(&contestants[count], peers[i], python, s, NULL);
-    print_subject(s);
+        count += runner_start(&runners[count], peers[i], python, w, NULL);
+    print_workload(w);
     printf("\n");
-    race(contestants, count, rounds, time);
-    report_race(results, s, contestants, count, rounds);
+    time_in_turns(runners, count, rounds, time);
+    report_runners(results, w, runners, count, rounds);
     fflush(stdout);
     for (int i = 0; i < count; i++)
-        contestant_stop(&contestants[i]);
+        runner_stop(&runners[i]);
 }
 
-// ---- Ranks.
+// ---- One device beside another.
 
-// How many ranks are raced on that many devices: 1, 2, 4, ... and all of them.
-static int rank_counts(int devices, int counts[MAX_CONTESTANTS])
+// Times both and ends them; the figures stay.
+static void time_both(Runner both[2], double round_time)
 {
-    int count = 0;
-    for (int ranks = 1; ranks < devices && count < MAX_CONTESTANTS - 2; ranks *= 2)
-        counts[count++] = ranks;
-    counts[count++] = devices;
-    return count;
+    time_in_turns(both, 2, QUICK_ROUNDS, round_time);
+    runner_stop(&both[0]);
+    runner_stop(&both[1]);
 }
 
-// Races 1, 2, ... ranks, each on one core, and one process on all cores. Adds to the results, and
-// writes "ranks images/s efficiency" lines to `data`, where it is not NULL.
-static void bench_scaling(cJSON *results, int rounds, double round_time, FILE *data)
+// What one core does, and what all do together.
+static void compare_cores(const Workload *w, double round_time)
 {
-    const Subject *s = &scaling_subject;
-    Contestant contestants[MAX_CONTESTANTS] = {0};
-    int cores = device_threads(), ranks[MAX_CONTESTANTS], count = rank_counts(cores, ranks);
-    for (int i = 0; i < count; i++)
-        if (!start_ranks(&contestants[i], ranks[i], cores, s))
-            die("bench: %d ranks cannot be started", ranks[i]);
-    Contestant *all_cores = &contestants[count];
-    if (!start_contestant(all_cores, "hvdlab", NULL, s, NULL))
-        die("bench: hvdlab cannot be started");
-    printf("Wide ResNet 16-%d, batch %d per rank, each rank on one of %d cores\n", s->width,
-           s->batch, cores);
-    printf("  %-22s %10s %10s %10s\n", "", "images/s", "per rank", "efficiency");
-    race(contestants, count + 1, rounds, round_time);
-    for (int i = 0; i < count; i++) {
-        const Contestant *c = &contestants[i];
-        double speed = ranks[i] * s->batch / median(c->seconds, rounds);
-        double efficiency = speed_ratio(c, &contestants[0], rounds);
-        printf("  %2d rank%-15s %10.1f %10.1f %8.1f %%\n", ranks[i], ranks[i] > 1 ? "s" : "", speed,
-               speed / ranks[i], 100 * efficiency);
-        add_training_step(results, s, c, 1, ranks[i], speed);
-        if (data)
-            fprintf(data, "%d %.1f %.4f\n", ranks[i], speed, efficiency);
+    Runner both[2] = {{0}};
+    int cores = device_threads();
+    char devices[16];
+    snprintf(devices, sizeof devices, "%d", cores);
+    const char *environment[] = {"HVDLAB_DEVICES", devices, NULL};
+    runner_start_hvdlab(&both[0], w, environment);
+    runner_start_hvdlab(&both[1], w, NULL);
+    time_both(both, round_time);
+    printf("Training a ");
+    print_workload(w);
+    printf(", one process\n");
+    printf("  %-22s %10s\n", "device", "images/s");
+    printf("  %s, 1 of %d cores%*s %10.1f\n", device_kind(), cores, cores > 9 ? 4 : 5, "",
+           w->batch / median(both[0].seconds, QUICK_ROUNDS));
+    printf("  %s, all %d cores%*s %10.1f   %.2f x\n", device_kind(), cores, cores > 9 ? 5 : 6, "",
+           w->batch / median(both[1].seconds, QUICK_ROUNDS),
+           speed_ratio(&both[1], &both[0], QUICK_ROUNDS));
+}
+
+static void print_device(const char *device, const Workload *w, const Runner *r)
+{
+    char *label = format_text("%s, batch %d, %s", device, w->batch, precision_names[w->precision]);
+    printf("  %-34s %10.1f", label, w->batch / median(r->seconds, QUICK_ROUNDS));
+    free(label);
+}
+
+// The GPU beside all cores, each with a batch that suits it.
+static void compare_gpu(const Workload *model, int cpu_batch, int gpu_batch, double round_time)
+{
+    Workload cpu = *model, gpu = *model;
+    cpu.device = DEVICE_CPU;
+    cpu.precision = PRECISION_FP32;
+    cpu.batch = cpu_batch;
+    gpu.device = DEVICE_GPU;
+    gpu.precision = device_precision();
+    gpu.batch = gpu_batch;
+    Runner both[2] = {{0}};
+    runner_start_hvdlab(&both[0], &cpu, NULL);
+    runner_start_hvdlab(&both[1], &gpu, NULL);
+    time_both(both, round_time);
+    double faster = speed_ratio(&both[1], &both[0], QUICK_ROUNDS) * gpu_batch / cpu_batch;
+    char *cores = format_text("cpu, all %d cores", device_threads());
+    printf("Training a ");
+    print_model(model);
+    printf(", one process\n");
+    printf("  %-34s %10s\n", "device", "images/s");
+    print_device(cores, &cpu, &both[0]);
+    printf("\n");
+    print_device("gpu", &gpu, &both[1]);
+    printf("   %.2f x\n", faster);
+    free(cores);
+}
+
+// `workload`: NULL: the usual.
+static void compare(bool quick, const Workload *workload)
+{
+    double round_time = quick ? 0.1 : 1.0;
+    Workload w = workload ? *workload : workloads[0].workload;
+    if (!device_is_gpu()) {
+        w.device = DEVICE_CPU;
+        w.precision = PRECISION_FP32;
+        compare_cores(&w, round_time);
+        return;
     }
-    printf("  %-22s %10.1f\n", "1 process, all cores",
-           s->batch / median(all_cores->seconds, rounds));
-    for (int i = 0; i <= count; i++)
-        contestant_stop(&contestants[i]);
+    compare_gpu(&w, w.batch, w.batch, round_time);
+    // The lab's own network. A batch of 512 would keep a CPU busy for a minute, and in images/s it
+    // is no quicker with it.
+    if (!workload && !quick)
+        compare_gpu(&(Workload){.model = "wrn", .width = 10}, 32, 512, round_time);
 }
 
-// ---- The all-reduce.
+// ---- The other modes.
 
-// What each rank's link must carry for an all-reduce, over the buffer's size (as NVIDIA's
-// nccl-tests define bus bandwidth).
-static double bus_factor(int ranks)
+static void bench_cpu(bool quick, const char *python, const char *out)
 {
-    return 2.0 * (ranks - 1) / ranks;
-}
-
-static void add_allreduce(cJSON *results, const char *framework, int ranks, size_t bytes,
-                          double microseconds)
-{
-    double gb_per_s = (double)bytes / microseconds / 1e3;
-    cJSON *result = cJSON_CreateObject();
-    cJSON_AddStringToObject(result, "name", "allreduce");
-    cJSON_AddStringToObject(result, "framework", framework);
-    cJSON_AddNumberToObject(result, "ranks", ranks);
-    cJSON_AddNumberToObject(result, "bytes", (double)bytes);
-    cJSON_AddNumberToObject(result, "microseconds", microseconds);
-    cJSON_AddNumberToObject(result, "algorithm_gb_per_second", gb_per_s);
-    cJSON_AddNumberToObject(result, "bus_gb_per_second", gb_per_s * bus_factor(ranks));
-    cJSON_AddItemToArray(results, result);
-}
-
-static void bench_allreduce(cJSON *results, int count)
-{
-    char *command =
-        format_text("common/scripts/mpi.sh run %d '%s' --serve-allreduce", count, own_path());
-    fflush(stdout);
-    FILE *ranks = popen(command, "r");
-    free(command);
-    if (!ranks)
-        die("bench: the all-reduce cannot be started");
-    printf("\nAll-reduce of floats over %d ranks: microseconds, and GB/s of the average\n", count);
-    printf("  %10s %10s %10s %10s %8s %8s %8s %6s\n", "bytes", "MPI sum", "hvd sum", "hvd avg",
-           "avg/MPI", "algbw", "busbw", "wrong");
-    size_t bytes, wrong;
-    for (double mpi, sum, average;
-         fscanf(ranks, "%zu %lf %lf %lf %zu", &bytes, &mpi, &sum, &average, &wrong) == 5;) {
-        double bandwidth = (double)bytes / average / 1e3;
-        printf("  %10zu %10.1f %10.1f %10.1f %8.2f %8.2f %8.2f %6zu\n", bytes, mpi, sum, average,
-               average / mpi, bandwidth, bandwidth * bus_factor(count), wrong);
-        add_allreduce(results, "mpi", count, bytes, mpi);
-        add_allreduce(results, "hvdlab", count, bytes, average);
-    }
-    if (pclose(ranks) != 0)
-        die("bench: the all-reduce failed");
-}
-
-// ---- What is run alone, or all together.
-
-static void bench_all(bool quick, const char *python, const char *out)
-{
-    Record record = record_open(out);
+    Report report = report_open(out);
     int rounds = quick ? QUICK_ROUNDS : MAX_ROUNDS;
-    printf("Training steps on %d threads. Medians of %d rounds; \"x\" is hvdlab's speed over the "
-           "other's in the same round.\n\n",
-           device_threads(), rounds);
-    printf("  %-22s %10s %9s %8s\n", "", "images/s", "ms", "MiB");
-    for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++)
-        if (!quick || subjects[i].quick)
-            bench_subject(record.results, &subjects[i].subject, python, rounds,
-                          subjects[i].round_time);
+    char *threads = format_text("%d threads", device_threads());
+    print_heading(threads, rounds);
+    free(threads);
+    for (size_t i = 0; i < sizeof workloads / sizeof *workloads; i++)
+        if (!quick || workloads[i].quick)
+            bench_workload(report.results, &workloads[i].workload, python, rounds,
+                           workloads[i].round_time);
     printf("\n");
-    bench_scaling(record.results, rounds, 1.0, NULL);
+    bench_scaling(report.results, rounds, 1.0, NULL);
     for (int ranks = 2; !quick && ranks <= device_threads() && ranks <= 8; ranks *= 2)
-        bench_allreduce(record.results, ranks);
-    record_save(&record);
+        bench_allreduce(report.results, ranks);
+    report_save(&report);
 }
 
-static void scaling_only(const char *folder, bool quick)
+static void scaling(const char *folder, bool quick)
 {
     char *path = format_text("%s/scaling.dat", folder);
     FILE *data = fopen(path, "we");
@@ -197,86 +175,86 @@ static void scaling_only(const char *folder, bool quick)
 }
 
 // On the device that there is, in its own precision.
-static void profile_only(Subject s)
+static void profile(Workload w)
 {
-    s.device = device_is_gpu() ? DEVICE_GPU : DEVICE_CPU;
-    s.precision = device_precision();
-    Contestant hvdlab = {0};
-    if (!start_contestant(&hvdlab, "hvdlab", NULL, &s, NULL))
-        die("bench: hvdlab cannot be started");
-    Demand demand[WORK_KINDS];
-    subject_demand(&s, demand);
-    print_subject(&s);
-    printf(", %s on a %s\n", precision_names[s.precision], device_names[s.device]);
+    w.device = device_is_gpu() ? DEVICE_GPU : DEVICE_CPU;
+    w.precision = device_precision();
+    Runner hvdlab = {0};
+    runner_start_hvdlab(&hvdlab, &w, NULL);
+    Cost cost[WORK_KINDS];
+    workload_cost(&w, cost);
+    print_workload(&w);
+    printf(", %s on a %s\n", precision_names[w.precision], device_names[w.device]);
     cJSON *unused = cJSON_CreateArray();
-    profile_step(unused, &s, &hvdlab, PROFILED_STEPS, demand, (Rates){0, 0});
+    report_profile(unused, &w, &hvdlab, PROFILED_STEPS, cost, (Peak){0, 0});
     cJSON_Delete(unused);
-    contestant_stop(&hvdlab);
+    runner_stop(&hvdlab);
 }
 
 // ---- The command line.
 
 typedef struct {
-    GpuBench gpu; // --out, --quick, --peer and --subject are not for the GPU alone
-    bool on_gpu, compare, profile;
-    const char *folder;
+    BenchOptions bench;
+    bool gpu, compare, profile;
+    const char *folder; // of --scaling
 } Options;
 
 static _Noreturn void usage(void)
 {
     die("usage: bench [--quick] [--peer PYTHON] [--gpu] [--trainer PROGRAM] "
-        "[--subject MODEL:WIDTH:BATCH]... (--out FILE | --scaling FOLDER | --compare | --profile)");
+        "[--workload MODEL:WIDTH:BATCH]... (--out FILE | --scaling FOLDER | --compare | "
+        "--profile)");
 }
 
-static int serve_words(char **words)
+static int run_words(char **words)
 {
-    Subject s = {.model = words[1],
-                 .width = atoi(words[2]),
-                 .batch = atoi(words[3]),
-                 .device = (DeviceKind)find_name(words[4], device_names, DEVICE_GPU + 1),
-                 .precision = (Precision)find_name(words[5], precision_names, PRECISION_BF16 + 1)};
-    return serve(words[0], &s);
+    Workload w = {.model = words[1],
+                  .width = atoi(words[2]),
+                  .batch = atoi(words[3]),
+                  .device = (DeviceKind)find_name(words[4], device_names, DEVICE_GPU + 1),
+                  .precision = (Precision)find_name(words[5], precision_names, PRECISION_BF16 + 1)};
+    return runner_main(words[0], &w);
 }
 
-static void add_subject(GpuBench *b, const char *text)
+static void add_workload(BenchOptions *b, const char *text)
 {
-    if (b->subject_count == MAX_SUBJECTS)
-        die("--subject: at most %d of them", MAX_SUBJECTS);
-    b->subjects[b->subject_count++] = parse_subject(text);
+    if (b->workload_count == MAX_WORKLOADS)
+        die("--workload: at most %d of them", MAX_WORKLOADS);
+    b->workloads[b->workload_count++] = parse_workload(text);
 }
 
 static void read_flag(Options *o, int flag)
 {
-    o->gpu.quick |= flag == 'q';
-    o->on_gpu |= flag == 'g';
+    o->gpu |= flag == 'g';
     o->compare |= flag == 'c';
     o->profile |= flag == 'f';
-    o->gpu.python = flag == 'p' ? optarg : o->gpu.python;
-    o->gpu.out = flag == 'o' ? optarg : o->gpu.out;
-    o->gpu.trainer = flag == 't' ? optarg : o->gpu.trainer;
-    o->folder = flag == 'r' ? optarg : o->folder;
-    if (flag == 'u')
-        add_subject(&o->gpu, optarg);
+    o->folder = flag == 's' ? optarg : o->folder;
+    o->bench.quick |= flag == 'q';
+    o->bench.python = flag == 'p' ? optarg : o->bench.python;
+    o->bench.out = flag == 'o' ? optarg : o->bench.out;
+    o->bench.trainer = flag == 't' ? optarg : o->bench.trainer;
+    if (flag == 'w')
+        add_workload(&o->bench, optarg);
     if (flag == '?')
         usage();
 }
 
 static void run(const Options *o)
 {
-    const GpuBench *b = &o->gpu;
-    const Subject *subject = b->subject_count ? &b->subjects[0] : NULL;
+    const BenchOptions *b = &o->bench;
+    const Workload *workload = b->workload_count ? &b->workloads[0] : NULL;
     if (o->compare)
-        compare_devices(b->quick, subject);
+        compare(b->quick, workload);
     else if (o->profile)
-        profile_only(subject ? *subject : subjects[0].subject);
-    else if (o->on_gpu)
+        profile(workload ? *workload : workloads[0].workload);
+    else if (o->gpu)
         bench_gpu(b);
     else {
         settings()->device = DEVICE_CPU;
         if (o->folder)
-            scaling_only(o->folder, b->quick);
+            scaling(o->folder, b->quick);
         else
-            bench_all(b->quick, b->python, b->out);
+            bench_cpu(b->quick, b->python, b->out);
     }
 }
 
@@ -285,29 +263,29 @@ int main(int argc, char **argv)
     static const struct option flags[] = {{"quick", no_argument, NULL, 'q'},
                                           {"peer", required_argument, NULL, 'p'},
                                           {"out", required_argument, NULL, 'o'},
-                                          {"scaling", required_argument, NULL, 'r'},
+                                          {"scaling", required_argument, NULL, 's'},
                                           {"compare", no_argument, NULL, 'c'},
                                           {"profile", no_argument, NULL, 'f'},
                                           {"gpu", no_argument, NULL, 'g'},
                                           {"trainer", required_argument, NULL, 't'},
-                                          {"subject", required_argument, NULL, 'u'},
-                                          {"serve", no_argument, NULL, 's'},
-                                          {"serve-allreduce", no_argument, NULL, 'a'},
+                                          {"workload", required_argument, NULL, 'w'},
+                                          {"run", no_argument, NULL, 'r'},
+                                          {"run-allreduce", no_argument, NULL, 'a'},
                                           {NULL, 0, NULL, 0}};
     Options options = {0};
     for (int flag; (flag = getopt_long(argc, argv, "+", flags, NULL)) != -1;) {
-        if (flag == 's' && argc - optind == 6)
-            return serve_words(argv + optind);
+        if (flag == 'r' && argc - optind == 6)
+            return run_words(argv + optind);
         if (flag == 'a')
-            return allreduce_serve();
-        read_flag(&options, flag == 's' ? '?' : flag);
+            return allreduce_main();
+        read_flag(&options, flag == 'r' ? '?' : flag);
     }
-    int modes = !!options.gpu.out + !!options.folder + options.compare + options.profile;
-    if (optind != argc || modes != 1 || (options.on_gpu && !options.gpu.out))
+    int modes = !!options.bench.out + !!options.folder + options.compare + options.profile;
+    if (optind != argc || modes != 1 || (options.gpu && !options.bench.out))
         usage();
-    unsetenv("HVDLAB_DEVICES"); // the race divides the machine itself
+    unsetenv("HVDLAB_DEVICES"); // the machine is divided here
     unsetenv("HVD_RANKS_PER_NODE");
-    signal(SIGPIPE, SIG_IGN); // a contestant that dies is told by its answers
+    signal(SIGPIPE, SIG_IGN); // a runner that dies is told by its answers
     run(&options);
     return 0;
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Usage: test_bench.sh [gpu]
 #
-# The benchmark's own promises: it counts what a step demands as one does by hand, says what it
+# The benchmark's own promises: it counts what a step costs as one does by hand, says what it
 # lacks in one line, and, with `gpu` (where the build in BUILD has one, be it a pretended one),
 # writes down what it measures on a GPU. How fast anything is does not matter here.
 
@@ -36,14 +36,14 @@ refused()
     grep -qE -e "$1" "$folder/err" || fail "\"$1\" is not in: $(cat "$folder/err")"
 }
 
-# demand WIDTH BATCH ELEMENT: flops and bytes of a training step of the Wide ResNet 16-WIDTH, where
+# cost WIDTH BATCH ELEMENT: flops and bytes of a training step of the Wide ResNet 16-WIDTH, where
 # an element of an image takes ELEMENT bytes. Layer by layer, with pencil and paper:
 #
 # A convolution of p pixels multiplies and adds p taps in out times, going forward, for the gradient
 # of its kernel, and for that of its input, which the first one does without. An operation reads
 # what it needs and writes what it gives, once. The gradient of a value that two operations read
 # comes in two parts.
-demand()
+cost()
 {
     awk -v k="$1" -v b="$2" -v e="$3" '
     function image(p, c) { return b * p * c * e }          # bytes of an activation
@@ -99,7 +99,7 @@ demand()
 }
 
 # The lab's network has 1.847 billion multiply-adds an image: the sum of the list in any text.
-read -r flops _ < <(demand 10 1 4)
+read -r flops _ < <(cost 10 1 4)
 [[ $flops -eq $((2 * (3 * 1846596096 - 784 * 9 * 16))) ]] || fail "by hand: $flops flops"
 
 # ---- What a step consists of, on a CPU.
@@ -116,8 +116,8 @@ rounded()
     awk "BEGIN { printf \"%.3f\", $1 }"
 }
 
-CUDA_VISIBLE_DEVICES='' runs "$bench" --profile --subject wrn:10:1
-read -r flops bytes < <(demand 10 1 4)
+CUDA_VISIBLE_DEVICES='' runs "$bench" --profile --workload wrn:10:1
+read -r flops bytes < <(cost 10 1 4)
 profiled "conv2d forward" 16 3.693 "$number"
 profiled "conv2d input gradient" 15 3.693 "$number"
 profiled "conv2d kernel gradient" 16 3.693 "$number"
@@ -129,8 +129,8 @@ profiled "all of these" 86 "$(rounded "$flops / 1e9")" "$(rounded "$bytes / 1e6"
 
 CUDA_VISIBLE_DEVICES='' refused "CUDA|GPU" "$bench" --gpu --out "$folder/none.json"
 [[ ! -e $folder/none.json ]] || fail "a file of nothing was written"
-for subject in wrn wrn:1 wrn:1:0 wrn:65:1 wrn:1:2x lenet:-1:2 cnn:1:2; do
-    refused "$subject is not MODEL:WIDTH:BATCH" "$bench" --profile --subject $subject
+for workload in wrn wrn:1 wrn:1:0 wrn:65:1 wrn:1:2x lenet:-1:2 cnn:1:2; do
+    refused "$workload is not MODEL:WIDTH:BATCH" "$bench" --profile --workload $workload
 done
 refused "usage" "$bench" --gpu
 refused "usage" "$bench" --compare --profile
@@ -154,7 +154,7 @@ on_gpu()
     json=$folder/gpu.json
     local flags="--data synthetic --images 16 --width 1 --batch-size 8 --val-batch-size 8 --target-accuracy 0"
     HVDLAB_FLAGS="$flags --seed 1 --log-dir $folder/logs" \
-        runs "$bench" --gpu --quick --subject wrn:1:2 --trainer "${bench%/*}/solution_06" --out "$json"
+        runs "$bench" --gpu --quick --workload wrn:1:2 --trainer "${bench%/*}/solution_06" --out "$json"
     if command -v python3 >/dev/null; then
         python3 -m json.tool "$json" >/dev/null || fail "this is no JSON: $(cat "$json")"
     fi
@@ -162,18 +162,18 @@ on_gpu()
     for precision in fp32 tf32 bf16; do
         local element=4
         [[ $precision != bf16 ]] || element=2
-        read -r flops bytes < <(demand 1 2 $element)
+        read -r flops bytes < <(cost 1 2 $element)
         [[ $(figures train_step images_per_second $precision) =~ ^[1-9] ]] || fail "$precision: no images/s: $(cat "$json")"
-        [[ $(figures floors flops $precision) = "$flops" ]] || fail "$precision: not $flops flops: $(figures floors flops $precision)"
-        [[ $(figures floors bytes $precision) = "$bytes" ]] || fail "$precision: not $bytes bytes: $(figures floors bytes $precision)"
+        [[ $(figures roofline flops $precision) = "$flops" ]] || fail "$precision: not $flops flops: $(figures roofline flops $precision)"
+        [[ $(figures roofline bytes $precision) = "$bytes" ]] || fail "$precision: not $bytes bytes: $(figures roofline bytes $precision)"
         [[ $(figures kind_of_work calls $precision | head -n 3 | xargs) = "16 15 16" ]] || fail "$precision: other calls"
         # With this seed both epochs are above the target.
         [[ $(figures time_to_accuracy epochs $precision) -eq 2 && $(figures time_to_accuracy reached $precision) = true ]] ||
             fail "$precision: no time to accuracy: $(cat "$folder/out" "$folder/err")"
     done
-    grep -qE "reached$" "$folder/out" || fail "no share of the floors: $(cat "$folder/out")"
+    grep -qE "reached$" "$folder/out" || fail "no share of the roofline: $(cat "$folder/out")"
 
-    runs "$bench" --compare --quick --subject wrn:1:2
+    runs "$bench" --compare --quick --workload wrn:1:2
     for row in "cpu, .* [0-9.]+" "gpu, .* [0-9.]+ x"; do
         grep -qE "^  $row\$" "$folder/out" || fail "no row $row: $(cat "$folder/out")"
     done

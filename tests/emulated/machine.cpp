@@ -441,6 +441,19 @@ cudaError_t cudaFreeHost(void *memory)
     return cudaSuccess;
 }
 
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *memory)
+{
+    ENTER();
+    *attributes = {cudaMemoryTypeUnregistered, -1, nullptr, nullptr};
+    auto *place = const_cast<void *>(memory);
+    for (size_t i = 0; i < machine.devices.size(); i++)
+        if (around(machine.devices[i].live, memory))
+            *attributes = {cudaMemoryTypeDevice, static_cast<int>(i), place, nullptr};
+    if (around(machine.pinned, memory))
+        *attributes = {cudaMemoryTypeHost, 0, place, place};
+    return cudaSuccess;
+}
+
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
 {
     ENTER();

@@ -61,6 +61,23 @@ static void memory_runs_out() // EMULATED_MEMORY=1048576
     EXPECT(cudaMalloc(&a, 4) == cudaSuccess);
 }
 
+static void memory_says_whose_it_is() // EMULATED_DEVICES=2
+{
+    char *memory, *pinned, own;
+    cudaPointerAttributes a;
+    EXPECT(cudaSetDevice(1) == cudaSuccess && cudaMalloc(&memory, 100) == cudaSuccess);
+    EXPECT(cudaMallocHost(&pinned, 100) == cudaSuccess && cudaSetDevice(0) == cudaSuccess);
+    EXPECT(cudaPointerGetAttributes(&a, memory + 99) == cudaSuccess);
+    EXPECT(a.type == cudaMemoryTypeDevice && a.device == 1 && a.devicePointer == memory + 99);
+    EXPECT(cudaPointerGetAttributes(&a, pinned + 99) == cudaSuccess);
+    EXPECT(a.type == cudaMemoryTypeHost && a.hostPointer == pinned + 99);
+    EXPECT(cudaPointerGetAttributes(&a, &own) == cudaSuccess);
+    EXPECT(a.type == cudaMemoryTypeUnregistered && a.devicePointer == nullptr);
+    EXPECT(cudaFree(memory) == cudaSuccess && cudaFreeHost(pinned) == cudaSuccess);
+    EXPECT(cudaPointerGetAttributes(&a, memory) == cudaSuccess);
+    EXPECT(a.type == cudaMemoryTypeUnregistered);
+}
+
 static void third_allocation_fails() // EMULATED_FAIL_ALLOCATION=3
 {
     void *memory;
@@ -437,6 +454,7 @@ static const Case cases[] = {
     {"no driver", no_driver, "EMULATED_DRIVER=0", nullptr},
     {"renumbered devices", renumbered_devices, "EMULATED_DEVICES=3 CUDA_VISIBLE_DEVICES=2,0,9,1",
      nullptr},
+    {"memory says whose it is", memory_says_whose_it_is, "EMULATED_DEVICES=2", nullptr},
     {"memory runs out", memory_runs_out, "EMULATED_MEMORY=1048576", nullptr},
     {"the third allocation fails", third_allocation_fails, "EMULATED_FAIL_ALLOCATION=3", nullptr},
     {"counting", usage_is_counted, "", nullptr},

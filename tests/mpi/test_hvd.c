@@ -65,6 +65,119 @@ static void test_allreduce(float *values)
     hvd_allreduce(values, 0, HVD_SUM);
 }
 
+// Weights that begin equal stay equal only if the averages are the same bits on all ranks.
+static void test_same_bits(float *values)
+{
+    float *roots = allocate(100003, sizeof *roots);
+    set_seed(40 + (uint64_t)hvd_rank());
+    Rng rng = rng_stream(RNG_SYNTHETIC_DATA, 1);
+    for (int c = 0; c < COUNTS && counts[c] <= 100003; c++) {
+        for (size_t i = 0; i < counts[c]; i++)
+            values[i] = rng_normal(&rng);
+        hvd_allreduce(values, counts[c], HVD_AVERAGE);
+        memcpy(roots, values, counts[c] * sizeof *roots);
+        hvd_broadcast(roots, counts[c], 0);
+        EXPECT(memcmp(roots, values, counts[c] * sizeof *roots) == 0);
+    }
+    free(roots);
+}
+
+// Values in the device's memory, which may be a GPU's.
+static void test_device_values(float *values)
+{
+    enum { COUNT = 1000 };
+    size_t bytes = COUNT * sizeof(float), total;
+    float *arena = backend()->allocate(bytes);
+    int last = hvd_size() - 1;
+    fill(values, COUNT);
+    backend()->write(arena, values, bytes);
+    hvd_allreduce(arena, COUNT, HVD_SUM);
+    backend()->read(values, arena, bytes);
+    for (size_t i = 0; i < COUNT; i++)
+        EXPECT(fabs((double)values[i] - expected(HVD_SUM, i)) <= 1e-4);
+    fill(values, COUNT);
+    backend()->write(arena, values, bytes);
+    float *all = hvd_allgather(arena, COUNT, &total);
+    EXPECT(total == (size_t)hvd_size() * COUNT);
+    for (size_t i = 0; i < total; i++)
+        EXPECT(all[i] == element((int)(i / COUNT), i % COUNT));
+    free(all);
+    hvd_broadcast(arena, COUNT, last);
+    backend()->read(values, arena, bytes);
+    for (size_t i = 0; i < COUNT; i++)
+        EXPECT(values[i] == element(last, i));
+    backend()->release(arena);
+}
+
+// The collectives among the ranks of a group, given the rank in the job of each of its members.
+static void test_group(HvdGroup group, const int *members, float *values)
+{
+    enum { COUNT = 1000 };
+    EXPECT(members[group.rank] == hvd_rank());
+    for (HvdOp op = HVD_AVERAGE; op <= HVD_SUM; op++) {
+        fill(values, COUNT);
+        hvd_group_allreduce(group, values, COUNT, op);
+        for (size_t i = 0; i < COUNT; i++) {
+            double sum = 0;
+            for (int m = 0; m < group.size; m++)
+                sum += (double)element(members[m], i);
+            EXPECT(fabs((double)values[i] - (op == HVD_SUM ? sum : sum / group.size)) <= 1e-4);
+        }
+    }
+    size_t total, place = 0;
+    fill(values, (size_t)group.rank + 1);
+    float *all = hvd_group_allgather(group, values, (size_t)group.rank + 1, &total);
+    for (int m = 0; m < group.size; m++)
+        for (size_t i = 0; i <= (size_t)m; i++)
+            EXPECT(all[place++] == element(members[m], i));
+    EXPECT(place == total);
+    free(all);
+    for (int root = 0; root < group.size; root++) {
+        fill(values, COUNT);
+        hvd_group_broadcast(group, values, COUNT, root);
+        for (size_t i = 0; i < COUNT; i++)
+            EXPECT(values[i] == element(members[root], i));
+    }
+    hvd_group_barrier(group);
+}
+
+static void test_groups(float *values)
+{
+    enum { MOST_RANKS = 64 };
+    int size = hvd_size(), rank = hvd_rank(), count = 0, members[MOST_RANKS];
+    EXPECT(size <= MOST_RANKS);
+
+    for (int r = 0; r < size; r++)
+        members[r] = r;
+    HvdGroup world = hvd_world();
+    EXPECT(world.size == size);
+    test_group(world, members, values);
+    hvd_group_free(&world);
+    hvd_barrier(); // the world is still there
+
+    for (int r = rank % 2; r < size; r += 2)
+        members[count++] = r;
+    HvdGroup parity = hvd_group_split(rank % 2);
+    EXPECT(parity.size == count);
+    test_group(parity, members, values);
+    hvd_group_free(&parity);
+    EXPECT(parity.size == 0 && parity.comm == MPI_COMM_NULL);
+    hvd_group_free(&parity);
+
+    for (int r = 0; r < size; r++)
+        members[r] = size - 1 - r;
+    HvdGroup reversed = hvd_group_of_ranks(members, size);
+    test_group(reversed, members, values);
+    hvd_group_free(&reversed);
+
+    HvdGroup others = hvd_group_split(rank == 0 ? -1 : 7);
+    EXPECT(others.size == (rank == 0 ? 0 : size - 1) && others.rank == rank - 1);
+    hvd_group_free(&others);
+    HvdGroup last = hvd_group_of_ranks((int[]){size - 1}, 1);
+    EXPECT(last.size == (rank == size - 1) && last.rank == last.size - 1);
+    hvd_group_free(&last);
+}
+
 static void test_allgather(float *values)
 {
     size_t total, own = (size_t)hvd_rank() * 3; // the root has none
@@ -195,6 +308,180 @@ static void test_distributed_gradients(const char *threshold)
     free(averaged);
     model_free(plain);
     model_free(distributed);
+    unsetenv("HVD_FUSION_THRESHOLD");
+}
+
+// An optimizer of a program's own around another one.
+static int forwarded, applied;
+
+static void forward_ready(Optimizer *self, const Parameters *parameters, size_t offset,
+                          size_t length)
+{
+    forwarded++;
+    if (self->inner->gradient_ready)
+        self->inner->gradient_ready(self->inner, parameters, offset, length);
+}
+
+static void forward_apply(Optimizer *self, const Parameters *parameters)
+{
+    applied++;
+    self->inner->apply(self->inner, parameters);
+}
+
+static Optimizer *own_optimizer(Optimizer *inner, bool forwards)
+{
+    Optimizer *own = allocate(1, sizeof *own);
+    *own = (Optimizer){.name = "Own", .inner = inner, .apply = forward_apply};
+    if (forwards)
+        own->gradient_ready = forward_ready;
+    return own;
+}
+
+static Model *seeded_model(uint64_t seed, Optimizer *optimizer)
+{
+    set_seed(seed);
+    return small_model(optimizer);
+}
+
+// Trains both models with the same batches, a new one in each step.
+static void train_alike(Model *a, Model *b, void (*step_a)(Model *, const Batch *))
+{
+    Images images;
+    for (int i = 0; i < 3; i++) {
+        set_seed(200 + (uint64_t)(10 * i + hvd_rank()));
+        Batch batch = random_batch(&images);
+        step_a(a, &batch);
+        train_on_batch(b, &batch);
+    }
+}
+
+// The same weights, to the last bit; with fusion into other pieces, more ranks than two may add up
+// in another order.
+static bool same_weights(const Model *a, const Model *b, bool bits)
+{
+    size_t length = model_parameters(a)->length;
+    float *values = copy_of(model_parameters(a)->weights, length);
+    float *others = copy_of(model_parameters(b)->weights, length);
+    bool same = true;
+    for (size_t i = 0; i < length; i++)
+        same &= bits ? values[i] == others[i] : fabsf(values[i] - others[i]) <= 1e-5f;
+    free(values);
+    free(others);
+    return same;
+}
+
+// Whether or not it tells the distributed optimizer inside it that gradients are ready, and also
+// the other way round, on the outside.
+static void test_own_optimizer(const char *threshold)
+{
+    setenv("HVD_FUSION_THRESHOLD", threshold, 1);
+    for (int way = 0; way < 3; way++) {
+        Optimizer *outer = way < 2 ? own_optimizer(hvd_distributed_optimizer(sgd(0.1f)), way == 1)
+                                   : hvd_distributed_optimizer(own_optimizer(sgd(0.1f), false));
+        Model *own = seeded_model(5, outer);
+        Model *plain = seeded_model(5, hvd_distributed_optimizer(sgd(0.1f)));
+        forwarded = applied = 0;
+        train_alike(own, plain, train_on_batch);
+        EXPECT(applied == 3 && (forwarded > 0) == (way == 1));
+        EXPECT(same_everywhere(model_fingerprints(own).weights));
+        EXPECT(compressed() || same_weights(own, plain, hvd_size() <= 2));
+        model_free(own);
+        model_free(plain);
+    }
+    unsetenv("HVD_FUSION_THRESHOLD");
+}
+
+static void compute_and_apply(Model *model, const Batch *batch)
+{
+    compute_gradients(model, batch);
+    apply_gradients(model);
+}
+
+// Gradients that nobody applies are as if they had never been computed.
+static void compute_twice_and_apply(Model *model, const Batch *batch)
+{
+    Images images;
+    Batch other = random_batch(&images);
+    compute_gradients(model, &other);
+    compute_gradients(model, batch);
+    apply_gradients(model);
+}
+
+static Model *bystander;
+
+// Another model's gradients are computed before this one's are applied.
+static void compute_two_and_apply(Model *model, const Batch *batch)
+{
+    compute_gradients(model, batch);
+    compute_gradients(bystander, batch);
+    apply_gradients(model);
+    apply_gradients(bystander);
+}
+
+static void test_halves_of_a_step(const char *threshold)
+{
+    void (*const steps[])(Model *, const Batch *) = {compute_and_apply, compute_twice_and_apply,
+                                                     compute_two_and_apply};
+    setenv("HVD_FUSION_THRESHOLD", threshold, 1);
+    for (int i = 0; i < 3; i++) {
+        Model *halves = seeded_model(5, hvd_distributed_optimizer(adam(0.01f)));
+        Model *whole = seeded_model(5, hvd_distributed_optimizer(adam(0.01f)));
+        bystander = seeded_model(5, hvd_distributed_optimizer(adam(0.01f)));
+        train_alike(halves, whole, steps[i]);
+        EXPECT(same_weights(halves, whole, true));
+        EXPECT(i < 2 || same_weights(bystander, whole, true));
+        Images images;
+        Batch batch = random_batch(&images);
+        compute_gradients(whole, &batch); // and never applied
+        model_free(whole);
+        model_free(halves);
+        model_free(bystander);
+    }
+    unsetenv("HVD_FUSION_THRESHOLD");
+}
+
+// An all-reduce of a program's own.
+static int own_calls;
+static size_t own_values;
+
+static void own_allreduce(float *values, size_t count, MPI_Comm comm)
+{
+    int size;
+    MPI_Comm_size(comm, &size);
+    EXPECT(size == hvd_size());
+    own_calls++;
+    own_values += count;
+    float *sum = allocate(count, sizeof *sum);
+    MPI_Reduce(values, sum, (int)count, MPI_FLOAT, MPI_SUM, 0, comm);
+    MPI_Bcast(sum, (int)count, MPI_FLOAT, 0, comm);
+    memcpy(values, sum, count * sizeof *sum);
+    free(sum);
+}
+
+static void test_own_allreduce(const char *threshold)
+{
+    if (compressed()) // which it does not go with
+        return;
+    setenv("HVD_FUSION_THRESHOLD", threshold, 1);
+    Model *own = seeded_model(5, hvd_distributed_optimizer(sgd(0.1f)));
+    Model *library = seeded_model(5, hvd_distributed_optimizer(sgd(0.1f)));
+    Images images;
+    for (int i = 0; i < 3; i++) {
+        set_seed(200 + (uint64_t)(10 * i + hvd_rank()));
+        Batch batch = random_batch(&images);
+        own_calls = 0, own_values = 0;
+        train_on_batch(library, &batch);
+        EXPECT(own_calls == 0);
+        hvd_use_allreduce(own_allreduce);
+        train_on_batch(own, &batch);
+        hvd_use_allreduce(NULL);
+        EXPECT(own_values == (hvd_size() > 1 ? model_parameters(own)->length : 0));
+        EXPECT(hvd_size() == 1 || (*threshold == '0' ? own_calls > 1 : own_calls == 1));
+    }
+    EXPECT(same_everywhere(model_fingerprints(own).weights));
+    EXPECT(same_weights(own, library, false));
+    model_free(own);
+    model_free(library);
     unsetenv("HVD_FUSION_THRESHOLD");
 }
 
@@ -345,11 +632,19 @@ int main(void)
     float *values = allocate(MOST + 1, sizeof *values);
     test_places();
     test_allreduce(values);
+    test_same_bits(values);
     test_allgather(values);
+    test_groups(values);
     test_broadcast(values);
     static const char *const thresholds[] = {"", "0", "1000", "1000000000"};
     for (int i = 0; i < 4; i++)
         test_distributed_gradients(thresholds[i]);
+    for (int i = 0; i < 2; i++) {
+        test_own_optimizer(thresholds[i]);
+        test_halves_of_a_step(thresholds[i]);
+        test_own_allreduce(thresholds[i]);
+    }
+    test_device_values(values);
     test_delegation();
     for (int root = 0; root < hvd_size(); root++)
         test_broadcast_model(root);

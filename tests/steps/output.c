@@ -85,7 +85,8 @@ static bool find_signal(const char *text, FailedRank *failed)
     return true;
 }
 
-// "  Process name: [[37042,1],2]" and, on the next line, "  Exit code:    3"
+// "  Process name: [[37042,1],2]" (Open MPI 4) or "[prterun-x-549@1,2]" (5), and, on the next
+// line, "  Exit code:    3"
 static void find_status(const char *text, FailedRank *failed)
 {
     const char *name = strstr(text, "Process name:"), *code = strstr(text, "Exit code:");
@@ -98,15 +99,15 @@ static void find_status(const char *text, FailedRank *failed)
 }
 
 // "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD", and on the next line "with
-// errorcode 2."
+// errorcode 2." (Open MPI 4), or two lines on "  Errorcode: 2" (5).
 static void find_abort(const char *text, FailedRank *failed)
 {
-    const char *rank = strstr(text, "invoked on rank "), *code = strstr(text, "with errorcode ");
+    const char *rank = strstr(text, "invoked on rank "), *code = strcasestr(text, "errorcode");
     if (rank)
         failed->rank = atoi(rank + strlen("invoked on rank "));
     if (code)
         snprintf(failed->how, sizeof failed->how, "gave up with status %d",
-                 atoi(code + strlen("with errorcode ")));
+                 atoi(code + strcspn(code, "-0123456789")));
 }
 
 FailedRank output_failed_rank(const Output *output)

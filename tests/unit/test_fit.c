@@ -82,11 +82,16 @@ static void note_train_end(Callback *self, Training *t)
     note(self, '>');
 }
 
+static void note_release(Callback *self)
+{
+    note(self, '.');
+}
+
 static Callback *recorder(char letter)
 {
     Recorder *r = allocate(1, sizeof *r);
     *r = (Recorder){{"recorder", note_train_begin, note_epoch_begin, note_batch_begin,
-                     note_batch_end, note_epoch_end, note_train_end},
+                     note_batch_end, note_epoch_end, note_train_end, note_release},
                     letter};
     return &r->callback;
 }
@@ -103,6 +108,9 @@ START_TEST(callbacks_run_in_the_order_in_which_they_were_added)
             &(Fit){.train = s.batches, .epochs = 1, .steps_per_epoch = 2, .callbacks = &callbacks});
     ck_assert_str_eq(record, "a<b<a(b(a[b[a]b]a[b[a]b]a)b)a>b>");
     callbacks_free(&callbacks);
+    ck_assert_str_eq(record, "a<b<a(b(a[b[a]b]a[b[a]b]a)b)a>b>a.b."); // each is released, once
+    callbacks_free(&callbacks);
+    ck_assert_str_eq(record, "a<b<a(b(a[b[a]b]a[b[a]b]a)b)a>b>a.b.");
     free(history.logs);
     small_end(&s);
 }
@@ -227,6 +235,32 @@ START_TEST(training_stops_after_patience_epochs_above_the_target)
 }
 END_TEST
 
+// Epochs above the target in one training count for nothing in the next.
+START_TEST(each_training_counts_its_own_epochs_above_the_target)
+{
+    static const double val_accuracy[2][4] = {{.8, .9}, {.9, .8, .9, .9}};
+    Small s;
+    small_begin(&s, 64, 32);
+    MadeUp *accuracy = allocate(1, sizeof *accuracy);
+    *accuracy = (MadeUp){.callback = {.epoch_end = make_up}};
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, &accuracy->callback);
+    callbacks_add(&callbacks, stop_at_accuracy(.85f, 2, 0));
+    const int epochs[] = {2, 4}; // the second would end after its first one
+    for (int i = 0; i < 2; i++) {
+        accuracy->val_accuracy = val_accuracy[i];
+        History history = fit(s.model, &(Fit){.train = s.batches,
+                                              .epochs = epochs[i],
+                                              .steps_per_epoch = 1,
+                                              .callbacks = &callbacks});
+        ck_assert_int_eq(history.epochs, epochs[i]);
+        free(history.logs);
+    }
+    callbacks_free(&callbacks);
+    small_end(&s);
+}
+END_TEST
+
 static void zero_steps(const void *unused)
 {
     (void)unused;
@@ -309,6 +343,7 @@ int main(void)
     tcase_add_test(loop, the_schedule_sets_the_learning_rate_of_each_epoch);
     tcase_add_loop_test(loop, training_stops_after_patience_epochs_above_the_target, 0,
                         sizeof stops / sizeof *stops);
+    tcase_add_test(loop, each_training_counts_its_own_epochs_above_the_target);
     tcase_add_test(loop, an_epoch_of_no_steps_is_refused);
     tcase_add_test(output, verbose_0_prints_nothing);
     tcase_add_test(output, verbose_1_prints_a_line_per_epoch_where_there_is_no_terminal);

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# The handouts do what they say: every laptop command of labs/*/handout.md is run as it is written, in a copy
+# The handouts do what they say: every laptop command of labs/*/*.md is run as it is written, in a copy
 # of the tree, shortened by HVDLAB_FLAGS; of all other commands the programs, flags, make targets and
-# documented names must exist; so must links, figures and quoted code.
+# documented names must exist; so must links, figures and quoted code. README's links and names, too.
 #
 # What a handout is made of, for this test (and for who writes one):
 #
 #     ```sh laptop               is run; every command must succeed
 #     ```sh laptop fails         is run; the last command must fail, with status 1 or 2
+#     ```sh laptop whole         is run at its full length, on synthetic images; for short ones only
+#     ```sh laptop hangs         the same; the last command must still run when its own `timeout` ends it
 #     ```sh gpu, ```sh terminal  is not run (no GPU; goes on until Control-C)
 #     ```text prints             every line is one that the block before it printed
 #     ```c solutions/step_01.c   every line is one of this file
@@ -24,7 +26,7 @@ failures=0 ran=0
 # Shortens what measures.
 export BENCH=quick
 # What else than programs of the kit stands at the beginning of a command.
-others=" awk cp eval nproc nvidia-smi "
+others=" awk cat cp eval nproc nvidia-smi "
 
 fail()
 {
@@ -70,7 +72,10 @@ run_laptop() # INFO TEXT
 {
     local text last
     text=${2%$'\n'}
-    if [[ $1 != *fails* ]]; then
+    if [[ $1 == *whole* || $1 == *hangs* ]]; then
+        local -x HVDLAB_FLAGS="--data synthetic --loader-threads 1"
+    fi
+    if [[ $1 != *fails* && $1 != *hangs* ]]; then
         run_commands "$text" || fail "a command fails" "$work/output"
         return
     fi
@@ -78,9 +83,11 @@ run_laptop() # INFO TEXT
     text=${text%"$last"}
     [[ -z $text ]] || run_commands "$text" || fail "a command before the last one fails" "$work/output"
     run_commands "$last"
-    case $? in
-    1 | 2) ;;
-    0) fail "this succeeds: $last" "$work/output" ;;
+    case $?:$1 in
+    124:*hangs) ;;
+    *:*hangs) fail "this ends by itself: $last" "$work/output" ;;
+    1:* | 2:*) ;;
+    0:*) fail "this succeeds: $last" "$work/output" ;;
     *) fail "this fails, but not with status 1 or 2: $last" "$work/output" ;;
     esac
 }
@@ -146,6 +153,10 @@ check_command() # WORD...
         [[ ${1:-} != -n ]] || shift 2
         check_command "$@"
         ;;
+    timeout)
+        shift
+        check_command "$@"
+        ;;
     make) check_make "$@" ;;
     build/*) check_program "$program" "$@" ;;
     *) [[ $others == *" $program "* ]] || fail "what is '$program'?" ;;
@@ -181,7 +192,7 @@ check_quoted() # FILE TEXT
 block() # INFO TEXT
 {
     case $1 in
-    "sh laptop" | "sh laptop fails")
+    "sh laptop" | "sh laptop fails" | "sh laptop whole" | "sh laptop hangs")
         check_commands "$2"
         run_laptop "$1" "$2"
         ;;
@@ -201,12 +212,13 @@ anchors() # FILE
 
 check_links() # FILE
 {
-    local link file anchor
+    local link file anchor folder
+    folder=$(dirname "$1")
     while IFS= read -r link; do
         file=${link%%#*} anchor=
         [[ $link != *'#'* ]] || anchor=${link#*#}
-        [[ -z $file || -e ${1%/*}/$file ]] || fail "no file for the link $link"
-        [[ -z $anchor ]] || anchors "${file:+${1%/*}/}${file:-$1}" | grep -qxF -e "$anchor" ||
+        [[ -z $file || -e $folder/$file ]] || fail "no file for the link $link"
+        [[ -z $anchor ]] || anchors "${file:+$folder/}${file:-$1}" | grep -qxF -e "$anchor" ||
             fail "no heading for the link $link"
     done < <(grep -oE '\]\([^)]+\)' "$1" | sed -e 's/^](//' -e 's/)$//' | grep -v '^https\?:')
 }
@@ -271,9 +283,12 @@ eval "$(make -s env)"
 export HVDLAB_FLAGS="--data synthetic --images 96 --batch-size 8 --val-batch-size 32 --epochs 1 \
 --width 1 --target-accuracy 1 --loader-threads 1"
 
-for handout in labs/*/handout.md; do
+for handout in labs/*/*.md; do
     read_handout "$handout"
 done
+place=README.md
+check_links README.md
+check_spans README.md
 check_figures
 
 [[ $failures -eq 0 ]] && echo "blocks of commands: $ran; all do as the handouts say"

@@ -19,7 +19,10 @@ static void forget_launcher(void)
                                         "SLURM_PROCID",
                                         "SLURM_NTASKS",
                                         "SLURM_LOCALID",
-                                        "SLURM_STEP_ID"};
+                                        "SLURM_STEP_ID",
+                                        "SLURM_NODEID",
+                                        "SLURM_TASKS_PER_NODE",
+                                        "SLURM_STEP_TASKS_PER_NODE"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         unsetenv(names[i]);
 }
@@ -304,6 +307,43 @@ START_TEST(srun_is_understood)
 }
 END_TEST
 
+static const struct {
+    const char *step, *job, *node; // SLURM_STEP_TASKS_PER_NODE, SLURM_TASKS_PER_NODE, SLURM_NODEID
+    int local_size;
+} slurm_nodes[] = {
+    {NULL, "4", "0", 4},       {NULL, "4(x2)", "1", 4},    {NULL, "2,1", "0", 2},
+    {NULL, "2,1", "1", 1},     {NULL, "2(x3),1", "2", 2},  {NULL, "2(x3),1", "3", 1},
+    {NULL, "3,1(x2)", "2", 1}, {"1,2", "2(x2)", "0", 1},   {"", "2,1", "1", 1},
+    {NULL, NULL, "0", 1},      {NULL, "2,x", "1", 1},      {NULL, "2(x", "0", 1},
+    {NULL, "2", "7", 1},       {NULL, "0,-3(x2)", "1", 1}, {NULL, "2(x3)1", "0", 1},
+};
+
+START_TEST(srun_may_deal_unevenly)
+{
+    pretend_slurm_task("0");
+    setenv("SLURM_NODEID", slurm_nodes[_i].node, 1);
+    if (slurm_nodes[_i].step)
+        setenv("SLURM_STEP_TASKS_PER_NODE", slurm_nodes[_i].step, 1);
+    if (slurm_nodes[_i].job)
+        setenv("SLURM_TASKS_PER_NODE", slurm_nodes[_i].job, 1);
+    ck_assert_int_eq(launcher_place().local_size, slurm_nodes[_i].local_size);
+}
+END_TEST
+
+START_TEST(what_mpi_says_is_what_counts)
+{
+    setenv("OMPI_COMM_WORLD_RANK", "2", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "8", 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_RANK", "1", 1);
+    set_place(3, 5);
+    ck_assert_int_eq(launcher_place().local_rank, 3);
+    ck_assert_int_eq(launcher_place().local_size, 5);
+    setenv("HVD_RANKS_PER_NODE", "2", 1); // but a pretence remains one
+    ck_assert_int_eq(launcher_place().local_rank, 0);
+    ck_assert_int_eq(launcher_place().local_size, 2);
+}
+END_TEST
+
 START_TEST(the_shell_of_a_slurm_job_is_alone)
 {
     pretend_slurm_task(NULL);
@@ -373,6 +413,9 @@ int main(void)
     tcase_add_test(launcher, a_layout_that_makes_no_sense_ends_the_program);
     tcase_add_test(launcher, pmi_is_understood);
     tcase_add_test(launcher, srun_is_understood);
+    tcase_add_loop_test(launcher, srun_may_deal_unevenly, 0,
+                        sizeof slurm_nodes / sizeof *slurm_nodes);
+    tcase_add_test(launcher, what_mpi_says_is_what_counts);
     tcase_add_test(launcher, the_shell_of_a_slurm_job_is_alone);
     tcase_add_test(launcher, slurms_batch_and_interactive_steps_are_alone);
     tcase_add_test(launcher, mpirun_inside_slurm_wins);

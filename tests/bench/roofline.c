@@ -1,8 +1,10 @@
-// Counts flops and bytes of a training step.
+// Counts flops and bytes of a training step, from the list of its operations.
 
-#include "demand.h"
+#include "roofline.h"
 
 #include <string.h>
+#include "nn/model.h"
+#include "profiler.h"
 
 // What the counting goes by.
 typedef struct {
@@ -79,14 +81,14 @@ static double multiply_adds(const Step *s, const Op *op)
 }
 
 // Every variable is read, and the moving statistics are written as well.
-static Demand forward_demand(const Step *s, const Op *op)
+static Cost forward_cost(const Step *s, const Op *op)
 {
     double bytes = input_bytes(s, op) + output_bytes(s, op);
     if (op->residual >= 0)
         bytes += output_bytes(s, op);
     for (int i = 0; i < MAX_VARIABLES && op->variables[i]; i++)
         bytes += (op->variables[i]->trainable ? 1 : 2) * variable_bytes(op->variables[i]);
-    return (Demand){2 * multiply_adds(s, op), bytes};
+    return (Cost){2 * multiply_adds(s, op), bytes};
 }
 
 // The gradients of a kernel, and of a bias if it is trained.
@@ -101,21 +103,21 @@ static double gradient_bytes(const Op *op)
 
 // What a convolution or a dense layer reads and writes for the gradients of its variables. Behind a
 // ReLU it looks at its output, too.
-static Demand kernel_gradient_demand(const Step *s, const Op *op)
+static Cost kernel_gradient_cost(const Step *s, const Op *op)
 {
     double outputs = gradient_parts(s, op) + (op->relu ? 1 : 0);
-    return (Demand){2 * multiply_adds(s, op),
-                    input_bytes(s, op) + outputs * output_bytes(s, op) + gradient_bytes(op)};
+    return (Cost){2 * multiply_adds(s, op),
+                  input_bytes(s, op) + outputs * output_bytes(s, op) + gradient_bytes(op)};
 }
 
 // And for the gradient of its input. The gradient of its output has been counted: a kernel that
 // computes both gradients reads it once.
-static Demand input_gradient_demand(const Step *s, const Op *op)
+static Cost input_gradient_cost(const Step *s, const Op *op)
 {
     if (op->input_is_image)
-        return (Demand){0, 0};
-    return (Demand){2 * multiply_adds(s, op),
-                    variable_bytes(op->variables[KERNEL]) + input_bytes(s, op)};
+        return (Cost){0, 0};
+    return (Cost){2 * multiply_adds(s, op),
+                  variable_bytes(op->variables[KERNEL]) + input_bytes(s, op)};
 }
 
 // Batch norm needs its input again; what is left of the output's gradient is the residual's, and is
@@ -145,24 +147,24 @@ static double backward_bytes(const Step *s, const Op *op)
     return op->input_is_image ? 0 : parts * out + in;
 }
 
-static void add(Demand *to, Demand demand)
+static void add_cost(Cost *to, Cost cost)
 {
-    to->flops += demand.flops;
-    to->bytes += demand.bytes;
+    to->flops += cost.flops;
+    to->bytes += cost.bytes;
 }
 
-static void add_op(const Step *s, const Op *op, Demand *demand)
+static void add_op(const Step *s, const Op *op, Cost *cost)
 {
-    Demand *backward = &demand[work_kind(op->kind, PASS_BACKWARD)];
-    add(&demand[work_kind(op->kind, PASS_FORWARD)], forward_demand(s, op));
+    Cost *backward = &cost[work_kind(op->kind, PASS_BACKWARD)];
+    add_cost(&cost[work_kind(op->kind, PASS_FORWARD)], forward_cost(s, op));
     if (op->kind != OP_CONV2D && op->kind != OP_DENSE) {
-        add(backward, (Demand){0, backward_bytes(s, op)});
+        add_cost(backward, (Cost){0, backward_bytes(s, op)});
         return;
     }
     bool apart = op->kind == OP_CONV2D;
-    add(apart ? &demand[work_kind(op->kind, PASS_KERNEL_GRADIENT)] : backward,
-        kernel_gradient_demand(s, op));
-    add(backward, input_gradient_demand(s, op));
+    add_cost(apart ? &cost[work_kind(op->kind, PASS_KERNEL_GRADIENT)] : backward,
+             kernel_gradient_cost(s, op));
+    add_cost(backward, input_gradient_cost(s, op));
 }
 
 // ---- The whole step.
@@ -176,23 +178,42 @@ static double update_bytes(const Step *s)
     return 3 * gradients;
 }
 
-void count_demand(const Op *const *ops, int count, int batch, Precision precision,
-                  Demand demand[WORK_KINDS])
+static void count_costs(const Op *const *ops, int count, int batch, Precision precision,
+                        Cost cost[WORK_KINDS])
 {
     Step s = {ops, count, batch, precision == PRECISION_BF16 ? 2 : (double)sizeof(float)};
-    memset(demand, 0, WORK_KINDS * sizeof *demand);
+    memset(cost, 0, WORK_KINDS * sizeof *cost);
     for (int i = 0; i < count; i++)
-        add_op(&s, ops[i], demand);
+        add_op(&s, ops[i], cost);
     double labels = s.batch * (double)sizeof(int);
-    demand[WORK_LOSS].bytes = 2 * output_bytes(&s, ops[count - 1]) + labels;
-    demand[WORK_UPDATE].bytes = update_bytes(&s);
-    demand[WORK_IMAGES].bytes = input_bytes(&s, ops[0]) + labels;
+    cost[WORK_LOSS].bytes = 2 * output_bytes(&s, ops[count - 1]) + labels;
+    cost[WORK_UPDATE].bytes = update_bytes(&s);
+    cost[WORK_IMAGES].bytes = input_bytes(&s, ops[0]) + labels;
 }
 
-Demand total_demand(const Demand demand[WORK_KINDS])
+// The operations are those of a model that is compiled and never run: no memory for its images.
+void workload_cost(const Workload *workload, Cost cost[WORK_KINDS])
 {
-    Demand total = {0, 0};
+    const Op *const *ops;
+    int before = profiled_operations(&ops);
+    profiler_set(PROFILER_OPERATIONS);
+    Model *model = workload_model(workload);
+    profiler_set(PROFILER_OFF);
+    int count = profiled_operations(&ops) - before;
+    count_costs(ops + before, count, workload->batch, workload->precision, cost);
+    model_free(model);
+}
+
+Cost total_cost(const Cost cost[WORK_KINDS])
+{
+    Cost total = {0, 0};
     for (int kind = 0; kind < WORK_KINDS; kind++)
-        add(&total, demand[kind]);
+        add_cost(&total, cost[kind]);
     return total;
+}
+
+double roofline_seconds(Cost cost, Peak peak)
+{
+    double arithmetic = cost.flops / peak.flops, bytes = cost.bytes / peak.bytes;
+    return arithmetic > bytes ? arithmetic : bytes;
 }

@@ -1,31 +1,73 @@
-// The kit's training step, and the convolutions that it cannot do without.
+// Workloads: their words, the kit's training step, and the convolutions that it cannot do without.
 
-#include "work.h"
+#include "workload.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "backend/backend.h"
-#include "sys/device.h"
-#include "hvd/hvd.h"
-#include "models/models.h"
-#include "cpu/onednn.h"
 #include "base/rng.h"
 #include "base/util.h"
+#include "cpu/onednn.h"
+#include "hvd/hvd.h"
+#include "models/models.h"
+#include "sys/device.h"
 
-#define SIZE             28
-#define MAX_CONVOLUTIONS 16
+enum { SIZE = 28, MAX_CONVOLUTIONS = 16, MOST_WIDTH = 64, MOST_BATCH = 1 << 20 };
+
+const char *const device_names[] = {"auto", "cpu", "gpu"};
+const char *const precision_names[] = {"default", "fp32", "tf32", "bf16"};
+
+int find_name(const char *word, const char *const *names, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(word, names[i]) == 0)
+            return i;
+    die("bench: %s is not known here", word);
+}
+
+Workload parse_workload(const char *text)
+{
+    static const char *const models[] = {"wrn", "lenet"};
+    Workload s = {0};
+    int end = 0;
+    for (int i = 0; i < 2; i++)
+        if (strncmp(text, models[i], strlen(models[i])) == 0)
+            s.model = models[i];
+    if (!s.model || sscanf(text + strlen(s.model), ":%d:%d%n", &s.width, &s.batch, &end) != 2 ||
+        text[strlen(s.model) + (size_t)end] || s.width < 1 || s.width > MOST_WIDTH || s.batch < 1 ||
+        s.batch > MOST_BATCH)
+        die("%s is not MODEL:WIDTH:BATCH, such as wrn:10:512 or lenet:1:128", text);
+    return s;
+}
+
+void print_model(const Workload *s)
+{
+    if (strcmp(s->model, "wrn") == 0)
+        printf("Wide ResNet 16-%d", s->width);
+    else
+        printf("LeNet");
+}
+
+void print_workload(const Workload *s)
+{
+    print_model(s);
+    printf(", batch %d", s->batch);
+}
+
+// ---- Steps.
 
 // One convolution's three directions, and the memory that each works on.
 typedef struct {
     Call forward, backward_input, backward_kernel;
     void *input, *kernel, *kernel_for_input, *bias, *output;
     void *kernel_gradient, *bias_gradient, *input_gradient;
-} ConvolutionWork;
+} ConvolutionPasses;
 
-struct Work {
+struct Steps {
     Model *model; // NULL: convolutions alone
     Batch batch;
-    ConvolutionWork convolutions[MAX_CONVOLUTIONS];
+    ConvolutionPasses convolutions[MAX_CONVOLUTIONS];
     int count;
     void *scratch;
     size_t scratch_bytes;
@@ -50,12 +92,12 @@ static Batch random_batch(int count)
     return (Batch){random_floats(bytes), labels, count};
 }
 
-Model *subject_model(const Subject *subject)
+Model *workload_model(const Workload *workload)
 {
-    int k = subject->width;
+    int k = workload->width;
     ModelShape shape = {.height = SIZE, .width = SIZE, .channels = 1, .dropout = true};
     Model *model = NULL;
-    if (strcmp(subject->model, "lenet") == 0) {
+    if (strcmp(workload->model, "lenet") == 0) {
         model = lenet(shape);
     } else {
         const int widths[] = {16, 16 * k, 32 * k, 64 * k};
@@ -68,12 +110,12 @@ Model *subject_model(const Subject *subject)
     return compile(l2_penalty(model, 5e-6f), CATEGORICAL_CROSSENTROPY, optimizer);
 }
 
-Work *training_step(const Subject *subject)
+Steps *prepare_training(const Workload *workload)
 {
-    Work *work = allocate(1, sizeof *work);
-    work->model = subject_model(subject);
-    work->batch = random_batch(subject->batch);
-    return work;
+    Steps *steps = allocate(1, sizeof *steps);
+    steps->model = workload_model(workload);
+    steps->batch = random_batch(workload->batch);
+    return steps;
 }
 
 static void *like(dnnl_primitive_desc_t pd, dnnl_query_t what, int index)
@@ -92,19 +134,19 @@ static Call call_of(dnnl_primitive_desc_t pd, const int (*arguments)[3], int cou
     return call_prepare(pd, ports, count);
 }
 
-static void need_scratch(Work *work, const Call *call)
+static void need_scratch(Steps *steps, const Call *call)
 {
-    if (call->scratch_bytes > work->scratch_bytes)
-        work->scratch_bytes = call->scratch_bytes;
+    if (call->scratch_bytes > steps->scratch_bytes)
+        steps->scratch_bytes = call->scratch_bytes;
 }
 
 // Adds a convolution from `in` to `out` channels at `size` x `size` pixels. The images' own gets no
 // gradient of its input, and is left with one channel. A bias before a batch norm is not trained.
-static void add_convolution(Work *work, int batch, int in, int out, int size, int kernel_size,
+static void add_convolution(Steps *steps, int batch, int in, int out, int size, int kernel_size,
                             bool train_bias)
 {
-    CHECK(work->count < MAX_CONVOLUTIONS);
-    ConvolutionWork *w = &work->convolutions[work->count++];
+    CHECK(steps->count < MAX_CONVOLUTIONS);
+    ConvolutionPasses *w = &steps->convolutions[steps->count++];
     bool first = in == 1;
     int inputs[] = {batch, in, size, size}, outputs[] = {batch, out, size, size};
     int kernels[] = {out, in, kernel_size, kernel_size};
@@ -143,61 +185,58 @@ static void add_convolution(Work *work, int batch, int in, int out, int size, in
                                 {DNNL_ARG_BIAS, dnnl_query_weights_md, 1},
                                 {DNNL_ARG_DST, dnnl_query_dst_md, 0}};
     w->forward = call_of(forward, arguments, 4);
-    need_scratch(work, &w->forward);
-    need_scratch(work, &w->backward_input);
-    need_scratch(work, &w->backward_kernel);
+    need_scratch(steps, &w->forward);
+    need_scratch(steps, &w->backward_input);
+    need_scratch(steps, &w->backward_kernel);
 }
 
-Work *convolutions_only(const Subject *subject)
+Steps *prepare_convolutions(const Workload *workload)
 {
     device_threads();
-    Work *work = allocate(1, sizeof *work);
-    int batch = subject->batch, k = subject->width;
-    if (strcmp(subject->model, "lenet") == 0) {
-        add_convolution(work, batch, 1, 32, SIZE, 3, true);
-        add_convolution(work, batch, 32, 64, SIZE / 2, 3, true);
+    Steps *steps = allocate(1, sizeof *steps);
+    int batch = workload->batch, k = workload->width;
+    if (strcmp(workload->model, "lenet") == 0) {
+        add_convolution(steps, batch, 1, 32, SIZE, 3, true);
+        add_convolution(steps, batch, 32, 64, SIZE / 2, 3, true);
     } else {
-        add_convolution(work, batch, 1, 16, SIZE, 3, false);
+        add_convolution(steps, batch, 1, 16, SIZE, 3, false);
         for (int group = 0, in = 16; group < 3; group++) {
             int out = (16 << group) * k, size = SIZE >> group;
-            add_convolution(work, batch, in, out, size, 1, true);
-            add_convolution(work, batch, in, out, size, 3, false);
+            add_convolution(steps, batch, in, out, size, 1, true);
+            add_convolution(steps, batch, in, out, size, 3, false);
             for (int i = 0; i < 3; i++)
-                add_convolution(work, batch, out, out, size, 3, false);
+                add_convolution(steps, batch, out, out, size, 3, false);
             in = out;
         }
     }
-    work->scratch = backend_cpu.allocate(work->scratch_bytes);
-    return work;
+    steps->scratch = backend_cpu.allocate(steps->scratch_bytes);
+    return steps;
 }
 
-static void run_convolutions(Work *work)
+static void run_convolutions(Steps *steps)
 {
-    for (int i = 0; i < work->count; i++) {
-        ConvolutionWork *w = &work->convolutions[i];
+    for (int i = 0; i < steps->count; i++) {
+        ConvolutionPasses *w = &steps->convolutions[i];
         void *memory[] = {w->input, w->kernel, w->bias, w->output};
-        call_run(&w->forward, work->scratch, memory);
+        call_run(&w->forward, steps->scratch, memory);
     }
-    for (int i = work->count - 1; i >= 0; i--) {
-        ConvolutionWork *w = &work->convolutions[i];
+    for (int i = steps->count - 1; i >= 0; i--) {
+        ConvolutionPasses *w = &steps->convolutions[i];
         void *kernel_memory[] = {w->input, w->output, w->kernel_gradient, w->bias_gradient};
-        call_run(&w->backward_kernel, work->scratch, kernel_memory);
+        call_run(&w->backward_kernel, steps->scratch, kernel_memory);
         void *memory[] = {w->output, w->kernel_for_input, w->input_gradient};
         if (w->input_gradient)
-            call_run(&w->backward_input, work->scratch, memory);
+            call_run(&w->backward_input, steps->scratch, memory);
     }
 }
 
-void work_run(Work *work)
+void run_steps(Steps *steps, int count)
 {
-    if (work->model)
-        train_on_batch(work->model, &work->batch);
-    else
-        run_convolutions(work);
-}
-
-void work_finish(Work *work)
-{
-    if (work->model)
-        model_metrics(work->model);
+    for (int i = 0; i < count; i++)
+        if (steps->model)
+            train_on_batch(steps->model, &steps->batch);
+        else
+            run_convolutions(steps);
+    if (steps->model)
+        model_metrics(steps->model); // waits
 }

@@ -1,17 +1,15 @@
 // Measures a GPU's limits. Sizes double until the work takes long enough to be measured well, so
 // that small GPUs, and a GPU that is only pretended, have less to do.
 
-#include "rates.h"
+#include "bench.h"
 
 #ifdef HVDLAB_CUDA
 
 #include <stdio.h>
 #include <string.h>
+#include "base/rng.h"
 #include "cuda/cuda_op.h"
 #include "sys/device.h"
-#include "marks.h"
-#include "race.h"
-#include "base/rng.h"
 
 enum { ROUNDS = 9, WARM_UPS = 2 };
 
@@ -50,17 +48,20 @@ static void *random_memory(size_t bytes, bool bfloat16)
 }
 
 // The median of some rounds.
-static double time_work(void (*work)(const void *), const void *subject)
+static double time_work(void (*work)(const void *), const void *argument)
 {
     double seconds[ROUNDS];
+    Timestamp begin = {0}, end = {0};
     for (int i = 0; i < WARM_UPS; i++)
-        work(subject);
+        work(argument);
     for (int i = 0; i < ROUNDS; i++) {
-        marks_forget();
-        int begin = mark();
-        work(subject);
-        seconds[i] = seconds_between(begin, mark());
+        timestamp_take(&begin);
+        work(argument);
+        timestamp_take(&end);
+        seconds[i] = timestamp_seconds(&begin, &end);
     }
+    timestamp_release(&begin);
+    timestamp_release(&end);
     return median(seconds, ROUNDS);
 }
 
@@ -72,9 +73,9 @@ typedef struct {
     float *c;
 } Product;
 
-static void multiply(const void *subject)
+static void multiply(const void *argument)
 {
-    const Product *p = subject;
+    const Product *p = argument;
     cuda_matrix_multiply(TRANSPOSED_NONE, p->size, p->size, SUM_LENGTH * p->size, p->a, p->b, p->c);
 }
 
@@ -110,9 +111,9 @@ typedef struct {
     void *from, *to;
 } Copy;
 
-static void copy(const void *subject)
+static void copy(const void *argument)
 {
-    const Copy *c = subject;
+    const Copy *c = argument;
     CUDA(cudaMemcpyAsync(c->to, c->from, c->bytes, cudaMemcpyDeviceToDevice, cuda_stream()));
 }
 
@@ -135,11 +136,11 @@ static double copy_rate(void)
     return 2 * (double)c.bytes / seconds;
 }
 
-Rates measured_rates(void)
+Peak measure_peak(void)
 {
     if (!device_is_gpu())
-        return (Rates){0, 0};
-    return (Rates){matrix_rate(), copy_rate()};
+        return (Peak){0, 0};
+    return (Peak){matrix_rate(), copy_rate()};
 }
 
 // ---- Facts.
@@ -181,9 +182,9 @@ GpuFacts gpu_facts(void)
     return (GpuFacts){0};
 }
 
-Rates measured_rates(void)
+Peak measure_peak(void)
 {
-    return (Rates){0, 0};
+    return (Peak){0, 0};
 }
 
 #endif

@@ -1,0 +1,80 @@
+// What the parts of the benchmark offer to the command line, and how they write down results:
+// build/bench.json and build/bench-gpu.json hold one description of the machine and a list of
+// results.
+
+#ifndef BENCH_BENCH_H
+#define BENCH_BENCH_H
+
+#include <cjson/cJSON.h>
+#include "runner.h"
+
+// ---- Results (results.c).
+
+// A file that is opened before the measuring, lest the figures be lost.
+typedef struct {
+    const char *path;
+    FILE *file;
+    cJSON *document, *results;
+} Report;
+
+// Ends the program with one line where the file cannot be written.
+Report report_open(const char *path);
+void report_save(Report *report);
+
+// Adds a result of that name about a workload; the caller adds its figures.
+cJSON *add_result(cJSON *results, const char *name, const char *framework,
+                  const Workload *workload);
+
+// Adds a runner's training step.
+void add_training_step(cJSON *results, const Workload *workload, const Runner *runner, int threads,
+                       int ranks, double images_per_second);
+
+// Prints what training steps took, under the heading of the columns: a line for each runner, with
+// images/s, milliseconds, memory, and by how much the first is quicker. Adds them to the results.
+void print_heading(const char *where, int rounds);
+void report_runners(cJSON *results, const Workload *workload, const Runner *runners, int count,
+                    int rounds);
+
+// Has a runner of hvdlab that has been timed say what each kind of work takes, over that many
+// steps; prints a table, with the roofline where the peak is not 0, and adds its rows to the
+// results.
+void report_profile(cJSON *results, const Workload *workload, Runner *hvdlab, int steps,
+                    const Cost cost[WORK_KINDS], Peak peak);
+
+// As results name a GPU and what it runs with. Empty strings where there is none.
+typedef struct {
+    char name[256], driver[64], cuda[32], cudnn[32];
+} GpuFacts;
+GpuFacts gpu_facts(void);
+
+// ---- One rank and several (scaling.c).
+
+// Times 1, 2, ... ranks, each on one core, and one process on all cores. Adds to the results, and
+// writes "ranks images/s efficiency" lines to `data`, where it is not NULL.
+void bench_scaling(cJSON *results, int rounds, double round_time, FILE *data);
+
+// Times hvd_allreduce over that many ranks beside MPI's own, over a sweep of sizes.
+void bench_allreduce(cJSON *results, int ranks);
+
+// Its ranks, which mpirun started: main of `bench --run-allreduce`.
+int allreduce_main(void);
+
+// ---- On a GPU (gpu.c).
+
+enum { MAX_WORKLOADS = 8 };
+
+typedef struct {
+    bool quick;
+    const char *out;     // the file to write
+    const char *python;  // with other frameworks, or NULL
+    const char *trainer; // the program whose time to an accuracy is taken, or NULL
+    Workload workloads[MAX_WORKLOADS];
+    int workload_count; // 0: the usual ones
+} BenchOptions;
+
+// `make bench-gpu`: training steps in each precision, what they consist of, and how near they come
+// to what the GPU can do. Ends the program with one line where there is no GPU, or no CUDA in this
+// build.
+void bench_gpu(const BenchOptions *options);
+
+#endif

@@ -1,0 +1,235 @@
+#!/usr/bin/env bash
+# Usage: tests/fresh.sh
+#
+# What the README has a newcomer type, on machines that were installed a minute ago. For each Debian of
+# SUITE, mmdebstrap fills a folder with the smallest system that has apt, make and git; each command of
+# COMMANDS gets a copy of it, with a clone of this repository as it is now, changes that are not
+# committed included, and is the first thing that is typed there. The folder takes itself for the
+# machine: mounts and processes are its own, and go with it, whatever ends the command.
+#
+# A command is the name of a make target; or `user`: what somebody who is not root sees, without sudo
+# and with it, off and on a terminal; or `offline`: the same without a network. What targets print on
+# standard error counts as a failure, and so does a warning. A target that installs nothing has to say
+# what is missing; then the line that it prints is typed, and the target again.
+#
+# From the environment: SUITE (both: "bookworm trixie"), COMMANDS ("demo test"), BUILD (everything is
+# kept in $BUILD/fresh: the systems, for an hour, and the commands' outputs); V=1 shows those; and
+# HVDLAB_FLAGS and BENCH, which are handed on. As root. Status 1 if a command failed.
+
+set -u
+export LC_ALL=C # a point in EPOCHREALTIME
+
+fail()
+{
+    printf 'make test-fresh: %s\n' "$1" >&2
+    exit 2
+}
+
+# ---- Inside: in a namespace of its own for mounts and processes. inside ROOT USER WORD...
+
+if [[ ${1:-} = inside ]]; then
+    root=$2 user=$3
+    shift 3
+    if ! { mount -t proc proc "$root/proc" && mount --rbind /sys "$root/sys" && mount --rbind /dev "$root/dev" &&
+        mount -t devpts -o newinstance,ptmxmode=0666,mode=0620 devpts "$root/dev/pts" &&
+        mount -t tmpfs tmpfs "$root/dev/shm"; }; then
+        fail "root may not mount here"
+    fi
+    settings=(HOME=/root)
+    [[ $user = root ]] || settings=(HOME="/home/$user")
+    for name in http_proxy https_proxy no_proxy HVDLAB_FLAGS BENCH; do
+        [[ -z ${!name:-} ]] || settings+=("$name=${!name}")
+    done
+    # Not exec: root's process, the namespace's first, ends with the one outside.
+    env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb "${settings[@]}" \
+        chroot --userspec="$user:" "$root" "$@"
+    exit $?
+fi
+
+# ---- Systems.
+
+[[ $(id -u) -eq 0 ]] || fail "only root can do this"
+folder=$(realpath -m "${BUILD:-build}")/fresh
+mkdir -p "$folder" || exit 2
+root=$folder/root-$$
+running=
+
+# Without its first process a namespace's others end, and its mounts are gone.
+tidy()
+{
+    [[ -z $running ]] || kill -KILL "$running" 2>/dev/null
+    wait
+    for _ in {1..10}; do
+        ! rm -rf --one-file-system "$root" "$folder"/*.part 2>/dev/null || return
+        sleep 0.5
+    done
+}
+trap tidy EXIT
+trap 'exit 130' INT TERM HUP
+
+# wait_for WORD...: runs it such that a signal ends it at once.
+wait_for()
+{
+    "$@" &
+    running=$!
+    wait $running
+    local status=$?
+    running=
+    return $status
+}
+
+# system SUITE: the archive of a fresh one.
+system()
+{
+    local archive=$folder/$1.tar line options=()
+    [[ -z $(find "$archive" -mmin -60 2>/dev/null) ]] || return 0
+    while read -r line; do
+        options+=(--aptopt="$line")
+    done < <(apt-config dump | grep -E '^Acquire::https?::Proxy')
+    printf '%s: mmdebstrap makes a system\n' "$1"
+    wait_for mmdebstrap --variant=apt --include=make,git,ca-certificates "${options[@]}" "$1" - \
+        >"$archive.part" 2>"$folder/$1.log" || fail "mmdebstrap: $(tail -n 3 "$folder/$1.log")"
+    mv "$archive.part" "$archive"
+}
+
+# install SUITE: the system, and in it the repository as it is now.
+install()
+{
+    rm -rf --one-file-system "$root" && mkdir "$root" || exit 2
+    wait_for tar -C "$root" -xpf "$folder/$1.tar" || exit 2
+    printf '127.0.0.1 localhost %s\n' "$(hostname)" >"$root/etc/hosts"
+    cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+    git clone -q --no-local . "$root/root/hvdlab" || exit 2
+    git diff --name-only --diff-filter=D HEAD | (cd "$root/root/hvdlab" && xargs -r -d '\n' rm -f)
+    { git diff --name-only --diff-filter=d HEAD && git ls-files --others --exclude-standard; } |
+        tar -c -T - | tar -C "$root/root/hvdlab" -x --no-same-owner
+}
+
+# ---- Commands. Each leaves what was wrong with it in $wrong.
+
+# enter USER SCRIPT: runs it in the repository; $status, and what it printed in $out and $err.
+enter()
+{
+    local home=/root
+    [[ $1 = root ]] || home=/home/$1
+    wait_for unshare --mount --pid --fork --kill-child "$0" inside "$root" "$1" \
+        bash -c "cd $home/hvdlab && $2" >"$out" 2>"$err"
+    status=$?
+    cat "$out" "$err" >>"$log"
+    [[ ${V:-} != 1 ]] || cat "$out" "$err"
+}
+
+blame()
+{
+    wrong+="$1"$'\n'
+}
+
+succeeds() # USER SCRIPT
+{
+    enter "$1" "$2"
+    [[ $status -eq 0 ]] || blame "$2: status $status: $(tail -n 30 "$out" "$err")"
+    [[ ! -s $err ]] || blame "$2: on standard error: $(head -n 20 "$err")"
+    ! grep -inE 'warning: |^debconf:|^[EW]: |^\[[^]]*\]\[' "$out" >"$err" || blame "$2: $(head -n 20 "$err")"
+}
+
+# refused WORDS USER SCRIPT: status 2 and one line, beside make's own, that holds the words.
+refused()
+{
+    local begin=$SECONDS
+    enter "$2" "$3"
+    [[ $status -eq 2 ]] || blame "$3: status $status instead of 2"
+    [[ $(grep -vc '^make: \*\*\*' "$err") -eq 1 ]] || blame "$3: not one line: $(cat "$out" "$err")"
+    grep -qF -e "$1" "$err" || blame "$3: \"$1\" is not in: $(cat "$err")"
+    [[ $((SECONDS - begin)) -lt 30 ]] || blame "$3: took $((SECONDS - begin)) s to say so"
+}
+
+says() # WORDS
+{
+    grep -qF -e "$1" "$out" || blame "\"$1\" is not in: $(cat "$out" "$err")"
+}
+
+# What installs what it needs; and what builds, and says what to install.
+installs()
+{
+    succeeds root "make $1"
+    says "hvdlab needs: "
+}
+
+builds()
+{
+    local target=$1 line
+    [[ $target != check-[1-9] ]] || target+=" FILE=solutions/step_0${target#check-}.c"
+    refused "hvdlab: missing: " root "make $target"
+    line=$(sed -n 's/^hvdlab: missing: .* Type: //p' "$err")
+    enter root "DEBIAN_FRONTEND=noninteractive; export DEBIAN_FRONTEND; $line"
+    [[ $status -eq 0 ]] || blame "$line: status $status: $(tail -n 30 "$out" "$err")"
+    succeeds root "make $target"
+}
+
+# Somebody who is not root; a line of a terminal ends with a carriage return, too.
+user()
+{
+    echo 'student:x:1000:1000::/home/student:/bin/bash' >>"$root/etc/passwd"
+    echo 'student:*:19000:0:99999:7:::' >>"$root/etc/shadow"
+    echo 'student:x:1000:' >>"$root/etc/group"
+    mkdir "$root/home/student" && cp -a "$root/root/hvdlab" "$root/home/student/" && chown -R 1000:1000 "$root/home/student"
+    # shellcheck disable=SC2016 # for the other shell
+    local terminal='script -qec "make demo" /dev/null | tr -d "\r"; exit "${PIPESTATUS[-2]}"'
+    refused "Type: su -c 'apt-get update && apt-get install -y " student "make demo"
+    refused "Type: su -c 'apt-get update && apt-get install -y " student "make test"
+    succeeds student "make help"
+    enter student "echo n | $terminal"
+    [[ $status -eq 2 ]] || blame "make demo on a terminal without sudo: status $status"
+    says "Type: su -c 'apt-get update"
+
+    enter root "apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y sudo"
+    echo 'student ALL=(ALL) NOPASSWD: ALL' >"$root/etc/sudoers.d/student"
+    refused "Type: sudo sh -c 'apt-get update && apt-get install -y " student "make demo"
+    enter student "echo n | $terminal"
+    [[ $status -eq 2 ]] || blame "make demo, answered with no: status $status"
+    says "Install with sudo apt-get? [Y/n]"
+    says "Type: sudo sh -c"
+    enter student "echo y | $terminal"
+    [[ $status -eq 0 ]] || blame "make demo, answered with yes: status $status: $(tail -n 30 "$out" "$err")"
+    [[ $(grep -c "Install with sudo apt-get?" "$out") -eq 1 ]] || blame "not one question: $(cat "$out")"
+    says "validation accuracy"
+    succeeds student "make step-1"
+}
+
+# Without a network, and then with lists of packages, but no packages.
+offline()
+{
+    refused "hvdlab: cannot fetch " root "unshare --net make demo"
+    says "hvdlab needs: "
+    refused "hvdlab: cannot fetch " root "unshare --net make test"
+    refused "hvdlab: cannot fetch " root "unshare --net make format"
+    refused "hvdlab: cannot fetch " root "unshare --net make scaling"
+    enter root "apt-get -qq update"
+    refused "hvdlab: cannot fetch " root "unshare --net make demo"
+}
+
+# ---- All of them.
+
+common/scripts/deps.sh install fresh || exit 2
+failures=0
+for suite in ${SUITE:-bookworm trixie}; do
+    system "$suite"
+    for command in ${COMMANDS:-demo test}; do
+        log=$folder/$suite-$command.log out=$folder/out.part err=$folder/err.part wrong=
+        : >"$log"
+        install "$suite"
+        begin=$EPOCHREALTIME
+        case $command in
+        demo | test | test-emulated | test-gpu | deps | format | check-format | scaling | steps | check-steps) installs "$command" ;;
+        help | info | env | doc | progress | hint-* | diff-* | reset-* | clean) succeeds root "make $command" ;;
+        user) user ;;
+        offline) offline ;;
+        *) builds "$command" ;;
+        esac
+        result=ok
+        [[ -z $wrong ]] || result=FAIL failures=$((failures + 1))
+        printf '%-10s %-16s %6.1f s  %s\n' "$suite" "$command" "$(awk "BEGIN { print $EPOCHREALTIME - $begin }")" "$result"
+        [[ -z $wrong ]] || printf '%s' "$wrong" | sed 's/^/    /'
+    done
+done
+[[ $failures -eq 0 ]]

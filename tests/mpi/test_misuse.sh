@@ -1,0 +1,199 @@
+#!/usr/bin/env bash
+# What a program can get wrong in calling hvd, on one rank and on several: one clear line and status
+# 2, for each mistake. And what hvd says of trainings that follow each other: the table of ranks.
+
+set -u
+build=${BUILD:-build}
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder"' EXIT
+eval "$(common/scripts/mpi.sh env)"
+unset HVDLAB_DEVICES HVD_RANKS_PER_NODE HVD_FUSION_THRESHOLD HVDLAB_TRACE HVDLAB_FLAGS
+failures=0
+
+fail()
+{
+    printf 'FAIL: %s\n' "$1"
+    failures=$((failures + 1))
+}
+
+# ranks N NAME WORD...: the program's case of that name. One rank needs no mpirun.
+ranks()
+{
+    local start="mpirun -np $1"
+    [[ $1 -gt 1 ]] || start=
+    timeout 30 $start "$folder/cases" "${@:2}" >"$folder/out" 2>"$folder/err" </dev/null
+}
+
+# refused N NAME WORDS: status 2, and the words once on standard error.
+refused()
+{
+    ranks "$1" "$2"
+    local status=$?
+    [[ $status -eq 2 ]] || fail "$2 on $1 ranks: status $status instead of 2: $(cat "$folder/err")"
+    [[ $(grep -cF -e "$3" "$folder/err") -eq 1 ]] || fail "$2 on $1 ranks: \"$3\" not once in: $(cat "$folder/err")"
+    [[ $(grep -c "the library is wrong" "$folder/err") -eq 0 ]] || fail "$2 on $1 ranks: $(cat "$folder/err")"
+}
+
+cat >"$folder/cases.c" <<'END'
+#include "hvdlab.h"
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+
+static Dataset data;
+static Batches *batches;
+
+static Model *small(Optimizer *optimizer)
+{
+    Tensor image = input(28, 28, 1);
+    return compile(model(image, softmax(dense(flatten(image), 10))), CATEGORICAL_CROSSENTROPY,
+                   optimizer);
+}
+
+static void train(Model *model, int epochs)
+{
+    fit(model, &(Fit){.train = batches, .epochs = epochs, .steps_per_epoch = 2});
+}
+
+static void nothing(float *values, size_t count, MPI_Comm comm)
+{
+    (void)values, (void)count, (void)comm;
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argv[1];
+    argv[1] = argv[0];
+    Args args = parse_args(argc - 1, argv + 1);
+    args.data = DATA_SYNTHETIC;
+    args.images = 64;
+    data = load_data(&args, TRAIN);
+    batches = plain_batches(&data, image_statistics(&data), 32);
+    float value = 1, *none = NULL;
+    size_t total;
+#define CASE(words) else if (strcmp(name, words) == 0)
+    if (strcmp(name, "before init") == 0)
+        hvd_allreduce(&value, 1, HVD_SUM);
+    CASE("group before init") hvd_world();
+    hvd_init();
+    if (0) {}
+    CASE("wrapped twice") hvd_distributed_optimizer(hvd_distributed_optimizer(sgd(0.1f)));
+    CASE("wrapped nothing") hvd_distributed_optimizer(NULL);
+    CASE("trained after shutdown") {
+        Model *model = small(hvd_distributed_optimizer(sgd(0.1f)));
+        hvd_shutdown();
+        train(model, 1);
+    }
+    CASE("trained after finalize") {
+        Model *model = small(hvd_distributed_optimizer(sgd(0.1f)));
+        MPI_Finalize();
+        train(model, 1);
+    }
+    CASE("alone after shutdown") {
+        Model *model = small(sgd(0.1f));
+        train(model, 1);
+        hvd_shutdown();
+        train(model, 1);
+    }
+    CASE("init after shutdown") { hvd_shutdown(); hvd_init(); }
+    CASE("rank after shutdown") { hvd_shutdown(); hvd_rank(); }
+    CASE("no values") hvd_allreduce(none, 3, HVD_SUM);
+    CASE("no such operation") hvd_allreduce(&value, 1, (HvdOp)9);
+    CASE("no total") hvd_allgather(&value, 1, NULL);
+    CASE("nothing gathered") hvd_allgather(none, 3, &total);
+    CASE("nothing broadcast") hvd_broadcast(none, 3, 0);
+    CASE("no such root") hvd_broadcast(&value, 1, 7);
+    CASE("no model") hvd_broadcast_model(NULL, 0);
+    CASE("not in the group") hvd_group_allreduce(hvd_group_split(-1), &value, 1, HVD_SUM);
+    CASE("no such rank in a group") hvd_group_of_ranks((int[]){0, 9}, 2);
+    CASE("twice in a group") hvd_group_of_ranks((int[]){0, 0}, 2);
+    CASE("nobody in a group") hvd_group_of_ranks(NULL, 0);
+    CASE("different groups") hvd_group_of_ranks((int[]){hvd_rank()}, 1);
+    CASE("own all-reduce on one rank") {
+        if (hvd_rank() == 0)
+            hvd_use_allreduce(nothing);
+        train(small(hvd_distributed_optimizer(sgd(0.1f))), 1);
+    }
+    CASE("own all-reduce") {
+        hvd_use_allreduce(nothing);
+        train(small(hvd_distributed_optimizer(sgd(0.1f))), 1);
+    }
+    CASE("one training") train(small(sgd(0.1f)), 1);
+    CASE("two trainings") {
+        // In the first one the others make more epochs than the root, in the second it makes more.
+        Model *model = small(sgd(0.1f));
+        train(model, hvd_rank() == 0 ? 1 : 3);
+        train(model, hvd_rank() == 0 ? 3 : 2);
+    }
+    CASE("two on the root") {
+        Model *model = small(sgd(0.1f));
+        train(model, 2);
+        if (hvd_rank() == 0)
+            train(model, 2);
+    }
+    CASE("two on the others") {
+        Model *model = small(sgd(0.1f));
+        train(model, 2);
+        if (hvd_rank() != 0)
+            train(model, 2);
+    }
+    return 0;
+}
+END
+"$build/compile-step" "$folder/cases.c" "$folder/cases" || exit 1
+
+refused 1 "before init" "hvd_allreduce: call hvd_init() first, at the beginning of main"
+refused 1 "group before init" "hvd_world: call hvd_init() first"
+for n in 1 2; do
+    refused $n "wrapped twice" "hvd_distributed_optimizer: the gradients of DistributedSGD are averaged already; wrap an optimizer once"
+done
+refused 1 "no values" "hvd_allreduce: the values are NULL"
+refused 1 "init after shutdown" "hvd_init: MPI has been ended, by hvd_shutdown() or MPI_Finalize(), and cannot be started again"
+ended="hvd_shutdown() or MPI_Finalize() has been called before"
+refused 1 "wrapped nothing" "hvd_distributed_optimizer: there is no optimizer to wrap (NULL)"
+refused 2 "trained after shutdown" "DistributedSGD: $ended"
+refused 2 "trained after finalize" "DistributedSGD: $ended"
+refused 1 "rank after shutdown" "hvd_rank: $ended"
+refused 1 "no such operation" "hvd_allreduce: there is no operation 9"
+refused 1 "no total" "hvd_allgather: it needs a place for the total count, not NULL"
+refused 1 "nothing gathered" "hvd_allgather: the values are NULL"
+refused 1 "nothing broadcast" "hvd_broadcast: the values are NULL"
+refused 1 "no such root" "hvd_broadcast: there is no rank 7 among 1 to be the root"
+refused 1 "no model" "hvd_broadcast_model: there is no model (NULL)"
+refused 1 "not in the group" "hvd_group_allreduce: this worker is not in the group"
+refused 1 "no such rank in a group" "hvd_group_of_ranks: there is no rank 9 among 1"
+refused 1 "twice in a group" "hvd_group_of_ranks: rank 0 is in the list twice"
+refused 1 "nobody in a group" "hvd_group_of_ranks: a group needs a list of at least one rank"
+refused 2 "different groups" "hvd_group_of_ranks: the workers name different ranks"
+refused 2 "own all-reduce on one rank" "hvd_use_allreduce has been called on some ranks only"
+HVD_COMPRESSION=bf16 refused 2 "own all-reduce" "HVD_COMPRESSION=bf16: a function given to hvd_use_allreduce adds up floats; unset it"
+ranks 2 "alone after shutdown" || fail "training alone after hvd_shutdown: status $?: $(cat "$folder/err")"
+ranks 2 "alone after shutdown" --show-ranks || fail "the same with --show-ranks: status $?: $(cat "$folder/err")"
+
+# The table of ranks: each of the root's epochs has one, of the same training on all ranks.
+# table N NAME LINES: which of the tables' lines say that a rank has stopped.
+table()
+{
+    ranks "$1" "$2" --show-ranks || fail "$2: status $?: $(cat "$folder/err")"
+    [[ ! -s $folder/err ]] || fail "$2: something on standard error: $(cat "$folder/err")"
+    local lines
+    lines=$(grep -E '^(rank| +[0-9]+ )' "$folder/out" | awk '
+        $1 == "rank" { printf "%s", (NR == 1 ? "" : " "); next }
+        { printf "%s", (/has stopped/ ? "-" : $1) }')
+    [[ $lines = "$3" ]] || fail "$2: the tables are \"$lines\", not \"$3\": $(cat "$folder/out")"
+}
+table 3 "two trainings" "012 012 012 0--"
+table 3 "two on the root" "012 012 0-- 0--"
+table 3 "two on the others" "012 012"
+
+# What MPI says of who shares a machine counts, whatever the environment says.
+export HVDLAB_TRACE=$folder/trace
+timeout 30 mpirun -np 3 env OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1 "$folder/cases" \
+    "one training" >"$folder/out" 2>"$folder/err" </dev/null || fail "status $?: $(cat "$folder/err")"
+for rank in 0 1 2; do
+    grep -q "^{\"event\":\"init\",.*\"rank\":$rank,\"size\":3,\"local_rank\":$rank,\"local_size\":3}" \
+        "$folder/trace/rank-$rank.jsonl" || fail "rank $rank's place is not MPI's: $(grep '"init"' "$folder/trace/rank-$rank.jsonl")"
+done
+
+[[ $failures -eq 0 ]] && echo "all as promised"
+exit $((failures > 0))

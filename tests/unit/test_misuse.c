@@ -1,0 +1,314 @@
+// What a program can get wrong in calling the library: each mistake ends it with one line and
+// status
+// 2. (hvd's own calls: tests/mpi/test_misuse.sh.)
+
+#include <string.h>
+#include "child.h"
+#include "hvdlab.h"
+#include "base/util.h"
+
+static Args args = {.data = DATA_SYNTHETIC, .images = 64};
+static Dataset data;
+static Batches *batches;
+
+static Model *uncompiled(void)
+{
+    Tensor image = input(28, 28, 1);
+    return model(image, softmax(dense(flatten(image), 10)));
+}
+
+static Model *compiled(void)
+{
+    return compile(uncompiled(), CATEGORICAL_CROSSENTROPY, sgd(0.1f));
+}
+
+static void setup(void)
+{
+    data = load_data(&args, TRAIN);
+    batches = plain_batches(&data, image_statistics(&data), 32);
+}
+
+static void train(Model *model)
+{
+    fit(model, &(Fit){.train = batches, .epochs = 1, .steps_per_epoch = 1});
+}
+
+static Batch first_batch(void)
+{
+    batches_begin(batches, 1);
+    return batches_next(batches);
+}
+
+static void fit_before_compile(void)
+{
+    train(uncompiled());
+}
+
+static void fit_of_nothing(void)
+{
+    train(NULL);
+}
+
+static void fit_without_fit(void)
+{
+    fit(compiled(), NULL);
+}
+
+static void fit_without_batches(void)
+{
+    fit(compiled(), &(Fit){.epochs = 1, .steps_per_epoch = 1});
+}
+
+static void fit_of_negative_epochs(void)
+{
+    fit(compiled(), &(Fit){.train = batches, .epochs = -1, .steps_per_epoch = 1});
+}
+
+static void fit_of_negative_steps(void)
+{
+    fit(compiled(), &(Fit){.train = batches, .epochs = 1, .steps_per_epoch = -3});
+}
+
+static void evaluate_before_compile(void)
+{
+    evaluate(uncompiled(), batches, 0);
+}
+
+static void evaluate_nothing(void)
+{
+    evaluate(compiled(), NULL, 0);
+}
+
+static void compile_twice(void)
+{
+    compile(compiled(), CATEGORICAL_CROSSENTROPY, sgd(0.1f));
+}
+
+static void compile_without_optimizer(void)
+{
+    compile(uncompiled(), CATEGORICAL_CROSSENTROPY, NULL);
+}
+
+static void compile_nothing(void)
+{
+    compile(NULL, CATEGORICAL_CROSSENTROPY, sgd(0.1f));
+}
+
+static void compile_with_anothers_optimizer(void)
+{
+    Optimizer *optimizer = sgd(0.1f);
+    compile(uncompiled(), CATEGORICAL_CROSSENTROPY, optimizer);
+    compile(uncompiled(), CATEGORICAL_CROSSENTROPY, optimizer);
+}
+
+static void penalty_after_compile(void)
+{
+    l2_penalty(compiled(), 0.1f);
+}
+
+static void callback_of_nothing(void)
+{
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, NULL);
+}
+
+static void callback_twice(void)
+{
+    Callbacks callbacks = {0};
+    Callback *callback = print_total_time();
+    callbacks_add(&callbacks, callback);
+    callbacks_add(&callbacks, callback);
+}
+
+static void callback_without_list(void)
+{
+    callbacks_add(NULL, print_total_time());
+}
+
+static void schedule_of_nothing(void)
+{
+    learning_rate_schedule(NULL, 0.1f);
+}
+
+static void logs_nowhere(void)
+{
+    tensorboard(NULL);
+}
+
+static void train_on_nothing(void)
+{
+    train_on_batch(compiled(), NULL);
+}
+
+static void train_without_labels(void)
+{
+    Batch batch = first_batch();
+    train_on_batch(compiled(), &(Batch){.images = batch.images, .count = batch.count});
+}
+
+static void train_on_strange_labels(void)
+{
+    Batch batch = first_batch();
+    train_on_batch(compiled(), &(Batch){.images = batch.images, .labels = (int[]){10}, .count = 1});
+}
+
+static void predict_nowhere(void)
+{
+    Batch batch = first_batch();
+    predict_on_batch(compiled(), &batch, NULL);
+}
+
+static void predict_before_compile(void)
+{
+    float probabilities[32 * 10];
+    Batch batch = first_batch();
+    predict_on_batch(uncompiled(), &batch, probabilities);
+}
+
+static void apply_nothing(void)
+{
+    apply_gradients(compiled());
+}
+
+static void apply_twice(void)
+{
+    Model *model = compiled();
+    Batch batch = first_batch();
+    compute_gradients(model, &batch);
+    apply_gradients(model);
+    apply_gradients(model);
+}
+
+static void metrics_before_compile(void)
+{
+    model_metrics(uncompiled());
+}
+
+static void variable_that_is_not_there(void)
+{
+    model_variable(compiled(), 2);
+}
+
+static void layer_of_nothing(void)
+{
+    relu(NULL);
+}
+
+static void sum_of_nothing(void)
+{
+    add(input(28, 28, 1), NULL);
+}
+
+static void rate_of_nothing(void)
+{
+    optimizer_set_learning_rate(NULL, 0.1f);
+}
+
+static void batches_of_nothing(void)
+{
+    plain_batches(&(Dataset){.channels = 1}, (Statistics){{0}, {0}}, 32);
+}
+
+static void statistics_of_nothing(void)
+{
+    image_statistics(&(Dataset){.channels = 1});
+}
+
+static void data_without_args(void)
+{
+    load_data(NULL, TRAIN);
+}
+
+static void one_batch_more(void)
+{
+    first_batch();
+    batches_next(batches);
+}
+
+static void batches_of_negative_steps(void)
+{
+    batches_begin(batches, -1);
+}
+
+static void length_of_nothing(void)
+{
+    batches_len(NULL);
+}
+
+static void number_below_zero(void)
+{
+    Rng rng = rng_stream(RNG_WEIGHTS, 0);
+    rng_below(&rng, 0);
+}
+
+static const struct {
+    void (*mistake)(void);
+    const char *words;
+} mistakes[] = {
+    {fit_before_compile, "fit: the model is not compiled yet; call compile() first"},
+    {fit_of_nothing, "fit: there is no model (NULL)"},
+    {fit_without_fit, "fit: there is no Fit (NULL)"},
+    {fit_without_batches, "fit: there is no train, the training batches (NULL)"},
+    {fit_of_negative_epochs, "fit: epochs is -1"},
+    {fit_of_negative_steps, "fit: steps_per_epoch is -3, but an epoch needs at least 1"},
+    {evaluate_before_compile, "evaluate: the model is not compiled yet; call compile() first"},
+    {evaluate_nothing, "evaluate: there are no batches (NULL)"},
+    {compile_twice, "compile: the model is compiled already"},
+    {compile_without_optimizer, "compile: there is no optimizer (NULL)"},
+    {compile_nothing, "compile: there is no model (NULL)"},
+    {compile_with_anothers_optimizer,
+     "compile: the optimizer SGD belongs to another model; make one for each"},
+    {penalty_after_compile, "l2_penalty: the model is compiled already; call it before compile()"},
+    {callback_of_nothing, "callbacks_add: there is no callback (NULL)"},
+    {callback_twice, "callbacks_add: print_total_time is in the list already"},
+    {callback_without_list, "callbacks_add: there is no list (NULL)"},
+    {schedule_of_nothing, "learning_rate_schedule: there is no schedule (NULL)"},
+    {logs_nowhere, "tensorboard: there is no folder (NULL)"},
+    {train_on_nothing, "train_on_batch: there are no images in the batch"},
+    {train_without_labels, "train_on_batch: there are no labels in the batch"},
+    {train_on_strange_labels,
+     "train_on_batch: a label of the batch is 10, and the model has 10 classes, from 0"},
+    {predict_nowhere, "predict_on_batch: there is no place for the probabilities (NULL)"},
+    {predict_before_compile, "predict_on_batch: the model is not compiled yet"},
+    {apply_nothing, "apply_gradients: there are no gradients; call compute_gradients() before"},
+    {apply_twice, "apply_gradients: there are no gradients; call compute_gradients() before"},
+    {metrics_before_compile, "model_metrics: the model is not compiled yet"},
+    {variable_that_is_not_there, "model_variable: there is no variable 2; the model has 2, from 0"},
+    {layer_of_nothing, "relu: there is no tensor to read (NULL)"},
+    {sum_of_nothing, "add: there is no tensor to read (NULL)"},
+    {rate_of_nothing, "there is no optimizer (NULL)"},
+    {batches_of_nothing, "there are no images to make batches of"},
+    {statistics_of_nothing, "image_statistics: there are no images"},
+    {data_without_args, "load_data: there are no Args (NULL)"},
+    {one_batch_more, "batches_next: batches_begin has been asked for 1 batches, and they have"},
+    {batches_of_negative_steps, "batches_begin: -1 steps"},
+    {length_of_nothing, "batches_len: there are no batches (NULL)"},
+    {number_below_zero, "rng_below: no number is below 0"},
+};
+
+static void make_mistake(const void *index)
+{
+    setup();
+    mistakes[*(const int *)index].mistake();
+}
+
+START_TEST(a_mistake_ends_in_one_line)
+{
+    Outcome outcome = run_in_child(make_mistake, &_i);
+    char *begin = format_text("test_misuse: %s", mistakes[_i].words);
+    ck_assert_msg(strncmp(outcome.err, begin, strlen(begin)) == 0, "%s\nbut: %s", begin,
+                  outcome.err);
+    ck_assert_ptr_eq(strchr(outcome.err, '\n'), outcome.err + strlen(outcome.err) - 1);
+    ck_assert_int_eq(outcome.status, 2);
+    free(begin);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("misuse");
+    TCase *lines = tcase_create("lines");
+    tcase_add_loop_test(lines, a_mistake_ends_in_one_line, 0, sizeof mistakes / sizeof *mistakes);
+    suite_add_tcase(suite, lines);
+    return run_suite(suite);
+}
