@@ -60,11 +60,12 @@
 //     end               status                                 main returned, or exit was called
 //
 // The figures are loss, accuracy, val_loss, val_accuracy, lr. `weights`, `statistics`, `arena` and
-// `value` are fingerprints in double precision: the dot product with a fixed pseudo-random vector, so
-// that the fingerprint of a sum is the sum of the fingerprints. `arena` is that of the weights by the
-// same numbers as a gradient's `value`: SGD changes it by the learning rate times that. The name of a
-// collective is that of its communicator: hvd's "gradients", "variables", "metrics", "values", or
-// "MPI_COMM_WORLD", say, for what a program calls itself. How MPI is watched: mpi_calls.c.
+// `value` are fingerprints in double precision: the dot product with a fixed pseudo-random vector,
+// so that the fingerprint of a sum is the sum of the fingerprints. `arena` is that of the weights
+// by the same numbers as a gradient's `value`: SGD changes it by the learning rate times that. The
+// name of a collective is that of its communicator: hvd's "gradients", "variables", "metrics",
+// "values", or "MPI_COMM_WORLD", say, for what a program calls itself. How MPI is watched:
+// mpi_calls.c.
 
 #ifndef HVDLAB_TRACE_H
 #define HVDLAB_TRACE_H
