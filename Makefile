@@ -333,7 +333,7 @@ test-emulated: ## those of them that run on a GPU that is only pretended
 	@tests/run.sh --together $(run_emulated)
 
 test-answers: ## grade all known mistakes and right answers (make test takes a few of each exercise)
-	@common/scripts/deps.sh install build check steps dataset
+	@common/scripts/deps.sh install build sandbox steps
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
 	@CUDA_VISIBLE_DEVICES= tests/run.sh $(run_answers)
 
