@@ -28,17 +28,39 @@
                          #call, __FILE__, __LINE__);                                               \
     } while (0)
 
-static cudnnHandle_t cudnn(void)
+// Measuring takes a second or so per convolution, and a model has many that are alike. What is best
+// for one batch size serves another, too.
+typedef struct {
+    int height, width, inputs, outputs, size;
+    bool image;
+    int batch;
+    Algorithm algorithms[DIRECTIONS];
+} Known;
+
+// cuDNN on one GPU, and what is known of its algorithms there.
+struct CudaDnn {
+    cudnnHandle_t handle;
+    Known *known;
+    int known_count;
+};
+
+// On the current GPU.
+static struct CudaDnn *dnn(void)
 {
-    static cudnnHandle_t handle;
-    if (!handle) {
-        cudaStream_t stream = cuda_stream();
-        cudnnStatus_t start = cudnnCreate(&handle);
+    CudaParts *parts = cuda_parts();
+    if (!parts->dnn) {
+        parts->dnn = allocate(1, sizeof *parts->dnn);
+        cudnnStatus_t start = cudnnCreate(&parts->dnn->handle);
         if (start != CUDNN_STATUS_SUCCESS)
             cuda_library_failed("cuDNN", cudnnGetErrorString(start));
-        CUDNN(cudnnSetStream(handle, stream));
+        CUDNN(cudnnSetStream(parts->dnn->handle, cuda_stream()));
     }
-    return handle;
+    return parts->dnn;
+}
+
+static cudnnHandle_t cudnn(void)
+{
+    return dnn()->handle;
 }
 
 // ---- Descriptions.
@@ -221,20 +243,6 @@ static void give_back_ground(const Ground *g)
     cuda_release(g->workspace);
 }
 
-// Measuring takes a second or so per convolution, and a model has many that are alike. What is best
-// for one batch size serves another, too.
-typedef struct {
-    int height, width, inputs, outputs, size;
-    bool image;
-    int batch;
-    Algorithm algorithms[DIRECTIONS];
-} Known;
-
-static struct {
-    Known *list;
-    int count;
-} known;
-
 static bool is_alike(const Known *a, const Known *b)
 {
     return a->height == b->height && a->width == b->width && a->inputs == b->inputs &&
@@ -244,19 +252,21 @@ static bool is_alike(const Known *a, const Known *b)
 // The one that was measured for this batch size, else for another one, else NULL.
 static const Known *find_known(const Known *like)
 {
+    const struct CudaDnn *d = dnn();
     const Known *found = NULL;
-    for (int i = 0; i < known.count; i++)
-        if (is_alike(&known.list[i], like) && (!found || known.list[i].batch == like->batch))
-            found = &known.list[i];
+    for (int i = 0; i < d->known_count; i++)
+        if (is_alike(&d->known[i], like) && (!found || d->known[i].batch == like->batch))
+            found = &d->known[i];
     return found;
 }
 
 static const Known *remember(const Known *new)
 {
-    known.list = realloc(known.list, (size_t)(known.count + 1) * sizeof *known.list);
-    CHECK(known.list);
-    known.list[known.count] = *new;
-    return &known.list[known.count++];
+    struct CudaDnn *d = dnn();
+    d->known = realloc(d->known, (size_t)(d->known_count + 1) * sizeof *d->known);
+    CHECK(d->known);
+    d->known[d->known_count] = *new;
+    return &d->known[d->known_count++];
 }
 
 // What an algorithm needs at this batch size; false where it can't be used.

@@ -128,17 +128,19 @@ static size_t plan_values(const Program *program, Plan *plan, size_t image_bytes
     return end + aligned(scratch);
 }
 
-Plan *plan_create(const Program *program, int batch)
+Plan *plan_create(Device *device, const Program *program, int batch)
 {
     Plan *plan = allocate(1, sizeof *plan);
     size_t ops = (size_t)program->op_count;
+    plan->device = device;
     plan->batch = batch;
     plan->states = allocate(ops, sizeof *plan->states);
     plan->sizes = allocate(ops, sizeof *plan->sizes);
     plan->saved = allocate(ops, sizeof *plan->saved);
     plan->values = allocate((size_t)program->value_count, sizeof *plan->values);
     for (size_t i = 0; i < ops; i++)
-        plan->states[i] = backend()->op_create(&program->ops[i], batch, &plan->sizes[i]);
+        plan->states[i] =
+            backend_of(device)->op_create(device, &program->ops[i], batch, &plan->sizes[i]);
 
     const Op *last = &program->ops[ops - 1];
     size_t logits_bytes = (size_t)batch * (size_t)last->out.channels * sizeof(float);
@@ -155,10 +157,11 @@ Plan *plan_create(const Program *program, int batch)
 
 void plan_free(const Program *program, Plan *plan)
 {
+    const Backend *backend = backend_of(plan->device);
     if (plan->training)
-        backend()->forget(plan->training);
+        backend->forget(plan->training);
     for (int i = 0; i < program->op_count; i++)
-        backend()->op_free(plan->states[i]);
+        backend->op_free(plan->states[i]);
     free(plan->states);
     free(plan->sizes);
     free(plan->saved);

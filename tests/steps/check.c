@@ -15,7 +15,7 @@
 #include "sys/args.h"
 #include "sys/device.h"
 #include "judge.h"
-#include "process.h"
+#include "sandbox.h"
 
 #define MOST          32 // exercises that are graded at once
 #define ENDS          "all ranks train, and come to the end of the program"
@@ -108,7 +108,7 @@ static void need_device(void)
     if (child == 0) {
         settings()->device = DEVICE_GPU;
         CHECK(freopen("/dev/null", "w", stderr)); // it would speak of another setting
-        device_start();
+        device_current();
         _exit(EXIT_SUCCESS);
     }
     int status = -1;
@@ -356,7 +356,7 @@ int main(int argc, char **argv)
     need_file(check.file);
     need_kit(&check);
     need_device();
-    process_prepare();
+    process_prepare(sandbox_tidy_up);
     bool passed = grade(&check);
     for (int i = 0; i < check.count; i++)
         report_free(&check.reports[i]);

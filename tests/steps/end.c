@@ -138,6 +138,22 @@ static void report_endlessness(const Run *run, const char *property, Report *rep
     report_failure(report, property, fit && !more ? &slow : &endless, evidence);
 }
 
+// The rank that printed most, or -1.
+static int loudest_rank(const Run *run)
+{
+    size_t bytes[MAX_RANKS] = {0};
+    int loudest = -1;
+    for (int i = 0; i < run->output.count; i++) {
+        int rank = run->output.lines[i].rank;
+        if (rank < 0 || rank >= run->ranks)
+            continue;
+        bytes[rank] += strlen(run->output.lines[i].text);
+        if (loudest < 0 || bytes[rank] > bytes[loudest])
+            loudest = rank;
+    }
+    return loudest;
+}
+
 // What was printed or traced without end.
 static void report_flood(const Run *run, const char *property, Report *report)
 {
@@ -148,11 +164,9 @@ static void report_flood(const Run *run, const char *property, Report *report)
                     run->flooded ? "printed more than a megabyte"
                                  : "left more events in its traces than any right program",
                     run->seconds);
-    for (int r = 0; run->flooded && r < run->ranks; r++)
-        if (output_first(&run->output, r)) {
-            text_add(&evidence, "\nrank %d began with: %.60s", r, output_first(&run->output, r));
-            break;
-        }
+    int rank = loudest_rank(run);
+    if (run->flooded && rank >= 0)
+        text_add(&evidence, "\nmost of it came from rank %d", rank);
     report_failure(report, property, &flood, evidence);
 }
 
@@ -179,6 +193,8 @@ bool judge_end(const Run *run, const char *property, Report *report)
         "a whole number is divided by zero: by hvd_rank(), say, which is 0 on the root. The number "
         "of workers is hvd_size().",
         NULL};
+    static const Diagnosis file_too_large = {
+        "crashed", "it writes a file without end: the check allows a quarter of a gigabyte.", NULL};
     RankSet idle = all_ranks(run->ranks) & ~ranks_with(&run->traces, "fit_end");
     const Diagnosis *explained = explanation(&run->output);
     if (run->hung && run->silent)
@@ -191,7 +207,9 @@ bool judge_end(const Run *run, const char *property, Report *report)
         report_failure(report, property,
                        explained                                     ? explained
                        : output_says(&run->output, "Floating point") ? &divided_by_zero
-                                                                     : &crashed,
+                       : strstr(output_failed_rank(&run->output).how, "File size limit")
+                           ? &file_too_large
+                           : &crashed,
                        crash_evidence(run));
     else if (idle)
         report_idle_ranks(idle, property, report);

@@ -2,33 +2,11 @@
 # What the baseline promises to whoever runs it: its lines, the same figures from the same seed,
 # and one line with status 2 for whatever it can't do. Runs on synthetic data, so that it is quick.
 
-set -u
-baseline=${BUILD:-build}/cut/baseline
-replay=${BUILD:-build}/replay
-devices=${BUILD:-build}/devices
-folder=$(mktemp -d) || exit 1
-trap 'rm -rf "$folder"' EXIT
+. tests/lib.sh
+baseline=$build/cut/baseline
+replay=$build/replay
+devices=$build/devices
 small=(--data synthetic --images 320 --width 1 --epochs 2 --log-dir "$folder/logs" --loader-threads 2)
-failures=0
-
-fail()
-{
-    printf 'FAIL: %s\n' "$1"
-    failures=$((failures + 1))
-}
-
-# refused WORDS COMMAND...: status 2, and exactly one line on standard error, which holds the words.
-refused()
-{
-    local words=$1
-    shift
-    timeout 10 "$@" >"$folder/out" 2>"$folder/err" </dev/null
-    local status=$?
-    [[ $status -eq 2 ]] || fail "status $status instead of 2: ${*:2}"
-    [[ $(wc -l <"$folder/err") -eq 1 ]] || fail "not one line: ${*:2}: $(cat "$folder/err")"
-    grep -qF -e "$words" "$folder/err" || fail "\"$words\" is not in: $(cat "$folder/err")"
-    [[ ! -s $folder/out ]] || fail "something on standard output: ${*:2}"
-}
 
 # Figures without times: those depend on the machine's mood.
 figures()
@@ -135,5 +113,4 @@ case=tests/golden/cases/mlp_sgd.safetensors
 "$replay" "$case" --tolerance 1e-12 >/dev/null
 [[ $? -eq 1 ]] || fail "replay with a tolerance that nothing meets: status is not 1"
 
-[[ $failures -eq 0 ]] && echo "all as promised"
-exit $((failures > 0))
+conclude
