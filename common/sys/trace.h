@@ -8,7 +8,7 @@
 //                       local_size, node, nodes                the launcher gave them
 //     init              rank, size, local_rank, local_size     hvd_init is done
 //     device_use        device                                 the program asked for a device
-//     device            device, devices, node, cores, kind     the first use, to allocate
+//     device            device, devices, node, cores, kind     a device's first use, to allocate
 //     distributed       optimizer                              hvd_distributed_optimizer, of it
 //     broadcast         root, weights                          a rank begins to broadcast a
 //                                                              model; 0: it has no weights yet
