@@ -306,12 +306,13 @@ static int gpus_per_node(void)
 
 static void ready_gpu(Device *device)
 {
-    CHECK(!device);
+    (void)device;
+    CHECK(node.gpus == 0); // there are none without CUDA
 }
 
 static void set_gpu(const Device *device)
 {
-    CHECK(!device);
+    CHECK(!device->gpu);
 }
 
 #endif
@@ -334,18 +335,18 @@ static void look_around(void)
 // Takes the number that was asked for.
 static Device *chosen_device(void)
 {
-    Device *device = &node.devices[own.wanted % node.count];
-    device->index = own.wanted % node.count;
-    device->count = node.count;
+    int index = own.wanted % node.count;
     if (own.wanted >= node.count)
         warn("rank %d: device %d is not there, this node has %d; using device %d", launcher_rank(),
-             own.wanted, node.count, device->index);
-    return device;
+             own.wanted, node.count, index);
+    return &node.devices[index];
 }
 
-// At a device's first use, by whichever thread.
+// At a device's first use, by whichever thread; later it is only read.
 static void ready(Device *device)
 {
+    device->index = (int)(device - node.devices);
+    device->count = node.count;
     pthread_mutexattr_t again;
     pthread_mutexattr_init(&again);
     pthread_mutexattr_settype(&again, PTHREAD_MUTEX_RECURSIVE);
