@@ -60,7 +60,7 @@ tidy()
     [[ -z $running ]] || kill -KILL "$running" 2>/dev/null
     wait
     for _ in {1..10}; do
-        ! rm -rf --one-file-system "$root" "$folder"/*.part 2>/dev/null || return
+        ! rm -rf --one-file-system "$root" "$root".* 2>/dev/null || return
         sleep 0.5
     done
 }
@@ -88,8 +88,8 @@ system()
     done < <(apt-config dump | grep -E '^Acquire::https?::Proxy')
     printf '%s: mmdebstrap makes a system\n' "$1"
     wait_for mmdebstrap --variant=apt --include=make,git,ca-certificates "${options[@]}" "$1" - \
-        >"$archive.part" 2>"$folder/$1.log" || fail "mmdebstrap: $(tail -n 3 "$folder/$1.log")"
-    mv "$archive.part" "$archive"
+        >"$root.tar" 2>"$folder/$1.log" || fail "mmdebstrap: $(tail -n 3 "$folder/$1.log")"
+    mv "$root.tar" "$archive"
 }
 
 # install SUITE: the system, and in it the repository as it is now.
@@ -215,7 +215,7 @@ failures=0
 for suite in ${SUITE:-bookworm trixie}; do
     system "$suite"
     for command in ${COMMANDS:-demo test}; do
-        log=$folder/$suite-$command.log out=$folder/out.part err=$folder/err.part wrong=
+        log=$folder/$suite-$command.log out=$root.out err=$root.err wrong=
         : >"$log"
         install "$suite"
         begin=$EPOCHREALTIME

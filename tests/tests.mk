@@ -21,7 +21,11 @@ run_isa = $(call run_units,DNNL_MAX_CPU_ISA=$(1) , ($(1)),$(ISA_TESTS)) $(call r
 # Each script is a test of its own, but for those that need a GPU, real or pretended.
 script_tests := $(filter-out tests/emulated/% tests/gpu/%,$(wildcard tests/*/test_*.sh))
 script_name = $(patsubst test_%.sh,%,$(notdir $(1)))
-run_script = '$(script_name)$(addprefix @,$(limit_$(script_name)))=$(1)'
+# (words_NAME: what it is told.)
+run_script = '$(script_name)$(addprefix @,$(limit_$(script_name)))=$(1)$(addprefix $(space),$(words_$(script_name)))'
+space := $(subst x,,x x)
+words_graders := --some
+run_answers := 'graders (all answers)@$(if $(SANITIZE),9000,2400)=tests/steps/test_graders.sh'
 
 # On $(1) ranks: the test $(2); or a golden case and its tolerance, the words $(2), which N ranks must
 # compute as one process does.
@@ -47,11 +51,11 @@ EMULATED_TESTS := operations batch_norm optimizers
 EMULATED_PROGRAMS := replay bench solution_06 check-step compile-step cut/baseline tests/emulated/test_emulated \
                      $(mpi_tests:%=tests/mpi/test_%) $(EMULATED_TESTS:%=tests/unit/test_%)
 # All of it is instrumented. To look for leaks, too, would take the slow way through the stack at
-# each allocation.
+# each allocation: test_leaks.sh alone does it.
 build_emulated = EMULATED=1 SANITIZE=address,undefined BUILD=$(emulated) $(addprefix $(emulated)/,$(EMULATED_PROGRAMS))
 on_emulated = env -u CUDA_VISIBLE_DEVICES ASAN_OPTIONS=detect_leaks=0 CK_TIMEOUT_MULTIPLIER=10 BUILD=$(emulated)
 run_emulated = \
-    $(foreach t,transports programs graphs,'$(t) (pretended GPUs)@300=$(on_emulated) tests/emulated/test_$(t).sh') \
+    $(foreach t,transports programs graphs leaks,'$(t) (pretended GPUs)@300=$(on_emulated) tests/emulated/test_$(t).sh') \
     $(foreach n,1 2 4,'graders (pretended GPUs: $(n))@300=$(on_emulated) EMULATED_DEVICES=$(n) HVDLAB_CHECK_DEVICE=gpu \
         tests/steps/test_graders.sh solutions/step_06 \
         $(if $(filter 1,$(n)),steps/step_01 mistakes/step_01/pin-missing mistakes/step_01/pinned-by-rank)') \

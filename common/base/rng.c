@@ -81,6 +81,11 @@ Rng rng_stream_of(uint64_t seed, RngPurpose purpose, uint64_t index)
     return stream(seed, 0, purpose, index);
 }
 
+void rng_skip(Rng *rng, uint64_t count)
+{
+    rng->state += count * GOLDEN_GAMMA;
+}
+
 uint64_t rng_next(Rng *rng)
 {
     rng->state += GOLDEN_GAMMA;

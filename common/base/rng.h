@@ -42,6 +42,9 @@ Rng rng_stream(RngPurpose purpose, uint64_t index);
 // A stream that depends on `seed`, purpose and index alone, the same on every rank.
 Rng rng_stream_of(uint64_t seed, RngPurpose purpose, uint64_t index);
 
+// As if `count` numbers had been drawn.
+void rng_skip(Rng *rng, uint64_t count);
+
 uint64_t rng_next(Rng *rng);                  // 64 random bits
 float rng_uniform(Rng *rng);                  // uniform in [0, 1), 24 bits
 float rng_normal(Rng *rng);                   // standard normal (Box-Muller)

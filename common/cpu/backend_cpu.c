@@ -12,10 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include "backend/constants.h"
 #include "base/util.h"
-
-#define NORM_MOMENTUM 0.99
-#define NORM_EPSILON  1e-3
 
 // Memory and copies.
 

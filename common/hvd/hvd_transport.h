@@ -20,7 +20,7 @@ typedef struct {
 
     // Begins to average gradients[offset ... offset + count - 1] over all ranks. They are complete
     // once the device has done all that it was told to do so far. Offsets are multiples of
-    // HVD_ALIGNMENT.
+    // ARENA_ALIGNMENT.
     void (*average)(const Parameters *parameters, size_t offset, size_t count);
     // Lets what was begun go on; NULL where it does so by itself.
     void (*progress)(void);
@@ -29,8 +29,6 @@ typedef struct {
     // Overwrites `count` values of an arena, on every rank, by those of the rank `root`.
     void (*broadcast)(float *values, size_t count, int root);
 } Transport;
-
-#define HVD_ALIGNMENT ((size_t)16) // floats
 
 // HVD_TRANSPORT.
 typedef enum { TRANSPORT_AUTO, TRANSPORT_NCCL, TRANSPORT_MPI } TransportChoice;

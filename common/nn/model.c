@@ -5,13 +5,13 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "backend/constants.h"
 #include "nn/plan.h"
 #include "base/rng.h"
 #include "sys/trace.h"
 #include "base/util.h"
 
-#define MAX_PLANS    4 // one per batch size: training, validation, and the short last batch of each
-#define ARENA_FLOATS 16 // variables begin at multiples of 64 bytes
+#define MAX_PLANS 4 // one per batch size: training, validation, and the short last batch of each
 
 struct Model {
     Graph *graph;
@@ -72,7 +72,7 @@ Model *l2_penalty(Model *m, float wd)
 static size_t place(Variable *variable, size_t length)
 {
     variable->offset = length;
-    return length + (variable->length + ARENA_FLOATS - 1) / ARENA_FLOATS * ARENA_FLOATS;
+    return length + (variable->length + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
 }
 
 // Weights lie in the order in which the backward pass completes their gradients, so that a
@@ -353,7 +353,7 @@ static void report_ready(const Model *m, const Op *op, double *fingerprint)
         if (op->variables[i]->trainable)
             end = op->variables[i]->offset + op->variables[i]->length;
     if (trace_on())
-        *fingerprint += gradient_fingerprint(&m->parameters, begin, end - begin);
+        *fingerprint += arena_fingerprint(m->parameters.gradients, begin, end - begin);
     if (m->optimizer->gradient_ready)
         m->optimizer->gradient_ready(m->optimizer, &m->parameters, begin, end - begin);
 }
@@ -367,7 +367,7 @@ static void backward(const Model *m, const Plan *plan)
     }
     if (trace_on())
         trace("gradient", NUMBER("value", fingerprint),
-              NUMBER("weights", model_fingerprints(m).weights));
+              NUMBER("arena", model_arena_fingerprint(m)));
 }
 
 static int classes(const Model *m)
@@ -591,6 +591,11 @@ static double fingerprint(const Model *m, int index)
         sum += (double)values[i] * (2 * (double)rng_uniform(&rng) - 1);
     free(values);
     return sum;
+}
+
+double model_arena_fingerprint(const Model *m)
+{
+    return arena_fingerprint(m->parameters.weights, 0, m->parameters.length);
 }
 
 Fingerprints model_fingerprints(const Model *m)

@@ -79,6 +79,10 @@ typedef struct {
 } Fingerprints;
 Fingerprints model_fingerprints(const Model *model);
 
+// That of the weights as they lie in their arena, by the same numbers as the gradients': the
+// fingerprint of an update by SGD is the learning rate times that of the gradient.
+double model_arena_fingerprint(const Model *model);
+
 // The arenas as a distributed layer sends them: the weights and their gradients, and the moving
 // statistics.
 const Parameters *model_parameters(const Model *model);

@@ -23,15 +23,15 @@ void optimizer_free_slots(Optimizer *self)
     }
 }
 
-double gradient_fingerprint(const Parameters *parameters, size_t offset, size_t length)
+double arena_fingerprint(const float *arena, size_t offset, size_t length)
 {
     float *values = allocate(length, sizeof *values);
-    backend()->read(values, parameters->gradients + offset, length * sizeof *values);
+    backend()->read(values, arena + offset, length * sizeof *values);
+    Rng rng = rng_stream_of(0, RNG_FINGERPRINT, 0);
+    rng_skip(&rng, offset);
     double sum = 0;
-    for (size_t i = 0; i < length; i++) {
-        Rng rng = rng_stream_of(0, RNG_FINGERPRINT, offset + i);
+    for (size_t i = 0; i < length; i++)
         sum += (double)values[i] * (2 * (double)rng_uniform(&rng) - 1);
-    }
     free(values);
     return sum;
 }
@@ -39,7 +39,7 @@ double gradient_fingerprint(const Parameters *parameters, size_t offset, size_t 
 static void apply(Optimizer *self, const Parameters *parameters)
 {
     trace("apply", TEXT("optimizer", self->name),
-          NUMBER("value", gradient_fingerprint(parameters, 0, parameters->length)),
+          NUMBER("value", arena_fingerprint(parameters->gradients, 0, parameters->length)),
           NUMBER("learning_rate", self->rule.learning_rate));
     optimizer_allocate_slots(self, parameters);
     Update update = self->rule;

@@ -66,8 +66,8 @@ float optimizer_learning_rate(const Optimizer *optimizer);
 void optimizer_set_learning_rate(Optimizer *optimizer, float learning_rate);
 int64_t optimizer_iterations(const Optimizer *optimizer);
 
-// The fingerprint of a stretch of the gradients (trace.h says what that is).
-double gradient_fingerprint(const Parameters *parameters, size_t offset, size_t length);
+// The fingerprint of a stretch of an arena, weights or gradients (trace.h says what that is).
+double arena_fingerprint(const float *arena, size_t offset, size_t length);
 
 // Gives an optimizer its slots, zeroed, if it does not have them yet: apply() does it too.
 void optimizer_allocate_slots(Optimizer *optimizer, const Parameters *parameters);

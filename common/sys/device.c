@@ -132,14 +132,14 @@ static int threads_of(hwloc_bitmap_t cores, int devices)
     return threads <= granted ? threads : granted > 0 ? granted : 1;
 }
 
-// Others see the device in the name of an open file, as `make devices` does: it is gone when the
-// process is, however that ends.
+// Others see the device in the name of an open file, as `make devices` does, and the cores in the
+// file, since a name is short: it is gone when the process is, however that ends.
 static void announce(const char *cores, const Place *place)
 {
-    char *name =
-        format_text("hvdlab rank %d node %d device %d of %d cores %s kind %s", launcher_rank(),
-                    place->node, device.index, device.count, cores, device_kind());
-    if (memfd_create(name, MFD_CLOEXEC) < 0)
+    char *name = format_text("hvdlab rank %d node %d device %d of %d kind %s", launcher_rank(),
+                             place->node, device.index, device.count, device_kind());
+    int file = memfd_create(name, MFD_CLOEXEC);
+    if (file < 0 || dprintf(file, "%s", cores) < 0)
         warn_on_root("make devices will not show this process: %s", strerror(errno));
     free(name);
 }
@@ -263,7 +263,10 @@ char *device_cores(void)
 {
     device_start();
     hwloc_bitmap_t cores = hwloc_bitmap_alloc();
-    CHECK(cores && hwloc_get_cpubind(device.machine, cores, HWLOC_CPUBIND_THREAD) == 0);
+    CHECK(cores);
+    // A system that does not tell lets the thread run, as far as one knows, on all that there is.
+    if (hwloc_get_cpubind(device.machine, cores, HWLOC_CPUBIND_THREAD) != 0)
+        hwloc_bitmap_copy(cores, hwloc_topology_get_topology_cpuset(device.machine));
     return list_of(cores);
 }
 

@@ -27,11 +27,12 @@
 //     train_begin       weights, statistics                    after the callbacks' train_begin
 //     first_batch       weights, statistics                    before the first update
 //     first_step        cores                                  where the first step computes
-//     gradient          value, weights                         the local gradient is complete; the
+//     gradient          value, arena                           the local gradient is complete; the
 //                                                              weights that it is to change
 //     apply             optimizer, value, learning_rate        a gradient reaches the optimizer
 //                                                              that changes the weights
-//     step              epoch, step, weights, statistics       after the update
+//     step              epoch, step, weights, statistics,      after the update
+//                       arena
 //     epoch             epoch, and the figures below           the rank's own figures
 //     callback          epoch, name, and the figures           what a callback's epoch_end gets
 //     history           epoch, and the figures                 after all callbacks
@@ -58,11 +59,13 @@
 //                                                              data set, "12,7,3"
 //     end               status                                 main returned, or exit was called
 //
-// The figures are loss, accuracy, val_loss, val_accuracy, lr. `weights`, `statistics` and `value`
-// are fingerprints in double precision: the dot product with a fixed pseudo-random vector, so that
-// the fingerprint of a sum is the sum of the fingerprints. The name of a collective is that of its
-// communicator: hvd's "gradients", "variables", "metrics", "values", or "MPI_COMM_WORLD", say, for
-// what a program calls itself. How MPI is watched: mpi_calls.c.
+// The figures are loss, accuracy, val_loss, val_accuracy, lr. `weights`, `statistics`, `arena` and
+// `value` are fingerprints in double precision: the dot product with a fixed pseudo-random vector,
+// so that the fingerprint of a sum is the sum of the fingerprints. `arena` is that of the weights
+// by the same numbers as a gradient's `value`: SGD changes it by the learning rate times that. The
+// name of a collective is that of its communicator: hvd's "gradients", "variables", "metrics",
+// "values", or "MPI_COMM_WORLD", say, for what a program calls itself. How MPI is watched:
+// mpi_calls.c.
 
 #ifndef HVDLAB_TRACE_H
 #define HVDLAB_TRACE_H

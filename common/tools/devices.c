@@ -2,8 +2,9 @@
 // machine, its cores, how busy they were for a second, and the processes that work on it. Plain
 // text, once: `watch -n 1 build/devices` repeats it.
 //
-// A process announces its device in the name of an open file (announce() in device.c); it is found
-// among the links in /proc/PID/fd, so only processes of the same user are seen, by root all.
+// A process announces its device in the name of an open file, and its cores in what the file holds
+// (announce() in device.c); it is found among the links in /proc/PID/fd, so only processes of the
+// same user are seen, by root all.
 
 #include <dirent.h>
 #include <hwloc.h>
@@ -14,13 +15,13 @@
 #include "sys/device.h"
 #include "base/util.h"
 
-#define ANNOUNCEMENT "/memfd:hvdlab rank %d node %d device %d of %d cores %255s kind %7s"
+#define ANNOUNCEMENT "/memfd:hvdlab rank %d node %d device %d of %d kind %7s"
 
 typedef struct {
     int pid, rank, node, device, devices;
-    int job;         // the launcher that started it, or who else did
-    char cores[256]; // as "0-3,8"
-    char kind[8];    // cpu or gpu
+    int job;      // the launcher that started it, or who else did
+    char *cores;  // as "0-3,8"
+    char kind[8]; // cpu or gpu
     char program[64];
 } Process;
 
@@ -46,6 +47,21 @@ static void read_link(const char *path, char *text, size_t size)
     text[length > 0 ? length : 0] = '\0';
 }
 
+// The text in the file at `path`; "?" where it can't be read. Freed by the caller.
+static char *read_text(const char *path)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = fopen(path, "re");
+    if (!file || getline(&text, &size, file) < 0) {
+        free(text);
+        text = format_text("?");
+    }
+    if (file)
+        fclose(file);
+    return text;
+}
+
 static void name_program(Process *process)
 {
     char target[4096];
@@ -69,9 +85,11 @@ static bool look_at(int pid, Process *process)
         char target[512];
         char *path = format_text("%s/%s", folder, file->d_name);
         read_link(path, target, sizeof target);
-        free(path);
         found = sscanf(target, ANNOUNCEMENT, &process->rank, &process->node, &process->device,
-                       &process->devices, process->cores, process->kind) == 6;
+                       &process->devices, process->kind) == 5;
+        if (found)
+            process->cores = read_text(path);
+        free(path);
     }
     if (files)
         closedir(files);
@@ -284,6 +302,8 @@ int main(void)
         print_jobs(&processes, &before, &after);
     else
         print_idle(&before, &after);
+    for (int i = 0; i < processes.count; i++)
+        free(processes.items[i].cores);
     free(processes.items);
     hwloc_topology_destroy(machine);
     return 0;

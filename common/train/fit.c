@@ -90,7 +90,8 @@ static void trace_step(const Training *training)
         free(cores);
     }
     trace("step", NUMBER("epoch", training->epoch), NUMBER("step", training->step),
-          NUMBER("weights", prints.weights), NUMBER("statistics", prints.statistics));
+          NUMBER("weights", prints.weights), NUMBER("statistics", prints.statistics),
+          NUMBER("arena", model_arena_fingerprint(training->model)));
 }
 
 static void train_epoch(const Fit *fit, Training *training, ProgressBar *progress)

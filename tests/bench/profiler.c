@@ -71,20 +71,13 @@ static struct {
     int span_count;
 } profiler;
 
-// As the library has it.
-static const Backend *real(void)
-{
-    device_start();
-#ifdef HVDLAB_CUDA
-    if (device_is_gpu())
-        return &backend_cuda;
-#endif
-    return &backend_cpu;
-}
+// The library's; and what is called in its place.
+const Backend *__real_backend(void);
+const Backend *__wrap_backend(void);
 
-const Backend *backend(void)
+const Backend *__wrap_backend(void)
 {
-    return profiler.mode == PROFILER_OFF ? real() : &profiler.backend;
+    return profiler.mode == PROFILER_OFF ? __real_backend() : &profiler.backend;
 }
 
 // The list with room for one more.
@@ -101,12 +94,12 @@ static void declare_variables(const Op *op)
 {
     profiler.ops = longer(profiler.ops, profiler.op_count, sizeof *profiler.ops);
     profiler.ops[profiler.op_count++] = op;
-    real()->declare_variables(op);
+    __real_backend()->declare_variables(op);
 }
 
 static OpState *op_create(const Op *op, int batch, OpSizes *sizes)
 {
-    OpState *state = real()->op_create(op, batch, sizes);
+    OpState *state = __real_backend()->op_create(op, batch, sizes);
     int i = profiler.state_count++;
     profiler.prepared = longer(profiler.prepared, i, sizeof *profiler.prepared);
     profiler.states = longer(profiler.states, i, sizeof *profiler.states);
@@ -152,7 +145,7 @@ static void end(void)
 static void forward(OpState *state, const ForwardArgs *args)
 {
     begin(work_kind(op_of(state)->kind, PASS_FORWARD), -1);
-    real()->forward(state, args);
+    __real_backend()->forward(state, args);
     end();
 }
 
@@ -164,7 +157,7 @@ static void kernel_gradient(OpState *state, const BackwardArgs *args)
     alone.input_gradient = NULL;
     alone.output_gradient2 = NULL;
     begin(work_kind(OP_CONV2D, PASS_KERNEL_GRADIENT), work_kind(OP_CONV2D, PASS_BACKWARD));
-    real()->backward(state, &alone);
+    __real_backend()->backward(state, &alone);
     end();
 }
 
@@ -175,7 +168,7 @@ static void backward(OpState *state, const BackwardArgs *args)
     if (profiler.mode == PROFILER_TIMES && op == OP_CONV2D && !no_input)
         kernel_gradient(state, args);
     begin(work_kind(op, no_input ? PASS_KERNEL_GRADIENT : PASS_BACKWARD), -1);
-    real()->backward(state, args);
+    __real_backend()->backward(state, args);
     end();
 }
 
@@ -183,27 +176,27 @@ static void cross_entropy(const float *logits, const int *labels, float *gradien
                           int classes, Metrics *metrics)
 {
     begin(WORK_LOSS, -1);
-    real()->cross_entropy(logits, labels, gradient, batch, classes, metrics);
+    __real_backend()->cross_entropy(logits, labels, gradient, batch, classes, metrics);
     end();
 }
 
 static void update(const Update *rule, const Segment *segments, int count)
 {
     begin(WORK_UPDATE, -1);
-    real()->update(rule, segments, count);
+    __real_backend()->update(rule, segments, count);
     end();
 }
 
 static void write_to_device(void *to, const void *from, size_t bytes)
 {
     begin(WORK_IMAGES, -1);
-    real()->write(to, from, bytes);
+    __real_backend()->write(to, from, bytes);
     end();
 }
 
 void profiler_set(ProfilerMode mode)
 {
-    profiler.backend = *real();
+    profiler.backend = *__real_backend();
     profiler.backend.declare_variables = declare_variables;
     profiler.backend.op_create = op_create;
     profiler.backend.forward = forward;

@@ -3,21 +3,11 @@
 # devices, the table of ranks, the pieces in which gradients travel, the same figures from the same
 # seed, and one clear line for whatever can't be done. On synthetic data, so that it is quick.
 
-set -u
-build=${BUILD:-build}
-folder=$(mktemp -d) || exit 1
-trap 'rm -rf "$folder"' EXIT
+. tests/lib.sh
 eval "$(common/scripts/mpi.sh env)"
 unset HVDLAB_DEVICES HVD_RANKS_PER_NODE HVD_FUSION_THRESHOLD HVDLAB_TRACE
 export HVDLAB_FLAGS="--data synthetic --images 96 --batch-size 12 --val-batch-size 48 --width 1
     --epochs 2 --target-accuracy 1 --log-dir $folder/logs --loader-threads 2"
-failures=0
-
-fail()
-{
-    printf 'FAIL: %s\n' "$1"
-    failures=$((failures + 1))
-}
 
 # ranks N PROGRAM WORD...: runs it; its output is in out and err, its trace in trace/.
 ranks()
@@ -138,5 +128,4 @@ mpirun -np 3 bash -c "if [ \$OMPI_COMM_WORLD_RANK = 1 ]; then ulimit -v 300000; 
     >"$folder/out" 2>"$folder/err" </dev/null &
 wait $! && fail "a rank without memory, and the job succeeds"
 
-[[ $failures -eq 0 ]] && echo "all as promised"
-exit $((failures > 0))
+conclude

@@ -15,7 +15,7 @@
 #include "sys/args.h"
 #include "sys/device.h"
 #include "judge.h"
-#include "process.h"
+#include "sandbox.h"
 
 #define MOST          32 // exercises that are graded at once
 #define ENDS          "all ranks train, and come to the end of the program"
@@ -31,8 +31,8 @@ typedef struct {
     const Exercise *graded[MOST];
     Report reports[MOST];
     int count;
-    int patience; // times the limits after which a run counts as hung
-    char *folder; // of the runs: the program, and what it writes
+    double patience; // times the limits after which a run counts as hung
+    char *folder;    // of the runs: the program, and what it writes
     Runs runs;
 } Check;
 
@@ -250,6 +250,8 @@ static void judge_held(const Check *check, const Exercise *exercise, Report *rep
         judge_of(held->file)(&check->runs, &quiet);
         if (!report_passed(&quiet))
             report_lost(report, &quiet);
+        if (quiet.notes)
+            report_note(report, "%s", quiet.notes);
         report_free(&quiet);
     }
 }
@@ -327,6 +329,16 @@ static bool grade(Check *check)
     return passed;
 }
 
+// How much slower than alone a run is because of what else this machine does; from 1 to 4. What the
+// check itself keeps busy does not count.
+static double crowding(void)
+{
+    double load = 0, alone = 2 * (double)sysconf(_SC_NPROCESSORS_ONLN);
+    if (getloadavg(&load, 1) != 1 || load < alone)
+        return 1;
+    return load < 4 * alone ? load / alone : 4;
+}
+
 int main(int argc, char **argv)
 {
     const char *build = getenv("BUILD");
@@ -340,10 +352,11 @@ int main(int argc, char **argv)
         check.patience = 1;
     if (runs_on_gpu())
         check.patience *= GPU_PATIENCE;
+    check.patience *= crowding();
     need_file(check.file);
     need_kit(&check);
     need_device();
-    process_prepare();
+    process_prepare(sandbox_tidy_up);
     bool passed = grade(&check);
     for (int i = 0; i < check.count; i++)
         report_free(&check.reports[i]);

@@ -31,7 +31,7 @@ static char *first_errors(const char *messages)
     int lines = 0, follow = 0;
     for (const char *at = messages; *at && lines < wanted;) {
         size_t length = strcspn(at, "\n");
-        char *line = format_text("%.*s", (int)(length < 300 ? length : 300), at);
+        char *line = format_text("%.*s", (int)(length < 160 ? length : 160), at);
         bool of_linker = strstr(line, "undefined reference") || strstr(line, "multiple def");
         if (is_error(line))
             follow = of_linker ? 1 : 3;
@@ -71,7 +71,10 @@ static char *collision(const char *messages)
         const char *at = strstr(messages, complaints[i]);
         if (!at)
             continue;
-        char *rest = format_text("%.1500s", at);
+        const char *line = at;
+        while (line > messages && line[-1] != '\n')
+            line--;
+        char *rest = format_text("%.1500s", line);
         bool library = strstr(rest, "/hvdlab.o") || strstr(rest, "common/");
         char *name = library ? name_after(rest, complaints[i]) : NULL;
         free(rest);

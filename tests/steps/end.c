@@ -119,7 +119,15 @@ static void report_endlessness(const Run *run, const char *property, Report *rep
         "end. (On a slow or busy machine try again, with HVDLAB_PATIENCE=3 in the environment, "
         "say.)",
         NULL};
+    static const Diagnosis slow = {
+        "hung",
+        "the program itself asks for no more epochs than the command line does. Often the machine "
+        "is "
+        "slow or busy: try again, with HVDLAB_PATIENCE=3 in the environment, say.",
+        NULL};
     const cJSON *fit = event_nth(&run->traces.of[0], "fit", 0);
+    bool more = event_number(fit, "epochs") > run_flag(run, "--epochs ") ||
+                event_number(fit, "steps") > event_number(fit, "train_len");
     const cJSON *step = event_last(&run->traces.of[0], "step");
     char *evidence =
         format_text("it went on and on, so the run was ended after %.0f seconds", run->seconds);
@@ -127,7 +135,23 @@ static void report_endlessness(const Run *run, const char *property, Report *rep
         text_add(&evidence, "\nrank 0 had come to step %.0f of %.0f, epoch %.0f of %.0f",
                  event_number(step, "step") + 1, event_number(fit, "steps"),
                  event_number(step, "epoch") + 1, event_number(fit, "epochs"));
-    report_failure(report, property, &endless, evidence);
+    report_failure(report, property, fit && !more ? &slow : &endless, evidence);
+}
+
+// The rank that printed most, or -1.
+static int loudest_rank(const Run *run)
+{
+    size_t bytes[MAX_RANKS] = {0};
+    int loudest = -1;
+    for (int i = 0; i < run->output.count; i++) {
+        int rank = run->output.lines[i].rank;
+        if (rank < 0 || rank >= run->ranks)
+            continue;
+        bytes[rank] += strlen(run->output.lines[i].text);
+        if (loudest < 0 || bytes[rank] > bytes[loudest])
+            loudest = rank;
+    }
+    return loudest;
 }
 
 // What was printed or traced without end.
@@ -140,11 +164,9 @@ static void report_flood(const Run *run, const char *property, Report *report)
                     run->flooded ? "printed more than a megabyte"
                                  : "left more events in its traces than any right program",
                     run->seconds);
-    for (int r = 0; run->flooded && r < run->ranks; r++)
-        if (output_first(&run->output, r)) {
-            text_add(&evidence, "\nrank %d began with: %.60s", r, output_first(&run->output, r));
-            break;
-        }
+    int rank = loudest_rank(run);
+    if (run->flooded && rank >= 0)
+        text_add(&evidence, "\nmost of it came from rank %d", rank);
     report_failure(report, property, &flood, evidence);
 }
 
@@ -171,6 +193,8 @@ bool judge_end(const Run *run, const char *property, Report *report)
         "a whole number is divided by zero: by hvd_rank(), say, which is 0 on the root. The number "
         "of workers is hvd_size().",
         NULL};
+    static const Diagnosis file_too_large = {
+        "crashed", "it writes a file without end: the check allows a quarter of a gigabyte.", NULL};
     RankSet idle = all_ranks(run->ranks) & ~ranks_with(&run->traces, "fit_end");
     const Diagnosis *explained = explanation(&run->output);
     if (run->hung && run->silent)
@@ -183,7 +207,9 @@ bool judge_end(const Run *run, const char *property, Report *report)
         report_failure(report, property,
                        explained                                     ? explained
                        : output_says(&run->output, "Floating point") ? &divided_by_zero
-                                                                     : &crashed,
+                       : strstr(output_failed_rank(&run->output).how, "File size limit")
+                           ? &file_too_large
+                           : &crashed,
                        crash_evidence(run));
     else if (idle)
         report_idle_ranks(idle, property, report);

@@ -38,8 +38,8 @@ static double applied_between(const Run *run, const Events *events, int from, in
         return event_number(events->items[at], "value");
     // Not once: what became of the weights.
     *tolerance = WEIGHTS_TOLERANCE;
-    double before = event_number(events->items[from], "weights");
-    double after = event_number(events->items[to], "weights");
+    double before = event_number(events->items[from], "arena");
+    double after = event_number(events->items[to], "arena");
     return (before - after) / run_flag(run, "--base-lr ");
 }
 
@@ -327,8 +327,23 @@ static bool judge_batches(const Runs *runs, const AllUpdates *all, Report *repor
     return own;
 }
 
+static void note_learning_rate(const Run *run, Report *report)
+{
+    double asked = run_flag(run, "--base-lr ");
+    double rate = event_number(event_nth(&run->traces.of[0], "apply", 0), "learning_rate");
+    if (fabs(rate - run->ranks * asked) < 1e-6)
+        report_note(report,
+                    "the learning rate is %g, %d times --base-lr: many do that with distributed "
+                    "training, these six steps don't",
+                    rate, run->ranks);
+    else if (fabs(rate - asked) > 1e-6)
+        report_note(report, "the learning rate of the first step is %g, not --base-lr's %g", rate,
+                    asked);
+}
+
 static void judge(const Runs *runs, Report *report)
 {
+    note_learning_rate(&runs->items[0], report);
     if (nothing_trained(runs, MEAN, report))
         return;
     AllUpdates all = {allocate((size_t)runs->count, sizeof *all.items), runs->count};

@@ -23,6 +23,7 @@
 #define LARGEST_FILE       ((rlim_t)1 << 28) // bytes that a program may write into one
 
 static volatile sig_atomic_t interrupted;
+static void (*tidy_up)(void);
 
 static void interrupt(int signal_number)
 {
@@ -30,8 +31,9 @@ static void interrupt(int signal_number)
     interrupted = 1;
 }
 
-void process_prepare(void)
+void process_prepare(void (*function)(void))
 {
+    tidy_up = function;
     const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action = {.sa_handler = interrupt};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
@@ -136,6 +138,7 @@ void process_wait(Process *process, int milliseconds)
     wait_for_news(process, milliseconds);
     if (interrupted) {
         process_stop(process);
+        tidy_up();
         _exit(STATUS_INTERRUPTED);
     }
 }

@@ -19,8 +19,8 @@ typedef struct {
 } Process;
 
 // To be called once, before any other: Control-C and the like then end what runs, and this program
-// with status 130.
-void process_prepare(void);
+// with status 130; `tidy_up` is called then, after what runs.
+void process_prepare(void (*tidy_up)(void));
 
 // Runs argv[0], found as a shell finds it, with nothing to read on standard input. Ends this
 // program when that is impossible.

@@ -3,6 +3,8 @@
 #include "sandbox.h"
 
 #include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -39,10 +41,27 @@ static bool can_seal(void)
     return answer;
 }
 
+static char temporary[32]; // the folder that is there now; empty: none
+
+static int remove_entry(const char *path, const struct stat *entry, int kind, struct FTW *place)
+{
+    (void)entry;
+    (void)kind;
+    (void)place;
+    return remove(path);
+}
+
+void sandbox_tidy_up(void)
+{
+    if (*temporary)
+        nftw(temporary, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    temporary[0] = '\0';
+}
+
 Sandbox sandbox_make(const char *folder)
 {
     make_folder(folder);
-    char temporary[] = "/tmp/hvdlab-XXXXXX";
+    snprintf(temporary, sizeof temporary, "/tmp/hvdlab-XXXXXX");
     Sandbox sandbox = {.folder = realpath(folder, NULL), .sealed = can_seal()};
     if (!sandbox.folder || !mkdtemp(temporary))
         die("cannot make folders for a run: %s", strerror(errno));
@@ -95,7 +114,7 @@ bool sandbox_has_children(const Sandbox *sandbox, const Process *process)
 
 void sandbox_free(Sandbox *sandbox)
 {
-    run_command((const char *const[]){"rm", "-rf", sandbox->temporary, NULL});
+    sandbox_tidy_up();
     free(sandbox->folder);
     free(sandbox->trace);
     free(sandbox->work);

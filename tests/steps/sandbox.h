@@ -26,4 +26,7 @@ bool sandbox_has_children(const Sandbox *sandbox, const Process *process);
 
 void sandbox_free(Sandbox *sandbox);
 
+// Removes what would stay behind if this program ended now.
+void sandbox_tidy_up(void);
+
 #endif

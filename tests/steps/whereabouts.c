@@ -2,6 +2,7 @@
 
 #include "whereabouts.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,6 +180,19 @@ static bool steps_differ(const Traces *traces)
     return false;
 }
 
+// True where each rank asked for the epoch's batches divided by the number of its machine's ranks.
+static bool steps_by_local_size(const Traces *traces)
+{
+    for (int r = 0; r < traces->ranks; r++) {
+        const cJSON *fit = event_nth(&traces->of[r], "fit", 0),
+                    *start = event_nth(&traces->of[r], "start", 0);
+        double exact = event_number(fit, "train_len") / event_number(start, "local_size");
+        if (!(fabs(event_number(fit, "steps") - exact) < 1))
+            return false;
+    }
+    return true;
+}
+
 // The ranks that neither wait for others nor have ended.
 static RankSet busy_ranks(const Traces *traces)
 {
@@ -204,6 +218,13 @@ static Mistake mistake_in_training(const Traces *traces)
                          "root sends and the others receive, by the same call, so every rank must "
                          "make it, outside of any if.",
                          "4"};
+    if (steps_differ(traces) && steps_by_local_size(traces))
+        return (Mistake){
+            "the ranks asked fit() for different numbers of steps: the batches divided "
+            "by hvd_local_size(), the workers of one machine, and machines may have "
+            "different numbers of them. All workers of the job share the steps: "
+            "hvd_size().",
+            "5"};
     if (steps_differ(traces))
         return (Mistake){"the ranks asked fit() for different numbers of steps. Each step is an "
                          "all-reduce of the gradients, so all must make equally many.",

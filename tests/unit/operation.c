@@ -145,7 +145,7 @@ Trial *trial_create(const Spec *spec)
     }
     size_t count = value_size(t->op.out, t->batch);
     t->output = floats(count);
-    for (int part = 0; part <= spec->two_parts; part++) {
+    for (int part = 0; part < (spec->two_parts ? 2 : 1); part++) {
         t->output_gradient[part] = floats(count);
         fill_normal(&rng, t->output_gradient[part], count, 0, 1);
     }

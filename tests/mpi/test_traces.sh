@@ -1,0 +1,196 @@
+#!/usr/bin/env bash
+# Usage: tests/mpi/test_traces.sh
+#
+# What traces say of messages between two ranks, of who moves, and of the images that ranks drew; that
+# sends can be made to end only when they are received; and that whoever asks where a rank is gets
+# the answer that HVD_LAYOUT gives. Programs of a few lines are compiled for it in BUILD/traces.
+
+set -u
+export LC_ALL=C
+build=${BUILD:-build}
+folder=$build/traces
+unset HVDLAB_DEVICES HVD_RANKS_PER_NODE HVD_LAYOUT HVD_FUSION_THRESHOLD HVDLAB_TRACE HVDLAB_SYNCHRONOUS_SENDS
+eval "$(common/scripts/mpi.sh env)"
+failures=0
+
+fail()
+{
+    echo "FAIL  $1"
+    failures=$((failures + 1))
+}
+
+rm -rf "$folder"
+mkdir -p "$folder" || exit 2
+
+# compile NAME: the program on standard input, after what all of them begin with.
+compile()
+{
+    {
+        printf '#include "hvdlab.h"\n#include <mpi.h>\n#include <stdlib.h>\n#include <unistd.h>\n'
+        cat
+    } >"$folder/$1.c"
+    "$build/compile-step" "$folder/$1.c" "$folder/$1" || fail "$1 does not compile"
+}
+
+# ranks N PROGRAM WORD...: runs it, traced; its output is in out.
+ranks()
+{
+    rm -rf "$folder/trace"
+    HVDLAB_TRACE=$folder/trace timeout 40 mpirun -np "$1" "$folder/$2" "${@:3}" >"$folder/out" 2>"$folder/err" </dev/null
+}
+
+# says RANK TIMES WORDS: so many lines of the rank's trace match the words.
+says()
+{
+    local found
+    found=$(grep -c -e "$3" "$folder/trace/rank-$1.jsonl")
+    [[ $found -eq $2 ]] || fail "rank $1 says $found times instead of $2: $3"
+}
+
+# ---- Messages.
+
+compile messages <<'END'
+int main(void)
+{
+    MPI_Init(NULL, NULL);
+    int rank, value[3] = {0}, done = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    int other = 1 - rank;
+    MPI_Request requests[2];
+    if (rank == 0)
+        MPI_Send(value, 3, MPI_INT, 1, 7, MPI_COMM_WORLD);
+    else
+        MPI_Recv(value, 3, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Sendrecv(value, 1, MPI_INT, other, 1, value + 1, 2, MPI_INT, other, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Irecv(value, 1, MPI_INT, other, 2, MPI_COMM_WORLD, &requests[0]);
+    MPI_Isend(value + 1, 1, MPI_INT, other, 2, MPI_COMM_WORLD, &requests[1]);
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    MPI_Irecv(value, 1, MPI_INT, other, 3, MPI_COMM_WORLD, &requests[0]);
+    MPI_Send(value + 1, 1, MPI_INT, other, 3, MPI_COMM_WORLD);
+    while (!done)
+        MPI_Test(&requests[0], &done, MPI_STATUS_IGNORE);
+    // In a communicator with the ranks the other way round.
+    MPI_Comm turned;
+    MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &turned);
+    int turned_rank;
+    MPI_Comm_rank(turned, &turned_rank);
+    if (turned_rank == 0)
+        MPI_Ssend(value, 1, MPI_INT, 1, 9, turned);
+    else
+        MPI_Recv(value, 1, MPI_INT, 0, 9, turned, MPI_STATUS_IGNORE);
+    MPI_Finalize();
+    return 0;
+}
+END
+ranks 2 messages || fail "messages: status $?: $(cat "$folder/err")"
+says 0 1 '"message_begin".*"MPI_Send","name":"MPI_COMM_WORLD","to":1,"to_tag":7,"bytes":12,"from":null,"from_tag":null,"room":null'
+says 1 1 '"message_begin".*"MPI_Recv".*"to":null.*"from":-1,"from_tag":-1,"room":12'
+says 0 1 '"message_begin".*"MPI_Sendrecv".*"to":1,"to_tag":1,"bytes":4,"from":1,"from_tag":1,"room":8'
+says 0 1 '"message_end".*"MPI_Irecv","request":1}'
+says 0 1 '"message_end".*"MPI_Isend","request":2}'
+says 0 1 '"wait_begin".*"MPI_Waitall","requests":"1,2"'
+says 0 1 '"wait_end".*"MPI_Waitall","requests":"1,2"'
+says 0 1 '"wait_end".*"MPI_Test","requests":"3"'
+says 0 0 '"wait_begin".*"MPI_Test"'
+says 1 1 '"message_begin".*"MPI_Ssend".*"to":0,"to_tag":9'
+says 0 1 '"message_begin".*"MPI_Recv".*"from":1,"from_tag":9'
+for rank in 0 1; do
+    [[ $(grep -c '"message_begin"' "$folder/trace/rank-$rank.jsonl") -eq \
+        $(grep -c '"message_end"' "$folder/trace/rank-$rank.jsonl") ]] || fail "rank $rank: a message has no end"
+done
+
+# Small messages wait in a buffer, unless they may not.
+compile send_first <<'END'
+int main(void)
+{
+    MPI_Init(NULL, NULL);
+    int rank, value = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    alarm(2);
+    MPI_Send(&value, 1, MPI_INT, 1 - rank, 0, MPI_COMM_WORLD);
+    MPI_Recv(&value, 1, MPI_INT, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Finalize();
+    return 0;
+}
+END
+ranks 2 send_first || fail "send_first: small messages find no buffer: $(cat "$folder/err")"
+HVDLAB_SYNCHRONOUS_SENDS=1 ranks 2 send_first && fail "HVDLAB_SYNCHRONOUS_SENDS=1: a send ends before it is received"
+says 0 0 '"message_end"'
+
+# The check names who waits for whom.
+sed -e 's/^#include "hvdlab.h"/&\n#include <mpi.h>/' \
+    -e 's/^    hvd_init();/&\n    int to = (hvd_rank() + 1) % hvd_size(), from = (hvd_rank() + hvd_size() - 1) % hvd_size(), value = 0;\n    MPI_Send(\&value, 1, MPI_INT, to, 4, MPI_COMM_WORLD);\n    MPI_Recv(\&value, 1, MPI_INT, from, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);/' \
+    solutions/step_01.c >"$folder/circle.c"
+mkdir -p "$folder/build" && cp "$build/compile-step" "$folder/build"
+BUILD=$folder/build "$build/check-step" 1 "$folder/circle.c" >"$folder/out" 2>&1
+[[ $(tail -n 1 "$folder/out") == "step 1: failed: hung" ]] || fail "ranks that all send first: $(tail -n 1 "$folder/out")"
+for words in 'rank 0 waits in MPI_Send for rank 1 to receive (tag 4)' 'in a circle: rank 0 waits for rank 1, which waits for rank 2'; do
+    grep -qF "$words" "$folder/out" || fail "\"$words\" is not said: $(cat "$folder/out")"
+done
+
+# ---- Images, and who moves.
+
+cat >"$folder/images.c" <<'END'
+#include "hvdlab.h"
+#include <sched.h>
+int main(int argc, char **argv)
+{
+    Args args = parse_args(argc, argv);
+    Dataset train = load_data(&args, TRAIN);
+    Batches *batches = plain_batches(&train, image_statistics(&train), 4);
+    for (int times = 0; times < 2; times++) {
+        batches_begin(batches, batches_len(batches));
+        for (int i = 0; i < batches_len(batches); i++)
+            batches_next(batches);
+    }
+    batches_free(batches);
+    cpu_set_t cores;
+    sched_getaffinity(0, sizeof cores, &cores);
+    sched_setaffinity(0, sizeof cores, &cores);
+    return 0;
+}
+END
+"$build/compile-step" "$folder/images.c" "$folder/images" || fail "images does not compile"
+rm -rf "$folder/trace"
+HVDLAB_TRACE=$folder/trace "$folder/images" --data synthetic --images 10 >"$folder/out" 2>&1 || fail "images: $(cat "$folder/out")"
+says 0 6 '"event":"images"'
+says 0 2 '"step":2,"drawn":"[0-9]*,[0-9]*"}'
+says 0 1 '"event":"affinity"'
+for permutation in 1 2; do
+    drawn=$(sed -n "s/.*\"permutation\":$permutation,.*\"drawn\":\"\(.*\)\".*/\1/p" "$folder/trace/rank-0.jsonl" | tr , '\n' | sort -n | xargs)
+    [[ $drawn == "0 1 2 3 4 5 6 7 8 9" ]] || fail "permutation $permutation drew $drawn"
+done
+
+# ---- Where ranks are, by every way of asking.
+
+compile places <<'END'
+int main(void)
+{
+    hvd_init();
+    char host[64], name[MPI_MAX_PROCESSOR_NAME];
+    int length, rank, size;
+    MPI_Comm shared;
+    gethostname(host, sizeof host);
+    MPI_Get_processor_name(name, &length);
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &shared);
+    MPI_Comm_rank(shared, &rank);
+    MPI_Comm_size(shared, &size);
+    printf("%d: hvd %d %d mpi %d %d launcher %s %s host %s %s\n", hvd_rank(), hvd_local_rank(), hvd_local_size(), rank,
+           size, getenv("OMPI_COMM_WORLD_LOCAL_RANK"), getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), host, name);
+    return 0;
+}
+END
+HVD_LAYOUT=0,1,1 ranks 3 places || fail "places: $(cat "$folder/err")"
+diff <(sort "$folder/out") - <<'END' || fail "not every way of asking gives the same answer"
+0: hvd 0 1 mpi 0 1 launcher 0 1 host node-0 node-0
+1: hvd 0 2 mpi 0 2 launcher 0 2 host node-1 node-1
+2: hvd 1 2 mpi 1 2 launcher 1 2 host node-1 node-1
+END
+ranks 2 places
+diff <(sort "$folder/out") - <<END || fail "without a layout, something is pretended"
+0: hvd 0 2 mpi 0 2 launcher 0 2 host $(uname -n) $(uname -n)
+1: hvd 1 2 mpi 1 2 launcher 1 2 host $(uname -n) $(uname -n)
+END
+
+[[ $failures -eq 0 ]] && echo "all as promised"
+exit $((failures > 0))
