@@ -5,7 +5,7 @@
 TEST_TIMEOUT ?= $(if $(SANITIZE),600,120)
 export TEST_TIMEOUT
 limit_graders := $(if $(SANITIZE),3000,600)
-limit_handouts := $(if $(SANITIZE),1500,300)
+limit_handouts := $(if $(SANITIZE),1500,450)
 
 # ---- On the processor, with all GPUs hidden.
 
