@@ -265,10 +265,10 @@ $(unit_objects) $(shared_objects) $(unit_programs): $(BUILD)/settings.check
 $(unit_programs): extra_libraries = $(check_libs)
 
 $(step_programs) $(solution_programs): $(BUILD)/hvdlab.o
-# The benchmark watches the backend: calls of backend() go through its profiler. (In library.o, one
+# The benchmark watches the backend: calls of backend_of() go through its profiler. (In library.o, one
 # object, there is nothing left for the linker to send elsewhere.)
 $(BUILD)/bench: $(library_objects)
-$(BUILD)/bench: extra_libraries := -Wl,--wrap=backend
+$(BUILD)/bench: extra_libraries := -Wl,--wrap=backend_of
 $(filter-out $(step_programs) $(solution_programs) $(BUILD)/bench,$(programs)): $(BUILD)/library.o
 $(programs): $(BUILD)/settings.link
 	$(call say,LD,$@)
@@ -323,6 +323,7 @@ build_tests = $(filter-out $(step_programs),$(programs)) $(BUILD)/compile-step $
 test: ## build and run all tests
 	@common/scripts/deps.sh install build check sandbox steps dataset
 	$(build_first) $(build_tests)
+	$(build_first) $(build_threads)
 	$(build_first) $(build_emulated)
 	@CUDA_VISIBLE_DEVICES= tests/run.sh $(run_on_cpu) --together $(run_emulated)
 
@@ -332,7 +333,7 @@ test-emulated: ## those of them that run on a GPU that is only pretended
 	@tests/run.sh --together $(run_emulated)
 
 test-answers: ## grade all known mistakes and right answers (make test takes a few of each exercise)
-	@common/scripts/deps.sh install build check steps dataset
+	@common/scripts/deps.sh install build sandbox steps
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
 	@CUDA_VISIBLE_DEVICES= tests/run.sh $(run_answers)
 

@@ -3,8 +3,6 @@
 
 #include "hvd/hvd.h"
 
-#include "hvd/hvd.h"
-
 #include <errno.h>
 #include <mpi.h>
 #include <stdlib.h>

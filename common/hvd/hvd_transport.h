@@ -6,8 +6,10 @@
 //     GPUs, otherwise                       MPI, straight from the GPU's memory   hvd_cuda.c
 //                                           where Open MPI can, else by copies
 //
-// HVD_TRANSPORT=nccl or mpi insists on one (auto: the above). HVD_COMPRESSION=bf16 sends gradients
-// as bfloat16, half the bytes: they are rounded, added up in bfloat16, and divided as floats.
+// Where hvd_use_allreduce brings an all-reduce of the program's own, it takes MPI's place: in the
+// host's memory, or by copies. HVD_TRANSPORT=nccl or mpi insists on one (auto: the above).
+// HVD_COMPRESSION=bf16 sends gradients as bfloat16, half the bytes: they are rounded, added up in
+// bfloat16, and divided as floats.
 
 #ifndef HVDLAB_HVD_TRANSPORT_H
 #define HVDLAB_HVD_TRANSPORT_H

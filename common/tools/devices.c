@@ -17,6 +17,7 @@
 
 #define ANNOUNCEMENT "/memfd:hvdlab rank %d node %d device %d of %d kind %7s"
 
+// A process on a device; one that works on several is there for each.
 typedef struct {
     int pid, rank, node, device, devices;
     int job;      // the launcher that started it, or who else did
@@ -75,31 +76,36 @@ static void name_program(Process *process)
     snprintf(process->program, sizeof process->program, "%.63s", slash ? slash + 1 : target);
 }
 
-// True, and all about it, if the process works on a device.
-static bool look_at(int pid, Process *process)
+static void add(Processes *found, int pid, Process process)
+{
+    process.pid = pid;
+    process.job = launcher_above(pid);
+    name_program(&process);
+    found->items = realloc(found->items, (size_t)(found->count + 1) * sizeof process);
+    CHECK(found->items);
+    found->items[found->count++] = process;
+}
+
+// Adds the process for each device that it works on.
+static void look_at(int pid, Processes *found)
 {
     char *folder = format_text("/proc/%d/fd", pid);
     DIR *files = opendir(folder);
-    bool found = false;
-    for (struct dirent *file; files && !found && (file = readdir(files));) {
+    for (struct dirent *file; files && (file = readdir(files));) {
         char target[512];
+        Process process;
         char *path = format_text("%s/%s", folder, file->d_name);
         read_link(path, target, sizeof target);
-        found = sscanf(target, ANNOUNCEMENT, &process->rank, &process->node, &process->device,
-                       &process->devices, process->kind) == 5;
-        if (found)
-            process->cores = read_text(path);
+        if (sscanf(target, ANNOUNCEMENT, &process.rank, &process.node, &process.device,
+                   &process.devices, process.kind) == 5) {
+            process.cores = read_text(path);
+            add(found, pid, process);
+        }
         free(path);
     }
     if (files)
         closedir(files);
     free(folder);
-    if (found) {
-        process->pid = pid;
-        process->job = launcher_above(pid);
-        name_program(process);
-    }
-    return found;
 }
 
 static int by_job(const void *a, const void *b)
@@ -118,13 +124,9 @@ static Processes find_processes(void)
     Processes found = {0};
     DIR *proc = opendir("/proc");
     for (struct dirent *entry; proc && (entry = readdir(proc));) {
-        Process process;
         int pid = atoi(entry->d_name);
-        if (pid <= 0 || !look_at(pid, &process))
-            continue;
-        found.items = realloc(found.items, (size_t)(found.count + 1) * sizeof process);
-        CHECK(found.items);
-        found.items[found.count++] = process;
+        if (pid > 0)
+            look_at(pid, &found);
     }
     if (proc)
         closedir(proc);
@@ -250,6 +252,18 @@ static void print_node(const Process *processes, int count, int nodes, const Act
     }
 }
 
+static int count_processes(const Process *processes, int count)
+{
+    int distinct = 0;
+    for (int i = 0; i < count; i++) {
+        int first = 0;
+        while (processes[first].pid != processes[i].pid)
+            first++;
+        distinct += first == i;
+    }
+    return distinct;
+}
+
 static void print_jobs(const Processes *all, const Activity *before, const Activity *after)
 {
     for (int begin = 0, end; begin < all->count; begin = end) {
@@ -261,8 +275,9 @@ static void print_jobs(const Processes *all, const Activity *before, const Activ
         char name[64] = "?";
         int parent;
         look_at_process(first->job, name, &parent);
-        printf("%s%d %s started by %s (pid %d)\n", begin > 0 ? "\n" : "", end - begin,
-               end - begin == 1 ? "process" : "processes", name, first->job);
+        int count = count_processes(first, end - begin);
+        printf("%s%d %s started by %s (pid %d)\n", begin > 0 ? "\n" : "", count,
+               count == 1 ? "process" : "processes", name, first->job);
         print_header(nodes > 1);
         for (int i = begin, next; i < end; i = next) {
             for (next = i; next < end && same_node(&all->items[i], &all->items[next]);)

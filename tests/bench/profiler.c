@@ -71,13 +71,18 @@ static struct {
     int span_count;
 } profiler;
 
-// The library's; and what is called in its place.
-const Backend *__real_backend(void);
-const Backend *__wrap_backend(void);
+// The library's; and what is called in its place. This program works on one device only.
+const Backend *__real_backend_of(const Device *device);
+const Backend *__wrap_backend_of(const Device *device);
 
-const Backend *__wrap_backend(void)
+const Backend *__wrap_backend_of(const Device *device)
 {
-    return profiler.mode == PROFILER_OFF ? __real_backend() : &profiler.backend;
+    return profiler.mode == PROFILER_OFF ? __real_backend_of(device) : &profiler.backend;
+}
+
+static const Backend *real(void)
+{
+    return __real_backend_of(device_current());
 }
 
 // The list with room for one more.
@@ -94,12 +99,12 @@ static void declare_variables(const Op *op)
 {
     profiler.ops = longer(profiler.ops, profiler.op_count, sizeof *profiler.ops);
     profiler.ops[profiler.op_count++] = op;
-    __real_backend()->declare_variables(op);
+    real()->declare_variables(op);
 }
 
-static OpState *op_create(const Op *op, int batch, OpSizes *sizes)
+static OpState *op_create(Device *device, const Op *op, int batch, OpSizes *sizes)
 {
-    OpState *state = __real_backend()->op_create(op, batch, sizes);
+    OpState *state = real()->op_create(device, op, batch, sizes);
     int i = profiler.state_count++;
     profiler.prepared = longer(profiler.prepared, i, sizeof *profiler.prepared);
     profiler.states = longer(profiler.states, i, sizeof *profiler.states);
@@ -145,7 +150,7 @@ static void end(void)
 static void forward(OpState *state, const ForwardArgs *args)
 {
     begin(work_kind(op_of(state)->kind, PASS_FORWARD), -1);
-    __real_backend()->forward(state, args);
+    real()->forward(state, args);
     end();
 }
 
@@ -157,7 +162,7 @@ static void kernel_gradient(OpState *state, const BackwardArgs *args)
     alone.input_gradient = NULL;
     alone.output_gradient2 = NULL;
     begin(work_kind(OP_CONV2D, PASS_KERNEL_GRADIENT), work_kind(OP_CONV2D, PASS_BACKWARD));
-    __real_backend()->backward(state, &alone);
+    real()->backward(state, &alone);
     end();
 }
 
@@ -168,35 +173,35 @@ static void backward(OpState *state, const BackwardArgs *args)
     if (profiler.mode == PROFILER_TIMES && op == OP_CONV2D && !no_input)
         kernel_gradient(state, args);
     begin(work_kind(op, no_input ? PASS_KERNEL_GRADIENT : PASS_BACKWARD), -1);
-    __real_backend()->backward(state, args);
+    real()->backward(state, args);
     end();
 }
 
-static void cross_entropy(const float *logits, const int *labels, float *gradient, int batch,
-                          int classes, Metrics *metrics)
+static void cross_entropy(Device *device, const float *logits, const int *labels, float *gradient,
+                          int batch, int classes, Metrics *metrics)
 {
     begin(WORK_LOSS, -1);
-    __real_backend()->cross_entropy(logits, labels, gradient, batch, classes, metrics);
+    real()->cross_entropy(device, logits, labels, gradient, batch, classes, metrics);
     end();
 }
 
-static void update(const Update *rule, const Segment *segments, int count)
+static void update(Device *device, const Update *rule, const Segment *segments, int count)
 {
     begin(WORK_UPDATE, -1);
-    __real_backend()->update(rule, segments, count);
+    real()->update(device, rule, segments, count);
     end();
 }
 
-static void write_to_device(void *to, const void *from, size_t bytes)
+static void write_to_device(Device *device, void *to, const void *from, size_t bytes)
 {
     begin(WORK_IMAGES, -1);
-    __real_backend()->write(to, from, bytes);
+    real()->write(device, to, from, bytes);
     end();
 }
 
 void profiler_set(ProfilerMode mode)
 {
-    profiler.backend = *__real_backend();
+    profiler.backend = *real();
     profiler.backend.declare_variables = declare_variables;
     profiler.backend.op_create = op_create;
     profiler.backend.forward = forward;

@@ -74,6 +74,13 @@ if [[ $cores -gt 1 ]]; then
     [[ $(field 0 device cores) = *[-,]* ]] || fail "one rank alone does not have all cores"
 fi
 
+# Ready-made calls leave an event, which an exercise may ask for: each call one, but those that only
+# ask once.
+ranks 2 solution_06
+calls=$(sed -n 's/^{"event":"call",.*"function":"\([^"]*\)".*/\1/p' "$folder/trace/rank-1.jsonl" | sort | tr '\n' ' ')
+[[ $calls = "hvd_broadcast_variables hvd_distributed_optimizer hvd_local_rank hvd_metric_average hvd_rank hvd_size " ]] ||
+    fail "other ready-made calls than the program's: $calls"
+
 # After step 3 the ranks differ, after step 4 only their moving statistics do: the table shows it.
 ranks 4 solution_03 --show-ranks
 [[ $(column 4) -eq 4 ]] || fail "step 3: the weights do not differ between all ranks: $(cat "$folder/out")"

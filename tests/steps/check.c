@@ -17,8 +17,7 @@
 #include "judge.h"
 #include "sandbox.h"
 
-#define MOST          32 // exercises that are graded at once
-#define ENDS          "all ranks train, and come to the end of the program"
+#define MOST          32   // exercises that are graded at once
 #define LIMIT         15.0 // seconds that all runs of a check may take together
 #define COMPILE_LIMIT 20.0
 
@@ -108,7 +107,7 @@ static void need_device(void)
     if (child == 0) {
         settings()->device = DEVICE_GPU;
         CHECK(freopen("/dev/null", "w", stderr)); // it would speak of another setting
-        device_start();
+        device_current();
         _exit(EXIT_SUCCESS);
     }
     int status = -1;
@@ -280,16 +279,16 @@ static void run_and_judge(Check *check, const char *program)
         check->runs.items[i] = run_program(program, folder, &plans[i], limits);
         free(folder);
         Report trial = {.exercise = check->graded[0]->name};
-        ended = judge_end(&check->runs.items[i], ENDS, &trial);
+        ended = judge_end(&check->runs.items[i], &trial);
         report_free(&trial);
         check->runs.count += ended;
     }
     for (int i = 0; ended && i < check->count; i++)
-        report_ok(&check->reports[i], ENDS);
+        report_ok(&check->reports[i], end_property(&plans[0]));
     judge_runs(check);
     const Run *last = &check->runs.items[check->runs.count];
     for (int i = 0; !ended && i < check->count; i++)
-        judge_end(last, ENDS, &check->reports[i]);
+        judge_end(last, &check->reports[i]);
     for (int i = 0; i < check->runs.count + !ended; i++)
         run_free(&check->runs.items[i]);
     free(check->runs.items);

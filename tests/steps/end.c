@@ -181,7 +181,13 @@ static void report_idle_ranks(RankSet idle, const char *property, Report *report
     report_failure(report, property, &not_all_train, evidence);
 }
 
-bool judge_end(const Run *run, const char *property, Report *report)
+const char *end_property(const RunPlan *plan)
+{
+    return run_trains(plan) ? "all ranks train, and come to the end of the program"
+                            : "all ranks come to the end of the program";
+}
+
+bool judge_end(const Run *run, Report *report)
 {
     static const Diagnosis crashed = {
         "crashed",
@@ -195,7 +201,9 @@ bool judge_end(const Run *run, const char *property, Report *report)
         NULL};
     static const Diagnosis file_too_large = {
         "crashed", "it writes a file without end: the check allows a quarter of a gigabyte.", NULL};
-    RankSet idle = all_ranks(run->ranks) & ~ranks_with(&run->traces, "fit_end");
+    const char *property = end_property(&run->plan);
+    RankSet idle =
+        run_trains(&run->plan) ? all_ranks(run->ranks) & ~ranks_with(&run->traces, "fit_end") : 0;
     const Diagnosis *explained = explanation(&run->output);
     if (run->hung && run->silent)
         report_silence(run, property, report);

@@ -24,9 +24,10 @@ Judge judge_of(const char *file);
 // status than the compiler's own: it had to be ended.
 bool judge_compiler(const char *file, int status, const char *messages, Report *report);
 
-// Did all ranks train, and come to the end of the program? Reports it only where they did not: then
-// there is nothing more to judge.
-bool judge_end(const Run *run, const char *property, Report *report);
+// Did all ranks come to the end of the program, and train, where they are to? Reports it only where
+// they did not: then there is nothing more to judge.
+bool judge_end(const Run *run, Report *report);
+const char *end_property(const RunPlan *plan);
 
 // Evidence from one of several runs, which it takes over: says which.
 char *evidence_in(const Runs *runs, const Run *run, char *evidence);

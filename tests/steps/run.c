@@ -2,6 +2,7 @@
 
 #include "run.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -223,8 +224,12 @@ const Run *run_named(const Runs *runs, const char *name)
 double run_flag(const Run *run, const char *flag)
 {
     const char *at = strstr(run->plan.flags, flag);
-    CHECK(at);
-    return atof(at + strlen(flag));
+    return at ? atof(at + strlen(flag)) : (double)NAN;
+}
+
+bool run_trains(const RunPlan *plan)
+{
+    return strstr(plan->flags, "--epochs ") != NULL;
 }
 
 int run_node(const Run *run, int rank)

@@ -30,8 +30,11 @@ typedef struct {
 // NULL where there is none of that name.
 const Run *run_named(const Runs *runs, const char *name);
 
-// The number that follows a flag of the run, "--epochs", say.
+// The number that follows a flag of the run, "--epochs ", say; NaN where it has none.
 double run_flag(const Run *run, const char *flag);
+
+// True where the run is asked for epochs: then every rank trains, by fit().
+bool run_trains(const RunPlan *plan);
 
 // The node that the run pretends for a rank, and what hvd says of the rank there.
 int run_node(const Run *run, int rank);
