@@ -14,7 +14,7 @@
 #
 # From the environment: SUITE (both: "bookworm trixie"), COMMANDS ("demo test"), BUILD (everything is
 # kept in $BUILD/fresh: the systems, for an hour, and the commands' outputs); V=1 shows those; and
-# HVDLAB_FLAGS and BENCH, which are handed on. As root. Status 1 if a command failed.
+# HVDLAB_FLAGS, HVDLAB_PATIENCE and BENCH, which are handed on. As root. Status 1 if a command failed.
 
 set -u
 export LC_ALL=C # a point in EPOCHREALTIME
@@ -37,7 +37,7 @@ if [[ ${1:-} = inside ]]; then
     fi
     settings=(HOME=/root)
     [[ $user = root ]] || settings=(HOME="/home/$user")
-    for name in http_proxy https_proxy no_proxy HVDLAB_FLAGS BENCH; do
+    for name in http_proxy https_proxy no_proxy HVDLAB_FLAGS HVDLAB_PATIENCE BENCH; do
         [[ -z ${!name:-} ]] || settings+=("$name=${!name}")
     done
     # Not exec: root's process, the namespace's first, ends with the one outside.
@@ -144,7 +144,7 @@ refused()
     local begin=$SECONDS
     enter "$2" "$3"
     [[ $status -eq 2 ]] || blame "$3: status $status instead of 2"
-    [[ $(grep -vc '^make: \*\*\*' "$err") -eq 1 ]] || blame "$3: not one line: $(cat "$out" "$err")"
+    [[ $(grep -vcE '^make(\[[0-9]+\])?: \*\*\*' "$err") -eq 1 ]] || blame "$3: not one line: $(cat "$out" "$err")"
     grep -qF -e "$1" "$err" || blame "$3: \"$1\" is not in: $(cat "$err")"
     [[ $((SECONDS - begin)) -lt 30 ]] || blame "$3: took $((SECONDS - begin)) s to say so"
 }

@@ -106,11 +106,13 @@ WATCH(Alltoall, (const void *from, int n, MPI_Datatype type, void *to, int m, MP
 // ---- Requests: each operation that goes on in the background has a number, from 1.
 
 // Those that nobody has yet seen done. MPI hands out handles again; the numbers are ours.
+typedef struct {
+    MPI_Request handle;
+    int number;
+} Unfinished;
+
 static struct {
-    struct {
-        MPI_Request handle;
-        int number;
-    } * items;
+    Unfinished *items;
     int count, room, last;
 } requests;
 
