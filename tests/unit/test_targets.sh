@@ -272,7 +272,7 @@ for header in common/hvdlab.h $(sed -n 's|^#include "\(.*\)".*|common/\1|p' comm
         grep -qE "[ *]$name\(.*//" "$work/out" ||
             grep -vE "^(    |From the top)" "$work/out" | tail -n +2 | grep -q "[a-z]" ||
             fail "make doc NAME=$name says nothing about it"
-    done < <(sed -n 's/^[A-Za-z_][A-Za-z0-9_ *]*[ *]\([a-z0-9_]*\)(.*/\1/p' "$header")
+    done < <(sed -n 's/^[A-Za-z_][A-Za-z0-9_ *]*[ *]\([a-z0-9_][a-z0-9_]*\)(.*/\1/p' "$header")
 done
 [[ $functions -gt 60 ]] || fail "only $functions functions found in the headers"
 succeeds doc NAME=hvd_local_size
