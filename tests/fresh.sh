@@ -60,7 +60,7 @@ tidy()
     [[ -z $running ]] || kill -KILL "$running" 2>/dev/null
     wait
     for _ in {1..10}; do
-        ! rm -rf --one-file-system "$root" "$folder"/*.part 2>/dev/null || return
+        ! rm -rf --one-file-system "$root" "$root".* 2>/dev/null || return
         sleep 0.5
     done
 }
@@ -88,8 +88,8 @@ system()
     done < <(apt-config dump | grep -E '^Acquire::https?::Proxy')
     printf '%s: mmdebstrap makes a system\n' "$1"
     wait_for mmdebstrap --variant=apt --include=make,git,ca-certificates "${options[@]}" "$1" - \
-        >"$archive.part" 2>"$folder/$1.log" || fail "mmdebstrap: $(tail -n 3 "$folder/$1.log")"
-    mv "$archive.part" "$archive"
+        >"$root.tar" 2>"$folder/$1.log" || fail "mmdebstrap: $(tail -n 3 "$folder/$1.log")"
+    mv "$root.tar" "$archive"
 }
 
 # install SUITE: the system, and in it the repository as it is now.
@@ -124,12 +124,18 @@ blame()
     wrong+="$1"$'\n'
 }
 
+# What was entered last succeeded, and had nothing to say but what it was asked for.
+went_well() # SCRIPT
+{
+    [[ $status -eq 0 ]] || blame "$1: status $status: $(tail -n 30 "$out" "$err")"
+    [[ ! -s $err ]] || blame "$1: on standard error: $(head -n 20 "$err")"
+    ! grep -inE 'warning: |^debconf:|^[EW]: |^\[[^]]*\]\[' "$out" >"$err" || blame "$1: $(head -n 20 "$err")"
+}
+
 succeeds() # USER SCRIPT
 {
     enter "$1" "$2"
-    [[ $status -eq 0 ]] || blame "$2: status $status: $(tail -n 30 "$out" "$err")"
-    [[ ! -s $err ]] || blame "$2: on standard error: $(head -n 20 "$err")"
-    ! grep -inE 'warning: |^debconf:|^[EW]: |^\[[^]]*\]\[' "$out" >"$err" || blame "$2: $(head -n 20 "$err")"
+    went_well "$2"
 }
 
 # refused WORDS USER SCRIPT: status 2 and one line, beside make's own, that holds the words.
@@ -148,22 +154,23 @@ says() # WORDS
     grep -qF -e "$1" "$out" || blame "\"$1\" is not in: $(cat "$out" "$err")"
 }
 
-# What installs what it needs; and what builds, and says what to install.
-installs()
+# A make target: it installs what it needs, or says what to install, or needs nothing.
+target()
 {
-    succeeds root "make $1"
-    says "hvdlab needs: "
-}
-
-builds()
-{
-    local target=$1 line
-    [[ $target != check-[1-9] ]] || target+=" FILE=solutions/step_0${target#check-}.c"
-    refused "hvdlab: missing: " root "make $target"
-    line=$(sed -n 's/^hvdlab: missing: .* Type: //p' "$err")
-    enter root "DEBIAN_FRONTEND=noninteractive; export DEBIAN_FRONTEND; $line"
-    [[ $status -eq 0 ]] || blame "$line: status $status: $(tail -n 30 "$out" "$err")"
-    succeeds root "make $target"
+    local goal=$1 line
+    [[ $goal != check-[0-9] ]] || goal+=" FILE=solutions/step_0${goal#check-}.c"
+    enter root "make $goal"
+    if grep -q '^hvdlab: missing: ' "$err"; then
+        [[ $goal != demo && $goal != test ]] || blame "make $goal did not install what it needs"
+        refused "hvdlab: missing: " root "make $goal"
+        line=$(sed -n 's/^hvdlab: missing: .* Type: //p' "$err")
+        enter root "export DEBIAN_FRONTEND=noninteractive; $line"
+        [[ $status -eq 0 ]] || blame "$line: status $status: $(tail -n 30 "$out" "$err")"
+        enter root "make $goal"
+    elif [[ $goal = demo || $goal = test ]]; then
+        says "hvdlab needs: "
+    fi
+    went_well "make $goal"
 }
 
 # Somebody who is not root; a line of a terminal ends with a carriage return, too.
@@ -215,16 +222,14 @@ failures=0
 for suite in ${SUITE:-bookworm trixie}; do
     system "$suite"
     for command in ${COMMANDS:-demo test}; do
-        log=$folder/$suite-$command.log out=$folder/out.part err=$folder/err.part wrong=
+        log=$folder/$suite-$command.log out=$root.out err=$root.err wrong=
         : >"$log"
         install "$suite"
         begin=$EPOCHREALTIME
         case $command in
-        demo | test | test-emulated | test-gpu | deps | format | check-format | scaling | steps | check-steps) installs "$command" ;;
-        help | info | env | doc | progress | hint-* | diff-* | reset-* | clean) succeeds root "make $command" ;;
         user) user ;;
         offline) offline ;;
-        *) builds "$command" ;;
+        *) target "$command" ;;
         esac
         result=ok
         [[ -z $wrong ]] || result=FAIL failures=$((failures + 1))

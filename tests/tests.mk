@@ -5,7 +5,7 @@
 TEST_TIMEOUT ?= $(if $(SANITIZE),600,120)
 export TEST_TIMEOUT
 limit_graders := $(if $(SANITIZE),3000,600)
-limit_handouts := $(if $(SANITIZE),1500,300)
+limit_handouts := $(if $(SANITIZE),1500,450)
 
 # ---- On the processor, with all GPUs hidden.
 
@@ -42,20 +42,24 @@ run_on_cpu = $(call run_units,,,$(unit_tests)) $(foreach t,$(script_tests),$(cal
     $(foreach n,1 2 3 4,$(foreach t,$(mpi_tests),$(call run_mpi,$(n),$(t)))) \
     $(call run_cases,,) $(foreach isa,$(ISAS),$(call run_isa,$(isa))) $(run_all_ranked)
 
+# What tests/unit/test_threads.sh watches, in a folder of its own.
+threads := $(BUILD)/threads
+build_threads = CUDA=0 SANITIZE=thread BUILD=$(threads) $(threads)/tests/unit/test_devices
+
 # ---- On the GPU that is not there (tests/emulated/README.md), which is built in a folder of its own.
 # It runs a grid's threads one by one, so only what is quick enough; the longest come first, since they
 # run beside others.
 
 emulated := $(BUILD)/emulated
 EMULATED_TESTS := operations batch_norm optimizers
-EMULATED_PROGRAMS := replay bench solution_06 check-step compile-step cut/baseline tests/emulated/test_emulated \
+EMULATED_PROGRAMS := replay bench solution_06 check-step compile-step cut/baseline tests/emulated/test_emulated tests/unit/test_devices \
                      $(mpi_tests:%=tests/mpi/test_%) $(EMULATED_TESTS:%=tests/unit/test_%)
 # All of it is instrumented. To look for leaks, too, would take the slow way through the stack at
-# each allocation.
+# each allocation: test_leaks.sh alone does it.
 build_emulated = EMULATED=1 SANITIZE=address,undefined BUILD=$(emulated) $(addprefix $(emulated)/,$(EMULATED_PROGRAMS))
 on_emulated = env -u CUDA_VISIBLE_DEVICES ASAN_OPTIONS=detect_leaks=0 CK_TIMEOUT_MULTIPLIER=10 BUILD=$(emulated)
 run_emulated = \
-    $(foreach t,transports programs graphs,'$(t) (pretended GPUs)@300=$(on_emulated) tests/emulated/test_$(t).sh') \
+    $(foreach t,transports programs graphs leaks,'$(t) (pretended GPUs)@300=$(on_emulated) tests/emulated/test_$(t).sh') \
     $(foreach n,1 2 4,'graders (pretended GPUs: $(n))@300=$(on_emulated) EMULATED_DEVICES=$(n) HVDLAB_CHECK_DEVICE=gpu \
         tests/steps/test_graders.sh solutions/step_06 \
         $(if $(filter 1,$(n)),steps/step_01 mistakes/step_01/pin-missing mistakes/step_01/pinned-by-rank)') \
@@ -64,13 +68,15 @@ run_emulated = \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
     $(foreach t,operations batch_norm,'$(t) (pretended GPU, backward)@300=$(on_emulated) EMULATED_ORDER=backward \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
+    $(foreach s,at_once lazy race,'devices (pretended GPUs, streams $(s))@300=$(on_emulated) EMULATED_DEVICES=2 \
+        EMULATED_STREAMS=$(s) HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_devices') \
     'stand-in for CUDA=$(on_emulated) $(emulated)/tests/emulated/test_emulated' \
     $(foreach c,$(cases),'replay $(c) (pretended GPU)=$(on_emulated) \
         $(emulated)/replay tests/golden/cases/$(c).safetensors --device gpu')
 
 # ---- On a real GPU: in every arithmetic, and with several ranks on it.
 
-GPU_TESTS := operations convolution batch_norm optimizers model
+GPU_TESTS := operations convolution batch_norm optimizers model devices
 # The test $(1) with the setting $(2), named $(3).
 gpu_ranks = $(foreach n,1 2 4,'$(1) (GPU, $(n) ranks$(3))=$(2)common/scripts/mpi.sh run $(n) $(BUILD)/tests/mpi/test_$(1)')
 run_on_gpu = $(foreach p,fp32 tf32 bf16,$(foreach t,$(GPU_TESTS),'$(t) (GPU, $(p))@300=\

@@ -1,15 +1,14 @@
-// Which backend this process computes with.
+// Which backend computes on a device.
 
 #include "backend/backend.h"
 
-#include "sys/device.h"
-
-const Backend *backend(void)
+const Backend *backend_of(const Device *device)
 {
-    device_start();
 #ifdef HVDLAB_CUDA
-    if (device_is_gpu())
+    if (device->gpu)
         return &backend_cuda;
+#else
+    (void)device;
 #endif
     return &backend_cpu;
 }

@@ -6,11 +6,16 @@
 // and writing one. How a value lies in memory is the backend's business: the model only asks for
 // its size. Whatever a person or a file sees (images, weights) is in Keras's order: images NHWC,
 // kernels (height, width, in, out).
+//
+// Every call says on which device it works, or gets what keeps it (a state, a recording), and any
+// thread may make it. Calls of several threads for one device take turns; on a CPU the cores that
+// work are the calling thread's.
 
 #ifndef HVDLAB_BACKEND_H
 #define HVDLAB_BACKEND_H
 
 #include "base/types.h"
+#include "sys/device.h"
 
 typedef enum {
     OP_CONV2D,     // convolution, 'same', stride 1, with bias, + ReLU if `relu`
@@ -86,43 +91,45 @@ typedef struct {
     const char *name; // as Args and records say it: "cpu", "gpu"
 
     // Device memory, zeroed; and copies between it and the host.
-    void *(*allocate)(size_t bytes);
-    void (*release)(void *memory);
-    void (*write)(void *to, const void *from, size_t bytes);
-    void (*read)(void *to, const void *from, size_t bytes);
+    void *(*allocate)(Device *device, size_t bytes);
+    void (*release)(Device *device, void *memory);
+    void (*write)(Device *device, void *to, const void *from, size_t bytes);
+    void (*read)(Device *device, void *to, const void *from, size_t bytes);
 
     // Sets variable->length of every variable of the operation. Once per operation.
     void (*declare_variables)(const Op *op);
     // Copies between an arena and Keras's order. `arena` is the arena's beginning.
-    void (*write_variable)(const Op *op, const Variable *variable, float *arena, const float *from);
-    void (*read_variable)(const Op *op, const Variable *variable, const float *arena, float *to);
+    void (*write_variable)(Device *device, const Op *op, const Variable *variable, float *arena,
+                           const float *from);
+    void (*read_variable)(Device *device, const Op *op, const Variable *variable,
+                          const float *arena, float *to);
 
     // Prepares an operation for one batch size. `op` must outlive the state.
-    OpState *(*op_create)(const Op *op, int batch, OpSizes *sizes);
+    OpState *(*op_create)(Device *device, const Op *op, int batch, OpSizes *sizes);
     void (*op_free)(OpState *state);
     void (*forward)(OpState *state, const ForwardArgs *args);
     void (*backward)(OpState *state, const BackwardArgs *args);
 
     // Softmax of (batch, classes) logits.
-    void (*softmax)(const float *logits, float *probabilities, int batch, int classes);
+    void (*softmax)(Device *device, const float *logits, float *probabilities, int batch,
+                    int classes);
     // Cross-entropy of (batch, classes) logits: adds to the metrics and writes the gradient of the
     // mean over the batch with respect to the logits. All in device memory.
-    void (*cross_entropy)(const float *logits, const int *labels, float *gradient, int batch,
-                          int classes, Metrics *metrics);
+    void (*cross_entropy)(Device *device, const float *logits, const int *labels, float *gradient,
+                          int batch, int classes, Metrics *metrics);
 
-    void (*update)(const Update *update, const Segment *segments, int count);
+    void (*update)(Device *device, const Update *update, const Segment *segments, int count);
 
     // For a device that works behind the host's back (else all three are NULL): record() calls
     // queue(what) and keeps what that tells the device to do, without doing it; NULL where it can't
     // be kept. play() has it done, each time from what is then in the memory that was recorded, at
     // less work for the host.
-    Recording *(*record)(void (*queue)(const void *what), const void *what);
+    Recording *(*record)(Device *device, void (*queue)(const void *what), const void *what);
     void (*play)(const Recording *recording);
     void (*forget)(Recording *recording);
 } Backend;
 
-// The backend of the device that this process works on; the device is readied if need be.
-const Backend *backend(void);
+const Backend *backend_of(const Device *device);
 
 extern const Backend backend_cpu;
 extern const Backend backend_cuda; // only with CUDA

@@ -12,10 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include "backend/constants.h"
 #include "base/util.h"
-
-#define NORM_MOMENTUM 0.99
-#define NORM_EPSILON  1e-3
 
 // Memory and copies.
 
@@ -23,8 +21,9 @@
 
 // Large blocks ask for huge pages: fewer misses when addresses are translated. A wish that the
 // kernel may refuse.
-static void *cpu_allocate(size_t bytes)
+static void *cpu_allocate(Device *device, size_t bytes)
 {
+    (void)device;
     if (bytes < HUGE_PAGE)
         return allocate(1, bytes);
     size_t rounded = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
@@ -37,8 +36,15 @@ static void *cpu_allocate(size_t bytes)
     return memset(memory, 0, rounded);
 }
 
-static void cpu_copy(void *to, const void *from, size_t bytes)
+static void cpu_release(Device *device, void *memory)
 {
+    (void)device;
+    free(memory);
+}
+
+static void cpu_copy(Device *device, void *to, const void *from, size_t bytes)
+{
+    (void)device;
     memcpy(to, from, bytes);
 }
 
@@ -63,10 +69,11 @@ static void declare_variables(const Op *op)
 }
 
 // Copies a convolution's kernel between the arena and Keras's order (height, width, in, out).
-static void copy_kernel(const Op *op, void *arena, void *keras, bool to_arena)
+static void copy_kernel(Device *device, const Op *op, void *arena, void *keras, bool to_arena)
 {
     Desc inside = kernel_desc(op, kernel_tag(op)), outside = kernel_desc(op, dnnl_hwio);
-    Call call = to_arena ? call_reorder(outside, inside) : call_reorder(inside, outside);
+    const OneDnn *dnn = onednn_of(device);
+    Call call = to_arena ? call_reorder(dnn, outside, inside) : call_reorder(dnn, inside, outside);
     void *memory[] = {to_arena ? keras : arena, to_arena ? arena : keras};
     call_run(&call, NULL, memory);
     call_free(&call);
@@ -79,18 +86,20 @@ static size_t real_length(const Variable *v)
     return v->ndims == 1 ? (size_t)v->dims[0] : v->length;
 }
 
-static void write_variable(const Op *op, const Variable *v, float *arena, const float *from)
+static void write_variable(Device *device, const Op *op, const Variable *v, float *arena,
+                           const float *from)
 {
     if (v->ndims == 4)
-        copy_kernel(op, arena + v->offset, unconst(from), true);
+        copy_kernel(device, op, arena + v->offset, unconst(from), true);
     else
         memcpy(arena + v->offset, from, real_length(v) * sizeof(float));
 }
 
-static void read_variable(const Op *op, const Variable *v, const float *arena, float *to)
+static void read_variable(Device *device, const Op *op, const Variable *v, const float *arena,
+                          float *to)
 {
     if (v->ndims == 4)
-        copy_kernel(op, unconst(arena + v->offset), to, false);
+        copy_kernel(device, op, unconst(arena + v->offset), to, false);
     else
         memcpy(to, arena + v->offset, real_length(v) * sizeof(float));
 }
@@ -296,10 +305,11 @@ static const struct {
     [OP_DENSE] = {dense_create, dense_forward, dense_backward},
 };
 
-static OpState *op_create(const Op *op, int batch, OpSizes *sizes)
+static OpState *op_create(Device *device, const Op *op, int batch, OpSizes *sizes)
 {
     OpState *s = allocate(1, sizeof *s);
-    *s = (OpState){.op = op,
+    *s = (OpState){.dnn = onednn_of(device),
+                   .op = op,
                    .batch = batch,
                    .in = layout_of(op->in, batch, op->flat),
                    .out = layout_of(op->out, batch, op_writes_vector(op))};
@@ -353,15 +363,18 @@ static double softmax_row(const float *logits, float *probabilities, int classes
     return maximum + log(sum);
 }
 
-static void softmax(const float *logits, float *probabilities, int batch, int classes)
+static void softmax(Device *device, const float *logits, float *probabilities, int batch,
+                    int classes)
 {
+    (void)device;
     for (int row = 0; row < batch; row++)
         softmax_row(logits + row * classes, probabilities + row * classes, classes);
 }
 
-static void cross_entropy(const float *logits, const int *labels, float *gradient, int batch,
-                          int classes, Metrics *metrics)
+static void cross_entropy(Device *device, const float *logits, const int *labels, float *gradient,
+                          int batch, int classes, Metrics *metrics)
 {
+    (void)device;
     for (int row = 0; row < batch; row++) {
         const float *z = logits + row * classes;
         float *g = gradient + row * classes;
@@ -375,15 +388,16 @@ static void cross_entropy(const float *logits, const int *labels, float *gradien
     metrics->images += batch;
 }
 
-static void update(const Update *rule, const Segment *segments, int count)
+static void update(Device *device, const Update *rule, const Segment *segments, int count)
 {
+    (void)device;
     passes()->update(rule, segments, count);
 }
 
 const Backend backend_cpu = {
     .name = "cpu",
     .allocate = cpu_allocate,
-    .release = free,
+    .release = cpu_release,
     .write = cpu_copy,
     .read = cpu_copy,
     .declare_variables = declare_variables,

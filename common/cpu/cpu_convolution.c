@@ -83,30 +83,32 @@ static void convolution_descs_free(ConvolutionDescs *d)
     desc_free(d->bias);
 }
 
-static Call forward_call(dnnl_primitive_desc_t pd, const ConvolutionDescs *d)
+static Call forward_call(const OneDnn *dnn, dnnl_primitive_desc_t pd, const ConvolutionDescs *d)
 {
     PortSpec ports[] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0, d->image, false},
                         {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0, d->kernel, false},
                         {DNNL_ARG_BIAS, dnnl_query_weights_md, 1, d->bias, false},
                         {DNNL_ARG_DST, dnnl_query_dst_md, 0, d->output, true}};
-    return call_prepare(pd, ports, 4);
+    return call_prepare(dnn, pd, ports, 4);
 }
 
-static Call backward_input_call(dnnl_primitive_desc_t pd, const ConvolutionDescs *d)
+static Call backward_input_call(const OneDnn *dnn, dnnl_primitive_desc_t pd,
+                                const ConvolutionDescs *d)
 {
     PortSpec ports[] = {{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0, d->output, false},
                         {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0, d->kernel, false},
                         {DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0, d->input, true}};
-    return call_prepare(pd, ports, 3);
+    return call_prepare(dnn, pd, ports, 3);
 }
 
-static Call backward_kernel_call(dnnl_primitive_desc_t pd, const ConvolutionDescs *d, bool bias)
+static Call backward_kernel_call(const OneDnn *dnn, dnnl_primitive_desc_t pd,
+                                 const ConvolutionDescs *d, bool bias)
 {
     PortSpec ports[] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0, d->image, false},
                         {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0, d->output, false},
                         {DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0, d->kernel, true},
                         {DNNL_ARG_DIFF_BIAS, dnnl_query_diff_weights_md, 1, d->bias, true}};
-    return call_prepare(pd, ports, bias ? 4 : 3);
+    return call_prepare(dnn, pd, ports, bias ? 4 : 3);
 }
 
 void conv2d_create(OpState *s, OpSizes *sizes)
@@ -115,7 +117,8 @@ void conv2d_create(OpState *s, OpSizes *sizes)
     ConvolutionDescs d = convolution_descs(op, s->batch);
     bool train_bias = !op->variables[BIAS]->no_gradient;
     // "auto" is Winograd (Lavin and Gray, 2016) where oneDNN finds that it pays.
-    Convolution c = {.algorithm =
+    Convolution c = {.dnn = s->dnn,
+                     .algorithm =
                          few_channels(op) ? dnnl_convolution_direct : dnnl_convolution_auto,
                      .kernel_size = op->size,
                      .input = d.input,
@@ -125,11 +128,11 @@ void conv2d_create(OpState *s, OpSizes *sizes)
     dnnl_primitive_desc_t forward = describe(describe_forward, &c, op, s->batch, NULL);
     if (!op->input_is_image)
         s->backward_input = backward_input_call(
-            describe(convolution_backward_input, &c, op, s->batch, forward), &d);
+            s->dnn, describe(convolution_backward_input, &c, op, s->batch, forward), &d);
     c.bias = train_bias ? d.bias : NULL;
     s->backward_kernel = backward_kernel_call(
-        describe(convolution_backward_kernel, &c, op, s->batch, forward), &d, train_bias);
-    s->forward = forward_call(forward, &d);
+        s->dnn, describe(convolution_backward_kernel, &c, op, s->batch, forward), &d, train_bias);
+    s->forward = forward_call(s->dnn, forward, &d);
 
     sizes->input = desc_bytes(d.image);
     sizes->output = desc_bytes(d.output);
@@ -171,8 +174,8 @@ void max_pool_create(OpState *s, OpSizes *sizes)
     const Op *op = s->op;
     Desc input = activation_desc(op->in, s->batch, blocked_tag());
     Desc output = activation_desc(op->out, s->batch, blocked_tag());
-    dnnl_primitive_desc_t forward = max_pool_forward(input, output, op->size);
-    dnnl_primitive_desc_t backward = max_pool_backward(input, output, op->size, forward);
+    dnnl_primitive_desc_t forward = max_pool_forward(s->dnn, input, output, op->size);
+    dnnl_primitive_desc_t backward = max_pool_backward(s->dnn, input, output, op->size, forward);
     CHECK(forward && backward);
     Desc workspace = chosen_desc(forward, dnnl_query_workspace_md, 0);
     sizes->input = desc_bytes(input);
@@ -184,8 +187,8 @@ void max_pool_create(OpState *s, OpSizes *sizes)
     PortSpec back[] = {{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0, output, false},
                        {DNNL_ARG_WORKSPACE, dnnl_query_workspace_md, 0, workspace, false},
                        {DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0, input, true}};
-    s->backward_input = call_prepare(backward, back, 3);
-    s->forward = call_prepare(forward, ports, 3);
+    s->backward_input = call_prepare(s->dnn, backward, back, 3);
+    s->forward = call_prepare(s->dnn, forward, ports, 3);
     sizes->scratch = largest(s->forward.scratch_bytes, s->backward_input.scratch_bytes);
     desc_free(input);
     desc_free(output);
@@ -212,8 +215,8 @@ void flatten_create(OpState *s, OpSizes *sizes)
     bool plain = op->input_is_image || op->flat;
     Desc input = activation_desc(op->in, s->batch, plain ? dnnl_nhwc : blocked_tag());
     Desc output = activation_desc(op->in, s->batch, dnnl_nhwc);
-    s->forward = call_reorder(input, output);
-    s->backward_input = call_reorder(output, input);
+    s->forward = call_reorder(s->dnn, input, output);
+    s->backward_input = call_reorder(s->dnn, output, input);
     sizes->input = desc_bytes(input);
     sizes->output = desc_bytes(output);
     desc_free(input);

@@ -2,14 +2,22 @@
 
 #include "cpu/cpu_op.h"
 
+#ifndef GENERIC_ONLY
+static const Passes *chosen_passes;
+
+static void choose_passes(void)
+{
+    bool wide = onednn_has_avx2() && __builtin_cpu_supports("fma");
+    chosen_passes = wide ? &passes_avx2 : &passes_generic;
+}
+#endif
+
 const Passes *passes(void)
 {
 #ifndef GENERIC_ONLY
-    static const Passes *chosen;
-    if (!chosen)
-        chosen =
-            onednn_has_avx2() && __builtin_cpu_supports("fma") ? &passes_avx2 : &passes_generic;
-    return chosen;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, choose_passes);
+    return chosen_passes;
 #else
     return &passes_generic;
 #endif

@@ -9,6 +9,7 @@
 #include "cpu/passes.h"
 
 struct OpState {
+    const OneDnn *dnn; // of its device
     const Op *op;
     int batch;
     Layout in, out; // of the activations

@@ -20,20 +20,17 @@ _Noreturn static void onednn_failed(const char *call, dnnl_status_t status)
     die("oneDNN failed with status %d in %s", (int)status, call);
 }
 
-static dnnl_engine_t engine(void)
+const OneDnn *onednn_of(Device *device)
 {
-    static dnnl_engine_t cpu;
-    if (!cpu)
-        OK(dnnl_engine_create(&cpu, dnnl_cpu, 0));
-    return cpu;
-}
-
-static dnnl_stream_t stream(void)
-{
-    static dnnl_stream_t in_order;
-    if (!in_order)
-        OK(dnnl_stream_create(&in_order, engine(), dnnl_stream_default_flags));
-    return in_order;
+    pthread_mutex_lock(&device->lock);
+    OneDnn *dnn = device->state;
+    if (!dnn) {
+        device->state = dnn = allocate(1, sizeof *dnn);
+        OK(dnnl_engine_create(&dnn->engine, dnnl_cpu, 0));
+        OK(dnnl_stream_create(&dnn->stream, dnn->engine, dnnl_stream_default_flags));
+    }
+    pthread_mutex_unlock(&device->lock);
+    return dnn;
 }
 
 // Working memory comes from the caller, so that all primitives share one piece.
@@ -82,8 +79,8 @@ dnnl_primitive_desc_t convolution_forward(const Convolution *c)
     dnnl_primitive_attr_t attr = attributes();
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status = dnnl_convolution_forward_primitive_desc_create(
-        &pd, engine(), dnnl_forward_training, c->algorithm, c->input, c->kernel, c->bias, c->output,
-        one, zero, pad, pad, attr);
+        &pd, c->dnn->engine, dnnl_forward_training, c->algorithm, c->input, c->kernel, c->bias,
+        c->output, one, zero, pad, pad, attr);
     return made(status, pd, attr);
 }
 
@@ -93,8 +90,8 @@ dnnl_primitive_desc_t convolution_backward_input(const Convolution *c, dnnl_prim
     dnnl_primitive_attr_t attr = attributes();
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status = dnnl_convolution_backward_data_primitive_desc_create(
-        &pd, engine(), c->algorithm, c->input, c->kernel, c->output, one, zero, pad, pad, hint,
-        attr);
+        &pd, c->dnn->engine, c->algorithm, c->input, c->kernel, c->output, one, zero, pad, pad,
+        hint, attr);
     return made(status, pd, attr);
 }
 
@@ -104,31 +101,31 @@ dnnl_primitive_desc_t convolution_backward_kernel(const Convolution *c, dnnl_pri
     dnnl_primitive_attr_t attr = attributes();
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status = dnnl_convolution_backward_weights_primitive_desc_create(
-        &pd, engine(), c->algorithm, c->input, c->kernel, c->bias, c->output, one, zero, pad, pad,
-        hint, attr);
+        &pd, c->dnn->engine, c->algorithm, c->input, c->kernel, c->bias, c->output, one, zero, pad,
+        pad, hint, attr);
     return made(status, pd, attr);
 }
 
-dnnl_primitive_desc_t max_pool_forward(Desc input, Desc output, int size)
+dnnl_primitive_desc_t max_pool_forward(const OneDnn *dnn, Desc input, Desc output, int size)
 {
     dnnl_dims_t window = {size, size};
     dnnl_primitive_attr_t attr = attributes();
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status = dnnl_pooling_forward_primitive_desc_create(
-        &pd, engine(), dnnl_forward_training, dnnl_pooling_max, input, output, window, window, zero,
-        zero, zero, attr);
+        &pd, dnn->engine, dnnl_forward_training, dnnl_pooling_max, input, output, window, window,
+        zero, zero, zero, attr);
     return made(status, pd, attr);
 }
 
-dnnl_primitive_desc_t max_pool_backward(Desc input, Desc output, int size,
+dnnl_primitive_desc_t max_pool_backward(const OneDnn *dnn, Desc input, Desc output, int size,
                                         dnnl_primitive_desc_t hint)
 {
     dnnl_dims_t window = {size, size};
     dnnl_primitive_attr_t attr = attributes();
     dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t status =
-        dnnl_pooling_backward_primitive_desc_create(&pd, engine(), dnnl_pooling_max, input, output,
-                                                    window, window, zero, zero, zero, hint, attr);
+    dnnl_status_t status = dnnl_pooling_backward_primitive_desc_create(
+        &pd, dnn->engine, dnnl_pooling_max, input, output, window, window, zero, zero, zero, hint,
+        attr);
     return made(status, pd, attr);
 }
 
@@ -149,11 +146,12 @@ void desc_free(Desc desc)
     free((void *)(uintptr_t)desc);
 }
 
-static dnnl_primitive_desc_t made(const void *op_desc, dnnl_primitive_desc_t hint)
+static dnnl_primitive_desc_t made(const OneDnn *dnn, const void *op_desc,
+                                  dnnl_primitive_desc_t hint)
 {
     dnnl_primitive_attr_t attr = attributes();
     dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t status = dnnl_primitive_desc_create(&pd, op_desc, attr, engine(), hint);
+    dnnl_status_t status = dnnl_primitive_desc_create(&pd, op_desc, attr, dnn->engine, hint);
     OK(dnnl_primitive_attr_destroy(attr));
     if (status == dnnl_unimplemented)
         return NULL;
@@ -167,7 +165,7 @@ dnnl_primitive_desc_t convolution_forward(const Convolution *c)
     dnnl_convolution_desc_t desc;
     OK(dnnl_convolution_forward_desc_init(&desc, dnnl_forward_training, c->algorithm, c->input,
                                           c->kernel, c->bias, c->output, one, pad, pad));
-    return made(&desc, NULL);
+    return made(c->dnn, &desc, NULL);
 }
 
 dnnl_primitive_desc_t convolution_backward_input(const Convolution *c, dnnl_primitive_desc_t hint)
@@ -176,7 +174,7 @@ dnnl_primitive_desc_t convolution_backward_input(const Convolution *c, dnnl_prim
     dnnl_convolution_desc_t desc;
     OK(dnnl_convolution_backward_data_desc_init(&desc, c->algorithm, c->input, c->kernel, c->output,
                                                 one, pad, pad));
-    return made(&desc, hint);
+    return made(c->dnn, &desc, hint);
 }
 
 dnnl_primitive_desc_t convolution_backward_kernel(const Convolution *c, dnnl_primitive_desc_t hint)
@@ -185,26 +183,26 @@ dnnl_primitive_desc_t convolution_backward_kernel(const Convolution *c, dnnl_pri
     dnnl_convolution_desc_t desc;
     OK(dnnl_convolution_backward_weights_desc_init(&desc, c->algorithm, c->input, c->kernel,
                                                    c->bias, c->output, one, pad, pad));
-    return made(&desc, hint);
+    return made(c->dnn, &desc, hint);
 }
 
-dnnl_primitive_desc_t max_pool_forward(Desc input, Desc output, int size)
+dnnl_primitive_desc_t max_pool_forward(const OneDnn *dnn, Desc input, Desc output, int size)
 {
     dnnl_dims_t window = {size, size};
     dnnl_pooling_desc_t desc;
     OK(dnnl_pooling_forward_desc_init(&desc, dnnl_forward_training, dnnl_pooling_max, input, output,
                                       window, window, zero, zero));
-    return made(&desc, NULL);
+    return made(dnn, &desc, NULL);
 }
 
-dnnl_primitive_desc_t max_pool_backward(Desc input, Desc output, int size,
+dnnl_primitive_desc_t max_pool_backward(const OneDnn *dnn, Desc input, Desc output, int size,
                                         dnnl_primitive_desc_t hint)
 {
     dnnl_dims_t window = {size, size};
     dnnl_pooling_desc_t desc;
     OK(dnnl_pooling_backward_desc_init(&desc, dnnl_pooling_max, input, output, window, window, zero,
                                        zero));
-    return made(&desc, hint);
+    return made(dnn, &desc, hint);
 }
 
 #endif
@@ -233,18 +231,18 @@ Desc chosen_desc(dnnl_primitive_desc_t pd, dnnl_query_t what, int index)
     return dnnl_primitive_desc_query_md(pd, what, index);
 }
 
-static dnnl_memory_t memory_create(Desc desc)
+static dnnl_memory_t memory_create(const OneDnn *dnn, Desc desc)
 {
     dnnl_memory_t memory;
-    OK(dnnl_memory_create(&memory, desc, engine(), DNNL_MEMORY_NONE));
+    OK(dnnl_memory_create(&memory, desc, dnn->engine, DNNL_MEMORY_NONE));
     return memory;
 }
 
-static dnnl_primitive_t reorder_create(Desc from, Desc to)
+static dnnl_primitive_t reorder_create(const OneDnn *dnn, Desc from, Desc to)
 {
     dnnl_primitive_desc_t pd;
     dnnl_primitive_t primitive;
-    OK(dnnl_reorder_primitive_desc_create(&pd, from, engine(), to, engine(), NULL));
+    OK(dnnl_reorder_primitive_desc_create(&pd, from, dnn->engine, to, dnn->engine, NULL));
     OK(dnnl_primitive_create(&primitive, pd));
     OK(dnnl_primitive_desc_destroy(pd));
     return primitive;
@@ -262,20 +260,20 @@ static void add_port(Call *call, dnnl_primitive_desc_t pd, const PortSpec *spec)
     Desc inside = chosen_desc(pd, spec->what, spec->index);
     Port *port = &call->ports[call->port_count++];
     *port = (Port){.argument = spec->argument, .written = spec->written};
-    port->inside = memory_create(inside);
+    port->inside = memory_create(call->dnn, inside);
     port->outside = port->inside;
     if (desc_same(inside, spec->outside))
         return;
-    port->outside = memory_create(spec->outside);
-    port->reorder = spec->written ? reorder_create(inside, spec->outside)
-                                  : reorder_create(spec->outside, inside);
+    port->outside = memory_create(call->dnn, spec->outside);
+    port->reorder = spec->written ? reorder_create(call->dnn, inside, spec->outside)
+                                  : reorder_create(call->dnn, spec->outside, inside);
     port->scratch_offset = take_scratch(call, desc_bytes(inside));
 }
 
-Call call_prepare(dnnl_primitive_desc_t pd, const PortSpec *ports, int count)
+Call call_prepare(const OneDnn *dnn, dnnl_primitive_desc_t pd, const PortSpec *ports, int count)
 {
     CHECK(pd && count < MAX_PORTS);
-    Call call = {0};
+    Call call = {.dnn = dnn};
     OK(dnnl_primitive_create(&call.primitive, pd));
     for (int i = 0; i < count; i++)
         add_port(&call, pd, &ports[i]);
@@ -283,18 +281,19 @@ Call call_prepare(dnnl_primitive_desc_t pd, const PortSpec *ports, int count)
     // oneDNN's own working memory, last of the ports.
     Desc scratchpad = chosen_desc(pd, dnnl_query_scratchpad_md, 0);
     Port *port = &call.ports[call.port_count];
-    *port = (Port){.argument = DNNL_ARG_SCRATCHPAD, .inside = memory_create(scratchpad)};
+    *port = (Port){.argument = DNNL_ARG_SCRATCHPAD, .inside = memory_create(dnn, scratchpad)};
     port->scratch_offset = take_scratch(&call, desc_bytes(scratchpad));
     OK(dnnl_primitive_desc_destroy(pd));
     return call;
 }
 
-Call call_reorder(Desc from, Desc to)
+Call call_reorder(const OneDnn *dnn, Desc from, Desc to)
 {
-    Call call = {.primitive = reorder_create(from, to), .port_count = 2};
-    call.ports[0] = (Port){.argument = DNNL_ARG_FROM, .inside = memory_create(from)};
+    Call call = {.dnn = dnn, .primitive = reorder_create(dnn, from, to), .port_count = 2};
+    call.ports[0] = (Port){.argument = DNNL_ARG_FROM, .inside = memory_create(dnn, from)};
     call.ports[0].outside = call.ports[0].inside;
-    call.ports[1] = (Port){.argument = DNNL_ARG_TO, .inside = memory_create(to), .written = true};
+    call.ports[1] =
+        (Port){.argument = DNNL_ARG_TO, .inside = memory_create(dnn, to), .written = true};
     call.ports[1].outside = call.ports[1].inside;
     return call;
 }
@@ -324,23 +323,25 @@ static void point(dnnl_memory_t memory, void *to)
         OK(dnnl_memory_set_data_handle(memory, to));
 }
 
-static void run_reorder(dnnl_primitive_t reorder, dnnl_memory_t from, dnnl_memory_t to)
+static void run_reorder(dnnl_stream_t stream, dnnl_primitive_t reorder, dnnl_memory_t from,
+                        dnnl_memory_t to)
 {
     dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
-    OK(dnnl_primitive_execute(reorder, stream(), 2, args));
+    OK(dnnl_primitive_execute(reorder, stream, 2, args));
 }
 
 void call_run(Call *call, void *scratch, void *const *memory)
 {
     dnnl_exec_arg_t args[MAX_PORTS];
     int count = call->port_count;
+    dnnl_stream_t stream = call->dnn->stream;
     for (int i = 0; i < count; i++) {
         Port *port = &call->ports[i];
         point(port->outside, memory[i]);
         if (port->reorder)
             point(port->inside, (char *)scratch + port->scratch_offset);
         if (port->reorder && !port->written)
-            run_reorder(port->reorder, port->outside, port->inside);
+            run_reorder(stream, port->reorder, port->outside, port->inside);
         args[i] = (dnnl_exec_arg_t){port->argument, port->inside};
     }
     if (call->ports[count].inside) {
@@ -348,11 +349,12 @@ void call_run(Call *call, void *scratch, void *const *memory)
         point(scratchpad->inside, (char *)scratch + scratchpad->scratch_offset);
         args[count++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, scratchpad->inside};
     }
-    OK(dnnl_primitive_execute(call->primitive, stream(), count, args));
+    OK(dnnl_primitive_execute(call->primitive, stream, count, args));
     for (int i = 0; i < call->port_count; i++)
         if (call->ports[i].reorder && call->ports[i].written)
-            run_reorder(call->ports[i].reorder, call->ports[i].inside, call->ports[i].outside);
-    OK(dnnl_stream_wait(stream()));
+            run_reorder(stream, call->ports[i].reorder, call->ports[i].inside,
+                        call->ports[i].outside);
+    OK(dnnl_stream_wait(stream));
 }
 
 static bool has_isa(dnnl_cpu_isa_t isa)

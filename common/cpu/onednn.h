@@ -12,12 +12,20 @@
 #include <oneapi/dnnl/dnnl_version.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include "sys/device.h"
 
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t Desc;
 #else
 typedef const dnnl_memory_desc_t *Desc;
 #endif
+
+// What oneDNN computes with on one device; made when it is first asked for.
+typedef struct {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream; // does what it is told at once, in the thread that tells it
+} OneDnn;
+const OneDnn *onednn_of(Device *device);
 
 // A float tensor with oneDNN's logical dimensions (batch, channels, height, width for activations,
 // out, in, height, width for kernels), whatever the order in memory. Free with desc_free.
@@ -28,6 +36,7 @@ bool desc_same(Desc a, Desc b);
 
 // A convolution with stride 1 and 'same' padding. The layouts may be `any`.
 typedef struct {
+    const OneDnn *dnn;
     dnnl_alg_kind_t algorithm;
     int kernel_size;
     Desc input, kernel, bias, output; // bias NULL: without
@@ -37,8 +46,8 @@ typedef struct {
 dnnl_primitive_desc_t convolution_forward(const Convolution *c);
 dnnl_primitive_desc_t convolution_backward_input(const Convolution *c, dnnl_primitive_desc_t hint);
 dnnl_primitive_desc_t convolution_backward_kernel(const Convolution *c, dnnl_primitive_desc_t hint);
-dnnl_primitive_desc_t max_pool_forward(Desc input, Desc output, int size);
-dnnl_primitive_desc_t max_pool_backward(Desc input, Desc output, int size,
+dnnl_primitive_desc_t max_pool_forward(const OneDnn *dnn, Desc input, Desc output, int size);
+dnnl_primitive_desc_t max_pool_backward(const OneDnn *dnn, Desc input, Desc output, int size,
                                         dnnl_primitive_desc_t hint);
 
 // True for an implementation that is correct but very slow.
@@ -61,6 +70,7 @@ typedef struct {
 } Port;
 
 typedef struct {
+    const OneDnn *dnn;
     dnnl_primitive_t primitive;
     Port ports[MAX_PORTS];
     int port_count;
@@ -77,9 +87,9 @@ typedef struct {
 } PortSpec;
 
 // Makes a call of a descriptor, which it frees.
-Call call_prepare(dnnl_primitive_desc_t pd, const PortSpec *ports, int count);
+Call call_prepare(const OneDnn *dnn, dnnl_primitive_desc_t pd, const PortSpec *ports, int count);
 // A call that only changes a layout.
-Call call_reorder(Desc from, Desc to);
+Call call_reorder(const OneDnn *dnn, Desc from, Desc to);
 
 void call_free(Call *call);
 

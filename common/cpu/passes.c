@@ -11,6 +11,7 @@
 #include <math.h>
 #include <omp.h>
 #include <string.h>
+#include "backend/constants.h"
 #include "base/util.h"
 
 #define VECTOR 8
@@ -554,7 +555,6 @@ INLINE float adadelta_rule(const Update *u, float g, float w, float *a, float *b
 }
 
 // The slot holds what was added to the initial accumulator.
-#define ADAGRAD_INITIAL_ACCUMULATOR 0.1f
 INLINE float adagrad_rule(const Update *u, float g, float w, float *a)
 {
     *a += g * g;

@@ -5,7 +5,6 @@
 #include "cuda/cuda_op.h"
 
 #include <stdlib.h>
-#include "sys/device.h"
 #include "base/util.h"
 
 static float *statistic_of(const Op *op, int index, const Arenas *arenas)
@@ -16,6 +15,37 @@ static float *statistic_of(const Op *op, int index, const Arenas *arenas)
 static void copy(void *to, const void *from, size_t bytes)
 {
     CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda_stream()));
+}
+
+// ---- Memory. Every call of the backend takes its turn on the device that it is for.
+
+static void *allocate_on_device(Device *device, size_t bytes)
+{
+    CudaTurn turn = cuda_take_turn(device);
+    void *memory = cuda_allocate(bytes);
+    cuda_end_turn(&turn);
+    return memory;
+}
+
+static void release(Device *device, void *memory)
+{
+    CudaTurn turn = cuda_take_turn(device);
+    cuda_release(memory);
+    cuda_end_turn(&turn);
+}
+
+static void write_to_device(Device *device, void *to, const void *from, size_t bytes)
+{
+    CudaTurn turn = cuda_take_turn(device);
+    cuda_write(to, from, bytes);
+    cuda_end_turn(&turn);
+}
+
+static void read_from_device(Device *device, void *to, const void *from, size_t bytes)
+{
+    CudaTurn turn = cuda_take_turn(device);
+    cuda_read(to, from, bytes);
+    cuda_end_turn(&turn);
 }
 
 // ---- Variables.
@@ -38,28 +68,30 @@ static void reorder_kernel(const Variable *v, float *to, const float *from, bool
         }
 }
 
-static void write_variable(const Op *op, const Variable *v, float *arena, const float *from)
+static void write_variable(Device *device, const Op *op, const Variable *v, float *arena,
+                           const float *from)
 {
     (void)op;
     if (v->ndims != 4) {
-        cuda_write(arena + v->offset, from, v->length * sizeof(float));
+        write_to_device(device, arena + v->offset, from, v->length * sizeof(float));
         return;
     }
     float *kernel = allocate(v->length, sizeof *kernel);
     reorder_kernel(v, kernel, from, true);
-    cuda_write(arena + v->offset, kernel, v->length * sizeof(float));
+    write_to_device(device, arena + v->offset, kernel, v->length * sizeof(float));
     free(kernel);
 }
 
-static void read_variable(const Op *op, const Variable *v, const float *arena, float *to)
+static void read_variable(Device *device, const Op *op, const Variable *v, const float *arena,
+                          float *to)
 {
     (void)op;
     if (v->ndims != 4) {
-        cuda_read(to, arena + v->offset, v->length * sizeof(float));
+        read_from_device(device, to, arena + v->offset, v->length * sizeof(float));
         return;
     }
     float *kernel = allocate(v->length, sizeof *kernel);
-    cuda_read(kernel, arena + v->offset, v->length * sizeof(float));
+    read_from_device(device, kernel, arena + v->offset, v->length * sizeof(float));
     reorder_kernel(v, to, kernel, false);
     free(kernel);
 }
@@ -281,46 +313,80 @@ static Activation activation_of(Shape shape, int batch, bool floats)
                         batch * shape.height * shape.width, shape.channels};
 }
 
-static OpState *op_create(const Op *op, int batch, OpSizes *sizes)
+static OpState *op_create(Device *device, const Op *op, int batch, OpSizes *sizes)
 {
+    CudaTurn turn = cuda_take_turn(device);
     OpState *s = allocate(1, sizeof *s);
-    *s = (OpState){.op = op,
+    *s = (OpState){.device = device,
+                   .op = op,
                    .batch = batch,
                    .in = activation_of(op->in, batch, op->flat || op->input_is_image),
                    .out = activation_of(op->out, batch, op_writes_vector(op))};
     *sizes = (OpSizes){.input = activation_bytes(s->in), .output = activation_bytes(s->out)};
     if (operations[op->kind].create)
         operations[op->kind].create(s, sizes);
+    cuda_end_turn(&turn);
     return s;
 }
 
 static void op_free(OpState *s)
 {
+    CudaTurn turn = cuda_take_turn(s->device);
     if (s->op->kind == OP_CONV2D)
         cuda_conv2d_free(s);
+    cuda_end_turn(&turn);
     free(s);
 }
 
 static void op_forward(OpState *s, const ForwardArgs *a)
 {
+    CudaTurn turn = cuda_take_turn(s->device);
     operations[s->op->kind].forward(s, a);
+    cuda_end_turn(&turn);
 }
 
 // Batch norm adds the second part of the gradient on its way through memory.
 static void op_backward(OpState *s, const BackwardArgs *a)
 {
+    CudaTurn turn = cuda_take_turn(s->device);
     if (a->output_gradient2 && s->op->kind != OP_BATCH_NORM)
         launch_add(s->out.element, a->output_gradient, a->output_gradient, a->output_gradient2,
                    elements_of(s->out));
     operations[s->op->kind].backward(s, a);
+    cuda_end_turn(&turn);
+}
+
+// ---- Loss and optimizers.
+
+static void softmax(Device *device, const float *logits, float *probabilities, int batch,
+                    int classes)
+{
+    CudaTurn turn = cuda_take_turn(device);
+    launch_softmax(logits, probabilities, batch, classes);
+    cuda_end_turn(&turn);
+}
+
+static void cross_entropy(Device *device, const float *logits, const int *labels, float *gradient,
+                          int batch, int classes, Metrics *metrics)
+{
+    CudaTurn turn = cuda_take_turn(device);
+    launch_cross_entropy(logits, labels, gradient, batch, classes, metrics);
+    cuda_end_turn(&turn);
+}
+
+static void update(Device *device, const Update *rule, const Segment *segments, int count)
+{
+    CudaTurn turn = cuda_take_turn(device);
+    launch_update(rule, segments, count);
+    cuda_end_turn(&turn);
 }
 
 const Backend backend_cuda = {
     .name = "gpu",
-    .allocate = cuda_allocate,
-    .release = cuda_release,
-    .write = cuda_write,
-    .read = cuda_read,
+    .allocate = allocate_on_device,
+    .release = release,
+    .write = write_to_device,
+    .read = read_from_device,
     .declare_variables = declare_variables,
     .write_variable = write_variable,
     .read_variable = read_variable,
@@ -328,9 +394,9 @@ const Backend backend_cuda = {
     .op_free = op_free,
     .forward = op_forward,
     .backward = op_backward,
-    .softmax = launch_softmax,
-    .cross_entropy = launch_cross_entropy,
-    .update = launch_update,
+    .softmax = softmax,
+    .cross_entropy = cross_entropy,
+    .update = update,
     .record = cuda_record,
     .play = cuda_play,
     .forget = cuda_forget,

@@ -7,11 +7,14 @@
 
 #include <cublas_v2.h>
 #include <dlfcn.h>
-#include "sys/device.h"
 #include "base/util.h"
 
+struct CudaBlas {
+    cublasHandle_t handle;
+};
+
+// The library, the same for all GPUs.
 static struct {
-    cublasHandle_t handle; // NULL: not loaded yet
     __typeof__(cublasCreate) *create;
     __typeof__(cublasSetStream) *set_stream;
     __typeof__(cublasSetWorkspace) *set_workspace;
@@ -56,16 +59,19 @@ static void load(void)
 
 void cuda_blas_start(void)
 {
-    if (blas.handle)
+    static pthread_once_t loaded = PTHREAD_ONCE_INIT;
+    CudaParts *parts = cuda_parts();
+    if (parts->blas)
         return;
-    cudaStream_t stream = cuda_stream();
-    load();
-    cublasStatus_t status = blas.create(&blas.handle);
+    pthread_once(&loaded, load);
+    parts->blas = allocate(1, sizeof *parts->blas);
+    cublasStatus_t status = blas.create(&parts->blas->handle);
     if (status != CUBLAS_STATUS_SUCCESS)
         cuda_library_failed("cuBLAS", blas.words(status));
-    CUBLAS(blas.set_stream(blas.handle, stream));
+    cublasHandle_t handle = parts->blas->handle;
+    CUBLAS(blas.set_stream(handle, cuda_stream()));
     // Else it would take memory in the middle of a step.
-    CUBLAS(blas.set_workspace(blas.handle, cuda_allocate(WORKSPACE_BYTES), WORKSPACE_BYTES));
+    CUBLAS(blas.set_workspace(handle, cuda_allocate(WORKSPACE_BYTES), WORKSPACE_BYTES));
 }
 
 void cuda_matrix_multiply(Transposed transposed, int rows, int columns, int inner, const void *a,
@@ -77,8 +83,8 @@ void cuda_matrix_multiply(Transposed transposed, int rows, int columns, int inne
     cublasOperation_t b_as = transposed == TRANSPOSED_B ? CUBLAS_OP_T : CUBLAS_OP_N;
     // Column by column, as cuBLAS sees the same memory, it is the transpose that is computed:
     // c' = b' a'.
-    CUBLAS(blas.multiply(blas.handle, b_as, a_as, columns, rows, inner, &one, b, type,
-                         b_as == CUBLAS_OP_T ? inner : columns, a, type,
+    CUBLAS(blas.multiply(cuda_parts()->blas->handle, b_as, a_as, columns, rows, inner, &one, b,
+                         type, b_as == CUBLAS_OP_T ? inner : columns, a, type,
                          a_as == CUBLAS_OP_T ? rows : inner, &zero, c, CUDA_R_32F, columns,
                          may_use_tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
                          CUBLAS_GEMM_DEFAULT));

@@ -28,17 +28,39 @@
                          #call, __FILE__, __LINE__);                                               \
     } while (0)
 
-static cudnnHandle_t cudnn(void)
+// Measuring takes a second or so per convolution, and a model has many that are alike. What is best
+// for one batch size serves another, too.
+typedef struct {
+    int height, width, inputs, outputs, size;
+    bool image;
+    int batch;
+    Algorithm algorithms[DIRECTIONS];
+} TunedConvolution;
+
+// cuDNN on one GPU, and what is known of its algorithms there.
+struct CudaDnn {
+    cudnnHandle_t handle;
+    TunedConvolution *tuned;
+    int tuned_count;
+};
+
+// On the current GPU.
+static struct CudaDnn *dnn(void)
 {
-    static cudnnHandle_t handle;
-    if (!handle) {
-        cudaStream_t stream = cuda_stream();
-        cudnnStatus_t start = cudnnCreate(&handle);
+    CudaParts *parts = cuda_parts();
+    if (!parts->dnn) {
+        parts->dnn = allocate(1, sizeof *parts->dnn);
+        cudnnStatus_t start = cudnnCreate(&parts->dnn->handle);
         if (start != CUDNN_STATUS_SUCCESS)
             cuda_library_failed("cuDNN", cudnnGetErrorString(start));
-        CUDNN(cudnnSetStream(handle, stream));
+        CUDNN(cudnnSetStream(parts->dnn->handle, cuda_stream()));
     }
-    return handle;
+    return parts->dnn;
+}
+
+static cudnnHandle_t cudnn(void)
+{
+    return dnn()->handle;
 }
 
 // ---- Descriptions.
@@ -104,7 +126,7 @@ typedef struct {
 // Memory to measure in; all NULL to go by cuDNN's own estimate.
 typedef struct {
     void *input, *kernel, *output, *workspace;
-} Ground;
+} TrialBuffers;
 
 static Candidate candidate_of(int algorithm, cudnnStatus_t status, cudnnMathType_t math,
                               cudnnDeterminism_t determinism, size_t workspace)
@@ -119,7 +141,7 @@ static Candidate candidate_of(int algorithm, cudnnStatus_t status, cudnnMathType
         candidate_of((int)(answers)[i].algo, (answers)[i].status, (answers)[i].mathType,           \
                      (answers)[i].determinism, (answers)[i].memory)
 
-static int forward_candidates(const Convolution *c, const Ground *g, Candidate *candidates)
+static int forward_candidates(const Convolution *c, const TrialBuffers *g, Candidate *candidates)
 {
     cudnnConvolutionFwdAlgoPerf_t answers[MAX_CANDIDATES];
     int count;
@@ -134,7 +156,8 @@ static int forward_candidates(const Convolution *c, const Ground *g, Candidate *
     return count;
 }
 
-static int backward_data_candidates(const Convolution *c, const Ground *g, Candidate *candidates)
+static int backward_data_candidates(const Convolution *c, const TrialBuffers *g,
+                                    Candidate *candidates)
 {
     cudnnConvolutionBwdDataAlgoPerf_t answers[MAX_CANDIDATES];
     int count;
@@ -150,7 +173,8 @@ static int backward_data_candidates(const Convolution *c, const Ground *g, Candi
     return count;
 }
 
-static int backward_filter_candidates(const Convolution *c, const Ground *g, Candidate *candidates)
+static int backward_filter_candidates(const Convolution *c, const TrialBuffers *g,
+                                      Candidate *candidates)
 {
     cudnnConvolutionBwdFilterAlgoPerf_t answers[MAX_CANDIDATES];
     int count;
@@ -173,16 +197,16 @@ static bool is_allowed(const Candidate *candidate)
 }
 
 // The fastest one that is allowed; candidates come sorted.
-static Algorithm choose(const Op *op, const Convolution *c, const Ground *ground,
+static Algorithm choose(const Op *op, const Convolution *c, const TrialBuffers *buffers,
                         Direction direction)
 {
-    static int (*const candidates_of[DIRECTIONS])(const Convolution *, const Ground *,
+    static int (*const candidates_of[DIRECTIONS])(const Convolution *, const TrialBuffers *,
                                                   Candidate *) = {
         forward_candidates, backward_data_candidates, backward_filter_candidates};
     Candidate candidates[MAX_CANDIDATES];
     bool exact = allowed_math() == CUDNN_FMA_MATH;
     set_math(c, allowed_math());
-    int count = candidates_of[direction](c, ground, candidates);
+    int count = candidates_of[direction](c, buffers, candidates);
     for (int i = 0; i < count; i++)
         if (is_allowed(&candidates[i]))
             return (Algorithm){candidates[i].algorithm, exact ? CUDNN_FMA_MATH : candidates[i].math,
@@ -193,7 +217,7 @@ static Algorithm choose(const Op *op, const Convolution *c, const Ground *ground
 }
 
 // With --deterministic, and where there is no memory to measure in, cuDNN's estimate decides.
-static Ground take_ground(const OpState *s)
+static TrialBuffers take_trial_buffers(const OpState *s)
 {
     const Convolution *c = &s->convolution;
     const Op *op = s->op;
@@ -201,11 +225,11 @@ static Ground take_ground(const OpState *s)
     size_t pixels = (size_t)s->batch * (size_t)op->in.height * (size_t)op->in.width;
     size_t taps = (size_t)op->size * (size_t)op->size * (size_t)op->out.channels;
     if (settings()->deterministic)
-        return (Ground){0};
-    Ground g = {.input = cuda_try_allocate(pixels * (size_t)c->channels * element),
-                .kernel = cuda_try_allocate(taps * (size_t)c->channels * element),
-                .output = cuda_try_allocate(activation_bytes(s->out)),
-                .workspace = cuda_try_allocate(WORKSPACE_BYTES)};
+        return (TrialBuffers){0};
+    TrialBuffers g = {.input = cuda_try_allocate(pixels * (size_t)c->channels * element),
+                      .kernel = cuda_try_allocate(taps * (size_t)c->channels * element),
+                      .output = cuda_try_allocate(activation_bytes(s->out)),
+                      .workspace = cuda_try_allocate(WORKSPACE_BYTES)};
     if (!g.input || !g.kernel || !g.output) {
         cuda_release(g.workspace);
         g.workspace = NULL;
@@ -213,7 +237,7 @@ static Ground take_ground(const OpState *s)
     return g;
 }
 
-static void give_back_ground(const Ground *g)
+static void release_trial_buffers(const TrialBuffers *g)
 {
     cuda_release(g->input);
     cuda_release(g->kernel);
@@ -221,42 +245,30 @@ static void give_back_ground(const Ground *g)
     cuda_release(g->workspace);
 }
 
-// Measuring takes a second or so per convolution, and a model has many that are alike. What is best
-// for one batch size serves another, too.
-typedef struct {
-    int height, width, inputs, outputs, size;
-    bool image;
-    int batch;
-    Algorithm algorithms[DIRECTIONS];
-} Known;
-
-static struct {
-    Known *list;
-    int count;
-} known;
-
-static bool is_alike(const Known *a, const Known *b)
+static bool is_alike(const TunedConvolution *a, const TunedConvolution *b)
 {
     return a->height == b->height && a->width == b->width && a->inputs == b->inputs &&
            a->outputs == b->outputs && a->size == b->size && a->image == b->image;
 }
 
 // The one that was measured for this batch size, else for another one, else NULL.
-static const Known *find_known(const Known *like)
+static const TunedConvolution *find_tuned(const TunedConvolution *like)
 {
-    const Known *found = NULL;
-    for (int i = 0; i < known.count; i++)
-        if (is_alike(&known.list[i], like) && (!found || known.list[i].batch == like->batch))
-            found = &known.list[i];
+    const struct CudaDnn *d = dnn();
+    const TunedConvolution *found = NULL;
+    for (int i = 0; i < d->tuned_count; i++)
+        if (is_alike(&d->tuned[i], like) && (!found || d->tuned[i].batch == like->batch))
+            found = &d->tuned[i];
     return found;
 }
 
-static const Known *remember(const Known *new)
+static const TunedConvolution *remember(const TunedConvolution *new)
 {
-    known.list = realloc(known.list, (size_t)(known.count + 1) * sizeof *known.list);
-    CHECK(known.list);
-    known.list[known.count] = *new;
-    return &known.list[known.count++];
+    struct CudaDnn *d = dnn();
+    d->tuned = realloc(d->tuned, (size_t)(d->tuned_count + 1) * sizeof *d->tuned);
+    CHECK(d->tuned);
+    d->tuned[d->tuned_count] = *new;
+    return &d->tuned[d->tuned_count++];
 }
 
 // What an algorithm needs at this batch size; false where it can't be used.
@@ -280,7 +292,7 @@ static bool ask_workspace(const Convolution *c, Direction direction, Algorithm *
 }
 
 // Takes over what is known of another batch size; false where that is no use.
-static bool adapt(const Convolution *c, const Known *from, Known *to)
+static bool adapt(const Convolution *c, const TunedConvolution *from, TunedConvolution *to)
 {
     memcpy(to->algorithms, from->algorithms, sizeof to->algorithms);
     for (Direction d = FORWARD; d < DIRECTIONS; d++)
@@ -293,23 +305,23 @@ static const Algorithm *algorithms_for(const OpState *s)
 {
     const Op *op = s->op;
     const Convolution *c = &s->convolution;
-    Known new = {.height = op->in.height,
-                 .width = op->in.width,
-                 .inputs = c->channels,
-                 .outputs = op->out.channels,
-                 .size = op->size,
-                 .image = op->input_is_image,
-                 .batch = s->batch};
-    const Known *before = find_known(&new);
+    TunedConvolution new = {.height = op->in.height,
+                            .width = op->in.width,
+                            .inputs = c->channels,
+                            .outputs = op->out.channels,
+                            .size = op->size,
+                            .image = op->input_is_image,
+                            .batch = s->batch};
+    const TunedConvolution *before = find_tuned(&new);
     if (before && before->batch == new.batch)
         return before->algorithms;
     if (before && adapt(c, before, &new))
         return remember(&new)->algorithms;
-    Ground ground = take_ground(s);
+    TrialBuffers buffers = take_trial_buffers(s);
     for (Direction d = FORWARD; d < DIRECTIONS; d++)
         if (d != BACKWARD_DATA || !op->input_is_image)
-            new.algorithms[d] = choose(op, c, &ground, d);
-    give_back_ground(&ground);
+            new.algorithms[d] = choose(op, c, &buffers, d);
+    release_trial_buffers(&buffers);
     return remember(&new)->algorithms;
 }
 

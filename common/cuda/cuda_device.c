@@ -1,8 +1,7 @@
-// The CUDA backend's stream, its memory, and copies between it and the host.
+// The CUDA backend's GPUs: a stream for each, its memory, and copies between it and the host.
 //
-// Everything is computed on one stream, in the order of the calls. The host runs ahead: it waits
-// only where it reads a result, and in cuda_write
-// where all buffers still wait to be copied.
+// Everything on a GPU is computed on one stream, in the order of the calls. The host runs ahead: it
+// waits only where it reads a result, and in cuda_write where all buffers still wait to be copied.
 
 #include "cuda/cuda_device.h"
 
@@ -23,21 +22,25 @@ typedef struct {
     cudaEvent_t copied; // the buffer may be filled again
 } Staging;
 
-static struct {
-    cudaStream_t stream; // NULL: not started yet
-    cudaEvent_t order;   // for cuda_stream_wait
+struct CudaGpu {
+    Device *device;
+    cudaStream_t stream;
+    cudaEvent_t order; // for cuda_stream_wait
     Staging staging[STAGING_BUFFERS];
     int next;       // staging buffer to use
     bool recording; // what is queued is kept, not done
     bool refused;   // something can't be kept
-} cuda;
+    CudaParts parts;
+};
+
+static _Thread_local CudaGpu *turn_on; // the GPU of this thread's turn; NULL: it has none
 
 void cuda_check_words(const char *words, const char *call, const char *file, int line)
 {
     if (!words)
         return;
-    if (cuda.recording) {
-        cuda.refused = true;
+    if (turn_on && turn_on->recording) {
+        turn_on->refused = true;
         return;
     }
     fflush(stdout);
@@ -48,51 +51,98 @@ void cuda_check_words(const char *words, const char *call, const char *file, int
 
 void cuda_check(cudaError_t error, const char *call, const char *file, int line)
 {
-    if (error == cudaErrorMemoryAllocation && !cuda.recording)
+    bool recording = turn_on && turn_on->recording;
+    if (error == cudaErrorMemoryAllocation && !recording)
         die("out of GPU memory; a smaller --batch-size or --width needs less");
     cuda_check_words(error == cudaSuccess ? NULL : cudaGetErrorString(error), call, file, line);
 }
 
-static void start(void)
+// Called in a turn.
+static CudaGpu *start(Device *device)
 {
-    device_start();
-    CUDA(cudaStreamCreateWithFlags(&cuda.stream, cudaStreamNonBlocking));
-    CUDA(cudaEventCreateWithFlags(&cuda.order, cudaEventDisableTiming));
+    CudaGpu *gpu = allocate(1, sizeof *gpu);
+    gpu->device = device;
+    CUDA(cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking));
+    CUDA(cudaEventCreateWithFlags(&gpu->order, cudaEventDisableTiming));
     for (int i = 0; i < STAGING_BUFFERS; i++) {
-        cuda.staging[i].memory = cuda_allocate_host(STAGING_BYTES);
-        CUDA(cudaEventCreateWithFlags(&cuda.staging[i].copied, cudaEventDisableTiming));
+        gpu->staging[i].memory = cuda_allocate_host(STAGING_BYTES);
+        CUDA(cudaEventCreateWithFlags(&gpu->staging[i].copied, cudaEventDisableTiming));
     }
+    return gpu;
+}
+
+CudaTurn cuda_take_turn(Device *device)
+{
+    CudaTurn turn = {.before = turn_on};
+    CHECK(device->gpu);
+    CUDA(cudaGetDevice(&turn.number_before));
+    pthread_mutex_lock(&device->lock);
+    if (turn.number_before != device->gpu_number)
+        CUDA(cudaSetDevice(device->gpu_number));
+    if (!device->state)
+        device->state = start(device);
+    turn.gpu = turn_on = device->state;
+    return turn;
+}
+
+void cuda_end_turn(const CudaTurn *turn)
+{
+    Device *device = turn->gpu->device;
+    turn_on = turn->before;
+    if (turn->number_before != device->gpu_number)
+        CUDA(cudaSetDevice(turn->number_before));
+    pthread_mutex_unlock(&device->lock);
+}
+
+// The GPU that is current in this thread.
+static CudaGpu *current(void)
+{
+    if (turn_on)
+        return turn_on;
+    CudaTurn turn = cuda_take_turn(device_current());
+    cuda_end_turn(&turn);
+    return turn.gpu;
+}
+
+CudaParts *cuda_parts(void)
+{
+    return &current()->parts;
+}
+
+Precision cuda_precision(void)
+{
+    return current()->device->precision;
 }
 
 cudaStream_t cuda_stream(void)
 {
-    if (!cuda.stream)
-        start();
-    return cuda.stream;
+    return current()->stream;
 }
 
 void cuda_stream_wait(cudaStream_t later, cudaStream_t earlier)
 {
-    cuda_stream();
     // A wait is for the event as it was recorded last, so one event serves all.
-    CUDA(cudaEventRecord(cuda.order, earlier));
-    CUDA(cudaStreamWaitEvent(later, cuda.order, 0));
+    cudaEvent_t order = current()->order;
+    CUDA(cudaEventRecord(order, earlier));
+    CUDA(cudaStreamWaitEvent(later, order, 0));
 }
 
 void cuda_begin_recording(void)
 {
-    CUDA(cudaStreamBeginCapture(cuda_stream(), cudaStreamCaptureModeThreadLocal));
-    cuda.recording = true;
-    cuda.refused = false;
+    CudaGpu *gpu = current();
+    CUDA(cudaStreamBeginCapture(gpu->stream, cudaStreamCaptureModeThreadLocal));
+    gpu->recording = true;
+    gpu->refused = false;
 }
 
 cudaGraph_t cuda_end_recording(void)
 {
+    CudaGpu *gpu = current();
     cudaGraph_t graph = NULL;
-    cuda.recording = false;
-    cudaError_t error = cudaStreamEndCapture(cuda.stream, &graph);
+    gpu->recording = false;
+    cudaError_t error = cudaStreamEndCapture(gpu->stream, &graph);
     cudaGetLastError(); // it has been seen: later calls must not find it
-    if (error == cudaSuccess && !cuda.refused)
+    if (error == cudaSuccess && !gpu->refused)
         return graph;
     if (graph)
         CUDA(cudaGraphDestroy(graph));
@@ -102,7 +152,7 @@ cudaGraph_t cuda_end_recording(void)
 void *cuda_try_allocate(size_t bytes)
 {
     void *memory = NULL;
-    cuda_stream();
+    current();
     if (bytes == 0)
         bytes = 1; // as allocate() does: a block of nothing is still a block
     cudaError_t error = cudaMalloc(&memory, bytes);
@@ -143,26 +193,27 @@ void cuda_release(void *memory)
         CUDA(cudaFree(memory));
 }
 
-static void write_piece(char *to, const char *from, size_t bytes)
+static void write_piece(CudaGpu *gpu, char *to, const char *from, size_t bytes)
 {
-    Staging *staging = &cuda.staging[cuda.next];
-    cuda.next = (cuda.next + 1) % STAGING_BUFFERS;
+    Staging *staging = &gpu->staging[gpu->next];
+    gpu->next = (gpu->next + 1) % STAGING_BUFFERS;
     CUDA(cudaEventSynchronize(staging->copied));
     memcpy(staging->memory, from, bytes);
-    CUDA(cudaMemcpyAsync(to, staging->memory, bytes, cudaMemcpyHostToDevice, cuda.stream));
-    CUDA(cudaEventRecord(staging->copied, cuda.stream));
+    CUDA(cudaMemcpyAsync(to, staging->memory, bytes, cudaMemcpyHostToDevice, gpu->stream));
+    CUDA(cudaEventRecord(staging->copied, gpu->stream));
 }
 
 void cuda_write(void *to, const void *from, size_t bytes)
 {
-    cuda_stream();
+    CudaGpu *gpu = current();
     for (size_t done = 0; done < bytes; done += STAGING_BYTES)
-        write_piece((char *)to + done, (const char *)from + done,
+        write_piece(gpu, (char *)to + done, (const char *)from + done,
                     bytes - done < STAGING_BYTES ? bytes - done : STAGING_BYTES);
 }
 
 void cuda_read(void *to, const void *from, size_t bytes)
 {
-    CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, cuda_stream()));
-    CUDA(cudaStreamSynchronize(cuda.stream));
+    cudaStream_t stream = cuda_stream();
+    CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream));
+    CUDA(cudaStreamSynchronize(stream));
 }

@@ -1,11 +1,15 @@
-// Inside the CUDA backend and NCCL's transport: the stream that everything is computed on, and what
-// happens when CUDA refuses something.
+// Inside the CUDA backend and NCCL's transport: what the backend keeps of a GPU, the stream that
+// everything is computed on, and what happens when CUDA refuses something.
+//
+// As in CUDA itself, what is told to "the GPU" goes to the one that is current in the calling
+// thread: the GPU of the turn that the thread has taken, else that of the thread's device.
 
 #ifndef HVDLAB_CUDA_DEVICE_H
 #define HVDLAB_CUDA_DEVICE_H
 
 #include <cuda_runtime.h>
 #include <stddef.h>
+#include "sys/device.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,8 +24,27 @@ void cuda_check(cudaError_t error, const char *call, const char *file, int line)
 // The same for other libraries: `words` is what the library says, NULL when it is content.
 void cuda_check_words(const char *words, const char *call, const char *file, int line);
 
-// The stream on which this process computes, on its own GPU; the device is readied if need be. It
-// does not wait for the legacy default stream.
+// A thread's turn on a device, which may be another than its own. Turns of several threads on one
+// device wait for each other; a thread may take a turn within a turn.
+typedef struct CudaGpu CudaGpu;
+typedef struct {
+    CudaGpu *gpu, *before; // the one it is on, and that of the turn around it, or NULL
+    int number_before;     // the GPU that CUDA used in this thread
+} CudaTurn;
+CudaTurn cuda_take_turn(Device *device);
+void cuda_end_turn(const CudaTurn *turn);
+
+// What the parts of the backend keep of the current GPU, each its own; zero at first.
+typedef struct {
+    struct CudaBlas *blas;
+    struct CudaDnn *dnn;
+    bool refuses_graphs;
+} CudaParts;
+CudaParts *cuda_parts(void);
+
+// The arithmetic on the current GPU, and the stream on which it computes. The stream does not wait
+// for the legacy default stream.
+Precision cuda_precision(void);
 cudaStream_t cuda_stream(void);
 
 // What is queued on `later` from now on waits for what is on `earlier` until now. The calling
@@ -34,7 +57,7 @@ void cuda_stream_wait(cudaStream_t later, cudaStream_t earlier);
 void cuda_begin_recording(void);
 cudaGraph_t cuda_end_recording(void);
 
-// Memory of this process's GPU. cuda_allocate zeroes it, on the stream, and ends the program where
+// Memory of the current GPU. cuda_allocate zeroes it, on the stream, and ends the program where
 // there is none; cuda_try_allocate leaves it as it is and returns NULL.
 void *cuda_allocate(size_t bytes);
 void *cuda_try_allocate(size_t bytes);

@@ -8,13 +8,15 @@
 #include "base/util.h"
 
 struct Recording {
+    Device *device;
     cudaGraphExec_t steps;
 };
 
-Recording *cuda_record(void (*queue)(const void *what), const void *what)
+// Without its device.
+static Recording *record(void (*queue)(const void *what), const void *what)
 {
-    static bool refused; // once is enough
-    if (refused)
+    bool *refused = &cuda_parts()->refuses_graphs; // once is enough
+    if (*refused)
         return NULL;
     cuda_begin_recording();
     queue(what);
@@ -26,23 +28,37 @@ Recording *cuda_record(void (*queue)(const void *what), const void *what)
         cudaGetLastError(); // it has been seen: later calls must not find it
         CUDA(cudaGraphDestroy(graph));
     }
-    refused = !steps;
-    if (refused)
+    *refused = !steps;
+    if (*refused)
         return NULL;
     Recording *recording = allocate(1, sizeof *recording);
     recording->steps = steps;
     return recording;
 }
 
+Recording *cuda_record(Device *device, void (*queue)(const void *what), const void *what)
+{
+    CudaTurn turn = cuda_take_turn(device);
+    Recording *recording = record(queue, what);
+    if (recording)
+        recording->device = device;
+    cuda_end_turn(&turn);
+    return recording;
+}
+
 void cuda_play(const Recording *recording)
 {
+    CudaTurn turn = cuda_take_turn(recording->device);
     CUDA(cudaGraphLaunch(recording->steps, cuda_stream()));
+    cuda_end_turn(&turn);
 }
 
 void cuda_forget(Recording *recording)
 {
+    CudaTurn turn = cuda_take_turn(recording->device);
     // The GPU may still be at it.
     CUDA(cudaStreamSynchronize(cuda_stream()));
     CUDA(cudaGraphExecDestroy(recording->steps));
+    cuda_end_turn(&turn);
     free(recording);
 }

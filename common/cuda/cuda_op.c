@@ -3,17 +3,16 @@
 
 #include "cuda/cuda_op.h"
 
-#include "sys/device.h"
 #include "base/util.h"
 
 Element image_element(void)
 {
-    return device_precision() == PRECISION_BF16 ? ELEMENT_BF16 : ELEMENT_FLOAT;
+    return cuda_precision() == PRECISION_BF16 ? ELEMENT_BF16 : ELEMENT_FLOAT;
 }
 
 bool may_use_tf32(void)
 {
-    return device_precision() == PRECISION_TF32;
+    return cuda_precision() == PRECISION_TF32;
 }
 
 void cuda_library_failed(const char *library, const char *words)

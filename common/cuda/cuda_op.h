@@ -36,6 +36,7 @@ typedef struct {
 } Convolution;
 
 struct OpState {
+    Device *device;
     const Op *op;
     int batch;
     Activation in, out;
@@ -63,14 +64,14 @@ float *gradient_of(const Op *op, int index, const Arenas *arenas);
 
 // Matrix products (cuda_blas.c): c = a b, or with a or b transposed. All are dense, row by row; c
 // is (rows, columns) of floats, a and b are as image_element() says, `inner` is what is summed
-// over. cuda_blas_start readies them.
+// over. cuda_blas_start readies them on the current GPU.
 typedef enum { TRANSPOSED_NONE, TRANSPOSED_A, TRANSPOSED_B } Transposed;
 void cuda_blas_start(void);
 void cuda_matrix_multiply(Transposed transposed, int rows, int columns, int inner, const void *a,
                           const void *b, float *c);
 
 // Recordings (cuda_graph.c), as backend.h has them.
-Recording *cuda_record(void (*queue)(const void *what), const void *what);
+Recording *cuda_record(Device *device, void (*queue)(const void *what), const void *what);
 void cuda_play(const Recording *recording);
 void cuda_forget(Recording *recording);
 

@@ -2,6 +2,7 @@
 // pooling, the loss, and the optimizers' updates.
 
 #include <math.h>
+#include "backend/constants.h"
 #include "cuda/kernels.cuh"
 
 // ---- Elementwise. A thread takes PACK elements at a time; the last ones may be fewer.
@@ -461,9 +462,6 @@ struct Segments {
     int first_block[MAX_SEGMENTS];
     Segment segments[MAX_SEGMENTS];
 };
-
-// TensorFlow's accumulator of Adagrad begins with this; the slot holds what was added to it.
-#define ADAGRAD_INITIAL_ACCUMULATOR 0.1f
 
 // The rules, for one weight; optimizer.h has the formulas. `a` and `b` are its two slots.
 static __device__ __forceinline__ float updated(const Update &u, float rate, float g, float w,

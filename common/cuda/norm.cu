@@ -8,10 +8,8 @@
 // kernel joins the blocks' sums, in doubles. Both go in a fixed order, which depends on the shape
 // alone: the same input gives the same bits.
 
+#include "backend/constants.h"
 #include "cuda/kernels.cuh"
-
-#define NORM_MOMENTUM 0.99
-#define NORM_EPSILON  1e-3
 
 // How the blocks of a grid divide an activation. A block takes a stretch of channels, `lanes` packs
 // side by side, and a chunk of rows; its threads go down the rows, THREADS / lanes rows at a time.

@@ -189,7 +189,7 @@ struct Batches {
     Format format;
     int batch_size;
     bool augment, shuffle;
-    uint64_t id;     // no two of a process draw the same numbers
+    uint64_t id;     // no two of a thread draw the same numbers
     uint64_t begins; // calls of batches_begin so far
 
     Slot *slots; // step s uses slot s % slot_count
@@ -300,7 +300,7 @@ static void *load(void *argument)
 static Batches *new_batches(const Dataset *dataset, const Statistics *statistics, int batch_size,
                             bool augment)
 {
-    static uint64_t created;
+    static _Thread_local uint64_t created;
     if (batch_size < 1)
         die("a batch of %d images cannot be trained on", batch_size);
     if (!dataset || dataset->count < 1)

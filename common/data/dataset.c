@@ -275,8 +275,8 @@ static void add_wave(Pattern *pattern, Rng *rng)
     const float full_turn = 6.28318531f, middle = (PATTERN_SIDE - 1) / 2.0f;
     // Radians per pixel; at most 3 waves fit into an image, so that a shift leaves most of it
     // alike.
-    float turn_y = full_turn * 3.0f * rng_uniform(rng) / SYNTHETIC_SIDE;
-    float turn_x = full_turn * 3.0f * rng_uniform(rng) / SYNTHETIC_SIDE;
+    float turn_y = full_turn * 3.0f * rng_uniform(rng) / (float)SYNTHETIC_SIDE;
+    float turn_x = full_turn * 3.0f * rng_uniform(rng) / (float)SYNTHETIC_SIDE;
     float phase = full_turn * rng_uniform(rng);
     float height = rng_normal(rng);
     for (int y = 0; y < PATTERN_SIDE; y++) {

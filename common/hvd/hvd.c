@@ -7,6 +7,7 @@
 #include <mpi.h>
 #include <stdlib.h>
 #include "hvd/hvd_choice.h"
+#include "backend/constants.h"
 #include "sys/trace.h"
 #include "base/util.h"
 #include "sys/world.h"
@@ -131,7 +132,7 @@ static void gradient_ready(Optimizer *self, const Parameters *parameters, size_t
     if (offset == 0)
         begin_update(d, parameters);
     // The padding behind a variable travels with it.
-    size_t ready = (offset + length + HVD_ALIGNMENT - 1) / HVD_ALIGNMENT * HVD_ALIGNMENT;
+    size_t ready = (offset + length + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
     if (ready - d->sent >= d->threshold)
         send_piece(d, ready);
     if (d->transport->progress)

@@ -50,7 +50,8 @@ float *hvd_host_values(float *values, size_t count)
     if (!lie_elsewhere(values))
         return values;
     float *copy = allocate(count, sizeof *copy);
-    backend()->read(copy, values, count * sizeof *copy);
+    Device *device = device_current();
+    backend_of(device)->read(device, copy, values, count * sizeof *copy);
     return copy;
 }
 
@@ -58,7 +59,8 @@ void hvd_return_values(float *values, float *host, size_t count)
 {
     if (host == values)
         return;
-    backend()->write(values, host, count * sizeof *host);
+    Device *device = device_current();
+    backend_of(device)->write(device, values, host, count * sizeof *host);
     free(host);
 }
 

@@ -38,10 +38,9 @@ bool hvd_is_on_gpu(const void *values)
 
 bool hvd_ranks_share_gpu(MPI_Comm comm, int ranks[2])
 {
-    int device, size = world_size();
+    int size = world_size();
     struct cudaDeviceProp properties;
-    CUDA(cudaGetDevice(&device));
-    CUDA(cudaGetDeviceProperties(&properties, device));
+    CUDA(cudaGetDeviceProperties(&properties, device_current()->gpu_number));
     cudaUUID_t *all = allocate((size_t)size, sizeof *all);
     MPI_Allgather(&properties.uuid, sizeof *all, MPI_BYTE, all, sizeof *all, MPI_BYTE, comm);
     bool shared = false;
@@ -133,11 +132,12 @@ static void staged_finish(const Parameters *parameters)
 static void staged_broadcast(float *values, size_t count, int root)
 {
     float *copy = allocate(count, sizeof *copy);
+    Device *device = device_current();
     if (world_rank() == root)
-        backend()->read(copy, values, count * sizeof *copy);
+        backend_of(device)->read(device, copy, values, count * sizeof *copy);
     hvd_mpi.broadcast(copy, count, root);
     if (world_rank() != root)
-        backend()->write(values, copy, count * sizeof *copy);
+        backend_of(device)->write(device, values, copy, count * sizeof *copy);
     free(copy);
 }
 

@@ -6,8 +6,10 @@
 //     GPUs, otherwise                       MPI, straight from the GPU's memory   hvd_cuda.c
 //                                           where Open MPI can, else by copies
 //
-// HVD_TRANSPORT=nccl or mpi insists on one (auto: the above). HVD_COMPRESSION=bf16 sends gradients
-// as bfloat16, half the bytes: they are rounded, added up in bfloat16, and divided as floats.
+// Where hvd_use_allreduce brings an all-reduce of the program's own, it takes MPI's place: in the
+// host's memory, or by copies. HVD_TRANSPORT=nccl or mpi insists on one (auto: the above).
+// HVD_COMPRESSION=bf16 sends gradients as bfloat16, half the bytes: they are rounded, added up in
+// bfloat16, and divided as floats.
 
 #ifndef HVDLAB_HVD_TRANSPORT_H
 #define HVDLAB_HVD_TRANSPORT_H
@@ -20,7 +22,7 @@ typedef struct {
 
     // Begins to average gradients[offset ... offset + count - 1] over all ranks. They are complete
     // once the device has done all that it was told to do so far. Offsets are multiples of
-    // HVD_ALIGNMENT.
+    // ARENA_ALIGNMENT.
     void (*average)(const Parameters *parameters, size_t offset, size_t count);
     // Lets what was begun go on; NULL where it does so by itself.
     void (*progress)(void);
@@ -29,8 +31,6 @@ typedef struct {
     // Overwrites `count` values of an arena, on every rank, by those of the rank `root`.
     void (*broadcast)(float *values, size_t count, int root);
 } Transport;
-
-#define HVD_ALIGNMENT ((size_t)16) // floats
 
 // HVD_TRANSPORT.
 typedef enum { TRANSPORT_AUTO, TRANSPORT_NCCL, TRANSPORT_MPI } TransportChoice;

@@ -16,6 +16,7 @@ typedef struct {
     int rank, device;
     int training, epoch; // of this training, counted from 0; epoch -1: the training has ended
     double weights, statistics, loss, val_accuracy;
+    char machine[24]; // its name, or how that begins
 } Row;
 
 enum { TAG = 1, LEAVES = INT_MAX }; // as a training: the rank has no further one
@@ -25,10 +26,16 @@ static int training_count; // that have ended here
 // On the root, of each rank: the last training that it has ended.
 static int *ended;
 
+// Devices of several machines have the same numbers: the table then names the machine, too.
+static bool several_machines(void)
+{
+    return world_started() && launcher_place().local_size < world_size();
+}
+
 static Row row_of(const Training *training)
 {
     Fingerprints prints = model_fingerprints(training->model);
-    return (Row){
+    Row row = {
         .rank = launcher_rank(),
         .device = device_index(),
         .training = training_count,
@@ -38,6 +45,13 @@ static Row row_of(const Training *training)
         .loss = training->logs.loss,
         .val_accuracy = training->logs.val_accuracy,
     };
+    if (several_machines()) {
+        char name[MPI_MAX_PROCESSOR_NAME];
+        int length;
+        MPI_Get_processor_name(name, &length);
+        snprintf(row.machine, sizeof row.machine, "%.*s", (int)sizeof row.machine - 1, name);
+    }
+    return row;
 }
 
 static void print_row(const Row *row)
@@ -45,8 +59,9 @@ static void print_row(const Row *row)
     if (row->epoch < 0)
         printf("%4d  has stopped\n", row->rank);
     else
-        printf("%4d  %3s %-3d %14.8f  %14.8f  %6.4f  %12.4f\n", row->rank, device_kind(),
-               row->device, row->weights, row->statistics, row->loss, row->val_accuracy);
+        printf("%4d  %3s %-3d %14.8f  %14.8f  %6.4f  %12.4f%s%s\n", row->rank, device_kind(),
+               row->device, row->weights, row->statistics, row->loss, row->val_accuracy,
+               row->machine[0] ? "  " : "", row->machine);
 }
 
 static void send_to_root(const Row *row)
@@ -87,7 +102,8 @@ static Row row_from(int rank)
 
 static void print_table(const Row *own)
 {
-    printf("rank  device         weights      statistics    loss  val_accuracy\n");
+    printf("rank  device         weights      statistics    loss  val_accuracy%s\n",
+           several_machines() ? "  machine" : "");
     print_row(own);
     if (world_started()) {
         begin_receiving();

@@ -5,19 +5,20 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "backend/constants.h"
 #include "nn/plan.h"
 #include "base/rng.h"
 #include "sys/trace.h"
 #include "base/util.h"
 
-#define MAX_PLANS    4 // one per batch size: training, validation, and the short last batch of each
-#define ARENA_FLOATS 16 // variables begin at multiples of 64 bytes
+#define MAX_PLANS 4 // one per batch size: training, validation, and the short last batch of each
 
 struct Model {
     Graph *graph;
     Tensor output;
     float wd;
     Optimizer *optimizer;
+    Device *device; // what computes it and holds its memory; NULL before compile()
     Program program;
     int *op_of_variable;
     Parameters parameters;
@@ -68,11 +69,37 @@ Model *l2_penalty(Model *m, float wd)
     return m;
 }
 
+// The backend that computes it.
+static const Backend *backend(const Model *m)
+{
+    return backend_of(m->device);
+}
+
+static void *allocate_on_device(const Model *m, size_t bytes)
+{
+    return backend(m)->allocate(m->device, bytes);
+}
+
+static void release(const Model *m, void *memory)
+{
+    backend(m)->release(m->device, memory);
+}
+
+static void write_to_device(const Model *m, void *to, const void *from, size_t bytes)
+{
+    backend(m)->write(m->device, to, from, bytes);
+}
+
+static void read_from_device(const Model *m, void *to, const void *from, size_t bytes)
+{
+    backend(m)->read(m->device, to, from, bytes);
+}
+
 // Gives the variable the next place in an arena of `length` floats; returns the new length.
 static size_t place(Variable *variable, size_t length)
 {
     variable->offset = length;
-    return length + (variable->length + ARENA_FLOATS - 1) / ARENA_FLOATS * ARENA_FLOATS;
+    return length + (variable->length + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
 }
 
 // Weights lie in the order in which the backward pass completes their gradients, so that a
@@ -94,9 +121,10 @@ static void lay_out_variables(Model *m)
                     (Segment){v->offset, v->length, v->penalized ? m->wd : 0};
         }
     p->segments = segments;
-    p->weights = backend()->allocate(p->length * sizeof(float));
-    p->gradients = backend()->allocate(p->length * sizeof(float));
-    m->statistics = backend()->allocate(m->statistics_length * sizeof(float));
+    p->device = m->device;
+    p->weights = allocate_on_device(m, p->length * sizeof(float));
+    p->gradients = allocate_on_device(m, p->length * sizeof(float));
+    m->statistics = allocate_on_device(m, m->statistics_length * sizeof(float));
 }
 
 // Glorot and Bengio, 2010: uniform within sqrt(6 / (fan in + fan out)).
@@ -142,21 +170,22 @@ static void find_owners(Model *m)
 // ranks that exchange whole arenas must agree on it. Found by writing numbered elements.
 static uint64_t layout(const Model *m)
 {
-    float *arena = backend()->allocate(m->parameters.length * sizeof(float));
+    float *arena = allocate_on_device(m, m->parameters.length * sizeof(float));
     float *numbered = allocate(m->parameters.length, sizeof *numbered);
     for (size_t i = 0; i < m->parameters.length; i++)
         numbered[i] = (float)(i + 1);
     for (int i = 0; i < m->graph->variable_count; i++) {
         const Variable *v = m->graph->variables[i];
         if (v->trainable)
-            backend()->write_variable(&m->program.ops[m->op_of_variable[i]], v, arena, numbered);
+            backend(m)->write_variable(m->device, &m->program.ops[m->op_of_variable[i]], v, arena,
+                                       numbered);
     }
-    backend()->read(numbered, arena, m->parameters.length * sizeof *numbered);
+    read_from_device(m, numbered, arena, m->parameters.length * sizeof *numbered);
     uint64_t hash = m->parameters.length + m->statistics_length;
     for (size_t i = 0; i < m->parameters.length; i++)
         hash = (hash ^ (uint64_t)numbered[i]) * 0x9e3779b97f4a7c15u;
     free(numbered);
-    backend()->release(arena);
+    release(m, arena);
     return hash >> 11; // a double holds it, too
 }
 
@@ -187,17 +216,18 @@ Model *compile(Model *m, Loss loss, Optimizer *optimizer)
     check_compile(m, loss, optimizer);
     m->optimizer = optimizer;
     optimizer->compiled = true;
+    m->device = device_current();
     m->program = lower(m->graph, m->output);
     find_owners(m);
     for (int op = 0; op < m->program.op_count; op++) {
-        backend()->declare_variables(&m->program.ops[op]);
+        backend(m)->declare_variables(&m->program.ops[op]);
         m->drops |= m->program.ops[op].dropout_rate > 0;
     }
     lay_out_variables(m);
     for (int i = 0; i < m->graph->variable_count; i++)
         initialize(m, i);
-    m->metrics = backend()->allocate(sizeof *m->metrics);
-    m->dropout_keys = backend()->allocate((size_t)m->program.op_count * sizeof *m->dropout_keys);
+    m->metrics = allocate_on_device(m, sizeof *m->metrics);
+    m->dropout_keys = allocate_on_device(m, (size_t)m->program.op_count * sizeof *m->dropout_keys);
     m->next_keys = allocate((size_t)m->program.op_count, sizeof *m->next_keys);
     if (launcher_size() > 1)
         m->parameters.layout = layout(m);
@@ -206,25 +236,31 @@ Model *compile(Model *m, Loss loss, Optimizer *optimizer)
     return m;
 }
 
-void model_free(Model *m)
+static void free_compiled(Model *m)
 {
-    if (!m)
-        return;
     optimizer_free(m->optimizer); // whose gradients may still be under way
     for (int i = 0; i < MAX_PLANS; i++)
         if (m->plans[i])
             plan_free(&m->program, m->plans[i]);
-    backend()->release(m->workspace);
-    backend()->release(m->labels);
-    backend()->release(m->metrics);
-    backend()->release(m->dropout_keys);
-    backend()->release(m->statistics);
-    backend()->release(m->parameters.weights);
-    backend()->release(m->parameters.gradients);
+    release(m, m->workspace);
+    release(m, m->labels);
+    release(m, m->metrics);
+    release(m, m->dropout_keys);
+    release(m, m->statistics);
+    release(m, m->parameters.weights);
+    release(m, m->parameters.gradients);
     free((void *)(uintptr_t)m->parameters.segments);
     free(m->next_keys);
     free(m->op_of_variable);
     free(m->program.ops);
+}
+
+void model_free(Model *m)
+{
+    if (!m)
+        return;
+    if (m->device)
+        free_compiled(m);
     graph_free(m->graph);
     free(m);
 }
@@ -241,7 +277,7 @@ static Plan *plan_for(Model *m, int batch)
         plan = NULL;
     }
     if (!plan)
-        plan = plan_create(&m->program, batch);
+        plan = plan_create(m->device, &m->program, batch);
     memmove(&m->plans[1], &m->plans[0], (size_t)found * sizeof *m->plans);
     m->plans[0] = plan;
     return plan;
@@ -252,11 +288,11 @@ static void *grow(Model *m, void *memory, size_t bytes)
 {
     for (int i = 0; i < MAX_PLANS && m->plans[i]; i++) {
         if (m->plans[i]->training)
-            backend()->forget(m->plans[i]->training);
+            backend(m)->forget(m->plans[i]->training);
         m->plans[i]->training = NULL;
     }
-    backend()->release(memory);
-    return backend()->allocate(bytes);
+    release(m, memory);
+    return allocate_on_device(m, bytes);
 }
 
 // Has room for the plan, and the images and labels of the batch in device memory.
@@ -273,9 +309,9 @@ static void load_batch(Model *m, const Plan *plan, const Batch *batch)
     Shape image = m->graph->nodes[0]->shape;
     size_t floats =
         (size_t)batch->count * (size_t)image.height * (size_t)image.width * (size_t)image.channels;
-    backend()->write(m->workspace, batch->images, floats * sizeof(float));
+    write_to_device(m, m->workspace, batch->images, floats * sizeof(float));
     if (batch->labels)
-        backend()->write(m->labels, batch->labels, (size_t)batch->count * sizeof(int));
+        write_to_device(m, m->labels, batch->labels, (size_t)batch->count * sizeof(int));
 }
 
 static void *at(const Model *m, size_t place)
@@ -307,39 +343,39 @@ static void write_dropout_keys(const Model *m)
         Rng rng = rng_stream(RNG_DROPOUT, step << 16 | op->dropout_stream);
         m->next_keys[i] = rng_next(&rng);
     }
-    backend()->write(m->dropout_keys, m->next_keys, count * sizeof *m->next_keys);
+    write_to_device(m, m->dropout_keys, m->next_keys, count * sizeof *m->next_keys);
 }
 
 static void forward(const Model *m, const Plan *plan, bool training)
 {
     for (int i = 0; i < m->program.op_count; i++) {
         const Op *op = &m->program.ops[i];
-        backend()->forward(plan->states[i],
-                           &(ForwardArgs){.input = value_at(m, plan, op->input),
-                                          .residual = value_at(m, plan, op->residual),
-                                          .output = value_at(m, plan, op->output),
-                                          .saved = at(m, plan->saved[i]),
-                                          .scratch = at(m, plan->scratch),
-                                          .arenas = arenas(m),
-                                          .training = training,
-                                          .dropout_key = &m->dropout_keys[i]});
+        backend(m)->forward(plan->states[i],
+                            &(ForwardArgs){.input = value_at(m, plan, op->input),
+                                           .residual = value_at(m, plan, op->residual),
+                                           .output = value_at(m, plan, op->output),
+                                           .saved = at(m, plan->saved[i]),
+                                           .scratch = at(m, plan->scratch),
+                                           .arenas = arenas(m),
+                                           .training = training,
+                                           .dropout_key = &m->dropout_keys[i]});
     }
 }
 
 static void backward_step(const Model *m, const Plan *plan, const BackwardStep *step)
 {
     const Op *op = &m->program.ops[step->op];
-    backend()->backward(plan->states[step->op],
-                        &(BackwardArgs){.input = value_at(m, plan, op->input),
-                                        .output = value_at(m, plan, op->output),
-                                        .saved = at(m, plan->saved[step->op]),
-                                        .scratch = at(m, plan->scratch),
-                                        .arenas = arenas(m),
-                                        .output_gradient = at(m, step->output_gradient),
-                                        .output_gradient2 = at(m, step->output_gradient2),
-                                        .input_gradient = at(m, step->input_gradient),
-                                        .residual_gradient = at(m, step->residual_gradient),
-                                        .dropout_key = &m->dropout_keys[step->op]});
+    backend(m)->backward(plan->states[step->op],
+                         &(BackwardArgs){.input = value_at(m, plan, op->input),
+                                         .output = value_at(m, plan, op->output),
+                                         .saved = at(m, plan->saved[step->op]),
+                                         .scratch = at(m, plan->scratch),
+                                         .arenas = arenas(m),
+                                         .output_gradient = at(m, step->output_gradient),
+                                         .output_gradient2 = at(m, step->output_gradient2),
+                                         .input_gradient = at(m, step->input_gradient),
+                                         .residual_gradient = at(m, step->residual_gradient),
+                                         .dropout_key = &m->dropout_keys[step->op]});
 }
 
 // Tells the optimizer that the gradients of an operation's variables are complete; adds to their
@@ -353,7 +389,7 @@ static void report_ready(const Model *m, const Op *op, double *fingerprint)
         if (op->variables[i]->trainable)
             end = op->variables[i]->offset + op->variables[i]->length;
     if (trace_on())
-        *fingerprint += arena_fingerprint(m->parameters.gradients, begin, end - begin);
+        *fingerprint += arena_fingerprint(m->device, m->parameters.gradients, begin, end - begin);
     if (m->optimizer->gradient_ready)
         m->optimizer->gradient_ready(m->optimizer, &m->parameters, begin, end - begin);
 }
@@ -388,8 +424,8 @@ void model_check_dataset(const Model *m, const Dataset *d)
 
 static void loss(const Model *m, const Plan *plan, int batch)
 {
-    backend()->cross_entropy(value_at(m, plan, m->program.logits), m->labels,
-                             at(m, plan->logits_gradient), batch, classes(m), m->metrics);
+    backend(m)->cross_entropy(m->device, value_at(m, plan, m->program.logits), m->labels,
+                              at(m, plan->logits_gradient), batch, classes(m), m->metrics);
 }
 
 typedef struct {
@@ -417,16 +453,17 @@ static void queue_step(const void *what)
 static void compute(const Step *step, Plan *plan)
 {
     const Optimizer *optimizer = step->model->optimizer;
+    const Backend *compiled = backend(step->model);
     bool whole = !optimizer->gradient_ready;
-    bool recorded = backend()->record && plan->trained && !trace_on();
+    bool recorded = compiled->record && plan->trained && !trace_on();
     if (recorded && !plan->training)
-        plan->training = backend()->record(whole ? queue_step : queue_forward, step);
+        plan->training = compiled->record(plan->device, whole ? queue_step : queue_forward, step);
     plan->trained = true;
     if (!recorded || !plan->training) {
         queue_step(step);
         return;
     }
-    backend()->play(plan->training);
+    compiled->play(plan->training);
     if (!whole)
         backward(step->model, step->plan);
 }
@@ -447,6 +484,7 @@ static void check_batch(const Model *m, const Batch *batch, bool labelled, const
 
 static void compute_batch(Model *m, const Batch *batch)
 {
+    device_adopt(m->device);
     Optimizer *optimizer = m->optimizer;
     if (m->has_gradients && optimizer->gradient_ready) // which are dropped, and may be under way
         optimizer->gradient_ready(optimizer, &m->parameters, 0, 0);
@@ -483,6 +521,7 @@ void train_on_batch(Model *m, const Batch *batch)
 void test_on_batch(Model *m, const Batch *batch)
 {
     check_batch(m, batch, true, __func__);
+    device_adopt(m->device);
     Plan *plan = plan_for(m, batch->count);
     load_batch(m, plan, batch);
     forward(m, plan, false);
@@ -494,20 +533,22 @@ void predict_on_batch(Model *m, const Batch *batch, float *probabilities)
     check_batch(m, batch, false, __func__);
     if (!probabilities)
         die("%s: there is no place for the probabilities (NULL)", __func__);
+    device_adopt(m->device);
     Plan *plan = plan_for(m, batch->count);
     load_batch(m, plan, batch);
     forward(m, plan, false);
     float *result = at(m, plan->probabilities);
-    backend()->softmax(value_at(m, plan, m->program.logits), result, batch->count, classes(m));
+    backend(m)->softmax(m->device, value_at(m, plan, m->program.logits), result, batch->count,
+                        classes(m));
     size_t bytes = (size_t)batch->count * (size_t)classes(m) * sizeof(float);
-    backend()->read(probabilities, result, bytes);
+    read_from_device(m, probabilities, result, bytes);
 }
 
 Metrics model_metrics(const Model *m)
 {
     model_check_compiled(m, __func__);
     Metrics metrics;
-    backend()->read(&metrics, m->metrics, sizeof metrics);
+    read_from_device(m, &metrics, m->metrics, sizeof metrics);
     return metrics;
 }
 
@@ -515,7 +556,7 @@ void model_reset_metrics(Model *m)
 {
     model_check_compiled(m, __func__);
     Metrics none = {0};
-    backend()->write(m->metrics, &none, sizeof none);
+    write_to_device(m, m->metrics, &none, sizeof none);
 }
 
 Optimizer *model_optimizer(const Model *m)
@@ -559,7 +600,7 @@ void model_read_variable(const Model *m, int index, float *to)
     model_check_compiled(m, __func__);
     check_index(m, index, __func__);
     const Variable *v = m->graph->variables[index];
-    backend()->read_variable(owner(m, index), v, arena_of(m, v), to);
+    backend(m)->read_variable(m->device, owner(m, index), v, arena_of(m, v), to);
 }
 
 void model_write_variable(Model *m, int index, const float *from)
@@ -567,7 +608,7 @@ void model_write_variable(Model *m, int index, const float *from)
     model_check_compiled(m, __func__);
     check_index(m, index, __func__);
     const Variable *v = m->graph->variables[index];
-    backend()->write_variable(owner(m, index), v, arena_of(m, v), from);
+    backend(m)->write_variable(m->device, owner(m, index), v, arena_of(m, v), from);
 }
 
 void model_read_gradient(const Model *m, int index, float *to)
@@ -577,7 +618,7 @@ void model_read_gradient(const Model *m, int index, float *to)
     const Variable *v = m->graph->variables[index];
     if (!v->trainable)
         die("%s: %s has no gradient; it is not trained", __func__, v->name);
-    backend()->read_variable(owner(m, index), v, m->parameters.gradients, to);
+    backend(m)->read_variable(m->device, owner(m, index), v, m->parameters.gradients, to);
 }
 
 static double fingerprint(const Model *m, int index)
@@ -595,7 +636,7 @@ static double fingerprint(const Model *m, int index)
 
 double model_arena_fingerprint(const Model *m)
 {
-    return arena_fingerprint(m->parameters.weights, 0, m->parameters.length);
+    return arena_fingerprint(m->device, m->parameters.weights, 0, m->parameters.length);
 }
 
 Fingerprints model_fingerprints(const Model *m)

@@ -21,7 +21,8 @@ Model *model(Tensor input, Tensor output);
 // cross-entropy alone. Returns the model.
 Model *l2_penalty(Model *model, float wd);
 
-// Decides how the model is computed, draws the initial weights and takes the optimizer over.
+// Decides how the model is computed, draws the initial weights and takes the optimizer over. The
+// model stays on the calling thread's device, whichever thread uses it later; one at a time may.
 // Categorical cross-entropy reads labels that are class numbers, and needs a model that ends in
 // softmax. A model is compiled once, and an optimizer serves one model. Returns the model.
 Model *compile(Model *model, Loss loss, Optimizer *optimizer);

@@ -10,23 +10,26 @@
 
 void optimizer_allocate_slots(Optimizer *self, const Parameters *parameters)
 {
+    self->device = parameters->device;
     for (int i = 0; i < self->slot_count; i++)
         if (!self->slots[i])
-            self->slots[i] = backend()->allocate(parameters->length * sizeof(float));
+            self->slots[i] = backend_of(self->device)
+                                 ->allocate(self->device, parameters->length * sizeof(float));
 }
 
 void optimizer_free_slots(Optimizer *self)
 {
     for (int i = 0; i < self->slot_count; i++) {
-        backend()->release(self->slots[i]);
+        if (self->slots[i])
+            backend_of(self->device)->release(self->device, self->slots[i]);
         self->slots[i] = NULL;
     }
 }
 
-double arena_fingerprint(const float *arena, size_t offset, size_t length)
+double arena_fingerprint(Device *device, const float *arena, size_t offset, size_t length)
 {
     float *values = allocate(length, sizeof *values);
-    backend()->read(values, arena + offset, length * sizeof *values);
+    backend_of(device)->read(device, values, arena + offset, length * sizeof *values);
     Rng rng = rng_stream_of(0, RNG_FINGERPRINT, 0);
     rng_skip(&rng, offset);
     double sum = 0;
@@ -39,7 +42,8 @@ double arena_fingerprint(const float *arena, size_t offset, size_t length)
 static void apply(Optimizer *self, const Parameters *parameters)
 {
     trace("apply", TEXT("optimizer", self->name),
-          NUMBER("value", arena_fingerprint(parameters->gradients, 0, parameters->length)),
+          NUMBER("value", arena_fingerprint(parameters->device, parameters->gradients, 0,
+                                            parameters->length)),
           NUMBER("learning_rate", self->rule.learning_rate));
     optimizer_allocate_slots(self, parameters);
     Update update = self->rule;
@@ -48,7 +52,8 @@ static void apply(Optimizer *self, const Parameters *parameters)
     update.gradients = parameters->gradients;
     update.slots[0] = self->slots[0];
     update.slots[1] = self->slots[1];
-    backend()->update(&update, parameters->segments, parameters->segment_count);
+    backend_of(parameters->device)
+        ->update(parameters->device, &update, parameters->segments, parameters->segment_count);
 }
 
 static Optimizer *optimizer(const char *name, int slot_count, Update rule)

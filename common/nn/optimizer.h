@@ -15,12 +15,14 @@
 #define HVDLAB_OPTIMIZER_H
 
 #include "base/types.h"
+#include "sys/device.h"
 
 #pragma GCC visibility push(default) // a step may call what follows
 
 // The weights that an optimizer updates, and their gradients: two arenas of `length` floats, laid
 // out in the order in which the backward pass completes the gradients.
 typedef struct {
+    Device *device; // whose memory it is
     float *weights, *gradients;
     size_t length;
     const Segment *segments; // what lies where, padding left out, with the L2 penalty of each
@@ -36,7 +38,8 @@ struct Optimizer {
     Update rule;        // kind, learning rate and constants; one may change them before training
     int64_t iterations; // updates so far
     int slot_count;     // arenas of state beside the weights: momenta, accumulators
-    float *slots[2];    // owned; allocated at the first update
+    float *slots[2];    // owned; allocated at the first update,
+    Device *device;     // on this device
     bool compiled;      // a model owns it
 
     // Called by the backward pass when the gradients at offset ... offset + length - 1 of the arena
@@ -67,7 +70,7 @@ void optimizer_set_learning_rate(Optimizer *optimizer, float learning_rate);
 int64_t optimizer_iterations(const Optimizer *optimizer);
 
 // The fingerprint of a stretch of an arena, weights or gradients (trace.h says what that is).
-double arena_fingerprint(const float *arena, size_t offset, size_t length);
+double arena_fingerprint(Device *device, const float *arena, size_t offset, size_t length);
 
 // Gives an optimizer its slots, zeroed, if it does not have them yet: apply() does it too.
 void optimizer_allocate_slots(Optimizer *optimizer, const Parameters *parameters);

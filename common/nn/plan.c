@@ -8,16 +8,17 @@
 
 #define ALIGNMENT 256 // as CUDA aligns what it allocates
 
-// Places for gradients: a list of stretches in use, sorted by their beginning.
+// Places for gradients: the blocks in use, sorted by their beginning; the first gap that is large
+// enough is taken.
 typedef struct {
     size_t begin, bytes;
-} Stretch;
+} Block;
 
 typedef struct {
-    Stretch *used;
+    Block *used;
     int count;
     size_t base, peak;
-} Places;
+} FirstFit;
 
 static size_t aligned(size_t bytes)
 {
@@ -25,32 +26,32 @@ static size_t aligned(size_t bytes)
 }
 
 // The first gap that is wide enough.
-static size_t place_take(Places *places, size_t bytes)
+static size_t first_fit_allocate(FirstFit *memory, size_t bytes)
 {
     bytes = aligned(bytes);
-    size_t begin = places->base;
+    size_t begin = memory->base;
     int i = 0;
-    while (i < places->count && places->used[i].begin - begin < bytes) {
-        begin = places->used[i].begin + places->used[i].bytes;
+    while (i < memory->count && memory->used[i].begin - begin < bytes) {
+        begin = memory->used[i].begin + memory->used[i].bytes;
         i++;
     }
-    memmove(&places->used[i + 1], &places->used[i],
-            (size_t)(places->count - i) * sizeof *places->used);
-    places->used[i] = (Stretch){begin, bytes};
-    places->count++;
-    if (begin + bytes > places->peak)
-        places->peak = begin + bytes;
+    memmove(&memory->used[i + 1], &memory->used[i],
+            (size_t)(memory->count - i) * sizeof *memory->used);
+    memory->used[i] = (Block){begin, bytes};
+    memory->count++;
+    if (begin + bytes > memory->peak)
+        memory->peak = begin + bytes;
     return begin;
 }
 
-static void place_give_back(Places *places, size_t begin)
+static void first_fit_free(FirstFit *memory, size_t begin)
 {
     int i = 0;
-    while (places->used[i].begin != begin)
-        CHECK(++i < places->count);
-    places->count--;
-    memmove(&places->used[i], &places->used[i + 1],
-            (size_t)(places->count - i) * sizeof *places->used);
+    while (memory->used[i].begin != begin)
+        CHECK(++i < memory->count);
+    memory->count--;
+    memmove(&memory->used[i], &memory->used[i + 1],
+            (size_t)(memory->count - i) * sizeof *memory->used);
 }
 
 // The gradient of a value: the sum of up to two parts, each in a place of its own.
@@ -65,9 +66,9 @@ static void add_part(Gradient *gradient, size_t place)
     gradient->parts[gradient->count++] = place;
 }
 
-// What happens to the places when one operation goes backward.
+// What happens to the memory when one operation goes backward.
 static BackwardStep plan_backward_step(const Op *op, int index, const OpSizes *sizes,
-                                       Gradient *gradients, Places *places)
+                                       Gradient *gradients, FirstFit *memory)
 {
     Gradient *output = &gradients[op->output];
     CHECK(output->count > 0);
@@ -81,24 +82,24 @@ static BackwardStep plan_backward_step(const Op *op, int index, const OpSizes *s
     if (in_place)
         step.input_gradient = step.output_gradient;
     else if (wanted)
-        step.input_gradient = place_take(places, sizes->input);
+        step.input_gradient = first_fit_allocate(memory, sizes->input);
     if (wanted)
         add_part(&gradients[op->input], step.input_gradient);
 
     if (op->residual >= 0 && op->kind == OP_ADD) {
-        step.residual_gradient = place_take(places, sizes->output);
+        step.residual_gradient = first_fit_allocate(memory, sizes->output);
         add_part(&gradients[op->residual], step.residual_gradient);
     } else if (op->residual >= 0) {
         add_part(&gradients[op->residual], step.output_gradient);
     }
     if (step.output_gradient2 != NOWHERE)
-        place_give_back(places, step.output_gradient2);
+        first_fit_free(memory, step.output_gradient2);
     if (!in_place && op->residual < 0)
-        place_give_back(places, step.output_gradient);
+        first_fit_free(memory, step.output_gradient);
     return step;
 }
 
-static void plan_backward(const Program *program, Plan *plan, Places *places)
+static void plan_backward(const Program *program, Plan *plan, FirstFit *memory)
 {
     Gradient *gradients = allocate((size_t)program->value_count, sizeof *gradients);
     plan->backward = allocate((size_t)program->op_count, sizeof *plan->backward);
@@ -106,7 +107,7 @@ static void plan_backward(const Program *program, Plan *plan, Places *places)
     for (int i = 0; i < program->op_count; i++) {
         int op = program->op_count - 1 - i;
         plan->backward[i] =
-            plan_backward_step(&program->ops[op], op, &plan->sizes[op], gradients, places);
+            plan_backward_step(&program->ops[op], op, &plan->sizes[op], gradients, memory);
     }
     free(gradients);
 }
@@ -128,37 +129,41 @@ static size_t plan_values(const Program *program, Plan *plan, size_t image_bytes
     return end + aligned(scratch);
 }
 
-Plan *plan_create(const Program *program, int batch)
+Plan *plan_create(Device *device, const Program *program, int batch)
 {
     Plan *plan = allocate(1, sizeof *plan);
     size_t ops = (size_t)program->op_count;
+    plan->device = device;
     plan->batch = batch;
     plan->states = allocate(ops, sizeof *plan->states);
     plan->sizes = allocate(ops, sizeof *plan->sizes);
     plan->saved = allocate(ops, sizeof *plan->saved);
     plan->values = allocate((size_t)program->value_count, sizeof *plan->values);
     for (size_t i = 0; i < ops; i++)
-        plan->states[i] = backend()->op_create(&program->ops[i], batch, &plan->sizes[i]);
+        plan->states[i] =
+            backend_of(device)->op_create(device, &program->ops[i], batch, &plan->sizes[i]);
 
     const Op *last = &program->ops[ops - 1];
     size_t logits_bytes = (size_t)batch * (size_t)last->out.channels * sizeof(float);
     plan->probabilities = plan_values(program, plan, plan->sizes[0].input);
     size_t end = plan->probabilities + aligned(logits_bytes);
 
-    Places places = {.used = allocate(2 * ops + 2, sizeof *places.used), .base = end, .peak = end};
-    plan->logits_gradient = place_take(&places, logits_bytes);
-    plan_backward(program, plan, &places);
-    plan->bytes = places.peak;
-    free(places.used);
+    FirstFit memory = {
+        .used = allocate(2 * ops + 2, sizeof *memory.used), .base = end, .peak = end};
+    plan->logits_gradient = first_fit_allocate(&memory, logits_bytes);
+    plan_backward(program, plan, &memory);
+    plan->bytes = memory.peak;
+    free(memory.used);
     return plan;
 }
 
 void plan_free(const Program *program, Plan *plan)
 {
+    const Backend *backend = backend_of(plan->device);
     if (plan->training)
-        backend()->forget(plan->training);
+        backend->forget(plan->training);
     for (int i = 0; i < program->op_count; i++)
-        backend()->op_free(plan->states[i]);
+        backend->op_free(plan->states[i]);
     free(plan->states);
     free(plan->sizes);
     free(plan->saved);

@@ -20,6 +20,7 @@ typedef struct {
 } BackwardStep;
 
 typedef struct {
+    Device *device;
     int batch;
     OpState **states; // one per operation
     OpSizes *sizes;
@@ -34,7 +35,7 @@ typedef struct {
     Recording *training;    // of such a step, or of its forward pass (model.c); or NULL
 } Plan;
 
-Plan *plan_create(const Program *program, int batch);
+Plan *plan_create(Device *device, const Program *program, int batch);
 void plan_free(const Program *program, Plan *plan);
 
 #endif

@@ -173,6 +173,10 @@ for set in "$@"; do
     sandbox) program bwrap || recommended="$recommended bubblewrap" ;;
     fresh) program mmdebstrap || need mmdebstrap ;;
     clang-format) program "${CLANG_FORMAT:-clang-format}" || need clang-format ;;
+    lint)
+        program shellcheck || need shellcheck
+        program cppcheck || need cppcheck
+        ;;
     curl) program curl || need curl ;;
     steps) program unifdef || need unifdef ;;
     plot) program gnuplot || need gnuplot-nox ;;

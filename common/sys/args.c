@@ -18,16 +18,13 @@
 
 #define VERSION "0.1.0"
 
+// Versions of clang-format lay out a macro's braces differently.
+// clang-format off
 #define DEFAULT_ARGS                                                                               \
-    {                                                                                              \
-        .log_dir = "./logs", .batch_size = 32, .val_batch_size = 32, .epochs = 40,                 \
-        .base_lr = 0.01f, .wd = 0.000005f, .target_accuracy = 0.85f, .patience = 2, .width = 10    \
-    }
-
-#define DEFAULT_SETTINGS                                                                           \
-    {                                                                                              \
-        .loader_threads = 4, .augment = true, .shuffle = true                                      \
-    }
+    {.log_dir = "./logs", .batch_size = 32, .val_batch_size = 32, .epochs = 40, .base_lr = 0.01f,  \
+     .wd = 0.000005f, .target_accuracy = 0.85f, .patience = 2, .width = 10}
+#define DEFAULT_SETTINGS {.loader_threads = 4, .augment = true, .shuffle = true}
+// clang-format on
 
 static Args args = DEFAULT_ARGS;
 static Settings process = DEFAULT_SETTINGS;

@@ -1,5 +1,6 @@
 // Devices: GPUs where the program was built with CUDA (HVDLAB_CUDA), and shares of the processor's
-// cores.
+// cores; and which of them each thread works on. What is computed on them is the backends'
+// business.
 
 #include "sys/device.h"
 
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include "sys/args.h"
 #include "sys/trace.h"
 #include "base/util.h"
@@ -21,25 +23,40 @@
 #include <cuda_runtime.h>
 #endif
 
+// What this node has, found out when the first thread uses a device.
 static struct {
-    int wanted;  // by device_use
-    int threads; // 0: not started yet
-    int index, count;
-    bool gpu;
-    Precision precision;
+    pthread_mutex_t lock; // of all that is here, but for devices that are in use: those stay
+    Place place;
     hwloc_topology_t machine; // down to the cores that this job may use
-} device;
+    int gpus;                 // that CUDA shows this process; 0: devices are shares of the cores
+    int count;                // of devices; 0: nobody has looked yet
+    Device *devices;
+    bool in_use; // some device is
+} node = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+// Of each thread.
+static _Thread_local struct {
+    bool chosen; // by device_use
+    int wanted;
+    Device *device; // NULL: none is used yet
+} own;
+
+static bool is_main_thread(void)
+{
+    return gettid() == getpid();
+}
 
 void device_use(int index)
 {
     trace("device_use", NUMBER("device", index));
     if (index < 0)
         die("device_use(%d): devices are numbered from 0", index);
-    if (device.threads && index % device.count != device.index)
-        die("device_use(%d): this process already works on device %d; choose the device before "
+    if (own.device && index % own.device->count != own.device->index)
+        die("device_use(%d): this process already works on device %d%s; choose the device before "
             "anything uses one, right after hvd_init()",
-            index, device.index);
-    device.wanted = index;
+            index, own.device->index, is_main_thread() ? "" : " in this thread");
+    own.chosen = true;
+    own.wanted = index;
 }
 
 // The machine, down to the cores that a process may use.
@@ -89,17 +106,29 @@ char *device_share(int process, int pieces, int piece)
     return list;
 }
 
-// Moves every thread that the process has; those to come are born where their parent is.
-static void move_threads(hwloc_topology_t topology, hwloc_bitmap_t cores)
+// Every thread that the process has; 0 or an errno.
+static int move_all_threads(hwloc_bitmap_t cores)
 {
     int fault = 0;
     DIR *tasks = opendir("/proc/self/task");
     for (struct dirent *task; tasks && (task = readdir(tasks));)
         if (task->d_name[0] != '.' &&
-            hwloc_linux_set_tid_cpubind(topology, atoi(task->d_name), cores) != 0)
+            hwloc_linux_set_tid_cpubind(node.machine, atoi(task->d_name), cores) != 0)
             fault = errno;
     if (tasks)
         closedir(tasks);
+    return fault;
+}
+
+// Threads to come are born where their parent is. Those that are there move along with the main
+// thread, unless some may work on another device by now.
+static void move_threads(hwloc_bitmap_t cores)
+{
+    int fault = 0;
+    if (is_main_thread() && !node.in_use)
+        fault = move_all_threads(cores);
+    else if (hwloc_linux_set_tid_cpubind(node.machine, gettid(), cores) != 0)
+        fault = errno;
     if (fault)
         warn_on_root("the threads cannot be bound to the device's cores: %s", strerror(fault));
 }
@@ -128,62 +157,73 @@ static int cpu_quota(void)
 // Threads beyond the quota would only be stopped in the middle of their work.
 static int threads_of(hwloc_bitmap_t cores, int devices)
 {
-    int threads = count_cores(device.machine, cores), granted = cpu_quota() / devices;
+    int threads = count_cores(node.machine, cores), granted = cpu_quota() / devices;
     return threads <= granted ? threads : granted > 0 ? granted : 1;
 }
 
-// Others see the device in the name of an open file, as `make devices` does: it is gone when the
-// process is, however that ends.
-static void announce(const char *cores, const Place *place)
+static const char *kind_of(const Device *device)
 {
-    char *name =
-        format_text("hvdlab rank %d node %d device %d of %d cores %s kind %s", launcher_rank(),
-                    place->node, device.index, device.count, cores, device_kind());
-    if (memfd_create(name, MFD_CLOEXEC) < 0)
-        warn_on_root("make devices will not show this process: %s", strerror(errno));
-    free(name);
-}
-
-// Takes the device that was asked for, of `count` on this node.
-static void choose_index(int count)
-{
-    device.count = count;
-    device.index = device.wanted % count;
-    if (device.wanted >= count)
-        warn("rank %d: device %d is not there, this node has %d; using device %d", launcher_rank(),
-             device.wanted, count, device.index);
+    return device->gpu ? "gpu" : "cpu";
 }
 
 // How many shares of this node's cores there are.
-static int share_count(const Place *place)
+static int share_count(void)
 {
     int count = environment_count("HVDLAB_DEVICES");
-    return count ? count : place->local_size;
+    return count ? count : node.place.local_size;
 }
 
-static void take_share(const Place *place)
+// One of them.
+static hwloc_bitmap_t share_number(int index)
 {
-    int count = share_count(place);
-    // mpirun binds each rank to cores of its own choice; the job's cores are those of mpirun.
-    device.machine = usable_machine(launcher_process());
-    hwloc_bitmap_t cores =
-        share_of(device.machine, place->nodes * count, place->node * count + device.wanted % count);
-    move_threads(device.machine, cores);
-    device.threads = threads_of(cores, place->nodes * count);
-    omp_set_num_threads(device.threads);
-    if (getenv("OMP_PROC_BIND") || getenv("OMP_PLACES") || getenv("GOMP_CPU_AFFINITY"))
-        warn_on_root(
-            "OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY is set: OpenMP then places its "
-            "threads itself, on whichever device; unset it");
-    hwloc_bitmap_free(cores);
+    int count = share_count();
+    return share_of(node.machine, node.place.nodes * count, node.place.node * count + index);
 }
 
-static void start_cpu(const Place *place)
+// With the cores of each of the node's devices.
+static void trace_device(const Device *device, const char *cores)
+{
+    char *shares = format_text("%s", "");
+    for (int i = 0; i < share_count(); i++) {
+        char *share = list_of(share_number(i));
+        char *longer = format_text("%s%s%s", shares, i ? ";" : "", share);
+        free(shares);
+        free(share);
+        shares = longer;
+    }
+    trace("device", NUMBER("device", device->index), NUMBER("devices", device->count),
+          NUMBER("node", node.place.node), TEXT("cores", cores), TEXT("kind", kind_of(device)),
+          TEXT("shares", shares));
+    free(shares);
+}
+
+// Others see the device in the name of an open file, as `make devices` does, and the cores in the
+// file, since a name is short: it is gone when the process is, however that ends.
+static void announce(const Device *device, const char *cores)
+{
+    char *name = format_text("hvdlab rank %d node %d device %d of %d kind %s", launcher_rank(),
+                             node.place.node, device->index, device->count, kind_of(device));
+    int file = memfd_create(name, MFD_CLOEXEC);
+    if (file < 0 || dprintf(file, "%s", cores) < 0)
+        warn_on_root("make devices will not show this process: %s", strerror(errno));
+    free(name);
+    if (trace_on())
+        trace_device(device, cores);
+}
+
+// Gives the device its share of the cores; a GPU, for what computes beside it.
+static void take_share(Device *device)
+{
+    int count = share_count();
+    device->cores = share_number(own.wanted % count);
+    device->threads = threads_of(device->cores, node.place.nodes * count);
+}
+
+static void ready_cpu(Device *device)
 {
     if (settings()->precision == PRECISION_BF16)
         die("--precision bf16 needs a GPU; on a CPU use fp32");
-    device.precision = PRECISION_FP32;
-    choose_index(share_count(place));
+    device->precision = PRECISION_FP32;
 }
 
 #ifdef HVDLAB_CUDA
@@ -224,22 +264,30 @@ static int compute_capability(int gpu)
     return major;
 }
 
-// Nothing may touch CUDA before the device is set: that would take memory on GPU 0.
-static void start_gpu(const Place *place, int gpus)
+// Where one machine plays several nodes, each has its own GPUs, if there are enough.
+static int gpus_per_node(void)
 {
-    // Where one machine plays several nodes, each has its own GPUs, if there are enough.
-    int per_node = gpus >= place->nodes ? gpus / place->nodes : gpus;
-    choose_index(per_node);
-    int gpu = (place->node * per_node + device.index) % gpus;
-    if (settings()->precision == PRECISION_BF16 && compute_capability(gpu) < 8)
-        die("--precision bf16 needs a GPU of compute capability 8.0 or more; GPU %d is older", gpu);
-    cudaError_t error = cudaSetDevice(gpu);
+    return node.gpus >= node.place.nodes ? node.gpus / node.place.nodes : node.gpus;
+}
+
+static void ready_gpu(Device *device)
+{
+    device->gpu_number = (node.place.node * node.count + device->index) % node.gpus;
+    if (settings()->precision == PRECISION_BF16 && compute_capability(device->gpu_number) < 8)
+        die("--precision bf16 needs a GPU of compute capability 8.0 or more; GPU %d is older",
+            device->gpu_number);
+    device->gpu = true;
+    device->precision = settings()->precision;
+    if (device->precision == PRECISION_DEFAULT)
+        device->precision = PRECISION_TF32;
+}
+
+// Nothing in a thread may touch CUDA before this: it would take memory on GPU 0.
+static void set_gpu(const Device *device)
+{
+    cudaError_t error = cudaSetDevice(device->gpu_number);
     if (error != cudaSuccess)
-        die("GPU %d cannot be used: %s", gpu, cudaGetErrorString(error));
-    device.gpu = true;
-    device.precision = settings()->precision;
-    if (device.precision == PRECISION_DEFAULT)
-        device.precision = PRECISION_TF32;
+        die("GPU %d cannot be used: %s", device->gpu_number, cudaGetErrorString(error));
 }
 
 #else
@@ -251,95 +299,157 @@ static int visible_gpus(void)
     return 0;
 }
 
-static void start_gpu(const Place *place, int gpus)
+static int gpus_per_node(void)
 {
-    (void)place;
-    CHECK(gpus == 0);
+    return 0;
+}
+
+static void ready_gpu(Device *device)
+{
+    (void)device;
+    CHECK(node.gpus == 0); // there are none without CUDA
+}
+
+static void set_gpu(const Device *device)
+{
+    CHECK(!device->gpu);
 }
 
 #endif
 
+// Once, before any thread has been moved: which devices there are.
+static void look_around(void)
+{
+    node.place = launcher_place();
+    node.gpus = settings()->device == DEVICE_CPU ? 0 : visible_gpus();
+    node.count = node.gpus > 0 ? gpus_per_node() : share_count();
+    // mpirun binds each rank to cores of its own choice; the job's cores are those of mpirun.
+    node.machine = usable_machine(launcher_process());
+    node.devices = allocate((size_t)node.count, sizeof *node.devices);
+    if (getenv("OMP_PROC_BIND") || getenv("OMP_PLACES") || getenv("GOMP_CPU_AFFINITY"))
+        warn_on_root(
+            "OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY is set: OpenMP then places its "
+            "threads itself, on whichever device; unset it");
+}
+
+// Takes the number that was asked for.
+static Device *chosen_device(void)
+{
+    int index = own.wanted % node.count;
+    if (own.wanted >= node.count)
+        warn("rank %d: device %d is not there, this node has %d; using device %d", launcher_rank(),
+             own.wanted, node.count, index);
+    return &node.devices[index];
+}
+
+// At a device's first use, by whichever thread; later it is only read.
+static void ready(Device *device)
+{
+    device->index = (int)(device - node.devices);
+    device->count = node.count;
+    pthread_mutexattr_t again;
+    pthread_mutexattr_init(&again);
+    pthread_mutexattr_settype(&again, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&device->lock, &again);
+    pthread_mutexattr_destroy(&again);
+    if (node.gpus > 0)
+        ready_gpu(device);
+    else
+        ready_cpu(device);
+    take_share(device);
+}
+
+// From now on the calling thread works on this device.
+static void join(Device *device)
+{
+    if (device->gpu)
+        set_gpu(device);
+    move_threads(device->cores);
+    omp_set_num_threads(device->threads);
+    node.in_use = true;
+    own.device = device;
+}
+
+static void start(void)
+{
+    pthread_mutex_lock(&node.lock);
+    if (!node.count)
+        look_around();
+    Device *device = chosen_device();
+    bool first = !device->threads;
+    if (first)
+        ready(device);
+    join(device);
+    if (first) {
+        char *cores = device_cores();
+        announce(device, cores);
+        free(cores);
+    }
+    pthread_mutex_unlock(&node.lock);
+}
+
+Device *device_current(void)
+{
+    if (!own.device)
+        start();
+    return own.device;
+}
+
+void device_adopt(Device *device)
+{
+    if (own.device)
+        return;
+    if (own.chosen) {
+        start();
+        return;
+    }
+    pthread_mutex_lock(&node.lock);
+    join(device);
+    pthread_mutex_unlock(&node.lock);
+}
+
 char *device_cores(void)
 {
-    device_start();
+    device_current();
     hwloc_bitmap_t cores = hwloc_bitmap_alloc();
-    CHECK(cores && hwloc_get_cpubind(device.machine, cores, HWLOC_CPUBIND_THREAD) == 0);
+    CHECK(cores);
+    // A system that does not tell lets the thread run, as far as one knows, on all that there is.
+    if (hwloc_get_cpubind(node.machine, cores, HWLOC_CPUBIND_THREAD) != 0)
+        hwloc_bitmap_copy(cores, hwloc_topology_get_topology_cpuset(node.machine));
     return list_of(cores);
-}
-
-// With the cores of each of the node's devices.
-static void trace_device(const char *cores, const Place *place)
-{
-    int count = share_count(place);
-    char *shares = format_text("%s", "");
-    for (int i = 0; i < count; i++) {
-        char *share =
-            list_of(share_of(device.machine, place->nodes * count, place->node * count + i));
-        char *longer = format_text("%s%s%s", shares, i ? ";" : "", share);
-        free(shares);
-        free(share);
-        shares = longer;
-    }
-    trace("device", NUMBER("device", device.index), NUMBER("devices", device.count),
-          NUMBER("node", place->node), TEXT("cores", cores), TEXT("kind", device_kind()),
-          TEXT("shares", shares));
-    free(shares);
-}
-
-void device_start(void)
-{
-    if (device.threads)
-        return;
-    Place place = launcher_place();
-    int gpus = settings()->device == DEVICE_CPU ? 0 : visible_gpus();
-    if (gpus > 0)
-        start_gpu(&place, gpus);
-    else
-        start_cpu(&place);
-    take_share(&place);
-    char *cores = device_cores();
-    announce(cores, &place);
-    if (trace_on())
-        trace_device(cores, &place);
-    free(cores);
 }
 
 bool device_is_started(void)
 {
-    return device.threads > 0;
+    return node.in_use;
 }
 
 bool device_is_gpu(void)
 {
-    device_start();
-    return device.gpu;
-}
-
-Precision device_precision(void)
-{
-    device_start();
-    return device.precision;
-}
-
-int device_threads(void)
-{
-    device_start();
-    return device.threads;
-}
-
-int device_index(void)
-{
-    device_start();
-    return device.index;
-}
-
-int device_count(void)
-{
-    device_start();
-    return device.count;
+    return device_current()->gpu;
 }
 
 const char *device_kind(void)
 {
-    return device_is_gpu() ? "gpu" : "cpu";
+    return kind_of(device_current());
+}
+
+Precision device_precision(void)
+{
+    return device_current()->precision;
+}
+
+int device_threads(void)
+{
+    return device_current()->threads;
+}
+
+int device_index(void)
+{
+    return device_current()->index;
+}
+
+int device_count(void)
+{
+    return device_current()->count;
 }

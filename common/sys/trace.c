@@ -5,6 +5,7 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,17 +64,18 @@ static void open_file(const char *folder)
     on_exit(write_end, NULL);
 }
 
+static void open_if_asked(void)
+{
+    const char *folder = getenv("HVDLAB_TRACE");
+    if (folder && *folder)
+        open_file(folder);
+}
+
 bool trace_on(void)
 {
-    static bool asked, on;
-    if (!asked) {
-        const char *folder = getenv("HVDLAB_TRACE");
-        asked = true;
-        on = folder && *folder;
-        if (on)
-            open_file(folder);
-    }
-    return on;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, open_if_asked);
+    return file >= 0;
 }
 
 void trace_write(const char *event, const TraceField *fields)

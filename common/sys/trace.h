@@ -8,7 +8,7 @@
 //                       local_size, node, nodes                the launcher gave them
 //     init              rank, size, local_rank, local_size     hvd_init is done
 //     device_use        device                                 the program asked for a device
-//     device            device, devices, node, cores, kind,    the first use, to allocate; shares:
+//     device            device, devices, node, cores, kind,    a device's first use; shares:
 //                       shares                                 the cores of each of the node's
 //                                                              devices, "0-1;2-3"
 //     affinity                                                 the program called

@@ -44,7 +44,7 @@ static void respect_containers(void)
 static void respect_machines(void)
 {
     const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), *all = getenv("OMPI_COMM_WORLD_SIZE");
-    if (!local || !all || strcmp(local, all) == 0)
+    if (local && all && strcmp(local, all) == 0)
         setenv("OMPI_MCA_reachable", "weighted", 0);
 }
 

@@ -2,8 +2,9 @@
 // machine, its cores, how busy they were for a second, and the processes that work on it. Plain
 // text, once: `watch -n 1 build/devices` repeats it.
 //
-// A process announces its device in the name of an open file (announce() in device.c); it is found
-// among the links in /proc/PID/fd, so only processes of the same user are seen, by root all.
+// A process announces its device in the name of an open file, and its cores in what the file holds
+// (announce() in device.c); it is found among the links in /proc/PID/fd, so only processes of the
+// same user are seen, by root all.
 
 #include <dirent.h>
 #include <hwloc.h>
@@ -14,13 +15,14 @@
 #include "sys/device.h"
 #include "base/util.h"
 
-#define ANNOUNCEMENT "/memfd:hvdlab rank %d node %d device %d of %d cores %255s kind %7s"
+#define ANNOUNCEMENT "/memfd:hvdlab rank %d node %d device %d of %d kind %7s"
 
+// A process on a device; one that works on several is there for each.
 typedef struct {
     int pid, rank, node, device, devices;
-    int job;         // the launcher that started it, or who else did
-    char cores[256]; // as "0-3,8"
-    char kind[8];    // cpu or gpu
+    int job;      // the launcher that started it, or who else did
+    char *cores;  // as "0-3,8"
+    char kind[8]; // cpu or gpu
     char program[64];
 } Process;
 
@@ -46,6 +48,21 @@ static void read_link(const char *path, char *text, size_t size)
     text[length > 0 ? length : 0] = '\0';
 }
 
+// The text in the file at `path`; "?" where it can't be read. Freed by the caller.
+static char *read_text(const char *path)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = fopen(path, "re");
+    if (!file || getline(&text, &size, file) < 0) {
+        free(text);
+        text = format_text("?");
+    }
+    if (file)
+        fclose(file);
+    return text;
+}
+
 static void name_program(Process *process)
 {
     char target[4096];
@@ -59,29 +76,36 @@ static void name_program(Process *process)
     snprintf(process->program, sizeof process->program, "%.63s", slash ? slash + 1 : target);
 }
 
-// True, and all about it, if the process works on a device.
-static bool look_at(int pid, Process *process)
+static void add(Processes *found, int pid, Process process)
+{
+    process.pid = pid;
+    process.job = launcher_above(pid);
+    name_program(&process);
+    found->items = realloc(found->items, (size_t)(found->count + 1) * sizeof process);
+    CHECK(found->items);
+    found->items[found->count++] = process;
+}
+
+// Adds the process for each device that it works on.
+static void look_at(int pid, Processes *found)
 {
     char *folder = format_text("/proc/%d/fd", pid);
     DIR *files = opendir(folder);
-    bool found = false;
-    for (struct dirent *file; files && !found && (file = readdir(files));) {
+    for (struct dirent *file; files && (file = readdir(files));) {
         char target[512];
+        Process process;
         char *path = format_text("%s/%s", folder, file->d_name);
         read_link(path, target, sizeof target);
+        if (sscanf(target, ANNOUNCEMENT, &process.rank, &process.node, &process.device,
+                   &process.devices, process.kind) == 5) {
+            process.cores = read_text(path);
+            add(found, pid, process);
+        }
         free(path);
-        found = sscanf(target, ANNOUNCEMENT, &process->rank, &process->node, &process->device,
-                       &process->devices, process->cores, process->kind) == 6;
     }
     if (files)
         closedir(files);
     free(folder);
-    if (found) {
-        process->pid = pid;
-        process->job = launcher_above(pid);
-        name_program(process);
-    }
-    return found;
 }
 
 static int by_job(const void *a, const void *b)
@@ -100,13 +124,9 @@ static Processes find_processes(void)
     Processes found = {0};
     DIR *proc = opendir("/proc");
     for (struct dirent *entry; proc && (entry = readdir(proc));) {
-        Process process;
         int pid = atoi(entry->d_name);
-        if (pid <= 0 || !look_at(pid, &process))
-            continue;
-        found.items = realloc(found.items, (size_t)(found.count + 1) * sizeof process);
-        CHECK(found.items);
-        found.items[found.count++] = process;
+        if (pid > 0)
+            look_at(pid, &found);
     }
     if (proc)
         closedir(proc);
@@ -232,6 +252,18 @@ static void print_node(const Process *processes, int count, int nodes, const Act
     }
 }
 
+static int count_processes(const Process *processes, int count)
+{
+    int distinct = 0;
+    for (int i = 0; i < count; i++) {
+        int first = 0;
+        while (processes[first].pid != processes[i].pid)
+            first++;
+        distinct += first == i;
+    }
+    return distinct;
+}
+
 static void print_jobs(const Processes *all, const Activity *before, const Activity *after)
 {
     for (int begin = 0, end; begin < all->count; begin = end) {
@@ -243,8 +275,9 @@ static void print_jobs(const Processes *all, const Activity *before, const Activ
         char name[64] = "?";
         int parent;
         look_at_process(first->job, name, &parent);
-        printf("%s%d %s started by %s (pid %d)\n", begin > 0 ? "\n" : "", end - begin,
-               end - begin == 1 ? "process" : "processes", name, first->job);
+        int count = count_processes(first, end - begin);
+        printf("%s%d %s started by %s (pid %d)\n", begin > 0 ? "\n" : "", count,
+               count == 1 ? "process" : "processes", name, first->job);
         print_header(nodes > 1);
         for (int i = begin, next; i < end; i = next) {
             for (next = i; next < end && same_node(&all->items[i], &all->items[next]);)
@@ -284,6 +317,8 @@ int main(void)
         print_jobs(&processes, &before, &after);
     else
         print_idle(&before, &after);
+    for (int i = 0; i < processes.count; i++)
+        free(processes.items[i].cores);
     free(processes.items);
     hwloc_topology_destroy(machine);
     return 0;

@@ -137,8 +137,10 @@ static void validate(const Fit *fit, Training *training)
     training->logs.val_images = metrics.images;
 }
 
+// Another thread may print its own.
 static void print_epoch(const ProgressBar *progress, const Logs *logs)
 {
+    flockfile(stdout);
     progress_end(progress);
     progress_figure("loss", logs->loss);
     progress_figure("accuracy", logs->accuracy);
@@ -149,6 +151,7 @@ static void print_epoch(const ProgressBar *progress, const Logs *logs)
     progress_figure("lr", logs->lr);
     printf("\n");
     fflush(stdout);
+    funlockfile(stdout);
 }
 
 static void run_epoch(const Fit *fit, Training *training)

@@ -71,20 +71,18 @@ static struct {
     int span_count;
 } profiler;
 
-// As the library has it.
-static const Backend *real(void)
+// The library's; and what is called in its place. This program works on one device only.
+const Backend *__real_backend_of(const Device *device);
+const Backend *__wrap_backend_of(const Device *device);
+
+const Backend *__wrap_backend_of(const Device *device)
 {
-    device_start();
-#ifdef HVDLAB_CUDA
-    if (device_is_gpu())
-        return &backend_cuda;
-#endif
-    return &backend_cpu;
+    return profiler.mode == PROFILER_OFF ? __real_backend_of(device) : &profiler.backend;
 }
 
-const Backend *backend(void)
+static const Backend *real(void)
 {
-    return profiler.mode == PROFILER_OFF ? real() : &profiler.backend;
+    return __real_backend_of(device_current());
 }
 
 // The list with room for one more.
@@ -104,9 +102,9 @@ static void declare_variables(const Op *op)
     real()->declare_variables(op);
 }
 
-static OpState *op_create(const Op *op, int batch, OpSizes *sizes)
+static OpState *op_create(Device *device, const Op *op, int batch, OpSizes *sizes)
 {
-    OpState *state = real()->op_create(op, batch, sizes);
+    OpState *state = real()->op_create(device, op, batch, sizes);
     int i = profiler.state_count++;
     profiler.prepared = longer(profiler.prepared, i, sizeof *profiler.prepared);
     profiler.states = longer(profiler.states, i, sizeof *profiler.states);
@@ -179,25 +177,25 @@ static void backward(OpState *state, const BackwardArgs *args)
     end();
 }
 
-static void cross_entropy(const float *logits, const int *labels, float *gradient, int batch,
-                          int classes, Metrics *metrics)
+static void cross_entropy(Device *device, const float *logits, const int *labels, float *gradient,
+                          int batch, int classes, Metrics *metrics)
 {
     begin(WORK_LOSS, -1);
-    real()->cross_entropy(logits, labels, gradient, batch, classes, metrics);
+    real()->cross_entropy(device, logits, labels, gradient, batch, classes, metrics);
     end();
 }
 
-static void update(const Update *rule, const Segment *segments, int count)
+static void update(Device *device, const Update *rule, const Segment *segments, int count)
 {
     begin(WORK_UPDATE, -1);
-    real()->update(rule, segments, count);
+    real()->update(device, rule, segments, count);
     end();
 }
 
-static void write_to_device(void *to, const void *from, size_t bytes)
+static void write_to_device(Device *device, void *to, const void *from, size_t bytes)
 {
     begin(WORK_IMAGES, -1);
-    real()->write(to, from, bytes);
+    real()->write(device, to, from, bytes);
     end();
 }
 

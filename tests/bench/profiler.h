@@ -1,7 +1,7 @@
 // Looks at a model through its backend: which operations it is made of, and what each kind of work
 // takes. While it is off a model gets the backend itself, and nothing is lost.
 //
-// This program defines backend() in place of the library's (common/backend/backend.c).
+// The linker sends this program's calls of backend() here first (--wrap, in the Makefile).
 
 #ifndef BENCH_PROFILER_H
 #define BENCH_PROFILER_H

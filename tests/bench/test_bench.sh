@@ -5,36 +5,11 @@
 # lacks in one line, and, with `gpu` (where the build in BUILD has one, be it a pretended one),
 # writes down what it measures on a GPU. How fast anything is does not matter here.
 
-set -u
-bench=${BUILD:-build}/bench
-folder=$(mktemp -d) || exit 1
-trap 'rm -rf "$folder"' EXIT
-export LC_ALL=C
+. tests/lib.sh
+bench=$build/bench
+limit=100
 unset HVDLAB_FLAGS
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-10000}
-failures=0
-
-fail()
-{
-    printf 'FAIL: %s\n' "$1"
-    failures=$((failures + 1))
-}
-
-# runs COMMAND...: status 0; what it printed is in out.
-runs()
-{
-    timeout 100 "$@" >"$folder/out" 2>"$folder/err" </dev/null || fail "status $?: $*: $(cat "$folder/out" "$folder/err")"
-}
-
-# refused WORDS COMMAND...: status 2, and one line on standard error, which matches the words.
-refused()
-{
-    timeout 20 "${@:2}" >"$folder/out" 2>"$folder/err" </dev/null
-    local status=$?
-    [[ $status -eq 2 && ! -s $folder/out ]] || fail "status $status instead of 2: ${*:2}"
-    [[ $(wc -l <"$folder/err") -eq 1 ]] || fail "not one line: ${*:2}: $(cat "$folder/err")"
-    grep -qE -e "$1" "$folder/err" || fail "\"$1\" is not in: $(cat "$folder/err")"
-}
 
 # cost WIDTH BATCH ELEMENT: flops and bytes of a training step of the Wide ResNet 16-WIDTH, where
 # an element of an image takes ELEMENT bytes. Layer by layer, with pencil and paper:
@@ -116,7 +91,7 @@ rounded()
     awk "BEGIN { printf \"%.3f\", $1 }"
 }
 
-CUDA_VISIBLE_DEVICES='' runs "$bench" --profile --workload wrn:10:1
+CUDA_VISIBLE_DEVICES='' succeeds "$bench" --profile --workload wrn:10:1
 read -r flops bytes < <(cost 10 1 4)
 profiled "conv2d forward" 16 3.693 "$number"
 profiled "conv2d input gradient" 15 3.693 "$number"
@@ -127,7 +102,7 @@ profiled "all of these" 86 "$(rounded "$flops / 1e9")" "$(rounded "$bytes / 1e6"
 
 # ---- What can't be done.
 
-CUDA_VISIBLE_DEVICES='' refused "CUDA|GPU" "$bench" --gpu --out "$folder/none.json"
+CUDA_VISIBLE_DEVICES='' refused "make info" "$bench" --gpu --out "$folder/none.json"
 [[ ! -e $folder/none.json ]] || fail "a file of nothing was written"
 for workload in wrn wrn:1 wrn:1:0 wrn:65:1 wrn:1:2x lenet:-1:2 cnn:1:2; do
     refused "$workload is not MODEL:WIDTH:BATCH" "$bench" --profile --workload $workload
@@ -154,7 +129,7 @@ on_gpu()
     json=$folder/gpu.json
     local flags="--data synthetic --images 16 --width 1 --batch-size 8 --val-batch-size 8 --target-accuracy 0"
     HVDLAB_FLAGS="$flags --seed 1 --log-dir $folder/logs" \
-        runs "$bench" --gpu --quick --workload wrn:1:2 --trainer "${bench%/*}/solution_06" --out "$json"
+        succeeds "$bench" --gpu --quick --workload wrn:1:2 --trainer "${bench%/*}/solution_06" --out "$json"
     if command -v python3 >/dev/null; then
         python3 -m json.tool "$json" >/dev/null || fail "this is no JSON: $(cat "$json")"
     fi
@@ -173,12 +148,11 @@ on_gpu()
     done
     grep -qE "reached$" "$folder/out" || fail "no share of the roofline: $(cat "$folder/out")"
 
-    runs "$bench" --compare --quick --workload wrn:1:2
+    succeeds "$bench" --compare --quick --workload wrn:1:2
     for row in "cpu, .* [0-9.]+" "gpu, .* [0-9.]+ x"; do
         grep -qE "^  $row\$" "$folder/out" || fail "no row $row: $(cat "$folder/out")"
     done
 }
 
 [[ ${1:-} != gpu ]] || on_gpu
-[[ $failures -eq 0 ]] && echo "all as promised"
-exit $((failures > 0))
+conclude

@@ -76,7 +76,7 @@ struct Steps {
 // The host's memory, as the kit's own arenas on a CPU have it.
 static float *random_floats(size_t bytes)
 {
-    float *values = backend_cpu.allocate(bytes);
+    float *values = backend_cpu.allocate(device_current(), bytes);
     Rng rng = rng_stream_of(1, RNG_SYNTHETIC_DATA, 0);
     for (size_t i = 0; i < bytes / sizeof *values; i++)
         values[i] = 0.1f * (rng_uniform(&rng) - 0.5f);
@@ -131,7 +131,7 @@ static Call call_of(dnnl_primitive_desc_t pd, const int (*arguments)[3], int cou
         ports[i] = (PortSpec){arguments[i][0], what, arguments[i][2],
                               chosen_desc(pd, what, arguments[i][2]), false};
     }
-    return call_prepare(pd, ports, count);
+    return call_prepare(onednn_of(device_current()), pd, ports, count);
 }
 
 static void need_scratch(Steps *steps, const Call *call)
@@ -150,7 +150,8 @@ static void add_convolution(Steps *steps, int batch, int in, int out, int size, 
     bool first = in == 1;
     int inputs[] = {batch, in, size, size}, outputs[] = {batch, out, size, size};
     int kernels[] = {out, in, kernel_size, kernel_size};
-    Convolution c = {.algorithm = first ? dnnl_convolution_direct : dnnl_convolution_auto,
+    Convolution c = {.dnn = onednn_of(device_current()),
+                     .algorithm = first ? dnnl_convolution_direct : dnnl_convolution_auto,
                      .kernel_size = kernel_size,
                      .input = desc_create(4, inputs, first ? dnnl_nchw : dnnl_format_tag_any),
                      .kernel = desc_create(4, kernels, dnnl_format_tag_any),
@@ -192,7 +193,6 @@ static void add_convolution(Steps *steps, int batch, int in, int out, int size, 
 
 Steps *prepare_convolutions(const Workload *workload)
 {
-    device_threads();
     Steps *steps = allocate(1, sizeof *steps);
     int batch = workload->batch, k = workload->width;
     if (strcmp(workload->model, "lenet") == 0) {
@@ -209,7 +209,7 @@ Steps *prepare_convolutions(const Workload *workload)
             in = out;
         }
     }
-    steps->scratch = backend_cpu.allocate(steps->scratch_bytes);
+    steps->scratch = backend_cpu.allocate(device_current(), steps->scratch_bytes);
     return steps;
 }
 

@@ -78,6 +78,19 @@ emulated_switch:
 )");
 #endif
 
+Context scheduler; // the stack that launch() was called on
+
+#ifdef WITH_ASAN
+// Where a fiber goes on: the sanitizer says whose stack it comes from, which may be another thread's
+// than the last time.
+void arrive(void *fake_stack)
+{
+    const void *bottom;
+    __sanitizer_finish_switch_fiber(fake_stack, &bottom, &scheduler.size);
+    scheduler.bottom = const_cast<void *>(bottom);
+}
+#endif
+
 void switch_stacks(Context &from, Context &to)
 {
 #ifdef WITH_ASAN
@@ -89,20 +102,19 @@ void switch_stacks(Context &from, Context &to)
     swapcontext(&from.registers, &to.registers);
 #endif
 #ifdef WITH_ASAN
-    __sanitizer_finish_switch_fiber(from.fake_stack, nullptr, nullptr);
+    if (&from == &scheduler)
+        __sanitizer_finish_switch_fiber(from.fake_stack, nullptr, nullptr);
+    else
+        arrive(from.fake_stack);
 #endif
 }
-
-Context scheduler; // the stack that launch() was called on
 
 void fiber_main();
 
 void fiber_entry()
 {
 #ifdef WITH_ASAN
-    const void *bottom;
-    __sanitizer_finish_switch_fiber(nullptr, &bottom, &scheduler.size);
-    scheduler.bottom = const_cast<void *>(bottom);
+    arrive(nullptr);
 #endif
     fiber_main();
 }

@@ -65,8 +65,8 @@ auto &streams = *new std::set<CUstream_st *>;
 auto &events = *new std::set<CUevent_st *>;
 auto &default_streams = *new std::map<const Device *, CUstream_st *>;
 
-// What is being recorded; the stream is NULL where nothing is.
-struct {
+// What this thread records; the stream is NULL where that is nothing. Other threads go on.
+thread_local struct {
     CUstream_st *stream;
     CUgraph_st *graph;
     bool spoilt;
@@ -359,7 +359,7 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEve
     return cudaSuccess;
 }
 
-// ---- Graphs: what one stream would have done. One is recorded at a time.
+// ---- Graphs: what one stream would have done. A thread records one at a time.
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode)
 {

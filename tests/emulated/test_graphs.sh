@@ -3,18 +3,8 @@
 # replace, each with a dropout pattern of its own; and where nothing can be recorded, training goes on
 # without. On the GPU that is not there (README.md). BUILD is where the kit was built with it.
 
-set -u
-build=${BUILD:-build/emulated}
-folder=$(mktemp -d) || exit 1
-trap 'rm -rf "$folder"' EXIT
+. tests/lib.sh
 unset HVDLAB_TRACE "${!EMULATED_@}"
-failures=0
-
-fail()
-{
-    printf 'FAIL: %s\n' "$1"
-    failures=$((failures + 1))
-}
 
 eval "$(common/scripts/mpi.sh env)"
 
@@ -59,4 +49,4 @@ for transport in nccl mpi; do
     same "2 ranks, $transport"
 done
 
-exit $((failures > 0))
+conclude

@@ -3,10 +3,7 @@
 # no memory at each allocation in turn, devices that can't be seen, and training steps that neither
 # allocate nor wait. BUILD is where the kit was built with the stand-in.
 
-set -u
-build=${BUILD:-build/emulated}
-folder=$(mktemp -d) || exit 1
-trap 'rm -rf "$folder"' EXIT
+. tests/lib.sh
 eval "$(common/scripts/mpi.sh env)"
 unset HVDLAB_DEVICES HVDLAB_TRACE HVD_RANKS_PER_NODE HVD_FUSION_THRESHOLD HVD_TRANSPORT HVD_COMPRESSION \
     CUDA_VISIBLE_DEVICES "${!EMULATED_@}"
@@ -14,13 +11,6 @@ export EMULATED_REPORT=$folder/report
 small="--data synthetic --images 8 --batch-size 2 --val-batch-size 4 --width 1 --epochs 1 --target-accuracy 1
     --log-dir $folder/logs --loader-threads 1 --deterministic"
 export HVDLAB_FLAGS=$small
-failures=0
-
-fail()
-{
-    printf 'FAIL: %s\n' "$1"
-    failures=$((failures + 1))
-}
 
 # run COMMAND...: leaves $status, and out, err and report in the folder.
 run()
@@ -172,15 +162,6 @@ export EMULATED_DEVICES=1
 
 # ---- No GPU, or none that can be seen.
 
-# refused WORDS COMMAND...: status 2, and one line on standard error that holds the words.
-refused()
-{
-    run "${@:2}"
-    [[ $status -eq 2 && $(wc -l <"$folder/err") -eq 1 && ! -s $folder/out ]] ||
-        fail "not one line and status 2, but $status: ${*:2}: $(cat "$folder/err" "$folder/out")"
-    warned 1 "$1"
-}
-
 # on_cpu WORDS: the trainer works, and says nothing; no GPU was touched.
 on_cpu()
 {
@@ -208,5 +189,4 @@ HVDLAB_FLAGS="--images 17200 --batch-size 17200 --width 10 --deterministic --log
 [[ $status -eq 2 ]] || fail "a batch of 17200: status $status"
 warned 1 "a convolution's images are 2157568000 numbers, and cuDNN takes 2147483647; a smaller --batch-size"
 
-[[ $failures -eq 0 ]] && echo "all as promised"
-exit $((failures > 0))
+conclude

@@ -3,21 +3,11 @@
 # each rank on its own device and on no other; the choice between them, and one clear line for what
 # can't be done. BUILD is where the kit was built with the stand-in.
 
-set -u
-build=${BUILD:-build/emulated}
-folder=$(mktemp -d) || exit 1
-trap 'rm -rf "$folder"' EXIT
+. tests/lib.sh
 eval "$(common/scripts/mpi.sh env)"
 unset HVDLAB_DEVICES HVD_RANKS_PER_NODE HVD_FUSION_THRESHOLD HVD_TRANSPORT HVD_COMPRESSION \
     CUDA_VISIBLE_DEVICES "${!EMULATED_@}"
 export EMULATED_REPORT=$folder/report HVDLAB_TRACE=$folder/trace
-failures=0
-
-fail()
-{
-    printf 'FAIL: %s\n' "$1"
-    failures=$((failures + 1))
-}
 
 # job N PROGRAM WORD...: runs it on N ranks.
 job()
@@ -36,8 +26,9 @@ promises()
 # own_devices N: rank r used device r and no other.
 own_devices()
 {
-    [[ $(sort -u "$folder/report" | wc -l) -eq $1 ]] && ! grep -qvE '^rank ([0-9]+) device \1 ' "$folder/report" ||
+    if [[ $(sort -u "$folder/report" | wc -l) -ne $1 ]] || grep -qvE '^rank ([0-9]+) device \1 ' "$folder/report"; then
         fail "$1 ranks are not on $1 devices: $(cat "$folder/report")"
+    fi
 }
 
 # refused N WORDS: status 2, and one line on standard error that holds the words.
@@ -106,5 +97,4 @@ for ranks in 1 2 4; do
         fail "two ranks on one device, $ranks ranks: $(cat "$folder/err")"
 done
 
-[[ $failures -eq 0 ]] && echo "all as promised"
-exit $((failures > 0))
+conclude

@@ -4,27 +4,12 @@
 # What the programs in BUILD promise on a GPU, beyond what they promise everywhere: each word is a
 # test. Status 77, after a line that says why, where this machine can't run it.
 
-set -u
-export LC_ALL=C
-build=${BUILD:-build}
-folder=$(mktemp -d) || exit 1
+. tests/lib.sh
+limit=120
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$folder"' EXIT
 eval "$(common/scripts/mpi.sh env)"
 unset HVDLAB_DEVICES HVDLAB_FLAGS HVDLAB_TRACE "${!HVD_@}"
 small=(--data synthetic --images 64 --batch-size 16 --val-batch-size 32 --width 1 --epochs 1 --log-dir "$folder/logs")
-failures=0
-
-fail()
-{
-    printf 'FAIL: %s\n' "$1"
-    failures=$((failures + 1))
-}
-
-skip()
-{
-    echo "skipped: $1"
-    exit 77
-}
 
 # ---- A model's loss in the arithmetic of tensor cores, in every golden case. Only before the first
 # update: gradients may differ more, where a ReLU lets a value through here and not there.
@@ -78,14 +63,6 @@ accuracy()
 }
 
 # ---- What can't be done: status 2, and one line that holds the words.
-
-refused()
-{
-    timeout 120 "${@:2}" >"$folder/out" 2>"$folder/err" </dev/null
-    local status=$?
-    [[ $status -eq 2 && $(wc -l <"$folder/err") -eq 1 && $(<"$folder/err") = *"$1"* ]] ||
-        fail "not status 2 and one line with \"$1\", but $status: ${*:2}: $(head -n 5 "$folder/err")"
-}
 
 refusals()
 {
@@ -171,5 +148,4 @@ memcheck | racecheck) sanitized "$1" ;;
     exit 2
     ;;
 esac
-[[ $failures -eq 0 ]] && echo "as promised"
-exit $((failures > 0))
+conclude

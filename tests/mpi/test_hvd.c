@@ -87,26 +87,28 @@ static void test_device_values(float *values)
 {
     enum { COUNT = 1000 };
     size_t bytes = COUNT * sizeof(float), total;
-    float *arena = backend()->allocate(bytes);
+    Device *device = device_current();
+    const Backend *backend = backend_of(device);
+    float *arena = backend->allocate(device, bytes);
     int last = hvd_size() - 1;
     fill(values, COUNT);
-    backend()->write(arena, values, bytes);
+    backend->write(device, arena, values, bytes);
     hvd_allreduce(arena, COUNT, HVD_SUM);
-    backend()->read(values, arena, bytes);
+    backend->read(device, values, arena, bytes);
     for (size_t i = 0; i < COUNT; i++)
         EXPECT(fabs((double)values[i] - expected(HVD_SUM, i)) <= 1e-4);
     fill(values, COUNT);
-    backend()->write(arena, values, bytes);
+    backend->write(device, arena, values, bytes);
     float *all = hvd_allgather(arena, COUNT, &total);
     EXPECT(total == (size_t)hvd_size() * COUNT);
     for (size_t i = 0; i < total; i++)
         EXPECT(all[i] == element((int)(i / COUNT), i % COUNT));
     free(all);
     hvd_broadcast(arena, COUNT, last);
-    backend()->read(values, arena, bytes);
+    backend->read(device, values, arena, bytes);
     for (size_t i = 0; i < COUNT; i++)
         EXPECT(values[i] == element(last, i));
-    backend()->release(arena);
+    backend->release(device, arena);
 }
 
 // The collectives among the ranks of a group, given the rank in the job of each of its members.
@@ -253,7 +255,8 @@ static bool same_everywhere(double value)
 static float *copy_of(const float *arena, size_t length)
 {
     float *copy = allocate(length, sizeof *copy);
-    backend()->read(copy, arena, length * sizeof *copy);
+    Device *device = device_current();
+    backend_of(device)->read(device, copy, arena, length * sizeof *copy);
     return copy;
 }
 
@@ -531,7 +534,8 @@ static void test_broadcast_model(int root)
         momenta[i] = 0.01f * (float)(i % 13);
     if (hvd_rank() == root) {
         optimizer_allocate_slots(inner, model_parameters(model)); // ... with its momenta
-        backend()->write(inner->slots[0], momenta, length * sizeof *momenta);
+        backend_of(inner->device)
+            ->write(inner->device, inner->slots[0], momenta, length * sizeof *momenta);
     }
     float weights = (float)model_fingerprints(model).weights;
     hvd_broadcast(&weights, 1, root);

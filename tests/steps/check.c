@@ -107,7 +107,7 @@ static void need_device(void)
     if (child == 0) {
         settings()->device = DEVICE_GPU;
         CHECK(freopen("/dev/null", "w", stderr)); // it would speak of another setting
-        device_start();
+        device_current();
         _exit(EXIT_SUCCESS);
     }
     int status = -1;
@@ -347,7 +347,7 @@ int main(int argc, char **argv)
     read_exercises(&check, argv[1]);
     check.file = argv[2];
     check.patience = environment_count("HVDLAB_PATIENCE");
-    if (!check.patience)
+    if (check.patience == 0)
         check.patience = 1;
     if (runs_on_gpu())
         check.patience *= GPU_PATIENCE;

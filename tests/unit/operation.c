@@ -145,7 +145,7 @@ Trial *trial_create(const Spec *spec)
     }
     size_t count = value_size(t->op.out, t->batch);
     t->output = floats(count);
-    for (int part = 0; part <= spec->two_parts; part++) {
+    for (int part = 0; part < (spec->two_parts ? 2 : 1); part++) {
         t->output_gradient[part] = floats(count);
         fill_normal(&rng, t->output_gradient[part], count, 0, 1);
     }
@@ -164,13 +164,19 @@ void trial_free(Trial *t)
     free(t);
 }
 
+const Backend *backend(void)
+{
+    return backend_of(device_current());
+}
+
 // Device memory.
 
 void *device_memory(size_t bytes)
 {
-    void *poison = allocate(1, bytes + 1), *memory = backend()->allocate(bytes + 1);
+    void *poison = allocate(1, bytes + 1),
+         *memory = backend()->allocate(device_current(), bytes + 1);
     memset(poison, 0xff, bytes + 1);
-    backend()->write(memory, poison, bytes + 1);
+    backend()->write(device_current(), memory, poison, bytes + 1);
     free(poison);
     return memory;
 }
@@ -178,7 +184,7 @@ void *device_memory(size_t bytes)
 float *host_copy(const void *memory, size_t bytes)
 {
     float *copy = allocate(1, bytes + 1);
-    backend()->read(copy, memory, bytes);
+    backend()->read(device_current(), copy, memory, bytes);
     return copy;
 }
 
@@ -231,14 +237,14 @@ static void to_layout(Shape shape, int batch, const float *nhwc, void *to)
 {
     Op flatten = flatten_of(shape);
     OpSizes sizes;
-    OpState *state = backend()->op_create(&flatten, batch, &sizes);
+    OpState *state = backend()->op_create(device_current(), &flatten, batch, &sizes);
     void *scratch = device_memory(sizes.scratch), *vector = device_memory(sizes.output);
-    backend()->write(vector, nhwc, sizes.output);
+    backend()->write(device_current(), vector, nhwc, sizes.output);
     backend()->backward(
         state,
         &(BackwardArgs){.output_gradient = vector, .input_gradient = to, .scratch = scratch});
-    backend()->release(vector);
-    backend()->release(scratch);
+    backend()->release(device_current(), vector);
+    backend()->release(device_current(), scratch);
     backend()->op_free(state);
 }
 
@@ -246,13 +252,13 @@ static void from_layout(Shape shape, int batch, const void *from, float *nhwc)
 {
     Op flatten = flatten_of(shape);
     OpSizes sizes;
-    OpState *state = backend()->op_create(&flatten, batch, &sizes);
+    OpState *state = backend()->op_create(device_current(), &flatten, batch, &sizes);
     void *scratch = device_memory(sizes.scratch), *vector = device_memory(sizes.output);
     backend()->forward(state, &(ForwardArgs){.input = from, .output = vector, .scratch = scratch});
-    backend()->read(nhwc, vector, sizes.output);
+    backend()->read(device_current(), nhwc, vector, sizes.output);
     check_padding(from, sizes.input, nhwc, sizes.output / sizeof(float));
-    backend()->release(vector);
-    backend()->release(scratch);
+    backend()->release(device_current(), vector);
+    backend()->release(device_current(), scratch);
     backend()->op_free(state);
 }
 
@@ -260,7 +266,7 @@ static void from_layout(Shape shape, int batch, const void *from, float *nhwc)
 static void put(Shape shape, int batch, bool vector, const float *nhwc, void *to)
 {
     if (vector)
-        backend()->write(to, nhwc, value_size(shape, batch) * sizeof(float));
+        backend()->write(device_current(), to, nhwc, value_size(shape, batch) * sizeof(float));
     else
         to_layout(shape, batch, nhwc, to);
 }
@@ -268,7 +274,7 @@ static void put(Shape shape, int batch, bool vector, const float *nhwc, void *to
 static void get(Shape shape, int batch, bool vector, const void *from, float *nhwc)
 {
     if (vector)
-        backend()->read(nhwc, from, value_size(shape, batch) * sizeof(float));
+        backend()->read(device_current(), nhwc, from, value_size(shape, batch) * sizeof(float));
     else
         from_layout(shape, batch, from, nhwc);
 }
@@ -293,8 +299,10 @@ static void lay_out_variables(Trial *t, Stage *s)
         v->offset = *end;
         *end += (v->length + GAP - 1) / GAP * GAP;
     }
-    s->arenas.weights = backend()->allocate((s->weights_length + GAP) * sizeof(float));
-    s->arenas.statistics = backend()->allocate((s->statistics_length + GAP) * sizeof(float));
+    s->arenas.weights =
+        backend()->allocate(device_current(), (s->weights_length + GAP) * sizeof(float));
+    s->arenas.statistics =
+        backend()->allocate(device_current(), (s->statistics_length + GAP) * sizeof(float));
     s->arenas.gradients = device_memory((s->weights_length + GAP) * sizeof(float));
 }
 
@@ -308,14 +316,15 @@ static void write_variables(const Trial *t, const Stage *s)
 {
     for (int i = 0; i < MAX_VARIABLES && t->op.variables[i]; i++) {
         const Variable *v = t->op.variables[i];
-        backend()->write_variable(&t->op, v, arena_of(s, v), t->sources[i]);
+        backend()->write_variable(device_current(), &t->op, v, arena_of(s, v), t->sources[i]);
         size_t count = source_size(&t->op, t->batch, i);
         float *again = floats(v->length);
-        backend()->read_variable(&t->op, v, arena_of(s, v), again);
+        backend()->read_variable(device_current(), &t->op, v, arena_of(s, v), again);
         ck_assert_mem_eq(again, t->sources[i], count * sizeof *again);
         memset(again, 0, v->length * sizeof *again);
         if (v->no_gradient)
-            backend()->write(s->arenas.gradients + v->offset, again, v->length * sizeof *again);
+            backend()->write(device_current(), s->arenas.gradients + v->offset, again,
+                             v->length * sizeof *again);
         free(again);
     }
 }
@@ -326,13 +335,13 @@ static Stage stage_create(Trial *t)
     const Op *op = &t->op;
     lay_out_variables(t, &s);
     write_variables(t, &s);
-    s.state = backend()->op_create(op, t->batch, &s.sizes);
+    s.state = backend()->op_create(device_current(), op, t->batch, &s.sizes);
     s.input = device_memory(s.sizes.input);
     s.output = device_memory(s.sizes.output);
     s.saved = device_memory(s.sizes.saved);
     s.scratch = device_memory(s.sizes.scratch);
     s.dropout_key = device_memory(sizeof *s.dropout_key);
-    backend()->write(s.dropout_key, &t->dropout_key, sizeof *s.dropout_key);
+    backend()->write(device_current(), s.dropout_key, &t->dropout_key, sizeof *s.dropout_key);
     put(op->in, t->batch, vector_input(op), t->sources[INPUT], s.input);
     if (op->residual >= 0) {
         s.residual = device_memory(s.sizes.output);
@@ -347,7 +356,7 @@ static void stage_free(Stage *s)
                    s->input,          s->residual,         s->output,
                    s->saved,          s->scratch,          s->dropout_key};
     for (size_t i = 0; i < COUNT(all); i++)
-        backend()->release(all[i]);
+        backend()->release(device_current(), all[i]);
     backend()->op_free(s->state);
 }
 
@@ -394,19 +403,19 @@ static void backward(Trial *t, const Stage *s)
     if (op->residual >= 0)
         get(op->out, t->batch, vector, residual_gradient, t->gradients[RESIDUAL]);
     if (!in_place)
-        backend()->release(input_gradient);
+        backend()->release(device_current(), input_gradient);
     if (residual_gradient != gradient)
-        backend()->release(residual_gradient);
-    backend()->release(gradient2);
-    backend()->release(gradient);
+        backend()->release(device_current(), residual_gradient);
+    backend()->release(device_current(), gradient2);
+    backend()->release(device_current(), gradient);
 }
 
 static void read_statistics(Trial *t, const Stage *s)
 {
     for (int i = 0; i < MAX_VARIABLES && t->op.variables[i]; i++)
         if (!t->op.variables[i]->trainable)
-            backend()->read_variable(&t->op, t->op.variables[i], s->arenas.statistics,
-                                     t->gradients[i]);
+            backend()->read_variable(device_current(), &t->op, t->op.variables[i],
+                                     s->arenas.statistics, t->gradients[i]);
 }
 
 // The gradients of the weights. What lies between them must be as it was: not a number.
@@ -417,7 +426,7 @@ static void read_gradients(Trial *t, const Stage *s)
         const Variable *v = t->op.variables[i];
         if (!v->trainable)
             continue;
-        backend()->read_variable(&t->op, v, s->arenas.gradients, t->gradients[i]);
+        backend()->read_variable(device_current(), &t->op, v, s->arenas.gradients, t->gradients[i]);
         check_padding(s->arenas.gradients + v->offset, v->length * sizeof(float), t->gradients[i],
                       source_size(&t->op, t->batch, i));
         between -= v->length;

@@ -63,9 +63,11 @@ size_t nonzeros(const float *values, size_t count);
 void *device_memory(size_t bytes);
 float *host_copy(const void *memory, size_t bytes);
 
-// Makes backend() that of the device in HVDLAB_TEST_DEVICE (cpu or gpu; unset: the CPU), with the
-// arithmetic in HVDLAB_TEST_PRECISION (fp32, tf32 or bf16; unset: fp32). main calls it before the
-// tests run.
+// The device that a test runs on is the calling thread's; this is its backend.
+const Backend *backend(void);
+
+// Makes it the device in HVDLAB_TEST_DEVICE (cpu or gpu; unset: the CPU), with the arithmetic in
+// HVDLAB_TEST_PRECISION (fp32, tf32 or bf16; unset: fp32). main calls it before the tests run.
 void use_test_device(void);
 
 // A new test case with time enough for sanitizers and busy machines, on that device.

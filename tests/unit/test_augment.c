@@ -183,7 +183,7 @@ static void assert_uniform(const double *values, double limit)
         tenths[share < 0 ? 0 : share >= 1 ? 9 : (int)(share * 10)]++;
         sum += values[i];
     }
-    ck_assert_double_le(fabs(sum / DRAWS), 5 * limit / sqrt(3.0 * DRAWS));
+    ck_assert_double_le(fabs(sum / (double)DRAWS), 5 * limit / sqrt(3.0 * (double)DRAWS));
     for (int i = 0; i < 10; i++)
         ck_assert_int_le(abs(tenths[i] - DRAWS / 10), 5 * 42);
 }
@@ -197,8 +197,8 @@ START_TEST(shifts_are_uniform_up_to_a_fifth_of_height_and_width)
         y[i] = drawn[i].y;
         x[i] = drawn[i].x;
     }
-    assert_uniform(y, 0.2 * DRAW_HEIGHT);
-    assert_uniform(x, 0.2 * DRAW_WIDTH);
+    assert_uniform(y, 0.2 * (double)DRAW_HEIGHT);
+    assert_uniform(x, 0.2 * (double)DRAW_WIDTH);
 }
 END_TEST
 
@@ -219,18 +219,19 @@ START_TEST(shift_y_shift_x_and_flip_are_independent)
     draw_probes(drawn);
     double yx = 0, y_flip = 0, x_flip = 0, neighbours = 0;
     for (int i = 0; i < DRAWS; i++) {
-        double y = drawn[i].y / (0.2 * DRAW_HEIGHT), x = drawn[i].x / (0.2 * DRAW_WIDTH);
+        double y = drawn[i].y / (0.2 * (double)DRAW_HEIGHT),
+               x = drawn[i].x / (0.2 * (double)DRAW_WIDTH);
         double flip = drawn[i].flip ? 1 : -1;
         yx += y * x;
         y_flip += y * flip;
         x_flip += x * flip;
-        neighbours += y * drawn[(i + 1) % DRAWS].y / (0.2 * DRAW_HEIGHT);
+        neighbours += y * drawn[(i + 1) % DRAWS].y / (0.2 * (double)DRAW_HEIGHT);
     }
     // Standard deviations of such means: 1/3 and 1/sqrt(3) over sqrt(20,000).
-    ck_assert_double_le(fabs(yx / DRAWS), 5 * 0.0024);
-    ck_assert_double_le(fabs(neighbours / DRAWS), 5 * 0.0024);
-    ck_assert_double_le(fabs(y_flip / DRAWS), 5 * 0.0041);
-    ck_assert_double_le(fabs(x_flip / DRAWS), 5 * 0.0041);
+    ck_assert_double_le(fabs(yx / (double)DRAWS), 5 * 0.0024);
+    ck_assert_double_le(fabs(neighbours / (double)DRAWS), 5 * 0.0024);
+    ck_assert_double_le(fabs(y_flip / (double)DRAWS), 5 * 0.0041);
+    ck_assert_double_le(fabs(x_flip / (double)DRAWS), 5 * 0.0041);
 }
 END_TEST
 

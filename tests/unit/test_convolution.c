@@ -148,7 +148,8 @@ static dnnl_primitive_desc_t direct_convolution(const Trial *t, Direction direct
     int inputs[] = {t->batch, in.channels, in.height, in.width};
     int outputs[] = {t->batch, out.channels, out.height, out.width};
     int kernel[] = {out.channels, in.channels, t->op.size, t->op.size};
-    Convolution c = {.algorithm = dnnl_convolution_direct,
+    Convolution c = {.dnn = onednn_of(device_current()),
+                     .algorithm = dnnl_convolution_direct,
                      .kernel_size = t->op.size,
                      .input = desc_create(4, inputs, dnnl_format_tag_any),
                      .output = desc_create(4, outputs, dnnl_format_tag_any),
@@ -194,7 +195,8 @@ static void run_direct(const Trial *t, Direction direction, float *result)
         ports[i] = (PortSpec){roles[direction][i].argument, roles[direction][i].what, 0, outside[i],
                               i == written[direction]};
     memory[written[direction]] = result;
-    Call call = call_prepare(direct_convolution(t, direction), ports, 3);
+    Call call =
+        call_prepare(onednn_of(device_current()), direct_convolution(t, direction), ports, 3);
     void *scratch = allocate(1, call.scratch_bytes + 1);
     call_run(&call, scratch, memory);
     call_free(&call);

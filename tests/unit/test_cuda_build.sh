@@ -3,18 +3,8 @@
 # packages'; and a program that was built with CUDA on a machine without a GPU. BUILD is where the kit
 # was built.
 
-set -u
+. tests/lib.sh
 unset CUDA_VISIBLE_DEVICES
-build=${BUILD:-build}
-folder=$(mktemp -d) || exit 1
-trap 'rm -rf "$folder"' EXIT
-failures=0
-
-fail()
-{
-    printf 'FAIL: %s\n' "$1"
-    failures=$((failures + 1))
-}
 
 # ---- Where it looks. Nothing of this machine's own CUDA may be seen.
 
@@ -180,4 +170,4 @@ else
         fail "--device gpu: $(cat "$folder/err")"
 fi
 
-exit $((failures > 0))
+conclude

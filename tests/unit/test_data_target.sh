@@ -2,25 +2,13 @@
 # `make data` against a server on this machine: good files arrive, and whatever is wrong ends with
 # one clear line, status 2, and no file that is not whole. Needs python3, curl and the data set.
 
-set -u
-skip()
-{
-    echo "skipped: $1"
-    exit 77
-}
-fail()
-{
-    echo "FAIL: $1"
-    exit 1
-}
-
+. tests/lib.sh
 command -v python3 >/dev/null || skip "no python3 to serve files"
 command -v curl >/dev/null || skip "no curl"
 
-work=$(mktemp -d) || exit 1
 server=
-trap 'rm -rf "$work"; [[ -z $server ]] || kill "$server"' EXIT
-site=$work/site data=$work/data
+trap 'rm -rf "$folder"; [[ -z $server ]] || kill "$server"' EXIT
+site=$folder/site data=$folder/data
 mkdir "$site"
 
 # The files as their home has them: from data/, or from Debian's package with the header that gzip
@@ -41,14 +29,14 @@ as_at_home train-labels-idx1-ubyte '\xde\xe9\xa7\x59'
 as_at_home t10k-images-idx3-ubyte '\xf3\xe9\xa7\x59'
 as_at_home t10k-labels-idx1-ubyte '\xf3\xe9\xa7\x59'
 
-python3 -u -m http.server --bind 127.0.0.1 --directory "$site" 0 >"$work/server" 2>/dev/null &
+python3 -u -m http.server --bind 127.0.0.1 --directory "$site" 0 >"$folder/server" 2>/dev/null &
 server=$!
 for _ in {1..100}; do
-    port=$(sed -n 's/.* port \([0-9]*\) .*/\1/p' "$work/server")
+    port=$(sed -n 's/.* port \([0-9]*\) .*/\1/p' "$folder/server")
     [[ -z $port ]] || break
     sleep 0.1
 done
-[[ -n $port ]] || fail "python3's server did not start"
+[[ -n $port ]] || skip "python3's server did not start"
 home=http://127.0.0.1:$port
 
 # This make is not part of the one that runs the tests, and needs no proxy.
@@ -56,7 +44,7 @@ unset MAKEFLAGS MFLAGS MAKELEVEL
 export no_proxy=127.0.0.1
 make_data() # URL
 {
-    make --no-print-directory data DATA_DIR="$data" FASHION_MNIST_URL="$1" >"$work/out" 2>"$work/err"
+    make --no-print-directory data DATA_DIR="$data" FASHION_MNIST_URL="$1" >"$folder/out" 2>"$folder/err"
 }
 
 # Nothing but the files that are expected, whole, and no temporary one.
@@ -76,33 +64,33 @@ refused() # WHAT URL TEXT
     make_data "$2"
     local status=$?
     [[ $status -eq 2 ]] || fail "$1: status $status"
-    [[ $(grep -vc '^make: ' "$work/err") -eq 1 ]] || fail "$1: $(cat "$work/err")"
-    grep -qF "$3" "$work/err" || fail "$1: $(cat "$work/err")"
+    [[ $(grep -vc '^make: ' "$folder/err") -eq 1 ]] || fail "$1: $(cat "$folder/err")"
+    grep -qF "$3" "$folder/err" || fail "$1: $(cat "$folder/err")"
 }
 
 images=(train-images-idx3-ubyte.gz t10k-images-idx3-ubyte.gz)
 labels=(train-labels-idx1-ubyte.gz t10k-labels-idx1-ubyte.gz)
 
-make_data "$home" || fail "good files: $(cat "$work/err")"
+make_data "$home" || fail "good files: $(cat "$folder/err")"
 holds "good files" "${images[@]}" "${labels[@]}"
 
 # A file that is there and right is not fetched again; one that is damaged is.
 echo damaged >"$data/${labels[0]}"
-make_data "$home" || fail "one damaged file in data: $(cat "$work/err")"
+make_data "$home" || fail "one damaged file in data: $(cat "$folder/err")"
 holds "one damaged file in data" "${images[@]}" "${labels[@]}"
-[[ $(grep -c fetching "$work/out") -eq 1 ]] || fail "fetched too much: $(cat "$work/out")"
+[[ $(grep -c fetching "$folder/out") -eq 1 ]] || fail "fetched too much: $(cat "$folder/out")"
 
 # Served files that are wrong. The three before it in the list stay.
-mv "$site/${labels[1]}" "$work/good"
+mv "$site/${labels[1]}" "$folder/good"
 kept=("${images[@]}" "${labels[0]}")
 
-{ head -c 4999 "$work/good" && printf 'x' && tail -c +5001 "$work/good"; } >"$site/${labels[1]}"
-cmp -s "$work/good" "$site/${labels[1]}" && fail "the damaged file is not damaged"
+{ head -c 4999 "$folder/good" && printf 'x' && tail -c +5001 "$folder/good"; } >"$site/${labels[1]}"
+cmp -s "$folder/good" "$site/${labels[1]}" && fail "the damaged file is not damaged"
 rm "$data/${labels[1]}"
 refused "one wrong byte" "$home" "${labels[1]} is damaged"
 holds "one wrong byte" "${kept[@]}"
 
-head -c 4000 "$work/good" >"$site/${labels[1]}"
+head -c 4000 "$folder/good" >"$site/${labels[1]}"
 refused "cut short" "$home" "${labels[1]} is damaged"
 holds "cut short" "${kept[@]}"
 
@@ -116,4 +104,4 @@ server=
 refused "no server" "$home" "can't fetch $home/${labels[1]}"
 holds "no server" "${kept[@]}"
 
-echo "make data: good files arrive, bad ones are refused"
+conclude

@@ -240,7 +240,7 @@ check_spans() # FILE
 
 read_handout() # FILE
 {
-    local line info= text= inside= number=0
+    local line info='' text='' inside='' number=0
     while IFS= read -r -u 3 line; do
         number=$((number + 1))
         if [[ -n $inside && $line == '```' ]]; then
@@ -249,7 +249,7 @@ read_handout() # FILE
         elif [[ -n $inside ]]; then
             text+=$line$'\n'
         elif [[ $line == '```'* ]]; then
-            place=$1:$number info=${line#'```'} text= inside=yes
+            place=$1:$number info=${line#'```'} text='' inside=yes
         elif [[ $line =~ ^'<!-- '(student|check)': '(.*)' -->'$ ]]; then
             place=$1:$number
             bash -c "${BASH_REMATCH[2]}" >"$work/claim" 2>&1 ||

@@ -295,12 +295,12 @@ START_TEST(softmax_is_right)
     for (int row = 0; row < BATCH; row++)
         exact_softmax(logits + row * CLASSES, expected + row * CLASSES);
     float *from = device_memory(sizeof logits), *to = device_memory(sizeof logits);
-    backend()->write(from, logits, sizeof logits);
-    backend()->softmax(from, to, BATCH, CLASSES);
+    backend()->write(device_current(), from, logits, sizeof logits);
+    backend()->softmax(device_current(), from, to, BATCH, CLASSES);
     float *result = host_copy(to, sizeof logits);
     ck_assert_double_le(largest_error(result, expected, BATCH * CLASSES), 1e-6);
-    backend()->release(from);
-    backend()->release(to);
+    backend()->release(device_current(), from);
+    backend()->release(device_current(), to);
     free(result);
 }
 END_TEST
@@ -337,21 +337,21 @@ START_TEST(cross_entropy_is_right)
     float *from = device_memory(sizeof logits), *to = device_memory(sizeof logits);
     int *on_device = device_memory(sizeof labels);
     Metrics *sums = device_memory(sizeof metrics);
-    backend()->write(from, logits, sizeof logits);
-    backend()->write(on_device, labels, sizeof labels);
-    backend()->write(sums, &metrics, sizeof metrics);
+    backend()->write(device_current(), from, logits, sizeof logits);
+    backend()->write(device_current(), on_device, labels, sizeof labels);
+    backend()->write(device_current(), sums, &metrics, sizeof metrics);
     for (int i = 0; i < 3; i++)
-        backend()->cross_entropy(from, on_device, to, BATCH, CLASSES, sums);
-    backend()->read(&metrics, sums, sizeof metrics);
+        backend()->cross_entropy(device_current(), from, on_device, to, BATCH, CLASSES, sums);
+    backend()->read(device_current(), &metrics, sums, sizeof metrics);
     float *result = host_copy(to, sizeof logits);
     ck_assert_double_le(largest_error(result, expected, BATCH * CLASSES), 1e-6);
     ck_assert_double_eq_tol(metrics.loss, 3 * once.loss, 1e-5 * once.loss);
     ck_assert_double_eq(metrics.correct, 3 * once.correct);
     ck_assert_double_eq(metrics.images, 3 * BATCH);
-    backend()->release(from);
-    backend()->release(to);
-    backend()->release(on_device);
-    backend()->release(sums);
+    backend()->release(device_current(), from);
+    backend()->release(device_current(), to);
+    backend()->release(device_current(), on_device);
+    backend()->release(device_current(), sums);
     free(result);
 }
 END_TEST

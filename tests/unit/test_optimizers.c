@@ -154,18 +154,21 @@ static void arena_create(Arena *arena)
     Rng rng = rng_stream_of(2, RNG_SYNTHETIC_DATA, 0);
     for (int i = 0; i < LENGTH; i++)
         arena->weights[i] = 0.1f * rng_normal(&rng);
-    arena->parameters = (Parameters){.weights = backend()->allocate(sizeof arena->weights),
-                                     .gradients = backend()->allocate(sizeof arena->weights),
-                                     .length = LENGTH,
-                                     .segments = segments,
-                                     .segment_count = COUNT(segments)};
-    backend()->write(arena->parameters.weights, arena->weights, sizeof arena->weights);
+    arena->parameters =
+        (Parameters){.device = device_current(),
+                     .weights = backend()->allocate(device_current(), sizeof arena->weights),
+                     .gradients = backend()->allocate(device_current(), sizeof arena->weights),
+                     .length = LENGTH,
+                     .segments = segments,
+                     .segment_count = COUNT(segments)};
+    backend()->write(device_current(), arena->parameters.weights, arena->weights,
+                     sizeof arena->weights);
 }
 
 static void arena_free(Arena *arena)
 {
-    backend()->release(arena->parameters.weights);
-    backend()->release(arena->parameters.gradients);
+    backend()->release(device_current(), arena->parameters.weights);
+    backend()->release(device_current(), arena->parameters.gradients);
 }
 
 static void update_all(Optimizer *optimizer, const Arena *arena)
@@ -173,10 +176,11 @@ static void update_all(Optimizer *optimizer, const Arena *arena)
     float gradients[LENGTH], after[LENGTH];
     for (int update = 1; update <= UPDATES; update++) {
         fill_gradients(gradients, (uint64_t)update);
-        backend()->write(arena->parameters.gradients, gradients, sizeof gradients);
+        backend()->write(device_current(), arena->parameters.gradients, gradients,
+                         sizeof gradients);
         optimizer_set_learning_rate(optimizer, learning_rate(update));
         optimizer->apply(optimizer, &arena->parameters);
-        backend()->read(after, arena->parameters.gradients, sizeof after);
+        backend()->read(device_current(), after, arena->parameters.gradients, sizeof after);
         ck_assert_mem_eq(after, gradients, sizeof after);
     }
     ck_assert_int_eq(optimizer->iterations, UPDATES);
@@ -220,7 +224,7 @@ START_TEST(an_optimizer_follows_its_formula)
     update_all(optimizer, &arena);
     float weights[LENGTH];
     double expected[LENGTH];
-    backend()->read(weights, arena.parameters.weights, sizeof weights);
+    backend()->read(device_current(), weights, arena.parameters.weights, sizeof weights);
     exact_updates(optimizers[_i].rule, &arena, expected);
     for (int i = 0; i < LENGTH; i++) {
         double way = fabs(expected[i] - (double)arena.weights[i]);
@@ -246,7 +250,7 @@ START_TEST(an_optimizer_keeps_to_its_segments)
         const float *memory = k < 0 ? arena.parameters.weights : optimizer->slots[k];
         const float *before = k < 0 ? arena.weights : zeros;
         float after[LENGTH];
-        backend()->read(after, memory, sizeof after);
+        backend()->read(device_current(), after, memory, sizeof after);
         for (size_t i = 0; i < LENGTH; i++)
             ck_assert_msg(segment_of(i) || memcmp(&after[i], &before[i], sizeof after[i]) == 0,
                           "%s: changed float %zu, which is in no segment", optimizers[_i].name, i);
@@ -265,7 +269,8 @@ START_TEST(an_update_does_not_depend_on_the_number_of_threads)
         Optimizer *optimizer = optimizers[_i].create(1);
         omp_set_num_threads(threads);
         update_all(optimizer, &arena);
-        backend()->read(weights[threads > 1], arena.parameters.weights, sizeof weights[0]);
+        backend()->read(device_current(), weights[threads > 1], arena.parameters.weights,
+                        sizeof weights[0]);
         if (threads > 1)
             ck_assert_mem_eq(weights[1], weights[0], sizeof weights[0]);
         optimizer_free(optimizer);

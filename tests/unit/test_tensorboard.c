@@ -240,9 +240,11 @@ START_TEST(the_name_has_time_host_and_process)
 {
     event_file_close(event_file_open(scratch));
     DIR *directory = opendir(scratch);
+    ck_assert_ptr_nonnull(directory);
     struct dirent *entry;
     while ((entry = readdir(directory)) && entry->d_name[0] == '.')
         ;
+    ck_assert_ptr_nonnull(entry);
     char host[256] = "";
     gethostname(host, sizeof host - 1);
     char *end = format_text(".%s.%d", host, (int)getpid());

@@ -1,0 +1,17 @@
+// Constants that both backends, and what lies above them, must agree on. For C and CUDA.
+
+#ifndef HVDLAB_CONSTANTS_H
+#define HVDLAB_CONSTANTS_H
+
+// Batch norm, as Keras has it: how much of a moving statistic each batch leaves, and what is added
+// to a variance.
+#define NORM_MOMENTUM 0.99
+#define NORM_EPSILON  1e-3
+
+// What Adagrad's accumulators begin with, as TensorFlow's do; the slot holds what was added to it.
+#define ADAGRAD_INITIAL_ACCUMULATOR 0.1f
+
+// Variables begin at multiples of so many floats in their arenas: 64 bytes.
+#define ARENA_ALIGNMENT ((size_t)16)
+
+#endif
