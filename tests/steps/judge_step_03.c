@@ -261,8 +261,9 @@ static const Diagnosis not_averaged = {
     "every rank applies its own gradient: the optimizer is not distributed.", NULL};
 static const Diagnosis wrong = {
     "gradients-wrong",
-    "what the ranks apply is neither their own gradient nor the mean, from this step on. Is every "
-    "layer's gradient averaged, once, in every step?",
+    "from this step on what the ranks apply is not the mean, and follows no simple rule that holds "
+    "in "
+    "every step. Is every layer's gradient averaged, once, in every step?",
     NULL};
 
 static const Diagnosis *wrong_gradient(const AllUpdates *all)
