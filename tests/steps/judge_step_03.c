@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include "drawn.h"
 
 #define OWN_BATCHES "every rank computes a gradient of its own, from batches of its own"
@@ -64,6 +63,10 @@ static Updates read_updates(const Run *run)
         for (int i = 0, step = -1; i < updates.count; i++) {
             int gradient = event_find(events, "gradient", step + 1);
             step = event_find(events, "step", gradient);
+            if (gradient < 0 || step < 0) { // not a trace of ours
+                updates.count = i;
+                break;
+            }
             updates.items[i].own[r] = event_number(events->items[gradient], "value");
             updates.items[i].applied[r] =
                 applied_between(run, events, gradient, step, &updates.items[i].tolerance);
@@ -258,8 +261,9 @@ static const Diagnosis not_averaged = {
     "every rank applies its own gradient: the optimizer is not distributed.", NULL};
 static const Diagnosis wrong = {
     "gradients-wrong",
-    "what the ranks apply is neither their own gradient nor the mean, from this step on. Is every "
-    "layer's gradient averaged, once, in every step?",
+    "from this step on what the ranks apply is not the mean, and follows no simple rule that holds "
+    "in "
+    "every step. Is every layer's gradient averaged, once, in every step?",
     NULL};
 
 static const Diagnosis *wrong_gradient(const AllUpdates *all)
@@ -317,14 +321,24 @@ static void judge_mean(const Runs *runs, const AllUpdates *all, Report *report)
     report_ok(report, MEAN);
 }
 
-// Whether all draw images of their own is said once: by step 4 where that is graded, too.
+// Whether all draw images of their own is said once: by step 4 where that is graded, too. Where
+// they do and compute the same gradient all the same, the mean can't be told from it.
 static bool judge_batches(const Runs *runs, const AllUpdates *all, Report *report)
 {
-    bool own = report->held || judge_drawn_images(runs, OWN_BATCHES, report);
-    for (int i = 0; own && i < all->count; i++)
-        if (own_are_equal(&all->items[i]))
-            return report->held; // the images differ, the gradients don't: MEAN says the rest
-    return own;
+    static const Diagnosis equal = {
+        "gradients-equal",
+        "from different images all ranks computed the same gradient: none at all, perhaps.", NULL};
+    if (report->held)
+        return true;
+    if (!judge_drawn_images(runs, OWN_BATCHES, report))
+        return false;
+    for (int i = 0; i < all->count; i++)
+        if (own_are_equal(&all->items[i])) {
+            report_failure(report, MEAN, &equal,
+                           evidence_in(runs, all->items[i].run, evidence_of(&all->items[i], 0)));
+            return false;
+        }
+    return true;
 }
 
 static void note_learning_rate(const Run *run, Report *report)

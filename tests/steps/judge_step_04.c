@@ -137,6 +137,22 @@ static bool judge_seeds(const Runs *runs, Report *report)
     return !judge_drawn_images(runs, BATCHES, report);
 }
 
+// At the first batch, on each machine with several ranks; false where there is none.
+static bool same_within_machines(const Run *run)
+{
+    Weights begin = weights_at(run, "first_batch", 0);
+    bool any = false;
+    for (int a = 0; a < run->ranks; a++)
+        for (int b = a + 1; b < run->ranks; b++) {
+            if (run_node(run, a) != run_node(run, b))
+                continue;
+            if (!near(begin.of[a], begin.of[b]))
+                return false;
+            any = true;
+        }
+    return any;
+}
+
 static const Diagnosis *different_weights(const Run *run)
 {
     static const Diagnosis missing = {
@@ -144,10 +160,16 @@ static const Diagnosis *different_weights(const Run *run)
         "nothing sent the root's weights to the others: the broadcast is "
         "missing among the callbacks.",
         NULL};
-    static const Diagnosis partly = {"broadcast-one-layer-only",
-                                     "something was broadcast, but not all of the weights. A model "
-                                     "has as many variables as model_variable_count() says.",
-                                     NULL};
+    static const Diagnosis partly = {
+        "broadcast-one-layer-only",
+        "something was sent, but the weights differ all the same: often this means that not all of "
+        "them were. A model has as many variables as model_variable_count() says.",
+        NULL};
+    static const Diagnosis within_machine = {"broadcast-within-machine",
+                                             "the ranks of each machine have the same weights, and "
+                                             "the machines differ: the broadcast has "
+                                             "to reach all ranks of the job.",
+                                             NULL};
     static const Diagnosis too_late = {
         "broadcast-too-late",
         "the weights are broadcast only after training has begun: the first "
@@ -155,6 +177,8 @@ static const Diagnosis *different_weights(const Run *run)
         NULL};
     if (same_from(run) > 0)
         return &too_late;
+    if (same_within_machines(run))
+        return &within_machine;
     return variables_were_sent(run) ? &partly : &missing;
 }
 
@@ -170,10 +194,20 @@ static const Diagnosis *wrong_root(const Run *run, const Weights *compiled, doub
         "weights is smaller than they are meant to be: take the root's, by a "
         "broadcast.",
         NULL};
+    static const Diagnosis nobodys = {"weights-of-no-rank",
+                                      "all ranks have the same weights, but no rank's compile() "
+                                      "drew them: something else changed "
+                                      "them.",
+                                      NULL};
     double sum = 0;
     for (int r = 0; r < run->ranks; r++)
         sum += compiled->of[r];
-    return near(sum / run->ranks, weights) ? &averaged : &another;
+    if (near(sum / run->ranks, weights))
+        return &averaged;
+    for (int r = 1; r < run->ranks; r++)
+        if (near(compiled->of[r], weights))
+            return &another;
+    return &nobodys;
 }
 
 static void judge_same(const Runs *runs, Report *report)

@@ -196,8 +196,9 @@ static const Diagnosis on_root_only = {
     "only the root gets the mean; the others keep their own figures, and "
     "stop by them. An all-reduce gives the result to all.",
     NULL};
-static const Diagnosis wrong = {"metrics-wrong",
-                                "the metrics are neither the ranks' own nor their mean.", NULL};
+static const Diagnosis wrong = {
+    "metrics-wrong",
+    "the metrics are not the mean in every epoch, and follow no simple rule in all of them.", NULL};
 
 static const Diagnosis *wrong_history(const Runs *runs, const Run *run, View view)
 {

@@ -131,7 +131,7 @@ static cJSON *text_or_null(const char *text)
 static cJSON *property_object(const Property *property)
 {
     cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "name", property->name);
+    cJSON_AddStringToObject(object, "text", property->name);
     cJSON_AddBoolToObject(object, "ok", property->ok);
     cJSON_AddItemToObject(object, "evidence", text_or_null(property->evidence));
     cJSON_AddItemToObject(object, "mistake", text_or_null(property->mistake));

@@ -275,6 +275,23 @@ if wanted "$name" && patched tests/alternatives/step_05/learning-rate-scaled.pat
     conclude "$name" "$seconds"
 fi
 
+# What a program deletes, and where it goes, harms neither the check nor what lies around it.
+name=reach
+if wanted "$name"; then
+    around=$(realpath "$here")
+    touch "$around/precious"
+    sed -e 's/^#include "hvdlab.h"/&\n#include <stdlib.h>\n#include <unistd.h>/' \
+        -e "s|^    hvd_init();|&\n    if (system(\"rm -rf * '$around/precious'\") == 0 \&\& chdir(\"/\") != 0)\n        return 1;|" \
+        "$here/cut/solutions/step_01.c" >"$here/reaching.c"
+    if bwrap --ro-bind / / --dev-bind /dev /dev true 2>/dev/null; then
+        expect 1 "$here/reaching.c" passed "$name"
+        [[ -e $around/precious ]] || { complain "the program deleted a file of the user's"; conclude "$name: files" 0; }
+    else
+        sed -i "s|'$around/precious'||" "$here/reaching.c"
+        expect 1 "$here/reaching.c" passed "$name (no bubblewrap here)"
+    fi
+fi
+
 # The processes of the run that are alive.
 alive()
 {
