@@ -64,9 +64,22 @@ static void open_file(const char *folder)
     on_exit(write_end, NULL);
 }
 
-static void open_if_asked(void)
+// A program shall not know whether somebody looks: it could behave. The setting is taken out of its
+// sight before main.
+static char *folder_asked_for;
+
+__attribute__((constructor)) static void hide_setting(void)
 {
     const char *folder = getenv("HVDLAB_TRACE");
+    folder_asked_for = folder ? strdup(folder) : NULL;
+    unsetenv("HVDLAB_TRACE");
+}
+
+static void open_if_asked(void)
+{
+    const char *folder = getenv("HVDLAB_TRACE"); // that it set itself
+    if (!folder)
+        folder = folder_asked_for;
     if (folder && *folder)
         open_file(folder);
 }

@@ -35,6 +35,7 @@
 //                       arena
 //     epoch             epoch, and the figures below           the rank's own figures
 //     callback          epoch, name, and the figures           what a callback's epoch_end gets
+//     callback_end      epoch, name, and the figures           ... and what it makes of them
 //     history           epoch, and the figures                 after all callbacks
 //     fit_end           epochs                                 of them trained
 //     evaluate          verbose, steps                         evaluate was called

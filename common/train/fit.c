@@ -55,6 +55,8 @@ static void call_epoch_end(const Fit *fit, Training *training)
         trace("callback", NUMBER("epoch", training->epoch), TEXT("name", callback->name),
               FIGURES(&training->logs));
         callback->epoch_end(callback, training);
+        trace("callback_end", NUMBER("epoch", training->epoch), TEXT("name", callback->name),
+              FIGURES(&training->logs));
     }
     trace("history", NUMBER("epoch", training->epoch), FIGURES(&training->logs));
 }
