@@ -6,6 +6,9 @@ TEST_TIMEOUT ?= $(if $(SANITIZE),600,120)
 export TEST_TIMEOUT
 limit_graders := $(if $(SANITIZE),3000,600)
 limit_handouts := $(if $(SANITIZE),1500,450)
+limit_recipes := $(if $(SANITIZE),1500,450)
+limit_misuse := $(if $(SANITIZE),600,300)
+limit_threads := 300
 
 # ---- On the processor, with all GPUs hidden.
 

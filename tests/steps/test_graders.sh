@@ -257,7 +257,7 @@ if wanted "$name"; then
     mkdir -p "$here/bin"
     printf '#!/bin/sh\necho ------\necho There are not enough slots.\nexit 1\n' >"$here/bin/mpirun"
     chmod +x "$here/bin/mpirun"
-    PATH=$here/bin:$PATH refused 'There are not enough slots' 1 "$solution"
+    PATH=$(realpath "$here")/bin:$PATH refused 'There are not enough slots' 1 "$solution"
     conclude "$name" "$(since_begin)"
 fi
 
