@@ -37,7 +37,8 @@ say = @printf '  %-4s %s\n' $(1) $(2)
 
 # The exercises of all labs, as labs/*/lab.conf name them: for each X in $(exercises), F_X is the name of
 # its files. The targets with an exercise's name: step-X, check-X, ...; another name gets a clear line.
-labs := $(shell common/scripts/labs.sh table | sed 's/ /:/g')
+labs := $(shell common/scripts/labs.sh table :)
+$(if $(filter-out 0,$(.SHELLSTATUS)),$(error a lab.conf makes no sense))
 exercises := $(foreach line,$(labs),$(word 1,$(subst :, ,$(line))))
 $(foreach line,$(labs),$(eval F_$(word 1,$(subst :, ,$(line))) := $(word 2,$(subst :, ,$(line)))))
 named := step solution check hint diff reset

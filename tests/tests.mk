@@ -62,16 +62,16 @@ EMULATED_PROGRAMS := replay bench solution_06 check-step compile-step cut/baseli
 build_emulated = EMULATED=1 SANITIZE=address,undefined BUILD=$(emulated) $(addprefix $(emulated)/,$(EMULATED_PROGRAMS))
 on_emulated = env -u CUDA_VISIBLE_DEVICES ASAN_OPTIONS=detect_leaks=0 CK_TIMEOUT_MULTIPLIER=10 BUILD=$(emulated)
 run_emulated = \
-    $(foreach t,transports programs graphs leaks,'$(t) (pretended GPUs)@300=$(on_emulated) tests/emulated/test_$(t).sh') \
-    $(foreach n,1 2 4,'graders (pretended GPUs: $(n))@300=$(on_emulated) EMULATED_DEVICES=$(n) HVDLAB_CHECK_DEVICE=gpu \
+    $(foreach t,transports programs graphs leaks,'$(t) (pretended GPUs)@600=$(on_emulated) tests/emulated/test_$(t).sh') \
+    $(foreach n,1 2 4,'graders (pretended GPUs: $(n))@600=$(on_emulated) EMULATED_DEVICES=$(n) HVDLAB_CHECK_DEVICE=gpu \
         tests/steps/test_graders.sh solutions/step_06 \
         $(if $(filter 1,$(n)),steps/step_01 mistakes/step_01/pin-missing mistakes/step_01/pinned-by-rank)') \
-    'bench (pretended GPU)@300=$(on_emulated) tests/bench/test_bench.sh gpu' \
-    $(foreach t,$(EMULATED_TESTS),'$(t) (pretended GPU)@300=$(on_emulated) \
+    'bench (pretended GPU)@600=$(on_emulated) tests/bench/test_bench.sh gpu' \
+    $(foreach t,$(EMULATED_TESTS),'$(t) (pretended GPU)@600=$(on_emulated) \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
-    $(foreach t,operations batch_norm,'$(t) (pretended GPU, backward)@300=$(on_emulated) EMULATED_ORDER=backward \
+    $(foreach t,operations batch_norm,'$(t) (pretended GPU, backward)@600=$(on_emulated) EMULATED_ORDER=backward \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
-    $(foreach s,at_once lazy race,'devices (pretended GPUs, streams $(s))@300=$(on_emulated) EMULATED_DEVICES=2 \
+    $(foreach s,at_once lazy race,'devices (pretended GPUs, streams $(s))@600=$(on_emulated) EMULATED_DEVICES=2 \
         EMULATED_STREAMS=$(s) HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_devices') \
     'stand-in for CUDA=$(on_emulated) $(emulated)/tests/emulated/test_emulated' \
     $(foreach c,$(cases),'replay $(c) (pretended GPU)=$(on_emulated) \

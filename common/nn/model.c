@@ -215,7 +215,8 @@ Model *compile(Model *m, Loss loss, Optimizer *optimizer)
 {
     check_compile(m, loss, optimizer);
     m->optimizer = optimizer;
-    optimizer->compiled = true;
+    for (Optimizer *o = optimizer; o; o = o->inner)
+        o->compiled = true;
     m->device = device_current();
     m->program = lower(m->graph, m->output);
     find_owners(m);

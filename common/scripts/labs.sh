@@ -1,6 +1,6 @@
 #!/bin/sh
-# Usage: labs.sh table            a line for each exercise of all labs, in their order:
-#                                 NAME FILE LAB MASTER STEP
+# Usage: labs.sh table [:]        a line for each exercise of all labs, in their order:
+#                                 NAME FILE LAB MASTER STEP, with blanks or colons between them
 #        labs.sh baselines        a line for each lab's program before its first exercise: FILE MASTER
 #        labs.sh get NAME KEY     what lab.conf says of an exercise; nothing where it says nothing
 #        labs.sh labs             a line for each lab: FOLDER TITLE
@@ -16,6 +16,7 @@ cd "$(dirname "$0")/../.." || exit 2
 confs=$(ls labs/*/lab.conf)
 # shellcheck disable=SC2086 # words; the folders of labs have no blanks in their names
 exec awk -v verb="$1" -v wanted="${2:-}" -v key="${3:-}" '
+BEGIN { OFS = verb == "table" && wanted != "" ? wanted : " " }
 function fail(why) {
     printf "%s:%d: %s\n", FILENAME, FNR, why > "/dev/stderr"
     failed = 1
@@ -28,17 +29,27 @@ function value() {
 }
 function file_of(name) { return name ~ /^[0-9]+$/ ? sprintf("step_%02d", name) : name }
 
+# NAME RANKS LAYOUT FLAGS...
+function check_run(text,   word, nodes) {
+    split(text, word, " ")
+    if (word[2] !~ /^[1-9][0-9]*$/)
+        fail("run: \"" word[2] "\" is no number of ranks")
+    if (word[3] != "-" && (word[3] !~ /^[0-9]+(,[0-9]+)*$/ || split(word[3], nodes, ",") != word[2]))
+        fail("run: the layout " word[3] " does not name a node for each of " word[2] " ranks")
+}
+
 FNR == 1 {
     lab = FILENAME
     sub(/\/lab\.conf$/, "", lab)
     exercise = ""
-    master = lab "/master.c"
 }
 /^[ \t]*(#|$)/ { next }
 /^\[[a-z0-9_]+\]$/ {
     exercise = substr($0, 2, length($0) - 2)
     if (exercise in lab_of)
         fail("[" exercise "] is there already, in " lab_of[exercise])
+    if (exercise ~ /^0/ || exercise ~ /^(all|answers|baseline|bench|devices|format|fresh|replay|steps)$/)
+        fail("[" exercise "]: a number begins with no 0, and make has that word for something else")
     names[++count] = exercise
     lab_of[exercise] = lab
     master_of[exercise] = lab "/master.c"
@@ -60,6 +71,11 @@ FNR == 1 {
     if (name !~ /^(title|master|flags|holds|replaces|run)$/)
         fail("no setting is called " name)
     text = value()
+    if (name == "run")
+        check_run(text)
+    for (i = split(text, earlier, " "); name == "holds" && i > 0; i--)
+        if (!(earlier[i] in lab_of) || earlier[i] == exercise)
+            fail("holds: " earlier[i] " is no exercise above this one")
     if (name == "master")
         master_of[exercise] = lab "/" text
     if (verb == "get" && exercise == wanted && name == key)

@@ -35,7 +35,9 @@
 //                       arena
 //     epoch             epoch, and the figures below           the rank's own figures
 //     callback          epoch, name, and the figures           what a callback's epoch_end gets
-//     callback_end      epoch, name, and the figures           ... and what it makes of them
+//     figures_read      epoch, name, and the figures           what stop_at_accuracy decides by,
+//     and
+//                                                              what tensorboard writes
 //     history           epoch, and the figures                 after all callbacks
 //     fit_end           epochs                                 of them trained
 //     evaluate          verbose, steps                         evaluate was called

@@ -40,11 +40,12 @@ static void respect_containers(void)
 
 // Open MPI 5 asks the kernel over which network ranks reach each other, even those of one machine,
 // which need none; and where a container's kernel doesn't answer, it prints errors. Then it shall
-// compare addresses instead. A job of several machines is left to what Open MPI finds out.
+// compare addresses instead. A job of several machines is left to what Open MPI finds out; where
+// several are pretended, it is one.
 static void respect_machines(void)
 {
     const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), *all = getenv("OMPI_COMM_WORLD_SIZE");
-    if (local && all && strcmp(local, all) == 0)
+    if (local && all && (strcmp(local, all) == 0 || pretends_nodes()))
         setenv("OMPI_MCA_reachable", "weighted", 0);
 }
 

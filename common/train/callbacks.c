@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "train/tensorboard.h"
+#include "train/watch.h"
 #include "base/util.h"
+#include "sys/trace.h"
 
 void callbacks_add(Callbacks *callbacks, Callback *callback)
 {
@@ -22,12 +24,23 @@ void callbacks_add(Callbacks *callbacks, Callback *callback)
 
 void callbacks_free(Callbacks *callbacks)
 {
+    if (!callbacks)
+        return;
     for (int i = 0; i < callbacks->count; i++) {
         if (callbacks->items[i]->release)
             callbacks->items[i]->release(callbacks->items[i]);
         free(callbacks->items[i]);
     }
     callbacks->count = 0;
+}
+
+void trace_figures(const char *event, const Callback *callback, const Training *training)
+{
+    const Logs *logs = &training->logs;
+    const char *name = callback && callback->name ? callback->name : "";
+    trace(event, NUMBER("epoch", training->epoch), TEXT("name", name), NUMBER("loss", logs->loss),
+          NUMBER("accuracy", logs->accuracy), NUMBER("val_loss", logs->val_loss),
+          NUMBER("val_accuracy", logs->val_accuracy), NUMBER("lr", logs->lr));
 }
 
 // Learning-rate schedule.
@@ -105,6 +118,7 @@ static void stop_train_begin(Callback *self, Training *training)
 
 static void stop_epoch_end(Callback *self, Training *training)
 {
+    trace_figures("figures_read", self, training);
     Stop *s = (Stop *)self;
     // In float, as the target is: 0.9 is not above 0.9f, which is a little less.
     bool above = (float)training->logs.val_accuracy > s->target;
@@ -193,6 +207,7 @@ static void tensorboard_epoch_begin(Callback *self, Training *training)
 
 static void tensorboard_epoch_end(Callback *self, Training *training)
 {
+    trace_figures("figures_read", self, training);
     TensorBoard *t = (TensorBoard *)self;
     if (!t->file)
         return;

@@ -40,32 +40,25 @@ static void call(const Callbacks *callbacks, size_t event, Training *training)
             call_one(watcher, offsetof(Callback, event), training);                                \
     } while (0)
 
-#define FIGURES(logs)                                                                              \
-    NUMBER("loss", (logs)->loss), NUMBER("accuracy", (logs)->accuracy),                            \
-        NUMBER("val_loss", (logs)->val_loss), NUMBER("val_accuracy", (logs)->val_accuracy),        \
-        NUMBER("lr", (logs)->lr)
-
 static void call_epoch_end(const Fit *fit, Training *training)
 {
-    trace("epoch", NUMBER("epoch", training->epoch), FIGURES(&training->logs));
+    trace_figures("epoch", NULL, training);
     for (int i = 0; fit->callbacks && i < fit->callbacks->count; i++) {
         Callback *callback = fit->callbacks->items[i];
         if (!callback->epoch_end)
             continue;
-        trace("callback", NUMBER("epoch", training->epoch), TEXT("name", callback->name),
-              FIGURES(&training->logs));
+        trace_figures("callback", callback, training);
         callback->epoch_end(callback, training);
-        trace("callback_end", NUMBER("epoch", training->epoch), TEXT("name", callback->name),
-              FIGURES(&training->logs));
     }
-    trace("history", NUMBER("epoch", training->epoch), FIGURES(&training->logs));
+    trace_figures("history", NULL, training);
 }
 
 static void trace_fit(const Fit *fit)
 {
     char *names = format_text("%s", "");
     for (int i = 0; fit->callbacks && i < fit->callbacks->count; i++) {
-        char *longer = format_text("%s%s%s", names, i ? "," : "", fit->callbacks->items[i]->name);
+        const char *name = fit->callbacks->items[i]->name;
+        char *longer = format_text("%s%s%s", names, i ? "," : "", name ? name : "");
         free(names);
         names = longer;
     }

@@ -216,7 +216,9 @@ static int plan_runs(const Check *check, RunPlan plans[])
             bool known = false;
             for (int p = 0; p < count; p++)
                 known = known || same_plan(&plans[p], &check->graded[i]->runs[r]);
-            if (!known && count < MOST)
+            if (!known && count == MOST)
+                die("these exercises have more than %d runs together", MOST);
+            if (!known)
                 plans[count++] = check->graded[i]->runs[r];
         }
     return count;
@@ -246,6 +248,9 @@ static void judge_held(const Check *check, const Exercise *exercise, Report *rep
     for (int i = 0; i < exercise->holds.count; i++) {
         const Exercise *held = exercise_named(&check->exercises, exercise->holds.items[i]);
         Report quiet = {.exercise = held->name, .held = true, .file = check->file};
+        if (!judge_of(held->file))
+            die("there is no tests/steps/judge_%s.c, for what exercise %s holds", held->file,
+                exercise->name);
         judge_of(held->file)(&check->runs, &quiet);
         if (!report_passed(&quiet))
             report_lost(report, &quiet);

@@ -216,25 +216,23 @@ static const Diagnosis *wrong_history(const Runs *runs, const Run *run, View vie
 static bool is_called(const Run *run, const char *callback)
 {
     for (int r = 0; r < run->ranks; r++)
-        if (event_of(&run->traces.of[r], "callback", 0, callback))
+        if (event_of(&run->traces.of[r], "figures_read", 0, callback))
             return true;
     return false;
 }
 
-// Judges what a callback sees, on the ranks that have it. Where it leaves the mean behind that it
-// did not find, it averages itself, and the traces can't tell by which figures it decides.
+// Judges what a callback reads, on the ranks that have it.
 static void judge_callback(const Runs *runs, const char *property, const char *callback,
                            const Diagnosis *diagnosis, Report *report)
 {
-    View view = {"callback", callback};
+    View view = {"figures_read", callback};
     bool any = false;
     for (int i = 0; i < runs->count; i++) {
         const Run *run = &runs->items[i];
         if (!is_called(run, callback))
             continue;
         any = true;
-        View left = {"callback_end", callback};
-        if (metrics_averaged(run, view) == METRICS || metrics_averaged(run, left) == METRICS)
+        if (metrics_averaged(run, view) == METRICS)
             continue;
         report_failure(report, property, diagnosis, evidence_in(runs, run, evidence_of(run, view)));
         return;

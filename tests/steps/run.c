@@ -266,7 +266,7 @@ int run_nodes(const Run *run)
 
 static bool is_librarys(const char *comm)
 {
-    static const char *const names[] = {"gradients", "variables", "metrics", "values"};
+    static const char *const names[] = {"gradients", "variables", "metrics", "values", "group"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(comm, names[i]) == 0)
             return true;

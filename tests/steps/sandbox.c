@@ -36,8 +36,9 @@ static bool can_seal(void)
 {
     static int answer = -1;
     if (answer < 0)
-        answer = run_command((const char *const[]){"bwrap", "--ro-bind", "/", "/", "--dev-bind",
-                                                   "/dev", "/dev", "true", NULL}) == 0;
+        answer = run_command((const char *const[]){"bwrap", "--unshare-pid", "--ro-bind", "/", "/",
+                                                   "--dev-bind", "/dev", "/dev", "--proc", "/proc",
+                                                   "true", NULL}) == 0;
     return answer;
 }
 
@@ -51,6 +52,13 @@ static int remove_entry(const char *path, const struct stat *entry, int kind, st
     return remove(path);
 }
 
+// Where this program gives up in the middle of a check.
+static void tidy_up_and_exit(int status)
+{
+    sandbox_tidy_up();
+    _exit(status);
+}
+
 void sandbox_tidy_up(void)
 {
     if (*temporary)
@@ -61,6 +69,7 @@ void sandbox_tidy_up(void)
 Sandbox sandbox_make(const char *folder)
 {
     make_folder(folder);
+    set_job_end(tidy_up_and_exit);
     snprintf(temporary, sizeof temporary, "/tmp/hvdlab-XXXXXX");
     Sandbox sandbox = {.folder = realpath(folder, NULL), .sealed = can_seal()};
     if (!sandbox.folder || !mkdtemp(temporary))
@@ -77,12 +86,15 @@ Process sandbox_start(const Sandbox *sandbox, const char *const argv[])
 {
     const char *const sealed[] = {"bwrap",
                                   "--die-with-parent",
+                                  "--unshare-pid", // kill(-1) reaches the run alone
                                   "--ro-bind",
                                   "/",
                                   "/",
                                   "--dev-bind",
                                   "/dev",
                                   "/dev",
+                                  "--proc",
+                                  "/proc",
                                   "--bind",
                                   sandbox->folder,
                                   sandbox->folder,
@@ -109,7 +121,7 @@ Process sandbox_start(const Sandbox *sandbox, const char *const argv[])
 
 bool sandbox_has_children(const Sandbox *sandbox, const Process *process)
 {
-    return process_has_children(process, sandbox->sealed ? 2 : 1); // bwrap stays above
+    return process_has_children(process, sandbox->sealed ? 3 : 1); // bwrap and its init stay above
 }
 
 void sandbox_free(Sandbox *sandbox)

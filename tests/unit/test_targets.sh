@@ -14,7 +14,9 @@ trap '[[ -z $running ]] || kill "$running" 2>/dev/null; rm -rf "$work"' EXIT
 built=$(realpath "$build")
 tree=$work/tree
 mkdir -p "$tree/tests/steps" "$tree/solutions" "$tree/build/tests"
-cp -Rp Makefile common labs .gitignore "$tree/"
+cp -Rp Makefile common .gitignore "$tree/"
+mkdir "$tree/labs"
+cp -Rp labs/0[12]-* "$tree/labs/" # on the six steps, whatever labs come after them
 cp -Rp solutions/*.c "$tree/solutions/"
 cp -Rp tests/steps/*.[ch] "$tree/tests/steps/"
 cp -p tests/tests.mk "$tree/tests/"
@@ -278,7 +280,7 @@ done
 succeeds doc NAME=hvd_local_size
 [[ $(cat "$work/out") == *"How many workers of the job are on this machine."* ]] || fail "make doc: $(cat "$work/out")"
 succeeds doc NAME=device_count
-says "Which device this is, of how many on this node"
+says "Which device it is, of how many on this node"
 succeeds doc NAME=HVD_SUM
 says "} HvdOp;"
 succeeds doc NAME=Callback
