@@ -7,13 +7,13 @@
 // broadcast, ...) is made by all of them, in the same order, with the same sizes; it returns when
 // this worker's part is done, so a worker that never makes the call leaves the others waiting.
 //
-// Before hvd_init, and after hvd_shutdown, every function but hvd_shutdown ends the program with
-// one line. So does every function where an argument can't be right: NULL in place of values, a
-// rank that is not there.
+// Before hvd_init, and after hvd_shutdown, every function but hvd_shutdown and hvd_group_free ends
+// the program with one line. So does every function where an argument can't be right: NULL in place
+// of values, a rank that is not there.
 //
 // Values are floats in the host's memory, or in that of the GPU that this process works on: these
-// travel as a copy in the host's memory. Where hvd has the name of a call of Horovod's it means the
-// same; groups are what Horovod calls process sets.
+// travel as a copy in the host's memory. A call that has the name of one of Horovod's means the
+// same as that one; groups are what Horovod calls process sets.
 
 #ifndef HVDLAB_HVD_H
 #define HVDLAB_HVD_H

@@ -30,7 +30,7 @@ bool hvd_is_on_gpu(const void *values)
 {
     struct cudaPointerAttributes attributes;
     // The runtime, asked before the device is chosen, would take memory of GPU 0.
-    if (!device_is_started() || !device_is_gpu())
+    if (!values || !device_is_started() || !device_is_gpu())
         return false;
     CUDA(cudaPointerGetAttributes(&attributes, values));
     return attributes.type == cudaMemoryTypeDevice;

@@ -89,8 +89,8 @@ static void check_health(void)
         NCCL(result);
 }
 
-// MPI's functions are watched by trace.c; these are not. A call begins and ends for the host, which
-// has queued it then.
+// MPI's functions are watched by mpi_calls.c; these are not. A call begins and ends for the host,
+// which has queued it then.
 static void trace_begin(const char *function, const char *name, size_t bytes, int root)
 {
     trace("collective_begin", TEXT("function", function), TEXT("name", name),

@@ -74,7 +74,8 @@ int mpi_count(size_t count);
 extern const Transport hvd_staged, hvd_cuda_aware;
 // Whether Open MPI reads a GPU's memory.
 bool hvd_mpi_is_cuda_aware(void);
-// Whether the values lie in a GPU's memory. False before this process works on a GPU.
+// Whether the values lie in a GPU's memory. False for NULL, and before the
+// calling thread works on a GPU.
 bool hvd_is_on_gpu(const void *values);
 
 // Two ranks that share a GPU; false where there are none.

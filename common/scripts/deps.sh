@@ -8,7 +8,7 @@
 #
 # Sets: build (for every program but the unit tests), check (Check, for those, and what else the tests
 # call), sandbox (recommended: nothing is asked for on its account), steps (to cut the steps from
-# master.c), plot (gnuplot), clang-format, curl, fresh (mmdebstrap), dataset (Fashion-MNIST, if the
+# master.c), plot (gnuplot), clang-format, lint (shellcheck, cppcheck), curl, fresh (mmdebstrap), dataset (Fashion-MNIST, if the
 # distribution has it), dataset-or-fetch (the same, else it is fetched from its home).
 #
 # From the environment: CC, ONEDNN, CLANG_FORMAT, DATA_DIR as in the Makefile.

@@ -428,7 +428,7 @@ char *device_cores(void)
 
 bool device_is_started(void)
 {
-    return node.in_use;
+    return own.device != NULL;
 }
 
 bool device_is_gpu(void)

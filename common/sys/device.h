@@ -28,7 +28,7 @@ void device_use(int index);
 
 typedef struct Device Device;
 
-// True once this thread, or any other, has used a device.
+// True once the calling thread has used a device.
 bool device_is_started(void);
 
 // The calling thread's device. The first call in a thread readies it, as --device and --precision

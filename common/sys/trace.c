@@ -64,8 +64,8 @@ static void open_file(const char *folder)
     on_exit(write_end, NULL);
 }
 
-// A program shall not know whether somebody looks: it could behave. The setting is taken out of its
-// sight before main.
+// A program shall not behave because somebody looks: the setting is taken out of its environment
+// before main. (So what it starts itself is not traced.)
 static char *folder_asked_for;
 
 __attribute__((constructor)) static void hide_setting(void)

@@ -1,6 +1,5 @@
 // What a program can get wrong in calling the library: each mistake ends it with one line and
-// status
-// 2. (hvd's own calls: tests/mpi/test_misuse.sh.)
+// status 2. (hvd's own calls: tests/mpi/test_misuse.sh.)
 
 #include <string.h>
 #include "child.h"
@@ -92,6 +91,15 @@ static void compile_without_optimizer(void)
 static void compile_nothing(void)
 {
     compile(NULL, CATEGORICAL_CROSSENTROPY, sgd(0.1f));
+}
+
+// The inner one belongs to a model, too.
+static void compile_with_anothers_inner_optimizer(void)
+{
+    static Optimizer wrapper = {.name = "wrapper"};
+    wrapper.inner = sgd(0.1f);
+    compile(uncompiled(), CATEGORICAL_CROSSENTROPY, &wrapper);
+    compile(uncompiled(), CATEGORICAL_CROSSENTROPY, wrapper.inner);
 }
 
 static void compile_with_anothers_optimizer(void)
@@ -257,6 +265,8 @@ static const struct {
     {compile_without_optimizer, "compile: there is no optimizer (NULL)"},
     {compile_nothing, "compile: there is no model (NULL)"},
     {compile_with_anothers_optimizer,
+     "compile: the optimizer SGD belongs to another model; make one for each"},
+    {compile_with_anothers_inner_optimizer,
      "compile: the optimizer SGD belongs to another model; make one for each"},
     {penalty_after_compile, "l2_penalty: the model is compiled already; call it before compile()"},
     {callback_of_nothing, "callbacks_add: there is no callback (NULL)"},
