@@ -148,6 +148,11 @@ static const Transport *through_host(void)
 const Transport *hvd_transport(const Parameters *parameters, MPI_Comm comm)
 {
     static const Transport *chosen;
+    const Device *device = device_current();
+    if (parameters->device != device)
+        die("hvd: the model was compiled on device %d, and this thread works on device %d; let it "
+            "work on the model's",
+            parameters->device->index, device->index);
     check_ranks(parameters, comm);
     if (hvd_own_allreduce())
         return through_host();
