@@ -378,8 +378,8 @@ static const Diagnosis within_groups = {
     NULL};
 static const Diagnosis doubled = {
     "twice-the-mean",
-    "the weights change by two times the mean, on any number of workers: often this means that the "
-    "inner optimizer's apply() is called twice.",
+    "the weights change by two times the mean: often this means that the inner optimizer's apply() "
+    "is called twice.",
     NULL};
 static const Diagnosis wrong = {
     "gradients-wrong",

@@ -273,8 +273,8 @@ static const struct {
       NULL}},
     {mean_on_root_only,
      {"averaged-on-root-only",
-      "only the root gets the mean; the others keep their own figures, and stop by them. An "
-      "all-reduce gives the result to all.",
+      "only the root gets the mean; the others keep their own figures. An all-reduce gives the "
+      "result to all.",
       NULL}},
     {of_root,
      {"metrics-of-one-rank",
