@@ -218,6 +218,14 @@ static RankSet busy_ranks(const Traces *traces)
     return ranks;
 }
 
+static bool any_is_blocked(const Traces *traces)
+{
+    for (int r = 0; r < traces->ranks; r++)
+        if (is_blocked(traces, r))
+            return true;
+    return false;
+}
+
 // What keeps ranks from each other in the training of the six steps.
 static Mistake mistake_in_training(const Traces *traces)
 {
@@ -254,6 +262,11 @@ static Mistake mistake_in_training(const Traces *traces)
                          "for them in vain. Every rank must have the stop rule, and it must see "
                          "the same figures on all of them: that is what step 6 is for.",
                          "6"};
+    if (!any_is_blocked(traces))
+        return (Mistake){"no rank waits for what another has not begun, and yet nothing moves: "
+                         "often the machine is slow or busy. Try again, with HVDLAB_PATIENCE=3 in "
+                         "the environment, say.",
+                         NULL};
     return (Mistake){
         "a collective call that some ranks make and others don't (often it is inside an if).",
         NULL};
