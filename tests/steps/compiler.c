@@ -15,7 +15,7 @@
 static bool is_error(const char *text)
 {
     static const char *const words[] = {" error: ", "undefined reference", "multiple definition",
-                                        "hidden symbol"};
+                                        "hidden symbol", "implicit declaration"};
     bool found = false;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         found = found || strstr(text, words[i]);
@@ -23,7 +23,8 @@ static bool is_error(const char *text)
     return found && !strstr(text, "ld returned");
 }
 
-// The first errors of the compiler or the linker, each with the lines that show the place.
+// The first errors of the compiler or the linker, and warnings that explain them, each with the
+// lines that show the place.
 static char *first_errors(const char *messages)
 {
     const int wanted = 9; // lines
@@ -148,6 +149,9 @@ static const char *other_language(const char *text)
         return "this seems to be Fortran. The kit's programs are C.";
     if (!strpbrk(text, ";{}"))
         return "this seems to be plain text, no program. The kit's programs are C.";
+    if (!strpbrk(text, "{}"))
+        return "there is no function in the file: a text about the program, perhaps, or a part of "
+               "it. It has to be the whole program.";
     return NULL;
 }
 

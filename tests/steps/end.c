@@ -42,8 +42,9 @@ static const struct {
       "4"}},
     {"but an epoch needs at least 1",
      {"steps-zero",
-      "a division of whole numbers that gives zero: 1 / size, or a division made "
-      "twice. Multiply first, and divide once.",
+      "the number of steps is 0, or less: mostly a division of whole numbers that comes to 0, "
+      "such as 1 / size, or 3 / size with more than 3 workers, or a division made twice. Multiply "
+      "first, and divide once.",
       "5"}},
 };
 
@@ -81,6 +82,39 @@ static char *end_of_rank(const Run *run, FailedRank failed)
     if (events->count > 0)
         text_add(&evidence, "; the last event in its trace: %s",
                  event_text(events->items[events->count - 1], "event"));
+    if (strstr(failed.how, "signal"))
+        text_add(&evidence, "\n(mpirun names one rank; others may have ended in the same way)");
+    return evidence;
+}
+
+static double end_status(const Run *run, int rank)
+{
+    return event_number(event_last(&run->traces.of[rank], "end"), "status");
+}
+
+// True where some rank came to its end by itself and said that it failed. What the library ends
+// with a message, or the system by a signal, gives up instead.
+static bool is_reported_failure(const Run *run)
+{
+    if (strncmp(output_failed_rank(&run->output).how, "ended with", strlen("ended with")) != 0)
+        return false;
+    for (int r = 0; r < run->ranks; r++)
+        if (end_status(run, r) > 0)
+            return true;
+    return false;
+}
+
+// "ended with status: rank 1: 1, rank 2: 2", and what was said.
+static char *status_evidence(const Run *run)
+{
+    char *evidence = format_text("ended with status");
+    const char *separator = ": ";
+    for (int r = 0; r < run->ranks; r++)
+        if (end_status(run, r) > 0) {
+            text_add(&evidence, "%srank %d: %.0f", separator, r, end_status(run, r));
+            separator = ", ";
+        }
+    add_messages(&evidence, &run->output);
     return evidence;
 }
 
@@ -106,8 +140,9 @@ static void report_silence(const Run *run, const char *property, Report *report)
     char *where = whereabouts(&run->traces);
     report_failure(
         report, property, &(Diagnosis){"hung", mistake.text, mistake.exercise},
-        format_text("nothing moved any more, so the run was ended after %.0f seconds\n%s",
-                    run->seconds, where));
+        evidence_of_run(
+            run, format_text("nothing moved any more, so the run was ended after %.0f seconds\n%s",
+                             run->seconds, where)));
     free(where);
 }
 
@@ -135,7 +170,8 @@ static void report_endlessness(const Run *run, const char *property, Report *rep
         text_add(&evidence, "\nrank 0 had come to step %.0f of %.0f, epoch %.0f of %.0f",
                  event_number(step, "step") + 1, event_number(fit, "steps"),
                  event_number(step, "epoch") + 1, event_number(fit, "epochs"));
-    report_failure(report, property, fit && !more ? &slow : &endless, evidence);
+    report_failure(report, property, fit && !more ? &slow : &endless,
+                   evidence_of_run(run, evidence));
 }
 
 // The rank that printed most, or -1.
@@ -154,31 +190,59 @@ static int loudest_rank(const Run *run)
     return loudest;
 }
 
+// The last line but one, since the last may be cut; NULL where there are not as many.
+static const char *late_line(const Output *output, int rank)
+{
+    const char *last = NULL, *before = NULL;
+    for (int i = 0; i < output->count; i++)
+        if (output->lines[i].rank == rank) {
+            before = last;
+            last = output->lines[i].text;
+        }
+    return before;
+}
+
 // What was printed or traced without end.
 static void report_flood(const Run *run, const char *property, Report *report)
 {
-    static const Diagnosis flood = {
-        "hung", "a loop that prints, or calls the library, and doesn't come to an end.", NULL};
+    static const Diagnosis prints = {"hung", "a loop that prints and doesn't come to an end.",
+                                     NULL};
+    static const Diagnosis calls = {
+        "hung", "a loop that calls the library and doesn't come to an end.", NULL};
     char *evidence =
-        format_text("it %s, so the run was ended after %.0f seconds",
+        format_text("it %s, so the run was ended after %.1f seconds",
                     run->flooded ? "printed more than a megabyte"
                                  : "left more events in its traces than any right program",
                     run->seconds);
     int rank = loudest_rank(run);
     if (run->flooded && rank >= 0)
         text_add(&evidence, "\nmost of it came from rank %d", rank);
-    report_failure(report, property, &flood, evidence);
+    const char *line = run->flooded && rank >= 0 ? late_line(&run->output, rank) : NULL;
+    if (line)
+        text_add(&evidence, ", in the end: %.200s", line);
+    report_failure(report, property, run->flooded ? &prints : &calls,
+                   evidence_of_run(run, evidence));
 }
 
-static void report_idle_ranks(RankSet idle, const char *property, Report *report)
+static void report_idle_ranks(const Run *run, RankSet idle, const char *property, Report *report)
 {
     static const Diagnosis not_all_train = {
         "not-all-ranks-train",
         "main returns before fit(), or jumps over it. All ranks train; only printing is left to "
         "the root.",
         "2"};
-    char *evidence = format_text("%s ended without having trained", rank_names(idle).text);
-    report_failure(report, property, &not_all_train, evidence);
+    // Where there is no trace, nothing is known but this.
+    static const Diagnosis traceless = {
+        "not-all-ranks-train",
+        "nothing is known of what these ranks did: often main returns before it has called the "
+        "library. All ranks train; only printing is left to the root.",
+        "2"};
+    RankSet traced = ranks_with(&run->traces, "start");
+    char *evidence = format_text("%s %s", rank_names(idle).text,
+                                 idle & traced ? "ended without having trained"
+                                               : "ended and left no trace of any training");
+    report_failure(report, property, idle & traced ? &not_all_train : &traceless,
+                   evidence_of_run(run, evidence));
 }
 
 const char *end_property(const RunPlan *plan)
@@ -187,12 +251,18 @@ const char *end_property(const RunPlan *plan)
                             : "all ranks come to the end of the program";
 }
 
-bool judge_end(const Run *run, Report *report)
+static void report_crash(const Run *run, const char *property, Report *report)
 {
     static const Diagnosis crashed = {
         "crashed",
-        "the message, if there is one, names it. A signal is mostly a pointer to "
-        "nothing: something that only some ranks have made, say.",
+        "the message, if there is one, names it. A signal is mostly a pointer that leads nowhere: "
+        "NULL (something that only some ranks have made, say), never set, past the end of an "
+        "array, or to memory that was freed already.",
+        NULL};
+    static const Diagnosis reported = {
+        "crashed",
+        "main returned another number than 0 on these ranks, or exit() was called with one. It "
+        "says to mpirun whether all went well: 0 means yes, any other number no.",
         NULL};
     static const Diagnosis divided_by_zero = {
         "crashed",
@@ -201,10 +271,23 @@ bool judge_end(const Run *run, Report *report)
         NULL};
     static const Diagnosis file_too_large = {
         "crashed", "it writes a file without end: the check allows a quarter of a gigabyte.", NULL};
+    const Diagnosis *diagnosis = explanation(&run->output);
+    bool status_only = !diagnosis && is_reported_failure(run);
+    if (status_only)
+        diagnosis = &reported;
+    else if (!diagnosis && output_says(&run->output, "Floating point"))
+        diagnosis = &divided_by_zero;
+    else if (!diagnosis && strstr(output_failed_rank(&run->output).how, "File size limit"))
+        diagnosis = &file_too_large;
+    report_failure(report, property, diagnosis ? diagnosis : &crashed,
+                   evidence_of_run(run, status_only ? status_evidence(run) : crash_evidence(run)));
+}
+
+bool judge_end(const Run *run, Report *report)
+{
     const char *property = end_property(&run->plan);
     RankSet idle =
         run_trains(&run->plan) ? all_ranks(run->ranks) & ~ranks_with(&run->traces, "fit_end") : 0;
-    const Diagnosis *explained = explanation(&run->output);
     if (run->hung && run->silent)
         report_silence(run, property, report);
     else if (run->flooded || run->swollen)
@@ -212,14 +295,8 @@ bool judge_end(const Run *run, Report *report)
     else if (run->hung)
         report_endlessness(run, property, report);
     else if (run->status != 0)
-        report_failure(report, property,
-                       explained                                     ? explained
-                       : output_says(&run->output, "Floating point") ? &divided_by_zero
-                       : strstr(output_failed_rank(&run->output).how, "File size limit")
-                           ? &file_too_large
-                           : &crashed,
-                       crash_evidence(run));
+        report_crash(run, property, report);
     else if (idle)
-        report_idle_ranks(idle, property, report);
+        report_idle_ranks(run, idle, property, report);
     return !run->hung && run->status == 0 && !idle;
 }

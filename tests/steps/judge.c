@@ -29,15 +29,18 @@ Judge judge_of(const char *file)
     return NULL;
 }
 
-char *evidence_in(const Runs *runs, const Run *run, char *evidence)
+char *evidence_of_run(const Run *run, char *evidence)
 {
-    if (runs->count == 1)
-        return evidence;
     char *longer =
         format_text("on %d ranks%s%s: %s", run->ranks, run->plan.layout ? ", on nodes " : "",
                     run->plan.layout ? run->plan.layout : "", evidence);
     free(evidence);
     return longer;
+}
+
+char *evidence_in(const Runs *runs, const Run *run, char *evidence)
+{
+    return runs->count == 1 ? evidence : evidence_of_run(run, evidence);
 }
 
 void report_property(Report *report, const char *property, const Diagnosis *diagnosis,

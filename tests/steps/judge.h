@@ -29,7 +29,9 @@ bool judge_compiler(const char *file, int status, const char *messages, Report *
 bool judge_end(const Run *run, Report *report);
 const char *end_property(const RunPlan *plan);
 
-// Evidence from one of several runs, which it takes over: says which.
+// Evidence from a run, which it takes over: says from which; evidence_in only where there are
+// several.
+char *evidence_of_run(const Run *run, char *evidence);
 char *evidence_in(const Runs *runs, const Run *run, char *evidence);
 
 // Reports a property that holds in all runs where `evidence` is NULL, and a failure otherwise.

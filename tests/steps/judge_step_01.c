@@ -112,6 +112,17 @@ static bool is_right(const Run *run, int rank)
     return device_of(run, rank) == run_local_rank(run, rank) || moved_itself_there(run, rank);
 }
 
+// How the rank came by its device, where that isn't plain; the caller frees it.
+static char *choice_words(const Run *run, int rank)
+{
+    int calls = event_count(&run->traces.of[rank], "device_use"), wanted = wanted_device(run, rank);
+    if (calls == 0)
+        return format_text(", chosen by nobody");
+    if (wanted != device_of(run, rank))
+        return format_text(" (asked for %d)", wanted);
+    return calls > 1 ? format_text(" (by the last of %d calls)", calls) : format_text("%s", "");
+}
+
 static char *device_evidence(const Run *run)
 {
     char *evidence = NULL;
@@ -123,9 +134,11 @@ static char *device_evidence(const Run *run)
         for (int r = 0; r < run->ranks; r++) {
             if (run_node(run, r) != node)
                 continue;
+            char *choice = choice_words(run, r);
             text_add(&evidence, "%srank %d (local rank %d) %s device %d%s", separator, r,
                      run_local_rank(run, r), devices_are_shared(run) ? "asks for" : "on",
-                     device_of(run, r), wanted_device(run, r) < 0 ? ", chosen by nobody" : "");
+                     device_of(run, r), choice);
+            free(choice);
             separator = ", ";
         }
     }
@@ -207,8 +220,13 @@ static const Diagnosis *wrong_device(const Runs *runs, const Run *run, int rank)
 {
     static const Diagnosis missing = {
         "pin-missing",
-        "device_use() is missing, at least there. A process that doesn't choose works on device 0, "
-        "whoever else does.",
+        "a rank, at least, never calls device_use(). A process that doesn't choose works on device "
+        "0, whoever else does.",
+        NULL};
+    static const Diagnosis bound_before = {
+        "pin-missing",
+        "the program binds itself (sched_setaffinity), but doesn't call device_use(). The library "
+        "then moves the process to the cores of its device: of device 0, where none was chosen.",
         NULL};
     static const Diagnosis from_rank = {
         "pinned-by-rank",
@@ -218,13 +236,14 @@ static const Diagnosis *wrong_device(const Runs *runs, const Run *run, int rank)
         "HVD_LAYOUT.)",
         NULL};
     static const Diagnosis on_0 = {"every-rank-on-device-0",
-                                   "all ranks choose device 0, and share it. The file is the same "
-                                   "for all of them; hvd_local_rank() is not.",
+                                   "on every rank the last device_use() says 0, so they share that "
+                                   "device. The number has to differ between the ranks of a "
+                                   "machine, as hvd_local_rank() does.",
                                    NULL};
     static const Diagnosis wrong = {
         "wrong-device", "a rank's device is the one whose number is hvd_local_rank().", NULL};
     if (wanted_device(run, rank) < 0)
-        return &missing;
+        return event_find(&run->traces.of[rank], "affinity", 0) < 0 ? &missing : &bound_before;
     if (asked_too_late(run, rank))
         return &too_late;
     if (all_asked_for(runs, always_0))
@@ -232,7 +251,8 @@ static const Diagnosis *wrong_device(const Runs *runs, const Run *run, int rank)
     return depends_on_rank(runs) ? &from_rank : &wrong;
 }
 
-static void judge_device(const Runs *runs, Report *report)
+// True where all are on the right one.
+static bool judge_device(const Runs *runs, Report *report)
 {
     bool shared = false;
     for (int i = 0; i < runs->count; i++) {
@@ -242,10 +262,11 @@ static void judge_device(const Runs *runs, Report *report)
             if (!is_right(run, r)) {
                 report_failure(report, shared ? ASKS : OWN, wrong_device(runs, run, r),
                                evidence_in(runs, run, device_evidence(run)));
-                return;
+                return false;
             }
     }
     report_ok(report, shared ? ASKS : OWN);
+    return true;
 }
 
 static void judge_cores(const Runs *runs, Report *report)
@@ -281,8 +302,8 @@ static void judge(const Runs *runs, Report *report)
 {
     if (!judge_init(runs, report))
         return;
-    judge_device(runs, report);
-    judge_cores(runs, report);
+    if (judge_device(runs, report))
+        judge_cores(runs, report);
     note_sharing(&runs->items[0], report);
 }
 

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "drawn.h"
 
 #define OWN_BATCHES "every rank computes a gradient of its own, from batches of its own"
@@ -164,21 +165,68 @@ static double nothing(const Run *run, const double own[], int rank, int number)
     return 0;
 }
 
-// The first update that the formula does not explain, or -1. Where numbers are not finite any more,
-// after the first, there is nothing to explain.
+static double twice_the_mean(const Run *run, const double own[], int rank, int number)
+{
+    return 2 * mean(run, own, rank, number);
+}
+
+// True where the formula explains what each rank applied.
+static bool explains_update(const Run *run, const UpdateOfAll *update, Formula formula, int number)
+{
+    double allowed = update->tolerance * largest(run, update->own);
+    for (int r = 0; r < run->ranks; r++)
+        if (!(fabs(update->applied[r] - formula(run, update->own, r, number)) <= allowed))
+            return false;
+    return true;
+}
+
+// Up to where there is something to explain: not where, after the first, numbers are not finite.
+static int finite_updates(const Updates *updates)
+{
+    int count = updates->count > 0;
+    while (count < updates->count && isfinite(sum(updates->run, updates->items[count].own) +
+                                              sum(updates->run, updates->items[count].applied)))
+        count++;
+    return count;
+}
+
+// The first update that the formula does not explain, or -1.
 static int first_unexplained(const Updates *updates, Formula formula, int number)
 {
-    const Run *run = updates->run;
-    for (int i = 0; i < updates->count; i++) {
-        const UpdateOfAll *update = &updates->items[i];
-        if (i > 0 && !isfinite(sum(run, update->own) + sum(run, update->applied)))
-            return -1;
-        double allowed = update->tolerance * largest(run, update->own);
-        for (int r = 0; r < run->ranks; r++)
-            if (!(fabs(update->applied[r] - formula(run, update->own, r, number)) <= allowed))
-                return i;
-    }
+    int count = finite_updates(updates);
+    for (int i = 0; i < count; i++)
+        if (!explains_update(updates->run, &updates->items[i], formula, number))
+            return i;
     return -1;
+}
+
+// The ranks that applied the same as this one.
+static RankSet group_of(const Run *run, const UpdateOfAll *update, int rank)
+{
+    RankSet group = 0;
+    double allowed = update->tolerance * largest(run, update->own);
+    for (int r = 0; r < run->ranks; r++)
+        if (fabs(update->applied[r] - update->applied[rank]) <= allowed)
+            group |= 1u << r;
+    return group;
+}
+
+// True where each rank applied the mean of those that applied the same: some ranks, and neither all
+// nor each its own.
+static bool averaged_in_groups(const Run *run, const UpdateOfAll *update)
+{
+    if (explains_update(run, update, mean, 0) || explains_update(run, update, its_own, 0))
+        return false;
+    double allowed = update->tolerance * largest(run, update->own);
+    for (int rank = 0; rank < run->ranks; rank++) {
+        RankSet group = group_of(run, update, rank);
+        double of_group = 0;
+        for (int r = 0; r < run->ranks; r++)
+            of_group += has_rank(group, r) ? update->own[r] : 0;
+        if (!(fabs(update->applied[rank] - of_group / rank_count(group)) <= allowed))
+            return false;
+    }
+    return true;
 }
 
 typedef struct {
@@ -200,6 +248,58 @@ static bool some_number_explains(const AllUpdates *all, Formula formula, int fro
         if (explains(all, formula, number))
             return true;
     return false;
+}
+
+static bool always_in_groups(const AllUpdates *all)
+{
+    for (int i = 0; i < all->count; i++) {
+        const Updates *updates = &all->items[i];
+        for (int u = 0; u < finite_updates(updates); u++)
+            if (!averaged_in_groups(updates->run, &updates->items[u]))
+                return false;
+    }
+    return true;
+}
+
+// True where each update is the mean or, on all ranks, the rank's own: some are this, some that,
+// where neither explains all.
+static bool always_mean_or_own(const AllUpdates *all)
+{
+    for (int i = 0; i < all->count; i++) {
+        const Updates *updates = &all->items[i];
+        for (int u = 0; u < finite_updates(updates); u++)
+            if (!explains_update(updates->run, &updates->items[u], mean, 0) &&
+                !explains_update(updates->run, &updates->items[u], its_own, 0))
+                return false;
+    }
+    return true;
+}
+
+// True where something of the size of a gradient is exchanged between these events.
+static bool exchanged_between(const Events *events, int from, int to)
+{
+    const double words = 64; // bytes
+    for (int i = from; i < to; i++)
+        if (strcmp(event_text(events->items[i], "event"), "collective_begin") == 0 &&
+            event_number(events->items[i], "bytes") > words)
+            return true;
+    return false;
+}
+
+// True where every rank exchanges something after it has applied its first gradient, and nothing
+// between computing and applying it.
+static bool exchanged_too_late(const Run *run)
+{
+    for (int r = 0; r < run->ranks; r++) {
+        const Events *events = &run->traces.of[r];
+        int gradient = event_find(events, "gradient", 0);
+        int apply = gradient < 0 ? -1 : event_find(events, "apply", gradient);
+        int step = apply < 0 ? -1 : event_find(events, "step", apply);
+        if (step < 0 || exchanged_between(events, gradient, apply) ||
+            !exchanged_between(events, apply, step))
+            return false;
+    }
+    return true;
 }
 
 // Each rank's own are equal: then the mean can't be told from them, or from one rank's.
@@ -258,19 +358,48 @@ static const Diagnosis unused = {
     NULL};
 static const Diagnosis not_averaged = {
     "gradients-not-averaged",
-    "every rank applies its own gradient: the optimizer is not distributed.", NULL};
+    "every rank applies its own gradient: no average reaches the optimizer that changes the "
+    "weights.",
+    NULL};
+static const Diagnosis averaged_too_late = {
+    "averaged-too-late",
+    "every rank applies its own gradient, and only after that something is exchanged. Average "
+    "first, and then call the inner optimizer's apply().",
+    NULL};
+static const Diagnosis in_some_steps = {
+    "averaged-in-some-steps",
+    "in some steps the ranks apply the mean, in others each its own gradient (for the first time "
+    "in the step above). What decides it: a counter, an if?",
+    NULL};
+static const Diagnosis within_groups = {
+    "averaged-within-groups",
+    "the gradients are averaged within groups of ranks (those that applied the same), not over all "
+    "workers.",
+    NULL};
+static const Diagnosis doubled = {
+    "twice-the-mean",
+    "the weights change by two times the mean: often this means that the inner optimizer's apply() "
+    "is called twice.",
+    NULL};
 static const Diagnosis wrong = {
     "gradients-wrong",
-    "from this step on what the ranks apply is not the mean, and follows no simple rule that holds "
-    "in "
-    "every step. Is every layer's gradient averaged, once, in every step?",
+    "this is not the mean, and nothing that this check knows explains all steps: not each rank's "
+    "own gradient, one rank's, the sum, the mean of some ranks. Is every layer's gradient "
+    "averaged, once, in every step?",
     NULL};
+
+static const Diagnosis *wrong_own(const AllUpdates *all)
+{
+    const Run *run = all->items[0].run;
+    if (ranks_with(&run->traces, "distributed"))
+        return &unused;
+    return exchanged_too_late(run) ? &averaged_too_late : &not_averaged;
+}
 
 static const Diagnosis *wrong_gradient(const AllUpdates *all)
 {
-    const Run *run = all->items[0].run;
     if (explains(all, its_own, 0))
-        return ranks_with(&run->traces, "distributed") ? &unused : &not_averaged;
+        return wrong_own(all);
     if (explains(all, total, 0))
         return &summed;
     if (explains(all, mean_of_mean, 0))
@@ -285,7 +414,13 @@ static const Diagnosis *wrong_gradient(const AllUpdates *all)
         return &fixed;
     if (explains(all, total_over_local_size, 0))
         return &by_local_size;
-    return explains(all, nothing, 0) ? &none_applied : &wrong;
+    if (explains(all, nothing, 0))
+        return &none_applied;
+    if (explains(all, twice_the_mean, 0))
+        return &doubled;
+    if (always_mean_or_own(all))
+        return &in_some_steps;
+    return always_in_groups(all) ? &within_groups : &wrong;
 }
 
 // The place where the update stands in the training.
@@ -294,6 +429,19 @@ static char *moment(const Run *run, int update)
     const cJSON *step = event_nth(&run->traces.of[0], "step", update);
     return format_text("in step %.0f of epoch %.0f, as fingerprints:",
                        event_number(step, "step") + 1, event_number(step, "epoch") + 1);
+}
+
+// "the same was applied by: ranks 0 and 1; rank 2".
+static void add_groups(const Run *run, const UpdateOfAll *update, char **evidence)
+{
+    RankSet told = 0;
+    text_add(evidence, "\nthe same was applied by:");
+    for (int r = 0; r < run->ranks; r++) {
+        RankSet group = group_of(run, update, r);
+        if (!has_rank(told, r))
+            text_add(evidence, "%s %s", r ? ";" : "", rank_names(group).text);
+        told |= group;
+    }
 }
 
 static char *evidence_of(const Updates *updates, int at)
@@ -305,6 +453,8 @@ static char *evidence_of(const Updates *updates, int at)
         text_add(&evidence, "\nrank %d: computed %9.5f, applied %9.5f", r, update->own[r],
                  update->applied[r]);
     text_add(&evidence, "\nmean:            %9.5f", mean(run, update->own, 0, 0));
+    if (averaged_in_groups(run, update))
+        add_groups(run, update, &evidence);
     return evidence;
 }
 

@@ -26,6 +26,26 @@ static Weights weights_at(const Run *run, const char *event, int n)
     return weights;
 }
 
+// The place of the last compile() before fit(): that of the model that trains; -1: none.
+static int last_compile(const Events *events)
+{
+    int fit = event_find(events, "fit", 0), last = -1;
+    for (int at = -1; (at = event_find(events, "compile", at + 1)) >= 0 && (fit < 0 || at < fit);)
+        last = at;
+    return last;
+}
+
+static Weights compiled_weights(const Run *run)
+{
+    Weights weights = {0};
+    for (int r = 0; r < run->ranks; r++) {
+        const Events *events = &run->traces.of[r];
+        int at = last_compile(events);
+        weights.of[r] = event_number(at < 0 ? NULL : events->items[at], "weights");
+    }
+    return weights;
+}
+
 static bool near(double a, double b)
 {
     return fabs(a - b) <= 1e-6 * (1 + fabs(a));
@@ -77,15 +97,29 @@ static bool carries_variables(const cJSON *call)
            event_number(call, "bytes") > words;
 }
 
+// From event `from` on, which is -1 where there is none.
+static bool sent_since(const Events *events, int from)
+{
+    int first_step = event_find(events, "gradient", 0); // later it may be gradients that travel
+    for (int i = from; i >= 0 && i < events->count; i++)
+        if ((first_step < 0 || i < first_step) && carries_variables(events->items[i]))
+            return true;
+    return false;
+}
+
 static bool variables_were_sent(const Run *run)
 {
-    for (int r = 0; r < run->ranks; r++) {
-        const Events *events = &run->traces.of[r];
-        int first_step = event_find(events, "gradient", 0); // later it may be gradients that travel
-        for (int i = event_find(events, "compile", 0); i >= 0 && i < events->count; i++)
-            if ((first_step < 0 || i < first_step) && carries_variables(events->items[i]))
-                return true;
-    }
+    for (int r = 0; r < run->ranks; r++)
+        if (sent_since(&run->traces.of[r], event_find(&run->traces.of[r], "compile", 0)))
+            return true;
+    return false;
+}
+
+static bool sent_since_last_compile(const Run *run)
+{
+    for (int r = 0; r < run->ranks; r++)
+        if (sent_since(&run->traces.of[r], last_compile(&run->traces.of[r])))
+            return true;
     return false;
 }
 
@@ -101,7 +135,7 @@ static void add_weights(const Run *run, char **evidence, const char *when, const
 static char *evidence_of(const Run *run, int step)
 {
     char *evidence = NULL;
-    Weights compiled = weights_at(run, "compile", 0), begin = weights_at(run, "first_batch", 0);
+    Weights compiled = compiled_weights(run), begin = weights_at(run, "first_batch", 0);
     add_weights(run, &evidence, "after compile():", &compiled);
     add_weights(run, &evidence, "at the first batch:", &begin);
     if (step >= 0 && step < step_count(run)) {
@@ -128,7 +162,7 @@ static bool judge_seeds(const Runs *runs, Report *report)
                                    NULL};
     for (int i = 0; i < runs->count; i++) {
         const Run *run = &runs->items[i];
-        Weights compiled = weights_at(run, "compile", 0);
+        Weights compiled = compiled_weights(run);
         if (!same(run, &compiled) || variables_were_sent(run))
             continue;
         report_failure(report, SAME, &seed, evidence_in(runs, run, evidence_of(run, -1)));
@@ -153,17 +187,45 @@ static bool same_within_machines(const Run *run)
     return any;
 }
 
+static bool changed_since_compile(const Run *run)
+{
+    Weights compiled = compiled_weights(run), begin = weights_at(run, "first_batch", 0);
+    for (int r = 0; r < run->ranks; r++)
+        if (!near(compiled.of[r], begin.of[r]))
+            return true;
+    return false;
+}
+
+// Something was sent before training, and yet the weights differ.
+static const Diagnosis *sent_in_vain(const Run *run)
+{
+    static const Diagnosis another_model = {
+        "broadcast-of-another-model",
+        "something was sent before the last compile(), which drew new weights, and nothing after "
+        "it.",
+        NULL};
+    static const Diagnosis no_effect = {
+        "broadcast-without-effect",
+        "something was sent, but it changed no weights of the model that trains. Is what the ranks "
+        "received written to it (model_write_variable)?",
+        NULL};
+    static const Diagnosis incomplete = {
+        "broadcast-incomplete",
+        "something was sent, and weights have changed, but they still differ: often this means "
+        "that not all variables were sent and written. A model has as many as "
+        "model_variable_count() says, counted from 0.",
+        NULL};
+    if (!sent_since_last_compile(run))
+        return &another_model;
+    return changed_since_compile(run) ? &incomplete : &no_effect;
+}
+
 static const Diagnosis *different_weights(const Run *run)
 {
     static const Diagnosis missing = {
         "broadcast-missing",
         "nothing sent the root's weights to the others: the broadcast is "
         "missing among the callbacks.",
-        NULL};
-    static const Diagnosis partly = {
-        "broadcast-one-layer-only",
-        "something was sent, but the weights differ all the same: often this means that not all of "
-        "them were. A model has as many variables as model_variable_count() says.",
         NULL};
     static const Diagnosis within_machine = {"broadcast-within-machine",
                                              "the ranks of each machine have the same weights, and "
@@ -179,7 +241,7 @@ static const Diagnosis *different_weights(const Run *run)
         return &too_late;
     if (same_within_machines(run))
         return &within_machine;
-    return variables_were_sent(run) ? &partly : &missing;
+    return variables_were_sent(run) ? sent_in_vain(run) : &missing;
 }
 
 static const Diagnosis *wrong_root(const Run *run, const Weights *compiled, double weights)
@@ -230,7 +292,7 @@ static void judge_root(const Runs *runs, Report *report)
 {
     for (int i = 0; i < runs->count; i++) {
         const Run *run = &runs->items[i];
-        Weights compiled = weights_at(run, "compile", 0), begin = weights_at(run, "first_batch", 0);
+        Weights compiled = compiled_weights(run), begin = weights_at(run, "first_batch", 0);
         if (near(compiled.of[0], begin.of[0]))
             continue;
         report_failure(report, ROOTS, wrong_root(run, &compiled, begin.of[0]),

@@ -98,6 +98,18 @@ static double of_the_training_set(const Run *run, int rank, int number)
     return 3 * length(run, rank, number) / run->ranks;
 }
 
+static double images(const Run *run, int rank, int number)
+{
+    (void)rank;
+    (void)number;
+    return run_flag(run, "--images ") / run->ranks;
+}
+
+static double tripled_images(const Run *run, int rank, int number)
+{
+    return 3 * images(run, rank, number);
+}
+
 // True where all ranks of all runs asked for what the formula gives, rounded in one way.
 static bool explains(const Runs *runs, const char *field, Formula formula, int number)
 {
@@ -144,6 +156,9 @@ static const Diagnosis fixed = {
     "hvd_size() is right on any number of workers.",
     NULL};
 
+#define OF_IMAGES                                                                                  \
+    "this is made from the number of images, not of batches: each step takes a batch of them."
+
 static const Diagnosis *wrong_training(const Runs *runs)
 {
     static const Diagnosis not_divided = {
@@ -167,6 +182,9 @@ static const Diagnosis *wrong_training(const Runs *runs)
         return &by_local_size;
     if (some_number_explains(runs, field, over_number))
         return &fixed;
+    static const Diagnosis from_images = {"steps-wrong", OF_IMAGES, NULL};
+    if (explains(runs, field, images, 0))
+        return &from_images;
     return explains(runs, field, of_the_test_set, 0) ? &other_set : &wrong;
 }
 
@@ -205,6 +223,9 @@ static const Diagnosis *wrong_validation(const Runs *runs)
         return &by_local_size;
     if (some_number_explains(runs, field, validation_over_number))
         return &fixed;
+    static const Diagnosis from_images = {"validation-wrong", OF_IMAGES, NULL};
+    if (explains(runs, field, tripled_images, 0))
+        return &from_images;
     return explains(runs, field, of_the_training_set, 0) ? &other_set : &wrong;
 }
 
@@ -212,8 +233,10 @@ static const Diagnosis *wrong_epochs(const Run *run, double epochs, double wante
 {
     static const Diagnosis divided = {
         "epochs-divided",
-        "epochs are divided instead of steps. Then every worker still makes all steps of an epoch, "
-        "validation and learning rate come at other times, and few epochs may become none.",
+        "fewer epochs than the command line asks for: divided by the number of workers, perhaps. "
+        "It "
+        "is the steps of an epoch that the workers share; with fewer epochs, validation and "
+        "learning rate come at other times.",
         NULL};
     static const Diagnosis wrong = {
         "epochs-wrong", "the number of epochs is the command line's, on any number of workers.",
@@ -223,9 +246,9 @@ static const Diagnosis *wrong_epochs(const Run *run, double epochs, double wante
 
 // ---- Properties.
 
-static char *asked_by_all(const Run *run, const char *field)
+static char *asked_by_all(const Run *run, const char *what, const char *field)
 {
-    char *text = NULL;
+    char *text = format_text("%s: ", what);
     for (int r = 0; r < run->ranks; r++)
         text_add(&text, "%srank %d: %.0f", r ? ", " : "", r, asked(run, r, field));
     return text;
@@ -240,8 +263,8 @@ static void judge_epochs(const Runs *runs, Report *report)
             double epochs = asked(run, r, "epochs");
             if (epochs == wanted)
                 continue;
-            char *evidence = asked_by_all(run, "epochs");
-            text_add(&evidence, "\nright are %.0f", wanted);
+            char *evidence = asked_by_all(run, "epochs", "epochs");
+            text_add(&evidence, "\nright: %.0f", wanted);
             report_failure(report, EPOCHS, wrong_epochs(run, epochs, wanted),
                            evidence_in(runs, run, evidence));
             return;
@@ -276,9 +299,9 @@ static void judge_steps(const Runs *runs, Report *report)
         report_ok(report, TRAINING);
         return;
     }
-    char *evidence = asked_by_all(run, "steps");
+    char *evidence = asked_by_all(run, "steps_per_epoch", "steps");
     char *right = right_number(run, "", length(run, 0, 0), steps(run, 0, 0));
-    text_add(&evidence, "\nright are %s", right);
+    text_add(&evidence, "\nright: %s", right);
     free(right);
     report_failure(report, TRAINING, wrong_training(runs), evidence_in(runs, run, evidence));
 }
@@ -290,10 +313,10 @@ static void judge_validation(const Runs *runs, Report *report)
         report_ok(report, VALIDATION);
         return;
     }
-    char *evidence = asked_by_all(run, "validation_steps");
+    char *evidence = asked_by_all(run, "validation_steps", "validation_steps");
     char *right =
         right_number(run, "3 * ", validation_length(run, 0, 0), validation_steps(run, 0, 0));
-    text_add(&evidence, "\nright are %s", right);
+    text_add(&evidence, "\nright: %s", right);
     free(right);
     report_failure(report, VALIDATION, wrong_validation(runs), evidence_in(runs, run, evidence));
 }

@@ -18,6 +18,8 @@
 enum { METRICS = 4 };
 static const char *const metrics[METRICS] = {"loss", "accuracy", "val_loss", "val_accuracy"};
 
+#define ALL_METRICS "loss, accuracy, val_loss, val_accuracy"
+
 // The metrics of one epoch: what each rank measured by itself, and what some event says.
 typedef struct {
     const Run *run;
@@ -91,6 +93,38 @@ static double mean_on_root_only(const Figure *figure, int rank)
     return rank == 0 ? mean(figure, rank) : figure->own[rank];
 }
 
+static double total_over_local_size(const Figure *figure, int rank)
+{
+    return total(figure, rank) / run_local_size(figure->run, rank);
+}
+
+static double mean_of_machine(const Figure *figure, int rank)
+{
+    const Run *run = figure->run;
+    double sum = 0;
+    for (int r = 0; r < run->ranks; r++)
+        sum += run_node(run, r) == run_node(run, rank) ? figure->own[r] : 0;
+    return sum / run_local_size(run, rank);
+}
+
+static double tolerance_of(const Figure *figure)
+{
+    return TOLERANCE * fabs(total(figure, 0)) + 1e-12;
+}
+
+// Groups that happen to have the same mean look like one, whose mean is the same.
+static double mean_of_those_who_see_it(const Figure *figure, int rank)
+{
+    double sum = 0;
+    int count = 0;
+    for (int r = 0; r < figure->run->ranks; r++)
+        if (fabs(figure->seen[r] - figure->seen[rank]) <= tolerance_of(figure)) {
+            sum += figure->own[r];
+            count++;
+        }
+    return sum / count;
+}
+
 // What is looked at: an event, and of which callback.
 typedef struct {
     const char *event, *callback;
@@ -102,17 +136,23 @@ static bool sees(const Run *run, View view, int rank)
     return !view.callback || event_of(&run->traces.of[rank], view.event, 0, view.callback);
 }
 
+// True where the formula gives what all ranks see of the metric in that epoch.
+static bool epoch_is(const Run *run, View view, const char *metric, int epoch, Formula formula)
+{
+    Figure f = figure(run, metric, epoch, view.event, view.callback);
+    for (int r = 0; r < run->ranks; r++)
+        if (sees(run, view, r) && !(fabs(f.seen[r] - formula(&f, r)) <= tolerance_of(&f)))
+            return false;
+    return true;
+}
+
 // The first epoch in which the formula does not give what all ranks see of the metric; -1: none.
 static int first_other_epoch(const Run *run, View view, const char *metric, Formula formula)
 {
     int epochs = epoch_count(run);
-    for (int epoch = 0; epoch < epochs; epoch++) {
-        Figure f = figure(run, metric, epoch, view.event, view.callback);
-        double allowed = TOLERANCE * fabs(total(&f, 0)) + 1e-12;
-        for (int r = 0; r < run->ranks; r++)
-            if (sees(run, view, r) && !(fabs(f.seen[r] - formula(&f, r)) <= allowed))
-                return epoch;
-    }
+    for (int epoch = 0; epoch < epochs; epoch++)
+        if (!epoch_is(run, view, metric, epoch, formula))
+            return epoch;
     return -1;
 }
 
@@ -121,13 +161,38 @@ static bool metric_is(const Run *run, View view, const char *metric, Formula for
     return first_other_epoch(run, view, metric, formula) < 0;
 }
 
-static bool all_are(const Runs *runs, View view, Formula formula)
+static bool metric_is_in_all(const Runs *runs, View view, const char *metric, Formula formula)
 {
     for (int i = 0; i < runs->count; i++)
-        for (int m = 0; m < METRICS; m++)
-            if (!metric_is(&runs->items[i], view, metrics[m], formula))
-                return false;
+        if (!metric_is(&runs->items[i], view, metric, formula))
+            return false;
     return true;
+}
+
+static bool all_are(const Runs *runs, View view, Formula formula)
+{
+    for (int m = 0; m < METRICS; m++)
+        if (!metric_is_in_all(runs, view, metrics[m], formula))
+            return false;
+    return true;
+}
+
+// The metrics that the formula explains, where each of the others is the mean, or each rank's own:
+// "val_loss, val_accuracy", which the caller frees. NULL where there are none, or it is not so.
+static char *explained_metrics(const Runs *runs, View view, Formula formula)
+{
+    char *names = NULL;
+    for (int m = 0; m < METRICS; m++) {
+        if (metric_is_in_all(runs, view, metrics[m], mean) ||
+            metric_is_in_all(runs, view, metrics[m], its_own))
+            continue;
+        if (!metric_is_in_all(runs, view, metrics[m], formula)) {
+            free(names);
+            return NULL;
+        }
+        text_add(&names, "%s%s", names ? ", " : "", metrics[m]);
+    }
+    return names;
 }
 
 static int metrics_averaged(const Run *run, View view)
@@ -149,7 +214,7 @@ static char *evidence_of(const Run *run, View view)
     char *evidence = format_text("in epoch %d", first + 1);
     for (int m = 0; m < METRICS; m++) {
         Figure f = figure(run, metrics[m], first, view.event, view.callback);
-        bool right = metric_is(run, view, metrics[m], mean);
+        bool right = epoch_is(run, view, metrics[m], first, mean);
         text_add(&evidence, "\n%-12s own ", metrics[m]);
         for (int r = 0; r < run->ranks; r++)
             text_add(&evidence, " %.4f", f.own[r]);
@@ -165,8 +230,9 @@ static char *evidence_of(const Run *run, View view)
 
 static const Diagnosis missing = {
     "average-missing",
-    "nothing averages the metrics: every rank keeps its own. The callback that "
-    "does it is missing.",
+    "at the end of every epoch each rank still has its own figures: no callback has changed them. "
+    "(A callback of one's own does so in its epoch_end, where they are known, and in "
+    "training->logs.)",
     NULL};
 static const Diagnosis after_stop = {
     "average-after-stop",
@@ -181,36 +247,83 @@ static const Diagnosis after_tensorboard = {
     NULL};
 static const Diagnosis some = {
     "some-metrics-not-averaged",
-    "some metrics are averaged and others are not. There are four: loss, "
-    "accuracy, val_loss, val_accuracy.",
+    "some metrics are averaged, val_accuracy among them, and others are not. All four are to be "
+    "the same on all ranks: " ALL_METRICS ".",
     NULL};
-static const Diagnosis summed = {
-    "metrics-summed", "the metrics are added up, but not divided by the number of workers.", NULL};
-static const Diagnosis of_one_rank = {
-    "metrics-of-one-rank",
-    "all ranks have the root's figures. They agree, but the images of the "
-    "others count for nothing: average them.",
-    NULL};
-static const Diagnosis on_root_only = {
-    "averaged-on-root-only",
-    "only the root gets the mean; the others keep their own figures, and "
-    "stop by them. An all-reduce gives the result to all.",
+static const Diagnosis some_but_not_the_targets = {
+    "some-metrics-not-averaged",
+    "some metrics are averaged and others are not. There are four: loss, accuracy, val_loss, "
+    "val_accuracy. Training stops by the last one, which is not averaged: the ranks may stop in "
+    "different epochs.",
     NULL};
 static const Diagnosis wrong = {
     "metrics-wrong",
-    "the metrics are not the mean in every epoch, and follow no simple rule in all of them.", NULL};
+    "this is not the mean, and nothing that this check knows explains all epochs: not each rank's "
+    "own figures, the sum, the root's, the mean of some ranks. Compare own and seen in the lines "
+    "marked <-.",
+    NULL};
+
+// What may have become of metrics that are neither the mean nor each rank's own.
+static const struct {
+    Formula formula;
+    Diagnosis diagnosis;
+} rules[] = {
+    {total,
+     {"metrics-summed", "the metrics are added up, but not divided by the number of workers.",
+      NULL}},
+    {mean_on_root_only,
+     {"averaged-on-root-only",
+      "only the root gets the mean; the others keep their own figures. An all-reduce gives the "
+      "result to all.",
+      NULL}},
+    {of_root,
+     {"metrics-of-one-rank",
+      "all ranks have the root's figures. They agree, but the images of the others count for "
+      "nothing: average them.",
+      NULL}},
+    {total_over_local_size,
+     {"divided-by-local-size",
+      "the sum over all workers is divided by hvd_local_size(), the workers of one machine. "
+      "hvd_size() counts all of them.",
+      NULL}},
+    {mean_of_machine,
+     {"averaged-within-machine",
+      "the metrics are averaged among the ranks of one machine only, not over all of the job.",
+      NULL}},
+    {mean_of_those_who_see_it,
+     {"averaged-within-groups",
+      "the mean is taken within groups of ranks (those that see the same number), not over all of "
+      "them.",
+      NULL}},
+};
+
+// What became of the metrics, where there is a rule that tells; false where there is none. Says
+// which metrics it is about, where these are not all.
+static bool report_rule(const Runs *runs, View view, char *evidence, Report *report)
+{
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        char *names = explained_metrics(runs, view, rules[i].formula);
+        if (!names)
+            continue;
+        const Diagnosis *diagnosis = &rules[i].diagnosis;
+        bool all = strcmp(names, ALL_METRICS) == 0;
+        char *mistake = format_text("%s%s%s%s", diagnosis->mistake, all ? "" : " (This is about ",
+                                    all ? "" : names, all ? "" : ".)");
+        report_failure(report, HISTORY, &(Diagnosis){diagnosis->name, mistake, NULL}, evidence);
+        free(mistake);
+        free(names);
+        return true;
+    }
+    return false;
+}
 
 static const Diagnosis *wrong_history(const Runs *runs, const Run *run, View view)
 {
     if (all_are(runs, view, its_own))
         return &missing;
-    if (all_are(runs, view, total))
-        return &summed;
-    if (all_are(runs, view, mean_on_root_only))
-        return &on_root_only;
-    if (all_are(runs, view, of_root))
-        return &of_one_rank;
-    return metrics_averaged(run, view) > 0 ? &some : &wrong;
+    if (metrics_averaged(run, view) == 0)
+        return &wrong;
+    return metric_is(run, view, "val_accuracy", mean) ? &some : &some_but_not_the_targets;
 }
 
 static bool is_called(const Run *run, const char *callback)
@@ -248,8 +361,9 @@ static bool judge_history(const Runs *runs, Report *report)
         const Run *run = &runs->items[i];
         if (metrics_averaged(run, view) == METRICS)
             continue;
-        report_failure(report, HISTORY, wrong_history(runs, run, view),
-                       evidence_in(runs, run, evidence_of(run, view)));
+        char *evidence = evidence_in(runs, run, evidence_of(run, view));
+        if (!report_rule(runs, view, evidence, report))
+            report_failure(report, HISTORY, wrong_history(runs, run, view), evidence);
         return false;
     }
     report_ok(report, HISTORY);

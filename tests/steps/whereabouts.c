@@ -18,7 +18,7 @@ static char *collective_words(const cJSON *call)
     };
     const char *function = event_text(call, "function"), *name = event_text(call, "name");
     if (strcmp(function, "MPI_Finalize") == 0)
-        return format_text("at the end of the program, where all ranks meet");
+        return format_text("in MPI_Finalize, at the end of the program");
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(name, words[i][0]) == 0)
             return format_text("%s", words[i][1]);
@@ -111,6 +111,30 @@ static char *circle_words(const Traces *traces)
     return NULL;
 }
 
+static bool steps_differ(const Traces *traces)
+{
+    for (int r = 1; r < traces->ranks; r++) {
+        const cJSON *first = event_nth(&traces->of[0], "fit", 0),
+                    *fit = event_nth(&traces->of[r], "fit", 0);
+        if (first && fit && event_number(fit, "steps") != event_number(first, "steps"))
+            return true;
+    }
+    return false;
+}
+
+// "steps asked of fit(): rank 0: 6, rank 1: 10".
+static void add_steps(const Traces *traces, char **text)
+{
+    const char *separator = "\nsteps asked of fit(): ";
+    for (int r = 0; r < traces->ranks; r++) {
+        const cJSON *fit = event_nth(&traces->of[r], "fit", 0);
+        if (!fit)
+            continue;
+        text_add(text, "%srank %d: %.0f", separator, r, event_number(fit, "steps"));
+        separator = ", ";
+    }
+}
+
 char *whereabouts(const Traces *traces)
 {
     char *of[MAX_RANKS], *text = NULL;
@@ -131,6 +155,8 @@ char *whereabouts(const Traces *traces)
     }
     for (int r = 0; r < traces->ranks; r++)
         free(of[r]);
+    if (steps_differ(traces))
+        add_steps(traces, &text);
     char *circle = circle_words(traces);
     if (circle)
         text_add(&text, "\n%s", circle);
@@ -169,17 +195,6 @@ static bool some_but_not_all(const Traces *traces, const char *event)
     return ranks != 0 && ranks != all_ranks(traces->ranks);
 }
 
-static bool steps_differ(const Traces *traces)
-{
-    for (int r = 1; r < traces->ranks; r++) {
-        const cJSON *first = event_nth(&traces->of[0], "fit", 0),
-                    *fit = event_nth(&traces->of[r], "fit", 0);
-        if (first && fit && event_number(fit, "steps") != event_number(first, "steps"))
-            return true;
-    }
-    return false;
-}
-
 // True where each rank asked for the epoch's batches divided by the number of its machine's ranks.
 static bool steps_by_local_size(const Traces *traces)
 {
@@ -201,6 +216,14 @@ static RankSet busy_ranks(const Traces *traces)
         if (!pending_call(&traces->of[r]) && event_find(&traces->of[r], "end", 0) < 0)
             ranks |= 1u << r;
     return ranks;
+}
+
+static bool any_is_blocked(const Traces *traces)
+{
+    for (int r = 0; r < traces->ranks; r++)
+        if (is_blocked(traces, r))
+            return true;
+    return false;
 }
 
 // What keeps ranks from each other in the training of the six steps.
@@ -239,6 +262,11 @@ static Mistake mistake_in_training(const Traces *traces)
                          "for them in vain. Every rank must have the stop rule, and it must see "
                          "the same figures on all of them: that is what step 6 is for.",
                          "6"};
+    if (!any_is_blocked(traces))
+        return (Mistake){"no rank waits for what another has not begun, and yet nothing moves: "
+                         "often the machine is slow or busy. Try again, with HVDLAB_PATIENCE=3 in "
+                         "the environment, say.",
+                         NULL};
     return (Mistake){
         "a collective call that some ranks make and others don't (often it is inside an if).",
         NULL};
