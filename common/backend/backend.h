@@ -28,6 +28,7 @@ typedef enum {
     OP_FLATTEN, // to a vector in NHWC order
     OP_DENSE,   // with bias, + ReLU if `relu`
 } OpKind;
+enum { OP_KINDS = OP_DENSE + 1 }; // behind the last one
 
 // Indices of an operation's variables.
 enum { KERNEL, BIAS };

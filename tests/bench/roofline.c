@@ -22,18 +22,30 @@ int work_kind(OpKind op, Pass pass)
 const char *work_name(int kind)
 {
     static const char *const names[WORK_KINDS] = {
-        "conv2d forward",       "conv2d input gradient", "conv2d kernel gradient",
-        "batch norm forward",   "batch norm backward",   "",
-        "relu forward",         "relu backward",         "",
-        "dropout forward",      "dropout backward",      "",
-        "add forward",          "add backward",          "",
-        "max pool forward",     "max pool backward",     "",
-        "average pool forward", "average pool backward", "",
-        "flatten forward",      "flatten backward",      "",
-        "dense forward",        "dense backward",        "",
-        "cross-entropy",        "update of the weights", "batch to the device",
+        [OP_CONV2D * PASSES] = "conv2d forward",
+        "conv2d input gradient",
+        "conv2d kernel gradient",
+        [OP_BATCH_NORM * PASSES] = "batch norm forward",
+        "batch norm backward",
+        [OP_RELU * PASSES] = "relu forward",
+        "relu backward",
+        [OP_DROPOUT * PASSES] = "dropout forward",
+        "dropout backward",
+        [OP_ADD * PASSES] = "add forward",
+        "add backward",
+        [OP_MAX_POOL * PASSES] = "max pool forward",
+        "max pool backward",
+        [OP_GLOBAL_AVERAGE_POOL * PASSES] = "average pool forward",
+        "average pool backward",
+        [OP_FLATTEN * PASSES] = "flatten forward",
+        "flatten backward",
+        [OP_DENSE * PASSES] = "dense forward",
+        "dense backward",
+        [WORK_LOSS] = "cross-entropy",
+        [WORK_UPDATE] = "update of the weights",
+        [WORK_IMAGES] = "batch to the device",
     };
-    return names[kind];
+    return names[kind] ? names[kind] : "another operation";
 }
 
 static double elements(Shape shape)

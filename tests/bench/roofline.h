@@ -15,7 +15,6 @@
 typedef enum { PASS_FORWARD, PASS_BACKWARD, PASS_KERNEL_GRADIENT, PASSES } Pass;
 
 // The kinds of work: each direction of each kind of operation, and what else a step does.
-enum { OP_KINDS = OP_DENSE + 1 };
 enum {
     WORK_LOSS = OP_KINDS * PASSES,
     WORK_UPDATE, // of the weights, by plain SGD
