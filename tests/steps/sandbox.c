@@ -36,9 +36,9 @@ static bool can_seal(void)
 {
     static int answer = -1;
     if (answer < 0)
-        answer = run_command((const char *const[]){"bwrap", "--unshare-pid", "--ro-bind", "/", "/",
-                                                   "--dev-bind", "/dev", "/dev", "--proc", "/proc",
-                                                   "true", NULL}) == 0;
+        answer = run_command((const char *const[]){
+                     "bwrap", "--unshare-pid", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev",
+                     "--tmpfs", "/dev/shm", "--proc", "/proc", "true", NULL}) == 0;
     return answer;
 }
 
@@ -84,26 +84,14 @@ Sandbox sandbox_make(const char *folder)
 
 Process sandbox_start(const Sandbox *sandbox, const char *const argv[])
 {
-    const char *const sealed[] = {"bwrap",
-                                  "--die-with-parent",
+    const char *const sealed[] = {"bwrap", "--die-with-parent",
                                   "--unshare-pid", // kill(-1) reaches the run alone
-                                  "--ro-bind",
-                                  "/",
-                                  "/",
-                                  "--dev-bind",
-                                  "/dev",
-                                  "/dev",
-                                  "--proc",
-                                  "/proc",
-                                  "--bind",
-                                  sandbox->folder,
-                                  sandbox->folder,
-                                  "--bind",
-                                  sandbox->temporary,
-                                  sandbox->temporary,
-                                  "--chdir",
-                                  sandbox->work,
-                                  NULL};
+                                  "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev",
+                                  // Ranks meet there under names made of mpirun's process number,
+                                  // which is the same in every such run.
+                                  "--tmpfs", "/dev/shm", "--proc", "/proc", "--bind",
+                                  sandbox->folder, sandbox->folder, "--bind", sandbox->temporary,
+                                  sandbox->temporary, "--chdir", sandbox->work, NULL};
     const char *const open[] = {"env", "--chdir", sandbox->work, NULL};
     const char *words[MOST_WORDS];
     int count = 0;
