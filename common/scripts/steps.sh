@@ -50,6 +50,7 @@ is_original()
 # installed. What doesn't have the sum that was written down is not the original.
 original()
 {
+    # shellcheck disable=SC2046 # words
     set -- "$1" "$2" $("$scripts/labs.sh" table | awk -v file="$1" '$2 == file { print $4, $5 - 1 }')
     if command -v unifdef >/dev/null; then
         one "$3" "$4" 1 "$2"

@@ -15,7 +15,7 @@ for lab in labs/*/; do
     [[ $(head -n 1 "$lab/handout.md" 2>/dev/null) == "# "* ]] || missing "handout.md is not there, or has no heading"
 done
 
-while read -r name file lab master step; do
+while read -r name file lab master _; do
     place="exercise $name"
     checked=$((checked + 1))
     label="$name"
