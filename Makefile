@@ -13,6 +13,7 @@
 ## CUDA=0                        leave CUDA out, even if it is found
 ## CUDA_HOME=/path               the CUDA toolkit there; CUDNN_HOME= and NCCL_HOME= likewise
 ## CUDA_ARCH=90                  for GPUs of capability 9.0, or "80 90", or all (else: the GPU here)
+## FUZZ_SECONDS=60               how long make fuzz feeds each target (5), or FUZZ_RUNS=1000000 inputs
 ## BUILD=folder                  build there instead of in build
 ## NP=4                          how many workers the line of make step-N starts
 ## V=1                           show the commands; the tests' output even if they pass
@@ -52,7 +53,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-alone := deps data demo test test-emulated test-answers test-gpu test-fresh bench bench-gpu compare scaling check next steps check-steps clean $(check_X) $(reset_X)
+alone := deps data demo test fuzz faults inject valgrind test-emulated test-answers test-gpu test-fresh bench bench-gpu compare scaling check next steps check-steps clean $(check_X) $(reset_X)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -114,6 +115,10 @@ shared_objects := $(patsubst %.c,$(BUILD)/%.o,$(filter-out tests/unit/test_%,$(w
 mpi_tests := $(patsubst tests/mpi/test_%.c,%,$(wildcard tests/mpi/test_*.c))
 cases := $(patsubst tests/golden/cases/%.safetensors,%,$(wildcard tests/golden/cases/*.safetensors))
 
+# Each tests/fuzz/fuzz_NAME.c is a program that libFuzzer feeds.
+fuzz_targets := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+fuzz_programs := $(fuzz_targets:%=$(BUILD)/tests/fuzz/fuzz_%)
+
 unit_programs := $(unit_tests:%=$(BUILD)/tests/unit/test_%)
 mpi_programs := $(mpi_tests:%=$(BUILD)/tests/mpi/test_%)
 step_programs := $(step_sources:steps/%.c=$(BUILD)/%)
@@ -121,10 +126,12 @@ step_programs := $(step_sources:steps/%.c=$(BUILD)/%)
 solution_program = $(BUILD)/solution_$(patsubst step_%,%,$(1))
 solution_programs := $(foreach source,$(solution_sources),$(call solution_program,$(basename $(notdir $(source)))))
 tool_programs := $(tools:%=$(BUILD)/%)
+small := $(BUILD)/tests/faults/small
 programs := $(step_programs) $(solution_programs) $(BUILD)/replay $(BUILD)/bench $(BUILD)/check-step \
-            $(tool_programs) $(unit_programs) $(mpi_programs) $(emulated_programs)
+            $(tool_programs) $(unit_programs) $(mpi_programs) $(emulated_programs) $(small)
 objects := $(emulated_objects) $(library_objects) $(step_objects) $(replay_objects) $(bench_objects) $(check_objects) \
-           $(unit_objects) $(shared_objects) $(model_objects) $(mpi_programs:%=%.o) $(tools:%=$(BUILD)/common/tools/%.o)
+           $(unit_objects) $(shared_objects) $(model_objects) $(mpi_programs:%=%.o) $(tools:%=$(BUILD)/common/tools/%.o) \
+           $(fuzz_programs:%=%.o) $(BUILD)/tests/fuzz/fuzz.o $(small).o
 
 # ---- How to compile and link. CPPFLAGS, CFLAGS and LDFLAGS of the user come last.
 
@@ -253,6 +260,8 @@ $(foreach source,$(solution_sources),\
 # (build/check/ is the folder of its verdicts: build/check/step_03.json.)
 $(BUILD)/check-step: $(check_objects)
 $(BUILD)/replay: $(replay_objects) $(model_objects)
+lab_objects := $(BUILD)/tests/steps/lab.o $(BUILD)/tests/steps/words.o
+$(small): %: %.o $(lab_objects)
 $(BUILD)/bench: $(bench_objects) $(model_objects)
 $(tool_programs): $(BUILD)/%: $(BUILD)/common/tools/%.o
 $(mpi_programs): $(BUILD)/%: $(BUILD)/%.o $(model_objects)
@@ -274,6 +283,26 @@ $(filter-out $(step_programs) $(solution_programs) $(BUILD)/bench,$(programs)): 
 $(programs): $(BUILD)/settings.link
 	$(call say,LD,$@)
 	$(Q)$(link) -o $@ $(filter %.o,$^) $(extra_libraries) $(libraries)
+
+# What makes calls fail goes into a program from outside, and is not instrumented.
+$(BUILD)/tests/faults/inject.so: tests/faults/inject.c $(BUILD)/settings.compile
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(filter-out -fsanitize=%,$(compile)) -fPIC -shared -o $@ $<
+
+# In fuzz targets tests/fuzz/fuzz.c has a say where the library would end the program, or needs MPI; and
+# it sees what is opened.
+weak_in_fuzz := die give_up warn warn_on_root note_on_root world_need
+wrapped_in_fuzz := exit fopen fdopen fclose gzopen gzdopen gzbuffer gzclose
+$(BUILD)/tests/fuzz/library.o: $(BUILD)/library.o
+	@mkdir -p $(@D)
+	$(Q)$(OBJCOPY) $(weak_in_fuzz:%=--weaken-symbol=%) $< $@
+$(BUILD)/tests/fuzz/fuzz_lab: $(lab_objects)
+# The harness is not what they look at.
+$(BUILD)/tests/fuzz/fuzz.o: extra_flags := -fno-sanitize=all
+$(fuzz_programs): %: %.o $(BUILD)/tests/fuzz/fuzz.o $(BUILD)/tests/fuzz/library.o $(BUILD)/settings.link
+	$(call say,LD,$@)
+	$(Q)$(link) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(wrapped_in_fuzz:%=-Wl,--wrap=%) $(libraries)
 
 # compile-step FILE OUT makes a program of one file, wherever it is: the graders use it.
 $(BUILD)/compile-step: $(BUILD)/hvdlab.o $(BUILD)/settings.link
@@ -320,13 +349,13 @@ demo: ## build, then train a small network on the real data, on two workers: 2 t
 	@common/scripts/demo.sh
 
 include tests/tests.mk
-build_tests = $(filter-out $(step_programs),$(programs)) $(BUILD)/compile-step $(BUILD)/cut/baseline
+build_tests = $(filter-out $(step_programs),$(programs)) $(BUILD)/compile-step $(BUILD)/cut/baseline $(BUILD)/tests/faults/inject.so
 test: ## build and run all tests
 	@common/scripts/deps.sh install build check sandbox steps dataset
 	$(build_first) $(build_tests)
 	$(build_first) $(build_threads)
 	$(build_first) $(build_emulated)
-	@CUDA_VISIBLE_DEVICES= tests/run.sh $(run_on_cpu) --together $(run_emulated)
+	@CUDA_VISIBLE_DEVICES= tests/run.sh $(run_on_cpu) --together $(run_together) $(run_emulated)
 
 test-emulated: ## those of them that run on a GPU that is only pretended
 	@common/scripts/deps.sh install build check sandbox steps dataset
@@ -446,6 +475,35 @@ check-format: ## check that they are laid out so, and that common/ includes only
 	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(formatted) || { status=$$?; \
 	    echo "make check-format: laid out for clang-format 14 and 19; this is $$($(CLANG_FORMAT) --version)" >&2; exit $$status; }
 	$(Q)common/scripts/layers.sh
+
+.PHONY: fuzz
+# Built by clang, in a folder of its own; instrumented loops are not those that it can vectorize.
+fuzz := $(BUILD)/fuzz
+build_fuzz = CC=clang CUDA=0 OPT=-O1 SANITIZE=fuzzer-no-link,address,undefined BUILD=$(fuzz) \
+             CFLAGS='$(CFLAGS) -Wno-pass-failed' $(fuzz_targets:%=$(fuzz)/tests/fuzz/fuzz_%)
+fuzz: ## feed the readers what libFuzzer makes up (FUZZ_SECONDS=5 each, or FUZZ_RUNS=1000000)
+	@CC=clang common/scripts/deps.sh install build fuzz
+	$(build_first) $(build_fuzz)
+	@BUILD=$(fuzz) tests/fuzz/run.sh $(fuzz_targets)
+
+.PHONY: faults inject valgrind
+injected := $(small) $(BUILD)/tests/faults/inject.so $(BUILD)/replay $(BUILD)/cut/baseline
+valgrinded := $(small) $(BUILD)/replay $(addprefix $(BUILD)/tests/unit/test_,args dataset safetensors tensorboard util)
+faults: ## kill and stop jobs, fill their disks: what they say and leave (RANDOM_JOBS=50: at random moments)
+	@common/scripts/deps.sh install build
+	$(build_first) $(BUILD)/solution_06
+	@tests/faults/jobs.sh
+	$(if $(RANDOM_JOBS),@tests/faults/jobs.sh --random $(RANDOM_JOBS))
+
+inject: ## make each call that can fail do so, in short programs: some minutes (make test takes a few)
+	@common/scripts/deps.sh install build
+	$(build_first) $(injected)
+	@tests/faults/test_inject.sh --all
+
+valgrind: ## run what reads, trains and talks under valgrind: 1 to 2 minutes
+	@common/scripts/deps.sh install build check valgrind
+	$(build_first) $(valgrinded)
+	@tests/valgrind.sh
 
 .PHONY: lint
 lint: ## look for mistakes in scripts and sources (shellcheck, cppcheck)

@@ -2,7 +2,8 @@
 # Usage: tests/lint.sh
 #
 # What a machine can see without running anything: shellcheck reads the scripts, cppcheck the C sources
-# as they are built without CUDA. One line for each finding; status 1 if there is any.
+# as they are built without CUDA; and tests/PROMISES.md must name tests that are there. One line for
+# each finding; status 1 if there is any.
 
 set -u
 cd "$(dirname "$0")/.." || exit 2
@@ -18,6 +19,7 @@ cat >"$folder/hvdlab.cfg" <<'END'
 <?xml version="1.0"?>
 <def format="2">
   <function name="die"><noreturn>true</noreturn><arg nr="1"/><arg nr="variadic"/></function>
+  <function name="fuzz_finding"><noreturn>true</noreturn><arg nr="1"/><arg nr="2"/><arg nr="3"/></function>
   <function name="check_failed"><noreturn>true</noreturn><arg nr="1"/><arg nr="2"/><arg nr="3"/></function>
 </def>
 END
@@ -28,4 +30,9 @@ cppcheck --quiet -j "$(nproc)" --std=c11 --language=c --template=gcc --error-exi
     --enable=warning,performance,portability --library="$folder/hvdlab.cfg" -Icommon -Itests \
     --suppress=missingIncludeSystem --suppress=uninitvar --suppress=invalidFunctionArg \
     --suppress=invalidPointerCast -UHVDLAB_CUDA -UHVDLAB_EMULATED common/*/*.c tests/*/*.c || status=1
+
+# A promise names the test that holds it.
+while read -r file; do
+    [[ -e $file ]] || { echo "tests/PROMISES.md: there is no $file" >&2; status=1; }
+done < <(grep -ohE '\btests/[[:alnum:]_/.]*[[:alnum:]]' tests/PROMISES.md)
 exit $status

@@ -9,6 +9,10 @@ limit_handouts := $(if $(SANITIZE),1500,450)
 limit_recipes := $(if $(SANITIZE),1500,450)
 limit_misuse := $(if $(SANITIZE),600,300)
 limit_threads := 300
+limit_inject := 300
+limit_mismatches := 300
+limit_losses := 300
+limit_stall := $(if $(SANITIZE),600,240)
 
 # ---- On the processor, with all GPUs hidden.
 
@@ -23,11 +27,16 @@ run_isa = $(call run_units,DNNL_MAX_CPU_ISA=$(1) , ($(1)),$(ISA_TESTS)) $(call r
 
 # Each script is a test of its own, but for those that need a GPU, real or pretended.
 script_tests := $(filter-out tests/emulated/% tests/gpu/%,$(wildcard tests/*/test_*.sh))
+# Those that time something, or use all cores themselves, run alone; the others mostly wait, for
+# compilers or for mpirun's end.
+alone_tests := bench stall threads timelines
+runs_alone = $(filter $(alone_tests),$(call script_name,$(1)))
 script_name = $(patsubst test_%.sh,%,$(notdir $(1)))
 # (words_NAME: what it is told.)
 run_script = '$(script_name)$(addprefix @,$(limit_$(script_name)))=$(1)$(addprefix $(space),$(words_$(script_name)))'
 space := $(subst x,,x x)
 words_graders := --some
+words_mismatches := --some
 run_answers := 'graders (all answers)@$(if $(SANITIZE),9000,2400)=tests/steps/test_graders.sh'
 
 # On $(1) ranks: the test $(2); or a golden case and its tolerance, the words $(2), which N ranks must
@@ -41,13 +50,16 @@ RANKED_CASES := mlp_sgd:1e-5 mlp_momentum:1e-5 mlp_decay:1e-5 mlp_adam:1e-4 \
                 lenet_sgd:1e-5 lenet_momentum:1e-5 lenet_adam:1e-4
 run_all_ranked := $(foreach n,$(RANKS),$(foreach c,$(RANKED_CASES),$(call run_ranked,$(n),$(subst :, ,$(c)))))
 
-run_on_cpu = $(call run_units,,,$(unit_tests)) $(foreach t,$(script_tests),$(call run_script,$(t))) \
+run_on_cpu = $(call run_units,,,$(unit_tests)) \
+    $(foreach t,$(script_tests),$(if $(call runs_alone,$(t)),$(call run_script,$(t)))) \
     $(foreach n,1 2 3 4,$(foreach t,$(mpi_tests),$(call run_mpi,$(n),$(t)))) \
     $(call run_cases,,) $(foreach isa,$(ISAS),$(call run_isa,$(isa))) $(run_all_ranked)
 
+run_together = $(foreach t,$(script_tests),$(if $(call runs_alone,$(t)),,$(call run_script,$(t))))
+
 # What tests/unit/test_threads.sh watches, in a folder of its own.
 threads := $(BUILD)/threads
-build_threads = CUDA=0 SANITIZE=thread BUILD=$(threads) $(threads)/tests/unit/test_devices
+build_threads = CUDA=0 SANITIZE=thread BUILD=$(threads) $(threads)/tests/unit/test_devices $(threads)/tests/unit/test_stall_words
 
 # ---- On the GPU that is not there (tests/emulated/README.md), which is built in a folder of its own.
 # It runs a grid's threads one by one, so only what is quick enough; the longest come first, since they
@@ -69,6 +81,9 @@ run_emulated = \
     $(foreach t,transports programs graphs leaks,'$(t) (pretended GPUs)@600=$(on_emulated) tests/emulated/test_$(t).sh') \
     $(foreach n,1 2 4,'graders (pretended GPUs: $(n))@600=$(on_emulated) EMULATED_DEVICES=$(n) HVDLAB_CHECK_DEVICE=gpu \
         tests/steps/test_graders.sh $(emulated_answers_$(n))') \
+    'mismatches (pretended GPUs)@600=$(on_emulated) EMULATED_DEVICES=4 tests/mpi/test_mismatches.sh --some' \
+    'timeline (pretended GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 common/scripts/mpi.sh run 2 \
+        $(emulated)/tests/mpi/test_timeline' \
     'bench (pretended GPU)@600=$(on_emulated) tests/bench/test_bench.sh gpu' \
     $(foreach t,$(EMULATED_TESTS),'$(t) (pretended GPU)@600=$(on_emulated) \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \

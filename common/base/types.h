@@ -41,6 +41,8 @@ typedef struct {
     double loss;    // of cross-entropy
     double correct; // of images whose most likely class is the label
     double images;
+    double batches;
+    double finite; // batches before the first one whose loss was infinite or not a number
 } Metrics;
 
 typedef enum { SGD, ADAM, ADADELTA, ADAGRAD, RMSPROP } UpdateKind;

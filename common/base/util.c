@@ -4,18 +4,25 @@
 #include "base/util.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 
-#define ALIGNMENT        64
-#define MAX_NODE         999
-#define STATUS_USER_MUST 2 // the exit status for what the program's user must change
+#define ALIGNMENT         64
+#define MAX_NODE          999
+#define MAX_MESSAGE       4096 // bytes of a line on standard error
+#define STATUS_INCOMPLETE 1
+#define STATUS_USER_MUST  2 // the exit status for what the program's user must change
 
 const char *program_name(void)
 {
@@ -31,16 +38,13 @@ static void keep_to_one_line(char *text)
 }
 
 // Prints "PROGRAM: PREFIX MESSAGE" by a single call, so that the lines of several ranks don't mix.
+// Needs no memory, for that may be what is missing.
 static void say(const char *prefix, const char *format, va_list arguments)
 {
-    char *message = NULL;
-    if (vasprintf(&message, format, arguments) < 0) {
-        fprintf(stderr, "%s: %s%s\n", program_name(), prefix, format);
-        return;
-    }
+    char message[MAX_MESSAGE];
+    vsnprintf(message, sizeof message, format, arguments);
     keep_to_one_line(message);
     fprintf(stderr, "%s: %s%s\n", program_name(), prefix, message);
-    free(message);
 }
 
 static void (*end_job)(int status) = _exit;
@@ -50,27 +54,50 @@ void set_job_end(void (*function)(int status))
     end_job = function;
 }
 
-void die(const char *format, ...)
+// The last words of the process, if the job still lives to hear them.
+static void say_last(const char *format, va_list arguments)
 {
     // Several threads may find the same fault; the first one speaks for the process.
-    static atomic_flag dying = ATOMIC_FLAG_INIT;
-    while (atomic_flag_test_and_set(&dying))
+    static atomic_flag ending = ATOMIC_FLAG_INIT;
+    while (atomic_flag_test_and_set(&ending))
         pause();
 
     char prefix[32] = "";
     int rank = launcher_rank();
     if (rank != 0) {
         snprintf(prefix, sizeof prefix, "rank %d: ", rank);
-        usleep(1500000); // mpirun ends the ranks a second after the root has left
+        // mpirun ends the ranks a second after the root has left, by a signal that may be handled.
+        struct timespec left = {1, 500000000};
+        while (nanosleep(&left, &left) != 0 && errno == EINTR)
+            continue;
     }
     fflush(stdout);
+    say(prefix, format, arguments);
+}
+
+// Not exit(): an exit handler that ends MPI would wait for ranks that know of no fault.
+_Noreturn static void leave(int status)
+{
+    end_job(status);
+    _exit(status);
+}
+
+void die(const char *format, ...)
+{
     va_list arguments;
     va_start(arguments, format);
-    say(prefix, format, arguments);
+    say_last(format, arguments);
     va_end(arguments);
-    // Not exit(): an exit handler that ends MPI would wait for ranks that know of no fault.
-    end_job(STATUS_USER_MUST);
-    _exit(STATUS_USER_MUST);
+    leave(STATUS_USER_MUST);
+}
+
+void give_up(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    say_last(format, arguments);
+    va_end(arguments);
+    leave(STATUS_INCOMPLETE);
 }
 
 void warn(const char *format, ...)
@@ -101,6 +128,86 @@ void note_on_root(const char *format, ...)
     va_end(arguments);
 }
 
+// ---- What got lost on the way.
+
+enum { MAX_LOSSES = 8 };
+static struct {
+    atomic_int count;
+    char lines[MAX_LOSSES][512];
+} losses;
+
+void ends_incomplete(const char *format, ...)
+{
+    int number = atomic_fetch_add(&losses.count, 1);
+    if (number >= MAX_LOSSES)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(losses.lines[number], sizeof losses.lines[number], format, arguments);
+    va_end(arguments);
+}
+
+// Whether the file that the launcher prints to can't take any more.
+static bool launcher_output_is_full(void)
+{
+    char path[64];
+    struct stat file;
+    struct statvfs disk;
+    snprintf(path, sizeof path, "/proc/%d/fd/1", launcher_process());
+    if (stat(path, &file) != 0)
+        return false;
+    if (S_ISCHR(file.st_mode))
+        return file.st_rdev == makedev(1, 7); // /dev/full, as Linux numbers it
+    if (!S_ISREG(file.st_mode) || statvfs(path, &disk) != 0 || disk.f_blocks == 0)
+        return false;
+    return (geteuid() == 0 ? disk.f_bfree : disk.f_bavail) == 0;
+}
+
+void watch_output(void)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (launched() && launcher_rank() == 0 && launcher_output_is_full() &&
+        !atomic_flag_test_and_set(&said))
+        ends_incomplete("mpirun could not write all of standard output: its disk was full");
+}
+
+static void end_incomplete(int status, void *unused)
+{
+    (void)unused;
+    if (status != EXIT_SUCCESS) // and the reason has been said
+        return;
+    if (fflush(stdout) != 0 || ferror(stdout))
+        ends_incomplete("standard output could not be written");
+    watch_output();
+    int count = losses.count;
+    if (count == 0)
+        return;
+    for (int i = 0; i < count && i < MAX_LOSSES; i++)
+        fprintf(stderr, "%s: %s\n", program_name(), losses.lines[i]);
+    fflush(NULL);
+    _exit(STATUS_INCOMPLETE);
+}
+
+// A standard stream that is closed would be taken by the first file that is opened, and what is
+// printed then goes into that file. So its place is taken, by something that can't be written.
+static void hold_standard_streams(void)
+{
+    for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; stream++)
+        if (fcntl(stream, F_GETFD) < 0 && errno == EBADF)
+            (void)!open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+static void check_launcher(void);
+
+// Before main, and so before other handlers are there: the first one is called last, when MPI has
+// been ended.
+__attribute__((constructor)) static void begin(void)
+{
+    hold_standard_streams();
+    on_exit(end_incomplete, NULL);
+    check_launcher();
+}
+
 void check_failed(const char *condition, const char *file, int line)
 {
     fflush(stdout);
@@ -123,6 +230,32 @@ void *allocate(size_t count, size_t size)
     return memset(memory, 0, rounded);
 }
 
+void *enlarge(void *memory, size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes))
+        die("out of memory: %zu objects of %zu bytes are more than there can be", count, size);
+    void *larger = realloc(memory, bytes > 0 ? bytes : 1);
+    if (!larger)
+        die("out of memory: there are no %zu bytes left", bytes);
+    return larger;
+}
+
+bool has_room(size_t bytes)
+{
+    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED)
+        return false;
+    munmap(room, bytes);
+    return true;
+}
+
+void need_room(size_t bytes, const char *what)
+{
+    if (!has_room(bytes))
+        die("out of memory: there are no %zu MiB left, which %s may need", bytes >> 20, what);
+}
+
 // The leak sanitizer's own, where the program is built with it.
 #pragma GCC visibility push(default)
 __attribute__((weak)) void __lsan_ignore_object(const void *memory);
@@ -143,6 +276,34 @@ char *format_text(const char *format, ...)
     va_end(arguments);
     if (length < 0)
         die("out of memory: there is none for a line of text");
+    return text;
+}
+
+FloatText float_text(float number)
+{
+    FloatText result;
+    int digits = 6;
+    do
+        snprintf(result.text, sizeof result.text, "%.*g", digits++, (double)number);
+    while (digits <= 9 && strtof(result.text, NULL) != number);
+    return result;
+}
+
+char *ranks_text(const int *ranks, int count)
+{
+    char *text = format_text(count == 1 ? "rank " : "ranks ");
+    for (int first = 0, last; first < count; first = last + 1) {
+        for (last = first; last + 1 < count && ranks[last + 1] == ranks[last] + 1;)
+            last++;
+        if (last == first + 1) // two are no range
+            last = first;
+        const char *separator = first == 0 ? "" : last == count - 1 ? " and " : ", ";
+        char *longer = first == last
+                           ? format_text("%s%s%d", text, separator, ranks[first])
+                           : format_text("%s%s%d-%d", text, separator, ranks[first], ranks[last]);
+        free(text);
+        text = longer;
+    }
     return text;
 }
 
@@ -201,15 +362,60 @@ bool launched(void)
     return from_launcher("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", 0) > 0;
 }
 
-int environment_count(const char *name)
+int environment_count(const char *name, int most)
 {
     const char *text = getenv(name);
     if (!text || !*text)
         return 0;
-    long number = environment_number(name, INT_MAX);
+    long number = environment_number(name, most);
     if (number < 1)
-        die("%s=%s is not a whole number from 1", name, text);
+        die("%s=%.40s is not a whole number from 1 to %d", name, text, most);
     return (int)number;
+}
+
+// The variables of one kind of launcher; NULL: it has none for this.
+typedef struct {
+    const char *rank, *size, *local_rank, *local_size;
+} LauncherNames;
+
+// One of them: a whole number from `least` to `most`, or `otherwise` where it is not set.
+static int check_variable(const char *name, int least, int most, int otherwise)
+{
+    const char *text = name ? getenv(name) : NULL;
+    if (!text || !*text)
+        return otherwise;
+    long number = environment_number(name, most);
+    if (number < least)
+        die("%s=%.40s is not a whole number from %d to %d, as a launcher says it of a rank; start "
+            "the program by mpirun, or without its variables",
+            name, text, least, most);
+    return (int)number;
+}
+
+static void check_names(const LauncherNames *names)
+{
+    int size = check_variable(names->size, 1, MAX_LAUNCHED, MAX_LAUNCHED);
+    check_variable(names->rank, 0, size - 1, 0);
+    int local_size = check_variable(names->local_size, 1, size, size);
+    check_variable(names->local_rank, 0, local_size - 1, 0);
+}
+
+// Who takes a launcher's numbers for true counts with them, and allocates by them.
+static void check_launcher(void)
+{
+    static const LauncherNames open_mpi = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                           "OMPI_COMM_WORLD_LOCAL_RANK",
+                                           "OMPI_COMM_WORLD_LOCAL_SIZE"};
+    static const LauncherNames pmi = {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+    static const LauncherNames slurm = {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", NULL};
+    check_names(&open_mpi);
+    check_names(&pmi);
+    if (started_by_srun())
+        check_names(&slurm);
+    if (launcher_rank() >= launcher_size())
+        die("the launcher's variables say rank %d of %d; start the program by mpirun, or without "
+            "them",
+            launcher_rank(), launcher_size());
 }
 
 // One item of a list of Slurm's, "3" or "2(x4)", the latter standing for four nodes: its number,
@@ -218,11 +424,12 @@ static const char *slurm_item(const char *text, int *number, int *nodes)
 {
     int length = 0;
     *nodes = 1;
-    if (sscanf(text, "%d(x%d)%n", number, nodes, &length) != 2 || length == 0)
-        if (sscanf(text, "%d%n", number, &length) != 1)
+    // Seven digits at most: more would not fit, and no node has so many tasks.
+    if (sscanf(text, "%7d(x%7d)%n", number, nodes, &length) != 2 || length == 0)
+        if (sscanf(text, "%7d%n", number, &length) != 1)
             return NULL;
     text += length;
-    if (*number < 1 || *nodes < 1)
+    if (*number < 1 || *nodes < 1 || *number > MAX_LAUNCHED)
         return NULL;
     return *text == ',' ? text + 1 : *text == '\0' ? text : NULL;
 }
@@ -258,6 +465,7 @@ static Place true_place(void)
 {
     if (place_by_mpi.local_size > 0)
         return place_by_mpi;
+    check_launcher(); // the program may have changed what stood there before main
     return (Place){
         .local_rank =
             from_launcher("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", 0),
@@ -284,6 +492,7 @@ static int next_node(const char **at)
 
 static Place place_in_layout(const char *layout)
 {
+    check_launcher();
     int rank = launcher_rank(), size = launcher_size(), node_of_rank = -1;
     Place place = {.nodes = 1};
     for (int pass = 0; pass < 2; pass++) { // the first finds this rank's node
@@ -291,7 +500,8 @@ static Place place_in_layout(const char *layout)
         for (int r = 0; r < size; r++) {
             int node = next_node(&at);
             if (node < 0)
-                die("HVD_LAYOUT=%s does not name a node for each of %d ranks, as 0,0,1 does for "
+                die("HVD_LAYOUT=%.200s does not name a node for each of %d ranks, as 0,0,1 does "
+                    "for "
                     "three (0 to %d)",
                     layout, size, MAX_NODE);
             if (r == rank)
@@ -310,9 +520,10 @@ Place launcher_place(void)
     const char *layout = getenv("HVD_LAYOUT");
     if (layout && *layout)
         return place_in_layout(layout);
-    int ranks_per_node = environment_count("HVD_RANKS_PER_NODE");
+    int ranks_per_node = environment_count("HVD_RANKS_PER_NODE", MAX_LAUNCHED);
     if (!ranks_per_node)
         return true_place();
+    check_launcher();
     int rank = launcher_rank(), size = launcher_size();
     int nodes = size / ranks_per_node + (size % ranks_per_node != 0);
     int node = rank % nodes;

@@ -18,8 +18,12 @@
 // then ends the other ranks. `format` has no newline and no program name in it.
 _Noreturn void die(const char *format, ...) PRINTF_LIKE(1, 2);
 
-// From now on die() calls `end_job` with the exit status instead of leaving at once: with MPI there
-// is a quicker way to end the other ranks than to let mpirun find out.
+// Ends the program in the same way, but with status 1: no setting was wrong, and yet its work can't
+// be completed (a loss that is no number, say).
+_Noreturn void give_up(const char *format, ...) PRINTF_LIKE(1, 2);
+
+// From now on die() and give_up() call `end_job` with the exit status instead of leaving at once:
+// with MPI there is a quicker way to end the other ranks than to let mpirun find out.
 void set_job_end(void (*end_job)(int status));
 
 // Prints "PROGRAM: warning: MESSAGE" on standard error and goes on.
@@ -27,6 +31,16 @@ void warn(const char *format, ...) PRINTF_LIKE(1, 2);
 
 // The same, on the root rank only: for what concerns all ranks alike.
 void warn_on_root(const char *format, ...) PRINTF_LIKE(1, 2);
+
+// The program goes on, but something that it was to leave behind is lost (a log, its output): where
+// it would end with status 0 it prints "PROGRAM: MESSAGE" as its last line and ends with 1. What
+// was written to standard output and did not arrive is noticed without this call.
+void ends_incomplete(const char *format, ...) PRINTF_LIKE(1, 2);
+
+// Looks whether what mpirun prints for its ranks gets lost, since they can't see it themselves: it
+// goes to a disk that is full, or to /dev/full. The program then ends incomplete. Also called when
+// the program ends.
+void watch_output(void);
 
 // Prints "PROGRAM: note: MESSAGE" on standard error, on the root rank only.
 void note_on_root(const char *format, ...) PRINTF_LIKE(1, 2);
@@ -46,6 +60,16 @@ _Noreturn void check_failed(const char *condition, const char *file, int line);
 // free(). Ends the program when there is none, or when count * size overflows.
 void *allocate(size_t count, size_t size);
 
+// The block at `memory` (NULL: a new one), which the caller had from here, with room for `count`
+// objects of `size` bytes; what is added is not zeroed. Ends the program when there is none.
+void *enlarge(void *memory, size_t count, size_t size);
+
+// Whether there is room for `bytes` more in the address space, and the end of the program where
+// there is none, since `what` needs it: to be asked before a library that does not look whether it
+// got its memory.
+bool has_room(size_t bytes);
+void need_room(size_t bytes, const char *what);
+
 // Tells a leak checker that these objects, and what they point to, may live until the process ends:
 // a program that has trained ends without freeing its model, as a Keras script does. NULL is
 // nothing. One may still free them.
@@ -54,15 +78,28 @@ void lives_until_exit(const void *memory);
 // A formatted string that the caller frees.
 char *format_text(const char *format, ...) PRINTF_LIKE(1, 2);
 
+// The shortest decimal number that reads back as this float, "0.01".
+typedef struct {
+    char text[16];
+} FloatText;
+FloatText float_text(float number);
+
+// "rank 2", "ranks 0, 2-4 and 7": `count` ranks in ascending order, at least one. The caller frees
+// it.
+char *ranks_text(const int *ranks, int count);
+
 // Seconds on a clock that only goes forward.
 double seconds_now(void);
 
-// The value of an environment variable that holds a whole number of at least 1, or 0 where it is
+// The value of an environment variable that holds a whole number from 1 to `most`, or 0 where it is
 // not set or empty. Ends the program when it holds anything else.
-int environment_count(const char *name);
+int environment_count(const char *name, int most);
 
 // The rank and the number of ranks, as the launcher's environment has them (Open MPI's mpirun, PMI
 // or Slurm); 0 and 1 for a process that was started without one. Known before MPI is initialised.
+// A launcher's environment that contradicts itself or holds no numbers (a rank that is not below
+// the size, a size above MAX_LAUNCHED, ...) ends the program with one line before main.
+#define MAX_LAUNCHED (1 << 20)
 int launcher_rank(void);
 int launcher_size(void);
 
@@ -74,7 +111,8 @@ bool launched(void);
 // rank are no matter); HVD_RANKS_PER_NODE=K makes as many as hold K ranks each, dealt to them in
 // turn as mpirun's --map-by node does (rank r on node r % nodes). Where both are set, the layout
 // counts; without them there is one node, this one. Ends the program where a setting makes no
-// sense. Who is on a node the launcher's environment says, until MPI is asked (set_place).
+// sense. HVD_RANKS_PER_NODE is at most MAX_LAUNCHED, a node's name at most 999. Who is on a node
+// the launcher's environment says, until MPI is asked (set_place).
 typedef struct {
     int local_rank, local_size;
     int node, nodes; // 0 and 1 where nothing is pretended

@@ -386,6 +386,8 @@ static void cross_entropy(Device *device, const float *logits, const int *labels
             g[c] /= (float)batch;
     }
     metrics->images += batch;
+    metrics->batches++;
+    metrics->finite += isfinite(metrics->loss); // once it is not, it remains so
 }
 
 static void update(Device *device, const Update *rule, const Segment *segments, int count)

@@ -2,6 +2,7 @@
 
 #include "cpu/onednn.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/util.h"
@@ -18,6 +19,13 @@ _Noreturn static void onednn_failed(const char *call, dnnl_status_t status)
     if (status == dnnl_out_of_memory)
         die("out of memory; a smaller --batch-size or --width needs less");
     die("oneDNN failed with status %d in %s", (int)status, call);
+}
+
+// Where oneDNN gets no memory for the code that it makes, it writes to address 0. One primitive, or
+// a matrix product, takes a few MiB of it, and what the loops over its code need.
+static void leave_room_for_code(void)
+{
+    need_room((size_t)16 << 20, "oneDNN");
 }
 
 const OneDnn *onednn_of(Device *device)
@@ -37,6 +45,7 @@ const OneDnn *onednn_of(Device *device)
 static dnnl_primitive_attr_t attributes(void)
 {
     dnnl_primitive_attr_t attr;
+    leave_room_for_code();
     OK(dnnl_primitive_attr_create(&attr));
     OK(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
     return attr;
@@ -242,6 +251,7 @@ static dnnl_primitive_t reorder_create(const OneDnn *dnn, Desc from, Desc to)
 {
     dnnl_primitive_desc_t pd;
     dnnl_primitive_t primitive;
+    leave_room_for_code();
     OK(dnnl_reorder_primitive_desc_create(&pd, from, dnn->engine, to, dnn->engine, NULL));
     OK(dnnl_primitive_create(&primitive, pd));
     OK(dnnl_primitive_desc_destroy(pd));
@@ -274,6 +284,7 @@ Call call_prepare(const OneDnn *dnn, dnnl_primitive_desc_t pd, const PortSpec *p
 {
     CHECK(pd && count < MAX_PORTS);
     Call call = {.dnn = dnn};
+    leave_room_for_code();
     OK(dnnl_primitive_create(&call.primitive, pd));
     for (int i = 0; i < count; i++)
         add_port(&call, pd, &ports[i]);
@@ -375,6 +386,9 @@ bool onednn_has_avx512(void)
 void matrix_multiply(bool transpose_a, bool transpose_b, int rows, int columns, int inner,
                      const float *a, const float *b, float *c)
 {
+    static atomic_flag made = ATOMIC_FLAG_INIT; // its code, by the first call
+    if (!atomic_flag_test_and_set(&made))
+        leave_room_for_code();
     OK(dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', rows, columns, inner, 1, a,
                   transpose_a ? rows : inner, b, transpose_b ? inner : columns, 0, c, columns));
 }

@@ -265,8 +265,7 @@ static const TunedConvolution *find_tuned(const TunedConvolution *like)
 static const TunedConvolution *remember(const TunedConvolution *new)
 {
     struct CudaDnn *d = dnn();
-    d->tuned = realloc(d->tuned, (size_t)(d->tuned_count + 1) * sizeof *d->tuned);
-    CHECK(d->tuned);
+    d->tuned = enlarge(d->tuned, (size_t)d->tuned_count + 1, sizeof *d->tuned);
     d->tuned[d->tuned_count] = *new;
     return &d->tuned[d->tuned_count++];
 }

@@ -442,6 +442,8 @@ static __global__ void __launch_bounds__(THREADS)
         metrics->loss += loss;
         metrics->correct += correct;
         metrics->images += batch;
+        metrics->batches++;
+        metrics->finite += isfinite(metrics->loss) ? 1 : 0; // once it is not, it remains so
     }
 }
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "sys/args.h"
+#include "sys/timeline.h"
 #include "sys/trace.h"
 #include "base/rng.h"
 #include "base/util.h"
@@ -275,6 +276,7 @@ static bool has_step_to_take(const Batches *batches)
 static void *load(void *argument)
 {
     Batches *batches = argument;
+    timeline_name_thread("loading");
     pthread_mutex_lock(&batches->lock);
     while (!batches->quit) {
         if (!has_step_to_take(batches)) {
@@ -285,7 +287,10 @@ static void *load(void *argument)
         Slot *slot = slot_of(batches, step);
         batches->busy++;
         pthread_mutex_unlock(&batches->lock);
+        timeline_begin(SPAN_LOAD, batches->augment ? "augment a batch" : "load a batch",
+                       slot->count, step);
         prepare_batch(batches, step, slot);
+        timeline_end();
         pthread_mutex_lock(&batches->lock);
         batches->busy--;
         slot->ready = true;
@@ -343,6 +348,12 @@ int batches_len(const Batches *batches)
     return count / batches->batch_size + (count % batches->batch_size != 0);
 }
 
+int batches_batch_size(const Batches *batches)
+{
+    check_batches(batches, __func__);
+    return batches->batch_size;
+}
+
 const Dataset *batches_dataset(const Batches *batches)
 {
     check_batches(batches, __func__);
@@ -382,7 +393,8 @@ static void start_threads(Batches *batches)
     for (int i = 0; i < batches->thread_count; i++) {
         int fault = pthread_create(&batches->threads[i], NULL, load, batches);
         if (fault != 0)
-            die("cannot start %d loader threads: %s", batches->thread_count, strerror(fault));
+            die("cannot start %d loader threads: %s; fewer need less memory (--loader-threads)",
+                batches->thread_count, strerror(fault));
     }
 }
 
@@ -437,6 +449,7 @@ static void trace_images(const Batches *batches, const Slot *slot)
 Batch batches_next(Batches *batches)
 {
     check_batches(batches, __func__);
+    timeline_begin(SPAN_WAIT, "wait for a batch", -1, -1);
     pthread_mutex_lock(&batches->lock);
     if (batches->handed >= batches->steps)
         die("batches_next: batches_begin has been asked for %lld batches, and they have been taken",
@@ -447,6 +460,7 @@ Batch batches_next(Batches *batches)
         pthread_cond_wait(&batches->ready, &batches->lock);
     slot->ready = false;
     pthread_mutex_unlock(&batches->lock);
+    timeline_end();
     if (trace_on())
         trace_images(batches, slot); // its place in the ring is the trainer's now
     return (Batch){.images = slot->images, .labels = slot->labels, .count = slot->count};

@@ -33,6 +33,9 @@ void batches_free(Batches *batches);
 // Number of batches in one permutation: the data set's size / batch size, rounded up.
 int batches_len(const Batches *batches);
 
+// How many images a batch has: what was asked for, but no more than there are.
+int batches_batch_size(const Batches *batches);
+
 // The data set behind the batches.
 const Dataset *batches_dataset(const Batches *batches);
 

@@ -5,6 +5,7 @@
 #include "data/dataset.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,37 +17,47 @@
 
 #include "base/rng.h"
 #include "base/util.h"
+#include "sys/timeline.h"
 
 // -- Files, plain or gzip -------------------------------------------------------------------------
 
 typedef struct {
     const char *path;
+    int file;      // the stream's; it closes it
     gzFile stream; // zlib passes plain bytes through as they are
     uLong crc;     // of the bytes read so far, and their number
     size_t bytes;
 } Source;
 
+// Everything is asked of one descriptor: the name may come to mean another file, or none.
 static Source open_source(const char *path)
 {
     struct stat status;
-    if (stat(path, &status) != 0)
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe would wait for a writer
+    if (file < 0 || fstat(file, &status) != 0)
         die("%s: %s", path, strerror(errno));
     if (S_ISDIR(status.st_mode))
         die("%s: this is a folder, not a file", path);
     if (!S_ISREG(status.st_mode))
         die("%s: not a regular file", path);
-    Source source = {.path = path, .stream = gzopen(path, "rb")};
-    if (source.stream == NULL)
-        die("%s: %s", path, strerror(errno));
-    gzbuffer(source.stream, 1 << 18);
+    Source source = {.path = path, .file = file, .stream = gzdopen(file, "rb")};
+    if (source.stream == NULL || gzbuffer(source.stream, 1 << 18) != 0)
+        die("%s: out of memory to read it", path);
     return source;
 }
 
 static _Noreturn void die_damaged(const Source *source)
 {
     int code;
-    const char *fault = gzerror(source->stream, &code); // begins with the path, as zlib writes it
-    die("%s (the file is damaged or cut short)", fault);
+    const char *fault = gzerror(source->stream, &code);
+    if (code == Z_MEM_ERROR)
+        die("%s: out of memory to read it", source->path);
+    if (code == Z_ERRNO)
+        die("%s: %s", source->path, strerror(errno));
+    // zlib begins with what it takes for the file's name.
+    const char *behind_name = strstr(fault, ": ");
+    die("%s: %s (the file is damaged or cut short)", source->path,
+        behind_name ? behind_name + 2 : fault);
 }
 
 // Reads up to `bytes` bytes and returns how many there were.
@@ -98,11 +109,10 @@ static uint8_t *read_exactly(Source *source, size_t bytes)
 static bool ends_in_its_trailer(const Source *source)
 {
     uint8_t last[8];
-    FILE *file = fopen(source->path, "rb");
-    bool there = file && fseek(file, -(long)sizeof last, SEEK_END) == 0 &&
-                 fread(last, sizeof last, 1, file) == 1;
-    if (file)
-        fclose(file);
+    struct stat status;
+    bool there = fstat(source->file, &status) == 0 &&
+                 pread(source->file, last, sizeof last, status.st_size - (off_t)sizeof last) ==
+                     (ssize_t)sizeof last;
     uint32_t expected[] = {(uint32_t)source->crc, (uint32_t)source->bytes};
     for (size_t i = 0; there && i < sizeof last; i++)
         there = last[i] == (uint8_t)(expected[i / 4] >> i % 4 * 8);
@@ -135,32 +145,66 @@ static uint32_t read_big_endian(Source *source)
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-// Reads the header into `dims` and returns the number of bytes that must follow it.
-static size_t read_idx_header(Source *source, uint32_t magic, int *dims)
+// Reads the header's sizes into `dims`.
+static void read_idx_header(Source *source, uint32_t magic, int *dims)
 {
     uint32_t found = read_big_endian(source);
     if (found != magic)
         die("%s: not an IDX file of %s (it begins with 0x%08x, not 0x%08x)", source->path,
             magic == IDX_IMAGES ? "images" : "labels", found, magic);
-    size_t bytes = 1;
     int count = (int)(magic & 0xff);
     for (int i = 0; i < count; i++) {
         uint32_t dim = read_big_endian(source);
         if (dim == 0 || dim > INT_MAX)
             die("%s: impossible size %u in the header", source->path, dim);
-        if (__builtin_mul_overflow(bytes, (size_t)dim, &bytes) || bytes > PTRDIFF_MAX)
-            die("%s: impossibly large sizes in the header", source->path);
         dims[i] = (int)dim;
     }
-    return bytes;
 }
 
-static uint8_t *read_idx(const char *path, uint32_t magic, int *dims)
+// What is read at most. Far more than any data set of small images holds, and no more than a
+// machine has memory for: a short gzip file can promise gigabytes, and deliver them.
+enum { MAX_SIDE = 4096, MAX_IMAGES = 1 << 20, MAX_BYTES = 1 << 30 };
+
+// A pair of IDX files, of which the headers have been read.
+typedef struct {
+    Source images, labels;
+    int count, height, width;
+} IdxPair;
+
+static IdxPair open_idx(const char *images_path, const char *labels_path)
 {
-    Source source = open_source(path);
-    size_t bytes = read_idx_header(&source, magic, dims);
-    uint8_t *data = read_exactly(&source, bytes);
-    close_at_end(&source);
+    int dims[MAX_IDX_DIMS], label_count;
+    IdxPair pair = {.images = open_source(images_path)};
+    read_idx_header(&pair.images, IDX_IMAGES, dims);
+    pair.labels = open_source(labels_path);
+    read_idx_header(&pair.labels, IDX_LABELS, &label_count);
+    pair.count = dims[0];
+    pair.height = dims[1];
+    pair.width = dims[2];
+    if (label_count != pair.count)
+        die("%s: %d labels, but %s holds %d images", labels_path, label_count, images_path,
+            pair.count);
+    return pair;
+}
+
+static void check_size(const IdxPair *pair, int count)
+{
+    if (pair->height > MAX_SIDE || pair->width > MAX_SIDE)
+        die("%s: images of %dx%d; at most %dx%d are read", pair->images.path, pair->height,
+            pair->width, MAX_SIDE, MAX_SIDE);
+    if (count > MAX_IMAGES || count > MAX_BYTES / (pair->height * pair->width))
+        die("%s: %d images of %dx%d; at most %d and %d MiB are read (--images N takes the first N)",
+            pair->images.path, pair->count, pair->height, pair->width, MAX_IMAGES, MAX_BYTES >> 20);
+}
+
+// Reads the first `bytes` bytes; where they are all that the file should hold, it must end there.
+static uint8_t *read_and_close(Source *source, size_t bytes, bool all)
+{
+    uint8_t *data = read_exactly(source, bytes);
+    if (all)
+        close_at_end(source);
+    else
+        gzclose(source->stream);
     return data;
 }
 
@@ -172,20 +216,28 @@ static void check_labels(const char *path, const uint8_t *labels, int count, int
     }
 }
 
+// The first `images` images of the pair, or all where that is 0 or more than there are.
+static Dataset read_idx(IdxPair *pair, int classes, int images)
+{
+    bool all = images < 1 || images >= pair->count;
+    int count = all ? pair->count : images;
+    check_size(pair, count);
+    Dataset dataset = {.channels = 1,
+                       .classes = classes,
+                       .count = count,
+                       .height = pair->height,
+                       .width = pair->width};
+    size_t image_bytes = (size_t)pair->height * (size_t)pair->width;
+    dataset.images = read_and_close(&pair->images, (size_t)count * image_bytes, all);
+    dataset.labels = read_and_close(&pair->labels, (size_t)count, all);
+    check_labels(pair->labels.path, dataset.labels, count, classes);
+    return dataset;
+}
+
 Dataset load_idx(const char *images_path, const char *labels_path, int classes)
 {
-    int dims[MAX_IDX_DIMS], label_count;
-    Dataset dataset = {.channels = 1, .classes = classes};
-    dataset.images = read_idx(images_path, IDX_IMAGES, dims);
-    dataset.labels = read_idx(labels_path, IDX_LABELS, &label_count);
-    dataset.count = dims[0];
-    dataset.height = dims[1];
-    dataset.width = dims[2];
-    if (label_count != dataset.count)
-        die("%s: %d labels, but %s holds %d images", labels_path, label_count, images_path,
-            dataset.count);
-    check_labels(labels_path, dataset.labels, dataset.count, classes);
-    return dataset;
+    IdxPair pair = open_idx(images_path, labels_path);
+    return read_idx(&pair, classes, 0);
 }
 
 // -- CIFAR-10 -------------------------------------------------------------------------------------
@@ -342,8 +394,9 @@ Dataset synthetic_data(Split split, uint64_t seed, int images)
         .classes = SYNTHETIC_CLASSES,
     };
     size_t count = (size_t)dataset.count, image_bytes = SYNTHETIC_SIDE * SYNTHETIC_SIDE;
-    dataset.images = allocate(count, image_bytes);
-    dataset.labels = allocate(count, 1);
+    size_t drawn = images > 0 && (size_t)images < count ? (size_t)images : count;
+    dataset.images = allocate(drawn, image_bytes);
+    dataset.labels = allocate(drawn, 1);
     Pattern patterns[SYNTHETIC_CLASSES];
     for (int label = 0; label < SYNTHETIC_CLASSES; label++)
         patterns[label] = draw_pattern(seed, label);
@@ -351,7 +404,6 @@ Dataset synthetic_data(Split split, uint64_t seed, int images)
     Rng rng = rng_stream_of(seed, RNG_SYNTHETIC_DATA, SYNTHETIC_CLASSES + (uint64_t)split);
     uint32_t *order = allocate(count, sizeof *order);
     rng_permutation(&rng, order, (uint32_t)count);
-    size_t drawn = images > 0 && (size_t)images < count ? (size_t)images : count;
     for (size_t i = 0; i < drawn; i++) {
         dataset.labels[i] = (uint8_t)(order[i] % SYNTHETIC_CLASSES); // as many of each class
         draw_image(&patterns[dataset.labels[i]], &rng, dataset.images + i * image_bytes);
@@ -381,9 +433,9 @@ static char *find_file(const char *folder, const char *name)
     return NULL;
 }
 
-// A split of Fashion-MNIST from a folder; false where its images are not there. Images without
-// labels are a fault, not a reason to look elsewhere.
-static bool load_from_folder(const char *folder, Split split, Dataset *dataset)
+// A split of Fashion-MNIST, or its first images, from a folder; false where its images are not
+// there. Images without labels are a fault, not a reason to look elsewhere.
+static bool load_from_folder(const char *folder, Split split, int images, Dataset *dataset)
 {
     const char *images_name = split == TRAIN ? "train-images-idx3-ubyte" : "t10k-images-idx3-ubyte";
     const char *labels_name = split == TRAIN ? "train-labels-idx1-ubyte" : "t10k-labels-idx1-ubyte";
@@ -393,16 +445,17 @@ static bool load_from_folder(const char *folder, Split split, Dataset *dataset)
     char *labels_path = find_file(folder, labels_name);
     if (labels_path == NULL)
         die("%s/%s: no such file, plain or .gz", folder, labels_name);
-    *dataset = load_idx(images_path, labels_path, FASHION_CLASSES);
-    if (dataset->height != FASHION_SIDE || dataset->width != FASHION_SIDE)
-        die("%s: the images are %dx%d, not %dx%d", images_path, dataset->height, dataset->width,
+    IdxPair pair = open_idx(images_path, labels_path);
+    if (pair.height != FASHION_SIDE || pair.width != FASHION_SIDE)
+        die("%s: the images are %dx%d, not %dx%d", images_path, pair.height, pair.width,
             FASHION_SIDE, FASHION_SIDE);
+    *dataset = read_idx(&pair, FASHION_CLASSES, images);
     free(images_path);
     free(labels_path);
     return true;
 }
 
-static Dataset load_fashion_mnist(const char *data_dir, Split split)
+static Dataset load_fashion_mnist(const char *data_dir, Split split, int images)
 {
     const char *folders[] = {"/usr/share/datasets/fashion-mnist", "data"}; // Debian's, make data's
     int count = 2;
@@ -412,7 +465,7 @@ static Dataset load_fashion_mnist(const char *data_dir, Split split)
     }
     Dataset dataset;
     for (int i = 0; i < count; i++) {
-        if (load_from_folder(folders[i], split, &dataset))
+        if (load_from_folder(folders[i], split, images, &dataset))
             return dataset;
     }
     die("no Fashion-MNIST in %s%s%s: run `make data`, or `apt install dataset-fashion-mnist`, or "
@@ -424,11 +477,12 @@ Dataset load_data(const Args *args, Split split)
 {
     if (!args)
         die("load_data: there are no Args (NULL)");
+    timeline_begin(SPAN_LOAD, "load the data", -1, -1);
     uint64_t seed = settings()->seeded ? settings()->seed : SYNTHETIC_SEED;
-    Dataset dataset = args->data == DATA_SYNTHETIC ? synthetic_data(split, seed, args->images)
-                                                   : load_fashion_mnist(args->data_dir, split);
-    if (args->images > 0 && args->images < dataset.count)
-        dataset.count = args->images;
+    Dataset dataset = args->data == DATA_SYNTHETIC
+                          ? synthetic_data(split, seed, args->images)
+                          : load_fashion_mnist(args->data_dir, split, args->images);
+    timeline_end();
     lives_until_exit(dataset.images);
     lives_until_exit(dataset.labels);
     return dataset;

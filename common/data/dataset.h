@@ -1,7 +1,8 @@
 // Data sets in memory: MNIST and Fashion-MNIST (IDX files, plain or gzip), CIFAR-10 (binary
 // version) and a synthetic set for machines without either. Images stay bytes; batches (augment.h)
 // turn them into floats. A file that is missing, cut short or damaged ends the program with a line
-// that names the file and the fault.
+// that names the file and the fault. The headers of a pair of IDX files are compared before any
+// image is read; of images at most 4096x4096, at most 1,048,576 and 1 GiB are read.
 //
 // Formats: the IDX format as Y. LeCun's MNIST page defines it; the binary version of CIFAR-10 as
 // A. Krizhevsky's page defines it (a label byte, then 1,024 bytes each of red, green and blue).
@@ -30,7 +31,8 @@ typedef struct {
     float std[4];
 } Statistics;
 
-// The data set that the command line asks for: --data, --data-dir, --images. Fashion-MNIST is
+// The data set that the command line asks for: --data, --data-dir, --images. No more images are
+// read than --images asks for, and what follows them in a file is not looked at. Fashion-MNIST is
 // looked for in --data-dir alone if it was given, else in Debian's folder, then in data/. Synthetic
 // images are the same on every rank, and without --seed also in every run.
 Dataset load_data(const Args *args, Split split);

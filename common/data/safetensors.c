@@ -7,6 +7,7 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@
 
 enum { PREFIX_BYTES = 8, ELEMENT_BYTES = 4, HEADER_ALIGNMENT = 8 };
 
-#define MAX_HEADER_BYTES 100000000
+#define MAX_HEADER_BYTES 2097152
 #define METADATA_KEY     "__metadata__"
 
 // A tensor with its place in the part of the file that follows the header.
@@ -101,17 +102,18 @@ static void read_bytes(const Source *source, void *to, size_t bytes)
     die("%s: the file ended while it was read", source->path);
 }
 
-// Opens the file and returns its size.
+// Opens the file and returns its size: that of this file, whatever the name will mean later.
 static int64_t open_source(Source *source)
 {
     struct stat status;
-    if (stat(source->path, &status) != 0)
+    int file = open(source->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe waits for a writer
+    if (file < 0 || fstat(file, &status) != 0)
         die("%s: %s", source->path, strerror(errno));
     if (S_ISDIR(status.st_mode))
         die("%s: this is a folder, not a file", source->path);
-    if (!S_ISREG(status.st_mode)) // opening a pipe would wait for whoever writes to it
+    if (!S_ISREG(status.st_mode))
         die("%s: not a regular file", source->path);
-    source->stream = fopen(source->path, "rb");
+    source->stream = fdopen(file, "rb");
     if (source->stream == NULL)
         die("%s: %s", source->path, strerror(errno));
     return status.st_size;
@@ -136,6 +138,7 @@ static uint64_t read_header_length(const Source *source, int64_t file_bytes)
     return length;
 }
 
+// cJSON makes up to 40 bytes of one.
 static cJSON *parse_header(const Source *source, const char *text, size_t length)
 {
     if (!is_utf8(text, length))
@@ -394,9 +397,7 @@ static Entry *append_entry(Safetensors *file)
 {
     if (file->count == file->capacity) {
         file->capacity = 2 * file->capacity + 16;
-        file->entries = realloc(file->entries, (size_t)file->capacity * sizeof *file->entries);
-        if (file->entries == NULL)
-            die("out of memory");
+        file->entries = enlarge(file->entries, (size_t)file->capacity, sizeof *file->entries);
     }
     Entry *entry = &file->entries[file->count++];
     *entry = (Entry){.begin = 0};
@@ -427,47 +428,38 @@ void safetensors_add(Safetensors *file, const char *name, SafetensorType type, i
     entry->end = begin + (int64_t)bytes;
 }
 
-// cJSON's functions return NULL when there is no memory.
-static void *have_memory(void *made)
-{
-    if (made == NULL)
-        die("out of memory");
-    return made;
-}
-
 void safetensors_set_metadata(Safetensors *file, const char *key, const char *value)
 {
     CHECK(is_utf8(key, strlen(key)) && is_utf8(value, strlen(value)));
     if (file->metadata == NULL)
-        file->metadata = have_memory(cJSON_CreateObject());
+        file->metadata = cJSON_CreateObject();
     cJSON_DeleteItemFromObjectCaseSensitive(file->metadata, key);
-    have_memory(cJSON_AddStringToObject(file->metadata, key, value));
+    cJSON_AddStringToObject(file->metadata, key, value);
 }
 
 static void describe_entry(cJSON *header, const Entry *entry)
 {
     const Safetensor *tensor = &entry->tensor;
-    cJSON *item = have_memory(cJSON_AddObjectToObject(header, tensor->name));
+    cJSON *item = cJSON_AddObjectToObject(header, tensor->name);
     const char *dtype = tensor->type == ST_FLOAT32 ? "F32" : "I32";
-    have_memory(cJSON_AddStringToObject(item, "dtype", dtype));
-    cJSON *shape = have_memory(cJSON_AddArrayToObject(item, "shape"));
+    cJSON_AddStringToObject(item, "dtype", dtype);
+    cJSON *shape = cJSON_AddArrayToObject(item, "shape");
     for (int i = 0; i < tensor->ndims; i++)
-        cJSON_AddItemToArray(shape, have_memory(cJSON_CreateNumber((double)tensor->dims[i])));
-    cJSON *offsets = have_memory(cJSON_AddArrayToObject(item, "data_offsets"));
-    cJSON_AddItemToArray(offsets, have_memory(cJSON_CreateNumber((double)entry->begin)));
-    cJSON_AddItemToArray(offsets, have_memory(cJSON_CreateNumber((double)entry->end)));
+        cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)tensor->dims[i]));
+    cJSON *offsets = cJSON_AddArrayToObject(item, "data_offsets");
+    cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)entry->begin));
+    cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)entry->end));
 }
 
 // The header's JSON text, padded with spaces; the caller frees it.
 static char *format_header(const Safetensors *file)
 {
-    cJSON *header = have_memory(cJSON_CreateObject());
+    cJSON *header = cJSON_CreateObject();
     if (file->metadata != NULL)
-        cJSON_AddItemToObject(header, METADATA_KEY,
-                              have_memory(cJSON_Duplicate(file->metadata, true)));
+        cJSON_AddItemToObject(header, METADATA_KEY, cJSON_Duplicate(file->metadata, true));
     for (int i = 0; i < file->count; i++)
         describe_entry(header, &file->entries[i]);
-    char *json = have_memory(cJSON_PrintUnformatted(header));
+    char *json = cJSON_PrintUnformatted(header);
     size_t length = strlen(json);
     // So that whoever maps the file finds its numbers aligned.
     size_t padded = (length + HEADER_ALIGNMENT - 1) / HEADER_ALIGNMENT * HEADER_ALIGNMENT;

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "hvd/agreement.h"
 #include "hvd/hvd_transport.h"
 #include "sys/trace.h"
 #include "sys/world.h"
@@ -34,16 +35,58 @@ static void check_member(const char *caller, HvdGroup group)
 
 void hvd_check_root(const char *caller, int root, MPI_Comm comm)
 {
-    int size, lowest_highest[2] = {-root, root};
+    int size;
     MPI_Comm_size(comm, &size);
-    MPI_Allreduce(MPI_IN_PLACE, lowest_highest, 2, MPI_INT, MPI_MAX, comm);
-    int lowest = -lowest_highest[0], highest = lowest_highest[1];
-    if (lowest != highest)
-        die("%s: the ranks name different roots, from %d to %d; all must name the same", caller,
-            lowest, highest);
     if (root < 0 || root >= size)
         die("%s: there is no rank %d among %d to be the root", caller, root, size);
 }
+
+// ---- What the ranks agree on.
+
+static Term count_term(size_t count)
+{
+    return number_term("bring", "", (double)count, " values");
+}
+
+Term hvd_root_term(int root)
+{
+    Term term = number_term("name", "root ", root, NULL);
+    term.advice = "all must name the same root";
+    return term;
+}
+
+static void agree_on_reduction(const char *caller, const float *values, size_t count, HvdOp op,
+                               const void *place, MPI_Comm comm)
+{
+    static const char *const ops[] = {"HVD_AVERAGE", "HVD_SUM", "HVD_MIN", "HVD_MAX"};
+    agree(&(Collective){.name = caller,
+                        .channel = "values",
+                        .terms = {count_term(count), text_term("ask", "for ", ops[op], NULL)},
+                        .place = place,
+                        .values = values},
+          comm);
+}
+
+static void agree_on_broadcast(const char *caller, const float *values, size_t count, int root,
+                               const void *place, MPI_Comm comm)
+{
+    agree(&(Collective){.name = caller,
+                        .channel = "variables",
+                        .terms = {count_term(count), hvd_root_term(root)},
+                        .place = place,
+                        .values = values},
+          comm);
+}
+
+// Of a call that has nothing else to agree on.
+static void agree_on_call(const char *caller, const float *values, const void *place, MPI_Comm comm)
+{
+    agree(&(Collective){.name = caller, .channel = "values", .place = place, .values = values},
+          comm);
+}
+
+// Where the program calls the function that uses it.
+#define PLACE __builtin_return_address(0)
 
 // ---- Over the ranks of a communicator.
 
@@ -82,9 +125,8 @@ static float *allgather(const float *values, size_t count, size_t *total, MPI_Co
     return all;
 }
 
-static void broadcast(const char *caller, float *values, size_t count, int root, MPI_Comm comm)
+static void broadcast(float *values, size_t count, int root, MPI_Comm comm)
 {
-    hvd_check_root(caller, root, comm);
     float *host = hvd_host_values(values, count);
     MPI_Bcast(host, mpi_count(count), MPI_FLOAT, root, comm);
     hvd_return_values(values, host, count);
@@ -98,7 +140,9 @@ void hvd_allreduce(float *values, size_t count, HvdOp op)
     trace_call();
     check_values(__func__, values, count);
     check_op(__func__, op);
+    agree_on_reduction(__func__, values, count, op, PLACE, world_comm(WORLD_VALUES));
     allreduce(values, count, op, world_comm(WORLD_VALUES));
+    agreed_call_ends();
 }
 
 float *hvd_allgather(const float *values, size_t count, size_t *total)
@@ -108,7 +152,10 @@ float *hvd_allgather(const float *values, size_t count, size_t *total)
     check_values(__func__, values, count);
     if (!total)
         die("%s: it needs a place for the total count, not NULL", __func__);
-    return allgather(values, count, total, world_comm(WORLD_VALUES));
+    agree_on_call(__func__, values, PLACE, world_comm(WORLD_VALUES));
+    float *all = allgather(values, count, total, world_comm(WORLD_VALUES));
+    agreed_call_ends();
+    return all;
 }
 
 void hvd_broadcast(float *values, size_t count, int root)
@@ -116,14 +163,19 @@ void hvd_broadcast(float *values, size_t count, int root)
     world_need(__func__);
     trace_call();
     check_values(__func__, values, count);
-    broadcast(__func__, values, count, root, world_comm(WORLD_VARIABLES));
+    agree_on_broadcast(__func__, values, count, root, PLACE, world_comm(WORLD_VARIABLES));
+    hvd_check_root(__func__, root, world_comm(WORLD_VARIABLES));
+    broadcast(values, count, root, world_comm(WORLD_VARIABLES));
+    agreed_call_ends();
 }
 
 void hvd_barrier(void)
 {
     world_need(__func__);
     trace_call();
+    agree_on_call(__func__, NULL, NULL, world_comm(WORLD_VALUES));
     MPI_Barrier(world_comm(WORLD_VALUES));
+    agreed_call_ends();
 }
 
 // ---- Groups.
@@ -150,8 +202,10 @@ HvdGroup hvd_group_split(int color)
     world_need(__func__);
     trace_call();
     MPI_Comm comm;
+    agree_on_call(__func__, NULL, NULL, world_comm(WORLD_VALUES));
     MPI_Comm_split(world_comm(WORLD_VALUES), color < 0 ? MPI_UNDEFINED : color, world_rank(),
                    &comm);
+    agreed_call_ends();
     return group_of(comm);
 }
 
@@ -168,13 +222,19 @@ static void check_ranks(const char *caller, const int *ranks, int count)
     }
 }
 
-// A sum of ranks and places that another list would hardly have.
-static double list_number(const int *ranks, int count)
+static void agree_on_list(const char *caller, const int *ranks, int count, MPI_Comm comm)
 {
-    uint64_t hash = (uint64_t)count;
-    for (int i = 0; i < count; i++)
-        hash = (hash ^ (uint64_t)ranks[i]) * 0x9e3779b97f4a7c15u;
-    return (double)(hash >> 11); // a double holds it
+    char *list = format_text("%d", ranks[0]);
+    for (int i = 1; i < count; i++) {
+        char *longer = format_text("%s, %d", list, ranks[i]);
+        free(list);
+        list = longer;
+    }
+    agree(&(Collective){.name = caller,
+                        .channel = "values",
+                        .terms = {text_term("name", "the list ", list, NULL)}},
+          comm);
+    free(list);
 }
 
 HvdGroup hvd_group_of_ranks(const int *ranks, int count)
@@ -183,15 +243,14 @@ HvdGroup hvd_group_of_ranks(const int *ranks, int count)
     trace_call();
     check_ranks(__func__, ranks, count);
     MPI_Comm world = world_comm(WORLD_VALUES), comm;
-    if (!is_same_everywhere(list_number(ranks, count), world))
-        die("%s: the workers name different ranks, or in another order; all must name the same",
-            __func__);
+    agree_on_list(__func__, ranks, count, world);
     MPI_Group all, some;
     MPI_Comm_group(world, &all);
     MPI_Group_incl(all, count, ranks, &some);
     MPI_Comm_create(world, some, &comm);
     MPI_Group_free(&some);
     MPI_Group_free(&all);
+    agreed_call_ends();
     return group_of(comm);
 }
 
@@ -201,7 +260,9 @@ void hvd_group_allreduce(HvdGroup group, float *values, size_t count, HvdOp op)
     trace_call();
     check_values(__func__, values, count);
     check_op(__func__, op);
+    agree_on_reduction(__func__, values, count, op, PLACE, group.comm);
     allreduce(values, count, op, group.comm);
+    agreed_call_ends();
 }
 
 float *hvd_group_allgather(HvdGroup group, const float *values, size_t count, size_t *total)
@@ -211,7 +272,10 @@ float *hvd_group_allgather(HvdGroup group, const float *values, size_t count, si
     check_values(__func__, values, count);
     if (!total)
         die("%s: it needs a place for the total count, not NULL", __func__);
-    return allgather(values, count, total, group.comm);
+    agree_on_call(__func__, values, PLACE, group.comm);
+    float *all = allgather(values, count, total, group.comm);
+    agreed_call_ends();
+    return all;
 }
 
 void hvd_group_broadcast(HvdGroup group, float *values, size_t count, int root)
@@ -219,14 +283,19 @@ void hvd_group_broadcast(HvdGroup group, float *values, size_t count, int root)
     check_member(__func__, group);
     trace_call();
     check_values(__func__, values, count);
-    broadcast(__func__, values, count, root, group.comm);
+    agree_on_broadcast(__func__, values, count, root, PLACE, group.comm);
+    hvd_check_root(__func__, root, group.comm);
+    broadcast(values, count, root, group.comm);
+    agreed_call_ends();
 }
 
 void hvd_group_barrier(HvdGroup group)
 {
     check_member(__func__, group);
     trace_call();
+    agree_on_call(__func__, NULL, NULL, group.comm);
     MPI_Barrier(group.comm);
+    agreed_call_ends();
 }
 
 void hvd_group_free(HvdGroup *group)

@@ -5,9 +5,12 @@
 
 #include <errno.h>
 #include <mpi.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include "hvd/hvd_choice.h"
+#include "hvd/watch_training.h"
 #include "backend/constants.h"
+#include "sys/timeline.h"
 #include "sys/trace.h"
 #include "base/util.h"
 #include "sys/world.h"
@@ -71,6 +74,7 @@ typedef struct {
     const Parameters *parameters;
     const Transport *transport; // NULL before the first gradients
     HvdAllreduce own;           // hvd_use_allreduce's, as the transport was chosen
+    uint64_t model;             // the hash of the model's description
 } Distributed;
 
 // A transport has the pieces of one optimizer under way at a time.
@@ -80,26 +84,54 @@ static Distributed *under_way;
 static void send_piece(Distributed *d, size_t end)
 {
     under_way = d;
+    timeline_piece_ready(TIMELINE_QUEUED(d->parameters->device->gpu, "piece"),
+                         (int64_t)((end - d->sent) * sizeof(float)), (int64_t)d->sent);
     d->transport->average(d->parameters, d->sent, end - d->sent);
     d->sent = end;
 }
 
-static const Transport *agree_on_transport(const Distributed *d)
+// What an optimizer makes of gradients, a line for each constant.
+static const char *rule_text(const Distributed *d, char *text, size_t size)
 {
-    MPI_Comm comm = world_comm(WORLD_GRADIENTS);
-    const Transport *transport = hvd_transport(d->parameters, comm);
-    if (!is_same_everywhere((double)d->threshold, comm))
-        die("HVD_FUSION_THRESHOLD is not the same on all ranks; mpirun -x HVD_FUSION_THRESHOLD "
-            "hands it on to other machines");
-    return transport;
+    const Update *rule = &optimizer_innermost(d->optimizer.inner)->rule;
+    snprintf(text, size,
+             "%s\nlearning rate %s\nmomentum %s\nnesterov %s\nbeta_1 %s\nbeta_2 %s\nrho %s\n"
+             "epsilon %s",
+             d->optimizer.name, float_text(rule->learning_rate).text,
+             float_text(rule->momentum).text, rule->nesterov ? "true" : "false",
+             float_text(rule->beta_1).text, float_text(rule->beta_2).text,
+             float_text(rule->rho).text, float_text(rule->epsilon).text);
+    return text;
+}
+
+// In every update: where something of this differs, weights drift apart, or ranks wait for ever.
+static void agree_on_update(const Distributed *d)
+{
+    char rule[256];
+    double number = (double)optimizer_iterations(&d->optimizer) + 1;
+    Term model = hvd_model_term(d->parameters);
+    model.hash = d->model;
+    Term threshold =
+        number_term("find", "HVD_FUSION_THRESHOLD=", (double)(d->threshold * sizeof(float)), NULL);
+    threshold.advice = HAND_ON("HVD_FUSION_THRESHOLD");
+    agree_only(&(Collective){.name = "hvd_distributed_optimizer",
+                             .channel = "gradients",
+                             .object = "the average of gradients",
+                             .terms = {model, number_term("make", "update ", number, NULL),
+                                       text_term("use", "", rule_text(d, rule, sizeof rule), NULL),
+                                       hvd_adder_term(), threshold}},
+               world_comm(WORLD_GRADIENTS));
 }
 
 // Sends what has not been sent and waits for all of it.
 static void complete(Distributed *d)
 {
+    timeline_begin(SPAN_WAIT, "wait for the gradients", -1, -1);
     if (d->sent < d->parameters->length)
         send_piece(d, d->parameters->length);
     d->transport->finish(d->parameters);
+    timeline_pieces_averaged();
+    timeline_end();
     d->averaged = true;
     under_way = NULL;
 }
@@ -111,11 +143,14 @@ static void begin_update(Distributed *d, const Parameters *parameters)
         complete(under_way);
     d->sent = 0;
     d->averaged = false;
+    if (d->parameters != parameters)
+        d->model = text_hash(parameters->description);
     d->parameters = parameters;
+    agree_on_update(d);
     if (d->transport && d->own == hvd_own_allreduce())
         return;
     d->own = hvd_own_allreduce();
-    d->transport = agree_on_transport(d);
+    d->transport = hvd_transport(parameters, world_comm(WORLD_GRADIENTS));
 }
 
 // Not called where an optimizer of the program's own wraps this one, unless that hands it on.
@@ -166,9 +201,12 @@ static void release(Optimizer *self)
     free((void *)(uintptr_t)self->name);
 }
 
-static bool is_distributed(const Optimizer *optimizer)
+bool hvd_is_distributed(const Optimizer *optimizer)
 {
-    return optimizer->release == release;
+    for (; optimizer; optimizer = optimizer->inner)
+        if (optimizer->release == release)
+            return true;
+    return false;
 }
 
 // HVD_FUSION_THRESHOLD, in floats; 0 sends every gradient as soon as it is complete.
@@ -191,10 +229,9 @@ Optimizer *hvd_distributed_optimizer(Optimizer *optimizer)
     if (!optimizer)
         die("%s: there is no optimizer to wrap (NULL)", __func__);
     trace_call();
-    for (const Optimizer *inside = optimizer; inside; inside = inside->inner)
-        if (is_distributed(inside))
-            die("%s: the gradients of %s are averaged already; wrap an optimizer once", __func__,
-                optimizer->name);
+    if (hvd_is_distributed(optimizer))
+        die("%s: the gradients of %s are averaged already; wrap an optimizer once", __func__,
+            optimizer->name);
     trace("distributed", TEXT("optimizer", optimizer->name));
     Distributed *d = allocate(1, sizeof *d);
     d->optimizer = (Optimizer){
@@ -226,6 +263,8 @@ static void broadcast_model(const char *caller, Model *model, int root)
     if (world_size() == 1 && root == 0)
         return;
     MPI_Comm comm = world_comm(WORLD_VARIABLES);
+    agree(&(Collective){.name = caller, .channel = "variables", .terms = {hvd_root_term(root)}},
+          comm);
     hvd_check_root(caller, root, comm);
     const Transport *transport = hvd_transport(parameters, comm);
     transport->broadcast(parameters->weights, parameters->length, root);
@@ -239,18 +278,22 @@ static void broadcast_model(const char *caller, Model *model, int root)
     MPI_Bcast(&optimizer->rule.learning_rate, 1, MPI_FLOAT, root, comm);
     if (optimizer->iterations == 0) {
         optimizer_free_slots(optimizer); // the first update makes them anew, zeroed
-        return;
+    } else {
+        optimizer_allocate_slots(optimizer, parameters);
+        for (int i = 0; i < optimizer->slot_count; i++)
+            transport->broadcast(optimizer->slots[i], parameters->length, root);
     }
-    optimizer_allocate_slots(optimizer, parameters);
-    for (int i = 0; i < optimizer->slot_count; i++)
-        transport->broadcast(optimizer->slots[i], parameters->length, root);
+    watch_broadcast_model(model);
+    agreed_call_ends();
 }
 
 void hvd_broadcast_model(Model *model, int root)
 {
     world_need(__func__);
     trace_call();
+    timeline_begin(SPAN_WAIT, "hvd_broadcast_model", -1, -1);
     broadcast_model(__func__, model, root);
+    timeline_end();
 }
 
 typedef struct {
@@ -287,8 +330,13 @@ static void average_epoch_end(Callback *self, Training *training)
         logs->images,     logs->loss * logs->images,         logs->accuracy * logs->images,
         logs->val_images, logs->val_loss * logs->val_images, logs->val_accuracy * logs->val_images,
     };
+    agree(&(Collective){.name = "hvd_metric_average",
+                        .channel = "metrics",
+                        .terms = {number_term("end", "epoch ", training->epoch + 1, NULL)}},
+          world_comm(WORLD_METRICS));
     MPI_Allreduce(MPI_IN_PLACE, sums, sizeof sums / sizeof *sums, MPI_DOUBLE, MPI_SUM,
                   world_comm(WORLD_METRICS));
+    agreed_call_ends();
     logs->images = sums[0];
     logs->loss = sums[1] / sums[0];
     logs->accuracy = sums[2] / sums[0];

@@ -5,11 +5,28 @@
 // A worker is one process of a job that `mpirun -np N` started; its rank is its number, 0 to N - 1,
 // and rank 0 is the root. All workers run the same program. A collective call (allreduce,
 // broadcast, ...) is made by all of them, in the same order, with the same sizes; it returns when
-// this worker's part is done, so a worker that never makes the call leaves the others waiting.
+// this worker's part is done, so a worker waits until the others have come to the call, too. Before
+// values move the workers agree on the call: where they make different ones, or bring other counts,
+// operations, roots, models, optimizers or lengths of training, the job ends with one line that
+// names both sides (a few microseconds for each call, and for each update of a distributed
+// optimizer).
+//
+// That is said on standard error, each line beginning with the program's name. When some worker has
+// waited for HVD_STALL_SECONDS (10; 0: nothing is said) in a call, hvd's or MPI's own: who waits in
+// which call, and where the others are; again after twice as long, and so on. A slow worker is no
+// error: the job goes on, unless HVD_STALL_SHUTDOWN_SECONDS (0: never) have passed since the
+// waiting began; then it ends, with status 2. Where others wait for a worker that has left (the end
+// of main, exit, hvd_shutdown, MPI_Finalize), nobody could come back from that: the job ends at
+// once, with a line and status 2. What mpirun ends by SIGTERM, as after Control-C, says so.
 //
 // Before hvd_init, and after hvd_shutdown, every function but hvd_shutdown and hvd_group_free ends
 // the program with one line. So does every function where an argument can't be right: NULL in place
 // of values, a rank that is not there.
+//
+// HVD_TIMELINE=FILE.json in the environment of all workers has the root write, when the job ends,
+// when each of them did what, for https://ui.perfetto.dev or chrome://tracing: steps, passes,
+// pieces of the gradients from ready to averaged, waits, loading. A job that ends otherwise than by
+// the end of main, exit(0) or hvd_shutdown loses it.
 //
 // Values are floats in the host's memory, or in that of the GPU that this process works on: these
 // travel as a copy in the host's memory. A call that has the name of one of Horovod's means the
@@ -50,7 +67,8 @@ int hvd_local_size(void);
 typedef enum { HVD_AVERAGE, HVD_SUM, HVD_MIN, HVD_MAX } HvdOp;
 
 // Replaces `values` on every worker by the elementwise average (or sum, smallest, largest) over all
-// workers. Open MPI gives all of them the same bits (MPI only recommends it: 3.1, section 5.9.1),
+// workers. A value that is not a number on one of them is none in the result, whatever the
+// operation. Open MPI gives all of them the same bits (MPI only recommends it: 3.1, section 5.9.1),
 // so that weights which are equal stay equal. Collective.
 void hvd_allreduce(float *values, size_t count, HvdOp op);
 

@@ -9,28 +9,44 @@
 #include "sys/trace.h"
 #include "base/util.h"
 
-static void check_same_setting(const char *name, int value, MPI_Comm comm)
-{
-    if (!is_same_everywhere(value, comm))
-        die("%s is not the same on all ranks; mpirun -x %s hands it on to other machines", name,
-            name);
-}
-
 // Weights and gradients of another model, or in another order, would be taken all the same; and
 // where one rank expects other messages than another, both wait for ever.
-static void check_ranks(const Parameters *parameters, MPI_Comm comm)
+static void agree_on_arenas(const Parameters *parameters, MPI_Comm comm)
 {
-    if (!is_same_everywhere(device_is_gpu(), comm))
-        die("some workers compute on a GPU and others on a CPU; --device cpu takes them all there");
-    if (!is_same_everywhere((double)parameters->layout, comm))
-        die("the workers' models differ, or their processors' instruction sets do; build the same "
-            "model on each, and set DNNL_MAX_CPU_ISA=AVX2 if the processors differ");
-    check_same_setting("HVD_TRANSPORT", (int)transport_choice(), comm);
-    check_same_setting("HVD_COMPRESSION", hvd_compresses(), comm);
-    if (!is_same_everywhere(hvd_own_allreduce() != NULL, comm))
-        die("hvd_use_allreduce has been called on some ranks only");
+    agree_only(
+        &(Collective){
+            .name = "hvd",
+            .channel = "variables",
+            .object = "the first exchange of a model's values",
+            .terms = {text_term("compute", "on a ", device_is_gpu() ? "GPU" : "CPU",
+                                "--device cpu takes them all there"),
+                      hvd_model_term(parameters),
+                      (Term){.verb = "lay",
+                             .before = "their weights out in the order ",
+                             .number = (double)parameters->layout,
+                             .advice = "the processors' instruction sets differ: set "
+                                       "DNNL_MAX_CPU_ISA=AVX2 on all of them"},
+                      hvd_adder_term(),
+                      text_term("find", "HVD_TRANSPORT=", transport_choice_name(),
+                                HAND_ON("HVD_TRANSPORT")),
+                      text_term("find", "HVD_COMPRESSION=", hvd_compresses() ? "bf16" : "none",
+                                HAND_ON("HVD_COMPRESSION"))}},
+        comm);
     if (hvd_own_allreduce() && hvd_compresses())
         die("HVD_COMPRESSION=bf16: a function given to hvd_use_allreduce adds up floats; unset it");
+}
+
+Term hvd_adder_term(void)
+{
+    return text_term("add", "gradients up by ",
+                     hvd_own_allreduce() ? "a function of the program's (hvd_use_allreduce)"
+                                         : "the library's all-reduce",
+                     NULL);
+}
+
+Term hvd_model_term(const Parameters *parameters)
+{
+    return text_term("build", "a model with ", parameters->description, NULL);
 }
 
 // ---- Values that MPI reads and writes, wherever they lie.
@@ -153,7 +169,7 @@ const Transport *hvd_transport(const Parameters *parameters, MPI_Comm comm)
         die("hvd: the model was compiled on device %d, and this thread works on device %d; let it "
             "work on the model's",
             parameters->device->index, device->index);
-    check_ranks(parameters, comm);
+    agree_on_arenas(parameters, comm);
     if (hvd_own_allreduce())
         return through_host();
     if (!chosen) {

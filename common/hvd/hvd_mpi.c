@@ -5,8 +5,10 @@
 #include "hvd/hvd_transport.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "sys/timeline.h"
 #include "sys/trace.h"
 #include "base/util.h"
 #include "sys/world.h"
@@ -47,16 +49,48 @@ __attribute__((target("avx2"))) static void average_two_avx2(void *a, void *b, i
 #define BEST_AVERAGE_TWO average_two
 #endif
 
+// b = the smaller, or larger, of a and b. MPI's own operations lose a value that is not a number,
+// or keep it, by which of the two it is; here it stays, and always as the same bits.
+static void smaller(void *a, void *b, int *count, MPI_Datatype *type)
+{
+    (void)type;
+    const float *from = a;
+    float *to = b;
+    for (int i = 0; i < *count; i++)
+        to[i] = from[i] < to[i] ? from[i] : from[i] >= to[i] ? to[i] : NAN;
+}
+
+static void larger(void *a, void *b, int *count, MPI_Datatype *type)
+{
+    (void)type;
+    const float *from = a;
+    float *to = b;
+    for (int i = 0; i < *count; i++)
+        to[i] = from[i] > to[i] ? from[i] : from[i] <= to[i] ? to[i] : NAN;
+}
+
+static MPI_Op smallest_or_largest(HvdOp op)
+{
+    static MPI_Op smallest = MPI_OP_NULL, largest = MPI_OP_NULL;
+    if (smallest == MPI_OP_NULL) {
+        MPI_Op_create(smaller, 1, &smallest);
+        MPI_Op_create(larger, 1, &largest);
+    }
+    return op == HVD_MIN ? smallest : largest;
+}
+
 // MPI has no average. Of two values it is an operation like a sum; of more it is the sum, and
 // finish_average() divides.
 static MPI_Op mpi_op(HvdOp op, int size)
 {
+    if (op == HVD_MIN || op == HVD_MAX)
+        return smallest_or_largest(op);
     static MPI_Op average_of_two = MPI_OP_NULL;
     if (op == HVD_AVERAGE && size == 2 && average_of_two == MPI_OP_NULL)
         MPI_Op_create(BEST_AVERAGE_TWO, 1, &average_of_two);
     if (op == HVD_AVERAGE && size == 2)
         return average_of_two;
-    return op == HVD_MIN ? MPI_MIN : op == HVD_MAX ? MPI_MAX : MPI_SUM;
+    return MPI_SUM;
 }
 
 static void divide(float *values, size_t count, int size)
@@ -212,9 +246,8 @@ static Piece *next_piece(void)
 {
     if (under_way.count == under_way.capacity) {
         int capacity = 2 * under_way.capacity + 8;
-        under_way.pieces = realloc(under_way.pieces, (size_t)capacity * sizeof(Piece));
-        under_way.requests = realloc(under_way.requests, (size_t)capacity * sizeof(MPI_Request));
-        CHECK(under_way.pieces && under_way.requests);
+        under_way.pieces = enlarge(under_way.pieces, (size_t)capacity, sizeof(Piece));
+        under_way.requests = enlarge(under_way.requests, (size_t)capacity, sizeof(MPI_Request));
         memset(&under_way.pieces[under_way.capacity], 0,
                (size_t)(capacity - under_way.capacity) * sizeof(Piece));
         under_way.capacity = capacity;
@@ -256,8 +289,10 @@ static void average(const Parameters *parameters, size_t offset, size_t count)
 {
     if (launcher_place().local_size < world_size() && !own_allreduce)
         begin_average(parameters->gradients + offset, count);
-    else
+    else {
         mpi_average_gradients(parameters->gradients + offset, count);
+        timeline_pieces_averaged();
+    }
 }
 
 // MPI moves what is under way only while it is called.

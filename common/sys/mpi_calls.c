@@ -1,6 +1,7 @@
 // MPI's functions, watched through its profiling interface (MPI 3.1, chapter 14.2): MPI_Allreduce
-// and the others are defined here, write what trace.h lists, and call PMPI_Allreduce. What Open
-// MPI's mpi.h declares, the same for any MPI.
+// and the others are defined here, write what trace.h lists, note the call as what this rank is
+// doing (sys/activity.h), and call PMPI_Allreduce. What Open MPI's mpi.h declares, the same for any
+// MPI.
 //
 // HVDLAB_SYNCHRONOUS_SENDS=1 has a send end only when it is received, whatever its size. Small
 // messages otherwise wait in a buffer, and a program that deadlocks with large ones looks right.
@@ -9,7 +10,83 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/util.h"
+#include "sys/timeline.h"
+#include "sys/activity.h"
+#include "sys/stall.h"
 #include "sys/trace.h"
+#include "sys/world.h"
+
+// ---- What this rank is doing.
+
+// What is kept with a communicator.
+typedef struct {
+    bool whole_job;
+    int64_t calls; // that all of its ranks make alike
+    int size;
+    int ranks[]; // of the job
+} CommFacts;
+
+static bool finalized;
+
+static int forget_facts(MPI_Comm comm, int key, void *facts, void *unused)
+{
+    (void)comm, (void)key, (void)unused;
+    free(facts);
+    return MPI_SUCCESS;
+}
+
+static CommFacts *find_facts(MPI_Comm comm)
+{
+    int size;
+    PMPI_Comm_size(comm, &size);
+    CommFacts *facts = allocate(1, sizeof *facts + (size_t)size * sizeof facts->ranks[0]);
+    int *own = allocate((size_t)size, sizeof *own);
+    for (int r = 0; r < size; r++)
+        own[r] = r;
+    MPI_Group group, world;
+    PMPI_Comm_group(comm, &group);
+    PMPI_Comm_group(MPI_COMM_WORLD, &world);
+    PMPI_Group_translate_ranks(group, size, own, world, facts->ranks);
+    PMPI_Group_free(&group);
+    PMPI_Group_free(&world);
+    free(own);
+    facts->size = size;
+    facts->whole_job = size == world_size();
+    return facts;
+}
+
+// NULL where none can be kept: there is no such communicator, or it joins two groups.
+static CommFacts *facts_of(MPI_Comm comm)
+{
+    static int key = MPI_KEYVAL_INVALID;
+    int found, two_groups;
+    CommFacts *facts;
+    if (comm == MPI_COMM_NULL || !world_started() || finalized)
+        return NULL;
+    if (key == MPI_KEYVAL_INVALID)
+        PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget_facts, &key, NULL);
+    if (PMPI_Comm_get_attr(comm, key, &facts, &found) != MPI_SUCCESS)
+        return NULL;
+    if (found)
+        return facts;
+    if (PMPI_Comm_test_inter(comm, &two_groups) != MPI_SUCCESS || two_groups)
+        return NULL;
+    facts = find_facts(comm);
+    PMPI_Comm_set_attr(comm, key, facts);
+    return facts;
+}
+
+// `peer` is a rank of the communicator, or MPI's name for none or any.
+static void begin_call(const char *function, MPI_Comm comm, bool collective, int count, int peer)
+{
+    Activity activity = {.call = function, .count = count, .peer = -1};
+    CommFacts *facts = activity_inside() ? NULL : facts_of(comm);
+    if (facts && collective && facts->whole_job)
+        activity.number = ++facts->calls;
+    if (facts && peer >= 0 && peer < facts->size)
+        activity.peer = facts->ranks[peer];
+    activity_begin(activity);
+}
 
 // ---- Collective calls.
 
@@ -44,8 +121,26 @@ static double bytes_of(int count, MPI_Datatype type)
     return (double)count * element;
 }
 
+// A rank of a communicator as MPI_COMM_WORLD counts it; -1: any, or none.
+static int world_rank_of(int rank, MPI_Comm comm)
+{
+    if (rank == MPI_ANY_SOURCE || rank < 0)
+        return -1;
+    MPI_Group group, world;
+    int result = MPI_UNDEFINED;
+    PMPI_Comm_group(comm, &group);
+    PMPI_Comm_group(MPI_COMM_WORLD, &world);
+    PMPI_Group_translate_ranks(group, 1, &rank, world, &result);
+    PMPI_Group_free(&group);
+    PMPI_Group_free(&world);
+    return result;
+}
+
 static void call_begins(const MpiCall *call)
 {
+    if (timeline_on())
+        timeline_begin(SPAN_MPI, call->function, (int64_t)bytes_of(call->count, call->type),
+                       world_rank_of(call->root, call->comm));
     if (!trace_on())
         return;
     char name[MPI_MAX_OBJECT_NAME];
@@ -57,13 +152,30 @@ static void call_begins(const MpiCall *call)
 
 static int call_ends(const char *function, const char *name, int result)
 {
+    timeline_end();
     trace("collective_end", TEXT("function", function), TEXT("name", name));
     return result;
 }
 
+int MPI_Finalize(void)
+{
+    const MpiCall call = {"MPI_Finalize", MPI_COMM_NULL, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1};
+    call_begins(&call);
+    activity_leave(LEFT_MPI, EXIT_SUCCESS);
+    stall_tell_leaving();
+    stall_wait_for_others();
+    finalized = true;
+    return call_ends(call.function, "", PMPI_Finalize());
+}
+
+int MPI_Abort(MPI_Comm comm, int status)
+{
+    stall_explained(); // Open MPI says who has called it
+    return PMPI_Abort(comm, status);
+}
+
 // Defines MPI_NAME around PMPI_NAME: `parameters` as declared, `arguments` as passed on, then what
-// an event says of the call, as in MpiCall. The name is asked for before, since MPI_Finalize ends
-// that, too.
+// an event says of the call, as in MpiCall.
 #define WATCH(function_name, parameters, arguments, ...)                                           \
     int MPI_##function_name parameters                                                             \
     {                                                                                              \
@@ -72,15 +184,17 @@ static int call_ends(const char *function, const char *name, int result)
         if (trace_on())                                                                            \
             comm_name(call.comm, comm_text);                                                       \
         call_begins(&call);                                                                        \
-        return call_ends(call.function, comm_text, PMPI_##function_name arguments);                \
+        begin_call(call.function, call.comm, true,                                                 \
+                   call.type == MPI_DATATYPE_NULL ? -1 : call.count, MPI_PROC_NULL);               \
+        int result = PMPI_##function_name arguments;                                               \
+        activity_end();                                                                            \
+        return call_ends(call.function, comm_text, result);                                        \
     }
-#define NO_COMM MPI_COMM_NULL, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1
 
 // clang-format off
-WATCH(Finalize, (void), (), NO_COMM)
-WATCH(Comm_split, (MPI_Comm comm, int color, int key, MPI_Comm *result), (comm, color, key, result),
+WATCH(Comm_split, (MPI_Comm comm, int color, int key, MPI_Comm *made), (comm, color, key, made),
       comm, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1)
-WATCH(Comm_dup, (MPI_Comm comm, MPI_Comm *result), (comm, result), comm, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1)
+WATCH(Comm_dup, (MPI_Comm comm, MPI_Comm *made), (comm, made), comm, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1)
 WATCH(Barrier, (MPI_Comm comm), (comm), comm, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1)
 WATCH(Bcast, (void *data, int n, MPI_Datatype type, int root, MPI_Comm comm),
       (data, n, type, root, comm), comm, n, type, MPI_OP_NULL, root)
@@ -101,6 +215,28 @@ WATCH(Reduce_scatter_block, (const void *from, void *to, int n, MPI_Datatype typ
       (from, to, n, type, op, comm), comm, n, type, op, -1)
 WATCH(Alltoall, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
       MPI_Comm comm), (from, n, type, to, m, to_type, comm), comm, m, to_type, MPI_OP_NULL, -1)
+
+// Those that leave no event: where a rank is, is all that is noted.
+#define WATCH_PLACE(name, parameters, arguments, comm, collective, count, peer)                    \
+    int MPI_##name parameters                                                                      \
+    {                                                                                              \
+        begin_call("MPI_" #name, comm, collective, count, peer);                                   \
+        int result = PMPI_##name arguments;                                                        \
+        activity_end();                                                                            \
+        return result;                                                                             \
+    }
+WATCH_PLACE(Gatherv, (const void *from, int n, MPI_Datatype type, void *to, const int counts[], const int offsets[],
+            MPI_Datatype to_type, int root, MPI_Comm comm),
+            (from, n, type, to, counts, offsets, to_type, root, comm), comm, true, n, MPI_PROC_NULL)
+WATCH_PLACE(Scatterv, (const void *from, const int counts[], const int offsets[], MPI_Datatype type, void *to, int m,
+            MPI_Datatype to_type, int root, MPI_Comm comm),
+            (from, counts, offsets, type, to, m, to_type, root, comm), comm, true, m, MPI_PROC_NULL)
+WATCH_PLACE(Reduce_scatter, (const void *from, void *to, const int counts[], MPI_Datatype type, MPI_Op op,
+            MPI_Comm comm), (from, to, counts, type, op, comm), comm, true, -1, MPI_PROC_NULL)
+WATCH_PLACE(Scan, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+            (from, to, n, type, op, comm), comm, true, n, MPI_PROC_NULL)
+WATCH_PLACE(Probe, (int from, int tag, MPI_Comm comm, MPI_Status *status), (from, tag, comm, status),
+            comm, false, -1, from)
 // clang-format on
 
 // ---- Requests: each operation that goes on in the background has a number, from 1.
@@ -120,8 +256,7 @@ static int keep_request(MPI_Request handle)
 {
     if (requests.count == requests.room) {
         requests.room = 2 * requests.room + 16;
-        requests.items = realloc(requests.items, (size_t)requests.room * sizeof *requests.items);
-        CHECK(requests.items);
+        requests.items = enlarge(requests.items, (size_t)requests.room, sizeof *requests.items);
     }
     requests.items[requests.count].handle = handle;
     requests.items[requests.count++].number = ++requests.last;
@@ -156,33 +291,22 @@ typedef struct {
     double bytes;       // that it sends
     int from, from_tag; // MPI_PROC_NULL: it receives nothing
     double room;        // for what it receives
+    int count;          // elements
 } Message;
 
 #define NOBODY MPI_PROC_NULL, 0, 0
 
-// A rank of a communicator as MPI_COMM_WORLD counts it; -1: any.
-static int world_rank_of(int rank, MPI_Comm comm)
-{
-    if (rank == MPI_ANY_SOURCE)
-        return -1;
-    MPI_Group group, world;
-    int result = MPI_UNDEFINED;
-    PMPI_Comm_group(comm, &group);
-    PMPI_Comm_group(MPI_COMM_WORLD, &world);
-    PMPI_Group_translate_ranks(group, 1, &rank, world, &result);
-    PMPI_Group_free(&group);
-    PMPI_Group_free(&world);
-    return result;
-}
-
 // What a message_begin says; a field of a direction that it does not have is null.
 static void message_begins(const Message *m)
 {
+    bool sends = m->to != MPI_PROC_NULL, receives = m->from != MPI_PROC_NULL;
+    if (timeline_on())
+        timeline_begin(SPAN_MPI, m->function, (int64_t)(sends ? m->bytes : m->room),
+                       world_rank_of(sends ? m->to : m->from, m->comm));
     if (!trace_on())
         return;
     char name[MPI_MAX_OBJECT_NAME];
     const double none = __builtin_nan("");
-    bool sends = m->to != MPI_PROC_NULL, receives = m->from != MPI_PROC_NULL;
     trace("message_begin", TEXT("function", m->function), TEXT("name", comm_name(m->comm, name)),
           NUMBER("to", sends ? world_rank_of(m->to, m->comm) : none),
           NUMBER("to_tag", sends ? m->to_tag : none), NUMBER("bytes", sends ? m->bytes : none),
@@ -191,9 +315,20 @@ static void message_begins(const Message *m)
           NUMBER("room", receives ? m->room : none));
 }
 
+// A message that goes out or comes in while the call lasts. One that sends to one rank and receives
+// from another may wait for either.
+static void wait_for_message(const Message *m)
+{
+    int peer = m->to == MPI_PROC_NULL                         ? m->from
+               : m->from == MPI_PROC_NULL || m->from == m->to ? m->to
+                                                              : MPI_PROC_NULL;
+    begin_call(m->function, m->comm, false, m->count, peer);
+}
+
 // `request`: where the call began what goes on in the background.
 static int message_ends(const char *function, const MPI_Request *request, int result)
 {
+    timeline_end();
     if (trace_on())
         trace("message_end", TEXT("function", function),
               NUMBER("request", request ? keep_request(*request) : 0));
@@ -203,8 +338,15 @@ static int message_ends(const char *function, const MPI_Request *request, int re
 #define WATCH_MESSAGE(name, parameters, call, request, ...)                                        \
     int MPI_##name parameters                                                                      \
     {                                                                                              \
-        message_begins(&(Message){"MPI_" #name, __VA_ARGS__});                                     \
-        return message_ends("MPI_" #name, request, call);                                          \
+        const MPI_Request *begun = request;                                                        \
+        const Message message = {"MPI_" #name, __VA_ARGS__};                                       \
+        message_begins(&message);                                                                  \
+        if (!begun)                                                                                \
+            wait_for_message(&message);                                                            \
+        int result = call;                                                                         \
+        if (!begun)                                                                                \
+            activity_end();                                                                        \
+        return message_ends(message.function, begun, result);                                      \
     }
 
 static bool sends_are_synchronous(void)
@@ -216,7 +358,7 @@ static bool sends_are_synchronous(void)
 // clang-format off
 #define SEND_PARAMETERS const void *data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm
 #define SEND_ARGUMENTS  data, n, type, to, tag, comm
-#define SENDS           comm, to, tag, bytes_of(n, type), NOBODY
+#define SENDS           comm, to, tag, bytes_of(n, type), NOBODY, n
 WATCH_MESSAGE(Send, (SEND_PARAMETERS),
               (sends_are_synchronous() ? PMPI_Ssend : PMPI_Send)(SEND_ARGUMENTS), NULL, SENDS)
 WATCH_MESSAGE(Ssend, (SEND_PARAMETERS), PMPI_Ssend(SEND_ARGUMENTS), NULL, SENDS)
@@ -226,18 +368,18 @@ WATCH_MESSAGE(Issend, (SEND_PARAMETERS, MPI_Request *request), PMPI_Issend(SEND_
               request, SENDS)
 WATCH_MESSAGE(Recv, (void *data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status *status),
               PMPI_Recv(data, n, type, from, tag, comm, status), NULL,
-              comm, NOBODY, from, tag, bytes_of(n, type))
+              comm, NOBODY, from, tag, bytes_of(n, type), n)
 WATCH_MESSAGE(Irecv, (void *data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request *request),
               PMPI_Irecv(data, n, type, from, tag, comm, request), request,
-              comm, NOBODY, from, tag, bytes_of(n, type))
+              comm, NOBODY, from, tag, bytes_of(n, type), n)
 WATCH_MESSAGE(Sendrecv, (const void *data, int n, MPI_Datatype type, int to, int tag, void *place, int m,
               MPI_Datatype place_type, int from, int from_tag, MPI_Comm comm, MPI_Status *status),
               PMPI_Sendrecv(data, n, type, to, tag, place, m, place_type, from, from_tag, comm, status), NULL,
-              comm, to, tag, bytes_of(n, type), from, from_tag, bytes_of(m, place_type))
+              comm, to, tag, bytes_of(n, type), from, from_tag, bytes_of(m, place_type), m)
 WATCH_MESSAGE(Sendrecv_replace, (void *data, int n, MPI_Datatype type, int to, int tag, int from, int from_tag,
               MPI_Comm comm, MPI_Status *status),
               PMPI_Sendrecv_replace(data, n, type, to, tag, from, from_tag, comm, status), NULL,
-              comm, to, tag, bytes_of(n, type), from, from_tag, bytes_of(n, type))
+              comm, to, tag, bytes_of(n, type), from, from_tag, bytes_of(n, type), n)
 // clang-format on
 
 int MPI_Iallreduce(const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
@@ -247,6 +389,7 @@ int MPI_Iallreduce(const void *from, void *to, int n, MPI_Datatype type, MPI_Op 
     char name[MPI_MAX_OBJECT_NAME];
     call_begins(&call);
     int result = PMPI_Iallreduce(from, to, n, type, op, comm, request);
+    timeline_end();
     if (trace_on())
         trace("collective_end", TEXT("function", call.function),
               TEXT("name", comm_name(comm, name)), NUMBER("request", keep_request(*request)));
@@ -280,6 +423,8 @@ typedef struct {
 static Waiting wait_begins(const char *function, int count, const MPI_Request *handles, bool blocks)
 {
     Waiting waiting = {.function = function, .count = count};
+    if (blocks)
+        timeline_begin(SPAN_MPI, function, -1, -1);
     if (!trace_on())
         return waiting;
     waiting.numbers = allocate((size_t)count, sizeof *waiting.numbers);
@@ -297,6 +442,8 @@ static Waiting wait_begins(const char *function, int count, const MPI_Request *h
 // event: programs test again and again.
 static int wait_ends(Waiting *waiting, const MPI_Request *handles, bool blocks, int result)
 {
+    if (blocks)
+        timeline_end();
     char *done = NULL;
     for (int i = 0; trace_on() && i < waiting->count; i++) {
         if (waiting->numbers[i] == 0 || handles[i] != MPI_REQUEST_NULL)
@@ -318,7 +465,11 @@ static int wait_ends(Waiting *waiting, const MPI_Request *handles, bool blocks, 
     int MPI_##name parameters                                                                      \
     {                                                                                              \
         Waiting waiting = wait_begins("MPI_" #name, count, handles, blocks);                       \
+        if (blocks)                                                                                \
+            begin_call("MPI_" #name, MPI_COMM_NULL, false, -1, MPI_PROC_NULL);                     \
         int result = PMPI_##name arguments;                                                        \
+        if (blocks)                                                                                \
+            activity_end();                                                                        \
         return wait_ends(&waiting, handles, blocks, result);                                       \
     }
 

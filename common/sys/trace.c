@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,6 +15,17 @@
 #include "base/util.h"
 
 static int file = -1;
+
+// The run goes on without, but nobody shall take its traces for whole.
+static void give_up_trace(const char *reason)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    file = -1; // not closed: another thread may be about to write
+    if (atomic_flag_test_and_set(&said))
+        return;
+    warn("HVDLAB_TRACE: cannot write: %s; the program goes on without it", reason);
+    ends_incomplete("HVDLAB_TRACE: the trace is not complete: %s", reason);
+}
 
 static void write_line(const char *event, const TraceField *fields)
 {
@@ -29,8 +41,10 @@ static void write_line(const char *event, const TraceField *fields)
     char *text = cJSON_PrintUnformatted(object);
     char *line = format_text("%s\n", text);
     // A single call, so that a reader never sees half a line.
-    if (write(file, line, strlen(line)) < 0)
-        die("HVDLAB_TRACE: cannot write: %s", strerror(errno));
+    size_t length = strlen(line);
+    ssize_t written = write(file, line, length);
+    if (written != (ssize_t)length)
+        give_up_trace(written < 0 ? strerror(errno) : "the disk is full");
     free(line);
     free(text);
     cJSON_Delete(object);

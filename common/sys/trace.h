@@ -42,9 +42,11 @@
 //     fit_end           epochs                                 of them trained
 //     evaluate          verbose, steps                         evaluate was called
 //     evaluate_end      loss, accuracy
-//     collective_begin  function, name, bytes, op, root        MPI or NCCL is called ...
+//     collective_begin  function, name, bytes, op, root        MPI or NCCL is called, or all ranks
+//                                                              are to agree on a call of hvd's ...
 //     collective_end    function, name, request                ... and returns; the number of what
 //                                                              goes on in the background
+//     disagreement      text                                   they don't: the line that follows
 //     message_begin     function, name, to, to_tag, bytes,     MPI_Send, MPI_Recv or one of their
 //                       from, from_tag, room                   kind is called: whom it sends to,
 //                                                              and whom it receives from, as ranks
@@ -67,8 +69,8 @@
 // so that the fingerprint of a sum is the sum of the fingerprints. `arena` is that of the weights
 // by the same numbers as a gradient's `value`: SGD changes it by the learning rate times that. The
 // name of a collective is that of its communicator: hvd's "gradients", "variables", "metrics",
-// "values", or "MPI_COMM_WORLD", say, for what a program calls itself. How MPI is watched:
-// mpi_calls.c.
+// "values", "fit" where trainings are compared, or "MPI_COMM_WORLD", say, for what a program calls
+// itself. How MPI is watched: mpi_calls.c.
 
 #ifndef HVDLAB_TRACE_H
 #define HVDLAB_TRACE_H

@@ -8,15 +8,20 @@
 #include <sys/uio.h>
 #include <unistd.h>
 #include "base/util.h"
+#include "sys/timeline.h"
+#include "sys/activity.h"
+#include "sys/stall.h"
 
-static const char *const channel_names[] = {"gradients", "variables", "metrics", "values"};
-enum { CHANNELS = sizeof channel_names / sizeof *channel_names };
+static const char *const channel_names[] = {"gradients", "variables", "metrics", "values",
+                                            "agreement"};
+enum { CHANNELS = sizeof channel_names / sizeof *channel_names, MAX_BEFORE_STOP = 8 };
 
 static struct {
     bool started, stopped;
     int rank, size;
     MPI_Comm comms[CHANNELS];
-    void (*before_stop)(void);
+    void (*before_stop[MAX_BEFORE_STOP])(void);
+    int before_stop_count;
 } world = {.size = 1};
 
 // MPI can only be ended in order where every rank comes to its end. One that gives up must not wait
@@ -24,8 +29,13 @@ static struct {
 static void end_with_the_program(int status, void *unused)
 {
     (void)unused;
+    if (!world.started)
+        return;
+    activity_leave(LEFT_MAIN, status);
     if (status == EXIT_SUCCESS)
         world_stop();
+    else
+        stall_tell_leaving();
 }
 
 // Ranks of one machine read each other's memory where they may; where a container's filter forbids
@@ -113,6 +123,8 @@ void world_start(void)
     world.started = true;
     if (launched())
         set_job_end(abort_job);
+    timeline_join(); // before what ends MPI is registered: it has the last word
+    stall_start(world.rank, world.size);
     static bool registered;
     if (!registered)
         registered = on_exit(end_with_the_program, NULL) == 0;
@@ -120,7 +132,8 @@ void world_start(void)
 
 void world_before_stop(void (*function)(void))
 {
-    world.before_stop = function;
+    CHECK(world.before_stop_count < MAX_BEFORE_STOP);
+    world.before_stop[world.before_stop_count++] = function;
 }
 
 void world_stop(void)
@@ -128,17 +141,19 @@ void world_stop(void)
     if (!world.started)
         return;
     bool ended = mpi_has_ended();
-    if (!ended && world.before_stop)
-        world.before_stop();
+    activity_leave(LEFT_HVD, 0);
+    stall_tell_leaving();
+    for (int i = 0; !ended && i < world.before_stop_count; i++)
+        world.before_stop[i]();
     world.started = false;
     world.stopped = true;
     set_job_end(_exit);
     fflush(stdout);
-    if (ended)
-        return;
-    for (int i = 0; i < CHANNELS; i++)
+    for (int i = 0; i < CHANNELS && !ended; i++)
         MPI_Comm_free(&world.comms[i]);
-    MPI_Finalize();
+    if (!ended)
+        MPI_Finalize();
+    stall_stop();
 }
 
 bool world_started(void)
@@ -170,4 +185,12 @@ MPI_Comm world_comm(WorldChannel channel)
 {
     world_need("the job");
     return world.comms[channel];
+}
+
+bool world_owns(MPI_Comm comm)
+{
+    for (int i = 0; world.started && i < CHANNELS; i++)
+        if (world.comms[i] == comm)
+            return true;
+    return false;
 }

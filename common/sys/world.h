@@ -15,7 +15,8 @@
 void world_start(void);
 void world_stop(void);
 bool world_started(void); // and not stopped
-// Has `function` called, on every rank, before MPI is ended in order.
+// Has `function` called, on every rank, before MPI is ended in order; several in the order in which
+// they were named.
 void world_before_stop(void (*function)(void));
 // Ends the program with one line where world_start has not been called yet, or MPI has been ended;
 // `caller` is the function that needs it.
@@ -25,8 +26,15 @@ void world_need(const char *caller);
 int world_rank(void);
 int world_size(void);
 
-typedef enum { WORLD_GRADIENTS, WORLD_VARIABLES, WORLD_METRICS, WORLD_VALUES } WorldChannel;
+typedef enum {
+    WORLD_GRADIENTS,
+    WORLD_VARIABLES,
+    WORLD_METRICS,
+    WORLD_VALUES,
+    WORLD_AGREEMENT
+} WorldChannel;
 // Ends the program with one line where MPI does not run.
 MPI_Comm world_comm(WorldChannel channel);
+bool world_owns(MPI_Comm comm); // whether it is one of these
 
 #endif

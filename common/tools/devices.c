@@ -81,8 +81,7 @@ static void add(Processes *found, int pid, Process process)
     process.pid = pid;
     process.job = launcher_above(pid);
     name_program(&process);
-    found->items = realloc(found->items, (size_t)(found->count + 1) * sizeof process);
-    CHECK(found->items);
+    found->items = enlarge(found->items, (size_t)found->count + 1, sizeof process);
     found->items[found->count++] = process;
 }
 
@@ -293,7 +292,7 @@ static void print_jobs(const Processes *all, const Activity *before, const Activ
 // What a process would find that started now.
 static void print_idle(const Activity *before, const Activity *after)
 {
-    int devices = environment_count("HVDLAB_DEVICES");
+    int devices = environment_count("HVDLAB_DEVICES", MAX_DEVICES);
     if (devices == 0)
         devices = 1;
     printf("no program of the kit is at work\n");

@@ -2,29 +2,42 @@
 
 #include "train/fit.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "sys/device.h"
 #include "train/progress.h"
 #include "train/watch.h"
+#include "sys/timeline.h"
+#include "sys/activity.h"
 #include "sys/trace.h"
 #include "base/util.h"
 
 typedef void (*Event)(Callback *, Training *);
 
-static Callback *watcher; // of every training
+static Callbacks watchers; // of every training
 
 void fit_watch(Callback *callback)
 {
-    watcher = callback;
+    callbacks_add(&watchers, callback);
+}
+
+static void begin_callback(const Callback *callback, const Training *training)
+{
+    if (timeline_on())
+        timeline_begin(SPAN_CALLBACK, timeline_text(callback->name ? callback->name : "callback"),
+                       training->epoch, -1);
 }
 
 static void call_one(Callback *callback, size_t event, Training *training)
 {
     Event function = *(Event *)((char *)callback + event);
-    if (function)
-        function(callback, training);
+    if (!function)
+        return;
+    begin_callback(callback, training);
+    function(callback, training);
+    timeline_end();
 }
 
 // Calls one function of every callback; `event` is its place in the struct.
@@ -33,12 +46,8 @@ static void call(const Callbacks *callbacks, size_t event, Training *training)
     for (int i = 0; callbacks && i < callbacks->count; i++)
         call_one(callbacks->items[i], event, training);
 }
-#define CALL(fit, event, training) call((fit)->callbacks, offsetof(Callback, event), training)
-#define CALL_WATCHER(event, training)                                                              \
-    do {                                                                                           \
-        if (watcher)                                                                               \
-            call_one(watcher, offsetof(Callback, event), training);                                \
-    } while (0)
+#define CALL(fit, event, training)     call((fit)->callbacks, offsetof(Callback, event), training)
+#define CALL_WATCHERS(event, training) call(&watchers, offsetof(Callback, event), training)
 
 static void call_epoch_end(const Fit *fit, Training *training)
 {
@@ -48,7 +57,7 @@ static void call_epoch_end(const Fit *fit, Training *training)
         if (!callback->epoch_end)
             continue;
         trace_figures("callback", callback, training);
-        callback->epoch_end(callback, training);
+        call_one(callback, offsetof(Callback, epoch_end), training);
     }
     trace_figures("history", NULL, training);
 }
@@ -89,11 +98,41 @@ static void trace_step(const Training *training)
           NUMBER("arena", model_arena_fingerprint(training->model)));
 }
 
+// Ends the program: `where` it is not a number, or infinite.
+_Noreturn static void end_of_numbers(const Training *training, const char *what, double loss,
+                                     const char *where)
+{
+    // die() and the like name another rank than the root themselves.
+    give_up("%s%s is %s in epoch %d%s, at learning rate %g: the weights are of no use any more; a "
+            "smaller learning rate (--base-lr) often helps",
+            launcher_size() > 1 && launcher_rank() == 0 ? "rank 0: " : "", what,
+            isnan(loss) ? "nan" : "infinite", training->epoch + 1, where,
+            (double)optimizer_learning_rate(model_optimizer(training->model)));
+}
+
+static void check_loss(const Fit *fit, const Training *training, const Metrics *metrics)
+{
+    if (metrics->finite >= metrics->batches || fit->allow_nan)
+        return;
+    char *step = format_text(", step %.0f", metrics->finite + 1);
+    end_of_numbers(training, "the loss", metrics->loss, step);
+}
+
+// To look at a GPU's sum after each step would stop it from working ahead.
+#define LOOK_EVERY 100 // steps
+
+static bool loss_is_due(const Training *training)
+{
+    return model_metrics_are_at_hand(training->model) || (training->step + 1) % LOOK_EVERY == 0;
+}
+
 static void train_epoch(const Fit *fit, Training *training, ProgressBar *progress)
 {
     model_reset_metrics(training->model);
     batches_begin(fit->train, training->steps);
     for (training->step = 0; training->step < training->steps; training->step++) {
+        timeline_begin(SPAN_STEP, "step", training->step, -1);
+        activity_place("training", training->epoch, training->step);
         CALL(fit, batch_begin, training);
         Batch batch = batches_next(fit->train);
         if (trace_on() && training->epoch == 0 && training->step == 0)
@@ -101,32 +140,49 @@ static void train_epoch(const Fit *fit, Training *training, ProgressBar *progres
         train_on_batch(training->model, &batch);
         if (trace_on())
             trace_step(training);
+        if (loss_is_due(training)) {
+            Metrics metrics = model_metrics(training->model);
+            check_loss(fit, training, &metrics);
+        }
         CALL(fit, batch_end, training);
         if (progress_due(progress)) {
             Metrics metrics = model_metrics(training->model);
+            check_loss(fit, training, &metrics);
             progress_draw(progress, training->step + 1, &metrics);
         }
+        timeline_end();
     }
     Metrics metrics = model_metrics(training->model);
+    check_loss(fit, training, &metrics);
     training->logs.loss = metrics.loss / metrics.images;
     training->logs.accuracy = metrics.correct / metrics.images;
     training->logs.images = metrics.images;
 }
 
-static Metrics test(Model *model, Batches *batches, int64_t steps)
+// What for, the timeline and reports of stalls say; `epoch` as in activity_place.
+static Metrics test(Model *model, Batches *batches, int64_t steps, const char *purpose, int epoch)
 {
+    timeline_begin(SPAN_EPOCH, purpose, -1, -1);
     model_reset_metrics(model);
     batches_begin(batches, steps);
     for (int64_t step = 0; step < steps; step++) {
+        timeline_begin(SPAN_STEP, "validation step", step, -1);
+        activity_place(purpose, epoch, step);
         Batch batch = batches_next(batches);
         test_on_batch(model, &batch);
+        timeline_end();
     }
-    return model_metrics(model);
+    Metrics metrics = model_metrics(model);
+    timeline_end();
+    return metrics;
 }
 
 static void validate(const Fit *fit, Training *training)
 {
-    Metrics metrics = test(training->model, fit->validation, fit->validation_steps);
+    Metrics metrics = test(training->model, fit->validation, fit->validation_steps, "validation",
+                           training->epoch);
+    if (metrics.finite < metrics.batches && !fit->allow_nan)
+        end_of_numbers(training, "the validation loss", metrics.loss, "");
     training->logs.val_loss = metrics.loss / metrics.images;
     training->logs.val_accuracy = metrics.correct / metrics.images;
     training->logs.val_images = metrics.images;
@@ -147,11 +203,13 @@ static void print_epoch(const ProgressBar *progress, const Logs *logs)
     printf("\n");
     fflush(stdout);
     funlockfile(stdout);
+    watch_output();
 }
 
 static void run_epoch(const Fit *fit, Training *training)
 {
     training->logs = (Logs){0};
+    timeline_begin(SPAN_EPOCH, "epoch", training->epoch, -1);
     CALL(fit, epoch_begin, training);
     if (fit->verbose)
         printf("Epoch %d/%d\n", training->epoch + 1, fit->epochs);
@@ -165,26 +223,34 @@ static void run_epoch(const Fit *fit, Training *training)
     call_epoch_end(fit, training);
     if (fit->verbose)
         print_epoch(&progress, &training->logs);
-    CALL_WATCHER(epoch_end, training);
+    CALL_WATCHERS(epoch_end, training);
+    timeline_end();
 }
 
-static void check_steps(const char *what, int64_t steps)
+// `size_flag` is the one that the batches' size comes from.
+static void check_steps(const char *what, int64_t steps, const Batches *batches,
+                        const char *size_flag)
 {
-    if (steps < 1)
-        die("fit: %s is %lld, but an epoch needs at least 1", what, (long long)steps);
+    if (steps >= 1)
+        return;
+    int workers = launcher_size();
+    char *divided = workers > 1 ? format_text(", for %d workers", workers) : format_text("%s", "");
+    die("fit: %s is %lld, but an epoch needs at least 1: %d images (--images) in batches of %d "
+        "(%s) make %d of them%s; more images, smaller batches or fewer workers make more",
+        what, (long long)steps, batches_dataset(batches)->count, batches_batch_size(batches),
+        size_flag, batches_len(batches), divided);
 }
 
 static void check_validation(const Model *model, const Fit *fit)
 {
-    check_steps("validation_steps", fit->validation_steps);
+    check_steps("validation_steps", fit->validation_steps, fit->validation, "--val-batch-size");
     model_check_dataset(model, batches_dataset(fit->validation));
 }
 
 static void keep_logs(History *history, const Logs *logs)
 {
     size_t count = (size_t)history->epochs + 1;
-    history->logs = realloc(history->logs, count * sizeof *logs);
-    CHECK(history->logs);
+    history->logs = enlarge(history->logs, count, sizeof *logs);
     history->logs[history->epochs++] = *logs;
 }
 
@@ -204,16 +270,18 @@ History fit(Model *model, const Fit *fit)
     check_fit(model, fit);
     if (trace_on())
         trace_fit(fit);
-    check_steps("steps_per_epoch", fit->steps_per_epoch);
+    check_steps("steps_per_epoch", fit->steps_per_epoch, fit->train, "--batch-size");
     model_check_dataset(model, batches_dataset(fit->train));
     if (fit->validation)
         check_validation(model, fit);
     Training training = {.model = model,
                          .epochs = fit->epochs,
                          .steps = fit->steps_per_epoch,
+                         .batch_size = batches_batch_size(fit->train),
                          .verbose = fit->verbose};
     History history = {0};
 
+    CALL_WATCHERS(train_begin, &training);
     CALL(fit, train_begin, &training);
     if (trace_on())
         trace_weights(model, "train_begin");
@@ -223,7 +291,8 @@ History fit(Model *model, const Fit *fit)
         keep_logs(&history, &training.logs);
     }
     CALL(fit, train_end, &training);
-    CALL_WATCHER(train_end, &training);
+    CALL_WATCHERS(train_end, &training);
+    activity_place(NULL, -1, 0);
     trace("fit_end", NUMBER("epochs", history.epochs));
     lives_until_exit(history.logs);
     return history;
@@ -237,7 +306,8 @@ Score evaluate(Model *model, Batches *batches, int verbose)
     model_check_dataset(model, batches_dataset(batches));
     trace("evaluate", NUMBER("verbose", verbose), NUMBER("steps", batches_len(batches)));
     ProgressBar progress = progress_begin(batches_len(batches), verbose);
-    Metrics metrics = test(model, batches, batches_len(batches));
+    Metrics metrics = test(model, batches, batches_len(batches), "evaluate", -1);
+    activity_place(NULL, -1, 0);
     if (progress.bar) {
         progress_end(&progress);
         progress_figure("loss", metrics.loss / metrics.images);

@@ -5,6 +5,7 @@
 #include "train/tensorboard.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +16,9 @@
 #include "base/util.h"
 
 struct EventFile {
-    FILE *stream;
+    FILE *stream; // NULL: the log has been given up
     char *path;
+    off_t length; // of the records that are complete
     uint32_t crc_table[256];
 };
 
@@ -139,16 +141,39 @@ _Noreturn static void die_of(const char *what, const char *path)
     die("cannot %s %s: %s", what, path, strerror(errno));
 }
 
+// Training matters more than its log: it goes on without.
+static void give_up_log(EventFile *file, const char *reason)
+{
+    warn("cannot write the log %s: %s; the training goes on without it", file->path, reason);
+    ends_incomplete("the log %s is not complete: %s", file->path, reason);
+    if (file->stream)
+        fclose(file->stream);
+    file->stream = NULL;
+    (void)!truncate(file->path, file->length); // a record that was cut off would be none
+}
+
+static bool is_deleted(FILE *stream)
+{
+    struct stat status;
+    return fstat(fileno(stream), &status) == 0 && status.st_nlink == 0;
+}
+
 // One record, in a single write: TensorBoard may be reading the file at the same time.
 static void write_record(EventFile *file, const Message *event)
 {
+    if (!file->stream)
+        return;
     Message frame = message_new(event->size);
     put_little_endian(&frame, event->size, 8);
     put_little_endian(&frame, masked_crc(file->crc_table, frame.bytes, 8), 4);
     put_bytes(&frame, event->bytes, event->size);
     put_little_endian(&frame, masked_crc(file->crc_table, event->bytes, event->size), 4);
     if (fwrite(frame.bytes, 1, frame.size, file->stream) != frame.size || fflush(file->stream) != 0)
-        die_of("write", file->path);
+        give_up_log(file, strerror(errno));
+    else if (is_deleted(file->stream))
+        give_up_log(file, "it has been deleted");
+    else
+        file->length += (off_t)frame.size;
     free(frame.bytes);
 }
 
@@ -203,8 +228,9 @@ EventFile *event_file_open(const char *folder)
     fill_crc_table(file->crc_table);
     file->path = event_path(folder);
     file->stream = fopen(file->path, "ab"); // a second file in the same second loses nothing
-    if (!file->stream)
+    if (!file->stream || fseeko(file->stream, 0, SEEK_END) != 0)
         die_of("create", file->path);
+    file->length = ftello(file->stream);
 
     static const char version[] = "brain.Event:2";
     Message event = event_new(strlen(version));
@@ -235,8 +261,10 @@ void event_file_scalar(EventFile *file, const char *tag, int64_t step, float val
 
 void event_file_close(EventFile *file)
 {
-    if (fclose(file->stream) != 0)
-        die_of("write", file->path);
+    FILE *stream = file->stream;
+    file->stream = NULL;
+    if (stream && fclose(stream) != 0)
+        give_up_log(file, strerror(errno));
     free(file->path);
     free(file);
 }

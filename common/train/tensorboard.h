@@ -10,10 +10,12 @@
 typedef struct EventFile EventFile;
 
 // Creates folder (and its parents) and in it events.out.tfevents.SECONDS.HOST.PID, beginning with
-// the "brain.Event:2" version record. Ends the program with one line if it can't.
+// the "brain.Event:2" version record. Ends the program with one line if it can't create them.
 EventFile *event_file_open(const char *folder);
 
-// Appends one scalar at `step` and flushes it, so that a running TensorBoard sees it.
+// Appends one scalar at `step` and flushes it, so that a running TensorBoard sees it. Where the
+// file can't be written any more, or has been deleted, that is said once, what was written before
+// stays whole, nothing more is written, and the program ends incomplete (status 1).
 void event_file_scalar(EventFile *file, const char *tag, int64_t step, float value);
 
 void event_file_close(EventFile *file);

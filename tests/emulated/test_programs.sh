@@ -69,6 +69,15 @@ touched "0:0 1:0 2:0 3:0" "two nodes on one GPU"
 unset HVD_RANKS_PER_NODE
 export EMULATED_DEVICES=1
 
+# ---- A loss that is no number: looked at when the GPU's sums are, and the step is the first one.
+
+for n in 1 2; do
+    job $n solution_06 --base-lr 1e30 --no-shuffle
+    [[ $status -eq 1 ]] || fail "a loss that is no number on $n GPUs: status $status: $(cat "$folder/err")"
+    [[ $n -eq 1 ]] || at="rank 0: "
+    warned 1 "solution_06: ${at-}the loss is nan in epoch 1, step 2, at learning rate 1e+30: "
+done
+
 # ---- A training step: what is counted must not depend on how many there are. What the first one
 # allocates, and what is read at the end of an epoch, is the same in both runs.
 

@@ -431,7 +431,8 @@ static bool judge(const Replay *r, const Options *options)
     bool agrees = true;
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
         agrees &= compare_group(r, groups[i], options->tolerance);
-    fflush(stdout);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        die("standard output could not be written");
     if (!agrees && launcher_rank() == 0)
         fprintf(stderr, "%s: not all of these are within %g\n", program_name(), options->tolerance);
     return agrees;

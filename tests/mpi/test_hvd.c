@@ -65,6 +65,33 @@ static void test_allreduce(float *values)
     hvd_allreduce(values, 0, HVD_SUM);
 }
 
+// A value that is no number on one rank, whichever, is none in the result, with the same bits on
+// all; the others are not touched by it. At several places, since loops may take them several at a
+// time.
+static void test_no_numbers(float *values)
+{
+    enum { COUNT = 1003 };
+    float others[COUNT];
+    for (HvdOp op = HVD_AVERAGE; op <= HVD_MAX; op++)
+        for (int rank = 0; rank < hvd_size(); rank++) {
+            fill(values, COUNT);
+            for (size_t i = 5; i < COUNT && hvd_rank() == rank; i += 100)
+                values[i] = i % 200 == 5 ? NAN : -NAN;
+            hvd_allreduce(values, COUNT, op);
+            for (size_t i = 0; i < COUNT; i++)
+                EXPECT(i % 100 == 5 ? isnan(values[i])
+                                    : fabs((double)values[i] - expected(op, i)) <= 1e-4);
+            memcpy(others, values, sizeof others);
+            hvd_broadcast(others, COUNT, 0);
+            EXPECT(op < HVD_MIN || memcmp(others, values, sizeof others) == 0);
+        }
+    // Infinite is a number of its kind.
+    values[0] = hvd_rank() == 0 ? INFINITY : 1;
+    values[1] = hvd_rank() == 0 ? -INFINITY : 1;
+    hvd_allreduce(values, 2, HVD_MAX);
+    EXPECT(isinf(values[0]) && (hvd_size() == 1 || values[1] == 1));
+}
+
 // Weights that begin equal stay equal only if the averages are the same bits on all ranks.
 static void test_same_bits(float *values)
 {
@@ -636,6 +663,7 @@ int main(void)
     float *values = allocate(MOST + 1, sizeof *values);
     test_places();
     test_allreduce(values);
+    test_no_numbers(values);
     test_same_bits(values);
     test_allgather(values);
     test_groups(values);

@@ -99,6 +99,8 @@ int main(int argc, char **argv)
     CASE("rank after shutdown") { hvd_shutdown(); hvd_rank(); }
     CASE("no values") hvd_allreduce(none, 3, HVD_SUM);
     CASE("no such operation") hvd_allreduce(&value, 1, (HvdOp)9);
+    CASE("no such operation in a group") hvd_group_allreduce(hvd_world(), &value, 1, (HvdOp)4);
+    CASE("an operation below all") hvd_group_allreduce(hvd_world(), &value, 1, (HvdOp)-1);
     CASE("no total") hvd_allgather(&value, 1, NULL);
     CASE("nothing gathered") hvd_allgather(none, 3, &total);
     CASE("nothing broadcast") hvd_broadcast(none, 3, 0);
@@ -108,12 +110,6 @@ int main(int argc, char **argv)
     CASE("no such rank in a group") hvd_group_of_ranks((int[]){0, 9}, 2);
     CASE("twice in a group") hvd_group_of_ranks((int[]){0, 0}, 2);
     CASE("nobody in a group") hvd_group_of_ranks(NULL, 0);
-    CASE("different groups") hvd_group_of_ranks((int[]){hvd_rank()}, 1);
-    CASE("own all-reduce on one rank") {
-        if (hvd_rank() == 0)
-            hvd_use_allreduce(nothing);
-        train(small(hvd_distributed_optimizer(sgd(0.1f))), 1);
-    }
     CASE("own all-reduce") {
         hvd_use_allreduce(nothing);
         train(small(hvd_distributed_optimizer(sgd(0.1f))), 1);
@@ -155,6 +151,11 @@ refused 2 "trained after shutdown" "DistributedSGD: $ended"
 refused 2 "trained after finalize" "DistributedSGD: $ended"
 refused 1 "rank after shutdown" "hvd_rank: $ended"
 refused 1 "no such operation" "hvd_allreduce: there is no operation 9"
+for n in 1 2; do
+    refused $n "no such operation in a group" "hvd_group_allreduce: there is no operation 4; they are HVD_AVERAGE, HVD_SUM, HVD_MIN, HVD_MAX"
+    refused $n "an operation below all" "hvd_group_allreduce: there is no operation -1"
+done
+refused 2 "no such operation" "hvd_allreduce: there is no operation 9"
 refused 1 "no total" "hvd_allgather: it needs a place for the total count, not NULL"
 refused 1 "nothing gathered" "hvd_allgather: the values are NULL"
 refused 1 "nothing broadcast" "hvd_broadcast: the values are NULL"
@@ -164,8 +165,6 @@ refused 1 "not in the group" "hvd_group_allreduce: this worker is not in the gro
 refused 1 "no such rank in a group" "hvd_group_of_ranks: there is no rank 9 among 1"
 refused 1 "twice in a group" "hvd_group_of_ranks: rank 0 is in the list twice"
 refused 1 "nobody in a group" "hvd_group_of_ranks: a group needs a list of at least one rank"
-refused 2 "different groups" "hvd_group_of_ranks: the workers name different ranks"
-refused 2 "own all-reduce on one rank" "hvd_use_allreduce has been called on some ranks only"
 HVD_COMPRESSION=bf16 refused 2 "own all-reduce" "HVD_COMPRESSION=bf16: a function given to hvd_use_allreduce adds up floats; unset it"
 ranks 2 "alone after shutdown" || fail "training alone after hvd_shutdown: status $?: $(cat "$folder/err")"
 ranks 2 "alone after shutdown" --show-ranks || fail "the same with --show-ranks: status $?: $(cat "$folder/err")"

@@ -351,7 +351,7 @@ int main(int argc, char **argv)
         usage(&check);
     read_exercises(&check, argv[1]);
     check.file = argv[2];
-    check.patience = environment_count("HVDLAB_PATIENCE");
+    check.patience = environment_count("HVDLAB_PATIENCE", 1000);
     if (check.patience == 0)
         check.patience = 1;
     if (runs_on_gpu())

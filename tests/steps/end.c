@@ -23,7 +23,7 @@ static const struct {
       "device_use() comes after something has already used a device (compile() "
       "does). Choose the device right after hvd_init().",
       "1"}},
-    {"the ranks name different roots",
+    {"all must name the same root",
      {"broadcast-root-differs",
       "a broadcast has one root, the same on all ranks: it tells each of "
       "them whose weights to take. With hvd_rank() every rank names "
@@ -251,6 +251,42 @@ const char *end_property(const RunPlan *plan)
                             : "all ranks come to the end of the program";
 }
 
+// What the library found the ranks to disagree in, or NULL.
+static const char *disagreement(const Run *run)
+{
+    for (int r = 0; r < run->ranks; r++) {
+        const cJSON *event = event_last(&run->traces.of[r], "disagreement");
+        if (event)
+            return event_text(event, "text");
+    }
+    return NULL;
+}
+
+// True where ranks make different calls, or ask fit() for another number of steps or epochs: then
+// the traces tell why.
+static bool is_about_calls(const char *text)
+{
+    return strstr(text, "make different calls") || strstr(text, " steps an epoch") ||
+           (strncmp(text, "fit:", strlen("fit:")) == 0 && strstr(text, " epochs"));
+}
+
+static void report_disagreement(const Run *run, const char *property, Report *report)
+{
+    const char *text = disagreement(run);
+    Mistake mistake = {"something that has to be the same on all ranks depends on the rank: the "
+                       "library's line names it.",
+                       NULL};
+    if (is_about_calls(text))
+        mistake = likely_mistake(&run->traces);
+    char *where = whereabouts(&run->traces);
+    report_failure(
+        report, property, &(Diagnosis){"hung", mistake.text, mistake.exercise},
+        evidence_of_run(run, format_text("the ranks disagree, so the library ended them\nit said: "
+                                         "%s\n%s",
+                                         text, where)));
+    free(where);
+}
+
 static void report_crash(const Run *run, const char *property, Report *report)
 {
     static const Diagnosis crashed = {
@@ -294,6 +330,8 @@ bool judge_end(const Run *run, Report *report)
         report_flood(run, property, report);
     else if (run->hung)
         report_endlessness(run, property, report);
+    else if (run->status != 0 && disagreement(run) && !explanation(&run->output))
+        report_disagreement(run, property, report);
     else if (run->status != 0)
         report_crash(run, property, report);
     else if (idle)

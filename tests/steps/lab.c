@@ -3,11 +3,12 @@
 #include "lab.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "words.h"
 
 bool is_step(const char *name)
@@ -35,10 +36,18 @@ static char *trimmed(char *text)
     return text;
 }
 
+// realloc for `count` objects of `size` bytes.
+static void *longer(void *items, int count, size_t size)
+{
+    void *moved = realloc(items, (size_t)count * size);
+    if (!moved)
+        die("out of memory: there is none for what lab.conf says");
+    return moved;
+}
+
 static void add_word(Words *words, const char *word)
 {
-    words->items = realloc(words->items, (size_t)(words->count + 1) * sizeof *words->items);
-    CHECK(words->items);
+    words->items = longer(words->items, words->count + 1, sizeof *words->items);
     words->items[words->count++] = format_text("%s", word);
 }
 
@@ -70,9 +79,7 @@ static void add_run(Exercise *exercise, char *text, FileLine place)
     if (!layout || count < 1 || count > MAX_RANKS)
         die("%s:%d: a run is NAME RANKS LAYOUT FLAGS..., with 1 to %d ranks", place.path,
             place.line, MAX_RANKS);
-    exercise->runs =
-        realloc(exercise->runs, (size_t)(exercise->run_count + 1) * sizeof *exercise->runs);
-    CHECK(exercise->runs);
+    exercise->runs = longer(exercise->runs, exercise->run_count + 1, sizeof *exercise->runs);
     exercise->runs[exercise->run_count++] =
         (RunPlan){.name = format_text("%s", name),
                   .ranks = count,
@@ -86,10 +93,8 @@ static Exercise *add_exercise(Exercises *exercises, const char *name, FileLine p
         die("%s:%d: \"%s\" is no name of an exercise", place.path, place.line, name);
     if (exercise_named(exercises, name))
         die("%s:%d: there are two exercises %s", place.path, place.line, name);
-    size_t count = (size_t)exercises->count + 1;
-    exercises->items = realloc(exercises->items, count * sizeof *exercises->items);
-    CHECK(exercises->items);
-    exercises->items[count - 1] =
+    exercises->items = longer(exercises->items, exercises->count + 1, sizeof *exercises->items);
+    exercises->items[exercises->count] =
         (Exercise){.name = format_text("%s", name), .file = file_of(name)};
     return &exercises->items[exercises->count++];
 }
@@ -131,6 +136,8 @@ static void read_file(Exercises *exercises, const char *path)
         place.line++;
         read_line(exercises, &current, line, place);
     }
+    if (!feof(file))
+        die("cannot read %s: %s", path, strerror(errno));
     free(line);
     fclose(file);
 }
@@ -145,14 +152,26 @@ static void check_holds(const Exercises *exercises)
                     exercises->items[i].holds.items[h], exercises->items[i].name);
 }
 
+static int is_visible(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
 Exercises exercises_read(void)
 {
     Exercises exercises = {0};
-    glob_t files;
-    if (glob("labs/*/lab.conf", 0, NULL, &files) == 0)
-        for (size_t i = 0; i < files.gl_pathc; i++)
-            read_file(&exercises, files.gl_pathv[i]);
-    globfree(&files);
+    struct dirent **folders = NULL; // (glob of glibc 2.36 may crash where memory runs out)
+    int count = scandir("labs", &folders, is_visible, alphasort);
+    if (count < 0 && errno != ENOENT)
+        die("labs/ cannot be searched: %s", strerror(errno));
+    for (int i = 0; i < count; i++) {
+        char *path = format_text("labs/%s/lab.conf", folders[i]->d_name);
+        if (access(path, F_OK) == 0)
+            read_file(&exercises, path);
+        free(path);
+        free(folders[i]);
+    }
+    free(folders);
     check_holds(&exercises);
     return exercises;
 }

@@ -55,6 +55,8 @@ static void set_environment(const Sandbox *sandbox, const RunPlan *plan)
     setenv("HVDLAB_SYNCHRONOUS_SENDS", "1", 1);
     if (plan->layout)
         setenv("HVD_LAYOUT", plan->layout, 1);
+    // Here nobody is ended but by the check, which waits until it knows what each rank does.
+    setenv("HVD_STALL_SECONDS", "0", 1);
     // What NCCL does is queued on the GPU: a rank that waits for others there looks busy.
     setenv("HVD_TRANSPORT", "mpi", 1);
     if (!runs_on_gpu())

@@ -15,6 +15,7 @@ static char *collective_words(const cJSON *call)
         {"gradients", "in the all-reduce of the gradients"},
         {"variables", "in the broadcast of the variables"},
         {"metrics", "in the average of the metrics"},
+        {"fit", "in fit(), for the others to begin, or end an epoch, too"},
     };
     const char *function = event_text(call, "function"), *name = event_text(call, "name");
     if (strcmp(function, "MPI_Finalize") == 0)
@@ -111,26 +112,30 @@ static char *circle_words(const Traces *traces)
     return NULL;
 }
 
-static bool steps_differ(const Traces *traces)
+// What fit() was asked for: "steps" or "epochs".
+static bool plans_differ(const Traces *traces, const char *field)
 {
     for (int r = 1; r < traces->ranks; r++) {
         const cJSON *first = event_nth(&traces->of[0], "fit", 0),
                     *fit = event_nth(&traces->of[r], "fit", 0);
-        if (first && fit && event_number(fit, "steps") != event_number(first, "steps"))
+        if (first && fit && event_number(fit, field) != event_number(first, field))
             return true;
     }
     return false;
 }
 
 // "steps asked of fit(): rank 0: 6, rank 1: 10".
-static void add_steps(const Traces *traces, char **text)
+static void add_plans(const Traces *traces, const char *field, char **text)
 {
-    const char *separator = "\nsteps asked of fit(): ";
+    if (!plans_differ(traces, field))
+        return;
+    text_add(text, "\n%s asked of fit()", field);
+    const char *separator = ": ";
     for (int r = 0; r < traces->ranks; r++) {
         const cJSON *fit = event_nth(&traces->of[r], "fit", 0);
         if (!fit)
             continue;
-        text_add(text, "%srank %d: %.0f", separator, r, event_number(fit, "steps"));
+        text_add(text, "%srank %d: %.0f", separator, r, event_number(fit, field));
         separator = ", ";
     }
 }
@@ -155,8 +160,8 @@ char *whereabouts(const Traces *traces)
     }
     for (int r = 0; r < traces->ranks; r++)
         free(of[r]);
-    if (steps_differ(traces))
-        add_steps(traces, &text);
+    add_plans(traces, "steps", &text);
+    add_plans(traces, "epochs", &text);
     char *circle = circle_words(traces);
     if (circle)
         text_add(&text, "\n%s", circle);
@@ -241,17 +246,21 @@ static Mistake mistake_in_training(const Traces *traces)
                          "root sends and the others receive, by the same call, so every rank must "
                          "make it, outside of any if.",
                          "4"};
-    if (steps_differ(traces) && steps_by_local_size(traces))
+    if (plans_differ(traces, "steps") && steps_by_local_size(traces))
         return (Mistake){
             "the ranks asked fit() for different numbers of steps: the batches divided "
             "by hvd_local_size(), the workers of one machine, and machines may have "
             "different numbers of them. All workers of the job share the steps: "
             "hvd_size().",
             "5"};
-    if (steps_differ(traces))
+    if (plans_differ(traces, "steps"))
         return (Mistake){"the ranks asked fit() for different numbers of steps. Each step is an "
                          "all-reduce of the gradients, so all must make equally many.",
                          "5"};
+    if (plans_differ(traces, "epochs"))
+        return (Mistake){"the ranks asked fit() for different numbers of epochs. Each step is an "
+                         "all-reduce of the gradients, so all must make equally many.",
+                         NULL};
     if (in_metrics && in_metrics != all_ranks(traces->ranks))
         return (Mistake){"only some of the ranks average the metrics at the end of an epoch. The "
                          "average is a collective call: every rank must add the callback, outside "

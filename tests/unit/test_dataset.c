@@ -1,6 +1,7 @@
 // What dataset.h promises of files: data sets are read as their formats define them, and no damaged
 // file is believed. What the sets hold is in test_images.c.
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -249,27 +250,79 @@ START_TEST(size_of_more_than_31_bits_is_refused)
 }
 END_TEST
 
-START_TEST(sizes_whose_product_overflows_are_refused)
+// Headers, for 24 bytes of images and 3 labels, that agree in their count.
+static void write_lie(uint32_t count, uint16_t height, uint16_t width)
 {
-    write_pair();
-    uint8_t huge[sizeof images];
-    memcpy(huge, images, sizeof images);
-    huge[4] = huge[8] = huge[12] = 0x40; // each about 2^30
-    write_plain("images", huge, sizeof huge);
-    assert_images_refused("impossibly large");
+    uint8_t lie[sizeof images], label_lie[sizeof labels];
+    uint8_t counted[] = {(uint8_t)(count >> 24), (uint8_t)(count >> 16), (uint8_t)(count >> 8),
+                         (uint8_t)count};
+    uint8_t sides[] = {0, 0, (uint8_t)(height >> 8), (uint8_t)height,
+                       0, 0, (uint8_t)(width >> 8),  (uint8_t)width};
+    memcpy(lie, images, sizeof images);
+    memcpy(label_lie, labels, sizeof labels);
+    memcpy(lie + 4, counted, sizeof counted);
+    memcpy(lie + 8, sides, sizeof sides);
+    memcpy(label_lie + 4, counted, sizeof counted);
+    write_plain("images", lie, sizeof lie);
+    write_plain("labels", label_lie, sizeof label_lie);
+}
+
+START_TEST(sizes_beyond_the_bounds_are_refused)
+{
+    write_lie(3, 4097, 4);
+    assert_images_refused("images of 4097x4; at most 4096x4096 are read");
+    write_lie(3, 2, 4097);
+    assert_images_refused("images of 2x4097; at most 4096x4096 are read");
+    write_lie((1 << 20) + 1, 2, 4);
+    assert_images_refused("1048577 images of 2x4; at most 1048576 and 1024 MiB are read");
+    write_lie(65, 4096, 4096);
+    assert_images_refused("65 images of 4096x4096; at most 1048576 and 1024 MiB are read");
+    write_lie(0x7fffffff, 4096, 4096);
+    assert_images_refused("2147483647 images");
 }
 END_TEST
 
-// No machine has the 2^61 bytes that this header promises, so the program must have looked at the
-// data before it asked for memory.
+// The most that a header may promise: there is no need for as much memory to see that it lies.
 START_TEST(lying_header_takes_no_memory)
 {
+    write_lie(64, 4096, 4096);
+    assert_images_refused("cut short (24 of 1073741824 bytes)");
+}
+END_TEST
+
+// The labels are looked at before a single image is read.
+START_TEST(headers_are_read_first)
+{
     write_pair();
-    uint8_t lie[sizeof images];
-    memcpy(lie, images, sizeof images);
-    memcpy(lie + 4, (uint8_t[]){0x40, 0, 0, 0, 0, 0, 0x80, 0, 0, 1, 0, 0}, 12);
-    write_plain("images", lie, sizeof lie);
-    assert_images_refused("cut short (24 of 2305843009213693952 bytes)");
+    write_plain("images", images, 16);
+    write_plain("labels", (uint8_t[]){0, 0, 8, 1, 0, 0, 0, 2, 9, 0}, 10);
+    assert_labels_refused("2 labels, but");
+}
+END_TEST
+
+// In place of zlib's: takes the images' name away from their file while it is read.
+static bool replace_while_reading;
+
+int gzread(gzFile file, voidp to, unsigned length)
+{
+    int (*real)(gzFile, voidp, unsigned) = NULL;
+    *(void **)&real = dlsym(RTLD_NEXT, "gzread");
+    if (replace_while_reading) {
+        replace_while_reading = false;
+        ck_assert_int_eq(rename(in_folder("another"), in_folder("images")), 0);
+    }
+    return real(file, to, length);
+}
+
+START_TEST(file_may_be_replaced_while_it_is_read)
+{
+    write_pair();
+    write_gzip("images", images, sizeof images);
+    write_plain("another", "something else", 14);
+    replace_while_reading = true;
+    Dataset dataset = load_idx(in_folder("images"), in_folder("labels"), 10);
+    assert_is_the_example(&dataset);
+    dataset_free(&dataset);
 }
 END_TEST
 
@@ -485,6 +538,43 @@ START_TEST(plain_file_goes_before_gzip)
 }
 END_TEST
 
+// What stands behind the images that are asked for is not even unpacked: here it is damaged.
+START_TEST(no_more_images_are_read_than_asked_for)
+{
+    Args args = small_fashion_mnist(200, 28);
+    args.images = 4;
+    ck_assert_int_eq(truncate(in_folder("train-images-idx3-ubyte"), 16 + 4 * 28 * 28), 0);
+    Dataset dataset = load_data(&args, TRAIN);
+    ck_assert_int_eq(dataset.count, 4);
+    dataset_free(&dataset);
+    args.images = 5;
+    assert_ends_with(load_train, &args, in_folder("train-images-idx3-ubyte: "), "cut short");
+}
+END_TEST
+
+// Of a set that is too large as a whole.
+START_TEST(the_first_images_of_a_huge_set_are_read)
+{
+    Args args = small_fashion_mnist(20, 28);
+    const uint8_t eight_million[] = {0, 0x80, 0, 0};
+    const char *names[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte"};
+    uint8_t file[8 + 20] = {0, 0, 8, 1};
+    write_plain(names[1], file, sizeof file);
+    for (int i = 0; i < 2; i++) {
+        FILE *stream = fopen(in_folder(names[i]), "r+b");
+        ck_assert_int_eq(fseek(stream, 4, SEEK_SET), 0);
+        ck_assert_uint_eq(fwrite(eight_million, 1, 4, stream), 4);
+        fclose(stream);
+    }
+    args.images = 20;
+    Dataset dataset = load_data(&args, TRAIN);
+    ck_assert_int_eq(dataset.count, 20);
+    dataset_free(&dataset);
+    args.images = 0;
+    assert_ends_with(load_train, &args, names[0], "8388608 images of 28x28; at most 1048576");
+}
+END_TEST
+
 START_TEST(images_cuts_the_set_and_never_lengthens_it)
 {
     Args args = small_fashion_mnist(5, 28);
@@ -550,7 +640,9 @@ static void add_idx_tests(Suite *suite)
     tcase_add_test(idx, trailing_bytes_are_refused);
     tcase_add_test(idx, size_of_zero_is_refused);
     tcase_add_test(idx, size_of_more_than_31_bits_is_refused);
-    tcase_add_test(idx, sizes_whose_product_overflows_are_refused);
+    tcase_add_test(idx, sizes_beyond_the_bounds_are_refused);
+    tcase_add_test(idx, headers_are_read_first);
+    tcase_add_test(idx, file_may_be_replaced_while_it_is_read);
     tcase_add_test(idx, lying_header_takes_no_memory);
     tcase_add_test(idx, different_counts_are_refused);
     tcase_add_test(idx, label_out_of_range_is_refused);
@@ -578,6 +670,8 @@ static void add_load_data_tests(Suite *suite)
     tcase_add_test(load, data_dir_holds_plain_and_gzip_files);
     tcase_add_test(load, plain_file_goes_before_gzip);
     tcase_add_test(load, images_cuts_the_set_and_never_lengthens_it);
+    tcase_add_test(load, no_more_images_are_read_than_asked_for);
+    tcase_add_test(load, the_first_images_of_a_huge_set_are_read);
     tcase_add_test(load, data_dir_is_the_only_place);
     tcase_add_test(load, images_without_labels_are_refused);
     tcase_add_test(load, other_sizes_than_28x28_are_refused);

@@ -1,6 +1,7 @@
 // What the training loop and its callbacks promise: order, schedule, when training stops, how many
 // steps run, and what is printed.
 
+#include <math.h>
 #include <string.h>
 #include "child.h"
 #include "hvdlab.h"
@@ -273,7 +274,119 @@ START_TEST(an_epoch_of_no_steps_is_refused)
 {
     Outcome outcome = run_in_child(zero_steps, NULL);
     ck_assert_int_eq(outcome.status, 2);
-    ck_assert_ptr_nonnull(strstr(outcome.err, "steps_per_epoch is 0"));
+    ck_assert_str_eq(
+        outcome.err,
+        "test_fit: fit: steps_per_epoch is 0, but an epoch needs at least 1: 64 images "
+        "(--images) in batches of 32 (--batch-size) make 2 of them; more images, "
+        "smaller batches or fewer workers make more\n");
+    setenv("OMPI_COMM_WORLD_SIZE", "5", 1);
+    outcome = run_in_child(zero_steps, NULL);
+    ck_assert_ptr_nonnull(strstr(outcome.err, "make 2 of them, for 5 workers; more images"));
+}
+END_TEST
+
+// ---- Losses that are no numbers.
+
+// A training in which something goes wrong in one step.
+typedef struct {
+    int epoch, step;    // in which it does, from 0
+    float weight;       // that the first variable is overwritten with before the step
+    int64_t validation; // steps of it
+    bool allowed;
+    const char *rank, *said; // of a job; and what is said, NULL: nothing
+} Trouble;
+
+typedef struct {
+    Callback callback;
+    const Trouble *trouble;
+} Troublemaker;
+
+static void make_trouble(Callback *self, Training *training)
+{
+    const Trouble *trouble = ((Troublemaker *)self)->trouble;
+    if (training->epoch != trouble->epoch || training->step != trouble->step)
+        return;
+    float *values = allocate(28 * 28 * 10, sizeof *values);
+    for (int i = 0; i < 28 * 28 * 10; i++)
+        values[i] = trouble->weight;
+    model_write_variable(training->model, 0, values);
+    free(values);
+}
+
+static void train_with_trouble(const void *trouble)
+{
+    Small s;
+    small_begin(&s, 64, 8);
+    Troublemaker *maker = allocate(1, sizeof *maker);
+    *maker = (Troublemaker){{.name = "trouble", .batch_begin = make_trouble}, trouble};
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, &maker->callback);
+    History history =
+        fit(s.model, &(Fit){.train = s.batches,
+                            .epochs = 3,
+                            .steps_per_epoch = 8,
+                            .validation = maker->trouble->validation ? s.batches : NULL,
+                            .validation_steps = maker->trouble->validation,
+                            .callbacks = &callbacks,
+                            .allow_nan = maker->trouble->allowed});
+    ck_assert_int_eq(history.epochs, 3);
+    ck_assert(isnan(history.logs[2].loss) || !maker->trouble->allowed);
+    free(history.logs);
+    callbacks_free(&callbacks);
+    small_end(&s);
+}
+
+static const Trouble troubles[] = {
+    {.epoch = 0, .step = 0, .weight = NAN, .said = "the loss is nan in epoch 1, step 1, at"},
+    {.epoch = 2, .step = 7, .weight = NAN, .said = "the loss is nan in epoch 3, step 8, at"},
+    {.epoch = 1, .step = 2, .weight = INFINITY, .said = "the loss is nan in epoch 2, step 3, at"},
+    // Finite still, but the update is not: what comes next sees it.
+    {.epoch = 1, .step = 7, .weight = 3e38f, .said = "in epoch 2, step 8, at learning rate 0.01: "},
+    {.epoch = 1, .step = 3, .weight = NAN, .rank = "0", .said = "rank 0: the loss is nan"},
+    {.epoch = 1, .step = 3, .weight = NAN, .rank = "2", .said = "rank 2: the loss is nan"},
+    {.epoch = 3, .step = 0, .weight = NAN}, // never
+    {.epoch = 1, .step = 3, .weight = NAN, .allowed = true},
+    {.epoch = 1, .step = 3, .weight = NAN, .allowed = true, .validation = 1},
+};
+
+START_TEST(a_loss_that_is_no_number_ends_the_training)
+{
+    const Trouble *trouble = &troubles[_i];
+    if (trouble->rank) {
+        setenv("OMPI_COMM_WORLD_RANK", trouble->rank, 1);
+        setenv("OMPI_COMM_WORLD_SIZE", "3", 1);
+    }
+    Outcome outcome = run_in_child(train_with_trouble, trouble);
+    ck_assert_msg(outcome.status == (trouble->said ? 1 : 0), "%d: %s", outcome.status, outcome.err);
+    if (trouble->said) {
+        ck_assert_msg(strstr(outcome.err, trouble->said), "%s", outcome.err);
+        ck_assert_str_eq(strchr(outcome.err, '\n'), "\n"); // one line
+    } else {
+        ck_assert_str_eq(outcome.err, "");
+    }
+}
+END_TEST
+
+// The last update of the last epoch is seen by nobody but the validation.
+static void train_and_blow_up(const void *unused)
+{
+    (void)unused;
+    Small s;
+    small_begin(&s, 64, 32);
+    optimizer_set_learning_rate(model_optimizer(s.model), 3e38f);
+    fit(s.model, &(Fit){.train = s.batches,
+                        .epochs = 1,
+                        .steps_per_epoch = 1,
+                        .validation = s.batches,
+                        .validation_steps = 2});
+}
+
+START_TEST(validation_looks_too)
+{
+    Outcome outcome = run_in_child(train_and_blow_up, NULL);
+    ck_assert_int_eq(outcome.status, 1);
+    ck_assert_ptr_nonnull(strstr(outcome.err, "the validation loss is nan in epoch 1, at learning "
+                                              "rate 3e+38: "));
 }
 END_TEST
 
@@ -345,6 +458,9 @@ int main(void)
                         sizeof stops / sizeof *stops);
     tcase_add_test(loop, each_training_counts_its_own_epochs_above_the_target);
     tcase_add_test(loop, an_epoch_of_no_steps_is_refused);
+    tcase_add_loop_test(loop, a_loss_that_is_no_number_ends_the_training, 0,
+                        sizeof troubles / sizeof *troubles);
+    tcase_add_test(loop, validation_looks_too);
     tcase_add_test(output, verbose_0_prints_nothing);
     tcase_add_test(output, verbose_1_prints_a_line_per_epoch_where_there_is_no_terminal);
     tcase_add_test(output, a_bar_ends_in_the_same_figures);

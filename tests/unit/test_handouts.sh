@@ -8,7 +8,8 @@
 #     ```sh laptop               is run; every command must succeed
 #     ```sh laptop fails         is run; the last command must fail, with status 1 or 2
 #     ```sh laptop whole         is run at its full length, on synthetic images; for short ones only
-#     ```sh laptop hangs         the same; the last command must still run when its own `timeout` ends it
+#     ```sh laptop whole fails   the same; the last command must fail
+#     ```sh laptop hangs         at its full length, too; the last command must still run when its own `timeout` ends it
 #     ```sh gpu, ```sh terminal  is not run (no GPU; goes on until Control-C)
 #     ```text prints             every line is one that the block before it printed
 #     ```c solutions/step_01.c   every line is one of this file
@@ -192,7 +193,7 @@ check_quoted() # FILE TEXT
 block() # INFO TEXT
 {
     case $1 in
-    "sh laptop" | "sh laptop fails" | "sh laptop whole" | "sh laptop hangs")
+    "sh laptop" | "sh laptop fails" | "sh laptop whole" | "sh laptop whole fails" | "sh laptop hangs")
         check_commands "$2"
         run_laptop "$1" "$2"
         ;;

@@ -348,11 +348,49 @@ START_TEST(cross_entropy_is_right)
     ck_assert_double_eq_tol(metrics.loss, 3 * once.loss, 1e-5 * once.loss);
     ck_assert_double_eq(metrics.correct, 3 * once.correct);
     ck_assert_double_eq(metrics.images, 3 * BATCH);
+    ck_assert_double_eq(metrics.batches, 3);
+    ck_assert_double_eq(metrics.finite, 3);
     backend()->release(device_current(), from);
     backend()->release(device_current(), to);
     backend()->release(device_current(), on_device);
     backend()->release(device_current(), sums);
     free(result);
+}
+END_TEST
+
+// Which batch was the first whose loss is no finite number: told from the sums, also when good ones
+// follow, and whichever logit is to blame.
+START_TEST(cross_entropy_counts_finite_batches)
+{
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    float logits[BATCH * CLASSES];
+    int labels[BATCH] = {9, 0, 4, 7, 2};
+    float *on_device = device_memory(sizeof logits), *gradient = device_memory(sizeof logits);
+    int *labels_there = device_memory(sizeof labels);
+    Metrics *sums = device_memory(sizeof(Metrics));
+    backend()->write(device_current(), labels_there, labels, sizeof labels);
+    for (int first = 0; first < 3; first++)
+        for (int place = 0; place < 2; place++) {
+            Metrics metrics = {0};
+            backend()->write(device_current(), sums, &metrics, sizeof metrics);
+            for (int i = 0; i < 4; i++) {
+                fill_logits(logits);
+                if (i == first) // -INFINITY is only seen where the label is
+                    logits[3 * CLASSES + 7] = bad[place == 0 ? 0 : 2];
+                if (i == first && place == 1)
+                    logits[CLASSES + 5] = bad[1];
+                backend()->write(device_current(), on_device, logits, sizeof logits);
+                backend()->cross_entropy(device_current(), on_device, labels_there, gradient, BATCH,
+                                         CLASSES, sums);
+            }
+            backend()->read(device_current(), &metrics, sums, sizeof metrics);
+            ck_assert_double_eq(metrics.batches, 4);
+            ck_assert_double_eq(metrics.finite, first);
+        }
+    backend()->release(device_current(), on_device);
+    backend()->release(device_current(), gradient);
+    backend()->release(device_current(), labels_there);
+    backend()->release(device_current(), sums);
 }
 END_TEST
 
@@ -378,6 +416,7 @@ int main(void)
     TCase *rest = operation_case(suite, "beside operations");
     tcase_add_test(rest, softmax_is_right);
     tcase_add_test(rest, cross_entropy_is_right);
+    tcase_add_test(rest, cross_entropy_counts_finite_batches);
 
     return run_suite(suite);
 }

@@ -314,14 +314,56 @@ static void write_beyond_the_limit(const void *folder)
         event_file_scalar(file, "loss", step, 1);
 }
 
-START_TEST(a_write_that_fails_ends_the_program)
+// Said once where it happens and once at the end, and no more lines than these two.
+static void assert_log_given_up(const Outcome *outcome, const char *reason)
+{
+    char *begin =
+        format_text("test_tensorboard: warning: cannot write the log %s/events.", scratch);
+    char *end = format_text("%s\n", reason);
+    const char *second = strchr(outcome->err, '\n') + 1;
+    ck_assert_int_eq(outcome->status, 1);
+    ck_assert_str_eq(outcome->out, "");
+    ck_assert_int_eq(strncmp(outcome->err, begin, strlen(begin)), 0);
+    ck_assert_ptr_nonnull(strstr(outcome->err, "; the training goes on without it\n"));
+    ck_assert_int_eq(strncmp(second, "test_tensorboard: the log ", 26), 0);
+    ck_assert_ptr_nonnull(strstr(second, end));
+    ck_assert_str_eq(strchr(second, '\n'), "\n");
+    free(begin);
+    free(end);
+}
+
+START_TEST(a_write_that_fails_is_a_warning_and_leaves_whole_records)
 {
     Outcome outcome = run_in_child(write_beyond_the_limit, scratch);
-    char *begin = format_text("test_tensorboard: cannot write %s/events.out.tfevents.", scratch);
-    ck_assert_int_eq(outcome.status, 2);
-    ck_assert_int_eq(strncmp(outcome.err, begin, strlen(begin)), 0);
-    ck_assert_ptr_nonnull(strstr(outcome.err, ": File too large\n"));
-    free(begin);
+    assert_log_given_up(&outcome, "is not complete: File too large");
+    Contents contents = read_only_file(scratch);
+    size_t position = 0;
+    ck_assert_str_eq(next_event(&contents, &position).version, "brain.Event:2");
+    for (int step = 0; position < contents.size; step++)
+        ck_assert_int_eq(next_event(&contents, &position).step, step);
+    ck_assert_uint_gt(contents.size, 900);
+}
+END_TEST
+
+static void write_into_nothing(const void *folder)
+{
+    EventFile *file = event_file_open(folder);
+    event_file_scalar(file, "loss", 0, 1);
+    char *command = format_text("rm -r %s/*", scratch);
+    ck_assert_int_eq(system(command), 0);
+    for (int step = 1; step < 4; step++)
+        event_file_scalar(file, "loss", step, 1);
+    event_file_close(file);
+}
+
+START_TEST(a_folder_that_is_deleted_is_noticed)
+{
+    char *folder = format_text("%s/logs", scratch);
+    Outcome outcome = run_in_child(write_into_nothing, folder);
+    ck_assert_int_eq(outcome.status, 1);
+    ck_assert_ptr_nonnull(strstr(outcome.err, "it has been deleted; the training goes on"));
+    ck_assert_ptr_nonnull(strstr(outcome.err, "is not complete: it has been deleted\n"));
+    free(folder);
 }
 END_TEST
 
@@ -345,7 +387,8 @@ int main(void)
     tcase_add_checked_fixture(faults, make_scratch, remove_scratch);
     tcase_add_test(faults, a_folder_that_cannot_be_made_ends_the_program);
     tcase_add_test(faults, no_folder_at_all_ends_the_program);
-    tcase_add_test(faults, a_write_that_fails_ends_the_program);
+    tcase_add_test(faults, a_write_that_fails_is_a_warning_and_leaves_whole_records);
+    tcase_add_test(faults, a_folder_that_is_deleted_is_noticed);
     suite_add_tcase(suite, faults);
 
     return run_suite(suite);

@@ -1,8 +1,10 @@
 // What common/base/util.h promises: one clear line and status 2, memory, time, the launcher's rank.
 
+#include <cjson/cJSON.h>
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "child.h"
 #include "base/util.h"
@@ -13,6 +15,7 @@ static void forget_launcher(void)
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK",
                                         "OMPI_COMM_WORLD_SIZE",
                                         "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "OMPI_COMM_WORLD_LOCAL_SIZE",
                                         "PMI_RANK",
                                         "PMI_SIZE",
                                         "MPI_LOCALRANKID",
@@ -51,6 +54,76 @@ START_TEST(die_stays_on_one_line_whatever_it_quotes)
 {
     Outcome outcome = run_in_child(print_then_die, "not 'a\nb\tc'");
     ck_assert_str_eq(outcome.err, "test_util: not 'a?b?c'\n");
+}
+END_TEST
+
+static void quote_a_long_text(const void *unused)
+{
+    (void)unused;
+    char text[20000];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    die("%s", text);
+}
+
+START_TEST(die_stays_on_one_line_however_long)
+{
+    Outcome outcome = run_in_child(quote_a_long_text, NULL);
+    ck_assert_int_eq(outcome.status, 2);
+    ck_assert_uint_gt(strlen(outcome.err), 4000);
+}
+END_TEST
+
+static void print_then_give_up(const void *message)
+{
+    printf("said before");
+    give_up("%s", (const char *)message);
+}
+
+START_TEST(give_up_is_die_with_status_1)
+{
+    Outcome outcome = run_in_child(print_then_give_up, "the loss is nan");
+    ck_assert_int_eq(outcome.status, 1);
+    ck_assert_str_eq(outcome.out, "said before");
+    ck_assert_str_eq(outcome.err, "test_util: the loss is nan\n");
+}
+END_TEST
+
+static void lose_two_things(const void *status)
+{
+    ends_incomplete("the log is not %s", "complete");
+    ends_incomplete("nor is %d", 2);
+    printf("goes on");
+    if (status)
+        exit(*(const int *)status);
+}
+
+START_TEST(what_is_lost_is_said_at_the_end)
+{
+    Outcome outcome = run_in_child(lose_two_things, NULL);
+    ck_assert_int_eq(outcome.status, 1);
+    ck_assert_str_eq(outcome.out, "goes on");
+    ck_assert_str_eq(outcome.err, "test_util: the log is not complete\ntest_util: nor is 2\n");
+    int status = 3; // another failure has been told already
+    outcome = run_in_child(lose_two_things, &status);
+    ck_assert_int_eq(outcome.status, 3);
+    ck_assert_str_eq(outcome.err, "");
+}
+END_TEST
+
+static void lose_many_things(const void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < 1000; i++)
+        ends_incomplete("thing %d", i);
+}
+
+START_TEST(not_every_loss_has_a_line)
+{
+    Outcome outcome = run_in_child(lose_many_things, NULL);
+    ck_assert_int_eq(outcome.status, 1);
+    ck_assert_ptr_nonnull(strstr(outcome.err, "thing 0\n"));
+    ck_assert_ptr_null(strstr(outcome.err, "thing 8\n"));
 }
 END_TEST
 
@@ -172,6 +245,72 @@ START_TEST(allocate_refuses_what_there_cannot_be)
 }
 END_TEST
 
+static void enlarge_too_far(const void *unused)
+{
+    (void)unused;
+    enlarge(NULL, SIZE_MAX / 2, 3);
+}
+
+START_TEST(enlarge_keeps_what_was_there)
+{
+    int *numbers = NULL;
+    for (int count = 0; count < 1000; count++) {
+        numbers = enlarge(numbers, (size_t)count + 1, sizeof *numbers);
+        numbers[count] = count;
+    }
+    for (int i = 0; i < 1000; i++)
+        ck_assert_int_eq(numbers[i], i);
+    free(numbers);
+    Outcome outcome = run_in_child(enlarge_too_far, NULL);
+    ck_assert_int_eq(outcome.status, 2);
+    ck_assert_ptr_nonnull(strstr(outcome.err, "out of memory"));
+}
+END_TEST
+
+static void need_too_much_room(const void *unused)
+{
+    (void)unused;
+    need_room((size_t)1 << 46, "nobody");
+}
+
+START_TEST(room_is_asked_for)
+{
+    ck_assert(has_room(1 << 20));
+    Outcome outcome = run_in_child(need_too_much_room, NULL);
+    ck_assert_int_eq(outcome.status, 2);
+    ck_assert_str_eq(outcome.err, "test_util: out of memory: there are no 67108864 MiB left, which "
+                                  "nobody may need\n");
+}
+END_TEST
+
+#ifndef __SANITIZE_ADDRESS__ // which can't do with a limit on the address space
+static void fill_memory_with_json(const void *unused)
+{
+    (void)unused;
+    setrlimit(RLIMIT_AS, &(struct rlimit){(rlim_t)256 << 20, (rlim_t)256 << 20});
+    cJSON *array = cJSON_CreateArray();
+    for (int i = 0; i < 10000000; i++)
+        cJSON_AddItemToArray(array, cJSON_CreateNumber(i));
+}
+
+// A tool that runs the program, valgrind, needs that memory itself.
+static bool runs_in_valgrind(void)
+{
+    const char *preloaded = getenv("LD_PRELOAD");
+    return preloaded && strstr(preloaded, "vgpreload");
+}
+
+START_TEST(json_without_memory_ends_the_program)
+{
+    if (runs_in_valgrind())
+        return;
+    Outcome outcome = run_in_child(fill_memory_with_json, NULL);
+    ck_assert_int_eq(outcome.status, 2);
+    ck_assert_ptr_nonnull(strstr(outcome.err, "out of memory: there are no "));
+}
+END_TEST
+#endif
+
 START_TEST(format_text_formats)
 {
     char *text = format_text("%s-%d", "rank", 12);
@@ -267,7 +406,7 @@ START_TEST(ranks_are_dealt_to_nodes_in_turn)
     const Place expected[] = {{0, 2, 0, 3}, {0, 2, 1, 3}, {0, 1, 2, 3}, {1, 2, 0, 3}, {1, 2, 1, 3}};
     for (int r = 0; r < 5; r++)
         check_place(r, expected[r]);
-    setenv("HVD_RANKS_PER_NODE", "2147483647", 1);
+    setenv("HVD_RANKS_PER_NODE", "1048576", 1);
     check_place(4, (Place){4, 5, 0, 1});
 }
 END_TEST
@@ -287,6 +426,69 @@ START_TEST(a_layout_that_makes_no_sense_ends_the_program)
         Outcome outcome = run_in_child(ask_for_place, layouts[i]);
         ck_assert_int_eq(outcome.status, 2);
         ck_assert_ptr_nonnull(strstr(outcome.err, "HVD_LAYOUT="));
+    }
+}
+END_TEST
+
+static void count_devices(const void *value)
+{
+    setenv("HVDLAB_DEVICES", value, 1);
+    printf("%d", environment_count("HVDLAB_DEVICES", 1024));
+}
+
+START_TEST(counts_from_the_environment_have_bounds)
+{
+    static const char *const good[] = {"1", "1024", "007", ""}, *const read[] = {"1", "1024", "7",
+                                                                                 "0"};
+    static const char *const bad[] = {"0",  "1025", "-1",  "+1",
+                                      " 1", "1 ",   "1.0", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        ck_assert_str_eq(run_in_child(count_devices, good[i]).out, read[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        Outcome outcome = run_in_child(count_devices, bad[i]);
+        char *line = format_text(
+            "test_util: HVDLAB_DEVICES=%s is not a whole number from 1 to 1024\n", bad[i]);
+        ck_assert_int_eq(outcome.status, 2);
+        ck_assert_str_eq(outcome.err, line);
+        free(line);
+    }
+}
+END_TEST
+
+// Environments of a launcher that contradict themselves, and the variable that is to blame.
+static const struct {
+    const char *rank, *size, *local_rank, *local_size, *blamed;
+} mangled[] = {
+    {"4", "4", "0", "1", "OMPI_COMM_WORLD_RANK=4 is not a whole number from 0 to 3,"},
+    {"-1", "4", "0", "1", "OMPI_COMM_WORLD_RANK=-1 "},
+    {"0", "0", "0", "1", "OMPI_COMM_WORLD_SIZE=0 is not a whole number from 1 to 1048576,"},
+    {"0", "2147483647", "0", "1", "OMPI_COMM_WORLD_SIZE=2147483647 "},
+    {"0", "4294967300", "0", "1", "OMPI_COMM_WORLD_SIZE=4294967300 "},
+    {"0", "4", "2", "2", "OMPI_COMM_WORLD_LOCAL_RANK=2 is not a whole number from 0 to 1,"},
+    {"0", "4", "0", "5", "OMPI_COMM_WORLD_LOCAL_SIZE=5 is not a whole number from 1 to 4,"},
+    {"0", "4", "0", "x", "OMPI_COMM_WORLD_LOCAL_SIZE=x "},
+};
+
+static void ask_in_mangled_environment(const void *number)
+{
+    int i = *(const int *)number;
+    setenv("OMPI_COMM_WORLD_RANK", mangled[i].rank, 1);
+    setenv("OMPI_COMM_WORLD_SIZE", mangled[i].size, 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_RANK", mangled[i].local_rank, 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_SIZE", mangled[i].local_size, 1);
+    launcher_place();
+}
+
+START_TEST(a_launchers_environment_that_contradicts_itself_ends_the_program)
+{
+    static const char *const pretences[] = {"", "HVD_LAYOUT", "HVD_RANKS_PER_NODE"};
+    for (int pretence = 0; pretence < 3; pretence++) {
+        unsetenv("HVD_LAYOUT");
+        if (pretence > 0)
+            setenv(pretences[pretence], "1", 1);
+        Outcome outcome = run_in_child(ask_in_mangled_environment, &_i);
+        ck_assert_int_eq(outcome.status, 2);
+        ck_assert_msg(strstr(outcome.err, mangled[_i].blamed), "%s", outcome.err);
     }
 }
 END_TEST
@@ -390,6 +592,10 @@ int main(void)
     tcase_add_test(ending, die_prints_one_line_and_exits_with_2);
     tcase_add_test(ending, die_keeps_what_was_printed_before);
     tcase_add_test(ending, die_stays_on_one_line_whatever_it_quotes);
+    tcase_add_test(ending, die_stays_on_one_line_however_long);
+    tcase_add_test(ending, give_up_is_die_with_status_1);
+    tcase_add_test(ending, what_is_lost_is_said_at_the_end);
+    tcase_add_test(ending, not_every_loss_has_a_line);
     tcase_add_test(ending, die_on_another_rank_waits_a_second_and_names_it);
     tcase_add_test(ending, die_runs_no_exit_handler);
     tcase_add_test(ending, warn_prints_a_line_and_goes_on);
@@ -401,17 +607,26 @@ int main(void)
     TCase *basics = tcase_create("memory, text, time");
     tcase_add_test(basics, allocate_gives_zeroed_and_aligned_memory);
     tcase_add_test(basics, allocate_refuses_what_there_cannot_be);
+    tcase_add_test(basics, enlarge_keeps_what_was_there);
+    tcase_add_test(basics, room_is_asked_for);
+#ifndef __SANITIZE_ADDRESS__
+    tcase_add_test(basics, json_without_memory_ends_the_program);
+#endif
     tcase_add_test(basics, format_text_formats);
     tcase_add_test(basics, seconds_go_forward_at_the_right_pace);
     tcase_add_test(basics, program_name_has_no_folder);
     suite_add_tcase(suite, basics);
 
     TCase *launcher = tcase_create("launcher");
+    tcase_set_timeout(launcher, 30); // a rank waits before it speaks
     tcase_add_test(launcher, without_a_launcher_a_process_is_alone);
     tcase_add_test(launcher, open_mpi_is_understood);
     tcase_add_test(launcher, a_layout_names_each_ranks_node);
     tcase_add_test(launcher, ranks_are_dealt_to_nodes_in_turn);
     tcase_add_test(launcher, a_layout_that_makes_no_sense_ends_the_program);
+    tcase_add_test(launcher, counts_from_the_environment_have_bounds);
+    tcase_add_loop_test(launcher, a_launchers_environment_that_contradicts_itself_ends_the_program,
+                        0, sizeof mangled / sizeof *mangled);
     tcase_add_test(launcher, pmi_is_understood);
     tcase_add_test(launcher, srun_is_understood);
     tcase_add_loop_test(launcher, srun_may_deal_unevenly, 0,

@@ -1,0 +1,496 @@
+// What ranks tell each other before a collective call: first one number for all that must be the
+// same; only where numbers differ the words, of which the first difference makes the line.
+
+#include "hvd/agreement.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "sys/activity.h"
+#include "sys/timeline.h"
+#include "sys/trace.h"
+#include "base/util.h"
+#include "sys/world.h"
+
+enum {
+    WINDOW = 8,    // calls whose order is compared
+    EXTREMES = 6,  // numbers of an agreement
+    MAX_PARTS = 4, // of a line that says what each rank brings
+};
+
+// What tells calls apart that are alike in all terms, as numbers that are the same in all processes
+// of a program: the place in it that calls, and where the values lie.
+typedef struct {
+    uint64_t place, values;
+} Origin;
+
+// Where the ranks of a communicator meet.
+typedef struct {
+    MPI_Comm comm;
+    int rank, size;
+    int64_t number; // of calls so far
+    // The last calls, alike in all terms, whose origins differed: row by row those of each rank.
+    Origin *origins;
+    int window;         // how many calls
+    int64_t window_end; // the number of the last of them
+    uint64_t signature; // of each of them
+} Meeting;
+
+// ---- Numbers.
+
+static uint64_t mix(uint64_t hash, uint64_t number)
+{
+    hash = (hash ^ number) * 0x9e3779b97f4a7c15u;
+    return hash ^ (hash >> 29);
+}
+
+uint64_t text_hash(const char *text)
+{
+    uint64_t hash = 1;
+    for (; *text; text++)
+        hash = mix(hash, (unsigned char)*text);
+    return hash;
+}
+
+static uint64_t signature_of(const Collective *call)
+{
+    uint64_t hash = text_hash(call->name);
+    for (const Term *term = call->terms; term->verb; term++) {
+        uint64_t value = term->hash;
+        if (value == 0 && term->text)
+            value = text_hash(term->text);
+        else if (value == 0)
+            memcpy(&value, &term->number, sizeof value);
+        hash = mix(hash, value);
+    }
+    return hash;
+}
+
+// Where the program was loaded, and where it found its stack and the libraries: addresses are
+// compared as distances from these.
+static struct {
+    uintptr_t program, heap, stack, libraries;
+} bases;
+
+static uintptr_t load_address(const void *inside)
+{
+    Dl_info info;
+    struct link_map *map = NULL;
+    if (!dladdr1(inside, &info, (void **)&map, RTLD_DL_LINKMAP) || !map)
+        return 0;
+    return map->l_addr;
+}
+
+__attribute__((constructor)) static void find_bases(void)
+{
+    extern char **environ;
+    bases.program = load_address(&bases);
+    bases.heap = (uintptr_t)sbrk(0);
+    bases.stack = (uintptr_t)environ;
+    bases.libraries = load_address((const void *)(uintptr_t)&abort);
+}
+
+static uint64_t place_in_program(const void *address)
+{
+    return address ? (uint64_t)((uintptr_t)address - bases.program) : 0;
+}
+
+// Blocks of one age have one distance, where the ranks have asked for the same memory so far.
+static uint64_t place_of_values(const void *values)
+{
+    uintptr_t address = (uintptr_t)values;
+    if (!values)
+        return 0;
+    if (address >= (uintptr_t)__builtin_frame_address(0) && address < bases.stack)
+        return bases.stack - address;
+    if (address >= bases.heap && address < (uintptr_t)sbrk(0))
+        return address - bases.heap;
+    if (address >= bases.program && address < bases.heap)
+        return address - bases.program;
+    return address - bases.libraries;
+}
+
+// ---- Meetings.
+
+static int free_meeting(MPI_Comm comm, int key, void *value, void *unused)
+{
+    (void)comm;
+    (void)key;
+    (void)unused;
+    Meeting *meeting = value;
+    MPI_Comm_free(&meeting->comm);
+    free(meeting->origins);
+    free(meeting);
+    return MPI_SUCCESS;
+}
+
+static Meeting *new_meeting(MPI_Comm comm)
+{
+    Meeting *meeting = allocate(1, sizeof *meeting);
+    meeting->comm = comm;
+    MPI_Comm_rank(comm, &meeting->rank);
+    MPI_Comm_size(comm, &meeting->size);
+    return meeting;
+}
+
+// A group's is made by its first call, and goes with its communicator.
+static Meeting *meeting_of_group(MPI_Comm comm)
+{
+    static int key = MPI_KEYVAL_INVALID;
+    if (key == MPI_KEYVAL_INVALID)
+        MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, free_meeting, &key, NULL);
+    Meeting *meeting;
+    int found;
+    MPI_Comm_get_attr(comm, key, (void *)&meeting, &found);
+    if (found)
+        return meeting;
+    MPI_Comm own;
+    PMPI_Comm_dup(comm, &own);
+    meeting = new_meeting(own);
+    MPI_Comm_set_attr(comm, key, meeting);
+    return meeting;
+}
+
+static Meeting *meeting_of_job(void)
+{
+    static Meeting *job;
+    if (!job)
+        job = new_meeting(world_comm(WORLD_AGREEMENT));
+    return job;
+}
+
+// ---- Words, where the numbers differ.
+
+#define SEPARATOR "\x1e"
+
+// What a rank has to say of its call: texts[0] its rank in the job, [1] the call's name, [2] how a
+// list of calls names it, then the value of each term.
+enum { RANK, NAME, SENTENCE, VALUES, TEXTS = VALUES + MAX_TERMS };
+typedef struct {
+    char *texts[TEXTS];
+} Statement;
+
+static void add(char **line, const char *more)
+{
+    char *longer = format_text("%s%s", *line, more);
+    free(*line);
+    *line = longer;
+}
+
+static void add_text(char **list, const char *text)
+{
+    add(list, SEPARATOR);
+    add(list, text);
+}
+
+static void add_value(char **list, const Term *term)
+{
+    if (term->text) {
+        add_text(list, term->text);
+        return;
+    }
+    char number[32];
+    snprintf(number, sizeof number, "%.9g", term->number);
+    add_text(list, number);
+}
+
+static char *statement_of(const Collective *call)
+{
+    char *list = format_text("%d", world_rank());
+    add_text(&list, call->name);
+    add_text(&list, call->object ? call->object : call->name);
+    for (const Term *term = call->terms; term->verb; term++)
+        add_value(&list, term);
+    return list;
+}
+
+static Statement split(char *list)
+{
+    Statement statement;
+    for (int i = 0; i < TEXTS; i++) {
+        statement.texts[i] = list;
+        char *end = strchr(list, SEPARATOR[0]);
+        if (end)
+            *end++ = '\0';
+        list = end ? end : list + strlen(list);
+    }
+    return statement;
+}
+
+// Everybody's, in the order of the ranks. (They stay: the program ends.)
+static Statement *gather_statements(const Meeting *meeting, const Collective *call)
+{
+    char *own = statement_of(call);
+    int *lengths = allocate((size_t)meeting->size, sizeof *lengths);
+    int *offsets = allocate((size_t)meeting->size, sizeof *offsets);
+    lengths[meeting->rank] = (int)strlen(own) + 1;
+    PMPI_Allgather(MPI_IN_PLACE, 1, MPI_INT, lengths, 1, MPI_INT, meeting->comm);
+    int total = 0;
+    for (int r = 0; r < meeting->size; r++) {
+        offsets[r] = total;
+        total += lengths[r];
+    }
+    char *all = allocate((size_t)total, 1);
+    PMPI_Allgatherv(own, lengths[meeting->rank], MPI_CHAR, all, lengths, offsets, MPI_CHAR,
+                    meeting->comm);
+    Statement *statements = allocate((size_t)meeting->size, sizeof *statements);
+    for (int r = 0; r < meeting->size; r++)
+        statements[r] = split(all + offsets[r]);
+    return statements;
+}
+
+// The words of one value, such as "4 values", on one rank or several.
+typedef char *(*Words)(const Collective *call, int text, const char *value, bool one);
+
+static char *term_words(const Collective *call, int text, const char *value, bool one)
+{
+    const Term *term = &call->terms[text - VALUES];
+    const char *after = term->after ? term->after : "";
+    bool singular = strcmp(value, "1") == 0 && *after && after[strlen(after) - 1] == 's';
+    return format_text(" %s%s %s%s%.*s", term->verb, one ? "s" : "",
+                       term->before ? term->before : "", value,
+                       (int)strlen(after) - (singular ? 1 : 0), after);
+}
+
+static char *call_words(const Collective *call, int text, const char *value, bool one)
+{
+    (void)call;
+    (void)text;
+    return format_text(" %s in %s", one ? "is" : "are", value);
+}
+
+// "rank 0 brings 4 values, ranks 1-3 bring 8 values", in the order of the first rank of each.
+static char *who_says_what(const Meeting *meeting, const Collective *call,
+                           const Statement *statements, int text, Words words)
+{
+    char *line = format_text("%s", "");
+    bool *told = allocate((size_t)meeting->size, sizeof *told);
+    int *ranks = allocate((size_t)meeting->size, sizeof *ranks);
+    for (int first = 0, parts = 0; first < meeting->size; first++) {
+        if (told[first])
+            continue;
+        if (parts++ == MAX_PARTS) {
+            add(&line, ", ...");
+            break;
+        }
+        const char *value = statements[first].texts[text];
+        int count = 0;
+        for (int r = first; r < meeting->size; r++)
+            if (!told[r] && strcmp(statements[r].texts[text], value) == 0) {
+                told[r] = true;
+                ranks[count++] = atoi(statements[r].texts[RANK]);
+            }
+        char *what = words(call, text, value, count == 1);
+        char *who = ranks_text(ranks, count);
+        add(&line, *line ? ", " : "");
+        add(&line, who);
+        add(&line, what);
+        free(who);
+        free(what);
+    }
+    free(ranks);
+    free(told);
+    return line;
+}
+
+static bool all_say_the_same(const Meeting *meeting, const Statement *statements, int text)
+{
+    for (int r = 1; r < meeting->size; r++)
+        if (strcmp(statements[r].texts[text], statements[0].texts[text]) != 0)
+            return false;
+    return true;
+}
+
+// Of texts of several lines leaves the first line that differs, or the end of some.
+static void keep_first_difference(const Meeting *meeting, Statement *statements, int text)
+{
+    for (;;) {
+        bool same = true, more = false;
+        for (int r = 0; r < meeting->size; r++) {
+            const char *line = statements[r].texts[text], *first = statements[0].texts[text];
+            size_t length = strcspn(line, "\n");
+            same = same && length == strcspn(first, "\n") && memcmp(line, first, length) == 0;
+            more |= line[length] == '\n';
+        }
+        for (int r = 0; r < meeting->size; r++) {
+            char *line = statements[r].texts[text], *end = line + strcspn(line, "\n");
+            if (same && more)
+                statements[r].texts[text] = *end ? end + 1 : end;
+            else
+                *end = '\0';
+        }
+        if (!same || !more)
+            break;
+    }
+    for (int r = 0; r < meeting->size; r++)
+        if (*statements[r].texts[text] == '\0')
+            statements[r].texts[text] = format_text("nothing further");
+}
+
+static _Noreturn void end_job(const char *name, int64_t number, const char *line,
+                              const char *advice)
+{
+    char *whole = format_text("%s: %s (call %lld)%s%s", name, line, (long long)number,
+                              advice ? "; " : "", advice ? advice : "");
+    trace("disagreement", TEXT("text", whole));
+    die("%s", whole);
+}
+
+static _Noreturn void name_difference(const Meeting *meeting, const Collective *call)
+{
+    Statement *statements = gather_statements(meeting, call);
+    if (!all_say_the_same(meeting, statements, NAME)) {
+        char *line = who_says_what(meeting, call, statements, SENTENCE, call_words);
+        end_job("the workers make different calls", meeting->number, line, NULL);
+    }
+    for (int text = VALUES; text < TEXTS && call->terms[text - VALUES].verb; text++) {
+        if (all_say_the_same(meeting, statements, text))
+            continue;
+        keep_first_difference(meeting, statements, text);
+        char *line = who_says_what(meeting, call, statements, text, term_words);
+        end_job(call->name, meeting->number, line, call->terms[text - VALUES].advice);
+    }
+    CHECK(false); // the numbers differ, and not what they are made of
+    abort();
+}
+
+// ---- Calls in another order, which only the places that they are made from can tell.
+
+// "step_06.c:41", where the tool that knows it is there.
+static char *place_name(uint64_t place)
+{
+    char *command = format_text("addr2line -s -e /proc/%d/exe 0x%llx 2>/dev/null", (int)getpid(),
+                                (unsigned long long)place - 1); // in the call, not behind it
+    char name[256] = "";
+    FILE *pipe = popen(command, "r");
+    free(command);
+    if (pipe) {
+        if (!fgets(name, sizeof name, pipe))
+            name[0] = '\0';
+        pclose(pipe);
+    }
+    name[strcspn(name, " \n")] = '\0';
+    if (!name[0] || name[0] == '?')
+        snprintf(name, sizeof name, "0x%llx", (unsigned long long)place);
+    return format_text("%s", name);
+}
+
+static const Origin *origin_of(const Meeting *meeting, int call, int rank)
+{
+    return &meeting->origins[call * meeting->size + rank];
+}
+
+static bool is_same_origin(const Origin *a, const Origin *b, bool by_values)
+{
+    return by_values ? a->values == b->values : a->place == b->place;
+}
+
+// True where every rank has made the calls from `from` on from the same places (or for the same
+// values), each from one of its own, in different orders.
+static bool is_permuted(const Meeting *meeting, int from, bool by_values)
+{
+    for (int call = from; call < meeting->window; call++)
+        for (int r = 0; r < meeting->size; r++) {
+            int count = 0;
+            for (int i = from; i < meeting->window; i++)
+                count += is_same_origin(origin_of(meeting, i, r), origin_of(meeting, call, 0),
+                                        by_values);
+            if (count != 1)
+                return false;
+        }
+    return true;
+}
+
+static _Noreturn void name_orders(const Meeting *meeting, const Collective *call, int from,
+                                  bool by_values)
+{
+    char *list = format_text("%s", "");
+    for (int i = from; i < meeting->window; i++) {
+        char *place = place_name(origin_of(meeting, i, meeting->rank)->place);
+        add(&list, *list ? ", then " : "");
+        add(&list, place);
+        free(place);
+    }
+    Collective orders = {.name = call->name, .terms = {text_term("call", "from ", list, NULL)}};
+    Statement *statements = gather_statements(meeting, &orders);
+    char *line = who_says_what(meeting, &orders, statements, VALUES, term_words);
+    char *advice = format_text("these are the same %s in different orders, so values of one met "
+                               "those of another: make the calls in one order on all workers",
+                               by_values ? "arrays" : "lines");
+    end_job(call->name, meeting->number, line, advice);
+}
+
+// Calls that are alike but come from different lines, or for different arrays: right where a line
+// is the root's, say; wrong where all ranks pass by the same ones in different orders.
+static void compare_order(Meeting *meeting, const Collective *call, uint64_t signature, Origin own)
+{
+    size_t row = (size_t)meeting->size;
+    if (!meeting->origins)
+        meeting->origins = allocate(WINDOW * row, sizeof *meeting->origins);
+    if (meeting->window_end != meeting->number - 1 || meeting->signature != signature)
+        meeting->window = 0;
+    if (meeting->window == WINDOW)
+        memmove(meeting->origins, meeting->origins + row,
+                (size_t)(--meeting->window) * row * sizeof *meeting->origins);
+    PMPI_Allgather(&own, 2, MPI_UINT64_T, meeting->origins + (size_t)meeting->window * row, 2,
+                   MPI_UINT64_T, meeting->comm);
+    meeting->window++;
+    meeting->window_end = meeting->number;
+    meeting->signature = signature;
+    for (int from = meeting->window - 2; from >= 0; from--)
+        for (int by_values = 0; by_values < 2; by_values++)
+            if (is_permuted(meeting, from, by_values))
+                name_orders(meeting, call, from, by_values);
+}
+
+// ---- The agreement.
+
+// What others see of this rank. A group's calls have no number: only its own ranks count them.
+static void begin_activity(const Collective *call, bool of_job)
+{
+    bool counted = call->terms[0].after && strcmp(call->terms[0].after, " values") == 0;
+    activity_begin((Activity){.call = call->name,
+                              .number = of_job ? meeting_of_job()->number + 1 : 0,
+                              .count = counted ? (int64_t)call->terms[0].number : -1,
+                              .peer = -1});
+}
+
+void agree(const Collective *call, MPI_Comm comm)
+{
+    if (world_size() == 1)
+        return;
+    bool of_job = world_owns(comm);
+    begin_activity(call, of_job);
+    Meeting *meeting = of_job ? meeting_of_job() : meeting_of_group(comm);
+    meeting->number++;
+    trace("collective_begin", TEXT("function", call->name), TEXT("name", call->channel),
+          NUMBER("bytes", EXTREMES * sizeof(uint64_t)), TEXT("op", ""), NUMBER("root", -1));
+    uint64_t signature = signature_of(call);
+    Origin origin = {place_in_program(call->place), place_of_values(call->values)};
+    // The largest of x and of ~x: the latter is ~ of the smallest.
+    uint64_t extremes[EXTREMES] = {signature,     ~signature,    origin.place,
+                                   ~origin.place, origin.values, ~origin.values};
+    timeline_begin(SPAN_WAIT, "agree on the call", -1, -1);
+    PMPI_Allreduce(MPI_IN_PLACE, extremes, EXTREMES, MPI_UINT64_T, MPI_MAX, meeting->comm);
+    timeline_end();
+    if (extremes[0] != ~extremes[1])
+        name_difference(meeting, call);
+    if (extremes[2] != ~extremes[3] || extremes[4] != ~extremes[5])
+        compare_order(meeting, call, signature, origin);
+    trace("collective_end", TEXT("function", call->name), TEXT("name", call->channel));
+}
+
+void agreed_call_ends(void)
+{
+    if (world_size() > 1)
+        activity_end();
+}
+
+void agree_only(const Collective *call, MPI_Comm comm)
+{
+    agree(call, comm);
+    agreed_call_ends();
+}

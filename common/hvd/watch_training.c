@@ -1,0 +1,86 @@
+// What ranks compare around a training that a distributed optimizer holds together: that all of
+// them set out to do the same; and at the end of each epoch, once a model was broadcast, that their
+// weights still agree.
+
+#include "hvd/watch_training.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include "base/util.h"
+#include "hvd/agreement.h"
+#include "sys/world.h"
+#include "train/watch.h"
+
+// Of the main thread, which alone may train with others.
+static const Model *broadcast_model; // the last one
+static bool warned;                  // in this training
+
+void watch_broadcast_model(const Model *model)
+{
+    broadcast_model = model;
+}
+
+static bool is_held_together(const Training *training)
+{
+    return world_started() && world_size() > 1 &&
+           hvd_is_distributed(model_optimizer(training->model));
+}
+
+static void compare_plans(Callback *self, Training *training)
+{
+    (void)self;
+    if (!is_held_together(training))
+        return;
+    warned = false;
+    world_need(model_optimizer(training->model)->name);
+    agree_only(
+        &(Collective){
+            .name = "fit",
+            .channel = "gradients",
+            .object = "fit, where a training with a distributed optimizer begins",
+            .terms = {number_term("train", "", training->epochs, " epochs"),
+                      number_term("train", "", (double)training->steps, " steps an epoch"),
+                      number_term("train", "on batches of ", training->batch_size, " images")}},
+        world_comm(WORLD_GRADIENTS));
+}
+
+// Rounding alone, where processors of several kinds update the weights, stays far below.
+static bool is_close(double lowest, double highest)
+{
+    return highest - lowest <= 1e-4 * fmax(fabs(lowest), fabs(highest));
+}
+
+// Weights that differ make no rank stop: the figures of an epoch are still those of some model.
+static void compare_weights(Callback *self, Training *training)
+{
+    (void)self;
+    if (!is_held_together(training) || warned || training->model != broadcast_model)
+        return;
+    MPI_Comm comm = world_comm(WORLD_AGREEMENT);
+    agree(&(Collective){.name = "fit",
+                        .channel = "fit",
+                        .object = "fit, at the end of an epoch",
+                        .terms = {number_term("end", "epoch ", training->epoch + 1, NULL)}},
+          world_comm(WORLD_GRADIENTS));
+    double own = model_fingerprints(training->model).weights;
+    double *all = allocate((size_t)world_size(), sizeof *all);
+    PMPI_Allgather(&own, 1, MPI_DOUBLE, all, 1, MPI_DOUBLE, comm);
+    agreed_call_ends();
+    int other = 0;
+    for (int r = 1; r < world_size() && !other; r++)
+        if (!is_close(fmin(all[0], all[r]), fmax(all[0], all[r])))
+            other = r;
+    warned = other > 0;
+    if (warned)
+        warn_on_root("after epoch %d the weights differ among the workers: their fingerprint is "
+                     "%.8g on rank 0 and %.8g on rank %d; the workers train different models",
+                     training->epoch + 1, all[0], all[other], other);
+    free(all);
+}
+
+__attribute__((constructor)) static void watch(void)
+{
+    static Callback comparison = {
+        .name = "hvd", .train_begin = compare_plans, .epoch_end = compare_weights};
+    fit_watch(&comparison);
+}

@@ -1,0 +1,14 @@
+// Inside hvd: what watch_training.c has to know.
+
+#ifndef HVDLAB_WATCH_TRAINING_H
+#define HVDLAB_WATCH_TRAINING_H
+
+#include "nn/model.h"
+
+// True where a distributed optimizer is part of this one.
+bool hvd_is_distributed(const Optimizer *optimizer);
+
+// All ranks have the same weights of this model now.
+void watch_broadcast_model(const Model *model);
+
+#endif

@@ -1,0 +1,46 @@
+// A graph in words, a line for each layer, so that two can be compared and the first difference
+// named.
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "base/util.h"
+#include "nn/graph.h"
+
+static const char *const kinds[NODE_KINDS] = {
+    "input",   "conv2d", "batch_norm", "relu", "dropout", "add", "max_pool", "global_average_pool",
+    "flatten", "dense",  "softmax",
+};
+
+// " of layer 3 and layer 7"
+static void write_inputs(FILE *to, const struct Node *node)
+{
+    for (int i = 0; i < 2 && node->inputs[i]; i++)
+        fprintf(to, "%s%d", i == 0 ? " of layer " : " and layer ", node->inputs[i]->index);
+}
+
+static void write_layer(FILE *to, const struct Node *node, float wd)
+{
+    const Shape s = node->shape;
+    fprintf(to, "layer %d: %s", node->index, kinds[node->kind]);
+    write_inputs(to, node);
+    if (node->kind == NODE_DROPOUT)
+        fprintf(to, ", rate %s", float_text(node->rate).text);
+    if (node->size > 0)
+        fprintf(to, ", size %d", node->size);
+    fprintf(to, ", %dx%dx%d", s.height, s.width, s.channels);
+    if (wd != 0 && node->variables[KERNEL] && node->variables[KERNEL]->penalized)
+        fprintf(to, ", L2 penalty %s", float_text(wd).text);
+    fprintf(to, "\n");
+}
+
+char *graph_description(const Graph *graph, float wd)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *to = open_memstream(&text, &length);
+    for (int i = 0; to && i < graph->node_count; i++)
+        write_layer(to, graph->nodes[i], wd);
+    if (!to || fclose(to) != 0)
+        die("out of memory: there is none for a model's description");
+    return text;
+}

@@ -1,0 +1,54 @@
+// Connections of all ranks to the root, beside MPI: small messages of one size over TCP, which a
+// thread may send and receive while the main thread hangs in MPI. What they say is no matter here.
+//
+// The root's invitation travels by MPI. It holds a random token that every message brings along,
+// so that nobody else who finds the port is listened to.
+
+#ifndef HVDLAB_CHANNEL_H
+#define HVDLAB_CHANNEL_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CHANNEL_ADDRESSES 16
+
+typedef struct {
+    uint8_t token[16];
+    in_port_t port; // 0: there is no channel
+    int32_t count;
+    struct in_addr addresses[CHANNEL_ADDRESSES]; // to be tried in this order
+} Invitation;
+
+// On the root: a socket that waits for `ranks` others, and how they find it; where all are on this
+// machine it cannot be reached from another. -1, and port 0: the system gives none.
+int channel_open(bool one_machine, int ranks, Invitation *invitation);
+
+// On another rank: a connection to the root, to which this first message was sent, and which has
+// answered; -1: none. Takes two seconds for an address at most, and gives up when `wake` can be
+// read.
+int channel_join(const Invitation *invitation, int wake, const void *hello, size_t size);
+
+// On the root: a connection that waits, or -1; it is no rank's before its first message has come,
+// which is to be answered.
+int channel_accept(int listener);
+void channel_answer(int connection, const Invitation *invitation);
+
+// Sends a message with the token before it, whole or not at all, and never waits. Any thread may.
+void channel_send(int connection, const Invitation *invitation, const void *message, size_t size);
+
+// What has come of a message; it begins as {0}.
+#define CHANNEL_LARGEST 512
+typedef struct {
+    size_t filled;
+    uint8_t bytes[CHANNEL_LARGEST];
+} Incoming;
+
+// Reads what is there: CHANNEL_MESSAGE fills `message`, and there may be another. CHANNEL_CLOSED:
+// the other side is gone, or is none of ours.
+typedef enum { CHANNEL_NOTHING, CHANNEL_MESSAGE, CHANNEL_CLOSED } ChannelNews;
+ChannelNews channel_receive(int connection, Incoming *incoming, const Invitation *invitation,
+                            void *message, size_t size);
+
+#endif

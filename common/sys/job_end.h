@@ -1,0 +1,41 @@
+// How a job is ended from outside: signals that a thread takes note of, a launcher that is gone,
+// and what Open MPI then leaves behind. And what the system says of a process of the job.
+
+#ifndef HVDLAB_JOB_END_H
+#define HVDLAB_JOB_END_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+// From now on SIGINT, SIGTERM and SIGHUP, where they would end the program, are noted instead,
+// once, and `wake`, an eventfd, is written. Signals for which the program has a handler of its own,
+// or that it ignores, stay as they are.
+void catch_signals(int wake);
+void release_signals(void);
+
+// The one that came, 0: none; whether the launcher sent it; "SIGTERM"; and its end.
+int job_signal(void);
+bool job_signal_is_launchers(void);
+// Somebody else did, to this process alone; false where the launcher is not known.
+bool job_signal_is_strangers(void);
+const char *signal_name(int number);
+_Noreturn void die_by_signal(int number);
+
+// Looks who the launcher is, on the main thread; only Open MPI's counts. Afterwards, whether it is
+// no more, and where to write what it may not hand on any more: what mpirun itself writes to as
+// standard error, if this process `speaks`, is on the same machine and can do so, else its own.
+void remember_launcher(bool speaks);
+bool launcher_is_gone(void);
+int launcher_stderr(void);
+
+// Removes the memory that the ranks of this machine shared, as far as this process has it, and the
+// folder that mpirun made for the job.
+void remove_leftovers(void);
+
+// A number of this machine, the same in all its processes that see each other.
+uint64_t machine_number(void);
+
+// True where a process is stopped, by SIGSTOP or a debugger.
+bool process_is_stopped(int process);
+
+#endif

@@ -1,0 +1,108 @@
+// The timeline of a job: HVD_TIMELINE=FILE.json has every rank note when it does what, and the root
+// write all of it when the job ends, as one file in the Trace Event Format (Google, "Trace Event
+// Format", the JSON object format), which https://ui.perfetto.dev and chrome://tracing show. A
+// process of the picture is a rank; its threads are
+//
+//     training    epochs, their steps (forward, backward, update, what the rank waits for),
+//                 validation, callbacks, MPI's calls
+//     gradients   each piece of the gradients, from the moment it is ready until it is averaged:
+//                 its bytes, and its place in the arena, in floats
+//     loading     one for each loader thread: the batches that it prepares
+//
+// The categories (cat) are train, compute, wait, callback, gradients, loading. Times are
+// microseconds, to the nanosecond, since the first span of all ranks; clocks of different machines
+// are compared when the job begins and when it ends. Spans of one thread nest: none overlaps
+// another in part.
+//
+// On a GPU the host only queues most work. A span whose name ends in "(queued)" says when the host
+// did so, not when the GPU computed; what the host then waits for is "wait for the GPU".
+//
+// A span with the argument "unfinished" was still going on when the rank came to its end.
+//
+// All ranks must have the same setting. While training runs nothing is written, formatted or
+// locked. A rank keeps 64 MiB of spans (about a million); then it notes no more, and the end says
+// so. Where a job ends otherwise than by main's return, exit(0) or hvd_shutdown, nothing is
+// gathered: then the root writes its own part alone, where it comes to exit at all, and after
+// die(), abort() or a signal there is no file. A program without hvd_init writes its own part; of
+// several such processes under one launcher the first does.
+//
+// A FILE that can't be written ends the program at its beginning, with a line and status 2; where
+// the writing fails at the end, there is a line, and the status is 1.
+
+#ifndef HVDLAB_TIMELINE_H
+#define HVDLAB_TIMELINE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// What a span is about: its category, and what its two numbers mean (-1: nothing).
+typedef enum {
+    SPAN_EPOCH,    // train: epoch
+    SPAN_STEP,     // train: step
+    SPAN_COMPUTE,  // compute: images
+    SPAN_WAIT,     // wait
+    SPAN_MPI,      // wait: bytes, and the rank of the job that is the root or the partner
+    SPAN_CALLBACK, // callback: epoch
+    SPAN_PIECE,    // gradients: bytes, offset
+    SPAN_LOAD,     // loading: images, step
+} SpanKind;
+
+// Begins the recording where HVD_TIMELINE asks for it; the first call counts.
+void timeline_start(void);
+// Joins the other ranks, whose timelines then come together before the job ends. Collective, called
+// when MPI has been started.
+void timeline_join(void);
+
+// True while the recording goes on. One load where it does not.
+extern atomic_bool timeline_recording;
+static inline bool timeline_on(void)
+{
+    return atomic_load_explicit(&timeline_recording, memory_order_relaxed);
+}
+
+// What follows is about the calling thread, and does nothing where there is no timeline. `name` is
+// a text that stays.
+
+// Begins a span inside the one that is open.
+void timeline_push(SpanKind kind, const char *name, int64_t first, int64_t second);
+static inline void timeline_begin(SpanKind kind, const char *name, int64_t first, int64_t second)
+{
+    if (timeline_on())
+        timeline_push(kind, name, first, second);
+}
+
+// Ends the innermost open span.
+void timeline_pop(void);
+static inline void timeline_end(void)
+{
+    if (timeline_on())
+        timeline_pop();
+}
+
+// Ends it, and begins another at the same moment.
+void timeline_replace(SpanKind kind, const char *name, int64_t first, int64_t second);
+static inline void timeline_next(SpanKind kind, const char *name, int64_t first, int64_t second)
+{
+    if (timeline_on())
+        timeline_replace(kind, name, first, second);
+}
+
+// The name of what a device does, where a GPU's host only queues it.
+#define TIMELINE_QUEUED(gpu, name) ((gpu) ? name " (queued)" : name)
+
+// What the thread is called; said before its first span. Without, "training".
+void timeline_name_thread(const char *name);
+
+// A copy of a text that may not stay.
+const char *timeline_text(const char *text);
+
+// Of the thread that trains: a piece of the gradients is ready; all that were are averaged.
+void timeline_piece_ready(const char *name, int64_t bytes, int64_t offset);
+void timeline_pieces_averaged(void);
+
+// How many bytes of spans a rank keeps; tests lower it.
+extern size_t timeline_limit;
+
+#endif

@@ -1,0 +1,104 @@
+// A program that does one thing, so that every call in it can be made to fail in little time:
+//
+//     small train FLAG... | idx IMAGES LABELS | cifar10 FOLDER | safetensors FILE [COPY] | lab
+//
+// `train` trains a network of two layers as the steps train theirs; the others only read. It prints
+// what it found, so that one that lost something can be told from one that did not; with COPY it
+// also writes what it read.
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "data/safetensors.h"
+#include "hvdlab.h"
+#include "steps/lab.h"
+#include "base/util.h"
+
+static uint64_t sum_of(const void *bytes, size_t count)
+{
+    const uint8_t *byte = bytes;
+    uint64_t sum = count;
+    for (size_t i = 0; i < count; i++)
+        sum = sum * 31 + byte[i];
+    return sum;
+}
+
+static void show_data_set(Dataset dataset)
+{
+    size_t image = (size_t)dataset.height * (size_t)dataset.width * (size_t)dataset.channels;
+    printf("%d images %" PRIx64 " labels %" PRIx64 "\n", dataset.count,
+           sum_of(dataset.images, (size_t)dataset.count * image),
+           sum_of(dataset.labels, (size_t)dataset.count));
+    dataset_free(&dataset);
+}
+
+static void read_safetensors(const char *path, const char *copy_path)
+{
+    Safetensors *file = safetensors_read(path), *copy = safetensors_new();
+    for (int i = 0; i < safetensors_count(file); i++) {
+        const Safetensor *t = safetensors_at(file, i);
+        printf("%s %" PRIx64 "\n", t->name, sum_of(t->data, (size_t)t->count * 4));
+        safetensors_add(copy, t->name, t->type, t->ndims, t->dims, t->data);
+    }
+    safetensors_set_metadata(copy, "format", "copy");
+    if (copy_path)
+        safetensors_save(copy, copy_path);
+    safetensors_free(file);
+    safetensors_free(copy);
+}
+
+static void read_labs(void)
+{
+    Exercises exercises = exercises_read();
+    for (int i = 0; i < exercises.count; i++)
+        printf("%s %d runs\n", exercises.items[i].name, exercises.items[i].run_count);
+    exercises_free(&exercises);
+}
+
+static Model *two_layers(void)
+{
+    Tensor image = input(28, 28, 1);
+    return model(image, softmax(dense(relu(dense(flatten(image), 16)), 10)));
+}
+
+static void train(int argc, char **argv)
+{
+    Args args = parse_args(argc, argv);
+    Dataset data = load_data(&args, TEST);
+    Statistics statistics = image_statistics(&data);
+    Batches *batches = augmented_batches(&data, statistics, args.batch_size);
+    Model *model = compile(two_layers(), CATEGORICAL_CROSSENTROPY, adam(args.base_lr));
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, print_total_time());
+    callbacks_add(&callbacks, tensorboard(args.log_dir));
+    fit(model, &(Fit){.train = batches,
+                      .epochs = args.epochs,
+                      .steps_per_epoch = batches_len(batches),
+                      .validation = batches,
+                      .validation_steps = 1,
+                      .callbacks = &callbacks,
+                      .verbose = 1});
+    printf("Test loss: %.4f\n", evaluate(model, batches, 1).loss);
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    if (strcmp(what, "train") == 0)
+        train(argc - 1, argv + 1);
+    else if (strcmp(what, "idx") == 0 && argc == 4)
+        show_data_set(load_idx(argv[2], argv[3], 10));
+    else if (strcmp(what, "cifar10") == 0 && argc == 3)
+        show_data_set(load_cifar10(argv[2], TEST));
+    else if (strcmp(what, "safetensors") == 0 && argc >= 3)
+        read_safetensors(argv[2], argv[3]); // NULL: no copy
+    else if (strcmp(what, "lab") == 0)
+        read_labs();
+    else
+        die("readers: idx IMAGES LABELS | cifar10 FOLDER | safetensors FILE [COPY] | lab | args "
+            "WORD...");
+    if (fflush(stdout) != 0 || ferror(stdout))
+        die("standard output could not be written");
+    return EXIT_SUCCESS;
+}

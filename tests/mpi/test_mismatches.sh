@@ -1,0 +1,306 @@
+#!/usr/bin/env bash
+# Usage: tests/mpi/test_mismatches.sh [--some]
+#
+# Ranks that disagree: each case is a program in which the last rank differs from the others. On 2, 3
+# and 4 ranks (--some: on one of these) it must end with status 2 and one line that names both sides,
+# with ranks and values.
+
+. tests/lib.sh
+eval "$(common/scripts/mpi.sh env)"
+unset HVDLAB_DEVICES HVD_RANKS_PER_NODE HVD_FUSION_THRESHOLD HVD_COMPRESSION HVDLAB_TRACE HVDLAB_FLAGS
+export HVD_STALL_SECONDS=60 # a busy machine is no matter here
+some=${1:-} cases=0 slowest=0 turn=0
+
+cat >"$folder/cases.c" <<'END'
+#include "hvdlab.h"
+#include <stdlib.h>
+#include <string.h>
+
+static bool odd;        // the last rank
+static float values[100000];
+static Callback *changer; // added where it is set
+static int images = 64, batch = 16, steps = 2, epochs = 2;
+
+typedef struct {
+    float dropout, wd;
+    int units;
+    bool relu_more, residual, swapped;
+} Net;
+
+static Model *build(Net net, Optimizer *optimizer)
+{
+    Tensor image = input(28, 28, 1), x = dense(flatten(image), net.units ? net.units : 8), y = x;
+    x = net.swapped ? dropout(relu(x), net.dropout) : relu(dropout(x, net.dropout));
+    if (net.relu_more)
+        x = relu(x);
+    if (net.residual)
+        x = add(x, y);
+    Model *m = model(image, softmax(dense(x, 10)));
+    return compile(l2_penalty(m, net.wd), CATEGORICAL_CROSSENTROPY, optimizer);
+}
+
+static void train(Net net, Optimizer *optimizer, bool broadcast, bool average)
+{
+    Args args = parse_args(1, (char *[]){(char[]){"cases"}, NULL});
+    args.data = DATA_SYNTHETIC;
+    args.images = images;
+    Dataset data = load_data(&args, TRAIN);
+    Callbacks callbacks = {0};
+    if (broadcast)
+        callbacks_add(&callbacks, hvd_broadcast_variables(0));
+    if (average)
+        callbacks_add(&callbacks, hvd_metric_average());
+    if (changer)
+        callbacks_add(&callbacks, changer);
+    Batches *batches = plain_batches(&data, image_statistics(&data), batch);
+    fit(build(net, optimizer), &(Fit){.train = batches, .epochs = epochs, .callbacks = &callbacks,
+        .steps_per_epoch = steps ? steps : batches_len(batches) / 2});
+}
+
+static void train_with(Optimizer *optimizer)
+{
+    train((Net){0}, hvd_distributed_optimizer(optimizer), true, true);
+}
+
+static void train_net(Net net)
+{
+    train(net, hvd_distributed_optimizer(sgd(0.01f)), true, false);
+}
+
+// Wrong, and seen by nobody but the comparison of the weights.
+static void change_weights(Callback *self, Training *training)
+{
+    (void)self;
+    static float kernel[784 * 8];
+    if (odd && training->epoch == 0)
+        model_write_variable(training->model, 0, kernel);
+}
+
+static void drift(void)
+{
+    static Callback change = {.name = "change", .epoch_end = change_weights};
+    changer = &change;
+    train_with(sgd(0.01f));
+}
+
+static void nothing(float *data, size_t count, MPI_Comm comm)
+{
+    (void)data, (void)count, (void)comm;
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    const char *name = argv[1];
+    hvd_init();
+    device_use(hvd_local_rank());
+    odd = hvd_rank() == hvd_size() - 1;
+    size_t total, many = 100000;
+#define CASE(words) else if (strcmp(name, words) == 0)
+    if (0) {}
+    CASE("root") hvd_broadcast(values, 4, odd);
+    CASE("sum or max") hvd_allreduce(values, 4, odd ? HVD_MAX : HVD_SUM);
+    CASE("average or sum") hvd_allreduce(values, many, odd ? HVD_SUM : HVD_AVERAGE);
+    CASE("count") hvd_allreduce(values, odd ? 8 : 4, HVD_SUM);
+    CASE("large count") hvd_allreduce(values, odd ? many : many - 1, HVD_SUM);
+    CASE("count of none") hvd_allreduce(values, odd ? 0 : 4, HVD_SUM);
+    CASE("broadcast's count") hvd_broadcast(values, odd ? 8 : 4, 0);
+    CASE("large broadcast's count") hvd_broadcast(values, odd ? 1 : many, 0);
+    CASE("order") {
+        if (odd) {
+            hvd_allreduce(values, 4, HVD_SUM);
+            hvd_allreduce(values + 4, 4, HVD_SUM);
+        } else {
+            hvd_allreduce(values + 4, 4, HVD_SUM);
+            hvd_allreduce(values, 4, HVD_SUM);
+        }
+    }
+    CASE("order on the heap") {
+        float *a = calloc(many, sizeof *a), *b = calloc(many, sizeof *b);
+        for (int i = 0; i < 2; i++)
+            hvd_allreduce(odd == i ? a : b, many, HVD_SUM);
+    }
+    CASE("order of three") {
+        for (int i = 0; i < 3; i++)
+            switch ((i + odd) % 3) {
+            case 0: hvd_allreduce(values, 4, HVD_SUM); break;
+            case 1: hvd_allreduce(values + 4, 4, HVD_SUM); break;
+            default: hvd_allreduce(values + 8, 4, HVD_SUM);
+            }
+    }
+    CASE("left out") {
+        hvd_allreduce(values, 4, HVD_SUM);
+        if (!odd)
+            hvd_allreduce(values, 4, HVD_SUM);
+        hvd_allreduce(values, 4, HVD_SUM);
+    }
+    CASE("barrier") {
+        if (odd) hvd_barrier(); else hvd_allreduce(values, 4, HVD_SUM);
+    }
+    CASE("broadcast") {
+        if (odd) hvd_broadcast(values, 4, 0); else hvd_allreduce(values, 4, HVD_SUM);
+    }
+    CASE("all-gather") {
+        if (odd) free(hvd_allgather(values, 4, &total)); else hvd_allreduce(values, 4, HVD_SUM);
+    }
+    CASE("returned") {
+        if (odd) return 0;
+        hvd_allreduce(values, 4, HVD_SUM);
+    }
+    CASE("exit") {
+        if (odd) exit(0);
+        hvd_barrier();
+    }
+    CASE("shutdown") {
+        if (odd) hvd_shutdown(); else hvd_allreduce(values, many, HVD_SUM);
+    }
+    CASE("group's list") hvd_group_of_ranks((int[]){odd}, 1);
+    CASE("group's count") {
+        HvdGroup all = hvd_group_split(0);
+        hvd_group_allreduce(all, values, odd ? 3 : 1, HVD_SUM);
+    }
+    CASE("group's root") {
+        HvdGroup all = hvd_group_split(0);
+        hvd_group_broadcast(all, values, 1, odd);
+    }
+    CASE("optimizer") train_with(odd ? adam(0.01f) : sgd(0.01f));
+    CASE("learning rate") train((Net){0}, hvd_distributed_optimizer(adam(odd ? 0.02f : 0.01f)), false, false);
+    CASE("momentum") train_with(sgd_momentum(0.01f, odd ? 0.8f : 0.9f, false));
+    CASE("nesterov") train_with(sgd_momentum(0.01f, 0.9f, odd));
+    CASE("wrapper on one") train((Net){0}, odd ? hvd_distributed_optimizer(sgd(0.01f)) : sgd(0.01f), true, true);
+    CASE("wrapper but on one") train((Net){0}, odd ? sgd(0.01f) : hvd_distributed_optimizer(sgd(0.01f)), false, false);
+    CASE("penalty") train_net((Net){.wd = odd ? 0.001f : 0});
+    CASE("width") train_net((Net){.units = odd ? 9 : 8});
+    CASE("dropout") train_net((Net){.dropout = odd ? 0.02f : 0.01f});
+    CASE("one more relu") train_net((Net){.relu_more = odd});
+    CASE("order of layers") train_net((Net){.swapped = odd});
+    CASE("residual") train_net((Net){.residual = odd});
+    CASE("steps") { steps += odd; train_with(sgd(0.01f)); }
+    CASE("epochs") { epochs += odd; train_with(sgd(0.01f)); }
+    CASE("batch size") { batch *= 1 + odd; train_with(sgd(0.01f)); }
+    CASE("images") { images += 64 * odd; steps = 0; train_with(sgd(0.01f)); }
+    CASE("metric average on one") train((Net){0}, hvd_distributed_optimizer(sgd(0.01f)), true, odd);
+    CASE("broadcast on one") train((Net){0}, hvd_distributed_optimizer(sgd(0.01f)), odd, true);
+    CASE("own all-reduce on one") {
+        if (odd) hvd_use_allreduce(nothing);
+        train_with(sgd(0.01f));
+    }
+    CASE("training on one") {
+        if (odd) train_with(sgd(0.01f));
+    }
+    CASE("rank to itself") train_with(sgd(0.01f));
+    CASE("drift") drift();
+    CASE("rotating places") { // right, if unusual: the odd one's values count
+        for (int i = 0; i < hvd_size(); i++)
+            if (hvd_rank() == i)
+                hvd_broadcast(values, 4, i);
+            else
+                hvd_broadcast(values + 4, 4, i);
+        for (int i = 0; i < 20; i++)
+            if (odd)
+                hvd_allreduce(values, 4, HVD_SUM);
+            else
+                hvd_allreduce(values + 4, 4, HVD_SUM);
+    }
+    else return 3;
+    return 0;
+}
+END
+"$build/compile-step" "$folder/cases.c" "$folder/cases" || exit 1
+
+# start N NAME [PREFIX...]: the case on N ranks; $status, and $seconds.
+start()
+{
+    local begin=$EPOCHREALTIME
+    limit=30 run mpirun -np "$1" "${@:3}" "$folder/cases" "$2"
+    seconds=$(awk "BEGIN { print $EPOCHREALTIME - $begin }")
+    slowest=$(awk "BEGIN { print ($seconds > $slowest ? $seconds : $slowest) }")
+    cases=$((cases + 1))
+}
+
+# named NAME LINE [PREFIX...]: ALL and ODD in the line stand for the ranks, with the verb that comes
+# behind as `verb(s)`.
+named()
+{
+    local n all line numbers="2 3 4"
+    [[ -z $some ]] || numbers=$((2 + ++turn % 3))
+    for n in $numbers; do
+        [[ $n -gt 2 ]] && all="ranks 0-$((n - 2))" || all="rank 0"
+        [[ $n -ne 3 ]] || all="ranks 0 and 1"
+        line=${2//ODD/rank $((n - 1))}
+        if [[ $n -eq 2 ]]; then
+            line=$(sed "s/ALL \([a-z]*\)(s)/$all \1s/g; s/ALL are/$all is/g; s/ALL have/$all has/g" <<<"$line")
+        else
+            line=$(sed "s/ALL \([a-z]*\)(s)/$all \1/g; s/ALL/$all/g" <<<"$line")
+        fi
+        start $n "$1" "${@:3}"
+        [[ ${V:-} != 1 ]] || printf '%s, %d ranks, %.1f s: %s\n' "$1" $n "$seconds" "$(grep '^cases: ' "$folder/err")"
+        [[ $status -eq 2 ]] || fail "$1 on $n ranks: status $status instead of 2: $(head -5 "$folder/err")"
+        [[ $(grep -c '^cases: ' "$folder/err") -eq 1 ]] || fail "$1 on $n ranks: not one line: $(cat "$folder/err")"
+        grep -qF -e "cases: $line" "$folder/err" || fail "$1 on $n ranks: \"$line\" is not in: $(cat "$folder/err")"
+    done
+}
+
+named "root" "hvd_broadcast: ALL name(s) root 0, ODD names root 1 (call 1)"
+named "sum or max" "hvd_allreduce: ALL ask(s) for HVD_SUM, ODD asks for HVD_MAX (call 1)"
+named "average or sum" "hvd_allreduce: ALL ask(s) for HVD_AVERAGE, ODD asks for HVD_SUM"
+named "count" "hvd_allreduce: ALL bring(s) 4 values, ODD brings 8 values (call 1)"
+named "large count" "hvd_allreduce: ALL bring(s) 99999 values, ODD brings 100000 values"
+named "count of none" "hvd_allreduce: ALL bring(s) 4 values, ODD brings 0 values"
+named "broadcast's count" "hvd_broadcast: ALL bring(s) 4 values, ODD brings 8 values"
+named "large broadcast's count" "hvd_broadcast: ALL bring(s) 100000 values, ODD brings 1 value (call 1)"
+named "order" "hvd_allreduce: ALL call(s) from cases.c:"
+named "order on the heap" "hvd_allreduce: "
+named "order of three" "hvd_allreduce: ALL call(s) from cases.c:"
+different="the workers make different calls: "
+named "barrier" "${different}ALL are in hvd_allreduce, ODD is in hvd_barrier (call 1)"
+named "broadcast" "${different}ALL are in hvd_allreduce, ODD is in hvd_broadcast (call 1)"
+named "all-gather" "${different}ALL are in hvd_allreduce, ODD is in hvd_allgather (call 1)"
+left="ODD has left main (exit status 0) while ALL wait(s) in "
+named "left out" "${left}hvd_allreduce (call 3, 4 values)"
+named "returned" "${left}hvd_allreduce (call 1, 4 values)"
+named "exit" "${left}hvd_barrier (call 1)"
+named "shutdown" "ODD has called hvd_shutdown while ALL wait(s) in hvd_allreduce (call 1, 100000 values)"
+named "group's list" "hvd_group_of_ranks: ALL name(s) the list 0, ODD names the list 1"
+named "group's count" "hvd_group_allreduce: ALL bring(s) 1 value, ODD brings 3 values (call 1)"
+named "group's root" "hvd_group_broadcast: ALL name(s) root 0, ODD names root 1 (call 1)"
+named "optimizer" "hvd_distributed_optimizer: ALL use(s) DistributedSGD, ODD uses DistributedAdam"
+named "learning rate" "hvd_distributed_optimizer: ALL use(s) learning rate 0.01, ODD uses learning rate 0.02"
+named "momentum" "hvd_distributed_optimizer: ALL use(s) momentum 0.9, ODD uses momentum 0.8"
+named "nesterov" "hvd_distributed_optimizer: ALL use(s) nesterov false, ODD uses nesterov true"
+named "wrapper on one" "${different}ALL are in hvd_broadcast_variables, ODD is in fit, where a training with a distributed optimizer begins"
+named "wrapper but on one" "${left}fit (call 1)"
+named "training on one" "ALL have left main (exit status 0) while ODD waits in fit (call 1)"
+named "penalty" "hvd: ALL build(s) a model with layer 2: dense of layer 1, 1x1x8, ODD builds a model with layer 2: dense of layer 1, 1x1x8, L2 penalty 0.001"
+named "width" "hvd: ALL build(s) a model with layer 2: dense of layer 1, 1x1x8, ODD builds a model with layer 2: dense of layer 1, 1x1x9"
+named "dropout" "hvd: ALL build(s) a model with layer 3: dropout of layer 2, rate 0.01, 1x1x8, ODD builds"
+named "one more relu" "hvd: ALL build(s) a model with layer 5: dense of layer 4, 1x1x10, ODD builds a model with layer 5: relu of layer 4, 1x1x8"
+named "order of layers" "hvd: ALL build(s) a model with layer 3: dropout of layer 2, rate 0, 1x1x8, ODD builds a model with layer 3: relu of layer 2, 1x1x8"
+named "residual" "hvd: ALL build(s) a model with layer 5: dense of layer 4, 1x1x10, ODD builds a model with layer 5: add of layer 4 and layer 2, 1x1x8"
+named "steps" "fit: ALL train(s) 2 steps an epoch, ODD trains 3 steps an epoch (call 1)"
+named "epochs" "fit: ALL train(s) 2 epochs, ODD trains 3 epochs (call 1)"
+named "batch size" "fit: ALL train(s) on batches of 16 images, ODD trains on batches of 32 images"
+named "images" "fit: ALL train(s) 2 steps an epoch, ODD trains 4 steps an epoch (call 1)"
+named "metric average on one" "${different}"
+named "broadcast on one" "${different}ALL are in the average of gradients, ODD is in hvd_broadcast_variables"
+named "own all-reduce on one" "hvd: ALL add(s) gradients up by the library's all-reduce, ODD adds gradients up by a function of the program's (hvd_use_allreduce)"
+# shellcheck disable=SC2016 # for another shell
+own='[ $OMPI_COMM_WORLD_RANK -lt $((OMPI_COMM_WORLD_SIZE - 1)) ] || export "$0"; exec "$@"'
+named "rank to itself" "hvd: ALL find(s) HVD_COMPRESSION=none, ODD finds HVD_COMPRESSION=bf16" sh -c "$own" HVD_COMPRESSION=bf16
+named "rank to itself" "hvd_distributed_optimizer: ALL find(s) HVD_FUSION_THRESHOLD=16777216, ODD finds HVD_FUSION_THRESHOLD=400 (call 4); mpirun -x" sh -c "$own" HVD_FUSION_THRESHOLD=400
+
+for n in 2 4; do
+    start $n "rotating places"
+    [[ $status -eq 0 && ! -s $folder/err ]] || fail "rotating places on $n ranks: status $status: $(cat "$folder/err")"
+done
+
+# Weights that differ are no reason to end, but one to say so, once.
+for n in 2 4; do
+    start $n "drift"
+    [[ $status -eq 0 && $(grep -c . "$folder/err") -eq 1 ]] || fail "drift on $n ranks: status $status: $(cat "$folder/err")"
+    grep -q "^cases: warning: after epoch 1 the weights differ among the workers: .* on rank 0 and .* on rank $((n - 1));" \
+        "$folder/err" || fail "drift on $n ranks: $(cat "$folder/err")"
+done
+
+echo "$cases runs; the slowest took $slowest s"
+conclude
