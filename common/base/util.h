@@ -88,6 +88,10 @@ FloatText float_text(float number);
 // it.
 char *ranks_text(const int *ranks, int count);
 
+// Makes the folder and those above it that are not there; where one can't be made, the program ends
+// with a line.
+void make_folders(const char *path);
+
 // Seconds on a clock that only goes forward.
 double seconds_now(void);
 

@@ -127,6 +127,10 @@ static float *allgather(const float *values, size_t count, size_t *total, MPI_Co
 
 static void broadcast(float *values, size_t count, int root, MPI_Comm comm)
 {
+    int size;
+    MPI_Comm_size(comm, &size);
+    if (size == 1)
+        return;
     float *host = hvd_host_values(values, count);
     MPI_Bcast(host, mpi_count(count), MPI_FLOAT, root, comm);
     hvd_return_values(values, host, count);

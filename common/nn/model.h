@@ -70,6 +70,10 @@ int model_variable_count(const Model *model);
 const Variable *model_variable(const Model *model, int index);
 void model_read_variable(const Model *model, int index, float *to);
 void model_write_variable(Model *model, int index, const float *from);
+// Writes FOLDER/NAME.safetensors, all variables under Keras's names; makes the folder where there
+// is none. The file appears when it is complete; where it can't be written, the program ends with
+// one line.
+void save_weights(const Model *model, const char *folder, const char *name);
 // The gradient of the last batch's cross-entropy, without the L2 part. Trainable variables only.
 void model_read_gradient(const Model *model, int index, float *to);
 

@@ -62,6 +62,7 @@
 //                                                              far, and the step since the last;
 //                                                              the images, as positions in the
 //                                                              data set, "12,7,3"
+//     saved             path                                   save_weights writes a file
 //     end               status                                 main returned, or exit was called
 //
 // The figures are loss, accuracy, val_loss, val_accuracy, lr. `weights`, `statistics`, `arena` and

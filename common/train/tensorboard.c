@@ -187,32 +187,6 @@ static Message event_new(size_t text_length)
     return event;
 }
 
-static void make_folder(const char *path)
-{
-    struct stat status;
-    if (mkdir(path, 0777) == 0)
-        return;
-    int reason = errno; // stat would overwrite it
-    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
-        return;
-    errno = reason;
-    die_of("create the folder", path);
-}
-
-static void make_folder_and_parents(const char *folder)
-{
-    char *path = format_text("%s", folder);
-    for (char *slash = path; (slash = strchr(slash, '/')); slash++) {
-        if (slash == path)
-            continue; // the root folder
-        *slash = '\0';
-        make_folder(path);
-        *slash = '/';
-    }
-    make_folder(path);
-    free(path);
-}
-
 static char *event_path(const char *folder)
 {
     char host[256] = "";
@@ -223,7 +197,7 @@ static char *event_path(const char *folder)
 
 EventFile *event_file_open(const char *folder)
 {
-    make_folder_and_parents(folder);
+    make_folders(folder);
     EventFile *file = allocate(1, sizeof *file);
     fill_crc_table(file->crc_table);
     file->path = event_path(folder);

@@ -17,8 +17,8 @@
 #include "judge.h"
 #include "sandbox.h"
 
-#define MOST          32   // exercises that are graded at once
-#define LIMIT         15.0 // seconds that all runs of a check may take together
+#define MOST          32  // exercises that are graded at once
+#define LIMIT         7.5 // seconds a run, for all runs of a check together
 #define COMPILE_LIMIT 20.0
 
 #define GPU_PATIENCE 2 // CUDA and its libraries take seconds to start
@@ -275,7 +275,7 @@ static void run_and_judge(Check *check, const char *program)
 {
     RunPlan plans[MOST];
     int count = plan_runs(check, plans);
-    Limits limits = {.deadline = seconds_now() + LIMIT * check->patience,
+    Limits limits = {.deadline = seconds_now() + LIMIT * count * check->patience,
                      .patience = check->patience};
     bool ended = true;
     check->runs.items = allocate((size_t)count, sizeof *check->runs.items);

@@ -319,11 +319,21 @@ static void report_crash(const Run *run, const char *property, Report *report)
                    evidence_of_run(run, status_only ? status_evidence(run) : crash_evidence(run)));
 }
 
+// The ranks that should have trained and have not: neither to the end of fit(), nor in a loop of
+// the program's own.
+static RankSet idle_ranks(const Run *run)
+{
+    const Traces *traces = &run->traces;
+    RankSet by_hand = ranks_with(traces, "apply") & ~ranks_with(traces, "fit");
+    return run_trains(&run->plan)
+               ? all_ranks(run->ranks) & ~(ranks_with(traces, "fit_end") | by_hand)
+               : 0;
+}
+
 bool judge_end(const Run *run, Report *report)
 {
     const char *property = end_property(&run->plan);
-    RankSet idle =
-        run_trains(&run->plan) ? all_ranks(run->ranks) & ~ranks_with(&run->traces, "fit_end") : 0;
+    RankSet idle = idle_ranks(run);
     if (run->hung && run->silent)
         report_silence(run, property, report);
     else if (run->flooded || run->swollen)

@@ -1,0 +1,429 @@
+// By hand: what the distributed optimizer does, without it. Each training of the program begins
+// with its compile event: there may be several, one optimizer after another.
+
+#include "mean.h"
+
+#include <math.h>
+#include <string.h>
+
+#define RATES  "the learning rate is that of one device, times the number of workers"
+#define START  "all ranks train from the same weights"
+#define ONCE   "weights are not handed out while a training goes on"
+#define FILES  "the root writes the weights, and no other rank"
+#define SILENT "one worker alone sends nothing"
+
+// ---- The learning rates.
+
+static const struct {
+    const char *optimizer;
+    double rate; // for one device
+} rates[] = {{"RMSprop", 0.001}, {"Adagrad", 0.01}};
+
+static double rate_of(const cJSON *apply)
+{
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
+        if (strcasecmp(event_text(apply, "optimizer"), rates[i].optimizer) == 0)
+            return rates[i].rate;
+    return NAN;
+}
+
+// By what an update's learning rate was multiplied; NaN where the optimizer has none here.
+static double factor_of(const cJSON *apply)
+{
+    return event_number(apply, "learning_rate") / rate_of(apply);
+}
+
+static bool is_near(double a, double b)
+{
+    return fabs(a - b) <= 1e-4 * fabs(b);
+}
+
+typedef double (*Factor)(const Run *run, int rank);
+
+static double by_size(const Run *run, int rank)
+{
+    (void)rank;
+    return run->ranks;
+}
+
+static double by_nothing(const Run *run, int rank)
+{
+    (void)run, (void)rank;
+    return 1;
+}
+
+static double by_local_size(const Run *run, int rank)
+{
+    return run_local_size(run, rank);
+}
+
+// hvd_broadcast_model hands the root's learning rate out with the weights.
+static double by_local_size_of_root(const Run *run, int rank)
+{
+    (void)rank;
+    return run_local_size(run, 0);
+}
+
+static double by_rank(const Run *run, int rank)
+{
+    (void)run;
+    return rank;
+}
+
+static double by_rank_of_root(const Run *run, int rank)
+{
+    (void)run, (void)rank;
+    return 0;
+}
+
+static double by_size_twice(const Run *run, int rank)
+{
+    (void)rank;
+    return (double)run->ranks * run->ranks;
+}
+
+static double by_its_inverse(const Run *run, int rank)
+{
+    (void)rank;
+    return 1.0 / run->ranks;
+}
+
+// The first update of the run that the factor does not explain; NULL: it explains all.
+static const cJSON *first_other_rate(const Run *run, Factor factor, int *rank)
+{
+    for (int r = 0; r < run->ranks; r++) {
+        const Events *events = &run->traces.of[r];
+        for (int at = -1; (at = event_find(events, "apply", at + 1)) >= 0;)
+            if (!is_near(factor_of(events->items[at]), factor(run, r))) {
+                *rank = r;
+                return events->items[at];
+            }
+    }
+    return NULL;
+}
+
+static bool factor_explains(const Runs *runs, Factor factor)
+{
+    int rank;
+    for (int i = 0; i < runs->count; i++)
+        if (first_other_rate(&runs->items[i], factor, &rank))
+            return false;
+    return true;
+}
+
+static const Diagnosis not_scaled = {
+    "rate-not-scaled",
+    "both optimizers have the learning rate of one device, on any number of workers.", NULL};
+static const Diagnosis local = {
+    "rate-by-local-size",
+    "the learning rate is multiplied by hvd_local_size(), the workers of one machine, which may "
+    "differ from machine to machine. All workers share the update: hvd_size().",
+    NULL};
+static const Diagnosis rank_instead = {"rate-by-rank",
+                                       "the learning rate is multiplied by hvd_rank(), this "
+                                       "worker's own number: each has another one, "
+                                       "and the root's is 0.",
+                                       NULL};
+static const Diagnosis zero = {
+    "rate-zero",
+    "the learning rate is 0, so nothing is learned. Often it was multiplied by "
+    "hvd_rank(), which is 0 on the root.",
+    NULL};
+static const Diagnosis scaled_twice = {
+    "rate-scaled-twice", "the learning rate is multiplied by the number of workers twice.", NULL};
+static const Diagnosis divided = {
+    "rate-divided",
+    "the learning rate is divided by the number of workers. N workers make one update from N times "
+    "as many images, so it may be a longer step.",
+    NULL};
+static const Diagnosis wrong = {
+    "rate-wrong",
+    "RMSprop's learning rate for one device is 0.001, Adagrad's 0.01, and hvd_size() workers "
+    "multiply both.",
+    NULL};
+
+static const Diagnosis *wrong_rate(const Runs *runs)
+{
+    static const struct {
+        Factor factor;
+        const Diagnosis *diagnosis;
+    } known[] = {{by_nothing, &not_scaled},       {by_local_size, &local},
+                 {by_local_size_of_root, &local}, {by_rank, &rank_instead},
+                 {by_rank_of_root, &zero},        {by_size_twice, &scaled_twice},
+                 {by_its_inverse, &divided}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (factor_explains(runs, known[i].factor))
+            return known[i].diagnosis;
+    return &wrong;
+}
+
+static void judge_rates(const Runs *runs, Report *report)
+{
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        int rank;
+        const cJSON *apply = first_other_rate(run, by_size, &rank);
+        if (!apply)
+            continue;
+        char *evidence =
+            format_text("rank %d updates by %s with learning rate %g", rank,
+                        event_text(apply, "optimizer"), event_number(apply, "learning_rate"));
+        if (isfinite(rate_of(apply)))
+            text_add(&evidence, "\n%d workers: %d * %g = %g", run->ranks, run->ranks,
+                     rate_of(apply), run->ranks * rate_of(apply));
+        report_failure(report, RATES, wrong_rate(runs), evidence_in(runs, run, evidence));
+        return;
+    }
+    report_ok(report, RATES);
+}
+
+// ---- The weights.
+
+// The place of the first gradient of training `number`, from 0, or -1.
+static int first_gradient(const Events *events, int number)
+{
+    int at = -1;
+    for (int i = 0; i <= number; i++)
+        if ((at = event_find(events, "compile", at + 1)) < 0)
+            return -1;
+    return event_find(events, "gradient", at);
+}
+
+// The ranks whose weights before that gradient are the same as this rank's.
+static RankSet same_start(const Run *run, const double weights[], int rank)
+{
+    RankSet same = 0;
+    for (int r = 0; r < run->ranks; r++)
+        if (weights[r] == weights[rank])
+            same |= 1u << r;
+    return same;
+}
+
+static char *start_evidence(const Run *run, const double weights[], int number)
+{
+    char *evidence = format_text("before the first update by %s, as fingerprints:",
+                                 number == 0 ? "the first optimizer" : "another optimizer");
+    RankSet told = 0;
+    for (int r = 0; r < run->ranks; r++) {
+        RankSet same = same_start(run, weights, r);
+        if (!has_rank(told, r))
+            text_add(&evidence, "\n%s: %.9g", rank_names(same).text, weights[r]);
+        told |= same;
+    }
+    return evidence;
+}
+
+// What the ranks start training `number` from; NULL: from the same, or it is not there.
+static char *different_starts(const Run *run, int number)
+{
+    double weights[MAX_RANKS];
+    bool equal = true;
+    for (int r = 0; r < run->ranks; r++) {
+        const Events *events = &run->traces.of[r];
+        int at = first_gradient(events, number);
+        if (at < 0)
+            return NULL;
+        weights[r] = event_number(events->items[at], "arena");
+        equal = equal && weights[r] == weights[0];
+    }
+    return equal ? NULL : start_evidence(run, weights, number);
+}
+
+static double bytes_broadcast(const Events *events)
+{
+    double bytes = 0;
+    for (int at = -1; (at = event_find(events, "collective_begin", at + 1)) >= 0;)
+        if (strcmp(event_text(events->items[at], "function"), "MPI_Bcast") == 0)
+            bytes += event_number(events->items[at], "bytes");
+    return bytes;
+}
+
+static const Diagnosis *wrong_start(const Run *run, int number)
+{
+    static const Diagnosis missing = {
+        "broadcast-missing",
+        "nothing was broadcast: every worker starts from the weights that it drew itself.", NULL};
+    static const Diagnosis later = {
+        "start-differs",
+        "only the first training starts from the same weights. Each new model is drawn anew, on "
+        "each worker with other numbers.",
+        NULL};
+    static const Diagnosis differs = {
+        "start-differs",
+        "something was broadcast, but not (or too late) what the workers begin to train with. "
+        "compile() draws the weights; all of them have to be the root's before the first gradients "
+        "are computed.",
+        NULL};
+    if (bytes_broadcast(&run->traces.of[0]) == 0)
+        return &missing;
+    return number > 0 ? &later : &differs;
+}
+
+static void judge_start(const Runs *runs, Report *report)
+{
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        int trainings = event_count(&run->traces.of[0], "compile");
+        for (int t = 0; t < trainings; t++) {
+            char *evidence = different_starts(run, t);
+            if (!evidence)
+                continue;
+            report_failure(report, START, wrong_start(run, t), evidence_in(runs, run, evidence));
+            return;
+        }
+    }
+    report_ok(report, START);
+}
+
+// The first broadcast, of more than a few words, from event `from` on and before the next training;
+// -1.
+static int broadcast_after(const Events *events, int from)
+{
+    const double words = 64; // bytes
+    int end = event_find(events, "compile", from);
+    for (int at = from; (at = event_find(events, "collective_begin", at + 1)) >= 0;)
+        if ((end < 0 || at < end) && event_number(events->items[at], "bytes") > words &&
+            strcmp(event_text(events->items[at], "function"), "MPI_Bcast") == 0)
+            return at;
+    return -1;
+}
+
+// A broadcast between two gradients of a training, but for the first two.
+static int broadcast_in_training(const Events *events, int number)
+{
+    int first = first_gradient(events, number);
+    int second = first < 0 ? -1 : event_find(events, "gradient", first + 1);
+    int at = second < 0 ? -1 : broadcast_after(events, second);
+    return at >= 0 && event_find(events, "gradient", at) >= 0 ? at : -1;
+}
+
+static void judge_broadcasts(const Runs *runs, Report *report)
+{
+    static const Diagnosis again = {
+        "broadcast-again-and-again",
+        "a broadcast in the middle of a training, in every step or every epoch, perhaps. Workers "
+        "that "
+        "start from the same weights and make the same updates stay equal without.",
+        NULL};
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        const Events *events = &run->traces.of[0];
+        for (int t = 0; t < event_count(events, "compile"); t++) {
+            int at = broadcast_in_training(events, t);
+            if (at < 0)
+                continue;
+            report_failure(
+                report, ONCE, &again,
+                evidence_in(runs, run,
+                            format_text("rank 0 takes part in a broadcast of %.0f bytes after two "
+                                        "updates, and goes on training",
+                                        event_number(events->items[at], "bytes"))));
+            return;
+        }
+    }
+    report_ok(report, ONCE);
+}
+
+// ---- Files, and a worker alone.
+
+static const Diagnosis *wrong_writers(const Run *run, RankSet writers)
+{
+    static const Diagnosis nobody = {"file-missing",
+                                     "no rank writes the weights, not even the root.", NULL};
+    static const Diagnosis all = {"file-by-all",
+                                  "every rank writes the same file, over what the others wrote. "
+                                  "One does, and rank 0 is there "
+                                  "on any number of workers.",
+                                  NULL};
+    static const Diagnosis others = {
+        "file-by-others",
+        "files are the root's business, rank 0's: it is there on any number of workers, and there "
+        "is one of it.",
+        NULL};
+    if (!writers)
+        return &nobody;
+    return writers == all_ranks(run->ranks) ? &all : &others;
+}
+
+static void judge_files(const Runs *runs, Report *report)
+{
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        RankSet writers = ranks_with(&run->traces, "saved");
+        int files = event_count(&run->traces.of[0], "saved"),
+            trainings = event_count(&run->traces.of[0], "compile");
+        if (writers == 1 && files >= trainings)
+            continue;
+        char *evidence = format_text("written by %s", rank_names(writers).text);
+        if (writers == 1)
+            text_add(&evidence, ": %d of %d files", files, trainings);
+        report_failure(report, FILES, wrong_writers(run, writers == 1 ? 0 : writers),
+                       evidence_in(runs, run, evidence));
+        return;
+    }
+    report_ok(report, FILES);
+}
+
+static const cJSON *anything_sent(const Events *events)
+{
+    for (int i = 0; i < events->count; i++) {
+        const cJSON *event = events->items[i];
+        const char *name = event_text(event, "event");
+        if ((strcmp(name, "collective_begin") == 0 || strcmp(name, "message_begin") == 0) &&
+            event_number(event, "bytes") > 0)
+            return event;
+    }
+    return NULL;
+}
+
+static void judge_silence(const Runs *runs, Report *report)
+{
+    static const Diagnosis speaks = {
+        "sends-alone",
+        "with one worker there is nobody to exchange anything with. hvd_allreduce and "
+        "hvd_broadcast_model know that; a call of MPI's own belongs behind an if.",
+        NULL};
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        const cJSON *sent = run->ranks == 1 ? anything_sent(&run->traces.of[0]) : NULL;
+        if (!sent)
+            continue;
+        report_failure(
+            report, SILENT, &speaks,
+            evidence_in(runs, run,
+                        format_text("it calls %s with %.0f bytes", event_text(sent, "function"),
+                                    event_number(sent, "bytes"))));
+        return;
+    }
+    report_ok(report, SILENT);
+}
+
+// Where some rank computes no gradients there is nothing to say of its updates.
+static bool none_computed(const Runs *runs, Report *report)
+{
+    static const Diagnosis nothing = {"nothing-trained", "no gradients are computed on some rank.",
+                                      NULL};
+    for (int i = 0; i < runs->count; i++)
+        for (int r = 0; r < runs->items[i].ranks; r++)
+            if (event_count(&runs->items[i].traces.of[r], "gradient") == 0) {
+                report_failure(
+                    report, MEAN_APPLIED, &nothing,
+                    evidence_in(runs, &runs->items[i], format_text("rank %d computed none", r)));
+                return true;
+            }
+    return false;
+}
+
+static void judge(const Runs *runs, Report *report)
+{
+    if (none_computed(runs, report))
+        return;
+    judge_mean(runs, report);
+    judge_start(runs, report);
+    judge_broadcasts(runs, report);
+    judge_rates(runs, report);
+    judge_files(runs, report);
+    judge_silence(runs, report);
+}
+
+JUDGE("by_hand", judge)

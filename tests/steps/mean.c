@@ -1,0 +1,533 @@
+// Compares fingerprints: of the gradients that the ranks computed, and of what they applied. Where
+// nobody calls the kit's optimizers to apply it, the weights tell, after a step of fit(): SGD
+// changes them by the gradient times the learning rate.
+
+#include "mean.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "drawn.h"
+
+// Of the largest gradient of the step. Single precision leaves few digits of a change of weights.
+#define TOLERANCE         1e-4
+#define WEIGHTS_TOLERANCE 5e-3
+
+// One update on every rank, as fingerprints.
+typedef struct {
+    double own[MAX_RANKS], applied[MAX_RANKS];
+    double tolerance;
+} UpdateOfAll;
+
+typedef struct {
+    const Run *run;
+    UpdateOfAll *items;
+    int count;
+} Updates;
+
+// What reached the optimizer, in a step of fit() that ends with event `to`.
+static double applied_in_step(const Run *run, const Events *events, int from, int to,
+                              double *tolerance)
+{
+    int at = event_find(events, "apply", from);
+    int again = at < 0 ? -1 : event_find(events, "apply", at + 1);
+    if (at >= 0 && at < to && (again < 0 || again > to))
+        return event_number(events->items[at], "value");
+    // Not once: what became of the weights.
+    *tolerance = WEIGHTS_TOLERANCE;
+    double before = event_number(events->items[from], "arena");
+    double after = event_number(events->items[to], "arena");
+    return (before - after) / run_flag(run, "--base-lr ");
+}
+
+// What reached the optimizer between two gradients of a loop of the program's own, whose end no
+// event tells.
+static double applied_by_hand(const Events *events, int gradient)
+{
+    int next = event_find(events, "gradient", gradient + 1);
+    double sum = 0;
+    for (int at = gradient; (at = event_find(events, "apply", at + 1)) >= 0;) {
+        if (next >= 0 && at > next)
+            break;
+        sum += event_number(events->items[at], "value");
+    }
+    return sum;
+}
+
+// Of what ends an update: a step of fit(), or, where nobody calls that, the next gradient.
+static bool has_steps(const Run *run)
+{
+    return event_count(&run->traces.of[0], "step") > 0;
+}
+
+static int count_updates(const Run *run)
+{
+    const char *event = has_steps(run) ? "step" : "gradient";
+    int least = event_count(&run->traces.of[0], event);
+    for (int r = 1; r < run->ranks; r++) {
+        int count = event_count(&run->traces.of[r], event);
+        least = count < least ? count : least;
+    }
+    return least;
+}
+
+static void read_updates_of(const Run *run, int rank, Updates *updates)
+{
+    const Events *events = &run->traces.of[rank];
+    bool steps = has_steps(run);
+    for (int i = 0, before = -1; i < updates->count; i++) {
+        int gradient = event_find(events, "gradient", before + 1);
+        int end = steps ? event_find(events, "step", gradient) : gradient;
+        if (gradient < 0 || end < 0) { // not a trace of ours
+            updates->count = i;
+            return;
+        }
+        UpdateOfAll *update = &updates->items[i];
+        update->own[rank] = event_number(events->items[gradient], "value");
+        update->applied[rank] =
+            steps ? applied_in_step(run, events, gradient, end, &update->tolerance)
+                  : applied_by_hand(events, gradient);
+        before = end;
+    }
+}
+
+static Updates read_updates(const Run *run)
+{
+    Updates updates = {.run = run, .count = count_updates(run)};
+    updates.items = allocate((size_t)updates.count, sizeof *updates.items);
+    for (int i = 0; i < updates.count; i++)
+        updates.items[i].tolerance = TOLERANCE;
+    for (int r = 0; r < run->ranks; r++)
+        read_updates_of(run, r, &updates);
+    return updates;
+}
+
+// ---- What a rank may have applied, given what all computed.
+
+static double sum(const Run *run, const double values[])
+{
+    double result = 0;
+    for (int r = 0; r < run->ranks; r++)
+        result += values[r];
+    return result;
+}
+
+static double largest(const Run *run, const double values[])
+{
+    double most = 0;
+    for (int r = 0; r < run->ranks; r++)
+        most = fmax(most, fabs(values[r]));
+    return most;
+}
+
+// `number` is of use to some.
+typedef double (*Formula)(const Run *run, const double own[], int rank, int number);
+
+static double mean(const Run *run, const double own[], int rank, int number)
+{
+    (void)rank;
+    (void)number;
+    return sum(run, own) / run->ranks;
+}
+
+static double total(const Run *run, const double own[], int rank, int number)
+{
+    (void)rank;
+    (void)number;
+    return sum(run, own);
+}
+
+static double mean_of_mean(const Run *run, const double own[], int rank, int number)
+{
+    return mean(run, own, rank, number) / run->ranks;
+}
+
+static double its_own(const Run *run, const double own[], int rank, int number)
+{
+    (void)run;
+    (void)number;
+    return own[rank];
+}
+
+static double its_own_divided(const Run *run, const double own[], int rank, int number)
+{
+    (void)number;
+    return own[rank] / run->ranks;
+}
+
+static double of_one_rank(const Run *run, const double own[], int rank, int number)
+{
+    (void)rank;
+    return own[number < run->ranks ? number : 0];
+}
+
+static double total_over_number(const Run *run, const double own[], int rank, int number)
+{
+    (void)rank;
+    return sum(run, own) / number;
+}
+
+static double total_over_local_size(const Run *run, const double own[], int rank, int number)
+{
+    (void)number;
+    return sum(run, own) / run_local_size(run, rank);
+}
+
+static double mean_of_machine(const Run *run, const double own[], int rank, int number)
+{
+    (void)number;
+    double result = 0;
+    for (int r = 0; r < run->ranks; r++)
+        result += run_node(run, r) == run_node(run, rank) ? own[r] : 0;
+    return result / run_local_size(run, rank);
+}
+
+static double nothing(const Run *run, const double own[], int rank, int number)
+{
+    (void)run;
+    (void)own;
+    (void)rank;
+    (void)number;
+    return 0;
+}
+
+static double twice_the_mean(const Run *run, const double own[], int rank, int number)
+{
+    return 2 * mean(run, own, rank, number);
+}
+
+// True where the formula explains what each rank applied.
+static bool explains_update(const Run *run, const UpdateOfAll *update, Formula formula, int number)
+{
+    double allowed = update->tolerance * largest(run, update->own);
+    for (int r = 0; r < run->ranks; r++)
+        if (!(fabs(update->applied[r] - formula(run, update->own, r, number)) <= allowed))
+            return false;
+    return true;
+}
+
+// Up to where there is something to explain: not where, after the first, numbers are not finite.
+static int finite_updates(const Updates *updates)
+{
+    int count = updates->count > 0;
+    while (count < updates->count && isfinite(sum(updates->run, updates->items[count].own) +
+                                              sum(updates->run, updates->items[count].applied)))
+        count++;
+    return count;
+}
+
+// The first update that the formula does not explain, or -1.
+static int first_unexplained(const Updates *updates, Formula formula, int number)
+{
+    int count = finite_updates(updates);
+    for (int i = 0; i < count; i++)
+        if (!explains_update(updates->run, &updates->items[i], formula, number))
+            return i;
+    return -1;
+}
+
+// The ranks that applied the same as this one.
+static RankSet group_of(const Run *run, const UpdateOfAll *update, int rank)
+{
+    RankSet group = 0;
+    double allowed = update->tolerance * largest(run, update->own);
+    for (int r = 0; r < run->ranks; r++)
+        if (fabs(update->applied[r] - update->applied[rank]) <= allowed)
+            group |= 1u << r;
+    return group;
+}
+
+// True where each rank applied the mean of those that applied the same: some ranks, and neither all
+// nor each its own.
+static bool averaged_in_groups(const Run *run, const UpdateOfAll *update)
+{
+    if (explains_update(run, update, mean, 0) || explains_update(run, update, its_own, 0))
+        return false;
+    double allowed = update->tolerance * largest(run, update->own);
+    for (int rank = 0; rank < run->ranks; rank++) {
+        RankSet group = group_of(run, update, rank);
+        double of_group = 0;
+        for (int r = 0; r < run->ranks; r++)
+            of_group += has_rank(group, r) ? update->own[r] : 0;
+        if (!(fabs(update->applied[rank] - of_group / rank_count(group)) <= allowed))
+            return false;
+    }
+    return true;
+}
+
+typedef struct {
+    Updates *items;
+    int count;
+} AllUpdates;
+
+static bool explains(const AllUpdates *all, Formula formula, int number)
+{
+    for (int i = 0; i < all->count; i++)
+        if (first_unexplained(&all->items[i], formula, number) >= 0)
+            return false;
+    return true;
+}
+
+static bool some_number_explains(const AllUpdates *all, Formula formula, int from, int to)
+{
+    for (int number = from; number <= to; number++)
+        if (explains(all, formula, number))
+            return true;
+    return false;
+}
+
+static bool always_in_groups(const AllUpdates *all)
+{
+    for (int i = 0; i < all->count; i++) {
+        const Updates *updates = &all->items[i];
+        for (int u = 0; u < finite_updates(updates); u++)
+            if (!averaged_in_groups(updates->run, &updates->items[u]))
+                return false;
+    }
+    return true;
+}
+
+// True where each update is the mean or, on all ranks, the rank's own: some are this, some that,
+// where neither explains all.
+static bool always_mean_or_own(const AllUpdates *all)
+{
+    for (int i = 0; i < all->count; i++) {
+        const Updates *updates = &all->items[i];
+        for (int u = 0; u < finite_updates(updates); u++)
+            if (!explains_update(updates->run, &updates->items[u], mean, 0) &&
+                !explains_update(updates->run, &updates->items[u], its_own, 0))
+                return false;
+    }
+    return true;
+}
+
+// True where something of the size of a gradient is exchanged between these events.
+static bool exchanged_between(const Events *events, int from, int to)
+{
+    const double words = 64; // bytes
+    for (int i = from; i < to; i++)
+        if (strcmp(event_text(events->items[i], "event"), "collective_begin") == 0 &&
+            event_number(events->items[i], "bytes") > words)
+            return true;
+    return false;
+}
+
+// True where every rank exchanges something after it has applied its first gradient, and nothing
+// between computing and applying it.
+static bool exchanged_too_late(const Run *run)
+{
+    for (int r = 0; r < run->ranks; r++) {
+        const Events *events = &run->traces.of[r];
+        int gradient = event_find(events, "gradient", 0);
+        int apply = gradient < 0 ? -1 : event_find(events, "apply", gradient);
+        int step = apply < 0 ? -1 : event_find(events, "step", apply);
+        if (step < 0 || exchanged_between(events, gradient, apply) ||
+            !exchanged_between(events, apply, step))
+            return false;
+    }
+    return true;
+}
+
+// Each rank's own are equal: then the mean can't be told from them, or from one rank's.
+static bool own_are_equal(const Updates *updates)
+{
+    const Run *run = updates->run;
+    const UpdateOfAll *first = &updates->items[0];
+    for (int r = 1; r < run->ranks; r++)
+        if (!(fabs(first->own[r] - first->own[0]) <= TOLERANCE * largest(run, first->own)))
+            return false;
+    return true;
+}
+
+// ---- Diagnoses.
+
+static const Diagnosis summed = {
+    "gradients-summed",
+    "the gradients are added up, but not divided by the number of workers: the same as a learning "
+    "rate that many times as high.",
+    NULL};
+static const Diagnosis averaged_twice = {
+    "averaged-twice",
+    "the gradients are divided by the number of workers twice: an average is already divided.",
+    NULL};
+static const Diagnosis divided_only = {
+    "divided-but-not-summed",
+    "every rank divides its own gradient by the number of workers; nothing is exchanged between "
+    "them.",
+    NULL};
+static const Diagnosis one_ranks = {
+    "gradients-of-one-rank",
+    "all ranks apply the gradient that one of them computed, and the work of the others is lost. "
+    "Averaging needs an all-reduce, not a broadcast.",
+    NULL};
+static const Diagnosis fixed = {"number-of-workers-fixed",
+                                "the sum is divided by the same number on any number of workers: "
+                                "one that stands in the program. "
+                                "hvd_size() is right on any number of workers.",
+                                NULL};
+static const Diagnosis by_local_size = {
+    "divided-by-local-size",
+    "the sum over all workers is divided by hvd_local_size(), the workers of one machine.", NULL};
+static const Diagnosis within_machine = {
+    "averaged-within-machine",
+    "the gradients are averaged among the ranks of one machine only. All workers of the job share "
+    "their gradients.",
+    NULL};
+static const Diagnosis none_applied = {
+    "no-update", "no gradient reaches the weights: the optimizer's apply() has to update them.",
+    NULL};
+static const Diagnosis unused = {
+    "wrapped-but-not-used",
+    "a distributed optimizer was made, but the model trains with the plain one. "
+    "hvd_distributed_optimizer() returns the optimizer that compile() must get: opt = "
+    "hvd_distributed_optimizer(opt), before compile().",
+    NULL};
+static const Diagnosis not_averaged = {
+    "gradients-not-averaged",
+    "every rank applies its own gradient: no average reaches the optimizer that changes the "
+    "weights.",
+    NULL};
+static const Diagnosis averaged_too_late = {
+    "averaged-too-late",
+    "every rank applies its own gradient, and only after that something is exchanged. Average "
+    "first, and then call the inner optimizer's apply().",
+    NULL};
+static const Diagnosis in_some_steps = {
+    "averaged-in-some-steps",
+    "in some steps the ranks apply the mean, in others each its own gradient (for the first time "
+    "in the step above). What decides it: a counter, an if?",
+    NULL};
+static const Diagnosis within_groups = {
+    "averaged-within-groups",
+    "the gradients are averaged within groups of ranks (those that applied the same), not over all "
+    "workers.",
+    NULL};
+static const Diagnosis doubled = {
+    "twice-the-mean",
+    "the weights change by two times the mean: often this means that the inner optimizer's apply() "
+    "is called twice.",
+    NULL};
+static const Diagnosis wrong = {
+    "gradients-wrong",
+    "this is not the mean, and nothing that this check knows explains all steps: not each rank's "
+    "own gradient, one rank's, the sum, the mean of some ranks. Is every layer's gradient "
+    "averaged, once, in every step?",
+    NULL};
+
+static const Diagnosis *wrong_own(const AllUpdates *all)
+{
+    const Run *run = all->items[0].run;
+    if (ranks_with(&run->traces, "distributed"))
+        return &unused;
+    return exchanged_too_late(run) ? &averaged_too_late : &not_averaged;
+}
+
+static const Diagnosis *wrong_gradient(const AllUpdates *all)
+{
+    if (explains(all, its_own, 0))
+        return wrong_own(all);
+    if (explains(all, total, 0))
+        return &summed;
+    if (explains(all, mean_of_mean, 0))
+        return &averaged_twice;
+    if (explains(all, its_own_divided, 0))
+        return &divided_only;
+    if (some_number_explains(all, of_one_rank, 0, MAX_RANKS - 1))
+        return &one_ranks;
+    if (explains(all, mean_of_machine, 0))
+        return &within_machine;
+    if (all->count > 1 && some_number_explains(all, total_over_number, 2, MAX_RANKS))
+        return &fixed;
+    if (explains(all, total_over_local_size, 0))
+        return &by_local_size;
+    if (explains(all, nothing, 0))
+        return &none_applied;
+    if (explains(all, twice_the_mean, 0))
+        return &doubled;
+    if (always_mean_or_own(all))
+        return &in_some_steps;
+    return always_in_groups(all) ? &within_groups : &wrong;
+}
+
+// The place where the update stands in the training.
+static char *moment(const Run *run, int update)
+{
+    const cJSON *step = event_nth(&run->traces.of[0], "step", update);
+    if (!step)
+        return format_text("in update %d, as fingerprints:", update + 1);
+    return format_text("in step %.0f of epoch %.0f, as fingerprints:",
+                       event_number(step, "step") + 1, event_number(step, "epoch") + 1);
+}
+
+// "the same was applied by: ranks 0 and 1; rank 2".
+static void add_groups(const Run *run, const UpdateOfAll *update, char **evidence)
+{
+    RankSet told = 0;
+    text_add(evidence, "\nthe same was applied by:");
+    for (int r = 0; r < run->ranks; r++) {
+        RankSet group = group_of(run, update, r);
+        if (!has_rank(told, r))
+            text_add(evidence, "%s %s", r ? ";" : "", rank_names(group).text);
+        told |= group;
+    }
+}
+
+static char *evidence_of(const Updates *updates, int at)
+{
+    const Run *run = updates->run;
+    const UpdateOfAll *update = &updates->items[at];
+    char *evidence = moment(run, at);
+    for (int r = 0; r < run->ranks; r++)
+        text_add(&evidence, "\nrank %d: computed %9.5f, applied %9.5f", r, update->own[r],
+                 update->applied[r]);
+    text_add(&evidence, "\nmean:            %9.5f", mean(run, update->own, 0, 0));
+    if (averaged_in_groups(run, update))
+        add_groups(run, update, &evidence);
+    return evidence;
+}
+
+static void compare_with_mean(const Runs *runs, const AllUpdates *all, Report *report)
+{
+    for (int i = 0; i < all->count; i++) {
+        int at = first_unexplained(&all->items[i], mean, 0);
+        if (at < 0)
+            continue;
+        report_failure(report, MEAN_APPLIED, wrong_gradient(all),
+                       evidence_in(runs, all->items[i].run, evidence_of(&all->items[i], at)));
+        return;
+    }
+    report_ok(report, MEAN_APPLIED);
+}
+
+// Whether all draw images of their own is said once: by step 4 where that is graded, too. Where
+// they do and compute the same gradient all the same, the mean can't be told from it.
+static bool judge_batches(const Runs *runs, const AllUpdates *all, Report *report)
+{
+    static const Diagnosis equal = {
+        "gradients-equal",
+        "from different images all ranks computed the same gradient: none at all, perhaps.", NULL};
+    if (report->held)
+        return true;
+    if (!judge_drawn_images(runs, OWN_BATCHES, report))
+        return false;
+    for (int i = 0; i < all->count; i++)
+        if (own_are_equal(&all->items[i])) {
+            report_failure(report, MEAN_APPLIED, &equal,
+                           evidence_in(runs, all->items[i].run, evidence_of(&all->items[i], 0)));
+            return false;
+        }
+    return true;
+}
+
+void judge_mean(const Runs *runs, Report *report)
+{
+    AllUpdates all = {allocate((size_t)runs->count, sizeof *all.items), 0};
+    for (int i = 0; i < runs->count; i++)
+        if (runs->items[i].ranks > 1) // one rank's mean is its own
+            all.items[all.count++] = read_updates(&runs->items[i]);
+    if (judge_batches(runs, &all, report))
+        compare_with_mean(runs, &all, report);
+    for (int i = 0; i < all.count; i++)
+        free(all.items[i].items);
+    free(all.items);
+}
