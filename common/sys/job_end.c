@@ -5,6 +5,7 @@
 
 #include "sys/job_end.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -15,6 +16,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/util.h"
@@ -36,6 +38,8 @@ static void note_signal(int number, siginfo_t *information, void *unused)
 {
     (void)unused;
     struct timespec left = {.tv_sec = PATIENCE};
+    if (getpid() == owner && caught)
+        return; // mpirun may send two; the first ends the program soon, whatever comes of it
     if (getpid() == owner) { // not a child that has just been forked
         sender = information->si_pid;
         caught = number;
@@ -53,9 +57,7 @@ void catch_signals(int wake)
     owner = getpid();
     for (int i = 0; i < ENDING; i++) {
         struct sigaction present;
-        // The second one ends the program, whatever has become of the first.
-        struct sigaction ours = {.sa_sigaction = note_signal,
-                                 .sa_flags = SA_SIGINFO | SA_RESTART | (int)SA_RESETHAND};
+        struct sigaction ours = {.sa_sigaction = note_signal, .sa_flags = SA_SIGINFO | SA_RESTART};
         if (sigaction(ending[i].number, NULL, &present) == 0 && present.sa_handler == SIG_DFL)
             sigaction(ending[i].number, &ours, NULL);
     }
@@ -111,10 +113,11 @@ static struct {
     int process, parent; // 0: not known
     char folder[256];    // of the job, as mpirun named it; "": none
     int error;           // a file
-} launcher = {.error = STDERR_FILENO};
+    int last_error;      // the same once the launcher is gone
+} launcher = {.error = STDERR_FILENO, .last_error = STDERR_FILENO};
 
 // Where mpirun writes a file from its own place in it, and not always at the end, whatever others
-// write there it would write over.
+// write there it would write over, as long as it lives.
 static bool overwrites(int file)
 {
     char path[64], text[128];
@@ -128,6 +131,16 @@ static bool overwrites(int file)
     return !at || sscanf(at, "flags: %o", &flags) != 1 || (flags & O_APPEND) == 0;
 }
 
+// mpirun's own descriptor, with its place in the file; -1: the system doesn't give it.
+static int borrow_stderr(void)
+{
+    int process = (int)syscall(SYS_pidfd_open, launcher.process, 0);
+    int file = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, STDERR_FILENO, 0);
+    if (process >= 0)
+        close(process);
+    return file;
+}
+
 static void open_stderr(void)
 {
     char path[64], name[64];
@@ -137,15 +150,12 @@ static void open_stderr(void)
         return; // a daemon has none that anybody reads
     snprintf(path, sizeof path, "/proc/%d/fd/2", launcher.process);
     int file = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (file >= 0 && !overwrites(file))
-        launcher.error = file;
-    else if (file >= 0)
-        close(file);
-}
-
-int launcher_stderr(void)
-{
-    return launcher.error;
+    if (file < 0)
+        return;
+    launcher.last_error = file;
+    launcher.error = overwrites(file) ? borrow_stderr() : file;
+    if (launcher.error < 0)
+        launcher.error = STDERR_FILENO;
 }
 
 void remember_launcher(bool speaks)
@@ -180,6 +190,12 @@ bool launcher_is_gone(void)
     if (launcher.parent == launcher.process)
         return getppid() != launcher.parent;
     return kill(launcher.process, 0) != 0 && errno == ESRCH;
+}
+
+int launcher_stderr(void)
+{
+    bool own = launcher.error == STDERR_FILENO;
+    return own && launcher_is_gone() ? launcher.last_error : launcher.error;
 }
 
 // ---- What it leaves behind.
@@ -245,4 +261,40 @@ bool process_is_stopped(int process)
     read_beginning(path, text, sizeof text);
     const char *name_end = strrchr(text, ')');
     return name_end && (name_end[2] == 'T' || name_end[2] == 't');
+}
+
+// The rank in a process's environment, as Open MPI gave it; -1: none.
+static int rank_in_environment(int process)
+{
+    static char text[64 << 10];
+    static const char name[] = "OMPI_COMM_WORLD_RANK=";
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/environ", process);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t bytes = file < 0 ? 0 : read(file, text, sizeof text - 1);
+    if (file >= 0)
+        close(file);
+    text[bytes > 0 ? bytes : 0] = '\0';
+    for (const char *at = text; at < text + bytes; at += strlen(at) + 1)
+        if (strncmp(at, name, sizeof name - 1) == 0)
+            return atoi(at + sizeof name - 1);
+    return -1;
+}
+
+int find_neighbour_ranks(Neighbour *neighbours, int most)
+{
+    DIR *processes = opendir("/proc");
+    int count = 0;
+    for (const struct dirent *entry; processes && count < most && (entry = readdir(processes));) {
+        char name[64];
+        int process = atoi(entry->d_name), parent;
+        if (process <= 0 || !look_at_process(process, name, &parent) || parent != getppid())
+            continue;
+        int rank = rank_in_environment(process);
+        if (rank >= 0)
+            neighbours[count++] = (Neighbour){rank, process};
+    }
+    if (processes)
+        closedir(processes);
+    return count;
 }

@@ -23,7 +23,9 @@ _Noreturn void die_by_signal(int number);
 
 // Looks who the launcher is, on the main thread; only Open MPI's counts. Afterwards, whether it is
 // no more, and where to write what it may not hand on any more: what mpirun itself writes to as
-// standard error, if this process `speaks`, is on the same machine and can do so, else its own.
+// standard error, if this process `speaks`, is on the same machine and can do so, else its own. A
+// file is shared with mpirun where the system allows it (pidfd_getfd(2)), so that neither writes
+// over what the other wrote; else it is written only when mpirun is gone.
 void remember_launcher(bool speaks);
 bool launcher_is_gone(void);
 int launcher_stderr(void);
@@ -37,5 +39,13 @@ uint64_t machine_number(void);
 
 // True where a process is stopped, by SIGSTOP or a debugger.
 bool process_is_stopped(int process);
+
+// A rank that the same launcher has started on this machine: this process's neighbours and itself.
+typedef struct {
+    int rank, process;
+} Neighbour;
+
+// Those that can be seen, `most` at most; returns how many. May allocate.
+int find_neighbour_ranks(Neighbour *neighbours, int most);
 
 #endif

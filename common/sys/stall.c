@@ -31,8 +31,10 @@
 #define ROOT_SILENCE 3.0
 #define STRANGE      10.0 // seconds after which a rank that was never heard of never will be
 #define GATHERING    0.5  // seconds in which others may come to wait, too, before a leaver is named
-#define SHORTEST     0.1  // that HVD_STALL_SECONDS may be
+#define LAST_WORDS   300000 // microseconds
+#define SHORTEST     0.1    // that HVD_STALL_SECONDS may be
 #define MOST_SECONDS 1e6
+#define MOST_RANKS   1000000 // that a launcher may speak of before MPI does
 #define STACK        ((size_t)256 << 10)
 
 // On the root a connection for each rank, and some for those that have not said yet who they are.
@@ -49,7 +51,8 @@ static struct {
     double limit, shutdown, tick; // seconds
     Invitation invitation;
     uint64_t machine;
-    int listener;
+    atomic_bool invited; // the ranks have come to hvd_init, and know the invitation
+    atomic_int listener;
     atomic_int to_root, to_deputy; // sockets, -1: none; the main thread sends, too
     Connection *connections;
     int places;
@@ -270,6 +273,53 @@ static void judge_stall(double now)
         end_stalled_job(now);
 }
 
+// ---- Before the ranks can speak to each other: MPI's start waits for all of them.
+
+#define MOST_NEIGHBOURS 256
+
+// "rank 0 is stopped (...), and rank 2 is": those of this machine. True where this rank is the
+// first that is not, which speaks.
+static bool look_at_neighbours(Words *words)
+{
+    static Neighbour neighbours[MOST_NEIGHBOURS];
+    int count = find_neighbour_ranks(neighbours, MOST_NEIGHBOURS);
+    for (int i = 0; i < count; i++) {
+        bool stopped = process_is_stopped(neighbours[i].process);
+        if (!stopped && neighbours[i].rank < job.rank)
+            return false;
+        if (stopped)
+            words_add(words, "; rank %d is stopped (by SIGSTOP, or a debugger)",
+                      neighbours[i].rank);
+    }
+    return true;
+}
+
+static void judge_start(double now)
+{
+    static double next_report;
+    static Words words;
+    double waited = now - job.begin;
+    // (mpirun ends the others where the first has ended the job.)
+    bool ends = job.shutdown > 0 && waited >= job.shutdown + (job.rank == ROOT ? 0 : 1);
+    if (waited < (next_report > 0 ? next_report : job.limit) && !ends)
+        return;
+    words.length = 0;
+    words_add(&words, "%s: ", program_name());
+    if (ends)
+        words_add(&words, "HVD_STALL_SHUTDOWN_SECONDS=%g: the job ends, since ", job.shutdown);
+    else
+        words_add(&words, "stall: ");
+    words_add(&words, "rank %d waits in hvd_init for %.0f s: not all %d ranks have come to it",
+              job.rank, waited, job.size);
+    next_report = 2 * waited;
+    if (!look_at_neighbours(&words))
+        return;
+    words_add(&words, "\n");
+    speak(&words);
+    if (ends)
+        end_job();
+}
+
 // ---- Where the root can't speak: the deputy knows of itself and of the root.
 
 static void name_failed_root(double now)
@@ -285,15 +335,26 @@ static void name_failed_root(double now)
     named = true;
 }
 
+static bool root_is_stopped(void)
+{
+    static Neighbour neighbours[MOST_NEIGHBOURS];
+    const RankView *root = &job.ranks[ROOT];
+    if (root->known)
+        return root->says.machine == job.machine && process_is_stopped(root->says.process);
+    int count = find_neighbour_ranks(neighbours, MOST_NEIGHBOURS);
+    for (int i = 0; i < count; i++)
+        if (neighbours[i].rank == ROOT)
+            return process_is_stopped(neighbours[i].process);
+    return false;
+}
+
 static void name_silent_root(double silence)
 {
     static double next_report;
     static Words words;
-    const RankView *root = &job.ranks[ROOT];
     bool ends = job.shutdown > 0 && silence >= job.shutdown;
     if (silence < next_report && !ends)
         return;
-    bool stopped = root->says.machine == job.machine && process_is_stopped(root->says.process);
     words.length = 0;
     words_add(&words, "%s: ", program_name());
     if (ends)
@@ -301,7 +362,8 @@ static void name_silent_root(double silence)
     else
         words_add(&words, "stall: ");
     words_add(&words, "rank %d %s for %.0f s; rank %d waits in %s\n", ROOT,
-              stopped ? "has been stopped (by SIGSTOP, or a debugger)" : "has not answered",
+              root_is_stopped() ? "has been stopped (by SIGSTOP, or a debugger)"
+                                : "has not answered",
               silence, DEPUTY, job.ranks[DEPUTY].says.call);
     speak(&words);
     next_report = 2 * silence;
@@ -316,8 +378,8 @@ static void judge_root(double now)
     bool waits = self->says.in_call && self->says.left == HERE && now - self->since > job.limit;
     if (root->gone || (root->says.left != HERE && root->says.status != 0))
         name_failed_root(now);
-    else if (root->known && waits && now - root->heard > patience)
-        name_silent_root(now - root->heard);
+    else if (waits && now - (root->known ? root->heard : job.begin) > patience)
+        name_silent_root(now - (root->known ? root->heard : job.begin));
 }
 
 // ---- Signals, and the launcher.
@@ -350,6 +412,9 @@ static void end_by_signal(int number)
     Standing says = own_standing(0);
     says.ended_by = meant_for_this ? 0 : number;
     tell(&says);
+    // mpirun kills the others as soon as it sees the first one end: the root needs time to speak.
+    if (job.rank != ROOT && job_signal_is_launchers())
+        usleep(LAST_WORDS);
     die_by_signal(number);
 }
 
@@ -514,7 +579,9 @@ static void tick(double now)
         end_without_launcher();
     if (job.limit <= 0)
         return;
-    if (job.rank == ROOT) {
+    if (!job.invited)
+        judge_start(now);
+    else if (job.rank == ROOT) {
         judge_leavers(now);
         judge_stall(now);
     } else if (job.rank == DEPUTY)
@@ -533,12 +600,13 @@ static bool someone_is_gone(void)
 static void *watch(void *wanted)
 {
     pthread_setname_np(pthread_self(), "stall"); // for top -H
-    if (job.rank != ROOT)
-        join_root();
-    job.joining = false;
     double next = 0;
     bool gone = false;
     while (!job.stopping) {
+        if (job.joining && job.invited) {
+            join_root();
+            job.joining = false;
+        }
         if (job_signal()) {
             wait_for_news(wanted, 0); // of a rank that has failed, which may be why
             end_by_signal(job_signal());
@@ -550,7 +618,7 @@ static void *watch(void *wanted)
             gone = gone || lost;
             next = now + job.tick;
         }
-        if (job.rank == ROOT)
+        if (job.rank == ROOT && job.invited)
             announce_end(now);
         wait_for_news(wanted, next - now);
     }
@@ -617,7 +685,7 @@ static void *make_room(void)
     return allocate((size_t)job.places + 2, sizeof(struct pollfd));
 }
 
-void stall_start(int rank, int size)
+void stall_prepare(int rank, int size)
 {
     static bool prepared;
     job.limit = seconds_from("HVD_STALL_SECONDS", 10);
@@ -625,7 +693,7 @@ void stall_start(int rank, int size)
     if (job.limit > 0 && job.limit < SHORTEST)
         die("HVD_STALL_SECONDS=%g is too short: at least %g, or 0, which turns it off", job.limit,
             SHORTEST);
-    if (size == 1 || job.running)
+    if (size == 1 || job.running || rank >= size || size > MOST_RANKS)
         return;
     job.rank = rank;
     job.size = size;
@@ -634,16 +702,33 @@ void stall_start(int rank, int size)
     job.machine = machine_number();
     remember_launcher(rank == ROOT);
     job.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (rank == ROOT)
-        job.listener = channel_open(is_one_machine(), size, &job.invitation);
-    PMPI_Bcast(&job.invitation, sizeof job.invitation, MPI_BYTE, ROOT, MPI_COMM_WORLD);
     void *room = make_room();
     if (!prepared)
         prepared = pthread_atfork(NULL, NULL, forget_in_child) == 0;
-    job.joining = rank != ROOT;
     job.running = job.wake >= 0 && start_thread(room);
     if (job.running)
         catch_signals(job.wake);
+}
+
+void stall_start(int rank, int size)
+{
+    stall_prepare(rank, size); // where it wasn't called before MPI's start
+    if (size == 1 || job.invited)
+        return;
+    Invitation invitation = {0};
+    int listener = rank == ROOT ? channel_open(is_one_machine(), size, &invitation) : -1;
+    PMPI_Bcast(&invitation, sizeof invitation, MPI_BYTE, ROOT, MPI_COMM_WORLD);
+    if (!job.running) {
+        if (listener >= 0)
+            close(listener);
+        return;
+    }
+    job.invitation = invitation;
+    job.begin = seconds_now();
+    job.listener = listener;
+    job.joining = rank != ROOT;
+    job.invited = true;
+    eventfd_write(job.wake, 1);
 }
 
 void stall_stop(void)

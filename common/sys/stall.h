@@ -5,7 +5,10 @@
 // (sys/activity.h) and tells the root's, over sockets (sys/channel.h): MPI belongs to the main
 // thread, which may hang in it. The root judges and speaks, on standard error.
 //
-// - After HVD_STALL_SECONDS (10; 0: never) in a call: a line for each group of ranks, who waits
+// - After HVD_STALL_SECONDS (10; 0: never) in hvd_init: who waits there for ranks that have not
+// come
+//   to it, and which of this machine's are stopped.
+// - After HVD_STALL_SECONDS in a call: a line for each group of ranks, who waits
 //   where and who is elsewhere; again after twice as long, and so on; and a note when it is over. A
 //   slow rank is no error. Ranks that wait at the end of the program are in no call.
 // - HVD_STALL_SHUTDOWN_SECONDS (0: never) after such waiting began, the job ends, with status 2.
@@ -23,8 +26,9 @@
 #ifndef HVDLAB_STALL_H
 #define HVDLAB_STALL_H
 
-// Collective, after MPI has begun; nothing on a single rank. Ends the program with one line where a
-// variable makes no sense.
+// Before MPI begins, by the launcher's word, and after it has begun; the second is collective.
+// Nothing on a single rank. Ends the program with one line where a variable makes no sense.
+void stall_prepare(int rank, int size);
 void stall_start(int rank, int size);
 
 // Before and after MPI is ended in order: the first tells the root at once what this rank has

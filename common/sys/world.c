@@ -110,6 +110,7 @@ void world_start(void)
         int provided;
         respect_containers();
         respect_machines();
+        stall_prepare(launcher_rank(), launcher_size());
         MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     }
     MPI_Comm_rank(MPI_COMM_WORLD, &world.rank);

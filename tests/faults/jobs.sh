@@ -307,16 +307,16 @@ random_jobs()
         sleep "$((moment / 1000)).$(printf '%03d' $((moment % 1000)))"
         victim='' early=''
         [[ $whom -eq 3 ]] || victim=$(rank "$whom")
-        [[ -n $(rank 0)$(rank 1)$(rank 2) ]] || early=yes
+        grep -qsx stall "/proc/$(rank 0)"/task/*/comm || early=yes
         if [[ -z $victim ]]; then
             [[ $signal != STOP ]] || signal=KILL
-            name="$number: SIG$signal to mpirun after $moment ms${early:+, before there was a rank}"
+            name="$number: SIG$signal to mpirun after $moment ms${early:+, before the root had come to hvd_init}"
         fi
         kill -"$signal" "${victim:-$mpirun}"
         judge any - 2>/dev/null
         if grep -qE "$own" "$folder/err"; then
             ours=$((ours + 1))
-        elif [[ -n $early ]]; then # a mpirun that nobody of ours could speak for, or tidy up after
+        elif [[ -n $early ]]; then # nobody of ours could speak yet, or tidy up after a mpirun
             problems=${problems%"; left in /tmp:"*}
             none=$((none + 1))
         elif grep -qiE "signal|terminated|killed" "$folder/err"; then
@@ -330,7 +330,7 @@ random_jobs()
             fail "$name: ${problems#; }: $(grep -v '^-*$' "$folder/err" | tail -n 2 | paste -sd ' ' | cut -c 1-200)"
         fi
     done
-    echo "$1 jobs, seed $2: $ours ended with a line of ours, $theirs with one of mpirun's alone, $none before there was a rank"
+    echo "$1 jobs, seed $2: $ours ended with a line of ours, $theirs with one of mpirun's alone, $none before the root had come to hvd_init"
 }
 
 if [[ ${1:-} = --random ]]; then

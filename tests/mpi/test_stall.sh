@@ -58,12 +58,22 @@ int main(int argc, char **argv)
     double seconds = argc > 2 ? atof(argv[2]) : 0;
     if (strcmp(name, "own handler") == 0)
         signal(SIGTERM, own_handler);
+    int number = atoi(getenv("OMPI_COMM_WORLD_RANK"));
+    if (strcmp(name, "late to begin") == 0 && number == 1)
+        wait_here(seconds);
+    if (strcmp(name, "stops before it begins") == 0 && number == 0)
+        kill(getpid(), SIGSTOP);
+    if (strcmp(name, "waits to begin") == 0 && number == 0)
+        puts("ready"), fflush(stdout);
+    if (strcmp(name, "waits to begin") == 0 && number == 1)
+        wait_here(seconds);
     hvd_init();
     rank = hvd_rank(), size = hvd_size();
     meet();
 #define CASE(words) else if (strcmp(name, words) == 0)
     if (0) {}
     CASE("nothing") {}
+    CASE("late to begin") {}
     CASE("slow") { if (rank == 1) wait_here(seconds); meet(); wait_here(1.5); meet(); }
     CASE("late in training") train();
     CASE("returns") { if (rank == 1) return 0; meet(); }
@@ -111,7 +121,6 @@ END
 # ---- Cases: several at a time, since most of their time they wait.
 
 number=0
-# (Standard error is written at its end, >>: else mpirun would write over what ranks write there.)
 # start STATUS RANKS NAME [WORD...] -- [PATTERN...]: a case that shall end with that status. The lines of
 # the program on standard error are each like the pattern in its place; ... stands for any others.
 start()
@@ -126,7 +135,7 @@ start()
     printf '%s\n' "$1" "${words[0]} ranks, ${words[*]:1}" "${patterns[@]}" >"$folder/case-$number"
     (
         timeout "${limit:-40}" mpirun -np "${words[0]}" "$folder/cases" "${words[@]:1}" \
-            >"$folder/out-$number" 2>>"$folder/err-$number" </dev/null
+            >"$folder/out-$number" 2>"$folder/err-$number" </dev/null
         echo $? >"$folder/status-$number"
     ) &
     [[ $((number % 4)) -ne 0 ]] || wait
@@ -192,6 +201,8 @@ start 0 3 slow 3.5 -- "stall: ranks 0 and 2 $waiting MPI_Barrier (call 2) for 1 
 start 0 2 "late in training" -- "stall: rank 0 $waits hvd_distributed_optimizer (call *) for 1 s" \
     "stall: rank 1 has been in no such call for 1 s, training, epoch 2, step 3" ...
 
+start 0 3 "late to begin" 3.5 -- "stall: rank 0 waits in hvd_init for * s: not all 3 ranks have come to it" ...
+
 # They wait for each other, or for one that is stopped.
 export HVD_STALL_SHUTDOWN_SECONDS=2.6
 end="HVD_STALL_SHUTDOWN_SECONDS=2.6: the job ends, since"
@@ -205,6 +216,8 @@ circle=("stall: rank 0 $waits MPI_Recv for rank 1 (2 values) for * s" "stall: ra
 start 2 3 messages -- "${circle[@]}" "${circle[@]}" "$end rank 0 waits in MPI_Recv for rank 1 (2 values), and rank 1 in *"
 stopped=("stall: ranks 0 and 2 $waiting MPI_Barrier (call 2) for * s" "stall: rank 1 has been stopped (by SIGSTOP, or a debugger)")
 start 2 3 stops -- "${stopped[@]}" "${stopped[@]}" "$end ranks 0 and 2 wait in MPI_Barrier (call 2)"
+late="rank 1 waits in hvd_init for * s: not all 3 ranks have come to it; rank 0 is stopped (by SIGSTOP, or a debugger)"
+start 2 3 "stops before it begins" -- "stall: $late" "stall: $late" "$end $late" ...
 unset HVD_STALL_SHUTDOWN_SECONDS
 limit=7 start 124 2 "root stops" -- \
     "stall: rank 0 has been stopped (by SIGSTOP, or a debugger) for * s; rank 1 waits in MPI_Barrier" ...
@@ -249,15 +262,16 @@ signal_job()
 {
     : >"$folder/out"
     : >"$folder/err"
-    mpirun -np 3 "$folder/cases" "${@:3}" 30 >"$folder/out" 2>>"$folder/err" </dev/null &
+    mpirun -np 3 "$folder/cases" "${@:3}" 30 >"$folder/out" 2>"$folder/err" </dev/null &
     local launcher=$! ranks segments rank i
     for ((i = 0; i < 200; i++)); do
         ! grep -q ready "$folder/out" || break
         sleep 0.1
     done
+    sleep 0.5 # it may say so just before hvd_init
     read -r -a ranks < <(children_of $launcher)
     segments=$(grep -ho '/dev/shm/[^ ]*' /proc/"${ranks[0]}"/maps | sort -u)
-    [[ -n $segments ]] || fail "$1: there is no shared memory to look for"
+    [[ -n $segments || $3 = "waits to begin" ]] || fail "$1: there is no shared memory to look for"
     kill -s "$1" $launcher
     wait $launcher 2>/dev/null
     for ((i = 0; i < 100; i++)); do
@@ -280,5 +294,7 @@ done
 HVD_STALL_SECONDS=10 end_by TERM "*(cases: ended by SIGTERM, which mpirun sent)" waits
 end_by TERM "*(the handler of the program)" "own handler"
 end_by KILL "cases: mpirun is gone, so the job ends" waits
+# (Not before the root has come to hvd_init.)
+HVD_STALL_SECONDS=10 end_by TERM "cases: ended by SIGTERM, which mpirun sent" "waits to begin"
 
 conclude
