@@ -284,22 +284,22 @@ static char *line_of(const Sweep *sweep, const SweepRow *row)
     add_measured(line, "algorithm_gb_per_second", row, sweep_algorithm_bandwidth(row));
     add_measured(line, "bus_gb_per_second", row, sweep_bus_bandwidth(row, world_size()));
     cJSON_AddNumberToObject(line, "wrong", (double)row->wrong);
-    char *text = cJSON_PrintUnformatted(line);
+    char *text = cJSON_PrintUnformatted(line), *whole = format_text("%s\n", text);
     cJSON_Delete(line);
-    return text;
+    free(text);
+    return whole;
 }
 
-static void write_row(const Sweep *sweep, const SweepRow *row)
+// "" only looks whether it can be done.
+static void append_to_results(const char *line)
 {
     const char *path = results_file();
     if (!*path)
         return;
     FILE *file = fopen(path, "ae");
-    char *line = line_of(sweep, row);
-    bool written = file && fprintf(file, "%s\n", line) > 0;
+    bool written = file && fputs(line, file) >= 0;
     if (!file || fclose(file) != 0 || !written)
         die("HVD_SWEEP=%s: the file cannot be written", path);
-    free(line);
 }
 
 static void report(const Sweep *sweep, const SweepRow *row)
@@ -307,7 +307,9 @@ static void report(const Sweep *sweep, const SweepRow *row)
     if (world_rank() != 0)
         return;
     print_row(row);
-    write_row(sweep, row);
+    char *line = line_of(sweep, row);
+    append_to_results(line);
+    free(line);
 }
 
 static void try_small_counts(Sweep *sweep)
@@ -328,8 +330,10 @@ static size_t next_count(size_t count, size_t largest)
 
 static void try_counts(Sweep *sweep)
 {
-    if (world_rank() == 0)
+    if (world_rank() == 0) {
+        append_to_results("");
         print_heading(sweep->name);
+    }
     try_small_counts(sweep);
     for (size_t count = 1; count <= sweep->largest; count = next_count(count, sweep->largest)) {
         SweepRow row = sweep_try(sweep, count, true);
