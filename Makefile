@@ -53,7 +53,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-alone := deps data demo test fuzz faults inject valgrind test-emulated test-answers test-gpu test-fresh bench bench-gpu compare scaling sweep check next steps check-steps clean $(check_X) $(reset_X)
+alone := deps data demo test fuzz faults inject valgrind test-emulated test-answers test-more test-gpu test-fresh bench bench-gpu compare scaling sweep check next steps check-steps clean $(check_X) $(reset_X)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -323,7 +323,7 @@ steps/%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: all help deps info data demo test test-emulated test-answers test-gpu test-fresh baseline $(foreach t,$(named),$($(t)_X)) next progress \
+.PHONY: all help deps info data demo test test-emulated test-answers test-more test-gpu test-fresh baseline $(foreach t,$(named),$($(t)_X)) next progress \
         doc devices env compare scaling sweep check steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
@@ -366,6 +366,12 @@ test-answers: ## grade all known mistakes and right answers (make test takes a f
 	@common/scripts/deps.sh install build sandbox steps
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
 	@CUDA_VISIBLE_DEVICES= tests/run.sh $(run_answers)
+
+test-more: ## what else make test takes only a part of: ranks that disagree, transports
+	@common/scripts/deps.sh install build check sandbox steps
+	$(build_first) $(BUILD)/compile-step
+	$(build_first) $(build_emulated)
+	@CUDA_VISIBLE_DEVICES= tests/run.sh --together $(run_more)
 
 # Where replay finds no GPU, it says why.
 test-gpu: ## the tests that need a GPU, on this machine's; without one, a line that says so

@@ -74,11 +74,12 @@ EMULATED_PROGRAMS := replay bench sweep solution_06 check-step compile-step cut/
 build_emulated = EMULATED=1 SANITIZE=address,undefined BUILD=$(emulated) $(addprefix $(emulated)/,$(EMULATED_PROGRAMS))
 on_emulated = env -u CUDA_VISIBLE_DEVICES ASAN_OPTIONS=detect_leaks=0 CK_TIMEOUT_MULTIPLIER=10 BUILD=$(emulated)
 # A check takes half a minute there: all steps where ranks share two GPUs, the first with one and with four.
+words_emulated_transports = $(space)--some
 emulated_answers_1 := steps/step_01 mistakes/step_01/pin-missing
 emulated_answers_2 := solutions/step_06
 emulated_answers_4 := solutions/step_01 mistakes/step_01/pinned-by-rank
 run_emulated = \
-    $(foreach t,transports programs graphs leaks,'$(t) (pretended GPUs)@600=$(on_emulated) tests/emulated/test_$(t).sh') \
+    $(foreach t,transports programs graphs leaks,'$(t) (pretended GPUs)@600=$(on_emulated) tests/emulated/test_$(t).sh$(words_emulated_$(t))') \
     $(foreach n,1 2 4,'graders (pretended GPUs: $(n))@600=$(on_emulated) EMULATED_DEVICES=$(n) HVDLAB_CHECK_DEVICE=gpu \
         tests/steps/test_graders.sh $(emulated_answers_$(n))') \
     'mismatches (pretended GPUs)@600=$(on_emulated) EMULATED_DEVICES=4 tests/mpi/test_mismatches.sh --some' \
@@ -95,6 +96,12 @@ run_emulated = \
     'stand-in for CUDA=$(on_emulated) $(emulated)/tests/emulated/test_emulated' \
     $(foreach c,$(cases),'replay $(c) (pretended GPU)=$(on_emulated) \
         $(emulated)/replay tests/golden/cases/$(c).safetensors --device gpu')
+
+# ---- What make test takes a part of (but for the graders' answers), whole.
+
+run_more = 'mismatches (all)@1800=tests/mpi/test_mismatches.sh' \
+    'mismatches (all, pretended GPUs)@1800=$(on_emulated) EMULATED_DEVICES=4 tests/mpi/test_mismatches.sh' \
+    'transports (all, pretended GPUs)@1800=$(on_emulated) tests/emulated/test_transports.sh'
 
 # ---- On a real GPU: in every arithmetic, and with several ranks on it.
 
