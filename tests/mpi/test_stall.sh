@@ -63,10 +63,6 @@ int main(int argc, char **argv)
         wait_here(seconds);
     if (strcmp(name, "stops before it begins") == 0 && number == 0)
         kill(getpid(), SIGSTOP);
-    if (strcmp(name, "waits to begin") == 0 && number == 0)
-        puts("ready"), fflush(stdout);
-    if (strcmp(name, "waits to begin") == 0 && number == 1)
-        wait_here(seconds);
     hvd_init();
     rank = hvd_rank(), size = hvd_size();
     meet();
@@ -268,10 +264,9 @@ signal_job()
         ! grep -q ready "$folder/out" || break
         sleep 0.1
     done
-    sleep 0.5 # it may say so just before hvd_init
     read -r -a ranks < <(children_of $launcher)
     segments=$(grep -ho '/dev/shm/[^ ]*' /proc/"${ranks[0]}"/maps | sort -u)
-    [[ -n $segments || $3 = "waits to begin" ]] || fail "$1: there is no shared memory to look for"
+    [[ -n $segments ]] || fail "$1: there is no shared memory to look for"
     kill -s "$1" $launcher
     wait $launcher 2>/dev/null
     for ((i = 0; i < 100; i++)); do
@@ -294,7 +289,5 @@ done
 HVD_STALL_SECONDS=10 end_by TERM "*(cases: ended by SIGTERM, which mpirun sent)" waits
 end_by TERM "*(the handler of the program)" "own handler"
 end_by KILL "cases: mpirun is gone, so the job ends" waits
-# (Not before the root has come to hvd_init.)
-HVD_STALL_SECONDS=10 end_by TERM "cases: ended by SIGTERM, which mpirun sent" "waits to begin"
 
 conclude
