@@ -74,8 +74,7 @@ static Piece *new_piece(float *values, size_t count)
 {
     if (waiting.count == waiting.capacity) {
         waiting.pieces =
-            realloc(waiting.pieces, (size_t)(waiting.capacity + 1) * sizeof *waiting.pieces);
-        CHECK(waiting.pieces);
+            enlarge(waiting.pieces, (size_t)waiting.capacity + 1, sizeof *waiting.pieces);
         waiting.pieces[waiting.capacity] = (Piece){0};
         CUDA(cudaEventCreateWithFlags(&waiting.pieces[waiting.capacity].ready,
                                       cudaEventDisableTiming));
