@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include "sys/args.h"
 #include "sys/device.h"
+#include "end.h"
 #include "judge.h"
 #include "sandbox.h"
 
@@ -284,7 +285,7 @@ static void run_and_judge(Check *check, const char *program)
         check->runs.items[i] = run_program(program, folder, &plans[i], limits);
         free(folder);
         Report trial = {.exercise = check->graded[0]->name};
-        ended = judge_end(&check->runs.items[i], &trial);
+        ended = judge_end(&check->runs.items[i], ends_of(check->graded[0]->file), &trial);
         report_free(&trial);
         check->runs.count += ended;
     }
@@ -293,7 +294,7 @@ static void run_and_judge(Check *check, const char *program)
     judge_runs(check);
     const Run *last = &check->runs.items[check->runs.count];
     for (int i = 0; !ended && i < check->count; i++)
-        judge_end(last, &check->reports[i]);
+        judge_end(last, ends_of(check->graded[i]->file), &check->reports[i]);
     for (int i = 0; i < check->runs.count + !ended; i++)
         run_free(&check->runs.items[i]);
     free(check->runs.items);
