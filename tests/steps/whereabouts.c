@@ -15,6 +15,8 @@ static char *collective_words(const cJSON *call)
         {"variables", "in the broadcast of the variables"},
         {"metrics", "in the average of the metrics"},
         {"fit", "in fit(), for the others to begin, or end an epoch, too"},
+        {"trials",
+         "in sweep_allreduce(), for the others to try the same size, or to be done with it"},
     };
     const char *function = event_text(call, "function"), *name = event_text(call, "name");
     if (strcmp(function, "MPI_Finalize") == 0)

@@ -1,0 +1,248 @@
+// Tries an all-reduce on arrays of many sizes: are its sums right, and how long does it take? What
+// the ranks have to tell each other meanwhile goes past the traces of MPI's calls, so that these
+// show the all-reduce's own alone.
+
+#include "hvd/sweep.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "base/rng.h"
+#include "base/util.h"
+#include "hvd/agreement.h"
+#include "hvd/hvd_transport.h"
+#include "sys/activity.h"
+#include "sys/trace.h"
+#include "sys/world.h"
+
+// How often a size is timed: until it has taken TIME seconds, within these bounds.
+#define TIME 0.2
+enum { LEAST_REPEATS = 3, MOST_REPEATS = 101 };
+
+enum { GUARDS = 64 }; // floats behind the array, which nobody may touch
+
+// ---- Values.
+
+// Between 1 and 2, or -2 and -1, so that one which is missing, or added twice, shows. No two
+// trials, ranks or places have the same, so that what was left behind is not taken for a result.
+static float value_of(int trial, int rank, size_t place)
+{
+    Rng rng = {(uint64_t)trial << 48 ^ (uint64_t)rank << 32 ^ place};
+    uint64_t bits = rng_next(&rng);
+    float magnitude = 1 + (float)(bits >> 41) / (float)(1 << 23);
+    return bits & 1 ? magnitude : -magnitude;
+}
+
+static void fill(Sweep *sweep, size_t count)
+{
+    for (size_t i = 0; i < count + GUARDS; i++)
+        sweep->values[i] = value_of(sweep->trials, world_rank(), i);
+}
+
+static bool is_sum(const Sweep *sweep, size_t i)
+{
+    double sum = 0, magnitudes = 0;
+    for (int rank = 0; rank < world_size(); rank++) {
+        double value = (double)value_of(sweep->trials, rank, i);
+        sum += value;
+        magnitudes += fabs(value);
+    }
+    double error = fabs((double)sweep->values[i] - sum);
+    return error <= world_size() * (double)FLT_EPSILON * magnitudes; // not where it is no number
+}
+
+static size_t count_wrong(const Sweep *sweep, size_t count)
+{
+    size_t wrong = 0;
+    for (size_t i = 0; i < count; i++)
+        wrong += !is_sum(sweep, i);
+    for (size_t i = count; i < count + GUARDS; i++)
+        wrong += sweep->values[i] != value_of(sweep->trials, world_rank(), i);
+    return wrong;
+}
+
+// FNV-1a of the bytes (Fowler, Noll and Vo; draft-eastlake-fnv).
+static uint64_t hash_of(const float *values, size_t count)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    const unsigned char *bytes = (const unsigned char *)values;
+    for (size_t i = 0; i < count * sizeof *values; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    return hash;
+}
+
+// ---- Ranks that keep step.
+
+// All ranks come here before they try that size, and again after each call; then `numbers` are the
+// largest of all ranks'.
+static void meet(const Sweep *sweep, size_t size, double *numbers, int count)
+{
+    agree(&(Collective){.name = "sweep_allreduce",
+                        .channel = "trials",
+                        .terms = {number_term("try", "", (double)size, " values"),
+                                  text_term("try", "", sweep->name, NULL),
+                                  number_term("go up to", "", (double)sweep->largest, " values"),
+                                  text_term("bring", "",
+                                            sweep->allreduce ? "a function of the program's"
+                                                             : "NULL, MPI_Allreduce",
+                                            NULL)}},
+          world_comm(WORLD_VALUES));
+    PMPI_Allreduce(MPI_IN_PLACE, numbers, count, MPI_DOUBLE, MPI_MAX, world_comm(WORLD_AGREEMENT));
+    agreed_call_ends();
+}
+
+static void call(const Sweep *sweep, size_t count)
+{
+    if (sweep->allreduce) {
+        sweep->allreduce(sweep->values, count, sweep->comm);
+        return;
+    }
+    activity_begin((Activity){.call = "MPI_Allreduce", .count = (int64_t)count, .peer = -1});
+    PMPI_Allreduce(MPI_IN_PLACE, sweep->values, mpi_count(count), MPI_FLOAT, MPI_SUM, sweep->comm);
+    activity_end();
+}
+
+// ---- One size.
+
+static size_t try_once(Sweep *sweep, size_t count)
+{
+    sweep->trials++;
+    fill(sweep, count);
+    meet(sweep, count, NULL, 0);
+    trace("sweep_begin", TEXT("name", sweep->name), NUMBER("count", count));
+    call(sweep, count);
+    size_t wrong = count_wrong(sweep, count);
+    if (trace_on()) {
+        char bits[17];
+        snprintf(bits, sizeof bits, "%016" PRIx64, hash_of(sweep->values, count));
+        trace("sweep_end", TEXT("name", sweep->name), NUMBER("count", count),
+              NUMBER("wrong", wrong), TEXT("bits", bits));
+    }
+    double most = (double)wrong;
+    meet(sweep, count, &most, 1);
+    return (size_t)most;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// The median of several calls, each as long as on the slowest rank. Of zeros, since sums of sums of
+// sums must stay finite.
+static double time_calls(Sweep *sweep, size_t count)
+{
+    double seconds[MOST_REPEATS], since_begin = 0, begin = seconds_now();
+    for (size_t i = 0; i < count; i++)
+        sweep->values[i] = 0;
+    int repeats = 0;
+    while (repeats < LEAST_REPEATS || (repeats < MOST_REPEATS && since_begin < TIME)) {
+        PMPI_Barrier(world_comm(WORLD_AGREEMENT));
+        double before = seconds_now();
+        call(sweep, count);
+        double now = seconds_now();
+        double of_ranks[] = {now - before, trace_on() ? INFINITY : now - begin};
+        meet(sweep, count, of_ranks, 2);
+        seconds[repeats++] = of_ranks[0];
+        since_begin = of_ranks[1];
+    }
+    qsort(seconds, (size_t)repeats, sizeof *seconds, compare_doubles);
+    return seconds[repeats / 2];
+}
+
+SweepRow sweep_try(Sweep *sweep, size_t count, bool timed)
+{
+    SweepRow row = {.count = count, .wrong = try_once(sweep, count)};
+    if (timed)
+        row.seconds = time_calls(sweep, count);
+    return row;
+}
+
+void sweep_begin(Sweep *sweep, const char *name, HvdAllreduce allreduce, size_t largest)
+{
+    *sweep = (Sweep){.name = name, .allreduce = allreduce, .largest = largest};
+    meet(sweep, 0, NULL, 0);
+    PMPI_Comm_dup(world_comm(WORLD_VALUES), &sweep->comm);
+    PMPI_Comm_set_name(sweep->comm, "sweep");
+    sweep->values = allocate(largest + GUARDS, sizeof *sweep->values);
+}
+
+void sweep_end(Sweep *sweep)
+{
+    free(sweep->values);
+    PMPI_Comm_free(&sweep->comm);
+}
+
+// ---- The table.
+
+double sweep_algorithm_bandwidth(const SweepRow *row)
+{
+    double bytes = (double)row->count * sizeof(float);
+    return row->seconds > 0 ? 1e-9 * bytes / row->seconds : 0;
+}
+
+double sweep_bus_bandwidth(const SweepRow *row, int ranks)
+{
+    return sweep_algorithm_bandwidth(row) * 2 * (ranks - 1) / ranks;
+}
+
+static void print_heading(const char *name)
+{
+    int size = world_size();
+    if (world_rank() != 0)
+        return;
+    printf("\n%s, %d worker%s\n", name, size, size == 1 ? "" : "s");
+    printf("%10s %11s %11s %9s %9s %8s\n", "count", "bytes", "us", "alg GB/s", "bus GB/s", "wrong");
+}
+
+static void print_row(const SweepRow *row)
+{
+    if (world_rank() != 0)
+        return;
+    printf("%10zu %11zu ", row->count, row->count * sizeof(float));
+    if (row->seconds > 0)
+        printf("%11.1f %9.3f %9.3f", 1e6 * row->seconds, sweep_algorithm_bandwidth(row),
+               sweep_bus_bandwidth(row, world_size()));
+    else
+        printf("%11s %9s %9s", "-", "-", "-");
+    printf(" %8zu\n", row->wrong);
+    fflush(stdout);
+}
+
+static void try_small_counts(Sweep *sweep)
+{
+    static const size_t counts[] = {0, 1, 2, 3, 4, 5, 7, 10, 101, 1001};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts && counts[i] <= sweep->largest; i++) {
+        SweepRow row = sweep_try(sweep, counts[i], false);
+        if (row.wrong > 0)
+            print_row(&row);
+    }
+}
+
+// The largest power of 4 below `largest` is followed by `largest` itself.
+static size_t next_count(size_t count, size_t largest)
+{
+    return count < largest && 4 * count > largest ? largest : 4 * count;
+}
+
+void sweep_allreduce(const char *name, HvdAllreduce allreduce, size_t largest)
+{
+    world_need(__func__);
+    trace_call();
+    if (!name)
+        die("%s: it needs a name for the table, not NULL", __func__);
+    if (largest > SWEEP_LARGEST)
+        die("%s: %zu floats are more than it tries (%zu)", __func__, largest, SWEEP_LARGEST);
+    Sweep sweep;
+    sweep_begin(&sweep, name, allreduce, largest);
+    print_heading(name);
+    try_small_counts(&sweep);
+    for (size_t count = 1; count <= largest; count = next_count(count, largest)) {
+        SweepRow row = sweep_try(&sweep, count, true);
+        print_row(&row);
+    }
+    sweep_end(&sweep);
+}
