@@ -36,10 +36,22 @@ const Ends *ends_of(const char *file)
     return &none;
 }
 
+// "MPI_ERR_TRUNCATE: message truncated", what MPI says of a call that it refuses, or NULL.
+static const char *mpi_error(const Output *output)
+{
+    for (int i = 0; i < output->count; i++) {
+        const char *error = strstr(output->lines[i].text, "*** MPI_ERR_");
+        if (error)
+            return error + strlen("*** ");
+    }
+    return NULL;
+}
+
 static const Diagnosis *explanation(const Output *output, const Ends *ends)
 {
+    const char *error = mpi_error(output);
     for (const Explanation *e = ends->explanations; e && e->words; e++)
-        if (output_says(output, e->words))
+        if (output_says(output, e->words) || (error && strstr(error, e->words)))
             return &e->diagnosis;
     return NULL;
 }
@@ -89,6 +101,9 @@ static bool is_backtrace(const char *text)
 static void add_messages(char **evidence, const Output *output)
 {
     int left = 6;
+    const char *error = mpi_error(output);
+    if (error)
+        text_add(evidence, "\nMPI said: %.300s", error);
     for (int i = 0; i < output->count && left > 0; i++) {
         const Line *line = &output->lines[i];
         if (!line->error || line->rank == MPIRUN || is_backtrace(line->text))
@@ -356,9 +371,11 @@ bool judge_end(const Run *run, const Ends *ends, Report *report)
         report_endlessness(run, property, report);
     else if (run->status != 0 && disagreement(run) && !explanation(&run->output, ends))
         report_disagreement(run, ends, property, report);
-    else if (run->status != 0)
+    else if (run->status != 0) {
+        if (ends->crashed)
+            ends->crashed(run, report);
         report_crash(run, ends, property, report);
-    else if (idle)
+    } else if (idle)
         report_idle_ranks(run, idle, ends->training, property, report);
     return !run->hung && run->status == 0 && !idle;
 }

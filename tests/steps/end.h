@@ -20,6 +20,9 @@ typedef struct {
     // but where the traces prove more; it has none where the exercise knows nothing of its own.
     Diagnosis (*mistake)(const Traces *traces);
 
+    // What a run that ended with a failing status shows that explains it: reports it, or nothing.
+    void (*crashed)(const Run *run, Report *report);
+
     const char *training; // the exercise whose hint says that all ranks train; NULL: the graded one
 } Ends;
 

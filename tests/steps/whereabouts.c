@@ -98,19 +98,16 @@ static char *sentence(const Traces *traces, int rank, const char *s)
 // "rank 0 waits for rank 1, that for rank 0", where ranks wait for each other's messages.
 static char *circle_words(const Traces *traces)
 {
-    for (int begin = 0; begin < traces->ranks; begin++) {
-        int at = begin, length = 0;
-        char *words = format_text("in a circle: rank %d waits for", begin);
-        do {
-            at = awaited_rank(traces, at);
-            if (at >= 0)
-                text_add(&words, "%s rank %d", length ? ", which waits for" : "", at);
-        } while (at >= 0 && at != begin && ++length < traces->ranks);
-        if (at == begin)
-            return words;
-        free(words);
-    }
-    return NULL;
+    int begin = waiting_circle(traces), at = begin;
+    if (begin < 0)
+        return NULL;
+    char *words = format_text("in a circle: rank %d waits for", begin);
+    do {
+        const char *separator = at == begin ? "" : ", which waits for";
+        at = awaited_rank(traces, at);
+        text_add(&words, "%s rank %d", separator, at);
+    } while (at != begin);
+    return words;
 }
 
 bool plans_differ(const Traces *traces, const char *field)
