@@ -28,6 +28,9 @@
 // is not a number, and one behind the array's end that was changed. With HVDLAB_TRACE set each size
 // is timed three times only, since the trace takes its time, too. `largest` is at most
 // SWEEP_LARGEST. Collective.
+//
+// HVD_SWEEP=FILE in the environment of all workers, as `make sweep` sets it, has the root append
+// each line of the table to FILE, as JSON, and the program end after the table, with status 0.
 void sweep_allreduce(const char *name, HvdAllreduce allreduce, size_t largest);
 
 #define SWEEP_LARGEST ((size_t)1 << 28)
@@ -36,14 +39,22 @@ void sweep_allreduce(const char *name, HvdAllreduce allreduce, size_t largest);
 
 // ---- Inside the library.
 
+// The same, without an end of the program.
+void sweep_run(const char *name, HvdAllreduce allreduce, size_t largest);
+
+// The same for NCCL's sum of values in the memory of GPUs, where NCCL is not in use otherwise.
+// Nothing where not every rank has a GPU of its own. Collective.
+void sweep_nccl(size_t largest);
+
 // An all-reduce that is being tried.
 typedef struct {
     const char *name;
     HvdAllreduce allreduce;
     size_t largest;
     MPI_Comm comm;
-    int trials;    // calls so far
-    float *values; // `largest` of them, and those behind them
+    int trials;        // calls so far
+    float *values;     // `largest` of them, and those behind them
+    float *gpu_values; // where it takes them from a GPU's memory; else NULL
 } Sweep;
 
 // What one size has shown, on all ranks alike.
@@ -56,7 +67,7 @@ typedef struct {
 // What `rank` brings at a place of its array; trials count from 1.
 float sweep_value(int trial, int rank, size_t place);
 
-// sweep_allreduce begins; tries one size, timed or not; and ends. Collective.
+// Begins; tries one size, timed or not; and ends. Collective.
 void sweep_begin(Sweep *sweep, const char *name, HvdAllreduce allreduce, size_t largest);
 SweepRow sweep_try(Sweep *sweep, size_t count, bool timed);
 void sweep_end(Sweep *sweep);
