@@ -3,6 +3,7 @@
 #include "mean.h"
 
 #include <math.h>
+#include "six_steps.h"
 
 static void note_learning_rate(const Run *run, Report *report)
 {
@@ -26,3 +27,4 @@ static void judge(const Runs *runs, Report *report)
 }
 
 JUDGE("step_03", judge)
+ENDS("step_03", &six_steps)
