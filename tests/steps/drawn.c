@@ -10,12 +10,13 @@
 // million.)
 #define IMAGES 5
 
-// The n-th batch that the rank trained on: the first that fit() takes tells whose they are.
+// The n-th batch that the rank trained on: the first that fit() takes, or, without one, the first
+// of all, tells whose they are.
 static const char *drawn(const Run *run, int rank, int n)
 {
     const Events *events = &run->traces.of[rank];
     int at = event_find(events, "fit", 0);
-    at = at < 0 ? -1 : event_find(events, "images", at);
+    at = event_find(events, "images", at < 0 ? 0 : at);
     if (at < 0)
         return "";
     double batches = event_number(events->items[at], "batches");

@@ -1,13 +1,16 @@
 // By hand: what the distributed optimizer does, without it. Each training of the program begins
 // with its compile event: there may be several, one optimizer after another.
 
+#include "end.h"
 #include "mean.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#define BOTH   "all ranks make both trainings, in the same order"
 #define RATES  "the learning rate is that of one device, times the number of workers"
-#define START  "all ranks train from the same weights"
+#define START  "all ranks start each training from the same weights"
 #define ONCE   "weights are not handed out while a training goes on"
 #define FILES  "the root writes the weights, and no other rank"
 #define SILENT "one worker alone sends nothing"
@@ -177,6 +180,62 @@ static void judge_rates(const Runs *runs, Report *report)
     report_ok(report, RATES);
 }
 
+// ---- The trainings.
+
+// "RMSprop, Adagrad": the optimizers that update, one after another.
+static char *trainings_of(const Events *events)
+{
+    char *text = NULL;
+    const char *last = "";
+    for (int at = -1; (at = event_find(events, "apply", at + 1)) >= 0;) {
+        const char *name = event_text(events->items[at], "optimizer");
+        if (strcmp(name, last) != 0)
+            text_add(&text, "%s%s", text ? ", then " : "", name);
+        last = name;
+    }
+    return text ? text : format_text("none");
+}
+
+static bool has_both(const char *trainings)
+{
+    bool both = true;
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
+        both = both && strcasestr(trainings, rates[i].optimizer);
+    return both;
+}
+
+static bool judge_trainings(const Runs *runs, Report *report)
+{
+    static const Diagnosis missing = {
+        "training-missing", "the program trains twice: by RMSprop, and by Adagrad.", NULL};
+    static const Diagnosis differs = {
+        "trainings-differ",
+        "ranks train by different optimizers at the same time. All of them make each training "
+        "together.",
+        NULL};
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        char *root = trainings_of(&run->traces.of[0]), *evidence = NULL;
+        bool same = true;
+        for (int r = 0; r < run->ranks; r++) {
+            char *own = trainings_of(&run->traces.of[r]);
+            same = same && strcmp(own, root) == 0;
+            text_add(&evidence, "%srank %d: %s", r ? "\n" : "", r, own);
+            free(own);
+        }
+        bool both = has_both(root);
+        free(root);
+        if (same && both) {
+            free(evidence);
+            continue;
+        }
+        report_failure(report, BOTH, same ? &missing : &differs, evidence_in(runs, run, evidence));
+        return false;
+    }
+    report_ok(report, BOTH);
+    return true;
+}
+
 // ---- The weights.
 
 // The place of the first gradient of training `number`, from 0, or -1.
@@ -275,26 +334,30 @@ static void judge_start(const Runs *runs, Report *report)
     report_ok(report, START);
 }
 
-// The first broadcast, of more than a few words, from event `from` on and before the next training;
-// -1.
-static int broadcast_after(const Events *events, int from)
-{
-    const double words = 64; // bytes
-    int end = event_find(events, "compile", from);
-    for (int at = from; (at = event_find(events, "collective_begin", at + 1)) >= 0;)
-        if ((end < 0 || at < end) && event_number(events->items[at], "bytes") > words &&
-            strcmp(event_text(events->items[at], "function"), "MPI_Bcast") == 0)
-            return at;
-    return -1;
-}
-
-// A broadcast between two gradients of a training, but for the first two.
+// A broadcast, of more than a few words, between an update and the next gradient of a training: of
+// weights, then. (What is sent between a gradient and its update are gradients.) Its place, or -1.
 static int broadcast_in_training(const Events *events, int number)
 {
-    int first = first_gradient(events, number);
-    int second = first < 0 ? -1 : event_find(events, "gradient", first + 1);
-    int at = second < 0 ? -1 : broadcast_after(events, second);
-    return at >= 0 && event_find(events, "gradient", at) >= 0 ? at : -1;
+    const double words = 64; // bytes
+    int at = first_gradient(events, number);
+    int end = at < 0 ? -1 : event_find(events, "compile", at);
+    bool updated = false;
+    int found = -1, updates = 0;
+    for (; at >= 0 && at < (end < 0 ? events->count : end); at++) {
+        const cJSON *event = events->items[at];
+        const char *name = event_text(event, "event");
+        if (strcmp(name, "gradient") == 0 && found >= 0)
+            return found;
+        if (strcmp(name, "apply") == 0)
+            updates++;
+        updated = strcmp(name, "apply") == 0 || (updated && strcmp(name, "gradient") != 0);
+        // Horovod's texts broadcast after the first update, too.
+        if (updated && updates > 1 && strcmp(name, "collective_begin") == 0 &&
+            event_number(event, "bytes") > words &&
+            strcmp(event_text(event, "function"), "MPI_Bcast") == 0)
+            found = at;
+    }
+    return -1;
 }
 
 static void judge_broadcasts(const Runs *runs, Report *report)
@@ -315,8 +378,8 @@ static void judge_broadcasts(const Runs *runs, Report *report)
             report_failure(
                 report, ONCE, &again,
                 evidence_in(runs, run,
-                            format_text("rank 0 takes part in a broadcast of %.0f bytes after two "
-                                        "updates, and goes on training",
+                            format_text("rank 0 takes part in a broadcast of %.0f bytes between "
+                                        "two updates of a training",
                                         event_number(events->items[at], "bytes"))));
             return;
         }
@@ -421,9 +484,23 @@ static void judge(const Runs *runs, Report *report)
     judge_mean(runs, report);
     judge_start(runs, report);
     judge_broadcasts(runs, report);
-    judge_rates(runs, report);
+    if (judge_trainings(runs, report)) // one of another optimizer says nothing of the rate
+        judge_rates(runs, report);
     judge_files(runs, report);
     judge_silence(runs, report);
 }
 
+static const Explanation explanations[] = {
+    {"has no weights before compile",
+     {"broadcast-too-early",
+      "compile() draws the weights; before it there is nothing to broadcast.", NULL}},
+    {"all must name the same root",
+     {"broadcast-root-differs",
+      "a broadcast has one root, the same on all ranks: with hvd_rank() every rank names itself.",
+      NULL}},
+    {0},
+};
+static const Ends ends = {.explanations = explanations};
+
 JUDGE("by_hand", judge)
+ENDS("by_hand", &ends)

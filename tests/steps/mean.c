@@ -191,6 +191,11 @@ static double nothing(const Run *run, const double own[], int rank, int number)
     return 0;
 }
 
+static double mean_on_the_root(const Run *run, const double own[], int rank, int number)
+{
+    return rank == 0 ? mean(run, own, rank, number) : own[rank];
+}
+
 static double twice_the_mean(const Run *run, const double own[], int rank, int number)
 {
     return 2 * mean(run, own, rank, number);
@@ -376,6 +381,16 @@ static const Diagnosis within_machine = {
 static const Diagnosis none_applied = {
     "no-update", "no gradient reaches the weights: the optimizer's apply() has to update them.",
     NULL};
+static const Diagnosis zero_applied = {"no-update",
+                                       "gradients that are all zero reach the optimizer. Often "
+                                       "this is a division of whole numbers: in C "
+                                       "1 / hvd_size() is 0 on two workers or more.",
+                                       NULL};
+static const Diagnosis root_only = {
+    "averaged-on-the-root-only",
+    "the root applies the mean, and every other rank its own gradient. (MPI_Reduce, say, gives its "
+    "result to the root alone.)",
+    NULL};
 static const Diagnosis unused = {
     "wrapped-but-not-used",
     "a distributed optimizer was made, but the model trains with the plain one. "
@@ -441,7 +456,9 @@ static const Diagnosis *wrong_gradient(const AllUpdates *all)
     if (explains(all, total_over_local_size, 0))
         return &by_local_size;
     if (explains(all, nothing, 0))
-        return &none_applied;
+        return ranks_with(&all->items[0].run->traces, "apply") ? &zero_applied : &none_applied;
+    if (explains(all, mean_on_the_root, 0))
+        return &root_only;
     if (explains(all, twice_the_mean, 0))
         return &doubled;
     if (always_mean_or_own(all))

@@ -25,9 +25,10 @@ static char *collective_words(const cJSON *call)
         if (strcmp(name, words[i][0]) == 0)
             return format_text("%s", words[i][1]);
     if (strcmp(name, "values") == 0)
-        return format_text("in hvd_%s", strstr(function, "gather")    ? "allgather"
-                                        : strstr(function, "Barrier") ? "barrier"
-                                                                      : "allreduce");
+        return format_text("in %s", strncmp(function, "hvd_", 4) == 0 ? function
+                                    : strstr(function, "gather")      ? "hvd_allgather"
+                                    : strstr(function, "Barrier")     ? "hvd_barrier"
+                                                                      : "hvd_allreduce");
     return format_text("in %s%s%s", function, *name ? " on " : "", name);
 }
 
