@@ -146,9 +146,10 @@ static void initialize(Model *m, int index)
     size_t size = variable_size(v);
     float *values = allocate(size, sizeof *values);
     Rng rng = rng_stream(RNG_WEIGHTS, (uint64_t)index);
-    float limit = v->initializer == INIT_GLOROT_UNIFORM ? glorot_limit(v) : 0;
+    bool uniform = v->initializer == INIT_GLOROT_UNIFORM || v->initializer == INIT_UNIFORM;
+    float limit = v->initializer == INIT_GLOROT_UNIFORM ? glorot_limit(v) : 0.05f;
     for (size_t i = 0; i < size; i++) {
-        if (v->initializer == INIT_GLOROT_UNIFORM)
+        if (uniform)
             values[i] = limit * (2 * rng_uniform(&rng) - 1);
         else
             values[i] = v->initializer == INIT_ONES ? 1 : 0;
@@ -428,6 +429,8 @@ void model_check_dataset(const Model *m, const Dataset *d)
 {
     need_model(m, __func__);
     Shape image = m->graph->nodes[0]->shape;
+    if (m->graph->nodes[0]->kind == NODE_INPUT_TOKENS)
+        die("the data set is of images, the model reads tokens");
     if (d->height != image.height || d->width != image.width || d->channels != image.channels)
         die("the images are %dx%dx%d, the model reads %dx%dx%d", d->height, d->width, d->channels,
             image.height, image.width, image.channels);
@@ -487,12 +490,29 @@ static void compute(const Step *step, Plan *plan)
     backward(step->model, step->plan);
 }
 
+// Tokens must be rows of the tables that they are looked up in, or none.
+static void check_tokens(const Model *m, const Batch *batch, const char *caller)
+{
+    const Graph *graph = m->graph;
+    size_t count = (size_t)batch->count * (size_t)graph->nodes[0]->shape.width;
+    for (int k = 1; k < graph->node_count && graph->nodes[0]->kind == NODE_INPUT_TOKENS; k++) {
+        const struct Node *node = graph->nodes[k];
+        for (size_t i = 0; node->kind == NODE_EMBEDDING && i < count; i++) {
+            float token = batch->images[i];
+            if (!(token >= NO_TOKEN && token < (float)node->size && token == floorf(token)))
+                die("%s: a token of the batch is %s, and the embedding has %d, from 0", caller,
+                    float_text(token).text, node->size);
+        }
+    }
+}
+
 // What a batch must have for the call; with labels, they must be classes of the model.
 static void check_batch(const Model *m, const Batch *batch, bool labelled, const char *caller)
 {
     model_check_compiled(m, caller);
     if (!batch || !batch->images || batch->count < 1)
         die("%s: there are no images in the batch", caller);
+    check_tokens(m, batch, caller);
     if (labelled && !batch->labels)
         die("%s: there are no labels in the batch", caller);
     for (int i = 0; labelled && i < batch->count; i++)

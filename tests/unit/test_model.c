@@ -140,6 +140,25 @@ START_TEST(kernels_begin_glorot_uniform_and_all_else_as_keras_has_it)
 }
 END_TEST
 
+START_TEST(embeddings_begin_uniform_within_a_twentieth)
+{
+    Model *model = compiled(bag_of_words((ModelShape){.width = 5}));
+    size_t size;
+    float *values = read_variable(model, 0, &size);
+    double largest = 0, sum = 0;
+    for (size_t k = 0; k < size; k++) {
+        largest = fmax(largest, fabs((double)values[k]));
+        sum += (double)values[k];
+    }
+    ck_assert_str_eq(model_variable(model, 0)->name, "embedding/embeddings");
+    ck_assert_uint_eq(size, 10000 * 16);
+    ck_assert(largest <= 0.05 && largest > 0.0499);
+    ck_assert_double_le(fabs(sum / (double)size), 4 * 0.05 / sqrt(3 * (double)size));
+    free(values);
+    model_free(model);
+}
+END_TEST
+
 START_TEST(a_variable_that_is_written_reads_the_same)
 {
     ModelShape narrow = {28, 28, 3, {5, 9, 17, 33}, false}; // widths that fill no block of channels
@@ -388,10 +407,69 @@ static void images_of_another_size(const void *unused)
     evaluate_on_synthetic_data(32, 3, 10);
 }
 
+static void embedding_of_an_image(const void *unused)
+{
+    (void)unused;
+    embedding(input(4, 4, 1), 10, 4);
+}
+
+static void embedding_of_no_rows(const void *unused)
+{
+    (void)unused;
+    embedding(input_tokens(4), 0, 4);
+}
+
+static void flattened_tokens(const void *unused)
+{
+    (void)unused;
+    Tensor words = input_tokens(4);
+    compiled(model(words, softmax(dense(flatten(words), 10))));
+}
+
+// Trains on two sentences of three words, of a vocabulary of 10, the last of them this one.
+static void train_on_token(float token)
+{
+    Model *m = compiled(bag_of_words((ModelShape){.width = 3, .widths = {10, 4}}));
+    train_on_batch(m, &(Batch){(float[]){0, 9, NO_TOKEN, 3, 3, token}, (int[]){1, 2}, 2});
+}
+
+static void token_beyond_the_vocabulary(const void *unused)
+{
+    (void)unused;
+    train_on_token(10);
+}
+
+static void token_below_none(const void *unused)
+{
+    (void)unused;
+    train_on_token(-2);
+}
+
+static void half_a_token(const void *unused)
+{
+    (void)unused;
+    train_on_token(1.5f);
+}
+
+static void images_for_tokens(const void *unused)
+{
+    (void)unused;
+    Dataset dataset = synthetic_data(TEST, 1, 10);
+    evaluate(compiled(bag_of_words((ModelShape){.width = 28})),
+             plain_batches(&dataset, image_statistics(&dataset), 10), 0);
+}
+
 static const struct {
     void (*body)(const void *);
     const char *message;
 } misfits[] = {
+    {embedding_of_an_image, "embedding: it reads tokens"},
+    {embedding_of_no_rows, "embedding: a table of 0 rows of 4"},
+    {flattened_tokens, "only embedding can read tokens"},
+    {token_beyond_the_vocabulary, "a token of the batch is 10, and the embedding has 10, from 0"},
+    {token_below_none, "a token of the batch is -2,"},
+    {half_a_token, "a token of the batch is 1.5,"},
+    {images_for_tokens, "is of images, the model reads tokens"},
     {conv_of_even_size, "conv2d: 8 filters of size 2"},
     {dense_of_an_image, "dense: its input is 28x28x1, not flat"},
     {sum_of_two_shapes, "add: the shapes 28x28x8 and 28x28x16 differ"},
@@ -424,6 +502,7 @@ int main(void)
     tcase_add_test(variables, variables_are_named_as_keras_names_them);
     tcase_add_test(variables, the_reference_model_has_17_million_parameters);
     tcase_add_test(variables, kernels_begin_glorot_uniform_and_all_else_as_keras_has_it);
+    tcase_add_test(variables, embeddings_begin_uniform_within_a_twentieth);
     tcase_add_test(variables, a_variable_that_is_written_reads_the_same);
     tcase_set_timeout(steps, 60);
     tcase_add_test(steps, the_page_of_the_step_is_the_named_model);
