@@ -245,6 +245,34 @@ static void test_allgather_ints(void)
     hvd_group_free(&others);
 }
 
+// Two calls that are alike but for the line they come from and the arrays they are for, which lie
+// elsewhere on each rank: all ranks make them in one order, so there is nothing to complain of.
+static void test_calls_from_two_lines(void)
+{
+    size_t total, rank = (size_t)hvd_rank();
+    void *gap = malloc(64 * (rank + 1));
+    float *first = calloc(8, sizeof *first);
+    void *other_gap = malloc(1024 * (rank + 1));
+    float *second = calloc(8, sizeof *second);
+    for (int i = 0; i < 3; i++) {
+        free(hvd_allgather(first, 8, &total));
+        free(hvd_allgather(second, 8, &total));
+    }
+    // One array in one order, from another line on the root.
+    static float here[4], there[4];
+    for (int i = 0; i < 3; i++) {
+        if (rank == 0)
+            hvd_allreduce(here, 4, HVD_SUM);
+        else
+            hvd_allreduce(here, 4, HVD_SUM);
+        hvd_allreduce(there, 4, HVD_SUM);
+    }
+    free(gap);
+    free(other_gap);
+    free(first);
+    free(second);
+}
+
 // Sentences of up to four words: many of them the same on all ranks, some only here; the last rank
 // has none at all.
 static Batch sentences(void)
@@ -733,6 +761,7 @@ int main(void)
     test_same_bits(values);
     test_allgather(values);
     test_allgather_ints();
+    test_calls_from_two_lines();
     test_sparse();
     test_groups(values);
     test_broadcast(values);
