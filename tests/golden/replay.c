@@ -163,8 +163,8 @@ static Model *build_model(const Replay *r, ModelShape shape)
         if (strcmp(wanted, models[m].name) != 0)
             continue;
         for (int i = 0; i < MODEL_MAX_WIDTHS && models[m].layers[i]; i++) {
-            const char *layer = models[m].layers[i], *next = models[m].layers[i + 1];
-            shape.widths[i] = layer_size(r, layer, next && strcmp(layer, next) == 0);
+            bool rows = i == 0 && strcmp(models[m].layers[i], "embedding") == 0;
+            shape.widths[i] = layer_size(r, models[m].layers[i], rows);
         }
         return models[m].build(shape);
     }
