@@ -53,7 +53,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-alone := deps data demo test fuzz faults inject valgrind test-emulated test-answers test-gpu test-fresh bench bench-gpu compare scaling check next steps check-steps clean $(check_X) $(reset_X)
+alone := deps data demo test fuzz faults inject valgrind test-emulated test-answers test-gpu test-fresh bench bench-gpu compare scaling sweep check next steps check-steps clean $(check_X) $(reset_X)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -254,6 +254,10 @@ $(BUILD)/hvdlab.o: $(BUILD)/library.o
 	$(Q)$(OBJCOPY) --localize-hidden $< $@
 $(library_objects): visibility := -fvisibility=hidden
 
+# A function that a student has still to write makes no use of its parameters.
+for_students := -Wno-unused-parameter
+$(step_objects): extra_flags := $(for_students)
+
 $(step_programs): $(BUILD)/%: $(BUILD)/steps/%.o
 $(foreach source,$(solution_sources),\
     $(eval $(call solution_program,$(basename $(notdir $(source)))): $(BUILD)/$(source:.c=.o)))
@@ -306,7 +310,7 @@ $(fuzz_programs): %: %.o $(BUILD)/tests/fuzz/fuzz.o $(BUILD)/tests/fuzz/library.
 
 # compile-step FILE OUT makes a program of one file, wherever it is: the graders use it.
 $(BUILD)/compile-step: $(BUILD)/hvdlab.o $(BUILD)/settings.link
-	$(Q)printf '#!/bin/sh\n%s "$$1" -o "$$2" %s\n' '$(compile) $(LDFLAGS) $(onednn_libs)' \
+	$(Q)printf '#!/bin/sh\n%s "$$1" -o "$$2" %s\n' '$(compile) $(for_students) $(LDFLAGS) $(onednn_libs)' \
 	    '$(BUILD)/hvdlab.o $(libraries)' >$@ && chmod +x $@
 
 # Tests run the trainer as it was cut, whatever a student has made of steps/.
@@ -324,7 +328,7 @@ steps/%.c:
 
 .DEFAULT_GOAL := all
 .PHONY: all help deps info data demo test test-emulated test-answers test-gpu test-fresh baseline $(foreach t,$(named),$($(t)_X)) next progress \
-        doc devices env compare scaling check steps check-steps bench bench-gpu format check-format clean FORCE
+        doc devices env compare scaling sweep check steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
 all: $(programs) ## build everything (what plain `make` does)
@@ -431,6 +435,14 @@ scaling: ## time 1, 2, ... workers on a core each (GPUs or not), and draw build/
 	$(build_first) $(BUILD)/bench
 	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --scaling $(BUILD) $(quick)
 	@gnuplot -e "folder='$(BUILD)'" tests/bench/scaling.gp && echo "Drawn: $(BUILD)/scaling.svg and .png"
+
+# Programs of exercises that begin with a sweep.
+swept = $(patsubst steps/%.c,%,$(shell grep -ls sweep_allreduce steps/*.c))
+swept_programs = $(foreach f,$(swept),$(if $(filter 1,$(SOLUTIONS)),$(call solution_program,$(f)),$(BUILD)/$(f)))
+sweep: ## time all-reduces, MPI's, NCCL's, yours (SOLUTIONS=1: the solutions'), and draw build/sweep.svg
+	@common/scripts/deps.sh install build plot
+	$(build_first) $(BUILD)/sweep $(swept_programs)
+	@common/scripts/sweep.sh $(swept_programs)
 
 ##@ For instructors
 check: ## grade all exercises, then show a table

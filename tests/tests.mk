@@ -67,7 +67,7 @@ build_threads = CUDA=0 SANITIZE=thread BUILD=$(threads) $(threads)/tests/unit/te
 
 emulated := $(BUILD)/emulated
 EMULATED_TESTS := operations batch_norm optimizers
-EMULATED_PROGRAMS := replay bench solution_06 check-step compile-step cut/baseline tests/emulated/test_emulated tests/unit/test_devices \
+EMULATED_PROGRAMS := replay bench sweep solution_06 check-step compile-step cut/baseline tests/emulated/test_emulated tests/unit/test_devices \
                      $(mpi_tests:%=tests/mpi/test_%) $(EMULATED_TESTS:%=tests/unit/test_%)
 # All of it is instrumented. To look for leaks, too, would take the slow way through the stack at
 # each allocation: test_leaks.sh alone does it.
@@ -85,6 +85,7 @@ run_emulated = \
     'timeline (pretended GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 common/scripts/mpi.sh run 2 \
         $(emulated)/tests/mpi/test_timeline' \
     'bench (pretended GPU)@600=$(on_emulated) tests/bench/test_bench.sh gpu' \
+    'sweep (pretended GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 tests/bench/test_sweep.sh gpu' \
     $(foreach t,$(EMULATED_TESTS),'$(t) (pretended GPU)@600=$(on_emulated) \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
     $(foreach t,operations batch_norm,'$(t) (pretended GPU, backward)@600=$(on_emulated) EMULATED_ORDER=backward \

@@ -151,6 +151,13 @@ static void broadcast(float *values, size_t count, int root)
     trace_end("ncclBroadcast", "variables");
 }
 
+void hvd_nccl_sum(float *values, size_t count)
+{
+    cuda_stream_wait(nccl.stream, cuda_stream());
+    NCCL(ncclAllReduce(values, values, count, ncclFloat32, ncclSum, nccl.comm, nccl.stream));
+    CUDA(cudaStreamSynchronize(nccl.stream));
+}
+
 const Transport hvd_nccl = {
     .name = "nccl",
     .average = average,

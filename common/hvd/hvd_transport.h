@@ -87,5 +87,7 @@ extern const Transport hvd_nccl;
 // Joins the ranks; NULL, or why it can't be, the same on all ranks.
 const char *hvd_nccl_start(MPI_Comm comm);
 void hvd_nccl_stop(void);
+// Replaces values in the GPU's memory by their sums over all ranks; they are there when it returns.
+void hvd_nccl_sum(float *values, size_t count);
 
 #endif

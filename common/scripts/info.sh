@@ -70,7 +70,7 @@ program()
     fi
 }
 program unifdef unifdef "make steps"
-program gnuplot gnuplot-nox "make scaling"
+program gnuplot gnuplot-nox "make scaling and make sweep"
 
 # ---- The data. The trainer prefers the package's folder, so that it comes last here and wins.
 

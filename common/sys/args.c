@@ -23,7 +23,7 @@
 // clang-format off
 #define DEFAULT_ARGS                                                                               \
     {.log_dir = "./logs", .batch_size = 32, .val_batch_size = 32, .epochs = 40, .base_lr = 0.01f,  \
-     .wd = 0.000005f, .target_accuracy = 0.85f, .patience = 2, .width = 10}
+     .wd = 0.000005f, .target_accuracy = 0.85f, .patience = 2, .width = 10, .max_count = 1 << 22}
 #define DEFAULT_SETTINGS {.loader_threads = 4, .augment = true, .shuffle = true}
 // clang-format on
 
@@ -97,6 +97,8 @@ static const Flag flags[] = {
      .text = &args.data_dir},
     {"images", "N", "cut each data set to its first N images (default: all)", .count = &args.images,
      .largest = INT_MAX},
+    {"max-count", "N", "floats in the largest array of a sweep, at most 2^28",
+     .count = &args.max_count, .largest = 1 << 28},
     {"no-augment", NULL, "leave the training images as they are", .turns_off = &process.augment},
     {"no-shuffle", NULL, "keep the images in the files' order", .turns_off = &process.shuffle},
     {"loader-threads", "N", "threads that prepare images, at most 64",

@@ -28,6 +28,7 @@ typedef struct {
     DataKind data;         // --data
     const char *data_dir;  // --data-dir: NULL where it was not given
     int images;            // --images: cut each data set to its first N images; 0: all
+    int max_count;         // --max-count: floats in the largest array that sweep_allreduce tries
 } Args;
 
 // What belongs to the process as a whole.

@@ -63,6 +63,13 @@
 //                                                              called, with these numbers "3,4" ...
 //     wait_end          function, requests                     ... and returns: these are done; or
 //                                                              MPI_Test has found them done
+//     sweep_begin       name, count                            sweep_allreduce tries the all-reduce
+//                                                              of that name on so many floats ...
+//     sweep_end         name, count, wrong, behind, samples,   ... and has checked the sums: values
+//                       bits                                   of this rank that are wrong; those
+//                                                              of them that lie behind the array;
+//                                                              some of the others, "PLACE:VALUE";
+//                                                              a hash of all, 16 hexadecimal digits
 //     images            batches, permutation, step, drawn      the trainer takes a batch: whose it
 //                                                              is; the calls of batches_begin so
 //                                                              far, and the step since the last;
@@ -75,8 +82,9 @@
 // so that the fingerprint of a sum is the sum of the fingerprints. `arena` is that of the weights
 // by the same numbers as a gradient's `value`: SGD changes it by the learning rate times that. The
 // name of a collective is that of its communicator: hvd's "gradients", "variables", "metrics",
-// "values", "fit" where trainings are compared, or "MPI_COMM_WORLD", say, for what a program calls
-// itself. How MPI is watched: mpi_calls.c.
+// "values", "fit" where trainings are compared, "trials" where the ranks of sweep_allreduce keep
+// step, "sweep" for what it tries, or "MPI_COMM_WORLD", say, for what a program calls itself. How
+// MPI is watched: mpi_calls.c.
 
 #ifndef HVDLAB_TRACE_H
 #define HVDLAB_TRACE_H

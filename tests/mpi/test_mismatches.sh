@@ -171,6 +171,12 @@ int main(int argc, char **argv)
         HvdGroup all = hvd_group_split(0);
         hvd_group_broadcast(all, values, 1, odd);
     }
+    CASE("sweep's name") sweep_allreduce(odd ? "ring" : "gather", nothing, 10);
+    CASE("sweep's end") sweep_allreduce("ring", nothing, odd ? 20 : 10);
+    CASE("sweep of MPI's") sweep_allreduce("ring", odd ? NULL : nothing, 10);
+    CASE("sweep on one") {
+        if (odd) sweep_allreduce("ring", nothing, 10); else hvd_barrier();
+    }
     CASE("optimizer") train_with(odd ? adam(0.01f) : sgd(0.01f));
     CASE("learning rate") train((Net){0}, hvd_distributed_optimizer(adam(odd ? 0.02f : 0.01f)), false, false);
     CASE("momentum") train_with(sgd_momentum(0.01f, odd ? 0.8f : 0.9f, false));
@@ -274,6 +280,10 @@ named "shutdown" "ODD has called hvd_shutdown while ALL wait(s) in hvd_allreduce
 named "group's list" "hvd_group_of_ranks: ALL name(s) the list 0, ODD names the list 1"
 named "group's count" "hvd_group_allreduce: ALL bring(s) 1 value, ODD brings 3 values (call 1)"
 named "group's root" "hvd_group_broadcast: ALL name(s) root 0, ODD names root 1 (call 1)"
+named "sweep's name" "sweep_allreduce: ALL sweep(s) gather, ODD sweeps ring (call 1)"
+named "sweep's end" "sweep_allreduce: ALL want(s) at most 10 values, ODD wants at most 20 values (call 1)"
+named "sweep of MPI's" "sweep_allreduce: ALL call(s) a function of the program's, ODD calls MPI_Allreduce (call 1)"
+named "sweep on one" "${different}ALL are in hvd_barrier, ODD is in sweep_allreduce (call 1)"
 named "optimizer" "hvd_distributed_optimizer: ALL use(s) DistributedSGD, ODD uses DistributedAdam"
 named "learning rate" "hvd_distributed_optimizer: ALL use(s) learning rate 0.01, ODD uses learning rate 0.02"
 named "momentum" "hvd_distributed_optimizer: ALL use(s) momentum 0.9, ODD uses momentum 0.8"

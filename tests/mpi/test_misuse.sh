@@ -75,6 +75,7 @@ int main(int argc, char **argv)
     if (strcmp(name, "before init") == 0)
         hvd_allreduce(&value, 1, HVD_SUM);
     CASE("group before init") hvd_world();
+    CASE("sweep before init") sweep_allreduce("nothing", nothing, 1);
     hvd_init();
     if (0) {}
     CASE("wrapped twice") hvd_distributed_optimizer(hvd_distributed_optimizer(sgd(0.1f)));
@@ -113,6 +114,8 @@ int main(int argc, char **argv)
     CASE("no such rank in a group") hvd_group_of_ranks((int[]){0, 9}, 2);
     CASE("twice in a group") hvd_group_of_ranks((int[]){0, 0}, 2);
     CASE("nobody in a group") hvd_group_of_ranks(NULL, 0);
+    CASE("sweep without a name") sweep_allreduce(NULL, nothing, 1);
+    CASE("endless sweep") sweep_allreduce("nothing", nothing, (size_t)-1);
     CASE("own all-reduce") {
         hvd_use_allreduce(nothing);
         train(small(hvd_distributed_optimizer(sgd(0.1f))), 1);
@@ -143,7 +146,10 @@ END
 
 refused 1 "before init" "hvd_allreduce: call hvd_init() first, at the beginning of main"
 refused 1 "group before init" "hvd_world: call hvd_init() first"
+refused 1 "sweep before init" "sweep_allreduce: call hvd_init() first"
 for n in 1 2; do
+    refused $n "sweep without a name" "sweep_allreduce: it needs a name for the table, not NULL"
+    refused $n "endless sweep" "sweep_allreduce: 18446744073709551615 floats are more than it tries (268435456)"
     refused $n "wrapped twice" "hvd_distributed_optimizer: the gradients of DistributedSGD are averaged already; wrap an optimizer once"
 done
 refused 1 "no values" "hvd_allreduce: the values are NULL"

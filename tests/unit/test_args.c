@@ -70,6 +70,7 @@ START_TEST(no_flags_give_the_defaults)
     ck_assert_int_eq(args.data, DATA_FASHION_MNIST);
     ck_assert_ptr_null(args.data_dir);
     ck_assert_int_eq(args.images, 0);
+    ck_assert_int_eq(args.max_count, 4194304);
     check_default_settings();
 }
 END_TEST
@@ -78,7 +79,7 @@ START_TEST(every_flag_of_the_lab_is_read)
 {
     Args args = parse("--log-dir /tmp/x --batch-size 512 --val-batch-size 64 --epochs 3 "
                       "--base-lr 0.1 --wd 1e-4 --target-accuracy 0.9 --patience 2.5 --width 1 "
-                      "--data synthetic --data-dir /data --images 600");
+                      "--data synthetic --data-dir /data --images 600 --max-count 10007");
     ck_assert_str_eq(args.log_dir, "/tmp/x");
     ck_assert_int_eq(args.batch_size, 512);
     ck_assert_int_eq(args.val_batch_size, 64);
@@ -91,6 +92,7 @@ START_TEST(every_flag_of_the_lab_is_read)
     ck_assert_int_eq(args.data, DATA_SYNTHETIC);
     ck_assert_str_eq(args.data_dir, "/data");
     ck_assert_int_eq(args.images, 600);
+    ck_assert_int_eq(args.max_count, 10007);
     check_default_settings();
 }
 END_TEST
@@ -129,12 +131,13 @@ START_TEST(the_ends_of_every_range_belong_to_it)
 {
     Args args = parse("--batch-size 1 --val-batch-size 2147483647 --epochs 1 --base-lr 0 --wd 0 "
                       "--target-accuracy 0 --patience 0.001 --width 64 --images 1 "
-                      "--loader-threads 1 --seed 0");
+                      "--max-count 268435456 --loader-threads 1 --seed 0");
     ck_assert_int_eq(args.val_batch_size, 2147483647);
     ck_assert_float_eq(args.base_lr, 0);
     ck_assert_float_eq(args.wd, 0);
     ck_assert_float_eq(args.target_accuracy, 0);
     ck_assert_int_eq(args.width, 64);
+    ck_assert_int_eq(args.max_count, 268435456);
     ck_assert(settings()->seeded);
     ck_assert_float_eq(parse("--target-accuracy 1").target_accuracy, 1);
 }
@@ -216,6 +219,8 @@ START_TEST(help_shows_every_flag_and_default)
                                         "(default: 10)",
                                         "--data-dir",
                                         "--images",
+                                        "--max-count",
+                                        "(default: 4194304)",
                                         "--precision",
                                         "--seed",
                                         "--loader-threads",
@@ -282,6 +287,9 @@ static const Refusal bad_values[] = {
     {"--epochs 99999999999999999999", "--epochs must be " WHOLE ", not '99999999999999999999'"},
     {"--ep 0", "--epochs must be " WHOLE ", not '0'"},
     {"--images 0", "--images must be " WHOLE ", not '0'"},
+    {"--max-count 0", "--max-count must be a whole number from 1 to 268435456, not '0'"},
+    {"--max-count 268435457",
+     "--max-count must be a whole number from 1 to 268435456, not '268435457'"},
     {"--width 0", "--width must be a whole number from 1 to 64, not '0'"},
     {"--width 65", "--width must be a whole number from 1 to 64, not '65'"},
     {"--loader-threads 0", "--loader-threads must be a whole number from 1 to 64, not '0'"},
