@@ -13,8 +13,8 @@
 //                                                              devices, "0-1;2-3"
 //     affinity                                                 the program called
 //                                                              sched_setaffinity itself
-//     call              function                               a ready-made function of hvd was
-//                                                              called: each time, but of those that
+//     call              function                               a ready-made function was called:
+//                                                              each time, but of those of hvd that
 //                                                              only ask (hvd_rank) the first time
 //     distributed       optimizer                              hvd_distributed_optimizer, of it
 //     broadcast         root, weights                          a rank begins to broadcast a
