@@ -47,7 +47,7 @@ run_ranked = 'replay $(firstword $(2)) $(on_ranks)/replay \
              tests/golden/cases/$(firstword $(2)).safetensors --tolerance $(lastword $(2))'
 RANKS := 2 4
 RANKED_CASES := mlp_sgd:1e-5 mlp_momentum:1e-5 mlp_decay:1e-5 mlp_adam:1e-4 \
-                lenet_sgd:1e-5 lenet_momentum:1e-5 lenet_adam:1e-4
+                lenet_sgd:1e-5 lenet_momentum:1e-5 lenet_adam:1e-4 bag_of_words_sgd:1e-5
 run_all_ranked := $(foreach n,$(RANKS),$(foreach c,$(RANKED_CASES),$(call run_ranked,$(n),$(subst :, ,$(c)))))
 
 run_on_cpu = $(call run_units,,,$(unit_tests)) \

@@ -25,25 +25,27 @@ typedef enum {
     OP_ADD,
     OP_MAX_POOL, // square, stride = size, no padding
     OP_GLOBAL_AVERAGE_POOL,
-    OP_FLATTEN, // to a vector in NHWC order
-    OP_DENSE,   // with bias, + ReLU if `relu`
+    OP_FLATTEN,   // to a vector in NHWC order
+    OP_DENSE,     // with bias, + ReLU if `relu`
+    OP_EMBEDDING, // reads the model's input, which is tokens: floats, a pixel each
 } OpKind;
-enum { OP_KINDS = OP_DENSE + 1 }; // behind the last one
+enum { OP_KINDS = OP_EMBEDDING + 1 }; // behind the last one
 
 // Indices of an operation's variables.
 enum { KERNEL, BIAS };
 enum { GAMMA, BETA, MOVING_MEAN, MOVING_VARIANCE };
+enum { EMBEDDINGS };
 #define MAX_VARIABLES 4
 
 typedef struct {
     OpKind kind;
     int input, residual, output; // values; residual is -1 where there is none
     Shape in, out;
-    int size; // of the convolution's kernel or of the pool
+    int size; // of the convolution's kernel, of the pool, or rows of the embedding's table
     bool relu;
     float dropout_rate;      // 0: none
     uint64_t dropout_stream; // which random stream the dropout draws from
-    bool input_is_image;     // reads the model's input: needs no gradient, layout is NHWC
+    bool input_is_image;     // reads the model's input: needs no gradient, layout is NHWC, floats
     bool flat;               // the input is a vector per image: (batch, channels) in memory
     Variable *variables[MAX_VARIABLES];
     // A convolution's bias before a batch norm only moves the mean. A backend may leave it out of

@@ -12,7 +12,8 @@ typedef struct {
     int height, width, channels; // a flat vector has height = width = 1
 } Shape;
 
-typedef enum { INIT_ZEROS, INIT_ONES, INIT_GLOROT_UNIFORM } Initializer;
+// INIT_UNIFORM: between -0.05 and 0.05.
+typedef enum { INIT_ZEROS, INIT_ONES, INIT_GLOROT_UNIFORM, INIT_UNIFORM } Initializer;
 
 // A tensor that outlives a step: a weight or a moving statistic.
 typedef struct {

@@ -287,6 +287,26 @@ static void dense_backward(OpState *s, const BackwardArgs *a)
                         weight(op, KERNEL, &a->arenas), a->input_gradient);
 }
 
+// Embedding.
+
+static void embedding_create(OpState *s, OpSizes *sizes)
+{
+    sizes->input = (size_t)s->batch * (size_t)s->op->in.width * sizeof(float);
+    sizes->output = layout_floats(s->out) * sizeof(float);
+}
+
+static void embedding_forward(OpState *s, const ForwardArgs *a)
+{
+    passes()->embed(s->out, s->op->out.channels, a->input, weight(s->op, EMBEDDINGS, &a->arenas),
+                    a->output);
+}
+
+static void embedding_backward(OpState *s, const BackwardArgs *a)
+{
+    passes()->embed_backward(s->out, s->op->out.channels, s->op->size, a->input, a->output_gradient,
+                             gradient(s->op, EMBEDDINGS, &a->arenas));
+}
+
 // One row of functions per operation.
 static const struct {
     void (*create)(OpState *, OpSizes *);
@@ -303,6 +323,7 @@ static const struct {
                                 global_average_pool_backward},
     [OP_FLATTEN] = {flatten_create, flatten_forward, flatten_backward},
     [OP_DENSE] = {dense_create, dense_forward, dense_backward},
+    [OP_EMBEDDING] = {embedding_create, embedding_forward, embedding_backward},
 };
 
 static OpState *op_create(Device *device, const Op *op, int batch, OpSizes *sizes)

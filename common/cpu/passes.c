@@ -527,6 +527,55 @@ static void pool_backward(Layout layout, int channels, const float *mean_gradien
     }
 }
 
+static void embed(Layout layout, int channels, const float *tokens, const float *table, float *y)
+{
+#pragma omp parallel for schedule(static)
+    for (int i = 0; i < chunk_count(layout); i++) {
+        int n = i / layout.blocks, first = i % layout.blocks * layout.lanes;
+        float *to = y + (size_t)i * chunk_size(layout);
+        for (int p = 0; p < layout.pixels; p++) {
+            int token = (int)tokens[n * layout.pixels + p];
+            const float *row = table + (token < 0 ? 0 : (size_t)token * (size_t)channels);
+            for (int lane = 0; lane < layout.lanes; lane++) {
+                int c = first + lane;
+                to[p * layout.lanes + lane] = token >= 0 && c < channels ? row[c] : 0;
+            }
+        }
+    }
+}
+
+// Adds the gradient of pixel p of image n to the row of its token.
+static void add_to_row(Layout layout, int channels, int n, int p, const float *y_gradient,
+                       float *row)
+{
+    for (int c = 0; c < channels; c++) {
+        size_t chunk = (size_t)(n * layout.blocks + c / layout.lanes);
+        row[c] +=
+            y_gradient[chunk * chunk_size(layout) + (size_t)(p * layout.lanes + c % layout.lanes)];
+    }
+}
+
+// Each row belongs to one thread, which looks at all tokens: so the sums do not depend on the
+// number of threads.
+static void embed_backward(Layout layout, int channels, int rows, const float *tokens,
+                           const float *y_gradient, float *table_gradient)
+{
+    int pixels = layout.batch * layout.pixels;
+#pragma omp parallel
+    {
+        int threads = omp_get_num_threads(), me = omp_get_thread_num();
+        for (int row = me; row < rows; row += threads)
+            memset(table_gradient + (size_t)row * (size_t)channels, 0,
+                   (size_t)channels * sizeof *table_gradient);
+        for (int i = 0; i < pixels; i++) {
+            int row = (int)tokens[i];
+            if (row >= 0 && row % threads == me)
+                add_to_row(layout, channels, i / layout.pixels, i % layout.pixels, y_gradient,
+                           table_gradient + (size_t)row * (size_t)channels);
+        }
+    }
+}
+
 // The rules, for one weight; optimizer.h has the formulas. `a` and `b` are its two slots.
 INLINE float sgd_rule(const Update *u, float g, float w)
 {
@@ -632,5 +681,7 @@ const Passes PASSES = {
     .sum_rows = sum_rows,
     .pool_forward = pool_forward,
     .pool_backward = pool_backward,
+    .embed = embed,
+    .embed_backward = embed_backward,
     .update = update_all,
 };

@@ -64,6 +64,13 @@ typedef struct {
     void (*pool_forward)(Layout layout, int channels, const float *x, float *mean);
     void (*pool_backward)(Layout layout, int channels, const float *mean_gradient, float *gradient);
 
+    // For each pixel the row of the table (rows, channels) with the number that is its token, zeros
+    // for a number below 0; and back: all of the table's gradient is written, each row being the
+    // sum of its pixels' gradients in their order.
+    void (*embed)(Layout layout, int channels, const float *tokens, const float *table, float *y);
+    void (*embed_backward)(Layout layout, int channels, int rows, const float *tokens,
+                           const float *y_gradient, float *table_gradient);
+
     void (*update)(const Update *update, const Segment *segments, int count);
 } Passes;
 

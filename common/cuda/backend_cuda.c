@@ -288,6 +288,24 @@ static void dense_backward(OpState *s, const BackwardArgs *a)
                              a->input_gradient);
 }
 
+// ---- Embedding.
+
+static Table table_of(const OpState *s)
+{
+    return (Table){s->out.element, s->out.rows, s->op->size, s->out.channels};
+}
+
+static void embedding_forward(OpState *s, const ForwardArgs *a)
+{
+    launch_embed(table_of(s), a->input, weight_of(s->op, EMBEDDINGS, &a->arenas), a->output);
+}
+
+static void embedding_backward(OpState *s, const BackwardArgs *a)
+{
+    launch_embed_backward(table_of(s), a->input, a->output_gradient,
+                          gradient_of(s->op, EMBEDDINGS, &a->arenas));
+}
+
 // ---- The table of operations, one row each. Without a function to create it, an operation needs
 // nothing but its input and output.
 
@@ -305,6 +323,7 @@ static const struct {
     [OP_GLOBAL_AVERAGE_POOL] = {NULL, average_forward, average_backward},
     [OP_FLATTEN] = {NULL, flatten_forward, flatten_backward},
     [OP_DENSE] = {dense_create, dense_forward, dense_backward},
+    [OP_EMBEDDING] = {NULL, embedding_forward, embedding_backward},
 };
 
 static Activation activation_of(Shape shape, int batch, bool floats)

@@ -368,6 +368,66 @@ void launch_average_backward(Element element, int batch, int pixels, int channel
     });
 }
 
+// ---- Embedding. A thread takes one channel of one token.
+
+template <typename T>
+static __global__ void embed(Table shape, size_t count, const float *tokens, const float *table,
+                             T *y)
+{
+    FOR_EACH_PIECE(i, count)
+    {
+        size_t channel = i % (unsigned)shape.channels;
+        int row = (int)tokens[i / (unsigned)shape.channels];
+        from_float(row < 0 ? 0 : table[(size_t)row * shape.channels + channel], &y[i]);
+    }
+}
+
+// Of the tokens that name a row the first one's thread adds up the gradients of all: no atomics, so
+// that the sum has one order. Looking at the tokens before and behind is cheap beside it: all
+// threads of a warp read the same ones, and a frequent word finds itself soon.
+template <typename T>
+static __global__ void embed_backward(Table shape, size_t count, const float *tokens,
+                                      const T *y_gradient, float *table_gradient)
+{
+    FOR_EACH_PIECE(i, count)
+    {
+        int mine = (int)(i / (unsigned)shape.channels), first = 0;
+        size_t channel = i % (unsigned)shape.channels;
+        float token = tokens[mine], sum = 0;
+        while (tokens[first] != token)
+            first++;
+        if (first < mine || token < 0)
+            continue;
+        for (int t = mine; t < shape.tokens; t++)
+            if (tokens[t] == token)
+                sum += to_float(y_gradient[(size_t)t * shape.channels + channel]);
+        table_gradient[(size_t)token * shape.channels + channel] = sum;
+    }
+}
+
+void launch_embed(Table shape, const float *tokens, const float *table, void *y)
+{
+    size_t count = (size_t)shape.tokens * (size_t)shape.channels;
+    for_element(shape.element, [&](auto zero) {
+        typedef decltype(zero) T;
+        RUN(embed<T>, blocks_for(count), shape, count, tokens, table, (T *)y);
+    });
+}
+
+void launch_embed_backward(Table shape, const float *tokens, const void *y_gradient,
+                           float *table_gradient)
+{
+    size_t count = (size_t)shape.tokens * (size_t)shape.channels;
+    CUDA(cudaMemsetAsync(table_gradient, 0,
+                         (size_t)shape.rows * (size_t)shape.channels * sizeof(float),
+                         cuda_stream()));
+    for_element(shape.element, [&](auto zero) {
+        typedef decltype(zero) T;
+        RUN(embed_backward<T>, blocks_for(count), shape, count, tokens, (const T *)y_gradient,
+            table_gradient);
+    });
+}
+
 // ---- Loss. A few thousand numbers: a thread takes a row.
 
 static __device__ int most_likely(const float *row, int classes)

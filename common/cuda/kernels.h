@@ -110,6 +110,21 @@ void launch_average(Element element, int batch, int pixels, int channels, const 
 void launch_average_backward(Element element, int batch, int pixels, int channels,
                              const float *mean_gradient, void *gradient);
 
+// ---- Embedding (kernels.cu).
+
+typedef struct {
+    Element element; // of the vectors; the table is of floats
+    int tokens;      // of the batch, each a float; below 0: none
+    int rows, channels;
+} Table;
+
+// y (tokens, channels) = for each token the table's row with that number; zeros for none.
+void launch_embed(Table shape, const float *tokens, const float *table, void *y);
+// Each row of the table's gradient is the sum of its tokens' gradients, in the order of the tokens.
+// All of it is written.
+void launch_embed_backward(Table shape, const float *tokens, const void *y_gradient,
+                           float *table_gradient);
+
 // ---- Loss and optimizers (kernels.cu). As backend.h has them.
 
 void launch_softmax(const float *logits, float *probabilities, int batch, int classes);

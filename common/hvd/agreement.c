@@ -383,25 +383,35 @@ static const Origin *origin_of(const Meeting *meeting, int call, int rank)
     return &meeting->origins[call * meeting->size + rank];
 }
 
-static bool is_same_origin(const Origin *a, const Origin *b, bool by_values)
+// What tells a call from the others from `from` on: its place in the program, or how far behind the
+// first of the rank's arrays its values lie. (Where the heap begins to be used is another matter on
+// each rank; how far apart two arrays lie mostly is not.)
+static uint64_t mark_of(const Meeting *meeting, int from, int call, int rank, bool by_values)
 {
-    return by_values ? a->values == b->values : a->place == b->place;
+    uint64_t first = UINT64_MAX;
+    for (int i = from; i < meeting->window; i++)
+        if (origin_of(meeting, i, rank)->values < first)
+            first = origin_of(meeting, i, rank)->values;
+    const Origin *origin = origin_of(meeting, call, rank);
+    return by_values ? origin->values - first : origin->place;
 }
 
 // True where every rank has made the calls from `from` on from the same places (or for the same
-// values), each from one of its own, in different orders.
+// values), each from one of its own, and not all in one order.
 static bool is_permuted(const Meeting *meeting, int from, bool by_values)
 {
+    bool one_order = true;
     for (int call = from; call < meeting->window; call++)
         for (int r = 0; r < meeting->size; r++) {
+            uint64_t mark = mark_of(meeting, from, call, 0, by_values);
             int count = 0;
             for (int i = from; i < meeting->window; i++)
-                count += is_same_origin(origin_of(meeting, i, r), origin_of(meeting, call, 0),
-                                        by_values);
+                count += mark_of(meeting, from, i, r, by_values) == mark;
             if (count != 1)
                 return false;
+            one_order = one_order && mark_of(meeting, from, call, r, by_values) == mark;
         }
-    return true;
+    return !one_order;
 }
 
 static _Noreturn void name_orders(const Meeting *meeting, const Collective *call, int from,

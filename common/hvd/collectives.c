@@ -13,10 +13,16 @@
 
 // ---- What callers can do wrong.
 
-static void check_values(const char *caller, const float *values, size_t count)
+static void check_values(const char *caller, const void *values, size_t count)
 {
     if (!values && count > 0)
         die("%s: the values are NULL", caller);
+}
+
+static void check_total(const char *caller, const size_t *total)
+{
+    if (!total)
+        die("%s: it needs a place for the total count, not NULL", caller);
 }
 
 static void check_op(const char *caller, HvdOp op)
@@ -55,15 +61,33 @@ Term hvd_root_term(int root)
     return term;
 }
 
+static const char *const op_names[] = {"HVD_AVERAGE", "HVD_SUM", "HVD_MIN", "HVD_MAX"};
+
+static Term op_term(HvdOp op)
+{
+    return text_term("ask", "for ", op_names[op], NULL);
+}
+
 static void agree_on_reduction(const char *caller, const float *values, size_t count, HvdOp op,
                                const void *place, MPI_Comm comm)
 {
-    static const char *const ops[] = {"HVD_AVERAGE", "HVD_SUM", "HVD_MIN", "HVD_MAX"};
     agree(&(Collective){.name = caller,
                         .channel = "values",
-                        .terms = {count_term(count), text_term("ask", "for ", ops[op], NULL)},
+                        .terms = {count_term(count), op_term(op)},
                         .place = place,
                         .values = values},
+          comm);
+}
+
+// The numbers of rows may differ.
+static void agree_on_rows(const char *caller, const SparseGradient *own, HvdOp op,
+                          const void *place, MPI_Comm comm)
+{
+    agree(&(Collective){.name = caller,
+                        .channel = "values",
+                        .terms = {number_term("bring", "rows of ", own->dimension, " values"),
+                                  op_term(op)},
+                        .place = place},
           comm);
 }
 
@@ -79,7 +103,7 @@ static void agree_on_broadcast(const char *caller, const float *values, size_t c
 }
 
 // Of a call that has nothing else to agree on.
-static void agree_on_call(const char *caller, const float *values, const void *place, MPI_Comm comm)
+static void agree_on_call(const char *caller, const void *values, const void *place, MPI_Comm comm)
 {
     agree(&(Collective){.name = caller, .channel = "values", .place = place, .values = values},
           comm);
@@ -101,7 +125,9 @@ static void allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm)
     hvd_return_values(values, host, count);
 }
 
-static float *allgather(const float *values, size_t count, size_t *total, MPI_Comm comm)
+// Of values of `bytes` each; `all_counts`: how many each rank brought, or NULL.
+static void *gather(const void *own, size_t count, MPI_Datatype type, size_t bytes, size_t *total,
+                    size_t *all_counts, MPI_Comm comm)
 {
     int size, rank;
     MPI_Comm_size(comm, &size);
@@ -114,14 +140,22 @@ static float *allgather(const float *values, size_t count, size_t *total, MPI_Co
     for (int i = 0; i < size; i++) {
         offsets[i] = mpi_count(*total);
         *total += (size_t)counts[i];
+        if (all_counts)
+            all_counts[i] = (size_t)counts[i];
     }
-    float *all = allocate(*total, sizeof *all);
-    float *own = hvd_host_values((float *)(uintptr_t)values, count); // only to be read
-    MPI_Allgatherv(own, (int)count, MPI_FLOAT, all, counts, offsets, MPI_FLOAT, comm);
-    if (own != values)
-        free(own);
+    void *all = allocate(*total, bytes);
+    MPI_Allgatherv(own, (int)count, type, all, counts, offsets, type, comm);
     free(counts);
     free(offsets);
+    return all;
+}
+
+static float *allgather(const float *values, size_t count, size_t *total, MPI_Comm comm)
+{
+    float *own = hvd_host_values((float *)(uintptr_t)values, count); // only to be read
+    float *all = gather(own, count, MPI_FLOAT, sizeof *all, total, NULL, comm);
+    if (own != values)
+        free(own);
     return all;
 }
 
@@ -154,10 +188,43 @@ float *hvd_allgather(const float *values, size_t count, size_t *total)
     world_need(__func__);
     trace_call();
     check_values(__func__, values, count);
-    if (!total)
-        die("%s: it needs a place for the total count, not NULL", __func__);
+    check_total(__func__, total);
     agree_on_call(__func__, values, PLACE, world_comm(WORLD_VALUES));
     float *all = allgather(values, count, total, world_comm(WORLD_VALUES));
+    agreed_call_ends();
+    return all;
+}
+
+int *hvd_allgather_ints(const int *values, size_t count, size_t *total, size_t *counts)
+{
+    world_need(__func__);
+    trace_call();
+    check_values(__func__, values, count);
+    check_total(__func__, total);
+    MPI_Comm comm = world_comm(WORLD_VALUES);
+    agree_on_call(__func__, values, PLACE, comm);
+    int *all = gather(values, count, MPI_INT, sizeof *all, total, counts, comm);
+    agreed_call_ends();
+    return all;
+}
+
+SparseGradient hvd_allreduce_sparse(const SparseGradient *own, HvdOp op)
+{
+    world_need(__func__);
+    trace_call();
+    if (!own || own->count < 0 || own->dimension < 1)
+        die("%s: there is no gradient", __func__);
+    if (op != HVD_AVERAGE && op != HVD_SUM)
+        die("%s: rows can be averaged or added up: HVD_AVERAGE, HVD_SUM", __func__);
+    MPI_Comm comm = world_comm(WORLD_VALUES);
+    agree_on_rows(__func__, own, op, PLACE, comm);
+    SparseGradient all = {.dimension = own->dimension};
+    size_t count = (size_t)own->count, rows, values;
+    all.rows = gather(own->rows, count, MPI_INT, sizeof(int), &rows, NULL, comm);
+    all.values = allgather(own->values, count * (size_t)own->dimension, &values, comm);
+    all.count = mpi_count(rows);
+    for (size_t i = 0; op == HVD_AVERAGE && i < values; i++)
+        all.values[i] /= (float)world_size();
     agreed_call_ends();
     return all;
 }
@@ -274,10 +341,22 @@ float *hvd_group_allgather(HvdGroup group, const float *values, size_t count, si
     check_member(__func__, group);
     trace_call();
     check_values(__func__, values, count);
-    if (!total)
-        die("%s: it needs a place for the total count, not NULL", __func__);
+    check_total(__func__, total);
     agree_on_call(__func__, values, PLACE, group.comm);
     float *all = allgather(values, count, total, group.comm);
+    agreed_call_ends();
+    return all;
+}
+
+int *hvd_group_allgather_ints(HvdGroup group, const int *values, size_t count, size_t *total,
+                              size_t *counts)
+{
+    check_member(__func__, group);
+    trace_call();
+    check_values(__func__, values, count);
+    check_total(__func__, total);
+    agree_on_call(__func__, values, PLACE, group.comm);
+    int *all = gather(values, count, MPI_INT, sizeof *all, total, counts, group.comm);
     agreed_call_ends();
     return all;
 }

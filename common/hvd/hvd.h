@@ -77,11 +77,22 @@ void hvd_allreduce(float *values, size_t count, HvdOp op);
 // free(). Collective.
 float *hvd_allgather(const float *values, size_t count, size_t *total);
 
+// The same for whole numbers, in the host's memory. Where `counts` is not NULL, counts[r] gets how
+// many of them rank r brought, for all hvd_size() ranks. Collective.
+int *hvd_allgather_ints(const int *values, size_t count, size_t *total, size_t *counts);
+
 // Overwrites `values` on every worker by those of the worker `root`. Collective.
 void hvd_broadcast(float *values, size_t count, int root);
 
 // Waits until every worker has come here. Collective.
 void hvd_barrier(void);
+
+// Averages (or adds up, HVD_SUM) the gradient of an embedding's table over all workers by gathering
+// their rows, as Horovod does for TensorFlow's IndexedSlices: the rows of all workers, in the order
+// of their ranks, divided by their number. Nothing is added up; a row that several of them brought
+// stands there several times. What a worker hands over follows the rows that its batch named, not
+// the table. To be freed with sparse_gradient_free. Collective.
+SparseGradient hvd_allreduce_sparse(const SparseGradient *own, HvdOp op);
 
 // ---- Groups of workers.
 
@@ -107,6 +118,8 @@ HvdGroup hvd_group_of_ranks(const int *ranks, int count);
 // group. A worker that is not in the group ends the program with one line.
 void hvd_group_allreduce(HvdGroup group, float *values, size_t count, HvdOp op);
 float *hvd_group_allgather(HvdGroup group, const float *values, size_t count, size_t *total);
+int *hvd_group_allgather_ints(HvdGroup group, const int *values, size_t count, size_t *total,
+                              size_t *counts);
 void hvd_group_broadcast(HvdGroup group, float *values, size_t count, int root);
 void hvd_group_barrier(HvdGroup group);
 

@@ -7,8 +7,19 @@
 #include "nn/graph.h"
 
 static const char *const kinds[NODE_KINDS] = {
-    "input",   "conv2d", "batch_norm", "relu", "dropout", "add", "max_pool", "global_average_pool",
-    "flatten", "dense",  "softmax",
+    [NODE_INPUT] = "input", // as layers.h calls them
+    [NODE_INPUT_TOKENS] = "input_tokens",
+    [NODE_EMBEDDING] = "embedding",
+    [NODE_CONV2D] = "conv2d",
+    [NODE_BATCH_NORM] = "batch_norm",
+    [NODE_RELU] = "relu",
+    [NODE_DROPOUT] = "dropout",
+    [NODE_ADD] = "add",
+    [NODE_MAX_POOL] = "max_pool",
+    [NODE_GLOBAL_AVERAGE_POOL] = "global_average_pool",
+    [NODE_FLATTEN] = "flatten",
+    [NODE_DENSE] = "dense",
+    [NODE_SOFTMAX] = "softmax",
 };
 
 // " of layer 3 and layer 7"

@@ -8,6 +8,8 @@
 
 typedef enum {
     NODE_INPUT,
+    NODE_INPUT_TOKENS,
+    NODE_EMBEDDING,
     NODE_CONV2D,
     NODE_BATCH_NORM,
     NODE_RELU,
@@ -30,7 +32,7 @@ struct Node {
     struct Node *inputs[2];
     int consumers; // how many layers read this one
     Shape shape;   // of the output
-    int size;      // of the convolution's kernel or of the pool
+    int size;      // of the convolution's kernel, of the pool, of the embedding's vocabulary
     float rate;    // of the dropout
     Variable *variables[MAX_VARIABLES];
 };

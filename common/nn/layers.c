@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include "base/util.h"
 
+#define MAX_VOCABULARY (1 << 24) // the tokens are floats, which hold all numbers up to there
+
 static void *append(void *array, int count, size_t size)
 {
     return enlarge(array, (size_t)count + 1, size);
@@ -73,13 +75,44 @@ static Variable *add_vector(Tensor node, int index, const char *layer, const cha
     return variable;
 }
 
+static Tensor new_graph(NodeKind input, Shape shape)
+{
+    Graph *graph = allocate(1, sizeof *graph);
+    lives_until_exit(graph);
+    return add_node(graph, input, NULL, NULL, shape);
+}
+
 Tensor input(int height, int width, int channels)
 {
     if (height < 1 || width < 1 || channels < 1)
         die("input: %dx%dx%d is not the shape of an image", height, width, channels);
-    Graph *graph = allocate(1, sizeof *graph);
-    lives_until_exit(graph);
-    return add_node(graph, NODE_INPUT, NULL, NULL, (Shape){height, width, channels});
+    return new_graph(NODE_INPUT, (Shape){height, width, channels});
+}
+
+Tensor input_tokens(int length)
+{
+    if (length < 1)
+        die("input_tokens: %d tokens are not an example", length);
+    return new_graph(NODE_INPUT_TOKENS, (Shape){1, length, 1});
+}
+
+Tensor embedding(Tensor tokens, int vocabulary, int dimension)
+{
+    if (given(tokens, __func__)->kind != NODE_INPUT_TOKENS)
+        die("embedding: it reads tokens, and these are not input_tokens()");
+    if (vocabulary < 1 || vocabulary > MAX_VOCABULARY || dimension < 1)
+        die("embedding: a table of %d rows of %d: the rows must be 1 to %d, their length positive",
+            vocabulary, dimension, MAX_VOCABULARY);
+    Tensor node = layer(NODE_EMBEDDING, tokens, (Shape){1, tokens->shape.width, dimension});
+    node->size = vocabulary;
+
+    char name[32];
+    layer_name(node, "embedding", name, sizeof name);
+    Variable *table = add_variable(node, EMBEDDINGS, name, "embeddings", INIT_UNIFORM);
+    table->ndims = 2;
+    table->dims[0] = vocabulary;
+    table->dims[1] = dimension;
+    return node;
 }
 
 Tensor conv2d(Tensor x, int filters, int kernel_size)

@@ -7,9 +7,9 @@
 //
 // Shapes are (height, width, channels), the batch left out; a flat tensor has height = width = 1.
 // Initial values and constants are Keras's: kernels Glorot-uniform, biases zero; batch norm with
-// momentum 0.99, epsilon 0.001. A layer that does not fit its input ends the program with a line
-// that gives both shapes; so does NULL in place of a tensor, with one of its own. At most two
-// layers may read the same tensor.
+// momentum 0.99, epsilon 0.001; embeddings uniform between -0.05 and 0.05. A layer that does not
+// fit its input ends the program with a line that gives both shapes; so does NULL in place of a
+// tensor, with one of its own. At most two layers may read the same tensor.
 
 #ifndef HVDLAB_LAYERS_H
 #define HVDLAB_LAYERS_H
@@ -20,6 +20,20 @@ typedef struct Node *Tensor;
 
 // The images that a model reads. The graph that begins here is freed with its model.
 Tensor input(int height, int width, int channels);
+
+// The tokens that a model reads, `length` of them for each example, instead of an image: numbers of
+// words, as a rule. A batch's `images` are then count x length whole numbers (a float holds those
+// up to 2^24); NO_TOKEN fills an example up that has fewer. Only embedding() can read them. Shape
+// (1, length, 1).
+Tensor input_tokens(int length);
+enum { NO_TOKEN = -1 };
+
+// A vector for each token, the row with the token's number of a table of `vocabulary` rows, which
+// is learned: (1, length, 1) -> (1, length, dimension). NO_TOKEN gives zeros. A token that is not
+// one of 0 ... vocabulary - 1 ends the program with one line when a batch with it comes.
+// global_average_pool() behind it makes the mean of an example's vectors, divided by `length`: a
+// bag of words.
+Tensor embedding(Tensor tokens, int vocabulary, int dimension);
 
 // Convolution with a square kernel of odd size, stride 1, zero padding that keeps height and width
 // ('same'), and a bias: (h, w, c) -> (h, w, filters).

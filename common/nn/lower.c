@@ -67,6 +67,7 @@ static const OpKind op_kinds[NODE_KINDS] = {
     [NODE_GLOBAL_AVERAGE_POOL] = OP_GLOBAL_AVERAGE_POOL,
     [NODE_FLATTEN] = OP_FLATTEN,
     [NODE_DENSE] = OP_DENSE,
+    [NODE_EMBEDDING] = OP_EMBEDDING, // the only one that reads tokens
 };
 
 // Adds to the operation what the layers fused behind the first do; returns the last of them.
@@ -84,6 +85,11 @@ static Tensor add_fused(const Lowering *l, Op *op, Tensor first)
     return last;
 }
 
+static bool is_input(Tensor node)
+{
+    return node->kind == NODE_INPUT || node->kind == NODE_INPUT_TOKENS;
+}
+
 static void emit(Lowering *l, Tensor first)
 {
     Program *p = &l->program;
@@ -98,7 +104,7 @@ static void emit(Lowering *l, Tensor first)
                .size = first->size,
                .dropout_rate = first->rate,
                .dropout_stream = (uint64_t)first->index,
-               .input_is_image = x->kind == NODE_INPUT,
+               .input_is_image = is_input(x),
                .flat = l->flat[x->index]};
     for (int i = 0; i < MAX_VARIABLES; i++)
         op->variables[i] = first->variables[i];
@@ -119,6 +125,9 @@ static void check_layer(const Lowering *l, Tensor node)
     bool flat = l->flat[a->index];
     if (node->kind == NODE_SOFTMAX)
         die("compile: softmax stands only at the end of a model");
+    if ((a->kind == NODE_INPUT_TOKENS && node->kind != NODE_EMBEDDING) ||
+        (b && b->kind == NODE_INPUT_TOKENS))
+        die("compile: only embedding can read tokens");
     if ((a->kind == NODE_INPUT && node->kind != NODE_CONV2D && node->kind != NODE_FLATTEN) ||
         (b && b->kind == NODE_INPUT))
         die("compile: only conv2d and flatten can read the input itself");
@@ -144,7 +153,7 @@ Program lower(const Graph *graph, Tensor output)
                   .program = {.ops = allocate(count, sizeof(Op)), .value_count = 1}};
     for (int i = 1; i < output->index; i++) {
         Tensor node = graph->nodes[i];
-        if (node->kind == NODE_INPUT)
+        if (is_input(node))
             die("compile: a model has one input");
         check_layer(&l, node);
         if (node->kind == NODE_CONV2D && sole_consumer(&l, node, NODE_BATCH_NORM))

@@ -35,6 +35,8 @@ struct Model {
     uint64_t *next_keys;    // the same in the host's, to be written there
     bool drops;             // some operation drops
     bool has_gradients;     // computed, and not applied yet
+    float *tokens;          // of the last batch that had gradients computed, where it was tokens
+    size_t token_count;
 };
 
 Model *model(Tensor input, Tensor output)
@@ -146,9 +148,10 @@ static void initialize(Model *m, int index)
     size_t size = variable_size(v);
     float *values = allocate(size, sizeof *values);
     Rng rng = rng_stream(RNG_WEIGHTS, (uint64_t)index);
-    float limit = v->initializer == INIT_GLOROT_UNIFORM ? glorot_limit(v) : 0;
+    bool uniform = v->initializer == INIT_GLOROT_UNIFORM || v->initializer == INIT_UNIFORM;
+    float limit = v->initializer == INIT_GLOROT_UNIFORM ? glorot_limit(v) : 0.05f;
     for (size_t i = 0; i < size; i++) {
-        if (v->initializer == INIT_GLOROT_UNIFORM)
+        if (uniform)
             values[i] = limit * (2 * rng_uniform(&rng) - 1);
         else
             values[i] = v->initializer == INIT_ONES ? 1 : 0;
@@ -261,6 +264,7 @@ static void free_compiled(Model *m)
     free((void *)(uintptr_t)m->parameters.segments);
     free((void *)(uintptr_t)m->parameters.description);
     free(m->next_keys);
+    free(m->tokens);
     free(m->op_of_variable);
     free(m->program.ops);
 }
@@ -391,6 +395,40 @@ static void backward_step(const Model *m, const Plan *plan, const BackwardStep *
                                          .dropout_key = &m->dropout_keys[step->op]});
 }
 
+static const Op *owner(const Model *m, int index)
+{
+    return &m->program.ops[m->op_of_variable[index]];
+}
+
+static bool reads_tokens(const Model *m)
+{
+    return m->graph->nodes[0]->kind == NODE_INPUT_TOKENS;
+}
+
+// The gradient of an embedding's table: the rows that the batch named, or all that are not 0.
+static void trace_table(const Model *m, int index, const char *event, bool named)
+{
+    const Variable *v = m->graph->variables[index];
+    size_t count = named ? m->token_count : (size_t)v->dims[0];
+    float *tokens = allocate(count, sizeof *tokens);
+    for (size_t t = 0; t < count; t++)
+        tokens[t] = named ? m->tokens[t] : (float)t;
+    float *dense = allocate(variable_size(v), sizeof *dense);
+    model_read_gradient(m, index, dense);
+    SparseGradient gradient = sparse_gather(dense, v->dims[1], tokens, count);
+    sparse_trace(event, v, &gradient, named);
+    sparse_gradient_free(&gradient);
+    free(tokens);
+    free(dense);
+}
+
+static void trace_tables(const Model *m, const char *event, bool named)
+{
+    for (int i = 0; i < m->graph->variable_count; i++)
+        if (owner(m, i)->kind == OP_EMBEDDING)
+            trace_table(m, i, event, named);
+}
+
 // Tells the optimizer that the gradients of an operation's variables are complete; adds to their
 // fingerprint, for the last time that they are this process's own.
 static void report_ready(const Model *m, const Op *op, double *fingerprint)
@@ -401,8 +439,11 @@ static void report_ready(const Model *m, const Op *op, double *fingerprint)
     for (int i = 0; i < MAX_VARIABLES && op->variables[i]; i++)
         if (op->variables[i]->trainable)
             end = op->variables[i]->offset + op->variables[i]->length;
-    if (trace_on())
+    if (trace_on()) {
         *fingerprint += arena_fingerprint(m->device, m->parameters.gradients, begin, end - begin);
+        if (op->kind == OP_EMBEDDING)
+            trace_tables(m, "table_gradient", true);
+    }
     if (m->optimizer->gradient_ready)
         m->optimizer->gradient_ready(m->optimizer, &m->parameters, begin, end - begin);
 }
@@ -428,6 +469,8 @@ void model_check_dataset(const Model *m, const Dataset *d)
 {
     need_model(m, __func__);
     Shape image = m->graph->nodes[0]->shape;
+    if (reads_tokens(m))
+        die("the data set is of images, the model reads tokens");
     if (d->height != image.height || d->width != image.width || d->channels != image.channels)
         die("the images are %dx%dx%d, the model reads %dx%dx%d", d->height, d->width, d->channels,
             image.height, image.width, image.channels);
@@ -487,18 +530,45 @@ static void compute(const Step *step, Plan *plan)
     backward(step->model, step->plan);
 }
 
+// Tokens must be rows of the tables that they are looked up in, or none.
+static void check_tokens(const Model *m, const Batch *batch, const char *caller)
+{
+    const Graph *graph = m->graph;
+    size_t count = (size_t)batch->count * (size_t)graph->nodes[0]->shape.width;
+    for (int k = 1; k < graph->node_count && reads_tokens(m); k++) {
+        const struct Node *node = graph->nodes[k];
+        for (size_t i = 0; node->kind == NODE_EMBEDDING && i < count; i++) {
+            float token = batch->images[i];
+            if (!(token >= NO_TOKEN && token < (float)node->size && token == floorf(token)))
+                die("%s: a token of the batch is %s, and the embedding has %d, from 0", caller,
+                    float_text(token).text, node->size);
+        }
+    }
+}
+
 // What a batch must have for the call; with labels, they must be classes of the model.
 static void check_batch(const Model *m, const Batch *batch, bool labelled, const char *caller)
 {
     model_check_compiled(m, caller);
     if (!batch || !batch->images || batch->count < 1)
         die("%s: there are no images in the batch", caller);
+    check_tokens(m, batch, caller);
     if (labelled && !batch->labels)
         die("%s: there are no labels in the batch", caller);
     for (int i = 0; labelled && i < batch->count; i++)
         if (batch->labels[i] < 0 || batch->labels[i] >= classes(m))
             die("%s: a label of the batch is %d, and the model has %d classes, from 0", caller,
                 batch->labels[i], classes(m));
+}
+
+// They say which rows of a table have a gradient.
+static void keep_tokens(Model *m, const Batch *batch)
+{
+    if (!reads_tokens(m))
+        return;
+    m->token_count = (size_t)batch->count * (size_t)m->graph->nodes[0]->shape.width;
+    m->tokens = enlarge(m->tokens, m->token_count, sizeof *m->tokens);
+    memcpy(m->tokens, batch->images, m->token_count * sizeof *m->tokens);
 }
 
 static void compute_batch(Model *m, const Batch *batch)
@@ -511,6 +581,7 @@ static void compute_batch(Model *m, const Batch *batch)
     Plan *plan = plan_for(m, batch->count);
     Step step = {m, plan};
     load_batch(m, plan, batch);
+    keep_tokens(m, batch);
     write_dropout_keys(m);
     compute(&step, plan);
     timeline_end();
@@ -523,20 +594,27 @@ void compute_gradients(Model *m, const Batch *batch)
     compute_batch(m, batch);
 }
 
+static void apply(Model *m)
+{
+    if (trace_on() && !m->optimizer->gradient_ready) // else they may be under way
+        trace_tables(m, "table_apply", false);
+    m->has_gradients = false;
+    m->optimizer->apply(m->optimizer, &m->parameters);
+}
+
 void apply_gradients(Model *m)
 {
     model_check_compiled(m, __func__);
     if (!m->has_gradients)
         die("%s: there are no gradients; call compute_gradients() before each update", __func__);
-    m->has_gradients = false;
-    m->optimizer->apply(m->optimizer, &m->parameters);
+    apply(m);
 }
 
 void train_on_batch(Model *m, const Batch *batch)
 {
     check_batch(m, batch, true, __func__);
     compute_batch(m, batch);
-    apply_gradients(m);
+    apply(m);
 }
 
 void test_on_batch(Model *m, const Batch *batch)
@@ -618,11 +696,6 @@ static float *arena_of(const Model *m, const Variable *v)
     return v->trainable ? m->parameters.weights : m->statistics;
 }
 
-static const Op *owner(const Model *m, int index)
-{
-    return &m->program.ops[m->op_of_variable[index]];
-}
-
 void model_read_variable(const Model *m, int index, float *to)
 {
     model_check_compiled(m, __func__);
@@ -647,6 +720,57 @@ void model_read_gradient(const Model *m, int index, float *to)
     if (!v->trainable)
         die("%s: %s has no gradient; it is not trained", __func__, v->name);
     backend(m)->read_variable(m->device, owner(m, index), v, m->parameters.gradients, to);
+}
+
+static void check_has_gradients(const Model *m, const char *caller)
+{
+    model_check_compiled(m, caller);
+    if (!m->has_gradients)
+        die("%s: there are no gradients; call compute_gradients() before", caller);
+}
+
+void model_write_gradient(Model *m, int index, const float *from)
+{
+    check_has_gradients(m, __func__);
+    check_index(m, index, __func__);
+    const Variable *v = m->graph->variables[index];
+    if (!v->trainable)
+        die("%s: %s has no gradient; it is not trained", __func__, v->name);
+    backend(m)->write_variable(m->device, owner(m, index), v, m->parameters.gradients, from);
+}
+
+// The variable, which must be an embedding's table.
+static const Variable *table(const Model *m, int index, const char *caller)
+{
+    check_has_gradients(m, caller);
+    check_index(m, index, caller);
+    const Variable *v = m->graph->variables[index];
+    if (owner(m, index)->kind != OP_EMBEDDING)
+        die("%s: %s is no embedding's table, and its gradient has no rows", caller, v->name);
+    return v;
+}
+
+SparseGradient model_sparse_gradient(const Model *m, int index)
+{
+    const Variable *v = table(m, index, __func__);
+    float *dense = allocate(variable_size(v), sizeof *dense);
+    model_read_gradient(m, index, dense);
+    SparseGradient gradient = sparse_gather(dense, v->dims[1], m->tokens, m->token_count);
+    free(dense);
+    return gradient;
+}
+
+void model_write_sparse_gradient(Model *m, int index, const SparseGradient *gradient)
+{
+    trace_call();
+    const Variable *v = table(m, index, __func__);
+    if (!gradient || gradient->dimension != v->dims[1])
+        die("%s: the rows have %d values, those of %s have %d", __func__,
+            gradient ? gradient->dimension : 0, v->name, v->dims[1]);
+    float *dense = allocate(variable_size(v), sizeof *dense);
+    sparse_scatter(gradient, dense, v->dims[0], __func__);
+    model_write_gradient(m, index, dense);
+    free(dense);
 }
 
 static double fingerprint(const Model *m, int index)

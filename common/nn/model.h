@@ -6,6 +6,7 @@
 #include "data/augment.h"
 #include "nn/layers.h"
 #include "nn/optimizer.h"
+#include "nn/sparse.h"
 
 #pragma GCC visibility push(default) // a step may call what follows
 
@@ -76,6 +77,14 @@ void model_write_variable(Model *model, int index, const float *from);
 void save_weights(const Model *model, const char *folder, const char *name);
 // The gradient of the last batch's cross-entropy, without the L2 part. Trainable variables only.
 void model_read_gradient(const Model *model, int index, float *to);
+// Puts another gradient in its place, for apply_gradients() to use: variable_size floats.
+void model_write_gradient(Model *model, int index, const float *from);
+
+// The same of an embedding's table, as the rows that the batch named, in ascending order, each once
+// (even one whose gradient happens to be 0). To be freed with sparse_gradient_free.
+SparseGradient model_sparse_gradient(const Model *model, int index);
+// Puts these rows in its place, zeros elsewhere. Rows that stand there several times are added up.
+void model_write_sparse_gradient(Model *model, int index, const SparseGradient *gradient);
 
 // One number for all weights, and one for all moving statistics: the dot product with a fixed
 // pseudo-random vector. Equal values have equal fingerprints; nearly equal values, near ones.

@@ -13,8 +13,8 @@
 //                                                              devices, "0-1;2-3"
 //     affinity                                                 the program called
 //                                                              sched_setaffinity itself
-//     call              function                               a ready-made function of hvd was
-//                                                              called: each time, but of those that
+//     call              function                               a ready-made function was called:
+//                                                              each time, but of those of hvd that
 //                                                              only ask (hvd_rank) the first time
 //     distributed       optimizer                              hvd_distributed_optimizer, of it
 //     broadcast         root, weights                          a rank begins to broadcast a
@@ -29,6 +29,12 @@
 //     first_step        cores                                  where the first step computes
 //     gradient          value, arena                           the local gradient is complete; the
 //                                                              weights that it is to change
+//     table_gradient    table, dimension, table_rows, rows,    the local gradient of an
+//                       values                                 embedding's table: the rows that the
+//                                                              batch named, "3,17", and the
+//                                                              fingerprint of each row's gradient
+//     table_apply       the same fields                        an update begins: the rows
+//                                                              whose gradient is not 0 by then
 //     apply             optimizer, value, learning_rate        a gradient reaches the optimizer
 //                                                              that changes the weights
 //     step              epoch, step, weights, statistics,      after the update

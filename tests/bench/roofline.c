@@ -41,6 +41,8 @@ const char *work_name(int kind)
         "flatten backward",
         [OP_DENSE * PASSES] = "dense forward",
         "dense backward",
+        [OP_EMBEDDING * PASSES] = "embedding forward",
+        "embedding backward",
         [WORK_LOSS] = "cross-entropy",
         [WORK_UPDATE] = "update of the weights",
         [WORK_IMAGES] = "batch to the device",
@@ -92,10 +94,13 @@ static double multiply_adds(const Step *s, const Op *op)
     return op->kind == OP_DENSE ? s->batch * (double)variable_size(op->variables[KERNEL]) : 0;
 }
 
-// Every variable is read, and the moving statistics are written as well.
+// Every variable is read, and the moving statistics are written as well. Of an embedding's table
+// only the rows are read that the output consists of.
 static Cost forward_cost(const Step *s, const Op *op)
 {
     double bytes = input_bytes(s, op) + output_bytes(s, op);
+    if (op->kind == OP_EMBEDDING)
+        return (Cost){0, bytes + s->batch * elements(op->out) * (double)sizeof(float)};
     if (op->residual >= 0)
         bytes += output_bytes(s, op);
     for (int i = 0; i < MAX_VARIABLES && op->variables[i]; i++)
@@ -154,6 +159,8 @@ static double backward_bytes(const Step *s, const Op *op)
         return (parts + 1) * out + in;
     if (op->kind == OP_ADD) // the sum of the parts serves one input, a copy the other
         return parts * out + (parts > 1 ? out : 0) + out;
+    if (op->kind == OP_EMBEDDING) // all rows of the table have a gradient
+        return in + parts * out + gradient_bytes(op);
     if (op->kind == OP_MAX_POOL) // looks for the largest again
         return parts * out + 2 * in;
     return op->input_is_image ? 0 : parts * out + in;

@@ -35,6 +35,7 @@ def case(model, widths, shape, batch, updates, optimizer, learning_rate, weight_
 
 
 # Widths: wrn: first convolution, three groups. lenet and cnn: two convolutions, hidden dense layer. mlp: two hidden layers.
+# bag_of_words: vocabulary and dimension; its x are token numbers, as floats.
 # Shapes are cut down to keep the files small; odd and unequal numbers are there to catch padding and swapped dimensions.
 CASES = {
     "wrn_sgd": case("wrn", (16, 16, 32, 64), (28, 28, 1), 2, 2, "sgd", 0.001, kernels=False),
@@ -66,6 +67,11 @@ CASES = {
     "cnn_adam": case("cnn", (6, 8, 16), (32, 32, 3), 4, 3, "adam", 0.001),
     "cnn_adadelta": case("cnn", (6, 10, 16), (16, 12, 3), 4, 3, "adadelta", 0.1),
     "cnn_sgd": case("cnn", (5, 9, 15), (16, 12, 3), 2, 2, "sgd", 0.02),
+
+    "bag_of_words_sgd": case("bag_of_words", (50, 9), (1, 12, 1), 8, 5, "sgd", 0.5),
+    "bag_of_words_momentum": case("bag_of_words", (50, 9), (1, 12, 1), 8, 5, "sgd", 0.2, momentum=0.9),
+    "bag_of_words_adam": case("bag_of_words", (37, 17), (1, 7, 1), 4, 4, "adam", 0.01),
+    "bag_of_words_adagrad": case("bag_of_words", (37, 17), (1, 7, 1), 4, 4, "adagrad", 0.1),
 }
 
 
@@ -107,6 +113,9 @@ def build_model(spec):
         for filters in widths[:2]:
             x = layers.MaxPooling2D()(conv2d(x, filters, 3, "relu"))
         x = dense(layers.Flatten()(x), widths[2], "relu")
+    elif spec["model"] == "bag_of_words":
+        x = layers.Embedding(*widths)(layers.Flatten()(x))
+        x = layers.GlobalAveragePooling1D()(x)
     else:
         x = layers.Flatten()(x)
         for units in widths:
@@ -119,9 +128,9 @@ def variable_name(variable):
 
 
 def initial_value(name, keras_value, random):
-    """Kernels as Keras initialises them; all others random, so that two swapped variables are seen."""
+    """Kernels and embeddings as Keras initialises them; all others random, so that two swapped variables are seen."""
     kind, shape = name.split("/")[-1], keras_value.shape
-    if kind == "kernel":
+    if kind in ("kernel", "embeddings"):
         return keras_value
     if kind in ("gamma", "moving_variance"):
         return random.uniform(0.5, 1.5, shape).astype(np.float32)
@@ -147,6 +156,8 @@ def compute(spec, seed, nudge=0):
     images = (spec["updates"], spec["batch"]) + spec["shape"]
     if spec["model"] == "wrn":
         x = random.normal(size=images).astype(np.float32)
+    elif spec["model"] == "bag_of_words":
+        x = random.integers(0, spec["widths"][0], images).astype(np.float32)
     else:
         x = random.uniform(size=images).astype(np.float32)
     y = random.integers(0, CLASSES, images[:2]).astype(np.int32)
@@ -161,7 +172,7 @@ def compute(spec, seed, nudge=0):
 
     for name, variable in zip(names, model.variables):
         variable.assign(nudged(initial[name]))
-    x_used = nudged(x)
+    x_used = x if spec["model"] == "bag_of_words" else nudged(x)
 
     optimizer = make_optimizer(spec)
     losses, first_gradients = [], []
@@ -174,7 +185,7 @@ def compute(spec, seed, nudge=0):
         gradients = tape.gradient(total, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         losses.append(loss.numpy())
-        first_gradients = first_gradients or [g.numpy() for g in gradients]
+        first_gradients = first_gradients or [tf.convert_to_tensor(g).numpy() for g in gradients]  # also of rows
     prediction = tf.nn.softmax(model(x_used[0], training=False))
 
     tensors = {"x": x, "y": y, "loss": np.array(losses, np.float32), "prediction": prediction.numpy()}

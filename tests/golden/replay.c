@@ -128,19 +128,25 @@ static float metadata_number(const Replay *r, const char *key, float otherwise)
     return result;
 }
 
-static int kernel_outputs(const Replay *r, const char *layer, int ndims)
+// A layer's size: the last dimension of its kernel; of an embedding's table, `rows` asks for the
+// first one.
+static int layer_size(const Replay *r, const char *layer, bool rows)
 {
-    char *name = format_text("initial/%s/kernel", layer);
-    const Safetensor *kernel = need(r, name, ST_FLOAT32, ndims);
+    bool table = strcmp(layer, "embedding") == 0;
+    int ndims = strncmp(layer, "conv2d", 6) == 0 ? 4 : 2;
+    char *name = format_text("initial/%s/%s", layer, table ? "embeddings" : "kernel");
+    const Safetensor *weights = need(r, name, ST_FLOAT32, ndims);
     free(name);
-    if (kernel->dims[ndims - 1] > 1 << 20)
+    int64_t size = weights->dims[rows ? 0 : ndims - 1];
+    if (size > 1 << 20)
         die("%s: %s has too many outputs", r->path, layer);
-    return (int)kernel->dims[ndims - 1];
+    return (int)size;
 }
 
 static Model *build_model(const Replay *r, ModelShape shape)
 {
-    // Which layers decide the widths of each model, in the order that models.h asks for.
+    // Which layers decide the widths of each model, in the order that models.h asks for. An
+    // embedding decides two: its rows, then what each of them holds.
     static const struct {
         const char *name;
         Model *(*build)(ModelShape);
@@ -150,18 +156,19 @@ static Model *build_model(const Replay *r, ModelShape shape)
         {"lenet", lenet, {"conv2d", "conv2d_1", "dense", "dense_1"}},
         {"cnn", cifar_cnn, {"conv2d", "conv2d_1", "dense", "dense_1"}},
         {"mlp", mlp, {"dense", "dense_1", "dense_2"}},
+        {"bag_of_words", bag_of_words, {"embedding", "embedding", "dense"}},
     };
     const char *wanted = need_metadata(r, "model");
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         if (strcmp(wanted, models[m].name) != 0)
             continue;
         for (int i = 0; i < MODEL_MAX_WIDTHS && models[m].layers[i]; i++) {
-            const char *layer = models[m].layers[i];
-            shape.widths[i] = kernel_outputs(r, layer, layer[0] == 'c' ? 4 : 2);
+            bool rows = i == 0 && strcmp(models[m].layers[i], "embedding") == 0;
+            shape.widths[i] = layer_size(r, models[m].layers[i], rows);
         }
         return models[m].build(shape);
     }
-    die("%s: the model \"%s\" is not one of wrn, lenet, cnn, mlp", r->path, wanted);
+    die("%s: the model \"%s\" is not one of wrn, lenet, cnn, mlp, bag_of_words", r->path, wanted);
 }
 
 static Optimizer *build_optimizer(const Replay *r)

@@ -58,6 +58,14 @@ Model *cifar_cnn(ModelShape shape)
     return small_cnn(&shape, 256);
 }
 
+Model *bag_of_words(ModelShape shape)
+{
+    Tensor words = input_tokens(shape.width);
+    Tensor x = embedding(words, width_or(&shape, 0, 10000), width_or(&shape, 1, 16));
+    x = global_average_pool(x);
+    return model(words, softmax(dense(x, width_or(&shape, 2, 10))));
+}
+
 Model *mlp(ModelShape shape)
 {
     Tensor image = input(shape.height, shape.width, shape.channels);

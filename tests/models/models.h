@@ -32,4 +32,8 @@ Model *mlp(ModelShape shape);
 // The CIFAR-10 CNN: conv 32, pool, conv 64, pool, dense 256, dense 10. widths: those four.
 Model *cifar_cnn(ModelShape shape);
 
+// A bag of words, of sentences of `width` tokens: embedding 10,000 x 16, the mean of a sentence's
+// vectors, dense 10. widths: vocabulary, dimension, classes.
+Model *bag_of_words(ModelShape shape);
+
 #endif

@@ -220,6 +220,100 @@ static void test_allgather(float *values)
     free(all);
 }
 
+static void test_allgather_ints(void)
+{
+    int size = hvd_size(), rank = hvd_rank(), own[2 * 64];
+    size_t total, brought[64];
+    for (int i = 0; i < 2 * rank; i++) // the root has none
+        own[i] = 1000 * rank - i;
+    int *all = hvd_allgather_ints(own, 2 * (size_t)rank, &total, brought), *next = all;
+    for (int r = 0; r < size; r++) {
+        EXPECT(brought[r] == 2 * (size_t)r);
+        for (int i = 0; i < 2 * r; i++)
+            EXPECT(*next++ == 1000 * r - i);
+    }
+    EXPECT(next == all + total);
+    free(all);
+
+    HvdGroup others = hvd_group_split(rank % 2);
+    own[0] = rank;
+    all = hvd_group_allgather_ints(others, own, 1, &total, NULL);
+    EXPECT((int)total == others.size);
+    for (int m = 0; m < others.size; m++)
+        EXPECT(all[m] == 2 * m + rank % 2);
+    free(all);
+    hvd_group_free(&others);
+}
+
+// Two calls that are alike but for the line they come from and the arrays they are for, which lie
+// elsewhere on each rank: all ranks make them in one order, so there is nothing to complain of.
+static void test_calls_from_two_lines(void)
+{
+    size_t total, rank = (size_t)hvd_rank();
+    void *gap = malloc(64 * (rank + 1));
+    float *first = calloc(8, sizeof *first);
+    void *other_gap = malloc(1024 * (rank + 1));
+    float *second = calloc(8, sizeof *second);
+    for (int i = 0; i < 3; i++) {
+        free(hvd_allgather(first, 8, &total));
+        free(hvd_allgather(second, 8, &total));
+    }
+    // One array in one order, from another line on the root.
+    static float here[4], there[4];
+    for (int i = 0; i < 3; i++) {
+        if (rank == 0)
+            hvd_allreduce(here, 4, HVD_SUM);
+        else
+            hvd_allreduce(here, 4, HVD_SUM);
+        hvd_allreduce(there, 4, HVD_SUM);
+    }
+    free(gap);
+    free(other_gap);
+    free(first);
+    free(second);
+}
+
+// Sentences of up to four words: many of them the same on all ranks, some only here; the last rank
+// has none at all.
+static Batch sentences(void)
+{
+    enum { COUNT = 3, WORDS = 4 };
+    static float tokens[COUNT * WORDS];
+    static int labels[COUNT] = {1, 0, 2};
+    for (int i = 0; i < COUNT * WORDS; i++) {
+        int word = i % 3 ? i % 5 : 5 + (7 * hvd_rank() + i) % 35;
+        bool empty = hvd_rank() == hvd_size() - 1 && hvd_size() > 1;
+        tokens[i] = (float)(empty || i % WORDS > hvd_rank() ? NO_TOKEN : word);
+    }
+    return (Batch){tokens, labels, COUNT};
+}
+
+// What gathering rows gives is what the all-reduce of the whole table gives.
+static void test_sparse(void)
+{
+    enum { ROWS = 40, DIMENSION = 6 };
+    set_seed(3);
+    Model *model = compile(bag_of_words((ModelShape){.width = 4, .widths = {ROWS, DIMENSION}}),
+                           CATEGORICAL_CROSSENTROPY, sgd(0.1f));
+    for (HvdOp op = HVD_AVERAGE; op <= HVD_SUM; op++) {
+        float dense[ROWS * DIMENSION], sparse[ROWS * DIMENSION];
+        Batch batch = sentences();
+        compute_gradients(model, &batch);
+        model_read_gradient(model, 0, dense);
+        hvd_allreduce(dense, ROWS * DIMENSION, op);
+        SparseGradient own = model_sparse_gradient(model, 0);
+        SparseGradient all = hvd_allreduce_sparse(&own, op);
+        EXPECT(own.count < ROWS && all.count >= own.count && all.dimension == DIMENSION);
+        model_write_sparse_gradient(model, 0, &all);
+        model_read_gradient(model, 0, sparse);
+        for (int i = 0; i < ROWS * DIMENSION; i++)
+            EXPECT(fabsf(sparse[i] - dense[i]) <= 1e-7f);
+        sparse_gradient_free(&own);
+        sparse_gradient_free(&all);
+    }
+    model_free(model);
+}
+
 static void test_broadcast(float *values)
 {
     for (int root = 0; root < hvd_size(); root++)
@@ -666,6 +760,9 @@ int main(void)
     test_no_numbers(values);
     test_same_bits(values);
     test_allgather(values);
+    test_allgather_ints();
+    test_calls_from_two_lines();
+    test_sparse();
     test_groups(values);
     test_broadcast(values);
     static const char *const thresholds[] = {"", "0", "1000", "1000000000"};

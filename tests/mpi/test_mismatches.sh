@@ -116,7 +116,7 @@ int main(int argc, char **argv)
         }
     }
     CASE("order on the heap") {
-        float *a = calloc(many, sizeof *a), *b = calloc(many, sizeof *b);
+        float *a = calloc(2 * many, sizeof *a), *b = a + many;
         for (int i = 0; i < 2; i++)
             hvd_allreduce(odd == i ? a : b, many, HVD_SUM);
     }
@@ -142,6 +142,14 @@ int main(int argc, char **argv)
     }
     CASE("all-gather") {
         if (odd) free(hvd_allgather(values, 4, &total)); else hvd_allreduce(values, 4, HVD_SUM);
+    }
+    CASE("type") {
+        int number = 1;
+        if (odd) free(hvd_allgather_ints(&number, 1, &total, NULL)); else free(hvd_allgather(values, 1, &total));
+    }
+    CASE("length of rows") {
+        SparseGradient rows = {.dimension = odd ? 8 : 4};
+        hvd_allreduce_sparse(&rows, HVD_AVERAGE);
     }
     CASE("returned") {
         if (odd) return 0;
@@ -262,6 +270,8 @@ different="the workers make different calls: "
 named "barrier" "${different}ALL are in hvd_allreduce, ODD is in hvd_barrier (call 1)"
 named "broadcast" "${different}ALL are in hvd_allreduce, ODD is in hvd_broadcast (call 1)"
 named "all-gather" "${different}ALL are in hvd_allreduce, ODD is in hvd_allgather (call 1)"
+named "type" "${different}ALL are in hvd_allgather, ODD is in hvd_allgather_ints (call 1)"
+named "length of rows" "hvd_allreduce_sparse: ALL bring(s) rows of 4 values, ODD brings rows of 8 values (call 1)"
 left="ODD has left main (exit status 0) while ALL wait(s) in "
 named "left out" "${left}hvd_allreduce (call 3, 4 values)"
 named "returned" "${left}hvd_allreduce (call 1, 4 values)"

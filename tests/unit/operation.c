@@ -29,6 +29,8 @@ static Shape output_shape(const Spec *s)
         return (Shape){1, 1, in.height * in.width * in.channels};
     case OP_DENSE:
         return (Shape){1, 1, s->filters};
+    case OP_EMBEDDING:
+        return (Shape){1, in.width, s->filters};
     case OP_BATCH_NORM:
     case OP_RELU:
     case OP_DROPOUT:
@@ -40,8 +42,9 @@ static Shape output_shape(const Spec *s)
 
 const char *describe(const Spec *s)
 {
-    static const char *const names[] = {"conv2d",   "batch_norm", "relu",    "dropout", "add",
-                                        "max_pool", "average",    "flatten", "dense"};
+    static const char *const names[] = {"conv2d", "batch_norm", "relu",    "dropout",
+                                        "add",    "max_pool",   "average", "flatten",
+                                        "dense",  "embedding"};
     static char text[160];
     snprintf(text, sizeof text, "%s %dx%dx%dx%d to %d channels, size %d%s%s%s%s%s%s%s",
              names[s->kind], s->batch, s->in.height, s->in.width, s->in.channels,
@@ -77,6 +80,9 @@ static void make_variables(const Spec *s, Op *op, Variable *variables)
                 (Variable){.ndims = 4, .dims = {s->size, s->size, s->in.channels, channels}};
         variables[BIAS] = (Variable){.ndims = 1, .dims = {channels}, .no_gradient = s->no_gradient};
         count = 2;
+    } else if (s->kind == OP_EMBEDDING) {
+        variables[EMBEDDINGS] = (Variable){.ndims = 2, .dims = {s->size, channels}};
+        count = 1;
     } else if (s->kind == OP_BATCH_NORM) {
         for (count = 0; count < MAX_VARIABLES; count++)
             variables[count] = (Variable){.ndims = 1, .dims = {channels}};
@@ -114,12 +120,23 @@ void fill_normal(Rng *rng, float *values, size_t count, float mean, float deviat
     }
 }
 
+// Tokens, some of them none, and many of them alike.
+static void fill_tokens(Rng *rng, float *tokens, size_t count, int vocabulary)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t range = (uint32_t)(rng_below(rng, 2) ? vocabulary : (vocabulary + 3) / 4);
+        tokens[i] = (float)rng_below(rng, range + 1) - 1;
+    }
+}
+
 // Values of a size that keeps the output near 1; gammas of both signs.
 static void fill_source(const Trial *t, int source, Rng *rng)
 {
     const Op *op = &t->op;
     size_t count = source_size(op, t->batch, source);
-    if (op->kind == OP_BATCH_NORM && source == GAMMA)
+    if (op->kind == OP_EMBEDDING && source == INPUT)
+        fill_tokens(rng, t->sources[source], count, op->size);
+    else if (op->kind == OP_BATCH_NORM && source == GAMMA)
         fill_normal(rng, t->sources[source], count, 0.5f, 1);
     else if (op->kind == OP_BATCH_NORM && source == MOVING_VARIANCE)
         for (size_t i = 0; i < count; i++)

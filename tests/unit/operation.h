@@ -17,8 +17,8 @@ typedef struct {
     OpKind kind;
     int batch;
     Shape in;
-    int filters; // of a convolution; units of a dense layer
-    int size;
+    int filters; // of a convolution; units of a dense layer; dimension of an embedding
+    int size;    // of a kernel or a pool; vocabulary of an embedding
     bool relu, residual, image, flat, no_gradient;
     bool two_parts; // the output's gradient comes in two
     float dropout_rate;

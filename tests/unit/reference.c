@@ -84,6 +84,7 @@ static Box reach_of_input(const Reference *r, size_t element)
     case OP_FLATTEN:
         return (Box){box.n, all.y, all.x, one((int)(element % value_size(op->in, 1)))};
     case OP_DENSE:
+    case OP_EMBEDDING:
         return (Box){box.n, all.y, all.x, all.c};
     case OP_RELU:
     case OP_DROPOUT:
@@ -129,6 +130,7 @@ double reference_cost(const Reference *r, Box box)
     case OP_DROPOUT:
     case OP_ADD:
     case OP_FLATTEN:
+    case OP_EMBEDDING:
         break;
     }
     return outputs;
@@ -257,6 +259,15 @@ static void dense_output(const Reference *r, int n, int c)
     finish(r, at(op->out, n, 0, 0, c), sum);
 }
 
+static void embedding_output(const Reference *r, int n, int x, int c)
+{
+    const Op *op = r->op;
+    double token = r->sources[INPUT][at(op->in, n, 0, x, 0)];
+    size_t row = token < 0 ? 0 : (size_t)token;
+    double value = r->sources[EMBEDDINGS][row * (size_t)op->out.channels + (size_t)c];
+    finish(r, at(op->out, n, 0, x, c), token < 0 ? 0 : value);
+}
+
 static void one_output(const Reference *r, int n, int y, int x, int c)
 {
     size_t i = at(r->op->out, n, y, x, c);
@@ -269,6 +280,9 @@ static void one_output(const Reference *r, int n, int y, int x, int c)
         break;
     case OP_DENSE:
         dense_output(r, n, c);
+        break;
+    case OP_EMBEDDING:
+        embedding_output(r, n, x, c);
         break;
     default: // input and output are in the same order
         finish(r, i, r->sources[INPUT][i]);

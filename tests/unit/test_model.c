@@ -140,6 +140,25 @@ START_TEST(kernels_begin_glorot_uniform_and_all_else_as_keras_has_it)
 }
 END_TEST
 
+START_TEST(embeddings_begin_uniform_within_a_twentieth)
+{
+    Model *model = compiled(bag_of_words((ModelShape){.width = 5}));
+    size_t size;
+    float *values = read_variable(model, 0, &size);
+    double largest = 0, sum = 0;
+    for (size_t k = 0; k < size; k++) {
+        largest = fmax(largest, fabs((double)values[k]));
+        sum += (double)values[k];
+    }
+    ck_assert_str_eq(model_variable(model, 0)->name, "embedding/embeddings");
+    ck_assert_uint_eq(size, 10000 * 16);
+    ck_assert(largest <= 0.05 && largest > 0.0499);
+    ck_assert_double_le(fabs(sum / (double)size), 4 * 0.05 / sqrt(3 * (double)size));
+    free(values);
+    model_free(model);
+}
+END_TEST
+
 START_TEST(a_variable_that_is_written_reads_the_same)
 {
     ModelShape narrow = {28, 28, 3, {5, 9, 17, 33}, false}; // widths that fill no block of channels
@@ -388,10 +407,117 @@ static void images_of_another_size(const void *unused)
     evaluate_on_synthetic_data(32, 3, 10);
 }
 
+static void embedding_of_an_image(const void *unused)
+{
+    (void)unused;
+    embedding(input(4, 4, 1), 10, 4);
+}
+
+static void embedding_of_no_rows(const void *unused)
+{
+    (void)unused;
+    embedding(input_tokens(4), 0, 4);
+}
+
+static void flattened_tokens(const void *unused)
+{
+    (void)unused;
+    Tensor words = input_tokens(4);
+    compiled(model(words, softmax(dense(flatten(words), 10))));
+}
+
+static Model *three_words(void)
+{
+    return compiled(bag_of_words((ModelShape){.width = 3, .widths = {10, 4}}));
+}
+
+static const Batch two_sentences = {(float[]){0, 9, NO_TOKEN, 3, 3, 9}, (int[]){1, 2}, 2};
+
+static void rows_of_a_kernel(const void *unused)
+{
+    (void)unused;
+    Model *m = three_words();
+    compute_gradients(m, &two_sentences);
+    model_sparse_gradient(m, 1);
+}
+
+static void rows_before_gradients(const void *unused)
+{
+    (void)unused;
+    model_sparse_gradient(three_words(), 0);
+}
+
+static void gradient_before_gradients(const void *unused)
+{
+    (void)unused;
+    model_write_gradient(three_words(), 2, (float[10]){0});
+}
+
+static void row_beyond_the_table(const void *unused)
+{
+    (void)unused;
+    Model *m = three_words();
+    compute_gradients(m, &two_sentences);
+    model_write_sparse_gradient(m, 0, &(SparseGradient){1, 4, (int[]){10}, (float[4]){0}});
+}
+
+static void rows_of_another_length(const void *unused)
+{
+    (void)unused;
+    Model *m = three_words();
+    compute_gradients(m, &two_sentences);
+    model_write_sparse_gradient(m, 0, &(SparseGradient){.dimension = 3});
+}
+
+// Trains on two sentences of three words, of a vocabulary of 10, the last of them this one.
+static void train_on_token(float token)
+{
+    train_on_batch(three_words(),
+                   &(Batch){(float[]){0, 9, NO_TOKEN, 3, 3, token}, (int[]){1, 2}, 2});
+}
+
+static void token_beyond_the_vocabulary(const void *unused)
+{
+    (void)unused;
+    train_on_token(10);
+}
+
+static void token_below_none(const void *unused)
+{
+    (void)unused;
+    train_on_token(-2);
+}
+
+static void half_a_token(const void *unused)
+{
+    (void)unused;
+    train_on_token(1.5f);
+}
+
+static void images_for_tokens(const void *unused)
+{
+    (void)unused;
+    Dataset dataset = synthetic_data(TEST, 1, 10);
+    evaluate(compiled(bag_of_words((ModelShape){.width = 28})),
+             plain_batches(&dataset, image_statistics(&dataset), 10), 0);
+}
+
 static const struct {
     void (*body)(const void *);
     const char *message;
 } misfits[] = {
+    {embedding_of_an_image, "embedding: it reads tokens"},
+    {embedding_of_no_rows, "embedding: a table of 0 rows of 4"},
+    {flattened_tokens, "only embedding can read tokens"},
+    {token_beyond_the_vocabulary, "a token of the batch is 10, and the embedding has 10, from 0"},
+    {token_below_none, "a token of the batch is -2,"},
+    {half_a_token, "a token of the batch is 1.5,"},
+    {rows_of_a_kernel, "dense/kernel is no embedding's table"},
+    {rows_before_gradients, "model_sparse_gradient: there are no gradients"},
+    {gradient_before_gradients, "model_write_gradient: there are no gradients"},
+    {row_beyond_the_table, "there is no row 10 in a table of 10"},
+    {rows_of_another_length, "the rows have 3 values, those of embedding/embeddings have 4"},
+    {images_for_tokens, "is of images, the model reads tokens"},
     {conv_of_even_size, "conv2d: 8 filters of size 2"},
     {dense_of_an_image, "dense: its input is 28x28x1, not flat"},
     {sum_of_two_shapes, "add: the shapes 28x28x8 and 28x28x16 differ"},
@@ -405,6 +531,39 @@ static const struct {
     {labels_beyond_the_classes, "10 classes, the model has 4"},
     {images_of_another_size, "28x28x1, the model reads 32x32x3"},
 };
+
+// A row is there once, however often the batch names it; what is put back has rows that stand there
+// twice added up, and zeros elsewhere.
+START_TEST(a_sparse_gradient_holds_the_rows_that_the_batch_named)
+{
+    Model *m = three_words();
+    float dense[10 * 4], again[10 * 4], weights[2][10 * 4];
+    compute_gradients(m, &two_sentences);
+    model_read_gradient(m, 0, dense);
+    SparseGradient g = model_sparse_gradient(m, 0);
+    ck_assert(g.count == 3 && g.dimension == 4);
+    ck_assert(g.rows[0] == 0 && g.rows[1] == 3 && g.rows[2] == 9);
+    for (int i = 0; i < 3; i++)
+        ck_assert_mem_eq(g.values + 4 * i, dense + 4 * g.rows[i], 4 * sizeof *dense);
+    ck_assert_uint_eq(nonzeros(dense, 10 * 4), 3 * 4);
+
+    g.rows[0] = 9;
+    model_write_sparse_gradient(m, 0, &g);
+    model_read_gradient(m, 0, again);
+    for (int i = 0; i < 10 * 4; i++)
+        ck_assert_float_eq(again[i], i < 12   ? 0
+                                     : i < 16 ? dense[i]
+                                     : i < 36 ? 0
+                                              : dense[i - 36] + dense[i]);
+    model_read_variable(m, 0, weights[0]);
+    apply_gradients(m);
+    model_read_variable(m, 0, weights[1]);
+    for (int i = 0; i < 10 * 4; i++)
+        ck_assert_float_eq_tol(weights[1][i], weights[0][i] - 0.01f * again[i], 1e-8f);
+    sparse_gradient_free(&g);
+    model_free(m);
+}
+END_TEST
 
 START_TEST(a_layer_that_does_not_fit_ends_with_one_line)
 {
@@ -424,6 +583,7 @@ int main(void)
     tcase_add_test(variables, variables_are_named_as_keras_names_them);
     tcase_add_test(variables, the_reference_model_has_17_million_parameters);
     tcase_add_test(variables, kernels_begin_glorot_uniform_and_all_else_as_keras_has_it);
+    tcase_add_test(variables, embeddings_begin_uniform_within_a_twentieth);
     tcase_add_test(variables, a_variable_that_is_written_reads_the_same);
     tcase_set_timeout(steps, 60);
     tcase_add_test(steps, the_page_of_the_step_is_the_named_model);
@@ -434,6 +594,7 @@ int main(void)
     tcase_add_test(steps, a_model_learns_one_batch_by_heart);
     tcase_add_test(steps, testing_changes_nothing);
     tcase_add_test(steps, predictions_are_probabilities_and_agree_with_the_loss);
+    tcase_add_test(steps, a_sparse_gradient_holds_the_rows_that_the_batch_named);
     tcase_add_test(steps, batch_sizes_may_change_at_every_step);
     tcase_add_loop_test(misfit, a_layer_that_does_not_fit_ends_with_one_line, 0,
                         sizeof misfits / sizeof *misfits);

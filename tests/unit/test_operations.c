@@ -12,6 +12,7 @@
 #include "operation.h"
 #include "reference.h"
 #include "base/rng.h"
+#include "nn/layers.h"
 
 // Layers that stand alone.
 
@@ -98,6 +99,36 @@ START_TEST(flatten_is_right)
 }
 END_TEST
 
+START_TEST(embedding_is_right)
+{
+    static const Spec specs[] = {
+        {OP_EMBEDDING, .batch = 3, .in = {1, 7, 1}, .size = 11, .filters = 5, .image = true},
+        {OP_EMBEDDING, .batch = 1, .in = {1, 1, 1}, .size = 1, .filters = 1, .image = true},
+        {OP_EMBEDDING, .batch = 2, .in = {1, 40, 1}, .size = 3, .filters = 17, .image = true},
+        {OP_EMBEDDING, .batch = 32, .in = {1, 12, 1}, .size = 500, .filters = 16, .image = true},
+        {OP_EMBEDDING, .batch = 64, .in = {1, 20, 1}, .size = 90, .filters = 33, .image = true},
+    };
+    CHECK_SPECS(specs);
+}
+END_TEST
+
+// Rows that no token of the batch names have a gradient of zero, whatever was there before.
+START_TEST(embedding_gives_no_gradient_to_other_rows)
+{
+    Spec spec = {OP_EMBEDDING, .batch = 2, .in = {1, 3, 1}, .size = 6, .filters = 9, .image = true};
+    static const float tokens[] = {4, NO_TOKEN, 1, 1, 4, NO_TOKEN};
+    Trial *t = trial_create(&spec);
+    memcpy(t->sources[INPUT], tokens, sizeof tokens);
+    trial_run(t);
+    for (size_t row = 0; row < 6; row++)
+        ck_assert_uint_eq(nonzeros(t->gradients[EMBEDDINGS] + row * 9, 9),
+                          row == 1 || row == 4 ? 9 : 0);
+    ck_assert_uint_eq(nonzeros(t->output + 9, 9), 0);
+    ck_assert_uint_eq(nonzeros(t->output + 45, 9), 0);
+    trial_free(t);
+}
+END_TEST
+
 START_TEST(dense_is_right)
 {
     static const Spec shapes[] = {
@@ -164,6 +195,7 @@ START_TEST(a_gradient_in_two_parts_is_their_sum)
         {OP_MAX_POOL, .batch = 2, .in = {7, 6, 17}, .size = 2},
         {OP_GLOBAL_AVERAGE_POOL, .batch = 3, .in = {5, 7, 17}},
         {OP_FLATTEN, .batch = 3, .in = {3, 5, 17}},
+        {OP_EMBEDDING, .batch = 3, .in = {1, 7, 1}, .size = 11, .filters = 5, .image = true},
         {OP_DENSE, .batch = 3, .in = {1, 1, 17}, .filters = 33, .flat = true, .relu = true},
         {OP_BATCH_NORM, .batch = 3, .in = {5, 7, 17}, .relu = true},
     };
@@ -404,6 +436,8 @@ int main(void)
     tcase_add_test(others, max_pool_gives_the_gradient_of_equal_pixels_to_one);
     tcase_add_test(others, global_average_pool_is_right);
     tcase_add_test(others, flatten_is_right);
+    tcase_add_test(others, embedding_is_right);
+    tcase_add_test(others, embedding_gives_no_gradient_to_other_rows);
     tcase_add_test(others, dense_is_right);
 
     TCase *all = operation_case(suite, "all operations");

@@ -1,0 +1,115 @@
+// Learns to tell ten kinds of sentences apart by their words: an embedding, the mean of a sentence's
+// word vectors, two dense layers. A batch names few of the 20,000 words, so nearly all rows of the
+// embedding's gradient are zero.
+
+#include <stdlib.h>
+#include "hvdlab.h"
+
+enum { LENGTH = 16, WORDS = 20000, DIMENSION = 32, CLASSES = 10 };
+
+// The embedding's table is the first of the model's variables.
+enum { TABLE = 0 };
+
+static Model *create_model(void)
+{
+    Tensor words = input_tokens(LENGTH);
+    Tensor x = embedding(words, WORDS, DIMENSION);
+    x = global_average_pool(x);
+    x = relu(dense(x, 32));
+    return model(words, softmax(dense(x, CLASSES)));
+}
+
+// Averages the gradient of a variable over all workers.
+static void average(Model *model, int variable)
+{
+    size_t size = variable_size(model_variable(model, variable));
+    float *gradient = malloc(size * sizeof *gradient);
+    model_read_gradient(model, variable, gradient);
+    hvd_allreduce(gradient, size, HVD_AVERAGE);
+    model_write_gradient(model, variable, gradient);
+    free(gradient);
+}
+
+// The table's as a whole; returns how many rows a worker hands over.
+static int average_table(Model *model)
+{
+    average(model, TABLE);
+    return WORDS;
+}
+
+// The table's by its rows: only those travel that some worker's sentences named. This worker's are
+// own.count rows with the numbers own.rows; row i begins at own.values[i * DIMENSION].
+static int average_rows(Model *model)
+{
+    SparseGradient own = model_sparse_gradient(model, TABLE);
+    // sparse: gather all workers' rows and their numbers, add up what belongs to the same row, and
+    // divide by the number of workers. The rest of the table stays zero.
+    size_t rows, values;
+    int *number = hvd_allgather_ints(own.rows, (size_t)own.count, &rows, NULL);
+    float *value = hvd_allgather(own.values, (size_t)own.count * DIMENSION, &values);
+    float *table = calloc((size_t)WORDS * DIMENSION, sizeof *table);
+    for (size_t i = 0; i < rows; i++)
+        for (size_t d = 0; d < DIMENSION; d++)
+            table[(size_t)number[i] * DIMENSION + d] +=
+                value[i * DIMENSION + d] / (float)hvd_size();
+    model_write_gradient(model, TABLE, table);
+    free(number);
+    free(value);
+    free(table);
+    int count = own.count;
+    sparse_gradient_free(&own);
+    return count;
+}
+
+// What an exchange of the table's gradient costs, with `floats` for each row.
+static void measure(const char *name, int (*exchange)(Model *), int floats, Model *model)
+{
+    enum { TIMES = 10 };
+    int rows = 0;
+    hvd_barrier();
+    double begin = MPI_Wtime();
+    for (int i = 0; i < TIMES; i++)
+        rows = exchange(model);
+    hvd_barrier();
+    double seconds = (MPI_Wtime() - begin) / TIMES;
+    if (hvd_rank() == 0)
+        printf("%-8s %6d rows %10.1f KB %9.3f ms\n", name, rows, rows * floats * 4 / 1e3,
+               seconds * 1e3);
+}
+
+int main(int argc, char **argv)
+{
+    hvd_init();
+    device_use(hvd_local_rank());
+    Args args = parse_args(argc, argv);
+    int verbose = hvd_rank() == 0;
+
+    TextDataset text = load_text(&args, TRAIN, LENGTH, WORDS);
+    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, adam(args.base_lr));
+    hvd_broadcast_model(model, 0);
+
+    // Every sentence once: the workers take turns in taking a batch.
+    int steps = text.count / (args.batch_size * hvd_size());
+    for (int step = 0; step < steps; step++) {
+        Batch batch = text_batch(&text, step * hvd_size() + hvd_rank(), args.batch_size);
+        compute_gradients(model, &batch);
+        average_rows(model);
+        for (int variable = TABLE + 1; variable < model_variable_count(model); variable++)
+            average(model, variable);
+        apply_gradients(model);
+
+        Metrics metrics = model_metrics(model);
+        if (verbose && (step + 1) % 20 == 0) {
+            printf("Step %d/%d: loss %.4f, accuracy %.4f\n", step + 1, steps,
+                   metrics.loss / metrics.images, metrics.correct / metrics.images);
+            model_reset_metrics(model);
+        }
+    }
+
+    // The last batch once more, to compare both ways.
+    Batch batch = text_batch(&text, hvd_rank(), args.batch_size);
+    compute_gradients(model, &batch);
+    measure("table", average_table, DIMENSION, model);
+    measure("rows", average_rows, DIMENSION + 1, model);
+    return 0;
+}
