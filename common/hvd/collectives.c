@@ -135,7 +135,8 @@ static void *gather(const void *own, size_t count, MPI_Datatype type, size_t byt
     int *counts = allocate((size_t)size, sizeof *counts);
     int *offsets = allocate((size_t)size, sizeof *offsets);
     counts[rank] = mpi_count(count);
-    MPI_Allgather(MPI_IN_PLACE, 1, MPI_INT, counts, 1, MPI_INT, comm);
+    if (size > 1)
+        MPI_Allgather(MPI_IN_PLACE, 1, MPI_INT, counts, 1, MPI_INT, comm);
     *total = 0;
     for (int i = 0; i < size; i++) {
         offsets[i] = mpi_count(*total);
@@ -144,7 +145,10 @@ static void *gather(const void *own, size_t count, MPI_Datatype type, size_t byt
             all_counts[i] = (size_t)counts[i];
     }
     void *all = allocate(*total, bytes);
-    MPI_Allgatherv(own, (int)count, type, all, counts, offsets, type, comm);
+    if (size > 1)
+        MPI_Allgatherv(own, (int)count, type, all, counts, offsets, type, comm);
+    else if (count > 0)
+        memcpy(all, own, count * bytes);
     free(counts);
     free(offsets);
     return all;

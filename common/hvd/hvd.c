@@ -263,7 +263,10 @@ static void broadcast_model(const char *caller, Model *model, int root)
     if (world_size() == 1 && root == 0)
         return;
     MPI_Comm comm = world_comm(WORLD_VARIABLES);
-    agree(&(Collective){.name = caller, .channel = "variables", .terms = {hvd_root_term(root)}},
+    const char *rule = optimizer_innermost(model_optimizer(model))->name;
+    agree(&(Collective){.name = caller,
+                        .channel = "variables",
+                        .terms = {hvd_root_term(root), text_term("use", "", rule, NULL)}},
           comm);
     hvd_check_root(caller, root, comm);
     const Transport *transport = hvd_transport(parameters, comm);

@@ -178,6 +178,7 @@ int main(int argc, char **argv)
         if (odd) sweep_allreduce("ring", nothing, 10); else hvd_barrier();
     }
     CASE("optimizer") train_with(odd ? adam(0.01f) : sgd(0.01f));
+    CASE("optimizer, no broadcast") train((Net){0}, hvd_distributed_optimizer(odd ? adam(0.01f) : sgd(0.01f)), false, true);
     CASE("learning rate") train((Net){0}, hvd_distributed_optimizer(adam(odd ? 0.02f : 0.01f)), false, false);
     CASE("momentum") train_with(sgd_momentum(0.01f, odd ? 0.8f : 0.9f, false));
     CASE("nesterov") train_with(sgd_momentum(0.01f, 0.9f, odd));
@@ -284,7 +285,8 @@ named "sweep's name" "sweep_allreduce: ALL sweep(s) gather, ODD sweeps ring (cal
 named "sweep's end" "sweep_allreduce: ALL want(s) at most 10 values, ODD wants at most 20 values (call 1)"
 named "sweep of MPI's" "sweep_allreduce: ALL call(s) a function of the program's, ODD calls MPI_Allreduce (call 1)"
 named "sweep on one" "${different}ALL are in hvd_barrier, ODD is in sweep_allreduce (call 1)"
-named "optimizer" "hvd_distributed_optimizer: ALL use(s) DistributedSGD, ODD uses DistributedAdam"
+named "optimizer" "hvd_broadcast_variables: ALL use(s) SGD, ODD uses Adam"
+named "optimizer, no broadcast" "hvd_distributed_optimizer: ALL use(s) DistributedSGD, ODD uses DistributedAdam"
 named "learning rate" "hvd_distributed_optimizer: ALL use(s) learning rate 0.01, ODD uses learning rate 0.02"
 named "momentum" "hvd_distributed_optimizer: ALL use(s) momentum 0.9, ODD uses momentum 0.8"
 named "nesterov" "hvd_distributed_optimizer: ALL use(s) nesterov false, ODD uses nesterov true"
