@@ -203,6 +203,8 @@ void sweep_begin(Sweep *sweep, const char *name, HvdAllreduce allreduce, size_t 
     PMPI_Comm_dup(world_comm(WORLD_VALUES), &sweep->comm);
     PMPI_Comm_set_name(sweep->comm, "sweep");
     sweep->values = allocate(largest + GUARDS, sizeof *sweep->values);
+    if (!allreduce)
+        need_room(largest * sizeof *sweep->values, "MPI_Allreduce");
 }
 
 void sweep_end(Sweep *sweep)
