@@ -254,6 +254,10 @@ $(BUILD)/hvdlab.o: $(BUILD)/library.o
 	$(Q)$(OBJCOPY) --localize-hidden $< $@
 $(library_objects): visibility := -fvisibility=hidden
 
+# A function that a student has still to write makes no use of its parameters.
+for_students := -Wno-unused-parameter
+$(step_objects): extra_flags := $(for_students)
+
 $(step_programs): $(BUILD)/%: $(BUILD)/steps/%.o
 $(foreach source,$(solution_sources),\
     $(eval $(call solution_program,$(basename $(notdir $(source)))): $(BUILD)/$(source:.c=.o)))
@@ -306,7 +310,7 @@ $(fuzz_programs): %: %.o $(BUILD)/tests/fuzz/fuzz.o $(BUILD)/tests/fuzz/library.
 
 # compile-step FILE OUT makes a program of one file, wherever it is: the graders use it.
 $(BUILD)/compile-step: $(BUILD)/hvdlab.o $(BUILD)/settings.link
-	$(Q)printf '#!/bin/sh\n%s "$$1" -o "$$2" %s\n' '$(compile) $(LDFLAGS) $(onednn_libs)' \
+	$(Q)printf '#!/bin/sh\n%s "$$1" -o "$$2" %s\n' '$(compile) $(for_students) $(LDFLAGS) $(onednn_libs)' \
 	    '$(BUILD)/hvdlab.o $(libraries)' >$@ && chmod +x $@
 
 # Tests run the trainer as it was cut, whatever a student has made of steps/.

@@ -26,12 +26,13 @@
 enum { LEAST_REPEATS = 3, MOST_REPEATS = 101 };
 
 enum { GUARDS = 64 }; // floats behind the array, which nobody may touch
+enum { SAMPLES = 8 }; // wrong sums that the trace shows
 
 // ---- Values.
 
 // Between 1 and 2, or -2 and -1, so that one which is missing, or added twice, shows. No two
 // trials, ranks or places have the same, so that what was left behind is not taken for a result.
-static float value_of(int trial, int rank, size_t place)
+float sweep_value(int trial, int rank, size_t place)
 {
     Rng rng = {(uint64_t)trial << 48 ^ (uint64_t)rank << 32 ^ place};
     uint64_t bits = rng_next(&rng);
@@ -42,14 +43,14 @@ static float value_of(int trial, int rank, size_t place)
 static void fill(Sweep *sweep, size_t count)
 {
     for (size_t i = 0; i < count + GUARDS; i++)
-        sweep->values[i] = value_of(sweep->trials, world_rank(), i);
+        sweep->values[i] = sweep_value(sweep->trials, world_rank(), i);
 }
 
 static bool is_sum(const Sweep *sweep, size_t i)
 {
     double sum = 0, magnitudes = 0;
     for (int rank = 0; rank < world_size(); rank++) {
-        double value = (double)value_of(sweep->trials, rank, i);
+        double value = (double)sweep_value(sweep->trials, rank, i);
         sum += value;
         magnitudes += fabs(value);
     }
@@ -57,14 +58,39 @@ static bool is_sum(const Sweep *sweep, size_t i)
     return error <= world_size() * (double)FLT_EPSILON * magnitudes; // not where it is no number
 }
 
-static size_t count_wrong(const Sweep *sweep, size_t count)
+static size_t count_wrong_sums(const Sweep *sweep, size_t count)
 {
     size_t wrong = 0;
     for (size_t i = 0; i < count; i++)
         wrong += !is_sum(sweep, i);
-    for (size_t i = count; i < count + GUARDS; i++)
-        wrong += sweep->values[i] != value_of(sweep->trials, world_rank(), i);
     return wrong;
+}
+
+// Behind the array.
+static size_t count_changed(const Sweep *sweep, size_t count)
+{
+    size_t changed = 0;
+    for (size_t i = count; i < count + GUARDS; i++)
+        changed += sweep->values[i] != sweep_value(sweep->trials, world_rank(), i);
+    return changed;
+}
+
+// "3:1.5 8:-0.25", some of the wrong sums with their places, the first one among them; the caller
+// frees it.
+static char *wrong_samples(const Sweep *sweep, size_t count, size_t wrong)
+{
+    char *text = format_text("%s", "");
+    for (size_t i = 0, found = 0, taken = 0; i < count && taken < SAMPLES; i++) {
+        if (is_sum(sweep, i))
+            continue;
+        if (found++ < taken * wrong / SAMPLES)
+            continue;
+        char *longer =
+            format_text("%s%s%zu:%.9g", text, taken++ ? " " : "", i, (double)sweep->values[i]);
+        free(text);
+        text = longer;
+    }
+    return text;
 }
 
 // FNV-1a of the bytes (Fowler, Noll and Vo; draft-eastlake-fnv).
@@ -147,14 +173,16 @@ static size_t try_once(Sweep *sweep, size_t count)
     trace("sweep_begin", TEXT("name", sweep->name), NUMBER("count", count));
     call(sweep, count);
     take_back(sweep, count);
-    size_t wrong = count_wrong(sweep, count);
+    size_t wrong = count_wrong_sums(sweep, count), behind = count_changed(sweep, count);
     if (trace_on()) {
-        char bits[17];
+        char bits[17], *samples = wrong_samples(sweep, count, wrong);
         snprintf(bits, sizeof bits, "%016" PRIx64, hash_of(sweep->values, count));
         trace("sweep_end", TEXT("name", sweep->name), NUMBER("count", count),
-              NUMBER("wrong", wrong), TEXT("bits", bits));
+              NUMBER("wrong", wrong + behind), NUMBER("behind", behind), TEXT("samples", samples),
+              TEXT("bits", bits));
+        free(samples);
     }
-    double most = (double)wrong;
+    double most = (double)(wrong + behind);
     meet(sweep, count, &most, 1);
     return (size_t)most;
 }

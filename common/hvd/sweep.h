@@ -64,6 +64,9 @@ typedef struct {
     size_t wrong;
 } SweepRow;
 
+// What `rank` brings at a place of its array; trials count from 1.
+float sweep_value(int trial, int rank, size_t place);
+
 // Begins; tries one size, timed or not; and ends. Collective.
 void sweep_begin(Sweep *sweep, const char *name, HvdAllreduce allreduce, size_t largest);
 SweepRow sweep_try(Sweep *sweep, size_t count, bool timed);

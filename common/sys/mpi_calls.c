@@ -215,29 +215,32 @@ WATCH(Reduce_scatter_block, (const void *from, void *to, int n, MPI_Datatype typ
       (from, to, n, type, op, comm), comm, n, type, op, -1)
 WATCH(Alltoall, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
       MPI_Comm comm), (from, n, type, to, m, to_type, comm), comm, m, to_type, MPI_OP_NULL, -1)
-
-// Those that leave no event: where a rank is, is all that is noted.
-#define WATCH_PLACE(name, parameters, arguments, comm, collective, count, peer)                    \
-    int MPI_##name parameters                                                                      \
-    {                                                                                              \
-        begin_call("MPI_" #name, comm, collective, count, peer);                                   \
-        int result = PMPI_##name arguments;                                                        \
-        activity_end();                                                                            \
-        return result;                                                                             \
-    }
-WATCH_PLACE(Gatherv, (const void *from, int n, MPI_Datatype type, void *to, const int counts[], const int offsets[],
-            MPI_Datatype to_type, int root, MPI_Comm comm),
-            (from, n, type, to, counts, offsets, to_type, root, comm), comm, true, n, MPI_PROC_NULL)
-WATCH_PLACE(Scatterv, (const void *from, const int counts[], const int offsets[], MPI_Datatype type, void *to, int m,
-            MPI_Datatype to_type, int root, MPI_Comm comm),
-            (from, counts, offsets, type, to, m, to_type, root, comm), comm, true, m, MPI_PROC_NULL)
-WATCH_PLACE(Reduce_scatter, (const void *from, void *to, const int counts[], MPI_Datatype type, MPI_Op op,
-            MPI_Comm comm), (from, to, counts, type, op, comm), comm, true, -1, MPI_PROC_NULL)
-WATCH_PLACE(Scan, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
-            (from, to, n, type, op, comm), comm, true, n, MPI_PROC_NULL)
-WATCH_PLACE(Probe, (int from, int tag, MPI_Comm comm, MPI_Status *status), (from, tag, comm, status),
-            comm, false, -1, from)
+WATCH(Gatherv, (const void *from, int n, MPI_Datatype type, void *to, const int counts[], const int offsets[],
+      MPI_Datatype to_type, int root, MPI_Comm comm),
+      (from, n, type, to, counts, offsets, to_type, root, comm), comm, n, type, MPI_OP_NULL, root)
+WATCH(Scatterv, (const void *from, const int counts[], const int offsets[], MPI_Datatype type, void *to, int m,
+      MPI_Datatype to_type, int root, MPI_Comm comm),
+      (from, counts, offsets, type, to, m, to_type, root, comm), comm, m, to_type, MPI_OP_NULL, root)
+WATCH(Reduce_scatter, (const void *from, void *to, const int counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+      (from, to, counts, type, op, comm), comm, 0, MPI_DATATYPE_NULL, op, -1)
+WATCH(Scan, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+      (from, to, n, type, op, comm), comm, n, type, op, -1)
+WATCH(Exscan, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+      (from, to, n, type, op, comm), comm, n, type, op, -1)
+WATCH(Alltoallv, (const void *from, const int counts[], const int offsets[], MPI_Datatype type, void *to,
+      const int to_counts[], const int to_offsets[], MPI_Datatype to_type, MPI_Comm comm),
+      (from, counts, offsets, type, to, to_counts, to_offsets, to_type, comm),
+      comm, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1)
 // clang-format on
+
+// It leaves no event: where a rank is, is all that is noted.
+int MPI_Probe(int from, int tag, MPI_Comm comm, MPI_Status *status)
+{
+    begin_call("MPI_Probe", comm, false, -1, from);
+    int result = PMPI_Probe(from, tag, comm, status);
+    activity_end();
+    return result;
+}
 
 // ---- Requests: each operation that goes on in the background has a number, from 1.
 
@@ -362,6 +365,8 @@ static bool sends_are_synchronous(void)
 WATCH_MESSAGE(Send, (SEND_PARAMETERS),
               (sends_are_synchronous() ? PMPI_Ssend : PMPI_Send)(SEND_ARGUMENTS), NULL, SENDS)
 WATCH_MESSAGE(Ssend, (SEND_PARAMETERS), PMPI_Ssend(SEND_ARGUMENTS), NULL, SENDS)
+WATCH_MESSAGE(Rsend, (SEND_PARAMETERS), PMPI_Rsend(SEND_ARGUMENTS), NULL, SENDS)
+WATCH_MESSAGE(Bsend, (SEND_PARAMETERS), PMPI_Bsend(SEND_ARGUMENTS), NULL, SENDS)
 WATCH_MESSAGE(Isend, (SEND_PARAMETERS, MPI_Request *request),
               (sends_are_synchronous() ? PMPI_Issend : PMPI_Isend)(SEND_ARGUMENTS, request), request, SENDS)
 WATCH_MESSAGE(Issend, (SEND_PARAMETERS, MPI_Request *request), PMPI_Issend(SEND_ARGUMENTS, request),
@@ -382,19 +387,42 @@ WATCH_MESSAGE(Sendrecv_replace, (void *data, int n, MPI_Datatype type, int to, i
               comm, to, tag, bytes_of(n, type), from, from_tag, bytes_of(n, type), n)
 // clang-format on
 
-int MPI_Iallreduce(const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-                   MPI_Request *request)
+// Collective calls that go on in the background.
+#define WATCH_BACKGROUND(name, parameters, arguments, ...)                                         \
+    int MPI_##name parameters                                                                      \
+    {                                                                                              \
+        const MpiCall call = {"MPI_" #name, __VA_ARGS__};                                          \
+        call_begins(&call);                                                                        \
+        return background_begins(&call, request, PMPI_##name arguments);                           \
+    }
+
+static int background_begins(const MpiCall *call, const MPI_Request *request, int result)
 {
-    const MpiCall call = {"MPI_Iallreduce", comm, n, type, op, -1};
     char name[MPI_MAX_OBJECT_NAME];
-    call_begins(&call);
-    int result = PMPI_Iallreduce(from, to, n, type, op, comm, request);
     timeline_end();
     if (trace_on())
-        trace("collective_end", TEXT("function", call.function),
-              TEXT("name", comm_name(comm, name)), NUMBER("request", keep_request(*request)));
+        trace("collective_end", TEXT("function", call->function),
+              TEXT("name", comm_name(call->comm, name)), NUMBER("request", keep_request(*request)));
     return result;
 }
+
+// clang-format off
+WATCH_BACKGROUND(Iallreduce, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+                 MPI_Request *request), (from, to, n, type, op, comm, request), comm, n, type, op, -1)
+WATCH_BACKGROUND(Ireduce, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm,
+                 MPI_Request *request), (from, to, n, type, op, root, comm, request), comm, n, type, op, root)
+WATCH_BACKGROUND(Ibcast, (void *data, int n, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request *request),
+                 (data, n, type, root, comm, request), comm, n, type, MPI_OP_NULL, root)
+WATCH_BACKGROUND(Igather, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type, int root,
+                 MPI_Comm comm, MPI_Request *request), (from, n, type, to, m, to_type, root, comm, request),
+                 comm, n, type, MPI_OP_NULL, root)
+WATCH_BACKGROUND(Iallgather, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
+                 MPI_Comm comm, MPI_Request *request), (from, n, type, to, m, to_type, comm, request),
+                 comm, n, type, MPI_OP_NULL, -1)
+WATCH_BACKGROUND(Ireduce_scatter, (const void *from, void *to, const int counts[], MPI_Datatype type, MPI_Op op,
+                 MPI_Comm comm, MPI_Request *request), (from, to, counts, type, op, comm, request),
+                 comm, 0, MPI_DATATYPE_NULL, op, -1)
+// clang-format on
 
 // ---- Waiting for what goes on in the background.
 

@@ -59,9 +59,11 @@
 //                                                              MPI_Test has found them done
 //     sweep_begin       name, count                            sweep_allreduce tries the all-reduce
 //                                                              of that name on so many floats ...
-//     sweep_end         name, count, wrong, bits               ... and has checked the sums: values
-//                                                              of this rank that are wrong, and a
-//                                                              hash of all, 16 hexadecimal digits
+//     sweep_end         name, count, wrong, behind, samples,   ... and has checked the sums: values
+//                       bits                                   of this rank that are wrong; those
+//                                                              of them that lie behind the array;
+//                                                              some of the others, "PLACE:VALUE";
+//                                                              a hash of all, 16 hexadecimal digits
 //     images            batches, permutation, step, drawn      the trainer takes a batch: whose it
 //                                                              is; the calls of batches_begin so
 //                                                              far, and the step since the last;

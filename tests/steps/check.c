@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include "sys/args.h"
 #include "sys/device.h"
+#include "end.h"
 #include "judge.h"
 #include "sandbox.h"
 
@@ -227,19 +228,24 @@ static int plan_runs(const Check *check, RunPlan plans[])
 // What the exercise is about was done by the library: says so.
 static void judge_replaced(const Check *check, const Exercise *exercise, Report *report)
 {
+    bool any = false;
     for (int i = 0; i < exercise->replaces.count; i++) {
         const char *function = exercise->replaces.items[i];
         RankSet callers = 0;
         for (int r = 0; r < check->runs.count; r++)
             callers |= ranks_that_called(&check->runs.items[r], function);
+        if (!callers)
+            continue;
+        any = true;
         char *property = format_text("%s is not called: the exercise is to do without", function);
         char *mistake = format_text("%s does what the exercise asks you to write.", function);
-        report_property(report, property, &(Diagnosis){"library-did-it", mistake, NULL},
-                        callers ? format_text("%s called %s", rank_names(callers).text, function)
-                                : NULL);
+        report_failure(report, property, &(Diagnosis){"library-did-it", mistake, NULL},
+                       format_text("%s called %s", rank_names(callers).text, function));
         free(property);
         free(mistake);
     }
+    if (!any && exercise->replaces.count > 0)
+        report_ok(report, "no call does what the exercise asks for");
 }
 
 // What earlier exercises brought must still hold; nothing is said of it where it does.
@@ -284,7 +290,7 @@ static void run_and_judge(Check *check, const char *program)
         check->runs.items[i] = run_program(program, folder, &plans[i], limits);
         free(folder);
         Report trial = {.exercise = check->graded[0]->name};
-        ended = judge_end(&check->runs.items[i], &trial);
+        ended = judge_end(&check->runs.items[i], ends_of(check->graded[0]->file), &trial);
         report_free(&trial);
         check->runs.count += ended;
     }
@@ -293,7 +299,7 @@ static void run_and_judge(Check *check, const char *program)
     judge_runs(check);
     const Run *last = &check->runs.items[check->runs.count];
     for (int i = 0; !ended && i < check->count; i++)
-        judge_end(last, &check->reports[i]);
+        judge_end(last, ends_of(check->graded[i]->file), &check->reports[i]);
     for (int i = 0; i < check->runs.count + !ended; i++)
         run_free(&check->runs.items[i]);
     free(check->runs.items);

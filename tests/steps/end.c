@@ -1,60 +1,95 @@
 // Judges whether a run came to its end: crashes, messages of the library that explain an end,
 // floods, and ranks that wait for each other.
 
-#include "judge.h"
+#include "end.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include "judge.h"
+#include "waiting.h"
 #include "whereabouts.h"
 
-// The library's own words, where it ended the program because of a mistake that has a name.
-static const struct {
-    const char *words;
-    Diagnosis diagnosis;
-} explanations[] = {
-    {"call hvd_init() first",
-     {"init-missing",
-      "hvd_init() is missing, or comes only after another hvd call. It is the first "
-      "thing that main does.",
-      "1"}},
-    {"already works on device",
-     {"pinned-too-late",
-      "device_use() comes after something has already used a device (compile() "
-      "does). Choose the device right after hvd_init().",
-      "1"}},
-    {"all must name the same root",
-     {"broadcast-root-differs",
-      "a broadcast has one root, the same on all ranks: it tells each of "
-      "them whose weights to take. With hvd_rank() every rank names "
-      "itself.",
-      "4"}},
-    {"to be the root",
-     {"broadcast-root-missing",
-      "the root of the broadcast is a rank that the job does not have. Ranks count from 0; the "
-      "root "
-      "of this lab is rank 0.",
-      "4"}},
-    {"has no weights before compile",
-     {"broadcast-too-early",
-      "the weights are drawn by compile(); before it there is nothing to "
-      "broadcast. The callback does it when training begins.",
-      "4"}},
-    {"but an epoch needs at least 1",
-     {"steps-zero",
-      "the number of steps is 0, or less: mostly a division of whole numbers that comes to 0, "
-      "such as 1 / size, or 3 / size with more than 3 workers, or a division made twice. Multiply "
-      "first, and divide once.",
-      "5"}},
-};
+// ---- What is known of an exercise.
 
-static const Diagnosis *explanation(const Output *output)
+#define MOST_ENDS 64
+
+static struct {
+    const char *file;
+    const Ends *ends;
+} known[MOST_ENDS];
+static int known_count;
+
+void ends_add(const char *file, const Ends *ends)
 {
-    for (size_t i = 0; i < sizeof explanations / sizeof *explanations; i++)
-        if (output_says(output, explanations[i].words))
-            return &explanations[i].diagnosis;
+    CHECK(known_count < MOST_ENDS);
+    known[known_count].file = file;
+    known[known_count++].ends = ends;
+}
+
+const Ends *ends_of(const char *file)
+{
+    static const Ends none;
+    for (int i = 0; i < known_count; i++)
+        if (strcmp(known[i].file, file) == 0)
+            return known[i].ends;
+    return &none;
+}
+
+// "MPI_ERR_TRUNCATE: message truncated", what MPI says of a call that it refuses, or NULL.
+static const char *mpi_error(const Output *output)
+{
+    for (int i = 0; i < output->count; i++) {
+        const char *error = strstr(output->lines[i].text, "*** MPI_ERR_");
+        if (error)
+            return error + strlen("*** ");
+    }
     return NULL;
 }
+
+static const Diagnosis *explanation(const Output *output, const Ends *ends)
+{
+    const char *error = mpi_error(output);
+    for (const Explanation *e = ends->explanations; e && e->words; e++)
+        if (output_says(output, e->words) || (error && strstr(error, e->words)))
+            return &e->diagnosis;
+    return NULL;
+}
+
+static bool any_is_blocked(const Traces *traces)
+{
+    for (int r = 0; r < traces->ranks; r++)
+        if (is_blocked(traces, r))
+            return true;
+    return false;
+}
+
+// The likely mistake in any program.
+static const char *mistake_of_any(const Traces *traces)
+{
+    if (some_but_not_all(traces, "init"))
+        return "hvd_init() must be called by every rank; the ranks that did wait for the others.";
+    if (busy_ranks(traces))
+        return "a loop that doesn't end, or something that never comes, at least on some of the "
+               "ranks.";
+    if (ranks_waiting_for_messages(traces))
+        return "a message that is sent and not received, or waited for and not sent. (The check "
+               "has each send end only when it is received, as MPI may, and does with large "
+               "messages: where all ranks send first, all wait.)";
+    if (!any_is_blocked(traces))
+        return "no rank waits for what another has not begun, and yet nothing moves: often the "
+               "machine is slow or busy. Try again, with HVDLAB_PATIENCE=3 in the environment, "
+               "say.";
+    return "a collective call that some ranks make and others don't (often it is inside an if).";
+}
+
+static Diagnosis likely_mistake(const Ends *ends, const Traces *traces)
+{
+    Diagnosis own = ends->mistake ? ends->mistake(traces) : (Diagnosis){0};
+    return own.name ? own : (Diagnosis){"hung", mistake_of_any(traces), NULL};
+}
+
+// ---- Ends.
 
 // Open MPI's report of a signal, line by line "[machine:process] ...".
 static bool is_backtrace(const char *text)
@@ -66,6 +101,9 @@ static bool is_backtrace(const char *text)
 static void add_messages(char **evidence, const Output *output)
 {
     int left = 6;
+    const char *error = mpi_error(output);
+    if (error)
+        text_add(evidence, "\nMPI said: %.300s", error);
     for (int i = 0; i < output->count && left > 0; i++) {
         const Line *line = &output->lines[i];
         if (!line->error || line->rank == MPIRUN || is_backtrace(line->text))
@@ -134,12 +172,12 @@ static char *crash_evidence(const Run *run)
     return evidence;
 }
 
-static void report_silence(const Run *run, const char *property, Report *report)
+static void report_silence(const Run *run, const Ends *ends, const char *property, Report *report)
 {
-    Mistake mistake = likely_mistake(&run->traces);
+    Diagnosis diagnosis = likely_mistake(ends, &run->traces);
     char *where = whereabouts(&run->traces);
     report_failure(
-        report, property, &(Diagnosis){"hung", mistake.text, mistake.exercise},
+        report, property, &diagnosis,
         evidence_of_run(
             run, format_text("nothing moved any more, so the run was ended after %.0f seconds\n%s",
                              run->seconds, where)));
@@ -224,25 +262,23 @@ static void report_flood(const Run *run, const char *property, Report *report)
                    evidence_of_run(run, evidence));
 }
 
-static void report_idle_ranks(const Run *run, RankSet idle, const char *property, Report *report)
+static void report_idle_ranks(const Run *run, RankSet idle, const char *hint, const char *property,
+                              Report *report)
 {
-    static const Diagnosis not_all_train = {
-        "not-all-ranks-train",
-        "main returns before fit(), or jumps over it. All ranks train; only printing is left to "
-        "the root.",
-        "2"};
-    // Where there is no trace, nothing is known but this.
-    static const Diagnosis traceless = {
-        "not-all-ranks-train",
-        "nothing is known of what these ranks did: often main returns before it has called the "
-        "library. All ranks train; only printing is left to the root.",
-        "2"};
     RankSet traced = ranks_with(&run->traces, "start");
+    bool is_known = idle & traced; // where there is no trace, nothing else is known
+    Diagnosis diagnosis = {
+        "not-all-ranks-train",
+        is_known
+            ? "main returns before fit(), or jumps over it. All ranks train; only printing is "
+              "left to the root."
+            : "nothing is known of what these ranks did: often main returns before it has called "
+              "the library. All ranks train; only printing is left to the root.",
+        hint};
     char *evidence = format_text("%s %s", rank_names(idle).text,
-                                 idle & traced ? "ended without having trained"
-                                               : "ended and left no trace of any training");
-    report_failure(report, property, idle & traced ? &not_all_train : &traceless,
-                   evidence_of_run(run, evidence));
+                                 is_known ? "ended without having trained"
+                                          : "ended and left no trace of any training");
+    report_failure(report, property, &diagnosis, evidence_of_run(run, evidence));
 }
 
 const char *end_property(const RunPlan *plan)
@@ -270,24 +306,27 @@ static bool is_about_calls(const char *text)
            (strncmp(text, "fit:", strlen("fit:")) == 0 && strstr(text, " epochs"));
 }
 
-static void report_disagreement(const Run *run, const char *property, Report *report)
+static void report_disagreement(const Run *run, const Ends *ends, const char *property,
+                                Report *report)
 {
     const char *text = disagreement(run);
-    Mistake mistake = {"something that has to be the same on all ranks depends on the rank: the "
-                       "library's line names it.",
-                       NULL};
+    Diagnosis diagnosis = {
+        "hung",
+        "something that has to be the same on all ranks depends on the rank: the "
+        "library's line names it.",
+        NULL};
     if (is_about_calls(text))
-        mistake = likely_mistake(&run->traces);
+        diagnosis = likely_mistake(ends, &run->traces);
     char *where = whereabouts(&run->traces);
     report_failure(
-        report, property, &(Diagnosis){"hung", mistake.text, mistake.exercise},
+        report, property, &diagnosis,
         evidence_of_run(run, format_text("the ranks disagree, so the library ended them\nit said: "
                                          "%s\n%s",
                                          text, where)));
     free(where);
 }
 
-static void report_crash(const Run *run, const char *property, Report *report)
+static void report_crash(const Run *run, const Ends *ends, const char *property, Report *report)
 {
     static const Diagnosis crashed = {
         "crashed",
@@ -307,7 +346,7 @@ static void report_crash(const Run *run, const char *property, Report *report)
         NULL};
     static const Diagnosis file_too_large = {
         "crashed", "it writes a file without end: the check allows a quarter of a gigabyte.", NULL};
-    const Diagnosis *diagnosis = explanation(&run->output);
+    const Diagnosis *diagnosis = explanation(&run->output, ends);
     bool status_only = !diagnosis && is_reported_failure(run);
     if (status_only)
         diagnosis = &reported;
@@ -319,22 +358,24 @@ static void report_crash(const Run *run, const char *property, Report *report)
                    evidence_of_run(run, status_only ? status_evidence(run) : crash_evidence(run)));
 }
 
-bool judge_end(const Run *run, Report *report)
+bool judge_end(const Run *run, const Ends *ends, Report *report)
 {
     const char *property = end_property(&run->plan);
     RankSet idle =
         run_trains(&run->plan) ? all_ranks(run->ranks) & ~ranks_with(&run->traces, "fit_end") : 0;
     if (run->hung && run->silent)
-        report_silence(run, property, report);
+        report_silence(run, ends, property, report);
     else if (run->flooded || run->swollen)
         report_flood(run, property, report);
     else if (run->hung)
         report_endlessness(run, property, report);
-    else if (run->status != 0 && disagreement(run) && !explanation(&run->output))
-        report_disagreement(run, property, report);
-    else if (run->status != 0)
-        report_crash(run, property, report);
-    else if (idle)
-        report_idle_ranks(run, idle, property, report);
+    else if (run->status != 0 && disagreement(run) && !explanation(&run->output, ends))
+        report_disagreement(run, ends, property, report);
+    else if (run->status != 0) {
+        if (ends->crashed)
+            ends->crashed(run, report);
+        report_crash(run, ends, property, report);
+    } else if (idle)
+        report_idle_ranks(run, idle, ends->training, property, report);
     return !run->hung && run->status == 0 && !idle;
 }

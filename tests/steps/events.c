@@ -104,3 +104,9 @@ RankSet ranks_with(const Traces *traces, const char *name)
             ranks |= 1u << r;
     return ranks;
 }
+
+bool some_but_not_all(const Traces *traces, const char *name)
+{
+    RankSet ranks = ranks_with(traces, name);
+    return ranks != 0 && ranks != all_ranks(traces->ranks);
+}

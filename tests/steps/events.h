@@ -40,4 +40,7 @@ const char *event_text(const cJSON *event, const char *field);
 // The ranks that have such an event.
 RankSet ranks_with(const Traces *traces, const char *name);
 
+// True where some ranks have one and others don't.
+bool some_but_not_all(const Traces *traces, const char *name);
+
 #endif

@@ -31,9 +31,9 @@ Judge judge_of(const char *file)
 
 char *evidence_of_run(const Run *run, char *evidence)
 {
-    char *longer =
-        format_text("on %d ranks%s%s: %s", run->ranks, run->plan.layout ? ", on nodes " : "",
-                    run->plan.layout ? run->plan.layout : "", evidence);
+    char *longer = format_text("on %d rank%s%s%s: %s", run->ranks, run->ranks == 1 ? "" : "s",
+                               run->plan.layout ? ", on nodes " : "",
+                               run->plan.layout ? run->plan.layout : "", evidence);
     free(evidence);
     return longer;
 }

@@ -24,11 +24,6 @@ Judge judge_of(const char *file);
 // status than the compiler's own: it had to be ended.
 bool judge_compiler(const char *file, int status, const char *messages, Report *report);
 
-// Did all ranks come to the end of the program, and train, where they are to? Reports it only where
-// they did not: then there is nothing more to judge.
-bool judge_end(const Run *run, Report *report);
-const char *end_property(const RunPlan *plan);
-
 // Evidence from a run, which it takes over: says from which; evidence_in only where there are
 // several.
 char *evidence_of_run(const Run *run, char *evidence);

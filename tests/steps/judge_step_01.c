@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "six_steps.h"
 
 #define JOINS "every rank joins the job"
 #define OWN   "every rank works on the device with its local rank"
@@ -308,3 +309,4 @@ static void judge(const Runs *runs, Report *report)
 }
 
 JUDGE("step_01", judge)
+ENDS("step_01", &six_steps)

@@ -1,6 +1,7 @@
 // Step 2: the root prints, and no other rank.
 
 #include "judge.h"
+#include "six_steps.h"
 
 #define FIT      "fit() shows its progress on the root alone"
 #define EVALUATE "evaluate() does, too"
@@ -140,3 +141,4 @@ static void judge(const Runs *runs, Report *report)
 }
 
 JUDGE("step_02", judge)
+ENDS("step_02", &six_steps)

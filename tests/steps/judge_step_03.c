@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "drawn.h"
+#include "six_steps.h"
 
 #define OWN_BATCHES "every rank computes a gradient of its own, from batches of its own"
 #define MEAN        "every rank applies the mean of all ranks' gradients"
@@ -521,3 +522,4 @@ static void judge(const Runs *runs, Report *report)
 }
 
 JUDGE("step_03", judge)
+ENDS("step_03", &six_steps)

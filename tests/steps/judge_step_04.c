@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "drawn.h"
+#include "six_steps.h"
 
 #define BATCHES "every rank trains on batches of its own"
 #define SAME    "all ranks train from the same weights"
@@ -333,3 +334,4 @@ static void judge(const Runs *runs, Report *report)
 }
 
 JUDGE("step_04", judge)
+ENDS("step_04", &six_steps)

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include "six_steps.h"
 
 #define EPOCHS     "the number of epochs is the command line's"
 #define TRAINING   "all ranks together make as many steps as one device would"
@@ -329,3 +330,4 @@ static void judge(const Runs *runs, Report *report)
 }
 
 JUDGE("step_05", judge)
+ENDS("step_05", &six_steps)

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "six_steps.h"
 
 #define HISTORY     "at the end of every epoch all ranks have the mean of their figures"
 #define STOP        "the stop rule sees the mean, not the rank's own figures"
@@ -403,3 +404,4 @@ static void judge(const Runs *runs, Report *report)
 }
 
 JUDGE("step_06", judge)
+ENDS("step_06", &six_steps)

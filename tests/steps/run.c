@@ -59,6 +59,8 @@ static void set_environment(const Sandbox *sandbox, const RunPlan *plan)
     setenv("HVD_STALL_SECONDS", "0", 1);
     // What NCCL does is queued on the GPU: a rank that waits for others there looks busy.
     setenv("HVD_TRANSPORT", "mpi", 1);
+    // Open MPI 4 may lose its own line about a wrong call where it gathers those of all ranks.
+    setenv("OMPI_MCA_orte_base_help_aggregate", "0", 1);
     if (!runs_on_gpu())
         setenv("CUDA_VISIBLE_DEVICES", "", 1);
     free(flags);

@@ -197,3 +197,16 @@ int awaited_rank(const Traces *traces, int rank)
     double peer = event_number(call, sending ? "to" : "from");
     return peer >= 0 && peer < traces->ranks ? (int)peer : -1;
 }
+
+int waiting_circle(const Traces *traces)
+{
+    for (int begin = 0; begin < traces->ranks; begin++) {
+        int at = begin, length = 0;
+        do
+            at = awaited_rank(traces, at);
+        while (at >= 0 && at != begin && ++length < traces->ranks);
+        if (at == begin)
+            return begin;
+    }
+    return -1;
+}

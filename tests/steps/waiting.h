@@ -26,4 +26,8 @@ bool is_deadlock(const Traces *traces);
 // The rank that a blocked one waits for, by a message; -1: none, or any.
 int awaited_rank(const Traces *traces, int rank);
 
+// A rank that waits for itself in the end: awaited_rank leads from it around a circle and back; -1
+// where there is none.
+int waiting_circle(const Traces *traces);
+
 #endif

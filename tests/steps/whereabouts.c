@@ -2,7 +2,6 @@
 
 #include "whereabouts.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,23 +98,19 @@ static char *sentence(const Traces *traces, int rank, const char *s)
 // "rank 0 waits for rank 1, that for rank 0", where ranks wait for each other's messages.
 static char *circle_words(const Traces *traces)
 {
-    for (int begin = 0; begin < traces->ranks; begin++) {
-        int at = begin, length = 0;
-        char *words = format_text("in a circle: rank %d waits for", begin);
-        do {
-            at = awaited_rank(traces, at);
-            if (at >= 0)
-                text_add(&words, "%s rank %d", length ? ", which waits for" : "", at);
-        } while (at >= 0 && at != begin && ++length < traces->ranks);
-        if (at == begin)
-            return words;
-        free(words);
-    }
-    return NULL;
+    int begin = waiting_circle(traces), at = begin;
+    if (begin < 0)
+        return NULL;
+    char *words = format_text("in a circle: rank %d waits for", begin);
+    do {
+        const char *separator = at == begin ? "" : ", which waits for";
+        at = awaited_rank(traces, at);
+        text_add(&words, "%s rank %d", separator, at);
+    } while (at != begin);
+    return words;
 }
 
-// What fit() was asked for: "steps" or "epochs".
-static bool plans_differ(const Traces *traces, const char *field)
+bool plans_differ(const Traces *traces, const char *field)
 {
     for (int r = 1; r < traces->ranks; r++) {
         const cJSON *first = event_nth(&traces->of[0], "fit", 0),
@@ -171,9 +166,9 @@ char *whereabouts(const Traces *traces)
     return text;
 }
 
-// ---- The likely mistake.
+// ---- Which ranks wait for what.
 
-static RankSet ranks_waiting_for(const Traces *traces, const char *name)
+RankSet ranks_waiting_for(const Traces *traces, const char *name)
 {
     RankSet ranks = 0;
     for (int r = 0; r < traces->ranks; r++) {
@@ -185,7 +180,7 @@ static RankSet ranks_waiting_for(const Traces *traces, const char *name)
     return ranks;
 }
 
-static RankSet ranks_waiting_for_messages(const Traces *traces)
+RankSet ranks_waiting_for_messages(const Traces *traces)
 {
     RankSet ranks = 0;
     for (int r = 0; r < traces->ranks; r++) {
@@ -196,113 +191,11 @@ static RankSet ranks_waiting_for_messages(const Traces *traces)
     return ranks;
 }
 
-static bool some_but_not_all(const Traces *traces, const char *event)
-{
-    RankSet ranks = ranks_with(traces, event);
-    return ranks != 0 && ranks != all_ranks(traces->ranks);
-}
-
-// True where each rank asked for the epoch's batches divided by the number of its machine's ranks.
-static bool steps_by_local_size(const Traces *traces)
-{
-    for (int r = 0; r < traces->ranks; r++) {
-        const cJSON *fit = event_nth(&traces->of[r], "fit", 0),
-                    *start = event_nth(&traces->of[r], "start", 0);
-        double exact = event_number(fit, "train_len") / event_number(start, "local_size");
-        if (!(fabs(event_number(fit, "steps") - exact) < 1))
-            return false;
-    }
-    return true;
-}
-
-// The ranks that neither wait for others nor have ended.
-static RankSet busy_ranks(const Traces *traces)
+RankSet busy_ranks(const Traces *traces)
 {
     RankSet ranks = 0;
     for (int r = 0; r < traces->ranks; r++)
         if (!pending_call(&traces->of[r]) && event_find(&traces->of[r], "end", 0) < 0)
             ranks |= 1u << r;
     return ranks;
-}
-
-static bool any_is_blocked(const Traces *traces)
-{
-    for (int r = 0; r < traces->ranks; r++)
-        if (is_blocked(traces, r))
-            return true;
-    return false;
-}
-
-// What keeps ranks from each other in the training of the six steps.
-static Mistake mistake_in_training(const Traces *traces)
-{
-    RankSet in_metrics = ranks_waiting_for(traces, "metrics");
-    if (some_but_not_all(traces, "distributed"))
-        return (Mistake){"only some of the ranks wrapped their optimizer. The all-reduce of the "
-                         "gradients needs all of them: wrap it on every rank, outside of any if.",
-                         "3"};
-    if (some_but_not_all(traces, "broadcast") ||
-        (ranks_waiting_for(traces, "variables") &&
-         ranks_with(traces, "broadcast") != all_ranks(traces->ranks)))
-        return (Mistake){"only some of the ranks broadcast. A broadcast is a collective call: the "
-                         "root sends and the others receive, by the same call, so every rank must "
-                         "make it, outside of any if.",
-                         "4"};
-    if (plans_differ(traces, "steps") && steps_by_local_size(traces))
-        return (Mistake){
-            "the ranks asked fit() for different numbers of steps: the batches divided "
-            "by hvd_local_size(), the workers of one machine, and machines may have "
-            "different numbers of them. All workers of the job share the steps: "
-            "hvd_size().",
-            "5"};
-    if (plans_differ(traces, "steps"))
-        return (Mistake){"the ranks asked fit() for different numbers of steps. Each step is an "
-                         "all-reduce of the gradients, so all must make equally many.",
-                         "5"};
-    if (plans_differ(traces, "epochs"))
-        return (Mistake){"the ranks asked fit() for different numbers of epochs. Each step is an "
-                         "all-reduce of the gradients, so all must make equally many.",
-                         NULL};
-    if (in_metrics && in_metrics != all_ranks(traces->ranks))
-        return (Mistake){"only some of the ranks average the metrics at the end of an epoch. The "
-                         "average is a collective call: every rank must add the callback, outside "
-                         "of any if.",
-                         "6"};
-    if (some_but_not_all(traces, "fit_end"))
-        return (Mistake){"the training of some ranks ended while the others went on, who now wait "
-                         "for them in vain. Every rank must have the stop rule, and it must see "
-                         "the same figures on all of them: that is what step 6 is for.",
-                         "6"};
-    if (!any_is_blocked(traces))
-        return (Mistake){"no rank waits for what another has not begun, and yet nothing moves: "
-                         "often the machine is slow or busy. Try again, with HVDLAB_PATIENCE=3 in "
-                         "the environment, say.",
-                         NULL};
-    return (Mistake){
-        "a collective call that some ranks make and others don't (often it is inside an if).",
-        NULL};
-}
-
-Mistake likely_mistake(const Traces *traces)
-{
-    if (some_but_not_all(traces, "init"))
-        return (Mistake){"hvd_init() must be called by every rank; the ranks that did wait for the "
-                         "others.",
-                         "1"};
-    if (busy_ranks(traces))
-        return (Mistake){
-            "a loop that doesn't end, or something that never comes, at least on some of "
-            "the ranks.",
-            NULL};
-    if (ranks_waiting_for_messages(traces))
-        return (Mistake){
-            "a message that is sent and not received, or waited for and not sent. (The "
-            "check has each send end only when it is received, as MPI may, and does "
-            "with large messages: where all ranks send first, all wait.)",
-            NULL};
-    if (ranks_with(traces, "end") && some_but_not_all(traces, "fit"))
-        return (Mistake){"main returns on some ranks before they train. All ranks train; only "
-                         "printing is left to the root.",
-                         "2"};
-    return mistake_in_training(traces);
 }

@@ -9,11 +9,14 @@
 // of epoch 1, wait in the all-reduce of the gradients". The caller frees it.
 char *whereabouts(const Traces *traces);
 
-// The likely mistake behind them, and the exercise whose hint helps (NULL: the one that is graded).
-typedef struct {
-    const char *text;
-    const char *exercise;
-} Mistake;
-Mistake likely_mistake(const Traces *traces);
+// The ranks that wait in a collective call on the communicator of that name; in a message.
+RankSet ranks_waiting_for(const Traces *traces, const char *name);
+RankSet ranks_waiting_for_messages(const Traces *traces);
+
+// The ranks that neither wait for others nor have ended.
+RankSet busy_ranks(const Traces *traces);
+
+// True where ranks asked fit() for different numbers of "steps", or "epochs".
+bool plans_differ(const Traces *traces, const char *field);
 
 #endif

@@ -1,0 +1,45 @@
+// Ends of runs: what is known of them in the exercises of a lab, beside what is true of any
+// program.
+
+#ifndef HVDLAB_STEPS_END_H
+#define HVDLAB_STEPS_END_H
+
+#include "report.h"
+#include "run.h"
+
+// A line by which the library ended the program, because of a mistake that has a name.
+typedef struct {
+    const char *words; // in the line
+    Diagnosis diagnosis;
+} Explanation;
+
+typedef struct {
+    const Explanation *explanations; // up to one without words; NULL: none
+
+    // What is wrong where nothing moves any more, or ranks make different calls. Its name is "hung"
+    // but where the traces prove more; it has none where the exercise knows nothing of its own.
+    Diagnosis (*mistake)(const Traces *traces);
+
+    // What a run that ended with a failing status shows that explains it: reports it, or nothing.
+    void (*crashed)(const Run *run, Report *report);
+
+    const char *training; // the exercise whose hint says that all ranks train; NULL: the graded one
+} Ends;
+
+// Makes them known for the exercise with that file.
+#define ENDS(file, ends)                                                                           \
+    __attribute__((constructor)) static void add_to_ends(void)                                     \
+    {                                                                                              \
+        ends_add(file, ends);                                                                      \
+    }
+void ends_add(const char *file, const Ends *ends);
+
+// Of the exercise with that file; empty where nobody named any.
+const Ends *ends_of(const char *file);
+
+// Did all ranks come to the end of the program, and train, where they are to? Reports it only where
+// they did not: then there is nothing more to judge.
+bool judge_end(const Run *run, const Ends *ends, Report *report);
+const char *end_property(const RunPlan *plan);
+
+#endif
