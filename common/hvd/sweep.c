@@ -232,7 +232,7 @@ void sweep_begin(Sweep *sweep, const char *name, HvdAllreduce allreduce, size_t 
     PMPI_Comm_set_name(sweep->comm, "sweep");
     sweep->values = allocate(largest + GUARDS, sizeof *sweep->values);
     if (!allreduce)
-        need_room(largest * sizeof *sweep->values, "MPI_Allreduce");
+        need_room((largest + GUARDS) * sizeof *sweep->values, "MPI_Allreduce");
 }
 
 void sweep_end(Sweep *sweep)
