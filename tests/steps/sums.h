@@ -1,0 +1,73 @@
+// What the checks of an all-reduce have in common: what each call of it did, in the sweep and in
+// training, on every rank; and whether the sums are right, everywhere the same, and of use.
+
+#ifndef HVDLAB_STEPS_SUMS_H
+#define HVDLAB_STEPS_SUMS_H
+
+#include "end.h"
+#include "judge.h"
+
+// One call of the all-reduce, on all ranks of a run.
+typedef struct {
+    const Run *run;
+    int trial;                         // in the sweep, from 1; 0: in training
+    int count;                         // floats on each rank
+    int wrong[MAX_RANKS];              // of a trial: sums that are wrong,
+    int behind[MAX_RANKS];             // values behind the array that were changed,
+    const char *samples[MAX_RANKS];    // "PLACE:VALUE", some of the wrong sums,
+    const char *bits[MAX_RANKS];       // a hash of all
+    double sent[MAX_RANKS][MAX_RANKS]; // bytes, by whom and to whom
+    int messages[MAX_RANKS];           // by whom they were sent
+    bool on_world;                     // one of them was sent on MPI_COMM_WORLD
+    int first_request[MAX_RANKS];      // of what a rank began in the background; 0: none
+    int unawaited[MAX_RANKS];          // of that, what it had not waited for when the call returned
+} SumCall;
+
+// Those of all runs, in their order.
+typedef struct {
+    SumCall *items;
+    int count;
+} SumCalls;
+
+SumCalls sum_calls(const Runs *runs);
+void sum_calls_free(SumCalls *calls);
+
+double bytes_sent_by(const SumCall *call, int rank);
+double bytes_sent_to(const SumCall *call, int rank);
+double bytes_of_values(const SumCall *call); // of one rank's
+
+// A word beside the values, a length or a token, does no harm.
+#define SLACK 64.0 // bytes
+
+// True where values go from one rank to another past this one.
+bool passes_by(const SumCall *call, int rank);
+
+// Those that it sent something to.
+RankSet receivers_from(const SumCall *call, int rank);
+
+// "with 10007 values (40028 bytes)", and where that was in training.
+char *call_words(const SumCall *call);
+
+// What must hold of any all-reduce. False where there is nothing more to judge: nothing was tried,
+// or the sums are wrong.
+bool judge_sums(const Runs *runs, const SumCalls *calls, Report *report);
+
+// What must hold of each call: which diagnosis it gets where it does not, and what shows it.
+typedef struct {
+    const char *property;
+    const Diagnosis *(*broken)(const SumCall *call);
+    char *(*evidence)(const SumCall *call);
+} CallRule;
+bool judge_calls(const Runs *runs, const SumCalls *calls, const CallRule *rule, Report *report);
+
+// Evidence: whom each rank sent to; how much.
+char *ways_of_call(const SumCall *call);
+char *amounts_of_call(const SumCall *call);
+
+// The optimizer adds gradients up by it, and the ranks keep the same weights.
+void judge_use(const Runs *runs, const SumCalls *calls, Report *report);
+
+// Why ranks wait for each other in an all-reduce that is made of messages.
+extern const Ends ends_of_sums;
+
+#endif
