@@ -219,7 +219,7 @@ static double time_calls(Sweep *sweep, size_t count)
 SweepRow sweep_try(Sweep *sweep, size_t count, bool timed)
 {
     SweepRow row = {.count = count, .wrong = try_once(sweep, count)};
-    if (timed)
+    if (timed && row.wrong == 0)
         row.seconds = time_calls(sweep, count);
     return row;
 }
