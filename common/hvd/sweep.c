@@ -219,7 +219,7 @@ static double time_calls(Sweep *sweep, size_t count)
 SweepRow sweep_try(Sweep *sweep, size_t count, bool timed)
 {
     SweepRow row = {.count = count, .wrong = try_once(sweep, count)};
-    if (timed)
+    if (timed && row.wrong == 0)
         row.seconds = time_calls(sweep, count);
     return row;
 }
@@ -231,6 +231,8 @@ void sweep_begin(Sweep *sweep, const char *name, HvdAllreduce allreduce, size_t 
     PMPI_Comm_dup(world_comm(WORLD_VALUES), &sweep->comm);
     PMPI_Comm_set_name(sweep->comm, "sweep");
     sweep->values = allocate(largest + GUARDS, sizeof *sweep->values);
+    if (!allreduce)
+        need_room((largest + GUARDS) * sizeof *sweep->values, "MPI_Allreduce");
 }
 
 void sweep_end(Sweep *sweep)

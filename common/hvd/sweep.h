@@ -23,11 +23,11 @@
 //     wrong      values that were not the sum, on the worker that had the most of them
 //
 // Before that it is tried once on 0, 1, 2, 3, 4, 5, 7, 10, 101 and 1001 floats; where one of these
-// sums is wrong there is a line without a time. Wrong is a value farther from the sum x of the
-// workers' values x_i, in double precision, than N * FLT_EPSILON * (|x_1| + ... + |x_N|), one that
-// is not a number, and one behind the array's end that was changed. With HVDLAB_TRACE set each size
-// is timed three times only, since the trace takes its time, too. `largest` is at most
-// SWEEP_LARGEST. Collective.
+// sums is wrong there is a line, too. A size with wrong sums is not timed. Wrong is a value farther
+// from the sum x of the workers' values x_i, in double precision, than N * FLT_EPSILON * (|x_1| +
+// ... + |x_N|), one that is not a number, and one behind the array's end that was changed. With
+// HVDLAB_TRACE set each size is timed three times only, since the trace takes its time, too.
+// `largest` is at most SWEEP_LARGEST. Collective.
 //
 // HVD_SWEEP=FILE in the environment of all workers, as `make sweep` sets it, has the root append
 // each line of the table to FILE, as JSON, and the program end after the table, with status 0.
@@ -67,7 +67,8 @@ typedef struct {
 // What `rank` brings at a place of its array; trials count from 1.
 float sweep_value(int trial, int rank, size_t place);
 
-// Begins; tries one size, timed or not; and ends. Collective.
+// Begins; tries one size, and times it where that is wanted and its sums are right; ends.
+// Collective.
 void sweep_begin(Sweep *sweep, const char *name, HvdAllreduce allreduce, size_t largest);
 SweepRow sweep_try(Sweep *sweep, size_t count, bool timed);
 void sweep_end(Sweep *sweep);

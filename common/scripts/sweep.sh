@@ -4,7 +4,8 @@
 # Times all-reduces of many sizes on 2, 3, 4, 8, 16, ... workers, up to as many as there are processors:
 # MPI's own and, on GPUs, NCCL's, by build/sweep, and those of the programs, which begin with
 # sweep_allreduce. Prints a table of each and the lines through their times, writes build/sweep.json and
-# draws build/sweep.svg and .png. A program that does not come to its end is left out, with a line.
+# draws build/sweep.svg and .png. A program that does not come to its end is left out from there on, with
+# a line.
 #
 # From the environment: BUILD; BENCH=quick for small arrays on few workers; HVDLAB_FLAGS, such as
 # "--max-count 67108864".
@@ -23,22 +24,23 @@ if [[ ${BENCH:-} == quick ]]; then
 fi
 
 lines=$(mktemp)
-trap 'rm -f "$lines"' EXIT
+trap 'rm -f "$lines" "$lines.before"' EXIT
 export HVD_SWEEP=$lines
 # Who wrote an all-reduce that hangs shall hear who waits for whom.
 export HVD_STALL_SHUTDOWN_SECONDS=${HVD_STALL_SHUTDOWN_SECONDS:-15}
 
+programs=("$@")
 for n in "${counts[@]}"; do
     common/scripts/mpi.sh run "$n" "$build/sweep"
-    for program; do
+    for i in "${!programs[@]}"; do
         cp "$lines" "$lines.before"
-        if ! common/scripts/mpi.sh run "$n" "$program"; then
-            echo "make sweep: $program did not come to its end on $n workers; it is left out there" >&2
+        if ! common/scripts/mpi.sh run "$n" "${programs[i]}"; then
+            echo "make sweep: ${programs[i]} did not come to its end on $n workers; it is left out from here on" >&2
             mv "$lines.before" "$lines"
+            unset "programs[i]"
         fi
     done
 done
-rm -f "$lines.before"
 
 "$build/sweep" --report "$lines" "$build"
 gnuplot -e "folder='$build'; workers='${counts[*]}'; processors=$processors" tests/bench/sweep.gp

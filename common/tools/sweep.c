@@ -8,9 +8,9 @@
 //                                      draws a line through each sweep's times, prints it, and
 //                                      leaves what tests/bench/sweep.gp draws in FOLDER/sweep-N.dat
 //
-// A line t = a + b * bytes has two numbers that an all-reduce can be judged by: a is the latency,
-// and 1 / b the bandwidth. It is the one with the smallest sum of squared relative errors, so that
-// the times of small arrays have as much of a say as those of large ones.
+// A line time = latency + bytes / bandwidth has two numbers that an all-reduce can be judged by. It
+// is the one with the smallest sum of squared relative errors, so that the times of small arrays
+// have as much of a say as those of large ones.
 
 #include <cjson/cJSON.h>
 #include <math.h>
@@ -131,9 +131,20 @@ static bool fit_line(const cJSON *first, Line *line)
 }
 
 // GB/s, of arrays so large that the latency does not count.
+static double algorithm_bandwidth(const Line *line)
+{
+    return 1e-3 / line->slope;
+}
+
 static double bus_bandwidth(const Line *line, int ranks)
 {
-    return 1e-3 / line->slope * 2 * (ranks - 1) / ranks;
+    return algorithm_bandwidth(line) * 2 * (ranks - 1) / ranks;
+}
+
+// To six decimals.
+static void add_rounded(cJSON *object, const char *name, double figure)
+{
+    cJSON_AddNumberToObject(object, name, round(1e6 * figure) / 1e6);
 }
 
 static void add_line(cJSON *lines, const cJSON *first, const Line *line)
@@ -142,9 +153,9 @@ static void add_line(cJSON *lines, const cJSON *first, const Line *line)
     cJSON_AddStringToObject(object, "collective", collective_of(first));
     cJSON_AddNumberToObject(object, "ranks", ranks_of(first));
     cJSON_AddBoolToObject(object, "oversubscribed", take_turns(first));
-    cJSON_AddNumberToObject(object, "latency_microseconds", round(1e3 * line->latency) / 1e3);
-    cJSON_AddNumberToObject(object, "bus_gb_per_second",
-                            round(1e6 * bus_bandwidth(line, ranks_of(first))) / 1e6);
+    add_rounded(object, "latency_microseconds", line->latency);
+    add_rounded(object, "algorithm_gb_per_second", algorithm_bandwidth(line));
+    add_rounded(object, "bus_gb_per_second", bus_bandwidth(line, ranks_of(first)));
     cJSON_AddItemToArray(lines, object);
 }
 
@@ -152,10 +163,10 @@ static void print_line(const cJSON *first, const Line *line)
 {
     printf("%-16s %7d%c", collective_of(first), ranks_of(first), take_turns(first) ? '*' : ' ');
     if (line)
-        printf(" %9.2f %13.3g %9.3f\n", line->latency, line->slope,
+        printf(" %10.2f %9.3f %9.3f\n", line->latency, algorithm_bandwidth(line),
                bus_bandwidth(line, ranks_of(first)));
     else
-        printf(" %9s %13s %9s   %s\n", "-", "-", "-",
+        printf(" %10s %9s %9s   %s\n", "-", "-", "-",
                is_right(first) ? "too few sizes" : "its sums are wrong");
 }
 
@@ -233,8 +244,8 @@ static int report(const char *path, const char *folder)
     cJSON *document = cJSON_CreateObject(), *results = read_results(path);
     cJSON_AddItemToObject(document, "results", results);
     cJSON *lines = cJSON_AddArrayToObject(document, "lines");
-    printf("\nThe line through each sweep's times, us = latency + slope * bytes:\n\n");
-    printf("%-16s %7s  %9s %13s %9s\n", "", "workers", "latency", "slope", "bus GB/s");
+    printf("\nThe line through each sweep's times, time = latency + bytes / bandwidth:\n\n");
+    printf("%-16s %7s  %10s %9s %9s\n", "", "workers", "latency us", "alg GB/s", "bus GB/s");
     for (const cJSON *result = results->child; result;)
         result = report_ranks(result, lines, folder);
     printf("\n* more workers than processors: they take turns\n");

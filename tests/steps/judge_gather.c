@@ -51,7 +51,8 @@ static void judge(const Runs *runs, Report *report)
     if (judge_sums(runs, &calls, report)) {
         if (judge_calls(runs, &calls, &way, report))
             judge_calls(runs, &calls, &amount, report);
-        judge_use(runs, &calls, report);
+        if (report_passed(report))
+            judge_use(runs, &calls, report);
     }
     sum_calls_free(&calls);
 }

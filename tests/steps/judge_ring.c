@@ -76,8 +76,17 @@ static const Diagnosis *wrong_amount(const SumCall *call)
     return all < 2 * (ranks - 1) * values ? &not_messages : diagnosis;
 }
 
+static char *amounts_beside_the_bound(const SumCall *call)
+{
+    double ranks = call->run->ranks;
+    char *evidence = amounts_of_call(call);
+    text_add(&evidence, "\n2 (N - 1) / N of the data: %.0f bytes",
+             2 * (ranks - 1) / ranks * bytes_of_values(call));
+    return evidence;
+}
+
 static const CallRule way = {AROUND, wrong_way, ways_of_call};
-static const CallRule amount = {AMOUNT, wrong_amount, amounts_of_call};
+static const CallRule amount = {AMOUNT, wrong_amount, amounts_beside_the_bound};
 
 static void judge(const Runs *runs, Report *report)
 {
@@ -85,7 +94,8 @@ static void judge(const Runs *runs, Report *report)
     if (judge_sums(runs, &calls, report)) {
         if (judge_calls(runs, &calls, &way, report))
             judge_calls(runs, &calls, &amount, report);
-        judge_use(runs, &calls, report);
+        if (report_passed(report))
+            judge_use(runs, &calls, report);
     }
     sum_calls_free(&calls);
 }

@@ -6,12 +6,10 @@
 
 #include <float.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "hvd/sweep.h"
 #include "waiting.h"
-#include "whereabouts.h"
 
 #define RIGHT   "the sums are right on every rank, for every number of values"
 #define INSIDE  "nothing is written behind the values"
@@ -354,13 +352,19 @@ static int wrong_in(const SumCall *call)
     return most;
 }
 
-// The first call with wrong sums, or NULL.
+// The first call with wrong sums, if there is one, of arrays with a value for each rank at least:
+// they show more. NULL: there is none.
 static const SumCall *first_wrong(const SumCalls *calls)
 {
-    for (int i = 0; i < calls->count; i++)
-        if (wrong_in(&calls->items[i]) > 0)
-            return &calls->items[i];
-    return NULL;
+    const SumCall *first = NULL;
+    for (int i = 0; i < calls->count; i++) {
+        const SumCall *call = &calls->items[i];
+        if (wrong_in(call) > 0 && call->count >= call->run->ranks)
+            return call;
+        if (wrong_in(call) > 0 && !first)
+            first = call;
+    }
+    return first;
 }
 
 static bool all_wrong_are(const SumCalls *calls, Kind kind)
@@ -440,16 +444,16 @@ static const Diagnosis wrong_alone = {
     "the sums are right on several ranks and wrong on one: alone a rank has nothing to add to its "
     "values, and nobody to wait for.",
     NULL};
-static const Diagnosis small_counts = {
-    "small-counts-wrong",
-    "the sums are wrong where there are fewer values than ranks, and right where there are as "
-    "many or more. A part may have no values at all.",
-    NULL};
+static const Diagnosis small_counts = {"small-counts-wrong",
+                                       "the sums are wrong only where there are fewer values than "
+                                       "ranks. A part of the array may have no values at "
+                                       "all.",
+                                       NULL};
 static const Diagnosis remainder_lost = {
     "remainder-lost",
-    "the sums are wrong where the number of ranks does not divide that of the values, and right "
-    "where it does. What is left over has to be in some part, too, and all ranks must agree in "
-    "which.",
+    "the sums are wrong only where the number of ranks does not divide that of the values. What is "
+    "left over "
+    "has to be in some part, too, and all ranks must agree in which.",
     NULL};
 static const Diagnosis averaged = {
     "averaged", "it is the average: a sum is not divided. (The optimizer divides it itself.)",
@@ -460,10 +464,12 @@ static const Diagnosis not_summed = {
 static const Diagnosis on_the_root = {
     "only-on-the-root",
     "rank 0 has the sums, and others don't: they have to be sent back to all of them.", NULL};
-static const Diagnosis own_missing = {"own-part-missing",
-                                      "every rank lacks the values that it brought itself.", NULL};
+static const Diagnosis own_missing = {
+    "own-part-missing",
+    "where the sums are wrong they lack the values that the rank brought itself.", NULL};
 static const Diagnosis own_twice = {
-    "own-part-twice", "every rank has the values that it brought itself in its sums twice.", NULL};
+    "own-part-twice",
+    "where the sums are wrong they hold the values that the rank brought itself twice.", NULL};
 static const Diagnosis in_parts = {
     "parts-not-gathered",
     "every rank has the sums for a part of the array only, and no two ranks for the same: the "
@@ -524,7 +530,7 @@ static char *wrong_evidence(const SumCall *call)
 {
     char *evidence = call_words(call);
     for (int r = 0; r < call->run->ranks; r++) {
-        text_add(&evidence, "\nrank %d: %d wrong", r, call->wrong[r]);
+        text_add(&evidence, "\nrank %d: %d of %d wrong", r, call->wrong[r], call->count);
         if (call->wrong[r] > 0)
             add_sample(call, r, &evidence);
     }
