@@ -7,7 +7,7 @@ rows = words(workers)
 set key left top opaque noenhanced
 set grid
 set logscale xy
-set format x "10^{%T}"
+set format xy "10^{%T}"
 set xrange [1:*] noextend
 set xlabel "bytes"
 
