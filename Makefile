@@ -328,7 +328,7 @@ steps/%.c:
 
 .DEFAULT_GOAL := all
 .PHONY: all help deps info data demo test test-emulated test-answers test-more test-gpu test-fresh baseline $(foreach t,$(named),$($(t)_X)) next progress \
-        doc devices env compare scaling sweep check steps check-steps bench bench-gpu format check-format clean FORCE
+        doc devices env measure compare scaling sweep check steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
 all: $(programs) ## build everything (what plain `make` does)
@@ -459,6 +459,11 @@ $(solution_X): solution-%: $$(call solution_program,$$(F_$$*)) ## build the solu
 	@common/scripts/student.sh line $* $<
 
 ##@ For maintainers
+measure: ## measure the tables of a lab's handout anew, and rewrite them (LAB=03)
+	@common/scripts/deps.sh install build steps plot
+	$(build_first) $(BUILD)/compile-step
+	@common/scripts/measure.sh '$(LAB)'
+
 steps: ## cut steps/ and solutions/ anew from the labs' masters; refuses if a step was edited
 	@common/scripts/deps.sh install steps
 	@common/scripts/steps.sh write

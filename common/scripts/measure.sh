@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Usage: measure.sh NUMBER
+#
+# Measures again what the handouts of a lab say: each table below a line
+#
+#     <!-- measure: COMMAND -->
+#
+# is replaced by what COMMAND prints, a table; it runs in the kit's folder. NUMBER is the lab's, 03.
+# What the text around a table says of its figures is for whoever runs this to read again.
+
+set -euo pipefail
+shopt -s nullglob
+
+handouts=(labs/"${1:-}"-*/*.md)
+if [[ ! ${1:-} =~ ^[0-9]+$ || ${#handouts[@]} -eq 0 ]]; then
+    echo "make measure: LAB=NUMBER names a lab, such as 03: labs/NUMBER-..." >&2
+    exit 2
+fi
+if ! grep -q '^<!-- measure: ' "${handouts[@]}"; then
+    echo "make measure: no handout of labs/$1-... has a line \"<!-- measure: COMMAND -->\"" >&2
+    exit 2
+fi
+
+# measured FILE: the file with its tables made anew.
+measured()
+{
+    local line command='' table
+    while IFS= read -r line; do
+        if [[ -n $command && $line == '|'* ]]; then
+            [[ -z $table ]] || printf '%s\n' "$table"
+            table=
+            continue
+        fi
+        [[ -n $line ]] && command=
+        printf '%s\n' "$line"
+        if [[ $line =~ ^'<!-- measure: '(.*)' -->'$ ]]; then
+            command=${BASH_REMATCH[1]}
+            echo "make measure: $command" >&2
+            table=$(bash -euo pipefail -c "$command" </dev/null)
+        fi
+    done <"$1"
+}
+
+for handout in "${handouts[@]}"; do
+    new=$(mktemp)
+    trap 'rm -f "$new"' EXIT
+    measured "$handout" >"$new"
+    cmp -s "$new" "$handout" || cat "$new" >"$handout"
+    rm -f "$new"
+done
