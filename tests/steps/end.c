@@ -76,11 +76,14 @@ static const char *mistake_of_any(const Traces *traces)
         return "a message that is sent and not received, or waited for and not sent. (The check "
                "has each send end only when it is received, as MPI may, and does with large "
                "messages: where all ranks send first, all wait.)";
-    if (!any_is_blocked(traces))
+    // Where the library has found ranks in different calls, none of them is left waiting in its
+    // own.
+    if (!any_is_blocked(traces) && !ranks_with(traces, "disagreement"))
         return "no rank waits for what another has not begun, and yet nothing moves: often the "
                "machine is slow or busy. Try again, with HVDLAB_PATIENCE=3 in the environment, "
                "say.";
-    return "a collective call that some ranks make and others don't (often it is inside an if).";
+    return "a collective call that some ranks make and others don't (often it is inside an if, or "
+           "behind a return). All ranks make it, whatever they bring.";
 }
 
 static Diagnosis likely_mistake(const Ends *ends, const Traces *traces)

@@ -409,17 +409,19 @@ static bool some_number_explains(const AllSteps *all, Explanation explanation, i
 static const Diagnosis not_exchanged = {
     "not-exchanged",
     "every rank applies the rows of its own gradient, as they are; those of the others don't reach "
-    "it.",
+    "it, or what was added up is not put in the gradient's place (model_write_gradient).",
     NULL};
-static const Diagnosis no_update = {
-    "no-update",
-    "the table's gradient is zero in all rows when it is applied. model_write_gradient() puts the "
-    "sums in its place: after they have been added up.",
-    NULL};
+static const Diagnosis no_update = {"no-update",
+                                    "the table's gradient is zero in all rows when it is applied. "
+                                    "Often model_write_gradient() comes "
+                                    "before the rows are added up, or whole numbers have made "
+                                    "zeros of them: 1 / hvd_size(), an array "
+                                    "of int.",
+                                    NULL};
 static const Diagnosis divided_only = {
     "divided-but-not-summed",
     "every rank divides the rows of its own gradient by the number of workers; those of the others "
-    "don't reach it.",
+    "don't reach it, or what was added up is not put in the gradient's place.",
     NULL};
 static const Diagnosis not_averaged = {
     "not-averaged", "the rows are added up, but not divided by the number of workers.", NULL};

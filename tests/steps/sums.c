@@ -463,7 +463,9 @@ static const Diagnosis not_summed = {
     NULL};
 static const Diagnosis on_the_root = {
     "only-on-the-root",
-    "rank 0 has the sums, and others don't: they have to be sent back to all of them.", NULL};
+    "rank 0 has the sums, and not all others do: they have to be sent back to all of them, and not "
+    "before all values are added.",
+    NULL};
 static const Diagnosis own_missing = {
     "own-part-missing",
     "where the sums are wrong they lack the values that the rank brought itself.", NULL};
@@ -473,10 +475,13 @@ static const Diagnosis own_twice = {
 static const Diagnosis in_parts = {
     "parts-not-gathered",
     "every rank has the sums for a part of the array only, and no two ranks for the same: the "
-    "parts have to come to all ranks.",
+    "parts have to come to all ranks, and there to take the place of what was there: they are sums "
+    "already.",
     NULL};
 static const Diagnosis left_out = {
-    "ranks-left-out", "the values of some ranks are missing in the sums; nothing else is wrong.",
+    "ranks-left-out",
+    "what is there holds the values of some ranks only, each once. Often they are not added, or "
+    "another part is sent on than the one that was added up.",
     NULL};
 static const Diagnosis wrong = {
     "sum-wrong",
@@ -730,15 +735,15 @@ static Diagnosis mistake(const Traces *traces)
 {
     int begin = waiting_circle(traces);
     if (begin >= 0 && circle_only(traces, begin, "to", "from"))
-        return (Diagnosis){"blocking-send-deadlock",
-                           "every rank of the circle waits until what it sends is received, and "
-                           "none of them comes to "
-                           "receive: often all send first. A send may wait so; in this check it "
-                           "does at every size, "
-                           "elsewhere with large messages only. Let a rank send and receive at the "
-                           "same time, or some "
-                           "ranks receive first.",
-                           NULL};
+        return (Diagnosis){
+            "blocking-send-deadlock",
+            "every rank of the circle waits until what it sends is received, and "
+            "none of them comes to "
+            "receive: often all send first, or one of them has forgotten to receive. A "
+            "send may wait so; in this check it does at every size, elsewhere with "
+            "large messages only. Where all send first, let a rank send and receive at "
+            "the same time, or some ranks receive first.",
+            NULL};
     if (begin >= 0 && circle_only(traces, begin, "from", "to"))
         return (Diagnosis){
             "hung",

@@ -234,7 +234,8 @@ check_spans() # FILE
         case $span in
         make\ *) check_command "${words[@]}" ;;
         --*) check_flag "${words[0]}" ;;
-        *_*) [[ ! $span =~ ^[a-z]+_[a-z_]+$ ]] || grep -qw "$span" common/*.h common/*/*.h || fail "what is '$span'?" ;;
+        *_*) [[ ! $span =~ ^[a-z]+_[a-z_]+$ ]] || grep -qw "$span" common/*.h common/*/*.h || [[ -f solutions/$span.c ]] ||
+            fail "what is '$span'?" ;;
         esac
     done < <(sed '/^```/,/^```$/d' "$1" | grep -oE '`[^`]+`' | tr -d '`' | sort -u)
 }
