@@ -32,6 +32,7 @@
 #define STRANGE      10.0 // seconds after which a rank that was never heard of never will be
 #define GATHERING    0.5  // seconds in which others may come to wait, too, before a leaver is named
 #define LAST_WORDS   300000 // microseconds
+#define LOST_ROOT    5.0    // seconds that mpirun has to end a job whose root is gone
 #define SHORTEST     0.1    // that HVD_STALL_SECONDS may be
 #define MOST_SECONDS 1e6
 #define MOST_RANKS   1000000 // that a launcher may speak of before MPI does
@@ -58,8 +59,9 @@ static struct {
     int places;
     RankView *ranks; // on the root all, on others the root and itself
     atomic_bool joining, stopping;
-    atomic_bool explained; // this process ends the job, and has said why
-    atomic_bool all_left;  // or it can't be known
+    atomic_bool explained;    // this process ends the job, and has said why
+    atomic_bool all_left;     // or it can't be known
+    _Atomic double root_lost; // when the root was gone before it had said so; 0: never
     double begin;
 } job = {.wake = -1, .listener = -1, .to_root = -1, .to_deputy = -1};
 
@@ -104,7 +106,8 @@ void stall_tell_leaving(void)
 void stall_wait_for_others(void)
 {
     int found;
-    while (job.running && job.limit > 0 && !job.all_left) {
+    while (job.running && job.limit > 0 && !job.all_left &&
+           (job.root_lost == 0 || seconds_now() - job.root_lost < LOST_ROOT)) {
         PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
         usleep(1000);
     }
@@ -540,7 +543,7 @@ static void hear_root(double now)
     const Standing *last = &job.ranks[ROOT].says;
     job.ranks[ROOT].gone = !last->ends && !last->explained && last->left == HERE;
     job.to_root = -1;
-    job.all_left = true;
+    job.root_lost = seconds_now();
     close(root->socket);
     root->socket = -1;
 }
