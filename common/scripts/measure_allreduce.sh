@@ -40,7 +40,7 @@ sweep_table()
 # Test accuracies of three runs of a program: accuracies OPTIMIZER FILE
 accuracies()
 {
-    sed -n "s/^$1: test accuracy: //p" "$2" | awk '{ printf "%s%.2f", NR > 1 ? ", " : "", $1 }'
+    sed -n "s/^$1: test accuracy: //p" "$2" | awk '{ printf "%s%.2f", (NR > 1 ? ", " : ""), $1 }'
 }
 
 by_hand_table()
