@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/origin.h"
 #include "sys/args.h"
 #include "sys/timeline.h"
 #include "sys/trace.h"
@@ -437,12 +438,17 @@ void batches_begin(Batches *batches, int64_t steps)
 
 static void trace_images(const Batches *batches, const Slot *slot)
 {
-    const size_t digits = sizeof "4294967295,";
+    const size_t digits = sizeof "-2147483648,", length = image_length(&batches->format);
     char *drawn = allocate((size_t)slot->count, digits), *end = drawn;
-    for (int i = 0; i < slot->count; i++)
-        end += sprintf(end, "%s%u", i ? "," : "", slot->order[i]);
+    const char *split = "";
+    for (int i = 0; i < slot->count; i++) {
+        Origin origin = origin_of(batches->dataset.images + slot->order[i] * length, length);
+        int number = origin.number >= 0 ? origin.number : (int)slot->order[i];
+        end += sprintf(end, "%s%d", i ? "," : "", number);
+        split = origin.split;
+    }
     trace("images", NUMBER("batches", batches->id), NUMBER("permutation", batches->begins),
-          NUMBER("step", batches->handed - 1), TEXT("drawn", drawn));
+          NUMBER("step", batches->handed - 1), TEXT("split", split), TEXT("drawn", drawn));
     free(drawn);
 }
 

@@ -17,6 +17,7 @@
 
 #include "base/rng.h"
 #include "base/util.h"
+#include "data/origin.h"
 #include "sys/timeline.h"
 
 // -- Files, plain or gzip -------------------------------------------------------------------------
@@ -483,6 +484,7 @@ Dataset load_data(const Args *args, Split split)
                           ? synthetic_data(split, seed, args->images)
                           : load_fashion_mnist(args->data_dir, split, args->images);
     timeline_end();
+    origin_note(&dataset, split);
     lives_until_exit(dataset.images);
     lives_until_exit(dataset.labels);
     return dataset;

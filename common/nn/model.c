@@ -739,6 +739,21 @@ void model_write_gradient(Model *m, int index, const float *from)
     backend(m)->write_variable(m->device, owner(m, index), v, m->parameters.gradients, from);
 }
 
+void model_read_gradients(const Model *m, float *to)
+{
+    check_has_gradients(m, __func__);
+    const Parameters *p = &m->parameters;
+    backend(m)->read(m->device, to, p->gradients, p->length * sizeof *to);
+}
+
+void model_write_gradients(Model *m, const float *from)
+{
+    model_check_compiled(m, __func__);
+    const Parameters *p = &m->parameters;
+    backend(m)->write(m->device, p->gradients, from, p->length * sizeof *from);
+    m->has_gradients = true;
+}
+
 // The variable, which must be an embedding's table.
 static const Variable *table(const Model *m, int index, const char *caller)
 {

@@ -79,6 +79,11 @@ void save_weights(const Model *model, const char *folder, const char *name);
 void model_read_gradient(const Model *model, int index, float *to);
 // Puts another gradient in its place, for apply_gradients() to use: variable_size floats.
 void model_write_gradient(Model *model, int index, const float *from);
+// All gradients at once, in the host's memory, laid out as in their arena:
+// model_parameters(model)->length floats. What is written counts as new gradients, also where
+// compute_gradients was not called before.
+void model_read_gradients(const Model *model, float *to);
+void model_write_gradients(Model *model, const float *from);
 
 // The same of an embedding's table, as the rows that the batch named, in ascending order, each once
 // (even one whose gradient happens to be 0). To be freed with sparse_gradient_free.

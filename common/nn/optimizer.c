@@ -45,7 +45,8 @@ static void apply(Optimizer *self, const Parameters *parameters)
     trace("apply", TEXT("optimizer", self->name),
           NUMBER("value", arena_fingerprint(parameters->device, parameters->gradients, 0,
                                             parameters->length)),
-          NUMBER("learning_rate", self->rule.learning_rate));
+          NUMBER("learning_rate", self->rule.learning_rate),
+          NUMBER("momentum", self->rule.momentum));
     timeline_begin(SPAN_COMPUTE, TIMELINE_QUEUED(parameters->device->gpu, "update"), -1, -1);
     optimizer_allocate_slots(self, parameters);
     Update update = self->rule;

@@ -35,8 +35,8 @@
 //                                                              fingerprint of each row's gradient
 //     table_apply       the same fields                        an update begins: the rows
 //                                                              whose gradient is not 0 by then
-//     apply             optimizer, value, learning_rate        a gradient reaches the optimizer
-//                                                              that changes the weights
+//     apply             optimizer, value, learning_rate,       a gradient reaches the optimizer
+//                       momentum                               that changes the weights
 //     step              epoch, step, weights, statistics,      after the update
 //                       arena
 //     epoch             epoch, and the figures below           the rank's own figures
@@ -70,11 +70,13 @@
 //                                                              of them that lie behind the array;
 //                                                              some of the others, "PLACE:VALUE";
 //                                                              a hash of all, 16 hexadecimal digits
-//     images            batches, permutation, step, drawn      the trainer takes a batch: whose it
-//                                                              is; the calls of batches_begin so
+//     images            batches, permutation, step, split,     the trainer takes a batch: whose it
+//                       drawn                                  is; the calls of batches_begin so
 //                                                              far, and the step since the last;
-//                                                              the images, as positions in the
-//                                                              data set, "12,7,3"
+//                                                              the images, as places in the set
+//                                                              that was loaded ("train", "test";
+//                                                              "": in the data set of the batches),
+//                                                              "12,7,3", wherever a copy of them is
 //     saved             path                                   save_weights writes a file
 //     end               status                                 main returned, or exit was called
 //

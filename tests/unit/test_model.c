@@ -266,6 +266,28 @@ START_TEST(a_model_learns_one_batch_by_heart)
 }
 END_TEST
 
+// What was read makes, written into another model with the same weights, the same update.
+START_TEST(gradients_can_be_read_and_written_as_one_array)
+{
+    seed_process(1);
+    Model *from = compiled(create_model(1, 0)), *to;
+    seed_process(1);
+    to = compiled(create_model(1, 0));
+    Batch batch = random_batch(16, 1);
+    size_t length = model_parameters(from)->length;
+    float *gradients = calloc(length, sizeof *gradients);
+    compute_gradients(from, &batch);
+    model_read_gradients(from, gradients);
+    apply_gradients(from);
+    model_write_gradients(to, gradients);
+    apply_gradients(to);
+    ck_assert_double_eq(model_fingerprints(from).weights, model_fingerprints(to).weights);
+    free(gradients);
+    model_free(from);
+    model_free(to);
+}
+END_TEST
+
 START_TEST(testing_changes_nothing)
 {
     seed_process(1);
@@ -453,6 +475,12 @@ static void gradient_before_gradients(const void *unused)
     model_write_gradient(three_words(), 2, (float[10]){0});
 }
 
+static void all_gradients_before_gradients(const void *unused)
+{
+    (void)unused;
+    model_read_gradients(three_words(), (float[1]){0});
+}
+
 static void row_beyond_the_table(const void *unused)
 {
     (void)unused;
@@ -515,6 +543,7 @@ static const struct {
     {rows_of_a_kernel, "dense/kernel is no embedding's table"},
     {rows_before_gradients, "model_sparse_gradient: there are no gradients"},
     {gradient_before_gradients, "model_write_gradient: there are no gradients"},
+    {all_gradients_before_gradients, "model_read_gradients: there are no gradients"},
     {row_beyond_the_table, "there is no row 10 in a table of 10"},
     {rows_of_another_length, "the rows have 3 values, those of embedding/embeddings have 4"},
     {images_for_tokens, "is of images, the model reads tokens"},
@@ -592,6 +621,7 @@ int main(void)
     tcase_add_test(steps, the_same_seed_gives_the_same_bits);
     tcase_add_test(steps, another_seed_gives_other_weights);
     tcase_add_test(steps, a_model_learns_one_batch_by_heart);
+    tcase_add_test(steps, gradients_can_be_read_and_written_as_one_array);
     tcase_add_test(steps, testing_changes_nothing);
     tcase_add_test(steps, predictions_are_probabilities_and_agree_with_the_loss);
     tcase_add_test(steps, a_sparse_gradient_holds_the_rows_that_the_batch_named);

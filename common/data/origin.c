@@ -1,0 +1,66 @@
+// What was loaded, and a search in it: by its place in memory, then by its content. Only traced runs
+// come here, which are small.
+
+#include "data/origin.h"
+
+#include <pthread.h>
+#include <string.h>
+#include "base/util.h"
+#include "sys/trace.h"
+
+typedef struct {
+    Split split;
+    const uint8_t *first; // where the program has, or had, its first image
+    uint8_t *images;      // a copy of all of them
+    size_t bytes;         // of one
+    int count;
+} Loaded;
+
+static Loaded *loaded;
+static size_t loaded_count;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards both
+
+void origin_note(const Dataset *dataset, Split split)
+{
+    if (!trace_on())
+        return;
+    size_t bytes = (size_t)dataset->height * (size_t)dataset->width * (size_t)dataset->channels;
+    uint8_t *copy = allocate((size_t)dataset->count, bytes);
+    memcpy(copy, dataset->images, (size_t)dataset->count * bytes);
+    pthread_mutex_lock(&lock);
+    loaded = enlarge(loaded, loaded_count + 1, sizeof *loaded);
+    loaded[loaded_count++] = (Loaded){.split = split,
+                                      .first = dataset->images,
+                                      .images = copy,
+                                      .bytes = bytes,
+                                      .count = dataset->count};
+    pthread_mutex_unlock(&lock);
+    lives_until_exit(copy);
+    lives_until_exit(loaded);
+}
+
+// Its place among these images; -1: it is none of them.
+static int place_in(const Loaded *set, const uint8_t *image)
+{
+    uintptr_t first = (uintptr_t)set->first, address = (uintptr_t)image;
+    size_t place = address >= first ? (address - first) / set->bytes : SIZE_MAX;
+    if (place < (size_t)set->count && !memcmp(set->images + place * set->bytes, image, set->bytes))
+        return (int)place;
+    for (int i = 0; i < set->count; i++)
+        if (memcmp(set->images + (size_t)i * set->bytes, image, set->bytes) == 0)
+            return i;
+    return -1;
+}
+
+Origin origin_of(const uint8_t *image, size_t bytes)
+{
+    Origin origin = {.split = "", .number = -1};
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < loaded_count && origin.number < 0; i++) {
+        int place = loaded[i].bytes == bytes ? place_in(&loaded[i], image) : -1;
+        if (place >= 0)
+            origin = (Origin){.split = loaded[i].split == TRAIN ? "train" : "test", .number = place};
+    }
+    pthread_mutex_unlock(&lock);
+    return origin;
+}
