@@ -9,8 +9,8 @@
 #
 # A line for each case, with its seconds; the last line counts; status 1 if anything was unexpected.
 # With --some, two mistakes and one alternative of each exercise. With words, only cases whose names
-# hold one of them: step_03, mistakes, hung. With V=1 it shows what the checks say. With
-# HVDLAB_CHECK_DEVICE=gpu the runs are on GPUs, as many as there are.
+# hold one of them: step_03, mistakes, hung. What was unexpected stands once more at the end. With V=1 it
+# shows what the checks say. With HVDLAB_CHECK_DEVICE=gpu the runs are on GPUs, as many as there are.
 
 set -u
 export LC_ALL=C # a point in EPOCHREALTIME
@@ -24,7 +24,8 @@ longest=$((20 * HVDLAB_PATIENCE * (1 + ${on_gpu:-0}))) # seconds that a check ma
 some=
 [[ ${1:-} != --some ]] || { some=1; shift; }
 words=("$@")
-good=0 bad=0
+good=0 bad=0 again=0
+unexpected= # the lines of what was, for the end
 
 if [[ ! -x $check || ! -x $build/compile-step ]]; then
     echo "$check or $build/compile-step is not there: make them first" >&2
@@ -69,8 +70,11 @@ conclude()
     fi
     printf '%-68s %5.1f s  %s\n%s' "$1" "$2" "$result" "$complaints"
     [[ -z $complaints && ${V:-} != 1 ]] || sed 's/^/    | /' "$here/out" "$here/err"
+    [[ -z $complaints ]] || keep_for_the_end "$1"
     complaints=
 }
+
+keep_for_the_end() { unexpected+="$1:"$'\n'"$complaints$(sed 's/^/    | /' "$here/out" "$here/err")"$'\n'; }
 
 # grade STEPS FILE: runs the check; leaves $status, $seconds, and $here/out.
 grade()
@@ -126,6 +130,11 @@ check_json()
     cmp -s "$2" "$here/check/$(file_of "$1").c" || complain "no copy of the file in $here/check"
 }
 
+# A machine that stands still for seconds makes a hang of anything, and a program with a mistake may do
+# now this, now that. So a mistake may have a second try, three times in all, which is said at the end. A
+# right answer has one.
+may_try_again() { [[ $1 != passed && $again -lt 3 ]]; }
+
 # expect EXERCISES FILE DIAGNOSIS NAME: each of them passes but the last one, which gets DIAGNOSIS.
 expect()
 {
@@ -145,6 +154,13 @@ expect()
     done
     [[ $status -eq $wanted_status ]] || complain "status $status instead of $wanted_status"
     awk "BEGIN { exit !($seconds < $longest) }" || complain "took $seconds seconds"
+    if [[ $complaints ]] && may_try_again "$diagnosis"; then
+        again=$((again + 1))
+        keep_for_the_end "$4, tried again"
+        complaints=
+        expect "$@"
+        return
+    fi
     conclude "$4" "$seconds"
 }
 
@@ -328,5 +344,6 @@ if wanted "$name"; then
 fi
 
 [[ $((good + bad)) -gt 0 ]] || { echo "no case is called: ${words[*]}" >&2; exit 2; }
-printf '%d cases as expected, %d not\n' "$good" "$bad"
+[[ -z $unexpected ]] || printf '\nNot as expected:\n%s\n' "$unexpected"
+printf '%d cases as expected, %d not, %d tried again\n' "$good" "$bad" "$again"
 [[ $bad -eq 0 ]]
