@@ -131,11 +131,12 @@ check_json()
 }
 
 # A machine that stands still for seconds makes a hang of anything, and a program with a mistake may do
-# now this, now that. So a mistake may have a second try, three times in all, which is said at the end. A
+# now this, now that. So a mistake may have a second try, three of them in all, which is said at the end. A
 # right answer has one.
-may_try_again() { [[ $1 != passed && $again -lt 3 ]]; }
+may_try_again() { [[ $1 != passed && $2 != again && $again -lt 3 ]]; }
 
-# expect EXERCISES FILE DIAGNOSIS NAME: each of them passes but the last one, which gets DIAGNOSIS.
+# expect EXERCISES FILE DIAGNOSIS NAME [again]: each of them passes but the last one, which gets
+# DIAGNOSIS.
 expect()
 {
     local steps=$1 file=$2 diagnosis=$3 step wanted_status=0
@@ -154,11 +155,11 @@ expect()
     done
     [[ $status -eq $wanted_status ]] || complain "status $status instead of $wanted_status"
     awk "BEGIN { exit !($seconds < $longest) }" || complain "took $seconds seconds"
-    if [[ $complaints ]] && may_try_again "$diagnosis"; then
+    if [[ $complaints ]] && may_try_again "$diagnosis" "${5:-}"; then
         again=$((again + 1))
         keep_for_the_end "$4, tried again"
         complaints=
-        expect "$@"
+        expect "$@" again
         return
     fi
     conclude "$4" "$seconds"
