@@ -666,7 +666,7 @@ static bool is_used(const SumCalls *calls, const Run *run)
     return false;
 }
 
-void judge_use(const Runs *runs, const SumCalls *calls, Report *report)
+bool judge_use(const Runs *runs, const SumCalls *calls, Report *report)
 {
     static const Diagnosis not_used = {
         "not-used-in-training",
@@ -680,7 +680,7 @@ void judge_use(const Runs *runs, const SumCalls *calls, Report *report)
         "longer than it expects?",
         NULL};
     if (nothing_trained(runs, IN_USE, report))
-        return;
+        return false;
     for (int i = 0; i < runs->count; i++) {
         const Run *run = &runs->items[i];
         const cJSON *step = first_difference(run);
@@ -693,9 +693,10 @@ void judge_use(const Runs *runs, const SumCalls *calls, Report *report)
                  : format_text("no gradient was added up by it");
         report_failure(report, IN_USE, used ? &differ : &not_used,
                        evidence_in(runs, run, evidence));
-        return;
+        return false;
     }
     report_ok(report, IN_USE);
+    return true;
 }
 
 // ---- Where a run ends early.

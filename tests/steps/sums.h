@@ -64,8 +64,9 @@ bool judge_calls(const Runs *runs, const SumCalls *calls, const CallRule *rule, 
 char *ways_of_call(const SumCall *call);
 char *amounts_of_call(const SumCall *call);
 
-// The optimizer adds gradients up by it, and the ranks keep the same weights.
-void judge_use(const Runs *runs, const SumCalls *calls, Report *report);
+// The optimizer adds gradients up by it, and the ranks keep the same weights. Nobody looks at these
+// sums themselves, so it comes before what supposes that they are right.
+bool judge_use(const Runs *runs, const SumCalls *calls, Report *report);
 
 // Why ranks wait for each other in an all-reduce that is made of messages.
 extern const Ends ends_of_sums;
