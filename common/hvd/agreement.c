@@ -98,6 +98,10 @@ static uint64_t place_in_program(const void *address)
     return address ? (uint64_t)((uintptr_t)address - bases.program) : 0;
 }
 
+// Of memory that was asked for while the program ran: where it lies depends on what was asked for
+// and given back before, which may be something else on each rank.
+#define GIVEN ((uint64_t)1 << 63)
+
 // Blocks of one age have one distance, where the ranks have asked for the same memory so far.
 static uint64_t place_of_values(const void *values)
 {
@@ -107,10 +111,10 @@ static uint64_t place_of_values(const void *values)
     if (address >= (uintptr_t)__builtin_frame_address(0) && address < bases.stack)
         return bases.stack - address;
     if (address >= bases.heap && address < (uintptr_t)sbrk(0))
-        return address - bases.heap;
+        return (address - bases.heap) | GIVEN;
     if (address >= bases.program && address < bases.heap)
         return address - bases.program;
-    return address - bases.libraries;
+    return (address - bases.libraries) | GIVEN;
 }
 
 // ---- Meetings.
@@ -433,6 +437,33 @@ static _Noreturn void name_orders(const Meeting *meeting, const Collective *call
     end_job(call->name, meeting->number, line, advice);
 }
 
+// True where some of the values lie in memory that was asked for.
+static bool some_are_given(const Meeting *meeting, int from)
+{
+    for (int call = from; call < meeting->window; call++)
+        for (int r = 0; r < meeting->size; r++)
+            if (origin_of(meeting, call, r)->values & GIVEN)
+                return true;
+    return false;
+}
+
+// Only a guess: arrays may lie so by chance where one rank's memory was used in another way before.
+static void suspect_orders(const Meeting *meeting, const Collective *call, int from)
+{
+    static bool said;
+    if (said)
+        return;
+    said = true;
+    int64_t last = meeting->number;
+    char *place = place_name(origin_of(meeting, meeting->window - 1, meeting->rank)->place);
+    warn_on_root("%s: calls %lld to %lld, the last from %s: the workers seem to bring the same "
+                 "arrays in different orders; values of one then meet those of another. Make the "
+                 "calls in one order on all workers",
+                 call->name, (long long)(last - (meeting->window - 1 - from)), (long long)last,
+                 place);
+    free(place);
+}
+
 // Calls that are alike but come from different lines, or for different arrays: right where a line
 // is the root's, say; wrong where all ranks pass by the same ones in different orders.
 static void compare_order(Meeting *meeting, const Collective *call, uint64_t signature, Origin own)
@@ -450,10 +481,16 @@ static void compare_order(Meeting *meeting, const Collective *call, uint64_t sig
     meeting->window++;
     meeting->window_end = meeting->number;
     meeting->signature = signature;
-    for (int from = meeting->window - 2; from >= 0; from--)
-        for (int by_values = 0; by_values < 2; by_values++)
-            if (is_permuted(meeting, from, by_values))
-                name_orders(meeting, call, from, by_values);
+    for (int from = meeting->window - 2; from >= 0; from--) {
+        if (is_permuted(meeting, from, false))
+            name_orders(meeting, call, from, false);
+        if (!is_permuted(meeting, from, true))
+            continue;
+        if (some_are_given(meeting, from))
+            suspect_orders(meeting, call, from);
+        else
+            name_orders(meeting, call, from, true);
+    }
 }
 
 // ---- The agreement.

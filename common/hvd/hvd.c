@@ -219,7 +219,7 @@ static size_t fusion_threshold(void)
     errno = 0;
     unsigned long long bytes = strtoull(text, &end, 10);
     if (errno || *end || *text < '0' || *text > '9')
-        die("HVD_FUSION_THRESHOLD=%s is not a number of bytes", text);
+        die("HVD_FUSION_THRESHOLD=%s is not a number of bytes, 0 or more", text);
     return bytes / sizeof(float);
 }
 
