@@ -254,8 +254,9 @@ $(BUILD)/hvdlab.o: $(BUILD)/library.o
 	$(Q)$(OBJCOPY) --localize-hidden $< $@
 $(library_objects): visibility := -fvisibility=hidden
 
-# A function that a student has still to write makes no use of its parameters.
-for_students := -Wno-unused-parameter
+# A function that a student has still to write makes no use of its parameters; and that an int becomes a
+# size_t or a float is no news on these pages.
+for_students := -Wno-unused-parameter -Wno-conversion -Wno-sign-conversion -Wno-float-conversion
 $(step_objects): extra_flags := $(for_students)
 
 $(step_programs): $(BUILD)/%: $(BUILD)/steps/%.o

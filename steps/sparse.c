@@ -95,7 +95,7 @@ int main(int argc, char **argv)
         }
     }
 
-    // The last batch once more, to compare both ways.
+    // One batch more, to compare both ways.
     Batch batch = text_batch(&text, hvd_rank(), args.batch_size);
     compute_gradients(model, &batch);
     measure("table", average_table, DIMENSION, model);

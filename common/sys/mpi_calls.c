@@ -121,16 +121,19 @@ static double bytes_of(int count, MPI_Datatype type)
     return (double)count * element;
 }
 
-// A rank of a communicator as MPI_COMM_WORLD counts it; -1: any, or none.
+// A rank of a communicator as MPI_COMM_WORLD counts it; -1: any, or none. One that the communicator
+// does not have is left to MPI to refuse.
 static int world_rank_of(int rank, MPI_Comm comm)
 {
-    if (rank == MPI_ANY_SOURCE || rank < 0)
+    if (rank == MPI_ANY_SOURCE || rank < 0 || comm == MPI_COMM_NULL)
         return -1;
     MPI_Group group, world;
-    int result = MPI_UNDEFINED;
+    int size, result = -1;
     PMPI_Comm_group(comm, &group);
     PMPI_Comm_group(MPI_COMM_WORLD, &world);
-    PMPI_Group_translate_ranks(group, 1, &rank, world, &result);
+    PMPI_Group_size(group, &size);
+    if (rank < size)
+        PMPI_Group_translate_ranks(group, 1, &rank, world, &result);
     PMPI_Group_free(&group);
     PMPI_Group_free(&world);
     return result;

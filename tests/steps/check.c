@@ -245,7 +245,7 @@ static void judge_replaced(const Check *check, const Exercise *exercise, Report 
         free(mistake);
     }
     if (!any && exercise->replaces.count > 0)
-        report_ok(report, "no call does what the exercise asks for");
+        report_ok(report, "nothing is called that does the exercise");
 }
 
 // What earlier exercises brought must still hold; nothing is said of it where it does.

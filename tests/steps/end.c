@@ -337,6 +337,7 @@ static void report_crash(const Run *run, const Ends *ends, const char *property,
         "NULL (something that only some ranks have made, say), never set, past the end of an "
         "array, or to memory that was freed already.",
         NULL};
+    static const Diagnosis refused = {"crashed", "the message names it.", NULL};
     static const Diagnosis reported = {
         "crashed",
         "main returned another number than 0 on these ranks, or exit() was called with one. It "
@@ -357,6 +358,8 @@ static void report_crash(const Run *run, const Ends *ends, const char *property,
         diagnosis = &divided_by_zero;
     else if (!diagnosis && strstr(output_failed_rank(&run->output).how, "File size limit"))
         diagnosis = &file_too_large;
+    else if (!diagnosis && run->status == 2) // the library's, with a line
+        diagnosis = &refused;
     report_failure(report, property, diagnosis ? diagnosis : &crashed,
                    evidence_of_run(run, status_only ? status_evidence(run) : crash_evidence(run)));
 }

@@ -3,6 +3,7 @@
 
 #include "end.h"
 #include "mean.h"
+#include "waiting.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -334,8 +335,10 @@ static void judge_start(const Runs *runs, Report *report)
     report_ok(report, START);
 }
 
-// A broadcast, of more than a few words, between an update and the next gradient of a training: of
-// weights, then. (What is sent between a gradient and its update are gradients.) Its place, or -1.
+// A broadcast in a training, after its second update (Horovod's texts broadcast after the first one,
+// too): the library's of a model; or one of more than a few words between an update and the next
+// gradient: of weights, then. (What else is sent between a gradient and its update are gradients.)
+// Its place, or -1.
 static int broadcast_in_training(const Events *events, int number)
 {
     const double words = 64; // bytes
@@ -350,14 +353,21 @@ static int broadcast_in_training(const Events *events, int number)
             return found;
         if (strcmp(name, "apply") == 0)
             updates++;
+        if (strcmp(name, "broadcast") == 0 && updates > 1)
+            return at;
         updated = strcmp(name, "apply") == 0 || (updated && strcmp(name, "gradient") != 0);
-        // Horovod's texts broadcast after the first update, too.
         if (updated && updates > 1 && strcmp(name, "collective_begin") == 0 &&
             event_number(event, "bytes") > words &&
             strcmp(event_text(event, "function"), "MPI_Bcast") == 0)
             found = at;
     }
     return -1;
+}
+
+static double broadcast_bytes(const cJSON *event)
+{
+    return event_is(event, "broadcast") ? sizeof(float) * event_number(event, "weights")
+                                        : event_number(event, "bytes");
 }
 
 static void judge_broadcasts(const Runs *runs, Report *report)
@@ -380,7 +390,7 @@ static void judge_broadcasts(const Runs *runs, Report *report)
                 evidence_in(runs, run,
                             format_text("rank 0 takes part in a broadcast of %.0f bytes between "
                                         "two updates of a training",
-                                        event_number(events->items[at], "bytes"))));
+                                        broadcast_bytes(events->items[at]))));
             return;
         }
     }

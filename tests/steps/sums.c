@@ -415,6 +415,15 @@ static bool right_on(const SumCalls *calls, int rank)
     return true;
 }
 
+static bool right_but_on_root(const SumCalls *calls)
+{
+    for (int i = 0; i < calls->count; i++)
+        for (int r = 1; r < calls->items[i].run->ranks; r++)
+            if (calls->items[i].wrong[r] > 0)
+                return false;
+    return true;
+}
+
 // Each rank has its part of the sums, and these parts are different ones: as many right values on
 // all ranks together as there are values.
 static bool right_in_parts(const SumCalls *calls)
@@ -466,6 +475,11 @@ static const Diagnosis on_the_root = {
     "rank 0 has the sums, and not all others do: they have to be sent back to all of them, and not "
     "before all values are added.",
     NULL};
+static const Diagnosis not_on_the_root = {
+    "not-on-the-root",
+    "all ranks have the sums but rank 0: what it sends to the others has to be in its own values, "
+    "too.",
+    NULL};
 static const Diagnosis own_missing = {
     "own-part-missing",
     "where the sums are wrong they lack the values that the rank brought itself.", NULL};
@@ -499,6 +513,8 @@ static const Diagnosis *wrong_sums(const SumCalls *calls)
         return &remainder_lost;
     if (all_wrong_are(calls, is_average))
         return &averaged;
+    if (right_but_on_root(calls))
+        return &not_on_the_root;
     if (all_wrong_are(calls, is_its_own))
         return right_on(calls, 0) ? &on_the_root : &not_summed;
     if (all_wrong_are(calls, lacks_its_own))
@@ -732,9 +748,34 @@ static bool circle_only(const Traces *traces, int begin, const char *field, cons
     return true;
 }
 
+// True where a rank waits for a message to be received that another one waits for, by another tag.
+static bool tags_differ(const Traces *traces)
+{
+    for (int r = 0; r < traces->ranks; r++) {
+        const cJSON *send = awaited_call(traces, r);
+        int to = awaited_rank(traces, r);
+        const cJSON *receive = to < 0 ? NULL : awaited_call(traces, to);
+        if (receive && is_blocked(traces, r) && is_blocked(traces, to) &&
+            event_number(send, "to") == to && awaited_rank(traces, to) == r &&
+            event_number(receive, "from") == r &&
+            event_number(send, "to_tag") != event_number(receive, "from_tag"))
+            return true;
+    }
+    return false;
+}
+
 static Diagnosis mistake(const Traces *traces)
 {
     int begin = waiting_circle(traces);
+    if (begin >= 0 && awaited_rank(traces, begin) == begin)
+        return (Diagnosis){"hung",
+                           "a rank sends to itself, or waits for a message of its own: it can't do "
+                           "both at once. Often a loop over the other ranks begins with this one.",
+                           NULL};
+    if (tags_differ(traces))
+        return (Diagnosis){
+            "hung",
+            "a message is sent with one tag and awaited with another: they don't meet.", NULL};
     if (begin >= 0 && circle_only(traces, begin, "to", "from"))
         return (Diagnosis){
             "blocking-send-deadlock",
@@ -767,6 +808,12 @@ static const Explanation explanations[] = {
      {"crashed",
       "a message was longer than what the receiving call had room for: sender and receiver mean "
       "different parts of the array, or different messages.",
+      NULL}},
+    {"MPI_ERR_RANK",
+     {"crashed",
+      "a message goes to, or is awaited from, a rank that is not in the job: ranks go from 0 to "
+      "N - 1. Often the number of a neighbour is not taken modulo N, or a loop over the ranks goes "
+      "one too far.",
       NULL}},
     {"MPI_ERR_",
      {"crashed", "MPI refuses a call, and says which of its arguments can't be right.", NULL}},

@@ -2,6 +2,7 @@
 
 #include "whereabouts.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,12 +50,17 @@ static char *progress_words(const Events *events)
 static char *message_words(const Traces *traces, int rank, const cJSON *call)
 {
     int peer = awaited_rank(traces, rank);
-    bool sends = event_number(call, "to") == peer;
+    double to = event_number(call, "to"), from = event_number(call, "from");
+    bool sends = peer < 0 ? isnan(from) : to == peer; // one that does only one of the two: that
+    if (peer < 0 && sends)
+        peer = (int)to;
+    double tag = event_number(call, sends ? "to_tag" : "from_tag");
     char *who = peer < 0 ? format_text("any rank") : format_text("rank %d", peer);
-    char *words =
-        format_text("in %s for %s to %s (tag %.0f)", event_text(call, "function"), who,
-                    sends ? "receive" : "send", event_number(call, sends ? "to_tag" : "from_tag"));
+    char *tagged = tag < 0 ? format_text("any tag") : format_text("tag %.0f", tag);
+    char *words = format_text("in %s for %s to %s (%s)", event_text(call, "function"), who,
+                              sends ? "receive" : "send", tagged);
     free(who);
+    free(tagged);
     return words;
 }
 
