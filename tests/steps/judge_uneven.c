@@ -518,28 +518,19 @@ static void judge(const Runs *runs, Report *report)
 
 // ---- Runs that don't come to their end.
 
-// How many passes over its images each rank has begun, at least and at most.
-static bool epochs_differ(const Traces *traces)
-{
-    int least = 0, most = 0;
-    for (int r = 0; r < traces->ranks; r++) {
-        const cJSON *last = event_last(&traces->of[r], "images");
-        int begun = last ? (int)event_number(last, "permutation") : 0;
-        least = r == 0 || begun < least ? begun : least;
-        most = begun > most ? begun : most;
-    }
-    return least != most;
-}
-
 static Diagnosis mistake(const Traces *traces)
 {
-    if (!epochs_differ(traces) && !some_but_not_all(traces, "evaluate"))
+    bool same = true;
+    for (int r = 1; r < traces->ranks; r++)
+        same =
+            same && event_count(&traces->of[r], "images") == event_count(&traces->of[0], "images");
+    if (same)
         return (Diagnosis){0};
     return (Diagnosis){
         "hung",
-        "some ranks have left an epoch in which others still train, and these wait for them. A "
-        "rank "
-        "that has no batch left goes on making the same calls as the others, until none has one.",
+        "by then some ranks had taken more batches than others. Often a rank that has run out "
+        "leaves the loop, or an epoch, in which others still train: it must go on making the same "
+        "calls as they do, until none has a batch left.",
         NULL};
 }
 
