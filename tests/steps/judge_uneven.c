@@ -21,19 +21,17 @@
 
 // ---- Whose an image is: what the program's own_images() gives each worker.
 
-static int parts_of(int rank)
+static int parts_before(int rank)
 {
-    return 1 + rank % 3;
+    int parts = 0;
+    for (int r = 0; r < rank; r++)
+        parts += 1 + r % 3;
+    return parts;
 }
 
 static int first_image(const Passes *passes, int rank)
 {
-    int before = 0, parts = 0;
-    for (int r = 0; r < passes->run->ranks; r++) {
-        before += r < rank ? parts_of(r) : 0;
-        parts += parts_of(r);
-    }
-    return passes->total * before / parts;
+    return passes->total * parts_before(rank) / parts_before(passes->run->ranks);
 }
 
 static bool is_own(const Passes *passes, int rank, int image)
