@@ -13,6 +13,7 @@
 #define BATCH    "a worker's batch has the command line's number of images"
 #define ONCE     "no image is trained on twice in an epoch"
 #define ALL      "in an epoch all images are trained on, but for at most one of each worker's"
+#define SIZES    "the sizes of the shares differ by one image at most"
 #define ORDER    "every epoch has an order of its own"
 #define VALIDATE "a validation looks at each test image once, over all ranks"
 
@@ -283,6 +284,15 @@ static bool drops_last_batch(const Passes *passes, int pass, int rank)
     return passes->of[rank][pass].batches == smallest_share(passes) / size;
 }
 
+// True where the images that nobody ever draws are those that the division leaves over.
+static bool are_the_last(const Passes *passes, int never)
+{
+    bool last = never == passes->total % passes->run->ranks;
+    for (int i = 1; last && i <= never; i++)
+        last = is_nobodys(passes, 0, passes->total - i);
+    return last;
+}
+
 static const Diagnosis *wrong_absence(const Passes *passes, int pass)
 {
     static const Diagnosis divided = {
@@ -302,8 +312,9 @@ static const Diagnosis *wrong_absence(const Passes *passes, int pass)
                                       NULL};
     static const Diagnosis remainder = {
         "remainder-left-out",
-        "as many images as the division by the number of workers leaves over are drawn by nobody, "
-        "in any epoch. The last ones belong to some shares, too, which are then longer by one.",
+        "the last images, those that the division by the number of workers leaves over, are drawn "
+        "by "
+        "nobody, in any epoch. They belong to some shares, too, which are then longer by one.",
         NULL};
     static const Diagnosis missed = {
         "images-missed",
@@ -317,7 +328,7 @@ static const Diagnosis *wrong_absence(const Passes *passes, int pass)
     int never = count_of(passes, pass, is_nobodys);
     if (never == 0 || !on_all(passes, pass, draws_all_that_it_ever_draws))
         return &missed;
-    return never == passes->total % passes->run->ranks ? &remainder : &nobodys;
+    return are_the_last(passes, never) ? &remainder : &nobodys;
 }
 
 // ---- Properties of training.
@@ -360,6 +371,45 @@ static bool judge_repeats(const Reading *reading, Report *report)
         }
     }
     report_ok(report, ONCE);
+    return true;
+}
+
+// A rank that draws, over all epochs, more than a share has, while no two ranks draw the same image
+// ever; -1: none.
+static int rank_with_too_many(const Passes *passes)
+{
+    int found = -1;
+    for (int a = 0; a < passes->run->ranks; a++) {
+        if (distinct_ever(passes, a) > largest_share(passes))
+            found = a;
+        for (int b = a + 1; b < passes->run->ranks; b++)
+            if (share_images(passes, a, b))
+                return -1;
+    }
+    return found;
+}
+
+static bool judge_sizes(const Reading *reading, Report *report)
+{
+    static const Diagnosis uneven = {"shares-uneven",
+                                     "a share is larger than others by more than one image. Where "
+                                     "the division leaves some over, "
+                                     "each share gets one of them at most.",
+                                     NULL};
+    for (int i = 0; i < reading->runs->count; i++) {
+        const Passes *passes = &reading->trained[i];
+        int rank = rank_with_too_many(passes);
+        if (rank < 0)
+            continue;
+        report_failure(report, SIZES, &uneven,
+                       evidence_in(reading->runs, passes->run,
+                                   format_text("rank %d has %d images at least, which no other "
+                                               "rank draws; %d images on %d ranks: %d at most",
+                                               rank, distinct_ever(passes, rank), passes->total,
+                                               passes->run->ranks, largest_share(passes))));
+        return false;
+    }
+    report_ok(report, SIZES);
     return true;
 }
 
@@ -601,7 +651,8 @@ static void judge(const Runs *runs, Report *report)
 {
     Reading reading = read_all(runs);
     if (judge_epochs(&reading, report) && judge_splits(&reading, report)) {
-        if (judge_repeats(&reading, report)) // images that are drawn twice push out others
+        // Images that are drawn twice push out others, and who has too many leaves some out.
+        if (judge_repeats(&reading, report) && judge_sizes(&reading, report))
             judge_absence(&reading, report);
         judge_batches(&reading, report);
         judge_order(&reading, report);
