@@ -89,10 +89,11 @@ void hvd_barrier(void);
 
 // For a worker that has nothing left to bring while others still have: until all workers have
 // called it, takes part in the all-reduces that the others make, with zeros. These are
-// hvd_allreduce by HVD_SUM and HVD_AVERAGE (which then divides by the number of those that have not
-// joined), the updates of distributed optimizers, which travel in one piece then, through the
-// host's memory, and hvd_metric_average. Any other collective of the whole job ends it with one
-// line, and so does an update by hvd_use_allreduce; a group's waits for a member that has joined.
+// hvd_allreduce by HVD_SUM and HVD_AVERAGE, the updates of distributed optimizers, which travel in
+// one piece then, through the host's memory, and hvd_metric_average. An average is that of the
+// workers that have not joined (Horovod goes on dividing by the number of all). Any other
+// collective of the whole job ends it with one line, and so does an update by hvd_use_allreduce; a
+// group's waits for a member that has joined.
 //
 // The model of a worker that has joined stays as it is, while the others' goes on: returns the rank
 // of the worker that was the last to join, the same on all, for hvd_broadcast_model. (Of several
