@@ -16,8 +16,9 @@
 #include "sys/world.h"
 
 enum {
-    WINDOW = 8,    // calls whose order is compared
-    EXTREMES = 6,  // numbers of an agreement
+    WINDOW = 8,   // calls whose order is compared
+    EXTREMES = 7, // numbers of an agreement, of which the last one says that some rank has joined
+    JOINED = EXTREMES - 1,
     MAX_PARTS = 4, // of a line that says what each rank brings
 };
 
@@ -343,9 +344,31 @@ static _Noreturn void end_job(const char *name, int64_t number, const char *line
     die("%s", whole);
 }
 
-static _Noreturn void name_difference(const Meeting *meeting, const Collective *call)
+// What each rank says of itself where some have joined.
+typedef struct {
+    int64_t since; // the number of the call before which it has joined; 0: it works
+    Sum sum;
+    char name[48]; // of its call
+} Attendance;
+
+// Leaves only the statements of ranks that work. Returns their number.
+static int drop_joined(Statement *statements, const Attendance *attendances, int size)
 {
-    Statement *statements = gather_statements(meeting, call);
+    int kept = 0;
+    for (int r = 0; r < size; r++)
+        if (attendances[r].since == 0)
+            statements[kept++] = statements[r];
+    return kept;
+}
+
+// `attendances`: NULL where no rank has joined.
+static _Noreturn void name_difference(const Meeting *all, const Collective *call,
+                                      const Attendance *attendances)
+{
+    Statement *statements = gather_statements(all, call);
+    Meeting working = *all, *meeting = &working;
+    if (attendances)
+        working.size = drop_joined(statements, attendances, all->size);
     if (!all_say_the_same(meeting, statements, NAME)) {
         char *line = who_says_what(meeting, call, statements, SENTENCE, call_words);
         end_job("the workers make different calls", meeting->number, line, NULL);
@@ -505,29 +528,86 @@ static void begin_activity(const Collective *call, bool of_job)
                               .peer = -1});
 }
 
-void agree(const Collective *call, MPI_Comm comm)
+static int64_t joined_since; // of this rank, as in Attendance
+
+static Attendance *take_attendance(const Meeting *meeting, const Collective *call)
 {
-    if (world_size() == 1)
-        return;
-    bool of_job = world_owns(comm);
-    begin_activity(call, of_job);
-    Meeting *meeting = of_job ? meeting_of_job() : meeting_of_group(comm);
+    Attendance *all = allocate((size_t)meeting->size, sizeof *all), *own = &all[meeting->rank];
+    own->since = joined_since;
+    own->sum = call->sum;
+    snprintf(own->name, sizeof own->name, "%s", call->name);
+    PMPI_Allgather(MPI_IN_PLACE, 0, MPI_BYTE, all, sizeof *all, MPI_BYTE, meeting->comm);
+    return all;
+}
+
+static int count_working(const Meeting *meeting, const Attendance *all)
+{
+    int working = 0;
+    for (int r = 0; r < meeting->size; r++)
+        working += all[r].since == 0;
+    return working;
+}
+
+// The sum that those make who work, which they agree on. Ends the job where it is none.
+static Sum sum_of_working(const Meeting *meeting, const Attendance *all)
+{
+    int worker = 0, count = 0;
+    int *joined = allocate((size_t)meeting->size, sizeof *joined);
+    for (int r = 0; r < meeting->size; r++)
+        if (all[r].since == 0)
+            worker = r;
+        else
+            joined[count++] = r;
+    if (!all[worker].sum.open) {
+        char *who = ranks_text(joined, count);
+        char *line = format_text("%s %s joined", who, count == 1 ? "has" : "have");
+        end_job(all[worker].name, meeting->number, line,
+                "until all workers have (hvd_join), nothing but sums and averages can be made");
+    }
+    free(joined);
+    return all[worker].sum;
+}
+
+static void begin_meeting(Meeting *meeting, const Collective *call)
+{
     meeting->number++;
     trace("collective_begin", TEXT("function", call->name), TEXT("name", call->channel),
           NUMBER("bytes", EXTREMES * sizeof(uint64_t)), TEXT("op", ""), NUMBER("root", -1));
+}
+
+static void exchange_extremes(const Meeting *meeting, uint64_t extremes[EXTREMES])
+{
+    timeline_begin(SPAN_WAIT, "agree on the call", -1, -1);
+    PMPI_Allreduce(MPI_IN_PLACE, extremes, EXTREMES, MPI_UINT64_T, MPI_MAX, meeting->comm);
+    timeline_end();
+}
+
+int agree(const Collective *call, MPI_Comm comm)
+{
+    if (world_size() == 1)
+        return 1;
+    bool of_job = world_owns(comm);
+    begin_activity(call, of_job);
+    Meeting *meeting = of_job ? meeting_of_job() : meeting_of_group(comm);
+    begin_meeting(meeting, call);
     uint64_t signature = signature_of(call);
     Origin origin = {place_in_program(call->place), place_of_values(call->values)};
     // The largest of x and of ~x: the latter is ~ of the smallest.
     uint64_t extremes[EXTREMES] = {signature,     ~signature,    origin.place,
                                    ~origin.place, origin.values, ~origin.values};
-    timeline_begin(SPAN_WAIT, "agree on the call", -1, -1);
-    PMPI_Allreduce(MPI_IN_PLACE, extremes, EXTREMES, MPI_UINT64_T, MPI_MAX, meeting->comm);
-    timeline_end();
+    exchange_extremes(meeting, extremes);
+    Attendance *attendances = extremes[JOINED] ? take_attendance(meeting, call) : NULL;
     if (extremes[0] != ~extremes[1])
-        name_difference(meeting, call);
-    if (extremes[2] != ~extremes[3] || extremes[4] != ~extremes[5])
+        name_difference(meeting, call, attendances);
+    int working = meeting->size;
+    if (attendances) {
+        sum_of_working(meeting, attendances);
+        working = count_working(meeting, attendances);
+    } else if (extremes[2] != ~extremes[3] || extremes[4] != ~extremes[5])
         compare_order(meeting, call, signature, origin);
+    free(attendances);
     trace("collective_end", TEXT("function", call->name), TEXT("name", call->channel));
+    return working;
 }
 
 void agreed_call_ends(void)
@@ -536,8 +616,54 @@ void agreed_call_ends(void)
         activity_end();
 }
 
-void agree_only(const Collective *call, MPI_Comm comm)
+int agree_only(const Collective *call, MPI_Comm comm)
 {
-    agree(call, comm);
+    int working = agree(call, comm);
     agreed_call_ends();
+    return working;
+}
+
+// ---- A rank that has joined.
+
+// Those who work have found that their calls differ: they end the job, with words that they alone
+// have.
+static _Noreturn void wait_for_the_end(const Meeting *meeting, const Collective *call)
+{
+    gather_statements(meeting, call);
+    PMPI_Barrier(meeting->comm);
+    abort();
+}
+
+static int last_to_join(const Meeting *meeting, const Attendance *all)
+{
+    int last = 0;
+    for (int r = 1; r < meeting->size; r++)
+        if (all[r].since >= all[last].since)
+            last = r;
+    return last;
+}
+
+bool agree_as_joined(Sum *sum, int *last)
+{
+    const Collective call = {.name = "hvd_join", .channel = "values"};
+    begin_activity(&call, true);
+    Meeting *meeting = meeting_of_job();
+    begin_meeting(meeting, &call);
+    if (joined_since == 0)
+        joined_since = meeting->number;
+    uint64_t extremes[EXTREMES] = {[JOINED] = 1}; // of the rest 0, which is no maximum
+    exchange_extremes(meeting, extremes);
+    Attendance *all = take_attendance(meeting, &call);
+    bool goes_on = count_working(meeting, all) > 0;
+    if (goes_on && extremes[0] != ~extremes[1])
+        wait_for_the_end(meeting, &call);
+    if (goes_on)
+        *sum = sum_of_working(meeting, all);
+    else {
+        *last = last_to_join(meeting, all);
+        joined_since = 0;
+    }
+    free(all);
+    trace("collective_end", TEXT("function", call.name), TEXT("name", call.channel));
+    return goes_on;
 }

@@ -68,15 +68,18 @@ static Term op_term(HvdOp op)
     return text_term("ask", "for ", op_names[op], NULL);
 }
 
-static void agree_on_reduction(const char *caller, const float *values, size_t count, HvdOp op,
-                               const void *place, MPI_Comm comm)
+// Returns how many ranks bring values.
+static int agree_on_reduction(const char *caller, const float *values, size_t count, HvdOp op,
+                              const void *place, MPI_Comm comm)
 {
-    agree(&(Collective){.name = caller,
-                        .channel = "values",
-                        .terms = {count_term(count), op_term(op)},
-                        .place = place,
-                        .values = values},
-          comm);
+    bool adds = op == HVD_SUM || op == HVD_AVERAGE;
+    return agree(&(Collective){.name = caller,
+                               .channel = "values",
+                               .terms = {count_term(count), op_term(op)},
+                               .place = place,
+                               .values = values,
+                               .sum = {.open = adds, .channel = WORLD_VALUES, .count = count}},
+                 comm);
 }
 
 // The numbers of rows may differ.
@@ -114,14 +117,18 @@ static void agree_on_call(const char *caller, const void *values, const void *pl
 
 // ---- Over the ranks of a communicator.
 
-static void allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm)
+// `working`: how many of them bring values; the others, zeros.
+static void allreduce(float *values, size_t count, HvdOp op, int working, MPI_Comm comm)
 {
     int size;
     MPI_Comm_size(comm, &size);
     if (size == 1)
         return;
     float *host = hvd_host_values(values, count);
-    mpi_allreduce(host, count, op, comm);
+    if (op == HVD_AVERAGE && working < size)
+        mpi_average_of_working(host, count, working, comm);
+    else
+        mpi_allreduce(host, count, op, comm);
     hvd_return_values(values, host, count);
 }
 
@@ -182,8 +189,9 @@ void hvd_allreduce(float *values, size_t count, HvdOp op)
     trace_call();
     check_values(__func__, values, count);
     check_op(__func__, op);
-    agree_on_reduction(__func__, values, count, op, PLACE, world_comm(WORLD_VALUES));
-    allreduce(values, count, op, world_comm(WORLD_VALUES));
+    MPI_Comm comm = world_comm(WORLD_VALUES);
+    int working = agree_on_reduction(__func__, values, count, op, PLACE, comm);
+    allreduce(values, count, op, working, comm);
     agreed_call_ends();
 }
 
@@ -251,6 +259,32 @@ void hvd_barrier(void)
     agree_on_call(__func__, NULL, NULL, world_comm(WORLD_VALUES));
     MPI_Barrier(world_comm(WORLD_VALUES));
     agreed_call_ends();
+}
+
+static void add_zeros(const Sum *sum)
+{
+    MPI_Comm comm = world_comm(sum->channel);
+    size_t bytes = sum->doubles ? sizeof(double) : sizeof(float);
+    void *zeros = allocate(sum->count, bytes);
+    if (sum->doubles)
+        MPI_Allreduce(MPI_IN_PLACE, zeros, mpi_count(sum->count), MPI_DOUBLE, MPI_SUM, comm);
+    else
+        mpi_allreduce(zeros, sum->count, HVD_SUM, comm);
+    free(zeros);
+}
+
+int hvd_join(void)
+{
+    world_need(__func__);
+    trace_call();
+    int last = 0;
+    Sum sum;
+    while (world_size() > 1 && agree_as_joined(&sum, &last)) {
+        add_zeros(&sum);
+        agreed_call_ends();
+    }
+    agreed_call_ends();
+    return last;
 }
 
 // ---- Groups.
@@ -335,8 +369,8 @@ void hvd_group_allreduce(HvdGroup group, float *values, size_t count, HvdOp op)
     trace_call();
     check_values(__func__, values, count);
     check_op(__func__, op);
-    agree_on_reduction(__func__, values, count, op, PLACE, group.comm);
-    allreduce(values, count, op, group.comm);
+    int working = agree_on_reduction(__func__, values, count, op, PLACE, group.comm);
+    allreduce(values, count, op, working, group.comm);
     agreed_call_ends();
 }
 

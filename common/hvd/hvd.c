@@ -71,6 +71,7 @@ typedef struct {
     size_t threshold; // floats in a piece, at least
     size_t sent;      // floats that are averaged, or under way
     bool averaged;    // all of them are, and not applied yet
+    int working;      // ranks that bring gradients to this update; fewer than all: some have joined
     const Parameters *parameters;
     const Transport *transport; // NULL before the first gradients
     HvdAllreduce own;           // hvd_use_allreduce's, as the transport was chosen
@@ -105,7 +106,8 @@ static const char *rule_text(const Distributed *d, char *text, size_t size)
 }
 
 // In every update: where something of this differs, weights drift apart, or ranks wait for ever.
-static void agree_on_update(const Distributed *d)
+// Returns how many ranks bring gradients.
+static int agree_on_update(const Distributed *d)
 {
     char rule[256];
     double number = (double)optimizer_iterations(&d->optimizer) + 1;
@@ -114,22 +116,45 @@ static void agree_on_update(const Distributed *d)
     Term threshold =
         number_term("find", "HVD_FUSION_THRESHOLD=", (double)(d->threshold * sizeof(float)), NULL);
     threshold.advice = HAND_ON("HVD_FUSION_THRESHOLD");
-    agree_only(&(Collective){.name = "hvd_distributed_optimizer",
-                             .channel = "gradients",
-                             .object = "the average of gradients",
-                             .terms = {model, number_term("make", "update ", number, NULL),
-                                       text_term("use", "", rule_text(d, rule, sizeof rule), NULL),
-                                       hvd_adder_term(), threshold}},
-               world_comm(WORLD_GRADIENTS));
+    return agree_only(
+        &(Collective){.name = "hvd_distributed_optimizer",
+                      .channel = "gradients",
+                      .object = "the average of gradients",
+                      .terms = {model, number_term("make", "update ", number, NULL),
+                                text_term("use", "", rule_text(d, rule, sizeof rule), NULL),
+                                hvd_adder_term(), threshold},
+                      .sum = {.open = !hvd_own_allreduce(),
+                              .channel = WORLD_GRADIENTS,
+                              .count = d->parameters->length}},
+        world_comm(WORLD_GRADIENTS));
+}
+
+static bool some_have_joined(const Distributed *d)
+{
+    return d->working < world_size();
+}
+
+// Where a rank that has joined brings zeros, which it has in the host's memory: all in one piece.
+static void average_among_working(const Distributed *d)
+{
+    float *gradients = d->parameters->gradients;
+    size_t length = d->parameters->length;
+    float *host = hvd_host_values(gradients, length);
+    mpi_average_of_working(host, length, d->working, world_comm(WORLD_GRADIENTS));
+    hvd_return_values(gradients, host, length);
 }
 
 // Sends what has not been sent and waits for all of it.
 static void complete(Distributed *d)
 {
     timeline_begin(SPAN_WAIT, "wait for the gradients", -1, -1);
-    if (d->sent < d->parameters->length)
-        send_piece(d, d->parameters->length);
-    d->transport->finish(d->parameters);
+    if (some_have_joined(d))
+        average_among_working(d);
+    else {
+        if (d->sent < d->parameters->length)
+            send_piece(d, d->parameters->length);
+        d->transport->finish(d->parameters);
+    }
     timeline_pieces_averaged();
     timeline_end();
     d->averaged = true;
@@ -146,7 +171,11 @@ static void begin_update(Distributed *d, const Parameters *parameters)
     if (d->parameters != parameters)
         d->model = text_hash(parameters->description);
     d->parameters = parameters;
-    agree_on_update(d);
+    d->working = agree_on_update(d);
+    if (some_have_joined(d)) {
+        under_way = d;
+        return;
+    }
     if (d->transport && d->own == hvd_own_allreduce())
         return;
     d->own = hvd_own_allreduce();
@@ -166,6 +195,8 @@ static void gradient_ready(Optimizer *self, const Parameters *parameters, size_t
     }
     if (offset == 0)
         begin_update(d, parameters);
+    if (some_have_joined(d))
+        return;
     // The padding behind a variable travels with it.
     size_t ready = (offset + length + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
     if (ready - d->sent >= d->threshold)
@@ -245,6 +276,7 @@ Optimizer *hvd_distributed_optimizer(Optimizer *optimizer)
         d->optimizer.apply = distributed_apply;
     }
     d->threshold = fusion_threshold();
+    d->working = world_size();
     hvd_check_settings();
     return &d->optimizer;
 }
@@ -335,7 +367,11 @@ static void average_epoch_end(Callback *self, Training *training)
     };
     agree(&(Collective){.name = "hvd_metric_average",
                         .channel = "metrics",
-                        .terms = {number_term("end", "epoch ", training->epoch + 1, NULL)}},
+                        .terms = {number_term("end", "epoch ", training->epoch + 1, NULL)},
+                        .sum = {.open = true,
+                                .doubles = true,
+                                .channel = WORLD_METRICS,
+                                .count = sizeof sums / sizeof *sums}},
           world_comm(WORLD_METRICS));
     MPI_Allreduce(MPI_IN_PLACE, sums, sizeof sums / sizeof *sums, MPI_DOUBLE, MPI_SUM,
                   world_comm(WORLD_METRICS));

@@ -87,6 +87,19 @@ void hvd_broadcast(float *values, size_t count, int root);
 // Waits until every worker has come here. Collective.
 void hvd_barrier(void);
 
+// For a worker that has nothing left to bring while others still have: until all workers have
+// called it, takes part in the all-reduces that the others make, with zeros. These are
+// hvd_allreduce by HVD_SUM and HVD_AVERAGE, the updates of distributed optimizers, which travel in
+// one piece then, through the host's memory, and hvd_metric_average. An average is that of the
+// workers that have not joined (Horovod goes on dividing by the number of all). Any other
+// collective of the whole job ends it with one line, and so does an update by hvd_use_allreduce; a
+// group's waits for a member that has joined.
+//
+// The model of a worker that has joined stays as it is, while the others' goes on: returns the rank
+// of the worker that was the last to join, the same on all, for hvd_broadcast_model. (Of several
+// that come to it between the same two calls the highest.)
+int hvd_join(void);
+
 // Averages (or adds up, HVD_SUM) the gradient of an embedding's table over all workers by gathering
 // their rows, as Horovod does for TensorFlow's IndexedSlices: the rows of all workers, in the order
 // of their ranks, divided by their number. Nothing is added up; a row that several of them brought

@@ -93,9 +93,9 @@ static MPI_Op mpi_op(HvdOp op, int size)
     return MPI_SUM;
 }
 
-static void divide(float *values, size_t count, int size)
+static void divide(float *values, size_t count, int by)
 {
-    float factor = 1.0f / (float)size;
+    float factor = 1.0f / (float)by;
     for (size_t i = 0; i < count; i++)
         values[i] *= factor;
 }
@@ -125,6 +125,12 @@ void mpi_allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm)
         if (op == HVD_AVERAGE)
             finish_average(values + begin, length, size);
     }
+}
+
+void mpi_average_of_working(float *values, size_t count, int working, MPI_Comm comm)
+{
+    mpi_allreduce(values, count, HVD_SUM, comm);
+    divide(values, count, working);
 }
 
 // ---- The same in bfloat16: the upper half of a float, rounded to the nearest, ties to even.

@@ -67,6 +67,9 @@ extern const Transport hvd_mpi;
 void mpi_allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm);
 void mpi_average_gradients(float *values, size_t count);
 
+// Where some ranks bring zeros (hvd_join): the sum over all, divided by the number of the others.
+void mpi_average_of_working(float *values, size_t count, int working, MPI_Comm comm);
+
 // `count` as MPI takes it; ends the program where it is too large.
 int mpi_count(size_t count);
 

@@ -724,6 +724,113 @@ static void test_metric_average(void)
     free(average);
 }
 
+// ---- Ranks that have joined.
+
+// How many calls a rank makes before it joins: not in the order of the ranks.
+static int calls_of(int rank)
+{
+    return (3 * rank + 1) % 5 + 1;
+}
+
+static int last_to_join(void)
+{
+    int last = 0;
+    for (int r = 1; r < hvd_size(); r++)
+        if (calls_of(r) >= calls_of(last))
+            last = r;
+    return last;
+}
+
+static int working_in(int call)
+{
+    int working = 0;
+    for (int r = 0; r < hvd_size(); r++)
+        working += calls_of(r) > call;
+    return working;
+}
+
+static void test_join_values(float *values)
+{
+    const size_t count = 100003;
+    for (int call = 0; call < calls_of(hvd_rank()); call++) {
+        HvdOp op = call % 2 ? HVD_SUM : HVD_AVERAGE;
+        fill(values, count);
+        hvd_allreduce(values, count, op);
+        for (size_t i = 0; i < count; i++) {
+            double sum = 0;
+            for (int r = 0; r < hvd_size(); r++)
+                sum += calls_of(r) > call ? (double)element(r, i) : 0;
+            EXPECT(fabs((double)values[i] - (op == HVD_SUM ? sum : sum / working_in(call))) < 1e-4);
+        }
+    }
+    EXPECT(hvd_join() == last_to_join());
+    test_allreduce(values);               // all are back
+    EXPECT(hvd_join() == hvd_size() - 1); // nobody works any more, nobody was later than others
+    hvd_barrier();
+}
+
+// With learning rate 0 a rank's own gradient is the same in every update, but what travels is not.
+static void test_join_gradients(const char *threshold)
+{
+    setenv("HVD_FUSION_THRESHOLD", threshold, 1);
+    set_seed(5);
+    Model *plain = small_model(sgd(0));
+    set_seed(5);
+    Model *distributed = small_model(hvd_distributed_optimizer(sgd(0)));
+    set_seed(100 + (uint64_t)hvd_rank());
+    Images images;
+    Batch batch = random_batch(&images);
+    train_on_batch(plain, &batch);
+    size_t length = model_parameters(plain)->length, total;
+    float *own = copy_gradients(plain), *all = hvd_allgather(own, length, &total);
+    for (int call = 0; call < calls_of(hvd_rank()); call++) {
+        train_on_batch(distributed, &batch);
+        float *gradients = copy_gradients(distributed);
+        for (size_t i = 0; i < length && working_in(call) < hvd_size(); i++) {
+            float sum = 0;
+            for (int r = 0; r < hvd_size(); r++)
+                sum += calls_of(r) > call ? all[(size_t)r * length + i] : 0;
+            EXPECT(fabsf(gradients[i] - sum / (float)working_in(call)) < 1e-6f);
+        }
+        free(gradients);
+    }
+    EXPECT(hvd_join() == last_to_join());
+    free(own);
+    free(all);
+    model_free(plain);
+    model_free(distributed);
+    unsetenv("HVD_FUSION_THRESHOLD");
+}
+
+// As an epoch of one's own loop goes: joined, and handed out again by the last. In the first epoch
+// one rank has no batch at all, before anything of the model has travelled.
+static void test_join_training(void)
+{
+    Model *model = small_model(hvd_distributed_optimizer(sgd_momentum(0.1f, 0.9f, false)));
+    set_seed(100 + (uint64_t)hvd_rank());
+    Images images;
+    Batch batch = random_batch(&images);
+    for (int epoch = 0; epoch < 3; epoch++) {
+        Training training = {.logs = {.loss = hvd_rank(), .images = 2}};
+        int steps = calls_of(hvd_rank()) - 1;
+        for (int step = 0; step < steps; step++)
+            train_on_batch(model, &batch);
+        Callback *average = hvd_metric_average();
+        if (steps == calls_of(last_to_join()) - 1) { // who works to the end has the last word
+            average->epoch_end(average, &training);
+            EXPECT(training.logs.loss == last_to_join());
+        }
+        free(average);
+        int last = hvd_join();
+        EXPECT(last == last_to_join());
+        hvd_broadcast_model(model, last);
+        EXPECT(same_everywhere(model_fingerprints(model).weights));
+        EXPECT(optimizer_iterations(model_optimizer(model)) ==
+               (epoch + 1) * (calls_of(last_to_join()) - 1));
+    }
+    model_free(model);
+}
+
 static void test_warmup(void)
 {
     const float lr = 0.1f;
@@ -779,6 +886,10 @@ int main(void)
         test_broadcast_model(root);
     test_broadcast_statistics();
     test_metric_average();
+    test_join_values(values);
+    for (int i = 0; i < 2; i++)
+        test_join_gradients(thresholds[i]);
+    test_join_training();
     test_warmup();
     free(values);
     if (hvd_rank() == 0)

@@ -205,6 +205,35 @@ int main(int argc, char **argv)
     }
     CASE("rank to itself") train_with(sgd(0.01f));
     CASE("drift") drift();
+    CASE("joined, broadcast") {
+        hvd_allreduce(values, 4, HVD_SUM);
+        if (odd) hvd_join(); else hvd_broadcast(values, 4, 0);
+    }
+    CASE("joined, largest") {
+        if (odd) hvd_join(); else hvd_allreduce(values, 4, HVD_MAX);
+    }
+    CASE("all but one joined") {
+        if (odd) free(hvd_allgather(values, 4, &total)); else hvd_join();
+    }
+    CASE("joined, fit") {
+        if (odd) hvd_join(); else train_with(sgd(0.01f));
+    }
+    CASE("joined, own all-reduce") {
+        train((Net){0}, hvd_distributed_optimizer(sgd(0.01f)), true, false);
+        hvd_use_allreduce(nothing);
+        Optimizer *optimizer = hvd_distributed_optimizer(sgd(0.01f));
+        Model *model = build((Net){0}, optimizer);
+        static float image[784];
+        Batch one = {.images = image, .labels = (int[]){1}, .count = 1};
+        if (odd) hvd_join(); else train_on_batch(model, &one);
+    }
+    CASE("joined, counts") { // of three; the third brings nothing
+        if (odd) hvd_join(); else hvd_allreduce(values, hvd_rank() ? 8 : 4, HVD_SUM);
+    }
+    CASE("joined, left") {
+        if (odd) return 0;
+        hvd_join();
+    }
     CASE("rotating places") { // right, if unusual: the odd one's values count
         for (int i = 0; i < hvd_size(); i++)
             if (hvd_rank() == i)
@@ -319,6 +348,18 @@ named "own all-reduce on one" "hvd: ALL add(s) gradients up by the library's all
 own='[ $OMPI_COMM_WORLD_RANK -lt $((OMPI_COMM_WORLD_SIZE - 1)) ] || export "$0"; exec "$@"'
 named "rank to itself" "hvd: ALL find(s) HVD_COMPRESSION=none, ODD finds HVD_COMPRESSION=bf16" sh -c "$own" HVD_COMPRESSION=bf16
 named "rank to itself" "hvd_distributed_optimizer: ALL find(s) HVD_FUSION_THRESHOLD=16777216, ODD finds HVD_FUSION_THRESHOLD=400 (call 4); mpirun -x" sh -c "$own" HVD_FUSION_THRESHOLD=400
+
+until="until all workers have (hvd_join), nothing but sums and averages can be made"
+named "joined, broadcast" "hvd_broadcast: ODD has joined (call 2); $until"
+named "joined, largest" "hvd_allreduce: ODD has joined (call 1); $until"
+named "all but one joined" "hvd_allgather: ALL have joined (call 1); $until"
+named "joined, fit" "fit: ODD has joined (call 1); $until"
+named "joined, own all-reduce" "hvd_distributed_optimizer: ODD has joined (call "
+named "joined, left" "${left}hvd_join (call 1)"
+start 3 "joined, counts"
+[[ $status -eq 2 && $(grep -c '^cases: ' "$folder/err") -eq 1 ]] || fail "joined, counts: status $status: $(cat "$folder/err")"
+grep -qF "cases: hvd_allreduce: rank 0 brings 4 values, rank 1 brings 8 values (call 1)" "$folder/err" ||
+    fail "joined, counts: $(cat "$folder/err")"
 
 for n in 2 4; do
     start $n "rotating places"

@@ -70,6 +70,7 @@ int main(int argc, char **argv)
     if (0) {}
     CASE("nothing") {}
     CASE("late to begin") {}
+    CASE("late to join") { if (rank == 1) wait_here(seconds); hvd_join(); }
     CASE("slow") { if (rank == 1) wait_here(seconds); meet(); wait_here(1.5); meet(); }
     CASE("late in training") train();
     CASE("returns") { if (rank == 1) return 0; meet(); }
@@ -194,6 +195,7 @@ start 0 3 group 2.7 -- "stall: rank 2 $waits hvd_group_allreduce (4 values) for 
 start 0 3 slow 3.5 -- "stall: ranks 0 and 2 $waiting MPI_Barrier (call 2) for 1 s" "stall: rank 1 has been in no such call for * s" \
     "stall: ranks 0 and 2 $waiting MPI_Barrier (call 2) for 2 s" "stall: rank 1 has been in no such call for 2 s" \
     "note: after * s that waiting is over"
+start 0 3 "late to join" 1.7 -- "stall: ranks 0 and 2 $waiting hvd_join (call 1) for 1 s" "stall: rank 1 has been in no such call for * s" ...
 start 0 2 "late in training" -- "stall: rank 0 $waits hvd_distributed_optimizer (call *) for 1 s" \
     "stall: rank 1 has been in no such call for 1 s, training, epoch 2, step 3" ...
 

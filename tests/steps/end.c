@@ -318,7 +318,7 @@ static void report_disagreement(const Run *run, const Ends *ends, const char *pr
         "something that has to be the same on all ranks depends on the rank: the "
         "library's line names it.",
         NULL};
-    if (is_about_calls(text))
+    if (is_about_calls(text) || (ends->counts_tell_calls && strstr(text, " values")))
         diagnosis = likely_mistake(ends, &run->traces);
     char *where = whereabouts(&run->traces);
     report_failure(

@@ -23,6 +23,9 @@ typedef struct {
     // What a run that ended with a failing status shows that explains it: reports it, or nothing.
     void (*crashed)(const Run *run, Report *report);
 
+    // In a loop of the program's own ranks that bring other numbers of values make other calls.
+    bool counts_tell_calls;
+
     const char *training; // the exercise whose hint says that all ranks train; NULL: the graded one
 } Ends;
 
