@@ -77,6 +77,18 @@
 //                                                              that was loaded ("train", "test";
 //                                                              "": in the data set of the batches),
 //                                                              "12,7,3", wherever a copy of them is
+//     pipeline          batches, stages                        batches are made: of which stages,
+//                                                              the first one first, "from_dataset,
+//                                                              shuffle 100,batch 32,prefetch 2"
+//     taken             batches, step, pixels, own, waited,    ... after "images": a hash of each
+//                       passes, read, cached, filed,           image, "7e13e189,...", as the
+//                       buffered, ahead                        trainer gets it; images that the
+//                                                              trainer's thread read or prepared
+//                                                              meanwhile; seconds; passes over the
+//                                                              source that have begun, and images
+//                                                              read in all of them; bytes that
+//                                                              caches, caches in files, shuffle
+//                                                              buffers and prefetches hold
 //     saved             path                                   save_weights writes a file
 //     end               status                                 main returned, or exit was called
 //
