@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/util.h"
 #include "data/origin.h"
 #include "data/stage.h"
@@ -31,7 +32,8 @@ static void trace_stages(const Batches *batches)
         free(stages);
         stages = longer;
     }
-    trace("pipeline", NUMBER("batches", batches->id), TEXT("stages", stages));
+    trace("pipeline", NUMBER("batches", batches->id), TEXT("stages", stages),
+          NUMBER("goes_on", batches->goes_on));
     free(stages);
 }
 
@@ -207,6 +209,26 @@ static uint32_t hash_of(const float *image, size_t length)
     return hash;
 }
 
+// Images of the batch that are not as they were read, standardised, and nothing else.
+static int count_changed(const Batches *batches)
+{
+    const Element *batch = &batches->current;
+    const Source *source = batches->last->source;
+    size_t length = image_length(&source->format);
+    float *plain = allocate(length, sizeof *plain);
+    int changed = 0;
+    for (int i = 0; i < batch->count; i++) {
+        const uint8_t *read = source->dataset.images + batch->numbers[i] * length;
+        standardize_image(&source->format, (Pixels){.bytes = read}, plain);
+        changed += memcmp(plain, batch->floats + (size_t)i * length, length * sizeof *plain) != 0;
+    }
+    free(plain);
+    return changed;
+}
+
+#define HELD(name, held)                                                                           \
+    NUMBER(name, atomic_load(&(held).images)), NUMBER(name "_bytes", atomic_load(&(held).bytes))
+
 static void trace_taken(const Batches *batches, int64_t own, double waited)
 {
     const Element *batch = &batches->current;
@@ -217,13 +239,11 @@ static void trace_taken(const Batches *batches, int64_t own, double waited)
         end += sprintf(end, "%s%08x", i ? "," : "",
                        (unsigned)hash_of(batch->floats + (size_t)i * length, length));
     trace("taken", NUMBER("batches", batches->id), NUMBER("step", batches->handed - 1),
-          TEXT("pixels", pixels), NUMBER("own", own), NUMBER("waited", waited),
-          NUMBER("passes", atomic_load(&source->passes)),
-          NUMBER("read", atomic_load(&source->read)),
-          NUMBER("cached", atomic_load(&source->cached)),
-          NUMBER("filed", atomic_load(&source->filed)),
-          NUMBER("buffered", atomic_load(&source->buffered)),
-          NUMBER("ahead", atomic_load(&source->ahead)));
+          TEXT("pixels", pixels), NUMBER("changed", count_changed(batches)), NUMBER("own", own),
+          NUMBER("waited", waited), NUMBER("passes", atomic_load(&source->passes)),
+          NUMBER("read", atomic_load(&source->read)), HELD("cached", source->cached),
+          HELD("filed", source->filed), HELD("buffered", source->buffered),
+          HELD("ahead", source->ahead));
     free(pixels);
 }
 

@@ -35,7 +35,7 @@ static void keep_in_memory(Cache *cache, const Element *element)
     *added = new_element(cache->stage.source, cache->stage.form);
     memcpy(added->block, element->block, element->block_bytes);
     added->count = element->count;
-    add_bytes(&cache->stage.source->cached, added->block_bytes);
+    add_held(&cache->stage.source->cached, cache->stage.form, added);
 }
 
 _Noreturn static void end_of_file(const Cache *cache, const char *verb, ssize_t moved)
@@ -74,7 +74,7 @@ static void keep_in_file(Cache *cache, const Element *element)
     write_block(cache, element);
     cache->counts = enlarge(cache->counts, (size_t)cache->kept + 1, sizeof *cache->counts);
     cache->counts[cache->kept] = element->count;
-    add_bytes(&cache->stage.source->filed, element->block_bytes);
+    add_held(&cache->stage.source->filed, cache->stage.form, element);
 }
 
 static void keep(Cache *cache, const Element *element)
@@ -122,6 +122,7 @@ static bool next_kept(Pipeline *stage, Element *element)
     else if (!pull(cache, element))
         return false;
     cache->position++;
+    add_own_work(element->count);
     return true;
 }
 

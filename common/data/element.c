@@ -18,9 +18,10 @@ void add_own_work(int images)
     images_done += images;
 }
 
-void add_bytes(atomic_llong *count, size_t bytes)
+void add_held(Held *held, Form form, const Element *element)
 {
-    atomic_fetch_add_explicit(count, (long long)bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&held->images, form.size, memory_order_relaxed);
+    atomic_fetch_add_explicit(&held->bytes, (long long)element->block_bytes, memory_order_relaxed);
 }
 
 Element new_element(const Source *source, Form form)

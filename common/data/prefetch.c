@@ -151,7 +151,7 @@ static void allocate_slots(Prefetch *prefetch)
         slot->raw = new_element(stage->source, stage->upstream->form);
         slot->done = new_element(stage->source, stage->form);
         slot->scratch = allocate_scratch(&stage->source->format);
-        add_bytes(&stage->source->ahead, slot->done.block_bytes);
+        add_held(&stage->source->ahead, stage->form, &slot->done);
     }
 }
 

@@ -29,15 +29,20 @@ typedef struct {
     size_t block_bytes;
 } Element;
 
+// What stages keep.
+typedef struct {
+    atomic_llong images, bytes;
+} Held;
+
 // The source of a pipeline, which all its stages know, and what is counted on the way.
 typedef struct {
     Dataset dataset; // its images and labels belong to the caller
     Format format;
     int batch_size;    // 0 before there are batches
     bool short_batch;  // the last one of a pass is given, too
-    atomic_llong read; // images read so far
+    atomic_llong read; // images, so far
     atomic_llong passes;
-    atomic_llong cached, filed, buffered, ahead; // bytes held, by caches, shuffles and prefetches
+    Held cached, filed, buffered, ahead; // in memory, in files, by shuffles, by prefetches
 } Source;
 
 typedef enum { DRAWS_NOTHING, DRAWS_ORDER, DRAWS_AUGMENTATION } Draws;
@@ -85,11 +90,12 @@ Form prepared(Form form);
 // Does what is left to do: writes `raw`, of that form, to `out`, of the form prepared(form).
 void prepare(const Source *source, Form form, const Element *raw, Scratch *scratch, Element *out);
 
-// Images that the calling thread has read or prepared so far.
+// Images that the calling thread has handled so far, one count for each stage that did something
+// with one.
 int64_t own_work(void);
 void add_own_work(int images);
 
-// Adds bytes to one of the source's counts.
-void add_bytes(atomic_llong *count, size_t bytes);
+// Another element of that form is kept.
+void add_held(Held *held, Form form, const Element *element);
 
 #endif

@@ -168,6 +168,8 @@ static bool pull_arriving(Shuffle *shuffle)
 {
     Pipeline *upstream = shuffle->stage.upstream;
     shuffle->ended = shuffle->ended || !upstream->next(upstream, &shuffle->arriving);
+    if (!shuffle->ended)
+        add_own_work(shuffle->arriving.count);
     return !shuffle->ended;
 }
 
@@ -177,7 +179,7 @@ static void add_place(Shuffle *shuffle)
     shuffle->buffer = enlarge(shuffle->buffer, count, sizeof *shuffle->buffer);
     Element *added = &shuffle->buffer[shuffle->allocated++];
     *added = new_element(shuffle->stage.source, shuffle->stage.form);
-    add_bytes(&shuffle->stage.source->buffered, added->block_bytes);
+    add_held(&shuffle->stage.source->buffered, shuffle->stage.form, added);
 }
 
 // Fisher and Yates's permutation as elements come: each changes places with one of those before it,
@@ -267,6 +269,7 @@ static bool next_to_augment(Pipeline *stage, Element *element)
     uint64_t first = augment->drawn++ * (uint64_t)stage->form.size;
     for (int i = 0; i < element->count; i++)
         element->streams[i] = rng_stream_of(stage->seed, RNG_AUGMENTATION, first + (uint64_t)i);
+    add_own_work(element->count);
     return true;
 }
 
@@ -331,6 +334,7 @@ static bool next_batch(Pipeline *stage, Element *element)
     element->count = 0;
     while (element->count < size && stage->upstream->next(stage->upstream, &batcher->arriving))
         append(&batcher->arriving, length, element);
+    add_own_work(element->count);
     return element->count == size || (element->count > 0 && !batcher->drop_remainder);
 }
 
