@@ -47,8 +47,7 @@ Pipeline *pipeline_cache(Pipeline *p);
 // can't be made, written or read ends the program with one line.
 Pipeline *pipeline_cache_in_file(Pipeline *p, const char *path);
 
-// Begins again when all has been given: one pass after another, without end. Where nothing comes in
-// a pass the program ends with one line.
+// Begins again when all has been given: one pass after another, without end.
 Pipeline *pipeline_repeat(Pipeline *p);
 
 // A buffer of `buffer_size` places, at least 1. It is filled first; then each time one in it, drawn

@@ -130,8 +130,7 @@ static bool next_of_any_pass(Pipeline *stage, Element *element)
     if (upstream->next(upstream, element))
         return true;
     upstream->rewind(upstream);
-    if (!upstream->next(upstream, element))
-        die("pipeline_repeat: nothing comes in a pass, so there is nothing to repeat");
+    CHECK(upstream->next(upstream, element)); // no pass is empty
     return true;
 }
 

@@ -92,9 +92,9 @@
 //     saved             path                                   save_weights writes a file
 //     end               status                                 main returned, or exit was called
 //
-// What stages hold: images that caches keep in memory (cached) and in files (filed), that are in the
-// buffers of shuffles (buffered), and for which prefetches have room (ahead); with _bytes behind its
-// name, the bytes.
+// What stages hold: images that caches keep in memory (cached) and in files (filed), that are in
+// the buffers of shuffles (buffered), and for which prefetches have room (ahead); with _bytes
+// behind its name, the bytes.
 //
 // The figures are loss, accuracy, val_loss, val_accuracy, lr. `weights`, `statistics`, `arena` and
 // `value` are fingerprints in double precision: the dot product with a fixed pseudo-random vector,

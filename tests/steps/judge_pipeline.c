@@ -733,8 +733,6 @@ static const Explanation explanations[] = {
     {"the pipeline's pass is over",
      {"pass-over",
       "an epoch asks for more batches than a pass has, and nothing begins another pass.", NULL}},
-    {"nothing comes in a pass",
-     {"pass-empty", "there is nothing that could be repeated: no batch becomes whole.", NULL}},
     {0},
 };
 static const Ends ends = {.explanations = explanations};
