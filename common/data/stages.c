@@ -8,7 +8,7 @@
 #include <time.h>
 #include "base/util.h"
 
-void *new_stage(size_t size, Pipeline *upstream, const char *caller, char *name)
+static void check_free(const Pipeline *upstream, const char *caller)
 {
     if (!upstream)
         die("%s: there is no pipeline (NULL)", caller);
@@ -16,6 +16,11 @@ void *new_stage(size_t size, Pipeline *upstream, const char *caller, char *name)
         die("%s: another stage takes these images already; each line begins with p = , so that the "
             "next one goes on from there",
             caller);
+}
+
+void *new_stage(size_t size, Pipeline *upstream, const char *caller, char *name)
+{
+    check_free(upstream, caller);
     Pipeline *stage = allocate(1, size);
     upstream->taken = true;
     stage->upstream = upstream;
@@ -234,7 +239,8 @@ Pipeline *pipeline_shuffle(Pipeline *p, int buffer_size)
 {
     if (buffer_size < 1)
         die("%s: a buffer of %d places can't hold anything", __func__, buffer_size);
-    if (p && !p->taken && !settings()->shuffle)
+    check_free(p, __func__);
+    if (!settings()->shuffle)
         return p;
     Shuffle *shuffle =
         new_stage(sizeof *shuffle, p, __func__, format_text("shuffle %d", buffer_size));
@@ -288,7 +294,8 @@ static void free_augment(Pipeline *stage)
 
 Pipeline *pipeline_augment(Pipeline *p)
 {
-    if (p && !p->taken && !settings()->augment)
+    check_free(p, __func__);
+    if (!settings()->augment)
         return p;
     Augment *augment = new_stage(sizeof *augment, p, __func__, format_text("augment"));
     augment->stage.next = next_to_augment;
