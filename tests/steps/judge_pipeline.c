@@ -531,8 +531,8 @@ static Finding work_left(const Stream *stream)
         return NOTHING;
     return found(
         why_own_work(stream),
-        format_text("the trainer's own thread did the work of stages, %.0f times an image, "
-                    "%.3f s in all",
+        format_text("the trainer's own thread did the work of stages, %.0f times an image; "
+                    "it got its batches after %.3f s in all",
                     own, waited),
         stream);
 }
@@ -623,12 +623,20 @@ static Finding each_once(const Worker *worker)
         "validation-augmented",
         "test images are shifted and flipped. What is measured must be the same in each epoch.",
         NULL};
+    static const Diagnosis size_wrong = {
+        "batch-size-wrong", "validation batches have args->val_batch_size images.", NULL};
     static const Diagnosis none = {"validation-missing", "no test image reaches the trainer.",
                                    NULL};
     const Stream *stream = &worker->test;
     int images, changed = changed_images(stream, &images);
     if (images == 0)
         return found(&none, format_text("no test images were taken"), stream);
+    int size = (int)run_flag(worker->run, "--val-batch-size ");
+    if (stream->items[0].size != size)
+        return found(&size_wrong,
+                     format_text("the first batch has %d images, and %d were asked for",
+                                 stream->items[0].size, size),
+                     stream);
     if (changed > 0)
         return found(&changed_ones,
                      format_text("%d of %d test images are not as they were read", changed, images),
