@@ -10,6 +10,7 @@
 #include "sys/args.h"        // the command line
 #include "data/dataset.h"    // images and labels
 #include "data/augment.h"    // batches
+#include "data/pipeline.h"   // batches, put together from stages
 #include "data/text.h"       // sentences, and batches of them
 #include "nn/layers.h"       // what a model is built from
 #include "nn/optimizer.h"    // SGD, Adam, ...

@@ -1,5 +1,6 @@
 // Batches: what turns a data set into a stream of standardised, possibly augmented float images,
-// prepared by background threads ahead of the trainer.
+// prepared by background threads ahead of the trainer. Here are those that most programs want;
+// pipeline.h puts together others.
 //
 // Training images are shifted by up to 20 % of height and width (uniform, fractional, bilinear,
 // edge pixels repeated), flipped left to right with probability 0.5, and standardised: (x - mean) /

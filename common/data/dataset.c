@@ -531,6 +531,21 @@ Dataset dataset_select(const Dataset *dataset, const int *numbers, int count)
     return selected;
 }
 
+Dataset dataset_by_class(const Dataset *dataset)
+{
+    if (!dataset)
+        die("dataset_by_class: there is no data set (NULL)");
+    int *numbers = allocate((size_t)dataset->count, sizeof *numbers);
+    int placed = 0;
+    for (int label = 0; label < dataset->classes; label++)
+        for (int i = 0; i < dataset->count; i++)
+            if (dataset->labels[i] == label)
+                numbers[placed++] = i;
+    Dataset sorted = dataset_select(dataset, numbers, placed);
+    free(numbers);
+    return sorted;
+}
+
 Dataset shard_dataset(const Dataset *dataset, int index, int count)
 {
     if (!dataset)

@@ -54,6 +54,10 @@ Dataset synthetic_data(Split split, uint64_t seed, int images);
 // ends need not. A number that is out of range ends the program with one line.
 Dataset dataset_select(const Dataset *dataset, const int *numbers, int count);
 
+// A data set of its own with all these images, class by class, as folders with one class each hold
+// them: those of class 0 first, each class in the order in which it was. Freed as dataset_select's.
+Dataset dataset_by_class(const Dataset *dataset);
+
 // The share of worker `index` of `count`: every count-th image, beginning with the one of number
 // `index`. The shares of all workers are the whole data set, and no image is in two of them; their
 // sizes differ by one at most. (What a tf.data.Dataset's shard and Python's [index::count] select.)

@@ -23,7 +23,8 @@
 // clang-format off
 #define DEFAULT_ARGS                                                                               \
     {.log_dir = "./logs", .batch_size = 32, .val_batch_size = 32, .epochs = 40, .base_lr = 0.01f,  \
-     .wd = 0.000005f, .target_accuracy = 0.85f, .patience = 2, .width = 10, .max_count = 1 << 22}
+     .wd = 0.000005f, .target_accuracy = 0.85f, .patience = 2, .width = 10, .max_count = 1 << 22, \
+     .shuffle_buffer = 60000}
 #define DEFAULT_SETTINGS {.loader_threads = 4, .augment = true, .shuffle = true}
 // clang-format on
 
@@ -101,6 +102,10 @@ static const Flag flags[] = {
      .count = &args.max_count, .largest = 1 << 28},
     {"no-augment", NULL, "leave the training images as they are", .turns_off = &process.augment},
     {"no-shuffle", NULL, "keep the images in the files' order", .turns_off = &process.shuffle},
+    {"shuffle-buffer", "N", "images among which a pipeline draws the next one",
+     .count = &args.shuffle_buffer, .largest = INT_MAX},
+    {"slow-reader", "MS", "milliseconds to read a batch of images, as from a slow disk",
+     .real = &process.slow_reader, .least = 0, .most = 60000, .range = "a number from 0 to 60000"},
     {"loader-threads", "N", "threads that prepare images, at most 64",
      .count = &process.loader_threads, .largest = 64},
     {"device", "cpu|gpu", "where to compute (default: a GPU if one is visible)",

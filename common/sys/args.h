@@ -29,6 +29,7 @@ typedef struct {
     const char *data_dir;  // --data-dir: NULL where it was not given
     int images;            // --images: cut each data set to its first N images; 0: all
     int max_count;         // --max-count: floats in the largest array that sweep_allreduce tries
+    int shuffle_buffer;    // --shuffle-buffer: images among which a pipeline draws the next one
 } Args;
 
 // What belongs to the process as a whole.
@@ -37,6 +38,7 @@ typedef struct {
     DeviceKind device;   // --device
     Progress progress;   // --progress
     int loader_threads;  // --loader-threads
+    float slow_reader;   // --slow-reader: milliseconds that a batch of images takes to be read
     bool augment;        // false with --no-augment
     bool shuffle;        // false with --no-shuffle
     bool deterministic;  // --deterministic (GPU)

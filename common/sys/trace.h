@@ -77,8 +77,24 @@
 //                                                              that was loaded ("train", "test";
 //                                                              "": in the data set of the batches),
 //                                                              "12,7,3", wherever a copy of them is
+//     pipeline          batches, stages, goes_on               batches are made: of which stages,
+//                                                              the first one first, "from_dataset,
+//                                                              shuffle 100,batch 32,prefetch 2";
+//                                                              1: batches_begin goes on
+//     taken             batches, step, pixels, changed, own,   ... after "images": a hash of each
+//                       waited, passes, read, and what stages  image, "7e13e189,...", as the
+//                       hold                                   trainer gets it; how many are not
+//                                                              as they were read; images that the
+//                                                              trainer's thread handled meanwhile,
+//                                                              one for each stage; seconds; passes
+//                                                              over the source that have begun,
+//                                                              and images read in all of them
 //     saved             path                                   save_weights writes a file
 //     end               status                                 main returned, or exit was called
+//
+// What stages hold: images that caches keep in memory (cached) and in files (filed), that are in
+// the buffers of shuffles (buffered), and for which prefetches have room (ahead); with _bytes
+// behind its name, the bytes.
 //
 // The figures are loss, accuracy, val_loss, val_accuracy, lr. `weights`, `statistics`, `arena` and
 // `value` are fingerprints in double precision: the dot product with a fixed pseudo-random vector,

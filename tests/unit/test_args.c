@@ -42,6 +42,7 @@ static void check_default_settings(void)
     ck_assert_int_eq(settings()->device, DEVICE_AUTO);
     ck_assert_int_eq(settings()->progress, PROGRESS_AUTO);
     ck_assert_int_eq(settings()->loader_threads, 4);
+    ck_assert_float_eq(settings()->slow_reader, 0);
     ck_assert(settings()->augment);
     ck_assert(settings()->shuffle);
     ck_assert(!settings()->deterministic);
@@ -71,6 +72,7 @@ START_TEST(no_flags_give_the_defaults)
     ck_assert_ptr_null(args.data_dir);
     ck_assert_int_eq(args.images, 0);
     ck_assert_int_eq(args.max_count, 4194304);
+    ck_assert_int_eq(args.shuffle_buffer, 60000);
     check_default_settings();
 }
 END_TEST
@@ -100,7 +102,9 @@ END_TEST
 START_TEST(every_flag_of_the_process_is_read)
 {
     parse("--precision tf32 --device gpu --progress plain --loader-threads 64 --no-augment "
-          "--no-shuffle --deterministic --show-ranks --seed 18446744073709551615");
+          "--no-shuffle --deterministic --show-ranks --seed 18446744073709551615 "
+          "--slow-reader 2.5");
+    ck_assert_float_eq(settings()->slow_reader, 2.5f);
     ck_assert_int_eq(settings()->precision, PRECISION_TF32);
     ck_assert_int_eq(settings()->device, DEVICE_GPU);
     ck_assert_int_eq(settings()->progress, PROGRESS_PLAIN);
@@ -140,6 +144,9 @@ START_TEST(the_ends_of_every_range_belong_to_it)
     ck_assert_int_eq(args.max_count, 268435456);
     ck_assert(settings()->seeded);
     ck_assert_float_eq(parse("--target-accuracy 1").target_accuracy, 1);
+    ck_assert_int_eq(parse("--shuffle-buffer 2147483647").shuffle_buffer, 2147483647);
+    parse("--slow-reader 60000");
+    ck_assert_float_eq(settings()->slow_reader, 60000);
 }
 END_TEST
 
@@ -221,6 +228,9 @@ START_TEST(help_shows_every_flag_and_default)
                                         "--images",
                                         "--max-count",
                                         "(default: 4194304)",
+                                        "--shuffle-buffer",
+                                        "(default: 60000)",
+                                        "--slow-reader",
                                         "--precision",
                                         "--seed",
                                         "--loader-threads",
@@ -290,6 +300,10 @@ static const Refusal bad_values[] = {
     {"--max-count 0", "--max-count must be a whole number from 1 to 268435456, not '0'"},
     {"--max-count 268435457",
      "--max-count must be a whole number from 1 to 268435456, not '268435457'"},
+    {"--shuffle-buffer 0", "--shuffle-buffer must be " WHOLE ", not '0'"},
+    {"--slow-reader -1", "--slow-reader must be a number from 0 to 60000, not '-1'"},
+    {"--slow-reader 60001", "--slow-reader must be a number from 0 to 60000, not '60001'"},
+    {"--slow-reader nan", "--slow-reader must be a number from 0 to 60000, not 'nan'"},
     {"--width 0", "--width must be a whole number from 1 to 64, not '0'"},
     {"--width 65", "--width must be a whole number from 1 to 64, not '65'"},
     {"--loader-threads 0", "--loader-threads must be a whole number from 1 to 64, not '0'"},

@@ -169,6 +169,28 @@ END_TEST
 
 enum { SIDE = 28, PIXELS = SIDE * SIDE };
 
+START_TEST(images_by_class_keep_their_order_within_each)
+{
+    Dataset all = synthetic_data(TEST, 3, 200);
+    for (int i = 0; i < all.count; i++)
+        all.images[(size_t)i * 784] = (uint8_t)i; // its number
+    Dataset sorted = dataset_by_class(&all);
+    ck_assert_int_eq(sorted.count, 200);
+    bool seen[200] = {false};
+    for (int i = 0; i < 200; i++) {
+        int number = sorted.images[(size_t)i * 784],
+            last = i ? sorted.images[(size_t)(i - 1) * 784] : 0;
+        ck_assert(!seen[number]);
+        seen[number] = true;
+        ck_assert_int_eq(sorted.labels[i], all.labels[number]);
+        ck_assert(i == 0 || sorted.labels[i - 1] < sorted.labels[i] ||
+                  (sorted.labels[i - 1] == sorted.labels[i] && last < number));
+    }
+    dataset_free(&sorted);
+    dataset_free(&all);
+}
+END_TEST
+
 START_TEST(synthetic_sets_have_the_promised_size)
 {
     Dataset train = synthetic_data(TRAIN, 1, 0), test = synthetic_data(TEST, 1, 0);
@@ -363,6 +385,7 @@ int main(void)
     tcase_add_test(images, images_that_are_not_there_cannot_be_selected);
     tcase_add_test(images, shares_are_every_nth_image);
     tcase_add_test(images, shares_that_are_not_there_are_refused);
+    tcase_add_test(images, images_by_class_keep_their_order_within_each);
     tcase_add_test(images, synthetic_sets_have_the_promised_size);
     tcase_add_test(images, synthetic_classes_are_mixed);
     tcase_add_test(images, synthetic_data_are_a_function_of_the_seed);

@@ -1,0 +1,285 @@
+// Batches: what the trainer takes from a pipeline, step by step.
+
+#include "data/augment.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/util.h"
+#include "data/origin.h"
+#include "data/stage.h"
+#include "sys/timeline.h"
+#include "sys/trace.h"
+
+struct Batches {
+    Pipeline *last;  // stage
+    bool goes_on;    // from one batches_begin to the next
+    uint64_t id;     // no two of a thread draw the same numbers
+    uint64_t begins; // calls of batches_begin so far
+    int64_t steps;   // asked for
+    int64_t handed;  // to the trainer
+    Element arriving, current;
+    Scratch scratch;
+};
+
+// ---- Made.
+
+static void trace_stages(const Batches *batches)
+{
+    char *stages = format_text("%s", "");
+    for (const Pipeline *stage = batches->last; stage; stage = stage->upstream) {
+        char *longer = format_text("%s%s%s", stage->name, *stages ? "," : "", stages);
+        free(stages);
+        stages = longer;
+    }
+    trace("pipeline", NUMBER("batches", batches->id), TEXT("stages", stages),
+          NUMBER("goes_on", batches->goes_on));
+    free(stages);
+}
+
+static Batches *new_batches(Pipeline *last, bool goes_on)
+{
+    static _Thread_local uint64_t created;
+    Batches *batches = allocate(1, sizeof *batches);
+    last->taken = true;
+    batches->last = last;
+    batches->goes_on = goes_on;
+    batches->id = created++;
+    batches->arriving = new_element(last->source, last->form);
+    batches->current = new_element(last->source, prepared(last->form));
+    batches->scratch = allocate_scratch(&last->source->format);
+    lives_until_exit(batches);
+    if (trace_on())
+        trace_stages(batches);
+    return batches;
+}
+
+Batches *batches_from(Pipeline *p)
+{
+    if (!p || p->taken)
+        die("%s: %s", __func__,
+            p ? "a stage takes these batches already; each line begins with p = , so that the next "
+                "one goes on from there"
+              : "there is no pipeline (NULL)");
+    if (!p->form.batches)
+        die("%s: the pipeline gives single images; pipeline_batch makes batches of them", __func__);
+    return new_batches(p, p->repeats);
+}
+
+// Fresh permutations of which no more is prepared than is asked for.
+static Batches *ready_made(const Dataset *dataset, Statistics statistics, int batch_size,
+                           bool augmented)
+{
+    Pipeline *p = first_stage(dataset, statistics, settings()->shuffle);
+    p = pipeline_batch(p, batch_size, false);
+    p = pipeline_repeat(p);
+    if (augmented)
+        p = pipeline_augment(p);
+    return new_batches(prefetch_for_threads(p), false);
+}
+
+Batches *augmented_batches(const Dataset *dataset, Statistics statistics, int batch_size)
+{
+    trace_call();
+    return ready_made(dataset, statistics, batch_size, true);
+}
+
+Batches *plain_batches(const Dataset *dataset, Statistics statistics, int batch_size)
+{
+    trace_call();
+    return ready_made(dataset, statistics, batch_size, false);
+}
+
+void batches_free(Batches *batches)
+{
+    if (batches == NULL)
+        return;
+    for (Pipeline *stage = batches->last, *upstream; stage; stage = upstream) {
+        upstream = stage->upstream;
+        stage->free(stage);
+        free(stage->name);
+        free(stage);
+    }
+    free_element(&batches->arriving);
+    free_element(&batches->current);
+    free_scratch(&batches->scratch);
+    free(batches);
+}
+
+// ---- Asked.
+
+static void check_batches(const Batches *batches, const char *caller)
+{
+    if (!batches)
+        die("%s: there are no batches (NULL)", caller);
+}
+
+int batches_len(const Batches *batches)
+{
+    check_batches(batches, __func__);
+    const Source *source = batches->last->source;
+    int count = source->dataset.count, size = source->batch_size;
+    return count / size + (source->short_batch && count % size != 0);
+}
+
+int batches_batch_size(const Batches *batches)
+{
+    check_batches(batches, __func__);
+    return batches->last->source->batch_size;
+}
+
+const Dataset *batches_dataset(const Batches *batches)
+{
+    check_batches(batches, __func__);
+    return &batches->last->source->dataset;
+}
+
+// ---- Begun.
+
+// The stages from the last one up to a cache that has begun: what is before that goes on by itself.
+static Pipeline *before(const Pipeline *stage)
+{
+    return stage->settled ? NULL : stage->upstream;
+}
+
+// The seeds of this pass and those that follow it. They are drawn here, in the trainer's thread,
+// because set_seed may be called at any time.
+static void seed_stages(Batches *batches)
+{
+    uint64_t stream = batches->id << 32 | batches->begins;
+    Rng order = rng_stream(RNG_PERMUTATION, stream);
+    Rng augmentation = rng_stream(RNG_AUGMENTATION, stream);
+    for (Pipeline *stage = batches->last; stage; stage = before(stage)) {
+        stage->passes = 0;
+        if (stage->draws != DRAWS_NOTHING)
+            stage->seed = rng_next(stage->draws == DRAWS_ORDER ? &order : &augmentation);
+    }
+}
+
+static void begin_pass(Batches *batches, int64_t steps)
+{
+    for (Pipeline *stage = batches->last; stage; stage = before(stage))
+        if (stage->pause)
+            stage->pause(stage);
+    seed_stages(batches);
+    batches->last->limit = batches->goes_on ? INT64_MAX : steps;
+    batches->last->rewind(batches->last);
+}
+
+void batches_begin(Batches *batches, int64_t steps)
+{
+    check_batches(batches, __func__);
+    if (steps < 0)
+        die("batches_begin: %lld steps", (long long)steps);
+    if (!batches->goes_on || batches->begins == 0)
+        begin_pass(batches, steps);
+    batches->begins++;
+    batches->steps = steps;
+    batches->handed = 0;
+}
+
+// ---- Taken.
+
+static void trace_images(const Batches *batches)
+{
+    const Element *batch = &batches->current;
+    const Source *source = batches->last->source;
+    const size_t digits = sizeof "-2147483648,", length = image_length(&source->format);
+    char *drawn = allocate((size_t)batch->count, digits), *end = drawn;
+    const char *split = "";
+    for (int i = 0; i < batch->count; i++) {
+        uint32_t place = batch->numbers[i];
+        Origin origin = origin_of(source->dataset.images + place * length, length);
+        int number = origin.number >= 0 ? origin.number : (int)place;
+        end += sprintf(end, "%s%d", i ? "," : "", number);
+        split = origin.split;
+    }
+    trace("images", NUMBER("batches", batches->id), NUMBER("permutation", batches->begins),
+          NUMBER("step", batches->handed - 1), TEXT("split", split), TEXT("drawn", drawn));
+    free(drawn);
+}
+
+// FNV-1a of an image's floats, as the trainer gets them.
+static uint32_t hash_of(const float *image, size_t length)
+{
+    const unsigned char *bytes = (const unsigned char *)image;
+    uint32_t hash = 2166136261u;
+    for (size_t i = 0; i < length * sizeof *image; i++)
+        hash = (hash ^ bytes[i]) * 16777619u;
+    return hash;
+}
+
+// Images of the batch that are not as they were read, standardised, and nothing else.
+static int count_changed(const Batches *batches)
+{
+    const Element *batch = &batches->current;
+    const Source *source = batches->last->source;
+    size_t length = image_length(&source->format);
+    float *plain = allocate(length, sizeof *plain);
+    int changed = 0;
+    for (int i = 0; i < batch->count; i++) {
+        const uint8_t *read = source->dataset.images + batch->numbers[i] * length;
+        standardize_image(&source->format, (Pixels){.bytes = read}, plain);
+        changed += memcmp(plain, batch->floats + (size_t)i * length, length * sizeof *plain) != 0;
+    }
+    free(plain);
+    return changed;
+}
+
+#define HELD(name, held)                                                                           \
+    NUMBER(name, atomic_load(&(held).images)), NUMBER(name "_bytes", atomic_load(&(held).bytes))
+
+static void trace_taken(const Batches *batches, int64_t own, double waited)
+{
+    const Element *batch = &batches->current;
+    Source *source = batches->last->source;
+    size_t length = image_length(&source->format), digits = sizeof "12345678,";
+    char *pixels = allocate((size_t)batch->count, digits), *end = pixels;
+    for (int i = 0; i < batch->count; i++)
+        end += sprintf(end, "%s%08x", i ? "," : "",
+                       (unsigned)hash_of(batch->floats + (size_t)i * length, length));
+    trace("taken", NUMBER("batches", batches->id), NUMBER("step", batches->handed - 1),
+          TEXT("pixels", pixels), NUMBER("changed", count_changed(batches)), NUMBER("own", own),
+          NUMBER("waited", waited), NUMBER("passes", atomic_load(&source->passes)),
+          NUMBER("read", atomic_load(&source->read)), HELD("cached", source->cached),
+          HELD("filed", source->filed), HELD("buffered", source->buffered),
+          HELD("ahead", source->ahead));
+    free(pixels);
+}
+
+// The next batch becomes the current one, if one comes.
+static bool take(Batches *batches)
+{
+    Pipeline *last = batches->last;
+    bool ready = last->form.floats && !last->form.pending;
+    if (ready)
+        return last->next(last, &batches->current);
+    if (!last->next(last, &batches->arriving))
+        return false;
+    prepare(last->source, last->form, &batches->arriving, &batches->scratch, &batches->current);
+    return true;
+}
+
+Batch batches_next(Batches *batches)
+{
+    check_batches(batches, __func__);
+    if (batches->handed >= batches->steps)
+        die("batches_next: batches_begin has been asked for %lld batches, and they have been taken",
+            (long long)batches->steps);
+    int64_t own = own_work();
+    double since = trace_on() ? seconds_now() : 0;
+    timeline_begin(SPAN_WAIT, "wait for a batch", -1, -1);
+    if (!take(batches))
+        die("batches_next: the pipeline's pass is over after %lld of %lld batches; pipeline_repeat "
+            "goes on with another",
+            (long long)batches->handed, (long long)batches->steps);
+    batches->handed++;
+    timeline_end();
+    if (trace_on()) {
+        double waited = seconds_now() - since;
+        trace_images(batches);
+        trace_taken(batches, own_work() - own, waited);
+    }
+    const Element *batch = &batches->current;
+    return (Batch){.images = batch->floats, .labels = batch->labels, .count = batch->count};
+}

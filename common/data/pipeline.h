@@ -1,0 +1,83 @@
+// Pipelines: batches put together from stages, as with tf.data. Each stage takes what the one
+// before it gives, and hands it on when the next one asks: images, one after another in the files'
+// order, then batches of them.
+//
+//     Pipeline *p = pipeline_from_dataset(&images, statistics);
+//     p = pipeline_shuffle(p, 1000);
+//     p = pipeline_batch(p, 32, true);
+//     p = pipeline_prefetch(p, 2);
+//     Batches *batches = batches_from(p);
+//
+// The order is the program's own; any makes some stream, and says nothing of whether it is the one
+// that was meant. But for what each stage says, an order of images or of batches is kept. What runs
+// through a pipeline once, from its first image to its last, is a pass.
+//
+// With a seed the stream is a function of the seed, the rank and the number of earlier calls of
+// batches_begin, whatever the number of threads.
+//
+// A stage that is handed NULL, or one that another stage has taken already (the line should have
+// begun with p = ), ends the program with one line.
+//
+// After M. Abadi and others, "tf.data: A Machine Learning Data Processing Framework" (VLDB 2021),
+// and https://www.tensorflow.org/guide/data.
+
+#ifndef HVDLAB_PIPELINE_H
+#define HVDLAB_PIPELINE_H
+
+#include <stdbool.h>
+#include "data/augment.h"
+
+#pragma GCC visibility push(default) // a step may call what follows
+
+typedef struct Pipeline Pipeline;
+
+// The images of the data set in their order, as bytes, read one after another when they are asked
+// for. The data set stands for files on a disk: --slow-reader has each batch of images (of as many
+// as pipeline_batch is asked for) take so long to read. It must outlive the pipeline. Images reach
+// the trainer standardised, by `statistics`.
+Pipeline *pipeline_from_dataset(const Dataset *dataset, Statistics statistics);
+
+// Keeps all that comes in the first pass in memory, and takes it from there in later passes: then
+// nothing before this stage happens any more. What has been augmented is kept so, as floats, four
+// times the bytes.
+Pipeline *pipeline_cache(Pipeline *p);
+
+// The same in a file. It is made new, its name is `path` and some letters more, and it belongs to
+// this pipeline alone: once open it has no name any more, and it goes with the process. A file that
+// can't be made, written or read ends the program with one line.
+Pipeline *pipeline_cache_in_file(Pipeline *p, const char *path);
+
+// Begins again when all has been given: one pass after another, without end.
+Pipeline *pipeline_repeat(Pipeline *p);
+
+// A buffer of `buffer_size` places, at least 1. It is filled first; then each time one in it, drawn
+// at random, is handed on, and the next one takes its place. So an image can't come more than
+// buffer_size places earlier than it would; a buffer as large as the data set gives any order. Each
+// pass is shuffled anew. With --no-shuffle nothing is changed.
+Pipeline *pipeline_shuffle(Pipeline *p, int buffer_size);
+
+// Shifts and flips each image at random, as augmented_batches does, anew each time that one comes.
+// With --no-augment nothing is changed.
+Pipeline *pipeline_augment(Pipeline *p);
+
+// Puts `size` images each into a batch. The last batch of a pass may be short; with
+// `drop_remainder` it is left out. Where no pass could have a batch, size is below 1, or batches
+// come already, the program ends with one line.
+Pipeline *pipeline_batch(Pipeline *p, int size, bool drop_remainder);
+
+// Has up to `ahead` images or batches prepared by threads (--loader-threads) before they are asked
+// for, while whoever will ask does something else; at least 1.
+Pipeline *pipeline_prefetch(Pipeline *p, int ahead);
+
+// Batches for fit, evaluate or a loop of one's own, from a pipeline that gives batches. They own
+// the pipeline. What can't be done ahead is done in batches_next, by the caller.
+//
+// batches_len is the number of batches in a pass over the data set. batches_begin starts a fresh
+// pass, and when that is over there are no more batches: batches_next then ends the program with
+// one line. But where pipeline_repeat is among the stages the stream goes on where it was, over all
+// calls of batches_begin; what is prepared is kept.
+Batches *batches_from(Pipeline *p);
+
+#pragma GCC visibility pop
+
+#endif

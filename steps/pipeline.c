@@ -1,0 +1,78 @@
+// Trains a small network on Fashion-MNIST, on many devices. What the trainer gets is put together
+// here, stage by stage: how images come from the disk, wait, change and become batches.
+
+#include "hvdlab.h"
+
+// Two convolutions, each with a pool, and two dense layers.
+static Model *create_model(void)
+{
+    Tensor image = input(28, 28, 1);
+    Tensor x = max_pool(relu(conv2d(image, 16, 3)), 2);
+    x = max_pool(relu(conv2d(x, 32, 3)), 2);
+    x = relu(dense(flatten(x), 64));
+    return model(image, softmax(dense(x, 10)));
+}
+
+// Batches to train with. A pass brings each image once.
+static Batches *training_batches(const Dataset *images, Statistics statistics, const Args *args)
+{
+    Pipeline *p = pipeline_from_dataset(images, statistics);
+    // TODO: pipeline: add the stages that are missing here, each at its place, so that
+    //  - each image is read from the disk once, in the first pass, and kept as bytes;
+    //  - each pass has an order of its own, drawn from a buffer of args->shuffle_buffer images;
+    //  - images are shifted and flipped (augmented) in another way in each pass;
+    //  - a batch holds images of one pass only, and the short one at the end of a pass is left out;
+    //  - threads do all of that ahead of the trainer, at most 4 batches, and go on between epochs.
+    p = pipeline_batch(p, args->batch_size, false);
+    return batches_from(p);
+}
+
+// Batches to validate with: each image once, as it is.
+static Batches *validation_batches(const Dataset *images, Statistics statistics, const Args *args)
+{
+    Pipeline *p = pipeline_from_dataset(images, statistics);
+    // TODO: pipeline: here, too, let images be read once, and batches be prepared ahead. The short
+    // batch at the end belongs to it, images are not changed, and their order does not matter.
+    p = pipeline_batch(p, args->val_batch_size, false);
+    return batches_from(p);
+}
+
+int main(int argc, char **argv)
+{
+    hvd_init();
+    device_use(hvd_local_rank());
+    Args args = parse_args(argc, argv);
+    int verbose = hvd_rank() == 0;
+
+    // The files hold one class after another. Every worker reads a share of its own.
+    Dataset train_images = load_data(&args, TRAIN), test_images = load_data(&args, TEST);
+    Statistics statistics = image_statistics(&train_images);
+    Dataset train_files = dataset_by_class(&train_images);
+    Dataset test_files = dataset_by_class(&test_images);
+    Dataset train = shard_dataset(&train_files, hvd_rank(), hvd_size());
+    Dataset test = shard_dataset(&test_files, hvd_rank(), hvd_size());
+
+    Batches *train_batches = training_batches(&train, statistics, &args);
+    Batches *test_batches = validation_batches(&test, statistics, &args);
+
+    Optimizer *opt = hvd_distributed_optimizer(sgd_momentum(args.base_lr, 0.9f, false));
+    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, opt);
+
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, hvd_broadcast_variables(0));
+    callbacks_add(&callbacks, hvd_metric_average());
+    if (verbose)
+        callbacks_add(&callbacks, print_throughput(train_images.count));
+
+    // An epoch is one pass, as many whole batches as the smallest share has.
+    fit(model, &(Fit){
+        .train            = train_batches,
+        .epochs           = args.epochs,
+        .steps_per_epoch  = train_images.count / hvd_size() / args.batch_size,
+        .validation       = test_batches,
+        .validation_steps = batches_len(test_batches),
+        .callbacks        = &callbacks,
+        .verbose          = verbose,
+    });
+    return 0;
+}

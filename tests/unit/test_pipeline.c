@@ -1,0 +1,794 @@
+// What pipeline.h promises of each stage: which images come, in which order and batches, what is
+// read again, what is held, who does the work; and that a stream follows from the seed alone,
+// whatever the number of threads. What augmentation does to one image is in test_augment.c.
+
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/util.h"
+#include "child.h"
+#include "data/stage.h"
+
+// With these a byte's standardised value is the byte itself, but for rounding.
+static const Statistics unchanged = {.std = {1, 1, 1, 1}};
+
+enum { COUNT = 103 };
+
+// Images of one row of two pixels: the image's position in the data set, and 0.
+static Dataset numbered_images(void)
+{
+    Dataset dataset = {.count = COUNT, .height = 1, .width = 2, .channels = 1, .classes = 10};
+    dataset.images = allocate(COUNT, 2);
+    dataset.labels = allocate(COUNT, 1);
+    for (int i = 0; i < COUNT; i++) {
+        dataset.images[2 * i] = (uint8_t)i;
+        dataset.labels[i] = (uint8_t)(i % 10);
+    }
+    return dataset;
+}
+
+static Dataset dataset; // of the test that runs
+
+static void set_up(void)
+{
+    dataset = numbered_images();
+}
+
+static void tear_down(void)
+{
+    dataset_free(&dataset);
+}
+
+static Pipeline *source(void)
+{
+    return pipeline_from_dataset(&dataset, unchanged);
+}
+
+// The images' numbers and the batches' sizes, as they come.
+typedef struct {
+    int image[10 * COUNT], images;
+    int size[10 * COUNT], batches;
+} Seen;
+
+static void take(Batches *batches, int steps, Seen *seen)
+{
+    for (int step = 0; step < steps; step++) {
+        Batch batch = batches_next(batches);
+        seen->size[seen->batches++] = batch.count;
+        for (int i = 0; i < batch.count; i++) {
+            int number = (int)lroundf(batch.images[2 * i]);
+            ck_assert_int_eq(batch.labels[i], number % 10);
+            seen->image[seen->images++] = number;
+        }
+    }
+}
+
+static Seen begin_and_take(Batches *batches, int steps)
+{
+    Seen seen = {.images = 0};
+    batches_begin(batches, steps);
+    take(batches, steps, &seen);
+    return seen;
+}
+
+static void assert_each_once(const int *numbers)
+{
+    bool seen[COUNT] = {false};
+    for (int i = 0; i < COUNT; i++) {
+        ck_assert_int_lt(numbers[i], COUNT);
+        ck_assert_msg(!seen[numbers[i]], "image %d comes twice", numbers[i]);
+        seen[numbers[i]] = true;
+    }
+}
+
+static bool in_order(const Seen *seen)
+{
+    for (int i = 0; i < seen->images; i++)
+        if (seen->image[i] != i % COUNT)
+            return false;
+    return true;
+}
+
+// -- Batches and repeat ---------------------------------------------------------------------------
+
+START_TEST(images_come_in_the_files_order)
+{
+    Batches *batches = batches_from(pipeline_batch(source(), 10, false));
+    ck_assert_int_eq(batches_len(batches), 11);
+    ck_assert_int_eq(batches_batch_size(batches), 10);
+    for (int pass = 0; pass < 2; pass++) {
+        Seen seen = begin_and_take(batches, 11);
+        ck_assert_int_eq(seen.images, COUNT);
+        ck_assert(in_order(&seen));
+        ck_assert_int_eq(seen.size[10], 3);
+    }
+    batches_free(batches);
+}
+END_TEST
+
+START_TEST(remainder_is_dropped_where_that_is_asked_for)
+{
+    Batches *batches = batches_from(pipeline_repeat(pipeline_batch(source(), 10, true)));
+    ck_assert_int_eq(batches_len(batches), 10);
+    Seen seen = begin_and_take(batches, 25);
+    ck_assert_int_eq(seen.images, 250);
+    for (int i = 0; i < 250; i++)
+        ck_assert_int_eq(seen.image[i], i % 100);
+    batches_free(batches);
+}
+END_TEST
+
+START_TEST(repeat_before_batch_goes_over_the_ends_of_passes)
+{
+    Batches *batches = batches_from(pipeline_batch(pipeline_repeat(source()), 10, false));
+    Seen seen = begin_and_take(batches, 30);
+    ck_assert_int_eq(seen.images, 300);
+    ck_assert(in_order(&seen));
+    batches_free(batches);
+}
+END_TEST
+
+START_TEST(repeated_stream_goes_on_from_one_begin_to_the_next)
+{
+    Pipeline *p = pipeline_repeat(pipeline_batch(source(), 10, false));
+    Batches *batches = batches_from(pipeline_prefetch(p, 3));
+    Seen seen = {.images = 0};
+    for (int begin = 0; begin < 6; begin++) {
+        batches_begin(batches, 4);
+        take(batches, begin == 2 ? 3 : 4, &seen); // one is asked for and not taken
+    }
+    ck_assert_int_eq(seen.images, 2 * COUNT + 10); // 23 batches: 11 and 11 and 1
+    ck_assert(in_order(&seen));
+    batches_free(batches);
+}
+END_TEST
+
+START_TEST(without_repeat_each_begin_starts_a_pass)
+{
+    Batches *batches = batches_from(pipeline_prefetch(pipeline_batch(source(), 10, false), 3));
+    for (int begin = 0; begin < 4; begin++) {
+        Seen seen = begin_and_take(batches, 4);
+        ck_assert(in_order(&seen));
+    }
+    batches_free(batches);
+}
+END_TEST
+
+START_TEST(batch_larger_than_the_set_is_the_whole_set)
+{
+    Batches *batches = batches_from(pipeline_repeat(pipeline_batch(source(), 10 * COUNT, false)));
+    ck_assert_int_eq(batches_len(batches), 1);
+    Seen seen = begin_and_take(batches, 3);
+    ck_assert_int_eq(seen.images, 3 * COUNT);
+    batches_free(batches);
+}
+END_TEST
+
+// -- Shuffle --------------------------------------------------------------------------------------
+
+START_TEST(each_pass_is_shuffled_anew)
+{
+    static const int sizes[] = {2, 10, COUNT - 1, COUNT, 1000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        Pipeline *p = pipeline_batch(pipeline_shuffle(source(), sizes[i]), 10, false);
+        Batches *batches = batches_from(pipeline_repeat(p));
+        Seen seen = begin_and_take(batches, 33);
+        for (int pass = 0; pass < 3; pass++) {
+            assert_each_once(seen.image + pass * COUNT);
+            if (pass > 0)
+                ck_assert_mem_ne(seen.image, seen.image + pass * COUNT, COUNT * sizeof(int));
+        }
+        batches_free(batches);
+    }
+}
+END_TEST
+
+// In a buffer of B places an image can be handed on when B - 1 after it have been read, not before.
+START_TEST(no_image_comes_earlier_than_the_buffer_allows)
+{
+    Pipeline *p = pipeline_batch(pipeline_shuffle(source(), 10), 1, false);
+    Batches *batches = batches_from(p);
+    bool moved = false;
+    for (int pass = 0; pass < 20; pass++) {
+        Seen seen = begin_and_take(batches, COUNT);
+        for (int i = 0; i < COUNT; i++) {
+            ck_assert_int_lt(seen.image[i], i + 10);
+            moved = moved || seen.image[i] == i + 9;
+        }
+    }
+    ck_assert(moved);
+    batches_free(batches);
+}
+END_TEST
+
+START_TEST(any_image_of_the_buffer_may_be_the_first)
+{
+    int first[10] = {0};
+    for (int trial = 0; trial < 2000; trial++) {
+        Batches *batches = batches_from(pipeline_batch(pipeline_shuffle(source(), 10), 1, false));
+        Seen seen = begin_and_take(batches, 1);
+        first[seen.image[0]]++;
+        batches_free(batches);
+    }
+    for (int i = 0; i < 10; i++)
+        ck_assert_int_gt(first[i], 100); // 200 are expected, give or take 13
+}
+END_TEST
+
+START_TEST(buffer_of_one_changes_nothing)
+{
+    Batches *batches = batches_from(pipeline_batch(pipeline_shuffle(source(), 1), 10, false));
+    Seen seen = begin_and_take(batches, 11);
+    ck_assert(in_order(&seen));
+    batches_free(batches);
+}
+END_TEST
+
+START_TEST(shuffle_after_batch_moves_whole_batches)
+{
+    Pipeline *p = pipeline_shuffle(pipeline_batch(source(), 10, false), 11);
+    Batches *batches = batches_from(p);
+    Seen seen = begin_and_take(batches, 11);
+    assert_each_once(seen.image);
+    ck_assert(!in_order(&seen));
+    for (int batch = 0, at = 0; batch < 11; at += seen.size[batch++])
+        for (int i = 1; i < seen.size[batch]; i++)
+            ck_assert_int_eq(seen.image[at + i], seen.image[at] + i);
+    batches_free(batches);
+}
+END_TEST
+
+START_TEST(flags_turn_shuffle_and_augment_off)
+{
+    settings()->shuffle = settings()->augment = false;
+    Pipeline *p = pipeline_augment(pipeline_shuffle(source(), 50));
+    Batches *batches = batches_from(pipeline_batch(p, 10, false));
+    Seen seen = begin_and_take(batches, 11);
+    ck_assert(in_order(&seen));
+    batches_free(batches);
+}
+END_TEST
+
+// -- Caches ---------------------------------------------------------------------------------------
+
+static Pipeline *cached_in_memory(Pipeline *p)
+{
+    return pipeline_cache(p);
+}
+
+static Pipeline *cached_in_file(Pipeline *p)
+{
+    return pipeline_cache_in_file(p, "build/test_pipeline");
+}
+
+static Pipeline *not_cached(Pipeline *p)
+{
+    return p;
+}
+
+static Pipeline *(*const caches[])(Pipeline *) = {cached_in_memory, cached_in_file};
+enum { CACHES = sizeof caches / sizeof *caches };
+
+// What is read again can be seen when the files have changed meanwhile; changed twice, they are as
+// they were.
+static void change_files(void)
+{
+    for (int i = 0; i < COUNT; i++) {
+        dataset.images[2 * i] = (uint8_t)(COUNT - 1 - dataset.images[2 * i]);
+        dataset.labels[i] = dataset.images[2 * i] % 10;
+    }
+}
+
+static bool reads_again(Pipeline *(*cached)(Pipeline *), bool of_batches)
+{
+    Pipeline *p = source();
+    p = of_batches ? cached(pipeline_batch(p, 10, false)) : pipeline_batch(cached(p), 10, false);
+    Batches *batches = batches_from(pipeline_repeat(p));
+    begin_and_take(batches, 12); // one more than a pass: that it is over must be seen
+    change_files();
+    Seen seen = begin_and_take(batches, 10);
+    bool again = seen.image[0] != 10;
+    for (int i = 0; !again && i < seen.images; i++)
+        ck_assert_int_eq(seen.image[i], 10 + i);
+    long long read = atomic_load(&p->source->read);
+    ck_assert_int_eq(again, read > COUNT);
+    batches_free(batches);
+    change_files(); // and back
+    return again;
+}
+
+START_TEST(what_is_cached_is_not_read_again)
+{
+    for (int i = 0; i < CACHES; i++) {
+        ck_assert(!reads_again(caches[i], false));
+        ck_assert(!reads_again(caches[i], true));
+    }
+    ck_assert(reads_again(not_cached, false));
+}
+END_TEST
+
+// A pass that is left is gone on with: the second one takes from the cache what it has, and reads
+// on.
+START_TEST(cache_goes_on_where_a_pass_was_left)
+{
+    for (int i = 0; i < CACHES; i++) {
+        Pipeline *p = caches[i](source());
+        Batches *batches = batches_from(pipeline_prefetch(pipeline_batch(p, 10, false), 2));
+        for (int steps = 1; steps <= 11; steps += 5) {
+            Seen seen = begin_and_take(batches, steps);
+            ck_assert(in_order(&seen));
+        }
+        ck_assert_int_eq(atomic_load(&p->source->read), COUNT);
+        batches_free(batches);
+    }
+}
+END_TEST
+
+START_TEST(cache_in_a_file_leaves_nothing_behind)
+{
+    Batches *batches = batches_from(pipeline_batch(cached_in_file(source()), 10, false));
+    begin_and_take(batches, 11);
+    ck_assert_int_ne(system("ls build/test_pipeline* >/dev/null 2>&1"), 0);
+    batches_free(batches);
+}
+END_TEST
+
+// -- Augmentation ---------------------------------------------------------------------------------
+
+enum { SIDE = 28, PIXELS = SIDE * SIDE, PROBES = 37, PROBE_BATCH = 8, PROBE_STEPS = 5 };
+
+// All floats of some passes, the images in the order of their labels, which are their numbers.
+typedef struct {
+    float image[3][PROBES][PIXELS];
+} Pictures;
+
+static Dataset probes(void)
+{
+    Dataset images = synthetic_data(TEST, 1, PROBES);
+    for (int i = 0; i < PROBES; i++)
+        images.labels[i] = (uint8_t)i;
+    return images;
+}
+
+static Pictures *pictures_of(Pipeline *p)
+{
+    Pictures *pictures = allocate(1, sizeof *pictures);
+    Batches *batches = batches_from(pipeline_repeat(pipeline_batch(p, PROBE_BATCH, false)));
+    for (int pass = 0; pass < 3; pass++) {
+        batches_begin(batches, PROBE_STEPS);
+        for (int step = 0; step < PROBE_STEPS; step++) {
+            Batch batch = batches_next(batches);
+            for (int i = 0; i < batch.count; i++)
+                memcpy(pictures->image[pass][batch.labels[i]], batch.images + i * PIXELS,
+                       sizeof pictures->image[0][0]);
+        }
+    }
+    batches_free(batches);
+    return pictures;
+}
+
+// How many of the images are the same in two passes.
+static int same_images(const Pictures *a, int pass_a, const Pictures *b, int pass_b)
+{
+    int same = 0;
+    for (int i = 0; i < PROBES; i++)
+        same += memcmp(a->image[pass_a][i], b->image[pass_b][i], sizeof a->image[0][0]) == 0;
+    return same;
+}
+
+// Of what the stages make, passes 0 and 1, and 0 and what was read.
+static void assert_same(Pipeline *p, int as_before, int as_read)
+{
+    Dataset images = probes();
+    Pictures *seen = pictures_of(p),
+             *plain = pictures_of(pipeline_from_dataset(&images, unchanged));
+    ck_assert_int_eq(same_images(seen, 0, seen, 1), as_before);
+    ck_assert_int_eq(same_images(seen, 1, seen, 2), as_before);
+    ck_assert_int_eq(same_images(seen, 0, plain, 0), as_read);
+    free(seen);
+    free(plain);
+    dataset_free(&images);
+}
+
+START_TEST(what_is_augmented_after_the_cache_differs_in_each_pass)
+{
+    Dataset images = probes();
+    for (int i = 0; i < CACHES; i++) {
+        Pipeline *read = pipeline_from_dataset(&images, unchanged);
+        assert_same(pipeline_augment(caches[i](read)), 0, 0);
+        read = pipeline_from_dataset(&images, unchanged);
+        assert_same(caches[i](pipeline_augment(read)), PROBES, 0);
+        read = pipeline_from_dataset(&images, unchanged);
+        assert_same(caches[i](read), PROBES, PROBES);
+    }
+    assert_same(pipeline_augment(pipeline_from_dataset(&images, unchanged)), 0, 0);
+    dataset_free(&images);
+}
+END_TEST
+
+// A cache of bytes may lie before an augmentation, one of floats, or none: the pictures are the
+// same.
+static void see_augmented(const void *argument)
+{
+    const int *variant = argument;
+    seed_process(7);
+    Dataset images = probes();
+    Pipeline *p = pipeline_from_dataset(&images, image_statistics(&images));
+    p = *variant == 1 ? pipeline_cache(p) : *variant == 2 ? pipeline_prefetch(p, 3) : p;
+    p = *variant == 3 ? pipeline_cache(pipeline_prefetch(p, 3)) : p;
+    Pictures *pictures = pictures_of(pipeline_augment(p));
+    fwrite(pictures->image[2][PROBES - 1], sizeof(float), PIXELS, stdout);
+    free(pictures);
+    dataset_free(&images);
+}
+
+START_TEST(floats_are_augmented_as_bytes_are)
+{
+    Outcome plain = run_in_child(see_augmented, &(int){0});
+    ck_assert_int_eq(plain.status, 0);
+    for (int variant = 1; variant <= 3; variant++) {
+        Outcome other = run_in_child(see_augmented, &variant);
+        ck_assert_mem_eq(plain.out, other.out, PIXELS * sizeof(float));
+    }
+}
+END_TEST
+
+START_TEST(augmented_twice_is_another_picture)
+{
+    Dataset images = probes();
+    Pipeline *p = pipeline_augment(pipeline_from_dataset(&images, unchanged));
+    assert_same(pipeline_augment(p), 0, 0);
+    dataset_free(&images);
+}
+END_TEST
+
+// -- Threads --------------------------------------------------------------------------------------
+
+// The stream of one of several pipelines, printed.
+typedef struct {
+    int threads, prefetches;
+    bool ready_made;
+} Way;
+
+static Batches *on_some_way(const Way *way, const Dataset *images)
+{
+    Statistics statistics = image_statistics(images);
+    if (way->ready_made)
+        return augmented_batches(images, statistics, PROBE_BATCH);
+    Pipeline *p = pipeline_from_dataset(images, statistics);
+    p = way->prefetches > 2 ? pipeline_prefetch(p, 3) : p;
+    p = pipeline_shuffle(p, PROBES);
+    p = way->prefetches > 1 ? pipeline_prefetch(p, 5) : p;
+    p = pipeline_augment(pipeline_batch(p, PROBE_BATCH, false));
+    p = way->prefetches > 0 ? pipeline_prefetch(p, 2) : p;
+    return batches_from(p);
+}
+
+static void print_stream(const void *argument)
+{
+    const Way *way = argument;
+    settings()->loader_threads = way->threads;
+    seed_process(7);
+    Dataset images = probes();
+    Batches *batches = on_some_way(way, &images);
+    for (int pass = 0; pass < 3; pass++) {
+        batches_begin(batches, PROBE_STEPS);
+        for (int step = 0; step < PROBE_STEPS; step++) {
+            Batch batch = batches_next(batches);
+            double sum = 0;
+            for (int i = 0; i < batch.count * PIXELS; i++)
+                sum += (double)batch.images[i] * (i % 101);
+            printf("%d %d %.17g\n", batch.count, batch.labels[0], sum);
+        }
+    }
+    batches_free(batches);
+    dataset_free(&images);
+}
+
+START_TEST(threads_and_prefetches_change_no_bit)
+{
+    Outcome plain = run_in_child(print_stream, &(Way){.threads = 1});
+    ck_assert_msg(plain.status == 0, "%s", plain.err);
+    for (int threads = 1; threads <= 7; threads += 3)
+        for (int prefetches = 0; prefetches <= 3; prefetches++) {
+            Way way = {.threads = threads, .prefetches = prefetches};
+            Outcome other = run_in_child(print_stream, &way);
+            ck_assert_str_eq(plain.out, other.out);
+        }
+}
+END_TEST
+
+START_TEST(stages_make_what_augmented_batches_makes)
+{
+    Outcome stages = run_in_child(print_stream, &(Way){.threads = 2, .prefetches = 1});
+    Outcome ready = run_in_child(print_stream, &(Way){.threads = 2, .ready_made = true});
+    ck_assert_str_eq(stages.out, ready.out);
+}
+END_TEST
+
+// What the trainer has not asked for is read no further than buffers have room.
+START_TEST(no_more_is_read_than_buffers_hold)
+{
+    Pipeline *p = pipeline_repeat(pipeline_shuffle(source(), 20));
+    Batches *batches = batches_from(pipeline_prefetch(pipeline_batch(p, 5, true), 3));
+    batches_begin(batches, 1000);
+    for (int taken = 0; taken <= 10; taken++) {
+        usleep(20000);
+        // 20 in the buffer, 1 on its way, 3 batches ahead, and those that the trainer has taken.
+        ck_assert_int_le(atomic_load(&p->source->read), 20 + 1 + 5 * (3 + taken));
+        ck_assert_int_eq(atomic_load(&p->source->buffered.images), 20);
+        ck_assert_int_eq(atomic_load(&p->source->ahead.images), 15);
+        batches_next(batches);
+    }
+    batches_free(batches);
+}
+END_TEST
+
+START_TEST(nothing_is_read_before_the_first_begin)
+{
+    Pipeline *p = pipeline_repeat(pipeline_cache(source()));
+    Batches *batches = batches_from(pipeline_prefetch(pipeline_batch(p, 5, true), 3));
+    usleep(20000);
+    ck_assert_int_eq(atomic_load(&p->source->read), 0);
+    batches_free(batches);
+}
+END_TEST
+
+START_TEST(what_was_begun_can_be_dropped_and_freed)
+{
+    settings()->slow_reader = 0.2f;
+    for (int trial = 0; trial < 50; trial++) {
+        Pipeline *p = pipeline_prefetch(pipeline_shuffle(source(), 20), 8);
+        p = pipeline_prefetch(pipeline_batch(pipeline_augment(p), 5, true), 3);
+        Batches *batches = batches_from(trial % 2 ? pipeline_repeat(p) : p);
+        for (int begin = 0; begin < 3; begin++) {
+            batches_begin(batches, 5);
+            usleep(100 * (useconds_t)trial);
+            for (int step = 0; step < trial % 4; step++)
+                batches_next(batches);
+        }
+        batches_free(batches);
+    }
+}
+END_TEST
+
+static int64_t work_in_next(Batches *batches)
+{
+    batches_begin(batches, 5);
+    int64_t before = own_work();
+    for (int step = 0; step < 5; step++)
+        batches_next(batches);
+    int64_t work = own_work() - before;
+    batches_free(batches);
+    return work;
+}
+
+START_TEST(what_is_before_a_prefetch_is_not_the_callers_work)
+{
+    Pipeline *p = pipeline_batch(pipeline_augment(source()), 10, true);
+    ck_assert_int_eq(work_in_next(batches_from(pipeline_prefetch(p, 2))), 0);
+    p = pipeline_batch(pipeline_prefetch(pipeline_augment(source()), 2), 10, true);
+    ck_assert_int_gt(work_in_next(batches_from(p)), 0);
+    p = pipeline_batch(pipeline_augment(source()), 10, true);
+    ck_assert_int_gt(work_in_next(batches_from(p)), 0);
+}
+END_TEST
+
+// -- The slow reader ------------------------------------------------------------------------------
+
+static double seconds_of_pass(Batches *batches, int steps)
+{
+    double since = seconds_now();
+    begin_and_take(batches, steps);
+    return seconds_now() - since;
+}
+
+START_TEST(slow_reader_takes_its_time_for_each_batch_that_is_read)
+{
+    settings()->slow_reader = 10;
+    Batches *slow[] = {batches_from(pipeline_batch(source(), 10, true)),
+                       batches_from(pipeline_prefetch(pipeline_batch(source(), 10, true), 2)),
+                       plain_batches(&dataset, unchanged, 10)};
+    for (int i = 0; i < 3; i++) {
+        for (int pass = 0; pass < 2; pass++)
+            ck_assert_double_ge(seconds_of_pass(slow[i], 10), 0.1);
+        batches_free(slow[i]);
+    }
+}
+END_TEST
+
+START_TEST(what_a_cache_holds_takes_no_time_to_read)
+{
+    settings()->slow_reader = 50;
+    Batches *batches = batches_from(pipeline_batch(pipeline_cache(source()), 10, false));
+    ck_assert_double_ge(seconds_of_pass(batches, 11), 0.5);
+    ck_assert_double_lt(seconds_of_pass(batches, 11), 0.25);
+    batches_free(batches);
+}
+END_TEST
+
+// -- What ends the program ------------------------------------------------------------------------
+
+static void null_to_cache(void)
+{
+    pipeline_cache(NULL);
+}
+
+static void taken_twice(void)
+{
+    Pipeline *p = source();
+    pipeline_cache(p);
+    pipeline_shuffle(p, 10);
+}
+
+static void forgotten_at_the_end(void)
+{
+    Pipeline *p = pipeline_batch(source(), 10, false);
+    pipeline_prefetch(p, 2);
+    batches_from(p);
+}
+
+static void no_dataset(void)
+{
+    pipeline_from_dataset(NULL, unchanged);
+}
+
+static void no_places(void)
+{
+    pipeline_shuffle(source(), 0);
+}
+
+static void nothing_ahead(void)
+{
+    pipeline_prefetch(source(), 0);
+}
+
+static void batch_of_none(void)
+{
+    pipeline_batch(source(), 0, false);
+}
+
+static void batched_twice(void)
+{
+    pipeline_batch(pipeline_batch(source(), 10, false), 2, false);
+}
+
+static void no_whole_batch(void)
+{
+    pipeline_batch(source(), COUNT + 1, true);
+}
+
+static void single_images(void)
+{
+    batches_from(source());
+}
+
+static void no_pipeline(void)
+{
+    batches_from(NULL);
+}
+
+static void past_the_end(void)
+{
+    begin_and_take(batches_from(pipeline_batch(source(), 10, false)), 12);
+}
+
+static void past_the_end_of_a_prefetch(void)
+{
+    Pipeline *p = pipeline_prefetch(pipeline_batch(source(), 10, false), 4);
+    begin_and_take(batches_from(p), 12);
+}
+
+static void file_in_no_folder(void)
+{
+    pipeline_cache_in_file(source(), "no/such/folder/cache");
+}
+
+static void no_path(void)
+{
+    pipeline_cache_in_file(source(), "");
+}
+
+static void disk_is_full(void)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){.rlim_cur = 500, .rlim_max = 500});
+    Batches *batches = batches_from(pipeline_batch(cached_in_file(source()), 10, false));
+    batches_begin(batches, 11);
+    for (int step = 0; step < 11; step++)
+        batches_next(batches); // nothing of Check's, which writes to a file, too
+}
+
+static const struct {
+    void (*does)(void);
+    const char *says;
+} endings[] = {
+    {null_to_cache, "pipeline_cache: there is no pipeline (NULL)"},
+    {taken_twice, "pipeline_shuffle: another stage takes these images already"},
+    {forgotten_at_the_end, "batches_from: a stage takes these batches already"},
+    {no_dataset, "there are no images to make batches of"},
+    {no_places, "pipeline_shuffle: a buffer of 0 places"},
+    {nothing_ahead, "pipeline_prefetch: nothing can be ready"},
+    {batch_of_none, "a batch of 0 images cannot be trained on"},
+    {batched_twice, "pipeline_batch: these are batches already"},
+    {no_whole_batch, "pipeline_batch: 103 images make no batch of 104"},
+    {single_images, "batches_from: the pipeline gives single images"},
+    {no_pipeline, "batches_from: there is no pipeline (NULL)"},
+    {past_the_end, "batches_next: the pipeline's pass is over after 11 of 12 batches"},
+    {past_the_end_of_a_prefetch,
+     "batches_next: the pipeline's pass is over after 11 of 12 batches"},
+    {file_in_no_folder, "no/such/folder/cache: cannot make a file of that name: No such file"},
+    {no_path, "pipeline_cache_in_file: there is no path"},
+    {disk_is_full, "cannot write: File too large"},
+};
+enum { ENDINGS = sizeof endings / sizeof *endings };
+
+static void do_it(const void *argument)
+{
+    endings[*(const int *)argument].does();
+}
+
+START_TEST(mistakes_end_the_program_with_one_line)
+{
+    Outcome outcome = run_in_child(do_it, &_i);
+    ck_assert_int_eq(outcome.status, 2);
+    ck_assert_msg(strstr(outcome.err, endings[_i].says), "%s", outcome.err);
+    ck_assert_ptr_eq(strchr(outcome.err, '\n'), strrchr(outcome.err, '\n'));
+}
+END_TEST
+
+// -------------------------------------------------------------------------------------------------
+
+static void add_order_tests(TCase *tests)
+{
+    tcase_add_test(tests, images_come_in_the_files_order);
+    tcase_add_test(tests, remainder_is_dropped_where_that_is_asked_for);
+    tcase_add_test(tests, repeat_before_batch_goes_over_the_ends_of_passes);
+    tcase_add_test(tests, repeated_stream_goes_on_from_one_begin_to_the_next);
+    tcase_add_test(tests, without_repeat_each_begin_starts_a_pass);
+    tcase_add_test(tests, batch_larger_than_the_set_is_the_whole_set);
+    tcase_add_test(tests, each_pass_is_shuffled_anew);
+    tcase_add_test(tests, no_image_comes_earlier_than_the_buffer_allows);
+    tcase_add_test(tests, any_image_of_the_buffer_may_be_the_first);
+    tcase_add_test(tests, buffer_of_one_changes_nothing);
+    tcase_add_test(tests, shuffle_after_batch_moves_whole_batches);
+    tcase_add_test(tests, flags_turn_shuffle_and_augment_off);
+}
+
+static void add_content_tests(TCase *tests)
+{
+    tcase_add_test(tests, what_is_cached_is_not_read_again);
+    tcase_add_test(tests, cache_goes_on_where_a_pass_was_left);
+    tcase_add_test(tests, cache_in_a_file_leaves_nothing_behind);
+    tcase_add_test(tests, what_is_augmented_after_the_cache_differs_in_each_pass);
+    tcase_add_test(tests, floats_are_augmented_as_bytes_are);
+    tcase_add_test(tests, augmented_twice_is_another_picture);
+}
+
+static void add_thread_tests(TCase *tests)
+{
+    tcase_add_test(tests, threads_and_prefetches_change_no_bit);
+    tcase_add_test(tests, stages_make_what_augmented_batches_makes);
+    tcase_add_test(tests, no_more_is_read_than_buffers_hold);
+    tcase_add_test(tests, nothing_is_read_before_the_first_begin);
+    tcase_add_test(tests, what_was_begun_can_be_dropped_and_freed);
+    tcase_add_test(tests, what_is_before_a_prefetch_is_not_the_callers_work);
+    tcase_add_test(tests, slow_reader_takes_its_time_for_each_batch_that_is_read);
+    tcase_add_test(tests, what_a_cache_holds_takes_no_time_to_read);
+}
+
+int main(void)
+{
+    Suite *suite = suite_create("pipeline");
+    TCase *tests = tcase_create("stages");
+    tcase_set_timeout(tests, 30);
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    add_order_tests(tests);
+    add_content_tests(tests);
+    add_thread_tests(tests);
+    tcase_add_loop_test(tests, mistakes_end_the_program_with_one_line, 0, ENDINGS);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite);
+}
