@@ -187,15 +187,18 @@ static void trace_images(const Batches *batches)
     const size_t digits = sizeof "-2147483648,", length = image_length(&source->format);
     char *drawn = allocate((size_t)batch->count, digits), *end = drawn;
     const char *split = "";
+    int mislabeled = 0;
     for (int i = 0; i < batch->count; i++) {
         uint32_t place = batch->numbers[i];
         Origin origin = origin_of(source->dataset.images + place * length, length);
         int number = origin.number >= 0 ? origin.number : (int)place;
         end += sprintf(end, "%s%d", i ? "," : "", number);
         split = origin.split;
+        mislabeled += origin.number >= 0 && batch->labels[i] != origin.label;
     }
     trace("images", NUMBER("batches", batches->id), NUMBER("permutation", batches->begins),
-          NUMBER("step", batches->handed - 1), TEXT("split", split), TEXT("drawn", drawn));
+          NUMBER("step", batches->handed - 1), TEXT("split", split), TEXT("drawn", drawn),
+          NUMBER("mislabeled", mislabeled));
     free(drawn);
 }
 

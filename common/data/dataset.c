@@ -573,6 +573,7 @@ Statistics image_statistics(const Dataset *dataset)
     Statistics statistics = {0};
     if (pixels == 0)
         die("image_statistics: there are no images");
+    trace("statistics", NUMBER("images", dataset->count));
     CHECK(channels <= sizeof statistics.mean / sizeof *statistics.mean);
     for (size_t channel = 0; channel < channels; channel++) {
         uint64_t sum = 0, squares = 0; // exact, for as many images as memory can hold

@@ -12,6 +12,7 @@ typedef struct {
     Split split;
     const uint8_t *first; // where the program has, or had, its first image
     uint8_t *images;      // a copy of all of them
+    uint8_t *labels;      // and of their labels
     size_t bytes;         // of one
     int count;
 } Loaded;
@@ -27,15 +28,19 @@ void origin_note(const Dataset *dataset, Split split)
     size_t bytes = (size_t)dataset->height * (size_t)dataset->width * (size_t)dataset->channels;
     uint8_t *copy = allocate((size_t)dataset->count, bytes);
     memcpy(copy, dataset->images, (size_t)dataset->count * bytes);
+    uint8_t *labels = allocate((size_t)dataset->count, 1);
+    memcpy(labels, dataset->labels, (size_t)dataset->count);
     pthread_mutex_lock(&lock);
     loaded = enlarge(loaded, loaded_count + 1, sizeof *loaded);
     loaded[loaded_count++] = (Loaded){.split = split,
                                       .first = dataset->images,
                                       .images = copy,
+                                      .labels = labels,
                                       .bytes = bytes,
                                       .count = dataset->count};
     pthread_mutex_unlock(&lock);
     lives_until_exit(copy);
+    lives_until_exit(labels);
     lives_until_exit(loaded);
 }
 
@@ -59,8 +64,9 @@ Origin origin_of(const uint8_t *image, size_t bytes)
     for (size_t i = 0; i < loaded_count && origin.number < 0; i++) {
         int place = loaded[i].bytes == bytes ? place_in(&loaded[i], image) : -1;
         if (place >= 0)
-            origin =
-                (Origin){.split = loaded[i].split == TRAIN ? "train" : "test", .number = place};
+            origin = (Origin){.split = loaded[i].split == TRAIN ? "train" : "test",
+                              .number = place,
+                              .label = loaded[i].labels[place]};
     }
     pthread_mutex_unlock(&lock);
     return origin;

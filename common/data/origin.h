@@ -13,6 +13,7 @@ void origin_note(const Dataset *dataset, Split split);
 typedef struct {
     const char *split; // "train", "test"; "": no such image was loaded
     int number;        // its place in what was loaded; -1: no such image
+    int label;         // that it was loaded with
 } Origin;
 
 // The image of `bytes` bytes: that which lies there, else the first one that looks the same.

@@ -71,12 +71,15 @@
 //                                                              some of the others, "PLACE:VALUE";
 //                                                              a hash of all, 16 hexadecimal digits
 //     images            batches, permutation, step, split,     the trainer takes a batch: whose it
-//                       drawn                                  is; the calls of batches_begin so
+//                       drawn, mislabeled                      is; the calls of batches_begin so
 //                                                              far, and the step since the last;
 //                                                              the images, as places in the set
 //                                                              that was loaded ("train", "test";
 //                                                              "": in the data set of the batches),
 //                                                              "12,7,3", wherever a copy of them is
+//                                                              now; how many have other labels than
+//                                                              they were loaded with
+//     statistics        images                                 image_statistics, of so many
 //     pipeline          batches, stages, goes_on               batches are made: of which stages,
 //                                                              the first one first, "from_dataset,
 //                                                              shuffle 100,batch 32,prefetch 2";

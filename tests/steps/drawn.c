@@ -2,6 +2,7 @@
 
 #include "drawn.h"
 
+#include <math.h>
 #include <string.h>
 
 #define BATCHES 8 // of the first ones, that are compared
@@ -68,6 +69,64 @@ bool judge_drawn_images(const Runs *runs, const char *property, Report *report)
                 evidence_in(runs, run,
                             format_text("%s began with the images %s, %s", rank_names(same).text,
                                         drawn(run, a, 0), drawn(run, a, 1))));
+            return false;
+        }
+    }
+    report_ok(report, property);
+    return true;
+}
+
+// ---- What belongs to the images.
+
+bool judge_labels(const Runs *runs, Report *report)
+{
+    static const char *const property = "every image comes with its own label";
+    static const Diagnosis mixed_up = {
+        "labels-mixed-up",
+        "images have the labels of other images. Where images are moved to another place, their "
+        "labels have to move with them.",
+        NULL};
+    for (int i = 0; i < runs->count; i++)
+        for (int r = 0; r < runs->items[i].ranks; r++) {
+            const Events *events = &runs->items[i].traces.of[r];
+            for (int at = -1; (at = event_find(events, "images", at + 1)) >= 0;) {
+                const cJSON *batch = events->items[at];
+                if (!(event_number(batch, "mislabeled") > 0))
+                    continue;
+                report_failure(report, property, &mixed_up,
+                               evidence_in(runs, &runs->items[i],
+                                           format_text("rank %d: %.0f of the images %s of the "
+                                                       "%s set have another label than in the file",
+                                                       r, event_number(batch, "mislabeled"),
+                                                       event_text(batch, "drawn"),
+                                                       event_text(batch, "split"))));
+                return false;
+            }
+        }
+    report_ok(report, property);
+    return true;
+}
+
+bool judge_statistics(const Runs *runs, Report *report)
+{
+    static const char *const property =
+        "images are standardized by the statistics of all training images";
+    static const Diagnosis others = {
+        "other-statistics",
+        "the statistics are those of another set of images than all that there are to train on: of "
+        "this worker's share, perhaps. Then the same image is another one on each worker.",
+        NULL};
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        for (int r = 0; r < run->ranks; r++) {
+            double images = event_number(event_last(&run->traces.of[r], "statistics"), "images");
+            if (!(fabs(images - run_flag(run, "--images ")) > 0))
+                continue;
+            report_failure(report, property, &others,
+                           evidence_in(runs, run,
+                                       format_text("rank %d took those of %.0f images; there are "
+                                                   "%.0f to train on",
+                                                   r, images, run_flag(run, "--images "))));
             return false;
         }
     }

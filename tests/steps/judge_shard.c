@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include "drawn.h"
 #include "end.h"
 #include "mean.h"
 #include "passes.h"
@@ -654,6 +655,8 @@ static void judge(const Runs *runs, Report *report)
         // Images that are drawn twice push out others, and who has too many leaves some out.
         if (judge_repeats(&reading, report) && judge_sizes(&reading, report))
             judge_absence(&reading, report);
+        judge_labels(runs, report);
+        judge_statistics(runs, report);
         judge_batches(&reading, report);
         judge_order(&reading, report);
         judge_validation(&reading, report);
