@@ -98,7 +98,7 @@ int main(int argc, char **argv)
         .epochs           = args.epochs,
         .steps_per_epoch  = batches_len(train_batches) / hvd_size(),
         .validation       = test_batches,
-        .validation_steps = batches_len(test_batches) / hvd_size(),
+        .validation_steps = 3 * batches_len(test_batches) / hvd_size(),
         .callbacks        = &callbacks,
         .verbose          = verbose,
     });
