@@ -1,0 +1,109 @@
+// Trains a small convolutional network on Fashion-MNIST, on many devices, and lowers the learning
+// rate where the validation loss no longer falls.
+
+#include <math.h>
+#include <stdlib.h>
+#include "hvdlab.h"
+
+// Two convolutions, each with a pool, and a dense layer.
+static Model *create_model(void)
+{
+    Tensor image = input(28, 28, 1);
+    Tensor x = max_pool(relu(conv2d(image, 16, 3)), 2);
+    x = max_pool(relu(conv2d(x, 32, 3)), 2);
+    return model(image, softmax(dense(flatten(x), 10)));
+}
+
+// Multiplies the learning rate by `factor` where the validation loss has not fallen for `patience`
+// epochs in a row, but not below `min_lr`.
+typedef struct {
+    Callback callback;
+    float factor, min_lr;
+    int patience;
+    double best; // the lowest validation loss so far
+    int wait;    // epochs in a row without a lower one
+} Plateau;
+
+// A loss has fallen where it is below the best one by more than this.
+#define MIN_DELTA 1e-4
+
+// After each epoch.
+static void plateau_epoch_end(Callback *self, Training *training)
+{
+    Plateau *plateau = (Plateau *)self;
+    double loss = training->logs.val_loss;
+    Optimizer *optimizer = model_optimizer(training->model);
+#if STEP >= 1
+    // plateau: wait as long as patience lasts, then take a smaller step, and wait anew.
+    if (loss < plateau->best - MIN_DELTA) {
+        plateau->best = loss;
+        plateau->wait = 0;
+        return;
+    }
+    plateau->wait++;
+    if (plateau->wait < plateau->patience)
+        return;
+    plateau->wait = 0;
+    float lr = optimizer_learning_rate(optimizer) * plateau->factor;
+    optimizer_set_learning_rate(optimizer, lr > plateau->min_lr ? lr : plateau->min_lr);
+#else
+    // TODO: plateau: keep the best loss so far, and count the epochs in a row without one that is
+    // lower than the best by more than MIN_DELTA. When there have been plateau->patience of them,
+    // multiply the learning rate by plateau->factor, but let it fall no lower than plateau->min_lr;
+    // then count from 0 again. make doc NAME=optimizer_learning_rate: how it is read and set.
+    (void)plateau, (void)loss, (void)optimizer;
+#endif
+}
+
+static Callback *reduce_on_plateau(float factor, int patience, float min_lr)
+{
+    Plateau *plateau = calloc(1, sizeof *plateau);
+    plateau->callback =
+        (Callback){.name = "reduce_on_plateau", .epoch_end = plateau_epoch_end};
+    plateau->factor = factor;
+    plateau->min_lr = min_lr;
+    plateau->patience = patience;
+    plateau->best = INFINITY;
+    return &plateau->callback;
+}
+
+int main(int argc, char **argv)
+{
+    hvd_init();
+    device_use(hvd_local_rank());
+    Args args = parse_args(argc, argv);
+    int verbose = hvd_rank() == 0;
+
+    Dataset train = load_data(&args, TRAIN);
+    Dataset test = load_data(&args, TEST);
+    Statistics statistics = image_statistics(&train);
+    Batches *train_batches = augmented_batches(&train, statistics, args.batch_size);
+    Batches *test_batches = plain_batches(&test, statistics, args.val_batch_size);
+
+    float lr = args.base_lr * (float)hvd_size();
+    Optimizer *opt = hvd_distributed_optimizer(sgd(lr));
+    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, opt);
+
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, hvd_broadcast_variables(0));
+#if STEP >= 1
+    // plateau: behind the average, so that all workers decide by the same loss.
+    callbacks_add(&callbacks, hvd_metric_average());
+    callbacks_add(&callbacks, reduce_on_plateau(0.2f, 2, 0.05f * args.base_lr));
+#else
+    // TODO: plateau: all workers have to come to the same decision. Is this the right order?
+    callbacks_add(&callbacks, reduce_on_plateau(0.2f, 2, 0.05f * args.base_lr));
+    callbacks_add(&callbacks, hvd_metric_average());
+#endif
+
+    fit(model, &(Fit){
+        .train            = train_batches,
+        .epochs           = args.epochs,
+        .steps_per_epoch  = batches_len(train_batches) / hvd_size(),
+        .validation       = test_batches,
+        .validation_steps = 3 * batches_len(test_batches) / hvd_size(),
+        .callbacks        = &callbacks,
+        .verbose          = verbose,
+    });
+    return 0;
+}

@@ -1,0 +1,109 @@
+// Trains a small convolutional network on Fashion-MNIST by SGD with momentum, on many devices, at
+// the learning rate of many.
+
+#include <stdlib.h>
+#include "hvdlab.h"
+
+#define WARMUP_EPOCHS 3
+
+// Two convolutions, each with a pool, and two dense layers.
+static Model *create_model(void)
+{
+    Tensor image = input(28, 28, 1);
+    Tensor x = max_pool(relu(conv2d(image, 16, 3)), 2);
+    x = max_pool(relu(conv2d(x, 32, 3)), 2);
+    x = relu(dense(flatten(x), 128));
+    return model(image, softmax(dense(x, 10)));
+}
+
+// The learning rate falls by a factor of ten after six epochs.
+static float lr_schedule(int epoch, float base_lr)
+{
+    return epoch < 6 ? base_lr : 0.1f * base_lr;
+}
+
+// Leads the learning rate from that of one device to that of all.
+typedef struct {
+    Callback callback;
+    float lr;       // of one device
+    int epochs;     // of the warm-up
+    float last;     // the learning rate of the batch before
+    float momentum; // the optimizer's own
+} Warmup;
+
+// Before each batch.
+static void warmup_batch_begin(Callback *self, Training *training)
+{
+    Warmup *warmup = (Warmup *)self;
+    Update *rule = &optimizer_innermost(model_optimizer(training->model))->rule;
+    // TODO: warmup: in the first warmup->epochs epochs set rule->learning_rate, before each batch, so
+    // that it rises on a straight line: from warmup->lr, before anything is trained, to warmup->lr
+    // * hvd_size(), with the last batch of these epochs. Leave it to the schedule after that.
+    // (An epoch has training->steps batches; training->epoch and training->step count from 0.)
+
+    // TODO: warmup: momentum remembers updates that were made at the rates of earlier batches. For
+    // each of these batches set rule->momentum to the optimizer's own, times the batch's rate / the
+    // rate of the batch before (warmup->lr before the first).
+    (void)warmup, (void)rule;
+}
+
+// After each batch.
+static void warmup_batch_end(Callback *self, Training *training)
+{
+    Warmup *warmup = (Warmup *)self;
+    Update *rule = &optimizer_innermost(model_optimizer(training->model))->rule;
+    // TODO: warmup: see to it that no batch gets the correction of another one, and that batches
+    // after the warm-up get the optimizer's own momentum.
+    (void)warmup, (void)rule;
+}
+
+static Callback *learning_rate_warmup(float lr, int epochs, float momentum)
+{
+    Warmup *warmup = calloc(1, sizeof *warmup);
+    warmup->callback = (Callback){.name = "learning_rate_warmup",
+                                  .batch_begin = warmup_batch_begin,
+                                  .batch_end = warmup_batch_end};
+    warmup->lr = lr;
+    warmup->epochs = epochs;
+    warmup->last = lr;
+    warmup->momentum = momentum;
+    return &warmup->callback;
+}
+
+int main(int argc, char **argv)
+{
+    hvd_init();
+    device_use(hvd_local_rank());
+    Args args = parse_args(argc, argv);
+    int verbose = hvd_rank() == 0;
+
+    Dataset train = load_data(&args, TRAIN);
+    Dataset test = load_data(&args, TEST);
+    Statistics statistics = image_statistics(&train);
+    Batches *train_batches = augmented_batches(&train, statistics, args.batch_size);
+    Batches *test_batches = plain_batches(&test, statistics, args.val_batch_size);
+
+    // TODO: warmup: this is the learning rate of one device. Raise it with the number of workers,
+    // for the optimizer and for the schedule.
+    float lr = args.base_lr;
+    float momentum = 0.9f;
+    Optimizer *opt = hvd_distributed_optimizer(sgd_momentum(lr, momentum, false));
+    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, opt);
+
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, learning_rate_schedule(lr_schedule, lr));
+    callbacks_add(&callbacks, learning_rate_warmup(args.base_lr, WARMUP_EPOCHS, momentum));
+    callbacks_add(&callbacks, hvd_broadcast_variables(0));
+    callbacks_add(&callbacks, hvd_metric_average());
+
+    fit(model, &(Fit){
+        .train            = train_batches,
+        .epochs           = args.epochs,
+        .steps_per_epoch  = batches_len(train_batches) / hvd_size(),
+        .validation       = test_batches,
+        .validation_steps = 3 * batches_len(test_batches) / hvd_size(),
+        .callbacks        = &callbacks,
+        .verbose          = verbose,
+    });
+    return 0;
+}

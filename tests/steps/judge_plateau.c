@@ -1,0 +1,517 @@
+// Plateau: from the losses that the ranks' traces show, what must become of the learning rate, and
+// what wrong rules would make of it.
+
+#include "end.h"
+#include "mean.h"
+#include "rates.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REDUCED "the rate is reduced where the mean of the validation losses no longer falls"
+#define STEADY  "the rate changes only between two epochs"
+
+// As the program has them.
+#define FACTOR    0.2
+#define PATIENCE  2
+#define MIN_DELTA 1e-4
+#define MIN_LR    0.05 // of one device's learning rate
+
+#define MOST_EPOCHS 64
+
+// ---- What a run shows.
+
+typedef struct {
+    double loss, accuracy, val_loss, val_accuracy;
+} Figures;
+
+// `of` are the figures that each rank computed itself; `rates` those of its updates in each epoch.
+typedef struct {
+    const Run *run;
+    int epochs;
+    double lr; // of one device
+    Figures of[MAX_RANKS][MOST_EPOCHS], mean[MOST_EPOCHS];
+    double rates[MAX_RANKS][MOST_EPOCHS];
+} Training;
+
+typedef struct {
+    Training *items;
+    int count;
+} Trainings;
+
+static void read_figures(Training *t, int rank)
+{
+    for (int e = 0; e < t->epochs; e++) {
+        const cJSON *epoch = event_nth(&t->run->traces.of[rank], "epoch", e);
+        t->of[rank][e] =
+            (Figures){event_number(epoch, "loss"), event_number(epoch, "accuracy"),
+                      event_number(epoch, "val_loss"), event_number(epoch, "val_accuracy")};
+    }
+}
+
+static void average_figures(Training *t)
+{
+    for (int e = 0; e < t->epochs; e++)
+        for (int r = 0; r < t->run->ranks; r++) {
+            const Figures *own = &t->of[r][e];
+            Figures *mean = &t->mean[e];
+            mean->loss += own->loss / t->run->ranks;
+            mean->accuracy += own->accuracy / t->run->ranks;
+            mean->val_loss += own->val_loss / t->run->ranks;
+            mean->val_accuracy += own->val_accuracy / t->run->ranks;
+        }
+}
+
+// The rates of the epochs' first updates.
+static int read_rates(Training *t, int rank)
+{
+    Rates rates = rates_read(t->run, rank);
+    int epochs = 0;
+    for (int i = 0; i < rates.count; i++)
+        if (rates.items[i].step == 0 && epochs < MOST_EPOCHS)
+            t->rates[rank][epochs++] = rates.items[i].learning_rate;
+    free(rates.items);
+    return epochs;
+}
+
+static Training read_training(const Run *run)
+{
+    Training t = {.run = run, .epochs = MOST_EPOCHS, .lr = run_flag(run, "--base-lr ")};
+    for (int r = 0; r < run->ranks; r++) {
+        int epochs = read_rates(&t, r);
+        t.epochs = epochs < t.epochs ? epochs : t.epochs;
+    }
+    for (int r = 0; r < run->ranks; r++)
+        read_figures(&t, r);
+    average_figures(&t);
+    return t;
+}
+
+static Trainings read_trainings(const Runs *runs)
+{
+    Trainings all = {allocate((size_t)runs->count, sizeof *all.items), runs->count};
+    for (int i = 0; i < runs->count; i++)
+        all.items[i] = read_training(&runs->items[i]);
+    return all;
+}
+
+// ---- Rules, the right one and others.
+
+// Whose figures, and which, decide.
+typedef enum { MEAN, OWN, OF_ROOT } Source;
+typedef enum { VAL_LOSS, LOSS, VAL_ACCURACY, ACCURACY } Figure;
+
+typedef struct {
+    Source source;
+    Figure figure;
+    bool upwards;          // a higher figure is better
+    double least;          // by which it must be better than the best
+    bool relative;         // ... as a part of that
+    int patience;          // epochs in a row without
+    bool keeps_count;      // ... which are counted on after a reduction
+    bool not_in_a_row;     // ... and where one was better
+    bool from_previous;    // better than that of the epoch before, not than the best
+    bool best_is_lost;     // a reduction begins with a new best
+    bool best_moves;       // what is not better becomes the best, too, where it is lower
+    bool begins_with_zero; // the best, at first
+    double factor, min_lr;
+    bool stays_above; // a reduction that would lead below min_lr is not made
+} Rule;
+
+#define RIGHT .least = MIN_DELTA, .patience = PATIENCE, .factor = FACTOR, .min_lr = MIN_LR
+
+static const Rule right = {RIGHT};
+
+static double figure_of(const Training *t, const Rule *rule, int rank, int epoch)
+{
+    const Figures *figures = rule->source == MEAN  ? &t->mean[epoch]
+                             : rule->source == OWN ? &t->of[rank][epoch]
+                                                   : &t->of[0][epoch];
+    const double values[] = {
+        [VAL_LOSS] = figures->val_loss,
+        [LOSS] = figures->loss,
+        [VAL_ACCURACY] = figures->val_accuracy,
+        [ACCURACY] = figures->accuracy,
+    };
+    return rule->upwards ? -values[rule->figure] : values[rule->figure];
+}
+
+static double reduced(const Training *t, const Rule *rule, double rate)
+{
+    double min_lr = rule->min_lr * t->lr, next = rate * rule->factor;
+    if (next >= min_lr)
+        return next;
+    return rule->stays_above ? rate : fmin(rate, min_lr);
+}
+
+// The rates that the rule makes, for the epochs up to and with `epochs`.
+static void follow(const Training *t, const Rule *rule, int rank, int epochs, double rates[])
+{
+    double best = rule->begins_with_zero ? 0 : INFINITY;
+    int waited = 0;
+    rates[0] = t->lr * t->run->ranks;
+    for (int e = 0; e < epochs; e++) {
+        double figure = figure_of(t, rule, rank, e);
+        rates[e + 1] = rates[e];
+        double least = rule->relative && isfinite(best) ? rule->least * fabs(best) : rule->least;
+        bool better = figure < best - least;
+        if (better || rule->from_previous || (rule->best_moves && figure < best))
+            best = figure;
+        if (better) {
+            waited = rule->not_in_a_row ? waited : 0;
+            continue;
+        }
+        if (++waited < rule->patience)
+            continue;
+        rates[e + 1] = reduced(t, rule, rates[e]);
+        waited = rule->keeps_count ? waited : 0;
+        if (rule->best_is_lost)
+            best = INFINITY;
+    }
+}
+
+// The first epoch whose rate is not what the rule says, or -1.
+static int first_other(const Training *t, const Rule *rule, int rank)
+{
+    double rates[MOST_EPOCHS + 1];
+    follow(t, rule, rank, t->epochs - 1, rates);
+    for (int e = 0; e < t->epochs; e++)
+        if (!same_rate(t->rates[rank][e], rates[e]))
+            return e;
+    return -1;
+}
+
+static bool explains_run(const Training *t, const Rule *rule)
+{
+    for (int r = 0; r < t->run->ranks; r++)
+        if (first_other(t, rule, r) >= 0)
+            return false;
+    return true;
+}
+
+static bool explains(const Trainings *all, const Rule *rule)
+{
+    for (int i = 0; i < all->count; i++)
+        if (!explains_run(&all->items[i], rule))
+            return false;
+    return true;
+}
+
+// ---- Diagnoses.
+
+static const struct {
+    Rule rule;
+    Diagnosis diagnosis;
+} known[] = {
+    {{RIGHT, .source = OWN},
+     {"own-figures",
+      "each rank decides by its own validation loss. The callback has to stand behind "
+      "hvd_metric_average in the list: before it, it sees the rank's own figures.",
+      NULL}},
+    {{RIGHT, .source = OF_ROOT},
+     {"figures-of-the-root",
+      "all ranks decide by the root's own validation loss, which is that of a part of the images. "
+      "The mean of all ranks' is what hvd_metric_average leaves.",
+      NULL}},
+    {{RIGHT, .figure = LOSS},
+     {"training-loss",
+      "the rate follows the loss of the training images. That of the validation images is "
+      "logs.val_loss.",
+      NULL}},
+    {{RIGHT, .figure = VAL_ACCURACY},
+     {"accuracy-instead-of-loss", "the rate is reduced by what the validation accuracy does.",
+      NULL}},
+    {{RIGHT, .figure = VAL_ACCURACY, .upwards = true},
+     {"accuracy-instead-of-loss", "the rate is reduced by what the validation accuracy does.",
+      NULL}},
+    {{.least = 0, .patience = PATIENCE, .factor = FACTOR, .min_lr = MIN_LR},
+     {"min-delta-ignored",
+      "any lower loss counts as an improvement, also where it is lower by less than MIN_DELTA.",
+      NULL}},
+    {{RIGHT, .relative = true},
+     {"min-delta-relative",
+      "MIN_DELTA is taken as a part of the best loss. It is a difference of losses.", NULL}},
+    {{.least = MIN_DELTA, .patience = PATIENCE + 1, .factor = FACTOR, .min_lr = MIN_LR},
+     {"patience-too-long",
+      "the rate is reduced an epoch too late: when patience epochs in a row were without "
+      "improvement, it is time (>=, not >).",
+      NULL}},
+    {{.least = MIN_DELTA, .patience = PATIENCE - 1, .factor = FACTOR, .min_lr = MIN_LR},
+     {"patience-too-short",
+      "the rate is reduced in the first epoch without improvement. There have to be patience of "
+      "them, in a row.",
+      NULL}},
+    {{RIGHT, .keeps_count = true},
+     {"count-not-reset",
+      "after a reduction the epochs without improvement are counted on, so that each further one "
+      "reduces the rate again. The new rate wants its patience, too.",
+      NULL}},
+    {{RIGHT, .not_in_a_row = true},
+     {"not-in-a-row",
+      "epochs without improvement are added up, whatever lies between them. An improvement lets "
+      "the count begin anew.",
+      NULL}},
+    {{RIGHT, .from_previous = true},
+     {"previous-not-best",
+      "an epoch is compared with the one before it, not with the best so far: a loss that goes up "
+      "and down seems to improve again and again.",
+      NULL}},
+    {{RIGHT, .best_is_lost = true},
+     {"best-lost",
+      "a reduction forgets the best loss, so that any next one counts as an "
+      "improvement.",
+      NULL}},
+    {{RIGHT, .best_moves = true},
+     {"best-creeps",
+      "a loss that is lower by less than MIN_DELTA is no improvement, and yet becomes the best one "
+      "that the next is compared with. Many small steps down never count then.",
+      NULL}},
+    {{RIGHT, .begins_with_zero = true},
+     {"best-from-zero",
+      "no loss ever counts as an improvement. Often the best one is 0 from the beginning, or "
+      "is compared the wrong way round, or the loss is read where there is none yet.",
+      NULL}},
+    {{.least = MIN_DELTA, .patience = PATIENCE, .factor = FACTOR, .min_lr = 0},
+     {"floor-ignored", "the rate falls below plateau->min_lr.", NULL}},
+    {{RIGHT, .stays_above = true},
+     {"floor-not-reached",
+      "a reduction that would lead below plateau->min_lr is left out. It is to lead to "
+      "plateau->min_lr.",
+      NULL}},
+};
+
+static const Diagnosis never = {"never-reduced", "the learning rate stays what it is.", NULL};
+static const Diagnosis another_start = {
+    "rate-wrong",
+    "the training begins at another rate than that of one device times the number of workers.",
+    NULL};
+static const Diagnosis wrong = {
+    "reduced-otherwise",
+    "the losses above, by the rule in the program's comment, lead to other rates, and no single "
+    "mistake that this check knows explains these: is the count right, and what it is compared "
+    "with? Is the "
+    "rate multiplied by the factor, once, and bounded below?",
+    NULL};
+
+static bool rates_stay(const Trainings *all)
+{
+    for (int i = 0; i < all->count; i++) {
+        const Training *t = &all->items[i];
+        for (int r = 0; r < t->run->ranks; r++)
+            for (int e = 1; e < t->epochs; e++)
+                if (!same_rate(t->rates[r][e], t->rates[r][0]))
+                    return false;
+    }
+    return true;
+}
+
+static const Diagnosis *diagnose(const Trainings *all, int epoch)
+{
+    if (epoch == 0)
+        return &another_start;
+    if (rates_stay(all))
+        return &never;
+    const Diagnosis *found = NULL;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const Diagnosis *other = &known[i].diagnosis;
+        if (!explains(all, &known[i].rule))
+            continue;
+        if (found && strcmp(found->name, other->name) != 0)
+            return &wrong; // which one it is can't be told
+        found = other;
+    }
+    return found ? found : &wrong;
+}
+
+// The losses up to the epoch that follows another rate, and what is right there.
+static char *evidence_of(const Training *t, int rank, int epoch)
+{
+    double rates[MOST_EPOCHS + 1];
+    follow(t, &right, rank, t->epochs - 1, rates);
+    char *evidence =
+        format_text("rank %d trains epoch %d at learning rate %.5g, where %.5g is right", rank,
+                    epoch + 1, t->rates[rank][epoch], rates[epoch]);
+    text_add(&evidence, "\nmean validation losses:");
+    for (int e = 0; e < epoch; e++)
+        text_add(&evidence, " %.6f", t->mean[e].val_loss);
+    if (t->run->ranks > 1) {
+        text_add(&evidence, "\nrank %d's own:         ", rank);
+        for (int e = 0; e < epoch; e++)
+            text_add(&evidence, " %.6f", t->of[rank][e].val_loss);
+    }
+    text_add(&evidence, "\nrates of the epochs:   ");
+    for (int e = 0; e <= epoch; e++)
+        text_add(&evidence, " %.5g", t->rates[rank][e]);
+    return evidence;
+}
+
+static void judge_reductions(const Runs *runs, const Trainings *all, Report *report)
+{
+    for (int i = 0; i < all->count; i++) {
+        const Training *t = &all->items[i];
+        for (int r = 0; r < t->run->ranks; r++) {
+            int epoch = first_other(t, &right, r);
+            if (epoch < 0)
+                continue;
+            report_failure(report, REDUCED, diagnose(all, epoch),
+                           evidence_in(runs, t->run, evidence_of(t, r, epoch)));
+            return;
+        }
+    }
+    report_ok(report, REDUCED);
+}
+
+// ---- Within an epoch, and how many of them there are.
+
+// The first update whose rate is another than that of its epoch's first one; false: none.
+static bool changes_within(const Run *run, int rank, RateOfUpdate *update)
+{
+    Rates rates = rates_read(run, rank);
+    bool found = false;
+    for (int i = 1; i < rates.count && !found; i++) {
+        *update = rates.items[i];
+        found =
+            update->step > 0 && !same_rate(update->learning_rate, rates.items[i - 1].learning_rate);
+    }
+    free(rates.items);
+    return found;
+}
+
+static bool judge_steadiness(const Runs *runs, Report *report)
+{
+    static const Diagnosis within = {
+        "reduced-within-an-epoch",
+        "validation comes at the end of an epoch, and so does the decision: in epoch_end.", NULL};
+    for (int i = 0; i < runs->count; i++)
+        for (int r = 0; r < runs->items[i].ranks; r++) {
+            RateOfUpdate update;
+            if (!changes_within(&runs->items[i], r, &update))
+                continue;
+            report_failure(
+                report, STEADY, &within,
+                evidence_in(runs, &runs->items[i],
+                            format_text("rank %d: another learning rate, %.5g, from batch %d of "
+                                        "epoch %d on",
+                                        r, update.learning_rate, update.step + 1,
+                                        update.epoch + 1)));
+            return false;
+        }
+    report_ok(report, STEADY);
+    return true;
+}
+
+static bool too_few_epochs(const Runs *runs, const Trainings *all, Report *report)
+{
+    static const Diagnosis few = {"epochs-missing",
+                                  "the program trains as many epochs as --epochs says.", NULL};
+    for (int i = 0; i < all->count; i++) {
+        const Training *t = &all->items[i];
+        if (t->epochs >= run_flag(t->run, "--epochs "))
+            continue;
+        report_failure(report, REDUCED, &few,
+                       evidence_in(runs, t->run,
+                                   format_text("some rank trained %d epochs of %g", t->epochs,
+                                               run_flag(t->run, "--epochs "))));
+        return true;
+    }
+    return false;
+}
+
+static void judge(const Runs *runs, Report *report)
+{
+    if (nothing_trained(runs, REDUCED, report))
+        return;
+    Trainings all = read_trainings(runs);
+    judge_mean(runs, report);
+    if (!too_few_epochs(runs, &all, report) && judge_steadiness(runs, report))
+        judge_reductions(runs, &all, report);
+    free(all.items);
+}
+
+// ---- Ranks that come to an update with different rates are ended by the library.
+
+// True where the rule explains the rates of all epochs before, and those that were disagreed on.
+static bool explains_disagreement(const Training *t, const Rule *rule)
+{
+    for (int r = 0; r < t->run->ranks; r++) {
+        double rates[MOST_EPOCHS + 1];
+        follow(t, rule, r, t->epochs, rates);
+        for (int e = 0; e < t->epochs; e++)
+            if (!same_rate(rates[e], t->rates[r][e]))
+                return false;
+        if (!same_rate(rates[t->epochs], rate_in_disagreement(t->run, r)))
+            return false;
+    }
+    return true;
+}
+
+// Whether the ranks disagree by what each sees itself, whatever the rest of the rule.
+static bool own_figures_explain(const Training *t)
+{
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        Rule rule = known[i].rule;
+        rule.source = OWN;
+        if (explains_disagreement(t, &rule))
+            return true;
+    }
+    return false;
+}
+
+// Whether the root alone follows the rule, and the rates of all others stay.
+static bool root_alone_reduces(const Training *t)
+{
+    double rates[MOST_EPOCHS + 1];
+    follow(t, &right, 0, t->epochs, rates);
+    if (!same_rate(rates[t->epochs], rate_in_disagreement(t->run, 0)))
+        return false;
+    for (int r = 1; r < t->run->ranks; r++)
+        if (!same_rate(rate_in_disagreement(t->run, r), t->rates[r][0]))
+            return false;
+    return true;
+}
+
+static char *disagreement_evidence(const Training *t)
+{
+    char *evidence = format_text("own validation losses, epoch by epoch:");
+    for (int r = 0; r < t->run->ranks; r++) {
+        text_add(&evidence, "\nrank %d:", r);
+        for (int e = 0; e < t->epochs; e++)
+            text_add(&evidence, " %.6f", t->of[r][e].val_loss);
+        text_add(&evidence, ", then rate %.5g", rate_in_disagreement(t->run, r));
+    }
+    return evidence;
+}
+
+static void crashed(const Run *run, Report *report)
+{
+    static const Diagnosis root = {
+        "reduced-on-the-root-only",
+        "the root reduces its rate by the mean, and nobody else does: the callback is missing on "
+        "the other ranks, or does nothing there.",
+        NULL};
+    if (isnan(rate_in_disagreement(run, 0)))
+        return;
+    Training t = read_training(run);
+    const Diagnosis *diagnosis = t.epochs == 0             ? NULL
+                                 : root_alone_reduces(&t)  ? &root
+                                 : own_figures_explain(&t) ? &known[0].diagnosis
+                                                           : NULL;
+    if (diagnosis)
+        report_failure(report, REDUCED, diagnosis, evidence_of_run(run, disagreement_evidence(&t)));
+}
+
+#define DIFFER                                                                                     \
+    {                                                                                              \
+        "rates-differ",                                                                            \
+            "ranks come to an update with different learning rates: what decides over the rate "   \
+            "is not "                                                                              \
+            "the same on all of them.",                                                            \
+            NULL                                                                                   \
+    }
+static const Explanation explanations[] = {
+    {"uses learning rate", DIFFER}, {"use learning rate", DIFFER}, {0}};
+static const Ends ends = {.explanations = explanations, .crashed = crashed};
+
+JUDGE("plateau", judge)
+ENDS("plateau", &ends)

@@ -1,0 +1,32 @@
+// The learning rate and the momentum of every update that a rank made in fit().
+
+#ifndef HVDLAB_STEPS_RATES_H
+#define HVDLAB_STEPS_RATES_H
+
+#include "run.h"
+
+typedef struct {
+    int epoch, step; // from 0
+    double learning_rate, momentum;
+} RateOfUpdate;
+
+typedef struct {
+    RateOfUpdate *items;
+    int count;
+} Rates;
+
+// Of all steps of the rank's first fit(); where no optimizer of the kit's made an update in a step,
+// its rate is not a number. The caller frees `items`, which have room for one more.
+Rates rates_read(const Run *run, int rank);
+
+// Training steps of an epoch, as fit() was asked for; not a number where it was not called.
+double steps_per_epoch(const Run *run);
+
+// The learning rate with which this rank came to the update at which the library ended the job,
+// since the ranks' rates differed; not a number where it did not.
+double rate_in_disagreement(const Run *run, int rank);
+
+// Equal, but for what single precision leaves out.
+bool same_rate(double a, double b);
+
+#endif
