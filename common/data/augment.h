@@ -34,7 +34,8 @@ void batches_free(Batches *batches);
 // Number of batches in one permutation: the data set's size / batch size, rounded up.
 int batches_len(const Batches *batches);
 
-// How many images a batch has: what was asked for, but no more than there are.
+// How many images a batch has: what was asked for. Where there are fewer, it has as many as there
+// are.
 int batches_batch_size(const Batches *batches);
 
 // The data set behind the batches.

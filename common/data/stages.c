@@ -362,12 +362,13 @@ Pipeline *pipeline_batch(Pipeline *p, int size, bool drop_remainder)
     if (drop_remainder && !p->repeats && size > source->dataset.count)
         die("%s: %d images make no batch of %d, and what remains is to be dropped", __func__,
             source->dataset.count, size);
-    source->batch_size = size < source->dataset.count || p->repeats ? size : source->dataset.count;
+    source->batch_size = size;
     source->short_batch = !drop_remainder;
     batcher->stage.next = next_batch;
     batcher->stage.rewind = rewind_upstream;
     batcher->stage.free = free_batcher;
-    batcher->stage.form.size = source->batch_size;
+    batcher->stage.form.size =
+        size < source->dataset.count || p->repeats ? size : source->dataset.count;
     batcher->stage.form.batches = true;
     batcher->drop_remainder = drop_remainder;
     batcher->arriving = new_element(source, p->form);
