@@ -259,8 +259,9 @@ static const struct {
       NULL}},
     {{RIGHT, .best_is_lost = true},
      {"best-lost",
-      "a reduction forgets the best loss, so that any next one counts as an "
-      "improvement.",
+      "behind a reduction the first epoch does not count, whatever its loss: the best one is "
+      "forgotten there, perhaps, so that any next one is an improvement, or the count begins below "
+      "0.",
       NULL}},
     {{RIGHT, .best_moves = true},
      {"best-creeps",
