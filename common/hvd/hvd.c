@@ -120,7 +120,7 @@ static void agree_on_update(const Distributed *d)
                              .channel = "gradients",
                              .object = "the average of gradients",
                              .terms = {model, number_term("make", "update ", number, NULL),
-                                       number_term("make", "an update of ", d->passes, " passes"),
+                                       number_term("make", "updates of ", d->passes, " gradients"),
                                        text_term("use", "", rule_text(d, rule, sizeof rule), NULL),
                                        hvd_adder_term(), threshold}},
                world_comm(WORLD_GRADIENTS));
