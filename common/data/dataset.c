@@ -19,6 +19,7 @@
 #include "base/util.h"
 #include "data/origin.h"
 #include "sys/timeline.h"
+#include "sys/trace.h"
 
 // -- Files, plain or gzip -------------------------------------------------------------------------
 
@@ -495,6 +496,55 @@ void dataset_free(Dataset *dataset)
     free(dataset->images);
     free(dataset->labels);
     *dataset = (Dataset){0};
+}
+
+// -- Parts of a data set --------------------------------------------------------------------------
+
+static size_t image_bytes_of(const Dataset *dataset)
+{
+    return (size_t)dataset->height * (size_t)dataset->width * (size_t)dataset->channels;
+}
+
+Dataset dataset_select(const Dataset *dataset, const int *numbers, int count)
+{
+    if (!dataset || (!numbers && count != 0))
+        die("dataset_select: there %s (NULL)", dataset ? "are no numbers" : "is no data set");
+    if (count < 0)
+        die("dataset_select: %d images", count);
+    size_t bytes = image_bytes_of(dataset);
+    Dataset selected = *dataset;
+    selected.count = count;
+    selected.images = allocate((size_t)count, bytes);
+    selected.labels = allocate((size_t)count, 1);
+    lives_until_exit(selected.images);
+    lives_until_exit(selected.labels);
+    for (int i = 0; i < count; i++) {
+        if (numbers[i] < 0 || numbers[i] >= dataset->count)
+            die("dataset_select: there is no image %d (number %d of %d in the list): the data "
+                "set's "
+                "are 0 to %d",
+                numbers[i], i + 1, count, dataset->count - 1);
+        size_t from = (size_t)numbers[i];
+        memcpy(selected.images + (size_t)i * bytes, dataset->images + from * bytes, bytes);
+        selected.labels[i] = dataset->labels[from];
+    }
+    return selected;
+}
+
+Dataset shard_dataset(const Dataset *dataset, int index, int count)
+{
+    if (!dataset)
+        die("shard_dataset: there is no data set (NULL)");
+    if (index < 0 || index >= count)
+        die("shard_dataset: there is no share %d of %d", index, count);
+    trace_call();
+    int *numbers = allocate((size_t)dataset->count, sizeof *numbers);
+    int own = 0;
+    for (int i = index; i < dataset->count; i += count)
+        numbers[own++] = i;
+    Dataset shard = dataset_select(dataset, numbers, own);
+    free(numbers);
+    return shard;
 }
 
 // -- Statistics -----------------------------------------------------------------------------------

@@ -48,6 +48,19 @@ Dataset load_cifar10(const char *folder, Split split);
 // `seed` alone. With `images` above 0 only the first ones, at most that many, are drawn.
 Dataset synthetic_data(Split split, uint64_t seed, int images);
 
+// A data set of its own with the `count` images that have these numbers, 0 to dataset->count - 1,
+// in this order; a number may come more than once. Statistics of a few images are not those of all:
+// take them (image_statistics) before. The caller frees it with dataset_free, though a program that
+// ends need not. A number that is out of range ends the program with one line.
+Dataset dataset_select(const Dataset *dataset, const int *numbers, int count);
+
+// The share of worker `index` of `count`: every count-th image, beginning with the one of number
+// `index`. The shares of all workers are the whole data set, and no image is in two of them; their
+// sizes differ by one at most. (What a tf.data.Dataset's shard and Python's [index::count] select.)
+// A data set of its own, as dataset_select's. An index below 0, or not below `count`, ends the
+// program with one line.
+Dataset shard_dataset(const Dataset *dataset, int index, int count);
+
 // Frees what the data set owns and empties it.
 void dataset_free(Dataset *dataset);
 

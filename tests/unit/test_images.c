@@ -58,6 +58,113 @@ START_TEST(statistics_are_those_of_each_channel)
 }
 END_TEST
 
+// -- Parts of a data set --------------------------------------------------------------------------
+
+// Eleven images of one row of two pixels in three channels; image i has label i, and bytes 16 i,
+// 16 i + 1, ...
+enum { PART_IMAGES = 11, PART_BYTES = 6 };
+
+static Dataset countable_images(void)
+{
+    Dataset dataset = {.images = allocate(PART_IMAGES, PART_BYTES),
+                       .labels = allocate(PART_IMAGES, 1),
+                       .count = PART_IMAGES,
+                       .height = 1,
+                       .width = 2,
+                       .channels = 3,
+                       .classes = PART_IMAGES};
+    for (int i = 0; i < PART_IMAGES; i++) {
+        dataset.labels[i] = (uint8_t)i;
+        for (int b = 0; b < PART_BYTES; b++)
+            dataset.images[i * PART_BYTES + b] = (uint8_t)(16 * i + b);
+    }
+    return dataset;
+}
+
+static void assert_images(const Dataset *dataset, const int *numbers, int count)
+{
+    ck_assert_int_eq(dataset->count, count);
+    ck_assert_int_eq(dataset->height, 1);
+    ck_assert_int_eq(dataset->width, 2);
+    ck_assert_int_eq(dataset->channels, 3);
+    ck_assert_int_eq(dataset->classes, PART_IMAGES);
+    for (int i = 0; i < count; i++) {
+        ck_assert_int_eq(dataset->labels[i], numbers[i]);
+        for (int b = 0; b < PART_BYTES; b++)
+            ck_assert_int_eq(dataset->images[i * PART_BYTES + b], (uint8_t)(16 * numbers[i] + b));
+    }
+}
+
+START_TEST(selected_images_are_those_in_the_list_in_its_order)
+{
+    const int numbers[] = {10, 0, 3, 3, 7};
+    Dataset all = countable_images();
+    Dataset some = dataset_select(&all, numbers, 5), none = dataset_select(&all, NULL, 0);
+    dataset_free(&all); // what was selected is its own
+    assert_images(&some, numbers, 5);
+    assert_images(&none, NULL, 0);
+    dataset_free(&some);
+    dataset_free(&none);
+}
+END_TEST
+
+static void assert_dies(void (*body)(const void *), const void *argument, const char *line)
+{
+    Outcome outcome = run_in_child(body, argument);
+    ck_assert_int_eq(outcome.status, 2);
+    ck_assert_msg(strstr(outcome.err, line) != NULL, "%s", outcome.err);
+}
+
+static void select_one(const void *number)
+{
+    Dataset all = countable_images();
+    dataset_select(&all, number, 1);
+}
+
+static void select_minus_one(const void *number)
+{
+    Dataset all = countable_images();
+    dataset_select(&all, number, -1);
+}
+
+START_TEST(images_that_are_not_there_cannot_be_selected)
+{
+    assert_dies(select_one, &(int){-1}, "there is no image -1");
+    assert_dies(select_one, &(int){PART_IMAGES},
+                "there is no image 11 (number 1 of 1 in the list): the data set's are 0 to 10");
+    assert_dies(select_minus_one, &(int){0}, "-1 images");
+}
+END_TEST
+
+START_TEST(shares_are_every_nth_image)
+{
+    const int of_three[3][4] = {{0, 3, 6, 9}, {1, 4, 7, 10}, {2, 5, 8}};
+    Dataset all = countable_images();
+    for (int index = 0; index < 3; index++) {
+        Dataset share = shard_dataset(&all, index, 3);
+        assert_images(&share, of_three[index], index < 2 ? 4 : 3);
+        dataset_free(&share);
+    }
+    Dataset last = shard_dataset(&all, 11, 12); // more workers than images
+    assert_images(&last, NULL, 0);
+    dataset_free(&last);
+    dataset_free(&all);
+}
+END_TEST
+
+static void share(const void *index)
+{
+    Dataset all = countable_images();
+    shard_dataset(&all, *(const int *)index, 3);
+}
+
+START_TEST(shares_that_are_not_there_are_refused)
+{
+    assert_dies(share, &(int){3}, "there is no share 3 of 3");
+    assert_dies(share, &(int){-1}, "there is no share -1 of 3");
+}
+END_TEST
+
 // -- Synthetic images -----------------------------------------------------------------------------
 
 enum { SIDE = 28, PIXELS = SIDE * SIDE };
@@ -252,6 +359,10 @@ int main(void)
     tcase_set_timeout(images, 60);
     tcase_add_test(images, fashion_mnist_is_what_it_is_known_to_be);
     tcase_add_test(images, statistics_are_those_of_each_channel);
+    tcase_add_test(images, selected_images_are_those_in_the_list_in_its_order);
+    tcase_add_test(images, images_that_are_not_there_cannot_be_selected);
+    tcase_add_test(images, shares_are_every_nth_image);
+    tcase_add_test(images, shares_that_are_not_there_are_refused);
     tcase_add_test(images, synthetic_sets_have_the_promised_size);
     tcase_add_test(images, synthetic_classes_are_mixed);
     tcase_add_test(images, synthetic_data_are_a_function_of_the_seed);

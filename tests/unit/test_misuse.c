@@ -222,6 +222,21 @@ static void statistics_of_nothing(void)
     image_statistics(&(Dataset){.channels = 1});
 }
 
+static void selection_without_dataset(void)
+{
+    dataset_select(NULL, &(int){0}, 1);
+}
+
+static void selection_without_numbers(void)
+{
+    dataset_select(&data, NULL, 1);
+}
+
+static void share_without_dataset(void)
+{
+    shard_dataset(NULL, 0, 1);
+}
+
 static void data_without_args(void)
 {
     load_data(NULL, TRAIN);
@@ -289,6 +304,9 @@ static const struct {
     {rate_of_nothing, "there is no optimizer (NULL)"},
     {batches_of_nothing, "there are no images to make batches of"},
     {statistics_of_nothing, "image_statistics: there are no images"},
+    {selection_without_dataset, "dataset_select: there is no data set (NULL)"},
+    {selection_without_numbers, "dataset_select: there are no numbers (NULL)"},
+    {share_without_dataset, "shard_dataset: there is no data set (NULL)"},
     {data_without_args, "load_data: there are no Args (NULL)"},
     {one_batch_more, "batches_next: batches_begin has been asked for 1 batches, and they have"},
     {batches_of_negative_steps, "batches_begin: -1 steps"},

@@ -1,0 +1,67 @@
+// Trains a small network on Fashion-MNIST, on many devices, where every worker reads images of its
+// own.
+
+#include <stdlib.h>
+#include "hvdlab.h"
+
+// Two convolutions, each with a pool, and two dense layers.
+static Model *create_model(void)
+{
+    Tensor image = input(28, 28, 1);
+    Tensor x = max_pool(relu(conv2d(image, 16, 3)), 2);
+    x = max_pool(relu(conv2d(x, 32, 3)), 2);
+    x = relu(dense(flatten(x), 64));
+    return model(image, softmax(dense(x, 10)));
+}
+
+// The images that this worker reads. Over all workers these are all images, each of them once.
+static Dataset own_share(const Dataset *all)
+{
+    // TODO: shard: return a data set of this worker's images only: a part of `all` that overlaps no
+    // other worker's. The sizes of these parts differ by one at most.
+    return *all;
+}
+
+int main(int argc, char **argv)
+{
+    hvd_init();
+    device_use(hvd_local_rank());
+    Args args = parse_args(argc, argv);
+    int verbose = hvd_rank() == 0;
+
+    // Both sets are standardized with the statistics of all training images, on every worker.
+    Dataset train_images = load_data(&args, TRAIN);
+    Dataset test_images = load_data(&args, TEST);
+    Statistics statistics = image_statistics(&train_images);
+    Dataset train = own_share(&train_images);
+    // TODO: shard: test this worker on its own share, too.
+    Dataset test = test_images;
+    Batches *train_batches = augmented_batches(&train, statistics, args.batch_size);
+    Batches *test_batches = plain_batches(&test, statistics, args.val_batch_size);
+
+    // TODO: shard: one pass over the worker's share makes an epoch, and one over its test images a
+    // validation: no image twice, and left out at most one of each worker's share. An epoch has the
+    // same number of steps on every worker.
+    int64_t steps = batches_len(train_batches) / hvd_size();
+    int64_t validation_steps = 3 * batches_len(test_batches) / hvd_size();
+
+    Optimizer *opt = hvd_distributed_optimizer(sgd_momentum(args.base_lr, 0.9f, false));
+    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, opt);
+
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, hvd_broadcast_variables(0));
+    callbacks_add(&callbacks, hvd_metric_average());
+    if (verbose)
+        callbacks_add(&callbacks, print_throughput(train_images.count));
+
+    fit(model, &(Fit){
+        .train            = train_batches,
+        .epochs           = args.epochs,
+        .steps_per_epoch  = steps,
+        .validation       = test_batches,
+        .validation_steps = validation_steps,
+        .callbacks        = &callbacks,
+        .verbose          = verbose,
+    });
+    return 0;
+}
