@@ -1,5 +1,5 @@
-// What was loaded, and a search in it: by its place in memory, then by its content. Only traced runs
-// come here, which are small.
+// What was loaded, and a search in it: by its place in memory, then by its content. Only traced
+// runs come here, which are small.
 
 #include "data/origin.h"
 
@@ -59,7 +59,8 @@ Origin origin_of(const uint8_t *image, size_t bytes)
     for (size_t i = 0; i < loaded_count && origin.number < 0; i++) {
         int place = loaded[i].bytes == bytes ? place_in(&loaded[i], image) : -1;
         if (place >= 0)
-            origin = (Origin){.split = loaded[i].split == TRAIN ? "train" : "test", .number = place};
+            origin =
+                (Origin){.split = loaded[i].split == TRAIN ? "train" : "test", .number = place};
     }
     pthread_mutex_unlock(&lock);
     return origin;

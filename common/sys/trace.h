@@ -41,8 +41,8 @@
 //                       arena
 //     epoch             epoch, and the figures below           the rank's own figures
 //     callback          epoch, name, and the figures           what a callback's epoch_end gets
-//     figures_read      epoch, name, and the figures           what stop_at_accuracy decides by,
-//     and
+//     figures_read      epoch, name, and the figures           what stop_at_accuracy and
+//                                                              reduce_lr_on_plateau decide by, and
 //                                                              what tensorboard writes
 //     history           epoch, and the figures                 after all callbacks
 //     fit_end           epochs                                 of them trained

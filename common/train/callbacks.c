@@ -2,6 +2,7 @@
 
 #include "train/callbacks.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "train/tensorboard.h"
@@ -145,6 +146,75 @@ Callback *stop_at_accuracy(float target, float patience, int verbose)
                 .patience = patience,
                 .verbose = verbose};
     return &s->callback;
+}
+
+// Reduce on plateau.
+
+#define MIN_DELTA 1e-4 // a smaller change of the loss is none
+
+typedef struct {
+    Callback callback;
+    float factor, min_lr;
+    int patience, verbose;
+    double best;
+    int epochs_waited; // in a row
+} Plateau;
+
+static void plateau_train_begin(Callback *self, Training *training)
+{
+    (void)training;
+    Plateau *p = (Plateau *)self;
+    p->best = INFINITY;
+    p->epochs_waited = 0;
+}
+
+static void plateau_reduce(Plateau *p, const Training *training)
+{
+    Optimizer *optimizer = model_optimizer(training->model);
+    float lr = optimizer_learning_rate(optimizer);
+    if (!(lr > p->min_lr))
+        return;
+    lr = fmaxf(lr * p->factor, p->min_lr);
+    optimizer_set_learning_rate(optimizer, lr);
+    p->epochs_waited = 0;
+    if (p->verbose)
+        printf("Learning rate reduced to %s after epoch %d\n", float_text(lr).text,
+               training->epoch + 1);
+}
+
+static void plateau_epoch_end(Callback *self, Training *training)
+{
+    trace_figures("figures_read", self, training);
+    Plateau *p = (Plateau *)self;
+    if (training->logs.val_images == 0)
+        die("reduce_lr_on_plateau: there is no validation loss to go by: fit() was given no "
+            "validation");
+    if (training->logs.val_loss < p->best - MIN_DELTA) {
+        p->best = training->logs.val_loss;
+        p->epochs_waited = 0;
+    } else if (++p->epochs_waited >= p->patience) {
+        plateau_reduce(p, training);
+    }
+}
+
+Callback *reduce_lr_on_plateau(float factor, int patience, float min_lr, int verbose)
+{
+    trace_call();
+    if (!(factor > 0 && factor < 1))
+        die("%s: factor is %g; above 0 and below 1", __func__, (double)factor);
+    if (patience < 0)
+        die("%s: patience is %d; at least 0", __func__, patience);
+    if (!(min_lr >= 0))
+        die("%s: min_lr is %g; at least 0", __func__, (double)min_lr);
+    Plateau *p = allocate(1, sizeof *p);
+    *p = (Plateau){.callback = {.name = "reduce_lr_on_plateau",
+                                .train_begin = plateau_train_begin,
+                                .epoch_end = plateau_epoch_end},
+                   .factor = factor,
+                   .min_lr = min_lr,
+                   .patience = patience,
+                   .verbose = verbose};
+    return &p->callback;
 }
 
 // Total time.

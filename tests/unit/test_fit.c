@@ -262,6 +262,171 @@ START_TEST(each_training_counts_its_own_epochs_above_the_target)
 }
 END_TEST
 
+// Reduce on plateau. The rates that Keras's ReduceLROnPlateau (Keras 3.6, factor 0.5, the
+// defaults else) leaves in the optimizer after each epoch, from 0.8, on losses that are made up.
+typedef struct {
+    Callback callback;
+    const double *val_loss;
+    float *rates; // after the epochs
+} MadeUpLoss;
+
+static void make_up_loss(Callback *self, Training *training)
+{
+    training->logs.val_loss = ((MadeUpLoss *)self)->val_loss[training->epoch];
+}
+
+static void note_rate(Callback *self, Training *training)
+{
+    ((MadeUpLoss *)self)->rates[training->epoch] =
+        optimizer_learning_rate(model_optimizer(training->model));
+}
+
+static const struct {
+    double val_loss[8];
+    int patience;
+    float min_lr;
+    float rates[8];
+} plateaus[] = {
+    {{8, 7, 6, 5, 4, 3, 2, 1}, 1, 0, {.8f, .8f, .8f, .8f, .8f, .8f, .8f, .8f}},
+    {{5, 5, 5, 5, 5, 5, 5, 5}, 2, 0, {.8f, .8f, .4f, .4f, .2f, .2f, .1f, .1f}},
+    {{5, 6, 5, 4, 5, 4, 4, 4}, 2, 0, {.8f, .8f, .4f, .4f, .4f, .2f, .2f, .1f}},
+    {{5, 6, 4, 6, 3, 6, 2, 6}, 2, 0, {.8f, .8f, .8f, .8f, .8f, .8f, .8f, .8f}},     // in a row
+    {{5, 4, 6, 5, 4.5, 4.2, 3, 3}, 3, 0, {.8f, .8f, .8f, .8f, .4f, .4f, .4f, .4f}}, // than the best
+    // Less than 0.0001 below the best is no improvement, and no new best.
+    {{5, 4.99995, 4.9999, 4.99985, 4.9997, 5, 5, 5},
+     3,
+     0,
+     {.8f, .8f, .8f, .8f, .8f, .8f, .8f, .4f}},
+    {{5, 4.99995, 4.99992, 5, 5, 5, 5, 5}, 3, 0, {.8f, .8f, .8f, .4f, .4f, .4f, .2f, .2f}},
+    // 0 is 1.
+    {{5, 5, 4, 4, 4, 3, 3, 3}, 0, 0, {.8f, .4f, .4f, .2f, .1f, .1f, .05f, .025f}},
+    {{5, 5, 4, 4, 4, 3, 3, 3}, 1, 0, {.8f, .4f, .4f, .2f, .1f, .1f, .05f, .025f}},
+    // Not below the floor; where the rate is there already it stays.
+    {{5, 5, 5, 5, 5, 5, 5, 5}, 1, .15f, {.8f, .4f, .2f, .15f, .15f, .15f, .15f, .15f}},
+    {{5, 5, 5, 5, 5, 5, 5, 5}, 1, 2, {.8f, .8f, .8f, .8f, .8f, .8f, .8f, .8f}},
+    // What is no number is no improvement.
+    {{5, NAN, NAN, 4, NAN, 5, NAN, 3}, 2, 0, {.8f, .8f, .4f, .4f, .4f, .2f, .2f, .2f}},
+};
+
+// Fills `rates` by what the callback leaves.
+static void reduce(Small *s, Callbacks *callbacks, const double *val_loss, int epochs, float *rates)
+{
+    ((MadeUpLoss *)callbacks->items[0])->val_loss = val_loss;
+    ((MadeUpLoss *)callbacks->items[2])->rates = rates;
+    History history = fit(s->model, &(Fit){.train = s->batches,
+                                           .epochs = epochs,
+                                           .steps_per_epoch = 1,
+                                           .validation = s->batches,
+                                           .validation_steps = 1,
+                                           .callbacks = callbacks});
+    free(history.logs);
+}
+
+static void plateau_begin(Small *s, Callbacks *callbacks, int patience, float min_lr, int verbose)
+{
+    small_begin(s, 64, 32);
+    optimizer_set_learning_rate(model_optimizer(s->model), .8f);
+    MadeUpLoss *loss = allocate(1, sizeof *loss), *rates = allocate(1, sizeof *rates);
+    *loss = (MadeUpLoss){.callback = {.epoch_end = make_up_loss}};
+    *rates = (MadeUpLoss){.callback = {.epoch_end = note_rate}};
+    callbacks_add(callbacks, &loss->callback);
+    callbacks_add(callbacks, reduce_lr_on_plateau(.5f, patience, min_lr, verbose));
+    callbacks_add(callbacks, &rates->callback);
+}
+
+START_TEST(the_learning_rate_is_reduced_on_a_plateau)
+{
+    Small s;
+    Callbacks callbacks = {0};
+    plateau_begin(&s, &callbacks, plateaus[_i].patience, plateaus[_i].min_lr, 0);
+    float rates[8];
+    reduce(&s, &callbacks, plateaus[_i].val_loss, 8, rates);
+    for (int epoch = 0; epoch < 8; epoch++)
+        ck_assert_msg(rates[epoch] == plateaus[_i].rates[epoch], "epoch %d: %g, not %g", epoch,
+                      (double)rates[epoch], (double)plateaus[_i].rates[epoch]);
+    callbacks_free(&callbacks);
+    small_end(&s);
+}
+END_TEST
+
+// Neither the best loss of one training nor the epochs that it waited count in the next.
+START_TEST(each_training_has_its_own_plateaus)
+{
+    static const double first[] = {5, 1, 2}, second[] = {4, 3, 3, 3};
+    const float expected[] = {.8f, .8f, .8f, .4f};
+    Small s;
+    Callbacks callbacks = {0};
+    plateau_begin(&s, &callbacks, 2, 0, 0);
+    float rates[4];
+    reduce(&s, &callbacks, first, 3, rates);
+    reduce(&s, &callbacks, second, 4, rates);
+    for (int epoch = 0; epoch < 4; epoch++)
+        ck_assert_float_eq(rates[epoch], expected[epoch]);
+    callbacks_free(&callbacks);
+    small_end(&s);
+}
+END_TEST
+
+static void reduce_aloud(const void *verbose)
+{
+    static const double losses[] = {5, 5, 5};
+    Small s;
+    Callbacks callbacks = {0};
+    plateau_begin(&s, &callbacks, 1, .3f, *(const int *)verbose);
+    float rates[3];
+    reduce(&s, &callbacks, losses, 3, rates);
+    callbacks_free(&callbacks);
+    small_end(&s);
+}
+
+START_TEST(a_reduction_is_said_where_it_is_to_be)
+{
+    int verbose = 1, silent = 0;
+    ck_assert_str_eq(run_in_child(reduce_aloud, &verbose).out,
+                     "Learning rate reduced to 0.4 after epoch 2\n"
+                     "Learning rate reduced to 0.3 after epoch 3\n");
+    ck_assert_str_eq(run_in_child(reduce_aloud, &silent).out, "");
+}
+END_TEST
+
+static const struct {
+    float factor;
+    int patience;
+    float min_lr;
+    const char *said;
+} no_plateaus[] = {
+    {1, 1, 0, "factor is 1; above 0 and below 1"},
+    {0, 1, 0, "factor is 0; above 0 and below 1"},
+    {-1, 1, 0, "factor is -1; above 0 and below 1"},
+    {NAN, 1, 0, "factor is nan; above 0 and below 1"},
+    {.5f, -1, 0, "patience is -1; at least 0"},
+    {.5f, 1, -1, "min_lr is -1; at least 0"},
+    {.5f, 1, NAN, "min_lr is nan; at least 0"},
+    {.5f, 1, 0, "there is no validation loss to go by: fit() was given no validation"},
+};
+
+static void reduce_without_validation(const void *place)
+{
+    int i = *(const int *)place;
+    Small s;
+    small_begin(&s, 64, 32);
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, reduce_lr_on_plateau(no_plateaus[i].factor, no_plateaus[i].patience,
+                                                   no_plateaus[i].min_lr, 0));
+    fit(s.model,
+        &(Fit){.train = s.batches, .epochs = 1, .steps_per_epoch = 1, .callbacks = &callbacks});
+}
+
+START_TEST(what_is_no_plateau_is_refused)
+{
+    Outcome outcome = run_in_child(reduce_without_validation, &_i);
+    ck_assert_int_eq(outcome.status, 2);
+    char *line = format_text("test_fit: reduce_lr_on_plateau: %s\n", no_plateaus[_i].said);
+    ck_assert_str_eq(outcome.err, line);
+    free(line);
+}
+END_TEST
+
 static void zero_steps(const void *unused)
 {
     (void)unused;
@@ -457,6 +622,12 @@ int main(void)
     tcase_add_loop_test(loop, training_stops_after_patience_epochs_above_the_target, 0,
                         sizeof stops / sizeof *stops);
     tcase_add_test(loop, each_training_counts_its_own_epochs_above_the_target);
+    tcase_add_loop_test(loop, the_learning_rate_is_reduced_on_a_plateau, 0,
+                        sizeof plateaus / sizeof *plateaus);
+    tcase_add_test(loop, each_training_has_its_own_plateaus);
+    tcase_add_test(loop, a_reduction_is_said_where_it_is_to_be);
+    tcase_add_loop_test(loop, what_is_no_plateau_is_refused, 0,
+                        sizeof no_plateaus / sizeof *no_plateaus);
     tcase_add_test(loop, an_epoch_of_no_steps_is_refused);
     tcase_add_loop_test(loop, a_loss_that_is_no_number_ends_the_training, 0,
                         sizeof troubles / sizeof *troubles);
