@@ -18,9 +18,11 @@
 // Images of an update, those of all ranks together, where batches allow it: as the page has it.
 #define UPDATE 256
 
-// Of the largest gradient of the update. Single precision leaves few digits of a change of weights.
+// Of the largest gradient of the update. Single precision leaves few digits of a change of weights,
+// and rounding alone moves their fingerprint.
 #define TOLERANCE         1e-4
 #define WEIGHTS_TOLERANCE 1e-3
+#define WEIGHTS_ROUNDING  3e-6
 
 // What a rank may hand over beside gradients: numbers that ranks compare.
 #define OTHER_BYTES 4096
@@ -138,13 +140,18 @@ static double gradient_by_weights(const Updates *updates, int rank, int u)
     return (items[u].weights - items[u + 1].weights) / updates->rate;
 }
 
+static double tolerance_of_weights(const Updates *updates, int u)
+{
+    return WEIGHTS_TOLERANCE * largest(updates, u) + WEIGHTS_ROUNDING / updates->rate;
+}
+
 // True where some weights have changed by something else than what the optimizer got.
 static bool weights_tell_otherwise(const Updates *updates)
 {
     for (int u = 0; u < updates->count; u++)
         for (int r = 0; r < updates->run->ranks; r++) {
             double off = updates->of[r][u].by_rate - gradient_by_weights(updates, r, u);
-            if (fabs(off) > WEIGHTS_TOLERANCE * largest(updates, u))
+            if (fabs(off) > tolerance_of_weights(updates, u))
                 return true;
         }
     return false;
@@ -154,13 +161,13 @@ static bool weights_tell_otherwise(const Updates *updates)
 static void find_effective(Updates *updates)
 {
     updates->by_weights = weights_tell_otherwise(updates);
-    double tolerance = updates->by_weights ? WEIGHTS_TOLERANCE : TOLERANCE;
     for (int u = 0; u < updates->count; u++)
         for (int r = 0; r < updates->run->ranks; r++) {
             Update *update = &updates->of[r][u];
             update->effective =
                 updates->by_weights ? gradient_by_weights(updates, r, u) : update->by_rate;
-            update->allowed = tolerance * largest(updates, u);
+            update->allowed = updates->by_weights ? tolerance_of_weights(updates, u)
+                                                  : TOLERANCE * largest(updates, u);
         }
 }
 
