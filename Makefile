@@ -26,11 +26,12 @@ OPT ?= -O3
 BUILD ?= build
 CLANG_FORMAT ?= clang-format
 FASHION_MNIST_URL ?= http://fashion-mnist.s3-website.eu-central-1.amazonaws.com
+CIFAR10_URL ?= https://www.cs.toronto.edu/~kriz
 DATA_DIR := data
 NP ?= 4
 
 # Scripts see the same settings.
-export CC CUDA CUDA_HOME CUDNN_HOME NCCL_HOME CUDA_ARCH ONEDNN BUILD CLANG_FORMAT FASHION_MNIST_URL DATA_DIR NP V
+export CC CUDA CUDA_HOME CUDNN_HOME NCCL_HOME CUDA_ARCH ONEDNN BUILD CLANG_FORMAT FASHION_MNIST_URL CIFAR10_URL DATA_DIR NP V
 
 # One recipe line, quiet unless V=1: $(Q)command; and the short line that stands for it.
 Q := $(if $(filter 1,$(V)),,@)
@@ -42,6 +43,8 @@ labs := $(shell common/scripts/labs.sh table :)
 $(if $(filter-out 0,$(.SHELLSTATUS)),$(error a lab.conf makes no sense))
 exercises := $(foreach line,$(labs),$(word 1,$(subst :, ,$(line))))
 $(foreach line,$(labs),$(eval F_$(word 1,$(subst :, ,$(line))) := $(word 2,$(subst :, ,$(line)))))
+# The labs' programs beside their exercises: build/NAME is made of the word that ends in /NAME.c.
+lab_sources := $(filter %.c,$(shell common/scripts/labs.sh programs))
 named := step solution check hint diff reset
 $(foreach t,$(named),$(eval $(t)_X := $(exercises:%=$(t)-%)))
 unknown := $(filter-out $(foreach t,$(named),$($(t)_X)) check-format check-steps,\
@@ -53,7 +56,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-alone := deps data demo test fuzz faults inject valgrind test-emulated test-answers test-more test-gpu test-fresh bench bench-gpu compare scaling sweep check next steps check-steps clean $(check_X) $(reset_X)
+alone := deps data data-cifar10 demo test fuzz faults inject valgrind test-emulated test-answers test-more test-gpu test-fresh bench bench-gpu compare scaling sweep check next steps check-steps clean $(check_X) $(reset_X)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -99,7 +102,7 @@ endif
 # What students edit, and the solutions: one source, one program.
 step_sources := $(sort $(wildcard steps/*.c) $(foreach x,$(exercises),steps/$(F_$(x)).c))
 solution_sources := $(wildcard solutions/*.c)
-step_objects := $(patsubst %.c,$(BUILD)/%.o,$(step_sources) $(solution_sources))
+step_objects := $(patsubst %.c,$(BUILD)/%.o,$(step_sources) $(solution_sources) $(lab_sources))
 model_objects := $(BUILD)/tests/models/models.o
 check_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/steps/*.c))
 replay_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/golden/*.c))
@@ -126,8 +129,9 @@ step_programs := $(step_sources:steps/%.c=$(BUILD)/%)
 solution_program = $(BUILD)/solution_$(patsubst step_%,%,$(1))
 solution_programs := $(foreach source,$(solution_sources),$(call solution_program,$(basename $(notdir $(source)))))
 tool_programs := $(tools:%=$(BUILD)/%)
+lab_programs := $(foreach source,$(lab_sources),$(BUILD)/$(basename $(notdir $(source))))
 small := $(BUILD)/tests/faults/small
-programs := $(step_programs) $(solution_programs) $(BUILD)/replay $(BUILD)/bench $(BUILD)/check-step \
+programs := $(step_programs) $(solution_programs) $(lab_programs) $(BUILD)/replay $(BUILD)/bench $(BUILD)/check-step \
             $(tool_programs) $(unit_programs) $(mpi_programs) $(emulated_programs) $(small)
 objects := $(emulated_objects) $(library_objects) $(step_objects) $(replay_objects) $(bench_objects) $(check_objects) \
            $(unit_objects) $(shared_objects) $(model_objects) $(mpi_programs:%=%.o) $(tools:%=$(BUILD)/common/tools/%.o) \
@@ -262,6 +266,7 @@ $(step_objects): extra_flags := $(for_students)
 $(step_programs): $(BUILD)/%: $(BUILD)/steps/%.o
 $(foreach source,$(solution_sources),\
     $(eval $(call solution_program,$(basename $(notdir $(source)))): $(BUILD)/$(source:.c=.o)))
+$(foreach source,$(lab_sources),$(eval $(BUILD)/$(basename $(notdir $(source))): $(BUILD)/$(source:.c=.o)))
 # (build/check/ is the folder of its verdicts: build/check/step_03.json.)
 $(BUILD)/check-step: $(check_objects)
 $(BUILD)/replay: $(replay_objects) $(model_objects)
@@ -279,12 +284,12 @@ $(unit_objects) $(shared_objects): extra_flags = $(call as_system,$(check_cflags
 $(unit_objects) $(shared_objects) $(unit_programs): $(BUILD)/settings.check
 $(unit_programs): extra_libraries = $(check_libs)
 
-$(step_programs) $(solution_programs): $(BUILD)/hvdlab.o
+$(step_programs) $(solution_programs) $(lab_programs): $(BUILD)/hvdlab.o
 # The benchmark watches the backend: calls of backend_of() go through its profiler. (In library.o, one
 # object, there is nothing left for the linker to send elsewhere.)
 $(BUILD)/bench: $(library_objects)
 $(BUILD)/bench: extra_libraries := -Wl,--wrap=backend_of
-$(filter-out $(step_programs) $(solution_programs) $(BUILD)/bench,$(programs)): $(BUILD)/library.o
+$(filter-out $(step_programs) $(solution_programs) $(lab_programs) $(BUILD)/bench,$(programs)): $(BUILD)/library.o
 $(programs): $(BUILD)/settings.link
 	$(call say,LD,$@)
 	$(Q)$(link) -o $@ $(filter %.o,$^) $(extra_libraries) $(libraries)
@@ -328,7 +333,7 @@ steps/%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: all help deps info data demo test test-emulated test-answers test-more test-gpu test-fresh baseline $(foreach t,$(named),$($(t)_X)) next progress \
+.PHONY: all help deps info data data-cifar10 demo test test-emulated test-answers test-more test-gpu test-fresh baseline $(foreach t,$(named),$($(t)_X)) next progress \
         doc devices env measure compare scaling sweep check steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
@@ -346,6 +351,10 @@ info: ## show what was found on this machine, what is skipped, and why
 data: ## fetch Fashion-MNIST into data/ (where there is no Debian package for it)
 	@common/scripts/deps.sh install curl
 	@common/scripts/data.sh
+
+data-cifar10: ## fetch CIFAR-10 into data/, 170 MB (lab 5 has a program for it)
+	@common/scripts/deps.sh install curl
+	@common/scripts/data.sh cifar10
 
 # It stops at the accuracy it is to show.
 demo: ## build, then train a small network on the real data, on two workers: 2 to 3 minutes on 2 cores

@@ -7,6 +7,7 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "hvd/accumulate.h"
 #include "hvd/hvd_choice.h"
 #include "hvd/watch_training.h"
 #include "backend/constants.h"
@@ -69,6 +70,7 @@ int hvd_local_size(void)
 typedef struct {
     Optimizer optimizer;
     size_t threshold; // floats in a piece, at least
+    int passes;       // gradients that an update is the mean of, on each worker
     size_t sent;      // floats that are averaged, or under way
     bool averaged;    // all of them are, and not applied yet
     int working;      // ranks that bring gradients to this update; fewer than all: some have joined
@@ -121,6 +123,7 @@ static int agree_on_update(const Distributed *d)
                       .channel = "gradients",
                       .object = "the average of gradients",
                       .terms = {model, number_term("make", "update ", number, NULL),
+                                number_term("make", "updates of ", d->passes, " gradients"),
                                 text_term("use", "", rule_text(d, rule, sizeof rule), NULL),
                                 hvd_adder_term(), threshold},
                       .sum = {.open = !hvd_own_allreduce(),
@@ -254,14 +257,12 @@ static size_t fusion_threshold(void)
     return bytes / sizeof(float);
 }
 
-Optimizer *hvd_distributed_optimizer(Optimizer *optimizer)
+static Optimizer *distribute(const char *caller, Optimizer *optimizer, int passes)
 {
-    world_need(__func__);
     if (!optimizer)
-        die("%s: there is no optimizer to wrap (NULL)", __func__);
-    trace_call();
+        die("%s: there is no optimizer to wrap (NULL)", caller);
     if (hvd_is_distributed(optimizer))
-        die("%s: the gradients of %s are averaged already; wrap an optimizer once", __func__,
+        die("%s: the gradients of %s are averaged already; wrap an optimizer once", caller,
             optimizer->name);
     trace("distributed", TEXT("optimizer", optimizer->name));
     Distributed *d = allocate(1, sizeof *d);
@@ -277,8 +278,26 @@ Optimizer *hvd_distributed_optimizer(Optimizer *optimizer)
     }
     d->threshold = fusion_threshold();
     d->working = world_size();
+    d->passes = passes;
     hvd_check_settings();
     return &d->optimizer;
+}
+
+Optimizer *hvd_distributed_optimizer(Optimizer *optimizer)
+{
+    world_need(__func__);
+    trace_call();
+    return distribute(__func__, optimizer, 1);
+}
+
+Optimizer *hvd_distributed_optimizer_every(Optimizer *optimizer, int passes)
+{
+    world_need(__func__);
+    trace_call();
+    if (passes < 1)
+        die("%s: an update of %d passes; at least 1", __func__, passes);
+    Optimizer *distributed = distribute(__func__, optimizer, passes);
+    return passes > 1 ? hvd_accumulate(distributed, passes) : distributed;
 }
 
 // ---- The same weights everywhere.

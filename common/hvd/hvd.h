@@ -161,6 +161,15 @@ void hvd_group_free(HvdGroup *group);
 // distributed already ends the program with one line.
 Optimizer *hvd_distributed_optimizer(Optimizer *optimizer);
 
+// The same with one update, and one exchange, for every `passes` batches of a worker: their
+// gradients are averaged on the worker, then the averages among the workers, so that it is the
+// update of a batch passes * hvd_size() times as large, in the memory of one (Horovod's
+// backward_passes_per_step). train_on_batch and apply_gradients are a pass each; those before the
+// last of an update change no weights, and iterations count updates. Passes that don't make a whole
+// update at the end of an epoch are the first ones of the next update. Takes memory for one more
+// set of gradients. 1 pass: hvd_distributed_optimizer. Fewer end the program with one line.
+Optimizer *hvd_distributed_optimizer_every(Optimizer *optimizer, int passes);
+
 // A function that replaces values[0 ... count - 1], on every worker of the communicator, by their
 // sum over all workers. `values` lie in the host's memory; the main thread calls it.
 typedef void (*HvdAllreduce)(float *values, size_t count, MPI_Comm comm);

@@ -1,20 +1,22 @@
 #!/bin/sh
-# Usage: data.sh
+# Usage: data.sh [cifar10]
 #
-# Fetches the four files of Fashion-MNIST from $FASHION_MNIST_URL into $DATA_DIR. A file appears under
-# its name only when it is complete and its SHA-256 is right; a file that is there and right is kept.
-# Status 0, or 2 with one line that says what is wrong.
+# Fetches the four files of Fashion-MNIST from $FASHION_MNIST_URL into $DATA_DIR; or the archive of
+# CIFAR-10's binary version from $CIFAR10_URL, and unpacks it there. A file appears under its name, and
+# so does CIFAR-10's folder, only when it is complete and its SHA-256 (or the archive's) is right; a file
+# that is there and right is kept, and so is that folder. Status 0, or 2 with one line that says what is
+# wrong.
 #
-# The sums are those of the files at the official home. The files of Debian's package have other
+# The sums are those of the files at the official homes. The files of Debian's package have other
 # sums: they hold the same compressed data, but lack the name and time in the gzip header.
 
 set -u
-url=${FASHION_MNIST_URL:?}
+what=${1:-}
 folder=${DATA_DIR:?}
 
 fail()
 {
-    echo "make data: $1" >&2
+    echo "make data${what:+-$what}: $1" >&2
     exit 2
 }
 
@@ -22,6 +24,16 @@ fail()
 sum_is()
 {
     [ "$(sha256sum <"$1")" = "$2  -" ]
+}
+
+# fetch_part URL SUM NAME: into $part.
+fetch_part()
+{
+    echo "$folder/$3: fetching from $1"
+    problem=$(curl --fail --silent --show-error --location --connect-timeout 20 \
+        --speed-limit 1000 --speed-time 30 --output "$part" "$1/$3" 2>&1) ||
+        fail "can't fetch $1/$3: ${problem#curl: }"
+    sum_is "$part" "$2" || fail "$1/$3 is damaged: its SHA-256 is not $2"
 }
 
 # fetch SUM NAME
@@ -32,19 +44,33 @@ fetch()
         echo "$file: already there"
         return
     fi
-    echo "$file: fetching from $url"
-    problem=$(curl --fail --silent --show-error --location --connect-timeout 20 \
-        --speed-limit 1000 --speed-time 30 --output "$part" "$url/$2" 2>&1) ||
-        fail "can't fetch $url/$2: ${problem#curl: }"
-    sum_is "$part" "$1" || fail "$url/$2 is damaged: its SHA-256 is not $1"
+    fetch_part "${FASHION_MNIST_URL:?}" "$1" "$2"
     mv "$part" "$file" || exit 2
+}
+
+# unpack SUM ARCHIVE NAME: the folder NAME in the archive.
+unpack()
+{
+    if [ -d "$folder/$3" ]; then
+        echo "$folder/$3: already there"
+        return
+    fi
+    fetch_part "${CIFAR10_URL:?}" "$1" "$2"
+    mkdir "$part.unpacked" || exit 2
+    problem=$(tar -xzf "$part" -C "$part.unpacked" 2>&1) ||
+        fail "can't unpack $2: $(echo "$problem" | head -n 1)"
+    mv "$part.unpacked/$3" "$folder/$3" || exit 2
 }
 
 mkdir -p "$folder" || exit 2
 part=$folder/.part.$$
-trap 'rm -f "$part"' EXIT
+trap 'rm -rf "$part" "$part.unpacked"' EXIT
 trap 'exit 2' INT TERM HUP
 
+if [ "$what" = cifar10 ]; then
+    unpack c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd cifar-10-binary.tar.gz cifar-10-batches-bin
+    exit
+fi
 fetch 3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84 train-images-idx3-ubyte.gz
 fetch a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845 train-labels-idx1-ubyte.gz
 fetch 346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073 t10k-images-idx3-ubyte.gz

@@ -4,6 +4,7 @@
 #        labs.sh baselines        a line for each lab's program before its first exercise: FILE MASTER
 #        labs.sh get NAME KEY     what lab.conf says of an exercise; nothing where it says nothing
 #        labs.sh labs             a line for each lab: FOLDER TITLE
+#        labs.sh programs         a line for each program of a lab beside its exercises: NAME SOURCE
 #
 # An exercise has a name: a number, for the six steps, or a word. FILE is the name of its files
 # (step_03, ring); LAB its lab's folder; MASTER the source that its files are cut from, and STEP its
@@ -38,6 +39,18 @@ function check_run(text,   word, nodes) {
         fail("run: the layout " word[3] " does not name a node for each of " word[2] " ranks")
 }
 
+# A program has a name of its own in the build folder.
+function add_program(file,   program) {
+    if (file !~ /^[a-z0-9_]+\.c$/)
+        fail("programs: \"" file "\" is no NAME.c")
+    program = substr(file, 1, length(file) - 2)
+    if (program in source_of)
+        fail("programs: " file " is there already, in " source_of[program])
+    source_of[program] = lab "/" file
+    if (verb == "programs")
+        print program, source_of[program]
+}
+
 FNR == 1 {
     lab = FILENAME
     sub(/\/lab\.conf$/, "", lab)
@@ -59,13 +72,15 @@ FNR == 1 {
     name = $1
     sub(/=.*/, "", name)
     if (exercise == "") {
-        if (name !~ /^(title|baseline)$/)
+        if (name !~ /^(title|baseline|programs)$/)
             fail(name " belongs to an exercise, below its [name]")
         text = value()
         if (name == "title" && verb == "labs")
             print lab, text
         if (name == "baseline" && verb == "baselines")
             print text, lab "/master.c"
+        for (i = split(text, word, " "); name == "programs" && i > 0; i--)
+            add_program(word[i])
         next
     }
     if (name !~ /^(title|master|flags|holds|replaces|run)$/)
@@ -86,6 +101,11 @@ FNR == 1 {
 END {
     if (failed)
         exit 2
+    for (i = 1; i <= count; i++)
+        if (names[i] in source_of) {
+            print source_of[names[i]] ": an exercise has this name" > "/dev/stderr"
+            exit 2
+        }
     for (i = 1; i <= count && verb == "table"; i++)
         print names[i], file_of(names[i]), lab_of[names[i]], master_of[names[i]], ++step[master_of[names[i]]]
 }' $confs

@@ -564,6 +564,42 @@ static void test_halves_of_a_step(const char *threshold)
     unsetenv("HVD_FUSION_THRESHOLD");
 }
 
+// One update from several batches is that of one batch with all their images; what the batches
+// before the last one leave are the weights as they were.
+static void test_passes(int passes, const char *threshold)
+{
+    enum { MOST_PASSES = 3 };
+    static float images[MOST_PASSES * BATCH * PIXELS];
+    static int labels[MOST_PASSES * BATCH];
+    setenv("HVD_FUSION_THRESHOLD", threshold, 1);
+    Model *many =
+        seeded_model(5, hvd_distributed_optimizer_every(sgd_momentum(0.1f, 0.9f, false), passes));
+    Model *large = seeded_model(5, hvd_distributed_optimizer(sgd_momentum(0.1f, 0.9f, false)));
+    EXPECT(strcmp(model_optimizer(many)->name, "DistributedSGD") == 0);
+    for (int update = 0; update < 3; update++) {
+        Batch whole = {images, labels, passes * BATCH};
+        for (int pass = 0; pass < passes; pass++) {
+            EXPECT(optimizer_iterations(model_optimizer(many)) == update);
+            EXPECT(compressed() || same_weights(many, large, false));
+            Images own;
+            set_seed(200 + (uint64_t)(100 * update + 10 * pass + hvd_rank()));
+            Batch batch = random_batch(&own);
+            memcpy(&images[pass * BATCH * PIXELS], own.images, sizeof own.images);
+            memcpy(&labels[pass * BATCH], own.labels, sizeof own.labels);
+            train_on_batch(many, &batch);
+        }
+        train_on_batch(large, &whole);
+    }
+    EXPECT(same_everywhere(model_fingerprints(many).weights));
+    EXPECT(compressed() || same_weights(many, large, passes == 1));
+    Images own;
+    Batch batch = random_batch(&own);
+    train_on_batch(many, &batch); // of an update that is never made
+    model_free(many);
+    model_free(large);
+    unsetenv("HVD_FUSION_THRESHOLD");
+}
+
 // An all-reduce of a program's own.
 static int own_calls;
 static size_t own_values;
@@ -879,6 +915,8 @@ int main(void)
         test_own_optimizer(thresholds[i]);
         test_halves_of_a_step(thresholds[i]);
         test_own_allreduce(thresholds[i]);
+        for (int passes = 1; passes <= 3; passes++)
+            test_passes(passes, thresholds[i]);
     }
     test_device_values(values);
     test_delegation();

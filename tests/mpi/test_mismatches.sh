@@ -182,6 +182,7 @@ int main(int argc, char **argv)
     CASE("learning rate") train((Net){0}, hvd_distributed_optimizer(adam(odd ? 0.02f : 0.01f)), false, false);
     CASE("momentum") train_with(sgd_momentum(0.01f, odd ? 0.8f : 0.9f, false));
     CASE("nesterov") train_with(sgd_momentum(0.01f, 0.9f, odd));
+    CASE("passes") train((Net){0}, hvd_distributed_optimizer_every(sgd(0.01f), 1 + odd), true, true);
     CASE("wrapper on one") train((Net){0}, odd ? hvd_distributed_optimizer(sgd(0.01f)) : sgd(0.01f), true, true);
     CASE("wrapper but on one") train((Net){0}, odd ? sgd(0.01f) : hvd_distributed_optimizer(sgd(0.01f)), false, false);
     CASE("penalty") train_net((Net){.wd = odd ? 0.001f : 0});
@@ -328,6 +329,7 @@ named "optimizer, no broadcast" "hvd_distributed_optimizer: ALL use(s) Distribut
 named "learning rate" "hvd_distributed_optimizer: ALL use(s) learning rate 0.01, ODD uses learning rate 0.02"
 named "momentum" "hvd_distributed_optimizer: ALL use(s) momentum 0.9, ODD uses momentum 0.8"
 named "nesterov" "hvd_distributed_optimizer: ALL use(s) nesterov false, ODD uses nesterov true"
+named "passes" "hvd_distributed_optimizer: ALL make(s) updates of 1 gradient, ODD makes updates of 2 gradients"
 named "wrapper on one" "${different}ALL are in hvd_broadcast_variables, ODD is in fit, where a training with a distributed optimizer begins"
 named "wrapper but on one" "${left}fit (call 1)"
 named "training on one" "ALL have left main (exit status 0) while ODD waits in fit (call 1)"

@@ -80,6 +80,7 @@ int main(int argc, char **argv)
     if (0) {}
     CASE("wrapped twice") hvd_distributed_optimizer(hvd_distributed_optimizer(sgd(0.1f)));
     CASE("wrapped nothing") hvd_distributed_optimizer(NULL);
+    CASE("no passes") hvd_distributed_optimizer_every(sgd(0.1f), 0);
     CASE("trained after shutdown") {
         Model *model = small(hvd_distributed_optimizer(sgd(0.1f)));
         hvd_shutdown();
@@ -156,6 +157,7 @@ refused 1 "no values" "hvd_allreduce: the values are NULL"
 refused 1 "init after shutdown" "hvd_init: MPI has been ended, by hvd_shutdown() or MPI_Finalize(), and cannot be started again"
 ended="hvd_shutdown() or MPI_Finalize() has been called before"
 refused 1 "wrapped nothing" "hvd_distributed_optimizer: there is no optimizer to wrap (NULL)"
+refused 1 "no passes" "hvd_distributed_optimizer_every: an update of 0 passes; at least 1"
 refused 2 "trained after shutdown" "DistributedSGD: $ended"
 refused 2 "trained after finalize" "DistributedSGD: $ended"
 refused 1 "rank after shutdown" "hvd_rank: $ended"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# `make data` against a server on this machine: good files arrive, and whatever is wrong ends with
-# one clear line, status 2, and no file that is not whole. Needs python3, curl and the data set.
+# `make data` and `make data-cifar10` against a server on this machine: good files arrive, and whatever is
+# wrong ends with one clear line, status 2, and no file that is not whole. Needs python3, curl and
+# Fashion-MNIST; an archive that is made here stands for CIFAR-10's.
 
 . tests/lib.sh
 command -v python3 >/dev/null || skip "no python3 to serve files"
@@ -98,10 +99,43 @@ rm "$site/${labels[1]}"
 refused "not there" "$home" "can't fetch $home/${labels[1]}"
 holds "not there" "${kept[@]}"
 
+# ---- CIFAR-10: the target refuses what is not the archive; the script, told the sum of another one,
+# unpacks that.
+
+archive=cifar-10-binary.tar.gz binary=cifar-10-batches-bin
+mkdir "$folder/$binary"
+for i in 1 2 3 4 5; do echo "batch $i" >"$folder/$binary/data_batch_$i.bin"; done
+echo test >"$folder/$binary/test_batch.bin"
+tar -czf "$site/$archive" -C "$folder" "$binary"
+sum=$(sha256sum <"$site/$archive")
+sed "s/ [0-9a-f]\{64\} $archive/ ${sum%% *} $archive/" common/scripts/data.sh >"$folder/data.sh"
+chmod +x "$folder/data.sh"
+rm -rf "$data"
+
+make_data() { make --no-print-directory data-cifar10 DATA_DIR="$data" CIFAR10_URL="$1" >"$folder/out" 2>"$folder/err"; }
+fetch_cifar10() { DATA_DIR=$data CIFAR10_URL=$home "$folder/data.sh" cifar10 >"$folder/out" 2>"$folder/err"; }
+
+refused "another archive" "$home" "make data-cifar10: $home/$archive is damaged"
+holds "another archive"
+
+fetch_cifar10 || fail "CIFAR-10: $(cat "$folder/err")"
+[[ $(ls -A "$data") == "$binary" ]] || fail "CIFAR-10: the folder holds $(ls -A "$data")"
+diff -r "$folder/$binary" "$data/$binary" || fail "CIFAR-10 is not what was served"
+fetch_cifar10 || fail "CIFAR-10 again: $(cat "$folder/err")"
+grep -q "already there" "$folder/out" || fail "CIFAR-10 was fetched again: $(cat "$folder/out")"
+rm -rf "$data"
+
+head -c 100 "$site/$archive" >"$folder/cut" && mv "$folder/cut" "$site/$archive"
+sum=$(sha256sum <"$site/$archive")
+sed -i "s/ [0-9a-f]\{64\} $archive/ ${sum%% *} $archive/" "$folder/data.sh"
+fetch_cifar10
+[[ $? -eq 2 && $(wc -l <"$folder/err") -eq 1 ]] || fail "an archive that is cut short: $(cat "$folder/err")"
+[[ -z $(ls -A "$data") ]] || fail "an archive that is cut short: the folder holds $(ls -A "$data")"
+
 kill "$server"
 wait "$server" 2>/dev/null
 server=
-refused "no server" "$home" "can't fetch $home/${labels[1]}"
-holds "no server" "${kept[@]}"
+refused "no server" "$home" "can't fetch $home/$archive"
+holds "no server"
 
 conclude

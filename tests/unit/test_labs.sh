@@ -37,5 +37,11 @@ while read -r name file lab master _; do
     [[ $(count "tests/alternatives/$file" '*.patch') -ge 3 ]] || missing "fewer than three other right answers in tests/alternatives/$file"
 done < <(common/scripts/labs.sh table)
 
+while read -r name source; do
+    place="program $name"
+    [[ -f $source ]] || missing "$source is not there"
+    grep -q "build/$name\b" "$(dirname "$source")/handout.md" || missing "the handout does not say build/$name"
+done < <(common/scripts/labs.sh programs)
+
 [[ $checked -gt 0 ]] || fail "there is no exercise"
 conclude

@@ -1,0 +1,12 @@
+// Inside hvd: several gradients for one update.
+
+#ifndef HVDLAB_ACCUMULATE_H
+#define HVDLAB_ACCUMULATE_H
+
+#include "nn/optimizer.h"
+
+// An optimizer that hands `optimizer`, which it owns and has the name of, the mean of each `passes`
+// gradients, two at least, as one.
+Optimizer *hvd_accumulate(Optimizer *optimizer, int passes);
+
+#endif

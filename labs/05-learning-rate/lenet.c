@@ -1,0 +1,64 @@
+// Trains LeNet twice on many devices, by Adam: with as many steps of every worker in an epoch as one
+// worker alone would make, as the program was published; and with the workers sharing these steps.
+
+#include "hvdlab.h"
+
+// Two convolutions, each with a pool, and two dense layers.
+static Model *create_model(void)
+{
+    Tensor image = input(28, 28, 1);
+    Tensor x = max_pool(relu(conv2d(image, 32, 3)), 2);
+    x = max_pool(relu(conv2d(x, 64, 3)), 2);
+    x = relu(dense(flatten(x), 512));
+    return model(image, softmax(dense(x, 10)));
+}
+
+static void train(const char *name, const Args *args, int64_t steps, Batches *train_batches,
+                  Batches *test_batches)
+{
+    int verbose = hvd_rank() == 0;
+    if (verbose)
+        printf("%s: %d steps an epoch on each of %d workers\n", name, (int)steps, hvd_size());
+
+    Optimizer *opt = hvd_distributed_optimizer(adam(0.001f * (float)hvd_size()));
+    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, opt);
+
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, hvd_broadcast_variables(0));
+    callbacks_add(&callbacks, hvd_metric_average());
+    if (verbose)
+        callbacks_add(&callbacks, print_total_time());
+
+    fit(model, &(Fit){
+        .train           = train_batches,
+        .epochs          = args->epochs,
+        .steps_per_epoch = steps,
+        .callbacks       = &callbacks,
+        .verbose         = verbose,
+    });
+
+    Score score = evaluate(model, test_batches, 0);
+    if (verbose)
+        printf("%s: test accuracy %.4f\n", name, score.accuracy);
+    callbacks_free(&callbacks);
+    model_free(model);
+}
+
+int main(int argc, char **argv)
+{
+    hvd_init();
+    device_use(hvd_local_rank());
+    Args args = parse_args(argc, argv);
+
+    // Pixels between 0 and 1, neither shifted nor flipped.
+    Statistics scale = {.std = {255}};
+    Dataset train_images = load_data(&args, TRAIN);
+    Dataset test_images = load_data(&args, TEST);
+    Batches *train_batches = plain_batches(&train_images, scale, args.batch_size);
+    Batches *test_batches = plain_batches(&test_images, scale, args.val_batch_size);
+
+    int64_t steps = batches_len(train_batches);
+    train("as published", &args, steps, train_batches, test_batches);
+    train("shared", &args, steps / hvd_size(), train_batches, test_batches);
+    return 0;
+}
