@@ -335,10 +335,10 @@ static void judge_start(const Runs *runs, Report *report)
     report_ok(report, START);
 }
 
-// A broadcast in a training, after its second update (Horovod's texts broadcast after the first one,
-// too): the library's of a model; or one of more than a few words between an update and the next
-// gradient: of weights, then. (What else is sent between a gradient and its update are gradients.)
-// Its place, or -1.
+// A broadcast in a training, after its second update (Horovod's texts broadcast after the first
+// one, too): the library's of a model; or one of more than a few words between an update and the
+// next gradient: of weights, then. (What else is sent between a gradient and its update are
+// gradients.) Its place, or -1.
 static int broadcast_in_training(const Events *events, int number)
 {
     const double words = 64; // bytes

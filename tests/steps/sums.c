@@ -774,8 +774,8 @@ static Diagnosis mistake(const Traces *traces)
                            NULL};
     if (tags_differ(traces))
         return (Diagnosis){
-            "hung",
-            "a message is sent with one tag and awaited with another: they don't meet.", NULL};
+            "hung", "a message is sent with one tag and awaited with another: they don't meet.",
+            NULL};
     if (begin >= 0 && circle_only(traces, begin, "to", "from"))
         return (Diagnosis){
             "blocking-send-deadlock",
