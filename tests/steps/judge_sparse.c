@@ -716,8 +716,8 @@ static void judge(const Runs *runs, Report *report)
     for (int i = 0; i < runs->count; i++)
         all.items[i] = read_steps(&runs->items[i]);
     if (some_step_in_each(runs, &all, report) &&
-        judge_weights(runs, &all, 0, 1, START, &start, report) &&
-        judge_rows(runs, &all, report) && judge_others(runs, &all, report) &&
+        judge_weights(runs, &all, 0, 1, START, &start, report) && judge_rows(runs, &all, report) &&
+        judge_others(runs, &all, report) &&
         judge_weights(runs, &all, 1, INT32_MAX, WEIGHTS, &differ, report))
         judge_bytes(runs, &all, report);
     for (int i = 0; i < runs->count; i++)
