@@ -37,6 +37,7 @@ typedef struct {
     bool short_batch;  // the last one of a pass is given, too
     atomic_llong read; // images read so far
     atomic_llong passes;
+    atomic_bool skipping; // images are passed over, and no disk is waited for
     atomic_llong cached, filed, buffered, ahead; // bytes held, by caches, shuffles and prefetches
 } Source;
 
@@ -62,6 +63,7 @@ struct Pipeline {
     uint64_t seed;  // of what it draws
     int64_t passes; // since it was seeded
     int64_t limit;  // of elements that are worth preparing, since then
+    int64_t skip;   // elements that a stage with threads passes over when the pass begins
 };
 
 // A stage of `size` bytes after `upstream`, which it takes, giving the same form. `caller` is the

@@ -89,7 +89,10 @@
 //                                                              read in all of them; bytes that
 //                                                              caches, caches in files, shuffle
 //                                                              buffers and prefetches hold
-//     saved             path                                   save_weights writes a file
+//     saved             path                                   save_weights writes a file; the
+//                                                              root has saved a checkpoint
+//     restored          path, epoch, step                      a checkpoint was restored, with how
+//                                                              many epochs and steps are done
 //     end               status                                 main returned, or exit was called
 //
 // The figures are loss, accuracy, val_loss, val_accuracy, lr. `weights`, `statistics`, `arena` and

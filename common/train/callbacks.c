@@ -107,7 +107,7 @@ typedef struct {
     Callback callback;
     float target, patience;
     int verbose;
-    int epochs_above; // in a row
+    double epochs_above; // in a row
 } Stop;
 
 static void stop_train_begin(Callback *self, Training *training)
@@ -123,14 +123,14 @@ static void stop_epoch_end(Callback *self, Training *training)
     // In float, as the target is: 0.9 is not above 0.9f, which is a little less.
     bool above = (float)training->logs.val_accuracy > s->target;
     s->epochs_above = above ? s->epochs_above + 1 : 0;
-    if ((float)s->epochs_above >= s->patience)
+    if (s->epochs_above >= (double)s->patience)
         training->stop = true;
 }
 
 static void stop_train_end(Callback *self, Training *training)
 {
     const Stop *s = (const Stop *)self;
-    if (s->verbose && (float)s->epochs_above >= s->patience)
+    if (s->verbose && s->epochs_above >= (double)s->patience)
         printf("Early stopping after epoch %d\n", training->epoch + 1);
 }
 
@@ -140,7 +140,9 @@ Callback *stop_at_accuracy(float target, float patience, int verbose)
     *s = (Stop){.callback = {.name = "stop_at_accuracy",
                              .train_begin = stop_train_begin,
                              .epoch_end = stop_epoch_end,
-                             .train_end = stop_train_end},
+                             .train_end = stop_train_end,
+                             .kept = &s->epochs_above,
+                             .kept_count = 1},
                 .target = target,
                 .patience = patience,
                 .verbose = verbose};

@@ -92,7 +92,7 @@ static Callback *recorder(char letter)
 {
     Recorder *r = allocate(1, sizeof *r);
     *r = (Recorder){{"recorder", note_train_begin, note_epoch_begin, note_batch_begin,
-                     note_batch_end, note_epoch_end, note_train_end, note_release},
+                     note_batch_end, note_epoch_end, note_train_end, note_release, NULL, NULL, 0},
                     letter};
     return &r->callback;
 }
