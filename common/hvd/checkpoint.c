@@ -378,6 +378,15 @@ typedef struct {
 
 enum { EPOCH, FIGURE };
 
+static bool names_token(const char *path, const char *token)
+{
+    Safetensors *file = read_checkpoint_file(path);
+    const char *named = safetensors_metadata(file, "token");
+    bool same = named && strcmp(named, token) == 0;
+    safetensors_free(file);
+    return same;
+}
+
 // Refuses a folder where what is to be saved would be lost, or mixed up.
 static void check_folder(const Saver *s, const Training *training)
 {
@@ -395,6 +404,7 @@ static void check_folder(const Saver *s, const Training *training)
     fclose(file);
     unlink(path);
     free(path);
+    remove_orphans(s->plan.folder, names_token);
 }
 
 static void saver_train_begin(Callback *self, Training *training)

@@ -174,6 +174,44 @@ void remove_older(const char *folder, int keep)
     free(places);
 }
 
+// The name of the checkpoint that a file with a token belongs to; NULL: it is no such file. The
+// caller frees it.
+static char *name_with_token(const char *file, const char **token)
+{
+    Kind kind;
+    const char *ending = strstr(file, ENDING "."), *rank = strstr(file, ".rank-");
+    if (!ending)
+        return NULL;
+    const char *end = rank && rank < ending ? rank : ending;
+    char *name = format_text("%.*s", (int)(end - file), file);
+    if (is_of(file, name, &kind) && kind.token) {
+        *token = kind.token;
+        return name;
+    }
+    free(name);
+    return NULL;
+}
+
+void remove_orphans(const char *folder, bool (*names_token)(const char *path, const char *token))
+{
+    DIR *names = opendir(folder);
+    for (const struct dirent *entry; names && (entry = readdir(names));) {
+        const char *token;
+        char *name = name_with_token(entry->d_name, &token);
+        if (!name)
+            continue;
+        char *main = main_path(folder, name, NULL),
+             *path = format_text("%s/%s", folder, entry->d_name);
+        if (access(main, F_OK) != 0 || !names_token(main, token))
+            unlink(path);
+        free(path);
+        free(main);
+        free(name);
+    }
+    if (names)
+        closedir(names);
+}
+
 int sync_folder(const char *folder)
 {
     int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

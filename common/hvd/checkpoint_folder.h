@@ -29,6 +29,10 @@ void remove_older(const char *folder, int keep);
 // ranks from `ranks` on.
 void remove_unfinished(const char *folder, const char *name, const char *token, int ranks);
 
+// Removes what saves left behind that did not come to their end, of all checkpoints. `names_token`
+// is asked whether a main file names a token.
+void remove_orphans(const char *folder, bool (*names_token)(const char *path, const char *token));
+
 // Waits until the folder's names are on the disk; 0 or the system's error number.
 int sync_folder(const char *folder);
 
