@@ -132,12 +132,14 @@ static int write_main(const Save *save)
     return fault;
 }
 
-// The part gets its own name, or goes.
+// The part gets its own name, or goes. Where it can't be renamed it is found by its token.
 static void end_part(const Save *save, bool saved)
 {
     char *beside = part_path(save->folder, save->name, world_rank(), save->token);
     char *path = part_path(save->folder, save->name, world_rank(), NULL);
-    if (!saved || rename(beside, path) != 0)
+    if (saved)
+        (void)!rename(beside, path);
+    else
         unlink(beside);
     free(beside);
     free(path);

@@ -315,13 +315,21 @@ killed()
     done
 }
 small+=(--images 48 --val-batch-size 12 --epochs 2)
-export EVERY=4 KEEP=1 BEST=1
+export EVERY=4 KEEP=1
+# kill_at_calls BEST STEP LEAST: at every STEP-th call, of which there are LEAST at least.
+kill_at_calls()
+{
+    local call=1
+    export BEST=$1
+    while killed 1 0 $call; do
+        call=$((call + $2))
+    done
+    [[ $call -gt $3 ]] || fail "only $call calls to be killed at"
+}
 trained 1 unkilled --seed 9
-call=1
-while killed 1 0 $call; do
-    call=$((call + (${#some} > 0 ? 11 : 1)))
-done
-[[ $call -gt 30 ]] || fail "only $call calls to be killed at"
+kill_at_calls 1 $((${#some} > 0 ? 11 : 1)) 30
+kill_at_calls 2 $((${#some} > 0 ? 3 : 1)) 15 # the best one alone, which is written over
+export BEST=1
 trained 2 unkilled --seed 9
 calls=(7 13)
 [[ $some = '' ]] || calls=(9)
