@@ -169,7 +169,7 @@ static History get_history(const char *path, const Safetensors *file)
 
 typedef struct {
     const char *name;
-    float value;
+    FloatText text;
 } Constant;
 
 enum { CONSTANTS = 6 };
@@ -177,11 +177,13 @@ enum { CONSTANTS = 6 };
 static void list_constants(const Update *rule, Constant constants[CONSTANTS])
 {
     const Constant all[CONSTANTS] = {
-        {"momentum", rule->momentum}, {"nesterov", (float)rule->nesterov},
-        {"beta_1", rule->beta_1},     {"beta_2", rule->beta_2},
-        {"rho", rule->rho},           {"epsilon", rule->epsilon},
+        {"momentum", float_text(rule->momentum)}, {"nesterov", {.text = "false"}},
+        {"beta_1", float_text(rule->beta_1)},     {"beta_2", float_text(rule->beta_2)},
+        {"rho", float_text(rule->rho)},           {"epsilon", float_text(rule->epsilon)},
     };
     memcpy(constants, all, sizeof all);
+    if (rule->nesterov)
+        strcpy(constants[1].text.text, "true");
 }
 
 static void set_optimizer(Safetensors *file, const Optimizer *optimizer)
@@ -200,10 +202,10 @@ static void check_optimizer(const char *path, const Safetensors *file, const Opt
     list_constants(&optimizer->rule, constants);
     for (int i = 0; i < CONSTANTS; i++) {
         const char *saved = get_text(path, file, constants[i].name);
-        FloatText own = float_text(constants[i].value);
-        if (strcmp(saved, own.text) != 0)
+        const char *own = constants[i].text.text;
+        if (strcmp(saved, own) != 0)
             die("%s: another optimizer: %s was saved with a %s of %s, this program has %s", path,
-                name, constants[i].name, saved, own.text);
+                name, constants[i].name, saved, own);
     }
 }
 
@@ -269,7 +271,7 @@ Safetensors *make_main_file(const Training *training, int ranks, const char *tok
     Constant constants[CONSTANTS];
     list_constants(&optimizer->rule, constants);
     for (int i = 0; i < CONSTANTS; i++)
-        set_real(file, constants[i].name, constants[i].value);
+        safetensors_set_metadata(file, constants[i].name, constants[i].text.text);
     set_number(file, "epoch", (uint64_t)training->epochs_done);
     set_number(file, "step", (uint64_t)training->steps_done);
     set_number(file, "steps", (uint64_t)training->steps);

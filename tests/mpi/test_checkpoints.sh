@@ -245,6 +245,26 @@ refuses "belongs to another checkpoint than the" "${here[@]}" --resume
 refuses "cannot create the folder" --checkpoint-dir "$folder/only/ckpt-3.safetensors"
 refuses "--resume needs --checkpoint-dir" --resume
 
+# A disk that has room for two, not for a third: those stay, and the training goes on.
+cat >"$folder/on-small-disk" <<'END'
+mount -t tmpfs -o size=64k none "$1" || exit 77
+disk=$1
+shift
+"$@"
+status=$?
+ls "$disk/saved"
+exit $status
+END
+mkdir "$folder/disk"
+limit=30 run unshare -rm bash "$folder/on-small-disk" "$folder/disk" "$folder/train" "${small[@]}" --checkpoint-dir "$folder/disk/saved"
+if [[ $status -ne 77 ]]; then
+    [[ $status -eq 1 && $(grep "^ckpt\|^best" "$folder/out" | xargs) = "ckpt-1.rank-0.safetensors ckpt-1.safetensors \
+ckpt-2.rank-0.safetensors ckpt-2.safetensors" ]] ||
+        fail "a full disk: status $status: $(cat "$folder/out" "$folder/err")"
+    grep -q "warning: cannot save the checkpoint .*: No space left on device; the training goes on$" "$folder/err" ||
+        fail "a full disk: $(cat "$folder/err")"
+fi
+
 # Killed at every call that has to do with a checkpoint's files, from the first to the last: what is left
 # goes on as if nothing had happened.
 cat >"$folder/kill.c" <<'END'

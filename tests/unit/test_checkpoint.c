@@ -122,7 +122,7 @@ START_TEST(a_file_has_what_keras_calls_it)
     }
     ck_assert_int_eq(safetensors_count(file), 10 + 8);
     const char *const texts[][2] = {
-        {"format", "hvdlab-1"}, {"optimizer", "SGD"},     {"momentum", "0.9"}, {"nesterov", "0"},
+        {"format", "hvdlab-1"}, {"optimizer", "SGD"},     {"momentum", "0.9"}, {"nesterov", "false"},
         {"iterations", "5"},    {"learning_rate", "0.1"}, {"epoch", "1"},      {"step", "0"},
         {"steps", "5"},         {"ranks", "1"},           {"stop", "0"},
     };
