@@ -265,6 +265,9 @@ ckpt-2.rank-0.safetensors ckpt-2.safetensors" ]] ||
         fail "a full disk: $(cat "$folder/err")"
 fi
 
+# (The sanitizers want to be the first library.)
+[[ ${SANITIZE:-} = '' ]] || conclude
+
 # Killed at every call that has to do with a checkpoint's files, from the first to the last: what is left
 # goes on as if nothing had happened.
 cat >"$folder/kill.c" <<'END'

@@ -122,9 +122,10 @@ START_TEST(a_file_has_what_keras_calls_it)
     }
     ck_assert_int_eq(safetensors_count(file), 10 + 8);
     const char *const texts[][2] = {
-        {"format", "hvdlab-1"}, {"optimizer", "SGD"},     {"momentum", "0.9"}, {"nesterov", "false"},
-        {"iterations", "5"},    {"learning_rate", "0.1"}, {"epoch", "1"},      {"step", "0"},
-        {"steps", "5"},         {"ranks", "1"},           {"stop", "0"},
+        {"format", "hvdlab-1"}, {"optimizer", "SGD"}, {"momentum", "0.9"},
+        {"nesterov", "false"},  {"iterations", "5"},  {"learning_rate", "0.1"},
+        {"epoch", "1"},         {"step", "0"},        {"steps", "5"},
+        {"ranks", "1"},         {"stop", "0"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         ck_assert_str_eq(safetensors_metadata(file, texts[i][0]), texts[i][1]);
