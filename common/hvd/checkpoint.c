@@ -65,14 +65,12 @@ typedef struct {
 } Save;
 
 // A lost checkpoint is no reason to lose the training.
-static void say_lost(const Save *save, const char *path, int fault)
+static void say_lost(const char *path, int fault)
 {
     static bool said;
-    warn("cannot save the checkpoint %s/%s: %s: %s; the training goes on", save->folder, save->name,
-         path, strerror(fault));
+    warn("cannot save the checkpoint %s: %s; the training goes on", path, strerror(fault));
     if (!said)
-        ends_incomplete("not all checkpoints in %s could be saved: %s", save->folder,
-                        strerror(fault));
+        ends_incomplete("not all checkpoints could be saved: %s: %s", path, strerror(fault));
     said = true;
 }
 
@@ -102,7 +100,7 @@ static int write_part(const Save *save)
     char *path = part_path(save->folder, save->name, world_rank(), save->token);
     int fault = safetensors_write(part, path);
     if (fault)
-        say_lost(save, path, fault);
+        say_lost(path, fault);
     safetensors_free(part);
     free(hashes);
     free(path);
@@ -114,7 +112,7 @@ static int write_main(const Save *save)
 {
     char *beside = main_path(save->folder, save->name, save->token);
     char *path = main_path(save->folder, save->name, NULL);
-    int fault = sync_folder(save->folder);
+    int fault = sync_names(save->folder);
     if (!fault)
         fault = safetensors_write(save->state, beside);
     if (!fault && rename(beside, path) != 0) {
@@ -122,9 +120,9 @@ static int write_main(const Save *save)
         unlink(beside);
     }
     if (!fault)
-        fault = sync_folder(save->folder);
+        fault = sync_names(save->folder);
     if (fault)
-        say_lost(save, path, fault);
+        say_lost(path, fault);
     else
         trace("saved", TEXT("path", path));
     free(beside);
@@ -185,6 +183,30 @@ bool save_checkpoint(const Training *training, const char *folder, const char *n
 {
     trace_call();
     return save_as(__func__, training, folder, name);
+}
+
+bool write_checkpoint(const Training *training, const char *path)
+{
+    need_ranks(__func__);
+    trace_call();
+    if (!training || !training->model || !path)
+        die("%s: there is no %s (NULL)", __func__, path ? "training" : "path");
+    model_check_compiled(training->model, __func__);
+    Safetensors *file = make_main_file(training, world_size(), "");
+    int fault = safetensors_write(file, path);
+    if (fault)
+        say_lost(path, fault);
+    safetensors_free(file);
+    return !fault;
+}
+
+bool sync_folder(const char *folder)
+{
+    check_place(__func__, folder, "");
+    int fault = sync_names(folder);
+    if (fault)
+        say_lost(folder, fault);
+    return !fault;
 }
 
 // ---- Restoring.
@@ -270,10 +292,14 @@ static void say_what_is_new(const Restored *r, const Saved *saved, const Fit *fi
 {
     if (r->exact)
         return;
-    char *why = r->same_ranks ? format_text("by other batches")
-                              : format_text("by %d worker%s, and now there %s %d", saved->ranks,
-                                            saved->ranks == 1 ? "" : "s",
-                                            world_size() == 1 ? "is" : "are", world_size());
+    if (*saved->token == '\0' && saved->step == 0) // nothing is, with a seed
+        return;
+    char *why =
+        r->same_ranks || *saved->token == '\0'
+            ? format_text("%s", r->same_ranks ? "by other batches" : "without the workers' parts")
+            : format_text("by %d worker%s, and now there %s %d", saved->ranks,
+                          saved->ranks == 1 ? "" : "s", world_size() == 1 ? "is" : "are",
+                          world_size());
     char *moved = saved->step > 0
                       ? format_text("; step %lld of %lld has become %lld of %lld",
                                     (long long)saved->step, (long long)saved->steps,
@@ -292,8 +318,9 @@ static Restored *read_own(const char *path, Safetensors *file, const Saved *save
     Restored *r = allocate(1, sizeof *r);
     lives_until_exit(r);
     r->resume = (Resume){saved->history, saved->stop, apply};
-    r->mine = world_rank() < saved->ranks;
-    r->same_ranks = world_size() == saved->ranks;
+    bool has_parts = *saved->token != '\0';
+    r->mine = has_parts && world_rank() < saved->ranks;
+    r->same_ranks = has_parts && world_size() == saved->ranks;
     r->file = r->mine ? find_part(r, folder, name, saved) : file;
     if (r->mine)
         check_part(r->path, r->file, model);

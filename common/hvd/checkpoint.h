@@ -48,6 +48,17 @@ Callback *checkpoint(const Checkpoint *plan);
 // else a warning says why, and the program will end with status 1. Collective.
 bool save_checkpoint(const Training *training, const char *folder, const char *name);
 
+// For a way of saving of one's own: writes to this very path what all workers share, as this worker
+// has it, without parts of workers beside it, and waits until the bytes are on the disk. Where that
+// fails there is no file, and a warning says why, as above. A training that goes on from it draws
+// this program's random numbers; with the same --seed, at an epoch's end, those that it would have
+// drawn.
+bool write_checkpoint(const Training *training, const char *path);
+
+// Waits until the names of a folder's files, also those that were renamed, are on the disk. False,
+// with a warning, where that fails.
+bool sync_folder(const char *folder);
+
 // The name of the checkpoint in the folder whose training is furthest, "ckpt-3"; where there are
 // only best ones, "best"; NULL where there is none. The caller frees it.
 char *latest_checkpoint(const char *folder);

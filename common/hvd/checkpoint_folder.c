@@ -212,7 +212,7 @@ void remove_orphans(const char *folder, bool (*names_token)(const char *path, co
         closedir(names);
 }
 
-int sync_folder(const char *folder)
+int sync_names(const char *folder)
 {
     int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (file < 0)

@@ -34,6 +34,6 @@ void remove_unfinished(const char *folder, const char *name, const char *token, 
 void remove_orphans(const char *folder, bool (*names_token)(const char *path, const char *token));
 
 // Waits until the folder's names are on the disk; 0 or the system's error number.
-int sync_folder(const char *folder);
+int sync_names(const char *folder);
 
 #endif

@@ -186,6 +186,50 @@ START_TEST(the_main_file_alone_is_enough_for_the_model)
 }
 END_TEST
 
+static void write_at_epoch_end(Callback *self, Training *training)
+{
+    (void)self;
+    if (training->epoch == 0)
+        ck_assert(write_checkpoint(training, path) && sync_folder(folder));
+}
+
+static void show_second_epoch(Small *s)
+{
+    History history = fit(s->model, &s->plan);
+    printf("%a %a\n", history.logs[1].loss, model_fingerprints(s->model).weights);
+}
+
+static void train_whole(const void *unused)
+{
+    (void)unused;
+    set_seed(4);
+    Small s = small();
+    Callback writes = {.name = "own", .epoch_end = write_at_epoch_end};
+    Callbacks callbacks = {{&writes}, 1};
+    s.plan.callbacks = &callbacks;
+    show_second_epoch(&s);
+}
+
+static void train_the_rest(const void *unused)
+{
+    (void)unused;
+    set_seed(4);
+    Small s = small();
+    restore_checkpoint(s.model, &s.plan, folder, "ckpt-1");
+    CHECK(s.plan.initial_epoch == 1 && s.plan.initial_step == 0);
+    show_second_epoch(&s);
+}
+
+// With a seed, from a file that has no parts beside it.
+START_TEST(a_file_of_ones_own_is_gone_on_with)
+{
+    unlink(part);
+    Outcome whole = run_in_child(train_whole, NULL), rest = run_in_child(train_the_rest, NULL);
+    ck_assert_msg(whole.status == 0 && rest.status == 0, "%s%s", whole.err, rest.err);
+    ck_assert_str_eq(whole.out, rest.out);
+}
+END_TEST
+
 // ---- What is refused.
 
 static char *read_bytes(const char *from, size_t *length)
@@ -322,6 +366,8 @@ static void save_where_it_can_not_be(const void *unused)
     Training training = {.model = s.model, .steps = 5};
     CHECK(!save_checkpoint(&training, folder, "no/place"));
     CHECK(!save_checkpoint(&training, folder, "no/place"));
+    CHECK(!write_checkpoint(&training, "/no/such/folder/x"));
+    CHECK(!sync_folder("/no/such/folder"));
     CHECK(save_checkpoint(&training, folder, "place"));
 }
 
@@ -330,7 +376,7 @@ START_TEST(a_checkpoint_that_can_not_be_saved_does_not_end_the_program)
     Outcome outcome = run_in_child(save_where_it_can_not_be, NULL);
     ck_assert_int_eq(outcome.status, 1);
     ck_assert_ptr_nonnull(strstr(outcome.err, "warning: cannot save the checkpoint"));
-    ck_assert_ptr_nonnull(strstr(outcome.err, "not all checkpoints in "));
+    ck_assert_ptr_nonnull(strstr(outcome.err, "not all checkpoints could be saved: "));
 }
 END_TEST
 
@@ -343,6 +389,7 @@ int main(void)
     tcase_add_test(tcase, a_file_has_what_keras_calls_it);
     tcase_add_test(tcase, every_optimizer_comes_back);
     tcase_add_test(tcase, the_main_file_alone_is_enough_for_the_model);
+    tcase_add_test(tcase, a_file_of_ones_own_is_gone_on_with);
     tcase_add_test(tcase, a_main_file_that_is_damaged_is_refused);
     tcase_add_test(tcase, a_part_that_is_damaged_is_refused);
     tcase_add_test(tcase, what_can_not_be_is_refused);
