@@ -535,22 +535,33 @@ void safetensors_save(const Safetensors *file, const char *path)
 
 // -- Whether it has changed -----------------------------------------------------------------------
 
-// One step for each 8 bytes, each of which changes every later value; the last ones filled up with
-// zeros, and the length goes in, too.
+static uint64_t mix_word(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+    return hash ^ hash >> 32;
+}
+
+// One step for each 8 bytes, each of which changes every later value of its lane; four lanes, as
+// long as there is enough, since a processor does several steps at once. The last bytes are filled
+// up with zeros, and the length goes in, too.
 static uint64_t mix(uint64_t hash, const void *bytes, size_t length)
 {
     const char *at = bytes;
-    hash ^= length;
-    for (size_t left = length; left > 0;) {
-        uint64_t word = 0;
-        size_t step = left < sizeof word ? left : sizeof word;
-        memcpy(&word, at, step);
-        hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-        hash ^= hash >> 32;
-        at += step;
-        left -= step;
+    uint64_t lanes[4] = {hash ^ length, 1, 2, 3}, words[4];
+    size_t left = length;
+    for (; left >= sizeof words; left -= sizeof words, at += sizeof words) {
+        memcpy(words, at, sizeof words);
+        for (int i = 0; i < 4; i++)
+            lanes[i] = mix_word(lanes[i], words[i]);
     }
-    return hash;
+    memset(words, 0, sizeof words);
+    if (left > 0)
+        memcpy(words, at, left);
+    for (int i = 0; i < 4; i++)
+        lanes[i] = mix_word(lanes[i], words[i]);
+    for (int i = 1; i < 4; i++)
+        lanes[0] = mix_word(lanes[0], lanes[i]);
+    return lanes[0];
 }
 
 static uint64_t mix_text(uint64_t hash, const char *text)

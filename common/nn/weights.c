@@ -55,7 +55,7 @@ StateTensor state_tensor(const Model *model, int number)
 void add_state(Safetensors *file, const Model *model, const StateTensor *tensor)
 {
     const Variable *variable = model_variable(model, tensor->variable);
-    float *values = allocate(variable_size(variable), sizeof *values);
+    float *values = enlarge(NULL, variable_size(variable), sizeof *values);
     int64_t dims[ST_MAX_DIMS];
     for (int i = 0; i < variable->ndims; i++)
         dims[i] = variable->dims[i];
