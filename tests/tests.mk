@@ -12,6 +12,7 @@ limit_threads := 300
 limit_inject := 300
 limit_mismatches := 300
 limit_losses := 300
+limit_checkpoints := 300
 limit_stall := $(if $(SANITIZE),600,240)
 
 # ---- On the processor, with all GPUs hidden.
@@ -37,6 +38,7 @@ run_script = '$(script_name)$(addprefix @,$(limit_$(script_name)))=$(1)$(addpref
 space := $(subst x,,x x)
 words_graders := --some
 words_mismatches := --some
+words_checkpoints := --some
 run_answers := 'graders (all answers)@$(if $(SANITIZE),9000,2400)=tests/steps/test_graders.sh'
 
 # On $(1) ranks: the test $(2); or a golden case and its tolerance, the words $(2), which N ranks must
@@ -100,6 +102,7 @@ run_emulated = \
 # ---- What make test takes a part of (but for the graders' answers), whole.
 
 run_more = 'mismatches (all)@1800=tests/mpi/test_mismatches.sh' \
+    'checkpoints (all)@1800=tests/mpi/test_checkpoints.sh' \
     'mismatches (all, pretended GPUs)@1800=$(on_emulated) EMULATED_DEVICES=4 tests/mpi/test_mismatches.sh' \
     'transports (all, pretended GPUs)@1800=$(on_emulated) tests/emulated/test_transports.sh'
 

@@ -15,10 +15,7 @@
 
 // What all streams of this process grow from. Written while the program starts, before there are
 // threads; only the default is drawn later, by whoever asks first.
-static struct {
-    uint64_t seed;
-    uint64_t rank;
-} origin;
+static RngOrigin origin;
 
 static pthread_once_t origin_once = PTHREAD_ONCE_INIT;
 
@@ -29,22 +26,27 @@ static void draw_origin(void)
     origin.rank = (uint64_t)launcher_rank();
 }
 
-static void set_origin(uint64_t seed, uint64_t rank)
+void set_rng_origin(RngOrigin to)
 {
     // The default must not come later and undo this.
     pthread_once(&origin_once, draw_origin);
-    origin.seed = seed;
-    origin.rank = rank;
+    origin = to;
+}
+
+RngOrigin rng_origin(void)
+{
+    pthread_once(&origin_once, draw_origin);
+    return origin;
 }
 
 void set_seed(uint64_t seed)
 {
-    set_origin(seed, 0);
+    set_rng_origin((RngOrigin){seed, 0});
 }
 
 void seed_process(uint64_t seed)
 {
-    set_origin(seed, (uint64_t)launcher_rank());
+    set_rng_origin((RngOrigin){seed, (uint64_t)launcher_rank()});
 }
 
 // SplitMix64's finalizer: one-to-one, and each bit of `x` sways every bit of the result.
@@ -72,8 +74,8 @@ static Rng stream(uint64_t seed, uint64_t rank, RngPurpose purpose, uint64_t ind
 
 Rng rng_stream(RngPurpose purpose, uint64_t index)
 {
-    pthread_once(&origin_once, draw_origin);
-    return stream(origin.seed, origin.rank, purpose, index);
+    RngOrigin own = rng_origin();
+    return stream(own.seed, own.rank, purpose, index);
 }
 
 Rng rng_stream_of(uint64_t seed, RngPurpose purpose, uint64_t index)

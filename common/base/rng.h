@@ -55,4 +55,11 @@ void rng_permutation(Rng *rng, uint32_t *order, uint32_t count);
 
 #pragma GCC visibility pop
 
+// Inside the library: what all streams of this process grow from, whether it was drawn or set.
+typedef struct {
+    uint64_t seed, rank;
+} RngOrigin;
+RngOrigin rng_origin(void);
+void set_rng_origin(RngOrigin origin);
+
 #endif

@@ -2,29 +2,34 @@
 
 #include "data/augment.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/util.h"
 #include "data/origin.h"
+#include "data/position.h"
 #include "data/stage.h"
 #include "sys/timeline.h"
 #include "sys/trace.h"
 
 struct Batches {
-    Pipeline *last;  // stage
-    bool goes_on;    // from one batches_begin to the next
+    Pipeline *last; // stage
+    bool goes_on;   // from one batches_begin to the next
+    bool begun;
     uint64_t id;     // no two of a thread draw the same numbers
     uint64_t begins; // calls of batches_begin so far
     int64_t steps;   // asked for
     int64_t handed;  // to the trainer
+    int64_t taken;   // since the pipeline was seeded
     Element arriving, current;
     Scratch scratch;
 };
 
 // ---- Made.
 
-static void trace_stages(const Batches *batches)
+// "from_dataset,shuffle 100"; the caller frees it.
+static char *stages_text(const Batches *batches)
 {
     char *stages = format_text("%s", "");
     for (const Pipeline *stage = batches->last; stage; stage = stage->upstream) {
@@ -32,6 +37,12 @@ static void trace_stages(const Batches *batches)
         free(stages);
         stages = longer;
     }
+    return stages;
+}
+
+static void trace_stages(const Batches *batches)
+{
+    char *stages = stages_text(batches);
     trace("pipeline", NUMBER("batches", batches->id), TEXT("stages", stages),
           NUMBER("goes_on", batches->goes_on));
     free(stages);
@@ -156,12 +167,18 @@ static void seed_stages(Batches *batches)
     }
 }
 
-static void begin_pass(Batches *batches, int64_t steps)
+static void pause_stages(Batches *batches)
 {
     for (Pipeline *stage = batches->last; stage; stage = before(stage))
         if (stage->pause)
             stage->pause(stage);
+}
+
+static void begin_pass(Batches *batches, int64_t steps)
+{
+    pause_stages(batches);
     seed_stages(batches);
+    batches->taken = 0;
     batches->last->limit = batches->goes_on ? INT64_MAX : steps;
     batches->last->rewind(batches->last);
 }
@@ -171,8 +188,9 @@ void batches_begin(Batches *batches, int64_t steps)
     check_batches(batches, __func__);
     if (steps < 0)
         die("batches_begin: %lld steps", (long long)steps);
-    if (!batches->goes_on || batches->begins == 0)
+    if (!batches->goes_on || !batches->begun)
         begin_pass(batches, steps);
+    batches->begun = true;
     batches->begins++;
     batches->steps = steps;
     batches->handed = 0;
@@ -277,6 +295,7 @@ Batch batches_next(Batches *batches)
             "goes on with another",
             (long long)batches->handed, (long long)batches->steps);
     batches->handed++;
+    batches->taken++;
     timeline_end();
     if (trace_on()) {
         double waited = seconds_now() - since;
@@ -285,4 +304,135 @@ Batch batches_next(Batches *batches)
     }
     const Element *batch = &batches->current;
     return (Batch){.images = batch->floats, .labels = batch->labels, .count = batch->count};
+}
+
+// ---- Left and found again.
+
+enum { MAX_STAGES = 64 };
+
+typedef struct {
+    uint64_t begins, id;
+    int64_t steps, handed, taken;
+    int images; // of the data set
+    uint64_t seeds[MAX_STAGES];
+    const char *stages;
+} Position;
+
+// "3 0 8 5 5 96 17 0 4 from_dataset,batch 12,repeat": the seeds from the last stage to the first.
+static void write_position(FILE *to, const Batches *batches)
+{
+    fprintf(to, "%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64 " %d ", batches->begins,
+            batches->id, batches->steps, batches->handed, batches->taken,
+            batches_dataset(batches)->count);
+    for (const Pipeline *stage = batches->last; stage; stage = stage->upstream)
+        fprintf(to, "%" PRIu64 " ", stage->seed);
+    char *stages = stages_text(batches);
+    fprintf(to, "%s", stages);
+    free(stages);
+}
+
+char *batches_position(const Batches *batches)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *to = open_memstream(&text, &length);
+    if (to)
+        write_position(to, batches);
+    if (!to || fclose(to) != 0)
+        die("out of memory: there is none for the position of batches");
+    return text;
+}
+
+// Reads a number and the space behind it.
+static bool read_number(const char **text, uint64_t most, uint64_t *number)
+{
+    char *end;
+    if (**text < '0' || **text > '9')
+        return false;
+    *number = strtoull(*text, &end, 10);
+    *text = end + 1;
+    return *end == ' ' && *number <= most;
+}
+
+static bool read_count(const char **text, int64_t *count)
+{
+    uint64_t number;
+    if (!read_number(text, INT64_MAX, &number))
+        return false;
+    *count = (int64_t)number;
+    return true;
+}
+
+static bool read_position(const Batches *batches, const char *text, Position *position)
+{
+    int64_t images = 0;
+    int count = 0;
+    bool read = read_number(&text, UINT64_MAX, &position->begins) &&
+                read_number(&text, UINT64_MAX, &position->id) &&
+                read_count(&text, &position->steps) && read_count(&text, &position->handed) &&
+                read_count(&text, &position->taken) && read_count(&text, &images);
+    for (const Pipeline *stage = batches->last; stage && read; stage = stage->upstream)
+        read = count < MAX_STAGES && read_number(&text, UINT64_MAX, &position->seeds[count++]);
+    position->stages = text;
+    return read && position->handed <= position->steps && images == batches_dataset(batches)->count;
+}
+
+static bool is_of(const Batches *batches, const char *text, Position *position)
+{
+    if (!read_position(batches, text, position))
+        return false;
+    char *stages = stages_text(batches);
+    bool same = strcmp(stages, position->stages) == 0;
+    free(stages);
+    return same;
+}
+
+bool batches_have_position(const Batches *batches, const char *text)
+{
+    return is_of(batches, text, &(Position){0});
+}
+
+// The next `count` elements are passed over. Threads that prepare do not begin before.
+static void rewind_to(Batches *batches, int64_t count)
+{
+    Pipeline *last = batches->last;
+    atomic_store(&last->source->skipping, true);
+    if (last->pause)
+        last->skip = count;
+    last->rewind(last);
+    for (int64_t i = 0; i < count && !last->pause; i++)
+        last->next(last, &batches->arriving);
+    atomic_store(&last->source->skipping, false);
+}
+
+bool batches_go_to(Batches *batches, const char *text)
+{
+    Position position;
+    if (!is_of(batches, text, &position))
+        return false;
+    batches->begins = position.begins;
+    batches->id = position.id;
+    batches->steps = position.steps;
+    batches->handed = position.handed;
+    batches->taken = position.taken;
+    batches->begun = position.begins > 0;
+    if (!batches->begun)
+        return true;
+    pause_stages(batches);
+    int stages = 0;
+    for (Pipeline *stage = batches->last; stage; stage = stage->upstream) {
+        stage->passes = 0;
+        stage->seed = position.seeds[stages++];
+    }
+    int64_t left = position.steps - position.handed;
+    batches->last->limit = batches->goes_on ? INT64_MAX : left;
+    rewind_to(batches, batches->goes_on || left > 0 ? position.taken : 0);
+    return true;
+}
+
+void batches_begin_after(Batches *batches, const char *text)
+{
+    uint64_t begins;
+    if (read_number(&text, UINT64_MAX, &begins) && batches->begins < begins)
+        batches->begins = begins;
 }

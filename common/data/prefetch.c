@@ -186,6 +186,8 @@ static void rewind_prefetch(Pipeline *stage)
     if (prefetch->thread_count == 0)
         start_threads(prefetch);
     stage->upstream->rewind(stage->upstream);
+    for (; stage->skip > 0; stage->skip--)
+        stage->upstream->next(stage->upstream, &prefetch->slots[0].raw);
     pthread_mutex_lock(&prefetch->lock);
     for (int i = 0; i < prefetch->slot_count; i++)
         prefetch->slots[i].ready = false;

@@ -8,6 +8,7 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,11 +21,13 @@ enum { PREFIX_BYTES = 8, ELEMENT_BYTES = 4, HEADER_ALIGNMENT = 8 };
 
 #define MAX_HEADER_BYTES 2097152
 #define METADATA_KEY     "__metadata__"
+#define HASH_KEY         "hash"
 
 // A tensor with its place in the part of the file that follows the header.
 typedef struct {
     Safetensor tensor;
     int64_t begin, end;
+    uint64_t hash; // of the values; 0: not known yet
 } Entry;
 
 struct Safetensors {
@@ -348,14 +351,20 @@ Safetensors *safetensors_read(const char *path)
     return file;
 }
 
-void safetensors_free(Safetensors *file)
+void safetensors_drop_tensors(Safetensors *file)
 {
-    if (file == NULL)
-        return;
     for (int i = 0; i < file->count; i++) {
         free(file->entries[i].tensor.name);
         free((void *)file->entries[i].tensor.data);
     }
+    file->count = 0;
+}
+
+void safetensors_free(Safetensors *file)
+{
+    if (file == NULL)
+        return;
+    safetensors_drop_tensors(file);
     free(file->entries);
     cJSON_Delete(file->metadata);
     free(file);
@@ -393,39 +402,49 @@ Safetensors *safetensors_new(void)
     return allocate(1, sizeof(Safetensors));
 }
 
-static Entry *append_entry(Safetensors *file)
+static void append_entry(Safetensors *file, Entry entry)
 {
     if (file->count == file->capacity) {
         file->capacity = 2 * file->capacity + 16;
         file->entries = enlarge(file->entries, (size_t)file->capacity, sizeof *file->entries);
     }
-    Entry *entry = &file->entries[file->count++];
-    *entry = (Entry){.begin = 0};
-    return entry;
+    file->entries[file->count++] = entry;
+}
+
+// Of data that belongs to the file.
+static void append(Safetensors *file, const char *name, SafetensorType type, int ndims,
+                   const int64_t *dims, const void *data)
+{
+    CHECK(ndims >= 0 && ndims <= ST_MAX_DIMS);
+    CHECK(strcmp(name, METADATA_KEY) != 0 && is_utf8(name, strlen(name)));
+    CHECK(safetensors_find(file, name) == NULL);
+    Safetensor tensor = {.type = type, .ndims = ndims, .count = 1, .data = data};
+    tensor.name = format_text("%s", name);
+    for (int i = 0; i < ndims; i++) {
+        tensor.dims[i] = dims[i];
+        tensor.count *= dims[i];
+    }
+    int64_t begin = file->count > 0 ? file->entries[file->count - 1].end : 0;
+    int64_t end = begin + tensor.count * ELEMENT_BYTES;
+    append_entry(file, (Entry){.tensor = tensor, .begin = begin, .end = end});
 }
 
 void safetensors_add(Safetensors *file, const char *name, SafetensorType type, int ndims,
                      const int64_t *dims, const void *data)
 {
-    CHECK(ndims >= 0 && ndims <= ST_MAX_DIMS);
-    CHECK(strcmp(name, METADATA_KEY) != 0 && is_utf8(name, strlen(name)));
-    CHECK(safetensors_find(file, name) == NULL);
-    int64_t begin = file->count > 0 ? file->entries[file->count - 1].end : 0;
-    Entry *entry = append_entry(file);
-    Safetensor *tensor = &entry->tensor;
-    *tensor = (Safetensor){.type = type, .ndims = ndims, .count = 1};
-    tensor->name = format_text("%s", name);
-    for (int i = 0; i < ndims; i++) {
-        tensor->dims[i] = dims[i];
-        tensor->count *= dims[i];
-    }
-    size_t bytes = (size_t)tensor->count * ELEMENT_BYTES;
-    void *copy = allocate((size_t)tensor->count, ELEMENT_BYTES);
-    if (bytes > 0) // a tensor without elements may come without data
-        memcpy(copy, data, bytes);
-    tensor->data = copy;
-    entry->begin = begin;
-    entry->end = begin + (int64_t)bytes;
+    size_t count = 1;
+    for (int i = 0; i < ndims; i++)
+        count *= (size_t)dims[i];
+    void *copy = allocate(count, ELEMENT_BYTES);
+    if (count > 0) // a tensor without elements may come without data
+        memcpy(copy, data, count * ELEMENT_BYTES);
+    append(file, name, type, ndims, dims, copy);
+}
+
+void safetensors_give(Safetensors *file, const char *name, int ndims, const int64_t *dims,
+                      float *data)
+{
+    append(file, name, ST_FLOAT32, ndims, dims, data);
 }
 
 void safetensors_set_metadata(Safetensors *file, const char *key, const char *value)
@@ -488,25 +507,106 @@ static bool write_all(const Safetensors *file, FILE *stream)
     return written && fflush(stream) == 0 && fsync(fileno(stream)) == 0;
 }
 
+int safetensors_write(const Safetensors *file, const char *path)
+{
+    FILE *stream = fopen(path, "wb");
+    if (stream == NULL)
+        return errno;
+    int fault = write_all(file, stream) ? 0 : errno;
+    if (fclose(stream) != 0 && fault == 0)
+        fault = errno;
+    if (fault != 0)
+        unlink(path);
+    return fault;
+}
+
 void safetensors_save(const Safetensors *file, const char *path)
 {
     char *temporary = format_text("%s.tmp-%ld", path, (long)getpid());
-    FILE *stream = fopen(temporary, "wb");
-    if (stream == NULL)
-        die("%s: %s", path, strerror(errno));
-    bool saved = write_all(file, stream);
-    int fault = errno;
-    if (fclose(stream) != 0 && saved) {
-        saved = false;
+    int fault = safetensors_write(file, temporary);
+    if (fault == 0 && rename(temporary, path) != 0) {
         fault = errno;
-    }
-    if (saved && rename(temporary, path) != 0) {
-        saved = false;
-        fault = errno;
-    }
-    if (!saved) {
         unlink(temporary);
-        die("%s: %s", path, strerror(fault));
     }
+    if (fault != 0)
+        die("%s: %s", path, strerror(fault));
     free(temporary);
+}
+
+// -- Whether it has changed -----------------------------------------------------------------------
+
+static uint64_t mix_word(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+    return hash ^ hash >> 32;
+}
+
+// One step for each 8 bytes, each of which changes every later value of its lane; four lanes, as
+// long as there is enough, since a processor does several steps at once. The last bytes are filled
+// up with zeros, and the length goes in, too.
+static uint64_t mix(uint64_t hash, const void *bytes, size_t length)
+{
+    const char *at = bytes;
+    uint64_t lanes[4] = {hash ^ length, 1, 2, 3}, words[4];
+    size_t left = length;
+    for (; left >= sizeof words; left -= sizeof words, at += sizeof words) {
+        memcpy(words, at, sizeof words);
+        for (int i = 0; i < 4; i++)
+            lanes[i] = mix_word(lanes[i], words[i]);
+    }
+    memset(words, 0, sizeof words);
+    if (left > 0)
+        memcpy(words, at, left);
+    for (int i = 0; i < 4; i++)
+        lanes[i] = mix_word(lanes[i], words[i]);
+    for (int i = 1; i < 4; i++)
+        lanes[0] = mix_word(lanes[0], lanes[i]);
+    return lanes[0];
+}
+
+static uint64_t mix_text(uint64_t hash, const char *text)
+{
+    return mix(hash, text, strlen(text));
+}
+
+uint64_t safetensors_hash(Safetensors *file, int index)
+{
+    CHECK(index >= 0 && index < file->count);
+    Entry *entry = &file->entries[index];
+    if (entry->hash == 0)
+        entry->hash = mix(1, entry->tensor.data, (size_t)entry->tensor.count * ELEMENT_BYTES) | 1;
+    return entry->hash;
+}
+
+// Of everything but the hash that it has.
+static char *hash_of_all(Safetensors *file)
+{
+    uint64_t hash = 1;
+    for (int i = 0; i < file->count; i++) {
+        const Safetensor *tensor = &file->entries[i].tensor;
+        uint64_t values = safetensors_hash(file, i);
+        hash = mix_text(hash, tensor->name);
+        hash = mix(hash, tensor->dims, (size_t)tensor->ndims * sizeof *tensor->dims);
+        hash = mix(hash, &values, sizeof values) + tensor->type;
+    }
+    for (const cJSON *item = file->metadata ? file->metadata->child : NULL; item; item = item->next)
+        if (strcmp(item->string, HASH_KEY) != 0)
+            hash = mix_text(mix_text(hash, item->string), item->valuestring);
+    return format_text("%016" PRIx64, hash);
+}
+
+void safetensors_seal(Safetensors *file)
+{
+    char *hash = hash_of_all(file);
+    safetensors_set_metadata(file, HASH_KEY, hash);
+    free(hash);
+}
+
+bool safetensors_is_sealed(Safetensors *file)
+{
+    const char *said = safetensors_metadata(file, HASH_KEY);
+    char *hash = hash_of_all(file);
+    bool equal = said && strcmp(said, hash) == 0;
+    free(hash);
+    return equal;
 }

@@ -52,4 +52,23 @@ void safetensors_add(Safetensors *file, const char *name, SafetensorType type, i
 void safetensors_set_metadata(Safetensors *file, const char *key, const char *value);
 void safetensors_save(const Safetensors *file, const char *path);
 
+// As safetensors_add, but of floats that came from allocate() and belong to the file from now on.
+void safetensors_give(Safetensors *file, const char *name, int ndims, const int64_t *dims,
+                      float *data);
+
+// Writes to this very path, and waits until the bytes are on the disk. Where that can't be, there
+// is no file, and the answer is the system's error number; else 0.
+int safetensors_write(const Safetensors *file, const char *path);
+
+// Keeps of the file only its metadata.
+void safetensors_drop_tensors(Safetensors *file);
+
+// A hash of a tensor's values: equal values, equal hashes.
+uint64_t safetensors_hash(Safetensors *file, int index);
+
+// Sets the metadatum "hash" to one of everything else in the file; and whether that is what the
+// file has, so that no bit of it has changed.
+void safetensors_seal(Safetensors *file);
+bool safetensors_is_sealed(Safetensors *file);
+
 #endif

@@ -42,6 +42,7 @@ typedef struct {
     bool short_batch;  // the last one of a pass is given, too
     atomic_llong read; // images, so far
     atomic_llong passes;
+    atomic_bool skipping;                // images are passed over, and no disk is waited for
     Held cached, filed, buffered, ahead; // in memory, in files, by shuffles, by prefetches
 } Source;
 
@@ -67,6 +68,7 @@ struct Pipeline {
     uint64_t seed;  // of what it draws
     int64_t passes; // since it was seeded
     int64_t limit;  // of elements that are worth preparing, since then
+    int64_t skip;   // elements that a stage with threads passes over when the pass begins
 };
 
 // A stage of `size` bytes after `upstream`, which it takes, giving the same form. `caller` is the

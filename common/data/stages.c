@@ -52,8 +52,9 @@ typedef struct {
 static void wait_for_disk(Reader *reader)
 {
     double milliseconds = (double)settings()->slow_reader;
-    int batch_size = reader->stage.source->batch_size;
-    if (milliseconds <= 0 || ++reader->unpaid < batch_size)
+    Source *source = reader->stage.source;
+    int batch_size = source->batch_size;
+    if (milliseconds <= 0 || atomic_load(&source->skipping) || ++reader->unpaid < batch_size)
         return;
     reader->unpaid = 0;
     struct timespec left = {.tv_sec = (time_t)(milliseconds / 1e3)};

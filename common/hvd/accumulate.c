@@ -59,6 +59,16 @@ static void release(Optimizer *self)
         end(a);
 }
 
+int hvd_gradients_held(const Optimizer *optimizer, int *passes)
+{
+    for (; optimizer; optimizer = optimizer->inner)
+        if (optimizer->release == release) {
+            *passes = ((const Accumulator *)optimizer)->passes;
+            return ((const Accumulator *)optimizer)->passed;
+        }
+    return 0;
+}
+
 Optimizer *hvd_accumulate(Optimizer *optimizer, int passes)
 {
     Accumulator *a = allocate(1, sizeof *a);

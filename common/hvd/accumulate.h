@@ -9,4 +9,8 @@
 // gradients, two at least, as one.
 Optimizer *hvd_accumulate(Optimizer *optimizer, int passes);
 
+// How many gradients an optimizer, however it is wrapped, holds for an update that is not complete;
+// `passes` gets how many make one.
+int hvd_gradients_held(const Optimizer *optimizer, int *passes);
+
 #endif

@@ -420,7 +420,7 @@ typedef struct {
     Callback callback;
     float lr;
     int epochs;
-    float last;     // the rate of the batch before
+    double last;    // the rate of the batch before
     float momentum; // the optimizer's own
 } Warmup;
 
@@ -437,8 +437,8 @@ static void warmup_batch_begin(Callback *self, Training *training)
         (float)training->epoch + (float)(training->step + 1) / (float)training->steps;
     rule->learning_rate = w->lr * (1 + (float)(world_size() - 1) * epochs_done / (float)w->epochs);
     if (w->last > 0)
-        rule->momentum *= rule->learning_rate / w->last;
-    w->last = rule->learning_rate;
+        rule->momentum *= rule->learning_rate / (float)w->last;
+    w->last = (double)rule->learning_rate;
 }
 
 static void warmup_batch_end(Callback *self, Training *training)
@@ -457,10 +457,12 @@ Callback *hvd_learning_rate_warmup(float lr, int epochs)
     *w = (Warmup){
         .callback = {.name = "hvd_learning_rate_warmup",
                      .batch_begin = warmup_batch_begin,
-                     .batch_end = warmup_batch_end},
+                     .batch_end = warmup_batch_end,
+                     .kept = &w->last,
+                     .kept_count = 1},
         .lr = lr,
         .epochs = epochs,
-        .last = lr,
+        .last = (double)lr,
     };
     return &w->callback;
 }

@@ -658,11 +658,15 @@ bool model_metrics_are_at_hand(const Model *m)
     return !m->device->gpu;
 }
 
+void model_write_metrics(Model *m, const Metrics *metrics)
+{
+    write_to_device(m, m->metrics, metrics, sizeof *metrics);
+}
+
 void model_reset_metrics(Model *m)
 {
     model_check_compiled(m, __func__);
-    Metrics none = {0};
-    write_to_device(m, m->metrics, &none, sizeof none);
+    model_write_metrics(m, &(Metrics){0});
 }
 
 Optimizer *model_optimizer(const Model *m)
@@ -710,6 +714,26 @@ void model_write_variable(Model *m, int index, const float *from)
     check_index(m, index, __func__);
     const Variable *v = m->graph->variables[index];
     backend(m)->write_variable(m->device, owner(m, index), v, arena_of(m, v), from);
+}
+
+// The arena of a slot; before the first update it is made, zeroed.
+static float *slot_arena(const Model *m, int slot)
+{
+    Optimizer *optimizer = optimizer_innermost(m->optimizer);
+    optimizer_allocate_slots(optimizer, &m->parameters);
+    return optimizer->slots[slot];
+}
+
+void model_read_slot(const Model *m, int index, int slot, float *to)
+{
+    const Variable *v = m->graph->variables[index];
+    backend(m)->read_variable(m->device, owner(m, index), v, slot_arena(m, slot), to);
+}
+
+void model_write_slot(Model *m, int index, int slot, const float *from)
+{
+    const Variable *v = m->graph->variables[index];
+    backend(m)->write_variable(m->device, owner(m, index), v, slot_arena(m, slot), from);
 }
 
 void model_read_gradient(const Model *m, int index, float *to)

@@ -113,4 +113,12 @@ float *model_statistics(const Model *model, size_t *length);
 // it has done all that it was told to do.
 bool model_metrics_are_at_hand(const Model *model);
 
+// Inside the library: goes on adding to these.
+void model_write_metrics(Model *model, const Metrics *metrics);
+
+// Inside the library: what the optimizer that changes the weights keeps beside a trainable
+// variable, in Keras's order as the variable is.
+void model_read_slot(const Model *model, int index, int slot, float *to);
+void model_write_slot(Model *model, int index, int slot, const float *from);
+
 #endif

@@ -27,6 +27,18 @@ void optimizer_free_slots(Optimizer *self)
     }
 }
 
+const char *slot_name(UpdateKind kind, int slot)
+{
+    static const char *const names[][2] = {
+        [SGD] = {"momentum"},
+        [ADAM] = {"m", "v"},
+        [ADADELTA] = {"accum_grad", "accum_var"},
+        [ADAGRAD] = {"accumulator"},
+        [RMSPROP] = {"rms", "momentum"},
+    };
+    return names[kind][slot];
+}
+
 double arena_fingerprint(Device *device, const float *arena, size_t offset, size_t length)
 {
     float *values = allocate(length, sizeof *values);

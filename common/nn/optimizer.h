@@ -83,4 +83,7 @@ void optimizer_free(Optimizer *optimizer);
 
 #pragma GCC visibility pop
 
+// Inside the library: what tf_keras calls a slot of the optimizer's kind: "momentum", "m".
+const char *slot_name(UpdateKind kind, int slot);
+
 #endif

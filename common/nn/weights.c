@@ -1,21 +1,86 @@
-// The variables of a model as a file.
+// The variables of a model, and what its optimizer keeps beside them, as files hold them.
 
+#include <stdio.h>
 #include <stdlib.h>
 #include "base/util.h"
-#include "data/safetensors.h"
-#include "nn/model.h"
+#include "nn/state.h"
 #include "sys/trace.h"
 
-static void add_variable(Safetensors *file, const Model *model, int index)
+static const Optimizer *changing(const Model *model)
 {
-    const Variable *variable = model_variable(model, index);
-    float *values = allocate(variable_size(variable), sizeof *values);
+    return optimizer_innermost(model_optimizer(model));
+}
+
+static int trainable_count(const Model *model)
+{
+    int count = 0;
+    for (int i = 0; i < model_variable_count(model); i++)
+        count += model_variable(model, i)->trainable;
+    return count;
+}
+
+int state_count(const Model *model)
+{
+    return model_variable_count(model) + changing(model)->slot_count * trainable_count(model);
+}
+
+// The number of the trainable variable that `before` others stand before.
+static int trainable_variable(const Model *model, int before)
+{
+    int i = 0;
+    for (int seen = 0;; i++) {
+        seen += model_variable(model, i)->trainable;
+        if (seen > before)
+            return i;
+    }
+}
+
+StateTensor state_tensor(const Model *model, int number)
+{
+    int variables = model_variable_count(model), trainable = trainable_count(model);
+    StateTensor tensor = {.variable = number, .slot = -1};
+    if (number >= variables) {
+        tensor.slot = (number - variables) / trainable;
+        tensor.variable = trainable_variable(model, (number - variables) % trainable);
+    }
+    const char *name = model_variable(model, tensor.variable)->name;
+    if (tensor.slot < 0)
+        snprintf(tensor.name, sizeof tensor.name, "%s", name);
+    else
+        snprintf(tensor.name, sizeof tensor.name, "optimizer/%s/%s",
+                 slot_name(changing(model)->rule.kind, tensor.slot), name);
+    return tensor;
+}
+
+void add_state(Safetensors *file, const Model *model, const StateTensor *tensor)
+{
+    const Variable *variable = model_variable(model, tensor->variable);
+    float *values = enlarge(NULL, variable_size(variable), sizeof *values);
     int64_t dims[ST_MAX_DIMS];
     for (int i = 0; i < variable->ndims; i++)
         dims[i] = variable->dims[i];
-    model_read_variable(model, index, values);
-    safetensors_add(file, variable->name, ST_FLOAT32, variable->ndims, dims, values);
-    free(values);
+    if (tensor->slot < 0)
+        model_read_variable(model, tensor->variable, values);
+    else
+        model_read_slot(model, tensor->variable, tensor->slot, values);
+    safetensors_give(file, tensor->name, variable->ndims, dims, values);
+}
+
+void write_state(Model *model, const StateTensor *tensor, const float *values)
+{
+    if (tensor->slot < 0)
+        model_write_variable(model, tensor->variable, values);
+    else
+        model_write_slot(model, tensor->variable, tensor->slot, values);
+}
+
+bool fits_state(const Model *model, const StateTensor *tensor, const Safetensor *candidate)
+{
+    const Variable *variable = model_variable(model, tensor->variable);
+    bool fits = candidate->type == ST_FLOAT32 && candidate->ndims == variable->ndims;
+    for (int i = 0; fits && i < variable->ndims; i++)
+        fits = candidate->dims[i] == variable->dims[i];
+    return fits;
 }
 
 void save_weights(const Model *model, const char *folder, const char *name)
@@ -26,8 +91,10 @@ void save_weights(const Model *model, const char *folder, const char *name)
     char *path = format_text("%s/%s.safetensors", folder, name);
     trace("saved", TEXT("path", path));
     Safetensors *file = safetensors_new();
-    for (int i = 0; i < model_variable_count(model); i++)
-        add_variable(file, model, i);
+    for (int i = 0; i < model_variable_count(model); i++) {
+        StateTensor variable = state_tensor(model, i);
+        add_state(file, model, &variable);
+    }
     make_folders(folder);
     safetensors_save(file, path);
     safetensors_free(file);

@@ -77,6 +77,9 @@ static void show_version(void);
 
 static const Flag flags[] = {
     {"log-dir", "DIR", "where the root writes TensorBoard logs", .text = &args.log_dir},
+    {"checkpoint-dir", "DIR", "where checkpoints are saved (default: nowhere)",
+     .text = &args.checkpoint_dir},
+    {"resume", NULL, "go on from the latest of them", .turns_on = &args.resume},
     {"batch-size", "N", "training images per step and worker", .count = &args.batch_size,
      .largest = INT_MAX},
     {"val-batch-size", "N", "validation images per step and worker", .count = &args.val_batch_size,
@@ -351,6 +354,8 @@ Args parse_args(int argc, char **argv)
     reset_to_defaults();
     read_flags(argc, argv);
     read_environment();
+    if (args.resume && !args.checkpoint_dir)
+        die("--resume needs --checkpoint-dir, the folder to go on from");
     if (process.seeded)
         seed_process(process.seed);
     timeline_start();

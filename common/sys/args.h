@@ -16,20 +16,22 @@ typedef enum { PROGRESS_AUTO, PROGRESS_BAR, PROGRESS_PLAIN } Progress;
 typedef enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_GPU } DeviceKind;
 
 typedef struct {
-    const char *log_dir;   // --log-dir: TensorBoard event files, written by the root only
-    int batch_size;        // --batch-size: training images per step and worker
-    int val_batch_size;    // --val-batch-size: the same for validation
-    int epochs;            // --epochs
-    float base_lr;         // --base-lr: learning rate for a single device
-    float wd;              // --wd: L2 penalty on the kernels of conv and dense layers
-    float target_accuracy; // --target-accuracy: validation accuracy to exceed before stopping
-    float patience;        // --patience: epochs in a row above the target
-    int width;             // --width: k of the Wide ResNet 16-k
-    DataKind data;         // --data
-    const char *data_dir;  // --data-dir: NULL where it was not given
-    int images;            // --images: cut each data set to its first N images; 0: all
-    int max_count;         // --max-count: floats in the largest array that sweep_allreduce tries
-    int shuffle_buffer;    // --shuffle-buffer: images among which a pipeline draws the next one
+    const char *log_dir;        // --log-dir: TensorBoard event files, written by the root only
+    const char *checkpoint_dir; // --checkpoint-dir: where checkpoints are saved; NULL: nowhere
+    bool resume;                // --resume: go on from the latest of them
+    int batch_size;             // --batch-size: training images per step and worker
+    int val_batch_size;         // --val-batch-size: the same for validation
+    int epochs;                 // --epochs
+    float base_lr;              // --base-lr: learning rate for a single device
+    float wd;                   // --wd: L2 penalty on the kernels of conv and dense layers
+    float target_accuracy;      // --target-accuracy: validation accuracy to exceed before stopping
+    float patience;             // --patience: epochs in a row above the target
+    int width;                  // --width: k of the Wide ResNet 16-k
+    DataKind data;              // --data
+    const char *data_dir;       // --data-dir: NULL where it was not given
+    int images;                 // --images: cut each data set to its first N images; 0: all
+    int max_count;      // --max-count: floats in the largest array that sweep_allreduce tries
+    int shuffle_buffer; // --shuffle-buffer: images among which a pipeline draws the next one
 } Args;
 
 // What belongs to the process as a whole.

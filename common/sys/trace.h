@@ -92,7 +92,10 @@
 //                                                              one for each stage; seconds; passes
 //                                                              over the source that have begun,
 //                                                              and images read in all of them
-//     saved             path                                   save_weights writes a file
+//     saved             path                                   save_weights writes a file; the
+//                                                              root has saved a checkpoint
+//     restored          path, epoch, step                      a checkpoint was restored, with how
+//                                                              many epochs and steps are done
 //     end               status                                 main returned, or exit was called
 //
 // What stages hold: images that caches keep in memory (cached) and in files (filed), that are in

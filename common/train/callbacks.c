@@ -108,7 +108,7 @@ typedef struct {
     Callback callback;
     float target, patience;
     int verbose;
-    int epochs_above; // in a row
+    double epochs_above; // in a row
 } Stop;
 
 static void stop_train_begin(Callback *self, Training *training)
@@ -124,14 +124,14 @@ static void stop_epoch_end(Callback *self, Training *training)
     // In float, as the target is: 0.9 is not above 0.9f, which is a little less.
     bool above = (float)training->logs.val_accuracy > s->target;
     s->epochs_above = above ? s->epochs_above + 1 : 0;
-    if ((float)s->epochs_above >= s->patience)
+    if (s->epochs_above >= (double)s->patience)
         training->stop = true;
 }
 
 static void stop_train_end(Callback *self, Training *training)
 {
     const Stop *s = (const Stop *)self;
-    if (s->verbose && (float)s->epochs_above >= s->patience)
+    if (s->verbose && s->epochs_above >= (double)s->patience)
         printf("Early stopping after epoch %d\n", training->epoch + 1);
 }
 
@@ -141,7 +141,9 @@ Callback *stop_at_accuracy(float target, float patience, int verbose)
     *s = (Stop){.callback = {.name = "stop_at_accuracy",
                              .train_begin = stop_train_begin,
                              .epoch_end = stop_epoch_end,
-                             .train_end = stop_train_end},
+                             .train_end = stop_train_end,
+                             .kept = &s->epochs_above,
+                             .kept_count = 1},
                 .target = target,
                 .patience = patience,
                 .verbose = verbose};
@@ -156,16 +158,17 @@ typedef struct {
     Callback callback;
     float factor, min_lr;
     int patience, verbose;
-    double best;
-    int epochs_waited; // in a row
+    double kept[2]; // by these names
 } Plateau;
+
+enum { BEST, WAITED }; // the lowest loss; epochs in a row without a lower one
 
 static void plateau_train_begin(Callback *self, Training *training)
 {
     (void)training;
     Plateau *p = (Plateau *)self;
-    p->best = INFINITY;
-    p->epochs_waited = 0;
+    p->kept[BEST] = INFINITY;
+    p->kept[WAITED] = 0;
 }
 
 static void plateau_reduce(Plateau *p, const Training *training)
@@ -176,7 +179,7 @@ static void plateau_reduce(Plateau *p, const Training *training)
         return;
     lr = fmaxf(lr * p->factor, p->min_lr);
     optimizer_set_learning_rate(optimizer, lr);
-    p->epochs_waited = 0;
+    p->kept[WAITED] = 0;
     if (p->verbose)
         printf("Learning rate reduced to %s after epoch %d\n", float_text(lr).text,
                training->epoch + 1);
@@ -189,10 +192,10 @@ static void plateau_epoch_end(Callback *self, Training *training)
     if (training->logs.val_images == 0)
         die("reduce_lr_on_plateau: there is no validation loss to go by: fit() was given no "
             "validation");
-    if (training->logs.val_loss < p->best - MIN_DELTA) {
-        p->best = training->logs.val_loss;
-        p->epochs_waited = 0;
-    } else if (++p->epochs_waited >= p->patience) {
+    if (training->logs.val_loss < p->kept[BEST] - MIN_DELTA) {
+        p->kept[BEST] = training->logs.val_loss;
+        p->kept[WAITED] = 0;
+    } else if (++p->kept[WAITED] >= p->patience) {
         plateau_reduce(p, training);
     }
 }
@@ -209,7 +212,9 @@ Callback *reduce_lr_on_plateau(float factor, int patience, float min_lr, int ver
     Plateau *p = allocate(1, sizeof *p);
     *p = (Plateau){.callback = {.name = "reduce_lr_on_plateau",
                                 .train_begin = plateau_train_begin,
-                                .epoch_end = plateau_epoch_end},
+                                .epoch_end = plateau_epoch_end,
+                                .kept = p->kept,
+                                .kept_count = 2},
                    .factor = factor,
                    .min_lr = min_lr,
                    .patience = patience,

@@ -19,6 +19,24 @@ typedef struct {
     double lr;                     // learning rate of the epoch
 } Logs;
 
+// The figures of the epochs that were trained. `logs` may be freed with free(); a program that ends
+// need not.
+typedef struct {
+    Logs *logs;
+    int epochs;
+} History;
+
+typedef struct Callback Callback;
+
+// How many callbacks one training can have.
+#define MAX_CALLBACKS 16
+
+// A list of callbacks; it begins as {0}.
+typedef struct {
+    Callback *items[MAX_CALLBACKS];
+    int count;
+} Callbacks;
+
 // The training as its callbacks see it.
 typedef struct {
     Model *model;
@@ -28,9 +46,12 @@ typedef struct {
     Logs logs;           // complete at the end of an epoch; callbacks may change them
     bool stop;           // a callback sets it to end training after this epoch
     int verbose;         // as fit() was told
+    int epochs_done;     // whole epochs, of this training and of the one that it goes on with;
+    int64_t steps_done;  // and steps of the epoch after them
+    History history;     // of the epochs so far
+    Batches *train, *validation;
+    const Callbacks *callbacks;
 } Training;
-
-typedef struct Callback Callback;
 
 // Each function may be NULL. `self` is the callback; the larger struct that it begins holds its
 // state.
@@ -43,16 +64,13 @@ struct Callback {
     void (*epoch_end)(Callback *self, Training *training);
     void (*train_end)(Callback *self, Training *training);
     void (*release)(Callback *self); // frees what it holds beside itself
+    // After the batch_end of all callbacks, and after the epoch_end of all: nothing of the step, or
+    // of the epoch, is still to be done (steps_done is 0 then).
+    void (*at_rest)(Callback *self, Training *training);
+    // Those numbers of its state that later epochs depend on, so that a checkpoint keeps them.
+    double *kept;
+    int kept_count;
 };
-
-// How many callbacks one training can have.
-#define MAX_CALLBACKS 16
-
-// A list of callbacks; it begins as {0}.
-typedef struct {
-    Callback *items[MAX_CALLBACKS];
-    int count;
-} Callbacks;
 
 // Adds a callback at the end. The list owns it until callbacks_free, which calls each one's
 // release, if there is one, then free(), and leaves an empty list. A program that ends need not

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include "sys/device.h"
 #include "train/progress.h"
+#include "train/resume.h"
 #include "train/watch.h"
 #include "sys/timeline.h"
 #include "sys/activity.h"
@@ -85,10 +86,15 @@ static void trace_weights(const Model *model, const char *event)
     trace(event, NUMBER("weights", prints.weights), NUMBER("statistics", prints.statistics));
 }
 
-static void trace_step(const Training *training)
+static bool is_first(const Fit *fit, const Training *training)
+{
+    return training->epoch == fit->initial_epoch && training->step == fit->initial_step;
+}
+
+static void trace_step(const Fit *fit, const Training *training)
 {
     Fingerprints prints = model_fingerprints(training->model);
-    if (training->epoch == 0 && training->step == 0) {
+    if (is_first(fit, training)) {
         char *cores = device_cores();
         trace("first_step", TEXT("cores", cores));
         free(cores);
@@ -126,25 +132,36 @@ static bool loss_is_due(const Training *training)
     return model_metrics_are_at_hand(training->model) || (training->step + 1) % LOOK_EVERY == 0;
 }
 
+// The batches of the epoch, or what is left of them.
+static void begin_batches(const Fit *fit, Training *training)
+{
+    if (training->steps_done > 0 && fit->resume && fit->resume->apply(fit->resume, training))
+        return;
+    model_reset_metrics(training->model);
+    batches_begin(fit->train, training->steps - training->steps_done);
+}
+
 static void train_epoch(const Fit *fit, Training *training, ProgressBar *progress)
 {
-    model_reset_metrics(training->model);
-    batches_begin(fit->train, training->steps);
-    for (training->step = 0; training->step < training->steps; training->step++) {
+    begin_batches(fit, training);
+    for (training->step = training->steps_done; training->step < training->steps;
+         training->step++) {
         timeline_begin(SPAN_STEP, "step", training->step, -1);
         activity_place("training", training->epoch, training->step);
         CALL(fit, batch_begin, training);
         Batch batch = batches_next(fit->train);
-        if (trace_on() && training->epoch == 0 && training->step == 0)
+        if (trace_on() && is_first(fit, training))
             trace_weights(training->model, "first_batch");
         train_on_batch(training->model, &batch);
         if (trace_on())
-            trace_step(training);
+            trace_step(fit, training);
         if (loss_is_due(training)) {
             Metrics metrics = model_metrics(training->model);
             check_loss(fit, training, &metrics);
         }
         CALL(fit, batch_end, training);
+        training->steps_done = training->step + 1;
+        CALL(fit, at_rest, training);
         if (progress_due(progress)) {
             Metrics metrics = model_metrics(training->model);
             check_loss(fit, training, &metrics);
@@ -206,8 +223,16 @@ static void print_epoch(const ProgressBar *progress, const Logs *logs)
     watch_output();
 }
 
+static void keep_logs(History *history, const Logs *logs)
+{
+    size_t count = (size_t)history->epochs + 1;
+    history->logs = enlarge(history->logs, count, sizeof *logs);
+    history->logs[history->epochs++] = *logs;
+}
+
 static void run_epoch(const Fit *fit, Training *training)
 {
+    training->epoch = training->epochs_done;
     training->logs = (Logs){0};
     timeline_begin(SPAN_EPOCH, "epoch", training->epoch, -1);
     CALL(fit, epoch_begin, training);
@@ -220,7 +245,12 @@ static void run_epoch(const Fit *fit, Training *training)
     if (fit->validation)
         validate(fit, training);
     progress_clear(&progress);
+    training->epochs_done++;
+    training->steps_done = 0;
+    keep_logs(&training->history, &training->logs);
     call_epoch_end(fit, training);
+    training->history.logs[training->history.epochs - 1] = training->logs;
+    CALL(fit, at_rest, training);
     if (fit->verbose)
         print_epoch(&progress, &training->logs);
     CALL_WATCHERS(epoch_end, training);
@@ -247,13 +277,6 @@ static void check_validation(const Model *model, const Fit *fit)
     model_check_dataset(model, batches_dataset(fit->validation));
 }
 
-static void keep_logs(History *history, const Logs *logs)
-{
-    size_t count = (size_t)history->epochs + 1;
-    history->logs = enlarge(history->logs, count, sizeof *logs);
-    history->logs[history->epochs++] = *logs;
-}
-
 static void check_fit(const Model *model, const Fit *fit)
 {
     if (!model || !fit || !fit->train)
@@ -262,7 +285,27 @@ static void check_fit(const Model *model, const Fit *fit)
                                                  : "train, the training batches");
     if (fit->epochs < 0)
         die("fit: epochs is %d", fit->epochs);
+    int64_t last = fit->steps_per_epoch - (fit->resume ? 0 : 1);
+    if (fit->initial_epoch < 0 || fit->initial_step < 0 ||
+        (fit->initial_step > 0 && fit->initial_step > last))
+        die("fit: the training can't begin with epoch %d, step %lld: both count from 0, and an "
+            "epoch has %lld steps",
+            fit->initial_epoch, (long long)fit->initial_step, (long long)fit->steps_per_epoch);
     model_check_compiled(model, "fit");
+}
+
+static void begin_training(const Fit *fit, Training *training)
+{
+    const Resume *resume = fit->resume;
+    for (int i = 0; resume && i < resume->history.epochs; i++)
+        keep_logs(&training->history, &resume->history.logs[i]);
+    training->stop = resume && resume->stop;
+    CALL_WATCHERS(train_begin, training);
+    CALL(fit, train_begin, training);
+    if (resume && training->steps_done == 0)
+        resume->apply(resume, training);
+    if (trace_on())
+        trace_weights(training->model, "train_begin");
 }
 
 History fit(Model *model, const Fit *fit)
@@ -278,24 +321,22 @@ History fit(Model *model, const Fit *fit)
                          .epochs = fit->epochs,
                          .steps = fit->steps_per_epoch,
                          .batch_size = batches_batch_size(fit->train),
-                         .verbose = fit->verbose};
-    History history = {0};
-
-    CALL_WATCHERS(train_begin, &training);
-    CALL(fit, train_begin, &training);
-    if (trace_on())
-        trace_weights(model, "train_begin");
-    while (history.epochs < fit->epochs && !training.stop) {
-        training.epoch = history.epochs;
+                         .verbose = fit->verbose,
+                         .epoch = fit->initial_epoch,
+                         .epochs_done = fit->initial_epoch,
+                         .steps_done = fit->initial_step,
+                         .train = fit->train,
+                         .validation = fit->validation,
+                         .callbacks = fit->callbacks};
+    begin_training(fit, &training);
+    while (training.epochs_done < fit->epochs && !training.stop)
         run_epoch(fit, &training);
-        keep_logs(&history, &training.logs);
-    }
     CALL(fit, train_end, &training);
     CALL_WATCHERS(train_end, &training);
     activity_place(NULL, -1, 0);
-    trace("fit_end", NUMBER("epochs", history.epochs));
-    lives_until_exit(history.logs);
-    return history;
+    trace("fit_end", NUMBER("epochs", training.history.epochs));
+    lives_until_exit(training.history.logs);
+    return training.history;
 }
 
 Score evaluate(Model *model, Batches *batches, int verbose)

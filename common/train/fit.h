@@ -8,6 +8,9 @@
 
 #pragma GCC visibility push(default) // a step may call what follows
 
+// What a checkpoint has of a training (hvd/checkpoint.h).
+typedef struct Resume Resume;
+
 typedef struct {
     Batches *train;
     int epochs;
@@ -17,19 +20,17 @@ typedef struct {
     Callbacks *callbacks;     // NULL: none
     int verbose;              // 1: shows progress and figures on standard output; 0: silent
     bool allow_nan;           // true: goes on where a loss is infinite or not a number
+    int initial_epoch;        // the first one to be trained, from 0,
+    int64_t initial_step;     // from this step on, from 0
+    const Resume *resume;     // what restore_checkpoint found, with these two; NULL: nothing
 } Fit;
-
-// The figures of every epoch that was trained. `logs` may be freed with free(); a program that ends
-// need not.
-typedef struct {
-    Logs *logs;
-    int epochs;
-} History;
 
 // Trains a compiled model: in each epoch `steps_per_epoch` batches of a fresh permutation, then
 // `validation_steps` batches of validation, with the callbacks around. Steps must be at least 1;
-// with 0 epochs nothing is trained. What can't be (a model that is not compiled, NULL, images that
-// don't fit the model) ends the program with one line, here and in evaluate.
+// where initial_epoch is not below epochs (0 epochs, say) nothing is trained. The history returned
+// begins with the epochs of the training that was resumed, if there is one. What can't be (a model
+// that is not compiled, NULL, images that don't fit the model) ends the program with one line, here
+// and in evaluate.
 //
 // As with Keras's TerminateOnNaN, a batch whose loss is infinite or not a number ends the training,
 // and here the program: with one line that names rank, epoch, step and learning rate, and status 1,

@@ -72,13 +72,19 @@ static void train(int argc, char **argv)
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, print_total_time());
     callbacks_add(&callbacks, tensorboard(args.log_dir));
-    fit(model, &(Fit){.train = batches,
-                      .epochs = args.epochs,
-                      .steps_per_epoch = batches_len(batches),
-                      .validation = batches,
-                      .validation_steps = 1,
-                      .callbacks = &callbacks,
-                      .verbose = 1});
+    Fit plan = {.train = batches,
+                .epochs = args.epochs,
+                .steps_per_epoch = batches_len(batches),
+                .validation = batches,
+                .validation_steps = 1,
+                .callbacks = &callbacks,
+                .verbose = 1};
+    if (args.checkpoint_dir)
+        callbacks_add(&callbacks,
+                      checkpoint(&(Checkpoint){.folder = args.checkpoint_dir, .keep = 1}));
+    if (args.resume)
+        restore_latest(model, &plan, args.checkpoint_dir);
+    fit(model, &plan);
     printf("Test loss: %.4f\n", evaluate(model, batches, 1).loss);
 }
 

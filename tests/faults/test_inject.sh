@@ -29,6 +29,8 @@ little=(--data synthetic --images 32 --batch-size 16 --val-batch-size 16 --epoch
     --target-accuracy 1 --loader-threads 1 --log-dir "$folder/made")
 runs=(
     "train ours $sample tests/faults/small train ${little[*]}"
+    "save ours $slow_sample tests/faults/small train ${little[*]} --checkpoint-dir $folder/made/saved"
+    "resume ours $((slow_sample / 2)) tests/faults/small train ${little[*]} --epochs 2 --checkpoint-dir $folder/saved --resume"
     "baseline ours $slow_sample cut/baseline ${little[*]} --width 1"
     "replay ours $sample replay $case_file --out $folder/made/out"
     "idx ours $((3 * sample)) tests/faults/small idx $folder/images $folder/labels"
@@ -43,6 +45,8 @@ runs=(
 printf '\0\0\10\3\0\0\0\3\0\0\0\2\0\0\0\4%024d' 7 >"$folder/images"
 printf '\0\0\10\1\0\0\0\3\11\0\4' >"$folder/labels"
 gzip -k "$folder/images" "$folder/labels"
+"$build/tests/faults/small" train "${little[@]}" --checkpoint-dir "$folder/first" >"$folder/out" 2>&1 ||
+    fail "no checkpoint to go on from: $(cat "$folder/out")"
 head -c 30730000 /dev/zero >"$folder/test_batch.bin"
 
 # ---- One run.
@@ -54,6 +58,8 @@ inject()
     shift 3
     rm -rf "$folder/report" "$folder/made"
     mkdir "$folder/made"
+    rm -rf "$folder/saved"
+    cp -r "$folder/first" "$folder/saved"
     # (The shell has words of its own for a program that a signal ends.)
     {
         timeout --foreground -k 1 10 env FAULT_KIND="${kind%-on}" FAULT_OWNER="$owner" \

@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 
 #include "data/augment.h"
+#include "data/pipeline.h"
+#include "data/position.h"
 #include "child.h"
 #include "base/rng.h"
 #include "base/util.h"
@@ -472,10 +474,114 @@ static void add_randomness_tests(Suite *suite)
     suite_add_tcase(suite, randomness);
 }
 
+// -- Left and found again -------------------------------------------------------------------------
+
+// Several kinds of batches, of 47 images in batches of 8.
+static Batches *kind(int number, const Dataset *dataset)
+{
+    if (number < 2)
+        return number ? plain_batches(dataset, unchanged, 8)
+                      : augmented_batches(dataset, unchanged, 8);
+    Pipeline *p = pipeline_from_dataset(dataset, unchanged);
+    if (number == 2 || number == 5)
+        p = pipeline_shuffle(p, 11);
+    if (number == 3 || number == 5) // kept as it was drawn
+        p = pipeline_cache(pipeline_augment(p));
+    if (number == 4)
+        p = pipeline_prefetch(p, 3);
+    p = pipeline_shuffle(p, 9);
+    if (number > 3)
+        p = pipeline_repeat(p);
+    p = pipeline_batch(pipeline_augment(p), 8, number == 3);
+    return batches_from(number == 4 || number == 2 ? pipeline_prefetch(p, 2) : p);
+}
+enum { KINDS = 6, STEPS = 5 };
+
+// The pixels of so many batches, from the current place; every fifth begins a stretch of five.
+static void take_pixels(Batches *batches, int from, int steps, float *pixels)
+{
+    for (int step = from; step < from + steps; step++) {
+        if (step % STEPS == 0)
+            batches_begin(batches, STEPS);
+        Batch batch = batches_next(batches);
+        ck_assert_int_eq(batch.count, 8);
+        memcpy(pixels, batch.images, 16 * sizeof *pixels);
+        pixels += 16;
+    }
+}
+
+START_TEST(batches_go_on_from_any_place)
+{
+    Dataset dataset = numbered_images(47);
+    for (int number = 0; number < KINDS; number++)
+        for (int left = 0; left <= 3 * STEPS; left += number % 2 ? 1 : 4) {
+            float all[4 * STEPS][16], after[4 * STEPS][16];
+            set_seed(7);
+            Batches *first = kind(number, &dataset), *second = kind(number, &dataset);
+            take_pixels(first, 0, left, all[0]);
+            char *position = batches_position(first);
+            take_pixels(first, left, 4 * STEPS - left, all[left]);
+            ck_assert(batches_have_position(second, position));
+            ck_assert(batches_go_to(second, position));
+            take_pixels(second, left, 4 * STEPS - left, after[left]);
+            ck_assert_msg(memcmp(all[left], after[left], (size_t)(4 * STEPS - left) * 64) == 0,
+                          "kind %d, from step %d", number, left);
+            free(position);
+            batches_free(first);
+            batches_free(second);
+        }
+    dataset_free(&dataset);
+}
+END_TEST
+
+START_TEST(a_position_of_other_batches_is_none)
+{
+    Dataset dataset = numbered_images(47), fewer = numbered_images(46);
+    Batches *other = kind(1, &fewer);
+    char *positions[] = {batches_position(kind(1, &dataset)),
+                         batches_position(kind(2, &dataset)),
+                         format_text("1 0 5 6 6 46 1 1 1 1 from_dataset,batch 8,repeat,prefetch"),
+                         format_text("1 0"),
+                         format_text("%s", ""),
+                         format_text("-1 0 0 0 0 46 ")};
+    for (size_t i = 0; i < sizeof positions / sizeof *positions; i++) {
+        ck_assert(!batches_have_position(other, positions[i]));
+        ck_assert(!batches_go_to(other, positions[i]));
+        free(positions[i]);
+    }
+    batches_free(other);
+    dataset_free(&dataset);
+    dataset_free(&fewer);
+}
+END_TEST
+
+// What has been drawn does not come again: the next permutation is not the first one.
+START_TEST(batches_that_begin_anew_go_on_counting)
+{
+    Dataset dataset = numbered_images(47);
+    for (int number = 0; number < KINDS; number++) {
+        float pixels[STEPS][16];
+        Batches *batches = kind(number, &dataset);
+        batches_begin_after(batches, "6 and more");
+        take_pixels(batches, 0, STEPS, pixels[0]);
+        char *position = batches_position(batches);
+        ck_assert_int_eq(strncmp(position, "7 ", 2), 0);
+        free(position);
+        batches_free(batches);
+    }
+    dataset_free(&dataset);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("batches");
     add_order_tests(suite);
     add_randomness_tests(suite);
+    TCase *places = tcase_create("places");
+    tcase_add_test(places, batches_go_on_from_any_place);
+    tcase_add_test(places, a_position_of_other_batches_is_none);
+    tcase_add_test(places, batches_that_begin_anew_go_on_counting);
+    suite_add_tcase(suite, places);
     return run_suite(suite);
 }

@@ -92,7 +92,7 @@ static Callback *recorder(char letter)
 {
     Recorder *r = allocate(1, sizeof *r);
     *r = (Recorder){{"recorder", note_train_begin, note_epoch_begin, note_batch_begin,
-                     note_batch_end, note_epoch_end, note_train_end, note_release},
+                     note_batch_end, note_epoch_end, note_train_end, note_release, NULL, NULL, 0},
                     letter};
     return &r->callback;
 }
@@ -135,6 +135,34 @@ START_TEST(an_epoch_runs_the_steps_that_it_is_asked_for)
         ck_assert_double_eq(history.logs[1].val_images, epochs[i].images);
         free(history.logs);
     }
+    small_end(&s);
+}
+END_TEST
+
+START_TEST(a_training_begins_where_it_is_told_to)
+{
+    Small s;
+    small_begin(&s, 96, 32);
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, recorder('a'));
+    Fit plan = {.train = s.batches,
+                .epochs = 3,
+                .steps_per_epoch = 3,
+                .initial_epoch = 1,
+                .initial_step = 2,
+                .callbacks = &callbacks};
+    History history = fit(s.model, &plan);
+    ck_assert_int_eq(history.epochs, 2);
+    ck_assert_double_eq(history.logs[0].images, 32);
+    ck_assert_double_eq(history.logs[1].images, 96);
+    ck_assert_str_eq(record, "a<a(a[a]a)a(a[a]a[a]a[a]a)a>");
+    free(history.logs);
+    plan.initial_epoch = 3;
+    plan.initial_step = 0;
+    history = fit(s.model, &plan);
+    ck_assert_int_eq(history.epochs, 0);
+    ck_assert_int_eq(optimizer_iterations(model_optimizer(s.model)), 4);
+    callbacks_free(&callbacks);
     small_end(&s);
 }
 END_TEST
@@ -616,6 +644,7 @@ int main(void)
     TCase *loop = tcase_create("loop"), *output = tcase_create("output");
     tcase_add_test(loop, callbacks_run_in_the_order_in_which_they_were_added);
     tcase_add_test(loop, an_epoch_runs_the_steps_that_it_is_asked_for);
+    tcase_add_test(loop, a_training_begins_where_it_is_told_to);
     tcase_add_test(loop, without_validation_there_are_no_validation_figures);
     tcase_add_test(loop, evaluation_sees_each_image_once);
     tcase_add_test(loop, the_schedule_sets_the_learning_rate_of_each_epoch);

@@ -1,0 +1,25 @@
+// Inside the library: how far batches are, as a text that a checkpoint keeps. What a pipeline gives
+// is a function of its seeds and of how much it has given, so to be at a place is to have its seeds
+// and to go forward to it, without preparing images.
+
+#ifndef HVDLAB_POSITION_H
+#define HVDLAB_POSITION_H
+
+#include <stdbool.h>
+#include "data/augment.h"
+
+// The caller frees it.
+char *batches_position(const Batches *batches);
+
+// Whether it is one of these stages and this data set.
+bool batches_have_position(const Batches *batches, const char *position);
+
+// Goes to that place: what batches_next gives next is what it would have given there. The batches
+// must be new where a cache keeps what was drawn. Returns false, and changes nothing, where they
+// have no such position.
+bool batches_go_to(Batches *batches, const char *position);
+
+// Keeps only how often batches_begin was called, so that what was drawn does not come again.
+void batches_begin_after(Batches *batches, const char *position);
+
+#endif

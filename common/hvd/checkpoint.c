@@ -1,0 +1,532 @@
+// Checkpoints of all ranks together: saved, so that at every moment one of them is whole; found;
+// restored; and the callback.
+
+#include "hvd/checkpoint.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+#include "base/util.h"
+#include "data/position.h"
+#include "hvd/accumulate.h"
+#include "hvd/agreement.h"
+#include "hvd/checkpoint_folder.h"
+#include "sys/trace.h"
+#include "sys/world.h"
+#include "train/checkpoint_file.h"
+
+// A process that no launcher started is all there is, also without hvd_init.
+static void need_ranks(const char *caller)
+{
+    if (launcher_size() > 1)
+        world_need(caller);
+}
+
+static void check_place(const char *caller, const char *folder, const char *name)
+{
+    if (!folder || !name)
+        die("%s: there is no %s (NULL)", caller, folder ? "name" : "folder");
+}
+
+// The root's bytes, on all ranks.
+static void take_roots(void *bytes, size_t count)
+{
+    if (world_size() > 1)
+        MPI_Bcast(bytes, (int)count, MPI_BYTE, 0, world_comm(WORLD_VARIABLES));
+}
+
+static void begin_together(const char *caller, const char *name)
+{
+    if (world_size() > 1)
+        agree(&(Collective){.name = caller,
+                            .channel = "variables",
+                            .terms = {text_term("name", "", name, NULL)}},
+              world_comm(WORLD_VARIABLES));
+}
+
+static void end_together(void)
+{
+    if (world_size() > 1)
+        agreed_call_ends();
+}
+
+// ---- Saving.
+
+// One save under way.
+typedef struct {
+    const Training *training;
+    const char *folder, *name;
+    char token[TOKEN_LENGTH + 1];
+    Safetensors *state; // what the main file would be on this rank
+} Save;
+
+// A lost checkpoint is no reason to lose the training.
+static void say_lost(const char *path, int fault)
+{
+    static bool said;
+    warn("cannot save the checkpoint %s: %s; the training goes on", path, strerror(fault));
+    if (!said)
+        ends_incomplete("not all checkpoints could be saved: %s: %s", path, strerror(fault));
+    said = true;
+}
+
+static void draw_token(char token[TOKEN_LENGTH + 1])
+{
+    uint64_t number;
+    if (getrandom(&number, sizeof number, 0) != sizeof number)
+        die("the operating system gives no random numbers: %s", strerror(errno));
+    snprintf(token, TOKEN_LENGTH + 1, "%016" PRIx64, number);
+}
+
+// The hashes of the root's tensors, which the caller frees.
+static uint64_t *roots_hashes(Safetensors *state)
+{
+    size_t count = (size_t)safetensors_count(state);
+    uint64_t *hashes = allocate(count, sizeof *hashes);
+    for (size_t i = 0; i < count && world_rank() == 0; i++)
+        hashes[i] = safetensors_hash(state, (int)i);
+    take_roots(hashes, count * sizeof *hashes);
+    return hashes;
+}
+
+static int write_part(const Save *save)
+{
+    uint64_t *hashes = roots_hashes(save->state);
+    Safetensors *part = make_part(save->training, world_rank(), save->token, hashes, save->state);
+    char *path = part_path(save->folder, save->name, world_rank(), save->token);
+    int fault = safetensors_write(part, path);
+    if (fault)
+        say_lost(path, fault);
+    safetensors_free(part);
+    free(hashes);
+    free(path);
+    return fault;
+}
+
+// The parts are there, under their token: now the checkpoint comes to exist, or does not.
+static int write_main(const Save *save)
+{
+    char *beside = main_path(save->folder, save->name, save->token);
+    char *path = main_path(save->folder, save->name, NULL);
+    int fault = sync_names(save->folder);
+    if (!fault)
+        fault = safetensors_write(save->state, beside);
+    if (!fault && rename(beside, path) != 0) {
+        fault = errno;
+        unlink(beside);
+    }
+    if (!fault)
+        fault = sync_names(save->folder);
+    if (fault)
+        say_lost(path, fault);
+    else
+        trace("saved", TEXT("path", path));
+    free(beside);
+    free(path);
+    return fault;
+}
+
+// The part gets its own name, or goes. Where it can't be renamed it is found by its token.
+static void end_part(const Save *save, bool saved)
+{
+    char *beside = part_path(save->folder, save->name, world_rank(), save->token);
+    char *path = part_path(save->folder, save->name, world_rank(), NULL);
+    if (saved)
+        (void)!rename(beside, path);
+    else
+        unlink(beside);
+    free(beside);
+    free(path);
+}
+
+static bool write_files(const Save *save)
+{
+    int fault = write_part(save), any = fault != 0;
+    if (world_size() > 1)
+        MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, world_comm(WORLD_VARIABLES));
+    if (!any && world_rank() == 0)
+        any = write_main(save) != 0;
+    take_roots(&any, sizeof any);
+    end_part(save, !any);
+    if (world_rank() == 0)
+        remove_unfinished(save->folder, save->name, save->token, world_size());
+    return !any;
+}
+
+// A checkpoint has weights, and no gradients.
+static void check_training(const char *caller, const Training *training)
+{
+    if (!training || !training->model)
+        die("%s: there is no training (NULL)", caller);
+    model_check_compiled(training->model, caller);
+    int passes, held = hvd_gradients_held(model_optimizer(training->model), &passes);
+    if (held > 0)
+        die("%s: %d of the %d gradients of an update are there, and a checkpoint keeps none: save "
+            "after whole updates, steps that are a multiple of %d",
+            caller, held, passes, passes);
+}
+
+static bool save_as(const char *caller, const Training *training, const char *folder,
+                    const char *name)
+{
+    need_ranks(caller);
+    check_training(caller, training);
+    check_place(caller, folder, name);
+    Save save = {.training = training, .folder = folder, .name = name};
+    if (world_rank() == 0) {
+        make_folders(folder);
+        draw_token(save.token);
+    }
+    begin_together(caller, name);
+    take_roots(save.token, sizeof save.token);
+    save.state = make_main_file(training, world_size(), save.token);
+    bool saved = write_files(&save);
+    end_together();
+    safetensors_free(save.state);
+    return saved;
+}
+
+bool save_checkpoint(const Training *training, const char *folder, const char *name)
+{
+    trace_call();
+    return save_as(__func__, training, folder, name);
+}
+
+bool write_checkpoint(const Training *training, const char *path)
+{
+    need_ranks(__func__);
+    trace_call();
+    check_training(__func__, training);
+    if (!path)
+        die("%s: there is no path (NULL)", __func__);
+    Safetensors *file = make_main_file(training, world_size(), "");
+    int fault = safetensors_write(file, path);
+    if (fault)
+        say_lost(path, fault);
+    safetensors_free(file);
+    return !fault;
+}
+
+bool sync_folder(const char *folder)
+{
+    check_place(__func__, folder, "");
+    int fault = sync_names(folder);
+    if (fault)
+        say_lost(folder, fault);
+    return !fault;
+}
+
+// ---- Restoring.
+
+char *latest_checkpoint(const char *folder)
+{
+    trace_call();
+    check_place(__func__, folder, "");
+    return furthest_checkpoint(folder);
+}
+
+// What fit() goes on with.
+typedef struct {
+    Resume resume;
+    char *path;        // of the file:
+    Safetensors *file; // this rank's part, or what the main file says in its place
+    bool mine;         // it is this rank's part
+    bool exact;        // and all goes on where it was
+    bool same_ranks;
+} Restored;
+
+// True where they go on; else they begin anew.
+static bool go_on(Batches *batches, const Restored *r, const char *key)
+{
+    const char *position = safetensors_metadata(r->file, key);
+    if (!batches || !position)
+        return false;
+    if (r->same_ranks && batches_go_to(batches, position))
+        return true;
+    batches_begin_after(batches, position);
+    return false;
+}
+
+static bool apply(const Resume *resume, Training *training)
+{
+    const Restored *r = (const Restored *)resume;
+    Model *model = training->model;
+    if (r->mine)
+        put_origin(r->path, r->file);
+    if (r->same_ranks)
+        put_tensors(r->file, model);
+    put_optimizer(r->path, r->file, model);
+    put_callbacks(r->path, r->file, training->callbacks);
+    go_on(training->validation, r, "validation");
+    if (!go_on(training->train, r, "train") || !r->exact)
+        return false;
+    put_metrics(r->path, r->file, model);
+    return true;
+}
+
+// This rank's part, wherever a save was ended; NULL where it is not there.
+static Safetensors *find_part(Restored *r, const char *folder, const char *name, const Saved *saved)
+{
+    r->path = part_path(folder, name, world_rank(), saved->token);
+    if (access(r->path, F_OK) != 0) {
+        free(r->path);
+        r->path = part_path(folder, name, world_rank(), NULL);
+    }
+    if (access(r->path, F_OK) != 0)
+        die("%s: %s; it belongs to %s/%s, which is not whole without it", r->path, strerror(errno),
+            folder, name);
+    Safetensors *part = read_checkpoint_file(r->path);
+    const char *token = safetensors_metadata(part, "token");
+    if (!token || strcmp(token, saved->token) != 0)
+        die("%s: it belongs to another checkpoint than the %s/%s that is there", r->path, folder,
+            name);
+    return part;
+}
+
+// Where the training goes on: the same step; or, where an epoch has another number of steps, that
+// which is as far in it, and not the epoch's end.
+static int64_t step_in(const Saved *saved, const Fit *fit, bool exact)
+{
+    if (exact || saved->step == 0)
+        return saved->step;
+    int64_t steps = fit->steps_per_epoch;
+    double part = (double)saved->step / (double)saved->steps;
+    int64_t step = (int64_t)(part * (double)steps);
+    return step < steps ? step : steps - 1;
+}
+
+static void say_what_is_new(const Restored *r, const Saved *saved, const Fit *fit, const char *path)
+{
+    if (r->exact)
+        return;
+    if (*saved->token == '\0' && saved->step == 0) // nothing is, with a seed
+        return;
+    char *why =
+        r->same_ranks || *saved->token == '\0'
+            ? format_text("%s", r->same_ranks ? "by other batches" : "without the workers' parts")
+            : format_text("by %d worker%s, and now there %s %d", saved->ranks,
+                          saved->ranks == 1 ? "" : "s", world_size() == 1 ? "is" : "are",
+                          world_size());
+    char *moved = saved->step > 0
+                      ? format_text("; step %lld of %lld has become %lld of %lld",
+                                    (long long)saved->step, (long long)saved->steps,
+                                    (long long)fit->initial_step, (long long)fit->steps_per_epoch)
+                      : format_text("%s", "");
+    note_on_root("%s was saved %s: the order of the images is new from here on%s", path, why,
+                 moved);
+    free(why);
+    free(moved);
+}
+
+// Takes `file` over.
+static Restored *read_own(const char *path, Safetensors *file, const Saved *saved, Model *model,
+                          const char *folder, const char *name)
+{
+    Restored *r = allocate(1, sizeof *r);
+    lives_until_exit(r);
+    r->resume = (Resume){saved->history, saved->stop, apply};
+    bool has_parts = *saved->token != '\0';
+    r->mine = has_parts && world_rank() < saved->ranks;
+    r->same_ranks = has_parts && world_size() == saved->ranks;
+    r->file = r->mine ? find_part(r, folder, name, saved) : file;
+    if (r->mine)
+        check_part(r->path, r->file, model);
+    else
+        r->path = format_text("%s", path);
+    return r;
+}
+
+static void tell_fit(Fit *fit, Restored *r, const Saved *saved, const char *path)
+{
+    const char *position = safetensors_metadata(r->file, "train");
+    r->exact = r->same_ranks && fit->steps_per_epoch == saved->steps && fit->train && position &&
+               batches_have_position(fit->train, position);
+    fit->initial_epoch = saved->epoch;
+    fit->initial_step = step_in(saved, fit, r->exact);
+    fit->resume = &r->resume;
+    say_what_is_new(r, saved, fit, path);
+}
+
+static void restore(Model *model, Fit *fit, const char *folder, const char *name)
+{
+    char *path = main_path(folder, name, NULL);
+    Safetensors *file = read_checkpoint_file(path);
+    Saved saved = check_main_file(path, file, model);
+    Restored *r = fit ? read_own(path, file, &saved, model, folder, name) : NULL;
+    put_tensors(file, model);
+    put_optimizer(path, file, model);
+    trace("restored", TEXT("path", path), NUMBER("epoch", saved.epoch), NUMBER("step", saved.step));
+    if (r) {
+        if (r->mine)
+            put_origin(r->path, r->file);
+        if (r->same_ranks)
+            put_tensors(r->file, model);
+        tell_fit(fit, r, &saved, path);
+    } else {
+        free(saved.history.logs);
+    }
+    if (r && r->file == file)
+        safetensors_drop_tensors(file);
+    else
+        safetensors_free(file);
+    free(path);
+}
+
+void restore_checkpoint(Model *model, Fit *fit, const char *folder, const char *name)
+{
+    need_ranks(__func__);
+    trace_call();
+    model_check_compiled(model, __func__);
+    check_place(__func__, folder, name);
+    restore(model, fit, folder, name);
+}
+
+bool restore_latest(Model *model, Fit *fit, const char *folder)
+{
+    need_ranks(__func__);
+    trace_call();
+    model_check_compiled(model, __func__);
+    check_place(__func__, folder, "");
+    char name[64] = "";
+    char *latest = world_rank() == 0 ? furthest_checkpoint(folder) : NULL;
+    if (latest)
+        snprintf(name, sizeof name, "%s", latest);
+    free(latest);
+    begin_together(__func__, "the latest checkpoint");
+    take_roots(name, sizeof name);
+    end_together();
+    if (world_rank() == 0 && *name)
+        printf("Restoring from %s/%s\n", folder, name);
+    else if (world_rank() == 0)
+        printf("Creating a new model\n");
+    if (*name)
+        restore(model, fit, folder, name);
+    return *name != '\0';
+}
+
+// ---- The callback.
+
+typedef struct {
+    Callback callback;
+    Checkpoint plan; // folder: owned
+    double best[2];  // which epoch it was, from 1 (0: there was none yet), and its figure
+} Saver;
+
+enum { EPOCH, FIGURE };
+
+static bool names_token(const char *path, const char *token)
+{
+    Safetensors *file = read_checkpoint_file(path);
+    const char *named = safetensors_metadata(file, "token");
+    bool same = named && strcmp(named, token) == 0;
+    safetensors_free(file);
+    return same;
+}
+
+// Refuses a folder where what is to be saved would be lost, or mixed up.
+static void check_folder(const Saver *s, const Training *training)
+{
+    make_folders(s->plan.folder);
+    char *latest = furthest_checkpoint(s->plan.folder);
+    if (latest && training->epochs_done == 0 && training->steps_done == 0)
+        die("%s holds checkpoints of another training (%s): --resume goes on with it; else name "
+            "another folder, or remove this one",
+            s->plan.folder, latest);
+    free(latest);
+    char *path = format_text("%s/.try-%ld", s->plan.folder, (long)getpid());
+    FILE *file = fopen(path, "wb");
+    if (!file)
+        die("cannot write to the folder %s: %s", s->plan.folder, strerror(errno));
+    fclose(file);
+    unlink(path);
+    free(path);
+    remove_orphans(s->plan.folder, names_token);
+}
+
+static void saver_train_begin(Callback *self, Training *training)
+{
+    Saver *s = (Saver *)self;
+    need_ranks(self->name);
+    s->best[EPOCH] = 0;
+    if (world_rank() == 0)
+        check_folder(s, training);
+}
+
+// Whether this epoch is the best so far, as the root sees it.
+static bool is_best(Saver *s, const Training *training)
+{
+    const Logs *logs = &training->logs;
+    double figure = logs->val_images > 0 ? logs->val_accuracy : logs->accuracy;
+    bool best = s->best[EPOCH] < 1 || figure > s->best[FIGURE];
+    begin_together(s->callback.name, "the best epoch");
+    take_roots(&best, sizeof best);
+    end_together();
+    if (best) {
+        s->best[EPOCH] = training->epochs_done;
+        s->best[FIGURE] = figure;
+    }
+    return best;
+}
+
+static void save_latest(const Saver *s, const Training *training)
+{
+    char *name = training->steps_done > 0 ? format_text("ckpt-%d-%lld", training->epochs_done,
+                                                        (long long)training->steps_done)
+                                          : format_text("ckpt-%d", training->epochs_done);
+    bool saved = save_as(s->callback.name, training, s->plan.folder, name);
+    if (saved && s->plan.keep > 0 && world_rank() == 0)
+        remove_older(s->plan.folder, s->plan.keep);
+    free(name);
+}
+
+// The best one first: where the program is killed between the two, the epoch is trained again.
+static void saver_at_rest(Callback *self, Training *training)
+{
+    Saver *s = (Saver *)self;
+    bool epoch_ends = training->steps_done == 0;
+    if (epoch_ends && (s->plan.best || s->plan.best_only) && is_best(s, training))
+        save_as(s->callback.name, training, s->plan.folder, "best");
+    if (s->plan.best_only)
+        return;
+    if (epoch_ends || (s->plan.every > 0 && training->steps_done % s->plan.every == 0))
+        save_latest(s, training);
+}
+
+static void saver_train_end(Callback *self, Training *training)
+{
+    const Saver *s = (const Saver *)self;
+    if (training->verbose && s->best[EPOCH] > 0)
+        printf("Best epoch: %.0f (%s: %.4f)\n", s->best[EPOCH],
+               training->validation ? "val_accuracy" : "accuracy", s->best[FIGURE]);
+}
+
+static void saver_release(Callback *self)
+{
+    free((void *)(uintptr_t)((Saver *)self)->plan.folder);
+}
+
+Callback *checkpoint(const Checkpoint *plan)
+{
+    trace_call();
+    if (!plan || !plan->folder)
+        die("%s: there is no folder (NULL)", __func__);
+    if (plan->every < 0 || plan->keep < 0)
+        die("%s: every %d steps, %d kept: neither can be below 0", __func__, plan->every,
+            plan->keep);
+    Saver *s = allocate(1, sizeof *s);
+    *s = (Saver){.callback = {.name = "checkpoint",
+                              .train_begin = saver_train_begin,
+                              .at_rest = saver_at_rest,
+                              .train_end = saver_train_end,
+                              .release = saver_release,
+                              .kept = s->best,
+                              .kept_count = 2},
+                 .plan = *plan};
+    s->plan.folder = format_text("%s", plan->folder);
+    return &s->callback;
+}

@@ -1,0 +1,84 @@
+// Checkpoints: all that a training is, on the disk, so that another run of the program goes on with
+// it as if it had never ended: the same weights, statistics and figures, bit for bit.
+//
+// A checkpoint NAME in a folder is the file NAME.safetensors: what all workers share, variables as
+// Keras names them (conv2d/kernel), what the optimizer keeps beside each
+// (optimizer/m/conv2d/kernel; Adagrad's accumulator without the 0.1 that it begins with), and as
+// metadata the optimizer's name, constants and updates, how many epochs and steps are done, and the
+// history. safetensors in Python opens it. Beside it is NAME.rank-R.safetensors for each worker,
+// with what it does not share: its random numbers, where its batches are, the figures of the epoch
+// so far, moving statistics where they differ.
+//
+// A checkpoint exists when its main file does, and is then whole. The parts are written first; the
+// main file, which names them, is written beside its place, and when all of it is on the disk it is
+// renamed into its place. So whatever ends a program, at any moment, the last whole checkpoint
+// stays. The folder is one that all workers see.
+//
+// What is not kept: batches that fit was not told of begin anew; a program's own callbacks keep
+// what they say (Callback.kept); and its own random numbers are its own business.
+
+#ifndef HVDLAB_CHECKPOINT_H
+#define HVDLAB_CHECKPOINT_H
+
+#include "train/fit.h"
+
+#pragma GCC visibility push(default) // a step may call what follows
+
+// When the callback below saves. What is left out is 0.
+typedef struct {
+    const char *folder; // made where there is none
+    int every;          // n: after every n-th step of an epoch, too
+    int keep;           // only so many of the latest ones stay; 0: all
+    bool best;          // the best epoch's is there as "best", too
+    bool best_only;     // it alone is
+} Checkpoint;
+
+// A callback that saves the training: as ckpt-EPOCH when EPOCH epochs are done, as ckpt-EPOCH-STEP
+// when, after them, STEP steps of the next one are. The best epoch is the first one with the
+// highest validation accuracy (without validation: accuracy) on the root, which also says at the
+// end which one it was. All workers add it. Its place in the list does not matter.
+//
+// Where a checkpoint can't be written (the disk is full) the training goes on with a warning, the
+// older ones stay, and the program ends with status 1. A folder that can't be made or written when
+// training begins, or that holds the checkpoints of a training that this one does not go on with,
+// ends the program with one line.
+Callback *checkpoint(const Checkpoint *plan);
+
+// Saves the training as a callback sees it, under this name. True where all of it is on the disk;
+// else a warning says why, and the program will end with status 1. Collective.
+bool save_checkpoint(const Training *training, const char *folder, const char *name);
+
+// For a way of saving of one's own: writes to this very path what all workers share, as this worker
+// has it, without parts of workers beside it, and waits until the bytes are on the disk. Where that
+// fails there is no file, and a warning says why, as above. A training that goes on from it draws
+// this program's random numbers; with the same --seed, at an epoch's end, those that it would have
+// drawn.
+bool write_checkpoint(const Training *training, const char *path);
+
+// Waits until the names of a folder's files, also those that were renamed, are on the disk. False,
+// with a warning, where that fails.
+bool sync_folder(const char *folder);
+
+// The name of the checkpoint in the folder whose training is furthest, "ckpt-3"; where there are
+// only best ones, "best"; NULL where there is none. The caller frees it.
+char *latest_checkpoint(const char *folder);
+
+// Puts the model, which must be compiled, and its optimizer in the state that was saved under this
+// name. With a `fit` (else NULL) also the random numbers of this worker; and says in it where the
+// training goes on, so that fit(model, fit) does: its batches, steps and callbacks must be there
+// already. A saved worker's state goes to the worker of the same rank; with another number of
+// workers, or with other batches, what can't be kept is new, and a line says what.
+//
+// A file that is damaged or cut, or is of another format, and one of another model or optimizer
+// (its constants, too, but for the learning rate, which is restored) ends the program with one
+// line.
+void restore_checkpoint(Model *model, Fit *fit, const char *folder, const char *name);
+
+// The same with the latest checkpoint of the root's folder, on all workers; "Restoring from X",
+// says the root. Where there is none it says "Creating a new model", and the answer is false.
+// Collective.
+bool restore_latest(Model *model, Fit *fit, const char *folder);
+
+#pragma GCC visibility pop
+
+#endif

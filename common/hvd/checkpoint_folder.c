@@ -1,0 +1,223 @@
+// The files of checkpoints in their folder.
+
+#include "hvd/checkpoint_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/util.h"
+
+#define ENDING ".safetensors"
+
+char *main_path(const char *folder, const char *name, const char *token)
+{
+    return format_text("%s/%s" ENDING "%s%s", folder, name, token ? "." : "", token ? token : "");
+}
+
+char *part_path(const char *folder, const char *name, int rank, const char *token)
+{
+    return format_text("%s/%s.rank-%d" ENDING "%s%s", folder, name, rank, token ? "." : "",
+                       token ? token : "");
+}
+
+// ---- What a name says.
+
+// How far the training of a checkpoint is: whole epochs, and steps of the next.
+typedef struct {
+    long long epoch, step;
+} Reached;
+
+// A number without a sign or a zero in front, which is at least `least`.
+static const char *read_number(const char *text, long long least, long long *number)
+{
+    char *end;
+    if (*text < '0' || *text > '9' || (text[0] == '0' && text[1] >= '0' && text[1] <= '9'))
+        return NULL;
+    errno = 0;
+    *number = strtoll(text, &end, 10);
+    return errno == 0 && *number >= least ? end : NULL;
+}
+
+// Of the file "ckpt-3.safetensors" or "ckpt-3-120.safetensors"; false for any other.
+static bool read_name(const char *file, Reached *reached)
+{
+    if (strncmp(file, "ckpt-", 5) != 0)
+        return false;
+    reached->step = 0;
+    const char *rest = read_number(file + 5, 0, &reached->epoch);
+    if (rest && *rest == '-')
+        rest = read_number(rest + 1, 1, &reached->step);
+    return rest && strcmp(rest, ENDING) == 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const Reached *x = a, *y = b;
+    if (x->epoch != y->epoch)
+        return x->epoch < y->epoch ? -1 : 1;
+    return (x->step > y->step) - (x->step < y->step);
+}
+
+static char *name_of(Reached reached)
+{
+    return reached.step > 0 ? format_text("ckpt-%lld-%lld", reached.epoch, reached.step)
+                            : format_text("ckpt-%lld", reached.epoch);
+}
+
+// A file of the checkpoint `name`.
+typedef struct {
+    long long rank;    // -1: the main file
+    const char *token; // NULL: it has none
+} Kind;
+
+static bool is_of(const char *file, const char *name, Kind *kind)
+{
+    size_t length = strlen(name), ending = strlen(ENDING);
+    if (strncmp(file, name, length) != 0)
+        return false;
+    const char *rest = file + length;
+    kind->rank = -1;
+    if (strncmp(rest, ".rank-", 6) == 0)
+        rest = read_number(rest + 6, 0, &kind->rank);
+    if (!rest || strncmp(rest, ENDING, ending) != 0)
+        return false;
+    rest += ending;
+    kind->token = *rest == '.' ? rest + 1 : NULL;
+    return *rest == '\0' || (*rest == '.' && strlen(rest + 1) == TOKEN_LENGTH &&
+                             strspn(rest + 1, "0123456789abcdef") == TOKEN_LENGTH);
+}
+
+// ---- The folder.
+
+// All checkpoints ckpt-..., in the order of their trainings; the caller frees them.
+static Reached *list(const char *folder, int *count)
+{
+    Reached *places = NULL, reached;
+    DIR *names = opendir(folder);
+    *count = 0;
+    for (const struct dirent *entry; names && (entry = readdir(names));) {
+        if (!read_name(entry->d_name, &reached))
+            continue;
+        places = enlarge(places, (size_t)*count + 1, sizeof *places);
+        places[(*count)++] = reached;
+    }
+    if (names)
+        closedir(names);
+    if (places)
+        qsort(places, (size_t)*count, sizeof *places, compare);
+    return places;
+}
+
+char *furthest_checkpoint(const char *folder)
+{
+    int count;
+    Reached *places = list(folder, &count);
+    char *best = main_path(folder, "best", NULL), *name = NULL;
+    if (count > 0)
+        name = name_of(places[count - 1]);
+    else if (access(best, F_OK) == 0)
+        name = format_text("best");
+    free(places);
+    free(best);
+    return name;
+}
+
+// Removes those files of a checkpoint for which `goes` is true.
+static void remove_files(const char *folder, const char *name,
+                         bool (*goes)(const Kind *kind, const char *token, int ranks),
+                         const char *token, int ranks)
+{
+    Kind kind;
+    DIR *names = opendir(folder);
+    for (const struct dirent *entry; names && (entry = readdir(names));) {
+        if (!is_of(entry->d_name, name, &kind) || !goes(&kind, token, ranks))
+            continue;
+        char *path = format_text("%s/%s", folder, entry->d_name);
+        unlink(path);
+        free(path);
+    }
+    if (names)
+        closedir(names);
+}
+
+static bool is_left_over(const Kind *kind, const char *token, int ranks)
+{
+    return kind->rank >= ranks || (kind->token && strcmp(kind->token, token) != 0);
+}
+
+void remove_unfinished(const char *folder, const char *name, const char *token, int ranks)
+{
+    remove_files(folder, name, is_left_over, token, ranks);
+}
+
+static bool is_any(const Kind *kind, const char *token, int ranks)
+{
+    (void)kind, (void)token, (void)ranks;
+    return true;
+}
+
+void remove_older(const char *folder, int keep)
+{
+    int count;
+    Reached *places = list(folder, &count);
+    for (int i = 0; i < count - keep; i++) {
+        char *name = name_of(places[i]), *path = main_path(folder, name, NULL);
+        unlink(path); // first: without it the others are nothing any more
+        remove_files(folder, name, is_any, NULL, 0);
+        free(name);
+        free(path);
+    }
+    free(places);
+}
+
+// The name of the checkpoint that a file with a token belongs to; NULL: it is no such file. The
+// caller frees it.
+static char *name_with_token(const char *file, const char **token)
+{
+    Kind kind;
+    const char *ending = strstr(file, ENDING "."), *rank = strstr(file, ".rank-");
+    if (!ending)
+        return NULL;
+    const char *end = rank && rank < ending ? rank : ending;
+    char *name = format_text("%.*s", (int)(end - file), file);
+    if (is_of(file, name, &kind) && kind.token) {
+        *token = kind.token;
+        return name;
+    }
+    free(name);
+    return NULL;
+}
+
+void remove_orphans(const char *folder, bool (*names_token)(const char *path, const char *token))
+{
+    DIR *names = opendir(folder);
+    for (const struct dirent *entry; names && (entry = readdir(names));) {
+        const char *token;
+        char *name = name_with_token(entry->d_name, &token);
+        if (!name)
+            continue;
+        char *main = main_path(folder, name, NULL),
+             *path = format_text("%s/%s", folder, entry->d_name);
+        if (access(main, F_OK) != 0 || !names_token(main, token))
+            unlink(path);
+        free(path);
+        free(main);
+        free(name);
+    }
+    if (names)
+        closedir(names);
+}
+
+int sync_names(const char *folder)
+{
+    int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file < 0)
+        return errno;
+    int fault = fsync(file) == 0 ? 0 : errno;
+    close(file);
+    return fault;
+}

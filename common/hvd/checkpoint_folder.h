@@ -1,0 +1,39 @@
+// Inside hvd: the files of checkpoints in their folder, by their names.
+//
+//     ckpt-3.safetensors                 a checkpoint's main file: it exists, and is whole
+//     ckpt-3.rank-0.safetensors          a rank's part
+//     ckpt-3.rank-0.safetensors.TOKEN    the same while it is not known yet whether the main file
+//                                        that names this token will come to exist
+//     ckpt-3.safetensors.TOKEN           the main file before it is renamed
+
+#ifndef HVDLAB_CHECKPOINT_FOLDER_H
+#define HVDLAB_CHECKPOINT_FOLDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { TOKEN_LENGTH = 16 }; // hexadecimal digits
+
+// Paths, which the caller frees. `token` NULL: without one.
+char *main_path(const char *folder, const char *name, const char *token);
+char *part_path(const char *folder, const char *name, int rank, const char *token);
+
+// The name of the checkpoint that is furthest in its training; else "best"; NULL where there is
+// neither, and where there is no folder. The caller frees it.
+char *furthest_checkpoint(const char *folder);
+
+// Removes all checkpoints ckpt-... but the `keep` that are furthest.
+void remove_older(const char *folder, int keep);
+
+// Removes the files of this checkpoint that a save left behind which did not come to its end, or
+// ranks from `ranks` on.
+void remove_unfinished(const char *folder, const char *name, const char *token, int ranks);
+
+// Removes what saves left behind that did not come to their end, of all checkpoints. `names_token`
+// is asked whether a main file names a token.
+void remove_orphans(const char *folder, bool (*names_token)(const char *path, const char *token));
+
+// Waits until the folder's names are on the disk; 0 or the system's error number.
+int sync_names(const char *folder);
+
+#endif

@@ -1,0 +1,28 @@
+// Inside the library: all that an update changes in a model, as tensors with names: its variables,
+// "conv2d/kernel", then what the optimizer keeps beside each trainable one, "optimizer/m/conv2d/
+// kernel".
+
+#ifndef HVDLAB_STATE_H
+#define HVDLAB_STATE_H
+
+#include "data/safetensors.h"
+#include "nn/model.h"
+
+typedef struct {
+    char name[80];
+    int variable; // its number
+    int slot;     // of the optimizer; -1: the variable itself
+} StateTensor;
+
+// How many there are, and one of them. The model must be compiled.
+int state_count(const Model *model);
+StateTensor state_tensor(const Model *model, int number);
+
+// Adds one to a file; and puts the floats of a file in its place.
+void add_state(Safetensors *file, const Model *model, const StateTensor *tensor);
+void write_state(Model *model, const StateTensor *tensor, const float *values);
+
+// Whether a tensor of a file has its type and shape.
+bool fits_state(const Model *model, const StateTensor *tensor, const Safetensor *candidate);
+
+#endif

@@ -1,0 +1,419 @@
+// The files of a checkpoint: made of a training, checked, and put in their places.
+
+#include "train/checkpoint_file.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/rng.h"
+#include "base/util.h"
+#include "data/position.h"
+#include "nn/state.h"
+
+// ---- Metadata.
+
+static void set_text(Safetensors *file, const char *key, char *owned)
+{
+    safetensors_set_metadata(file, key, owned);
+    free(owned);
+}
+
+static void set_number(Safetensors *file, const char *key, uint64_t number)
+{
+    set_text(file, key, format_text("%" PRIu64, number));
+}
+
+static void set_real(Safetensors *file, const char *key, float number)
+{
+    safetensors_set_metadata(file, key, float_text(number).text);
+}
+
+// "0.5 3": numbers that read back as the same ones.
+static void set_reals(Safetensors *file, const char *key, const double *numbers, int count)
+{
+    char *text = format_text("%s", "");
+    for (int i = 0; i < count; i++) {
+        char *longer = format_text("%s%s%.17g", text, i ? " " : "", numbers[i]);
+        free(text);
+        text = longer;
+    }
+    set_text(file, key, text);
+}
+
+static const char *get_text(const char *path, const Safetensors *file, const char *key)
+{
+    const char *text = safetensors_metadata(file, key);
+    if (!text)
+        die("%s: its %s is missing", path, key);
+    return text;
+}
+
+static uint64_t get_number(const char *path, const Safetensors *file, const char *key,
+                           uint64_t most)
+{
+    const char *text = get_text(path, file, key);
+    uint64_t number = 0;
+    bool fits = *text != '\0';
+    for (; fits && *text; text++)
+        fits = *text >= '0' && *text <= '9' &&
+               !__builtin_mul_overflow(number, (uint64_t)10, &number) &&
+               !__builtin_add_overflow(number, (uint64_t)(*text - '0'), &number);
+    if (!fits || number > most)
+        die("%s: its %s is '%s', and has to be a whole number up to %" PRIu64, path, key,
+            get_text(path, file, key), most);
+    return number;
+}
+
+static void get_reals(const char *path, const Safetensors *file, const char *key, double *numbers,
+                      int count)
+{
+    const char *text = get_text(path, file, key);
+    char *end = NULL;
+    for (int i = 0; i < count; i++, text = end) {
+        numbers[i] = strtod(text, &end);
+        if (end == text)
+            die("%s: its %s is '%s', and has to be %d numbers", path, key,
+                get_text(path, file, key), count);
+    }
+}
+
+static float get_real(const char *path, const Safetensors *file, const char *key)
+{
+    double number;
+    get_reals(path, file, key, &number, 1);
+    float rounded = strtof(get_text(path, file, key), NULL); // once, from the text
+    if (!isfinite(rounded))
+        die("%s: its %s is %g", path, key, number);
+    return rounded;
+}
+
+// ---- The history.
+
+static const struct {
+    const char *name;
+    size_t place;
+} figures[] = {
+    {"loss", offsetof(Logs, loss)},
+    {"accuracy", offsetof(Logs, accuracy)},
+    {"val_loss", offsetof(Logs, val_loss)},
+    {"val_accuracy", offsetof(Logs, val_accuracy)},
+    {"images", offsetof(Logs, images)},
+    {"val_images", offsetof(Logs, val_images)},
+    {"lr", offsetof(Logs, lr)},
+};
+enum { FIGURES = sizeof figures / sizeof *figures };
+
+static double *figure(Logs *logs, int number)
+{
+    return (double *)((char *)logs + figures[number].place);
+}
+
+// With all of its digits; cJSON itself would write fewer. JSON has no number for what is none: it
+// is a text there.
+static void add_epoch(cJSON *list, Logs logs)
+{
+    cJSON *epoch = cJSON_CreateObject();
+    for (int i = 0; i < FIGURES; i++) {
+        double value = *figure(&logs, i);
+        const char *quote = isfinite(value) ? "" : "\"";
+        char *text = format_text("%s%.17g%s", quote, value, quote);
+        cJSON_AddRawToObject(epoch, figures[i].name, text);
+        free(text);
+    }
+    cJSON_AddItemToArray(list, epoch);
+}
+
+// While the callbacks' epoch_end are called, the epoch's figures change in training->logs.
+static void set_history(Safetensors *file, const Training *training)
+{
+    bool ends = training->epochs_done == training->epoch + 1;
+    const History *history = &training->history;
+    cJSON *list = cJSON_CreateArray();
+    for (int i = 0; i < history->epochs; i++)
+        add_epoch(list, ends && i == history->epochs - 1 ? training->logs : history->logs[i]);
+    char *text = cJSON_PrintUnformatted(list);
+    safetensors_set_metadata(file, "history", text);
+    cJSON_free(text);
+    cJSON_Delete(list);
+}
+
+static Logs get_epoch(const char *path, const cJSON *epoch)
+{
+    Logs logs = {0};
+    for (int i = 0; i < FIGURES; i++) {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(epoch, figures[i].name);
+        const char *text = cJSON_GetStringValue(item);
+        if (!cJSON_IsNumber(item) && !text)
+            die("%s: its history lacks a %s", path, figures[i].name);
+        *figure(&logs, i) = text ? strtod(text, NULL) : item->valuedouble;
+    }
+    return logs;
+}
+
+static History get_history(const char *path, const Safetensors *file)
+{
+    History history = {0};
+    cJSON *list = cJSON_Parse(get_text(path, file, "history"));
+    if (!cJSON_IsArray(list))
+        die("%s: its history is no list", path);
+    history.logs = allocate((size_t)cJSON_GetArraySize(list) + 1, sizeof *history.logs);
+    for (const cJSON *epoch = list->child; epoch; epoch = epoch->next)
+        history.logs[history.epochs++] = get_epoch(path, epoch);
+    cJSON_Delete(list);
+    return history;
+}
+
+// ---- The optimizer.
+
+typedef struct {
+    const char *name;
+    FloatText text;
+} Constant;
+
+enum { CONSTANTS = 6 };
+
+static void list_constants(const Update *rule, Constant constants[CONSTANTS])
+{
+    const Constant all[CONSTANTS] = {
+        {"momentum", float_text(rule->momentum)}, {"nesterov", {.text = "false"}},
+        {"beta_1", float_text(rule->beta_1)},     {"beta_2", float_text(rule->beta_2)},
+        {"rho", float_text(rule->rho)},           {"epsilon", float_text(rule->epsilon)},
+    };
+    memcpy(constants, all, sizeof all);
+    if (rule->nesterov)
+        strcpy(constants[1].text.text, "true");
+}
+
+static void set_optimizer(Safetensors *file, const Optimizer *optimizer)
+{
+    set_number(file, "iterations", (uint64_t)optimizer->iterations);
+    set_real(file, "learning_rate", optimizer->rule.learning_rate);
+}
+
+static void check_optimizer(const char *path, const Safetensors *file, const Optimizer *optimizer)
+{
+    const char *name = get_text(path, file, "optimizer");
+    if (strcmp(name, optimizer->name) != 0)
+        die("%s: another optimizer: it was saved with %s, this program has %s", path, name,
+            optimizer->name);
+    Constant constants[CONSTANTS];
+    list_constants(&optimizer->rule, constants);
+    for (int i = 0; i < CONSTANTS; i++) {
+        const char *saved = get_text(path, file, constants[i].name);
+        const char *own = constants[i].text.text;
+        if (strcmp(saved, own) != 0)
+            die("%s: another optimizer: %s was saved with a %s of %s, this program has %s", path,
+                name, constants[i].name, saved, own);
+    }
+}
+
+void put_optimizer(const char *path, const Safetensors *file, Model *model)
+{
+    Optimizer *optimizer = optimizer_innermost(model_optimizer(model));
+    optimizer->iterations = (int64_t)get_number(path, file, "iterations", INT64_MAX - 1);
+    optimizer->rule.learning_rate = get_real(path, file, "learning_rate");
+}
+
+// ---- What both kinds of files have.
+
+// "callback NAME K": the K-th of that name.
+static char *callback_key(const Callbacks *callbacks, int number)
+{
+    const char *name = callbacks->items[number]->name;
+    int before = 0;
+    for (int i = 0; i < number; i++) {
+        const char *other = callbacks->items[i]->name;
+        before += strcmp(other ? other : "", name ? name : "") == 0;
+    }
+    return format_text("callback %s %d", name ? name : "", before);
+}
+
+static void set_callbacks(Safetensors *file, const Callbacks *callbacks)
+{
+    for (int i = 0; callbacks && i < callbacks->count; i++) {
+        const Callback *callback = callbacks->items[i];
+        if (callback->kept_count < 1)
+            continue;
+        char *key = callback_key(callbacks, i);
+        set_reals(file, key, callback->kept, callback->kept_count);
+        free(key);
+    }
+}
+
+static void set_both(Safetensors *file, const Training *training, const char *token)
+{
+    safetensors_set_metadata(file, "format", CHECKPOINT_FORMAT);
+    safetensors_set_metadata(file, "token", token);
+    set_optimizer(file, optimizer_innermost(model_optimizer(training->model)));
+    if (training->train)
+        set_text(file, "train", batches_position(training->train));
+    if (training->validation)
+        set_text(file, "validation", batches_position(training->validation));
+    set_callbacks(file, training->callbacks);
+}
+
+// ---- The main file.
+
+Safetensors *make_main_file(const Training *training, int ranks, const char *token)
+{
+    const Model *model = training->model;
+    const Optimizer *optimizer = optimizer_innermost(model_optimizer(model));
+    Safetensors *file = safetensors_new();
+    for (int i = 0; i < state_count(model); i++) {
+        StateTensor tensor = state_tensor(model, i);
+        add_state(file, model, &tensor);
+    }
+    set_both(file, training, token);
+    safetensors_set_metadata(file, "model", model_parameters(model)->description);
+    safetensors_set_metadata(file, "optimizer", optimizer->name);
+    Constant constants[CONSTANTS];
+    list_constants(&optimizer->rule, constants);
+    for (int i = 0; i < CONSTANTS; i++)
+        safetensors_set_metadata(file, constants[i].name, constants[i].text.text);
+    set_number(file, "epoch", (uint64_t)training->epochs_done);
+    set_number(file, "step", (uint64_t)training->steps_done);
+    set_number(file, "steps", (uint64_t)training->steps);
+    set_number(file, "stop", training->stop);
+    set_number(file, "ranks", (uint64_t)ranks);
+    set_history(file, training);
+    safetensors_seal(file);
+    return file;
+}
+
+// The first line that differs, of two descriptions.
+static void check_model(const char *path, const char *saved, const char *own)
+{
+    while (*saved || *own) {
+        size_t a = strcspn(saved, "\n"), b = strcspn(own, "\n");
+        if (a != b || strncmp(saved, own, a) != 0)
+            die("%s: another model: it was saved with '%.*s', this program has '%.*s'", path,
+                (int)a, saved, (int)b, own);
+        saved += a + (saved[a] != '\0');
+        own += b + (own[b] != '\0');
+    }
+}
+
+static void check_tensors(const char *path, const Safetensors *file, const Model *model)
+{
+    for (int i = 0; i < state_count(model); i++) {
+        StateTensor tensor = state_tensor(model, i);
+        const Safetensor *candidate = safetensors_find(file, tensor.name);
+        if (!candidate || !fits_state(model, &tensor, candidate))
+            die("%s: %s %s", path, tensor.name,
+                candidate ? "has another shape or type than the model's" : "is missing");
+    }
+}
+
+Safetensors *read_checkpoint_file(const char *path)
+{
+    Safetensors *file = safetensors_read(path);
+    const char *format = safetensors_metadata(file, "format");
+    if (!format)
+        die("%s: this is no checkpoint: it has no format", path);
+    if (strcmp(format, CHECKPOINT_FORMAT) != 0)
+        die("%s: its format is %s, and " CHECKPOINT_FORMAT " is what can be read", path, format);
+    if (!safetensors_is_sealed(file))
+        die("%s: the file is damaged: its contents do not have the hash that it names", path);
+    return file;
+}
+
+Saved check_main_file(const char *path, const Safetensors *file, const Model *model)
+{
+    check_model(path, get_text(path, file, "model"), model_parameters(model)->description);
+    check_optimizer(path, file, optimizer_innermost(model_optimizer(model)));
+    check_tensors(path, file, model);
+    Saved saved = {
+        .ranks = (int)get_number(path, file, "ranks", MAX_LAUNCHED),
+        .epoch = (int)get_number(path, file, "epoch", INT32_MAX),
+        .steps = (int64_t)get_number(path, file, "steps", INT64_MAX),
+        .iterations = (int64_t)get_number(path, file, "iterations", INT64_MAX - 1),
+        .stop = get_number(path, file, "stop", 1) == 1,
+        .token = get_text(path, file, "token"),
+    };
+    saved.step = (int64_t)get_number(path, file, "step", (uint64_t)saved.steps);
+    get_real(path, file, "learning_rate");
+    saved.history = get_history(path, file);
+    return saved;
+}
+
+void put_tensors(const Safetensors *file, Model *model)
+{
+    for (int i = 0; i < state_count(model); i++) {
+        StateTensor tensor = state_tensor(model, i);
+        const Safetensor *values = safetensors_find(file, tensor.name);
+        if (values)
+            write_state(model, &tensor, values->data);
+    }
+}
+
+// ---- A rank's part.
+
+static void set_metrics(Safetensors *part, const Model *model)
+{
+    Metrics m = model_metrics(model);
+    set_reals(part, "metrics", (double[]){m.loss, m.correct, m.images, m.batches, m.finite}, 5);
+}
+
+Safetensors *make_part(const Training *training, int rank, const char *token,
+                       const uint64_t *hashes, Safetensors *own)
+{
+    Safetensors *part = safetensors_new();
+    for (int i = 0; i < safetensors_count(own); i++) {
+        const Safetensor *tensor = safetensors_at(own, i);
+        if (safetensors_hash(own, i) != hashes[i])
+            safetensors_add(part, tensor->name, tensor->type, tensor->ndims, tensor->dims,
+                            tensor->data);
+    }
+    RngOrigin origin = rng_origin();
+    set_both(part, training, token);
+    set_number(part, "rank", (uint64_t)rank);
+    set_number(part, "seed", origin.seed);
+    set_number(part, "seed_rank", origin.rank);
+    set_metrics(part, training->model);
+    safetensors_seal(part);
+    return part;
+}
+
+void check_part(const char *path, const Safetensors *part, const Model *model)
+{
+    int known = 0;
+    for (int i = 0; i < state_count(model); i++) {
+        StateTensor tensor = state_tensor(model, i);
+        const Safetensor *candidate = safetensors_find(part, tensor.name);
+        known += candidate && fits_state(model, &tensor, candidate);
+    }
+    if (known != safetensors_count(part))
+        die("%s: it has tensors that the model does not have", path);
+    double metrics[5];
+    get_reals(path, part, "metrics", metrics, 5);
+    get_number(path, part, "seed", UINT64_MAX);
+    get_number(path, part, "seed_rank", UINT64_MAX);
+    get_number(path, part, "iterations", INT64_MAX - 1);
+    get_real(path, part, "learning_rate");
+}
+
+void put_origin(const char *path, const Safetensors *part)
+{
+    set_rng_origin((RngOrigin){get_number(path, part, "seed", UINT64_MAX),
+                               get_number(path, part, "seed_rank", UINT64_MAX)});
+}
+
+void put_metrics(const char *path, const Safetensors *part, Model *model)
+{
+    double m[5];
+    get_reals(path, part, "metrics", m, 5);
+    model_write_metrics(model, &(Metrics){m[0], m[1], m[2], m[3], m[4]});
+}
+
+void put_callbacks(const char *path, const Safetensors *part, const Callbacks *callbacks)
+{
+    for (int i = 0; callbacks && i < callbacks->count; i++) {
+        const Callback *callback = callbacks->items[i];
+        char *key = callback_key(callbacks, i);
+        if (callback->kept_count > 0 && safetensors_metadata(part, key))
+            get_reals(path, part, key, callback->kept, callback->kept_count);
+        free(key);
+    }
+}

@@ -1,0 +1,56 @@
+// Inside the library: a checkpoint's files, without ranks' talking about them: what of a training
+// goes into which file, and how what was read is checked and put in its place.
+//
+// The main file: the variables and the optimizer's slots under their names (nn/state.h), and as
+// metadata model (its layers), optimizer and its constants, epoch and step (how many are done),
+// steps (of an epoch), stop (1: a callback has ended the training), ranks, history (JSON: a list of
+// an object for each epoch). One rank's part: those of its tensors that are not the main file's;
+// rank, seed and seed_rank (of its random numbers), metrics (of the epoch so far). Both: format,
+// token, iterations, learning_rate, train and validation (where their batches are), what callbacks
+// keep, and a hash of all this.
+
+#ifndef HVDLAB_CHECKPOINT_FILE_H
+#define HVDLAB_CHECKPOINT_FILE_H
+
+#include "data/safetensors.h"
+#include "train/fit.h"
+#include "train/resume.h"
+
+#define CHECKPOINT_FORMAT "hvdlab-1"
+
+// The two kinds of files of a training, sealed; to be freed. `token`: both name it. `hashes` are
+// those of the root's main file; `own` is this rank's, whose tensors go into its part where they
+// differ.
+Safetensors *make_main_file(const Training *training, int ranks, const char *token);
+Safetensors *make_part(const Training *training, int rank, const char *token,
+                       const uint64_t *hashes, Safetensors *own);
+
+// Reads a file of a checkpoint. One that is damaged or of another format ends the program with one
+// line.
+Safetensors *read_checkpoint_file(const char *path);
+
+// What a main file says of its training.
+typedef struct {
+    int ranks, epoch;
+    int64_t step, steps, iterations;
+    bool stop;
+    const char *token;
+    History history; // to be freed
+} Saved;
+
+// Checks all that the main file says against the model, and ends the program with one line where it
+// is another one, or has another optimizer. Changes nothing.
+Saved check_main_file(const char *path, const Safetensors *file, const Model *model);
+
+// Puts what both have in its place: tensors, the optimizer's numbers, and those of callbacks.
+void put_tensors(const Safetensors *file, Model *model);
+void put_optimizer(const char *path, const Safetensors *file, Model *model);
+void put_callbacks(const char *path, const Safetensors *file, const Callbacks *callbacks);
+
+// Checks a part, and ends the program with one line where it is not what it has to be; and puts the
+// rest of it in its place.
+void check_part(const char *path, const Safetensors *part, const Model *model);
+void put_origin(const char *path, const Safetensors *part);
+void put_metrics(const char *path, const Safetensors *part, Model *model);
+
+#endif

@@ -1,0 +1,400 @@
+// What checkpoints promise on one worker: what is in the files, under which names; that they are
+// read back; and that no damaged, foreign or old file is believed. (Several workers, and programs
+// that are killed: tests/mpi/test_checkpoints.sh.)
+
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "base/util.h"
+#include "child.h"
+#include "data/safetensors.h"
+#include "hvdlab.h"
+
+static char folder[] = "/tmp/test_checkpoint.XXXXXX";
+static char path[sizeof folder + 32], part[sizeof folder + 32];
+
+typedef struct {
+    Dataset dataset;
+    Batches *batches;
+    Model *model;
+    Fit plan;
+} Small;
+
+static Model *network(int units)
+{
+    Tensor image = input(28, 28, 1);
+    Tensor x = batch_norm(dropout(max_pool(conv2d(image, 2, 3), 7), 0.2f));
+    return model(image, softmax(dense(relu(dense(flatten(x), units)), 10)));
+}
+
+static Small small_with(int units, Optimizer *optimizer)
+{
+    Args args = {.data = DATA_SYNTHETIC, .images = 40};
+    Small s = {.dataset = load_data(&args, TRAIN)};
+    s.batches = plain_batches(&s.dataset, image_statistics(&s.dataset), 8);
+    s.model = compile(network(units), CATEGORICAL_CROSSENTROPY, optimizer);
+    s.plan = (Fit){.train = s.batches, .epochs = 2, .steps_per_epoch = 5};
+    return s;
+}
+
+static Small small(void)
+{
+    return small_with(6, sgd_momentum(0.1f, 0.9f, false));
+}
+
+static Checkpoint every_two(void)
+{
+    return (Checkpoint){.folder = folder, .every = 2};
+}
+
+static void train_and_save(const void *unused)
+{
+    (void)unused;
+    Small s = small();
+    Callbacks callbacks = {0};
+    Checkpoint plan = every_two();
+    callbacks_add(&callbacks, checkpoint(&plan));
+    s.plan.callbacks = &callbacks;
+    fit(s.model, &s.plan);
+}
+
+static void make_folder(void)
+{
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/ckpt-1.safetensors", folder);
+    snprintf(part, sizeof part, "%s/ckpt-1.rank-0.safetensors", folder);
+    ck_assert_int_eq(run_in_child(train_and_save, NULL).status, 0);
+}
+
+static void remove_folder(void)
+{
+    char *command = format_text("rm -r %s", folder);
+    ck_assert_int_eq(system(command), 0);
+    free(command);
+}
+
+static void restore_first(const void *unused)
+{
+    (void)unused;
+    Small s = small();
+    restore_checkpoint(s.model, &s.plan, folder, "ckpt-1");
+}
+
+static void restore_alone(const void *unused)
+{
+    (void)unused;
+    restore_checkpoint(small().model, NULL, folder, "ckpt-1");
+}
+
+static void assert_refused(void (*body)(const void *), const char *fault)
+{
+    Outcome outcome = run_in_child(body, NULL);
+    ck_assert_msg(outcome.status == 2, "%s: status %d: %s", fault, outcome.status, outcome.err);
+    const char *line_end = strchr(outcome.err, '\n');
+    ck_assert_msg(line_end && line_end[1] == '\0', "not one line: %s", outcome.err);
+    ck_assert_msg(strstr(outcome.err, fault), "no '%s': %s", fault, outcome.err);
+    ck_assert_str_eq(outcome.out, "");
+}
+
+// ---- What is there.
+
+START_TEST(a_file_has_what_keras_calls_it)
+{
+    Safetensors *file = safetensors_read(path);
+    const struct {
+        const char *name;
+        int count;
+    } tensors[] = {
+        {"conv2d/kernel", 18},
+        {"conv2d/bias", 2},
+        {"batch_normalization/gamma", 2},
+        {"batch_normalization/moving_variance", 2},
+        {"dense/kernel", 192},
+        {"dense_1/bias", 10},
+        {"optimizer/momentum/conv2d/kernel", 18},
+        {"optimizer/momentum/batch_normalization/beta", 2},
+        {"optimizer/momentum/dense_1/kernel", 60},
+    };
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        const Safetensor *tensor = safetensors_find(file, tensors[i].name);
+        ck_assert_msg(tensor, "no %s", tensors[i].name);
+        ck_assert_int_eq(tensor->count, tensors[i].count);
+    }
+    ck_assert_int_eq(safetensors_count(file), 10 + 8);
+    const char *const texts[][2] = {
+        {"format", "hvdlab-1"}, {"optimizer", "SGD"}, {"momentum", "0.9"},
+        {"nesterov", "false"},  {"iterations", "5"},  {"learning_rate", "0.1"},
+        {"epoch", "1"},         {"step", "0"},        {"steps", "5"},
+        {"ranks", "1"},         {"stop", "0"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        ck_assert_str_eq(safetensors_metadata(file, texts[i][0]), texts[i][1]);
+    ck_assert_ptr_nonnull(strstr(safetensors_metadata(file, "model"), "dense"));
+    ck_assert_int_eq(strncmp(safetensors_metadata(file, "history"), "[{\"loss\":", 9), 0);
+    safetensors_free(file);
+    char *latest = latest_checkpoint(folder);
+    ck_assert_str_eq(latest, "ckpt-2");
+    free(latest);
+}
+END_TEST
+
+static void update_alike(Model *a, Model *b, Batches *batches)
+{
+    batches_begin(batches, 1);
+    Batch batch = batches_next(batches);
+    compute_gradients(a, &batch);
+    float *gradients = allocate(model_parameters(a)->length, sizeof *gradients);
+    model_read_gradients(a, gradients);
+    model_write_gradients(b, gradients);
+    free(gradients);
+    apply_gradients(a);
+    apply_gradients(b);
+}
+
+START_TEST(every_optimizer_comes_back)
+{
+    Optimizer *(*const kinds[])(float) = {sgd, adam, adadelta, adagrad, rmsprop};
+    const char *const slots[] = {NULL, "v", "accum_var", "accumulator", "rms"};
+    for (int i = 0; i < 5; i++) {
+        Small a = small_with(6, kinds[i](0.01f)), b = small_with(6, kinds[i](0.01f));
+        a.plan.epochs = 1;
+        fit(a.model, &a.plan);
+        ck_assert(save_checkpoint(&(Training){.model = a.model, .steps = 5}, folder, "one"));
+        if (slots[i]) {
+            char *file_path = format_text("%s/one.safetensors", folder);
+            char *name = format_text("optimizer/%s/dense/kernel", slots[i]);
+            Safetensors *file = safetensors_read(file_path);
+            ck_assert_ptr_nonnull(safetensors_find(file, name));
+            safetensors_free(file);
+            free(file_path);
+            free(name);
+        }
+        restore_checkpoint(b.model, NULL, folder, "one");
+        Fingerprints x = model_fingerprints(a.model), y = model_fingerprints(b.model);
+        ck_assert(x.weights == y.weights && x.statistics == y.statistics);
+        update_alike(a.model, b.model, a.batches); // which needs the slots, too
+        ck_assert(model_fingerprints(a.model).weights == model_fingerprints(b.model).weights);
+    }
+}
+END_TEST
+
+START_TEST(the_main_file_alone_is_enough_for_the_model)
+{
+    unlink(part);
+    ck_assert_int_eq(run_in_child(restore_alone, NULL).status, 0);
+    assert_refused(restore_first, "is not whole without it");
+}
+END_TEST
+
+static void write_at_epoch_end(Callback *self, Training *training)
+{
+    (void)self;
+    if (training->epoch == 0)
+        ck_assert(write_checkpoint(training, path) && sync_folder(folder));
+}
+
+static void show_second_epoch(Small *s)
+{
+    History history = fit(s->model, &s->plan);
+    printf("%a %a\n", history.logs[1].loss, model_fingerprints(s->model).weights);
+}
+
+static void train_whole(const void *unused)
+{
+    (void)unused;
+    set_seed(4);
+    Small s = small();
+    Callback writes = {.name = "own", .epoch_end = write_at_epoch_end};
+    Callbacks callbacks = {{&writes}, 1};
+    s.plan.callbacks = &callbacks;
+    show_second_epoch(&s);
+}
+
+static void train_the_rest(const void *unused)
+{
+    (void)unused;
+    set_seed(4);
+    Small s = small();
+    restore_checkpoint(s.model, &s.plan, folder, "ckpt-1");
+    CHECK(s.plan.initial_epoch == 1 && s.plan.initial_step == 0);
+    show_second_epoch(&s);
+}
+
+// With a seed, from a file that has no parts beside it.
+START_TEST(a_file_of_ones_own_is_gone_on_with)
+{
+    unlink(part);
+    Outcome whole = run_in_child(train_whole, NULL), rest = run_in_child(train_the_rest, NULL);
+    ck_assert_msg(whole.status == 0 && rest.status == 0, "%s%s", whole.err, rest.err);
+    ck_assert_str_eq(whole.out, rest.out);
+}
+END_TEST
+
+// ---- What is refused.
+
+static char *read_bytes(const char *from, size_t *length)
+{
+    struct stat status;
+    ck_assert_int_eq(stat(from, &status), 0);
+    *length = (size_t)status.st_size;
+    char *bytes = allocate(*length, 1);
+    FILE *file = fopen(from, "rb");
+    ck_assert_uint_eq(fread(bytes, 1, *length, file), *length);
+    fclose(file);
+    return bytes;
+}
+
+static void write_bytes(const char *to, const char *bytes, size_t length)
+{
+    FILE *file = fopen(to, "wb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(bytes, 1, length, file), length);
+    fclose(file);
+}
+
+// Cut behind, or with one bit changed, at many places of the file.
+static void damage(const char *name)
+{
+    size_t length;
+    char *bytes = read_bytes(name, &length);
+    for (size_t at = 0; at < length; at += 997) {
+        write_bytes(name, bytes, at);
+        assert_refused(restore_first, name);
+    }
+    for (size_t at = 3; at < length; at += 601) {
+        bytes[at] ^= 4;
+        write_bytes(name, bytes, length);
+        assert_refused(restore_first, name);
+        bytes[at] ^= 4;
+    }
+    write_bytes(name, bytes, length);
+    ck_assert_int_eq(run_in_child(restore_first, NULL).status, 0);
+    free(bytes);
+}
+
+START_TEST(a_main_file_that_is_damaged_is_refused)
+{
+    damage(path);
+}
+END_TEST
+
+START_TEST(a_part_that_is_damaged_is_refused)
+{
+    damage(part);
+}
+END_TEST
+
+// Saves the file anew, with another metadatum.
+static void change(const char *name, const char *key, const char *value)
+{
+    Safetensors *file = safetensors_read(name);
+    safetensors_set_metadata(file, key, value);
+    safetensors_seal(file);
+    safetensors_save(file, name);
+    safetensors_free(file);
+}
+
+START_TEST(what_can_not_be_is_refused)
+{
+    const struct {
+        const char *file, *key, *value, *fault;
+    } changes[] = {
+        {path, "format", "hvdlab-2", "its format is hvdlab-2, and hvdlab-1 is what can be read"},
+        {path, "optimizer", "Adam", "it was saved with Adam, this program has SGD"},
+        {path, "momentum", "0.8", "SGD was saved with a momentum of 0.8, this program has 0.9"},
+        {path, "model", "layer 0: input", "another model: it was saved with 'layer 0: input'"},
+        {path, "epoch", "-1", "its epoch is '-1'"},
+        {path, "epoch", "4294967296", "its epoch is '4294967296'"},
+        {path, "step", "6", "its step is '6', and has to be a whole number up to 5"},
+        {path, "ranks", "99999999999999999999", "its ranks is"},
+        {path, "learning_rate", "nan", "its learning_rate is nan"},
+        {path, "learning_rate", "x", "its learning_rate is 'x'"},
+        {path, "history", "[{\"loss\":1}]", "its history lacks"},
+        {path, "history", "{", "its history is no list"},
+        {part, "token", "0", "it belongs to another checkpoint"},
+        {part, "metrics", "1 2", "its metrics is '1 2', and has to be 5 numbers"},
+        {part, "seed", "", "its seed is ''"},
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        size_t length;
+        char *bytes = read_bytes(changes[i].file, &length);
+        change(changes[i].file, changes[i].key, changes[i].value);
+        assert_refused(restore_first, changes[i].fault);
+        write_bytes(changes[i].file, bytes, length);
+        free(bytes);
+    }
+}
+END_TEST
+
+static void restore_wider(const void *unused)
+{
+    (void)unused;
+    Small s = small_with(7, sgd_momentum(0.1f, 0.9f, false));
+    restore_checkpoint(s.model, &s.plan, folder, "ckpt-1");
+}
+
+static void restore_missing(const void *unused)
+{
+    (void)unused;
+    restore_checkpoint(small().model, NULL, folder, "ckpt-9");
+}
+
+static void save_where_a_file_is(const void *unused)
+{
+    (void)unused;
+    Small s = small();
+    Checkpoint plan = {.folder = path};
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, checkpoint(&plan));
+    s.plan.callbacks = &callbacks;
+    fit(s.model, &s.plan);
+}
+
+START_TEST(what_is_not_this_programs_is_refused)
+{
+    assert_refused(restore_wider, "another model: it was saved with 'layer 6: dense");
+    assert_refused(restore_missing, "ckpt-9.safetensors: No such file");
+    assert_refused(save_where_a_file_is, "cannot create the folder");
+    assert_refused(train_and_save, "holds checkpoints of another training (ckpt-2)");
+}
+END_TEST
+
+static void save_where_it_can_not_be(const void *unused)
+{
+    (void)unused;
+    Small s = small();
+    Training training = {.model = s.model, .steps = 5};
+    CHECK(!save_checkpoint(&training, folder, "no/place"));
+    CHECK(!save_checkpoint(&training, folder, "no/place"));
+    CHECK(!write_checkpoint(&training, "/no/such/folder/x"));
+    CHECK(!sync_folder("/no/such/folder"));
+    CHECK(save_checkpoint(&training, folder, "place"));
+}
+
+START_TEST(a_checkpoint_that_can_not_be_saved_does_not_end_the_program)
+{
+    Outcome outcome = run_in_child(save_where_it_can_not_be, NULL);
+    ck_assert_int_eq(outcome.status, 1);
+    ck_assert_ptr_nonnull(strstr(outcome.err, "warning: cannot save the checkpoint"));
+    ck_assert_ptr_nonnull(strstr(outcome.err, "not all checkpoints could be saved: "));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("checkpoint");
+    TCase *tcase = tcase_create("checkpoint");
+    tcase_add_checked_fixture(tcase, make_folder, remove_folder);
+    tcase_set_timeout(tcase, 30);
+    tcase_add_test(tcase, a_file_has_what_keras_calls_it);
+    tcase_add_test(tcase, every_optimizer_comes_back);
+    tcase_add_test(tcase, the_main_file_alone_is_enough_for_the_model);
+    tcase_add_test(tcase, a_file_of_ones_own_is_gone_on_with);
+    tcase_add_test(tcase, a_main_file_that_is_damaged_is_refused);
+    tcase_add_test(tcase, a_part_that_is_damaged_is_refused);
+    tcase_add_test(tcase, what_can_not_be_is_refused);
+    tcase_add_test(tcase, what_is_not_this_programs_is_refused);
+    tcase_add_test(tcase, a_checkpoint_that_can_not_be_saved_does_not_end_the_program);
+    suite_add_tcase(suite, tcase);
+    return run_suite(suite);
+}
