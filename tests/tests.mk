@@ -39,7 +39,7 @@ space := $(subst x,,x x)
 words_graders := --some
 words_mismatches := --some
 words_checkpoints := --some
-run_answers := 'graders (all answers)@$(if $(SANITIZE),9000,2400)=tests/steps/test_graders.sh'
+run_answers := 'graders (all answers)@$(if $(SANITIZE),9000,3600)=tests/steps/test_graders.sh'
 
 # On $(1) ranks: the test $(2); or a golden case and its tolerance, the words $(2), which N ranks must
 # compute as one process does.
