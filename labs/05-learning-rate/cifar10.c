@@ -82,7 +82,7 @@ int main(int argc, char **argv)
     callbacks_add(&callbacks, hvd_learning_rate_warmup(lr, 5));
     callbacks_add(&callbacks, reduce_lr_on_plateau(0.2f, 10, 0, verbose));
 
-    fit(model, &(Fit){
+    Fit plan = {
         .train            = train_batches,
         .epochs           = args.epochs,
         .steps_per_epoch  = train.count / hvd_size() / args.batch_size, // parts differ by an image
@@ -90,6 +90,12 @@ int main(int argc, char **argv)
         .validation_steps = batches_len(test_batches),
         .callbacks        = &callbacks,
         .verbose          = verbose,
-    });
+    };
+    if (args.checkpoint_dir)
+        callbacks_add(&callbacks, checkpoint(&(Checkpoint){.folder = args.checkpoint_dir,
+                                                           .keep = 2, .best = true}));
+    if (args.resume)
+        restore_latest(model, &plan, args.checkpoint_dir);
+    fit(model, &plan);
     return 0;
 }
