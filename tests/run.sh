@@ -24,8 +24,10 @@ run()
     local name=${2%%=*} command=${2#*=} limit=${TEST_TIMEOUT:-120} begin=$EPOCHREALTIME running
     [[ $name != *@* ]] || limit=${name##*@} name=${name%@*}
     trap 'kill "$running" 2>/dev/null; exit 130' INT TERM HUP
+    # A folder of its own for what a test leaves about: two of them at a time are a race for Open MPI's.
+    mkdir "$folder/tmp-$1"
     # In the background, so that the trap can end it.
-    timeout --kill-after=5 "$limit" bash -c "$command" >"$folder/output-$1" 2>&1 </dev/null &
+    TMPDIR=$folder/tmp-$1 timeout --kill-after=5 "$limit" bash -c "$command" >"$folder/output-$1" 2>&1 </dev/null &
     running=$!
     wait "$running"
     local status=$? result words
@@ -41,6 +43,7 @@ run()
     } >"$folder/lines-$1"
     cat "$folder/lines-$1"
     echo $result >"$folder/result-$1"
+    rm -rf "$folder/tmp-$1"
 }
 
 number=0 at_once=1

@@ -131,6 +131,9 @@ start()
     words=("${words[@]:0:i}")
     printf '%s\n' "$1" "${words[0]} ranks, ${words[*]:1}" "${patterns[@]}" >"$folder/case-$number"
     (
+        # Open MPI fails now and then where two jobs make, or clear away, one folder at a time.
+        export TMPDIR=$folder/tmp-$number
+        mkdir "$TMPDIR"
         timeout "${limit:-40}" mpirun -np "${words[0]}" "$folder/cases" "${words[@]:1}" \
             >"$folder/out-$number" 2>"$folder/err-$number" </dev/null
         echo $? >"$folder/status-$number"
