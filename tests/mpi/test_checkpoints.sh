@@ -257,7 +257,9 @@ exit $status
 END
 mkdir "$folder/disk"
 limit=30 run unshare -rm bash "$folder/on-small-disk" "$folder/disk" "$folder/train" "${small[@]}" --checkpoint-dir "$folder/disk/saved"
-if [[ $status -ne 77 ]]; then
+if [[ $status -eq 77 ]] || grep -q '^unshare: ' "$folder/err"; then
+    echo "no disk of its own: $(cat "$folder/err")"
+else
     [[ $status -eq 1 && $(grep "^ckpt\|^best" "$folder/out" | xargs) = "ckpt-1.rank-0.safetensors ckpt-1.safetensors \
 ckpt-2.rank-0.safetensors ckpt-2.safetensors" ]] ||
         fail "a full disk: status $status: $(cat "$folder/out" "$folder/err")"

@@ -78,7 +78,7 @@ fi
 # ask once.
 ranks 2 solution_06
 calls=$(sed -n 's/^{"event":"call",.*"function":"\([^"]*\)".*/\1/p' "$folder/trace/rank-1.jsonl" | sort | tr '\n' ' ')
-[[ $calls = "hvd_broadcast_variables hvd_distributed_optimizer hvd_local_rank hvd_metric_average hvd_rank hvd_size " ]] ||
+[[ $calls = "augmented_batches hvd_broadcast_variables hvd_distributed_optimizer hvd_local_rank hvd_metric_average hvd_rank hvd_size plain_batches " ]] ||
     fail "other ready-made calls than the program's: $calls"
 
 # After step 3 the ranks differ, after step 4 only their moving statistics do: the table shows it.

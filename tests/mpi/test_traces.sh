@@ -154,10 +154,10 @@ END
 rm -rf "$folder/trace"
 HVDLAB_TRACE=$folder/trace "$folder/images" --data synthetic --images 10 >"$folder/out" 2>&1 || fail "images: $(cat "$folder/out")"
 says 0 6 '"event":"images"'
-says 0 2 '"step":2,"split":"[a-z]*","drawn":"[0-9]*,[0-9]*"}'
+says 0 2 '"step":2,"split":"[a-z]*","drawn":"[0-9]*,[0-9]*","mislabeled":0}'
 says 0 1 '"event":"affinity"'
 for permutation in 1 2; do
-    drawn=$(sed -n "s/.*\"permutation\":$permutation,.*\"drawn\":\"\(.*\)\".*/\1/p" "$folder/trace/rank-0.jsonl" | tr , '\n' | sort -n | xargs)
+    drawn=$(sed -n "s/.*\"permutation\":$permutation,.*\"drawn\":\"\([0-9,]*\)\".*/\1/p" "$folder/trace/rank-0.jsonl" | tr , '\n' | sort -n | xargs)
     [[ $drawn == "0 1 2 3 4 5 6 7 8 9" ]] || fail "permutation $permutation drew $drawn"
 done
 
