@@ -5,9 +5,13 @@
 # IMAGES training images its workers have drawn, all of them together.
 
 set -euo pipefail
-shopt -s nullglob
 
-traces=("${1:-}"/rank-*.jsonl)
+# Of the ranks that the job had: a larger one before it may have left others there.
+size=$(sed -n 's/.*"event":"start".*"size":\([0-9]*\).*/\1/p;q' "${1:-}/rank-0.jsonl" 2>/dev/null || :)
+traces=()
+for ((rank = 0; rank < ${size:-0}; rank++)); do
+    traces+=("$1/rank-$rank.jsonl")
+done
 if [[ ! ${2:-} =~ ^[1-9][0-9]*$ || ${#traces[@]} -eq 0 ]]; then
     echo "usage: coverage.sh FOLDER IMAGES: FOLDER is what HVDLAB_TRACE named, IMAGES the size of the training set" >&2
     exit 2

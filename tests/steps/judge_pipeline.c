@@ -531,8 +531,8 @@ static Finding work_left(const Stream *stream)
         return NOTHING;
     return found(
         why_own_work(stream),
-        format_text("the trainer's own thread did the work of stages, %.0f times an image; "
-                    "it got its batches after %.3f s in all",
+        format_text("the trainer's own thread took images through a stage, %.0f times in all, and "
+                    "waited %.3f s for its batches",
                     own, waited),
         stream);
 }

@@ -226,10 +226,9 @@ static int right_count(const Passes *passes)
 
 static char *count_evidence(const Updates *updates, int right)
 {
-    char *evidence = NULL;
+    char *evidence = format_text("updates, in all epochs together; %d are right:", right);
     for (int r = 0; r < updates->run->ranks; r++)
-        text_add(&evidence, "rank %d makes %d updates\n", r, updates->count[r]);
-    text_add(&evidence, "right: %d", right);
+        text_add(&evidence, "\nrank %d: %d", r, updates->count[r]);
     return evidence;
 }
 

@@ -179,8 +179,9 @@ void add_passes(char **evidence, const Passes *passes, int pass)
     for (int r = 0; r < passes->run->ranks; r++) {
         const Pass *own = &passes->of[r][pass];
         text_add(evidence,
-                 "\nrank %d: %d images in %d batches, %d different ones; over all epochs %d", r,
-                 own->count, own->batches, pass_distinct(own, passes->total),
+                 "\nrank %d: %d images in %d batches, %d different ones; %d different ones over "
+                 "all epochs",
+                 r, own->count, own->batches, pass_distinct(own, passes->total),
                  distinct_ever(passes, r));
     }
 }
