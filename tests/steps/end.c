@@ -337,6 +337,11 @@ static void report_crash(const Run *run, const Ends *ends, const char *property,
         "NULL (something that only some ranks have made, say), never set, past the end of an "
         "array, or to memory that was freed already.",
         NULL};
+    static const Diagnosis without_bound = {
+        "crashed",
+        "the weights have grown without bound, as with a learning rate that is too high, a sum in "
+        "place of a mean, or whatever else a failure above names.",
+        NULL};
     static const Diagnosis refused = {"crashed", "the message names it.", NULL};
     static const Diagnosis reported = {
         "crashed",
@@ -358,6 +363,8 @@ static void report_crash(const Run *run, const Ends *ends, const char *property,
         diagnosis = &divided_by_zero;
     else if (!diagnosis && strstr(output_failed_rank(&run->output).how, "File size limit"))
         diagnosis = &file_too_large;
+    else if (!diagnosis && output_says(&run->output, ": the loss is "))
+        diagnosis = &without_bound;
     else if (!diagnosis && run->status == 2) // the library's, with a line
         diagnosis = &refused;
     report_failure(report, property, diagnosis ? diagnosis : &crashed,

@@ -684,8 +684,9 @@ static const Diagnosis other_rate = {
     NULL};
 static const Diagnosis some_updates = {
     "in-some-updates",
-    "some updates are the mean, and others (the one above is the first) are not, nor is it one "
-    "mistake that explains those that this check knows.",
+    "some updates are the mean, and others (the one above is the first) are not, and no single "
+    "mistake that this check knows explains those. Often each update does not begin with a sum of "
+    "zeros, or 1 / passes is a division of whole numbers, which is 0 from two passes on.",
     NULL};
 static const Diagnosis wrong = {
     "gradients-wrong",
@@ -794,12 +795,12 @@ static char *evidence_of(const Updates *updates, int u)
         const Update *update = &updates->of[r][u];
         text_add(&evidence, "\nrank %d: computed", r);
         for (int p = 0; p < update->count && p < 8; p++)
-            text_add(&evidence, " %.5f", update->gradients[p]);
-        text_add(&evidence, "%s, applied %.5f", update->count > 8 ? " ..." : "", update->raw);
+            text_add(&evidence, " %.6g", update->gradients[p]);
+        text_add(&evidence, "%s, applied %.6g", update->count > 8 ? " ..." : "", update->raw);
         if (fabs(update->effective - update->raw) > update->allowed)
-            text_add(&evidence, ", changed the weights as %.5f would", update->effective);
+            text_add(&evidence, ", changed the weights as %.6g would", update->effective);
     }
-    text_add(&evidence, "\nmean of all: %.5f", mean(updates, 0, u, 0));
+    text_add(&evidence, "\nmean of all: %.6g", mean(updates, 0, u, 0));
     return evidence;
 }
 

@@ -370,7 +370,9 @@ static const Diagnosis wrong_after = {
     NULL};
 static const Diagnosis missing = {
     "warmup-missing",
-    "the rate is that of all workers from the first batch on: nothing leads there.", NULL};
+    "the rate is that of all workers from the first batch on: nothing leads there. (Is "
+    "WARMUP_EPOCHS 3?)",
+    NULL};
 static const Diagnosis never_scaled = {
     "warmup-missing",
     "the rate stays that of one device as long as the warm-up lasts: nothing leads up from there.",
@@ -405,7 +407,8 @@ static const Diagnosis crooked = {
     NULL};
 static const Diagnosis wrong_line = {
     "warmup-wrong",
-    "how far the warm-up has come is the number of its batches that are over / the number that all "
+    "how far the warm-up has come is the number of its batches that will be over with this one / "
+    "the number that all "
     "its epochs have. At 0 the rate is that of one device, at 1 that of all workers.",
     NULL};
 
