@@ -408,8 +408,8 @@ static const Diagnosis crooked = {
 static const Diagnosis wrong_line = {
     "warmup-wrong",
     "how far the warm-up has come is the number of its batches that will be over with this one / "
-    "the number that all "
-    "its epochs have. At 0 the rate is that of one device, at 1 that of all workers.",
+    "the number that all its epochs have. At 0 the rate is that of one device, at 1 that of all "
+    "workers.",
     NULL};
 
 #define MOST_EPOCHS 40 // of a warm-up that is guessed
