@@ -80,11 +80,11 @@ words_emulated_transports = $(space)--some
 emulated_answers_1 := steps/step_01 mistakes/step_01/pin-missing
 emulated_answers_2 := solutions/step_06
 emulated_answers_4 := solutions/step_01 mistakes/step_01/pinned-by-rank
+grade_on_emulated = 'graders (pretended GPUs: $(1))@600=$(on_emulated) EMULATED_DEVICES=$(1) HVDLAB_CHECK_DEVICE=gpu \
+    tests/steps/test_graders.sh $(emulated_answers_$(1))'
 run_emulated = \
     $(foreach t,transports programs graphs leaks,'$(t) (pretended GPUs)@600=$(on_emulated) tests/emulated/test_$(t).sh$(words_emulated_$(t))') \
-    $(foreach n,1 2 4,'graders (pretended GPUs: $(n))@600=$(on_emulated) EMULATED_DEVICES=$(n) HVDLAB_CHECK_DEVICE=gpu \
-        tests/steps/test_graders.sh $(emulated_answers_$(n))') \
-    'mismatches (pretended GPUs)@600=$(on_emulated) EMULATED_DEVICES=4 tests/mpi/test_mismatches.sh --some' \
+    $(foreach n,2 4,$(call grade_on_emulated,$(n))) \
     'timeline (pretended GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 common/scripts/mpi.sh run 2 \
         $(emulated)/tests/mpi/test_timeline' \
     'bench (pretended GPU)@600=$(on_emulated) tests/bench/test_bench.sh gpu' \
@@ -99,10 +99,11 @@ run_emulated = \
     $(foreach c,$(cases),'replay $(c) (pretended GPU)=$(on_emulated) \
         $(emulated)/replay tests/golden/cases/$(c).safetensors --device gpu')
 
-# ---- What make test takes a part of (but for the graders' answers), whole.
+# ---- What make test takes a part of (but for the graders' answers), whole, or leaves out.
 
 run_more = 'mismatches (all)@1800=tests/mpi/test_mismatches.sh' \
     'checkpoints (all)@1800=tests/mpi/test_checkpoints.sh' \
+    $(call grade_on_emulated,1) \
     'mismatches (all, pretended GPUs)@1800=$(on_emulated) EMULATED_DEVICES=4 tests/mpi/test_mismatches.sh' \
     'transports (all, pretended GPUs)@1800=$(on_emulated) tests/emulated/test_transports.sh'
 
