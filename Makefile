@@ -381,7 +381,7 @@ test-answers: ## grade all known mistakes and right answers (make test takes a f
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
 	@CUDA_VISIBLE_DEVICES= tests/run.sh $(run_answers)
 
-test-more: ## what else make test takes only a part of: ranks that disagree, transports
+test-more: ## what else make test takes only a part of: ranks that disagree, transports, checkpoints
 	@common/scripts/deps.sh install build check sandbox steps
 	$(build_first) $(BUILD)/compile-step
 	$(build_first) $(build_emulated)
