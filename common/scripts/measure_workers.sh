@@ -134,8 +134,8 @@ draw_rates()
                         printf "<path d=\"M%.0f %.0f V%.0f\"/>\n", across(workers[w], rate), down(least[key]), down(most[key])
                     }
                 }
-                printf "<path d=\"M180 %d h24\"/>\n</g>\n", 22 + 20 * rate
-                text(212, 27 + 20 * rate, "start", names[rate])
+                printf "<path d=\"M180 %d h24\"/>\n</g>\n", 222 + 20 * rate
+                text(212, 227 + 20 * rate, "start", names[rate])
             }
             print "</svg>"
         }'
