@@ -583,7 +583,7 @@ static void test_passes(int passes, const char *threshold)
         Batch whole = {images, labels, passes * BATCH};
         for (int pass = 0; pass < passes; pass++) {
             EXPECT(optimizer_iterations(model_optimizer(many)) == update);
-            EXPECT(compressed() || same_weights(many, large, 5 * ROUNDING));
+            EXPECT(compressed() || same_weights(many, large, ROUNDING));
             Images own;
             set_seed(200 + (uint64_t)(100 * update + 10 * pass + hvd_rank()));
             Batch batch = random_batch(&own);
@@ -594,7 +594,7 @@ static void test_passes(int passes, const char *threshold)
         train_on_batch(large, &whole);
     }
     EXPECT(same_everywhere(model_fingerprints(many).weights));
-    EXPECT(compressed() || same_weights(many, large, passes == 1 ? 0 : 5 * ROUNDING));
+    EXPECT(compressed() || same_weights(many, large, passes == 1 ? 0 : ROUNDING));
     Images own;
     Batch batch = random_batch(&own);
     train_on_batch(many, &batch); // of an update that is never made
@@ -900,6 +900,9 @@ int main(void)
     hvd_init();
     hvd_init(); // once more does no harm
     device_use(hvd_local_rank());
+    // A GPU's usual tf32 rounds a third of a gradient otherwise than the gradient.
+    char *words[] = {"test_hvd", "--precision", "fp32", NULL};
+    parse_args(3, words);
     float *values = allocate(MOST + 1, sizeof *values);
     test_places();
     test_allreduce(values);
