@@ -15,7 +15,7 @@
 ## CUDA_ARCH=90                  for GPUs of capability 9.0, or "80 90", or all (else: the GPU here)
 ## FUZZ_SECONDS=60               how long make fuzz feeds each target (5), or FUZZ_RUNS=1000000 inputs
 ## BUILD=folder                  build there instead of in build
-## NP=4                          how many workers the line of make step-N starts
+## NP=4                          how many workers (or devices) the line of make step-N starts
 ## V=1                           show the commands; the tests' output even if they pass
 ifeq ($(origin CC),default)
 CC := gcc

@@ -10,8 +10,8 @@
 #
 # The make targets of the same names call it, in the repository's folder. X is an exercise's name: a
 # step's number, or a word (labs.sh knows them all). From the environment: BUILD (the build folder),
-# FILE, NP (workers in `line`), YES=1 (don't ask). What it remembers is below $BUILD, F being the name
-# of an exercise's files: hints/F, the number of hints shown; carried/F.c, what `next` wrote; and
+# FILE, NP (workers or devices in `line`), YES=1 (don't ask). What it remembers is below $BUILD, F being
+# the name of an exercise's files: hints/F, the number of hints shown; carried/F.c, what `next` wrote; and
 # check/F.json with check/F.c, the verdict of the last check and the source that it is about; graded/
 # the same of the student's own file, where another FILE was graded since.
 
@@ -110,11 +110,17 @@ verdict()
 
 # ---- Targets.
 
-# The flags are those that the handout has.
+# The flags are those that the handout has. One process on several devices needs no mpirun.
 print_line()
 {
-    # shellcheck disable=SC2046 # words
-    "$scripts/mpi.sh" line "${NP:-4}" "$2" $("$scripts/labs.sh" get "$1" flags)
+    flags=$("$scripts/labs.sh" get "$1" flags)
+    case $("$scripts/labs.sh" get "$1" run) in
+    *' 1 devices='*) echo "HVDLAB_DEVICES=${NP:-4} $2${flags:+ $flags}" ;;
+    *)
+        # shellcheck disable=SC2086 # words
+        "$scripts/mpi.sh" line "${NP:-4}" "$2" $flags
+        ;;
+    esac
 }
 
 # row X WORDS: a line of a table.

@@ -40,6 +40,7 @@ static void read_labs(void *unused)
         for (int r = 0; r < exercise->run_count; r++) {
             const RunPlan *run = &exercise->runs[r];
             FUZZ_CHECK(*run->name && run->flags && run->ranks >= 1 && run->ranks <= MAX_RANKS);
+            FUZZ_CHECK(run->devices >= 0 && !(run->devices && run->layout));
             FUZZ_CHECK(same_plan(run, run));
         }
         free(exercise_title(exercise->name));

@@ -31,9 +31,12 @@ Judge judge_of(const char *file)
 
 char *evidence_of_run(const Run *run, char *evidence)
 {
-    char *longer = format_text("on %d rank%s%s%s: %s", run->ranks, run->ranks == 1 ? "" : "s",
-                               run->plan.layout ? ", on nodes " : "",
-                               run->plan.layout ? run->plan.layout : "", evidence);
+    const RunPlan *plan = &run->plan;
+    bool by_devices = plan->devices && plan->ranks == 1;
+    int count = by_devices ? plan->devices : plan->ranks;
+    char *longer = format_text("on %d %s%s%s%s: %s", count, by_devices ? "device" : "rank",
+                               count == 1 ? "" : "s", plan->layout ? ", on nodes " : "",
+                               plan->layout ? plan->layout : "", evidence);
     free(evidence);
     return longer;
 }

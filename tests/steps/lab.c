@@ -71,19 +71,32 @@ typedef struct {
     int line;
 } FileLine;
 
+// The number behind devices=, -1: it is none from 1 on; 0: the word is a layout.
+static int devices_of(const char *word)
+{
+    const char begin[] = "devices=";
+    if (strncmp(word, begin, strlen(begin)) != 0)
+        return 0;
+    int count = atoi(word + strlen(begin));
+    return count > 0 ? count : -1;
+}
+
 static void add_run(Exercise *exercise, char *text, FileLine place)
 {
     char *rest, *name = strtok_r(text, " \t", &rest), *ranks = strtok_r(NULL, " \t", &rest),
                 *layout = strtok_r(NULL, " \t", &rest);
-    int count = ranks ? atoi(ranks) : 0;
-    if (!layout || count < 1 || count > MAX_RANKS)
-        die("%s:%d: a run is NAME RANKS LAYOUT FLAGS..., with 1 to %d ranks", place.path,
-            place.line, MAX_RANKS);
+    int count = ranks ? atoi(ranks) : 0, devices = layout ? devices_of(layout) : 0;
+    if (!layout || count < 1 || count > MAX_RANKS || devices < 0 || devices > MAX_RANKS)
+        die("%s:%d: a run is NAME RANKS LAYOUT FLAGS..., with 1 to %d ranks; or devices=N in the "
+            "layout's place, with as many devices",
+            place.path, place.line, MAX_RANKS);
+    bool none = devices > 0 || strcmp(layout, "-") == 0;
     exercise->runs = longer(exercise->runs, exercise->run_count + 1, sizeof *exercise->runs);
     exercise->runs[exercise->run_count++] =
         (RunPlan){.name = format_text("%s", name),
                   .ranks = count,
-                  .layout = strcmp(layout, "-") == 0 ? NULL : format_text("%s", layout),
+                  .layout = none ? NULL : format_text("%s", layout),
+                  .devices = devices,
                   .flags = format_text("%s", trimmed(rest))};
 }
 
@@ -211,5 +224,5 @@ static bool same_text(const char *a, const char *b)
 bool same_plan(const RunPlan *a, const RunPlan *b)
 {
     return same_text(a->name, b->name) && a->ranks == b->ranks && same_text(a->layout, b->layout) &&
-           same_text(a->flags, b->flags);
+           a->devices == b->devices && same_text(a->flags, b->flags);
 }

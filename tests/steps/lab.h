@@ -7,6 +7,7 @@
 //     holds = 1 2                     earlier exercises
 //     replaces = MPI_Allreduce        calls that the exercise is there to replace
 //     run = main 5 0,0,1,0,1 FLAGS    a run of its check: name, ranks, HVD_LAYOUT or -, flags
+//     run = three 1 devices=3 FLAGS   one on three devices of each machine: HVDLAB_DEVICES
 //
 // There may be several runs. What stands before the first exercise, and other keys, are for others.
 
@@ -19,6 +20,7 @@ typedef struct {
     char *name;
     int ranks;
     char *layout; // NULL: none
+    int devices;  // 0: as many as the machine has
     char *flags;
 } RunPlan;
 

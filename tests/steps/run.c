@@ -45,6 +45,13 @@ static void clear_environment(void)
     }
 }
 
+static void set_number(const char *variable, int number)
+{
+    char *text = format_text("%d", number);
+    setenv(variable, text, 1);
+    free(text);
+}
+
 static void set_environment(const Sandbox *sandbox, const RunPlan *plan)
 {
     clear_environment();
@@ -55,6 +62,8 @@ static void set_environment(const Sandbox *sandbox, const RunPlan *plan)
     setenv("HVDLAB_SYNCHRONOUS_SENDS", "1", 1);
     if (plan->layout)
         setenv("HVD_LAYOUT", plan->layout, 1);
+    if (plan->devices)
+        set_number("HVDLAB_DEVICES", plan->devices);
     // Here nobody is ended but by the check, which waits until it knows what each rank does.
     setenv("HVD_STALL_SECONDS", "0", 1);
     // What NCCL does is queued on the GPU: a rank that waits for others there looks busy.
