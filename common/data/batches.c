@@ -220,16 +220,6 @@ static void trace_images(const Batches *batches)
     free(drawn);
 }
 
-// FNV-1a of an image's floats, as the trainer gets them.
-static uint32_t hash_of(const float *image, size_t length)
-{
-    const unsigned char *bytes = (const unsigned char *)image;
-    uint32_t hash = 2166136261u;
-    for (size_t i = 0; i < length * sizeof *image; i++)
-        hash = (hash ^ bytes[i]) * 16777619u;
-    return hash;
-}
-
 // Images of the batch that are not as they were read, standardised, and nothing else.
 static int count_changed(const Batches *batches)
 {
@@ -254,18 +244,17 @@ static void trace_taken(const Batches *batches, int64_t own, double waited)
 {
     const Element *batch = &batches->current;
     Source *source = batches->last->source;
-    size_t length = image_length(&source->format), digits = sizeof "12345678,";
-    char *pixels = allocate((size_t)batch->count, digits), *end = pixels;
-    for (int i = 0; i < batch->count; i++)
-        end += sprintf(end, "%s%08x", i ? "," : "",
-                       (unsigned)hash_of(batch->floats + (size_t)i * length, length));
+    char *pixels = pixels_text(batch->floats, batch->count, image_length(&source->format));
+    char *labels = labels_text(batch->labels, batch->count);
     trace("taken", NUMBER("batches", batches->id), NUMBER("step", batches->handed - 1),
-          TEXT("pixels", pixels), NUMBER("changed", count_changed(batches)), NUMBER("own", own),
-          NUMBER("waited", waited), NUMBER("passes", atomic_load(&source->passes)),
+          TEXT("pixels", pixels), TEXT("labels", labels), NUMBER("changed", count_changed(batches)),
+          NUMBER("own", own), NUMBER("waited", waited),
+          NUMBER("passes", atomic_load(&source->passes)),
           NUMBER("read", atomic_load(&source->read)), HELD("cached", source->cached),
           HELD("filed", source->filed), HELD("buffered", source->buffered),
           HELD("ahead", source->ahead));
     free(pixels);
+    free(labels);
 }
 
 // The next batch becomes the current one, if one comes.

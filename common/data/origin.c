@@ -1,9 +1,10 @@
-// What was loaded, and a search in it: by its place in memory, then by its content. Only traced
-// runs come here, which are small.
+// What was loaded, and a search in it: by its place in memory, then by its content; and what stands
+// for images in a trace. Only traced runs come here, which are small.
 
 #include "data/origin.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/util.h"
 #include "sys/trace.h"
@@ -70,4 +71,31 @@ Origin origin_of(const uint8_t *image, size_t bytes)
     }
     pthread_mutex_unlock(&lock);
     return origin;
+}
+
+// FNV-1a.
+static uint32_t hash_of(const float *image, size_t length)
+{
+    const unsigned char *bytes = (const unsigned char *)image;
+    uint32_t hash = 2166136261u;
+    for (size_t i = 0; i < length * sizeof *image; i++)
+        hash = (hash ^ bytes[i]) * 16777619u;
+    return hash;
+}
+
+char *pixels_text(const float *images, int count, size_t length)
+{
+    char *text = allocate((size_t)count + 1, sizeof "12345678,"), *end = text;
+    for (int i = 0; i < count; i++)
+        end += sprintf(end, "%s%08x", i ? "," : "",
+                       (unsigned)hash_of(images + (size_t)i * length, length));
+    return text;
+}
+
+char *labels_text(const int *labels, int count)
+{
+    char *text = allocate((size_t)count + 1, sizeof "-2147483648,"), *end = text;
+    for (int i = 0; i < count; i++)
+        end += sprintf(end, "%s%d", i ? "," : "", labels[i]);
+    return text;
 }

@@ -1,10 +1,12 @@
 // Which of the images that were loaded an image is, for traces: a program may shuffle, share out or
-// copy its images as it likes, and a trace still says which of them it trained on.
+// copy its images as it likes, and a trace still says which of them it trained on. And what stands
+// in a trace for the images of a batch.
 
 #ifndef HVDLAB_ORIGIN_H
 #define HVDLAB_ORIGIN_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include "data/dataset.h"
 
 // Keeps in mind what was loaded, where tracing is on.
@@ -18,5 +20,10 @@ typedef struct {
 
 // The image of `bytes` bytes: that which lies there, else the first one that looks the same.
 Origin origin_of(const uint8_t *image, size_t bytes);
+
+// A hash of each of `count` images of `length` floats, "7e13e189,0c2b5f11", and their labels,
+// "3,9". The caller frees the texts.
+char *pixels_text(const float *images, int count, size_t length);
+char *labels_text(const int *labels, int count);
 
 #endif

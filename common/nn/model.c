@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "backend/constants.h"
+#include "data/origin.h"
 #include "nn/plan.h"
 #include "base/rng.h"
 #include "sys/timeline.h"
@@ -31,6 +32,7 @@ struct Model {
     int *labels;
     int labels_capacity;
     Metrics *metrics;       // in device memory
+    int replica;            // of the same model in this process, which one
     uint64_t *dropout_keys; // of each operation, in device memory
     uint64_t *next_keys;    // the same in the host's, to be written there
     bool drops;             // some operation drops
@@ -323,9 +325,7 @@ static void load_batch(Model *m, const Plan *plan, const Batch *batch)
         m->labels = grow(m, m->labels, (size_t)batch->count * sizeof(int));
         m->labels_capacity = batch->count;
     }
-    Shape image = m->graph->nodes[0]->shape;
-    size_t floats =
-        (size_t)batch->count * (size_t)image.height * (size_t)image.width * (size_t)image.channels;
+    size_t floats = (size_t)batch->count * model_image_length(m);
     write_to_device(m, m->workspace, batch->images, floats * sizeof(float));
     if (batch->labels)
         write_to_device(m, m->labels, batch->labels, (size_t)batch->count * sizeof(int));
@@ -357,7 +357,8 @@ static void write_dropout_keys(const Model *m)
         const Op *op = &m->program.ops[i];
         if (op->dropout_rate <= 0)
             continue;
-        Rng rng = rng_stream(RNG_DROPOUT, step << 16 | op->dropout_stream);
+        Rng rng =
+            rng_stream(RNG_DROPOUT, (uint64_t)m->replica << 48 | step << 16 | op->dropout_stream);
         m->next_keys[i] = rng_next(&rng);
     }
     write_to_device(m, m->dropout_keys, m->next_keys, count * sizeof *m->next_keys);
@@ -571,9 +572,22 @@ static void keep_tokens(Model *m, const Batch *batch)
     memcpy(m->tokens, batch->images, m->token_count * sizeof *m->tokens);
 }
 
+// Images that one of several threads computes: no other event says which they are.
+static void trace_part(const Model *m, const Batch *batch, const char *purpose)
+{
+    char *pixels = pixels_text(batch->images, batch->count, model_image_length(m));
+    char *labels = labels_text(batch->labels, batch->count);
+    trace("part", TEXT("purpose", purpose), NUMBER("images", batch->count), TEXT("pixels", pixels),
+          TEXT("labels", labels), NUMBER("arena", model_arena_fingerprint(m)));
+    free(pixels);
+    free(labels);
+}
+
 static void compute_batch(Model *m, const Batch *batch)
 {
     device_adopt(m->device);
+    if (trace_on() && trace_thread_is_named())
+        trace_part(m, batch, "train");
     Optimizer *optimizer = m->optimizer;
     if (m->has_gradients && optimizer->gradient_ready) // which are dropped, and may be under way
         optimizer->gradient_ready(optimizer, &m->parameters, 0, 0);
@@ -621,6 +635,8 @@ void test_on_batch(Model *m, const Batch *batch)
 {
     check_batch(m, batch, true, __func__);
     device_adopt(m->device);
+    if (trace_on() && trace_thread_is_named())
+        trace_part(m, batch, "test");
     timeline_begin(SPAN_COMPUTE, TIMELINE_QUEUED(m->device->gpu, "forward"), batch->count, -1);
     Plan *plan = plan_for(m, batch->count);
     load_batch(m, plan, batch);
@@ -656,6 +672,22 @@ Metrics model_metrics(const Model *m)
 bool model_metrics_are_at_hand(const Model *m)
 {
     return !m->device->gpu;
+}
+
+size_t model_image_length(const Model *m)
+{
+    Shape image = m->graph->nodes[0]->shape;
+    return (size_t)image.height * (size_t)image.width * (size_t)image.channels;
+}
+
+void model_is_replica(Model *m, int number)
+{
+    m->replica = number;
+}
+
+void model_gradients_are_new(Model *m)
+{
+    m->has_gradients = true;
 }
 
 void model_write_metrics(Model *m, const Metrics *metrics)
@@ -746,7 +778,7 @@ void model_read_gradient(const Model *m, int index, float *to)
     backend(m)->read_variable(m->device, owner(m, index), v, m->parameters.gradients, to);
 }
 
-static void check_has_gradients(const Model *m, const char *caller)
+void model_check_has_gradients(const Model *m, const char *caller)
 {
     model_check_compiled(m, caller);
     if (!m->has_gradients)
@@ -755,7 +787,7 @@ static void check_has_gradients(const Model *m, const char *caller)
 
 void model_write_gradient(Model *m, int index, const float *from)
 {
-    check_has_gradients(m, __func__);
+    model_check_has_gradients(m, __func__);
     check_index(m, index, __func__);
     const Variable *v = m->graph->variables[index];
     if (!v->trainable)
@@ -765,7 +797,7 @@ void model_write_gradient(Model *m, int index, const float *from)
 
 void model_read_gradients(const Model *m, float *to)
 {
-    check_has_gradients(m, __func__);
+    model_check_has_gradients(m, __func__);
     const Parameters *p = &m->parameters;
     backend(m)->read(m->device, to, p->gradients, p->length * sizeof *to);
 }
@@ -781,7 +813,7 @@ void model_write_gradients(Model *m, const float *from)
 // The variable, which must be an embedding's table.
 static const Variable *table(const Model *m, int index, const char *caller)
 {
-    check_has_gradients(m, caller);
+    model_check_has_gradients(m, caller);
     check_index(m, index, caller);
     const Variable *v = m->graph->variables[index];
     if (owner(m, index)->kind != OP_EMBEDDING)

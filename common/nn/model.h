@@ -113,6 +113,20 @@ float *model_statistics(const Model *model, size_t *length);
 // it has done all that it was told to do.
 bool model_metrics_are_at_hand(const Model *model);
 
+// Inside the library: floats of an image that the model reads.
+size_t model_image_length(const Model *model);
+
+// Inside the library: the model is one of several in this process that train together, the one with
+// this number, and drops other values than the others.
+void model_is_replica(Model *model, int number);
+
+// Inside the library: ends the program with one line, which names `caller`, where there are no
+// gradients to be applied.
+void model_check_has_gradients(const Model *model, const char *caller);
+
+// Inside the library: what somebody has written to the gradients' arena is to be applied.
+void model_gradients_are_new(Model *model);
+
 // Inside the library: goes on adding to these.
 void model_write_metrics(Model *model, const Metrics *metrics);
 

@@ -406,11 +406,25 @@ static void join(Device *device)
     own.device = device;
 }
 
+static void look_around_once(void)
+{
+    if (!node.count)
+        look_around();
+}
+
+int device_visible(void)
+{
+    pthread_mutex_lock(&node.lock);
+    look_around_once();
+    int count = node.count;
+    pthread_mutex_unlock(&node.lock);
+    return count;
+}
+
 static void start(void)
 {
     pthread_mutex_lock(&node.lock);
-    if (!node.count)
-        look_around();
+    look_around_once();
     Device *device = chosen_device();
     bool first = !device->threads;
     if (first)

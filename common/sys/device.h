@@ -82,6 +82,9 @@ struct Device {
     void *state;
 };
 
+// How many devices this node has. The calling thread uses none by that.
+int device_visible(void);
+
 // A thread that has neither a device nor chosen one works on this one from now on: it has been
 // given another thread's model to compute.
 void device_adopt(Device *device);

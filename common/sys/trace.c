@@ -16,6 +16,23 @@
 
 static int file = -1;
 
+// What the events of the calling thread say of it.
+static _Thread_local struct {
+    const char *field; // NULL: nothing
+    int number;
+} thread;
+
+void trace_thread_is(const char *field, int number)
+{
+    thread.field = field;
+    thread.number = number;
+}
+
+bool trace_thread_is_named(void)
+{
+    return thread.field != NULL;
+}
+
 // The run goes on without, but nobody shall take its traces for whole.
 static void give_up_trace(const char *reason)
 {
@@ -32,6 +49,8 @@ static void write_line(const char *event, const TraceField *fields)
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "event", event);
     cJSON_AddNumberToObject(object, "t", seconds_now());
+    if (thread.field)
+        cJSON_AddNumberToObject(object, thread.field, thread.number);
     for (; fields->name; fields++) {
         if (fields->text)
             cJSON_AddStringToObject(object, fields->name, fields->text);

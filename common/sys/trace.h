@@ -1,7 +1,8 @@
 // What a run did, for graders and for whoever wants to look: with HVDLAB_TRACE=DIR in the
 // environment every process writes DIR/rank-R.jsonl, one JSON object per event and line, each
 // written at once. Every event has "event", its name, and "t", seconds on this machine's clock. A
-// number that is not finite is null.
+// number that is not finite is null. What a thread of a mirrored model does also has "replica", its
+// number from 0.
 //
 //     event             fields                                 when
 //     start             program, pid, rank, size, local_rank,  first of all; rank and size as
@@ -79,14 +80,26 @@
 //                                                              "12,7,3", wherever a copy of them is
 //                                                              now; how many have other labels than
 //                                                              they were loaded with
+//     mirrored          devices                                replicas of a model are made on
+//                                                              these devices, "0,1"
+//     part              purpose, images, pixels, labels,       a replica computes images, to
+//                       arena                                  "train" or to "test", so many: their
+//                                                              hashes and labels as "taken" has
+//                                                              them; the weights that it does it by
+//     sum_begin         function, bytes                        a replica calls a function that adds
+//                                                              up what all replicas bring ...
+//     sum_end           function                               ... and has the sum
+//     update            weights, statistics, arena             fit_mirrored has changed a replica's
+//                                                              weights
 //     statistics        images                                 image_statistics, of so many
 //     pipeline          batches, stages, goes_on               batches are made: of which stages,
 //                                                              the first one first, "from_dataset,
 //                                                              shuffle 100,batch 32,prefetch 2";
 //                                                              1: batches_begin goes on
-//     taken             batches, step, pixels, changed, own,   ... after "images": a hash of each
-//                       waited, passes, read, and what stages  image, "7e13e189,...", as the
-//                       hold                                   trainer gets it; how many are not
+//     taken             batches, step, pixels, labels,         ... after "images": a hash of each
+//                       changed, own, waited, passes, read,    image, "7e13e189,...", as the
+//                       and what stages hold                   trainer gets it, and its label,
+//                                                              "3,9"; how many images are not
 //                                                              as they were read; images that the
 //                                                              trainer's thread handled meanwhile,
 //                                                              one for each stage; seconds; passes
@@ -138,6 +151,11 @@ typedef struct {
 
 // The same; the last field has no name.
 void trace_write(const char *event, const TraceField *fields);
+
+// From now on the calling thread's events have this field, too: which of several threads it is that
+// compute at a time. Whether they have one.
+void trace_thread_is(const char *field, int number);
+bool trace_thread_is_named(void);
 
 // What a ready-made function writes that an exercise may have its student write instead.
 #define trace_call() trace("call", TEXT("function", __func__))

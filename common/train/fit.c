@@ -1,4 +1,4 @@
-// The training loop, and evaluation.
+// The training loop, and evaluation: of one model by itself, or of what trainer.h names.
 
 #include "train/fit.h"
 
@@ -9,6 +9,7 @@
 #include "sys/device.h"
 #include "train/progress.h"
 #include "train/resume.h"
+#include "train/trainer.h"
 #include "train/watch.h"
 #include "sys/timeline.h"
 #include "sys/activity.h"
@@ -94,7 +95,7 @@ static bool is_first(const Fit *fit, const Training *training)
 static void trace_step(const Fit *fit, const Training *training)
 {
     Fingerprints prints = model_fingerprints(training->model);
-    if (is_first(fit, training)) {
+    if (is_first(fit, training) && device_is_started()) { // else other threads compute
         char *cores = device_cores();
         trace("first_step", TEXT("cores", cores));
         free(cores);
@@ -133,17 +134,18 @@ static bool loss_is_due(const Training *training)
 }
 
 // The batches of the epoch, or what is left of them.
-static void begin_batches(const Fit *fit, Training *training)
+static void begin_batches(const Trainer *trainer, const Fit *fit, Training *training)
 {
+    trainer->reset_metrics(trainer->self);
     if (training->steps_done > 0 && fit->resume && fit->resume->apply(fit->resume, training))
         return;
-    model_reset_metrics(training->model);
     batches_begin(fit->train, training->steps - training->steps_done);
 }
 
-static void train_epoch(const Fit *fit, Training *training, ProgressBar *progress)
+static void train_epoch(const Trainer *trainer, const Fit *fit, Training *training,
+                        ProgressBar *progress)
 {
-    begin_batches(fit, training);
+    begin_batches(trainer, fit, training);
     for (training->step = training->steps_done; training->step < training->steps;
          training->step++) {
         timeline_begin(SPAN_STEP, "step", training->step, -1);
@@ -152,24 +154,24 @@ static void train_epoch(const Fit *fit, Training *training, ProgressBar *progres
         Batch batch = batches_next(fit->train);
         if (trace_on() && is_first(fit, training))
             trace_weights(training->model, "first_batch");
-        train_on_batch(training->model, &batch);
+        trainer->train_on_batch(trainer->self, &batch);
         if (trace_on())
             trace_step(fit, training);
         if (loss_is_due(training)) {
-            Metrics metrics = model_metrics(training->model);
+            Metrics metrics = trainer->metrics(trainer->self);
             check_loss(fit, training, &metrics);
         }
         CALL(fit, batch_end, training);
         training->steps_done = training->step + 1;
         CALL(fit, at_rest, training);
         if (progress_due(progress)) {
-            Metrics metrics = model_metrics(training->model);
+            Metrics metrics = trainer->metrics(trainer->self);
             check_loss(fit, training, &metrics);
             progress_draw(progress, training->step + 1, &metrics);
         }
         timeline_end();
     }
-    Metrics metrics = model_metrics(training->model);
+    Metrics metrics = trainer->metrics(trainer->self);
     check_loss(fit, training, &metrics);
     training->logs.loss = metrics.loss / metrics.images;
     training->logs.accuracy = metrics.correct / metrics.images;
@@ -177,27 +179,28 @@ static void train_epoch(const Fit *fit, Training *training, ProgressBar *progres
 }
 
 // What for, the timeline and reports of stalls say; `epoch` as in activity_place.
-static Metrics test(Model *model, Batches *batches, int64_t steps, const char *purpose, int epoch)
+static Metrics test(const Trainer *trainer, Batches *batches, int64_t steps, const char *purpose,
+                    int epoch)
 {
     timeline_begin(SPAN_EPOCH, purpose, -1, -1);
-    model_reset_metrics(model);
+    trainer->reset_metrics(trainer->self);
     batches_begin(batches, steps);
     for (int64_t step = 0; step < steps; step++) {
         timeline_begin(SPAN_STEP, "validation step", step, -1);
         activity_place(purpose, epoch, step);
         Batch batch = batches_next(batches);
-        test_on_batch(model, &batch);
+        trainer->test_on_batch(trainer->self, &batch);
         timeline_end();
     }
-    Metrics metrics = model_metrics(model);
+    Metrics metrics = trainer->metrics(trainer->self);
     timeline_end();
     return metrics;
 }
 
-static void validate(const Fit *fit, Training *training)
+static void validate(const Trainer *trainer, const Fit *fit, Training *training)
 {
-    Metrics metrics = test(training->model, fit->validation, fit->validation_steps, "validation",
-                           training->epoch);
+    Metrics metrics =
+        test(trainer, fit->validation, fit->validation_steps, "validation", training->epoch);
     if (metrics.finite < metrics.batches && !fit->allow_nan)
         end_of_numbers(training, "the validation loss", metrics.loss, "");
     training->logs.val_loss = metrics.loss / metrics.images;
@@ -230,7 +233,7 @@ static void keep_logs(History *history, const Logs *logs)
     history->logs[history->epochs++] = *logs;
 }
 
-static void run_epoch(const Fit *fit, Training *training)
+static void run_epoch(const Trainer *trainer, const Fit *fit, Training *training)
 {
     training->epoch = training->epochs_done;
     training->logs = (Logs){0};
@@ -240,10 +243,10 @@ static void run_epoch(const Fit *fit, Training *training)
         printf("Epoch %d/%d\n", training->epoch + 1, fit->epochs);
     fflush(stdout);
     ProgressBar progress = progress_begin(training->steps, fit->verbose);
-    train_epoch(fit, training, &progress);
+    train_epoch(trainer, fit, training, &progress);
     training->logs.lr = (double)optimizer_learning_rate(model_optimizer(training->model));
     if (fit->validation)
-        validate(fit, training);
+        validate(trainer, fit, training);
     progress_clear(&progress);
     training->epochs_done++;
     training->steps_done = 0;
@@ -308,8 +311,9 @@ static void begin_training(const Fit *fit, Training *training)
         trace_weights(training->model, "train_begin");
 }
 
-History fit(Model *model, const Fit *fit)
+History fit_with(const Trainer *trainer, const Fit *fit)
 {
+    Model *model = trainer->model;
     check_fit(model, fit);
     if (trace_on())
         trace_fit(fit);
@@ -330,7 +334,7 @@ History fit(Model *model, const Fit *fit)
                          .callbacks = fit->callbacks};
     begin_training(fit, &training);
     while (training.epochs_done < fit->epochs && !training.stop)
-        run_epoch(fit, &training);
+        run_epoch(trainer, fit, &training);
     CALL(fit, train_end, &training);
     CALL_WATCHERS(train_end, &training);
     activity_place(NULL, -1, 0);
@@ -339,15 +343,16 @@ History fit(Model *model, const Fit *fit)
     return training.history;
 }
 
-Score evaluate(Model *model, Batches *batches, int verbose)
+Score evaluate_with(const Trainer *trainer, Batches *batches, int verbose)
 {
+    const Model *model = trainer->model;
     if (!model || !batches)
         die("evaluate: there %s (NULL)", model ? "are no batches" : "is no model");
     model_check_compiled(model, "evaluate");
     model_check_dataset(model, batches_dataset(batches));
     trace("evaluate", NUMBER("verbose", verbose), NUMBER("steps", batches_len(batches)));
     ProgressBar progress = progress_begin(batches_len(batches), verbose);
-    Metrics metrics = test(model, batches, batches_len(batches), "evaluate", -1);
+    Metrics metrics = test(trainer, batches, batches_len(batches), "evaluate", -1);
     activity_place(NULL, -1, 0);
     if (progress.bar) {
         progress_end(&progress);
@@ -358,4 +363,48 @@ Score evaluate(Model *model, Batches *batches, int verbose)
     Score score = {metrics.loss / metrics.images, metrics.correct / metrics.images};
     trace("evaluate_end", NUMBER("loss", score.loss), NUMBER("accuracy", score.accuracy));
     return score;
+}
+
+// ---- One model, by itself.
+
+static void train_one(void *self, const Batch *batch)
+{
+    train_on_batch(self, batch);
+}
+
+static void test_one(void *self, const Batch *batch)
+{
+    test_on_batch(self, batch);
+}
+
+static Metrics metrics_of_one(void *self)
+{
+    return model_metrics(self);
+}
+
+static void reset_one(void *self)
+{
+    model_reset_metrics(self);
+}
+
+static Trainer trainer_of(Model *model)
+{
+    return (Trainer){.model = model,
+                     .self = model,
+                     .train_on_batch = train_one,
+                     .test_on_batch = test_one,
+                     .metrics = metrics_of_one,
+                     .reset_metrics = reset_one};
+}
+
+History fit(Model *model, const Fit *fit)
+{
+    Trainer trainer = trainer_of(model);
+    return fit_with(&trainer, fit);
+}
+
+Score evaluate(Model *model, Batches *batches, int verbose)
+{
+    Trainer trainer = trainer_of(model);
+    return evaluate_with(&trainer, batches, verbose);
 }

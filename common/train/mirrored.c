@@ -1,0 +1,490 @@
+// Replicas of a model on several devices of one process: how they are made and kept equal, what
+// they exchange, and the training loop's steps on all of them. The threads are crew.h's.
+
+#include "train/mirrored.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "backend/backend.h"
+#include "data/origin.h"
+#include "sys/crew.h"
+#include "sys/timeline.h"
+#include "sys/trace.h"
+#include "train/trainer.h"
+#include "base/util.h"
+
+// A replica, and what it brings to an exchange: an array in the host's memory.
+typedef struct {
+    Replica replica;
+    float *values;
+    size_t length;
+    double weight;
+    float *staging; // of a GPU: its gradients, or its statistics, in the host's memory
+} Member;
+
+struct Mirrored {
+    int count;
+    Member *members;
+    Crew *crew;
+
+    // How they are made.
+    Model *(*create)(void);
+    Optimizer *(*optimizer)(void);
+    Loss loss;
+    pthread_mutex_t turn; // of who calls these
+
+    bool stale; // replica 0 may have got other weights than the rest
+};
+
+static void need(const Mirrored *m, const char *caller)
+{
+    if (!m)
+        die("%s: there are no replicas (NULL)", caller);
+}
+
+// ---- Made.
+
+static void check_devices(const int *devices, int count)
+{
+    int there = device_visible();
+    if (count < 1)
+        die("mirrored: there is no device in the list");
+    for (int i = 0; i < count; i++) {
+        if (devices[i] < 0 || devices[i] >= there)
+            die("mirrored: there is no device %d; this process has %d, from 0%s", devices[i], there,
+                there == 1 ? " (on a CPU HVDLAB_DEVICES makes more)" : "");
+        for (int k = 0; k < i; k++)
+            if (devices[k] == devices[i])
+                die("mirrored: device %d is in the list twice", devices[i]);
+    }
+}
+
+static void trace_devices(const int *devices, int count)
+{
+    char *text = labels_text(devices, count);
+    trace("mirrored", TEXT("devices", text));
+    free(text);
+}
+
+// Each is made on its own device's thread.
+static void make(int index, void *argument)
+{
+    Mirrored *m = argument;
+    pthread_mutex_lock(&m->turn);
+    Model *model = m->create();
+    Optimizer *optimizer = m->optimizer();
+    pthread_mutex_unlock(&m->turn);
+    if (optimizer && optimizer->inner)
+        die("mirrored: the optimizer %s wraps another one; replicas exchange their gradients "
+            "themselves",
+            optimizer->name);
+    model = compile(model, m->loss, optimizer);
+    model_is_replica(model, index);
+    m->members[index].replica =
+        (Replica){.index = index, .count = m->count, .model = model, .mirrored = m};
+}
+
+static Model *model_of(const Mirrored *m, int index)
+{
+    return m->members[index].replica.model;
+}
+
+static void check_equal(const Mirrored *m)
+{
+    const Parameters *first = model_parameters(model_of(m, 0));
+    for (int i = 1; i < m->count; i++)
+        if (strcmp(model_parameters(model_of(m, i))->description, first->description) != 0)
+            die("mirrored: create() made another model for replica %d than for replica 0", i);
+}
+
+static void equalize(Mirrored *m);
+
+static int *first_numbers(int count)
+{
+    int *numbers = allocate((size_t)count, sizeof *numbers);
+    for (int i = 0; i < count; i++)
+        numbers[i] = i;
+    return numbers;
+}
+
+Mirrored *mirrored(Model *(*create)(void), Loss loss, Optimizer *(*optimizer)(void),
+                   const int *devices, int count)
+{
+    if (!create || !optimizer)
+        die("mirrored: there is no function that makes the %s (NULL)",
+            create ? "optimizer" : "model");
+    int there = device_visible(), *all = first_numbers(there);
+    if (!devices) {
+        devices = all;
+        count = there;
+    }
+    check_devices(devices, count);
+    if (trace_on())
+        trace_devices(devices, count);
+    Mirrored *m = allocate(1, sizeof *m);
+    *m = (Mirrored){.count = count, .create = create, .optimizer = optimizer, .loss = loss};
+    m->members = allocate((size_t)count, sizeof *m->members);
+    pthread_mutex_init(&m->turn, NULL);
+    m->crew = crew_start("replica", devices, count);
+    crew_run(m->crew, __func__, make, m);
+    check_equal(m);
+    equalize(m);
+    lives_until_exit(m);
+    free(all);
+    return m;
+}
+
+void mirrored_free(Mirrored *m)
+{
+    if (!m)
+        return;
+    crew_free(m->crew);
+    for (int i = 0; i < m->count; i++) {
+        model_free(model_of(m, i));
+        free(m->members[i].staging);
+    }
+    pthread_mutex_destroy(&m->turn);
+    free(m->members);
+    free(m);
+}
+
+int mirrored_devices(const Mirrored *m)
+{
+    need(m, __func__);
+    return m->count;
+}
+
+Model *mirrored_model(const Mirrored *m, int index)
+{
+    need(m, __func__);
+    if (index < 0 || index >= m->count)
+        die("%s: there is no replica %d; there are %d, from 0", __func__, index, m->count);
+    return model_of(m, index);
+}
+
+// ---- Run.
+
+typedef struct {
+    Mirrored *mirrored;
+    void (*function)(Replica *replica, void *argument);
+    void *argument;
+} Call;
+
+static void call(int index, void *argument)
+{
+    const Call *c = argument;
+    c->function(&c->mirrored->members[index].replica, c->argument);
+}
+
+void on_each_device(Mirrored *m, void (*function)(Replica *replica, void *argument), void *argument)
+{
+    need(m, __func__);
+    if (!function)
+        die("%s: there is no function (NULL)", __func__);
+    crew_run(m->crew, __func__, call, &(Call){m, function, argument});
+}
+
+static Member *member_of(const Replica *replica, const char *caller)
+{
+    if (!replica)
+        die("%s: there is no replica (NULL)", caller);
+    return &replica->mirrored->members[replica->index];
+}
+
+Batch part_of_batch(const Replica *replica, const Batch *batch)
+{
+    trace_call();
+    member_of(replica, __func__);
+    if (!batch)
+        die("%s: there is no batch (NULL)", __func__);
+    int index = replica->index, each = batch->count / replica->count,
+        left = batch->count % replica->count;
+    size_t first = (size_t)(index * each + (index < left ? index : left));
+    return (Batch){.images = batch->images + first * model_image_length(replica->model),
+                   .labels = batch->labels ? batch->labels + first : NULL,
+                   .count = each + (index < left)};
+}
+
+// ---- Exchanged.
+
+// Arrays must be the replicas' own, and as long as each other.
+static void check_exchange(const Mirrored *m, const char *call)
+{
+    for (int i = 0; i < m->count; i++)
+        for (int k = 0; k < i; k++) {
+            if (m->members[i].length != m->members[k].length)
+                die("%s: replica %d brings %zu values, replica %d %zu", call, k,
+                    m->members[k].length, i, m->members[i].length);
+            if (m->members[i].values == m->members[k].values && m->members[i].length > 0)
+                die("%s: replicas %d and %d bring the same array; each needs one of its own", call,
+                    k, i);
+        }
+}
+
+enum { BLOCK = 2048 }; // floats, which stay in the cache
+
+// The weighted sum of a few floats of all arrays, in the replicas' order, to all of them.
+static void add_block(const Mirrored *m, const float *factors, size_t begin, size_t count)
+{
+    float sum[BLOCK] = {0};
+    for (int i = 0; i < m->count; i++) {
+        const float *values = m->members[i].values + begin;
+        for (size_t k = 0; k < count && factors[i] > 0; k++)
+            sum[k] += factors[i] * values[k];
+    }
+    for (int i = 0; i < m->count; i++)
+        memcpy(m->members[i].values + begin, sum, count * sizeof *sum);
+}
+
+// A replica adds up a part of the arrays, and hands the sum to all: together they have done all.
+static void add_slice(const Mirrored *m, int index, const float *factors)
+{
+    size_t length = m->members[0].length, blocks = (length + BLOCK - 1) / BLOCK;
+    size_t first = blocks * (size_t)index / (size_t)m->count;
+    size_t end = blocks * (size_t)(index + 1) / (size_t)m->count;
+    for (size_t b = first; b < end; b++) {
+        size_t begin = b * BLOCK;
+        add_block(m, factors, begin, length - begin < BLOCK ? length - begin : BLOCK);
+    }
+}
+
+// Each replica's part in the sum: its weight's share of all weights, where a mean is wanted.
+static float *factors_of(const Mirrored *m, bool mean, const char *call)
+{
+    float *factors = allocate((size_t)m->count, sizeof *factors);
+    double total = 0;
+    for (int i = 0; i < m->count; i++)
+        total += m->members[i].weight;
+    if (total == 0)
+        die("%s: the weights of all replicas are 0", call);
+    for (int i = 0; i < m->count; i++)
+        factors[i] = (float)(m->members[i].weight / (mean ? total : 1));
+    return factors;
+}
+
+// Called by all replicas, each with an array in the host's memory.
+static void exchange(Member *own, float *values, size_t length, bool mean, const char *call)
+{
+    const Mirrored *m = own->replica.mirrored;
+    own->values = values;
+    own->length = length;
+    crew_meet(m->crew, own->replica.index, call);
+    check_exchange(m, call);
+    float *factors = factors_of(m, mean, call);
+    add_slice(m, own->replica.index, factors);
+    free(factors);
+    crew_meet(m->crew, own->replica.index, call);
+}
+
+// The same of an array in the memory of the replica's device.
+static void exchange_on_device(Member *own, float *values, size_t length, const char *call)
+{
+    Device *device = model_parameters(own->replica.model)->device;
+    if (!device->gpu) {
+        exchange(own, values, length, true, call);
+        return;
+    }
+    const Backend *backend = backend_of(device);
+    own->staging = enlarge(own->staging, length, sizeof *own->staging);
+    backend->read(device, own->staging, values, length * sizeof *values);
+    exchange(own, own->staging, length, true, call);
+    backend->write(device, values, own->staging, length * sizeof *values);
+}
+
+static void trace_sum(const char *event, const char *function, size_t length)
+{
+    trace(event, TEXT("function", function), NUMBER("bytes", length * sizeof(float)));
+}
+
+void average_gradients(Replica *replica, double weight)
+{
+    trace_call();
+    Member *own = member_of(replica, __func__);
+    const Parameters *p = model_parameters(replica->model);
+    if (!(weight >= 0) || !isfinite(weight))
+        die("%s: the weight of replica %d is %g", __func__, replica->index, weight);
+    if (weight > 0)
+        model_check_has_gradients(replica->model, __func__);
+    own->weight = weight;
+    if (replica->count == 1)
+        return;
+    model_gradients_are_new(replica->model);
+    timeline_begin(SPAN_WAIT, "average among replicas", -1, -1);
+    trace_sum("sum_begin", __func__, p->length);
+    exchange_on_device(own, p->gradients, p->length, __func__);
+    size_t length;
+    float *statistics = model_statistics(replica->model, &length);
+    if (length > 0)
+        exchange_on_device(own, statistics, length, __func__);
+    trace_sum("sum_end", __func__, p->length);
+    timeline_end();
+}
+
+void sum_among_replicas(Replica *replica, float *values, size_t length)
+{
+    Member *own = member_of(replica, __func__);
+    if (!values && length > 0)
+        die("%s: there are no values (NULL)", __func__);
+    own->weight = 1;
+    timeline_begin(SPAN_WAIT, "sum among replicas", -1, -1);
+    trace_sum("sum_begin", __func__, length);
+    exchange(own, values, length, false, __func__);
+    trace_sum("sum_end", __func__, length);
+    timeline_end();
+}
+
+// ---- Kept equal.
+
+static void copy_variable(Model *to, const Model *from, int index, float *values)
+{
+    model_read_variable(from, index, values);
+    model_write_variable(to, index, values);
+    const Optimizer *optimizer = model_optimizer(from);
+    if (!model_variable(from, index)->trainable || !optimizer->slots[0])
+        return;
+    for (int slot = 0; slot < optimizer->slot_count; slot++) {
+        model_read_slot(from, index, slot, values);
+        model_write_slot(to, index, slot, values);
+    }
+}
+
+static void copy_state(Replica *replica, void *unused)
+{
+    (void)unused;
+    const Model *from = model_of(replica->mirrored, 0);
+    if (replica->index == 0)
+        return;
+    if (!model_optimizer(from)->slots[0])
+        optimizer_free_slots(model_optimizer(replica->model));
+    for (int i = 0; i < model_variable_count(from); i++) {
+        float *values = allocate(variable_size(model_variable(from, i)), sizeof *values);
+        copy_variable(replica->model, from, i, values);
+        free(values);
+    }
+}
+
+// Gives all replicas the weights, the moving statistics and the optimizer's slots of replica 0.
+static void equalize(Mirrored *m)
+{
+    if (m->count > 1)
+        on_each_device(m, copy_state, NULL);
+    m->stale = false;
+}
+
+// Gives their optimizers the learning rate, and what else a callback may have changed.
+static void follow(Mirrored *m)
+{
+    const Optimizer *first = model_optimizer(model_of(m, 0));
+    for (int i = 1; i < m->count; i++) {
+        Optimizer *optimizer = model_optimizer(model_of(m, i));
+        optimizer->rule = first->rule;
+        optimizer->iterations = first->iterations;
+    }
+}
+
+// ---- Trained.
+
+// What all replicas have added to their metrics since it was last called goes to replica 0's, as
+// one batch.
+static void gather_metrics(Mirrored *m)
+{
+    Metrics all = model_metrics(model_of(m, 0));
+    bool finite = true;
+    for (int i = 1; i < m->count; i++) {
+        Metrics own = model_metrics(model_of(m, i));
+        all.loss += own.loss;
+        all.correct += own.correct;
+        all.images += own.images;
+        finite = finite && own.finite >= own.batches;
+        model_reset_metrics(model_of(m, i));
+    }
+    if (!finite && all.finite >= all.batches)
+        all.finite = all.batches - 1;
+    if (m->count > 1)
+        model_write_metrics(model_of(m, 0), &all);
+}
+
+static void trace_update(const Model *model)
+{
+    Fingerprints prints = model_fingerprints(model);
+    trace("update", NUMBER("weights", prints.weights), NUMBER("statistics", prints.statistics),
+          NUMBER("arena", model_arena_fingerprint(model)));
+}
+
+static void train_part(Replica *replica, void *argument)
+{
+    Batch part = part_of_batch(replica, argument);
+    if (part.count > 0)
+        compute_gradients(replica->model, &part);
+    average_gradients(replica, part.count);
+    apply_gradients(replica->model);
+    if (trace_on())
+        trace_update(replica->model);
+}
+
+static void train_all(void *self, const Batch *batch)
+{
+    Mirrored *m = self;
+    if (m->stale)
+        equalize(m);
+    follow(m);
+    on_each_device(m, train_part, (void *)(uintptr_t)batch);
+    gather_metrics(m);
+}
+
+static void test_part(Replica *replica, void *argument)
+{
+    Batch part = part_of_batch(replica, argument);
+    if (part.count > 0)
+        test_on_batch(replica->model, &part);
+}
+
+static void test_all(void *self, const Batch *batch)
+{
+    Mirrored *m = self;
+    if (m->stale)
+        equalize(m);
+    on_each_device(m, test_part, (void *)(uintptr_t)batch);
+    gather_metrics(m);
+}
+
+static Metrics metrics_of_all(void *self)
+{
+    return model_metrics(model_of(self, 0)); // which has them after each batch
+}
+
+static void reset_all(void *self)
+{
+    Mirrored *m = self;
+    for (int i = 0; i < m->count; i++)
+        model_reset_metrics(model_of(m, i));
+}
+
+static Trainer trainer_of(Mirrored *m)
+{
+    m->stale = true;
+    return (Trainer){.model = model_of(m, 0),
+                     .self = m,
+                     .train_on_batch = train_all,
+                     .test_on_batch = test_all,
+                     .metrics = metrics_of_all,
+                     .reset_metrics = reset_all};
+}
+
+History fit_mirrored(Mirrored *m, const Fit *fit)
+{
+    need(m, __func__);
+    trace_call();
+    Trainer trainer = trainer_of(m);
+    return fit_with(&trainer, fit);
+}
+
+Score evaluate_mirrored(Mirrored *m, Batches *batches, int verbose)
+{
+    need(m, __func__);
+    trace_call();
+    Trainer trainer = trainer_of(m);
+    return evaluate_with(&trainer, batches, verbose);
+}

@@ -1,0 +1,75 @@
+// Mirrored training: one process, a replica of the model on each of its devices, a thread for each.
+// The global batch is split among the replicas; each computes the gradients of its part; the mean
+// of all, weighted by the parts' images, reaches the optimizer of each. So all replicas stay equal,
+// and are, but for rounding, what one device makes of the whole batch. (TensorFlow calls this
+// MirroredStrategy.) A batch is split into equal parts; where a remainder is left, the first
+// replicas get one image more, and where the batch has fewer images than there are replicas, the
+// last ones get none.
+//
+// Batch norm standardises with the mean and the variance of a replica's own part, as in the
+// original. Moving statistics become the replicas' mean after every step (Keras:
+// VariableAggregation.MEAN), weighted like the gradients. Dropout drops other values on each
+// replica. With one device all is as without replicas, to the bit.
+
+#ifndef HVDLAB_MIRRORED_H
+#define HVDLAB_MIRRORED_H
+
+#include "train/fit.h"
+
+#pragma GCC visibility push(default) // a step may call what follows
+
+typedef struct Mirrored Mirrored;
+
+// What a function that runs on a device sees.
+typedef struct {
+    int index, count;   // which replica it is, from 0, of how many
+    Model *model;       // its own, on its own device
+    Mirrored *mirrored; // all of them
+} Replica;
+
+// Makes a replica on each of `count` devices of this process, which are numbered from 0; NULL and 0
+// mean all that there are (a CPU has as many as HVDLAB_DEVICES says). For each device it calls
+// create(), which must return the same model each time, and optimizer(), which returns a new
+// optimizer that wraps no other, and compiles the model with both. All replicas have the weights of
+// replica 0. A device that is not there, or twice in the list, and replicas that differ end the
+// program with one line. The caller owns it; a program that ends need not free it.
+Mirrored *mirrored(Model *(*create)(void), Loss loss, Optimizer *(*optimizer)(void),
+                   const int *devices, int count);
+void mirrored_free(Mirrored *mirrored);
+
+// How many devices it has, and the model of replica `index`.
+int mirrored_devices(const Mirrored *mirrored);
+Model *mirrored_model(const Mirrored *mirrored, int index);
+
+// Calls function(replica, argument) on the threads of all devices at a time, and returns when all
+// are done. The function may not call it itself: that ends the program with one line.
+void on_each_device(Mirrored *mirrored, void (*function)(Replica *replica, void *argument),
+                    void *argument);
+
+// The replica's part of a batch that all of them have; of no images where there are too few.
+Batch part_of_batch(const Replica *replica, const Batch *batch);
+
+// What follows is called by all replicas together, inside a function on each device: each returns
+// when all have called it. Where one does not, because it is at its function's end or calls
+// something else, the program ends with one line.
+
+// Each replica's gradients become the mean of all replicas', weighted by `weight`: the images of
+// its part. (Those of a replica with weight 0 are not looked at, and need not have been computed.)
+// The moving statistics become their mean, likewise. All replicas get the same bits. At least one
+// weight must be above 0, and none below.
+void average_gradients(Replica *replica, double weight);
+
+// Each replica's `values`, an array of its own of `length` floats in the host's memory, become the
+// sum of all replicas', the same bits everywhere.
+void sum_among_replicas(Replica *replica, float *values, size_t length);
+
+// fit() and evaluate() on all devices: batches are global ones, figures those of whole batches.
+// Callbacks see the model of replica 0. What they, or somebody before, change in its weights and
+// moving statistics the others have from the next call of these on, and what they change in its
+// optimizer from the next step on.
+History fit_mirrored(Mirrored *mirrored, const Fit *fit);
+Score evaluate_mirrored(Mirrored *mirrored, Batches *batches, int verbose);
+
+#pragma GCC visibility pop
+
+#endif
