@@ -1,0 +1,856 @@
+// Mirrored: the same model on all devices of one process. The trainer's batches come one after
+// another; between two of them each replica says which images it computed, what gradient came of
+// it, and what reached its optimizer. Who calls what, and who adds up, is no matter.
+
+#include "end.h"
+#include "judge.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEVICES "there is a replica on every device, and the program says how many"
+#define PARTS   "each image of a batch is computed by one replica, with its own label"
+#define EVEN    "no replica computes more than one image more than another"
+#define UPDATES "every replica makes one update from each batch"
+#define MEAN    "every replica applies the mean gradient of the whole batch"
+#define EQUAL   "all replicas have the same weights"
+#define TEST    "the replicas share each batch of the evaluation, too"
+
+#define RATE      0.1  // of the page's optimizer
+#define TOLERANCE 1e-4 // of the batch's largest gradient
+#define WEIGHTS   1e-5 // of the weights' fingerprint
+
+typedef struct {
+    unsigned pixels; // a hash
+    int label;
+} Image;
+
+typedef struct {
+    Image *items;
+    int count;
+} Images;
+
+// What a replica did with a batch.
+typedef struct {
+    Images images;
+    double weighted, sum; // of its gradients, with their images and without
+    int gradients;
+    double weights; // before; NaN where it computed nothing
+    int applies;
+    double applied; // by the page's learning rate
+} Part;
+
+typedef struct {
+    Images images;
+    bool trains;           // else it is evaluated
+    double step;           // of the pass
+    Part parts[MAX_RANKS]; // of the replicas
+    int outside;           // gradients that no replica's thread computed
+} BatchSeen;
+
+typedef struct {
+    const Run *run;
+    int replicas;
+    BatchSeen *items;
+    int count;
+} Batches;
+
+typedef struct {
+    Batches *items;
+    int count;
+} AllBatches;
+
+// ---- Reading the traces.
+
+static void add_images(Images *images, const cJSON *event)
+{
+    const char *pixels = event_text(event, "pixels"), *labels = event_text(event, "labels");
+    while (*pixels && *labels) {
+        images->items = enlarge(images->items, (size_t)images->count + 1, sizeof *images->items);
+        char *end, *last;
+        images->items[images->count++] =
+            (Image){(unsigned)strtoul(pixels, &end, 16), (int)strtol(labels, &last, 10)};
+        pixels = end + (*end == ',');
+        labels = last + (*last == ',');
+    }
+}
+
+static BatchSeen *add_batch(Batches *batches, const cJSON *taken, bool trains)
+{
+    batches->items = enlarge(batches->items, (size_t)batches->count + 1, sizeof *batches->items);
+    BatchSeen *batch = &batches->items[batches->count++];
+    *batch = (BatchSeen){.trains = trains, .step = event_number(taken, "step")};
+    add_images(&batch->images, taken);
+    for (int r = 0; r < MAX_RANKS; r++)
+        batch->parts[r].weights = NAN;
+    return batch;
+}
+
+static void add_part(BatchSeen *batch, Part *part, const cJSON *event)
+{
+    bool trains = strcmp(event_text(event, "purpose"), "train") == 0;
+    if (trains != batch->trains)
+        return;
+    add_images(&part->images, event);
+    if (isnan(part->weights))
+        part->weights = event_number(event, "arena");
+}
+
+// What a replica does; its last images are those of a gradient that follows.
+static void add_deed(BatchSeen *batch, Part *part, const cJSON *event, double *images)
+{
+    const char *name = event_text(event, "event");
+    if (strcmp(name, "part") == 0) {
+        add_part(batch, part, event);
+        *images = event_number(event, "images");
+    } else if (strcmp(name, "gradient") == 0) {
+        part->weighted += event_number(event, "value") * *images;
+        part->sum += event_number(event, "value");
+        part->gradients++;
+    } else if (strcmp(name, "apply") == 0) {
+        part->applied += event_number(event, "value") * event_number(event, "learning_rate") / RATE;
+        part->applies++;
+    }
+}
+
+static int count_words(const char *list)
+{
+    int count = *list != '\0';
+    for (; *list; list++)
+        count += *list == ',';
+    return count;
+}
+
+static Batches read_batches(const Run *run)
+{
+    const Events *events = &run->traces.of[0];
+    Batches batches = {.run = run};
+    batches.replicas = count_words(event_text(event_last(events, "mirrored"), "devices"));
+    BatchSeen *batch = NULL;
+    bool trains = false;
+    double images[MAX_RANKS] = {0};
+    for (int i = 0; i < events->count; i++) {
+        const cJSON *event = events->items[i];
+        const char *name = event_text(event, "event");
+        double replica = event_number(event, "replica");
+        if (strcmp(name, "images") == 0)
+            trains = strcmp(event_text(event, "split"), "train") == 0;
+        if (strcmp(name, "taken") == 0)
+            batch = add_batch(&batches, event, trains);
+        if (batch && isnan(replica))
+            batch->outside += strcmp(name, "gradient") == 0;
+        else if (batch && replica < MAX_RANKS)
+            add_deed(batch, &batch->parts[(int)replica], event, &images[(int)replica]);
+    }
+    return batches;
+}
+
+static void free_batches(Batches *batches)
+{
+    for (int b = 0; b < batches->count; b++) {
+        free(batches->items[b].images.items);
+        for (int r = 0; r < MAX_RANKS; r++)
+            free(batches->items[b].parts[r].images.items);
+    }
+    free(batches->items);
+}
+
+// "in batch 3 of 10 images": of the batches that are trained on, or evaluated.
+static char *batch_text(const Batches *batches, const BatchSeen *batch)
+{
+    int number = 0;
+    for (int b = 0; &batches->items[b] <= batch; b++)
+        number += batches->items[b].trains == batch->trains;
+    return format_text("%s batch %d, of %d image%s:", batch->trains ? "training" : "test", number,
+                       batch->images.count, batch->images.count == 1 ? "" : "s");
+}
+
+// ---- The devices.
+
+static int devices_of(const Run *run)
+{
+    double devices = event_number(event_nth(&run->traces.of[0], "device", 0), "devices");
+    return devices > 0 ? (int)devices : run->plan.devices;
+}
+
+// The number behind "Number of devices:"; -1: it says nothing of the kind.
+static int printed_devices(const Run *run)
+{
+    static const char words[] = "Number of devices:";
+    for (int i = 0; i < run->output.count; i++) {
+        const char *at = strcasestr(run->output.lines[i].text, words);
+        if (at)
+            return atoi(at + strlen(words));
+    }
+    return -1;
+}
+
+static const Diagnosis *wrong_devices(const Batches *batches)
+{
+    static const Diagnosis none = {
+        "no-replicas", "no replicas were made: mirrored() makes one on each device.", NULL};
+    static const Diagnosis idle = {
+        "devices-idle",
+        "there are devices without a replica. mirrored() with NULL and 0 in place of a list takes "
+        "all that there are, however many.",
+        NULL};
+    static const Diagnosis silent = {"devices-not-printed",
+                                     "the program prints no line such as \"Number of devices: 4\".",
+                                     NULL};
+    static const Diagnosis wrong = {
+        "devices-wrong-number",
+        "the program says another number of devices than it uses: mirrored_devices() knows it.",
+        NULL};
+    if (batches->replicas == 0)
+        return &none;
+    if (batches->replicas < devices_of(batches->run))
+        return &idle;
+    int printed = printed_devices(batches->run);
+    return printed < 0 ? &silent : printed != batches->replicas ? &wrong : NULL;
+}
+
+static bool judge_devices(const Runs *runs, const AllBatches *all, Report *report)
+{
+    for (int i = 0; i < all->count; i++) {
+        const Batches *batches = &all->items[i];
+        const Diagnosis *diagnosis = wrong_devices(batches);
+        if (!diagnosis)
+            continue;
+        int printed = printed_devices(batches->run);
+        char *evidence = format_text("the process has %d, and replicas on %d",
+                                     devices_of(batches->run), batches->replicas);
+        if (printed >= 0)
+            text_add(&evidence, "\nit says \"Number of devices: %d\"", printed);
+        report_failure(report, DEVICES, diagnosis, evidence_in(runs, batches->run, evidence));
+        return false;
+    }
+    report_ok(report, DEVICES);
+    return true;
+}
+
+// ---- The parts.
+
+// What all replicas together made of a batch.
+typedef struct {
+    int *times;                // that each image was computed
+    int foreign[MAX_RANKS];    // what no image of the batch is, by replica
+    int mislabeled[MAX_RANKS]; // images with another label
+    int missing, repeated;     // images
+    int all_foreign, all_mislabeled;
+    int most, fewest; // images of a part
+} Cover;
+
+static int place_of(const Images *images, unsigned pixels)
+{
+    for (int i = 0; i < images->count; i++)
+        if (images->items[i].pixels == pixels)
+            return i;
+    return -1;
+}
+
+static void cover_part(Cover *cover, const BatchSeen *batch, int replica)
+{
+    const Images *part = &batch->parts[replica].images;
+    for (int k = 0; k < part->count; k++) {
+        int place = place_of(&batch->images, part->items[k].pixels);
+        if (place < 0) {
+            cover->foreign[replica]++;
+            continue;
+        }
+        cover->times[place]++;
+        cover->mislabeled[replica] += batch->images.items[place].label != part->items[k].label;
+    }
+    cover->all_foreign += cover->foreign[replica];
+    cover->all_mislabeled += cover->mislabeled[replica];
+    if (part->count > cover->most)
+        cover->most = part->count;
+    if (part->count < cover->fewest)
+        cover->fewest = part->count;
+}
+
+// The caller frees times.
+static Cover cover_of(const Batches *batches, const BatchSeen *batch)
+{
+    Cover cover = {.fewest = INT32_MAX};
+    cover.times = allocate((size_t)batch->images.count, sizeof *cover.times);
+    for (int r = 0; r < batches->replicas; r++)
+        cover_part(&cover, batch, r);
+    for (int i = 0; i < batch->images.count; i++) {
+        cover.missing += cover.times[i] == 0;
+        cover.repeated += cover.times[i] > 1;
+    }
+    return cover;
+}
+
+static bool each_computes_all(const Batches *batches, const BatchSeen *batch, const Cover *cover)
+{
+    bool all = batches->replicas > 1;
+    for (int i = 0; i < batch->images.count; i++)
+        all = all && cover->times[i] == batches->replicas;
+    return all;
+}
+
+static const Diagnosis *wrong_cover(const Batches *batches, const BatchSeen *batch,
+                                    const Cover *cover)
+{
+    static const Diagnosis outside = {
+        "computed-outside",
+        "gradients are computed by the program's own thread, one after another. What is to run on "
+        "all devices at a time is done inside the function that on_each_device() calls.",
+        NULL};
+    static const Diagnosis foreign = {
+        "not-an-image",
+        "a part holds what is no image of the batch: it begins in the middle of an image, or goes "
+        "on behind the batch's end. An image is PIXELS floats, so number k begins at images + k * "
+        "PIXELS.",
+        NULL};
+    static const Diagnosis whole = {
+        "whole-batch-on-each",
+        "every replica computes all images of the batch: N devices do the work of one, N times.",
+        NULL};
+    static const Diagnosis twice = {
+        "images-computed-twice",
+        "parts overlap. A part begins where the one before ends: how many images lie before it?",
+        NULL};
+    static const Diagnosis dropped = {
+        "remainder-dropped",
+        "all replicas get equally many images, and what is left over nobody computes. The first "
+        "ones take one more each.",
+        NULL};
+    static const Diagnosis left_out = {"images-left-out",
+                                       "some images of the batch are in no part.", NULL};
+    static const Diagnosis labels = {"labels-of-others",
+                                     "images are trained on with the labels of others. The labels "
+                                     "lie one after another like the "
+                                     "images, so the part's begin as many further on.",
+                                     NULL};
+    if (batch->outside > 0)
+        return &outside;
+    if (cover->all_foreign > 0)
+        return &foreign;
+    if (each_computes_all(batches, batch, cover))
+        return &whole;
+    if (cover->repeated > 0)
+        return &twice;
+    bool equal = cover->most == cover->fewest;
+    if (cover->missing > 0)
+        return equal && cover->missing == batch->images.count % batches->replicas ? &dropped
+                                                                                  : &left_out;
+    return cover->all_mislabeled > 0 ? &labels : NULL;
+}
+
+// "replica 0: images 0-3".
+static void add_part_text(char **text, const BatchSeen *batch, int replica)
+{
+    const Images *part = &batch->parts[replica].images;
+    text_add(text, "\nreplica %d: ", replica);
+    for (int first = 0, last; first < part->count; first = last + 1) {
+        int place = place_of(&batch->images, part->items[first].pixels);
+        for (last = first;
+             place >= 0 && last + 1 < part->count &&
+             place_of(&batch->images, part->items[last + 1].pixels) == place + last + 1 - first;)
+            last++;
+        text_add(text, first ? ", " : "%s", part->count - first > 1 ? "images " : "image ");
+        if (place < 0)
+            text_add(text, "?");
+        else if (last > first)
+            text_add(text, "%d-%d", place, place + last - first);
+        else
+            text_add(text, "%d", place);
+    }
+    if (part->count == 0)
+        text_add(text, "none");
+}
+
+static char *parts_evidence(const Batches *batches, const BatchSeen *batch, const Cover *cover)
+{
+    char *text = batch_text(batches, batch);
+    for (int r = 0; r < batches->replicas; r++) {
+        add_part_text(&text, batch, r);
+        if (cover->foreign[r] > 0)
+            text_add(&text, " (?: no image of this batch)");
+        if (cover->mislabeled[r] > 0)
+            text_add(&text, ", %d with another label", cover->mislabeled[r]);
+    }
+    if (batch->outside > 0)
+        text_add(&text, "\nthe program's own thread: %d gradient%s", batch->outside,
+                 batch->outside == 1 ? "" : "s");
+    return text;
+}
+
+// The first batch of that kind whose parts are wrong; its evidence, or NULL.
+static char *wrong_parts(const Batches *batches, bool trains, const Diagnosis **diagnosis)
+{
+    for (int b = 0; b < batches->count; b++) {
+        const BatchSeen *batch = &batches->items[b];
+        if (batch->trains != trains)
+            continue;
+        Cover cover = cover_of(batches, batch);
+        *diagnosis = wrong_cover(batches, batch, &cover);
+        char *evidence = *diagnosis ? parts_evidence(batches, batch, &cover) : NULL;
+        free(cover.times);
+        if (evidence)
+            return evidence;
+    }
+    return NULL;
+}
+
+static bool nothing_computed(const Batches *batches)
+{
+    int gradients = 0;
+    for (int b = 0; b < batches->count; b++)
+        for (int r = 0; r < batches->replicas; r++)
+            gradients += batches->items[b].parts[r].gradients;
+    return gradients == 0;
+}
+
+static bool judge_parts(const Runs *runs, const AllBatches *all, Report *report)
+{
+    static const Diagnosis nothing = {"nothing-trained", "no replica computes any gradients.",
+                                      NULL};
+    for (int i = 0; i < all->count; i++) {
+        const Batches *batches = &all->items[i];
+        const Diagnosis *diagnosis = NULL;
+        char *evidence = wrong_parts(batches, true, &diagnosis);
+        if (nothing_computed(batches) && !(diagnosis && strstr(diagnosis->name, "outside"))) {
+            free(evidence);
+            evidence = format_text("none in the whole run");
+            diagnosis = &nothing;
+        }
+        if (!evidence)
+            continue;
+        report_failure(report, PARTS, diagnosis, evidence_in(runs, batches->run, evidence));
+        return false;
+    }
+    report_ok(report, PARTS);
+    return true;
+}
+
+static const BatchSeen *first_uneven(const Batches *batches, bool trains)
+{
+    for (int b = 0; b < batches->count; b++) {
+        const BatchSeen *batch = &batches->items[b];
+        Cover cover = cover_of(batches, batch);
+        free(cover.times);
+        if (batch->trains == trains && cover.most > cover.fewest + 1)
+            return batch;
+    }
+    return NULL;
+}
+
+static bool judge_evenness(const Runs *runs, const AllBatches *all, Report *report)
+{
+    static const Diagnosis uneven = {
+        "parts-uneven",
+        "some replicas have more to do than others, and these wait for them. Often one replica "
+        "gets "
+        "all that is left over: it is shared out, one image more for each of the first ones.",
+        NULL};
+    for (int i = 0; i < all->count; i++) {
+        const Batches *batches = &all->items[i];
+        const BatchSeen *batch = first_uneven(batches, true);
+        if (!batch)
+            continue;
+        report_failure(
+            report, EVEN, &uneven,
+            evidence_in(runs, batches->run, parts_evidence(batches, batch, &(Cover){0})));
+        return false;
+    }
+    report_ok(report, EVEN);
+    return true;
+}
+
+// ---- The updates.
+
+static const Diagnosis *wrong_updates(const Batches *batches, const BatchSeen *batch)
+{
+    static const Diagnosis none = {
+        "no-update", "no gradient reaches the weights: apply_gradients() updates a model.", NULL};
+    static const Diagnosis some = {
+        "some-not-updated",
+        "some replicas make no update from this batch, so their weights stay behind. A replica "
+        "without images needs the update of the others, too.",
+        NULL};
+    static const Diagnosis often = {"updated-too-often",
+                                    "a replica makes several updates from one batch.", NULL};
+    int updated = 0, most = 0;
+    for (int r = 0; r < batches->replicas; r++) {
+        updated += batch->parts[r].applies > 0;
+        most = batch->parts[r].applies > most ? batch->parts[r].applies : most;
+    }
+    return updated == 0 ? &none : updated < batches->replicas ? &some : most > 1 ? &often : NULL;
+}
+
+static bool judge_updates(const Runs *runs, const AllBatches *all, Report *report)
+{
+    for (int i = 0; i < all->count; i++) {
+        const Batches *batches = &all->items[i];
+        for (int b = 0; b < batches->count; b++) {
+            const BatchSeen *batch = &batches->items[b];
+            const Diagnosis *diagnosis = batch->trains ? wrong_updates(batches, batch) : NULL;
+            if (!diagnosis)
+                continue;
+            char *evidence = batch_text(batches, batch);
+            for (int r = 0; r < batches->replicas; r++)
+                text_add(&evidence, "\nreplica %d: %d image%s, %d update%s", r,
+                         batch->parts[r].images.count, batch->parts[r].images.count == 1 ? "" : "s",
+                         batch->parts[r].applies, batch->parts[r].applies == 1 ? "" : "s");
+            report_failure(report, UPDATES, diagnosis, evidence_in(runs, batches->run, evidence));
+            return false;
+        }
+    }
+    report_ok(report, UPDATES);
+    return true;
+}
+
+// What a replica might apply.
+typedef double (*Formula)(const Batches *batches, const BatchSeen *batch, int replica);
+
+static double weighted_sum(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    double sum = 0;
+    (void)replica;
+    for (int r = 0; r < batches->replicas; r++)
+        sum += batch->parts[r].weighted;
+    return sum;
+}
+
+static double mean(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    return weighted_sum(batches, batch, replica) / batch->images.count;
+}
+
+static double own(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    (void)batches;
+    return batch->parts[replica].sum;
+}
+
+static double own_share(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    (void)batches;
+    return batch->parts[replica].weighted / batch->images.count;
+}
+
+static double sum(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    double all = 0;
+    (void)replica;
+    for (int r = 0; r < batches->replicas; r++)
+        all += batch->parts[r].sum;
+    return all;
+}
+
+static double by_replicas(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    return sum(batches, batch, replica) / batches->replicas;
+}
+
+static double by_busy_replicas(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    int busy = 0;
+    for (int r = 0; r < batches->replicas; r++)
+        busy += batch->parts[r].images.count > 0;
+    return sum(batches, batch, replica) / busy;
+}
+
+static double divided_twice(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    return mean(batches, batch, replica) / batches->replicas;
+}
+
+static double times_replicas(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    return mean(batches, batch, replica) * batches->replicas;
+}
+
+static double first_ones(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    (void)replica;
+    return own(batches, batch, 0);
+}
+
+static double last_ones(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    (void)replica;
+    return own(batches, batch, batches->replicas - 1);
+}
+
+static double nothing(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    (void)batches, (void)batch, (void)replica;
+    return 0;
+}
+
+static double largest(const Batches *batches, const BatchSeen *batch)
+{
+    double most = 0;
+    for (int r = 0; r < batches->replicas; r++)
+        most = fmax(most, fabs(batch->parts[r].sum));
+    return most;
+}
+
+static bool is_explained(const Batches *batches, const BatchSeen *batch, Formula formula)
+{
+    for (int r = 0; r < batches->replicas; r++) {
+        double off = batch->parts[r].applied - formula(batches, batch, r);
+        if (!(fabs(off) <= TOLERANCE * largest(batches, batch)))
+            return false;
+    }
+    return true;
+}
+
+// The first batch whose updates the formula does not explain.
+static const BatchSeen *first_unexplained(const Batches *batches, Formula formula)
+{
+    for (int b = 0; b < batches->count; b++)
+        if (batches->items[b].trains && !is_explained(batches, &batches->items[b], formula))
+            return &batches->items[b];
+    return NULL;
+}
+
+static bool explains(const AllBatches *all, Formula formula)
+{
+    for (int i = 0; i < all->count; i++)
+        if (all->items[i].replicas > 1 && first_unexplained(&all->items[i], formula))
+            return false;
+    return true;
+}
+
+static const Diagnosis not_shared = {
+    "not-exchanged",
+    "each replica applies the gradient of its own part: they drift apart. "
+    "sum_among_replicas() adds up what all of them bring.",
+    NULL};
+static const Diagnosis not_written = {
+    "sum-not-written",
+    "each replica applies its own share of the mean, and not what all shares come to: the sum lies "
+    "in the program's array until model_write_gradients() puts it into the model.",
+    NULL};
+static const Diagnosis not_divided = {
+    "sum-not-mean",
+    "the means of all parts are added up, and nothing is divided: the update is as many times too "
+    "large as there are parts.",
+    NULL};
+static const Diagnosis equal_weights = {
+    "parts-weigh-the-same",
+    "the replicas' gradients are averaged as if all parts had equally many images. A mean over 4 "
+    "images and one over 3 give the mean over 7 only where each counts by its images.",
+    NULL};
+static const Diagnosis of_images = {
+    "not-divided-by-batch",
+    "each part's mean counts by its images, and then it has to be divided by those of the whole "
+    "batch.",
+    NULL};
+static const Diagnosis twice_divided = {
+    "divided-twice",
+    "what is applied is the mean once more divided by the number of replicas: shares of the whole "
+    "batch already add up to the mean.",
+    NULL};
+static const Diagnosis too_large = {
+    "multiplied-by-replicas",
+    "what is applied is the mean times the number of replicas: as many images as one device would "
+    "use want one device's update.",
+    NULL};
+static const Diagnosis of_first = {
+    "first-replicas-gradient", "all replicas apply the gradient of replica 0's part alone.", NULL};
+static const Diagnosis of_last = {
+    "last-replicas-gradient", "all replicas apply the gradient of the last replica's part alone.",
+    NULL};
+static const Diagnosis zero = {"gradient-zero",
+                               "what is applied is 0: the gradients were never filled in.", NULL};
+static const Diagnosis wrong = {
+    "not-the-mean",
+    "what the replicas apply is not the mean over the batch's images. Each replica has the mean "
+    "over its part: multiplied by the part's share of the batch, they add up to it.",
+    NULL};
+
+static const struct {
+    Formula formula;
+    const Diagnosis *diagnosis;
+} known[] = {{own, &not_shared},
+             {own_share, &not_written},
+             {sum, &not_divided},
+             {by_replicas, &equal_weights},
+             {by_busy_replicas, &equal_weights},
+             {weighted_sum, &of_images},
+             {divided_twice, &twice_divided},
+             {times_replicas, &too_large},
+             {first_ones, &of_first},
+             {last_ones, &of_last},
+             {nothing, &zero}};
+
+static const Diagnosis *wrong_gradient(const AllBatches *all)
+{
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (explains(all, known[i].formula))
+            return known[i].diagnosis;
+    return &wrong;
+}
+
+static char *gradient_evidence(const Batches *batches, const BatchSeen *batch)
+{
+    char *text = batch_text(batches, batch);
+    for (int r = 0; r < batches->replicas; r++) {
+        const Part *part = &batch->parts[r];
+        text_add(&text, "\nreplica %d: %d image%s, computed ", r, part->images.count,
+                 part->images.count == 1 ? "" : "s");
+        if (part->gradients == 1)
+            text_add(&text, "%.6g", part->sum);
+        else
+            text_add(&text, "%d gradients", part->gradients);
+        text_add(&text, ", applied %.6g", part->applied);
+    }
+    text_add(&text, "\nmean over the batch's images: %.6g (fingerprints)", mean(batches, batch, 0));
+    return text;
+}
+
+static bool judge_mean_of_batch(const Runs *runs, const AllBatches *all, Report *report)
+{
+    for (int i = 0; i < all->count; i++) {
+        const Batches *batches = &all->items[i];
+        const BatchSeen *batch = first_unexplained(batches, mean);
+        if (!batch)
+            continue;
+        report_failure(report, MEAN, wrong_gradient(all),
+                       evidence_in(runs, batches->run, gradient_evidence(batches, batch)));
+        return false;
+    }
+    report_ok(report, MEAN);
+    return true;
+}
+
+// ---- The weights, and the evaluation.
+
+// How far a replica's weights before the batch are from those of the first one that computed some.
+static double distance(const Batches *batches, const BatchSeen *batch, int replica, int *first)
+{
+    *first = 0;
+    while (*first < batches->replicas - 1 && isnan(batch->parts[*first].weights))
+        ++*first;
+    double reference = batch->parts[*first].weights, own_weights = batch->parts[replica].weights;
+    return isnan(own_weights) ? 0 : fabs(own_weights - reference) / fmax(1, fabs(reference));
+}
+
+static bool judge_weights(const Runs *runs, const AllBatches *all, Report *report)
+{
+    static const Diagnosis differ = {
+        "replicas-differ",
+        "the replicas' weights have come apart, though all were given the same gradients.", NULL};
+    bool last_bits = false;
+    for (int i = 0; i < all->count; i++) {
+        const Batches *batches = &all->items[i];
+        for (int b = 0; b < batches->count; b++)
+            for (int r = 0, first; r < batches->replicas; r++) {
+                const BatchSeen *batch = &batches->items[b];
+                double off = distance(batches, batch, r, &first);
+                last_bits = last_bits || off > 0;
+                if (off <= WEIGHTS)
+                    continue;
+                char *evidence = batch_text(batches, batch);
+                text_add(&evidence, "\nweights of replica %d: %.9g\nweights of replica %d: %.9g",
+                         first, batch->parts[first].weights, r, batch->parts[r].weights);
+                report_failure(report, EQUAL, &differ, evidence_in(runs, batches->run, evidence));
+                return false;
+            }
+    }
+    report_ok(report, EQUAL);
+    if (last_bits)
+        report_note(report, "the replicas' weights differ in their last digits: they add up in "
+                            "different orders, and go apart a little more with every update");
+    return true;
+}
+
+static const Diagnosis *wrong_test(const Batches *batches, char **evidence)
+{
+    static const Diagnosis none = {
+        "not-evaluated", "no test image is computed: the page evaluates at the end.", NULL};
+    static const Diagnosis not_shared_out = {
+        "evaluation-not-shared",
+        "the parts of the test images are not right: each image is to be computed once, by one "
+        "replica.",
+        NULL};
+    const Diagnosis *unused = NULL;
+    const BatchSeen *uneven = NULL;
+    int tests = 0;
+    for (int b = 0; b < batches->count; b++)
+        tests += !batches->items[b].trains;
+    *evidence = tests == 0 ? format_text("no batch of test images was taken")
+                           : wrong_parts(batches, false, &unused);
+    if (!*evidence && (uneven = first_uneven(batches, false)))
+        *evidence = parts_evidence(batches, uneven, &(Cover){0});
+    return tests == 0 ? &none : &not_shared_out;
+}
+
+static void judge_test(const Runs *runs, const AllBatches *all, Report *report)
+{
+    for (int i = 0; i < all->count; i++) {
+        char *evidence;
+        const Diagnosis *diagnosis = wrong_test(&all->items[i], &evidence);
+        if (!evidence)
+            continue;
+        report_failure(report, TEST, diagnosis, evidence_in(runs, all->items[i].run, evidence));
+        return;
+    }
+    report_ok(report, TEST);
+}
+
+static void judge(const Runs *runs, Report *report)
+{
+    AllBatches all = {allocate((size_t)runs->count, sizeof *all.items), runs->count};
+    for (int i = 0; i < runs->count; i++)
+        all.items[i] = read_batches(&runs->items[i]);
+    if (judge_devices(runs, &all, report) && judge_parts(runs, &all, report) &&
+        judge_evenness(runs, &all, report) && judge_updates(runs, &all, report) &&
+        judge_mean_of_batch(runs, &all, report) && judge_weights(runs, &all, report))
+        judge_test(runs, &all, report);
+    for (int i = 0; i < runs->count; i++)
+        free_batches(&all.items[i]);
+    free(all.items);
+}
+
+static const Explanation explanations[] = {
+    {"waits in it for the others",
+     {"not-called-by-all",
+      "the library's line names two replicas of which one waits for the other in vain. Often the "
+      "call stands behind an if that a replica without images does not enter.",
+      NULL}},
+    {"there are no images in the batch",
+     {"empty-part",
+      "a replica without images can't compute. A batch may have fewer images than there are "
+      "replicas: it computes nothing then, and brings zeros.",
+      NULL}},
+    {"bring the same array",
+     {"array-shared",
+      "all replicas write to one array, at the same time. What each fills is its own: memory that "
+      "the function itself allocates.",
+      NULL}},
+    {"one of the threads that are at work on the devices",
+     {"on-each-device-nested",
+      "on_each_device() is called inside a function that it runs. That function is on all devices "
+      "already.",
+      NULL}},
+    {"apply_gradients: there are no gradients",
+     {"applied-without-gradients",
+      "apply_gradients() needs gradients that are new: computed, or written by "
+      "model_write_gradients(), on every replica, also one without images.",
+      NULL}},
+    {"there are no gradients; call compute_gradients() before",
+     {"read-too-early",
+      "model_read_gradients() gives what compute_gradients() has computed. A replica without "
+      "images "
+      "has computed nothing.",
+      NULL}},
+    {"compute_gradients: a label of the batch is",
+     {"labels-beyond-batch",
+      "the labels of some part are no classes: they lie behind the end of the batch's labels. "
+      "Often "
+      "they are moved on by PIXELS for each image, like the pixels; an image has one label.",
+      NULL}},
+    {0},
+};
+static const Ends ends = {.explanations = explanations};
+
+JUDGE("mirrored", judge)
+ENDS("mirrored", &ends)
