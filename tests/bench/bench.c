@@ -4,10 +4,12 @@
 //     bench [FLAG]... --out FILE          on the CPU: prints tables, writes FILE
 //     bench [FLAG]... --gpu --out FILE    on a GPU, likewise
 //     bench [--quick] --scaling FOLDER    ranks on the CPU only; writes FOLDER/scaling.dat
+//     bench [--quick] --mirrored          ranks beside one process on as many devices
 //     bench [FLAG]... --compare           a GPU beside the CPU, else all cores beside one
 //     bench [FLAG]... --profile           what a training step consists of
 //     bench --run FRAMEWORK MODEL WIDTH BATCH DEVICE PRECISION
-//                                         a runner (runner.h): hvdlab or convolutions-only
+//                                         a runner (runner.h): hvdlab, mirrored or
+//                                         convolutions-only
 //     bench --run-allreduce               under mpirun: the all-reduce
 //
 //     --quick             measure for a shorter time
@@ -195,7 +197,7 @@ static void profile(Workload w)
 
 typedef struct {
     BenchOptions bench;
-    bool gpu, compare, profile;
+    bool gpu, compare, profile, mirrored;
     const char *folder; // of --scaling
 } Options;
 
@@ -203,7 +205,7 @@ static _Noreturn void usage(void)
 {
     die("usage: bench [--quick] [--peer PYTHON] [--gpu] [--trainer PROGRAM] "
         "[--workload MODEL:WIDTH:BATCH]... (--out FILE | --scaling FOLDER | --compare | "
-        "--profile)");
+        "--mirrored | --profile)");
 }
 
 static int run_words(char **words)
@@ -228,6 +230,7 @@ static void read_flag(Options *o, int flag)
     o->gpu |= flag == 'g';
     o->compare |= flag == 'c';
     o->profile |= flag == 'f';
+    o->mirrored |= flag == 'm';
     o->folder = flag == 's' ? optarg : o->folder;
     o->bench.quick |= flag == 'q';
     o->bench.python = flag == 'p' ? optarg : o->bench.python;
@@ -247,6 +250,8 @@ static void run(const Options *o)
         compare(b->quick, workload);
     else if (o->profile)
         profile(workload ? *workload : workloads[0].workload);
+    else if (o->mirrored)
+        bench_mirrored(b->quick ? QUICK_ROUNDS : MAX_ROUNDS, b->quick ? 0.2 : 1.5);
     else if (o->gpu)
         bench_gpu(b);
     else {
@@ -266,6 +271,7 @@ int main(int argc, char **argv)
                                           {"scaling", required_argument, NULL, 's'},
                                           {"compare", no_argument, NULL, 'c'},
                                           {"profile", no_argument, NULL, 'f'},
+                                          {"mirrored", no_argument, NULL, 'm'},
                                           {"gpu", no_argument, NULL, 'g'},
                                           {"trainer", required_argument, NULL, 't'},
                                           {"workload", required_argument, NULL, 'w'},
@@ -280,7 +286,8 @@ int main(int argc, char **argv)
             return allreduce_main();
         read_flag(&options, flag == 'r' ? '?' : flag);
     }
-    int modes = !!options.bench.out + !!options.folder + options.compare + options.profile;
+    int modes = !!options.bench.out + !!options.folder + options.compare + options.profile +
+                options.mirrored;
     if (optind != argc || modes != 1 || (options.gpu && !options.bench.out))
         usage();
     unsetenv("HVDLAB_DEVICES"); // the machine is divided here

@@ -53,6 +53,10 @@ GpuFacts gpu_facts(void);
 // writes "ranks images/s efficiency" lines to `data`, where it is not NULL.
 void bench_scaling(cJSON *results, int rounds, double round_time, FILE *data);
 
+// Prints a table, as handouts have them: all cores are divided into 1, 2, ... devices, and these
+// train as ranks, and as one process that is mirrored on them, in turns.
+void bench_mirrored(int rounds, double round_time);
+
 // Times hvd_allreduce over that many ranks beside MPI's own, over a sweep of sizes.
 void bench_allreduce(cJSON *results, int ranks);
 

@@ -120,6 +120,15 @@ void runner_start_ranks(Runner *r, int ranks, int devices, const Workload *workl
         die("bench: %d ranks cannot be started", ranks);
 }
 
+void runner_start_mirrored(Runner *r, int devices, const Workload *workload)
+{
+    char count[16];
+    snprintf(count, sizeof count, "%d", devices);
+    const char *environment[] = {"HVDLAB_DEVICES", count, NULL};
+    if (!runner_start(r, "mirrored", NULL, workload, environment))
+        die("bench: mirrored training cannot be started");
+}
+
 // ---- Telling it what to do.
 
 // Seconds for that many steps.
@@ -251,6 +260,8 @@ static void answer_run(Steps *steps, int count)
 // Its operations are noted while they are prepared, so that they can be profiled.
 static Steps *prepare(const char *framework, const Workload *workload)
 {
+    if (strcmp(framework, "mirrored") == 0)
+        return prepare_mirrored(workload);
     if (strcmp(framework, "hvdlab") != 0)
         return prepare_convolutions(workload);
     profiler_set(PROFILER_OPERATIONS);

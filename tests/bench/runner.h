@@ -42,6 +42,9 @@ void runner_start_hvdlab(Runner *runner, const Workload *workload, const char *c
 // hvdlab on `ranks` ranks, each on one of `devices` devices, likewise.
 void runner_start_ranks(Runner *runner, int ranks, int devices, const Workload *workload);
 
+// hvdlab in one process that has `devices` devices, mirrored on all of them, likewise.
+void runner_start_mirrored(Runner *runner, int devices, const Workload *workload);
+
 void runner_stop(Runner *runner);
 
 // Lets each run for about `round_time` seconds in every round.
@@ -59,7 +62,7 @@ void runner_profile(Runner *hvdlab, int steps, Timing timings[WORK_KINDS]);
 Peak runner_peak(Runner *hvdlab);
 
 // The runner's own side: main of `bench --run FRAMEWORK ...`, hvdlab (under mpirun: all its ranks
-// together) or convolutions-only, until the end of standard input.
+// together), mirrored or convolutions-only, until the end of standard input.
 int runner_main(const char *framework, const Workload *workload);
 
 #endif

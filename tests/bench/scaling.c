@@ -49,6 +49,35 @@ void bench_scaling(cJSON *results, int rounds, double round_time, FILE *data)
         runner_stop(&runners[i]);
 }
 
+// ---- Ranks, and devices of one process.
+
+static void compare_mirrored(const Workload *w, int devices, int rounds, double round_time)
+{
+    Runner both[2] = {{0}};
+    runner_start_ranks(&both[0], devices, devices, w);
+    runner_start_mirrored(&both[1], devices, w);
+    time_in_turns(both, 2, rounds, round_time);
+    double images = (double)devices * w->batch;
+    printf("| ");
+    print_workload(w);
+    printf(" for each | %d | %.0f | %.0f | %.2f |\n", devices,
+           images / median(both[0].seconds, rounds), images / median(both[1].seconds, rounds),
+           speed_ratio(&both[1], &both[0], rounds));
+    runner_stop(&both[0]);
+    runner_stop(&both[1]);
+}
+
+void bench_mirrored(int rounds, double round_time)
+{
+    static const Workload kinds[] = {{"lenet", 1, 128, DEVICE_CPU, PRECISION_FP32},
+                                     {"wrn", 1, 64, DEVICE_CPU, PRECISION_FP32}};
+    printf("| model, batch | N | images/s of N ranks | images/s mirrored on N devices | mirrored / "
+           "ranks |\n| --- | --- | --- | --- | --- |\n");
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        for (int devices = 1; devices <= device_threads() && devices <= 8; devices *= 2)
+            compare_mirrored(&kinds[i], devices, rounds, round_time);
+}
+
 // ---- The all-reduce, as it is started.
 
 // What each rank's link must carry for an all-reduce, over the buffer's size (as NVIDIA's

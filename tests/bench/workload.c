@@ -12,6 +12,7 @@
 #include "hvd/hvd.h"
 #include "models/models.h"
 #include "sys/device.h"
+#include "train/mirrored.h"
 
 enum { SIZE = 28, MAX_CONVOLUTIONS = 16, MOST_WIDTH = 64, MOST_BATCH = 1 << 20 };
 
@@ -65,7 +66,8 @@ typedef struct {
 } ConvolutionPasses;
 
 struct Steps {
-    Model *model; // NULL: convolutions alone
+    Model *model;       // NULL: convolutions alone,
+    Mirrored *mirrored; // or replicas, unless this is NULL, too
     Batch batch;
     ConvolutionPasses convolutions[MAX_CONVOLUTIONS];
     int count;
@@ -92,7 +94,7 @@ static Batch random_batch(int count)
     return (Batch){random_floats(bytes), labels, count};
 }
 
-Model *workload_model(const Workload *workload)
+static Model *uncompiled(const Workload *workload)
 {
     int k = workload->width;
     ModelShape shape = {.height = SIZE, .width = SIZE, .channels = 1, .dropout = true};
@@ -104,10 +106,20 @@ Model *workload_model(const Workload *workload)
         memcpy(shape.widths, widths, sizeof widths);
         model = wide_resnet(shape);
     }
-    Optimizer *optimizer = sgd(0.01f);
+    return l2_penalty(model, 5e-6f);
+}
+
+static Optimizer *plain_sgd(void)
+{
+    return sgd(0.01f);
+}
+
+Model *workload_model(const Workload *workload)
+{
+    Optimizer *optimizer = plain_sgd();
     if (launched())
         optimizer = hvd_distributed_optimizer(optimizer);
-    return compile(l2_penalty(model, 5e-6f), CATEGORICAL_CROSSENTROPY, optimizer);
+    return compile(uncompiled(workload), CATEGORICAL_CROSSENTROPY, optimizer);
 }
 
 Steps *prepare_training(const Workload *workload)
@@ -117,6 +129,34 @@ Steps *prepare_training(const Workload *workload)
     steps->batch = random_batch(workload->batch);
     return steps;
 }
+
+// ---- Replicas.
+
+static const Workload *mirrored_workload;
+
+static Model *replica_model(void)
+{
+    return uncompiled(mirrored_workload);
+}
+
+Steps *prepare_mirrored(const Workload *workload)
+{
+    Steps *steps = allocate(1, sizeof *steps);
+    mirrored_workload = workload;
+    steps->mirrored = mirrored(replica_model, CATEGORICAL_CROSSENTROPY, plain_sgd, NULL, 0);
+    steps->batch = random_batch(workload->batch * mirrored_devices(steps->mirrored));
+    return steps;
+}
+
+static void train_part(Replica *replica, void *whole)
+{
+    Batch part = part_of_batch(replica, whole);
+    compute_gradients(replica->model, &part);
+    average_gradients(replica, part.count);
+    apply_gradients(replica->model);
+}
+
+// ---- Convolutions alone.
 
 static void *like(dnnl_primitive_desc_t pd, dnnl_query_t what, int index)
 {
@@ -235,8 +275,12 @@ void run_steps(Steps *steps, int count)
     for (int i = 0; i < count; i++)
         if (steps->model)
             train_on_batch(steps->model, &steps->batch);
+        else if (steps->mirrored)
+            on_each_device(steps->mirrored, train_part, &steps->batch);
         else
             run_convolutions(steps);
     if (steps->model)
         model_metrics(steps->model); // waits
+    for (int i = 0; steps->mirrored && i < mirrored_devices(steps->mirrored); i++)
+        model_metrics(mirrored_model(steps->mirrored, i));
 }

@@ -42,6 +42,9 @@ typedef struct Steps Steps;
 // GPU it is copied there in each step.
 Steps *prepare_training(const Workload *workload);
 
+// The same mirrored on all devices of this process: a global batch of as many images for each.
+Steps *prepare_mirrored(const Workload *workload);
+
 // The limit on a CPU: the network's convolutions alone, forward and backward, through oneDNN, each
 // with the layouts that it likes best and nothing between them.
 Steps *prepare_convolutions(const Workload *workload);
