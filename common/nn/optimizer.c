@@ -11,11 +11,13 @@
 
 void optimizer_allocate_slots(Optimizer *self, const Parameters *parameters)
 {
-    self->device = parameters->device;
-    for (int i = 0; i < self->slot_count; i++)
-        if (!self->slots[i])
-            self->slots[i] = backend_of(self->device)
-                                 ->allocate(self->device, parameters->length * sizeof(float));
+    for (int i = 0; i < self->slot_count; i++) {
+        if (self->slots[i])
+            continue;
+        self->device = parameters->device;
+        self->slots[i] =
+            backend_of(self->device)->allocate(self->device, parameters->length * sizeof(float));
+    }
 }
 
 void optimizer_free_slots(Optimizer *self)

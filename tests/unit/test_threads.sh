@@ -1,8 +1,9 @@
 #!/bin/sh
-# Two threads on two devices, one that reads what the main thread writes down of itself, and those that
-# prepare images, watched by the thread sanitizer: no two of them may touch the same memory without
-# waiting for each other. OpenMP's runtime is not instrumented either, so each device computes with one
-# thread; what a team does is the compiler's business.
+# Two threads on two devices, replicas of a model on several, a thread that reads what the main thread
+# writes down of itself, and those that prepare images, watched by the thread sanitizer: no two of them may
+# touch the same memory without waiting for each other. OpenMP's runtime is not instrumented either, so each
+# device computes with one thread (replicas on one core, since one of their tests has a device that is the
+# whole machine); what a team does is the compiler's business.
 
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -10,12 +11,16 @@ tests=${BUILD:-build}/threads/tests/unit
 export OMP_THREAD_LIMIT=1 CK_TIMEOUT_MULTIPLIER=10
 export TSAN_OPTIONS="suppressions=tests/unit/threads.supp print_suppressions=0 report_thread_leaks=0"
 
-for name in test_devices test_stall_words test_pipeline; do
-    output=$("$tests/$name" 2>&1)
+core=$(taskset -cp $$ | sed -e 's/.*: //' -e 's/[-,].*//')
+
+for name in test_devices test_stall_words test_pipeline test_mirrored; do
+    run="$tests/$name"
+    [ $name != test_mirrored ] || run="taskset -c $core $run"
+    output=$($run 2>&1)
     status=$?
     case $output in
     *"FATAL: ThreadSanitizer: unexpected memory mapping"*) # addresses are more random than it can bear
-        output=$(setarch -R "$tests/$name" 2>&1)
+        output=$(setarch -R ${run%"$tests/$name"}"$tests/$name" 2>&1)
         status=$?
         ;;
     esac
