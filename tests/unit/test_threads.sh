@@ -14,13 +14,15 @@ export TSAN_OPTIONS="suppressions=tests/unit/threads.supp print_suppressions=0 r
 core=$(taskset -cp $$ | sed -e 's/.*: //' -e 's/[-,].*//')
 
 for name in test_devices test_stall_words test_pipeline test_mirrored; do
-    run="$tests/$name"
-    [ $name != test_mirrored ] || run="taskset -c $core $run"
-    output=$($run 2>&1)
+    where=
+    [ $name != test_mirrored ] || where="taskset -c $core"
+    # shellcheck disable=SC2086 # words
+    output=$($where "$tests/$name" 2>&1)
     status=$?
     case $output in
     *"FATAL: ThreadSanitizer: unexpected memory mapping"*) # addresses are more random than it can bear
-        output=$(setarch -R ${run%"$tests/$name"}"$tests/$name" 2>&1)
+        # shellcheck disable=SC2086 # words
+        output=$($where setarch -R "$tests/$name" 2>&1)
         status=$?
         ;;
     esac
