@@ -69,7 +69,7 @@ build_threads = CUDA=0 SANITIZE=thread BUILD=$(threads) $(addprefix $(threads)/t
 
 emulated := $(BUILD)/emulated
 EMULATED_TESTS := operations batch_norm optimizers
-EMULATED_PROGRAMS := replay bench sweep solution_06 check-step compile-step cut/baseline tests/emulated/test_emulated tests/unit/test_devices \
+EMULATED_PROGRAMS := replay bench sweep solution_06 check-step compile-step cut/baseline tests/emulated/test_emulated tests/unit/test_devices tests/unit/test_mirrored \
                      $(mpi_tests:%=tests/mpi/test_%) $(EMULATED_TESTS:%=tests/unit/test_%)
 # All of it is instrumented. To look for leaks, too, would take the slow way through the stack at
 # each allocation: test_leaks.sh alone does it.
@@ -95,6 +95,7 @@ run_emulated = \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
     $(foreach s,at_once lazy race,'devices (pretended GPUs, streams $(s))@600=$(on_emulated) EMULATED_DEVICES=2 \
         EMULATED_STREAMS=$(s) HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_devices') \
+    'mirrored (pretended GPUs)@600=$(on_emulated) HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_mirrored' \
     'stand-in for CUDA=$(on_emulated) $(emulated)/tests/emulated/test_emulated' \
     $(foreach c,$(cases),'replay $(c) (pretended GPU)=$(on_emulated) \
         $(emulated)/replay tests/golden/cases/$(c).safetensors --device gpu')

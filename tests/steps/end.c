@@ -286,6 +286,8 @@ static void report_idle_ranks(const Run *run, RankSet idle, const char *hint, co
 
 const char *end_property(const RunPlan *plan)
 {
+    if (plan->devices && plan->ranks == 1)
+        return "the program trains, and comes to its end";
     return run_trains(plan) ? "all ranks train, and come to the end of the program"
                             : "all ranks come to the end of the program";
 }

@@ -811,6 +811,12 @@ static void judge(const Runs *runs, Report *report)
 }
 
 static const Explanation explanations[] = {
+    {"mirrored: there is no device",
+     {"devices-fixed",
+      "the list names a device that this process does not have. mirrored() with NULL and 0 in "
+      "place "
+      "of a list takes all that there are, however many.",
+      NULL}},
     {"waits in it for the others",
      {"not-called-by-all",
       "the library's line names two replicas of which one waits for the other in vain. Often the "
@@ -842,7 +848,7 @@ static const Explanation explanations[] = {
       "images "
       "has computed nothing.",
       NULL}},
-    {"compute_gradients: a label of the batch is",
+    {"a label of the batch is",
      {"labels-beyond-batch",
       "the labels of some part are no classes: they lie behind the end of the batch's labels. "
       "Often "

@@ -2,7 +2,7 @@
 // whatever the remainder, and stay equal to each other; one device changes nothing; evaluation
 // sees each image once; what callbacks change reaches all; and mistakes end in one line.
 //
-// On the CPU, and with HVDLAB_TEST_DEVICE=gpu on as many GPUs as there are. Each run is a process
+// On the CPU, and with HVDLAB_TEST_DEVICE=gpu on GPUs, which are pretended. Each run is a process
 // of its own, since devices are never given back.
 
 #include <math.h>
@@ -103,6 +103,7 @@ static void setup_process(void)
     char devices[16];
     snprintf(devices, sizeof devices, "%d", now.devices ? now.devices : 1);
     setenv("HVDLAB_DEVICES", devices, 1);
+    setenv("EMULATED_DEVICES", devices, 1);
     const char *device = getenv("HVDLAB_TEST_DEVICE");
     settings()->device = device && strcmp(device, "gpu") == 0 ? DEVICE_GPU : DEVICE_CPU;
     settings()->precision = PRECISION_FP32;
