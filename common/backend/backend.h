@@ -87,6 +87,14 @@ typedef struct {
     const uint64_t *dropout_key;
 } BackwardArgs;
 
+// A part of a sum: an array in a device's memory, and what it is multiplied by. Where that is 0 the
+// array is not looked at.
+typedef struct {
+    Device *device;
+    float *values;
+    float factor;
+} Addend;
+
 typedef struct OpState OpState;
 typedef struct Recording Recording;
 
@@ -122,6 +130,14 @@ typedef struct {
                           int batch, int classes, Metrics *metrics);
 
     void (*update)(Device *device, const Update *update, const Segment *segments, int count);
+
+    // Of the elements begin ... end - 1 of arrays on several devices of this kind, `device` among
+    // them, the sum of factor times values, in their order, goes to all of them: the same bits. The
+    // other devices must have finished what they were told to do with theirs; this one has done so
+    // with all when the call returns.
+    void (*add_up)(Device *device, const Addend *addends, int count, size_t begin, size_t end);
+    // Returns when the device has done all that it was told to do.
+    void (*finish)(Device *device);
 
     // For a device that works behind the host's back (else all three are NULL): record() calls
     // queue(what) and keeps what that tells the device to do, without doing it; NULL where it can't

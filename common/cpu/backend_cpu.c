@@ -417,6 +417,35 @@ static void update(Device *device, const Update *rule, const Segment *segments, 
     passes()->update(rule, segments, count);
 }
 
+enum { BLOCK = 2048 }; // floats, which stay in the cache
+
+static void add_block(const Addend *addends, int count, size_t begin, size_t length)
+{
+    float sum[BLOCK] = {0};
+    for (int i = 0; i < count; i++) {
+        const float *values = addends[i].values + begin;
+        float factor = addends[i].factor;
+        for (size_t k = 0; k < length && factor != 0; k++)
+            sum[k] += factor * values[k];
+    }
+    for (int i = 0; i < count; i++)
+        memcpy(addends[i].values + begin, sum, length * sizeof *sum);
+}
+
+static void add_up(Device *device, const Addend *addends, int count, size_t begin, size_t end)
+{
+    (void)device;
+#pragma omp parallel for schedule(static)
+    for (size_t b = begin; b < end; b += BLOCK)
+        add_block(addends, count, b, end - b < BLOCK ? end - b : BLOCK);
+}
+
+// What it is told it has done when the call returns.
+static void finish(Device *device)
+{
+    (void)device;
+}
+
 const Backend backend_cpu = {
     .name = "cpu",
     .allocate = cpu_allocate,
@@ -433,4 +462,6 @@ const Backend backend_cpu = {
     .softmax = softmax,
     .cross_entropy = cross_entropy,
     .update = update,
+    .add_up = add_up,
+    .finish = finish,
 };

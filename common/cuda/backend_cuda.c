@@ -400,6 +400,52 @@ static void update(Device *device, const Update *rule, const Segment *segments, 
     cuda_end_turn(&turn);
 }
 
+// Room for so many floats, kept for the next time.
+static float *exchange_room(size_t floats)
+{
+    CudaParts *parts = cuda_parts();
+    if (floats > parts->exchange_floats) {
+        cuda_release(parts->exchange);
+        parts->exchange = cuda_allocate(floats * sizeof *parts->exchange);
+        parts->exchange_floats = floats;
+    }
+    return parts->exchange;
+}
+
+static void copy_between(const Device *to_device, float *to, const Device *from_device,
+                         const float *from, size_t count)
+{
+    CUDA(cudaMemcpyPeerAsync(to, to_device->gpu_number, from, from_device->gpu_number,
+                             count * sizeof *to, cuda_stream()));
+}
+
+// In memory of its own: a part of the sum, and the sum.
+static void add_up(Device *device, const Addend *addends, int count, size_t begin, size_t end)
+{
+    CudaTurn turn = cuda_take_turn(device);
+    size_t floats = end - begin;
+    float *part = exchange_room(2 * floats), *sum = part + floats;
+    CUDA(cudaMemsetAsync(sum, 0, floats * sizeof *sum, cuda_stream()));
+    for (int i = 0; i < count; i++) {
+        if (addends[i].factor == 0)
+            continue;
+        copy_between(device, part, addends[i].device, addends[i].values + begin, floats);
+        launch_scale(part, ELEMENT_FLOAT, part, floats, addends[i].factor);
+        launch_add(ELEMENT_FLOAT, sum, sum, part, floats);
+    }
+    for (int i = 0; i < count; i++)
+        copy_between(addends[i].device, addends[i].values + begin, device, sum, floats);
+    CUDA(cudaStreamSynchronize(cuda_stream()));
+    cuda_end_turn(&turn);
+}
+
+static void finish(Device *device)
+{
+    CudaTurn turn = cuda_take_turn(device);
+    CUDA(cudaStreamSynchronize(cuda_stream()));
+    cuda_end_turn(&turn);
+}
+
 const Backend backend_cuda = {
     .name = "gpu",
     .allocate = allocate_on_device,
@@ -416,6 +462,8 @@ const Backend backend_cuda = {
     .softmax = softmax,
     .cross_entropy = cross_entropy,
     .update = update,
+    .add_up = add_up,
+    .finish = finish,
     .record = cuda_record,
     .play = cuda_play,
     .forget = cuda_forget,

@@ -39,6 +39,8 @@ typedef struct {
     struct CudaBlas *blas;
     struct CudaDnn *dnn;
     bool refuses_graphs;
+    float *exchange; // memory for what several GPUs add up
+    size_t exchange_floats;
 } CudaParts;
 CudaParts *cuda_parts(void);
 

@@ -8,6 +8,7 @@
 //     gradients   each piece of the gradients, from the moment it is ready until it is averaged:
 //                 its bytes, and its place in the arena, in floats
 //     loading     one for each loader thread: the batches that it prepares
+//     replica R   one for each replica of a mirrored model: what it computes, and its waits
 //
 // The categories (cat) are train, compute, wait, callback, gradients, loading. Times are
 // microseconds, to the nanosecond, since the first span of all ranks; clocks of different machines

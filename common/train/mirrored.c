@@ -15,13 +15,12 @@
 #include "train/trainer.h"
 #include "base/util.h"
 
-// A replica, and what it brings to an exchange: an array in the host's memory.
+// A replica, and what it brings to an exchange.
 typedef struct {
     Replica replica;
     float *values;
     size_t length;
     double weight;
-    float *staging; // of a GPU: its gradients, or its statistics, in the host's memory
 } Member;
 
 struct Mirrored {
@@ -141,10 +140,8 @@ void mirrored_free(Mirrored *m)
     if (!m)
         return;
     crew_free(m->crew);
-    for (int i = 0; i < m->count; i++) {
+    for (int i = 0; i < m->count; i++)
         model_free(model_of(m, i));
-        free(m->members[i].staging);
-    }
     pthread_mutex_destroy(&m->turn);
     free(m->members);
     free(m);
@@ -223,74 +220,59 @@ static void check_exchange(const Mirrored *m, const char *call)
         }
 }
 
-enum { BLOCK = 2048 }; // floats, which stay in the cache
-
-// The weighted sum of a few floats of all arrays, in the replicas' order, to all of them.
-static void add_block(const Mirrored *m, const float *factors, size_t begin, size_t count)
+// The part of the arrays that a replica adds up for all: blocks, so that they begin where vectors
+// do.
+static void add_slice(const Mirrored *m, int index, const Addend *addends, const Backend *backend)
 {
-    float sum[BLOCK] = {0};
-    for (int i = 0; i < m->count; i++) {
-        const float *values = m->members[i].values + begin;
-        for (size_t k = 0; k < count && factors[i] > 0; k++)
-            sum[k] += factors[i] * values[k];
-    }
-    for (int i = 0; i < m->count; i++)
-        memcpy(m->members[i].values + begin, sum, count * sizeof *sum);
+    const size_t block = 2048;
+    size_t length = m->members[0].length, blocks = (length + block - 1) / block;
+    size_t begin = blocks * (size_t)index / (size_t)m->count * block;
+    size_t end = blocks * (size_t)(index + 1) / (size_t)m->count * block;
+    if (end > length)
+        end = length;
+    if (begin < end)
+        backend->add_up(addends[index].device, addends, m->count, begin, end);
 }
 
-// A replica adds up a part of the arrays, and hands the sum to all: together they have done all.
-static void add_slice(const Mirrored *m, int index, const float *factors)
+// What the replicas bring, each with its weight's share of all weights, where a mean is wanted.
+static Addend *addends_of(const Mirrored *m, bool mean, const char *call)
 {
-    size_t length = m->members[0].length, blocks = (length + BLOCK - 1) / BLOCK;
-    size_t first = blocks * (size_t)index / (size_t)m->count;
-    size_t end = blocks * (size_t)(index + 1) / (size_t)m->count;
-    for (size_t b = first; b < end; b++) {
-        size_t begin = b * BLOCK;
-        add_block(m, factors, begin, length - begin < BLOCK ? length - begin : BLOCK);
-    }
-}
-
-// Each replica's part in the sum: its weight's share of all weights, where a mean is wanted.
-static float *factors_of(const Mirrored *m, bool mean, const char *call)
-{
-    float *factors = allocate((size_t)m->count, sizeof *factors);
+    Addend *addends = allocate((size_t)m->count, sizeof *addends);
     double total = 0;
     for (int i = 0; i < m->count; i++)
         total += m->members[i].weight;
     if (total == 0)
         die("%s: the weights of all replicas are 0", call);
     for (int i = 0; i < m->count; i++)
-        factors[i] = (float)(m->members[i].weight / (mean ? total : 1));
-    return factors;
+        addends[i] = (Addend){.device = model_parameters(model_of(m, i))->device,
+                              .values = m->members[i].values,
+                              .factor = (float)(m->members[i].weight / (mean ? total : 1))};
+    return addends;
 }
 
-// Called by all replicas, each with an array in the host's memory.
-static void exchange(Member *own, float *values, size_t length, bool mean, const char *call)
+// Called by all replicas, each with an array in the memory that the backend works on. Together they
+// add up all of it.
+static void exchange(Member *own, float *values, size_t length, const Backend *backend, bool mean,
+                     const char *call)
 {
     const Mirrored *m = own->replica.mirrored;
     own->values = values;
     own->length = length;
     crew_meet(m->crew, own->replica.index, call);
     check_exchange(m, call);
-    float *factors = factors_of(m, mean, call);
-    add_slice(m, own->replica.index, factors);
-    free(factors);
+    Addend *addends = addends_of(m, mean, call);
+    add_slice(m, own->replica.index, addends, backend);
+    free(addends);
     crew_meet(m->crew, own->replica.index, call);
 }
 
-// The same of an array in the memory of the replica's device.
-static void exchange_on_device(Member *own, float *values, size_t length, const char *call)
+// The mean of an array in the memory of the replica's device.
+static void average(Member *own, float *values, size_t length, const char *call)
 {
     Device *device = model_parameters(own->replica.model)->device;
-    if (!device->gpu) {
-        exchange(own, values, length, true, call);
-        return;
-    }
     const Backend *backend = backend_of(device);
-    own->staging = enlarge(own->staging, length, sizeof *own->staging);
-    backend->read(device, own->staging, values, length * sizeof *values);
-    exchange(own, own->staging, length, true, call);
-    backend->write(device, values, own->staging, length * sizeof *values);
+    backend->finish(device);
+    exchange(own, values, length, backend, true, call);
 }
 
 static void trace_sum(const char *event, const char *function, size_t length)
@@ -313,11 +295,11 @@ void average_gradients(Replica *replica, double weight)
     model_gradients_are_new(replica->model);
     timeline_begin(SPAN_WAIT, "average among replicas", -1, -1);
     trace_sum("sum_begin", __func__, p->length);
-    exchange_on_device(own, p->gradients, p->length, __func__);
+    average(own, p->gradients, p->length, __func__);
     size_t length;
     float *statistics = model_statistics(replica->model, &length);
     if (length > 0)
-        exchange_on_device(own, statistics, length, __func__);
+        average(own, statistics, length, __func__);
     trace_sum("sum_end", __func__, p->length);
     timeline_end();
 }
@@ -330,7 +312,7 @@ void sum_among_replicas(Replica *replica, float *values, size_t length)
     own->weight = 1;
     timeline_begin(SPAN_WAIT, "sum among replicas", -1, -1);
     trace_sum("sum_begin", __func__, length);
-    exchange(own, values, length, false, __func__);
+    exchange(own, values, length, &backend_cpu, false, __func__);
     trace_sum("sum_end", __func__, length);
     timeline_end();
 }

@@ -472,6 +472,26 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     return copy("cudaMemcpyAsync", to, from, bytes, kind, stream);
 }
 
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+                                size_t bytes, cudaStream_t stream)
+{
+    ENTER();
+    Device *receiver = visible_device(to_device), *sender = visible_device(from_device);
+    if (!receiver || !sender)
+        return refuse(cudaErrorInvalidDevice, "cudaMemcpyPeerAsync: from device %d to device %d",
+                      from_device, to_device);
+    std::string why = why_not(*receiver, to, bytes);
+    if (why.empty())
+        why = why_not(*sender, from, bytes);
+    if (!why.empty())
+        return refuse(cudaErrorInvalidValue, "cudaMemcpyPeerAsync: %s", why.c_str());
+    current()->usage.copies++;
+    return submit("cudaMemcpyPeerAsync", stream, [=] {
+        Access one(receiver), other(sender);
+        memmove(to, from, bytes);
+    });
+}
+
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
 {
     ENTER();

@@ -149,6 +149,10 @@ static void other_device() // EMULATED_DEVICES=2
     EXPECT(cudaSetDevice(1) == cudaSuccess);
     EXPECT(cudaMemcpy(host, memory, 4, cudaMemcpyDeviceToHost) == cudaErrorInvalidValue);
     float *own = allocate<float>(16);
+    EXPECT(cudaMemcpyPeerAsync(own, 1, memory, 0, 64, nullptr) == cudaSuccess);
+    EXPECT(cudaMemcpyPeerAsync(own, 0, memory, 0, 64, nullptr) == cudaErrorInvalidValue);
+    EXPECT(cudaMemcpyPeerAsync(own, 1, memory, 2, 64, nullptr) == cudaErrorInvalidDevice);
+    EXPECT(cudaMemcpyPeerAsync(own, 1, memory, 0, 65, nullptr) == cudaErrorInvalidValue);
     EXPECT(cudaMemsetAsync(own, 0, 4, stream) == cudaErrorInvalidResourceHandle);
     EXPECT(cudaEventRecord(event, nullptr) == cudaErrorInvalidResourceHandle);
     EXPECT(cudaStreamDestroy(stream) == cudaSuccess);
