@@ -95,7 +95,8 @@ run_emulated = \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
     $(foreach s,at_once lazy race,'devices (pretended GPUs, streams $(s))@600=$(on_emulated) EMULATED_DEVICES=2 \
         EMULATED_STREAMS=$(s) HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_devices') \
-    'mirrored (pretended GPUs)@600=$(on_emulated) HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_mirrored' \
+    'mirrored (pretended GPUs)@600=$(on_emulated) EMULATED_STREAMS=lazy CK_RUN_CASE=replicas HVDLAB_TEST_DEVICE=gpu \
+        $(emulated)/tests/unit/test_mirrored' \
     'stand-in for CUDA=$(on_emulated) $(emulated)/tests/emulated/test_emulated' \
     $(foreach c,$(cases),'replay $(c) (pretended GPU)=$(on_emulated) \
         $(emulated)/replay tests/golden/cases/$(c).safetensors --device gpu')
