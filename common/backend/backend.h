@@ -28,8 +28,9 @@ typedef enum {
     OP_FLATTEN,   // to a vector in NHWC order
     OP_DENSE,     // with bias, + ReLU if `relu`
     OP_EMBEDDING, // reads the model's input, which is tokens: floats, a pixel each
+    OP_SOFTMAX,   // of a vector, where the loss does not compute it
 } OpKind;
-enum { OP_KINDS = OP_EMBEDDING + 1 }; // behind the last one
+enum { OP_KINDS = OP_SOFTMAX + 1 }; // behind the last one
 
 // Indices of an operation's variables.
 enum { KERNEL, BIAS };
@@ -163,7 +164,7 @@ static inline bool op_writes_vector(const Op *op)
 // True where the backward pass of an operation writes the input's gradient over the output's.
 static inline bool op_in_place(const Op *op)
 {
-    return op->kind == OP_RELU || op->kind == OP_DROPOUT ||
+    return op->kind == OP_RELU || op->kind == OP_DROPOUT || op->kind == OP_SOFTMAX ||
            (op->kind == OP_BATCH_NORM && op->residual < 0);
 }
 

@@ -307,6 +307,57 @@ static void embedding_backward(OpState *s, const BackwardArgs *a)
                              gradient(s->op, EMBEDDINGS, &a->arenas));
 }
 
+// Rows of a few numbers, of the loss and of softmax: not worth more than one thread.
+
+static int most_likely(const float *row, int classes)
+{
+    int best = 0;
+    for (int c = 1; c < classes; c++)
+        if (row[c] > row[best])
+            best = c;
+    return best;
+}
+
+// Writes the softmax of one row, shifted by its maximum against overflow; returns log of the sum of
+// exponentials.
+static double softmax_row(const float *logits, float *probabilities, int classes)
+{
+    double maximum = (double)logits[most_likely(logits, classes)], sum = 0;
+    for (int c = 0; c < classes; c++)
+        sum += exp((double)logits[c] - maximum);
+    for (int c = 0; c < classes; c++)
+        probabilities[c] = (float)(exp((double)logits[c] - maximum) / sum);
+    return maximum + log(sum);
+}
+
+static void softmax(Device *device, const float *logits, float *probabilities, int batch,
+                    int classes)
+{
+    (void)device;
+    for (int row = 0; row < batch; row++)
+        softmax_row(logits + row * classes, probabilities + row * classes, classes);
+}
+
+static void softmax_forward(OpState *s, const ForwardArgs *a)
+{
+    softmax(NULL, a->input, a->output, s->batch, s->op->out.channels);
+}
+
+// dx = p (dy - sum(p dy)), over dy.
+static void softmax_backward(OpState *s, const BackwardArgs *a)
+{
+    int classes = s->op->out.channels;
+    for (int row = 0; row < s->batch; row++) {
+        const float *p = (const float *)a->output + row * classes;
+        float *gradient = (float *)a->output_gradient + row * classes;
+        double sum = 0;
+        for (int c = 0; c < classes; c++)
+            sum += (double)p[c] * (double)gradient[c];
+        for (int c = 0; c < classes; c++)
+            gradient[c] = (float)((double)p[c] * ((double)gradient[c] - sum));
+    }
+}
+
 // One row of functions per operation.
 static const struct {
     void (*create)(OpState *, OpSizes *);
@@ -324,6 +375,7 @@ static const struct {
     [OP_FLATTEN] = {flatten_create, flatten_forward, flatten_backward},
     [OP_DENSE] = {dense_create, dense_forward, dense_backward},
     [OP_EMBEDDING] = {embedding_create, embedding_forward, embedding_backward},
+    [OP_SOFTMAX] = {elementwise_create, softmax_forward, softmax_backward},
 };
 
 static OpState *op_create(Device *device, const Op *op, int batch, OpSizes *sizes)
@@ -359,37 +411,6 @@ static void op_backward(OpState *s, const BackwardArgs *args)
         passes()->add(args->output_gradient, args->output_gradient, args->output_gradient2,
                       layout_floats(s->out));
     operations[s->op->kind].backward(s, args);
-}
-
-// Loss. A few hundred numbers: not worth more than one thread.
-
-static int most_likely(const float *row, int classes)
-{
-    int best = 0;
-    for (int c = 1; c < classes; c++)
-        if (row[c] > row[best])
-            best = c;
-    return best;
-}
-
-// Writes the softmax of one row, shifted by its maximum against overflow; returns log of the sum of
-// exponentials.
-static double softmax_row(const float *logits, float *probabilities, int classes)
-{
-    double maximum = (double)logits[most_likely(logits, classes)], sum = 0;
-    for (int c = 0; c < classes; c++)
-        sum += exp((double)logits[c] - maximum);
-    for (int c = 0; c < classes; c++)
-        probabilities[c] = (float)(exp((double)logits[c] - maximum) / sum);
-    return maximum + log(sum);
-}
-
-static void softmax(Device *device, const float *logits, float *probabilities, int batch,
-                    int classes)
-{
-    (void)device;
-    for (int row = 0; row < batch; row++)
-        softmax_row(logits + row * classes, probabilities + row * classes, classes);
 }
 
 static void cross_entropy(Device *device, const float *logits, const int *labels, float *gradient,

@@ -306,6 +306,18 @@ static void embedding_backward(OpState *s, const BackwardArgs *a)
                           gradient_of(s->op, EMBEDDINGS, &a->arenas));
 }
 
+// ---- Softmax as a layer.
+
+static void softmax_forward(OpState *s, const ForwardArgs *a)
+{
+    launch_softmax(a->input, a->output, s->batch, s->out.channels);
+}
+
+static void softmax_backward(OpState *s, const BackwardArgs *a)
+{
+    launch_softmax_backward(a->output, a->output_gradient, s->batch, s->out.channels);
+}
+
 // ---- The table of operations, one row each. Without a function to create it, an operation needs
 // nothing but its input and output.
 
@@ -324,6 +336,7 @@ static const struct {
     [OP_FLATTEN] = {NULL, flatten_forward, flatten_backward},
     [OP_DENSE] = {dense_create, dense_forward, dense_backward},
     [OP_EMBEDDING] = {NULL, embedding_forward, embedding_backward},
+    [OP_SOFTMAX] = {NULL, softmax_forward, softmax_backward},
 };
 
 static Activation activation_of(Shape shape, int batch, bool floats)

@@ -466,6 +466,26 @@ void launch_softmax(const float *logits, float *probabilities, int batch, int cl
     RUN(softmax, blocks_for((size_t)batch), logits, probabilities, batch, classes);
 }
 
+// dx = p (dy - sum(p dy)), over dy.
+static __global__ void softmax_backward(const float *probabilities, float *gradient, int batch,
+                                        int classes)
+{
+    FOR_EACH_PIECE(row, (size_t)batch)
+    {
+        const float *p = probabilities + row * classes;
+        float *g = gradient + row * classes, sum = 0;
+        for (int c = 0; c < classes; c++)
+            sum += p[c] * g[c];
+        for (int c = 0; c < classes; c++)
+            g[c] = p[c] * (g[c] - sum);
+    }
+}
+
+void launch_softmax_backward(const float *probabilities, float *gradient, int batch, int classes)
+{
+    RUN(softmax_backward, blocks_for((size_t)batch), probabilities, gradient, batch, classes);
+}
+
 // The sum over the block, in a fixed order, for its first thread.
 static __device__ double sum_over_block(double value)
 {

@@ -128,6 +128,8 @@ void launch_embed_backward(Table shape, const float *tokens, const void *y_gradi
 // ---- Loss and optimizers (kernels.cu). As backend.h has them.
 
 void launch_softmax(const float *logits, float *probabilities, int batch, int classes);
+// Makes the probabilities' gradient the logits', where it is.
+void launch_softmax_backward(const float *probabilities, float *gradient, int batch, int classes);
 void launch_cross_entropy(const float *logits, const int *labels, float *gradient, int batch,
                           int classes, Metrics *metrics);
 // `segments` is the host's memory.

@@ -29,7 +29,7 @@ static void write_inputs(FILE *to, const struct Node *node)
         fprintf(to, "%s%d", i == 0 ? " of layer " : " and layer ", node->inputs[i]->index);
 }
 
-static void write_layer(FILE *to, const struct Node *node, float wd)
+static void write_layer(FILE *to, const struct Node *node, float wd, bool logits)
 {
     const Shape s = node->shape;
     fprintf(to, "layer %d: %s", node->index, kinds[node->kind]);
@@ -41,16 +41,16 @@ static void write_layer(FILE *to, const struct Node *node, float wd)
     fprintf(to, ", %dx%dx%d", s.height, s.width, s.channels);
     if (wd != 0 && node->variables[KERNEL] && node->variables[KERNEL]->penalized)
         fprintf(to, ", L2 penalty %s", float_text(wd).text);
-    fprintf(to, "\n");
+    fprintf(to, logits ? ", read as logits\n" : "\n");
 }
 
-char *graph_description(const Graph *graph, float wd)
+char *graph_description(const Graph *graph, float wd, bool from_logits)
 {
     char *text = NULL;
     size_t length;
     FILE *to = open_memstream(&text, &length);
     for (int i = 0; to && i < graph->node_count; i++)
-        write_layer(to, graph->nodes[i], wd);
+        write_layer(to, graph->nodes[i], wd, from_logits && i == graph->node_count - 1);
     if (!to || fclose(to) != 0)
         die("out of memory: there is none for a model's description");
     return text;

@@ -46,8 +46,9 @@ struct Graph {
     int names[NODE_KINDS]; // how many layers of each kind have a name so far
 };
 
-// What it computes, a line for each layer, with the L2 penalty of its kernels. The caller frees it.
-char *graph_description(const Graph *graph, float wd);
+// What it computes, a line for each layer, with the L2 penalty of its kernels, and whether the loss
+// takes the output for logits. The caller frees it.
+char *graph_description(const Graph *graph, float wd, bool from_logits);
 
 void graph_free(Graph *graph);
 

@@ -68,7 +68,8 @@ Tensor flatten(Tensor x);
 // Fully connected layer with bias: (1, 1, n) -> (1, 1, units).
 Tensor dense(Tensor x, int units);
 
-// Turns a model's last layer into class probabilities.
+// Turns a vector into probabilities, exp(x) / sum(exp(x)): (1, 1, n) -> (1, 1, n). Usually a
+// model's last layer, but where the loss reads logits (model.h).
 Tensor softmax(Tensor x);
 
 #pragma GCC visibility pop

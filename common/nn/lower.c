@@ -68,6 +68,7 @@ static const OpKind op_kinds[NODE_KINDS] = {
     [NODE_FLATTEN] = OP_FLATTEN,
     [NODE_DENSE] = OP_DENSE,
     [NODE_EMBEDDING] = OP_EMBEDDING, // the only one that reads tokens
+    [NODE_SOFTMAX] = OP_SOFTMAX,
 };
 
 // Adds to the operation what the layers fused behind the first do; returns the last of them.
@@ -118,13 +119,17 @@ static void emit(Lowering *l, Tensor first)
     l->flat[last->index] = op_writes_vector(op);
 }
 
+static void check_vector(const Lowering *l, Tensor x, const char *what)
+{
+    if (!l->flat[x->index])
+        die("compile: %s a vector: put flatten() or global_average_pool() before it", what);
+}
+
 // What the operations can't do, said in terms of the layers.
 static void check_layer(const Lowering *l, Tensor node)
 {
     Tensor a = node->inputs[0], b = node->inputs[1];
     bool flat = l->flat[a->index];
-    if (node->kind == NODE_SOFTMAX)
-        die("compile: softmax stands only at the end of a model");
     if ((a->kind == NODE_INPUT_TOKENS && node->kind != NODE_EMBEDDING) ||
         (b && b->kind == NODE_INPUT_TOKENS))
         die("compile: only embedding can read tokens");
@@ -133,6 +138,8 @@ static void check_layer(const Lowering *l, Tensor node)
         die("compile: only conv2d and flatten can read the input itself");
     if (node->kind == NODE_DENSE && !flat)
         die("compile: dense reads a vector: put flatten() before it");
+    if (node->kind == NODE_SOFTMAX)
+        check_vector(l, a, "softmax reads");
     if (flat && (node->kind == NODE_CONV2D || node->kind == NODE_MAX_POOL ||
                  node->kind == NODE_GLOBAL_AVERAGE_POOL))
         die("compile: conv2d and pooling read images, not vectors");
@@ -140,10 +147,12 @@ static void check_layer(const Lowering *l, Tensor node)
         die("compile: add of an image and a vector");
 }
 
-Program lower(const Graph *graph, Tensor output)
+Program lower(const Graph *graph, Tensor output, bool from_logits)
 {
-    if (output->kind != NODE_SOFTMAX)
-        die("compile: categorical cross-entropy needs a model that ends in softmax");
+    if (!from_logits && output->kind != NODE_SOFTMAX)
+        die("compile: categorical cross-entropy needs a model that ends in softmax, or has to be "
+            "told that it gets logits");
+    Tensor last = from_logits ? output : output->inputs[0];
     size_t count = (size_t)graph->node_count;
     Lowering l = {.graph = graph,
                   .value = allocate(count, sizeof *l.value),
@@ -151,7 +160,7 @@ Program lower(const Graph *graph, Tensor output)
                   .owner = allocate(count, sizeof *l.owner),
                   .next = allocate(count, sizeof *l.next),
                   .program = {.ops = allocate(count, sizeof(Op)), .value_count = 1}};
-    for (int i = 1; i < output->index; i++) {
+    for (int i = 1; i < output->index + from_logits; i++) {
         Tensor node = graph->nodes[i];
         if (is_input(node))
             die("compile: a model has one input");
@@ -160,17 +169,16 @@ Program lower(const Graph *graph, Tensor output)
             node->variables[BIAS]->no_gradient = true;
         if (!l.owner[i])
             fuse(&l, node);
-        if (node->consumers == 0 || node->consumers > 2)
+        if (node != output && (node->consumers == 0 || node->consumers > 2))
             die("compile: the output of a layer is read by %d layers; it must be one or two",
                 node->consumers);
         if (!l.next[i]) // the last node of its operation: all that it reads is there now
             emit(&l, l.owner[i]);
     }
-    if (!l.flat[output->inputs[0]->index])
-        die("compile: softmax reads a vector: put flatten() or global_average_pool() before it");
+    check_vector(&l, last, from_logits ? "the loss reads" : "softmax reads");
     if (output->index != graph->node_count - 1)
-        die("compile: there are layers behind the softmax");
-    l.program.logits = l.value[output->inputs[0]->index];
+        die("compile: there are layers behind the model's output");
+    l.program.logits = l.value[last->index];
     free(l.value);
     free(l.flat);
     free(l.owner);

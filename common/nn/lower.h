@@ -9,11 +9,12 @@ typedef struct {
     Op *ops; // in forward order
     int op_count;
     int value_count; // value 0 is the model's input
-    int logits;      // the value that softmax reads
+    int logits;      // the value that the loss reads
 } Program;
 
-// Lowers the graph behind `output`, which must be a softmax. Free `ops` with free(). Marks the
-// biases that have no gradient.
-Program lower(const Graph *graph, Tensor output);
+// Lowers the graph behind `output`. Where the loss computes a softmax in place of the model's last
+// layer (else it is `from_logits`), the model must end in one, which becomes no operation. Free
+// `ops` with free(). Marks the biases that have no gradient.
+Program lower(const Graph *graph, Tensor output, bool from_logits);
 
 #endif

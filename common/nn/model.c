@@ -2,6 +2,7 @@
 
 #include "nn/model.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@ struct Model {
     Graph *graph;
     Tensor output;
     float wd;
+    Loss loss;
     Optimizer *optimizer;
     Device *device; // what computes it and holds its memory; NULL before compile()
     Program program;
@@ -203,7 +205,7 @@ static void trace_compile(const Model *m)
 {
     Fingerprints prints = model_fingerprints(m);
     trace("compile", TEXT("optimizer", m->optimizer->name), NUMBER("weights", prints.weights),
-          NUMBER("statistics", prints.statistics));
+          NUMBER("statistics", prints.statistics), TEXT("model", m->parameters.description));
 }
 
 static void check_compile(const Model *m, Loss loss, const Optimizer *optimizer)
@@ -211,14 +213,21 @@ static void check_compile(const Model *m, Loss loss, const Optimizer *optimizer)
     need_model(m, "compile");
     if (m->optimizer)
         die("compile: the model is compiled already");
-    if (loss != CATEGORICAL_CROSSENTROPY)
-        die("compile: there is no loss %d; it is CATEGORICAL_CROSSENTROPY", (int)loss);
+    if (loss != CATEGORICAL_CROSSENTROPY && loss != CATEGORICAL_CROSSENTROPY_FROM_LOGITS)
+        die("compile: there is no loss %d; it is CATEGORICAL_CROSSENTROPY or "
+            "CATEGORICAL_CROSSENTROPY_FROM_LOGITS",
+            (int)loss);
     if (!optimizer)
         die("compile: there is no optimizer (NULL)");
     for (; optimizer; optimizer = optimizer->inner)
         if (optimizer->compiled)
             die("compile: the optimizer %s belongs to another model; make one for each",
                 optimizer->name);
+}
+
+static bool reads_logits(const Model *m)
+{
+    return m->loss == CATEGORICAL_CROSSENTROPY_FROM_LOGITS;
 }
 
 Model *compile(Model *m, Loss loss, Optimizer *optimizer)
@@ -229,7 +238,8 @@ Model *compile(Model *m, Loss loss, Optimizer *optimizer)
     for (Optimizer *o = optimizer; o; o = o->inner)
         o->compiled = true;
     m->device = device_current();
-    m->program = lower(m->graph, m->output);
+    m->loss = loss;
+    m->program = lower(m->graph, m->output, reads_logits(m));
     find_owners(m);
     for (int op = 0; op < m->program.op_count; op++) {
         backend(m)->declare_variables(&m->program.ops[op]);
@@ -243,7 +253,7 @@ Model *compile(Model *m, Loss loss, Optimizer *optimizer)
     m->next_keys = allocate((size_t)m->program.op_count, sizeof *m->next_keys);
     if (launcher_size() > 1)
         m->parameters.layout = layout(m);
-    m->parameters.description = graph_description(m->graph, m->wd);
+    m->parameters.description = graph_description(m->graph, m->wd, reads_logits(m));
     timeline_end();
     if (trace_on())
         trace_compile(m);
@@ -479,10 +489,41 @@ void model_check_dataset(const Model *m, const Dataset *d)
         die("the labels are of %d classes, the model has %d", d->classes, classes(m));
 }
 
-static void loss(const Model *m, const Plan *plan, int batch)
+static void compute_loss(const Model *m, const Plan *plan, int batch)
 {
     backend(m)->cross_entropy(m->device, value_at(m, plan, m->program.logits), m->labels,
                               at(m, plan->logits_gradient), batch, classes(m), m->metrics);
+}
+
+// Where a row of the model's output says a class's probability: there itself, or by a softmax.
+static double said(const Model *m, const float *row, int class)
+{
+    if (reads_logits(m) && m->output->kind == NODE_SOFTMAX)
+        return fmax((double)row[class], (double)FLT_MIN); // or its logarithm is not finite
+    double sum = 0;
+    for (int c = 0; c < classes(m); c++)
+        sum += exp((double)row[c] - (double)row[class]);
+    return 1 / sum;
+}
+
+// What the model itself says of a batch, whatever loss is computed of it, and that loss.
+static void trace_answers(const Model *m, const Plan *plan, const Batch *batch, bool training,
+                          double loss_before)
+{
+    size_t floats = (size_t)batch->count * (size_t)classes(m);
+    float *output = allocate(floats, sizeof *output);
+    read_from_device(m, output, value_at(m, plan, m->program.logits), floats * sizeof *output);
+    double surprise = 0, surest = 0;
+    for (int i = 0; i < batch->count; i++) {
+        const float *row = output + i * classes(m);
+        surprise -= log(said(m, row, batch->labels[i]));
+        for (int c = 0; c < classes(m); c++)
+            surest = fmax(surest, said(m, row, c));
+    }
+    free(output);
+    trace("answers", NUMBER("training", training), NUMBER("images", batch->count),
+          NUMBER("loss", model_metrics(m).loss - loss_before), NUMBER("surprise", surprise),
+          NUMBER("surest", surest));
 }
 
 typedef struct {
@@ -494,7 +535,7 @@ static void queue_forward(const void *what)
 {
     const Step *step = what;
     forward(step->model, step->plan, true);
-    loss(step->model, step->plan, step->plan->batch);
+    compute_loss(step->model, step->plan, step->plan->batch);
 }
 
 static void queue_step(const void *what)
@@ -597,7 +638,10 @@ static void compute_batch(Model *m, const Batch *batch)
     load_batch(m, plan, batch);
     keep_tokens(m, batch);
     write_dropout_keys(m);
+    double loss_before = trace_on() ? model_metrics(m).loss : 0;
     compute(&step, plan);
+    if (trace_on())
+        trace_answers(m, plan, batch, true, loss_before);
     timeline_end();
     m->has_gradients = true;
 }
@@ -640,25 +684,31 @@ void test_on_batch(Model *m, const Batch *batch)
     timeline_begin(SPAN_COMPUTE, TIMELINE_QUEUED(m->device->gpu, "forward"), batch->count, -1);
     Plan *plan = plan_for(m, batch->count);
     load_batch(m, plan, batch);
+    double loss_before = trace_on() ? model_metrics(m).loss : 0;
     forward(m, plan, false);
-    loss(m, plan, batch->count);
+    compute_loss(m, plan, batch->count);
+    if (trace_on())
+        trace_answers(m, plan, batch, false, loss_before);
     timeline_end();
 }
 
-void predict_on_batch(Model *m, const Batch *batch, float *probabilities)
+void predict_on_batch(Model *m, const Batch *batch, float *predictions)
 {
     check_batch(m, batch, false, __func__);
-    if (!probabilities)
-        die("%s: there is no place for the probabilities (NULL)", __func__);
+    if (!predictions)
+        die("%s: there is no place for the predictions (NULL)", __func__);
     device_adopt(m->device);
     Plan *plan = plan_for(m, batch->count);
     load_batch(m, plan, batch);
     forward(m, plan, false);
-    float *result = at(m, plan->probabilities);
-    backend(m)->softmax(m->device, value_at(m, plan, m->program.logits), result, batch->count,
-                        classes(m));
+    const float *result = value_at(m, plan, m->program.logits);
+    if (!reads_logits(m)) { // else a last softmax has been computed like any layer
+        float *probabilities = at(m, plan->probabilities);
+        backend(m)->softmax(m->device, result, probabilities, batch->count, classes(m));
+        result = probabilities;
+    }
     size_t bytes = (size_t)batch->count * (size_t)classes(m) * sizeof(float);
-    read_from_device(m, probabilities, result, bytes);
+    read_from_device(m, predictions, result, bytes);
 }
 
 Metrics model_metrics(const Model *m)

@@ -12,7 +12,14 @@
 
 typedef struct Model Model;
 
-typedef enum { CATEGORICAL_CROSSENTROPY } Loss;
+// Minus the logarithm of the probability that the model gives to an image's label, a class number.
+// Keras has the same two, the second as from_logits=True:
+//
+//     CATEGORICAL_CROSSENTROPY              of a model that ends in softmax(): it gives out
+//                                           probabilities
+//     CATEGORICAL_CROSSENTROPY_FROM_LOGITS  of a model that gives out logits: the loss applies the
+//                                           softmax, to whatever the model ends in
+typedef enum { CATEGORICAL_CROSSENTROPY, CATEGORICAL_CROSSENTROPY_FROM_LOGITS } Loss;
 
 // A model from its input to its output. The model owns the graph behind them.
 Model *model(Tensor input, Tensor output);
@@ -24,8 +31,8 @@ Model *l2_penalty(Model *model, float wd);
 
 // Decides how the model is computed, draws the initial weights and takes the optimizer over. The
 // model stays on the calling thread's device, whichever thread uses it later; one at a time may.
-// Categorical cross-entropy reads labels that are class numbers, and needs a model that ends in
-// softmax. A model is compiled once, and an optimizer serves one model. Returns the model.
+// The model's output must be a vector, a number for each class. A model is compiled once, and an
+// optimizer serves one model. Returns the model.
 Model *compile(Model *model, Loss loss, Optimizer *optimizer);
 
 // Frees the model, its graph and its optimizer; NULL is nothing.
@@ -56,8 +63,9 @@ void apply_gradients(Model *model);
 // Forward in inference mode; adds the batch to the metrics.
 void test_on_batch(Model *model, const Batch *batch);
 
-// Forward in inference mode: writes batch->count x classes probabilities.
-void predict_on_batch(Model *model, const Batch *batch, float *probabilities);
+// Forward in inference mode: writes what the model gives out, batch->count x classes numbers. They
+// are probabilities where it ends in softmax(), else logits.
+void predict_on_batch(Model *model, const Batch *batch, float *predictions);
 
 // Sums over all batches since the last reset.
 Metrics model_metrics(const Model *model);

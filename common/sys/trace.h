@@ -21,7 +21,9 @@
 //     broadcast         root, weights                          a rank begins to broadcast a
 //                                                              model; 0: it has no weights yet
 //     transport         name, compression                      how hvd moves arenas is decided
-//     compile           optimizer, weights, statistics         the model has its weights
+//     compile           optimizer, weights, statistics, model  the model has its weights; its
+//     layers,
+//                                                              a line for each
 //     fit               verbose, epochs, steps,                fit was called; the lengths are
 //                       validation_steps, train_len,           of one permutation, in batches
 //                       validation_len, callbacks
@@ -30,6 +32,12 @@
 //     first_step        cores                                  where the first step computes
 //     gradient          value, arena                           the local gradient is complete; the
 //                                                              weights that it is to change
+//     answers           training, images, loss, surprise,      a batch with labels went through the
+//                       surest                                 model: sums over its images, of the
+//                                                              loss, and of -log of the probability
+//                                                              that the model's output gives to the
+//                                                              label, whatever the loss is; the
+//                                                              largest probability of any class
 //     table_gradient    table, dimension, table_rows, rows,    the local gradient of an
 //                       values                                 embedding's table: the rows that the
 //                                                              batch named, "3,17", and the

@@ -43,6 +43,8 @@ const char *work_name(int kind)
         "dense backward",
         [OP_EMBEDDING * PASSES] = "embedding forward",
         "embedding backward",
+        [OP_SOFTMAX * PASSES] = "softmax forward",
+        "softmax backward",
         [WORK_LOSS] = "cross-entropy",
         [WORK_UPDATE] = "update of the weights",
         [WORK_IMAGES] = "batch to the device",

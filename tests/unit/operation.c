@@ -35,6 +35,7 @@ static Shape output_shape(const Spec *s)
     case OP_RELU:
     case OP_DROPOUT:
     case OP_ADD:
+    case OP_SOFTMAX:
         break;
     }
     return in;
@@ -44,7 +45,7 @@ const char *describe(const Spec *s)
 {
     static const char *const names[] = {"conv2d", "batch_norm", "relu",    "dropout",
                                         "add",    "max_pool",   "average", "flatten",
-                                        "dense",  "embedding"};
+                                        "dense",  "embedding",  "softmax"};
     static char text[160];
     snprintf(text, sizeof text, "%s %dx%dx%dx%d to %d channels, size %d%s%s%s%s%s%s%s",
              names[s->kind], s->batch, s->in.height, s->in.width, s->in.channels,

@@ -85,6 +85,7 @@ static Box reach_of_input(const Reference *r, size_t element)
         return (Box){box.n, all.y, all.x, one((int)(element % value_size(op->in, 1)))};
     case OP_DENSE:
     case OP_EMBEDDING:
+    case OP_SOFTMAX:
         return (Box){box.n, all.y, all.x, all.c};
     case OP_RELU:
     case OP_DROPOUT:
@@ -119,6 +120,7 @@ double reference_cost(const Reference *r, Box box)
     case OP_CONV2D:
         return outputs * op->size * op->size * in.channels;
     case OP_DENSE:
+    case OP_SOFTMAX:
         return outputs * in.channels;
     case OP_GLOBAL_AVERAGE_POOL:
         return outputs * in.height * in.width;
@@ -268,6 +270,15 @@ static void embedding_output(const Reference *r, int n, int x, int c)
     finish(r, at(op->out, n, 0, x, c), token < 0 ? 0 : value);
 }
 
+static void softmax_output(const Reference *r, int n, int c)
+{
+    const double *row = r->sources[INPUT] + at(r->op->in, n, 0, 0, 0);
+    double sum = 0; // of numbers that are 1 for this output
+    for (int i = 0; i < r->op->in.channels; i++)
+        sum += exp(row[i] - row[c]);
+    finish(r, at(r->op->out, n, 0, 0, c), 1 / sum);
+}
+
 static void one_output(const Reference *r, int n, int y, int x, int c)
 {
     size_t i = at(r->op->out, n, y, x, c);
@@ -283,6 +294,9 @@ static void one_output(const Reference *r, int n, int y, int x, int c)
         break;
     case OP_EMBEDDING:
         embedding_output(r, n, x, c);
+        break;
+    case OP_SOFTMAX:
+        softmax_output(r, n, c);
         break;
     default: // input and output are in the same order
         finish(r, i, r->sources[INPUT][i]);

@@ -293,7 +293,7 @@ static const struct {
     {train_without_labels, "train_on_batch: there are no labels in the batch"},
     {train_on_strange_labels,
      "train_on_batch: a label of the batch is 10, and the model has 10 classes, from 0"},
-    {predict_nowhere, "predict_on_batch: there is no place for the probabilities (NULL)"},
+    {predict_nowhere, "predict_on_batch: there is no place for the predictions (NULL)"},
     {predict_before_compile, "predict_on_batch: the model is not compiled yet"},
     {apply_nothing, "apply_gradients: there are no gradients; call compute_gradients() before"},
     {apply_twice, "apply_gradients: there are no gradients; call compute_gradients() before"},

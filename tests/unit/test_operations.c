@@ -148,6 +148,19 @@ START_TEST(dense_is_right)
 }
 END_TEST
 
+START_TEST(softmax_as_a_layer_is_right)
+{
+    static const Spec specs[] = {
+        {OP_SOFTMAX, .batch = 3, .in = {1, 1, 10}, .flat = true},
+        {OP_SOFTMAX, .batch = 1, .in = {1, 1, 1}, .flat = true},
+        {OP_SOFTMAX, .batch = 2, .in = {1, 1, 33}, .flat = true},
+        {OP_SOFTMAX, .batch = 64, .in = {1, 1, 10}, .flat = true},
+        {OP_SOFTMAX, .batch = 5, .in = {1, 1, 10}, .flat = true, .two_parts = true},
+    };
+    CHECK_SPECS(specs);
+}
+END_TEST
+
 // For all kinds of operations.
 
 // Work is divided among threads, but nothing may be rounded in another order. Matrix products and
@@ -248,6 +261,7 @@ static const Spec nan_specs[] = {
     {OP_FLATTEN, .batch = 2, .in = {5, 5, 17}},
     {OP_DENSE, .batch = 2, .in = {1, 1, 17}, .filters = 9, .flat = true},
     {OP_DENSE, .batch = 2, .in = {1, 1, 17}, .filters = 9, .flat = true, .relu = true},
+    {OP_SOFTMAX, .batch = 2, .in = {1, 1, 17}, .flat = true},
 };
 
 START_TEST(nan_is_not_hidden)
@@ -439,6 +453,7 @@ int main(void)
     tcase_add_test(others, embedding_is_right);
     tcase_add_test(others, embedding_gives_no_gradient_to_other_rows);
     tcase_add_test(others, dense_is_right);
+    tcase_add_test(others, softmax_as_a_layer_is_right);
 
     TCase *all = operation_case(suite, "all operations");
     tcase_add_test(all, results_do_not_depend_on_the_number_of_threads);
