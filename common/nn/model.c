@@ -513,17 +513,20 @@ static void trace_answers(const Model *m, const Plan *plan, const Batch *batch, 
     size_t floats = (size_t)batch->count * (size_t)classes(m);
     float *output = allocate(floats, sizeof *output);
     read_from_device(m, output, value_at(m, plan, m->program.logits), floats * sizeof *output);
-    double surprise = 0, surest = 0;
+    double surprise = 0, surest = 0, correct = 0;
     for (int i = 0; i < batch->count; i++) {
         const float *row = output + i * classes(m);
+        int best = 0;
+        for (int c = 1; c < classes(m); c++)
+            best = row[c] > row[best] ? c : best;
+        correct += best == batch->labels[i];
         surprise -= log(said(m, row, batch->labels[i]));
-        for (int c = 0; c < classes(m); c++)
-            surest = fmax(surest, said(m, row, c));
+        surest = fmax(surest, said(m, row, best));
     }
     free(output);
     trace("answers", NUMBER("training", training), NUMBER("images", batch->count),
           NUMBER("loss", model_metrics(m).loss - loss_before), NUMBER("surprise", surprise),
-          NUMBER("surest", surest));
+          NUMBER("correct", correct), NUMBER("surest", surest));
 }
 
 typedef struct {

@@ -110,12 +110,14 @@ verdict()
 
 # ---- Targets.
 
-# The flags are those that the handout has. One process on several devices needs no mpirun.
+# The flags are those that the handout has. One process on several devices needs no mpirun, and where no
+# run has several, the device is the machine.
 print_line()
 {
     flags=$("$scripts/labs.sh" get "$1" flags)
-    case $("$scripts/labs.sh" get "$1" run) in
+    case $("$scripts/labs.sh" get "$1" run | sed 's/ 1 devices=1 / alone /') in
     *' 1 devices='*) echo "HVDLAB_DEVICES=${NP:-4} $2${flags:+ $flags}" ;;
+    *' alone '*) echo "$2${flags:+ $flags}" ;;
     *)
         # shellcheck disable=SC2086 # words
         "$scripts/mpi.sh" line "${NP:-4}" "$2" $flags

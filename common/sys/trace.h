@@ -33,11 +33,11 @@
 //     gradient          value, arena                           the local gradient is complete; the
 //                                                              weights that it is to change
 //     answers           training, images, loss, surprise,      a batch with labels went through the
-//                       surest                                 model: sums over its images, of the
+//                       correct, surest                        model: sums over its images, of the
 //                                                              loss, and of -log of the probability
 //                                                              that the model's output gives to the
-//                                                              label, whatever the loss is; the
-//                                                              largest probability of any class
+//                                                              label, whatever the loss is; right
+//                                                              answers; the largest probability
 //     table_gradient    table, dimension, table_rows, rows,    the local gradient of an
 //                       values                                 embedding's table: the rows that the
 //                                                              batch named, "3,17", and the

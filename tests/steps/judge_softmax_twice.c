@@ -1,0 +1,448 @@
+// Softmax_twice: the loss that a program trains on, and the figures that it shows, against what the
+// model itself said of the labels, batch by batch; and that the rest is as the page has it.
+
+#include "end.h"
+#include "drawn.h"
+#include "judge.h"
+#include "passes.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TRAINED  "the loss is -log of the probability that the model gives to the label"
+#define LAYERS   "the layers that have weights are those of the page"
+#define UPDATES  "every update is Adam's, at the rate of the page, from the gradient of its batch"
+#define IMAGES   "every epoch trains on each image once"
+#define LOGGED   "the loss that is logged and printed is the mean of that"
+#define ACCURACY "the accuracy is the share of images whose label is the most likely class"
+
+#define TOLERANCE 1e-4 // of a loss; what is printed has four digits
+#define RATE      0.001
+
+// ---- What the model said.
+
+// Sums over batches.
+typedef struct {
+    double images, loss, surprise, correct;
+} Answers;
+
+// Of the last batches of a kind, at most `batches` of them, before this event.
+static Answers answers_before(const Events *events, int end, bool training, double batches)
+{
+    Answers sum = {0};
+    for (int i = end - 1; i >= 0 && batches > 0; i--) {
+        const cJSON *event = events->items[i];
+        if (strcmp(event_text(event, "event"), "answers") != 0 ||
+            event_number(event, "training") != training)
+            continue;
+        sum.images += event_number(event, "images");
+        sum.loss += event_number(event, "loss");
+        sum.surprise += event_number(event, "surprise");
+        sum.correct += event_number(event, "correct");
+        batches--;
+    }
+    return sum;
+}
+
+// Of the last look at all test images.
+static Answers last_test(const Run *run)
+{
+    double batches = ceil(run_flag(run, "--images ") / run_flag(run, "--val-batch-size "));
+    const Events *events = &run->traces.of[0];
+    return answers_before(events, events->count, false, batches);
+}
+
+static bool differ(double a, double b)
+{
+    return !(fabs(a - b) <= TOLERANCE * fmax(1, fabs(b)));
+}
+
+// What the program prints last.
+static bool printed_figures(const Run *run, double *loss, double *accuracy)
+{
+    bool found = false;
+    for (int i = 0; i < run->output.count; i++) {
+        const Line *line = &run->output.lines[i];
+        found |=
+            !line->error && sscanf(line->text, "Test: loss %lf, accuracy %lf", loss, accuracy) == 2;
+    }
+    return found;
+}
+
+// ---- The loss.
+
+static const char *model_of(const Run *run)
+{
+    const Events *events = &run->traces.of[0];
+    const cJSON *compiled = NULL;
+    int fit = event_find(events, "fit", 0);
+    for (int at = -1; (at = event_find(events, "compile", at + 1)) >= 0 && (!compiled || at < fit);)
+        compiled = events->items[at];
+    return event_text(compiled, "model");
+}
+
+// On the way from the last dense layer to the logarithm: layers of the model, and the loss's own.
+static int softmaxes(const char *model)
+{
+    static const char layer[] = ": softmax of ";
+    int count = strstr(model, ", read as logits") != NULL;
+    for (const char *at = model; (at = strstr(at, layer)) != NULL; at += strlen(layer))
+        count++;
+    return count;
+}
+
+// Of the batches whose loss is not what the model said the one where it is the most above that;
+// NULL: there are none.
+static const cJSON *wrong_loss(const Run *run)
+{
+    const Events *events = &run->traces.of[0];
+    const cJSON *worst = NULL;
+    double most = -INFINITY;
+    for (int at = -1; (at = event_find(events, "answers", at + 1)) >= 0;) {
+        const cJSON *batch = events->items[at];
+        double images = event_number(batch, "images"), loss = event_number(batch, "loss") / images,
+               said = event_number(batch, "surprise") / images;
+        if (differ(loss, said) && !(loss - said <= most)) {
+            worst = batch;
+            most = loss - said;
+        }
+    }
+    return worst;
+}
+
+static double surest(const Run *run)
+{
+    const Events *events = &run->traces.of[0];
+    double most = 0;
+    for (int at = -1; (at = event_find(events, "answers", at + 1)) >= 0;)
+        most = fmax(most, event_number(events->items[at], "surest"));
+    return most;
+}
+
+static bool figures_were_changed(const Run *run)
+{
+    const Events *events = &run->traces.of[0];
+    double loss, accuracy;
+    Answers test = last_test(run);
+    if (printed_figures(run, &loss, &accuracy) && differ(loss, test.loss / test.images))
+        return true;
+    for (int e = 0; e < event_count(events, "history"); e++) {
+        const cJSON *own = event_nth(events, "epoch", e), *logged = event_nth(events, "history", e);
+        if (differ(event_number(logged, "loss"), event_number(own, "loss")) ||
+            differ(event_number(logged, "val_loss"), event_number(own, "val_loss")))
+            return true;
+    }
+    return false;
+}
+
+static const Diagnosis twice = {
+    "softmax-twice",
+    "a softmax is applied to what a softmax has made: to numbers between 0 and 1. The most that it "
+    "can make of them is a probability of e / (e + 9) = 0.23.",
+    NULL};
+static const Diagnosis only_the_figure = {"only-the-figure",
+                                          "the number that is shown was changed, and what is "
+                                          "trained on is what it was: a softmax of what "
+                                          "a softmax has made.",
+                                          NULL};
+static const Diagnosis other_loss = {
+    "loss-wrong", "the loss is another number than the model's answers make it.", NULL};
+
+static char *evidence_of_loss(const Run *run, const cJSON *batch)
+{
+    char *evidence =
+        format_text("%d softmaxes are applied, one after the other", softmaxes(model_of(run)));
+    if (batch) {
+        double images = event_number(batch, "images");
+        text_add(&evidence,
+                 "\nin a batch of %.0f images the loss is %.4f an image; -log of the probability "
+                 "that the model gives to the label is %.4f",
+                 images, event_number(batch, "loss") / images,
+                 event_number(batch, "surprise") / images);
+    } else {
+        text_add(&evidence, "\nthe largest probability that the model gave to any class is %.4f",
+                 surest(run));
+    }
+    return evidence;
+}
+
+static void judge_loss(const Runs *runs, Report *report)
+{
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        const cJSON *wrong = wrong_loss(run);
+        bool again = softmaxes(model_of(run)) > 1;
+        if (!wrong && !again)
+            continue;
+        report_failure(report, TRAINED,
+                       !again                      ? &other_loss
+                       : figures_were_changed(run) ? &only_the_figure
+                                                   : &twice,
+                       evidence_in(runs, run, evidence_of_loss(run, wrong)));
+        return;
+    }
+    report_ok(report, TRAINED);
+}
+
+// ---- The rest of the page.
+
+// Without softmaxes, which may come after the last of these, and what a line says besides.
+static const char *const layers[] = {
+    "layer 0: input, 28x28x1",
+    "layer 1: conv2d of layer 0, size 3, 28x28x32",
+    "layer 2: relu of layer 1, 28x28x32",
+    "layer 3: max_pool of layer 2, size 2, 14x14x32",
+    "layer 4: conv2d of layer 3, size 3, 14x14x64",
+    "layer 5: relu of layer 4, 14x14x64",
+    "layer 6: max_pool of layer 5, size 2, 7x7x64",
+    "layer 7: flatten of layer 6, 1x1x3136",
+    "layer 8: dense of layer 7, 1x1x256",
+    "layer 9: relu of layer 8, 1x1x256",
+    "layer 10: dense of layer 9, 1x1x10",
+};
+
+// The first line of the model that is not the page's: another one, one too many, or one that is
+// missing. NULL: all are.
+static char *first_other_layer(const char *model)
+{
+    size_t count = sizeof layers / sizeof *layers;
+    for (size_t i = 0; i < count || *model; i++) {
+        size_t length = strcspn(model, "\n");
+        char *line = format_text("%.*s", (int)length, model);
+        char *logits = strstr(line, ", read as logits");
+        if (logits)
+            *logits = '\0';
+        bool known =
+            i < count ? strcmp(line, layers[i]) == 0 : strstr(line, ": softmax of ") != NULL;
+        if (!known) {
+            char *other = format_text("the model has '%s'%s%s%s", length ? line : "nothing more",
+                                      i < count ? ", the page '" : "", i < count ? layers[i] : "",
+                                      i < count ? "'" : ", and the page nothing there");
+            free(line);
+            return other;
+        }
+        free(line);
+        model += length + (model[length] == '\n');
+    }
+    return NULL;
+}
+
+static void judge_layers(const Runs *runs, Report *report)
+{
+    static const Diagnosis changed = {"model-changed",
+                                      "the network is another one. What keeps the loss up is not "
+                                      "in the layers that have weights.",
+                                      NULL};
+    for (int i = 0; i < runs->count; i++) {
+        char *other = first_other_layer(model_of(&runs->items[i]));
+        if (!other)
+            continue;
+        report_failure(report, LAYERS, &changed, evidence_in(runs, &runs->items[i], other));
+        return;
+    }
+    report_ok(report, LAYERS);
+}
+
+static const Diagnosis other_optimizer = {
+    "optimizer-changed",
+    "another optimizer trains the network. Adam was not what kept the loss up.", NULL};
+static const Diagnosis other_rate = {
+    "rate-changed",
+    "the learning rate is not the page's. It decides how soon the loss comes to its floor, not "
+    "where the floor is.",
+    NULL};
+static const Diagnosis other_gradient = {
+    "gradient-changed", "what reaches the optimizer is not the gradient of the batch.", NULL};
+
+static const Diagnosis *wrong_update(const cJSON *gradient, const cJSON *apply)
+{
+    if (strcmp(event_text(apply, "optimizer"), "Adam") != 0)
+        return &other_optimizer;
+    if (differ(event_number(apply, "learning_rate") / RATE, 1))
+        return &other_rate;
+    return differ(event_number(apply, "value"), event_number(gradient, "value")) ? &other_gradient
+                                                                                 : NULL;
+}
+
+static void judge_updates(const Runs *runs, Report *report)
+{
+    for (int i = 0; i < runs->count; i++) {
+        const Events *events = &runs->items[i].traces.of[0];
+        int gradient = -1, update = 1;
+        for (int at = -1; (at = event_find(events, "apply", at + 1)) >= 0; update++) {
+            for (int g = gradient; (g = event_find(events, "gradient", g + 1)) >= 0 && g < at;)
+                gradient = g;
+            const cJSON *apply = events->items[at];
+            const cJSON *computed = gradient < 0 ? NULL : events->items[gradient];
+            const Diagnosis *wrong = wrong_update(computed, apply);
+            if (!wrong)
+                continue;
+            report_failure(report, UPDATES, wrong,
+                           evidence_in(runs, &runs->items[i],
+                                       format_text("update %d: %s, rate %g, of a gradient with the "
+                                                   "fingerprint %.6g; computed was %.6g",
+                                                   update, event_text(apply, "optimizer"),
+                                                   event_number(apply, "learning_rate"),
+                                                   event_number(apply, "value"),
+                                                   event_number(computed, "value"))));
+            return;
+        }
+    }
+    report_ok(report, UPDATES);
+}
+
+// The first epoch that is not made of each image once, or is one too many or too few; else -1.
+static int first_other_epoch(const Passes *passes, int epochs)
+{
+    for (int e = 0; e < passes->count[0] && e < epochs; e++) {
+        const Pass *pass = &passes->of[0][e];
+        if (pass->strangers > 0 || pass->count != passes->total ||
+            pass_distinct(pass, passes->total) != passes->total)
+            return e;
+    }
+    return passes->count[0] == epochs ? -1 : passes->count[0] < epochs ? passes->count[0] : epochs;
+}
+
+static void judge_images(const Runs *runs, Report *report)
+{
+    static const Diagnosis changed = {
+        "training-changed",
+        "it trains on other images, or for another number of epochs, than the command line says. "
+        "More or less training does not take away what keeps the loss up.",
+        NULL};
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        Passes passes = passes_trained(run);
+        int epochs = (int)run_flag(run, "--epochs "), other = first_other_epoch(&passes, epochs);
+        if (other >= 0) {
+            char *evidence = format_text("of %d images, %d epochs; epoch %d:\n", passes.total,
+                                         epochs, other + 1);
+            if (other < passes.count[0])
+                add_passes(&evidence, &passes, other);
+            else
+                text_add(&evidence, "is not there");
+            report_failure(report, IMAGES, &changed, evidence_in(runs, run, evidence));
+        }
+        passes_free(&passes);
+        if (other >= 0)
+            return;
+    }
+    report_ok(report, IMAGES);
+}
+
+// ---- The figures that are shown.
+
+typedef struct {
+    const char *what;
+    double shown, said; // by the program; by the model, in the mean
+} Figure;
+
+// Of an epoch, or, behind the last one, of what is printed at the end: loss and accuracy, and those
+// of validation. Returns how many there are.
+static int figures_of(const Run *run, int epoch, bool losses, Figure figures[2])
+{
+    const Events *events = &run->traces.of[0];
+    const cJSON *fit = event_nth(events, "fit", 0), *logged = event_nth(events, "history", epoch);
+    if (!logged) {
+        double loss = NAN, accuracy = NAN;
+        Answers test = last_test(run);
+        printed_figures(run, &loss, &accuracy);
+        figures[0] = (Figure){losses ? "the loss behind 'Test:'" : "the accuracy behind 'Test:'",
+                              losses ? loss : accuracy,
+                              (losses ? test.surprise : test.correct) / test.images};
+        return 1;
+    }
+    int at = -1;
+    for (int e = 0; e <= epoch; e++)
+        at = event_find(events, "epoch", at + 1);
+    Answers train = answers_before(events, at, true, event_number(fit, "steps"));
+    Answers test = answers_before(events, at, false, event_number(fit, "validation_steps"));
+    const char *own = losses ? "loss" : "accuracy", *of_test = losses ? "val_loss" : "val_accuracy";
+    figures[0] = (Figure){own, event_number(logged, own),
+                          (losses ? train.surprise : train.correct) / train.images};
+    figures[1] = (Figure){of_test, event_number(logged, of_test),
+                          (losses ? test.surprise : test.correct) / test.images};
+    return 2;
+}
+
+// The first that differs; false where none does.
+static bool first_other_figure(const Run *run, bool losses, Figure *figure, int *epoch)
+{
+    int epochs = event_count(&run->traces.of[0], "history");
+    for (*epoch = 0; *epoch <= epochs; ++*epoch) {
+        Figure figures[2];
+        int count = figures_of(run, *epoch, losses, figures);
+        for (int f = 0; f < count; f++)
+            if (differ(figures[f].shown, figures[f].said)) {
+                *figure = figures[f];
+                return true;
+            }
+    }
+    return false;
+}
+
+static const Diagnosis not_printed = {
+    "not-printed", "the page ends with a line 'Test: loss ..., accuracy ...', which is missing.",
+    NULL};
+static const Diagnosis other_figure = {
+    "figure-changed",
+    "the loss that is trained on is right, and another number is shown. What is wrong with a loss "
+    "is not mended where it is printed.",
+    NULL};
+static const Diagnosis other_accuracy = {
+    "accuracy-wrong", "the number that is shown as the accuracy is another one.", NULL};
+
+static void judge_figures(const Runs *runs, bool losses, Report *report)
+{
+    const char *property = losses ? LOGGED : ACCURACY;
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        Figure figure;
+        int epoch;
+        if (!first_other_figure(run, losses, &figure, &epoch))
+            continue;
+        char *evidence =
+            isnan(figure.shown)
+                ? format_text("no line says %s", figure.what)
+                : format_text("epoch %d: %s is %.4f; by what the model said of each image it is "
+                              "%.4f",
+                              epoch + 1, figure.what, figure.shown, figure.said);
+        report_failure(report, property,
+                       isnan(figure.shown) ? &not_printed
+                       : losses            ? &other_figure
+                                           : &other_accuracy,
+                       evidence_in(runs, run, evidence));
+        return;
+    }
+    report_ok(report, property);
+}
+
+static void judge(const Runs *runs, Report *report)
+{
+    if (nothing_trained(runs, TRAINED, report))
+        return;
+    judge_loss(runs, report);
+    bool right = report_passed(report);
+    judge_layers(runs, report);
+    judge_updates(runs, report);
+    judge_images(runs, report);
+    judge_labels(runs, report);
+    if (right)
+        judge_figures(runs, true, report);
+    judge_figures(runs, false, report);
+}
+
+static const Explanation explanations[] = {
+    {"needs a model that ends in softmax",
+     {"no-softmax",
+      "the softmax is gone from the model, and the loss expects probabilities: nothing makes them "
+      "any more. One of the two has to apply a softmax, and not both.",
+      NULL}},
+    {0},
+};
+static const Ends ends = {.explanations = explanations};
+
+JUDGE("softmax_twice", judge)
+ENDS("softmax_twice", &ends)
