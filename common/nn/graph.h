@@ -50,6 +50,9 @@ struct Graph {
 // takes the output for logits. The caller frees it.
 char *graph_description(const Graph *graph, float wd, bool from_logits);
 
+// Prints it as a table, with the number of parameters.
+void graph_summary(const Graph *graph);
+
 void graph_free(Graph *graph);
 
 #endif

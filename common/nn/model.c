@@ -60,6 +60,12 @@ static void need_model(const Model *m, const char *caller)
         die("%s: there is no model (NULL)", caller);
 }
 
+void model_summary(const Model *m)
+{
+    need_model(m, __func__);
+    graph_summary(m->graph);
+}
+
 void model_check_compiled(const Model *m, const char *caller)
 {
     need_model(m, caller);

@@ -29,6 +29,11 @@ Model *model(Tensor input, Tensor output);
 // cross-entropy alone. Returns the model.
 Model *l2_penalty(Model *model, float wd);
 
+// Prints the model as a table, as Keras's model.summary() does: each layer with its shape, without
+// the batch's size, and its parameters; and how many parameters there are in all, the ones that are
+// trained, and the moving statistics, which are not.
+void model_summary(const Model *model);
+
 // Decides how the model is computed, draws the initial weights and takes the optimizer over. The
 // model stays on the calling thread's device, whichever thread uses it later; one at a time may.
 // The model's output must be a vector, a number for each class. A model is compiled once, and an

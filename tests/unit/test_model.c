@@ -594,6 +594,41 @@ START_TEST(a_sparse_gradient_holds_the_rows_that_the_batch_named)
 }
 END_TEST
 
+static void print_summary(const void *index)
+{
+    ModelShape words = {.width = 12, .widths = {500, 16, 4}};
+    const int which = *(const int *)index;
+    model_summary(which == 0   ? lenet(original)
+                  : which == 1 ? mlp(original)
+                  : which == 2 ? create_model(10, 0)
+                               : bag_of_words(words));
+}
+
+static const struct {
+    int model;
+    const char *line;
+} summaries[] = {
+    {0, "\ninput (InputLayer)                                (None, 28, 28, 1)     0\n"},
+    {0, "\nconv2d_1 (Conv2D)                                 (None, 14, 14, 64)    18,496\n"},
+    {0, "\nre_lu_2 (ReLU)                                    (None, 512)           0\n"},
+    {0, "\nsoftmax (Softmax)                                 (None, 10)            0\n"},
+    {0, "\nParameters: 1,630,090\nTrainable: 1,630,090\nNot trainable: 0\n"},
+    {1, "\ndense_1 (Dense)                                   (None, 256)           65,792\n"},
+    {1, "\nParameters: 269,322\nTrainable: 269,322\nNot trainable: 0\n"},
+    {2, "\nParameters: 17,130,954\nTrainable: 17,121,962\nNot trainable: 8,992\n"},
+    {3, "\ninput (InputLayer)                                (None, 12)            0\n"},
+    {3, "\nembedding (Embedding)                             (None, 12, 16)        8,000\n"},
+    {3, "\nParameters: 8,068\nTrainable: 8,068\nNot trainable: 0\n"},
+};
+
+START_TEST(a_summary_counts_parameters)
+{
+    Outcome outcome = run_in_child(print_summary, &summaries[_i].model);
+    ck_assert_int_eq(outcome.status, 0);
+    ck_assert_msg(strstr(outcome.out, summaries[_i].line), "%s", outcome.out);
+}
+END_TEST
+
 START_TEST(a_layer_that_does_not_fit_ends_with_one_line)
 {
     Outcome outcome = run_in_child(misfits[_i].body, NULL);
@@ -626,6 +661,7 @@ int main(void)
     tcase_add_test(steps, predictions_are_probabilities_and_agree_with_the_loss);
     tcase_add_test(steps, a_sparse_gradient_holds_the_rows_that_the_batch_named);
     tcase_add_test(steps, batch_sizes_may_change_at_every_step);
+    tcase_add_loop_test(steps, a_summary_counts_parameters, 0, COUNT(summaries));
     tcase_add_loop_test(misfit, a_layer_that_does_not_fit_ends_with_one_line, 0,
                         sizeof misfits / sizeof *misfits);
     suite_add_tcase(suite, variables);
