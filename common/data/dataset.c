@@ -531,6 +531,19 @@ Dataset dataset_select(const Dataset *dataset, const int *numbers, int count)
     return selected;
 }
 
+Dataset dataset_range(const Dataset *dataset, int first, int count)
+{
+    if (!dataset || first < 0 || count < 1 || count > dataset->count - first)
+        die("dataset_range: %d images from number %d on: the data set has %d", count, first,
+            dataset ? dataset->count : 0);
+    int *numbers = allocate((size_t)count, sizeof *numbers);
+    for (int i = 0; i < count; i++)
+        numbers[i] = first + i;
+    Dataset range = dataset_select(dataset, numbers, count);
+    free(numbers);
+    return range;
+}
+
 Dataset dataset_by_class(const Dataset *dataset)
 {
     if (!dataset)

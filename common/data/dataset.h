@@ -44,6 +44,12 @@ Dataset load_idx(const char *images_path, const char *labels_path, int classes);
 // test_batch.bin. Each must hold exactly 10,000 images.
 Dataset load_cifar10(const char *folder, Split split);
 
+// What programs for CIFAR-10 train on, 32x32x3 in ten classes: its files from --data-dir, or from
+// data/cifar-10-batches-bin, where make data-cifar10 puts them. With --data synthetic, and, said in
+// a line, where there are none, generated images of that shape take their place: 6,000 and 1,000.
+// Of either only the first ones, if --images asks for fewer.
+Dataset load_cifar10_data(const Args *args, Split split);
+
 // 6,000 or 1,000 images of 28x28 in ten classes, learnable within an epoch or two; a function of
 // `seed` alone. With `images` above 0 only the first ones, at most that many, are drawn.
 Dataset synthetic_data(Split split, uint64_t seed, int images);
@@ -53,6 +59,9 @@ Dataset synthetic_data(Split split, uint64_t seed, int images);
 // take them (image_statistics) before. The caller frees it with dataset_free, though a program that
 // ends need not. A number that is out of range ends the program with one line.
 Dataset dataset_select(const Dataset *dataset, const int *numbers, int count);
+
+// The same with the `count` images from number `first` on, in their order.
+Dataset dataset_range(const Dataset *dataset, int first, int count);
 
 // A data set of its own with all these images, class by class, as folders with one class each hold
 // them: those of class 0 first, each class in the order in which it was. Freed as dataset_select's.

@@ -3,11 +3,7 @@
 // reads a part of the images. Where the files of CIFAR-10 are not there, generated images take their
 // place.
 
-#include <stdlib.h>
-#include <unistd.h>
 #include "hvdlab.h"
-
-#define FOLDER "data/cifar-10-batches-bin" // where make data-cifar10 puts the files
 
 // Two convolutions, each with a pool, and two dense layers.
 static Model *create_model(void)
@@ -19,42 +15,6 @@ static Model *create_model(void)
     return model(image, softmax(dense(x, 10)));
 }
 
-// Synthetic images in CIFAR-10's shape: gray, and with a frame around them.
-static Dataset generated_images(Split split)
-{
-    enum { SIDE = 32, CHANNELS = 3 };
-    Dataset gray = synthetic_data(split, 10, 0);
-    Dataset images = gray;
-    images.height = images.width = SIDE;
-    images.channels = CHANNELS;
-    images.images = calloc((size_t)images.count, SIDE * SIDE * CHANNELS);
-    const uint8_t *from = gray.images;
-    for (int row = 0; row < gray.count * gray.height; row++) {
-        int image = row / gray.height, y = row % gray.height + (SIDE - gray.height) / 2;
-        uint8_t *to = images.images + (image * SIDE + y) * SIDE * CHANNELS;
-        to += (SIDE - gray.width) / 2 * CHANNELS;
-        for (int x = 0; x < gray.width; x++, from++)
-            for (int c = 0; c < CHANNELS; c++)
-                *to++ = *from;
-    }
-    free(gray.images);
-    return images;
-}
-
-// The first images, as many as --images asks for; all workers load the same.
-static Dataset load_images(const Args *args, Split split)
-{
-    const char *folder = args->data_dir ? args->data_dir : FOLDER;
-    bool there = args->data_dir || access(folder, F_OK) == 0;
-    if (!there && hvd_rank() == 0 && split == TRAIN)
-        printf("%s is not there: the images are generated (make data-cifar10 fetches CIFAR-10)\n",
-               folder);
-    Dataset images = there ? load_cifar10(folder, split) : generated_images(split);
-    if (args->images > 0 && args->images < images.count)
-        images.count = args->images;
-    return images;
-}
-
 int main(int argc, char **argv)
 {
     hvd_init();
@@ -63,7 +23,7 @@ int main(int argc, char **argv)
     int verbose = hvd_rank() == 0;
 
     // This worker's part of the images.
-    Dataset train = load_images(&args, TRAIN), test = load_images(&args, TEST);
+    Dataset train = load_cifar10_data(&args, TRAIN), test = load_cifar10_data(&args, TEST);
     Dataset train_images = shard_dataset(&train, hvd_rank(), hvd_size());
     Dataset test_images = shard_dataset(&test, hvd_rank(), hvd_size());
 

@@ -475,6 +475,37 @@ START_TEST(cifar10_training_set_is_five_files_in_order)
 }
 END_TEST
 
+START_TEST(cifar10_data_are_the_files_that_are_named)
+{
+    write_cifar(0, cifar_bytes, 9);
+    Args args = {.data_dir = folder, .images = 7};
+    Dataset dataset = load_cifar10_data(&args, TEST);
+    ck_assert_int_eq(dataset.count, 7);
+    assert_cifar_image(&dataset, 6, 0, 6);
+    dataset_free(&dataset);
+}
+END_TEST
+
+// Gray, with a frame of two pixels.
+START_TEST(cifar10_data_may_be_generated)
+{
+    enum { IMAGES = 3, SIDE = 32, FRAME = 2 };
+    Args args = {.data = DATA_SYNTHETIC, .images = IMAGES};
+    Dataset gray = synthetic_data(TRAIN, 10, IMAGES), dataset = load_cifar10_data(&args, TRAIN);
+    ck_assert(dataset.count == IMAGES && dataset.classes == 10 && dataset.channels == 3);
+    ck_assert(dataset.height == SIDE && dataset.width == SIDE);
+    ck_assert_mem_eq(dataset.labels, gray.labels, IMAGES);
+    for (int i = 0; i < IMAGES * SIDE * SIDE * 3; i++) {
+        int image = i / 3 / SIDE / SIDE, y = i / 3 / SIDE % SIDE - FRAME, x = i / 3 % SIDE - FRAME;
+        bool inside = y >= 0 && y < gray.height && x >= 0 && x < gray.width;
+        int pixel = (image * gray.height + y) * gray.width + x;
+        ck_assert_uint_eq(dataset.images[i], inside ? gray.images[pixel] : 0);
+    }
+    dataset_free(&gray);
+    dataset_free(&dataset);
+}
+END_TEST
+
 START_TEST(damaged_cifar10_is_refused)
 {
     assert_cifar_refused(strerror(ENOENT));
@@ -658,6 +689,8 @@ static void add_cifar_tests(Suite *suite)
     tcase_set_timeout(cifar, 60);
     tcase_add_test(cifar, cifar10_test_set_is_read);
     tcase_add_test(cifar, cifar10_training_set_is_five_files_in_order);
+    tcase_add_test(cifar, cifar10_data_are_the_files_that_are_named);
+    tcase_add_test(cifar, cifar10_data_may_be_generated);
     tcase_add_test(cifar, damaged_cifar10_is_refused);
     suite_add_tcase(suite, cifar);
 }

@@ -136,6 +136,24 @@ START_TEST(images_that_are_not_there_cannot_be_selected)
 }
 END_TEST
 
+// Three images from this number on.
+static void take_three(const void *first)
+{
+    Dataset all = countable_images();
+    dataset_range(&all, *(const int *)first, 3);
+}
+
+START_TEST(a_range_is_some_images_in_a_row)
+{
+    Dataset all = countable_images(), range = dataset_range(&all, 8, 3);
+    dataset_free(&all);
+    assert_images(&range, (const int[]){8, 9, 10}, 3);
+    dataset_free(&range);
+    assert_dies(take_three, &(int){9}, "3 images from number 9 on: the data set has 11");
+    assert_dies(take_three, &(int){-1}, "3 images from number -1 on");
+}
+END_TEST
+
 START_TEST(shares_are_every_nth_image)
 {
     const int of_three[3][4] = {{0, 3, 6, 9}, {1, 4, 7, 10}, {2, 5, 8}};
@@ -383,6 +401,7 @@ int main(void)
     tcase_add_test(images, statistics_are_those_of_each_channel);
     tcase_add_test(images, selected_images_are_those_in_the_list_in_its_order);
     tcase_add_test(images, images_that_are_not_there_cannot_be_selected);
+    tcase_add_test(images, a_range_is_some_images_in_a_row);
     tcase_add_test(images, shares_are_every_nth_image);
     tcase_add_test(images, shares_that_are_not_there_are_refused);
     tcase_add_test(images, images_by_class_keep_their_order_within_each);
