@@ -68,7 +68,7 @@ build_threads = CUDA=0 SANITIZE=thread BUILD=$(threads) $(addprefix $(threads)/t
 # run beside others.
 
 emulated := $(BUILD)/emulated
-EMULATED_TESTS := operations batch_norm optimizers
+EMULATED_TESTS := operations batch_norm optimizers loss
 EMULATED_PROGRAMS := replay bench sweep solution_06 check-step compile-step cut/baseline tests/emulated/test_emulated tests/unit/test_devices tests/unit/test_mirrored \
                      $(mpi_tests:%=tests/mpi/test_%) $(EMULATED_TESTS:%=tests/unit/test_%)
 # All of it is instrumented. To look for leaks, too, would take the slow way through the stack at

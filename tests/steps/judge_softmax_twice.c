@@ -3,7 +3,6 @@
 
 #include "end.h"
 #include "drawn.h"
-#include "judge.h"
 #include "passes.h"
 
 #include <math.h>
@@ -83,14 +82,28 @@ static const char *model_of(const Run *run)
     return event_text(compiled, "model");
 }
 
-// On the way from the last dense layer to the logarithm: layers of the model, and the loss's own.
+// One after the other at the model's end, with the loss's own, if it has one.
 static int softmaxes(const char *model)
 {
-    static const char layer[] = ": softmax of ";
-    int count = strstr(model, ", read as logits") != NULL;
-    for (const char *at = model; (at = strstr(at, layer)) != NULL; at += strlen(layer))
-        count++;
-    return count;
+    int in_a_row = 0;
+    for (const char *line = model; *line; line = strchr(line, '\n') + 1)
+        in_a_row =
+            strstr(line, ": softmax of ") && strstr(line, ": softmax of ") < strchr(line, '\n')
+                ? in_a_row + 1
+                : 0;
+    return in_a_row + (strstr(model, ", read as logits") != NULL);
+}
+
+// Of the model that the program has with the most of them.
+static int most_softmaxes(const Run *run)
+{
+    const Events *events = &run->traces.of[0];
+    int most = 0;
+    for (int at = -1; (at = event_find(events, "compile", at + 1)) >= 0;) {
+        int count = softmaxes(event_text(events->items[at], "model"));
+        most = count > most ? count : most;
+    }
+    return most;
 }
 
 // Of the batches whose loss is not what the model said the one where it is the most above that;
@@ -152,8 +165,8 @@ static const Diagnosis other_loss = {
 
 static char *evidence_of_loss(const Run *run, const cJSON *batch)
 {
-    char *evidence =
-        format_text("%d softmaxes are applied, one after the other", softmaxes(model_of(run)));
+    int count = batch ? most_softmaxes(run) : softmaxes(model_of(run));
+    char *evidence = format_text("softmaxes that are applied, one after the other: %d", count);
     if (batch) {
         double images = event_number(batch, "images");
         text_add(&evidence,
@@ -173,7 +186,7 @@ static void judge_loss(const Runs *runs, Report *report)
     for (int i = 0; i < runs->count; i++) {
         const Run *run = &runs->items[i];
         const cJSON *wrong = wrong_loss(run);
-        bool again = softmaxes(model_of(run)) > 1;
+        bool again = (wrong ? most_softmaxes(run) : softmaxes(model_of(run))) > 1;
         if (!wrong && !again)
             continue;
         report_failure(report, TRAINED,
@@ -391,8 +404,33 @@ static const Diagnosis other_figure = {
     "the loss that is trained on is right, and another number is shown. What is wrong with a loss "
     "is not mended where it is printed.",
     NULL};
+static const Diagnosis other_images = {
+    "other-images",
+    "the line 'Test: ...' is not made from the test images alone: behind the training the program "
+    "looks at training images.",
+    NULL};
 static const Diagnosis other_accuracy = {
     "accuracy-wrong", "the number that is shown as the accuracy is another one.", NULL};
+
+static bool tests_on_training_images(const Run *run)
+{
+    const Events *events = &run->traces.of[0];
+    for (int at = event_find(events, "fit_end", 0); at >= 0;
+         at = event_find(events, "images", at + 1))
+        if (strcmp(event_text(events->items[at], "split"), "train") == 0)
+            return true;
+    return false;
+}
+
+static const Diagnosis *wrong_figure(const Run *run, int epoch, bool losses, const Figure *figure)
+{
+    bool last = epoch == event_count(&run->traces.of[0], "history");
+    if (isnan(figure->shown))
+        return &not_printed;
+    if (last && tests_on_training_images(run))
+        return &other_images;
+    return losses ? &other_figure : &other_accuracy;
+}
 
 static void judge_figures(const Runs *runs, bool losses, Report *report)
 {
@@ -406,22 +444,34 @@ static void judge_figures(const Runs *runs, bool losses, Report *report)
         char *evidence =
             isnan(figure.shown)
                 ? format_text("no line says %s", figure.what)
-                : format_text("epoch %d: %s is %.4f; by what the model said of each image it is "
-                              "%.4f",
-                              epoch + 1, figure.what, figure.shown, figure.said);
-        report_failure(report, property,
-                       isnan(figure.shown) ? &not_printed
-                       : losses            ? &other_figure
-                                           : &other_accuracy,
+                : format_text("%s is %.4f; by what the model said of each image it is %.4f",
+                              figure.what, figure.shown, figure.said);
+        if (event_nth(&run->traces.of[0], "history", epoch))
+            text_add(&evidence, "\nin epoch %d", epoch + 1);
+        report_failure(report, property, wrong_figure(run, epoch, losses, &figure),
                        evidence_in(runs, run, evidence));
         return;
     }
     report_ok(report, property);
 }
 
+// Whoever trains: fit(), or a loop of the program's own.
+static bool nothing_computed(const Runs *runs, Report *report)
+{
+    static const Diagnosis nothing = {"nothing-trained", "no gradients are computed.", NULL};
+    for (int i = 0; i < runs->count; i++)
+        if (event_count(&runs->items[i].traces.of[0], "gradient") == 0) {
+            report_failure(report, TRAINED, &nothing,
+                           evidence_in(runs, &runs->items[i],
+                                       format_text("there is no gradient in its trace")));
+            return true;
+        }
+    return false;
+}
+
 static void judge(const Runs *runs, Report *report)
 {
-    if (nothing_trained(runs, TRAINED, report))
+    if (nothing_computed(runs, report))
         return;
     judge_loss(runs, report);
     bool right = report_passed(report);
@@ -440,6 +490,14 @@ static const Explanation explanations[] = {
       "the softmax is gone from the model, and the loss expects probabilities: nothing makes them "
       "any more. One of the two has to apply a softmax, and not both.",
       NULL}},
+    {"compile: the model is compiled already",
+     {"compiled-twice",
+      "compile() decides once how a model is computed: the loss is to be another one in the call "
+      "that is there.",
+      NULL}},
+    {"there are layers behind the model's output",
+     {"softmax-left-behind",
+      "softmax() still adds a layer, which the model's output comes before: it has to go.", NULL}},
     {0},
 };
 static const Ends ends = {.explanations = explanations};
