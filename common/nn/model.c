@@ -501,15 +501,18 @@ static void compute_loss(const Model *m, const Plan *plan, int batch)
                               at(m, plan->logits_gradient), batch, classes(m), m->metrics);
 }
 
-// Where a row of the model's output says a class's probability: there itself, or by a softmax.
-static double said(const Model *m, const float *row, int class)
+// -log of the probability that a row of the model's output gives to a class: there itself, or by a
+// softmax.
+static double surprise_of(const Model *m, const float *row, int class)
 {
     if (reads_logits(m) && m->output->kind == NODE_SOFTMAX)
-        return fmax((double)row[class], (double)FLT_MIN); // or its logarithm is not finite
-    double sum = 0;
+        return -log(fmax((double)row[class], (double)FLT_MIN)); // finite
+    double largest = (double)row[0], sum = 0;
+    for (int c = 1; c < classes(m); c++)
+        largest = fmax(largest, (double)row[c]);
     for (int c = 0; c < classes(m); c++)
-        sum += exp((double)row[c] - (double)row[class]);
-    return 1 / sum;
+        sum += exp((double)row[c] - largest);
+    return largest + log(sum) - (double)row[class];
 }
 
 // What the model itself says of a batch, whatever loss is computed of it, and that loss.
@@ -526,8 +529,8 @@ static void trace_answers(const Model *m, const Plan *plan, const Batch *batch, 
         for (int c = 1; c < classes(m); c++)
             best = row[c] > row[best] ? c : best;
         correct += best == batch->labels[i];
-        surprise -= log(said(m, row, batch->labels[i]));
-        surest = fmax(surest, said(m, row, best));
+        surprise += surprise_of(m, row, batch->labels[i]);
+        surest = fmax(surest, exp(-surprise_of(m, row, best)));
     }
     free(output);
     trace("answers", NUMBER("training", training), NUMBER("images", batch->count),

@@ -18,6 +18,7 @@
 #define ACCURACY "the accuracy is the share of images whose label is the most likely class"
 
 #define TOLERANCE 1e-4 // of a loss; what is printed has four digits
+#define ROUNDING  1e-9 // of a gradient's fingerprint
 #define RATE      0.001
 
 // ---- What the model said.
@@ -72,6 +73,7 @@ static bool printed_figures(const Run *run, double *loss, double *accuracy)
 
 // ---- The loss.
 
+// The model that is trained: the last one that is compiled before fit().
 static const char *model_of(const Run *run)
 {
     const Events *events = &run->traces.of[0];
@@ -85,13 +87,19 @@ static const char *model_of(const Run *run)
 // One after the other at the model's end, with the loss's own, if it has one.
 static int softmaxes(const char *model)
 {
-    int in_a_row = 0;
-    for (const char *line = model; *line; line = strchr(line, '\n') + 1)
-        in_a_row =
-            strstr(line, ": softmax of ") && strstr(line, ": softmax of ") < strchr(line, '\n')
-                ? in_a_row + 1
-                : 0;
-    return in_a_row + (strstr(model, ", read as logits") != NULL);
+    int in_a_row = strstr(model, ", read as logits") != NULL;
+    const char *end = model + strlen(model);
+    while (end > model) { // from the last line to the first
+        const char *line = end - 1;
+        while (line > model && line[-1] != '\n')
+            line--;
+        const char *found = strstr(line, ": softmax of ");
+        if (!found || found > end)
+            break;
+        in_a_row++;
+        end = line;
+    }
+    return in_a_row;
 }
 
 // Of the model that the program has with the most of them.
@@ -134,12 +142,23 @@ static double surest(const Run *run)
     return most;
 }
 
+static bool tests_on_training_images(const Run *run)
+{
+    const Events *events = &run->traces.of[0];
+    for (int at = event_find(events, "fit_end", 0); at >= 0;
+         at = event_find(events, "images", at + 1))
+        if (strcmp(event_text(events->items[at], "split"), "train") == 0)
+            return true;
+    return false;
+}
+
 static bool figures_were_changed(const Run *run)
 {
     const Events *events = &run->traces.of[0];
     double loss, accuracy;
     Answers test = last_test(run);
-    if (printed_figures(run, &loss, &accuracy) && differ(loss, test.loss / test.images))
+    if (printed_figures(run, &loss, &accuracy) && !tests_on_training_images(run) &&
+        differ(loss, test.loss / test.images))
         return true;
     for (int e = 0; e < event_count(events, "history"); e++) {
         const cJSON *own = event_nth(events, "epoch", e), *logged = event_nth(events, "history", e);
@@ -275,8 +294,9 @@ static const Diagnosis *wrong_update(const cJSON *gradient, const cJSON *apply)
         return &other_optimizer;
     if (differ(event_number(apply, "learning_rate") / RATE, 1))
         return &other_rate;
-    return differ(event_number(apply, "value"), event_number(gradient, "value")) ? &other_gradient
-                                                                                 : NULL;
+    double applied = event_number(apply, "value"), computed = event_number(gradient, "value");
+    bool same = fabs(applied - computed) <= TOLERANCE * fabs(computed) + ROUNDING;
+    return same ? NULL : &other_gradient;
 }
 
 static void judge_updates(const Runs *runs, Report *report)
@@ -411,16 +431,6 @@ static const Diagnosis other_images = {
     NULL};
 static const Diagnosis other_accuracy = {
     "accuracy-wrong", "the number that is shown as the accuracy is another one.", NULL};
-
-static bool tests_on_training_images(const Run *run)
-{
-    const Events *events = &run->traces.of[0];
-    for (int at = event_find(events, "fit_end", 0); at >= 0;
-         at = event_find(events, "images", at + 1))
-        if (strcmp(event_text(events->items[at], "split"), "train") == 0)
-            return true;
-    return false;
-}
 
 static const Diagnosis *wrong_figure(const Run *run, int epoch, bool losses, const Figure *figure)
 {
