@@ -18,6 +18,7 @@
 #include "train/callbacks.h" // what happens around an epoch
 #include "train/fit.h"       // fit and evaluate
 #include "train/mirrored.h"  // the same on all devices of one process
+#include "train/stages.h"    // a model in two halves, on two devices
 #include "hvd/hvd.h"         // ranks, all-reduce, the distributed optimizer and its callbacks
 #include "hvd/checkpoint.h"  // a training saved, and gone on with
 #include "hvd/sweep.h"       // an all-reduce tried on many sizes

@@ -9,6 +9,7 @@
 static const char *const kinds[NODE_KINDS] = {
     [NODE_INPUT] = "input", // as layers.h calls them
     [NODE_INPUT_TOKENS] = "input_tokens",
+    [NODE_INPUT_VECTOR] = "input_vector",
     [NODE_EMBEDDING] = "embedding",
     [NODE_CONV2D] = "conv2d",
     [NODE_BATCH_NORM] = "batch_norm",

@@ -9,6 +9,7 @@
 typedef enum {
     NODE_INPUT,
     NODE_INPUT_TOKENS,
+    NODE_INPUT_VECTOR,
     NODE_EMBEDDING,
     NODE_CONV2D,
     NODE_BATCH_NORM,

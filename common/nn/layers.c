@@ -96,6 +96,13 @@ Tensor input_tokens(int length)
     return new_graph(NODE_INPUT_TOKENS, (Shape){1, length, 1});
 }
 
+Tensor input_vector(int length)
+{
+    if (length < 1)
+        die("input_vector: %d numbers are no vector", length);
+    return new_graph(NODE_INPUT_VECTOR, (Shape){1, 1, length});
+}
+
 Tensor embedding(Tensor tokens, int vocabulary, int dimension)
 {
     if (given(tokens, __func__)->kind != NODE_INPUT_TOKENS)

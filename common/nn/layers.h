@@ -28,6 +28,11 @@ Tensor input(int height, int width, int channels);
 Tensor input_tokens(int length);
 enum { NO_TOKEN = -1 };
 
+// A vector of `length` numbers for each example, instead of an image: what the first half of a
+// model that is cut in two hands over to the second (train/stages.h). One layer reads it. Shape (1,
+// 1, length).
+Tensor input_vector(int length);
+
 // A vector for each token, the row with the token's number of a table of `vocabulary` rows, which
 // is learned: (1, length, 1) -> (1, length, dimension). NO_TOKEN gives zeros. A token that is not
 // one of 0 ... vocabulary - 1 ends the program with one line when a batch with it comes.

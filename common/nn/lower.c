@@ -88,7 +88,8 @@ static Tensor add_fused(const Lowering *l, Op *op, Tensor first)
 
 static bool is_input(Tensor node)
 {
-    return node->kind == NODE_INPUT || node->kind == NODE_INPUT_TOKENS;
+    return node->kind == NODE_INPUT || node->kind == NODE_INPUT_TOKENS ||
+           node->kind == NODE_INPUT_VECTOR;
 }
 
 static void emit(Lowering *l, Tensor first)
@@ -105,7 +106,7 @@ static void emit(Lowering *l, Tensor first)
                .size = first->size,
                .dropout_rate = first->rate,
                .dropout_stream = (uint64_t)first->index,
-               .input_is_image = is_input(x),
+               .input_is_image = is_input(x) && !l->flat[x->index],
                .flat = l->flat[x->index]};
     for (int i = 0; i < MAX_VARIABLES; i++)
         op->variables[i] = first->variables[i];
@@ -160,6 +161,9 @@ Program lower(const Graph *graph, Tensor output, bool from_logits)
                   .owner = allocate(count, sizeof *l.owner),
                   .next = allocate(count, sizeof *l.next),
                   .program = {.ops = allocate(count, sizeof(Op)), .value_count = 1}};
+    l.flat[0] = l.program.reads_vector = graph->nodes[0]->kind == NODE_INPUT_VECTOR;
+    if (l.flat[0] && graph->nodes[0]->consumers > 1)
+        die("compile: an input_vector is read by one layer, not by %d", graph->nodes[0]->consumers);
     for (int i = 1; i < output->index + from_logits; i++) {
         Tensor node = graph->nodes[i];
         if (is_input(node))

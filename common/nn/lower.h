@@ -8,8 +8,9 @@
 typedef struct {
     Op *ops; // in forward order
     int op_count;
-    int value_count; // value 0 is the model's input
-    int logits;      // the value that the loss reads
+    int value_count;   // value 0 is the model's input
+    int logits;        // the value that the loss reads
+    bool reads_vector; // the input is one, whose gradient is wanted
 } Program;
 
 // Lowers the graph behind `output`. Where the loss computes a softmax in place of the model's last

@@ -8,11 +8,18 @@
 #include <string.h>
 #include "backend/constants.h"
 #include "data/origin.h"
+#include "nn/parts.h"
 #include "nn/plan.h"
 #include "base/rng.h"
 #include "sys/timeline.h"
 #include "sys/trace.h"
 #include "base/util.h"
+
+// Memory for a part of a batch, the size of a plan's block.
+typedef struct {
+    char *block;
+    size_t bytes;
+} PartMemory;
 
 #define MAX_PLANS 4 // one per batch size: training, validation, and the short last batch of each
 
@@ -41,6 +48,10 @@ struct Model {
     bool has_gradients;     // computed, and not applied yet
     float *tokens;          // of the last batch that had gradients computed, where it was tokens
     size_t token_count;
+    int variables_before; // in the model that this one is the second half of
+    PartMemory *parts;    // of a batch, by their numbers
+    int part_count;
+    float *sum; // of the parts' gradients; NULL: of none
 };
 
 Model *model(Tensor input, Tensor output)
@@ -157,7 +168,7 @@ static void initialize(Model *m, int index)
     const Variable *v = m->graph->variables[index];
     size_t size = variable_size(v);
     float *values = allocate(size, sizeof *values);
-    Rng rng = rng_stream(RNG_WEIGHTS, (uint64_t)index);
+    Rng rng = rng_stream(RNG_WEIGHTS, (uint64_t)(m->variables_before + index));
     bool uniform = v->initializer == INIT_GLOROT_UNIFORM || v->initializer == INIT_UNIFORM;
     float limit = v->initializer == INIT_GLOROT_UNIFORM ? glorot_limit(v) : 0.05f;
     for (size_t i = 0; i < size; i++) {
@@ -273,6 +284,9 @@ static void free_compiled(Model *m)
         if (m->plans[i])
             plan_free(&m->program, m->plans[i]);
     release(m, m->workspace);
+    for (int i = 0; i < m->part_count; i++)
+        release(m, m->parts[i].block);
+    release(m, m->sum);
     release(m, m->labels);
     release(m, m->metrics);
     release(m, m->dropout_keys);
@@ -282,6 +296,7 @@ static void free_compiled(Model *m)
     free((void *)(uintptr_t)m->parameters.segments);
     free((void *)(uintptr_t)m->parameters.description);
     free(m->next_keys);
+    free(m->parts);
     free(m->tokens);
     free(m->op_of_variable);
     free(m->program.ops);
@@ -946,4 +961,143 @@ float *model_statistics(const Model *m, size_t *length)
     need_model(m, __func__);
     *length = m->statistics_length;
     return m->statistics;
+}
+
+// ---- A batch in parts.
+
+void model_follow(Model *m, int variables)
+{
+    m->variables_before = variables;
+}
+
+bool model_reads_vector(const Model *m)
+{
+    return m->graph->nodes[0]->kind == NODE_INPUT_VECTOR;
+}
+
+bool model_repeats(const Model *m)
+{
+    return !m->drops && m->statistics_length == 0;
+}
+
+int model_input_size(const Model *m)
+{
+    Shape s = m->graph->nodes[0]->shape;
+    return s.height * s.width * s.channels;
+}
+
+int model_output_size(const Model *m)
+{
+    return classes(m);
+}
+
+// The memory of the part becomes the model's, or back: each call does the other's work.
+static void exchange(Model *m, Part part)
+{
+    if (part.number >= m->part_count) {
+        int count = part.number + 1;
+        m->parts = enlarge(m->parts, (size_t)count, sizeof *m->parts);
+        for (; m->part_count < count; m->part_count++)
+            m->parts[m->part_count] = (PartMemory){0};
+    }
+    PartMemory *memory = &m->parts[part.number], models = {m->workspace, m->workspace_bytes};
+    m->workspace = memory->block;
+    m->workspace_bytes = memory->bytes;
+    *memory = models;
+}
+
+void model_forward_part(Model *m, Part part, const float *input, const int *labels, bool training)
+{
+    const Batch batch = {.images = input, .labels = labels, .count = part.count};
+    check_batch(m, &batch, labels != NULL, __func__);
+    device_adopt(m->device);
+    exchange(m, part);
+    timeline_begin(SPAN_COMPUTE, TIMELINE_QUEUED(m->device->gpu, "forward"), part.count, -1);
+    Plan *plan = plan_for(m, part.count);
+    load_batch(m, plan, &batch);
+    if (training)
+        write_dropout_keys(m);
+    forward(m, plan, training);
+    if (labels)
+        compute_loss(m, plan, part.count);
+    timeline_end();
+    exchange(m, part);
+}
+
+// What lies at a place of the part's block.
+static void read_part(Model *m, Part part, size_t place, int size, float *to)
+{
+    size_t bytes = (size_t)part.count * (size_t)size * sizeof *to;
+    read_from_device(m, to, m->parts[part.number].block + place, bytes);
+}
+
+void model_read_output(Model *m, Part part, float *to)
+{
+    read_part(m, part, plan_for(m, part.count)->values[m->program.logits], model_output_size(m),
+              to);
+}
+
+void model_read_input_gradient(Model *m, Part part, float *to)
+{
+    read_part(m, part, plan_for(m, part.count)->input_gradient, model_input_size(m), to);
+}
+
+void model_backward_part(Model *m, Part part, const float *output_gradient)
+{
+    exchange(m, part);
+    timeline_begin(SPAN_COMPUTE, TIMELINE_QUEUED(m->device->gpu, "backward"), part.count, -1);
+    Plan *plan = plan_for(m, part.count);
+    size_t bytes = (size_t)part.count * (size_t)classes(m) * sizeof *output_gradient;
+    if (output_gradient)
+        write_to_device(m, at(m, plan->logits_gradient), output_gradient, bytes);
+    for (int i = 0; i < m->program.op_count; i++)
+        backward_step(m, plan, &plan->backward[i]);
+    timeline_end();
+    exchange(m, part);
+}
+
+// sum += weight * gradients, which is an update by SGD.
+void model_add_gradients(Model *m, float weight)
+{
+    const Parameters *p = &m->parameters;
+    if (!m->sum)
+        m->sum = allocate_on_device(m, p->length * sizeof *m->sum); // zeros
+    Update add = {.kind = SGD,
+                  .learning_rate = -weight,
+                  .step = 1,
+                  .weights = m->sum,
+                  .gradients = p->gradients};
+    Segment all = {.length = p->length};
+    backend(m)->update(m->device, &add, &all, 1);
+}
+
+// The next one begins with zeros, in memory of its own.
+void model_drop_sum(Model *m)
+{
+    release(m, m->sum);
+    m->sum = NULL;
+}
+
+void model_apply_sum(Model *m)
+{
+    Parameters parameters = m->parameters;
+    parameters.gradients = m->sum;
+    m->optimizer->apply(m->optimizer, &parameters);
+    model_drop_sum(m);
+}
+
+bool model_has_sum(const Model *m)
+{
+    return m->sum != NULL;
+}
+
+double model_gradient_fingerprint(const Model *m)
+{
+    const Parameters *p = &m->parameters;
+    return arena_fingerprint(m->device, p->gradients, 0, p->length);
+}
+
+double model_sum_fingerprint(const Model *m)
+{
+    return arena_fingerprint(m->device, m->sum, 0, m->parameters.length);
 }

@@ -67,9 +67,10 @@ static void add_part(Gradient *gradient, size_t place)
 }
 
 // What happens to the memory when one operation goes backward.
-static BackwardStep plan_backward_step(const Op *op, int index, const OpSizes *sizes,
+static BackwardStep plan_backward_step(const Program *program, int index, const OpSizes *sizes,
                                        Gradient *gradients, FirstFit *memory)
 {
+    const Op *op = &program->ops[index];
     Gradient *output = &gradients[op->output];
     CHECK(output->count > 0);
     BackwardStep step = {.op = index,
@@ -77,7 +78,7 @@ static BackwardStep plan_backward_step(const Op *op, int index, const OpSizes *s
                          .output_gradient2 = output->count == 2 ? output->parts[1] : NOWHERE,
                          .input_gradient = NOWHERE,
                          .residual_gradient = NOWHERE};
-    bool wanted = op->input != 0;
+    bool wanted = op->input != 0 || program->reads_vector;
     bool in_place = wanted && (op_in_place(op) || op->kind == OP_ADD);
     if (in_place)
         step.input_gradient = step.output_gradient;
@@ -106,9 +107,9 @@ static void plan_backward(const Program *program, Plan *plan, FirstFit *memory)
     add_part(&gradients[program->logits], plan->logits_gradient);
     for (int i = 0; i < program->op_count; i++) {
         int op = program->op_count - 1 - i;
-        plan->backward[i] =
-            plan_backward_step(&program->ops[op], op, &plan->sizes[op], gradients, memory);
+        plan->backward[i] = plan_backward_step(program, op, &plan->sizes[op], gradients, memory);
     }
+    plan->input_gradient = program->reads_vector ? gradients[0].parts[0] : NOWHERE;
     free(gradients);
 }
 

@@ -29,6 +29,7 @@ typedef struct {
     size_t scratch;
     size_t probabilities;
     size_t logits_gradient;
+    size_t input_gradient;  // of a vector, else NOWHERE
     BackwardStep *backward; // in the order in which they run, one per operation
     size_t bytes;           // of the whole block
     bool trained;           // a training step has been made

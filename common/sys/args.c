@@ -24,7 +24,7 @@
 #define DEFAULT_ARGS                                                                               \
     {.log_dir = "./logs", .batch_size = 32, .val_batch_size = 32, .epochs = 40, .base_lr = 0.01f,  \
      .wd = 0.000005f, .target_accuracy = 0.85f, .patience = 2, .width = 10, .max_count = 1 << 22, \
-     .shuffle_buffer = 60000}
+     .shuffle_buffer = 60000, .micro_batches = 4}
 #define DEFAULT_SETTINGS {.loader_threads = 4, .augment = true, .shuffle = true}
 // clang-format on
 
@@ -109,6 +109,10 @@ static const Flag flags[] = {
      .count = &args.shuffle_buffer, .largest = INT_MAX},
     {"slow-reader", "MS", "milliseconds to read a batch of images, as from a slow disk",
      .real = &process.slow_reader, .least = 0, .most = 60000, .range = "a number from 0 to 60000"},
+    {"micro-batches", "M", "parts of a batch that pass through the halves of a model",
+     .count = &args.micro_batches, .largest = INT_MAX},
+    {"pace", "MS", "milliseconds that a batch takes the halves of a model at least",
+     .real = &process.pace, .least = 0, .most = 60000, .range = "a number from 0 to 60000"},
     {"loader-threads", "N", "threads that prepare images, at most 64",
      .count = &process.loader_threads, .largest = 64},
     {"device", "cpu|gpu", "where to compute (default: a GPU if one is visible)",
