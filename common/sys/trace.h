@@ -113,18 +113,18 @@
 //                                                              one for each stage; seconds; passes
 //                                                              over the source that have begun,
 //                                                              and images read in all of them
-//     staged_batch      batch, stage, device, images,          train_in_stages begins, the first time
-//                       micro_batches, value, arena            with batch 0: of each stage; the
-//                                                              gradient that it would have from the
-//                                                              batch as a whole, computed at once
-//                                                              (null: of batch norm or dropout
-//                                                              there is none), and its weights
+//     staged_batch      batch, stage, device, images,          train_in_stages begins, batch 0 first:
+//                       micro_batches, value, arena            for each stage, what its
+//                                                              gradient from the batch as a whole
+//                                                              would be (null: with dropout or
+//                                                              batch norm there is none), and its
+//                                                              weights
 //     stage_begin       call, batch, stage, micro              a schedule calls stage_forward:
 //                                                              "forward"; "backward", "send",
 //                                                              "receive"; of that micro-batch ...
 //     stage_end         the same fields                        ... and it returns
-//     stage_apply       batch, stage, value                    a stage updates its weights: from
-//                                                              that sum of gradients
+//     stage_apply       batch, stage, value                    a stage updates its weights, from
+//                                                              this sum of gradients
 //     staged_batch_end  batch, stage, arena                    both schedules have returned
 //     saved             path                                   save_weights writes a file; the
 //                                                              root has saved a checkpoint

@@ -378,7 +378,8 @@ static void report_crash(const Run *run, const Ends *ends, const char *property,
 static RankSet idle_ranks(const Run *run)
 {
     const Traces *traces = &run->traces;
-    RankSet by_hand = ranks_with(traces, "gradient") & ~ranks_with(traces, "fit");
+    RankSet by_hand = (ranks_with(traces, "gradient") & ~ranks_with(traces, "fit")) |
+                      ranks_with(traces, "staged_batch");
     return run_trains(&run->plan)
                ? all_ranks(run->ranks) & ~(ranks_with(traces, "fit_end") | by_hand)
                : 0;
