@@ -61,7 +61,7 @@ run_together = $(foreach t,$(script_tests),$(if $(call runs_alone,$(t)),,$(call 
 
 # What tests/unit/test_threads.sh watches, in a folder of its own.
 threads := $(BUILD)/threads
-build_threads = CUDA=0 SANITIZE=thread BUILD=$(threads) $(addprefix $(threads)/tests/unit/test_,devices stall_words pipeline mirrored)
+build_threads = CUDA=0 SANITIZE=thread BUILD=$(threads) $(addprefix $(threads)/tests/unit/test_,devices stages stall_words pipeline mirrored)
 
 # ---- On the GPU that is not there (tests/emulated/README.md), which is built in a folder of its own.
 # It runs a grid's threads one by one, so only what is quick enough; the longest come first, since they
@@ -69,7 +69,7 @@ build_threads = CUDA=0 SANITIZE=thread BUILD=$(threads) $(addprefix $(threads)/t
 
 emulated := $(BUILD)/emulated
 EMULATED_TESTS := operations batch_norm optimizers loss
-EMULATED_PROGRAMS := replay bench sweep solution_06 check-step compile-step cut/baseline tests/emulated/test_emulated tests/unit/test_devices tests/unit/test_mirrored \
+EMULATED_PROGRAMS := replay bench sweep solution_06 check-step compile-step cut/baseline tests/emulated/test_emulated tests/unit/test_devices tests/unit/test_stages tests/unit/test_mirrored \
                      $(mpi_tests:%=tests/mpi/test_%) $(EMULATED_TESTS:%=tests/unit/test_%)
 # All of it is instrumented. To look for leaks, too, would take the slow way through the stack at
 # each allocation: test_leaks.sh alone does it.
@@ -93,8 +93,8 @@ run_emulated = \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
     $(foreach t,operations batch_norm,'$(t) (pretended GPU, backward)@600=$(on_emulated) EMULATED_ORDER=backward \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
-    $(foreach s,at_once lazy race,'devices (pretended GPUs, streams $(s))@600=$(on_emulated) EMULATED_DEVICES=2 \
-        EMULATED_STREAMS=$(s) HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_devices') \
+    $(foreach t,devices stages,$(foreach s,at_once lazy race,'$(t) (pretended GPUs, streams $(s))@600=$(on_emulated) \
+        EMULATED_DEVICES=2 EMULATED_STREAMS=$(s) HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)')) \
     'mirrored (pretended GPUs)@600=$(on_emulated) EMULATED_STREAMS=lazy CK_RUN_CASE=replicas HVDLAB_TEST_DEVICE=gpu \
         $(emulated)/tests/unit/test_mirrored' \
     'stand-in for CUDA=$(on_emulated) $(emulated)/tests/emulated/test_emulated' \
@@ -111,7 +111,7 @@ run_more = 'mismatches (all)@1800=tests/mpi/test_mismatches.sh' \
 
 # ---- On a real GPU: in every arithmetic, and with several ranks on it.
 
-GPU_TESTS := operations convolution batch_norm optimizers model devices
+GPU_TESTS := operations convolution batch_norm optimizers model devices stages
 # The test $(1) with the setting $(2), named $(3).
 gpu_ranks = $(foreach n,1 2 4,'$(1) (GPU, $(n) ranks$(3))=$(2)common/scripts/mpi.sh run $(n) $(BUILD)/tests/mpi/test_$(1)')
 run_on_gpu = $(foreach p,fp32 tf32 bf16,$(foreach t,$(GPU_TESTS),'$(t) (GPU, $(p))@300=\

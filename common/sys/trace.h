@@ -113,7 +113,7 @@
 //                                                              one for each stage; seconds; passes
 //                                                              over the source that have begun,
 //                                                              and images read in all of them
-//     staged_batch      batch, stage, device, images,          train_in_stages begins, batch 0 first:
+//     staged_batch      batch, stage, device, images,          train_in_stages begins, from 0 on:
 //                       micro_batches, value, arena            for each stage, what its
 //                                                              gradient from the batch as a whole
 //                                                              would be (null: with dropout or

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Two threads on two devices, replicas of a model on several, a thread that reads what the main thread
-# writes down of itself, and those that prepare images, watched by the thread sanitizer: no two of them may
+# Two threads on two devices, those of a model in two halves, replicas of a model on several, a thread that
+# reads what the main thread writes down of itself, and those that prepare images, watched by the thread sanitizer: no two of them may
 # touch the same memory without waiting for each other. OpenMP's runtime is not instrumented either, so each
 # device computes with one thread (replicas on one core, since one of their tests has a device that is the
 # whole machine); what a team does is the compiler's business.
@@ -13,7 +13,7 @@ export TSAN_OPTIONS="suppressions=tests/unit/threads.supp print_suppressions=0 r
 
 core=$(taskset -cp $$ | sed -e 's/.*: //' -e 's/[-,].*//')
 
-for name in test_devices test_stall_words test_pipeline test_mirrored; do
+for name in test_devices test_stages test_stall_words test_pipeline test_mirrored; do
     where=
     [ $name != test_mirrored ] || where="taskset -c $core"
     # shellcheck disable=SC2086 # words

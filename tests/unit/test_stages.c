@@ -1,0 +1,663 @@
+// What a model in two halves promises: whatever the schedule and the number of micro-batches, the
+// weights become those of one device with the whole batch; each half works on its device; what a
+// schedule does wrong, and stages that wait for each other, end the program with one line.
+//
+// On the CPU, and with HVDLAB_TEST_DEVICE=gpu on GPUs, where there are two. Each run is a process
+// of its own, since devices are never given back.
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <string.h>
+#include "child.h"
+#include "hvdlab.h"
+#include "operation.h"
+#include "base/util.h"
+
+enum { SIZE = 8, BATCH = 16, UPDATES = 5, CLASSES = 10 };
+
+static const int devices[] = {0, 1};
+
+// ---- Models, whole and in halves: the same layers, cut behind a vector.
+
+static Tensor front(Tensor x, bool images)
+{
+    if (!images)
+        return relu(dense(flatten(x), 24));
+    x = max_pool(relu(conv2d(x, 8, 3)), 2);
+    return flatten(relu(conv2d(x, 6, 3)));
+}
+
+static Tensor back(Tensor x)
+{
+    return softmax(dense(relu(dense(x, 20)), CLASSES));
+}
+
+static int between(bool images)
+{
+    return images ? SIZE / 2 * (SIZE / 2) * 6 : 24;
+}
+
+static Model *whole_model(bool images)
+{
+    Tensor x = input(SIZE, SIZE, 1);
+    return l2_penalty(model(x, back(front(x, images))), 0.01f);
+}
+
+static Model *first_half(bool images)
+{
+    Tensor x = input(SIZE, SIZE, 1);
+    return l2_penalty(model(x, front(x, images)), 0.01f);
+}
+
+static Model *second_half(bool images)
+{
+    Tensor x = input_vector(between(images));
+    return l2_penalty(model(x, back(x)), 0.01f);
+}
+
+static Batch random_batch(int count, uint64_t seed)
+{
+    static float images[BATCH * SIZE * SIZE];
+    static int labels[BATCH];
+    Rng rng = rng_stream_of(seed, RNG_SYNTHETIC_DATA, 0);
+    for (int i = 0; i < count * SIZE * SIZE; i++)
+        images[i] = rng_normal(&rng);
+    for (int i = 0; i < count; i++)
+        labels[i] = (int)rng_below(&rng, CLASSES);
+    return (Batch){images, labels, count};
+}
+
+// ---- Schedules.
+
+static void one_at_a_time(Stage *stage, int micro_batches)
+{
+    for (int k = 0; k < micro_batches; k++) {
+        stage_forward(stage, k);
+        stage_send(stage, k);
+        stage_receive(stage, k);
+        stage_backward(stage, k);
+    }
+    stage_apply(stage);
+}
+
+static void fill_and_drain(Stage *stage, int micro_batches)
+{
+    CHECK(device_index() == 0);
+    for (int k = 0; k < micro_batches; k++) {
+        stage_forward(stage, k);
+        stage_send(stage, k);
+    }
+    for (int k = 0; k < micro_batches; k++) {
+        stage_receive(stage, k);
+        stage_backward(stage, k);
+    }
+    stage_apply(stage);
+}
+
+// Never more than two micro-batches on their way.
+static void two_on_their_way(Stage *stage, int micro_batches)
+{
+    for (int k = 0; k < micro_batches + 2; k++) {
+        if (k >= 2) {
+            stage_receive(stage, k - 2);
+            stage_backward(stage, k - 2);
+        }
+        if (k < micro_batches) {
+            stage_forward(stage, k);
+            stage_send(stage, k);
+        }
+    }
+    stage_apply(stage);
+}
+
+static void at_once(Stage *stage, int micro_batches)
+{
+    CHECK(device_index() == 1 % device_count());
+    for (int k = 0; k < micro_batches; k++) {
+        stage_receive(stage, k);
+        stage_forward(stage, k);
+        stage_backward(stage, k);
+        stage_send(stage, k);
+    }
+    stage_apply(stage);
+}
+
+// Keeps the values of all of them.
+static void last_one_first(Stage *stage, int micro_batches)
+{
+    for (int k = 0; k < micro_batches; k++) {
+        stage_receive(stage, k);
+        stage_forward(stage, k);
+    }
+    for (int k = micro_batches - 1; k >= 0; k--) {
+        stage_backward(stage, k);
+        stage_send(stage, k);
+    }
+    stage_apply(stage);
+}
+
+// ---- The same as one device.
+
+typedef struct {
+    bool images;
+    Optimizer *(*optimizer)(float learning_rate);
+    float learning_rate;
+    int micro_batches;
+    Schedule first, second;
+} Case;
+
+static float *variable(const Model *model, int index, size_t *size)
+{
+    *size = variable_size(model_variable(model, index));
+    float *values = allocate(*size, sizeof *values);
+    model_read_variable(model, index, values);
+    return values;
+}
+
+static void check_variable(const Model *a, int i, const Model *b, int k)
+{
+    size_t size, other_size;
+    float *x = variable(a, i, &size), *y = variable(b, k, &other_size);
+    CHECK(size == other_size);
+    for (size_t n = 0; n < size; n++)
+        if (!(fabsf(x[n] - y[n]) <= 1e-5f))
+            die("%s: %g is not %g", model_variable(a, i)->name, (double)x[n], (double)y[n]);
+    free(x);
+    free(y);
+}
+
+static void check_variables(const Model *whole, const Model *first, const Model *second)
+{
+    int before = model_variable_count(first);
+    CHECK(model_variable_count(whole) == before + model_variable_count(second));
+    for (int i = 0; i < model_variable_count(whole); i++)
+        check_variable(whole, i, i < before ? first : second, i < before ? i : i - before);
+}
+
+static void check_metrics(Metrics a, Metrics b)
+{
+    CHECK(a.images == b.images && a.correct == b.correct);
+    CHECK(fabs(a.loss - b.loss) <= 1e-4 * a.loss);
+}
+
+static void check_scores(Model *whole, Stages *stages)
+{
+    Dataset data = synthetic_data(TEST, 1, 50);
+    data.height = data.width = SIZE; // the first bytes of each 784
+    Batches *batches = plain_batches(&data, image_statistics(&data), 20);
+    Metrics before = stages_metrics(stages);
+    Score a = evaluate(whole, batches, 0), b = evaluate_in_stages(stages, batches);
+    CHECK(fabs(a.loss - b.loss) <= 1e-4 * a.loss && a.accuracy == b.accuracy);
+    CHECK(stages_metrics(stages).images == before.images);
+    batches_free(batches);
+}
+
+static void train_both_ways(const void *argument)
+{
+    const Case *c = argument;
+    Model *first = first_half(c->images), *second = second_half(c->images);
+    Stages *stages = two_stages(first, c->optimizer(c->learning_rate), second,
+                                c->optimizer(c->learning_rate), devices);
+    Model *whole =
+        compile(whole_model(c->images), CATEGORICAL_CROSSENTROPY, c->optimizer(c->learning_rate));
+    check_variables(whole, first, second); // they begin alike
+    for (int update = 0; update < UPDATES; update++) {
+        Batch batch = random_batch(update == 3 ? 2 : BATCH, (uint64_t)update);
+        train_in_stages(stages, &batch, c->micro_batches, c->first, c->second);
+        train_on_batch(whole, &batch);
+    }
+    check_metrics(model_metrics(whole), stages_metrics(stages));
+    check_variables(whole, first, second);
+    check_scores(whole, stages);
+    stages_reset_metrics(stages);
+    CHECK(stages_metrics(stages).images == 0);
+    stages_free(stages);
+    model_free(whole);
+}
+
+static void run_ok(void (*body)(const void *), const void *argument)
+{
+    Outcome outcome = run_in_child(body, argument);
+    ck_assert_msg(outcome.status == 0, "status %d: %s", outcome.status, outcome.err);
+    ck_assert_str_eq(outcome.err, "");
+}
+
+static const Schedule firsts[] = {one_at_a_time, fill_and_drain, two_on_their_way};
+static const int numbers[] = {1, 2, 3, 5};
+
+// 16 images are no multiple of 3 or of 5, and one batch has only two.
+START_TEST(any_number_of_micro_batches_gives_the_weights_of_one_device)
+{
+    Case c = {.images = _i % 2,
+              .optimizer = sgd,
+              .learning_rate = 0.1f,
+              .micro_batches = numbers[_i / 2],
+              .first = fill_and_drain,
+              .second = at_once};
+    run_ok(train_both_ways, &c);
+}
+END_TEST
+
+START_TEST(any_schedule_gives_the_weights_of_one_device)
+{
+    Case c = {.images = false,
+              .optimizer = _i % 2 ? adam : rmsprop,
+              .learning_rate = 0.001f,
+              .micro_batches = 5,
+              .first = firsts[_i],
+              .second = at_once};
+    run_ok(train_both_ways, &c);
+}
+END_TEST
+
+START_TEST(a_stage_may_keep_the_values_of_all_micro_batches)
+{
+    Case c = {.images = true,
+              .optimizer = sgd,
+              .learning_rate = 0.1f,
+              .micro_batches = 5,
+              .first = fill_and_drain,
+              .second = last_one_first};
+    run_ok(train_both_ways, &c);
+}
+END_TEST
+
+// ---- What a schedule can't do.
+
+static Stages *small_stages(void)
+{
+    return two_stages(first_half(false), sgd(0.1f), second_half(false), sgd(0.1f), devices);
+}
+
+static Stage *seen; // another thread's
+
+static void twice(Stage *stage, int micro_batches)
+{
+    (void)micro_batches;
+    stage_forward(stage, 1);
+    stage_forward(stage, 1);
+}
+
+static void too_far(Stage *stage, int micro_batches)
+{
+    stage_forward(stage, micro_batches);
+}
+
+static void sends_nothing(Stage *stage, int micro_batches)
+{
+    (void)micro_batches;
+    stage_send(stage, 2);
+}
+
+static void backward_at_once(Stage *stage, int micro_batches)
+{
+    (void)micro_batches;
+    stage_forward(stage, 0);
+    stage_backward(stage, 0);
+}
+
+static void applies_nothing(Stage *stage, int micro_batches)
+{
+    (void)micro_batches;
+    stage_apply(stage);
+}
+
+static void null_stage(Stage *stage, int micro_batches)
+{
+    (void)stage;
+    stage_receive(NULL, micro_batches);
+}
+
+static void waits_first(Stage *stage, int micro_batches)
+{
+    (void)micro_batches;
+    stage_receive(stage, 1);
+}
+
+static void forgets_one(Stage *stage, int micro_batches)
+{
+    for (int k = 0; k + 1 < micro_batches; k++) {
+        stage_forward(stage, k);
+        stage_send(stage, k);
+    }
+}
+
+static void computes_unreceived(Stage *stage, int micro_batches)
+{
+    (void)micro_batches;
+    stage_forward(stage, 0);
+}
+
+static void sends_too_early(Stage *stage, int micro_batches)
+{
+    (void)micro_batches;
+    stage_receive(stage, 0);
+    stage_forward(stage, 0);
+    stage_send(stage, 0);
+}
+
+static void shows_itself(Stage *stage, int micro_batches)
+{
+    (void)micro_batches;
+    seen = stage;
+    stage_forward(stage, 0);
+    stage_send(stage, 0);
+}
+
+static void calls_for_the_other(Stage *stage, int micro_batches)
+{
+    (void)micro_batches;
+    stage_receive(stage, 0); // the other one has come so far
+    stage_forward(seen, 1);
+}
+
+static void nothing(Stage *stage, int micro_batches)
+{
+    (void)stage;
+    (void)micro_batches;
+}
+
+static void one_without_update(Stage *stage, int micro_batches)
+{
+    (void)micro_batches;
+    stage_forward(stage, 0);
+    stage_send(stage, 0);
+    stage_receive(stage, 0);
+    stage_backward(stage, 0);
+}
+
+static void its_gradient(Stage *stage, int micro_batches)
+{
+    (void)micro_batches;
+    stage_receive(stage, 0);
+    stage_forward(stage, 0);
+    stage_backward(stage, 0);
+    stage_send(stage, 0);
+}
+
+static const struct {
+    Schedule first, second;
+    const char *line;
+} faults[] = {
+    {twice, nothing,
+     "stage_forward: stage 0 has done that for micro-batch 1 of this batch already"},
+    {too_far, nothing, "stage_forward: there is no micro-batch 3; this batch has 3, from 0"},
+    {sends_nothing, nothing, "stage_send: stage 0 has not called stage_forward for micro-batch 2"},
+    {backward_at_once, nothing,
+     "stage_backward: stage 0 has not called stage_receive for micro-batch 0"},
+    {applies_nothing, nothing,
+     "stage_apply: stage 0 has no gradients; stage_backward() comes before"},
+    {null_stage, nothing, "stage_receive: there is no stage (NULL)"},
+    {nothing, computes_unreceived,
+     "stage_forward: stage 1 has not called stage_receive for micro-batch 0"},
+    {shows_itself, sends_too_early,
+     "stage_send: stage 1 has not called stage_backward for micro-batch 0"},
+    {shows_itself, calls_for_the_other,
+     "stage_forward: stage 0 is not this thread's: a schedule calls it for its own stage"},
+    {waits_first, at_once,
+     "the stages hang: stage 0 waits for the gradient of micro-batch 1, and stage 1 for the values "
+     "of micro-batch 0; each would have to be sent by the other"},
+    {forgets_one, at_once,
+     "the stages hang: stage 1 waits for the values of micro-batch 2, and the schedule of stage 0 "
+     "has returned without sending it"},
+    {one_at_a_time, nothing,
+     "the stages hang: stage 0 waits for the gradient of micro-batch 0, and the schedule of stage "
+     "1 "
+     "has returned without sending it"},
+};
+
+static void do_fault(const void *argument)
+{
+    int i = *(const int *)argument;
+    Batch batch = random_batch(7, 1);
+    train_in_stages(small_stages(), &batch, 3, faults[i].first, faults[i].second);
+}
+
+static void assert_line(Outcome outcome, const char *line)
+{
+    char *expected = format_text("test_stages: %s\n", line);
+    ck_assert_str_eq(outcome.err, expected);
+    ck_assert_int_eq(outcome.status, 2);
+    free(expected);
+}
+
+START_TEST(what_a_schedule_does_wrong_is_said_in_one_line)
+{
+    assert_line(run_in_child(do_fault, &_i), faults[_i].line);
+}
+END_TEST
+
+// ---- What can't be halves, or a batch.
+
+static void wrong_width(const void *unused)
+{
+    (void)unused;
+    Tensor x = input_vector(23);
+    two_stages(first_half(false), sgd(0.1f), model(x, back(x)), sgd(0.1f), devices);
+}
+
+static void one_optimizer(const void *unused)
+{
+    (void)unused;
+    Optimizer *both = sgd(0.1f);
+    two_stages(first_half(false), both, second_half(false), both, devices);
+}
+
+static void read_by_two(const void *unused)
+{
+    (void)unused;
+    Tensor x = input_vector(8);
+    compile(model(x, back(add(dense(x, 8), x))), CATEGORICAL_CROSSENTROPY, sgd(0.1f));
+}
+
+static void empty_vector(const void *unused)
+{
+    (void)unused;
+    input_vector(0);
+}
+
+static void no_micro_batches(const void *unused)
+{
+    (void)unused;
+    Batch batch = random_batch(4, 1);
+    train_in_stages(small_stages(), &batch, 0, fill_and_drain, at_once);
+}
+
+static const struct {
+    void (*body)(const void *);
+    const char *line;
+} refusals[] = {
+    {wrong_width, "two_stages: the first half hands over 24 numbers for an image; the second has "
+                  "to begin with input_vector(24)"},
+    {one_optimizer, "two_stages: each half is a model of its own, with an optimizer of its own"},
+    {read_by_two, "compile: an input_vector is read by one layer, not by 2"},
+    {empty_vector, "input_vector: 0 numbers are no vector"},
+    {no_micro_batches, "train_in_stages: a batch can't have 0 micro-batches"},
+};
+
+START_TEST(what_does_not_fit_is_said_in_one_line)
+{
+    assert_line(run_in_child(refusals[_i].body, NULL), refusals[_i].line);
+}
+END_TEST
+
+// ---- The rest.
+
+// What a batch left behind has no part in the next one.
+static void leaves_something_behind(const void *unused)
+{
+    (void)unused;
+    Model *first = first_half(false), *second = second_half(false);
+    Stages *stages = two_stages(first, sgd(0.1f), second, sgd(0.1f), devices);
+    Model *whole = compile(whole_model(false), CATEGORICAL_CROSSENTROPY, sgd(0.1f));
+    Batch batch = random_batch(9, 1);
+    train_in_stages(stages, &batch, 3, forgets_one, nothing);
+    train_in_stages(stages, &batch, 3, one_without_update, its_gradient);
+    train_in_stages(stages, &batch, 3, nothing, nothing);
+    check_variables(whole, first, second);
+    train_in_stages(stages, &batch, 3, fill_and_drain, at_once);
+    train_on_batch(whole, &batch);
+    check_variables(whole, first, second);
+    stages_free(stages);
+    model_free(whole);
+}
+
+START_TEST(what_a_schedule_leaves_behind_is_dropped)
+{
+    run_ok(leaves_something_behind, NULL);
+}
+END_TEST
+
+static void on_one_device(const void *unused)
+{
+    (void)unused;
+    setenv("HVDLAB_DEVICES", "1", 1);
+    const Case c = {false, sgd, 0.1f, 3, fill_and_drain, at_once};
+    train_both_ways(&c);
+}
+
+START_TEST(two_stages_may_share_one_device)
+{
+    Outcome outcome = run_in_child(on_one_device, NULL);
+    ck_assert_int_eq(outcome.status, 0);
+    ck_assert_str_eq(outcome.err, "test_stages: warning: rank 0: device 1 is not there, this node "
+                                  "has 1; using device 0\n");
+}
+END_TEST
+
+// Alone a batch takes 120 ms, 20 of them forward in each half; of two micro-batches in a pipeline
+// three quarters of that.
+static void slow_devices(const void *unused)
+{
+    (void)unused;
+    settings()->pace = 120;
+    Stages *stages = small_stages();
+    Batch batch = random_batch(BATCH, 1);
+    train_in_stages(stages, &batch, 2, fill_and_drain, at_once);
+    double begin = seconds_now();
+    train_in_stages(stages, &batch, 2, one_at_a_time, at_once);
+    double middle = seconds_now();
+    CHECK(middle - begin >= 0.120);
+    train_in_stages(stages, &batch, 2, fill_and_drain, at_once);
+    CHECK(seconds_now() - middle >= 0.090);
+    stages_free(stages);
+}
+
+START_TEST(a_pace_makes_the_devices_slow)
+{
+    run_ok(slow_devices, NULL);
+}
+END_TEST
+
+// ---- What is traced, and that nothing else changes by it.
+
+static char trace_folder[] = "/tmp/test_stages.XXXXXX";
+
+static void print_weights(const void *traced)
+{
+    if (traced)
+        setenv("HVDLAB_TRACE", trace_folder, 1);
+    Model *first = first_half(true), *second = second_half(true);
+    Stages *stages = two_stages(first, sgd(0.1f), second, sgd(0.1f), devices);
+    for (int update = 0; update < 2; update++) {
+        Batch batch = random_batch(7, (uint64_t)update);
+        train_in_stages(stages, &batch, 3, fill_and_drain, at_once);
+    }
+    printf("%.17g %.17g %.17g\n", model_fingerprints(first).weights,
+           model_fingerprints(second).weights, stages_metrics(stages).loss);
+    stages_free(stages);
+}
+
+typedef struct {
+    double whole[2], applied[2];
+    int applies, begun, ended;
+} Traced;
+
+static double number(const cJSON *event, const char *field)
+{
+    return cJSON_GetObjectItem(event, field)->valuedouble;
+}
+
+static void take_event(Traced *traced, const cJSON *event)
+{
+    const char *name = cJSON_GetObjectItem(event, "event")->valuestring;
+    traced->begun += strcmp(name, "stage_begin") == 0;
+    traced->ended += strcmp(name, "stage_end") == 0;
+    if (strncmp(name, "stage", strlen("stage")) != 0 || number(event, "batch") != 1)
+        return;
+    int s = (int)number(event, "stage");
+    if (strcmp(name, "staged_batch") == 0) {
+        ck_assert_int_eq((int)number(event, "device"), s);
+        ck_assert_int_eq((int)number(event, "images"), 7);
+        ck_assert_int_eq((int)number(event, "micro_batches"), 3);
+        traced->whole[s] = number(event, "value");
+    } else if (strcmp(name, "stage_apply") == 0) {
+        traced->applied[s] = number(event, "value");
+        traced->applies++;
+    }
+}
+
+START_TEST(a_trace_tells_the_calls_and_the_gradient_of_the_whole_batch)
+{
+    ck_assert_ptr_nonnull(mkdtemp(trace_folder));
+    Outcome plain = run_in_child(print_weights, NULL), traced = run_in_child(print_weights, "");
+    ck_assert_int_eq(traced.status, 0);
+    ck_assert_str_eq(plain.out, traced.out);
+    char *path = format_text("%s/rank-0.jsonl", trace_folder);
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    Traced found = {0};
+    for (char line[4096]; fgets(line, sizeof line, file);) {
+        cJSON *event = cJSON_Parse(line);
+        ck_assert_ptr_nonnull(event);
+        take_event(&found, event);
+        cJSON_Delete(event);
+    }
+    ck_assert_int_eq(found.begun, 2 * 2 * 3 * 4);
+    ck_assert_int_eq(found.ended, found.begun);
+    ck_assert_int_eq(found.applies, 2);
+    for (int s = 0; s < 2; s++)
+        ck_assert_double_eq_tol(found.applied[s], found.whole[s], 1e-5);
+    fclose(file);
+    remove(path);
+    free(path);
+    remove(trace_folder);
+}
+END_TEST
+
+// Asked in a process of its own, as devices stay in use.
+static int devices_there(void)
+{
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(device_count());
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+}
+
+int main(void)
+{
+    setenv("HVDLAB_DEVICES", "2", 1);
+    use_test_device();
+    settings()->deterministic = true;
+    set_seed(1);
+    if (devices_there() < 2) {
+        puts("skipped: there is one GPU, and it takes two");
+        return EXIT_SUCCESS;
+    }
+    Suite *suite = suite_create("stages");
+    TCase *tests = operation_case(suite, "two");
+    tcase_add_loop_test(tests, any_number_of_micro_batches_gives_the_weights_of_one_device, 0,
+                        2 * COUNT(numbers));
+    tcase_add_loop_test(tests, any_schedule_gives_the_weights_of_one_device, 0, COUNT(firsts));
+    tcase_add_test(tests, a_stage_may_keep_the_values_of_all_micro_batches);
+    tcase_add_loop_test(tests, what_a_schedule_does_wrong_is_said_in_one_line, 0, COUNT(faults));
+    tcase_add_loop_test(tests, what_does_not_fit_is_said_in_one_line, 0, COUNT(refusals));
+    tcase_add_test(tests, what_a_schedule_leaves_behind_is_dropped);
+    if (settings()->device == DEVICE_CPU)
+        tcase_add_test(tests, two_stages_may_share_one_device);
+    tcase_add_test(tests, a_pace_makes_the_devices_slow);
+    tcase_add_test(tests, a_trace_tells_the_calls_and_the_gradient_of_the_whole_batch);
+    return run_suite(suite);
+}
