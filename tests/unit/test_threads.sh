@@ -1,9 +1,9 @@
 #!/bin/sh
 # Two threads on two devices, those of a model in two halves, replicas of a model on several, a thread that
-# reads what the main thread writes down of itself, and those that prepare images, watched by the thread sanitizer: no two of them may
-# touch the same memory without waiting for each other. OpenMP's runtime is not instrumented either, so each
-# device computes with one thread (replicas on one core, since one of their tests has a device that is the
-# whole machine); what a team does is the compiler's business.
+# reads what the main thread writes down of itself, and those that prepare images, watched by the thread
+# sanitizer: no two of them may touch the same memory without waiting for each other. OpenMP's runtime is
+# not instrumented either, so each device computes with one thread (replicas on one core, since one of their
+# tests has a device that is the whole machine); what a team does is the compiler's business.
 
 set -u
 cd "$(dirname "$0")/../.." || exit 2
