@@ -1012,7 +1012,6 @@ void model_forward_part(Model *m, Part part, const float *input, const int *labe
     check_batch(m, &batch, labels != NULL, __func__);
     device_adopt(m->device);
     exchange(m, part);
-    timeline_begin(SPAN_COMPUTE, TIMELINE_QUEUED(m->device->gpu, "forward"), part.count, -1);
     Plan *plan = plan_for(m, part.count);
     load_batch(m, plan, &batch);
     if (training)
@@ -1020,7 +1019,6 @@ void model_forward_part(Model *m, Part part, const float *input, const int *labe
     forward(m, plan, training);
     if (labels)
         compute_loss(m, plan, part.count);
-    timeline_end();
     exchange(m, part);
 }
 
@@ -1045,14 +1043,12 @@ void model_read_input_gradient(Model *m, Part part, float *to)
 void model_backward_part(Model *m, Part part, const float *output_gradient)
 {
     exchange(m, part);
-    timeline_begin(SPAN_COMPUTE, TIMELINE_QUEUED(m->device->gpu, "backward"), part.count, -1);
     Plan *plan = plan_for(m, part.count);
     size_t bytes = (size_t)part.count * (size_t)classes(m) * sizeof *output_gradient;
     if (output_gradient)
         write_to_device(m, at(m, plan->logits_gradient), output_gradient, bytes);
     for (int i = 0; i < m->program.op_count; i++)
         backward_step(m, plan, &plan->backward[i]);
-    timeline_end();
     exchange(m, part);
 }
 
