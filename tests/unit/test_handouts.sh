@@ -283,7 +283,7 @@ make baseline >"$work/make" 2>&1 || fail "make baseline" "$work/make"
 build/baseline --help >"$work/help" || fail "build/baseline --help"
 eval "$(make -s env)"
 export HVDLAB_FLAGS="--data synthetic --images 96 --batch-size 8 --val-batch-size 32 --epochs 1 \
---width 1 --target-accuracy 1 --loader-threads 1"
+--width 1 --target-accuracy 1 --loader-threads 1 --pace 1"
 
 for handout in labs/*/*.md; do
     read_handout "$handout"
