@@ -387,6 +387,11 @@ static const Diagnosis *wrong_fill(const BatchOf *batch, int a, int b)
 // NULL where device 0 may go backward with a while device 1 does with b, which comes after a there.
 static const Diagnosis *wrong_drain(const BatchOf *batch, int a, int b)
 {
+    static const Diagnosis no_work = {"sent-too-late",
+                                      "device 0 goes backward with a micro-batch before it hands "
+                                      "over another one, which device 1 "
+                                      "could have been computing meanwhile.",
+                                      NULL};
     static const Diagnosis late = {
         "gradient-sent-too-late",
         "device 1 hands a gradient back only after it has computed that of the next micro-batch, "
@@ -400,7 +405,7 @@ static const Diagnosis *wrong_drain(const BatchOf *batch, int a, int b)
     const StageOf *first = &batch->of[0], *second = &batch->of[1];
     int ahead = find(second, BACKWARD, b), behind = find(first, BACKWARD, a);
     if (comes_before(batch, 0, behind, ahead))
-        return &waits_between;
+        return &no_work;
     if (!comes_before(batch, 1, ahead, behind))
         return NULL;
     return find(second, SEND, a) > ahead ? &late : &received;
