@@ -50,7 +50,8 @@ typedef struct {
     const Run *run;
     BatchOf *batches;
     int count;
-    double rate; // the learning rate of the command line
+    double rate;    // the learning rate of the command line
+    double devices; // that there are: machines with one GPU are graded, too
     double scale[STAGES];
 } Pipeline;
 
@@ -125,6 +126,7 @@ static Pipeline read_pipeline(const Run *run)
     if (isnan(p.rate))
         p.rate = 0.01;
     const Events *events = &run->traces.of[0];
+    p.devices = event_number(event_nth(events, "device", 0), "devices");
     for (int i = 0; i < events->count; i++)
         if (strncmp(event_text(events->items[i], "event"), "stage", strlen("stage")) == 0)
             read_event(&p, events->items[i], i);
@@ -201,7 +203,7 @@ static bool judge_cut(const Runs *runs, const Pipelines *all, Report *report)
         for (int b = 0; b < p->count; b++) {
             const BatchOf *batch = &p->batches[b];
             bool cut = batch->micros == (asked < batch->images ? asked : batch->images);
-            if (cut && batch->of[0].device != batch->of[1].device)
+            if (cut && (batch->of[0].device != batch->of[1].device || p->devices < 2))
                 continue;
             fail(runs, p, b, CUT, cut ? &device : &micros, report);
             return false;
@@ -378,7 +380,7 @@ static const Diagnosis *wrong_fill(const BatchOf *batch, int a, int b)
     const StageOf *first = &batch->of[0], *second = &batch->of[1];
     int ahead = find(first, FORWARD, b), behind = find(second, FORWARD, a);
     if (comes_before(batch, 1, behind, ahead))
-        return &waits_between;
+        return find(first, BACKWARD, a) < ahead ? &one_at_a_time : &waits_between;
     if (!comes_before(batch, 0, ahead, behind))
         return NULL;
     return find(first, SEND, a) > ahead ? &late : &received;
@@ -416,7 +418,7 @@ typedef struct {
     CallKind kind;
     int leader;    // the stage that computes b while the other one computes a
     int pairs;     // of micro-batches, a and the next one
-    int serial;    // of them: b begins only when the other stage is done with a
+    int serial;    // of them: a has gone all the way before b begins
     int together;  // of them: both were computed at the same time
     int bad_batch; // the first one, or -1
     const Diagnosis *diagnosis;
@@ -439,7 +441,7 @@ static void look_at_batch(const Pipeline *p, int b, Overlap *o)
             continue;
         const Diagnosis *wrong = o->wrong(batch, k, next);
         o->pairs++;
-        o->serial += wrong == &waits_between;
+        o->serial += wrong == &one_at_a_time;
         o->together += happened_together(batch, o, k, next);
         if (wrong && o->bad_batch < 0) {
             o->bad_batch = b;
@@ -463,11 +465,10 @@ static bool judge_overlap(const Runs *runs, const Pipelines *all, const char *pr
         for (int b = 0; b < p->count; b++)
             look_at_batch(p, b, &o);
         if (o.bad_batch >= 0 || (o.pairs > 0 && o.together == 0)) {
+            if (o.diagnosis == &one_at_a_time && o.serial < o.pairs)
+                o.diagnosis = &waits_between;
             fail(runs, p, o.bad_batch < 0 ? 0 : o.bad_batch, property,
-                 o.bad_batch < 0       ? &apart
-                 : o.serial == o.pairs ? &one_at_a_time
-                                       : o.diagnosis,
-                 report);
+                 o.diagnosis ? o.diagnosis : &apart, report);
             return false;
         }
     }
@@ -534,8 +535,8 @@ static const Explanation explanations[] = {
       NULL}},
     {"is not this thread's",
      {"other-stage",
-      "each schedule calls for the stage that it was given: the other one has a thread of its "
-      "own.",
+      "a stage is called by its own schedule, in the thread that the library has made for it: not "
+      "by the other stage's, and not by a thread of the program's own.",
       NULL}},
     {0},
 };
