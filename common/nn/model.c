@@ -1009,7 +1009,7 @@ static void exchange(Model *m, Part part)
 void model_forward_part(Model *m, Part part, const float *input, const int *labels, bool training)
 {
     const Batch batch = {.images = input, .labels = labels, .count = part.count};
-    check_batch(m, &batch, labels != NULL, __func__);
+    check_batch(m, &batch, labels != NULL, "the stages");
     device_adopt(m->device);
     exchange(m, part);
     Plan *plan = plan_for(m, part.count);

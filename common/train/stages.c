@@ -325,12 +325,21 @@ void stages_reset_metrics(Stages *stages)
     model_reset_metrics(stages->stage[1].model);
 }
 
+static void check_images(const Model *first, const Dataset *data)
+{
+    int numbers = data->height * data->width * data->channels;
+    if (numbers != model_input_size(first))
+        die("evaluate_in_stages: the images are of %d numbers, the first half reads %d", numbers,
+            model_input_size(first));
+}
+
 Score evaluate_in_stages(Stages *stages, Batches *batches)
 {
     need_stages(stages, __func__);
     if (!batches)
         die("%s: there are no batches (NULL)", __func__);
     Model *first = stages->stage[0].model, *second = stages->stage[1].model;
+    check_images(first, batches_dataset(batches));
     Metrics before = model_metrics(second);
     float *between = NULL;
     model_reset_metrics(second);

@@ -463,6 +463,22 @@ static void no_micro_batches(const void *unused)
     train_in_stages(small_stages(), &batch, 0, fill_and_drain, at_once);
 }
 
+static void unknown_class(const void *unused)
+{
+    (void)unused;
+    Batch batch = random_batch(4, 1);
+    const int labels[] = {0, 1, CLASSES, 2};
+    batch.labels = labels;
+    train_in_stages(small_stages(), &batch, 2, fill_and_drain, at_once);
+}
+
+static void other_images(const void *unused)
+{
+    (void)unused;
+    Dataset data = synthetic_data(TEST, 1, 20);
+    evaluate_in_stages(small_stages(), plain_batches(&data, image_statistics(&data), 20));
+}
+
 static const struct {
     void (*body)(const void *);
     const char *line;
@@ -472,6 +488,8 @@ static const struct {
     {one_optimizer, "two_stages: each half is a model of its own, with an optimizer of its own"},
     {read_by_two, "compile: an input_vector is read by one layer, not by 2"},
     {empty_vector, "input_vector: 0 numbers are no vector"},
+    {unknown_class, "the stages: a label of the batch is 10, and the model has 10 classes, from 0"},
+    {other_images, "evaluate_in_stages: the images are of 784 numbers, the first half reads 64"},
     {no_micro_batches, "train_in_stages: a batch can't have 0 micro-batches"},
 };
 
