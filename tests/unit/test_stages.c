@@ -666,6 +666,7 @@ int main(void)
     }
     Suite *suite = suite_create("stages");
     TCase *tests = operation_case(suite, "two");
+    settings()->precision = PRECISION_FP32; // what is compared are weights, to 1e-5
     tcase_add_loop_test(tests, any_number_of_micro_batches_gives_the_weights_of_one_device, 0,
                         2 * COUNT(numbers));
     tcase_add_loop_test(tests, any_schedule_gives_the_weights_of_one_device, 0, COUNT(firsts));
