@@ -1,0 +1,96 @@
+// Trains a small convolutional network on Fashion-MNIST, on many devices, and saves the training
+// after each epoch, so that whatever ends the program, the last whole checkpoint is there.
+
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include "hvdlab.h"
+
+// Two convolutions, each with a pool, and a dense layer.
+static Model *create_model(void)
+{
+    Tensor image = input(28, 28, 1);
+    Tensor x = max_pool(relu(conv2d(image, 16, 3)), 2);
+    x = max_pool(relu(conv2d(x, 32, 3)), 2);
+    return model(image, softmax(dense(flatten(x), 10)));
+}
+
+// Saves the training in a folder.
+typedef struct {
+    Callback callback;
+    const char *folder;
+    double best; // the highest validation accuracy so far
+} Saver;
+
+// Saves the training as FOLDER/NAME.safetensors. At every moment a file of that name is whole: the
+// one before, or the new one.
+static void save(const Training *training, const char *folder, const char *name)
+{
+    char path[PATH_MAX], beside[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s.safetensors", folder, name);
+    snprintf(beside, sizeof beside, "%s/%s.tmp", folder, name);
+    // save: a file gets its name when all of it is on the disk; and then the name has to get there.
+    if (write_checkpoint(training, beside) && rename(beside, path) == 0)
+        sync_folder(folder);
+}
+
+// After each epoch.
+static void saver_epoch_end(Callback *self, Training *training)
+{
+    Saver *saver = (Saver *)self;
+    // save: the root alone writes, since the file is one for all workers.
+    if (hvd_rank() != 0)
+        return;
+    char name[32];
+    snprintf(name, sizeof name, "ckpt-%d", training->epochs_done);
+    save(training, saver->folder, name);
+    if (training->logs.val_accuracy > saver->best) {
+        saver->best = training->logs.val_accuracy;
+        save(training, saver->folder, "best");
+    }
+}
+
+static Callback *saver(const char *folder)
+{
+    mkdir(folder, 0777); // it may be there already
+    Saver *saver = calloc(1, sizeof *saver);
+    saver->callback = (Callback){.name = "saver", .epoch_end = saver_epoch_end};
+    saver->folder = folder;
+    saver->best = -1;
+    return &saver->callback;
+}
+
+int main(int argc, char **argv)
+{
+    hvd_init();
+    device_use(hvd_local_rank());
+    Args args = parse_args(argc, argv);
+    int verbose = hvd_rank() == 0;
+    const char *folder = args.checkpoint_dir ? args.checkpoint_dir : "build/checkpoints";
+
+    Dataset train = load_data(&args, TRAIN);
+    Dataset test = load_data(&args, TEST);
+    Statistics statistics = image_statistics(&train);
+    Batches *train_batches = augmented_batches(&train, statistics, args.batch_size);
+    Batches *test_batches = plain_batches(&test, statistics, args.val_batch_size);
+
+    Optimizer *opt = hvd_distributed_optimizer(sgd_momentum(args.base_lr, 0.9f, false));
+    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, opt);
+
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, hvd_broadcast_variables(0));
+    // save: behind the average, so that the best epoch is the one that is best on all workers.
+    callbacks_add(&callbacks, hvd_metric_average());
+    callbacks_add(&callbacks, saver(folder));
+
+    fit(model, &(Fit){
+        .train            = train_batches,
+        .epochs           = args.epochs,
+        .steps_per_epoch  = batches_len(train_batches) / hvd_size(),
+        .validation       = test_batches,
+        .validation_steps = 3 * batches_len(test_batches) / hvd_size(),
+        .callbacks        = &callbacks,
+        .verbose          = verbose,
+    });
+    return 0;
+}
