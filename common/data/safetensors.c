@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/util.h"
+#include "sys/trace.h"
 
 enum { PREFIX_BYTES = 8, ELEMENT_BYTES = 4, HEADER_ALIGNMENT = 8 };
 
@@ -488,7 +489,17 @@ static char *format_header(const Safetensors *file)
     return text;
 }
 
-static bool write_all(const Safetensors *file, FILE *stream)
+// For traces: what is written so far gets into the file.
+static bool stop_half_way(FILE *stream, const char *path)
+{
+    if (!trace_on())
+        return true;
+    bool written = fflush(stream) == 0;
+    trace("half_written", TEXT("path", path));
+    return written;
+}
+
+static bool write_all(const Safetensors *file, FILE *stream, const char *path)
 {
     char *header = format_header(file);
     uint64_t length = strlen(header);
@@ -501,6 +512,8 @@ static bool write_all(const Safetensors *file, FILE *stream)
     for (int i = 0; i < file->count && written; i++) {
         const Safetensor *tensor = &file->entries[i].tensor;
         size_t count = (size_t)tensor->count;
+        if (i == file->count / 2 && !stop_half_way(stream, path))
+            return false;
         written = fwrite(tensor->data, ELEMENT_BYTES, count, stream) == count;
     }
     // Without the fsync a power failure could leave the new name on a file without its bytes.
@@ -512,11 +525,13 @@ int safetensors_write(const Safetensors *file, const char *path)
     FILE *stream = fopen(path, "wb");
     if (stream == NULL)
         return errno;
-    int fault = write_all(file, stream) ? 0 : errno;
+    int fault = write_all(file, stream, path) ? 0 : errno;
     if (fclose(stream) != 0 && fault == 0)
         fault = errno;
     if (fault != 0)
         unlink(path);
+    else
+        trace("written", TEXT("path", path));
     return fault;
 }
 

@@ -112,13 +112,13 @@ static Reached *list(const char *folder, int *count)
     return places;
 }
 
-char *furthest_checkpoint(const char *folder)
+char *furthest_checkpoint(const char *folder, int unseen)
 {
     int count;
     Reached *places = list(folder, &count);
     char *best = main_path(folder, "best", NULL), *name = NULL;
-    if (count > 0)
-        name = name_of(places[count - 1]);
+    if (count > unseen)
+        name = name_of(places[count - 1 - unseen]);
     else if (access(best, F_OK) == 0)
         name = format_text("best");
     free(places);

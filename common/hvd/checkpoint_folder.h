@@ -18,9 +18,10 @@ enum { TOKEN_LENGTH = 16 }; // hexadecimal digits
 char *main_path(const char *folder, const char *name, const char *token);
 char *part_path(const char *folder, const char *name, int rank, const char *token);
 
-// The name of the checkpoint that is furthest in its training; else "best"; NULL where there is
-// neither, and where there is no folder. The caller frees it.
-char *furthest_checkpoint(const char *folder);
+// The name of the checkpoint that is furthest in its training, of all but the `unseen` furthest
+// ones; else "best"; NULL where there is neither, and where there is no folder. The caller frees
+// it.
+char *furthest_checkpoint(const char *folder, int unseen);
 
 // Removes all checkpoints ckpt-... but the `keep` that are furthest.
 void remove_older(const char *folder, int keep);

@@ -85,7 +85,7 @@ FNR == 1 {
             add_program(word[i])
         next
     }
-    if (name !~ /^(title|master|flags|holds|replaces|run)$/)
+    if (name !~ /^(title|master|flags|holds|replaces|run|kill|after)$/)
         fail("no setting is called " name)
     text = value()
     if (name == "run")

@@ -7,7 +7,9 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -44,6 +46,19 @@ static void give_up_trace(const char *reason)
     ends_incomplete("HVDLAB_TRACE: the trace is not complete: %s", reason);
 }
 
+// HVDLAB_KILL=RANK:EVENT:N.
+static void die_if_asked(const char *event)
+{
+    static atomic_int before;
+    const char *asked = getenv("HVDLAB_KILL");
+    char name[32];
+    int rank, number;
+    if (asked && sscanf(asked, "%d:%31[a-z_]:%d", &rank, name, &number) == 3 &&
+        rank == launcher_rank() && strcmp(name, event) == 0 &&
+        atomic_fetch_add(&before, 1) + 1 == number)
+        raise(SIGKILL);
+}
+
 static void write_line(const char *event, const TraceField *fields)
 {
     cJSON *object = cJSON_CreateObject();
@@ -64,6 +79,7 @@ static void write_line(const char *event, const TraceField *fields)
     ssize_t written = write(file, line, length);
     if (written != (ssize_t)length)
         give_up_trace(written < 0 ? strerror(errno) : "the disk is full");
+    die_if_asked(event);
     free(line);
     free(text);
     cJSON_Delete(object);

@@ -2,7 +2,8 @@
 // environment every process writes DIR/rank-R.jsonl, one JSON object per event and line, each
 // written at once. Every event has "event", its name, and "t", seconds on this machine's clock. A
 // number that is not finite is null. What a thread of a mirrored model does also has "replica", its
-// number from 0.
+// number from 0. With HVDLAB_KILL=RANK:EVENT:N, too, that rank is killed when it has written its N-th
+// event of this name: SIGKILL, as from outside, but at a moment that is known.
 //
 //     event             fields                                 when
 //     start             program, pid, rank, size, local_rank,  first of all; rank and size as
@@ -126,8 +127,18 @@
 //     stage_apply       batch, stage, value                    a stage updates its weights, from
 //                                                              this sum of gradients
 //     staged_batch_end  batch, stage, arena                    both schedules have returned
-//     saved             path                                   save_weights writes a file; the
-//                                                              root has saved a checkpoint
+//     saved             path, and where                        save_weights writes a file; the
+//                       write_checkpoint has: epoch, step,     root has saved a checkpoint;
+//                       weights, inode                         write_checkpoint has written it: how
+//                                                              many epochs and steps are done, and
+//                                                              the file's number on its disk
+//     half_written      path                                   a file is written: half of its
+//                                                              tensors are in it ...
+//     written           path                                   ... and all, and on the disk
+//     renamed           from, to                               rename() has done it
+//     removed           path                                   unlink() or remove() has
+//     synced            path                                   fsync() of a file or a folder has,
+//                                                              or sync(): "", of all
 //     restored          path, epoch, step                      a checkpoint was restored, with how
 //                                                              many epochs and steps are done
 //     end               status                                 main returned, or exit was called

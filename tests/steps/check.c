@@ -287,7 +287,12 @@ static void run_and_judge(Check *check, const char *program)
     check->runs.items = allocate((size_t)count, sizeof *check->runs.items);
     for (int i = 0; i < count && ended; i++) {
         char *folder = format_text("%s/%d-%s", check->folder, i + 1, plans[i].name);
-        check->runs.items[i] = run_program(program, folder, &plans[i], limits);
+        const Run *before = plans[i].after ? run_named(&check->runs, plans[i].after) : NULL;
+        if (plans[i].after && !before)
+            die("lab.conf: run %s is to come after %s, which is no earlier one", plans[i].name,
+                plans[i].after);
+        check->runs.items[i] =
+            run_program(program, folder, before ? before->work : NULL, &plans[i], limits);
         free(folder);
         Report trial = {.exercise = check->graded[0]->name};
         ended = judge_end(&check->runs.items[i], ends_of(check->graded[0]->file), &trial);

@@ -387,6 +387,8 @@ static RankSet idle_ranks(const Run *run)
 
 bool judge_end(const Run *run, const Ends *ends, Report *report)
 {
+    if (run->killed)
+        return true;
     const char *property = end_property(&run->plan);
     RankSet idle = idle_ranks(run);
     if (run->hung && run->silent)

@@ -40,8 +40,8 @@ void ends_add(const char *file, const Ends *ends);
 // Of the exercise with that file; empty where nobody named any.
 const Ends *ends_of(const char *file);
 
-// Did all ranks come to the end of the program, and train, where they are to? Reports it only where
-// they did not: then there is nothing more to judge.
+// Did all ranks come to the end of the program, and train, where they are to, or were they killed
+// as the plan says? Reports it only where they did not: then there is nothing more to judge.
 bool judge_end(const Run *run, const Ends *ends, Report *report);
 const char *end_property(const RunPlan *plan);
 

@@ -100,6 +100,32 @@ static void add_run(Exercise *exercise, char *text, FileLine place)
                   .flags = format_text("%s", trimmed(rest))};
 }
 
+// The first word of a line that says something of a run names it; returns that run, and the second
+// word.
+static RunPlan *named_run(const Exercise *exercise, char *text, char **value, FileLine place)
+{
+    char *rest, *name = strtok_r(text, " \t", &rest);
+    *value = strtok_r(NULL, " \t", &rest);
+    for (int i = 0; name && *value && i < exercise->run_count; i++)
+        if (strcmp(exercise->runs[i].name, name) == 0)
+            return &exercise->runs[i];
+    die("%s:%d: a run that stands above, and one word more, are missing", place.path, place.line);
+}
+
+static void add_kill(const Exercise *exercise, char *text, FileLine place)
+{
+    char *value;
+    RunPlan *run = named_run(exercise, text, &value, place);
+    run->kill = format_text("%s", value);
+}
+
+static void add_after(const Exercise *exercise, char *text, FileLine place)
+{
+    char *value;
+    RunPlan *run = named_run(exercise, text, &value, place);
+    run->after = format_text("%s", value);
+}
+
 static Exercise *add_exercise(Exercises *exercises, const char *name, FileLine place)
 {
     if (!*name || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != strlen(name))
@@ -130,6 +156,10 @@ static void read_line(Exercises *exercises, Exercise **current, char *text, File
         return;
     if (strcmp(key, "run") == 0)
         add_run(*current, value, place);
+    else if (strcmp(key, "kill") == 0)
+        add_kill(*current, value, place);
+    else if (strcmp(key, "after") == 0)
+        add_after(*current, value, place);
     else if (strcmp(key, "holds") == 0)
         add_words(&(*current)->holds, value);
     else if (strcmp(key, "replaces") == 0)
@@ -197,6 +227,8 @@ void exercises_free(Exercises *exercises)
             free(exercise->runs[r].name);
             free(exercise->runs[r].layout);
             free(exercise->runs[r].flags);
+            free(exercise->runs[r].kill);
+            free(exercise->runs[r].after);
         }
         free(exercise->runs);
         words_free(&exercise->holds);
@@ -224,5 +256,6 @@ static bool same_text(const char *a, const char *b)
 bool same_plan(const RunPlan *a, const RunPlan *b)
 {
     return same_text(a->name, b->name) && a->ranks == b->ranks && same_text(a->layout, b->layout) &&
-           a->devices == b->devices && same_text(a->flags, b->flags);
+           a->devices == b->devices && same_text(a->flags, b->flags) && same_text(a->kill, b->kill) &&
+           same_text(a->after, b->after);
 }

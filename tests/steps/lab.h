@@ -8,6 +8,8 @@
 //     replaces = MPI_Allreduce        calls that the exercise is there to replace
 //     run = main 5 0,0,1,0,1 FLAGS    a run of its check: name, ranks, HVD_LAYOUT or -, flags
 //     run = three 1 devices=3 FLAGS   one on three devices of each machine: HVDLAB_DEVICES
+//     kill = main 2:step:7            in that run rank 2 is killed at its 7th event "step"
+//     after = again main              run "again" begins with the files that run "main" leaves
 //
 // There may be several runs. What stands before the first exercise, and other keys, are for others.
 
@@ -22,6 +24,8 @@ typedef struct {
     char *layout; // NULL: none
     int devices;  // 0: as many as the machine has
     char *flags;
+    char *kill;  // RANK:EVENT:N (sys/trace.h); NULL: nobody is
+    char *after; // an earlier run; NULL: none
 } RunPlan;
 
 typedef struct {

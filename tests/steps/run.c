@@ -60,6 +60,11 @@ static void set_environment(const Sandbox *sandbox, const RunPlan *plan)
     setenv("HVDLAB_FLAGS", flags, 1);
     setenv("HVDLAB_TRACE", sandbox->trace, 1);
     setenv("HVDLAB_SYNCHRONOUS_SENDS", "1", 1);
+    setenv("HVDLAB_LATE_NAMES", "1", 1);
+    if (plan->kill) {
+        setenv("HVDLAB_KILL", plan->kill, 1);
+        setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 1); // the others end at once, too
+    }
     if (plan->layout)
         setenv("HVD_LAYOUT", plan->layout, 1);
     if (plan->devices)
@@ -187,9 +192,24 @@ static void need_mpirun(const char *ranks)
     process_free(&process);
 }
 
-Run run_program(const char *program, const char *folder, const RunPlan *plan, Limits limits)
+// The rank that was to be killed has come to that event, and no further.
+static bool was_killed(const Run *run)
+{
+    int rank, number;
+    char name[32];
+    if (!run->plan.kill || run->hung || run->status == 0 ||
+        sscanf(run->plan.kill, "%d:%31[a-z_]:%d", &rank, name, &number) != 3)
+        return false;
+    const Events *events = &run->traces.of[rank];
+    return event_count(events, name) == number && event_count(events, "end") == 0;
+}
+
+Run run_program(const char *program, const char *folder, const char *files, const RunPlan *plan,
+                Limits limits)
 {
     Sandbox sandbox = sandbox_make(folder);
+    if (files)
+        sandbox_fill(&sandbox, files);
     set_environment(&sandbox, plan);
     char *ranks = format_text("%d", plan->ranks), *mpi = realpath("common/scripts/mpi.sh", NULL);
     CHECK(mpi);
@@ -203,11 +223,13 @@ Run run_program(const char *program, const char *folder, const RunPlan *plan, Li
                .silent = outcome == HUNG,
                .flooded = outcome == FLOODED,
                .swollen = outcome == SWOLLEN,
-               .seconds = seconds_now() - begin};
+               .seconds = seconds_now() - begin,
+               .work = format_text("%s", sandbox.work)};
     process_stop(&process);
     run.output = output_read(process.text);
     run.traces = traces_read(sandbox.trace, plan->ranks);
     run.status = outcome == ABANDONED ? status_of_ranks(&run.traces) : process.status;
+    run.killed = was_killed(&run);
     process_free(&process);
     if (!run.hung && run.status != 0 && !ranks_did_something(&run))
         need_mpirun(ranks);
@@ -221,6 +243,7 @@ void run_free(Run *run)
 {
     traces_free(&run->traces);
     output_free(&run->output);
+    free(run->work);
     *run = (Run){0};
 }
 

@@ -16,7 +16,9 @@ typedef struct {
     bool silent;    // ... since nothing moved any more
     bool flooded;   // ... since it printed without end
     bool swollen;   // ... since its traces grew without end
+    bool killed;    // as the plan says, and ended by that
     double seconds; // that it took
+    char *work;     // the folder in which it ran, with what it left there
     Traces traces;  // what the ranks did
     Output output;  // what they printed
 } Run;
@@ -57,9 +59,11 @@ typedef struct {
 #define CHECK_DEVICE "HVDLAB_CHECK_DEVICE"
 bool runs_on_gpu(void);
 
-// Runs `program`, an absolute name, in folders below `folder`, which must be empty. It is over a
-// little after the deadline at the latest. Ends this program where mpirun doesn't work at all.
-Run run_program(const char *program, const char *folder, const RunPlan *plan, Limits limits);
+// Runs `program`, an absolute name, in folders below `folder`, which must be empty; `files` (NULL:
+// none) is a folder whose contents it finds where it begins. It is over a little after the deadline
+// at the latest. Ends this program where mpirun doesn't work at all.
+Run run_program(const char *program, const char *folder, const char *files, const RunPlan *plan,
+                Limits limits);
 void run_free(Run *run);
 
 #endif

@@ -82,6 +82,14 @@ Sandbox sandbox_make(const char *folder)
     return sandbox;
 }
 
+void sandbox_fill(const Sandbox *sandbox, const char *files)
+{
+    char *contents = format_text("%s/.", files);
+    if (run_command((const char *const[]){"cp", "-a", contents, sandbox->work, NULL}) != 0)
+        die("cannot copy %s to %s", files, sandbox->work);
+    free(contents);
+}
+
 Process sandbox_start(const Sandbox *sandbox, const char *const argv[])
 {
     const char *const sealed[] = {"bwrap", "--die-with-parent",

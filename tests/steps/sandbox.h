@@ -18,6 +18,9 @@ typedef struct {
 // Makes the folders. Ends this program when that is impossible.
 Sandbox sandbox_make(const char *folder);
 
+// Copies what is in a folder to where the program will find itself.
+void sandbox_fill(const Sandbox *sandbox, const char *files);
+
 // Starts argv[0], an absolute name, in it.
 Process sandbox_start(const Sandbox *sandbox, const char *const argv[]);
 
