@@ -1,6 +1,8 @@
 // Trains LeNet twice on many devices, by Adam: with as many steps of every worker in an epoch as one
 // worker alone would make, as the program was published; and with the workers sharing these steps.
+// With --checkpoint-dir each training is saved after each epoch, in a folder of its own.
 
+#include <limits.h>
 #include "hvdlab.h"
 
 // Two convolutions, each with a pool, and two dense layers.
@@ -13,8 +15,9 @@ static Model *create_model(void)
     return model(image, softmax(dense(x, 10)));
 }
 
-static void train(const char *name, const Args *args, int64_t steps, Batches *train_batches,
-                  Batches *test_batches)
+// One of the two trainings; `folder` below --checkpoint-dir is for its checkpoints.
+static void train(const char *name, const char *folder, const Args *args, int64_t steps,
+                  Batches *train_batches, Batches *test_batches)
 {
     int verbose = hvd_rank() == 0;
     if (verbose)
@@ -29,13 +32,21 @@ static void train(const char *name, const Args *args, int64_t steps, Batches *tr
     if (verbose)
         callbacks_add(&callbacks, print_total_time());
 
-    fit(model, &(Fit){
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", args->checkpoint_dir ? args->checkpoint_dir : "", folder);
+    if (args->checkpoint_dir)
+        callbacks_add(&callbacks, checkpoint(&(Checkpoint){.folder = path}));
+
+    Fit plan = {
         .train           = train_batches,
         .epochs          = args->epochs,
         .steps_per_epoch = steps,
         .callbacks       = &callbacks,
         .verbose         = verbose,
-    });
+    };
+    if (args->resume)
+        restore_latest(model, &plan, path);
+    fit(model, &plan);
 
     Score score = evaluate(model, test_batches, 0);
     if (verbose)
@@ -58,7 +69,7 @@ int main(int argc, char **argv)
     Batches *test_batches = plain_batches(&test_images, scale, args.val_batch_size);
 
     int64_t steps = batches_len(train_batches);
-    train("as published", &args, steps, train_batches, test_batches);
-    train("shared", &args, steps / hvd_size(), train_batches, test_batches);
+    train("as published", "published", &args, steps, train_batches, test_batches);
+    train("shared", "shared", &args, steps / hvd_size(), train_batches, test_batches);
     return 0;
 }
