@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Usage: tests/mpi/test_traces.sh
 #
-# What traces say of messages between two ranks, of who moves, and of the images that ranks drew; that
-# sends can be made to end only when they are received; and that whoever asks where a rank is gets
-# the answer that HVD_LAYOUT gives. Programs of a few lines are compiled for it in BUILD/traces.
+# What traces say of messages between two ranks, of who moves, of the images that ranks drew, and of files;
+# that sends can be made to end only when they are received, a rank be killed at an event, and names of
+# files be seen late; and that whoever asks where a rank is gets the answer that HVD_LAYOUT gives. Programs of a few lines are compiled for it in BUILD/traces.
 
 set -u
 export LC_ALL=C
@@ -160,6 +160,77 @@ for permutation in 1 2; do
     drawn=$(sed -n "s/.*\"permutation\":$permutation,.*\"drawn\":\"\([0-9,]*\)\".*/\1/p" "$folder/trace/rank-0.jsonl" | tr , '\n' | sort -n | xargs)
     [[ $drawn == "0 1 2 3 4 5 6 7 8 9" ]] || fail "permutation $permutation drew $drawn"
 done
+
+# ---- Files.
+
+compile files <<'END'
+static void save(Callback *self, Training *training)
+{
+    (void)self;
+    char path[32];
+    snprintf(path, sizeof path, "saved/ckpt-%d.tmp", training->epochs_done);
+    if (hvd_rank() != 0 || !write_checkpoint(training, path))
+        return;
+    rename(path, training->epochs_done == 1 ? "saved/ckpt-1.safetensors" : "saved/ckpt-2.safetensors");
+    sync_folder("saved");
+}
+
+int main(int argc, char **argv)
+{
+    hvd_init();
+    Args args = parse_args(argc, argv);
+    if (!args.resume) {
+        Dataset train = load_data(&args, TRAIN);
+        Tensor image = input(28, 28, 1);
+        Model *net = compile(model(image, softmax(dense(flatten(image), 10))), CATEGORICAL_CROSSENTROPY, sgd(0.01f));
+        Callbacks callbacks = {0};
+        Callback saves = {.epoch_end = save};
+        callbacks_add(&callbacks, &saves);
+        fit(net, &(Fit){.train = plain_batches(&train, image_statistics(&train), 4),
+                        .epochs = args.epochs, .steps_per_epoch = 2, .callbacks = &callbacks});
+        unlink("saved/nothing");
+        remove("saved/gone");
+    }
+    char *latest = latest_checkpoint("saved");
+    printf("%d: %s\n", hvd_rank(), latest ? latest : "none");
+    return 0;
+}
+END
+# in_folder FLAG...: on two ranks, where saved/ is.
+in_folder()
+{
+    rm -rf "$folder/trace"
+    (cd "$folder" && HVDLAB_TRACE=trace timeout 40 mpirun -np 2 ./files --data synthetic --images 8 --epochs 2 "$@" \
+        >out 2>err </dev/null)
+}
+mkdir -p "$folder/saved"
+touch "$folder/saved/gone"
+in_folder || fail "files: $(cat "$folder/err")"
+says 0 2 '"event":"half_written",.*"path":"saved/ckpt-[12].tmp"'
+says 0 2 '"event":"written",.*"path":"saved/ckpt-[12].tmp"'
+says 0 2 '"event":"renamed",.*"from":"saved/ckpt-\([12]\).tmp","to":"saved/ckpt-\1.safetensors"'
+says 0 2 "\"event\":\"synced\",.*\"path\":\"$(realpath "$folder")/saved\""
+removals=$(cat "$folder"/trace/rank-?.jsonl | grep -c '"event":"removed",.*"path":"saved/')
+[[ $removals -eq 1 ]] || fail "$removals files are said to be removed instead of 1"
+inode=$(stat -c %i "$folder/saved/ckpt-2.safetensors") whole=$(stat -c %s "$folder/saved/ckpt-2.safetensors")
+weights=$(sed -n 's/.*"event":"step",.*"epoch":1,"step":1,"weights":\([^,]*\),.*/\1/p' "$folder/trace/rank-0.jsonl")
+says 0 1 "\"event\":\"saved\",.*\"epoch\":2,\"step\":0,\"weights\":$weights,\"inode\":$inode}"
+says 1 0 '"event":"\(half_written\|written\|renamed\|synced\|saved\)"'
+
+# The second machine does not see the last name yet.
+HVD_LAYOUT=0,1 HVDLAB_LATE_NAMES=1 in_folder --resume --checkpoint-dir saved
+diff <(sort "$folder/out") <(printf '%s\n' '0: ckpt-2' '1: ckpt-1') || fail "names are not seen late"
+HVD_LAYOUT=0,1 in_folder --resume --checkpoint-dir saved
+diff <(sort "$folder/out") <(printf '%s\n' '0: ckpt-2' '1: ckpt-2') || fail "names are seen late"
+
+# Killed when half of the second file is there.
+rm -rf "$folder/saved"
+mkdir "$folder/saved"
+! HVDLAB_KILL=0:half_written:2 in_folder || fail "nobody was killed"
+[[ $(tail -n 1 "$folder/trace/rank-0.jsonl") == *'"half_written"'* ]] ||
+    fail "killed at another event: $(tail -n 1 "$folder/trace/rank-0.jsonl")"
+[[ $(cd "$folder/saved" && echo *) = "ckpt-1.safetensors ckpt-2.tmp" ]] || fail "killed: $(ls "$folder/saved")"
+[[ $(stat -c %s "$folder/saved/ckpt-2.tmp") -lt $whole ]] || fail "the half of a file is as large as all of it"
 
 # ---- Where ranks are, by every way of asking.
 
