@@ -227,14 +227,28 @@ static bool was_renamed_to(const Run *run, const char *name)
     return false;
 }
 
+// Whether a path, as the program gave it, is that of the checkpoint's name, in this folder.
+static bool is_path_of(const Run *run, const char *path, const char *name)
+{
+    char *whole = *path == '/' ? format_text("%s", path) : format_text("%s/%s", run->work, path);
+    *strrchr(whole, '/') = '\0';
+    char *folder = folder_of(run), *there = realpath(folder, NULL), *other = realpath(whole, NULL);
+    bool same = there && other && strcmp(there, other) == 0 && strcmp(last_part(path), name) == 0;
+    free(whole);
+    free(folder);
+    free(there);
+    free(other);
+    return same;
+}
+
 static Making making_of(const Run *run, const char *name, const File *file)
 {
     if (file->copied)
         return was_renamed_to(run, name) ? GOOD : OTHERWISE;
     if (file->saved)
-        return strcmp(last_part(event_text(file->saved, "path")), name) == 0 ? IN_PLACE : GOOD;
+        return is_path_of(run, event_text(file->saved, "path"), name) ? IN_PLACE : GOOD;
     const cJSON *half = event_last(&run->traces.of[0], "half_written");
-    return run->killed && strcmp(last_part(event_text(half, "path")), name) == 0 ? HALF : OTHERWISE;
+    return run->killed && is_path_of(run, event_text(half, "path"), name) ? HALF : OTHERWISE;
 }
 
 static const Diagnosis *wrong_making(Making making)
