@@ -216,7 +216,7 @@ static bool judge_writers(const Runs *runs, Report *report)
 // ---- How files come to their names.
 
 // What became of a file under a checkpoint's name.
-typedef enum { GOOD, IN_PLACE, HALF, OTHERWISE } Making;
+typedef enum { GOOD, IN_PLACE, HALF, WEIGHTS, OTHERWISE } Making;
 
 static bool was_renamed_to(const Run *run, const char *name)
 {
@@ -241,6 +241,17 @@ static bool is_path_of(const Run *run, const char *path, const char *name)
     return same;
 }
 
+// save_weights, which says of no epoch, has written it.
+static bool has_weights_only(const Run *run, const char *name)
+{
+    const Events *events = &run->traces.of[0];
+    for (int at = -1; (at = event_find(events, "saved", at + 1)) >= 0;)
+        if (isnan(event_number(events->items[at], "epoch")) &&
+            is_path_of(run, event_text(events->items[at], "path"), name))
+            return true;
+    return false;
+}
+
 static Making making_of(const Run *run, const char *name, const File *file)
 {
     if (file->copied)
@@ -248,7 +259,9 @@ static Making making_of(const Run *run, const char *name, const File *file)
     if (file->saved)
         return is_path_of(run, event_text(file->saved, "path"), name) ? IN_PLACE : GOOD;
     const cJSON *half = event_last(&run->traces.of[0], "half_written");
-    return run->killed && is_path_of(run, event_text(half, "path"), name) ? HALF : OTHERWISE;
+    if (run->killed && is_path_of(run, event_text(half, "path"), name))
+        return HALF;
+    return has_weights_only(run, name) ? WEIGHTS : OTHERWISE;
 }
 
 static const Diagnosis *wrong_making(Making making)
@@ -265,7 +278,12 @@ static const Diagnosis *wrong_making(Making making)
         "whole "
         "file another name in one step.",
         NULL};
-    return making == OTHERWISE ? &copied : &in_place;
+    static const Diagnosis weights = {"weights-only",
+                                      "save_weights writes the variables alone. A training is "
+                                      "more: what the optimizer keeps, the "
+                                      "epoch, the history. write_checkpoint writes all of it.",
+                                      NULL};
+    return making == OTHERWISE ? &copied : making == WEIGHTS ? &weights : &in_place;
 }
 
 static char *making_evidence(const Run *run, const char *name, Making making)
