@@ -13,6 +13,7 @@ limit_inject := 300
 limit_mismatches := 300
 limit_losses := 300
 limit_checkpoints := 300
+limit_hvdrun := 300
 limit_stall := $(if $(SANITIZE),600,240)
 
 # ---- On the processor, with all GPUs hidden.
@@ -39,6 +40,7 @@ space := $(subst x,,x x)
 words_graders := --some
 words_mismatches := --some
 words_checkpoints := --some
+words_hvdrun := --some
 run_answers := 'graders (all answers)@$(if $(SANITIZE),9000,3600)=tests/steps/test_graders.sh'
 
 # On $(1) ranks: the test $(2); or a golden case and its tolerance, the words $(2), which N ranks must
@@ -105,6 +107,8 @@ run_emulated = \
 
 run_more = 'mismatches (all)@1800=tests/mpi/test_mismatches.sh' \
     'checkpoints (all)@1800=tests/mpi/test_checkpoints.sh' \
+    'hvdrun (all)@600=tests/mpi/test_hvdrun.sh' \
+    'hvdrun (50 random kills)@1800=tests/mpi/test_hvdrun.sh --random 50' \
     $(call grade_on_emulated,1) \
     'mismatches (all, pretended GPUs)@1800=$(on_emulated) EMULATED_DEVICES=4 tests/mpi/test_mismatches.sh' \
     'transports (all, pretended GPUs)@1800=$(on_emulated) tests/emulated/test_transports.sh'

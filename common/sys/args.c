@@ -176,7 +176,8 @@ static void show_help(void)
         putchar('\n');
         free(left);
     }
-    printf("\nHVDLAB_FLAGS in the environment holds more flags, which win over these.\n");
+    printf("\nHVDLAB_FLAGS in the environment holds more flags, which win over these.\n"
+           "HVDLAB_RESUME=1 (hvdrun sets it) means --resume where there is a --checkpoint-dir.\n");
 }
 
 static void show_version(void)
@@ -358,6 +359,8 @@ Args parse_args(int argc, char **argv)
     reset_to_defaults();
     read_flags(argc, argv);
     read_environment();
+    if (args.checkpoint_dir && environment_count("HVDLAB_RESUME", 1))
+        args.resume = true;
     if (args.resume && !args.checkpoint_dir)
         die("--resume needs --checkpoint-dir, the folder to go on from");
     if (process.seeded)

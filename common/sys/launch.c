@@ -1,0 +1,208 @@
+// A job under mpirun, as a child of this process.
+//
+// Who ended the job, mpirun alone knows, and tells it on standard error in a block of its own. So
+// that is read on its way. Standard output, which may be a terminal, is mpirun's own.
+
+#include "sys/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/util.h"
+
+#define TICK        50  // milliseconds between two looks whether mpirun lives
+#define LAST_TICKS  60  // for what ranks whose mpirun is gone still say
+#define NOT_STARTED 127 // as shells have it
+
+// The same as common/scripts/mpi.sh, which says why.
+static void set_environment(void)
+{
+    static const char *const as_root[] = {
+        "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "PRTE_ALLOW_RUN_AS_ROOT",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"};
+    for (size_t i = 0; geteuid() == 0 && i < sizeof as_root / sizeof *as_root; i++)
+        setenv(as_root[i], "1", 0);
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
+    setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe", 0);
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    setenv("OMPI_MCA_reachable", "weighted", 0);
+    setenv("GOMP_SPINCOUNT", "10000", 0);
+}
+
+// ---- What mpirun says.
+
+typedef struct {
+    char text[512]; // of the line that is being read
+    size_t length;
+    JobEnd *end;
+} Lines;
+
+// Open MPI 4 and 5 say so, in these words.
+static void look_at_line(const char *line, JobEnd *end)
+{
+    int rank, number;
+    const char *at;
+    if ((at = strstr(line, "that process rank ")) &&
+        sscanf(at, "that process rank %d", &rank) == 1 && (at = strstr(at, "exited on signal ")) &&
+        sscanf(at, "exited on signal %d", &number) == 1) {
+        end->rank = rank;
+        end->signal = number;
+    } else if ((at = strstr(line, "Process name: [")) && (at = strrchr(at, ',')) &&
+               sscanf(at, ",%d]", &rank) == 1) {
+        end->rank = rank;
+    } else if ((at = strstr(line, "MPI_ABORT was invoked on rank ")) &&
+               sscanf(at, "MPI_ABORT was invoked on rank %d", &rank) == 1) {
+        end->rank = rank;
+    }
+}
+
+static void look_at(Lines *lines, const char *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (bytes[i] == '\n') {
+            lines->text[lines->length] = '\0';
+            look_at_line(lines->text, lines->end);
+            lines->length = 0;
+        } else if (lines->length < sizeof lines->text - 1) {
+            lines->text[lines->length++] = bytes[i];
+        }
+    }
+}
+
+// Hands on what there is; false at the end of it.
+static bool pass_on(int from, Lines *lines)
+{
+    char bytes[4096];
+    ssize_t count = read(from, bytes, sizeof bytes);
+    if (count > 0) {
+        look_at(lines, bytes, (size_t)count);
+        for (ssize_t done = 0, now; done < count; done += now)
+            if ((now = write(STDERR_FILENO, bytes + done, (size_t)(count - done))) <= 0)
+                break; // nobody reads it
+    }
+    return count > 0 || (count < 0 && errno == EINTR);
+}
+
+// ---- The job.
+
+typedef struct {
+    pid_t process; // mpirun; 0 when it has ended
+    int error;     // what it writes to standard error; -1 at the end of that
+    int signals;
+    JobEnd end;
+    Lines lines;
+} Job;
+
+static void ending_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGHUP);
+}
+
+static _Noreturn void become_mpirun(char *const words[], int error, const sigset_t *mask,
+                                    pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent)
+        _exit(NOT_STARTED);
+    set_environment();
+    dup2(error, STDERR_FILENO);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    execvp(words[0], words);
+    fprintf(stderr, "%s: %s can't be started: %s\n", program_name(), words[0], strerror(errno));
+    _exit(NOT_STARTED);
+}
+
+static void start(Job *job, char *const words[], const sigset_t *mask)
+{
+    int ends[2];
+    pid_t self = getpid();
+    fflush(NULL);
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        die("%s can't be started: %s", words[0], strerror(errno));
+    job->process = fork();
+    if (job->process < 0)
+        die("%s can't be started: %s", words[0], strerror(errno));
+    if (job->process == 0)
+        become_mpirun(words, ends[1], mask, self);
+    close(ends[1]);
+    job->error = ends[0];
+}
+
+// One that the terminal sends comes to mpirun, too, which would take a second one for impatience.
+static void send_on(Job *job)
+{
+    struct signalfd_siginfo news;
+    if (read(job->signals, &news, sizeof news) != sizeof news)
+        return;
+    job->end.sent = (int)news.ssi_signo;
+    if (job->process && news.ssi_code != SI_KERNEL)
+        kill(job->process, job->end.sent);
+}
+
+static void look_whether_it_has_ended(Job *job)
+{
+    int status;
+    if (!job->process || waitpid(job->process, &status, WNOHANG) != job->process)
+        return;
+    job->process = 0;
+    job->end.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void wait_for_end(Job *job)
+{
+    for (int last = 0; job->process || (job->error >= 0 && last < LAST_TICKS);) {
+        struct pollfd news[] = {{.fd = job->error, .events = POLLIN},
+                                {.fd = job->signals, .events = POLLIN}};
+        if (poll(news, 2, TICK) == 0 && !job->process)
+            last++;
+        if (news[1].revents)
+            send_on(job);
+        if (news[0].revents && !pass_on(job->error, &job->lines)) {
+            close(job->error);
+            job->error = -1;
+        }
+        look_whether_it_has_ended(job);
+    }
+    if (job->error >= 0)
+        close(job->error);
+}
+
+JobEnd run_job(char *const words[])
+{
+    Job job = {.end = {.rank = -1}};
+    sigset_t ending, before;
+    job.lines.end = &job.end;
+    ending_signals(&ending);
+    pthread_sigmask(SIG_BLOCK, &ending, &before);
+    job.signals = signalfd(-1, &ending, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (job.signals < 0)
+        die("%s can't be started: %s", words[0], strerror(errno));
+    start(&job, words, &before);
+    wait_for_end(&job);
+    close(job.signals);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (job.end.status == NOT_STARTED && job.end.rank < 0) // its line is there
+        exit(2);
+    return job.end;
+}
+
+char *job_end_text(const JobEnd *end)
+{
+    char *who = end->rank >= 0 ? format_text("rank %d", end->rank) : format_text("the job");
+    char *text = end->signal ? format_text("%s was ended by signal %d (%s)", who, end->signal,
+                                           strsignal(end->signal))
+                             : format_text("%s ended with status %d", who, end->status);
+    free(who);
+    return text;
+}

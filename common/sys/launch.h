@@ -1,0 +1,25 @@
+// Starts mpirun as a child of this process, for programs that start jobs themselves, and says how
+// the job ended. What Open MPI wants to be told on this machine it is told (as by `make -s env`),
+// unless the environment says otherwise.
+
+#ifndef HVDLAB_LAUNCH_H
+#define HVDLAB_LAUNCH_H
+
+// How a job ended, as far as mpirun says so.
+typedef struct {
+    int status; // mpirun's; 128 and the signal's number where one ended it
+    int rank;   // that ended the job; -1: not known
+    int signal; // that ended this rank; 0: none did
+    int sent;   // SIGINT, SIGTERM or SIGHUP, which came for this process; 0: none did
+} JobEnd;
+
+// Runs mpirun with these words, the first of which is "mpirun" and the last NULL, and waits for its
+// end. Its standard error passes through this process, where what mpirun says of the end is read.
+// Signals that come for this process alone meanwhile are sent on to mpirun, which also gets SIGTERM
+// should this process die. A mpirun that can't be started ends the program with one line.
+JobEnd run_job(char *const words[]);
+
+// "rank 1 was ended by signal 9 (Killed)", "the job ended with status 3". The caller frees it.
+char *job_end_text(const JobEnd *end);
+
+#endif
