@@ -34,7 +34,11 @@ typedef struct {
 struct Safetensors {
     Entry *entries; // sorted by place
     int count, capacity;
-    cJSON *metadata; // an object of strings, or NULL
+    cJSON *metadata;        // an object of strings, or NULL
+    SafetensorReader *read; // of the tensors that are promised
+    const void *context;
+    float *room; // for one of them, where there is any
+    size_t room_count;
 };
 
 // A file that is being read.
@@ -367,6 +371,7 @@ void safetensors_free(Safetensors *file)
         return;
     safetensors_drop_tensors(file);
     free(file->entries);
+    free(file->room);
     cJSON_Delete(file->metadata);
     free(file);
 }
@@ -448,6 +453,33 @@ void safetensors_give(Safetensors *file, const char *name, int ndims, const int6
     append(file, name, ST_FLOAT32, ndims, dims, data);
 }
 
+void safetensors_promise(Safetensors *file, const char *name, int ndims, const int64_t *dims)
+{
+    append(file, name, ST_FLOAT32, ndims, dims, NULL);
+    size_t count = (size_t)file->entries[file->count - 1].tensor.count;
+    if (count > file->room_count)
+        file->room_count = count;
+}
+
+void safetensors_read_by(Safetensors *file, SafetensorReader *read, const void *context)
+{
+    file->read = read;
+    file->context = context;
+}
+
+// A tensor's values, up to the next call. The same memory for all that are promised: what is read
+// is still near when it is hashed and written.
+static const void *values_of(Safetensors *file, int index)
+{
+    const Safetensor *tensor = &file->entries[index].tensor;
+    if (tensor->data || tensor->count == 0)
+        return tensor->data;
+    if (!file->room)
+        file->room = allocate(file->room_count, ELEMENT_BYTES);
+    file->read(file->context, index, file->room);
+    return file->room;
+}
+
 void safetensors_set_metadata(Safetensors *file, const char *key, const char *value)
 {
     CHECK(is_utf8(key, strlen(key)) && is_utf8(value, strlen(value)));
@@ -489,65 +521,6 @@ static char *format_header(const Safetensors *file)
     return text;
 }
 
-// For traces: what is written so far gets into the file.
-static bool stop_half_way(FILE *stream, const char *path)
-{
-    if (!trace_on())
-        return true;
-    bool written = fflush(stream) == 0;
-    trace("half_written", TEXT("path", path));
-    return written;
-}
-
-static bool write_all(const Safetensors *file, FILE *stream, const char *path)
-{
-    char *header = format_header(file);
-    uint64_t length = strlen(header);
-    unsigned char prefix[PREFIX_BYTES];
-    for (int i = 0; i < PREFIX_BYTES; i++)
-        prefix[i] = (unsigned char)(length >> 8 * i);
-    bool written = fwrite(prefix, 1, sizeof prefix, stream) == sizeof prefix &&
-                   fwrite(header, 1, length, stream) == length;
-    free(header);
-    for (int i = 0; i < file->count && written; i++) {
-        const Safetensor *tensor = &file->entries[i].tensor;
-        size_t count = (size_t)tensor->count;
-        if (i == file->count / 2 && !stop_half_way(stream, path))
-            return false;
-        written = fwrite(tensor->data, ELEMENT_BYTES, count, stream) == count;
-    }
-    // Without the fsync a power failure could leave the new name on a file without its bytes.
-    return written && fflush(stream) == 0 && fsync(fileno(stream)) == 0;
-}
-
-int safetensors_write(const Safetensors *file, const char *path)
-{
-    FILE *stream = fopen(path, "wb");
-    if (stream == NULL)
-        return errno;
-    int fault = write_all(file, stream, path) ? 0 : errno;
-    if (fclose(stream) != 0 && fault == 0)
-        fault = errno;
-    if (fault != 0)
-        unlink(path);
-    else
-        trace("written", TEXT("path", path));
-    return fault;
-}
-
-void safetensors_save(const Safetensors *file, const char *path)
-{
-    char *temporary = format_text("%s.tmp-%ld", path, (long)getpid());
-    int fault = safetensors_write(file, temporary);
-    if (fault == 0 && rename(temporary, path) != 0) {
-        fault = errno;
-        unlink(temporary);
-    }
-    if (fault != 0)
-        die("%s: %s", path, strerror(fault));
-    free(temporary);
-}
-
 // -- Whether it has changed -----------------------------------------------------------------------
 
 static uint64_t mix_word(uint64_t hash, uint64_t word)
@@ -584,13 +557,17 @@ static uint64_t mix_text(uint64_t hash, const char *text)
     return mix(hash, text, strlen(text));
 }
 
+static void take_hash(Entry *entry, const void *values)
+{
+    entry->hash = mix(1, values, (size_t)entry->tensor.count * ELEMENT_BYTES) | 1;
+}
+
 uint64_t safetensors_hash(Safetensors *file, int index)
 {
     CHECK(index >= 0 && index < file->count);
-    Entry *entry = &file->entries[index];
-    if (entry->hash == 0)
-        entry->hash = mix(1, entry->tensor.data, (size_t)entry->tensor.count * ELEMENT_BYTES) | 1;
-    return entry->hash;
+    if (file->entries[index].hash == 0)
+        take_hash(&file->entries[index], values_of(file, index));
+    return file->entries[index].hash;
 }
 
 // Of everything but the hash that it has.
@@ -624,4 +601,95 @@ bool safetensors_is_sealed(Safetensors *file)
     bool equal = said && strcmp(said, hash) == 0;
     free(hash);
     return equal;
+}
+
+// -- To the disk ----------------------------------------------------------------------------------
+
+static bool write_header(const Safetensors *file, FILE *stream)
+{
+    char *header = format_header(file);
+    uint64_t length = strlen(header);
+    unsigned char prefix[PREFIX_BYTES];
+    for (int i = 0; i < PREFIX_BYTES; i++)
+        prefix[i] = (unsigned char)(length >> 8 * i);
+    bool written = fwrite(prefix, 1, sizeof prefix, stream) == sizeof prefix &&
+                   fwrite(header, 1, length, stream) == length;
+    free(header);
+    return written;
+}
+
+// For traces: what is written so far gets into the file.
+static bool stop_half_way(FILE *stream, const char *path)
+{
+    if (!trace_on())
+        return true;
+    bool written = fflush(stream) == 0;
+    trace("half_written", TEXT("path", path));
+    return written;
+}
+
+static bool write_tensors(Safetensors *file, FILE *stream, const char *path, bool hashed)
+{
+    bool written = true;
+    for (int i = 0; i < file->count && written; i++) {
+        if (i == file->count / 2 && !stop_half_way(stream, path))
+            return false;
+        Entry *entry = &file->entries[i];
+        const void *values = values_of(file, i);
+        size_t count = (size_t)entry->tensor.count;
+        written = fwrite(values, ELEMENT_BYTES, count, stream) == count;
+        if (hashed && entry->hash == 0)
+            take_hash(entry, values);
+        // The disk need not wait for the last tensor.
+        sync_file_range(fileno(stream), 0, 0, SYNC_FILE_RANGE_WRITE);
+    }
+    return written;
+}
+
+// Each tensor is read once, so the hash of all, which stands in the header, is known last: then the
+// header, whose length stays, is written again.
+static bool write_all(Safetensors *file, FILE *stream, const char *path, bool sealed)
+{
+    if (sealed)
+        safetensors_set_metadata(file, HASH_KEY, "0000000000000000");
+    bool written = write_header(file, stream) && write_tensors(file, stream, path, sealed);
+    if (sealed && written) {
+        safetensors_seal(file);
+        written = fseek(stream, 0, SEEK_SET) == 0 && write_header(file, stream);
+    }
+    // Without the fsync a power failure could leave the new name on a file without its bytes.
+    return written && fflush(stream) == 0 && fsync(fileno(stream)) == 0;
+}
+
+static int write_file(Safetensors *file, const char *path, bool sealed)
+{
+    FILE *stream = fopen(path, "wb");
+    if (stream == NULL)
+        return errno;
+    int fault = write_all(file, stream, path, sealed) ? 0 : errno;
+    if (fclose(stream) != 0 && fault == 0)
+        fault = errno;
+    if (fault != 0)
+        unlink(path);
+    else
+        trace("written", TEXT("path", path));
+    return fault;
+}
+
+int safetensors_write(Safetensors *file, const char *path)
+{
+    return write_file(file, path, true);
+}
+
+void safetensors_save(Safetensors *file, const char *path)
+{
+    char *temporary = format_text("%s.tmp-%ld", path, (long)getpid());
+    int fault = write_file(file, temporary, false);
+    if (fault == 0 && rename(temporary, path) != 0) {
+        fault = errno;
+        unlink(temporary);
+    }
+    if (fault != 0)
+        die("%s: %s", path, strerror(fault));
+    free(temporary);
 }

@@ -25,7 +25,7 @@ typedef struct {
     int ndims;
     int64_t dims[ST_MAX_DIMS];
     int64_t count;    // product of dims
-    const void *data; // count floats or int32, 4-byte aligned, owned by the file
+    const void *data; // count floats or int32, 4-byte aligned, owned by the file; NULL: promised
 } Safetensor;
 
 typedef struct Safetensors Safetensors;
@@ -50,15 +50,21 @@ Safetensors *safetensors_new(void);
 void safetensors_add(Safetensors *file, const char *name, SafetensorType type, int ndims,
                      const int64_t *dims, const void *data);
 void safetensors_set_metadata(Safetensors *file, const char *key, const char *value);
-void safetensors_save(const Safetensors *file, const char *path);
+void safetensors_save(Safetensors *file, const char *path);
 
 // As safetensors_add, but of floats that came from allocate() and belong to the file from now on.
 void safetensors_give(Safetensors *file, const char *name, int ndims, const int64_t *dims,
                       float *data);
 
-// Writes to this very path, and waits until the bytes are on the disk. Where that can't be, there
-// is no file, and the answer is the system's error number; else 0.
-int safetensors_write(const Safetensors *file, const char *path);
+// Tensors of floats that the file does not hold: each time that one is hashed or written,
+// read(context, index, to) puts its values there, index as in safetensors_at.
+typedef void SafetensorReader(const void *context, int index, float *to);
+void safetensors_promise(Safetensors *file, const char *name, int ndims, const int64_t *dims);
+void safetensors_read_by(Safetensors *file, SafetensorReader *read, const void *context);
+
+// Writes to this very path, sealed (below), and waits until the bytes are on the disk. Where that
+// can't be, there is no file, and the answer is the system's error number; else 0.
+int safetensors_write(Safetensors *file, const char *path);
 
 // Keeps of the file only its metadata.
 void safetensors_drop_tensors(Safetensors *file);

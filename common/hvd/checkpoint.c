@@ -84,6 +84,23 @@ static void draw_token(char token[TOKEN_LENGTH + 1])
     snprintf(token, TOKEN_LENGTH + 1, "%016" PRIx64, number);
 }
 
+// The root writes the main file beside its place; the others look meanwhile at what they have.
+static int write_beside(const Save *save)
+{
+    for (int i = 0; i < safetensors_count(save->state) && world_rank() != 0; i++)
+        safetensors_hash(save->state, i);
+    int fault = 0;
+    if (world_rank() == 0) {
+        char *beside = main_path(save->folder, save->name, save->token);
+        fault = safetensors_write(save->state, beside);
+        if (fault)
+            say_lost(beside, fault);
+        free(beside);
+    }
+    take_roots(&fault, sizeof fault);
+    return fault;
+}
+
 // The hashes of the root's tensors, which the caller frees.
 static uint64_t *roots_hashes(Safetensors *state)
 {
@@ -109,18 +126,14 @@ static int write_part(const Save *save)
     return fault;
 }
 
-// The parts are there, under their token: now the checkpoint comes to exist, or does not.
-static int write_main(const Save *save)
+// All files are there, under their token: now the checkpoint comes to exist, or does not.
+static int rename_main(const Save *save)
 {
     char *beside = main_path(save->folder, save->name, save->token);
     char *path = main_path(save->folder, save->name, NULL);
     int fault = sync_names(save->folder);
-    if (!fault)
-        fault = safetensors_write(save->state, beside);
-    if (!fault && rename(beside, path) != 0) {
+    if (!fault && rename(beside, path) != 0)
         fault = errno;
-        unlink(beside);
-    }
     if (!fault)
         fault = sync_names(save->folder);
     if (fault)
@@ -145,17 +158,30 @@ static void end_part(const Save *save, bool saved)
     free(path);
 }
 
+// Of a main file that has not got its name.
+static void remove_beside(const Save *save)
+{
+    char *beside = main_path(save->folder, save->name, save->token);
+    unlink(beside);
+    free(beside);
+}
+
 static bool write_files(const Save *save)
 {
-    int fault = write_part(save), any = fault != 0;
+    int any = write_beside(save);
+    if (!any)
+        any = write_part(save) != 0;
     if (world_size() > 1)
         MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, world_comm(WORLD_VARIABLES));
     if (!any && world_rank() == 0)
-        any = write_main(save) != 0;
+        any = rename_main(save) != 0;
     take_roots(&any, sizeof any);
     end_part(save, !any);
-    if (world_rank() == 0)
+    if (world_rank() == 0) {
+        if (any)
+            remove_beside(save);
         remove_unfinished(save->folder, save->name, save->token, world_size());
+    }
     return !any;
 }
 

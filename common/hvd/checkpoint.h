@@ -9,10 +9,10 @@
 // with what it does not share: its random numbers, where its batches are, the figures of the epoch
 // so far, moving statistics where they differ.
 //
-// A checkpoint exists when its main file does, and is then whole. The parts are written first; the
-// main file, which names them, is written beside its place, and when all of it is on the disk it is
-// renamed into its place. So whatever ends a program, at any moment, the last whole checkpoint
-// stays. The folder is one that all workers see.
+// A checkpoint exists when its main file does, and is then whole. The main file, which names the
+// parts, is written beside its place; when all of it and of the parts is on the disk it is renamed
+// into its place. So whatever ends a program, at any moment, the last whole checkpoint stays. The
+// folder is one that all workers see.
 //
 // What is not kept: batches that fit was not told of begin anew; a program's own callbacks keep
 // what they say (Callback.kept); and its own random numbers are its own business.

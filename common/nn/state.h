@@ -22,6 +22,9 @@ StateTensor state_tensor(const Model *model, int number);
 void add_state(Safetensors *file, const Model *model, const StateTensor *tensor);
 void write_state(Model *model, const StateTensor *tensor, const float *values);
 
+// Promises all of them to a file that has none yet; the model must live as long as the file.
+void promise_states(Safetensors *file, const Model *model);
+
 // Whether a tensor of a file has its type and shape.
 bool fits_state(const Model *model, const StateTensor *tensor, const Safetensor *candidate);
 

@@ -52,18 +52,46 @@ StateTensor state_tensor(const Model *model, int number)
     return tensor;
 }
 
+static void read_state(const Model *model, const StateTensor *tensor, float *to)
+{
+    if (tensor->slot < 0)
+        model_read_variable(model, tensor->variable, to);
+    else
+        model_read_slot(model, tensor->variable, tensor->slot, to);
+}
+
+static void copy_dims(int64_t dims[ST_MAX_DIMS], const Variable *variable)
+{
+    for (int i = 0; i < variable->ndims; i++)
+        dims[i] = variable->dims[i];
+}
+
 void add_state(Safetensors *file, const Model *model, const StateTensor *tensor)
 {
     const Variable *variable = model_variable(model, tensor->variable);
     float *values = enlarge(NULL, variable_size(variable), sizeof *values);
     int64_t dims[ST_MAX_DIMS];
-    for (int i = 0; i < variable->ndims; i++)
-        dims[i] = variable->dims[i];
-    if (tensor->slot < 0)
-        model_read_variable(model, tensor->variable, values);
-    else
-        model_read_slot(model, tensor->variable, tensor->slot, values);
+    copy_dims(dims, variable);
+    read_state(model, tensor, values);
     safetensors_give(file, tensor->name, variable->ndims, dims, values);
+}
+
+static void read_promised(const void *model, int index, float *to)
+{
+    StateTensor tensor = state_tensor(model, index);
+    read_state(model, &tensor, to);
+}
+
+void promise_states(Safetensors *file, const Model *model)
+{
+    for (int i = 0; i < state_count(model); i++) {
+        StateTensor tensor = state_tensor(model, i);
+        const Variable *variable = model_variable(model, tensor.variable);
+        int64_t dims[ST_MAX_DIMS];
+        copy_dims(dims, variable);
+        safetensors_promise(file, tensor.name, variable->ndims, dims);
+    }
+    safetensors_read_by(file, read_promised, model);
 }
 
 void write_state(Model *model, const StateTensor *tensor, const float *values)

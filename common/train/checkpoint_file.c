@@ -261,10 +261,7 @@ Safetensors *make_main_file(const Training *training, int ranks, const char *tok
     const Model *model = training->model;
     const Optimizer *optimizer = optimizer_innermost(model_optimizer(model));
     Safetensors *file = safetensors_new();
-    for (int i = 0; i < state_count(model); i++) {
-        StateTensor tensor = state_tensor(model, i);
-        add_state(file, model, &tensor);
-    }
+    promise_states(file, model);
     set_both(file, training, token);
     safetensors_set_metadata(file, "model", model_parameters(model)->description);
     safetensors_set_metadata(file, "optimizer", optimizer->name);
@@ -278,7 +275,6 @@ Safetensors *make_main_file(const Training *training, int ranks, const char *tok
     set_number(file, "stop", training->stop);
     set_number(file, "ranks", (uint64_t)ranks);
     set_history(file, training);
-    safetensors_seal(file);
     return file;
 }
 
@@ -361,10 +357,9 @@ Safetensors *make_part(const Training *training, int rank, const char *token,
 {
     Safetensors *part = safetensors_new();
     for (int i = 0; i < safetensors_count(own); i++) {
-        const Safetensor *tensor = safetensors_at(own, i);
+        StateTensor tensor = state_tensor(training->model, i);
         if (safetensors_hash(own, i) != hashes[i])
-            safetensors_add(part, tensor->name, tensor->type, tensor->ndims, tensor->dims,
-                            tensor->data);
+            add_state(part, training->model, &tensor);
     }
     RngOrigin origin = rng_origin();
     set_both(part, training, token);
@@ -372,7 +367,6 @@ Safetensors *make_part(const Training *training, int rank, const char *token,
     set_number(part, "seed", origin.seed);
     set_number(part, "seed_rank", origin.rank);
     set_metrics(part, training->model);
-    safetensors_seal(part);
     return part;
 }
 

@@ -18,9 +18,9 @@
 
 #define CHECKPOINT_FORMAT "hvdlab-1"
 
-// The two kinds of files of a training, sealed; to be freed. `token`: both name it. `hashes` are
-// those of the root's main file; `own` is this rank's, whose tensors go into its part where they
-// differ.
+// The two kinds of files of a training, to be written and freed. `token`: both name it. A main file
+// promises its tensors, and so has to be written before the model changes. `hashes` are those of
+// the root's main file; `own` is this rank's: tensors in which it differs go into its part.
 Safetensors *make_main_file(const Training *training, int ranks, const char *token);
 Safetensors *make_part(const Training *training, int rank, const char *token,
                        const uint64_t *hashes, Safetensors *own);

@@ -7,6 +7,7 @@
 //     bench [--quick] --mirrored          ranks beside one process on as many devices
 //     bench [FLAG]... --compare           a GPU beside the CPU, else all cores beside one
 //     bench [FLAG]... --profile           what a training step consists of
+//     bench [FLAG]... --saving FOLDER     what a checkpoint takes there
 //     bench --run FRAMEWORK MODEL WIDTH BATCH DEVICE PRECISION
 //                                         a runner (runner.h): hvdlab, mirrored or
 //                                         convolutions-only
@@ -15,7 +16,8 @@
 //     --quick             measure for a shorter time
 //     --peer PYTHON       with --out: time the frameworks of that Python, too
 //     --trainer PROGRAM   with --gpu: time how long it takes to reach an accuracy
-//     --workload MODEL:WIDTH:BATCH    with --gpu, --compare or --profile: train this instead of the
+//     --workload MODEL:WIDTH:BATCH    with --gpu, --compare, --profile or --saving: train this
+//     instead of the
 //                         usual, such as wrn:10:512; --gpu takes several
 
 #include "bench.h"
@@ -199,13 +201,14 @@ typedef struct {
     BenchOptions bench;
     bool gpu, compare, profile, mirrored;
     const char *folder; // of --scaling
+    const char *saving; // its folder
 } Options;
 
 static _Noreturn void usage(void)
 {
     die("usage: bench [--quick] [--peer PYTHON] [--gpu] [--trainer PROGRAM] "
         "[--workload MODEL:WIDTH:BATCH]... (--out FILE | --scaling FOLDER | --compare | "
-        "--mirrored | --profile)");
+        "--mirrored | --profile | --saving FOLDER)");
 }
 
 static int run_words(char **words)
@@ -232,6 +235,7 @@ static void read_flag(Options *o, int flag)
     o->profile |= flag == 'f';
     o->mirrored |= flag == 'm';
     o->folder = flag == 's' ? optarg : o->folder;
+    o->saving = flag == 'k' ? optarg : o->saving;
     o->bench.quick |= flag == 'q';
     o->bench.python = flag == 'p' ? optarg : o->bench.python;
     o->bench.out = flag == 'o' ? optarg : o->bench.out;
@@ -254,6 +258,8 @@ static void run(const Options *o)
         bench_mirrored(b->quick ? QUICK_ROUNDS : MAX_ROUNDS, b->quick ? 0.2 : 1.5);
     else if (o->gpu)
         bench_gpu(b);
+    else if (o->saving)
+        bench_saving(workload ? workload : &workloads[1].workload, o->saving);
     else {
         settings()->device = DEVICE_CPU;
         if (o->folder)
@@ -269,6 +275,7 @@ int main(int argc, char **argv)
                                           {"peer", required_argument, NULL, 'p'},
                                           {"out", required_argument, NULL, 'o'},
                                           {"scaling", required_argument, NULL, 's'},
+                                          {"saving", required_argument, NULL, 'k'},
                                           {"compare", no_argument, NULL, 'c'},
                                           {"profile", no_argument, NULL, 'f'},
                                           {"mirrored", no_argument, NULL, 'm'},
@@ -286,8 +293,8 @@ int main(int argc, char **argv)
             return allreduce_main();
         read_flag(&options, flag == 'r' ? '?' : flag);
     }
-    int modes = !!options.bench.out + !!options.folder + options.compare + options.profile +
-                options.mirrored;
+    int modes = !!options.bench.out + !!options.folder + !!options.saving + options.compare +
+                options.profile + options.mirrored;
     if (optind != argc || modes != 1 || (options.gpu && !options.bench.out))
         usage();
     unsetenv("HVDLAB_DEVICES"); // the machine is divided here

@@ -63,6 +63,12 @@ void bench_allreduce(cJSON *results, int ranks);
 // Its ranks, which mpirun started: main of `bench --run-allreduce`.
 int allreduce_main(void);
 
+// ---- Checkpoints (saving.c).
+
+// Times checkpoints in that folder, which it makes, beside plain writes of as many bytes; prints a
+// table.
+void bench_saving(const Workload *workload, const char *folder);
+
 // ---- On a GPU (gpu.c).
 
 enum { MAX_WORKLOADS = 8 };

@@ -100,6 +100,13 @@ profiled "batch norm forward" 13 0.000 "$number"
 profiled "batch norm backward" 13 0.000 "$number"
 profiled "all of these" 86 "$(rounded "$flops / 1e9")" "$(rounded "$bytes / 1e6")"
 
+# ---- What a checkpoint takes, and that none is left.
+
+succeeds "$bench" --saving "$folder/saved" --workload wrn:1:1
+[[ $(grep -cE '^\| (0\.7 MB, written plainly, and synced|the same as a checkpoint|a step, batch 1|a step and a checkpoint) \| [0-9]+ ' "$folder/out") -eq 4 ]] ||
+    fail "no table: $(cat "$folder/out")"
+[[ -d $folder/saved && -z $(ls -A "$folder/saved") ]] || fail "left: $(ls -A "$folder/saved")"
+
 # ---- What can't be done.
 
 CUDA_VISIBLE_DEVICES='' refused "make info" "$bench" --gpu --out "$folder/none.json"

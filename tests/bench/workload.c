@@ -270,6 +270,11 @@ static void run_convolutions(Steps *steps)
     }
 }
 
+Model *steps_model(Steps *steps)
+{
+    return steps->model;
+}
+
 void run_steps(Steps *steps, int count)
 {
     for (int i = 0; i < count; i++)

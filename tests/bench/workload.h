@@ -45,6 +45,9 @@ Steps *prepare_training(const Workload *workload);
 // The same mirrored on all devices of this process: a global batch of as many images for each.
 Steps *prepare_mirrored(const Workload *workload);
 
+// Its model.
+Model *steps_model(Steps *steps);
+
 // The limit on a CPU: the network's convolutions alone, forward and backward, through oneDNN, each
 // with the layouts that it likes best and nothing between them.
 Steps *prepare_convolutions(const Workload *workload);
