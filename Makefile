@@ -131,11 +131,13 @@ solution_programs := $(foreach source,$(solution_sources),$(call solution_progra
 tool_programs := $(tools:%=$(BUILD)/%)
 lab_programs := $(foreach source,$(lab_sources),$(BUILD)/$(basename $(notdir $(source))))
 small := $(BUILD)/tests/faults/small
+cuts := $(BUILD)/tests/faults/cuts
+shims := $(BUILD)/tests/faults/inject.so $(BUILD)/tests/faults/powercut.so
 programs := $(step_programs) $(solution_programs) $(lab_programs) $(BUILD)/replay $(BUILD)/bench $(BUILD)/check-step \
-            $(tool_programs) $(unit_programs) $(mpi_programs) $(emulated_programs) $(small)
+            $(tool_programs) $(unit_programs) $(mpi_programs) $(emulated_programs) $(small) $(cuts)
 objects := $(emulated_objects) $(library_objects) $(step_objects) $(replay_objects) $(bench_objects) $(check_objects) \
            $(unit_objects) $(shared_objects) $(model_objects) $(mpi_programs:%=%.o) $(tools:%=$(BUILD)/common/tools/%.o) \
-           $(fuzz_programs:%=%.o) $(BUILD)/tests/fuzz/fuzz.o $(small).o
+           $(fuzz_programs:%=%.o) $(BUILD)/tests/fuzz/fuzz.o $(small).o $(cuts).o
 
 # ---- How to compile and link. CPPFLAGS, CFLAGS and LDFLAGS of the user come last.
 
@@ -274,6 +276,7 @@ $(BUILD)/check-step: $(check_objects)
 $(BUILD)/replay: $(replay_objects) $(model_objects)
 lab_objects := $(BUILD)/tests/steps/lab.o $(BUILD)/tests/steps/words.o
 $(small): %: %.o $(lab_objects)
+$(cuts): %: %.o
 $(BUILD)/bench: $(bench_objects) $(model_objects)
 $(tool_programs): $(BUILD)/%: $(BUILD)/common/tools/%.o
 $(mpi_programs): $(BUILD)/%: $(BUILD)/%.o $(model_objects)
@@ -296,8 +299,8 @@ $(programs): $(BUILD)/settings.link
 	$(call say,LD,$@)
 	$(Q)$(link) -o $@ $(filter %.o,$^) $(extra_libraries) $(libraries)
 
-# What makes calls fail goes into a program from outside, and is not instrumented.
-$(BUILD)/tests/faults/inject.so: tests/faults/inject.c $(BUILD)/settings.compile
+# What makes calls fail, or writes them down, goes into a program from outside, and is not instrumented.
+$(shims): $(BUILD)/%.so: %.c $(BUILD)/settings.compile
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(filter-out -fsanitize=%,$(compile)) -fPIC -shared -o $@ $<
@@ -365,7 +368,7 @@ demo: ## build, then train a small network on the real data, on two workers: 2 t
 	@common/scripts/demo.sh
 
 include tests/tests.mk
-build_tests = $(filter-out $(step_programs),$(programs)) $(BUILD)/compile-step $(BUILD)/cut/baseline $(BUILD)/tests/faults/inject.so
+build_tests = $(filter-out $(step_programs),$(programs)) $(BUILD)/compile-step $(BUILD)/cut/baseline $(shims)
 test: ## build and run all tests
 	@common/scripts/deps.sh install build check sandbox steps dataset
 	$(build_first) $(build_tests)
@@ -385,7 +388,7 @@ test-answers: ## grade all known mistakes and right answers (make test takes a f
 
 test-more: ## what else make test takes only a part of: ranks that disagree, transports, checkpoints
 	@common/scripts/deps.sh install build check sandbox steps
-	$(build_first) $(BUILD)/compile-step $(BUILD)/hvdrun
+	$(build_first) $(BUILD)/compile-step $(BUILD)/hvdrun $(cuts) $(shims)
 	$(build_first) $(build_emulated)
 	@CUDA_VISIBLE_DEVICES= tests/run.sh --together $(run_more)
 

@@ -41,6 +41,7 @@ words_graders := --some
 words_mismatches := --some
 words_checkpoints := --some
 words_hvdrun := --some
+words_powercut := --some
 run_answers := 'graders (all answers)@$(if $(SANITIZE),9000,3600)=tests/steps/test_graders.sh'
 
 # On $(1) ranks: the test $(2); or a golden case and its tolerance, the words $(2), which N ranks must
@@ -107,6 +108,7 @@ run_emulated = \
 
 run_more = 'mismatches (all)@1800=tests/mpi/test_mismatches.sh' \
     'checkpoints (all)@1800=tests/mpi/test_checkpoints.sh' \
+    'powercut (all)@600=tests/faults/test_powercut.sh' \
     'hvdrun (all)@600=tests/mpi/test_hvdrun.sh' \
     'hvdrun (50 random kills)@1800=tests/mpi/test_hvdrun.sh --random 50' \
     $(call grade_on_emulated,1) \

@@ -4,11 +4,13 @@
 // number are 0 where they are not set.
 //
 // KILLS=FILE: a run takes the first line, "RANK STEP", from the file, and that rank kills itself in
-// its so-manieth step. WEIGHTS=FOLDER: the root writes the weights there at the end.
+// its so-manieth step. WEIGHTS=FOLDER: the root writes the weights there at the end. CUT_LOG: the
+// root calls sync() when all ranks have saved (tests/faults/powercut.c).
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include "hvdlab.h"
 
 static Model *net(void)
@@ -56,6 +58,14 @@ static void kill_rank(Callback *self, Training *training)
         raise(SIGKILL);
 }
 
+// Behind the callback that saves.
+static void say_saved(Callback *self, Training *training)
+{
+    (void)self, (void)training;
+    if (getenv("CUT_LOG") && hvd_rank() == 0)
+        sync();
+}
+
 static Batches *stream(const Dataset *data, Statistics statistics, int size)
 {
     Pipeline *p = pipeline_from_dataset(data, statistics);
@@ -85,7 +95,7 @@ int main(int argc, char **argv)
     Model *model = compile(net(), CATEGORICAL_CROSSENTROPY, hvd_distributed_optimizer(opt));
     Callbacks callbacks = {0};
     Callback decays = {.batch_end = decay};
-    Callback kills = {.train_begin = read_kills, .batch_end = kill_rank};
+    Callback kills = {.train_begin = read_kills, .batch_end = kill_rank, .at_rest = say_saved};
     if (args.checkpoint_dir)
         callbacks_add(&callbacks, checkpoint(&(Checkpoint){.folder = args.checkpoint_dir,
                                                            .every = number("EVERY"),
