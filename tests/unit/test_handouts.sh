@@ -27,7 +27,7 @@ failures=0 ran=0
 # Shortens what measures.
 export BENCH=quick
 # What else than programs of the kit stands at the beginning of a command.
-others=" awk cat common/scripts/coverage.sh cp eval nproc nvidia-smi "
+others=" awk cat common/scripts/coverage.sh cp eval nproc nvidia-smi pkill "
 
 fail()
 {
@@ -144,7 +144,8 @@ check_command() # WORD...
     local program=${1:-}
     [[ $# -eq 0 ]] || shift
     case $program in
-    mpirun)
+    mpirun | build/hvdrun)
+        [[ $program == mpirun ]] || check_target "$program"
         while [[ ${1:-} == -* ]]; do
             shift 2
         done
