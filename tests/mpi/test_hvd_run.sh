@@ -59,16 +59,15 @@ int main(int argc, char **argv)
         hvd_run(1, (char *(*)(const char *))getenv, NULL);
     if (is(what, "deleted"))
         unlink(argv[0]);
-    if (is(what, "long")) {
-        char *text = malloc(1000001);
-        memset(text, 'x', 1000000);
-        text[1000000] = 0;
-        argument = text;
-    }
-    char *first = hvd_run(3, work, argument);
+    static char text[1000001];
+    if (is(what, "long"))
+        argument = memset(text, 'x', sizeof text - 1);
+    char *first = hvd_run(3, work, argument), *second = is(what, "twice") ? hvd_run(2, work, first) : NULL;
     show(first);
-    if (is(what, "twice"))
-        show(hvd_run(2, work, first));
+    if (second)
+        show(second);
+    free(first);
+    free(second);
     return 0;
 }
 END

@@ -149,6 +149,11 @@ succeeds env -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_ALLOW_RUN_AS_ROOT_CONFIRM -u GOMP
 [[ -s $folder/wanted && $(grep -cxFf "$folder/wanted" "$folder/out") -eq $(wc -l <"$folder/wanted") ]] ||
     fail "other settings than those of mpi.sh: $(diff "$folder/wanted" <(grep -xFf "$folder/wanted" "$folder/out" | sort))"
 
+echo "localhost slots=3" >"$folder/hosts"
+# shellcheck disable=SC2016 # of the workers' shells
+succeeds "$hvdrun" --hostfile "$folder/hosts" -np 3 sh -c 'echo "$OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE"'
+[[ $(sort "$folder/out") = $'0 of 3\n1 of 3\n2 of 3' ]] || fail "--hostfile: $(cat "$folder/out")"
+
 # ---- Which ends it starts again. (mpirun takes two seconds to end a job in which something went wrong.)
 
 # counted STATUS...: a program that ends with the first status, then with the next, ...; how often it ran.
