@@ -56,7 +56,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-alone := deps data data-cifar10 demo test fuzz faults inject valgrind test-emulated test-answers test-more test-gpu test-fresh bench bench-gpu compare scaling sweep check next steps check-steps clean $(check_X) $(reset_X)
+alone := deps data data-cifar10 demo test fuzz faults inject valgrind test-emulated test-answers test-more test-gpu test-fresh bench bench-gpu compare scaling sweep cluster cluster-down cluster-traffic check next steps check-steps clean $(check_X) $(reset_X)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -339,7 +339,7 @@ steps/%.c:
 
 .DEFAULT_GOAL := all
 .PHONY: all help deps info data data-cifar10 demo test test-emulated test-answers test-more test-gpu test-fresh baseline $(foreach t,$(named),$($(t)_X)) next progress \
-        doc devices env measure compare scaling sweep check steps check-steps bench bench-gpu format check-format clean FORCE
+        doc devices env cluster cluster-down cluster-traffic measure compare scaling sweep check steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
 all: $(programs) ## build everything (what plain `make` does)
@@ -443,6 +443,17 @@ devices: $(BUILD)/devices ## the CPU's nvidia-smi: devices, load, processes (wat
 
 env: ## for a shell, eval "$$(make -s env)": plain mpirun then works on this machine
 	@common/scripts/mpi.sh env
+	@common/scripts/cluster.sh env
+
+cluster: ## several hosts on this machine (HOSTS=4 RATE=1gbit DELAY=2ms), linked, for mpirun --hostfile
+	@common/scripts/deps.sh install cluster
+	@common/scripts/cluster.sh up
+
+cluster-down: ## end them, with all that runs on them
+	@common/scripts/cluster.sh down
+
+cluster-traffic: ## what each of their links has carried (RESET=1: and from now on count anew)
+	@common/scripts/cluster.sh traffic
 
 # BENCH=quick shortens what measures.
 quick := $(if $(filter quick,$(BENCH)),--quick)
