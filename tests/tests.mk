@@ -10,6 +10,7 @@ limit_recipes := $(if $(SANITIZE),1500,450)
 limit_misuse := $(if $(SANITIZE),600,300)
 limit_threads := 300
 limit_inject := 300
+limit_cluster := $(if $(SANITIZE),600,300)
 limit_mismatches := 300
 limit_losses := 300
 limit_checkpoints := 300

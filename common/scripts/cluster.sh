@@ -16,7 +16,7 @@
 # had goes with them. A watch ends the cluster when this session's first process does, which is the
 # shell of a terminal.
 #
-# As root; else in a user namespace, in which one is root. From the environment: HOSTS, RATE, DELAY of
+# Who is not root, or may not do this, is root in a user namespace, if the system has them. From the environment: HOSTS, RATE, DELAY of
 # up, RESET=1 of traffic, BUILD. $BUILD/cluster holds hosts (for mpirun's --hostfile), nodes (each host's
 # first process, and its cores), state, traffic.json.
 
@@ -27,9 +27,11 @@ self=$(realpath "$0")
 beside=${self%.sh} # the folder of a command mpirun, which calls this script
 network=10.77.0
 
+command="make cluster"
+
 fail()
 {
-    printf 'make cluster: %s\n' "$1" >&2
+    printf '%s: %s\n' "$command" "$1" >&2
     exit 2
 }
 
@@ -88,7 +90,7 @@ run_host() # NUMBER
     done
 }
 
-# Limits what one side of a link sends. A burst is a millisecond's, or two packets.
+# Limits what one side of a link sends.
 shape() # WORD... (before "tc")
 {
     local parent=(root)
@@ -102,15 +104,15 @@ shape() # WORD... (before "tc")
 # Starts a host, and makes its link.
 add_host() # NUMBER CORES
 {
-    local outside inside device there
-    unshare --net --uts --ipc --mount --pid --fork --kill-child "$self" host "$folder" "$1" </dev/null &
-    inside=$!
+    local first net device there
+    unshare --net --uts --ipc --mount --propagation unchanged --pid --fork --kill-child "$self" host "$folder" "$1" </dev/null &
     until [[ -e $folder/node$1 ]]; do
         [[ -d $folder ]] && sleep 0.02 || exit 1
     done
-    outside=$(<"$folder/node$1")
-    there=(nsenter --net="/proc/$outside/ns/net")
-    must ip link add name "node$1" type veth peer name eth0 netns "$inside"
+    first=$(<"$folder/node$1")
+    net=/proc/$first/ns/net
+    there=(nsenter --net="$net")
+    must ip link add name "node$1" type veth peer name eth0 netns "$net"
     must ip link set dev "node$1" master bridge up
     must "${there[@]}" ip address add "$network.$(($1 + 1))/24" dev eth0
     must "${there[@]}" ip link set dev lo up
@@ -118,7 +120,16 @@ add_host() # NUMBER CORES
     device=node$1 shape
     device=eth0 shape "${there[@]}"
     rm "$folder/node$1"
-    echo "node$1 $outside $2" >>"$folder/nodes"
+    echo "node$1 $first $2" >>"$folder/nodes"
+}
+
+# Where unshare could not, in a chroot: mounts shall not be seen outside.
+keep_mounts()
+{
+    local place
+    for place in /proc /dev /dev/shm; do
+        mount --make-rprivate "$place" 2>/dev/null
+    done
 }
 
 # The bridge: makes all, and stays while the watch does.
@@ -127,7 +138,13 @@ run_head() # USER RATE BURST DELAY CORES...
     local rate=$2 burst=$3 delay=$4 shares=("${@:5}") watched i
     read -r watched # its first line
     echo "$watched" >"$folder/watch"
+    keep_mounts
     must mount --bind "$folder/etc-hosts" /etc/hosts
+    if [[ /etc/hosts -ef /proc/$watched/root/etc/hosts ]]; then
+        umount /etc/hosts
+        echo "in this chroot mounts are seen outside of it, so that the hosts could have none of their own" >"$folder/failed"
+        exit 1
+    fi
     must mount -t tmpfs tmpfs /dev/shm
     without_ipv6
     must ip link set dev lo up
@@ -169,6 +186,7 @@ keep() # SESSION USER WORD...
 {
     local options=()
     [[ $2 = no ]] || options=(--user --map-root-user)
+    unshare "${options[@]}" --mount true 2>/dev/null || options+=(--propagation unchanged) # a chroot
     exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-
     cd / || exit
     echo $$ >"$folder/keeper"
@@ -212,17 +230,18 @@ share_cores() # N
         }'
 }
 
-# Bytes in a millisecond at the rate $1, but two packets at least.
+# How many bytes may go at once after a pause, at the rate $1: a millisecond's, but no less than the kernel
+# hands on in one piece, 64 KiB and the headers of its packets. (Else it would cut the pieces up here, and
+# count each packet's header.)
 burst_of()
 {
-    local factor=1
+    local factor=1000
     case $1 in
-    *kbit) factor=1000 ;;
     *mbit) factor=1000000 ;;
     *gbit) factor=1000000000 ;;
     esac
-    local bytes=$((10#${1%%[kmg]bit} * factor / 8000))
-    echo $((bytes > 3100 ? bytes : 3100))
+    local bytes=$((${1%[kmg]bit} * factor / 8000))
+    echo $((bytes > 72000 ? bytes : 72000))
 }
 
 # Writes what a shell and the hosts read: names, and slots as many as cores.
@@ -259,7 +278,7 @@ explain()
     down
     case $why in
     unshare:* | *"not permitted"* | *denied*)
-        why="this system does not let us make a network ($why); root may, as a rule, and others where it allows them user namespaces"
+        why="this system does not let you make networks: $why (root may, as a rule; others where it allows user namespaces)"
         ;;
     esac
     fail "${why:-it did not come up within 20 s}"
@@ -270,7 +289,7 @@ up()
     local hosts rate delay shares slots options=() user=no session i keeper
     check_settings
     down
-    [[ $(id -u) -eq 0 ]] || user=yes options=(--user --map-root-user)
+    unshare --net true 2>/dev/null || user=yes options=(--user --map-root-user)
     if [[ $delay != 0 ]] && ! has_netem; then
         echo "make cluster: DELAY=$delay is left out: it takes a kernel with netem (sch_netem), and the right to use it" >&2
         delay=0
@@ -369,7 +388,7 @@ count_traffic()
 
 traffic()
 {
-    find_cluster || fail "no cluster is up yet"
+    find_cluster || fail "no cluster is up; make cluster starts one"
     count_traffic >"$folder/counted"
     [[ -e $folder/zero ]] || sed 's/ .*/ 0 0 0 0/' "$folder/counted" >"$folder/zero"
     awk -v json="$folder/traffic.json" -v rate="$rate" '
@@ -392,19 +411,21 @@ print_env()
     ! find_cluster || printf 'export HVDLAB_CLUSTER=%q PATH=%q:"$PATH"\n' "$folder" "$beside"
 }
 
-# Open MPI 4 and 5 look for ssh's stand-in by different names. Ranks choose their cores themselves.
+# Open MPI 4 and 5 have different names for ssh's stand-in. Ranks choose their cores themselves. Where
+# ranks may outnumber slots, 5 would have them all on the first host.
 run_mpirun()
 {
     local head user rate
     PATH=$(tr : '\n' <<<"$PATH" | grep -vxF "$beside" | paste -sd :)
     find_cluster || exec mpirun "$@"
-    local options=(--net --mount --root)
+    local options=(--net --mount --root --wd)
     if [[ $user = yes ]]; then
         options+=(--user --preserve-credentials)
         export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
     fi
     export OMPI_MCA_plm_rsh_agent="$self agent" PRTE_MCA_plm_ssh_agent="$self agent" HVDLAB_CLUSTER=$folder TMPDIR=/dev/shm
     export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
+    export PRTE_MCA_rmaps_default_mapping_policy=slot:oversubscribe
     # shellcheck disable=SC2016 # for the other shell
     exec nsenter --target "$head" "${options[@]}" sh -c 'cd "$0" && exec mpirun "$@"' "$PWD" "$@"
 }
@@ -418,7 +439,7 @@ run_agent() # HOST WORD...
     done <"$folder/nodes"
     [[ $name = "$1" ]] || fail "there is no host $1"
     is_part "$number" host || fail "$1 is down"
-    exec nsenter --target "$number" --net --uts --ipc --mount --pid --root taskset -c "$cores" \
+    exec nsenter --target "$number" --net --uts --ipc --mount --pid --root --wd taskset -c "$cores" \
         env -i HOME="$HOME" USER="${USER:-root}" SHELL=/bin/sh PATH="$PATH" TMPDIR=/dev/shm \
         ${LD_LIBRARY_PATH:+LD_LIBRARY_PATH="$LD_LIBRARY_PATH"} ${GOMP_SPINCOUNT:+GOMP_SPINCOUNT="$GOMP_SPINCOUNT"} \
         sh -c "cd; ${*:2}"
@@ -437,14 +458,14 @@ main()
     case $action in
     up) up ;;
     down) down ;;
-    traffic) traffic ;;
+    traffic) command="make cluster-traffic" && traffic ;;
     env) print_env ;;
     mpirun) run_mpirun "$@" ;;
     agent) run_agent "$@" ;;
     keep) keep "$@" ;;
     head) run_head "$@" ;;
     host) run_host "$@" ;;
-    *) fail "cluster.sh: $action: up, down, traffic or env" ;;
+    *) fail "cluster.sh $action: there is no such word" ;;
     esac
     exit
 }

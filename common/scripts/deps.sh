@@ -8,7 +8,7 @@
 #
 # Sets: build (for every program but the unit tests), check (Check, for those, and what else the tests
 # call), sandbox (recommended: nothing is asked for on its account), steps (to cut the steps from
-# master.c), plot (gnuplot), cluster (ip and tc), clang-format, lint (shellcheck, cppcheck), fuzz (clang with
+# master.c), plot (gnuplot), cluster (tc, mount), clang-format, lint (shellcheck, cppcheck), fuzz (clang with
 # libFuzzer), valgrind, curl, fresh (mmdebstrap), dataset (Fashion-MNIST, if the
 # distribution has it), dataset-or-fetch (the same, else it is fetched from its home).
 #
@@ -193,7 +193,10 @@ for set in "$@"; do
     valgrind) program valgrind || need valgrind ;;
     curl) program curl || need curl ;;
     steps) program unifdef || need unifdef ;;
-    cluster) PATH=$PATH:/usr/sbin:/sbin command -v tc >/dev/null || need iproute2 ;;
+    cluster)
+        PATH=$PATH:/usr/sbin:/sbin command -v tc >/dev/null || need iproute2
+        program mount || need mount
+        ;;
     plot) program gnuplot || need gnuplot-nox ;;
     dataset | dataset-or-fetch)
         dataset || wanted=" dataset-fashion-mnist"

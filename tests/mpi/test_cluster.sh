@@ -1,0 +1,186 @@
+#!/usr/bin/env bash
+# What `make cluster` promises (common/scripts/cluster.sh): ranks on its hosts train as they do without, each
+# host's links carry what a ring's formula says, no faster than RATE; its counters; what it refuses; and
+# that nothing is left of it, whatever is killed. Its folder is the test's own, so that somebody's cluster
+# stays as it is.
+
+. tests/lib.sh
+unset HOSTS RATE DELAY RESET HVDLAB_CLUSTER HVDLAB_DEVICES HVD_RANKS_PER_NODE HVD_LAYOUT HVDLAB_TRACE HVDLAB_FLAGS
+eval "$(common/scripts/mpi.sh env)"
+state=$folder/build/cluster
+trap 'cluster down; rm -rf "$folder"' EXIT
+
+cluster()
+{
+    BUILD=$folder/build common/scripts/cluster.sh "$@"
+}
+
+# up SETTING...: a cluster, and mpirun in it.
+up()
+{
+    run env BUILD="$folder/build" "$@" common/scripts/cluster.sh up
+    [[ $status -eq 0 ]] || { fail "make cluster $*: status $status: $(cat "$folder/out" "$folder/err")"; conclude; }
+    eval "$(cluster env)"
+}
+
+# Processes of the cluster, or only ($1) of what runs on it, by what they were started with.
+processes()
+{
+    grep -alsF -f "$folder/${1:-parts}" /proc/[0-9]*/cmdline
+}
+echo "$folder/napping" >"$folder/ranks"
+echo "$state" | cat - "$folder/ranks" >"$folder/parts"
+
+# nothing_left WHEN: within 5 s neither a process of it nor a file.
+nothing_left()
+{
+    local i
+    for ((i = 0; i < 50; i++)); do
+        [[ -n $(processes) || -e $state ]] || return
+        sleep 0.1
+    done
+    fail "$1: left: $(ls -d "$state" 2>/dev/null) $(processes | xargs cat | tr '\0' ' ')"
+}
+
+command -v tc >/dev/null || skip "there is no tc (Debian package iproute2)"
+run cluster up
+! grep -q "does not let you make networks\|in this chroot" "$folder/err" || skip "$(cat "$folder/err")"
+
+# ---- Settings.
+
+before=$(ls /sys/class/net)
+refused "HOSTS=0 is not a number from 1 to 32" env HOSTS=0 common/scripts/cluster.sh up
+refused "HOSTS=33 is not" env HOSTS=33 common/scripts/cluster.sh up
+refused "RATE=fast is not a rate, such as" env RATE=fast common/scripts/cluster.sh up
+refused "DELAY=2 is not a time, such as" env DELAY=2 common/scripts/cluster.sh up
+up HOSTS=3 DELAY=1ms
+[[ ! -s $folder/err ]] || grep -q "DELAY=1ms is left out: " "$folder/err" || fail "DELAY: $(cat "$folder/err")"
+[[ $(ls /sys/class/net) = "$before" ]] || fail "this machine has other links than before"
+
+# ---- A training on it is the one without: on four hosts, and on two.
+
+# train WORD...: the ranks' weights are in the file weights, their hosts in the file machines.
+train()
+{
+    succeeds mpirun "$@" -np 4 "$build/solution_06" --data synthetic --width 1 --images 128 --batch-size 16 --epochs 1 \
+        --seed 5 --show-ranks --log-dir "$folder/logs"
+    awk '$2 == "cpu" { print $4 }' "$folder/out" >"$folder/weights"
+    awk '$2 == "cpu" { print $8 }' "$folder/out" | xargs >"$folder/machines"
+}
+
+# same_training NAME MACHINES: as the one in the file alone. (Other shares of the cores may sum in another order.)
+same_training()
+{
+    paste "$folder/alone" "$folder/weights" |
+        awk '{ if (NF != 2 || ($1 - $2) ^ 2 > ($1 * 1e-4) ^ 2) bad = 1 } END { exit bad || NR != 4 }' ||
+        fail "$1: weights $(xargs <"$folder/weights") instead of $(xargs <"$folder/alone")"
+    [[ $(<"$folder/machines") = "$2" ]] || fail "$1: the ranks are on $(<"$folder/machines")"
+}
+
+cluster down
+train
+mv "$folder/weights" "$folder/alone"
+up HOSTS=2
+train --hostfile "$state/hosts"
+same_training "two hosts" "node0 node0 node1 node1"
+up HOSTS=4 RATE=500mbit
+train --hostfile "$state/hosts"
+same_training "four hosts" "node0 node1 node2 node3"
+
+# ---- What the links carry: ten updates of 1,630,090 weights around a ring of four hosts; before them the
+# broadcast of the weights, which passes a host three times at most, and nobody sends to its root.
+
+RESET=1 cluster traffic >/dev/null
+cluster traffic >"$folder/table"
+awk 'NR > 1 && ($2 > 10000 || $4 > 10000) { exit 1 }' "$folder/table" || fail "not zero after RESET: $(cat "$folder/table")"
+succeeds mpirun --hostfile "$state/hosts" -np 4 "$build/solution_ring" --data synthetic --max-count 1 --images 320 \
+    --batch-size 8 --epochs 1
+cluster traffic >"$folder/table"
+awk 'BEGIN { weights = 1630090 * 4; ring = 10 * 2 * 3 / 4 * weights }
+    NR > 1 { if ($2 < ring || $4 < ring || $2 > 1.02 * (ring + 3 * weights) || $4 > 1.02 * (ring + 3 * weights)) exit 1 }
+    $1 == "node0" && $2 < $4 + 0.9 * weights { exit 1 }
+    END { if (NR != 5) exit 1 }' "$folder/table" || fail "not what a ring of four carries: $(cat "$folder/table")"
+awk -F ' - ' '/^10\/10 - / { sub("s", "", $2); found = 1; if ($2 < 10 * 1.5 * 1630090 * 32 / 500e6) exit 1 } END { exit !found }' \
+    "$folder/out" || fail "faster than 500mbit: $(cat "$folder/out")"
+while read -r host sent packets received back; do
+    [[ $host = host ]] || grep -qF "{\"host\": \"$host\", \"sent_bytes\": $sent, \"sent_packets\": $packets, \
+\"received_bytes\": $received, \"received_packets\": $back}" "$state/traffic.json" ||
+        fail "$host is not in traffic.json as in the table: $(cat "$state/traffic.json")"
+done < <(sed 's/bytes //g' "$folder/table")
+
+# ---- Whatever is killed, in the middle of a job: nothing is left.
+
+# nap: starts a job that sleeps on all hosts; returns when it does so.
+nap()
+{
+    rm -f "$folder"/asleep-*
+    mpirun --hostfile "$state/hosts" -np 4 "$folder/napping" >"$folder/out" 2>"$folder/err" </dev/null &
+    job=$!
+    for ((i = 0; i < 200; i++)); do
+        [[ $(find "$folder" -name 'asleep-*' | wc -l) -lt 4 ]] || return
+        sleep 0.1
+    done
+    fail "no job on four hosts: $(cat "$folder/out" "$folder/err")"
+}
+# shellcheck disable=SC2016 # for the other shell
+printf '#!/bin/sh\n: >%s/asleep-$(hostname)\nwhile :; do sleep 0.2; done\n' "$folder" >"$folder/napping"
+chmod +x "$folder/napping"
+
+# job_ends WHEN
+job_ends()
+{
+    wait $job
+    local status=$?
+    [[ $status -ne 0 ]] || fail "$1: mpirun ended with status 0"
+}
+
+nap
+kill -KILL $job # mpirun
+job_ends "mpirun killed"
+for ((i = 0; i < 100; i++)); do
+    [[ -n $(processes ranks) ]] || break
+    sleep 0.1
+done
+[[ $i -lt 100 ]] || fail "mpirun killed: its ranks are left"
+nap
+read -r _ first _ < <(grep node2 "$state/nodes")
+kill -KILL "$first"
+job_ends "a host killed"
+run mpirun --hostfile "$state/hosts" -np 4 true
+grep -q "node2 is down" "$folder/err" || fail "a host killed: status $status, and not \"node2 is down\": $(cat "$folder/err")"
+
+up HOSTS=4
+nap
+cluster down
+job_ends "make cluster-down"
+[[ ! -e $state ]] || fail "make cluster-down leaves $state"
+nothing_left "make cluster-down"
+for part in keeper watch head; do
+    up HOSTS=4
+    [[ $part = watch ]] || nap
+    process=$(cut -d ' ' -f 1 "$state/$part" 2>/dev/null || cut -d ' ' -f 1 "$state/state")
+    kill -KILL "$process"
+    [[ $part = watch ]] || job_ends "$part killed"
+    nothing_left "$part killed"
+done
+# A session's first process is the one that calls setsid; up is its child.
+run setsid --wait env BUILD="$folder/build" HOSTS=1 bash -c 'common/scripts/cluster.sh up && true'
+grep -q "^1 hosts" "$folder/out" || fail "no cluster in a session of its own: $(cat "$folder/err")"
+nothing_left "the session's end"
+refused "no cluster is up" env BUILD="$folder/build" common/scripts/cluster.sh traffic
+[[ -z $(cluster env) ]] || fail "make env knows a cluster that is gone: $(cluster env)"
+succeeds mpirun -np 2 true
+
+# ---- In a user namespace, if this system has them.
+
+less=(setpriv --bounding-set -sys_admin --inh-caps -sys_admin)
+run "${less[@]}" env BUILD="$folder/build" common/scripts/cluster.sh up
+if [[ $status -eq 0 ]]; then
+    succeeds "${less[@]}" mpirun --hostfile "$state/hosts" -np 4 hostname
+    [[ $(sort "$folder/out" | xargs) = "node0 node1 node2 node3" ]] || fail "user namespace: $(cat "$folder/out" "$folder/err")"
+    cluster down
+    nothing_left "user namespace"
+else
+    grep -q "does not let you make networks" "$folder/err" || fail "user namespace: $(cat "$folder/err")"
+fi
+conclude
