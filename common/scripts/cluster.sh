@@ -173,9 +173,9 @@ clear_folder() # WATCH
 watch() # SESSION
 {
     trap '' PIPE
+    exec 2>/dev/null 3<> <(:) # nobody writes to the latter
     echo "$BASHPID"
-    exec 3<> <(:) # nobody writes to it
-    while [[ -e /proc/$1 ]] && echo 2>/dev/null; do
+    while [[ -e /proc/$1 ]] && echo; do
         read -rt 1 -u 3
     done
     clear_folder "$BASHPID"

@@ -83,7 +83,7 @@ mv "$folder/weights" "$folder/alone"
 up HOSTS=2
 train --hostfile "$state/hosts"
 same_training "two hosts" "node0 node0 node1 node1"
-up HOSTS=4 RATE=500mbit
+up HOSTS=4
 train --hostfile "$state/hosts"
 same_training "four hosts" "node0 node1 node2 node3"
 
@@ -100,13 +100,18 @@ awk 'BEGIN { weights = 1630090 * 4; ring = 10 * 2 * 3 / 4 * weights }
     NR > 1 { if ($2 < ring || $4 < ring || $2 > 1.02 * (ring + 3 * weights) || $4 > 1.02 * (ring + 3 * weights)) exit 1 }
     $1 == "node0" && $2 < $4 + 0.9 * weights { exit 1 }
     END { if (NR != 5) exit 1 }' "$folder/table" || fail "not what a ring of four carries: $(cat "$folder/table")"
-awk -F ' - ' '/^10\/10 - / { sub("s", "", $2); found = 1; if ($2 < 10 * 1.5 * 1630090 * 32 / 500e6) exit 1 } END { exit !found }' \
-    "$folder/out" || fail "faster than 500mbit: $(cat "$folder/out")"
 while read -r host sent packets received back; do
     [[ $host = host ]] || grep -qF "{\"host\": \"$host\", \"sent_bytes\": $sent, \"sent_packets\": $packets, \
 \"received_bytes\": $received, \"received_packets\": $back}" "$state/traffic.json" ||
         fail "$host is not in traffic.json as in the table: $(cat "$state/traffic.json")"
 done < <(sed 's/bytes //g' "$folder/table")
+
+# On links of 200mbit an all-reduce of a megabyte takes what six quarters of it take (but for the burst that a
+# link lets pass at once), however fast the machine.
+up HOSTS=4 RATE=200mbit
+succeeds mpirun --hostfile "$state/hosts" -np 4 "$build/sweep" --max-count 250000
+awk '$1 == 250000 && $3 > 1e6 * (1.5e6 - 72000) * 8 / 200e6 { found = 1 } END { exit !found }' "$folder/out" ||
+    fail "faster than 200mbit: $(cat "$folder/out")"
 
 # ---- Whatever is killed, in the middle of a job: nothing is left.
 
@@ -126,12 +131,12 @@ nap()
 printf '#!/bin/sh\n: >%s/asleep-$(hostname)\nwhile :; do sleep 0.2; done\n' "$folder" >"$folder/napping"
 chmod +x "$folder/napping"
 
-# job_ends WHEN
+# job_ends WHEN. (Open MPI 5 says what happened, and ends with status 0.)
 job_ends()
 {
     wait $job
     local status=$?
-    [[ $status -ne 0 ]] || fail "$1: mpirun ended with status 0"
+    [[ $status -ne 0 ]] || grep -q "lost communication" "$folder/err" || fail "$1: mpirun ended with status 0: $(cat "$folder/err")"
 }
 
 nap
