@@ -7,10 +7,11 @@
 # prints the line to type. Status 0 if nothing is missing in the end, else 2.
 #
 # Sets: build (for every program but the unit tests), check (Check, for those, and what else the tests
-# call), sandbox (recommended: nothing is asked for on its account), steps (to cut the steps from
-# master.c), plot (gnuplot), cluster (tc, mount), clang-format, lint (shellcheck, cppcheck), fuzz (clang with
-# libFuzzer), valgrind, curl, fresh (mmdebstrap), dataset (Fashion-MNIST, if the
-# distribution has it), dataset-or-fetch (the same, else it is fetched from its home).
+# call; what test_cluster.sh calls is only recommended), sandbox (recommended: nothing is asked for on its
+# account), steps (to cut the steps from master.c), plot (gnuplot), cluster (tc, mount), clang-format,
+# lint (shellcheck, cppcheck), fuzz (clang with libFuzzer), valgrind, curl, fresh (mmdebstrap), dataset
+# (Fashion-MNIST, if the distribution has it), dataset-or-fetch (the same, else it is fetched from its
+# home).
 #
 # From the environment: CC, ONEDNN, CLANG_FORMAT, DATA_DIR as in the Makefile.
 
@@ -41,6 +42,12 @@ header()
     # shellcheck disable=SC2086 # words, as in a Makefile
     echo "#include <$1>" |
         $CC ${ONEDNN:+-isystem "$ONEDNN/include"} ${CPPFLAGS:-} -E -x c -o /dev/null - 2>/dev/null
+}
+
+# tc is where not everybody's PATH leads.
+tc_and_mount()
+{
+    PATH=$PATH:/usr/sbin:/sbin command -v tc >/dev/null && program mount
 }
 
 need_build()
@@ -181,6 +188,7 @@ for set in "$@"; do
         pkg-config --exists check 2>/dev/null || header check.h || need check
         program patch || need patch
         program g++ || need build-essential
+        tc_and_mount || recommended="$recommended iproute2 mount"
         ;;
     sandbox) program bwrap || recommended="$recommended bubblewrap" ;;
     fresh) program mmdebstrap || need mmdebstrap ;;
@@ -193,10 +201,7 @@ for set in "$@"; do
     valgrind) program valgrind || need valgrind ;;
     curl) program curl || need curl ;;
     steps) program unifdef || need unifdef ;;
-    cluster)
-        PATH=$PATH:/usr/sbin:/sbin command -v tc >/dev/null || need iproute2
-        program mount || need mount
-        ;;
+    cluster) tc_and_mount || need "iproute2 mount" ;;
     plot) program gnuplot || need gnuplot-nox ;;
     dataset | dataset-or-fetch)
         dataset || wanted=" dataset-fashion-mnist"

@@ -42,7 +42,7 @@ nothing_left()
     fail "$1: left: $(ls -d "$state" 2>/dev/null) $(processes | xargs cat | tr '\0' ' ')"
 }
 
-command -v tc >/dev/null || skip "there is no tc (Debian package iproute2)"
+PATH=$PATH:/usr/sbin:/sbin command -v tc >/dev/null || skip "there is no tc (Debian package iproute2)"
 run cluster up
 ! grep -q "does not let you make networks\|in this chroot" "$folder/err" || skip "$(cat "$folder/err")"
 
