@@ -44,7 +44,7 @@ nothing_left()
 
 PATH=$PATH:/usr/sbin:/sbin command -v tc >/dev/null || skip "there is no tc (Debian package iproute2)"
 run cluster up
-! grep -q "does not let you make networks\|in this chroot" "$folder/err" || skip "$(cat "$folder/err")"
+! grep -q "does not let you make networks\|in this chroot\|Unknown device type\|qdisc kind is unknown" "$folder/err" || skip "$(cat "$folder/err")"
 
 # ---- Settings.
 
@@ -131,11 +131,17 @@ nap()
 printf '#!/bin/sh\n: >%s/asleep-$(hostname)\nwhile :; do sleep 0.2; done\n' "$folder" >"$folder/napping"
 chmod +x "$folder/napping"
 
-# job_ends WHEN. (Open MPI 5 says what happened, and ends with status 0.)
+# job_ends WHEN: within 20 s. (Open MPI 5 says what happened, and ends with status 0.)
 job_ends()
 {
+    local i status
+    for ((i = 0; i < 200; i++)); do
+        kill -0 $job 2>/dev/null || break
+        sleep 0.1
+    done
+    kill -KILL $job 2>/dev/null && fail "$1: mpirun goes on"
     wait $job
-    local status=$?
+    status=$?
     [[ $status -ne 0 ]] || grep -q "lost communication" "$folder/err" || fail "$1: mpirun ended with status 0: $(cat "$folder/err")"
 }
 
