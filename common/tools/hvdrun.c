@@ -168,7 +168,7 @@ static void say_restart(const Command *command, const JobEnd *end, long restart)
 {
     char *how = job_end_text(end);
     const char *folder = checkpoint_folder(command->program);
-    char *name = folder ? furthest_checkpoint(folder) : NULL;
+    char *name = folder ? furthest_checkpoint(folder, 0) : NULL;
     char *place = name     ? format_text(", from %s/%s", folder, name)
                   : folder ? format_text(", from the beginning: %s holds no checkpoint", folder)
                            : format_text("%s", "");

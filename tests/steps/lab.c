@@ -256,6 +256,6 @@ static bool same_text(const char *a, const char *b)
 bool same_plan(const RunPlan *a, const RunPlan *b)
 {
     return same_text(a->name, b->name) && a->ranks == b->ranks && same_text(a->layout, b->layout) &&
-           a->devices == b->devices && same_text(a->flags, b->flags) && same_text(a->kill, b->kill) &&
-           same_text(a->after, b->after);
+           a->devices == b->devices && same_text(a->flags, b->flags) &&
+           same_text(a->kill, b->kill) && same_text(a->after, b->after);
 }
