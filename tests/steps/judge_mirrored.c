@@ -44,7 +44,7 @@ typedef struct {
 typedef struct {
     Images images;
     bool trains;           // else it is evaluated
-    double step;           // of the pass
+    bool by_replica;       // one of them has taken it
     Part parts[MAX_RANKS]; // of the replicas
     int outside;           // gradients that no replica's thread computed
 } BatchSeen;
@@ -80,7 +80,7 @@ static BatchSeen *add_batch(Batches *batches, const cJSON *taken, bool trains)
 {
     batches->items = enlarge(batches->items, (size_t)batches->count + 1, sizeof *batches->items);
     BatchSeen *batch = &batches->items[batches->count++];
-    *batch = (BatchSeen){.trains = trains, .step = event_number(taken, "step")};
+    *batch = (BatchSeen){.trains = trains, .by_replica = !isnan(event_number(taken, "replica"))};
     add_images(&batch->images, taken);
     for (int r = 0; r < MAX_RANKS; r++)
         batch->parts[r].weights = NAN;
@@ -299,6 +299,11 @@ static const Diagnosis *wrong_cover(const Batches *batches, const BatchSeen *bat
         "gradients are computed by the program's own thread, one after another. What is to run on "
         "all devices at a time is done inside the function that on_each_device() calls.",
         NULL};
+    static const Diagnosis own_batches = {"batches-by-replicas",
+                                          "replicas take batches themselves. Here a batch is taken "
+                                          "once, by the program's own thread, "
+                                          "and shared out among them.",
+                                          NULL};
     static const Diagnosis foreign = {
         "not-an-image",
         "a part holds what is no image of the batch: it begins in the middle of an image, or goes "
@@ -325,6 +330,8 @@ static const Diagnosis *wrong_cover(const Batches *batches, const BatchSeen *bat
                                      "lie one after another like the "
                                      "images, so the part's begin as many further on.",
                                      NULL};
+    if (batch->by_replica)
+        return &own_batches;
     if (batch->outside > 0)
         return &outside;
     if (cover->all_foreign > 0)
@@ -405,6 +412,14 @@ static bool nothing_computed(const Batches *batches)
     return gradients == 0;
 }
 
+static bool computed_outside(const Batches *batches)
+{
+    for (int b = 0; b < batches->count; b++)
+        if (batches->items[b].outside > 0)
+            return true;
+    return false;
+}
+
 static bool judge_parts(const Runs *runs, const AllBatches *all, Report *report)
 {
     static const Diagnosis nothing = {"nothing-trained", "no replica computes any gradients.",
@@ -413,7 +428,7 @@ static bool judge_parts(const Runs *runs, const AllBatches *all, Report *report)
         const Batches *batches = &all->items[i];
         const Diagnosis *diagnosis = NULL;
         char *evidence = wrong_parts(batches, true, &diagnosis);
-        if (nothing_computed(batches) && !(diagnosis && strstr(diagnosis->name, "outside"))) {
+        if (nothing_computed(batches) && !computed_outside(batches)) {
             free(evidence);
             evidence = format_text("none in the whole run");
             diagnosis = &nothing;
@@ -445,7 +460,8 @@ static bool judge_evenness(const Runs *runs, const AllBatches *all, Report *repo
         "parts-uneven",
         "some replicas have more to do than others, and these wait for them. Often one replica "
         "gets "
-        "all that is left over: it is shared out, one image more for each of the first ones.",
+        "all that is left over, or the parts are rounded up, so that little is left for the last: "
+        "what is left over is shared out, one image more for each of the first ones.",
         NULL};
     for (int i = 0; i < all->count; i++) {
         const Batches *batches = &all->items[i];
@@ -583,6 +599,15 @@ static double nothing(const Batches *batches, const BatchSeen *batch, int replic
     return 0;
 }
 
+static double by_whole_numbers(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    double all = 0;
+    (void)replica;
+    for (int r = 0; r < batches->replicas; r++)
+        all += batch->parts[r].sum * (batch->parts[r].images.count / batch->images.count);
+    return all;
+}
+
 static double largest(const Batches *batches, const BatchSeen *batch)
 {
     double most = 0;
@@ -658,8 +683,24 @@ static const Diagnosis of_first = {
 static const Diagnosis of_last = {
     "last-replicas-gradient", "all replicas apply the gradient of the last replica's part alone.",
     NULL};
-static const Diagnosis zero = {"gradient-zero",
-                               "what is applied is 0: the gradients were never filled in.", NULL};
+static const Diagnosis zero = {
+    "gradient-zero",
+    "what is applied is 0. Often the gradients were never read, or are multiplied by a quotient of "
+    "two whole numbers, such as 1 / replica->count.",
+    NULL};
+static const Diagnosis whole_numbers = {
+    "integer-division",
+    "what is applied is 0 wherever a batch is shared, and right where one replica has all of it: "
+    "as "
+    "if the share were the quotient of two whole numbers, part.count / whole->count.",
+    NULL};
+static const Diagnosis equal_afterwards = {
+    "weights-made-equal",
+    "each replica applies the gradient of its own part, and the weights are made equal afterwards. "
+    "With plain SGD that may come to the same; with momentum or Adam it does not. It is the "
+    "gradient "
+    "that all have to share.",
+    NULL};
 static const Diagnosis wrong = {
     "not-the-mean",
     "what the replicas apply is not the mean over the batch's images. Each replica has the mean "
@@ -679,10 +720,15 @@ static const struct {
              {times_replicas, &too_large},
              {first_ones, &of_first},
              {last_ones, &of_last},
-             {nothing, &zero}};
+             {nothing, &zero},
+             {by_whole_numbers, &whole_numbers}};
+
+static bool weights_are_equal(const AllBatches *all);
 
 static const Diagnosis *wrong_gradient(const AllBatches *all)
 {
+    if (weights_are_equal(all) && (explains(all, own) || explains(all, own_share)))
+        return &equal_afterwards;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (explains(all, known[i].formula))
             return known[i].diagnosis;
@@ -731,6 +777,16 @@ static double distance(const Batches *batches, const BatchSeen *batch, int repli
         ++*first;
     double reference = batch->parts[*first].weights, own_weights = batch->parts[replica].weights;
     return isnan(own_weights) ? 0 : fabs(own_weights - reference) / fmax(1, fabs(reference));
+}
+
+static bool weights_are_equal(const AllBatches *all)
+{
+    for (int i = 0; i < all->count; i++)
+        for (int b = 0; b < all->items[i].count; b++)
+            for (int r = 0, first; r < all->items[i].replicas; r++)
+                if (!(distance(&all->items[i], &all->items[i].items[b], r, &first) <= WEIGHTS))
+                    return false;
+    return true;
 }
 
 static bool judge_weights(const Runs *runs, const AllBatches *all, Report *report)
