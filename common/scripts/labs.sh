@@ -39,6 +39,17 @@ function check_run(text,   word, nodes) {
         return
     if (word[3] != "-" && (word[3] !~ /^[0-9]+(,[0-9]+)*$/ || split(word[3], nodes, ",") != word[2]))
         fail("run: the layout " word[3] " does not name a node for each of " word[2] " ranks")
+    is_run[exercise, word[1]] = 1
+}
+
+# kill: NAME RANK:EVENT:N; after: NAME EARLIER
+function check_named(key, text,   word) {
+    if (split(text, word, " ") != 2 || !((exercise, word[1]) in is_run))
+        fail(key ": it is of a run above this line, and has two words")
+    if (key == "kill" && word[2] !~ /^[0-9]+:[a-z_]+:[1-9][0-9]*$/)
+        fail("kill: " word[2] " is no RANK:EVENT:N")
+    if (key == "after" && (!((exercise, word[2]) in is_run) || word[1] == word[2]))
+        fail("after: " word[2] " is no other run above this line")
 }
 
 # A program has a name of its own in the build folder.
@@ -90,6 +101,8 @@ FNR == 1 {
     text = value()
     if (name == "run")
         check_run(text)
+    if (name == "kill" || name == "after")
+        check_named(name, text)
     for (i = split(text, earlier, " "); name == "holds" && i > 0; i--)
         if (!(earlier[i] in lab_of) || earlier[i] == exercise)
             fail("holds: " earlier[i] " is no exercise above this one")

@@ -225,8 +225,8 @@ static bool judge_places(const Runs *runs, Report *report)
     for (int i = 0; i < runs->count; i++) {
         const Run *run = &runs->items[i];
         Reached place = {0};
-        finds(runs, run, &place);
-        for (int r = 0; r < run->ranks; r++) {
+        bool done = finds(runs, run, &place) && place.epoch >= run_flag(run, "--epochs ");
+        for (int r = 0; r < run->ranks && !done; r++) {
             const cJSON *step = first_step(run, r);
             double epoch = event_number(step, "epoch"), number = event_number(step, "step");
             if (epoch == place.epoch && number == place.step)
@@ -410,8 +410,9 @@ static bool ends_too_early(const Run *run, const Run *whole, int rank)
 {
     const cJSON *last = event_last(&run->traces.of[rank], "step");
     const cJSON *other = event_last(&whole->traces.of[rank], "step");
-    return !run->killed && (event_number(last, "epoch") != event_number(other, "epoch") ||
-                            event_number(last, "step") != event_number(other, "step"));
+    return last && !run->killed &&
+           (event_number(last, "epoch") != event_number(other, "epoch") ||
+            event_number(last, "step") != event_number(other, "step"));
 }
 
 // False where something is reported.
