@@ -580,6 +580,13 @@ static void crashed(const Run *run, Report *report)
             "restore_checkpoint has said in each where it does.",                                  \
             NULL                                                                                   \
     }
+#define NO_NAME                                                                                    \
+    {                                                                                              \
+        "restores-no-name",                                                                        \
+            "a checkpoint without a name is to be restored: where there is none, nothing is "      \
+            "restored.",                                                                           \
+            NULL                                                                                   \
+    }
 static const Explanation explanations[] = {
     {REFUSED,
      {"begins-anew",
@@ -591,9 +598,12 @@ static const Explanation explanations[] = {
     {"begins with epoch", ANOTHER_PLACE},
     {"begin after ", ANOTHER_PLACE},
     {"begins after ", ANOTHER_PLACE},
-    {"/.safetensors",
-     {"restores-no-name",
-      "a checkpoint without a name is to be restored: where there is none, nothing is restored.",
+    {"/.safetensors", NO_NAME},
+    {"/(null).safetensors", NO_NAME},
+    {"MPI_ERR_TRUNCATE",
+     {"name-cut",
+      "a message is longer than the room that a worker has for it: the root sends as many "
+      "characters as all expect, sizeof name, say, and not as many as its name has.",
       NULL}},
     {0},
 };
