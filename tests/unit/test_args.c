@@ -197,6 +197,20 @@ START_TEST(an_empty_environment_changes_nothing)
 }
 END_TEST
 
+START_TEST(a_job_that_is_started_again_goes_on)
+{
+    setenv("HVDLAB_RESUME", "1", 1);
+    ck_assert(parse("--checkpoint-dir here").resume);
+    ck_assert(!parse("").resume); // and is no fault
+    setenv("HVDLAB_RESUME", "", 1);
+    ck_assert(!parse("--checkpoint-dir here").resume);
+    setenv("HVDLAB_RESUME", "yes", 1);
+    Outcome outcome = run_in_child(parse_in_child, "--checkpoint-dir here");
+    ck_assert_int_eq(outcome.status, 2);
+    ck_assert_msg(strstr(outcome.err, "HVDLAB_RESUME"), "it says: %s", outcome.err);
+}
+END_TEST
+
 START_TEST(seed_seeds_the_process)
 {
     parse("--seed 42");
@@ -248,7 +262,8 @@ START_TEST(help_shows_every_flag_and_default)
                                         "--show-ranks",
                                         "--help",
                                         "--version",
-                                        "HVDLAB_FLAGS"};
+                                        "HVDLAB_FLAGS",
+                                        "HVDLAB_RESUME=1"};
     Outcome outcome = run_in_child(parse_in_child, "--epochs 7 --help");
     ck_assert_int_eq(outcome.status, 0);
     ck_assert_str_eq(outcome.err, "");
@@ -423,6 +438,7 @@ END_TEST
 int main(void)
 {
     unsetenv("HVDLAB_FLAGS");
+    unsetenv("HVDLAB_RESUME");
     unsetenv("OMPI_COMM_WORLD_RANK");
     Suite *suite = suite_create("args");
 
@@ -440,6 +456,7 @@ int main(void)
     tcase_add_test(values, each_call_begins_anew);
     tcase_add_test(values, the_environment_wins);
     tcase_add_test(values, an_empty_environment_changes_nothing);
+    tcase_add_test(values, a_job_that_is_started_again_goes_on);
     tcase_add_test(values, seed_seeds_the_process);
     suite_add_tcase(suite, values);
 
