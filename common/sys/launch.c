@@ -153,7 +153,10 @@ static void send_on(Job *job)
 static void look_whether_it_has_ended(Job *job)
 {
     int status;
-    if (!job->process || waitpid(job->process, &status, WNOHANG) != job->process)
+    pid_t ended = job->process ? waitpid(job->process, &status, WNOHANG) : 0;
+    if (ended < 0) // the program has asked the system to forget its children
+        die("mpirun has ended, and nobody can say how: %s", strerror(errno));
+    if (ended == 0)
         return;
     job->process = 0;
     job->end.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);

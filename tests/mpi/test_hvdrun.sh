@@ -186,7 +186,7 @@ export EVERY=4
 train 3 0 whole
 trained
 same_as_whole
-printf '%s\n' "$((RANDOM % 3)) 2" "$((RANDOM % 3)) $((RANDOM % 5 + 4))" >"$KILLS"
+printf '%s\n' "$((RANDOM % 3)) 2" "$((RANDOM % 3)) $((RANDOM % 5 + 5))" >"$KILLS"
 train 3 3 killed
 trained
 same_as_whole
