@@ -168,10 +168,10 @@ job_ends "make cluster-down"
 nothing_left "make cluster-down"
 for part in keeper watch head; do
     up HOSTS=4
-    [[ $part = watch ]] || nap
+    [[ $part != head ]] || nap
     process=$(cut -d ' ' -f 1 "$state/$part" 2>/dev/null || cut -d ' ' -f 1 "$state/state")
     kill -KILL "$process"
-    [[ $part = watch ]] || job_ends "$part killed"
+    [[ $part != head ]] || job_ends "$part killed"
     nothing_left "$part killed"
 done
 # A session's first process is the one that calls setsid; up is its child.
