@@ -1,5 +1,5 @@
 #!/bin/sh
-# Usage: student.sh line X PROGRAM    prints the mpirun line that runs exercise X's program here
+# Usage: student.sh line X PROGRAM    prints the line that runs exercise X's program here
 #        student.sh check X           grades FILE, or the student's file; status 0: passed
 #        student.sh check-all         grades all exercises, then prints a table; status 0: all passed
 #        student.sh hint X            one more of the exercise's three hints each time

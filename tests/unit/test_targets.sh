@@ -94,6 +94,20 @@ for n in 1 2 3 4 5 6; do
     line=$(common/scripts/student.sh line $n build/step_0$n)
     grep -qE -e "^mpirun ${line#* -x * }( |\$)" labs/02-six-steps/handout.md || fail "no handout has what make step-$n prints: $line"
 done
+# One process needs no mpirun: on several devices it is told how many, and on one it has the machine.
+mkdir -p "$work/lines/labs/77-lines" "$work/lines/common"
+cp -Rp common/scripts "$work/lines/common/"
+cat >"$work/lines/labs/77-lines/lab.conf" <<'EOT'
+[several]
+flags = --epochs 2
+run = one 1 devices=1 --images 8
+run = three 1 devices=3 --images 8
+[alone]
+run = one 1 devices=1 --images 8
+EOT
+line_of() { (cd "$work/lines" && NP=3 common/scripts/student.sh line "$1" "build/$1"); }
+[[ $(line_of several) == "HVDLAB_DEVICES=3 build/several --epochs 2" ]] || fail "on several devices: $(line_of several)"
+[[ $(line_of alone) == "build/alone" ]] || fail "on one device: $(line_of alone)"
 (
     eval "$(make -s env)"
     timeout 60 mpirun -np 4 build/step_01 --width 1 >"$work/log" 2>&1
