@@ -233,20 +233,25 @@ static bool judge_devices(const Runs *runs, const AllBatches *all, Report *repor
 
 // What all replicas together made of a batch.
 typedef struct {
-    int *times;                // that each image was computed
-    int foreign[MAX_RANKS];    // what no image of the batch is, by replica
-    int mislabeled[MAX_RANKS]; // images with another label
-    int missing, repeated;     // images
-    int all_foreign, all_mislabeled;
-    int most, fewest; // images of a part
+    int *times;                             // that each image was computed
+    int foreign[MAX_RANKS];                 // what no image of the batch is, by replica
+    int mislabeled[MAX_RANKS];              // images with another label
+    int missing, repeated;                  // images
+    int all_foreign, all_mislabeled, again; // computed twice by one replica
+    int most, fewest;                       // images of a part
 } Cover;
 
-static int place_of(const Images *images, unsigned pixels)
+static int place_among(const Images *images, int count, unsigned pixels)
 {
-    for (int i = 0; i < images->count; i++)
+    for (int i = 0; i < count; i++)
         if (images->items[i].pixels == pixels)
             return i;
     return -1;
+}
+
+static int place_of(const Images *images, unsigned pixels)
+{
+    return place_among(images, images->count, pixels);
 }
 
 static void cover_part(Cover *cover, const BatchSeen *batch, int replica)
@@ -259,6 +264,7 @@ static void cover_part(Cover *cover, const BatchSeen *batch, int replica)
             continue;
         }
         cover->times[place]++;
+        cover->again += place_among(part, k, part->items[k].pixels) >= 0;
         cover->mislabeled[replica] += batch->images.items[place].label != part->items[k].label;
     }
     cover->all_foreign += cover->foreign[replica];
@@ -318,6 +324,11 @@ static const Diagnosis *wrong_cover(const Batches *batches, const BatchSeen *bat
         "images-computed-twice",
         "parts overlap. A part begins where the one before ends: how many images lie before it?",
         NULL};
+    static const Diagnosis again = {
+        "computed-again",
+        "a replica computes the same images several times in one batch: compute_gradients() is "
+        "called again for them, and writes over what it had left.",
+        NULL};
     static const Diagnosis dropped = {
         "remainder-dropped",
         "all replicas get equally many images, and what is left over nobody computes. The first "
@@ -336,6 +347,8 @@ static const Diagnosis *wrong_cover(const Batches *batches, const BatchSeen *bat
         return &outside;
     if (cover->all_foreign > 0)
         return &foreign;
+    if (cover->again > 0)
+        return &again;
     if (each_computes_all(batches, batch, cover))
         return &whole;
     if (cover->repeated > 0)
