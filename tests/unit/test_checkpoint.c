@@ -333,6 +333,14 @@ static void restore_wider(const void *unused)
     restore_checkpoint(s.model, &s.plan, folder, "ckpt-1");
 }
 
+static void restore_with_another_loss(const void *unused)
+{
+    (void)unused;
+    Model *m =
+        compile(network(6), CATEGORICAL_CROSSENTROPY_FROM_LOGITS, sgd_momentum(0.1f, 0.9f, false));
+    restore_checkpoint(m, NULL, folder, "ckpt-1");
+}
+
 static void restore_missing(const void *unused)
 {
     (void)unused;
@@ -353,6 +361,7 @@ static void save_where_a_file_is(const void *unused)
 START_TEST(what_is_not_this_programs_is_refused)
 {
     assert_refused(restore_wider, "another model: it was saved with 'layer 6: dense");
+    assert_refused(restore_with_another_loss, "of layer 8, 1x1x10, read as logits'");
     assert_refused(restore_missing, "ckpt-9.safetensors: No such file");
     assert_refused(save_where_a_file_is, "cannot create the folder");
     assert_refused(train_and_save, "holds checkpoints of another training (ckpt-2)");
