@@ -190,6 +190,7 @@ static void check_scores(Model *whole, Stages *stages)
     CHECK(fabs(a.loss - b.loss) <= 1e-4 * a.loss && a.accuracy == b.accuracy);
     CHECK(stages_metrics(stages).images == before.images);
     batches_free(batches);
+    dataset_free(&data);
 }
 
 static void train_both_ways(const void *argument)
