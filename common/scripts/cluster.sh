@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Usage: cluster.sh up|down|traffic       make cluster, make cluster-down, make cluster-traffic
 #        cluster.sh env                   a line for a shell, where a cluster is up: its mpirun comes first
-#        cluster.sh mpirun WORD...        mpirun in the cluster; or as ever, where none is up
+#        cluster.sh mpirun WORD...        mpirun in the cluster; as ever, where none is up or no host is named
 #        cluster.sh agent HOST WORD...    runs the words on a host, as ssh would
 #
 # Several hosts on this machine. A host is a process that sleeps, and what belongs to it: a network of
@@ -137,7 +137,7 @@ run_head() # USER RATE BURST DELAY CORES...
 {
     local rate=$2 burst=$3 delay=$4 shares=("${@:5}") watched i
     read -r watched # its first line
-    echo "$watched" >"$folder/watch"
+    echo "$watched" >"$folder/watch" || exit
     keep_mounts
     must mount --bind "$folder/etc-hosts" /etc/hosts
     if [[ /etc/hosts -ef /proc/$watched/root/etc/hosts ]]; then
@@ -189,7 +189,7 @@ keep() # SESSION USER WORD...
     unshare "${options[@]}" --mount true 2>/dev/null || options+=(--propagation unchanged) # a chroot
     exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-
     cd / || exit
-    echo $$ >"$folder/keeper"
+    echo $$ >"$folder/keeper" || exit
     exec unshare "${options[@]}" --net --mount --pid --fork --kill-child "$self" head "$folder" "${@:2}" < <(watch "$1")
 }
 
@@ -417,7 +417,8 @@ run_mpirun()
 {
     local head user rate
     PATH=$(tr : '\n' <<<"$PATH" | grep -vxF "$beside" | paste -sd :)
-    find_cluster || exec mpirun "$@"
+    local named=' --?(hostfile|machinefile|host|H)[ =]'
+    [[ " $* " =~ $named ]] && find_cluster || exec mpirun "$@"
     local options=(--net --mount --root --wd)
     if [[ $user = yes ]]; then
         options+=(--user --preserve-credentials)

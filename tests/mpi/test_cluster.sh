@@ -87,6 +87,9 @@ up HOSTS=4
 train --hostfile "$state/hosts"
 same_training "four hosts" "node0 node1 node2 node3"
 
+succeeds mpirun -np 1 readlink /proc/self/ns/net
+[[ $(<"$folder/out") = "$(readlink /proc/self/ns/net)" ]] || fail "a job that names no hosts is not on this machine"
+
 # ---- What the links carry: ten updates of 1,630,090 weights around a ring of four hosts; before them the
 # broadcast of the weights, which passes a host three times at most, and nobody sends to its root.
 
