@@ -16,9 +16,9 @@
 # had goes with them. A watch ends the cluster when this session's first process does, which is the
 # shell of a terminal.
 #
-# Who is not root, or may not do this, is root in a user namespace, if the system has them. From the environment: HOSTS, RATE, DELAY of
-# up, RESET=1 of traffic, BUILD. $BUILD/cluster holds hosts (for mpirun's --hostfile), nodes (each host's
-# first process, and its cores), state, traffic.json.
+# Who is not root, or may not do this, is root in a user namespace, if the system has them. From the
+# environment: HOSTS, RATE, DELAY of up, RESET=1 of traffic, BUILD. $BUILD/cluster holds hosts (for
+# mpirun's --hostfile), nodes (each host's first process, and its cores), state, traffic.json.
 
 set -u
 export LC_ALL=C
@@ -26,7 +26,6 @@ export PATH=$PATH:/usr/sbin:/sbin # tc, for those who are not root
 self=$(realpath "$0")
 beside=${self%.sh} # the folder of a command mpirun, which calls this script
 network=10.77.0
-
 command="make cluster"
 
 fail()
@@ -213,7 +212,7 @@ share_cores() # N
             if (!(place[1] in allowed))
                 next
             if (!(place[2] in number)) {
-                number[place[2]] = cores
+                number[place[2]] = cores + 0
                 cpus[cores++] = place[1]
             } else
                 cpus[number[place[2]]] = cpus[number[place[2]]] "," place[1]
@@ -225,7 +224,7 @@ share_cores() # N
                 line = cpus[first]
                 for (core = first + 1; core <= last; core++)
                     line = line "," cpus[core]
-                print line, (last > first ? last - first + 1 : 1)
+                print line
             }
         }'
 }
@@ -244,14 +243,15 @@ burst_of()
     echo $((bytes > 72000 ? bytes : 72000))
 }
 
-# Writes what a shell and the hosts read: names, and slots as many as cores.
+# Writes what the hosts and mpirun read. A slot each: ranks are dealt to all hosts, however many cores
+# this machine has, and evenly where there are more.
 write_hosts()
 {
     local i
     printf '127.0.0.1 localhost\n' >"$folder/etc-hosts"
     for ((i = 0; i < hosts; i++)); do
         printf '%s.%d node%d\n' "$network" $((i + 1)) "$i" >>"$folder/etc-hosts"
-        printf 'node%d slots=%d\n' "$i" "${slots[i]}"
+        printf 'node%d slots=1\n' "$i"
     done >"$folder/hosts"
     printf '%s.254 %s\n' "$network" "$(hostname)" >>"$folder/etc-hosts"
 }
@@ -286,7 +286,7 @@ explain()
 
 up()
 {
-    local hosts rate delay shares slots options=() user=no session i keeper
+    local hosts rate delay shares options=() user=no session i keeper
     check_settings
     down
     unshare --net true 2>/dev/null || user=yes options=(--user --map-root-user)
@@ -294,8 +294,7 @@ up()
         echo "make cluster: DELAY=$delay is left out: it takes a kernel with netem (sch_netem), and the right to use it" >&2
         delay=0
     fi
-    mapfile -t slots < <(share_cores "$hosts")
-    shares=("${slots[@]% *}") slots=("${slots[@]#* }")
+    mapfile -t shares < <(share_cores "$hosts")
     mkdir -p "$folder" || exit 2
     trap 'down; exit 130' INT TERM HUP
     write_hosts
@@ -441,7 +440,7 @@ run_agent() # HOST WORD...
     [[ $name = "$1" ]] || fail "there is no host $1"
     is_part "$number" host || fail "$1 is down"
     exec nsenter --target "$number" --net --uts --ipc --mount --pid --root --wd taskset -c "$cores" \
-        env -i HOME="$HOME" USER="${USER:-root}" SHELL=/bin/sh PATH="$PATH" TMPDIR=/dev/shm \
+        env -i HOME="${HOME:-/}" USER="${USER:-root}" SHELL=/bin/sh PATH="$PATH" TMPDIR=/dev/shm \
         ${LD_LIBRARY_PATH:+LD_LIBRARY_PATH="$LD_LIBRARY_PATH"} ${GOMP_SPINCOUNT:+GOMP_SPINCOUNT="$GOMP_SPINCOUNT"} \
         sh -c "cd; ${*:2}"
 }

@@ -57,6 +57,14 @@ up HOSTS=3 DELAY=1ms
 [[ ! -s $folder/err ]] || grep -q "DELAY=1ms is left out: " "$folder/err" || fail "DELAY: $(cat "$folder/err")"
 [[ $(ls /sys/class/net) = "$before" ]] || fail "this machine has other links than before"
 
+# Processors of one core are one host's, and where there is but one core, it is everybody's.
+mkdir "$folder/one-core"
+printf '#!/bin/sh\n%s "$@" | sed "s/,.*/,0/"\n' "$(command -v lscpu)" >"$folder/one-core/lscpu"
+chmod +x "$folder/one-core/lscpu"
+up HOSTS=2 PATH="$folder/one-core:$PATH"
+all=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
+[[ $(awk '{ print split($3, cores, ",") }' "$state/nodes" | xargs) = "$all $all" ]] || fail "one core: $(cat "$state/nodes")"
+
 # ---- A training on it is the one without: on four hosts, and on two.
 
 # train WORD...: the ranks' weights are in the file weights, their hosts in the file machines.
