@@ -10,6 +10,12 @@ eval "$(common/scripts/mpi.sh env)"
 state=$folder/build/cluster
 trap 'cluster down; rm -rf "$folder"' EXIT
 
+# For mpirun: the cluster's hosts; and what programs with sanitizers are told here they must be told there.
+on_hosts=(--hostfile "$state/hosts")
+for name in ASAN_OPTIONS LSAN_OPTIONS UBSAN_OPTIONS; do
+    [[ -z ${!name:-} ]] || on_hosts+=(-x "$name")
+done
+
 cluster()
 {
     BUILD=$folder/build common/scripts/cluster.sh "$@"
@@ -89,10 +95,10 @@ cluster down
 train
 mv "$folder/weights" "$folder/alone"
 up HOSTS=2
-train --hostfile "$state/hosts"
+train "${on_hosts[@]}"
 same_training "two hosts" "node0 node0 node1 node1"
 up HOSTS=4
-train --hostfile "$state/hosts"
+train "${on_hosts[@]}"
 same_training "four hosts" "node0 node1 node2 node3"
 
 succeeds mpirun -np 1 readlink /proc/self/ns/net
@@ -104,7 +110,7 @@ succeeds mpirun -np 1 readlink /proc/self/ns/net
 RESET=1 cluster traffic >/dev/null
 cluster traffic >"$folder/table"
 awk 'NR > 1 && ($2 > 10000 || $4 > 10000) { exit 1 }' "$folder/table" || fail "not zero after RESET: $(cat "$folder/table")"
-succeeds mpirun --hostfile "$state/hosts" -np 4 "$build/solution_ring" --data synthetic --max-count 1 --images 320 \
+succeeds mpirun "${on_hosts[@]}" -np 4 "$build/solution_ring" --data synthetic --max-count 1 --images 320 \
     --batch-size 8 --epochs 1
 cluster traffic >"$folder/table"
 awk 'BEGIN { weights = 1630090 * 4; ring = 10 * 2 * 3 / 4 * weights }
@@ -120,7 +126,7 @@ done < <(sed 's/bytes //g' "$folder/table")
 # On links of 200mbit an all-reduce of a megabyte takes what six quarters of it take (but for the burst that a
 # link lets pass at once), however fast the machine.
 up HOSTS=4 RATE=200mbit
-succeeds mpirun --hostfile "$state/hosts" -np 4 "$build/sweep" --max-count 250000
+succeeds mpirun "${on_hosts[@]}" -np 4 "$build/sweep" --max-count 250000
 awk '$1 == 250000 && $3 > 1e6 * (1.5e6 - 72000) * 8 / 200e6 { found = 1 } END { exit !found }' "$folder/out" ||
     fail "faster than 200mbit: $(cat "$folder/out")"
 
