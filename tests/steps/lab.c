@@ -116,6 +116,7 @@ static void add_kill(const Exercise *exercise, char *text, FileLine place)
 {
     char *value;
     RunPlan *run = named_run(exercise, text, &value, place);
+    free(run->kill);
     run->kill = format_text("%s", value);
 }
 
@@ -123,6 +124,7 @@ static void add_after(const Exercise *exercise, char *text, FileLine place)
 {
     char *value;
     RunPlan *run = named_run(exercise, text, &value, place);
+    free(run->after);
     run->after = format_text("%s", value);
 }
 
