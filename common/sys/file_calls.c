@@ -1,5 +1,6 @@
 // What becomes of files' names, and when they are on the disk, for traces: the linker's --wrap
-// sends the program's own calls, and the library's, here.
+// sends the program's own calls, and the library's, here. They don't begin a trace: the tests'
+// framework makes such calls before a test has said where its trace is to go.
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +24,7 @@ void __wrap_sync(void);
 VISIBLE int __wrap_rename(const char *from, const char *to)
 {
     int status = __real_rename(from, to), fault = errno;
-    if (status == 0)
+    if (status == 0 && trace_has_begun())
         trace("renamed", TEXT("from", from), TEXT("to", to));
     errno = fault;
     return status;
@@ -32,7 +33,7 @@ VISIBLE int __wrap_rename(const char *from, const char *to)
 static int removed(int status, const char *path)
 {
     int fault = errno;
-    if (status == 0)
+    if (status == 0 && trace_has_begun())
         trace("removed", TEXT("path", path));
     errno = fault;
     return status;
@@ -61,13 +62,14 @@ static void trace_synced(int file)
 VISIBLE void __wrap_sync(void)
 {
     __real_sync();
-    trace("synced", TEXT("path", ""));
+    if (trace_has_begun())
+        trace("synced", TEXT("path", ""));
 }
 
 VISIBLE int __wrap_fsync(int file)
 {
     int status = __real_fsync(file), fault = errno;
-    if (status == 0 && trace_on())
+    if (status == 0 && trace_has_begun())
         trace_synced(file);
     errno = fault;
     return status;

@@ -140,6 +140,11 @@ bool trace_on(void)
     return file >= 0;
 }
 
+bool trace_has_begun(void)
+{
+    return file >= 0;
+}
+
 void trace_write(const char *event, const TraceField *fields)
 {
     write_line(event, fields);

@@ -164,6 +164,9 @@
 // True where HVDLAB_TRACE is set. Ends the program when the folder can't be written.
 bool trace_on(void);
 
+// True once trace_on() has begun a trace.
+bool trace_has_begun(void);
+
 typedef struct {
     const char *name;
     const char *text; // NULL: the field is a number
