@@ -27,7 +27,8 @@ static Batch own_part(const Replica *replica, const Batch *whole)
     // TODO: mirrored: every replica computes all images now. Give this one, which is number
     // replica->index of replica->count, a part of its own: each image is in one part, and no part
     // has more than one image more than another. (A batch may have fewer images than there are
-    // replicas.) The images lie one after another, PIXELS floats each, and so do their labels.
+    // replicas.) The images lie one after another, PIXELS floats each, and so do their labels. The
+    // library's part_of_batch() does all this: do without it.
     return *whole;
 }
 
@@ -37,8 +38,10 @@ static void update(Replica *replica, void *argument)
 {
     const Batch *whole = argument;
     Batch part = own_part(replica, whole);
-    // TODO: mirrored: here each replica goes its own way. Let all of them apply the same gradient, the
-    // one that a single device would compute from the whole batch: the mean over all its images.
+    // TODO: mirrored: here each replica goes its own way. Let all of them, also one without images,
+    // apply the same gradient, the one that a single device would compute from the whole batch: the
+    // mean over all its images. The learning rate stays as it is. The library's average_gradients()
+    // does most of this: do without it.
     compute_gradients(replica->model, &part);
     apply_gradients(replica->model);
 }
