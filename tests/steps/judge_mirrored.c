@@ -13,7 +13,7 @@
 #define PARTS   "each image of a batch is computed by one replica, with its own label"
 #define EVEN    "no replica computes more than one image more than another"
 #define UPDATES "every replica makes one update from each batch"
-#define MEAN    "every replica applies the mean gradient of the whole batch"
+#define MEAN    "every replica makes one device's update: by the mean gradient of the whole batch"
 #define EQUAL   "all replicas have the same weights"
 #define TEST    "the replicas share each batch of the evaluation, too"
 
@@ -38,7 +38,10 @@ typedef struct {
     int gradients;
     double weights; // before; NaN where it computed nothing
     int applies;
-    double applied; // by the page's learning rate
+    double given;   // to its optimizer
+    double applied; // the same at the page's learning rate
+    double rate;    // the program's
+    bool sums;      // it calls sum_among_replicas
 } Part;
 
 typedef struct {
@@ -109,8 +112,13 @@ static void add_deed(BatchSeen *batch, Part *part, const cJSON *event, double *i
         part->sum += event_number(event, "value");
         part->gradients++;
     } else if (strcmp(name, "apply") == 0) {
-        part->applied += event_number(event, "value") * event_number(event, "learning_rate") / RATE;
+        part->rate = event_number(event, "learning_rate");
+        part->given += event_number(event, "value");
+        part->applied += event_number(event, "value") * part->rate / RATE;
         part->applies++;
+    } else if (strcmp(name, "sum_begin") == 0 &&
+               strcmp(event_text(event, "function"), "sum_among_replicas") == 0) {
+        part->sums = true;
     }
 }
 
@@ -334,12 +342,12 @@ static const Diagnosis *wrong_cover(const Batches *batches, const BatchSeen *bat
         "all replicas get equally many images, and what is left over nobody computes. The first "
         "ones take one more each.",
         NULL};
-    static const Diagnosis left_out = {"images-left-out",
-                                       "some images of the batch are in no part.", NULL};
+    static const Diagnosis left_out = {"images-left-out", "images of the batch are in no part.",
+                                       NULL};
     static const Diagnosis labels = {"labels-of-others",
                                      "images are trained on with the labels of others. The labels "
                                      "lie one after another like the "
-                                     "images, so the part's begin as many further on.",
+                                     "images, so the part's begin as many images further on.",
                                      NULL};
     if (batch->by_replica)
         return &own_batches;
@@ -353,7 +361,7 @@ static const Diagnosis *wrong_cover(const Batches *batches, const BatchSeen *bat
         return &whole;
     if (cover->repeated > 0)
         return &twice;
-    bool equal = cover->most == cover->fewest;
+    bool equal = cover->most == cover->fewest && cover->most > 0;
     if (cover->missing > 0)
         return equal && cover->missing == batch->images.count % batches->replicas ? &dropped
                                                                                   : &left_out;
@@ -472,9 +480,9 @@ static bool judge_evenness(const Runs *runs, const AllBatches *all, Report *repo
     static const Diagnosis uneven = {
         "parts-uneven",
         "some replicas have more to do than others, and these wait for them. Often one replica "
-        "gets "
-        "all that is left over, or the parts are rounded up, so that little is left for the last: "
-        "what is left over is shared out, one image more for each of the first ones.",
+        "gets the whole batch or all that is left over, or the parts are rounded up, so that "
+        "little is left for the last: what is left over is shared out, one image more for each of "
+        "the first ones.",
         NULL};
     for (int i = 0; i < all->count; i++) {
         const Batches *batches = &all->items[i];
@@ -492,23 +500,56 @@ static bool judge_evenness(const Runs *runs, const AllBatches *all, Report *repo
 
 // ---- The updates.
 
-static const Diagnosis *wrong_updates(const Batches *batches, const BatchSeen *batch)
+static bool weights_are_equal(const AllBatches *all);
+
+static const Diagnosis *wrong_updates(const AllBatches *all, const Batches *batches,
+                                      const BatchSeen *batch)
 {
     static const Diagnosis none = {
-        "no-update", "no gradient reaches the weights: apply_gradients() updates a model.", NULL};
-    static const Diagnosis some = {
+        "no-update",
+        "no replica makes an update from this batch: apply_gradients() updates a model.", NULL};
+    static const Diagnosis made_equal = {
+        "weights-made-equal",
+        "some replicas make no update, and get their weights from others afterwards. It is the "
+        "gradient that all share: then each makes the same update, also one without images.",
+        NULL};
+    static const Diagnosis empty = {
         "some-not-updated",
-        "some replicas make no update from this batch, so their weights stay behind. A replica "
-        "without images needs the update of the others, too.",
+        "replicas without images make no update from this batch, so their weights stay behind. "
+        "They need the update of the others, too.",
+        NULL};
+    static const Diagnosis some = {
+        "not-all-apply",
+        "some replicas compute images and make no update, so their weights stay behind. Each has "
+        "weights of its own: it applies to them what all share.",
         NULL};
     static const Diagnosis often = {"updated-too-often",
                                     "a replica makes several updates from one batch.", NULL};
-    int updated = 0, most = 0;
+    int updated = 0, most = 0, idle = 0;
     for (int r = 0; r < batches->replicas; r++) {
-        updated += batch->parts[r].applies > 0;
-        most = batch->parts[r].applies > most ? batch->parts[r].applies : most;
+        const Part *part = &batch->parts[r];
+        updated += part->applies > 0;
+        idle += part->applies == 0 && part->images.count == 0;
+        most = part->applies > most ? part->applies : most;
     }
-    return updated == 0 ? &none : updated < batches->replicas ? &some : most > 1 ? &often : NULL;
+    if (updated == 0)
+        return &none;
+    if (updated < batches->replicas && weights_are_equal(all))
+        return &made_equal;
+    if (updated < batches->replicas)
+        return updated + idle == batches->replicas ? &empty : &some;
+    return most > 1 ? &often : NULL;
+}
+
+static char *updates_evidence(const Batches *batches, const BatchSeen *batch)
+{
+    char *text = batch_text(batches, batch);
+    for (int r = 0; r < batches->replicas; r++) {
+        const Part *part = &batch->parts[r];
+        text_add(&text, "\nreplica %d: %d image%s, %d update%s", r, part->images.count,
+                 part->images.count == 1 ? "" : "s", part->applies, part->applies == 1 ? "" : "s");
+    }
+    return text;
 }
 
 static bool judge_updates(const Runs *runs, const AllBatches *all, Report *report)
@@ -517,15 +558,11 @@ static bool judge_updates(const Runs *runs, const AllBatches *all, Report *repor
         const Batches *batches = &all->items[i];
         for (int b = 0; b < batches->count; b++) {
             const BatchSeen *batch = &batches->items[b];
-            const Diagnosis *diagnosis = batch->trains ? wrong_updates(batches, batch) : NULL;
+            const Diagnosis *diagnosis = batch->trains ? wrong_updates(all, batches, batch) : NULL;
             if (!diagnosis)
                 continue;
-            char *evidence = batch_text(batches, batch);
-            for (int r = 0; r < batches->replicas; r++)
-                text_add(&evidence, "\nreplica %d: %d image%s, %d update%s", r,
-                         batch->parts[r].images.count, batch->parts[r].images.count == 1 ? "" : "s",
-                         batch->parts[r].applies, batch->parts[r].applies == 1 ? "" : "s");
-            report_failure(report, UPDATES, diagnosis, evidence_in(runs, batches->run, evidence));
+            report_failure(report, UPDATES, diagnosis,
+                           evidence_in(runs, batches->run, updates_evidence(batches, batch)));
             return false;
         }
     }
@@ -560,6 +597,19 @@ static double own_share(const Batches *batches, const BatchSeen *batch, int repl
 {
     (void)batches;
     return batch->parts[replica].weighted / batch->images.count;
+}
+
+// Those of a replica without images are no matter: it has nothing of its own.
+static double own_where_it_has(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    const Part *part = &batch->parts[replica];
+    return part->gradients > 0 ? own(batches, batch, replica) : part->applied;
+}
+
+static double own_share_where_it_has(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    const Part *part = &batch->parts[replica];
+    return part->gradients > 0 ? own_share(batches, batch, replica) : part->applied;
 }
 
 static double sum(const Batches *batches, const BatchSeen *batch, int replica)
@@ -621,6 +671,42 @@ static double by_whole_numbers(const Batches *batches, const BatchSeen *batch, i
     return all;
 }
 
+static double sum_by_own_share(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    return sum(batches, batch, replica) * batch->parts[replica].images.count / batch->images.count;
+}
+
+// Divided by the images of a full batch, which the last one may not be.
+static double by_full_batch(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    int full = 0;
+    for (int b = 0; b < batches->count; b++)
+        if (batches->items[b].trains && batches->items[b].images.count > full)
+            full = batches->items[b].images.count;
+    return weighted_sum(batches, batch, replica) / full;
+}
+
+// What its own share and those of some others come to; of all such sums the nearest to what it
+// applies.
+static double some_shares(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    double applied = batch->parts[replica].applied, nearest = INFINITY;
+    for (unsigned chosen = 0; chosen < 1U << batches->replicas; chosen++) {
+        double sum_of_chosen = 0;
+        for (int r = 0; r < batches->replicas; r++)
+            if (r == replica || chosen >> r & 1)
+                sum_of_chosen += own_share(batches, batch, r);
+        if (fabs(sum_of_chosen - applied) < fabs(nearest - applied))
+            nearest = sum_of_chosen;
+    }
+    return nearest;
+}
+
+static double mean_by_own_rate(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    return mean(batches, batch, replica) * batch->parts[replica].rate / RATE;
+}
+
 static double largest(const Batches *batches, const BatchSeen *batch)
 {
     double most = 0;
@@ -648,23 +734,28 @@ static const BatchSeen *first_unexplained(const Batches *batches, Formula formul
     return NULL;
 }
 
+// On one device what is done may be right all the same.
 static bool explains(const AllBatches *all, Formula formula)
 {
-    for (int i = 0; i < all->count; i++)
-        if (all->items[i].replicas > 1 && first_unexplained(&all->items[i], formula))
+    for (int i = 0; i < all->count; i++) {
+        const Batches *batches = &all->items[i];
+        bool alone = batches->replicas == 1;
+        if (first_unexplained(batches, formula) && !(alone && !first_unexplained(batches, mean)))
             return false;
+    }
     return true;
 }
 
 static const Diagnosis not_shared = {
     "not-exchanged",
-    "each replica applies the gradient of its own part: they drift apart. "
-    "sum_among_replicas() adds up what all of them bring.",
+    "each replica applies what its own part gives: they drift apart. sum_among_replicas() adds up "
+    "what all of them bring.",
     NULL};
 static const Diagnosis not_written = {
     "sum-not-written",
-    "each replica applies its own share of the mean, and not what all shares come to: the sum lies "
-    "in the program's array until model_write_gradients() puts it into the model.",
+    "each replica applies what its own part gives, though sum_among_replicas() is called. Often "
+    "the sum stays in the program's array: model_write_gradients() puts it into the model, before "
+    "apply_gradients().",
     NULL};
 static const Diagnosis not_divided = {
     "sum-not-mean",
@@ -688,8 +779,8 @@ static const Diagnosis twice_divided = {
     NULL};
 static const Diagnosis too_large = {
     "multiplied-by-replicas",
-    "what is applied is the mean times the number of replicas: as many images as one device would "
-    "use want one device's update.",
+    "what is applied is the mean times the number of replicas. Often it was the mean of the whole "
+    "batch already, and all replicas added it up once more.",
     NULL};
 static const Diagnosis of_first = {
     "first-replicas-gradient", "all replicas apply the gradient of replica 0's part alone.", NULL};
@@ -714,6 +805,33 @@ static const Diagnosis equal_afterwards = {
     "gradient "
     "that all have to share.",
     NULL};
+static const Diagnosis other_rate = {
+    "learning-rate-changed",
+    "the gradient is the mean, but it is applied with another learning rate than the page's 0.1. A "
+    "batch is of as many images on any number of devices, so the rate stays.",
+    NULL};
+static const Diagnosis full_batch = {
+    "divided-by-full-batch",
+    "all batches are divided by the images of a full one, --batch-size. The last one of an epoch "
+    "may have fewer: whole->count says how many.",
+    NULL};
+static const Diagnosis after_sum = {
+    "scaled-after-sum",
+    "each replica applies the sum of the parts' means, multiplied by the share of its own part: so "
+    "each applies something else. A part's share belongs to that part's mean, before the sum.",
+    NULL};
+static const Diagnosis incomplete = {
+    "sum-incomplete",
+    "some replicas apply the shares of some parts only, their own among them. Often a sum is taken "
+    "before all have added to it: a lock keeps two from adding at once, and lets nobody wait "
+    "until all have added. sum_among_replicas() does.",
+    NULL};
+static const Diagnosis differs = {
+    "applied-differs",
+    "the replicas apply different gradients. Often not all of a gradient goes through the sum (a "
+    "dense layer has weights and biases), or something is done after it that is not the same on "
+    "all replicas.",
+    NULL};
 static const Diagnosis wrong = {
     "not-the-mean",
     "what the replicas apply is not the mean over the batch's images. Each replica has the mean "
@@ -723,8 +841,7 @@ static const Diagnosis wrong = {
 static const struct {
     Formula formula;
     const Diagnosis *diagnosis;
-} known[] = {{own, &not_shared},
-             {own_share, &not_written},
+} known[] = {{mean_by_own_rate, &other_rate},
              {sum, &not_divided},
              {by_replicas, &equal_weights},
              {by_busy_replicas, &equal_weights},
@@ -734,18 +851,42 @@ static const struct {
              {first_ones, &of_first},
              {last_ones, &of_last},
              {nothing, &zero},
-             {by_whole_numbers, &whole_numbers}};
+             {by_whole_numbers, &whole_numbers},
+             {by_full_batch, &full_batch},
+             {sum_by_own_share, &after_sum},
+             {some_shares, &incomplete}};
 
-static bool weights_are_equal(const AllBatches *all);
-
-static const Diagnosis *wrong_gradient(const AllBatches *all)
+static bool sums_are_made(const AllBatches *all)
 {
-    if (weights_are_equal(all) && (explains(all, own) || explains(all, own_share)))
-        return &equal_afterwards;
+    for (int i = 0; i < all->count; i++)
+        for (int b = 0; b < all->items[i].count; b++)
+            for (int r = 0; r < all->items[i].replicas; r++)
+                if (all->items[i].items[b].parts[r].sums)
+                    return true;
+    return false;
+}
+
+static bool all_apply_the_same(const Batches *batches, const BatchSeen *batch)
+{
+    for (int r = 1; r < batches->replicas; r++)
+        if (!(fabs(batch->parts[r].applied - batch->parts[0].applied) <=
+              TOLERANCE * largest(batches, batch)))
+            return false;
+    return true;
+}
+
+// The batch is the first one whose updates are not right.
+static const Diagnosis *wrong_gradient(const AllBatches *all, const Batches *batches,
+                                       const BatchSeen *batch)
+{
+    if (explains(all, own_where_it_has) || explains(all, own_share_where_it_has))
+        return weights_are_equal(all) ? &equal_afterwards
+               : sums_are_made(all)   ? &not_written
+                                      : &not_shared;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (explains(all, known[i].formula))
             return known[i].diagnosis;
-    return &wrong;
+    return all_apply_the_same(batches, batch) ? &wrong : &differs;
 }
 
 static char *gradient_evidence(const Batches *batches, const BatchSeen *batch)
@@ -759,7 +900,9 @@ static char *gradient_evidence(const Batches *batches, const BatchSeen *batch)
             text_add(&text, "%.6g", part->sum);
         else
             text_add(&text, "%d gradients", part->gradients);
-        text_add(&text, ", applied %.6g", part->applied);
+        text_add(&text, ", applied %.6g", part->given);
+        if (fabs(part->rate - RATE) > RATE * TOLERANCE)
+            text_add(&text, " with learning rate %g", part->rate);
     }
     text_add(&text, "\nmean over the batch's images: %.6g (fingerprints)", mean(batches, batch, 0));
     return text;
@@ -772,7 +915,7 @@ static bool judge_mean_of_batch(const Runs *runs, const AllBatches *all, Report 
         const BatchSeen *batch = first_unexplained(batches, mean);
         if (!batch)
             continue;
-        report_failure(report, MEAN, wrong_gradient(all),
+        report_failure(report, MEAN, wrong_gradient(all, batches, batch),
                        evidence_in(runs, batches->run, gradient_evidence(batches, batch)));
         return false;
     }
@@ -837,8 +980,8 @@ static const Diagnosis *wrong_test(const Batches *batches, char **evidence)
         "not-evaluated", "no test image is computed: the page evaluates at the end.", NULL};
     static const Diagnosis not_shared_out = {
         "evaluation-not-shared",
-        "the parts of the test images are not right: each image is to be computed once, by one "
-        "replica.",
+        "the test images are not shared out as the training images are: each replica computes a "
+        "part, no image twice and none left out, and no replica more than one more than another.",
         NULL};
     const Diagnosis *unused = NULL;
     const BatchSeen *uneven = NULL;
@@ -889,7 +1032,8 @@ static const Explanation explanations[] = {
     {"waits in it for the others",
      {"not-called-by-all",
       "the library's line names two replicas of which one waits for the other in vain. Often the "
-      "call stands behind an if that a replica without images does not enter.",
+      "call stands behind an if that a replica without images does not enter, or behind its "
+      "return.",
       NULL}},
     {"there are no images in the batch",
      {"empty-part",
