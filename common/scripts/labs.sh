@@ -96,11 +96,13 @@ FNR == 1 {
             add_program(word[i])
         next
     }
-    if (name !~ /^(title|master|flags|holds|replaces|run|kill|after)$/)
+    if (name !~ /^(title|master|flags|devices|holds|replaces|run|kill|after)$/)
         fail("no setting is called " name)
     text = value()
     if (name == "run")
         check_run(text)
+    if (name == "devices" && text !~ /^[1-9][0-9]*$/)
+        fail("devices: \"" text "\" is no number of devices")
     if (name == "kill" || name == "after")
         check_named(name, text)
     for (i = split(text, earlier, " "); name == "holds" && i > 0; i--)

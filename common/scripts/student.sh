@@ -110,13 +110,14 @@ verdict()
 
 # ---- Targets.
 
-# The flags are those that the handout has. One process on several devices needs no mpirun, and where no
+# The flags and the devices are those that the handout has. One process on several devices needs no mpirun, and where no
 # run has several, the device is the machine.
 print_line()
 {
     flags=$("$scripts/labs.sh" get "$1" flags)
+    devices=$("$scripts/labs.sh" get "$1" devices)
     case $("$scripts/labs.sh" get "$1" run | sed 's/ 1 devices=1 / alone /') in
-    *' 1 devices='*) echo "HVDLAB_DEVICES=${NP:-4} $2${flags:+ $flags}" ;;
+    *' 1 devices='*) echo "HVDLAB_DEVICES=${NP:-${devices:-4}} $2${flags:+ $flags}" ;;
     *' alone '*) echo "$2${flags:+ $flags}" ;;
     *)
         # shellcheck disable=SC2086 # words

@@ -32,6 +32,8 @@ while read -r name file lab master _; do
     [[ -f tests/steps/judge_$file.c ]] || missing "tests/steps/judge_$file.c is not there"
     hints=$lab/hints/$file.md
     [[ $(grep -c '^---$' "$hints" 2>/dev/null) -eq 3 ]] || missing "$hints has not three hints, each behind a line ---"
+    line=$(NP='' common/scripts/student.sh line "$name" "build/$file")
+    [[ $line == mpirun* ]] || grep -qxF -e "$line" "$lab/handout.md" || missing "the handout has not what make step-$name prints: $line"
     grep -q "make check-$name\b" "$lab/handout.md" || missing "the handout does not say make check-$name"
     [[ $(count "tests/mistakes/$file" '*.patch') -ge 6 ]] || missing "fewer than six known mistakes in tests/mistakes/$file"
     [[ $(count "tests/alternatives/$file" '*.patch') -ge 3 ]] || missing "fewer than three other right answers in tests/alternatives/$file"

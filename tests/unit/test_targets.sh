@@ -100,13 +100,15 @@ cp -Rp common/scripts "$work/lines/common/"
 cat >"$work/lines/labs/77-lines/lab.conf" <<'EOT'
 [several]
 flags = --epochs 2
+devices = 2
 run = one 1 devices=1 --images 8
 run = three 1 devices=3 --images 8
 [alone]
 run = one 1 devices=1 --images 8
 EOT
-line_of() { (cd "$work/lines" && NP=3 common/scripts/student.sh line "$1" "build/$1"); }
-[[ $(line_of several) == "HVDLAB_DEVICES=3 build/several --epochs 2" ]] || fail "on several devices: $(line_of several)"
+line_of() { (cd "$work/lines" && NP=${2:-} common/scripts/student.sh line "$1" "build/$1"); }
+[[ $(line_of several) == "HVDLAB_DEVICES=2 build/several --epochs 2" ]] || fail "on several devices: $(line_of several)"
+[[ $(line_of several 3) == "HVDLAB_DEVICES=3 build/several --epochs 2" ]] || fail "on three devices: $(line_of several 3)"
 [[ $(line_of alone) == "build/alone" ]] || fail "on one device: $(line_of alone)"
 (
     eval "$(make -s env)"
