@@ -234,15 +234,21 @@ static void add_slice(const Mirrored *m, int index, const Addend *addends, const
         backend->add_up(addends[index].device, addends, m->count, begin, end);
 }
 
-// What the replicas bring, each with its weight's share of all weights, where a mean is wanted.
-static Addend *addends_of(const Mirrored *m, bool mean, const char *call)
+static double total_weight(const Mirrored *m, const char *call)
 {
-    Addend *addends = allocate((size_t)m->count, sizeof *addends);
     double total = 0;
     for (int i = 0; i < m->count; i++)
         total += m->members[i].weight;
     if (total == 0)
         die("%s: the weights of all replicas are 0", call);
+    return total;
+}
+
+// What the replicas bring, each with its weight's share of all weights, where a mean is wanted.
+static Addend *addends_of(const Mirrored *m, bool mean, const char *call)
+{
+    Addend *addends = allocate((size_t)m->count, sizeof *addends);
+    double total = total_weight(m, call);
     for (int i = 0; i < m->count; i++)
         addends[i] = (Addend){.device = model_parameters(model_of(m, i))->device,
                               .values = m->members[i].values,
@@ -290,8 +296,10 @@ void average_gradients(Replica *replica, double weight)
     if (weight > 0)
         model_check_has_gradients(replica->model, __func__);
     own->weight = weight;
-    if (replica->count == 1)
+    if (replica->count == 1) { // its mean is what it has
+        total_weight(replica->mirrored, __func__);
         return;
+    }
     model_gradients_are_new(replica->model);
     timeline_begin(SPAN_WAIT, "average among replicas", -1, -1);
     trace_sum("sum_begin", __func__, p->length);

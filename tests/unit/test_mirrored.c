@@ -573,6 +573,13 @@ static void no_weights(void)
     run(nobodys);
 }
 
+static void no_weight_of_one(void)
+{
+    now = (Case){.network = MLP, .devices = 1};
+    setup_process();
+    on_each_device(mirrored(network, CATEGORICAL_CROSSENTROPY, optimizer, NULL, 0), nobodys, NULL);
+}
+
 static void negative(Replica *replica, void *argument)
 {
     (void)argument;
@@ -623,6 +630,7 @@ static const struct {
                  "own"},
     {different_lengths, "sum_among_replicas: replica 0 brings 4 values, replica 1 5"},
     {no_weights, "average_gradients: the weights of all replicas are 0"},
+    {no_weight_of_one, "average_gradients: the weights of all replicas are 0"},
     {negative_weight, "average_gradients: the weight of replica"},
     {no_gradients, "average_gradients: there are no gradients; call compute_gradients() before"},
     {inside, "on_each_device: it is called by one of the threads that are at work on the devices; "
