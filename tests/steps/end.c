@@ -101,8 +101,15 @@ static bool is_backtrace(const char *text)
     return text[0] == '[' && colon && isdigit((unsigned char)colon[1]) && strchr(colon, ']');
 }
 
-static void add_messages(char **evidence, const Output *output)
+// "rank 2"; where one process is all that there is, the program.
+static char *speaker(const Run *run, int rank, const char *program)
 {
+    return run->ranks > 1 ? format_text("rank %d", rank) : format_text("%s", program);
+}
+
+static void add_messages(char **evidence, const Run *run)
+{
+    const Output *output = &run->output;
     int left = 6;
     const char *error = mpi_error(output);
     if (error)
@@ -111,7 +118,9 @@ static void add_messages(char **evidence, const Output *output)
         const Line *line = &output->lines[i];
         if (!line->error || line->rank == MPIRUN || is_backtrace(line->text))
             continue;
-        text_add(evidence, "\nrank %d said: %.300s", line->rank, line->text);
+        char *who = speaker(run, line->rank, "it");
+        text_add(evidence, "\n%s said: %.300s", who, line->text);
+        free(who);
         left--;
     }
 }
@@ -119,11 +128,13 @@ static void add_messages(char **evidence, const Output *output)
 static char *end_of_rank(const Run *run, FailedRank failed)
 {
     const Events *events = &run->traces.of[failed.rank];
-    char *evidence = format_text("rank %d %s", failed.rank, failed.how);
+    char *who = speaker(run, failed.rank, "the program");
+    char *evidence = format_text("%s %s", who, failed.how);
+    free(who);
     if (events->count > 0)
         text_add(&evidence, "; the last event in its trace: %s",
                  event_text(events->items[events->count - 1], "event"));
-    if (strstr(failed.how, "signal"))
+    if (strstr(failed.how, "signal") && run->ranks > 1)
         text_add(&evidence, "\n(mpirun names one rank; others may have ended in the same way)");
     return evidence;
 }
@@ -145,17 +156,20 @@ static bool is_reported_failure(const Run *run)
     return false;
 }
 
-// "ended with status: rank 1: 1, rank 2: 2", and what was said.
+// "ended with status: rank 1: 1, rank 2: 2", or "ended with status: 1", and what was said.
 static char *status_evidence(const Run *run)
 {
     char *evidence = format_text("ended with status");
     const char *separator = ": ";
     for (int r = 0; r < run->ranks; r++)
         if (end_status(run, r) > 0) {
-            text_add(&evidence, "%srank %d: %.0f", separator, r, end_status(run, r));
+            if (run->ranks > 1)
+                text_add(&evidence, "%srank %d: %.0f", separator, r, end_status(run, r));
+            else
+                text_add(&evidence, ": %.0f", end_status(run, r));
             separator = ", ";
         }
-    add_messages(&evidence, &run->output);
+    add_messages(&evidence, run);
     return evidence;
 }
 
@@ -171,7 +185,7 @@ static char *crash_evidence(const Run *run)
                                signal, strsignal(signal));
     else
         evidence = format_text("mpirun ended with status %d", run->status);
-    add_messages(&evidence, &run->output);
+    add_messages(&evidence, run);
     return evidence;
 }
 
@@ -208,9 +222,10 @@ static void report_endlessness(const Run *run, const char *property, Report *rep
     char *evidence =
         format_text("it went on and on, so the run was ended after %.0f seconds", run->seconds);
     if (step)
-        text_add(&evidence, "\nrank 0 had come to step %.0f of %.0f, epoch %.0f of %.0f",
-                 event_number(step, "step") + 1, event_number(fit, "steps"),
-                 event_number(step, "epoch") + 1, event_number(fit, "epochs"));
+        text_add(&evidence, "\n%s had come to step %.0f of %.0f, epoch %.0f of %.0f",
+                 run->ranks > 1 ? "rank 0" : "it", event_number(step, "step") + 1,
+                 event_number(fit, "steps"), event_number(step, "epoch") + 1,
+                 event_number(fit, "epochs"));
     report_failure(report, property, fit && !more ? &slow : &endless,
                    evidence_of_run(run, evidence));
 }
@@ -256,7 +271,7 @@ static void report_flood(const Run *run, const char *property, Report *report)
                                  : "left more events in its traces than any right program",
                     run->seconds);
     int rank = loudest_rank(run);
-    if (run->flooded && rank >= 0)
+    if (run->flooded && rank >= 0 && run->ranks > 1)
         text_add(&evidence, "\nmost of it came from rank %d", rank);
     const char *line = run->flooded && rank >= 0 ? late_line(&run->output, rank) : NULL;
     if (line)
@@ -347,7 +362,7 @@ static void report_crash(const Run *run, const Ends *ends, const char *property,
     static const Diagnosis refused = {"crashed", "the message names it.", NULL};
     static const Diagnosis reported = {
         "crashed",
-        "main returned another number than 0 on these ranks, or exit() was called with one. It "
+        "main returned another number than 0, or exit() was called with one. It "
         "says to mpirun whether all went well: 0 means yes, any other number no.",
         NULL};
     static const Diagnosis divided_by_zero = {
