@@ -1,5 +1,5 @@
 // Softmax_twice: the loss that a program trains on, and the figures that it shows, against what the
-// model itself said of the labels, batch by batch; and that the rest is as the page has it.
+// model itself said of the labels, batch by batch; and that the rest is as it was.
 
 #include "end.h"
 #include "drawn.h"
@@ -11,8 +11,8 @@
 #include <string.h>
 
 #define TRAINED  "the loss is -log of the probability that the model gives to the label"
-#define LAYERS   "the layers that have weights are those of the page"
-#define UPDATES  "every update is Adam's, at the rate of the page, from the gradient of its batch"
+#define LAYERS   "the layers that have weights are those of the exercise"
+#define UPDATES  "every update is Adam's, at the exercise's rate, from the gradient of its batch"
 #define IMAGES   "every epoch trains on each image once"
 #define LOGGED   "the loss that is logged and printed is the mean of that"
 #define ACCURACY "the accuracy is the share of images whose label is the most likely class"
@@ -218,7 +218,7 @@ static void judge_loss(const Runs *runs, Report *report)
     report_ok(report, TRAINED);
 }
 
-// ---- The rest of the page.
+// ---- The rest of the file.
 
 // Without softmaxes, which may come after the last of these, and what a line says besides.
 static const char *const layers[] = {
@@ -235,7 +235,7 @@ static const char *const layers[] = {
     "layer 10: dense of layer 9, 1x1x10",
 };
 
-// The first line of the model that is not the page's: another one, one too many, or one that is
+// The first line of the model that is not the exercise's: another one, one too many, or one that is
 // missing. NULL: all are.
 static char *first_other_layer(const char *model)
 {
@@ -249,9 +249,10 @@ static char *first_other_layer(const char *model)
         bool known =
             i < count ? strcmp(line, layers[i]) == 0 : strstr(line, ": softmax of ") != NULL;
         if (!known) {
-            char *other = format_text("the model has '%s'%s%s%s", length ? line : "nothing more",
-                                      i < count ? ", the page '" : "", i < count ? layers[i] : "",
-                                      i < count ? "'" : ", and the page nothing there");
+            char *other =
+                format_text("the model has '%s'%s%s%s", length ? line : "nothing more",
+                            i < count ? ", the file as it was '" : "", i < count ? layers[i] : "",
+                            i < count ? "'" : ", and the file as it was nothing there");
             free(line);
             return other;
         }
@@ -263,15 +264,21 @@ static char *first_other_layer(const char *model)
 
 static void judge_layers(const Runs *runs, Report *report)
 {
-    static const Diagnosis changed = {"model-changed",
-                                      "the network is another one. What keeps the loss up is not "
-                                      "in the layers that have weights.",
-                                      NULL};
+    static const Diagnosis changed = {
+        "model-changed",
+        "the network is another one. The layers that have weights are to be as they were: what "
+        "kept the loss up was not in them.",
+        NULL};
+    static const Diagnosis cut_off = {
+        "model-changed",
+        "there is a relu behind the last dense layer: it makes 0 of all negative logits.", NULL};
     for (int i = 0; i < runs->count; i++) {
         char *other = first_other_layer(model_of(&runs->items[i]));
         if (!other)
             continue;
-        report_failure(report, LAYERS, &changed, evidence_in(runs, &runs->items[i], other));
+        bool relu = strstr(other, "'layer 11: relu of layer 10, 1x1x10") != NULL;
+        report_failure(report, LAYERS, relu ? &cut_off : &changed,
+                       evidence_in(runs, &runs->items[i], other));
         return;
     }
     report_ok(report, LAYERS);
@@ -282,7 +289,7 @@ static const Diagnosis other_optimizer = {
     "another optimizer trains the network. Adam was not what kept the loss up.", NULL};
 static const Diagnosis other_rate = {
     "rate-changed",
-    "the learning rate is not the page's. It decides how soon the loss comes to its floor, not "
+    "the learning rate is not the exercise's. It decides how soon the loss comes to its floor, not "
     "where the floor is.",
     NULL};
 static const Diagnosis other_gradient = {
@@ -417,8 +424,8 @@ static bool first_other_figure(const Run *run, bool losses, Figure *figure, int 
 }
 
 static const Diagnosis not_printed = {
-    "not-printed", "the page ends with a line 'Test: loss ..., accuracy ...', which is missing.",
-    NULL};
+    "not-printed",
+    "the exercise ends with a line 'Test: loss ..., accuracy ...', which is missing.", NULL};
 static const Diagnosis other_figure = {
     "figure-changed",
     "the loss that is trained on is right, and another number is shown. What is wrong with a loss "
