@@ -1,5 +1,4 @@
-// Trains a small convolutional network on Fashion-MNIST, on one device. What it prints as its loss
-// ends far above what such a network comes to.
+// Trains a small convolutional network on Fashion-MNIST, on one device.
 
 #include "hvdlab.h"
 

@@ -1,5 +1,4 @@
-// Trains a small convolutional network on Fashion-MNIST, on one device. What it prints as its loss
-// ends far above what such a network comes to.
+// Trains a small convolutional network on Fashion-MNIST, on one device.
 
 #include "hvdlab.h"
 
@@ -36,10 +35,10 @@ int main(int argc, char **argv)
         .verbose          = 1,
     });
 
-    // TODO: softmax_twice: this loss comes to a halt near 1.7, and stays above 1.46 however long one
-    // trains. It should be minus the logarithm of the probability that the model gives to an image's
-    // label, averaged over the images: that has no bound but 0. Find what keeps the loss up, and
-    // mend that, and nothing else.
+    // TODO: softmax_twice: this loss comes to a halt near 1.7, however long one trains. It should be
+    // minus the logarithm of the probability that the model gives to an image's label, averaged over
+    // the images: that has no bound but 0. Find what keeps the loss up, and mend that, and nothing
+    // else.
     Score score = evaluate(model, test_batches, 0);
     printf("Test: loss %.4f, accuracy %.4f\n", score.loss, score.accuracy);
     return 0;

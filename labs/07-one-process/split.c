@@ -38,9 +38,8 @@ static void first_stage(Stage *stage, int micro_batches)
     }
 #else
     // TODO: split: as it stands, one device waits whenever the other one computes. Find an order in
-    // which both compute at the same time: forward, device 0 is at micro-batch k + 1 while device 1
-    // is at k; backward, device 1 is at k + 1 while device 0 is at k. The weights are to become what
-    // they become now.
+    // which both compute at the same time: neither waits while it has something to compute. The
+    // weights are to become what they become now.
     for (int k = 0; k < micro_batches; k++) {
         stage_forward(stage, k);
         stage_send(stage, k);
