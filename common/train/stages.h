@@ -18,7 +18,8 @@
 //
 // The gradients of micro-batches are added up by their share of the batch's images, so that the
 // sum is the gradient of the whole batch's mean loss, as on one device. (But batch norm sees a
-// micro-batch at a time, and moves its statistics with each.)
+// micro-batch at a time, and moves its statistics with each; and dropout drops the same pattern in
+// all micro-batches of a batch.)
 //
 // Without two devices the halves share what there is. With --pace MS a batch takes each of the two
 // half of so many milliseconds at least, a third of it forward and two thirds backward, and a
@@ -62,9 +63,10 @@ void stages_reset_metrics(Stages *stages);
 Score evaluate_in_stages(Stages *stages, Batches *batches);
 
 // ---- What a schedule calls, for its own stage, each at most once for a micro-batch of a batch
-// (stage_apply: whenever there are gradients). What can't be ends the program with one line: what a
-// call needs was not done before, the micro-batch is not there, another thread calls. So does a
-// stage that waits for what can't come any more: the other one waits, too, or has returned.
+// (stage_apply: whenever there are gradients; usually once, at the end). What can't be ends the
+// program with one line: what a call needs was not done before, the micro-batch is not there,
+// another thread calls. So does a stage that waits for what can't come any more: the other one
+// waits, too, or has returned.
 
 // Computes this half of the model: of the images, or of what was received. The second half computes
 // the loss, too.
@@ -78,7 +80,8 @@ void stage_backward(Stage *stage, int micro_batch);
 // gradient of what it was given. Does not wait for the other.
 void stage_send(Stage *stage, int micro_batch);
 
-// Waits until the other stage has sent it.
+// Waits until the other stage has sent this micro-batch: its values, or in the first stage their
+// gradient.
 void stage_receive(Stage *stage, int micro_batch);
 
 // Updates the weights of this half from the sum of the gradients, which is empty then.
