@@ -305,7 +305,7 @@ succeeds doc NAME=steps_per_epoch
 says "} Fit;"
 succeeds doc NAME=gradient_ready
 says "struct Optimizer {"
-refused "near it: hvd_rank" doc NAME=hvd_rnak
+refused "hvd_rank" doc NAME=hvd_rnak
 refused "there is no zzzzzzzz" doc NAME=zzzzzzzz
 succeeds doc
 says "hvd_distributed_optimizer"
