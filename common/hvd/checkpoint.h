@@ -24,7 +24,7 @@
 
 #pragma GCC visibility push(default) // a step may call what follows
 
-// When the callback below saves. What is left out is 0.
+// When the callback checkpoint() saves. What is left out is 0.
 typedef struct {
     const char *folder; // made where there is none
     int every;          // n: after every n-th step of an epoch, too
@@ -36,7 +36,8 @@ typedef struct {
 // A callback that saves the training: as ckpt-EPOCH when EPOCH epochs are done, as ckpt-EPOCH-STEP
 // when, after them, STEP steps of the next one are. The best epoch is the first one with the
 // highest validation accuracy (without validation: accuracy) on the root, which also says at the
-// end which one it was. All workers add it. Its place in the list does not matter.
+// end which one it was. All workers add it. Its place in the list does not matter: with
+// hvd_metric_average in the list, before or behind it, the accuracy is the average.
 //
 // Where a checkpoint can't be written (the disk is full) the training goes on with a warning, the
 // older ones stay, and the program ends with status 1. A folder that can't be made or written when
@@ -50,9 +51,10 @@ bool save_checkpoint(const Training *training, const char *folder, const char *n
 
 // For a way of saving of one's own: writes to this very path what all workers share, as this worker
 // has it, without parts of workers beside it, and waits until the bytes are on the disk. Where that
-// fails there is no file, and a warning says why, as above. A training that goes on from it draws
-// this program's random numbers; with the same --seed, at an epoch's end, those that it would have
-// drawn.
+// fails there is no file, a warning says why, and the program will end with status 1. The file has
+// no random numbers in it: a training that goes on from it draws those of the program that does.
+// Where it was written at an epoch's end, and both have the same --seed, they are those that the
+// first training would have drawn.
 bool write_checkpoint(const Training *training, const char *path);
 
 // Waits until the names of a folder's files, also those that were renamed, are on the disk. False,
@@ -74,9 +76,9 @@ char *latest_checkpoint(const char *folder);
 // line.
 void restore_checkpoint(Model *model, Fit *fit, const char *folder, const char *name);
 
-// The same with the latest checkpoint of the root's folder, on all workers; "Restoring from X",
-// says the root. Where there is none it says "Creating a new model", and the answer is false.
-// Collective.
+// As restore_checkpoint, with the latest checkpoint of the root's folder, on all workers. The root
+// says "Restoring from X", or, where there is none, "Creating a new model": then the answer is
+// false. Collective.
 bool restore_latest(Model *model, Fit *fit, const char *folder);
 
 #pragma GCC visibility pop

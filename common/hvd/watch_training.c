@@ -43,7 +43,7 @@ static void compare_plans(Callback *self, Training *training)
                       number_term("train", "on batches of ", training->batch_size, " images"),
                       number_term("begin", "with epoch ", training->epochs_done + 1, NULL),
                       number_term("begin", "after ", (double)training->steps_done,
-                                  " steps of it")}},
+                                  " steps of the epoch")}},
         world_comm(WORLD_GRADIENTS));
 }
 

@@ -35,8 +35,9 @@ static void save(const Training *training, const char *folder, const char *name)
         sync_folder(folder);
 #else
     // TODO: save: write the checkpoint to the path `beside`; when it is whole, give it the name
-    // `path`, by rename(); then have the folder's names put on the disk, too. What fails ends it.
-    // make doc NAME=write_checkpoint, make doc NAME=sync_folder.
+    // `path`, by rename(); then have the folder's names put on the disk, too. If one of these fails,
+    // save() does no more; the training goes on. make doc NAME=write_checkpoint, make doc
+    // NAME=sync_folder.
     (void)training;
 #endif
 }

@@ -368,7 +368,8 @@ static const Diagnosis *why(const Difference *d)
     static const Diagnosis count = {
         "count-lost",
         "the learning rate is that of a training that has just begun: the count of the callback "
-        "is 0 again. A checkpoint keeps what the callback names in `kept`.",
+        "is 0 again. A checkpoint keeps what the callback names in `kept`, as many numbers as "
+        "`kept_count` says.",
         NULL};
     static const Diagnosis rate = {
         "other-rate",
@@ -468,10 +469,9 @@ static const char *line_with(const Run *run, int rank, const char *words)
 static const Diagnosis *wrong_words(const Run *run, const char *right, const char *wrong,
                                     const char *name)
 {
-    static const Diagnosis unsaid = {"not-said",
-                                     "the root says \"" OLD_MODEL " FOLDER/NAME\", or \"" NEW_MODEL
-                                     "\", as the TODO has it.",
-                                     NULL};
+    static const Diagnosis unsaid = {
+        "not-said",
+        "the root says \"" OLD_MODEL " NAME\", or \"" NEW_MODEL "\", as the TODO has it.", NULL};
     static const Diagnosis others_say = {"said-by-others",
                                          "one line is enough: it is the root's, rank 0's.", NULL};
     static const Diagnosis untrue = {"said-wrong", "what the root says is not what it does.", NULL};
