@@ -299,6 +299,7 @@ static void run_and_judge(Check *check, const char *program)
         report_free(&trial);
         check->runs.count += ended;
     }
+    check->runs.all = ended;
     for (int i = 0; ended && i < check->count; i++)
         report_ok(&check->reports[i], end_property(&plans[0]));
     judge_runs(check);

@@ -94,11 +94,14 @@ static Diagnosis likely_mistake(const Ends *ends, const Traces *traces)
 
 // ---- Ends.
 
-// Open MPI's report of a signal, line by line "[machine:process] ...".
+// Open MPI's report of a signal, line by line "[machine:process] ...", or what is left of such a
+// line where several processes write at once: "FILE(FUNCTION+0x42)[0x5555]", or a part of it.
 static bool is_backtrace(const char *text)
 {
     const char *colon = strchr(text, ':');
-    return text[0] == '[' && colon && isdigit((unsigned char)colon[1]) && strchr(colon, ']');
+    if (text[0] == '[' && colon && isdigit((unsigned char)colon[1]) && strchr(colon, ']'))
+        return true;
+    return strstr(text, "+0x") || strstr(text, ")[0x");
 }
 
 // "rank 2"; where one process is all that there is, the program.

@@ -17,6 +17,14 @@
 #define SAME  "every later step is that of a training that nobody has stopped, bit for bit"
 #define SAID  "the root says what it begins with, and nobody else does"
 
+// What holds in the runs that came to their end is no more than that where another one did not: it
+// may be just what that one ended by.
+static void report_held(const Runs *runs, Report *report, const char *property)
+{
+    if (runs->all)
+        report_ok(report, property);
+}
+
 // ---- Checkpoints.
 
 // How far a training was: epochs that are done, and steps of the next.
@@ -203,7 +211,7 @@ static bool judge_restored(const Runs *runs, Report *report)
         if (!right)
             return false;
     }
-    report_ok(report, FOUND);
+    report_held(runs, report, FOUND);
     return true;
 }
 
@@ -242,7 +250,7 @@ static bool judge_places(const Runs *runs, Report *report)
             return false;
         }
     }
-    report_ok(report, PLACE);
+    report_held(runs, report, PLACE);
     return true;
 }
 
@@ -447,7 +455,7 @@ static void judge_steps(const Runs *runs, Report *report)
         for (int r = 0; r < runs->items[i].ranks; r++)
             if (!judge_rank(runs, &runs->items[i], r, report))
                 return;
-    report_ok(report, SAME);
+    report_held(runs, report, SAME);
 }
 
 // ---- What is said.
@@ -512,25 +520,16 @@ static void judge_words(const Runs *runs, Report *report)
         if (wrong)
             return;
     }
-    report_ok(report, SAID);
-}
-
-// True where some run is one that goes on; else those that were to be are yet to be told of.
-static bool any_goes_on(const Runs *runs)
-{
-    for (int i = 0; i < runs->count; i++)
-        if (runs->items[i].plan.after)
-            return true;
-    return false;
+    report_held(runs, report, SAID);
 }
 
 static void judge(const Runs *runs, Report *report)
 {
-    if (nothing_trained(&(Runs){runs->items, 1}, FOUND, report))
+    if (nothing_trained(&(Runs){.items = runs->items, .count = 1}, FOUND, report))
         return;
     if (judge_restored(runs, report) && judge_places(runs, report))
         judge_steps(runs, report);
-    if (any_goes_on(runs))
+    if (runs->all || !report_passed(report))
         judge_words(runs, report);
 }
 
@@ -549,6 +548,30 @@ static bool begins_differently(const Output *output)
     return false;
 }
 
+// All ranks have come to fit, so that what they have not restored by then they never will.
+static bool all_began(const Run *run)
+{
+    return ranks_with(&run->traces, "fit") == all_ranks(run->ranks);
+}
+
+static bool ended_by_signal(const Run *run)
+{
+    return run->status > 128 || strstr(output_failed_rank(&run->output).how, "signal");
+}
+
+// Before fit, where there is no checkpoint: what is not proven is said as a guess.
+static void crashed_before_fit(const Run *run, Report *report)
+{
+    static const Diagnosis null = {
+        "crashed",
+        "there is no checkpoint here, and something before fit goes to a place in memory that is "
+        "none: often it is the answer of latest_checkpoint, which is NULL then.",
+        NULL};
+    if (!run->plan.after && !ranks_with(&run->traces, "fit") && ended_by_signal(run))
+        report_failure(report, FOUND, &null,
+                       evidence_of_run(run, format_text("no rank has come to fit")));
+}
+
 static void crashed(const Run *run, Report *report)
 {
     static const Diagnosis untold = {
@@ -558,19 +581,22 @@ static void crashed(const Run *run, Report *report)
         NULL};
     RankSet ranks = ranks_that_restored(run);
     bool refused = output_says(&run->output, REFUSED);
-    if (!refused && !begins_differently(&run->output))
+    if (!refused && !begins_differently(&run->output) && !all_began(run)) {
+        crashed_before_fit(run, report);
         return;
+    }
     const Diagnosis *diagnosis = !ranks                           ? &nothing_restored
                                  : ranks != all_ranks(run->ranks) ? &some_restored
                                  : !all_restored_the_same(run)    ? &different
                                  : refused                        ? &untold
                                                                   : NULL;
-    if (!diagnosis)
+    if (!diagnosis || !run->plan.after)
         return;
     char *evidence = format_text("%s restored a checkpoint", rank_names(ranks).text);
     for (int r = 0; r < run->ranks; r++)
         text_add(&evidence, "\nrank %d restored %s", r, name_restored(run, r));
-    report_failure(report, FOUND, diagnosis, evidence_of_run(run, evidence));
+    report_failure(report, diagnosis == &untold ? PLACE : FOUND, diagnosis,
+                   evidence_of_run(run, evidence));
 }
 
 #define ANOTHER_PLACE                                                                              \
@@ -578,6 +604,14 @@ static void crashed(const Run *run, Report *report)
         "begins-elsewhere",                                                                        \
             "the ranks' plans say different places where the training goes on. "                   \
             "restore_checkpoint has said in each where it does.",                                  \
+            NULL                                                                                   \
+    }
+#define RATES_DIFFER                                                                               \
+    {                                                                                              \
+        "rates-differ",                                                                            \
+            "ranks come to an update with different learning rates: each worker restores what "    \
+            "its "                                                                                 \
+            "own callback kept, and so each one's says what that is, in `kept` and `kept_count`.", \
             NULL                                                                                   \
     }
 #define NO_NAME                                                                                    \
@@ -598,6 +632,8 @@ static const Explanation explanations[] = {
     {"begins with epoch", ANOTHER_PLACE},
     {"begin after ", ANOTHER_PLACE},
     {"begins after ", ANOTHER_PLACE},
+    {"uses learning rate", RATES_DIFFER},
+    {"use learning rate", RATES_DIFFER},
     {"/.safetensors", NO_NAME},
     {"/(null).safetensors", NO_NAME},
     {"MPI_ERR_TRUNCATE",

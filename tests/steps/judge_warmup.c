@@ -808,7 +808,7 @@ static void name_disagreement(const Training *t, Report *report)
 // What is wrong by then may be why: a momentum above 1, say.
 static void crashed(const Run *run, Report *report)
 {
-    Runs one = {(Run *)(uintptr_t)run, 1};
+    Runs one = {.items = (Run *)(uintptr_t)run, .count = 1};
     Trainings all = read_trainings(&one);
     const Training *t = &all.items[0];
     Variant variant;

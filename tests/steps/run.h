@@ -27,6 +27,7 @@ typedef struct {
 typedef struct {
     Run *items;
     int count;
+    bool all; // those of lab.conf: none of them ended too early
 } Runs;
 
 // NULL where there is none of that name.

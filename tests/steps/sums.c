@@ -721,7 +721,7 @@ bool judge_use(const Runs *runs, const SumCalls *calls, Report *report)
 static void judge_crashed(const Run *run, Report *report)
 {
     Run copy = *run;
-    const Runs runs = {&copy, 1};
+    const Runs runs = {.items = &copy, .count = 1};
     SumCalls calls = sum_calls(&runs);
     const SumCall *call = first_wrong(&calls);
     for (int i = 0; i < report->count; i++)
