@@ -15,7 +15,10 @@
 #define FOUND "all ranks restore the latest checkpoint, the same one; where there is none, nothing"
 #define PLACE "the training goes on where it was saved"
 #define SAME  "every later step is that of a training that nobody has stopped, bit for bit"
+#define FALLS "the learning rate falls with every batch of a training"
 #define SAID  "the root says what it begins with, and nobody else does"
+
+#define FALL 0.005 // as the program has it
 
 // What holds in the runs that came to their end is no more than that where another one did not: it
 // may be just what that one ended by.
@@ -458,6 +461,48 @@ static void judge_steps(const Runs *runs, Report *report)
     report_held(runs, report, SAME);
 }
 
+// ---- The rate of a training that nobody has stopped.
+
+// The first update whose rate is not that of its batch, from 0; -1: there is none.
+static int other_rate(const Run *run, int rank, double *right)
+{
+    const Events *events = &run->traces.of[rank];
+    double lr = run_flag(run, "--base-lr ");
+    int batch = 0;
+    for (int at = -1; (at = event_find(events, "apply", at + 1)) >= 0; batch++) {
+        *right = lr / (1 + FALL * batch);
+        if (!same_rate(rate_of(events->items[at]), *right))
+            return batch;
+    }
+    return -1;
+}
+
+static void judge_rates(const Runs *runs, Report *report)
+{
+    static const Diagnosis changed = {
+        "rate-changed",
+        "the rate depends on how many batches the training has had, over all of its epochs: the "
+        "callback is to count as it did, and to have its count kept.",
+        NULL};
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        for (int r = 0; r < run->ranks && !run->plan.after; r++) {
+            double right = 0;
+            int batch = other_rate(run, r, &right);
+            if (batch < 0)
+                continue;
+            double rate = rate_of(event_nth(&run->traces.of[r], "apply", batch));
+            report_failure(report, FALLS, &changed,
+                           evidence_in(runs, run,
+                                       format_text("rank %d, batch %d of the training: learning "
+                                                   "rate %.6g, where %.6g is right",
+                                                   r, batch + 1, rate, right)));
+            return;
+        }
+    }
+    report_held(runs, report, FALLS);
+}
+
 // ---- What is said.
 
 #define OLD_MODEL "Restoring from"
@@ -468,7 +513,7 @@ static const char *line_with(const Run *run, int rank, const char *words)
 {
     for (int i = 0; i < run->output.count; i++) {
         const Line *line = &run->output.lines[i];
-        if (line->rank == rank && !line->error && strcasestr(line->text, words))
+        if (line->rank == rank && strcasestr(line->text, words))
             return line->text;
     }
     return NULL;
@@ -527,6 +572,7 @@ static void judge(const Runs *runs, Report *report)
 {
     if (nothing_trained(&(Runs){.items = runs->items, .count = 1}, FOUND, report))
         return;
+    judge_rates(runs, report);
     if (judge_restored(runs, report) && judge_places(runs, report))
         judge_steps(runs, report);
     if (runs->all || !report_passed(report))
@@ -636,6 +682,12 @@ static const Explanation explanations[] = {
     {"use learning rate", RATES_DIFFER},
     {"/.safetensors", NO_NAME},
     {"/(null).safetensors", NO_NAME},
+    {".safetensors: No such file",
+     {"no-such-checkpoint",
+      "a checkpoint is to be restored that is not there: often its name was cut on the way from "
+      "the "
+      "root (by the size of a pointer, say, and not of the array), or was never set.",
+      NULL}},
     {"MPI_ERR_TRUNCATE",
      {"name-cut",
       "a message is longer than the room that a worker has for it: the root sends as many "
