@@ -22,6 +22,7 @@
 #include "hvd/hvd.h"         // ranks, all-reduce, the distributed optimizer and its callbacks
 #include "hvd/checkpoint.h"  // a training saved, and gone on with
 #include "hvd/run.h"         // workers that a plain program starts
+#include "hvd/ps.h"          // parameter servers, without mpirun
 #include "hvd/sweep.h"       // an all-reduce tried on many sizes
 #include "sys/device.h"      // device_use
 #include "base/rng.h"        // set_seed

@@ -17,6 +17,7 @@
 #include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/role.h"
 
 #define ALIGNMENT         64
 #define MAX_NODE          999
@@ -64,7 +65,10 @@ static void say_last(const char *format, va_list arguments)
 
     char prefix[32] = "";
     int rank = launcher_rank();
-    if (rank != 0) {
+    Role role = launched() ? (Role){0} : role_from_environment();
+    if (role.kind) { // nobody ends it because another has left
+        snprintf(prefix, sizeof prefix, "%s %d: ", role_name(role.kind), role.number);
+    } else if (rank != 0) {
         snprintf(prefix, sizeof prefix, "rank %d: ", rank);
         // mpirun ends the ranks a second after the root has left, by a signal that may be handled.
         struct timespec left = {1, 500000000};
@@ -373,12 +377,13 @@ static int from_launcher(const char *open_mpi, const char *pmi, const char *slur
 
 int launcher_rank(void)
 {
-    return from_launcher("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", 0);
+    return from_launcher("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID",
+                         launched() ? 0 : role_rank());
 }
 
 int launcher_size(void)
 {
-    return from_launcher("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", 1);
+    return from_launcher("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", role_size());
 }
 
 bool launched(void)

@@ -15,7 +15,8 @@
 // Ends the program because its user must change something: prints "PROGRAM: MESSAGE" on standard
 // error and exits with status 2. Under mpirun the root rank speaks and exits at once; another rank
 // waits a second and a half, and if the job still lives it speaks itself, naming its rank. mpirun
-// then ends the other ranks. `format` has no newline and no program name in it.
+// then ends the other ranks. A process with a role (base/role.h) speaks at once, and names it.
+// `format` has no newline and no program name in it.
 _Noreturn void die(const char *format, ...) PRINTF_LIKE(1, 2);
 
 // Ends the program in the same way, but with status 1: no setting was wrong, and yet its work can't
@@ -100,7 +101,8 @@ double seconds_now(void);
 int environment_count(const char *name, int most);
 
 // The rank and the number of ranks, as the launcher's environment has them (Open MPI's mpirun, PMI
-// or Slurm); 0 and 1 for a process that was started without one. Known before MPI is initialised.
+// or Slurm); of a process that was started without one 0 and 1, or what its role says
+// (base/role.h). Known before MPI is initialised.
 // A launcher's environment that contradicts itself or holds no numbers (a rank that is not below
 // the size, a size above MAX_LAUNCHED, ...) ends the program with one line before main.
 #define MAX_LAUNCHED (1 << 20)

@@ -40,7 +40,8 @@ typedef struct {
     const char *meaning; // its line in --help, which adds the default of a number or a text
 
     // What the flag does: one of these is set.
-    int *count; // takes a whole number from 1 to `largest`
+    int *count; // takes a whole number from 1, or 0, to `largest`
+    bool from_zero;
     int largest;
     float *real; // takes a number from `least` to `most`, which `range` says in words
     float least, most;
@@ -111,7 +112,9 @@ static const Flag flags[] = {
      .real = &process.slow_reader, .least = 0, .most = 60000, .range = "a number from 0 to 60000"},
     {"micro-batches", "M", "parts of a batch that pass through the halves of a model",
      .count = &args.micro_batches, .largest = INT_MAX},
-    {"pace", "MS", "milliseconds that a batch takes the halves of a model at least",
+    {"staleness", "N", "updates that a worker may be ahead of the slowest (parameter servers)",
+     .count = &args.staleness, .from_zero = true, .largest = INT_MAX},
+    {"pace", "MS", "milliseconds that a batch takes at least (models in halves, parameter servers)",
      .real = &process.pace, .least = 0, .most = 60000, .range = "a number from 0 to 60000"},
     {"loader-threads", "N", "threads that prepare images, at most 64",
      .count = &process.loader_threads, .largest = 64},
@@ -152,7 +155,8 @@ static void print_real(float value)
 
 static void print_default(const Flag *flag)
 {
-    bool has_one = (flag->count && *flag->count) || flag->real || (flag->text && *flag->text);
+    bool has_one = (flag->count && (*flag->count || flag->from_zero)) || flag->real ||
+                   (flag->text && *flag->text);
     if (!has_one)
         return;
     fputs(" (default: ", stdout);
@@ -204,8 +208,9 @@ static bool read_whole_number(const char *text, uint64_t largest, uint64_t *numb
 static int read_count(const Flag *flag, const char *value)
 {
     uint64_t number = 0;
-    if (!read_whole_number(value, (uint64_t)flag->largest, &number) || number < 1)
-        refuse(flag, value, format_text("a whole number from 1 to %d", flag->largest));
+    int least = flag->from_zero ? 0 : 1;
+    if (!read_whole_number(value, (uint64_t)flag->largest, &number) || (int)number < least)
+        refuse(flag, value, format_text("a whole number from %d to %d", least, flag->largest));
     return (int)number;
 }
 

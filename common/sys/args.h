@@ -32,6 +32,7 @@ typedef struct {
     int images;                 // --images: cut each data set to its first N images; 0: all
     int max_count;      // --max-count: floats in the largest array that sweep_allreduce tries
     int micro_batches;  // --micro-batches: parts of a batch that pass through a model's halves
+    int staleness;      // --staleness: updates that a worker may be ahead of the slowest one
     int shuffle_buffer; // --shuffle-buffer: images among which a pipeline draws the next one
 } Args;
 
@@ -42,13 +43,14 @@ typedef struct {
     Progress progress;   // --progress
     int loader_threads;  // --loader-threads
     float slow_reader;   // --slow-reader: milliseconds that a batch of images takes to be read
-    float pace;          // --pace: milliseconds that a batch takes stages at least
-    bool augment;        // false with --no-augment
-    bool shuffle;        // false with --no-shuffle
-    bool deterministic;  // --deterministic (GPU)
-    bool show_ranks;     // --show-ranks: a table of the ranks after each epoch
-    bool seeded;         // --seed was given
-    uint64_t seed;       // its value
+    float pace;   // --pace: milliseconds that a batch takes at least, in the stages of a model
+                  // and on a worker of parameter servers
+    bool augment; // false with --no-augment
+    bool shuffle; // false with --no-shuffle
+    bool deterministic; // --deterministic (GPU)
+    bool show_ranks;    // --show-ranks: a table of the ranks after each epoch
+    bool seeded;        // --seed was given
+    uint64_t seed;      // its value
 } Settings;
 
 // Reads the command line, then HVDLAB_FLAGS from the environment, words between white space, whose

@@ -1,0 +1,112 @@
+// Parameter servers: a job without mpirun, in which some processes keep the weights, and others
+// compute gradients, each at its own pace (Li et al., "Scaling Distributed Machine Learning with
+// the Parameter Server", 2014; Dean et al., "Large Scale Distributed Deep Networks", 2012).
+//
+// Every process is started by itself, by hand or by a script, and runs the same program. Its
+// environment says who belongs to the job:
+//
+//     HVD_SERVERS=127.0.0.1:7001,127.0.0.1:7002   where each server listens
+//     HVD_WORKERS=3                               how many workers there are
+//     HVD_ROLE=server:0                           what this process is: server:N or worker:N
+//     HVD_JOB=any-word                            the same in the whole job, and nowhere else
+//
+// They find each other over TCP, in whatever order they are started. Who is missing is said after
+// HVD_STALL_SECONDS (10; 0: nothing is said), and after HVD_START_SECONDS (60) the process ends
+// with one line and status 2. A connection that does not say HVD_JOB's word, or sends anything but
+// what may come next, is closed with a warning, and nobody else notices. The word keeps jobs apart;
+// it does not keep a secret from whoever can read the network.
+//
+// The model's weights, without its moving statistics, are cut into as many parts as there are
+// servers, of the same size but for a rest. A server keeps one part, and its optimizer updates it;
+// the weights that a worker's model was compiled with, and its optimizer, are never used.
+//
+// A worker that is slow, stopped or gone stops nobody but itself, unless the server's loop waits
+// for it. A server that is gone ends the job: every process says which one, with status 2. A server
+// that has lost a worker goes on, and ends with status 1.
+//
+// Whatever can't be right (a number that is not there, a call out of order) ends the program with
+// one line and status 2.
+
+#ifndef HVDLAB_PS_H
+#define HVDLAB_PS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "nn/model.h"
+
+#pragma GCC visibility push(default) // a step may call what follows
+
+// What this process is, its number among its kind, from 0, and how many there are of each.
+bool ps_is_server(void);
+int ps_number(void);
+int ps_servers(void);
+int ps_workers(void);
+
+// ---- A server.
+
+typedef struct PsServer PsServer;
+
+typedef enum {
+    PS_PULL, // the worker wants this server's weights, and waits until they are sent
+    PS_PUSH, // the worker has brought gradients, and goes on
+    PS_DONE, // the worker has done its work
+    PS_LOST, // the worker is gone, without having said so
+} PsKind;
+
+typedef struct {
+    PsKind kind;
+    int worker;             // who asks
+    const float *gradients; // of PS_PUSH: of this server's part, until the next ps_next
+    int64_t version;        // of PS_PUSH: that of the weights that they were computed from
+} PsRequest;
+
+// Listens at this server's address, and returns when all workers have come. The model must be
+// compiled; it gives the first weights, and the optimizer.
+PsServer *ps_server_start(Model *model);
+
+// How many floats this server's part has.
+size_t ps_length(const PsServer *server);
+
+// How many updates it has made: the version of its weights.
+int64_t ps_version(const PsServer *server);
+
+// Waits for the next request of any worker: they come one after another, each worker's in the order
+// in which it made them. PS_DONE or PS_LOST is a worker's last one; when all have made theirs
+// there is nothing more to wait for, and the call ends the program.
+PsRequest ps_next(PsServer *server);
+
+// Answers a worker's PS_PULL, now or later, with this server's part of the weights as they are when
+// it is called. Doesn't wait until they have arrived; for a worker that is gone it does nothing.
+void ps_send_weights(PsServer *server, int worker);
+
+// One update of this server's part by the model's optimizer, from ps_length() gradients.
+void ps_apply(PsServer *server, const float *gradients);
+
+// Prints what has come: pulls, pushes, updates, and how stale the pushes were: how many updates
+// were made between the pull and the push of the same worker. Then leaves the job and frees all but
+// the model.
+void ps_server_stop(PsServer *server);
+
+// ---- A worker.
+
+typedef struct PsWorker PsWorker;
+
+// Reaches all servers, and returns when the whole job is there. The model must be compiled.
+PsWorker *ps_worker_start(Model *model);
+
+// Asks that server for its part of the weights, waits until it sends them, and writes them into the
+// model.
+void ps_pull(PsWorker *worker, int server);
+
+// Brings that server its part of the model's gradients, and returns when they are on their way.
+// Something must have been pulled from it before. With --pace MS the first push after a pull goes
+// out MS milliseconds after it at the earliest.
+void ps_push(PsWorker *worker, int server);
+
+// Tells all servers that this worker's work is done, leaves the job and frees all but the model.
+void ps_worker_stop(PsWorker *worker);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,174 @@
+// The environment of a job of parameter servers and workers, and the cutting of the weights.
+
+#include "hvd/ps_job.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/util.h"
+
+// ---- The environment.
+
+static const char *needed(const char *name, const char *example)
+{
+    const char *text = getenv(name);
+    if (!text || !*text)
+        die("%s is not set: a job of parameter servers needs it in the environment of each "
+            "process, "
+            "as %s=%s",
+            name, name, example);
+    return text;
+}
+
+static Role need_role(void)
+{
+    const char *role = needed("HVD_ROLE", "server:0"),
+               *servers = needed("HVD_SERVERS", "127.0.0.1:7001"),
+               *workers = needed("HVD_WORKERS", "3");
+    Role found = role_from_environment();
+    if (!found.kind)
+        die("HVD_ROLE=%.40s, HVD_SERVERS=%.200s and HVD_WORKERS=%.40s make no sense together: a "
+            "role "
+            "is server:N or worker:N, and N is below the number of addresses, or of workers",
+            role, servers, workers);
+    return found;
+}
+
+bool ps_is_server(void)
+{
+    return need_role().kind == ROLE_SERVER;
+}
+
+int ps_number(void)
+{
+    return need_role().number;
+}
+
+int ps_servers(void)
+{
+    return need_role().servers;
+}
+
+int ps_workers(void)
+{
+    return need_role().workers;
+}
+
+static TcpAddress *read_addresses(int count)
+{
+    TcpAddress *addresses = allocate((size_t)count, sizeof *addresses);
+    const char *at = needed("HVD_SERVERS", "127.0.0.1:7001");
+    for (int i = 0; i < count; i++) {
+        size_t length = strcspn(at, ",");
+        if (!tcp_address(at, length, &addresses[i]))
+            die("HVD_SERVERS: \"%.*s\" is no address HOST:PORT", (int)(length < 200 ? length : 200),
+                at);
+        at += length + (at[length] == ',');
+    }
+    return addresses;
+}
+
+static void read_word(char word[PS_WORD])
+{
+    const char *text = needed("HVD_JOB", "any-word, the same for all");
+    if (strlen(text) >= PS_WORD)
+        die("HVD_JOB is longer than %d characters", PS_WORD - 1);
+    memcpy(word, text, strlen(text));
+}
+
+static double seconds_of(const char *name, double otherwise)
+{
+    const char *text = getenv(name);
+    if (!text || !*text)
+        return otherwise;
+    char *end;
+    double seconds = strtod(text, &end);
+    if (*end || !isfinite(seconds) || seconds < 0)
+        die("%s=%.40s is no number of seconds, 0 or more", name, text);
+    return seconds;
+}
+
+PsJob ps_job(const char *caller, RoleKind kind)
+{
+    PsJob job = {.role = need_role(),
+                 .say_after = seconds_of("HVD_STALL_SECONDS", 10),
+                 .give_up = seconds_of("HVD_START_SECONDS", 60)};
+    if (job.role.kind != kind)
+        die("%s: this process is %s %d (HVD_ROLE)", caller, role_name(job.role.kind),
+            job.role.number);
+    read_word(job.word);
+    job.servers = read_addresses(job.role.servers);
+    return job;
+}
+
+void ps_job_free(PsJob *job)
+{
+    free(job->servers);
+    job->servers = NULL;
+}
+
+const char *ps_server_name(const PsJob *job, int server)
+{
+    static char name[sizeof(TcpAddress) + 32];
+    snprintf(name, sizeof name, "server %d (%s:%s)", server, job->servers[server].host,
+             job->servers[server].port);
+    return name;
+}
+
+PsHello ps_hello(const PsJob *job, const Parameters *parameters, int server)
+{
+    PsHello hello = {.worker = (uint32_t)job->role.number,
+                     .workers = (uint32_t)job->role.workers,
+                     .server = (uint32_t)server,
+                     .servers = (uint32_t)job->role.servers,
+                     .layout = parameters->layout,
+                     .length = parameters->length};
+    memcpy(hello.word, job->word, PS_WORD);
+    return hello;
+}
+
+// ---- The parts.
+
+// Cut where an optimizer's work on one side needs nothing of the other: anywhere, but whole vectors
+// are quicker.
+PsPart ps_part(const Parameters *parameters, int server, int servers)
+{
+    const size_t step = 16; // floats
+    size_t blocks = (parameters->length + step - 1) / step, count = (size_t)servers,
+           number = (size_t)server;
+    size_t begin = blocks * number / count * step, end = blocks * (number + 1) / count * step;
+    if (end > parameters->length)
+        end = parameters->length;
+    if (begin > end)
+        begin = end;
+    return (PsPart){begin, end - begin};
+}
+
+size_t ps_part_bytes(const PsPart *part)
+{
+    return sizeof(int64_t) + part->length * sizeof(float);
+}
+
+// ---- Waiting at the beginning.
+
+PsWaiting ps_waiting(const PsJob *job)
+{
+    double now = seconds_now();
+    return (PsWaiting){now, now + job->say_after};
+}
+
+void ps_wait_for(PsWaiting *waiting, const PsJob *job, const char *who, const char *why)
+{
+    double now = seconds_now();
+    if (now - waiting->begin > job->give_up)
+        die("%s has not come within %g seconds (HVD_START_SECONDS)%s%s", who, job->give_up,
+            *why ? ": " : "", why);
+    if (job->say_after > 0 && now > waiting->next) {
+        fprintf(stderr, "%s: %s %d: waiting for %s for %.0f seconds now%s%s\n", program_name(),
+                role_name(job->role.kind), job->role.number, who, now - waiting->begin,
+                *why ? ": " : "", why);
+        waiting->next = waiting->begin + 2 * (now - waiting->begin);
+    }
+}

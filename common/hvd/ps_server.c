@@ -1,0 +1,598 @@
+// A parameter server: one thread that waits for nobody in particular. What each connection sends is
+// collected until it is a message, what one has no room for is kept until it has; so a worker that
+// is slow, stopped or gone is no matter to the others, and neither is a stranger.
+
+#include "hvd/ps_job.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "backend/backend.h"
+#include "base/util.h"
+#include "sys/trace.h"
+
+#define HELLO_SECONDS 10 // that a connection has to say who it is
+enum { MOST_STRANGERS = 16, MOST_WARNINGS = 5, NOBODY = -1 };
+
+// A connection. It is a stranger's until it has said PS_HELLO rightly.
+typedef struct {
+    int socket; // -1: closed
+    int worker; // NOBODY: a stranger's
+    char from[64];
+    double since;
+    MessageReader reader;
+    bool whole;             // the reader has a message
+    unsigned char *pending; // bytes that are to be sent; owned, with room for weights
+    size_t pending_count, pending_sent;
+    PsServer *server;
+} Peer;
+
+typedef enum { AWAITED, HERE, LOST, LEFT } Presence;
+
+typedef struct {
+    Presence presence; // LOST: and the program does not know it yet
+    Peer *peer;        // NULL: it is not here
+    bool asked;        // its pull is not answered
+    int64_t pulls, pushes;
+} Seat;
+
+struct PsServer {
+    PsJob job;
+    Model *model;
+    const Parameters *parameters;
+    PsPart part;
+    Parameters own; // the part, as the optimizer sees it
+    Segment *segments;
+    int listener;
+    Peer **peers;
+    int peer_count, next_peer;
+    Peer *served; // whose gradients lie with the program
+    Seat *seats;  // of the workers
+    int warnings;
+    int64_t version;
+    int64_t *stale; // stale[n]: pushes with n updates since their pull
+    int stale_count;
+};
+
+// ---- Connections.
+
+// Strangers shall not fill a log.
+static bool may_warn(PsServer *server)
+{
+    if (server->warnings++ == MOST_WARNINGS)
+        warn("server %d: nothing more is said of refused connections", server->job.role.number);
+    return server->warnings <= MOST_WARNINGS;
+}
+
+static bool may_come(const void *who, uint32_t kind, uint64_t length)
+{
+    const Peer *peer = who;
+    const PsServer *server = peer->server;
+    if (peer->worker == NOBODY)
+        return kind == PS_HELLO && length == sizeof(PsHello);
+    switch (kind) {
+    case PS_ASKS:
+        return length == 0 && !server->seats[peer->worker].asked;
+    case PS_FINISHED:
+        return length == 0;
+    case PS_GRADIENTS:
+        return length == ps_part_bytes(&server->part);
+    case PS_FAILED:
+        return length == sizeof(uint32_t);
+    default:
+        return false;
+    }
+}
+
+static void add_peer(PsServer *server, int socket, const char *from)
+{
+    Peer *peer = allocate(1, sizeof *peer);
+    *peer = (Peer){.socket = socket,
+                   .worker = NOBODY,
+                   .since = seconds_now(),
+                   .server = server,
+                   .reader = {.may_come = may_come, .who = peer}};
+    snprintf(peer->from, sizeof peer->from, "%s", from);
+    server->peers = enlarge(server->peers, (size_t)server->peer_count + 1, sizeof *server->peers);
+    server->peers[server->peer_count++] = peer;
+}
+
+// What it kept is freed by forget_closed_peers, when nobody looks at it any more.
+static void close_peer(PsServer *server, Peer *peer)
+{
+    if (peer->socket < 0)
+        return;
+    close(peer->socket);
+    peer->socket = -1;
+    peer->whole = false;
+    if (peer->worker == NOBODY)
+        return;
+    Seat *seat = &server->seats[peer->worker];
+    seat->peer = NULL;
+    seat->asked = false;
+    if (seat->presence == HERE)
+        seat->presence = LOST;
+}
+
+static void free_peer(Peer *peer)
+{
+    if (peer->socket >= 0)
+        close(peer->socket);
+    message_reader_free(&peer->reader);
+    free(peer->pending);
+    free(peer);
+}
+
+static void forget_closed_peers(PsServer *server)
+{
+    int kept = 0;
+    for (int i = 0; i < server->peer_count; i++)
+        if (server->peers[i]->socket < 0)
+            free_peer(server->peers[i]);
+        else
+            server->peers[kept++] = server->peers[i];
+    server->peer_count = kept;
+}
+
+static void send_pending(PsServer *server, Peer *peer)
+{
+    while (peer->socket >= 0 && peer->pending_sent < peer->pending_count) {
+        long sent = tcp_send(peer->socket, peer->pending + peer->pending_sent,
+                             peer->pending_count - peer->pending_sent);
+        if (sent == 0)
+            return;
+        if (sent < 0)
+            close_peer(server, peer);
+        else
+            peer->pending_sent += (size_t)sent;
+    }
+}
+
+// Room for a message behind what is pending; the caller fills in its payload, and calls
+// send_pending.
+static unsigned char *add_message(Peer *peer, PsMessage kind, size_t length)
+{
+    if (peer->pending_sent == peer->pending_count)
+        peer->pending_sent = peer->pending_count = 0;
+    peer->pending = enlarge(peer->pending, peer->pending_count + MESSAGE_HEADER + length, 1);
+    unsigned char *message = peer->pending + peer->pending_count;
+    message_header(message, kind, length);
+    peer->pending_count += MESSAGE_HEADER + length;
+    return message + MESSAGE_HEADER;
+}
+
+static void refuse(PsServer *server, Peer *peer, const char *reason)
+{
+    if (may_warn(server))
+        warn("server %d: a connection from %s is refused: %s", server->job.role.number, peer->from,
+             reason);
+    size_t length = strlen(reason);
+    memcpy(add_message(peer, PS_REFUSED, length), reason, length);
+    send_pending(server, peer);
+    close_peer(server, peer);
+}
+
+// Strangers that have had their time, or are too many.
+static void drop_strangers(PsServer *server)
+{
+    int strangers = 0;
+    for (int i = server->peer_count - 1; i >= 0; i--) {
+        Peer *peer = server->peers[i];
+        if (peer->worker != NOBODY || peer->socket < 0)
+            continue;
+        if (++strangers > MOST_STRANGERS || seconds_now() - peer->since > HELLO_SECONDS) {
+            if (may_warn(server))
+                warn("server %d: a connection from %s has not said who it is and is closed",
+                     server->job.role.number, peer->from);
+            close_peer(server, peer);
+        }
+    }
+}
+
+// ---- Who is there.
+
+// Why a worker that says this of itself may not join; NULL: it may.
+static const char *objection(const PsServer *server, const PsHello *hello)
+{
+    const PsJob *job = &server->job;
+    if (memcmp(hello->word, job->word, PS_WORD) != 0)
+        return "it belongs to another job (HVD_JOB)";
+    if (hello->servers != (uint32_t)job->role.servers ||
+        hello->workers != (uint32_t)job->role.workers || hello->worker >= hello->workers)
+        return "it counts other servers or workers (HVD_SERVERS, HVD_WORKERS)";
+    if (hello->server != (uint32_t)job->role.number)
+        return "it takes this for another server (the order of HVD_SERVERS)";
+    if (hello->layout != server->parameters->layout || hello->length != server->parameters->length)
+        return "its model has other variables";
+    const Seat *seat = &server->seats[hello->worker];
+    if (seat->peer)
+        return "a worker with this number is there already (HVD_ROLE)";
+    if (seat->presence != AWAITED)
+        return "the worker with this number has left already";
+    return NULL;
+}
+
+static void admit(PsServer *server, Peer *peer)
+{
+    PsHello hello;
+    memcpy(&hello, peer->reader.body, sizeof hello);
+    const char *why_not = objection(server, &hello);
+    message_next(&peer->reader);
+    peer->whole = false;
+    if (why_not) {
+        refuse(server, peer, why_not);
+        return;
+    }
+    peer->worker = (int)hello.worker;
+    server->seats[hello.worker].peer = peer;
+}
+
+_Noreturn static void server_is_gone(PsServer *server, uint32_t gone, int worker)
+{
+    for (int i = 0; i < server->peer_count; i++)
+        if (server->peers[i]->worker != NOBODY && server->peers[i]->socket >= 0) {
+            memcpy(add_message(server->peers[i], PS_FAILED, sizeof gone), &gone, sizeof gone);
+            send_pending(server, server->peers[i]);
+        }
+    die("%s is gone, says worker %d", ps_server_name(&server->job, (int)gone), worker);
+}
+
+// ---- What comes.
+
+static void receive(PsServer *server, Peer *peer)
+{
+    while (peer->socket >= 0 && !peer->whole) {
+        size_t room;
+        unsigned char *space = message_space(&peer->reader, &room);
+        long count = tcp_receive(peer->socket, space, room);
+        if (count == 0)
+            return;
+        MessageState state = count < 0 ? MESSAGE_PART : message_take(&peer->reader, (size_t)count);
+        if (state == MESSAGE_FOREIGN || state == MESSAGE_REFUSED) {
+            if (may_warn(server))
+                warn("server %d: a connection from %s sends what does not belong here, and is "
+                     "closed",
+                     server->job.role.number, peer->from);
+        }
+        if (count < 0 || state == MESSAGE_FOREIGN || state == MESSAGE_REFUSED) {
+            close_peer(server, peer);
+            return;
+        }
+        peer->whole = state == MESSAGE_WHOLE;
+        if (peer->whole && peer->worker == NOBODY)
+            admit(server, peer);
+    }
+}
+
+// Waits until something happens, and takes it up.
+static void wait_for_peers(PsServer *server, int milliseconds)
+{
+    forget_closed_peers(server);
+    int count = server->peer_count;
+    struct pollfd *polled = allocate((size_t)count + 1, sizeof *polled);
+    for (int i = 0; i < count; i++) {
+        const Peer *peer = server->peers[i];
+        short wants_room = peer->pending_sent < peer->pending_count ? POLLOUT : 0;
+        polled[i] = (struct pollfd){.fd = peer->socket,
+                                    .events = (short)((peer->whole ? 0 : POLLIN) | wants_room)};
+    }
+    polled[count] = (struct pollfd){.fd = server->listener, .events = POLLIN};
+    int ready = poll(polled, (nfds_t)count + 1, milliseconds);
+    for (int i = 0; ready > 0 && i < count; i++) {
+        if (polled[i].revents & POLLOUT)
+            send_pending(server, server->peers[i]);
+        if (polled[i].revents & ~POLLOUT)
+            receive(server, server->peers[i]);
+    }
+    char from[64];
+    int socket;
+    if (ready > 0 && polled[count].revents)
+        while ((socket = tcp_accept(server->listener, from)) >= 0) {
+            add_peer(server, socket, from);
+            drop_strangers(server);
+        }
+    free(polled);
+    drop_strangers(server);
+}
+
+// ---- The beginning.
+
+static int first_absent(const PsServer *server)
+{
+    for (int w = 0; w < server->job.role.workers; w++)
+        if (!server->seats[w].peer)
+            return w;
+    return NOBODY;
+}
+
+static void wait_for_workers(PsServer *server)
+{
+    PsWaiting waiting = ps_waiting(&server->job);
+    for (int absent; (absent = first_absent(server)) != NOBODY;) {
+        wait_for_peers(server, 200);
+        char who[32];
+        snprintf(who, sizeof who, "worker %d", absent);
+        if (!server->seats[absent].peer)
+            ps_wait_for(&waiting, &server->job, who, "");
+    }
+    for (int w = 0; w < server->job.role.workers; w++) {
+        Seat *seat = &server->seats[w];
+        seat->presence = HERE;
+        add_message(seat->peer, PS_WELCOME, 0);
+        send_pending(server, seat->peer);
+    }
+}
+
+// What of the model's segments lies in the part, counted from its beginning.
+static void take_part(PsServer *server)
+{
+    const Parameters *all = server->parameters;
+    server->part = ps_part(all, server->job.role.number, server->job.role.servers);
+    size_t begin = server->part.offset, end = begin + server->part.length;
+    server->segments = allocate((size_t)all->segment_count, sizeof *server->segments);
+    int count = 0;
+    for (int i = 0; i < all->segment_count; i++) {
+        Segment segment = all->segments[i];
+        size_t from = segment.offset > begin ? segment.offset : begin,
+               to = segment.offset + segment.length < end ? segment.offset + segment.length : end;
+        if (from < to)
+            server->segments[count++] = (Segment){from - begin, to - from, segment.l2};
+    }
+    server->own = *all;
+    server->own.weights += begin;
+    server->own.gradients += begin;
+    server->own.length = server->part.length;
+    server->own.segments = server->segments;
+    server->own.segment_count = count;
+}
+
+static double weights_fingerprint(const PsServer *server)
+{
+    return arena_fingerprint(server->parameters->device, server->parameters->weights,
+                             server->part.offset, server->part.length);
+}
+
+PsServer *ps_server_start(Model *model)
+{
+    if (!model)
+        die("ps_server_start: there is no model (NULL)");
+    model_check_compiled(model, "ps_server_start");
+    PsServer *server = allocate(1, sizeof *server);
+    server->job = ps_job("ps_server_start", ROLE_SERVER);
+    server->model = model;
+    server->parameters = model_parameters(model);
+    server->seats = allocate((size_t)server->job.role.workers, sizeof *server->seats);
+    take_part(server);
+    const char *why = "";
+    server->listener = tcp_listen(&server->job.servers[server->job.role.number], &why);
+    if (server->listener < 0)
+        die("cannot listen as %s: %s", ps_server_name(&server->job, server->job.role.number), why);
+    wait_for_workers(server);
+    trace("ps_start", TEXT("role", "server"), NUMBER("number", server->job.role.number),
+          NUMBER("servers", server->job.role.servers), NUMBER("workers", server->job.role.workers),
+          NUMBER("offset", server->part.offset), NUMBER("length", server->part.length),
+          NUMBER("total", server->parameters->length),
+          NUMBER("weights", weights_fingerprint(server)));
+    return server;
+}
+
+static void need_server(const PsServer *server, const char *caller)
+{
+    if (!server)
+        die("%s: there is no server (NULL)", caller);
+}
+
+size_t ps_length(const PsServer *server)
+{
+    need_server(server, __func__);
+    return server->part.length;
+}
+
+int64_t ps_version(const PsServer *server)
+{
+    need_server(server, __func__);
+    return server->version;
+}
+
+// ---- Requests.
+
+static void count_staleness(PsServer *server, int64_t updates)
+{
+    if (updates < 0 || updates >= 1 << 20)
+        return; // of a worker that lies
+    int place = (int)updates;
+    if (place >= server->stale_count) {
+        server->stale = enlarge(server->stale, (size_t)place + 1, sizeof *server->stale);
+        memset(server->stale + server->stale_count, 0,
+               (size_t)(place + 1 - server->stale_count) * sizeof *server->stale);
+        server->stale_count = place + 1;
+    }
+    server->stale[place]++;
+}
+
+static const char *kind_name(PsKind kind)
+{
+    static const char *const names[] = {"pull", "push", "done", "lost"};
+    return names[kind];
+}
+
+static double fingerprint_of(const PsServer *server, const float *gradients)
+{
+    const Parameters *own = &server->own;
+    backend_of(own->device)
+        ->write(own->device, own->gradients, gradients, own->length * sizeof *gradients);
+    return arena_fingerprint(own->device, server->parameters->gradients, server->part.offset,
+                             server->part.length);
+}
+
+static void trace_request(const PsServer *server, const PsRequest *request)
+{
+    trace("ps_request", TEXT("kind", kind_name(request->kind)), NUMBER("worker", request->worker),
+          NUMBER("version", request->version),
+          NUMBER("value", request->gradients ? fingerprint_of(server, request->gradients) : 0));
+}
+
+// The message that the peer's reader has, as the program sees it.
+static PsRequest take_request(PsServer *server, Peer *peer)
+{
+    Seat *seat = &server->seats[peer->worker];
+    PsRequest request = {.worker = peer->worker};
+    uint32_t gone;
+    switch (peer->reader.kind) {
+    case PS_ASKS:
+        request.kind = PS_PULL;
+        seat->asked = true;
+        seat->pulls++;
+        break;
+    case PS_GRADIENTS:
+        request.kind = PS_PUSH;
+        memcpy(&request.version, peer->reader.body, sizeof request.version);
+        request.gradients =
+            (const float *)(const void *)(peer->reader.body + sizeof request.version);
+        seat->pushes++;
+        count_staleness(server, server->version - request.version);
+        break;
+    case PS_FINISHED:
+        request.kind = PS_DONE;
+        seat->presence = LEFT;
+        break;
+    default: // PS_FAILED; may_come lets nothing else through
+        memcpy(&gone, peer->reader.body, sizeof gone);
+        if (gone >= (uint32_t)server->job.role.servers)
+            gone = 0;
+        server_is_gone(server, gone, peer->worker);
+    }
+    server->served = peer;
+    return request;
+}
+
+static bool find_lost(PsServer *server, PsRequest *request)
+{
+    for (int w = 0; w < server->job.role.workers; w++)
+        if (server->seats[w].presence == LOST) {
+            server->seats[w].presence = LEFT;
+            ends_incomplete("server %d: worker %d is gone, and had not said that it was done",
+                            server->job.role.number, w);
+            *request = (PsRequest){.kind = PS_LOST, .worker = w};
+            return true;
+        }
+    return false;
+}
+
+// In turn, so that nobody is served twice before another is served once.
+static bool find_request(PsServer *server, PsRequest *request)
+{
+    for (int i = 0; i < server->peer_count; i++) {
+        int place = (server->next_peer + i) % server->peer_count;
+        if (!server->peers[place]->whole)
+            continue;
+        server->next_peer = place + 1;
+        *request = take_request(server, server->peers[place]);
+        return true;
+    }
+    return find_lost(server, request);
+}
+
+static bool all_have_left(const PsServer *server)
+{
+    for (int w = 0; w < server->job.role.workers; w++)
+        if (server->seats[w].presence != LEFT)
+            return false;
+    return true;
+}
+
+PsRequest ps_next(PsServer *server)
+{
+    need_server(server, __func__);
+    trace_call();
+    if (all_have_left(server))
+        die("ps_next: all workers have left, so there is nothing to wait for");
+    if (server->served) {
+        server->served->whole = false;
+        message_next(&server->served->reader);
+        server->served = NULL;
+    }
+    PsRequest request;
+    while (!find_request(server, &request))
+        wait_for_peers(server, 1000);
+    if (trace_on())
+        trace_request(server, &request);
+    return request;
+}
+
+void ps_send_weights(PsServer *server, int worker)
+{
+    need_server(server, __func__);
+    if (worker < 0 || worker >= server->job.role.workers)
+        die("ps_send_weights: there is no worker %d: the job has %d, counted from 0", worker,
+            server->job.role.workers);
+    Seat *seat = &server->seats[worker];
+    if (!seat->peer || seat->presence != HERE)
+        return;
+    if (!seat->asked)
+        die("ps_send_weights: worker %d has not asked for weights since it got some", worker);
+    seat->asked = false;
+    unsigned char *to = add_message(seat->peer, PS_WEIGHTS, ps_part_bytes(&server->part));
+    memcpy(to, &server->version, sizeof server->version);
+    backend_of(server->own.device)
+        ->read(server->own.device, (float *)(void *)(to + sizeof server->version),
+               server->own.weights, server->own.length * sizeof(float));
+    trace("ps_sent", NUMBER("worker", worker), NUMBER("version", server->version),
+          NUMBER("weights", weights_fingerprint(server)));
+    send_pending(server, seat->peer);
+}
+
+void ps_apply(PsServer *server, const float *gradients)
+{
+    need_server(server, __func__);
+    if (!gradients)
+        die("ps_apply: there are no gradients (NULL): a request that is no PS_PUSH has none");
+    Parameters *own = &server->own;
+    Optimizer *optimizer = model_optimizer(server->model);
+    double value = trace_on() ? fingerprint_of(server, gradients) : 0;
+    if (!trace_on())
+        backend_of(own->device)
+            ->write(own->device, own->gradients, gradients, own->length * sizeof *gradients);
+    if (own->length > 0)
+        optimizer->apply(optimizer, own);
+    server->version++;
+    trace("ps_applied", NUMBER("version", server->version), NUMBER("value", value),
+          NUMBER("learning_rate", optimizer_learning_rate(optimizer)),
+          NUMBER("weights", weights_fingerprint(server)));
+}
+
+// ---- The end.
+
+static void print_summary(const PsServer *server)
+{
+    int64_t pulls = 0, pushes = 0;
+    for (int w = 0; w < server->job.role.workers; w++) {
+        pulls += server->seats[w].pulls;
+        pushes += server->seats[w].pushes;
+    }
+    printf("server %d: %zu weights - %lld pulls - %lld pushes - %lld updates - staleness:",
+           server->job.role.number, server->part.length, (long long)pulls, (long long)pushes,
+           (long long)server->version);
+    for (int i = 0; i < server->stale_count; i++)
+        if (server->stale[i] > 0)
+            printf(" %d: %lld", i, (long long)server->stale[i]);
+    putchar('\n');
+}
+
+void ps_server_stop(PsServer *server)
+{
+    need_server(server, __func__);
+    trace("ps_stop", TEXT("role", "server"), NUMBER("number", server->job.role.number));
+    print_summary(server);
+    for (int i = 0; i < server->peer_count; i++)
+        free_peer(server->peers[i]);
+    close(server->listener);
+    free(server->peers);
+    free(server->seats);
+    free(server->segments);
+    free(server->stale);
+    ps_job_free(&server->job);
+    free(server);
+}

@@ -1,0 +1,287 @@
+// A worker of a job with parameter servers: pulls weights, pushes gradients, and notices which
+// server is gone.
+
+#include "hvd/ps_job.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "backend/backend.h"
+#include "base/util.h"
+#include "sys/args.h"
+#include "sys/trace.h"
+
+// What is known of one server.
+typedef struct {
+    int socket;
+    MessageReader reader;
+    PsPart part;
+    bool welcome; // it has said that all are there
+    bool asked;   // it owes weights
+    bool pulled;  // it has sent some
+    int64_t version;
+} Link;
+
+struct PsWorker {
+    PsJob job;
+    Model *model;
+    const Parameters *parameters;
+    Link *links;
+    float *host;      // of the largest part, and its version in front of it
+    double pulled_at; // the last time
+};
+
+_Noreturn static void server_is_gone(PsWorker *worker, int gone)
+{
+    unsigned char message[MESSAGE_HEADER + sizeof(uint32_t)];
+    uint32_t number = (uint32_t)gone;
+    message_header(message, PS_FAILED, sizeof number);
+    memcpy(message + MESSAGE_HEADER, &number, sizeof number);
+    for (int s = 0; s < worker->job.role.servers; s++)
+        if (s != gone && worker->links[s].socket >= 0)
+            tcp_send(worker->links[s].socket, message, sizeof message);
+    die("%s is gone, and its part of the weights with it", ps_server_name(&worker->job, gone));
+}
+
+// ---- What comes from a server.
+
+static bool may_come(const void *who, uint32_t kind, uint64_t length)
+{
+    const Link *link = who;
+    switch (kind) {
+    case PS_WELCOME:
+        return !link->welcome && length == 0;
+    case PS_REFUSED:
+        return !link->welcome && length <= PS_REASON;
+    case PS_WEIGHTS:
+        return link->asked && length == ps_part_bytes(&link->part);
+    case PS_FAILED:
+        return length == sizeof(uint32_t);
+    default:
+        return false;
+    }
+}
+
+static void take_message(PsWorker *worker, int server)
+{
+    Link *link = &worker->links[server];
+    uint32_t gone;
+    switch (link->reader.kind) {
+    case PS_WELCOME:
+        link->welcome = true;
+        break;
+    case PS_REFUSED:
+        die("%s refuses this worker: %.*s", ps_server_name(&worker->job, server),
+            (int)link->reader.length, (const char *)link->reader.body);
+    case PS_WEIGHTS:
+        link->asked = false;
+        return; // the reader keeps them until they are used
+    case PS_FAILED:
+        memcpy(&gone, link->reader.body, sizeof gone);
+        if (gone < (uint32_t)worker->job.role.servers)
+            server_is_gone(worker, (int)gone);
+        break;
+    }
+    message_next(&link->reader);
+}
+
+// Reads what is there already.
+static void receive(PsWorker *worker, int server)
+{
+    Link *link = &worker->links[server];
+    for (;;) {
+        size_t room;
+        unsigned char *space = message_space(&link->reader, &room);
+        long count = tcp_receive(link->socket, space, room);
+        if (count == 0)
+            return;
+        if (count < 0)
+            server_is_gone(worker, server);
+        MessageState state = message_take(&link->reader, (size_t)count);
+        if (state == MESSAGE_FOREIGN || state == MESSAGE_REFUSED)
+            die("%s has sent what a server of this job doesn't: somebody else listens there",
+                ps_server_name(&worker->job, server));
+        if (state == MESSAGE_WHOLE) {
+            take_message(worker, server);
+            if (link->reader.have) // weights
+                return;
+        }
+    }
+}
+
+// Waits until that server has something to say, or room for more (POLLOUT); any of them may be gone
+// meanwhile.
+static void wait_for_servers(PsWorker *worker, int server, short events, int milliseconds)
+{
+    int count = worker->job.role.servers;
+    struct pollfd *polled = allocate((size_t)count, sizeof *polled);
+    for (int s = 0; s < count; s++)
+        polled[s] =
+            (struct pollfd){.fd = worker->links[s].socket, .events = s == server ? events : POLLIN};
+    if (poll(polled, (nfds_t)count, milliseconds) > 0)
+        for (int s = 0; s < count; s++)
+            if (polled[s].revents & ~POLLOUT)
+                receive(worker, s);
+    free(polled);
+}
+
+static void send_all(PsWorker *worker, int server, const void *bytes, size_t count)
+{
+    const unsigned char *at = bytes;
+    while (count > 0) {
+        long sent = tcp_send(worker->links[server].socket, at, count);
+        if (sent < 0)
+            server_is_gone(worker, server);
+        at += sent;
+        count -= (size_t)sent;
+        if (count > 0)
+            wait_for_servers(worker, server, POLLIN | POLLOUT, -1);
+    }
+}
+
+static void send_message(PsWorker *worker, int server, PsMessage kind, const void *payload,
+                         size_t length)
+{
+    unsigned char header[MESSAGE_HEADER];
+    message_header(header, kind, length);
+    send_all(worker, server, header, sizeof header);
+    send_all(worker, server, payload, length);
+}
+
+// ---- The beginning.
+
+static void reach(PsWorker *worker, int server, PsWaiting *waiting)
+{
+    Link *link = &worker->links[server];
+    const char *why = "";
+    while ((link->socket = tcp_connect(&worker->job.servers[server], 1, &why)) < 0) {
+        ps_wait_for(waiting, &worker->job, ps_server_name(&worker->job, server), why);
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    }
+    PsHello hello = ps_hello(&worker->job, worker->parameters, server);
+    send_message(worker, server, PS_HELLO, &hello, sizeof hello);
+}
+
+PsWorker *ps_worker_start(Model *model)
+{
+    if (!model)
+        die("ps_worker_start: there is no model (NULL)");
+    model_check_compiled(model, "ps_worker_start");
+    PsWorker *worker = allocate(1, sizeof *worker);
+    worker->job = ps_job("ps_worker_start", ROLE_WORKER);
+    worker->model = model;
+    worker->parameters = model_parameters(model);
+    int servers = worker->job.role.servers;
+    worker->links = allocate((size_t)servers, sizeof *worker->links);
+    size_t largest = 0;
+    for (int s = 0; s < servers; s++) {
+        Link *link = &worker->links[s];
+        *link = (Link){.socket = -1, .reader = {.may_come = may_come, .who = link}};
+        link->part = ps_part(worker->parameters, s, servers);
+        largest = link->part.length > largest ? link->part.length : largest;
+    }
+    worker->host = allocate(largest, sizeof *worker->host);
+    PsWaiting waiting = ps_waiting(&worker->job);
+    for (int s = 0; s < servers; s++)
+        reach(worker, s, &waiting);
+    for (int s = 0; s < servers; s++)
+        while (!worker->links[s].welcome) {
+            wait_for_servers(worker, s, POLLIN, 200);
+            if (!worker->links[s].welcome)
+                ps_wait_for(&waiting, &worker->job, "some worker", ps_server_name(&worker->job, s));
+        }
+    trace("ps_start", TEXT("role", "worker"), NUMBER("number", worker->job.role.number),
+          NUMBER("servers", servers), NUMBER("workers", worker->job.role.workers));
+    return worker;
+}
+
+// ---- Weights and gradients.
+
+static Link *link_to(PsWorker *worker, const char *caller, int server)
+{
+    if (!worker)
+        die("%s: there is no worker (NULL)", caller);
+    int servers = worker->job.role.servers;
+    if (server < 0 || server >= servers)
+        die("%s: there is no server %d: the job has %d, counted from 0", caller, server, servers);
+    return &worker->links[server];
+}
+
+static double part_fingerprint(const PsWorker *worker, const float *arena, const Link *link)
+{
+    return arena_fingerprint(worker->parameters->device, arena, link->part.offset,
+                             link->part.length);
+}
+
+void ps_pull(PsWorker *worker, int server)
+{
+    Link *link = link_to(worker, __func__, server);
+    trace("ps_pull", NUMBER("server", server));
+    link->asked = true;
+    send_message(worker, server, PS_ASKS, NULL, 0);
+    while (link->asked)
+        wait_for_servers(worker, server, POLLIN, -1);
+    const Parameters *parameters = worker->parameters;
+    memcpy(&link->version, link->reader.body, sizeof link->version);
+    backend_of(parameters->device)
+        ->write(parameters->device, parameters->weights + link->part.offset,
+                link->reader.body + sizeof link->version, link->part.length * sizeof(float));
+    message_next(&link->reader);
+    link->pulled = true;
+    worker->pulled_at = seconds_now();
+    trace("ps_pulled", NUMBER("server", server), NUMBER("version", link->version),
+          NUMBER("weights", part_fingerprint(worker, parameters->weights, link)));
+}
+
+static void keep_pace(const PsWorker *worker)
+{
+    double left = worker->pulled_at + 1e-3 * (double)settings()->pace - seconds_now();
+    if (left <= 0)
+        return;
+    struct timespec rest = {(time_t)left, (long)(1e9 * (left - (double)(time_t)left))};
+    while (nanosleep(&rest, &rest) != 0 && errno == EINTR)
+        continue;
+}
+
+void ps_push(PsWorker *worker, int server)
+{
+    Link *link = link_to(worker, __func__, server);
+    if (!link->pulled)
+        die("ps_push: nothing was pulled from server %d yet, so these are gradients of weights "
+            "that "
+            "it doesn't know",
+            server);
+    keep_pace(worker);
+    const Parameters *parameters = worker->parameters;
+    size_t bytes = link->part.length * sizeof(float);
+    backend_of(parameters->device)
+        ->read(parameters->device, worker->host, parameters->gradients + link->part.offset, bytes);
+    trace("ps_push", NUMBER("server", server), NUMBER("version", link->version),
+          NUMBER("value", part_fingerprint(worker, parameters->gradients, link)));
+    unsigned char header[MESSAGE_HEADER + sizeof link->version];
+    message_header(header, PS_GRADIENTS, ps_part_bytes(&link->part));
+    memcpy(header + MESSAGE_HEADER, &link->version, sizeof link->version);
+    send_all(worker, server, header, sizeof header);
+    send_all(worker, server, worker->host, bytes);
+}
+
+void ps_worker_stop(PsWorker *worker)
+{
+    if (!worker)
+        die("ps_worker_stop: there is no worker (NULL)");
+    for (int s = 0; s < worker->job.role.servers; s++) {
+        send_message(worker, s, PS_FINISHED, NULL, 0);
+        close(worker->links[s].socket); // it may end now
+        worker->links[s].socket = -1;
+        message_reader_free(&worker->links[s].reader);
+    }
+    trace("ps_stop", TEXT("role", "worker"), NUMBER("number", worker->job.role.number));
+    free(worker->links);
+    free(worker->host);
+    ps_job_free(&worker->job);
+    free(worker);
+}

@@ -1,0 +1,51 @@
+// Messages on a stream of bytes, such as a TCP connection: a header of 16 bytes, a magic word, the
+// message's kind and its length, then so many bytes. Whoever reads asks a rule whether a message of
+// that kind and length may come now, before there is memory for it: what a stranger sends costs
+// nothing. Numbers are little-endian.
+
+#ifndef HVDLAB_MESSAGE_H
+#define HVDLAB_MESSAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MESSAGE_HEADER = 16 };
+
+// Writes the header of a message.
+void message_header(unsigned char header[MESSAGE_HEADER], uint32_t kind, uint64_t length);
+
+typedef bool (*MessageRule)(const void *who, uint32_t kind, uint64_t length);
+
+// Zeroed but for the rule at first. To be freed with message_reader_free.
+typedef struct {
+    MessageRule may_come;
+    const void *who; // what the rule is called with
+    unsigned char header[MESSAGE_HEADER];
+    size_t have; // bytes of header and body so far
+    uint32_t kind;
+    size_t length;
+    unsigned char *body; // `length` bytes of the message; owned
+    size_t room;         // bytes there
+} MessageReader;
+
+typedef enum {
+    MESSAGE_PART,    // more bytes are to come
+    MESSAGE_WHOLE,   // kind, length and body are one; message_next() makes way for another
+    MESSAGE_FOREIGN, // this is no message
+    MESSAGE_REFUSED, // the rule says no
+} MessageState;
+
+// Where the next bytes of the stream belong, and how many at most: at least one, while the message
+// is a part.
+unsigned char *message_space(MessageReader *reader, size_t *room);
+
+// So many have been put there. After a message that is foreign or refused the stream is worthless.
+MessageState message_take(MessageReader *reader, size_t count);
+
+// Forgets a whole message and keeps its memory for the next one.
+void message_next(MessageReader *reader);
+
+void message_reader_free(MessageReader *reader);
+
+#endif

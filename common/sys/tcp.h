@@ -1,0 +1,32 @@
+// TCP as parameter servers need it: addresses, connections that nobody waits in, and the end of one
+// noticed, also where the other machine is gone without a word.
+
+#ifndef HVDLAB_TCP_H
+#define HVDLAB_TCP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+// "HOST:PORT", or "[HOST]:PORT" where the host has colons itself.
+typedef struct {
+    char host[256];
+    char port[8];
+} TcpAddress;
+
+// False where the `length` bytes of text are none.
+bool tcp_address(const char *text, size_t length, TcpAddress *address);
+
+// A socket that listens there, or -1 and *why, which says it in words.
+int tcp_listen(const TcpAddress *address, const char **why);
+
+// The next one that has come, and where from; -1: nobody.
+int tcp_accept(int listener, char from[64]);
+
+// Tries to reach who listens there, for `seconds` at most; -1 and *why: nobody answers (yet).
+int tcp_connect(const TcpAddress *address, double seconds, const char **why);
+
+// Neither waits. How many bytes were moved; 0: none just now; -1: the connection is at its end.
+long tcp_receive(int socket, void *bytes, size_t room);
+long tcp_send(int socket, const void *bytes, size_t count);
+
+#endif
