@@ -1,0 +1,144 @@
+// Trains a LeNet on Fashion-MNIST by parameter servers: some processes keep the weights, the others
+// compute gradients. Each process runs this program; its environment says what it is.
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include "hvdlab.h"
+
+// Two convolutions, each with a pool, and two dense layers.
+static Model *create_model(void)
+{
+    Tensor image = input(28, 28, 1);
+    Tensor x = max_pool(relu(conv2d(image, 32, 3)), 2);
+    x = max_pool(relu(conv2d(x, 64, 3)), 2);
+    x = relu(dense(flatten(x), 512));
+    return model(image, softmax(dense(x, 10)));
+}
+
+// What a server knows of each worker.
+typedef struct {
+    int updates;  // gradients that it has brought so far
+    bool waiting; // it has pulled, and was not answered yet
+    bool left;    // by PS_DONE or PS_LOST
+} Standing;
+
+// The fewest updates of a worker that has not left; INT_MAX: all have.
+static int slowest(const Standing standing[])
+{
+    int fewest = INT_MAX;
+    for (int w = 0; w < ps_workers(); w++)
+        if (!standing[w].left && standing[w].updates < fewest)
+            fewest = standing[w].updates;
+    return fewest;
+}
+
+// Adds gradients to a sum of them.
+static void add_to(float *sum, const float *gradients, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        sum[i] += gradients[i];
+}
+
+// Makes a mean of a sum.
+static void divide(float *sum, size_t length, int count)
+{
+    for (size_t i = 0; i < length; i++)
+        sum[i] /= count;
+}
+
+// Takes one request after another until no worker is left. No worker gets weights while it has
+// brought more than `bound` updates more than the slowest one.
+static void serve(PsServer *server, int bound)
+{
+    Standing *standing = calloc(ps_workers(), sizeof *standing);
+    size_t length = ps_length(server);
+    float *sum = calloc(length, sizeof *sum); // bounded: of the gradients of a round,
+    int held = 0;                             // so many so far
+    for (int working = ps_workers(); working > 0;) {
+        PsRequest request = ps_next(server);
+        Standing *asking = &standing[request.worker];
+        switch (request.kind) {
+        case PS_PULL:
+            asking->waiting = true;
+            break;
+        case PS_PUSH:
+            asking->updates++;
+            if (bound > 0) {
+                ps_apply(server, request.gradients);
+            } else {
+                add_to(sum, request.gradients, length);
+                held++;
+            }
+            break;
+        case PS_DONE:
+        case PS_LOST:
+            asking->left = true;
+            working--;
+            break;
+        }
+        // bounded: with whatever has come a round may be complete,
+        int last = slowest(standing);
+        if (held > 0 && last > ps_version(server)) {
+            divide(sum, length, held);
+            ps_apply(server, sum);
+            memset(sum, 0, length * sizeof *sum);
+            held = 0;
+        }
+        // bounded: and somebody's waiting be over.
+        for (int w = 0; w < ps_workers(); w++)
+            if (standing[w].waiting && standing[w].updates - last <= bound) {
+                standing[w].waiting = false;
+                ps_send_weights(server, w);
+            }
+    }
+    free(sum);
+    free(standing);
+}
+
+// What a worker does: its share of the images, again and again.
+static void work(PsWorker *worker, Model *model, Batches *batches, int epochs)
+{
+    int steps = batches_len(batches);
+    for (int epoch = 1; epoch <= epochs; epoch++) {
+        model_reset_metrics(model);
+        batches_begin(batches, steps);
+        for (int step = 0; step < steps; step++) {
+            for (int server = 0; server < ps_servers(); server++)
+                ps_pull(worker, server);
+            Batch batch = batches_next(batches);
+            compute_gradients(model, &batch);
+            for (int server = 0; server < ps_servers(); server++)
+                ps_push(worker, server);
+        }
+        Metrics metrics = model_metrics(model);
+        printf("worker %d: epoch %d/%d - loss: %.4f - accuracy: %.4f\n", ps_number(), epoch, epochs,
+               metrics.loss / metrics.images, metrics.correct / metrics.images);
+    }
+}
+
+// The worker's share of the training images; where a share is one image longer than others, the
+// others have a step less at most.
+static Batches *own_batches(const Args *args)
+{
+    Dataset images = load_data(args, TRAIN);
+    Dataset share = shard_dataset(&images, ps_number(), ps_workers());
+    return augmented_batches(&share, image_statistics(&images), args->batch_size);
+}
+
+int main(int argc, char **argv)
+{
+    Args args = parse_args(argc, argv);
+    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, sgd(args.base_lr));
+    if (ps_is_server()) {
+        PsServer *server = ps_server_start(model);
+        serve(server, args.staleness);
+        ps_server_stop(server);
+    } else {
+        Batches *batches = own_batches(&args);
+        PsWorker *worker = ps_worker_start(model);
+        work(worker, model, batches, args.epochs);
+        ps_worker_stop(worker);
+    }
+    return 0;
+}
