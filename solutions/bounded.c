@@ -33,25 +33,12 @@ static int slowest(const Standing standing[])
     return fewest;
 }
 
-// Adds gradients to a sum of them.
-static void add_to(float *sum, const float *gradients, size_t length)
-{
-    for (size_t i = 0; i < length; i++)
-        sum[i] += gradients[i];
-}
-
-// Makes a mean of a sum.
-static void divide(float *sum, size_t length, int count)
-{
-    for (size_t i = 0; i < length; i++)
-        sum[i] /= count;
-}
-
 // Takes one request after another until no worker is left. No worker gets weights while it has
 // brought more than `bound` updates more than the slowest one.
 static void serve(PsServer *server, int bound)
 {
     Standing *standing = calloc(ps_workers(), sizeof *standing);
+    int lead = 0;
     size_t length = ps_length(server);
     float *sum = calloc(length, sizeof *sum); // bounded: of the gradients of a round,
     int held = 0;                             // so many so far
@@ -64,10 +51,13 @@ static void serve(PsServer *server, int bound)
             break;
         case PS_PUSH:
             asking->updates++;
+            if (asking->updates - slowest(standing) > lead)
+                lead = asking->updates - slowest(standing);
             if (bound > 0) {
                 ps_apply(server, request.gradients);
             } else {
-                add_to(sum, request.gradients, length);
+                for (size_t i = 0; i < length; i++)
+                    sum[i] += request.gradients[i];
                 held++;
             }
             break;
@@ -80,7 +70,8 @@ static void serve(PsServer *server, int bound)
         // bounded: with whatever has come a round may be complete,
         int last = slowest(standing);
         if (held > 0 && last > ps_version(server)) {
-            divide(sum, length, held);
+            for (size_t i = 0; i < length; i++)
+                sum[i] /= held;
             ps_apply(server, sum);
             memset(sum, 0, length * sizeof *sum);
             held = 0;
@@ -92,6 +83,8 @@ static void serve(PsServer *server, int bound)
                 ps_send_weights(server, w);
             }
     }
+    printf("server %d: after a push a worker was %d updates ahead of the slowest at most\n",
+           ps_number(), lead);
     free(sum);
     free(standing);
 }

@@ -33,25 +33,12 @@ static int slowest(const Standing standing[])
     return fewest;
 }
 
-// Adds gradients to a sum of them.
-static void add_to(float *sum, const float *gradients, size_t length)
-{
-    for (size_t i = 0; i < length; i++)
-        sum[i] += gradients[i];
-}
-
-// Makes a mean of a sum.
-static void divide(float *sum, size_t length, int count)
-{
-    for (size_t i = 0; i < length; i++)
-        sum[i] /= count;
-}
-
 // Takes one request after another until no worker is left. No worker gets weights while it has
 // brought more than `bound` updates more than the slowest one.
 static void serve(PsServer *server, int bound)
 {
     Standing *standing = calloc(ps_workers(), sizeof *standing);
+    int lead = 0;
     for (int working = ps_workers(); working > 0;) {
         PsRequest request = ps_next(server);
         Standing *asking = &standing[request.worker];
@@ -64,6 +51,8 @@ static void serve(PsServer *server, int bound)
             break;
         case PS_PUSH:
             asking->updates++;
+            if (asking->updates - slowest(standing) > lead)
+                lead = asking->updates - slowest(standing);
             // TODO: bounded: with a bound of 0 the workers go in rounds. Hold the gradients of a
             // round, and make one update by their mean when all that still work have brought theirs.
             ps_apply(server, request.gradients);
@@ -75,6 +64,8 @@ static void serve(PsServer *server, int bound)
             break;
         }
     }
+    printf("server %d: after a push a worker was %d updates ahead of the slowest at most\n",
+           ps_number(), lead);
     free(standing);
 }
 

@@ -42,8 +42,10 @@ static void work(PsWorker *worker, Model *model, Batches *batches, int epochs)
         batches_begin(batches, steps);
         for (int step = 0; step < steps; step++) {
             Batch batch = batches_next(batches);
-            // TODO: worker: compute the batch's gradients from the newest weights, and bring them to
-            // the servers. Each server has one part of the model, as many parts as ps_servers() says.
+            // TODO: worker: let the gradients be those of the newest weights. Every server has one
+            // part of them; ps_servers() says how many there are.
+            compute_gradients(model, &batch);
+            // TODO: worker: bring them to the servers, to each those of its part.
         }
         Metrics metrics = model_metrics(model);
         printf("worker %d: epoch %d/%d - loss: %.4f - accuracy: %.4f\n", ps_number(), epoch, epochs,

@@ -46,13 +46,17 @@ static void work(PsWorker *worker, Model *model, Batches *batches, int epochs)
             // worker: the weights as they are now, every server's part of them.
             for (int server = 0; server < ps_servers(); server++)
                 ps_pull(worker, server);
+#else
+            // TODO: worker: let the gradients be those of the newest weights. Every server has one
+            // part of them; ps_servers() says how many there are.
+#endif
             compute_gradients(model, &batch);
+#if STEP >= 1
             // worker: and to every server the gradients of its part.
             for (int server = 0; server < ps_servers(); server++)
                 ps_push(worker, server);
 #else
-            // TODO: worker: compute the batch's gradients from the newest weights, and bring them to
-            // the servers. Each server has one part of the model, as many parts as ps_servers() says.
+            // TODO: worker: bring them to the servers, to each those of its part.
 #endif
         }
         Metrics metrics = model_metrics(model);
