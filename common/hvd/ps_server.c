@@ -229,13 +229,20 @@ static void admit(PsServer *server, Peer *peer)
     server->seats[hello.worker].peer = peer;
 }
 
+#define LAST_WORDS 2 // seconds that they may take
+
 _Noreturn static void server_is_gone(PsServer *server, uint32_t gone, int worker)
 {
-    for (int i = 0; i < server->peer_count; i++)
-        if (server->peers[i]->worker != NOBODY && server->peers[i]->socket >= 0) {
-            memcpy(add_message(server->peers[i], PS_FAILED, sizeof gone), &gone, sizeof gone);
-            send_pending(server, server->peers[i]);
-        }
+    double deadline = seconds_now() + LAST_WORDS;
+    for (int i = 0; i < server->peer_count; i++) {
+        Peer *peer = server->peers[i];
+        if (peer->worker == NOBODY || peer->socket < 0)
+            continue;
+        memcpy(add_message(peer, PS_FAILED, sizeof gone), &gone, sizeof gone);
+        tcp_send_before(peer->socket, peer->pending + peer->pending_sent,
+                        peer->pending_count - peer->pending_sent, deadline);
+        tcp_part(peer->socket, deadline);
+    }
     die("%s is gone, says worker %d", ps_server_name(&server->job, (int)gone), worker);
 }
 
@@ -506,7 +513,6 @@ static bool all_have_left(const PsServer *server)
 PsRequest ps_next(PsServer *server)
 {
     need_server(server, __func__);
-    trace_call();
     if (all_have_left(server))
         die("ps_next: all workers have left, so there is nothing to wait for");
     if (server->served) {

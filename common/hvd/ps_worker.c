@@ -19,6 +19,8 @@
 typedef struct {
     int socket;
     MessageReader reader;
+    const unsigned char *rest; // of a message that is being sent
+    size_t rest_count;
     PsPart part;
     bool welcome; // it has said that all are there
     bool asked;   // it owes weights
@@ -31,9 +33,11 @@ struct PsWorker {
     Model *model;
     const Parameters *parameters;
     Link *links;
-    float *host;      // of the largest part, and its version in front of it
-    double pulled_at; // the last time
+    unsigned char *message; // room for the gradients of the largest part, with their header
+    double pulled_at;       // the last time
 };
+
+#define LAST_WORDS 2 // seconds that they may take
 
 _Noreturn static void server_is_gone(PsWorker *worker, int gone)
 {
@@ -41,9 +45,15 @@ _Noreturn static void server_is_gone(PsWorker *worker, int gone)
     uint32_t number = (uint32_t)gone;
     message_header(message, PS_FAILED, sizeof number);
     memcpy(message + MESSAGE_HEADER, &number, sizeof number);
-    for (int s = 0; s < worker->job.role.servers; s++)
-        if (s != gone && worker->links[s].socket >= 0)
-            tcp_send(worker->links[s].socket, message, sizeof message);
+    double deadline = seconds_now() + LAST_WORDS;
+    for (int s = 0; s < worker->job.role.servers; s++) {
+        Link *link = &worker->links[s];
+        if (s == gone || link->socket < 0)
+            continue;
+        tcp_send_before(link->socket, link->rest, link->rest_count, deadline);
+        tcp_send_before(link->socket, message, sizeof message, deadline);
+        tcp_part(link->socket, deadline);
+    }
     die("%s is gone, and its part of the weights with it", ps_server_name(&worker->job, gone));
 }
 
@@ -129,27 +139,31 @@ static void wait_for_servers(PsWorker *worker, int server, short events, int mil
     free(polled);
 }
 
-static void send_all(PsWorker *worker, int server, const void *bytes, size_t count)
+// Sends a whole message.
+static void send_message(PsWorker *worker, int server, const void *message, size_t count)
 {
-    const unsigned char *at = bytes;
-    while (count > 0) {
-        long sent = tcp_send(worker->links[server].socket, at, count);
-        if (sent < 0)
+    Link *link = &worker->links[server];
+    link->rest = message;
+    link->rest_count = count;
+    while (link->rest_count > 0) {
+        long sent = tcp_send(link->socket, link->rest, link->rest_count);
+        if (sent < 0) {
+            receive(worker, server); // it may have said that another one is gone
             server_is_gone(worker, server);
-        at += sent;
-        count -= (size_t)sent;
-        if (count > 0)
+        }
+        link->rest += sent;
+        link->rest_count -= (size_t)sent;
+        if (link->rest_count > 0)
             wait_for_servers(worker, server, POLLIN | POLLOUT, -1);
     }
 }
 
-static void send_message(PsWorker *worker, int server, PsMessage kind, const void *payload,
-                         size_t length)
+// One that is only a header.
+static void send_word(PsWorker *worker, int server, PsMessage kind)
 {
     unsigned char header[MESSAGE_HEADER];
-    message_header(header, kind, length);
-    send_all(worker, server, header, sizeof header);
-    send_all(worker, server, payload, length);
+    message_header(header, kind, 0);
+    send_message(worker, server, header, sizeof header);
 }
 
 // ---- The beginning.
@@ -163,7 +177,10 @@ static void reach(PsWorker *worker, int server, PsWaiting *waiting)
         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     }
     PsHello hello = ps_hello(&worker->job, worker->parameters, server);
-    send_message(worker, server, PS_HELLO, &hello, sizeof hello);
+    unsigned char message[MESSAGE_HEADER + sizeof hello];
+    message_header(message, PS_HELLO, sizeof hello);
+    memcpy(message + MESSAGE_HEADER, &hello, sizeof hello);
+    send_message(worker, server, message, sizeof message);
 }
 
 PsWorker *ps_worker_start(Model *model)
@@ -182,9 +199,10 @@ PsWorker *ps_worker_start(Model *model)
         Link *link = &worker->links[s];
         *link = (Link){.socket = -1, .reader = {.may_come = may_come, .who = link}};
         link->part = ps_part(worker->parameters, s, servers);
-        largest = link->part.length > largest ? link->part.length : largest;
+        size_t bytes = ps_part_bytes(&link->part);
+        largest = bytes > largest ? bytes : largest;
     }
-    worker->host = allocate(largest, sizeof *worker->host);
+    worker->message = allocate(MESSAGE_HEADER + largest, 1);
     PsWaiting waiting = ps_waiting(&worker->job);
     for (int s = 0; s < servers; s++)
         reach(worker, s, &waiting);
@@ -222,7 +240,7 @@ void ps_pull(PsWorker *worker, int server)
     Link *link = link_to(worker, __func__, server);
     trace("ps_pull", NUMBER("server", server));
     link->asked = true;
-    send_message(worker, server, PS_ASKS, NULL, 0);
+    send_word(worker, server, PS_ASKS);
     while (link->asked)
         wait_for_servers(worker, server, POLLIN, -1);
     const Parameters *parameters = worker->parameters;
@@ -257,16 +275,16 @@ void ps_push(PsWorker *worker, int server)
             server);
     keep_pace(worker);
     const Parameters *parameters = worker->parameters;
-    size_t bytes = link->part.length * sizeof(float);
+    unsigned char *version = worker->message + MESSAGE_HEADER,
+                  *gradients = version + sizeof(int64_t);
+    message_header(worker->message, PS_GRADIENTS, ps_part_bytes(&link->part));
+    memcpy(version, &link->version, sizeof link->version);
     backend_of(parameters->device)
-        ->read(parameters->device, worker->host, parameters->gradients + link->part.offset, bytes);
+        ->read(parameters->device, gradients, parameters->gradients + link->part.offset,
+               link->part.length * sizeof(float));
     trace("ps_push", NUMBER("server", server), NUMBER("version", link->version),
           NUMBER("value", part_fingerprint(worker, parameters->gradients, link)));
-    unsigned char header[MESSAGE_HEADER + sizeof link->version];
-    message_header(header, PS_GRADIENTS, ps_part_bytes(&link->part));
-    memcpy(header + MESSAGE_HEADER, &link->version, sizeof link->version);
-    send_all(worker, server, header, sizeof header);
-    send_all(worker, server, worker->host, bytes);
+    send_message(worker, server, worker->message, MESSAGE_HEADER + ps_part_bytes(&link->part));
 }
 
 void ps_worker_stop(PsWorker *worker)
@@ -274,14 +292,14 @@ void ps_worker_stop(PsWorker *worker)
     if (!worker)
         die("ps_worker_stop: there is no worker (NULL)");
     for (int s = 0; s < worker->job.role.servers; s++) {
-        send_message(worker, s, PS_FINISHED, NULL, 0);
+        send_word(worker, s, PS_FINISHED);
         close(worker->links[s].socket); // it may end now
         worker->links[s].socket = -1;
         message_reader_free(&worker->links[s].reader);
     }
     trace("ps_stop", TEXT("role", "worker"), NUMBER("number", worker->job.role.number));
     free(worker->links);
-    free(worker->host);
+    free(worker->message);
     ps_job_free(&worker->job);
     free(worker);
 }

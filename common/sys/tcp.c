@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "base/util.h"
 
 bool tcp_address(const char *text, size_t length, TcpAddress *address)
 {
@@ -146,4 +147,27 @@ long tcp_receive(int socket, void *bytes, size_t room)
 long tcp_send(int socket, const void *bytes, size_t count)
 {
     return moved(send(socket, bytes, count, MSG_NOSIGNAL));
+}
+
+void tcp_send_before(int socket, const void *bytes, size_t count, double deadline)
+{
+    const unsigned char *at = bytes;
+    while (count > 0 && seconds_now() < deadline) {
+        long sent = tcp_send(socket, at, count);
+        if (sent < 0)
+            return;
+        at += sent;
+        count -= (size_t)sent;
+        if (sent == 0)
+            poll(&(struct pollfd){.fd = socket, .events = POLLOUT}, 1, 50);
+    }
+}
+
+// To close a connection with something in it unread would take back what was sent.
+void tcp_part(int socket, double deadline)
+{
+    char unread[4096];
+    shutdown(socket, SHUT_WR);
+    while (seconds_now() < deadline && tcp_receive(socket, unread, sizeof unread) >= 0)
+        poll(&(struct pollfd){.fd = socket, .events = POLLIN}, 1, 50);
 }

@@ -29,4 +29,10 @@ int tcp_connect(const TcpAddress *address, double seconds, const char **why);
 long tcp_receive(int socket, void *bytes, size_t room);
 long tcp_send(int socket, const void *bytes, size_t count);
 
+// Last words, which wait, until seconds_now() is the deadline at most: sends these bytes, as far as
+// that is possible; and says that nothing more will come, and waits until the other one has seen
+// it.
+void tcp_send_before(int socket, const void *bytes, size_t count, double deadline);
+void tcp_part(int socket, double deadline);
+
 #endif

@@ -127,6 +127,22 @@
 //     stage_apply       batch, stage, value                    a stage updates its weights, from
 //                                                              this sum of gradients
 //     staged_batch_end  batch, stage, arena                    both schedules have returned
+//     ps_start          role, number, servers, workers,        the whole job is there; role is
+//                       offset, length, total, weights         "server" or "worker"; the others of
+//                       a
+//                                                              server: its part of the weights, of
+//                                                              how many
+//     ps_request        kind, worker, version, value           a server takes a request, "pull",
+//                                                              "push", "done" or "lost"; of a push:
+//                                                              the version that it was computed
+//                                                              from and the gradients
+//     ps_sent           worker, version, weights               ... answers a pull
+//     ps_applied        version, value, learning_rate,         ... has made an update, by these
+//                       weights                                gradients; what its part is now
+//     ps_pull           server                                 a worker asks for weights ...
+//     ps_pulled         server, version, weights               ... and has them
+//     ps_push           server, version, value                 ... brings gradients
+//     ps_stop           role, number                           has left the job
 //     saved             path, and where                        save_weights writes a file; the
 //                       write_checkpoint has: epoch, step,     root has saved a checkpoint;
 //                       weights, inode                         write_checkpoint has written it: how
@@ -149,12 +165,13 @@
 //
 // The figures are loss, accuracy, val_loss, val_accuracy, lr. `weights`, `statistics`, `arena` and
 // `value` are fingerprints in double precision: the dot product with a fixed pseudo-random vector,
-// so that the fingerprint of a sum is the sum of the fingerprints. `arena` is that of the weights
-// by the same numbers as a gradient's `value`: SGD changes it by the learning rate times that. The
-// name of a collective is that of its communicator: hvd's "gradients", "variables", "metrics",
-// "values", "fit" where trainings are compared, "trials" where the ranks of sweep_allreduce keep
-// step, "sweep" for what it tries, or "MPI_COMM_WORLD", say, for what a program calls itself. How
-// MPI is watched: mpi_calls.c.
+// so that the fingerprint of a sum is the sum of the fingerprints, and those of the parts that
+// parameter servers keep add up to that of the whole. `arena` is that of the weights by the same
+// numbers as a gradient's `value`: SGD changes it by the learning rate times that. The name of a
+// collective is that of its communicator: hvd's "gradients", "variables", "metrics", "values",
+// "fit" where trainings are compared, "trials" where the ranks of sweep_allreduce keep step,
+// "sweep" for what it tries, or "MPI_COMM_WORLD", say, for what a program calls itself. How MPI is
+// watched: mpi_calls.c.
 
 #ifndef HVDLAB_TRACE_H
 #define HVDLAB_TRACE_H

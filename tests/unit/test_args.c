@@ -74,6 +74,7 @@ START_TEST(no_flags_give_the_defaults)
     ck_assert_int_eq(args.max_count, 4194304);
     ck_assert_int_eq(args.shuffle_buffer, 60000);
     ck_assert_int_eq(args.micro_batches, 4);
+    ck_assert_int_eq(args.staleness, 0);
     check_default_settings();
 }
 END_TEST
@@ -147,6 +148,8 @@ START_TEST(the_ends_of_every_range_belong_to_it)
     ck_assert_float_eq(parse("--target-accuracy 1").target_accuracy, 1);
     ck_assert_int_eq(parse("--shuffle-buffer 2147483647").shuffle_buffer, 2147483647);
     ck_assert_int_eq(parse("--micro-batches 2147483647").micro_batches, 2147483647);
+    ck_assert_int_eq(parse("--staleness 2147483647").staleness, 2147483647);
+    ck_assert_int_eq(parse("--staleness 3 --staleness 0").staleness, 0);
     parse("--slow-reader 60000 --pace 60000");
     ck_assert_float_eq(settings()->pace, 60000);
     ck_assert_float_eq(settings()->slow_reader, 60000);
@@ -249,6 +252,7 @@ START_TEST(help_shows_every_flag_and_default)
                                         "(default: 60000)",
                                         "--slow-reader",
                                         "--micro-batches",
+                                        "--staleness",
                                         "--pace",
                                         "--precision",
                                         "--seed",
@@ -321,6 +325,7 @@ static const Refusal bad_values[] = {
     {"--max-count 268435457",
      "--max-count must be a whole number from 1 to 268435456, not '268435457'"},
     {"--shuffle-buffer 0", "--shuffle-buffer must be " WHOLE ", not '0'"},
+    {"--staleness -1", "--staleness must be a whole number from 0 to 2147483647, not '-1'"},
     {"--micro-batches 0", "--micro-batches must be " WHOLE ", not '0'"},
     {"--pace -1", "--pace must be a number from 0 to 60000, not '-1'"},
     {"--pace 60001", "--pace must be a number from 0 to 60000, not '60001'"},

@@ -1,0 +1,177 @@
+#!/usr/bin/env bash
+# Jobs of parameter servers whose processes are late, slow, stopped, killed or strangers: who goes on, who
+# ends, and what they say.
+
+. tests/lib.sh
+export HVD_STALL_SECONDS=0 HVD_START_SECONDS=20 GOMP_SPINCOUNT=10000
+flags=(--data synthetic --images 60 --batch-size 4 --epochs 1 --loader-threads 1)
+program=$build/solution_server
+jobs=0
+
+# new_job SERVERS WORKERS: addresses and a word that no other job has.
+new_job()
+{
+    jobs=$((jobs + 1))
+    local address=127.$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1))
+    HVD_SERVERS=$address:7001
+    for ((s = 1; s < $1; s++)); do HVD_SERVERS+=,$address:$((7001 + s)); done
+    export HVD_SERVERS HVD_WORKERS=$2 HVD_JOB=job-$jobs-$$
+    declare -gA pid=()
+    rm -f "$folder"/*.out "$folder"/*.err
+}
+
+# begin ROLE FLAG...: what it prints is in ROLE.out and ROLE.err.
+begin()
+{
+    HVDLAB_TRACE=$folder/trace-$jobs HVD_ROLE=$1 timeout 60 "$program" "${flags[@]}" "${@:2}" >"$folder/$1.out" 2>"$folder/$1.err" </dev/null &
+    pid[$1]=$!
+}
+
+# comes_to RANK EVENT NUMBER: waits until the process with that rank has traced so many such events.
+comes_to()
+{
+    for _ in {1..600}; do
+        [[ $(grep -c "\"event\":\"$2\"" "$folder/trace-$jobs/rank-$1.jsonl" 2>/dev/null) -lt $3 ]] || return
+        sleep 0.02
+    done
+    fail "$title: rank $1 never comes to $2 number $3"
+}
+
+# signal ROLE SIGNAL: to timeout's child. The list of them ends in a blank.
+signal()
+{
+    # shellcheck disable=SC2046
+    kill -"$2" $(cat "/proc/${pid[$1]}/task/${pid[$1]}/children")
+}
+
+# ends ROLE STATUS WORDS: the words are in its last line of errors, or there is none where they are empty.
+ends()
+{
+    wait "${pid[$1]}" 2>/dev/null
+    local got=$?
+    [[ $got -eq $2 ]] || fail "$title: $1: status $got, not $2: $(cat "$folder/$1.err")"
+    if [[ $3 ]]; then
+        tail -n 1 "$folder/$1.err" | grep -qF -e "$3" || fail "$title: $1: \"$3\" is not in: $(cat "$folder/$1.err")"
+    elif [[ -s $folder/$1.err ]]; then
+        fail "$title: $1 said: $(cat "$folder/$1.err")"
+    fi
+}
+
+# prints ROLE WORDS
+prints() { grep -qF -e "$2" "$folder/$1.out" || fail "$title: $1: \"$2\" is not in: $(cat "$folder/$1.out")"; }
+
+# ---- All is well, in whatever order they come.
+
+title="workers first, one of them late"
+new_job 2 3
+HVD_STALL_SECONDS=0.4 begin worker:0
+begin worker:1
+sleep 1
+HVD_STALL_SECONDS=0.4 begin server:1
+begin server:0
+sleep 1
+begin worker:2
+for role in worker:1 worker:2 server:0; do ends $role 0 ''; done
+for role in worker:0 server:1; do wait "${pid[$role]}" || fail "$title: $role: status $?"; done
+grep -qE "worker 0: waiting for server 0 \(127.*:7001\) for [01] seconds now: Connection refused" "$folder/worker:0.err" ||
+    fail "$title: $(cat "$folder/worker:0.err")"
+grep -qF "server 1: waiting for worker 2 for" "$folder/server:1.err" || fail "$title: $(cat "$folder/server:1.err")"
+prints server:0 "15 pulls - 15 pushes - 15 updates"
+prints server:1 "15 pulls - 15 pushes - 15 updates"
+
+title="somebody never comes"
+new_job 1 2
+HVD_START_SECONDS=1 begin server:0
+HVD_START_SECONDS=3 begin worker:0
+ends server:0 2 "server 0: worker 1 has not come within 1 seconds (HVD_START_SECONDS)"
+ends worker:0 2 "worker 0: server 0"
+
+# ---- Workers that are slow, stopped or gone.
+
+# left_alone SIGNAL EVENT NUMBER: worker 1 gets the signal there; the others come to their end.
+left_alone()
+{
+    title="worker 1 gets SIG$1 at $2 number $3"
+    new_job 2 3
+    begin server:0
+    begin server:1
+    begin worker:0 --pace 20
+    begin worker:1 --pace 150
+    begin worker:2 --pace 20
+    comes_to 1 "$2" "$3"
+    signal worker:1 "$1"
+    for role in worker:0 worker:2; do
+        ends $role 0 ''
+        prints $role "epoch 1/1 - loss: "
+    done
+}
+for moment in 'ps_start 1' 'ps_push 1' 'ps_pull 4' 'ps_push 7'; do
+    # shellcheck disable=SC2086 # words
+    left_alone KILL $moment
+    wait "${pid[worker:1]}" 2>/dev/null
+    for s in 0 1; do
+        ends server:$s 1 "server $s: worker 1 is gone, and had not said that it was done"
+        prints server:$s "server $s: "
+    done
+done
+left_alone STOP ps_pulled 3
+kill -0 "${pid[server:0]}" || fail "$title: the server has not waited for it"
+signal worker:1 CONT
+for role in worker:1 server:0 server:1; do ends $role 0 ''; done
+
+# ---- A server that is gone.
+
+for moment in 'ps_start 1' 'ps_applied 4'; do
+    title="server 1 is killed at $moment"
+    new_job 2 3
+    begin server:0
+    begin server:1
+    for w in 0 1 2; do begin worker:$w --pace 50; done
+    # shellcheck disable=SC2086 # words
+    comes_to 4 $moment
+    signal server:1 KILL
+    for role in worker:0 worker:1 worker:2 server:0; do ends $role 2 "server 1 (${HVD_SERVERS##*,}) is gone"; done
+    wait "${pid[server:1]}" 2>/dev/null
+done
+
+# ---- Strangers.
+
+title="strangers"
+new_job 1 2
+address=${HVD_SERVERS%:*}
+begin server:0
+begin worker:0 --pace 50
+for _ in {1..100}; do
+    { exec 5<>"/dev/tcp/$address/7001"; } 2>/dev/null && break
+    sleep 0.05
+done
+printf 'GET / HTTP/1.1\r\n\r\n' >&5
+[[ $(timeout 5 cat <&5 2>&1 >/dev/null; echo $?) != *124 ]] || fail "$title: a request for a page is not refused"
+exec 5>&- 6<>"/dev/tcp/$address/7001"
+printf 'hvd1\1\0\0\0\377\377\377\377\377\377\377\177' >&6 # a very long message
+[[ $(timeout 5 cat <&6 2>&1 >/dev/null; echo $?) != *124 ]] || fail "$title: a message that is too long is not refused"
+exec 6>&- 7<>"/dev/tcp/$address/7001" # this one stays and says nothing
+HVD_JOB=another begin worker:1
+ends worker:1 2 "refuses this worker: it belongs to another job (HVD_JOB)"
+HVD_WORKERS=3 begin worker:1
+ends worker:1 2 "refuses this worker: it counts other servers or workers"
+begin worker:1 --pace 50
+sleep 0.5
+begin worker:0
+ends worker:0 2 "refuses this worker: a worker with this number is there already (HVD_ROLE)"
+wait "${pid[worker:1]}" || fail "$title: worker 1: status $?"
+wait "${pid[server:0]}" || fail "$title: server 0: status $?"
+prints server:0 "16 pulls - 16 pushes - 16 updates"
+exec 7>&-
+[[ $(grep -c 'warning: server 0: a connection from 127' "$folder/server:0.err") -eq 5 ]] || fail "$title: $(cat "$folder/server:0.err")"
+
+# ---- The script that starts all of them.
+
+title=servers.sh
+succeeds common/scripts/servers.sh 2:0,30,0 3 "$program" "${flags[@]}"
+[[ $(grep -c -e '15 pulls - 15 pushes' "$folder/out") -eq 2 ]] || fail "$title: $(cat "$folder/out")"
+refused usage: common/scripts/servers.sh two 3 "$program"
+run env HVD_START_SECONDS=20 common/scripts/servers.sh --tag-output 1 2 "$program" --epochs none
+[[ $status -eq 2 ]] || fail "$title: status $status"
+[[ $(grep -c '^\[1,[0-2]\]<stderr>:.*--epochs must be' "$folder/err") -eq 3 ]] || fail "$title: $(cat "$folder/err")"
+conclude
