@@ -30,12 +30,12 @@ function value() {
 }
 function file_of(name) { return name ~ /^[0-9]+$/ ? sprintf("step_%02d", name) : name }
 
-# NAME RANKS LAYOUT FLAGS..., or devices=N in the place of the layout
+# NAME RANKS LAYOUT FLAGS..., or devices=N or servers=N:PACES in the place of the layout
 function check_run(text,   word, nodes) {
     split(text, word, " ")
     if (word[2] !~ /^[1-9][0-9]*$/)
         fail("run: \"" word[2] "\" is no number of ranks")
-    if (word[3] ~ /^devices=[1-9][0-9]*$/)
+    if (word[3] ~ /^devices=[1-9][0-9]*$/ || word[3] ~ /^servers=[1-9][0-9]*(:[0-9]+(,[0-9]+)*)?$/)
         return
     if (word[3] != "-" && (word[3] !~ /^[0-9]+(,[0-9]+)*$/ || split(word[3], nodes, ",") != word[2]))
         fail("run: the layout " word[3] " does not name a node for each of " word[2] " ranks")

@@ -41,6 +41,7 @@ static void read_labs(void *unused)
             const RunPlan *run = &exercise->runs[r];
             FUZZ_CHECK(*run->name && run->flags && run->ranks >= 1 && run->ranks <= MAX_RANKS);
             FUZZ_CHECK(run->devices >= 0 && !(run->devices && run->layout));
+            FUZZ_CHECK(run->servers >= 0 && run->ranks + run->servers <= MAX_RANKS);
             FUZZ_CHECK(same_plan(run, run));
         }
         free(exercise_title(exercise->name));

@@ -403,6 +403,16 @@ static RankSet idle_ranks(const Run *run)
                : 0;
 }
 
+// A worker was killed as the plan says; that the servers then end with status 1 is right, where
+// everybody else came to the end.
+static bool survivors_ended(const Run *run)
+{
+    int ended = 0;
+    for (int r = 0; r < run->ranks; r++)
+        ended += end_status(run, r) == 0;
+    return run->killed && ended == run->ranks - 1;
+}
+
 bool judge_end(const Run *run, const Ends *ends, Report *report)
 {
     if (run->killed)
@@ -417,11 +427,11 @@ bool judge_end(const Run *run, const Ends *ends, Report *report)
         report_endlessness(run, property, report);
     else if (run->status != 0 && disagreement(run) && !explanation(&run->output, ends))
         report_disagreement(run, ends, property, report);
-    else if (run->status != 0) {
+    else if (run->status != 0 && !survivors_ended(run)) {
         if (ends->crashed)
             ends->crashed(run, report);
         report_crash(run, ends, property, report);
     } else if (idle)
         report_idle_ranks(run, idle, ends->training, property, report);
-    return !run->hung && run->status == 0 && !idle;
+    return !run->hung && (run->status == 0 || survivors_ended(run)) && !idle;
 }

@@ -34,9 +34,15 @@ char *evidence_of_run(const Run *run, char *evidence)
     const RunPlan *plan = &run->plan;
     bool by_devices = plan->devices && plan->ranks == 1;
     int count = by_devices ? plan->devices : plan->ranks;
-    char *longer = format_text("on %d %s%s%s%s: %s", count, by_devices ? "device" : "rank",
+    char *longer = format_text("%s %d %s%s%s%s", plan->servers ? "with" : "on", count,
+                               by_devices      ? "device"
+                               : plan->servers ? "worker"
+                                               : "rank",
                                count == 1 ? "" : "s", plan->layout ? ", on nodes " : "",
-                               plan->layout ? plan->layout : "", evidence);
+                               plan->layout ? plan->layout : "");
+    if (plan->servers)
+        text_add(&longer, " and %d server%s", plan->servers, plan->servers == 1 ? "" : "s");
+    text_add(&longer, ": %s", evidence);
     free(evidence);
     return longer;
 }

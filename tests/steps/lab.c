@@ -71,33 +71,45 @@ typedef struct {
     int line;
 } FileLine;
 
-// The number behind devices=, -1: it is none from 1 on; 0: the word is a layout.
-static int devices_of(const char *word)
+// The number behind "devices=" or "servers=", -1: it is none from 1 on; 0: the word is something
+// else.
+static int count_behind(const char *begin, const char *word)
 {
-    const char begin[] = "devices=";
     if (strncmp(word, begin, strlen(begin)) != 0)
         return 0;
     int count = atoi(word + strlen(begin));
     return count > 0 ? count : -1;
 }
 
+// What stands in the place of a run's layout.
+static void read_layout(RunPlan *run, const char *word)
+{
+    run->devices = count_behind("devices=", word);
+    run->servers = count_behind("servers=", word);
+    const char *colon = run->servers > 0 ? strchr(word, ':') : NULL;
+    if (colon)
+        run->paces = format_text("%s", colon + 1);
+    if (!run->devices && !run->servers && strcmp(word, "-") != 0)
+        run->layout = format_text("%s", word);
+}
+
 static void add_run(Exercise *exercise, char *text, FileLine place)
 {
     char *rest, *name = strtok_r(text, " \t", &rest), *ranks = strtok_r(NULL, " \t", &rest),
                 *layout = strtok_r(NULL, " \t", &rest);
-    int count = ranks ? atoi(ranks) : 0, devices = layout ? devices_of(layout) : 0;
-    if (!layout || count < 1 || count > MAX_RANKS || devices < 0 || devices > MAX_RANKS)
+    RunPlan run = {.ranks = ranks ? atoi(ranks) : 0};
+    if (layout)
+        read_layout(&run, layout);
+    bool too_many = run.ranks > MAX_RANKS || run.devices > MAX_RANKS || run.servers > MAX_RANKS ||
+                    run.ranks + run.servers > MAX_RANKS;
+    if (!layout || run.ranks < 1 || too_many || run.devices < 0 || run.servers < 0)
         die("%s:%d: a run is NAME RANKS LAYOUT FLAGS..., with 1 to %d ranks; or devices=N in the "
-            "layout's place, with as many devices",
+            "layout's place, with as many devices, or servers=N, with as many processes in all",
             place.path, place.line, MAX_RANKS);
-    bool none = devices > 0 || strcmp(layout, "-") == 0;
+    run.name = format_text("%s", name);
+    run.flags = format_text("%s", trimmed(rest));
     exercise->runs = longer(exercise->runs, exercise->run_count + 1, sizeof *exercise->runs);
-    exercise->runs[exercise->run_count++] =
-        (RunPlan){.name = format_text("%s", name),
-                  .ranks = count,
-                  .layout = none ? NULL : format_text("%s", layout),
-                  .devices = devices,
-                  .flags = format_text("%s", trimmed(rest))};
+    exercise->runs[exercise->run_count++] = run;
 }
 
 // The first word of a line that says something of a run names it; returns that run, and the second
@@ -229,6 +241,7 @@ void exercises_free(Exercises *exercises)
             free(exercise->runs[r].name);
             free(exercise->runs[r].layout);
             free(exercise->runs[r].flags);
+            free(exercise->runs[r].paces);
             free(exercise->runs[r].kill);
             free(exercise->runs[r].after);
         }
@@ -258,6 +271,7 @@ static bool same_text(const char *a, const char *b)
 bool same_plan(const RunPlan *a, const RunPlan *b)
 {
     return same_text(a->name, b->name) && a->ranks == b->ranks && same_text(a->layout, b->layout) &&
-           a->devices == b->devices && same_text(a->flags, b->flags) &&
-           same_text(a->kill, b->kill) && same_text(a->after, b->after);
+           a->devices == b->devices && a->servers == b->servers && same_text(a->paces, b->paces) &&
+           same_text(a->flags, b->flags) && same_text(a->kill, b->kill) &&
+           same_text(a->after, b->after);
 }

@@ -8,6 +8,8 @@
 //     replaces = MPI_Allreduce        calls that the exercise is there to replace
 //     run = main 5 0,0,1,0,1 FLAGS    a run of its check: name, ranks, HVD_LAYOUT or -, flags
 //     run = three 1 devices=3 FLAGS   one on three devices of each machine: HVDLAB_DEVICES
+//     run = two 3 servers=2 FLAGS     one of 3 workers and 2 parameter servers, ranks 3 and 4;
+//                                     servers=2:0,80,0 gives each worker its --pace
 //     kill = main 2:step:7            in that run rank 2 is killed at its 7th event "step"
 //     after = again main              run "again" begins with the files that run "main" leaves
 //
@@ -23,6 +25,8 @@ typedef struct {
     int ranks;
     char *layout; // NULL: none
     int devices;  // 0: as many as the machine has
+    int servers;  // of parameters, beside the ranks; 0: mpirun starts the run
+    char *paces;  // of the workers, "0,80,0"; NULL: none
     char *flags;
     char *kill;  // RANK:EVENT:N (sys/trace.h); NULL: nobody is
     char *after; // an earlier run; NULL: none

@@ -96,6 +96,13 @@ static void find_status(const char *text, FailedRank *failed)
     if (code)
         snprintf(failed->how, sizeof failed->how, "ended with status %d",
                  atoi(code + strlen("Exit code:")));
+    // "process rank 2 ended with status 3.", as common/scripts/servers.sh says it.
+    const char *rank = strstr(text, "process rank "), *status = strstr(text, " ended with status ");
+    if (rank && status) {
+        failed->rank = atoi(rank + strlen("process rank "));
+        snprintf(failed->how, sizeof failed->how, "ended with status %d",
+                 atoi(status + strlen(" ended with status ")));
+    }
 }
 
 // "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD", and on the next line "with

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "sandbox.h"
+#include "servers.h"
 #include "waiting.h"
 
 // Silence, in seconds, after which a run counts as hung: where the traces prove that nobody will
@@ -97,7 +98,7 @@ static long long trace_size(const char *folder, int ranks)
 static bool is_deadlocked(const char *folder, int ranks)
 {
     Traces traces = traces_read(folder, ranks);
-    bool deadlock = is_deadlock(&traces);
+    bool deadlock = is_deadlock(&traces) || is_deadlock_of_servers(&traces);
     traces_free(&traces);
     return deadlock;
 }
@@ -174,8 +175,9 @@ static bool ranks_did_something(const Run *run)
 }
 
 // An mpirun that can't start anything is not the student's doing.
-static void need_mpirun(const char *ranks)
+static void need_mpirun(int count)
 {
+    char *ranks = format_text("%d", count);
     Process process =
         process_start((const char *const[]){"common/scripts/mpi.sh", "run", ranks, "true", NULL});
     while (!process.ended)
@@ -190,6 +192,28 @@ static void need_mpirun(const char *ranks)
             output.count ? output.lines[line].text : "it doesn't say why");
     }
     process_free(&process);
+    free(ranks);
+}
+
+// By mpirun; or, where there are parameter servers, each process by itself.
+static Process start_run(const Sandbox *sandbox, const char *program, const RunPlan *plan)
+{
+    char *ranks = format_text("%d", plan->ranks), *mpi = realpath("common/scripts/mpi.sh", NULL),
+         *by_hand = realpath("common/scripts/servers.sh", NULL),
+         *servers = format_text("%d%s%s", plan->servers, plan->paces ? ":" : "",
+                                plan->paces ? plan->paces : "");
+    CHECK(mpi && by_hand);
+    Process process =
+        plan->servers
+            ? sandbox_start(sandbox, (const char *const[]){by_hand, "--tag-output", servers, ranks,
+                                                           program, NULL})
+            : sandbox_start(
+                  sandbox, (const char *const[]){mpi, "run", ranks, "--tag-output", program, NULL});
+    free(ranks);
+    free(mpi);
+    free(by_hand);
+    free(servers);
+    return process;
 }
 
 // The rank that was to be killed has come to that event, and no further.
@@ -198,7 +222,7 @@ static bool was_killed(const Run *run)
     int rank, number;
     char name[32];
     if (!run->plan.kill || run->hung || run->status == 0 ||
-        sscanf(run->plan.kill, "%d:%31[a-z_]:%d", &rank, name, &number) != 3)
+        sscanf(run->plan.kill, "%d:%31[a-z_]:%d", &rank, name, &number) != 3 || rank >= run->ranks)
         return false;
     const Events *events = &run->traces.of[rank];
     return event_count(events, name) == number && event_count(events, "end") == 0;
@@ -211,14 +235,12 @@ Run run_program(const char *program, const char *folder, const char *files, cons
     if (files)
         sandbox_fill(&sandbox, files);
     set_environment(&sandbox, plan);
-    char *ranks = format_text("%d", plan->ranks), *mpi = realpath("common/scripts/mpi.sh", NULL);
-    CHECK(mpi);
+    int processes = plan->ranks + plan->servers;
     double begin = seconds_now();
-    Process process = sandbox_start(
-        &sandbox, (const char *const[]){mpi, "run", ranks, "--tag-output", program, NULL});
-    Outcome outcome = watch(&(Watched){&process, &sandbox, plan->ranks}, limits);
+    Process process = start_run(&sandbox, program, plan);
+    Outcome outcome = watch(&(Watched){&process, &sandbox, processes}, limits);
     Run run = {.plan = *plan,
-               .ranks = plan->ranks,
+               .ranks = processes,
                .hung = outcome != ENDED && outcome != ABANDONED,
                .silent = outcome == HUNG,
                .flooded = outcome == FLOODED,
@@ -227,15 +249,13 @@ Run run_program(const char *program, const char *folder, const char *files, cons
                .work = format_text("%s", sandbox.work)};
     process_stop(&process);
     run.output = output_read(process.text);
-    run.traces = traces_read(sandbox.trace, plan->ranks);
+    run.traces = traces_read(sandbox.trace, processes);
     run.status = outcome == ABANDONED ? status_of_ranks(&run.traces) : process.status;
     run.killed = was_killed(&run);
     process_free(&process);
-    if (!run.hung && run.status != 0 && !ranks_did_something(&run))
-        need_mpirun(ranks);
+    if (!run.hung && run.status != 0 && !plan->servers && !ranks_did_something(&run))
+        need_mpirun(plan->ranks);
     sandbox_free(&sandbox);
-    free(ranks);
-    free(mpi);
     return run;
 }
 
@@ -265,7 +285,7 @@ double run_flag(const Run *run, const char *flag)
 
 bool run_trains(const RunPlan *plan)
 {
-    return strstr(plan->flags, "--epochs ") != NULL;
+    return !plan->servers && strstr(plan->flags, "--epochs ") != NULL;
 }
 
 int run_node(const Run *run, int rank)

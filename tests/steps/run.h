@@ -10,7 +10,7 @@
 
 typedef struct {
     RunPlan plan;   // what was asked for; its texts are the lab's
-    int ranks;      // that were started
+    int ranks;      // that were started; of parameter servers, too, whose numbers are the last
     int status;     // mpirun's, or 128 + the signal that ended it
     bool hung;      // it had to be ended
     bool silent;    // ... since nothing moved any more
@@ -36,7 +36,7 @@ const Run *run_named(const Runs *runs, const char *name);
 // The number that follows a flag of the run, "--epochs ", say; NaN where it has none.
 double run_flag(const Run *run, const char *flag);
 
-// True where the run is asked for epochs: then every rank trains, by fit().
+// True where the run is asked for epochs, and has no servers: then every rank trains, by fit().
 bool run_trains(const RunPlan *plan);
 
 // The node that the run pretends for a rank, and what hvd says of the rank there.

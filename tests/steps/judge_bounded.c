@@ -1,0 +1,377 @@
+// A bound on staleness: who is too far ahead waits, nobody else does; with a bound of 0 each
+// round's pushes are held, and their mean is applied once. Every server's trace is gone through
+// event by event, with the count of each worker's updates.
+
+#include "end.h"
+#include "pushes.h"
+#include "servers.h"
+#include "waiting.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BOUND  "no worker gets weights while it is more than the bound ahead"
+#define LONGER "no worker waits longer than that"
+#define ROUNDS "with a bound of 0 each round is one update, by the mean of its pushes"
+
+// What a server knows of its workers, after the events up to some place.
+typedef struct {
+    int workers, bound;
+    int updates[MAX_RANKS];
+    bool waiting[MAX_RANKS], left[MAX_RANKS];
+} Standing;
+
+static Standing standing_of(const Run *run)
+{
+    return (Standing){.workers = run->plan.ranks, .bound = (int)run_flag(run, "--staleness ")};
+}
+
+static void take(Standing *standing, const cJSON *event)
+{
+    int worker = (int)event_number(event, "worker");
+    if (event_is(event, "ps_sent"))
+        standing->waiting[worker] = false;
+    if (!event_is(event, "ps_request"))
+        return;
+    const char *kind = event_text(event, "kind");
+    if (strcmp(kind, "pull") == 0)
+        standing->waiting[worker] = true;
+    else if (strcmp(kind, "push") == 0)
+        standing->updates[worker]++;
+    else
+        standing->left[worker] = true;
+}
+
+static int slowest(const Standing *standing, bool of_all)
+{
+    int fewest = INT_MAX;
+    for (int w = 0; w < standing->workers; w++)
+        if ((of_all || !standing->left[w]) && standing->updates[w] < fewest)
+            fewest = standing->updates[w];
+    return fewest;
+}
+
+static int lead_of(const Standing *standing, int worker)
+{
+    return standing->updates[worker] - slowest(standing, false);
+}
+
+// "worker 0: 3, worker 1: 1, worker 2: 2 (has left)"
+static char *updates_text(const Standing *standing)
+{
+    char *text = NULL;
+    for (int w = 0; w < standing->workers; w++)
+        text_add(&text, "%sworker %d: %d%s", w ? ", " : "", w, standing->updates[w],
+                 standing->left[w] ? " (has left)" : "");
+    return text;
+}
+
+// A worker that should have been answered by now, or -1.
+static int in_vain(const Standing *standing)
+{
+    for (int w = 0; w < standing->workers; w++)
+        if (standing->waiting[w] && !standing->left[w] && lead_of(standing, w) <= standing->bound)
+            return w;
+    return -1;
+}
+
+// ---- The bound.
+
+static char *standing_evidence(const Run *run, int rank, const Standing *standing, int worker,
+                               const char *what)
+{
+    char *updates = updates_text(standing);
+    char *evidence = format_text("bound %d: %s %s worker %d, which is %d ahead\nupdates brought by "
+                                 "then: %s",
+                                 standing->bound, process_words(&run->traces, rank), what, worker,
+                                 lead_of(standing, worker), updates);
+    free(updates);
+    return evidence;
+}
+
+// What the server with that rank does against the bound; NULL: nothing. `most` gets the largest
+// lead of a worker that was answered, `delayed`: did a pull ever wait while another request came?
+static char *beyond_bound(const Run *run, int rank, int *most, bool *delayed)
+{
+    const Events *events = &run->traces.of[rank];
+    Standing standing = standing_of(run);
+    char *evidence = NULL;
+    for (int i = 0; i < events->count; i++) {
+        const cJSON *event = events->items[i];
+        if (event_is(event, "ps_request"))
+            for (int w = 0; w < standing.workers; w++)
+                *delayed = *delayed || standing.waiting[w];
+        take(&standing, event);
+        if (!event_is(event, "ps_sent"))
+            continue;
+        int worker = (int)event_number(event, "worker"), lead = lead_of(&standing, worker);
+        *most = lead > *most && !standing.left[worker] ? lead : *most;
+        if (lead > standing.bound && !standing.left[worker] && !evidence)
+            evidence = standing_evidence(run, rank, &standing, worker, "sends weights to");
+    }
+    return evidence;
+}
+
+static void judge_bound(const Runs *runs, Report *report)
+{
+    static const Diagnosis nobody = {
+        "nobody-waits", "every pull is answered at once, however far ahead the worker is.", NULL};
+    static const Diagnosis one = {
+        "bound-off-by-one",
+        "workers get weights when they are one update further ahead than the bound allows.", NULL};
+    static const Diagnosis beyond = {"bound-exceeded",
+                                     "some workers wait, but not all that should. A lead is a "
+                                     "worker's own updates less those of "
+                                     "the slowest that has not left.",
+                                     NULL};
+    char *first = NULL;
+    bool delayed = false, by_one = true;
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        int most = 0;
+        for (int r = run->plan.ranks; r < run->ranks; r++) {
+            char *evidence = beyond_bound(run, r, &most, &delayed);
+            if (evidence && !first)
+                first = evidence_in(runs, run, evidence);
+            else
+                free(evidence);
+        }
+        by_one = by_one && most <= standing_of(run).bound + 1;
+    }
+    if (first)
+        report_failure(report, BOUND, !delayed ? &nobody : by_one ? &one : &beyond, first);
+    else
+        report_ok(report, BOUND);
+}
+
+// A pull that is left unanswered while the next request is taken, although its worker is not too
+// far ahead; NULL: there is none.
+static char *waits_longer(const Run *run, int rank, bool *by_one)
+{
+    const Events *events = &run->traces.of[rank];
+    Standing standing = standing_of(run);
+    char *evidence = NULL;
+    for (int i = 0; i < events->count; i++) {
+        int worker = event_is(events->items[i], "ps_request") ? in_vain(&standing) : -1;
+        if (worker >= 0) {
+            *by_one = *by_one && lead_of(&standing, worker) == standing.bound;
+            if (!evidence)
+                evidence = standing_evidence(run, rank, &standing, worker,
+                                             "takes another request and does not answer");
+        }
+        take(&standing, events->items[i]);
+    }
+    return evidence;
+}
+
+static void judge_waiting(const Runs *runs, Report *report)
+{
+    static const Diagnosis one = {
+        "bound-off-by-one", "a worker that is just the bound ahead has to wait already.", NULL};
+    static const Diagnosis longer = {
+        "waits-too-long",
+        "a worker waits that is not too far ahead. Whatever a server takes, a push or somebody's "
+        "leaving, may be the end of somebody's waiting.",
+        NULL};
+    char *first = NULL;
+    bool by_one = true;
+    for (int i = 0; i < runs->count; i++)
+        for (int r = runs->items[i].plan.ranks; r < runs->items[i].ranks; r++) {
+            char *evidence = waits_longer(&runs->items[i], r, &by_one);
+            if (evidence && !first)
+                first = evidence_in(runs, &runs->items[i], evidence);
+            else
+                free(evidence);
+        }
+    if (first)
+        report_failure(report, LONGER, by_one ? &one : &longer, first);
+    else
+        report_ok(report, LONGER);
+}
+
+// ---- Rounds.
+
+// The pushes since the last update.
+typedef struct {
+    int count;
+    double sum, scale, last;
+    double earlier; // the sums of all rounds before
+} Round;
+
+static const Diagnosis *wrong_round(const Round *round, double value, int workers)
+{
+    static const Diagnosis alone = {
+        "round-not-held", "with a bound of 0 gradients are applied by themselves, as they come.",
+        NULL};
+    static const Diagnosis sum = {
+        "sum-instead-of-mean", "a round's gradients are added up and not divided by their number.",
+        NULL};
+    static const Diagnosis all = {
+        "mean-of-all-workers",
+        "a round's sum is divided by the number of all workers, though some have left and brought "
+        "nothing.",
+        NULL};
+    static const Diagnosis kept = {"sum-not-cleared",
+                                   "the gradients of earlier rounds are still in the sum.", NULL};
+    static const Diagnosis again = {"round-applied-twice",
+                                    "an update is made when nothing was pushed since the last one.",
+                                    NULL};
+    static const Diagnosis other = {"other-gradients-applied",
+                                    "an update is made, but not by the mean of the round's pushes.",
+                                    NULL};
+    if (round->count == 0)
+        return &again;
+    double scale = round->scale;
+    if (same_gradients(value, round->sum / round->count, scale))
+        return NULL;
+    if (same_gradients(value, round->sum, scale))
+        return &sum;
+    if (same_gradients(value, round->sum / workers, scale))
+        return &all;
+    if (same_gradients(value, round->last, scale))
+        return &alone;
+    if (same_gradients(value, (round->earlier + round->sum) / round->count, scale))
+        return &kept;
+    return &other;
+}
+
+// Is the round over: has every worker that has not left brought as many updates as rounds?
+static bool is_complete(const Standing *standing, int rounds)
+{
+    return slowest(standing, false) > rounds;
+}
+
+static char *round_evidence(const Run *run, int rank, const Round *round, int number,
+                            const Standing *standing)
+{
+    char *updates = updates_text(standing);
+    char *evidence =
+        format_text("%s, update number %d, after %d push%s since the one before it\nupdates "
+                    "brought by then: %s",
+                    process_words(&run->traces, rank), number, round->count,
+                    round->count == 1 ? "" : "es", updates);
+    free(updates);
+    return evidence;
+}
+
+static char *wrong_rounds(const Run *run, int rank, const Diagnosis **diagnosis)
+{
+    static const Diagnosis early = {
+        "round-not-held",
+        "an update is made before all workers that still work have brought their gradients.", NULL};
+    static const Diagnosis never = {"round-not-applied",
+                                    "gradients that were held never become an update.", NULL};
+    const Events *events = &run->traces.of[rank];
+    Standing standing = standing_of(run);
+    Round round = {0};
+    int updates = 0;
+    for (int i = 0; i < events->count; i++) {
+        const cJSON *event = events->items[i];
+        take(&standing, event);
+        double value = event_number(event, "value");
+        if (event_is(event, "ps_request") && strcmp(event_text(event, "kind"), "push") == 0)
+            round = (Round){round.count + 1, round.sum + value, fmax(round.scale, fabs(value)),
+                            value, round.earlier};
+        if (!event_is(event, "ps_applied"))
+            continue;
+        *diagnosis = wrong_round(&round, value, standing.workers);
+        if (!*diagnosis && !is_complete(&standing, updates))
+            *diagnosis = &early;
+        if (*diagnosis)
+            return round_evidence(run, rank, &round, updates + 1, &standing);
+        updates++;
+        round = (Round){.earlier = round.earlier + round.sum};
+    }
+    *diagnosis = round.count > 0 ? &never : NULL;
+    return *diagnosis ? format_text("%s ends with %d pushes that were not applied",
+                                    process_words(&run->traces, rank), round.count)
+                      : NULL;
+}
+
+static bool in_rounds(const Run *run)
+{
+    return standing_of(run).bound == 0;
+}
+
+static bool one_by_one(const Run *run)
+{
+    return !in_rounds(run);
+}
+
+static void judge_rounds(const Runs *runs, Report *report)
+{
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        for (int r = run->plan.ranks; r < run->ranks && in_rounds(run); r++) {
+            const Diagnosis *diagnosis;
+            char *evidence = wrong_rounds(run, r, &diagnosis);
+            if (!evidence)
+                continue;
+            report_failure(report, ROUNDS, diagnosis, evidence_in(runs, run, evidence));
+            return;
+        }
+    }
+    report_ok(report, ROUNDS);
+}
+
+static void judge(const Runs *runs, Report *report)
+{
+    judge_bound(runs, report);
+    judge_waiting(runs, report);
+    judge_rounds(runs, report);
+    judge_pushes(runs, one_by_one, report);
+}
+
+// ---- Ends.
+
+// Of all updates that a server was brought: who waits, and for whom.
+static Diagnosis mistake(const Traces *traces)
+{
+    int workers = worker_count(traces);
+    for (int r = workers; workers > 0 && r < traces->ranks; r++) {
+        int waiting = unanswered_worker(traces, r);
+        if (waiting < 0)
+            continue;
+        Standing standing = {.workers = workers};
+        for (int i = 0; i < traces->of[r].count; i++)
+            take(&standing, traces->of[r].items[i]);
+        bool some_left = slowest(&standing, true) < slowest(&standing, false);
+        if (some_left && standing.updates[waiting] == slowest(&standing, false))
+            return (Diagnosis){"waits-for-who-has-left",
+                               "a worker waits that is ahead of none but workers that have left: "
+                               "those don't count any more.",
+                               NULL};
+        if (standing.updates[waiting] == slowest(&standing, false))
+            return (Diagnosis){"pull-not-answered",
+                               "the slowest worker has pulled and is never answered. It waits for "
+                               "nobody, so nobody can end its waiting.",
+                               NULL};
+        return (Diagnosis){"pull-not-answered",
+                           "a worker has pulled, and waits for weights that the server never "
+                           "sends.",
+                           NULL};
+    }
+    return (Diagnosis){0};
+}
+
+static void crashed(const Run *run, Report *report)
+{
+    report_servers_end(run, report);
+}
+
+static const Explanation explanations[] = {
+    {"has not asked for weights since",
+     {"sent-unasked",
+      "weights are sent to a worker that has not pulled, or was answered already: it waits no "
+      "longer.",
+      NULL}},
+    {"all workers have left",
+     {"waits-for-nobody", "the server asks for another request when every worker has left.", NULL}},
+    {0},
+};
+static const Ends ends = {.explanations = explanations, .mistake = mistake, .crashed = crashed};
+
+JUDGE("bounded", judge)
+ENDS("bounded", &ends)

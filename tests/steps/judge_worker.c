@@ -1,0 +1,219 @@
+// A worker: each gradient is that of weights which were pulled from every server since the last
+// push, and is pushed to every server, once.
+
+#include "end.h"
+#include "pushes.h"
+#include "servers.h"
+#include "waiting.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NEWEST "every gradient is that of the newest weights, from every server"
+#define PUSHED "every gradient is pushed to every server, once"
+#define STEPS  "every worker trains on its share of the images"
+
+// How many events of that name go to the server, from place `from` up to `end`.
+static int to_server(const Events *events, const char *name, int server, int from, int end)
+{
+    int count = 0;
+    for (int at = from; at < end; at++)
+        count += event_is(events->items[at], name) &&
+                 event_number(events->items[at], "server") == server;
+    return count;
+}
+
+// The last such event before place `end`; NULL: there is none.
+static const cJSON *last_to_server(const Events *events, const char *name, int server, int end)
+{
+    for (int at = end - 1; at >= 0; at--)
+        if (event_is(events->items[at], name) &&
+            event_number(events->items[at], "server") == server)
+            return events->items[at];
+    return NULL;
+}
+
+// ---- Weights.
+
+// What the gradient at that place was computed from, if each part was as it was pulled last; NaN:
+// some never was.
+static double pulled_weights(const Events *events, int servers, int gradient)
+{
+    double sum = 0;
+    for (int s = 0; s < servers; s++)
+        sum += event_number(last_to_server(events, "ps_pulled", s, gradient), "weights");
+    return sum;
+}
+
+static int first_unasked_server(const Events *events, int servers, int from, int end)
+{
+    for (int s = 0; s < servers; s++)
+        if (to_server(events, "ps_pulled", s, from, end) == 0)
+            return s;
+    return -1;
+}
+
+static const Diagnosis *wrong_weights(const Events *events, int servers, int before, int gradient)
+{
+    static const Diagnosis never = {
+        "pull-missing", "nothing is ever pulled: the worker computes with weights of its own.",
+        NULL};
+    static const Diagnosis some = {
+        "pull-from-some-servers",
+        "weights are pulled from some of the servers only. The other parts of the model stay as "
+        "they were drawn here.",
+        NULL};
+    static const Diagnosis old = {
+        "old-weights",
+        "weights are pulled, but not between one push and the next gradient: these are gradients "
+        "of older weights than the servers have.",
+        NULL};
+    static const Diagnosis changed = {
+        "weights-changed",
+        "the weights were pulled, and something has changed them before the gradients were "
+        "computed.",
+        NULL};
+    if (event_count(events, "ps_pulled") == 0)
+        return &never;
+    if (first_unasked_server(events, servers, 0, events->count) >= 0)
+        return &some;
+    if (first_unasked_server(events, servers, before, gradient) >= 0)
+        return &old;
+    double pulled = pulled_weights(events, servers, gradient),
+           used = event_number(events->items[gradient], "arena");
+    return same_gradients(used, pulled, 1) ? NULL : &changed;
+}
+
+// Calls `wrong` for each gradient of each worker, with the places of the gradients before and after
+// it, and reports the first mistake.
+typedef const Diagnosis *(*Wrong)(const Events *events, int servers, int before, int gradient,
+                                  int after, char **evidence);
+
+static void judge_gradients(const Runs *runs, const char *property, Wrong wrong, Report *report)
+{
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        for (int r = 0; r < run->plan.ranks; r++) {
+            const Events *events = &run->traces.of[r];
+            int before = 0, number = 1;
+            for (int at = -1; (at = event_find(events, "gradient", at + 1)) >= 0; before = at) {
+                int after = event_find(events, "gradient", at + 1);
+                char *evidence = NULL;
+                const Diagnosis *diagnosis = wrong(events, run->plan.servers, before, at,
+                                                   after < 0 ? events->count : after, &evidence);
+                if (diagnosis) {
+                    char *place =
+                        format_text("worker %d, gradient number %d: %s", r, number, evidence);
+                    free(evidence);
+                    report_failure(report, property, diagnosis, evidence_in(runs, run, place));
+                    return;
+                }
+                number++;
+            }
+        }
+    }
+    report_ok(report, property);
+}
+
+static const Diagnosis *weights_of(const Events *events, int servers, int before, int gradient,
+                                   int after, char **evidence)
+{
+    (void)after;
+    const Diagnosis *diagnosis = wrong_weights(events, servers, before, gradient);
+    if (diagnosis)
+        for (int s = 0; s < servers; s++)
+            text_add(evidence, "%spulled from server %d %d times since the gradient before it",
+                     s ? "\n" : "", s, to_server(events, "ps_pulled", s, before, gradient));
+    return diagnosis;
+}
+
+// ---- Gradients.
+
+static const Diagnosis *pushes_of(const Events *events, int servers, int before, int gradient,
+                                  int after, char **evidence)
+{
+    static const Diagnosis never = {"push-missing", "gradients are computed and never pushed.",
+                                    NULL};
+    static const Diagnosis some = {
+        "push-to-some-servers",
+        "gradients are pushed to some of the servers only: the weights of the others never "
+        "change.",
+        NULL};
+    static const Diagnosis lost = {
+        "gradient-not-pushed",
+        "some gradients are pushed, and this one is not, or not to every "
+        "server.",
+        NULL};
+    static const Diagnosis twice = {
+        "pushed-twice", "the same gradients are pushed to a server more than once.", NULL};
+    static const Diagnosis others = {
+        "other-gradients-pushed",
+        "what is pushed is not what was computed from this batch: something has changed it.", NULL};
+    (void)before;
+    int least = INT32_MAX, most = 0;
+    double sum = 0, value = event_number(events->items[gradient], "value");
+    bool everywhere = true;
+    for (int s = 0; s < servers; s++) {
+        int count = to_server(events, "ps_push", s, gradient, after);
+        least = count < least ? count : least;
+        most = count > most ? count : most;
+        everywhere = everywhere && to_server(events, "ps_push", s, 0, events->count) > 0;
+        sum += event_number(last_to_server(events, "ps_push", s, after), "value");
+        text_add(evidence, "%spushed to server %d %d times before the next one", s ? "\n" : "", s,
+                 count);
+    }
+    if (event_count(events, "ps_push") == 0)
+        return &never;
+    if (!everywhere)
+        return &some;
+    if (least == 0)
+        return &lost;
+    if (most > 1)
+        return &twice;
+    if (same_gradients(sum, value, fabs(value)))
+        return NULL;
+    text_add(evidence, "\nas fingerprints: computed %.9g, pushed %.9g", value, sum);
+    return &others;
+}
+
+// ---- Steps.
+
+static void judge_steps(const Runs *runs, Report *report)
+{
+    static const Diagnosis nothing = {"nothing-trained", "a worker computes no gradients.", NULL};
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        for (int r = 0; r < run->plan.ranks; r++)
+            if (event_count(&run->traces.of[r], "gradient") == 0) {
+                report_failure(report, STEPS, &nothing,
+                               evidence_in(runs, run, format_text("worker %d computed none", r)));
+                return;
+            }
+    }
+    report_ok(report, STEPS);
+}
+
+static void judge(const Runs *runs, Report *report)
+{
+    judge_steps(runs, report);
+    judge_gradients(runs, NEWEST, weights_of, report);
+    judge_gradients(runs, PUSHED, pushes_of, report);
+}
+
+static const Explanation explanations[] = {
+    {"ps_push: nothing was pulled from server",
+     {"push-without-pull",
+      "gradients are pushed to a server from which nothing was pulled before: its part of the "
+      "weights was never here.",
+      NULL}},
+    {"ps_pull: there is no server",
+     {"no-such-server", "the servers are numbered 0 to ps_servers() - 1.", NULL}},
+    {"ps_push: there is no server",
+     {"no-such-server", "the servers are numbered 0 to ps_servers() - 1.", NULL}},
+    {0},
+};
+static const Ends ends = {.explanations = explanations};
+
+JUDGE("worker", judge)
+ENDS("worker", &ends)

@@ -1,0 +1,186 @@
+// Requests and updates of parameter servers, in the order in which each server's trace has them.
+
+#include "pushes.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "servers.h"
+#include "waiting.h"
+
+bool same_gradients(double a, double b, double scale)
+{
+    return fabs(a - b) <= 1e-5 * (fabs(b) + scale);
+}
+
+static bool is_push(const cJSON *event)
+{
+    return event_is(event, "ps_request") && strcmp(event_text(event, "kind"), "push") == 0;
+}
+
+static double value_of(const cJSON *event)
+{
+    return event_number(event, "value");
+}
+
+// ---- What is wrong with a push.
+
+// Where the next request stands, or the end.
+static int next_request(const Events *events, int at)
+{
+    int next = event_find(events, "ps_request", at + 1);
+    return next < 0 ? events->count : next;
+}
+
+// An update by just these gradients, from place `from` up to `end`; -1: there is none.
+static int update_by(const Events *events, double value, int from, int end)
+{
+    for (int at = from; at < end; at++)
+        if (event_is(events->items[at], "ps_applied") &&
+            same_gradients(value_of(events->items[at]), value, 0))
+            return at;
+    return -1;
+}
+
+static int updates_between(const Events *events, int from, int end)
+{
+    int count = 0;
+    for (int at = from; at < end; at++)
+        count += event_is(events->items[at], "ps_applied");
+    return count;
+}
+
+// Is the update the sum, or the mean, of some pushes in a row, the last of which stands before it?
+static bool is_of_several(const Events *events, int update)
+{
+    double sum = 0, scale = 0, value = value_of(events->items[update]);
+    int count = 0;
+    for (int at = update - 1; at >= 0; at--) {
+        if (!is_push(events->items[at]))
+            continue;
+        sum += value_of(events->items[at]);
+        scale = fmax(scale, fabs(value_of(events->items[at])));
+        if (++count > 1 &&
+            (same_gradients(value, sum, scale) || same_gradients(value, sum / count, scale)))
+            return true;
+    }
+    return false;
+}
+
+static bool any_update_of_several(const Events *events)
+{
+    for (int at = -1; (at = event_find(events, "ps_applied", at + 1)) >= 0;)
+        if (is_of_several(events, at))
+            return true;
+    return false;
+}
+
+static const Diagnosis never = {"push-not-applied",
+                                "gradients that a worker has pushed never become an update.", NULL};
+static const Diagnosis twice = {"push-applied-twice",
+                                "the same gradients are applied more than once.", NULL};
+static const Diagnosis late = {
+    "push-applied-late",
+    "the update is made, but other requests come first: who pulls meanwhile gets weights without "
+    "it. Nothing has to be waited for.",
+    NULL};
+static const Diagnosis together = {
+    "pushes-applied-together",
+    "the gradients of several pushes become one update: the server waits for other workers before "
+    "it moves.",
+    NULL};
+static const Diagnosis others = {
+    "other-gradients-applied",
+    "an update is made, but not from the gradients that were pushed as they are.", NULL};
+
+static const Diagnosis *wrong_push(const Events *events, int push)
+{
+    double value = value_of(events->items[push]);
+    int end = next_request(events, push), count = updates_between(events, push, end);
+    int first = update_by(events, value, push, end);
+    if (count == 1 && first >= 0)
+        return NULL;
+    if (first >= 0 && update_by(events, value, first + 1, end) >= 0)
+        return &twice;
+    if (any_update_of_several(events))
+        return &together;
+    if (count > 0)
+        return &others;
+    return update_by(events, value, end, events->count) >= 0 ? &late : &never;
+}
+
+// What the server with that rank did with its pushes; NULL: all is well.
+static char *wrong_pushes(const Run *run, int rank, const Diagnosis **diagnosis)
+{
+    const Events *events = &run->traces.of[rank];
+    int number = 0;
+    for (int at = 0; at < events->count; at++) {
+        if (!is_push(events->items[at]))
+            continue;
+        number++;
+        *diagnosis = wrong_push(events, at);
+        if (!*diagnosis)
+            continue;
+        int end = next_request(events, at), count = updates_between(events, at, end);
+        return format_text("%s takes push number %d, of worker %.0f, and makes %d update%s before "
+                           "it asks for the next request\nin the whole run it takes %d pushes and "
+                           "makes %d updates",
+                           process_words(&run->traces, rank), number,
+                           event_number(events->items[at], "worker"), count, count == 1 ? "" : "s",
+                           requests_taken(&run->traces, rank, "push", -1),
+                           event_count(events, "ps_applied"));
+    }
+    return NULL;
+}
+
+void judge_pushes(const Runs *runs, bool (*wanted)(const Run *run), Report *report)
+{
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        const Diagnosis *diagnosis;
+        for (int r = run->plan.ranks; r < run->ranks && (!wanted || wanted(run)); r++) {
+            char *evidence = wrong_pushes(run, r, &diagnosis);
+            if (!evidence)
+                continue;
+            report_failure(report, EACH_APPLIED, diagnosis, evidence_in(runs, run, evidence));
+            return;
+        }
+    }
+    report_ok(report, EACH_APPLIED);
+}
+
+// ---- Ends.
+
+int unanswered_worker(const Traces *traces, int server_rank)
+{
+    const Events *events = &traces->of[server_rank];
+    int workers = worker_count(traces);
+    for (int w = 0; w < workers; w++) {
+        int sent = 0;
+        for (int at = -1; (at = event_find(events, "ps_sent", at + 1)) >= 0;)
+            sent += event_number(events->items[at], "worker") == w;
+        if (requests_taken(traces, server_rank, "pull", w) > sent && !worker_has_left(traces, w))
+            return w;
+    }
+    return -1;
+}
+
+void report_servers_end(const Run *run, Report *report)
+{
+    static const Diagnosis early = {
+        "left-too-early",
+        "a server returns while workers still need its part of the weights: it serves until each "
+        "of them has left.",
+        NULL};
+    for (int r = run->plan.ranks; r < run->ranks; r++) {
+        int left = requests_taken(&run->traces, r, "done", -1) +
+                   requests_taken(&run->traces, r, "lost", -1);
+        if (event_count(&run->traces.of[r], "ps_stop") == 0 || left >= run->plan.ranks)
+            continue;
+        report_failure(report, "servers serve until all workers have left", &early,
+                       evidence_of_run(run, format_text("%s has left when %d of %d workers had",
+                                                        process_words(&run->traces, r), left,
+                                                        run->plan.ranks)));
+        return;
+    }
+}

@@ -1,0 +1,25 @@
+// What a parameter server makes of the gradients that workers push, and whether it answers those
+// that pull, from its trace.
+
+#ifndef HVDLAB_STEPS_PUSHES_H
+#define HVDLAB_STEPS_PUSHES_H
+
+#include "judge.h"
+
+#define EACH_APPLIED "every push becomes one update, by itself and at once"
+
+// Reports it, of the runs for which `wanted` is true (NULL: all), with the mistake where it does
+// not hold.
+void judge_pushes(const Runs *runs, bool (*wanted)(const Run *run), Report *report);
+
+// Do two fingerprints mean the same gradients, but for rounding? `scale` is of their size.
+bool same_gradients(double a, double b, double scale);
+
+// What is known of the ends of runs with servers, for any exercise with a server's loop: reports
+// it, or nothing.
+void report_servers_end(const Run *run, Report *report);
+
+// The pull that a server has taken and not answered, and of which worker (its rank); -1: none.
+int unanswered_worker(const Traces *traces, int server_rank);
+
+#endif
