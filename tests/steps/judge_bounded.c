@@ -198,6 +198,7 @@ typedef struct {
     int count;
     double sum, scale, last;
     double earlier; // the sums of all rounds before
+    double applied; // the update before
 } Round;
 
 static const Diagnosis *wrong_round(const Round *round, double value, int workers)
@@ -232,7 +233,8 @@ static const Diagnosis *wrong_round(const Round *round, double value, int worker
         return &all;
     if (same_gradients(value, round->last, scale))
         return &alone;
-    if (same_gradients(value, (round->earlier + round->sum) / round->count, scale))
+    if (same_gradients(value, (round->earlier + round->sum) / round->count, scale) ||
+        same_gradients(value, (round->applied + round->sum) / round->count, scale))
         return &kept;
     return &other;
 }
@@ -263,6 +265,11 @@ static char *wrong_rounds(const Run *run, int rank, const Diagnosis **diagnosis)
         "an update is made before all workers that still work have brought their gradients.", NULL};
     static const Diagnosis never = {"round-not-applied",
                                     "gradients that were held never become an update.", NULL};
+    static const Diagnosis who_left = {"waits-for-who-has-left",
+                                       "a round's gradients are held, and never applied: some "
+                                       "workers have left before, and brought "
+                                       "none. A round waits for those that still work.",
+                                       NULL};
     const Events *events = &run->traces.of[rank];
     Standing standing = standing_of(run);
     Round round = {0};
@@ -273,7 +280,7 @@ static char *wrong_rounds(const Run *run, int rank, const Diagnosis **diagnosis)
         double value = event_number(event, "value");
         if (event_is(event, "ps_request") && strcmp(event_text(event, "kind"), "push") == 0)
             round = (Round){round.count + 1, round.sum + value, fmax(round.scale, fabs(value)),
-                            value, round.earlier};
+                            value,           round.earlier,     round.applied};
         if (!event_is(event, "ps_applied"))
             continue;
         *diagnosis = wrong_round(&round, value, standing.workers);
@@ -282,9 +289,10 @@ static char *wrong_rounds(const Run *run, int rank, const Diagnosis **diagnosis)
         if (*diagnosis)
             return round_evidence(run, rank, &round, updates + 1, &standing);
         updates++;
-        round = (Round){.earlier = round.earlier + round.sum};
+        round = (Round){.earlier = round.earlier + round.sum, .applied = value};
     }
-    *diagnosis = round.count > 0 ? &never : NULL;
+    bool some_left_before = slowest(&standing, true) <= updates;
+    *diagnosis = round.count == 0 ? NULL : some_left_before ? &who_left : &never;
     return *diagnosis ? format_text("%s ends with %d pushes that were not applied",
                                     process_words(&run->traces, rank), round.count)
                       : NULL;

@@ -46,15 +46,29 @@ static double pulled_weights(const Events *events, int servers, int gradient)
     return sum;
 }
 
-static int first_unasked_server(const Events *events, int servers, int from, int end)
+// Was a server left out, in the whole trace?
+static bool any_never_asked(const Events *events, int servers)
 {
     for (int s = 0; s < servers; s++)
-        if (to_server(events, "ps_pulled", s, from, end) == 0)
-            return s;
-    return -1;
+        if (to_server(events, "ps_pulled", s, 0, events->count) == 0)
+            return true;
+    return false;
 }
 
-static const Diagnosis *wrong_weights(const Events *events, int servers, int before, int gradient)
+// Was something pulled from each server since the last push to it?
+static bool all_are_new(const Events *events, int servers, int gradient)
+{
+    for (int s = 0; s < servers; s++) {
+        int at = gradient;
+        while (at > 0 && to_server(events, "ps_push", s, at - 1, at) == 0)
+            at--;
+        if (to_server(events, "ps_pulled", s, at, gradient) == 0)
+            return false;
+    }
+    return true;
+}
+
+static const Diagnosis *wrong_weights(const Events *events, int servers, int gradient)
 {
     static const Diagnosis never = {
         "pull-missing", "nothing is ever pulled: the worker computes with weights of its own.",
@@ -76,13 +90,13 @@ static const Diagnosis *wrong_weights(const Events *events, int servers, int bef
         NULL};
     if (event_count(events, "ps_pulled") == 0)
         return &never;
-    if (first_unasked_server(events, servers, 0, events->count) >= 0)
+    if (any_never_asked(events, servers))
         return &some;
-    if (first_unasked_server(events, servers, before, gradient) >= 0)
+    if (!all_are_new(events, servers, gradient))
         return &old;
     double pulled = pulled_weights(events, servers, gradient),
            used = event_number(events->items[gradient], "arena");
-    return same_gradients(used, pulled, 1) ? NULL : &changed;
+    return fabs(used - pulled) <= 1e-9 * (1 + fabs(pulled)) ? NULL : &changed; // the same bits
 }
 
 // Calls `wrong` for each gradient of each worker, with the places of the gradients before and after
@@ -120,7 +134,7 @@ static const Diagnosis *weights_of(const Events *events, int servers, int before
                                    int after, char **evidence)
 {
     (void)after;
-    const Diagnosis *diagnosis = wrong_weights(events, servers, before, gradient);
+    const Diagnosis *diagnosis = wrong_weights(events, servers, gradient);
     if (diagnosis)
         for (int s = 0; s < servers; s++)
             text_add(evidence, "%spulled from server %d %d times since the gradient before it",

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "servers.h"
 #include "waiting.h"
 
 // "in the broadcast of the variables".
@@ -85,6 +86,8 @@ static char *where_words(const Traces *traces, int rank, const char *s)
         free(place);
         return words;
     }
+    if (awaited_server(traces, rank) >= 0)
+        return format_text("wait%s for the weights of server %d", s, awaited_server(traces, rank));
     if (event_find(events, "end", 0) >= 0)
         return format_text("came to the end of the program");
     if (events->count == 0)
