@@ -415,7 +415,7 @@ static bool survivors_ended(const Run *run)
 
 bool judge_end(const Run *run, const Ends *ends, Report *report)
 {
-    if (run->killed)
+    if (run->killed && run->plan.servers == 0) // mpirun has ended the others
         return true;
     const char *property = end_property(&run->plan);
     RankSet idle = idle_ranks(run);
