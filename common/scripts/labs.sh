@@ -35,11 +35,11 @@ function check_run(text,   word, nodes) {
     split(text, word, " ")
     if (word[2] !~ /^[1-9][0-9]*$/)
         fail("run: \"" word[2] "\" is no number of ranks")
+    is_run[exercise, word[1]] = 1
     if (word[3] ~ /^devices=[1-9][0-9]*$/ || word[3] ~ /^servers=[1-9][0-9]*(:[0-9]+(,[0-9]+)*)?$/)
         return
     if (word[3] != "-" && (word[3] !~ /^[0-9]+(,[0-9]+)*$/ || split(word[3], nodes, ",") != word[2]))
         fail("run: the layout " word[3] " does not name a node for each of " word[2] " ranks")
-    is_run[exercise, word[1]] = 1
 }
 
 # kill: NAME RANK:EVENT:N; after: NAME EARLIER
