@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
+# Usage: tests/mpi/test_ps.sh [--all]
+#
 # Jobs of parameter servers whose processes are late, slow, stopped, killed or strangers: who goes on, who
-# ends, and what they say.
+# ends, and what they say. With --all a worker is also killed at 20 random moments.
 
 . tests/lib.sh
 export HVD_STALL_SECONDS=0 HVD_START_SECONDS=20 GOMP_SPINCOUNT=10000
@@ -96,10 +98,14 @@ left_alone()
     begin server:0
     begin server:1
     begin worker:0 --pace 20
-    begin worker:1 --pace 150
+    local kill=
+    [[ $1 != KILL ]] || kill=1:$2:$3
+    HVDLAB_KILL=$kill begin worker:1 --pace 150
     begin worker:2 --pace 20
-    comes_to 1 "$2" "$3"
-    signal worker:1 "$1"
+    if [[ $1 != KILL ]]; then
+        comes_to 1 "$2" "$3"
+        signal worker:1 "$1"
+    fi
     for role in worker:0 worker:2; do
         ends $role 0 ''
         prints $role "epoch 1/1 - loss: "
@@ -114,6 +120,14 @@ for moment in 'ps_start 1' 'ps_push 1' 'ps_pull 4' 'ps_push 7'; do
         prints server:$s "server $s: "
     done
 done
+if [[ ${1:-} == --all ]]; then
+    for _ in {1..20}; do
+        event=$(shuf -n 1 -e ps_pull ps_pulled ps_push)
+        left_alone KILL "$event" $((RANDOM % 10 + 1))
+        wait "${pid[worker:1]}" 2>/dev/null
+        for s in 0 1; do ends server:$s 1 "server $s: worker 1 is gone, and had not said that it was done"; done
+    done
+fi
 left_alone STOP ps_pulled 3
 kill -0 "${pid[server:0]}" || fail "$title: the server has not waited for it"
 signal worker:1 CONT

@@ -115,8 +115,7 @@ static void serve(const Job *job)
         if (asking == job->workers)
             for (; asking > 0; asking--)
                 ps_send_weights(server, asking - 1);
-        working -= request.kind == PS_DONE;
-        CHECK(request.kind != PS_LOST);
+        working -= request.kind == PS_DONE || request.kind == PS_LOST; // the latter: status 1
     }
     ps_server_stop(server);
     free(sum);
@@ -383,6 +382,92 @@ START_TEST(what_is_wrong_around_a_job_gets_a_line)
 }
 END_TEST
 
+// A worker's mistakes, beside a server that makes none; and the other way round.
+
+static void pull_too_far(PsWorker *worker)
+{
+    ps_pull(worker, 1);
+}
+
+static void push_first(PsWorker *worker)
+{
+    ps_push(worker, 0);
+}
+
+static void push_too_low(PsWorker *worker)
+{
+    ps_push(worker, -1);
+}
+
+static void apply_nothing(PsServer *server)
+{
+    ps_apply(server, NULL);
+}
+
+static void send_unasked(PsServer *server)
+{
+    ps_send_weights(server, 0);
+}
+
+static void send_too_far(PsServer *server)
+{
+    ps_send_weights(server, 1);
+}
+
+static void serve_nobody(PsServer *server)
+{
+    for (PsRequest request = {0}; request.kind != PS_DONE;) {
+        request = ps_next(server);
+        if (request.kind == PS_PULL)
+            ps_send_weights(server, request.worker);
+    }
+    ps_next(server);
+}
+
+typedef struct {
+    Job *job;
+    int parent;
+    void (*worker)(PsWorker *worker);
+    void (*server)(PsServer *server);
+    const char *words;
+} Misuse;
+
+static void misuse(const void *argument)
+{
+    const Misuse *m = argument;
+    take_role(m->job, m->worker ? "worker" : "server", 0, m->parent);
+    Model *model = small_model(sgd(0.1f));
+    if (m->worker)
+        m->worker(ps_worker_start(model));
+    else
+        m->server(ps_server_start(model));
+}
+
+START_TEST(what_is_wrong_in_a_program_gets_a_line)
+{
+    Misuse wrong[] = {
+        {.worker = pull_too_far, .words = "ps_pull: there is no server 1: the job has 1"},
+        {.worker = push_too_low, .words = "ps_push: there is no server -1"},
+        {.worker = push_first, .words = "ps_push: nothing was pulled from server 0 yet"},
+        {.server = apply_nothing, .words = "ps_apply: there are no gradients (NULL)"},
+        {.server = send_unasked, .words = "ps_send_weights: worker 0 has not asked for weights"},
+        {.server = send_too_far, .words = "ps_send_weights: there is no worker 1"},
+        {.server = serve_nobody, .words = "ps_next: all workers have left"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        wrong[i].job = new_job(1, 1, sgd, 0.1f);
+        wrong[i].parent = getpid();
+        pid_t other = start(wrong[i].job, wrong[i].worker ? "server" : "worker", 0);
+        Outcome outcome = run_in_child(misuse, &wrong[i]);
+        ck_assert_msg(outcome.status == 2, "status %d: %s", outcome.status, wrong[i].words);
+        ck_assert_msg(strstr(outcome.err, wrong[i].words) != NULL, "%s: %s", wrong[i].words,
+                      outcome.err);
+        waitpid(other, NULL, 0);
+        munmap(wrong[i].job, sizeof *wrong[i].job);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("ps");
@@ -394,6 +479,7 @@ int main(void)
     tcase_add_test(cases, what_may_not_come_takes_no_memory);
     tcase_add_test(cases, addresses);
     tcase_add_test(cases, what_is_wrong_around_a_job_gets_a_line);
+    tcase_add_test(cases, what_is_wrong_in_a_program_gets_a_line);
     suite_add_tcase(suite, cases);
     return run_suite(suite);
 }
