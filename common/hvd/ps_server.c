@@ -174,15 +174,15 @@ static void refuse(PsServer *server, Peer *peer, const char *reason)
     close_peer(server, peer);
 }
 
-// Strangers that have had their time, or are too many.
+// Strangers that have had their time, or are too many: each worker is one at first.
 static void drop_strangers(PsServer *server)
 {
-    int strangers = 0;
+    int strangers = 0, most = MOST_STRANGERS + server->job.role.workers;
     for (int i = server->peer_count - 1; i >= 0; i--) {
         Peer *peer = server->peers[i];
         if (peer->worker != NOBODY || peer->socket < 0)
             continue;
-        if (++strangers > MOST_STRANGERS || seconds_now() - peer->since > HELLO_SECONDS) {
+        if (++strangers > most || seconds_now() - peer->since > HELLO_SECONDS) {
             if (may_warn(server))
                 warn("server %d: a connection from %s has not said who it is and is closed",
                      server->job.role.number, peer->from);
