@@ -4,7 +4,7 @@
 # Without SECONDS a command has this long.
 TEST_TIMEOUT ?= $(if $(SANITIZE),600,120)
 export TEST_TIMEOUT
-limit_graders := $(if $(SANITIZE),3000,600)
+limit_graders := $(if $(SANITIZE),3000,900)
 limit_handouts := $(if $(SANITIZE),1500,450)
 limit_recipes := $(if $(SANITIZE),1500,450)
 limit_misuse := $(if $(SANITIZE),600,300)
@@ -43,7 +43,7 @@ words_mismatches := --some
 words_checkpoints := --some
 words_hvdrun := --some
 words_powercut := --some
-run_answers := 'graders (all answers)@$(if $(SANITIZE),9000,3600)=tests/steps/test_graders.sh'
+run_answers := 'graders (all answers)@$(if $(SANITIZE),9000,5400)=tests/steps/test_graders.sh'
 
 # On $(1) ranks: the test $(2); or a golden case and its tolerance, the words $(2), which N ranks must
 # compute as one process does.

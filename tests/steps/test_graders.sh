@@ -8,7 +8,7 @@
 # BUILD/graders: what a student has edited is no matter.
 #
 # A line for each case, with its seconds; the last line counts; status 1 if anything was unexpected.
-# With --some, two mistakes and one alternative of each exercise. With words, only cases whose names
+# With --some, one mistake and one alternative of each exercise. With words, only cases whose names
 # hold one of them: step_03, mistakes, hung. What was unexpected stands once more at the end. With V=1 it
 # shows what the checks say. With HVDLAB_CHECK_DEVICE=gpu the runs are on GPUs, as many as there are.
 
@@ -173,16 +173,16 @@ patched()
     patch --quiet --no-backup-if-mismatch "$file" "$1" >"$here/out" 2>&1
 }
 
-# patches KIND FILE: all of them, or those that --some takes: from both ends of the list, so that the
-# runs that hang, which take longest, mostly stay out.
+# patches KIND FILE: all of them, or the one that --some takes: an end of the list, so that the runs
+# that hang, which take longest, mostly stay out.
 patches()
 {
     local all=(tests/"$1"/"$2"/*.patch)
     [[ -e ${all[0]} ]] || return
     if [[ ! $some ]]; then
         printf '%s\n' "${all[@]}"
-    elif [[ $1 = mistakes && ${#all[@]} -gt 1 ]]; then
-        printf '%s\n' "${all[0]}" "${all[-1]}"
+    elif [[ $1 = mistakes ]]; then
+        echo "${all[-1]}"
     else
         echo "${all[0]}"
     fi
