@@ -826,6 +826,12 @@ static const Diagnosis incomplete = {
     "before all have added to it: a lock keeps two from adding at once, and lets nobody wait "
     "until all have added. sum_among_replicas() does.",
     NULL};
+static const Diagnosis empty_not_zero = {
+    "empty-part-not-zero",
+    "the mean is right until a replica is without images, and then those with images are wrong, "
+    "too. Often that replica brings values that are not 0: malloc leaves in memory what was there; "
+    "calloc makes it zeros.",
+    NULL};
 static const Diagnosis differs = {
     "applied-differs",
     "the replicas apply different gradients. Often not all of a gradient goes through the sum (a "
@@ -875,6 +881,31 @@ static bool all_apply_the_same(const Batches *batches, const BatchSeen *batch)
     return true;
 }
 
+static bool applies_the_mean(const Batches *batches, const BatchSeen *batch, int replica)
+{
+    double off = batch->parts[replica].applied - mean(batches, batch, replica);
+    return fabs(off) <= TOLERANCE * largest(batches, batch);
+}
+
+// True where in every run the first batch whose updates are wrong comes after right ones, a replica
+// has none of its images, and one that has some is wrong.
+static bool only_with_empty_parts(const AllBatches *all)
+{
+    for (int i = 0; i < all->count; i++) {
+        const Batches *batches = &all->items[i];
+        const BatchSeen *batch = first_unexplained(batches, mean);
+        bool empty = false, others = false;
+        for (int r = 0; batch && r < batches->replicas; r++) {
+            bool has_none = batch->parts[r].images.count == 0;
+            empty |= has_none;
+            others |= !has_none && !applies_the_mean(batches, batch, r);
+        }
+        if (batch && (batch == batches->items || !empty || !others))
+            return false;
+    }
+    return true;
+}
+
 // The batch is the first one whose updates are not right.
 static const Diagnosis *wrong_gradient(const AllBatches *all, const Batches *batches,
                                        const BatchSeen *batch)
@@ -886,6 +917,8 @@ static const Diagnosis *wrong_gradient(const AllBatches *all, const Batches *bat
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (explains(all, known[i].formula))
             return known[i].diagnosis;
+    if (only_with_empty_parts(all))
+        return &empty_not_zero;
     return all_apply_the_same(batches, batch) ? &wrong : &differs;
 }
 
