@@ -537,6 +537,7 @@ typedef struct {
     int epochs;
     Figures own[MOST_EPOCHS];  // the root's
     Figures mean[MOST_EPOCHS]; // of all ranks
+    double most[MOST_EPOCHS];  // the highest validation accuracy of a rank
     double seen[MOST_EPOCHS];  // the root's validation accuracies, when all callbacks were called
 } Course;
 
@@ -559,6 +560,7 @@ static Course read_course(const Run *run)
             course.mean[e].accuracy += f.accuracy / run->ranks;
             course.mean[e].val_loss += f.val_loss / run->ranks;
             course.mean[e].val_accuracy += f.val_accuracy / run->ranks;
+            course.most[e] = r == 0 ? f.val_accuracy : fmax(course.most[e], f.val_accuracy);
         }
     }
     return course;
@@ -572,10 +574,14 @@ typedef struct {
     bool last; // of several equal ones
     bool any;  // the last epoch, whatever its figures
     bool once; // the first one
+    bool step; // the last one that was better than the epoch before it
+    bool most; // the highest one of any rank
 } Rule;
 
 static double figure(const Course *course, const Rule *rule, int epoch)
 {
+    if (rule->most)
+        return course->most[epoch];
     const Figures *figures = rule->own ? &course->own[epoch] : &course->mean[epoch];
     double value = ((const double *)figures)[rule->place];
     return rule->low ? -value : value;
@@ -591,7 +597,7 @@ static int best_by(const Course *course, const Rule *rule, int epochs)
     if (rule->any || rule->once)
         return rule->once ? 1 : epochs;
     for (int e = 1; e < epochs; e++) {
-        double lead = figure(course, rule, e) - figure(course, rule, best);
+        double lead = figure(course, rule, e) - figure(course, rule, rule->step ? e - 1 : best);
         if (lead > SAME || (rule->last && lead > -SAME))
             best = e;
     }
@@ -647,7 +653,8 @@ static const struct {
     {{.place = VAL_ACCURACY, .own = true},
      {"best-by-own-figures",
       "the best epoch is the best one on the root's own validation images. The callback has to "
-      "stand behind hvd_metric_average in the list: before it, it sees the worker's own figures.",
+      "stand behind hvd_metric_average in the list, and to go by training->logs: before it, and in "
+      "the history's last entry, it sees the worker's own figures.",
       NULL}},
     {{.place = VAL_ACCURACY, .last = true},
      {"best-is-the-last-of-equals",
@@ -657,6 +664,17 @@ static const struct {
     {{.any = true},
      {"best-is-the-last",
       "\"best\" is always the last epoch: often the highest accuracy so far is never remembered.",
+      NULL}},
+    {{.place = VAL_ACCURACY, .step = true},
+     {"best-of-two",
+      "an epoch that is better than the one before it becomes the best, though there was a better "
+      "one earlier: the highest accuracy so far changes only where a higher one comes.",
+      NULL}},
+    {{.most = true},
+     {"best-on-any-worker",
+      "the best epoch is the one that some worker has found best on its own validation images. "
+      "What counts is the average over all workers, which training->logs has behind "
+      "hvd_metric_average.",
       NULL}},
     {{.once = true},
      {"best-stays-the-first", "\"best\" is the first epoch, and no later one takes its place.",
@@ -746,4 +764,17 @@ static void judge(const Runs *runs, Report *report)
     judge_best(runs, report);
 }
 
+static const Explanation explanations[] = {
+    {"cannot save the checkpoint",
+     {"cannot-save",
+      "the library could not do what it was told to, and its warning says with which path, and "
+      "why. "
+      "write_checkpoint wants the path of a file in the checkpoints' folder, beside the last one; "
+      "sync_folder wants the folder, and no file.",
+      NULL}},
+    {0},
+};
+static const Ends ends = {.explanations = explanations};
+
 JUDGE("save", judge)
+ENDS("save", &ends)
