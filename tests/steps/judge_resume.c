@@ -605,6 +605,12 @@ static bool ended_by_signal(const Run *run)
     return run->status > 128 || strstr(output_failed_rank(&run->output).how, "signal");
 }
 
+// What it hands to the call is at fault then.
+static bool ends_in_collective(const Events *events)
+{
+    return events->count > 0 && event_is(events->items[events->count - 1], "collective_begin");
+}
+
 // Before fit, where there is no checkpoint: what is not proven is said as a guess.
 static void crashed_before_fit(const Run *run, Report *report)
 {
@@ -613,7 +619,9 @@ static void crashed_before_fit(const Run *run, Report *report)
         "there is no checkpoint here, and something before fit goes to a place in memory that is "
         "none: often it is the answer of latest_checkpoint, which is NULL then.",
         NULL};
-    if (!run->plan.after && !ranks_with(&run->traces, "fit") && ended_by_signal(run))
+    int rank = output_failed_rank(&run->output).rank;
+    bool in_call = rank >= 0 && rank < run->ranks && ends_in_collective(&run->traces.of[rank]);
+    if (!run->plan.after && !ranks_with(&run->traces, "fit") && ended_by_signal(run) && !in_call)
         report_failure(report, FOUND, &null,
                        evidence_of_run(run, format_text("no rank has come to fit")));
 }
