@@ -188,6 +188,7 @@ for set in "$@"; do
         pkg-config --exists check 2>/dev/null || header check.h || need check
         program patch || need patch
         program g++ || need build-essential
+        program pgrep || need procps
         tc_and_mount || recommended="$recommended iproute2 mount"
         ;;
     sandbox) program bwrap || recommended="$recommended bubblewrap" ;;
