@@ -110,14 +110,15 @@ verdict()
 
 # ---- Targets.
 
-# The flags and the devices are those that the handout has. One process on several devices needs no mpirun, and where no
+# The flags, the devices and the servers are those that the handout has. One process on several devices needs no mpirun, and where no
 # run has several, the device is the machine; nor do parameter servers and workers.
 print_line()
 {
     flags=$("$scripts/labs.sh" get "$1" flags)
     devices=$("$scripts/labs.sh" get "$1" devices)
+    servers=$("$scripts/labs.sh" get "$1" servers)
     case $("$scripts/labs.sh" get "$1" run | sed 's/ 1 devices=1 / alone /') in
-    *' servers='*) echo "$scripts/servers.sh 2 ${NP:-4} $2${flags:+ $flags}" ;;
+    *' servers='*) echo "$scripts/servers.sh ${servers:-2} ${NP:-3} $2${flags:+ $flags}" ;;
     *' 1 devices='*) echo "HVDLAB_DEVICES=${NP:-${devices:-4}} $2${flags:+ $flags}" ;;
     *' alone '*) echo "$2${flags:+ $flags}" ;;
     *)
