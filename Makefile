@@ -379,7 +379,7 @@ test: ## build and run all tests
 test-emulated: ## those of them that run on a GPU that is only pretended
 	@common/scripts/deps.sh install build check sandbox steps dataset
 	$(build_first) $(build_emulated)
-	@tests/run.sh --together $(run_emulated)
+	@tests/run.sh --together $(run_emulated) $(run_emulated_more)
 
 test-answers: ## grade all known mistakes and right answers (make test takes a few of each exercise)
 	@common/scripts/deps.sh install build sandbox steps

@@ -86,6 +86,8 @@ emulated_answers_2 := solutions/step_06
 emulated_answers_4 := solutions/step_01 mistakes/step_01/pinned-by-rank
 grade_on_emulated = 'graders (pretended GPUs: $(1))@600=$(on_emulated) EMULATED_DEVICES=$(1) HVDLAB_CHECK_DEVICE=gpu \
     tests/steps/test_graders.sh $(emulated_answers_$(1))'
+two_on_emulated = $(foreach t,devices stages,$(foreach s,$(1),'$(t) (pretended GPUs, streams $(s))@600=$(on_emulated) \
+    EMULATED_DEVICES=2 EMULATED_STREAMS=$(s) HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)'))
 run_emulated = \
     $(foreach t,transports programs graphs leaks,'$(t) (pretended GPUs)@600=$(on_emulated) tests/emulated/test_$(t).sh$(words_emulated_$(t))') \
     $(foreach n,2 4,$(call grade_on_emulated,$(n))) \
@@ -95,10 +97,7 @@ run_emulated = \
     'sweep (pretended GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 tests/bench/test_sweep.sh gpu' \
     $(foreach t,$(EMULATED_TESTS),'$(t) (pretended GPU)@600=$(on_emulated) \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
-    $(foreach t,operations batch_norm,'$(t) (pretended GPU, backward)@600=$(on_emulated) EMULATED_ORDER=backward \
-        HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
-    $(foreach t,devices stages,$(foreach s,at_once lazy race,'$(t) (pretended GPUs, streams $(s))@600=$(on_emulated) \
-        EMULATED_DEVICES=2 EMULATED_STREAMS=$(s) HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)')) \
+    $(call two_on_emulated,lazy) \
     'mirrored (pretended GPUs)@600=$(on_emulated) EMULATED_STREAMS=lazy CK_RUN_CASE=replicas HVDLAB_TEST_DEVICE=gpu \
         $(emulated)/tests/unit/test_mirrored' \
     'stand-in for CUDA=$(on_emulated) $(emulated)/tests/emulated/test_emulated' \
@@ -107,13 +106,17 @@ run_emulated = \
 
 # ---- What make test takes a part of (but for the graders' answers), whole, or leaves out.
 
+run_emulated_more = \
+    $(foreach t,operations batch_norm,'$(t) (pretended GPU, backward)@600=$(on_emulated) EMULATED_ORDER=backward \
+        HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
+    $(call two_on_emulated,at_once race)
 run_more = 'mismatches (all)@1800=tests/mpi/test_mismatches.sh' \
     'checkpoints (all)@1800=tests/mpi/test_checkpoints.sh' \
     'powercut (all)@600=tests/faults/test_powercut.sh' \
     'hvdrun (all)@600=tests/mpi/test_hvdrun.sh' \
     'hvdrun (50 random kills)@1800=tests/mpi/test_hvdrun.sh --random 50' \
     'ps (all)@600=tests/mpi/test_ps.sh --all' \
-    $(call grade_on_emulated,1) \
+    $(call grade_on_emulated,1) $(run_emulated_more) \
     'mismatches (all, pretended GPUs)@1800=$(on_emulated) EMULATED_DEVICES=4 tests/mpi/test_mismatches.sh' \
     'transports (all, pretended GPUs)@1800=$(on_emulated) tests/emulated/test_transports.sh'
 
