@@ -13,8 +13,8 @@
 #
 # Namespaces (namespaces(7)) last as long as a process is in them. unshare is the parent of the first
 # process of the bridge's, that one of the hosts': whichever is killed, those below it die, and what they
-# had goes with them. A watch ends the cluster when this session's first process does, which is the
-# shell of a terminal.
+# had goes with them. A watch ends the cluster when the terminal's shell ends (the first process of
+# the kernel's session, setsid(2)).
 #
 # Who is not root, or may not do this, is root in a user namespace, if the system has them. From the
 # environment: HOSTS, RATE, DELAY of up, RESET=1 of traffic, BUILD. $BUILD/cluster holds hosts (for
