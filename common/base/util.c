@@ -71,9 +71,7 @@ static void say_last(const char *format, va_list arguments)
     } else if (rank != 0) {
         snprintf(prefix, sizeof prefix, "rank %d: ", rank);
         // mpirun ends the ranks a second after the root has left, by a signal that may be handled.
-        struct timespec left = {1, 500000000};
-        while (nanosleep(&left, &left) != 0 && errno == EINTR)
-            continue;
+        sleep_seconds(1.5);
     }
     fflush(stdout);
     say(prefix, format, arguments);
@@ -342,6 +340,16 @@ double seconds_now(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+void sleep_seconds(double seconds)
+{
+    if (!(seconds > 0))
+        return;
+    struct timespec left = {.tv_sec = (time_t)seconds};
+    left.tv_nsec = (long)((seconds - (double)left.tv_sec) * 1e9);
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        continue;
+}
+
 // The value of an environment variable that holds a whole number from 0 to `limit`, else -1.
 static long environment_number(const char *name, long limit)
 {
@@ -530,8 +538,7 @@ static Place place_in_layout(const char *layout)
             int node = next_node(&at);
             if (node < 0)
                 die("HVD_LAYOUT=%.200s does not name a node for each of %d ranks, as 0,0,1 does "
-                    "for "
-                    "three (0 to %d)",
+                    "for three (0 to %d)",
                     layout, size, MAX_NODE);
             if (r == rank)
                 node_of_rank = node;

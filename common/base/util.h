@@ -96,6 +96,10 @@ void make_folders(const char *path);
 // Seconds on a clock that only goes forward.
 double seconds_now(void);
 
+// Sleeps so many seconds, whatever signals come; not at all where they are not above 0. A signal
+// handler may call it.
+void sleep_seconds(double seconds);
+
 // The value of an environment variable that holds a whole number from 1 to `most`, or 0 where it is
 // not set or empty. Ends the program when it holds anything else.
 int environment_count(const char *name, int most);

@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "base/util.h"
 
 static void check_free(const Pipeline *upstream, const char *caller)
@@ -57,10 +56,7 @@ static void wait_for_disk(Reader *reader)
     if (milliseconds <= 0 || atomic_load(&source->skipping) || ++reader->unpaid < batch_size)
         return;
     reader->unpaid = 0;
-    struct timespec left = {.tv_sec = (time_t)(milliseconds / 1e3)};
-    left.tv_nsec = (long)((milliseconds - 1e3 * (double)left.tv_sec) * 1e6);
-    while (nanosleep(&left, &left) != 0)
-        continue;
+    sleep_seconds(1e-3 * milliseconds);
 }
 
 static bool read_image(Pipeline *stage, Element *element)

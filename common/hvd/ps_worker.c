@@ -3,12 +3,10 @@
 
 #include "hvd/ps_job.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include "backend/backend.h"
 #include "base/util.h"
@@ -174,7 +172,7 @@ static void reach(PsWorker *worker, int server, PsWaiting *waiting)
     const char *why = "";
     while ((link->socket = tcp_connect(&worker->job.servers[server], 1, &why)) < 0) {
         ps_wait_for(waiting, &worker->job, ps_server_name(&worker->job, server), why);
-        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+        sleep_seconds(0.05);
     }
     PsHello hello = ps_hello(&worker->job, worker->parameters, server);
     unsigned char message[MESSAGE_HEADER + sizeof hello];
@@ -257,12 +255,7 @@ void ps_pull(PsWorker *worker, int server)
 
 static void keep_pace(const PsWorker *worker)
 {
-    double left = worker->pulled_at + 1e-3 * (double)settings()->pace - seconds_now();
-    if (left <= 0)
-        return;
-    struct timespec rest = {(time_t)left, (long)(1e9 * (left - (double)(time_t)left))};
-    while (nanosleep(&rest, &rest) != 0 && errno == EINTR)
-        continue;
+    sleep_seconds(worker->pulled_at + 1e-3 * (double)settings()->pace - seconds_now());
 }
 
 void ps_push(PsWorker *worker, int server)
@@ -270,8 +263,7 @@ void ps_push(PsWorker *worker, int server)
     Link *link = link_to(worker, __func__, server);
     if (!link->pulled)
         die("ps_push: nothing was pulled from server %d yet, so these are gradients of weights "
-            "that "
-            "it doesn't know",
+            "that it doesn't know",
             server);
     keep_pace(worker);
     const Parameters *parameters = worker->parameters;

@@ -17,7 +17,6 @@
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 #include "base/util.h"
 
@@ -37,15 +36,13 @@ static atomic_int caught, sender, waker, owner;
 static void note_signal(int number, siginfo_t *information, void *unused)
 {
     (void)unused;
-    struct timespec left = {.tv_sec = PATIENCE};
     if (getpid() == owner && caught)
         return; // mpirun may send two; the first ends the program soon, whatever comes of it
     if (getpid() == owner) { // not a child that has just been forked
         sender = information->si_pid;
         caught = number;
         eventfd_write(waker, 1);
-        while (nanosleep(&left, &left) != 0 && errno == EINTR)
-            continue;
+        sleep_seconds(PATIENCE);
     }
     signal(number, SIG_DFL);
     raise(number); // as soon as this function returns

@@ -31,9 +31,9 @@
 #define ROOT_SILENCE 3.0
 #define STRANGE      10.0 // seconds after which a rank that was never heard of never will be
 #define GATHERING    0.5  // seconds in which others may come to wait, too, before a leaver is named
-#define LAST_WORDS   300000 // microseconds
-#define LOST_ROOT    5.0    // seconds that mpirun has to end a job whose root is gone
-#define SHORTEST     0.1    // that HVD_STALL_SECONDS may be
+#define LAST_WORDS   0.3  // seconds
+#define LOST_ROOT    5.0  // seconds that mpirun has to end a job whose root is gone
+#define SHORTEST     0.1  // that HVD_STALL_SECONDS may be
 #define MOST_SECONDS 1e6
 #define MOST_RANKS   1000000 // that a launcher may speak of before MPI does
 #define STACK        ((size_t)256 << 10)
@@ -417,7 +417,7 @@ static void end_by_signal(int number)
     tell(&says);
     // mpirun kills the others as soon as it sees the first one end: the root needs time to speak.
     if (job.rank != ROOT && job_signal_is_launchers())
-        usleep(LAST_WORDS);
+        sleep_seconds(LAST_WORDS);
     die_by_signal(number);
 }
 

@@ -3,12 +3,10 @@
 
 #include "train/stages.h"
 
-#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "nn/parts.h"
 #include "sys/timeline.h"
 #include "sys/trace.h"
@@ -399,16 +397,6 @@ static bool is_on_gpu(const Stage *stage)
     return model_parameters(stage->model)->device->gpu;
 }
 
-static void wait_until(double seconds)
-{
-    double left = seconds - seconds_now();
-    if (left <= 0)
-        return;
-    struct timespec rest = {(time_t)left, (long)((left - (double)(time_t)left) * 1e9)};
-    while (nanosleep(&rest, &rest) != 0 && errno == EINTR)
-        continue;
-}
-
 void stage_forward(Stage *stage, int micro)
 {
     Micro *m = micro_of(stage, micro, __func__);
@@ -423,7 +411,7 @@ void stage_forward(Stage *stage, int micro)
         model_forward_part(stage->model, part, batch->images + begin_float, NULL, true);
     else
         model_forward_part(stage->model, part, m->arrived, batch->labels + m->begin, true);
-    wait_until(over);
+    sleep_seconds(over - seconds_now());
     m->forward = true;
     timeline_end();
     end(stage, "forward", micro);
@@ -440,7 +428,7 @@ void stage_backward(Stage *stage, int micro)
     double over = seconds_now() + least_seconds(stage, m, 2);
     model_backward_part(stage->model, (Part){micro, m->count}, first ? m->arrived : NULL);
     model_add_gradients(stage->model, (float)m->count / (float)stage->stages->batch->count);
-    wait_until(over);
+    sleep_seconds(over - seconds_now());
     m->backward = true;
     timeline_end();
     end(stage, "backward", micro);

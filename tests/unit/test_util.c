@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 
 #include "child.h"
 #include "base/util.h"
@@ -329,6 +330,29 @@ START_TEST(seconds_go_forward_at_the_right_pace)
 }
 END_TEST
 
+static void ignore(int signal)
+{
+    (void)signal;
+}
+
+START_TEST(sleep_lasts_whatever_signals_come)
+{
+    struct sigaction handler = {.sa_handler = ignore};
+    struct itimerval often = {.it_interval = {.tv_usec = 10000}, .it_value = {.tv_usec = 10000}};
+    sigaction(SIGALRM, &handler, NULL);
+    setitimer(ITIMER_REAL, &often, NULL);
+    double begin = seconds_now();
+    sleep_seconds(0);
+    sleep_seconds(-1);
+    ck_assert_double_lt(seconds_now() - begin, 0.1);
+    sleep_seconds(1.05); // seconds, and a part of one
+    double passed = seconds_now() - begin;
+    setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
+    ck_assert_double_ge(passed, 1.05);
+    ck_assert_double_lt(passed, 2);
+}
+END_TEST
+
 START_TEST(program_name_has_no_folder)
 {
     ck_assert_str_eq(program_name(), "test_util");
@@ -614,6 +638,7 @@ int main(void)
 #endif
     tcase_add_test(basics, format_text_formats);
     tcase_add_test(basics, seconds_go_forward_at_the_right_pace);
+    tcase_add_test(basics, sleep_lasts_whatever_signals_come);
     tcase_add_test(basics, program_name_has_no_folder);
     suite_add_tcase(suite, basics);
 
