@@ -33,7 +33,7 @@ typedef struct {
     BackwardStep *backward; // in the order in which they run, one per operation
     size_t bytes;           // of the whole block
     bool trained;           // a training step has been made
-    Recording *training;    // of such a step, or of its forward pass (model.c); or NULL
+    Recording *training;    // of such a step, or of its forward pass (batch.c); or NULL
 } Plan;
 
 Plan *plan_create(Device *device, const Program *program, int batch);

@@ -1,0 +1,396 @@
+// Batches through a compiled model: forward, the loss, backward, and the update; and what is traced
+// of them.
+
+#include "nn/model_inside.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "data/origin.h"
+#include "base/rng.h"
+#include "sys/trace.h"
+
+Plan *model_plan_for(Model *m, int batch)
+{
+    int found = 0;
+    while (found < MAX_PLANS - 1 && m->plans[found] && m->plans[found]->batch != batch)
+        found++;
+    Plan *plan = m->plans[found];
+    if (plan && plan->batch != batch) {
+        plan_free(&m->program, plan);
+        plan = NULL;
+    }
+    if (!plan) {
+        timeline_begin(SPAN_COMPUTE, "plan", batch, -1);
+        plan = plan_create(m->device, &m->program, batch);
+        timeline_end();
+    }
+    memmove(&m->plans[1], &m->plans[0], (size_t)found * sizeof *m->plans);
+    m->plans[0] = plan;
+    return plan;
+}
+
+// More memory in place of what recordings work with.
+static void *grow(Model *m, void *memory, size_t bytes)
+{
+    for (int i = 0; i < MAX_PLANS && m->plans[i]; i++) {
+        if (m->plans[i]->training)
+            backend(m)->forget(m->plans[i]->training);
+        m->plans[i]->training = NULL;
+    }
+    release(m, memory);
+    return allocate_on_device(m, bytes);
+}
+
+void model_load_batch(Model *m, const Plan *plan, const Batch *batch)
+{
+    if (plan->bytes > m->workspace_bytes) {
+        m->workspace = grow(m, m->workspace, plan->bytes);
+        m->workspace_bytes = plan->bytes;
+    }
+    if (batch->count > m->labels_capacity) {
+        m->labels = grow(m, m->labels, (size_t)batch->count * sizeof(int));
+        m->labels_capacity = batch->count;
+    }
+    size_t floats = (size_t)batch->count * model_image_length(m);
+    write_to_device(m, m->workspace, batch->images, floats * sizeof(float));
+    if (batch->labels)
+        write_to_device(m, m->labels, batch->labels, (size_t)batch->count * sizeof(int));
+}
+
+static Arenas arenas(const Model *m)
+{
+    return (Arenas){m->parameters.weights, m->parameters.gradients, m->statistics};
+}
+
+void model_write_dropout_keys(const Model *m)
+{
+    if (!m->drops)
+        return;
+    size_t count = (size_t)m->program.op_count;
+    uint64_t step = (uint64_t)optimizer_iterations(m->optimizer);
+    for (size_t i = 0; i < count; i++) {
+        const Op *op = &m->program.ops[i];
+        if (op->dropout_rate <= 0)
+            continue;
+        Rng rng =
+            rng_stream(RNG_DROPOUT, (uint64_t)m->replica << 48 | step << 16 | op->dropout_stream);
+        m->next_keys[i] = rng_next(&rng);
+    }
+    write_to_device(m, m->dropout_keys, m->next_keys, count * sizeof *m->next_keys);
+}
+
+void model_forward(const Model *m, const Plan *plan, bool training)
+{
+    for (int i = 0; i < m->program.op_count; i++) {
+        const Op *op = &m->program.ops[i];
+        backend(m)->forward(plan->states[i],
+                            &(ForwardArgs){.input = value_at(m, plan, op->input),
+                                           .residual = value_at(m, plan, op->residual),
+                                           .output = value_at(m, plan, op->output),
+                                           .saved = at(m, plan->saved[i]),
+                                           .scratch = at(m, plan->scratch),
+                                           .arenas = arenas(m),
+                                           .training = training,
+                                           .dropout_key = &m->dropout_keys[i]});
+    }
+}
+
+void model_backward_step(const Model *m, const Plan *plan, const BackwardStep *step)
+{
+    const Op *op = &m->program.ops[step->op];
+    backend(m)->backward(plan->states[step->op],
+                         &(BackwardArgs){.input = value_at(m, plan, op->input),
+                                         .output = value_at(m, plan, op->output),
+                                         .saved = at(m, plan->saved[step->op]),
+                                         .scratch = at(m, plan->scratch),
+                                         .arenas = arenas(m),
+                                         .output_gradient = at(m, step->output_gradient),
+                                         .output_gradient2 = at(m, step->output_gradient2),
+                                         .input_gradient = at(m, step->input_gradient),
+                                         .residual_gradient = at(m, step->residual_gradient),
+                                         .dropout_key = &m->dropout_keys[step->op]});
+}
+
+// The gradient of an embedding's table: the rows that the batch named, or all that are not 0.
+static void trace_table(const Model *m, int index, const char *event, bool named)
+{
+    const Variable *v = m->graph->variables[index];
+    size_t count = named ? m->token_count : (size_t)v->dims[0];
+    float *tokens = allocate(count, sizeof *tokens);
+    for (size_t t = 0; t < count; t++)
+        tokens[t] = named ? m->tokens[t] : (float)t;
+    float *dense = allocate(variable_size(v), sizeof *dense);
+    model_read_gradient(m, index, dense);
+    SparseGradient gradient = sparse_gather(dense, v->dims[1], tokens, count);
+    sparse_trace(event, v, &gradient, named);
+    sparse_gradient_free(&gradient);
+    free(tokens);
+    free(dense);
+}
+
+static void trace_tables(const Model *m, const char *event, bool named)
+{
+    for (int i = 0; i < m->graph->variable_count; i++)
+        if (owner(m, i)->kind == OP_EMBEDDING)
+            trace_table(m, i, event, named);
+}
+
+// Tells the optimizer that the gradients of an operation's variables are complete; adds to their
+// fingerprint, for the last time that they are this process's own.
+static void report_ready(const Model *m, const Op *op, double *fingerprint)
+{
+    if (!op->variables[0])
+        return;
+    size_t begin = op->variables[0]->offset, end = begin;
+    for (int i = 0; i < MAX_VARIABLES && op->variables[i]; i++)
+        if (op->variables[i]->trainable)
+            end = op->variables[i]->offset + op->variables[i]->length;
+    if (trace_on()) {
+        *fingerprint += arena_fingerprint(m->device, m->parameters.gradients, begin, end - begin);
+        if (op->kind == OP_EMBEDDING)
+            trace_tables(m, "table_gradient", true);
+    }
+    if (m->optimizer->gradient_ready)
+        m->optimizer->gradient_ready(m->optimizer, &m->parameters, begin, end - begin);
+}
+
+static void backward(const Model *m, const Plan *plan)
+{
+    double fingerprint = 0;
+    for (int i = 0; i < m->program.op_count; i++) {
+        model_backward_step(m, plan, &plan->backward[i]);
+        report_ready(m, &m->program.ops[plan->backward[i].op], &fingerprint);
+    }
+    if (trace_on())
+        trace("gradient", NUMBER("value", fingerprint),
+              NUMBER("arena", model_arena_fingerprint(m)));
+}
+
+void model_compute_loss(const Model *m, const Plan *plan, int batch)
+{
+    backend(m)->cross_entropy(m->device, value_at(m, plan, m->program.logits), m->labels,
+                              at(m, plan->logits_gradient), batch, classes(m), m->metrics);
+}
+
+// -log of the probability that a row of the model's output gives to a class: there itself, or by a
+// softmax.
+static double surprise_of(const Model *m, const float *row, int class)
+{
+    if (reads_logits(m) && m->output->kind == NODE_SOFTMAX)
+        return -log(fmax((double)row[class], (double)FLT_MIN)); // finite
+    double largest = (double)row[0], sum = 0;
+    for (int c = 1; c < classes(m); c++)
+        largest = fmax(largest, (double)row[c]);
+    for (int c = 0; c < classes(m); c++)
+        sum += exp((double)row[c] - largest);
+    return largest + log(sum) - (double)row[class];
+}
+
+// What the model itself says of a batch, whatever loss is computed of it, and that loss.
+static void trace_answers(const Model *m, const Plan *plan, const Batch *batch, bool training,
+                          double loss_before)
+{
+    size_t floats = (size_t)batch->count * (size_t)classes(m);
+    float *output = allocate(floats, sizeof *output);
+    read_from_device(m, output, value_at(m, plan, m->program.logits), floats * sizeof *output);
+    double surprise = 0, surest = 0, correct = 0;
+    for (int i = 0; i < batch->count; i++) {
+        const float *row = output + i * classes(m);
+        int best = 0;
+        for (int c = 1; c < classes(m); c++)
+            best = row[c] > row[best] ? c : best;
+        correct += best == batch->labels[i];
+        surprise += surprise_of(m, row, batch->labels[i]);
+        surest = fmax(surest, exp(-surprise_of(m, row, best)));
+    }
+    free(output);
+    trace("answers", NUMBER("training", training), NUMBER("images", batch->count),
+          NUMBER("loss", model_metrics(m).loss - loss_before), NUMBER("surprise", surprise),
+          NUMBER("correct", correct), NUMBER("surest", surest));
+}
+
+typedef struct {
+    const Model *model;
+    const Plan *plan;
+} Step;
+
+static void queue_forward(const void *what)
+{
+    const Step *step = what;
+    model_forward(step->model, step->plan, true);
+    model_compute_loss(step->model, step->plan, step->plan->batch);
+}
+
+static void queue_step(const void *what)
+{
+    const Step *step = what;
+    queue_forward(step);
+    backward(step->model, step->plan);
+}
+
+// A recording holds what the device does. What the host does meanwhile would be missing in it: to
+// write a trace, or, going backward, to send gradients. And so that libraries have set themselves
+// up, a plan's first step is made without.
+static void compute(const Step *step, Plan *plan)
+{
+    const Optimizer *optimizer = step->model->optimizer;
+    const Backend *compiled = backend(step->model);
+    bool whole = !optimizer->gradient_ready;
+    bool recorded = compiled->record && plan->trained && !trace_on();
+    if (recorded && !plan->training)
+        plan->training = compiled->record(plan->device, whole ? queue_step : queue_forward, step);
+    plan->trained = true;
+    if (!recorded || !plan->training) {
+        queue_forward(step);
+        timeline_next(SPAN_COMPUTE, TIMELINE_QUEUED(plan->device->gpu, "backward"), -1, -1);
+        backward(step->model, step->plan);
+        return;
+    }
+    if (whole)
+        timeline_next(SPAN_COMPUTE, "forward and backward (queued)", plan->batch, -1);
+    compiled->play(plan->training);
+    if (whole)
+        return;
+    timeline_next(SPAN_COMPUTE, "backward (queued)", -1, -1);
+    backward(step->model, step->plan);
+}
+
+// Tokens must be rows of the tables that they are looked up in, or none.
+static void check_tokens(const Model *m, const Batch *batch, const char *caller)
+{
+    const Graph *graph = m->graph;
+    size_t count = (size_t)batch->count * (size_t)graph->nodes[0]->shape.width;
+    for (int k = 1; k < graph->node_count && reads_tokens(m); k++) {
+        const struct Node *node = graph->nodes[k];
+        for (size_t i = 0; node->kind == NODE_EMBEDDING && i < count; i++) {
+            float token = batch->images[i];
+            if (!(token >= NO_TOKEN && token < (float)node->size && token == floorf(token)))
+                die("%s: a token of the batch is %s, and the embedding has %d, from 0", caller,
+                    float_text(token).text, node->size);
+        }
+    }
+}
+
+void model_check_batch(const Model *m, const Batch *batch, bool labelled, const char *caller)
+{
+    model_check_compiled(m, caller);
+    if (!batch || !batch->images || batch->count < 1)
+        die("%s: there are no images in the batch", caller);
+    check_tokens(m, batch, caller);
+    if (labelled && !batch->labels)
+        die("%s: there are no labels in the batch", caller);
+    for (int i = 0; labelled && i < batch->count; i++)
+        if (batch->labels[i] < 0 || batch->labels[i] >= classes(m))
+            die("%s: a label of the batch is %d, and the model has %d classes, from 0", caller,
+                batch->labels[i], classes(m));
+}
+
+// They say which rows of a table have a gradient.
+static void keep_tokens(Model *m, const Batch *batch)
+{
+    if (!reads_tokens(m))
+        return;
+    m->token_count = (size_t)batch->count * (size_t)m->graph->nodes[0]->shape.width;
+    m->tokens = enlarge(m->tokens, m->token_count, sizeof *m->tokens);
+    memcpy(m->tokens, batch->images, m->token_count * sizeof *m->tokens);
+}
+
+// Images that one of several threads computes: no other event says which they are.
+static void trace_part(const Model *m, const Batch *batch, const char *purpose)
+{
+    char *pixels = pixels_text(batch->images, batch->count, model_image_length(m));
+    char *labels = labels_text(batch->labels, batch->count);
+    trace("part", TEXT("purpose", purpose), NUMBER("images", batch->count), TEXT("pixels", pixels),
+          TEXT("labels", labels), NUMBER("arena", model_arena_fingerprint(m)));
+    free(pixels);
+    free(labels);
+}
+
+static void compute_batch(Model *m, const Batch *batch)
+{
+    device_adopt(m->device);
+    if (trace_on() && trace_thread_is_named())
+        trace_part(m, batch, "train");
+    Optimizer *optimizer = m->optimizer;
+    if (m->has_gradients && optimizer->gradient_ready) // which are dropped, and may be under way
+        optimizer->gradient_ready(optimizer, &m->parameters, 0, 0);
+    timeline_begin(SPAN_COMPUTE, TIMELINE_QUEUED(m->device->gpu, "forward"), batch->count, -1);
+    Plan *plan = model_plan_for(m, batch->count);
+    Step step = {m, plan};
+    model_load_batch(m, plan, batch);
+    keep_tokens(m, batch);
+    model_write_dropout_keys(m);
+    double loss_before = trace_on() ? model_metrics(m).loss : 0;
+    compute(&step, plan);
+    if (trace_on())
+        trace_answers(m, plan, batch, true, loss_before);
+    timeline_end();
+    m->has_gradients = true;
+}
+
+void compute_gradients(Model *m, const Batch *batch)
+{
+    model_check_batch(m, batch, true, __func__);
+    compute_batch(m, batch);
+}
+
+static void apply(Model *m)
+{
+    if (trace_on() && !m->optimizer->gradient_ready) // else they may be under way
+        trace_tables(m, "table_apply", false);
+    m->has_gradients = false;
+    m->optimizer->apply(m->optimizer, &m->parameters);
+}
+
+void apply_gradients(Model *m)
+{
+    model_check_compiled(m, __func__);
+    if (!m->has_gradients)
+        die("%s: there are no gradients; call compute_gradients() before each update", __func__);
+    apply(m);
+}
+
+void train_on_batch(Model *m, const Batch *batch)
+{
+    model_check_batch(m, batch, true, __func__);
+    compute_batch(m, batch);
+    apply(m);
+}
+
+void test_on_batch(Model *m, const Batch *batch)
+{
+    model_check_batch(m, batch, true, __func__);
+    device_adopt(m->device);
+    if (trace_on() && trace_thread_is_named())
+        trace_part(m, batch, "test");
+    timeline_begin(SPAN_COMPUTE, TIMELINE_QUEUED(m->device->gpu, "forward"), batch->count, -1);
+    Plan *plan = model_plan_for(m, batch->count);
+    model_load_batch(m, plan, batch);
+    double loss_before = trace_on() ? model_metrics(m).loss : 0;
+    model_forward(m, plan, false);
+    model_compute_loss(m, plan, batch->count);
+    if (trace_on())
+        trace_answers(m, plan, batch, false, loss_before);
+    timeline_end();
+}
+
+void predict_on_batch(Model *m, const Batch *batch, float *predictions)
+{
+    model_check_batch(m, batch, false, __func__);
+    if (!predictions)
+        die("%s: there is no place for the predictions (NULL)", __func__);
+    device_adopt(m->device);
+    Plan *plan = model_plan_for(m, batch->count);
+    model_load_batch(m, plan, batch);
+    model_forward(m, plan, false);
+    const float *result = value_at(m, plan, m->program.logits);
+    if (!reads_logits(m)) { // else a last softmax has been computed like any layer
+        float *probabilities = at(m, plan->probabilities);
+        backend(m)->softmax(m->device, result, probabilities, batch->count, classes(m));
+        result = probabilities;
+    }
+    size_t bytes = (size_t)batch->count * (size_t)classes(m) * sizeof(float);
+    read_from_device(m, predictions, result, bytes);
+}
