@@ -1,13 +1,13 @@
-// The two halves of a model: their threads, what passes between them, and the lines for what a
-// schedule does wrong. What a half computes is the model's business.
+// The two halves of a model: what passes between them, and the lines for what a schedule does
+// wrong. What a half computes is the model's business; the threads are crew.h's.
 
 #include "train/stages.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include "nn/parts.h"
+#include "sys/crew.h"
 #include "sys/timeline.h"
 #include "sys/trace.h"
 #include "base/util.h"
@@ -24,19 +24,18 @@ typedef struct {
 struct Stage {
     Stages *stages;
     int number; // 0: the first half
-    int device; // that was asked for
     Model *model;
     Optimizer *optimizer; // the model's
     pthread_t thread;
-    Schedule schedule; // to be run; NULL: there is nothing to do
+    Schedule schedule; // that runs; NULL: it has returned
     Micro *micros;
     int waits_for; // the micro-batch that has not arrived, or -1
 };
 
 struct Stages {
     Stage stage[STAGES];
-    int ready; // stages whose models are compiled
-    bool ends; // the threads are to
+    Crew *crew;
+    int compiled; // the stage whose model is, now
     const Batch *batch;
     int64_t batches; // so far
     int micro_batches;
@@ -54,7 +53,7 @@ static Stage *other(const Stage *stage)
 static void trace_call_of(const Stage *stage, const char *event, const char *call, int micro)
 {
     trace(event, TEXT("call", call), NUMBER("batch", stage->stages->batches),
-          NUMBER("stage", stage->number), NUMBER("micro", micro));
+          NUMBER("micro", micro));
 }
 
 static void begin(const Stage *stage, const char *call, int micro)
@@ -122,59 +121,6 @@ static void trace_batch_end(const Stages *stages)
               NUMBER("arena", model_arena_fingerprint(stages->stage[s].model)));
 }
 
-// ---- A stage's thread.
-
-static void compile_half(Stage *stage)
-{
-    device_use(stage->device);
-    compile(stage->model,
-            stage->number == 0 ? CATEGORICAL_CROSSENTROPY_FROM_LOGITS : CATEGORICAL_CROSSENTROPY,
-            stage->optimizer);
-}
-
-// Waits for a schedule; NULL: there will be none.
-static Schedule next_schedule(const Stage *stage)
-{
-    Stages *stages = stage->stages;
-    pthread_mutex_lock(&stages->lock);
-    while (!stage->schedule && !stages->ends)
-        pthread_cond_wait(&stages->change, &stages->lock);
-    Schedule schedule = stage->schedule;
-    pthread_mutex_unlock(&stages->lock);
-    return schedule;
-}
-
-static void note_ready(Stage *stage)
-{
-    Stages *stages = stage->stages;
-    pthread_mutex_lock(&stages->lock);
-    stages->ready++;
-    pthread_cond_broadcast(&stages->change);
-    pthread_mutex_unlock(&stages->lock);
-}
-
-static void note_returned(Stage *stage)
-{
-    Stages *stages = stage->stages;
-    pthread_mutex_lock(&stages->lock);
-    stage->schedule = NULL;
-    pthread_cond_broadcast(&stages->change);
-    pthread_mutex_unlock(&stages->lock);
-}
-
-static void *run(void *argument)
-{
-    Stage *stage = argument;
-    timeline_name_thread(stage->number == 0 ? "stage 0" : "stage 1");
-    compile_half(stage);
-    note_ready(stage);
-    for (Schedule schedule; (schedule = next_schedule(stage));) {
-        schedule(stage, stage->stages->micro_batches);
-        note_returned(stage);
-    }
-    return NULL;
-}
-
 // ---- The two of them.
 
 static void check_halves(const Model *first, const Optimizer *first_optimizer, const Model *second,
@@ -193,18 +139,23 @@ static void check_halves(const Model *first, const Optimizer *first_optimizer, c
             model_output_size(first), model_output_size(first));
 }
 
-static void start(Stages *stages)
+static void compile_half(int number, void *argument)
 {
-    for (int s = 0; s < STAGES; s++) {
-        // One after the other: what is wrong with the first half is said first.
-        int fault = pthread_create(&stages->stage[s].thread, NULL, run, &stages->stage[s]);
-        if (fault)
-            die("two_stages: there can be no thread for a stage: %s", strerror(fault));
-        pthread_mutex_lock(&stages->lock);
-        while (stages->ready <= s)
-            pthread_cond_wait(&stages->change, &stages->lock);
-        pthread_mutex_unlock(&stages->lock);
-    }
+    Stages *stages = argument;
+    Stage *stage = &stages->stage[number];
+    if (number != stages->compiled)
+        return;
+    stage->thread = pthread_self();
+    compile(stage->model,
+            number == 0 ? CATEGORICAL_CROSSENTROPY_FROM_LOGITS : CATEGORICAL_CROSSENTROPY,
+            stage->optimizer);
+}
+
+// One after the other: what is wrong with the first half is said first.
+static void compile_halves(Stages *stages)
+{
+    for (stages->compiled = 0; stages->compiled < STAGES; stages->compiled++)
+        crew_run(stages->crew, "two_stages", compile_half, stages);
 }
 
 Stages *two_stages(Model *first, Optimizer *first_optimizer, Model *second,
@@ -221,10 +172,10 @@ Stages *two_stages(Model *first, Optimizer *first_optimizer, Model *second,
     for (int s = 0; s < STAGES; s++) {
         stages->stage[s].stages = stages;
         stages->stage[s].number = s;
-        stages->stage[s].device = devices[s];
     }
     lives_until_exit(stages);
-    start(stages);
+    stages->crew = crew_start("stage", devices, STAGES);
+    compile_halves(stages);
     return stages;
 }
 
@@ -238,14 +189,9 @@ void stages_free(Stages *stages)
 {
     if (!stages)
         return;
-    pthread_mutex_lock(&stages->lock);
-    stages->ends = true;
-    pthread_cond_broadcast(&stages->change);
-    pthread_mutex_unlock(&stages->lock);
-    for (int s = 0; s < STAGES; s++) {
-        pthread_join(stages->stage[s].thread, NULL);
+    crew_free(stages->crew);
+    for (int s = 0; s < STAGES; s++)
         model_free(stages->stage[s].model);
-    }
     pthread_mutex_destroy(&stages->lock);
     pthread_cond_destroy(&stages->change);
     free(stages);
@@ -281,14 +227,14 @@ static void end_batch(Stages *stages)
     }
 }
 
-static void run_schedules(Stages *stages, Schedule first, Schedule second)
+static void run_schedule(int number, void *argument)
 {
+    Stages *stages = argument;
+    Stage *stage = &stages->stage[number];
+    stage->schedule(stage, stages->micro_batches);
     pthread_mutex_lock(&stages->lock);
-    stages->stage[0].schedule = first;
-    stages->stage[1].schedule = second;
+    stage->schedule = NULL;
     pthread_cond_broadcast(&stages->change);
-    while (stages->stage[0].schedule || stages->stage[1].schedule)
-        pthread_cond_wait(&stages->change, &stages->lock);
     pthread_mutex_unlock(&stages->lock);
 }
 
@@ -305,7 +251,9 @@ void train_in_stages(Stages *stages, const Batch *batch, int micro_batches, Sche
     begin_batch(stages, batch, micro_batches);
     if (trace_on())
         trace_batch(stages);
-    run_schedules(stages, first, second);
+    stages->stage[0].schedule = first;
+    stages->stage[1].schedule = second;
+    crew_run(stages->crew, __func__, run_schedule, stages);
     if (trace_on())
         trace_batch_end(stages);
     end_batch(stages);
@@ -513,6 +461,6 @@ void stage_apply(Stage *stage)
             stage->number);
     if (trace_on())
         trace("stage_apply", NUMBER("batch", stage->stages->batches),
-              NUMBER("stage", stage->number), NUMBER("value", model_sum_fingerprint(stage->model)));
+              NUMBER("value", model_sum_fingerprint(stage->model)));
     model_apply_sum(stage->model);
 }

@@ -403,8 +403,7 @@ static const struct {
      "has returned without sending it"},
     {one_at_a_time, nothing,
      "the stages hang: stage 0 waits for the gradient of micro-batch 0, and the schedule of stage "
-     "1 "
-     "has returned without sending it"},
+     "1 has returned without sending it"},
 };
 
 static void do_fault(const void *argument)
