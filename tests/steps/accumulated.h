@@ -1,0 +1,54 @@
+// The updates of a training that makes each from several batches, as the trace has them: the
+// fingerprints of the gradient of each batch and of what became of the weights, and the bytes that
+// a rank hands over meanwhile. Which calls add and move is no matter.
+
+#ifndef HVDLAB_STEPS_ACCUMULATED_H
+#define HVDLAB_STEPS_ACCUMULATED_H
+
+#include "judge.h"
+
+// Of the largest gradient of the update.
+#define TOLERANCE 1e-4
+
+// What a rank may hand over beside gradients: numbers that ranks compare.
+#define OTHER_BYTES 4096
+
+// One update of one rank: from its first gradient to what lies before the next one's.
+typedef struct {
+    double *gradients; // of each batch
+    int count;
+    int taken;          // batches from the trainer, computed or not
+    bool applied;       // the optimizer was called
+    double raw;         // the gradient that it got; of several calls the sum
+    double by_rate;     // the same, times its learning rate, over that of the command line
+    double weights;     // before it
+    double early, late; // bytes handed over before the last gradient, and after it
+    double effective;   // what the weights have changed by, as a gradient at that rate
+    double allowed;     // by how much it may be off
+} Update;
+
+typedef struct {
+    const Run *run;
+    Update *of[MAX_RANKS];
+    int made[MAX_RANKS], count; // by each rank; by all of them
+    int passes, steps, epochs;  // as the page has them
+    double rate, bytes;         // of the command line; of all gradients
+    bool by_weights;            // these have changed otherwise than by the optimizer
+} Updates;
+
+typedef struct {
+    Updates *items;
+    int count;
+} AllUpdates;
+
+// Of a run; the caller frees them by accumulated_updates_free.
+Updates accumulated_updates(const Run *run);
+void accumulated_updates_free(Updates *updates);
+
+// Of update u, on any rank.
+double largest_gradient(const Updates *updates, int u);
+
+// Reports whether every rank applies the mean of all batches' gradients (accumulated_mean.c).
+bool judge_accumulated_mean(const Runs *runs, const AllUpdates *all, Report *report);
+
+#endif

@@ -1,0 +1,134 @@
+// What replicas did with each batch, and how equal they are; replicas.h says what is promised.
+
+#include "replicas.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void add_images(Images *images, const cJSON *event)
+{
+    const char *pixels = event_text(event, "pixels"), *labels = event_text(event, "labels");
+    while (*pixels && *labels) {
+        images->items = enlarge(images->items, (size_t)images->count + 1, sizeof *images->items);
+        char *end, *last;
+        images->items[images->count++] =
+            (Image){(unsigned)strtoul(pixels, &end, 16), (int)strtol(labels, &last, 10)};
+        pixels = end + (*end == ',');
+        labels = last + (*last == ',');
+    }
+}
+
+static BatchSeen *add_batch(Batches *batches, const cJSON *taken, bool trains)
+{
+    batches->items = enlarge(batches->items, (size_t)batches->count + 1, sizeof *batches->items);
+    BatchSeen *batch = &batches->items[batches->count++];
+    *batch = (BatchSeen){.trains = trains, .by_replica = !isnan(event_number(taken, "replica"))};
+    add_images(&batch->images, taken);
+    for (int r = 0; r < MAX_RANKS; r++)
+        batch->parts[r].weights = NAN;
+    return batch;
+}
+
+static void add_part(BatchSeen *batch, Part *part, const cJSON *event)
+{
+    bool trains = strcmp(event_text(event, "purpose"), "train") == 0;
+    if (trains != batch->trains)
+        return;
+    add_images(&part->images, event);
+    if (isnan(part->weights))
+        part->weights = event_number(event, "arena");
+}
+
+// What a replica does; its last images are those of a gradient that follows.
+static void add_deed(BatchSeen *batch, Part *part, const cJSON *event, double *images)
+{
+    const char *name = event_text(event, "event");
+    if (strcmp(name, "part") == 0) {
+        add_part(batch, part, event);
+        *images = event_number(event, "images");
+    } else if (strcmp(name, "gradient") == 0) {
+        part->weighted += event_number(event, "value") * *images;
+        part->sum += event_number(event, "value");
+        part->gradients++;
+    } else if (strcmp(name, "apply") == 0) {
+        part->rate = event_number(event, "learning_rate");
+        part->given += event_number(event, "value");
+        part->applied += event_number(event, "value") * part->rate / PAGE_RATE;
+        part->applies++;
+    } else if (strcmp(name, "sum_begin") == 0 &&
+               strcmp(event_text(event, "function"), "sum_among_replicas") == 0) {
+        part->sums = true;
+    }
+}
+
+static int count_words(const char *list)
+{
+    int count = *list != '\0';
+    for (; *list; list++)
+        count += *list == ',';
+    return count;
+}
+
+Batches replica_batches(const Run *run)
+{
+    const Events *events = &run->traces.of[0];
+    Batches batches = {.run = run};
+    batches.replicas = count_words(event_text(event_last(events, "mirrored"), "devices"));
+    BatchSeen *batch = NULL;
+    bool trains = false;
+    double images[MAX_RANKS] = {0};
+    for (int i = 0; i < events->count; i++) {
+        const cJSON *event = events->items[i];
+        const char *name = event_text(event, "event");
+        double replica = event_number(event, "replica");
+        if (strcmp(name, "images") == 0)
+            trains = strcmp(event_text(event, "split"), "train") == 0;
+        if (strcmp(name, "taken") == 0)
+            batch = add_batch(&batches, event, trains);
+        if (batch && isnan(replica))
+            batch->outside += strcmp(name, "gradient") == 0;
+        else if (batch && replica < MAX_RANKS)
+            add_deed(batch, &batch->parts[(int)replica], event, &images[(int)replica]);
+    }
+    return batches;
+}
+
+void replica_batches_free(Batches *batches)
+{
+    for (int b = 0; b < batches->count; b++) {
+        free(batches->items[b].images.items);
+        for (int r = 0; r < MAX_RANKS; r++)
+            free(batches->items[b].parts[r].images.items);
+    }
+    free(batches->items);
+}
+
+char *replica_batch_text(const Batches *batches, const BatchSeen *batch)
+{
+    int number = 0;
+    for (int b = 0; &batches->items[b] <= batch; b++)
+        number += batches->items[b].trains == batch->trains;
+    return format_text("%s batch %d, of %d image%s:", batch->trains ? "training" : "test", number,
+                       batch->images.count, batch->images.count == 1 ? "" : "s");
+}
+
+double replicas_apart(const Batches *batches, const BatchSeen *batch, int replica, int *first)
+{
+    *first = 0;
+    while (*first < batches->replicas - 1 && isnan(batch->parts[*first].weights))
+        ++*first;
+    double reference = batch->parts[*first].weights, own_weights = batch->parts[replica].weights;
+    return isnan(own_weights) ? 0 : fabs(own_weights - reference) / fmax(1, fabs(reference));
+}
+
+bool replicas_are_equal(const AllBatches *all)
+{
+    for (int i = 0; i < all->count; i++)
+        for (int b = 0; b < all->items[i].count; b++)
+            for (int r = 0, first; r < all->items[i].replicas; r++)
+                if (!(replicas_apart(&all->items[i], &all->items[i].items[b], r, &first) <=
+                      EQUAL_TOLERANCE))
+                    return false;
+    return true;
+}
