@@ -19,11 +19,9 @@
 #include <unistd.h>
 #include "base/role.h"
 
-#define ALIGNMENT         64
-#define MAX_NODE          999
-#define MAX_MESSAGE       4096 // bytes of a line on standard error
-#define STATUS_INCOMPLETE 1
-#define STATUS_USER_MUST  2 // the exit status for what the program's user must change
+#define ALIGNMENT   64
+#define MAX_NODE    999
+#define MAX_MESSAGE 4096 // bytes of a line on standard error
 
 const char *program_name(void)
 {
@@ -350,16 +348,21 @@ void sleep_seconds(double seconds)
         continue;
 }
 
+bool read_whole_number(const char *text, uint64_t largest, uint64_t *number)
+{
+    if (*text == '\0' || text[strspn(text, "0123456789")] != '\0')
+        return false;
+    errno = 0;
+    *number = strtoull(text, NULL, 10);
+    return errno == 0 && *number <= largest;
+}
+
 // The value of an environment variable that holds a whole number from 0 to `limit`, else -1.
 static long environment_number(const char *name, long limit)
 {
     const char *text = getenv(name);
-    if (!text || *text < '0' || *text > '9')
-        return -1;
-    char *end;
-    errno = 0;
-    long number = strtol(text, &end, 10);
-    return errno == 0 && *end == '\0' && number <= limit ? number : -1;
+    uint64_t number;
+    return text && read_whole_number(text, (uint64_t)limit, &number) ? (long)number : -1;
 }
 
 // Slurm's variables describe this process only in a step that srun started. The shell of a job

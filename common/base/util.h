@@ -10,6 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// Exit statuses beside 0: done in part, or in vain; and nothing done, since the user must change
+// something first.
+#define STATUS_INCOMPLETE 1
+#define STATUS_USER_MUST  2
+
 #define PRINTF_LIKE(text, first) __attribute__((__format__(__printf__, text, first)))
 
 // Ends the program because its user must change something: prints "PROGRAM: MESSAGE" on standard
@@ -92,6 +97,10 @@ char *ranks_text(const int *ranks, int count);
 // Makes the folder and those above it that are not there; where one can't be made, the program ends
 // with a line.
 void make_folders(const char *path);
+
+// Reads a whole number from 0 to `largest` that is all of `text`; false where it is none. Only
+// digits: strtoull would also take white space in front and turn -1 into a very large number.
+bool read_whole_number(const char *text, uint64_t largest, uint64_t *number);
 
 // Seconds on a clock that only goes forward.
 double seconds_now(void);

@@ -179,11 +179,11 @@ static char *path_of_program(void)
 // The job is over, and so is the program.
 static _Noreturn void end_as(const JobEnd *end)
 {
-    enum { INCOMPLETE = 1, USER_MUST = 2 };
     fflush(stdout);
     if (end->sent)
         die_by_signal(end->sent);
-    if (end->status != INCOMPLETE && end->status != USER_MUST) { // these have said why
+    if (end->status != STATUS_INCOMPLETE &&
+        end->status != STATUS_USER_MUST) { // these have said why
         char *how = job_end_text(end);
         fprintf(stderr, "%s: hvd_run: %s\n", program_name(), how);
         free(how);

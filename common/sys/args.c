@@ -194,17 +194,6 @@ _Noreturn static void refuse(const Flag *flag, const char *value, const char *al
     die("%s--%s must be %s, not '%s'", origin, flag->name, allowed, value);
 }
 
-// Reads a whole number from 0 to `largest` that is all of `text`. Only digits: strtoull would also
-// take white space in front and turn -1 into a very large number.
-static bool read_whole_number(const char *text, uint64_t largest, uint64_t *number)
-{
-    if (*text == '\0' || text[strspn(text, "0123456789")] != '\0')
-        return false;
-    errno = 0;
-    *number = strtoull(text, NULL, 10);
-    return errno == 0 && *number <= largest;
-}
-
 static int read_count(const Flag *flag, const char *value)
 {
     uint64_t number = 0;

@@ -70,6 +70,13 @@ void release_signals(void)
     }
 }
 
+void ending_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    for (int i = 0; i < ENDING; i++)
+        sigaddset(set, ending[i].number);
+}
+
 int job_signal(void)
 {
     return caught;

@@ -4,6 +4,7 @@
 #ifndef HVDLAB_JOB_END_H
 #define HVDLAB_JOB_END_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -12,6 +13,9 @@
 // or that it ignores, stay as they are.
 void catch_signals(int wake);
 void release_signals(void);
+
+// These signals, as a set.
+void ending_signals(sigset_t *set);
 
 // The one that came, 0: none; whether the launcher sent it; "SIGTERM"; and its end.
 int job_signal(void);

@@ -17,12 +17,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/util.h"
+#include "sys/job_end.h"
 
 #define TICK        50  // milliseconds between two looks whether mpirun lives
 #define LAST_TICKS  60  // for what ranks whose mpirun is gone still say
 #define NOT_STARTED 127 // as shells have it
 
-// The same as common/scripts/mpi.sh, which says why.
+// The same as common/scripts/mpi.sh, which says why; here, too, since a program may run where that
+// script is not.
 static void set_environment(void)
 {
     static const char *const as_root[] = {
@@ -100,14 +102,6 @@ typedef struct {
     JobEnd end;
     Lines lines;
 } Job;
-
-static void ending_signals(sigset_t *set)
-{
-    sigemptyset(set);
-    sigaddset(set, SIGINT);
-    sigaddset(set, SIGTERM);
-    sigaddset(set, SIGHUP);
-}
 
 static _Noreturn void become_mpirun(char *const words[], int error, const sigset_t *mask,
                                     pid_t parent)
@@ -196,7 +190,7 @@ JobEnd run_job(char *const words[])
     close(job.signals);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (job.end.status == NOT_STARTED && job.end.rank < 0) // its line is there
-        exit(2);
+        exit(STATUS_USER_MUST);
     return job.end;
 }
 

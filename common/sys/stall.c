@@ -172,7 +172,7 @@ static void end_without_launcher(void)
     if (stall_job.rank == ROOT)
         speak_last(&words);
     remove_leftovers();
-    _exit(STATUS_ENDED);
+    _exit(STATUS_USER_MUST);
 }
 
 // ---- The root's connections.

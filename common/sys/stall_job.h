@@ -9,9 +9,8 @@
 #include "sys/channel.h"
 #include "sys/stall_words.h"
 
-#define ROOT         0
-#define DEPUTY       1 // the rank that speaks where the root can't
-#define STATUS_ENDED 2 // what is waited for has to be changed by the user
+#define ROOT   0
+#define DEPUTY 1 // the rank that speaks where the root can't
 
 // On the root a connection for each rank, and some for those that have not said yet who they are.
 typedef struct {

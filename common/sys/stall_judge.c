@@ -26,7 +26,7 @@ static _Noreturn void end_job(void)
     stall_explained();
     if (ftrylockfile(stdout) == 0)
         fflush(stdout);
-    _exit(STATUS_ENDED);
+    _exit(STATUS_USER_MUST);
 }
 
 // ---- Judging, on the root.

@@ -6,7 +6,6 @@
 // has a --checkpoint-dir takes as --resume (parse_args). Before it, nothing of the old job is left:
 // orphans of a mpirun that was killed become children of this process, which ends them.
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +20,6 @@
 
 #define PATIENCE     2000 // milliseconds in which orphans may end themselves
 #define MAX_RESTARTS 1000000
-#define USER_MUST    2
 
 static const char usage[] =
     "Usage: hvdrun [--restarts R] [-np N] [--hostfile FILE] PROGRAM [WORD]...\n\n"
@@ -41,12 +39,10 @@ typedef struct {
 
 static long whole_number(const char *option, const char *text, long least, long most)
 {
-    char *end;
-    errno = 0;
-    long number = strtol(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno || number < least || number > most)
+    uint64_t number;
+    if (!read_whole_number(text, (uint64_t)most, &number) || (long)number < least)
         die("%s must be a whole number from %ld to %ld, not '%s'", option, least, most, text);
-    return number;
+    return (long)number;
 }
 
 // The program is looked for as mpirun does, which has no line for one that is not there.
@@ -188,7 +184,7 @@ int main(int argc, char **argv)
         JobEnd end = run_job(words);
         free(words);
         end_orphans();
-        if (end.status == EXIT_SUCCESS || end.status == USER_MUST || end.sent)
+        if (end.status == EXIT_SUCCESS || end.status == STATUS_USER_MUST || end.sent)
             return end.status;
         if (restart == command.restarts) {
             char *how = job_end_text(&end);
