@@ -133,22 +133,14 @@ PsHello ps_hello(const PsJob *job, const Parameters *parameters, int server)
 
 // Cut where an optimizer's work on one side needs nothing of the other: anywhere, but whole vectors
 // are quicker.
-PsPart ps_part(const Parameters *parameters, int server, int servers)
+Share ps_part(const Parameters *parameters, int server, int servers)
 {
-    const size_t step = 16; // floats
-    size_t blocks = (parameters->length + step - 1) / step, count = (size_t)servers,
-           number = (size_t)server;
-    size_t begin = blocks * number / count * step, end = blocks * (number + 1) / count * step;
-    if (end > parameters->length)
-        end = parameters->length;
-    if (begin > end)
-        begin = end;
-    return (PsPart){begin, end - begin};
+    return share_of_blocks(parameters->length, 16, server, servers); // floats
 }
 
-size_t ps_part_bytes(const PsPart *part)
+size_t ps_part_bytes(const Share *part)
 {
-    return sizeof(int64_t) + part->length * sizeof(float);
+    return sizeof(int64_t) + part->count * sizeof(float);
 }
 
 // ---- Waiting at the beginning.

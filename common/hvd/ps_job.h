@@ -15,6 +15,7 @@
 #define HVDLAB_PS_JOB_H
 
 #include "base/role.h"
+#include "base/share.h"
 #include "hvd/ps.h"
 #include "sys/message.h"
 #include "sys/tcp.h"
@@ -50,14 +51,11 @@ typedef struct {
 PsJob ps_job(const char *caller, RoleKind kind);
 void ps_job_free(PsJob *job);
 
-// A stretch of the weights' arena.
-typedef struct {
-    size_t offset, length;
-} PsPart;
-PsPart ps_part(const Parameters *parameters, int server, int servers);
+// What one of the servers has of the weights' arena.
+Share ps_part(const Parameters *parameters, int server, int servers);
 
 // Bytes of a message with a part of the weights, behind its header.
-size_t ps_part_bytes(const PsPart *part);
+size_t ps_part_bytes(const Share *part);
 
 // What a worker says of itself to that server.
 PsHello ps_hello(const PsJob *job, const Parameters *parameters, int server);

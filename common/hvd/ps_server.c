@@ -42,7 +42,7 @@ struct PsServer {
     PsJob job;
     Model *model;
     const Parameters *parameters;
-    PsPart part;
+    Share part;
     Parameters own; // the part, as the optimizer sees it
     Segment *segments;
     int listener;
@@ -337,7 +337,7 @@ static void take_part(PsServer *server)
 {
     const Parameters *all = server->parameters;
     server->part = ps_part(all, server->job.role.number, server->job.role.servers);
-    size_t begin = server->part.offset, end = begin + server->part.length;
+    size_t begin = server->part.begin, end = begin + server->part.count;
     server->segments = allocate((size_t)all->segment_count, sizeof *server->segments);
     int count = 0;
     for (int i = 0; i < all->segment_count; i++) {
@@ -350,7 +350,7 @@ static void take_part(PsServer *server)
     server->own = *all;
     server->own.weights += begin;
     server->own.gradients += begin;
-    server->own.length = server->part.length;
+    server->own.length = server->part.count;
     server->own.segments = server->segments;
     server->own.segment_count = count;
 }
@@ -358,7 +358,7 @@ static void take_part(PsServer *server)
 static double weights_fingerprint(const PsServer *server)
 {
     return arena_fingerprint(server->parameters->device, server->parameters->weights,
-                             server->part.offset, server->part.length);
+                             server->part.begin, server->part.count);
 }
 
 PsServer *ps_server_start(Model *model)
@@ -379,7 +379,7 @@ PsServer *ps_server_start(Model *model)
     wait_for_workers(server);
     trace("ps_start", TEXT("role", "server"), NUMBER("number", server->job.role.number),
           NUMBER("servers", server->job.role.servers), NUMBER("workers", server->job.role.workers),
-          NUMBER("offset", server->part.offset), NUMBER("length", server->part.length),
+          NUMBER("offset", server->part.begin), NUMBER("length", server->part.count),
           NUMBER("total", server->parameters->length),
           NUMBER("weights", weights_fingerprint(server)));
     return server;
@@ -394,7 +394,7 @@ static void need_server(const PsServer *server, const char *caller)
 size_t ps_length(const PsServer *server)
 {
     need_server(server, __func__);
-    return server->part.length;
+    return server->part.count;
 }
 
 int64_t ps_version(const PsServer *server)
@@ -430,8 +430,8 @@ static double fingerprint_of(const PsServer *server, const float *gradients)
     const Parameters *own = &server->own;
     backend_of(own->device)
         ->write(own->device, own->gradients, gradients, own->length * sizeof *gradients);
-    return arena_fingerprint(own->device, server->parameters->gradients, server->part.offset,
-                             server->part.length);
+    return arena_fingerprint(own->device, server->parameters->gradients, server->part.begin,
+                             server->part.count);
 }
 
 static void trace_request(const PsServer *server, const PsRequest *request)
@@ -579,7 +579,7 @@ static void print_summary(const PsServer *server)
         pushes += server->seats[w].pushes;
     }
     printf("server %d: %zu weights - %lld pulls - %lld pushes - %lld updates - staleness:",
-           server->job.role.number, server->part.length, (long long)pulls, (long long)pushes,
+           server->job.role.number, server->part.count, (long long)pulls, (long long)pushes,
            (long long)server->version);
     for (int i = 0; i < server->stale_count; i++)
         if (server->stale[i] > 0)

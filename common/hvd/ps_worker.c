@@ -19,7 +19,7 @@ typedef struct {
     MessageReader reader;
     const unsigned char *rest; // of a message that is being sent
     size_t rest_count;
-    PsPart part;
+    Share part;
     bool welcome; // it has said that all are there
     bool asked;   // it owes weights
     bool pulled;  // it has sent some
@@ -229,8 +229,7 @@ static Link *link_to(PsWorker *worker, const char *caller, int server)
 
 static double part_fingerprint(const PsWorker *worker, const float *arena, const Link *link)
 {
-    return arena_fingerprint(worker->parameters->device, arena, link->part.offset,
-                             link->part.length);
+    return arena_fingerprint(worker->parameters->device, arena, link->part.begin, link->part.count);
 }
 
 void ps_pull(PsWorker *worker, int server)
@@ -244,8 +243,8 @@ void ps_pull(PsWorker *worker, int server)
     const Parameters *parameters = worker->parameters;
     memcpy(&link->version, link->reader.body, sizeof link->version);
     backend_of(parameters->device)
-        ->write(parameters->device, parameters->weights + link->part.offset,
-                link->reader.body + sizeof link->version, link->part.length * sizeof(float));
+        ->write(parameters->device, parameters->weights + link->part.begin,
+                link->reader.body + sizeof link->version, link->part.count * sizeof(float));
     message_next(&link->reader);
     link->pulled = true;
     worker->pulled_at = seconds_now();
@@ -272,8 +271,8 @@ void ps_push(PsWorker *worker, int server)
     message_header(worker->message, PS_GRADIENTS, ps_part_bytes(&link->part));
     memcpy(version, &link->version, sizeof link->version);
     backend_of(parameters->device)
-        ->read(parameters->device, gradients, parameters->gradients + link->part.offset,
-               link->part.length * sizeof(float));
+        ->read(parameters->device, gradients, parameters->gradients + link->part.begin,
+               link->part.count * sizeof(float));
     trace("ps_push", NUMBER("server", server), NUMBER("version", link->version),
           NUMBER("value", part_fingerprint(worker, parameters->gradients, link)));
     send_message(worker, server, worker->message, MESSAGE_HEADER + ps_part_bytes(&link->part));

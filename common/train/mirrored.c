@@ -13,6 +13,7 @@
 #include "sys/timeline.h"
 #include "sys/trace.h"
 #include "train/trainer.h"
+#include "base/share.h"
 #include "base/util.h"
 
 // A replica, and what it brings to an exchange.
@@ -196,12 +197,10 @@ Batch part_of_batch(const Replica *replica, const Batch *batch)
     member_of(replica, __func__);
     if (!batch)
         die("%s: there is no batch (NULL)", __func__);
-    int index = replica->index, each = batch->count / replica->count,
-        left = batch->count % replica->count;
-    size_t first = (size_t)(index * each + (index < left ? index : left));
-    return (Batch){.images = batch->images + first * model_image_length(replica->model),
-                   .labels = batch->labels ? batch->labels + first : NULL,
-                   .count = each + (index < left)};
+    Share part = share_of((size_t)batch->count, replica->index, replica->count);
+    return (Batch){.images = batch->images + part.begin * model_image_length(replica->model),
+                   .labels = batch->labels ? batch->labels + part.begin : NULL,
+                   .count = (int)part.count};
 }
 
 // ---- Exchanged.
@@ -224,14 +223,10 @@ static void check_exchange(const Mirrored *m, const char *call)
 // do.
 static void add_slice(const Mirrored *m, int index, const Addend *addends, const Backend *backend)
 {
-    const size_t block = 2048;
-    size_t length = m->members[0].length, blocks = (length + block - 1) / block;
-    size_t begin = blocks * (size_t)index / (size_t)m->count * block;
-    size_t end = blocks * (size_t)(index + 1) / (size_t)m->count * block;
-    if (end > length)
-        end = length;
-    if (begin < end)
-        backend->add_up(addends[index].device, addends, m->count, begin, end);
+    Share slice = share_of_blocks(m->members[0].length, 2048, index, m->count);
+    if (slice.count > 0)
+        backend->add_up(addends[index].device, addends, m->count, slice.begin,
+                        slice.begin + slice.count);
 }
 
 static double total_weight(const Mirrored *m, const char *call)

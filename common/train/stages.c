@@ -10,6 +10,7 @@
 #include "sys/crew.h"
 #include "sys/timeline.h"
 #include "sys/trace.h"
+#include "base/share.h"
 #include "base/util.h"
 
 enum { STAGES = 2 };
@@ -204,14 +205,13 @@ static void begin_batch(Stages *stages, const Batch *batch, int micro_batches)
     stages->batch = batch;
     stages->batches++;
     stages->micro_batches = micro_batches < batch->count ? micro_batches : batch->count;
-    int least = batch->count / stages->micro_batches, more = batch->count % stages->micro_batches;
     for (int s = 0; s < STAGES; s++) {
         Stage *stage = &stages->stage[s];
         stage->micros = allocate((size_t)stages->micro_batches, sizeof *stage->micros);
         stage->waits_for = -1;
-        for (int k = 0, at = 0; k < stages->micro_batches; k++) {
-            stage->micros[k] = (Micro){.begin = at, .count = least + (k < more)};
-            at += stage->micros[k].count;
+        for (int k = 0; k < stages->micro_batches; k++) {
+            Share part = share_of((size_t)batch->count, k, stages->micro_batches);
+            stage->micros[k] = (Micro){.begin = (int)part.begin, .count = (int)part.count};
         }
     }
 }

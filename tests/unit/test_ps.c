@@ -237,10 +237,10 @@ START_TEST(parts_are_disjoint_and_cover_all)
             Parameters parameters = {.length = lengths[l]};
             size_t next = 0;
             for (int s = 0; s < servers; s++) {
-                PsPart part = ps_part(&parameters, s, servers);
-                ck_assert_uint_eq(part.offset, next);
-                ck_assert_uint_le(part.length, lengths[l] / (size_t)servers + 32);
-                next += part.length;
+                Share part = ps_part(&parameters, s, servers);
+                ck_assert_uint_eq(part.begin, next);
+                ck_assert_uint_le(part.count, lengths[l] / (size_t)servers + 32);
+                next += part.count;
             }
             ck_assert_uint_eq(next, lengths[l]);
         }
