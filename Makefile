@@ -500,10 +500,11 @@ check-steps: ## check that they are what the masters say
 
 $(BUILD)/replay: ## build the program that replays another framework's updates
 
-# BENCH=quick takes under a minute; PEER=/path/to/python also times that Python's frameworks.
-bench: ## time training steps (BENCH=quick; PEER=python with PyTorch or Keras to compare)
+# BENCH=quick takes under a minute; PEER=/path/to/python also times that Python's frameworks; ISA=AVX2
+# has all of them compute as most laptops do.
+bench: ## time training steps (BENCH=quick; ISA=AVX2; PEER=python with PyTorch or Keras to compare)
 	$(build_first) $(BUILD)/bench
-	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --out $(BUILD)/bench.json $(quick) $(if $(PEER),--peer '$(PEER)')
+	@GOMP_SPINCOUNT=10000 $(BUILD)/bench $(addprefix --isa ,$(ISA)) --out $(BUILD)/bench.json $(quick) $(if $(PEER),--peer '$(PEER)')
 
 # WORKLOAD=wrn:10:1024 (model, width, batch; any number of them) instead of the lab's network at 128
 # and 512. The trainer is timed, too, but not with BENCH=quick.

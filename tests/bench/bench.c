@@ -15,6 +15,7 @@
 //
 //     --quick             measure for a shorter time
 //     --peer PYTHON       with --out: time the frameworks of that Python, too
+//     --isa ISA           all as on an older processor: SSE41, AVX2 or AVX512_CORE
 //     --trainer PROGRAM   with --gpu: time how long it takes to reach an accuracy
 //     --workload MODEL:WIDTH:BATCH    with --gpu, --compare, --profile or --saving: train this
 //     instead of the
@@ -206,7 +207,7 @@ typedef struct {
 
 static _Noreturn void usage(void)
 {
-    die("usage: bench [--quick] [--peer PYTHON] [--gpu] [--trainer PROGRAM] "
+    die("usage: bench [--quick] [--peer PYTHON] [--isa ISA] [--gpu] [--trainer PROGRAM] "
         "[--workload MODEL:WIDTH:BATCH]... (--out FILE | --scaling FOLDER | --compare | "
         "--mirrored | --profile | --saving FOLDER)");
 }
@@ -240,6 +241,8 @@ static void read_flag(Options *o, int flag)
     o->bench.python = flag == 'p' ? optarg : o->bench.python;
     o->bench.out = flag == 'o' ? optarg : o->bench.out;
     o->bench.trainer = flag == 't' ? optarg : o->bench.trainer;
+    if (flag == 'i')
+        limit_instruction_set(optarg);
     if (flag == 'w')
         add_workload(&o->bench, optarg);
     if (flag == '?')
@@ -273,6 +276,7 @@ int main(int argc, char **argv)
 {
     static const struct option flags[] = {{"quick", no_argument, NULL, 'q'},
                                           {"peer", required_argument, NULL, 'p'},
+                                          {"isa", required_argument, NULL, 'i'},
                                           {"out", required_argument, NULL, 'o'},
                                           {"scaling", required_argument, NULL, 's'},
                                           {"saving", required_argument, NULL, 'k'},

@@ -25,9 +25,14 @@ void report_save(Report *report);
 cJSON *add_result(cJSON *results, const char *name, const char *framework,
                   const Workload *workload);
 
-// Adds a runner's training step.
-void add_training_step(cJSON *results, const Workload *workload, const Runner *runner, int threads,
-                       int ranks, double images_per_second);
+// Adds a runner's training step. Returns its images/s.
+double add_training_step(cJSON *results, const Workload *workload, const Runner *runner,
+                         int threads, int ranks, int rounds);
+
+// Has all runners that are started from now on, of all frameworks, use no newer instructions than
+// these: SSE41, AVX2 or AVX512_CORE, as oneDNN calls them. Results say so. Ends the program with
+// one line for another word. Called before oneDNN is used.
+void limit_instruction_set(const char *isa);
 
 // Prints what training steps took, under the heading of the columns: a line for each runner, with
 // images/s, milliseconds, memory, and by how much the first is quicker. Adds them to the results.

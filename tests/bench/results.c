@@ -3,9 +3,34 @@
 #include "bench.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include "base/util.h"
 #include "cpu/onednn.h"
 #include "sys/device.h"
+
+// ---- Older processors.
+
+static const char *instruction_set; // that --isa names
+
+void limit_instruction_set(const char *isa)
+{
+    // oneDNN's words for it, and PyTorch's own code's.
+    static const struct {
+        const char *isa, *pytorch;
+    } known[] = {{"SSE41", "default"}, {"AVX2", "avx2"}, {"AVX512_CORE", "avx512"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(isa, known[i].isa) == 0) {
+            setenv("DNNL_MAX_CPU_ISA", isa, 1); // the kit's own code, too, and older oneDNNs
+            setenv("ONEDNN_MAX_CPU_ISA", isa, 1);
+            setenv("ATEN_CPU_CAPABILITY", known[i].pytorch, 1);
+            setenv("MKL_ENABLE_INSTRUCTIONS", i == 0 ? "SSE4_2" : isa, 1);
+            instruction_set = isa;
+            return;
+        }
+    die("the instruction set is SSE41, AVX2 or AVX512_CORE, not %s", isa);
+}
+
+// ---- The file.
 
 static void add_gpu(cJSON *machine)
 {
@@ -75,14 +100,19 @@ cJSON *add_result(cJSON *results, const char *name, const char *framework, const
     return result;
 }
 
-void add_training_step(cJSON *results, const Workload *workload, const Runner *runner, int threads,
-                       int ranks, double images_per_second)
+double add_training_step(cJSON *results, const Workload *workload, const Runner *runner,
+                         int threads, int ranks, int rounds)
 {
+    double images_per_second = ranks * workload->batch / median(runner->seconds, rounds);
     cJSON *result = add_result(results, "train_step", runner->name, workload);
     cJSON_AddNumberToObject(result, "threads", threads);
     cJSON_AddNumberToObject(result, "ranks", ranks);
     cJSON_AddNumberToObject(result, "images_per_second", images_per_second);
+    cJSON_AddNumberToObject(result, "spread", spread(runner->seconds, rounds));
     cJSON_AddNumberToObject(result, "peak_rss_mib", runner->peak_rss_mib);
+    if (instruction_set)
+        cJSON_AddStringToObject(result, "isa", instruction_set);
+    return images_per_second;
 }
 
 // ---- Tables.
@@ -91,21 +121,22 @@ void print_heading(const char *where, int rounds)
 {
     printf(
         "Training steps on %s. Medians of %d rounds; \"x\" is hvdlab's speed over the other's in "
-        "the same round.\n\n",
+        "the same round. The spread is the slowest round's time less the fastest's, over the "
+        "median: above 10 %% the machine was busy with something else.\n\n",
         where, rounds);
-    printf("  %-22s %10s %9s %8s\n", "", "images/s", "ms", "MiB");
+    printf("  %-22s %10s %9s %8s %8s\n", "", "images/s", "ms", "spread", "MiB");
 }
 
 void report_runners(cJSON *results, const Workload *w, const Runner *runners, int count, int rounds)
 {
     for (int i = 0; i < count; i++) {
         const Runner *r = &runners[i];
-        double step = median(r->seconds, rounds);
-        printf("  %-22s %10.1f %9.1f %8.0f", r->name, w->batch / step, 1e3 * step, r->peak_rss_mib);
+        double speed = add_training_step(results, w, r, device_threads(), 1, rounds);
+        printf("  %-22s %10.1f %9.1f %6.0f %% %8.0f", r->name, speed, 1e3 * w->batch / speed,
+               100 * spread(r->seconds, rounds), r->peak_rss_mib);
         if (i > 0)
             printf("   %5.2f x", speed_ratio(&runners[0], r, rounds));
         printf("\n");
-        add_training_step(results, w, r, device_threads(), 1, w->batch / step);
     }
 }
 

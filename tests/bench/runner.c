@@ -180,12 +180,24 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static void sort(const double *values, int count, double sorted[MAX_ROUNDS])
+{
+    memcpy(sorted, values, (size_t)count * sizeof *values);
+    qsort(sorted, (size_t)count, sizeof *sorted, compare_doubles);
+}
+
 double median(const double *values, int count)
 {
     double sorted[MAX_ROUNDS];
-    memcpy(sorted, values, (size_t)count * sizeof *values);
-    qsort(sorted, (size_t)count, sizeof *sorted, compare_doubles);
+    sort(values, count, sorted);
     return count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
+}
+
+double spread(const double *values, int count)
+{
+    double sorted[MAX_ROUNDS];
+    sort(values, count, sorted);
+    return (sorted[count - 1] - sorted[0]) / median(values, count);
 }
 
 double speed_ratio(const Runner *a, const Runner *b, int rounds)

@@ -52,6 +52,9 @@ void time_in_turns(Runner *runners, int count, int rounds, double round_time);
 
 double median(const double *values, int count);
 
+// How much longer the slowest round was than the fastest, as a part of the median.
+double spread(const double *values, int count);
+
 // The median over the rounds of how many times faster `a` was than `b` in the same round.
 double speed_ratio(const Runner *a, const Runner *b, int rounds);
 

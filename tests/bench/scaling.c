@@ -35,11 +35,10 @@ void bench_scaling(cJSON *results, int rounds, double round_time, FILE *data)
     time_in_turns(runners, count + 1, rounds, round_time);
     for (int i = 0; i < count; i++) {
         const Runner *r = &runners[i];
-        double speed = ranks[i] * w->batch / median(r->seconds, rounds);
+        double speed = add_training_step(results, w, r, 1, ranks[i], rounds);
         double efficiency = speed_ratio(r, &runners[0], rounds);
         printf("  %2d rank%-15s %10.1f %10.1f %8.1f %%\n", ranks[i], ranks[i] > 1 ? "s" : "", speed,
                speed / ranks[i], 100 * efficiency);
-        add_training_step(results, w, r, 1, ranks[i], speed);
         if (data)
             fprintf(data, "%d %.1f %.4f\n", ranks[i], speed, efficiency);
     }

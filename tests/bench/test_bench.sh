@@ -114,6 +114,7 @@ CUDA_VISIBLE_DEVICES='' refused "make info" "$bench" --gpu --out "$folder/none.j
 for workload in wrn wrn:1 wrn:1:0 wrn:65:1 wrn:1:2x lenet:-1:2 cnn:1:2; do
     refused "$workload is not MODEL:WIDTH:BATCH" "$bench" --profile --workload $workload
 done
+refused "SSE41, AVX2 or AVX512_CORE, not AVX" "$bench" --isa AVX --profile
 refused "usage" "$bench" --gpu
 refused "usage" "$bench" --compare --profile
 
