@@ -56,7 +56,8 @@ static void remove_files(const char *folder)
 void bench_saving(const Workload *workload, const char *folder)
 {
     double seconds[KINDS][MAX_ROUNDS];
-    Steps *steps = prepare_training(workload);
+    static Steps *steps; // until the process ends
+    steps = prepare_training(workload);
     Training training = {.model = steps_model(steps)};
     char *main_file = format_text("%s/saved.safetensors", folder);
     char *plain_file = format_text("%s/plain", folder);
