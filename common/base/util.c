@@ -307,6 +307,14 @@ char *ranks_text(const int *ranks, int count)
     return text;
 }
 
+char *numbers_text(const int *numbers, int count)
+{
+    char *text = allocate((size_t)count + 1, sizeof "-2147483648,"), *end = text;
+    for (int i = 0; i < count; i++)
+        end += sprintf(end, "%s%d", i ? "," : "", numbers[i]);
+    return text;
+}
+
 static void make_folder(const char *path)
 {
     struct stat status;

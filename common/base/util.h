@@ -94,6 +94,9 @@ FloatText float_text(float number);
 // it.
 char *ranks_text(const int *ranks, int count);
 
+// "3,9": any numbers. The caller frees it.
+char *numbers_text(const int *numbers, int count);
+
 // Makes the folder and those above it that are not there; where one can't be made, the program ends
 // with a line.
 void make_folders(const char *path);

@@ -245,7 +245,7 @@ static void trace_taken(const Batches *batches, int64_t own, double waited)
     const Element *batch = &batches->current;
     Source *source = batches->last->source;
     char *pixels = pixels_text(batch->floats, batch->count, image_length(&source->format));
-    char *labels = labels_text(batch->labels, batch->count);
+    char *labels = numbers_text(batch->labels, batch->count);
     trace("taken", NUMBER("batches", batches->id), NUMBER("step", batches->handed - 1),
           TEXT("pixels", pixels), TEXT("labels", labels), NUMBER("changed", count_changed(batches)),
           NUMBER("own", own), NUMBER("waited", waited),

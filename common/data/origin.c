@@ -91,11 +91,3 @@ char *pixels_text(const float *images, int count, size_t length)
                        (unsigned)hash_of(images + (size_t)i * length, length));
     return text;
 }
-
-char *labels_text(const int *labels, int count)
-{
-    char *text = allocate((size_t)count + 1, sizeof "-2147483648,"), *end = text;
-    for (int i = 0; i < count; i++)
-        end += sprintf(end, "%s%d", i ? "," : "", labels[i]);
-    return text;
-}

@@ -21,9 +21,7 @@ typedef struct {
 // The image of `bytes` bytes: that which lies there, else the first one that looks the same.
 Origin origin_of(const uint8_t *image, size_t bytes);
 
-// A hash of each of `count` images of `length` floats, "7e13e189,0c2b5f11", and their labels,
-// "3,9". The caller frees the texts.
+// A hash of each of `count` images of `length` floats, "7e13e189,0c2b5f11". The caller frees it.
 char *pixels_text(const float *images, int count, size_t length);
-char *labels_text(const int *labels, int count);
 
 #endif

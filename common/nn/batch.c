@@ -301,7 +301,7 @@ static void keep_tokens(Model *m, const Batch *batch)
 static void trace_part(const Model *m, const Batch *batch, const char *purpose)
 {
     char *pixels = pixels_text(batch->images, batch->count, model_image_length(m));
-    char *labels = labels_text(batch->labels, batch->count);
+    char *labels = numbers_text(batch->labels, batch->count);
     trace("part", TEXT("purpose", purpose), NUMBER("images", batch->count), TEXT("pixels", pixels),
           TEXT("labels", labels), NUMBER("arena", model_arena_fingerprint(m)));
     free(pixels);

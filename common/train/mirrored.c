@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "backend/backend.h"
-#include "data/origin.h"
 #include "sys/crew.h"
 #include "sys/timeline.h"
 #include "sys/trace.h"
@@ -63,7 +62,7 @@ static void check_devices(const int *devices, int count)
 
 static void trace_devices(const int *devices, int count)
 {
-    char *text = labels_text(devices, count);
+    char *text = numbers_text(devices, count);
     trace("mirrored", TEXT("devices", text));
     free(text);
 }
