@@ -32,6 +32,8 @@ static void save(const Training *training, const char *folder, const char *name)
     // save: a file gets its name when all of it is on the disk; and then the name has to get there.
     if (write_checkpoint(training, beside) && rename(beside, path) == 0)
         sync_folder(folder);
+    else
+        fprintf(stderr, "save: %s could not be saved\n", path);
 }
 
 // After each epoch.

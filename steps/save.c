@@ -31,7 +31,7 @@ static void save(const Training *training, const char *folder, const char *name)
     snprintf(beside, sizeof beside, "%s/%s.tmp", folder, name);
     // TODO: save: write the checkpoint to the path `beside`; when it is whole, give it the name
     // `path`, by rename(); then have the folder's names put on the disk, too. If one of these fails,
-    // save() does no more; the training goes on. make doc NAME=write_checkpoint, make doc
+    // save() does no more than say so; the training goes on. make doc NAME=write_checkpoint, make doc
     // NAME=sync_folder.
     (void)training;
 }

@@ -63,7 +63,8 @@ void safetensors_promise(Safetensors *file, const char *name, int ndims, const i
 void safetensors_read_by(Safetensors *file, SafetensorReader *read, const void *context);
 
 // Writes to this very path, sealed (below), and waits until the bytes are on the disk. Where that
-// can't be, there is no file, and the answer is the system's error number; else 0.
+// can't be, the answer is the system's error number, and there is no file, or, where none could be
+// opened, what was there before; else 0.
 int safetensors_write(Safetensors *file, const char *path);
 
 // Keeps of the file only its metadata.

@@ -51,10 +51,11 @@ bool save_checkpoint(const Training *training, const char *folder, const char *n
 
 // For a way of saving of one's own: writes to this very path what all workers share, as this worker
 // has it, without parts of workers beside it, and waits until the bytes are on the disk. Where that
-// fails there is no file, a warning says why, and the program will end with status 1. The file has
-// no random numbers in it: a training that goes on from it draws those of the program that does.
-// Where it was written at an epoch's end, and both have the same --seed, they are those that the
-// first training would have drawn.
+// fails a warning says why, and the program will end with status 1; there is no file then, or,
+// where none could be opened, what was there before. The file has no random numbers in it: a
+// training that goes on from it draws those of the program that does. Where it was written at an
+// epoch's end, and both have the same --seed, they are those that the first training would have
+// drawn.
 bool write_checkpoint(const Training *training, const char *path);
 
 // Waits until the names of a folder's files, also those that were renamed, are on the disk. False,

@@ -33,10 +33,12 @@ static void save(const Training *training, const char *folder, const char *name)
     // save: a file gets its name when all of it is on the disk; and then the name has to get there.
     if (write_checkpoint(training, beside) && rename(beside, path) == 0)
         sync_folder(folder);
+    else
+        fprintf(stderr, "save: %s could not be saved\n", path);
 #else
     // TODO: save: write the checkpoint to the path `beside`; when it is whole, give it the name
     // `path`, by rename(); then have the folder's names put on the disk, too. If one of these fails,
-    // save() does no more; the training goes on. make doc NAME=write_checkpoint, make doc
+    // save() does no more than say so; the training goes on. make doc NAME=write_checkpoint, make doc
     // NAME=sync_folder.
     (void)training;
 #endif
