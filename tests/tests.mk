@@ -43,7 +43,7 @@ words_mismatches := --some
 words_checkpoints := --some
 words_hvdrun := --some
 words_powercut := --some
-run_answers := 'graders (all answers)@$(if $(SANITIZE),9000,5400)=tests/steps/test_graders.sh'
+run_answers := 'graders (all answers)@$(if $(SANITIZE),9000,5400)=tests/steps/test_graders.sh --at-once 2'
 
 # On $(1) ranks: the test $(2); or a golden case and its tolerance, the words $(2), which N ranks must
 # compute as one process does.

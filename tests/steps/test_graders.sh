@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Usage: tests/steps/test_graders.sh [--some] [WORD...]
+# Usage: tests/steps/test_graders.sh [--at-once N] [--some] [WORD...]
 #
 # Grades the graders, for the exercises of labs/*/lab.conf. Each solution must pass its own check and
 # those of the exercises that it holds; each untouched file must fail its own check and pass those;
@@ -11,22 +11,27 @@
 # With --some, one mistake and one alternative of each exercise. With words, only cases whose names
 # hold one of them: step_03, mistakes, hung. What was unexpected stands once more at the end. With V=1 it
 # shows what the checks say. With HVDLAB_CHECK_DEVICE=gpu the runs are on GPUs, as many as there are.
+# With --at-once N answers are graded N at a time, where there are as many cores: a check mostly waits.
 
 set -u
 export LC_ALL=C # a point in EPOCHREALTIME
 build=${BUILD:-build}
-here=$build/graders${EMULATED_DEVICES:+-$EMULATED_DEVICES} # machines that are pretended may run at once
+folder=$build/graders${EMULATED_DEVICES:+-$EMULATED_DEVICES} # machines that are pretended may run at once
 check=$build/check-step
 # As for the tests that Check runs: instrumented programs are slow.
 export HVDLAB_PATIENCE=${CK_TIMEOUT_MULTIPLIER:-1}
 on_gpu=$([[ ${HVDLAB_CHECK_DEVICE:-} = gpu ]] && echo 1)
 # Seconds that a check may take: 7.5 for each of its runs, seven at most, where one goes on and on.
 longest=$((60 * HVDLAB_PATIENCE * (1 + ${on_gpu:-0})))
+at_once=1
+if [[ ${1:-} = --at-once ]]; then
+    [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || { echo "--at-once takes a number from 1, not '${2:-}'" >&2; exit 2; }
+    at_once=$(($2 < $(nproc) ? $2 : $(nproc)))
+    shift 2
+fi
 some=
 [[ ${1:-} != --some ]] || { some=1; shift; }
 words=("$@")
-good=0 bad=0 again=0
-unexpected= # the lines of what was, for the end
 
 if [[ ! -x $check || ! -x $build/compile-step ]]; then
     echo "$check or $build/compile-step is not there: make them first" >&2
@@ -35,16 +40,24 @@ fi
 for tool in patch unifdef; do
     command -v $tool >/dev/null || { echo "$tool is not there: make deps, or install the package $tool" >&2; exit 2; }
 done
-rm -rf "$here"
-mkdir -p "$here" || exit 2
-# Its own BUILD, so that no verdict on a student's file is overwritten. Warnings are no errors here,
-# even with WERROR=1: some mistakes are of the kind that compilers warn of.
-sed 's/ -Werror / /' "$build/compile-step" >"$here/compile-step" && chmod +x "$here/compile-step"
-common/scripts/steps.sh cut "$here/cut" || exit 2
-export BUILD=$here
+rm -rf "$folder"
+mkdir -p "$folder/taken" || exit 2
+: >"$folder/results" # a word for each case: ok, FAIL or again
+: >"$folder/unexpected" # the lines of what was, for the end
+common/scripts/steps.sh cut "$folder/cut" || exit 2
 
-trap 'kill "$running" 2>/dev/null; exit 130' INT TERM HUP
-running=
+# work_in FOLDER: what follows is graded there, and nobody else's. Its own BUILD, so that no verdict on a
+# student's file is overwritten. Warnings are no errors here, even with WERROR=1: some mistakes are of the
+# kind that compilers warn of.
+work_in()
+{
+    export BUILD=$1
+    here=$1 running=
+    mkdir -p "$here" || exit 2
+    sed 's/ -Werror / /' "$build/compile-step" >"$here/compile-step" && chmod +x "$here/compile-step"
+    # shellcheck disable=SC2046 # numbers
+    trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT TERM HUP
+}
 
 wanted()
 {
@@ -56,6 +69,9 @@ wanted()
     return 1
 }
 
+# Whether the case is this one's to judge: each is the first one's that asks.
+take() { wanted "$1" && mkdir "$folder/taken/${1//\//:}" 2>/dev/null; }
+
 # What is wrong with the case that is judged now, a line each.
 complaints=
 complain() { complaints+="    $1"$'\n'; }
@@ -64,18 +80,17 @@ complain() { complaints+="    $1"$'\n'; }
 conclude()
 {
     local result=ok
-    if [[ -z $complaints ]]; then
-        good=$((good + 1))
-    else
-        result=FAIL bad=$((bad + 1))
-    fi
+    [[ -z $complaints ]] || result=FAIL
+    echo $result >>"$folder/results"
     printf '%-68s %5.1f s  %s\n%s' "$1" "$2" "$result" "$complaints"
     [[ -z $complaints && ${V:-} != 1 ]] || sed 's/^/    | /' "$here/out" "$here/err"
     [[ -z $complaints ]] || keep_for_the_end "$1"
     complaints=
 }
 
-keep_for_the_end() { unexpected+="$1:"$'\n'"$complaints$(sed 's/^/    | /' "$here/out" "$here/err")"$'\n'; }
+keep_for_the_end() { printf '%s:\n%s%s\n' "$1" "$complaints" "$(sed 's/^/    | /' "$here/out" "$here/err")" >>"$folder/unexpected"; }
+
+count() { grep -cx "$1" "$folder/results"; }
 
 # grade STEPS FILE: runs the check; leaves $status, $seconds, and $here/out.
 grade()
@@ -134,7 +149,7 @@ check_json()
 # A machine that stands still for seconds makes a hang of anything, and a program with a mistake may do
 # now this, now that. So a mistake may have a second try, three of them in all, which is said at the end. A
 # right answer has one.
-may_try_again() { [[ $1 != passed && $2 != again && $again -lt 3 ]]; }
+may_try_again() { [[ $1 != passed && $2 != again && $(count again) -lt 3 ]]; }
 
 # expect EXERCISES FILE DIAGNOSIS NAME [again]: each of them passes but the last one, which gets
 # DIAGNOSIS.
@@ -157,7 +172,7 @@ expect()
     [[ $status -eq $wanted_status ]] || complain "status $status instead of $wanted_status"
     awk "BEGIN { exit !($seconds < $longest) }" || complain "took $seconds seconds"
     if [[ $complaints ]] && may_try_again "$diagnosis" "${5:-}"; then
-        again=$((again + 1))
+        echo again >>"$folder/results"
         keep_for_the_end "$4, tried again"
         complaints=
         expect "$@" again
@@ -166,12 +181,11 @@ expect()
     conclude "$4" "$seconds"
 }
 
-# patched PATCH FILE: the solution with it, as $file.
+# patched PATCH FILE: the solution with it, in this folder.
 patched()
 {
-    file=$here/$2.c
-    cp "$here/cut/solutions/$2.c" "$file"
-    patch --quiet --no-backup-if-mismatch "$file" "$1" >"$here/out" 2>&1
+    cp "$folder/cut/solutions/$2.c" "$here/$2.c"
+    patch --quiet --no-backup-if-mismatch "$here/$2.c" "$1" >"$here/out" 2>&1
 }
 
 # patches KIND FILE: all of them, or the one that --some takes: an end of the list, so that the runs
@@ -202,31 +216,45 @@ skipped()
     return 1
 }
 
-for exercise in $exercises; do
-    file=$(file_of "$exercise")
-    both=$(held_and "$exercise")
-    name=solutions/$file
-    ! wanted "$name" || expect "$both" "$here/cut/solutions/$file.c" passed "$name"
-    name=steps/$file
-    ! wanted "$name" || expect "$both" "$here/cut/steps/$file.c" "$(untouched_diagnosis "$file")" "$name"
-    for patch in $(patches mistakes "$file") $(patches alternatives "$file"); do
-        name=${patch#tests/}
-        name=${name%.patch}
-        wanted "$name" || continue
-        ! skipped "$patch" || continue
-        if ! patched "$patch" "$(file_of "$exercise")"; then
-            complain "the patch does not apply to solutions/${name#*/}"
-            conclude "$name" 0
-            continue
-        fi
-        diagnosis=${name##*/}
-        case $name in
-        mistakes/*) expect "$exercise" "$file" "${diagnosis%%--*}" "$name" ;;
-        *) expect "$both" "$file" passed "$name" ;;
-        esac
+grade_answers()
+{
+    local exercise file both name patch diagnosis
+    for exercise in $exercises; do
         file=$(file_of "$exercise")
+        both=$(held_and "$exercise")
+        name=solutions/$file
+        ! take "$name" || expect "$both" "$folder/cut/solutions/$file.c" passed "$name"
+        name=steps/$file
+        ! take "$name" || expect "$both" "$folder/cut/steps/$file.c" "$(untouched_diagnosis "$file")" "$name"
+        for patch in $(patches mistakes "$file") $(patches alternatives "$file"); do
+            name=${patch#tests/}
+            name=${name%.patch}
+            ! skipped "$patch" || continue
+            ! take "$name" || grade_patch
+        done
     done
+}
+
+# With the variables of grade_answers.
+grade_patch()
+{
+    if ! patched "$patch" "$file"; then
+        complain "the patch does not apply to solutions/${name#*/}"
+        conclude "$name" 0
+        return
+    fi
+    diagnosis=${name##*/}
+    case $name in
+    mistakes/*) expect "$exercise" "$here/$file.c" "${diagnosis%%--*}" "$name" ;;
+    *) expect "$both" "$here/$file.c" passed "$name" ;;
+    esac
+}
+
+work_in "$folder"
+for ((i = 1; i <= at_once; i++)); do
+    (work_in "$folder/$i" && grade_answers) &
 done
+wait
 
 # ---- What has no patch.
 
@@ -253,7 +281,7 @@ since_begin() { awk "BEGIN { print $EPOCHREALTIME - $begin }"; }
 
 name=usage
 if wanted "$name"; then
-    solution=$here/cut/solutions/step_01.c
+    solution=$folder/cut/solutions/step_01.c
     refused usage
     refused usage 1
     for steps in 0 x '' '1,' ,1 1x 1,0 1,,2 1,2,1; do
@@ -276,12 +304,12 @@ fi
 name=environment
 if wanted "$name"; then
     HVDLAB_DEVICES=1 HVD_FUSION_THRESHOLD=x HVDLAB_TRACE=/nowhere/at/all HVDLAB_FLAGS='--epochs 99' \
-        HVD_RANKS_PER_NODE=4 HVD_LAYOUT=7 expect 1,3,5 "$here/cut/solutions/step_05.c" passed "$name"
+        HVD_RANKS_PER_NODE=4 HVD_LAYOUT=7 expect 1,3,5 "$folder/cut/solutions/step_05.c" passed "$name"
 fi
 
 name=remark
 if wanted "$name" && patched tests/alternatives/step_05/learning-rate-scaled.patch step_05; then
-    grade 5 "$file"
+    grade 5 "$here/step_05.c"
     grep -q '^note  the learning rate is 0.05' "$here/out" || complain "no remark on the learning rate"
     conclude "$name" "$seconds"
 fi
@@ -293,7 +321,7 @@ if wanted "$name"; then
     touch "$around/precious"
     sed -e 's/^#include "hvdlab.h"/&\n#include <stdlib.h>\n#include <unistd.h>/' \
         -e "s|^    hvd_init();|&\n    if (system(\"rm -rf * '$around/precious'\") == 0 \&\& chdir(\"/\") != 0)\n        return 1;|" \
-        "$here/cut/solutions/step_01.c" >"$here/reaching.c"
+        "$folder/cut/solutions/step_01.c" >"$here/reaching.c"
     if bwrap --ro-bind / / --dev-bind /dev /dev true 2>/dev/null; then
         expect 1 "$here/reaching.c" passed "$name"
         [[ -e $around/precious ]] || { complain "the program deleted a file of the user's"; conclude "$name: files" 0; }
@@ -332,7 +360,7 @@ if wanted "$name"; then
     begin=$EPOCHREALTIME
     for signal in INT TERM KILL; do
         rm -rf "$here/check"
-        "$check" 1 "$here/cut/solutions/step_01.c" >"$here/out" 2>"$here/err" </dev/null &
+        "$check" 1 "$folder/cut/solutions/step_01.c" >"$here/out" 2>"$here/err" </dev/null &
         running=$!
         wait_until all_have_started || complain "SIG$signal: the run did not start"
         kill -s $signal "$running"
@@ -345,7 +373,8 @@ if wanted "$name"; then
     conclude "$name" "$(since_begin)"
 fi
 
-[[ $((good + bad)) -gt 0 ]] || { echo "no case is called: ${words[*]}" >&2; exit 2; }
-[[ -z $unexpected ]] || printf '\nNot as expected:\n%s\n' "$unexpected"
-printf '%d cases as expected, %d not, %d tried again\n' "$good" "$bad" "$again"
+bad=$(count FAIL)
+[[ $(($(count ok) + bad)) -gt 0 ]] || { echo "no case is called: ${words[*]}" >&2; exit 2; }
+[[ ! -s $folder/unexpected ]] || printf '\nNot as expected:\n%s\n' "$(cat "$folder/unexpected")"
+printf '%d cases as expected, %d not, %d tried again\n' "$(count ok)" "$bad" "$(count again)"
 [[ $bad -eq 0 ]]
