@@ -363,8 +363,6 @@ static double weights_fingerprint(const PsServer *server)
 
 PsServer *ps_server_start(Model *model)
 {
-    if (!model)
-        die("ps_server_start: there is no model (NULL)");
     model_check_compiled(model, "ps_server_start");
     PsServer *server = allocate(1, sizeof *server);
     server->job = ps_job("ps_server_start", ROLE_SERVER);

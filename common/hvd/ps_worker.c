@@ -183,8 +183,6 @@ static void reach(PsWorker *worker, int server, PsWaiting *waiting)
 
 PsWorker *ps_worker_start(Model *model)
 {
-    if (!model)
-        die("ps_worker_start: there is no model (NULL)");
     model_check_compiled(model, "ps_worker_start");
     PsWorker *worker = allocate(1, sizeof *worker);
     worker->job = ps_job("ps_worker_start", ROLE_WORKER);

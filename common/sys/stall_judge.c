@@ -19,6 +19,17 @@ static void speak(const Words *words)
     (void)!write(STDERR_FILENO, words->text, words->length);
 }
 
+// How a line begins that `ends` the job, or only tells.
+static void begin_line(Words *words, bool ends)
+{
+    words->length = 0;
+    words_add(words, "%s: ", program_name());
+    if (ends)
+        words_add(words, "HVD_STALL_SHUTDOWN_SECONDS=%g: the job ends, since ", stall_job.shutdown);
+    else
+        words_add(words, "stall: ");
+}
+
 // The root's end is told before, so that nobody calls it gone; mpirun ends the others. Not by MPI,
 // which belongs to the main thread.
 static _Noreturn void end_job(void)
@@ -87,9 +98,7 @@ static void report_stall(double now)
 static void end_stalled_job(double now)
 {
     static Words words;
-    words.length = 0;
-    words_add(&words, "%s: HVD_STALL_SHUTDOWN_SECONDS=%g: the job ends, since ", program_name(),
-              stall_job.shutdown);
+    begin_line(&words, true);
     words_of_waiting(stall_job.ranks, stall_job.size, now, &words);
     words_add(&words, "\n");
     speak(&words);
@@ -163,13 +172,7 @@ static void judge_start(double now)
         stall_job.shutdown > 0 && waited >= stall_job.shutdown + (stall_job.rank == ROOT ? 0 : 1);
     if (waited < (next_report > 0 ? next_report : stall_job.limit) && !ends)
         return;
-    words.length = 0;
-    words_add(&words, "%s: ", program_name());
-    if (ends)
-        words_add(&words, "HVD_STALL_SHUTDOWN_SECONDS=%g: the job ends, since ",
-                  stall_job.shutdown);
-    else
-        words_add(&words, "stall: ");
+    begin_line(&words, ends);
     words_add(&words, "rank %d waits in hvd_init for %.0f s: not all %d ranks have come to it",
               stall_job.rank, waited, stall_job.size);
     next_report = 2 * waited;
@@ -216,13 +219,7 @@ static void name_silent_root(double silence)
     bool ends = stall_job.shutdown > 0 && silence >= stall_job.shutdown;
     if (silence < next_report && !ends)
         return;
-    words.length = 0;
-    words_add(&words, "%s: ", program_name());
-    if (ends)
-        words_add(&words, "HVD_STALL_SHUTDOWN_SECONDS=%g: the job ends, since ",
-                  stall_job.shutdown);
-    else
-        words_add(&words, "stall: ");
+    begin_line(&words, ends);
     words_add(&words, "rank %d %s for %.0f s; rank %d waits in %s\n", ROOT,
               root_is_stopped() ? "has been stopped (by SIGSTOP, or a debugger)"
                                 : "has not answered",

@@ -514,6 +514,16 @@ void use_test_device(void)
         PRECISION_FP32 + (Precision)choice("HVDLAB_TEST_PRECISION", precisions, 3);
 }
 
+int devices_there(void)
+{
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(device_count());
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+}
+
 TCase *operation_case(Suite *suite, const char *name)
 {
     use_test_device();

@@ -70,6 +70,9 @@ const Backend *backend(void);
 // HVDLAB_TEST_PRECISION (fp32, tf32 or bf16; unset: fp32). main calls it before the tests run.
 void use_test_device(void);
 
+// How many devices there are. Asked in a process of its own, as devices stay in use.
+int devices_there(void);
+
 // A new test case with time enough for sanitizers and busy machines, on that device.
 TCase *operation_case(Suite *suite, const char *name);
 

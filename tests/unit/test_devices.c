@@ -417,17 +417,6 @@ START_TEST(a_thread_keeps_the_device_that_it_works_on)
 }
 END_TEST
 
-// Asked in a process of its own, as devices stay in use.
-static int devices_there(void)
-{
-    int status = 0;
-    pid_t child = fork();
-    if (child == 0)
-        _exit(device_count());
-    waitpid(child, &status, 0);
-    return WEXITSTATUS(status);
-}
-
 int main(void)
 {
     setenv("HVDLAB_DEVICES", "2", 1);
