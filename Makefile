@@ -124,6 +124,7 @@ fuzz_programs := $(fuzz_targets:%=$(BUILD)/tests/fuzz/fuzz_%)
 
 unit_programs := $(unit_tests:%=$(BUILD)/tests/unit/test_%)
 mpi_programs := $(mpi_tests:%=$(BUILD)/tests/mpi/test_%)
+hvd_training := $(BUILD)/tests/mpi/hvd_training.o
 step_programs := $(step_sources:steps/%.c=$(BUILD)/%)
 # solutions/step_01.c makes solution_01, solutions/ring.c makes solution_ring.
 solution_program = $(BUILD)/solution_$(patsubst step_%,%,$(1))
@@ -136,7 +137,7 @@ shims := $(BUILD)/tests/faults/inject.so $(BUILD)/tests/faults/powercut.so
 programs := $(step_programs) $(solution_programs) $(lab_programs) $(BUILD)/replay $(BUILD)/bench $(BUILD)/check-step \
             $(tool_programs) $(unit_programs) $(mpi_programs) $(emulated_programs) $(small) $(cuts)
 objects := $(emulated_objects) $(library_objects) $(step_objects) $(replay_objects) $(bench_objects) $(check_objects) \
-           $(unit_objects) $(shared_objects) $(model_objects) $(mpi_programs:%=%.o) $(tools:%=$(BUILD)/common/tools/%.o) \
+           $(unit_objects) $(shared_objects) $(model_objects) $(mpi_programs:%=%.o) $(hvd_training) $(tools:%=$(BUILD)/common/tools/%.o) \
            $(fuzz_programs:%=%.o) $(BUILD)/tests/fuzz/fuzz.o $(small).o $(cuts).o
 
 # ---- How to compile and link. CPPFLAGS, CFLAGS and LDFLAGS of the user come last.
@@ -280,6 +281,7 @@ $(cuts): %: %.o
 $(BUILD)/bench: $(bench_objects) $(model_objects)
 $(tool_programs): $(BUILD)/%: $(BUILD)/common/tools/%.o
 $(mpi_programs): $(BUILD)/%: $(BUILD)/%.o $(model_objects)
+$(BUILD)/tests/mpi/test_hvd: $(hvd_training)
 $(unit_programs): $(BUILD)/%: $(BUILD)/%.o $(shared_objects) $(model_objects)
 $(emulated_objects): extra_flags := -DHVDLAB_EMULATED
 # The stand-in's own arithmetic checks what it is given, and most of the time goes there.
