@@ -315,21 +315,26 @@ Safetensors *read_checkpoint_file(const char *path)
     return file;
 }
 
+void check_state(const char *path, const Safetensors *file, const Model *model)
+{
+    check_optimizer(path, file, optimizer_innermost(model_optimizer(model)));
+    check_tensors(path, file, model);
+    get_number(path, file, "iterations", INT64_MAX - 1);
+    get_real(path, file, "learning_rate");
+}
+
 Saved check_main_file(const char *path, const Safetensors *file, const Model *model)
 {
     check_model(path, get_text(path, file, "model"), model_parameters(model)->description);
-    check_optimizer(path, file, optimizer_innermost(model_optimizer(model)));
-    check_tensors(path, file, model);
+    check_state(path, file, model);
     Saved saved = {
         .ranks = (int)get_number(path, file, "ranks", MAX_LAUNCHED),
         .epoch = (int)get_number(path, file, "epoch", INT32_MAX),
         .steps = (int64_t)get_number(path, file, "steps", INT64_MAX),
-        .iterations = (int64_t)get_number(path, file, "iterations", INT64_MAX - 1),
         .stop = get_number(path, file, "stop", 1) == 1,
         .token = get_text(path, file, "token"),
     };
     saved.step = (int64_t)get_number(path, file, "step", (uint64_t)saved.steps);
-    get_real(path, file, "learning_rate");
     saved.history = get_history(path, file);
     return saved;
 }

@@ -32,7 +32,7 @@ Safetensors *read_checkpoint_file(const char *path);
 // What a main file says of its training.
 typedef struct {
     int ranks, epoch;
-    int64_t step, steps, iterations;
+    int64_t step, steps;
     bool stop;
     const char *token;
     History history; // to be freed
@@ -41,6 +41,10 @@ typedef struct {
 // Checks all that the main file says against the model, and ends the program with one line where it
 // is another one, or has another optimizer. Changes nothing.
 Saved check_main_file(const char *path, const Safetensors *file, const Model *model);
+
+// Checks, of a main file, what put_tensors and put_optimizer take from it, and likewise ends the
+// program. The layers may be others, if they have the same variables.
+void check_state(const char *path, const Safetensors *file, const Model *model);
 
 // Puts what both have in its place: tensors, the optimizer's numbers, and those of callbacks.
 void put_tensors(const Safetensors *file, Model *model);

@@ -1,7 +1,12 @@
 // Replays the training of another framework: loads a case (weights, batches, and what came out
 // there), runs the same updates here and compares. README.md beside this file gives the format.
 //
-//     replay CASE.safetensors [--out FILE] [--device cpu|gpu] [--precision P] [--tolerance 1e-4]
+//     replay CASE.safetensors [--out FILE] [--restore CHECKPOINT] [--save CHECKPOINT]
+//            [--device cpu|gpu] [--precision P] [--tolerance 1e-4]
+//
+// A case without labels (y) has no updates: it predicts. With --restore the training does not begin
+// with the case's weights, but is where a checkpoint of the kit left it; --save leaves one that the
+// kit goes on from.
 //
 // Under `mpirun -np N` rank r trains on the r-th of N equal parts of each batch, through hvd's
 // distributed optimizer; the results must be those of one process with whole batches. The root
@@ -17,10 +22,11 @@
 #include "hvd/hvd.h"
 #include "models/models.h"
 #include "data/safetensors.h"
+#include "train/checkpoint_file.h"
 #include "base/util.h"
 
 typedef struct {
-    const char *case_path, *out_path;
+    const char *case_path, *out_path, *restore_path, *save_path;
     double tolerance;
 } Options;
 
@@ -28,8 +34,10 @@ typedef struct {
 typedef struct {
     const Safetensors *file;
     const char *path;
+    const Safetensors *beginning; // with the initial weights: the case, or a checkpoint
+    const char *beginning_path;
     Model *model;
-    const Safetensor *x, *y;
+    const Safetensor *x, *y; // y: NULL where there are no updates
     int updates, batch, classes;
     int rank, ranks; // this process, of how many
     float wd;
@@ -37,9 +45,11 @@ typedef struct {
 } Replay;
 
 static const char usage[] =
-    "usage: replay CASE.safetensors [--out FILE] [--device cpu|gpu] [--precision fp32|tf32|bf16]\n"
-    "              [--tolerance T]\n"
-    "Runs the updates of a case made with another framework and compares the results. Exit "
+    "usage: replay CASE.safetensors [--out FILE] [--restore CHECKPOINT] [--save CHECKPOINT]\n"
+    "              [--device cpu|gpu] [--precision fp32|tf32|bf16] [--tolerance T]\n"
+    "Runs the updates of a case made with another framework and compares the results. --restore\n"
+    "begins where a checkpoint's training was, instead of with the case's weights, and --save\n"
+    "writes one at the end: each with the path of its main file (a/ckpt-1.safetensors). Exit "
     "status:\n"
     "0 when all agree within the tolerance (1e-4), 1 when not, 2 when the case can't be run.\n"
     "Under mpirun -np N each rank trains on its part of every batch.\n";
@@ -64,6 +74,8 @@ static int choice(const char *flag, const char *text, const char *const *names, 
 static Options parse_options(int argc, char **argv)
 {
     static const struct option flags[] = {{"out", required_argument, NULL, 'o'},
+                                          {"restore", required_argument, NULL, 'r'},
+                                          {"save", required_argument, NULL, 's'},
                                           {"device", required_argument, NULL, 'd'},
                                           {"precision", required_argument, NULL, 'p'},
                                           {"tolerance", required_argument, NULL, 't'},
@@ -77,6 +89,10 @@ static Options parse_options(int argc, char **argv)
     for (int flag; (flag = getopt_long(argc, argv, ":", flags, NULL)) != -1;) {
         if (flag == 'o')
             options.out_path = optarg;
+        else if (flag == 'r')
+            options.restore_path = optarg;
+        else if (flag == 's')
+            options.save_path = optarg;
         else if (flag == 'd')
             settings()->device = choice("--device", optarg, devices, 2) ? DEVICE_GPU : DEVICE_CPU;
         else if (flag == 'p')
@@ -100,14 +116,24 @@ static Options parse_options(int argc, char **argv)
 
 // What the case holds.
 
-static const Safetensor *need(const Replay *r, const char *name, SafetensorType type, int ndims)
+static const Safetensor *need(const Safetensors *file, const char *path, const char *name,
+                              SafetensorType type, int ndims)
 {
-    const Safetensor *tensor = safetensors_find(r->file, name);
+    const Safetensor *tensor = safetensors_find(file, name);
     if (!tensor)
-        die("%s: there is no tensor %s", r->path, name);
+        die("%s: there is no tensor %s", path, name);
     if (tensor->type != type || tensor->ndims != ndims || tensor->count == 0)
-        die("%s: %s should be %s with %d dimensions, and not empty", r->path, name,
+        die("%s: %s should be %s with %d dimensions, and not empty", path, name,
             type == ST_FLOAT32 ? "float32" : "int32", ndims);
+    return tensor;
+}
+
+// A variable before the first update.
+static const Safetensor *need_initial(const Replay *r, const char *variable, int ndims)
+{
+    char *name = format_text("%s%s", r->beginning == r->file ? "initial/" : "", variable);
+    const Safetensor *tensor = need(r->beginning, r->beginning_path, name, ST_FLOAT32, ndims);
+    free(name);
     return tensor;
 }
 
@@ -134,12 +160,12 @@ static int layer_size(const Replay *r, const char *layer, bool rows)
 {
     bool table = strcmp(layer, "embedding") == 0;
     int ndims = strncmp(layer, "conv2d", 6) == 0 ? 4 : 2;
-    char *name = format_text("initial/%s/%s", layer, table ? "embeddings" : "kernel");
-    const Safetensor *weights = need(r, name, ST_FLOAT32, ndims);
+    char *name = format_text("%s/%s", layer, table ? "embeddings" : "kernel");
+    const Safetensor *weights = need_initial(r, name, ndims);
     free(name);
     int64_t size = weights->dims[rows ? 0 : ndims - 1];
     if (size > 1 << 20)
-        die("%s: %s has too many outputs", r->path, layer);
+        die("%s: %s has too many outputs", r->beginning_path, layer);
     return (int)size;
 }
 
@@ -214,11 +240,9 @@ static bool same_shape(const Safetensor *tensor, const Variable *v)
 
 static const Safetensor *initial(const Replay *r, const Variable *v)
 {
-    char *name = format_text("initial/%s", v->name);
-    const Safetensor *tensor = need(r, name, ST_FLOAT32, v->ndims);
+    const Safetensor *tensor = need_initial(r, v->name, v->ndims);
     if (!same_shape(tensor, v))
-        die("%s: %s does not have the shape that the model gives it", r->path, name);
-    free(name);
+        die("%s: %s does not have the shape that the model gives it", r->beginning_path, v->name);
     return tensor;
 }
 
@@ -250,19 +274,34 @@ static void check_names(const Replay *r)
     }
 }
 
-static void load_case(Replay *r)
+static void load_images(Replay *r)
 {
-    r->x = need(r, "x", ST_FLOAT32, 5);
-    r->y = need(r, "y", ST_INT32, 2);
+    r->x = need(r->file, r->path, "x", ST_FLOAT32, 5);
     for (int i = 0; i < 5; i++)
         if (r->x->dims[i] > 1 << 16)
             die("%s: x is too large", r->path);
-    if (r->x->dims[0] != r->y->dims[0] || r->x->dims[1] != r->y->dims[1])
-        die("%s: x and y differ in updates or batch", r->path);
-    r->updates = (int)r->x->dims[0];
     r->batch = (int)r->x->dims[1];
     if (r->batch % r->ranks != 0)
         die("%s: %d ranks cannot share batches of %d equally", r->path, r->ranks, r->batch);
+    if (!safetensors_find(r->file, "y"))
+        return;
+    r->y = need(r->file, r->path, "y", ST_INT32, 2);
+    if (r->x->dims[0] != r->y->dims[0] || r->x->dims[1] != r->y->dims[1])
+        die("%s: x and y differ in updates or batch", r->path);
+    r->updates = (int)r->x->dims[0];
+}
+
+static void check_labels(const Replay *r)
+{
+    const int *labels = r->y->data;
+    for (int64_t i = 0; i < r->y->count; i++)
+        if (labels[i] < 0 || labels[i] >= r->classes)
+            die("%s: the label %d is not one of %d classes", r->path, labels[i], r->classes);
+}
+
+static void load_case(Replay *r)
+{
+    load_images(r);
     ModelShape shape = {(int)r->x->dims[2], (int)r->x->dims[3], (int)r->x->dims[4], {0}, false};
     r->wd = metadata_number(r, "weight_decay", 0);
     r->model = compile(l2_penalty(build_model(r, shape), r->wd), CATEGORICAL_CROSSENTROPY,
@@ -271,12 +310,15 @@ static void load_case(Replay *r)
     check_names(r);
     int last = model_variable_count(r->model) - 1;
     r->classes = model_variable(r->model, last)->dims[0];
+    if (r->y)
+        check_labels(r);
     for (int i = 0; i <= last; i++)
         model_write_variable(r->model, i, initial(r, model_variable(r->model, i))->data);
-    const int *labels = r->y->data;
-    for (int64_t i = 0; i < r->y->count; i++)
-        if (labels[i] < 0 || labels[i] >= r->classes)
-            die("%s: the label %d is not one of %d classes", r->path, labels[i], r->classes);
+    if (r->beginning == r->file)
+        return;
+    check_state(r->beginning_path, r->beginning, r->model);
+    put_tensors(r->beginning, r->model);
+    put_optimizer(r->beginning_path, r->beginning, r->model);
 }
 
 // What comes out.
@@ -322,9 +364,9 @@ static void keep_final(Replay *r)
 // The first `count` images from the one numbered `first`, of all updates' images.
 static Batch images(const Replay *r, int first, int count)
 {
-    int64_t image = r->x->count / (r->updates * r->batch);
-    return (Batch){(const float *)r->x->data + first * image, (const int *)r->y->data + first,
-                   count};
+    int64_t image = r->x->count / (r->x->dims[0] * r->batch);
+    return (Batch){(const float *)r->x->data + first * image,
+                   r->y ? (const int *)r->y->data + first : NULL, count};
 }
 
 // The loss of an update: the mean over the whole batch, whoever has its parts.
@@ -336,7 +378,7 @@ static float mean_loss(const Replay *r)
     return loss;
 }
 
-static void run(Replay *r)
+static void run_updates(Replay *r)
 {
     float *losses = allocate((size_t)r->updates, sizeof *losses);
     for (int update = 0; update < r->updates; update++) {
@@ -348,17 +390,35 @@ static void run(Replay *r)
         if (update == 0)
             keep_gradients(r);
     }
-    int64_t loss_dims[] = {r->updates};
-    safetensors_add(r->computed, "loss", ST_FLOAT32, 1, loss_dims, losses);
-    keep_final(r);
+    int64_t dims[] = {r->updates};
+    safetensors_add(r->computed, "loss", ST_FLOAT32, 1, dims, losses);
+    free(losses);
+}
 
+static void predict(Replay *r)
+{
     Batch first = images(r, 0, r->batch);
     float *prediction = allocate((size_t)(r->batch * r->classes), sizeof *prediction);
     predict_on_batch(r->model, &first, prediction);
     int64_t dims[] = {r->batch, r->classes};
     safetensors_add(r->computed, "prediction", ST_FLOAT32, 2, dims, prediction);
     free(prediction);
-    free(losses);
+}
+
+// A checkpoint of a training whose first epoch the updates were, with the loss of the last one.
+static void save(const Replay *r, const char *path)
+{
+    const Safetensor *losses = safetensors_find(r->computed, "loss");
+    Logs logs = {.loss = losses ? (double)((const float *)losses->data)[r->updates - 1] : 0,
+                 .images = (double)r->updates * r->batch,
+                 .lr = (double)optimizer_learning_rate(model_optimizer(r->model))};
+    Training training = {
+        .model = r->model, .steps = r->updates, .epochs_done = 1, .history = {&logs, 1}};
+    Safetensors *file = make_main_file(&training, r->ranks, "");
+    int fault = safetensors_write(file, path);
+    if (fault)
+        die("cannot save the checkpoint %s: %s", path, strerror(fault));
+    safetensors_free(file);
 }
 
 // Comparison.
@@ -474,14 +534,24 @@ int main(int argc, char **argv)
     Replay r = {.file = safetensors_read(options.case_path),
                 .path = options.case_path,
                 .computed = safetensors_new()};
+    Safetensors *checkpoint =
+        options.restore_path ? read_checkpoint_file(options.restore_path) : NULL;
+    r.beginning = checkpoint ? checkpoint : r.file;
+    r.beginning_path = checkpoint ? options.restore_path : r.path;
     join_ranks(&r);
     load_case(&r);
-    run(&r);
+    if (r.updates > 0)
+        run_updates(&r);
+    keep_final(&r);
+    predict(&r);
+    if (options.save_path && r.rank == 0)
+        save(&r, options.save_path);
     bool agrees = ranks_agree(&r);
     if (r.rank == 0)
         agrees &= judge(&r, &options);
     model_free(r.model);
     safetensors_free(r.computed);
+    safetensors_free(checkpoint);
     safetensors_free((Safetensors *)(uintptr_t)r.file);
     return agrees ? 0 : 1;
 }
