@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The handouts do what they say: every laptop command of labs/*/*.md is run as it is written, in a copy
+# The handouts do what they say: every laptop command of labs/ is run as it is written, in a copy
 # of the tree, shortened by HVDLAB_FLAGS; of all other commands the programs, flags, make targets and
 # documented names must exist; so must links, figures and quoted code. README's links and names, too.
 #
@@ -286,7 +286,7 @@ eval "$(make -s env)"
 export HVDLAB_FLAGS="--data synthetic --images 96 --batch-size 8 --val-batch-size 32 --epochs 1 \
 --width 1 --target-accuracy 1 --loader-threads 1 --pace 1"
 
-for handout in labs/*/*.md; do
+for handout in labs/*/*.md labs/*.md; do
     read_handout "$handout"
 done
 place=README.md
