@@ -144,6 +144,31 @@ def make_optimizer(spec):
     return kinds[spec["optimizer"]](learning_rate=spec["learning_rate"], **spec["settings"])
 
 
+def train(model, optimizer, x, y):
+    """The updates. Returns the loss before each, and the gradients of the first, in the order of the trainable variables."""
+    import tensorflow as tf
+    import tf_keras
+
+    losses, first_gradients = [], []
+    for images, labels in zip(x, y):
+        with tf.GradientTape() as tape:
+            logits = model(images, training=True)
+            loss = tf_keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+            loss = tf.reduce_mean(loss)
+            total = tf.add_n([loss] + model.losses)  # model.losses: the L2 penalties
+        gradients = tape.gradient(total, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        losses.append(loss.numpy())
+        first_gradients = first_gradients or [tf.convert_to_tensor(g).numpy() for g in gradients]  # also of rows
+    return np.array(losses, np.float32), first_gradients
+
+
+def noise_only(model):
+    """The biases of convolutions that feed a batch norm have no true gradient: what is computed is rounding error."""
+    return {layer.name + "/bias" for layer in model.layers
+            if any(type(node.outbound_layer).__name__ == "BatchNormalization" for node in layer.outbound_nodes)}
+
+
 def compute(spec, seed, nudge=0):
     """All tensors of one case. The nudge, from 1 on, numbers a small random change of the weights and images used."""
     import tensorflow as tf
@@ -174,28 +199,14 @@ def compute(spec, seed, nudge=0):
         variable.assign(nudged(initial[name]))
     x_used = x if spec["model"] == "bag_of_words" else nudged(x)
 
-    optimizer = make_optimizer(spec)
-    losses, first_gradients = [], []
-    for step in range(spec["updates"]):
-        with tf.GradientTape() as tape:
-            logits = model(x_used[step], training=True)
-            loss = tf_keras.losses.sparse_categorical_crossentropy(y[step], logits, from_logits=True)
-            loss = tf.reduce_mean(loss)
-            total = tf.add_n([loss] + model.losses)  # model.losses: the L2 penalties
-        gradients = tape.gradient(total, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
-        losses.append(loss.numpy())
-        first_gradients = first_gradients or [tf.convert_to_tensor(g).numpy() for g in gradients]  # also of rows
+    losses, first_gradients = train(model, make_optimizer(spec), x_used, y)
     prediction = tf.nn.softmax(model(x_used[0], training=False))
 
-    tensors = {"x": x, "y": y, "loss": np.array(losses, np.float32), "prediction": prediction.numpy()}
+    tensors = {"x": x, "y": y, "loss": losses, "prediction": prediction.numpy()}
     tensors.update({"initial/" + name: value for name, value in initial.items()})
-    # The bias of a convolution that feeds a batch norm has no true gradient: what is computed is rounding error.
-    noise_only = {layer.name + "/bias" for layer in model.layers
-                  if any(type(node.outbound_layer).__name__ == "BatchNormalization" for node in layer.outbound_nodes)}
     gradient_of = dict(zip((variable_name(v) for v in model.trainable_variables), first_gradients))
     for name, variable in zip(names, model.variables):
-        if name in noise_only:
+        if name in noise_only(model):
             continue
         if name in gradient_of:
             tensors["gradient/" + name] = gradient_of[name]
@@ -238,7 +249,10 @@ def disagreement(ours, expected):
         floor = 0.001 * max(np.abs(expected[name]).max() for name in names)
         for name in names:
             scale = max(np.abs(expected[name]).max(), floor)
-            worst = max(worst, (float(np.abs(ours[name] - expected[name]).max() / scale), name))
+            difference = np.abs(ours[name] - expected[name]).max()
+            if not np.isfinite(difference):  # max() would pass over what is not a number
+                return np.inf, name
+            worst = max(worst, (float(difference / scale) if difference else 0.0, name))
     return worst
 
 
