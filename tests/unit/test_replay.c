@@ -364,6 +364,7 @@ int main(void)
     Suite *suite = suite_create("replay");
     TCase *exchange = tcase_create("exchange");
     tcase_add_checked_fixture(exchange, make_folder, remove_folder);
+    tcase_set_timeout(exchange, 60); // each starts programs
     tcase_add_loop_test(exchange, replay_predicts_from_a_checkpoint_of_the_kit, 0, KINDS);
     tcase_add_loop_test(exchange, replay_and_the_kit_go_on_with_each_others_trainings, 0, KINDS);
     tcase_add_test(exchange, the_kit_goes_on_from_a_case);
