@@ -78,7 +78,7 @@ static void show_version(void);
 
 static const Flag flags[] = {
     {"log-dir", "DIR", "where the root writes TensorBoard logs", .text = &args.log_dir},
-    {"checkpoint-dir", "DIR", "where checkpoints are saved (default: nowhere)",
+    {"checkpoint-dir", "DIR", "where a program that saves checkpoints puts them (default: nowhere)",
      .text = &args.checkpoint_dir},
     {"resume", NULL, "go on from the latest of them", .turns_on = &args.resume},
     {"batch-size", "N", "training images per step and worker", .count = &args.batch_size,
