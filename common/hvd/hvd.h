@@ -44,7 +44,8 @@
 #pragma GCC visibility push(default) // a step may call what follows
 
 // Joins the job. The first call of main, on every worker; the end of main leaves the job again. A
-// program that was started without mpirun is a job of one worker, and says so.
+// program that was started without mpirun is a job of one worker, and says so; one that was started
+// with a role (ps.h) has no ranks, and ends with one line.
 void hvd_init(void);
 
 // Leaves the job before the end of main. No function of hvd may be called afterwards.

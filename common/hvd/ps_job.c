@@ -16,22 +16,24 @@ static const char *needed(const char *name, const char *example)
     const char *text = getenv(name);
     if (!text || !*text)
         die("%s is not set: a job of parameter servers needs it in the environment of each "
-            "process, "
-            "as %s=%s",
+            "process, as %s=%s",
             name, name, example);
     return text;
 }
 
+// Read once: a program may ask for each of a million values.
 static Role need_role(void)
 {
+    static Role found;
+    if (found.kind)
+        return found;
     const char *role = needed("HVD_ROLE", "server:0"),
                *servers = needed("HVD_SERVERS", "127.0.0.1:7001"),
                *workers = needed("HVD_WORKERS", "3");
-    Role found = role_from_environment();
+    found = role_from_environment();
     if (!found.kind)
         die("HVD_ROLE=%.40s, HVD_SERVERS=%.200s and HVD_WORKERS=%.40s make no sense together: a "
-            "role "
-            "is server:N or worker:N, and N is below the number of addresses, or of workers",
+            "role is server:N or worker:N, and N is below the number of addresses, or of workers",
             role, servers, workers);
     return found;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include "base/role.h"
 #include "base/util.h"
 #include "sys/timeline.h"
 #include "sys/activity.h"
@@ -97,8 +98,19 @@ static void find_neighbours(void)
     set_place(local_rank, local_size);
 }
 
+// A process with a role has no ranks to be one of.
+static void check_role(void)
+{
+    Role role = role_from_environment();
+    if (role.kind && !launched())
+        die("hvd_init: HVD_ROLE says that this is %s %d of a job that is started without mpirun, "
+            "and has no ranks: leave hvd_init() out, or unset HVD_ROLE to start the program alone",
+            role_name(role.kind), role.number);
+}
+
 void world_start(void)
 {
+    check_role();
     if (mpi_has_ended())
         die("hvd_init: MPI has been ended, by hvd_shutdown() or MPI_Finalize(), and cannot be "
             "started again");

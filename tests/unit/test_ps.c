@@ -382,6 +382,24 @@ START_TEST(what_is_wrong_around_a_job_gets_a_line)
 }
 END_TEST
 
+static void ask_for_ranks(const void *unused)
+{
+    (void)unused;
+    setenv("HVD_ROLE", "worker:0", 1);
+    setenv("HVD_SERVERS", "127.3.3.3:7001", 1);
+    setenv("HVD_WORKERS", "1", 1);
+    hvd_init();
+}
+
+START_TEST(a_role_is_no_rank)
+{
+    Outcome outcome = run_in_child(ask_for_ranks, NULL);
+    ck_assert_int_eq(outcome.status, 2);
+    ck_assert_msg(strstr(outcome.err, "hvd_init: HVD_ROLE says that this is worker 0"), "%s",
+                  outcome.err);
+}
+END_TEST
+
 // A worker's mistakes, beside a server that makes none; and the other way round.
 
 static void pull_too_far(PsWorker *worker)
@@ -479,6 +497,7 @@ int main(void)
     tcase_add_test(cases, what_may_not_come_takes_no_memory);
     tcase_add_test(cases, addresses);
     tcase_add_test(cases, what_is_wrong_around_a_job_gets_a_line);
+    tcase_add_test(cases, a_role_is_no_rank);
     tcase_add_test(cases, what_is_wrong_in_a_program_gets_a_line);
     suite_add_tcase(suite, cases);
     return run_suite(suite);
