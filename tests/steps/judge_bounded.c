@@ -330,6 +330,7 @@ static void judge(const Runs *runs, Report *report)
     judge_waiting(runs, report);
     judge_rounds(runs, report);
     judge_pushes(runs, one_by_one, report);
+    judge_return(runs, report);
 }
 
 // ---- Ends.

@@ -58,6 +58,7 @@ static void judge(const Runs *runs, Report *report)
 {
     judge_answers(runs, report);
     judge_pushes(runs, NULL, report);
+    judge_return(runs, report);
 }
 
 // ---- Ends.

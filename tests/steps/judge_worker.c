@@ -193,17 +193,33 @@ static const Diagnosis *pushes_of(const Events *events, int servers, int before,
 
 // ---- Steps.
 
+// How many gradients that worker's share of the images makes: the last batch of it may be short.
+static int gradients_of_share(const Run *run, int worker)
+{
+    int images = (int)run_flag(run, "--images "), batch = (int)run_flag(run, "--batch-size "),
+        workers = run->plan.ranks, share = (images - worker + workers - 1) / workers;
+    return (share + batch - 1) / batch * (int)run_flag(run, "--epochs ");
+}
+
 static void judge_steps(const Runs *runs, Report *report)
 {
     static const Diagnosis nothing = {"nothing-trained", "a worker computes no gradients.", NULL};
+    static const Diagnosis some = {
+        "steps-missing",
+        "a worker leaves before it has trained on all batches of its share, in each epoch.", NULL};
     for (int i = 0; i < runs->count; i++) {
         const Run *run = &runs->items[i];
-        for (int r = 0; r < run->plan.ranks; r++)
-            if (event_count(&run->traces.of[r], "gradient") == 0) {
-                report_failure(report, STEPS, &nothing,
-                               evidence_in(runs, run, format_text("worker %d computed none", r)));
-                return;
-            }
+        for (int r = 0; r < run->plan.ranks; r++) {
+            int count = event_count(&run->traces.of[r], "gradient"),
+                needed = gradients_of_share(run, r);
+            if (count >= needed)
+                continue;
+            report_failure(report, STEPS, count ? &some : &nothing,
+                           evidence_in(runs, run,
+                                       format_text("worker %d computed %d gradients of %d", r,
+                                                   count, needed)));
+            return;
+        }
     }
     report_ok(report, STEPS);
 }

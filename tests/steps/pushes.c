@@ -151,6 +151,29 @@ void judge_pushes(const Runs *runs, bool (*wanted)(const Run *run), Report *repo
 
 // ---- Ends.
 
+void judge_return(const Runs *runs, Report *report)
+{
+    static const char property[] = "the server's loop returns to main";
+    static const Diagnosis inside = {
+        "ends-in-the-loop",
+        "a server's program ends before main could stop the server, so what it has counted is not "
+        "printed. The function returns when all workers have left; main does the rest.",
+        NULL};
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        for (int r = run->plan.ranks; r < run->ranks; r++) {
+            if (event_count(&run->traces.of[r], "ps_stop") > 0)
+                continue;
+            report_failure(report, property, &inside,
+                           evidence_in(runs, run,
+                                       format_text("%s ends without ps_server_stop",
+                                                   process_words(&run->traces, r))));
+            return;
+        }
+    }
+    report_ok(report, property);
+}
+
 int unanswered_worker(const Traces *traces, int server_rank)
 {
     const Events *events = &traces->of[server_rank];

@@ -15,6 +15,9 @@ void judge_pushes(const Runs *runs, bool (*wanted)(const Run *run), Report *repo
 // Do two fingerprints mean the same gradients, but for rounding? `scale` is of their size.
 bool same_gradients(double a, double b, double scale);
 
+// Reports whether servers are stopped by main, after the loop.
+void judge_return(const Runs *runs, Report *report);
+
 // What is known of the ends of runs with servers, for any exercise with a server's loop: reports
 // it, or nothing.
 void report_servers_end(const Run *run, Report *report);
