@@ -263,6 +263,11 @@ static char *wrong_rounds(const Run *run, int rank, const Diagnosis **diagnosis)
     static const Diagnosis early = {
         "round-not-held",
         "an update is made before all workers that still work have brought their gradients.", NULL};
+    static const Diagnosis before = {
+        "answered-before-update",
+        "a round is complete, and a worker gets the weights of the round before: the update comes "
+        "first.",
+        NULL};
     static const Diagnosis never = {"round-not-applied",
                                     "gradients that were held never become an update.", NULL};
     static const Diagnosis who_left = {"waits-for-who-has-left",
@@ -281,10 +286,16 @@ static char *wrong_rounds(const Run *run, int rank, const Diagnosis **diagnosis)
         if (event_is(event, "ps_request") && strcmp(event_text(event, "kind"), "push") == 0)
             round = (Round){round.count + 1, round.sum + value, fmax(round.scale, fabs(value)),
                             value,           round.earlier,     round.applied};
+        bool complete = is_complete(&standing, updates);
+        if (event_is(event, "ps_sent") && round.count > 0 && complete) {
+            *diagnosis = &before;
+            return round_evidence(run, rank, &round, updates + 1, &standing);
+        }
         if (!event_is(event, "ps_applied"))
             continue;
         *diagnosis = wrong_round(&round, value, standing.workers);
-        if (!*diagnosis && !is_complete(&standing, updates))
+        bool by_itself = *diagnosis && strcmp((*diagnosis)->name, early.name) == 0;
+        if (round.count > 0 && !complete && !by_itself)
             *diagnosis = &early;
         if (*diagnosis)
             return round_evidence(run, rank, &round, updates + 1, &standing);
