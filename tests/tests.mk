@@ -15,6 +15,7 @@ limit_mismatches := 300
 limit_losses := 300
 limit_checkpoints := 300
 limit_hvdrun := 300
+limit_two_levels := $(if $(SANITIZE),600,300)
 limit_stall := $(if $(SANITIZE),600,240)
 
 # ---- On the processor, with all GPUs hidden.

@@ -75,7 +75,7 @@ static int agree_on_reduction(const char *caller, const float *values, size_t co
     bool adds = op == HVD_SUM || op == HVD_AVERAGE;
     return agree(&(Collective){.name = caller,
                                .channel = "values",
-                               .terms = {count_term(count), op_term(op)},
+                               .terms = {count_term(count), op_term(op), hierarchy_term()},
                                .place = place,
                                .values = values,
                                .sum = {.open = adds, .channel = WORLD_VALUES, .count = count}},

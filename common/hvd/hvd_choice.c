@@ -5,9 +5,11 @@
 
 #include <stdlib.h>
 #include "backend/backend.h"
+#include "hvd/two_levels.h"
 #include "sys/device.h"
 #include "sys/trace.h"
 #include "base/util.h"
+#include "sys/world.h"
 
 // Weights and gradients of another model, or in another order, would be taken all the same; and
 // where one rank expects other messages than another, both wait for ever.
@@ -29,6 +31,7 @@ static void agree_on_arenas(const Parameters *parameters, MPI_Comm comm)
                       hvd_adder_term(),
                       text_term("find", "HVD_TRANSPORT=", transport_choice_name(),
                                 HAND_ON("HVD_TRANSPORT")),
+                      hierarchy_term(),
                       text_term("find", "HVD_COMPRESSION=", hvd_compresses() ? "bf16" : "none",
                                 HAND_ON("HVD_COMPRESSION"))}},
         comm);
@@ -99,8 +102,9 @@ static void end_with_the_program(int status, void *unused)
 
 static const Transport *mpi_from_gpu(void)
 {
-    // MPI cannot add bfloat16, and what we teach it works in the host's memory.
-    return hvd_mpi_is_cuda_aware() && !hvd_compresses() ? &hvd_cuda_aware : &hvd_staged;
+    // MPI cannot add bfloat16, and what we teach it works in the host's memory, as do two levels.
+    bool in_host = hvd_compresses() || two_levels_pay(SIZE_MAX, world_comm(WORLD_GRADIENTS));
+    return hvd_mpi_is_cuda_aware() && !in_host ? &hvd_cuda_aware : &hvd_staged;
 }
 
 static const Transport *choose_for_gpu(MPI_Comm comm)

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "hvd/two_levels.h"
 #include "sys/timeline.h"
 #include "sys/trace.h"
 #include "base/util.h"
@@ -106,6 +107,14 @@ static void finish_average(float *values, size_t count, int size)
         divide(values, count, size);
 }
 
+// The same for two levels, each of which would have an average of its own.
+static Reduction reduction_of(HvdOp op, int size)
+{
+    if (op == HVD_AVERAGE)
+        return (Reduction){MPI_FLOAT, MPI_SUM, 1.0f / (float)size};
+    return (Reduction){MPI_FLOAT, mpi_op(op, size), 1};
+}
+
 // Between processes of one machine 64 MiB take a third of the time in pieces that stay in the
 // cache; a network doesn't mind.
 #define PIECE ((size_t)1 << 20) // floats
@@ -119,6 +128,10 @@ void mpi_allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm)
 {
     int size;
     MPI_Comm_size(comm, &size);
+    if (two_levels_pay(count * sizeof *values, comm)) {
+        two_levels_allreduce(values, count, reduction_of(op, size), comm);
+        return;
+    }
     for (size_t begin = 0; begin < count; begin += PIECE) {
         size_t length = piece_length(count - begin);
         MPI_Allreduce(MPI_IN_PLACE, values + begin, (int)length, MPI_FLOAT, mpi_op(op, size), comm);
@@ -183,13 +196,21 @@ static MPI_Op bf16_sum(void)
     return sum;
 }
 
+static Reduction bf16_reduction(void)
+{
+    return (Reduction){MPI_UINT16_T, bf16_sum(), 1};
+}
+
 static void average_as_bf16(float *values, size_t count, MPI_Comm comm)
 {
     static uint16_t halves[PIECE];
     for (size_t begin = 0; begin < count; begin += PIECE) {
         size_t length = piece_length(count - begin);
         compress(halves, values + begin, length);
-        MPI_Allreduce(MPI_IN_PLACE, halves, (int)length, MPI_UINT16_T, bf16_sum(), comm);
+        if (two_levels_pay(length * sizeof *halves, comm))
+            two_levels_allreduce(halves, length, bf16_reduction(), comm);
+        else
+            MPI_Allreduce(MPI_IN_PLACE, halves, (int)length, MPI_UINT16_T, bf16_sum(), comm);
         expand(values + begin, halves, length);
     }
 }
@@ -237,7 +258,7 @@ void mpi_average_gradients(float *values, size_t count)
 typedef struct {
     float *values;
     size_t count;
-    bool compressed;
+    bool compressed, by_two_levels;
     uint16_t *halves;
     size_t length; // of them, at most
 } Piece;
@@ -279,14 +300,21 @@ static void begin_average(float *values, size_t count)
     piece->values = values;
     piece->count = count;
     piece->compressed = hvd_compresses();
-    if (piece->compressed) {
+    if (piece->compressed)
         compress_piece(piece);
+    size_t bytes = count * (piece->compressed ? sizeof *piece->halves : sizeof *values);
+    piece->by_two_levels = two_levels_pay(bytes, comm);
+    *request = MPI_REQUEST_NULL;
+    if (piece->by_two_levels && piece->compressed)
+        two_levels_begin(piece->halves, count, bf16_reduction(), comm);
+    else if (piece->by_two_levels)
+        two_levels_begin(values, count, reduction_of(HVD_AVERAGE, world_size()), comm);
+    else if (piece->compressed)
         MPI_Iallreduce(MPI_IN_PLACE, piece->halves, mpi_count(count), MPI_UINT16_T, bf16_sum(),
                        comm, request);
-    } else {
+    else
         MPI_Iallreduce(MPI_IN_PLACE, values, mpi_count(count), MPI_FLOAT,
                        mpi_op(HVD_AVERAGE, world_size()), comm, request);
-    }
 }
 
 // Within one machine the cores that would move the gradients are those that compute them, so there
@@ -305,20 +333,24 @@ static void average(const Parameters *parameters, size_t offset, size_t count)
 static void progress(void)
 {
     int done;
-    if (under_way.count > 0)
-        MPI_Testall(under_way.count, under_way.requests, &done, MPI_STATUSES_IGNORE);
+    if (under_way.count == 0)
+        return;
+    MPI_Testall(under_way.count, under_way.requests, &done, MPI_STATUSES_IGNORE);
+    two_levels_progress(world_comm(WORLD_GRADIENTS));
 }
 
 static void finish(const Parameters *parameters)
 {
     (void)parameters;
-    if (under_way.count > 0)
+    if (under_way.count > 0) {
+        two_levels_finish(world_comm(WORLD_GRADIENTS));
         MPI_Waitall(under_way.count, under_way.requests, MPI_STATUSES_IGNORE);
+    }
     for (int i = 0; i < under_way.count; i++) {
         const Piece *piece = &under_way.pieces[i];
         if (piece->compressed)
             expand(piece->values, piece->halves, piece->count);
-        else
+        else if (!piece->by_two_levels)
             finish_average(piece->values, piece->count, world_size());
     }
     under_way.count = 0;

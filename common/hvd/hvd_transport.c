@@ -36,6 +36,19 @@ const char *transport_choice_name(void)
     return transport_names[transport_choice()];
 }
 
+static const char *const hierarchy_names[] = {"auto", "0", "1"};
+
+HierarchyChoice hierarchy_choice(void)
+{
+    return (HierarchyChoice)setting("HVD_HIERARCHICAL", hierarchy_names, 3);
+}
+
+Term hierarchy_term(void)
+{
+    return text_term("find", "HVD_HIERARCHICAL=", hierarchy_names[hierarchy_choice()],
+                     HAND_ON("HVD_HIERARCHICAL"));
+}
+
 bool hvd_compresses(void)
 {
     static const char *const names[] = {"none", "bf16"};
@@ -45,5 +58,6 @@ bool hvd_compresses(void)
 void hvd_check_settings(void)
 {
     transport_choice();
+    hierarchy_choice();
     hvd_compresses();
 }

@@ -9,7 +9,8 @@
 // Where hvd_use_allreduce brings an all-reduce of the program's own, it takes MPI's place: in the
 // host's memory, or by copies. HVD_TRANSPORT=nccl or mpi insists on one (auto: the above).
 // HVD_COMPRESSION=bf16 sends gradients as bfloat16, half the bytes: they are rounded, added up in
-// bfloat16, and divided as floats.
+// bfloat16, and divided as floats. Where ranks are on several hosts, MPI's way is two levels
+// (two_levels.h), in the host's memory: what lies in GPUs travels by copies then.
 
 #ifndef HVDLAB_HVD_TRANSPORT_H
 #define HVDLAB_HVD_TRANSPORT_H
@@ -41,6 +42,11 @@ const char *transport_choice_name(void);
 #define HAND_ON(name) "mpirun -x " name " hands it on to other machines"
 // Ends the program with one line where HVD_TRANSPORT or HVD_COMPRESSION is none of its values.
 void hvd_check_settings(void);
+// HVD_HIERARCHICAL=auto, 0 or 1 (two_levels.h).
+typedef enum { HIERARCHY_AUTO, HIERARCHY_NEVER, HIERARCHY_ALWAYS } HierarchyChoice;
+HierarchyChoice hierarchy_choice(void);
+// That it is the same on all ranks.
+Term hierarchy_term(void);
 // HVD_COMPRESSION=bf16?
 bool hvd_compresses(void);
 

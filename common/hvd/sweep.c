@@ -16,6 +16,7 @@
 #include "base/util.h"
 #include "hvd/agreement.h"
 #include "hvd/hvd_transport.h"
+#include "hvd/two_levels.h"
 #include "sys/activity.h"
 #include "sys/device.h"
 #include "sys/trace.h"
@@ -392,6 +393,17 @@ void sweep_allreduce(const char *name, HvdAllreduce allreduce, size_t largest)
     sweep_run(name, allreduce, largest);
     if (*results_file())
         exit(EXIT_SUCCESS);
+}
+
+static void sum_by_two_levels(float *values, size_t count, MPI_Comm comm)
+{
+    two_levels_allreduce(values, count, (Reduction){MPI_FLOAT, MPI_SUM, 1}, comm);
+}
+
+void sweep_two_levels(size_t largest)
+{
+    if (two_levels_pay(SIZE_MAX, world_comm(WORLD_VALUES)))
+        sweep_run("two_levels", sum_by_two_levels, largest);
 }
 
 #ifdef HVDLAB_CUDA

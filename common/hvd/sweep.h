@@ -42,6 +42,10 @@ void sweep_allreduce(const char *name, HvdAllreduce allreduce, size_t largest);
 // The same, without an end of the program.
 void sweep_run(const char *name, HvdAllreduce allreduce, size_t largest);
 
+// The same with hvd's own between hosts, of any size, unless HVD_HIERARCHICAL=0; nothing where
+// there is one host.
+void sweep_two_levels(size_t largest);
+
 // The same for NCCL's sum of values in the memory of GPUs, where NCCL is not in use otherwise.
 // Nothing where not every rank has a GPU of its own. Collective.
 void sweep_nccl(size_t largest);

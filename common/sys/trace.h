@@ -64,6 +64,9 @@
 //     collective_end    function, name, request                ... and returns; the number of what
 //                                                              goes on in the background
 //     disagreement      text                                   they don't: the line that follows
+//     between_hosts     name, bytes                            an all-reduce in two levels, or a
+//                                                              block of it, is done: what this rank
+//                                                              has sent to another host for it
 //     message_begin     function, name, to, to_tag, bytes,     MPI_Send, MPI_Recv or one of their
 //                       from, from_tag, room                   kind is called: whom it sends to,
 //                                                              and whom it receives from, as ranks
@@ -168,11 +171,11 @@
 // `value` are fingerprints in double precision: the dot product with a fixed pseudo-random vector,
 // so that the fingerprint of a sum is the sum of the fingerprints, and those of the parts that
 // parameter servers keep add up to that of the whole. `arena` is that of the weights by the same
-// numbers as a gradient's `value`: SGD changes it by the learning rate times that. The name of a
-// collective is that of its communicator: hvd's "gradients", "variables", "metrics", "values",
-// "fit" where trainings are compared, "trials" where the ranks of sweep_allreduce keep step,
-// "sweep" for what it tries, or "MPI_COMM_WORLD", say, for what a program calls itself. How MPI is
-// watched: mpi_calls.c.
+// numbers as a gradient's `value`: SGD changes it by the learning rate times that. The function of
+// a collective says which way the values go: MPI's, or hvd's "two_levels". Its name is that of its
+// communicator: hvd's "gradients", "variables", "metrics", "values", "fit" where trainings are
+// compared, "trials" where the ranks of sweep_allreduce keep step, "sweep" for what it tries, or
+// "MPI_COMM_WORLD", say, for what a program calls itself. How MPI is watched: mpi_calls.c.
 
 #ifndef HVDLAB_TRACE_H
 #define HVDLAB_TRACE_H

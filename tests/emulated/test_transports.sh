@@ -8,7 +8,7 @@
 some=${1:-} # fewer numbers of ranks, and no streams but the usual ones
 . tests/lib.sh
 eval "$(common/scripts/mpi.sh env)"
-unset HVDLAB_DEVICES HVD_RANKS_PER_NODE HVD_FUSION_THRESHOLD HVD_TRANSPORT HVD_COMPRESSION \
+unset HVDLAB_DEVICES HVD_RANKS_PER_NODE HVD_FUSION_THRESHOLD HVD_TRANSPORT HVD_HIERARCHICAL HVD_COMPRESSION \
     CUDA_VISIBLE_DEVICES "${!EMULATED_@}"
 export EMULATED_REPORT=$folder/report HVDLAB_TRACE=$folder/trace
 
@@ -65,8 +65,13 @@ for streams in "${orders[@]}"; do
 done
 unset HVD_COMPRESSION
 EMULATED_CUDA_AWARE_MPI=1 EMULATED_HOST_ACCESS=1 HVD_TRANSPORT=mpi promises 2 "mpi, the GPU's memory"
-# Pretended nodes: each has GPUs of its own, if there are enough.
-HVD_RANKS_PER_NODE=1 promises 2 nccl
+# Pretended nodes: each has GPUs of its own, if there are enough. Between them MPI goes by two levels, unless it may not.
+export HVD_RANKS_PER_NODE=1
+promises 2 nccl
+HVD_TRANSPORT=mpi HVD_HIERARCHICAL=1 EMULATED_CUDA_AWARE_MPI=1 EMULATED_HOST_ACCESS=1 promises 2 "$copies"
+grep -q '"two_levels","name":"gradients"' "$folder/trace/rank-0.jsonl" || fail "gradients from GPUs don't go by two levels"
+[[ -n $some ]] || HVD_TRANSPORT=mpi HVD_HIERARCHICAL=0 EMULATED_CUDA_AWARE_MPI=1 EMULATED_HOST_ACCESS=1 promises 2 "mpi, the GPU's memory"
+unset HVD_RANKS_PER_NODE
 
 # More ranks than GPUs, and an NCCL that does not start: MPI, and one line that says so.
 EMULATED_DEVICES=1 promises 3 "$copies"

@@ -33,6 +33,7 @@ static const char *const names[] = {
     "HVD_LAYOUT",
     "HVD_RANKS_PER_NODE",
     "HVD_TRANSPORT",
+    "HVD_HIERARCHICAL",
     "HVD_COMPRESSION",
     "HVD_FUSION_THRESHOLD",
 };

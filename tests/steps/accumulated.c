@@ -14,15 +14,6 @@
 #define WEIGHTS_TOLERANCE 1e-3
 #define WEIGHTS_ROUNDING  3e-6
 
-static double bytes_of(const cJSON *event)
-{
-    const char *name = event_text(event, "event");
-    bool collective = strcmp(name, "collective_begin") == 0 &&
-                      strncmp(event_text(event, "function"), "MPI_", 4) == 0;
-    bool sent = strcmp(name, "message_begin") == 0 && event_number(event, "to") >= 0;
-    return collective || sent ? event_number(event, "bytes") : 0;
-}
-
 static bool is_training_batch(const cJSON *event)
 {
     return strcmp(event_text(event, "event"), "images") == 0 &&
@@ -73,7 +64,7 @@ static void read_rank(Updates *updates, int rank)
         if (last && strcmp(name, "apply") == 0)
             add_apply(last, event, updates->rate);
         if (last)
-            last->late += bytes_of(event);
+            last->late += event_bytes(event);
     }
     updates->of[rank] = items;
     updates->made[rank] = count;

@@ -96,6 +96,15 @@ const char *event_text(const cJSON *event, const char *field)
     return text ? text : "";
 }
 
+double event_bytes(const cJSON *event)
+{
+    const char *name = event_text(event, "event"), *function = event_text(event, "function");
+    bool collective = strcmp(name, "collective_begin") == 0 &&
+                      (strncmp(function, "MPI_", 4) == 0 || strcmp(function, "two_levels") == 0);
+    bool sent = strcmp(name, "message_begin") == 0 && event_number(event, "to") >= 0;
+    return collective || sent ? event_number(event, "bytes") : 0;
+}
+
 RankSet ranks_with(const Traces *traces, const char *name)
 {
     RankSet ranks = 0;

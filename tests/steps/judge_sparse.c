@@ -61,15 +61,8 @@ static int find_before(const Events *events, const char *name, int before)
 static double bytes_between(const Events *events, int from, int to)
 {
     double bytes = 0;
-    for (int i = from; i < to; i++) {
-        const cJSON *event = events->items[i];
-        const char *name = event_text(event, "event");
-        bool collective = strcmp(name, "collective_begin") == 0 &&
-                          strncmp(event_text(event, "function"), "MPI_", 4) == 0;
-        bool sent = strcmp(name, "message_begin") == 0 && event_number(event, "to") >= 0;
-        if (collective || sent)
-            bytes += event_number(event, "bytes");
-    }
+    for (int i = from; i < to; i++)
+        bytes += event_bytes(events->items[i]);
     return bytes;
 }
 
