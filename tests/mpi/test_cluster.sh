@@ -97,6 +97,28 @@ mv "$folder/weights" "$folder/alone"
 up HOSTS=2
 train "${on_hosts[@]}"
 same_training "two hosts" "node0 node0 node1 node1"
+
+# Of four all-reduces of 16 MiB in two levels each link carries half and half, however the ranks were dealt out.
+cat >"$folder/sums.c" <<'END'
+#include "hvdlab.h"
+static float values[4 << 20];
+int main(void)
+{
+    hvd_init();
+    for (int i = 0; i < 4; i++)
+        hvd_allreduce(values, 4 << 20, HVD_AVERAGE);
+    return 0;
+}
+END
+"$build/compile-step" "$folder/sums.c" "$folder/sums" || fail "sums.c does not compile"
+for deal in slot node; do
+    RESET=1 cluster traffic >/dev/null
+    succeeds mpirun "${on_hosts[@]}" --map-by $deal -np 4 "$folder/sums"
+    cluster traffic >"$folder/table"
+    awk 'BEGIN { data = 4 * 4 * 4 * 2 ^ 20 }
+        NR > 1 { if ($2 < data || $4 < data || $2 > 1.02 * data || $4 > 1.02 * data) exit 1 }
+        END { if (NR != 3) exit 1 }' "$folder/table" || fail "by $deal: not what two levels carry: $(cat "$folder/table")"
+done
 up HOSTS=4
 train "${on_hosts[@]}"
 same_training "four hosts" "node0 node1 node2 node3"
