@@ -63,6 +63,9 @@ static void look_at_line(const char *line, JobEnd *end)
     } else if ((at = strstr(line, "MPI_ABORT was invoked on rank ")) &&
                sscanf(at, "MPI_ABORT was invoked on rank %d", &rank) == 1) {
         end->rank = rank;
+    } else if (strstr(line, "lost communication with a remote daemon") ||
+               strstr(line, "unable to reliably start one or more daemons")) {
+        end->lost = true;
     }
 }
 
@@ -91,6 +94,34 @@ static bool pass_on(int from, Lines *lines)
                 break; // nobody reads it
     }
     return count > 0 || (count < 0 && errno == EINTR);
+}
+
+// ---- A job that nobody sees.
+
+static _Noreturn void become_silent(char *const words[], pid_t parent)
+{
+    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent || nothing < 0)
+        _exit(NOT_STARTED);
+    setsid();
+    set_environment();
+    for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; descriptor++)
+        dup2(nothing, descriptor);
+    execvp(words[0], words);
+    _exit(NOT_STARTED);
+}
+
+int start_silent(char *const words[])
+{
+    pid_t self = getpid();
+    fflush(NULL);
+    pid_t process = fork();
+    if (process < 0)
+        die("%s can't be started: %s", words[0], strerror(errno));
+    if (process == 0)
+        become_silent(words, self);
+    return process;
 }
 
 // ---- The job.
@@ -189,6 +220,8 @@ JobEnd run_job(char *const words[])
     wait_for_end(&job);
     close(job.signals);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (job.end.lost && job.end.status == EXIT_SUCCESS) // Open MPI 5
+        job.end.status = EXIT_FAILURE;
     if (job.end.status == NOT_STARTED && job.end.rank < 0) // its line is there
         exit(STATUS_USER_MUST);
     return job.end;
@@ -196,6 +229,8 @@ JobEnd run_job(char *const words[])
 
 char *job_end_text(const JobEnd *end)
 {
+    if (end->lost)
+        return format_text("mpirun does not reach a host");
     char *who = end->rank >= 0 ? format_text("rank %d", end->rank) : format_text("the job");
     char *text = end->signal ? format_text("%s was ended by signal %d (%s)", who, end->signal,
                                            strsignal(end->signal))

@@ -5,11 +5,15 @@
 #ifndef HVDLAB_LAUNCH_H
 #define HVDLAB_LAUNCH_H
 
+#include <stdbool.h>
+
 // How a job ended, as far as mpirun says so.
 typedef struct {
-    int status; // mpirun's; 128 and the signal's number where one ended it
+    int status; // mpirun's; 128 and the signal's number where one ended it; 1 where a host was lost
+                // and mpirun calls it 0
     int rank;   // that ended the job; -1: not known
     int signal; // that ended this rank; 0: none did
+    bool lost;  // a host was, with its ranks, or it was not reached in the first place
     int sent;   // SIGINT, SIGTERM or SIGHUP, which came for this process; 0: none did
 } JobEnd;
 
@@ -18,6 +22,10 @@ typedef struct {
 // Signals that come for this process alone meanwhile are sent on to mpirun, which also gets SIGTERM
 // should this process die. A mpirun that can't be started ends the program with one line.
 JobEnd run_job(char *const words[]);
+
+// Starts it with these words and returns its process: nothing is read or printed, and it has no
+// part in the signals of this one's terminal. It gets SIGTERM should this process die.
+int start_silent(char *const words[]);
 
 // "rank 1 was ended by signal 9 (Killed)", "the job ended with status 3". The caller frees it.
 char *job_end_text(const JobEnd *end);
