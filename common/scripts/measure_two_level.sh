@@ -1,0 +1,190 @@
+#!/usr/bin/env bash
+# Usage: measure_two_level.sh bytes|time
+#
+# The tables of labs/09-many-machines/handout.md, measured anew, on standard output: an all-reduce in two
+# levels beside flat ones, by four ranks on two hosts. They are hosts of a cluster of its own (cluster.sh),
+# linked at RATE (200mbit). `time` draws crossover.svg, too, in FIGURES (the lab's figures).
+#
+# For time, ranks are dealt out in turn. It is predicted from two lines time = latency + bytes / bandwidth
+# (lab 3), each of an all-reduce of two ranks: on one host, and on two. Two levels are one after the other. A
+# flat one takes the fewest messages that there can be, log2(4) = 2, one of them between hosts, where both
+# ranks of a host send all of their data over its link at a time; the larger ones, by halves and quarters,
+# move as much there. With DELAY=2ms, say, links are late, where the kernel can do that; with QUICK=1 only
+# small arrays are timed.
+
+set -euo pipefail
+build=$(realpath "${BUILD:-build}")
+work=$build/measure
+figures=${FIGURES:-labs/09-many-machines/figures}
+most=4194304 # floats
+[[ -z ${QUICK:-} ]] || most=16384
+
+cluster()
+{
+    BUILD=$work HVDLAB_CLUSTER=$work/cluster common/scripts/cluster.sh "$@"
+}
+
+# up PROGRAM...: builds the programs and starts the cluster. Whatever ends this script ends it.
+up()
+{
+    common/scripts/deps.sh install cluster >&2
+    make -s "$@" >&2
+    mkdir -p "$work" "$figures"
+    trap 'cluster down' EXIT
+    trap 'exit 130' INT TERM HUP
+    eval "$(common/scripts/mpi.sh env)"
+    HOSTS=2 RATE=${RATE:-200mbit} cluster up >/dev/null &
+    wait $!
+}
+
+# on_hosts WORD...: mpirun on the cluster's two hosts.
+on_hosts()
+{
+    cluster mpirun --hostfile "$work/cluster/hosts" "$@" >"$work/out" 2>"$work/err" &
+    wait $! || { cat "$work/out" "$work/err" >&2; exit 1; }
+}
+
+# ---- Bytes on the links.
+
+# carried WORD...: runs it; what the busier of the links has sent meanwhile.
+carried()
+{
+    RESET=1 cluster traffic >/dev/null
+    on_hosts "$@"
+    cluster traffic | awk 'NR > 1 && $2 > most { most = $2 } END { print most }'
+}
+
+write_program() # four all-reduces of 16 MiB
+{
+    cat >"$work/sums.c" <<'END'
+#include "hvdlab.h"
+static float values[4 << 20];
+int main(void)
+{
+    hvd_init();
+    for (int i = 0; i < 4; i++)
+        hvd_allreduce(values, 4 << 20, HVD_AVERAGE);
+    return 0;
+}
+END
+    "$build/compile-step" "$work/sums.c" "$work/sums" >&2
+}
+
+# of_ring DEAL: the bytes for each byte of the data around lab 3's ring of all ranks: those of a training of 20
+# updates but for one of 10, which begins alike.
+of_ring()
+{
+    local words=(--map-by "$1" -np 4 "$build/solution_ring" --data synthetic --max-count 1 --batch-size 8 --epochs 1)
+    local short long
+    short=$(carried "${words[@]}" --images 320)
+    long=$(carried "${words[@]}" --images 640)
+    echo "$short $long" | awk '{ printf "%.2f", ($2 - $1) / (10 * 1630090 * 4) }'
+}
+
+# of_sums DEAL CHOICE: the same of hvd's, as HVD_HIERARCHICAL chooses it.
+of_sums()
+{
+    carried --map-by "$1" -np 4 -x HVD_HIERARCHICAL="$2" "$work/sums" | awk '{ printf "%.2f", $1 / (4 * 4 * 4194304) }'
+}
+
+bytes_table()
+{
+    local deal crossing
+    up "$build"/{compile-step,solution_ring}
+    write_program
+    printf '| dealt out | all-reduce | bytes on a link for each byte | formula |\n| --- | --- | --- | --- |\n'
+    for deal in slot node; do
+        [[ $deal = slot ]] && crossing=1 || crossing=2
+        printf '| by %s | MPI_Allreduce | %s | as it chooses |\n' $deal "$(of_sums $deal 0)"
+        printf '| by %s | a ring of all ranks | %s | 2 (4 - 1) / 4 * %d = %s |\n' $deal "$(of_ring $deal)" $crossing \
+            "$(awk "BEGIN { print 1.5 * $crossing }")"
+        printf '| by %s | two levels | %s | 2 (2 - 1) / 2 = 1 |\n' $deal "$(of_sums $deal 1)"
+    done
+}
+
+# ---- Time.
+
+# sweep NAME WORD...: the file NAME gets lines "COLLECTIVE BYTES MICROSECONDS".
+sweep()
+{
+    rm -f "$work/sweep"
+    on_hosts -x HVD_SWEEP="$work/sweep" "${@:2}" "$build/sweep" --max-count $most
+    sed 's/.*"collective":"\([^"]*\)".*"bytes":\([0-9]*\),"microseconds":\([0-9.]*\),.*/\1 \2 \3/' "$work/sweep" >"$work/$1"
+}
+
+# line_of NAME COLLECTIVE: of the line through its smallest size and its largest one the latency in microseconds, and
+# the microseconds for each byte. (Between them are sizes that a link lets pass at once.)
+line_of()
+{
+    awk -v name="$2" '$1 != name { next }
+        !latency { latency = $3; least = $2 }
+        { slope = ($3 - latency) / ($2 == least ? 1 : $2 - least) }
+        END { print latency, slope }' "$work/$1"
+}
+
+# Of lines "COLLECTIVE BYTES MICROSECONDS" and the two lines: each size, what was measured and what was predicted, and
+# last of all the crossover, "at PREDICTED MEASURED".
+compare() # WITHIN BETWEEN
+{
+    awk -v within="$1" -v between="$2" '
+        BEGIN { split(within, w, " "); split(between, b, " ") }
+        $1 == "MPI_Allreduce" { sizes[++count] = $2; flat[count] = $3 }
+        $1 == "two_levels" { two[++rows] = $3 }
+        END {
+            for (i = 1; i <= count; i++) {
+                size = sizes[i]
+                within = w[1] + size * w[2]
+                print size, flat[i], within + b[1] / 2 + 2 * size * b[2], two[i], within + b[1] + size * b[2]
+                if (two[i] >= flat[i])
+                    last = i
+            }
+            at = "none"
+            if (last && last < count) {
+                before = log(two[last] / flat[last]); after = log(two[last + 1] / flat[last + 1])
+                at = exp(log(sizes[last]) + log(sizes[last + 1] / sizes[last]) * before / (before - after))
+            }
+            print "at", b[1] / 2 / b[2], at
+        }'
+}
+
+draw()
+{
+    gnuplot <<END
+set terminal svg size 720, 420
+set output "$figures/crossover.svg"
+set logscale xy
+set grid
+set key left top
+set format xy "10^{%T}"
+set xlabel "bytes"
+set ylabel "microseconds"
+set xrange [1:*] noextend
+set title "An all-reduce of two ranks on each of two hosts: points measured, lines predicted"
+plot "$work/compared" using 1:2 linetype 1 pointtype 7 title "MPI\\\\_Allreduce", "" using 1:3 with lines linetype 1 notitle, \
+     "" using 1:4 linetype 2 pointtype 7 title "two levels", "" using 1:5 with lines linetype 2 notitle
+END
+}
+
+time_table()
+{
+    up "$build/sweep"
+    sweep within --host node0:2 -np 2
+    sweep between --map-by node -np 2
+    sweep both --map-by node -np 4
+    compare "$(line_of within MPI_Allreduce)" "$(line_of between two_levels)" <"$work/both" >"$work/all"
+    grep -v ^at "$work/all" >"$work/compared"
+    draw
+    awk 'function ms(us) { return sprintf(us < 9950 ? "%.2f" : "%.0f", us / 1000) }
+        function size(bytes) { return bytes < 1000 ? sprintf("%.0f bytes", bytes) : sprintf("%.3g KB", bytes / 1000) }
+        BEGIN { print "| bytes | MPI_Allreduce, ms | predicted | two levels, ms | predicted |\n| --- | --- | --- | --- | --- |" }
+        $1 == "at" { printf "| they cross | measured at | %s | predicted at | %s |\n", $3 == "none" ? "no size" : size($3), size($2); next }
+        { printf "| %d | %s | %s | %s | %s |\n", $1, ms($2), ms($3), ms($4), ms($5) }' "$work/all"
+}
+
+case ${1:-} in
+bytes | time) "$1_table" ;;
+*)
+    echo "usage: measure_two_level.sh bytes|time" >&2
+    exit 2
+    ;;
+esac
