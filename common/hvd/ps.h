@@ -84,7 +84,8 @@ void ps_send_weights(PsServer *server, int worker);
 void ps_apply(PsServer *server, const float *gradients);
 
 // Prints what has come: pulls, pushes, updates, and how stale the pushes were: how many updates
-// were made between the pull and the push of the same worker. Then leaves the job and frees all but
+// were made between the pull and the push of the same worker; and how many pushes came in a second,
+// from when every worker had made its first until one left. Then leaves the job and frees all but
 // the model.
 void ps_server_stop(PsServer *server);
 
@@ -96,12 +97,11 @@ typedef struct PsWorker PsWorker;
 PsWorker *ps_worker_start(Model *model);
 
 // Asks that server for its part of the weights, waits until it sends them, and writes them into the
-// model.
-void ps_pull(PsWorker *worker, int server);
+// model. Returns their version: how many updates that server has made of them.
+int64_t ps_pull(PsWorker *worker, int server);
 
 // Brings that server its part of the model's gradients, and returns when they are on their way.
-// Something must have been pulled from it before. With --pace MS the first push after a pull goes
-// out MS milliseconds after it at the earliest.
+// Something must have been pulled from it before.
 void ps_push(PsWorker *worker, int server);
 
 // Tells all servers that this worker's work is done, leaves the job and frees all but the model.

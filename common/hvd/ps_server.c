@@ -31,6 +31,13 @@ typedef struct {
 
 typedef enum { AWAITED, HERE, LOST, LEFT } Presence;
 
+// The time in which all workers are at work: from when each has pushed once until the first leaves.
+typedef struct {
+    int begun; // workers that have pushed
+    double from, until;
+    int64_t pushes;
+} Together;
+
 typedef struct {
     Presence presence; // LOST: and the program does not know it yet
     Peer *peer;        // NULL: it is not here
@@ -54,6 +61,7 @@ struct PsServer {
     int64_t version;
     int64_t *stale; // stale[n]: pushes with n updates since their pull
     int stale_count;
+    Together together;
 };
 
 // ---- Connections.
@@ -417,6 +425,22 @@ static void count_staleness(PsServer *server, int64_t updates)
     server->stale[place]++;
 }
 
+static void count_push(PsServer *server, Seat *seat)
+{
+    Together *together = &server->together;
+    if (together->from > 0 && together->until <= 0)
+        together->pushes++;
+    if (seat->pushes++ == 0 && ++together->begun == server->job.role.workers)
+        together->from = seconds_now();
+}
+
+static void leave(PsServer *server, int worker)
+{
+    server->seats[worker].presence = LEFT;
+    if (server->together.until <= 0)
+        server->together.until = seconds_now();
+}
+
 static const char *kind_name(PsKind kind)
 {
     static const char *const names[] = {"pull", "push", "done", "lost"};
@@ -456,12 +480,12 @@ static PsRequest take_request(PsServer *server, Peer *peer)
         memcpy(&request.version, peer->reader.body, sizeof request.version);
         request.gradients =
             (const float *)(const void *)(peer->reader.body + sizeof request.version);
-        seat->pushes++;
+        count_push(server, seat);
         count_staleness(server, server->version - request.version);
         break;
     case PS_FINISHED:
         request.kind = PS_DONE;
-        seat->presence = LEFT;
+        leave(server, peer->worker);
         break;
     default: // PS_FAILED; may_come lets nothing else through
         memcpy(&gone, peer->reader.body, sizeof gone);
@@ -477,7 +501,7 @@ static bool find_lost(PsServer *server, PsRequest *request)
 {
     for (int w = 0; w < server->job.role.workers; w++)
         if (server->seats[w].presence == LOST) {
-            server->seats[w].presence = LEFT;
+            leave(server, w);
             ends_incomplete("server %d: worker %d is gone, and had not said that it was done",
                             server->job.role.number, w);
             *request = (PsRequest){.kind = PS_LOST, .worker = w};
@@ -583,6 +607,11 @@ static void print_summary(const PsServer *server)
         if (server->stale[i] > 0)
             printf(" %d: %lld", i, (long long)server->stale[i]);
     putchar('\n');
+    const Together *together = &server->together;
+    if (together->pushes > 0 && together->until > together->from)
+        printf("server %d: %.2f pushes a second while all workers were at work\n",
+               server->job.role.number,
+               (double)together->pushes / (together->until - together->from));
 }
 
 void ps_server_stop(PsServer *server)

@@ -32,7 +32,6 @@ struct PsWorker {
     const Parameters *parameters;
     Link *links;
     unsigned char *message; // room for the gradients of the largest part, with their header
-    double pulled_at;       // the last time
 };
 
 #define LAST_WORDS 2 // seconds that they may take
@@ -230,7 +229,7 @@ static double part_fingerprint(const PsWorker *worker, const float *arena, const
     return arena_fingerprint(worker->parameters->device, arena, link->part.begin, link->part.count);
 }
 
-void ps_pull(PsWorker *worker, int server)
+int64_t ps_pull(PsWorker *worker, int server)
 {
     Link *link = link_to(worker, __func__, server);
     trace("ps_pull", NUMBER("server", server));
@@ -245,14 +244,9 @@ void ps_pull(PsWorker *worker, int server)
                 link->reader.body + sizeof link->version, link->part.count * sizeof(float));
     message_next(&link->reader);
     link->pulled = true;
-    worker->pulled_at = seconds_now();
     trace("ps_pulled", NUMBER("server", server), NUMBER("version", link->version),
           NUMBER("weights", part_fingerprint(worker, parameters->weights, link)));
-}
-
-static void keep_pace(const PsWorker *worker)
-{
-    sleep_seconds(worker->pulled_at + 1e-3 * (double)settings()->pace - seconds_now());
+    return link->version;
 }
 
 void ps_push(PsWorker *worker, int server)
@@ -262,7 +256,6 @@ void ps_push(PsWorker *worker, int server)
         die("ps_push: nothing was pulled from server %d yet, so these are gradients of weights "
             "that it doesn't know",
             server);
-    keep_pace(worker);
     const Parameters *parameters = worker->parameters;
     unsigned char *version = worker->message + MESSAGE_HEADER,
                   *gradients = version + sizeof(int64_t);

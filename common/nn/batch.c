@@ -310,6 +310,7 @@ static void trace_part(const Model *m, const Batch *batch, const char *purpose)
 
 static void compute_batch(Model *m, const Batch *batch)
 {
+    double over = seconds_now() + 1e-3 * (double)settings()->pace;
     device_adopt(m->device);
     if (trace_on() && trace_thread_is_named())
         trace_part(m, batch, "train");
@@ -326,6 +327,7 @@ static void compute_batch(Model *m, const Batch *batch)
     compute(&step, plan);
     if (trace_on())
         trace_answers(m, plan, batch, true, loss_before);
+    sleep_seconds(over - seconds_now());
     timeline_end();
     m->has_gradients = true;
 }

@@ -61,7 +61,8 @@ void train_on_batch(Model *model, const Batch *batch);
 // model_parameters(model)->gradients, in device memory. (With a distributed optimizer they are on
 // their way between the workers by then: leave them alone.) Gradients that are computed and not
 // applied are dropped by the next compute_gradients; apply_gradients without new ones ends the
-// program with one line.
+// program with one line. With --pace MS compute_gradients, and train_on_batch before it applies
+// anything, take MS milliseconds at least.
 void compute_gradients(Model *model, const Batch *batch);
 void apply_gradients(Model *model);
 

@@ -43,14 +43,13 @@ typedef struct {
     Progress progress;   // --progress
     int loader_threads;  // --loader-threads
     float slow_reader;   // --slow-reader: milliseconds that a batch of images takes to be read
-    float pace;   // --pace: milliseconds that a batch takes at least, in the stages of a model
-                  // and on a worker of parameter servers
-    bool augment; // false with --no-augment
-    bool shuffle; // false with --no-shuffle
-    bool deterministic; // --deterministic (GPU)
-    bool show_ranks;    // --show-ranks: a table of the ranks after each epoch
-    bool seeded;        // --seed was given
-    uint64_t seed;      // its value
+    float pace;          // --pace: milliseconds that a batch takes at least to be computed
+    bool augment;        // false with --no-augment
+    bool shuffle;        // false with --no-shuffle
+    bool deterministic;  // --deterministic (GPU)
+    bool show_ranks;     // --show-ranks: a table of the ranks after each epoch
+    bool seeded;         // --seed was given
+    uint64_t seed;       // its value
 } Settings;
 
 // Reads the command line, then HVDLAB_FLAGS from the environment, words between white space, whose

@@ -179,12 +179,32 @@ prints server:0 "16 pulls - 16 pushes - 16 updates"
 exec 7>&-
 [[ $(grep -c 'warning: server 0: a connection from 127' "$folder/server:0.err") -eq 5 ]] || fail "$title: $(cat "$folder/server:0.err")"
 
+# ---- Rounds whose mean is applied once are an all-reduce, also where some workers have more images.
+
+title="a bound of 0 against mpirun"
+"$build/compile-step" tests/mpi/rounds.c "$folder/rounds" || fail "$title: does not compile"
+same=(--data synthetic --images 61 --batch-size 4 --base-lr 0.1 --no-shuffle --loader-threads 1)
+export ROUNDS=$folder
+new_job 2 3
+program=$build/solution_bounded
+for s in 0 1; do begin server:$s "${same[@]}" --staleness 0; done
+program=$folder/rounds
+for w in 0 1 2; do begin worker:$w "${same[@]}"; done
+for role in server:0 server:1 worker:0 worker:1 worker:2; do ends $role 0 ''; done
+prints server:0 "16 pushes - 6 updates"
+succeeds common/scripts/mpi.sh run 3 "$folder/rounds" "${same[@]}"
+grep -q "^weights up to 0.* differences up to [0-9.e-]*$" "$folder/out" || fail "$title: $(cat "$folder/out")"
+program=$build/solution_server
+
 # ---- The script that starts all of them.
 
 title=servers.sh
 succeeds common/scripts/servers.sh 2:0,30,0 3 "$program" "${flags[@]}"
 [[ $(grep -c -e '15 pulls - 15 pushes' "$folder/out") -eq 2 ]] || fail "$title: $(cat "$folder/out")"
+[[ $(grep -c 'pushes a second while all workers were at work$' "$folder/out") -eq 2 ]] || fail "$title: $(cat "$folder/out")"
 refused usage: common/scripts/servers.sh two 3 "$program"
+succeeds common/scripts/servers.sh 1:100 1 "$program" --data synthetic --images 24 --batch-size 4 --epochs 1
+awk '/pushes a second/ { rate = $3 } END { exit !(rate > 1 && rate <= 10) }' "$folder/out" || fail "$title: not 10 a second at most: $(cat "$folder/out")"
 run env HVD_START_SECONDS=20 common/scripts/servers.sh --tag-output 1 2 "$program" --epochs none
 [[ $status -eq 2 ]] || fail "$title: status $status"
 [[ $(grep -c '^\[1,[0-2]\]<stderr>:.*--epochs must be' "$folder/err") -eq 3 ]] || fail "$title: $(cat "$folder/err")"

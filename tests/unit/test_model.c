@@ -288,6 +288,24 @@ START_TEST(gradients_can_be_read_and_written_as_one_array)
 }
 END_TEST
 
+START_TEST(a_pace_is_kept_where_gradients_are_computed)
+{
+    Model *model = compiled(create_model(1, 0));
+    Batch batch = random_batch(4, 1);
+    train_on_batch(model, &batch); // what is done once
+    settings()->pace = 300;
+    double begin = seconds_now();
+    compute_gradients(model, &batch);
+    double computed = seconds_now();
+    train_on_batch(model, &batch);
+    double trained = seconds_now();
+    settings()->pace = 0;
+    ck_assert_double_ge(computed - begin, 0.3);
+    ck_assert_double_ge(trained - computed, 0.3);
+    model_free(model);
+}
+END_TEST
+
 START_TEST(testing_changes_nothing)
 {
     seed_process(1);
@@ -657,6 +675,7 @@ int main(void)
     tcase_add_test(steps, another_seed_gives_other_weights);
     tcase_add_test(steps, a_model_learns_one_batch_by_heart);
     tcase_add_test(steps, gradients_can_be_read_and_written_as_one_array);
+    tcase_add_test(steps, a_pace_is_kept_where_gradients_are_computed);
     tcase_add_test(steps, testing_changes_nothing);
     tcase_add_test(steps, predictions_are_probabilities_and_agree_with_the_loss);
     tcase_add_test(steps, a_sparse_gradient_holds_the_rows_that_the_batch_named);
