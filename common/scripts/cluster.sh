@@ -372,7 +372,7 @@ down()
     fi
     # unshare last: it waits for the bridge's, with which all the others go.
     is_part "${watched:-0}" keep && end "$watched"
-    is_part "${head:-0}" head && kill -KILL "$head"
+    is_part "${head:-0}" head && kill -KILL "$head" 2>/dev/null # it may have gone with the watch
     is_part "${keeper:-0}" head && end "$keeper"
     rm -rf "$folder"
 }
@@ -434,12 +434,15 @@ run_mpirun()
 run_agent() # HOST WORD...
 {
     local name number cores
+    [[ -r $folder/nodes ]] || fail "no cluster is up; make cluster starts one"
     while read -r name number cores; do
         [[ $name != "$1" ]] || break
     done <"$folder/nodes"
     [[ $name = "$1" ]] || fail "there is no host $1"
     is_part "$number" host || fail "$1 is down"
-    exec nsenter --target "$number" --net --uts --ipc --mount --pid --root --wd taskset -c "$cores" \
+    local options=(--net --uts --ipc --mount --pid --root --wd)
+    [[ /proc/self/ns/user -ef /proc/$number/ns/user ]] || options+=(--user --preserve-credentials)
+    exec nsenter --target "$number" "${options[@]}" taskset -c "$cores" \
         env -i HOME="${HOME:-/}" USER="${USER:-root}" SHELL=/bin/sh PATH="$PATH" TMPDIR=/dev/shm \
         ${LD_LIBRARY_PATH:+LD_LIBRARY_PATH="$LD_LIBRARY_PATH"} ${GOMP_SPINCOUNT:+GOMP_SPINCOUNT="$GOMP_SPINCOUNT"} \
         sh -c "cd; ${*:2}"

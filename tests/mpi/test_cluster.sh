@@ -240,6 +240,7 @@ run setsid --wait env BUILD="$folder/build" HOSTS=1 bash -c 'common/scripts/clus
 grep -q "^1 hosts" "$folder/out" || fail "no cluster in a session of its own: $(cat "$folder/err")"
 nothing_left "the session's end"
 refused "no cluster is up" env BUILD="$folder/build" common/scripts/cluster.sh traffic
+refused "no cluster is up" common/scripts/cluster.sh agent node0 true
 [[ -z $(cluster env) ]] || fail "make env knows a cluster that is gone: $(cluster env)"
 succeeds mpirun -np 2 true
 
@@ -250,6 +251,8 @@ run "${less[@]}" env BUILD="$folder/build" common/scripts/cluster.sh up
 if [[ $status -eq 0 ]]; then
     succeeds "${less[@]}" mpirun --hostfile "$state/hosts" -np 4 hostname
     [[ $(sort "$folder/out" | xargs) = "node0 node1 node2 node3" ]] || fail "user namespace: $(cat "$folder/out" "$folder/err")"
+    succeeds "${less[@]}" common/scripts/cluster.sh agent node2 hostname
+    [[ $(<"$folder/out") = node2 ]] || fail "user namespace: by hand on node2: $(cat "$folder/out")"
     cluster down
     nothing_left "user namespace"
 else
