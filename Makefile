@@ -390,7 +390,7 @@ test-answers: ## grade all known mistakes and right answers (make test takes a f
 
 test-more: ## what else make test takes only a part of: ranks that disagree, transports, checkpoints
 	@common/scripts/deps.sh install build check sandbox steps
-	$(build_first) $(BUILD)/compile-step $(BUILD)/hvdrun $(BUILD)/solution_server $(BUILD)/solution_bounded $(cuts) $(shims)
+	$(build_first) $(BUILD)/compile-step $(BUILD)/hvdrun $(BUILD)/solution_server $(BUILD)/solution_bounded $(BUILD)/course $(cuts) $(shims)
 	$(build_first) $(build_emulated)
 	@CUDA_VISIBLE_DEVICES= tests/run.sh --together $(run_more)
 

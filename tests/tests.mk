@@ -118,6 +118,7 @@ run_more = 'mismatches (all)@1800=tests/mpi/test_mismatches.sh' \
     'hvdrun (random kills)@1800=tests/mpi/test_hvdrun.sh --random 15' \
     'two levels, measured@900=tests/mpi/test_two_levels.sh --measure' \
     'ps (all)@600=tests/mpi/test_ps.sh --all' \
+    'measure (servers)@600=tests/unit/test_measure.sh --servers' \
     $(call grade_on_emulated,1) $(run_emulated_more) \
     'mismatches (all, pretended GPUs)@1800=$(on_emulated) EMULATED_DEVICES=4 tests/mpi/test_mismatches.sh' \
     'transports (all, pretended GPUs)@1800=$(on_emulated) tests/emulated/test_transports.sh'
