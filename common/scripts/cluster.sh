@@ -410,8 +410,7 @@ print_env()
     ! find_cluster || printf 'export HVDLAB_CLUSTER=%q PATH=%q:"$PATH"\n' "$folder" "$beside"
 }
 
-# Open MPI 4 and 5 have different names for ssh's stand-in. Ranks choose their cores themselves. Where
-# ranks may outnumber slots, 5 would have them all on the first host.
+# Open MPI 4 and 5 have different names for ssh's stand-in. Ranks choose their cores themselves.
 run_mpirun()
 {
     local head user rate
@@ -425,7 +424,6 @@ run_mpirun()
     fi
     export OMPI_MCA_plm_rsh_agent="$self agent" PRTE_MCA_plm_ssh_agent="$self agent" HVDLAB_CLUSTER=$folder TMPDIR=/dev/shm
     export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
-    export PRTE_MCA_rmaps_default_mapping_policy=slot:oversubscribe
     # shellcheck disable=SC2016 # for the other shell
     exec nsenter --target "$head" "${options[@]}" sh -c 'cd "$0" && exec mpirun "$@"' "$PWD" "$@"
 }

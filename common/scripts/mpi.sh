@@ -3,12 +3,12 @@
 #        mpi.sh line N WORD...  prints the mpirun line that works here without them
 #        mpi.sh run N WORD...   runs it
 #
-# What Open MPI wants to be told: that root may use it; that there may be more ranks than cores; that
-# ranks which wait should then let others have the core; and, where a container's kernel doesn't say
-# which networks reach where, that comparing addresses will do (hvd_init sees to that on one machine;
-# here it is for programs that start MPI themselves; nothing is kept from using a network). GOMP_SPINCOUNT
-# lets OpenMP's threads, too, sleep soon when they wait. Programs that start jobs themselves set the same
-# in common/sys/launch.c.
+# What Open MPI wants to be told: that root may use it; that there may be more ranks than cores, and that the
+# first of several hosts is to have only its share of them then; that ranks which wait should let others
+# have the core; and, where a container's kernel doesn't say which networks reach where, that comparing
+# addresses will do (hvd_init sees to that on one machine; here it is for programs that start MPI
+# themselves; nothing is kept from using a network). GOMP_SPINCOUNT lets OpenMP's threads, too, sleep soon
+# when they wait. Programs that start jobs themselves set the same in common/sys/launch.c.
 
 set -u
 spincount=${GOMP_SPINCOUNT:-10000}
@@ -26,7 +26,7 @@ print_env()
     fi
     # The first is Open MPI 4's, the second Open MPI 5's.
     echo "export OMPI_MCA_rmaps_base_oversubscribe=1"
-    echo "export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe"
+    echo "export PRTE_MCA_rmaps_default_mapping_policy=slot:oversubscribe"
     echo "export OMPI_MCA_mpi_yield_when_idle=1"
     echo "export OMPI_MCA_reachable=weighted"
     echo "export GOMP_SPINCOUNT=$spincount"

@@ -33,7 +33,7 @@ static void set_environment(void)
     for (size_t i = 0; geteuid() == 0 && i < sizeof as_root / sizeof *as_root; i++)
         setenv(as_root[i], "1", 0);
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
-    setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe", 0);
+    setenv("PRTE_MCA_rmaps_default_mapping_policy", "slot:oversubscribe", 0);
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     setenv("OMPI_MCA_reachable", "weighted", 0);
     setenv("GOMP_SPINCOUNT", "10000", 0);
