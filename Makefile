@@ -20,8 +20,12 @@
 ifeq ($(origin CC),default)
 CC := gcc
 endif
-LD ?= ld
-OBJCOPY ?= objcopy
+# Debian's cross compilers have linkers of their own: CC=aarch64-linux-gnu-gcc.
+cross := $(patsubst %gcc,%,$(filter %-linux-gnu-gcc,$(CC)))
+ifeq ($(origin LD),default)
+LD := $(cross)ld
+endif
+OBJCOPY ?= $(cross)objcopy
 OPT ?= -O3
 BUILD ?= build
 CLANG_FORMAT ?= clang-format
@@ -68,9 +72,14 @@ MAKEFLAGS += --no-builtin-rules
 # ---- What the programs are made of.
 
 # passes.c is compiled once per instruction set; the program chooses when it starts.
+machine := $(shell $(CC) -dumpmachine 2>/dev/null)
 PASSES := generic
-ifneq ($(filter x86_64-%,$(shell $(CC) -dumpmachine 2>/dev/null)),)
+ifneq ($(filter x86_64-%,$(machine)),)
 PASSES += avx2
+endif
+# gcc 12 for ARM can't make vectors of a maximum of floats that is a double (it ends by an internal error).
+ifneq ($(and $(filter aarch64-%,$(machine)),$(filter 12%,$(shell $(CC) -dumpversion))),)
+machine_flags := -fno-builtin-fmax -fno-builtin-fmin
 endif
 
 # CUDA, where it is found; with EMULATED=1 the tests' stand-in for it (tests/emulated). $(cuda) is
@@ -178,7 +187,7 @@ export CK_TIMEOUT_MULTIPLIER := 10
 endif
 
 warnings := -Wall -Wextra -Wshadow -Wconversion -pedantic $(if $(filter 1,$(WERROR)),-Werror)
-compile := $(CC) -std=c11 -D_GNU_SOURCE $(OPT) -g -fopenmp $(sanitize_flags) $(warnings) -Icommon -Itests \
+compile := $(CC) -std=c11 -D_GNU_SOURCE $(OPT) $(machine_flags) -g -fopenmp $(sanitize_flags) $(warnings) -Icommon -Itests \
            $(cuda_cflags) $(onednn_cflags) $(call as_system,$(mpi_cflags)) $(CPPFLAGS) $(CFLAGS)
 link := $(CC) $(OPT) -g -fopenmp $(sanitize_flags) $(CFLAGS) $(LDFLAGS) $(onednn_libs)
 # Where nodes are pretended, so are their names (common/sys/pretence.c); and traces see who moves, and what
