@@ -60,7 +60,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-alone := deps data data-cifar10 demo test fuzz faults inject valgrind test-emulated test-answers test-more test-gpu test-fresh bench bench-gpu compare scaling sweep cluster cluster-down cluster-traffic check next steps check-steps clean $(check_X) $(reset_X)
+alone := deps data data-cifar10 demo test fuzz faults inject valgrind test-emulated test-answers test-more test-gpu test-fresh test-slurm bench bench-gpu compare scaling sweep cluster cluster-down cluster-traffic check next steps check-steps clean $(check_X) $(reset_X)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -349,7 +349,7 @@ steps/%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: all help deps info data data-cifar10 demo test test-emulated test-answers test-more test-gpu test-fresh baseline $(foreach t,$(named),$($(t)_X)) next progress \
+.PHONY: all help deps info data data-cifar10 demo test test-emulated test-answers test-more test-gpu test-fresh test-slurm baseline $(foreach t,$(named),$($(t)_X)) next progress \
         doc devices env cluster cluster-down cluster-traffic measure compare scaling sweep check steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
@@ -416,6 +416,11 @@ test-gpu: ## the tests that need a GPU, on this machine's; without one, a line t
 
 test-fresh: ## as root: demo and test on Debian as it was just installed (SUITE=trixie, COMMANDS="demo step-1 user")
 	@tests/fresh.sh
+
+test-slurm: ## as root: lab 9's batch files, in a Slurm of this machine's own
+	@common/scripts/deps.sh install build steps cluster slurm
+	$(build_first) $(BUILD)/solution_06 $(BUILD)/check-step $(BUILD)/compile-step
+	@CUDA_VISIBLE_DEVICES= tests/run.sh 'slurm@900=tests/slurm.sh'
 
 ##@ For students; X is an exercise, as make progress lists them
 baseline: $(BUILD)/baseline ## build the trainer for one device, build/baseline

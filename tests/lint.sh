@@ -11,7 +11,7 @@ folder=$(mktemp -d) || exit 2
 trap 'rm -rf "$folder"' EXIT
 status=0
 
-mapfile -t scripts < <(find common labs tests -name '*.sh'; grep -lE '^#!.*sh$' .ci/*)
+mapfile -t scripts < <(find common labs tests -name '*.sh' -o -name '*.sbatch'; grep -lE '^#!.*sh$' .ci/*)
 shellcheck --external-sources --format=gcc --severity=warning "${scripts[@]}" || status=1
 
 # What never returns; else cppcheck goes on behind it.

@@ -8,7 +8,7 @@
 #
 # Sets: build (for every program but the unit tests), check (Check, for those, and what else the tests
 # call; what test_cluster.sh calls is only recommended), sandbox (recommended: nothing is asked for on its
-# account), steps (to cut the steps from master.c), plot (gnuplot), cluster (tc, mount), clang-format,
+# account), steps (to cut the steps from master.c), plot (gnuplot), cluster (tc, mount), slurm, clang-format,
 # lint (shellcheck, cppcheck), fuzz (clang with libFuzzer), valgrind, curl, fresh (mmdebstrap), dataset
 # (Fashion-MNIST, if the distribution has it), dataset-or-fetch (the same, else it is fetched from its
 # home).
@@ -203,6 +203,11 @@ for set in "$@"; do
     curl) program curl || need curl ;;
     steps) program unifdef || need unifdef ;;
     cluster) tc_and_mount || need "iproute2 mount" ;;
+    slurm)
+        for each in munged:munge slurmctld:slurmctld slurmd:slurmd srun:slurm-client; do
+            PATH=$PATH:/usr/sbin:/sbin program "${each%:*}" || need "${each#*:}"
+        done
+        ;;
     plot) program gnuplot || need gnuplot-nox ;;
     dataset | dataset-or-fetch)
         dataset || wanted=" dataset-fashion-mnist"
