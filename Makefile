@@ -60,7 +60,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-alone := deps data data-cifar10 demo test fuzz faults inject valgrind test-emulated test-answers test-more test-gpu test-fresh test-slurm bench bench-gpu compare scaling sweep cluster cluster-down cluster-traffic check next steps check-steps clean $(check_X) $(reset_X)
+alone := deps data data-cifar10 demo test fuzz faults inject valgrind test-emulated test-answers test-more test-gpu test-fresh test-slurm test-arm bench bench-gpu compare scaling sweep cluster cluster-down cluster-traffic check next steps check-steps clean $(check_X) $(reset_X)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -349,7 +349,7 @@ steps/%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: all help deps info data data-cifar10 demo test test-emulated test-answers test-more test-gpu test-fresh test-slurm baseline $(foreach t,$(named),$($(t)_X)) next progress \
+.PHONY: all help deps info data data-cifar10 demo test test-emulated test-answers test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
         doc devices env cluster cluster-down cluster-traffic measure compare scaling sweep check steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
@@ -421,6 +421,13 @@ test-slurm: ## as root: lab 9's batch files, in a Slurm of this machine's own
 	@common/scripts/deps.sh install build steps cluster slurm
 	$(build_first) $(BUILD)/solution_06 $(BUILD)/check-step $(BUILD)/compile-step
 	@CUDA_VISIBLE_DEVICES= tests/run.sh 'slurm@900=tests/slurm.sh'
+
+test-arm: ## cross-build for 64-bit ARM, and run what computes under qemu, against golden cases and this machine
+	@common/scripts/deps.sh install build arm
+	@tests/arm.sh root $(arm_root)
+	$(build_first) $(BUILD)/solution_06
+	@+$(pkg_config_arm) $(MAKE) $(if $(Q),-s) --no-print-directory $(build_arm)
+	@ARM_ROOT=$(arm_root) tests/run.sh --together $(run_arm)
 
 ##@ For students; X is an exercise, as make progress lists them
 baseline: $(BUILD)/baseline ## build the trainer for one device, build/baseline

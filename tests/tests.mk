@@ -123,6 +123,21 @@ run_more = 'mismatches (all)@1800=tests/mpi/test_mismatches.sh' \
     'mismatches (all, pretended GPUs)@1800=$(on_emulated) EMULATED_DEVICES=4 tests/mpi/test_mismatches.sh' \
     'transports (all, pretended GPUs)@1800=$(on_emulated) tests/emulated/test_transports.sh'
 
+# ---- On 64-bit ARM, which qemu-user computes some ten times as slowly: what computes, and what ranks do.
+
+arm := $(BUILD)/arm
+arm_root := $(abspath $(arm))/root
+ARM_TESTS := args batch_norm checkpoint dataset fit loss mirrored model operations optimizers ps safetensors
+build_arm = CC=aarch64-linux-gnu-gcc CUDA=0 BUILD=$(arm) CPPFLAGS=--sysroot=$(arm_root) LDFLAGS=--sysroot=$(arm_root) \
+    $(arm)/replay $(arm)/solution_06 $(arm)/tests/mpi/test_hvd $(ARM_TESTS:%=$(arm)/tests/unit/test_%)
+pkg_config_arm = PKG_CONFIG_SYSROOT_DIR=$(arm_root) PKG_CONFIG_LIBDIR=$(arm_root)/usr/lib/aarch64-linux-gnu/pkgconfig
+on_arm = CK_TIMEOUT_MULTIPLIER=20 BUILD=$(arm) tests/arm.sh
+run_arm = 'training (ARM, 2 ranks)@900=$(on_arm) training $(BUILD)/solution_06 $(arm)/solution_06' \
+    'hvd (ARM, 2 ranks)@900=$(on_arm) ranks 2 $(arm)/tests/mpi/test_hvd' \
+    'replay lenet_sgd (ARM, 2 ranks)@300=$(on_arm) ranks 2 $(arm)/replay tests/golden/cases/lenet_sgd.safetensors --tolerance 1e-5' \
+    $(foreach t,$(ARM_TESTS),'$(t) (ARM)@900=$(on_arm) run $(arm)/tests/unit/test_$(t)') \
+    $(foreach c,$(cases),'replay $(c) (ARM)@300=$(on_arm) run $(arm)/replay tests/golden/cases/$(c).safetensors')
+
 # ---- On a real GPU: in every arithmetic, and with several ranks on it.
 
 GPU_TESTS := operations convolution batch_norm optimizers model devices stages

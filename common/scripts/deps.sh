@@ -8,10 +8,10 @@
 #
 # Sets: build (for every program but the unit tests), check (Check, for those, and what else the tests
 # call; what test_cluster.sh calls is only recommended), sandbox (recommended: nothing is asked for on its
-# account), steps (to cut the steps from master.c), plot (gnuplot), cluster (tc, mount), slurm, clang-format,
-# lint (shellcheck, cppcheck), fuzz (clang with libFuzzer), valgrind, curl, fresh (mmdebstrap), dataset
-# (Fashion-MNIST, if the distribution has it), dataset-or-fetch (the same, else it is fetched from its
-# home).
+# account), steps (to cut the steps from master.c), plot (gnuplot), cluster (tc, mount), slurm, arm (to build
+# for 64-bit ARM, and to run that), clang-format, lint (shellcheck, cppcheck), fuzz (clang with libFuzzer),
+# valgrind, curl, fresh (mmdebstrap), dataset (Fashion-MNIST, if the distribution has it), dataset-or-fetch
+# (the same, else it is fetched from its home).
 #
 # From the environment: CC, ONEDNN, CLANG_FORMAT, DATA_DIR as in the Makefile.
 
@@ -207,6 +207,11 @@ for set in "$@"; do
         for each in munged:munge slurmctld:slurmctld slurmd:slurmd srun:slurm-client; do
             PATH=$PATH:/usr/sbin:/sbin program "${each%:*}" || need "${each#*:}"
         done
+        ;;
+    arm)
+        program aarch64-linux-gnu-gcc || need "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
+        program qemu-aarch64 || need qemu-user
+        program mmdebstrap || need mmdebstrap
         ;;
     plot) program gnuplot || need gnuplot-nox ;;
     dataset | dataset-or-fetch)
