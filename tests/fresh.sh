@@ -8,7 +8,8 @@
 # machine: mounts and processes are its own, and go with it, whatever ends the command.
 #
 # A command is the name of a make target; or `user`: what somebody who is not root sees, without sudo
-# and with it, off and on a terminal; or `offline`: the same without a network. What targets print on
+# and with it, off and on a terminal; or `offline`: the same without a network; or `container`: what lab 9's
+# Containerfile says, line by line, which ends with a training on two ranks; its CMD must be there. What targets print on
 # standard error counts as a failure, and so does a warning. A target that installs nothing has to say
 # what is missing; then the line that it prints is typed, and the target again.
 #
@@ -215,6 +216,45 @@ offline()
     refused "hvdlab: cannot fetch " root "unshare --net make demo"
 }
 
+# ---- A container's description, followed by hand: a copy of the system is its first layer, the clone its context.
+
+# follow INSTRUCTION WORD...: sets $workdir.
+follow()
+{
+    local words=${*:2} inside=$root$workdir
+    case $1 in
+    ARG) ;;
+    FROM) [[ $words = *debian:*'${SUITE}-slim' ]] || blame "FROM is no Debian: $words" ;;
+    RUN)
+        enter root "cd $workdir && $words"
+        [[ $status -eq 0 ]] || blame "RUN $words: status $status: $(tail -n 30 "$out" "$err")"
+        ;;
+    WORKDIR) workdir=$2 && mkdir -p "$root$workdir" ;;
+    COPY)
+        if [[ -d $root/root/context/$2 ]]; then
+            mkdir -p "$inside/$3" && cp -a "$root/root/context/$2/." "$inside/$3/" || blame "COPY $words"
+        else
+            (cd "$root/root/context" && cp -a "${@:2:$#-2}" "$inside/${!#}") || blame "COPY $words"
+        fi
+        ;;
+    CMD)
+        words=$(tr -d '[],"' <<<"$words")
+        [[ -x $root${words%% *} ]] || blame "CMD: there is no ${words%% *}"
+        ;;
+    *) blame "$1: there is no such instruction here" ;;
+    esac
+}
+
+container()
+{
+    local line workdir=/
+    mv "$root/root/hvdlab" "$root/root/context" && mkdir "$root/root/hvdlab" || exit 2
+    while IFS= read -r line; do
+        # shellcheck disable=SC2086 # words
+        [[ -z $line || $line = \#* || -n $wrong ]] || { set -f; follow $line; set +f; }
+    done < <(sed -e ':join' -e '/\\$/ { N; s/\\\n */ /; b join; }' labs/09-many-machines/Containerfile)
+}
+
 # ---- All of them.
 
 common/scripts/deps.sh install fresh || exit 2
@@ -228,6 +268,7 @@ for suite in ${SUITE:-bookworm trixie}; do
         begin=$EPOCHREALTIME
         case $command in
         user) user ;;
+        container) container ;;
         offline) offline ;;
         *) target "$command" ;;
         esac

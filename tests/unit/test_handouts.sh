@@ -27,7 +27,8 @@ failures=0 ran=0
 # Shortens what measures.
 export BENCH=quick
 # What else than programs of the kit stands at the beginning of a command.
-others=" awk cat common/scripts/coverage.sh common/scripts/measure_servers.sh common/scripts/servers.sh cp eval export nproc nvidia-smi pkill rm "
+others=" awk cat common/scripts/coverage.sh common/scripts/measure_servers.sh common/scripts/servers.sh common/scripts/slurm.sh \
+cp eval export labs/09-many-machines/slurm/grade.sh mkdir nproc nvidia-smi pkill podman rm sbatch squeue ssh-keygen "
 
 fail()
 {
