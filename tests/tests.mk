@@ -127,7 +127,7 @@ run_more = 'mismatches (all)@1800=tests/mpi/test_mismatches.sh' \
 
 arm := $(BUILD)/arm
 arm_root := $(abspath $(arm))/root
-ARM_TESTS := args batch_norm checkpoint dataset fit loss mirrored model operations optimizers ps safetensors
+ARM_TESTS := args batch_norm checkpoint dataset fit loss mirrored operations optimizers ps safetensors
 build_arm = CC=aarch64-linux-gnu-gcc CUDA=0 BUILD=$(arm) CPPFLAGS=--sysroot=$(arm_root) LDFLAGS=--sysroot=$(arm_root) \
     $(arm)/replay $(arm)/solution_06 $(arm)/tests/mpi/test_hvd $(ARM_TESTS:%=$(arm)/tests/unit/test_%)
 pkg_config_arm = PKG_CONFIG_SYSROOT_DIR=$(arm_root) PKG_CONFIG_LIBDIR=$(arm_root)/usr/lib/aarch64-linux-gnu/pkgconfig
