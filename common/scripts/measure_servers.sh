@@ -19,7 +19,6 @@ seeds=${SEEDS:-1 2 3}
 data=(--loader-threads 1)
 counts=(1 2 3 4) rates=(1gbit 200mbit) quick=${QUICK:+1}
 [[ -z $quick ]] || counts=(1 2) rates=(1gbit) seeds="1 2" data+=(--data synthetic)
-ring=(--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm 4 --mca coll_han_priority 0)
 
 fail()
 {
@@ -94,7 +93,7 @@ by_ring()
         words+=(--host "node$w" -np 1 "$build/course" --images $((${#paces[@]} * batch * steps)) --batch-size "$batch"
             --epochs 1 --pace "${paces[w]}" "${data[@]}" "$@")
     done
-    cluster mpirun "${ring[@]}" "${words[@]}" >"$work/worker:0" 2>"$work/mpirun" &
+    cluster mpirun "${words[@]}" >"$work/worker:0" 2>"$work/mpirun" &
     wait $! || fail "a job under mpirun with ${#paces[@]} workers has failed: $(<"$work/mpirun")"
 }
 
