@@ -71,11 +71,11 @@ MAKEFLAGS += --no-builtin-rules
 
 # ---- What the programs are made of.
 
-# passes.c is compiled once per instruction set; the program chooses when it starts.
+# passes.c and winograd.c are compiled once per instruction set; the program chooses when it starts.
 machine := $(shell $(CC) -dumpmachine 2>/dev/null)
-PASSES := generic
+per_set := passes_generic winograd_generic
 ifneq ($(filter x86_64-%,$(machine)),)
-PASSES += avx2
+per_set += passes_avx2 winograd_avx2 winograd_avx512
 endif
 # gcc 12 for ARM can't make vectors of a maximum of floats that is a double (it ends by an internal error).
 ifneq ($(and $(filter aarch64-%,$(machine)),$(filter 12%,$(shell $(CC) -dumpversion))),)
@@ -97,8 +97,8 @@ endif
 # The library's folders, each above those that it includes from (make check-format holds them to it).
 layers := base sys data backend cpu cuda nn train hvd
 cuda_sources := $(wildcard common/hvd/hvd_cuda.c common/hvd/hvd_nccl.c common/cuda/*.c)
-library_sources := $(filter-out common/cpu/passes.c $(if $(cuda),,$(cuda_sources)),$(wildcard $(layers:%=common/%/*.c)))
-library_objects := $(library_sources:%.c=$(BUILD)/%.o) $(PASSES:%=$(BUILD)/common/cpu/passes_%.o)
+library_sources := $(filter-out common/cpu/passes.c common/cpu/winograd.c $(if $(cuda),,$(cuda_sources)),$(wildcard $(layers:%=common/%/*.c)))
+library_objects := $(library_sources:%.c=$(BUILD)/%.o) $(per_set:%=$(BUILD)/common/cpu/%.o)
 ifneq ($(cuda),)
 kernel_objects := $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard common/cuda/*.cu))
 library_objects += $(kernel_objects)
@@ -231,11 +231,22 @@ $(BUILD)/common/cpu/passes_%.o: common/cpu/passes.c $(BUILD)/settings.compile
 	$(call say,CC,'$< ($*)')
 	$(Q)$(compile) $(visibility) -DPASSES=passes_$* $(extra_flags) -MMD -MP -c -o $@ $<
 
-# Its vectors pass only between functions that are inlined, so how a call would pass them is no
-# matter; and nobody reads errno after a square root.
+$(BUILD)/common/cpu/winograd_%.o: common/cpu/winograd.c $(BUILD)/settings.compile
+	@mkdir -p $(@D)
+	$(call say,CC,'$< ($*)')
+	$(Q)$(compile) $(visibility) -DWINOGRAD=winograd_$* $(extra_flags) -MMD -MP -c -o $@ $<
+
+# Their vectors pass only between functions that are inlined, so how a call would pass them is no
+# matter; and nobody reads errno after a square root. Winograd's products are nothing but sums of
+# products, each of which is to be one instruction.
+avx2 := -mavx2 -mfma
+avx512 := -mavx512f -mavx512dq -mavx512vl -mprefer-vector-width=512
 $(BUILD)/common/cpu/passes_%.o: extra_flags := -Wno-psabi -fno-math-errno
-$(BUILD)/common/cpu/passes_avx2.o: extra_flags := -Wno-psabi -fno-math-errno -mavx2 -mfma
-ifeq ($(filter avx2,$(PASSES)),)
+$(BUILD)/common/cpu/passes_avx2.o: extra_flags := -Wno-psabi -fno-math-errno $(avx2)
+$(BUILD)/common/cpu/winograd_%.o: extra_flags := -Wno-psabi -ffp-contract=fast
+$(BUILD)/common/cpu/winograd_avx2.o: extra_flags := -Wno-psabi -ffp-contract=fast $(avx2)
+$(BUILD)/common/cpu/winograd_avx512.o: extra_flags := -Wno-psabi -ffp-contract=fast $(avx512)
+ifeq ($(filter passes_avx2,$(per_set)),)
 $(BUILD)/common/cpu/cpu_op.o: extra_flags := -DGENERIC_ONLY
 endif
 

@@ -1,7 +1,9 @@
-// The CPU backend's operations that oneDNN computes: convolution, max pooling, flatten.
+// The CPU backend's convolution, by oneDNN or by the kit's own Winograd, and the other operations
+// that oneDNN computes: max pooling, flatten.
 
 #include "cpu/cpu_op.h"
 
+#include <omp.h>
 #include "base/util.h"
 
 static size_t largest(size_t a, size_t b)
@@ -111,40 +113,68 @@ static Call backward_kernel_call(const OneDnn *dnn, dnnl_primitive_desc_t pd,
     return call_prepare(dnn, pd, ports, bias ? 4 : 3);
 }
 
-void conv2d_create(OpState *s, OpSizes *sizes)
+static void create_calls(OpState *s, const ConvolutionDescs *d)
 {
     const Op *op = s->op;
-    ConvolutionDescs d = convolution_descs(op, s->batch);
     bool train_bias = !op->variables[BIAS]->no_gradient;
-    // "auto" is Winograd (Lavin and Gray, 2016) where oneDNN finds that it pays.
+    // "auto" is oneDNN's own Winograd, in versions that have one, where it finds that it pays.
     Convolution c = {.dnn = s->dnn,
                      .algorithm =
                          few_channels(op) ? dnnl_convolution_direct : dnnl_convolution_auto,
                      .kernel_size = op->size,
-                     .input = d.input,
-                     .kernel = d.any,
-                     .bias = d.bias,
-                     .output = d.output};
+                     .input = d->input,
+                     .kernel = d->any,
+                     .bias = d->bias,
+                     .output = d->output};
     dnnl_primitive_desc_t forward = describe(describe_forward, &c, op, s->batch, NULL);
     if (!op->input_is_image)
         s->backward_input = backward_input_call(
-            s->dnn, describe(convolution_backward_input, &c, op, s->batch, forward), &d);
-    c.bias = train_bias ? d.bias : NULL;
+            s->dnn, describe(convolution_backward_input, &c, op, s->batch, forward), d);
+    c.bias = train_bias ? d->bias : NULL;
     s->backward_kernel = backward_kernel_call(
-        s->dnn, describe(convolution_backward_kernel, &c, op, s->batch, forward), &d, train_bias);
-    s->forward = forward_call(s->dnn, forward, &d);
+        s->dnn, describe(convolution_backward_kernel, &c, op, s->batch, forward), d, train_bias);
+    s->forward = forward_call(s->dnn, forward, d);
+}
 
+// Where the kit's own convolution is quicker than oneDNN's: from what was measured, by shape alone,
+// so that a layer is always computed in the same way.
+static bool winograd_pays(const Op *op, int batch)
+{
+    enum { LEAST_TILES = 64 };
+    int tiles = batch * ((op->in.height + 3) / 4) * ((op->in.width + 3) / 4);
+    return op->size == 3 && !op->input_is_image && op->in.channels % lanes() == 0 &&
+           op->out.channels % lanes() == 0 && tiles >= LEAST_TILES;
+}
+
+void conv2d_create(OpState *s, OpSizes *sizes)
+{
+    const Op *op = s->op;
+    ConvolutionDescs d = convolution_descs(op, s->batch);
     sizes->input = desc_bytes(d.image);
     sizes->output = desc_bytes(d.output);
-    sizes->scratch = largest(s->forward.scratch_bytes, largest(s->backward_input.scratch_bytes,
-                                                               s->backward_kernel.scratch_bytes));
+    if (winograd_pays(op, s->batch)) {
+        s->winograd = winograd();
+        s->shape = (WinogradShape){s->batch,        op->in.height,    op->in.width,
+                                   op->in.channels, op->out.channels, omp_get_max_threads()};
+        sizes->scratch = s->winograd->scratch(&s->shape) * sizeof(float);
+    } else {
+        create_calls(s, &d);
+        sizes->scratch =
+            largest(s->forward.scratch_bytes,
+                    largest(s->backward_input.scratch_bytes, s->backward_kernel.scratch_bytes));
+    }
     convolution_descs_free(&d);
 }
 
 void conv2d_forward(OpState *s, const ForwardArgs *a)
 {
-    void *memory[] = {unconst(a->input), unconst(weight(s->op, KERNEL, &a->arenas)),
-                      unconst(weight(s->op, BIAS, &a->arenas)), a->output};
+    const float *kernel = weight(s->op, KERNEL, &a->arenas);
+    const float *bias = weight(s->op, BIAS, &a->arenas);
+    if (s->winograd) {
+        s->winograd->forward(&s->shape, a->input, kernel, bias, s->op->relu, a->output, a->scratch);
+        return;
+    }
+    void *memory[] = {unconst(a->input), unconst(kernel), unconst(bias), a->output};
     call_run(&s->forward, a->scratch, memory);
     // Not part of the primitive: oneDNN's own ReLU turns NaN into 0, which would hide a training
     // that has diverged.
@@ -152,11 +182,26 @@ void conv2d_forward(OpState *s, const ForwardArgs *a)
         passes()->relu(a->output, a->output, layout_floats(s->out));
 }
 
+static void winograd_backward(OpState *s, const BackwardArgs *a)
+{
+    const Op *op = s->op;
+    float *bias = op->variables[BIAS]->no_gradient ? NULL : gradient(op, BIAS, &a->arenas);
+    s->winograd->backward_kernel(&s->shape, a->input, a->output_gradient,
+                                 gradient(op, KERNEL, &a->arenas), bias, a->scratch);
+    if (a->input_gradient)
+        s->winograd->backward_input(&s->shape, a->output_gradient, weight(op, KERNEL, &a->arenas),
+                                    a->input_gradient, a->scratch);
+}
+
 void conv2d_backward(OpState *s, const BackwardArgs *a)
 {
     const Op *op = s->op;
     if (op->relu)
         passes()->relu_backward(a->output_gradient, a->output, layout_floats(s->out));
+    if (s->winograd) {
+        winograd_backward(s, a);
+        return;
+    }
     void *kernel_memory[] = {unconst(a->input), a->output_gradient,
                              gradient(op, KERNEL, &a->arenas), gradient(op, BIAS, &a->arenas)};
     call_run(&s->backward_kernel, a->scratch, kernel_memory);

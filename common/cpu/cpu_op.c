@@ -23,6 +23,17 @@ const Passes *passes(void)
 #endif
 }
 
+const Winograd *winograd(void)
+{
+#ifndef GENERIC_ONLY
+    if (onednn_has_avx512())
+        return &winograd_avx512;
+    if (passes() == &passes_avx2)
+        return &winograd_avx2;
+#endif
+    return &winograd_generic;
+}
+
 int lanes(void)
 {
     return onednn_has_avx512() ? 16 : 8;

@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "cpu/onednn.h"
 #include "cpu/passes.h"
+#include "cpu/winograd.h"
 
 struct OpState {
     const OneDnn *dnn; // of its device
@@ -14,10 +15,15 @@ struct OpState {
     int batch;
     Layout in, out; // of the activations
     Call forward, backward_input, backward_kernel;
+    const Winograd *winograd; // of a convolution, instead of the calls: or NULL
+    WinogradShape shape;
 };
 
 // The passes of the widest instruction set that this machine has.
 const Passes *passes(void);
+
+// Likewise Winograd's convolution, in the blocked layout that lanes() says.
+const Winograd *winograd(void);
 
 // Channels side by side in the blocked layout, and a number of channels rounded up to them.
 int lanes(void);

@@ -9,40 +9,14 @@
 #include "cpu/passes.h"
 
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 #include "backend/constants.h"
 #include "base/util.h"
 
 #define VECTOR 8
-typedef float Floats __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
-typedef int32_t Ints __attribute__((vector_size(4 * VECTOR)));
+#include "cpu/simd.h"
+
 typedef uint32_t Words __attribute__((vector_size(4 * VECTOR)));
-
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE Floats load(const float *from)
-{
-    return *(const Floats *)from;
-}
-
-INLINE void store(float *to, Floats value)
-{
-    *(Floats *)to = value;
-}
-
-// value where mask is set, else zero.
-INLINE Floats select_if(Ints mask, Floats value)
-{
-    return (Floats)((Ints)value & mask);
-}
-
-// Set where ReLU lets x through. Written such that it lets NaN through too: a training that has
-// diverged must show it.
-INLINE Ints relu_mask(Floats x)
-{
-    return ~(Ints)(x <= 0);
-}
 
 // What dropout needs: elements whose hash is below `limit` are dropped.
 typedef struct {
@@ -80,19 +54,9 @@ INLINE size_t chunk_size(Layout layout)
     return (size_t)layout.pixels * (size_t)layout.lanes;
 }
 
-// The chunks of the calling thread: begin ... end - 1. Every pass divides them in the same way, and
-// where two passes follow each other the second walks backward, so that it begins with what the
-// first left in the cache of this core.
-typedef struct {
-    int begin, end;
-} Share;
-
-static Share my_share(int count)
-{
-    int threads = omp_get_num_threads(), me = omp_get_thread_num();
-    return (Share){(int)((int64_t)count * me / threads),
-                   (int)((int64_t)count * (me + 1) / threads)};
-}
+// Every pass divides the chunks among threads in the same way, and where two passes follow each
+// other the second walks backward, so that it begins with what the first left in the cache of this
+// core.
 
 // Sum and sum of squares of a chunk, both relative to its first pixel, so that no digits are lost
 // where the mean is large beside the deviation. `groups` vectors make a pixel.
