@@ -1,5 +1,5 @@
 // The CPU backend: oneDNN computes convolutions, pooling, matrix products and changes of layout;
-// passes.c computes what stands between them.
+// winograd.c the 3x3 convolutions where it is quicker, and passes.c what stands between them.
 //
 // Between the first convolution and the last pooling, activations stay in oneDNN's blocked layout
 // of 16 or 8 channels side by side, so that nothing is reordered on the way. Kernels live in the

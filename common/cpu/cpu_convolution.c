@@ -140,9 +140,9 @@ static void create_calls(OpState *s, const ConvolutionDescs *d)
 // so that a layer is always computed in the same way.
 static bool winograd_pays(const Op *op, int batch)
 {
-    enum { LEAST_TILES = 64 };
+    enum { LEAST_TILES = 32 };
     int tiles = batch * ((op->in.height + 3) / 4) * ((op->in.width + 3) / 4);
-    return op->size == 3 && !op->input_is_image && op->in.channels % lanes() == 0 &&
+    return winograd() && op->size == 3 && !op->input_is_image && op->in.channels % lanes() == 0 &&
            op->out.channels % lanes() == 0 && tiles >= LEAST_TILES;
 }
 

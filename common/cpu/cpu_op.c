@@ -25,13 +25,13 @@ const Passes *passes(void)
 
 const Winograd *winograd(void)
 {
-#ifndef GENERIC_ONLY
+#ifdef GENERIC_ONLY
+    return &winograd_generic;
+#else
     if (onednn_has_avx512())
         return &winograd_avx512;
-    if (passes() == &passes_avx2)
-        return &winograd_avx2;
+    return passes() == &passes_avx2 ? &winograd_avx2 : NULL;
 #endif
-    return &winograd_generic;
 }
 
 int lanes(void)

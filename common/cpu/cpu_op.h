@@ -22,7 +22,8 @@ struct OpState {
 // The passes of the widest instruction set that this machine has.
 const Passes *passes(void);
 
-// Likewise Winograd's convolution, in the blocked layout that lanes() says.
+// Likewise Winograd's convolution, for blocks of lanes() channels. NULL on an x86 processor without
+// AVX2: it has too few registers for it.
 const Winograd *winograd(void);
 
 // Channels side by side in the blocked layout, and a number of channels rounded up to them.

@@ -123,12 +123,16 @@ static size_t kernel_floats(int sums, int results)
     return spread((size_t)sums * (size_t)results * KERNEL_BLOCK);
 }
 
+// As much of the tiles as there are kernels, within limits: both are read in turns.
 static void plan_apart(Pass *p)
 {
-    p->chunk = p->range = least(p->grid.strips, most(1, CACHE / (STRIP_BYTES * p->sums)));
+    enum { LEAST = CACHE / 4 };
+    p->kernel_stride = kernel_floats(p->sums, p->results);
+    int bytes = (int)(p->kernel_stride * PRODUCTS * sizeof(float));
+    bytes = most(LEAST, least(bytes, CACHE));
+    p->chunk = p->range = least(p->grid.strips, most(1, bytes / (STRIP_BYTES * p->sums)));
     p->some_sums = p->sums;
     p->some_results = least(p->results, 2 * GROUP);
-    p->kernel_stride = kernel_floats(p->sums, p->results);
 }
 
 static void plan_together(Pass *p)
@@ -418,7 +422,7 @@ static void plan_jobs(KernelPass *p)
 // so many bytes, since threads wait for each other.
 static KernelPass kernel_pass_of(const WinogradShape *s)
 {
-    enum { TILES = 192, BYTES = 8 << 20 };
+    enum { TILES = 128, BYTES = 1 << 20 };
     KernelPass p = {.grid = grid_of(s), .threads = s->threads};
     p.in = s->in / LANES;
     p.out = s->out / LANES;
@@ -570,6 +574,7 @@ static size_t scratch_floats(const WinogradShape *shape)
 }
 
 const Winograd WINOGRAD = {
+    .lanes = LANES,
     .scratch = scratch_floats,
     .forward = forward,
     .backward_input = backward_input,

@@ -16,6 +16,8 @@ typedef struct {
 } WinogradShape;
 
 typedef struct {
+    int lanes; // of the blocks
+
     // Floats of working memory, 64-byte aligned, that any direction needs.
     size_t (*scratch)(const WinogradShape *shape);
 

@@ -1,6 +1,6 @@
 // Convolution against the double-precision reference: small and awkward shapes, then the large
-// batches where oneDNN changes to Winograd, and what that costs in digits. Through backend.h, so
-// that every backend has to pass; only the direct convolution beside Winograd is oneDNN's own.
+// batches where the backend changes to Winograd, and what that costs in digits. Through backend.h,
+// so that every backend has to pass; only the direct convolution beside Winograd is oneDNN's own.
 
 #include <omp.h>
 #include <string.h>
@@ -46,8 +46,8 @@ START_TEST(conv2d_is_right)
 }
 END_TEST
 
-// Wide ResNet's convolutions, at batch sizes where oneDNN changes to Winograd: with AVX-512 forward
-// and for the input's gradient. Shortcuts have a kernel of 1.
+// Wide ResNet's convolutions, at batch sizes where the backend changes to Winograd. Shortcuts have
+// a kernel of 1.
 START_TEST(conv2d_is_right_in_wide_resnet)
 {
     static const Spec specs[] = {
@@ -66,8 +66,7 @@ START_TEST(conv2d_is_right_in_wide_resnet)
 }
 END_TEST
 
-// A cheap shape, of odd size, for which oneDNN 2.6 with AVX-512 takes Winograd in all three
-// directions. The choice depends on the number of threads: this one is for two.
+// A cheap shape, of odd size, for Winograd.
 #define WIDE .batch = 16, .in = {7, 7, 256}, .filters = 256, .size = 3
 
 START_TEST(conv2d_is_right_with_winograd_in_all_directions)
