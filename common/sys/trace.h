@@ -124,6 +124,7 @@
 //                                                              would be (null: with dropout or
 //                                                              batch norm there is none), and its
 //                                                              weights
+//     stage_ready       batch, stage                           a stage's thread begins its schedule
 //     stage_begin       call, batch, stage, micro              a schedule calls stage_forward:
 //                                                              "forward"; "backward", "send",
 //                                                              "receive"; of that micro-batch ...

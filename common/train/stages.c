@@ -231,6 +231,7 @@ static void run_schedule(int number, void *argument)
 {
     Stages *stages = argument;
     Stage *stage = &stages->stage[number];
+    trace("stage_ready", NUMBER("batch", stages->batches));
     stage->schedule(stage, stages->micro_batches);
     pthread_mutex_lock(&stages->lock);
     stage->schedule = NULL;
