@@ -23,10 +23,14 @@
 
 // ---- The job.
 
+// Of this process, in the job: who asks for every number of an array does not read the environment
+// as often.
+static Place place;
+
 void hvd_init(void)
 {
     world_start();
-    Place place = launcher_place();
+    place = launcher_place();
     trace("init", NUMBER("rank", world_rank()), NUMBER("size", world_size()),
           NUMBER("local_rank", place.local_rank), NUMBER("local_size", place.local_size));
 }
@@ -55,14 +59,14 @@ int hvd_local_rank(void)
 {
     world_need(__func__);
     trace_call_once();
-    return launcher_place().local_rank;
+    return place.local_rank;
 }
 
 int hvd_local_size(void)
 {
     world_need(__func__);
     trace_call_once();
-    return launcher_place().local_size;
+    return place.local_size;
 }
 
 // ---- The distributed optimizer.
