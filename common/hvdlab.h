@@ -24,6 +24,7 @@
 #include "hvd/run.h"         // workers that a plain program starts
 #include "hvd/ps.h"          // parameter servers, without mpirun
 #include "hvd/sweep.h"       // an all-reduce tried on many sizes
+#include "hvd/placement.h"   // who is on the same host, in a table
 #include "sys/device.h"      // device_use
 #include "base/rng.h"        // set_seed
 
