@@ -190,10 +190,10 @@ warnings := -Wall -Wextra -Wshadow -Wconversion -pedantic $(if $(filter 1,$(WERR
 compile := $(CC) -std=c11 -D_GNU_SOURCE $(OPT) $(machine_flags) -g -fopenmp $(sanitize_flags) $(warnings) -Icommon -Itests \
            $(cuda_cflags) $(onednn_cflags) $(call as_system,$(mpi_cflags)) $(CPPFLAGS) $(CFLAGS)
 link := $(CC) $(OPT) -g -fopenmp $(sanitize_flags) $(CFLAGS) $(LDFLAGS) $(onednn_libs)
-# Where nodes are pretended, so are their names (common/sys/pretence.c); and traces see who moves, and what
-# becomes of files (common/sys/file_calls.c).
+# Where nodes are pretended, so are their names, and traces see who asks about them (common/sys/pretence.c), who
+# moves, and what becomes of files (common/sys/file_calls.c).
 file_calls := rename unlink remove fsync sync
-libraries := -Wl,--wrap=gethostname,--wrap=uname,--wrap=sched_setaffinity $(file_calls:%=-Wl,--wrap=%) -ldnnl -lcjson -lz -lhwloc $(mpi_libs) $(cuda_libs) -lpthread -lm
+libraries := -Wl,--wrap=getenv,--wrap=gethostname,--wrap=uname,--wrap=sched_setaffinity $(file_calls:%=-Wl,--wrap=%) -ldnnl -lcjson -lz -lhwloc $(mpi_libs) $(cuda_libs) -lpthread -lm
 # Kernels, and what stands in for CUDA, are C++.
 compile_kernels = $(nvcc) -std=c++17 $(OPT) -g -lineinfo -Xcompiler -Wall,-Wextra,-fvisibility=hidden \
                    $(if $(filter 1,$(WERROR)),-Werror all-warnings -Xcompiler -Werror) -Icommon

@@ -368,7 +368,7 @@ bool read_whole_number(const char *text, uint64_t largest, uint64_t *number)
 // The value of an environment variable that holds a whole number from 0 to `limit`, else -1.
 static long environment_number(const char *name, long limit)
 {
-    const char *text = getenv(name);
+    const char *text = secure_getenv(name);
     uint64_t number;
     return text && read_whole_number(text, (uint64_t)limit, &number) ? (long)number : -1;
 }
@@ -412,7 +412,7 @@ bool launched(void)
 
 int environment_count(const char *name, int most)
 {
-    const char *text = getenv(name);
+    const char *text = secure_getenv(name);
     if (!text || !*text)
         return 0;
     long number = environment_number(name, most);
@@ -429,7 +429,7 @@ typedef struct {
 // One of them: a whole number from `least` to `most`, or `otherwise` where it is not set.
 static int check_variable(const char *name, int least, int most, int otherwise)
 {
-    const char *text = name ? getenv(name) : NULL;
+    const char *text = name ? secure_getenv(name) : NULL;
     if (!text || !*text)
         return otherwise;
     long number = environment_number(name, most);
@@ -486,9 +486,9 @@ static const char *slurm_item(const char *text, int *number, int *nodes)
 // the fourth. 1 where Slurm does not tell.
 static int slurm_local_size(void)
 {
-    const char *list = getenv("SLURM_STEP_TASKS_PER_NODE");
+    const char *list = secure_getenv("SLURM_STEP_TASKS_PER_NODE");
     if (!list || !*list)
-        list = getenv("SLURM_TASKS_PER_NODE"); // of the job, where the step has none of its own
+        list = secure_getenv("SLURM_TASKS_PER_NODE"); // of the job: the step has none of its own
     long node = environment_number("SLURM_NODEID", INT_MAX);
     if (!started_by_srun() || !list)
         return 1;
@@ -564,7 +564,7 @@ static Place place_in_layout(const char *layout)
 
 Place launcher_place(void)
 {
-    const char *layout = getenv("HVD_LAYOUT");
+    const char *layout = secure_getenv("HVD_LAYOUT");
     if (layout && *layout)
         return place_in_layout(layout);
     int ranks_per_node = environment_count("HVD_RANKS_PER_NODE", MAX_LAUNCHED);
@@ -584,7 +584,8 @@ Place launcher_place(void)
 
 bool pretends_nodes(void)
 {
-    const char *layout = getenv("HVD_LAYOUT"), *ranks_per_node = getenv("HVD_RANKS_PER_NODE");
+    const char *layout = secure_getenv("HVD_LAYOUT");
+    const char *ranks_per_node = secure_getenv("HVD_RANKS_PER_NODE");
     return (layout && *layout) || (ranks_per_node && *ranks_per_node);
 }
 

@@ -40,12 +40,12 @@ static void find_members(MPI_Comm comm, int members[])
     PMPI_Group_free(&world);
 }
 
-// "0, 2, 3"; the caller frees it.
+// "0,2,3"; the caller frees it.
 static char *members_text(const Line *line)
 {
     char *text = format_text("%s", "");
     for (int i = 0; i < world_size() && line->members[i] >= 0; i++) {
-        char *longer = format_text("%s%s%d", text, i > 0 ? ", " : "", line->members[i]);
+        char *longer = format_text("%s%s%d", text, i > 0 ? "," : "", line->members[i]);
         free(text);
         text = longer;
     }

@@ -108,6 +108,20 @@ static const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME])
     return name;
 }
 
+// "0,2,4", the ranks of the job that belong to it; "" where it has none, or joins two groups. The
+// caller frees it.
+static char *ranks_of(MPI_Comm comm)
+{
+    const CommFacts *facts = facts_of(comm);
+    char *text = format_text("%s", "");
+    for (int r = 0; facts && r < facts->size; r++) {
+        char *longer = format_text("%s%s%d", text, r > 0 ? "," : "", facts->ranks[r]);
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
 static const char *op_name(MPI_Op op)
 {
     return op == MPI_SUM ? "sum" : op == MPI_MAX ? "max" : op == MPI_MIN ? "min" : "";
@@ -147,10 +161,12 @@ static void call_begins(const MpiCall *call)
     if (!trace_on())
         return;
     char name[MPI_MAX_OBJECT_NAME];
+    char *ranks = ranks_of(call->comm);
     trace("collective_begin", TEXT("function", call->function),
-          TEXT("name", comm_name(call->comm, name)),
+          TEXT("name", comm_name(call->comm, name)), TEXT("ranks", ranks),
           NUMBER("bytes", bytes_of(call->count, call->type)), TEXT("op", op_name(call->op)),
           NUMBER("root", call->root));
+    free(ranks);
 }
 
 static int call_ends(const char *function, const char *name, int result)

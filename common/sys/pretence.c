@@ -1,13 +1,16 @@
 // Where one machine is to look like several nodes (base/util.h: HVD_LAYOUT, HVD_RANKS_PER_NODE),
 // every way of asking gives the same answer: the launcher's variables, MPI's communicators of those
-// who share memory, and the machine's name, MPI's or the system's. hvd answers by itself.
+// who share memory, and the machine's name, MPI's or the system's. hvd answers by itself. Where a
+// program asks for more than the name it leaves an event.
 
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/utsname.h>
 #include <unistd.h>
+#include <string.h>
 #include "base/util.h"
+#include "sys/trace.h"
 
 #define VISIBLE __attribute__((visibility("default")))
 
@@ -15,7 +18,7 @@ static void replace_variable(const char *name, int value)
 {
     char text[16];
     snprintf(text, sizeof text, "%d", value);
-    if (getenv(name))
+    if (secure_getenv(name))
         setenv(name, text, 1);
 }
 
@@ -38,6 +41,7 @@ __attribute__((constructor)) static void replace_variables(void)
 
 int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *result)
 {
+    trace_call();
     if (type == MPI_COMM_TYPE_SHARED && pretends_nodes())
         return PMPI_Comm_split(comm, launcher_place().node, key, result);
     return PMPI_Comm_split_type(comm, type, key, info, result);
@@ -59,10 +63,39 @@ int MPI_Get_processor_name(char *name, int *length)
 // ---- The system. The linker's --wrap sends a program's own calls here; those of Open MPI, which
 // needs the true name, stay as they are.
 
+char *__real_getenv(const char *name);
+char *__wrap_getenv(const char *name);
 int __real_gethostname(char *name, size_t size);
 int __wrap_gethostname(char *name, size_t size);
 int __real_uname(struct utsname *names);
 int __wrap_uname(struct utsname *names);
+
+// What the library itself wants to know of these it reads by secure_getenv.
+static bool says_who_is_here(const char *name)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                        "OMPI_COMM_WORLD_NODE_RANK",
+                                        "MPI_LOCALRANKID",
+                                        "MPI_LOCALNRANKS",
+                                        "SLURM_LOCALID",
+                                        "HVD_LAYOUT",
+                                        "HVD_RANKS_PER_NODE"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+VISIBLE char *__wrap_getenv(const char *name)
+{
+    if (says_who_is_here(name) && trace_on()) {
+        char *call = format_text("getenv(%s)", name);
+        trace("call", TEXT("function", call));
+        free(call);
+    }
+    return __real_getenv(name);
+}
 
 VISIBLE int __wrap_gethostname(char *name, size_t size)
 {

@@ -409,7 +409,8 @@ static bool start_thread(void *wanted)
 
 static bool is_one_machine(void)
 {
-    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), *all = getenv("OMPI_COMM_WORLD_SIZE");
+    const char *local = secure_getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    const char *all = getenv("OMPI_COMM_WORLD_SIZE");
     return local && all && strcmp(local, all) == 0;
 }
 

@@ -18,7 +18,12 @@
 //                                                              sched_setaffinity itself
 //     call              function                               a ready-made function was called:
 //                                                              each time, but of those of hvd that
-//                                                              only ask (hvd_rank) the first time
+//                                                              only ask (hvd_rank) the first time;
+//                                                              or "getenv(NAME)", of a variable
+//                                                              that says who is on this machine
+//     placement         host, local_rank, local_size, group    show_placement: what the rank says;
+//                                                              the ranks of the communicator, in
+//                                                              its order, "0,2,4"
 //     distributed       optimizer                              hvd_distributed_optimizer, of it
 //     broadcast         root, weights                          a rank begins to broadcast a
 //                                                              model; 0: it has no weights yet
@@ -59,8 +64,10 @@
 //     fit_end           epochs                                 of them trained
 //     evaluate          verbose, steps                         evaluate was called
 //     evaluate_end      loss, accuracy
-//     collective_begin  function, name, bytes, op, root        MPI or NCCL is called, or all ranks
-//                                                              are to agree on a call of hvd's ...
+//     collective_begin  function, name, bytes, op, root;       MPI or NCCL is called, or all ranks
+//                       of MPI's: ranks                        are to agree on a call of hvd's;
+//                                                              the ranks of the job among which it
+//                                                              is made, "0,2,4" ...
 //     collective_end    function, name, request                ... and returns; the number of what
 //                                                              goes on in the background
 //     disagreement      text                                   they don't: the line that follows

@@ -55,7 +55,8 @@ static void respect_containers(void)
 // several are pretended, it is one.
 static void respect_machines(void)
 {
-    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), *all = getenv("OMPI_COMM_WORLD_SIZE");
+    const char *local = secure_getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    const char *all = getenv("OMPI_COMM_WORLD_SIZE");
     if (local && all && (strcmp(local, all) == 0 || pretends_nodes()))
         setenv("OMPI_MCA_reachable", "weighted", 0);
 }
@@ -91,7 +92,7 @@ static void find_neighbours(void)
 {
     MPI_Comm machine;
     int local_rank, local_size;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world.rank, MPI_INFO_NULL, &machine);
+    PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world.rank, MPI_INFO_NULL, &machine);
     MPI_Comm_rank(machine, &local_rank);
     MPI_Comm_size(machine, &local_size);
     MPI_Comm_free(&machine);

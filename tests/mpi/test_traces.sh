@@ -240,7 +240,7 @@ int main(void)
     hvd_init();
     char host[64], name[MPI_MAX_PROCESSOR_NAME];
     int length, rank, size;
-    MPI_Comm shared;
+    MPI_Comm shared, turned;
     gethostname(host, sizeof host);
     MPI_Get_processor_name(name, &length);
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &shared);
@@ -248,17 +248,35 @@ int main(void)
     MPI_Comm_size(shared, &size);
     printf("%d: hvd %d %d mpi %d %d launcher %s %s host %s %s\n", hvd_rank(), hvd_local_rank(), hvd_local_size(), rank,
            size, getenv("OMPI_COMM_WORLD_LOCAL_RANK"), getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), host, name);
+    fflush(stdout);
+    MPI_Comm_split(shared, 0, -rank, &turned);
+    MPI_Barrier(turned);
+    show_placement(rank + 10, size + 20, hvd_rank() == 0 ? MPI_COMM_NULL : turned);
     return 0;
 }
 END
 HVD_LAYOUT=0,1,1 ranks 3 places || fail "places: $(cat "$folder/err")"
-diff <(sort "$folder/out") - <<'END' || fail "not every way of asking gives the same answer"
+diff <(grep : "$folder/out" | sort) - <<'END' || fail "not every way of asking gives the same answer"
 0: hvd 0 1 mpi 0 1 launcher 0 1 host node-0 node-0
 1: hvd 0 2 mpi 0 2 launcher 0 2 host node-1 node-1
 2: hvd 1 2 mpi 1 2 launcher 1 2 host node-1 node-1
 END
+for rank in 0 1 2; do
+    says $rank 1 '"call".*"function":"MPI_Comm_split_type"'
+    says $rank 1 '"call".*"function":"getenv(OMPI_COMM_WORLD_LOCAL_RANK)"'
+    says $rank 1 '"call".*"function":"getenv(OMPI_COMM_WORLD_LOCAL_SIZE)"'
+done
+says 0 1 '"MPI_Barrier".*"ranks":"0"'
+says 1 1 '"MPI_Barrier".*"ranks":"2,1"'
+says 1 1 '"placement".*"host":"node-1","local_rank":10,"local_size":22,"group":"2,1"}'
+diff <(grep -v : "$folder/out") - <<'END' || fail "show_placement has printed another table"
+rank  host              local rank  local size  the workers of its group
+   0  node-0                    10          21  none
+   1  node-1                    10          22  2,1
+   2  node-1                    11          22  2,1
+END
 ranks 2 places
-diff <(sort "$folder/out") - <<END || fail "without a layout, something is pretended"
+diff <(grep : "$folder/out" | sort) - <<END || fail "without a layout, something is pretended"
 0: hvd 0 2 mpi 0 2 launcher 0 2 host $(uname -n) $(uname -n)
 1: hvd 1 2 mpi 1 2 launcher 1 2 host $(uname -n) $(uname -n)
 END
