@@ -105,6 +105,19 @@ double event_bytes(const cJSON *event)
     return collective || sent ? event_number(event, "bytes") : 0;
 }
 
+RankSet event_ranks(const cJSON *event, const char *field)
+{
+    RankSet ranks = 0;
+    char *end;
+    for (const char *at = event_text(event, field); *at; at = end + (*end == ',')) {
+        long rank = strtol(at, &end, 10);
+        if (end == at || rank < 0 || rank >= MAX_RANKS)
+            return ranks;
+        ranks |= 1u << rank;
+    }
+    return ranks;
+}
+
 RankSet ranks_with(const Traces *traces, const char *name)
 {
     RankSet ranks = 0;

@@ -41,6 +41,9 @@ const char *event_text(const cJSON *event, const char *field);
 // call, or of a message that is sent; 0 of any other event.
 double event_bytes(const cJSON *event);
 
+// The ranks that a field lists, "0,2,4".
+RankSet event_ranks(const cJSON *event, const char *field);
+
 // The ranks that have such an event.
 RankSet ranks_with(const Traces *traces, const char *name);
 

@@ -42,6 +42,20 @@ static void read_message(SumCall *call, int rank, const cJSON *event)
     call->on_world = call->on_world || strcmp(event_text(event, "name"), "MPI_COMM_WORLD") == 0;
 }
 
+static void read_collective(SumCall *call, const cJSON *event)
+{
+    RankSet among = event_ranks(event, "ranks");
+    int first = 0;
+    while (among && !has_rank(among, first))
+        first++;
+    for (int r = first + 1; r < call->run->ranks; r++)
+        if (has_rank(among, r) && run_node(call->run, r) != run_node(call->run, first)) {
+            call->across_hosts += event_number(event, "bytes");
+            call->across = call->across ? call->across : event;
+            return;
+        }
+}
+
 // What goes on in the background, and what was waited for: "3,4".
 static void read_request(SumCall *call, int rank, const cJSON *event)
 {
@@ -95,6 +109,8 @@ static void read_rank(SumCall *calls, int count, const Run *run, int rank)
         } else if (call && ends_call(event)) {
             read_end(call, rank, event);
             call = NULL;
+        } else if (call && event_is(event, "collective_begin")) {
+            read_collective(call, event);
         } else if (call) {
             read_request(call, rank, event);
         }
@@ -216,16 +232,10 @@ bool judge_calls(const Runs *runs, const SumCalls *calls, const CallRule *rule, 
 
 // ---- What a wrong sum is.
 
-// Which ranks' values are in it, and how often.
-typedef struct {
-    int times[MAX_RANKS];
-    bool averaged; // divided by the number of ranks
-} Parts;
-
 enum { MOST_TIMES = 3 }; // that a rank's values are looked for in a sum
 
 // The next combination of `times`; false after the last.
-static bool next_parts(Parts *parts, int ranks)
+static bool next_parts(SumParts *parts, int ranks)
 {
     for (int r = 0; r < ranks; r++) {
         if (parts->times[r]++ < MOST_TIMES)
@@ -235,7 +245,7 @@ static bool next_parts(Parts *parts, int ranks)
     return false;
 }
 
-static bool explains(const SumCall *call, const Parts *parts, size_t place, double value)
+static bool explains(const SumCall *call, const SumParts *parts, size_t place, double value)
 {
     double sum = 0, magnitudes = 0;
     for (int r = 0; r < call->run->ranks; r++) {
@@ -249,14 +259,14 @@ static bool explains(const SumCall *call, const Parts *parts, size_t place, doub
 }
 
 // The parts of which a sample is made; false where nothing explains it.
-static bool find_parts(const SumCall *call, size_t place, double value, Parts *parts)
+static bool find_parts(const SumCall *call, size_t place, double value, SumParts *parts)
 {
-    *parts = (Parts){.averaged = true};
+    *parts = (SumParts){.averaged = true};
     for (int r = 0; r < call->run->ranks; r++)
         parts->times[r] = 1;
     if (explains(call, parts, place, value))
         return true;
-    *parts = (Parts){0};
+    *parts = (SumParts){0};
     do
         if (explains(call, parts, place, value))
             return true;
@@ -265,7 +275,7 @@ static bool find_parts(const SumCall *call, size_t place, double value, Parts *p
 }
 
 // "the average", "the sum of ranks 0-2", "the sum of ranks 0-2, with rank 1 2 times".
-static char *parts_words(const Parts *parts, int ranks)
+static char *parts_words(const SumParts *parts, int ranks)
 {
     RankSet present = 0;
     for (int r = 0; r < ranks; r++)
@@ -284,58 +294,54 @@ static char *parts_words(const Parts *parts, int ranks)
     return words;
 }
 
-// True where a wrong sum's parts are of that kind, on that rank.
-typedef bool (*Kind)(const Parts *parts, int ranks, int rank);
-
-static bool is_average(const Parts *parts, int ranks, int rank)
+static bool is_average(const SumCall *call, const SumParts *parts, int rank)
 {
-    (void)ranks, (void)rank;
+    (void)call, (void)rank;
     return parts->averaged;
 }
 
-static bool has_times(const Parts *parts, int ranks, int rank, int own, int others)
+static bool has_times(const SumCall *call, const SumParts *parts, int rank, int own, int others)
 {
-    for (int r = 0; r < ranks; r++)
+    for (int r = 0; r < call->run->ranks; r++)
         if (parts->times[r] != (r == rank ? own : others))
             return false;
     return !parts->averaged;
 }
 
-static bool is_its_own(const Parts *parts, int ranks, int rank)
+static bool is_its_own(const SumCall *call, const SumParts *parts, int rank)
 {
-    return has_times(parts, ranks, rank, 1, 0);
+    return has_times(call, parts, rank, 1, 0);
 }
 
-static bool lacks_its_own(const Parts *parts, int ranks, int rank)
+static bool lacks_its_own(const SumCall *call, const SumParts *parts, int rank)
 {
-    return has_times(parts, ranks, rank, 0, 1);
+    return has_times(call, parts, rank, 0, 1);
 }
 
-static bool doubles_its_own(const Parts *parts, int ranks, int rank)
+static bool doubles_its_own(const SumCall *call, const SumParts *parts, int rank)
 {
-    return has_times(parts, ranks, rank, 2, 1);
+    return has_times(call, parts, rank, 2, 1);
 }
 
 // Some ranks' values once each, those of the others not at all.
-static bool lacks_some(const Parts *parts, int ranks, int rank)
+static bool lacks_some(const SumCall *call, const SumParts *parts, int rank)
 {
     (void)rank;
-    for (int r = 0; r < ranks; r++)
+    for (int r = 0; r < call->run->ranks; r++)
         if (parts->times[r] > 1)
             return false;
     return !parts->averaged;
 }
 
 // All samples of a rank's call are of that kind.
-static bool samples_are(const SumCall *call, int rank, Kind kind)
+static bool samples_are(const SumCall *call, int rank, SumKind kind)
 {
     for (const char *at = call->samples[rank]; *at;) {
         char *end;
         size_t place = strtoul(at, &end, 10);
         double value = strtod(end + (*end == ':'), &end);
-        Parts parts;
-        if (end == at || !find_parts(call, place, value, &parts) ||
-            !kind(&parts, call->run->ranks, rank))
+        SumParts parts;
+        if (end == at || !find_parts(call, place, value, &parts) || !kind(call, &parts, rank))
             return false;
         at = end + (*end == ' ');
     }
@@ -367,7 +373,7 @@ static const SumCall *first_wrong(const SumCalls *calls)
     return first;
 }
 
-static bool all_wrong_are(const SumCalls *calls, Kind kind)
+bool wrong_sums_are(const SumCalls *calls, SumKind kind)
 {
     for (int i = 0; i < calls->count; i++)
         for (int r = 0; r < calls->items[i].run->ranks; r++)
@@ -503,29 +509,32 @@ static const Diagnosis wrong = {
     "one that its neighbour means, or a message arrives where an earlier one was still needed.",
     NULL};
 
-static const Diagnosis *wrong_sums(const SumCalls *calls)
+static const Diagnosis *wrong_sums(const SumCalls *calls, KnownSums known)
 {
+    const Diagnosis *theory = known ? known(calls) : NULL;
+    if (theory)
+        return theory;
     if (right_where(calls, has_company))
         return &wrong_alone;
     if (right_where(calls, is_long))
         return &small_counts;
     if (right_where(calls, divides))
         return &remainder_lost;
-    if (all_wrong_are(calls, is_average))
+    if (wrong_sums_are(calls, is_average))
         return &averaged;
     if (right_but_on_root(calls))
         return &not_on_the_root;
-    if (all_wrong_are(calls, is_its_own))
+    if (wrong_sums_are(calls, is_its_own))
         return right_on(calls, 0) ? &on_the_root : &not_summed;
-    if (all_wrong_are(calls, lacks_its_own))
+    if (wrong_sums_are(calls, lacks_its_own))
         return &own_missing;
-    if (all_wrong_are(calls, doubles_its_own))
+    if (wrong_sums_are(calls, doubles_its_own))
         return &own_twice;
     if (right_on(calls, 0))
         return &on_the_root;
     if (right_in_parts(calls))
         return &in_parts;
-    return all_wrong_are(calls, lacks_some) ? &left_out : &wrong;
+    return wrong_sums_are(calls, lacks_some) ? &left_out : &wrong;
 }
 
 // "values[3] is 1.5 instead of -0.25: the sum of ranks 0 and 1", of the first sample.
@@ -539,7 +548,7 @@ static void add_sample(const SumCall *call, int rank, char **evidence)
     for (int r = 0; r < call->run->ranks; r++)
         sum += (double)sweep_value(call->trial, r, place);
     text_add(evidence, ", the first: values[%zu] is %.6g instead of %.6g", place, value, sum);
-    Parts parts;
+    SumParts parts;
     if (!find_parts(call, place, value, &parts))
         return;
     char *words = parts_words(&parts, call->run->ranks);
@@ -625,7 +634,7 @@ static void judge_bits(const Runs *runs, const SumCalls *calls, Report *report)
     report_ok(report, BITS);
 }
 
-static void note_world(const SumCalls *calls, Report *report)
+void note_world(const SumCalls *calls, Report *report)
 {
     for (int i = 0; i < calls->count; i++)
         if (calls->items[i].on_world) {
@@ -635,7 +644,7 @@ static void note_world(const SumCalls *calls, Report *report)
         }
 }
 
-bool judge_sums(const Runs *runs, const SumCalls *calls, Report *report)
+bool judge_sums(const Runs *runs, const SumCalls *calls, KnownSums known, Report *report)
 {
     bool tried = false;
     for (int i = 0; i < calls->count; i++)
@@ -644,12 +653,11 @@ bool judge_sums(const Runs *runs, const SumCalls *calls, Report *report)
         report_failure(report, RIGHT, &nothing_tried, format_text("no rank tried a sum"));
         return false;
     }
-    note_world(calls, report);
     const CallRule awaited = {AWAITED, unawaited, requests_of_call};
     bool inside = judge_calls(runs, calls, &awaited, report);
     inside = judge_inside(runs, calls, report) && inside;
     const SumCall *call = first_wrong(calls);
-    report_property(report, RIGHT, call ? wrong_sums(calls) : NULL,
+    report_property(report, RIGHT, call ? wrong_sums(calls, known) : NULL,
                     call ? evidence_in(runs, call->run, wrong_evidence(call)) : NULL);
     if (!inside || call)
         return false;
@@ -728,7 +736,7 @@ static void judge_crashed(const Run *run, Report *report)
         if (strcmp(report->properties[i].name, RIGHT) == 0)
             call = NULL; // said already of the runs before
     if (call)
-        report_failure(report, RIGHT, wrong_sums(&calls),
+        report_failure(report, RIGHT, wrong_sums(&calls, NULL),
                        evidence_of_run(run, wrong_evidence(call)));
     sum_calls_free(&calls);
 }
@@ -803,12 +811,33 @@ static Diagnosis mistake(const Traces *traces)
             "twice. Often the array has room for the shorter parts, and a longer one arrives.",    \
             NULL                                                                                   \
     }
+// What Open MPI 4 and 5 say of it.
+#define SAME_ARRAY                                                                                 \
+    {                                                                                              \
+        "crashed",                                                                                 \
+            "MPI refuses an argument. Often it is an array that a collective call both sends and " \
+            "receives into: MPI_IN_PLACE then stands for the first of the two (with MPI_Reduce "   \
+            "on the root alone).",                                                                 \
+            NULL                                                                                   \
+    }
 static const Explanation explanations[] = {
     {"MPI_ERR_TRUNCATE",
      {"crashed",
       "a message was longer than what the receiving call had room for: sender and receiver mean "
       "different parts of the array, or different messages.",
       NULL}},
+    {"MPI_ERR_COMM",
+     {"crashed",
+      "a call is made with a communicator in which this rank is not, or which is not there: a "
+      "group "
+      "is MPI_COMM_NULL on those that are not in it, and they make none of its calls.",
+      NULL}},
+    {"MPI_ERR_ROOT",
+     {"crashed",
+      "the root of a collective call is a rank of its communicator: a group of one has none but 0.",
+      NULL}},
+    {"MPI_ERR_ARG", SAME_ARRAY},
+    {"MPI_ERR_BUFFER", SAME_ARRAY},
     {"MPI_ERR_RANK",
      {"crashed",
       "a message goes to, or is awaited from, a rank that is not in the job: ranks go from 0 to "

@@ -19,6 +19,8 @@ typedef struct {
     double sent[MAX_RANKS][MAX_RANKS]; // bytes, by whom and to whom
     int messages[MAX_RANKS];           // by whom they were sent
     bool on_world;                     // one of them was sent on MPI_COMM_WORLD
+    double across_hosts;               // bytes that collective calls were made with, by one rank,
+    const cJSON *across;               // among ranks of several hosts; the first such call
     int first_request[MAX_RANKS];      // of what a rank began in the background; 0: none
     int unawaited[MAX_RANKS];          // of that, what it had not waited for when the call returned
 } SumCall;
@@ -48,9 +50,26 @@ RankSet receivers_from(const SumCall *call, int rank);
 // "with 10007 values (40028 bytes)", and where that was in training.
 char *call_words(const SumCall *call);
 
-// What must hold of any all-reduce. False where there is nothing more to judge: nothing was tried,
-// or the sums are wrong.
-bool judge_sums(const Runs *runs, const SumCalls *calls, Report *report);
+// What a wrong sum is made of: which ranks' values are in it, and how often.
+typedef struct {
+    int times[MAX_RANKS];
+    bool averaged; // divided by the number of ranks
+} SumParts;
+
+// True where all wrong sums are of a kind, each on its rank.
+typedef bool (*SumKind)(const SumCall *call, const SumParts *parts, int rank);
+bool wrong_sums_are(const SumCalls *calls, SumKind kind);
+
+// What an exercise knows of wrong sums beside what is known of any all-reduce's; NULL: nothing that
+// explains all of these.
+typedef const Diagnosis *(*KnownSums)(const SumCalls *calls);
+
+// What must hold of any all-reduce; `known` may be NULL. False where there is nothing more to
+// judge: nothing was tried, or the sums are wrong.
+bool judge_sums(const Runs *runs, const SumCalls *calls, KnownSums known, Report *report);
+
+// A remark where messages of a call go on MPI_COMM_WORLD in place of `comm`.
+void note_world(const SumCalls *calls, Report *report);
 
 // What must hold of each call: which diagnosis it gets where it does not, and what shows it.
 typedef struct {

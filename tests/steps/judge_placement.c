@@ -1,0 +1,507 @@
+// placement: every worker knows who is on its host. What it says of that is in the trace, by
+// show_placement.
+
+#include "end.h"
+#include "judge.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SHOWN  "every worker says where it is"
+#define SIZE   "its local size is the number of workers on its host"
+#define RANK   "its local rank is its number among them, in the order of their ranks"
+#define GROUP  "its group is these workers, in the order of their ranks"
+#define DEVICE "it asks for the device with its local rank"
+
+// ---- What is so, and what somebody may have made of it, for each rank.
+
+static bool same_host(const Run *run, int a, int b)
+{
+    return run_node(run, a) == run_node(run, b);
+}
+
+static RankSet all_that(const Run *run, int rank, bool (*holds)(const Run *, int, int))
+{
+    RankSet ranks = 0;
+    for (int r = 0; r < run->ranks; r++)
+        ranks |= holds(run, rank, r) ? 1u << r : 0;
+    return ranks;
+}
+
+static RankSet of_host(const Run *run, int rank)
+{
+    return all_that(run, rank, same_host);
+}
+
+static RankSet of_job(const Run *run, int rank)
+{
+    (void)rank;
+    return all_ranks(run->ranks);
+}
+
+static RankSet of_itself(const Run *run, int rank)
+{
+    (void)run;
+    return 1u << rank;
+}
+
+static RankSet of_nobody(const Run *run, int rank)
+{
+    (void)run, (void)rank;
+    return 0;
+}
+
+// The names of hosts are "node-1" and "node-12": as long as this rank's, or as the other's, or as
+// the shorter of both they are the same.
+static bool name_begins(const Run *run, int rank, int other)
+{
+    char own[32], others[32];
+    snprintf(own, sizeof own, "%d", run_node(run, rank));
+    snprintf(others, sizeof others, "%d", run_node(run, other));
+    return strncmp(own, others, strlen(own)) == 0;
+}
+
+static bool is_begun(const Run *run, int rank, int other)
+{
+    return name_begins(run, other, rank);
+}
+
+static bool either_begins(const Run *run, int rank, int other)
+{
+    return name_begins(run, rank, other) || is_begun(run, rank, other);
+}
+
+static RankSet of_longer_names(const Run *run, int rank)
+{
+    return all_that(run, rank, name_begins);
+}
+
+static RankSet of_shorter_names(const Run *run, int rank)
+{
+    return all_that(run, rank, is_begun);
+}
+
+static RankSet of_like_names(const Run *run, int rank)
+{
+    return all_that(run, rank, either_begins);
+}
+
+static bool same_local_rank(const Run *run, int a, int b)
+{
+    return run_local_rank(run, a) == run_local_rank(run, b);
+}
+
+static RankSet of_same_local_rank(const Run *run, int rank)
+{
+    return all_that(run, rank, same_local_rank);
+}
+
+static RankSet others_of_host(const Run *run, int rank)
+{
+    return of_host(run, rank) & ~(1u << rank);
+}
+
+static RankSet up_to_itself(const Run *run, int rank)
+{
+    return of_host(run, rank) & all_ranks(rank + 1);
+}
+
+static RankSet host_of_root(const Run *run, int rank)
+{
+    (void)rank;
+    return of_host(run, 0);
+}
+
+static RankSet first_of_hosts(const Run *run, int rank)
+{
+    (void)rank;
+    RankSet firsts = 0;
+    for (int r = 0; r < run->ranks; r++)
+        firsts |= run_local_rank(run, r) == 0 ? 1u << r : 0;
+    return firsts;
+}
+
+// ---- Theories: the workers whom it takes for its own.
+
+static const Diagnosis together = {
+    "all-on-one-host",
+    "the workers of all hosts are taken together, as if they were on one. The names of the hosts "
+    "tell them apart.",
+    NULL};
+static const Diagnosis alone = {
+    "each-alone",
+    "every worker is taken alone, whoever else is on its host. Often names are compared as "
+    "pointers, or each worker has a color of its own.",
+    NULL};
+static const Diagnosis cut = {
+    "names-cut",
+    "a host whose name begins like another's is taken for that one: node-1 and node-12. Names are "
+    "to be compared as a whole, with the zero that ends them.",
+    NULL};
+static const Diagnosis itself_missing = {
+    "itself-not-counted", "a worker counts the others of its host, and not itself.", NULL};
+static const Diagnosis stopped = {
+    "counted-up-to-itself",
+    "a worker counts up to its own rank, as for the local rank. Those behind it are on its host, "
+    "too.",
+    NULL};
+static const Diagnosis of_root = {
+    "host-of-the-root",
+    "every worker counts those on the root's host. Each has to compare with the name of its own.",
+    NULL};
+static const Diagnosis across = {
+    "group-across-hosts",
+    "the group has one worker of each host, those with the same local rank. It should have those "
+    "of one host: the color is what they have in common.",
+    NULL};
+static const Diagnosis hosts_counted = {
+    "hosts-counted", "it is the number of hosts, not that of the workers on one of them.", NULL};
+
+typedef struct {
+    RankSet (*ranks)(const Run *run, int rank);
+    const Diagnosis *diagnosis;
+} Theory;
+
+static const Theory theories[] = {
+    {of_job, &together},      {of_itself, &alone},           {of_longer_names, &cut},
+    {of_shorter_names, &cut}, {of_like_names, &cut},         {others_of_host, &itself_missing},
+    {up_to_itself, &stopped}, {of_same_local_rank, &across}, {first_of_hosts, &hosts_counted},
+    {host_of_root, &of_root}};
+enum { THEORIES = sizeof theories / sizeof *theories };
+
+// ---- What the workers say.
+
+static const cJSON *claim_of(const Run *run, int rank)
+{
+    return event_last(&run->traces.of[rank], "placement");
+}
+
+static int claimed(const Run *run, int rank, const char *field)
+{
+    return (int)event_number(claim_of(run, rank), field);
+}
+
+// True where a worker's claim is what these workers would make it.
+typedef bool (*Fits)(const Run *run, int rank, RankSet workers);
+
+static bool fits_size(const Run *run, int rank, RankSet workers)
+{
+    return claimed(run, rank, "local_size") == rank_count(workers);
+}
+
+static bool fits_rank(const Run *run, int rank, RankSet workers)
+{
+    return claimed(run, rank, "local_rank") == rank_count(workers & all_ranks(rank));
+}
+
+static bool fits_members(const Run *run, int rank, RankSet workers)
+{
+    return event_ranks(claim_of(run, rank), "group") == workers;
+}
+
+// In their order, too.
+static bool fits_group(const Run *run, int rank, RankSet workers)
+{
+    char *expected = format_text("%s", "");
+    for (int r = 0; r < run->ranks; r++)
+        if (has_rank(workers, r)) {
+            char *longer = format_text("%s%s%d", expected, *expected ? "," : "", r);
+            free(expected);
+            expected = longer;
+        }
+    bool fits = strcmp(event_text(claim_of(run, rank), "group"), expected) == 0;
+    free(expected);
+    return fits;
+}
+
+static bool fits_everywhere(const Runs *runs, Fits fits,
+                            RankSet (*workers)(const Run *run, int rank))
+{
+    for (int i = 0; i < runs->count; i++)
+        for (int r = 0; r < runs->items[i].ranks; r++)
+            if (!fits(&runs->items[i], r, workers(&runs->items[i], r)))
+                return false;
+    return true;
+}
+
+// Right on rank 0 of every run, and wrong on all others where they are not alone.
+static bool right_on_root_only(const Runs *runs, Fits fits)
+{
+    bool any = false;
+    for (int i = 0; i < runs->count; i++)
+        for (int r = 0; r < runs->items[i].ranks; r++) {
+            const Run *run = &runs->items[i];
+            bool right = fits(run, r, of_host(run, r));
+            if (r == 0 ? !right : right && run_local_size(run, r) > 1)
+                return false;
+            any = any || !right;
+        }
+    return any;
+}
+
+static const Diagnosis *theory_of(const Runs *runs, Fits fits)
+{
+    static const Diagnosis on_root = {
+        "only-on-the-root",
+        "it is right on rank 0, and wrong on the others. Often the names came to the root alone: "
+        "all workers need all of them.",
+        NULL};
+    for (int i = 0; i < THEORIES; i++)
+        if (fits_everywhere(runs, fits, theories[i].ranks))
+            return theories[i].diagnosis;
+    return right_on_root_only(runs, fits) ? &on_root : NULL;
+}
+
+// ---- Sizes, ranks, groups, one after another.
+
+static char *host_words(const Run *run, int rank)
+{
+    return format_text("rank %d, on node-%d with %s", rank, run_node(run, rank),
+                       run_local_size(run, rank) == 1 ? "no other"
+                                                      : rank_names(others_of_host(run, rank)).text);
+}
+
+typedef struct {
+    const char *property, *field;
+    Fits fits;
+    const Diagnosis *(*wrong)(const Runs *runs);
+} Part;
+
+static char *part_evidence(const Run *run, const Part *part)
+{
+    char *evidence = NULL;
+    for (int r = 0; r < run->ranks; r++) {
+        if (part->fits(run, r, of_host(run, r)))
+            continue;
+        char *host = host_words(run, r);
+        text_add(&evidence, "%s%s: ", evidence ? "\n" : "", host);
+        free(host);
+        if (part->field)
+            text_add(&evidence, "says %d", claimed(run, r, part->field));
+        else
+            text_add(&evidence, "%s%s",
+                     *event_text(claim_of(run, r), "group") ? "has a group of " : "has no group",
+                     event_text(claim_of(run, r), "group"));
+    }
+    return evidence;
+}
+
+static bool judge_part(const Runs *runs, const Part *part, Report *report)
+{
+    for (int i = 0; i < runs->count; i++) {
+        char *evidence = part_evidence(&runs->items[i], part);
+        if (!evidence)
+            continue;
+        report_failure(report, part->property, part->wrong(runs),
+                       evidence_in(runs, &runs->items[i], evidence));
+        return false;
+    }
+    report_ok(report, part->property);
+    return true;
+}
+
+static const Diagnosis *wrong_size(const Runs *runs)
+{
+    static const Diagnosis wrong = {
+        "local-size-wrong",
+        "it is not the number of workers whose host has the same name as this worker's, itself "
+        "among them.",
+        NULL};
+    const Diagnosis *theory = theory_of(runs, fits_size);
+    return theory ? theory : &wrong;
+}
+
+static bool fits_one_more(const Run *run, int rank, RankSet workers)
+{
+    return claimed(run, rank, "local_rank") == rank_count(workers & all_ranks(rank)) + 1;
+}
+
+typedef int (*Formula)(const Run *run, int rank);
+
+static int rank_modulo_size(const Run *run, int rank)
+{
+    return rank % run_local_size(run, rank);
+}
+
+static int hosts_of(const Run *run)
+{
+    return rank_count(first_of_hosts(run, 0));
+}
+
+static int rank_by_hosts(const Run *run, int rank)
+{
+    return rank / hosts_of(run);
+}
+
+static int rank_modulo_hosts(const Run *run, int rank)
+{
+    return rank % hosts_of(run);
+}
+
+static int rank_modulo_even_share(const Run *run, int rank)
+{
+    return rank % (run->ranks / hosts_of(run));
+}
+
+static bool is_formula(const Runs *runs, Formula formula)
+{
+    for (int i = 0; i < runs->count; i++)
+        for (int r = 0; r < runs->items[i].ranks; r++)
+            if (claimed(&runs->items[i], r, "local_rank") != formula(&runs->items[i], r))
+                return false;
+    return true;
+}
+
+// Among the workers of each host the local ranks are 0, 1, ... in some order.
+static bool is_another_order(const Runs *runs)
+{
+    for (int i = 0; i < runs->count; i++)
+        for (int r = 0; r < runs->items[i].ranks; r++) {
+            const Run *run = &runs->items[i];
+            RankSet taken = 0;
+            for (int other = 0; other < run->ranks; other++)
+                if (same_host(run, r, other) && claimed(run, other, "local_rank") >= 0 &&
+                    claimed(run, other, "local_rank") < MAX_RANKS)
+                    taken |= 1u << claimed(run, other, "local_rank");
+            if (taken != all_ranks(run_local_size(run, r)))
+                return false;
+        }
+    return true;
+}
+
+static const Diagnosis *wrong_rank(const Runs *runs)
+{
+    static const Diagnosis from_one = {"counted-from-one",
+                                       "local ranks begin with 0: a worker counts those of its "
+                                       "host that come before it, and not itself.",
+                                       NULL};
+    static const Diagnosis by_formula = {
+        "computed-from-rank",
+        "it follows from the rank and from how many there are, as if workers were dealt to the "
+        "hosts "
+        "in turn, or one host after another. Who starts a job may deal them in any order.",
+        NULL};
+    static const Diagnosis in_order = {
+        "other-order",
+        "the workers of a host have numbers from 0 on, but not in the order of their ranks.", NULL};
+    static const Diagnosis wrong = {"local-rank-wrong",
+                                    "it is not the number of workers with lower ranks on the same "
+                                    "host.",
+                                    NULL};
+    static const Formula formulas[] = {rank_modulo_size, rank_by_hosts, rank_modulo_hosts,
+                                       rank_modulo_even_share};
+    for (size_t i = 0; i < sizeof formulas / sizeof *formulas; i++)
+        if (is_formula(runs, formulas[i]))
+            return &by_formula;
+    const Diagnosis *theory = theory_of(runs, fits_rank);
+    if (theory)
+        return theory;
+    if (fits_everywhere(runs, fits_one_more, of_host))
+        return &from_one;
+    return is_another_order(runs) ? &in_order : &wrong;
+}
+
+static const Diagnosis *wrong_group(const Runs *runs)
+{
+    static const Diagnosis nobody = {
+        "no-group", "no worker has a group: its communicator is MPI_COMM_NULL.", NULL};
+    static const Diagnosis in_order = {
+        "other-order",
+        "the right workers are in the group, but not in the order of their ranks: that is what "
+        "the key of MPI_Comm_split says.",
+        NULL};
+    static const Diagnosis wrong = {
+        "group-wrong",
+        "the group has other workers than those of the host. Often the color of MPI_Comm_split is "
+        "not the same for all of them, or two hosts have the same.",
+        NULL};
+    const Diagnosis *theory = theory_of(runs, fits_members);
+    if (fits_everywhere(runs, fits_members, of_host))
+        return &in_order;
+    if (fits_everywhere(runs, fits_members, of_nobody))
+        return &nobody;
+    return theory ? theory : &wrong;
+}
+
+static bool none_shown(const Runs *runs, Report *report)
+{
+    static const Diagnosis not_shown = {
+        "not-shown", "show_placement() was not called with what the worker found out.", NULL};
+    for (int i = 0; i < runs->count; i++) {
+        RankSet shown = ranks_with(&runs->items[i].traces, "placement");
+        if (shown == all_ranks(runs->items[i].ranks))
+            continue;
+        report_failure(report, SHOWN, &not_shown,
+                       evidence_in(runs, &runs->items[i],
+                                   format_text("%s of %d called it", rank_names(shown).text,
+                                               runs->items[i].ranks)));
+        return true;
+    }
+    report_ok(report, SHOWN);
+    return false;
+}
+
+// ---- Devices.
+
+static void judge_devices(const Runs *runs, Report *report)
+{
+    static const Diagnosis other = {
+        "other-device",
+        "the local ranks are right, and the worker asks for another device, or for none. Workers "
+        "of one host then share one, while another is idle.",
+        NULL};
+    for (int i = 0; i < runs->count; i++)
+        for (int r = 0; r < runs->items[i].ranks; r++) {
+            const Run *run = &runs->items[i];
+            const cJSON *use = event_last(&run->traces.of[r], "device_use");
+            if (use && (int)event_number(use, "device") == run_local_rank(run, r))
+                continue;
+            char *evidence =
+                use ? format_text("rank %d, with local rank %d, asks for device %.0f", r,
+                                  run_local_rank(run, r), event_number(use, "device"))
+                    : format_text("rank %d asks for none", r);
+            report_failure(report, DEVICE, &other, evidence_in(runs, run, evidence));
+            return;
+        }
+    report_ok(report, DEVICE);
+}
+
+static void judge(const Runs *runs, Report *report)
+{
+    static const Part size = {SIZE, "local_size", fits_size, wrong_size},
+                      rank = {RANK, "local_rank", fits_rank, wrong_rank},
+                      group = {GROUP, NULL, fits_group, wrong_group};
+    if (none_shown(runs, report))
+        return;
+    judge_part(runs, &size, report);
+    bool right = judge_part(runs, &rank, report);
+    judge_part(runs, &group, report);
+    if (right)
+        judge_devices(runs, report);
+}
+
+// ---- Where a run ends early.
+
+static const Explanation explanations[] = {
+    {"MPI_ERR_ARG",
+     {"crashed",
+      "MPI refuses an argument. Often it is the color of MPI_Comm_split, which is not to be "
+      "negative: was nobody found whose host has the same name, not even the worker itself?",
+      NULL}},
+    {"MPI_ERR_TRUNCATE",
+     {"crashed",
+      "a worker was sent more than it had room for. In a gather all bring as much: names of other "
+      "lengths go with the zeros behind them.",
+      NULL}},
+    {"MPI_ERR_COMM",
+     {"crashed",
+      "a call is made with a communicator that is not there: MPI_COMM_NULL, or one that was never "
+      "set.",
+      NULL}},
+    {0},
+};
+static const Ends ends = {.explanations = explanations};
+
+JUDGE("placement", judge)
+ENDS("placement", &ends)

@@ -1,0 +1,311 @@
+// two_level: the values are added up within each host, then between the hosts, and the sums handed
+// out within each host. So no host sends more to the others than one rank in a ring of hosts.
+
+#include "sums.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MESSAGES "between hosts values travel by messages"
+#define AMOUNT   "no host sends others more than 2 (H - 1) / H of the data, of H hosts"
+
+// ---- Hosts. A host stands for itself by its first rank.
+
+static bool is_first(const Run *run, int rank)
+{
+    return run_local_rank(run, rank) == 0;
+}
+
+static int hosts_of(const Run *run)
+{
+    int hosts = 0;
+    for (int r = 0; r < run->ranks; r++)
+        hosts += is_first(run, r);
+    return hosts;
+}
+
+static bool same_host(const Run *run, int a, int b)
+{
+    return run_node(run, a) == run_node(run, b);
+}
+
+// Bytes that a rank sends to other hosts.
+static double sent_away_by(const SumCall *call, int rank)
+{
+    double bytes = 0;
+    for (int to = 0; to < call->run->ranks; to++)
+        if (!same_host(call->run, rank, to))
+            bytes += call->sent[rank][to];
+    return bytes;
+}
+
+typedef struct {
+    double bytes;  // that it sends to other hosts
+    RankSet ranks; // that are on it,
+    RankSet away;  // and those of them that send to other hosts
+    int messages;  // all that they send
+} Host;
+
+static Host host_of(const SumCall *call, int first)
+{
+    Host host = {0};
+    for (int r = 0; r < call->run->ranks; r++) {
+        if (!same_host(call->run, first, r))
+            continue;
+        double bytes = sent_away_by(call, r);
+        host.bytes += bytes;
+        host.ranks |= 1u << r;
+        host.away |= bytes > 0 ? 1u << r : 0;
+        host.messages += call->messages[r];
+    }
+    return host;
+}
+
+static double sent_between_hosts(const SumCall *call)
+{
+    double bytes = 0;
+    for (int r = 0; r < call->run->ranks; r++)
+        bytes += sent_away_by(call, r);
+    return bytes;
+}
+
+// What a ring of all ranks in their order sends to other hosts.
+static double flat_between_hosts(const SumCall *call)
+{
+    const Run *run = call->run;
+    double ranks = run->ranks, bytes = 0;
+    for (int r = 0; r < run->ranks; r++)
+        if (!same_host(run, r, (r + 1) % run->ranks))
+            bytes += 2 * (ranks - 1) / ranks * bytes_of_values(call);
+    return bytes;
+}
+
+// ---- Wrong sums.
+
+// `own`: of its own host, each rank so often; `others`: of the others.
+static bool has_host_times(const SumCall *call, const SumParts *parts, int rank, int own,
+                           int others)
+{
+    for (int r = 0; r < call->run->ranks; r++)
+        if (parts->times[r] != (same_host(call->run, r, rank) ? own : others))
+            return false;
+    return !parts->averaged;
+}
+
+static bool is_of_own_host(const SumCall *call, const SumParts *parts, int rank)
+{
+    return has_host_times(call, parts, rank, 1, 0);
+}
+
+static bool lacks_own_host(const SumCall *call, const SumParts *parts, int rank)
+{
+    return has_host_times(call, parts, rank, 0, 1);
+}
+
+static bool is_of_own_host_or_of_own(const SumCall *call, const SumParts *parts, int rank)
+{
+    bool own = !parts->averaged;
+    for (int r = 0; r < call->run->ranks; r++)
+        own = own && parts->times[r] == (r == rank);
+    return own || is_of_own_host(call, parts, rank);
+}
+
+// The sum of the first ranks; or the others have kept their own.
+static bool is_of_firsts(const SumCall *call, const SumParts *parts, int rank)
+{
+    bool firsts = !parts->averaged, own = firsts;
+    for (int r = 0; r < call->run->ranks; r++) {
+        firsts = firsts && parts->times[r] == is_first(call->run, r);
+        own = own && parts->times[r] == (r == rank);
+    }
+    return firsts || (own && !is_first(call->run, rank));
+}
+
+// The sum of a host has come in once for each of its ranks, or for each of this rank's host.
+static bool counts_hosts_again(const SumCall *call, const SumParts *parts, int rank)
+{
+    bool of_each = !parts->averaged, of_own = of_each;
+    for (int r = 0; r < call->run->ranks; r++) {
+        of_each = of_each && parts->times[r] == run_local_size(call->run, r);
+        of_own = of_own && parts->times[r] == run_local_size(call->run, rank);
+    }
+    return of_each || of_own;
+}
+
+// Wrong sums are on ranks only that are not the first of their host.
+static bool right_on_firsts(const SumCalls *calls)
+{
+    for (int i = 0; i < calls->count; i++)
+        for (int r = 0; r < calls->items[i].run->ranks; r++)
+            if (calls->items[i].wrong[r] > 0 && is_first(calls->items[i].run, r))
+                return false;
+    return true;
+}
+
+static const Diagnosis *known_sums(const SumCalls *calls)
+{
+    static const Diagnosis not_handed_out = {
+        "not-handed-out",
+        "the first worker of each host has the sums, and the others have not: within the host they "
+        "have to be handed out to all.",
+        NULL};
+    static const Diagnosis not_joined = {
+        "hosts-not-joined",
+        "there is the sum of the workers of one host alone: between the hosts nothing is added.",
+        NULL};
+    static const Diagnosis own_lost = {
+        "own-host-missing", "there are the sums of the other hosts, without that of its own.",
+        NULL};
+    static const Diagnosis firsts_alone = {
+        "host-not-summed",
+        "there is the sum of the hosts' first workers alone: the values of the others do not come "
+        "into it. Within a host they have to be added up first.",
+        NULL};
+    static const Diagnosis again = {
+        "hosts-counted-again",
+        "the sum of a host comes in several times, as often as there are workers on a host: when "
+        "the sum of a host is there, one of its workers alone brings it.",
+        NULL};
+    if (right_on_firsts(calls))
+        return &not_handed_out;
+    if (wrong_sums_are(calls, is_of_own_host))
+        return &not_joined;
+    if (wrong_sums_are(calls, is_of_firsts))
+        return &firsts_alone;
+    if (wrong_sums_are(calls, is_of_own_host_or_of_own))
+        return &not_joined;
+    if (wrong_sums_are(calls, lacks_own_host))
+        return &own_lost;
+    return wrong_sums_are(calls, counts_hosts_again) ? &again : NULL;
+}
+
+// ---- Ways.
+
+static bool is_allreduce(const cJSON *event)
+{
+    const char *function = event_text(event, "function");
+    return strcmp(function, "MPI_Allreduce") == 0 || strcmp(function, "MPI_Iallreduce") == 0 ||
+           strncmp(function, "MPI_Reduce_scatter", strlen("MPI_Reduce_scatter")) == 0;
+}
+
+static const Diagnosis *wrong_way(const SumCall *call)
+{
+    static const Diagnosis collective = {
+        "collective-between-hosts",
+        "a collective call goes to several hosts at once. What it sends from host to host, MPI "
+        "decides; the ring of the first workers is to do it.",
+        NULL};
+    static const Diagnosis not_messages = {
+        "not-by-messages",
+        "the sums are right, but less was sent from host to host by MPI_Sendrecv, MPI_Send and "
+        "their kind than any all-reduce needs: the values must have come on another way.",
+        NULL};
+    static const Diagnosis library = {
+        "library-did-it",
+        "an all-reduce of MPI's is called among ranks of several hosts: it does what the exercise "
+        "asks you to write.",
+        NULL};
+    if (call->across_hosts > SLACK)
+        return is_allreduce(call->across) ? &library : &collective;
+    double least = 2 * (hosts_of(call->run) - 1) * bytes_of_values(call);
+    return sent_between_hosts(call) < least && call->across_hosts == 0 ? &not_messages : NULL;
+}
+
+static char *way_evidence(const SumCall *call)
+{
+    char *evidence = call_words(call);
+    if (call->across)
+        text_add(&evidence, "\n%s is called with %.0f bytes among %s",
+                 event_text(call->across, "function"), event_number(call->across, "bytes"),
+                 rank_names(event_ranks(call->across, "ranks")).text);
+    for (int r = 0; r < call->run->ranks; r++) {
+        Host host = host_of(call, r);
+        if (is_first(call->run, r))
+            text_add(&evidence, "\nnode-%d, with %s, sends %.0f bytes to other hosts",
+                     run_node(call->run, r), rank_names(host.ranks).text, host.bytes);
+    }
+    return evidence;
+}
+
+// ---- Amounts.
+
+// All ranks, in whatever order: each sends to one other, and the circle comes back to rank 0 when
+// it has been everywhere.
+static bool is_one_ring(const SumCall *call)
+{
+    int rank = 0, hops = 0;
+    do {
+        RankSet receivers = receivers_from(call, rank);
+        if (rank_count(receivers) != 1)
+            return false;
+        for (rank = 0; !has_rank(receivers, rank);)
+            rank++;
+    } while (++hops < call->run->ranks && rank != 0);
+    return rank == 0 && hops == call->run->ranks;
+}
+
+static const Diagnosis *wrong_amount(const SumCall *call)
+{
+    static const Diagnosis one_ring = {
+        "one-ring",
+        "all workers are in one ring, wherever they are. Each hop to another host carries as much "
+        "as each hop within one; on two levels a host's values leave it as one sum.",
+        NULL};
+    static const Diagnosis through_one = {
+        "through-one-host",
+        "the hosts' sums come together on one host, which sends the result to all others: with "
+        "every host more its link has more to carry. In a ring all links carry the same.",
+        NULL};
+    static const Diagnosis several = {
+        "several-workers-between",
+        "several workers of a host send to other hosts, and together more than the sum of their "
+        "host needs. Either one of them sends for all, or each its own part of the sum.",
+        NULL};
+    static const Diagnosis too_much = {
+        "too-much-between-hosts",
+        "a host sends more to others than its part in a ring of hosts: N - 1 times an N-th of the "
+        "values while they are added up, N being the number of hosts, and as much of the sums.",
+        NULL};
+    double hosts = hosts_of(call->run), values = bytes_of_values(call);
+    bool over = false, shared = false;
+    for (int r = 0; r < call->run->ranks; r++) {
+        Host host = host_of(call, r);
+        double slack = (double)sizeof(float) * host.messages;
+        over = over || host.bytes > 2 * (hosts - 1) / hosts * values + slack;
+        shared = shared || rank_count(host.away) > 1;
+    }
+    if (!over)
+        return NULL;
+    if (is_one_ring(call))
+        return &one_ring;
+    if (sent_between_hosts(call) <= 2 * (hosts - 1) * (values + SLACK))
+        return &through_one;
+    return shared ? &several : &too_much;
+}
+
+static char *amount_evidence(const SumCall *call)
+{
+    double hosts = hosts_of(call->run);
+    char *evidence = way_evidence(call);
+    text_add(&evidence, "\n2 (H - 1) / H of the data, with %.0f hosts: %.0f bytes", hosts,
+             2 * (hosts - 1) / hosts * bytes_of_values(call));
+    text_add(&evidence,
+             "\nall hosts together: %.0f bytes; a ring of all ranks in their order sends %.0f",
+             sent_between_hosts(call), flat_between_hosts(call));
+    return evidence;
+}
+
+static const CallRule way = {MESSAGES, wrong_way, way_evidence};
+static const CallRule amount = {AMOUNT, wrong_amount, amount_evidence};
+
+static void judge(const Runs *runs, Report *report)
+{
+    SumCalls calls = sum_calls(runs);
+    if (judge_sums(runs, &calls, known_sums, report) && judge_use(runs, &calls, report) &&
+        judge_calls(runs, &calls, &way, report))
+        judge_calls(runs, &calls, &amount, report);
+    sum_calls_free(&calls);
+}
+
+JUDGE("two_level", judge)
+ENDS("two_level", &ends_of_sums)
