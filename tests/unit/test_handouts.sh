@@ -10,6 +10,7 @@
 #     ```sh laptop whole         is run at its full length, on synthetic images; for short ones only
 #     ```sh laptop whole fails   the same; the last command must fail
 #     ```sh laptop hangs         at its full length, too; the last command must still run when its own `timeout` ends it
+#     ```sh cluster              is run where this machine can have a cluster, in one of the test's own; and looked at
 #     ```sh gpu, ```sh terminal  is not run (no GPU; goes on until Control-C)
 #     ```text prints             every line is one that the block before it printed
 #     ```c solutions/step_01.c   every line is one of this file
@@ -20,15 +21,16 @@ set -u
 exec </dev/null
 build=${BUILD:-build}
 work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
 tree=$work/tree
+trap '[[ $PWD != "$tree" ]] || common/scripts/cluster.sh down; rm -rf "$work"' EXIT
 failures=0 ran=0
 
 # Shortens what measures.
 export BENCH=quick
 # What else than programs of the kit stands at the beginning of a command.
-others=" awk cat common/scripts/coverage.sh common/scripts/measure_servers.sh common/scripts/servers.sh common/scripts/slurm.sh \
-cp eval export labs/09-many-machines/slurm/grade.sh mkdir nproc nvidia-smi pkill podman rm sbatch squeue ssh-keygen "
+others=" awk cat common/scripts/cluster.sh common/scripts/coverage.sh common/scripts/measure_servers.sh"
+others+=" common/scripts/servers.sh common/scripts/slurm.sh cp eval export labs/09-many-machines/slurm/grade.sh mkdir"
+others+=" nproc nvidia-smi pkill podman rm sbatch sed squeue ssh-keygen wait "
 
 fail()
 {
@@ -92,6 +94,28 @@ run_laptop() # INFO TEXT
     0:*) fail "this succeeds: $last" "$work/output" ;;
     *) fail "this fails, but not with status 1 or 2: $last" "$work/output" ;;
     esac
+}
+
+# Whether it can; asked once.
+cluster_works()
+{
+    [[ -n ${cluster:-} ]] || if HOSTS=1 common/scripts/cluster.sh up >"$work/cluster" 2>&1; then
+        common/scripts/cluster.sh down && cluster=yes
+    else
+        echo "no hosts here: $(tail -n 1 "$work/cluster")"
+        cluster=no
+    fi
+    [[ $cluster == yes ]]
+}
+
+# Each block is a shell of its own, which knows of the cluster that an earlier one has made. What shortens a
+# program reaches the hosts, too.
+run_on_cluster() # TEXT
+{
+    cluster_works || return 0
+    run_commands "eval \"\$(make -s env)\"
+mpirun() { command mpirun -x HVDLAB_FLAGS \"\$@\"; }
+$1" || fail "a command fails" "$work/output"
 }
 
 # ---- Looking at commands without running them.
@@ -198,6 +222,10 @@ block() # INFO TEXT
     "sh laptop" | "sh laptop fails" | "sh laptop whole" | "sh laptop whole fails" | "sh laptop hangs")
         check_commands "$2"
         run_laptop "$1" "$2"
+        ;;
+    "sh cluster")
+        check_commands "$2"
+        run_on_cluster "$2"
         ;;
     "sh gpu" | "sh terminal") check_commands "$2" ;;
     "text prints") check_printed "$2" ;;
