@@ -20,7 +20,7 @@
 #include "base/role.h"
 
 #define ALIGNMENT   64
-#define MAX_NODE    999
+#define MAX_NODE    9999
 #define MAX_MESSAGE 4096 // bytes of a line on standard error
 
 const char *program_name(void)

@@ -151,7 +151,7 @@ for value in 2147483647 -2147483648 0 x; do
     nonsense "HVD_RANKS_PER_NODE=$value" "HVD_RANKS_PER_NODE=$value is not a whole number from 1 to 1048576"
 done
 nonsense HVD_LAYOUT=999 HVDLAB_DEVICES=1024 "1000 nodes (HVD_LAYOUT, HVD_RANKS_PER_NODE) of 1024 devices each"
-nonsense HVD_LAYOUT=1000 "HVD_LAYOUT=1000 does not name a node"
+nonsense HVD_LAYOUT=10000 "HVD_LAYOUT=10000 does not name a node"
 
 # A launcher's environment that contradicts itself.
 open_mpi=OMPI_COMM_WORLD

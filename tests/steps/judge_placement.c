@@ -113,6 +113,18 @@ static RankSet host_of_root(const Run *run, int rank)
     return of_host(run, 0);
 }
 
+// From the first of its host on, as long as no rank of another one comes in between.
+static RankSet in_a_row(const Run *run, int rank)
+{
+    RankSet host = of_host(run, rank), row = 0;
+    for (int r = 0; r < run->ranks; r++)
+        if (has_rank(host, r))
+            row |= 1u << r;
+        else if (row)
+            break;
+    return row;
+}
+
 static RankSet first_of_hosts(const Run *run, int rank)
 {
     (void)rank;
@@ -120,6 +132,11 @@ static RankSet first_of_hosts(const Run *run, int rank)
     for (int r = 0; r < run->ranks; r++)
         firsts |= run_local_rank(run, r) == 0 ? 1u << r : 0;
     return firsts;
+}
+
+static RankSet firsts_for_firsts(const Run *run, int rank)
+{
+    return run_local_rank(run, rank) == 0 ? first_of_hosts(run, rank) : 0;
 }
 
 // ---- Theories: the workers whom it takes for its own.
@@ -155,6 +172,11 @@ static const Diagnosis across = {
     "the group has one worker of each host, those with the same local rank. It should have those "
     "of one host: the color is what they have in common.",
     NULL};
+static const Diagnosis row = {
+    "ranks-in-a-row",
+    "the workers of a host are taken for ranks that follow each other. Who starts a job may deal "
+    "them in any order.",
+    NULL};
 static const Diagnosis hosts_counted = {
     "hosts-counted", "it is the number of hosts, not that of the workers on one of them.", NULL};
 
@@ -163,11 +185,18 @@ typedef struct {
     const Diagnosis *diagnosis;
 } Theory;
 
-static const Theory theories[] = {
-    {of_job, &together},      {of_itself, &alone},           {of_longer_names, &cut},
-    {of_shorter_names, &cut}, {of_like_names, &cut},         {others_of_host, &itself_missing},
-    {up_to_itself, &stopped}, {of_same_local_rank, &across}, {first_of_hosts, &hosts_counted},
-    {host_of_root, &of_root}};
+static const Theory theories[] = {{of_job, &together},
+                                  {of_itself, &alone},
+                                  {of_longer_names, &cut},
+                                  {of_shorter_names, &cut},
+                                  {of_like_names, &cut},
+                                  {others_of_host, &itself_missing},
+                                  {up_to_itself, &stopped},
+                                  {in_a_row, &row},
+                                  {of_same_local_rank, &across},
+                                  {firsts_for_firsts, &across},
+                                  {first_of_hosts, &hosts_counted},
+                                  {host_of_root, &of_root}};
 enum { THEORIES = sizeof theories / sizeof *theories };
 
 // ---- What the workers say.
@@ -240,17 +269,21 @@ static bool right_on_root_only(const Runs *runs, Fits fits)
     return any;
 }
 
-static const Diagnosis *theory_of(const Runs *runs, Fits fits)
+static const Diagnosis on_root = {
+    "only-on-the-root",
+    "it is right on rank 0, and wrong on the others. Often the names came to the root alone: all "
+    "workers need all of them.",
+    NULL};
+
+// What explains the claims on all ranks; NULL: nothing does. Where another part is wrong, too, only
+// what explains both.
+static const Diagnosis *theory_of(const Runs *runs, Fits fits, const Diagnosis *other)
 {
-    static const Diagnosis on_root = {
-        "only-on-the-root",
-        "it is right on rank 0, and wrong on the others. Often the names came to the root alone: "
-        "all workers need all of them.",
-        NULL};
     for (int i = 0; i < THEORIES; i++)
-        if (fits_everywhere(runs, fits, theories[i].ranks))
+        if ((!other || theories[i].diagnosis == other) &&
+            fits_everywhere(runs, fits, theories[i].ranks))
             return theories[i].diagnosis;
-    return right_on_root_only(runs, fits) ? &on_root : NULL;
+    return (!other || other == &on_root) && right_on_root_only(runs, fits) ? &on_root : NULL;
 }
 
 // ---- Sizes, ranks, groups, one after another.
@@ -265,7 +298,7 @@ static char *host_words(const Run *run, int rank)
 typedef struct {
     const char *property, *field;
     Fits fits;
-    const Diagnosis *(*wrong)(const Runs *runs);
+    const Diagnosis *(*wrong)(const Runs *runs, const Diagnosis *other);
 } Part;
 
 static char *part_evidence(const Run *run, const Part *part)
@@ -287,29 +320,57 @@ static char *part_evidence(const Run *run, const Part *part)
     return evidence;
 }
 
-static bool judge_part(const Runs *runs, const Part *part, Report *report)
+// Its diagnosis; NULL: it is right. `other` is that of another part.
+static const Diagnosis *judge_part(const Runs *runs, const Part *part, const Diagnosis *other,
+                                   Report *report)
 {
     for (int i = 0; i < runs->count; i++) {
         char *evidence = part_evidence(&runs->items[i], part);
         if (!evidence)
             continue;
-        report_failure(report, part->property, part->wrong(runs),
+        const Diagnosis *diagnosis = part->wrong(runs, other);
+        report_failure(report, part->property, diagnosis,
                        evidence_in(runs, &runs->items[i], evidence));
-        return false;
+        return diagnosis;
     }
     report_ok(report, part->property);
+    return NULL;
+}
+
+// No claimed size is on that side of the true one, -1 below it, 1 above it.
+static bool no_size_is(const Runs *runs, int side)
+{
+    for (int i = 0; i < runs->count; i++)
+        for (int r = 0; r < runs->items[i].ranks; r++) {
+            int difference =
+                claimed(&runs->items[i], r, "local_size") - run_local_size(&runs->items[i], r);
+            if (difference * side > 0)
+                return false;
+        }
     return true;
 }
 
-static const Diagnosis *wrong_size(const Runs *runs)
+static const Diagnosis *wrong_size(const Runs *runs, const Diagnosis *other)
 {
+    static const Diagnosis missed = {
+        "workers-missed",
+        "some workers of the host are not counted. Often a loop ends before the last rank, or when "
+        "it meets another host.",
+        NULL};
+    static const Diagnosis mixed = {
+        "other-hosts-counted",
+        "workers of other hosts are counted, too. Often it is not the whole name that is compared: "
+        "a part of it, or a number made of its letters, may be the same for two hosts.",
+        NULL};
     static const Diagnosis wrong = {
         "local-size-wrong",
         "it is not the number of workers whose host has the same name as this worker's, itself "
         "among them.",
         NULL};
-    const Diagnosis *theory = theory_of(runs, fits_size);
-    return theory ? theory : &wrong;
+    const Diagnosis *theory = theory_of(runs, fits_size, other);
+    if (theory)
+        return theory;
+    return no_size_is(runs, 1) ? &missed : no_size_is(runs, -1) ? &mixed : &wrong;
 }
 
 static bool fits_one_more(const Run *run, int rank, RankSet workers)
@@ -344,6 +405,14 @@ static int rank_modulo_even_share(const Run *run, int rank)
     return rank % (run->ranks / hosts_of(run));
 }
 
+static int rank_after_first(const Run *run, int rank)
+{
+    int first = 0;
+    while (!same_host(run, first, rank))
+        first++;
+    return rank - first;
+}
+
 static bool is_formula(const Runs *runs, Formula formula)
 {
     for (int i = 0; i < runs->count; i++)
@@ -370,7 +439,7 @@ static bool is_another_order(const Runs *runs)
     return true;
 }
 
-static const Diagnosis *wrong_rank(const Runs *runs)
+static const Diagnosis *wrong_rank(const Runs *runs, const Diagnosis *other)
 {
     static const Diagnosis from_one = {"counted-from-one",
                                        "local ranks begin with 0: a worker counts those of its "
@@ -394,7 +463,9 @@ static const Diagnosis *wrong_rank(const Runs *runs)
     for (size_t i = 0; i < sizeof formulas / sizeof *formulas; i++)
         if (is_formula(runs, formulas[i]))
             return &by_formula;
-    const Diagnosis *theory = theory_of(runs, fits_rank);
+    if (is_formula(runs, rank_after_first))
+        return &row;
+    const Diagnosis *theory = theory_of(runs, fits_rank, other);
     if (theory)
         return theory;
     if (fits_everywhere(runs, fits_one_more, of_host))
@@ -402,7 +473,7 @@ static const Diagnosis *wrong_rank(const Runs *runs)
     return is_another_order(runs) ? &in_order : &wrong;
 }
 
-static const Diagnosis *wrong_group(const Runs *runs)
+static const Diagnosis *wrong_group(const Runs *runs, const Diagnosis *other)
 {
     static const Diagnosis nobody = {
         "no-group", "no worker has a group: its communicator is MPI_COMM_NULL.", NULL};
@@ -416,7 +487,7 @@ static const Diagnosis *wrong_group(const Runs *runs)
         "the group has other workers than those of the host. Often the color of MPI_Comm_split is "
         "not the same for all of them, or two hosts have the same.",
         NULL};
-    const Diagnosis *theory = theory_of(runs, fits_members);
+    const Diagnosis *theory = theory_of(runs, fits_members, other);
     if (fits_everywhere(runs, fits_members, of_host))
         return &in_order;
     if (fits_everywhere(runs, fits_members, of_nobody))
@@ -474,10 +545,10 @@ static void judge(const Runs *runs, Report *report)
                       group = {GROUP, NULL, fits_group, wrong_group};
     if (none_shown(runs, report))
         return;
-    judge_part(runs, &size, report);
-    bool right = judge_part(runs, &rank, report);
-    judge_part(runs, &group, report);
-    if (right)
+    const Diagnosis *of_size = judge_part(runs, &size, NULL, report),
+                    *of_rank = judge_part(runs, &rank, of_size, report);
+    judge_part(runs, &group, of_size ? of_size : of_rank, report);
+    if (!of_rank)
         judge_devices(runs, report);
 }
 

@@ -121,6 +121,15 @@ static bool is_of_firsts(const SumCall *call, const SumParts *parts, int rank)
     return firsts || (own && !is_first(call->run, rank));
 }
 
+// Of the first ranks, and of the others of its own host.
+static bool is_of_firsts_and_own_host(const SumCall *call, const SumParts *parts, int rank)
+{
+    for (int r = 0; r < call->run->ranks; r++)
+        if (parts->times[r] != (is_first(call->run, r) || same_host(call->run, r, rank)))
+            return false;
+    return !parts->averaged;
+}
+
 // The sum of a host has come in once for each of its ranks, or for each of this rank's host.
 static bool counts_hosts_again(const SumCall *call, const SumParts *parts, int rank)
 {
@@ -142,12 +151,21 @@ static bool right_on_firsts(const SumCalls *calls)
     return true;
 }
 
+static bool has_firsts_twice(const SumCall *call, const SumParts *parts, int rank)
+{
+    (void)rank;
+    for (int r = 0; r < call->run->ranks; r++)
+        if (parts->times[r] != 1 + is_first(call->run, r))
+            return false;
+    return !parts->averaged;
+}
+
 static const Diagnosis *known_sums(const SumCalls *calls)
 {
     static const Diagnosis not_handed_out = {
         "not-handed-out",
         "the first worker of each host has the sums, and the others have not: within the host they "
-        "have to be handed out to all.",
+        "have to be handed out to all, when they are there.",
         NULL};
     static const Diagnosis not_joined = {
         "hosts-not-joined",
@@ -161,6 +179,16 @@ static const Diagnosis *known_sums(const SumCalls *calls)
         "there is the sum of the hosts' first workers alone: the values of the others do not come "
         "into it. Within a host they have to be added up first.",
         NULL};
+    static const Diagnosis too_early = {
+        "hosts-joined-too-early",
+        "there are the values of all hosts' first workers, and those of the others of its own host "
+        "alone: between the hosts something was added before each of them had its sum.",
+        NULL};
+    static const Diagnosis twice = {
+        "own-part-twice",
+        "the values of the hosts' first workers are in the sums twice: the sum of a host has its "
+        "first worker's values in it already.",
+        NULL};
     static const Diagnosis again = {
         "hosts-counted-again",
         "the sum of a host comes in several times, as often as there are workers on a host: when "
@@ -168,14 +196,20 @@ static const Diagnosis *known_sums(const SumCalls *calls)
         NULL};
     if (right_on_firsts(calls))
         return &not_handed_out;
+    if (some_values_are_right(calls))
+        return NULL;
     if (wrong_sums_are(calls, is_of_own_host))
         return &not_joined;
     if (wrong_sums_are(calls, is_of_firsts))
         return &firsts_alone;
+    if (wrong_sums_are(calls, is_of_firsts_and_own_host))
+        return &too_early;
     if (wrong_sums_are(calls, is_of_own_host_or_of_own))
         return &not_joined;
     if (wrong_sums_are(calls, lacks_own_host))
         return &own_lost;
+    if (wrong_sums_are(calls, has_firsts_twice))
+        return &twice;
     return wrong_sums_are(calls, counts_hosts_again) ? &again : NULL;
 }
 

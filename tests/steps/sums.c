@@ -382,6 +382,15 @@ bool wrong_sums_are(const SumCalls *calls, SumKind kind)
     return true;
 }
 
+bool some_values_are_right(const SumCalls *calls)
+{
+    for (int i = 0; i < calls->count; i++)
+        for (int r = 0; r < calls->items[i].run->ranks; r++)
+            if (calls->items[i].wrong[r] > 0 && calls->items[i].wrong[r] < calls->items[i].count)
+                return true;
+    return false;
+}
+
 static bool has_company(const SumCall *call)
 {
     return call->run->ranks > 1;
@@ -476,6 +485,11 @@ static const Diagnosis averaged = {
 static const Diagnosis not_summed = {
     "not-summed", "every rank still has the values that it brought itself: nothing is added.",
     NULL};
+static const Diagnosis values_left = {"values-left-out",
+                                      "where the sums are wrong every rank still has the values "
+                                      "that it brought itself: a part of the "
+                                      "array is left out.",
+                                      NULL};
 static const Diagnosis on_the_root = {
     "only-on-the-root",
     "rank 0 has the sums, and not all others do: they have to be sent back to all of them, and not "
@@ -511,9 +525,6 @@ static const Diagnosis wrong = {
 
 static const Diagnosis *wrong_sums(const SumCalls *calls, KnownSums known)
 {
-    const Diagnosis *theory = known ? known(calls) : NULL;
-    if (theory)
-        return theory;
     if (right_where(calls, has_company))
         return &wrong_alone;
     if (right_where(calls, is_long))
@@ -522,10 +533,15 @@ static const Diagnosis *wrong_sums(const SumCalls *calls, KnownSums known)
         return &remainder_lost;
     if (wrong_sums_are(calls, is_average))
         return &averaged;
+    const Diagnosis *theory = known ? known(calls) : NULL;
+    if (theory)
+        return theory;
     if (right_but_on_root(calls))
         return &not_on_the_root;
     if (wrong_sums_are(calls, is_its_own))
-        return right_on(calls, 0) ? &on_the_root : &not_summed;
+        return right_on(calls, 0)             ? &on_the_root
+               : some_values_are_right(calls) ? &values_left
+                                              : &not_summed;
     if (wrong_sums_are(calls, lacks_its_own))
         return &own_missing;
     if (wrong_sums_are(calls, doubles_its_own))

@@ -60,6 +60,9 @@ typedef struct {
 typedef bool (*SumKind)(const SumCall *call, const SumParts *parts, int rank);
 bool wrong_sums_are(const SumCalls *calls, SumKind kind);
 
+// A rank has right values among its wrong ones.
+bool some_values_are_right(const SumCalls *calls);
+
 // What an exercise knows of wrong sums beside what is known of any all-reduce's; NULL: nothing that
 // explains all of these.
 typedef const Diagnosis *(*KnownSums)(const SumCalls *calls);
