@@ -419,7 +419,8 @@ static void plan_jobs(KernelPass *p)
 }
 
 // A chunk is of at least so many tiles, since all sums are read and written for it, and of at least
-// so many bytes, since threads wait for each other.
+// so many bytes for each thread, since threads wait for each other. Sums go through the strips in
+// their order, whatever the chunks.
 static KernelPass kernel_pass_of(const WinogradShape *s)
 {
     enum { TILES = 128, BYTES = 1 << 20 };
@@ -427,7 +428,8 @@ static KernelPass kernel_pass_of(const WinogradShape *s)
     p.in = s->in / LANES;
     p.out = s->out / LANES;
     plan_jobs(&p);
-    int most_strips = most(pieces(TILES, STRIP), BYTES / (STRIP_BYTES * (p.in + p.out)));
+    int most_strips =
+        most(pieces(TILES, STRIP), BYTES / (STRIP_BYTES * (p.in + p.out)) * s->threads);
     p.chunks = pieces(p.grid.strips, most_strips);
     p.chunk = pieces(p.grid.strips, p.chunks);
     p.input = panels_of(p.chunk, p.in);

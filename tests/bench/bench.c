@@ -8,6 +8,7 @@
 //     bench [FLAG]... --compare           a GPU beside the CPU, else all cores beside one
 //     bench [FLAG]... --profile           what a training step consists of
 //     bench [FLAG]... --saving FOLDER     what a checkpoint takes there
+//     bench [FLAG]... --layers            3x3 convolutions one by one, beside oneDNN's
 //     bench --run FRAMEWORK MODEL WIDTH BATCH DEVICE PRECISION
 //                                         a runner (runner.h): hvdlab, mirrored or
 //                                         convolutions-only
@@ -200,7 +201,7 @@ static void profile(Workload w)
 
 typedef struct {
     BenchOptions bench;
-    bool gpu, compare, profile, mirrored;
+    bool gpu, compare, profile, mirrored, layers;
     const char *folder; // of --scaling
     const char *saving; // its folder
 } Options;
@@ -209,7 +210,7 @@ static _Noreturn void usage(void)
 {
     die("usage: bench [--quick] [--peer PYTHON] [--isa ISA] [--gpu] [--trainer PROGRAM] "
         "[--workload MODEL:WIDTH:BATCH]... (--out FILE | --scaling FOLDER | --compare | "
-        "--mirrored | --profile | --saving FOLDER)");
+        "--mirrored | --profile | --layers | --saving FOLDER)");
 }
 
 static int run_words(char **words)
@@ -236,6 +237,7 @@ static void read_flag(Options *o, int flag)
     o->profile |= flag == 'f';
     o->mirrored |= flag == 'm';
     o->folder = flag == 's' ? optarg : o->folder;
+    o->layers |= flag == 'l';
     o->saving = flag == 'k' ? optarg : o->saving;
     o->bench.quick |= flag == 'q';
     o->bench.python = flag == 'p' ? optarg : o->bench.python;
@@ -261,6 +263,8 @@ static void run(const Options *o)
         bench_mirrored(b->quick ? QUICK_ROUNDS : MAX_ROUNDS, b->quick ? 0.2 : 1.5);
     else if (o->gpu)
         bench_gpu(b);
+    else if (o->layers)
+        bench_layers(b->quick);
     else if (o->saving)
         bench_saving(workload ? workload : &workloads[1].workload, o->saving);
     else {
@@ -279,6 +283,7 @@ int main(int argc, char **argv)
                                           {"isa", required_argument, NULL, 'i'},
                                           {"out", required_argument, NULL, 'o'},
                                           {"scaling", required_argument, NULL, 's'},
+                                          {"layers", no_argument, NULL, 'l'},
                                           {"saving", required_argument, NULL, 'k'},
                                           {"compare", no_argument, NULL, 'c'},
                                           {"profile", no_argument, NULL, 'f'},
@@ -298,7 +303,7 @@ int main(int argc, char **argv)
         read_flag(&options, flag == 'r' ? '?' : flag);
     }
     int modes = !!options.bench.out + !!options.folder + !!options.saving + options.compare +
-                options.profile + options.mirrored;
+                options.profile + options.mirrored + options.layers;
     if (optind != argc || modes != 1 || (options.gpu && !options.bench.out))
         usage();
     unsetenv("HVDLAB_DEVICES"); // the machine is divided here

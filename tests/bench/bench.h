@@ -74,6 +74,12 @@ int allreduce_main(void);
 // table.
 void bench_saving(const Workload *workload, const char *folder);
 
+// ---- Convolutions (layers.c).
+
+// Times Wide ResNet's 3x3 convolutions one by one: the kit's own, oneDNN's, and the limit; prints a
+// table.
+void bench_layers(bool quick);
+
 // ---- On a GPU (gpu.c).
 
 enum { MAX_WORKLOADS = 8 };

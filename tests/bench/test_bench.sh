@@ -107,6 +107,11 @@ succeeds "$bench" --saving "$folder/saved" --workload wrn:1:1
     fail "no table: $(cat "$folder/out")"
 [[ -d $folder/saved && -z $(ls -A "$folder/saved") ]] || fail "left: $(ls -A "$folder/saved")"
 
+# ---- Convolutions one by one, in three directions.
+
+succeeds "$bench" --quick --layers
+[[ $(grep -cE '^64 x .* channels .* [0-9.]+ x$' "$folder/out") -eq 9 ]] || fail "no table: $(cat "$folder/out")"
+
 # ---- What can't be done.
 
 CUDA_VISIBLE_DEVICES='' refused "make info" "$bench" --gpu --out "$folder/none.json"
@@ -115,8 +120,10 @@ for workload in wrn wrn:1 wrn:1:0 wrn:65:1 wrn:1:2x lenet:-1:2 cnn:1:2; do
     refused "$workload is not MODEL:WIDTH:BATCH" "$bench" --profile --workload $workload
 done
 refused "SSE41, AVX2 or AVX512_CORE, not AVX" "$bench" --isa AVX --profile
+[[ $(uname -m) != x86_64 ]] || refused "--layers: the kit has none" "$bench" --isa SSE41 --layers
 refused "usage" "$bench" --gpu
 refused "usage" "$bench" --compare --profile
+refused "usage" "$bench" --layers --profile
 
 # ---- On a GPU.
 
