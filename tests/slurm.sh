@@ -106,7 +106,7 @@ for signal in KILL TERM INT; do
     # A group of processes of its own, to which a terminal would send an interrupt.
     set -m
     # shellcheck disable=SC2016 # for the other shell
-    "${slurm[@]}" srun -N 2 bash -c 'touch "$0/begun"; exec sleep 1000 "$0/napping"' "$folder" >"$folder/out" 2>&1 &
+    "${slurm[@]}" srun -N 2 bash -c 'touch "$0/begun"; exec -a "$0/napping" sleep 1000' "$folder" >"$folder/out" 2>&1 &
     set +m
     for ((i = 0; i < 300; i++)); do
         [[ ! -e $folder/begun ]] || break
