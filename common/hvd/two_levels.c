@@ -68,7 +68,7 @@ static Levels *find_levels(MPI_Comm comm)
     int rank;
     levels->comm = comm;
     PMPI_Comm_rank(comm, &rank);
-    MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &levels->within);
+    levels->within = ranks_of_machine(comm, rank);
     PMPI_Comm_rank(levels->within, &levels->rank);
     PMPI_Comm_size(levels->within, &levels->size);
     int first = rank, is_first = levels->rank == 0;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include "base/util.h"
 #include "sys/trace.h"
+#include "sys/world.h"
 
 #define VISIBLE __attribute__((visibility("default")))
 
@@ -39,12 +40,24 @@ __attribute__((constructor)) static void replace_variables(void)
 
 // ---- MPI. These stand before the library's own functions, as its profiling interface has it.
 
-int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *result)
+static int split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *result)
 {
-    trace_call();
     if (type == MPI_COMM_TYPE_SHARED && pretends_nodes())
         return PMPI_Comm_split(comm, launcher_place().node, key, result);
     return PMPI_Comm_split_type(comm, type, key, info, result);
+}
+
+int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *result)
+{
+    trace_call();
+    return split_type(comm, type, key, info, result);
+}
+
+MPI_Comm ranks_of_machine(MPI_Comm comm, int key)
+{
+    MPI_Comm machine;
+    split_type(comm, MPI_COMM_TYPE_SHARED, key, MPI_INFO_NULL, &machine);
+    return machine;
 }
 
 static int name_of_node(char *name, size_t size)

@@ -90,9 +90,8 @@ static bool mpi_has_ended(void)
 // Which ranks share this machine.
 static void find_neighbours(void)
 {
-    MPI_Comm machine;
+    MPI_Comm machine = ranks_of_machine(MPI_COMM_WORLD, world.rank);
     int local_rank, local_size;
-    PMPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world.rank, MPI_INFO_NULL, &machine);
     MPI_Comm_rank(machine, &local_rank);
     MPI_Comm_size(machine, &local_size);
     MPI_Comm_free(&machine);
