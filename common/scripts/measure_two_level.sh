@@ -28,7 +28,7 @@ cluster()
 up()
 {
     common/scripts/deps.sh install cluster >&2
-    make -s "$@" >&2
+    make -s "${@/#/${BUILD:-build}/}" >&2
     mkdir -p "$work" "$figures"
     trap 'cluster down' EXIT
     trap 'exit 130' INT TERM HUP
@@ -90,7 +90,7 @@ of_sums()
 bytes_table()
 {
     local deal crossing
-    up "$build"/{compile-step,solution_ring}
+    up compile-step solution_ring
     write_program
     printf '| dealt out | all-reduce | bytes on a link for each byte | formula |\n| --- | --- | --- | --- |\n'
     for deal in slot node; do
@@ -167,7 +167,7 @@ END
 
 time_table()
 {
-    up "$build/sweep"
+    up sweep
     sweep within --host node0:2 -np 2
     sweep between --map-by node -np 2
     sweep both --map-by node -np 4
