@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "judge.h"
+#include "pushes.h"
+#include "servers.h"
 #include "waiting.h"
 #include "whereabouts.h"
 
@@ -70,8 +72,8 @@ static const char *mistake_of_any(const Traces *traces)
     if (some_but_not_all(traces, "init"))
         return "hvd_init() must be called by every rank; the ranks that did wait for the others.";
     if (busy_ranks(traces))
-        return "a loop that doesn't end, or something that never comes, at least on some of the "
-               "ranks.";
+        return "a loop that doesn't end, or something that never comes, at least in some of the "
+               "processes.";
     if (ranks_waiting_for_messages(traces))
         return "a message that is sent and not received, or waited for and not sent. (The check "
                "has each send end only when it is received, as MPI may, and does with large "
@@ -104,10 +106,16 @@ static bool is_backtrace(const char *text)
     return strstr(text, "+0x") || strstr(text, ")[0x");
 }
 
-// "rank 2"; where one process is all that there is, the program.
-static char *speaker(const Run *run, int rank, const char *program)
+// "rank 2", "worker 1"; where one process is all that there is, the program.
+static const char *speaker(const Run *run, int rank, const char *program)
 {
-    return run->ranks > 1 ? format_text("rank %d", rank) : format_text("%s", program);
+    return run->ranks > 1 ? process_words(&run->traces, rank) : program;
+}
+
+// Who failed, beside the one that was to be killed.
+static FailedRank failed_rank(const Run *run)
+{
+    return output_failed_rank(&run->output, run->killed ? atoi(run->plan.kill) : -1);
 }
 
 static void add_messages(char **evidence, const Run *run)
@@ -121,9 +129,7 @@ static void add_messages(char **evidence, const Run *run)
         const Line *line = &output->lines[i];
         if (!line->error || line->rank == MPIRUN || is_backtrace(line->text))
             continue;
-        char *who = speaker(run, line->rank, "it");
-        text_add(evidence, "\n%s said: %.300s", who, line->text);
-        free(who);
+        text_add(evidence, "\n%s said: %.300s", speaker(run, line->rank, "it"), line->text);
         left--;
     }
 }
@@ -131,13 +137,11 @@ static void add_messages(char **evidence, const Run *run)
 static char *end_of_rank(const Run *run, FailedRank failed)
 {
     const Events *events = &run->traces.of[failed.rank];
-    char *who = speaker(run, failed.rank, "the program");
-    char *evidence = format_text("%s %s", who, failed.how);
-    free(who);
+    char *evidence = format_text("%s %s", speaker(run, failed.rank, "the program"), failed.how);
     if (events->count > 0)
         text_add(&evidence, "; the last event in its trace: %s",
                  event_text(events->items[events->count - 1], "event"));
-    if (strstr(failed.how, "signal") && run->ranks > 1)
+    if (strstr(failed.how, "signal") && run->ranks > 1 && !run->plan.servers)
         text_add(&evidence, "\n(mpirun names one rank; others may have ended in the same way)");
     return evidence;
 }
@@ -151,7 +155,7 @@ static double end_status(const Run *run, int rank)
 // with a message, or the system by a signal, gives up instead.
 static bool is_reported_failure(const Run *run)
 {
-    if (strncmp(output_failed_rank(&run->output).how, "ended with", strlen("ended with")) != 0)
+    if (strncmp(failed_rank(run).how, "ended with", strlen("ended with")) != 0)
         return false;
     for (int r = 0; r < run->ranks; r++)
         if (end_status(run, r) > 0)
@@ -167,7 +171,8 @@ static char *status_evidence(const Run *run)
     for (int r = 0; r < run->ranks; r++)
         if (end_status(run, r) > 0) {
             if (run->ranks > 1)
-                text_add(&evidence, "%srank %d: %.0f", separator, r, end_status(run, r));
+                text_add(&evidence, "%s%s: %.0f", separator, process_words(&run->traces, r),
+                         end_status(run, r));
             else
                 text_add(&evidence, ": %.0f", end_status(run, r));
             separator = ", ";
@@ -178,7 +183,7 @@ static char *status_evidence(const Run *run)
 
 static char *crash_evidence(const Run *run)
 {
-    FailedRank failed = output_failed_rank(&run->output);
+    FailedRank failed = failed_rank(run);
     int signal = run->status - 128;
     char *evidence;
     if (failed.rank >= 0 && failed.rank < run->ranks)
@@ -275,7 +280,7 @@ static void report_flood(const Run *run, const char *property, Report *report)
                     run->seconds);
     int rank = loudest_rank(run);
     if (run->flooded && rank >= 0 && run->ranks > 1)
-        text_add(&evidence, "\nmost of it came from rank %d", rank);
+        text_add(&evidence, "\nmost of it came from %s", process_words(&run->traces, rank));
     const char *line = run->flooded && rank >= 0 ? late_line(&run->output, rank) : NULL;
     if (line)
         text_add(&evidence, ", in the end: %.200s", line);
@@ -306,6 +311,8 @@ const char *end_property(const RunPlan *plan)
 {
     if (plan->devices && plan->ranks == 1)
         return "the program trains, and comes to its end";
+    if (plan->servers)
+        return "all processes come to the end of the program";
     return run_trains(plan) ? "all ranks train, and come to the end of the program"
                             : "all ranks come to the end of the program";
 }
@@ -375,17 +382,18 @@ static void report_crash(const Run *run, const Ends *ends, const char *property,
         NULL};
     static const Diagnosis file_too_large = {
         "crashed", "it writes a file without end: the check allows a quarter of a gigabyte.", NULL};
+    FailedRank failed = failed_rank(run);
     const Diagnosis *diagnosis = explanation(&run->output, ends);
     bool status_only = !diagnosis && is_reported_failure(run);
     if (status_only)
         diagnosis = &reported;
     else if (!diagnosis && output_says(&run->output, "Floating point"))
         diagnosis = &divided_by_zero;
-    else if (!diagnosis && strstr(output_failed_rank(&run->output).how, "File size limit"))
+    else if (!diagnosis && strstr(failed.how, "File size limit"))
         diagnosis = &file_too_large;
     else if (!diagnosis && output_says(&run->output, ": the loss is "))
         diagnosis = &without_bound;
-    else if (!diagnosis && run->status == 2) // the library's, with a line
+    else if (!diagnosis && (run->killed ? failed.status : run->status) == 2) // the library's line
         diagnosis = &refused;
     report_failure(report, property, diagnosis ? diagnosis : &crashed,
                    evidence_of_run(run, status_only ? status_evidence(run) : crash_evidence(run)));
@@ -428,9 +436,12 @@ bool judge_end(const Run *run, const Ends *ends, Report *report)
     else if (run->status != 0 && disagreement(run) && !explanation(&run->output, ends))
         report_disagreement(run, ends, property, report);
     else if (run->status != 0 && !survivors_ended(run)) {
+        bool left_early = run->plan.servers && report_left_early(run, report);
         if (ends->crashed)
             ends->crashed(run, report);
-        report_crash(run, ends, property, report);
+        // Who needs a server that has left ends with a line that says so: no mistake of its own.
+        if (!left_early || strstr(failed_rank(run).how, "signal"))
+            report_crash(run, ends, property, report);
     } else if (idle)
         report_idle_ranks(run, idle, ends->training, property, report);
     return !run->hung && (run->status == 0 || survivors_ended(run)) && !idle;

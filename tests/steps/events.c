@@ -36,9 +36,9 @@ static Events read_rank(const char *folder, int rank)
     return events;
 }
 
-Traces traces_read(const char *folder, int ranks)
+Traces traces_read(const char *folder, int ranks, int workers)
 {
-    Traces traces = {.ranks = ranks};
+    Traces traces = {.ranks = ranks, .workers = workers};
     for (int r = 0; r < ranks; r++)
         traces.of[r] = read_rank(folder, r);
     return traces;

@@ -16,12 +16,13 @@ typedef struct {
 // Of all ranks of a run.
 typedef struct {
     int ranks;
+    int workers; // of parameter servers, which are the ranks behind them; 0: there are no servers
     Events of[MAX_RANKS];
 } Traces;
 
 // Reads FOLDER/rank-R.jsonl of every rank; a file that isn't there has no events. A last line that
 // is not complete is left out.
-Traces traces_read(const char *folder, int ranks);
+Traces traces_read(const char *folder, int ranks, int workers);
 void traces_free(Traces *traces);
 
 // The place of the first event of that name from place `from` on, or -1.

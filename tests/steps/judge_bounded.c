@@ -146,22 +146,40 @@ static void judge_bound(const Runs *runs, Report *report)
         report_ok(report, BOUND);
 }
 
+// What all who wait too long have in common.
+typedef struct {
+    bool by_one;        // they are just the bound ahead
+    bool since_leaving; // their waiting should have been over when somebody left
+} Waits;
+
+static int workers_left(const Standing *standing)
+{
+    int count = 0;
+    for (int w = 0; w < standing->workers; w++)
+        count += standing->left[w];
+    return count;
+}
+
 // A pull that is left unanswered while the next request is taken, although its worker is not too
 // far ahead; NULL: there is none.
-static char *waits_longer(const Run *run, int rank, bool *by_one)
+static char *waits_longer(const Run *run, int rank, Waits *waits)
 {
     const Events *events = &run->traces.of[rank];
     Standing standing = standing_of(run);
     char *evidence = NULL;
+    bool by_leaving = false;
     for (int i = 0; i < events->count; i++) {
-        int worker = event_is(events->items[i], "ps_request") ? in_vain(&standing) : -1;
-        if (worker >= 0) {
-            *by_one = *by_one && lead_of(&standing, worker) == standing.bound;
+        int before = in_vain(&standing), left = workers_left(&standing);
+        if (event_is(events->items[i], "ps_request") && before >= 0) {
+            waits->by_one = waits->by_one && lead_of(&standing, before) == standing.bound;
+            waits->since_leaving = waits->since_leaving && by_leaving;
             if (!evidence)
-                evidence = standing_evidence(run, rank, &standing, worker,
+                evidence = standing_evidence(run, rank, &standing, before,
                                              "takes another request and does not answer");
         }
         take(&standing, events->items[i]);
+        if (before < 0)
+            by_leaving = workers_left(&standing) > left;
     }
     return evidence;
 }
@@ -175,18 +193,26 @@ static void judge_waiting(const Runs *runs, Report *report)
         "a worker waits that is not too far ahead. Whatever a server takes, a push or somebody's "
         "leaving, may be the end of somebody's waiting.",
         NULL};
+    static const Diagnosis leaving = {
+        "waits-for-who-has-left",
+        "a worker that leaves may end somebody's waiting: look again after PS_DONE and PS_LOST.",
+        NULL};
     char *first = NULL;
-    bool by_one = true;
+    Waits waits = {true, true};
     for (int i = 0; i < runs->count; i++)
         for (int r = runs->items[i].plan.ranks; r < runs->items[i].ranks; r++) {
-            char *evidence = waits_longer(&runs->items[i], r, &by_one);
+            char *evidence = waits_longer(&runs->items[i], r, &waits);
             if (evidence && !first)
                 first = evidence_in(runs, &runs->items[i], evidence);
             else
                 free(evidence);
         }
     if (first)
-        report_failure(report, LONGER, by_one ? &one : &longer, first);
+        report_failure(report, LONGER,
+                       waits.since_leaving ? &leaving
+                       : waits.by_one      ? &one
+                                           : &longer,
+                       first);
     else
         report_ok(report, LONGER);
 }
@@ -349,12 +375,11 @@ static void judge(const Runs *runs, Report *report)
 // Of all updates that a server was brought: who waits, and for whom.
 static Diagnosis mistake(const Traces *traces)
 {
-    int workers = worker_count(traces);
-    for (int r = workers; workers > 0 && r < traces->ranks; r++) {
+    for (int r = traces->workers; r < traces->ranks; r++) {
         int waiting = unanswered_worker(traces, r);
         if (waiting < 0)
             continue;
-        Standing standing = {.workers = workers};
+        Standing standing = {.workers = traces->workers};
         for (int i = 0; i < traces->of[r].count; i++)
             take(&standing, traces->of[r].items[i]);
         bool some_left = slowest(&standing, true) < slowest(&standing, false);
@@ -376,11 +401,6 @@ static Diagnosis mistake(const Traces *traces)
     return (Diagnosis){0};
 }
 
-static void crashed(const Run *run, Report *report)
-{
-    report_servers_end(run, report);
-}
-
 static const Explanation explanations[] = {
     {"has not asked for weights since",
      {"sent-unasked",
@@ -391,7 +411,7 @@ static const Explanation explanations[] = {
      {"waits-for-nobody", "the server asks for another request when every worker has left.", NULL}},
     {0},
 };
-static const Ends ends = {.explanations = explanations, .mistake = mistake, .crashed = crashed};
+static const Ends ends = {.explanations = explanations, .mistake = mistake};
 
 JUDGE("bounded", judge)
 ENDS("bounded", &ends)

@@ -602,7 +602,7 @@ static bool all_began(const Run *run)
 
 static bool ended_by_signal(const Run *run)
 {
-    return run->status > 128 || strstr(output_failed_rank(&run->output).how, "signal");
+    return run->status > 128 || strstr(output_failed_rank(&run->output, -1).how, "signal");
 }
 
 // What it hands to the call is at fault then.
@@ -619,7 +619,7 @@ static void crashed_before_fit(const Run *run, Report *report)
         "there is no checkpoint here, and something before fit goes to a place in memory that is "
         "none: often it is the answer of latest_checkpoint, which is NULL then.",
         NULL};
-    int rank = output_failed_rank(&run->output).rank;
+    int rank = output_failed_rank(&run->output, -1).rank;
     bool in_call = rank >= 0 && rank < run->ranks && ends_in_collective(&run->traces.of[rank]);
     if (!run->plan.after && !ranks_with(&run->traces, "fit") && ended_by_signal(run) && !in_call)
         report_failure(report, FOUND, &null,

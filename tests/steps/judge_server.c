@@ -65,8 +65,7 @@ static void judge(const Runs *runs, Report *report)
 
 static Diagnosis mistake(const Traces *traces)
 {
-    int workers = worker_count(traces);
-    for (int r = workers; workers > 0 && r < traces->ranks; r++)
+    for (int r = traces->workers; r < traces->ranks; r++)
         if (unanswered_worker(traces, r) >= 0)
             return (Diagnosis){"pull-not-answered",
                                "a worker has pulled, and waits for weights that the server never "
@@ -85,7 +84,6 @@ static void crashed(const Run *run, Report *report)
     static const Diagnosis done = {
         "waits-for-nobody",
         "the server asks for another request when every worker has left already.", NULL};
-    report_servers_end(run, report);
     if (!output_says(&run->output, "all workers have left"))
         return;
     bool any_lost = false;

@@ -73,16 +73,22 @@ bool output_says(const Output *output, const char *words)
 
 // "mpirun noticed that process rank 2 with PID 1 on node x exited on signal 11 (Segmentation
 // fault)."
-static bool find_signal(const char *text, FailedRank *failed)
+static bool find_signal(const char *text, int victim, FailedRank *failed)
 {
     const char *rank = strstr(text, "process rank "), *on = strstr(text, "exited on signal ");
-    if (!rank || !on)
+    if (!rank || !on || atoi(rank + strlen("process rank ")) == victim)
         return false;
     failed->rank = atoi(rank + strlen("process rank "));
     int length = (int)strcspn(on, ".");
     snprintf(failed->how, sizeof failed->how, "was ended by %.*s",
              length - (int)strlen("exited on "), on + strlen("exited on "));
     return true;
+}
+
+static void set_status(FailedRank *failed, const char *verb, const char *digits)
+{
+    failed->status = atoi(digits);
+    snprintf(failed->how, sizeof failed->how, "%s with status %d", verb, failed->status);
 }
 
 // "  Process name: [[37042,1],2]" (Open MPI 4) or "[prterun-x-549@1,2]" (5), and, on the next
@@ -94,14 +100,12 @@ static void find_status(const char *text, FailedRank *failed)
     if (comma)
         failed->rank = atoi(comma + 1);
     if (code)
-        snprintf(failed->how, sizeof failed->how, "ended with status %d",
-                 atoi(code + strlen("Exit code:")));
+        set_status(failed, "ended", code + strlen("Exit code:"));
     // "process rank 2 ended with status 3.", as common/scripts/servers.sh says it.
     const char *rank = strstr(text, "process rank "), *status = strstr(text, " ended with status ");
-    if (rank && status) {
+    if (rank && status && atoi(status + strlen(" ended with status ")) > failed->status) {
         failed->rank = atoi(rank + strlen("process rank "));
-        snprintf(failed->how, sizeof failed->how, "ended with status %d",
-                 atoi(status + strlen(" ended with status ")));
+        set_status(failed, "ended", status + strlen(" ended with status "));
     }
 }
 
@@ -113,17 +117,16 @@ static void find_abort(const char *text, FailedRank *failed)
     if (rank)
         failed->rank = atoi(rank + strlen("invoked on rank "));
     if (code)
-        snprintf(failed->how, sizeof failed->how, "gave up with status %d",
-                 atoi(code + strcspn(code, "-0123456789")));
+        set_status(failed, "gave up", code + strcspn(code, "-0123456789"));
 }
 
-FailedRank output_failed_rank(const Output *output)
+FailedRank output_failed_rank(const Output *output, int victim)
 {
     FailedRank failed = {.rank = -1};
     for (int i = 0; i < output->count; i++) {
         if (output->lines[i].rank != MPIRUN)
             continue;
-        if (find_signal(output->lines[i].text, &failed))
+        if (find_signal(output->lines[i].text, victim, &failed))
             break;
         find_status(output->lines[i].text, &failed);
         find_abort(output->lines[i].text, &failed);

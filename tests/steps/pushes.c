@@ -177,8 +177,7 @@ void judge_return(const Runs *runs, Report *report)
 int unanswered_worker(const Traces *traces, int server_rank)
 {
     const Events *events = &traces->of[server_rank];
-    int workers = worker_count(traces);
-    for (int w = 0; w < workers; w++) {
+    for (int w = 0; w < traces->workers; w++) {
         int sent = 0;
         for (int at = -1; (at = event_find(events, "ps_sent", at + 1)) >= 0;)
             sent += event_number(events->items[at], "worker") == w;
@@ -188,7 +187,7 @@ int unanswered_worker(const Traces *traces, int server_rank)
     return -1;
 }
 
-void report_servers_end(const Run *run, Report *report)
+bool report_left_early(const Run *run, Report *report)
 {
     static const Diagnosis early = {
         "left-too-early",
@@ -204,6 +203,7 @@ void report_servers_end(const Run *run, Report *report)
                        evidence_of_run(run, format_text("%s has left when %d of %d workers had",
                                                         process_words(&run->traces, r), left,
                                                         run->plan.ranks)));
-        return;
+        return true;
     }
+    return false;
 }

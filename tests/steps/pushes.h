@@ -18,9 +18,8 @@ bool same_gradients(double a, double b, double scale);
 // Reports whether servers are stopped by main, after the loop.
 void judge_return(const Runs *runs, Report *report);
 
-// What is known of the ends of runs with servers, for any exercise with a server's loop: reports
-// it, or nothing.
-void report_servers_end(const Run *run, Report *report);
+// Reports a server that has left while workers still needed it; false: there is none.
+bool report_left_early(const Run *run, Report *report);
 
 // The pull that a server has taken and not answered, and of which worker (its rank); -1: none.
 int unanswered_worker(const Traces *traces, int server_rank);

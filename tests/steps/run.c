@@ -95,9 +95,9 @@ static long long trace_size(const char *folder, int ranks)
     return bytes;
 }
 
-static bool is_deadlocked(const char *folder, int ranks)
+static bool is_deadlocked(const char *folder, int ranks, int workers)
 {
-    Traces traces = traces_read(folder, ranks);
+    Traces traces = traces_read(folder, ranks, workers);
     bool deadlock = is_deadlock(&traces) || is_deadlock_of_servers(&traces);
     traces_free(&traces);
     return deadlock;
@@ -116,7 +116,7 @@ typedef enum {
 typedef struct {
     Process *process;
     const Sandbox *sandbox;
-    int ranks;
+    int ranks, workers; // as in Traces
 } Watched;
 
 // What a silence of some seconds means; ENDED: nothing yet.
@@ -124,7 +124,9 @@ static Outcome silent_outcome(const Watched *watched, bool too_long)
 {
     if (!sandbox_has_children(watched->sandbox, watched->process))
         return ABANDONED;
-    return too_long || is_deadlocked(watched->sandbox->trace, watched->ranks) ? HUNG : ENDED;
+    return too_long || is_deadlocked(watched->sandbox->trace, watched->ranks, watched->workers)
+               ? HUNG
+               : ENDED;
 }
 
 static Outcome watch(const Watched *watched, Limits limits)
@@ -235,10 +237,10 @@ Run run_program(const char *program, const char *folder, const char *files, cons
     if (files)
         sandbox_fill(&sandbox, files);
     set_environment(&sandbox, plan);
-    int processes = plan->ranks + plan->servers;
+    int processes = plan->ranks + plan->servers, workers = plan->servers ? plan->ranks : 0;
     double begin = seconds_now();
     Process process = start_run(&sandbox, program, plan);
-    Outcome outcome = watch(&(Watched){&process, &sandbox, processes}, limits);
+    Outcome outcome = watch(&(Watched){&process, &sandbox, processes, workers}, limits);
     Run run = {.plan = *plan,
                .ranks = processes,
                .hung = outcome != ENDED && outcome != ABANDONED,
@@ -249,7 +251,7 @@ Run run_program(const char *program, const char *folder, const char *files, cons
                .work = format_text("%s", sandbox.work)};
     process_stop(&process);
     run.output = output_read(process.text);
-    run.traces = traces_read(sandbox.trace, processes);
+    run.traces = traces_read(sandbox.trace, processes, workers);
     run.status = outcome == ABANDONED ? status_of_ranks(&run.traces) : process.status;
     run.killed = was_killed(&run);
     process_free(&process);

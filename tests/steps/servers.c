@@ -6,26 +6,29 @@
 #include <string.h>
 #include "waiting.h"
 
-int worker_count(const Traces *traces)
-{
-    for (int r = 0; r < traces->ranks; r++) {
-        const cJSON *start = event_nth(&traces->of[r], "ps_start", 0);
-        if (start)
-            return (int)event_number(start, "workers");
-    }
-    return -1;
-}
-
 const char *process_words(const Traces *traces, int rank)
 {
     static char words[4][32];
     static int next;
     char *text = words[next++ % 4];
-    int workers = worker_count(traces);
-    bool server = workers >= 0 && rank >= workers;
-    snprintf(text, sizeof words[0], "%s %d", server ? "server" : "worker",
+    int workers = traces->workers;
+    bool server = workers > 0 && rank >= workers;
+    snprintf(text, sizeof words[0], "%s %d",
+             server        ? "server"
+             : workers > 0 ? "worker"
+                           : "rank",
              server ? rank - workers : rank);
     return text;
+}
+
+char *process_names(const Traces *traces, RankSet ranks)
+{
+    if (traces->workers == 0)
+        return format_text("%s", rank_names(ranks).text);
+    RankSet workers = ranks & all_ranks(traces->workers), servers = ranks >> traces->workers;
+    return format_text("%s%s%s", workers ? names_of("worker", workers).text : "",
+                       workers && servers ? " and " : "",
+                       servers ? names_of("server", servers).text : "");
 }
 
 int awaited_server(const Traces *traces, int rank)
@@ -47,7 +50,7 @@ int requests_taken(const Traces *traces, int rank, const char *kind, int worker)
 
 bool worker_has_left(const Traces *traces, int rank)
 {
-    for (int r = worker_count(traces); r >= 0 && r < traces->ranks; r++)
+    for (int r = traces->workers; r < traces->ranks; r++)
         if (requests_taken(traces, r, "done", rank) || requests_taken(traces, r, "lost", rank))
             return true;
     return false;
@@ -68,11 +71,10 @@ static int sent_to(const Traces *traces, int worker, const char *event, int serv
     return count;
 }
 
-// Has the server taken all that the workers have sent to it?
-static bool is_idle(const Traces *traces, int rank, int workers)
+bool has_taken_all(const Traces *traces, int rank)
 {
-    for (int w = 0; w < workers; w++) {
-        int server = rank - workers;
+    for (int w = 0; w < traces->workers; w++) {
+        int server = rank - traces->workers;
         if (!requests_taken(traces, rank, "lost", w) &&
             (requests_taken(traces, rank, "pull", w) != sent_to(traces, w, "ps_pull", server) ||
              requests_taken(traces, rank, "push", w) != sent_to(traces, w, "ps_push", server)))
@@ -83,14 +85,14 @@ static bool is_idle(const Traces *traces, int rank, int workers)
 
 bool is_deadlock_of_servers(const Traces *traces)
 {
-    int workers = worker_count(traces), waiting = 0;
-    if (workers < 0)
+    int workers = traces->workers, waiting = 0;
+    if (workers == 0)
         return false;
     for (int r = 0; r < traces->ranks; r++) {
         if (has_ended(traces, r) || (r < workers && worker_has_left(traces, r)))
             continue;
         waiting++;
-        if (r < workers ? awaited_server(traces, r) < 0 : !is_idle(traces, r, workers))
+        if (r < workers ? awaited_server(traces, r) < 0 : !has_taken_all(traces, r))
             return false;
     }
     return waiting > 0;

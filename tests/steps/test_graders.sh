@@ -137,6 +137,9 @@ check_form()
     hints=$(grep -cE '^      for a hint: make hint-[a-z0-9_]+$' "$here/out")
     [[ $fails -eq $mistakes && $fails -eq $hints ]] ||
         complain "$fails failures with $mistakes likely mistakes and $hints hints"
+    # Servers and workers have no ranks, and the worker that a check kills is nobody's mistake.
+    [[ $(of "${1##*,}" run) != *" servers="* ]] || ! odd=$(grep -E 'ranks? [0-9]|signal 9' "$here/out") ||
+        complain "of servers and workers: $odd"
 }
 
 # check_json EXERCISE FILE: the same verdict as data, and the source beside it.

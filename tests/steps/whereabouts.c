@@ -92,6 +92,8 @@ static char *where_words(const Traces *traces, int rank, const char *s)
         return format_text("came to the end of the program");
     if (events->count == 0)
         return format_text("reported nothing, not even that hvd_init() is done");
+    if (traces->workers > 0 && rank >= traces->workers && has_taken_all(traces, rank))
+        return format_text("%s taken every request that was sent", *s ? "has" : "have");
     return format_text("%s busy with something else; the last event in the trace: %s",
                        *s ? "is" : "are", event_text(events->items[events->count - 1], "event"));
 }
@@ -161,8 +163,9 @@ char *whereabouts(const Traces *traces)
         if (has_rank(told, r))
             continue;
         told |= same;
-        char *words = sentence(traces, r, verb_s(same));
-        text_add(&text, "%s%s%s", text ? "\n" : "", rank_names(same).text, words);
+        char *names = process_names(traces, same), *words = sentence(traces, r, verb_s(same));
+        text_add(&text, "%s%s%s", text ? "\n" : "", names, words);
+        free(names);
         free(words);
     }
     for (int r = 0; r < traces->ranks; r++)

@@ -42,25 +42,31 @@ static bool is_stretch(RankSet ranks)
     return rank_count(ranks) >= 3 && (from_zero & (from_zero + 1)) == 0;
 }
 
-RankNames rank_names(RankSet ranks)
+RankNames names_of(const char *word, RankSet ranks)
 {
-    RankNames names = {"no rank"};
+    RankNames names;
+    snprintf(names.text, sizeof names.text, "no %s", word);
     if (ranks == 0)
         return names;
     int first = __builtin_ctz(ranks), last = MAX_RANKS - 1;
     while (!has_rank(ranks, last))
         last--;
     if (is_stretch(ranks)) {
-        snprintf(names.text, sizeof names.text, "ranks %d-%d", first, last);
+        snprintf(names.text, sizeof names.text, "%ss %d-%d", word, first, last);
         return names;
     }
     int length =
-        snprintf(names.text, sizeof names.text, "rank%s %d", first < last ? "s" : "", first);
+        snprintf(names.text, sizeof names.text, "%s%s %d", word, first < last ? "s" : "", first);
     for (int r = first + 1; r <= last; r++)
         if (has_rank(ranks, r))
             length += snprintf(names.text + length, sizeof names.text - (size_t)length, "%s %d",
                                r == last ? " and" : ",", r);
     return names;
+}
+
+RankNames rank_names(RankSet ranks)
+{
+    return names_of("rank", ranks);
 }
 
 const char *verb_s(RankSet ranks)

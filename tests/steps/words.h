@@ -26,6 +26,9 @@ typedef struct {
 } RankNames;
 RankNames rank_names(RankSet ranks);
 
+// The same with another word in the place of "rank".
+RankNames names_of(const char *word, RankSet ranks);
+
 // The ending of a verb after them: "rank 2 waits", "ranks 0 and 2 wait".
 const char *verb_s(RankSet ranks);
 
