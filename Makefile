@@ -15,7 +15,7 @@
 ## CUDA_ARCH=90                  for GPUs of capability 9.0, or "80 90", or all (else: the GPU here)
 ## FUZZ_SECONDS=60               how long make fuzz feeds each target (5), or FUZZ_RUNS=1000000 inputs
 ## BUILD=folder                  build there instead of in build
-## NP=4                          how many workers (or devices) the line of make step-N starts
+## NP=4                          how many workers (or devices) the line of make step-N starts (else as the handout)
 ## V=1                           show the commands; the tests' output even if they pass
 ifeq ($(origin CC),default)
 CC := gcc
@@ -32,7 +32,6 @@ CLANG_FORMAT ?= clang-format
 FASHION_MNIST_URL ?= http://fashion-mnist.s3-website.eu-central-1.amazonaws.com
 CIFAR10_URL ?= https://www.cs.toronto.edu/~kriz
 DATA_DIR := data
-NP ?= 4
 
 # Scripts see the same settings.
 export CC CUDA CUDA_HOME CUDNN_HOME NCCL_HOME CUDA_ARCH ONEDNN BUILD CLANG_FORMAT FASHION_MNIST_URL CIFAR10_URL DATA_DIR NP V

@@ -63,6 +63,9 @@ static void serve(PsServer *server, int bound)
             working--;
             break;
         }
+        // TODO: bounded: with whatever has come, a worker's leaving too, a round may be complete,
+        // and somebody's waiting over. Look here: first at the round and its update, then at who is
+        // to be answered.
     }
     printf("server %d: after a push a worker was %d updates ahead of the slowest at most\n",
            ps_number(), lead);

@@ -6,7 +6,8 @@
 # (common/hvd/ps.h). PACES, "0,200,0", say, are the workers' --pace, which makes one of them slow. Waits
 # until all have ended; the status is 0, or the largest of theirs. Control-C ends them all.
 #
-# With --tag-output each line has the process's number in front, as mpirun's has: the workers' first.
+# With --tag-output each line has the process's number in front, as mpirun's has: the workers' first. Who
+# ended badly is named by that number then, and by its role otherwise.
 
 set -u
 tagged=
@@ -69,13 +70,16 @@ for ((s = 0; s < servers; s++)); do start $((workers + s)) "server:$s" "$@"; don
 
 worst=0
 for rank in "${!pids[@]}"; do
+    who="worker $rank"
+    [[ $rank -lt $workers ]] || who="server $((rank - workers))"
+    [[ ! $tagged ]] || who="process rank $rank"
     wait "${pids[rank]}" 2>/dev/null
     status=$?
     [[ $status -le $worst ]] || worst=$status
     if [[ $status -gt 128 ]]; then
-        echo "${0##*/}: process rank $rank exited on signal $((status - 128)) ($(kill -l $((status - 128))))." >&2
+        echo "${0##*/}: $who exited on signal $((status - 128)) ($(kill -l $((status - 128))))." >&2
     elif [[ $status -ne 0 ]]; then
-        echo "${0##*/}: process rank $rank ended with status $status." >&2
+        echo "${0##*/}: $who ended with status $status." >&2
     fi
 done
 [[ ${#readers[@]} -eq 0 ]] || wait "${readers[@]}"

@@ -98,6 +98,10 @@ static void serve(PsServer *server, int bound)
                 standing[w].waiting = false;
                 ps_send_weights(server, w);
             }
+#else
+        // TODO: bounded: with whatever has come, a worker's leaving too, a round may be complete,
+        // and somebody's waiting over. Look here: first at the round and its update, then at who is
+        // to be answered.
 #endif
     }
     printf("server %d: after a push a worker was %d updates ahead of the slowest at most\n",
