@@ -17,6 +17,7 @@
 #include "hvd/accumulate.h"
 #include "hvd/agreement.h"
 #include "hvd/checkpoint_folder.h"
+#include "sys/args.h"
 #include "sys/trace.h"
 #include "sys/world.h"
 #include "train/checkpoint_file.h"
@@ -30,6 +31,7 @@ static void need_ranks(const char *caller)
 
 static void check_place(const char *caller, const char *folder, const char *name)
 {
+    checkpoint_dir_is_used();
     if (!folder || !name)
         die("%s: there is no %s (NULL)", caller, folder ? "name" : "folder");
 }
@@ -241,6 +243,7 @@ bool write_checkpoint(const Training *training, const char *path)
     check_training(__func__, training);
     if (!path)
         die("%s: there is no path (NULL)", __func__);
+    checkpoint_dir_is_used();
     Safetensors *file = make_main_file(training, world_size(), "");
     int fault = safetensors_write(file, path);
     if (fault)
@@ -571,5 +574,6 @@ Callback *checkpoint(const Checkpoint *plan)
                               .kept_count = 2},
                  .plan = *plan};
     s->plan.folder = format_text("%s", plan->folder);
+    checkpoint_dir_is_used(); // also by a training of no epochs
     return &s->callback;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include "base/util.h"
 #include "nn/state.h"
+#include "sys/args.h"
 #include "sys/trace.h"
 
 static const Optimizer *changing(const Model *model)
@@ -117,6 +118,7 @@ void save_weights(const Model *model, const char *folder, const char *name)
     if (!folder || !name)
         die("%s: the folder or the name is missing (NULL)", __func__);
     char *path = format_text("%s/%s.safetensors", folder, name);
+    checkpoint_dir_is_used();
     trace("saved", TEXT("path", path));
     Safetensors *file = safetensors_new();
     for (int i = 0; i < model_variable_count(model); i++) {

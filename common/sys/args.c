@@ -348,6 +348,31 @@ static void read_environment(void)
     free(words);
 }
 
+// Whether a folder for checkpoints was named, and whether anything was done about checkpoints.
+static struct {
+    bool watched, given, used;
+} checkpoint_dir;
+
+void checkpoint_dir_is_used(void)
+{
+    checkpoint_dir.used = true;
+}
+
+static void warn_of_unused_folder(int status, void *unused)
+{
+    (void)unused;
+    if (status == EXIT_SUCCESS && checkpoint_dir.given && !checkpoint_dir.used)
+        warn_on_root("--checkpoint-dir did nothing: this program has neither saved nor restored a "
+                     "checkpoint");
+}
+
+static void watch_checkpoint_dir(void)
+{
+    checkpoint_dir.given = args.checkpoint_dir != NULL;
+    if (checkpoint_dir.given && !checkpoint_dir.watched)
+        checkpoint_dir.watched = on_exit(warn_of_unused_folder, NULL) == 0;
+}
+
 Args parse_args(int argc, char **argv)
 {
     reset_to_defaults();
@@ -357,6 +382,7 @@ Args parse_args(int argc, char **argv)
         args.resume = true;
     if (args.resume && !args.checkpoint_dir)
         die("--resume needs --checkpoint-dir, the folder to go on from");
+    watch_checkpoint_dir();
     if (process.seeded)
         seed_process(process.seed);
     timeline_start();

@@ -67,4 +67,9 @@ Settings *settings(void);
 
 #pragma GCC visibility pop
 
+// To be called where checkpoints or weights are saved, restored or looked for. Where
+// --checkpoint-dir was given and nothing of the kind happens, the root warns when the program ends:
+// it ignores the flag.
+void checkpoint_dir_is_used(void);
+
 #endif

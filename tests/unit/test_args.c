@@ -202,6 +202,7 @@ END_TEST
 
 START_TEST(a_job_that_is_started_again_goes_on)
 {
+    checkpoint_dir_is_used(); // and nothing is said of it
     setenv("HVDLAB_RESUME", "1", 1);
     ck_assert(parse("--checkpoint-dir here").resume);
     ck_assert(!parse("").resume); // and is no fault
@@ -211,6 +212,26 @@ START_TEST(a_job_that_is_started_again_goes_on)
     Outcome outcome = run_in_child(parse_in_child, "--checkpoint-dir here");
     ck_assert_int_eq(outcome.status, 2);
     ck_assert_msg(strstr(outcome.err, "HVDLAB_RESUME"), "it says: %s", outcome.err);
+}
+END_TEST
+
+static void use_the_folder(const void *line)
+{
+    parse(line);
+    checkpoint_dir_is_used();
+}
+
+START_TEST(a_folder_for_checkpoints_that_nobody_uses_is_said)
+{
+    const char *line = "--epochs 2 --checkpoint-dir here";
+    Outcome outcome = run_in_child(parse_in_child, line);
+    ck_assert_int_eq(outcome.status, 0);
+    ck_assert_msg(strstr(outcome.err, "warning: --checkpoint-dir"), "it says: %s", outcome.err);
+    ck_assert_str_eq(run_in_child(use_the_folder, line).err, "");
+    ck_assert_str_eq(run_in_child(parse_in_child, "--epochs 2").err, "");
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    setenv("OMPI_COMM_WORLD_RANK", "1", 1);
+    ck_assert_str_eq(run_in_child(parse_in_child, line).err, ""); // the root has said it
 }
 END_TEST
 
@@ -462,6 +483,7 @@ int main(void)
     tcase_add_test(values, the_environment_wins);
     tcase_add_test(values, an_empty_environment_changes_nothing);
     tcase_add_test(values, a_job_that_is_started_again_goes_on);
+    tcase_add_test(values, a_folder_for_checkpoints_that_nobody_uses_is_said);
     tcase_add_test(values, seed_seeds_the_process);
     suite_add_tcase(suite, values);
 
