@@ -147,6 +147,11 @@ void ends_incomplete(const char *format, ...)
     va_end(arguments);
 }
 
+int losses_so_far(void)
+{
+    return losses.count;
+}
+
 // Whether the file that the launcher prints to can't take any more.
 static bool launcher_output_is_full(void)
 {

@@ -43,6 +43,9 @@ void warn_on_root(const char *format, ...) PRINTF_LIKE(1, 2);
 // was written to standard output and did not arrive is noticed without this call.
 void ends_incomplete(const char *format, ...) PRINTF_LIKE(1, 2);
 
+// How many such calls there were so far.
+int losses_so_far(void);
+
 // Looks whether what mpirun prints for its ranks gets lost, since they can't see it themselves: it
 // goes to a disk that is full, or to /dev/full. The program then ends incomplete. Also called when
 // the program ends.

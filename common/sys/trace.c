@@ -88,7 +88,9 @@ static void write_line(const char *event, const TraceField *fields)
 static void write_end(int status, void *unused)
 {
     (void)unused;
-    trace("end", NUMBER("status", status));
+    int lost = losses_so_far();
+    trace("end", NUMBER("status", status == 0 && lost > 0 ? STATUS_INCOMPLETE : status),
+          NUMBER("lost", lost));
 }
 
 static void open_file(const char *folder)

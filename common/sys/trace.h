@@ -169,7 +169,9 @@
 //                                                              or sync(): "", of all
 //     restored          path, epoch, step                      a checkpoint was restored, with how
 //                                                              many epochs and steps are done
-//     end               status                                 main returned, or exit was called
+//     end               status, lost                           main returned, or exit was called;
+//                                                              so many things were lost, which
+//                                                              alone makes the status 1
 //
 // What stages hold: images that caches keep in memory (cached) and in files (filed), that are in
 // the buffers of shuffles (buffered), and for which prefetches have room (ahead); with _bytes

@@ -118,6 +118,8 @@ for moment in 'ps_start 1' 'ps_push 1' 'ps_pull 4' 'ps_push 7'; do
     for s in 0 1; do
         ends server:$s 1 "server $s: worker 1 is gone, and had not said that it was done"
         prints server:$s "server $s: "
+        grep -qE '"event":"end".*"status":1,"lost":1' "$folder/trace-$jobs/rank-$((3 + s)).jsonl" ||
+            fail "$title: server $s does not trace its status and its loss"
     done
 done
 if [[ ${1:-} == --all ]]; then

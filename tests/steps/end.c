@@ -146,9 +146,13 @@ static char *end_of_rank(const Run *run, FailedRank failed)
     return evidence;
 }
 
+// What main returned, or exit was called with: what was lost on the way (a worker, say) is not the
+// program's word. NaN: it came to neither.
 static double end_status(const Run *run, int rank)
 {
-    return event_number(event_last(&run->traces.of[rank], "end"), "status");
+    const cJSON *end = event_last(&run->traces.of[rank], "end");
+    double status = event_number(end, "status");
+    return event_number(end, "lost") > 0 && status == STATUS_INCOMPLETE ? 0 : status;
 }
 
 // True where some rank came to its end by itself and said that it failed. What the library ends
