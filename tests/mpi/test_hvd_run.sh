@@ -56,7 +56,7 @@ int main(int argc, char **argv)
     if (is(what, "null"))
         hvd_run(1, NULL, NULL);
     if (is(what, "foreign"))
-        hvd_run(1, (char *(*)(const char *))getenv, NULL);
+        hvd_run(1, (char *(*)(const char *))strdup, NULL);
     if (is(what, "deleted"))
         unlink(argv[0]);
     static char text[1000001];

@@ -95,7 +95,7 @@ HVDLAB_FLAGS="$HVDLAB_FLAGS --epochs 4 --target-accuracy 0.1 --patience 1" ranks
 
 # The pieces: one for a small model, one for each gradient with a threshold of 0; bits that agree.
 ranks 2 solution_06 --seed 3 --epochs 1
-pieces=$(grep -c '"collective_begin".*"gradients","bytes":702464' "$folder/trace/rank-0.jsonl")
+pieces=$(grep -c '"collective_begin".*"gradients",.*"bytes":702464' "$folder/trace/rank-0.jsonl")
 steps=$(grep -c '"event":"step"' "$folder/trace/rank-0.jsonl")
 [[ $pieces -eq $steps ]] || fail "$pieces all-reduces in $steps steps"
 cp "$folder/trace/rank-0.jsonl" "$folder/first"

@@ -104,7 +104,7 @@ sums()
 # counted RANK FUNCTION: how many all-reduces of the job or of a group went this way.
 counted()
 {
-    grep -cE "\"collective_begin\".*\"function\":\"$2\",\"name\":\"(values|group)\",\"bytes\":[1-9]" "$folder/trace/rank-$1.jsonl"
+    grep -cE "\"collective_begin\".*\"function\":\"$2\",\"name\":\"(values|group)\",.*\"bytes\":[1-9]" "$folder/trace/rank-$1.jsonl"
 }
 
 # sent_between LAYOUT: of the last run, a line for each host: its name, and the bytes that it has sent to others.
