@@ -8,8 +8,8 @@
 // A host's name, with zeros behind it.
 typedef char HostName[MPI_MAX_PROCESSOR_NAME];
 
-// The workers of this host, in the order of their ranks; and the first workers of all hosts, whom
-// alone it has: MPI_COMM_NULL on the others.
+// `local` has the workers of this host, in the order of their ranks. `firsts` has only the first
+// worker of each host; on all others it is MPI_COMM_NULL.
 static MPI_Comm local, firsts;
 
 // What placement was about. Called by all workers.

@@ -20,7 +20,7 @@
 #include "base/role.h"
 
 #define ALIGNMENT   64
-#define MAX_NODE    9999
+#define MAX_NODE    999  // in a layout
 #define MAX_MESSAGE 4096 // bytes of a line on standard error
 
 const char *program_name(void)
@@ -585,6 +585,16 @@ Place launcher_place(void)
         .node = node,
         .nodes = nodes,
     };
+}
+
+NodeName node_name(int node)
+{
+    NodeName name;
+    if (node < 100 || node > MAX_NODE)
+        snprintf(name.text, sizeof name.text, "node-%d", node);
+    else
+        snprintf(name.text, sizeof name.text, "node-%d-%c", node % 100, 'a' + node / 100);
+    return name;
 }
 
 bool pretends_nodes(void)

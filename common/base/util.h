@@ -136,13 +136,20 @@ bool launched(void);
 // rank are no matter); HVD_RANKS_PER_NODE=K makes as many as hold K ranks each, dealt to them in
 // turn as mpirun's --map-by node does (rank r on node r % nodes). Where both are set, the layout
 // counts; without them there is one node, this one. Ends the program where a setting makes no
-// sense. HVD_RANKS_PER_NODE is at most MAX_LAUNCHED, a node's name at most 9999. Who is on a node
+// sense. HVD_RANKS_PER_NODE is at most MAX_LAUNCHED, a node's name at most 999. Who is on a node
 // the launcher's environment says, until MPI is asked (set_place).
 typedef struct {
     int local_rank, local_size;
     int node, nodes; // 0 and 1 where nothing is pretended
 } Place;
 Place launcher_place(void);
+
+// A pretended node's name: "node-12". From 100 to 999 a letter stands for the hundreds, "node-12-b"
+// for 112, so that hosts can have names that differ in no number.
+typedef struct {
+    char text[32];
+} NodeName;
+NodeName node_name(int node);
 
 // True where one of the two settings is there.
 bool pretends_nodes(void);

@@ -324,7 +324,7 @@ describe()
     # shellcheck disable=SC2016 # to be typed
     echo '    eval "$(make -s env)"'
     echo "    mpirun --hostfile ${folder#"$PWD"/}/hosts -np 4 ${BUILD:-build}/solution_06 --data synthetic --width 1 --epochs 1"
-    echo "make cluster-traffic shows what the links carried. The cluster ends with this shell, or by make cluster-down."
+    echo "make cluster-traffic shows what the links carried. The cluster ends with this terminal, or by make cluster-down."
 }
 
 # Processes that have entered the bridge's network: mpirun, and who is about to become it.

@@ -96,7 +96,7 @@ FNR == 1 {
             add_program(word[i])
         next
     }
-    if (name !~ /^(title|master|flags|devices|servers|holds|replaces|run|kill|after)$/)
+    if (name !~ /^(title|master|flags|devices|servers|layout|holds|replaces|run|kill|after)$/)
         fail("no setting is called " name)
     text = value()
     if (name == "run")
@@ -105,6 +105,8 @@ FNR == 1 {
         fail("devices: \"" text "\" is no number of devices")
     if (name == "servers" && text !~ /^[1-9][0-9]*(:[0-9]+(,[0-9]+)*)?$/)
         fail("servers: \"" text "\" is no number of servers, and no N:PACES")
+    if (name == "layout" && text !~ /^[0-9]+(,[0-9]+)*$/)
+        fail("layout: \"" text "\" names no node for each rank, as 0,1,0 does")
     if (name == "kill" || name == "after")
         check_named(name, text)
     for (i = split(text, earlier, " "); name == "holds" && i > 0; i--)

@@ -117,13 +117,20 @@ print_line()
     flags=$("$scripts/labs.sh" get "$1" flags)
     devices=$("$scripts/labs.sh" get "$1" devices)
     servers=$("$scripts/labs.sh" get "$1" servers)
+    layout=$("$scripts/labs.sh" get "$1" layout)
+    ranks=4
+    if [ -n "$layout" ]; then
+        ranks=$(echo "$layout" | tr , '\n' | wc -l)
+        # Another number of ranks is on one host.
+        [ "${NP:-$ranks}" -ne "$ranks" ] || printf 'HVD_LAYOUT=%s ' "$layout"
+    fi
     case $("$scripts/labs.sh" get "$1" run | sed 's/ 1 devices=1 / alone /') in
     *' servers='*) echo "$scripts/servers.sh ${servers:-2} ${NP:-3} $2${flags:+ $flags}" ;;
     *' 1 devices='*) echo "HVDLAB_DEVICES=${NP:-${devices:-4}} $2${flags:+ $flags}" ;;
     *' alone '*) echo "$2${flags:+ $flags}" ;;
     *)
         # shellcheck disable=SC2086 # words
-        "$scripts/mpi.sh" line "${NP:-4}" "$2" $flags
+        "$scripts/mpi.sh" line "${NP:-$ranks}" "$2" $flags
         ;;
     esac
 }

@@ -62,7 +62,7 @@ MPI_Comm ranks_of_machine(MPI_Comm comm, int key)
 
 static int name_of_node(char *name, size_t size)
 {
-    return snprintf(name, size, "node-%d", launcher_place().node);
+    return snprintf(name, size, "%s", node_name(launcher_place().node).text);
 }
 
 int MPI_Get_processor_name(char *name, int *length)

@@ -44,7 +44,8 @@ static Placement find_placement(void)
 #else
     // TODO: placement: as it stands, every worker believes that all of them are on its own host. Let
     // the workers tell each other the names of their hosts, and find out from these who is on the
-    // same one. Neither hvd nor MPI nor mpirun is to be asked that.
+    // same one. Don't ask hvd_local_rank, MPI_Comm_split_type or mpirun's variables: they know it
+    // already.
     placement.local_rank = rank;
     placement.local_size = size;
     placement.local = MPI_COMM_WORLD;

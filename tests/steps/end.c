@@ -66,6 +66,22 @@ static bool any_is_blocked(const Traces *traces)
     return false;
 }
 
+// "MPI_Allgather", where all ranks have come to the same call that moves data, on a communicator of
+// the program's own (which has the name that MPI gave it); NULL where they have not.
+static const char *call_of_all(const Traces *traces)
+{
+    const char *function = NULL;
+    for (int r = 0; r < traces->ranks; r++) {
+        const cJSON *call = pending_call(&traces->of[r]);
+        if (!call || !event_is(call, "collective_begin") || is_blocked(traces, r) ||
+            strncmp(event_text(call, "name"), "MPI", 3) != 0 || event_number(call, "bytes") == 0 ||
+            (function && strcmp(function, event_text(call, "function")) != 0))
+            return NULL;
+        function = event_text(call, "function");
+    }
+    return function;
+}
+
 // The likely mistake in any program.
 static const char *mistake_of_any(const Traces *traces)
 {
@@ -78,6 +94,16 @@ static const char *mistake_of_any(const Traces *traces)
         return "a message that is sent and not received, or waited for and not sent. (The check "
                "has each send end only when it is received, as MPI may, and does with large "
                "messages: where all ranks send first, all wait.)";
+    const char *common = call_of_all(traces);
+    if (common && strcmp(common, "MPI_Allgather") == 0)
+        return "all ranks are in the same collective call, and it does not end: often the counts "
+               "do not fit. The receive count of MPI_Allgather is what comes from each rank, not "
+               "from all. (On a slow or busy machine try again, with HVDLAB_PATIENCE=3 in the "
+               "environment, say.)";
+    if (common)
+        return "all ranks are in the same collective call, and it does not end: often the counts "
+               "do not fit, what a rank sends and what others have room for. (On a slow or busy "
+               "machine try again, with HVDLAB_PATIENCE=3 in the environment, say.)";
     // Where the library has found ranks in different calls, none of them is left waiting in its
     // own.
     if (!any_is_blocked(traces) && !ranks_with(traces, "disagreement"))

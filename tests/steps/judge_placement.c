@@ -56,10 +56,8 @@ static RankSet of_nobody(const Run *run, int rank)
 // the shorter of both they are the same.
 static bool name_begins(const Run *run, int rank, int other)
 {
-    char own[32], others[32];
-    snprintf(own, sizeof own, "%d", run_node(run, rank));
-    snprintf(others, sizeof others, "%d", run_node(run, other));
-    return strncmp(own, others, strlen(own)) == 0;
+    NodeName own = node_name(run_node(run, rank)), others = node_name(run_node(run, other));
+    return strncmp(own.text, others.text, strlen(own.text)) == 0;
 }
 
 static bool is_begun(const Run *run, int rank, int other)
@@ -290,7 +288,7 @@ static const Diagnosis *theory_of(const Runs *runs, Fits fits, const Diagnosis *
 
 static char *host_words(const Run *run, int rank)
 {
-    return format_text("rank %d, on node-%d with %s", rank, run_node(run, rank),
+    return format_text("rank %d, on %s with %s", rank, node_name(run_node(run, rank)).text,
                        run_local_size(run, rank) == 1 ? "no other"
                                                       : rank_names(others_of_host(run, rank)).text);
 }
@@ -487,7 +485,14 @@ static const Diagnosis *wrong_group(const Runs *runs, const Diagnosis *other)
         "the group has other workers than those of the host. Often the color of MPI_Comm_split is "
         "not the same for all of them, or two hosts have the same.",
         NULL};
+    static const Diagnosis whole_job = {
+        "all-on-one-host",
+        "the group is all workers of the job: MPI_Comm_split makes one for each host, of those who "
+        "bring the same color.",
+        NULL};
     const Diagnosis *theory = theory_of(runs, fits_members, other);
+    if (!other && theory == &together)
+        return &whole_job;
     if (fits_everywhere(runs, fits_members, of_host))
         return &in_order;
     if (fits_everywhere(runs, fits_members, of_nobody))

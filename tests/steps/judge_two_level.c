@@ -160,6 +160,16 @@ static bool has_firsts_twice(const SumCall *call, const SumParts *parts, int ran
     return !parts->averaged;
 }
 
+// The others have come in with the sum of their host, and by themselves.
+static bool has_others_twice(const SumCall *call, const SumParts *parts, int rank)
+{
+    (void)rank;
+    for (int r = 0; r < call->run->ranks; r++)
+        if (parts->times[r] != 2 - is_first(call->run, r))
+            return false;
+    return !parts->averaged;
+}
+
 static const Diagnosis *known_sums(const SumCalls *calls)
 {
     static const Diagnosis not_handed_out = {
@@ -189,6 +199,12 @@ static const Diagnosis *known_sums(const SumCalls *calls)
         "the values of the hosts' first workers are in the sums twice: the sum of a host has its "
         "first worker's values in it already.",
         NULL};
+    static const Diagnosis others_twice = {
+        "others-counted-twice",
+        "ranks are counted twice, all but the first of each host: after the sums within the hosts "
+        "they bring their own values once more. Often all workers go around the ring. Only the "
+        "first worker of each host should (`firsts`).",
+        NULL};
     static const Diagnosis again = {
         "hosts-counted-again",
         "the sum of a host comes in several times, as often as there are workers on a host: when "
@@ -210,6 +226,8 @@ static const Diagnosis *known_sums(const SumCalls *calls)
         return &own_lost;
     if (wrong_sums_are(calls, has_firsts_twice))
         return &twice;
+    if (wrong_sums_are(calls, has_others_twice))
+        return &others_twice;
     return wrong_sums_are(calls, counts_hosts_again) ? &again : NULL;
 }
 
@@ -255,8 +273,9 @@ static char *way_evidence(const SumCall *call)
     for (int r = 0; r < call->run->ranks; r++) {
         Host host = host_of(call, r);
         if (is_first(call->run, r))
-            text_add(&evidence, "\nnode-%d, with %s, sends %.0f bytes to other hosts",
-                     run_node(call->run, r), rank_names(host.ranks).text, host.bytes);
+            text_add(&evidence, "\n%s, with %s, sends %.0f bytes to other hosts",
+                     node_name(run_node(call->run, r)).text, rank_names(host.ranks).text,
+                     host.bytes);
     }
     return evidence;
 }

@@ -833,7 +833,7 @@ static Diagnosis mistake(const Traces *traces)
         "crashed",                                                                                 \
             "MPI refuses an argument. Often it is an array that a collective call both sends and " \
             "receives into: MPI_IN_PLACE then stands for the first of the two (with MPI_Reduce "   \
-            "on the root alone).",                                                                 \
+            "on its root alone, rank 0 of that communicator).",                                    \
             NULL                                                                                   \
     }
 static const Explanation explanations[] = {

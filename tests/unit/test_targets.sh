@@ -105,10 +105,15 @@ run = one 1 devices=1 --images 8
 run = three 1 devices=3 --images 8
 [alone]
 run = one 1 devices=1 --images 8
+[hosts]
+layout = 1,0,1
+run = three 3 1,0,1 --images 8
 EOT
 line_of() { (cd "$work/lines" && NP=${2:-} common/scripts/student.sh line "$1" "build/$1"); }
 [[ $(line_of several) == "HVDLAB_DEVICES=2 build/several --epochs 2" ]] || fail "on several devices: $(line_of several)"
 [[ $(line_of several 3) == "HVDLAB_DEVICES=3 build/several --epochs 2" ]] || fail "on three devices: $(line_of several 3)"
+[[ $(line_of hosts) == HVD_LAYOUT=1,0,1\ mpirun\ *\ -np\ 3\ build/hosts ]] || fail "on hosts: $(line_of hosts)"
+[[ $(line_of hosts 2) == mpirun\ *\ -np\ 2\ build/hosts ]] || fail "on two ranks without hosts: $(line_of hosts 2)"
 [[ $(line_of alone) == "build/alone" ]] || fail "on one device: $(line_of alone)"
 (
     eval "$(make -s env)"

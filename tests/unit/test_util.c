@@ -423,6 +423,17 @@ START_TEST(a_layout_names_each_ranks_node)
 }
 END_TEST
 
+START_TEST(pretended_nodes_have_names_of_their_own)
+{
+    ck_assert_str_eq(node_name(0).text, "node-0");
+    ck_assert_str_eq(node_name(99).text, "node-99");
+    ck_assert_str_eq(node_name(100).text, "node-0-b");
+    ck_assert_str_eq(node_name(112).text, "node-12-b");
+    ck_assert_str_eq(node_name(999).text, "node-99-j");
+    ck_assert_str_eq(node_name(1000).text, "node-1000");
+}
+END_TEST
+
 START_TEST(ranks_are_dealt_to_nodes_in_turn)
 {
     pretend_open_mpi("0", "5");
@@ -647,6 +658,7 @@ int main(void)
     tcase_add_test(launcher, without_a_launcher_a_process_is_alone);
     tcase_add_test(launcher, open_mpi_is_understood);
     tcase_add_test(launcher, a_layout_names_each_ranks_node);
+    tcase_add_test(launcher, pretended_nodes_have_names_of_their_own);
     tcase_add_test(launcher, ranks_are_dealt_to_nodes_in_turn);
     tcase_add_test(launcher, a_layout_that_makes_no_sense_ends_the_program);
     tcase_add_test(launcher, counts_from_the_environment_have_bounds);
