@@ -4,9 +4,9 @@
 # Without SECONDS a command has this long.
 TEST_TIMEOUT ?= $(if $(SANITIZE),600,120)
 export TEST_TIMEOUT
-limit_graders := $(if $(SANITIZE),3000,900)
-limit_handouts := $(if $(SANITIZE),1500,450)
-limit_recipes := $(if $(SANITIZE),1500,450)
+limit_graders := $(if $(SANITIZE),3000,1800)
+limit_handouts := $(if $(SANITIZE),3000,1200)
+limit_recipes := $(if $(SANITIZE),1500,600)
 limit_misuse := $(if $(SANITIZE),600,300)
 limit_threads := 300
 limit_inject := 300

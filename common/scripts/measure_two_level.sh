@@ -14,7 +14,7 @@
 
 set -euo pipefail
 build=$(realpath "${BUILD:-build}")
-work=$build/measure
+work=$build/measure/two_level # a cluster of its own
 figures=${FIGURES:-labs/09-many-machines/figures}
 most=4194304 # floats
 [[ -z ${QUICK:-} ]] || most=16384
