@@ -29,6 +29,7 @@ failures=0 ran=0
 export BENCH=quick
 # What else than programs of the kit stands at the beginning of a command.
 others=" awk cat common/scripts/cluster.sh common/scripts/coverage.sh common/scripts/measure_servers.sh"
+others+=" common/scripts/measure_two_level.sh"
 others+=" common/scripts/servers.sh common/scripts/slurm.sh cp eval export labs/09-many-machines/slurm/grade.sh mkdir"
 others+=" nproc nvidia-smi pkill podman rm sbatch sed squeue ssh-keygen wait "
 
@@ -263,6 +264,7 @@ check_spans() # FILE
         read -ra words <<<"${span//-N/-1}"
         case $span in
         make\ *) check_command "${words[@]}" ;;
+        --map-by* | --hostfile* | --host* | --rankfile*) ;; # of mpirun
         --*) check_flag "${words[0]}" ;;
         *_*) [[ ! $span =~ ^[a-z]+_[a-z_]+$ ]] || grep -qw "$span" common/*.h common/*/*.h || [[ -f solutions/$span.c ]] ||
             fail "what is '$span'?" ;;
