@@ -43,13 +43,10 @@ static void find_members(MPI_Comm comm, int members[])
 // "0,2,3"; the caller frees it.
 static char *members_text(const Line *line)
 {
-    char *text = format_text("%s", "");
-    for (int i = 0; i < world_size() && line->members[i] >= 0; i++) {
-        char *longer = format_text("%s%s%d", text, i > 0 ? "," : "", line->members[i]);
-        free(text);
-        text = longer;
-    }
-    return text;
+    int count = 0;
+    while (count < world_size() && line->members[count] >= 0)
+        count++;
+    return numbers_text(line->members, count);
 }
 
 static void print_line(int rank, const Line *line)

@@ -70,12 +70,12 @@ char *hosts_write(const Hosts *hosts)
     const char *folder = getenv("TMPDIR");
     char *path = format_text("%s/hvdrun-hosts-XXXXXX", folder && *folder ? folder : "/tmp");
     int descriptor = mkstemp(path);
-    if (descriptor < 0)
-        die("%s cannot be written: %s", path, strerror(errno));
-    for (int i = 0; i < hosts->count; i++)
+    bool written = descriptor >= 0;
+    for (int i = 0; written && i < hosts->count; i++)
         if (hosts->items[i].answers)
-            dprintf(descriptor, "%s\n", hosts->items[i].line);
-    close(descriptor);
+            written = dprintf(descriptor, "%s\n", hosts->items[i].line) > 0;
+    if (!written || close(descriptor) != 0)
+        die("%s cannot be written: %s", path, strerror(errno));
     return path;
 }
 
