@@ -70,11 +70,12 @@ MAKEFLAGS += --no-builtin-rules
 
 # ---- What the programs are made of.
 
-# passes.c and winograd.c are compiled once per instruction set; the program chooses when it starts.
+# passes.c and winograd.c are compiled once per instruction set, and once for bfloat16; the program
+# chooses when it starts.
 machine := $(shell $(CC) -dumpmachine 2>/dev/null)
 per_set := passes_generic winograd_generic
 ifneq ($(filter x86_64-%,$(machine)),)
-per_set += passes_avx2 winograd_avx2 winograd_avx512
+per_set += passes_avx2 passes_bfloat16 winograd_avx2 winograd_avx512 winograd_bfloat16
 endif
 # gcc 12 for ARM can't make vectors of a maximum of floats that is a double (it ends by an internal error).
 ifneq ($(and $(filter aarch64-%,$(machine)),$(filter 12%,$(shell $(CC) -dumpversion))),)
@@ -96,7 +97,8 @@ endif
 # The library's folders, each above those that it includes from (make check-format holds them to it).
 layers := base sys data backend cpu cuda nn train hvd
 cuda_sources := $(wildcard common/hvd/hvd_cuda.c common/hvd/hvd_nccl.c common/cuda/*.c)
-library_sources := $(filter-out common/cpu/passes.c common/cpu/winograd.c $(if $(cuda),,$(cuda_sources)),$(wildcard $(layers:%=common/%/*.c)))
+# (teams.c is for the thread sanitizer.)
+library_sources := $(filter-out common/cpu/passes.c common/cpu/winograd.c $(if $(findstring thread,$(SANITIZE)),,common/sys/teams.c) $(if $(cuda),,$(cuda_sources)),$(wildcard $(layers:%=common/%/*.c)))
 library_objects := $(library_sources:%.c=$(BUILD)/%.o) $(per_set:%=$(BUILD)/common/cpu/%.o)
 ifneq ($(cuda),)
 kernel_objects := $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard common/cuda/*.cu))
@@ -180,7 +182,13 @@ sanitize_flags := -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-fra
 # CUDA wants addresses that the sanitizer would keep for itself.
 export ASAN_OPTIONS := fast_unwind_on_malloc=0:protect_shadow_gap=0
 export LSAN_OPTIONS := suppressions=$(CURDIR)/common/scripts/leaks.supp:print_suppressions=0
+export TSAN_OPTIONS := suppressions=$(CURDIR)/common/scripts/races.supp:print_suppressions=0:report_thread_leaks=0:atexit_sleep_ms=0
 export UBSAN_OPTIONS := print_stacktrace=1
+sanitizer_options := ASAN_OPTIONS LSAN_OPTIONS TSAN_OPTIONS UBSAN_OPTIONS
+# The thread sanitizer can't bear addresses as random as some kernels make them.
+ifneq ($(findstring thread,$(SANITIZE)),)
+usual_addresses := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+endif
 # Instrumented tests are slow: ten times Check's own limits.
 export CK_TIMEOUT_MULTIPLIER := 10
 endif
@@ -240,11 +248,16 @@ $(BUILD)/common/cpu/winograd_%.o: common/cpu/winograd.c $(BUILD)/settings.compil
 # products, each of which is to be one instruction.
 avx2 := -mavx2 -mfma
 avx512 := -mavx512f -mavx512dq -mavx512vl -mprefer-vector-width=512
+bfloat16 := $(avx512) -mavx512bw -mavx512bf16 -mfma -DBFLOAT16
 $(BUILD)/common/cpu/passes_%.o: extra_flags := -Wno-psabi -fno-math-errno
 $(BUILD)/common/cpu/passes_avx2.o: extra_flags := -Wno-psabi -fno-math-errno $(avx2)
+$(BUILD)/common/cpu/passes_bfloat16.o: extra_flags := -Wno-psabi -fno-math-errno $(bfloat16)
 $(BUILD)/common/cpu/winograd_%.o: extra_flags := -Wno-psabi -ffp-contract=fast
 $(BUILD)/common/cpu/winograd_avx2.o: extra_flags := -Wno-psabi -ffp-contract=fast $(avx2)
 $(BUILD)/common/cpu/winograd_avx512.o: extra_flags := -Wno-psabi -ffp-contract=fast $(avx512)
+$(BUILD)/common/cpu/winograd_bfloat16.o: extra_flags := -Wno-psabi -ffp-contract=fast $(bfloat16)
+# The peak is that of multiply-adds, each one instruction.
+$(BUILD)/tests/bench/cpu_peak.o: extra_flags := -ffp-contract=fast
 ifeq ($(filter passes_avx2,$(per_set)),)
 $(BUILD)/common/cpu/cpu_op.o: extra_flags := -DGENERIC_ONLY
 endif
@@ -395,23 +408,23 @@ test: ## build and run all tests
 	$(build_first) $(build_tests)
 	$(build_first) $(build_threads)
 	$(build_first) $(build_emulated)
-	@CUDA_VISIBLE_DEVICES= tests/run.sh $(run_on_cpu) --together $(run_together) $(run_emulated)
+	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_on_cpu) --together $(run_together) $(run_emulated)
 
 test-emulated: ## those of them that run on a GPU that is only pretended
 	@common/scripts/deps.sh install build check sandbox steps dataset
 	$(build_first) $(build_emulated)
-	@tests/run.sh --together $(run_emulated) $(run_emulated_more)
+	@$(usual_addresses) tests/run.sh --together $(run_emulated) $(run_emulated_more)
 
 test-answers: ## grade all known mistakes and right answers (make test takes a few of each exercise)
 	@common/scripts/deps.sh install build sandbox steps
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
-	@CUDA_VISIBLE_DEVICES= tests/run.sh $(run_answers)
+	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_answers)
 
 test-more: ## what else make test takes only a part of: ranks that disagree, transports, checkpoints
 	@common/scripts/deps.sh install build check sandbox steps
 	$(build_first) $(BUILD)/compile-step $(BUILD)/hvdrun $(BUILD)/solution_server $(BUILD)/solution_bounded $(BUILD)/course $(cuts) $(shims)
 	$(build_first) $(build_emulated)
-	@CUDA_VISIBLE_DEVICES= tests/run.sh --together $(run_more)
+	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh --together $(run_more)
 
 # Where replay finds no GPU, it says why.
 test-gpu: ## the tests that need a GPU, on this machine's; without one, a line that says so
@@ -477,6 +490,7 @@ devices: $(BUILD)/devices ## the CPU's nvidia-smi: devices, load, processes (wat
 env: ## for a shell, eval "$$(make -s env)": plain mpirun then works on this machine
 	@common/scripts/mpi.sh env
 	@common/scripts/cluster.sh env
+	@$(foreach v,$(sanitizer_options),echo "export $(v)='$($(v))'";)
 
 cluster: ## several hosts on this machine (HOSTS=4 RATE=1gbit DELAY=2ms), linked, for mpirun --hostfile
 	@common/scripts/deps.sh install cluster
@@ -498,7 +512,8 @@ compare: ## time one device against all of them together; a GPU against the CPU
 scaling: ## time 1, 2, ... workers on a core each (GPUs or not), and draw build/scaling.svg
 	@common/scripts/deps.sh install build plot
 	$(build_first) $(BUILD)/bench
-	@GOMP_SPINCOUNT=10000 $(BUILD)/bench --scaling $(BUILD) $(quick)
+	@GOMP_SPINCOUNT=10000 $(BUILD)/bench $(addprefix --isa ,$(ISA)) $(addprefix --precision ,$(PRECISION)) \
+	    --scaling $(BUILD) $(quick)
 	@gnuplot -e "folder='$(BUILD)'" tests/bench/scaling.gp && echo "Drawn: $(BUILD)/scaling.svg and .png"
 
 # Programs of exercises that begin with a sweep.
@@ -534,10 +549,17 @@ check-steps: ## check that they are what the masters say
 $(BUILD)/replay: ## build the program that replays another framework's updates
 
 # BENCH=quick takes under a minute; PEER=/path/to/python also times that Python's frameworks; ISA=AVX2
-# has all of them compute as most laptops do.
-bench: ## time training steps (BENCH=quick; ISA=AVX2; PEER=python with PyTorch or Keras to compare)
+# has all of them compute as most laptops do; PRECISION=bf16 in bf16 (with ISA=AVX512_CORE_BF16 as where
+# there is no AMX); WORKLOAD=wrn:10:32 times that alone (model, width, batch; any number of them).
+# CONTAINER=trixie does it in a fresh Debian 13, with that one's oneDNN, as root.
+bench: ## time training steps (BENCH=quick; ISA=AVX2; PRECISION=bf16; CONTAINER=trixie; PEER=python with PyTorch)
+ifneq ($(CONTAINER),)
+	@tests/fresh.sh bench '$(CONTAINER)'
+else
 	$(build_first) $(BUILD)/bench
-	@GOMP_SPINCOUNT=10000 $(BUILD)/bench $(addprefix --isa ,$(ISA)) --out $(BUILD)/bench.json $(quick) $(if $(PEER),--peer '$(PEER)')
+	@GOMP_SPINCOUNT=10000 $(BUILD)/bench $(addprefix --isa ,$(ISA)) $(addprefix --precision ,$(PRECISION)) \
+	    --out $(BUILD)/bench.json $(quick) $(addprefix --workload ,$(WORKLOAD)) $(if $(PEER),--peer '$(PEER)')
+endif
 
 # WORKLOAD=wrn:10:1024 (model, width, batch; any number of them) instead of the lab's network at 128
 # and 512. The trainer is timed, too, but not with BENCH=quick.

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Usage: tests/fresh.sh
+#        tests/fresh.sh bench SUITE
 #
 # What the README has a newcomer type, on machines that were installed a minute ago. For each Debian of
 # SUITE, mmdebstrap fills a folder with the smallest system that has apt, make and git; each command of
@@ -9,20 +10,27 @@
 #
 # A command is the name of a make target; or `user`: what somebody who is not root sees, without sudo
 # and with it, off and on a terminal; or `offline`: the same without a network; or `container`: what lab 9's
-# Containerfile says, line by line, which ends with a training on two ranks; its CMD must be there. What targets print on
-# standard error counts as a failure, and so does a warning. A target that installs nothing has to say
-# what is missing; then the line that it prints is typed, and the target again.
+# Containerfile says, line by line, which ends with a training on two ranks; its CMD then lets mpirun into a second
+# host, for a job on both. What targets print on standard error counts as a failure, and so does a warning. A
+# target that installs nothing has to say what is missing; then the line that it prints is typed, and the target again.
 #
 # From the environment: SUITE (both: "bookworm trixie"), COMMANDS ("demo test"), BUILD (everything is
 # kept in $BUILD/fresh: the systems, for an hour, and the commands' outputs); V=1 shows those; and
 # HVDLAB_FLAGS, HVDLAB_PATIENCE and BENCH, which are handed on. As root. Status 1 if a command failed.
+#
+# With `bench`: the race in such a system, with what it needs installed, by its compiler and its oneDNN; what
+# `make bench` is told (BENCH, ISA, PRECISION, WORKLOAD) is handed on, and $BUILD/bench.json is brought out. PEER
+# is a Python of the machine outside, with its libraries: its processes leave the folder again by a way that is
+# kept open for them, and so they run in the same rounds.
 
 set -u
 export LC_ALL=C # a point in EPOCHREALTIME
 
+caller="make test-fresh"
+[[ ${1:-} != bench ]] || caller="make bench CONTAINER=${2:-}"
 fail()
 {
-    printf 'make test-fresh: %s\n' "$1" >&2
+    printf '%s: %s\n' "$caller" "$1" >&2
     exit 2
 }
 
@@ -38,9 +46,10 @@ if [[ ${1:-} = inside ]]; then
     fi
     settings=(HOME=/root)
     [[ $user = root ]] || settings=(HOME="/home/$user")
-    for name in http_proxy https_proxy no_proxy HVDLAB_FLAGS HVDLAB_PATIENCE BENCH; do
+    for name in http_proxy https_proxy no_proxy HVDLAB_FLAGS HVDLAB_PATIENCE BENCH ISA PRECISION WORKLOAD; do
         [[ -z ${!name:-} ]] || settings+=("$name=${!name}")
     done
+    [[ -z ${PEER:-} ]] || exec 9</ # the way out
     # Not exec: root's process, the namespace's first, ends with the one outside.
     env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb "${settings[@]}" \
         chroot --userspec="$user:" "$root" "$@"
@@ -108,13 +117,18 @@ install()
 
 # ---- Commands. Each leaves what was wrong with it in $wrong.
 
-# enter USER SCRIPT: runs it in the repository; $status, and what it printed in $out and $err.
-enter()
+# shown USER SCRIPT: runs it in the repository.
+shown()
 {
     local home=/root
     [[ $1 = root ]] || home=/home/$1
-    wait_for unshare --mount --pid --fork --kill-child "$0" inside "$root" "$1" \
-        bash -c "cd $home/hvdlab && $2" >"$out" 2>"$err"
+    wait_for unshare --mount --pid --fork --kill-child "$0" inside "$root" "$1" bash -c "cd $home/hvdlab && $2"
+}
+
+# enter USER SCRIPT: likewise; $status, and what it printed in $out and $err.
+enter()
+{
+    shown "$@" >"$out" 2>"$err"
     status=$?
     cat "$out" "$err" >>"$log"
     [[ ${V:-} != 1 ]] || cat "$out" "$err"
@@ -218,6 +232,31 @@ offline()
 
 # ---- A container's description, followed by hand: a copy of the system is its first layer, the clone its context.
 
+# Prints what makes two hosts of a container (but for their files and processes, which are the same) and has a job
+# on both. Its words are the command by which mpirun gets into beta. The keys are made as in lab 9's handout.
+two_hosts()
+{
+    cat <<'END'
+set -e
+mkdir -m 700 ~/.ssh
+ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id_ed25519
+cp ~/.ssh/id_ed25519.pub ~/.ssh/authorized_keys
+printf '10.99.0.%d %s\n' 1 alpha 2 beta >>/etc/hosts
+hostname alpha
+unshare --net --uts sh -c "hostname beta; ip link set lo up
+    until ip address add 10.99.0.2/24 dev there 2>/dev/null; do sleep 0.1; done; ip link set there up; exec $*" &
+while [ /proc/$!/ns/net -ef /proc/self/ns/net ]; do sleep 0.1; done
+ip link set lo up
+ip link add here type veth peer name there netns $!
+ip address add 10.99.0.1/24 dev here
+ip link set here up
+until ssh beta true; do sleep 0.1; done
+eval "$(make -s env)"
+mpirun --host alpha:1,beta:1 -np 2 build/solution_06 --data synthetic --width 1 --images 64 --epochs 1 --show-ranks
+kill $!
+END
+}
+
 # follow INSTRUCTION WORD...: sets $workdir.
 follow()
 {
@@ -228,6 +267,7 @@ follow()
     RUN)
         enter root "cd $workdir && $words"
         [[ $status -eq 0 ]] || blame "RUN $words: status $status: $(tail -n 30 "$out" "$err")"
+        ! grep -q '^debconf: unable' "$err" || blame "RUN $words: $(grep '^debconf:' "$err")"
         ;;
     WORKDIR) workdir=$2 && mkdir -p "$root$workdir" ;;
     COPY)
@@ -238,8 +278,11 @@ follow()
         fi
         ;;
     CMD)
-        words=$(tr -d '[],"' <<<"$words")
-        [[ -x $root${words%% *} ]] || blame "CMD: there is no ${words%% *}"
+        two_hosts >"$root/root/two-hosts"
+        enter root "timeout 120 unshare --net --uts bash /root/two-hosts $(tr -d '[],"' <<<"$words")"
+        [[ $status -eq 0 ]] || blame "CMD $words: no job on two hosts: status $status: $(tail -n 30 "$out" "$err")"
+        says alpha
+        says beta
         ;;
     *) blame "$1: there is no such instruction here" ;;
     esac
@@ -255,9 +298,46 @@ container()
     done < <(sed -e ':join' -e '/\\$/ { N; s/\\\n */ /; b join; }' labs/09-many-machines/Containerfile)
 }
 
-# ---- All of them.
+# ---- The race.
+
+# A program in the system that is the Python outside.
+python_outside()
+{
+    local python
+    python=$(command -v "$1") && [[ -x $python ]] || fail "PEER=$1: there is no such program"
+    [[ $python = /* ]] || python=$PWD/$python
+    printf '#!/bin/sh\nexec chroot /proc/self/fd/9 env -C %q %q "$@"\n' "$PWD" "$python" >"$root/usr/local/bin/peer"
+    chmod +x "$root/usr/local/bin/peer"
+}
+
+race() # SUITE
+{
+    local made=${BUILD:-build} peer=
+    log=$folder/$1-bench.log out=$root.out err=$root.err
+    : >"$log"
+    system "$1"
+    install "$1"
+    printf '%s: it gets what the benchmark needs\n' "$1"
+    enter root "apt-get -qq update && common/scripts/deps.sh install build"
+    [[ $status -eq 0 ]] || fail "$(tail -n 3 "$out" "$err")"
+    if [[ -n ${PEER:-} ]]; then
+        python_outside "$PEER"
+        peer=PEER=/usr/local/bin/peer
+    fi
+    shown root "make -s BUILD='$made' bench $peer" || exit
+    [[ $made = /* ]] || made=/root/hvdlab/$made
+    cp "$root$made/bench.json" "${BUILD:-build}/bench.json"
+}
 
 common/scripts/deps.sh install fresh || exit 2
+if [[ ${1:-} = bench ]]; then
+    [[ -n ${2:-} ]] || fail "of which Debian?"
+    race "$2"
+    exit
+fi
+
+# ---- All of them.
+
 failures=0
 for suite in ${SUITE:-bookworm trixie}; do
     system "$suite"

@@ -9,6 +9,8 @@ build=${BUILD:-build}
 folder=$(mktemp -d) || exit 1 # for what a test writes; it is removed
 trap 'rm -rf "$folder"' EXIT
 failures=0
+# How many times as long as elsewhere something may take: on a busy machine, or with sanitizers.
+patience=${CK_TIMEOUT_MULTIPLIER:-1}
 
 fail()
 {
@@ -26,7 +28,7 @@ skip()
 # run COMMAND...: its status is in $status, and what it printed in out and err in the folder.
 run()
 {
-    timeout "${limit:-60}" "$@" >"$folder/out" 2>"$folder/err" </dev/null
+    timeout $((${limit:-60} * patience)) "$@" >"$folder/out" 2>"$folder/err" </dev/null
     status=$?
 }
 
@@ -46,6 +48,15 @@ refused()
     [[ ! -s $folder/out ]] || fail "something on standard output: ${*:2}: $(cat "$folder/out")"
     [[ $(wc -l <"$folder/err") -eq 1 ]] || fail "not one line: ${*:2}: $(cat "$folder/err")"
     grep -qF -e "$1" "$folder/err" || fail "\"$1\" is not in: $(cat "$folder/err")"
+}
+
+# first_loss FILE: of what replay wrote, the first number of the tensor "loss" (safetensors: a length, a header, data).
+first_loss()
+{
+    local header offset
+    header=$(od -An -tu8 -N8 "$1")
+    offset=$(head -c $((8 + header)) "$1" | grep -aoE '"loss":\{[^}]*\}' | sed -E 's/.*\[([0-9]+),.*/\1/')
+    od -An -tf4 -j $((8 + header + offset)) -N4 "$1"
 }
 
 # The last line of a test.

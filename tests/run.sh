@@ -4,8 +4,9 @@
 # Runs the commands one after another, since each uses all cores, and those behind --together as many
 # at once as there are cores. Prints a line for each: name, seconds, ok, FAIL or skipped (status 77).
 # A command's output is shown if it fails, or always with V=1. A command that takes longer than its
-# SECONDS, or TEST_TIMEOUT (120) without them, is ended. The last line counts; status 1 if any
-# failed.
+# SECONDS, or TEST_TIMEOUT (120) without them, is ended. With TEST_AGAIN=1 those that failed run once
+# more when all the others are done, each by itself: where a machine is shared, a test may have failed
+# on time alone. What it printed is shown all the same. The last line counts; status 1 if any failed.
 
 set -u
 export LC_ALL=C # a point in EPOCHREALTIME
@@ -46,7 +47,7 @@ run()
     rm -rf "$folder/tmp-$1"
 }
 
-number=0 at_once=1
+number=0 at_once=1 tests=()
 for test in "$@"; do
     if [[ $test = --together ]]; then
         at_once=$(nproc)
@@ -54,14 +55,27 @@ for test in "$@"; do
     fi
     [[ $(jobs -pr | wc -l) -lt $at_once ]] || wait -n
     number=$((number + 1))
+    tests[number]=$test
     run $number "$test" &
     [[ $at_once -gt 1 ]] || wait
 done
 wait
 
+again=0
+if [[ ${TEST_AGAIN:-} = 1 ]]; then
+    for n in "${!tests[@]}"; do
+        [[ $(cat "$folder/result-$n" 2>/dev/null) = failed ]] || continue
+        printf 'once more: '
+        run "$n" "${tests[n]}" &
+        wait
+        [[ $(cat "$folder/result-$n") != passed ]] || again=$((again + 1))
+    done
+fi
+
 count() { cat "$folder"/result-* 2>/dev/null | grep -c "$1"; }
 failed=$((number - $(count passed) - $(count skipped)))
 printf '%d passed, %d failed' "$(count passed)" "$failed"
 [[ $(count skipped) -eq 0 ]] || printf ', %d skipped' "$(count skipped)"
+[[ $again -eq 0 ]] || printf ', %d at the second try' "$again"
 printf '\n'
 [[ $failed -eq 0 ]]

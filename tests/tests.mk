@@ -2,21 +2,23 @@
 # includes this file; $(cases), $(unit_tests) and $(mpi_tests) are its own.
 
 # Without SECONDS a command has this long.
-TEST_TIMEOUT ?= $(if $(SANITIZE),600,120)
+TEST_TIMEOUT ?= $(if $(SANITIZE),1200,120)
 export TEST_TIMEOUT
-limit_graders := $(if $(SANITIZE),3000,1800)
-limit_handouts := $(if $(SANITIZE),3000,1200)
-limit_recipes := $(if $(SANITIZE),1500,600)
-limit_misuse := $(if $(SANITIZE),600,300)
+limit_graders := $(if $(SANITIZE),4000,1800)
+limit_handouts := $(if $(SANITIZE),4000,1200)
+limit_recipes := $(if $(SANITIZE),2000,600)
+limit_misuse := $(if $(SANITIZE),1200,300)
 limit_threads := 300
+limit_bench := $(if $(SANITIZE),1200,300)
+limit_bf16 := $(if $(SANITIZE),1200,400)
 limit_inject := 300
-limit_cluster := $(if $(SANITIZE),600,300)
-limit_mismatches := 300
-limit_losses := 300
-limit_checkpoints := 300
-limit_hvdrun := 300
-limit_two_levels := $(if $(SANITIZE),600,300)
-limit_stall := $(if $(SANITIZE),600,240)
+limit_cluster := $(if $(SANITIZE),1200,300)
+limit_mismatches := $(if $(SANITIZE),1200,300)
+limit_losses := $(if $(SANITIZE),1200,300)
+limit_checkpoints := $(if $(SANITIZE),1200,300)
+limit_hvdrun := $(if $(SANITIZE),1200,300)
+limit_two_levels := $(if $(SANITIZE),1200,300)
+limit_stall := $(if $(SANITIZE),1200,240)
 
 # ---- On the processor, with all GPUs hidden.
 
@@ -28,6 +30,12 @@ run_cases = $(foreach c,$(cases),'replay $(c)$(2)=$(1)$(BUILD)/replay tests/gold
 ISAS := AVX2 SSE41
 ISA_TESTS := operations convolution batch_norm optimizers model
 run_isa = $(call run_units,DNNL_MAX_CPU_ISA=$(1) , ($(1)),$(ISA_TESTS)) $(call run_cases,DNNL_MAX_CPU_ISA=$(1) , ($(1)))
+
+# What runs again in bfloat16, where the processor computes that: as it is, and as one without AMX, which other
+# layouts are chosen for. Elsewhere they are skipped.
+BF16_ISAS := AVX512_CORE_AMX AVX512_CORE_BF16
+BF16_TESTS := operations convolution batch_norm model
+run_bf16 = $(call run_units,HVDLAB_TEST_PRECISION=bf16 DNNL_MAX_CPU_ISA=$(1) , (bf16, $(1)),$(BF16_TESTS))
 
 # Each script is a test of its own, but for those that need a GPU, real or pretended.
 script_tests := $(filter-out tests/emulated/% tests/gpu/%,$(wildcard tests/*/test_*.sh))
@@ -60,7 +68,8 @@ run_all_ranked := $(foreach n,$(RANKS),$(foreach c,$(RANKED_CASES),$(call run_ra
 run_on_cpu = $(call run_units,,,$(unit_tests)) \
     $(foreach t,$(script_tests),$(if $(call runs_alone,$(t)),$(call run_script,$(t)))) \
     $(foreach n,1 2 3 4,$(foreach t,$(mpi_tests),$(call run_mpi,$(n),$(t)))) \
-    $(call run_cases,,) $(foreach isa,$(ISAS),$(call run_isa,$(isa))) $(run_all_ranked)
+    $(call run_cases,,) $(foreach isa,$(ISAS),$(call run_isa,$(isa))) \
+    $(foreach isa,$(BF16_ISAS),$(call run_bf16,$(isa))) $(run_all_ranked)
 
 run_together = $(foreach t,$(script_tests),$(if $(call runs_alone,$(t)),,$(call run_script,$(t))))
 

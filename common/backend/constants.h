@@ -11,6 +11,10 @@
 // What Adagrad's accumulators begin with, as TensorFlow's do; the slot holds what was added to it.
 #define ADAGRAD_INITIAL_ACCUMULATOR 0.1f
 
+// Pixels of a max pool's window, at most: which of them was the largest must fit into a byte, with
+// one number to spare.
+#define LARGEST_POOL 255
+
 // Variables begin at multiples of so many floats in their arenas: 64 bytes.
 #define ARENA_ALIGNMENT ((size_t)16)
 

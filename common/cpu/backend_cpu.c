@@ -1,10 +1,11 @@
-// The CPU backend: oneDNN computes convolutions, pooling, matrix products and changes of layout;
-// winograd.c the 3x3 convolutions where it is quicker, and passes.c what stands between them.
+// The CPU backend: oneDNN computes convolutions, matrix products and changes of layout;
+// winograd.c the 3x3 convolutions where it is quicker, and passes.c what stands between them
+// (cpu_convolution.c says how the gradient of a kernel is computed).
 //
 // Between the first convolution and the last pooling, activations stay in oneDNN's blocked layout
-// of 16 or 8 channels side by side, so that nothing is reordered on the way. Kernels live in the
-// arena in the layout that the convolutions read; an optimizer does not care which weight stands
-// where.
+// of 16 or 8 channels side by side (in NHWC where AMX computes), so that nothing is reordered on
+// the way. Kernels live in the arena in the layout that the convolutions of floats read; an
+// optimizer does not care which weight stands where.
 
 #include "cpu/cpu_op.h"
 
@@ -59,7 +60,7 @@ static void declare_variables(const Op *op)
             v->length *= (size_t)v->dims[d];
     }
     if (op->kind == OP_CONV2D) {
-        Desc kernel = kernel_desc(op, kernel_tag(op));
+        Desc kernel = kernel_desc(op, false, kernel_tag(op));
         op->variables[KERNEL]->length = desc_bytes(kernel) / sizeof(float);
         desc_free(kernel);
     } else if (op->kind == OP_BATCH_NORM && !op->flat) {
@@ -71,7 +72,8 @@ static void declare_variables(const Op *op)
 // Copies a convolution's kernel between the arena and Keras's order (height, width, in, out).
 static void copy_kernel(Device *device, const Op *op, void *arena, void *keras, bool to_arena)
 {
-    Desc inside = kernel_desc(op, kernel_tag(op)), outside = kernel_desc(op, dnnl_hwio);
+    Desc inside = kernel_desc(op, false, kernel_tag(op)),
+         outside = kernel_desc(op, false, dnnl_hwio);
     const OneDnn *dnn = onednn_of(device);
     Call call = to_arena ? call_reorder(dnn, outside, inside) : call_reorder(dnn, inside, outside);
     void *memory[] = {to_arena ? keras : arena, to_arena ? arena : keras};
@@ -114,7 +116,7 @@ static int norm_channels(const OpState *s)
 static void batch_norm_create(OpState *s, OpSizes *sizes)
 {
     CHECK(s->op->dropout_rate <= 0 || (s->op->relu && s->op->residual < 0));
-    sizes->input = sizes->output = layout_floats(s->out) * sizeof(float);
+    sizes->input = sizes->output = layout_bytes(s->out);
     sizes->saved = 2 * (size_t)norm_channels(s) * sizeof(float);
     sizes->scratch = (norm_partial_size(s->out) + (size_t)norm_channels(s)) * sizeof(float);
 }
@@ -137,7 +139,7 @@ static void batch_statistics(const OpState *s, const ForwardArgs *a, float *mean
 {
     int channels = norm_channels(s);
     float *variance = (float *)a->scratch + norm_partial_size(s->out);
-    passes()->norm_statistics(s->out, a->input, a->scratch, mean, variance);
+    passes_of(s->out)->norm_statistics(s->out, a->input, a->scratch, mean, variance);
     inverse_deviation(inv_std, variance, channels);
     double count = (double)s->batch * s->out.pixels;
     double unbiased = count > 1 ? count / (count - 1) : 1;
@@ -160,7 +162,7 @@ static void batch_norm_forward(OpState *s, const ForwardArgs *a)
         batch_statistics(s, a, mean, inv_std);
     else
         moving_statistics(s, a, mean, inv_std);
-    passes()->norm_forward(&(NormForward){
+    passes_of(s->out)->norm_forward(&(NormForward){
         .layout = s->out,
         .relu = op->relu,
         .dropout_rate = a->training ? op->dropout_rate : 0,
@@ -175,11 +177,18 @@ static void batch_norm_forward(OpState *s, const ForwardArgs *a)
     });
 }
 
+// Where a variable is longer than the channels that the passes see: it has been padded to blocks.
+static void clear_padding(const OpState *s, int index, const Arenas *arenas)
+{
+    size_t channels = (size_t)norm_channels(s), length = s->op->variables[index]->length;
+    memset(gradient(s->op, index, arenas) + channels, 0, (length - channels) * sizeof(float));
+}
+
 static void batch_norm_backward(OpState *s, const BackwardArgs *a)
 {
     const Op *op = s->op;
     const float *mean = a->saved;
-    passes()->norm_backward(&(NormBackward){
+    passes_of(s->out)->norm_backward(&(NormBackward){
         .layout = s->out,
         .relu = op->relu,
         .dropout_rate = op->dropout_rate,
@@ -196,95 +205,98 @@ static void batch_norm_backward(OpState *s, const BackwardArgs *a)
         .beta_gradient = gradient(op, BETA, &a->arenas),
         .partial = a->scratch,
     });
+    clear_padding(s, GAMMA, &a->arenas);
+    clear_padding(s, BETA, &a->arenas);
 }
 
 // Layers that stand alone.
 
 static void elementwise_create(OpState *s, OpSizes *sizes)
 {
-    sizes->input = sizes->output = layout_floats(s->out) * sizeof(float);
+    sizes->input = sizes->output = layout_bytes(s->out);
 }
 
 static void relu_forward(OpState *s, const ForwardArgs *a)
 {
-    passes()->relu(a->output, a->input, layout_floats(s->out));
+    passes_of(s->out)->relu(a->output, a->input, layout_elements(s->out));
 }
 
 static void relu_backward(OpState *s, const BackwardArgs *a)
 {
-    passes()->relu_backward(a->output_gradient, a->output, layout_floats(s->out));
+    passes_of(s->out)->relu_backward(a->output_gradient, a->output, layout_elements(s->out));
 }
 
 static void dropout_forward(OpState *s, const ForwardArgs *a)
 {
     float rate = a->training ? s->op->dropout_rate : 0;
-    passes()->dropout(a->output, a->input, layout_floats(s->out), rate, *a->dropout_key);
+    passes_of(s->out)->dropout(a->output, a->input, layout_elements(s->out), rate, *a->dropout_key);
 }
 
 static void dropout_backward(OpState *s, const BackwardArgs *a)
 {
-    passes()->dropout(a->input_gradient, a->output_gradient, layout_floats(s->out),
-                      s->op->dropout_rate, *a->dropout_key);
+    passes_of(s->out)->dropout(a->input_gradient, a->output_gradient, layout_elements(s->out),
+                               s->op->dropout_rate, *a->dropout_key);
 }
 
 static void add_forward(OpState *s, const ForwardArgs *a)
 {
-    passes()->add(a->output, a->input, a->residual, layout_floats(s->out));
+    passes_of(s->out)->add(a->output, a->input, a->residual, layout_elements(s->out));
 }
 
 // The gradient serves as the first input's where it is.
 static void add_backward(OpState *s, const BackwardArgs *a)
 {
-    memcpy(a->residual_gradient, a->output_gradient, layout_floats(s->out) * sizeof(float));
+    memcpy(a->residual_gradient, a->output_gradient, layout_bytes(s->out));
+}
+
+// Max pooling. Saved: the place of each window's largest.
+
+static void max_pool_create(OpState *s, OpSizes *sizes)
+{
+    CHECK(s->op->size <= LARGEST_POOL / s->op->size);
+    sizes->input = layout_bytes(s->in);
+    sizes->output = layout_bytes(s->out);
+    sizes->saved = layout_elements(s->out);
+}
+
+static MaxPool max_pool_of(const OpState *s)
+{
+    const Op *op = s->op;
+    return (MaxPool){
+        s->batch * s->in.blocks, op->in.height, op->in.width, s->in.lanes, op->size, op->relu};
+}
+
+static void max_pool_forward(OpState *s, const ForwardArgs *a)
+{
+    MaxPool pool = max_pool_of(s);
+    passes_of(s->out)->max_pool(&pool, a->input, a->output, a->saved);
+}
+
+static void max_pool_backward(OpState *s, const BackwardArgs *a)
+{
+    MaxPool pool = max_pool_of(s);
+    if (a->input_gradient)
+        passes_of(s->out)->max_pool_backward(&pool, a->output_gradient, a->saved,
+                                             a->input_gradient);
 }
 
 // Global average pooling.
 
 static void global_average_pool_create(OpState *s, OpSizes *sizes)
 {
-    sizes->input = layout_floats(s->in) * sizeof(float);
+    sizes->input = layout_bytes(s->in);
     sizes->output = (size_t)s->batch * (size_t)s->op->out.channels * sizeof(float);
 }
 
 static void global_average_pool_forward(OpState *s, const ForwardArgs *a)
 {
-    passes()->pool_forward(s->in, s->op->in.channels, a->input, a->output);
+    passes_of(s->in)->pool_forward(s->in, s->op->in.channels, a->input, a->output);
 }
 
 static void global_average_pool_backward(OpState *s, const BackwardArgs *a)
 {
-    passes()->pool_backward(s->in, s->op->in.channels, a->output_gradient, a->input_gradient);
-}
-
-// Dense.
-
-static void dense_create(OpState *s, OpSizes *sizes)
-{
-    sizes->input = (size_t)s->batch * (size_t)s->op->in.channels * sizeof(float);
-    sizes->output = (size_t)s->batch * (size_t)s->op->out.channels * sizeof(float);
-}
-
-static void dense_forward(OpState *s, const ForwardArgs *a)
-{
-    const Op *op = s->op;
-    int inputs = op->in.channels, units = op->out.channels;
-    matrix_multiply(false, false, s->batch, units, inputs, a->input, weight(op, KERNEL, &a->arenas),
-                    a->output);
-    passes()->bias_relu(a->output, weight(op, BIAS, &a->arenas), s->batch, units, op->relu);
-}
-
-static void dense_backward(OpState *s, const BackwardArgs *a)
-{
-    const Op *op = s->op;
-    int inputs = op->in.channels, units = op->out.channels;
-    if (op->relu)
-        passes()->relu_backward(a->output_gradient, a->output, layout_floats(s->out));
-    matrix_multiply(true, false, inputs, units, s->batch, a->input, a->output_gradient,
-                    gradient(op, KERNEL, &a->arenas));
-    passes()->sum_rows(gradient(op, BIAS, &a->arenas), a->output_gradient, s->batch, units);
-    if (a->input_gradient)
-        matrix_multiply(false, true, s->batch, inputs, units, a->output_gradient,
-                        weight(op, KERNEL, &a->arenas), a->input_gradient);
+    passes_of(s->in)->pool_backward(s->in, s->op->in.channels, a->output_gradient,
+                                    a->input_gradient);
 }
 
 // Embedding.
@@ -292,19 +304,19 @@ static void dense_backward(OpState *s, const BackwardArgs *a)
 static void embedding_create(OpState *s, OpSizes *sizes)
 {
     sizes->input = (size_t)s->batch * (size_t)s->op->in.width * sizeof(float);
-    sizes->output = layout_floats(s->out) * sizeof(float);
+    sizes->output = layout_bytes(s->out);
 }
 
 static void embedding_forward(OpState *s, const ForwardArgs *a)
 {
-    passes()->embed(s->out, s->op->out.channels, a->input, weight(s->op, EMBEDDINGS, &a->arenas),
-                    a->output);
+    passes_of(s->out)->embed(s->out, s->op->out.channels, a->input,
+                             weight(s->op, EMBEDDINGS, &a->arenas), a->output);
 }
 
 static void embedding_backward(OpState *s, const BackwardArgs *a)
 {
-    passes()->embed_backward(s->out, s->op->out.channels, s->op->size, a->input, a->output_gradient,
-                             gradient(s->op, EMBEDDINGS, &a->arenas));
+    passes_of(s->out)->embed_backward(s->out, s->op->out.channels, s->op->size, a->input,
+                                      a->output_gradient, gradient(s->op, EMBEDDINGS, &a->arenas));
 }
 
 // Rows of a few numbers, of the loss and of softmax: not worth more than one thread.
@@ -369,7 +381,7 @@ static const struct {
     [OP_RELU] = {elementwise_create, relu_forward, relu_backward},
     [OP_DROPOUT] = {elementwise_create, dropout_forward, dropout_backward},
     [OP_ADD] = {elementwise_create, add_forward, add_backward},
-    [OP_MAX_POOL] = {max_pool_create, max_pool_run, max_pool_run_backward},
+    [OP_MAX_POOL] = {max_pool_create, max_pool_forward, max_pool_backward},
     [OP_GLOBAL_AVERAGE_POOL] = {global_average_pool_create, global_average_pool_forward,
                                 global_average_pool_backward},
     [OP_FLATTEN] = {flatten_create, flatten_forward, flatten_backward},
@@ -381,11 +393,13 @@ static const struct {
 static OpState *op_create(Device *device, const Op *op, int batch, OpSizes *sizes)
 {
     OpState *s = allocate(1, sizeof *s);
+    bool bfloat16 = device->precision == PRECISION_BF16;
     *s = (OpState){.dnn = onednn_of(device),
                    .op = op,
                    .batch = batch,
-                   .in = layout_of(op->in, batch, op->flat),
-                   .out = layout_of(op->out, batch, op_writes_vector(op))};
+                   .bfloat16 = bfloat16,
+                   .in = layout_of(op->in, batch, op->flat, bfloat16),
+                   .out = layout_of(op->out, batch, op_writes_vector(op), bfloat16)};
     *sizes = (OpSizes){0};
     operations[op->kind].create(s, sizes);
     return s;
@@ -396,6 +410,8 @@ static void op_free(OpState *s)
     call_free(&s->forward);
     call_free(&s->backward_input);
     call_free(&s->backward_kernel);
+    call_free(&s->to_bfloat16);
+    call_free(&s->to_arena);
     free(s);
 }
 
@@ -408,8 +424,8 @@ static void op_forward(OpState *s, const ForwardArgs *args)
 static void op_backward(OpState *s, const BackwardArgs *args)
 {
     if (args->output_gradient2 && s->op->kind != OP_BATCH_NORM)
-        passes()->add(args->output_gradient, args->output_gradient, args->output_gradient2,
-                      layout_floats(s->out));
+        passes_of(s->out)->add(args->output_gradient, args->output_gradient, args->output_gradient2,
+                               layout_elements(s->out));
     operations[s->op->kind].backward(s, args);
 }
 

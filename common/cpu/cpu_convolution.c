@@ -1,15 +1,11 @@
-// The CPU backend's convolution, by oneDNN or by the kit's own Winograd, and the other operations
-// that oneDNN computes: max pooling, flatten.
+// The CPU backend's convolution, by oneDNN, by the kit's own Winograd, or, for the gradient of a
+// kernel, by a pass (a first layer's) or as products of matrices (cpu_kernel_rows.c); and flatten,
+// whose change of layout is oneDNN's.
 
 #include "cpu/cpu_op.h"
 
 #include <omp.h>
 #include "base/util.h"
-
-static size_t largest(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
 
 // The three directions of a convolution differ only in how they are described.
 typedef dnnl_primitive_desc_t (*Describe)(const Convolution *, dnnl_primitive_desc_t hint);
@@ -22,15 +18,15 @@ static dnnl_primitive_desc_t describe_forward(const Convolution *c, dnnl_primiti
 
 // Asks for an implementation that works on the layouts that we have. Where oneDNN has only its slow
 // reference for them (old instruction sets), lets it choose the layouts, and the call reorders.
-static dnnl_primitive_desc_t describe(Describe how, const Convolution *wish, const Op *op,
-                                      int batch, dnnl_primitive_desc_t hint)
+static dnnl_primitive_desc_t describe(Describe how, const Convolution *wish, const OpState *s,
+                                      dnnl_primitive_desc_t hint)
 {
     dnnl_primitive_desc_t pd = how(wish, hint);
     if (pd && !is_reference(pd))
         return pd;
     Convolution any = *wish;
-    any.input = activation_desc(op->in, batch, dnnl_format_tag_any);
-    any.output = activation_desc(op->out, batch, dnnl_format_tag_any);
+    any.input = activation_desc(s->op->in, s->batch, s->bfloat16, dnnl_format_tag_any);
+    any.output = activation_desc(s->op->out, s->batch, s->bfloat16, dnnl_format_tag_any);
     any.algorithm = dnnl_convolution_direct;
     dnnl_primitive_desc_t other = how(&any, hint);
     desc_free(any.input);
@@ -44,33 +40,32 @@ static dnnl_primitive_desc_t describe(Describe how, const Convolution *wish, con
 
 // Images come as NHWC; with one channel that is NCHW as well, which oneDNN's first-layer kernels
 // want.
-static dnnl_format_tag_t image_tag(Shape shape)
+static Desc image_desc(const Op *op, int batch, bool bfloat16)
 {
-    return shape.channels == 1 ? dnnl_nchw : dnnl_nhwc;
-}
-
-static dnnl_format_tag_t input_tag(const Op *op)
-{
-    return op->input_is_image ? image_tag(op->in) : blocked_tag();
+    if (op->input_is_image)
+        return activation_desc(op->in, batch, false, op->in.channels == 1 ? dnnl_nchw : dnnl_nhwc);
+    return activation_desc(op->in, batch, bfloat16, image_tag(bfloat16));
 }
 
 // The layouts around one convolution.
 typedef struct {
     Desc image; // what the caller has; differs from `input` for a model's first layer
     Desc input, output;
-    Desc kernel; // in the arena
-    Desc any;    // the kernel, as the primitive likes it
+    Desc kernel;            // in the arena
+    Desc any, any_gradient; // the kernel and its gradient, as the primitive likes them
     Desc bias;
 } ConvolutionDescs;
 
-static ConvolutionDescs convolution_descs(const Op *op, int batch)
+static ConvolutionDescs convolution_descs(const Op *op, int batch, bool bfloat16)
 {
+    dnnl_format_tag_t tag = image_tag(bfloat16);
     return (ConvolutionDescs){
-        .image = activation_desc(op->in, batch, input_tag(op)),
-        .input = activation_desc(op->in, batch, few_channels(op) ? dnnl_nchw : blocked_tag()),
-        .output = activation_desc(op->out, batch, blocked_tag()),
-        .kernel = kernel_desc(op, kernel_tag(op)),
-        .any = kernel_desc(op, dnnl_format_tag_any),
+        .image = image_desc(op, batch, bfloat16),
+        .input = activation_desc(op->in, batch, bfloat16, few_channels(op) ? dnnl_nchw : tag),
+        .output = activation_desc(op->out, batch, bfloat16, tag),
+        .kernel = kernel_desc(op, false, kernel_tag(op)),
+        .any = kernel_desc(op, bfloat16, dnnl_format_tag_any),
+        .any_gradient = kernel_desc(op, false, dnnl_format_tag_any),
         .bias = desc_create(1, &op->out.channels, dnnl_a),
     };
 }
@@ -82,6 +77,7 @@ static void convolution_descs_free(ConvolutionDescs *d)
     desc_free(d->output);
     desc_free(d->kernel);
     desc_free(d->any);
+    desc_free(d->any_gradient);
     desc_free(d->bias);
 }
 
@@ -113,6 +109,21 @@ static Call backward_kernel_call(const OneDnn *dnn, dnnl_primitive_desc_t pd,
     return call_prepare(dnn, pd, ports, bias ? 4 : 3);
 }
 
+// For a first layer by a pass, where there are registers for it: oneDNN takes several times as long
+// with AVX2.
+static KernelGradient quickest_kernel_gradient(const OpState *s)
+{
+    if (!s->bfloat16 && few_channels(s->op) && s->op->size == 3 && winograd())
+        return BY_PASS;
+    return kernel_rows_pay(s) ? BY_ROWS : BY_CONVOLUTION;
+}
+
+static FirstLayer first_layer_of(const OpState *s)
+{
+    Shape in = s->op->in;
+    return (FirstLayer){s->out, in.height, in.width, in.channels, s->op->out.channels, s->threads};
+}
+
 static void create_calls(OpState *s, const ConvolutionDescs *d)
 {
     const Op *op = s->op;
@@ -126,42 +137,56 @@ static void create_calls(OpState *s, const ConvolutionDescs *d)
                      .kernel = d->any,
                      .bias = d->bias,
                      .output = d->output};
-    dnnl_primitive_desc_t forward = describe(describe_forward, &c, op, s->batch, NULL);
+    dnnl_primitive_desc_t forward = describe(describe_forward, &c, s, NULL);
     if (!op->input_is_image)
-        s->backward_input = backward_input_call(
-            s->dnn, describe(convolution_backward_input, &c, op, s->batch, forward), d);
+        s->backward_input =
+            backward_input_call(s->dnn, describe(convolution_backward_input, &c, s, forward), d);
+    c.kernel = d->any_gradient;
     c.bias = train_bias ? d->bias : NULL;
-    s->backward_kernel = backward_kernel_call(
-        s->dnn, describe(convolution_backward_kernel, &c, op, s->batch, forward), d, train_bias);
+    if (s->kernel_gradient == BY_CONVOLUTION)
+        s->backward_kernel = backward_kernel_call(
+            s->dnn, describe(convolution_backward_kernel, &c, s, forward), d, train_bias);
     s->forward = forward_call(s->dnn, forward, d);
 }
 
 // Where the kit's own convolution is quicker than oneDNN's: from what was measured, by shape alone,
 // so that a layer is always computed in the same way.
-static bool winograd_pays(const Op *op, int batch)
+static const Winograd *winograd_that_pays(const Op *op, int batch, bool bfloat16)
 {
     enum { LEAST_TILES = 32 };
     int tiles = batch * ((op->in.height + 3) / 4) * ((op->in.width + 3) / 4);
-    return winograd() && op->size == 3 && !op->input_is_image && op->in.channels % lanes() == 0 &&
-           op->out.channels % lanes() == 0 && tiles >= LEAST_TILES;
+    bool pays = op->size == 3 && !op->input_is_image && op->in.channels % lanes() == 0 &&
+                op->out.channels % lanes() == 0 && tiles >= LEAST_TILES;
+    return !pays ? NULL : bfloat16 ? winograd_of_bfloat16() : winograd();
+}
+
+// Where it is not oneDNN's; returns the working memory that it needs, in bytes.
+static size_t create_kernel_gradient(OpState *s)
+{
+    if (s->kernel_gradient == BY_ROWS)
+        return kernel_rows_create(s);
+    if (s->kernel_gradient == BY_CONVOLUTION)
+        return 0;
+    s->threads = omp_get_max_threads();
+    FirstLayer layer = first_layer_of(s);
+    return first_layer_scratch(&layer) * sizeof(float);
 }
 
 void conv2d_create(OpState *s, OpSizes *sizes)
 {
     const Op *op = s->op;
-    ConvolutionDescs d = convolution_descs(op, s->batch);
+    ConvolutionDescs d = convolution_descs(op, s->batch, s->bfloat16);
     sizes->input = desc_bytes(d.image);
     sizes->output = desc_bytes(d.output);
-    if (winograd_pays(op, s->batch)) {
-        s->winograd = winograd();
+    s->winograd = winograd_that_pays(op, s->batch, s->bfloat16);
+    if (s->winograd) {
         s->shape = (WinogradShape){s->batch,        op->in.height,    op->in.width,
                                    op->in.channels, op->out.channels, omp_get_max_threads()};
         sizes->scratch = s->winograd->scratch(&s->shape) * sizeof(float);
     } else {
+        s->kernel_gradient = quickest_kernel_gradient(s);
         create_calls(s, &d);
-        sizes->scratch =
-            largest(s->forward.scratch_bytes,
-                    largest(s->backward_input.scratch_bytes, s->backward_kernel.scratch_bytes));
+        sizes->scratch = larger(calls_scratch(s), create_kernel_gradient(s));
     }
     convolution_descs_free(&d);
 }
@@ -179,7 +204,7 @@ void conv2d_forward(OpState *s, const ForwardArgs *a)
     // Not part of the primitive: oneDNN's own ReLU turns NaN into 0, which would hide a training
     // that has diverged.
     if (s->op->relu)
-        passes()->relu(a->output, a->output, layout_floats(s->out));
+        passes_of(s->out)->relu(a->output, a->output, layout_elements(s->out));
 }
 
 static void winograd_backward(OpState *s, const BackwardArgs *a)
@@ -193,73 +218,50 @@ static void winograd_backward(OpState *s, const BackwardArgs *a)
                                     a->input_gradient, a->scratch);
 }
 
+static void kernel_backward(OpState *s, const BackwardArgs *a)
+{
+    const Op *op = s->op;
+    float *kernel = gradient(op, KERNEL, &a->arenas), *bias = gradient(op, BIAS, &a->arenas);
+    void *memory[] = {unconst(a->input), a->output_gradient, kernel, bias};
+    FirstLayer layer = first_layer_of(s);
+    switch (s->kernel_gradient) {
+    case BY_CONVOLUTION:
+        call_run(&s->backward_kernel, a->scratch, memory);
+        break;
+    case BY_PASS:
+        passes()->first_kernel_gradient(&layer, a->input, a->output_gradient, kernel,
+                                        op->variables[BIAS]->no_gradient ? NULL : bias, a->scratch);
+        break;
+    case BY_ROWS:
+        kernel_rows_gradient(s, a);
+    }
+}
+
 void conv2d_backward(OpState *s, const BackwardArgs *a)
 {
     const Op *op = s->op;
     if (op->relu)
-        passes()->relu_backward(a->output_gradient, a->output, layout_floats(s->out));
+        passes_of(s->out)->relu_backward(a->output_gradient, a->output, layout_elements(s->out));
     if (s->winograd) {
         winograd_backward(s, a);
         return;
     }
-    void *kernel_memory[] = {unconst(a->input), a->output_gradient,
-                             gradient(op, KERNEL, &a->arenas), gradient(op, BIAS, &a->arenas)};
-    call_run(&s->backward_kernel, a->scratch, kernel_memory);
-    if (a->input_gradient) {
-        void *memory[] = {a->output_gradient, unconst(weight(op, KERNEL, &a->arenas)),
-                          a->input_gradient};
-        call_run(&s->backward_input, a->scratch, memory);
-    }
-}
-
-// Max pooling.
-
-void max_pool_create(OpState *s, OpSizes *sizes)
-{
-    const Op *op = s->op;
-    Desc input = activation_desc(op->in, s->batch, blocked_tag());
-    Desc output = activation_desc(op->out, s->batch, blocked_tag());
-    dnnl_primitive_desc_t forward = max_pool_forward(s->dnn, input, output, op->size);
-    dnnl_primitive_desc_t backward = max_pool_backward(s->dnn, input, output, op->size, forward);
-    CHECK(forward && backward);
-    Desc workspace = chosen_desc(forward, dnnl_query_workspace_md, 0);
-    sizes->input = desc_bytes(input);
-    sizes->output = desc_bytes(output);
-    sizes->saved = desc_bytes(workspace);
-    PortSpec ports[] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0, input, false},
-                        {DNNL_ARG_DST, dnnl_query_dst_md, 0, output, true},
-                        {DNNL_ARG_WORKSPACE, dnnl_query_workspace_md, 0, workspace, true}};
-    PortSpec back[] = {{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0, output, false},
-                       {DNNL_ARG_WORKSPACE, dnnl_query_workspace_md, 0, workspace, false},
-                       {DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0, input, true}};
-    s->backward_input = call_prepare(s->dnn, backward, back, 3);
-    s->forward = call_prepare(s->dnn, forward, ports, 3);
-    sizes->scratch = largest(s->forward.scratch_bytes, s->backward_input.scratch_bytes);
-    desc_free(input);
-    desc_free(output);
-}
-
-void max_pool_run(OpState *s, const ForwardArgs *a)
-{
-    void *memory[] = {unconst(a->input), a->output, a->saved};
-    call_run(&s->forward, a->scratch, memory);
-}
-
-void max_pool_run_backward(OpState *s, const BackwardArgs *a)
-{
-    void *memory[] = {a->output_gradient, a->saved, a->input_gradient};
+    kernel_backward(s, a);
+    void *memory[] = {a->output_gradient, unconst(weight(op, KERNEL, &a->arenas)),
+                      a->input_gradient};
     if (a->input_gradient)
         call_run(&s->backward_input, a->scratch, memory);
 }
 
-// Flatten: from blocks to NHWC.
+// Flatten: from the layout of images to NHWC in floats.
 
 void flatten_create(OpState *s, OpSizes *sizes)
 {
     const Op *op = s->op;
     bool plain = op->input_is_image || op->flat;
-    Desc input = activation_desc(op->in, s->batch, plain ? dnnl_nhwc : blocked_tag());
-    Desc output = activation_desc(op->in, s->batch, dnnl_nhwc);
+    Desc input = activation_desc(op->in, s->batch, s->bfloat16 && !plain,
+                                 plain ? dnnl_nhwc : image_tag(s->bfloat16));
+    Desc output = activation_desc(op->in, s->batch, false, dnnl_nhwc);
     s->forward = call_reorder(s->dnn, input, output);
     s->backward_input = call_reorder(s->dnn, output, input);
     sizes->input = desc_bytes(input);

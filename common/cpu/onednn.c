@@ -52,17 +52,18 @@ static dnnl_primitive_attr_t attributes(void)
 }
 
 static const dnnl_dims_t one = {1, 1};
-static const dnnl_dims_t zero = {0, 0};
 
 #if DNNL_VERSION_MAJOR >= 3
 
-Desc desc_create(int ndims, const int *dims, dnnl_format_tag_t tag)
+static const dnnl_dims_t zero = {0, 0};
+
+Desc desc_create_typed(int ndims, const int *dims, dnnl_data_type_t type, dnnl_format_tag_t tag)
 {
     dnnl_dims_t sizes;
     for (int i = 0; i < ndims; i++)
         sizes[i] = dims[i];
     dnnl_memory_desc_t desc;
-    OK(dnnl_memory_desc_create_with_tag(&desc, ndims, sizes, dnnl_f32, tag));
+    OK(dnnl_memory_desc_create_with_tag(&desc, ndims, sizes, type, tag));
     return desc;
 }
 
@@ -115,38 +116,44 @@ dnnl_primitive_desc_t convolution_backward_kernel(const Convolution *c, dnnl_pri
     return made(status, pd, attr);
 }
 
-dnnl_primitive_desc_t max_pool_forward(const OneDnn *dnn, Desc input, Desc output, int size)
+dnnl_primitive_desc_t inner_product_forward(const InnerProduct *p)
 {
-    dnnl_dims_t window = {size, size};
     dnnl_primitive_attr_t attr = attributes();
     dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t status = dnnl_pooling_forward_primitive_desc_create(
-        &pd, dnn->engine, dnnl_forward_training, dnnl_pooling_max, input, output, window, window,
-        zero, zero, zero, attr);
+    dnnl_status_t status = dnnl_inner_product_forward_primitive_desc_create(
+        &pd, p->dnn->engine, dnnl_forward_training, p->input, p->kernel, NULL, p->output, attr);
     return made(status, pd, attr);
 }
 
-dnnl_primitive_desc_t max_pool_backward(const OneDnn *dnn, Desc input, Desc output, int size,
-                                        dnnl_primitive_desc_t hint)
+dnnl_primitive_desc_t inner_product_backward_input(const InnerProduct *p,
+                                                   dnnl_primitive_desc_t hint)
 {
-    dnnl_dims_t window = {size, size};
     dnnl_primitive_attr_t attr = attributes();
     dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t status = dnnl_pooling_backward_primitive_desc_create(
-        &pd, dnn->engine, dnnl_pooling_max, input, output, window, window, zero, zero, zero, hint,
-        attr);
+    dnnl_status_t status = dnnl_inner_product_backward_data_primitive_desc_create(
+        &pd, p->dnn->engine, p->input, p->kernel, p->output, hint, attr);
+    return made(status, pd, attr);
+}
+
+dnnl_primitive_desc_t inner_product_backward_kernel(const InnerProduct *p,
+                                                    dnnl_primitive_desc_t hint)
+{
+    dnnl_primitive_attr_t attr = attributes();
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t status = dnnl_inner_product_backward_weights_primitive_desc_create(
+        &pd, p->dnn->engine, p->input, p->kernel, p->bias, p->output, hint, attr);
     return made(status, pd, attr);
 }
 
 #else // 2.x
 
-Desc desc_create(int ndims, const int *dims, dnnl_format_tag_t tag)
+Desc desc_create_typed(int ndims, const int *dims, dnnl_data_type_t type, dnnl_format_tag_t tag)
 {
     dnnl_dims_t sizes;
     for (int i = 0; i < ndims; i++)
         sizes[i] = dims[i];
     dnnl_memory_desc_t *desc = allocate(1, sizeof *desc);
-    OK(dnnl_memory_desc_init_by_tag(desc, ndims, sizes, dnnl_f32, tag));
+    OK(dnnl_memory_desc_init_by_tag(desc, ndims, sizes, type, tag));
     return desc;
 }
 
@@ -195,28 +202,39 @@ dnnl_primitive_desc_t convolution_backward_kernel(const Convolution *c, dnnl_pri
     return made(c->dnn, &desc, hint);
 }
 
-dnnl_primitive_desc_t max_pool_forward(const OneDnn *dnn, Desc input, Desc output, int size)
+dnnl_primitive_desc_t inner_product_forward(const InnerProduct *p)
 {
-    dnnl_dims_t window = {size, size};
-    dnnl_pooling_desc_t desc;
-    OK(dnnl_pooling_forward_desc_init(&desc, dnnl_forward_training, dnnl_pooling_max, input, output,
-                                      window, window, zero, zero));
-    return made(dnn, &desc, NULL);
+    dnnl_inner_product_desc_t desc;
+    OK(dnnl_inner_product_forward_desc_init(&desc, dnnl_forward_training, p->input, p->kernel, NULL,
+                                            p->output));
+    return made(p->dnn, &desc, NULL);
 }
 
-dnnl_primitive_desc_t max_pool_backward(const OneDnn *dnn, Desc input, Desc output, int size,
-                                        dnnl_primitive_desc_t hint)
+dnnl_primitive_desc_t inner_product_backward_input(const InnerProduct *p,
+                                                   dnnl_primitive_desc_t hint)
 {
-    dnnl_dims_t window = {size, size};
-    dnnl_pooling_desc_t desc;
-    OK(dnnl_pooling_backward_desc_init(&desc, dnnl_pooling_max, input, output, window, window, zero,
-                                       zero));
-    return made(dnn, &desc, hint);
+    dnnl_inner_product_desc_t desc;
+    OK(dnnl_inner_product_backward_data_desc_init(&desc, p->input, p->kernel, p->output));
+    return made(p->dnn, &desc, hint);
+}
+
+dnnl_primitive_desc_t inner_product_backward_kernel(const InnerProduct *p,
+                                                    dnnl_primitive_desc_t hint)
+{
+    dnnl_inner_product_desc_t desc;
+    OK(dnnl_inner_product_backward_weights_desc_init(&desc, p->input, p->kernel, p->bias,
+                                                     p->output));
+    return made(p->dnn, &desc, hint);
 }
 
 #endif
 
 // From here on both versions are alike.
+
+Desc desc_create(int ndims, const int *dims, dnnl_format_tag_t tag)
+{
+    return desc_create_typed(ndims, dims, dnnl_f32, tag);
+}
 
 size_t desc_bytes(Desc desc)
 {
@@ -381,6 +399,11 @@ bool onednn_has_avx2(void)
 bool onednn_has_avx512(void)
 {
     return has_isa(dnnl_cpu_isa_avx512_core);
+}
+
+bool onednn_has_amx(void)
+{
+    return has_isa(dnnl_cpu_isa_avx512_core_amx);
 }
 
 void matrix_multiply(bool transpose_a, bool transpose_b, int rows, int columns, int inner,

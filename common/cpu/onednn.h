@@ -28,8 +28,10 @@ typedef struct {
 const OneDnn *onednn_of(Device *device);
 
 // A float tensor with oneDNN's logical dimensions (batch, channels, height, width for activations,
-// out, in, height, width for kernels), whatever the order in memory. Free with desc_free.
+// out, in, height, width for kernels), whatever the order in memory; or one of another type. Free
+// with desc_free.
 Desc desc_create(int ndims, const int *dims, dnnl_format_tag_t tag);
+Desc desc_create_typed(int ndims, const int *dims, dnnl_data_type_t type, dnnl_format_tag_t tag);
 void desc_free(Desc desc);
 size_t desc_bytes(Desc desc);
 bool desc_same(Desc a, Desc b);
@@ -46,9 +48,18 @@ typedef struct {
 dnnl_primitive_desc_t convolution_forward(const Convolution *c);
 dnnl_primitive_desc_t convolution_backward_input(const Convolution *c, dnnl_primitive_desc_t hint);
 dnnl_primitive_desc_t convolution_backward_kernel(const Convolution *c, dnnl_primitive_desc_t hint);
-dnnl_primitive_desc_t max_pool_forward(const OneDnn *dnn, Desc input, Desc output, int size);
-dnnl_primitive_desc_t max_pool_backward(const OneDnn *dnn, Desc input, Desc output, int size,
-                                        dnnl_primitive_desc_t hint);
+
+// output = input kernel, for matrices (batch, in) and (out, in) in oneDNN's order. The bias is only
+// for its gradient; NULL: without.
+typedef struct {
+    const OneDnn *dnn;
+    Desc input, kernel, bias, output;
+} InnerProduct;
+dnnl_primitive_desc_t inner_product_forward(const InnerProduct *p);
+dnnl_primitive_desc_t inner_product_backward_input(const InnerProduct *p,
+                                                   dnnl_primitive_desc_t hint);
+dnnl_primitive_desc_t inner_product_backward_kernel(const InnerProduct *p,
+                                                    dnnl_primitive_desc_t hint);
 
 // True for an implementation that is correct but very slow.
 bool is_reference(dnnl_primitive_desc_t pd);
@@ -99,6 +110,7 @@ void call_run(Call *call, void *scratch, void *const *memory);
 // The widest instruction set that oneDNN uses here (DNNL_MAX_CPU_ISA limits it).
 bool onednn_has_avx2(void);
 bool onednn_has_avx512(void);
+bool onednn_has_amx(void);
 
 // c = a b for row-major matrices (rows, inner) (inner, columns); a flag says that a matrix lies
 // transposed in memory.

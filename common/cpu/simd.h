@@ -1,12 +1,20 @@
 // Inside the CPU backend: what its sources that are compiled once per instruction set have in
 // common. Vectors are the compilers' vector extensions: VECTOR floats, which a source defines
 // before it includes this.
+//
+// Activations and their gradients are floats, or, where a source is compiled with BFLOAT16,
+// bfloat16: the upper half of a float. They are widened when they are loaded, all arithmetic is
+// that of floats, and they are rounded to the nearest when they are stored.
 
 #ifndef HVDLAB_SIMD_H
 #define HVDLAB_SIMD_H
 
 #include <omp.h>
 #include <stdint.h>
+#include <string.h>
+#ifdef BFLOAT16
+#include <immintrin.h>
+#endif
 
 typedef float Floats __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
 typedef int32_t Ints __attribute__((vector_size(4 * VECTOR)));
@@ -22,6 +30,64 @@ INLINE void store(float *to, Floats value)
 {
     *(Floats *)to = value;
 }
+
+#ifdef BFLOAT16
+
+typedef uint16_t Activation;
+typedef uint16_t Halves __attribute__((vector_size(2 * VECTOR), aligned(2), may_alias));
+
+INLINE Floats load_activations(const Activation *from)
+{
+    return (Floats)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i) * (const Halves *)from), 16);
+}
+
+INLINE void store_activations(Activation *to, Floats value)
+{
+    *(Halves *)to = (Halves)_mm512_cvtneps_pbh((__m512)value);
+}
+
+INLINE float widened(Activation value)
+{
+    uint32_t word = (uint32_t)value << 16;
+    float wide;
+    memcpy(&wide, &word, sizeof wide);
+    return wide;
+}
+
+// A NaN stays one: rounding could make it infinite.
+INLINE Activation rounded(float value)
+{
+    uint32_t word;
+    memcpy(&word, &value, sizeof word);
+    uint32_t nearest = (word + 0x7fff + (word >> 16 & 1)) >> 16;
+    return (Activation)((word & 0x7fffffff) > 0x7f800000 ? word >> 16 | 0x40 : nearest);
+}
+
+#else
+
+typedef float Activation;
+
+INLINE Floats load_activations(const Activation *from)
+{
+    return load(from);
+}
+
+INLINE void store_activations(Activation *to, Floats value)
+{
+    store(to, value);
+}
+
+INLINE float widened(Activation value)
+{
+    return value;
+}
+
+INLINE Activation rounded(float value)
+{
+    return value;
+}
+
+#endif
 
 // value where mask is set, else zero.
 INLINE Floats select_if(Ints mask, Floats value)

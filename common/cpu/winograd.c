@@ -27,72 +27,12 @@ enum { LANES = 8, STRIP = 6, ROWS = 4 };
 #endif
 enum { GROUP = 2, MOST_VECTORS = 3 };
 enum { BLOCK = STRIP * LANES }; // floats: a strip of one block of channels
+enum { KERNEL_BLOCK = LANES * LANES };
 
 #include "cpu/winograd_grid.h"
+#include "cpu/winograd_kernel_gradient.h"
 #include "cpu/winograd_product.h"
-
-// ---- From activations to transformed values.
-
-// What is transformed: activations, of the input or the gradient of the output.
-typedef struct {
-    const Grid *grid;
-    const float *values;
-    int blocks;
-    bool gradient;
-} Source;
-
-static Plane plane_of(const Source *s, Tile t, int block)
-{
-    const Grid *g = s->grid;
-    size_t chunk = (size_t)t.image * (size_t)s->blocks + (size_t)block;
-    return (Plane){s->values + chunk * (size_t)g->height * (size_t)g->width * LANES, g->height,
-                   g->width};
-}
-
-INLINE void transform_kind(bool rows, bool columns, bool gradient, Plane plane, Tile t, float *to,
-                           size_t stride)
-{
-    if (gradient)
-        transform_gradient(rows, columns, plane, t, to, stride);
-    else
-        transform_input(rows, columns, plane, t, to, stride);
-}
-
-INLINE void transform_tile(bool gradient, Plane plane, Tile t, float *to, size_t stride)
-{
-    if (t.short_rows && t.short_columns)
-        transform_kind(true, true, gradient, plane, t, to, stride);
-    else if (t.short_rows)
-        transform_kind(true, false, gradient, plane, t, to, stride);
-    else if (t.short_columns)
-        transform_kind(false, true, gradient, plane, t, to, stride);
-    else
-        transform_kind(false, false, gradient, plane, t, to, stride);
-}
-
-static void clear_tile(float *to, size_t stride)
-{
-    for (int i = 0; i < PRODUCTS; i++)
-        store(to + (size_t)i * stride, (Floats){0});
-}
-
-// Strip `strip` of the source becomes strip `place` of the panels.
-static void transform_strip(const Source *s, int strip, const Panels *panels, int place)
-{
-    Tile tiles[STRIP];
-    for (int i = 0; i < STRIP; i++)
-        tiles[i] = tile_at(s->grid, strip * STRIP + i);
-    for (int block = 0; block < s->blocks; block++)
-        for (int i = 0; i < STRIP; i++) {
-            float *to = panel(panels, place, block) + i * LANES;
-            if (tiles[i].image < 0)
-                clear_tile(to, panels->stride);
-            else if (s->gradient)
-                transform_tile(true, plane_of(s, tiles[i], block), tiles[i], to, panels->stride);
-            else
-                transform_tile(false, plane_of(s, tiles[i], block), tiles[i], to, panels->stride);
-        }
-}
+#include "cpu/winograd_strip.h"
 
 // ---- Forward, and the gradient of the input: the same with every kernel turned by half a turn,
 // and its channels swapped.
@@ -101,9 +41,10 @@ typedef struct {
     Grid grid;
     int sums, results; // blocks of channels: those summed over, and those that result
     int threads;
-    const float *x, *kernel, *bias;
+    const Activation *x;
+    const float *kernel, *bias;
     bool relu, turned;
-    float *y;
+    Activation *y;
 
     bool together;
     int chunk;                   // strips that are transformed before they are multiplied
@@ -115,8 +56,6 @@ typedef struct {
 
 // What must stay in a core's cache of the second level: 1 MiB is on a laptop, too.
 enum { CACHE = 1 << 20 };
-enum { STRIP_BYTES = PRODUCTS * BLOCK * (int)sizeof(float) }; // of a block
-enum { KERNEL_BLOCK = LANES * LANES };
 
 static size_t kernel_floats(int sums, int results)
 {
@@ -213,11 +152,6 @@ static void transform_kernels(const Pass *p, Share sums, Share results, float *t
     }
 }
 
-static Share common_part(Share a, Share b)
-{
-    return (Share){most(a.begin, b.begin), least(a.end, b.end)};
-}
-
 // A group of channels for some strips of one product. Strips are counted in the panels.
 static void multiply_group(int product, Share strips, int first_strip, Share sums,
                            const float *kernels, int vectors, int group, const Panels *tiles,
@@ -253,7 +187,7 @@ INLINE void write_tile(const Pass *p, const float *from, size_t stride, int resu
     Floats bias = p->bias ? load(p->bias + result * LANES) : (Floats){0};
     Plane plane = {NULL, p->grid.height, p->grid.width};
     size_t chunk = (size_t)t.image * (size_t)p->results + (size_t)result;
-    float *to = p->y + chunk * (size_t)plane.height * (size_t)plane.width * LANES;
+    Activation *to = p->y + chunk * (size_t)plane.height * (size_t)plane.width * LANES;
     if (t.short_rows && t.short_columns)
         transform_output(true, true, from, stride, bias, p->relu, plane, t, to);
     else if (t.short_rows)
@@ -367,8 +301,8 @@ static void run_pass(const Pass *p, float *scratch)
         run_apart(p, scratch);
 }
 
-static void forward(const WinogradShape *shape, const float *x, const float *kernel,
-                    const float *bias, bool relu, float *y, float *scratch)
+static void forward(const WinogradShape *shape, const void *x, const float *kernel,
+                    const float *bias, bool relu, void *y, float *scratch)
 {
     Pass p = pass_of(shape, false);
     p.x = x;
@@ -379,191 +313,14 @@ static void forward(const WinogradShape *shape, const float *x, const float *ker
     run_pass(&p, scratch);
 }
 
-static void backward_input(const WinogradShape *shape, const float *y_gradient, const float *kernel,
-                           float *x_gradient, float *scratch)
+static void backward_input(const WinogradShape *shape, const void *y_gradient, const float *kernel,
+                           void *x_gradient, float *scratch)
 {
     Pass p = pass_of(shape, true);
     p.x = y_gradient;
     p.kernel = kernel;
     p.y = x_gradient;
     run_pass(&p, scratch);
-}
-
-// ---- The gradient of the kernel. All threads transform the input and the output's gradient of a
-// chunk of strips, and then share out the blocks of channels in and out. What a chunk gives is
-// added to what those before it have given, and transformed back after the last one.
-
-typedef struct {
-    Grid grid;
-    const float *x, *y_gradient;
-    float *kernel_gradient;
-    int in, out, threads; // blocks
-    int chunk, chunks;    // strips, and how many times
-    int some_in, some_out;
-    Panels input, gradient;
-    size_t sum_stride; // between the products of a job
-} KernelPass;
-
-// Jobs are squares of 80 x 80 channels, whose sums stay in a core's cache, or smaller ones so that
-// there is one for each thread.
-static void plan_jobs(KernelPass *p)
-{
-    p->some_in = least(p->in, 80 / LANES);
-    p->some_out = least(p->out, 80 / LANES);
-    while (pieces(p->in, p->some_in) * pieces(p->out, p->some_out) < p->threads &&
-           p->some_in * p->some_out > 1)
-        if (p->some_in >= p->some_out)
-            p->some_in = pieces(p->some_in, 2);
-        else
-            p->some_out = pieces(p->some_out, 2);
-}
-
-// A chunk is of at least so many tiles, since all sums are read and written for it, and of at least
-// so many bytes for each thread, since threads wait for each other. Sums go through the strips in
-// their order, whatever the chunks.
-static KernelPass kernel_pass_of(const WinogradShape *s)
-{
-    enum { TILES = 128, BYTES = 1 << 20 };
-    KernelPass p = {.grid = grid_of(s), .threads = s->threads};
-    p.in = s->in / LANES;
-    p.out = s->out / LANES;
-    plan_jobs(&p);
-    int most_strips =
-        most(pieces(TILES, STRIP), BYTES / (STRIP_BYTES * (p.in + p.out)) * s->threads);
-    p.chunks = pieces(p.grid.strips, most_strips);
-    p.chunk = pieces(p.grid.strips, p.chunks);
-    p.input = panels_of(p.chunk, p.in);
-    p.gradient = panels_of(p.chunk, p.out);
-    p.sum_stride = spread((size_t)p.some_in * (size_t)p.some_out * KERNEL_BLOCK);
-    return p;
-}
-
-static int kernel_jobs(const KernelPass *p)
-{
-    return pieces(p->in, p->some_in) * pieces(p->out, p->some_out);
-}
-
-static size_t kernel_pass_scratch(const KernelPass *p)
-{
-    int sums = p->chunks > 1 ? kernel_jobs(p) : p->threads;
-    return panels_size(p->input) + panels_size(p->gradient) +
-           (size_t)sums * p->sum_stride * PRODUCTS;
-}
-
-// One job: some channels in by some channels out, and their sums (PRODUCTS, in, out).
-typedef struct {
-    Share in, out;
-    float *sums;
-} Job;
-
-// Adds strips of one product; without `add` its sums begin anew.
-static void add_strips(const KernelPass *p, const Job *job, int product, Share strips, bool add)
-{
-    Sum sum = {strips.end - strips.begin, (size_t)p->in * BLOCK, (size_t)p->out * BLOCK};
-    size_t row = (size_t)(job->out.end - job->out.begin) * LANES;
-    const float *input = panel(&p->input, strips.begin, 0) + (size_t)product * p->input.stride;
-    const float *gradient =
-        panel(&p->gradient, strips.begin, 0) + (size_t)product * p->gradient.stride;
-    float *sums = job->sums + (size_t)product * p->sum_stride;
-    for (int o = job->out.begin; o < job->out.end; o += MOST_VECTORS)
-        for (int i = job->in.begin * LANES; i < job->in.end * LANES; i += ROWS)
-            kernel_product(least(MOST_VECTORS, job->out.end - o), sum,
-                           input + i / LANES * BLOCK + i % LANES, gradient + o * BLOCK,
-                           sums + (size_t)(i - job->in.begin * LANES) * row +
-                               (o - job->out.begin) * LANES,
-                           row, add);
-}
-
-static void add_chunk(const KernelPass *p, const Job *job, int offset, int count)
-{
-    for (int i = 0; i < PRODUCTS; i++) {
-        Present present = product_present(&p->grid, i);
-        Share head = common_part((Share){0, count}, (Share){0, present.head - offset});
-        Share tail = common_part((Share){0, count}, (Share){present.tail - offset, count});
-        head.end = most(head.end, 0);
-        if (offset == 0 || head.end > 0)
-            add_strips(p, job, i, head, offset > 0);
-        if (tail.begin < tail.end)
-            add_strips(p, job, i, tail, true);
-    }
-}
-
-static void write_kernel_gradient(const KernelPass *p, const Job *job)
-{
-    size_t row = (size_t)(job->out.end - job->out.begin) * LANES;
-    for (int o = job->out.begin; o < job->out.end; o++)
-        for (int i = job->in.begin; i < job->in.end; i++) {
-            size_t block = (size_t)o * (size_t)p->in + (size_t)i;
-            float *to = p->kernel_gradient + block * TAPS * TAPS * KERNEL_BLOCK;
-            const float *sums = job->sums + (size_t)(i - job->in.begin) * LANES * row +
-                                (size_t)(o - job->out.begin) * LANES;
-            for (int k = 0; k < LANES; k++)
-                transform_kernel_gradient(sums + (size_t)k * row, p->sum_stride, to + k * LANES,
-                                          KERNEL_BLOCK);
-        }
-}
-
-static void run_kernel_chunk(const KernelPass *p, int offset, float *sums)
-{
-    Source input = {&p->grid, p->x, p->in, false},
-           gradient = {&p->grid, p->y_gradient, p->out, true};
-    int count = least(p->chunk, p->grid.strips - offset), across = pieces(p->out, p->some_out);
-    Share mine = my_share(count);
-    for (int s = mine.begin; s < mine.end; s++) {
-        transform_strip(&input, offset + s, &p->input, s);
-        transform_strip(&gradient, offset + s, &p->gradient, s);
-    }
-#pragma omp barrier
-    Share jobs = my_share(kernel_jobs(p));
-    for (int j = jobs.begin; j < jobs.end; j++) {
-        int in = j / across * p->some_in, out = j % across * p->some_out;
-        int place = p->chunks > 1 ? j : omp_get_thread_num();
-        Job job = {{in, least(in + p->some_in, p->in)},
-                   {out, least(out + p->some_out, p->out)},
-                   sums + (size_t)place * p->sum_stride * PRODUCTS};
-        add_chunk(p, &job, offset, count);
-        if (offset + count == p->grid.strips)
-            write_kernel_gradient(p, &job);
-    }
-#pragma omp barrier
-}
-
-// The sum of the output's gradient over all pixels.
-static void add_up_bias(const KernelPass *p, float *bias_gradient)
-{
-    size_t pixels = (size_t)p->grid.height * (size_t)p->grid.width;
-    Share mine = my_share(p->out);
-    for (int o = mine.begin; o < mine.end; o++) {
-        Floats sum = {0};
-        for (int n = 0; n < p->grid.batch; n++) {
-            size_t chunk = (size_t)n * (size_t)p->out + (size_t)o;
-            const float *from = p->y_gradient + chunk * pixels * LANES;
-            Floats part = {0};
-            for (size_t i = 0; i < pixels; i++)
-                part += load(from + i * LANES);
-            sum += part;
-        }
-        store(bias_gradient + o * LANES, sum);
-    }
-}
-
-static void backward_kernel(const WinogradShape *shape, const float *x, const float *y_gradient,
-                            float *kernel_gradient, float *bias_gradient, float *scratch)
-{
-    KernelPass p = kernel_pass_of(shape);
-    p.x = x;
-    p.y_gradient = y_gradient;
-    p.kernel_gradient = kernel_gradient;
-    p.input = panels_at(scratch, p.input);
-    p.gradient = panels_at(scratch + panels_size(p.input), p.gradient);
-    float *sums = p.gradient.values + panels_size(p.gradient);
-#pragma omp parallel num_threads(p.threads)
-    {
-        for (int offset = 0; offset < p.grid.strips; offset += p.chunk)
-            run_kernel_chunk(&p, offset, sums);
-        if (bias_gradient)
-            add_up_bias(&p, bias_gradient);
-    }
 }
 
 static size_t scratch_floats(const WinogradShape *shape)

@@ -1,7 +1,8 @@
 // Inside the CPU backend: 3x3 convolutions, stride 1, 'same', by Winograd's minimal filtering
 // (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016), in the layouts that
 // the backend has: activations (batch, blocks, pixels, lanes), kernels (blocks out, blocks in, 3,
-// 3, lanes in, lanes out). winograd.c is compiled once per instruction set, as passes.c is.
+// 3, lanes in, lanes out). winograd.c is compiled once per instruction set, as passes.c is, and
+// once for activations in bfloat16: kernels, bias and all arithmetic are floats there, too.
 
 #ifndef HVDLAB_WINOGRAD_H
 #define HVDLAB_WINOGRAD_H
@@ -22,19 +23,19 @@ typedef struct {
     size_t (*scratch)(const WinogradShape *shape);
 
     // y = x * kernel + bias, ReLU of that if asked.
-    void (*forward)(const WinogradShape *shape, const float *x, const float *kernel,
-                    const float *bias, bool relu, float *y, float *scratch);
+    void (*forward)(const WinogradShape *shape, const void *x, const float *kernel,
+                    const float *bias, bool relu, void *y, float *scratch);
     // The gradient of x.
-    void (*backward_input)(const WinogradShape *shape, const float *y_gradient, const float *kernel,
-                           float *x_gradient, float *scratch);
+    void (*backward_input)(const WinogradShape *shape, const void *y_gradient, const float *kernel,
+                           void *x_gradient, float *scratch);
     // The gradients of kernel and bias; the latter NULL: not wanted.
-    void (*backward_kernel)(const WinogradShape *shape, const float *x, const float *y_gradient,
+    void (*backward_kernel)(const WinogradShape *shape, const void *x, const void *y_gradient,
                             float *kernel_gradient, float *bias_gradient, float *scratch);
 } Winograd;
 
 extern const Winograd winograd_generic;
 #ifndef GENERIC_ONLY
-extern const Winograd winograd_avx2, winograd_avx512;
+extern const Winograd winograd_avx2, winograd_avx512, winograd_bfloat16;
 #endif
 
 #endif

@@ -71,6 +71,11 @@ static inline Present product_present(const Grid *g, int product)
     return g->present[product / POINTS == LEFT_OUT][product % POINTS == LEFT_OUT];
 }
 
+static inline Share common_part(Share a, Share b)
+{
+    return (Share){most(a.begin, b.begin), least(a.end, b.end)};
+}
+
 // Image -1: there is no such tile, the strip is filled up.
 static inline Tile tile_at(const Grid *g, int index)
 {
@@ -93,6 +98,8 @@ static inline Tile tile_at(const Grid *g, int index)
 }
 
 // ---- Transformed values: PRODUCTS matrices (strips, blocks, STRIP, LANES).
+
+enum { STRIP_BYTES = PRODUCTS * BLOCK * (int)sizeof(float) }; // of a block
 
 typedef struct {
     float *values;

@@ -134,16 +134,16 @@ typedef struct {
 
 // One block of channels of one image.
 typedef struct {
-    const float *values;
+    const Activation *values;
     int height, width;
 } Plane;
 
 // Pixels outside of the image are zeros.
-static const float outside[POINTS * LANES];
+static const Activation outside[POINTS * LANES];
 
 // The rows of `count` x `count` pixels from (y, x) on; those without a pixel in the plane are
 // outside. Bit c of the result says whether column c is in the plane.
-INLINE unsigned find_rows(int count, Plane plane, int y, int x, const float **rows)
+INLINE unsigned find_rows(int count, Plane plane, int y, int x, const Activation **rows)
 {
     unsigned inside = 0;
     for (int i = 0; i < count; i++) {
@@ -160,14 +160,14 @@ INLINE unsigned find_rows(int count, Plane plane, int y, int x, const float **ro
 INLINE void transform_input(bool short_rows, bool short_columns, Plane plane, Tile tile, float *to,
                             size_t stride)
 {
-    const float *rows[POINTS];
+    const Activation *rows[POINTS];
     unsigned inside = find_rows(POINTS, plane, tile.y - 1, tile.x - 1, rows);
     Floats half[POINTS][POINTS];
     for (int c = 0; c < POINTS; c++) {
         Floats d[POINTS] = {{0}}, v[POINTS];
         if (inside >> c & 1)
             for (int r = 0; r < POINTS; r++)
-                d[r] = load(rows[r] + c * LANES);
+                d[r] = load_activations(rows[r] + c * LANES);
         input_1d(short_rows, d, v);
         for (int r = 0; r < POINTS; r++)
             half[r][c] = v[r];
@@ -184,14 +184,14 @@ INLINE void transform_input(bool short_rows, bool short_columns, Plane plane, Ti
 INLINE void transform_gradient(bool short_rows, bool short_columns, Plane plane, Tile tile,
                                float *to, size_t stride)
 {
-    const float *rows[OUT];
+    const Activation *rows[OUT];
     unsigned inside = find_rows(OUT, plane, tile.y, tile.x, rows);
     Floats half[POINTS][OUT];
     for (int c = 0; c < OUT; c++) {
         Floats g[OUT] = {{0}}, z[POINTS];
         if (inside >> c & 1)
             for (int r = 0; r < OUT; r++)
-                g[r] = load(rows[r] + c * LANES);
+                g[r] = load_activations(rows[r] + c * LANES);
         gradient_1d(short_rows, g, z);
         for (int r = 0; r < POINTS; r++)
             half[r][c] = z[r];
@@ -206,7 +206,7 @@ INLINE void transform_gradient(bool short_rows, bool short_columns, Plane plane,
 
 // PRODUCTS vectors to the pixels of a tile, of which those in the plane `to` are written.
 INLINE void transform_output(bool short_rows, bool short_columns, const float *from, size_t stride,
-                             Floats bias, bool relu, Plane plane, Tile tile, float *to)
+                             Floats bias, bool relu, Plane plane, Tile tile, Activation *to)
 {
     int rows = OUT - short_rows, columns = OUT - short_columns;
     Floats half[OUT][POINTS];
@@ -227,7 +227,7 @@ INLINE void transform_output(bool short_rows, bool short_columns, const float *f
             if (relu)
                 y[c] = select_if(relu_mask(y[c]), y[c]);
             if (tile.x + c < plane.width)
-                store(to + c * LANES, y[c]);
+                store_activations(to + c * LANES, y[c]);
         }
     }
 }

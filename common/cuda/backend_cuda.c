@@ -190,7 +190,7 @@ static void add_backward(OpState *s, const BackwardArgs *a)
 
 static Pool pool_of(const OpState *s)
 {
-    return (Pool){s->in.element, s->batch, s->op->in, s->op->out, s->op->size};
+    return (Pool){s->in.element, s->batch, s->op->in, s->op->out, s->op->size, s->op->relu};
 }
 
 static void max_pool_forward(OpState *s, const ForwardArgs *a)

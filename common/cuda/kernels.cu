@@ -264,6 +264,8 @@ static __global__ void __launch_bounds__(THREADS) max_pool(Pool p, size_t pieces
         float best[pack];
         int where[pack];
         largest<T, pack>(p, w, x, best, where);
+        for (int j = 0; j < pack && p.relu; j++)
+            best[j] = best[j] <= 0 ? 0 : best[j];
         store<pack>(y + w.output, best);
     }
 }
@@ -280,6 +282,8 @@ static __global__ void __launch_bounds__(THREADS)
         int where[pack];
         largest<T, pack>(p, w, x, best, where);
         load<pack>(output_gradient + w.output, gradient);
+        for (int j = 0; j < pack && p.relu; j++)
+            gradient[j] = best[j] <= 0 ? 0 : gradient[j];
         for (int k = 0; k < p.size * p.size; k++) {
             float values[pack];
             for (int j = 0; j < pack; j++)

@@ -98,10 +98,12 @@ typedef struct {
     int batch;
     Shape in, out;
     int size; // of the windows, which do not overlap
+    bool relu;
 } Pool;
 
 void launch_max_pool(const Pool *pool, const void *x, void *y);
-// The first of the largest in each window gets the gradient. All of input_gradient is written.
+// The first of the largest in each window gets the gradient, if the ReLU lets it through. All of
+// input_gradient is written.
 void launch_max_pool_backward(const Pool *pool, const void *x, const void *output_gradient,
                               void *input_gradient);
 // The mean over the pixels of each image: (batch, pixels, channels) to (batch, channels) floats.

@@ -283,6 +283,7 @@ static Optimizer *distribute(const char *caller, Optimizer *optimizer, int passe
     d->threshold = fusion_threshold();
     d->working = world_size();
     d->passes = passes;
+    lives_until_exit(d); // in a program that forgets it, too
     hvd_check_settings();
     return &d->optimizer;
 }

@@ -237,7 +237,7 @@ static void admit(PsServer *server, Peer *peer)
     server->seats[hello.worker].peer = peer;
 }
 
-#define LAST_WORDS 2 // seconds that they may take
+#define LAST_WORDS 5 // seconds that they may take: a busy machine is slow to hear them
 
 _Noreturn static void server_is_gone(PsServer *server, uint32_t gone, int worker)
 {

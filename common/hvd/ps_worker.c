@@ -34,7 +34,7 @@ struct PsWorker {
     unsigned char *message; // room for the gradients of the largest part, with their header
 };
 
-#define LAST_WORDS 2 // seconds that they may take
+#define LAST_WORDS 5 // seconds that they may take: a busy machine is slow to hear them
 
 _Noreturn static void server_is_gone(PsWorker *worker, int gone)
 {

@@ -61,7 +61,7 @@ Tensor dropout(Tensor x, float rate);
 Tensor add(Tensor a, Tensor b);
 
 // Largest of each size x size window, stride `size`, without padding: (h, w, c) -> (h / size,
-// w / size, c), rounded down.
+// w / size, c), rounded down. A window has 255 pixels at most.
 Tensor max_pool(Tensor x, int size);
 
 // Mean over height and width: (h, w, c) -> (1, 1, c).

@@ -41,6 +41,14 @@ static bool take(Lowering *l, Tensor *last, NodeKind kind)
     return true;
 }
 
+// The largest of what a ReLU lets through is what a ReLU lets through of the largest, with the same
+// gradient; and there is less to do behind a pool than before it.
+static bool relu_goes_behind_a_pool(const Lowering *l, Tensor x)
+{
+    Tensor relu = sole_consumer(l, x, NODE_RELU);
+    return relu && sole_consumer(l, relu, NODE_MAX_POOL);
+}
+
 // Batch norm takes a ReLU along, and then either a dropout or a residual sum: its backward pass
 // finds what was dropped in its own output, which a sum would hide.
 static void fuse(Lowering *l, Tensor first)
@@ -52,7 +60,10 @@ static void fuse(Lowering *l, Tensor first)
         if (!dropped)
             take(l, &last, NODE_ADD);
     } else if (first->kind == NODE_CONV2D || first->kind == NODE_DENSE) {
-        take(l, &last, NODE_RELU);
+        if (!relu_goes_behind_a_pool(l, first))
+            take(l, &last, NODE_RELU);
+    } else if (first->kind == NODE_RELU) {
+        take(l, &last, NODE_MAX_POOL);
     }
 }
 
@@ -71,6 +82,15 @@ static const OpKind op_kinds[NODE_KINDS] = {
     [NODE_SOFTMAX] = OP_SOFTMAX,
 };
 
+// A ReLU becomes the pool that was behind it, and is behind the pool now.
+static void become_pool(Op *op, Tensor pool)
+{
+    op->kind = OP_MAX_POOL;
+    op->out = pool->shape;
+    op->size = pool->size;
+    op->relu = true;
+}
+
 // Adds to the operation what the layers fused behind the first do; returns the last of them.
 static Tensor add_fused(const Lowering *l, Op *op, Tensor first)
 {
@@ -80,6 +100,8 @@ static Tensor add_fused(const Lowering *l, Op *op, Tensor first)
             op->relu = true;
         else if (node->kind == NODE_DROPOUT)
             op->dropout_rate = node->rate;
+        else if (node->kind == NODE_MAX_POOL)
+            become_pool(op, node);
         else if (node->kind == NODE_ADD)
             op->residual = l->value[node->inputs[node->inputs[0] == last]->index];
     }
@@ -117,7 +139,12 @@ static void emit(Lowering *l, Tensor first)
         op->input_bias = x->variables[BIAS];
     Tensor last = add_fused(l, op, first);
     l->value[last->index] = op->output;
-    l->flat[last->index] = op_writes_vector(op);
+}
+
+static bool is_vector(const Lowering *l, Tensor node)
+{
+    return l->flat[node->inputs[0]->index] || node->kind == NODE_DENSE ||
+           node->kind == NODE_FLATTEN || node->kind == NODE_GLOBAL_AVERAGE_POOL;
 }
 
 static void check_vector(const Lowering *l, Tensor x, const char *what)
@@ -169,6 +196,7 @@ Program lower(const Graph *graph, Tensor output, bool from_logits)
         if (is_input(node))
             die("compile: a model has one input");
         check_layer(&l, node);
+        l.flat[i] = is_vector(&l, node);
         if (node->kind == NODE_CONV2D && sole_consumer(&l, node, NODE_BATCH_NORM))
             node->variables[BIAS]->no_gradient = true;
         if (!l.owner[i])

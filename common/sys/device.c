@@ -10,6 +10,7 @@
 #include <hwloc/linux.h>
 #include <limits.h>
 #include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -242,11 +243,18 @@ static void take_share(Device *device)
     device->threads = threads_of(device->cores, node.place.nodes * count);
 }
 
+bool device_cpu_has_bfloat16(void)
+{
+    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
+           dnnl_cpu_isa_avx512_core_bf16;
+}
+
 static void ready_cpu(Device *device)
 {
-    if (settings()->precision == PRECISION_BF16)
-        die("--precision bf16 needs a GPU; on a CPU use fp32");
-    device->precision = PRECISION_FP32;
+    bool bfloat16 = settings()->precision == PRECISION_BF16;
+    if (bfloat16 && !device_cpu_has_bfloat16())
+        die("--precision bf16 needs a GPU, or a processor with AVX512_BF16 or AMX; here use fp32");
+    device->precision = bfloat16 ? PRECISION_BF16 : PRECISION_FP32;
 }
 
 #ifdef HVDLAB_CUDA

@@ -85,6 +85,10 @@ struct Device {
 // How many devices this node has. The calling thread uses none by that.
 int device_visible(void);
 
+// Whether the processor computes bfloat16 (AVX512_BF16, AMX), and oneDNN is not told to do without
+// (DNNL_MAX_CPU_ISA).
+bool device_cpu_has_bfloat16(void);
+
 // A thread that has neither a device nor chosen one works on this one from now on: it has been
 // given another thread's model to compute.
 void device_adopt(Device *device);

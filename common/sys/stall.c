@@ -428,12 +428,14 @@ static void *make_room(void)
 void stall_prepare(int rank, int size)
 {
     static bool prepared;
+    if (stall_job.running)
+        return;
     stall_job.limit = seconds_from("HVD_STALL_SECONDS", 10);
     stall_job.shutdown = seconds_from("HVD_STALL_SHUTDOWN_SECONDS", 0);
     if (stall_job.limit > 0 && stall_job.limit < SHORTEST)
         die("HVD_STALL_SECONDS=%g is too short: at least %g, or 0, which turns it off",
             stall_job.limit, SHORTEST);
-    if (size == 1 || stall_job.running || rank >= size || size > MOST_RANKS)
+    if (size == 1 || rank >= size || size > MOST_RANKS)
         return;
     stall_job.rank = rank;
     stall_job.size = size;

@@ -36,7 +36,7 @@ typedef struct {
     atomic_bool explained;    // this process ends the job, and has said why
     atomic_bool all_left;     // or it can't be known
     _Atomic double root_lost; // when the root was gone before it had said so; 0: never
-    double begin;
+    _Atomic double begin;     // of this rank's start, then of the time when all are there
 } StallJob;
 
 extern StallJob stall_job;

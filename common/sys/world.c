@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "base/role.h"
 #include "base/util.h"
+#include "sys/bridges.h"
 #include "sys/timeline.h"
 #include "sys/activity.h"
 #include "sys/stall.h"
@@ -51,14 +52,16 @@ static void respect_containers(void)
 
 // Open MPI 5 asks the kernel over which network ranks reach each other, even those of one machine,
 // which need none; and where a container's kernel doesn't answer, it prints errors. Then it shall
-// compare addresses instead. A job of several machines is left to what Open MPI finds out; where
-// several are pretended, it is one.
+// compare addresses instead; where several machines are pretended, they are one. A job of several
+// is left to what Open MPI finds out, but for networks that lead nowhere.
 static void respect_machines(void)
 {
     const char *local = secure_getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     const char *all = getenv("OMPI_COMM_WORLD_SIZE");
     if (local && all && (strcmp(local, all) == 0 || pretends_nodes()))
         setenv("OMPI_MCA_reachable", "weighted", 0);
+    else if (launched())
+        leave_out_bridges();
 }
 
 static void abort_job(int status)

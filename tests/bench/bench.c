@@ -4,29 +4,32 @@
 //     bench [FLAG]... --out FILE          on the CPU: prints tables, writes FILE
 //     bench [FLAG]... --gpu --out FILE    on a GPU, likewise
 //     bench [--quick] --scaling FOLDER    ranks on the CPU only; writes FOLDER/scaling.dat
+//     bench [--quick] --ranks             where ranks on the CPU lose time
 //     bench [--quick] --mirrored          ranks beside one process on as many devices
 //     bench [FLAG]... --compare           a GPU beside the CPU, else all cores beside one
 //     bench [FLAG]... --profile           what a training step consists of
 //     bench [FLAG]... --saving FOLDER     what a checkpoint takes there
 //     bench [FLAG]... --layers            3x3 convolutions one by one, beside oneDNN's
 //     bench --run FRAMEWORK MODEL WIDTH BATCH DEVICE PRECISION
-//                                         a runner (runner.h): hvdlab, mirrored or
-//                                         convolutions-only
+//                                         a runner (runner.h): hvdlab, mirrored,
+//                                         convolutions-only, ...
 //     bench --run-allreduce               under mpirun: the all-reduce
 //
 //     --quick             measure for a shorter time
 //     --peer PYTHON       with --out: time the frameworks of that Python, too
-//     --isa ISA           all as on an older processor: SSE41, AVX2 or AVX512_CORE
+//     --isa ISA           all as on an older processor: SSE41, AVX2, AVX512_CORE, AVX512_CORE_BF16
+//     --precision NAME    all in bf16, or in fp32, as they are without on a CPU; not with --gpu,
+//                         which times each, nor with --layers
 //     --trainer PROGRAM   with --gpu: time how long it takes to reach an accuracy
-//     --workload MODEL:WIDTH:BATCH    with --gpu, --compare, --profile or --saving: train this
-//     instead of the
-//                         usual, such as wrn:10:512; --gpu takes several
+//     --workload MODEL:WIDTH:BATCH    with --out, --compare, --profile, --ranks, --saving: train
+//                         this instead of the usual, such as wrn:10:512; --out takes several
 
 #include "bench.h"
 
 #include <getopt.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 #include "base/util.h"
 #include "sys/device.h"
@@ -38,25 +41,35 @@ static const struct {
     bool quick;        // also with --quick
     double round_time; // seconds that a runner runs in each round
 } workloads[] = {
-    {{"wrn", 1, 64, DEVICE_CPU, PRECISION_FP32}, true, 0.5},
-    {{"wrn", 10, 32, DEVICE_CPU, PRECISION_FP32}, true, 1.5},
-    {{"lenet", 1, 128, DEVICE_CPU, PRECISION_FP32}, false, 0.5},
+    {{.model = "wrn", .width = 1, .batch = 64}, true, 0.5},
+    {{.model = "wrn", .width = 10, .batch = 32}, true, 1.5},
+    {{.model = "lenet", .width = 1, .batch = 128}, false, 0.5},
 };
 
-static void bench_workload(cJSON *results, const Workload *w, const char *python, int rounds,
+// As it is trained on the device that there is.
+static Workload on_device(const Workload *workload)
+{
+    Workload w = *workload;
+    w.device = device_is_gpu() ? DEVICE_GPU : DEVICE_CPU;
+    w.precision = device_precision();
+    return w;
+}
+
+static void bench_workload(cJSON *results, const Workload *workload, const char *python, int rounds,
                            double time)
 {
+    Workload w = on_device(workload);
     static const char *const peers[] = {"pytorch", "pytorch-channels-last", "keras"};
     Runner runners[MAX_RUNNERS] = {0};
     int count = 0;
-    runner_start_hvdlab(&runners[count++], w, NULL);
-    count += runner_start(&runners[count], "convolutions-only", NULL, w, NULL);
+    runner_start_hvdlab(&runners[count++], &w, NULL);
+    count += runner_start(&runners[count], "convolutions-only", NULL, &w, NULL);
     for (int i = 0; python && i < 3; i++)
-        count += runner_start(&runners[count], peers[i], python, w, NULL);
-    print_workload(w);
+        count += runner_start(&runners[count], peers[i], python, &w, NULL);
+    print_workload(&w);
     printf("\n");
     time_in_turns(runners, count, rounds, time);
-    report_runners(results, w, runners, count, rounds);
+    report_runners(results, &w, runners, count, rounds);
     fflush(stdout);
     for (int i = 0; i < count; i++)
         runner_stop(&runners[i]);
@@ -132,10 +145,8 @@ static void compare_gpu(const Workload *model, int cpu_batch, int gpu_batch, dou
 static void compare(bool quick, const Workload *workload)
 {
     double round_time = quick ? 0.1 : 1.0;
-    Workload w = workload ? *workload : workloads[0].workload;
+    Workload w = on_device(workload ? workload : &workloads[0].workload);
     if (!device_is_gpu()) {
-        w.device = DEVICE_CPU;
-        w.precision = PRECISION_FP32;
         compare_cores(&w, round_time);
         return;
     }
@@ -148,20 +159,26 @@ static void compare(bool quick, const Workload *workload)
 
 // ---- The other modes.
 
-static void bench_cpu(bool quick, const char *python, const char *out)
+// The usual ones, and what ranks do; or only those that were asked for.
+static void bench_cpu(const BenchOptions *o)
 {
-    Report report = report_open(out);
-    int rounds = quick ? QUICK_ROUNDS : MAX_ROUNDS;
-    char *threads = format_text("%d threads", device_threads());
-    print_heading(threads, rounds);
-    free(threads);
-    for (size_t i = 0; i < sizeof workloads / sizeof *workloads; i++)
-        if (!quick || workloads[i].quick)
-            bench_workload(report.results, &workloads[i].workload, python, rounds,
+    int rounds = o->quick ? QUICK_ROUNDS : MAX_ROUNDS, asked = o->workload_count;
+    char *where =
+        format_text("%d threads, %s", device_threads(), precision_names[device_precision()]);
+    Report report = report_open(o->out);
+    print_heading(where, rounds);
+    free(where);
+    for (int i = 0; i < asked; i++)
+        bench_workload(report.results, &o->workloads[i], o->python, rounds, o->quick ? 0.2 : 1.5);
+    for (size_t i = 0; !asked && i < sizeof workloads / sizeof *workloads; i++)
+        if (!o->quick || workloads[i].quick)
+            bench_workload(report.results, &workloads[i].workload, o->python, rounds,
                            workloads[i].round_time);
-    printf("\n");
-    bench_scaling(report.results, rounds, 1.0, NULL);
-    for (int ranks = 2; !quick && ranks <= device_threads() && ranks <= 8; ranks *= 2)
+    if (!asked) {
+        printf("\n");
+        bench_scaling(report.results, rounds, 1.0, NULL);
+    }
+    for (int ranks = 2; !asked && !o->quick && ranks <= device_threads() && ranks <= 8; ranks *= 2)
         bench_allreduce(report.results, ranks);
     report_save(&report);
 }
@@ -180,11 +197,9 @@ static void scaling(const char *folder, bool quick)
     free(path);
 }
 
-// On the device that there is, in its own precision.
-static void profile(Workload w)
+static void profile(const Workload *workload)
 {
-    w.device = device_is_gpu() ? DEVICE_GPU : DEVICE_CPU;
-    w.precision = device_precision();
+    Workload w = on_device(workload);
     Runner hvdlab = {0};
     runner_start_hvdlab(&hvdlab, &w, NULL);
     Cost cost[WORK_KINDS];
@@ -192,7 +207,11 @@ static void profile(Workload w)
     print_workload(&w);
     printf(", %s on a %s\n", precision_names[w.precision], device_names[w.device]);
     cJSON *unused = cJSON_CreateArray();
-    report_profile(unused, &w, &hvdlab, PROFILED_STEPS, cost, (Peak){0, 0});
+    Peak peak = runner_peak(&hvdlab);
+    report_profile(unused, &w, &hvdlab, PROFILED_STEPS, cost, peak);
+    printf("    roofline: at least so many ms, at %.4g Gflop/s and %.4g GB/s, whichever takes "
+           "longer\n",
+           1e-9 * peak.flops, 1e-9 * peak.bytes);
     cJSON_Delete(unused);
     runner_stop(&hvdlab);
 }
@@ -201,16 +220,17 @@ static void profile(Workload w)
 
 typedef struct {
     BenchOptions bench;
-    bool gpu, compare, profile, mirrored, layers;
+    bool gpu, compare, profile, ranks, mirrored, layers;
     const char *folder; // of --scaling
     const char *saving; // its folder
 } Options;
 
 static _Noreturn void usage(void)
 {
-    die("usage: bench [--quick] [--peer PYTHON] [--isa ISA] [--gpu] [--trainer PROGRAM] "
-        "[--workload MODEL:WIDTH:BATCH]... (--out FILE | --scaling FOLDER | --compare | "
-        "--mirrored | --profile | --layers | --saving FOLDER)");
+    die("usage: bench [--quick] [--peer PYTHON] [--isa ISA] [--precision PRECISION] [--gpu] "
+        "[--trainer PROGRAM] [--workload MODEL:WIDTH:BATCH]... (--out FILE | --scaling FOLDER | "
+        "--compare | "
+        "--ranks | --mirrored | --profile | --layers | --saving FOLDER)");
 }
 
 static int run_words(char **words)
@@ -221,6 +241,15 @@ static int run_words(char **words)
                   .device = (DeviceKind)find_name(words[4], device_names, DEVICE_GPU + 1),
                   .precision = (Precision)find_name(words[5], precision_names, PRECISION_BF16 + 1)};
     return runner_main(words[0], &w);
+}
+
+// The device says whether it can.
+static void read_precision(const char *word)
+{
+    bool bf16 = strcmp(word, "bf16") == 0;
+    if (!bf16 && strcmp(word, "fp32") != 0)
+        die("--precision is fp32 or bf16, not %s", word);
+    settings()->precision = bf16 ? PRECISION_BF16 : PRECISION_FP32;
 }
 
 static void add_workload(BenchOptions *b, const char *text)
@@ -236,6 +265,7 @@ static void read_flag(Options *o, int flag)
     o->compare |= flag == 'c';
     o->profile |= flag == 'f';
     o->mirrored |= flag == 'm';
+    o->ranks |= flag == 'n';
     o->folder = flag == 's' ? optarg : o->folder;
     o->layers |= flag == 'l';
     o->saving = flag == 'k' ? optarg : o->saving;
@@ -245,6 +275,8 @@ static void read_flag(Options *o, int flag)
     o->bench.trainer = flag == 't' ? optarg : o->bench.trainer;
     if (flag == 'i')
         limit_instruction_set(optarg);
+    if (flag == 'x')
+        read_precision(optarg);
     if (flag == 'w')
         add_workload(&o->bench, optarg);
     if (flag == '?')
@@ -258,9 +290,7 @@ static void run(const Options *o)
     if (o->compare)
         compare(b->quick, workload);
     else if (o->profile)
-        profile(workload ? *workload : workloads[0].workload);
-    else if (o->mirrored)
-        bench_mirrored(b->quick ? QUICK_ROUNDS : MAX_ROUNDS, b->quick ? 0.2 : 1.5);
+        profile(workload ? workload : &workloads[0].workload);
     else if (o->gpu)
         bench_gpu(b);
     else if (o->layers)
@@ -271,8 +301,13 @@ static void run(const Options *o)
         settings()->device = DEVICE_CPU;
         if (o->folder)
             scaling(o->folder, b->quick);
+        else if (o->mirrored)
+            bench_mirrored(b->quick ? QUICK_ROUNDS : MAX_ROUNDS, b->quick ? 0.2 : 1.5);
+        else if (o->ranks)
+            bench_ranks(workload ? workload : &workloads[0].workload,
+                        b->quick ? QUICK_ROUNDS : MAX_ROUNDS, b->quick ? 0.2 : 1.5);
         else
-            bench_cpu(b->quick, b->python, b->out);
+            bench_cpu(b);
     }
 }
 
@@ -281,6 +316,7 @@ int main(int argc, char **argv)
     static const struct option flags[] = {{"quick", no_argument, NULL, 'q'},
                                           {"peer", required_argument, NULL, 'p'},
                                           {"isa", required_argument, NULL, 'i'},
+                                          {"precision", required_argument, NULL, 'x'},
                                           {"out", required_argument, NULL, 'o'},
                                           {"scaling", required_argument, NULL, 's'},
                                           {"layers", no_argument, NULL, 'l'},
@@ -288,6 +324,7 @@ int main(int argc, char **argv)
                                           {"compare", no_argument, NULL, 'c'},
                                           {"profile", no_argument, NULL, 'f'},
                                           {"mirrored", no_argument, NULL, 'm'},
+                                          {"ranks", no_argument, NULL, 'n'},
                                           {"gpu", no_argument, NULL, 'g'},
                                           {"trainer", required_argument, NULL, 't'},
                                           {"workload", required_argument, NULL, 'w'},
@@ -303,8 +340,10 @@ int main(int argc, char **argv)
         read_flag(&options, flag == 'r' ? '?' : flag);
     }
     int modes = !!options.bench.out + !!options.folder + !!options.saving + options.compare +
-                options.profile + options.mirrored + options.layers;
-    if (optind != argc || modes != 1 || (options.gpu && !options.bench.out))
+                options.profile + options.ranks + options.mirrored + options.layers;
+    bool own_precision = options.gpu || options.layers;
+    if (optind != argc || modes != 1 || (options.gpu && !options.bench.out) ||
+        (own_precision && settings()->precision != PRECISION_DEFAULT))
         usage();
     unsetenv("HVDLAB_DEVICES"); // the machine is divided here
     unsetenv("HVD_RANKS_PER_NODE");

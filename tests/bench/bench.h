@@ -30,8 +30,8 @@ double add_training_step(cJSON *results, const Workload *workload, const Runner 
                          int threads, int ranks, int rounds);
 
 // Has all runners that are started from now on, of all frameworks, use no newer instructions than
-// these: SSE41, AVX2 or AVX512_CORE, as oneDNN calls them. Results say so. Ends the program with
-// one line for another word. Called before oneDNN is used.
+// these: SSE41, AVX2, AVX512_CORE or AVX512_CORE_BF16, as oneDNN calls them. Results say so. Ends
+// the program with one line for another word. Called before oneDNN is used.
 void limit_instruction_set(const char *isa);
 
 // Prints what training steps took, under the heading of the columns: a line for each runner, with
@@ -57,6 +57,10 @@ GpuFacts gpu_facts(void);
 // Times 1, 2, ... ranks, each on one core, and one process on all cores. Adds to the results, and
 // writes "ranks images/s efficiency" lines to `data`, where it is not NULL.
 void bench_scaling(cJSON *results, int rounds, double round_time, FILE *data);
+
+// Prints where ranks lose time, one on each core, or eight (ranks.c). Ends the program with one
+// line where there is one core.
+void bench_ranks(const Workload *workload, int rounds, double round_time);
 
 // Prints a table, as handouts have them: all cores are divided into 1, 2, ... devices, and these
 // train as ranks, and as one process that is mirrored on them, in turns.

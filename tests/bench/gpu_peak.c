@@ -139,7 +139,7 @@ static double copy_rate(void)
 Peak measure_peak(void)
 {
     if (!device_is_gpu())
-        return (Peak){0, 0};
+        return measure_cpu_peak();
     return (Peak){matrix_rate(), copy_rate()};
 }
 
@@ -184,7 +184,7 @@ GpuFacts gpu_facts(void)
 
 Peak measure_peak(void)
 {
-    return (Peak){0, 0};
+    return measure_cpu_peak();
 }
 
 #endif

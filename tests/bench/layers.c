@@ -10,7 +10,7 @@
 #include "cpu/cpu_op.h"
 #include "sys/device.h"
 
-enum { DIRECTIONS = 3, MOST = 15 };
+enum { DIRECTIONS = 3 };
 static const char *const direction_names[] = {"forward", "input's gradient", "kernel's gradient"};
 
 static float *values(size_t count)
@@ -26,7 +26,7 @@ static double product_rate(int rounds)
 {
     enum { N = 1024 };
     float *a = values(N * N), *b = values(N * N), *c = values(N * N);
-    double seconds[MOST];
+    double seconds[MAX_ROUNDS];
     for (int r = -1; r < rounds; r++) {
         double begin = seconds_now();
         matrix_multiply(false, false, N, N, N, a, b, c);
@@ -140,7 +140,7 @@ static void time_layer(WinogradShape s, int rounds, double rate)
     void *memory[] = {l.x, l.kernel, l.y};
     double least = 2.0 * s.batch * row_products(s.height) * row_products(s.width) * s.in * s.out;
     for (int d = 0; d < DIRECTIONS; d++) {
-        double own[MOST], theirs[MOST];
+        double own[MAX_ROUNDS], theirs[MAX_ROUNDS];
         for (int r = -1; r < rounds; r++) {
             double begin = seconds_now();
             run_own(&l, d);
@@ -164,7 +164,7 @@ void bench_layers(bool quick)
                                     {32, 28, 160}, {32, 14, 320}, {32, 7, 640}};
     if (!winograd())
         die("--layers: the kit has none of its own for a processor without AVX2");
-    int rounds = quick ? 3 : MOST, count = quick ? 3 : 6;
+    int rounds = quick ? 3 : MAX_ROUNDS, count = quick ? 3 : 6;
     double rate = product_rate(rounds);
     printf("Convolutions 3x3, %d lanes; matrix products: %.0f Gflop/s\n", lanes(), 1e-9 * rate);
     printf("%-27s %-18s %8s %8s %8s %8s\n", "layer", "milliseconds", "hvdlab", "oneDNN", "limit",

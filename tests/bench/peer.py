@@ -2,10 +2,10 @@
 
     python peer.py FRAMEWORK MODEL WIDTH BATCH THREADS [DEVICE PRECISION]
 
-FRAMEWORK is pytorch, pytorch-channels-last or keras on a CPU, in float32; pytorch or pytorch-compile on a GPU, both
-with channels last, as PyTorch is quickest there. MODEL is wrn or lenet (WIDTH counts for wrn only), DEVICE cpu (the
-default) or gpu, PRECISION fp32 (the default), tf32 or bf16 (mixed, by autocast). It answers on standard output, one
-line each, and writes nothing else there:
+FRAMEWORK is pytorch, pytorch-channels-last or keras on a CPU; pytorch or pytorch-compile on a GPU, both with channels
+last, as PyTorch is quickest there. MODEL is wrn or lenet (WIDTH counts for wrn only), DEVICE cpu (the default) or gpu,
+PRECISION fp32 (the default), bf16 (mixed: PyTorch's by autocast, Keras's by its policy) or, on a GPU, tf32. It answers
+on standard output, one line each, and writes nothing else there:
 
     ready             built and warmed up; or
     absent: REASON    the framework cannot be imported, or there is no GPU for it; it exits with status 0
@@ -115,7 +115,7 @@ def pytorch_step(model_name, width, batch, threads, device, precision, channels_
     return step, finish
 
 
-def keras_step(model_name, width, batch, threads):
+def keras_step(model_name, width, batch, threads, precision):
     """The same with TensorFlow. One tf.function a step: train_on_batch and jit_compile=True were slower on a CPU."""
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -129,6 +129,8 @@ def keras_step(model_name, width, batch, threads):
         except ImportError:
             pass
     layers = keras.layers
+    if precision == "bf16":
+        keras.mixed_precision.set_global_policy("mixed_bfloat16")
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
 
@@ -158,7 +160,8 @@ def keras_step(model_name, width, batch, threads):
         for filters in (32, 64):
             x = layers.MaxPooling2D()(conv2d(x, filters, 3, "relu"))
         x = dense(layers.Flatten()(x), 512, "relu")
-    model = keras.Model(inputs, dense(x, CLASSES))
+    logits = layers.Activation("linear", dtype="float32")(dense(x, CLASSES))  # the loss is float32's in any case
+    model = keras.Model(inputs, logits)
     try:
         optimizer = keras.optimizers.legacy.SGD(LEARNING_RATE)  # Keras 2: the new one keeps momentum even when it is 0
     except (AttributeError, ImportError):
@@ -198,7 +201,7 @@ def run(step, finish, count):
 
 def step_of(framework, sizes, device, precision):
     if framework == "keras":
-        return keras_step(*sizes)
+        return keras_step(*sizes, precision)
     channels_last = device == "gpu" or framework == "pytorch-channels-last"
     return pytorch_step(*sizes, device, precision, channels_last, compiled=framework == "pytorch-compile")
 
@@ -227,7 +230,7 @@ def main(framework, model_name, width, batch, threads, device="cpu", precision="
 
 
 FRAMEWORKS = {"cpu": ("pytorch", "pytorch-channels-last", "keras"), "gpu": ("pytorch", "pytorch-compile")}
-PRECISIONS = {"cpu": ("fp32",), "gpu": ("fp32", "tf32", "bf16")}
+PRECISIONS = {"cpu": ("fp32", "bf16"), "gpu": ("fp32", "tf32", "bf16")}
 
 if __name__ == "__main__":
     words = sys.argv[1:]

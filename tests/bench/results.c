@@ -14,20 +14,23 @@ static const char *instruction_set; // that --isa names
 
 void limit_instruction_set(const char *isa)
 {
-    // oneDNN's words for it, and PyTorch's own code's.
+    // oneDNN's words for it, which are the same in 2.x and 3.x; PyTorch's own code's; and MKL's.
     static const struct {
-        const char *isa, *pytorch;
-    } known[] = {{"SSE41", "default"}, {"AVX2", "avx2"}, {"AVX512_CORE", "avx512"}};
+        const char *isa, *pytorch, *mkl;
+    } known[] = {{"SSE41", "default", "SSE4_2"},
+                 {"AVX2", "avx2", "AVX2"},
+                 {"AVX512_CORE", "avx512", "AVX512"},
+                 {"AVX512_CORE_BF16", "avx512", "AVX512_E3"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(isa, known[i].isa) == 0) {
             setenv("DNNL_MAX_CPU_ISA", isa, 1); // the kit's own code, too, and older oneDNNs
             setenv("ONEDNN_MAX_CPU_ISA", isa, 1);
             setenv("ATEN_CPU_CAPABILITY", known[i].pytorch, 1);
-            setenv("MKL_ENABLE_INSTRUCTIONS", i == 0 ? "SSE4_2" : isa, 1);
+            setenv("MKL_ENABLE_INSTRUCTIONS", known[i].mkl, 1);
             instruction_set = isa;
             return;
         }
-    die("the instruction set is SSE41, AVX2 or AVX512_CORE, not %s", isa);
+    die("the instruction set is SSE41, AVX2, AVX512_CORE or AVX512_CORE_BF16, not %s", isa);
 }
 
 // ---- The file.

@@ -12,6 +12,7 @@ typedef struct {
     int count;
     double batch;
     double image_element; // bytes of an element of an image inside the model
+    bool places;          // max pools note the place of each window's largest, in a byte
 } Step;
 
 int work_kind(OpKind op, Pass pass)
@@ -96,11 +97,17 @@ static double multiply_adds(const Step *s, const Op *op)
     return op->kind == OP_DENSE ? s->batch * (double)variable_size(op->variables[KERNEL]) : 0;
 }
 
+// What a max pool notes for the way back.
+static double place_bytes(const Step *s, const Op *op)
+{
+    return op->kind == OP_MAX_POOL && s->places ? s->batch * elements(op->out) : 0;
+}
+
 // Every variable is read, and the moving statistics are written as well. Of an embedding's table
 // only the rows are read that the output consists of.
 static Cost forward_cost(const Step *s, const Op *op)
 {
-    double bytes = input_bytes(s, op) + output_bytes(s, op);
+    double bytes = input_bytes(s, op) + output_bytes(s, op) + place_bytes(s, op);
     if (op->kind == OP_EMBEDDING)
         return (Cost){0, bytes + s->batch * elements(op->out) * (double)sizeof(float)};
     if (op->residual >= 0)
@@ -163,8 +170,8 @@ static double backward_bytes(const Step *s, const Op *op)
         return parts * out + (parts > 1 ? out : 0) + out;
     if (op->kind == OP_EMBEDDING) // all rows of the table have a gradient
         return in + parts * out + gradient_bytes(op);
-    if (op->kind == OP_MAX_POOL) // looks for the largest again
-        return parts * out + 2 * in;
+    if (op->kind == OP_MAX_POOL) // looks for the largest again, where no place was noted
+        return parts * out + (s->places ? place_bytes(s, op) : in) + in;
     return op->input_is_image ? 0 : parts * out + in;
 }
 
@@ -199,10 +206,10 @@ static double update_bytes(const Step *s)
     return 3 * gradients;
 }
 
-static void count_costs(const Op *const *ops, int count, int batch, Precision precision,
-                        Cost cost[WORK_KINDS])
+static void count_costs(const Op *const *ops, int count, const Workload *w, Cost cost[WORK_KINDS])
 {
-    Step s = {ops, count, batch, precision == PRECISION_BF16 ? 2 : (double)sizeof(float)};
+    Step s = {ops, count, w->batch, w->precision == PRECISION_BF16 ? 2 : (double)sizeof(float),
+              w->device == DEVICE_CPU};
     memset(cost, 0, WORK_KINDS * sizeof *cost);
     for (int i = 0; i < count; i++)
         add_op(&s, ops[i], cost);
@@ -221,7 +228,7 @@ void workload_cost(const Workload *workload, Cost cost[WORK_KINDS])
     Model *model = workload_model(workload);
     profiler_set(PROFILER_OFF);
     int count = profiled_operations(&ops) - before;
-    count_costs(ops + before, count, workload->batch, workload->precision, cost);
+    count_costs(ops + before, count, workload, cost);
     model_free(model);
 }
 

@@ -37,15 +37,19 @@ void workload_cost(const Workload *workload, Cost cost[WORK_KINDS]);
 
 Cost total_cost(const Cost cost[WORK_KINDS]);
 
-// What a GPU does in a second at most: measured, not read from a data sheet, since clocks, power
+// What a device does in a second at most: measured, not read from a data sheet, since clocks, power
 // limits and libraries have their say.
 typedef struct {
-    double flops; // of a large product of random matrices, by cuBLAS, in this process's precision
-    double bytes; // read and written, of a large copy within the GPU's memory
+    double flops; // of a large product of random matrices, by cuBLAS, in this process's precision;
+                  // on a CPU, of multiply-adds in registers or tiles, of what it computes with, on
+                  // all cores
+    double bytes; // read and written, of a large copy within the GPU's memory; on a CPU, of a triad
+                  // of large arrays
 } Peak;
 
-// Zeros where there is no GPU.
+// Of this process's device.
 Peak measure_peak(void);
+Peak measure_cpu_peak(void); // cpu_peak.c
 
 // Seconds that the cost takes at least: its arithmetic or its bytes, whichever takes longer.
 double roofline_seconds(Cost cost, Peak peak);

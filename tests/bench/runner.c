@@ -35,6 +35,9 @@ static _Noreturn void become(int in, int out, const char *const *command,
     die("cannot start %s", command[0]);
 }
 
+// What the line begins with that says what a peer lacks.
+static const char absent[] = "absent: ";
+
 // `command` as for execvp; the environment's variables on top.
 static bool start(Runner *r, const char *name, const char *const *command,
                   const char *const *environment)
@@ -56,7 +59,8 @@ static bool start(Runner *r, const char *name, const char *const *command,
     if (fgets(line, sizeof line, r->from) && strcmp(line, "ready\n") == 0)
         return true;
     line[strcspn(line, "\n")] = '\0';
-    printf("  %s is left out: %s\n", name, *line ? line : "it did not start");
+    const char *why = strncmp(line, absent, strlen(absent)) == 0 ? line + strlen(absent) : line;
+    printf("  %s is left out: %s\n", name, *why ? why : "it did not start");
     runner_stop(r);
     return false;
 }
@@ -105,18 +109,19 @@ void runner_start_hvdlab(Runner *r, const Workload *workload, const char *const 
         die("bench: hvdlab cannot be started");
 }
 
-void runner_start_ranks(Runner *r, int ranks, int devices, const Workload *workload)
+void runner_start_ranks(Runner *r, const char *what, int ranks, int devices,
+                        const Workload *workload)
 {
     Words w = words_of(workload);
     char count[16], device_count[16];
     snprintf(count, sizeof count, "%d", ranks);
     snprintf(device_count, sizeof device_count, "%d", devices);
     // clang-format off
-    const char *command[] = {"common/scripts/mpi.sh", "run", count, own_path(), "--run", "hvdlab",
+    const char *command[] = {"common/scripts/mpi.sh", "run", count, own_path(), "--run", what,
                              workload->model, w.width, w.batch, w.device, w.precision, NULL};
     // clang-format on
     const char *environment[] = {"HVDLAB_DEVICES", device_count, NULL};
-    if (!start(r, "hvdlab", command, environment))
+    if (!start(r, what, command, environment))
         die("bench: %d ranks cannot be started", ranks);
 }
 
@@ -164,6 +169,15 @@ void runner_profile(Runner *r, int steps, Timing timings[WORK_KINDS])
             die("bench: %s stopped in the middle", r->name);
 }
 
+void runner_parts(Runner *r, double parts[EPOCH_PARTS])
+{
+    fprintf(r->to, "parts 1\n");
+    fflush(r->to);
+    for (int i = 0; i < EPOCH_PARTS; i++)
+        if (fscanf(r->from, "%lf", &parts[i]) != 1)
+            die("bench: %s stopped in the middle", r->name);
+}
+
 Peak runner_peak(Runner *r)
 {
     Peak peak;
@@ -182,6 +196,7 @@ static int compare_doubles(const void *a, const void *b)
 
 static void sort(const double *values, int count, double sorted[MAX_ROUNDS])
 {
+    CHECK(count > 0 && count <= MAX_ROUNDS);
     memcpy(sorted, values, (size_t)count * sizeof *values);
     qsort(sorted, (size_t)count, sizeof *sorted, compare_doubles);
 }
@@ -223,25 +238,30 @@ static double peak_rss_mib(void)
     return (double)kib / 1024;
 }
 
+// What the root has been told.
+typedef struct {
+    char word[16];
+    int steps; // 0: nothing more
+} Task;
+
 // Waits for a message from the root without taking a core: others run meanwhile.
-static int broadcast_quietly(int value)
+static void broadcast_quietly(Task *task)
 {
     MPI_Request request;
-    MPI_Ibcast(&value, 1, MPI_INT, 0, MPI_COMM_WORLD, &request);
+    MPI_Ibcast(task, sizeof *task, MPI_BYTE, 0, MPI_COMM_WORLD, &request);
     for (int done = 0; MPI_Test(&request, &done, MPI_STATUS_IGNORE), !done;)
-        usleep(500);
-    return value;
+        usleep(2000);
 }
 
-// Reads what to do next. How many steps that takes is the same on every rank; 0: nothing more.
-// On several ranks there is nothing to do but to run.
-static int next_task(char word[16])
+// What to do next, the same on every rank.
+static Task next_task(void)
 {
-    int steps = 0;
-    strcpy(word, "run");
-    if (launcher_rank() == 0 && scanf("%15s %d", word, &steps) != 2)
-        steps = 0;
-    return launched() ? broadcast_quietly(steps) : steps;
+    Task task = {.steps = 0};
+    if (launcher_rank() == 0 && scanf("%15s %d", task.word, &task.steps) != 2)
+        task.steps = 0;
+    if (launched())
+        broadcast_quietly(&task);
+    return task;
 }
 
 static void answer_profile(Steps *steps, int count)
@@ -261,12 +281,26 @@ static void answer_peak(void)
     printf("%.9g %.9g\n", peak.flops, peak.bytes);
 }
 
+static void answer_parts(Epoch *epoch)
+{
+    double parts[EPOCH_PARTS];
+    epoch_parts(epoch, parts);
+    for (int i = 0; i < EPOCH_PARTS && launcher_rank() == 0; i++)
+        printf("%.9g%s", parts[i], i + 1 < EPOCH_PARTS ? " " : "\n");
+}
+
+// Ranks begin together; what is told is the mean over them.
 static void answer_run(Steps *steps, int count)
 {
+    if (launched())
+        PMPI_Barrier(MPI_COMM_WORLD);
     double begin = seconds_now();
     run_steps(steps, count);
+    double seconds = seconds_now() - begin;
+    if (launched())
+        PMPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     if (launcher_rank() == 0)
-        printf("%.6f %.0f\n", seconds_now() - begin, peak_rss_mib());
+        printf("%.6f %.0f\n", seconds / launcher_size(), peak_rss_mib());
 }
 
 // Its operations are noted while they are prepared, so that they can be profiled.
@@ -274,6 +308,10 @@ static Steps *prepare(const char *framework, const Workload *workload)
 {
     if (strcmp(framework, "mirrored") == 0)
         return prepare_mirrored(workload);
+    if (strcmp(framework, "epochs") == 0)
+        return prepare_epoch(workload);
+    if (strcmp(framework, "apart") == 0 || strcmp(framework, "in-step") == 0)
+        return prepare_apart(workload, strcmp(framework, "in-step") == 0);
     if (strcmp(framework, "hvdlab") != 0)
         return prepare_convolutions(workload);
     profiler_set(PROFILER_OPERATIONS);
@@ -301,18 +339,19 @@ int runner_main(const char *framework, const Workload *workload)
     take_device(workload);
     static Steps *steps; // until the process ends
     steps = prepare(framework, workload);
-    run_steps(steps, WARM_UP_STEPS);
+    run_steps(steps, steps_epoch(steps) ? 1 : WARM_UP_STEPS);
     if (launcher_rank() == 0)
         printf("ready\n");
     fflush(stdout);
-    char word[16];
-    for (int count; (count = next_task(word)) > 0;) {
-        if (strcmp(word, "profile") == 0)
-            answer_profile(steps, count);
-        else if (strcmp(word, "peak") == 0)
+    for (Task task; (task = next_task()).steps > 0;) {
+        if (strcmp(task.word, "profile") == 0)
+            answer_profile(steps, task.steps);
+        else if (strcmp(task.word, "peak") == 0)
             answer_peak();
+        else if (strcmp(task.word, "parts") == 0)
+            answer_parts(steps_epoch(steps));
         else
-            answer_run(steps, count);
+            answer_run(steps, task.steps);
         fflush(stdout);
     }
     return 0;

@@ -21,12 +21,11 @@ static int rank_counts(int devices, int counts[MAX_RUNNERS])
 
 void bench_scaling(cJSON *results, int rounds, double round_time, FILE *data)
 {
-    static const Workload workload = {"wrn", 1, 64, DEVICE_CPU, PRECISION_FP32};
-    const Workload *w = &workload;
+    const Workload *w = &(Workload){"wrn", 1, 64, DEVICE_CPU, device_precision()};
     Runner runners[MAX_RUNNERS] = {0};
     int cores = device_threads(), ranks[MAX_RUNNERS], count = rank_counts(cores, ranks);
     for (int i = 0; i < count; i++)
-        runner_start_ranks(&runners[i], ranks[i], cores, w);
+        runner_start_ranks(&runners[i], "hvdlab", ranks[i], cores, w);
     Runner *all_cores = &runners[count];
     runner_start_hvdlab(all_cores, w, NULL);
     print_workload(w);
@@ -53,7 +52,7 @@ void bench_scaling(cJSON *results, int rounds, double round_time, FILE *data)
 static void compare_mirrored(const Workload *w, int devices, int rounds, double round_time)
 {
     Runner both[2] = {{0}};
-    runner_start_ranks(&both[0], devices, devices, w);
+    runner_start_ranks(&both[0], "hvdlab", devices, devices, w);
     runner_start_mirrored(&both[1], devices, w);
     time_in_turns(both, 2, rounds, round_time);
     double images = (double)devices * w->batch;
@@ -68,8 +67,8 @@ static void compare_mirrored(const Workload *w, int devices, int rounds, double 
 
 void bench_mirrored(int rounds, double round_time)
 {
-    static const Workload kinds[] = {{"lenet", 1, 128, DEVICE_CPU, PRECISION_FP32},
-                                     {"wrn", 1, 64, DEVICE_CPU, PRECISION_FP32}};
+    const Workload kinds[] = {{"lenet", 1, 128, DEVICE_CPU, device_precision()},
+                              {"wrn", 1, 64, DEVICE_CPU, device_precision()}};
     printf("| model, batch | N | images/s of N ranks | images/s mirrored on N devices | mirrored / "
            "ranks |\n| --- | --- | --- | --- | --- |\n");
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)

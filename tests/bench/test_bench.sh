@@ -11,7 +11,7 @@ limit=100
 unset HVDLAB_FLAGS
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-10000}
 
-# cost WIDTH BATCH ELEMENT: flops and bytes of a training step of the Wide ResNet 16-WIDTH, where
+# cost WIDTH BATCH ELEMENT DEVICE: flops and bytes of a training step of the Wide ResNet 16-WIDTH, where
 # an element of an image takes ELEMENT bytes. Layer by layer, with pencil and paper:
 #
 # A convolution of p pixels multiplies and adds p taps in out times, going forward, for the gradient
@@ -20,7 +20,7 @@ export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-10000}
 # comes in two parts.
 cost()
 {
-    awk -v k="$1" -v b="$2" -v e="$3" '
+    awk -v k="$1" -v b="$2" -v e="$3" -v device="$4" '
     function image(p, c) { return b * p * c * e }          # bytes of an activation
     # A 3x3 convolution in front of a batch norm: its bias is not trained.
     function conv(p, in_, out) {
@@ -49,8 +49,10 @@ cost()
         conv(p, in_, out); norm(p, out, 0, 1)
         conv(p, out, out); norm(p, out, 1, readers)
     }
-    function pool(p, c) {                                  # its output has two readers
-        bytes += image(p, c) + image(p / 4, c) + 2 * image(p, c) + 2 * image(p / 4, c)
+    # Its output has two readers. A CPU notes which pixel was the largest, in a byte; a GPU looks again.
+    function pool(p, c) {
+        bytes += image(p, c) + image(p / 4, c) + image(p, c) + 2 * image(p / 4, c)
+        bytes += device == "cpu" ? 2 * b * p / 4 * c : image(p, c)
     }
     BEGIN {
         macs += 2 * b * 784 * 9 * 16                       # the first convolution reads floats
@@ -74,15 +76,59 @@ cost()
 }
 
 # The lab's network has 1.847 billion multiply-adds an image: the sum of the list in any text.
-read -r flops _ < <(cost 10 1 4)
+read -r flops _ < <(cost 10 1 4 cpu)
 [[ $flops -eq $((2 * (3 * 1846596096 - 784 * 9 * 16))) ]] || fail "by hand: $flops flops"
+
+# ---- The race. A Python that has no PyTorch and no Keras leaves them out, in a line each.
+
+# fields FRAMEWORK NAME...: their values in its result.
+fields()
+{
+    awk -v framework="\"$1\"" -v names="${*:2}" '
+        BEGIN { count = split(names, name, " ") }
+        { gsub(/,$/, "") }
+        $1 == "\"framework\":" { is = $2 == framework }
+        is { for (i = 1; i <= count; i++) if ($1 == "\"" name[i] "\":") print $2 }' "$folder/race.json" | xargs
+}
+
+race()
+{
+    CUDA_VISIBLE_DEVICES='' succeeds "$bench" --quick --workload wrn:1:2 --peer "$folder/python" --out "$folder/race.json" "$@"
+    for peer in pytorch pytorch-channels-last keras; do
+        grep -qE "^  $peer is left out: no such thing, [a-z0-9]+\$" "$folder/out" || fail "$peer: $(cat "$folder/out")"
+    done
+    [[ $(grep -cE '^  (hvdlab|convolutions-only) +[0-9.]+ +[0-9.]+ +[0-9]+ % +[0-9]+( +[0-9.]+ x)?$' "$folder/out") -eq 2 ]] ||
+        fail "no table: $(cat "$folder/out")"
+}
+
+printf '#!/bin/sh\nfor last; do :; done\necho "absent: no such thing, $last"\n' >"$folder/python"
+chmod +x "$folder/python"
+race
+grep -q "threads, fp32" "$folder/out" || fail "the precision is not told: $(cat "$folder/out")"
+grep -q "such thing, fp32" "$folder/out" || fail "the peers are not told the precision: $(cat "$folder/out")"
+for framework in hvdlab convolutions-only; do
+    [[ $(fields $framework model width batch precision device ranks isa) = "wrn 1 2 fp32 cpu 1" ]] ||
+        fail "$framework: $(cat "$folder/race.json")"
+    [[ $(fields $framework images_per_second) =~ [1-9] ]] || fail "$framework: no images/s: $(cat "$folder/race.json")"
+done
+race --isa SSE41
+[[ $(fields hvdlab isa) = SSE41 ]] || fail "it is not told what it was limited to: $(cat "$folder/race.json")"
+# Where the processor has bf16, it is raced in it, and else refused.
+if CUDA_VISIBLE_DEVICES='' "$bench" --precision bf16 --profile --workload lenet:1:1 >"$folder/out" 2>&1; then
+    race --precision bf16 --isa AVX512_CORE_BF16
+    grep -q "such thing, bf16" "$folder/out" || fail "the peers are not told the precision: $(cat "$folder/out")"
+    [[ $(fields convolutions-only precision isa) = "bf16 AVX512_CORE_BF16" ]] || fail "not in bf16: $(cat "$folder/race.json")"
+    [[ $(fields convolutions-only images_per_second) =~ [1-9] ]] || fail "no images/s in bf16: $(cat "$folder/race.json")"
+else
+    CUDA_VISIBLE_DEVICES='' refused "--precision bf16 needs" "$bench" --precision bf16 --profile
+fi
 
 # ---- What a step consists of, on a CPU.
 
-# profiled NAME CALLS GFLOP MB: a row of the table.
+# profiled NAME CALLS GFLOP MB: a row of the table, which ends with the roofline.
 profiled()
 {
-    grep -qE "^ +$1 +$2 +[0-9.]+ +[0-9.]+ % +$3 +$4\$" "$folder/out" || fail "no row $*: $(cat "$folder/out")"
+    grep -qE "^ +$1 +$2 +[0-9.]+ +[0-9.]+ % +$3 +$4 +[0-9.]+\$" "$folder/out" || fail "no row $*: $(cat "$folder/out")"
 }
 # As the table has them.
 number="[0-9.]+"
@@ -92,7 +138,7 @@ rounded()
 }
 
 CUDA_VISIBLE_DEVICES='' succeeds "$bench" --profile --workload wrn:10:1
-read -r flops bytes < <(cost 10 1 4)
+read -r flops bytes < <(cost 10 1 4 cpu)
 profiled "conv2d forward" 16 3.693 "$number"
 profiled "conv2d input gradient" 15 3.693 "$number"
 profiled "conv2d kernel gradient" 16 3.693 "$number"
@@ -100,12 +146,55 @@ profiled "batch norm forward" 13 0.000 "$number"
 profiled "batch norm backward" 13 0.000 "$number"
 profiled "all of these" 86 "$(rounded "$flops / 1e9")" "$(rounded "$bytes / 1e6")"
 
+# Whatever the peaks are here, each row's roofline follows from them, and the last row is their sum.
+rooflines()
+{
+    awk '
+        # What is printed is rounded to thousandths.
+        function near(a, b, rounding) { rounding += 0.001 + 0.01 * b; return a - b < rounding && b - a < rounding }
+        /^    roofline: / {
+            for (i = 1; i <= NF; i++) { if ($i == "Gflop/s") flops = $(i - 1); if ($i == "GB/s,") bytes = $(i - 1) }
+        }
+        / % / { gflop[++rows] = $(NF - 2); mb[rows] = $(NF - 1); ms[rows] = $NF }
+        END {
+            good = rows > 5 && flops > 0 && bytes > 0
+            for (r = 1; r < rows; r++) {
+                arithmetic = 1e3 * gflop[r] / flops; memory = mb[r] / bytes
+                good = good && near(ms[r], arithmetic > memory ? arithmetic : memory, 0.5 / flops + 0.0005 / bytes)
+                sum += ms[r]
+            }
+            exit !(good && near(ms[rows], sum, 0.0005 * rows))
+        }' "$folder/out"
+}
+rooflines || fail "the rooflines do not follow from the peaks: $(cat "$folder/out")"
+if CUDA_VISIBLE_DEVICES='' "$bench" --precision bf16 --profile --workload wrn:1:1 >"$folder/out" 2>&1; then
+    rooflines || fail "the rooflines in bf16 do not follow from the peaks: $(cat "$folder/out")"
+fi
+
 # ---- What a checkpoint takes, and that none is left.
 
 succeeds "$bench" --saving "$folder/saved" --workload wrn:1:1
 [[ $(grep -cE '^\| (0\.7 MB, written plainly, and synced|the same as a checkpoint|a step, batch 1|a step and a checkpoint) \| [0-9]+ ' "$folder/out") -eq 4 ]] ||
     fail "no table: $(cat "$folder/out")"
 [[ -d $folder/saved && -z $(ls -A "$folder/saved") ]] || fail "left: $(ls -A "$folder/saved")"
+
+# ---- Where ranks lose time. On one core there are none to compare.
+
+if [[ ${1:-} = gpu ]]; then
+    : # on the CPU only
+elif [[ $(nproc) -eq 1 ]]; then
+    CUDA_VISIBLE_DEVICES='' refused "--ranks: there is one core" "$bench" --quick --ranks --workload wrn:1:1
+else
+    CUDA_VISIBLE_DEVICES='' succeeds "$bench" --quick --ranks --workload wrn:1:4
+    figure="-?[0-9.]+"
+    [[ $(grep -cE "^  [0-9]+ ranks?, (alone|each for itself|all in step|hvdlab) +$number +$number % +$number %( +$figure %  .*)?\$" "$folder/out") -eq 4 ]] ||
+        fail "no table of steps: $(cat "$folder/out")"
+    [[ $(grep -cE "^  (an epoch|  steps|  waiting .*|  validation) +$number ms +$number ms +$figure %\$" "$folder/out") -eq 5 ]] ||
+        fail "no table of epochs: $(cat "$folder/out")"
+    # Threads have prepared these batches, where the kernel counts what they take.
+    [[ ! -r /proc/self/schedstat ]] || grep -qE "^  threads that prepare images +[0-9.]*[1-9][0-9.]* ms" "$folder/out" ||
+        fail "nobody has prepared images: $(cat "$folder/out")"
+fi
 
 # ---- Convolutions one by one, in three directions.
 
@@ -119,11 +208,20 @@ CUDA_VISIBLE_DEVICES='' refused "make info" "$bench" --gpu --out "$folder/none.j
 for workload in wrn wrn:1 wrn:1:0 wrn:65:1 wrn:1:2x lenet:-1:2 cnn:1:2; do
     refused "$workload is not MODEL:WIDTH:BATCH" "$bench" --profile --workload $workload
 done
-refused "SSE41, AVX2 or AVX512_CORE, not AVX" "$bench" --isa AVX --profile
+refused "SSE41, AVX2, AVX512_CORE or AVX512_CORE_BF16, not AVX" "$bench" --isa AVX --profile
+refused "--precision is fp32 or bf16, not tf32" "$bench" --precision tf32 --profile
+for mode in --profile --compare --mirrored "--scaling $folder" "--out $folder/none.json"; do
+    # shellcheck disable=SC2086 # words
+    CUDA_VISIBLE_DEVICES='' refused "--precision bf16 needs" "$bench" --isa SSE41 --precision bf16 $mode
+done
+[[ ! -e $folder/none.json ]] || fail "a file of nothing was written"
 [[ $(uname -m) != x86_64 ]] || refused "--layers: the kit has none" "$bench" --isa SSE41 --layers
 refused "usage" "$bench" --gpu
 refused "usage" "$bench" --compare --profile
 refused "usage" "$bench" --layers --profile
+refused "usage" "$bench" --layers --precision fp32
+refused "usage" "$bench" --ranks --profile
+refused "usage" "$bench" --gpu --precision bf16 --out "$folder/none.json"
 
 # ---- On a GPU.
 
@@ -152,7 +250,7 @@ on_gpu()
     for precision in fp32 tf32 bf16; do
         local element=4
         [[ $precision != bf16 ]] || element=2
-        read -r flops bytes < <(cost 1 2 $element)
+        read -r flops bytes < <(cost 1 2 $element gpu)
         [[ $(figures train_step images_per_second $precision) =~ ^[1-9] ]] || fail "$precision: no images/s: $(cat "$json")"
         [[ $(figures roofline flops $precision) = "$flops" ]] || fail "$precision: not $flops flops: $(figures roofline flops $precision)"
         [[ $(figures roofline bytes $precision) = "$bytes" ]] || fail "$precision: not $bytes bytes: $(figures roofline bytes $precision)"

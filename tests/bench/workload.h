@@ -4,8 +4,11 @@
 #ifndef BENCH_WORKLOAD_H
 #define BENCH_WORKLOAD_H
 
+#include <stddef.h>
 #include "nn/model.h"
 #include "sys/args.h"
+
+enum { IMAGE_SIZE = 28 };
 
 typedef struct {
     const char *model; // wrn or lenet
@@ -42,15 +45,24 @@ typedef struct Steps Steps;
 // GPU it is copied there in each step.
 Steps *prepare_training(const Workload *workload);
 
+// The same by ranks that exchange nothing; with `in_step` they wait for each other after each step.
+Steps *prepare_apart(const Workload *workload, bool in_step);
+
+// Whole epochs (epoch.h): one of them counts as a step.
+Steps *prepare_epoch(const Workload *workload);
+struct Epoch *steps_epoch(Steps *steps); // NULL for other steps
+
 // The same mirrored on all devices of this process: a global batch of as many images for each.
 Steps *prepare_mirrored(const Workload *workload);
 
 // Its model.
 Model *steps_model(Steps *steps);
 
-// The limit on a CPU: the network's convolutions alone, forward and backward, through oneDNN, each
-// with the layouts that it likes best and nothing between them.
+// The limit on a CPU: the network's convolutions alone (convolutions.h).
 Steps *prepare_convolutions(const Workload *workload);
+
+// Small random floats in the host's memory, as the kit's own arenas on a CPU have it.
+float *random_floats(size_t bytes);
 
 // Runs that many. Returns when all that was begun is done: a GPU works while the host goes on.
 void run_steps(Steps *steps, int count);

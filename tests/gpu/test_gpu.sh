@@ -14,15 +14,6 @@ small=(--data synthetic --images 64 --batch-size 16 --val-batch-size 32 --width 
 # ---- A model's loss in the arithmetic of tensor cores, in every golden case. Only before the first
 # update: gradients may differ more, where a ReLU lets a value through here and not there.
 
-# first_loss FILE: the first number of the tensor "loss" (safetensors: a length, a header, data).
-first_loss()
-{
-    local header offset
-    header=$(od -An -tu8 -N8 "$1")
-    offset=$(head -c $((8 + header)) "$1" | grep -aoE '"loss":\{[^}]*\}' | sed -E 's/.*\[([0-9]+),.*/\1/')
-    od -An -tf4 -j $((8 + header + offset)) -N4 "$1"
-}
-
 losses()
 {
     local case precision tolerance

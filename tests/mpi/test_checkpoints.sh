@@ -24,7 +24,7 @@ train()
     [[ $ranks -gt 1 ]] || launch=()
     # (The shell has words of its own for a program that a signal ends.)
     {
-        HVDLAB_TRACE=$folder/$name timeout 60 "${launch[@]}" env "${preload[@]}" "$folder/train" "${small[@]}" \
+        HVDLAB_TRACE=$folder/$name timeout $((60 * patience)) "${launch[@]}" env "${preload[@]}" "$folder/train" "${small[@]}" \
             "${@:3}" >"$folder/$name.out" 2>"$folder/$name.err" </dev/null
         status=$?
     } 2>/dev/null

@@ -125,7 +125,7 @@ members()
 for signal in TERM KILL; do
     "$folder/plain" "" sleep >"$folder/out" 2>"$folder/err" &
     program=$!
-    for _ in {1..200}; do
+    for ((i = 0; i < 200 * patience; i++)); do
         [[ $(members | wc -l) -lt 4 ]] || break
         sleep 0.05
     done

@@ -23,7 +23,7 @@ train()
 {
     name=$3
     rm -rf "${folder:?}/$name".*
-    WEIGHTS=$folder/$name.w timeout 120 "$hvdrun" --restarts "$2" -np "$1" "$folder/train" "${small[@]}" \
+    WEIGHTS=$folder/$name.w timeout $((120 * patience)) "$hvdrun" --restarts "$2" -np "$1" "$folder/train" "${small[@]}" \
         --checkpoint-dir "$folder/$name.d" "${@:4}" >"$folder/$name.out" 2>"$folder/$name.err" </dev/null &
     supervisor=$!
 }
@@ -104,7 +104,7 @@ kill_at_random()
         train 3 5 "random$jobs"
         for _ in {1..5}; do
             moment=$((RANDOM % 1000)) victim=$((RANDOM % 3))
-            for _ in {1..600}; do # until all are there: before that nothing has begun
+            for ((i = 0; i < 600 * patience; i++)); do # until all are there: before that nothing has begun
                 [[ -z $(rank 2) ]] || break
                 kill -0 "$supervisor" 2>/dev/null || break
                 sleep 0.02
@@ -264,11 +264,11 @@ said "rank [012] was ended by signal 9 \(Killed\): restart 2 of 3, from $folder/
 # begun: ranks are at work.
 begun()
 {
-    for _ in {1..600}; do
+    for ((i = 0; i < 600 * patience; i++)); do
         ! compgen -G "$folder/$name.d/ckpt-*" >/dev/null || return 0
         sleep 0.05
     done
-    fail "$name: no checkpoint in 30 s: $(cat "$folder/$name.err")"
+    fail "$name: no checkpoint: $(cat "$folder/$name.err")"
 }
 long=(--epochs 100000)
 signals=(TERM)

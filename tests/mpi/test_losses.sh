@@ -33,7 +33,7 @@ if [[ -w /dev/full ]]; then
     status=$?
     told 1 "baseline: standard output could not be written" "to a full disk"
     alone
-    timeout 60 mpirun -np 2 "$solution" "${here[@]}" >/dev/full 2>"$folder/err"
+    timeout $((60 * patience)) mpirun -np 2 "$solution" "${here[@]}" >/dev/full 2>"$folder/err"
     status=$?
     told 1 "solution_06: mpirun could not write all of standard output: its disk was full" "mpirun to a full disk"
 fi
@@ -94,7 +94,7 @@ END
 # A log folder that is deleted while the training goes on.
 rm -rf "$folder/logs"
 (
-    for _ in {1..500}; do
+    for ((i = 0; i < 500 * patience; i++)); do
         compgen -G "$folder/logs/events*" >/dev/null && break
         sleep 0.02
     done

@@ -119,6 +119,7 @@ int main(int argc, char **argv)
         float *a = calloc(2 * many, sizeof *a), *b = a + many;
         for (int i = 0; i < 2; i++)
             hvd_allreduce(odd == i ? a : b, many, HVD_SUM);
+        free(a);
     }
     CASE("order of three") {
         for (int i = 0; i < 3; i++)

@@ -21,7 +21,7 @@ ranks()
 {
     local start="mpirun -np $1"
     [[ $1 -gt 1 ]] || start=
-    timeout 30 $start "$folder/cases" "${@:2}" >"$folder/out" 2>"$folder/err" </dev/null
+    timeout $((30 * ${CK_TIMEOUT_MULTIPLIER:-1})) $start "$folder/cases" "${@:2}" >"$folder/out" 2>"$folder/err" </dev/null
 }
 
 # refused N NAME WORDS: status 2, and the words once on standard error.
@@ -201,7 +201,7 @@ table 3 "two on the others" "012 012"
 
 # What MPI says of who shares a machine counts, whatever the environment says.
 export HVDLAB_TRACE=$folder/trace
-timeout 30 mpirun -np 3 env OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1 "$folder/cases" \
+timeout $((30 * ${CK_TIMEOUT_MULTIPLIER:-1})) mpirun -np 3 env OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1 "$folder/cases" \
     "one training" >"$folder/out" 2>"$folder/err" </dev/null || fail "status $?: $(cat "$folder/err")"
 for rank in 0 1 2; do
     grep -q "^{\"event\":\"init\",.*\"rank\":$rank,\"size\":3,\"local_rank\":$rank,\"local_size\":3}" \

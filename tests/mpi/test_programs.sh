@@ -13,7 +13,7 @@ export HVDLAB_FLAGS="--data synthetic --images 96 --batch-size 12 --val-batch-si
 ranks()
 {
     rm -rf "$folder/trace"
-    HVDLAB_TRACE=$folder/trace timeout 40 mpirun -np "$1" "$build/$2" "${@:3}" \
+    HVDLAB_TRACE=$folder/trace timeout $((40 * patience)) mpirun -np "$1" "$build/$2" "${@:3}" \
         >"$folder/out" 2>"$folder/err" </dev/null
 }
 
@@ -35,11 +35,11 @@ refused()
 {
     local words=$1 begin=$SECONDS
     shift
-    timeout 30 "$@" >"$folder/out" 2>"$folder/err" </dev/null
+    timeout $((30 * patience)) "$@" >"$folder/out" 2>"$folder/err" </dev/null
     local status=$?
     [[ $status -eq 2 ]] || fail "status $status instead of 2: $*"
     [[ $(grep -cF -e "$words" "$folder/err") -eq 1 ]] || fail "\"$words\" not once in: $(cat "$folder/err")"
-    [[ $((SECONDS - begin)) -le 10 ]] || fail "took $((SECONDS - begin)) s: $*"
+    [[ $((SECONDS - begin)) -le $((10 * patience)) ]] || fail "took $((SECONDS - begin)) s: $*"
 }
 
 # Devices: four ranks on four shares of the cores, each its own; unpinned ones fight for device 0.
@@ -70,7 +70,7 @@ grep -q "started without mpirun: this is the only worker" "$folder/err" || fail 
 if [[ $cores -gt 1 ]]; then
     HVDLAB_TRACE=$folder/trace taskset -c 1 mpirun -np 2 "$build/solution_01" >/dev/null
     [[ $(field 0 device cores)$(field 1 device cores) = 11 ]] || fail "taskset's mask is not kept"
-    HVDLAB_TRACE=$folder/trace timeout 20 mpirun -np 1 "$build/solution_01" >/dev/null
+    HVDLAB_TRACE=$folder/trace timeout $((20 * patience)) mpirun -np 1 "$build/solution_01" >/dev/null
     [[ $(field 0 device cores) = *[-,]* ]] || fail "one rank alone does not have all cores"
 fi
 

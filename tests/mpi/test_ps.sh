@@ -5,7 +5,7 @@
 # ends, and what they say. With --all a worker is also killed at 20 random moments.
 
 . tests/lib.sh
-export HVD_STALL_SECONDS=0 HVD_START_SECONDS=20 GOMP_SPINCOUNT=10000
+export HVD_STALL_SECONDS=0 HVD_START_SECONDS=$((20 * patience)) GOMP_SPINCOUNT=10000
 flags=(--data synthetic --images 60 --batch-size 4 --epochs 1 --loader-threads 1)
 program=$build/solution_server
 jobs=0
@@ -25,18 +25,30 @@ new_job()
 # begin ROLE FLAG...: what it prints is in ROLE.out and ROLE.err.
 begin()
 {
-    HVDLAB_TRACE=$folder/trace-$jobs HVD_ROLE=$1 timeout 60 "$program" "${flags[@]}" "${@:2}" >"$folder/$1.out" 2>"$folder/$1.err" </dev/null &
+    HVDLAB_TRACE=$folder/trace-$jobs HVD_ROLE=$1 timeout $((60 * patience)) "$program" "${flags[@]}" "${@:2}" >"$folder/$1.out" 2>"$folder/$1.err" </dev/null &
     pid[$1]=$!
 }
 
 # comes_to RANK EVENT NUMBER: waits until the process with that rank has traced so many such events.
 comes_to()
 {
-    for _ in {1..600}; do
+    local i
+    for ((i = 0; i < 600 * patience; i++)); do
         [[ $(grep -c "\"event\":\"$2\"" "$folder/trace-$jobs/rank-$1.jsonl" 2>/dev/null) -lt $3 ]] || return
         sleep 0.02
     done
     fail "$title: rank $1 never comes to $2 number $3"
+}
+
+# comes_to_say ROLE PATTERN: waits until it has said so on standard error.
+comes_to_say()
+{
+    local i
+    for ((i = 0; i < 400 * patience; i++)); do
+        ! grep -qsE -e "$2" "$folder/$1.err" || return
+        sleep 0.05
+    done
+    fail "$title: $1 never says \"$2\": $(cat "$folder/$1.err")"
 }
 
 # signal ROLE SIGNAL: to timeout's child. The list of them ends in a blank.
@@ -68,24 +80,21 @@ title="workers first, one of them late"
 new_job 2 3
 HVD_STALL_SECONDS=0.4 begin worker:0
 begin worker:1
-sleep 1
+comes_to_say worker:0 "worker 0: waiting for server 0 \(127.*:7001\) for [0-9]+ seconds now: Connection refused"
 HVD_STALL_SECONDS=0.4 begin server:1
 begin server:0
-sleep 1
+comes_to_say server:1 "server 1: waiting for worker 2 for"
 begin worker:2
 for role in worker:1 worker:2 server:0; do ends $role 0 ''; done
 for role in worker:0 server:1; do wait "${pid[$role]}" || fail "$title: $role: status $?"; done
-grep -qE "worker 0: waiting for server 0 \(127.*:7001\) for [01] seconds now: Connection refused" "$folder/worker:0.err" ||
-    fail "$title: $(cat "$folder/worker:0.err")"
-grep -qF "server 1: waiting for worker 2 for" "$folder/server:1.err" || fail "$title: $(cat "$folder/server:1.err")"
 prints server:0 "15 pulls - 15 pushes - 15 updates"
 prints server:1 "15 pulls - 15 pushes - 15 updates"
 
 title="somebody never comes"
 new_job 1 2
-HVD_START_SECONDS=1 begin server:0
-HVD_START_SECONDS=3 begin worker:0
-ends server:0 2 "server 0: worker 1 has not come within 1 seconds (HVD_START_SECONDS)"
+HVD_START_SECONDS=$patience begin server:0
+HVD_START_SECONDS=$((3 * patience)) begin worker:0
+ends server:0 2 "server 0: worker 1 has not come within $patience seconds (HVD_START_SECONDS)"
 ends worker:0 2 "worker 0: server 0"
 
 # ---- Workers that are slow, stopped or gone.
@@ -157,15 +166,15 @@ new_job 1 2
 address=${HVD_SERVERS%:*}
 begin server:0
 begin worker:0 --pace 50
-for _ in {1..100}; do
+for ((i = 0; i < 100 * patience; i++)); do
     { exec 5<>"/dev/tcp/$address/7001"; } 2>/dev/null && break
     sleep 0.05
 done
 printf 'GET / HTTP/1.1\r\n\r\n' >&5
-[[ $(timeout 5 cat <&5 2>&1 >/dev/null; echo $?) != *124 ]] || fail "$title: a request for a page is not refused"
+[[ $(timeout $((5 * patience)) cat <&5 2>&1 >/dev/null; echo $?) != *124 ]] || fail "$title: a request for a page is not refused"
 exec 5>&- 6<>"/dev/tcp/$address/7001"
 printf 'hvd1\1\0\0\0\377\377\377\377\377\377\377\177' >&6 # a very long message
-[[ $(timeout 5 cat <&6 2>&1 >/dev/null; echo $?) != *124 ]] || fail "$title: a message that is too long is not refused"
+[[ $(timeout $((5 * patience)) cat <&6 2>&1 >/dev/null; echo $?) != *124 ]] || fail "$title: a message that is too long is not refused"
 exec 6>&- 7<>"/dev/tcp/$address/7001" # this one stays and says nothing
 HVD_JOB=another begin worker:1
 ends worker:1 2 "refuses this worker: it belongs to another job (HVD_JOB)"
@@ -211,7 +220,7 @@ succeeds common/scripts/servers.sh 2:0,30,0 3 "$program" "${flags[@]}"
 refused usage: common/scripts/servers.sh two 3 "$program"
 succeeds common/scripts/servers.sh 1:100 1 "$program" --data synthetic --images 24 --batch-size 4 --epochs 1
 awk '/pushes a second/ { rate = $3 } END { exit !(rate > 1 && rate <= 10) }' "$folder/out" || fail "$title: not 10 a second at most: $(cat "$folder/out")"
-run env HVD_START_SECONDS=20 common/scripts/servers.sh --tag-output 1 2 "$program" --epochs none
+run env common/scripts/servers.sh --tag-output 1 2 "$program" --epochs none
 [[ $status -eq 2 ]] || fail "$title: status $status"
 [[ $(grep -c '^\[1,[0-2]\]<stderr>:.*--epochs must be' "$folder/err") -eq 3 ]] || fail "$title: $(cat "$folder/err")"
 conclude

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Who waits for whom is named, and a job in which ranks wait in vain ends (common/sys/stall.h): each line
 # and each status, on two to four ranks, with real stops, kills and signals. HVD_STALL_SECONDS is one
-# second here.
+# second here, and all else in proportion; three, where programs are instrumented, and slow to begin.
 
 . tests/lib.sh
 eval "$(common/scripts/mpi.sh env)"
 unset HVDLAB_DEVICES HVD_RANKS_PER_NODE HVD_LAYOUT HVDLAB_TRACE HVDLAB_FLAGS HVD_STALL_SHUTDOWN_SECONDS
-export HVD_STALL_SECONDS=1
+unit=1 shutdown=2.6
+[[ $patience -le 3 ]] || unit=3 shutdown=7.8
+export HVD_STALL_SECONDS=$unit UNIT=$unit
 
 # What each case of the program does: the ranks first agree twice, so that call 2 comes next.
 cat >"$folder/cases.c" <<'END'
@@ -21,7 +23,7 @@ cat >"$folder/cases.c" <<'END'
 static int rank, size;
 static float values[4];
 
-static void wait_here(double seconds) { usleep((useconds_t)(1e6 * seconds)); }
+static void wait_here(double units) { usleep((useconds_t)(1e6 * units * atof(getenv("UNIT")))); }
 static void meet(void) { MPI_Barrier(MPI_COMM_WORLD); }
 static void receive(int from) { MPI_Recv(values, 2, MPI_FLOAT, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE); }
 
@@ -55,12 +57,12 @@ static void train(void)
 int main(int argc, char **argv)
 {
     const char *name = argv[1];
-    double seconds = argc > 2 ? atof(argv[2]) : 0;
+    double units = argc > 2 ? atof(argv[2]) : 0;
     if (strcmp(name, "own handler") == 0)
         signal(SIGTERM, own_handler);
     int number = atoi(getenv("OMPI_COMM_WORLD_RANK"));
     if (strcmp(name, "late to begin") == 0 && number == 1)
-        wait_here(seconds);
+        wait_here(units);
     if (strcmp(name, "stops before it begins") == 0 && number == 0)
         kill(getpid(), SIGSTOP);
     hvd_init();
@@ -70,8 +72,8 @@ int main(int argc, char **argv)
     if (0) {}
     CASE("nothing") {}
     CASE("late to begin") {}
-    CASE("late to join") { if (rank == 1) wait_here(seconds); hvd_join(); }
-    CASE("slow") { if (rank == 1) wait_here(seconds); meet(); wait_here(1.5); meet(); }
+    CASE("late to join") { if (rank == 1) wait_here(units); hvd_join(); }
+    CASE("slow") { if (rank == 1) wait_here(units); meet(); wait_here(1.5); meet(); }
     CASE("late in training") train();
     CASE("returns") { if (rank == 1) return 0; meet(); }
     CASE("root returns") { if (rank == 0) return 0; meet(); }
@@ -98,17 +100,17 @@ int main(int argc, char **argv)
     CASE("messages") receive((rank + 1) % size);
     CASE("stops") { if (rank == 1) { wait_here(0.5); kill(getpid(), SIGSTOP); } meet(); }
     CASE("root stops") { if (rank == 0) { wait_here(0.5); kill(getpid(), SIGSTOP); } meet(); }
-    CASE("late at the end") { if (rank == atoi(argv[3])) wait_here(seconds); }
+    CASE("late at the end") { if (rank == atoi(argv[3])) wait_here(units); }
     CASE("group") {
         HvdGroup group = hvd_group_split(rank == 1 ? -1 : 0);
         if (rank == 1) return 0;
-        if (rank == 0) wait_here(seconds);
+        if (rank == 0) wait_here(units);
         hvd_group_allreduce(group, values, 4, HVD_SUM);
     }
     CASE("dies") { if (rank == 1) hvd_allreduce(NULL, 4, HVD_SUM); meet(); }
-    CASE("own handler") { if (rank == 0) puts("ready"), fflush(stdout); wait_here(seconds); }
-    CASE("sleeps") { if (rank == 0) puts("ready"), fflush(stdout); wait_here(seconds); }
-    CASE("waits") { if (rank == 0) { puts("ready"); fflush(stdout); wait_here(seconds); } meet(); }
+    CASE("own handler") { if (rank == 0) puts("ready"), fflush(stdout); wait_here(units); }
+    CASE("sleeps") { if (rank == 0) puts("ready"), fflush(stdout); wait_here(units); }
+    CASE("waits") { if (rank == 0) { puts("ready"); fflush(stdout); wait_here(units); } meet(); }
     printf("rank %d ends\n", rank);
     return 0;
 }
@@ -134,7 +136,7 @@ start()
         # Open MPI fails now and then where two jobs make, or clear away, one folder at a time.
         export TMPDIR=$folder/tmp-$number
         mkdir "$TMPDIR"
-        timeout "${limit:-40}" mpirun -np "${words[0]}" "$folder/cases" "${words[@]:1}" \
+        timeout "${limit:-$((40 * patience))}" mpirun -np "${words[0]}" "$folder/cases" "${words[@]:1}" \
             >"$folder/out-$number" 2>"$folder/err-$number" </dev/null
         echo $? >"$folder/status-$number"
     ) &
@@ -208,18 +210,18 @@ start 0 3 "late at the end" 2.5 1 --
 start 0 2 "last to send" -- ...
 start 0 3 group 2.7 -- "stall: rank 2 $waits hvd_group_allreduce (4 values) for * s" "stall: rank 0 has been in no such call for * s" \
     "stall: rank 1 has left main (exit status 0)" ...
-start 0 3 slow 3.5 -- "stall: ranks 0 and 2 $waiting MPI_Barrier (call 2) for 1 s" "stall: rank 1 has been in no such call for * s" \
-    "stall: ranks 0 and 2 $waiting MPI_Barrier (call 2) for 2 s" "stall: rank 1 has been in no such call for 2 s" \
+start 0 3 slow 3.5 -- "stall: ranks 0 and 2 $waiting MPI_Barrier (call 2) for $unit s" "stall: rank 1 has been in no such call for * s" \
+    "stall: ranks 0 and 2 $waiting MPI_Barrier (call 2) for $((2 * unit)) s" "stall: rank 1 has been in no such call for $((2 * unit)) s" \
     "note: after * s that waiting is over"
-start 0 3 "late to join" 1.7 -- "stall: ranks 0 and 2 $waiting hvd_join (call 1) for 1 s" "stall: rank 1 has been in no such call for * s" ...
-start 0 2 "late in training" -- "stall: rank 0 $waits hvd_distributed_optimizer (call *) for 1 s" \
-    "stall: rank 1 has been in no such call for 1 s, training, epoch 2, step 3" ...
+start 0 3 "late to join" 1.7 -- "stall: ranks 0 and 2 $waiting hvd_join (call 1) for $unit s" "stall: rank 1 has been in no such call for * s" ...
+start 0 2 "late in training" -- "stall: rank 0 $waits hvd_distributed_optimizer (call *) for $unit s" \
+    "stall: rank 1 has been in no such call for $unit s, training, epoch 2, step 3" ...
 
 start 0 3 "late to begin" 3.5 -- "stall: rank 0 waits in hvd_init for * s: not all 3 ranks have come to it" ...
 
 # They wait for each other, or for one that is stopped.
-export HVD_STALL_SHUTDOWN_SECONDS=2.6
-end="HVD_STALL_SHUTDOWN_SECONDS=2.6: the job ends, since"
+export HVD_STALL_SHUTDOWN_SECONDS=$shutdown
+end="HVD_STALL_SHUTDOWN_SECONDS=$shutdown: the job ends, since"
 apart=("stall: rank 0 $waits MPI_Allreduce (call 2, 4 values) for * s" "stall: rank 1 $waits MPI_Barrier (call 2) for * s"
     "stall: all ranks wait, and none is left that could end it")
 ended="$end rank 0 waits in MPI_Allreduce (call 2, 4 values), and rank 1 in MPI_Barrier (call 2)"
@@ -233,7 +235,7 @@ start 2 3 stops -- "${stopped[@]}" "${stopped[@]}" "$end ranks 0 and 2 wait in M
 late="rank 1 waits in hvd_init for * s: not all 3 ranks have come to it; rank 0 is stopped (by SIGSTOP, or a debugger)"
 start 2 3 "stops before it begins" -- "stall: $late" "stall: $late" "$end $late" ...
 unset HVD_STALL_SHUTDOWN_SECONDS
-limit=$((7 * ${CK_TIMEOUT_MULTIPLIER:-1})) start 124 2 "root stops" -- \
+limit=$((7 * patience)) start 124 2 "root stops" -- \
     "stall: rank 0 has been stopped (by SIGSTOP, or a debugger) for * s; rank 1 waits in MPI_Barrier" ...
 
 # Settings. (timeout's second SIGTERM may end mpirun, and with it the ranks, before they have spoken.)
@@ -278,7 +280,7 @@ signal_job()
     : >"$folder/err"
     mpirun -np 3 "$folder/cases" "${@:3}" 30 >"$folder/out" 2>"$folder/err" </dev/null &
     local launcher=$! ranks segments rank i
-    for ((i = 0; i < 200; i++)); do
+    for ((i = 0; i < 200 * patience; i++)); do
         ! grep -q ready "$folder/out" || break
         sleep 0.1
     done

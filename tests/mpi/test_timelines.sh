@@ -96,7 +96,7 @@ HVD_TIMELINE=$file run mpirun -np 2 sh -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || un
 mkdir "$folder/short"
 rm -f "$folder/out"
 (
-    for _ in {1..300}; do
+    for ((i = 0; i < 300 * patience; i++)); do
         ! grep -qs "^Epoch 2/" "$folder/out" || break
         sleep 0.1
     done

@@ -12,6 +12,7 @@ folder=$build/traces
 unset HVDLAB_DEVICES HVD_RANKS_PER_NODE HVD_LAYOUT HVD_FUSION_THRESHOLD HVDLAB_TRACE HVDLAB_SYNCHRONOUS_SENDS
 eval "$(common/scripts/mpi.sh env)"
 failures=0
+patience=${CK_TIMEOUT_MULTIPLIER:-1}
 
 fail()
 {
@@ -36,7 +37,7 @@ compile()
 ranks()
 {
     rm -rf "$folder/trace"
-    HVDLAB_TRACE=$folder/trace timeout 40 mpirun -np "$1" "$folder/$2" "${@:3}" >"$folder/out" 2>"$folder/err" </dev/null
+    HVDLAB_TRACE=$folder/trace timeout $((40 * patience)) mpirun -np "$1" "$folder/$2" "${@:3}" >"$folder/out" 2>"$folder/err" </dev/null
 }
 
 # says RANK TIMES WORDS: so many lines of the rank's trace match the words.
@@ -99,14 +100,14 @@ for rank in 0 1; do
         $(grep -c '"message_end"' "$folder/trace/rank-$rank.jsonl") ]] || fail "rank $rank: a message has no end"
 done
 
-# Small messages wait in a buffer, unless they may not.
+# Small messages wait in a buffer, unless they may not: then both ranks wait until they are ended.
 compile send_first <<'END'
-int main(void)
+int main(int argc, char **argv)
 {
     MPI_Init(NULL, NULL);
     int rank, value = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    alarm(2);
+    alarm(argc > 1 ? (unsigned)atoi(argv[1]) : 0);
     MPI_Send(&value, 1, MPI_INT, 1 - rank, 0, MPI_COMM_WORLD);
     MPI_Recv(&value, 1, MPI_INT, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_Finalize();
@@ -114,7 +115,7 @@ int main(void)
 }
 END
 ranks 2 send_first || fail "send_first: small messages find no buffer: $(cat "$folder/err")"
-HVDLAB_SYNCHRONOUS_SENDS=1 ranks 2 send_first && fail "HVDLAB_SYNCHRONOUS_SENDS=1: a send ends before it is received"
+HVDLAB_SYNCHRONOUS_SENDS=1 ranks 2 send_first $((2 * patience)) && fail "HVDLAB_SYNCHRONOUS_SENDS=1: a send ends before it is received"
 says 0 0 '"message_end"'
 
 # The check names who waits for whom.
@@ -193,6 +194,7 @@ int main(int argc, char **argv)
     }
     char *latest = latest_checkpoint("saved");
     printf("%d: %s\n", hvd_rank(), latest ? latest : "none");
+    free(latest);
     return 0;
 }
 END
@@ -200,7 +202,7 @@ END
 in_folder()
 {
     rm -rf "$folder/trace"
-    (cd "$folder" && HVDLAB_TRACE=trace timeout 40 mpirun -np 2 ./files --data synthetic --images 8 --epochs 2 "$@" \
+    (cd "$folder" && HVDLAB_TRACE=trace timeout $((40 * patience)) mpirun -np 2 ./files --data synthetic --images 8 --epochs 2 "$@" \
         >out 2>err </dev/null)
 }
 mkdir -p "$folder/saved"

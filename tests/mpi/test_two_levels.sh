@@ -88,6 +88,7 @@ int main(void)
         print("joined", 50021, values);
     }
     hvd_join();
+    free(values);
     return 0;
 }
 END

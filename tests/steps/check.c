@@ -44,8 +44,7 @@ static _Noreturn void usage(const Check *check)
     for (int i = 0; i < check->exercises.count; i++)
         text_add(&names, "%s%s", i ? ", " : "", check->exercises.items[i].name);
     die("usage: check-step EXERCISE[,EXERCISE...] FILE: grades FILE as an answer to an exercise "
-        "(%s), "
-        "or by several exercises' checks",
+        "(%s), or by several exercises' checks",
         names);
 }
 

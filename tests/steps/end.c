@@ -250,8 +250,7 @@ static void report_endlessness(const Run *run, const char *property, Report *rep
     static const Diagnosis slow = {
         "hung",
         "the program itself asks for no more epochs than the command line does. Often the machine "
-        "is "
-        "slow or busy: try again, with HVDLAB_PATIENCE=3 in the environment, say.",
+        "is slow or busy: try again, with HVDLAB_PATIENCE=3 in the environment, say.",
         NULL};
     const cJSON *fit = event_nth(&run->traces.of[0], "fit", 0);
     bool more = event_number(fit, "epochs") > run_flag(run, "--epochs ") ||

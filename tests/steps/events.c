@@ -62,6 +62,14 @@ int event_find(const Events *events, const char *name, int from)
     return -1;
 }
 
+int event_find_before(const Events *events, const char *name, int before)
+{
+    for (int i = before - 1; i >= 0; i--)
+        if (strcmp(event_text(events->items[i], "event"), name) == 0)
+            return i;
+    return -1;
+}
+
 int event_count(const Events *events, const char *name)
 {
     int count = 0;

@@ -28,6 +28,9 @@ void traces_free(Traces *traces);
 // The place of the first event of that name from place `from` on, or -1.
 int event_find(const Events *events, const char *name, int from);
 
+// The place of the last one before place `before`, or -1.
+int event_find_before(const Events *events, const char *name, int before);
+
 int event_count(const Events *events, const char *name);
 
 // The n-th event of that name, from 0, and the last one; NULL where there is none.

@@ -76,3 +76,18 @@ bool nothing_trained(const Runs *runs, const char *property, Report *report)
             }
     return false;
 }
+
+bool none_computed(const Runs *runs, const char *property, Report *report)
+{
+    static const Diagnosis none = {"nothing-trained", "no gradients are computed on some rank.",
+                                   NULL};
+    for (int i = 0; i < runs->count; i++)
+        for (int r = 0; r < runs->items[i].ranks; r++)
+            if (event_count(&runs->items[i].traces.of[r], "gradient") == 0) {
+                report_failure(
+                    report, property, &none,
+                    evidence_in(runs, &runs->items[i], format_text("rank %d computed none", r)));
+                return true;
+            }
+    return false;
+}

@@ -37,4 +37,8 @@ void report_property(Report *report, const char *property, const Diagnosis *diag
 // fails unless the exercise is only held.
 bool nothing_trained(const Runs *runs, const char *property, Report *report);
 
+// The same of a loop of the program's own: where some rank computes no gradients there is nothing
+// to say of its updates.
+bool none_computed(const Runs *runs, const char *property, Report *report);
+
 #endif

@@ -232,24 +232,9 @@ static void remark(const AllUpdates *all, Report *report)
             }
 }
 
-static bool none_computed(const Runs *runs, Report *report)
-{
-    static const Diagnosis none = {"nothing-trained", "no gradients are computed on some rank.",
-                                   NULL};
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++)
-            if (event_count(&runs->items[i].traces.of[r], "gradient") == 0) {
-                report_failure(
-                    report, BATCHES, &none,
-                    evidence_in(runs, &runs->items[i], format_text("rank %d computed none", r)));
-                return true;
-            }
-    return false;
-}
-
 static void judge(const Runs *runs, Report *report)
 {
-    if (none_computed(runs, report))
+    if (none_computed(runs, BATCHES, report))
         return;
     AllUpdates all = {allocate((size_t)runs->count, sizeof *all.items), runs->count};
     for (int i = 0; i < runs->count; i++)

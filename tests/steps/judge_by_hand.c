@@ -1,8 +1,10 @@
 // By hand: what the distributed optimizer does, without it. Each training of the program begins
-// with its compile event: there may be several, one optimizer after another.
+// with its compile event: there may be several, one optimizer after another. What is known of any
+// rate that goes by the number of workers is in rates.c.
 
 #include "end.h"
 #include "mean.h"
+#include "rates.h"
 #include "waiting.h"
 
 #include <math.h>
@@ -133,13 +135,6 @@ static const Diagnosis zero = {
     "the learning rate is 0, so nothing is learned. Often it was multiplied by "
     "hvd_rank(), which is 0 on the root.",
     NULL};
-static const Diagnosis scaled_twice = {
-    "rate-scaled-twice", "the learning rate is multiplied by the number of workers twice.", NULL};
-static const Diagnosis divided = {
-    "rate-divided",
-    "the learning rate is divided by the number of workers. N workers make one update from N times "
-    "as many images, so it may be a longer step.",
-    NULL};
 static const Diagnosis wrong = {
     "rate-wrong",
     "RMSprop's learning rate for one device is 0.001, Adagrad's 0.01, and hvd_size() workers "
@@ -153,8 +148,8 @@ static const Diagnosis *wrong_rate(const Runs *runs)
         const Diagnosis *diagnosis;
     } known[] = {{by_nothing, &not_scaled},       {by_local_size, &local},
                  {by_local_size_of_root, &local}, {by_rank, &rank_instead},
-                 {by_rank_of_root, &zero},        {by_size_twice, &scaled_twice},
-                 {by_its_inverse, &divided}};
+                 {by_rank_of_root, &zero},        {by_size_twice, &rate_scaled_twice},
+                 {by_its_inverse, &rate_divided}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (factor_explains(runs, known[i].factor))
             return known[i].diagnosis;
@@ -375,8 +370,7 @@ static void judge_broadcasts(const Runs *runs, Report *report)
     static const Diagnosis again = {
         "broadcast-again-and-again",
         "a broadcast in the middle of a training, in every step or every epoch, perhaps. Workers "
-        "that "
-        "start from the same weights and make the same updates stay equal without.",
+        "that start from the same weights and make the same updates stay equal without.",
         NULL};
     for (int i = 0; i < runs->count; i++) {
         const Run *run = &runs->items[i];
@@ -471,25 +465,9 @@ static void judge_silence(const Runs *runs, Report *report)
     report_ok(report, SILENT);
 }
 
-// Where some rank computes no gradients there is nothing to say of its updates.
-static bool none_computed(const Runs *runs, Report *report)
-{
-    static const Diagnosis nothing = {"nothing-trained", "no gradients are computed on some rank.",
-                                      NULL};
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++)
-            if (event_count(&runs->items[i].traces.of[r], "gradient") == 0) {
-                report_failure(
-                    report, MEAN_APPLIED, &nothing,
-                    evidence_in(runs, &runs->items[i], format_text("rank %d computed none", r)));
-                return true;
-            }
-    return false;
-}
-
 static void judge(const Runs *runs, Report *report)
 {
-    if (none_computed(runs, report))
+    if (none_computed(runs, MEAN_APPLIED, report))
         return;
     judge_mean(runs, report);
     judge_start(runs, report);

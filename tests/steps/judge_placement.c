@@ -1,10 +1,9 @@
 // placement: every worker knows who is on its host. What it says of that is in the trace, by
-// show_placement.
+// show_placement; whom somebody may have taken for the workers of a host is in placements.c.
 
 #include "end.h"
-#include "judge.h"
+#include "placements.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,220 +13,16 @@
 #define GROUP  "its group is these workers, in the order of their ranks"
 #define DEVICE "it asks for the device with its local rank"
 
-// ---- What is so, and what somebody may have made of it, for each rank.
+// ---- Sizes, ranks, groups, one after another.
 
-static bool same_host(const Run *run, int a, int b)
+static char *host_words(const Run *run, int rank)
 {
-    return run_node(run, a) == run_node(run, b);
+    return format_text("rank %d, on %s with %s", rank, node_name(run_node(run, rank)).text,
+                       run_local_size(run, rank) == 1 ? "no other"
+                                                      : rank_names(others_of_host(run, rank)).text);
 }
 
-static RankSet all_that(const Run *run, int rank, bool (*holds)(const Run *, int, int))
-{
-    RankSet ranks = 0;
-    for (int r = 0; r < run->ranks; r++)
-        ranks |= holds(run, rank, r) ? 1u << r : 0;
-    return ranks;
-}
-
-static RankSet of_host(const Run *run, int rank)
-{
-    return all_that(run, rank, same_host);
-}
-
-static RankSet of_job(const Run *run, int rank)
-{
-    (void)rank;
-    return all_ranks(run->ranks);
-}
-
-static RankSet of_itself(const Run *run, int rank)
-{
-    (void)run;
-    return 1u << rank;
-}
-
-static RankSet of_nobody(const Run *run, int rank)
-{
-    (void)run, (void)rank;
-    return 0;
-}
-
-// The names of hosts are "node-1" and "node-12": as long as this rank's, or as the other's, or as
-// the shorter of both they are the same.
-static bool name_begins(const Run *run, int rank, int other)
-{
-    NodeName own = node_name(run_node(run, rank)), others = node_name(run_node(run, other));
-    return strncmp(own.text, others.text, strlen(own.text)) == 0;
-}
-
-static bool is_begun(const Run *run, int rank, int other)
-{
-    return name_begins(run, other, rank);
-}
-
-static bool either_begins(const Run *run, int rank, int other)
-{
-    return name_begins(run, rank, other) || is_begun(run, rank, other);
-}
-
-static RankSet of_longer_names(const Run *run, int rank)
-{
-    return all_that(run, rank, name_begins);
-}
-
-static RankSet of_shorter_names(const Run *run, int rank)
-{
-    return all_that(run, rank, is_begun);
-}
-
-static RankSet of_like_names(const Run *run, int rank)
-{
-    return all_that(run, rank, either_begins);
-}
-
-static bool same_local_rank(const Run *run, int a, int b)
-{
-    return run_local_rank(run, a) == run_local_rank(run, b);
-}
-
-static RankSet of_same_local_rank(const Run *run, int rank)
-{
-    return all_that(run, rank, same_local_rank);
-}
-
-static RankSet others_of_host(const Run *run, int rank)
-{
-    return of_host(run, rank) & ~(1u << rank);
-}
-
-static RankSet up_to_itself(const Run *run, int rank)
-{
-    return of_host(run, rank) & all_ranks(rank + 1);
-}
-
-static RankSet host_of_root(const Run *run, int rank)
-{
-    (void)rank;
-    return of_host(run, 0);
-}
-
-// From the first of its host on, as long as no rank of another one comes in between.
-static RankSet in_a_row(const Run *run, int rank)
-{
-    RankSet host = of_host(run, rank), row = 0;
-    for (int r = 0; r < run->ranks; r++)
-        if (has_rank(host, r))
-            row |= 1u << r;
-        else if (row)
-            break;
-    return row;
-}
-
-static RankSet first_of_hosts(const Run *run, int rank)
-{
-    (void)rank;
-    RankSet firsts = 0;
-    for (int r = 0; r < run->ranks; r++)
-        firsts |= run_local_rank(run, r) == 0 ? 1u << r : 0;
-    return firsts;
-}
-
-static RankSet firsts_for_firsts(const Run *run, int rank)
-{
-    return run_local_rank(run, rank) == 0 ? first_of_hosts(run, rank) : 0;
-}
-
-// ---- Theories: the workers whom it takes for its own.
-
-static const Diagnosis together = {
-    "all-on-one-host",
-    "the workers of all hosts are taken together, as if they were on one. The names of the hosts "
-    "tell them apart.",
-    NULL};
-static const Diagnosis alone = {
-    "each-alone",
-    "every worker is taken alone, whoever else is on its host. Often names are compared as "
-    "pointers, or each worker has a color of its own.",
-    NULL};
-static const Diagnosis cut = {
-    "names-cut",
-    "a host whose name begins like another's is taken for that one: node-1 and node-12. Names are "
-    "to be compared as a whole, with the zero that ends them.",
-    NULL};
-static const Diagnosis itself_missing = {
-    "itself-not-counted", "a worker counts the others of its host, and not itself.", NULL};
-static const Diagnosis stopped = {
-    "counted-up-to-itself",
-    "a worker counts up to its own rank, as for the local rank. Those behind it are on its host, "
-    "too.",
-    NULL};
-static const Diagnosis of_root = {
-    "host-of-the-root",
-    "every worker counts those on the root's host. Each has to compare with the name of its own.",
-    NULL};
-static const Diagnosis across = {
-    "group-across-hosts",
-    "the group has one worker of each host, those with the same local rank. It should have those "
-    "of one host: the color is what they have in common.",
-    NULL};
-static const Diagnosis row = {
-    "ranks-in-a-row",
-    "the workers of a host are taken for ranks that follow each other. Who starts a job may deal "
-    "them in any order.",
-    NULL};
-static const Diagnosis hosts_counted = {
-    "hosts-counted", "it is the number of hosts, not that of the workers on one of them.", NULL};
-
-typedef struct {
-    RankSet (*ranks)(const Run *run, int rank);
-    const Diagnosis *diagnosis;
-} Theory;
-
-static const Theory theories[] = {{of_job, &together},
-                                  {of_itself, &alone},
-                                  {of_longer_names, &cut},
-                                  {of_shorter_names, &cut},
-                                  {of_like_names, &cut},
-                                  {others_of_host, &itself_missing},
-                                  {up_to_itself, &stopped},
-                                  {in_a_row, &row},
-                                  {of_same_local_rank, &across},
-                                  {firsts_for_firsts, &across},
-                                  {first_of_hosts, &hosts_counted},
-                                  {host_of_root, &of_root}};
-enum { THEORIES = sizeof theories / sizeof *theories };
-
-// ---- What the workers say.
-
-static const cJSON *claim_of(const Run *run, int rank)
-{
-    return event_last(&run->traces.of[rank], "placement");
-}
-
-static int claimed(const Run *run, int rank, const char *field)
-{
-    return (int)event_number(claim_of(run, rank), field);
-}
-
-// True where a worker's claim is what these workers would make it.
-typedef bool (*Fits)(const Run *run, int rank, RankSet workers);
-
-static bool fits_size(const Run *run, int rank, RankSet workers)
-{
-    return claimed(run, rank, "local_size") == rank_count(workers);
-}
-
-static bool fits_rank(const Run *run, int rank, RankSet workers)
-{
-    return claimed(run, rank, "local_rank") == rank_count(workers & all_ranks(rank));
-}
-
-static bool fits_members(const Run *run, int rank, RankSet workers)
-{
-    return event_ranks(claim_of(run, rank), "group") == workers;
-}
-
-// In their order, too.
+// The group is these workers, in their order.
 static bool fits_group(const Run *run, int rank, RankSet workers)
 {
     char *expected = format_text("%s", "");
@@ -240,57 +35,6 @@ static bool fits_group(const Run *run, int rank, RankSet workers)
     bool fits = strcmp(event_text(claim_of(run, rank), "group"), expected) == 0;
     free(expected);
     return fits;
-}
-
-static bool fits_everywhere(const Runs *runs, Fits fits,
-                            RankSet (*workers)(const Run *run, int rank))
-{
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++)
-            if (!fits(&runs->items[i], r, workers(&runs->items[i], r)))
-                return false;
-    return true;
-}
-
-// Right on rank 0 of every run, and wrong on all others where they are not alone.
-static bool right_on_root_only(const Runs *runs, Fits fits)
-{
-    bool any = false;
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++) {
-            const Run *run = &runs->items[i];
-            bool right = fits(run, r, of_host(run, r));
-            if (r == 0 ? !right : right && run_local_size(run, r) > 1)
-                return false;
-            any = any || !right;
-        }
-    return any;
-}
-
-static const Diagnosis on_root = {
-    "only-on-the-root",
-    "it is right on rank 0, and wrong on the others. Often the names came to the root alone: all "
-    "workers need all of them.",
-    NULL};
-
-// What explains the claims on all ranks; NULL: nothing does. Where another part is wrong, too, only
-// what explains both.
-static const Diagnosis *theory_of(const Runs *runs, Fits fits, const Diagnosis *other)
-{
-    for (int i = 0; i < THEORIES; i++)
-        if ((!other || theories[i].diagnosis == other) &&
-            fits_everywhere(runs, fits, theories[i].ranks))
-            return theories[i].diagnosis;
-    return (!other || other == &on_root) && right_on_root_only(runs, fits) ? &on_root : NULL;
-}
-
-// ---- Sizes, ranks, groups, one after another.
-
-static char *host_words(const Run *run, int rank)
-{
-    return format_text("rank %d, on %s with %s", rank, node_name(run_node(run, rank)).text,
-                       run_local_size(run, rank) == 1 ? "no other"
-                                                      : rank_names(others_of_host(run, rank)).text);
 }
 
 typedef struct {
@@ -446,8 +190,7 @@ static const Diagnosis *wrong_rank(const Runs *runs, const Diagnosis *other)
     static const Diagnosis by_formula = {
         "computed-from-rank",
         "it follows from the rank and from how many there are, as if workers were dealt to the "
-        "hosts "
-        "in turn, or one host after another. Who starts a job may deal them in any order.",
+        "hosts in turn, or one host after another. Who starts a job may deal them in any order.",
         NULL};
     static const Diagnosis in_order = {
         "other-order",
@@ -462,7 +205,7 @@ static const Diagnosis *wrong_rank(const Runs *runs, const Diagnosis *other)
         if (is_formula(runs, formulas[i]))
             return &by_formula;
     if (is_formula(runs, rank_after_first))
-        return &row;
+        return &taken_in_a_row;
     const Diagnosis *theory = theory_of(runs, fits_rank, other);
     if (theory)
         return theory;
@@ -491,7 +234,7 @@ static const Diagnosis *wrong_group(const Runs *runs, const Diagnosis *other)
         "bring the same color.",
         NULL};
     const Diagnosis *theory = theory_of(runs, fits_members, other);
-    if (!other && theory == &together)
+    if (!other && theory == &taken_together)
         return &whole_job;
     if (fits_everywhere(runs, fits_members, of_host))
         return &in_order;

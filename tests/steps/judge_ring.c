@@ -91,12 +91,7 @@ static const CallRule amount = {AMOUNT, wrong_amount, amounts_beside_the_bound};
 
 static void judge(const Runs *runs, Report *report)
 {
-    SumCalls calls = sum_calls(runs);
-    note_world(&calls, report);
-    if (judge_sums(runs, &calls, NULL, report) && judge_use(runs, &calls, report) &&
-        judge_calls(runs, &calls, &way, report))
-        judge_calls(runs, &calls, &amount, report);
-    sum_calls_free(&calls);
+    judge_messages(runs, &way, &amount, report);
 }
 
 JUDGE("ring", judge)

@@ -235,8 +235,7 @@ static const Diagnosis *wrong_epochs(const Run *run, double epochs, double wante
     static const Diagnosis divided = {
         "epochs-divided",
         "fewer epochs than the command line asks for: divided by the number of workers, perhaps. "
-        "It "
-        "is the steps of an epoch that the workers share; with fewer epochs, validation and "
+        "It is the steps of an epoch that the workers share; with fewer epochs, validation and "
         "learning rate come at other times.",
         NULL};
     static const Diagnosis wrong = {

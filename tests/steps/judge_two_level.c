@@ -24,11 +24,6 @@ static int hosts_of(const Run *run)
     return hosts;
 }
 
-static bool same_host(const Run *run, int a, int b)
-{
-    return run_node(run, a) == run_node(run, b);
-}
-
 // Bytes that a rank sends to other hosts.
 static double sent_away_by(const SumCall *call, int rank)
 {

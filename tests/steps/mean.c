@@ -1,140 +1,28 @@
-// Compares fingerprints: of the gradients that the ranks computed, and of what they applied. Where
-// nobody calls the kit's optimizers to apply it, the weights tell, after a step of fit(): SGD
-// changes them by the gradient times the learning rate.
+// Whether every rank applies the mean of all ranks' gradients: which of the known formulas tells
+// what they apply (applied.c has read it), and the mistake that it stands for.
 
+#include "applied.h"
+#include "drawn.h"
 #include "mean.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "drawn.h"
-
-// Of the largest gradient of the step. Single precision leaves few digits of a change of weights.
-#define TOLERANCE         1e-4
-#define WEIGHTS_TOLERANCE 5e-3
-
-// One update on every rank, as fingerprints.
-typedef struct {
-    double own[MAX_RANKS], applied[MAX_RANKS];
-    double tolerance;
-} UpdateOfAll;
-
-typedef struct {
-    const Run *run;
-    UpdateOfAll *items;
-    int count;
-} Updates;
-
-// What reached the optimizer, in a step of fit() that ends with event `to`.
-static double applied_in_step(const Run *run, const Events *events, int from, int to,
-                              double *tolerance)
-{
-    int at = event_find(events, "apply", from);
-    int again = at < 0 ? -1 : event_find(events, "apply", at + 1);
-    if (at >= 0 && at < to && (again < 0 || again > to))
-        return event_number(events->items[at], "value");
-    // Not once: what became of the weights.
-    *tolerance = WEIGHTS_TOLERANCE;
-    double before = event_number(events->items[from], "arena");
-    double after = event_number(events->items[to], "arena");
-    return (before - after) / run_flag(run, "--base-lr ");
-}
-
-// What reached the optimizer between two gradients of a loop of the program's own, whose end no
-// event tells.
-static double applied_by_hand(const Events *events, int gradient)
-{
-    int next = event_find(events, "gradient", gradient + 1);
-    double sum = 0;
-    for (int at = gradient; (at = event_find(events, "apply", at + 1)) >= 0;) {
-        if (next >= 0 && at > next)
-            break;
-        sum += event_number(events->items[at], "value");
-    }
-    return sum;
-}
-
-// Of what ends an update: a step of fit(), or, where nobody calls that, the next gradient.
-static bool has_steps(const Run *run)
-{
-    return event_count(&run->traces.of[0], "step") > 0;
-}
-
-static int count_updates(const Run *run)
-{
-    const char *event = has_steps(run) ? "step" : "gradient";
-    int least = event_count(&run->traces.of[0], event);
-    for (int r = 1; r < run->ranks; r++) {
-        int count = event_count(&run->traces.of[r], event);
-        least = count < least ? count : least;
-    }
-    return least;
-}
-
-static void read_updates_of(const Run *run, int rank, Updates *updates)
-{
-    const Events *events = &run->traces.of[rank];
-    bool steps = has_steps(run);
-    for (int i = 0, before = -1; i < updates->count; i++) {
-        int gradient = event_find(events, "gradient", before + 1);
-        int end = steps ? event_find(events, "step", gradient) : gradient;
-        if (gradient < 0 || end < 0) { // not a trace of ours
-            updates->count = i;
-            return;
-        }
-        UpdateOfAll *update = &updates->items[i];
-        update->own[rank] = event_number(events->items[gradient], "value");
-        update->applied[rank] =
-            steps ? applied_in_step(run, events, gradient, end, &update->tolerance)
-                  : applied_by_hand(events, gradient);
-        before = end;
-    }
-}
-
-static Updates read_updates(const Run *run)
-{
-    Updates updates = {.run = run, .count = count_updates(run)};
-    updates.items = allocate((size_t)updates.count, sizeof *updates.items);
-    for (int i = 0; i < updates.count; i++)
-        updates.items[i].tolerance = TOLERANCE;
-    for (int r = 0; r < run->ranks; r++)
-        read_updates_of(run, r, &updates);
-    return updates;
-}
 
 // ---- What a rank may have applied, given what all computed.
-
-static double sum(const Run *run, const double values[])
-{
-    double result = 0;
-    for (int r = 0; r < run->ranks; r++)
-        result += values[r];
-    return result;
-}
-
-static double largest(const Run *run, const double values[])
-{
-    double most = 0;
-    for (int r = 0; r < run->ranks; r++)
-        most = fmax(most, fabs(values[r]));
-    return most;
-}
-
-// `number` is of use to some.
-typedef double (*Formula)(const Run *run, const double own[], int rank, int number);
 
 static double mean(const Run *run, const double own[], int rank, int number)
 {
     (void)rank;
     (void)number;
-    return sum(run, own) / run->ranks;
+    return sum_over_ranks(run, own) / run->ranks;
 }
 
 static double total(const Run *run, const double own[], int rank, int number)
 {
     (void)rank;
     (void)number;
-    return sum(run, own);
+    return sum_over_ranks(run, own);
 }
 
 static double mean_of_mean(const Run *run, const double own[], int rank, int number)
@@ -164,13 +52,13 @@ static double of_one_rank(const Run *run, const double own[], int rank, int numb
 static double total_over_number(const Run *run, const double own[], int rank, int number)
 {
     (void)rank;
-    return sum(run, own) / number;
+    return sum_over_ranks(run, own) / number;
 }
 
 static double total_over_local_size(const Run *run, const double own[], int rank, int number)
 {
     (void)number;
-    return sum(run, own) / run_local_size(run, rank);
+    return sum_over_ranks(run, own) / run_local_size(run, rank);
 }
 
 static double mean_of_machine(const Run *run, const double own[], int rank, int number)
@@ -201,56 +89,15 @@ static double twice_the_mean(const Run *run, const double own[], int rank, int n
     return 2 * mean(run, own, rank, number);
 }
 
-// True where the formula explains what each rank applied.
-static bool explains_update(const Run *run, const UpdateOfAll *update, Formula formula, int number)
-{
-    double allowed = update->tolerance * largest(run, update->own);
-    for (int r = 0; r < run->ranks; r++)
-        if (!(fabs(update->applied[r] - formula(run, update->own, r, number)) <= allowed))
-            return false;
-    return true;
-}
-
-// Up to where there is something to explain: not where, after the first, numbers are not finite.
-static int finite_updates(const Updates *updates)
-{
-    int count = updates->count > 0;
-    while (count < updates->count && isfinite(sum(updates->run, updates->items[count].own) +
-                                              sum(updates->run, updates->items[count].applied)))
-        count++;
-    return count;
-}
-
-// The first update that the formula does not explain, or -1.
-static int first_unexplained(const Updates *updates, Formula formula, int number)
-{
-    int count = finite_updates(updates);
-    for (int i = 0; i < count; i++)
-        if (!explains_update(updates->run, &updates->items[i], formula, number))
-            return i;
-    return -1;
-}
-
-// The ranks that applied the same as this one.
-static RankSet group_of(const Run *run, const UpdateOfAll *update, int rank)
-{
-    RankSet group = 0;
-    double allowed = update->tolerance * largest(run, update->own);
-    for (int r = 0; r < run->ranks; r++)
-        if (fabs(update->applied[r] - update->applied[rank]) <= allowed)
-            group |= 1u << r;
-    return group;
-}
-
 // True where each rank applied the mean of those that applied the same: some ranks, and neither all
 // nor each its own.
-static bool averaged_in_groups(const Run *run, const UpdateOfAll *update)
+static bool averaged_in_groups(const Run *run, const AppliedUpdate *update)
 {
-    if (explains_update(run, update, mean, 0) || explains_update(run, update, its_own, 0))
+    if (explains_applied(run, update, mean, 0) || explains_applied(run, update, its_own, 0))
         return false;
-    double allowed = update->tolerance * largest(run, update->own);
+    double allowed = update->tolerance * largest_of_ranks(run, update->own);
     for (int rank = 0; rank < run->ranks; rank++) {
-        RankSet group = group_of(run, update, rank);
+        RankSet group = applied_the_same(run, update, rank);
         double of_group = 0;
         for (int r = 0; r < run->ranks; r++)
             of_group += has_rank(group, r) ? update->own[r] : 0;
@@ -261,19 +108,19 @@ static bool averaged_in_groups(const Run *run, const UpdateOfAll *update)
 }
 
 typedef struct {
-    Updates *items;
+    AppliedUpdates *items;
     int count;
 } AllUpdates;
 
-static bool explains(const AllUpdates *all, Formula formula, int number)
+static bool explains(const AllUpdates *all, AppliedFormula formula, int number)
 {
     for (int i = 0; i < all->count; i++)
-        if (first_unexplained(&all->items[i], formula, number) >= 0)
+        if (first_not_applied(&all->items[i], formula, number) >= 0)
             return false;
     return true;
 }
 
-static bool some_number_explains(const AllUpdates *all, Formula formula, int from, int to)
+static bool some_number_explains(const AllUpdates *all, AppliedFormula formula, int from, int to)
 {
     for (int number = from; number <= to; number++)
         if (explains(all, formula, number))
@@ -284,7 +131,7 @@ static bool some_number_explains(const AllUpdates *all, Formula formula, int fro
 static bool always_in_groups(const AllUpdates *all)
 {
     for (int i = 0; i < all->count; i++) {
-        const Updates *updates = &all->items[i];
+        const AppliedUpdates *updates = &all->items[i];
         for (int u = 0; u < finite_updates(updates); u++)
             if (!averaged_in_groups(updates->run, &updates->items[u]))
                 return false;
@@ -297,10 +144,10 @@ static bool always_in_groups(const AllUpdates *all)
 static bool always_mean_or_own(const AllUpdates *all)
 {
     for (int i = 0; i < all->count; i++) {
-        const Updates *updates = &all->items[i];
+        const AppliedUpdates *updates = &all->items[i];
         for (int u = 0; u < finite_updates(updates); u++)
-            if (!explains_update(updates->run, &updates->items[u], mean, 0) &&
-                !explains_update(updates->run, &updates->items[u], its_own, 0))
+            if (!explains_applied(updates->run, &updates->items[u], mean, 0) &&
+                !explains_applied(updates->run, &updates->items[u], its_own, 0))
                 return false;
     }
     return true;
@@ -334,12 +181,12 @@ static bool exchanged_too_late(const Run *run)
 }
 
 // Each rank's own are equal: then the mean can't be told from them, or from one rank's.
-static bool own_are_equal(const Updates *updates)
+static bool own_are_equal(const AppliedUpdates *updates)
 {
     const Run *run = updates->run;
-    const UpdateOfAll *first = &updates->items[0];
+    const AppliedUpdate *first = &updates->items[0];
     for (int r = 1; r < run->ranks; r++)
-        if (!(fabs(first->own[r] - first->own[0]) <= TOLERANCE * largest(run, first->own)))
+        if (!(fabs(first->own[r] - first->own[0]) <= TOLERANCE * largest_of_ranks(run, first->own)))
             return false;
     return true;
 }
@@ -477,22 +324,22 @@ static char *moment(const Run *run, int update)
 }
 
 // "the same was applied by: ranks 0 and 1; rank 2".
-static void add_groups(const Run *run, const UpdateOfAll *update, char **evidence)
+static void add_groups(const Run *run, const AppliedUpdate *update, char **evidence)
 {
     RankSet told = 0;
     text_add(evidence, "\nthe same was applied by:");
     for (int r = 0; r < run->ranks; r++) {
-        RankSet group = group_of(run, update, r);
+        RankSet group = applied_the_same(run, update, r);
         if (!has_rank(told, r))
             text_add(evidence, "%s %s", r ? ";" : "", rank_names(group).text);
         told |= group;
     }
 }
 
-static char *evidence_of(const Updates *updates, int at)
+static char *evidence_of(const AppliedUpdates *updates, int at)
 {
     const Run *run = updates->run;
-    const UpdateOfAll *update = &updates->items[at];
+    const AppliedUpdate *update = &updates->items[at];
     char *evidence = moment(run, at);
     for (int r = 0; r < run->ranks; r++)
         text_add(&evidence, "\nrank %d: computed %9.5f, applied %9.5f", r, update->own[r],
@@ -506,7 +353,7 @@ static char *evidence_of(const Updates *updates, int at)
 static void compare_with_mean(const Runs *runs, const AllUpdates *all, Report *report)
 {
     for (int i = 0; i < all->count; i++) {
-        int at = first_unexplained(&all->items[i], mean, 0);
+        int at = first_not_applied(&all->items[i], mean, 0);
         if (at < 0)
             continue;
         report_failure(report, MEAN_APPLIED, wrong_gradient(all),
@@ -541,7 +388,7 @@ void judge_mean(const Runs *runs, Report *report)
     AllUpdates all = {allocate((size_t)runs->count, sizeof *all.items), 0};
     for (int i = 0; i < runs->count; i++)
         if (runs->items[i].ranks > 1) // one rank's mean is its own
-            all.items[all.count++] = read_updates(&runs->items[i]);
+            all.items[all.count++] = applied_updates(&runs->items[i]);
     if (judge_batches(runs, &all, report))
         compare_with_mean(runs, &all, report);
     for (int i = 0; i < all.count; i++)

@@ -3,6 +3,7 @@
 #ifndef HVDLAB_STEPS_RATES_H
 #define HVDLAB_STEPS_RATES_H
 
+#include "report.h"
 #include "run.h"
 
 typedef struct {
@@ -28,5 +29,8 @@ double rate_in_disagreement(const Run *run, int rank);
 
 // Equal, but for what single precision leaves out.
 bool same_rate(double a, double b);
+
+// What may be wrong with a rate that goes by the number of workers.
+extern const Diagnosis rate_scaled_twice, rate_divided;
 
 #endif

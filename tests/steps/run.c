@@ -322,6 +322,16 @@ int run_nodes(const Run *run)
     return nodes;
 }
 
+bool same_host(const Run *run, int a, int b)
+{
+    return run_node(run, a) == run_node(run, b);
+}
+
+bool same_local_rank(const Run *run, int a, int b)
+{
+    return run_local_rank(run, a) == run_local_rank(run, b);
+}
+
 static bool is_librarys(const char *comm)
 {
     static const char *const names[] = {"gradients", "variables", "metrics", "values", "group"};

@@ -44,6 +44,8 @@ int run_node(const Run *run, int rank);
 int run_local_rank(const Run *run, int rank);
 int run_local_size(const Run *run, int rank);
 int run_nodes(const Run *run);
+bool same_host(const Run *run, int a, int b);
+bool same_local_rank(const Run *run, int a, int b);
 
 // The ranks that called a function of MPI's or of the library's. What the library calls itself, on
 // communicators of its own, does not count.

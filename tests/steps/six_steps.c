@@ -26,8 +26,7 @@ static const Explanation explanations[] = {
     {"to be the root",
      {"broadcast-root-missing",
       "the root of the broadcast is a rank that the job does not have. Ranks count from 0; the "
-      "root "
-      "of this lab is rank 0.",
+      "root of this lab is rank 0.",
       "4"}},
     {"has no weights before compile",
      {"broadcast-too-early",

@@ -67,12 +67,9 @@ bool some_values_are_right(const SumCalls *calls);
 // explains all of these.
 typedef const Diagnosis *(*KnownSums)(const SumCalls *calls);
 
-// What must hold of any all-reduce; `known` may be NULL. False where there is nothing more to
-// judge: nothing was tried, or the sums are wrong.
+// What must hold of any all-reduce; `known` may be NULL (wrong_sums.c). False where there is
+// nothing more to judge: nothing was tried, or the sums are wrong.
 bool judge_sums(const Runs *runs, const SumCalls *calls, KnownSums known, Report *report);
-
-// A remark where messages of a call go on MPI_COMM_WORLD in place of `comm`.
-void note_world(const SumCalls *calls, Report *report);
 
 // What must hold of each call: which diagnosis it gets where it does not, and what shows it.
 typedef struct {
@@ -90,7 +87,14 @@ char *amounts_of_call(const SumCall *call);
 // sums themselves, so it comes before what supposes that they are right.
 bool judge_use(const Runs *runs, const SumCalls *calls, Report *report);
 
-// Why ranks wait for each other in an all-reduce that is made of messages.
+// All of an all-reduce that is made of messages: which way they take, and how much they are.
+void judge_messages(const Runs *runs, const CallRule *way, const CallRule *amount, Report *report);
+
+// Reports wrong sums of a run that ended with a failing status: they are mostly why a training that
+// follows them fails.
+void judge_crashed_sums(const Run *run, Report *report);
+
+// Why ranks wait for each other in an all-reduce that is made of messages (sums_end.c).
 extern const Ends ends_of_sums;
 
 #endif

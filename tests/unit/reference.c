@@ -237,8 +237,9 @@ static void max_pool_output(const Reference *r, int n, int y, int x, int c)
         best = fmax(best, value);
     }
     size_t i = at(op->out, n, y, x, c);
-    r->output[i] = best;
-    r->distance[i] = best - second;
+    r->distance[i] = INFINITY;
+    finish(r, i, best);
+    r->distance[i] = fmin(r->distance[i], best - second);
 }
 
 static void average_output(const Reference *r, int n, int c)

@@ -7,7 +7,7 @@
 
 #include "child.h"
 #include "comparison.h"
-#include "cpu/onednn.h"
+#include "cpu/cpu_op.h"
 #include "operation.h"
 #include "reference.h"
 #include "base/util.h"
@@ -23,11 +23,17 @@ START_TEST(conv2d_is_right)
         {.batch = 3, .in = {4, 3, 8}, .filters = 9, .size = 1},
         {.batch = 1, .in = {7, 6, 33}, .filters = 5, .size = 3},
         {.batch = 3, .in = {3, 5, 16}, .filters = 16, .size = 3},
+        {.batch = 40, .in = {3, 3, 16}, .filters = 16, .size = 3}, // Winograd, short tiles alone
+        // With bfloat16 and AMX by a kernel's rows.
+        {.batch = 3, .in = {5, 7, 64}, .filters = 80, .size = 3},
+        {.batch = 2, .in = {3, 14, 144}, .filters = 128, .size = 3},
+        {.batch = 3, .in = {4, 1, 96}, .filters = 64, .size = 3},
         {.batch = 2, .in = {6, 6, 9}, .filters = 17, .size = 5},
         {.batch = 2, .in = {2, 1, 5}, .filters = 3, .size = 3},
         {.batch = 1, .in = {1, 7, 3}, .filters = 8, .size = 1},
         {.batch = 2, .in = {7, 5, 1}, .filters = 8, .size = 3, .image = true},
         {.batch = 3, .in = {5, 6, 3}, .filters = 16, .size = 3, .image = true},
+        {.batch = 2, .in = {3, 1, 2}, .filters = 33, .size = 3, .image = true},
         {.batch = 2, .in = {6, 5, 3}, .filters = 17, .size = 1, .image = true},
         {.batch = 1, .in = {7, 7, 1}, .filters = 33, .size = 5, .image = true},
         {.batch = 2, .in = {4, 7, 5}, .filters = 9, .size = 3, .image = true},
@@ -241,6 +247,33 @@ START_TEST(winograd_keeps_enough_digits)
 }
 END_TEST
 
+// One job or many, and several chunks: other threads than before take the pieces, and no sum is
+// taken in another order.
+START_TEST(winograd_gives_the_same_bits_with_any_number_of_threads)
+{
+    static const Spec specs[] = {
+        {OP_CONV2D, .batch = 16, .in = {14, 13, 16}, .filters = 16, .size = 3},
+        {OP_CONV2D, .batch = 64, .in = {28, 28, 16}, .filters = 32, .size = 3},
+        {OP_CONV2D, .batch = 32, .in = {7, 7, 96}, .filters = 48, .size = 3},
+        {OP_CONV2D, .batch = 7, .in = {9, 10, 3}, .filters = 33, .size = 3, .image = true},
+    };
+    backend();
+    bool ours = !device_is_gpu() && device_precision() == PRECISION_FP32 && winograd();
+    for (size_t i = 0; i < COUNT(specs) && ours; i++) {
+        Trial *t = trial_create(&specs[i]);
+        uint64_t alone = 0;
+        for (int threads = 1; threads <= 5; threads++) {
+            omp_set_num_threads(threads);
+            trial_run(t);
+            alone = threads == 1 ? trial_fingerprint(t) : alone;
+            ck_assert_msg(trial_fingerprint(t) == alone, "%s: other bits with %d threads",
+                          describe(&specs[i]), threads);
+        }
+        trial_free(t);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("convolution");
@@ -250,6 +283,7 @@ int main(void)
     tcase_add_test(convolution, conv2d_is_right_in_wide_resnet);
     tcase_add_test(convolution, conv2d_is_right_with_winograd_in_all_directions);
     tcase_add_test(convolution, winograd_keeps_enough_digits);
+    tcase_add_test(convolution, winograd_gives_the_same_bits_with_any_number_of_threads);
 
     return run_suite(suite);
 }

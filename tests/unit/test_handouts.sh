@@ -10,6 +10,7 @@
 #     ```sh laptop whole         is run at its full length, on synthetic images; for short ones only
 #     ```sh laptop whole fails   the same; the last command must fail
 #     ```sh laptop hangs         at its full length, too; the last command must still run when its own `timeout` ends it
+#     ```sh bf16                 is run where the processor computes bfloat16; and looked at
 #     ```sh cluster              is run where this machine can have a cluster, in one of the test's own; and looked at
 #     ```sh gpu, ```sh terminal  is not run (no GPU; goes on until Control-C)
 #     ```text prints             every line is one that the block before it printed
@@ -27,6 +28,9 @@ failures=0 ran=0
 
 # Shortens what measures.
 export BENCH=quick
+# On a busy machine, and with sanitizers, checks and commands may take so many times as long.
+patience=${CK_TIMEOUT_MULTIPLIER:-1}
+export HVDLAB_PATIENCE=${HVDLAB_PATIENCE:-$patience}
 # What else than programs of the kit stands at the beginning of a command.
 others=" awk cat common/scripts/cluster.sh common/scripts/coverage.sh common/scripts/measure_servers.sh"
 others+=" common/scripts/measure_two_level.sh"
@@ -58,7 +62,7 @@ copy_tree()
 run_script()
 {
     local begin=$EPOCHREALTIME
-    timeout --kill-after=5 60 bash -e -o pipefail "$1" >"$work/output" 2>&1
+    timeout --kill-after=5 $((60 * patience)) bash -e -o pipefail "$1" >"$work/output" 2>&1
     local status=$?
     ran=$((ran + 1))
     [[ ${V:-} != 1 ]] ||
@@ -80,6 +84,8 @@ run_laptop() # INFO TEXT
     if [[ $1 == *whole* || $1 == *hangs* ]]; then
         local -x HVDLAB_FLAGS="--data synthetic --loader-threads 1"
     fi
+    # What a command may take is so many times as long here, too; one that hangs is not waited for longer.
+    [[ $1 == *hangs* ]] || text=$(sed -E "s/\<timeout ([0-9]+) /timeout \$((\1 * $patience)) /g" <<<"$text")
     if [[ $1 != *fails* && $1 != *hangs* ]]; then
         run_commands "$text" || fail "a command fails" "$work/output"
         return
@@ -107,6 +113,19 @@ cluster_works()
         cluster=no
     fi
     [[ $cluster == yes ]]
+}
+
+# Whether the processor can; asked once.
+bf16_works()
+{
+    [[ -n ${bf16:-} ]] || if build/baseline --precision bf16 >"$work/bf16" 2>&1; then
+        bf16=yes
+    else
+        echo "no bfloat16 here: $(tail -n 1 "$work/bf16")"
+        bf16=no
+        grep -q -e '--precision bf16 needs' "$work/bf16" || fail "build/baseline --precision bf16" "$work/bf16"
+    fi
+    [[ $bf16 == yes ]]
 }
 
 # Each block is a shell of its own, which knows of the cluster that an earlier one has made. What shortens a
@@ -223,6 +242,10 @@ block() # INFO TEXT
     "sh laptop" | "sh laptop fails" | "sh laptop whole" | "sh laptop whole fails" | "sh laptop hangs")
         check_commands "$2"
         run_laptop "$1" "$2"
+        ;;
+    "sh bf16")
+        check_commands "$2"
+        ! bf16_works || run_laptop "$1" "$2"
         ;;
     "sh cluster")
         check_commands "$2"

@@ -46,28 +46,54 @@ START_TEST(max_pool_is_right)
         {OP_MAX_POOL, .batch = 2, .in = {3, 5, 1}, .size = 1},
         {OP_MAX_POOL, .batch = 64, .in = {28, 28, 16}, .size = 2},
         {OP_MAX_POOL, .batch = 32, .in = {14, 14, 32}, .size = 3},
+        {OP_MAX_POOL, .batch = 1, .in = {15, 31, 9}, .size = 15},
+        {OP_MAX_POOL, .batch = 3, .in = {7, 6, 17}, .size = 2, .relu = true},
+        {OP_MAX_POOL, .batch = 2, .in = {5, 7, 33}, .size = 3, .relu = true},
+        {OP_MAX_POOL, .batch = 5, .in = {3, 5, 1}, .size = 1, .relu = true},
+        {OP_MAX_POOL, .batch = 64, .in = {28, 28, 16}, .size = 2, .relu = true},
     };
     CHECK_SPECS(specs);
 }
 END_TEST
 
-// After ReLU a window may hold nothing but zeros.
-START_TEST(max_pool_gives_the_gradient_of_equal_pixels_to_one)
+// Pixel `place` of the window of the i-th output, of images of 4x4 pixels and 9 channels, in
+// windows of 2.
+static size_t pixel_of_window(size_t i, size_t place)
 {
-    Spec spec = {OP_MAX_POOL, .batch = 2, .in = {4, 4, 9}, .size = 2};
+    size_t n = i / 36, y = i / 18 % 2, x = i / 9 % 2, c = i % 9;
+    return ((n * 4 + 2 * y + place / 2) * 4 + 2 * x + place % 2) * 9 + c;
+}
+
+// To the first of them, as TensorFlow does. Pixels before it are smaller.
+START_TEST(max_pool_gives_the_gradient_of_equal_pixels_to_the_first)
+{
+    Spec spec = {OP_MAX_POOL, .batch = 2, .in = {4, 4, 9}, .size = 2, .relu = _i / 4};
+    size_t first = (size_t)_i % 4;
     Trial *t = trial_create(&spec);
     size_t count = value_size(spec.in, spec.batch);
-    memset(t->sources[INPUT], 0, count * sizeof(float));
+    for (size_t i = 0; i < count / 4; i++)
+        for (size_t k = 0; k < 4; k++)
+            t->sources[INPUT][pixel_of_window(i, k)] = k < first ? 1 : 2;
     trial_run(t);
-    for (size_t i = 0; i < count / 4; i++) {
-        size_t n = i / 36, y = i / 18 % 2, x = i / 9 % 2, c = i % 9, equal = 0;
-        for (size_t k = 0; k < 4; k++) {
-            size_t from = ((n * 4 + 2 * y + k / 2) * 4 + 2 * x + k % 2) * 9 + c;
-            equal += t->gradients[INPUT][from] == t->output_gradient[0][i];
-        }
-        ck_assert_uint_eq(equal, 1);
-    }
+    for (size_t i = 0; i < count / 4; i++)
+        ck_assert_float_eq(t->gradients[INPUT][pixel_of_window(i, first)],
+                           t->output_gradient[0][i]);
     ck_assert_uint_eq(nonzeros(t->gradients[INPUT], count), count / 4);
+    trial_free(t);
+}
+END_TEST
+
+// Zeros, and what is below, get none through a ReLU.
+START_TEST(max_pool_with_relu_gives_no_gradient_where_nothing_is_above_zero)
+{
+    Spec spec = {OP_MAX_POOL, .batch = 2, .in = {4, 4, 9}, .size = 2, .relu = true};
+    Trial *t = trial_create(&spec);
+    size_t count = value_size(spec.in, spec.batch);
+    for (size_t i = 0; i < count; i++)
+        t->sources[INPUT][i] = _i ? 0 : -1 - fabsf(t->sources[INPUT][i]);
+    trial_run(t);
+    ck_assert_uint_eq(nonzeros(t->output, count / 4), 0);
+    ck_assert_uint_eq(nonzeros(t->gradients[INPUT], count), 0);
     trial_free(t);
 }
 END_TEST
@@ -257,6 +283,8 @@ static const Spec nan_specs[] = {
     {OP_RELU, .batch = 2, .in = {5, 5, 17}},
     {OP_RELU, .batch = 3, .in = {1, 1, 17}, .flat = true},
     {OP_ADD, .batch = 2, .in = {5, 5, 17}, .residual = true},
+    {OP_MAX_POOL, .batch = 2, .in = {5, 5, 17}, .size = 2},
+    {OP_MAX_POOL, .batch = 2, .in = {5, 5, 17}, .size = 2, .relu = true},
     {OP_GLOBAL_AVERAGE_POOL, .batch = 2, .in = {5, 5, 17}},
     {OP_FLATTEN, .batch = 2, .in = {5, 5, 17}},
     {OP_DENSE, .batch = 2, .in = {1, 1, 17}, .filters = 9, .flat = true},
@@ -270,17 +298,18 @@ START_TEST(nan_is_not_hidden)
 }
 END_TEST
 
-// oneDNN's largest of a number and NaN is the number. But where nothing else is in the window, what
-// comes out must not look like an activation.
-START_TEST(max_pool_does_not_hide_a_window_of_nan)
+// Wherever in the window it stands, and whatever stands beside it.
+START_TEST(max_pool_does_not_hide_nan)
 {
-    Spec spec = {OP_MAX_POOL, .batch = 2, .in = {4, 4, 9}, .size = 2};
+    Spec spec = {OP_MAX_POOL, .batch = 2, .in = {4, 4, 9}, .size = 2, .relu = _i / 4};
     Trial *t = trial_create(&spec);
-    for (size_t i = 0; i < value_size(spec.in, spec.batch); i++)
-        t->sources[INPUT][i] = NAN;
+    size_t count = value_size(t->op.out, spec.batch);
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < 4; k++)
+            if (k == (size_t)_i % 4 || i % 3 == 0)
+                t->sources[INPUT][pixel_of_window(i, k)] = NAN;
     trial_forward(t, true);
-    for (size_t i = 0; i < value_size(t->op.out, spec.batch); i++)
-        ck_assert(!(fabsf(t->output[i]) < 1e30f));
+    ck_assert_uint_eq(nans(t->output, count), count);
     trial_free(t);
 }
 END_TEST
@@ -447,7 +476,9 @@ int main(void)
     TCase *others = operation_case(suite, "other operations");
     tcase_add_test(others, elementwise_operations_are_right);
     tcase_add_test(others, max_pool_is_right);
-    tcase_add_test(others, max_pool_gives_the_gradient_of_equal_pixels_to_one);
+    tcase_add_loop_test(others, max_pool_gives_the_gradient_of_equal_pixels_to_the_first, 0, 8);
+    tcase_add_loop_test(others, max_pool_with_relu_gives_no_gradient_where_nothing_is_above_zero, 0,
+                        2);
     tcase_add_test(others, global_average_pool_is_right);
     tcase_add_test(others, flatten_is_right);
     tcase_add_test(others, embedding_is_right);
@@ -459,7 +490,7 @@ int main(void)
     tcase_add_test(all, results_do_not_depend_on_the_number_of_threads);
     tcase_add_test(all, a_gradient_in_two_parts_is_their_sum);
     tcase_add_loop_test(all, nan_is_not_hidden, 0, 2 * COUNT(nan_specs));
-    tcase_add_test(all, max_pool_does_not_hide_a_window_of_nan);
+    tcase_add_loop_test(all, max_pool_does_not_hide_nan, 0, 8);
     tcase_add_test(all, dropout_does_not_hide_nan);
 
     TCase *rest = operation_case(suite, "beside operations");

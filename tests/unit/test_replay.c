@@ -122,6 +122,12 @@ static Images draw_images(const Kind *kind)
     return images;
 }
 
+static void free_images(Images images)
+{
+    free(images.x);
+    free(images.y);
+}
+
 static Batch batch_of(const Kind *kind, const Images *images, int update)
 {
     return (Batch){images->x + (size_t)update * BATCH * image_size(kind),
@@ -274,6 +280,7 @@ START_TEST(replay_predicts_from_a_checkpoint_of_the_kit)
     add_variables(file, "final", model);
     save_case(file, "case");
     assert_agrees(kind, "case --restore ckpt-1.safetensors --tolerance 0");
+    free_images(images);
 }
 END_TEST
 
@@ -301,6 +308,7 @@ START_TEST(replay_and_the_kit_go_on_with_each_others_trainings)
     train(model, kind, &images, 0, UPDATES, losses);
     train(other, kind, &images, 0, UPDATES, losses);
     assert_same_state(model, other);
+    free_images(images);
 }
 END_TEST
 
@@ -318,6 +326,7 @@ START_TEST(the_kit_goes_on_from_a_case)
     restore_checkpoint(other, NULL, ".", "best");
     optimizer_set_learning_rate(model_optimizer(model), 1); // the case's
     assert_same_state(model, other);
+    free_images(images);
 }
 END_TEST
 
@@ -356,6 +365,7 @@ START_TEST(what_does_not_fit_is_refused)
     FILE *file = fopen("ckpt-1.safetensors", "r+b");
     ck_assert(file && fseek(file, -1, SEEK_END) == 0 && fputc(77, file) == 77 && fclose(file) == 0);
     assert_refused("case --restore ckpt-1.safetensors", "ckpt-1.safetensors: the file is damaged");
+    free_images(images);
 }
 END_TEST
 

@@ -31,7 +31,7 @@ export HVDLAB_FLAGS="--data synthetic --images 64 --epochs 1"
 # run MAKE-WORD...: its status is in $status; out and err are what it printed.
 run()
 {
-    timeout 60 make "$@" >"$work/out" 2>"$work/err" </dev/null
+    timeout $((60 * patience)) make "$@" >"$work/out" 2>"$work/err" </dev/null
     status=$?
 }
 
@@ -79,7 +79,7 @@ runs()
     line=$(tail -n 1 "$work/out")
     [[ $line == "mpirun "*" -np $2 build/$1 --width 1 --epochs "* ]] || fail "$1: the last line is: $line"
     env -i PATH="$PATH" HOME="$HOME" HVDLAB_FLAGS="$HVDLAB_FLAGS" ASAN_OPTIONS="${ASAN_OPTIONS:-}" \
-        LSAN_OPTIONS="${LSAN_OPTIONS:-}" timeout 60 bash -c "$line" >"$work/log" 2>&1 ||
+        LSAN_OPTIONS="${LSAN_OPTIONS:-}" TSAN_OPTIONS="${TSAN_OPTIONS:-}" timeout $((60 * patience)) bash -c "$line" >"$work/log" 2>&1 ||
         fail "$line: status $?: $(cat "$work/log")"
     grep -q '^Epoch 1/1$' "$work/log" || fail "$line: $(cat "$work/log")"
 }
@@ -117,7 +117,7 @@ line_of() { (cd "$work/lines" && NP=${2:-} common/scripts/student.sh line "$1" "
 [[ $(line_of alone) == "build/alone" ]] || fail "on one device: $(line_of alone)"
 (
     eval "$(make -s env)"
-    timeout 60 mpirun -np 4 build/step_01 --width 1 >"$work/log" 2>&1
+    timeout $((60 * patience)) mpirun -np 4 build/step_01 --width 1 >"$work/log" 2>&1
 ) || fail "mpirun after make env: $(cat "$work/log")"
 
 for target in step-7 step-0 check-0 check-x hint-9 diff-12 reset-7 solution-7; do
@@ -242,7 +242,7 @@ progress 5 untouched
 # On a terminal, where there is a program to make one.
 if command -v script >/dev/null; then
     for answer in n y; do
-        echo $answer | timeout 20 script -qec "make reset-6" /dev/null >"$work/out"
+        echo $answer | timeout $((20 * patience)) script -qec "make reset-6" /dev/null >"$work/out"
         grep -q "y/N" "$work/out" || fail "reset-6 does not ask on a terminal: $(cat "$work/out")"
         cmp -s steps/step_06.c "$work/step_06.c" && result=y || result=n
         [[ $result = "$answer" ]] || fail "reset-6, answered with $answer: $(cat "$work/out")"

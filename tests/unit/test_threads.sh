@@ -1,15 +1,15 @@
 #!/bin/sh
 # Two threads on two devices, those of a model in two halves, replicas of a model on several, a thread that
 # reads what the main thread writes down of itself, and those that prepare images, watched by the thread
-# sanitizer: no two of them may touch the same memory without waiting for each other. OpenMP's runtime is
-# not instrumented either, so each device computes with one thread (replicas on one core, since one of their
-# tests has a device that is the whole machine); what a team does is the compiler's business.
+# sanitizer: no two of them may touch the same memory without waiting for each other. Each device computes
+# with one thread here, which is quicker (replicas on one core, since one of their tests has a device that is
+# the whole machine); what OpenMP's teams do, `make SANITIZE=thread test` watches.
 
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 tests=${BUILD:-build}/threads/tests/unit
 export OMP_THREAD_LIMIT=1 CK_TIMEOUT_MULTIPLIER=10
-export TSAN_OPTIONS="suppressions=tests/unit/threads.supp print_suppressions=0 report_thread_leaks=0"
+export TSAN_OPTIONS="suppressions=common/scripts/races.supp print_suppressions=0 report_thread_leaks=0"
 
 core=$(taskset -cp $$ | sed -e 's/.*: //' -e 's/[-,].*//')
 

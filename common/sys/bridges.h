@@ -1,0 +1,10 @@
+// Networks that a machine has only within itself.
+
+#ifndef HVDLAB_BRIDGES_H
+#define HVDLAB_BRIDGES_H
+
+// Keeps Open MPI from using the bridges to containers and virtual machines of this machine, unless
+// somebody has said which networks it is to use. Before MPI is started.
+void leave_out_bridges(void);
+
+#endif

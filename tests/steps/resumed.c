@@ -1,0 +1,186 @@
+// Reads which checkpoint is there, and what is restored, and judges that; resumed.h says what is
+// promised.
+
+#include "resumed.h"
+#include "saved.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void report_held(const Runs *runs, Report *report, const char *property)
+{
+    if (runs->all)
+        report_ok(report, property);
+}
+
+// ---- Checkpoints.
+
+// Of the file "ckpt-1-6.safetensors", "ckpt-2.safetensors"; false for any other.
+static bool read_place(const char *file, Reached *place)
+{
+    int length = 0;
+    *place = (Reached){0};
+    if (sscanf(file, "ckpt-%d-%d.safetensors%n", &place->epoch, &place->step, &length) == 2 &&
+        length > 0)
+        return file[length] == '\0';
+    *place = (Reached){0};
+    length = 0;
+    return sscanf(file, "ckpt-%d.safetensors%n", &place->epoch, &length) == 1 && length > 0 &&
+           file[length] == '\0';
+}
+
+static bool is_before(Reached a, Reached b)
+{
+    return a.epoch < b.epoch || (a.epoch == b.epoch && a.step < b.step);
+}
+
+char *name_of_place(Reached place)
+{
+    return place.step > 0 ? format_text("ckpt-%d-%d", place.epoch, place.step)
+                          : format_text("ckpt-%d", place.epoch);
+}
+
+// The furthest checkpoint that a run has left; false: there is none.
+static bool latest_of(const Run *run, Reached *latest)
+{
+    char *folder = checkpoint_folder(run);
+    DIR *names = opendir(folder);
+    bool found = false;
+    for (const struct dirent *entry; names && (entry = readdir(names));) {
+        Reached place;
+        if (!read_place(entry->d_name, &place) || (found && is_before(place, *latest)))
+            continue;
+        *latest = place;
+        found = true;
+    }
+    if (names)
+        closedir(names);
+    free(folder);
+    return found;
+}
+
+bool finds_checkpoint(const Runs *runs, const Run *run, Reached *place)
+{
+    return run->plan.after && latest_of(run_named(runs, run->plan.after), place);
+}
+
+// ---- What is restored.
+
+// The rank's last restored checkpoint before fit; NULL: none.
+static const cJSON *restored_by(const Run *run, int rank)
+{
+    const Events *events = &run->traces.of[rank];
+    int fit = event_find(events, "fit", 0);
+    const cJSON *restored = NULL;
+    for (int at = -1; (at = event_find(events, "restored", at + 1)) >= 0 && (fit < 0 || at < fit);)
+        restored = events->items[at];
+    return restored;
+}
+
+RankSet ranks_that_restored(const Run *run)
+{
+    RankSet ranks = 0;
+    for (int r = 0; r < run->ranks; r++)
+        ranks |= restored_by(run, r) ? 1u << r : 0;
+    return ranks;
+}
+
+const char *name_restored(const Run *run, int rank)
+{
+    const cJSON *restored = restored_by(run, rank);
+    return restored ? last_part(event_text(restored, "path")) : "nothing";
+}
+
+bool all_restored_the_same(const Run *run)
+{
+    for (int r = 1; r < run->ranks; r++)
+        if (strcmp(name_restored(run, r), name_restored(run, 0)) != 0)
+            return false;
+    return true;
+}
+
+static char *restored_evidence(const Run *run, const char *there)
+{
+    char *evidence = format_text("the latest checkpoint there is %s", there ? there : "none");
+    for (int r = 0; r < run->ranks; r++)
+        text_add(&evidence, "\nrank %d restored %s", r, name_restored(run, r));
+    return evidence;
+}
+
+const Diagnosis restored_nothing = {
+    "not-restored",
+    "there is a checkpoint, and no rank restores it before fit: the training begins anew.", NULL};
+
+const Diagnosis restored_by_some = {
+    "restored-by-some",
+    "some ranks restore the checkpoint and others don't. Each worker has a state of its own beside "
+    "the weights, and a plan of its own that has to say where the training goes on.",
+    NULL};
+
+const Diagnosis restored_different = {
+    "different-checkpoints",
+    "ranks restore different checkpoints. What a worker sees of a folder on another machine may be "
+    "older than what another one sees (the check has the second machine see the last one late): "
+    "one looks, and all go by its answer.",
+    NULL};
+
+static const Diagnosis *wrong_restored(const Run *run)
+{
+    static const Diagnosis older = {"older-checkpoint",
+                                    "there is a later checkpoint than the one that is restored: "
+                                    "what was trained since is lost.",
+                                    NULL};
+    RankSet ranks = ranks_that_restored(run);
+    if (!ranks)
+        return &restored_nothing;
+    if (ranks != all_ranks(run->ranks))
+        return &restored_by_some;
+    return all_restored_the_same(run) ? &older : &restored_different;
+}
+
+// Something is restored when fit has begun, or is over.
+static bool restored_late(const Run *run)
+{
+    for (int r = 0; r < run->ranks; r++) {
+        const Events *events = &run->traces.of[r];
+        int fit = event_find(events, "fit", 0);
+        if (fit >= 0 && event_find(events, "restored", fit) >= 0)
+            return true;
+    }
+    return false;
+}
+
+bool judge_restored(const Runs *runs, Report *report)
+{
+    static const Diagnosis late = {
+        "restored-too-late",
+        "the training is restored when fit has begun already, or is over: it comes before fit, "
+        "when the plan is complete.",
+        NULL};
+    static const Diagnosis unasked = {
+        "restored-unasked", "there is no checkpoint, and yet something is restored.", NULL};
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        Reached place;
+        bool there = finds_checkpoint(runs, run, &place);
+        char *name = there ? name_of_place(place) : NULL;
+        char *file = there ? format_text("%s.safetensors", name) : format_text("nothing");
+        bool too_late = restored_late(run);
+        bool right =
+            !too_late && all_restored_the_same(run) && strcmp(name_restored(run, 0), file) == 0;
+        if (!right)
+            report_failure(report, FOUND,
+                           too_late ? &late
+                           : there  ? wrong_restored(run)
+                                    : &unasked,
+                           evidence_in(runs, run, restored_evidence(run, name)));
+        free(name);
+        free(file);
+        if (!right)
+            return false;
+    }
+    report_held(runs, report, FOUND);
+    return true;
+}

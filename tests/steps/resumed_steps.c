@@ -1,0 +1,255 @@
+// Whether every step is that of a training that nobody has stopped, the run of as many ranks that
+// neither is killed nor comes after another: at the same rate, from the same images, to the same
+// weights. Which of these differs first names the mistake.
+
+#include "rates.h"
+#include "resumed.h"
+
+#include <string.h>
+
+#define SAME  "every later step is that of a training that nobody has stopped, bit for bit"
+#define FALLS "the learning rate falls with every batch of a training"
+
+#define FALL 0.005 // as the program has it
+
+// The run with as many ranks that nobody has stopped.
+static const Run *whole_run(const Runs *runs, const Run *run)
+{
+    for (int i = 0; i < runs->count; i++) {
+        const Run *other = &runs->items[i];
+        if (other->ranks == run->ranks && !other->plan.after && !other->plan.kill)
+            return other;
+    }
+    return NULL;
+}
+
+// The place of the event in which that step ends, or -1.
+static int find_step(const Events *events, double epoch, double step)
+{
+    for (int at = -1; (at = event_find(events, "step", at + 1)) >= 0;)
+        if (event_number(events->items[at], "epoch") == epoch &&
+            event_number(events->items[at], "step") == step)
+            return at;
+    return -1;
+}
+
+// The last event of that name before a place; NULL: there is none.
+static const cJSON *event_before(const Events *events, const char *name, int place)
+{
+    int at = event_find_before(events, name, place);
+    return at < 0 ? NULL : events->items[at];
+}
+
+// A step that is not the same in both runs.
+typedef struct {
+    const Run *run, *whole;
+    int rank;
+    const Events *events, *other; // of the rank in both
+    int at, there;                // the step in these
+} Difference;
+
+static bool same_state(const cJSON *a, const cJSON *b)
+{
+    return event_number(a, "weights") == event_number(b, "weights") &&
+           event_number(a, "statistics") == event_number(b, "statistics");
+}
+
+// The rank's first step that differs; false: none does.
+static bool find_difference(const Run *run, const Run *whole, int rank, Difference *d)
+{
+    *d = (Difference){run, whole, rank, &run->traces.of[rank], &whole->traces.of[rank], -1, -1};
+    while ((d->at = event_find(d->events, "step", d->at + 1)) >= 0) {
+        const cJSON *step = d->events->items[d->at];
+        d->there = find_step(d->other, event_number(step, "epoch"), event_number(step, "step"));
+        if (d->there < 0 || !same_state(step, d->other->items[d->there]))
+            return true;
+    }
+    return false;
+}
+
+// What the step was made from, in this run and in the whole one.
+static const cJSON *own(const Difference *d, const char *event)
+{
+    return event_before(d->events, event, d->at);
+}
+
+static const cJSON *others(const Difference *d, const char *event)
+{
+    return event_before(d->other, event, d->there);
+}
+
+static bool same_images(const Difference *d)
+{
+    return strcmp(event_text(own(d, "images"), "drawn"),
+                  event_text(others(d, "images"), "drawn")) == 0;
+}
+
+static double rate_of(const cJSON *apply)
+{
+    return event_number(apply, "learning_rate");
+}
+
+// The rate is the one that the whole training had as many batches after its beginning as this one
+// is after its own.
+static bool rate_begins_anew(const Difference *d)
+{
+    int steps = 0;
+    for (int at = -1; (at = event_find(d->events, "step", at + 1)) >= 0 && at < d->at;)
+        steps++;
+    return same_rate(rate_of(own(d, "apply")), rate_of(event_nth(d->other, "apply", steps)));
+}
+
+// The weights, when the training goes on, are those of the step before.
+static bool begins_with_the_weights(const Difference *d)
+{
+    const cJSON *first = event_nth(d->events, "first_batch", 0);
+    const cJSON *before = event_before(d->other, "step", d->there);
+    return event_number(first, "weights") == event_number(before, "weights");
+}
+
+static bool is_first(const Difference *d)
+{
+    return d->events->items[d->at] == event_nth(d->events, "step", 0);
+}
+
+static const Diagnosis *why(const Difference *d)
+{
+    static const Diagnosis more = {
+        "steps-beyond", "there are more steps than in a training that nobody has stopped.", NULL};
+    static const Diagnosis batches = {
+        "other-batches",
+        "the images are not those that come next. Where its batches are, and its random numbers, "
+        "restore_checkpoint gives each worker by way of the plan: one that is not NULL, and that "
+        "fit gets as it is.",
+        NULL};
+    static const Diagnosis weights = {
+        "other-weights",
+        "the training does not go on with the weights that were saved: often they are set once "
+        "more after restore_checkpoint, or something is done before it that it undoes.",
+        NULL};
+    static const Diagnosis count = {
+        "count-lost",
+        "the learning rate is that of a training that has just begun: the count of the callback "
+        "is 0 again. A checkpoint keeps what the callback names in `kept`, as many numbers as "
+        "`kept_count` says.",
+        NULL};
+    static const Diagnosis rate = {
+        "other-rate",
+        "the learning rate is not the one that comes next: the count of the callback is not what "
+        "it was.",
+        NULL};
+    static const Diagnosis otherwise = {
+        "goes-on-otherwise",
+        "something that the steps depend on is not what it was: each worker restores all of its "
+        "own state, before fit.",
+        NULL};
+    if (d->there < 0)
+        return &more;
+    if (!same_images(d))
+        return &batches;
+    if (!same_rate(rate_of(own(d, "apply")), rate_of(others(d, "apply"))))
+        return rate_begins_anew(d) ? &count : &rate;
+    return is_first(d) && !begins_with_the_weights(d) ? &weights : &otherwise;
+}
+
+static char *difference_evidence(const Difference *d)
+{
+    const cJSON *step = d->events->items[d->at];
+    char *evidence = format_text("rank %d: step %g of epoch %g is another one", d->rank,
+                                 event_number(step, "step") + 1, event_number(step, "epoch") + 1);
+    if (d->there < 0)
+        return evidence;
+    text_add(&evidence, "\nimages: %s, where %s come next", event_text(own(d, "images"), "drawn"),
+             event_text(others(d, "images"), "drawn"));
+    text_add(&evidence, "\nlearning rate: %.6g, where %.6g is next", rate_of(own(d, "apply")),
+             rate_of(others(d, "apply")));
+    text_add(&evidence, "\nweights after it, as a fingerprint: %.9g, where %.9g is right",
+             event_number(step, "weights"), event_number(d->other->items[d->there], "weights"));
+    return evidence;
+}
+
+// Steps of a run that came to its end, up to the last one of the whole training.
+static bool ends_too_early(const Run *run, const Run *whole, int rank)
+{
+    const cJSON *last = event_last(&run->traces.of[rank], "step");
+    const cJSON *other = event_last(&whole->traces.of[rank], "step");
+    return last && !run->killed &&
+           (event_number(last, "epoch") != event_number(other, "epoch") ||
+            event_number(last, "step") != event_number(other, "step"));
+}
+
+// False where something is reported.
+static bool judge_rank(const Runs *runs, const Run *run, int rank, Report *report)
+{
+    static const Diagnosis early = {"steps-missing",
+                                    "the training ends before its last epoch is done.", NULL};
+    const Run *whole = whole_run(runs, run);
+    Difference d;
+    if (!whole || whole == run)
+        return true;
+    if (find_difference(run, whole, rank, &d)) {
+        report_failure(report, SAME, why(&d), evidence_in(runs, run, difference_evidence(&d)));
+        return false;
+    }
+    if (ends_too_early(run, whole, rank)) {
+        const cJSON *last = event_last(&run->traces.of[rank], "step");
+        report_failure(report, SAME, &early,
+                       evidence_in(runs, run,
+                                   format_text("rank %d ends after step %g of epoch %g", rank,
+                                               event_number(last, "step") + 1,
+                                               event_number(last, "epoch") + 1)));
+        return false;
+    }
+    return true;
+}
+
+void judge_resumed_steps(const Runs *runs, Report *report)
+{
+    for (int i = 0; i < runs->count; i++)
+        for (int r = 0; r < runs->items[i].ranks; r++)
+            if (!judge_rank(runs, &runs->items[i], r, report))
+                return;
+    report_held(runs, report, SAME);
+}
+
+// ---- The rate of a training that nobody has stopped.
+
+// The first update whose rate is not that of its batch, from 0; -1: there is none.
+static int other_rate(const Run *run, int rank, double *right)
+{
+    const Events *events = &run->traces.of[rank];
+    double lr = run_flag(run, "--base-lr ");
+    int batch = 0;
+    for (int at = -1; (at = event_find(events, "apply", at + 1)) >= 0; batch++) {
+        *right = lr / (1 + FALL * batch);
+        if (!same_rate(rate_of(events->items[at]), *right))
+            return batch;
+    }
+    return -1;
+}
+
+void judge_resumed_rates(const Runs *runs, Report *report)
+{
+    static const Diagnosis changed = {
+        "rate-changed",
+        "the rate depends on how many batches the training has had, over all of its epochs: the "
+        "callback is to count as it did, and to have its count kept.",
+        NULL};
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        for (int r = 0; r < run->ranks && !run->plan.after; r++) {
+            double right = 0;
+            int batch = other_rate(run, r, &right);
+            if (batch < 0)
+                continue;
+            double rate = rate_of(event_nth(&run->traces.of[r], "apply", batch));
+            report_failure(report, FALLS, &changed,
+                           evidence_in(runs, run,
+                                       format_text("rank %d, batch %d of the training: learning "
+                                                   "rate %.6g, where %.6g is right",
+                                                   r, batch + 1, rate, right)));
+            return;
+        }
+    }
+    report_held(runs, report, FALLS);
+}

@@ -1,0 +1,49 @@
+// What a run leaves in the folder of its checkpoints. A file is known by its number on the disk,
+// which it keeps whatever name it gets: so a renamed one is told from one that was written, or
+// copied, under its last name.
+
+#ifndef HVDLAB_STEPS_SAVED_H
+#define HVDLAB_STEPS_SAVED_H
+
+#include "judge.h"
+
+#define ENDING ".safetensors"
+
+struct dirent;
+
+// Of --checkpoint-dir; the caller frees it.
+char *checkpoint_folder(const Run *run);
+
+// What follows the last slash.
+const char *last_part(const char *path);
+
+// "ckpt-3.safetensors", "best.safetensors".
+bool is_checkpoints_name(const char *file);
+
+// A file in the folder.
+typedef struct {
+    bool there;
+    bool copied;        // from a file that is still there
+    const cJSON *saved; // the event of the write that made it; NULL: none came to its end
+} SavedFile;
+
+SavedFile find_file(const Run *run, const char *name);
+SavedFile find_epoch(const Run *run, int epoch);
+
+// All that are there and not hidden, as scandir() has them.
+int list_files(const Run *run, struct dirent ***files);
+
+// Evidence, which it takes over, and below it what is in the folder.
+char *with_contents(const Run *run, char *evidence);
+
+// Epochs whose end the root has come past: all that are done, but for the one in which it was
+// killed.
+int epochs_saved(const Run *run);
+
+// Reports whether there is a whole file under a checkpoint's name at every moment (saved_names.c).
+bool judge_saved_names(const Runs *runs, Report *report);
+
+// Reports whether "best" is the best epoch (saved_best.c).
+void judge_saved_best(const Runs *runs, Report *report);
+
+#endif

@@ -1,0 +1,153 @@
+// How files come to checkpoints' names: written to their end elsewhere, and renamed, the file that
+// was there staying until then.
+
+#include "saved.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WHOLE "under a checkpoint's name there is a whole file, at every moment"
+
+// What became of a file under a checkpoint's name.
+typedef enum { GOOD, IN_PLACE, HALF, WEIGHTS, OTHERWISE } Making;
+
+static bool was_renamed_to(const Run *run, const char *name)
+{
+    const Events *events = &run->traces.of[0];
+    for (int at = -1; (at = event_find(events, "renamed", at + 1)) >= 0;)
+        if (strcmp(last_part(event_text(events->items[at], "to")), name) == 0)
+            return true;
+    return false;
+}
+
+// Whether a path, as the program gave it, is that of the checkpoint's name, in this folder.
+static bool is_path_of(const Run *run, const char *path, const char *name)
+{
+    char *whole = *path == '/' ? format_text("%s", path) : format_text("%s/%s", run->work, path);
+    *strrchr(whole, '/') = '\0';
+    char *folder = checkpoint_folder(run), *there = realpath(folder, NULL),
+         *other = realpath(whole, NULL);
+    bool same = there && other && strcmp(there, other) == 0 && strcmp(last_part(path), name) == 0;
+    free(whole);
+    free(folder);
+    free(there);
+    free(other);
+    return same;
+}
+
+// save_weights, which says of no epoch, has written it.
+static bool has_weights_only(const Run *run, const char *name)
+{
+    const Events *events = &run->traces.of[0];
+    for (int at = -1; (at = event_find(events, "saved", at + 1)) >= 0;)
+        if (isnan(event_number(events->items[at], "epoch")) &&
+            is_path_of(run, event_text(events->items[at], "path"), name))
+            return true;
+    return false;
+}
+
+static Making making_of(const Run *run, const char *name, const SavedFile *file)
+{
+    if (file->copied)
+        return was_renamed_to(run, name) ? GOOD : OTHERWISE;
+    if (file->saved)
+        return is_path_of(run, event_text(file->saved, "path"), name) ? IN_PLACE : GOOD;
+    const cJSON *half = event_last(&run->traces.of[0], "half_written");
+    if (run->killed && is_path_of(run, event_text(half, "path"), name))
+        return HALF;
+    return has_weights_only(run, name) ? WEIGHTS : OTHERWISE;
+}
+
+static const Diagnosis *wrong_making(Making making)
+{
+    static const Diagnosis in_place = {
+        "written-in-place",
+        "the checkpoint is written under its last name. While that lasts there is a part of a file "
+        "under it; whoever dies then leaves it like that, and what was there before is lost.",
+        NULL};
+    static const Diagnosis copied = {
+        "not-renamed",
+        "the file under this name is none that write_checkpoint has written to its end: often its "
+        "bytes were copied there, or a file was renamed before it was whole. A rename gives a "
+        "whole file another name in one step.",
+        NULL};
+    static const Diagnosis weights = {"weights-only",
+                                      "save_weights writes the variables alone. A training is "
+                                      "more: what the optimizer keeps, the "
+                                      "epoch, the history. write_checkpoint writes all of it.",
+                                      NULL};
+    return making == OTHERWISE ? &copied : making == WEIGHTS ? &weights : &in_place;
+}
+
+static char *making_evidence(const Run *run, const char *name, Making making)
+{
+    if (making == HALF)
+        return format_text("killed in the middle of a write, the root leaves a part of a file as "
+                           "%s",
+                           name);
+    if (making == IN_PLACE)
+        return format_text("%s was written under that name", name);
+    return format_text("%s is there%s", name, run->killed ? " when the root was killed" : "");
+}
+
+// The first file under a checkpoint's name that was not made as it has to be, which the caller
+// frees; NULL: there is none.
+static char *badly_made(const Run *run, Making *making)
+{
+    char *found = NULL;
+    struct dirent **files = NULL;
+    int count = list_files(run, &files);
+    for (int i = 0; i < count; i++) {
+        const char *name = files[i]->d_name;
+        if (!found && is_checkpoints_name(name)) {
+            SavedFile file = find_file(run, name);
+            *making = making_of(run, name, &file);
+            found = *making == GOOD ? NULL : format_text("%s", name);
+        }
+        free(files[i]);
+    }
+    free(files);
+    return found;
+}
+
+// A checkpoint that was taken away before another got its name, so that for a while there was none.
+static const cJSON *taken_away(const Run *run)
+{
+    const Events *events = &run->traces.of[0];
+    for (int at = -1; (at = event_find(events, "removed", at + 1)) >= 0;) {
+        const char *path = event_text(events->items[at], "path");
+        for (int next = at; (next = event_find(events, "renamed", next + 1)) >= 0;)
+            if (is_checkpoints_name(last_part(path)) &&
+                strcmp(event_text(events->items[next], "to"), path) == 0)
+                return events->items[at];
+    }
+    return NULL;
+}
+
+bool judge_saved_names(const Runs *runs, Report *report)
+{
+    static const Diagnosis removed = {
+        "removed-before-renamed",
+        "the file that was there goes before the new one has its name: who dies between the two "
+        "has neither. rename() puts the new one in its place in one step.",
+        NULL};
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        Making making;
+        char *name = badly_made(run, &making);
+        const cJSON *away = taken_away(run);
+        if (!name && !away)
+            continue;
+        char *evidence =
+            name ? making_evidence(run, name, making)
+                 : format_text("the root removes %s", last_part(event_text(away, "path")));
+        report_failure(report, WHOLE, name ? wrong_making(making) : &removed,
+                       evidence_in(runs, run, with_contents(run, evidence)));
+        free(name);
+        return false;
+    }
+    report_ok(report, WHOLE);
+    return true;
+}

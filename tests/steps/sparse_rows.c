@@ -1,0 +1,355 @@
+// Whether every rank applies, to each row of the table, the mean of what all ranks computed for it:
+// which of the known explanations tells what they apply, and the mistake that it stands for.
+
+#include "sparse_steps.h"
+
+#include <math.h>
+
+// ---- What a rank may have applied to a row, given what all computed.
+
+// Of row `row` in step `step`; `number` is of use to some.
+typedef bool (*Explanation)(const SparseSteps *steps, int step, int rank, int row, int number);
+
+static bool is(const SparseStep *step, int rank, int row, double value)
+{
+    return fabs(step->applied[rank][row] - value) <= step->allowed;
+}
+
+static double sum_of(const SparseSteps *steps, int step, int row)
+{
+    double sum = 0;
+    for (int r = 0; r < steps->run->ranks; r++)
+        sum += steps->items[step].computed[r][row];
+    return sum;
+}
+
+static double mean_of(const SparseSteps *steps, int step, int row)
+{
+    return sum_of(steps, step, row) / steps->run->ranks;
+}
+
+static bool mean(const SparseSteps *steps, int step, int rank, int row, int number)
+{
+    (void)number;
+    return is(&steps->items[step], rank, row, mean_of(steps, step, row));
+}
+
+static bool nothing(const SparseSteps *steps, int step, int rank, int row, int number)
+{
+    (void)number;
+    return is(&steps->items[step], rank, row, 0);
+}
+
+static bool its_own(const SparseSteps *steps, int step, int rank, int row, int number)
+{
+    (void)number;
+    const SparseStep *s = &steps->items[step];
+    return is(s, rank, row, s->computed[rank][row]);
+}
+
+static bool its_own_divided(const SparseSteps *steps, int step, int rank, int row, int number)
+{
+    (void)number;
+    const SparseStep *s = &steps->items[step];
+    return is(s, rank, row, s->computed[rank][row] / steps->run->ranks);
+}
+
+static bool total(const SparseSteps *steps, int step, int rank, int row, int number)
+{
+    (void)number;
+    return is(&steps->items[step], rank, row, sum_of(steps, step, row));
+}
+
+static bool mean_of_mean(const SparseSteps *steps, int step, int rank, int row, int number)
+{
+    (void)number;
+    return is(&steps->items[step], rank, row, mean_of(steps, step, row) / steps->run->ranks);
+}
+
+static bool total_over_number(const SparseSteps *steps, int step, int rank, int row, int number)
+{
+    return is(&steps->items[step], rank, row, sum_of(steps, step, row) / number);
+}
+
+static bool total_over_local_size(const SparseSteps *steps, int step, int rank, int row, int number)
+{
+    (void)number;
+    return is(&steps->items[step], rank, row,
+              sum_of(steps, step, row) / run_local_size(steps->run, rank));
+}
+
+static int contributors(const SparseSteps *steps, int step, int row)
+{
+    int count = 0;
+    for (int r = 0; r < steps->run->ranks; r++)
+        count += steps->items[step].place[r][row] >= 0;
+    return count;
+}
+
+static bool total_over_contributors(const SparseSteps *steps, int step, int rank, int row,
+                                    int number)
+{
+    (void)number;
+    int count = contributors(steps, step, row);
+    return is(&steps->items[step], rank, row, count ? sum_of(steps, step, row) / count : 0);
+}
+
+static bool of_one_rank(const SparseSteps *steps, int step, int rank, int row, int number)
+{
+    const SparseStep *s = &steps->items[step];
+    double value = number < steps->run->ranks ? s->computed[number][row] : s->computed[0][row];
+    return is(s, rank, row, value) || is(s, rank, row, value / steps->run->ranks);
+}
+
+// 0 where this rank's batch did not name the row.
+static bool only_own_rows(const SparseSteps *steps, int step, int rank, int row, int number)
+{
+    if (steps->items[step].place[rank][row] < 0)
+        return nothing(steps, step, rank, row, number);
+    return mean(steps, step, rank, row, number) || total(steps, step, rank, row, number);
+}
+
+static bool all_but_own(const SparseSteps *steps, int step, int rank, int row, int number)
+{
+    (void)number;
+    const SparseStep *s = &steps->items[step];
+    double others = sum_of(steps, step, row) - s->computed[rank][row];
+    return is(s, rank, row, others) || is(s, rank, row, others / steps->run->ranks);
+}
+
+// What one of those brought who named the row, whether or not it is divided.
+static bool of_some_rank(const SparseSteps *steps, int step, int rank, int row, int number)
+{
+    const SparseStep *s = &steps->items[step];
+    if (contributors(steps, step, row) == 0)
+        return nothing(steps, step, rank, row, number);
+    for (int r = 0; r < steps->run->ranks; r++)
+        if (s->place[r][row] >= 0 && (is(s, rank, row, s->computed[r][row]) ||
+                                      is(s, rank, row, s->computed[r][row] / steps->run->ranks)))
+            return true;
+    return false;
+}
+
+// The mean of the first pairs of all that were gathered: as many as there would be if every rank
+// had brought as many as this one. (Where there are fewer, anything may follow them.)
+static bool first_pairs(const SparseSteps *steps, int step, int rank, int row, int number)
+{
+    (void)number;
+    const SparseStep *s = &steps->items[step];
+    int ranks = steps->run->ranks, pairs = s->named[rank] * ranks, before = 0;
+    double sum = 0;
+    for (int r = 0; r < ranks; r++) {
+        if (s->place[r][row] >= 0 && before + s->place[r][row] < pairs)
+            sum += s->computed[r][row];
+        before += s->named[r];
+    }
+    return before < pairs || is(s, rank, row, sum / ranks) || is(s, rank, row, sum);
+}
+
+// The means of this step and of all before it.
+static bool added_to_earlier(const SparseSteps *steps, int step, int rank, int row, int number)
+{
+    (void)number;
+    double sum = 0;
+    for (int earlier = 0; earlier <= step; earlier++) {
+        int found = row_in(&steps->items[earlier], steps->items[step].number[row]);
+        if (found >= 0)
+            sum += mean_of(steps, earlier, found);
+    }
+    return is(&steps->items[step], rank, row, sum);
+}
+
+// A row in which the explanation fails.
+typedef struct {
+    int step, rank, row; // step -1: there is none
+} Spot;
+
+static Spot first_unexplained(const SparseSteps *steps, Explanation explanation, int number)
+{
+    for (int step = 0; step < steps->count; step++)
+        for (int row = 0; row < steps->items[step].rows; row++)
+            for (int rank = 0; rank < steps->run->ranks; rank++)
+                if (!explanation(steps, step, rank, row, number))
+                    return (Spot){step, rank, row};
+    return (Spot){.step = -1};
+}
+
+// One rank alone can't tell one from another.
+static bool explains(const AllSparseSteps *all, Explanation explanation, int number)
+{
+    for (int i = 0; i < all->count; i++)
+        if (all->items[i].run->ranks > 1 &&
+            first_unexplained(&all->items[i], explanation, number).step >= 0)
+            return false;
+    return true;
+}
+
+static bool some_number_explains(const AllSparseSteps *all, Explanation explanation, int from,
+                                 int to)
+{
+    for (int number = from; number <= to; number++)
+        if (explains(all, explanation, number))
+            return true;
+    return false;
+}
+
+// ---- Diagnoses of rows.
+
+static const Diagnosis not_exchanged = {
+    "not-exchanged",
+    "every rank applies the rows of its own gradient, as they are; those of the others don't reach "
+    "it, or what was added up is not put in the gradient's place (model_write_gradient).",
+    NULL};
+static const Diagnosis no_update = {"no-update",
+                                    "the table's gradient is zero in all rows when it is applied. "
+                                    "Often model_write_gradient() comes "
+                                    "before the rows are added up, or whole numbers have made "
+                                    "zeros of them: 1 / hvd_size(), an array "
+                                    "of int.",
+                                    NULL};
+static const Diagnosis divided_only = {
+    "divided-but-not-summed",
+    "every rank divides the rows of its own gradient by the number of workers; those of the others "
+    "don't reach it, or what was added up is not put in the gradient's place.",
+    NULL};
+static const Diagnosis not_averaged = {
+    "not-averaged", "the rows are added up, but not divided by the number of workers.", NULL};
+static const Diagnosis averaged_twice = {
+    "averaged-twice", "the sums are divided by the number of workers twice.", NULL};
+static const Diagnosis fixed = {"number-of-workers-fixed",
+                                "the sums are divided by the same number on any number of "
+                                "workers: one that stands in the program.",
+                                NULL};
+static const Diagnosis by_local_size = {
+    "divided-by-local-size",
+    "the sums over all workers are divided by hvd_local_size(), the workers of one machine.", NULL};
+static const Diagnosis by_contributors = {
+    "divided-by-contributors",
+    "each row is divided by the number of those workers that named it. The dense all-reduce "
+    "divides by the number of all: who did not name a row has a gradient of zero there.",
+    NULL};
+static const Diagnosis of_one = {
+    "gradients-of-one-rank",
+    "all ranks apply the rows that one of them computed. A broadcast adds nothing up.", NULL};
+static const Diagnosis own_only = {"own-rows-only",
+                                   "a rank changes the rows that its own batch named, and leaves "
+                                   "out those that only others named. "
+                                   "All ranks need the rows of all.",
+                                   NULL};
+static const Diagnosis own_missing = {
+    "own-rows-missing", "a rank applies what the others computed, without its own part.", NULL};
+static const Diagnosis overwritten = {
+    "rows-overwritten",
+    "where several ranks named a row, what one of them computed is applied, and not the sum: often "
+    "this means = instead of +=.",
+    NULL};
+static const Diagnosis counts_equal = {
+    "counts-assumed-equal",
+    "a rank uses as many of the gathered rows as there would be if all had brought as many as it "
+    "did itself. The numbers differ: hvd_allgather says how many there are in all.",
+    NULL};
+static const Diagnosis earlier_added = {
+    "earlier-steps-added",
+    "the rows of earlier steps are still in the sum. The table begins with zeros in each step.",
+    NULL};
+static const Diagnosis others_changed = {
+    "other-rows-changed",
+    "a row has a gradient that no rank named: often a number and a row that do not belong "
+    "together.",
+    NULL};
+static const Diagnosis wrong = {
+    "rows-wrong",
+    "this is not the mean, and nothing that this check knows explains all steps: not each rank's "
+    "own rows, the sum, one rank's part of it.",
+    NULL};
+
+// True where the runs have different numbers of ranks, not counting one rank alone.
+static bool sizes_differ(const AllSparseSteps *all)
+{
+    int one = 0;
+    for (int i = 0; i < all->count; i++) {
+        int ranks = all->items[i].run->ranks;
+        if (ranks > 1 && one > 1 && ranks != one)
+            return true;
+        one = ranks > 1 ? ranks : one;
+    }
+    return false;
+}
+
+// NULL: nothing explains all steps.
+static const Diagnosis *known_mistake(const AllSparseSteps *all)
+{
+    static const struct {
+        Explanation explanation;
+        const Diagnosis *diagnosis;
+    } known[] = {
+        {its_own, &not_exchanged},
+        {nothing, &no_update},
+        {its_own_divided, &divided_only},
+        {total, &not_averaged},
+        {mean_of_mean, &averaged_twice},
+        {total_over_local_size, &by_local_size},
+        {total_over_contributors, &by_contributors},
+        {only_own_rows, &own_only},
+        {all_but_own, &own_missing},
+        {of_some_rank, &overwritten},
+        {first_pairs, &counts_equal},
+        {added_to_earlier, &earlier_added},
+    };
+    if (sizes_differ(all) && some_number_explains(all, total_over_number, 2, MAX_RANKS))
+        return &fixed;
+    if (some_number_explains(all, of_one_rank, 0, MAX_RANKS - 1))
+        return &of_one;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (explains(all, known[i].explanation, 0))
+            return known[i].diagnosis;
+    return NULL;
+}
+
+static char *evidence_of_row(const SparseSteps *steps, Spot spot)
+{
+    const SparseStep *step = &steps->items[spot.step];
+    char *evidence = format_text("in step %d, row %d of the table, as fingerprints:", spot.step + 1,
+                                 step->number[spot.row]);
+    for (int r = 0; r < steps->run->ranks; r++) {
+        if (step->place[r][spot.row] < 0)
+            text_add(&evidence, "\nrank %d: did not name it,   applied %12.8f", r,
+                     step->applied[r][spot.row]);
+        else
+            text_add(&evidence, "\nrank %d: computed %12.8f, applied %12.8f", r,
+                     step->computed[r][spot.row], step->applied[r][spot.row]);
+    }
+    text_add(&evidence, "\nmean: %35.8f", mean_of(steps, spot.step, spot.row));
+    return evidence;
+}
+
+// A row that no rank named and some rank changed; else the one that is given.
+static Spot most_telling(const SparseSteps *steps, Spot spot)
+{
+    for (int step = 0; step < steps->count; step++)
+        for (int row = 0; row < steps->items[step].rows; row++)
+            for (int rank = 0; rank < steps->run->ranks; rank++)
+                if (contributors(steps, step, row) == 0 && !nothing(steps, step, rank, row, 0))
+                    return (Spot){step, rank, row};
+    return spot;
+}
+
+bool judge_sparse_rows(const Runs *runs, const AllSparseSteps *all, Report *report)
+{
+    for (int i = 0; i < all->count; i++) {
+        const SparseSteps *steps = &all->items[i];
+        Spot spot = first_unexplained(steps, mean, 0);
+        if (spot.step < 0)
+            continue;
+        const Diagnosis *diagnosis = known_mistake(all);
+        if (!diagnosis) {
+            spot = most_telling(steps, spot);
+            diagnosis = contributors(steps, spot.step, spot.row) == 0 ? &others_changed : &wrong;
+        }
+        report_failure(report, ROWS, diagnosis,
+                       evidence_in(runs, steps->run, evidence_of_row(steps, spot)));
+        return false;
+    }
+    report_ok(report, ROWS);
+    return true;
+}

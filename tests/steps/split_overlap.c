@@ -1,0 +1,218 @@
+// What the two devices can compute at the same time. What a stage calls, in which order, and who
+// waits for whom decides that: two calls can where neither has to come before the other, by the
+// order of its own stage or by what was received. So nothing here depends on how fast a machine is.
+// Calls that could have met and never did prove nothing, for on a busy machine threads wake up
+// late; but where a stage was in none of the library's calls as often as that, something in the
+// program held it back.
+
+#include "staged.h"
+
+#include <stdlib.h>
+
+#define FILL "forward, device 0 can compute micro-batch k + 1 while device 1 computes micro-batch k"
+#define DRAIN                                                                                      \
+    "backward, device 0 can compute micro-batch k while device 1 computes micro-batch k + 1"
+
+// The share of pairs of calls that is no accident. A thread may lose its core between two calls,
+// but seldom.
+#define HELD 0.1
+
+// How many calls of the other stage have come to their end before this one begins: those before
+// what was received so far.
+static int known_before(const BatchOf *batch, int s, int call)
+{
+    int known = 0;
+    for (int i = 0; i < call; i++) {
+        const Call *c = &batch->of[s].calls[i];
+        int sent = c->kind == RECEIVE ? find_call(&batch->of[1 - s], SEND, c->micro) : -1;
+        if (sent >= known)
+            known = sent + 1;
+    }
+    return known;
+}
+
+// Whether call i of stage s has to be over before call j of the other one begins.
+static bool comes_before(const BatchOf *batch, int s, int i, int j)
+{
+    return i < known_before(batch, 1 - s, j);
+}
+
+// The micro-batch that comes after this one among the stage's calls of that kind, or -1.
+static int next_of(const StageOf *stage, CallKind kind, int micro)
+{
+    for (int i = find_call(stage, kind, micro) + 1; i < stage->count; i++)
+        if (stage->calls[i].kind == kind)
+            return stage->calls[i].micro;
+    return -1;
+}
+
+static const Diagnosis one_at_a_time = {
+    "one-at-a-time",
+    "each micro-batch goes all the way, forward and back, before the next one begins: device 0 "
+    "waits while device 1 computes, and the other way round. Device 0 needs no gradient to begin "
+    "with the next micro-batch.",
+    NULL};
+static const Diagnosis waits_between = {
+    "waits-in-between",
+    "device 0 waits for a gradient before it begins a micro-batch that device 1 is going to need, "
+    "so device 1 runs out of work.",
+    NULL};
+
+// NULL where device 0 may compute b, which it computes after a, while device 1 computes a.
+static const Diagnosis *wrong_fill(const BatchOf *batch, int a, int b)
+{
+    static const Diagnosis late = {
+        "sent-too-late",
+        "device 0 hands a micro-batch over only after it has computed the next one, too; device 1 "
+        "could have begun with it before.",
+        NULL};
+    static const Diagnosis received = {
+        "received-too-early",
+        "device 1 waits for the next micro-batch before it computes the one that it has.", NULL};
+    const StageOf *first = &batch->of[0], *second = &batch->of[1];
+    int ahead = find_call(first, FORWARD, b), behind = find_call(second, FORWARD, a);
+    if (comes_before(batch, 1, behind, ahead))
+        return find_call(first, BACKWARD, a) < ahead ? &one_at_a_time : &waits_between;
+    if (!comes_before(batch, 0, ahead, behind))
+        return NULL;
+    return find_call(first, SEND, a) > ahead ? &late : &received;
+}
+
+// NULL where device 0 may go backward with a while device 1 does with b, which comes after a there.
+static const Diagnosis *wrong_drain(const BatchOf *batch, int a, int b)
+{
+    static const Diagnosis no_work = {"sent-too-late",
+                                      "device 0 goes backward with a micro-batch before it hands "
+                                      "over another one, which device 1 "
+                                      "could have been computing meanwhile.",
+                                      NULL};
+    static const Diagnosis late = {
+        "gradient-sent-too-late",
+        "device 1 hands a gradient back only after it has computed that of the next micro-batch, "
+        "too; device 0 could have gone on with it before.",
+        NULL};
+    static const Diagnosis received = {
+        "gradients-awaited",
+        "device 0 waits for the gradient of a later micro-batch before it goes backward with the "
+        "one whose gradient is there.",
+        NULL};
+    const StageOf *first = &batch->of[0], *second = &batch->of[1];
+    int ahead = find_call(second, BACKWARD, b), behind = find_call(first, BACKWARD, a);
+    if (comes_before(batch, 0, behind, ahead))
+        return &no_work;
+    if (!comes_before(batch, 1, ahead, behind))
+        return NULL;
+    return find_call(second, SEND, a) > ahead ? &late : &received;
+}
+
+typedef struct {
+    const Diagnosis *(*wrong)(const BatchOf *, int, int);
+    CallKind kind;
+    int leader;    // the stage that computes b while the other one computes a
+    int pairs;     // of micro-batches, a and the next one
+    int serial;    // of them: a has gone all the way before b begins
+    int together;  // of them: both were computed at the same time
+    int held;      // of them: one stage did nothing at the end of what the other one computed
+    int bad_batch; // the first one, or -1
+    const Diagnosis *diagnosis;
+} Overlap;
+
+// Whether the stage, whose thread was there, was in no call of the library's at that place.
+static bool is_idle(const StageOf *stage, int place)
+{
+    for (int i = 0; i < stage->count; i++)
+        if (stage->calls[i].begin < place && place < stage->calls[i].end)
+            return false;
+    return stage->ready < place;
+}
+
+// What has come of the two calls that could be computed at the same time.
+static void look_at_pair(const BatchOf *batch, int a, int b, Overlap *o)
+{
+    const StageOf *leader = &batch->of[o->leader], *other = &batch->of[1 - o->leader];
+    const Call *x = &leader->calls[find_call(leader, o->kind, b)];
+    const Call *y = &other->calls[find_call(other, o->kind, a)];
+    o->pairs++;
+    if (x->end < y->begin)
+        o->held += is_idle(other, x->end);
+    else if (y->end < x->begin)
+        o->held += is_idle(leader, y->end);
+    else
+        o->together++;
+}
+
+static void look_at_batch(const Staged *p, int b, Overlap *o)
+{
+    const BatchOf *batch = &p->batches[b];
+    for (int k = 0; k < batch->micros; k++) {
+        int next = next_of(&batch->of[o->leader], o->kind, k);
+        if (next < 0)
+            continue;
+        const Diagnosis *wrong = o->wrong(batch, k, next);
+        look_at_pair(batch, k, next, o);
+        o->serial += wrong == &one_at_a_time;
+        if (wrong && o->bad_batch < 0) {
+            o->bad_batch = b;
+            o->diagnosis = wrong;
+        }
+    }
+}
+
+// In the order of their calls both devices could compute at the same time. Reports it where the
+// program prevents that by other means.
+static bool never_meet(const Runs *runs, const AllStaged *all, const char *property,
+                       const Overlap *o, Report *report)
+{
+    static const Diagnosis apart = {
+        "never-at-the-same-time",
+        "in this order of calls both devices could compute at the same time, and yet they never "
+        "did: a schedule waited outside of the library's calls. Often a lock or a flag of the "
+        "program's own lets one wait for the other.",
+        NULL};
+    if (o->together > 0 || o->held == 0 || o->held < o->pairs * HELD)
+        return false;
+    char *schedule = schedule_text(&all->items[0].batches[0], 0);
+    char *evidence =
+        format_text("of %d pairs of calls none met; in %d of them one stage was in no call when "
+                    "the other one's ended\n%s",
+                    o->pairs, o->held, schedule);
+    free(schedule);
+    report_failure(report, property, &apart, evidence_in(runs, all->items[0].run, evidence));
+    return true;
+}
+
+static bool judge_overlap(const Runs *runs, const AllStaged *all, const char *property,
+                          Overlap begin, Report *report)
+{
+    Overlap sum = begin;
+    for (int i = 0; i < all->count; i++) {
+        const Staged *p = &all->items[i];
+        Overlap o = begin;
+        for (int b = 0; b < p->count; b++)
+            look_at_batch(p, b, &o);
+        if (o.bad_batch >= 0) {
+            if (o.diagnosis == &one_at_a_time && o.serial < o.pairs)
+                o.diagnosis = &waits_between;
+            report_schedule(runs, p, o.bad_batch, property, o.diagnosis, report);
+            return false;
+        }
+        sum.pairs += o.pairs;
+        sum.together += o.together;
+        sum.held += o.held;
+    }
+    if (never_meet(runs, all, property, &sum, report))
+        return false;
+    report_ok(report, property);
+    return true;
+}
+
+void judge_split_overlaps(const Runs *runs, const AllStaged *all, Report *report)
+{
+    if (judge_overlap(runs, all, FILL,
+                      (Overlap){.wrong = wrong_fill, .kind = FORWARD, .leader = 0, .bad_batch = -1},
+                      report))
+        judge_overlap(
+            runs, all, DRAIN,
+            (Overlap){.wrong = wrong_drain, .kind = BACKWARD, .leader = 1, .bad_batch = -1},
+            report);
+}

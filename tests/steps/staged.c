@@ -1,0 +1,116 @@
+// Reads what the stages did; staged.h says what is promised.
+
+#include "staged.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const call_names[CALLS] = {"forward", "backward", "send", "receive", "apply"};
+
+static bool is_event(const cJSON *event, const char *name)
+{
+    return strcmp(event_text(event, "event"), name) == 0;
+}
+
+static CallKind kind_of(const cJSON *event)
+{
+    CallKind kind = FORWARD;
+    while (kind < APPLY && strcmp(call_names[kind], event_text(event, "call")) != 0)
+        kind++;
+    return kind;
+}
+
+static void add_call(StageOf *stage, Call call)
+{
+    stage->calls = enlarge(stage->calls, (size_t)stage->count + 1, sizeof *stage->calls);
+    stage->calls[stage->count++] = call;
+}
+
+int find_call(const StageOf *stage, CallKind kind, int micro)
+{
+    for (int i = 0; i < stage->count; i++)
+        if (stage->calls[i].kind == kind && stage->calls[i].micro == micro)
+            return i;
+    return -1;
+}
+
+static void read_event(Staged *p, const cJSON *event, int at)
+{
+    int b = (int)event_number(event, "batch"), s = (int)event_number(event, "stage");
+    if (b < 0 || b > p->count || s < 0 || s >= STAGES)
+        return;
+    if (is_event(event, "staged_batch") && b == p->count) {
+        p->batches = enlarge(p->batches, (size_t)b + 1, sizeof *p->batches);
+        p->batches[p->count++] = (BatchOf){.images = (int)event_number(event, "images"),
+                                           .micros = (int)event_number(event, "micro_batches"),
+                                           .of = {{.ready = INT_MAX}, {.ready = INT_MAX}}};
+    }
+    if (b == p->count)
+        return;
+    StageOf *stage = &p->batches[b].of[s];
+    if (is_event(event, "staged_batch")) {
+        stage->device = event_number(event, "device");
+        stage->value = event_number(event, "value");
+        stage->arena = event_number(event, "arena");
+        p->scale[s] = fmax(p->scale[s], fabs(stage->value));
+    } else if (is_event(event, "stage_ready")) {
+        stage->ready = at;
+    } else if (is_event(event, "stage_begin")) {
+        add_call(stage, (Call){kind_of(event), (int)event_number(event, "micro"), at, INT_MAX});
+    } else if (is_event(event, "stage_end") && stage->count > 0) {
+        stage->calls[stage->count - 1].end = at;
+    } else if (is_event(event, "stage_apply")) {
+        add_call(stage, (Call){APPLY, -1, at, at});
+        stage->applied += event_number(event, "value");
+    } else if (is_event(event, "staged_batch_end")) {
+        stage->arena_after = event_number(event, "arena");
+    }
+}
+
+Staged staged_batches(const Run *run)
+{
+    Staged p = {.run = run, .rate = run_flag(run, "--base-lr ")};
+    if (isnan(p.rate))
+        p.rate = 0.01;
+    const Events *events = &run->traces.of[0];
+    p.devices = event_number(event_nth(events, "device", 0), "devices");
+    for (int i = 0; i < events->count; i++)
+        if (strncmp(event_text(events->items[i], "event"), "stage", strlen("stage")) == 0)
+            read_event(&p, events->items[i], i);
+    return p;
+}
+
+void staged_batches_free(Staged *p)
+{
+    for (int b = 0; b < p->count; b++)
+        for (int s = 0; s < STAGES; s++)
+            free(p->batches[b].of[s].calls);
+    free(p->batches);
+}
+
+char *schedule_text(const BatchOf *batch, int number)
+{
+    char *text = format_text("in batch %d, of %d micro-batches:", number + 1, batch->micros);
+    for (int s = 0; s < STAGES; s++) {
+        const StageOf *stage = &batch->of[s];
+        text_add(&text, "\nstage %d, on device %.0f:%s", s, stage->device,
+                 stage->count == 0 ? " nothing" : "");
+        for (int i = 0; i < stage->count && i < 24; i++) {
+            const Call *call = &stage->calls[i];
+            text_add(&text, "%s %s", i ? "," : "", call_names[call->kind]);
+            if (call->kind != APPLY)
+                text_add(&text, " %d", call->micro);
+        }
+        text_add(&text, "%s", stage->count > 24 ? ", ..." : "");
+    }
+    return text;
+}
+
+void report_schedule(const Runs *runs, const Staged *p, int batch, const char *property,
+                     const Diagnosis *diagnosis, Report *report)
+{
+    report_failure(report, property, diagnosis,
+                   evidence_in(runs, p->run, schedule_text(&p->batches[batch], batch)));
+}

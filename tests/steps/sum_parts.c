@@ -1,0 +1,141 @@
+// What a wrong sum is made of. What each rank brought is known (sweep_value), so a wrong sum can
+// often be told in words: that of ranks 0 and 1, say. sum_parts.h says what is promised.
+
+#include "sum_parts.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "hvd/sweep.h"
+
+enum { MOST_TIMES = 3 }; // that a rank's values are looked for in a sum
+
+// The next combination of `times`; false after the last.
+static bool next_parts(SumParts *parts, int ranks)
+{
+    for (int r = 0; r < ranks; r++) {
+        if (parts->times[r]++ < MOST_TIMES)
+            return true;
+        parts->times[r] = 0;
+    }
+    return false;
+}
+
+static bool explains(const SumCall *call, const SumParts *parts, size_t place, double value)
+{
+    double sum = 0, magnitudes = 0;
+    for (int r = 0; r < call->run->ranks; r++) {
+        double part = parts->times[r] * (double)sweep_value(call->trial, r, place);
+        sum += part;
+        magnitudes += fabs(part);
+    }
+    if (parts->averaged)
+        value *= call->run->ranks;
+    return fabs(value - sum) <= call->run->ranks * (double)FLT_EPSILON * magnitudes;
+}
+
+bool find_parts(const SumCall *call, size_t place, double value, SumParts *parts)
+{
+    *parts = (SumParts){.averaged = true};
+    for (int r = 0; r < call->run->ranks; r++)
+        parts->times[r] = 1;
+    if (explains(call, parts, place, value))
+        return true;
+    *parts = (SumParts){0};
+    do
+        if (explains(call, parts, place, value))
+            return true;
+    while (next_parts(parts, call->run->ranks));
+    return false;
+}
+
+char *parts_words(const SumParts *parts, int ranks)
+{
+    RankSet present = 0;
+    for (int r = 0; r < ranks; r++)
+        present |= parts->times[r] ? 1u << r : 0;
+    if (parts->averaged)
+        return format_text("the average");
+    if (!present)
+        return format_text("nobody's");
+    char *words =
+        format_text("%s %s", rank_count(present) == 1 ? "what is brought by" : "the sum of",
+                    rank_names(present).text);
+    for (int r = 0; r < ranks; r++)
+        if (parts->times[r] > 1)
+            text_add(&words, ", with rank %d %s", r,
+                     parts->times[r] == 2 ? "twice" : "three times");
+    return words;
+}
+
+bool is_average(const SumCall *call, const SumParts *parts, int rank)
+{
+    (void)call, (void)rank;
+    return parts->averaged;
+}
+
+static bool has_times(const SumCall *call, const SumParts *parts, int rank, int own, int others)
+{
+    for (int r = 0; r < call->run->ranks; r++)
+        if (parts->times[r] != (r == rank ? own : others))
+            return false;
+    return !parts->averaged;
+}
+
+bool is_its_own(const SumCall *call, const SumParts *parts, int rank)
+{
+    return has_times(call, parts, rank, 1, 0);
+}
+
+bool lacks_its_own(const SumCall *call, const SumParts *parts, int rank)
+{
+    return has_times(call, parts, rank, 0, 1);
+}
+
+bool doubles_its_own(const SumCall *call, const SumParts *parts, int rank)
+{
+    return has_times(call, parts, rank, 2, 1);
+}
+
+bool lacks_some(const SumCall *call, const SumParts *parts, int rank)
+{
+    (void)rank;
+    for (int r = 0; r < call->run->ranks; r++)
+        if (parts->times[r] > 1)
+            return false;
+    return !parts->averaged;
+}
+
+// All samples of a rank's call are of that kind.
+static bool samples_are(const SumCall *call, int rank, SumKind kind)
+{
+    for (const char *at = call->samples[rank]; *at;) {
+        char *end;
+        size_t place = strtoul(at, &end, 10);
+        double value = strtod(end + (*end == ':'), &end);
+        SumParts parts;
+        if (end == at || !find_parts(call, place, value, &parts) || !kind(call, &parts, rank))
+            return false;
+        at = end + (*end == ' ');
+    }
+    return true;
+}
+
+bool wrong_sums_are(const SumCalls *calls, SumKind kind)
+{
+    for (int i = 0; i < calls->count; i++)
+        for (int r = 0; r < calls->items[i].run->ranks; r++)
+            if (calls->items[i].wrong[r] > 0 && !samples_are(&calls->items[i], r, kind))
+                return false;
+    return true;
+}
+
+bool some_values_are_right(const SumCalls *calls)
+{
+    for (int i = 0; i < calls->count; i++)
+        for (int r = 0; r < calls->items[i].run->ranks; r++)
+            if (calls->items[i].wrong[r] > 0 && calls->items[i].wrong[r] < calls->items[i].count)
+                return true;
+    return false;
+}

@@ -1,0 +1,186 @@
+// The momentum of a warm-up: that of each batch is the optimizer's own, times what the rate has
+// risen by. That of the first update is no matter: nothing is remembered yet.
+
+#include "warmup.h"
+
+#include <stdlib.h>
+
+#define CORRECTED "each rise of the rate raises the momentum of its batch as much"
+#define RESTORED  "after the warm-up momentum is the optimizer's own"
+
+#define MOMENTUM 0.9 // as the program has it
+
+static double rate_before(Moment moment)
+{
+    return update_at((Moment){moment.training, moment.rank, moment.number - 1})->learning_rate;
+}
+
+static double momentum_before(Moment moment)
+{
+    return update_at((Moment){moment.training, moment.rank, moment.number - 1})->momentum;
+}
+
+static double rise(Moment moment)
+{
+    return update_at(moment)->learning_rate / rate_before(moment);
+}
+
+typedef double (*MomentumFormula)(Moment moment);
+
+static double corrected(Moment moment)
+{
+    return MOMENTUM * rise(moment);
+}
+
+static double uncorrected(Moment moment)
+{
+    (void)moment;
+    return MOMENTUM;
+}
+
+static double corrected_again(Moment moment)
+{
+    return momentum_before(moment) * rise(moment);
+}
+
+static double corrected_backwards(Moment moment)
+{
+    return MOMENTUM / rise(moment);
+}
+
+// As if the rate before an epoch's first batch had been what the schedule has just set.
+static double corrected_from_schedule(Moment moment)
+{
+    return update_at(moment)->step > 0 ? corrected(moment)
+                                       : MOMENTUM * update_at(moment)->learning_rate /
+                                             rates_after_warmup.right(moment, AT_END, 0);
+}
+
+static double one_over(Moment moment)
+{
+    return rise(moment);
+}
+
+static bool first_other_momentum(const WarmupRun *t, WarmupPart where, MomentumFormula formula,
+                                 Moment *other)
+{
+    for (int r = 0; r < t->run->ranks; r++)
+        for (int i = 1; i < t->of[r].count; i++) {
+            Moment moment = {t, r, i};
+            const RateOfUpdate *update = update_at(moment);
+            if (in_warmup(update) != (where == WITHIN))
+                continue;
+            // After the warm-up one may correct for what the schedule does, as Goyal et al. do.
+            if (same_rate(update->momentum, formula(moment)) ||
+                (where == BEYOND && same_rate(update->momentum, corrected(moment))))
+                continue;
+            *other = moment;
+            return true;
+        }
+    return false;
+}
+
+static bool momentum_explains(const WarmupRuns *all, WarmupPart where, MomentumFormula formula)
+{
+    Moment other;
+    for (int i = 0; i < all->count; i++)
+        if (first_other_momentum(&all->items[i], where, formula, &other))
+            return false;
+    return true;
+}
+
+bool is_momentum_wrong(const WarmupRun *t)
+{
+    Moment moment;
+    return first_other_momentum(t, WITHIN, corrected, &moment);
+}
+
+static const Diagnosis not_restored = {
+    "momentum-not-restored",
+    "the momentum of one batch is left for the next one, where it is corrected once more, or stays "
+    "as it is. Each batch begins with the optimizer's own.",
+    NULL};
+
+static const Diagnosis *diagnose_momentum(const WarmupRuns *all)
+{
+    static const Diagnosis not_corrected = {
+        "momentum-not-corrected",
+        "momentum is the same in all batches. What it remembers was made at lower rates than that "
+        "of the batch, and would count too little beside it.",
+        NULL};
+    static const Diagnosis backwards = {
+        "momentum-corrected-backwards",
+        "momentum is multiplied by the old rate / the new one. What it remembers is too small for "
+        "the new rate, so it has to grow: the new rate / the old one.",
+        NULL};
+    static const Diagnosis from_schedule = {
+        "momentum-from-schedule",
+        "in the first batch of an epoch, momentum is corrected as if the batch before had had the "
+        "rate that the schedule has just set. That is what the optimizer has by then; the rate of "
+        "the batch before has to be kept.",
+        NULL};
+    static const Diagnosis piled_up = {
+        "momentum-piles-up",
+        "momentum is multiplied by the rate / that of one device, so the corrections of all "
+        "batches pile up. Either that of one batch is still there in the next, or the rate of the "
+        "batch before is not kept anew in each.",
+        NULL};
+    static const Diagnosis without_own = {
+        "momentum-wrong",
+        "momentum is the quotient of the two rates alone. The optimizer's own is multiplied by it.",
+        NULL};
+    static const Diagnosis wrong = {
+        "momentum-wrong",
+        "a batch of the warm-up has the optimizer's own momentum, times its rate / the rate of "
+        "the batch before.",
+        NULL};
+    static const struct {
+        MomentumFormula formula;
+        const Diagnosis *diagnosis;
+    } known[] = {{uncorrected, &not_corrected},
+                 {corrected_backwards, &backwards},
+                 {corrected_from_schedule, &from_schedule},
+                 {one_over, &without_own}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (momentum_explains(all, WITHIN, known[i].formula))
+            return known[i].diagnosis;
+    if (!momentum_explains(all, WITHIN, corrected_again))
+        return &wrong;
+    return momentum_explains(all, BEYOND, uncorrected) ? &piled_up : &not_restored;
+}
+
+void judge_momentum_within(const Runs *runs, const WarmupRuns *all, Report *report)
+{
+    for (int i = 0; i < all->count; i++) {
+        Moment moment;
+        if (!first_other_momentum(&all->items[i], WITHIN, corrected, &moment))
+            continue;
+        char *name = moment_name(moment);
+        char *evidence = format_text(
+            "%s: momentum %.5g\nthe rate went from %.5g to %.5g: %g * %.5g / %.5g = %.5g", name,
+            update_at(moment)->momentum, rate_before(moment), update_at(moment)->learning_rate,
+            MOMENTUM, update_at(moment)->learning_rate, rate_before(moment), corrected(moment));
+        report_failure(report, CORRECTED, diagnose_momentum(all),
+                       evidence_in(runs, all->items[i].run, evidence));
+        free(name);
+        return;
+    }
+    report_ok(report, CORRECTED);
+}
+
+void judge_momentum_beyond(const Runs *runs, const WarmupRuns *all, Report *report)
+{
+    for (int i = 0; i < all->count; i++) {
+        Moment moment;
+        if (!first_other_momentum(&all->items[i], BEYOND, uncorrected, &moment))
+            continue;
+        char *name = moment_name(moment);
+        report_failure(report, RESTORED, &not_restored,
+                       evidence_in(runs, all->items[i].run,
+                                   format_text("%s: momentum %.5g, where %g is right", name,
+                                               update_at(moment)->momentum, MOMENTUM)));
+        free(name);
+        return;
+    }
+    report_ok(report, RESTORED);
+}

@@ -1,0 +1,334 @@
+// Whether the sums of an all-reduce are right. sweep_allreduce has tried it on arrays of many
+// lengths and leaves in the trace how many sums were wrong, and some of them. What these are made
+// of (sum_parts.c), and where they are wrong, names the mistake.
+
+#include "sum_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "hvd/sweep.h"
+
+#define RIGHT   "the sums are right on every rank, for every number of values"
+#define INSIDE  "nothing is written behind the values"
+#define AWAITED "what is sent and received in the background is waited for"
+#define BITS    "all ranks get the same sums, to the last bit"
+
+// ---- Where sums are wrong.
+
+static int wrong_in(const SumCall *call)
+{
+    int most = 0;
+    for (int r = 0; r < call->run->ranks; r++)
+        most = call->wrong[r] > most ? call->wrong[r] : most;
+    return most;
+}
+
+// The first call with wrong sums, if there is one, of arrays with a value for each rank at least:
+// they show more. NULL: there is none.
+static const SumCall *first_wrong(const SumCalls *calls)
+{
+    const SumCall *first = NULL;
+    for (int i = 0; i < calls->count; i++) {
+        const SumCall *call = &calls->items[i];
+        if (wrong_in(call) > 0 && call->count >= call->run->ranks)
+            return call;
+        if (wrong_in(call) > 0 && !first)
+            first = call;
+    }
+    return first;
+}
+
+static bool has_company(const SumCall *call)
+{
+    return call->run->ranks > 1;
+}
+
+static bool divides(const SumCall *call)
+{
+    return call->run->ranks > 1 && call->count % call->run->ranks == 0;
+}
+
+static bool is_long(const SumCall *call)
+{
+    return call->run->ranks > 1 && call->count >= call->run->ranks;
+}
+
+// No trial of that kind has a wrong sum, and there are such trials.
+static bool right_where(const SumCalls *calls, bool (*holds)(const SumCall *call))
+{
+    bool any = false;
+    for (int i = 0; i < calls->count; i++) {
+        const SumCall *call = &calls->items[i];
+        if (call->trial == 0 || call->count == 0 || !holds(call))
+            continue;
+        any = true;
+        if (wrong_in(call) > 0)
+            return false;
+    }
+    return any;
+}
+
+// Wrong sums are on other ranks only.
+static bool right_on(const SumCalls *calls, int rank)
+{
+    for (int i = 0; i < calls->count; i++)
+        if (calls->items[i].wrong[rank] > 0)
+            return false;
+    return true;
+}
+
+static bool right_but_on_root(const SumCalls *calls)
+{
+    for (int i = 0; i < calls->count; i++)
+        for (int r = 1; r < calls->items[i].run->ranks; r++)
+            if (calls->items[i].wrong[r] > 0)
+                return false;
+    return true;
+}
+
+// Each rank has its part of the sums, and these parts are different ones: as many right values on
+// all ranks together as there are values.
+static bool right_in_parts(const SumCalls *calls)
+{
+    for (int i = 0; i < calls->count; i++) {
+        const SumCall *call = &calls->items[i];
+        long right = 0;
+        for (int r = 0; r < call->run->ranks; r++)
+            right += call->count - call->wrong[r];
+        if (call->trial != 0 && call->run->ranks > 1 && right != call->count)
+            return false;
+    }
+    return true;
+}
+
+// ---- Diagnoses.
+
+static const Diagnosis nothing_tried = {
+    "nothing-tried", "sweep_allreduce() was not called: it is what tries the function.", NULL};
+static const Diagnosis overrun = {
+    "memory-overrun",
+    "values behind the array's end have been changed: the last message, or the last loop, is "
+    "longer than what is left.",
+    NULL};
+static const Diagnosis wrong_alone = {
+    "wrong-on-one-rank",
+    "the sums are right on several ranks and wrong on one: alone a rank has nothing to add to its "
+    "values, and nobody to wait for.",
+    NULL};
+static const Diagnosis small_counts = {"small-counts-wrong",
+                                       "the sums are wrong only where there are fewer values than "
+                                       "ranks. A part of the array may have no values at "
+                                       "all.",
+                                       NULL};
+static const Diagnosis remainder_lost = {
+    "remainder-lost",
+    "the sums are wrong only where the number of ranks does not divide that of the values. What is "
+    "left over has to be in some part, too, and all ranks must agree in which.",
+    NULL};
+static const Diagnosis averaged = {
+    "averaged", "it is the average: a sum is not divided. (The optimizer divides it itself.)",
+    NULL};
+static const Diagnosis not_summed = {
+    "not-summed", "every rank still has the values that it brought itself: nothing is added.",
+    NULL};
+static const Diagnosis values_left = {"values-left-out",
+                                      "where the sums are wrong every rank still has the values "
+                                      "that it brought itself: a part of the "
+                                      "array is left out.",
+                                      NULL};
+static const Diagnosis on_the_root = {
+    "only-on-the-root",
+    "rank 0 has the sums, and not all others do: they have to be sent back to all of them, and not "
+    "before all values are added.",
+    NULL};
+static const Diagnosis not_on_the_root = {
+    "not-on-the-root",
+    "all ranks have the sums but rank 0: what it sends to the others has to be in its own values, "
+    "too.",
+    NULL};
+static const Diagnosis own_missing = {
+    "own-part-missing",
+    "where the sums are wrong they lack the values that the rank brought itself.", NULL};
+static const Diagnosis own_twice = {
+    "own-part-twice",
+    "where the sums are wrong they hold the values that the rank brought itself twice.", NULL};
+static const Diagnosis in_parts = {
+    "parts-not-gathered",
+    "every rank has the sums for a part of the array only, and no two ranks for the same: the "
+    "parts have to come to all ranks, and there to take the place of what was there: they are sums "
+    "already.",
+    NULL};
+static const Diagnosis left_out = {
+    "ranks-left-out",
+    "what is there holds the values of some ranks only, each once. Often they are not added, or "
+    "another part is sent on than the one that was added up.",
+    NULL};
+static const Diagnosis wrong = {
+    "sum-wrong",
+    "these are not the sums. Often a rank adds, or sends on, another part of the array than the "
+    "one that its neighbour means, or a message arrives where an earlier one was still needed.",
+    NULL};
+
+static const Diagnosis *wrong_sums(const SumCalls *calls, KnownSums known)
+{
+    if (right_where(calls, has_company))
+        return &wrong_alone;
+    if (right_where(calls, is_long))
+        return &small_counts;
+    if (right_where(calls, divides))
+        return &remainder_lost;
+    if (wrong_sums_are(calls, is_average))
+        return &averaged;
+    const Diagnosis *theory = known ? known(calls) : NULL;
+    if (theory)
+        return theory;
+    if (right_but_on_root(calls))
+        return &not_on_the_root;
+    if (wrong_sums_are(calls, is_its_own))
+        return right_on(calls, 0)             ? &on_the_root
+               : some_values_are_right(calls) ? &values_left
+                                              : &not_summed;
+    if (wrong_sums_are(calls, lacks_its_own))
+        return &own_missing;
+    if (wrong_sums_are(calls, doubles_its_own))
+        return &own_twice;
+    if (right_on(calls, 0))
+        return &on_the_root;
+    if (right_in_parts(calls))
+        return &in_parts;
+    return wrong_sums_are(calls, lacks_some) ? &left_out : &wrong;
+}
+
+// "values[3] is 1.5 instead of -0.25: the sum of ranks 0 and 1", of the first sample.
+static void add_sample(const SumCall *call, int rank, char **evidence)
+{
+    char *end;
+    size_t place = strtoul(call->samples[rank], &end, 10);
+    if (*end != ':')
+        return;
+    double value = strtod(end + 1, NULL), sum = 0;
+    for (int r = 0; r < call->run->ranks; r++)
+        sum += (double)sweep_value(call->trial, r, place);
+    text_add(evidence, ", the first: values[%zu] is %.6g instead of %.6g", place, value, sum);
+    SumParts parts;
+    if (!find_parts(call, place, value, &parts))
+        return;
+    char *words = parts_words(&parts, call->run->ranks);
+    text_add(evidence, ", %s", words);
+    free(words);
+}
+
+static char *wrong_evidence(const SumCall *call)
+{
+    char *evidence = call_words(call);
+    for (int r = 0; r < call->run->ranks; r++) {
+        text_add(&evidence, "\nrank %d: %d of %d wrong", r, call->wrong[r], call->count);
+        if (call->wrong[r] > 0)
+            add_sample(call, r, &evidence);
+    }
+    return evidence;
+}
+
+static const Diagnosis *unawaited(const SumCall *call)
+{
+    static const Diagnosis diagnosis = {
+        "request-not-awaited",
+        "MPI_Isend or MPI_Irecv only begins something. Before MPI_Wait, or one of its kind, has "
+        "said that it is done, what is to be sent must not change, and what arrives is not there "
+        "yet.",
+        NULL};
+    for (int r = 0; r < call->run->ranks; r++)
+        if (call->unawaited[r] > 0)
+            return &diagnosis;
+    return NULL;
+}
+
+static char *requests_of_call(const SumCall *call)
+{
+    char *evidence = call_words(call);
+    for (int r = 0; r < call->run->ranks; r++)
+        if (call->unawaited[r] > 0)
+            text_add(&evidence, "\nrank %d returned and had not waited for %d of its messages", r,
+                     call->unawaited[r]);
+    return evidence;
+}
+
+static bool judge_inside(const Runs *runs, const SumCalls *calls, Report *report)
+{
+    for (int i = 0; i < calls->count; i++)
+        for (int r = 0; r < calls->items[i].run->ranks; r++) {
+            const SumCall *call = &calls->items[i];
+            if (call->behind[r] == 0)
+                continue;
+            char *words = call_words(call);
+            char *evidence = format_text("%s: rank %d changed %d of the values behind them", words,
+                                         r, call->behind[r]);
+            free(words);
+            report_failure(report, INSIDE, &overrun, evidence_in(runs, call->run, evidence));
+            return false;
+        }
+    report_ok(report, INSIDE);
+    return true;
+}
+
+static void judge_bits(const Runs *runs, const SumCalls *calls, Report *report)
+{
+    static const Diagnosis differ = {
+        "bits-differ",
+        "the sums are right on all ranks, but not the same: often each rank adds in an order of "
+        "its own, and floats that are added in another order are rounded otherwise. Each sum is "
+        "to be computed once, and copied.",
+        NULL};
+    for (int i = 0; i < calls->count; i++) {
+        const SumCall *call = &calls->items[i];
+        RankSet others = 0;
+        for (int r = 1; call->trial != 0 && r < call->run->ranks; r++)
+            others |= strcmp(call->bits[r], call->bits[0]) != 0 ? 1u << r : 0;
+        if (!others)
+            continue;
+        char *words = call_words(call);
+        char *evidence = format_text("%s: %s %s other bits than rank 0", words,
+                                     rank_names(others).text, *verb_s(others) ? "has" : "have");
+        free(words);
+        report_failure(report, BITS, &differ, evidence_in(runs, call->run, evidence));
+        return;
+    }
+    report_ok(report, BITS);
+}
+
+bool judge_sums(const Runs *runs, const SumCalls *calls, KnownSums known, Report *report)
+{
+    bool tried = false;
+    for (int i = 0; i < calls->count; i++)
+        tried = tried || calls->items[i].trial != 0;
+    if (!tried) {
+        report_failure(report, RIGHT, &nothing_tried, format_text("no rank tried a sum"));
+        return false;
+    }
+    const CallRule awaited = {AWAITED, unawaited, requests_of_call};
+    bool inside = judge_calls(runs, calls, &awaited, report);
+    inside = judge_inside(runs, calls, report) && inside;
+    const SumCall *call = first_wrong(calls);
+    report_property(report, RIGHT, call ? wrong_sums(calls, known) : NULL,
+                    call ? evidence_in(runs, call->run, wrong_evidence(call)) : NULL);
+    if (!inside || call)
+        return false;
+    judge_bits(runs, calls, report);
+    return true;
+}
+
+void judge_crashed_sums(const Run *run, Report *report)
+{
+    Run copy = *run;
+    const Runs runs = {.items = &copy, .count = 1};
+    SumCalls calls = sum_calls(&runs);
+    const SumCall *call = first_wrong(&calls);
+    for (int i = 0; i < report->count; i++)
+        if (strcmp(report->properties[i].name, RIGHT) == 0)
+            call = NULL; // said already of the runs before
+    if (call)
+        report_failure(report, RIGHT, wrong_sums(&calls, NULL),
+                       evidence_of_run(run, wrong_evidence(call)));
+    sum_calls_free(&calls);
+}
