@@ -21,6 +21,7 @@
 
 #define TICK        50  // milliseconds between two looks whether mpirun lives
 #define LAST_TICKS  60  // for what ranks whose mpirun is gone still say
+#define LOST        10  // seconds in which a mpirun that has lost a host must end
 #define NOT_STARTED 127 // as shells have it
 
 // The same as common/scripts/mpi.sh, which says why; here, too, since a program may run where that
@@ -130,6 +131,7 @@ typedef struct {
     pid_t process; // mpirun; 0 when it has ended
     int error;     // what it writes to standard error; -1 at the end of that
     int signals;
+    double lost_at; // when mpirun said that it had lost a host; 0: not yet
     JobEnd end;
     Lines lines;
 } Job;
@@ -187,6 +189,17 @@ static void look_whether_it_has_ended(Job *job)
     job->end.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+// Where it loses a host, Open MPI 4's mpirun says so and then, now and again, waits for ever.
+static void end_a_lost_one(Job *job)
+{
+    if (!job->end.lost || !job->process)
+        return;
+    if (job->lost_at == 0)
+        job->lost_at = seconds_now();
+    else if (seconds_now() - job->lost_at > LOST)
+        kill(job->process, SIGKILL);
+}
+
 static void wait_for_end(Job *job)
 {
     for (int last = 0; job->process || (job->error >= 0 && last < LAST_TICKS);) {
@@ -201,6 +214,7 @@ static void wait_for_end(Job *job)
             job->error = -1;
         }
         look_whether_it_has_ended(job);
+        end_a_lost_one(job);
     }
     if (job->error >= 0)
         close(job->error);
@@ -220,7 +234,7 @@ JobEnd run_job(char *const words[])
     wait_for_end(&job);
     close(job.signals);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (job.end.lost && job.end.status == EXIT_SUCCESS) // Open MPI 5
+    if (job.end.lost && !job.end.sent) // Open MPI 5 calls it 0, and a hanging one was killed
         job.end.status = EXIT_FAILURE;
     if (job.end.status == NOT_STARTED && job.end.rank < 0) // its line is there
         exit(STATUS_USER_MUST);

@@ -10,7 +10,6 @@
 // How a job ended, as far as mpirun says so.
 typedef struct {
     int status; // mpirun's; 128 and the signal's number where one ended it; 1 where a host was lost
-                // and mpirun calls it 0
     int rank;   // that ended the job; -1: not known
     int signal; // that ended this rank; 0: none did
     bool lost;  // a host was, with its ranks, or it was not reached in the first place
@@ -20,7 +19,8 @@ typedef struct {
 // Runs mpirun with these words, the first of which is "mpirun" and the last NULL, and waits for its
 // end. Its standard error passes through this process, where what mpirun says of the end is read.
 // Signals that come for this process alone meanwhile are sent on to mpirun, which also gets SIGTERM
-// should this process die. A mpirun that can't be started ends the program with one line.
+// should this process die. One that has lost a host and hangs is killed after 10 seconds. A mpirun
+// that can't be started ends the program with one line.
 JobEnd run_job(char *const words[]);
 
 // Starts it with these words and returns its process: nothing is read or printed, and it has no

@@ -58,6 +58,14 @@ static void kill_rank(Callback *self, Training *training)
         raise(SIGKILL);
 }
 
+static void nap(Callback *self, Training *training)
+{
+    (void)self;
+    while (training->epoch > 0 && hvd_rank() == hvd_size() - 1 && getenv("NAP") &&
+           access(getenv("NAP"), F_OK) == 0)
+        usleep(10000);
+}
+
 // Behind the callback that saves.
 static void say_saved(Callback *self, Training *training)
 {
@@ -95,6 +103,7 @@ int main(int argc, char **argv)
     Model *model = compile(net(), CATEGORICAL_CROSSENTROPY, hvd_distributed_optimizer(opt));
     Callbacks callbacks = {0};
     Callback decays = {.batch_end = decay};
+    Callback naps = {.batch_begin = nap};
     Callback kills = {.train_begin = read_kills, .batch_end = kill_rank, .at_rest = say_saved};
     if (args.checkpoint_dir)
         callbacks_add(&callbacks, checkpoint(&(Checkpoint){.folder = args.checkpoint_dir,
@@ -105,6 +114,7 @@ int main(int argc, char **argv)
     callbacks_add(&callbacks, hvd_learning_rate_warmup(0.02f, 1));
     callbacks_add(&callbacks, hvd_broadcast_variables(0));
     callbacks_add(&callbacks, &decays);
+    callbacks_add(&callbacks, &naps);
     callbacks_add(&callbacks, &kills);
     callbacks_add(&callbacks, hvd_metric_average());
     callbacks_add(&callbacks, stop_at_accuracy(args.target_accuracy, args.patience, 1));
