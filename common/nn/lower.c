@@ -143,8 +143,8 @@ static void emit(Lowering *l, Tensor first)
 
 static bool is_vector(const Lowering *l, Tensor node)
 {
-    return l->flat[node->inputs[0]->index] || node->kind == NODE_DENSE ||
-           node->kind == NODE_FLATTEN || node->kind == NODE_GLOBAL_AVERAGE_POOL;
+    Op op = {.kind = op_kinds[node->kind], .flat = l->flat[node->inputs[0]->index]};
+    return op_writes_vector(&op);
 }
 
 static void check_vector(const Lowering *l, Tensor x, const char *what)

@@ -113,8 +113,31 @@ for framework in hvdlab convolutions-only; do
 done
 race --isa SSE41
 [[ $(fields hvdlab isa) = SSE41 ]] || fail "it is not told what it was limited to: $(cat "$folder/race.json")"
-# Where the processor has bf16, it is raced in it, and else refused.
-if CUDA_VISIBLE_DEVICES='' "$bench" --precision bf16 --profile --workload lenet:1:1 >"$folder/out" 2>&1; then
+
+# Whatever the peaks are here, each row's roofline follows from them, and the last row is their sum.
+rooflines()
+{
+    awk '
+        # What is printed is rounded to thousandths.
+        function near(a, b, rounding) { rounding += 0.001 + 0.01 * b; return a - b < rounding && b - a < rounding }
+        /^    roofline: / {
+            for (i = 1; i <= NF; i++) { if ($i == "Gflop/s") flops = $(i - 1); if ($i == "GB/s,") bytes = $(i - 1) }
+        }
+        / % / { gflop[++rows] = $(NF - 2); mb[rows] = $(NF - 1); ms[rows] = $NF }
+        END {
+            good = rows > 5 && flops > 0 && bytes > 0
+            for (r = 1; r < rows; r++) {
+                arithmetic = 1e3 * gflop[r] / flops; memory = mb[r] / bytes
+                good = good && near(ms[r], arithmetic > memory ? arithmetic : memory, 0.5 / flops + 0.0005 / bytes)
+                sum += ms[r]
+            }
+            exit !(good && near(ms[rows], sum, 0.0005 * rows))
+        }' "$folder/out"
+}
+
+# Where the processor has bf16, it is profiled and raced in it, and else refused.
+if CUDA_VISIBLE_DEVICES='' "$bench" --precision bf16 --profile --workload wrn:1:1 >"$folder/out" 2>&1; then
+    rooflines || fail "the rooflines in bf16 do not follow from the peaks: $(cat "$folder/out")"
     race --precision bf16 --isa AVX512_CORE_BF16
     grep -q "such thing, bf16" "$folder/out" || fail "the peers are not told the precision: $(cat "$folder/out")"
     [[ $(fields convolutions-only precision isa) = "bf16 AVX512_CORE_BF16" ]] || fail "not in bf16: $(cat "$folder/race.json")"
@@ -146,30 +169,7 @@ profiled "batch norm forward" 13 0.000 "$number"
 profiled "batch norm backward" 13 0.000 "$number"
 profiled "all of these" 86 "$(rounded "$flops / 1e9")" "$(rounded "$bytes / 1e6")"
 
-# Whatever the peaks are here, each row's roofline follows from them, and the last row is their sum.
-rooflines()
-{
-    awk '
-        # What is printed is rounded to thousandths.
-        function near(a, b, rounding) { rounding += 0.001 + 0.01 * b; return a - b < rounding && b - a < rounding }
-        /^    roofline: / {
-            for (i = 1; i <= NF; i++) { if ($i == "Gflop/s") flops = $(i - 1); if ($i == "GB/s,") bytes = $(i - 1) }
-        }
-        / % / { gflop[++rows] = $(NF - 2); mb[rows] = $(NF - 1); ms[rows] = $NF }
-        END {
-            good = rows > 5 && flops > 0 && bytes > 0
-            for (r = 1; r < rows; r++) {
-                arithmetic = 1e3 * gflop[r] / flops; memory = mb[r] / bytes
-                good = good && near(ms[r], arithmetic > memory ? arithmetic : memory, 0.5 / flops + 0.0005 / bytes)
-                sum += ms[r]
-            }
-            exit !(good && near(ms[rows], sum, 0.0005 * rows))
-        }' "$folder/out"
-}
 rooflines || fail "the rooflines do not follow from the peaks: $(cat "$folder/out")"
-if CUDA_VISIBLE_DEVICES='' "$bench" --precision bf16 --profile --workload wrn:1:1 >"$folder/out" 2>&1; then
-    rooflines || fail "the rooflines in bf16 do not follow from the peaks: $(cat "$folder/out")"
-fi
 
 # ---- What a checkpoint takes, and that none is left.
 
