@@ -25,6 +25,7 @@
 
 set -u
 export LC_ALL=C # a point in EPOCHREALTIME
+[[ ${1:-} = @(bench|inside) ]] || unset PEER ISA PRECISION WORKLOAD
 
 caller="make test-fresh"
 [[ ${1:-} != bench ]] || caller="make bench CONTAINER=${2:-}"

@@ -6,7 +6,8 @@
 # A command's output is shown if it fails, or always with V=1. A command that takes longer than its
 # SECONDS, or TEST_TIMEOUT (120) without them, is ended. With TEST_AGAIN=1 those that failed run once
 # more when all the others are done, each by itself: where a machine is shared, a test may have failed
-# on time alone. What it printed is shown all the same. The last line counts; status 1 if any failed.
+# on time alone. (Those that crashed don't: no busy machine explains that.) What it printed is shown
+# all the same. The last line counts; status 1 if any failed.
 
 set -u
 export LC_ALL=C # a point in EPOCHREALTIME
@@ -18,6 +19,12 @@ export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-10000}
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 trap 'kill $(jobs -p) 2>/dev/null; wait; exit 130' INT TERM HUP
+
+# Whether a command that failed was ended by a signal, or what it ran; or a sanitizer has found something.
+crashed() # STATUS OUTPUT
+{
+    [[ $1 -gt 128 ]] || grep -qE 'Received signal [0-9]+ \((Segm|Abort|Float|Illeg|Bus)|(ERROR|WARNING): [A-Za-z]+Sanitizer|: runtime error: ' "$2"
+}
 
 # run NUMBER NAME[@SECONDS]=COMMAND: prints the lines of a test, at once, and leaves its result.
 run()
@@ -36,7 +43,10 @@ run()
     0) result=passed words=ok ;;
     77) result=skipped words=skipped ;;
     124 | 137) result=failed words="FAIL (ended after $limit s)" ;;
-    *) result=failed words="FAIL (status $status)" ;;
+    *)
+        result=failed words="FAIL (status $status)"
+        ! crashed $status "$folder/output-$1" || result=crashed
+        ;;
     esac
     {
         printf '%-36s %6.1f s  %s\n' "$name" "$(awk "BEGIN { print $EPOCHREALTIME - $begin }")" "$words"

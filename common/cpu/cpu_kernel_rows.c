@@ -10,12 +10,10 @@
 
 #include "cpu/cpu_op.h"
 
-#include <stdint.h>
 #include <string.h>
+#include "base/bfloat16.h"
 
 enum { TAPS = 3 };
-
-typedef uint16_t Bfloat16; // as bits: here they are only copied
 
 // Faster where it was measured: AMX multiplies at 970 GFLOP/s on a core with 320 channels or more,
 // at 700 with 160, at 590 with 64, whatever the width; oneDNN's convolutions at 340 with 7 pixels

@@ -2,18 +2,18 @@
 // common. Vectors are the compilers' vector extensions: VECTOR floats, which a source defines
 // before it includes this.
 //
-// Activations and their gradients are floats, or, where a source is compiled with BFLOAT16,
-// bfloat16: the upper half of a float. They are widened when they are loaded, all arithmetic is
-// that of floats, and they are rounded to the nearest when they are stored.
+// Activations and their gradients are floats, or bfloat16 where a source is compiled with BFLOAT16.
+// Those are widened when they are loaded, all arithmetic is that of floats, and they are rounded to
+// the nearest when they are stored.
 
 #ifndef HVDLAB_SIMD_H
 #define HVDLAB_SIMD_H
 
 #include <omp.h>
 #include <stdint.h>
-#include <string.h>
 #ifdef BFLOAT16
 #include <immintrin.h>
+#include "base/bfloat16.h"
 #endif
 
 typedef float Floats __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
@@ -33,7 +33,7 @@ INLINE void store(float *to, Floats value)
 
 #ifdef BFLOAT16
 
-typedef uint16_t Activation;
+typedef Bfloat16 Activation;
 typedef uint16_t Halves __attribute__((vector_size(2 * VECTOR), aligned(2), may_alias));
 
 INLINE Floats load_activations(const Activation *from)
@@ -48,19 +48,12 @@ INLINE void store_activations(Activation *to, Floats value)
 
 INLINE float widened(Activation value)
 {
-    uint32_t word = (uint32_t)value << 16;
-    float wide;
-    memcpy(&wide, &word, sizeof wide);
-    return wide;
+    return bfloat16_value(value);
 }
 
-// A NaN stays one: rounding could make it infinite.
 INLINE Activation rounded(float value)
 {
-    uint32_t word;
-    memcpy(&word, &value, sizeof word);
-    uint32_t nearest = (word + 0x7fff + (word >> 16 & 1)) >> 16;
-    return (Activation)((word & 0x7fffffff) > 0x7f800000 ? word >> 16 | 0x40 : nearest);
+    return bfloat16_of(value);
 }
 
 #else

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/bfloat16.h"
 #include "hvd/two_levels.h"
 #include "sys/timeline.h"
 #include "sys/trace.h"
@@ -146,46 +147,29 @@ void mpi_average_of_working(float *values, size_t count, int working, MPI_Comm c
     divide(values, count, working);
 }
 
-// ---- The same in bfloat16: the upper half of a float, rounded to the nearest, ties to even.
+// ---- The same in bfloat16.
 
-static uint16_t to_bf16(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    if (value != value)
-        return 0x7fff; // rounding could make it infinite
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static float from_bf16(uint16_t half)
-{
-    uint32_t bits = (uint32_t)half << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static void compress(uint16_t *to, const float *from, size_t count)
+static void compress(Bfloat16 *to, const float *from, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        to[i] = to_bf16(from[i]);
+        to[i] = bfloat16_of(from[i]);
 }
 
 // The average, from the sum.
-static void expand(float *to, const uint16_t *from, size_t count)
+static void expand(float *to, const Bfloat16 *from, size_t count)
 {
     float factor = 1.0f / (float)world_size();
     for (size_t i = 0; i < count; i++)
-        to[i] = factor * from_bf16(from[i]);
+        to[i] = factor * bfloat16_value(from[i]);
 }
 
 static void add_bf16(void *a, void *b, int *count, MPI_Datatype *type)
 {
     (void)type;
-    const uint16_t *from = a;
-    uint16_t *to = b;
+    const Bfloat16 *from = a;
+    Bfloat16 *to = b;
     for (int i = 0; i < *count; i++)
-        to[i] = to_bf16(from_bf16(from[i]) + from_bf16(to[i]));
+        to[i] = bfloat16_of(bfloat16_value(from[i]) + bfloat16_value(to[i]));
 }
 
 static MPI_Op bf16_sum(void)
@@ -203,7 +187,7 @@ static Reduction bf16_reduction(void)
 
 static void average_as_bf16(float *values, size_t count, MPI_Comm comm)
 {
-    static uint16_t halves[PIECE];
+    static Bfloat16 halves[PIECE];
     for (size_t begin = 0; begin < count; begin += PIECE) {
         size_t length = piece_length(count - begin);
         compress(halves, values + begin, length);
@@ -259,7 +243,7 @@ typedef struct {
     float *values;
     size_t count;
     bool compressed, by_two_levels;
-    uint16_t *halves;
+    Bfloat16 *halves;
     size_t length; // of them, at most
 } Piece;
 

@@ -70,7 +70,7 @@ END {
         for (at = 0; at <= widest[p]; at += apart)
             text(across(p, at), 308, "middle", at)
         text(across(p, widest[p] / 2), 328, "middle", x_label[p])
-        text(across(p, 0) - 45, 24, "start", heading[p] "; " y_label[p])
+        text(across(p, 0) - 45, 24, "start", heading[p] (y_label[p] == "" ? "" : "; " y_label[p]))
     }
     for (l = 1; l <= lines; l++) {
         printf "<g class=\"c%d\"><path d=\"", colour_of[l]

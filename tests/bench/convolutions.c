@@ -2,9 +2,9 @@
 
 #include "convolutions.h"
 
-#include <stdint.h>
 #include <string.h>
 #include "backend/backend.h"
+#include "base/bfloat16.h"
 #include "base/util.h"
 #include "cpu/onednn.h"
 #include "sys/device.h"
@@ -44,17 +44,13 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-// A bf16 is the upper half of a float.
 static void *random_bf16s(size_t bytes)
 {
-    size_t count = bytes / sizeof(uint16_t);
+    size_t count = bytes / sizeof(Bfloat16);
     float *floats = random_floats(count * sizeof *floats);
-    uint16_t *values = backend_cpu.allocate(device_current(), bytes);
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &floats[i], sizeof bits);
-        values[i] = (uint16_t)(bits >> 16);
-    }
+    Bfloat16 *values = backend_cpu.allocate(device_current(), bytes);
+    for (size_t i = 0; i < count; i++)
+        values[i] = bfloat16_of(floats[i]);
     backend_cpu.release(device_current(), floats);
     return values;
 }
