@@ -7,6 +7,7 @@
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,6 +45,25 @@ static inline Outcome run_in_child(void (*body)(const void *), const void *argum
     outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     child_output(out, outcome.out, sizeof outcome.out);
     child_output(err, outcome.err, sizeof outcome.err);
+    return outcome;
+}
+
+// What it wrote to standard error must be one line, with these words in it.
+static inline void assert_one_line(const Outcome *outcome, const char *words)
+{
+    const char *end = strchr(outcome->err, '\n');
+    ck_assert_msg(end && end[1] == '\0', "not one line: %s", outcome->err);
+    ck_assert_msg(strstr(outcome->err, words), "no '%s': %s", words, outcome->err);
+}
+
+// body(argument) must end its process with status 2 and such a line.
+static inline Outcome assert_refused(void (*body)(const void *), const void *argument,
+                                     const char *words)
+{
+    Outcome outcome = run_in_child(body, argument);
+    ck_assert_msg(outcome.status == 2, "status %d, and no '%s': %s", outcome.status, words,
+                  outcome.err);
+    assert_one_line(&outcome, words);
     return outcome;
 }
 

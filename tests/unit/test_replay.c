@@ -204,15 +204,6 @@ static void assert_agrees(const Kind *kind, const char *words)
                   outcome.out);
 }
 
-static void assert_refused(const char *words, const char *fault)
-{
-    Outcome outcome = run_in_child(replay, words);
-    ck_assert_msg(outcome.status == 2, "%s: status %d: %s", words, outcome.status, outcome.err);
-    const char *line_end = strchr(outcome.err, '\n');
-    ck_assert_msg(line_end && line_end[1] == '\0', "not one line: %s", outcome.err);
-    ck_assert_msg(strstr(outcome.err, fault), "no '%s': %s", fault, outcome.err);
-}
-
 // ---- What is promised.
 
 static void train(Model *model, const Kind *kind, const Images *images, int first, int count,
@@ -336,35 +327,36 @@ START_TEST(what_does_not_fit_is_refused)
     Images images = draw_images(mlp_adam);
     trained(mlp_adam, &images);
     save_case(new_case(mlp_adam, &images, 1, false), "case");
-    assert_refused("case --restore nothing.safetensors", "nothing.safetensors: ");
-    assert_refused("case --restore ckpt-1.safetensors --save nowhere/ckpt-2.safetensors",
+    assert_refused(replay, "case --restore nothing.safetensors", "nothing.safetensors: ");
+    assert_refused(replay, "case --restore ckpt-1.safetensors --save nowhere/ckpt-2.safetensors",
                    "cannot save the checkpoint nowhere/ckpt-2.safetensors: No such file");
-    assert_refused("case --restore case", "case: this is no checkpoint: it has no format");
-    assert_refused("case", "there is no tensor initial/dense/kernel");
+    assert_refused(replay, "case --restore case", "case: this is no checkpoint: it has no format");
+    assert_refused(replay, "case", "there is no tensor initial/dense/kernel");
 
     Kind other = *mlp_adam;
     other.create = adadelta_quickly;
     other.optimizer = "adadelta";
     save_case(new_case(&other, &images, 1, false), "other");
     assert_refused(
-        "other --restore ckpt-1.safetensors",
+        replay, "other --restore ckpt-1.safetensors",
         "ckpt-1.safetensors: another optimizer: it was saved with Adam, this program has "
         "Adadelta");
     other = *mlp_adam;
     other.model = "lenet";
     save_case(new_case(&other, &images, 1, false), "other");
-    assert_refused("other --restore ckpt-1.safetensors",
+    assert_refused(replay, "other --restore ckpt-1.safetensors",
                    "ckpt-1.safetensors: there is no tensor conv2d/kernel");
     other = *mlp_adam;
     other.shape.width = 14; // other inputs of the first layer
     save_case(new_case(&other, &images, 1, false), "other");
     assert_refused(
-        "other --restore ckpt-1.safetensors",
+        replay, "other --restore ckpt-1.safetensors",
         "ckpt-1.safetensors: dense/kernel does not have the shape that the model gives it");
 
     FILE *file = fopen("ckpt-1.safetensors", "r+b");
     ck_assert(file && fseek(file, -1, SEEK_END) == 0 && fputc(77, file) == 77 && fclose(file) == 0);
-    assert_refused("case --restore ckpt-1.safetensors", "ckpt-1.safetensors: the file is damaged");
+    assert_refused(replay, "case --restore ckpt-1.safetensors",
+                   "ckpt-1.safetensors: the file is damaged");
     free_images(images);
 }
 END_TEST
