@@ -149,7 +149,7 @@ run_arm = 'training (ARM, 2 ranks)@900=$(on_arm) training $(BUILD)/solution_06 $
 
 # ---- On a real GPU: in every arithmetic, and with several ranks on it.
 
-GPU_TESTS := operations convolution batch_norm optimizers model devices stages
+GPU_TESTS := operations convolution batch_norm optimizers model misfits devices stages
 # The test $(1) with the setting $(2), named $(3).
 gpu_ranks = $(foreach n,1 2 4,'$(1) (GPU, $(n) ranks$(3))=$(2)common/scripts/mpi.sh run $(n) $(BUILD)/tests/mpi/test_$(1)')
 run_on_gpu = $(foreach p,fp32 tf32 bf16,$(foreach t,$(GPU_TESTS),'$(t) (GPU, $(p))@300=\
