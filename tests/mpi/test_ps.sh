@@ -214,7 +214,8 @@ program=$build/solution_server
 # ---- The script that starts all of them.
 
 title=servers.sh
-succeeds common/scripts/servers.sh 2:0,30,0 3 "$program" "${flags[@]}"
+# (A rate is told where all workers were at work at once: paced, they are.)
+succeeds common/scripts/servers.sh 2:200,300,200 3 "$program" "${flags[@]}"
 [[ $(grep -c -e '15 pulls - 15 pushes' "$folder/out") -eq 2 ]] || fail "$title: $(cat "$folder/out")"
 [[ $(grep -c 'pushes a second while all workers were at work$' "$folder/out") -eq 2 ]] || fail "$title: $(cat "$folder/out")"
 refused usage: common/scripts/servers.sh two 3 "$program"
