@@ -41,7 +41,7 @@ run_bf16 = $(call run_units,HVDLAB_TEST_PRECISION=bf16 DNNL_MAX_CPU_ISA=$(1) , (
 script_tests := $(filter-out tests/emulated/% tests/gpu/%,$(wildcard tests/*/test_*.sh))
 # Those that time something, or use all cores themselves, run alone; the others mostly wait, for
 # compilers or for mpirun's end.
-alone_tests := bench stall threads timelines
+alone_tests := bench stall timelines
 runs_alone = $(filter $(alone_tests),$(call script_name,$(1)))
 script_name = $(patsubst test_%.sh,%,$(notdir $(1)))
 # (words_NAME: what it is told.)
@@ -52,7 +52,7 @@ words_mismatches := --some
 words_checkpoints := --some
 words_hvdrun := --some
 words_powercut := --some
-run_answers := 'graders (all answers)@$(if $(SANITIZE),9000,5400)=tests/steps/test_graders.sh --at-once 2'
+run_answers := 'graders (all answers)@$(if $(SANITIZE),9000,5400)=tests/steps/test_graders.sh --at-once 2 $(ANSWERS)'
 
 # On $(1) ranks: the test $(2); or a golden case and its tolerance, the words $(2), which N ranks must
 # compute as one process does.

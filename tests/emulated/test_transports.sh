@@ -5,7 +5,7 @@
 # each rank on its own device and on no other; the choice between them, and one clear line for what
 # can't be done. BUILD is where the kit was built with the stand-in.
 
-some=${1:-} # fewer numbers of ranks, and no streams but the usual ones
+some=${1:-} # fewer numbers of ranks, and of settings that go together
 . tests/lib.sh
 eval "$(common/scripts/mpi.sh env)"
 unset HVDLAB_DEVICES HVD_RANKS_PER_NODE HVD_FUSION_THRESHOLD HVD_TRANSPORT HVD_HIERARCHICAL HVD_COMPRESSION \
@@ -53,21 +53,19 @@ for ranks in "${numbers[@]}"; do
     HVD_TRANSPORT=mpi promises $ranks "$copies"
     own_devices $ranks
 done
-export EMULATED_DEVICES=2 HVD_COMPRESSION=bf16
-promises 2 nccl
-HVD_TRANSPORT=mpi promises 2 "$copies"
-# Streams that wait for nothing they need not wait for.
-orders=(lazy race)
+export EMULATED_DEVICES=2
+# Also with streams that wait for nothing they need not wait for.
+orders=('' lazy race)
 [[ -z $some ]] || orders=(race)
 for streams in "${orders[@]}"; do
-    EMULATED_STREAMS=$streams HVD_TRANSPORT=nccl promises 2 nccl
-    HVD_COMPRESSION=none EMULATED_STREAMS=$streams HVD_TRANSPORT=mpi promises 2 "$copies"
+    HVD_COMPRESSION=bf16 EMULATED_STREAMS=$streams promises 2 nccl
+    [[ -n $some ]] || EMULATED_STREAMS=$streams HVD_TRANSPORT=mpi promises 2 "$copies"
 done
-unset HVD_COMPRESSION
+[[ -n $some ]] || HVD_COMPRESSION=bf16 HVD_TRANSPORT=mpi promises 2 "$copies"
 EMULATED_CUDA_AWARE_MPI=1 EMULATED_HOST_ACCESS=1 HVD_TRANSPORT=mpi promises 2 "mpi, the GPU's memory"
 # Pretended nodes: each has GPUs of its own, if there are enough. Between them MPI goes by two levels, unless it may not.
 export HVD_RANKS_PER_NODE=1
-promises 2 nccl
+[[ -n $some ]] || promises 2 nccl
 HVD_TRANSPORT=mpi HVD_HIERARCHICAL=1 EMULATED_CUDA_AWARE_MPI=1 EMULATED_HOST_ACCESS=1 promises 2 "$copies"
 grep -q '"two_levels","name":"gradients"' "$folder/trace/rank-0.jsonl" || fail "gradients from GPUs don't go by two levels"
 [[ -n $some ]] || HVD_TRANSPORT=mpi HVD_HIERARCHICAL=0 EMULATED_CUDA_AWARE_MPI=1 EMULATED_HOST_ACCESS=1 promises 2 "mpi, the GPU's memory"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Usage: tests/steps/test_graders.sh [--at-once N] [--some] [WORD...]
+# Usage: tests/steps/test_graders.sh [--at-once N] [--some | --rest] [WORD...]
 #
 # Grades the graders, for the exercises of labs/*/lab.conf. Each solution must pass its own check and
 # those of the exercises that it holds; each untouched file must fail its own check and pass those;
@@ -8,9 +8,10 @@
 # BUILD/graders: what a student has edited is no matter.
 #
 # A line for each case, with its seconds; the last line counts; status 1 if anything was unexpected.
-# With --some, one mistake and one alternative of each exercise. With words, only cases whose names
-# hold one of them: step_03, mistakes, hung. What was unexpected stands once more at the end. With V=1 it
-# shows what the checks say. With HVDLAB_CHECK_DEVICE=gpu the runs are on GPUs, as many as there are.
+# With --some, one mistake and one alternative of each exercise; with --rest, what that leaves out. With
+# words, only cases whose names hold one of them: step_03, mistakes, hung. What was unexpected stands once
+# more at the end. With V=1 it shows what the checks say. With HVDLAB_CHECK_DEVICE=gpu the runs are on
+# GPUs, as many as there are.
 # With --at-once N answers are graded N at a time, where there are as many cores: a check mostly waits.
 
 set -u
@@ -34,8 +35,8 @@ if [[ ${1:-} = --at-once ]]; then
     at_once=$(($2 < $(nproc) ? $2 : $(nproc)))
     shift 2
 fi
-some=
-[[ ${1:-} != --some ]] || { some=1; shift; }
+part=
+[[ ${1:-} != @(--some|--rest) ]] || { part=$1; shift; }
 words=("$@")
 
 if [[ ! -x $check || ! -x $build/compile-step ]]; then
@@ -66,6 +67,7 @@ work_in()
 
 wanted()
 {
+    [[ $part != --rest || $1 = @(mistakes|alternatives)/* ]] || return 1
     [[ ${#words[@]} -gt 0 ]] || return 0
     local word
     for word in "${words[@]}"; do
@@ -201,15 +203,15 @@ patched()
 # that hang, which take longest, mostly stay out.
 patches()
 {
-    local all=(tests/"$1"/"$2"/*.patch)
+    local all=(tests/"$1"/"$2"/*.patch) one
     [[ -e ${all[0]} ]] || return
-    if [[ ! $some ]]; then
-        printf '%s\n' "${all[@]}"
-    elif [[ $1 = mistakes ]]; then
-        echo "${all[-1]}"
-    else
-        echo "${all[0]}"
-    fi
+    one=${all[0]}
+    [[ $1 != mistakes ]] || one=${all[-1]}
+    case $part in
+    --some) echo "$one" ;;
+    --rest) printf '%s\n' "${all[@]}" | grep -vxF "$one" ;;
+    *) printf '%s\n' "${all[@]}" ;;
+    esac
 }
 
 # What the untouched file gets stands beside the mistakes; where it doesn't, anything will do.
