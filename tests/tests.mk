@@ -75,7 +75,7 @@ run_together = $(foreach t,$(script_tests),$(if $(call runs_alone,$(t)),,$(call 
 
 # What tests/unit/test_threads.sh watches, in a folder of its own.
 threads := $(BUILD)/threads
-build_threads = CUDA=0 SANITIZE=thread BUILD=$(threads) $(addprefix $(threads)/tests/unit/test_,devices stages stall_words pipeline mirrored)
+build_threads = CUDA=0 SANITIZE=thread BUILD=$(threads) $(addprefix $(threads)/tests/unit/test_,devices stages stall_words pipeline prefetch mirrored)
 
 # ---- On the GPU that is not there (tests/emulated/README.md), which is built in a folder of its own.
 # It runs a grid's threads one by one, so only what is quick enough; the longest come first, since they

@@ -25,6 +25,7 @@ runs=(
     "labs tests/faults/small lab"
     "args tests/unit/test_args"
     "dataset tests/unit/test_dataset"
+    "cifar10 tests/unit/test_cifar10"
     "safetensors tests/unit/test_safetensors"
     "tensorboard tests/unit/test_tensorboard"
     "util tests/unit/test_util"

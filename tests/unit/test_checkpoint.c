@@ -9,9 +9,9 @@
 #include "child.h"
 #include "data/safetensors.h"
 #include "hvdlab.h"
+#include "scratch.h"
 
-static char folder[] = "/tmp/test_checkpoint.XXXXXX";
-static char path[sizeof folder + 32], part[sizeof folder + 32];
+static char path[sizeof scratch + 32], part[sizeof scratch + 32];
 
 typedef struct {
     Dataset dataset;
@@ -44,7 +44,7 @@ static Small small(void)
 
 static Checkpoint every_two(void)
 {
-    return (Checkpoint){.folder = folder, .every = 2};
+    return (Checkpoint){.folder = scratch, .every = 2};
 }
 
 static void train_and_save(const void *unused)
@@ -58,32 +58,25 @@ static void train_and_save(const void *unused)
     fit(s.model, &s.plan);
 }
 
-static void make_folder(void)
+static void save_first(void)
 {
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/ckpt-1.safetensors", folder);
-    snprintf(part, sizeof part, "%s/ckpt-1.rank-0.safetensors", folder);
+    make_scratch();
+    snprintf(path, sizeof path, "%s/ckpt-1.safetensors", scratch);
+    snprintf(part, sizeof part, "%s/ckpt-1.rank-0.safetensors", scratch);
     ck_assert_int_eq(run_in_child(train_and_save, NULL).status, 0);
-}
-
-static void remove_folder(void)
-{
-    char *command = format_text("rm -r %s", folder);
-    ck_assert_int_eq(system(command), 0);
-    free(command);
 }
 
 static void restore_first(const void *unused)
 {
     (void)unused;
     Small s = small();
-    restore_checkpoint(s.model, &s.plan, folder, "ckpt-1");
+    restore_checkpoint(s.model, &s.plan, scratch, "ckpt-1");
 }
 
 static void restore_alone(const void *unused)
 {
     (void)unused;
-    restore_checkpoint(small().model, NULL, folder, "ckpt-1");
+    restore_checkpoint(small().model, NULL, scratch, "ckpt-1");
 }
 
 static void assert_silently_refused(void (*body)(const void *), const char *fault)
@@ -127,7 +120,7 @@ START_TEST(a_file_has_what_keras_calls_it)
     ck_assert_ptr_nonnull(strstr(safetensors_metadata(file, "model"), "dense"));
     ck_assert_int_eq(strncmp(safetensors_metadata(file, "history"), "[{\"loss\":", 9), 0);
     safetensors_free(file);
-    char *latest = latest_checkpoint(folder);
+    char *latest = latest_checkpoint(scratch);
     ck_assert_str_eq(latest, "ckpt-2");
     free(latest);
 }
@@ -154,9 +147,9 @@ START_TEST(every_optimizer_comes_back)
         Small a = small_with(6, kinds[i](0.01f)), b = small_with(6, kinds[i](0.01f));
         a.plan.epochs = 1;
         fit(a.model, &a.plan);
-        ck_assert(save_checkpoint(&(Training){.model = a.model, .steps = 5}, folder, "one"));
+        ck_assert(save_checkpoint(&(Training){.model = a.model, .steps = 5}, scratch, "one"));
         if (slots[i]) {
-            char *file_path = format_text("%s/one.safetensors", folder);
+            char *file_path = format_text("%s/one.safetensors", scratch);
             char *name = format_text("optimizer/%s/dense/kernel", slots[i]);
             Safetensors *file = safetensors_read(file_path);
             ck_assert_ptr_nonnull(safetensors_find(file, name));
@@ -164,7 +157,7 @@ START_TEST(every_optimizer_comes_back)
             free(file_path);
             free(name);
         }
-        restore_checkpoint(b.model, NULL, folder, "one");
+        restore_checkpoint(b.model, NULL, scratch, "one");
         Fingerprints x = model_fingerprints(a.model), y = model_fingerprints(b.model);
         ck_assert(x.weights == y.weights && x.statistics == y.statistics);
         update_alike(a.model, b.model, a.batches); // which needs the slots, too
@@ -185,7 +178,7 @@ static void write_at_epoch_end(Callback *self, Training *training)
 {
     (void)self;
     if (training->epoch == 0)
-        ck_assert(write_checkpoint(training, path) && sync_folder(folder));
+        ck_assert(write_checkpoint(training, path) && sync_folder(scratch));
 }
 
 static void show_second_epoch(Small *s)
@@ -210,7 +203,7 @@ static void train_the_rest(const void *unused)
     (void)unused;
     set_seed(4);
     Small s = small();
-    restore_checkpoint(s.model, &s.plan, folder, "ckpt-1");
+    restore_checkpoint(s.model, &s.plan, scratch, "ckpt-1");
     CHECK(s.plan.initial_epoch == 1 && s.plan.initial_step == 0);
     show_second_epoch(&s);
 }
@@ -325,7 +318,7 @@ static void restore_wider(const void *unused)
 {
     (void)unused;
     Small s = small_with(7, sgd_momentum(0.1f, 0.9f, false));
-    restore_checkpoint(s.model, &s.plan, folder, "ckpt-1");
+    restore_checkpoint(s.model, &s.plan, scratch, "ckpt-1");
 }
 
 static void restore_with_another_loss(const void *unused)
@@ -333,13 +326,13 @@ static void restore_with_another_loss(const void *unused)
     (void)unused;
     Model *m =
         compile(network(6), CATEGORICAL_CROSSENTROPY_FROM_LOGITS, sgd_momentum(0.1f, 0.9f, false));
-    restore_checkpoint(m, NULL, folder, "ckpt-1");
+    restore_checkpoint(m, NULL, scratch, "ckpt-1");
 }
 
 static void restore_missing(const void *unused)
 {
     (void)unused;
-    restore_checkpoint(small().model, NULL, folder, "ckpt-9");
+    restore_checkpoint(small().model, NULL, scratch, "ckpt-9");
 }
 
 static void save_where_a_file_is(const void *unused)
@@ -368,11 +361,11 @@ static void save_where_it_can_not_be(const void *unused)
     (void)unused;
     Small s = small();
     Training training = {.model = s.model, .steps = 5};
-    CHECK(!save_checkpoint(&training, folder, "no/place"));
-    CHECK(!save_checkpoint(&training, folder, "no/place"));
+    CHECK(!save_checkpoint(&training, scratch, "no/place"));
+    CHECK(!save_checkpoint(&training, scratch, "no/place"));
     CHECK(!write_checkpoint(&training, "/no/such/folder/x"));
     CHECK(!sync_folder("/no/such/folder"));
-    CHECK(save_checkpoint(&training, folder, "place"));
+    CHECK(save_checkpoint(&training, scratch, "place"));
 }
 
 START_TEST(a_checkpoint_that_can_not_be_saved_does_not_end_the_program)
@@ -388,7 +381,7 @@ int main(void)
 {
     Suite *suite = suite_create("checkpoint");
     TCase *tcase = tcase_create("checkpoint");
-    tcase_add_checked_fixture(tcase, make_folder, remove_folder);
+    tcase_add_checked_fixture(tcase, save_first, remove_scratch);
     tcase_set_timeout(tcase, 30);
     tcase_add_test(tcase, a_file_has_what_keras_calls_it);
     tcase_add_test(tcase, every_optimizer_comes_back);

@@ -1,5 +1,5 @@
 // What dataset.h promises of files: data sets are read as their formats define them, and no damaged
-// file is believed. What the sets hold is in test_images.c.
+// file is believed. What the sets hold is in test_images.c, CIFAR-10 in test_cifar10.c.
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -10,44 +10,11 @@
 #include "child.h"
 #include "data/dataset.h"
 #include "base/util.h"
-
-static char folder[] = "/tmp/test_dataset.XXXXXX";
-
-static void make_folder(void)
-{
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-}
-
-static void remove_folder(void)
-{
-    char *command = format_text("rm -r %s", folder);
-    ck_assert_int_eq(system(command), 0);
-    free(command);
-}
-
-// -- Making files by hand -------------------------------------------------------------------------
-
-// The path of a file in the folder. It is good until the fourth call after this one.
-static const char *in_folder(const char *name)
-{
-    static char paths[4][256];
-    static int next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
-
-static void write_plain(const char *name, const void *bytes, size_t length)
-{
-    FILE *file = fopen(in_folder(name), "wb");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_uint_eq(fwrite(bytes, 1, length, file), length);
-    ck_assert_int_eq(fclose(file), 0);
-}
+#include "scratch.h"
 
 static void write_gzip(const char *name, const void *bytes, size_t length)
 {
-    gzFile file = gzopen(in_folder(name), "wb");
+    gzFile file = gzopen(in_scratch(name), "wb");
     ck_assert_ptr_nonnull(file);
     ck_assert_uint_eq(gzfwrite(bytes, 1, length, file), length);
     ck_assert_int_eq(gzclose(file), Z_OK);
@@ -62,8 +29,8 @@ static const uint8_t labels[] = {0, 0, 8, 1, 0, 0, 0, 3, 9, 0, 4};
 // The two files, of which one will be the damaged one.
 static void write_pair(void)
 {
-    write_plain("images", images, sizeof images);
-    write_plain("labels", labels, sizeof labels);
+    write_in_scratch("images", images, sizeof images);
+    write_in_scratch("labels", labels, sizeof labels);
 }
 
 static void write_changed_images(size_t position, uint8_t value)
@@ -71,7 +38,7 @@ static void write_changed_images(size_t position, uint8_t value)
     uint8_t changed[sizeof images];
     memcpy(changed, images, sizeof images);
     changed[position] = value;
-    write_plain("images", changed, sizeof changed);
+    write_in_scratch("images", changed, sizeof changed);
 }
 
 // -- Seeing the program end -----------------------------------------------------------------------
@@ -79,7 +46,7 @@ static void write_changed_images(size_t position, uint8_t value)
 static void read_pair(const void *unused)
 {
     (void)unused;
-    Dataset dataset = load_idx(in_folder("images"), in_folder("labels"), 10);
+    Dataset dataset = load_idx(in_scratch("images"), in_scratch("labels"), 10);
     dataset_free(&dataset);
 }
 
@@ -93,12 +60,12 @@ static void assert_ends_with(void (*act)(const void *), const void *argument, co
 
 static void assert_images_refused(const char *fault)
 {
-    assert_ends_with(read_pair, NULL, in_folder("images: "), fault);
+    assert_ends_with(read_pair, NULL, in_scratch("images: "), fault);
 }
 
 static void assert_labels_refused(const char *fault)
 {
-    assert_ends_with(read_pair, NULL, in_folder("labels: "), fault);
+    assert_ends_with(read_pair, NULL, in_scratch("labels: "), fault);
 }
 
 // -- IDX ------------------------------------------------------------------------------------------
@@ -117,7 +84,7 @@ static void assert_is_the_example(const Dataset *dataset)
 START_TEST(idx_files_are_read)
 {
     write_pair();
-    Dataset dataset = load_idx(in_folder("images"), in_folder("labels"), 10);
+    Dataset dataset = load_idx(in_scratch("images"), in_scratch("labels"), 10);
     assert_is_the_example(&dataset);
     dataset_free(&dataset);
     ck_assert_ptr_null(dataset.images);
@@ -129,7 +96,7 @@ START_TEST(gzip_is_read_under_any_name)
 {
     write_gzip("images", images, sizeof images);
     write_gzip("labels.gz", labels, sizeof labels);
-    Dataset dataset = load_idx(in_folder("images"), in_folder("labels.gz"), 10);
+    Dataset dataset = load_idx(in_scratch("images"), in_scratch("labels.gz"), 10);
     assert_is_the_example(&dataset);
     dataset_free(&dataset);
 }
@@ -143,8 +110,8 @@ START_TEST(data_larger_than_one_piece_are_read)
     for (size_t i = 0; i < pixels; i++)
         bytes[header_bytes + i] = (uint8_t)(i * 7 + i / 1000);
     write_gzip("images", bytes, header_bytes + pixels);
-    write_plain("labels", (uint8_t[]){0, 0, 8, 1, 0, 0, 0, 1, 0}, 9);
-    Dataset dataset = load_idx(in_folder("images"), in_folder("labels"), 10);
+    write_in_scratch("labels", (uint8_t[]){0, 0, 8, 1, 0, 0, 0, 1, 0}, 9);
+    Dataset dataset = load_idx(in_scratch("images"), in_scratch("labels"), 10);
     ck_assert_int_eq(dataset.height, 2000);
     ck_assert_int_eq(dataset.width, 2500);
     ck_assert(memcmp(dataset.images, bytes + header_bytes, pixels) == 0);
@@ -156,7 +123,7 @@ END_TEST
 START_TEST(missing_file_is_named)
 {
     assert_images_refused(strerror(ENOENT));
-    write_plain("images", images, sizeof images);
+    write_in_scratch("images", images, sizeof images);
     assert_labels_refused(strerror(ENOENT));
 }
 END_TEST
@@ -164,8 +131,8 @@ END_TEST
 START_TEST(folder_is_not_a_file)
 {
     write_pair();
-    unlink(in_folder("labels"));
-    ck_assert_int_eq(mkdir(in_folder("labels"), 0700), 0);
+    unlink(in_scratch("labels"));
+    ck_assert_int_eq(mkdir(in_scratch("labels"), 0700), 0);
     assert_labels_refused("folder");
 }
 END_TEST
@@ -173,12 +140,12 @@ END_TEST
 START_TEST(wrong_magic_number_is_refused)
 {
     write_pair();
-    write_plain("images", labels, sizeof labels);
+    write_in_scratch("images", labels, sizeof labels);
     assert_images_refused("not an IDX file of images");
     write_changed_images(2, 9); // signed bytes
     assert_images_refused("not an IDX file of images");
     write_pair();
-    write_plain("labels", images, sizeof images);
+    write_in_scratch("labels", images, sizeof images);
     assert_labels_refused("not an IDX file of labels");
 }
 END_TEST
@@ -187,11 +154,11 @@ START_TEST(truncated_header_is_refused)
 {
     for (size_t length = 0; length < 16; length++) {
         write_pair();
-        write_plain("images", images, length);
+        write_in_scratch("images", images, length);
         assert_images_refused("ends inside its header");
     }
     write_pair();
-    write_plain("labels", labels, 7);
+    write_in_scratch("labels", labels, 7);
     assert_labels_refused("ends inside its header");
 }
 END_TEST
@@ -199,12 +166,12 @@ END_TEST
 START_TEST(truncated_data_are_refused)
 {
     write_pair();
-    write_plain("images", images, 16);
+    write_in_scratch("images", images, 16);
     assert_images_refused("cut short (0 of 24 bytes)");
-    write_plain("images", images, sizeof images - 1);
+    write_in_scratch("images", images, sizeof images - 1);
     assert_images_refused("cut short (23 of 24 bytes)");
     write_pair();
-    write_plain("labels", labels, sizeof labels - 1);
+    write_in_scratch("labels", labels, sizeof labels - 1);
     assert_labels_refused("cut short (2 of 3 bytes)");
 }
 END_TEST
@@ -214,12 +181,12 @@ START_TEST(trailing_bytes_are_refused)
     write_pair();
     uint8_t longer[sizeof images + 1] = {0};
     memcpy(longer, images, sizeof images);
-    write_plain("images", longer, sizeof longer);
+    write_in_scratch("images", longer, sizeof longer);
     assert_images_refused("goes on after its data");
     write_gzip("images", longer, sizeof longer);
     assert_images_refused("goes on after its data");
     write_gzip("images", images, sizeof images);
-    FILE *file = fopen(in_folder("images"), "ab"); // behind the gzip data, where zlib looks away
+    FILE *file = fopen(in_scratch("images"), "ab"); // behind the gzip data, where zlib looks away
     ck_assert_ptr_nonnull(file);
     ck_assert_int_ge(fputs("more", file), 0);
     ck_assert_int_eq(fclose(file), 0);
@@ -259,8 +226,8 @@ static void write_lie(uint32_t count, uint16_t height, uint16_t width)
     memcpy(lie + 4, counted, sizeof counted);
     memcpy(lie + 8, sides, sizeof sides);
     memcpy(label_lie + 4, counted, sizeof counted);
-    write_plain("images", lie, sizeof lie);
-    write_plain("labels", label_lie, sizeof label_lie);
+    write_in_scratch("images", lie, sizeof lie);
+    write_in_scratch("labels", label_lie, sizeof label_lie);
 }
 
 START_TEST(sizes_beyond_the_bounds_are_refused)
@@ -290,8 +257,8 @@ END_TEST
 START_TEST(headers_are_read_first)
 {
     write_pair();
-    write_plain("images", images, 16);
-    write_plain("labels", (uint8_t[]){0, 0, 8, 1, 0, 0, 0, 2, 9, 0}, 10);
+    write_in_scratch("images", images, 16);
+    write_in_scratch("labels", (uint8_t[]){0, 0, 8, 1, 0, 0, 0, 2, 9, 0}, 10);
     assert_labels_refused("2 labels, but");
 }
 END_TEST
@@ -305,7 +272,7 @@ int gzread(gzFile file, voidp to, unsigned length)
     *(void **)&real = dlsym(RTLD_NEXT, "gzread");
     if (replace_while_reading) {
         replace_while_reading = false;
-        ck_assert_int_eq(rename(in_folder("another"), in_folder("images")), 0);
+        ck_assert_int_eq(rename(in_scratch("another"), in_scratch("images")), 0);
     }
     return real(file, to, length);
 }
@@ -314,9 +281,9 @@ START_TEST(file_may_be_replaced_while_it_is_read)
 {
     write_pair();
     write_gzip("images", images, sizeof images);
-    write_plain("another", "something else", 14);
+    write_in_scratch("another", "something else", 14);
     replace_while_reading = true;
-    Dataset dataset = load_idx(in_folder("images"), in_folder("labels"), 10);
+    Dataset dataset = load_idx(in_scratch("images"), in_scratch("labels"), 10);
     assert_is_the_example(&dataset);
     dataset_free(&dataset);
 }
@@ -325,7 +292,7 @@ END_TEST
 START_TEST(different_counts_are_refused)
 {
     write_pair();
-    write_plain("labels", (uint8_t[]){0, 0, 8, 1, 0, 0, 0, 2, 9, 0}, 10);
+    write_in_scratch("labels", (uint8_t[]){0, 0, 8, 1, 0, 0, 0, 2, 9, 0}, 10);
     assert_labels_refused("2 labels, but");
     assert_labels_refused("holds 3 images");
 }
@@ -334,7 +301,7 @@ END_TEST
 START_TEST(label_out_of_range_is_refused)
 {
     write_pair();
-    write_plain("labels", (uint8_t[]){0, 0, 8, 1, 0, 0, 0, 3, 9, 10, 4}, 11);
+    write_in_scratch("labels", (uint8_t[]){0, 0, 8, 1, 0, 0, 0, 3, 9, 10, 4}, 11);
     assert_labels_refused("label 10 of image 1");
 }
 END_TEST
@@ -349,8 +316,8 @@ static size_t write_noisy_gzip(uint8_t *packed, size_t capacity)
         bytes[i] = (uint8_t)(state >> 24);
     }
     write_gzip("images", bytes, sizeof bytes);
-    write_plain("labels", (uint8_t[]){0, 0, 8, 1, 0, 0, 0, 1, 9}, 9);
-    FILE *file = fopen(in_folder("images"), "rb");
+    write_in_scratch("labels", (uint8_t[]){0, 0, 8, 1, 0, 0, 0, 1, 9}, 9);
+    FILE *file = fopen(in_scratch("images"), "rb");
     size_t length = fread(packed, 1, capacity, file);
     fclose(file);
     return length;
@@ -364,12 +331,12 @@ START_TEST(flipped_byte_in_gzip_is_refused)
     // Behind gzip's own header of 10 bytes; in the data, the check sum and the length.
     for (size_t i = 11; i < length; i += i < length - 9 ? 101 : 1) {
         packed[i] ^= 0x10;
-        write_plain("images", packed, length);
-        assert_ends_with(read_pair, NULL, in_folder("images"), "");
+        write_in_scratch("images", packed, length);
+        assert_ends_with(read_pair, NULL, in_scratch("images"), "");
         packed[i] ^= 0x10;
     }
     packed[length / 2] ^= 0x10;
-    write_plain("images", packed, length);
+    write_in_scratch("images", packed, length);
     assert_images_refused("damaged");
 }
 END_TEST
@@ -379,142 +346,9 @@ START_TEST(gzip_that_was_cut_off_is_refused)
     uint8_t packed[8192];
     size_t length = write_noisy_gzip(packed, sizeof packed);
     for (size_t cut = 1; cut < length - 1; cut += cut < 9 ? 1 : 97) {
-        write_plain("images", packed, length - cut);
+        write_in_scratch("images", packed, length - cut);
         assert_images_refused("damaged or cut short");
     }
-}
-END_TEST
-
-// -- CIFAR-10 -------------------------------------------------------------------------------------
-
-enum { CIFAR_RECORDS = 10000, CIFAR_RECORD = 3073, CIFAR_PLANE = 1024 };
-
-static uint8_t cifar_value(int file, int record, int channel, int pixel)
-{
-    return (uint8_t)(file * 50 + record * 3 + channel * 85 + pixel);
-}
-
-static const char *cifar_name(int file)
-{
-    static char name[32];
-    if (file == 0)
-        return "test_batch.bin";
-    snprintf(name, sizeof name, "data_batch_%d.bin", file);
-    return name;
-}
-
-// File 0 is the test set, 1 to 5 are the training set. Of the bytes, `length` are written, and the
-// last label is `last_label`.
-static void write_cifar(int file, size_t length, uint8_t last_label)
-{
-    const size_t whole = (size_t)CIFAR_RECORDS * CIFAR_RECORD;
-    uint8_t *bytes = allocate(whole + 1, 1), *to = bytes;
-    for (int record = 0; record < CIFAR_RECORDS; record++) {
-        *to++ = (uint8_t)(record == CIFAR_RECORDS - 1 ? last_label : (record + file) % 10);
-        for (int channel = 0; channel < 3; channel++) {
-            for (int pixel = 0; pixel < CIFAR_PLANE; pixel++)
-                *to++ = cifar_value(file, record, channel, pixel);
-        }
-    }
-    write_plain(cifar_name(file), bytes, length);
-    free(bytes);
-}
-
-static const size_t cifar_bytes = (size_t)CIFAR_RECORDS * CIFAR_RECORD;
-
-static void read_cifar_test(const void *unused)
-{
-    (void)unused;
-    Dataset dataset = load_cifar10(folder, TEST);
-    dataset_free(&dataset);
-}
-
-static void assert_cifar_refused(const char *fault)
-{
-    assert_ends_with(read_cifar_test, NULL, in_folder("test_batch.bin: "), fault);
-}
-
-static void assert_cifar_image(const Dataset *dataset, int position, int file, int record)
-{
-    const uint8_t *image = dataset->images + (size_t)position * 3 * CIFAR_PLANE;
-    for (int i = 0; i < 3 * CIFAR_PLANE; i++)
-        ck_assert_uint_eq(image[i], cifar_value(file, record, i % 3, i / 3));
-    ck_assert_int_eq(dataset->labels[position], (record + file) % 10);
-}
-
-START_TEST(cifar10_test_set_is_read)
-{
-    write_cifar(0, cifar_bytes, 9);
-    Dataset dataset = load_cifar10(folder, TEST);
-    ck_assert_int_eq(dataset.count, 10000);
-    ck_assert_int_eq(dataset.height, 32);
-    ck_assert_int_eq(dataset.width, 32);
-    ck_assert_int_eq(dataset.channels, 3);
-    ck_assert_int_eq(dataset.classes, 10);
-    assert_cifar_image(&dataset, 0, 0, 0);
-    assert_cifar_image(&dataset, 9999, 0, 9999);
-    dataset_free(&dataset);
-}
-END_TEST
-
-START_TEST(cifar10_training_set_is_five_files_in_order)
-{
-    for (int file = 1; file <= 5; file++)
-        write_cifar(file, cifar_bytes, (uint8_t)((CIFAR_RECORDS - 1 + file) % 10));
-    Dataset dataset = load_cifar10(folder, TRAIN);
-    ck_assert_int_eq(dataset.count, 50000);
-    for (int file = 1; file <= 5; file++) {
-        assert_cifar_image(&dataset, (file - 1) * CIFAR_RECORDS, file, 0);
-        assert_cifar_image(&dataset, file * CIFAR_RECORDS - 1, file, CIFAR_RECORDS - 1);
-    }
-    dataset_free(&dataset);
-}
-END_TEST
-
-START_TEST(cifar10_data_are_the_files_that_are_named)
-{
-    write_cifar(0, cifar_bytes, 9);
-    Args args = {.data_dir = folder, .images = 7};
-    Dataset dataset = load_cifar10_data(&args, TEST);
-    ck_assert_int_eq(dataset.count, 7);
-    assert_cifar_image(&dataset, 6, 0, 6);
-    dataset_free(&dataset);
-}
-END_TEST
-
-// Gray, with a frame of two pixels.
-START_TEST(cifar10_data_may_be_generated)
-{
-    enum { IMAGES = 3, SIDE = 32, FRAME = 2 };
-    Args args = {.data = DATA_SYNTHETIC, .images = IMAGES};
-    Dataset gray = synthetic_data(TRAIN, 10, IMAGES), dataset = load_cifar10_data(&args, TRAIN);
-    ck_assert(dataset.count == IMAGES && dataset.classes == 10 && dataset.channels == 3);
-    ck_assert(dataset.height == SIDE && dataset.width == SIDE);
-    ck_assert_mem_eq(dataset.labels, gray.labels, IMAGES);
-    for (int i = 0; i < IMAGES * SIDE * SIDE * 3; i++) {
-        int image = i / 3 / SIDE / SIDE, y = i / 3 / SIDE % SIDE - FRAME, x = i / 3 % SIDE - FRAME;
-        bool inside = y >= 0 && y < gray.height && x >= 0 && x < gray.width;
-        int pixel = (image * gray.height + y) * gray.width + x;
-        ck_assert_uint_eq(dataset.images[i], inside ? gray.images[pixel] : 0);
-    }
-    dataset_free(&gray);
-    dataset_free(&dataset);
-}
-END_TEST
-
-START_TEST(damaged_cifar10_is_refused)
-{
-    assert_cifar_refused(strerror(ENOENT));
-    write_cifar(0, 0, 0);
-    assert_cifar_refused("cut short (0 of");
-    write_cifar(0, cifar_bytes - 1, 0);
-    assert_cifar_refused("cut short (30729999 of 30730000 bytes)");
-    write_cifar(0, cifar_bytes - CIFAR_RECORD, 0); // whole records, but not all of them
-    assert_cifar_refused("cut short");
-    write_cifar(0, cifar_bytes + 1, 0);
-    assert_cifar_refused("goes on after its data");
-    write_cifar(0, cifar_bytes, 10);
-    assert_cifar_refused("label 10 of image 9999");
 }
 END_TEST
 
@@ -526,12 +360,12 @@ static Args small_fashion_mnist(uint8_t count, uint8_t height)
     const size_t bytes = 16 + (size_t)count * height * 28;
     uint8_t *file = allocate(bytes, 1);
     memcpy(file, (uint8_t[]){0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, height, 0, 0, 0, 28}, 16);
-    write_plain("train-images-idx3-ubyte", file, bytes);
+    write_in_scratch("train-images-idx3-ubyte", file, bytes);
     memset(file, 0, bytes);
     memcpy(file, (uint8_t[]){0, 0, 8, 1, 0, 0, 0, count}, 8);
     write_gzip("train-labels-idx1-ubyte.gz", file, 8 + (size_t)count);
     free(file);
-    return (Args){.data = DATA_FASHION_MNIST, .data_dir = folder};
+    return (Args){.data = DATA_FASHION_MNIST, .data_dir = scratch};
 }
 
 static void load_train(const void *args)
@@ -558,7 +392,7 @@ END_TEST
 START_TEST(plain_file_goes_before_gzip)
 {
     Args args = small_fashion_mnist(5, 28);
-    write_plain("train-images-idx3-ubyte.gz", "", 0);
+    write_in_scratch("train-images-idx3-ubyte.gz", "", 0);
     Dataset dataset = load_data(&args, TRAIN);
     ck_assert_int_eq(dataset.count, 5);
     dataset_free(&dataset);
@@ -570,12 +404,12 @@ START_TEST(no_more_images_are_read_than_asked_for)
 {
     Args args = small_fashion_mnist(200, 28);
     args.images = 4;
-    ck_assert_int_eq(truncate(in_folder("train-images-idx3-ubyte"), 16 + 4 * 28 * 28), 0);
+    ck_assert_int_eq(truncate(in_scratch("train-images-idx3-ubyte"), 16 + 4 * 28 * 28), 0);
     Dataset dataset = load_data(&args, TRAIN);
     ck_assert_int_eq(dataset.count, 4);
     dataset_free(&dataset);
     args.images = 5;
-    assert_ends_with(load_train, &args, in_folder("train-images-idx3-ubyte: "), "cut short");
+    assert_ends_with(load_train, &args, in_scratch("train-images-idx3-ubyte: "), "cut short");
 }
 END_TEST
 
@@ -586,9 +420,9 @@ START_TEST(the_first_images_of_a_huge_set_are_read)
     const uint8_t eight_million[] = {0, 0x80, 0, 0};
     const char *names[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte"};
     uint8_t file[8 + 20] = {0, 0, 8, 1};
-    write_plain(names[1], file, sizeof file);
+    write_in_scratch(names[1], file, sizeof file);
     for (int i = 0; i < 2; i++) {
-        FILE *stream = fopen(in_folder(names[i]), "r+b");
+        FILE *stream = fopen(in_scratch(names[i]), "r+b");
         ck_assert_int_eq(fseek(stream, 4, SEEK_SET), 0);
         ck_assert_uint_eq(fwrite(eight_million, 1, 4, stream), 4);
         fclose(stream);
@@ -615,37 +449,37 @@ START_TEST(images_cuts_the_set_and_never_lengthens_it)
 }
 END_TEST
 
-static void rename_in_folder(const char *from, const char *to)
+static void rename_in_scratch(const char *from, const char *to)
 {
-    ck_assert_int_eq(rename(in_folder(from), in_folder(to)), 0);
+    ck_assert_int_eq(rename(in_scratch(from), in_scratch(to)), 0);
 }
 
 START_TEST(data_dir_is_the_only_place)
 {
     Args args = small_fashion_mnist(5, 28);
     // A test set where `make data` would put it, but not in --data-dir.
-    ck_assert_int_eq(chdir(folder), 0);
+    ck_assert_int_eq(chdir(scratch), 0);
     ck_assert_int_eq(mkdir("data", 0700), 0);
-    rename_in_folder("train-images-idx3-ubyte", "data/t10k-images-idx3-ubyte");
-    rename_in_folder("train-labels-idx1-ubyte.gz", "data/t10k-labels-idx1-ubyte.gz");
-    assert_ends_with(load_test, &args, folder, "make data");
-    assert_ends_with(load_test, &args, folder, "apt install dataset-fashion-mnist");
-    assert_ends_with(load_test, &args, folder, "--data synthetic");
+    rename_in_scratch("train-images-idx3-ubyte", "data/t10k-images-idx3-ubyte");
+    rename_in_scratch("train-labels-idx1-ubyte.gz", "data/t10k-labels-idx1-ubyte.gz");
+    assert_ends_with(load_test, &args, scratch, "make data");
+    assert_ends_with(load_test, &args, scratch, "apt install dataset-fashion-mnist");
+    assert_ends_with(load_test, &args, scratch, "--data synthetic");
 }
 END_TEST
 
 START_TEST(images_without_labels_are_refused)
 {
     Args args = small_fashion_mnist(5, 28);
-    unlink(in_folder("train-labels-idx1-ubyte.gz"));
-    assert_ends_with(load_train, &args, in_folder("train-labels-idx1-ubyte"), "no such file");
+    unlink(in_scratch("train-labels-idx1-ubyte.gz"));
+    assert_ends_with(load_train, &args, in_scratch("train-labels-idx1-ubyte"), "no such file");
 }
 END_TEST
 
 START_TEST(other_sizes_than_28x28_are_refused)
 {
     Args args = small_fashion_mnist(5, 27);
-    assert_ends_with(load_train, &args, in_folder("train-images-idx3-ubyte: "), "27x28");
+    assert_ends_with(load_train, &args, in_scratch("train-images-idx3-ubyte: "), "27x28");
 }
 END_TEST
 
@@ -654,7 +488,7 @@ END_TEST
 static void add_idx_tests(Suite *suite)
 {
     TCase *idx = tcase_create("IDX");
-    tcase_add_checked_fixture(idx, make_folder, remove_folder);
+    tcase_add_checked_fixture(idx, make_scratch, remove_scratch);
     tcase_set_timeout(idx, 30);
     tcase_add_test(idx, idx_files_are_read);
     tcase_add_test(idx, gzip_is_read_under_any_name);
@@ -678,23 +512,10 @@ static void add_idx_tests(Suite *suite)
     suite_add_tcase(suite, idx);
 }
 
-static void add_cifar_tests(Suite *suite)
-{
-    TCase *cifar = tcase_create("CIFAR-10");
-    tcase_add_checked_fixture(cifar, make_folder, remove_folder);
-    tcase_set_timeout(cifar, 60);
-    tcase_add_test(cifar, cifar10_test_set_is_read);
-    tcase_add_test(cifar, cifar10_training_set_is_five_files_in_order);
-    tcase_add_test(cifar, cifar10_data_are_the_files_that_are_named);
-    tcase_add_test(cifar, cifar10_data_may_be_generated);
-    tcase_add_test(cifar, damaged_cifar10_is_refused);
-    suite_add_tcase(suite, cifar);
-}
-
 static void add_load_data_tests(Suite *suite)
 {
     TCase *load = tcase_create("load_data");
-    tcase_add_checked_fixture(load, make_folder, remove_folder);
+    tcase_add_checked_fixture(load, make_scratch, remove_scratch);
     tcase_set_timeout(load, 30);
     tcase_add_test(load, data_dir_holds_plain_and_gzip_files);
     tcase_add_test(load, plain_file_goes_before_gzip);
@@ -711,7 +532,6 @@ int main(void)
 {
     Suite *suite = suite_create("dataset");
     add_idx_tests(suite);
-    add_cifar_tests(suite);
     add_load_data_tests(suite);
     return run_suite(suite);
 }

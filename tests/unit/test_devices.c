@@ -14,6 +14,7 @@
 #include "hvdlab.h"
 #include "models/models.h"
 #include "operation.h"
+#include "scratch.h"
 #include "base/util.h"
 
 #define DEVICES 2
@@ -166,7 +167,6 @@ static void train_together(Task *tasks)
 
 // ---- Runs, each in a process.
 
-static char trace_folder[] = "/tmp/test_devices.XXXXXX";
 static int which; // of the networks, and which device
 
 // Results that a run leaves behind, one for each thread.
@@ -254,16 +254,15 @@ END_TEST
 
 static void both_traced(const void *argument)
 {
-    setenv("HVDLAB_TRACE", trace_folder, 1);
+    setenv("HVDLAB_TRACE", scratch, 1);
     both_together(argument);
 }
 
 START_TEST(a_trace_of_two_threads_has_whole_lines_and_both_devices)
 {
-    ck_assert_ptr_nonnull(mkdtemp(trace_folder));
+    make_scratch();
     results_of(both_traced);
-    char *path = format_text("%s/rank-0.jsonl", trace_folder);
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(in_scratch("rank-0.jsonl"), "r");
     ck_assert_ptr_nonnull(file);
     char line[4096];
     int devices = 0, steps = 0;
@@ -279,9 +278,7 @@ START_TEST(a_trace_of_two_threads_has_whole_lines_and_both_devices)
     ck_assert_int_eq(devices, 1 << 0 | 1 << 1);
     ck_assert_int_eq(steps, DEVICES * EPOCHS * IMAGES / BATCH_SIZE);
     fclose(file);
-    remove(path);
-    free(path);
-    remove(trace_folder);
+    remove_scratch();
 }
 END_TEST
 

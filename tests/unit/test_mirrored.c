@@ -12,6 +12,7 @@
 #include "hvdlab.h"
 #include "models/models.h"
 #include "base/util.h"
+#include "scratch.h"
 
 enum { SIZE = 8, PIXELS = SIZE * SIZE, MOST_IMAGES = 64, CLASSES = 10, MOST_VALUES = 1 << 16 };
 
@@ -405,8 +406,6 @@ END_TEST
 
 // ---- A training that goes on: what was restored into replica 0 reaches all.
 
-static char folder[] = "/tmp/test_mirrored.XXXXXX";
-
 static void train_with_checkpoints(const void *argument)
 {
     Result *result = (Result *)(uintptr_t)argument;
@@ -420,9 +419,9 @@ static void train_with_checkpoints(const void *argument)
                 .steps_per_epoch = batches_len(batches),
                 .callbacks = &callbacks};
     if (now.restored)
-        restore_checkpoint(mirrored_model(m, 0), &plan, folder, "ckpt-1-2");
+        restore_checkpoint(mirrored_model(m, 0), &plan, scratch, "ckpt-1-2");
     else
-        callbacks_add(&callbacks, checkpoint(&(Checkpoint){.folder = folder, .every = 2}));
+        callbacks_add(&callbacks, checkpoint(&(Checkpoint){.folder = scratch, .every = 2}));
     History history = fit_mirrored(m, &plan);
     keep_figures(&history, result);
     keep_variables(mirrored_model(m, 0), result);
@@ -443,7 +442,7 @@ static Result *resumable(Case given)
 
 START_TEST(a_training_goes_on_from_a_checkpoint_of_replica_0)
 {
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    make_scratch();
     Case given = {.network = _i ? NORM : DROPOUT,
                   .devices = 2,
                   .images = 20,
@@ -455,9 +454,7 @@ START_TEST(a_training_goes_on_from_a_checkpoint_of_replica_0)
     Result *rest = resumable(given);
     ck_assert(largest_difference(whole, rest) == 0);
     ck_assert(whole->loss == rest->loss && whole->accuracy == rest->accuracy);
-    char *remove = format_text("rm -r %s", folder);
-    ck_assert_int_eq(system(remove), 0);
-    free(remove);
+    remove_scratch();
 }
 END_TEST
 

@@ -1,8 +1,7 @@
-// What pipeline.h promises of each stage: which images come, in which order and batches, what is
-// read again, what is held, who does the work; and that a stream follows from the seed alone,
-// whatever the number of threads. What augmentation does to one image is in test_augment.c.
+// What pipeline.h promises of each stage: which images come, in which order and batches, and what
+// is read again. Who does the work, and when, is in test_prefetch.c; what augmentation does to one
+// image in test_augment.c.
 
-#include <math.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -10,86 +9,7 @@
 #include "base/util.h"
 #include "child.h"
 #include "data/stage.h"
-
-// With these a byte's standardised value is the byte itself, but for rounding.
-static const Statistics unchanged = {.std = {1, 1, 1, 1}};
-
-enum { COUNT = 103 };
-
-// Images of one row of two pixels: the image's position in the data set, and 0.
-static Dataset numbered_images(void)
-{
-    Dataset dataset = {.count = COUNT, .height = 1, .width = 2, .channels = 1, .classes = 10};
-    dataset.images = allocate(COUNT, 2);
-    dataset.labels = allocate(COUNT, 1);
-    for (int i = 0; i < COUNT; i++) {
-        dataset.images[2 * i] = (uint8_t)i;
-        dataset.labels[i] = (uint8_t)(i % 10);
-    }
-    return dataset;
-}
-
-static Dataset dataset; // of the test that runs
-
-static void set_up(void)
-{
-    dataset = numbered_images();
-}
-
-static void tear_down(void)
-{
-    dataset_free(&dataset);
-}
-
-static Pipeline *source(void)
-{
-    return pipeline_from_dataset(&dataset, unchanged);
-}
-
-// The images' numbers and the batches' sizes, as they come.
-typedef struct {
-    int image[10 * COUNT], images;
-    int size[10 * COUNT], batches;
-} Seen;
-
-static void take(Batches *batches, int steps, Seen *seen)
-{
-    for (int step = 0; step < steps; step++) {
-        Batch batch = batches_next(batches);
-        seen->size[seen->batches++] = batch.count;
-        for (int i = 0; i < batch.count; i++) {
-            int number = (int)lroundf(batch.images[2 * i]);
-            ck_assert_int_eq(batch.labels[i], number % 10);
-            seen->image[seen->images++] = number;
-        }
-    }
-}
-
-static Seen begin_and_take(Batches *batches, int steps)
-{
-    Seen seen = {.images = 0};
-    batches_begin(batches, steps);
-    take(batches, steps, &seen);
-    return seen;
-}
-
-static void assert_each_once(const int *numbers)
-{
-    bool seen[COUNT] = {false};
-    for (int i = 0; i < COUNT; i++) {
-        ck_assert_int_lt(numbers[i], COUNT);
-        ck_assert_msg(!seen[numbers[i]], "image %d comes twice", numbers[i]);
-        seen[numbers[i]] = true;
-    }
-}
-
-static bool in_order(const Seen *seen)
-{
-    for (int i = 0; i < seen->images; i++)
-        if (seen->image[i] != i % COUNT)
-            return false;
-    return true;
-}
+#include "numbered.h"
 
 // -- Batches and repeat ---------------------------------------------------------------------------
 
@@ -337,20 +257,10 @@ END_TEST
 
 // -- Augmentation ---------------------------------------------------------------------------------
 
-enum { SIDE = 28, PIXELS = SIDE * SIDE, PROBES = 37, PROBE_BATCH = 8, PROBE_STEPS = 5 };
-
 // All floats of some passes, the images in the order of their labels, which are their numbers.
 typedef struct {
     float image[3][PROBES][PIXELS];
 } Pictures;
-
-static Dataset probes(void)
-{
-    Dataset images = synthetic_data(TEST, 1, PROBES);
-    for (int i = 0; i < PROBES; i++)
-        images.labels[i] = (uint8_t)i;
-    return images;
-}
 
 static Pictures *pictures_of(Pipeline *p)
 {
@@ -441,171 +351,6 @@ START_TEST(augmented_twice_is_another_picture)
     Pipeline *p = pipeline_augment(pipeline_from_dataset(&images, unchanged));
     assert_same(pipeline_augment(p), 0, 0);
     dataset_free(&images);
-}
-END_TEST
-
-// -- Threads --------------------------------------------------------------------------------------
-
-// The stream of one of several pipelines, printed.
-typedef struct {
-    int threads, prefetches;
-    bool ready_made;
-} Way;
-
-static Batches *on_some_way(const Way *way, const Dataset *images)
-{
-    Statistics statistics = image_statistics(images);
-    if (way->ready_made)
-        return augmented_batches(images, statistics, PROBE_BATCH);
-    Pipeline *p = pipeline_from_dataset(images, statistics);
-    p = way->prefetches > 2 ? pipeline_prefetch(p, 3) : p;
-    p = pipeline_shuffle(p, PROBES);
-    p = way->prefetches > 1 ? pipeline_prefetch(p, 5) : p;
-    p = pipeline_augment(pipeline_batch(p, PROBE_BATCH, false));
-    p = way->prefetches > 0 ? pipeline_prefetch(p, 2) : p;
-    return batches_from(p);
-}
-
-static void print_stream(const void *argument)
-{
-    const Way *way = argument;
-    settings()->loader_threads = way->threads;
-    seed_process(7);
-    Dataset images = probes();
-    Batches *batches = on_some_way(way, &images);
-    for (int pass = 0; pass < 3; pass++) {
-        batches_begin(batches, PROBE_STEPS);
-        for (int step = 0; step < PROBE_STEPS; step++) {
-            Batch batch = batches_next(batches);
-            double sum = 0;
-            for (int i = 0; i < batch.count * PIXELS; i++)
-                sum += (double)batch.images[i] * (i % 101);
-            printf("%d %d %.17g\n", batch.count, batch.labels[0], sum);
-        }
-    }
-    batches_free(batches);
-    dataset_free(&images);
-}
-
-START_TEST(threads_and_prefetches_change_no_bit)
-{
-    Outcome plain = run_in_child(print_stream, &(Way){.threads = 1});
-    ck_assert_msg(plain.status == 0, "%s", plain.err);
-    for (int threads = 1; threads <= 7; threads += 3)
-        for (int prefetches = 0; prefetches <= 3; prefetches++) {
-            Way way = {.threads = threads, .prefetches = prefetches};
-            Outcome other = run_in_child(print_stream, &way);
-            ck_assert_str_eq(plain.out, other.out);
-        }
-}
-END_TEST
-
-START_TEST(stages_make_what_augmented_batches_makes)
-{
-    Outcome stages = run_in_child(print_stream, &(Way){.threads = 2, .prefetches = 1});
-    Outcome ready = run_in_child(print_stream, &(Way){.threads = 2, .ready_made = true});
-    ck_assert_str_eq(stages.out, ready.out);
-}
-END_TEST
-
-// What the trainer has not asked for is read no further than buffers have room.
-START_TEST(no_more_is_read_than_buffers_hold)
-{
-    Pipeline *p = pipeline_repeat(pipeline_shuffle(source(), 20));
-    Batches *batches = batches_from(pipeline_prefetch(pipeline_batch(p, 5, true), 3));
-    batches_begin(batches, 1000);
-    for (int taken = 0; taken <= 10; taken++) {
-        usleep(20000);
-        // 20 in the buffer, 1 on its way, 3 batches ahead, and those that the trainer has taken.
-        ck_assert_int_le(atomic_load(&p->source->read), 20 + 1 + 5 * (3 + taken));
-        ck_assert_int_eq(atomic_load(&p->source->buffered.images), 20);
-        ck_assert_int_eq(atomic_load(&p->source->ahead.images), 15);
-        batches_next(batches);
-    }
-    batches_free(batches);
-}
-END_TEST
-
-START_TEST(nothing_is_read_before_the_first_begin)
-{
-    Pipeline *p = pipeline_repeat(pipeline_cache(source()));
-    Batches *batches = batches_from(pipeline_prefetch(pipeline_batch(p, 5, true), 3));
-    usleep(20000);
-    ck_assert_int_eq(atomic_load(&p->source->read), 0);
-    batches_free(batches);
-}
-END_TEST
-
-START_TEST(what_was_begun_can_be_dropped_and_freed)
-{
-    settings()->slow_reader = 0.2f;
-    for (int trial = 0; trial < 50; trial++) {
-        Pipeline *p = pipeline_prefetch(pipeline_shuffle(source(), 20), 8);
-        p = pipeline_prefetch(pipeline_batch(pipeline_augment(p), 5, true), 3);
-        Batches *batches = batches_from(trial % 2 ? pipeline_repeat(p) : p);
-        for (int begin = 0; begin < 3; begin++) {
-            batches_begin(batches, 5);
-            usleep(100 * (useconds_t)trial);
-            for (int step = 0; step < trial % 4; step++)
-                batches_next(batches);
-        }
-        batches_free(batches);
-    }
-}
-END_TEST
-
-static int64_t work_in_next(Batches *batches)
-{
-    batches_begin(batches, 5);
-    int64_t before = own_work();
-    for (int step = 0; step < 5; step++)
-        batches_next(batches);
-    int64_t work = own_work() - before;
-    batches_free(batches);
-    return work;
-}
-
-START_TEST(what_is_before_a_prefetch_is_not_the_callers_work)
-{
-    Pipeline *p = pipeline_batch(pipeline_augment(source()), 10, true);
-    ck_assert_int_eq(work_in_next(batches_from(pipeline_prefetch(p, 2))), 0);
-    p = pipeline_batch(pipeline_prefetch(pipeline_augment(source()), 2), 10, true);
-    ck_assert_int_gt(work_in_next(batches_from(p)), 0);
-    p = pipeline_batch(pipeline_augment(source()), 10, true);
-    ck_assert_int_gt(work_in_next(batches_from(p)), 0);
-}
-END_TEST
-
-// -- The slow reader ------------------------------------------------------------------------------
-
-static double seconds_of_pass(Batches *batches, int steps)
-{
-    double since = seconds_now();
-    begin_and_take(batches, steps);
-    return seconds_now() - since;
-}
-
-START_TEST(slow_reader_takes_its_time_for_each_batch_that_is_read)
-{
-    settings()->slow_reader = 10;
-    Batches *slow[] = {batches_from(pipeline_batch(source(), 10, true)),
-                       batches_from(pipeline_prefetch(pipeline_batch(source(), 10, true), 2)),
-                       plain_batches(&dataset, unchanged, 10)};
-    for (int i = 0; i < 3; i++) {
-        for (int pass = 0; pass < 2; pass++)
-            ck_assert_double_ge(seconds_of_pass(slow[i], 10), 0.1);
-        batches_free(slow[i]);
-    }
-}
-END_TEST
-
-START_TEST(what_a_cache_holds_takes_no_time_to_read)
-{
-    settings()->slow_reader = 50;
-    Batches *batches = batches_from(pipeline_batch(pipeline_cache(source()), 10, false));
-    ck_assert_double_ge(seconds_of_pass(batches, 11), 0.5);
-    ck_assert_double_lt(seconds_of_pass(batches, 11), 0.25);
-    batches_free(batches);
 }
 END_TEST
 
@@ -764,18 +509,6 @@ static void add_content_tests(TCase *tests)
     tcase_add_test(tests, augmented_twice_is_another_picture);
 }
 
-static void add_thread_tests(TCase *tests)
-{
-    tcase_add_test(tests, threads_and_prefetches_change_no_bit);
-    tcase_add_test(tests, stages_make_what_augmented_batches_makes);
-    tcase_add_test(tests, no_more_is_read_than_buffers_hold);
-    tcase_add_test(tests, nothing_is_read_before_the_first_begin);
-    tcase_add_test(tests, what_was_begun_can_be_dropped_and_freed);
-    tcase_add_test(tests, what_is_before_a_prefetch_is_not_the_callers_work);
-    tcase_add_test(tests, slow_reader_takes_its_time_for_each_batch_that_is_read);
-    tcase_add_test(tests, what_a_cache_holds_takes_no_time_to_read);
-}
-
 int main(void)
 {
     Suite *suite = suite_create("pipeline");
@@ -784,7 +517,6 @@ int main(void)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     add_order_tests(tests);
     add_content_tests(tests);
-    add_thread_tests(tests);
     tcase_add_loop_test(tests, mistakes_end_the_program_with_one_line, 0, ENDINGS);
     suite_add_tcase(suite, tests);
     return run_suite(suite);

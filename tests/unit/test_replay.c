@@ -12,31 +12,28 @@
 #include "hvdlab.h"
 #include "models/models.h"
 #include "nn/state.h"
+#include "scratch.h"
 
 #define BATCH   4
 #define BEFORE  3 // updates before the checkpoint,
 #define UPDATES 2 // and after it
 
-static char folder[] = "/tmp/test_replay.XXXXXX";
 static char *program;
 
-// The tests work in a folder of their own.
-static void make_folder(void)
+static void set_up(void)
 {
     const char *build = getenv("BUILD");
     char *path = format_text("%s/replay", build ? build : "build");
     program = realpath(path, NULL);
     ck_assert_msg(program, "%s is not there", path);
     free(path);
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(chdir(folder), 0);
+    make_scratch();
+    ck_assert_int_eq(chdir(scratch), 0);
 }
 
-static void remove_folder(void)
+static void tear_down(void)
 {
-    char *command = format_text("rm -r %s", folder);
-    ck_assert_int_eq(system(command), 0);
-    free(command);
+    remove_scratch();
     free(program);
 }
 
@@ -365,7 +362,7 @@ int main(void)
 {
     Suite *suite = suite_create("replay");
     TCase *exchange = tcase_create("exchange");
-    tcase_add_checked_fixture(exchange, make_folder, remove_folder);
+    tcase_add_checked_fixture(exchange, set_up, tear_down);
     tcase_set_timeout(exchange, 60); // each starts programs
     tcase_add_loop_test(exchange, replay_predicts_from_a_checkpoint_of_the_kit, 0, KINDS);
     tcase_add_loop_test(exchange, replay_and_the_kit_go_on_with_each_others_trainings, 0, KINDS);

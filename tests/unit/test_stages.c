@@ -11,6 +11,7 @@
 #include "child.h"
 #include "hvdlab.h"
 #include "operation.h"
+#include "scratch.h"
 #include "base/util.h"
 
 enum { SIZE = 8, BATCH = 16, UPDATES = 5, CLASSES = 10 };
@@ -569,12 +570,10 @@ END_TEST
 
 // ---- What is traced, and that nothing else changes by it.
 
-static char trace_folder[] = "/tmp/test_stages.XXXXXX";
-
 static void print_weights(const void *traced)
 {
     if (traced)
-        setenv("HVDLAB_TRACE", trace_folder, 1);
+        setenv("HVDLAB_TRACE", scratch, 1);
     Model *first = first_half(true), *second = second_half(true);
     Stages *stages = two_stages(first, sgd(0.1f), second, sgd(0.1f), devices);
     for (int update = 0; update < 2; update++) {
@@ -617,12 +616,11 @@ static void take_event(Traced *traced, const cJSON *event)
 
 START_TEST(a_trace_tells_the_calls_and_the_gradient_of_the_whole_batch)
 {
-    ck_assert_ptr_nonnull(mkdtemp(trace_folder));
+    make_scratch();
     Outcome plain = run_in_child(print_weights, NULL), traced = run_in_child(print_weights, "");
     ck_assert_int_eq(traced.status, 0);
     ck_assert_str_eq(plain.out, traced.out);
-    char *path = format_text("%s/rank-0.jsonl", trace_folder);
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(in_scratch("rank-0.jsonl"), "r");
     ck_assert_ptr_nonnull(file);
     Traced found = {0};
     for (char line[4096]; fgets(line, sizeof line, file);) {
@@ -637,9 +635,7 @@ START_TEST(a_trace_tells_the_calls_and_the_gradient_of_the_whole_batch)
     for (int s = 0; s < 2; s++)
         ck_assert_double_eq_tol(found.applied[s], found.whole[s], 1e-5);
     fclose(file);
-    remove(path);
-    free(path);
-    remove(trace_folder);
+    remove_scratch();
 }
 END_TEST
 

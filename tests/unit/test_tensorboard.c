@@ -13,21 +13,7 @@
 #include "child.h"
 #include "train/tensorboard.h"
 #include "base/util.h"
-
-static char scratch[64]; // a folder of each test's own
-
-static void make_scratch(void)
-{
-    snprintf(scratch, sizeof scratch, "/tmp/hvdlab-events-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(scratch));
-}
-
-static void remove_scratch(void)
-{
-    char *command = format_text("rm -r '%s'", scratch);
-    ck_assert_int_eq(system(command), 0);
-    free(command);
-}
+#include "scratch.h"
 
 typedef struct {
     uint8_t bytes[65536];
