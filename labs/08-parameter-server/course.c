@@ -98,6 +98,7 @@ static void tell(const Course *course, Model *model, Batches *test_batches)
         const Moment *moment = &course->moments[m];
         for (int i = 0; i < model_variable_count(model); i++)
             model_write_variable(model, i, moment->weights + model_variable(model, i)->offset);
+        free(moment->weights);
         printf("after %ld updates, %.2f s: test accuracy %.4f\n", moment->updates, moment->seconds,
                evaluate(model, test_batches, 0).accuracy);
     }

@@ -123,6 +123,7 @@ static void judge_gradients(const Runs *runs, const char *property, Wrong wrong,
                     report_failure(report, property, diagnosis, evidence_in(runs, run, place));
                     return;
                 }
+                free(evidence);
                 number++;
             }
         }

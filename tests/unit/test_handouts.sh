@@ -129,12 +129,16 @@ bf16_works()
 }
 
 # Each block is a shell of its own, which knows of the cluster that an earlier one has made. What shortens a
-# program reaches the hosts, too.
+# program reaches the hosts, too, and what sanitizers are told.
 run_on_cluster() # TEXT
 {
     cluster_works || return 0
+    local name sent="-x HVDLAB_FLAGS"
+    for name in ASAN_OPTIONS LSAN_OPTIONS TSAN_OPTIONS UBSAN_OPTIONS; do
+        [[ -z ${!name:-} ]] || sent+=" -x $name"
+    done
     run_commands "eval \"\$(make -s env)\"
-mpirun() { command mpirun -x HVDLAB_FLAGS \"\$@\"; }
+mpirun() { command mpirun $sent \"\$@\"; }
 $1" || fail "a command fails" "$work/output"
 }
 
