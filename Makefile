@@ -409,11 +409,10 @@ build_tests = $(filter-out $(step_programs),$(programs)) $(BUILD)/compile-step $
 test: ## build and run all tests
 	@common/scripts/deps.sh install build check sandbox steps dataset
 	$(build_first) $(build_tests)
-	$(build_first) $(build_threads)
 	$(build_first) $(build_emulated)
 	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_on_cpu) --together $(run_together) $(run_emulated)
 
-test-emulated: ## those of them that run on a GPU that is only pretended
+test-emulated: ## all that runs on a GPU that is only pretended
 	@common/scripts/deps.sh install build check sandbox steps dataset
 	$(build_first) $(build_emulated)
 	@$(usual_addresses) tests/run.sh --together $(run_emulated) $(run_emulated_more)
@@ -423,9 +422,10 @@ test-answers: ## grade all known mistakes and right answers (ANSWERS=--rest: but
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
 	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_answers)
 
-test-more: ## what else make test takes only a part of: ranks that disagree, transports, checkpoints
-	@common/scripts/deps.sh install build check sandbox steps
-	$(build_first) $(BUILD)/compile-step $(BUILD)/hvdrun $(BUILD)/solution_server $(BUILD)/solution_bounded $(BUILD)/course $(cuts) $(shims)
+test-more: ## what make test leaves out, but for answers: ranks that disagree, transports, checkpoints, threads, recipes
+	@common/scripts/deps.sh install build check sandbox steps dataset
+	$(build_first) $(build_tests)
+	$(build_first) $(build_threads)
 	$(build_first) $(build_emulated)
 	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh --together $(run_more)
 

@@ -37,8 +37,10 @@ BF16_ISAS := AVX512_CORE_AMX AVX512_CORE_BF16
 BF16_TESTS := operations convolution batch_norm model
 run_bf16 = $(call run_units,HVDLAB_TEST_PRECISION=bf16 DNNL_MAX_CPU_ISA=$(1) , (bf16, $(1)),$(BF16_TESTS))
 
-# Each script is a test of its own, but for those that need a GPU, real or pretended.
-script_tests := $(filter-out tests/emulated/% tests/gpu/%,$(wildcard tests/*/test_*.sh))
+# Each script is a test of its own, but for those that need a GPU, real or pretended. Minutes that only a change
+# to the layers or to threads is worth are left to make test-more.
+more_tests := tests/unit/test_recipes.sh tests/unit/test_threads.sh
+script_tests := $(filter-out tests/emulated/% tests/gpu/% $(more_tests),$(wildcard tests/*/test_*.sh))
 # Those that time something, or use all cores themselves, run alone; the others mostly wait, for
 # compilers or for mpirun's end.
 alone_tests := bench stall timelines
@@ -78,8 +80,8 @@ threads := $(BUILD)/threads
 build_threads = CUDA=0 SANITIZE=thread BUILD=$(threads) $(addprefix $(threads)/tests/unit/test_,devices stages stall_words pipeline prefetch mirrored)
 
 # ---- On the GPU that is not there (tests/emulated/README.md), which is built in a folder of its own.
-# It runs a grid's threads one by one, so only what is quick enough; the longest come first, since they
-# run beside others.
+# It runs a grid's threads one by one, so only what is quick enough. The longest come first, since they run
+# beside others; those of minutes are left to make test-more and make test-emulated.
 
 emulated := $(BUILD)/emulated
 EMULATED_TESTS := operations batch_norm optimizers loss
@@ -90,7 +92,6 @@ EMULATED_PROGRAMS := replay bench sweep solution_06 check-step compile-step cut/
 build_emulated = EMULATED=1 SANITIZE=address,undefined BUILD=$(emulated) $(addprefix $(emulated)/,$(EMULATED_PROGRAMS))
 on_emulated = env -u CUDA_VISIBLE_DEVICES ASAN_OPTIONS=detect_leaks=0 CK_TIMEOUT_MULTIPLIER=10 BUILD=$(emulated)
 # A check takes half a minute there: all steps where ranks share two GPUs, the first with one and with four.
-words_emulated_transports = $(space)--some
 emulated_answers_1 := steps/step_01 mistakes/step_01/pin-missing
 emulated_answers_2 := solutions/step_06
 emulated_answers_4 := solutions/step_01 mistakes/step_01/pinned-by-rank
@@ -98,12 +99,11 @@ grade_on_emulated = 'graders (pretended GPUs: $(1))@600=$(on_emulated) EMULATED_
     tests/steps/test_graders.sh $(emulated_answers_$(1))'
 two_on_emulated = $(foreach t,devices stages,$(foreach s,$(1),'$(t) (pretended GPUs, streams $(s))@600=$(on_emulated) \
     EMULATED_DEVICES=2 EMULATED_STREAMS=$(s) HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)'))
+script_on_emulated = '$(1) (pretended GPUs)@1800=$(on_emulated) tests/emulated/test_$(1).sh'
 run_emulated = \
-    $(foreach t,transports programs graphs leaks,'$(t) (pretended GPUs)@600=$(on_emulated) tests/emulated/test_$(t).sh$(words_emulated_$(t))') \
-    $(foreach n,2 4,$(call grade_on_emulated,$(n))) \
-    'timeline (pretended GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 common/scripts/mpi.sh run 2 \
-        $(emulated)/tests/mpi/test_timeline' \
-    'bench (pretended GPU)@600=$(on_emulated) tests/bench/test_bench.sh gpu' \
+    $(call grade_on_emulated,2) $(foreach t,graphs leaks,$(call script_on_emulated,$(t))) \
+    $(foreach t,hvd timeline,'$(t) (pretended GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 common/scripts/mpi.sh run 2 \
+        $(emulated)/tests/mpi/test_$(t)') \
     'sweep (pretended GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 tests/bench/test_sweep.sh gpu' \
     $(foreach t,$(EMULATED_TESTS),'$(t) (pretended GPU)@600=$(on_emulated) \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
@@ -117,6 +117,8 @@ run_emulated = \
 # ---- What make test takes a part of (but for the graders' answers), whole, or leaves out.
 
 run_emulated_more = \
+    $(foreach t,transports programs,$(call script_on_emulated,$(t))) $(foreach n,1 4,$(call grade_on_emulated,$(n))) \
+    'bench (pretended GPU)@600=$(on_emulated) tests/bench/test_bench.sh gpu' \
     $(foreach t,operations batch_norm,'$(t) (pretended GPU, backward)@600=$(on_emulated) EMULATED_ORDER=backward \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
     $(call two_on_emulated,at_once race)
@@ -128,9 +130,8 @@ run_more = 'mismatches (all)@1800=tests/mpi/test_mismatches.sh' \
     'two levels, measured@900=tests/mpi/test_two_levels.sh --measure' \
     'ps (all)@600=tests/mpi/test_ps.sh --all' \
     'measure (servers)@600=tests/unit/test_measure.sh --servers' \
-    $(call grade_on_emulated,1) $(run_emulated_more) \
     'mismatches (all, pretended GPUs)@1800=$(on_emulated) EMULATED_DEVICES=4 tests/mpi/test_mismatches.sh' \
-    'transports (all, pretended GPUs)@1800=$(on_emulated) tests/emulated/test_transports.sh'
+    $(foreach t,$(more_tests),$(call run_script,$(t))) $(run_emulated_more)
 
 # ---- On 64-bit ARM, which qemu-user computes some ten times as slowly: what computes, and what ranks do.
 

@@ -8,7 +8,7 @@
 # BUILD/graders: what a student has edited is no matter.
 #
 # A line for each case, with its seconds; the last line counts; status 1 if anything was unexpected.
-# With --some, one mistake and one alternative of each exercise; with --rest, what that leaves out. With
+# With --some, the solution and one mistake of each exercise; with --rest, what that leaves out. With
 # words, only cases whose names hold one of them: step_03, mistakes, hung. What was unexpected stands once
 # more at the end. With V=1 it shows what the checks say. With HVDLAB_CHECK_DEVICE=gpu the runs are on
 # GPUs, as many as there are.
@@ -67,7 +67,9 @@ work_in()
 
 wanted()
 {
-    [[ $part != --rest || $1 = @(mistakes|alternatives)/* ]] || return 1
+    # (patches() chooses among the mistakes.)
+    [[ $part != --some || $1 != @(steps|alternatives)/* ]] || return 1
+    [[ $part != --rest || $1 = @(steps|mistakes|alternatives)/* ]] || return 1
     [[ ${#words[@]} -gt 0 ]] || return 0
     local word
     for word in "${words[@]}"; do
@@ -199,17 +201,15 @@ patched()
     patch --quiet --no-backup-if-mismatch "$here/$2.c" "$1" >"$here/out" 2>&1
 }
 
-# patches KIND FILE: all of them, or the one that --some takes: an end of the list, so that the runs
-# that hang, which take longest, mostly stay out.
+# patches KIND FILE: all of them; of mistakes --some takes one, the end of the list, so that the runs that
+# hang, which take longest, mostly stay out.
 patches()
 {
-    local all=(tests/"$1"/"$2"/*.patch) one
+    local all=(tests/"$1"/"$2"/*.patch)
     [[ -e ${all[0]} ]] || return
-    one=${all[0]}
-    [[ $1 != mistakes ]] || one=${all[-1]}
-    case $part in
-    --some) echo "$one" ;;
-    --rest) printf '%s\n' "${all[@]}" | grep -vxF "$one" ;;
+    case $part:$1 in
+    --some:mistakes) echo "${all[-1]}" ;;
+    --rest:mistakes) printf '%s\n' "${all[@]:0:${#all[@]}-1}" ;;
     *) printf '%s\n' "${all[@]}" ;;
     esac
 }
