@@ -154,21 +154,24 @@ static bool is_first(const RankView *ranks, int r)
 
 // ---- Phrases.
 
-// "hvd_allreduce (call 12, 4 values)", "MPI_Recv for rank 3 (1 value)".
-static void describe_call(RankView *rank)
+void words_of_call(const Standing *says, Words *words)
 {
-    const Standing *says = &rank->says;
-    Words call = {.length = 0};
-    words_add(&call, "%s", says->call);
+    words_add(words, "%s", says->call);
     if (says->peer >= 0)
-        words_add(&call, " for rank %d", says->peer);
+        words_add(words, " for rank %d", says->peer);
     if (says->number > 0)
-        words_add(&call, " (call %lld", (long long)says->number);
+        words_add(words, " (call %lld", (long long)says->number);
     if (says->count >= 0)
-        words_add(&call, "%s%lld value%s", says->number > 0 ? ", " : " (", (long long)says->count,
+        words_add(words, "%s%lld value%s", says->number > 0 ? ", " : " (", (long long)says->count,
                   says->count == 1 ? "" : "s");
     if (says->number > 0 || says->count >= 0)
-        words_add(&call, ")");
+        words_add(words, ")");
+}
+
+static void describe_call(RankView *rank)
+{
+    Words call = {.length = 0};
+    words_of_call(&rank->says, &call);
     snprintf(rank->phrase, sizeof rank->phrase, "%.*s", (int)sizeof rank->phrase - 1, call.text);
 }
 

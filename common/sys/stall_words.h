@@ -57,6 +57,9 @@ void words_of_stall(RankView *ranks, int count, double now, Words *words);
 // "ranks 0 and 2 wait in hvd_allreduce (call 12, 4 values)": those that wait.
 void words_of_waiting(RankView *ranks, int count, double now, Words *words);
 
+// "hvd_allreduce (call 12, 4 values)", "MPI_Recv for rank 3 (1 value)": the call that a rank is in.
+void words_of_call(const Standing *says, Words *words);
+
 // ", training, epoch 2, step 7", or nothing.
 void words_of_place(const Standing *says, Words *words);
 

@@ -12,6 +12,7 @@
 #include "sys/bridges.h"
 #include "sys/timeline.h"
 #include "sys/activity.h"
+#include "sys/mpi_errors.h"
 #include "sys/stall.h"
 
 static const char *const channel_names[] = {"gradients", "variables", "metrics", "values",
@@ -128,6 +129,7 @@ void world_start(void)
         stall_prepare(launcher_rank(), launcher_size());
         MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     }
+    mpi_errors_end_the_job();
     MPI_Comm_rank(MPI_COMM_WORLD, &world.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world.size);
     check_launcher();

@@ -92,6 +92,11 @@ int main(int argc, char **argv)
 {
     (void)argc;
     const char *name = argv[1];
+    bool returns = strcmp(name, "MPI's error, returned") == 0;
+    if (returns) {
+        MPI_Init(NULL, NULL);
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    }
     hvd_init();
     device_use(hvd_local_rank());
     odd = hvd_rank() == hvd_size() - 1;
@@ -236,6 +241,11 @@ int main(int argc, char **argv)
         if (odd) return 0;
         hvd_join();
     }
+    CASE("MPI's count") MPI_Allreduce(MPI_IN_PLACE, values, odd ? 8 : 4, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    CASE("MPI's rank") {
+        if (odd) MPI_Send(values, 1, MPI_FLOAT, hvd_size(), 0, MPI_COMM_WORLD); else hvd_barrier();
+    }
+    else if (returns) return MPI_Send(values, 1, MPI_FLOAT, hvd_size(), 0, MPI_COMM_WORLD) == MPI_SUCCESS;
     CASE("rotating places") { // right, if unusual: the odd one's values count
         for (int i = 0; i < hvd_size(); i++)
             if (hvd_rank() == i)
@@ -363,6 +373,18 @@ start 3 "joined, counts"
 [[ $status -eq 2 && $(grep -c '^cases: ' "$folder/err") -eq 1 ]] || fail "joined, counts: status $status: $(cat "$folder/err")"
 grep -qF "cases: hvd_allreduce: rank 0 brings 4 values, rank 1 brings 8 values (call 1)" "$folder/err" ||
     fail "joined, counts: $(cat "$folder/err")"
+
+named "MPI's rank" "ODD: MPI_Send (1 value): MPI_ERR_RANK: invalid rank"
+# Which ranks are sent too much depends on how MPI adds up; several may say so at once.
+for n in 2 3 4; do
+    start $n "MPI's count"
+    [[ $status -eq 2 ]] || fail "MPI's count on $n ranks: status $status instead of 2: $(head -5 "$folder/err")"
+    said=$(grep '^cases: ' "$folder/err")
+    [[ $said ]] && ! grep -vE '^cases: rank [0-9]: MPI_Allreduce \(call 1, [48] values\): MPI_ERR_TRUNCATE: ' <<<"$said" ||
+        fail "MPI's count on $n ranks: $(cat "$folder/err")"
+done
+start 2 "MPI's error, returned"
+[[ $status -eq 0 && ! -s $folder/err ]] || fail "a program that takes MPI's errors itself: status $status: $(cat "$folder/err")"
 
 for n in 2 4; do
     start $n "rotating places"

@@ -38,22 +38,20 @@ const Ends *ends_of(const char *file)
     return &none;
 }
 
-// "MPI_ERR_TRUNCATE: message truncated", what MPI says of a call that it refuses, or NULL.
-static const char *mpi_error(const Output *output)
+// "MPI_ERR_TRUNCATE: message truncated" is in it, what MPI says of a call that it refuses; or NULL.
+static const Line *mpi_error(const Output *output)
 {
-    for (int i = 0; i < output->count; i++) {
-        const char *error = strstr(output->lines[i].text, "*** MPI_ERR_");
-        if (error)
-            return error + strlen("*** ");
-    }
+    for (int i = 0; i < output->count; i++)
+        if (strstr(output->lines[i].text, "MPI_ERR_"))
+            return &output->lines[i];
     return NULL;
 }
 
 static const Diagnosis *explanation(const Output *output, const Ends *ends)
 {
-    const char *error = mpi_error(output);
+    const Line *error = mpi_error(output);
     for (const Explanation *e = ends->explanations; e && e->words; e++)
-        if (output_says(output, e->words) || (error && strstr(error, e->words)))
+        if (output_says(output, e->words) || (error && strstr(error->text, e->words)))
             return &e->diagnosis;
     return NULL;
 }
@@ -148,9 +146,9 @@ static void add_messages(char **evidence, const Run *run)
 {
     const Output *output = &run->output;
     int left = 6;
-    const char *error = mpi_error(output);
-    if (error)
-        text_add(evidence, "\nMPI said: %.300s", error);
+    const Line *error = mpi_error(output);
+    if (error && is_backtrace(error->text)) // no rank has said it
+        text_add(evidence, "\nMPI said: %.300s", strstr(error->text, "MPI_ERR_"));
     for (int i = 0; i < output->count && left > 0; i++) {
         const Line *line = &output->lines[i];
         if (!line->error || line->rank == MPIRUN || is_backtrace(line->text))
