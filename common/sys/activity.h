@@ -23,7 +23,7 @@ void activity_end(void);
 // True inside a call.
 bool activity_inside(void);
 
-// Where the main thread computes: "training", the epoch from 0 (-1: none) and the step from 0.
+// Where the main thread computes: "training", the epoch and the step from 0 (-1: none).
 // `place` is a text that stays; NULL: nowhere in particular.
 void activity_place(const char *place, int epoch, int64_t step);
 

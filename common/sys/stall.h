@@ -6,16 +6,14 @@
 // thread, which may hang in it. The root judges and speaks, on standard error.
 //
 // - After HVD_STALL_SECONDS (10; 0: never) in hvd_init: who waits there for ranks that have not
-// come
-//   to it, and which of this machine's are stopped.
+//   come to it, and which of this machine's are stopped.
 // - After HVD_STALL_SECONDS in a call: a line for each group of ranks, who waits
 //   where and who is elsewhere; again after twice as long, and so on; and a note when it is over. A
 //   slow rank is no error. Ranks that wait at the end of the program are in no call.
 // - HVD_STALL_SHUTDOWN_SECONDS (0: never) after such waiting began, the job ends, with status 2.
 // - A rank that has left (main's end, hvd_shutdown, MPI_Finalize) while others are in a call that
-// it
-//   would have to make: a line within a second or two, and the job ends, with status 2. One that is
-//   gone otherwise is named, and mpirun ends the job; that the root is gone, rank 1 says.
+//   it would have to make: a line within a second or two, and the job ends, with status 2. One that
+//   is gone otherwise is named, and mpirun ends the job; that the root is gone, rank 1 says.
 // - SIGINT, SIGTERM and SIGHUP, as mpirun hands them on, are named by the root, where the program
 //   has no handler of its own; they end the process as they would.
 // - Where mpirun is gone, each process ends and removes what Open MPI left in /dev/shm and in its

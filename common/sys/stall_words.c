@@ -202,7 +202,8 @@ void words_of_place(const Standing *says, Words *words)
     words_add(words, ", %s", says->place);
     if (says->epoch >= 0)
         words_add(words, ", epoch %d", says->epoch + 1);
-    words_add(words, ", step %lld", (long long)says->step + 1);
+    if (says->step >= 0)
+        words_add(words, ", step %lld", (long long)says->step + 1);
 }
 
 // The marked ranks and their calls: "ranks 0 and 1 wait in A, and rank 3 in B".

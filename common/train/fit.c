@@ -238,6 +238,7 @@ static void run_epoch(const Trainer *trainer, const Fit *fit, Training *training
     training->epoch = training->epochs_done;
     training->logs = (Logs){0};
     timeline_begin(SPAN_EPOCH, "epoch", training->epoch, -1);
+    activity_place("in callbacks", training->epoch, -1);
     CALL(fit, epoch_begin, training);
     if (fit->verbose)
         printf("Epoch %d/%d\n", training->epoch + 1, fit->epochs);
@@ -251,6 +252,7 @@ static void run_epoch(const Trainer *trainer, const Fit *fit, Training *training
     training->epochs_done++;
     training->steps_done = 0;
     keep_logs(&training->history, &training->logs);
+    activity_place("in callbacks", training->epoch, -1);
     call_epoch_end(fit, training);
     training->history.logs[training->history.epochs - 1] = training->logs;
     CALL(fit, at_rest, training);
@@ -304,6 +306,7 @@ static void begin_training(const Fit *fit, Training *training)
         keep_logs(&training->history, &resume->history.logs[i]);
     training->stop = resume && resume->stop;
     CALL_WATCHERS(train_begin, training);
+    activity_place("in callbacks", -1, -1);
     CALL(fit, train_begin, training);
     if (resume && training->steps_done == 0)
         resume->apply(resume, training);
@@ -335,6 +338,7 @@ History fit_with(const Trainer *trainer, const Fit *fit)
     begin_training(fit, &training);
     while (training.epochs_done < fit->epochs && !training.stop)
         run_epoch(trainer, fit, &training);
+    activity_place("in callbacks", -1, -1);
     CALL(fit, train_end, &training);
     CALL_WATCHERS(train_end, &training);
     activity_place(NULL, -1, 0);

@@ -173,6 +173,10 @@ int main(int argc, char **argv)
         HvdGroup all = hvd_group_split(0);
         hvd_group_allreduce(all, values, odd ? 3 : 1, HVD_SUM);
     }
+    CASE("count in a group without the root") {
+        HvdGroup others = hvd_group_split(hvd_rank() > 0);
+        if (hvd_rank() > 0) hvd_group_allreduce(others, values, odd ? 3 : 1, HVD_SUM); else hvd_barrier();
+    }
     CASE("group's root") {
         HvdGroup all = hvd_group_split(0);
         hvd_group_broadcast(all, values, 1, odd);
@@ -330,6 +334,9 @@ named "exit" "${left}hvd_barrier (call 1)"
 named "shutdown" "ODD has called hvd_shutdown while ALL wait(s) in hvd_allreduce (call 1, 100000 values)"
 named "group's list" "hvd_group_of_ranks: ALL name(s) the list 0, ODD names the list 1"
 named "group's count" "hvd_group_allreduce: ALL bring(s) 1 value, ODD brings 3 values (call 1)"
+start 4 "count in a group without the root"
+[[ $status -eq 2 && $(grep '^cases: ' "$folder/err") = "cases: rank 1: hvd_group_allreduce: ranks 1 and 2 bring 1 value, rank 3 brings 3 values (call 1)" ]] ||
+    fail "count in a group without the root: status $status: $(cat "$folder/err")"
 named "group's root" "hvd_group_broadcast: ALL name(s) root 0, ODD names root 1 (call 1)"
 named "sweep's name" "sweep_allreduce: ALL sweep(s) gather, ODD sweeps ring (call 1)"
 named "sweep's end" "sweep_allreduce: ALL want(s) at most 10 values, ODD wants at most 20 values (call 1)"

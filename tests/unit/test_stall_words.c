@@ -154,6 +154,8 @@ START_TEST(a_stall_names_all_ranks)
         LINE "ranks 0 and 2 have been waiting in hvd_allreduce (call 12, 4 values) for 20 s\n" LINE
              "rank 1 has been in no such call for 21 s, training, epoch 3, step 12\n" LINE
              "rank 3 has called MPI_Finalize\n");
+    computing(1, "in callbacks", 1, -1);
+    ck_assert(strstr(stall(), "rank 1 has been in no such call for 21 s, in callbacks, epoch 2\n"));
     views[0].stopped = true;
     views[2].heard = NOW - 4;
     ck_assert(stall_begin(views, RANKS, 10, NOW) == 0);
