@@ -406,7 +406,7 @@ demo: ## build, then train a small network on the real data, on two workers: 2 t
 
 include tests/tests.mk
 build_tests = $(filter-out $(step_programs),$(programs)) $(BUILD)/compile-step $(BUILD)/cut/baseline $(shims)
-test: ## build and run all tests
+test: ## build, and run the tests but for those of many minutes
 	@common/scripts/deps.sh install build check sandbox steps dataset
 	$(build_first) $(build_tests)
 	$(build_first) $(build_emulated)

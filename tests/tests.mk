@@ -37,8 +37,8 @@ BF16_ISAS := AVX512_CORE_AMX AVX512_CORE_BF16
 BF16_TESTS := operations convolution batch_norm model
 run_bf16 = $(call run_units,HVDLAB_TEST_PRECISION=bf16 DNNL_MAX_CPU_ISA=$(1) , (bf16, $(1)),$(BF16_TESTS))
 
-# Each script is a test of its own, but for those that need a GPU, real or pretended. Minutes that only a change
-# to the layers or to threads is worth are left to make test-more.
+# Each script is a test of its own, but for those that need a GPU, real or pretended. Those that take minutes
+# and are about little that a change touches, CONTRIBUTING.md's recipes and threads, are left to make test-more.
 more_tests := tests/unit/test_recipes.sh tests/unit/test_threads.sh
 script_tests := $(filter-out tests/emulated/% tests/gpu/% $(more_tests),$(wildcard tests/*/test_*.sh))
 # Those that time something, or use all cores themselves, run alone; the others mostly wait, for
@@ -104,6 +104,8 @@ run_emulated = \
     $(call grade_on_emulated,2) $(foreach t,graphs leaks,$(call script_on_emulated,$(t))) \
     $(foreach t,hvd timeline,'$(t) (pretended GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 common/scripts/mpi.sh run 2 \
         $(emulated)/tests/mpi/test_$(t)') \
+    'hvd (pretended GPUs, by MPI)@600=$(on_emulated) EMULATED_DEVICES=2 HVD_TRANSPORT=mpi common/scripts/mpi.sh run 2 \
+        $(emulated)/tests/mpi/test_hvd' \
     'sweep (pretended GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 tests/bench/test_sweep.sh gpu' \
     $(foreach t,$(EMULATED_TESTS),'$(t) (pretended GPU)@600=$(on_emulated) \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
@@ -117,6 +119,7 @@ run_emulated = \
 # ---- What make test takes a part of (but for the graders' answers), whole, or leaves out.
 
 run_emulated_more = \
+    'mismatches (all, pretended GPUs)@1800=$(on_emulated) EMULATED_DEVICES=4 tests/mpi/test_mismatches.sh' \
     $(foreach t,transports programs,$(call script_on_emulated,$(t))) $(foreach n,1 4,$(call grade_on_emulated,$(n))) \
     'bench (pretended GPU)@600=$(on_emulated) tests/bench/test_bench.sh gpu' \
     $(foreach t,operations batch_norm,'$(t) (pretended GPU, backward)@600=$(on_emulated) EMULATED_ORDER=backward \
@@ -130,14 +133,13 @@ run_more = 'mismatches (all)@1800=tests/mpi/test_mismatches.sh' \
     'two levels, measured@900=tests/mpi/test_two_levels.sh --measure' \
     'ps (all)@600=tests/mpi/test_ps.sh --all' \
     'measure (servers)@600=tests/unit/test_measure.sh --servers' \
-    'mismatches (all, pretended GPUs)@1800=$(on_emulated) EMULATED_DEVICES=4 tests/mpi/test_mismatches.sh' \
     $(foreach t,$(more_tests),$(call run_script,$(t))) $(run_emulated_more)
 
 # ---- On 64-bit ARM, which qemu-user computes some ten times as slowly: what computes, and what ranks do.
 
 arm := $(BUILD)/arm
 arm_root := $(abspath $(arm))/root
-ARM_TESTS := args batch_norm checkpoint dataset fit loss mirrored operations optimizers ps safetensors
+ARM_TESTS := args batch_norm checkpoint cifar10 dataset fit loss mirrored operations optimizers ps safetensors
 build_arm = CC=aarch64-linux-gnu-gcc CUDA=0 BUILD=$(arm) CPPFLAGS=--sysroot=$(arm_root) LDFLAGS=--sysroot=$(arm_root) \
     $(arm)/replay $(arm)/solution_06 $(arm)/tests/mpi/test_hvd $(ARM_TESTS:%=$(arm)/tests/unit/test_%)
 pkg_config_arm = PKG_CONFIG_SYSROOT_DIR=$(arm_root) PKG_CONFIG_LIBDIR=$(arm_root)/usr/lib/aarch64-linux-gnu/pkgconfig

@@ -335,16 +335,19 @@ static void keep_first_difference(const Meeting *meeting, Statement *statements,
             statements[r].texts[text] = format_text("nothing further");
 }
 
-// All ranks that meet know of it. The first of them speaks, and the others are ended before they
-// do.
-static _Noreturn void end_job(const Meeting *meeting, const char *name, const char *line,
-                              const char *advice)
+// All who made a statement (NULL: all ranks) know of it. The lowest rank of them speaks, and the
+// others are ended before they do.
+static _Noreturn void end_job(const Meeting *meeting, const Statement *statements, const char *name,
+                              const char *line, const char *advice)
 {
     char *whole = format_text("%s: %s (call %lld)%s%s", name, line, (long long)meeting->number,
                               advice ? "; " : "", advice ? advice : "");
     trace("disagreement", TEXT("text", whole));
-    if (meeting->rank > 0)
-        sleep_seconds(1.5);
+    for (int r = 0; statements && r < meeting->size; r++)
+        if (atoi(statements[r].texts[RANK]) < world_rank()) {
+            sleep_seconds(2);
+            break;
+        }
     die("%s", whole);
 }
 
@@ -375,14 +378,14 @@ static _Noreturn void name_difference(const Meeting *all, const Collective *call
         working.size = drop_joined(statements, attendances, all->size);
     if (!all_say_the_same(meeting, statements, NAME)) {
         char *line = who_says_what(meeting, call, statements, SENTENCE, call_words);
-        end_job(meeting, "the workers make different calls", line, NULL);
+        end_job(meeting, statements, "the workers make different calls", line, NULL);
     }
     for (int text = VALUES; text < TEXTS && call->terms[text - VALUES].verb; text++) {
         if (all_say_the_same(meeting, statements, text))
             continue;
         keep_first_difference(meeting, statements, text);
         char *line = who_says_what(meeting, call, statements, text, term_words);
-        end_job(meeting, call->name, line, call->terms[text - VALUES].advice);
+        end_job(meeting, statements, call->name, line, call->terms[text - VALUES].advice);
     }
     CHECK(false); // the numbers differ, and not what they are made of
     abort();
@@ -461,7 +464,7 @@ static _Noreturn void name_orders(const Meeting *meeting, const Collective *call
     char *advice = format_text("these are the same %s in different orders, so values of one met "
                                "those of another: make the calls in one order on all workers",
                                by_values ? "arrays" : "lines");
-    end_job(meeting, call->name, line, advice);
+    end_job(meeting, statements, call->name, line, advice);
 }
 
 // True where some of the values lie in memory that was asked for.
@@ -565,7 +568,7 @@ static Sum sum_of_working(const Meeting *meeting, const Attendance *all)
     if (!all[worker].sum.open) {
         char *who = ranks_text(joined, count);
         char *line = format_text("%s %s joined", who, count == 1 ? "has" : "have");
-        end_job(meeting, all[worker].name, line,
+        end_job(meeting, NULL, all[worker].name, line,
                 "until all workers have (hvd_join), nothing but sums and averages can be made");
     }
     free(joined);

@@ -21,7 +21,9 @@
 //
 // Before hvd_init, and after hvd_shutdown, every function but hvd_shutdown and hvd_group_free ends
 // the program with one line. So does every function where an argument can't be right: NULL in place
-// of values, a rank that is not there.
+// of values, a rank that is not there. And so does what MPI refuses of the program's own calls, on
+// MPI_COMM_WORLD and communicators that are made from it after hvd_init, unless the program has
+// chosen another error handler.
 //
 // HVD_TIMELINE=FILE.json in the environment of all workers has the root write, when the job ends,
 // when each of them did what, for https://ui.perfetto.dev or chrome://tracing: steps, passes,

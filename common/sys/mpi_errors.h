@@ -1,12 +1,13 @@
-// What MPI refuses, in a line of ours. Open MPI's own report travels by mpirun, and where several
-// ranks report at once it may be lost, and mpirun may hang.
+// What MPI refuses or can't do, in a line of ours. Open MPI's own report travels by mpirun, and
+// where several ranks report at once it may be lost, and mpirun may hang.
 
 #ifndef HVDLAB_MPI_ERRORS_H
 #define HVDLAB_MPI_ERRORS_H
 
-// After MPI has begun: an error in a call ends the program with one line, status 2, on
-// MPI_COMM_WORLD and the communicators that are made from it later. A program that has chosen a
-// handler of its own keeps it.
+// After MPI has begun: an error in a call, on MPI_COMM_WORLD or a communicator that is made from it
+// later, or on MPI_COMM_SELF, ends the program with one line: status 2 where the program calls MPI
+// in a wrong way, 1 for what is nobody's fault. A program that has chosen a handler of its own for
+// one of the two keeps it.
 void mpi_errors_end_the_job(void);
 
 #endif

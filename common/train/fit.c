@@ -48,12 +48,25 @@ static void call(const Callbacks *callbacks, size_t event, Training *training)
     for (int i = 0; callbacks && i < callbacks->count; i++)
         call_one(callbacks->items[i], event, training);
 }
+
+// So that reports of stalls don't say that it trains; `epoch` as in activity_place.
+#define IN_CALLBACKS "in callbacks"
+static void call_between_steps(const Callbacks *callbacks, size_t event, Training *training,
+                               int epoch)
+{
+    activity_place(IN_CALLBACKS, epoch, -1);
+    call(callbacks, event, training);
+    activity_place(NULL, -1, 0);
+}
+#define CALL_BETWEEN_STEPS(fit, event, training, epoch)                                            \
+    call_between_steps((fit)->callbacks, offsetof(Callback, event), training, epoch)
 #define CALL(fit, event, training)     call((fit)->callbacks, offsetof(Callback, event), training)
 #define CALL_WATCHERS(event, training) call(&watchers, offsetof(Callback, event), training)
 
 static void call_epoch_end(const Fit *fit, Training *training)
 {
     trace_figures("epoch", NULL, training);
+    activity_place(IN_CALLBACKS, training->epoch, -1);
     for (int i = 0; fit->callbacks && i < fit->callbacks->count; i++) {
         Callback *callback = fit->callbacks->items[i];
         if (!callback->epoch_end)
@@ -61,6 +74,7 @@ static void call_epoch_end(const Fit *fit, Training *training)
         trace_figures("callback", callback, training);
         call_one(callback, offsetof(Callback, epoch_end), training);
     }
+    activity_place(NULL, -1, 0);
     trace_figures("history", NULL, training);
 }
 
@@ -238,8 +252,7 @@ static void run_epoch(const Trainer *trainer, const Fit *fit, Training *training
     training->epoch = training->epochs_done;
     training->logs = (Logs){0};
     timeline_begin(SPAN_EPOCH, "epoch", training->epoch, -1);
-    activity_place("in callbacks", training->epoch, -1);
-    CALL(fit, epoch_begin, training);
+    CALL_BETWEEN_STEPS(fit, epoch_begin, training, training->epoch);
     if (fit->verbose)
         printf("Epoch %d/%d\n", training->epoch + 1, fit->epochs);
     fflush(stdout);
@@ -252,7 +265,6 @@ static void run_epoch(const Trainer *trainer, const Fit *fit, Training *training
     training->epochs_done++;
     training->steps_done = 0;
     keep_logs(&training->history, &training->logs);
-    activity_place("in callbacks", training->epoch, -1);
     call_epoch_end(fit, training);
     training->history.logs[training->history.epochs - 1] = training->logs;
     CALL(fit, at_rest, training);
@@ -306,8 +318,7 @@ static void begin_training(const Fit *fit, Training *training)
         keep_logs(&training->history, &resume->history.logs[i]);
     training->stop = resume && resume->stop;
     CALL_WATCHERS(train_begin, training);
-    activity_place("in callbacks", -1, -1);
-    CALL(fit, train_begin, training);
+    CALL_BETWEEN_STEPS(fit, train_begin, training, -1);
     if (resume && training->steps_done == 0)
         resume->apply(resume, training);
     if (trace_on())
@@ -338,8 +349,7 @@ History fit_with(const Trainer *trainer, const Fit *fit)
     begin_training(fit, &training);
     while (training.epochs_done < fit->epochs && !training.stop)
         run_epoch(trainer, fit, &training);
-    activity_place("in callbacks", -1, -1);
-    CALL(fit, train_end, &training);
+    CALL_BETWEEN_STEPS(fit, train_end, &training, -1);
     CALL_WATCHERS(train_end, &training);
     activity_place(NULL, -1, 0);
     trace("fit_end", NUMBER("epochs", training.history.epochs));
@@ -356,8 +366,9 @@ Score evaluate_with(const Trainer *trainer, Batches *batches, int verbose)
     model_check_dataset(model, batches_dataset(batches));
     trace("evaluate", NUMBER("verbose", verbose), NUMBER("steps", batches_len(batches)));
     ProgressBar progress = progress_begin(batches_len(batches), verbose);
+    Doing before = activity_now(); // a callback may ask for it
     Metrics metrics = test(trainer, batches, batches_len(batches), "evaluate", -1);
-    activity_place(NULL, -1, 0);
+    activity_place(before.place, before.epoch, before.step);
     if (progress.bar) {
         progress_end(&progress);
         progress_figure("loss", metrics.loss / metrics.images);

@@ -88,6 +88,18 @@ static void nothing(float *data, size_t count, MPI_Comm comm)
     (void)data, (void)count, (void)comm;
 }
 
+static float *first, *second; // on the heap
+
+static void add_first(void)
+{
+    hvd_allreduce(first, 4, HVD_SUM);
+}
+
+static void add_second(void)
+{
+    hvd_allreduce(second, 4, HVD_SUM);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -125,6 +137,12 @@ int main(int argc, char **argv)
         for (int i = 0; i < 2; i++)
             hvd_allreduce(odd == i ? a : b, many, HVD_SUM);
         free(a);
+    }
+    CASE("order of functions") { // what ends a function is called from its line all the same
+        void (*calls[])(void) = {add_first, add_second};
+        first = calloc(4, sizeof *first), second = calloc(4, sizeof *second);
+        for (int i = 0; i < 2; i++)
+            calls[i ^ odd]();
     }
     CASE("order of three") {
         for (int i = 0; i < 3; i++)
@@ -172,6 +190,10 @@ int main(int argc, char **argv)
     CASE("group's count") {
         HvdGroup all = hvd_group_split(0);
         hvd_group_allreduce(all, values, odd ? 3 : 1, HVD_SUM);
+    }
+    CASE("group in another order") {
+        HvdGroup others = hvd_group_of_ranks((int[]){1, 0}, 2);
+        hvd_group_allreduce(others, values, odd ? 3 : 1, HVD_SUM);
     }
     CASE("count in a group without the root") {
         HvdGroup others = hvd_group_split(hvd_rank() > 0);
@@ -241,6 +263,9 @@ int main(int argc, char **argv)
     CASE("joined, counts") { // of three; the third brings nothing
         if (odd) hvd_join(); else hvd_allreduce(values, hvd_rank() ? 8 : 4, HVD_SUM);
     }
+    CASE("joined root, counts") {
+        if (hvd_rank() == 0) hvd_join(); else hvd_allreduce(values, odd ? 8 : 4, HVD_SUM);
+    }
     CASE("joined, left") {
         if (odd) return 0;
         hvd_join();
@@ -248,6 +273,16 @@ int main(int argc, char **argv)
     CASE("MPI's count") MPI_Allreduce(MPI_IN_PLACE, values, odd ? 8 : 4, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     CASE("MPI's rank") {
         if (odd) MPI_Send(values, 1, MPI_FLOAT, hvd_size(), 0, MPI_COMM_WORLD); else hvd_barrier();
+    }
+    CASE("MPI's rank in a group, in the background") {
+        MPI_Comm group;
+        MPI_Request request;
+        MPI_Comm_split(MPI_COMM_WORLD, odd, 0, &group);
+        if (odd) MPI_Isend(values, 1, MPI_FLOAT, 1, 0, group, &request);
+        hvd_barrier();
+    }
+    CASE("nobody's fault") {
+        if (odd) MPI_Comm_call_errhandler(MPI_COMM_WORLD, MPI_ERR_INTERN); else hvd_barrier();
     }
     else if (returns) return MPI_Send(values, 1, MPI_FLOAT, hvd_size(), 0, MPI_COMM_WORLD) == MPI_SUCCESS;
     CASE("rotating places") { // right, if unusual: the odd one's values count
@@ -319,6 +354,7 @@ named "count of none" "hvd_allreduce: ALL bring(s) 4 values, ODD brings 0 values
 named "broadcast's count" "hvd_broadcast: ALL bring(s) 4 values, ODD brings 8 values"
 named "large broadcast's count" "hvd_broadcast: ALL bring(s) 100000 values, ODD brings 1 value (call 1)"
 named "order" "hvd_allreduce: ALL call(s) from cases.c:"
+named "order of functions" "hvd_allreduce: ALL call(s) from cases.c:"
 suspected "order on the heap" "hvd_allreduce: calls 1 to 2, the last from cases.c:"
 named "order of three" "hvd_allreduce: ALL call(s) from cases.c:"
 different="the workers make different calls: "
@@ -337,6 +373,9 @@ named "group's count" "hvd_group_allreduce: ALL bring(s) 1 value, ODD brings 3 v
 start 4 "count in a group without the root"
 [[ $status -eq 2 && $(grep '^cases: ' "$folder/err") = "cases: rank 1: hvd_group_allreduce: ranks 1 and 2 bring 1 value, rank 3 brings 3 values (call 1)" ]] ||
     fail "count in a group without the root: status $status: $(cat "$folder/err")"
+start 2 "group in another order"
+[[ $status -eq 2 && $(grep '^cases: ' "$folder/err") = "cases: hvd_group_allreduce: rank 1 brings 3 values, rank 0 brings 1 value (call 1)" ]] ||
+    fail "group in another order: status $status: $(cat "$folder/err")"
 named "group's root" "hvd_group_broadcast: ALL name(s) root 0, ODD names root 1 (call 1)"
 named "sweep's name" "sweep_allreduce: ALL sweep(s) gather, ODD sweeps ring (call 1)"
 named "sweep's end" "sweep_allreduce: ALL want(s) at most 10 values, ODD wants at most 20 values (call 1)"
@@ -381,7 +420,15 @@ start 3 "joined, counts"
 grep -qF "cases: hvd_allreduce: rank 0 brings 4 values, rank 1 brings 8 values (call 1)" "$folder/err" ||
     fail "joined, counts: $(cat "$folder/err")"
 
+start 3 "joined root, counts"
+[[ $status -eq 2 && $(grep '^cases: ' "$folder/err") = "cases: rank 1: hvd_allreduce: rank 1 brings 4 values, rank 2 brings 8 values (call 1)" ]] ||
+    fail "joined root, counts: status $status: $(cat "$folder/err")"
+
 named "MPI's rank" "ODD: MPI_Send (1 value): MPI_ERR_RANK: invalid rank"
+named "MPI's rank in a group, in the background" "ODD: MPI_Isend: MPI_ERR_RANK: invalid rank"
+start 3 "nobody's fault"
+[[ $status -eq 1 && $(grep -c '^cases: rank 2: MPI_Comm_call_errhandler: MPI_ERR_INTERN: ' "$folder/err") -eq 1 ]] ||
+    fail "an error of MPI's own: status $status: $(cat "$folder/err")"
 # Which ranks are sent too much depends on how MPI adds up; several may say so at once.
 for n in 2 3 4; do
     start $n "MPI's count"

@@ -42,14 +42,24 @@ static void late_batch(Callback *self, Training *training)
         wait_here(3);
 }
 
-static void train(void)
+static Dataset data;
+
+static void late_epoch(Callback *self, Training *training)
 {
-    Dataset data = load_data(&(Args){.data = DATA_SYNTHETIC, .images = 64}, TRAIN);
+    (void)self;
+    if (training->epoch == 0 && rank == 1) {
+        evaluate(training->model, plain_batches(&data, image_statistics(&data), 8), 0);
+        wait_here(3);
+    }
+}
+
+static void train(Callback *late)
+{
+    data = load_data(&(Args){.data = DATA_SYNTHETIC, .images = 64}, TRAIN);
     Tensor x = input(28, 28, 1);
     Model *net = compile(model(x, softmax(dense(flatten(x), 10))), CATEGORICAL_CROSSENTROPY,
                          hvd_distributed_optimizer(sgd(0.1f)));
-    Callback late = {.name = "late", .batch_begin = late_batch};
-    Callbacks callbacks = {.items = {&late}, .count = 1};
+    Callbacks callbacks = {.items = {late}, .count = 1};
     fit(net, &(Fit){.train = plain_batches(&data, image_statistics(&data), 8), .epochs = 2,
                       .steps_per_epoch = 4, .callbacks = &callbacks});
 }
@@ -74,7 +84,8 @@ int main(int argc, char **argv)
     CASE("late to begin") {}
     CASE("late to join") { if (rank == 1) wait_here(units); hvd_join(); }
     CASE("slow") { if (rank == 1) wait_here(units); meet(); wait_here(1.5); meet(); }
-    CASE("late in training") train();
+    CASE("late in training") train(&(Callback){.name = "late", .batch_begin = late_batch});
+    CASE("late in a callback") train(&(Callback){.name = "late", .epoch_end = late_epoch});
     CASE("returns") { if (rank == 1) return 0; meet(); }
     CASE("root returns") { if (rank == 0) return 0; meet(); }
     CASE("two return") { if (rank == 0 || rank == 2) return 0; meet(); }
@@ -216,6 +227,8 @@ start 0 3 slow 3.5 -- "stall: ranks 0 and 2 $waiting MPI_Barrier (call 2) for $u
 start 0 3 "late to join" 1.7 -- "stall: ranks 0 and 2 $waiting hvd_join (call 1) for $unit s" "stall: rank 1 has been in no such call for * s" ...
 start 0 2 "late in training" -- "stall: rank 0 $waits hvd_distributed_optimizer (call *) for $unit s" \
     "stall: rank 1 has been in no such call for $unit s, training, epoch 2, step 3" ...
+start 0 2 "late in a callback" -- "stall: rank 0 $waits hvd_distributed_optimizer (call *) for $unit s" \
+    "stall: rank 1 has been in no such call for $unit s, in callbacks, epoch 1" ...
 
 start 0 3 "late to begin" 3.5 -- "stall: rank 0 waits in hvd_init for * s: not all 3 ranks have come to it" ...
 

@@ -54,7 +54,7 @@ succeeds make -s step-greeting
 grep -q '^mpirun .* build/greeting --width 1$' "$folder/out" || fail "step-greeting: $(cat "$folder/out")"
 succeeds make -s check-greeting
 [[ $(tail -n 1 "$folder/out") == "greeting: passed" ]] || fail "check-greeting: $(cat "$folder/out")"
-succeeds tests/steps/test_graders.sh --some greeting/ solutions/greeting steps/greeting
+succeeds tests/steps/test_graders.sh greeting
 succeeds tests/steps/test_graders.sh validation-wrong--four-times
 grep -q '^1 cases as expected, 0 not, 0 tried again$' "$folder/out" || fail "the known mistake: $(cat "$folder/out")"
 
@@ -65,7 +65,7 @@ recipe exercise "An exercise"
 succeeds make -s steps
 succeeds tests/unit/test_labs.sh
 succeeds make -s build/check-step
-succeeds tests/steps/test_graders.sh --some farewell/ solutions/farewell steps/farewell
+succeeds tests/steps/test_graders.sh farewell
 
 # ---- The others.
 
