@@ -36,8 +36,9 @@ typedef struct {
 // A callback that saves the training: as ckpt-EPOCH when EPOCH epochs are done, as ckpt-EPOCH-STEP
 // when, after them, STEP steps of the next one are. The best epoch is the first one with the
 // highest validation accuracy (without validation: accuracy) on the root, which also says at the
-// end which one it was. All workers add it. Its place in the list does not matter: with
-// hvd_metric_average in the list, before or behind it, the accuracy is the average.
+// end which one it was. All workers add it, since they save together, in collective calls. Its
+// place in the list does not matter: with hvd_metric_average in the list, before or behind it, the
+// accuracy is the average.
 //
 // Where a checkpoint can't be written (the disk is full) the training goes on with a warning, the
 // older ones stay, and the program ends with status 1. A folder that can't be made or written when
@@ -74,7 +75,7 @@ char *latest_checkpoint(const char *folder);
 //
 // A file that is damaged or cut, or is of another format, and one of another model or optimizer
 // (its constants, too, but for the learning rate, which is restored) ends the program with one
-// line.
+// line. Not collective: each worker reads for itself, and all that train together restore the same.
 void restore_checkpoint(Model *model, Fit *fit, const char *folder, const char *name);
 
 // As restore_checkpoint, with the latest checkpoint of the root's folder, on all workers. The root

@@ -144,7 +144,8 @@ HvdGroup hvd_group_split(int color);
 HvdGroup hvd_group_of_ranks(const int *ranks, int count);
 
 // The collectives among the workers of a group, each of which calls them; `root` is a rank in the
-// group. A worker that is not in the group ends the program with one line.
+// group. A worker that is not in the group ends the program with one line. Where they disagree, the
+// line that says so counts ranks as the job does.
 void hvd_group_allreduce(HvdGroup group, float *values, size_t count, HvdOp op);
 float *hvd_group_allgather(HvdGroup group, const float *values, size_t count, size_t *total);
 int *hvd_group_allgather_ints(HvdGroup group, const int *values, size_t count, size_t *total,
@@ -172,6 +173,9 @@ void hvd_group_free(HvdGroup *group);
 // HVD_TRANSPORT=nccl or mpi insists on one (auto: the choice). HVD_COMPRESSION=bf16 (none) sends
 // them as bfloat16, half the bytes, and adds them up as such.
 //
+// In each update the workers agree on the model, its loss, which update it is, how many passes make
+// one, and the wrapped optimizer with its constants, learning rate and momentum.
+//
 // It may itself be wrapped in an optimizer of the program's own. Where that does not hand
 // gradient_ready on, all gradients travel when its apply() calls this one's. An optimizer that is
 // distributed already ends the program with one line.
@@ -196,8 +200,9 @@ typedef void (*HvdAllreduce)(float *values, size_t count, MPI_Comm comm);
 // nothing is added up. `comm` is used for nothing else while the function runs.
 void hvd_use_allreduce(HvdAllreduce allreduce);
 
-// Overwrites the model's weights and moving statistics, and the state of its optimizer, on every
-// worker by those of the worker `root`. The model must be compiled. Collective.
+// Overwrites the model's weights and moving statistics, and the state of its optimizer (with its
+// learning rate, without its other constants), on every worker by those of the worker `root`. The
+// model must be compiled. Collective.
 void hvd_broadcast_model(Model *model, int root);
 
 // A callback that calls hvd_broadcast_model when training begins: all workers then start from the
