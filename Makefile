@@ -299,8 +299,8 @@ $(BUILD)/hvdlab.o: $(BUILD)/library.o
 $(library_objects): visibility := -fvisibility=hidden
 
 # A function that a student has still to write makes no use of its parameters; and that an int becomes a
-# size_t or a float is no news on these pages. Where a call is made from is to be seen behind a return, too.
-for_students := -Wno-unused-parameter -Wno-conversion -Wno-sign-conversion -Wno-float-conversion -fno-optimize-sibling-calls
+# size_t or a float is no news on these pages.
+for_students := -Wno-unused-parameter -Wno-conversion -Wno-sign-conversion -Wno-float-conversion
 $(step_objects): extra_flags := $(for_students)
 
 $(step_programs): $(BUILD)/%: $(BUILD)/steps/%.o

@@ -3,12 +3,10 @@
 
 #include "hvd/agreement.h"
 
-#include <dlfcn.h>
-#include <link.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "sys/activity.h"
 #include "sys/timeline.h"
 #include "sys/trace.h"
@@ -16,28 +14,18 @@
 #include "sys/world.h"
 
 enum {
-    WINDOW = 8,   // calls whose order is compared
-    EXTREMES = 7, // numbers of an agreement, of which the last one says that some rank has joined
-    JOINED = EXTREMES - 1,
+    LARGEST,       // hash of a call
+    INVERTED,      // the smallest one's complement
+    JOINED,        // whether some rank has
+    EXTREMES,      // numbers of an agreement
     MAX_PARTS = 4, // of a line that says what each rank brings
 };
-
-// What tells calls apart that are alike in all terms, as numbers that are the same in all processes
-// of a program: the place in it that calls, and where the values lie.
-typedef struct {
-    uint64_t place, values;
-} Origin;
 
 // Where the ranks of a communicator meet.
 typedef struct {
     MPI_Comm comm;
     int rank, size;
     int64_t number; // of calls so far
-    // The last calls, alike in all terms, whose origins differed: row by row those of each rank.
-    Origin *origins;
-    int window;         // how many calls
-    int64_t window_end; // the number of the last of them
-    uint64_t signature; // of each of them
 } Meeting;
 
 // ---- Numbers.
@@ -64,58 +52,10 @@ static uint64_t signature_of(const Collective *call)
         if (value == 0 && term->text)
             value = text_hash(term->text);
         else if (value == 0)
-            memcpy(&value, &term->number, sizeof value);
+            value = (uint64_t)term->number;
         hash = mix(hash, value);
     }
     return hash;
-}
-
-// Where the program was loaded, and where it found its stack and the libraries: addresses are
-// compared as distances from these.
-static struct {
-    uintptr_t program, heap, stack, libraries;
-} bases;
-
-static uintptr_t load_address(const void *inside)
-{
-    Dl_info info;
-    struct link_map *map = NULL;
-    if (!dladdr1(inside, &info, (void **)&map, RTLD_DL_LINKMAP) || !map)
-        return 0;
-    return map->l_addr;
-}
-
-__attribute__((constructor)) static void find_bases(void)
-{
-    extern char **environ;
-    bases.program = load_address(&bases);
-    bases.heap = (uintptr_t)sbrk(0);
-    bases.stack = (uintptr_t)environ;
-    bases.libraries = load_address((const void *)(uintptr_t)&abort);
-}
-
-static uint64_t place_in_program(const void *address)
-{
-    return address ? (uint64_t)((uintptr_t)address - bases.program) : 0;
-}
-
-// Of memory that was asked for while the program ran: where it lies depends on what was asked for
-// and given back before, which may be something else on each rank.
-#define GIVEN ((uint64_t)1 << 63)
-
-// Blocks of one age have one distance, where the ranks have asked for the same memory so far.
-static uint64_t place_of_values(const void *values)
-{
-    uintptr_t address = (uintptr_t)values;
-    if (!values)
-        return 0;
-    if (address >= (uintptr_t)__builtin_frame_address(0) && address < bases.stack)
-        return bases.stack - address;
-    if (address >= bases.heap && address < (uintptr_t)sbrk(0))
-        return (address - bases.heap) | GIVEN;
-    if (address >= bases.program && address < bases.heap)
-        return address - bases.program;
-    return (address - bases.libraries) | GIVEN;
 }
 
 // ---- Meetings.
@@ -127,7 +67,6 @@ static int free_meeting(MPI_Comm comm, int key, void *value, void *unused)
     (void)unused;
     Meeting *meeting = value;
     MPI_Comm_free(&meeting->comm);
-    free(meeting->origins);
     free(meeting);
     return MPI_SUCCESS;
 }
@@ -198,7 +137,7 @@ static void add_value(char **list, const Term *term)
         return;
     }
     char number[32];
-    snprintf(number, sizeof number, "%.9g", term->number);
+    snprintf(number, sizeof number, "%" PRId64, term->number);
     add_text(list, number);
 }
 
@@ -391,138 +330,6 @@ static _Noreturn void name_difference(const Meeting *all, const Collective *call
     abort();
 }
 
-// ---- Calls in another order, which only the places that they are made from can tell.
-
-// "step_06.c:41", where the tool that knows it is there.
-static char *place_name(uint64_t place)
-{
-    char *command = format_text("addr2line -s -e /proc/%d/exe 0x%llx 2>/dev/null", (int)getpid(),
-                                (unsigned long long)place - 1); // in the call, not behind it
-    char name[256] = "";
-    FILE *pipe = popen(command, "r");
-    free(command);
-    if (pipe) {
-        if (!fgets(name, sizeof name, pipe))
-            name[0] = '\0';
-        pclose(pipe);
-    }
-    name[strcspn(name, " \n")] = '\0';
-    if (!name[0] || name[0] == '?')
-        snprintf(name, sizeof name, "0x%llx", (unsigned long long)place);
-    return format_text("%s", name);
-}
-
-static const Origin *origin_of(const Meeting *meeting, int call, int rank)
-{
-    return &meeting->origins[call * meeting->size + rank];
-}
-
-// What tells a call from the others from `from` on: its place in the program, or how far behind the
-// first of the rank's arrays its values lie. (Where the heap begins to be used is another matter on
-// each rank; how far apart two arrays lie mostly is not.)
-static uint64_t mark_of(const Meeting *meeting, int from, int call, int rank, bool by_values)
-{
-    uint64_t first = UINT64_MAX;
-    for (int i = from; i < meeting->window; i++)
-        if (origin_of(meeting, i, rank)->values < first)
-            first = origin_of(meeting, i, rank)->values;
-    const Origin *origin = origin_of(meeting, call, rank);
-    return by_values ? origin->values - first : origin->place;
-}
-
-// True where every rank has made the calls from `from` on from the same places (or for the same
-// values), each from one of its own, and not all in one order.
-static bool is_permuted(const Meeting *meeting, int from, bool by_values)
-{
-    bool one_order = true;
-    for (int call = from; call < meeting->window; call++)
-        for (int r = 0; r < meeting->size; r++) {
-            uint64_t mark = mark_of(meeting, from, call, 0, by_values);
-            int count = 0;
-            for (int i = from; i < meeting->window; i++)
-                count += mark_of(meeting, from, i, r, by_values) == mark;
-            if (count != 1)
-                return false;
-            one_order = one_order && mark_of(meeting, from, call, r, by_values) == mark;
-        }
-    return !one_order;
-}
-
-static _Noreturn void name_orders(const Meeting *meeting, const Collective *call, int from,
-                                  bool by_values)
-{
-    char *list = format_text("%s", "");
-    for (int i = from; i < meeting->window; i++) {
-        char *place = place_name(origin_of(meeting, i, meeting->rank)->place);
-        add(&list, *list ? ", then " : "");
-        add(&list, place);
-        free(place);
-    }
-    Collective orders = {.name = call->name, .terms = {text_term("call", "from ", list, NULL)}};
-    Statement *statements = gather_statements(meeting, &orders);
-    char *line = who_says_what(meeting, &orders, statements, VALUES, term_words);
-    char *advice = format_text("these are the same %s in different orders, so values of one met "
-                               "those of another: make the calls in one order on all workers",
-                               by_values ? "arrays" : "lines");
-    end_job(meeting, statements, call->name, line, advice);
-}
-
-// True where some of the values lie in memory that was asked for.
-static bool some_are_given(const Meeting *meeting, int from)
-{
-    for (int call = from; call < meeting->window; call++)
-        for (int r = 0; r < meeting->size; r++)
-            if (origin_of(meeting, call, r)->values & GIVEN)
-                return true;
-    return false;
-}
-
-// Only a guess: arrays may lie so by chance where one rank's memory was used in another way before.
-static void suspect_orders(const Meeting *meeting, const Collective *call, int from)
-{
-    static bool said;
-    if (said)
-        return;
-    said = true;
-    int64_t last = meeting->number;
-    char *place = place_name(origin_of(meeting, meeting->window - 1, meeting->rank)->place);
-    warn_on_root("%s: calls %lld to %lld, the last from %s: the workers seem to bring the same "
-                 "arrays in different orders; values of one then meet those of another. Make the "
-                 "calls in one order on all workers",
-                 call->name, (long long)(last - (meeting->window - 1 - from)), (long long)last,
-                 place);
-    free(place);
-}
-
-// Calls that are alike but come from different lines, or for different arrays: right where a line
-// is the root's, say; wrong where all ranks pass by the same ones in different orders.
-static void compare_order(Meeting *meeting, const Collective *call, uint64_t signature, Origin own)
-{
-    size_t row = (size_t)meeting->size;
-    if (!meeting->origins)
-        meeting->origins = allocate(WINDOW * row, sizeof *meeting->origins);
-    if (meeting->window_end != meeting->number - 1 || meeting->signature != signature)
-        meeting->window = 0;
-    if (meeting->window == WINDOW)
-        memmove(meeting->origins, meeting->origins + row,
-                (size_t)(--meeting->window) * row * sizeof *meeting->origins);
-    PMPI_Allgather(&own, 2, MPI_UINT64_T, meeting->origins + (size_t)meeting->window * row, 2,
-                   MPI_UINT64_T, meeting->comm);
-    meeting->window++;
-    meeting->window_end = meeting->number;
-    meeting->signature = signature;
-    for (int from = meeting->window - 2; from >= 0; from--) {
-        if (is_permuted(meeting, from, false))
-            name_orders(meeting, call, from, false);
-        if (!is_permuted(meeting, from, true))
-            continue;
-        if (some_are_given(meeting, from))
-            suspect_orders(meeting, call, from);
-        else
-            name_orders(meeting, call, from, true);
-    }
-}
-
 // ---- The agreement.
 
 // What others see of this rank. A group's calls have no number: only its own ranks count them.
@@ -531,7 +338,7 @@ static void begin_activity(const Collective *call, bool of_job)
     bool counted = call->terms[0].after && strcmp(call->terms[0].after, " values") == 0;
     activity_begin((Activity){.call = call->name,
                               .number = of_job ? meeting_of_job()->number + 1 : 0,
-                              .count = counted ? (int64_t)call->terms[0].number : -1,
+                              .count = counted ? call->terms[0].number : -1,
                               .peer = -1});
 }
 
@@ -598,20 +405,16 @@ int agree(const Collective *call, MPI_Comm comm)
     Meeting *meeting = of_job ? meeting_of_job() : meeting_of_group(comm);
     begin_meeting(meeting, call);
     uint64_t signature = signature_of(call);
-    Origin origin = {place_in_program(call->place), place_of_values(call->values)};
-    // The largest of x and of ~x: the latter is ~ of the smallest.
-    uint64_t extremes[EXTREMES] = {signature,     ~signature,    origin.place,
-                                   ~origin.place, origin.values, ~origin.values};
+    uint64_t extremes[EXTREMES] = {[LARGEST] = signature, [INVERTED] = ~signature};
     exchange_extremes(meeting, extremes);
     Attendance *attendances = extremes[JOINED] ? take_attendance(meeting, call) : NULL;
-    if (extremes[0] != ~extremes[1])
+    if (extremes[LARGEST] != ~extremes[INVERTED])
         name_difference(meeting, call, attendances);
     int working = meeting->size;
     if (attendances) {
         sum_of_working(meeting, attendances);
         working = count_working(meeting, attendances);
-    } else if (extremes[2] != ~extremes[3] || extremes[4] != ~extremes[5])
-        compare_order(meeting, call, signature, origin);
+    }
     free(attendances);
     trace("collective_end", TEXT("function", call->name), TEXT("name", call->channel));
     return working;
@@ -662,7 +465,7 @@ bool agree_as_joined(Sum *sum, int *last)
     exchange_extremes(meeting, extremes);
     Attendance *all = take_attendance(meeting, &call);
     bool goes_on = count_working(meeting, all) > 0;
-    if (goes_on && extremes[0] != ~extremes[1])
+    if (goes_on && extremes[LARGEST] != ~extremes[INVERTED])
         wait_for_the_end(meeting, &call);
     if (goes_on)
         *sum = sum_of_working(meeting, all);

@@ -3,10 +3,11 @@
 // without end, somebody else's numbers, or an error that names neither side; here it is one line,
 // and the end of the job.
 //
-// It costs an all-reduce of 56 bytes over the ranks that take part, on a communicator of its own,
-// so that ranks which make different calls meet here, too. (Horovod's coordinator compares requests
-// by their names: Sergeev and Del Balso, 2018. MPI has its calls matched by their order alone: 4.0,
-// section 6.12.)
+// It costs an all-reduce of 24 bytes over the ranks that take part, on a communicator of its own,
+// so that ranks which make different calls meet here, too. Calls that agree in all terms are one
+// call, as MPI has it: values that ranks pass in different orders are combined as they come.
+// (Horovod's coordinator compares requests by their names: Sergeev and Del Balso, 2018. MPI has its
+// calls matched by their order alone: 4.0, section 6.12.)
 
 #ifndef HVDLAB_AGREEMENT_H
 #define HVDLAB_AGREEMENT_H
@@ -23,7 +24,7 @@ typedef struct {
     const char *verb;   // "bring", an s for one rank; NULL ends a list of terms
     const char *before; // "root "
     const char *text;   // the value; of several lines the first that differs is named; NULL:
-    double number;      // this one
+    int64_t number;     // this one
     const char *after;  // " values", whose s one value loses; NULL: nothing
     const char *advice; // ends the line; NULL: none
     uint64_t hash;      // of the text, where the caller keeps it; 0: to be computed
@@ -44,9 +45,6 @@ typedef struct {
     const char *channel; // the name of the communicator on which the values will move, for traces
     const char *object;  // where ranks make different calls: "rank 0 is in ..."; NULL: the name
     Term terms[MAX_TERMS];
-    // Where the program calls it, and with which values: by these two calls that are alike in all
-    // terms are told apart. NULL: neither matters.
-    const void *place, *values;
     Sum sum;
 } Collective;
 
@@ -57,7 +55,7 @@ static inline Term text_term(const char *verb, const char *before, const char *t
     return (Term){.verb = verb, .before = before, .text = text, .advice = advice};
 }
 
-static inline Term number_term(const char *verb, const char *before, double number,
+static inline Term number_term(const char *verb, const char *before, int64_t number,
                                const char *after)
 {
     return (Term){.verb = verb, .before = before, .number = number, .after = after};

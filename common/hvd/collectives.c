@@ -51,7 +51,7 @@ void hvd_check_root(const char *caller, int root, MPI_Comm comm)
 
 static Term count_term(size_t count)
 {
-    return number_term("bring", "", (double)count, " values");
+    return number_term("bring", "", (int64_t)count, " values");
 }
 
 Term hvd_root_term(int root)
@@ -69,51 +69,39 @@ static Term op_term(HvdOp op)
 }
 
 // Returns how many ranks bring values.
-static int agree_on_reduction(const char *caller, const float *values, size_t count, HvdOp op,
-                              const void *place, MPI_Comm comm)
+static int agree_on_reduction(const char *caller, size_t count, HvdOp op, MPI_Comm comm)
 {
     bool adds = op == HVD_SUM || op == HVD_AVERAGE;
     return agree(&(Collective){.name = caller,
                                .channel = "values",
                                .terms = {count_term(count), op_term(op), hierarchy_term()},
-                               .place = place,
-                               .values = values,
                                .sum = {.open = adds, .channel = WORLD_VALUES, .count = count}},
                  comm);
 }
 
 // The numbers of rows may differ.
-static void agree_on_rows(const char *caller, const SparseGradient *own, HvdOp op,
-                          const void *place, MPI_Comm comm)
+static void agree_on_rows(const char *caller, const SparseGradient *own, HvdOp op, MPI_Comm comm)
 {
     agree(&(Collective){.name = caller,
                         .channel = "values",
                         .terms = {number_term("bring", "rows of ", own->dimension, " values"),
-                                  op_term(op)},
-                        .place = place},
+                                  op_term(op)}},
           comm);
 }
 
-static void agree_on_broadcast(const char *caller, const float *values, size_t count, int root,
-                               const void *place, MPI_Comm comm)
+static void agree_on_broadcast(const char *caller, size_t count, int root, MPI_Comm comm)
 {
     agree(&(Collective){.name = caller,
                         .channel = "variables",
-                        .terms = {count_term(count), hvd_root_term(root)},
-                        .place = place,
-                        .values = values},
+                        .terms = {count_term(count), hvd_root_term(root)}},
           comm);
 }
 
 // Of a call that has nothing else to agree on.
-static void agree_on_call(const char *caller, const void *values, const void *place, MPI_Comm comm)
+static void agree_on_call(const char *caller, MPI_Comm comm)
 {
-    agree(&(Collective){.name = caller, .channel = "values", .place = place, .values = values},
-          comm);
+    agree(&(Collective){.name = caller, .channel = "values"}, comm);
 }
-
-// Where the program calls the function that uses it.
-#define PLACE __builtin_return_address(0)
 
 // ---- Over the ranks of a communicator.
 
@@ -190,7 +178,7 @@ void hvd_allreduce(float *values, size_t count, HvdOp op)
     check_values(__func__, values, count);
     check_op(__func__, op);
     MPI_Comm comm = world_comm(WORLD_VALUES);
-    int working = agree_on_reduction(__func__, values, count, op, PLACE, comm);
+    int working = agree_on_reduction(__func__, count, op, comm);
     allreduce(values, count, op, working, comm);
     agreed_call_ends();
 }
@@ -201,7 +189,7 @@ float *hvd_allgather(const float *values, size_t count, size_t *total)
     trace_call();
     check_values(__func__, values, count);
     check_total(__func__, total);
-    agree_on_call(__func__, values, PLACE, world_comm(WORLD_VALUES));
+    agree_on_call(__func__, world_comm(WORLD_VALUES));
     float *all = allgather(values, count, total, world_comm(WORLD_VALUES));
     agreed_call_ends();
     return all;
@@ -214,7 +202,7 @@ int *hvd_allgather_ints(const int *values, size_t count, size_t *total, size_t *
     check_values(__func__, values, count);
     check_total(__func__, total);
     MPI_Comm comm = world_comm(WORLD_VALUES);
-    agree_on_call(__func__, values, PLACE, comm);
+    agree_on_call(__func__, comm);
     int *all = gather(values, count, MPI_INT, sizeof *all, total, counts, comm);
     agreed_call_ends();
     return all;
@@ -229,7 +217,7 @@ SparseGradient hvd_allreduce_sparse(const SparseGradient *own, HvdOp op)
     if (op != HVD_AVERAGE && op != HVD_SUM)
         die("%s: rows can be averaged or added up: HVD_AVERAGE, HVD_SUM", __func__);
     MPI_Comm comm = world_comm(WORLD_VALUES);
-    agree_on_rows(__func__, own, op, PLACE, comm);
+    agree_on_rows(__func__, own, op, comm);
     SparseGradient all = {.dimension = own->dimension};
     size_t count = (size_t)own->count, rows, values;
     all.rows = gather(own->rows, count, MPI_INT, sizeof(int), &rows, NULL, comm);
@@ -246,7 +234,7 @@ void hvd_broadcast(float *values, size_t count, int root)
     world_need(__func__);
     trace_call();
     check_values(__func__, values, count);
-    agree_on_broadcast(__func__, values, count, root, PLACE, world_comm(WORLD_VARIABLES));
+    agree_on_broadcast(__func__, count, root, world_comm(WORLD_VARIABLES));
     hvd_check_root(__func__, root, world_comm(WORLD_VARIABLES));
     broadcast(values, count, root, world_comm(WORLD_VARIABLES));
     agreed_call_ends();
@@ -256,7 +244,7 @@ void hvd_barrier(void)
 {
     world_need(__func__);
     trace_call();
-    agree_on_call(__func__, NULL, NULL, world_comm(WORLD_VALUES));
+    agree_on_call(__func__, world_comm(WORLD_VALUES));
     MPI_Barrier(world_comm(WORLD_VALUES));
     agreed_call_ends();
 }
@@ -311,7 +299,7 @@ HvdGroup hvd_group_split(int color)
     world_need(__func__);
     trace_call();
     MPI_Comm comm;
-    agree_on_call(__func__, NULL, NULL, world_comm(WORLD_VALUES));
+    agree_on_call(__func__, world_comm(WORLD_VALUES));
     MPI_Comm_split(world_comm(WORLD_VALUES), color < 0 ? MPI_UNDEFINED : color, world_rank(),
                    &comm);
     agreed_call_ends();
@@ -369,7 +357,7 @@ void hvd_group_allreduce(HvdGroup group, float *values, size_t count, HvdOp op)
     trace_call();
     check_values(__func__, values, count);
     check_op(__func__, op);
-    int working = agree_on_reduction(__func__, values, count, op, PLACE, group.comm);
+    int working = agree_on_reduction(__func__, count, op, group.comm);
     allreduce(values, count, op, working, group.comm);
     agreed_call_ends();
 }
@@ -380,7 +368,7 @@ float *hvd_group_allgather(HvdGroup group, const float *values, size_t count, si
     trace_call();
     check_values(__func__, values, count);
     check_total(__func__, total);
-    agree_on_call(__func__, values, PLACE, group.comm);
+    agree_on_call(__func__, group.comm);
     float *all = allgather(values, count, total, group.comm);
     agreed_call_ends();
     return all;
@@ -393,7 +381,7 @@ int *hvd_group_allgather_ints(HvdGroup group, const int *values, size_t count, s
     trace_call();
     check_values(__func__, values, count);
     check_total(__func__, total);
-    agree_on_call(__func__, values, PLACE, group.comm);
+    agree_on_call(__func__, group.comm);
     int *all = gather(values, count, MPI_INT, sizeof *all, total, counts, group.comm);
     agreed_call_ends();
     return all;
@@ -404,7 +392,7 @@ void hvd_group_broadcast(HvdGroup group, float *values, size_t count, int root)
     check_member(__func__, group);
     trace_call();
     check_values(__func__, values, count);
-    agree_on_broadcast(__func__, values, count, root, PLACE, group.comm);
+    agree_on_broadcast(__func__, count, root, group.comm);
     hvd_check_root(__func__, root, group.comm);
     broadcast(values, count, root, group.comm);
     agreed_call_ends();
@@ -414,7 +402,7 @@ void hvd_group_barrier(HvdGroup group)
 {
     check_member(__func__, group);
     trace_call();
-    agree_on_call(__func__, NULL, NULL, group.comm);
+    agree_on_call(__func__, group.comm);
     MPI_Barrier(group.comm);
     agreed_call_ends();
 }

@@ -116,11 +116,11 @@ static const char *rule_text(const Distributed *d, char *text, size_t size)
 static int agree_on_update(const Distributed *d)
 {
     char rule[256];
-    double number = (double)optimizer_iterations(&d->optimizer) + 1;
+    int64_t number = optimizer_iterations(&d->optimizer) + 1;
     Term model = hvd_model_term(d->parameters);
     model.hash = d->model;
     Term threshold =
-        number_term("find", "HVD_FUSION_THRESHOLD=", (double)(d->threshold * sizeof(float)), NULL);
+        number_term("find", "HVD_FUSION_THRESHOLD=", (int64_t)(d->threshold * sizeof(float)), NULL);
     threshold.advice = HAND_ON("HVD_FUSION_THRESHOLD");
     return agree_only(
         &(Collective){.name = "hvd_distributed_optimizer",

@@ -9,7 +9,8 @@
 // values move the workers agree on the call: where they make different ones, or bring other counts,
 // operations, roots, models, optimizers or lengths of training, the job ends with one line that
 // names both sides (a few microseconds for each call, and for each update of a distributed
-// optimizer).
+// optimizer). Calls that agree in all of this are one call, wherever in the program they stand and
+// whatever the values mean: as in MPI, the order of the calls alone decides which values meet.
 //
 // That is said on standard error, each line beginning with the program's name. When some worker has
 // waited for HVD_STALL_SECONDS (10; 0: nothing is said) in a call, hvd's or MPI's own: who waits in

@@ -3,6 +3,8 @@
 
 #include "hvd/hvd_choice.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include "backend/backend.h"
 #include "hvd/two_levels.h"
@@ -15,6 +17,8 @@
 // where one rank expects other messages than another, both wait for ever.
 static void agree_on_arenas(const Parameters *parameters, MPI_Comm comm)
 {
+    char layout[24];
+    snprintf(layout, sizeof layout, "%016" PRIx64, parameters->layout);
     agree_only(
         &(Collective){
             .name = "hvd",
@@ -25,7 +29,7 @@ static void agree_on_arenas(const Parameters *parameters, MPI_Comm comm)
                       hvd_model_term(parameters),
                       (Term){.verb = "lay",
                              .before = "their weights out in the order ",
-                             .number = (double)parameters->layout,
+                             .text = layout,
                              .advice = "the processors' instruction sets differ: set "
                                        "DNNL_MAX_CPU_ISA=AVX2 on all of them"},
                       hvd_adder_term(),

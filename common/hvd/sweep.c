@@ -139,9 +139,9 @@ static void meet(const Sweep *sweep, size_t size, double *numbers, int count)
         &(Collective){
             .name = "sweep_allreduce",
             .channel = "trials",
-            .terms = {number_term("bring", "", (double)size, " values"),
+            .terms = {number_term("bring", "", (int64_t)size, " values"),
                       text_term("sweep", "", sweep->name, NULL),
-                      number_term("want", "at most ", (double)sweep->largest, " values"),
+                      number_term("want", "at most ", (int64_t)sweep->largest, " values"),
                       text_term("call", "",
                                 sweep->allreduce ? "a function of the program's" : "MPI_Allreduce",
                                 NULL),

@@ -39,11 +39,10 @@ static void compare_plans(Callback *self, Training *training)
             .channel = "gradients",
             .object = "fit, where a training with a distributed optimizer begins",
             .terms = {number_term("train", "", training->epochs, " epochs"),
-                      number_term("train", "", (double)training->steps, " steps an epoch"),
+                      number_term("train", "", training->steps, " steps an epoch"),
                       number_term("train", "on batches of ", training->batch_size, " images"),
                       number_term("begin", "with epoch ", training->epochs_done + 1, NULL),
-                      number_term("begin", "after ", (double)training->steps_done,
-                                  " steps of the epoch")}},
+                      number_term("begin", "after ", training->steps_done, " steps of the epoch")}},
         world_comm(WORLD_GRADIENTS));
 }
 
