@@ -17,6 +17,7 @@
 #include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/process.h"
 #include "base/role.h"
 
 #define ALIGNMENT   64
@@ -604,28 +605,16 @@ bool pretends_nodes(void)
     return (layout && *layout) || (ranks_per_node && *ranks_per_node);
 }
 
-bool look_at_process(int process, char name[64], int *parent)
-{
-    char *path = format_text("/proc/%d/stat", process);
-    FILE *file = fopen(path, "re");
-    free(path);
-    if (!file)
-        return false;
-    bool found = fscanf(file, "%*d (%63[^)]) %*c %d", name, parent) == 2;
-    fclose(file);
-    return found;
-}
-
 int launcher_above(int process)
 {
     static const char *const launchers[] = {"mpirun", "mpiexec", "orte",      "prte",
                                             "prun",   "hydra",   "slurmstepd"};
-    char name[64];
-    int parent = 0;
-    look_at_process(process, name, &parent);
-    for (int above = parent, next; above >= 1 && look_at_process(above, name, &next); above = next)
+    ProcessStatus status = {0};
+    process_status(process, &status);
+    const int parent = status.parent;
+    for (int above = parent; above >= 1 && process_status(above, &status); above = status.parent)
         for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
-            if (strncmp(name, launchers[i], strlen(launchers[i])) == 0)
+            if (strncmp(status.name, launchers[i], strlen(launchers[i])) == 0)
                 return above;
     return parent;
 }

@@ -158,9 +158,6 @@ bool pretends_nodes(void);
 // knows which ranks share a machine, whatever the launcher's environment says.
 void set_place(int local_rank, int local_size);
 
-// A process's name and parent; false where there is no such process.
-bool look_at_process(int process, char name[64], int *parent);
-
 // The launcher above a process (mpirun, or its daemon on this node; something may stand between,
 // such as a shell), else the process's parent.
 int launcher_above(int process);

@@ -345,15 +345,26 @@ static void read_tensors(const Source *source, Safetensors *file)
     }
 }
 
-Safetensors *safetensors_read(const char *path)
+static Safetensors *read_file(const char *path, bool tensors)
 {
     Source source = {.path = path};
     cJSON *header = read_header(&source);
     Safetensors *file = parse_entries(&source, header);
     cJSON_Delete(header);
-    read_tensors(&source, file);
+    if (tensors)
+        read_tensors(&source, file);
     fclose(source.stream);
     return file;
+}
+
+Safetensors *safetensors_read(const char *path)
+{
+    return read_file(path, true);
+}
+
+Safetensors *safetensors_read_header(const char *path)
+{
+    return read_file(path, false);
 }
 
 void safetensors_drop_tensors(Safetensors *file)
@@ -482,11 +493,12 @@ static const void *values_of(Safetensors *file, int index)
 
 void safetensors_set_metadata(Safetensors *file, const char *key, const char *value)
 {
-    CHECK(is_utf8(key, strlen(key)) && is_utf8(value, strlen(value)));
+    CHECK(is_utf8(key, strlen(key)) && (!value || is_utf8(value, strlen(value))));
     if (file->metadata == NULL)
         file->metadata = cJSON_CreateObject();
     cJSON_DeleteItemFromObjectCaseSensitive(file->metadata, key);
-    cJSON_AddStringToObject(file->metadata, key, value);
+    if (value)
+        cJSON_AddStringToObject(file->metadata, key, value);
 }
 
 static void describe_entry(cJSON *header, const Entry *entry)
@@ -609,6 +621,11 @@ static bool write_header(const Safetensors *file, FILE *stream)
 {
     char *header = format_header(file);
     uint64_t length = strlen(header);
+    if (length > MAX_HEADER_BYTES) {
+        free(header);
+        errno = EMSGSIZE;
+        return false;
+    }
     unsigned char prefix[PREFIX_BYTES];
     for (int i = 0; i < PREFIX_BYTES; i++)
         prefix[i] = (unsigned char)(length >> 8 * i);
@@ -676,6 +693,13 @@ static int write_file(Safetensors *file, const char *path, bool sealed)
     return fault;
 }
 
+const char *safetensors_fault_text(int fault)
+{
+    return fault == EMSGSIZE ? "its header would be longer than 2 MiB, which no reader of the kit "
+                               "takes (names and shapes of tensors, and the history of epochs)"
+                             : strerror(fault);
+}
+
 int safetensors_write(Safetensors *file, const char *path)
 {
     return write_file(file, path, true);
@@ -690,6 +714,6 @@ void safetensors_save(Safetensors *file, const char *path)
         unlink(temporary);
     }
     if (fault != 0)
-        die("%s: %s", path, strerror(fault));
+        die("%s: %s", path, safetensors_fault_text(fault));
     free(temporary);
 }

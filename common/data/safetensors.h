@@ -34,6 +34,9 @@ typedef struct Safetensors Safetensors;
 Safetensors *safetensors_read(const char *path);
 void safetensors_free(Safetensors *file);
 
+// Reads names, shapes and metadata alone: every tensor's data is NULL.
+Safetensors *safetensors_read_header(const char *path);
+
 // The tensor of that name, or NULL.
 const Safetensor *safetensors_find(const Safetensors *file, const char *name);
 
@@ -44,8 +47,8 @@ const Safetensor *safetensors_at(const Safetensors *file, int index);
 // A value of __metadata__, or NULL.
 const char *safetensors_metadata(const Safetensors *file, const char *key);
 
-// Writing: add tensors (the data is copied) and metadata, then save. The file appears under its
-// name only when it is complete (written beside it, then renamed).
+// Writing: add tensors (the data is copied) and metadata (NULL: removes it), then save. The file
+// appears under its name only when it is complete (written beside it, then renamed).
 Safetensors *safetensors_new(void);
 void safetensors_add(Safetensors *file, const char *name, SafetensorType type, int ndims,
                      const int64_t *dims, const void *data);
@@ -64,8 +67,11 @@ void safetensors_read_by(Safetensors *file, SafetensorReader *read, const void *
 
 // Writes to this very path, sealed (below), and waits until the bytes are on the disk. Where that
 // can't be, the answer is the system's error number, and there is no file, or, where none could be
-// opened, what was there before; else 0.
+// opened, what was there before; else 0. EMSGSIZE: the header would be longer than a reader takes.
 int safetensors_write(Safetensors *file, const char *path);
+
+// What that number means: the system's words, or those for EMSGSIZE.
+const char *safetensors_fault_text(int fault);
 
 // Keeps of the file only its metadata.
 void safetensors_drop_tensors(Safetensors *file);

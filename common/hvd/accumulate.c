@@ -1,6 +1,6 @@
 // Several gradients for one update: what hvd_distributed_optimizer_every puts around a distributed
-// optimizer. The sum lies beside the model's gradients, on the same device, from the first of them
-// to the update; the optimizer inside gets it in their place.
+// optimizer. The sum lies beside the model's gradients, on the same device; the optimizer
+// inside gets it in their place.
 
 #include "hvd/accumulate.h"
 
@@ -10,53 +10,44 @@
 typedef struct {
     Optimizer optimizer;
     int passes, passed; // for an update, and since the last one
-    Parameters mean;    // the model's, with gradients of its own; NULL where nothing has passed
+    Parameters mean;    // the model's, with gradients of its own
 } Accumulator;
 
-// mean += gradients / passes, which is an update by SGD.
+// mean = gradients / passes for the first pass of an update, and is added to by the others. The
+// model's gradients, which its next pass computes again, become the same.
 static void add(Accumulator *a, const Parameters *parameters)
 {
-    Update sum = {.kind = SGD,
-                  .learning_rate = -1.0f / (float)a->passes,
-                  .step = 1,
-                  .weights = a->mean.gradients,
-                  .gradients = parameters->gradients};
-    Segment all = {.length = parameters->length};
-    backend_of(parameters->device)->update(parameters->device, &sum, &all, 1);
+    Device *device = parameters->device;
+    const Addend addends[] = {{device, a->mean.gradients, a->passed > 0 ? 1 : 0},
+                              {device, parameters->gradients, 1.0f / (float)a->passes}};
+    backend_of(device)->add_up(device, addends, 2, 0, parameters->length);
 }
 
-static void begin(Accumulator *a, const Parameters *parameters)
+static void allocate_mean(Accumulator *a, const Parameters *parameters)
 {
     Device *device = parameters->device;
     a->mean = *parameters;
     a->mean.gradients =
-        backend_of(device)->allocate(device, parameters->length * sizeof(float)); // zeros
-}
-
-static void end(Accumulator *a)
-{
-    backend_of(a->mean.device)->release(a->mean.device, a->mean.gradients);
-    a->mean.gradients = NULL;
-    a->passed = 0;
+        backend_of(device)->allocate(device, parameters->length * sizeof *a->mean.gradients);
 }
 
 static void apply(Optimizer *self, const Parameters *parameters)
 {
     Accumulator *a = (Accumulator *)self;
-    if (a->passed == 0)
-        begin(a, parameters);
+    if (!a->mean.gradients)
+        allocate_mean(a, parameters);
     add(a, parameters);
     if (++a->passed < a->passes)
         return;
     self->inner->apply(self->inner, &a->mean);
-    end(a);
+    a->passed = 0;
 }
 
 static void release(Optimizer *self)
 {
     Accumulator *a = (Accumulator *)self;
-    if (a->passed > 0)
-        end(a);
+    if (a->mean.gradients)
+        backend_of(a->mean.device)->release(a->mean.device, a->mean.gradients);
 }
 
 int hvd_gradients_held(const Optimizer *optimizer, int *passes)

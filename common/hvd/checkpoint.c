@@ -72,9 +72,11 @@ typedef struct {
 static void say_lost(const char *path, int fault)
 {
     static bool said;
-    warn("cannot save the checkpoint %s: %s; the training goes on", path, strerror(fault));
+    warn("cannot save the checkpoint %s: %s; the training goes on", path,
+         safetensors_fault_text(fault));
     if (!said)
-        ends_incomplete("not all checkpoints could be saved: %s: %s", path, strerror(fault));
+        ends_incomplete("not all checkpoints could be saved: %s: %s", path,
+                        safetensors_fault_text(fault));
     said = true;
 }
 
@@ -128,33 +130,44 @@ static int write_part(const Save *save)
     return fault;
 }
 
+// What has become of a save. Files of a main file that may be there are never removed.
+typedef enum {
+    NOT_SAVED, // the main file was not renamed
+    RENAMED,   // it was, and after a power cut it, or the one before, may be there
+    SAVED      // and is on the disk
+} Outcome;
+
 // All files are there, under their token: now the checkpoint comes to exist, or does not.
-static int rename_main(const Save *save)
+static Outcome rename_main(const Save *save)
 {
+    Outcome outcome = NOT_SAVED;
     char *beside = main_path(save->folder, save->name, save->token);
     char *path = main_path(save->folder, save->name, NULL);
     int fault = sync_names(save->folder);
     if (!fault && rename(beside, path) != 0)
         fault = errno;
-    if (!fault)
+    if (!fault) {
         fault = sync_names(save->folder);
+        outcome = fault ? RENAMED : SAVED;
+    }
     if (fault)
         say_lost(path, fault);
     else
         trace("saved", TEXT("path", path));
     free(beside);
     free(path);
-    return fault;
+    return outcome;
 }
 
-// The part gets its own name, or goes. Where it can't be renamed it is found by its token.
-static void end_part(const Save *save, bool saved)
+// The part gets its own name, or is removed. Under its token it is found, too: so it stays where
+// the part of that name may still be another main file's.
+static void end_part(const Save *save, Outcome outcome)
 {
     char *beside = part_path(save->folder, save->name, world_rank(), save->token);
     char *path = part_path(save->folder, save->name, world_rank(), NULL);
-    if (saved)
+    if (outcome == SAVED)
         (void)!rename(beside, path);
-    else
+    else if (outcome == NOT_SAVED)
         unlink(beside);
     free(beside);
     free(path);
@@ -175,16 +188,16 @@ static bool write_files(const Save *save)
         any = write_part(save) != 0;
     if (world_size() > 1)
         MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, world_comm(WORLD_VARIABLES));
+    Outcome outcome = NOT_SAVED;
     if (!any && world_rank() == 0)
-        any = rename_main(save) != 0;
-    take_roots(&any, sizeof any);
-    end_part(save, !any);
-    if (world_rank() == 0) {
-        if (any)
-            remove_beside(save);
+        outcome = rename_main(save);
+    take_roots(&outcome, sizeof outcome);
+    end_part(save, outcome);
+    if (world_rank() == 0 && outcome == NOT_SAVED)
+        remove_beside(save);
+    if (world_rank() == 0 && outcome == SAVED)
         remove_unfinished(save->folder, save->name, save->token, world_size());
-    }
-    return !any;
+    return outcome == SAVED;
 }
 
 // A checkpoint has weights, and no gradients.
@@ -265,6 +278,18 @@ bool sync_folder(const char *folder)
 
 // ---- Restoring.
 
+// Of those that are whole; a warning where a further one is not.
+static char *furthest_whole(const char *folder, int unseen)
+{
+    char *missing, *name = furthest_checkpoint(folder, unseen, &missing);
+    if (missing)
+        warn_on_root("%s is missing, so this checkpoint is not whole: %s%s", missing,
+                     name ? "the one to go on from is " : "there is none to go on from",
+                     name ? name : "");
+    free(missing);
+    return name;
+}
+
 // HVDLAB_LATE_NAMES=1: where nodes are pretended, all but the first do not see the last file yet,
 // as may happen where a folder comes over a network.
 char *latest_checkpoint(const char *folder)
@@ -273,7 +298,7 @@ char *latest_checkpoint(const char *folder)
     check_place(__func__, folder, "");
     const char *late = getenv("HVDLAB_LATE_NAMES");
     bool is_late = late && *late && launcher_place().node > 0;
-    return furthest_checkpoint(folder, is_late ? 1 : 0);
+    return furthest_whole(folder, is_late ? 1 : 0);
 }
 
 // What fit() goes on with.
@@ -316,13 +341,11 @@ static bool apply(const Resume *resume, Training *training)
 }
 
 // This rank's part, wherever a save was ended; NULL where it is not there.
-static Safetensors *find_part(Restored *r, const char *folder, const char *name, const Saved *saved)
+static Safetensors *read_part(Restored *r, const char *folder, const char *name, const Saved *saved)
 {
-    r->path = part_path(folder, name, world_rank(), saved->token);
-    if (access(r->path, F_OK) != 0) {
-        free(r->path);
+    r->path = find_part(folder, name, world_rank(), saved->token);
+    if (!r->path)
         r->path = part_path(folder, name, world_rank(), NULL);
-    }
     if (access(r->path, F_OK) != 0)
         die("%s: %s; it belongs to %s/%s, which is not whole without it", r->path, strerror(errno),
             folder, name);
@@ -379,7 +402,7 @@ static Restored *read_own(const char *path, Safetensors *file, const Saved *save
     bool has_parts = *saved->token != '\0';
     r->mine = has_parts && world_rank() < saved->ranks;
     r->same_ranks = has_parts && world_size() == saved->ranks;
-    r->file = r->mine ? find_part(r, folder, name, saved) : file;
+    r->file = r->mine ? read_part(r, folder, name, saved) : file;
     if (r->mine)
         check_part(r->path, r->file, model);
     else
@@ -439,7 +462,7 @@ bool restore_latest(Model *model, Fit *fit, const char *folder)
     model_check_compiled(model, __func__);
     check_place(__func__, folder, "");
     char name[64] = "";
-    char *latest = world_rank() == 0 ? furthest_checkpoint(folder, 0) : NULL;
+    char *latest = world_rank() == 0 ? furthest_whole(folder, 0) : NULL;
     if (latest)
         snprintf(name, sizeof name, "%s", latest);
     free(latest);
@@ -478,7 +501,7 @@ static bool names_token(const char *path, const char *token)
 static void check_folder(const Saver *s, const Training *training)
 {
     make_folders(s->plan.folder);
-    char *latest = furthest_checkpoint(s->plan.folder, 0);
+    char *latest = furthest_checkpoint(s->plan.folder, 0, NULL);
     if (latest && training->epochs_done == 0 && training->steps_done == 0)
         die("%s holds checkpoints of another training (%s): --resume goes on with it; else name "
             "another folder, or remove this one",

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/util.h"
+#include "data/safetensors.h"
 
 #define ENDING ".safetensors"
 
@@ -112,15 +113,82 @@ static Reached *list(const char *folder, int *count)
     return places;
 }
 
-char *furthest_checkpoint(const char *folder, int unseen)
+static bool has_token(const char *path, const char *token)
+{
+    if (access(path, F_OK) != 0)
+        return false;
+    Safetensors *file = safetensors_read_header(path);
+    const char *own = safetensors_metadata(file, "token");
+    bool same = own && strcmp(own, token) == 0;
+    safetensors_free(file);
+    return same;
+}
+
+char *find_part(const char *folder, const char *name, int rank, const char *token)
+{
+    char *path = part_path(folder, name, rank, token);
+    if (access(path, F_OK) == 0)
+        return path;
+    free(path);
+    path = part_path(folder, name, rank, NULL);
+    if (has_token(path, token))
+        return path;
+    free(path);
+    return NULL;
+}
+
+// The path of the first part that the checkpoint lacks; NULL: it is whole.
+static char *first_missing_part(const char *folder, const char *name)
+{
+    char *path = main_path(folder, name, NULL), *missing = NULL;
+    Safetensors *file = safetensors_read_header(path);
+    const char *token = safetensors_metadata(file, "token");
+    const char *ranks = safetensors_metadata(file, "ranks");
+    uint64_t count = 0;
+    if (token && *token && ranks)
+        read_whole_number(ranks, MAX_LAUNCHED, &count);
+    for (int r = 0; r < (int)count && !missing; r++) {
+        char *part = find_part(folder, name, r, token);
+        if (!part)
+            missing = part_path(folder, name, r, NULL);
+        free(part);
+    }
+    safetensors_free(file);
+    free(path);
+    return missing;
+}
+
+// Whether a checkpoint is whole; the first path that one lacks is kept.
+static bool is_whole(const char *folder, const char *name, char **missing)
+{
+    char *lacking = first_missing_part(folder, name);
+    if (!lacking)
+        return true;
+    if (*missing)
+        free(lacking);
+    else
+        *missing = lacking;
+    return false;
+}
+
+char *furthest_checkpoint(const char *folder, int unseen, char **missing)
 {
     int count;
     Reached *places = list(folder, &count);
-    char *best = main_path(folder, "best", NULL), *name = NULL;
-    if (count > unseen)
-        name = name_of(places[count - 1 - unseen]);
-    else if (access(best, F_OK) == 0)
+    char *best = main_path(folder, "best", NULL), *name = NULL, *lacking = NULL;
+    for (int i = count - 1 - unseen; i >= 0 && !name; i--) {
+        name = name_of(places[i]);
+        if (!is_whole(folder, name, &lacking)) {
+            free(name);
+            name = NULL;
+        }
+    }
+    if (!name && access(best, F_OK) == 0 && is_whole(folder, "best", &lacking))
         name = format_text("best");
+    if (missing)
+        *missing = lacking;
+    else
+        free(lacking);
     free(places);
     free(best);
     return name;
@@ -166,8 +234,9 @@ void remove_older(const char *folder, int keep)
     Reached *places = list(folder, &count);
     for (int i = 0; i < count - keep; i++) {
         char *name = name_of(places[i]), *path = main_path(folder, name, NULL);
-        unlink(path); // first: without it the others are nothing any more
-        remove_files(folder, name, is_any, NULL, 0);
+        // First: without it the others are nothing any more, and with it they stay.
+        if (unlink(path) == 0)
+            remove_files(folder, name, is_any, NULL, 0);
         free(name);
         free(path);
     }

@@ -11,6 +11,7 @@
 #include "hvd/hvd_choice.h"
 #include "hvd/watch_training.h"
 #include "backend/constants.h"
+#include "nn/state.h"
 #include "sys/timeline.h"
 #include "sys/trace.h"
 #include "base/util.h"
@@ -333,7 +334,10 @@ static void broadcast_model(const char *caller, Model *model, int root)
         transport->broadcast(statistics, length, root);
 
     Optimizer *optimizer = optimizer_innermost(model_optimizer(model));
-    MPI_Bcast(&optimizer->iterations, 1, MPI_INT64_T, root, comm);
+    int64_t counts[] = {optimizer->iterations, model_passes(model)};
+    MPI_Bcast(counts, 2, MPI_INT64_T, root, comm);
+    optimizer->iterations = counts[0];
+    model_set_passes(model, counts[1]);
     MPI_Bcast(&optimizer->rule.learning_rate, 1, MPI_FLOAT, root, comm);
     if (optimizer->iterations == 0) {
         optimizer_free_slots(optimizer); // the first update makes them anew, zeroed
@@ -425,17 +429,20 @@ typedef struct {
     Callback callback;
     float lr;
     int epochs;
-    double last;    // the rate of the batch before
-    float momentum; // the optimizer's own
+    double last;        // the rate of the last update
+    float momentum;     // the optimizer's own
+    int64_t iterations; // its updates before this batch
 } Warmup;
 
 // Momentum remembers updates that were made at the old rate; v = m v - lr g would let them count
-// too little beside the new ones.
+// too little beside the new ones. A batch may be one of several passes of an update: the rate of
+// the last one counts.
 static void warmup_batch_begin(Callback *self, Training *training)
 {
     Warmup *w = (Warmup *)self;
     Update *rule = &optimizer_innermost(model_optimizer(training->model))->rule;
     w->momentum = rule->momentum;
+    w->iterations = optimizer_iterations(model_optimizer(training->model));
     if (training->epoch >= w->epochs)
         return;
     float epochs_done =
@@ -443,13 +450,15 @@ static void warmup_batch_begin(Callback *self, Training *training)
     rule->learning_rate = w->lr * (1 + (float)(world_size() - 1) * epochs_done / (float)w->epochs);
     if (w->last > 0)
         rule->momentum *= rule->learning_rate / (float)w->last;
-    w->last = (double)rule->learning_rate;
 }
 
 static void warmup_batch_end(Callback *self, Training *training)
 {
-    optimizer_innermost(model_optimizer(training->model))->rule.momentum =
-        ((Warmup *)self)->momentum;
+    Warmup *w = (Warmup *)self;
+    Optimizer *optimizer = optimizer_innermost(model_optimizer(training->model));
+    optimizer->rule.momentum = w->momentum;
+    if (optimizer->iterations > w->iterations)
+        w->last = (double)optimizer->rule.learning_rate;
 }
 
 Callback *hvd_learning_rate_warmup(float lr, int epochs)

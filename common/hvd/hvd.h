@@ -217,8 +217,9 @@ Callback *hvd_metric_average(void);
 
 // A callback that raises the learning rate from `lr` to lr * hvd_size() during the first `epochs`
 // epochs, a little with every batch, and leaves it alone after them: a schedule beside it must be
-// one for lr * hvd_size(). Where the optimizer has momentum, it is scaled with each change (Goyal
-// et al., "Accurate, Large Minibatch SGD", 2017, sections 2.2 and 3.1).
+// one for lr * hvd_size(). Where the optimizer has momentum, each update scales it by the ratio of
+// its rate to that of the update before (Goyal et al., "Accurate, Large Minibatch SGD", 2017,
+// sections 2.2 and 3.1).
 Callback *hvd_learning_rate_warmup(float lr, int epochs);
 
 #pragma GCC visibility pop

@@ -328,7 +328,7 @@ static void begin_blocks(char *values, size_t count, Reduction reduction, int mo
     trace_begin(count * (size_t)bytes, comm);
     for (size_t begin = 0; begin < count; begin += BLOCK) {
         size_t left = count - begin;
-        if (levels->count == most)
+        while (levels->count >= most)
             finish_oldest(levels);
         begin_block(levels, values + begin * (size_t)bytes, left < BLOCK ? left : BLOCK, reduction);
     }

@@ -64,18 +64,17 @@ static Arenas arenas(const Model *m)
     return (Arenas){m->parameters.weights, m->parameters.gradients, m->statistics};
 }
 
-void model_write_dropout_keys(const Model *m)
+void model_write_dropout_keys(const Model *m, int64_t pass)
 {
     if (!m->drops)
         return;
     size_t count = (size_t)m->program.op_count;
-    uint64_t step = (uint64_t)optimizer_iterations(m->optimizer);
     for (size_t i = 0; i < count; i++) {
         const Op *op = &m->program.ops[i];
         if (op->dropout_rate <= 0)
             continue;
-        Rng rng =
-            rng_stream(RNG_DROPOUT, (uint64_t)m->replica << 48 | step << 16 | op->dropout_stream);
+        Rng rng = rng_stream(RNG_DROPOUT, (uint64_t)m->replica << 48 | (uint64_t)pass << 16 |
+                                              op->dropout_stream);
         m->next_keys[i] = rng_next(&rng);
     }
     write_to_device(m, m->dropout_keys, m->next_keys, count * sizeof *m->next_keys);
@@ -322,7 +321,7 @@ static void compute_batch(Model *m, const Batch *batch)
     Step step = {m, plan};
     model_load_batch(m, plan, batch);
     keep_tokens(m, batch);
-    model_write_dropout_keys(m);
+    model_write_dropout_keys(m, m->passes++);
     double loss_before = trace_on() ? model_metrics(m).loss : 0;
     compute(&step, plan);
     if (trace_on())

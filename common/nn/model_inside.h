@@ -15,6 +15,7 @@
 typedef struct {
     char *block;
     size_t bytes;
+    int64_t pass; // its forward pass, of which its backward pass takes the dropout pattern
 } PartMemory;
 
 #define MAX_PLANS 4 // one per batch size: training, validation, and the short last batch of each
@@ -38,6 +39,7 @@ struct Model {
     int labels_capacity;
     Metrics *metrics;       // in device memory
     int replica;            // of the same model in this process, which one
+    int64_t passes;         // forward passes in training so far
     uint64_t *dropout_keys; // of each operation, in device memory
     uint64_t *next_keys;    // the same in the host's, to be written there
     bool drops;             // some operation drops
@@ -126,8 +128,8 @@ void model_check_batch(const Model *m, const Batch *batch, bool labelled, const 
 Plan *model_plan_for(Model *m, int batch);
 void model_load_batch(Model *m, const Plan *plan, const Batch *batch);
 
-// A fresh dropout pattern for every operation and step.
-void model_write_dropout_keys(const Model *m);
+// The dropout pattern of a forward pass, another one for every operation and pass.
+void model_write_dropout_keys(const Model *m, int64_t pass);
 
 void model_forward(const Model *m, const Plan *plan, bool training);
 void model_compute_loss(const Model *m, const Plan *plan, int batch);

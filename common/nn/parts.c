@@ -39,7 +39,8 @@ static void exchange(Model *m, Part part)
         for (; m->part_count < count; m->part_count++)
             m->parts[m->part_count] = (PartMemory){0};
     }
-    PartMemory *memory = &m->parts[part.number], models = {m->workspace, m->workspace_bytes};
+    PartMemory *memory = &m->parts[part.number],
+               models = {m->workspace, m->workspace_bytes, memory->pass};
     m->workspace = memory->block;
     m->workspace_bytes = memory->bytes;
     *memory = models;
@@ -53,8 +54,10 @@ void model_forward_part(Model *m, Part part, const float *input, const int *labe
     exchange(m, part);
     Plan *plan = model_plan_for(m, part.count);
     model_load_batch(m, plan, &batch);
-    if (training)
-        model_write_dropout_keys(m);
+    if (training) {
+        m->parts[part.number].pass = m->passes;
+        model_write_dropout_keys(m, m->passes++);
+    }
     model_forward(m, plan, training);
     if (labels)
         model_compute_loss(m, plan, part.count);
@@ -82,6 +85,7 @@ void model_read_input_gradient(Model *m, Part part, float *to)
 void model_backward_part(Model *m, Part part, const float *output_gradient)
 {
     exchange(m, part);
+    model_write_dropout_keys(m, m->parts[part.number].pass);
     Plan *plan = model_plan_for(m, part.count);
     size_t bytes = (size_t)part.count * (size_t)classes(m) * sizeof *output_gradient;
     if (output_gradient)

@@ -22,6 +22,11 @@ StateTensor state_tensor(const Model *model, int number);
 void add_state(Safetensors *file, const Model *model, const StateTensor *tensor);
 void write_state(Model *model, const StateTensor *tensor, const float *values);
 
+// How many forward passes the model has made in training; a restored one goes on from there. Each
+// has a dropout pattern of its own.
+int64_t model_passes(const Model *model);
+void model_set_passes(Model *model, int64_t passes);
+
 // Promises all of them to a file that has none yet; the model must live as long as the file.
 void promise_states(Safetensors *file, const Model *model);
 

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include "base/rng.h"
+#include "nn/state.h"
 #include "sys/trace.h"
 
 // ---- Metrics.
@@ -31,6 +32,18 @@ void model_reset_metrics(Model *m)
 {
     model_check_compiled(m, __func__);
     model_write_metrics(m, &(Metrics){0});
+}
+
+// ---- Passes.
+
+int64_t model_passes(const Model *m)
+{
+    return m->passes;
+}
+
+void model_set_passes(Model *m, int64_t passes)
+{
+    m->passes = passes;
 }
 
 // ---- Variables and slots.

@@ -5,7 +5,6 @@
 
 #include "sys/job_end.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -18,6 +17,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "base/process.h"
 #include "base/util.h"
 
 // ---- Signals.
@@ -147,10 +147,10 @@ static int borrow_stderr(void)
 
 static void open_stderr(void)
 {
-    char path[64], name[64];
-    int parent;
-    if (!look_at_process(launcher.process, name, &parent) ||
-        (strncmp(name, "mpi", 3) != 0 && strcmp(name, "prterun") != 0)) // Open MPI 5's mpirun
+    char path[64];
+    ProcessStatus status;
+    if (!process_status(launcher.process, &status) || // Open MPI 5's mpirun is prterun
+        (strncmp(status.name, "mpi", 3) != 0 && strcmp(status.name, "prterun") != 0))
         return; // a daemon has none that anybody reads
     snprintf(path, sizeof path, "/proc/%d/fd/2", launcher.process);
     int file = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -260,11 +260,8 @@ uint64_t machine_number(void)
 
 bool process_is_stopped(int process)
 {
-    char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", process);
-    read_beginning(path, text, sizeof text);
-    const char *name_end = strrchr(text, ')');
-    return name_end && (name_end[2] == 'T' || name_end[2] == 't');
+    ProcessStatus status;
+    return process_status(process, &status) && (status.state == 'T' || status.state == 't');
 }
 
 // The rank in a process's environment, as Open MPI gave it; -1: none.
@@ -285,20 +282,14 @@ static int rank_in_environment(int process)
     return -1;
 }
 
-int find_neighbour_ranks(Neighbour *neighbours, int most)
+int find_neighbour_ranks(Neighbour *neighbours, int max)
 {
-    DIR *processes = opendir("/proc");
+    int children[MAX_NEIGHBOURS], found = process_children(getppid(), children, MAX_NEIGHBOURS);
     int count = 0;
-    for (const struct dirent *entry; processes && count < most && (entry = readdir(processes));) {
-        char name[64];
-        int process = atoi(entry->d_name), parent;
-        if (process <= 0 || !look_at_process(process, name, &parent) || parent != getppid())
-            continue;
-        int rank = rank_in_environment(process);
+    for (int i = 0; i < found && count < max; i++) {
+        int rank = rank_in_environment(children[i]);
         if (rank >= 0)
-            neighbours[count++] = (Neighbour){rank, process};
+            neighbours[count++] = (Neighbour){rank, children[i]};
     }
-    if (processes)
-        closedir(processes);
     return count;
 }

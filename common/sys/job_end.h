@@ -49,7 +49,8 @@ typedef struct {
     int rank, process;
 } Neighbour;
 
-// Those that can be seen, `most` at most; returns how many. May allocate.
-int find_neighbour_ranks(Neighbour *neighbours, int most);
+// Those that can be seen, at most `max` and MAX_NEIGHBOURS; returns how many. Allocates nothing.
+#define MAX_NEIGHBOURS 256
+int find_neighbour_ranks(Neighbour *neighbours, int max);
 
 #endif

@@ -285,13 +285,20 @@ static int keep_request(MPI_Request handle)
     return requests.last;
 }
 
-// The number of the oldest operation with this handle, or 0.
-static int request_number(MPI_Request handle)
+// The numbers of the operations with these handles; 0: of none. Operations that are over at once
+// (such as those with MPI_PROC_NULL) share a handle: each gets the oldest that is left.
+static void request_numbers(int count, const MPI_Request *handles, int *numbers)
 {
-    for (int i = 0; i < requests.count; i++)
-        if (handle != MPI_REQUEST_NULL && requests.items[i].handle == handle)
-            return requests.items[i].number;
-    return 0;
+    for (int i = 0; i < count; i++) {
+        numbers[i] = 0;
+        for (int r = 0; r < requests.count && numbers[i] == 0; r++) {
+            bool taken = handles[i] == MPI_REQUEST_NULL || requests.items[r].handle != handles[i];
+            for (int k = 0; k < i && !taken; k++)
+                taken = numbers[k] == requests.items[r].number;
+            if (!taken)
+                numbers[i] = requests.items[r].number;
+        }
+    }
 }
 
 static void forget_request(int number)
@@ -446,16 +453,15 @@ WATCH_BACKGROUND(Ireduce_scatter, (const void *from, void *to, const int counts[
 // ---- Waiting for what goes on in the background.
 
 // "3,4", the numbers of those requests; the caller frees it.
-static char *request_names(int count, const MPI_Request *handles)
+static char *request_names(int count, const int *numbers)
 {
     char *names = format_text("%s", "");
     for (int i = 0; i < count; i++) {
-        int number = request_number(handles[i]);
-        char *longer = number ? format_text("%s%s%d", names, *names ? "," : "", number) : NULL;
-        if (longer) {
-            free(names);
-            names = longer;
-        }
+        if (numbers[i] == 0)
+            continue;
+        char *longer = format_text("%s%s%d", names, *names ? "," : "", numbers[i]);
+        free(names);
+        names = longer;
     }
     return names;
 }
@@ -475,10 +481,9 @@ static Waiting wait_begins(const char *function, int count, const MPI_Request *h
     if (!trace_on())
         return waiting;
     waiting.numbers = allocate((size_t)count, sizeof *waiting.numbers);
-    for (int i = 0; i < count; i++)
-        waiting.numbers[i] = request_number(handles[i]);
+    request_numbers(count, handles, waiting.numbers);
     if (blocks) {
-        char *names = request_names(count, handles);
+        char *names = request_names(count, waiting.numbers);
         trace("wait_begin", TEXT("function", function), TEXT("requests", names));
         free(names);
     }

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "sys/device.h"
+#include "base/process.h"
 #include "base/util.h"
 
 #define ANNOUNCEMENT "/memfd:hvdlab rank %d node %d device %d of %d kind %7s"
@@ -271,12 +272,11 @@ static void print_jobs(const Processes *all, const Activity *before, const Activ
         for (end = begin; end < all->count && all->items[end].job == first->job; end++)
             if (all->items[end].node >= nodes)
                 nodes = all->items[end].node + 1;
-        char name[64] = "?";
-        int parent;
-        look_at_process(first->job, name, &parent);
+        ProcessStatus job = {.name = "?"};
+        process_status(first->job, &job);
         int count = count_processes(first, end - begin);
         printf("%s%d %s started by %s (pid %d)\n", begin > 0 ? "\n" : "", count,
-               count == 1 ? "process" : "processes", name, first->job);
+               count == 1 ? "process" : "processes", job.name, first->job);
         print_header(nodes > 1);
         for (int i = begin, next; i < end; i = next) {
             for (next = i; next < end && same_node(&all->items[i], &all->items[next]);)

@@ -13,16 +13,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <dirent.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "base/process.h"
 #include "base/util.h"
 #include "hvd/checkpoint_folder.h"
 #include "sys/hosts.h"
 #include "sys/launch.h"
 
 #define PATIENCE     2000 // milliseconds in which orphans may end themselves
+#define MAX_ORPHANS  1024 // killed at a time
 #define MAX_RESTARTS 1000000
 #define ASKING       10 // seconds in which a host must answer
 
@@ -129,15 +130,9 @@ static char **mpirun_words(const Command *command, bool again)
 
 static void kill_children(void)
 {
-    DIR *processes = opendir("/proc");
-    for (const struct dirent *entry; processes && (entry = readdir(processes));) {
-        char name[64];
-        int process = atoi(entry->d_name), parent;
-        if (process > 0 && look_at_process(process, name, &parent) && parent == getpid())
-            kill(process, SIGKILL);
-    }
-    if (processes)
-        closedir(processes);
+    int children[MAX_ORPHANS], count = process_children(getpid(), children, MAX_ORPHANS);
+    for (int i = 0; i < count; i++)
+        kill(children[i], SIGKILL);
 }
 
 // Returns when no child is left.
@@ -174,7 +169,7 @@ static void say_restart(const Command *command, const JobEnd *end, long restart)
 {
     char *how = job_end_text(end);
     const char *folder = checkpoint_folder(command->program);
-    char *name = folder ? furthest_checkpoint(folder, 0) : NULL;
+    char *name = folder ? furthest_checkpoint(folder, 0, NULL) : NULL;
     char *place = name     ? format_text(", from %s/%s", folder, name)
                   : folder ? format_text(", from the beginning: %s holds no checkpoint", folder)
                            : format_text("%s", "");

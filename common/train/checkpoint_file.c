@@ -186,8 +186,10 @@ static void list_constants(const Update *rule, Constant constants[CONSTANTS])
         strcpy(constants[1].text.text, "true");
 }
 
-static void set_optimizer(Safetensors *file, const Optimizer *optimizer)
+static void set_optimizer(Safetensors *file, const Model *model)
 {
+    const Optimizer *optimizer = optimizer_innermost(model_optimizer(model));
+    set_number(file, "forward_passes", (uint64_t)model_passes(model));
     set_number(file, "iterations", (uint64_t)optimizer->iterations);
     set_real(file, "learning_rate", optimizer->rule.learning_rate);
 }
@@ -209,10 +211,19 @@ static void check_optimizer(const char *path, const Safetensors *file, const Opt
     }
 }
 
+// Files from before passes were counted have a pass for each update.
+static int64_t get_passes(const char *path, const Safetensors *file)
+{
+    const char *key =
+        safetensors_metadata(file, "forward_passes") ? "forward_passes" : "iterations";
+    return (int64_t)get_number(path, file, key, INT64_MAX - 1);
+}
+
 void put_optimizer(const char *path, const Safetensors *file, Model *model)
 {
     Optimizer *optimizer = optimizer_innermost(model_optimizer(model));
     optimizer->iterations = (int64_t)get_number(path, file, "iterations", INT64_MAX - 1);
+    model_set_passes(model, get_passes(path, file));
     optimizer->rule.learning_rate = get_real(path, file, "learning_rate");
 }
 
@@ -246,7 +257,7 @@ static void set_both(Safetensors *file, const Training *training, const char *to
 {
     safetensors_set_metadata(file, "format", CHECKPOINT_FORMAT);
     safetensors_set_metadata(file, "token", token);
-    set_optimizer(file, optimizer_innermost(model_optimizer(training->model)));
+    set_optimizer(file, training->model);
     if (training->train)
         set_text(file, "train", batches_position(training->train));
     if (training->validation)
@@ -320,6 +331,7 @@ void check_state(const char *path, const Safetensors *file, const Model *model)
     check_optimizer(path, file, optimizer_innermost(model_optimizer(model)));
     check_tensors(path, file, model);
     get_number(path, file, "iterations", INT64_MAX - 1);
+    get_passes(path, file);
     get_real(path, file, "learning_rate");
 }
 
@@ -390,6 +402,7 @@ void check_part(const char *path, const Safetensors *part, const Model *model)
     get_number(path, part, "seed", UINT64_MAX);
     get_number(path, part, "seed_rank", UINT64_MAX);
     get_number(path, part, "iterations", INT64_MAX - 1);
+    get_passes(path, part);
     get_real(path, part, "learning_rate");
 }
 

@@ -6,8 +6,9 @@
 // steps (of an epoch), stop (1: a callback has ended the training), ranks, history (JSON: a list of
 // an object for each epoch). One rank's part: those of its tensors that are not the main file's;
 // rank, seed and seed_rank (of its random numbers), metrics (of the epoch so far). Both: format,
-// token, iterations, learning_rate, train and validation (where their batches are), what callbacks
-// keep, and a hash of all this.
+// token, iterations, forward_passes (which dropout
+// patterns come next), learning_rate, train and validation (where their batches are), what
+// callbacks keep, and a hash of all this.
 
 #ifndef HVDLAB_CHECKPOINT_FILE_H
 #define HVDLAB_CHECKPOINT_FILE_H

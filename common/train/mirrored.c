@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "backend/backend.h"
+#include "nn/state.h"
 #include "sys/crew.h"
 #include "sys/timeline.h"
 #include "sys/trace.h"
@@ -357,7 +358,8 @@ static void equalize(Mirrored *m)
     m->stale = false;
 }
 
-// Gives their optimizers the learning rate, and what else a callback may have changed.
+// Gives their optimizers the learning rate, and what else a callback may have changed; and counts
+// of passes, since a replica may have had no part of a batch.
 static void follow(Mirrored *m)
 {
     const Optimizer *first = model_optimizer(model_of(m, 0));
@@ -365,6 +367,7 @@ static void follow(Mirrored *m)
         Optimizer *optimizer = model_optimizer(model_of(m, i));
         optimizer->rule = first->rule;
         optimizer->iterations = first->iterations;
+        model_set_passes(model_of(m, i), model_passes(model_of(m, 0)));
     }
 }
 

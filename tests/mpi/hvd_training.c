@@ -389,12 +389,14 @@ static void test_broadcast_statistics(void)
     model_free(model);
 }
 
-static void test_warmup(void)
+// One update for every `passes` batches: the momentum follows the rates of updates.
+static void test_warmup(int passes)
 {
     const float lr = 0.1f;
     const int epochs = 3, steps = 4;
     Callback *warmup = hvd_learning_rate_warmup(lr, epochs);
-    Model *model = small_model(hvd_distributed_optimizer(sgd_momentum(lr, 0.9f, false)));
+    Model *model =
+        small_model(hvd_distributed_optimizer_every(sgd_momentum(lr, 0.9f, false), passes));
     const Update *rule = &optimizer_innermost(model_optimizer(model))->rule;
     Training training = {.model = model, .epochs = 5, .steps = steps};
     float before = lr;
@@ -405,7 +407,11 @@ static void test_warmup(void)
             float ramp = fminf(done / (float)epochs, 1);
             EXPECT(fabsf(rule->learning_rate - lr * (1 + (float)(hvd_size() - 1) * ramp)) < 1e-6f);
             EXPECT(fabsf(rule->momentum - 0.9f * rule->learning_rate / before) < 1e-6f);
-            before = rule->learning_rate;
+            Images own;
+            Batch batch = random_batch(&own);
+            train_on_batch(model, &batch);
+            if ((training.step + 1) % passes == 0)
+                before = rule->learning_rate;
             warmup->batch_end(warmup, &training);
             EXPECT(rule->momentum == 0.9f);
         }
@@ -430,5 +436,6 @@ void test_training(void)
     for (int root = 0; root < hvd_size(); root++)
         test_broadcast_model(root);
     test_broadcast_statistics();
-    test_warmup();
+    for (int passes = 1; passes <= 2; passes++)
+        test_warmup(passes);
 }

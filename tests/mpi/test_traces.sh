@@ -70,6 +70,10 @@ int main(void)
     MPI_Send(value + 1, 1, MPI_INT, other, 3, MPI_COMM_WORLD);
     while (!done)
         MPI_Test(&requests[0], &done, MPI_STATUS_IGNORE);
+    // Over at once: MPI gives both the same handle.
+    MPI_Irecv(value, 1, MPI_INT, MPI_PROC_NULL, 4, MPI_COMM_WORLD, &requests[0]);
+    MPI_Irecv(value + 1, 1, MPI_INT, MPI_PROC_NULL, 5, MPI_COMM_WORLD, &requests[1]);
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
     // In a communicator with the ranks the other way round.
     MPI_Comm turned;
     MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &turned);
@@ -92,6 +96,8 @@ says 0 1 '"message_end".*"MPI_Isend","request":2}'
 says 0 1 '"wait_begin".*"MPI_Waitall","requests":"1,2"'
 says 0 1 '"wait_end".*"MPI_Waitall","requests":"1,2"'
 says 0 1 '"wait_end".*"MPI_Test","requests":"3"'
+says 0 1 '"wait_begin".*"MPI_Waitall","requests":"4,5"'
+says 0 1 '"wait_end".*"MPI_Waitall","requests":"4,5"'
 says 0 0 '"wait_begin".*"MPI_Test"'
 says 1 1 '"message_begin".*"MPI_Ssend".*"to":0,"to_tag":9'
 says 0 1 '"message_begin".*"MPI_Recv".*"from":1,"from_tag":9'

@@ -2,8 +2,6 @@
 
 #include "process.h"
 
-#include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -15,6 +13,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "base/process.h"
 #include "base/util.h"
 
 #define PATIENCE           2.0 // seconds between asking a program to end and ending it
@@ -145,62 +144,35 @@ void process_wait(Process *process, int milliseconds)
 
 // ---- Children.
 
-typedef struct {
-    pid_t pid, parent; // 0: there is no such process
-    char state;        // 'Z': dead, and its parent doesn't know yet
-} Entry;
+#define MAX_CHILDREN 1024
 
-static Entry look_at(const char *process)
+static bool has_living(pid_t parent, int generations)
 {
-    char *path = format_text("/proc/%s/stat", process);
-    FILE *file = fopen(path, "re");
-    free(path);
-    Entry entry = {0};
-    // The name, in parentheses, may hold anything; the last parenthesis ends it.
-    char line[1024], *end;
-    if (file && fgets(line, sizeof line, file) && (end = strrchr(line, ')')) &&
-        sscanf(end, ") %c %d", &entry.state, &entry.parent) == 2)
-        entry.pid = atoi(process);
-    if (file)
-        fclose(file);
-    return entry;
-}
-
-// Calls visit() for each child of a process; true where that was true for one of them.
-static bool any_child(pid_t parent, bool (*visit)(const Entry *child, int generations),
-                      int generations)
-{
+    int children[MAX_CHILDREN], count = process_children(parent, children, MAX_CHILDREN);
     bool any = false;
-    DIR *processes = opendir("/proc");
-    for (struct dirent *file; processes && (file = readdir(processes));) {
-        if (!isdigit((unsigned char)file->d_name[0]))
-            continue;
-        Entry entry = look_at(file->d_name);
-        if (entry.pid && entry.parent == parent)
-            any = visit(&entry, generations) || any;
+    for (int i = 0; i < count && !any; i++) {
+        ProcessStatus status;
+        any = generations > 1 ? has_living(children[i], generations - 1)
+                              : process_status(children[i], &status) && status.state != 'Z';
     }
-    if (processes)
-        closedir(processes);
     return any;
-}
-
-static bool has_living(const Entry *child, int generations)
-{
-    if (generations == 1)
-        return child->state != 'Z';
-    return any_child(child->pid, has_living, generations - 1);
 }
 
 bool process_has_children(const Process *process, int generations)
 {
-    return any_child(process->pid, has_living, generations);
+    return has_living(process->pid, generations);
 }
 
-static bool end_child(const Entry *child, int unused)
+// Whose own children are then this process's. True where there were any.
+static bool end_children(void)
 {
-    (void)unused;
-    kill(child->pid, SIGKILL);
-    return waitpid(child->pid, NULL, 0) == child->pid;
+    int children[MAX_CHILDREN], count = process_children(getpid(), children, MAX_CHILDREN);
+    bool any = false;
+    for (int i = 0; i < count; i++) {
+        kill(children[i], SIGKILL);
+        any = waitpid(children[i], NULL, 0) == children[i] || any;
+    }
+    return any;
 }
 
 void process_stop(Process *process)
@@ -215,7 +187,7 @@ void process_stop(Process *process)
             wait_for_news(process, 50);
         }
     }
-    while (any_child(getpid(), end_child, 0)) // whose own children are then this process's
+    while (end_children())
         continue;
 }
 

@@ -2,13 +2,16 @@
 // read back; and that no damaged, foreign or old file is believed. (Several workers, and programs
 // that are killed: tests/mpi/test_checkpoints.sh.)
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "base/util.h"
 #include "child.h"
 #include "data/safetensors.h"
 #include "hvdlab.h"
+#include "nn/state.h"
 #include "scratch.h"
 
 static char path[sizeof scratch + 32], part[sizeof scratch + 32];
@@ -113,7 +116,7 @@ START_TEST(a_file_has_what_keras_calls_it)
         {"format", "hvdlab-1"}, {"optimizer", "SGD"}, {"momentum", "0.9"},
         {"nesterov", "false"},  {"iterations", "5"},  {"learning_rate", "0.1"},
         {"epoch", "1"},         {"step", "0"},        {"steps", "5"},
-        {"ranks", "1"},         {"stop", "0"},
+        {"ranks", "1"},         {"stop", "0"},        {"forward_passes", "5"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         ck_assert_str_eq(safetensors_metadata(file, texts[i][0]), texts[i][1]);
@@ -314,6 +317,73 @@ START_TEST(what_can_not_be_is_refused)
 }
 END_TEST
 
+static void restore_with_passes(const void *passes)
+{
+    Model *m = small().model;
+    restore_checkpoint(m, NULL, scratch, "ckpt-1");
+    CHECK(model_passes(m) == *(const int *)passes);
+}
+
+// One from before passes were counted has one for each update.
+START_TEST(passes_are_counted_on)
+{
+    static const char *const said[] = {"5", "17", NULL};
+    static const int passes[] = {5, 17, 5};
+    for (int i = 0; i < 3; i++) {
+        change(path, "forward_passes", said[i]);
+        Outcome outcome = run_in_child(restore_with_passes, &passes[i]);
+        ck_assert_msg(outcome.status == 0, "%s", outcome.err);
+    }
+}
+END_TEST
+
+// A history that is too long for a reader is not written, either.
+START_TEST(a_header_has_one_limit)
+{
+    Safetensors *file = safetensors_read(path);
+    char *history = allocate(3 << 20, 1);
+    memset(history, '0', (3 << 20) - 1);
+    safetensors_set_metadata(file, "history", history);
+    ck_assert_int_eq(safetensors_write(file, part), EMSGSIZE);
+    ck_assert_int_eq(access(part, F_OK), -1);
+    history[(2 << 20) - 4000] = '\0';
+    safetensors_set_metadata(file, "history", history);
+    ck_assert_int_eq(safetensors_write(file, part), 0);
+    safetensors_free(safetensors_read(part));
+    safetensors_free(file);
+    free(history);
+}
+END_TEST
+
+static void go_on_from_the_latest(const void *unused)
+{
+    (void)unused;
+    Small s = small();
+    CHECK(restore_latest(s.model, &s.plan, scratch));
+}
+
+// A checkpoint without a part is passed over, with a warning.
+START_TEST(the_one_before_an_incomplete_one_is_taken)
+{
+    char name[sizeof part + 32];
+    Outcome outcome = run_in_child(go_on_from_the_latest, NULL);
+    ck_assert_str_eq(outcome.err, "");
+    ck_assert_ptr_nonnull(strstr(outcome.out, "/ckpt-2\n"));
+    snprintf(name, sizeof name, "%s/ckpt-2.rank-0.safetensors", scratch);
+    ck_assert_int_eq(unlink(name), 0);
+    outcome = run_in_child(go_on_from_the_latest, NULL);
+    ck_assert_msg(outcome.status == 0, "%s", outcome.err);
+    ck_assert_ptr_nonnull(strstr(outcome.out, "/ckpt-1-4\n"));
+    ck_assert_ptr_nonnull(strstr(outcome.err, "warning: "));
+    ck_assert_ptr_nonnull(strstr(outcome.err, "ckpt-2.rank-0.safetensors is missing"));
+    snprintf(name, sizeof name, "%s/ckpt-1-4.rank-0.safetensors", scratch);
+    change(name, "token", "0"); // another save's
+    outcome = run_in_child(go_on_from_the_latest, NULL);
+    ck_assert_msg(outcome.status == 0, "%s", outcome.err);
+    ck_assert_ptr_nonnull(strstr(outcome.out, "/ckpt-1-2\n"));
+}
+END_TEST
+
 static void restore_wider(const void *unused)
 {
     (void)unused;
@@ -391,6 +461,9 @@ int main(void)
     tcase_add_test(tcase, a_part_that_is_damaged_is_refused);
     tcase_add_test(tcase, what_can_not_be_is_refused);
     tcase_add_test(tcase, what_is_not_this_programs_is_refused);
+    tcase_add_test(tcase, passes_are_counted_on);
+    tcase_add_test(tcase, a_header_has_one_limit);
+    tcase_add_test(tcase, the_one_before_an_incomplete_one_is_taken);
     tcase_add_test(tcase, a_checkpoint_that_can_not_be_saved_does_not_end_the_program);
     suite_add_tcase(suite, tcase);
     return run_suite(suite);

@@ -13,6 +13,7 @@
 #include "child.h"
 #include "models/models.h"
 #include "nn/lower.h"
+#include "nn/state.h"
 #include "operation.h"
 #include "base/util.h"
 
@@ -307,6 +308,26 @@ START_TEST(a_pace_is_kept_where_gradients_are_computed)
 }
 END_TEST
 
+// Also those of one update, whose weights are the same.
+START_TEST(each_forward_pass_drops_other_units)
+{
+    Tensor image = input(28, 28, 1);
+    Model *m = compiled(model(image, softmax(dense(dropout(dense(flatten(image), 64), 0.5f), 10))));
+    Batch batch = random_batch(4, 1);
+    double losses[4];
+    for (int pass = 0; pass < 4; pass++) {
+        model_set_passes(m, pass == 3 ? 1 : pass);
+        model_reset_metrics(m);
+        compute_gradients(m, &batch);
+        losses[pass] = model_metrics(m).loss;
+        ck_assert_int_eq(model_passes(m), (pass == 3 ? 1 : pass) + 1);
+    }
+    ck_assert(losses[0] != losses[1] && losses[1] != losses[2] && losses[0] != losses[2]);
+    ck_assert_double_eq(losses[3], losses[1]);
+    model_free(m);
+}
+END_TEST
+
 START_TEST(testing_changes_nothing)
 {
     seed_process(1);
@@ -485,6 +506,7 @@ int main(void)
     tcase_add_test(steps, a_model_learns_one_batch_by_heart);
     tcase_add_test(steps, gradients_can_be_read_and_written_as_one_array);
     tcase_add_test(steps, a_pace_is_kept_where_gradients_are_computed);
+    tcase_add_test(steps, each_forward_pass_drops_other_units);
     tcase_add_test(steps, testing_changes_nothing);
     tcase_add_test(steps, predictions_are_probabilities_and_agree_with_the_loss);
     tcase_add_test(steps, a_sparse_gradient_holds_the_rows_that_the_batch_named);

@@ -1,0 +1,21 @@
+// Processes of this machine, as /proc shows them (proc(5)). Nothing here allocates memory or takes
+// a lock, so that a thread may call it whatever the others are doing.
+
+#ifndef HVDLAB_BASE_PROCESS_H
+#define HVDLAB_BASE_PROCESS_H
+
+#include <stdbool.h>
+
+typedef struct {
+    char name[64];
+    char state; // 'T' or 't': stopped; 'Z': dead, and its parent has not waited for it
+    int parent;
+} ProcessStatus;
+
+// False where there is no such process.
+bool process_status(int process, ProcessStatus *status);
+
+// The children of a process, at most `max` of them. Returns how many.
+int process_children(int parent, int *children, int max);
+
+#endif
