@@ -1,7 +1,9 @@
 // A job under mpirun, as a child of this process.
 //
-// Who ended the job, mpirun alone knows, and tells it on standard error in a block of its own. So
-// that is read on its way. Standard output, which may be a terminal, is mpirun's own.
+// Which rank ended the job, the ranks that watch each other know (stall.h), and print it: standard
+// error is read on its way. How that rank ended, mpirun's exit status says. mpirun's own words
+// differ from version to version; only of a host that it has lost nobody else knows. Standard
+// output, which may be a terminal, is mpirun's own.
 
 #include "sys/launch.h"
 
@@ -18,10 +20,11 @@
 #include <unistd.h>
 #include "base/util.h"
 #include "sys/job_end.h"
+#include "sys/stall_words.h"
 
 #define TICK        50  // milliseconds between two looks whether mpirun lives
 #define LAST_TICKS  60  // for what ranks whose mpirun is gone still say
-#define LOST        10  // seconds in which a mpirun that has lost a host must end
+#define LOST        10  // seconds in which a mpirun that has lost a rank or a host must end
 #define NOT_STARTED 127 // as shells have it
 
 // The same as common/scripts/mpi.sh, which says why; here, too, since a program may run where that
@@ -40,7 +43,7 @@ static void set_environment(void)
     setenv("GOMP_SPINCOUNT", "10000", 0);
 }
 
-// ---- What mpirun says.
+// ---- What ranks say, and mpirun.
 
 typedef struct {
     char text[512]; // of the line that is being read
@@ -48,26 +51,19 @@ typedef struct {
     JobEnd *end;
 } Lines;
 
-// Open MPI 4 and 5 say so, in these words.
+// The first rank counts: others follow it.
 static void look_at_line(const char *line, JobEnd *end)
 {
-    int rank, number;
-    const char *at;
-    if ((at = strstr(line, "that process rank ")) &&
-        sscanf(at, "that process rank %d", &rank) == 1 && (at = strstr(at, "exited on signal ")) &&
-        sscanf(at, "exited on signal %d", &number) == 1) {
+    int rank, status;
+    const char *at = strstr(line, ": rank ");
+    const char *verb = at && sscanf(at, ": rank %d", &rank) == 1 ? strchr(at + 7, ' ') : NULL;
+    bool gone = verb && strncmp(verb, " is " RANK_IS_GONE, strlen(" is " RANK_IS_GONE)) == 0;
+    bool left = verb && sscanf(verb, " has left main (exit status %d)", &status) == 1 && status > 0;
+    if ((gone || left) && end->rank < 0)
         end->rank = rank;
-        end->signal = number;
-    } else if ((at = strstr(line, "Process name: [")) && (at = strrchr(at, ',')) &&
-               sscanf(at, ",%d]", &rank) == 1) {
-        end->rank = rank;
-    } else if ((at = strstr(line, "MPI_ABORT was invoked on rank ")) &&
-               sscanf(at, "MPI_ABORT was invoked on rank %d", &rank) == 1) {
-        end->rank = rank;
-    } else if (strstr(line, "lost communication with a remote daemon") ||
-               strstr(line, "unable to reliably start one or more daemons")) {
+    if (strstr(line, "lost communication with a remote daemon") || // Open MPI 4 and 5
+        strstr(line, "unable to reliably start one or more daemons"))
         end->lost = true;
-    }
 }
 
 static void look_at(Lines *lines, const char *bytes, size_t count)
@@ -186,13 +182,15 @@ static void look_whether_it_has_ended(Job *job)
     if (ended == 0)
         return;
     job->process = 0;
-    job->end.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    job->end.mpirun_signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    job->end.status = job->end.mpirun_signal ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-// Where it loses a host, Open MPI 4's mpirun says so and then, now and again, waits for ever.
+// Where it loses a host, Open MPI 4's mpirun now and then waits forever. One that has lost a rank
+// ends the job, too.
 static void end_a_lost_one(Job *job)
 {
-    if (!job->end.lost || !job->process)
+    if ((!job->end.lost && job->end.rank < 0) || !job->process)
         return;
     if (job->lost_at == 0)
         job->lost_at = seconds_now();
@@ -245,10 +243,13 @@ char *job_end_text(const JobEnd *end)
 {
     if (end->lost)
         return format_text("mpirun does not reach a host");
-    char *who = end->rank >= 0 ? format_text("rank %d", end->rank) : format_text("the job");
-    char *text = end->signal ? format_text("%s was ended by signal %d (%s)", who, end->signal,
-                                           strsignal(end->signal))
-                             : format_text("%s ended with status %d", who, end->status);
+    bool signal = end->status > 128 && end->status - 128 <= SIGRTMAX; // as shells have it
+    char *who = end->mpirun_signal ? format_text("mpirun")
+                : end->rank >= 0   ? format_text("rank %d", end->rank)
+                                   : format_text(signal ? "a rank" : "the job");
+    char *text = signal ? format_text("%s was ended by signal %d (%s)", who, end->status - 128,
+                                      strsignal(end->status - 128))
+                        : format_text("%s ended with status %d", who, end->status);
     free(who);
     return text;
 }

@@ -7,20 +7,21 @@
 
 #include <stdbool.h>
 
-// How a job ended, as far as mpirun says so.
+// How a job ended.
 typedef struct {
-    int status; // mpirun's; 128 and the signal's number where one ended it; 1 where a host was lost
-    int rank;   // that ended the job; -1: not known
-    int signal; // that ended this rank; 0: none did
+    int status; // mpirun's: that of the first rank that failed, 128 and the number of a signal that
+                // ended it; 1 where a host was lost
+    int rank;   // that failed first, as the other ranks say; -1: not known
     bool lost;  // a host was, with its ranks, or it was not reached in the first place
-    int sent;   // SIGINT, SIGTERM or SIGHUP, which came for this process; 0: none did
+    int mpirun_signal; // that ended mpirun itself; 0: none did
+    int sent;          // SIGINT, SIGTERM or SIGHUP, which came for this process; 0: none did
 } JobEnd;
 
 // Runs mpirun with these words, the first of which is "mpirun" and the last NULL, and waits for its
-// end. Its standard error passes through this process, where what mpirun says of the end is read.
+// end. Its standard error passes through this process, where what the ranks say of the end is read.
 // Signals that come for this process alone meanwhile are sent on to mpirun, which also gets SIGTERM
-// should this process die. One that has lost a host and hangs is killed after 10 seconds. A mpirun
-// that can't be started ends the program with one line.
+// should this process die. One that has lost a rank or a host and hangs is killed after 10 seconds.
+// A mpirun that can't be started ends the program with one line.
 JobEnd run_job(char *const words[]);
 
 // Starts it with these words and returns its process: nothing is read or printed, and it has no

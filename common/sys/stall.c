@@ -153,6 +153,8 @@ static void end_by_signal(int number)
     words_add(&words, "\n");
     if (meant_for_this || (stall_job.rank == ROOT && !some_rank_failed()))
         speak_last(&words);
+    else if (job_signal_is_launchers())
+        stall_name_gone();
     stall_job.explained = true;
     Standing says = own_standing(0);
     says.ended_by = meant_for_this ? 0 : number;

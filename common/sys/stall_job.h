@@ -45,4 +45,7 @@ extern StallJob stall_job;
 // the root, on the deputy of a root that can't speak, and on each rank as long as it is alone.
 void stall_judge(double now);
 
+// For a rank that mpirun ends: says which one is gone, if that is why, and nobody has said it.
+void stall_name_gone(void);
+
 #endif

@@ -44,9 +44,9 @@ static _Noreturn void end_job(void)
 
 static struct {
     double leavers_seen; // 0: there are none
-    bool leavers_named;
-    double stall;       // when the one that was reported began, 0: none was
-    double next_report; // seconds of waiting
+    bool leavers_named;  // on the root, or the root's end on the deputy
+    double stall;        // when the one that was reported began, 0: none was
+    double next_report;  // seconds of waiting
 } judged;
 
 // A process that has left with another status than 0, or is gone, is mpirun's to deal with.
@@ -143,14 +143,12 @@ static void judge_stall(double now)
 
 // ---- Before the ranks can speak to each other: MPI's start waits for all of them.
 
-#define MOST_NEIGHBOURS 256
-
 // "rank 0 is stopped (...), and rank 2 is": those of this machine. True where this rank is the
 // first that is not, which speaks.
 static bool look_at_neighbours(Words *words)
 {
-    static Neighbour neighbours[MOST_NEIGHBOURS];
-    int count = find_neighbour_ranks(neighbours, MOST_NEIGHBOURS);
+    static Neighbour neighbours[MAX_NEIGHBOURS];
+    int count = find_neighbour_ranks(neighbours, MAX_NEIGHBOURS);
     for (int i = 0; i < count; i++) {
         bool stopped = process_is_stopped(neighbours[i].process);
         if (!stopped && neighbours[i].rank < stall_job.rank)
@@ -188,24 +186,39 @@ static void judge_start(double now)
 
 static void name_failed_root(double now)
 {
-    static bool named;
     static Words words;
     words.length = 0;
     words_add(&words, "%s: ", program_name());
-    if (named || !words_of_leavers(stall_job.ranks, DEPUTY + 1, now, &words))
+    if (judged.leavers_named || !words_of_leavers(stall_job.ranks, DEPUTY + 1, now, &words))
         return;
     words_add(&words, "\n");
     speak(&words);
-    named = true;
+    judged.leavers_named = true;
+}
+
+void stall_name_gone(void)
+{
+    static Words words;
+    int gone = stall_job.rank == DEPUTY ? ROOT : stall_job.size;
+    for (int r = 0; stall_job.rank == ROOT && r < stall_job.size && gone == stall_job.size; r++)
+        if (stall_job.ranks[r].gone)
+            gone = r;
+    if (stall_job.rank > DEPUTY || gone == stall_job.size || !stall_job.ranks[gone].gone ||
+        stall_job.limit <= 0 || judged.leavers_named)
+        return;
+    judged.leavers_named = true;
+    words.length = 0;
+    words_add(&words, "%s: rank %d is " RANK_IS_GONE "\n", program_name(), gone);
+    speak(&words);
 }
 
 static bool root_is_stopped(void)
 {
-    static Neighbour neighbours[MOST_NEIGHBOURS];
+    static Neighbour neighbours[MAX_NEIGHBOURS];
     const RankView *root = &stall_job.ranks[ROOT];
     if (root->known)
         return root->says.machine == stall_job.machine && process_is_stopped(root->says.process);
-    int count = find_neighbour_ranks(neighbours, MOST_NEIGHBOURS);
+    int count = find_neighbour_ranks(neighbours, MAX_NEIGHBOURS);
     for (int i = 0; i < count; i++)
         if (neighbours[i].rank == ROOT)
             return process_is_stopped(neighbours[i].process);

@@ -192,7 +192,7 @@ static void describe_leaving(RankView *rank)
         snprintf(rank->phrase, sizeof rank->phrase, "%s",
                  rank->says.left == LEFT_HVD   ? "called hvd_shutdown"
                  : rank->says.left == LEFT_MPI ? "called MPI_Finalize"
-                                               : "gone, without a word (_exit, or a signal)");
+                                               : RANK_IS_GONE);
 }
 
 void words_of_place(const Standing *says, Words *words)

@@ -7,6 +7,9 @@
 #include <stddef.h>
 #include "sys/activity.h"
 
+// What is said of a rank whose process has ended unseen; launch.c looks for it.
+#define RANK_IS_GONE "gone, without a word (_exit, or a signal)"
+
 // What a rank says of itself, as it travels.
 typedef struct {
     int32_t rank, process; // its process's number on its machine

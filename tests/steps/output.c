@@ -72,17 +72,24 @@ bool output_says(const Output *output, const char *words)
 }
 
 // "mpirun noticed that process rank 2 with PID 1 on node x exited on signal 11 (Segmentation
-// fault)."
-static bool find_signal(const char *text, int victim, FailedRank *failed)
+// fault)." Open MPI 5 wraps the line at any space; `next` is the one after it.
+static bool find_signal(const char *text, const char *next, int victim, FailedRank *failed)
 {
-    const char *rank = strstr(text, "process rank "), *on = strstr(text, "exited on signal ");
-    if (!rank || !on || atoi(rank + strlen("process rank ")) == victim)
+    const char *rank = strstr(text, "noticed that process rank ");
+    if (!rank)
         return false;
-    failed->rank = atoi(rank + strlen("process rank "));
-    int length = (int)strcspn(on, ".");
-    snprintf(failed->how, sizeof failed->how, "was ended by %.*s",
-             length - (int)strlen("exited on "), on + strlen("exited on "));
-    return true;
+    char *whole = format_text("%s %s", rank, next);
+    const char *signal = strstr(whole, " on signal ");
+    int number = atoi(rank + strlen("noticed that process rank "));
+    bool found = signal && number != victim;
+    if (found) {
+        signal += strlen(" on ");
+        failed->rank = number;
+        snprintf(failed->how, sizeof failed->how, "was ended by %.*s", (int)strcspn(signal, "."),
+                 signal);
+    }
+    free(whole);
+    return found;
 }
 
 static void set_status(FailedRank *failed, const char *verb, const char *digits)
@@ -126,7 +133,11 @@ FailedRank output_failed_rank(const Output *output, int victim)
     for (int i = 0; i < output->count; i++) {
         if (output->lines[i].rank != MPIRUN)
             continue;
-        if (find_signal(output->lines[i].text, victim, &failed))
+        const char *next = "";
+        for (int k = i + 1; k < output->count && !*next; k++)
+            if (output->lines[k].rank == MPIRUN)
+                next = output->lines[k].text;
+        if (find_signal(output->lines[i].text, next, victim, &failed))
             break;
         find_status(output->lines[i].text, &failed);
         find_abort(output->lines[i].text, &failed);
