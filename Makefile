@@ -59,7 +59,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-alone := deps data data-cifar10 demo test fuzz faults inject valgrind test-emulated test-answers test-more test-gpu test-fresh test-slurm test-arm bench bench-gpu compare scaling sweep cluster cluster-down cluster-traffic check next steps check-steps clean $(check_X) $(reset_X)
+alone := deps data data-cifar10 demo test fuzz faults inject valgrind test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm bench bench-gpu compare scaling sweep cluster cluster-down cluster-traffic check next steps check-steps clean $(check_X) $(reset_X)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -375,7 +375,7 @@ steps/%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: all help deps info data data-cifar10 demo test test-emulated test-answers test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
+.PHONY: all help deps info data data-cifar10 demo test test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
         doc devices env cluster cluster-down cluster-traffic measure compare scaling sweep check steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
@@ -421,6 +421,11 @@ test-answers: ## grade all known mistakes and right answers (ANSWERS=--rest: but
 	@common/scripts/deps.sh install build sandbox steps
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
 	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_answers)
+
+test-ranks: ## the part of make test that is about ranks, MPI and its launcher
+	@common/scripts/deps.sh install build check sandbox steps dataset
+	$(build_first) $(build_tests)
+	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_ranks)
 
 test-more: ## what make test leaves out, but for answers: ranks that disagree, transports, checkpoints, threads, recipes
 	@common/scripts/deps.sh install build check sandbox steps dataset

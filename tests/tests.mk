@@ -75,6 +75,13 @@ run_on_cpu = $(call run_units,,,$(unit_tests)) \
 
 run_together = $(foreach t,$(script_tests),$(if $(call runs_alone,$(t)),,$(call run_script,$(t))))
 
+# What depends on MPI and its launcher alone, for a system with another Open MPI.
+rank_scripts := $(wildcard tests/mpi/test_*.sh)
+run_ranks = $(call run_units,,,args devices stall_words util) \
+    $(foreach t,$(rank_scripts),$(if $(call runs_alone,$(t)),$(call run_script,$(t)))) \
+    $(foreach n,1 2 3,$(foreach t,$(mpi_tests),$(call run_mpi,$(n),$(t)))) \
+    --together $(foreach t,$(rank_scripts),$(if $(call runs_alone,$(t)),,$(call run_script,$(t))))
+
 # What tests/unit/test_threads.sh watches, in a folder of its own.
 threads := $(BUILD)/threads
 build_threads = CUDA=0 SANITIZE=thread BUILD=$(threads) $(addprefix $(threads)/tests/unit/test_,devices stages stall_words pipeline prefetch mirrored)
