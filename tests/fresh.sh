@@ -16,7 +16,8 @@
 #
 # From the environment: SUITE (both: "bookworm trixie"), COMMANDS ("demo test"), BUILD (everything is
 # kept in $BUILD/fresh: the systems, for an hour, and the commands' outputs); V=1 shows those; and
-# HVDLAB_FLAGS, HVDLAB_PATIENCE and BENCH, which are handed on. As root. Status 1 if a command failed.
+# HVDLAB_FLAGS, HVDLAB_PATIENCE, BENCH, and the tests' limits and second tries (TEST_TIMEOUT,
+# CK_TIMEOUT_MULTIPLIER, TEST_AGAIN), which are handed on. As root. Status 1 if a command failed.
 #
 # With `bench`: the race in such a system, with what it needs installed, by its compiler and its oneDNN; what
 # `make bench` is told (BENCH, ISA, PRECISION, WORKLOAD) is handed on, and $BUILD/bench.json is brought out. PEER
@@ -47,7 +48,8 @@ if [[ ${1:-} = inside ]]; then
     fi
     settings=(HOME=/root)
     [[ $user = root ]] || settings=(HOME="/home/$user")
-    for name in http_proxy https_proxy no_proxy HVDLAB_FLAGS HVDLAB_PATIENCE BENCH ISA PRECISION WORKLOAD; do
+    for name in http_proxy https_proxy no_proxy HVDLAB_FLAGS HVDLAB_PATIENCE BENCH ISA PRECISION WORKLOAD \
+        CK_TIMEOUT_MULTIPLIER TEST_AGAIN TEST_TIMEOUT; do
         [[ -z ${!name:-} ]] || settings+=("$name=${!name}")
     done
     [[ -z ${PEER:-} ]] || exec 9</ # the way out
