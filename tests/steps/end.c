@@ -367,13 +367,16 @@ static void report_disagreement(const Run *run, const Ends *ends, const char *pr
                                 Report *report)
 {
     const char *text = disagreement(run);
+    static const char name[] = "ranks-disagree";
     Diagnosis diagnosis = {
-        "hung",
+        name,
         "something that has to be the same on all ranks depends on the rank: the "
         "library's line names it.",
         NULL};
     if (is_about_calls(text) || (ends->counts_tell_calls && strstr(text, " values")))
         diagnosis = likely_mistake(ends, &run->traces);
+    if (strcmp(diagnosis.name, "hung") == 0) // what the traces don't prove more of
+        diagnosis.name = name;
     char *where = whereabouts(&run->traces);
     report_failure(
         report, property, &diagnosis,
