@@ -356,10 +356,22 @@ $(fuzz_programs): %: %.o $(BUILD)/tests/fuzz/fuzz.o $(BUILD)/tests/fuzz/library.
 	$(call say,LD,$@)
 	$(Q)$(link) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(wrapped_in_fuzz:%=-Wl,--wrap=%) $(libraries)
 
-# compile-step FILE OUT makes a program of one file, wherever it is: the graders use it.
+# compile-step FILE OUT makes a program of one file, wherever it is: the graders use it. MPI's functions that the
+# file calls by their second names (PMPI_Send) it calls by their first: so traces have them.
+define compile_step
+#!/bin/sh
+$(compile) $(for_students) -c "$$1" -o "$$2.o" || exit
+names=$$(nm -u "$$2.o" | sed -n 's/^ *U P\(MPI_.*\)/--redefine-sym P\1=\1/p')
+# shellcheck disable=SC2086 # words
+[ -z "$$names" ] || $(OBJCOPY) $$names "$$2.o" || exit
+$(link) -o "$$2" "$$2.o" $(BUILD)/hvdlab.o $(libraries)
+status=$$?
+rm -f "$$2.o"
+exit $$status
+endef
+$(BUILD)/compile-step: export COMPILE_STEP = $(compile_step)
 $(BUILD)/compile-step: $(BUILD)/hvdlab.o $(BUILD)/settings.link
-	$(Q)printf '#!/bin/sh\n%s "$$1" -o "$$2" %s\n' '$(compile) $(for_students) $(LDFLAGS) $(onednn_libs)' \
-	    '$(BUILD)/hvdlab.o $(libraries)' >$@ && chmod +x $@
+	$(Q)printf '%s\n' "$$COMPILE_STEP" >$@ && chmod +x $@
 
 # Tests run the trainer as it was cut, whatever a student has made of steps/.
 $(BUILD)/cut/baseline: $(wildcard labs/*/*.c labs/*/lab.conf) common/scripts/steps.sh $(BUILD)/compile-step

@@ -10,13 +10,18 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define MAX_PROCESSES 16384 // that are looked at
+
 // "PID (NAME) STATE PARENT ...", where the name may hold anything, parentheses too.
 static bool read_status(const char *line, ProcessStatus *status)
 {
+    unsigned long user, system;
     const char *begin = strchr(line, '('), *end = strrchr(line, ')');
     if (!begin || !end || end < begin ||
-        sscanf(end, ") %c %d", &status->state, &status->parent) != 2)
+        sscanf(end, ") %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &status->state,
+               &status->parent, &user, &system) != 4)
         return false;
+    status->seconds = (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
     snprintf(status->name, sizeof status->name, "%.*s", (int)(end - begin - 1), begin + 1);
     return true;
 }
@@ -34,7 +39,7 @@ bool process_status(int process, ProcessStatus *status)
 }
 
 // readdir(3) without opendir(3), which allocates.
-int process_children(int parent, int *children, int max)
+int process_list(int *processes, int max)
 {
     char entries[4096] __attribute__((aligned(8)));
     int count = 0, folder = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -43,13 +48,21 @@ int process_children(int parent, int *children, int max)
         const struct dirent64 *entry;
         for (long at = 0; at < bytes && count < max; at += entry->d_reclen) {
             entry = (const void *)(entries + at);
-            int process = atoi(entry->d_name);
-            ProcessStatus status;
-            if (process > 0 && process_status(process, &status) && status.parent == parent)
-                children[count++] = process;
+            if (atoi(entry->d_name) > 0)
+                processes[count++] = atoi(entry->d_name);
         }
     }
     if (folder >= 0)
         close(folder);
+    return count;
+}
+
+int process_children(int parent, int *children, int max)
+{
+    int all[MAX_PROCESSES], seen = process_list(all, MAX_PROCESSES), count = 0;
+    ProcessStatus status;
+    for (int i = 0; i < seen && count < max; i++)
+        if (process_status(all[i], &status) && status.parent == parent)
+            children[count++] = all[i];
     return count;
 }

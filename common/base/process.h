@@ -10,10 +10,14 @@ typedef struct {
     char name[64];
     char state; // 'T' or 't': stopped; 'Z': dead, and its parent has not waited for it
     int parent;
+    double seconds; // of processor time, of its own threads
 } ProcessStatus;
 
 // False where there is no such process.
 bool process_status(int process, ProcessStatus *status);
+
+// All processes that can be seen, at most `max` of them. Returns how many.
+int process_list(int *processes, int max);
 
 // The children of a process, at most `max` of them. Returns how many.
 int process_children(int parent, int *children, int max);

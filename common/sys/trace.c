@@ -59,6 +59,23 @@ static void die_if_asked(const char *event)
         raise(SIGKILL);
 }
 
+// One thread at a time, so that lines stay whole in a pipe, too. In a file a reader never sees half
+// of one, since there it is a single call.
+static void write_whole(const char *line, size_t length)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    ssize_t written = 0;
+    pthread_mutex_lock(&lock);
+    for (size_t done = 0; done < length && file >= 0; done += (size_t)written)
+        if ((written = write(file, line + done, length - done)) <= 0) {
+            if (written < 0 && errno == EINTR)
+                written = 0;
+            else
+                give_up_trace(written < 0 ? strerror(errno) : "the disk is full");
+        }
+    pthread_mutex_unlock(&lock);
+}
+
 static void write_line(const char *event, const TraceField *fields)
 {
     cJSON *object = cJSON_CreateObject();
@@ -74,11 +91,7 @@ static void write_line(const char *event, const TraceField *fields)
     }
     char *text = cJSON_PrintUnformatted(object);
     char *line = format_text("%s\n", text);
-    // A single call, so that a reader never sees half a line.
-    size_t length = strlen(line);
-    ssize_t written = write(file, line, length);
-    if (written != (ssize_t)length)
-        give_up_trace(written < 0 ? strerror(errno) : "the disk is full");
+    write_whole(line, strlen(line));
     die_if_asked(event);
     free(line);
     free(text);

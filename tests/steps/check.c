@@ -126,10 +126,9 @@ static void make_folder(const char *path)
         die("cannot make the folder %s: %s", path, strerror(errno));
 }
 
-// Runs a command to its end, or to that of its time; the caller frees the process.
-static Process run_command(const char *const argv[], double seconds)
+// Waits for the end of a process, or that of its time; the caller frees it.
+static Process run_to_end(Process process, double seconds)
 {
-    Process process = process_start(argv);
     double end = seconds_now() + seconds;
     while (!process.ended && seconds_now() < end)
         process_wait(&process, 1000);
@@ -144,7 +143,8 @@ static char *result_path(const Check *check, const Exercise *exercise, const cha
 
 static void remove_folder(const char *folder)
 {
-    Process process = run_command((const char *const[]){"rm", "-rf", folder, NULL}, 60);
+    Process process =
+        run_to_end(process_start((const char *const[]){"rm", "-rf", folder, NULL}), 60);
     if (process.status != 0)
         die("rm -rf %s: %s", folder, process.text ? process.text : "failed");
     process_free(&process);
@@ -194,8 +194,10 @@ static char *compile_file(Check *check)
 {
     char *compiler = format_text("%s/compile-step", check->build);
     char *program = format_text("%s/%s", check->folder, check->graded[0]->file);
-    Process process = run_command((const char *const[]){compiler, check->file, program, NULL},
-                                  COMPILE_LIMIT * check->patience);
+    char *copy = result_path(check, check->graded[0], "c");
+    Process process = run_to_end(sandbox_compile(compiler, check->file, copy, program),
+                                 COMPILE_LIMIT * check->patience);
+    free(copy);
     bool compiled = true;
     for (int i = 0; i < check->count; i++)
         compiled = judge_compiler(check->file, process.status, process.text, &check->reports[i]);
@@ -342,16 +344,6 @@ static bool grade(Check *check)
         passed = passed && report_passed(&check->reports[i]);
     free(program);
     return passed;
-}
-
-// How much slower than alone a run is because of what else this machine does; from 1 to 4. What the
-// check itself keeps busy does not count.
-static double crowding(void)
-{
-    double load = 0, alone = 2 * (double)sysconf(_SC_NPROCESSORS_ONLN);
-    if (getloadavg(&load, 1) != 1 || load < alone)
-        return 1;
-    return load < 4 * alone ? load / alone : 4;
 }
 
 int main(int argc, char **argv)

@@ -167,6 +167,10 @@ static char *likely_mistake_of(const char *file, int status, const char *message
                         "something endless?");
     else if (text[strspn(text, " \t\r\n")] == '\0')
         mistake = format_text("the file is empty.");
+    else if (strstr(messages, ": No such file or directory"))
+        mistake = format_text("an #include names a file that a check does not show. It shows the "
+                              "system's headers, the kit's, and this file alone: it has to be the "
+                              "whole program.");
     else if (name)
         mistake = format_text("%s is a function of the library; give yours another name.", name);
     else if (language)

@@ -105,9 +105,11 @@ static const char *mistake_of_any(const Traces *traces)
     // Where the library has found ranks in different calls, none of them is left waiting in its
     // own.
     if (!any_is_blocked(traces) && !ranks_with(traces, "disagreement"))
-        return "no rank waits for what another has not begun, and yet nothing moves: often the "
-               "machine is slow or busy. Try again, with HVDLAB_PATIENCE=3 in the environment, "
-               "say.";
+        return crowding() > 1
+                   ? "no rank waits for what another has not begun, and yet nothing moves; the "
+                     "machine is busy. Try again, with HVDLAB_PATIENCE=3 in the environment, say."
+                   : "no rank waits for what another has not begun, and yet nothing moves: "
+                     "something takes long, or does not end.";
     return "a collective call that some ranks make and others don't (often it is inside an if, or "
            "behind a return). All ranks make it, whatever they bring.";
 }
@@ -225,10 +227,26 @@ static char *crash_evidence(const Run *run)
     return evidence;
 }
 
+// Where a run had to be ended whose ranks started processes: those are the likely mistake.
+static const Diagnosis *mistake_of_children(const Run *run, char **evidence)
+{
+    static const Diagnosis children = {
+        "hung",
+        "the processes that the program starts (fork, system, popen) don't come to an end, or "
+        "take the cores that the ranks need.",
+        NULL};
+    int own = run_own_processes(&run->plan, &run->usage);
+    if (own == 0)
+        return NULL;
+    text_add(evidence, "\nit had started at least %d process%s", own, own == 1 ? "" : "es");
+    return &children;
+}
+
 static void report_silence(const Run *run, const Ends *ends, const char *property, Report *report)
 {
-    Diagnosis diagnosis = likely_mistake(ends, &run->traces);
     char *where = whereabouts(&run->traces);
+    const Diagnosis *children = mistake_of_children(run, &where);
+    Diagnosis diagnosis = children ? *children : likely_mistake(ends, &run->traces);
     report_failure(
         report, property, &diagnosis,
         evidence_of_run(
@@ -247,8 +265,14 @@ static void report_endlessness(const Run *run, const char *property, Report *rep
         NULL};
     static const Diagnosis slow = {
         "hung",
-        "the program itself asks for no more epochs than the command line does. Often the machine "
-        "is slow or busy: try again, with HVDLAB_PATIENCE=3 in the environment, say.",
+        "the program itself asks for no more epochs than the command line does, and the machine "
+        "is busy: try again, with HVDLAB_PATIENCE=3 in the environment, say.",
+        NULL};
+    static const Diagnosis long_steps = {
+        "hung",
+        "the program itself asks for no more epochs than the command line does, and the machine "
+        "is not busy: something takes long in each step, or behind the training (a loop of the "
+        "program's own, a sleep).",
         NULL};
     const cJSON *fit = event_nth(&run->traces.of[0], "fit", 0);
     bool more = event_number(fit, "epochs") > run_flag(run, "--epochs ") ||
@@ -261,7 +285,35 @@ static void report_endlessness(const Run *run, const char *property, Report *rep
                  run->ranks > 1 ? "rank 0" : "it", event_number(step, "step") + 1,
                  event_number(fit, "steps"), event_number(step, "epoch") + 1,
                  event_number(fit, "epochs"));
-    report_failure(report, property, fit && !more ? &slow : &endless,
+    const Diagnosis *children = mistake_of_children(run, &evidence);
+    const Diagnosis *diagnosis = children         ? children
+                                 : !fit || more   ? &endless
+                                 : crowding() > 1 ? &slow
+                                                  : &long_steps;
+    report_failure(report, property, diagnosis, evidence_of_run(run, evidence));
+}
+
+static void report_greed(const Run *run, const char *property, Report *report)
+{
+    static const Diagnosis memory = {
+        "hung",
+        "memory that is asked for in a loop and never given back, or an array that is far larger "
+        "than it has to be.",
+        NULL};
+    static const Diagnosis processes = {
+        "hung",
+        "the program starts processes (fork, system, popen): many at once, or in a loop that does "
+        "not end.",
+        NULL};
+    bool swallows = run->usage.memory > MAX_RUN_MEMORY;
+    char *evidence =
+        swallows ? format_text("its processes took %.1f GB of memory together, and a check allows "
+                               "%.0f, so the run was ended after %.1f seconds",
+                               run->usage.memory / 1e9, MAX_RUN_MEMORY / 1e9, run->seconds)
+                 : format_text("it started more than %d processes, so the run was ended after %.1f "
+                               "seconds",
+                               MAX_RUN_PROCESSES, run->seconds);
+    report_failure(report, property, swallows ? &memory : &processes,
                    evidence_of_run(run, evidence));
 }
 
@@ -391,7 +443,8 @@ static void report_crash(const Run *run, const Ends *ends, const char *property,
     static const Diagnosis crashed = {
         "crashed",
         "the message, if there is one, names it. A signal is mostly a pointer that leads nowhere: "
-        "NULL (something that only some ranks have made, say), never set, past the end of an "
+        "NULL (something that only some ranks have made, say, or memory that was not given: here a "
+        "process may ask for 4 GB), never set, past the end of an "
         "array, or to memory that was freed already.",
         NULL};
     static const Diagnosis without_bound = {
@@ -461,6 +514,8 @@ bool judge_end(const Run *run, const Ends *ends, Report *report)
         report_silence(run, ends, property, report);
     else if (run->flooded || run->swollen)
         report_flood(run, property, report);
+    else if (run->greedy)
+        report_greed(run, property, report);
     else if (run->hung)
         report_endlessness(run, property, report);
     else if (run->status != 0 && disagreement(run) && !explanation(&run->output, ends))

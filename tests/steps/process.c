@@ -19,6 +19,7 @@
 #define PATIENCE           2.0 // seconds between asking a program to end and ending it
 #define STATUS_INTERRUPTED 130
 #define MOST_TEXT          ((size_t)1 << 20) // bytes of what a program prints that are kept
+#define MAX_DATA           ((rlim_t)4 << 30) // bytes of memory that a process may ask for
 #define LARGEST_FILE       ((rlim_t)1 << 28) // bytes that a program may write into one
 
 static volatile sig_atomic_t interrupted;
@@ -55,6 +56,11 @@ static _Noreturn void become(const char *const argv[], int output, pid_t parent)
     dup2(nothing, STDIN_FILENO);
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
+#ifndef __SANITIZE_ADDRESS__ // which takes terabytes of it, and touches little
+    // Not the address space, of which CUDA reserves more than there is memory.
+    const struct rlimit data = {MAX_DATA, MAX_DATA};
+    setrlimit(RLIMIT_DATA, &data);
+#endif
     execvp(argv[0], (char *const *)(uintptr_t)argv);
     fprintf(stderr, "%s: %s\n", argv[0], strerror(errno));
     _exit(127);

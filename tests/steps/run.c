@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+#include "collector.h"
 #include "sandbox.h"
 #include "servers.h"
 #include "waiting.h"
@@ -59,7 +61,7 @@ static void set_environment(const Sandbox *sandbox, const RunPlan *plan)
     char *flags = format_text(FLAGS " --device %s --log-dir %s/logs %s",
                               runs_on_gpu() ? "gpu" : "cpu", sandbox->folder, plan->flags);
     setenv("HVDLAB_FLAGS", flags, 1);
-    setenv("HVDLAB_TRACE", sandbox->trace, 1);
+    setenv("HVDLAB_TRACE", sandbox->pipes, 1);
     setenv("HVDLAB_SYNCHRONOUS_SENDS", "1", 1);
     setenv("HVDLAB_LATE_NAMES", "1", 1);
     if (plan->kill) {
@@ -109,6 +111,7 @@ typedef enum {
     TOO_LONG,  // it goes on and on
     FLOODED,   // it prints and prints
     SWOLLEN,   // its traces grow and grow
+    GREEDY,    // it takes memory or processes
     ABANDONED, // by all ranks; after an abort Open MPI's mpirun may wait for nothing, for ever
 } Outcome;
 
@@ -117,7 +120,21 @@ typedef struct {
     Process *process;
     const Sandbox *sandbox;
     int ranks, workers; // as in Traces
+    const RunPlan *plan;
+    Usage *usage; // the most that was seen
 } Watched;
+
+// Looks what the run takes, twice a second at most. True where that is too much.
+static bool is_greedy(const Watched *watched, double now, double *next)
+{
+    if (now < *next)
+        return false;
+    *next = now + 0.5;
+    Usage usage = usage_below(watched->process->pid);
+    *watched->usage = usage_max(*watched->usage, usage);
+    return usage.memory > MAX_RUN_MEMORY ||
+           run_own_processes(watched->plan, &usage) > MAX_RUN_PROCESSES;
+}
 
 // What a silence of some seconds means; ENDED: nothing yet.
 static Outcome silent_outcome(const Watched *watched, bool too_long)
@@ -133,12 +150,14 @@ static Outcome watch(const Watched *watched, Limits limits)
 {
     Process *process = watched->process;
     long long before = 0;
-    double last = 0, next_look = 0;
+    double last = 0, next_look = 0, next_usage = 0;
     while (!process->ended) {
         process_wait(process, 50);
         double now = seconds_now();
         long long trace = trace_size(watched->sandbox->trace, watched->ranks);
         long long bytes = trace + (long long)process->bytes;
+        if (is_greedy(watched, now, &next_usage))
+            return GREEDY;
         if (process->flooded || trace > MOST_TRACE)
             return process->flooded ? FLOODED : SWOLLEN;
         if (now > limits.deadline)
@@ -207,10 +226,13 @@ static Process start_run(const Sandbox *sandbox, const char *program, const RunP
     CHECK(mpi && by_hand);
     Process process =
         plan->servers
-            ? sandbox_start(sandbox, (const char *const[]){by_hand, "--tag-output", servers, ranks,
-                                                           program, NULL})
-            : sandbox_start(
-                  sandbox, (const char *const[]){mpi, "run", ranks, "--tag-output", program, NULL});
+            ? sandbox_start(
+                  sandbox,
+                  (const char *const[]){by_hand, "--tag-output", servers, ranks, program, NULL},
+                  (const char *const[]){by_hand, program, NULL})
+            : sandbox_start(sandbox,
+                            (const char *const[]){mpi, "run", ranks, "--tag-output", program, NULL},
+                            (const char *const[]){mpi, program, NULL});
     free(ranks);
     free(mpi);
     free(by_hand);
@@ -238,18 +260,24 @@ Run run_program(const char *program, const char *folder, const char *files, cons
         sandbox_fill(&sandbox, files);
     set_environment(&sandbox, plan);
     int processes = plan->ranks + plan->servers, workers = plan->servers ? plan->ranks : 0;
+    Collector *collector = collector_start(sandbox.pipes, sandbox.trace, processes);
     double begin = seconds_now();
     Process process = start_run(&sandbox, program, plan);
-    Outcome outcome = watch(&(Watched){&process, &sandbox, processes, workers}, limits);
+    Usage usage = {0};
+    Outcome outcome =
+        watch(&(Watched){&process, &sandbox, processes, workers, plan, &usage}, limits);
     Run run = {.plan = *plan,
                .ranks = processes,
                .hung = outcome != ENDED && outcome != ABANDONED,
                .silent = outcome == HUNG,
                .flooded = outcome == FLOODED,
                .swollen = outcome == SWOLLEN,
+               .greedy = outcome == GREEDY,
+               .usage = usage,
                .seconds = seconds_now() - begin,
                .work = format_text("%s", sandbox.work)};
     process_stop(&process);
+    collector_end(collector);
     run.output = output_read(process.text);
     run.traces = traces_read(sandbox.trace, processes, workers);
     run.status = outcome == ABANDONED ? status_of_ranks(&run.traces) : process.status;
@@ -270,6 +298,22 @@ void run_free(Run *run)
 }
 
 // ---- What is known of a run.
+
+double crowding(void)
+{
+    double load = 0, alone = 2 * (double)sysconf(_SC_NPROCESSORS_ONLN);
+    if (getloadavg(&load, 1) != 1 || load < alone)
+        return 1;
+    return load < 4 * alone ? load / alone : 4;
+}
+
+int run_own_processes(const RunPlan *plan, const Usage *usage)
+{
+    int ranks = plan->ranks + plan->servers;
+    // bwrap's two, mpirun, a shell; servers.sh has one or two for each process.
+    int around = plan->servers ? 4 + 4 * ranks : 6 + ranks;
+    return usage->processes > around ? usage->processes - around : 0;
+}
 
 const Run *run_named(const Runs *runs, const char *name)
 {

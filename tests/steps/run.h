@@ -7,6 +7,7 @@
 #include "events.h"
 #include "lab.h"
 #include "output.h"
+#include "usage.h"
 
 typedef struct {
     RunPlan plan;   // what was asked for; its texts are the lab's
@@ -16,6 +17,8 @@ typedef struct {
     bool silent;    // ... since nothing moved any more
     bool flooded;   // ... since it printed without end
     bool swollen;   // ... since its traces grew without end
+    bool greedy;    // ... since it took too much memory, or too many processes
+    Usage usage;    // the most that was seen of each
     bool killed;    // as the plan says, and ended by that
     double seconds; // that it took
     char *work;     // the folder in which it ran, with what it left there
@@ -50,6 +53,17 @@ bool same_local_rank(const Run *run, int a, int b);
 // The ranks that called a function of MPI's or of the library's. What the library calls itself, on
 // communicators of its own, does not count.
 RankSet ranks_that_called(const Run *run, const char *function);
+
+// How many processes the ranks have started at least: without them, the launcher, and what is
+// around it.
+int run_own_processes(const RunPlan *plan, const Usage *usage);
+
+#define MAX_RUN_MEMORY    3e9 // bytes, of all processes of a run together
+#define MAX_RUN_PROCESSES 32  // that the ranks start
+
+// How much slower than alone a run is because of what else this machine does; from 1 to 4. What the
+// check itself keeps busy does not count.
+double crowding(void);
 
 // When a run counts as hung.
 typedef struct {

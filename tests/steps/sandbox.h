@@ -1,6 +1,7 @@
-// Where a student's program runs: in folders of its own, out of reach of the kit's and the user's
-// files where bubblewrap can do that (bwrap, which must be installed and allowed to), and elsewhere
-// at least not where they lie.
+// Where a student's file is compiled and its program runs: in folders of its own. Where bubblewrap
+// can do that (bwrap, which must be installed and allowed to), nothing of the kit is in sight but
+// what is needed, no solution and no lab's source among it, no home folder, and no network but this
+// machine's own; the rest of the system can be read. Elsewhere it is at least not where they lie.
 
 #ifndef HVDLAB_STEPS_SANDBOX_H
 #define HVDLAB_STEPS_SANDBOX_H
@@ -9,7 +10,8 @@
 
 typedef struct {
     char *folder;    // the run's, absolute; owned, as the others are
-    char *trace;     // below it: the traces
+    char *trace;     // below it: the traces, out of the program's sight where sealed
+    char *pipes;     // into which the processes write them; the program's HVDLAB_TRACE
     char *work;      // where the program finds itself; its HOME, too
     char *temporary; // for mpirun's own files: a short name, since sockets take no long one
     bool sealed;     // by bubblewrap
@@ -21,8 +23,14 @@ Sandbox sandbox_make(const char *folder);
 // Copies what is in a folder to where the program will find itself.
 void sandbox_fill(const Sandbox *sandbox, const char *files);
 
-// Starts argv[0], an absolute name, in it.
-Process sandbox_start(const Sandbox *sandbox, const char *const argv[]);
+// Starts argv[0], an absolute name, in it. `files` (a list that NULL ends) can be read there: of
+// the kit and of home folders nothing else can. All of them must exist.
+Process sandbox_start(const Sandbox *sandbox, const char *const argv[], const char *const *files);
+
+// Compiles `copy`, which the compiler finds as `file` (for its messages, and for headers beside
+// it), by the program `compiler`, into `program`.
+Process sandbox_compile(const char *compiler, const char *file, const char *copy,
+                        const char *program);
 
 // True where what argv[0] became has living children.
 bool sandbox_has_children(const Sandbox *sandbox, const Process *process);

@@ -342,6 +342,69 @@ if wanted "$name"; then
     fi
 fi
 
+# ---- Programs that try to grade themselves, or to take more than is theirs.
+
+# forged NAME FROM CODE: cut/FROM with the headers of the system, and CODE at the beginning of main.
+forged()
+{
+    awk -v code="$3" '{ print } /^#include "hvdlab.h"/ {
+            n = split("arpa/inet.h errno.h fcntl.h stdio.h stdlib.h string.h sys/socket.h sys/wait.h unistd.h", h, " ")
+            for (i = 1; i <= n; i++) print "#include <" h[i] ">" }
+        /^int main/ { getline; print; print code }' "$folder/cut/$2.c" >"$here/$1.c"
+}
+
+sealed=$(bwrap --unshare-net --ro-bind / / --dev-bind /dev /dev true 2>/dev/null && echo 1)
+name=sealed
+if wanted "$name" && [[ -n $sealed ]]; then
+    begin=$EPOCHREALTIME
+    # What a trace has said can't be taken back: the untouched file keeps its diagnosis.
+    # shellcheck disable=SC2016 # C
+    forged rewriting steps/step_02 '
+        for (int number = 3; number < 64; number++) {
+            char path[64], name[4096];
+            snprintf(path, sizeof path, "/proc/self/fd/%d", number);
+            ssize_t length = readlink(path, name, sizeof name - 1);
+            name[length > 0 ? length : 0] = 0;
+            int again = strstr(name, ".jsonl") ? open(path, O_RDWR) : -1;
+            if (again >= 0 && (ftruncate(again, 0) == 0 || lseek(again, 0, SEEK_SET) == 0 || unlink(name) != 0))
+                return 7;
+        }
+        atexit(forget);'
+    sed -i 's/^int main/static void forget(void)\n{\n    for (int number = 3; number < 64; number++)\n        (void)!ftruncate(number, 0);\n}\n\n&/' "$here/rewriting.c"
+    expect 2 "$here/rewriting.c" "$(untouched_diagnosis step_02)" "$name: a trace that is rewritten"
+    # MPI's second names.
+    forged second steps/ring ''
+    sed -i 's/^    \/\/ TODO: ring: .*/    PMPI_Allreduce(MPI_IN_PLACE, values, (int)count, MPI_FLOAT, MPI_SUM, comm);\n    return;/' "$here/second.c"
+    expect ring "$here/second.c" library-did-it "$name: MPI by its second names"
+    echo "#include \"$PWD/solutions/step_01.c\"" >"$here/including.c"
+    expect 1 "$here/including.c" does-not-compile "$name: the solution, included"
+    # Files of the kit and of homes, and other machines.
+    touch "$HOME/.hvdlab-test"
+    forged reading solutions/step_01 "
+        const char *files[] = {\"$PWD/solutions/step_01.c\", \"$PWD/labs/02-six-steps/master.c\", \"$PWD/tests/PROMISES.md\",
+                               \"$PWD/.git/HEAD\", \"$HOME/.hvdlab-test\"};
+        for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+            if (access(files[i], F_OK) == 0)
+                return 9;
+        struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(80)};
+        inet_pton(AF_INET, \"10.255.255.1\", &to.sin_addr);
+        if (connect(socket(AF_INET, SOCK_STREAM, 0), (struct sockaddr *)&to, sizeof to) == 0 || errno != ENETUNREACH)
+            return 9;
+        FILE *own = fopen(\"/tmp/own\", \"w\"); // a /tmp of its own
+        if (!own || fclose(own) != 0)
+            return 9;"
+    expect 1 "$here/reading.c" passed "$name: files and networks out of sight"
+    rm -f "$HOME/.hvdlab-test"
+    # What is too much is named as what it is.
+    forged memory solutions/step_01 'for (;;) memset(malloc(100 << 20), 1, 100 << 20);'
+    expect 1 "$here/memory.c" hung "$name: memory"
+    grep -q "GB of memory together" "$here/out" || complain "memory is not named: $(cat "$here/out")"
+    forged children solutions/step_01 'for (int i = 0; i < 50; i++) if (fork() == 0) for (;;) sleep(1000);'
+    expect 1 "$here/children.c" hung "$name: processes"
+    grep -q "started more than .* processes" "$here/out" || complain "processes are not named: $(cat "$here/out")"
+    conclude "$name" "$(since_begin)"
+fi
+
 # The processes of the run that are alive. (Their own numbers may be those of a sandbox.)
 alive()
 {

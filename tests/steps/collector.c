@@ -1,0 +1,107 @@
+// Traces, from pipes into files.
+
+#include "collector.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/util.h"
+#include "events.h"
+
+typedef struct {
+    char *path; // of the pipe
+    int pipe, file;
+} Channel;
+
+struct Collector {
+    pthread_t thread;
+    int wake; // an eventfd; written: nothing more comes
+    int count;
+    Channel channels[MAX_RANKS];
+};
+
+// True where there was something.
+static bool move(const Channel *channel)
+{
+    char bytes[1 << 16];
+    ssize_t count = read(channel->pipe, bytes, sizeof bytes);
+    for (ssize_t done = 0, now; done < count; done += now)
+        if ((now = write(channel->file, bytes + done, (size_t)(count - done))) < 0) {
+            if (errno != EINTR)
+                die("a trace can't be kept: %s", strerror(errno));
+            now = 0;
+        }
+    return count > 0;
+}
+
+static void *collect(void *argument)
+{
+    const Collector *collector = argument;
+    struct pollfd wanted[MAX_RANKS + 1];
+    for (int i = 0; i < collector->count; i++)
+        wanted[i] = (struct pollfd){.fd = collector->channels[i].pipe, .events = POLLIN};
+    wanted[collector->count] = (struct pollfd){.fd = collector->wake, .events = POLLIN};
+    for (bool more = true; more;) {
+        poll(wanted, (nfds_t)collector->count + 1, -1);
+        more = wanted[collector->count].revents == 0;
+        for (int i = 0; i < collector->count; i++)
+            while (wanted[i].revents && move(&collector->channels[i]))
+                continue;
+    }
+    for (int i = 0; i < collector->count; i++)
+        while (move(&collector->channels[i]))
+            continue;
+    return NULL;
+}
+
+// Open for both, so that it has no end before a process has opened it, or between two.
+static Channel open_channel(const char *pipes, const char *files, int number)
+{
+    Channel channel = {.path = format_text("%s/rank-%d.jsonl", pipes, number)};
+    char *file = format_text("%s/rank-%d.jsonl", files, number);
+    if (mkfifo(channel.path, 0666) != 0 ||
+        (channel.pipe = open(channel.path, O_RDWR | O_NONBLOCK | O_CLOEXEC)) < 0 ||
+        (channel.file = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) < 0)
+        die("cannot make a pipe for the traces: %s", strerror(errno));
+    fcntl(channel.pipe, F_SETPIPE_SZ, 1 << 20); // where the system allows as much
+    free(file);
+    return channel;
+}
+
+Collector *collector_start(const char *pipes, const char *files, int count)
+{
+    Collector *collector = allocate(1, sizeof *collector);
+    CHECK(count <= MAX_RANKS);
+    collector->count = count;
+    for (int i = 0; i < count; i++)
+        collector->channels[i] = open_channel(pipes, files, i);
+    collector->wake = eventfd(0, EFD_CLOEXEC);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before); // they are the main thread's
+    if (collector->wake < 0 || pthread_create(&collector->thread, NULL, collect, collector) != 0)
+        die("cannot start a thread that takes the traces: %s", strerror(errno));
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return collector;
+}
+
+void collector_end(Collector *collector)
+{
+    eventfd_write(collector->wake, 1);
+    pthread_join(collector->thread, NULL);
+    for (int i = 0; i < collector->count; i++) {
+        close(collector->channels[i].pipe);
+        close(collector->channels[i].file);
+        unlink(collector->channels[i].path);
+        free(collector->channels[i].path);
+    }
+    close(collector->wake);
+    free(collector);
+}
