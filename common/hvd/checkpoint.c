@@ -278,14 +278,17 @@ bool sync_folder(const char *folder)
 
 // ---- Restoring.
 
-// Of those that are whole; a warning where a further one is not.
+// Of those that are whole; a warning where a further one is not. Where that is the only one a new
+// training would write over what is left of it.
 static char *furthest_whole(const char *folder, int unseen)
 {
     char *missing, *name = furthest_checkpoint(folder, unseen, &missing);
+    if (missing && !name)
+        die("%s is missing; its checkpoint is not whole without it, and %s holds no other", missing,
+            folder);
     if (missing)
-        warn_on_root("%s is missing, so this checkpoint is not whole: %s%s", missing,
-                     name ? "the one to go on from is " : "there is none to go on from",
-                     name ? name : "");
+        warn_on_root("%s is missing; its checkpoint is not whole without it, so %s is the latest",
+                     missing, name);
     free(missing);
     return name;
 }
@@ -501,7 +504,10 @@ static bool names_token(const char *path, const char *token)
 static void check_folder(const Saver *s, const Training *training)
 {
     make_folders(s->plan.folder);
-    char *latest = furthest_checkpoint(s->plan.folder, 0, NULL);
+    char *missing, *latest = furthest_checkpoint(s->plan.folder, 0, &missing);
+    if (!latest && missing)
+        latest = format_text("one without %s", missing);
+    free(missing);
     if (latest && training->epochs_done == 0 && training->steps_done == 0)
         die("%s holds checkpoints of another training (%s): --resume goes on with it; else name "
             "another folder, or remove this one",

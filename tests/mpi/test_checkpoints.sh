@@ -140,9 +140,10 @@ printf x | dd of="$folder/only/ckpt-3.safetensors" bs=1 seek=9000 conv=notrunc 2
 refuses "ckpt-3.safetensors: the file is damaged" "${here[@]}" --resume
 only kept.d ckpt-3
 rm "$folder/only/ckpt-3.rank-0.safetensors"
-refuses "is not whole without it" "${here[@]}" --resume
+refuses "ckpt-3.rank-0.safetensors is missing; its checkpoint is not whole without it, and $folder/only holds no other" "${here[@]}" --resume
+refuses "holds checkpoints of another training (one without $folder/only/ckpt-3.rank-0.safetensors): --resume" "${here[@]}"
 cp "$folder/kept.d/best.rank-0.safetensors" "$folder/only/ckpt-3.rank-0.safetensors"
-refuses "belongs to another checkpoint than the" "${here[@]}" --resume
+refuses "ckpt-3.rank-0.safetensors is missing; its checkpoint" "${here[@]}" --resume # it is another one's
 refuses "cannot create the folder" --checkpoint-dir "$folder/only/ckpt-3.safetensors"
 refuses "--resume needs --checkpoint-dir" --resume
 

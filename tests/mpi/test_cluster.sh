@@ -49,8 +49,9 @@ nothing_left()
 }
 
 PATH=$PATH:/usr/sbin:/sbin command -v tc >/dev/null || skip "there is no tc (Debian package iproute2)"
-run cluster up
+run env BUILD="$folder/build" common/scripts/cluster.sh up
 ! grep -q "does not let you make networks\|in this chroot\|Unknown device type\|qdisc kind is unknown" "$folder/err" || skip "$(cat "$folder/err")"
+cluster down
 
 # ---- Settings.
 
