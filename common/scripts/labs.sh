@@ -42,12 +42,14 @@ function check_run(text,   word, nodes) {
         fail("run: the layout " word[3] " does not name a node for each of " word[2] " ranks")
 }
 
-# kill: NAME RANK:EVENT:N; after: NAME EARLIER
+# kill: NAME RANK:EVENT:N; full: NAME N; after: NAME EARLIER
 function check_named(key, text,   word) {
     if (split(text, word, " ") != 2 || !((exercise, word[1]) in is_run))
         fail(key ": it is of a run above this line, and has two words")
     if (key == "kill" && word[2] !~ /^[0-9]+:[a-z_]+:[1-9][0-9]*$/)
         fail("kill: " word[2] " is no RANK:EVENT:N")
+    if (key == "full" && word[2] !~ /^[1-9][0-9]*$/)
+        fail("full: " word[2] " is no number from 1")
     if (key == "after" && (!((exercise, word[2]) in is_run) || word[1] == word[2]))
         fail("after: " word[2] " is no other run above this line")
 }
@@ -96,7 +98,7 @@ FNR == 1 {
             add_program(word[i])
         next
     }
-    if (name !~ /^(title|master|flags|devices|servers|layout|holds|replaces|run|kill|after)$/)
+    if (name !~ /^(title|master|flags|devices|servers|layout|holds|replaces|run|kill|full|after)$/)
         fail("no setting is called " name)
     text = value()
     if (name == "run")
@@ -107,7 +109,7 @@ FNR == 1 {
         fail("servers: \"" text "\" is no number of servers, and no N:PACES")
     if (name == "layout" && text !~ /^[0-9]+(,[0-9]+)*$/)
         fail("layout: \"" text "\" names no node for each rank, as 0,1,0 does")
-    if (name == "kill" || name == "after")
+    if (name == "kill" || name == "full" || name == "after")
         check_named(name, text)
     for (i = split(text, earlier, " "); name == "holds" && i > 0; i--)
         if (!(earlier[i] in lab_of) || earlier[i] == exercise)

@@ -360,13 +360,18 @@ static void check_shares(void)
             node.place.nodes, share_count(), MAX_SHARES);
 }
 
-// Once, before any thread has been moved: which devices there are.
-static void look_around(void)
+static int count_devices(void)
 {
     node.place = launcher_place();
     check_shares();
     node.gpus = settings()->device == DEVICE_CPU ? 0 : visible_gpus();
-    node.count = node.gpus > 0 ? gpus_per_node() : share_count();
+    return node.gpus > 0 ? gpus_per_node() : share_count();
+}
+
+// Once, before any thread has been moved: which devices there are.
+static void look_around(void)
+{
+    node.count = count_devices();
     // mpirun binds each rank to cores of its own choice; the job's cores are those of mpirun.
     node.machine = usable_machine(launcher_process());
     node.devices = allocate((size_t)node.count, sizeof *node.devices);
@@ -420,11 +425,10 @@ static void look_around_once(void)
         look_around();
 }
 
-int device_visible(void)
+int device_count(void)
 {
     pthread_mutex_lock(&node.lock);
-    look_around_once();
-    int count = node.count;
+    int count = node.count ? node.count : count_devices(); // a --device may still come
     pthread_mutex_unlock(&node.lock);
     return count;
 }
@@ -504,9 +508,4 @@ int device_threads(void)
 int device_index(void)
 {
     return device_current()->index;
-}
-
-int device_count(void)
-{
-    return device_current()->count;
 }

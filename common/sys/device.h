@@ -53,8 +53,10 @@ Precision device_precision(void);
 // Threads that compute on it, or beside a GPU.
 int device_threads(void);
 
-// Which device it is, of how many on this node.
+// Which device it is.
 int device_index(void);
+
+// How many devices this node has. As with cudaGetDeviceCount the calling thread uses none by that.
 int device_count(void);
 
 // The processors that the calling thread may run on now, as "0-3,8". Free it with free().
@@ -81,9 +83,6 @@ struct Device {
     pthread_mutex_t lock;
     void *state;
 };
-
-// How many devices this node has. The calling thread uses none by that.
-int device_visible(void);
 
 // Whether the processor computes bfloat16 (AVX512_BF16, AMX), and oneDNN is not told to do without
 // (DNNL_MAX_CPU_ISA).

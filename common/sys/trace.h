@@ -32,8 +32,10 @@
 //     layers,
 //                                                              a line for each
 //     fit               verbose, epochs, steps,                fit was called; the lengths are
-//                       validation_steps, train_len,           of one permutation, in batches
-//                       validation_len, callbacks
+//                       validation_steps, train_len,           of one permutation, in batches;
+//                       validation_len, train_images,          its images, and a batch's
+//                       train_batch, validation_images,
+//                       validation_batch, callbacks
 //     train_begin       weights, statistics                    after the callbacks' train_begin
 //     first_batch       weights, statistics                    before the first update
 //     first_step        cores                                  where the first step computes

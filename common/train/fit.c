@@ -87,11 +87,16 @@ static void trace_fit(const Fit *fit)
         free(names);
         names = longer;
     }
-    trace("fit", NUMBER("verbose", fit->verbose), NUMBER("epochs", fit->epochs),
-          NUMBER("steps", fit->steps_per_epoch), NUMBER("validation_steps", fit->validation_steps),
-          NUMBER("train_len", batches_len(fit->train)),
-          NUMBER("validation_len", fit->validation ? batches_len(fit->validation) : 0),
-          TEXT("callbacks", names));
+    trace(
+        "fit", NUMBER("verbose", fit->verbose), NUMBER("epochs", fit->epochs),
+        NUMBER("steps", fit->steps_per_epoch), NUMBER("validation_steps", fit->validation_steps),
+        NUMBER("train_len", batches_len(fit->train)),
+        NUMBER("validation_len", fit->validation ? batches_len(fit->validation) : 0),
+        NUMBER("train_images", batches_dataset(fit->train)->count),
+        NUMBER("train_batch", batches_batch_size(fit->train)),
+        NUMBER("validation_images", fit->validation ? batches_dataset(fit->validation)->count : 0),
+        NUMBER("validation_batch", fit->validation ? batches_batch_size(fit->validation) : 0),
+        TEXT("callbacks", names));
     free(names);
 }
 

@@ -48,7 +48,7 @@ static void need(const Mirrored *m, const char *caller)
 
 static void check_devices(const int *devices, int count)
 {
-    int there = device_visible();
+    int there = device_count();
     if (count < 1)
         die("mirrored: there is no device in the list");
     for (int i = 0; i < count; i++) {
@@ -115,7 +115,7 @@ Mirrored *mirrored(Model *(*create)(void), Loss loss, Optimizer *(*optimizer)(vo
     if (!create || !optimizer)
         die("mirrored: there is no function that makes the %s (NULL)",
             create ? "optimizer" : "model");
-    int there = device_visible(), *all = first_numbers(there);
+    int there = device_count(), *all = first_numbers(there);
     if (!devices) {
         devices = all;
         count = there;

@@ -35,6 +35,19 @@ static void add_gradient(Update *update, const cJSON *gradient)
     update->weights = event_number(gradient, "arena");
     update->early += update->late;
     update->late = 0;
+    update->function = NULL;
+    update->whole = 0;
+}
+
+static void add_call(Update *update, const cJSON *event, double bytes)
+{
+    update->late += event_bytes(event);
+    if (!(event_bytes(event) >= bytes))
+        return;
+    const char *function = event_text(event, "function");
+    bool again = update->function && strcmp(update->function, function) == 0;
+    update->whole = again ? update->whole + 1 : 1;
+    update->function = function;
 }
 
 static void add_apply(Update *update, const cJSON *apply, double rate)
@@ -64,7 +77,7 @@ static void read_rank(Updates *updates, int rank)
         if (last && strcmp(name, "apply") == 0)
             add_apply(last, event, updates->rate);
         if (last)
-            last->late += event_bytes(event);
+            add_call(last, event, updates->bytes);
     }
     updates->of[rank] = items;
     updates->made[rank] = count;

@@ -17,14 +17,16 @@
 typedef struct {
     double *gradients; // of each batch
     int count;
-    int taken;          // batches from the trainer, computed or not
-    bool applied;       // the optimizer was called
-    double raw;         // the gradient that it got; of several calls the sum
-    double by_rate;     // the same, times its learning rate, over that of the command line
-    double weights;     // before it
-    double early, late; // bytes handed over before the last gradient, and after it
-    double effective;   // what the weights have changed by, as a gradient at that rate
-    double allowed;     // by how much it may be off
+    int taken;            // batches from the trainer, computed or not
+    bool applied;         // the optimizer was called
+    double raw;           // the gradient that it got; of several calls the sum
+    double by_rate;       // the same, times its learning rate, over that of the command line
+    double weights;       // before it
+    double early, late;   // bytes handed over before the last gradient, and after it
+    const char *function; // the last call, after it, of all gradients' size or more
+    int whole;            // and how often it was made, one behind the other
+    double effective;     // what the weights have changed by, as a gradient at that rate
+    double allowed;       // by how much it may be off
 } Update;
 
 typedef struct {

@@ -495,13 +495,13 @@ static RankSet idle_ranks(const Run *run)
 }
 
 // A worker was killed as the plan says; that the servers then end with status 1 is right, where
-// everybody else came to the end.
+// everybody else came to the end. So is that of a program which could not save what it should.
 static bool survivors_ended(const Run *run)
 {
     int ended = 0;
     for (int r = 0; r < run->ranks; r++)
         ended += end_status(run, r) == 0;
-    return run->killed && ended == run->ranks - 1;
+    return (run->killed && ended == run->ranks - 1) || (run->plan.full && ended == run->ranks);
 }
 
 bool judge_end(const Run *run, const Ends *ends, Report *report)

@@ -192,6 +192,11 @@ static void judge_exchange(const Runs *runs, const AllUpdates *all, Report *repo
         "after its last batch a rank hands over as much as the gradients of all the update's "
         "batches. Often each of them is sent by itself: added up, they are as long as one.",
         NULL};
+    static const Diagnosis twice = {
+        "exchanged-twice",
+        "all gradients are exchanged a second time by the same call: what the first one gave is "
+        "the same on all workers already.",
+        NULL};
     for (int i = 0; i < all->count; i++) {
         const Updates *updates = &all->items[i];
         for (int u = 0; u < updates->count; u++)
@@ -200,10 +205,13 @@ static void judge_exchange(const Runs *runs, const AllUpdates *all, Report *repo
                 bool early = update->early > OTHER_BYTES;
                 // Who adds up in double precision, and by two calls, hands over four times as much.
                 bool much = update->count > 4 && update->late >= update->count * updates->bytes;
-                if (!early && !much)
+                if (!early && !much && update->whole < 2)
                     continue;
                 report_failure(
-                    report, ONCE, early ? &every : &too_much,
+                    report, ONCE,
+                    early  ? &every
+                    : much ? &too_much
+                           : &twice,
                     evidence_in(runs, updates->run,
                                 format_text("in update %d, from %d batches, rank %d handed over "
                                             "%.0f bytes before it had the gradients of the last "

@@ -412,15 +412,48 @@ static const Diagnosis *wrong_writers(const Run *run, RankSet writers)
     return writers == all_ranks(run->ranks) ? &all : &others;
 }
 
+// Whether a training goes on after its last file. (One that is written on the way, too, does no
+// harm.)
+static bool saved_untrained(const Events *events)
+{
+    bool saved = false, trained = false;
+    for (int i = 0; i < events->count; i++) {
+        const cJSON *event = events->items[i];
+        bool begins = event_is(event, "compile");
+        if (begins && saved && trained)
+            return true;
+        if (begins)
+            saved = trained = false;
+        if (event_is(event, "saved")) {
+            saved = true;
+            trained = false; // since then
+        }
+        trained = trained || event_is(event, "gradient");
+    }
+    return saved && trained;
+}
+
 static void judge_files(const Runs *runs, Report *report)
 {
+    static const Diagnosis untrained = {
+        "saved-untrained",
+        "the weights change after they were written, and are not written again: what is to be "
+        "kept is what the training ends with.",
+        NULL};
     for (int i = 0; i < runs->count; i++) {
         const Run *run = &runs->items[i];
         RankSet writers = ranks_with(&run->traces, "saved");
         int files = event_count(&run->traces.of[0], "saved"),
             trainings = event_count(&run->traces.of[0], "compile");
-        if (writers == 1 && files >= trainings)
+        if (writers == 1 && files >= trainings && !saved_untrained(&run->traces.of[0]))
             continue;
+        if (writers == 1 && files >= trainings) {
+            report_failure(report, FILES, &untrained,
+                           evidence_in(runs, run,
+                                       format_text("the last file of a training is written "
+                                                   "before its last update")));
+            return;
+        }
         char *evidence = format_text("written by %s", rank_names(writers).text);
         if (writers == 1)
             text_add(&evidence, ": %d of %d files", files, trainings);
@@ -431,15 +464,13 @@ static void judge_files(const Runs *runs, Report *report)
     report_ok(report, FILES);
 }
 
+// A collective call of one rank sends nothing, whatever it is given.
 static const cJSON *anything_sent(const Events *events)
 {
-    for (int i = 0; i < events->count; i++) {
-        const cJSON *event = events->items[i];
-        const char *name = event_text(event, "event");
-        if ((strcmp(name, "collective_begin") == 0 || strcmp(name, "message_begin") == 0) &&
-            event_number(event, "bytes") > 0)
-            return event;
-    }
+    for (int i = 0; i < events->count; i++)
+        if (event_is(events->items[i], "message_begin") &&
+            event_number(events->items[i], "bytes") > 0)
+            return events->items[i];
     return NULL;
 }
 
@@ -447,8 +478,8 @@ static void judge_silence(const Runs *runs, Report *report)
 {
     static const Diagnosis speaks = {
         "sends-alone",
-        "with one worker there is nobody to exchange anything with. hvd_allreduce and "
-        "hvd_broadcast_model know that; a call of MPI's own belongs behind an if.",
+        "with one worker there is nobody to exchange anything with: a message to oneself belongs "
+        "behind an if. (A collective call among one sends nothing.)",
         NULL};
     for (int i = 0; i < runs->count; i++) {
         const Run *run = &runs->items[i];

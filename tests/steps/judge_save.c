@@ -224,10 +224,53 @@ static void judge_sync(const Runs *runs, Report *report)
     report_ok(report, ON_DISK);
 }
 
+// ---- A save that fails.
+
+// Whether the epochs after the one whose save failed are saved; that all ranks trained to the end
+// is judged before.
+static void judge_after_failure(const Run *run, Report *report)
+{
+    static const Diagnosis stops = {
+        "stops-saving",
+        "one save has failed, and what comes after it is not saved either: a disk may have room "
+        "again a moment later.",
+        NULL};
+    static const char property[] = "after a save that failed the next ones are made";
+    int epochs = event_count(&run->traces.of[0], "epoch");
+    SavedFile last = find_epoch(run, epochs);
+    if (last.there && holds_epoch(run, last.saved, epochs))
+        report_ok(report, property);
+    else
+        report_failure(report, property, &stops,
+                       evidence_of_run(run, with_contents(run, format_text("there is no whole "
+                                                                           "ckpt-%d" ENDING,
+                                                                           epochs))));
+}
+
+// main() or exit() ended the program where a save had failed.
+static void crashed(const Run *run, Report *report)
+{
+    static const Diagnosis ends_it = {
+        "ends-where-a-save-fails",
+        "a checkpoint that can't be saved is no reason to lose the training, which may come to its "
+        "end, or save the next one: say so, and go on.",
+        NULL};
+    if (run->plan.full && event_count(&run->traces.of[0], "fit_end") == 0)
+        report_failure(report, "a save that fails does not end the training", &ends_it,
+                       evidence_of_run(run, format_text("the disk was full in one of the saves; "
+                                                        "after epoch %d of %.0f the root ended",
+                                                        event_count(&run->traces.of[0], "epoch"),
+                                                        run_flag(run, "--epochs "))));
+}
+
 // ---- All of it.
 
-static void judge(const Runs *runs, Report *report)
+static void judge(const Runs *all, Report *report)
 {
+    Runs others = *all, *runs = &others; // but the one in which a save failed, which is the last
+    const Run *last = all->count > 0 ? &all->items[all->count - 1] : NULL;
+    bool failed = last && last->plan.full;
+    others.count -= failed;
     if (nothing_trained(runs, WRITER, report) || !judge_writers(runs, report))
         return;
     bool whole = judge_saved_names(runs, report);
@@ -235,6 +278,8 @@ static void judge(const Runs *runs, Report *report)
         return;
     judge_sync(runs, report);
     judge_saved_best(runs, report);
+    if (failed)
+        judge_after_failure(last, report);
 }
 
 static const Explanation explanations[] = {
@@ -247,7 +292,7 @@ static const Explanation explanations[] = {
       NULL}},
     {0},
 };
-static const Ends ends = {.explanations = explanations};
+static const Ends ends = {.explanations = explanations, .crashed = crashed};
 
 JUDGE("save", judge)
 ENDS("save", &ends)

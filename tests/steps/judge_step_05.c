@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "six_steps.h"
 
 #define EPOCHS     "the number of epochs is the command line's"
@@ -18,6 +19,29 @@ static double asked(const Run *run, int rank, const char *field)
     return event_number(event_nth(&run->traces.of[rank], "fit", 0), field);
 }
 
+// Whether the ranks have shared out the images themselves: those of all together are the set.
+static bool shared_out(const Run *run, const char *field)
+{
+    double images = 0;
+    for (int r = 0; r < run->ranks; r++)
+        images += asked(run, r, field);
+    return run->ranks > 1 && images == run_flag(run, "--images ");
+}
+
+// The batches of the whole set, which may be shared out.
+static double batches_of_set(const Run *run, int rank, const char *set)
+{
+    char *images = format_text("%s_images", set), *length = format_text("%s_len", set),
+         *batch = format_text("%s_batch", set);
+    double batches = shared_out(run, images)
+                         ? ceil(run_flag(run, "--images ") / asked(run, rank, batch))
+                         : asked(run, rank, length);
+    free(images);
+    free(length);
+    free(batch);
+    return batches;
+}
+
 // ---- Ways to get a number of steps from the lengths of a permutation. `number` is of use to some.
 
 typedef double (*Formula)(const Run *run, int rank, int number);
@@ -25,13 +49,13 @@ typedef double (*Formula)(const Run *run, int rank, int number);
 static double length(const Run *run, int rank, int number)
 {
     (void)number;
-    return asked(run, rank, "train_len");
+    return batches_of_set(run, rank, "train");
 }
 
 static double validation_length(const Run *run, int rank, int number)
 {
     (void)number;
-    return asked(run, rank, "validation_len");
+    return batches_of_set(run, rank, "validation");
 }
 
 static double steps(const Run *run, int rank, int number)
@@ -135,11 +159,30 @@ static bool some_number_explains(const Runs *runs, const char *field, Formula fo
     return false;
 }
 
+// All of a rank's own images, where they are shared out.
+static double own_pass(const Run *run, int rank, const char *field)
+{
+    bool training = strcmp(field, "steps") == 0;
+    if (!shared_out(run, training ? "train_images" : "validation_images"))
+        return NAN;
+    return training ? asked(run, rank, "train_len") : 3 * asked(run, rank, "validation_len");
+}
+
 // True where all ranks asked for what is right, each rounded as it likes.
 static bool is_right(const Run *run, const char *field, Formula right)
 {
     for (int r = 0; r < run->ranks; r++)
-        if (!(fabs(asked(run, r, field) - right(run, r, 0)) < 1))
+        if (!(fabs(asked(run, r, field) - right(run, r, 0)) < 1) &&
+            asked(run, r, field) != own_pass(run, r, field))
+            return false;
+    return true;
+}
+
+static bool batch_is_changed(const Runs *runs)
+{
+    for (int i = 0; i < runs->count; i++)
+        if (runs->items[i].ranks > 1 &&
+            asked(&runs->items[i], 0, "train_batch") == run_flag(&runs->items[i], "--batch-size "))
             return false;
     return true;
 }
@@ -176,7 +219,15 @@ static const Diagnosis *wrong_training(const Runs *runs)
                                         "number of batches. It is the training "
                                         "set's.",
                                         NULL};
+    static const Diagnosis batch_changed = {
+        "batch-size-changed",
+        "the batches of a worker have another size than --batch-size says, so an epoch has another "
+        "number of them. Leave the batch as it is, and divide the number of batches by "
+        "hvd_size().",
+        NULL};
     const char *field = "steps";
+    if (batch_is_changed(runs))
+        return &batch_changed;
     if (explains(runs, field, length, 0))
         return &not_divided;
     if (explains(runs, field, over_local_size, 0))

@@ -298,10 +298,44 @@ static const struct {
       NULL}},
 };
 
+static bool all_in_run_are(const Run *run, View view, Formula formula)
+{
+    for (int m = 0; m < METRICS; m++)
+        if (!metric_is(run, view, metrics[m], formula))
+            return false;
+    return true;
+}
+
+// In some runs of several ranks everything is averaged, and in the others nothing.
+static bool averaged_in_some_runs(const Runs *runs, View view)
+{
+    int averaged = 0, own = 0;
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        bool here = all_in_run_are(run, view, mean);
+        if (!here && !all_in_run_are(run, view, its_own))
+            return false;
+        averaged += run->ranks > 1 && here;
+        own += !here;
+    }
+    return averaged > 0 && own > 0;
+}
+
 // What became of the metrics, where there is a rule that tells; false where there is none. Says
 // which metrics it is about, where these are not all.
 static bool report_rule(const Runs *runs, View view, char *evidence, Report *report)
 {
+    static const Diagnosis in_some_runs = {
+        "average-missing",
+        "with this number of workers each rank keeps its own figures, and with another one they "
+        "are "
+        "averaged: often an if asks how many there are. hvd_metric_average() is right for any "
+        "number.",
+        NULL};
+    if (averaged_in_some_runs(runs, view)) {
+        report_failure(report, HISTORY, &in_some_runs, evidence);
+        return true;
+    }
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         char *names = explained_metrics(runs, view, rules[i].formula);
         if (!names)

@@ -132,6 +132,14 @@ static void add_kill(const Exercise *exercise, char *text, FileLine place)
     run->kill = format_text("%s", value);
 }
 
+static void add_full(const Exercise *exercise, char *text, FileLine place)
+{
+    char *value;
+    RunPlan *run = named_run(exercise, text, &value, place);
+    free(run->full);
+    run->full = format_text("%s", value);
+}
+
 static void add_after(const Exercise *exercise, char *text, FileLine place)
 {
     char *value;
@@ -172,6 +180,8 @@ static void read_line(Exercises *exercises, Exercise **current, char *text, File
         add_run(*current, value, place);
     else if (strcmp(key, "kill") == 0)
         add_kill(*current, value, place);
+    else if (strcmp(key, "full") == 0)
+        add_full(*current, value, place);
     else if (strcmp(key, "after") == 0)
         add_after(*current, value, place);
     else if (strcmp(key, "holds") == 0)
@@ -243,6 +253,7 @@ void exercises_free(Exercises *exercises)
             free(exercise->runs[r].flags);
             free(exercise->runs[r].paces);
             free(exercise->runs[r].kill);
+            free(exercise->runs[r].full);
             free(exercise->runs[r].after);
         }
         free(exercise->runs);
@@ -273,5 +284,5 @@ bool same_plan(const RunPlan *a, const RunPlan *b)
     return same_text(a->name, b->name) && a->ranks == b->ranks && same_text(a->layout, b->layout) &&
            a->devices == b->devices && a->servers == b->servers && same_text(a->paces, b->paces) &&
            same_text(a->flags, b->flags) && same_text(a->kill, b->kill) &&
-           same_text(a->after, b->after);
+           same_text(a->full, b->full) && same_text(a->after, b->after);
 }

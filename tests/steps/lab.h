@@ -11,6 +11,7 @@
 //     run = two 3 servers=2 FLAGS     one of 3 workers and 2 parameter servers, ranks 3 and 4;
 //                                     servers=2:0,80,0 gives each worker its --pace
 //     kill = main 2:step:7            in that run rank 2 is killed at its 7th event "step"
+//     full = main 3                   in that run the 3rd write_checkpoint finds the disk full
 //     after = again main              run "again" begins with the files that run "main" leaves
 //
 // There may be several runs. What stands before the first exercise, and other keys, are for others.
@@ -29,6 +30,7 @@ typedef struct {
     char *paces;  // of the workers, "0,80,0"; NULL: none
     char *flags;
     char *kill;  // RANK:EVENT:N (sys/trace.h); NULL: nobody is
+    char *full;  // which write_checkpoint fails, from 1; NULL: none
     char *after; // an earlier run; NULL: none
 } RunPlan;
 

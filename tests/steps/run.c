@@ -68,6 +68,8 @@ static void set_environment(const Sandbox *sandbox, const RunPlan *plan)
         setenv("HVDLAB_KILL", plan->kill, 1);
         setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 1); // the others end at once, too
     }
+    if (plan->full)
+        setenv("HVDLAB_FULL", plan->full, 1);
     if (plan->layout)
         setenv("HVD_LAYOUT", plan->layout, 1);
     if (plan->devices)

@@ -112,12 +112,15 @@ static char *badly_made(const Run *run, Making *making)
     return found;
 }
 
-// A checkpoint that was taken away before another got its name, so that for a while there was none.
+// A checkpoint that was taken away before another got its name, by rename() or otherwise, so that
+// for a while there was none.
 static const cJSON *taken_away(const Run *run)
 {
     const Events *events = &run->traces.of[0];
     for (int at = -1; (at = event_find(events, "removed", at + 1)) >= 0;) {
         const char *path = event_text(events->items[at], "path");
+        if (is_checkpoints_name(last_part(path)) && find_file(run, last_part(path)).there)
+            return events->items[at];
         for (int next = at; (next = event_find(events, "renamed", next + 1)) >= 0;)
             if (is_checkpoints_name(last_part(path)) &&
                 strcmp(event_text(events->items[next], "to"), path) == 0)

@@ -9,13 +9,16 @@
 
 #include "hvd/sweep.h"
 
-enum { MOST_TIMES = 3 }; // that a rank's values are looked for in a sum
+enum {
+    MOST_TIMES = 3, // that a rank's values are looked for in a sum
+    MANY_RANKS = 7, // from which on they are looked for once only: there are 4^N combinations
+};
 
-// The next combination of `times`; false after the last.
-static bool next_parts(SumParts *parts, int ranks)
+// The next combination of `times`, none above `most`; false after the last.
+static bool next_parts(SumParts *parts, int ranks, int most)
 {
     for (int r = 0; r < ranks; r++) {
-        if (parts->times[r]++ < MOST_TIMES)
+        if (parts->times[r]++ < most)
             return true;
         parts->times[r] = 0;
     }
@@ -42,11 +45,14 @@ bool find_parts(const SumCall *call, size_t place, double value, SumParts *parts
         parts->times[r] = 1;
     if (explains(call, parts, place, value))
         return true;
-    *parts = (SumParts){0};
-    do
-        if (explains(call, parts, place, value))
-            return true;
-    while (next_parts(parts, call->run->ranks));
+    // Some rank's values once, or not at all, before stranger sums that may come near by chance.
+    for (int most = 1; most <= (call->run->ranks < MANY_RANKS ? MOST_TIMES : 1); most += 2) {
+        *parts = (SumParts){0};
+        do
+            if (explains(call, parts, place, value))
+                return true;
+        while (next_parts(parts, call->run->ranks, most));
+    }
     return false;
 }
 

@@ -69,6 +69,18 @@ static bool right_where(const SumCalls *calls, bool (*holds)(const SumCall *call
     return any;
 }
 
+// One of them is of a run in which other sums are wrong: else what the runs differ in may be why.
+static bool right_beside_wrong(const SumCalls *calls, bool (*holds)(const SumCall *call))
+{
+    for (int i = 0; i < calls->count; i++)
+        for (int k = 0; k < calls->count; k++)
+            if (calls->items[i].trial != 0 && calls->items[i].count > 0 &&
+                holds(&calls->items[i]) && calls->items[k].run == calls->items[i].run &&
+                wrong_in(&calls->items[k]) > 0)
+                return true;
+    return false;
+}
+
 // Wrong sums are on other ranks only.
 static bool right_on(const SumCalls *calls, int rank)
 {
@@ -176,7 +188,7 @@ static const Diagnosis *wrong_sums(const SumCalls *calls, KnownSums known)
         return &wrong_alone;
     if (right_where(calls, is_long))
         return &small_counts;
-    if (right_where(calls, divides))
+    if (right_where(calls, divides) && right_beside_wrong(calls, divides))
         return &remainder_lost;
     if (wrong_sums_are(calls, is_average))
         return &averaged;
@@ -200,7 +212,7 @@ static const Diagnosis *wrong_sums(const SumCalls *calls, KnownSums known)
     return wrong_sums_are(calls, lacks_some) ? &left_out : &wrong;
 }
 
-// "values[3] is 1.5 instead of -0.25: the sum of ranks 0 and 1", of the first sample.
+// "values[3] is 1.5, the sum of ranks 0 and 1, instead of -0.25", of the first sample.
 static void add_sample(const SumCall *call, int rank, char **evidence)
 {
     char *end;
@@ -210,12 +222,11 @@ static void add_sample(const SumCall *call, int rank, char **evidence)
     double value = strtod(end + 1, NULL), sum = 0;
     for (int r = 0; r < call->run->ranks; r++)
         sum += (double)sweep_value(call->trial, r, place);
-    text_add(evidence, ", the first: values[%zu] is %.6g instead of %.6g", place, value, sum);
     SumParts parts;
-    if (!find_parts(call, place, value, &parts))
-        return;
-    char *words = parts_words(&parts, call->run->ranks);
-    text_add(evidence, ", %s", words);
+    bool known = find_parts(call, place, value, &parts);
+    char *words = known ? parts_words(&parts, call->run->ranks) : NULL;
+    text_add(evidence, ", the first: values[%zu] is %.6g%s%s%s instead of %.6g", place, value,
+             known ? ", " : "", known ? words : "", known ? "," : "", sum);
     free(words);
 }
 
