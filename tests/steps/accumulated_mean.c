@@ -293,13 +293,13 @@ static const Diagnosis divided_only = {
     NULL};
 static const Diagnosis not_by_batches = {
     "not-divided-by-passes",
-    "the gradients of an update's batches are added up, but not divided by their number: the same "
-    "as a learning rate that many times as high.",
+    "the gradients of an update's batches are added up, but not divided by their number: with "
+    "SGD the same as a learning rate that many times as high.",
     NULL};
 static const Diagnosis not_by_ranks = {
     "not-divided-by-workers",
-    "the workers' gradients are added up, but not divided by their number: the same as a learning "
-    "rate that many times as high.",
+    "the workers' gradients are added up, but not divided by their number: with SGD the same as a "
+    "learning rate that many times as high.",
     NULL};
 static const Diagnosis not_divided = {
     "gradients-summed",

@@ -102,7 +102,9 @@ static const Diagnosis carried = {
     "fewer of them; here they are carried over into the next epoch.",
     NULL};
 static const Diagnosis other_number = {
-    "updates-wrong", "between two updates there is another number of batches than `passes` says.",
+    "updates-wrong",
+    "between two updates there is another number of batches than makes 256 images of all workers: "
+    "was UPDATE changed, or `passes`, or are the batches counted otherwise?",
     NULL};
 
 static const Diagnosis *wrong_number(const Updates *updates, int rank)

@@ -291,8 +291,8 @@ static const Diagnosis wrong = {
     "reduced-otherwise",
     "the losses above, by the rule in the program's comment, lead to other rates, and no single "
     "mistake that this check knows explains these: is the count right, and what it is compared "
-    "with? Is the "
-    "rate multiplied by the factor, once, and bounded below?",
+    "with? Is the rate multiplied by the factor, once, and bounded below? Are MIN_DELTA, patience "
+    "and factor what they were?",
     NULL};
 
 static bool rates_stay(const Trainings *all)

@@ -93,13 +93,14 @@ static char *words_evidence(const Run *run, const char *words, const char *name)
     return evidence;
 }
 
+// By what the root does, right or wrong: that is judged elsewhere.
 static void judge_words(const Runs *runs, Report *report)
 {
     for (int i = 0; i < runs->count; i++) {
         const Run *run = &runs->items[i];
-        Reached place;
-        bool there = finds_checkpoint(runs, run, &place);
-        char *name = there ? name_of_place(place) : NULL;
+        bool there = has_rank(ranks_that_restored(run), 0);
+        const char *file = there ? name_restored(run, 0) : "";
+        char *name = there ? format_text("%.*s", (int)strcspn(file, "."), file) : NULL;
         const char *right = there ? OLD_MODEL : NEW_MODEL, *other = there ? NEW_MODEL : OLD_MODEL;
         const Diagnosis *wrong = wrong_words(run, right, other, name);
         if (wrong)

@@ -51,10 +51,15 @@ static const Diagnosis *wrong_ranks(const Run *run, RankSet verbose)
         "the root, rank 0, is silent, and another rank prints. Is the comparison with "
         "0, and the right way round?",
         NULL};
+    static const Diagnosis in_fit = {
+        "verbose-everywhere",
+        "fit() is told to be verbose on every rank, and evaluate() is not: what .verbose gets is "
+        "not the variable that is 1 on the root alone.",
+        NULL};
     static const Diagnosis several = {"verbose-on-several-ranks",
                                       "verbose is 1 on the root, and on others too.", NULL};
     if (verbose == all_ranks(run->ranks))
-        return &everywhere;
+        return verbose_ranks(run, "evaluate") == ROOT ? &in_fit : &everywhere;
     if (verbose == 0)
         return &nowhere;
     if (verbose == ranks_with_local_rank_0(run))

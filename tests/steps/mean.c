@@ -195,8 +195,8 @@ static bool own_are_equal(const AppliedUpdates *updates)
 
 static const Diagnosis summed = {
     "gradients-summed",
-    "the gradients are added up, but not divided by the number of workers: the same as a learning "
-    "rate that many times as high.",
+    "the gradients are added up, but not divided by the number of workers: with SGD the same as "
+    "a learning rate that many times as high.",
     NULL};
 static const Diagnosis averaged_twice = {
     "averaged-twice",

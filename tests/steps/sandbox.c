@@ -74,16 +74,17 @@ static bool is_below(const char *path, const char *folder)
     return strncmp(path, folder, length) == 0 && (path[length] == '/' || path[length] == '\0');
 }
 
-// Paths below `home` that a text names: tools that somebody has installed there.
+// Paths below `home` that a text names: tools that somebody has installed there. Not below `kit`
+// (NULL: home is the kit itself, of which no more is shown than is named).
 static void add_tools(Words *words, const char *text, const char *home, const char *kit)
 {
     for (const char *at = text; at && (at = strstr(at, home));) {
         size_t length = strcspn(at, " :;,'\"\n\t");
         char *path = format_text("%.*s", (int)length, at), *slash = strrchr(path, '/');
         at += length;
-        if (slash && strcmp(slash, "/bin") == 0 && slash - path > (long)strlen(home))
+        if (kit && slash && strcmp(slash, "/bin") == 0 && slash - path > (long)strlen(home))
             *slash = '\0'; // with its lib/ and share/
-        if (is_below(path, home) && strcmp(path, home) != 0 && !is_below(path, kit) &&
+        if (is_below(path, home) && strcmp(path, home) != 0 && !(kit && is_below(path, kit)) &&
             access(path, F_OK) == 0)
             add_mount(words, "--ro-bind", path, path);
         free(path);
@@ -169,6 +170,7 @@ static void hide_files(Words *words)
     if (!is_below(builds, kit))
         add_words(words, (const char *const[]){"--tmpfs", builds, NULL});
     show_tools(words, compiler, kit);
+    add_tools(words, getenv("PATH"), kit, NULL);
     free(compiler);
     free(builds);
     free(kit);

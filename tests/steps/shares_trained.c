@@ -154,8 +154,30 @@ static const Diagnosis *wrong_overlap(const Passes *passes, int pass)
     return on_all_ranks(passes, pass, draws_from_many) ? &not_sharded : &overlap;
 }
 
+// The rank has gone through all of its share, and never drawn as many different images.
+static bool has_image_twice(const Passes *passes, int pass, int rank)
+{
+    double share = event_number(event_nth(&passes->run->traces.of[rank], "fit", 0), "train_images");
+    return passes->of[rank][pass].count >= share && distinct_ever(passes, rank) < share;
+}
+
+static bool some_have_images_twice(const Passes *passes, int pass)
+{
+    for (int r = 0; r < passes->run->ranks; r++)
+        if (has_image_twice(passes, pass, r))
+            return true;
+    return false;
+}
+
 static const Diagnosis *wrong_repeat(const Passes *passes, int pass)
 {
+    static const Diagnosis twice_in_share = {
+        "image-twice-in-a-share",
+        "a share has the same image twice (or more often), so a single pass over it draws it as "
+        "often: the numbers of a share are all different. Drawn by lot they are not.",
+        NULL};
+    if (some_have_images_twice(passes, pass))
+        return &twice_in_share;
     if (on_all_ranks(passes, pass, has_no_repeat))
         return wrong_overlap(passes, pass);
     if (on_all_ranks(passes, pass, begins_with_batch_of_all))

@@ -206,8 +206,9 @@ static const Diagnosis overridden = {
     NULL};
 static const Diagnosis too_long = {
     "warmup-too-long",
-    "the warm-up lasts longer than the epochs that it was given. (Epochs count from 0: the first "
-    "one after it has the number warmup->epochs.)",
+    "the warm-up lasts longer than three epochs: WARMUP_EPOCHS was changed, or the callback goes "
+    "on "
+    "beyond it. (Epochs count from 0: the first one after it has the number warmup->epochs.)",
     NULL};
 static const Diagnosis wrong_after = {
     "rate-wrong",
