@@ -17,6 +17,7 @@ typedef struct {
 typedef struct {
     int ranks;
     int workers; // of parameter servers, which are the ranks behind them; 0: there are no servers
+    RankSet killed; // the rank that the check itself has killed; 0: none
     Events of[MAX_RANKS];
 } Traces;
 

@@ -148,7 +148,8 @@ static void judge_bound(const Runs *runs, Report *report)
 
 // What all who wait too long have in common.
 typedef struct {
-    bool by_one;        // they are just the bound ahead
+    bool by_one;        // they are just the bound ahead, and nobody who is (but by 0) gets weights
+    bool beside_others; // another one was answered after the last request
     bool since_leaving; // their waiting should have been over when somebody left
 } Waits;
 
@@ -167,16 +168,23 @@ static char *waits_longer(const Run *run, int rank, Waits *waits)
     const Events *events = &run->traces.of[rank];
     Standing standing = standing_of(run);
     char *evidence = NULL;
-    bool by_leaving = false;
+    bool by_leaving = false, answered = false;
     for (int i = 0; i < events->count; i++) {
         int before = in_vain(&standing), left = workers_left(&standing);
         if (event_is(events->items[i], "ps_request") && before >= 0) {
+            waits->beside_others = waits->beside_others && answered;
             waits->by_one = waits->by_one && lead_of(&standing, before) == standing.bound;
             waits->since_leaving = waits->since_leaving && by_leaving;
             if (!evidence)
                 evidence = standing_evidence(run, rank, &standing, before,
                                              "takes another request and does not answer");
         }
+        answered = event_is(events->items[i], "ps_sent") ||
+                   (answered && !event_is(events->items[i], "ps_request"));
+        if (event_is(events->items[i], "ps_sent") && standing.bound > 0)
+            waits->by_one =
+                waits->by_one &&
+                lead_of(&standing, (int)event_number(events->items[i], "worker")) < standing.bound;
         take(&standing, events->items[i]);
         if (before < 0)
             by_leaving = workers_left(&standing) > left;
@@ -197,8 +205,13 @@ static void judge_waiting(const Runs *runs, Report *report)
         "waits-for-who-has-left",
         "a worker that leaves may end somebody's waiting: look again after PS_DONE and PS_LOST.",
         NULL};
+    static const Diagnosis one_of_several = {
+        "waits-too-long",
+        "of several workers whose waiting is over at the same time only some are answered before "
+        "the next request is taken: often the loop over them ends with the first one (break).",
+        NULL};
     char *first = NULL;
-    Waits waits = {true, true};
+    Waits waits = {true, true, true};
     for (int i = 0; i < runs->count; i++)
         for (int r = runs->items[i].plan.ranks; r < runs->items[i].ranks; r++) {
             char *evidence = waits_longer(&runs->items[i], r, &waits);
@@ -209,9 +222,10 @@ static void judge_waiting(const Runs *runs, Report *report)
         }
     if (first)
         report_failure(report, LONGER,
-                       waits.since_leaving ? &leaving
-                       : waits.by_one      ? &one
-                                           : &longer,
+                       waits.since_leaving   ? &leaving
+                       : waits.beside_others ? &one_of_several
+                       : waits.by_one        ? &one
+                                             : &longer,
                        first);
     else
         report_ok(report, LONGER);

@@ -243,15 +243,16 @@ static Process start_run(const Sandbox *sandbox, const char *program, const RunP
 }
 
 // The rank that was to be killed has come to that event, and no further.
-static bool was_killed(const Run *run)
+static RankSet killed_rank(const RunPlan *plan, const Traces *traces)
 {
     int rank, number;
     char name[32];
-    if (!run->plan.kill || run->hung || run->status == 0 ||
-        sscanf(run->plan.kill, "%d:%31[a-z_]:%d", &rank, name, &number) != 3 || rank >= run->ranks)
-        return false;
-    const Events *events = &run->traces.of[rank];
-    return event_count(events, name) == number && event_count(events, "end") == 0;
+    if (!plan->kill || sscanf(plan->kill, "%d:%31[a-z_]:%d", &rank, name, &number) != 3 ||
+        rank >= traces->ranks)
+        return 0;
+    const Events *events = &traces->of[rank];
+    bool killed = event_count(events, name) == number && event_count(events, "end") == 0;
+    return killed ? 1u << rank : 0;
 }
 
 Run run_program(const char *program, const char *folder, const char *files, const RunPlan *plan,
@@ -283,7 +284,8 @@ Run run_program(const char *program, const char *folder, const char *files, cons
     run.output = output_read(process.text);
     run.traces = traces_read(sandbox.trace, processes, workers);
     run.status = outcome == ABANDONED ? status_of_ranks(&run.traces) : process.status;
-    run.killed = was_killed(&run);
+    run.traces.killed = killed_rank(plan, &run.traces);
+    run.killed = run.traces.killed && !run.hung && run.status != 0;
     process_free(&process);
     if (!run.hung && run.status != 0 && !plan->servers && !ranks_did_something(&run))
         need_mpirun(plan->ranks);

@@ -80,6 +80,8 @@ static char *call_words(const Traces *traces, int rank)
 static char *where_words(const Traces *traces, int rank, const char *s)
 {
     const Events *events = &traces->of[rank];
+    if (has_rank(traces->killed, rank))
+        return format_text("%s killed by the check, as in every such run", *s ? "was" : "were");
     if (pending_call(events)) {
         char *place = call_words(traces, rank);
         char *words = format_text("wait%s %s", s, place);
