@@ -348,7 +348,10 @@ static const char *late_line(const Output *output, int rank)
 // What was printed or traced without end.
 static void report_flood(const Run *run, const char *property, Report *report)
 {
-    static const Diagnosis prints = {"hung", "a loop that prints and doesn't come to an end.",
+    static const Diagnosis prints = {"hung",
+                                     "a loop that prints and doesn't come to an end, or a line for "
+                                     "each of very many values. Print "
+                                     "less: a check keeps a megabyte.",
                                      NULL};
     static const Diagnosis calls = {
         "hung", "a loop that calls the library and doesn't come to an end.", NULL};

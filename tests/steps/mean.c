@@ -233,6 +233,11 @@ static const Diagnosis zero_applied = {"no-update",
                                        "this is a division of whole numbers: in C "
                                        "1 / hvd_size() is 0 on two workers or more.",
                                        NULL};
+static const Diagnosis every_some_steps = {
+    "not-in-every-step",
+    "hvd_distributed_optimizer_every exchanges and updates once in several batches. Here every "
+    "step updates: hvd_distributed_optimizer.",
+    NULL};
 static const Diagnosis root_only = {
     "averaged-on-the-root-only",
     "the root applies the mean, and every other rank its own gradient. (MPI_Reduce, say, gives its "
@@ -308,6 +313,9 @@ static const Diagnosis *wrong_gradient(const AllUpdates *all)
         return &root_only;
     if (explains(all, twice_the_mean, 0))
         return &doubled;
+    for (int i = 0; i < all->count; i++)
+        if (ranks_that_called(all->items[i].run, "hvd_distributed_optimizer_every"))
+            return &every_some_steps;
     if (always_mean_or_own(all))
         return &in_some_steps;
     return always_in_groups(all) ? &within_groups : &wrong;

@@ -187,6 +187,13 @@ int unanswered_worker(const Traces *traces, int server_rank)
     return -1;
 }
 
+// By exit() or the end of main, before the server was stopped; what the library ends has status 2.
+static bool ended_itself(const Events *events)
+{
+    double status = event_number(event_last(events, "end"), "status");
+    return event_count(events, "ps_stop") == 0 && (status == 0 || status == 1 || status > 2);
+}
+
 bool report_left_early(const Run *run, Report *report)
 {
     static const Diagnosis early = {
@@ -197,12 +204,18 @@ bool report_left_early(const Run *run, Report *report)
     for (int r = run->plan.ranks; r < run->ranks; r++) {
         int left = requests_taken(&run->traces, r, "done", -1) +
                    requests_taken(&run->traces, r, "lost", -1);
-        if (event_count(&run->traces.of[r], "ps_stop") == 0 || left >= run->plan.ranks)
+        bool ended = ended_itself(&run->traces.of[r]);
+        if ((event_count(&run->traces.of[r], "ps_stop") == 0 && !ended) || left >= run->plan.ranks)
             continue;
-        report_failure(report, "servers serve until all workers have left", &early,
-                       evidence_of_run(run, format_text("%s has left when %d of %d workers had",
-                                                        process_words(&run->traces, r), left,
-                                                        run->plan.ranks)));
+        report_failure(
+            report, "servers serve until all workers have left", &early,
+            evidence_of_run(run,
+                            format_text("%s has %s when %d of %d workers had left%s",
+                                        process_words(&run->traces, r),
+                                        ended ? "ended its program" : "left", left, run->plan.ranks,
+                                        requests_taken(&run->traces, r, "lost", -1) > 0
+                                            ? ", one of them without a word"
+                                            : "")));
         return true;
     }
     return false;

@@ -109,6 +109,13 @@ static bool only_own_rows(const SparseSteps *steps, int step, int rank, int row,
     return mean(steps, step, rank, row, number) || total(steps, step, rank, row, number);
 }
 
+static bool own_again(const SparseSteps *steps, int step, int rank, int row, int number)
+{
+    (void)number;
+    const SparseStep *s = &steps->items[step];
+    return is(s, rank, row, mean_of(steps, step, row) + s->computed[rank][row] / steps->run->ranks);
+}
+
 static bool all_but_own(const SparseSteps *steps, int step, int rank, int row, int number)
 {
     (void)number;
@@ -238,6 +245,11 @@ static const Diagnosis own_only = {"own-rows-only",
                                    NULL};
 static const Diagnosis own_missing = {
     "own-rows-missing", "a rank applies what the others computed, without its own part.", NULL};
+static const Diagnosis own_twice = {"own-rows-twice",
+                                    "a rank applies the mean, and its own part of it once more: "
+                                    "what is gathered from all ranks has "
+                                    "its own rows in it.",
+                                    NULL};
 static const Diagnosis overwritten = {
     "rows-overwritten",
     "where several ranks named a row, what one of them computed is applied, and not the sum: often "
@@ -292,6 +304,7 @@ static const Diagnosis *known_mistake(const AllSparseSteps *all)
         {total_over_contributors, &by_contributors},
         {only_own_rows, &own_only},
         {all_but_own, &own_missing},
+        {own_again, &own_twice},
         {of_some_rank, &overwritten},
         {first_pairs, &counts_equal},
         {added_to_earlier, &earlier_added},
