@@ -28,6 +28,8 @@ static void read_updates_of(UnevenUpdates *updates, int rank)
             next.weights = event_number(event, "arena");
             fresh = false;
         }
+        if (strcmp(name, "answers") == 0 && next.works && event_number(event, "training") > 0)
+            next.images = event_number(event, "images");
         if (strcmp(name, "apply") != 0)
             continue;
         next.applied = event_number(event, "value");
@@ -142,6 +144,24 @@ static double its_own(const UnevenUpdates *updates, int at, int rank)
     return own->works ? own->own : 0;
 }
 
+// The last one that works exchanges nothing.
+static double last_alone(const UnevenUpdates *updates, int at, int rank)
+{
+    return working(updates, at) > 1 ? mean(updates, at, rank) : its_own(updates, at, rank);
+}
+
+static double by_images(const UnevenUpdates *updates, int at, int rank)
+{
+    (void)rank;
+    double sum = 0, images = 0;
+    for (int r = 0; r < updates->run->ranks; r++)
+        if (updates->of[r][at].works) {
+            sum += updates->of[r][at].own * updates->of[r][at].images;
+            images += updates->of[r][at].images;
+        }
+    return sum / images;
+}
+
 static bool explains_update(const UnevenUpdates *updates, int at, Formula formula)
 {
     double largest = 0;
@@ -192,6 +212,18 @@ static const Diagnosis *wrong_mean(const Runs *runs, const UnevenUpdates all[])
                                     NULL};
     static const Diagnosis alone = {"gradients-not-averaged",
                                     "every rank applies its own gradient.", NULL};
+    static const Diagnosis alone_in_the_end = {
+        "last-one-alone",
+        "the last worker that has batches applies its own gradient, and the others nothing: as "
+        "long "
+        "as one works all make its update, or their weights differ from then on.",
+        NULL};
+    static const Diagnosis weighted = {"weighted-by-images",
+                                       "each gradient counts by the images of its batch. That is a "
+                                       "mean, too, but not the one that "
+                                       "is asked for: the sum of the gradients, divided by the "
+                                       "number of workers that brought one.",
+                                       NULL};
     static const Diagnosis wrong = {
         "gradients-wrong",
         "this is not the sum of what was computed, divided by the number of ranks that computed "
@@ -200,9 +232,12 @@ static const Diagnosis *wrong_mean(const Runs *runs, const UnevenUpdates all[])
     static const struct {
         Formula formula;
         const Diagnosis *diagnosis;
-    } known[] = {{its_own, &alone},        {over_all, &by_size},         {total, &summed},
-                 {old_over_all, &old},     {old_over_working, &old},     {total_with_old, &old},
-                 {applied_over_all, &old}, {applied_over_working, &old}, {averaged_twice, &twice}};
+    } known[] = {{its_own, &alone},        {over_all, &by_size},
+                 {total, &summed},         {old_over_all, &old},
+                 {old_over_working, &old}, {total_with_old, &old},
+                 {applied_over_all, &old}, {applied_over_working, &old},
+                 {averaged_twice, &twice}, {last_alone, &alone_in_the_end},
+                 {by_images, &weighted}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (explains(runs, all, known[i].formula))
             return known[i].diagnosis;

@@ -9,6 +9,7 @@
 typedef struct {
     bool works;     // it has computed a gradient from a batch that it had not used yet
     double own;     // that gradient; before the rank works for the first time, 0
+    double images;  // in that batch
     double applied; // what reached the optimizer
     double weights; // that the gradient was computed with; not a number: there is none
 } UnevenUpdate;
