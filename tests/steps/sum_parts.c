@@ -11,7 +11,7 @@
 
 enum {
     MOST_TIMES = 3, // that a rank's values are looked for in a sum
-    MANY_RANKS = 7, // from which on they are looked for once only: there are 4^N combinations
+    MANY_RANKS = 7, // from which on it is once, or one rank twice: there are 4^N combinations
 };
 
 // The next combination of `times`, none above `most`; false after the last.
@@ -38,6 +38,18 @@ static bool explains(const SumCall *call, const SumParts *parts, size_t place, d
     return fabs(value - sum) <= call->run->ranks * (double)FLT_EPSILON * magnitudes;
 }
 
+// The whole sum, with one rank's values once more.
+static bool one_twice(const SumCall *call, size_t place, double value, SumParts *parts)
+{
+    for (int twice = 0; twice < call->run->ranks; twice++) {
+        for (int r = 0; r < call->run->ranks; r++)
+            parts->times[r] = 1 + (r == twice);
+        if (explains(call, parts, place, value))
+            return true;
+    }
+    return false;
+}
+
 bool find_parts(const SumCall *call, size_t place, double value, SumParts *parts)
 {
     *parts = (SumParts){.averaged = true};
@@ -53,7 +65,7 @@ bool find_parts(const SumCall *call, size_t place, double value, SumParts *parts
                 return true;
         while (next_parts(parts, call->run->ranks, most));
     }
-    return false;
+    return call->run->ranks >= MANY_RANKS && one_twice(call, place, value, parts);
 }
 
 char *parts_words(const SumParts *parts, int ranks)
