@@ -41,6 +41,7 @@ static bool explains(const SumCall *call, const SumParts *parts, size_t place, d
 // The whole sum, with one rank's values once more.
 static bool one_twice(const SumCall *call, size_t place, double value, SumParts *parts)
 {
+    *parts = (SumParts){0};
     for (int twice = 0; twice < call->run->ranks; twice++) {
         for (int r = 0; r < call->run->ranks; r++)
             parts->times[r] = 1 + (r == twice);
@@ -57,6 +58,8 @@ bool find_parts(const SumCall *call, size_t place, double value, SumParts *parts
         parts->times[r] = 1;
     if (explains(call, parts, place, value))
         return true;
+    if (one_twice(call, place, value, parts))
+        return true;
     // Some rank's values once, or not at all, before stranger sums that may come near by chance.
     for (int most = 1; most <= (call->run->ranks < MANY_RANKS ? MOST_TIMES : 1); most += 2) {
         *parts = (SumParts){0};
@@ -65,7 +68,7 @@ bool find_parts(const SumCall *call, size_t place, double value, SumParts *parts
                 return true;
         while (next_parts(parts, call->run->ranks, most));
     }
-    return call->run->ranks >= MANY_RANKS && one_twice(call, place, value, parts);
+    return false;
 }
 
 char *parts_words(const SumParts *parts, int ranks)
