@@ -301,7 +301,7 @@ done
 succeeds doc NAME=hvd_local_size
 [[ $(cat "$work/out") == *"How many workers of the job are on this machine."* ]] || fail "make doc: $(cat "$work/out")"
 succeeds doc NAME=device_count
-says "Which device it is, of how many on this node"
+says "How many devices this node has"
 succeeds doc NAME=HVD_SUM
 says "} HvdOp;"
 succeeds doc NAME=Callback
