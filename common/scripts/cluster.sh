@@ -147,7 +147,8 @@ run_head() # USER RATE BURST DELAY CORES...
     must mount -t tmpfs tmpfs /dev/shm
     without_ipv6
     must ip link set dev lo up
-    must ip link add name bridge type bridge
+    # An address of its own: else it has the lowest of its ports, and another when that port's host goes.
+    must ip link add name bridge address 02:00:00:00:00:fe type bridge
     must ip address add "$network.254/24" dev bridge
     must ip link set dev bridge up
     for i in "${!shares[@]}"; do

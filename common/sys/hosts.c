@@ -93,8 +93,8 @@ static bool has_ended(Host *host, pid_t *process)
     return true;
 }
 
-// Each host is asked to sleep: on a busy machine Open MPI 5 misses the end of one program in twenty that
-// ends at once, and waits forever.
+// Each host is asked to sleep: on a busy machine Open MPI 5 misses the end of one program in twenty
+// that ends at once, and waits forever.
 int hosts_ask(Hosts *hosts, double seconds)
 {
     double begin = seconds_now();
