@@ -101,10 +101,9 @@ int hosts_ask(Hosts *hosts, double seconds)
     int open = hosts->count, answers = 0;
     pid_t *processes = allocate((size_t)hosts->count, sizeof *processes);
     for (int i = 0; i < hosts->count; i++)
-        processes[i] =
-            start_silent((char *[]){(char[]){"mpirun"}, (char[]){"--host"}, hosts->items[i].name,
-                                    (char[]){"-np"}, (char[]){"1"}, (char[]){"sleep"},
-                                    (char[]){"0.2"}, NULL});
+        processes[i] = start_silent((char *[]){(char[]){"mpirun"}, (char[]){"--host"},
+                                               hosts->items[i].name, (char[]){"-np"}, (char[]){"1"},
+                                               (char[]){"sleep"}, (char[]){"0.2"}, NULL});
     while (open > 0 && seconds_now() - begin < seconds) {
         for (int i = 0; i < hosts->count; i++)
             open -= processes[i] && has_ended(&hosts->items[i], &processes[i]);

@@ -233,7 +233,8 @@ kill -KILL "$first"
 rm "$folder/nap"
 wait $job
 status=$?
-[[ $status -eq 0 && $(grep -c "^Restoring from" "$folder/out") -eq 1 && $(grep -c "^history" "$folder/out") -gt 0 ]] ||
+# (Open MPI 5 may put a part of a warning before the line.)
+[[ $status -eq 0 && $(grep -c "Restoring from" "$folder/out") -eq 1 && $(grep -c "^history" "$folder/out") -gt 0 ]] ||
     fail "hvdrun without hosts: status $status: $(cat "$folder/out" "$folder/err")"
 for line in "node2 does not answer: 3 ranks go on, on node0, node1 and node3" \
     "node2 and node3 do not answer: 2 ranks go on, on node0 and node1"; do
