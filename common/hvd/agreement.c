@@ -338,7 +338,7 @@ static void begin_activity(const Collective *call, bool of_job)
     bool counted = call->terms[0].after && strcmp(call->terms[0].after, " values") == 0;
     activity_begin((Activity){.call = call->name,
                               .number = of_job ? meeting_of_job()->number + 1 : 0,
-                              .count = counted ? call->terms[0].number : -1,
+                              .count = counted ? call->terms[0].number : NO_VALUES,
                               .peer = -1});
 }
 

@@ -9,10 +9,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define NO_VALUES INT64_MIN
+
 typedef struct {
     const char *call; // "hvd_allreduce", "MPI_Recv"; a text that stays
     int64_t number;   // of the calls that all ranks make alike, which one, from 1; 0: not counted
-    int64_t count;    // how many values travel, -1: none do
+    int64_t count;    // how many values travel, also where that is below 0; NO_VALUES: none do
     int peer;         // the rank of the job that it waits for; -1: no single one
 } Activity;
 

@@ -77,7 +77,8 @@ static CommFacts *facts_of(MPI_Comm comm)
 }
 
 // `peer` is a rank of the communicator, or MPI's name for none or any.
-static void begin_call(const char *function, MPI_Comm comm, bool collective, int count, int peer)
+static void begin_call(const char *function, MPI_Comm comm, bool collective, int64_t count,
+                       int peer)
 {
     Activity activity = {.call = function, .count = count, .peer = -1};
     CommFacts *facts = activity_inside() ? NULL : facts_of(comm);
@@ -204,7 +205,7 @@ int MPI_Abort(MPI_Comm comm, int status)
             comm_name(call.comm, comm_text);                                                       \
         call_begins(&call);                                                                        \
         begin_call(call.function, call.comm, true,                                                 \
-                   call.type == MPI_DATATYPE_NULL ? -1 : call.count, MPI_PROC_NULL);               \
+                   call.type == MPI_DATATYPE_NULL ? NO_VALUES : call.count, MPI_PROC_NULL);        \
         int result = PMPI_##function_name arguments;                                               \
         activity_end();                                                                            \
         return call_ends(call.function, comm_text, result);                                        \
@@ -255,7 +256,7 @@ WATCH(Alltoallv, (const void *from, const int counts[], const int offsets[], MPI
 // It leaves no event: where a rank is, is all that is noted.
 int MPI_Probe(int from, int tag, MPI_Comm comm, MPI_Status *status)
 {
-    begin_call("MPI_Probe", comm, false, -1, from);
+    begin_call("MPI_Probe", comm, false, NO_VALUES, from);
     int result = PMPI_Probe(from, tag, comm, status);
     activity_end();
     return result;
@@ -518,7 +519,7 @@ static int wait_ends(Waiting *waiting, const MPI_Request *handles, bool blocks, 
     {                                                                                              \
         Waiting waiting = wait_begins("MPI_" #name, count, handles, blocks);                       \
         if (blocks)                                                                                \
-            begin_call("MPI_" #name, MPI_COMM_NULL, false, -1, MPI_PROC_NULL);                     \
+            begin_call("MPI_" #name, MPI_COMM_NULL, false, NO_VALUES, MPI_PROC_NULL);              \
         int result = PMPI_##name arguments;                                                        \
         if (blocks)                                                                                \
             activity_end();                                                                        \

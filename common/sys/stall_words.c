@@ -161,10 +161,10 @@ void words_of_call(const Standing *says, Words *words)
         words_add(words, " for rank %d", says->peer);
     if (says->number > 0)
         words_add(words, " (call %lld", (long long)says->number);
-    if (says->count >= 0)
+    if (says->count != NO_VALUES)
         words_add(words, "%s%lld value%s", says->number > 0 ? ", " : " (", (long long)says->count,
                   says->count == 1 ? "" : "s");
-    if (says->number > 0 || says->count >= 0)
+    if (says->number > 0 || says->count != NO_VALUES)
         words_add(words, ")");
 }
 

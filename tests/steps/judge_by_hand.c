@@ -445,9 +445,10 @@ static void judge_files(const Runs *runs, Report *report)
         RankSet writers = ranks_with(&run->traces, "saved");
         int files = event_count(&run->traces.of[0], "saved"),
             trainings = event_count(&run->traces.of[0], "compile");
-        if (writers == 1 && files >= trainings && !saved_untrained(&run->traces.of[0]))
+        bool complete = writers == 1 && files >= trainings;
+        if (complete && !saved_untrained(&run->traces.of[0]))
             continue;
-        if (writers == 1 && files >= trainings) {
+        if (complete) {
             report_failure(report, FILES, &untrained,
                            evidence_in(runs, run,
                                        format_text("the last file of a training is written "

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define TRAINED  "the loss is -log of the probability that the model gives to the label"
-#define LAYERS   "the layers that have weights are those of the exercise"
+#define LAYERS   "the layers below the softmax are those of the exercise"
 #define UPDATES  "every update is Adam's, at the exercise's rate, from the gradient of its batch"
 #define IMAGES   "every epoch trains on each image once"
 #define LOGGED   "the loss that is logged and printed is the mean of that"
@@ -266,8 +266,13 @@ static void judge_layers(const Runs *runs, Report *report)
 {
     static const Diagnosis changed = {
         "model-changed",
-        "the network is another one. The layers that have weights are to be as they were: what "
-        "kept the loss up was not in them.",
+        "the network is another one. All layers from the input to the last dense layer are to be "
+        "as they were: what kept the loss up was not in them.",
+        NULL};
+    static const Diagnosis moved = {
+        "model-changed",
+        "a softmax stands between the layers, where the file as it was has another one. It turns "
+        "logits into probabilities: it belongs behind the last dense layer, or into the loss.",
         NULL};
     static const Diagnosis cut_off = {
         "model-changed",
@@ -277,7 +282,11 @@ static void judge_layers(const Runs *runs, Report *report)
         if (!other)
             continue;
         bool relu = strstr(other, "'layer 11: relu of layer 10, 1x1x10") != NULL;
-        report_failure(report, LAYERS, relu ? &cut_off : &changed,
+        bool softmax = strstr(other, ": softmax of ") != NULL;
+        report_failure(report, LAYERS,
+                       relu      ? &cut_off
+                       : softmax ? &moved
+                                 : &changed,
                        evidence_in(runs, &runs->items[i], other));
         return;
     }

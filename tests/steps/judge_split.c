@@ -220,8 +220,8 @@ static const Explanation explanations[] = {
       NULL}},
     {"has no gradients; stage_backward",
      {"nothing-to-apply",
-      "stage_apply() uses up the gradients that stage_backward() has computed: it comes behind "
-      "them, and once.",
+      "stage_apply() found no gradients: since the last one no stage_backward() computed any. With "
+      "one micro-batch, too, each stage calls stage_backward() before it.",
       NULL}},
     {"is not this thread's",
      {"other-stage",

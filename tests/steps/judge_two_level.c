@@ -84,7 +84,7 @@ static bool has_host_times(const SumCall *call, const SumParts *parts, int rank,
     for (int r = 0; r < call->run->ranks; r++)
         if (parts->times[r] != (same_host(call->run, r, rank) ? own : others))
             return false;
-    return !parts->averaged;
+    return !parts->divisor;
 }
 
 static bool is_of_own_host(const SumCall *call, const SumParts *parts, int rank)
@@ -99,7 +99,7 @@ static bool lacks_own_host(const SumCall *call, const SumParts *parts, int rank)
 
 static bool is_of_own_host_or_of_own(const SumCall *call, const SumParts *parts, int rank)
 {
-    bool own = !parts->averaged;
+    bool own = !parts->divisor;
     for (int r = 0; r < call->run->ranks; r++)
         own = own && parts->times[r] == (r == rank);
     return own || is_of_own_host(call, parts, rank);
@@ -108,7 +108,7 @@ static bool is_of_own_host_or_of_own(const SumCall *call, const SumParts *parts,
 // The sum of the first ranks; or the others have kept their own.
 static bool is_of_firsts(const SumCall *call, const SumParts *parts, int rank)
 {
-    bool firsts = !parts->averaged, own = firsts;
+    bool firsts = !parts->divisor, own = firsts;
     for (int r = 0; r < call->run->ranks; r++) {
         firsts = firsts && parts->times[r] == is_first(call->run, r);
         own = own && parts->times[r] == (r == rank);
@@ -122,13 +122,13 @@ static bool is_of_firsts_and_own_host(const SumCall *call, const SumParts *parts
     for (int r = 0; r < call->run->ranks; r++)
         if (parts->times[r] != (is_first(call->run, r) || same_host(call->run, r, rank)))
             return false;
-    return !parts->averaged;
+    return !parts->divisor;
 }
 
 // The sum of a host has come in once for each of its ranks, or for each of this rank's host.
 static bool counts_hosts_again(const SumCall *call, const SumParts *parts, int rank)
 {
-    bool of_each = !parts->averaged, of_own = of_each;
+    bool of_each = !parts->divisor, of_own = of_each;
     for (int r = 0; r < call->run->ranks; r++) {
         of_each = of_each && parts->times[r] == run_local_size(call->run, r);
         of_own = of_own && parts->times[r] == run_local_size(call->run, rank);
@@ -152,7 +152,7 @@ static bool has_firsts_twice(const SumCall *call, const SumParts *parts, int ran
     for (int r = 0; r < call->run->ranks; r++)
         if (parts->times[r] != 1 + is_first(call->run, r))
             return false;
-    return !parts->averaged;
+    return !parts->divisor;
 }
 
 // The others have come in with the sum of their host, and by themselves.
@@ -162,7 +162,22 @@ static bool has_others_twice(const SumCall *call, const SumParts *parts, int ran
     for (int r = 0; r < call->run->ranks; r++)
         if (parts->times[r] != 2 - is_first(call->run, r))
             return false;
-    return !parts->averaged;
+    return !parts->divisor;
+}
+
+// The sum has those of its own host once more, all but the first: they had brought their values.
+static bool has_own_others_twice(const SumCall *call, const SumParts *parts, int rank)
+{
+    for (int r = 0; r < call->run->ranks; r++)
+        if (parts->times[r] != 1 + (same_host(call->run, r, rank) && !is_first(call->run, r)))
+            return false;
+    return !parts->divisor;
+}
+
+// The whole sum, or before they were joined those of the hosts.
+static bool is_divided_by_its_host(const SumCall *call, const SumParts *parts, int rank)
+{
+    return parts->divisor == HOST_MEANS || parts->divisor == run_local_size(call->run, rank);
 }
 
 static const Diagnosis *known_sums(const SumCalls *calls)
@@ -205,6 +220,19 @@ static const Diagnosis *known_sums(const SumCalls *calls)
         "the sum of a host comes in several times, as often as there are workers on a host: when "
         "the sum of a host is there, one of its workers alone brings it.",
         NULL};
+    static const Diagnosis added_again = {
+        "host-added-again",
+        "the sums hold the values of their own host twice, all but its first worker's: when the "
+        "result was handed out, it was added to what the others had brought. It takes the place of "
+        "that.",
+        NULL};
+    static const Diagnosis divided = {
+        "divided-by-host",
+        "the sums are right but for a division by the number of workers on the host. A sum is not "
+        "divided. (The optimizer divides it itself, by the number of all workers.)",
+        NULL};
+    if (wrong_sums_are(calls, is_divided_by_its_host))
+        return &divided;
     if (right_on_firsts(calls))
         return &not_handed_out;
     if (some_values_are_right(calls))
@@ -223,6 +251,8 @@ static const Diagnosis *known_sums(const SumCalls *calls)
         return &twice;
     if (wrong_sums_are(calls, has_others_twice))
         return &others_twice;
+    if (wrong_sums_are(calls, has_own_others_twice))
+        return &added_again;
     return wrong_sums_are(calls, counts_hosts_again) ? &again : NULL;
 }
 

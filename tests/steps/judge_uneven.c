@@ -280,6 +280,13 @@ static Diagnosis mistake(const Traces *traces)
             same && event_count(&traces->of[r], "images") == event_count(&traces->of[0], "images");
     if (same)
         return (Diagnosis){0};
+    if (ranks_with(traces, "disagreement"))
+        return (Diagnosis){
+            "hung",
+            "by then some ranks had taken more batches than others. A rank that has run out goes "
+            "on making the same calls as the others, each with as many values: where they bring "
+            "gradients it brings as many zeros.",
+            NULL};
     return (Diagnosis){
         "hung",
         "by then some ranks had taken more batches than others. Often a rank that has run out "

@@ -202,6 +202,44 @@ static int gradients_of_share(const Run *run, int worker)
     return (share + batch - 1) / batch * (int)run_flag(run, "--epochs ");
 }
 
+// In every run each worker computes as many gradients of a batch as there are servers, and
+// somewhere there are several.
+static bool computes_once_a_server(const Runs *runs)
+{
+    bool several = false;
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        several = several || run->plan.servers > 1;
+        for (int r = 0; r < run->plan.ranks; r++)
+            if (event_count(&run->traces.of[r], "gradient") !=
+                gradients_of_share(run, r) * run->plan.servers)
+                return false;
+    }
+    return several;
+}
+
+// Reports such a run.
+static bool report_once_a_server(const Runs *runs, Report *report)
+{
+    static const Diagnosis again = {
+        "batch-computed-again",
+        "each batch is computed once for every server. Pull from all servers, compute the batch's "
+        "gradients once, and push each server its part of them.",
+        NULL};
+    for (int i = 0; i < runs->count && computes_once_a_server(runs); i++) {
+        const Run *run = &runs->items[i];
+        if (run->plan.servers < 2)
+            continue;
+        report_failure(report, STEPS, &again,
+                       evidence_in(runs, run,
+                                   format_text("worker 0 computed %d gradients of %d batches",
+                                               event_count(&run->traces.of[0], "gradient"),
+                                               gradients_of_share(run, 0))));
+        return true;
+    }
+    return false;
+}
+
 static void judge_steps(const Runs *runs, Report *report)
 {
     static const Diagnosis nothing = {"nothing-trained", "a worker computes no gradients.", NULL};
@@ -227,6 +265,8 @@ static void judge_steps(const Runs *runs, Report *report)
 
 static void judge(const Runs *runs, Report *report)
 {
+    if (report_once_a_server(runs, report))
+        return;
     judge_steps(runs, report);
     judge_gradients(runs, NEWEST, weights_of, report);
     judge_gradients(runs, PUSHED, pushes_of, report);

@@ -278,6 +278,12 @@ static const Diagnosis differs = {
     "dense layer has weights and biases), or something is done after it that is not the same on "
     "all replicas.",
     NULL};
+static const Diagnosis by_hand = {
+    "applied-differs",
+    "the replicas apply different gradients, and none calls sum_among_replicas(). All replicas run "
+    "at the same time, each in its thread. Often they add to one array of the program: then one "
+    "reads, or clears, what others are still adding to (a race), and each run gives other numbers.",
+    NULL};
 static const Diagnosis wrong = {
     "not-the-mean",
     "what the replicas apply is not the mean over the batch's images. Each replica has the mean "
@@ -359,7 +365,7 @@ static const Diagnosis *wrong_gradient(const AllBatches *all, const Batches *bat
             return known[i].diagnosis;
     if (only_with_empty_parts(all))
         return &empty_not_zero;
-    return all_apply_the_same(batches, batch) ? &wrong : &differs;
+    return all_apply_the_same(batches, batch) ? &wrong : sums_are_made(all) ? &differs : &by_hand;
 }
 
 static char *gradient_evidence(const Batches *batches, const BatchSeen *batch)

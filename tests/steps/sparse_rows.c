@@ -269,11 +269,33 @@ static const Diagnosis others_changed = {
     "a row has a gradient that no rank named: often a number and a row that do not belong "
     "together.",
     NULL};
+static const Diagnosis cut_short = {"rows-cut-short",
+                                    "a rank hands over less than its rows are long: each of them "
+                                    "has DIMENSION values, so own.count "
+                                    "rows are own.count * DIMENSION floats.",
+                                    NULL};
 static const Diagnosis wrong = {
     "rows-wrong",
     "this is not the mean, and nothing that this check knows explains all steps: not each rank's "
-    "own rows, the sum, one rank's part of it.",
+    "own rows, the sum, one rank's part of it. Often values are taken from another place than that "
+    "of their row: row i begins at value i * DIMENSION of what was gathered.",
     NULL};
+
+// Where a rank gathered, but less than the values of its rows. NULL: nowhere.
+static const SparseSteps *first_cut_short(const AllSparseSteps *all, Spot *spot)
+{
+    for (int i = 0; i < all->count; i++)
+        for (int s = 0; s < all->items[i].count; s++)
+            for (int r = 0; r < all->items[i].run->ranks && all->items[i].run->ranks > 1; r++) {
+                const SparseStep *step = &all->items[i].items[s];
+                double values = 4.0 * step->named[r] * all->items[i].dimension;
+                if (step->gathered[r] > 0 && step->gathered[r] < values) {
+                    *spot = (Spot){s, r, 0};
+                    return &all->items[i];
+                }
+            }
+    return NULL;
+}
 
 // True where the runs have different numbers of ranks, not counting one rank alone.
 static bool sizes_differ(const AllSparseSteps *all)
@@ -355,6 +377,19 @@ bool judge_sparse_rows(const Runs *runs, const AllSparseSteps *all, Report *repo
         if (spot.step < 0)
             continue;
         const Diagnosis *diagnosis = known_mistake(all);
+        Spot cut;
+        const SparseSteps *in = diagnosis ? NULL : first_cut_short(all, &cut);
+        if (in) {
+            const SparseStep *step = &in->items[cut.step];
+            report_failure(report, ROWS, &cut_short,
+                           evidence_in(runs, in->run,
+                                       format_text("in step %d rank %d handed over %.0f bytes of "
+                                                   "%d rows; their values alone are %.0f bytes",
+                                                   cut.step + 1, cut.rank, step->gathered[cut.rank],
+                                                   step->named[cut.rank],
+                                                   4.0 * step->named[cut.rank] * in->dimension)));
+            return false;
+        }
         if (!diagnosis) {
             spot = most_telling(steps, spot);
             diagnosis = contributors(steps, spot.step, spot.row) == 0 ? &others_changed : &wrong;

@@ -3,16 +3,18 @@
 #include "sparse_steps.h"
 
 #include <math.h>
+#include <string.h>
 #include <stdlib.h>
 
 // Of the largest fingerprint of the step.
 #define TOLERANCE 1e-5
 
-static double bytes_between(const Events *events, int from, int to)
+static double bytes_between(const Events *events, int from, int to, bool all_reduces)
 {
     double bytes = 0;
     for (int i = from; i < to; i++)
-        bytes += event_bytes(events->items[i]);
+        if (all_reduces || !strstr(event_text(events->items[i], "function"), "llreduce"))
+            bytes += event_bytes(events->items[i]);
     return bytes;
 }
 
@@ -96,7 +98,8 @@ static void read_rank(SparseStep *step, int rank, const Events *events, Moments 
     step->others_computed[rank] = event_number(gradient, "value") - own;
     step->others_applied[rank] = event_number(apply, "value") - used;
     step->weights[rank] = event_number(gradient, "arena");
-    step->bytes[rank] = bytes_between(events, at.gradient, at.end);
+    step->bytes[rank] = bytes_between(events, at.gradient, at.end, true);
+    step->gathered[rank] = bytes_between(events, at.gradient, at.end, false);
     for (size_t i = 0; i < rows; i++)
         step->allowed = fmax(step->allowed, TOLERANCE * fabs(step->computed[rank][i]));
 }

@@ -30,11 +30,13 @@ static bool explains(const SumCall *call, const SumParts *parts, size_t place, d
     double sum = 0, magnitudes = 0;
     for (int r = 0; r < call->run->ranks; r++) {
         double part = parts->times[r] * (double)sweep_value(call->trial, r, place);
+        if (parts->divisor == HOST_MEANS)
+            part /= run_local_size(call->run, r);
         sum += part;
         magnitudes += fabs(part);
     }
-    if (parts->averaged)
-        value *= call->run->ranks;
+    if (parts->divisor > 0)
+        value *= parts->divisor;
     return fabs(value - sum) <= call->run->ranks * (double)FLT_EPSILON * magnitudes;
 }
 
@@ -51,12 +53,22 @@ static bool one_twice(const SumCall *call, size_t place, double value, SumParts 
     return false;
 }
 
-bool find_parts(const SumCall *call, size_t place, double value, SumParts *parts)
+// The whole sum, divided by the number of ranks, or by fewer; or of the hosts' means.
+static bool divided(const SumCall *call, size_t place, double value, SumParts *parts)
 {
-    *parts = (SumParts){.averaged = true};
+    *parts = (SumParts){0};
     for (int r = 0; r < call->run->ranks; r++)
         parts->times[r] = 1;
-    if (explains(call, parts, place, value))
+    for (parts->divisor = call->run->ranks; parts->divisor > 1; parts->divisor--)
+        if (explains(call, parts, place, value))
+            return true;
+    parts->divisor = HOST_MEANS;
+    return explains(call, parts, place, value);
+}
+
+bool find_parts(const SumCall *call, size_t place, double value, SumParts *parts)
+{
+    if (divided(call, place, value, parts))
         return true;
     if (one_twice(call, place, value, parts))
         return true;
@@ -76,8 +88,11 @@ char *parts_words(const SumParts *parts, int ranks)
     RankSet present = 0;
     for (int r = 0; r < ranks; r++)
         present |= parts->times[r] ? 1u << r : 0;
-    if (parts->averaged)
-        return format_text("the average");
+    if (parts->divisor == HOST_MEANS)
+        return format_text("the sum of the hosts' averages");
+    if (parts->divisor)
+        return parts->divisor == ranks ? format_text("the average")
+                                       : format_text("the sum divided by %d", parts->divisor);
     if (!present)
         return format_text("nobody's");
     char *words =
@@ -92,8 +107,8 @@ char *parts_words(const SumParts *parts, int ranks)
 
 bool is_average(const SumCall *call, const SumParts *parts, int rank)
 {
-    (void)call, (void)rank;
-    return parts->averaged;
+    (void)rank;
+    return parts->divisor == call->run->ranks;
 }
 
 static bool has_times(const SumCall *call, const SumParts *parts, int rank, int own, int others)
@@ -101,7 +116,7 @@ static bool has_times(const SumCall *call, const SumParts *parts, int rank, int 
     for (int r = 0; r < call->run->ranks; r++)
         if (parts->times[r] != (r == rank ? own : others))
             return false;
-    return !parts->averaged;
+    return !parts->divisor;
 }
 
 bool is_its_own(const SumCall *call, const SumParts *parts, int rank)
@@ -125,7 +140,7 @@ bool lacks_some(const SumCall *call, const SumParts *parts, int rank)
     for (int r = 0; r < call->run->ranks; r++)
         if (parts->times[r] > 1)
             return false;
-    return !parts->averaged;
+    return !parts->divisor;
 }
 
 // All samples of a rank's call are of that kind.

@@ -9,8 +9,8 @@
 // it.
 bool find_parts(const SumCall *call, size_t place, double value, SumParts *parts);
 
-// "the average", "the sum of ranks 0-2", "the sum of ranks 0-2, with rank 1 twice". The caller
-// frees it.
+// "the average", "the sum divided by 2", "the sum of ranks 0-2", "the sum of ranks 0-2, with rank 1
+// twice". The caller frees it.
 char *parts_words(const SumParts *parts, int ranks);
 
 // Kinds of wrong sums: what this rank brought alone, all but that, all and that twice, or some

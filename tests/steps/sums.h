@@ -50,10 +50,13 @@ RankSet receivers_from(const SumCall *call, int rank);
 // "with 10007 values (40028 bytes)", and where that was in training.
 char *call_words(const SumCall *call);
 
+// A divisor: each rank's values are divided by the number of ranks on its host.
+#define HOST_MEANS (-1)
+
 // What a wrong sum is made of: which ranks' values are in it, and how often.
 typedef struct {
     int times[MAX_RANKS];
-    bool averaged; // divided by the number of ranks
+    int divisor; // of the whole sum; 0: it is not divided; HOST_MEANS
 } SumParts;
 
 // True where all wrong sums are of a kind, each on its rank.

@@ -81,9 +81,9 @@ static Diagnosis mistake(const Traces *traces)
 #define SAME_ARRAY                                                                                 \
     {                                                                                              \
         "crashed",                                                                                 \
-            "MPI refuses an argument. Often it is an array that a collective call both sends and " \
-            "receives into: MPI_IN_PLACE then stands for the first of the two (with MPI_Reduce "   \
-            "on its root alone, rank 0 of that communicator).",                                    \
+            "MPI refuses an array. Often it is NULL, or a collective call both sends it and "      \
+            "receives into it: MPI_IN_PLACE then stands for the first of the two (with "           \
+            "MPI_Reduce on its root alone, rank 0 of that communicator).",                         \
             NULL                                                                                   \
     }
 static const Explanation explanations[] = {
@@ -108,6 +108,12 @@ static const Explanation explanations[] = {
       "a message goes to, or is awaited from, a rank that is not in the job: ranks go from 0 to "
       "N - 1. Often the number of a neighbour is not taken modulo N, or a loop over the ranks goes "
       "one too far.",
+      NULL}},
+    {"MPI_ERR_COUNT",
+     {"crashed",
+      "a call is asked for a number of values below 0. Often it is the difference of two places, "
+      "and "
+      "the second is before the first, as where there are fewer values than ranks.",
       NULL}},
     {"MPI_ERR_",
      {"crashed", "MPI refuses a call, and says which of its arguments can't be right.", NULL}},

@@ -114,6 +114,39 @@ static bool right_in_parts(const SumCalls *calls)
     return true;
 }
 
+// Each rank sent to those at the distances 1, 2, 4 ... alone: by addition, or by exclusive or.
+static bool doubles_distances(const SumCall *call)
+{
+    int ranks = call->run->ranks;
+    bool added = true, by_bits = true;
+    for (int r = 0; r < ranks; r++) {
+        RankSet sums = 0, bits = 0;
+        for (int distance = 1; distance < ranks; distance *= 2) {
+            sums |= 1u << (r + distance) % ranks;
+            bits |= (r ^ distance) < ranks ? 1u << (r ^ distance) : 0;
+        }
+        added = added && receivers_from(call, r) == sums;
+        by_bits = by_bits && receivers_from(call, r) == bits;
+    }
+    return added || by_bits;
+}
+
+// The sums of two ranks are right, and those of five or more that were doubled are not. (Three
+// ranks have no more distances than there are others.)
+static bool right_for_powers_of_two(const SumCalls *calls)
+{
+    bool two = false, more = false;
+    for (int i = 0; i < calls->count; i++) {
+        const SumCall *call = &calls->items[i];
+        bool wrong = wrong_in(call) > 0;
+        if (call->run->ranks == 2 && wrong)
+            return false;
+        two = two || (call->run->ranks == 2 && call->trial != 0);
+        more = more || (call->run->ranks >= 5 && wrong && doubles_distances(call));
+    }
+    return two && more;
+}
+
 // ---- Diagnoses.
 
 static const Diagnosis nothing_tried = {
@@ -176,6 +209,12 @@ static const Diagnosis left_out = {
     "what is there holds the values of some ranks only, each once. Often they are not added, or "
     "another part is sent on than the one that was added up.",
     NULL};
+static const Diagnosis doubled = {
+    "powers-of-two-only",
+    "each rank sends to those at the distances 1, 2, 4 and so on, and adds what comes. That counts "
+    "every rank's values once where the number of ranks is a power of two. Else some lack, or come "
+    "in twice, as the lines above show.",
+    NULL};
 static const Diagnosis wrong = {
     "sum-wrong",
     "these are not the sums. Often a rank adds, or sends on, another part of the array than the "
@@ -195,6 +234,8 @@ static const Diagnosis *wrong_sums(const SumCalls *calls, KnownSums known)
     const Diagnosis *theory = known ? known(calls) : NULL;
     if (theory)
         return theory;
+    if (right_for_powers_of_two(calls))
+        return &doubled;
     if (right_but_on_root(calls))
         return &not_on_the_root;
     if (wrong_sums_are(calls, is_its_own))
@@ -329,6 +370,20 @@ bool judge_sums(const Runs *runs, const SumCalls *calls, KnownSums known, Report
     return true;
 }
 
+// With how many values the ranks were when the run ended.
+static void note_open_call(const Run *run, Report *report)
+{
+    for (int r = 0; r < run->ranks; r++) {
+        const Events *events = &run->traces.of[r];
+        const cJSON *begin = event_last(events, "sweep_begin");
+        if (begin && event_count(events, "sweep_begin") > event_count(events, "sweep_end")) {
+            report_note(report, "rank %d was adding up %.0f values when the run ended", r,
+                        event_number(begin, "count"));
+            return;
+        }
+    }
+}
+
 void judge_crashed_sums(const Run *run, Report *report)
 {
     Run copy = *run;
@@ -341,5 +396,7 @@ void judge_crashed_sums(const Run *run, Report *report)
     if (call)
         report_failure(report, RIGHT, wrong_sums(&calls, NULL),
                        evidence_of_run(run, wrong_evidence(call)));
+    else
+        note_open_call(run, report);
     sum_calls_free(&calls);
 }
