@@ -197,7 +197,7 @@ warnings := -Wall -Wextra -Wshadow -Wconversion -pedantic $(if $(filter 1,$(WERR
 compile := $(CC) -std=c11 -D_GNU_SOURCE $(OPT) $(machine_flags) -g -fopenmp $(sanitize_flags) $(warnings) -Icommon -Itests \
            $(cuda_cflags) $(onednn_cflags) $(call as_system,$(mpi_cflags)) $(CPPFLAGS) $(CFLAGS)
 link := $(CC) $(OPT) -g -fopenmp $(sanitize_flags) $(CFLAGS) $(LDFLAGS) $(onednn_libs)
-# Where nodes are pretended, so are their names, and traces see who asks about them (common/sys/pretence.c), who
+# Where nodes are simulated, so are their names, and traces see who asks about them (common/sys/pretence.c), who
 # moves, and what becomes of files (common/sys/file_calls.c).
 file_calls := rename unlink remove fsync sync
 libraries := -Wl,--wrap=getenv,--wrap=gethostname,--wrap=uname,--wrap=sched_setaffinity $(file_calls:%=-Wl,--wrap=%) -ldnnl -lcjson -lz -lhwloc $(mpi_libs) $(cuda_libs) -lpthread -lm
@@ -424,7 +424,7 @@ test: ## build, and run the tests but for those of many minutes
 	$(build_first) $(build_emulated)
 	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_on_cpu) --together $(run_together) $(run_emulated)
 
-test-emulated: ## all that runs on a GPU that is only pretended
+test-emulated: ## all that runs on a GPU that is only simulated
 	@common/scripts/deps.sh install build check sandbox steps dataset
 	$(build_first) $(build_emulated)
 	@$(usual_addresses) tests/run.sh --together $(run_emulated) $(run_emulated_more)
@@ -519,7 +519,7 @@ cluster: ## several hosts on this machine (HOSTS=4 RATE=1gbit DELAY=2ms), linked
 cluster-down: ## end them, with all that runs on them
 	@common/scripts/cluster.sh down
 
-cluster-traffic: ## what each of their links has carried (RESET=1: and from now on count anew)
+cluster-traffic: ## what each of their links has carried (RESET=1: and from now on count again)
 	@common/scripts/cluster.sh traffic
 
 # BENCH=quick shortens what measures.
@@ -553,12 +553,12 @@ $(solution_X): solution-%: $$(call solution_program,$$(F_$$*)) ## build the solu
 	@common/scripts/student.sh line $* $<
 
 ##@ For maintainers
-measure: ## measure the tables of a lab's handout anew, and rewrite them (LAB=03)
+measure: ## measure the tables of a lab's handout again, and rewrite them (LAB=03)
 	@common/scripts/deps.sh install build steps plot
 	$(build_first) $(BUILD)/compile-step
 	@common/scripts/measure.sh '$(LAB)'
 
-steps: ## cut steps/ and solutions/ anew from the labs' masters; refuses if a step was edited
+steps: ## cut steps/ and solutions/ again from the labs' masters; refuses if a step was edited
 	@common/scripts/deps.sh install steps
 	@common/scripts/steps.sh write
 

@@ -2,8 +2,8 @@
 # Usage: tests/lint.sh
 #
 # What a machine can see without running anything: shellcheck reads the scripts, cppcheck the C sources
-# as they are built without CUDA; and tests/PROMISES.md must name tests that are there. One line for
-# each finding; status 1 if there is any.
+# as they are built without CUDA; tests/PROMISES.md must name tests that are there; and some words are never
+# right. One line for each finding; status 1 if there is any.
 
 set -u
 cd "$(dirname "$0")/.." || exit 2
@@ -35,4 +35,13 @@ cppcheck --quiet -j "$(nproc)" --std=c11 --language=c --template=gcc --error-exi
 while read -r file; do
     [[ -e $file ]] || { echo "tests/PROMISES.md: there is no $file" >&2; status=1; }
 done < <(grep -ohE '\btests/[[:alnum:]_/.]*[[:alnum:]]' tests/PROMISES.md)
+
+# Words that dictionaries for learners lack, or that a reader finds in no manual (a diagnosis keeps its name).
+if grep -rIniE --exclude='*.svg' --exclude-dir=corpus --exclude=lint.sh \
+    "\b(pretend(s|ed)?|crew|strangers?|in vain|for ever|nobody's fault|the library is wrong here)\b|(^|[^-[:alnum:]_])anew\b" \
+    README.md CONTRIBUTING.md Makefile .ci common labs steps solutions tests; then
+    echo "write: simulated, thread pool, unknown client, without progress, forever, not caused by the program," \
+        "internal error, again" >&2
+    status=1
+fi
 exit $status

@@ -37,7 +37,7 @@ BF16_ISAS := AVX512_CORE_AMX AVX512_CORE_BF16
 BF16_TESTS := operations convolution batch_norm model
 run_bf16 = $(call run_units,HVDLAB_TEST_PRECISION=bf16 DNNL_MAX_CPU_ISA=$(1) , (bf16, $(1)),$(BF16_TESTS))
 
-# Each script is a test of its own, but for those that need a GPU, real or pretended. Those that take minutes
+# Each script is a test of its own, but for those that need a GPU, real or simulated. Those that take minutes
 # and are about little that a change touches, CONTRIBUTING.md's recipes and threads, are left to make test-more.
 more_tests := tests/unit/test_recipes.sh tests/unit/test_threads.sh
 script_tests := $(filter-out tests/emulated/% tests/gpu/% $(more_tests),$(wildcard tests/*/test_*.sh))
@@ -102,34 +102,34 @@ on_emulated = env -u CUDA_VISIBLE_DEVICES ASAN_OPTIONS=detect_leaks=0 CK_TIMEOUT
 emulated_answers_1 := steps/step_01 mistakes/step_01/pin-missing
 emulated_answers_2 := solutions/step_06
 emulated_answers_4 := solutions/step_01 mistakes/step_01/pinned-by-rank
-grade_on_emulated = 'graders (pretended GPUs: $(1))@600=$(on_emulated) EMULATED_DEVICES=$(1) HVDLAB_CHECK_DEVICE=gpu \
+grade_on_emulated = 'graders (simulated GPUs: $(1))@600=$(on_emulated) EMULATED_DEVICES=$(1) HVDLAB_CHECK_DEVICE=gpu \
     tests/steps/test_graders.sh $(emulated_answers_$(1))'
-two_on_emulated = $(foreach t,devices stages,$(foreach s,$(1),'$(t) (pretended GPUs, streams $(s))@600=$(on_emulated) \
+two_on_emulated = $(foreach t,devices stages,$(foreach s,$(1),'$(t) (simulated GPUs, streams $(s))@600=$(on_emulated) \
     EMULATED_DEVICES=2 EMULATED_STREAMS=$(s) HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)'))
-script_on_emulated = '$(1) (pretended GPUs)@1800=$(on_emulated) tests/emulated/test_$(1).sh'
+script_on_emulated = '$(1) (simulated GPUs)@1800=$(on_emulated) tests/emulated/test_$(1).sh'
 run_emulated = \
     $(call grade_on_emulated,2) $(foreach t,graphs leaks,$(call script_on_emulated,$(t))) \
-    $(foreach t,hvd timeline,'$(t) (pretended GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 common/scripts/mpi.sh run 2 \
+    $(foreach t,hvd timeline,'$(t) (simulated GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 common/scripts/mpi.sh run 2 \
         $(emulated)/tests/mpi/test_$(t)') \
-    'hvd (pretended GPUs, by MPI)@600=$(on_emulated) EMULATED_DEVICES=2 HVD_TRANSPORT=mpi common/scripts/mpi.sh run 2 \
+    'hvd (simulated GPUs, by MPI)@600=$(on_emulated) EMULATED_DEVICES=2 HVD_TRANSPORT=mpi common/scripts/mpi.sh run 2 \
         $(emulated)/tests/mpi/test_hvd' \
-    'sweep (pretended GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 tests/bench/test_sweep.sh gpu' \
-    $(foreach t,$(EMULATED_TESTS),'$(t) (pretended GPU)@600=$(on_emulated) \
+    'sweep (simulated GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 tests/bench/test_sweep.sh gpu' \
+    $(foreach t,$(EMULATED_TESTS),'$(t) (simulated GPU)@600=$(on_emulated) \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
     $(call two_on_emulated,lazy) \
-    'mirrored (pretended GPUs)@600=$(on_emulated) EMULATED_STREAMS=lazy CK_RUN_CASE=replicas HVDLAB_TEST_DEVICE=gpu \
+    'mirrored (simulated GPUs)@600=$(on_emulated) EMULATED_STREAMS=lazy CK_RUN_CASE=replicas HVDLAB_TEST_DEVICE=gpu \
         $(emulated)/tests/unit/test_mirrored' \
     'stand-in for CUDA=$(on_emulated) $(emulated)/tests/emulated/test_emulated' \
-    $(foreach c,$(cases),'replay $(c) (pretended GPU)=$(on_emulated) \
+    $(foreach c,$(cases),'replay $(c) (simulated GPU)=$(on_emulated) \
         $(emulated)/replay tests/golden/cases/$(c).safetensors --device gpu')
 
 # ---- What make test takes a part of (but for the graders' answers), whole, or leaves out.
 
 run_emulated_more = \
-    'mismatches (all, pretended GPUs)@1800=$(on_emulated) EMULATED_DEVICES=4 tests/mpi/test_mismatches.sh' \
+    'mismatches (all, simulated GPUs)@1800=$(on_emulated) EMULATED_DEVICES=4 tests/mpi/test_mismatches.sh' \
     $(foreach t,transports programs,$(call script_on_emulated,$(t))) $(foreach n,1 4,$(call grade_on_emulated,$(n))) \
-    'bench (pretended GPU)@600=$(on_emulated) tests/bench/test_bench.sh gpu' \
-    $(foreach t,operations batch_norm,'$(t) (pretended GPU, backward)@600=$(on_emulated) EMULATED_ORDER=backward \
+    'bench (simulated GPU)@600=$(on_emulated) tests/bench/test_bench.sh gpu' \
+    $(foreach t,operations batch_norm,'$(t) (simulated GPU, backward)@600=$(on_emulated) EMULATED_ORDER=backward \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
     $(call two_on_emulated,at_once race)
 run_more = 'mismatches (all)@1800=tests/mpi/test_mismatches.sh' \

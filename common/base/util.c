@@ -217,8 +217,8 @@ __attribute__((constructor)) static void begin(void)
 void check_failed(const char *condition, const char *file, int line)
 {
     fflush(stdout);
-    fprintf(stderr, "%s: rank %d: %s:%d: the library is wrong here: %s does not hold\n",
-            program_name(), launcher_rank(), file, line, condition);
+    fprintf(stderr, "%s: rank %d: %s:%d: internal error: assertion failed: %s\n", program_name(),
+            launcher_rank(), file, line, condition);
     abort();
 }
 
@@ -514,7 +514,7 @@ void set_place(int local_rank, int local_size)
     place_by_mpi = (Place){.local_rank = local_rank, .local_size = local_size, .nodes = 1};
 }
 
-// Where nothing is pretended.
+// Where nothing is simulated.
 static Place true_place(void)
 {
     if (place_by_mpi.local_size > 0)
@@ -598,7 +598,7 @@ NodeName node_name(int node)
     return name;
 }
 
-bool pretends_nodes(void)
+bool simulates_nodes(void)
 {
     const char *layout = secure_getenv("HVD_LAYOUT");
     const char *ranks_per_node = secure_getenv("HVD_RANKS_PER_NODE");

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Exit statuses beside 0: done in part, or in vain; and nothing done, since the user must change
+// Exit statuses beside 0: done in part, or failed; and nothing done, since the user must change
 // something first.
 #define STATUS_INCOMPLETE 1
 #define STATUS_USER_MUST  2
@@ -140,11 +140,11 @@ bool launched(void);
 // the launcher's environment says, until MPI is asked (set_place).
 typedef struct {
     int local_rank, local_size;
-    int node, nodes; // 0 and 1 where nothing is pretended
+    int node, nodes; // 0 and 1 where nothing is simulated
 } Place;
 Place launcher_place(void);
 
-// A pretended node's name: "node-12". From 100 to 999 a letter stands for the hundreds, "node-12-b"
+// A simulated node's name: "node-12". From 100 to 999 a letter stands for the hundreds, "node-12-b"
 // for 112, so that hosts can have names that differ in no number.
 typedef struct {
     char text[32];
@@ -152,9 +152,9 @@ typedef struct {
 NodeName node_name(int node);
 
 // True where one of the two settings is there.
-bool pretends_nodes(void);
+bool simulates_nodes(void);
 
-// From now on launcher_place() answers so, unless one of the two settings pretends otherwise: MPI
+// From now on launcher_place() answers so, unless one of the two settings says otherwise: MPI
 // knows which ranks share a machine, whatever the launcher's environment says.
 void set_place(int local_rank, int local_size);
 

@@ -86,7 +86,7 @@ static Job job_at(const KernelPass *p, int index, float *all_sums)
                  all_sums + (size_t)place * p->sum_stride * PRODUCTS};
 }
 
-// Adds strips of one product; without `add` its sums begin anew.
+// Adds strips of one product; without `add` its sums begin again.
 static void add_strips(const KernelPass *p, const Job *job, int product, Share strips, bool add)
 {
     Sum sum = {strips.end - strips.begin, (size_t)p->in * BLOCK, (size_t)p->out * BLOCK};

@@ -53,10 +53,10 @@ Pipeline *pipeline_repeat(Pipeline *p);
 // A buffer of `buffer_size` places, at least 1. It is filled first; then each time one in it, drawn
 // at random, is handed on, and the next one takes its place. So an image can't come more than
 // buffer_size places earlier than it would; a buffer as large as the data set gives any order. Each
-// pass is shuffled anew. With --no-shuffle nothing is changed.
+// pass is shuffled again. With --no-shuffle nothing is changed.
 Pipeline *pipeline_shuffle(Pipeline *p, int buffer_size);
 
-// Shifts and flips each image at random, as augmented_batches does, anew each time that one comes.
+// Shifts and flips each image at random, as augmented_batches does, again each time that one comes.
 // With --no-augment nothing is changed.
 Pipeline *pipeline_augment(Pipeline *p);
 

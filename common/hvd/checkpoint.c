@@ -301,7 +301,7 @@ static char *furthest_whole(const char *folder, int unseen)
     return name;
 }
 
-// HVDLAB_LATE_NAMES=1: where nodes are pretended, all but the first do not see the last file yet,
+// HVDLAB_LATE_NAMES=1: where nodes are simulated, all but the first do not see the last file yet,
 // as may happen where a folder comes over a network.
 char *latest_checkpoint(const char *folder)
 {
@@ -322,7 +322,7 @@ typedef struct {
     bool same_ranks;
 } Restored;
 
-// True where they go on; else they begin anew.
+// True where they go on; else they begin again.
 static bool go_on(Batches *batches, const Restored *r, const char *key)
 {
     const char *position = safetensors_metadata(r->file, key);

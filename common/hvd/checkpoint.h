@@ -14,7 +14,7 @@
 // into its place. So whatever ends a program, at any moment, the last whole checkpoint stays. The
 // folder is one that all workers see.
 //
-// What is not kept: batches that fit was not told of begin anew; a program's own callbacks keep
+// What is not kept: batches that fit was not told of begin again; a program's own callbacks keep
 // what they say (Callback.kept); and its own random numbers are its own business.
 
 #ifndef HVDLAB_CHECKPOINT_H

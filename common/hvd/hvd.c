@@ -112,7 +112,7 @@ static const char *rule_text(const Distributed *d, char *text, size_t size)
     return text;
 }
 
-// In every update: where something of this differs, weights drift apart, or ranks wait for ever.
+// In every update: where something of this differs, weights drift apart, or ranks wait forever.
 // Returns how many ranks bring gradients.
 static int agree_on_update(const Distributed *d)
 {
@@ -340,7 +340,7 @@ static void broadcast_model(const char *caller, Model *model, int root)
     model_set_passes(model, counts[1]);
     MPI_Bcast(&optimizer->rule.learning_rate, 1, MPI_FLOAT, root, comm);
     if (optimizer->iterations == 0) {
-        optimizer_free_slots(optimizer); // the first update makes them anew, zeroed
+        optimizer_free_slots(optimizer); // the first update makes them again, zeroed
     } else {
         optimizer_allocate_slots(optimizer, parameters);
         for (int i = 0; i < optimizer->slot_count; i++)

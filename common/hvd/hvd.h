@@ -31,7 +31,7 @@
 // pieces of the gradients from ready to averaged, waits, loading. A job that ends otherwise than by
 // the end of main, exit(0) or hvd_shutdown loses it.
 //
-// Where the workers are on several hosts (pretended ones, of HVD_LAYOUT or HVD_RANKS_PER_NODE,
+// Where the workers are on several hosts (simulated ones, of HVD_LAYOUT or HVD_RANKS_PER_NODE,
 // count as such), an all-reduce through MPI goes by two levels: added up within each host, then
 // around a ring of hosts, and handed out within each host again. The ring moves the fewest bytes
 // that can be, 2 (H - 1) / H of the data over the link of each of H hosts, but in 2 (H - 1)

@@ -14,7 +14,7 @@
 #include "sys/world.h"
 
 // Weights and gradients of another model, or in another order, would be taken all the same; and
-// where one rank expects other messages than another, both wait for ever.
+// where one rank expects other messages than another, both wait forever.
 static void agree_on_arenas(const Parameters *parameters, MPI_Comm comm)
 {
     char layout[24];

@@ -1,6 +1,6 @@
 // A parameter server: one thread that waits for nobody in particular. What each connection sends is
 // collected until it is a message, what one has no room for is kept until it has; so a worker that
-// is slow, stopped or gone is no matter to the others, and neither is a stranger.
+// is slow, stopped or gone does not affect the others, and neither does an unknown client.
 
 #include "hvd/ps_job.h"
 
@@ -14,12 +14,12 @@
 #include "sys/trace.h"
 
 #define HELLO_SECONDS 10 // that a connection has to say who it is
-enum { MOST_STRANGERS = 16, MOST_WARNINGS = 5, NOBODY = -1 };
+enum { MAX_UNKNOWN = 16, MAX_WARNINGS = 5, NOBODY = -1 };
 
-// A connection. It is a stranger's until it has said PS_HELLO rightly.
+// A connection: an unknown client's until it has sent a valid PS_HELLO.
 typedef struct {
     int socket; // -1: closed
-    int worker; // NOBODY: a stranger's
+    int worker; // NOBODY: an unknown client
     char from[64];
     double since;
     MessageReader reader;
@@ -66,12 +66,12 @@ struct PsServer {
 
 // ---- Connections.
 
-// Strangers shall not fill a log.
+// Unknown clients must not fill the log.
 static bool may_warn(PsServer *server)
 {
-    if (server->warnings++ == MOST_WARNINGS)
+    if (server->warnings++ == MAX_WARNINGS)
         warn("server %d: nothing more is said of refused connections", server->job.role.number);
-    return server->warnings <= MOST_WARNINGS;
+    return server->warnings <= MAX_WARNINGS;
 }
 
 static bool may_come(const void *who, uint32_t kind, uint64_t length)
@@ -182,15 +182,15 @@ static void refuse(PsServer *server, Peer *peer, const char *reason)
     close_peer(server, peer);
 }
 
-// Strangers that have had their time, or are too many: each worker is one at first.
-static void drop_strangers(PsServer *server)
+// Closes unknown clients whose time is over, or that are too many. A worker is one at first.
+static void drop_unknown(PsServer *server)
 {
-    int strangers = 0, most = MOST_STRANGERS + server->job.role.workers;
+    int unknown = 0, most = MAX_UNKNOWN + server->job.role.workers;
     for (int i = server->peer_count - 1; i >= 0; i--) {
         Peer *peer = server->peers[i];
         if (peer->worker != NOBODY || peer->socket < 0)
             continue;
-        if (++strangers > most || seconds_now() - peer->since > HELLO_SECONDS) {
+        if (++unknown > most || seconds_now() - peer->since > HELLO_SECONDS) {
             if (may_warn(server))
                 warn("server %d: a connection from %s has not said who it is and is closed",
                      server->job.role.number, peer->from);
@@ -306,10 +306,10 @@ static void wait_for_peers(PsServer *server, int milliseconds)
     if (ready > 0 && polled[count].revents)
         while ((socket = tcp_accept(server->listener, from)) >= 0) {
             add_peer(server, socket, from);
-            drop_strangers(server);
+            drop_unknown(server);
         }
     free(polled);
-    drop_strangers(server);
+    drop_unknown(server);
 }
 
 // ---- The beginning.

@@ -172,7 +172,7 @@ static char *path_of_program(void)
     path[length > 0 ? length : 0] = '\0';
     size_t ending = sizeof deleted - 1, count = strlen(path);
     if (count > ending && strcmp(path + count - ending, deleted) == 0)
-        die("hvd_run: the program's file has been removed, or built anew, since it was started");
+        die("hvd_run: the program's file has been removed, or built again, since it was started");
     return format_text("%s", path);
 }
 

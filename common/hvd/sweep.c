@@ -268,10 +268,10 @@ static int processors(void)
     return count;
 }
 
-// Pretended machines are one.
+// Simulated machines are one.
 static bool ranks_take_turns(void)
 {
-    int ranks = pretends_nodes() ? world_size() : launcher_place().local_size;
+    int ranks = simulates_nodes() ? world_size() : launcher_place().local_size;
     return ranks > processors();
 }
 

@@ -21,7 +21,7 @@ if ! grep -q '^<!-- measure: ' "${handouts[@]}"; then
     exit 2
 fi
 
-# measured FILE: the file with its tables made anew.
+# measured FILE: the file with its tables made again.
 measured()
 {
     local line command='' table

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Usage: measure_allreduce.sh sweep|by_hand|sparse
 #
-# The tables of labs/03-allreduce/handout.md, measured anew, on standard output. The programs are the
+# The tables of labs/03-allreduce/handout.md, measured again, on standard output. The programs are the
 # solutions, and untouched files that are cut for it, whatever a student has made of steps/.
 
 set -euo pipefail

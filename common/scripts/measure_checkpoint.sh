@@ -2,7 +2,7 @@
 # Usage: measure_checkpoint.sh saving|killed
 #
 # The tables of labs/06-checkpoints about what a checkpoint of the Wide ResNet 16-10 costs, and what a worker
-# that dies does, measured anew, on standard output: on the disk that the build is on. WORKLOAD=wrn:1:64
+# that dies does, measured again, on standard output: on the disk that the build is on. WORKLOAD=wrn:1:64
 # saves another model; FLAGS are what the program is told in which a worker is killed.
 
 set -euo pipefail

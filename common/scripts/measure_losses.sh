@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Usage: measure_losses.sh softmax|devices
 #
-# Two tables of labs/07-one-process/handout.md, measured anew, on standard output: losses and accuracies of
+# Two tables of labs/07-one-process/handout.md, measured again, on standard output: losses and accuracies of
 # three epochs, with the softmax applied twice and once; and those of the perceptron on 1, 2 and 4 devices.
 # The programs are the untouched file and the solution, cut for it, whatever a student has made of steps/.
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: measure_mirrored.sh
 #
-# The table of labs/07-one-process/handout.md, measured anew, on standard output: ranks beside one
+# The table of labs/07-one-process/handout.md, measured again, on standard output: ranks beside one
 # process that is mirrored on as many devices, in turns (tests/bench).
 
 set -eu

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Usage: measure_pipeline.sh accuracy|speed|memory
 #
-# The tables of labs/04-data/handout.md about pipelines, measured anew, on standard output. The program
+# The tables of labs/04-data/handout.md about pipelines, measured again, on standard output. The program
 # is pipeline's solution, also with stages left out or moved.
 
 set -euo pipefail

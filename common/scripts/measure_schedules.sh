@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Usage: measure_schedules.sh warmup|plateau
 #
-# Tables of labs/05-learning-rate/handout.md, measured anew, on standard output: validation accuracies after
+# Tables of labs/05-learning-rate/handout.md, measured again, on standard output: validation accuracies after
 # the last epoch of three runs each. The programs are the solutions, and untouched files that are cut for it,
 # whatever a student has made of steps/.
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Usage: measure_servers.sh images|traffic|slow|staleness|accuracy
 #
-# The tables of labs/08-parameter-server/handout.md, measured anew, on standard output; `images` and
+# The tables of labs/08-parameter-server/handout.md, measured again, on standard output; `images` and
 # `accuracy` draw a figure, too, beside the handout. All of it runs on a cluster of its own (cluster.sh):
 # four hosts for workers, and one more for each server. A batch takes 50 milliseconds at least, ten times as
 # long as computing it, so that the links of the cluster and not the cores of this machine decide.

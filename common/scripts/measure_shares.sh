@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Usage: measure_shares.sh coverage|uneven
 #
-# Two tables of labs/04-data/handout.md, measured anew, on standard output: what part of the training
+# Two tables of labs/04-data/handout.md, measured again, on standard output: what part of the training
 # images the workers draw in an epoch, each from all images, and each from a share; and what is trained
 # on, and learned, where workers have different numbers of images. The programs are the untouched files
 # and the solutions, cut for it, whatever a student has made of steps/.

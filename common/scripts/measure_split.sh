@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Usage: measure_split.sh pace|real
 #
-# Tables of labs/07-one-process/handout.md, measured anew, on standard output: images per second of a model in
+# Tables of labs/07-one-process/handout.md, measured again, on standard output: images per second of a model in
 # two halves on two devices against the number of micro-batches, with a pace (and by the formula), and as
 # fast as this machine is (the median of five runs). The programs are the solution, and the untouched file,
 # cut for it, whatever a student has made of steps/.

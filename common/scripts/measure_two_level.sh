@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Usage: measure_two_level.sh bytes|time
 #
-# The tables of labs/09-many-machines/handout.md, measured anew, on standard output: an all-reduce in two
+# The tables of labs/09-many-machines/handout.md, measured again, on standard output: an all-reduce in two
 # levels beside flat ones, by four ranks on two hosts. They are hosts of a cluster of its own (cluster.sh),
 # linked at RATE (200mbit). `time` draws crossover.svg, too, in FIGURES (the lab's figures).
 #

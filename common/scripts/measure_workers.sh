@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Usage: measure_workers.sh accumulate|rates
 #
-# The tables of labs/05-learning-rate/handout.md, measured anew, on standard output; `rates` draws its
+# The tables of labs/05-learning-rate/handout.md, measured again, on standard output; `rates` draws its
 # figure, too, beside the handout. The programs are the solutions and the lab's own, whatever a student
 # has made of steps/. SEEDS="1 2 3 4 5" are the trainings that `rates` makes of each kind, FLAGS what
 # its program is told.

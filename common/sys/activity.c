@@ -1,6 +1,6 @@
 // What the main thread is doing, as one record that any thread may read while it is written: a
 // sequence lock. The writer makes the number odd, writes, and makes it even again; a reader begins
-// anew where the number was odd or has changed meanwhile. Each field is written with release and
+// again where the number was odd or has changed meanwhile. Each field is written with release and
 // read with acquire order, so that none passes the number. (Fences would be fewer, but the thread
 // sanitizer does not know them.)
 

@@ -309,7 +309,7 @@ static void read_flags(int argc, char **argv)
 {
     struct option options[FLAG_COUNT + 1];
     list_for_getopt(options);
-    optind = 0; // begin anew: glibc keeps its place between calls
+    optind = 0; // begin again: glibc keeps its place between calls
     for (;;) {
         int at = optind > 0 ? optind : 1;
         // '+': stop at a word that is no flag. ':': stay silent, answer ':' if a value is lacking.

@@ -180,7 +180,7 @@ bool job_signal_is_launchers(void)
     return launcher.process && sender == launcher.process;
 }
 
-bool job_signal_is_strangers(void)
+bool job_signal_is_foreign(void)
 {
     return launcher.process && sender != launcher.process;
 }

@@ -21,7 +21,7 @@ void ending_signals(sigset_t *set);
 int job_signal(void);
 bool job_signal_is_launchers(void);
 // Somebody else did, to this process alone; false where the launcher is not known.
-bool job_signal_is_strangers(void);
+bool job_signal_is_foreign(void);
 const char *signal_name(int number);
 _Noreturn void die_by_signal(int number);
 

@@ -1,7 +1,7 @@
 // Messages on a stream of bytes, such as a TCP connection: a header of 16 bytes, a magic word, the
 // message's kind and its length, then so many bytes. Whoever reads asks a rule whether a message of
-// that kind and length may come now, before there is memory for it: what a stranger sends costs
-// nothing. Numbers are little-endian.
+// that kind and length may come now, before there is memory for it: what an unknown
+// client sends costs nothing. Numbers are little-endian.
 
 #ifndef HVDLAB_MESSAGE_H
 #define HVDLAB_MESSAGE_H

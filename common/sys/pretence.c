@@ -26,7 +26,7 @@ static void replace_variable(const char *name, int value)
 // Before main, and so before anybody has asked.
 __attribute__((constructor)) static void replace_variables(void)
 {
-    if (!launched() || !pretends_nodes())
+    if (!launched() || !simulates_nodes())
         return;
     Place place = launcher_place();
     static const char *const ranks[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_NODE_RANK",
@@ -42,7 +42,7 @@ __attribute__((constructor)) static void replace_variables(void)
 
 static int split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *result)
 {
-    if (type == MPI_COMM_TYPE_SHARED && pretends_nodes())
+    if (type == MPI_COMM_TYPE_SHARED && simulates_nodes())
         return PMPI_Comm_split(comm, launcher_place().node, key, result);
     return PMPI_Comm_split_type(comm, type, key, info, result);
 }
@@ -67,7 +67,7 @@ static int name_of_node(char *name, size_t size)
 
 int MPI_Get_processor_name(char *name, int *length)
 {
-    if (!pretends_nodes())
+    if (!simulates_nodes())
         return PMPI_Get_processor_name(name, length);
     *length = name_of_node(name, MPI_MAX_PROCESSOR_NAME);
     return MPI_SUCCESS;
@@ -112,7 +112,7 @@ VISIBLE char *__wrap_getenv(const char *name)
 
 VISIBLE int __wrap_gethostname(char *name, size_t size)
 {
-    if (!pretends_nodes())
+    if (!simulates_nodes())
         return __real_gethostname(name, size);
     name_of_node(name, size);
     return 0;
@@ -121,7 +121,7 @@ VISIBLE int __wrap_gethostname(char *name, size_t size)
 VISIBLE int __wrap_uname(struct utsname *names)
 {
     int result = __real_uname(names);
-    if (result == 0 && pretends_nodes())
+    if (result == 0 && simulates_nodes())
         name_of_node(names->nodename, sizeof names->nodename);
     return result;
 }

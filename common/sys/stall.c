@@ -143,7 +143,7 @@ static bool some_rank_failed(void)
 static void end_by_signal(int number)
 {
     static Words words;
-    bool meant_for_this = job_signal_is_strangers();
+    bool meant_for_this = job_signal_is_foreign();
     words_add(&words, "%s: ", program_name());
     if (stall_job.rank != ROOT)
         words_add(&words, "rank %d: ", stall_job.rank);

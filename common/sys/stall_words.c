@@ -1,5 +1,5 @@
-// Who waits for whom, in words, and where it is certain that somebody waits in vain. Ranks of which
-// the same can be said share a line.
+// Who waits for whom, in words, and where it is certain that a wait cannot end. Ranks of which the
+// same can be said share a line.
 
 #include "sys/stall_words.h"
 
@@ -250,7 +250,7 @@ bool words_of_leavers(RankView *ranks, int count, double now, Words *words)
     mark_vain(ranks, count, false, now);
     int waiting = add_waiting(ranks, count, words);
     if (certain)
-        words_add(words, ": %s would wait for ever", waiting == 1 ? "it" : "they");
+        words_add(words, ": %s would wait forever", waiting == 1 ? "it" : "they");
     return true;
 }
 

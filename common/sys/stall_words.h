@@ -47,7 +47,7 @@ typedef struct {
 
 // Ranks that have left, or are gone, while others wait in calls that they would have to make, too:
 // "rank 1 has left main (exit status 0) while ranks 0, 2 and 3 wait in hvd_allreduce (call 12, 4
-// values): they would wait for ever". False where there are none; nothing is said that time could
+// values): they would wait forever". False where there are none; nothing is said that time could
 // prove wrong.
 bool words_of_leavers(RankView *ranks, int count, double now, Words *words);
 

@@ -53,13 +53,13 @@ static void respect_containers(void)
 
 // Open MPI 5 asks the kernel over which network ranks reach each other, even those of one machine,
 // which need none; and where a container's kernel doesn't answer, it prints errors. Then it shall
-// compare addresses instead; where several machines are pretended, they are one. A job of several
+// compare addresses instead; where several machines are simulated, they are one. A job of several
 // is left to what Open MPI finds out, but for networks that lead nowhere.
 static void respect_machines(void)
 {
     const char *local = secure_getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     const char *all = getenv("OMPI_COMM_WORLD_SIZE");
-    if (local && all && (strcmp(local, all) == 0 || pretends_nodes()))
+    if (local && all && (strcmp(local, all) == 0 || simulates_nodes()))
         setenv("OMPI_MCA_reachable", "weighted", 0);
     else if (launched())
         leave_out_bridges();

@@ -37,7 +37,7 @@ typedef enum {
 MPI_Comm world_comm(WorldChannel channel);
 bool world_owns(MPI_Comm comm); // whether it is one of these
 
-// The ranks of a communicator that are on this machine, a pretended one counting as such, by `key`:
+// The ranks of a communicator that are on this machine, a simulated one counting as such, by `key`:
 // MPI_Comm_split_type without the event that a program's own call leaves. The caller frees it.
 MPI_Comm ranks_of_machine(MPI_Comm comm, int key);
 

@@ -71,7 +71,7 @@ static void name_program(Process *process)
     read_link(path, target, sizeof target);
     free(path);
     char *deleted = strstr(target, " (deleted)");
-    if (deleted) // built anew since it started
+    if (deleted) // built again since it started
         *deleted = '\0';
     const char *slash = strrchr(target, '/');
     snprintf(process->program, sizeof process->program, "%.63s", slash ? slash + 1 : target);

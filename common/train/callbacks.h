@@ -87,7 +87,7 @@ Callback *learning_rate_schedule(float (*schedule)(int epoch, float base_lr), fl
 Callback *print_throughput(int images);
 
 // Multiplies the learning rate by `factor` when the validation loss has not fallen for `patience`
-// epochs in a row, but lets it fall no lower than `min_lr`; then counts anew. A loss has fallen
+// epochs in a row, but lets it fall no lower than `min_lr`; then counts again. A loss has fallen
 // where it is more than 0.0001 below the best so far. As Keras's ReduceLROnPlateau for val_loss
 // with its other defaults. Says so if `verbose`. Workers reduce together where all of them see the
 // same loss: behind an average of the metrics. A factor that is not between 0 and 1, a negative

@@ -1,5 +1,5 @@
 // Replicas of a model on several devices of one process: how they are made and kept equal, what
-// they exchange, and the training loop's steps on all of them. The threads are crew.h's.
+// they exchange, and the training loop's steps on all of them. The threads are thread_pool.h's.
 
 #include "train/mirrored.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 #include "backend/backend.h"
 #include "nn/state.h"
-#include "sys/crew.h"
+#include "sys/thread_pool.h"
 #include "sys/timeline.h"
 #include "sys/trace.h"
 #include "train/trainer.h"
@@ -27,7 +27,7 @@ typedef struct {
 struct Mirrored {
     int count;
     Member *members;
-    Crew *crew;
+    ThreadPool *pool;
 
     // How they are made.
     Model *(*create)(void);
@@ -127,8 +127,8 @@ Mirrored *mirrored(Model *(*create)(void), Loss loss, Optimizer *(*optimizer)(vo
     *m = (Mirrored){.count = count, .create = create, .optimizer = optimizer, .loss = loss};
     m->members = allocate((size_t)count, sizeof *m->members);
     pthread_mutex_init(&m->turn, NULL);
-    m->crew = crew_start("replica", devices, count);
-    crew_run(m->crew, __func__, make, m);
+    m->pool = thread_pool_start("replica", devices, count);
+    thread_pool_run(m->pool, __func__, make, m);
     check_equal(m);
     equalize(m);
     lives_until_exit(m);
@@ -140,7 +140,7 @@ void mirrored_free(Mirrored *m)
 {
     if (!m)
         return;
-    crew_free(m->crew);
+    thread_pool_free(m->pool);
     for (int i = 0; i < m->count; i++)
         model_free(model_of(m, i));
     pthread_mutex_destroy(&m->turn);
@@ -181,7 +181,7 @@ void on_each_device(Mirrored *m, void (*function)(Replica *replica, void *argume
     need(m, __func__);
     if (!function)
         die("%s: there is no function (NULL)", __func__);
-    crew_run(m->crew, __func__, call, &(Call){m, function, argument});
+    thread_pool_run(m->pool, __func__, call, &(Call){m, function, argument});
 }
 
 static Member *member_of(const Replica *replica, const char *caller)
@@ -259,12 +259,12 @@ static void exchange(Member *own, float *values, size_t length, const Backend *b
     const Mirrored *m = own->replica.mirrored;
     own->values = values;
     own->length = length;
-    crew_meet(m->crew, own->replica.index, call);
+    thread_pool_barrier(m->pool, own->replica.index, call);
     check_exchange(m, call);
     Addend *addends = addends_of(m, mean, call);
     add_slice(m, own->replica.index, addends, backend);
     free(addends);
-    crew_meet(m->crew, own->replica.index, call);
+    thread_pool_barrier(m->pool, own->replica.index, call);
 }
 
 // The mean of an array in the memory of the replica's device.

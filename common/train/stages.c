@@ -1,5 +1,5 @@
 // The two halves of a model: what passes between them, and the lines for what a schedule does
-// wrong. What a half computes is the model's business; the threads are crew.h's.
+// wrong. What a half computes is the model's business; the threads are thread_pool.h's.
 
 #include "train/stages.h"
 
@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include "nn/parts.h"
-#include "sys/crew.h"
+#include "sys/thread_pool.h"
 #include "sys/timeline.h"
 #include "sys/trace.h"
 #include "base/share.h"
@@ -35,7 +35,7 @@ struct Stage {
 
 struct Stages {
     Stage stage[STAGES];
-    Crew *crew;
+    ThreadPool *pool;
     int compiled; // the stage whose model is, now
     const Batch *batch;
     int64_t batches; // so far
@@ -156,7 +156,7 @@ static void compile_half(int number, void *argument)
 static void compile_halves(Stages *stages)
 {
     for (stages->compiled = 0; stages->compiled < STAGES; stages->compiled++)
-        crew_run(stages->crew, "two_stages", compile_half, stages);
+        thread_pool_run(stages->pool, "two_stages", compile_half, stages);
 }
 
 Stages *two_stages(Model *first, Optimizer *first_optimizer, Model *second,
@@ -175,7 +175,7 @@ Stages *two_stages(Model *first, Optimizer *first_optimizer, Model *second,
         stages->stage[s].number = s;
     }
     lives_until_exit(stages);
-    stages->crew = crew_start("stage", devices, STAGES);
+    stages->pool = thread_pool_start("stage", devices, STAGES);
     compile_halves(stages);
     return stages;
 }
@@ -190,7 +190,7 @@ void stages_free(Stages *stages)
 {
     if (!stages)
         return;
-    crew_free(stages->crew);
+    thread_pool_free(stages->pool);
     for (int s = 0; s < STAGES; s++)
         model_free(stages->stage[s].model);
     pthread_mutex_destroy(&stages->lock);
@@ -254,7 +254,7 @@ void train_in_stages(Stages *stages, const Batch *batch, int micro_batches, Sche
         trace_batch(stages);
     stages->stage[0].schedule = first;
     stages->stage[1].schedule = second;
-    crew_run(stages->crew, __func__, run_schedule, stages);
+    thread_pool_run(stages->pool, __func__, run_schedule, stages);
     if (trace_on())
         trace_batch_end(stages);
     end_batch(stages);

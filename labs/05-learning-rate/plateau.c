@@ -34,7 +34,7 @@ static void plateau_epoch_end(Callback *self, Training *training)
     double loss = training->logs.val_loss;
     Optimizer *optimizer = model_optimizer(training->model);
 #if STEP >= 1
-    // plateau: wait as long as patience lasts, then take a smaller step, and wait anew.
+    // plateau: wait as long as patience lasts, then take a smaller step, and wait again.
     if (loss < plateau->best - MIN_DELTA) {
         plateau->best = loss;
         plateau->wait = 0;

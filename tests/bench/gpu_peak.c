@@ -1,5 +1,5 @@
 // Measures a GPU's limits. Sizes double until the work takes long enough to be measured well, so
-// that small GPUs, and a GPU that is only pretended, have less to do.
+// that small GPUs, and a GPU that is only simulated, have less to do.
 
 #include "bench.h"
 

@@ -41,7 +41,7 @@ static void save(const Training *training, const char *folder)
         exit(1);
 }
 
-// What is not there has to be made anew each time, as in a training.
+// What is not there has to be made again each time, as in a training.
 static void remove_files(const char *folder)
 {
     static const char *const names[] = {"saved.safetensors", "saved.rank-0.safetensors", "plain"};

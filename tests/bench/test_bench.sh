@@ -2,7 +2,7 @@
 # Usage: test_bench.sh [gpu]
 #
 # The benchmark's own promises: it counts what a step costs as one does by hand, says what it
-# lacks in one line, and, with `gpu` (where the build in BUILD has one, be it a pretended one),
+# lacks in one line, and, with `gpu` (where the build in BUILD has one, be it a simulated one),
 # writes down what it measures on a GPU. How fast anything is does not matter here.
 
 . tests/lib.sh

@@ -4,7 +4,7 @@
 # What `make sweep` promises (common/scripts/sweep.sh): results of every all-reduce on every number of
 # workers, with right sums; the line through times that lie on one; a picture; a program whose sums are
 # wrong, or that fails, spoils nothing. With `gpu`, where the build in BUILD has two GPUs, be they
-# pretended ones: NCCL's, where each rank has one.
+# simulated ones: NCCL's, where each rank has one.
 
 . tests/lib.sh
 eval "$(common/scripts/mpi.sh env)"

@@ -1,4 +1,4 @@
-// The pretend devices: how many there are, which of them the program sees, their memory, and what
+// The simulated devices: how many there are, which of them the program sees, their memory, and what
 // is refused. Each device has an address range of its own, which is closed while no work runs, so
 // that a host which follows a pointer of the device ends as on a real machine.
 

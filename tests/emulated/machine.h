@@ -1,4 +1,4 @@
-// Inside the stand-in: the pretend devices and their memory, and how work reaches them. What the
+// Inside the stand-in: the simulated devices and their memory, and how work reaches them. What the
 // libraries (cuDNN, cuBLAS, NCCL, the grid runner) need of the runtime.
 
 #ifndef EMULATED_MACHINE_H

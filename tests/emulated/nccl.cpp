@@ -1,4 +1,4 @@
-// NCCL over MPI: collectives on the pretend devices' memory, each done by a blocking call of MPI in
+// NCCL over MPI: collectives on the simulated devices' memory, each done by a blocking call of MPI in
 // the process whose stream comes to it.
 
 #define OMPI_SKIP_MPICXX // the C++ bindings need a library of their own

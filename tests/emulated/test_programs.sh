@@ -55,7 +55,7 @@ CUDA_VISIBLE_DEVICES=0,1 job 3 solution_06
 touched "0:0 1:1 2:0" "three ranks on two GPUs"
 warned 1 "is not there"
 warned 1 "rank 2: device 2 is not there, this node has 2; using device 0"
-# Pretended nodes: each has GPUs of its own, as long as there are enough.
+# Simulated nodes: each has GPUs of its own, as long as there are enough.
 export HVD_RANKS_PER_NODE=2
 job 4 solution_06
 touched "0:0 1:2 2:1 3:3" "two nodes of two ranks on four GPUs"

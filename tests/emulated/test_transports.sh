@@ -56,7 +56,7 @@ for streams in '' lazy race; do
 done
 HVD_COMPRESSION=bf16 HVD_TRANSPORT=mpi promises 2 "$copies"
 EMULATED_CUDA_AWARE_MPI=1 EMULATED_HOST_ACCESS=1 HVD_TRANSPORT=mpi promises 2 "mpi, the GPU's memory"
-# Pretended nodes: each has GPUs of its own, if there are enough. Between them MPI goes by two levels, unless it may not.
+# Simulated nodes: each has GPUs of its own, if there are enough. Between them MPI goes by two levels, unless it may not.
 export HVD_RANKS_PER_NODE=1
 promises 2 nccl
 HVD_TRANSPORT=mpi HVD_HIERARCHICAL=1 EMULATED_CUDA_AWARE_MPI=1 EMULATED_HOST_ACCESS=1 promises 2 "$copies"

@@ -47,7 +47,7 @@ void world_need(const char *caller)
 static void read_place(void *unused)
 {
     (void)unused;
-    pretends_nodes();
+    simulates_nodes();
     launched();
     Place place = launcher_place();
     FUZZ_CHECK(launcher_rank() >= 0 && launcher_size() >= 1);

@@ -240,7 +240,7 @@ int main(int argc, char **argv)
         if (odd) MPI_Isend(values, 1, MPI_FLOAT, 1, 0, group, &request);
         hvd_barrier();
     }
-    CASE("nobody's fault") {
+    CASE("not caused by the program") {
         if (odd) MPI_Comm_call_errhandler(MPI_COMM_WORLD, MPI_ERR_INTERN); else hvd_barrier();
     }
     else if (returns) return MPI_Send(values, 1, MPI_FLOAT, hvd_size(), 0, MPI_COMM_WORLD) == MPI_SUCCESS;
@@ -404,7 +404,7 @@ start 3 "joined root, counts"
 
 named "MPI's rank" "ODD: MPI_Send (1 value): MPI_ERR_RANK: invalid rank"
 named "MPI's rank in a group, in the background" "ODD: MPI_Isend: MPI_ERR_RANK: invalid rank"
-start 3 "nobody's fault"
+start 3 "not caused by the program"
 [[ $status -eq 1 && $(grep -c '^cases: rank 2: MPI_Comm_call_errhandler: MPI_ERR_INTERN: ' "$folder/err") -eq 1 ]] ||
     fail "an error of MPI's own: status $status: $(cat "$folder/err")"
 # Which ranks are sent too much depends on how MPI adds up; several may say so at once.

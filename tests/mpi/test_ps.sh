@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Usage: tests/mpi/test_ps.sh [--all]
 #
-# Jobs of parameter servers whose processes are late, slow, stopped, killed or strangers: who goes on, who
+# Jobs of parameter servers whose processes are late, slow, stopped, killed or unknown: who goes on, who
 # ends, and what they say. With --all a worker is also killed at 20 random moments.
 
 . tests/lib.sh
@@ -159,9 +159,9 @@ for moment in 'ps_start 1' 'ps_applied 4'; do
     wait "${pid[server:1]}" 2>/dev/null
 done
 
-# ---- Strangers.
+# ---- Unknown clients.
 
-title="strangers"
+title="unknown clients"
 new_job 1 2
 address=${HVD_SERVERS%:*}
 begin server:0

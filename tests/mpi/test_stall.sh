@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Who waits for whom is named, and a job in which ranks wait in vain ends (common/sys/stall.h): each line
+# Who waits for whom is named, and a job whose ranks wait for one that cannot come ends (common/sys/stall.h): each line
 # and each status, on two to four ranks, with real stops, kills and signals. HVD_STALL_SECONDS is one
 # second here, and all else in proportion; three, where programs are instrumented, and slow to begin.
 
@@ -194,19 +194,19 @@ waiting="have been waiting in" waits="has been waiting in"
 
 # Whoever leaves while others wait for it, however it does: named, and the job ends.
 start 2 2 returns -- \
-    "rank 1 has left main (exit status 0) while rank 0 waits in MPI_Barrier (call 2): it would wait for ever"
+    "rank 1 has left main (exit status 0) while rank 0 waits in MPI_Barrier (call 2): it would wait forever"
 start 2 4 "two return" -- \
-    "ranks 0 and 2 have left main (exit status 0) while ranks 1 and 3 wait in MPI_Barrier (call 2): they would wait for ever"
+    "ranks 0 and 2 have left main (exit status 0) while ranks 1 and 3 wait in MPI_Barrier (call 2): they would wait forever"
 start 2 3 "shuts down" -- \
-    "rank 1 has called hvd_shutdown while ranks 0 and 2 wait in MPI_Barrier (call 2): they would wait for ever"
+    "rank 1 has called hvd_shutdown while ranks 0 and 2 wait in MPI_Barrier (call 2): they would wait forever"
 start 2 3 finalizes -- \
-    "rank 1 has called MPI_Finalize while ranks 0 and 2 wait in MPI_Barrier (call 2): they would wait for ever"
+    "rank 1 has called MPI_Finalize while ranks 0 and 2 wait in MPI_Barrier (call 2): they would wait forever"
 HVD_STALL_SECONDS=10 start 2 4 "sender returns" -- \
-    "rank 1 has left main (exit status 0) while rank 0 waits in MPI_Recv for rank 1 (2 values): it would wait for ever"
+    "rank 1 has left main (exit status 0) while rank 0 waits in MPI_Recv for rank 1 (2 values): it would wait forever"
 HVD_RANKS_PER_NODE=1 start 2 4 "root returns" -- \
-    "rank 0 has left main (exit status 0) while ranks 1-3 wait in MPI_Barrier (call 2): they would wait for ever"
+    "rank 0 has left main (exit status 0) while ranks 1-3 wait in MPI_Barrier (call 2): they would wait forever"
 # Where mpirun ends the job, there is a line, too; if it leaves the time (mpirun 5 does not).
-start 3 2 "exits 3" -- "*rank 1 has left main (exit status 3) while rank 0 waits in MPI_Barrier (call 2): it would wait for ever"
+start 3 2 "exits 3" -- "*rank 1 has left main (exit status 3) while rank 0 waits in MPI_Barrier (call 2): it would wait forever"
 start 1 3 "_exits" -- "rank 1 is gone, without a word (_exit, or a signal) while ranks 0 and 2 wait in MPI_Barrier (call 2)"
 start 1 2 "root _exits" -- "rank 0 is gone, without a word (_exit, or a signal) while rank 1 waits in MPI_Barrier (call 2)"
 start 1 3 "child of one that _exits" -- \
@@ -215,7 +215,7 @@ start 137 4 killed -- "rank 1 is gone, without a word (_exit, or a signal) while
 start 137 3 "root killed" -- "rank 0 is gone, without a word (_exit, or a signal) while rank 1 waits in MPI_Barrier (call 2)"
 HVD_STALL_SECONDS=10 start 2 3 dies -- "rank 1: hvd_allreduce: the values are NULL*"
 
-# A slow rank is no error; and nobody waits in vain for one that is not needed any more.
+# A slow rank is no error; and no rank waits for one that is not needed any more.
 start 0 3 "late at the end" 2.5 0 --
 start 0 3 "late at the end" 2.5 1 --
 start 0 2 "last to send" -- ...

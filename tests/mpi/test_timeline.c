@@ -269,7 +269,7 @@ static void check_counts(int rank)
 // Between machines, and from GPUs, several pieces are under way.
 static bool several_at_once(void)
 {
-    return pretends_nodes() || on_gpu;
+    return simulates_nodes() || on_gpu;
 }
 
 // Pieces of a step, by the thread's side of it: they lie within the step, and are the gradients.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What HVD_TIMELINE promises of whole jobs, beside what test_timeline.c looks at: the same between
-# pretended machines, and where clocks differ and one goes faster; programs that never join a job; and
+# simulated machines, and where clocks differ and one goes faster; programs that never join a job; and
 # one clear line where ranks disagree, or the file can't be written.
 
 . tests/lib.sh

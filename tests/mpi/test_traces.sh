@@ -284,7 +284,7 @@ rank  host              local rank  local size  the workers of its group
    2  node-1                    11          22  2,1
 END
 ranks 2 places
-diff <(grep : "$folder/out" | sort) - <<END || fail "without a layout, something is pretended"
+diff <(grep : "$folder/out" | sort) - <<END || fail "without a layout, something is simulated"
 0: hvd 0 2 mpi 0 2 launcher 0 2 host $(uname -n) $(uname -n)
 1: hvd 1 2 mpi 1 2 launcher 1 2 host $(uname -n) $(uname -n)
 END

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Usage: tests/mpi/test_two_levels.sh [--measure]
 #
-# What the all-reduce in two levels promises, on pretended hosts of any layout: hvd's promises hold; the sums
+# What the all-reduce in two levels promises, on simulated hosts of any layout: hvd's promises hold; the sums
 # are those of MPI's, within rounding, with the same bits on every rank and in every run; a host sends to
 # others what the formula says, however the ranks were dealt out; what HVD_HIERARCHICAL chooses; and that
 # gradients still travel while the backward pass goes on. With --measure: that the tables of lab 9 are made.

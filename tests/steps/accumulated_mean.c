@@ -182,7 +182,7 @@ static double on_top(const Updates *updates, int rank, int u, int number)
     return mean(updates, rank, u, number) + (u > 0 ? updates->of[rank][u - 1].effective : 0);
 }
 
-// As on_top; the sum is emptied, or made anew, with each epoch.
+// As on_top; the sum is emptied, or made again, with each epoch.
 static double on_top_in_epoch(const Updates *updates, int rank, int u, int number)
 {
     int updates_an_epoch = (updates->steps + updates->passes - 1) / updates->passes;

@@ -300,7 +300,7 @@ static const Diagnosis *wrong_start(const Run *run, int number)
         "nothing was broadcast: every worker starts from the weights that it drew itself.", NULL};
     static const Diagnosis later = {
         "start-differs",
-        "only the first training starts from the same weights. Each new model is drawn anew, on "
+        "only the first training starts from the same weights. Each new model is drawn again, on "
         "each worker with other numbers.",
         NULL};
     static const Diagnosis differs = {

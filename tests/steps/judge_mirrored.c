@@ -493,7 +493,8 @@ static const Explanation explanations[] = {
       NULL}},
     {"waits in it for the others",
      {"not-called-by-all",
-      "the library's line names two replicas of which one waits for the other in vain. Often the "
+      "the library's line names two replicas: one waits for a call that the other does not make. "
+      "Often the "
       "call stands behind an if that a replica without images does not enter, or behind its "
       "return.",
       NULL}},

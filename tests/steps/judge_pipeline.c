@@ -23,7 +23,7 @@ static const struct {
     const char *text;
     Finding (*look)(const Worker *worker);
 } properties[] = {
-    {READ, train_read_once},     {PASSES, whole_passes}, {AUGMENTED, augmented_anew},
+    {READ, train_read_once},     {PASSES, whole_passes}, {AUGMENTED, augmented_again},
     {ORDER, other_orders},       {MEMORY, cache_size},   {BUFFER, buffer_size},
     {AHEAD, train_ahead},        {GOES_ON, trains_on},   {EACH_ONCE, validated_once},
     {TEST_READ, test_read_once}, {TEST_OWN, test_ahead},

@@ -250,7 +250,7 @@ static const struct {
     {{RIGHT, .not_in_a_row = true},
      {"not-in-a-row",
       "epochs without improvement are added up, whatever lies between them. An improvement lets "
-      "the count begin anew.",
+      "the count begin again.",
       NULL}},
     {{RIGHT, .from_previous = true},
      {"previous-not-best",

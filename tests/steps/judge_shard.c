@@ -48,11 +48,11 @@ static bool judge_epochs(const SharesDrawn *drawn, Report *report)
     return true;
 }
 
-static int strangers(const Passes *passes, int rank)
+static int foreign(const Passes *passes, int rank)
 {
     int count = 0;
     for (int p = 0; p < passes->count[rank]; p++)
-        count += passes->of[rank][p].strangers;
+        count += passes->of[rank][p].foreign;
     return count;
 }
 
@@ -66,8 +66,8 @@ static bool judge_splits(const SharesDrawn *drawn, Report *report)
     for (int i = 0; i < drawn->runs->count; i++) {
         const Run *run = &drawn->runs->items[i];
         for (int r = 0; r < run->ranks; r++) {
-            int trained = strangers(&drawn->trained[i], r);
-            int validated = strangers(&drawn->validated[i], r);
+            int trained = foreign(&drawn->trained[i], r);
+            int validated = foreign(&drawn->validated[i], r);
             if (trained + validated == 0)
                 continue;
             report_failure(
@@ -120,7 +120,7 @@ static void judge_order(const SharesDrawn *drawn, Report *report)
         "same-order",
         "an epoch draws its images in the order of the one before. batches_begin(), which fit() "
         "calls, begins a fresh permutation each time, but for a seed that is set again, batches "
-        "that are made anew with one, or --no-shuffle.",
+        "that are made again with one, or --no-shuffle.",
         NULL};
     for (int i = 0; i < drawn->runs->count; i++) {
         const Passes *passes = &drawn->trained[i];

@@ -347,7 +347,7 @@ static int first_other_epoch(const Passes *passes, int epochs)
 {
     for (int e = 0; e < passes->count[0] && e < epochs; e++) {
         const Pass *pass = &passes->of[0][e];
-        if (pass->strangers > 0 || pass->count != passes->total ||
+        if (pass->foreign > 0 || pass->count != passes->total ||
             pass_distinct(pass, passes->total) != passes->total)
             return e;
     }

@@ -130,8 +130,8 @@ static char *device_evidence(const Run *run)
     int nodes = run_nodes(run);
     for (int node = 0; node < nodes; node++) {
         const char *separator = ": ";
-        text_add(&evidence, "%smachine %d of %d, as the check pretends", node ? "\n" : "", node,
-                 nodes);
+        text_add(&evidence, "%smachine %d of %d, as the check simulates them", node ? "\n" : "",
+                 node, nodes);
         for (int r = 0; r < run->ranks; r++) {
             if (run_node(run, r) != node)
                 continue;
@@ -233,8 +233,8 @@ static const Diagnosis *wrong_device(const Runs *runs, const Run *run, int rank)
         "pinned-by-rank",
         "the device comes from hvd_rank(), or from a number made of it, such as its remainder. The "
         "devices of each machine are numbered from 0, as its ranks are by hvd_local_rank(). (The "
-        "check pretends two machines, with ranks dealt to them in no regular order, by "
-        "HVD_LAYOUT.)",
+        "check simulates several machines by HVD_LAYOUT, with ranks dealt to them in no regular "
+        "order.)",
         NULL};
     static const Diagnosis on_0 = {"every-rank-on-device-0",
                                    "on every rank the last device_use() says 0, so they share that "
@@ -294,7 +294,7 @@ static void note_sharing(const Run *run, Report *report)
     int devices = device_number(run, 0, "devices");
     if (devices_are_shared(run))
         report_note(report,
-                    "each machine that the check pretends has %d GPU%s for up to %d workers, who "
+                    "each machine that the check simulates has %d GPU%s for up to %d workers, who "
                     "share: that each works\non a device of its own can't be seen here",
                     devices, devices == 1 ? "" : "s", run_local_size(run, 0));
 }

@@ -53,7 +53,7 @@ static int count_others(const Passes *passes, int rank, int pass)
 static bool draws_its_own_once(const Passes *passes, int rank, int pass)
 {
     const Pass *own = &passes->of[rank][pass];
-    return count_others(passes, rank, pass) == 0 && own->strangers == 0 &&
+    return count_others(passes, rank, pass) == 0 && own->foreign == 0 &&
            own->count == own_count(passes, rank) && pass_distinct(own, passes->total) == own->count;
 }
 
@@ -84,7 +84,7 @@ static const Diagnosis *wrong_images(const Passes *passes, int rank, int pass)
     static const Diagnosis left_out = {
         "images-left-out", "a rank does not train on all of its images in an epoch.", NULL};
     const Pass *own = &passes->of[rank][pass];
-    if (count_others(passes, rank, pass) + own->strangers > 0)
+    if (count_others(passes, rank, pass) + own->foreign > 0)
         return &others;
     if (pass_distinct(own, passes->total) < own->count)
         return &again;
@@ -97,7 +97,7 @@ static char *images_evidence(const Passes *passes, int pass)
     for (int r = 0; r < passes->run->ranks; r++) {
         const Pass *own = &passes->of[r][pass];
         text_add(&evidence, "\nrank %d: %d images in %d batches, %d different ones; it has %d", r,
-                 own->count + own->strangers, own->batches, pass_distinct(own, passes->total),
+                 own->count + own->foreign, own->batches, pass_distinct(own, passes->total),
                  own_count(passes, r));
     }
     return evidence;

@@ -25,7 +25,7 @@ static void add_batch(Pass *pass, const cJSON *event, const char *split)
         pass->images = enlarge(pass->images, (size_t)pass->count + 1, sizeof *pass->images);
         pass->images[pass->count++] = number;
     }
-    pass->strangers += known ? 0 : images;
+    pass->foreign += known ? 0 : images;
     pass->first = pass->batches++ == 0 ? images : pass->first;
 }
 

@@ -12,8 +12,8 @@ typedef struct {
     int *images; // in the order in which they were drawn
     int count;
     int batches;
-    int first;     // images in the first batch
-    int strangers; // that were drawn, too, but are not of the split: they are not in the list
+    int first;   // images in the first batch
+    int foreign; // that were drawn, too, but are not of the split: they are not in the list
 } Pass;
 
 // What all ranks drew of a split. Rank r made `count[r]` passes.

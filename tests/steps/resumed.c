@@ -111,7 +111,7 @@ static char *restored_evidence(const Run *run, const char *there)
 
 const Diagnosis restored_nothing = {
     "not-restored",
-    "there is a checkpoint, and no rank restores it before fit: the training begins anew.", NULL};
+    "there is a checkpoint, and no rank restores it before fit: the training begins again.", NULL};
 
 const Diagnosis restored_by_some = {
     "restored-by-some",

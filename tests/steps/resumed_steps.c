@@ -91,7 +91,7 @@ static double rate_of(const cJSON *apply)
 
 // The rate is the one that the whole training had as many batches after its beginning as this one
 // is after its own.
-static bool rate_begins_anew(const Difference *d)
+static bool rate_begins_again(const Difference *d)
 {
     int steps = 0;
     for (int at = -1; (at = event_find(d->events, "step", at + 1)) >= 0 && at < d->at;)
@@ -148,7 +148,7 @@ static const Diagnosis *why(const Difference *d)
     if (!same_images(d))
         return &batches;
     if (!same_rate(rate_of(own(d, "apply")), rate_of(others(d, "apply"))))
-        return rate_begins_anew(d) ? &count : &rate;
+        return rate_begins_again(d) ? &count : &rate;
     return is_first(d) && !begins_with_the_weights(d) ? &weights : &otherwise;
 }
 

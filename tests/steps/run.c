@@ -114,7 +114,7 @@ typedef enum {
     FLOODED,   // it prints and prints
     SWOLLEN,   // its traces grow and grow
     GREEDY,    // it takes memory or processes
-    ABANDONED, // by all ranks; after an abort Open MPI's mpirun may wait for nothing, for ever
+    ABANDONED, // by all ranks; after an abort Open MPI's mpirun may wait for nothing, forever
 } Outcome;
 
 // What is watched.

@@ -1,4 +1,4 @@
-// One run of a program under mpirun, as a lab's lab.conf wants it: on pretended machines, traced
+// One run of a program under mpirun, as a lab's lab.conf wants it: on simulated machines, traced
 // and watched, and ended where it hangs.
 
 #ifndef HVDLAB_STEPS_RUN_H
@@ -42,7 +42,7 @@ double run_flag(const Run *run, const char *flag);
 // True where the run is asked for epochs, and has no servers: then every rank trains, by fit().
 bool run_trains(const RunPlan *plan);
 
-// The node that the run pretends for a rank, and what hvd says of the rank there.
+// The simulated node of a rank, and what hvd says of the rank there.
 int run_node(const Run *run, int rank);
 int run_local_rank(const Run *run, int rank);
 int run_local_size(const Run *run, int rank);

@@ -101,7 +101,7 @@ static Diagnosis mistake_in_training(const Traces *traces)
         return (Diagnosis){
             "hung",
             "the training of some ranks ended while the others went on, who now wait "
-            "for them in vain. Every rank must have the stop rule, and it must see "
+            "for them. Every rank must have the stop rule, and it must see "
             "the same figures on all of them: that is what step 6 is for.",
             "6"};
     return (Diagnosis){0};

@@ -1,5 +1,5 @@
 // Which images the trainer got: each once in a pass, in an order and in batches of the pass's own,
-// shifted anew; and each test image as it is.
+// shifted again; and each test image as it is.
 
 #include "streams.h"
 
@@ -213,7 +213,7 @@ static Finding same_pixels(const Stream *stream)
     return NOTHING;
 }
 
-Finding augmented_anew(const Worker *worker)
+Finding augmented_again(const Worker *worker)
 {
     static const Diagnosis not_augmented = {
         "not-augmented", "training images reach the trainer as they were read.", NULL};

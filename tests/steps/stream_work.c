@@ -156,7 +156,7 @@ Finding trains_on(const Worker *worker)
     static const Diagnosis not_repeated = {
         "not-repeated",
         "the pipeline ends with a pass. Each epoch begins a new one, and threads wait for that: "
-        "what they have prepared is dropped, and the buffer is filled anew while the trainer "
+        "what they have prepared is dropped, and the buffer is filled again while the trainer "
         "waits.",
         NULL};
     static const Diagnosis before = {
@@ -166,7 +166,7 @@ Finding trains_on(const Worker *worker)
         NULL};
     const Stream *stream = &worker->train;
     if (!stream->goes_on)
-        return found_wrong(&not_repeated, format_text("every epoch begins anew"), stream);
+        return found_wrong(&not_repeated, format_text("every epoch begins again"), stream);
     if (comes_before(stream, "repeat", "prefetch"))
         return NOTHING;
     return found_wrong(&before, format_text("no prefetch goes over the end of a pass"), stream);

@@ -69,7 +69,7 @@ Finding found_wrong(const Diagnosis *diagnosis, char *evidence, const Stream *st
 // Which images come, in which order, and how they look (stream_images.c).
 Finding whole_passes(const Worker *worker);
 Finding other_orders(const Worker *worker);
-Finding augmented_anew(const Worker *worker);
+Finding augmented_again(const Worker *worker);
 Finding validated_once(const Worker *worker);
 
 // What they cost: the disk, memory, and the trainer's own time (stream_work.c).

@@ -72,7 +72,7 @@ bool find_parts(const SumCall *call, size_t place, double value, SumParts *parts
         return true;
     if (one_twice(call, place, value, parts))
         return true;
-    // Some rank's values once, or not at all, before stranger sums that may come near by chance.
+    // Some rank's values once, or not at all, before less likely sums that may come near by chance.
     for (int most = 1; most <= (call->run->ranks < MANY_RANKS ? MOST_TIMES : 1); most += 2) {
         *parts = (SumParts){0};
         do

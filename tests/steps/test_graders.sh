@@ -18,7 +18,7 @@
 set -u
 export LC_ALL=C # a point in EPOCHREALTIME
 build=${BUILD:-build}
-folder=$build/graders${EMULATED_DEVICES:+-$EMULATED_DEVICES} # machines that are pretended may run at once
+folder=$build/graders${EMULATED_DEVICES:+-$EMULATED_DEVICES} # machines that are simulated may run at once
 check=$build/check-step
 # As for the tests that Check runs, if nothing else is said: instrumented programs are slow.
 export HVDLAB_PATIENCE=${HVDLAB_PATIENCE:-${CK_TIMEOUT_MULTIPLIER:-1}}

@@ -1,4 +1,4 @@
-// What a rank waits for, and whether it waits in vain: collective calls that another rank has not
+// What a rank waits for, and whether that can come: collective calls that another rank has not
 // begun, messages that nobody sends, or that nobody receives.
 
 #ifndef HVDLAB_STEPS_WAITING_H

@@ -123,7 +123,7 @@ static const Diagnosis *diagnose_momentum(const WarmupRuns *all)
         "momentum-piles-up",
         "momentum is multiplied by the rate / that of one device, so the corrections of all "
         "batches pile up. Either that of one batch is still there in the next, or the rate of the "
-        "batch before is not kept anew in each.",
+        "batch before is not kept again in each.",
         NULL};
     static const Diagnosis without_own = {
         "momentum-wrong",

@@ -82,7 +82,7 @@ static double staircase(Moment moment, Variant variant, int number)
     return moment.training->lr * (1 + (size_of(moment) - 1) * way);
 }
 
-// Anew in each epoch, to 1 / `number` of the way.
+// Again in each epoch, to 1 / `number` of the way.
 static double saw(Moment moment, Variant variant, int number)
 {
     const WarmupRun *t = moment.training;
@@ -231,7 +231,7 @@ static const Diagnosis by_epoch = {
     NULL};
 static const Diagnosis each_epoch = {
     "warmup-in-each-epoch",
-    "the rate begins anew in each epoch: only the batches of the current one are counted. "
+    "the rate begins again in each epoch: only the batches of the current one are counted. "
     "training->step begins with 0 in every epoch.",
     NULL};
 static const Diagnosis from_zero = {

@@ -47,7 +47,7 @@ void reference_forward(const Reference *reference, Box box);
 // Mean and biased variance of one channel of the input, as batch norm needs them.
 void reference_moments(const Reference *reference, int channel, double *mean, double *variance);
 
-// sum(weights * output) over the box, of outputs that it computes anew.
+// sum(weights * output) over the box, of outputs that it computes again.
 double reference_loss(const Reference *reference, Box box, const double *weights);
 
 #endif

@@ -174,7 +174,7 @@ START_TEST(the_last_of_two_wins)
 }
 END_TEST
 
-START_TEST(each_call_begins_anew)
+START_TEST(each_call_begins_again)
 {
     parse("--epochs 7 --no-augment --seed 1");
     ck_assert_int_eq(parse("--wd 0").epochs, 40);
@@ -479,7 +479,7 @@ int main(void)
     tcase_add_test(values, an_unambiguous_beginning_is_enough);
     tcase_add_test(values, a_name_may_hold_spaces);
     tcase_add_test(values, the_last_of_two_wins);
-    tcase_add_test(values, each_call_begins_anew);
+    tcase_add_test(values, each_call_begins_again);
     tcase_add_test(values, the_environment_wins);
     tcase_add_test(values, an_empty_environment_changes_nothing);
     tcase_add_test(values, a_job_that_is_started_again_goes_on);

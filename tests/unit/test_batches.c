@@ -417,7 +417,7 @@ START_TEST(two_objects_and_two_passes_differ)
 END_TEST
 
 // Without shuffling the order is the same, and only augmentation can differ.
-START_TEST(each_image_is_augmented_anew_each_time)
+START_TEST(each_image_is_augmented_again_each_time)
 {
     settings()->shuffle = false;
     Dataset dataset = synthetic_data(TEST, 1, 0);
@@ -470,7 +470,7 @@ static void add_randomness_tests(Suite *suite)
     tcase_add_test(randomness, ranks_draw_different_batches);
     tcase_add_test(randomness, processes_without_a_seed_draw_different_batches);
     tcase_add_test(randomness, two_objects_and_two_passes_differ);
-    tcase_add_test(randomness, each_image_is_augmented_anew_each_time);
+    tcase_add_test(randomness, each_image_is_augmented_again_each_time);
     suite_add_tcase(suite, randomness);
 }
 
@@ -556,7 +556,7 @@ START_TEST(a_position_of_other_batches_is_none)
 END_TEST
 
 // What has been drawn does not come again: the next permutation is not the first one.
-START_TEST(batches_that_begin_anew_go_on_counting)
+START_TEST(batches_that_begin_again_go_on_counting)
 {
     Dataset dataset = numbered_images(47);
     for (int number = 0; number < KINDS; number++) {
@@ -581,7 +581,7 @@ int main(void)
     TCase *places = tcase_create("places");
     tcase_add_test(places, batches_go_on_from_any_place);
     tcase_add_test(places, a_position_of_other_batches_is_none);
-    tcase_add_test(places, batches_that_begin_anew_go_on_counting);
+    tcase_add_test(places, batches_that_begin_again_go_on_counting);
     suite_add_tcase(suite, places);
     return run_suite(suite);
 }

@@ -275,7 +275,7 @@ START_TEST(a_part_that_is_damaged_is_refused)
 }
 END_TEST
 
-// Saves the file anew, with another metadatum.
+// Saves the file again, with another metadatum.
 static void change(const char *name, const char *key, const char *value)
 {
     Safetensors *file = safetensors_read(name);

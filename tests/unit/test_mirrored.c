@@ -2,7 +2,7 @@
 // whatever the remainder, and stay equal to each other; one device changes nothing; evaluation
 // sees each image once; what callbacks change reaches all; and mistakes end in one line.
 //
-// On the CPU, and with HVDLAB_TEST_DEVICE=gpu on GPUs, which are pretended. Each run is a process
+// On the CPU, and with HVDLAB_TEST_DEVICE=gpu on GPUs, which are simulated. Each run is a process
 // of its own, since devices are never given back.
 
 #include <math.h>

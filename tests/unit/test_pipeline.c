@@ -88,7 +88,7 @@ END_TEST
 
 // -- Shuffle --------------------------------------------------------------------------------------
 
-START_TEST(each_pass_is_shuffled_anew)
+START_TEST(each_pass_is_shuffled_again)
 {
     static const int sizes[] = {2, 10, COUNT - 1, COUNT, 1000};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -491,7 +491,7 @@ static void add_order_tests(TCase *tests)
     tcase_add_test(tests, repeated_stream_goes_on_from_one_begin_to_the_next);
     tcase_add_test(tests, without_repeat_each_begin_starts_a_pass);
     tcase_add_test(tests, batch_larger_than_the_set_is_the_whole_set);
-    tcase_add_test(tests, each_pass_is_shuffled_anew);
+    tcase_add_test(tests, each_pass_is_shuffled_again);
     tcase_add_test(tests, no_image_comes_earlier_than_the_buffer_allows);
     tcase_add_test(tests, any_image_of_the_buffer_may_be_the_first);
     tcase_add_test(tests, buffer_of_one_changes_nothing);

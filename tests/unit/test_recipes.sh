@@ -9,7 +9,7 @@ limit=300
 kit=$folder/kit
 mkdir -p "$kit"
 cp -Rp Makefile CONTRIBUTING.md common labs tests "$kit/"
-mkdir "$kit/build" "$kit/steps" "$kit/solutions" # which are cut anew: what a student has edited is no matter
+mkdir "$kit/build" "$kit/steps" "$kit/solutions" # which are cut again: what a student has edited is no matter
 # What was built here need not be built again; the settings go along.
 cp -Rp "$build"/common "$build"/tests "$build"/settings.* "$kit/build/" 2>/dev/null
 cd "$kit" || exit 1
@@ -71,8 +71,8 @@ succeeds tests/steps/test_graders.sh farewell
 
 succeeds build/tests/unit/test_csv_logger
 CK_RUN_CASE="other operations" succeeds build/tests/unit/test_operations
-succeeds make -s EMULATED=1 OPT=-O1 BUILD=build/pretended build/pretended/tests/unit/test_operations
-CK_RUN_CASE="other operations" HVDLAB_TEST_DEVICE=gpu succeeds env -u CUDA_VISIBLE_DEVICES build/pretended/tests/unit/test_operations
+succeeds make -s EMULATED=1 OPT=-O1 BUILD=build/simulated build/simulated/tests/unit/test_operations
+CK_RUN_CASE="other operations" HVDLAB_TEST_DEVICE=gpu succeeds env -u CUDA_VISIBLE_DEVICES build/simulated/tests/unit/test_operations
 HVD_TRANSPORT=root HVDLAB_TRACE=$folder/trace succeeds common/scripts/mpi.sh run 2 build/replay \
     tests/golden/cases/mlp_sgd.safetensors --tolerance 1e-5
 grep -q '"event":"transport".*"name":"root"' "$folder/trace/rank-1.jsonl" || fail "HVD_TRANSPORT=root is not taken"

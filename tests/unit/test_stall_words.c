@@ -81,13 +81,13 @@ START_TEST(who_left_before_a_call_is_named)
 {
     has_left(1, LEFT_MAIN, 0, 11, 0);
     ck_assert_str_eq(leavers(), "rank 1 has left main (exit status 0) while ranks 0, 2 and 3 wait "
-                                "in hvd_allreduce (call 12, 4 values): they would wait for ever");
+                                "in hvd_allreduce (call 12, 4 values): they would wait forever");
     has_left(2, LEFT_HVD, 0, 3, 0);
-    in_call(3, "MPI_Barrier", 1, -1, -1);
+    in_call(3, "MPI_Barrier", 1, NO_VALUES, -1);
     ck_assert_str_eq(leavers(),
                      "rank 1 has left main (exit status 0), and rank 2 has called hvd_shutdown "
                      "while rank 0 waits in hvd_allreduce (call 12, 4 values), and rank 3 in "
-                     "MPI_Barrier (call 1): they would wait for ever");
+                     "MPI_Barrier (call 1): they would wait forever");
 }
 END_TEST
 
@@ -122,7 +122,7 @@ START_TEST(a_message_has_time_to_arrive)
     has_left(1, LEFT_MAIN, 0, 0, 0);
     in_call(0, "MPI_Recv", 0, 1, 1);
     ck_assert_str_eq(leavers(), "rank 1 has left main (exit status 0) while rank 0 waits in "
-                                "MPI_Recv for rank 1 (1 value): it would wait for ever");
+                                "MPI_Recv for rank 1 (1 value): it would wait forever");
     views[0].since = NOW - 0.5;
     ck_assert_str_eq(leavers(), "nobody");
     views[0].since = NOW - 20;
@@ -174,7 +174,7 @@ START_TEST(all_ranks_may_wait)
         LINE "ranks 0-3 have been waiting in hvd_allreduce (call 12, 4 values) for 20 s\n" LINE
              "all ranks have made this call, and it does not end\n");
     for (int r = 0; r < RANKS; r++)
-        in_call(r, "MPI_Waitall", 0, -1, -1);
+        in_call(r, "MPI_Waitall", 0, NO_VALUES, -1);
     ck_assert_str_eq(stall(), LINE "ranks 0-3 have been waiting in MPI_Waitall for 20 s\n" LINE
                                    "all ranks wait, and none is left that could end it\n");
 }
@@ -211,7 +211,7 @@ START_TEST(the_outermost_call_counts)
     activity_end();
     ck_assert(activity_inside());
     activity_end();
-    activity_begin((Activity){"MPI_Barrier", 3, -1, -1});
+    activity_begin((Activity){"MPI_Barrier", 3, NO_VALUES, -1});
     activity_end();
     doing = activity_now();
     ck_assert(!doing.activity.call && doing.moves == before.moves + 4);

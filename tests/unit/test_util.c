@@ -372,7 +372,7 @@ START_TEST(without_a_launcher_a_process_is_alone)
 }
 END_TEST
 
-static void pretend_slurm_task(const char *step)
+static void set_slurm_task(const char *step)
 {
     setenv("SLURM_PROCID", "5", 1);
     setenv("SLURM_NTASKS", "6", 1);
@@ -390,7 +390,7 @@ START_TEST(open_mpi_is_understood)
 }
 END_TEST
 
-static void pretend_open_mpi(const char *rank, const char *size)
+static void set_open_mpi(const char *rank, const char *size)
 {
     setenv("OMPI_COMM_WORLD_RANK", rank, 1);
     setenv("OMPI_COMM_WORLD_SIZE", size, 1);
@@ -410,7 +410,7 @@ static void check_place(int rank, Place expected)
 
 START_TEST(a_layout_names_each_ranks_node)
 {
-    pretend_open_mpi("0", "5");
+    set_open_mpi("0", "5");
     setenv("HVD_RANKS_PER_NODE", "1", 1); // the layout counts
     setenv("HVD_LAYOUT", "0,0,1,0,1", 1);
     const Place expected[] = {{0, 3, 0, 2}, {1, 3, 0, 2}, {0, 2, 1, 2}, {2, 3, 0, 2}, {1, 2, 1, 2}};
@@ -423,7 +423,7 @@ START_TEST(a_layout_names_each_ranks_node)
 }
 END_TEST
 
-START_TEST(pretended_nodes_have_names_of_their_own)
+START_TEST(simulated_nodes_have_names_of_their_own)
 {
     ck_assert_str_eq(node_name(0).text, "node-0");
     ck_assert_str_eq(node_name(99).text, "node-99");
@@ -436,7 +436,7 @@ END_TEST
 
 START_TEST(ranks_are_dealt_to_nodes_in_turn)
 {
-    pretend_open_mpi("0", "5");
+    set_open_mpi("0", "5");
     setenv("HVD_RANKS_PER_NODE", "2", 1);
     const Place expected[] = {{0, 2, 0, 3}, {0, 2, 1, 3}, {0, 1, 2, 3}, {1, 2, 0, 3}, {1, 2, 1, 3}};
     for (int r = 0; r < 5; r++)
@@ -448,7 +448,7 @@ END_TEST
 
 static void ask_for_place(const void *layout)
 {
-    pretend_open_mpi("0", "3");
+    set_open_mpi("0", "3");
     setenv("HVD_LAYOUT", layout, 1);
     launcher_place();
 }
@@ -539,7 +539,7 @@ END_TEST
 
 START_TEST(srun_is_understood)
 {
-    pretend_slurm_task("0");
+    set_slurm_task("0");
     check_launcher(5, 6, 1);
 }
 END_TEST
@@ -558,7 +558,7 @@ static const struct {
 
 START_TEST(srun_may_deal_unevenly)
 {
-    pretend_slurm_task("0");
+    set_slurm_task("0");
     setenv("SLURM_NODEID", slurm_nodes[_i].node, 1);
     if (slurm_nodes[_i].step)
         setenv("SLURM_STEP_TASKS_PER_NODE", slurm_nodes[_i].step, 1);
@@ -584,23 +584,23 @@ END_TEST
 
 START_TEST(the_shell_of_a_slurm_job_is_alone)
 {
-    pretend_slurm_task(NULL);
+    set_slurm_task(NULL);
     check_launcher(0, 1, 0);
 }
 END_TEST
 
 START_TEST(slurms_batch_and_interactive_steps_are_alone)
 {
-    pretend_slurm_task("4294967290");
+    set_slurm_task("4294967290");
     check_launcher(0, 1, 0);
-    pretend_slurm_task("4294967291");
+    set_slurm_task("4294967291");
     check_launcher(0, 1, 0);
 }
 END_TEST
 
 START_TEST(mpirun_inside_slurm_wins)
 {
-    pretend_slurm_task("0");
+    set_slurm_task("0");
     setenv("OMPI_COMM_WORLD_RANK", "0", 1);
     setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
     setenv("OMPI_COMM_WORLD_LOCAL_RANK", "0", 1);
@@ -658,7 +658,7 @@ int main(void)
     tcase_add_test(launcher, without_a_launcher_a_process_is_alone);
     tcase_add_test(launcher, open_mpi_is_understood);
     tcase_add_test(launcher, a_layout_names_each_ranks_node);
-    tcase_add_test(launcher, pretended_nodes_have_names_of_their_own);
+    tcase_add_test(launcher, simulated_nodes_have_names_of_their_own);
     tcase_add_test(launcher, ranks_are_dealt_to_nodes_in_turn);
     tcase_add_test(launcher, a_layout_that_makes_no_sense_ends_the_program);
     tcase_add_test(launcher, counts_from_the_environment_have_bounds);

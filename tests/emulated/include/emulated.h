@@ -1,4 +1,4 @@
-// What a test may ask the pretend devices (README.md).
+// What a test may ask the simulated devices (README.md).
 
 #ifndef EMULATED_H
 #define EMULATED_H
