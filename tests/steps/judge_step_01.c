@@ -193,15 +193,18 @@ static bool all_asked_for(const Runs *runs, Formula formula)
     return true;
 }
 
-// The same, for the rank modulo one number.
-static bool all_asked_for_modulo(const Runs *runs)
+// The same, for the rank modulo one number, or divided by it.
+static bool all_asked_for_part(const Runs *runs)
 {
     for (int number = 2; number <= 8; number++) {
-        bool all = true;
+        bool modulo = true, quotient = true;
         for (int i = 0; i < runs->count; i++)
-            for (int r = 0; r < runs->items[i].ranks; r++)
-                all = all && wanted_device(&runs->items[i], r) == r % number;
-        if (all)
+            for (int r = 0; r < runs->items[i].ranks; r++) {
+                int device = wanted_device(&runs->items[i], r);
+                modulo = modulo && device == r % number;
+                quotient = quotient && device == r / number;
+            }
+        if (modulo || quotient)
             return true;
     }
     return false;
@@ -214,7 +217,7 @@ static bool depends_on_rank(const Runs *runs)
     for (size_t i = 0; i < sizeof formulas / sizeof *formulas; i++)
         if (all_asked_for(runs, formulas[i]))
             return true;
-    return all_asked_for_modulo(runs);
+    return all_asked_for_part(runs);
 }
 
 static const Diagnosis *wrong_device(const Runs *runs, const Run *run, int rank)
