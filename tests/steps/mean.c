@@ -128,15 +128,16 @@ static bool some_number_explains(const AllUpdates *all, AppliedFormula formula, 
     return false;
 }
 
+// Two ranks are one group, or none.
 static bool always_in_groups(const AllUpdates *all)
 {
     for (int i = 0; i < all->count; i++) {
         const AppliedUpdates *updates = &all->items[i];
         for (int u = 0; u < finite_updates(updates); u++)
-            if (!averaged_in_groups(updates->run, &updates->items[u]))
+            if (updates->run->ranks > 2 && !averaged_in_groups(updates->run, &updates->items[u]))
                 return false;
     }
-    return true;
+    return all->count > 0;
 }
 
 // True where each update is the mean or, on all ranks, the rank's own: some are this, some that,
