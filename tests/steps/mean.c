@@ -137,7 +137,7 @@ static bool always_in_groups(const AllUpdates *all)
             if (updates->run->ranks > 2 && !averaged_in_groups(updates->run, &updates->items[u]))
                 return false;
     }
-    return all->count > 0;
+    return true;
 }
 
 // True where each update is the mean or, on all ranks, the rank's own: some are this, some that,
