@@ -67,7 +67,8 @@ need_build()
     esac
     program pkg-config || need pkg-config
     header oneapi/dnnl/dnnl.h || need libdnnl-dev
-    pkg-config --exists ompi-c 2>/dev/null || program mpicc || need libopenmpi-dev
+    # (Another MPI's mpicc does not know the option.)
+    pkg-config --exists ompi-c 2>/dev/null || mpicc --showme:compile >/dev/null 2>&1 || need libopenmpi-dev
     program mpirun || need openmpi-bin
     header hwloc.h || need libhwloc-dev
     header cjson/cJSON.h || need libcjson-dev

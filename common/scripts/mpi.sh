@@ -32,6 +32,20 @@ print_env()
     echo "export GOMP_SPINCOUNT=$spincount"
 }
 
+# The libraries are Open MPI's: another MPI's mpirun would start N jobs of one rank.
+need_open_mpi()
+{
+    said=$(mpirun --version 2>&1 | head -n 1)
+    case $said in
+    *"(Open MPI)"*) ;;
+    *)
+        echo "hvdlab: $(command -v mpirun || echo mpirun) is not Open MPI's (it says: $said)." \
+            "Put Open MPI's first in PATH (Debian package openmpi-bin)" >&2
+        exit 2
+        ;;
+    esac
+}
+
 # print_line N WORD...
 print_line()
 {
@@ -46,8 +60,12 @@ action=$1
 shift
 case $action in
 env) print_env ;;
-line) print_line "$@" ;;
+line)
+    need_open_mpi
+    print_line "$@"
+    ;;
 run)
+    need_open_mpi
     eval "$(print_env)"
     ranks=$1
     shift

@@ -78,6 +78,8 @@ static void check_launcher(void)
 {
     if (!launched())
         note_on_root("started without mpirun: this is the only worker");
+    else if (launcher_size() != world.size && launcher_rank() > 0)
+        exit(STATUS_USER_MUST); // the first process speaks for all
     else if (launcher_size() != world.size)
         die("another MPI's launcher started %d processes, and Open MPI sees %d: use the mpirun of "
             "Open MPI (mpirun --version tells which one it is)",

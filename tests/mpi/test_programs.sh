@@ -122,6 +122,15 @@ sed '/hvd_init();/d; /device_use/d' solutions/step_02.c >"$folder/no_init.c"
 "$build/compile-step" "$folder/no_init.c" "$folder/no_init" || fail "compile-step: status $?"
 refused "--epochs" mpirun -np 3 "$build/solution_06" --epochs 0 # HVDLAB_FLAGS come after it
 refused "hvd_rank: call hvd_init() first" mpirun -np 2 "$folder/no_init"
+mkdir "$folder/other"
+printf '#!/bin/sh\necho "HYDRA build details:"\n' >"$folder/other/mpirun"
+chmod +x "$folder/other/mpirun"
+for action in line run; do
+    refused "$folder/other/mpirun is not Open MPI's (it says: HYDRA build details:)" \
+        env PATH="$folder/other:$PATH" common/scripts/mpi.sh $action 2 "$build/solution_06"
+done
+run env PMI_RANK=1 PMI_SIZE=4 "$build/solution_06"
+[[ $status -eq 2 && ! -s $folder/err ]] || fail "not the first of another MPI's ranks: status $status: $(cat "$folder/err")"
 refused "another MPI's launcher started 4 processes" env PMI_RANK=0 PMI_SIZE=4 "$build/solution_06"
 refused "HVDLAB_DEVICES=0" env HVDLAB_DEVICES=0 mpirun -np 2 "$build/solution_06"
 refused "HVDLAB_DEVICES=x" env HVDLAB_DEVICES=x "$build/cut/baseline"
