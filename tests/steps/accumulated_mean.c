@@ -61,6 +61,11 @@ static double mean_of_last(const Updates *updates, int rank, int u, int number)
     return mean_of_pass(updates, u, batches_of(updates, u) - 1);
 }
 
+static double mean_of_last_divided(const Updates *updates, int rank, int u, int number)
+{
+    return mean_of_last(updates, rank, u, number) / batches_of(updates, u);
+}
+
 static double mean_of_first(const Updates *updates, int rank, int u, int number)
 {
     (void)rank, (void)number;
@@ -265,6 +270,11 @@ static const Diagnosis not_written = {
     "something is exchanged, but every rank applies what compute_gradients() has left of its own "
     "last batch. apply_gradients() takes the gradients that model_write_gradients() has put there.",
     NULL};
+static const Diagnosis last_divided = {
+    "last-batch-only",
+    "the workers apply their last batches' gradients alone, divided by the number of batches. Each "
+    "batch's gradients are added to the sum (+=), not put in its place (=).",
+    NULL};
 static const Diagnosis last_only = {
     "last-batch-only",
     "the workers apply the mean of their last batches' gradients: compute_gradients() overwrites "
@@ -376,6 +386,7 @@ static const struct {
 } known[] = {
     {own_last, 0, &nothing_added},
     {mean_of_last, 0, &last_only},
+    {mean_of_last_divided, 0, &last_divided},
     {mean_of_first, 0, &first_only},
     {own_mean, 0, &not_exchanged},
     {own_total, 0, &not_exchanged},

@@ -139,11 +139,10 @@ static bool of_some_rank(const SparseSteps *steps, int step, int rank, int row, 
 
 // The mean of the first pairs of all that were gathered: as many as there would be if every rank
 // had brought as many as this one. (Where there are fewer, anything may follow them.)
-static bool first_pairs(const SparseSteps *steps, int step, int rank, int row, int number)
+static bool sum_of_first(const SparseSteps *steps, int step, int rank, int row, int pairs)
 {
-    (void)number;
     const SparseStep *s = &steps->items[step];
-    int ranks = steps->run->ranks, pairs = s->named[rank] * ranks, before = 0;
+    int ranks = steps->run->ranks, before = 0;
     double sum = 0;
     for (int r = 0; r < ranks; r++) {
         if (s->place[r][row] >= 0 && before + s->place[r][row] < pairs)
@@ -151,6 +150,19 @@ static bool first_pairs(const SparseSteps *steps, int step, int rank, int row, i
         before += s->named[r];
     }
     return before < pairs || is(s, rank, row, sum / ranks) || is(s, rank, row, sum);
+}
+
+static bool first_pairs(const SparseSteps *steps, int step, int rank, int row, int number)
+{
+    (void)number;
+    return sum_of_first(steps, step, rank, row, steps->items[step].named[rank] * steps->run->ranks);
+}
+
+// As many as this rank brought.
+static bool first_as_own(const SparseSteps *steps, int step, int rank, int row, int number)
+{
+    (void)number;
+    return sum_of_first(steps, step, rank, row, steps->items[step].named[rank]);
 }
 
 // The means of this step and of all before it.
@@ -260,6 +272,11 @@ static const Diagnosis counts_equal = {
     "a rank uses as many of the gathered rows as there would be if all had brought as many as it "
     "did itself. The numbers differ: hvd_allgather says how many there are in all.",
     NULL};
+static const Diagnosis own_count = {
+    "counts-assumed-equal",
+    "a rank uses as many of the gathered rows as it brought itself. There are those of all ranks: "
+    "hvd_allgather says how many.",
+    NULL};
 static const Diagnosis earlier_added = {
     "earlier-steps-added",
     "the rows of earlier steps are still in the sum. The table begins with zeros in each step.",
@@ -329,6 +346,7 @@ static const Diagnosis *known_mistake(const AllSparseSteps *all)
         {own_again, &own_twice},
         {of_some_rank, &overwritten},
         {first_pairs, &counts_equal},
+        {first_as_own, &own_count},
         {added_to_earlier, &earlier_added},
     };
     if (sizes_differ(all) && some_number_explains(all, total_over_number, 2, MAX_RANKS))
