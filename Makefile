@@ -317,6 +317,7 @@ $(BUILD)/bench: $(bench_objects) $(model_objects)
 $(tool_programs): $(BUILD)/%: $(BUILD)/common/tools/%.o
 $(mpi_programs): $(BUILD)/%: $(BUILD)/%.o $(model_objects)
 $(BUILD)/tests/mpi/test_hvd: $(hvd_training)
+$(BUILD)/tests/unit/test_memory_limit: $(BUILD)/tests/steps/memory_limit.o
 $(unit_programs): $(BUILD)/%: $(BUILD)/%.o $(shared_objects) $(model_objects)
 $(emulated_objects): extra_flags := -DHVDLAB_EMULATED
 # The stand-in's own arithmetic checks what it is given, and most of the time goes there.

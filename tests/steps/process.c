@@ -15,11 +15,11 @@
 #include <unistd.h>
 #include "base/process.h"
 #include "base/util.h"
+#include "memory_limit.h"
 
 #define PATIENCE           2.0 // seconds between asking a program to end and ending it
 #define STATUS_INTERRUPTED 130
 #define MOST_TEXT          ((size_t)1 << 20) // bytes of what a program prints that are kept
-#define MAX_DATA           ((rlim_t)4 << 30) // bytes of memory that a process may ask for
 #define LARGEST_FILE       ((rlim_t)1 << 28) // bytes that a program may write into one
 
 static volatile sig_atomic_t interrupted;
@@ -46,7 +46,7 @@ void process_prepare(void (*function)(void))
 }
 
 // What the child does until it is another program.
-static _Noreturn void become(const char *const argv[], int output, pid_t parent)
+static _Noreturn void become(const char *const argv[], int output, pid_t parent, const char *limit)
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM); // where this program is killed outright
@@ -58,8 +58,10 @@ static _Noreturn void become(const char *const argv[], int output, pid_t parent)
     dup2(output, STDERR_FILENO);
 #ifndef __SANITIZE_ADDRESS__ // which takes terabytes of it, and touches little
     // Not the address space, of which CUDA reserves more than there is memory.
-    const struct rlimit data = {MAX_DATA, MAX_DATA};
+    const struct rlimit data = {MAX_PROCESS_MEMORY, MAX_PROCESS_MEMORY};
     setrlimit(RLIMIT_DATA, &data);
+    if (limit)
+        memory_limit_join(limit);
 #endif
     execvp(argv[0], (char *const *)(uintptr_t)argv);
     fprintf(stderr, "%s: %s\n", argv[0], strerror(errno));
@@ -71,15 +73,16 @@ Process process_start(const char *const argv[])
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
         die("cannot make a pipe: %s", strerror(errno));
+    char *limit = memory_limit_begin(MAX_PROCESS_MEMORY);
     fflush(NULL); // else the child would print what waits in this process's buffers once more
     pid_t parent = getpid(), pid = fork();
     if (pid < 0)
         die("cannot start %s: %s", argv[0], strerror(errno));
     if (pid == 0)
-        become(argv, ends[1], parent);
+        become(argv, ends[1], parent, limit);
     setpgid(pid, pid); // here too, since nobody knows who comes first
     close(ends[1]);
-    return (Process){.pid = pid, .pipe = ends[0]};
+    return (Process){.pid = pid, .pipe = ends[0], .limit = limit};
 }
 
 static void keep_text(Process *process, const char *text, size_t bytes)
@@ -195,6 +198,8 @@ void process_stop(Process *process)
     }
     while (end_children())
         continue;
+    process->out_of_memory = memory_limit_end(process->limit) || process->out_of_memory;
+    process->limit = NULL;
 }
 
 void process_free(Process *process)

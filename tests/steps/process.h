@@ -8,12 +8,16 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#define MAX_PROCESS_MEMORY (4ll << 30) // bytes: of a process; and of all, where there are cgroups
+
 typedef struct {
     pid_t pid;
-    int pipe;     // standard output and error of the program come from here; -1: closed
-    char *text;   // what came so far, with a '\0' behind it; NULL: nothing. Owned
-    size_t bytes; // of it; those beyond the first megabyte are dropped
-    bool flooded; // some were
+    int pipe;           // standard output and error of the program come from here; -1: closed
+    char *text;         // what came so far, with a '\0' behind it; NULL: nothing. Owned
+    size_t bytes;       // of it; those beyond the first megabyte are dropped
+    bool flooded;       // some were
+    char *limit;        // the cgroup of memory_limit.h; NULL: there is none
+    bool out_of_memory; // process_stop sets it: the kernel killed a process at that limit
     bool ended;
     int status; // when it has ended: the exit status, or 128 + the signal
 } Process;
@@ -38,6 +42,7 @@ bool process_has_children(const Process *process, int generations);
 // alive.
 void process_stop(Process *process);
 
+// For a process that process_stop has ended.
 void process_free(Process *process);
 
 #endif

@@ -281,6 +281,10 @@ Run run_program(const char *program, const char *folder, const char *files, cons
                .work = format_text("%s", sandbox.work)};
     process_stop(&process);
     collector_end(collector);
+    if (process.out_of_memory) {
+        run.hung = run.greedy = true, run.silent = false;
+        run.usage.memory = fmax(run.usage.memory, MAX_PROCESS_MEMORY);
+    }
     run.output = output_read(process.text);
     run.traces = traces_read(sandbox.trace, processes, workers);
     run.status = outcome == ABANDONED ? status_of_ranks(&run.traces) : process.status;
