@@ -70,12 +70,12 @@ MAKEFLAGS += --no-builtin-rules
 
 # ---- What the programs are made of.
 
-# passes.c and winograd.c are compiled once per instruction set, and once for bfloat16; the program
+# passes_set.c and winograd_set.c are compiled once per instruction set, and once for bfloat16; the program
 # chooses when it starts.
 machine := $(shell $(CC) -dumpmachine 2>/dev/null)
-per_set := passes_generic winograd_generic
+per_set := passes_set_generic winograd/winograd_set_generic
 ifneq ($(filter x86_64-%,$(machine)),)
-per_set += passes_avx2 passes_bfloat16 winograd_avx2 winograd_avx512 winograd_bfloat16
+per_set += passes_set_avx2 passes_set_bfloat16 winograd/winograd_set_avx2 winograd/winograd_set_avx512 winograd/winograd_set_bfloat16
 endif
 # gcc 12 for ARM can't make vectors of a maximum of floats that is a double (it ends by an internal error).
 ifneq ($(and $(filter aarch64-%,$(machine)),$(filter 12%,$(shell $(CC) -dumpversion))),)
@@ -95,10 +95,10 @@ $(error CUDA cannot be used: $(call ask_cuda,missing); name the folder of each p
 endif
 endif
 # The library's folders, each above those that it includes from (make check-format holds them to it).
-layers := base sys data backend cpu cuda nn train hvd
-cuda_sources := $(wildcard common/hvd/hvd_cuda.c common/hvd/hvd_nccl.c common/cuda/*.c)
+layers := base observe run data backend cpu cpu/winograd cuda comm nn train hvd lessons
+cuda_sources := $(wildcard common/comm/transport_cuda.c common/comm/transport_nccl.c common/cuda/*.c)
 # (teams.c is for the thread sanitizer.)
-library_sources := $(filter-out common/cpu/passes.c common/cpu/winograd.c $(if $(findstring thread,$(SANITIZE)),,common/sys/teams.c) $(if $(cuda),,$(cuda_sources)),$(wildcard $(layers:%=common/%/*.c)))
+library_sources := $(filter-out common/cpu/passes_set.c common/cpu/winograd/winograd_set.c $(if $(findstring thread,$(SANITIZE)),,common/run/teams.c) $(if $(cuda),,$(cuda_sources)),$(wildcard $(layers:%=common/%/*.c)))
 library_objects := $(library_sources:%.c=$(BUILD)/%.o) $(per_set:%=$(BUILD)/common/cpu/%.o)
 ifneq ($(cuda),)
 kernel_objects := $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard common/cuda/*.cu))
@@ -197,8 +197,8 @@ warnings := -Wall -Wextra -Wshadow -Wconversion -pedantic $(if $(filter 1,$(WERR
 compile := $(CC) -std=c11 -D_GNU_SOURCE $(OPT) $(machine_flags) -g -fopenmp $(sanitize_flags) $(warnings) -Icommon -Itests \
            $(cuda_cflags) $(onednn_cflags) $(call as_system,$(mpi_cflags)) $(CPPFLAGS) $(CFLAGS)
 link := $(CC) $(OPT) -g -fopenmp $(sanitize_flags) $(CFLAGS) $(LDFLAGS) $(onednn_libs)
-# Where nodes are simulated, so are their names, and traces see who asks about them (common/sys/pretence.c), who
-# moves, and what becomes of files (common/sys/file_calls.c).
+# Where nodes are simulated, so are their names, and traces see who asks about them (common/comm/simulated_layout.c), who
+# moves, and what becomes of files (common/lessons/file_calls.c).
 file_calls := rename unlink remove fsync sync
 libraries := -Wl,--wrap=getenv,--wrap=gethostname,--wrap=uname,--wrap=sched_setaffinity $(file_calls:%=-Wl,--wrap=%) -ldnnl -lcjson -lz -lhwloc $(mpi_libs) $(cuda_libs) -lpthread -lm
 # Kernels, and what stands in for CUDA, are C++.
@@ -233,12 +233,12 @@ $(BUILD)/%.o: %.c $(BUILD)/settings.compile
 	$(call say,CC,$<)
 	$(Q)$(compile) $(visibility) $(extra_flags) -MMD -MP -c -o $@ $<
 
-$(BUILD)/common/cpu/passes_%.o: common/cpu/passes.c $(BUILD)/settings.compile
+$(BUILD)/common/cpu/passes_set_%.o: common/cpu/passes_set.c $(BUILD)/settings.compile
 	@mkdir -p $(@D)
 	$(call say,CC,'$< ($*)')
 	$(Q)$(compile) $(visibility) -DPASSES=passes_$* $(extra_flags) -MMD -MP -c -o $@ $<
 
-$(BUILD)/common/cpu/winograd_%.o: common/cpu/winograd.c $(BUILD)/settings.compile
+$(BUILD)/common/cpu/winograd/winograd_set_%.o: common/cpu/winograd/winograd_set.c $(BUILD)/settings.compile
 	@mkdir -p $(@D)
 	$(call say,CC,'$< ($*)')
 	$(Q)$(compile) $(visibility) -DWINOGRAD=winograd_$* $(extra_flags) -MMD -MP -c -o $@ $<
@@ -252,16 +252,16 @@ avx512 := -mavx512f -mavx512dq -mavx512vl -mprefer-vector-width=512
 bfloat16 := $(avx512) -mavx512bw -mavx512bf16 -mfma -DBFLOAT16
 passes_flags := -Wno-psabi -fno-math-errno $(if $(SANITIZE),-O1)
 winograd_flags := -Wno-psabi -ffp-contract=fast $(if $(SANITIZE),-O1)
-$(BUILD)/common/cpu/passes_%.o: extra_flags := $(passes_flags)
-$(BUILD)/common/cpu/passes_avx2.o: extra_flags := $(passes_flags) $(avx2)
-$(BUILD)/common/cpu/passes_bfloat16.o: extra_flags := $(passes_flags) $(bfloat16)
-$(BUILD)/common/cpu/winograd_%.o: extra_flags := $(winograd_flags)
-$(BUILD)/common/cpu/winograd_avx2.o: extra_flags := $(winograd_flags) $(avx2)
-$(BUILD)/common/cpu/winograd_avx512.o: extra_flags := $(winograd_flags) $(avx512)
-$(BUILD)/common/cpu/winograd_bfloat16.o: extra_flags := $(winograd_flags) $(bfloat16)
+$(BUILD)/common/cpu/passes_set_%.o: extra_flags := $(passes_flags)
+$(BUILD)/common/cpu/passes_set_avx2.o: extra_flags := $(passes_flags) $(avx2)
+$(BUILD)/common/cpu/passes_set_bfloat16.o: extra_flags := $(passes_flags) $(bfloat16)
+$(BUILD)/common/cpu/winograd/winograd_set_%.o: extra_flags := $(winograd_flags)
+$(BUILD)/common/cpu/winograd/winograd_set_avx2.o: extra_flags := $(winograd_flags) $(avx2)
+$(BUILD)/common/cpu/winograd/winograd_set_avx512.o: extra_flags := $(winograd_flags) $(avx512)
+$(BUILD)/common/cpu/winograd/winograd_set_bfloat16.o: extra_flags := $(winograd_flags) $(bfloat16)
 # The peak is that of multiply-adds, each one instruction.
 $(BUILD)/tests/bench/cpu_peak.o: extra_flags := -ffp-contract=fast
-ifeq ($(filter passes_avx2,$(per_set)),)
+ifeq ($(filter passes_set_avx2,$(per_set)),)
 $(BUILD)/common/cpu/cpu_op.o: extra_flags := -DGENERIC_ONLY
 endif
 

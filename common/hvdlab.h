@@ -7,7 +7,9 @@
 
 #include <stdio.h>
 
-#include "sys/args.h"        // the command line
+#include "base/rng.h"        // set_seed
+#include "run/args.h"        // the command line
+#include "run/device.h"      // device_use
 #include "data/dataset.h"    // images and labels
 #include "data/augment.h"    // batches
 #include "data/pipeline.h"   // batches, put together from stages
@@ -19,13 +21,12 @@
 #include "train/fit.h"       // fit and evaluate
 #include "train/mirrored.h"  // the same on all devices of one process
 #include "train/stages.h"    // a model in two halves, on two devices
-#include "hvd/hvd.h"         // ranks, all-reduce, the distributed optimizer and its callbacks
+#include "comm/comm.h"       // ranks, all-reduce, groups of workers
+#include "comm/placement.h"  // who is on the same host, in a table
+#include "comm/hvd_run.h"    // workers that a plain program starts
+#include "comm/sweep.h"      // an all-reduce tried on many sizes
+#include "hvd/hvd.h"         // the distributed optimizer and its callbacks
 #include "hvd/checkpoint.h"  // a training saved, and gone on with
-#include "hvd/run.h"         // workers that a plain program starts
 #include "hvd/ps.h"          // parameter servers, without mpirun
-#include "hvd/sweep.h"       // an all-reduce tried on many sizes
-#include "hvd/placement.h"   // who is on the same host, in a table
-#include "sys/device.h"      // device_use
-#include "base/rng.h"        // set_seed
 
 #endif

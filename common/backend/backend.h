@@ -15,7 +15,7 @@
 #define HVDLAB_BACKEND_H
 
 #include "base/types.h"
-#include "sys/device.h"
+#include "run/device.h"
 
 typedef enum {
     OP_CONV2D,     // convolution, 'same', stride 1, with bias, + ReLU if `relu`

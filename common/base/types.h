@@ -66,4 +66,12 @@ typedef struct {
     float l2;
 } Segment;
 
+// The gradient of an embedding's table, as the rows that a batch named.
+typedef struct {
+    int count;     // of rows
+    int dimension; // how many floats a row has
+    int *rows;     // their numbers in the table, owned
+    float *values; // count x dimension, owned
+} SparseGradient;
+
 #endif

@@ -1,6 +1,6 @@
 // The CPU backend: oneDNN computes convolutions, matrix products and changes of layout;
-// winograd.c the 3x3 convolutions where it is quicker, and passes.c what stands between them
-// (cpu_convolution.c says how the gradient of a kernel is computed).
+// winograd_set.c the 3x3 convolutions where it is quicker, and passes_set.c what stands between
+// them (cpu_convolution.c says how the gradient of a kernel is computed).
 //
 // Between the first convolution and the last pooling, activations stay in oneDNN's blocked layout
 // of 16 or 8 channels side by side (in NHWC where AMX computes), so that nothing is reordered on

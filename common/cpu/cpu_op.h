@@ -11,7 +11,7 @@
 #include "backend/backend.h"
 #include "cpu/onednn.h"
 #include "cpu/passes.h"
-#include "cpu/winograd.h"
+#include "cpu/winograd/winograd.h"
 
 // How a convolution computes the gradient of its kernel: by oneDNN's convolution, by a pass over a
 // first layer's images, or row by row as products of matrices (cpu_kernel_rows.c).

@@ -12,7 +12,7 @@
 #include <oneapi/dnnl/dnnl_version.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include "sys/device.h"
+#include "run/device.h"
 
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t Desc;

@@ -1,4 +1,4 @@
-// Inside the CPU backend: the passes over memory between oneDNN's convolutions. passes.c is
+// Inside the CPU backend: the passes over memory between oneDNN's convolutions. passes_set.c is
 // compiled once per instruction set, and the backend chooses when the program starts, so that one
 // binary is fast on a new machine and runs on an old one.
 //

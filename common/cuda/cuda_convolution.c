@@ -10,7 +10,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include "sys/args.h"
+#include "run/args.h"
 #include "base/util.h"
 
 // Algorithms may use as much working memory as this. A constant, so that with --deterministic the

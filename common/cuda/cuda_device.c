@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "sys/device.h"
+#include "run/device.h"
 #include "base/util.h"
 
 // What is written passes through buffers that the GPU copies from by itself, which it can't do from

@@ -9,7 +9,7 @@
 
 #include <cuda_runtime.h>
 #include <stddef.h>
-#include "sys/device.h"
+#include "run/device.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -10,8 +10,8 @@
 #include "data/origin.h"
 #include "data/position.h"
 #include "data/stage.h"
-#include "sys/timeline.h"
-#include "sys/trace.h"
+#include "observe/timeline.h"
+#include "observe/trace.h"
 
 struct Batches {
     Pipeline *last; // stage

@@ -5,8 +5,7 @@
 #include <unistd.h>
 #include "base/util.h"
 #include "data/dataset.h"
-#include "data/origin.h"
-#include "sys/timeline.h"
+#include "observe/timeline.h"
 
 #define FOLDER "data/cifar-10-batches-bin" // where make data-cifar10 puts the files
 
@@ -51,8 +50,5 @@ Dataset load_cifar10_data(const Args *args, Split split)
     if (args->images > 0 && args->images < dataset.count)
         dataset.count = args->images;
     timeline_end();
-    origin_note(&dataset, split);
-    lives_until_exit(dataset.images);
-    lives_until_exit(dataset.labels);
-    return dataset;
+    return dataset_loaded(dataset, split);
 }

@@ -18,8 +18,8 @@
 #include "base/rng.h"
 #include "base/util.h"
 #include "data/origin.h"
-#include "sys/timeline.h"
-#include "sys/trace.h"
+#include "observe/timeline.h"
+#include "observe/trace.h"
 
 // -- Files, plain or gzip -------------------------------------------------------------------------
 
@@ -475,6 +475,16 @@ static Dataset load_fashion_mnist(const char *data_dir, Split split, int images)
         folders[0], count == 2 ? " or " : "", count == 2 ? folders[1] : "");
 }
 
+Dataset dataset_loaded(Dataset dataset, Split split)
+{
+    origin_note(split == TRAIN ? "train" : "test", dataset.images,
+                (size_t)dataset.height * (size_t)dataset.width * (size_t)dataset.channels,
+                dataset.labels, dataset.count);
+    lives_until_exit(dataset.images);
+    lives_until_exit(dataset.labels);
+    return dataset;
+}
+
 Dataset load_data(const Args *args, Split split)
 {
     if (!args)
@@ -485,10 +495,7 @@ Dataset load_data(const Args *args, Split split)
                           ? synthetic_data(split, seed, args->images)
                           : load_fashion_mnist(args->data_dir, split, args->images);
     timeline_end();
-    origin_note(&dataset, split);
-    lives_until_exit(dataset.images);
-    lives_until_exit(dataset.labels);
-    return dataset;
+    return dataset_loaded(dataset, split);
 }
 
 void dataset_free(Dataset *dataset)

@@ -11,7 +11,7 @@
 #define HVDLAB_DATASET_H
 
 #include <stdint.h>
-#include "sys/args.h"
+#include "run/args.h"
 
 #pragma GCC visibility push(default) // a step may call what follows
 
@@ -80,5 +80,8 @@ void dataset_free(Dataset *dataset);
 Statistics image_statistics(const Dataset *dataset);
 
 #pragma GCC visibility pop
+
+// Inside the library: what a loader returns at its end. Notes the images for traces.
+Dataset dataset_loaded(Dataset dataset, Split split);
 
 #endif

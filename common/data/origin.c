@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/util.h"
-#include "sys/trace.h"
+#include "observe/trace.h"
 
 typedef struct {
-    Split split;
+    const char *split;
     const uint8_t *first; // where the program has, or had, its first image
     uint8_t *images;      // a copy of all of them
     uint8_t *labels;      // and of their labels
@@ -22,26 +22,25 @@ static Loaded *loaded;
 static size_t loaded_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards both
 
-void origin_note(const Dataset *dataset, Split split)
+void origin_note(const char *split, const uint8_t *images, size_t bytes, const uint8_t *labels,
+                 int count)
 {
     if (!trace_on())
         return;
-    size_t bytes = (size_t)dataset->height * (size_t)dataset->width * (size_t)dataset->channels;
-    uint8_t *copy = allocate((size_t)dataset->count, bytes);
-    memcpy(copy, dataset->images, (size_t)dataset->count * bytes);
-    uint8_t *labels = allocate((size_t)dataset->count, 1);
-    memcpy(labels, dataset->labels, (size_t)dataset->count);
+    Loaded set = {.split = split,
+                  .first = images,
+                  .images = allocate((size_t)count, bytes),
+                  .labels = allocate((size_t)count, 1),
+                  .bytes = bytes,
+                  .count = count};
+    memcpy(set.images, images, (size_t)count * bytes);
+    memcpy(set.labels, labels, (size_t)count);
     pthread_mutex_lock(&lock);
     loaded = enlarge(loaded, loaded_count + 1, sizeof *loaded);
-    loaded[loaded_count++] = (Loaded){.split = split,
-                                      .first = dataset->images,
-                                      .images = copy,
-                                      .labels = labels,
-                                      .bytes = bytes,
-                                      .count = dataset->count};
+    loaded[loaded_count++] = set;
     pthread_mutex_unlock(&lock);
-    lives_until_exit(copy);
-    lives_until_exit(labels);
+    lives_until_exit(set.images);
+    lives_until_exit(set.labels);
     lives_until_exit(loaded);
 }
 
@@ -65,9 +64,8 @@ Origin origin_of(const uint8_t *image, size_t bytes)
     for (size_t i = 0; i < loaded_count && origin.number < 0; i++) {
         int place = loaded[i].bytes == bytes ? place_in(&loaded[i], image) : -1;
         if (place >= 0)
-            origin = (Origin){.split = loaded[i].split == TRAIN ? "train" : "test",
-                              .number = place,
-                              .label = loaded[i].labels[place]};
+            origin = (Origin){
+                .split = loaded[i].split, .number = place, .label = loaded[i].labels[place]};
     }
     pthread_mutex_unlock(&lock);
     return origin;

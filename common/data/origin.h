@@ -7,10 +7,11 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include "data/dataset.h"
 
-// Keeps in mind what was loaded, where tracing is on.
-void origin_note(const Dataset *dataset, Split split);
+// Remembers `count` images of `bytes` bytes that were loaded, where tracing is on. `split` is a
+// string constant.
+void origin_note(const char *split, const uint8_t *images, size_t bytes, const uint8_t *labels,
+                 int count);
 
 typedef struct {
     const char *split; // "train", "test"; "": no such image was loaded

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/util.h"
-#include "sys/timeline.h"
+#include "observe/timeline.h"
 
 // One element, in preparation or ready.
 typedef struct {

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/util.h"
-#include "sys/trace.h"
+#include "observe/trace.h"
 
 void safetensors_drop_tensors(Safetensors *file)
 {

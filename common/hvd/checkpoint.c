@@ -15,11 +15,11 @@
 #include "base/util.h"
 #include "data/position.h"
 #include "hvd/accumulate.h"
-#include "hvd/agreement.h"
+#include "comm/agreement.h"
 #include "hvd/checkpoint_folder.h"
-#include "sys/args.h"
-#include "sys/trace.h"
-#include "sys/world.h"
+#include "run/args.h"
+#include "observe/trace.h"
+#include "comm/world.h"
 #include "train/checkpoint_file.h"
 
 // A process that no launcher started is all there is, also without hvd_init.

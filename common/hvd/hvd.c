@@ -1,5 +1,5 @@
-// hvd on Open MPI: the job, the distributed optimizer, and the callbacks. How the arenas of a model
-// travel is the business of a transport (hvd_transport.h); collectives are in collectives.c.
+// The distributed optimizer, and the callbacks. A transport (comm/transport.h) moves the arenas of
+// a model.
 
 #include "hvd/hvd.h"
 
@@ -8,67 +8,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "hvd/accumulate.h"
-#include "hvd/hvd_choice.h"
+#include "comm/transport_choice.h"
 #include "hvd/watch_training.h"
 #include "backend/constants.h"
 #include "nn/state.h"
-#include "sys/timeline.h"
-#include "sys/trace.h"
+#include "observe/timeline.h"
+#include "observe/trace.h"
 #include "base/util.h"
-#include "sys/world.h"
+#include "comm/world.h"
 
 // Bytes. Large enough to be sent at full speed, small enough that the first pieces of a large
 // network are on their way early. (Horovod's 64 MiB are the most that it puts into a piece, not the
 // least.)
 #define DEFAULT_FUSION_THRESHOLD ((size_t)16 << 20)
-
-// ---- The job.
-
-// Of this process, in the job: who asks for every number of an array does not read the environment
-// as often.
-static Place place;
-
-void hvd_init(void)
-{
-    world_start();
-    place = launcher_place();
-    trace("init", NUMBER("rank", world_rank()), NUMBER("size", world_size()),
-          NUMBER("local_rank", place.local_rank), NUMBER("local_size", place.local_size));
-}
-
-void hvd_shutdown(void)
-{
-    hvd_transport_stop();
-    world_stop();
-}
-
-int hvd_rank(void)
-{
-    world_need(__func__);
-    trace_call_once();
-    return world_rank();
-}
-
-int hvd_size(void)
-{
-    world_need(__func__);
-    trace_call_once();
-    return world_size();
-}
-
-int hvd_local_rank(void)
-{
-    world_need(__func__);
-    trace_call_once();
-    return place.local_rank;
-}
-
-int hvd_local_size(void)
-{
-    world_need(__func__);
-    trace_call_once();
-    return place.local_size;
-}
 
 // ---- The distributed optimizer.
 

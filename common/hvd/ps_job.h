@@ -17,8 +17,8 @@
 #include "base/role.h"
 #include "base/share.h"
 #include "hvd/ps.h"
-#include "sys/message.h"
-#include "sys/tcp.h"
+#include "comm/message.h"
+#include "comm/tcp.h"
 
 typedef enum {
     PS_HELLO = 1,

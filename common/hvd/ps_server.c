@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "backend/backend.h"
 #include "base/util.h"
-#include "sys/trace.h"
+#include "observe/trace.h"
 
 #define HELLO_SECONDS 10 // that a connection has to say who it is
 enum { MAX_UNKNOWN = 16, MAX_WARNINGS = 5, NOBODY = -1 };

@@ -10,8 +10,8 @@
 #include <unistd.h>
 #include "backend/backend.h"
 #include "base/util.h"
-#include "sys/args.h"
-#include "sys/trace.h"
+#include "run/args.h"
+#include "observe/trace.h"
 
 // What is known of one server.
 typedef struct {

@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "base/util.h"
-#include "sys/args.h"
-#include "sys/device.h"
-#include "sys/world.h"
+#include "run/args.h"
+#include "run/device.h"
+#include "comm/world.h"
 #include "train/watch.h"
 
 typedef struct {

@@ -7,8 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include "base/util.h"
-#include "hvd/agreement.h"
-#include "sys/world.h"
+#include "comm/agreement.h"
+#include "comm/world.h"
 #include "train/watch.h"
 
 // Of the main thread, which alone may train with others.

@@ -9,7 +9,7 @@
 #include <string.h>
 #include "data/origin.h"
 #include "base/rng.h"
-#include "sys/trace.h"
+#include "observe/trace.h"
 
 Plan *model_plan_for(Model *m, int batch)
 {

@@ -1,4 +1,4 @@
-// Inside the library: the graph that layers.c builds and model.c compiles.
+// Inside the library: the graph that graph.c builds and model.c compiles.
 
 #ifndef HVDLAB_GRAPH_H
 #define HVDLAB_GRAPH_H

@@ -8,7 +8,7 @@
 #include "backend/backend.h"
 #include "nn/model.h"
 #include "nn/plan.h"
-#include "sys/timeline.h"
+#include "observe/timeline.h"
 #include "base/util.h"
 
 // Memory for a part of a batch, the size of a plan's block.

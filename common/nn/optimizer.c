@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include "backend/backend.h"
 #include "base/rng.h"
-#include "sys/timeline.h"
-#include "sys/trace.h"
+#include "observe/timeline.h"
+#include "observe/trace.h"
 #include "base/util.h"
 
 void optimizer_allocate_slots(Optimizer *self, const Parameters *parameters)

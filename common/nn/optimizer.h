@@ -15,21 +15,9 @@
 #define HVDLAB_OPTIMIZER_H
 
 #include "base/types.h"
-#include "sys/device.h"
+#include "backend/parameters.h"
 
 #pragma GCC visibility push(default) // a step may call what follows
-
-// The weights that an optimizer updates, and their gradients: two arenas of `length` floats, laid
-// out in the order in which the backward pass completes the gradients.
-typedef struct {
-    Device *device; // whose memory it is
-    float *weights, *gradients;
-    size_t length;
-    const Segment *segments; // what lies where, padding left out, with the L2 penalty of each
-    int segment_count;
-    uint64_t layout; // equal where two processes' arenas hold the same variables in the same order
-    const char *description; // what the model computes, a line for each layer and penalty
-} Parameters;
 
 typedef struct Optimizer Optimizer;
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include "base/rng.h"
 #include "base/util.h"
-#include "sys/trace.h"
+#include "observe/trace.h"
 
 static int ascending(const void *a, const void *b)
 {

@@ -9,13 +9,6 @@
 
 #pragma GCC visibility push(default) // a step may call what follows
 
-typedef struct {
-    int count;     // of rows
-    int dimension; // how many floats a row has
-    int *rows;     // their numbers in the table, owned
-    float *values; // count x dimension, owned
-} SparseGradient;
-
 // Frees what the gradient owns and empties it.
 void sparse_gradient_free(SparseGradient *gradient);
 

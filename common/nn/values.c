@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include "base/rng.h"
 #include "nn/state.h"
-#include "sys/trace.h"
+#include "observe/trace.h"
 
 // ---- Metrics.
 

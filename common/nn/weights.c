@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include "base/util.h"
 #include "nn/state.h"
-#include "sys/args.h"
-#include "sys/trace.h"
+#include "run/args.h"
+#include "observe/trace.h"
 
 static const Optimizer *changing(const Model *model)
 {

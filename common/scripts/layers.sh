@@ -1,22 +1,39 @@
 #!/bin/sh
 # Usage: layers.sh
 #
-# Every file of common/ includes only from its own folder or from one below it. Status 0, or 1 with a
-# line for each include that goes up, aside, or has no folder; and for MPI's and CUDA's headers
-# outside of the folders that are theirs.
+# Holds the includes of common/ to the picture in CONTRIBUTING.md. A file includes only from its own
+# folder or from one below it, and writes the folder. Modules include each other in no circle: a module
+# is x.h with x.c and x_inside.h, the header for the other files of its folder that implement it.
+# Status 0, or 1 with a line for each include that is wrong.
 
 set -u
 cd "$(dirname "$0")/.." || exit 2
 
 # From the bottom to the top; cpu and cuda stand side by side, and the backends' common header below.
-grep -nE '^[ \t]*#[ \t]*include' ./*.h ./*/*.c ./*/*.h ./*/*.cu ./*/*.cuh | sed 's,^\./,,' | awk '
+find . -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort | xargs grep -nE '^[ \t]*#[ \t]*include' /dev/null |
+    sed 's,^\./,,' | awk '
 BEGIN {
-    split("base sys data backend cpu cuda nn train hvd", folders, " ")
+    split("base observe run data backend cpu cuda comm nn train hvd start", folders, " ")
     for (i = 1; i in folders; i++)
         height[folders[i]] = i
+    height["lessons"] = height["start"] - 0.5
     height["hvdlab.h"] = height["tools"] = 99
 }
 function complain(why) { print "common/" $0 ": " why; wrong = 1 }
+function module(file) { sub(/(_inside)?\.[a-z]+$/, "", file); return file }
+# Prints the circle that leads from `from` back to `to`; state: 1 on the way, 2 done.
+function visit(from, path,    targets, n, i) {
+    state[from] = 1
+    n = split(edges[from], targets, " ")
+    for (i = 1; i <= n; i++) {
+        if (state[targets[i]] == 1) {
+            print "common/: a circle of includes:" path " " from " " targets[i]
+            wrong = 1
+        } else if (!state[targets[i]])
+            visit(targets[i], path " " from)
+    }
+    state[from] = 2
+}
 {
     split($0, place, ":")
     file = place[1]
@@ -25,22 +42,31 @@ function complain(why) { print "common/" $0 ": " why; wrong = 1 }
     if (!(folder in height))
         complain("no layer is called " folder)
     # The transports between GPUs call CUDA themselves.
-    gpu = folder == "cuda" || file ~ /^hvd\/hvd_(cuda|nccl)\.c$/
+    gpu = folder == "cuda" || file ~ /^comm\/transport_(cuda|nccl)\.c$/
     if (match($0, /"[^"]*"/)) {
         to = substr($0, RSTART + 1, RLENGTH - 2)
         target = to
         sub(/\/.*/, "", target)
-        if (to !~ /\// || !(target in height))
+        if (to !~ /\// || !(target in height)) {
             complain("write the folder of the library that it is in")
-        else if (target == folder)
             next
-        else if (height[target] > height[folder])
+        }
+        if (module(to) != module(file))
+            edges[module(file)] = edges[module(file)] " " module(to)
+        if (target == folder)
+            next
+        if (height[target] > height[folder])
             complain(target "/ is above " folder "/")
         else if (target == "cpu" || (target == "cuda" && !gpu))
             complain("only backend.h knows " target "/")
-    } else if (/<(mpi|mpi-ext)\.h>/ && folder != "hvd" && folder != "sys")
-        complain("MPI belongs to hvd/ and sys/")
-    else if (/<(cuda|cudnn|cublas|nccl)[a-z0-9_]*\.h>/ && !gpu && file != "sys/device.c")
-        complain("CUDA belongs to cuda/, the transports between GPUs and sys/device.c")
+    } else if (/<(mpi|mpi-ext)\.h>/ && folder != "hvd" && folder != "comm")
+        complain("MPI belongs to comm/ and hvd/")
+    else if (/<(cuda|cudnn|cublas|nccl)[a-z0-9_]*\.h>/ && !gpu && file != "run/device.c")
+        complain("CUDA belongs to cuda/, the transports between GPUs and run/device.c")
 }
-END { exit wrong }'
+END {
+    for (file in edges)
+        if (!state[file])
+            visit(file, "")
+    exit wrong
+}'

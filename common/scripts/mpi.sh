@@ -8,7 +8,7 @@
 # have the core; and, where a container's kernel doesn't say which networks reach where, that comparing
 # addresses will do (hvd_init sees to that on one machine; here it is for programs that start MPI
 # themselves; nothing is kept from using a network). GOMP_SPINCOUNT lets OpenMP's threads, too, sleep soon
-# when they wait. Programs that start jobs themselves set the same in common/sys/launch.c.
+# when they wait. Programs that start jobs themselves set the same in common/comm/launch.c.
 
 set -u
 spincount=${GOMP_SPINCOUNT:-10000}

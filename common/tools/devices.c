@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "sys/device.h"
+#include "run/device.h"
 #include "base/process.h"
 #include "base/util.h"
 

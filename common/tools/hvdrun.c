@@ -19,8 +19,8 @@
 #include "base/process.h"
 #include "base/util.h"
 #include "hvd/checkpoint_folder.h"
-#include "sys/hosts.h"
-#include "sys/launch.h"
+#include "comm/hosts.h"
+#include "comm/launch.h"
 
 #define PATIENCE     2000 // milliseconds in which orphans may end themselves
 #define MAX_ORPHANS  1024 // killed at a time

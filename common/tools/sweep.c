@@ -2,7 +2,7 @@
 //
 //     mpirun -np N sweep [FLAG]...     sweeps MPI_Allreduce and, where each rank has a GPU of its
 //     own,
-//                                      NCCL's all-reduce (common/hvd/sweep.h)
+//                                      NCCL's all-reduce (common/comm/sweep.h)
 //     sweep --report LINES FOLDER      makes FOLDER/sweep.json of the lines that sweeps have
 //     written,
 //                                      draws a line through each sweep's times, prints it, and
@@ -18,9 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/util.h"
-#include "hvd/sweep.h"
-#include "sys/args.h"
-#include "sys/device.h"
+#include "comm/sweep.h"
+#include "run/args.h"
+#include "run/device.h"
 
 static int sweep_on_ranks(int argc, char **argv)
 {

@@ -6,9 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "train/tensorboard.h"
-#include "train/watch.h"
 #include "base/util.h"
-#include "sys/trace.h"
+#include "observe/trace.h"
 
 void callbacks_add(Callbacks *callbacks, Callback *callback)
 {

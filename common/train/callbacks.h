@@ -107,4 +107,8 @@ Callback *tensorboard(const char *log_dir);
 
 #pragma GCC visibility pop
 
+// Inside the library: an event of an epoch with its figures, and the name of the callback that it
+// is about, if any.
+void trace_figures(const char *event, const Callback *callback, const Training *training);
+
 #endif

@@ -1,4 +1,4 @@
-// The training loop, and evaluation: of one model by itself, or of what trainer.h names.
+// The training loop, and evaluation: of one model by itself, or of what fit_inside.h names.
 
 #include "train/fit.h"
 
@@ -6,14 +6,14 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "sys/device.h"
+#include "run/device.h"
 #include "train/progress.h"
 #include "train/resume.h"
-#include "train/trainer.h"
+#include "train/fit_inside.h"
 #include "train/watch.h"
-#include "sys/timeline.h"
-#include "sys/activity.h"
-#include "sys/trace.h"
+#include "observe/timeline.h"
+#include "observe/activity.h"
+#include "observe/trace.h"
 #include "base/util.h"
 
 typedef void (*Event)(Callback *, Training *);

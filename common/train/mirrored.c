@@ -9,10 +9,10 @@
 #include <string.h>
 #include "backend/backend.h"
 #include "nn/state.h"
-#include "sys/thread_pool.h"
-#include "sys/timeline.h"
-#include "sys/trace.h"
-#include "train/trainer.h"
+#include "run/thread_pool.h"
+#include "observe/timeline.h"
+#include "observe/trace.h"
+#include "train/fit_inside.h"
 #include "base/share.h"
 #include "base/util.h"
 

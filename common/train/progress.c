@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "sys/args.h"
+#include "run/args.h"
 #include "base/util.h"
 
 #define BAR_WIDTH     30

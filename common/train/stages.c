@@ -7,9 +7,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include "nn/parts.h"
-#include "sys/thread_pool.h"
-#include "sys/timeline.h"
-#include "sys/trace.h"
+#include "run/thread_pool.h"
+#include "observe/timeline.h"
+#include "observe/trace.h"
 #include "base/share.h"
 #include "base/util.h"
 

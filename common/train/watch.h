@@ -10,7 +10,4 @@
 // the epoch's line was printed, and its train_end after all others.
 void fit_watch(Callback *callback);
 
-// An event of an epoch with its figures, and the name of the callback that it is about, if any.
-void trace_figures(const char *event, const Callback *callback, const Training *training);
-
 #endif

@@ -32,7 +32,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/util.h"
-#include "sys/device.h"
+#include "run/device.h"
 
 enum { QUICK_ROUNDS = 5, PROFILED_STEPS = 5 };
 

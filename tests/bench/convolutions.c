@@ -7,7 +7,7 @@
 #include "base/bfloat16.h"
 #include "base/util.h"
 #include "cpu/onednn.h"
-#include "sys/device.h"
+#include "run/device.h"
 
 enum { MOST = 16 };
 

@@ -18,7 +18,7 @@
 #include "backend/backend.h"
 #include "base/util.h"
 #include "cpu/onednn.h"
-#include "sys/device.h"
+#include "run/device.h"
 
 enum { TRIALS = 7 };
 

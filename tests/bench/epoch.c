@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include "base/util.h"
 #include "data/augment.h"
-#include "sys/device.h"
+#include "run/device.h"
 
 enum { MOST_THREADS = 256 };
 

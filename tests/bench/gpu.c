@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/util.h"
-#include "sys/device.h"
+#include "run/device.h"
 
 static const Workload usual[] = {{.model = "wrn", .width = 10, .batch = 128},
                                  {.model = "wrn", .width = 10, .batch = 512}};

@@ -9,7 +9,7 @@
 #include <string.h>
 #include "base/rng.h"
 #include "cuda/cuda_op.h"
-#include "sys/device.h"
+#include "run/device.h"
 
 enum { ROUNDS = 9, WARM_UPS = 2 };
 

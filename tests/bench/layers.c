@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include "base/util.h"
 #include "cpu/cpu_op.h"
-#include "sys/device.h"
+#include "run/device.h"
 
 enum { DIRECTIONS = 3 };
 static const char *const direction_names[] = {"forward", "input's gradient", "kernel's gradient"};

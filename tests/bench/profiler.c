@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/util.h"
-#include "sys/device.h"
+#include "run/device.h"
 
 #ifdef HVDLAB_CUDA
 #include "cuda/cuda_device.h"

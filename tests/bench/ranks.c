@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 #include "base/util.h"
-#include "sys/device.h"
+#include "run/device.h"
 
 enum { MOST_RANKS = 8 };
 

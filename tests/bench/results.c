@@ -6,7 +6,7 @@
 #include <string.h>
 #include "base/util.h"
 #include "cpu/onednn.h"
-#include "sys/device.h"
+#include "run/device.h"
 
 // ---- Older processors.
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include "base/util.h"
 #include "hvd/hvd.h"
-#include "sys/device.h"
+#include "run/device.h"
 
 enum { WARM_UP_STEPS = 3 };
 

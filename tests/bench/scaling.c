@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include "base/util.h"
 #include "hvd/hvd.h"
-#include "sys/device.h"
+#include "run/device.h"
 
 // How many ranks are timed on that many devices: 1, 2, 4, ... and all of them.
 static int rank_counts(int devices, int counts[MAX_RUNNERS])

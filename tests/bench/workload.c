@@ -13,7 +13,7 @@
 #include "epoch.h"
 #include "hvd/hvd.h"
 #include "models/models.h"
-#include "sys/device.h"
+#include "run/device.h"
 #include "train/mirrored.h"
 
 enum { MOST_WIDTH = 64, MOST_BATCH = 1 << 20 };

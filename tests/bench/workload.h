@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 #include "nn/model.h"
-#include "sys/args.h"
+#include "run/args.h"
 
 enum { IMAGE_SIZE = 28 };
 

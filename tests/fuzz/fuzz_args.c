@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "sys/args.h"
+#include "run/args.h"
 
 enum { MOST_WORDS = 64 };
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "hvd/hvd.h"
-#include "hvd/hvd_transport.h"
+#include "comm/transport.h"
 #include "nn/optimizer.h"
-#include "sys/world.h"
+#include "comm/world.h"
 #include "base/util.h"
 
 enum { MOST_VARIABLES = 32 };

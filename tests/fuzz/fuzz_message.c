@@ -4,7 +4,7 @@
 #include "fuzz.h"
 #include <stdlib.h>
 #include <string.h>
-#include "sys/message.h"
+#include "comm/message.h"
 
 enum { KINDS = 8 };
 

@@ -17,8 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "sys/args.h"
-#include "sys/device.h"
+#include "run/args.h"
+#include "run/device.h"
 #include "hvd/hvd.h"
 #include "models/models.h"
 #include "data/safetensors.h"

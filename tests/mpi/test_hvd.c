@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "backend/backend.h"
-#include "sys/device.h"
+#include "run/device.h"
 #include "train/fit.h"
 #include "hvd_checks.h"
 #include "models/models.h"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Who waits for whom is named, and a job whose ranks wait for one that cannot come ends (common/sys/stall.h): each line
+# Who waits for whom is named, and a job whose ranks wait for one that cannot come ends (common/comm/stall.h): each line
 # and each status, on two to four ranks, with real stops, kills and signals. HVD_STALL_SECONDS is one
 # second here, and all else in proportion; three, where programs are instrumented, and slow to begin.
 

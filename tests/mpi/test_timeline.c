@@ -14,8 +14,8 @@
 #include "base/util.h"
 #include "hvd/hvd.h"
 #include "models/models.h"
-#include "sys/args.h"
-#include "sys/device.h"
+#include "run/args.h"
+#include "run/device.h"
 #include "train/fit.h"
 
 #define EXPECT(condition)                                                                          \

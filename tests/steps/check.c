@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "sys/args.h"
-#include "sys/device.h"
+#include "run/args.h"
+#include "run/device.h"
 #include "end.h"
 #include "judge.h"
 #include "sandbox.h"

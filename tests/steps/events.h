@@ -1,5 +1,5 @@
-// The traces of a run, read back: what each rank did, event by event. common/sys/trace.h lists the
-// events and their fields.
+// The traces of a run, read back: what each rank did, event by event. common/observe/trace.h lists
+// the events and their fields.
 
 #ifndef HVDLAB_STEPS_EVENTS_H
 #define HVDLAB_STEPS_EVENTS_H

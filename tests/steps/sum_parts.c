@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "hvd/sweep.h"
+#include "comm/sweep.h"
 
 enum {
     MOST_TIMES = 3, // that a rank's values are looked for in a sum

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hvd/sweep.h"
+#include "comm/sweep.h"
 
 #define RIGHT   "the sums are right on every rank, for every number of values"
 #define INSIDE  "nothing is written behind the values"

@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "child.h"
-#include "sys/device.h"
+#include "run/device.h"
 #include "base/util.h"
 
 #define GRADIENT_TOLERANCE 1e-4 // includes what finite differences leave out

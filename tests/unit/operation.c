@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "sys/args.h"
+#include "run/args.h"
 #include "child.h"
 #include "base/util.h"
 

@@ -1,9 +1,9 @@
-// What common/sys/args.h promises: every flag, its default, its range, and one clear line for each
+// What common/run/args.h promises: every flag, its default, its range, and one clear line for each
 // mistake on the command line.
 
 #include <string.h>
 
-#include "sys/args.h"
+#include "run/args.h"
 #include "child.h"
 #include "base/rng.h"
 

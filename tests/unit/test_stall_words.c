@@ -1,6 +1,6 @@
-// What common/sys/activity.h and stall_words.h promise: a record that a thread may read while it is
-// written, and words that say nothing which time could prove wrong. How ranks tell each other, and
-// what becomes of the job, is in tests/mpi/test_stall.sh.
+// What common/observe/activity.h and stall_words.h promise: a record that a thread may read while
+// it is written, and words that say nothing which time could prove wrong. How ranks tell each
+// other, and what becomes of the job, is in tests/mpi/test_stall.sh.
 
 #include <pthread.h>
 #include <sched.h>
@@ -8,8 +8,8 @@
 #include <string.h>
 #include "base/util.h"
 #include "child.h"
-#include "sys/activity.h"
-#include "sys/stall_words.h"
+#include "observe/activity.h"
+#include "comm/stall_words.h"
 
 enum { RANKS = 4 };
 #define NOW 100.0

@@ -8,7 +8,7 @@
 #include "data/text.h"
 #include "nn/layers.h"
 #include "base/rng.h"
-#include "sys/args.h"
+#include "run/args.h"
 
 enum { LENGTH = 16, WORDS = 20000 };
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "child.h"
-#include "cpu/winograd.h"
+#include "cpu/winograd/winograd.h"
 #include "operation.h"
 #include "base/util.h"
 

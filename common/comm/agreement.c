@@ -1,0 +1,479 @@
+// What ranks tell each other before a collective call: first one number for all that must be the
+// same; only where numbers differ the words, of which the first difference makes the line.
+
+#include "comm/agreement.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "observe/activity.h"
+#include "observe/timeline.h"
+#include "observe/trace.h"
+#include "base/util.h"
+#include "comm/world.h"
+
+enum {
+    LARGEST,       // hash of a call
+    INVERTED,      // the smallest one's complement
+    JOINED,        // whether some rank has
+    EXTREMES,      // numbers of an agreement
+    MAX_PARTS = 4, // of a line that says what each rank brings
+};
+
+// Where the ranks of a communicator meet.
+typedef struct {
+    MPI_Comm comm;
+    int rank, size;
+    int64_t number; // of calls so far
+} Meeting;
+
+// ---- Numbers.
+
+static uint64_t mix(uint64_t hash, uint64_t number)
+{
+    hash = (hash ^ number) * 0x9e3779b97f4a7c15u;
+    return hash ^ (hash >> 29);
+}
+
+uint64_t text_hash(const char *text)
+{
+    uint64_t hash = 1;
+    for (; *text; text++)
+        hash = mix(hash, (unsigned char)*text);
+    return hash;
+}
+
+static uint64_t signature_of(const Collective *call)
+{
+    uint64_t hash = text_hash(call->name);
+    for (const Term *term = call->terms; term->verb; term++) {
+        uint64_t value = term->hash;
+        if (value == 0 && term->text)
+            value = text_hash(term->text);
+        else if (value == 0)
+            value = (uint64_t)term->number;
+        hash = mix(hash, value);
+    }
+    return hash;
+}
+
+// ---- Meetings.
+
+static int free_meeting(MPI_Comm comm, int key, void *value, void *unused)
+{
+    (void)comm;
+    (void)key;
+    (void)unused;
+    Meeting *meeting = value;
+    MPI_Comm_free(&meeting->comm);
+    free(meeting);
+    return MPI_SUCCESS;
+}
+
+static Meeting *new_meeting(MPI_Comm comm)
+{
+    Meeting *meeting = allocate(1, sizeof *meeting);
+    meeting->comm = comm;
+    MPI_Comm_rank(comm, &meeting->rank);
+    MPI_Comm_size(comm, &meeting->size);
+    return meeting;
+}
+
+// A group's is made by its first call, and goes with its communicator.
+static Meeting *meeting_of_group(MPI_Comm comm)
+{
+    static int key = MPI_KEYVAL_INVALID;
+    if (key == MPI_KEYVAL_INVALID)
+        MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, free_meeting, &key, NULL);
+    Meeting *meeting;
+    int found;
+    MPI_Comm_get_attr(comm, key, (void *)&meeting, &found);
+    if (found)
+        return meeting;
+    MPI_Comm own;
+    PMPI_Comm_dup(comm, &own);
+    meeting = new_meeting(own);
+    MPI_Comm_set_attr(comm, key, meeting);
+    return meeting;
+}
+
+static Meeting *meeting_of_job(void)
+{
+    static Meeting *job;
+    if (!job)
+        job = new_meeting(world_comm(WORLD_AGREEMENT));
+    return job;
+}
+
+// ---- Words, where the numbers differ.
+
+#define SEPARATOR "\x1e"
+
+// What a rank has to say of its call: texts[0] its rank in the job, [1] the call's name, [2] how a
+// list of calls names it, then the value of each term.
+enum { RANK, NAME, SENTENCE, VALUES, TEXTS = VALUES + MAX_TERMS };
+typedef struct {
+    char *texts[TEXTS];
+} Statement;
+
+static void add(char **line, const char *more)
+{
+    char *longer = format_text("%s%s", *line, more);
+    free(*line);
+    *line = longer;
+}
+
+static void add_text(char **list, const char *text)
+{
+    add(list, SEPARATOR);
+    add(list, text);
+}
+
+static void add_value(char **list, const Term *term)
+{
+    if (term->text) {
+        add_text(list, term->text);
+        return;
+    }
+    char number[32];
+    snprintf(number, sizeof number, "%" PRId64, term->number);
+    add_text(list, number);
+}
+
+static char *statement_of(const Collective *call)
+{
+    char *list = format_text("%d", world_rank());
+    add_text(&list, call->name);
+    add_text(&list, call->object ? call->object : call->name);
+    for (const Term *term = call->terms; term->verb; term++)
+        add_value(&list, term);
+    return list;
+}
+
+static Statement split(char *list)
+{
+    Statement statement;
+    for (int i = 0; i < TEXTS; i++) {
+        statement.texts[i] = list;
+        char *end = strchr(list, SEPARATOR[0]);
+        if (end)
+            *end++ = '\0';
+        list = end ? end : list + strlen(list);
+    }
+    return statement;
+}
+
+// Everybody's, in the order of the ranks. (They stay: the program ends.)
+static Statement *gather_statements(const Meeting *meeting, const Collective *call)
+{
+    char *own = statement_of(call);
+    int *lengths = allocate((size_t)meeting->size, sizeof *lengths);
+    int *offsets = allocate((size_t)meeting->size, sizeof *offsets);
+    lengths[meeting->rank] = (int)strlen(own) + 1;
+    PMPI_Allgather(MPI_IN_PLACE, 1, MPI_INT, lengths, 1, MPI_INT, meeting->comm);
+    int total = 0;
+    for (int r = 0; r < meeting->size; r++) {
+        offsets[r] = total;
+        total += lengths[r];
+    }
+    char *all = allocate((size_t)total, 1);
+    PMPI_Allgatherv(own, lengths[meeting->rank], MPI_CHAR, all, lengths, offsets, MPI_CHAR,
+                    meeting->comm);
+    Statement *statements = allocate((size_t)meeting->size, sizeof *statements);
+    for (int r = 0; r < meeting->size; r++)
+        statements[r] = split(all + offsets[r]);
+    return statements;
+}
+
+// The words of one value, such as "4 values", on one rank or several.
+typedef char *(*Words)(const Collective *call, int text, const char *value, bool one);
+
+static char *term_words(const Collective *call, int text, const char *value, bool one)
+{
+    const Term *term = &call->terms[text - VALUES];
+    const char *after = term->after ? term->after : "";
+    bool singular = strcmp(value, "1") == 0 && *after && after[strlen(after) - 1] == 's';
+    return format_text(" %s%s %s%s%.*s", term->verb, one ? "s" : "",
+                       term->before ? term->before : "", value,
+                       (int)strlen(after) - (singular ? 1 : 0), after);
+}
+
+static char *call_words(const Collective *call, int text, const char *value, bool one)
+{
+    (void)call;
+    (void)text;
+    return format_text(" %s in %s", one ? "is" : "are", value);
+}
+
+// "rank 0 brings 4 values, ranks 1-3 bring 8 values", in the order of the first rank of each.
+static char *who_says_what(const Meeting *meeting, const Collective *call,
+                           const Statement *statements, int text, Words words)
+{
+    char *line = format_text("%s", "");
+    bool *told = allocate((size_t)meeting->size, sizeof *told);
+    int *ranks = allocate((size_t)meeting->size, sizeof *ranks);
+    for (int first = 0, parts = 0; first < meeting->size; first++) {
+        if (told[first])
+            continue;
+        if (parts++ == MAX_PARTS) {
+            add(&line, ", ...");
+            break;
+        }
+        const char *value = statements[first].texts[text];
+        int count = 0;
+        for (int r = first; r < meeting->size; r++)
+            if (!told[r] && strcmp(statements[r].texts[text], value) == 0) {
+                told[r] = true;
+                ranks[count++] = atoi(statements[r].texts[RANK]);
+            }
+        char *what = words(call, text, value, count == 1);
+        char *who = ranks_text(ranks, count);
+        add(&line, *line ? ", " : "");
+        add(&line, who);
+        add(&line, what);
+        free(who);
+        free(what);
+    }
+    free(ranks);
+    free(told);
+    return line;
+}
+
+static bool all_say_the_same(const Meeting *meeting, const Statement *statements, int text)
+{
+    for (int r = 1; r < meeting->size; r++)
+        if (strcmp(statements[r].texts[text], statements[0].texts[text]) != 0)
+            return false;
+    return true;
+}
+
+// Of texts of several lines leaves the first line that differs, or the end of some.
+static void keep_first_difference(const Meeting *meeting, Statement *statements, int text)
+{
+    for (;;) {
+        bool same = true, more = false;
+        for (int r = 0; r < meeting->size; r++) {
+            const char *line = statements[r].texts[text], *first = statements[0].texts[text];
+            size_t length = strcspn(line, "\n");
+            same = same && length == strcspn(first, "\n") && memcmp(line, first, length) == 0;
+            more |= line[length] == '\n';
+        }
+        for (int r = 0; r < meeting->size; r++) {
+            char *line = statements[r].texts[text], *end = line + strcspn(line, "\n");
+            if (same && more)
+                statements[r].texts[text] = *end ? end + 1 : end;
+            else
+                *end = '\0';
+        }
+        if (!same || !more)
+            break;
+    }
+    for (int r = 0; r < meeting->size; r++)
+        if (*statements[r].texts[text] == '\0')
+            statements[r].texts[text] = format_text("nothing further");
+}
+
+// All who made a statement (NULL: all ranks) know of it. The lowest rank of them speaks, and the
+// others are ended before they do.
+static _Noreturn void end_job(const Meeting *meeting, const Statement *statements, const char *name,
+                              const char *line, const char *advice)
+{
+    char *whole = format_text("%s: %s (call %lld)%s%s", name, line, (long long)meeting->number,
+                              advice ? "; " : "", advice ? advice : "");
+    trace("disagreement", TEXT("text", whole));
+    for (int r = 0; statements && r < meeting->size; r++)
+        if (atoi(statements[r].texts[RANK]) < world_rank()) {
+            sleep_seconds(2);
+            break;
+        }
+    die("%s", whole);
+}
+
+// What each rank says of itself where some have joined.
+typedef struct {
+    int64_t since; // the number of the call before which it has joined; 0: it works
+    Sum sum;
+    char name[48]; // of its call
+} Attendance;
+
+// Leaves only the statements of ranks that work. Returns their number.
+static int drop_joined(Statement *statements, const Attendance *attendances, int size)
+{
+    int kept = 0;
+    for (int r = 0; r < size; r++)
+        if (attendances[r].since == 0)
+            statements[kept++] = statements[r];
+    return kept;
+}
+
+// `attendances`: NULL where no rank has joined.
+static _Noreturn void name_difference(const Meeting *all, const Collective *call,
+                                      const Attendance *attendances)
+{
+    Statement *statements = gather_statements(all, call);
+    Meeting working = *all, *meeting = &working;
+    if (attendances)
+        working.size = drop_joined(statements, attendances, all->size);
+    if (!all_say_the_same(meeting, statements, NAME)) {
+        char *line = who_says_what(meeting, call, statements, SENTENCE, call_words);
+        end_job(meeting, statements, "the workers make different calls", line, NULL);
+    }
+    for (int text = VALUES; text < TEXTS && call->terms[text - VALUES].verb; text++) {
+        if (all_say_the_same(meeting, statements, text))
+            continue;
+        keep_first_difference(meeting, statements, text);
+        char *line = who_says_what(meeting, call, statements, text, term_words);
+        end_job(meeting, statements, call->name, line, call->terms[text - VALUES].advice);
+    }
+    CHECK(false); // the numbers differ, and not what they are made of
+    abort();
+}
+
+// ---- The agreement.
+
+// What others see of this rank. A group's calls have no number: only its own ranks count them.
+static void begin_activity(const Collective *call, bool of_job)
+{
+    bool counted = call->terms[0].after && strcmp(call->terms[0].after, " values") == 0;
+    activity_begin((Activity){.call = call->name,
+                              .number = of_job ? meeting_of_job()->number + 1 : 0,
+                              .count = counted ? call->terms[0].number : NO_VALUES,
+                              .peer = -1});
+}
+
+static int64_t joined_since; // of this rank, as in Attendance
+
+static Attendance *take_attendance(const Meeting *meeting, const Collective *call)
+{
+    Attendance *all = allocate((size_t)meeting->size, sizeof *all), *own = &all[meeting->rank];
+    own->since = joined_since;
+    own->sum = call->sum;
+    snprintf(own->name, sizeof own->name, "%s", call->name);
+    PMPI_Allgather(MPI_IN_PLACE, 0, MPI_BYTE, all, sizeof *all, MPI_BYTE, meeting->comm);
+    return all;
+}
+
+static int count_working(const Meeting *meeting, const Attendance *all)
+{
+    int working = 0;
+    for (int r = 0; r < meeting->size; r++)
+        working += all[r].since == 0;
+    return working;
+}
+
+// The sum that those make who work, which they agree on. Ends the job where it is none.
+static Sum sum_of_working(const Meeting *meeting, const Attendance *all)
+{
+    int worker = 0, count = 0;
+    int *joined = allocate((size_t)meeting->size, sizeof *joined);
+    for (int r = 0; r < meeting->size; r++)
+        if (all[r].since == 0)
+            worker = r;
+        else
+            joined[count++] = r;
+    if (!all[worker].sum.open) {
+        char *who = ranks_text(joined, count);
+        char *line = format_text("%s %s joined", who, count == 1 ? "has" : "have");
+        end_job(meeting, NULL, all[worker].name, line,
+                "until all workers have (hvd_join), nothing but sums and averages can be made");
+    }
+    free(joined);
+    return all[worker].sum;
+}
+
+static void begin_meeting(Meeting *meeting, const Collective *call)
+{
+    meeting->number++;
+    trace("collective_begin", TEXT("function", call->name), TEXT("name", call->channel),
+          NUMBER("bytes", EXTREMES * sizeof(uint64_t)), TEXT("op", ""), NUMBER("root", -1));
+}
+
+static void exchange_extremes(const Meeting *meeting, uint64_t extremes[EXTREMES])
+{
+    timeline_begin(SPAN_WAIT, "agree on the call", -1, -1);
+    PMPI_Allreduce(MPI_IN_PLACE, extremes, EXTREMES, MPI_UINT64_T, MPI_MAX, meeting->comm);
+    timeline_end();
+}
+
+int agree(const Collective *call, MPI_Comm comm)
+{
+    if (world_size() == 1)
+        return 1;
+    bool of_job = world_owns(comm);
+    begin_activity(call, of_job);
+    Meeting *meeting = of_job ? meeting_of_job() : meeting_of_group(comm);
+    begin_meeting(meeting, call);
+    uint64_t signature = signature_of(call);
+    uint64_t extremes[EXTREMES] = {[LARGEST] = signature, [INVERTED] = ~signature};
+    exchange_extremes(meeting, extremes);
+    Attendance *attendances = extremes[JOINED] ? take_attendance(meeting, call) : NULL;
+    if (extremes[LARGEST] != ~extremes[INVERTED])
+        name_difference(meeting, call, attendances);
+    int working = meeting->size;
+    if (attendances) {
+        sum_of_working(meeting, attendances);
+        working = count_working(meeting, attendances);
+    }
+    free(attendances);
+    trace("collective_end", TEXT("function", call->name), TEXT("name", call->channel));
+    return working;
+}
+
+void agreed_call_ends(void)
+{
+    if (world_size() > 1)
+        activity_end();
+}
+
+int agree_only(const Collective *call, MPI_Comm comm)
+{
+    int working = agree(call, comm);
+    agreed_call_ends();
+    return working;
+}
+
+// ---- A rank that has joined.
+
+// Those who work have found that their calls differ: they end the job, with words that they alone
+// have.
+static _Noreturn void wait_for_the_end(const Meeting *meeting, const Collective *call)
+{
+    gather_statements(meeting, call);
+    PMPI_Barrier(meeting->comm);
+    abort();
+}
+
+static int last_to_join(const Meeting *meeting, const Attendance *all)
+{
+    int last = 0;
+    for (int r = 1; r < meeting->size; r++)
+        if (all[r].since >= all[last].since)
+            last = r;
+    return last;
+}
+
+bool agree_as_joined(Sum *sum, int *last)
+{
+    const Collective call = {.name = "hvd_join", .channel = "values"};
+    begin_activity(&call, true);
+    Meeting *meeting = meeting_of_job();
+    begin_meeting(meeting, &call);
+    if (joined_since == 0)
+        joined_since = meeting->number;
+    uint64_t extremes[EXTREMES] = {[JOINED] = 1}; // of the rest 0, which is no maximum
+    exchange_extremes(meeting, extremes);
+    Attendance *all = take_attendance(meeting, &call);
+    bool goes_on = count_working(meeting, all) > 0;
+    if (goes_on && extremes[LARGEST] != ~extremes[INVERTED])
+        wait_for_the_end(meeting, &call);
+    if (goes_on)
+        *sum = sum_of_working(meeting, all);
+    else {
+        *last = last_to_join(meeting, all);
+        joined_since = 0;
+    }
+    free(all);
+    trace("collective_end", TEXT("function", call.name), TEXT("name", call.channel));
+    return goes_on;
+}

@@ -1,0 +1,81 @@
+// Inside hvd: before the values of a collective call move, the ranks agree that they all make this
+// call, with the same counts, operation and so on. What MPI would make of a disagreement is a wait
+// without end, somebody else's numbers, or an error that names neither side; here it is one line,
+// and the end of the job.
+//
+// It costs an all-reduce of 24 bytes over the ranks that take part, on a communicator of its own,
+// so that ranks which make different calls meet here, too. Calls that agree in all terms are one
+// call, as MPI has it: values that ranks pass in different orders are combined as they come.
+// (Horovod's coordinator compares requests by their names: Sergeev and Del Balso, 2018. MPI has its
+// calls matched by their order alone: 4.0, section 6.12.)
+
+#ifndef HVDLAB_AGREEMENT_H
+#define HVDLAB_AGREEMENT_H
+
+#include <mpi.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "comm/world.h"
+
+// Something of a call that is the same on all ranks, said as "rank 0 brings 4 values, ranks 1-3
+// bring 8 values".
+typedef struct {
+    const char *verb;   // "bring", an s for one rank; NULL ends a list of terms
+    const char *before; // "root "
+    const char *text;   // the value; of several lines the first that differs is named; NULL:
+    int64_t number;     // this one
+    const char *after;  // " values", whose s one value loses; NULL: nothing
+    const char *advice; // ends the line; NULL: none
+    uint64_t hash;      // of the text, where the caller keeps it; 0: to be computed
+} Term;
+
+enum { MAX_TERMS = 10 };
+
+// A sum that follows on the agreement, to which a rank that has joined (hvd_join) brings zeros.
+typedef struct {
+    bool open; // false: no sum, so the call can't be made while some rank has joined
+    bool doubles;
+    WorldChannel channel;
+    size_t count;
+} Sum;
+
+typedef struct {
+    const char *name;    // "hvd_allreduce"; calls of one name have the same terms, values apart
+    const char *channel; // the name of the communicator on which the values will move, for traces
+    const char *object;  // where ranks make different calls: "rank 0 is in ..."; NULL: the name
+    Term terms[MAX_TERMS];
+    Sum sum;
+} Collective;
+
+// Terms that are texts, and terms that are numbers, such as ("bring", "", 4, " values").
+static inline Term text_term(const char *verb, const char *before, const char *text,
+                             const char *advice)
+{
+    return (Term){.verb = verb, .before = before, .text = text, .advice = advice};
+}
+
+static inline Term number_term(const char *verb, const char *before, int64_t number,
+                               const char *after)
+{
+    return (Term){.verb = verb, .before = before, .number = number, .after = after};
+}
+
+// Begins a call among the ranks of a communicator, hvd's or a group's: returns when all of them
+// have begun it alike; else ends the job with one line. agreed_call_ends says that this rank's part
+// is done. Does nothing on a single rank. Returns how many of the ranks work: all but those that
+// have joined.
+int agree(const Collective *call, MPI_Comm comm);
+void agreed_call_ends(void);
+
+// The same, for a call that nothing follows, or what follows is waited for later.
+int agree_only(const Collective *call, MPI_Comm comm);
+
+// The same of a rank of the job that has joined: returns when all others have begun a call. True:
+// `sum` is what they add up in it. False: all ranks have joined, `last` as the last one.
+bool agree_as_joined(Sum *sum, int *last);
+
+// What agree() compares, of a text.
+uint64_t text_hash(const char *text);
+
+#endif

@@ -1,0 +1,114 @@
+// Bridges to a machine's own containers and virtual machines. Every machine with Docker has one,
+// mostly at the same address as the others', and none leads to another physical machine. Open MPI
+// takes them for a network that the machines share: a rank then connects to its own machine, and
+// the job ends. So it is told to leave them out, as NCCL does by itself (NCCL_SOCKET_IFNAME). Who
+// runs ranks in virtual machines of this one, across such a bridge, says so: btl_tcp_if_include.
+
+#include "comm/bridges.h"
+
+#include <glob.h>
+#include <link.h>
+#include <net/if.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/util.h"
+
+#define INCLUDE "btl_tcp_if_include"
+#define EXCLUDE "btl_tcp_if_exclude"
+#define USUAL   "127.0.0.1/8,sppp" // what Open MPI leaves out where it is told nothing
+
+// Docker calls the networks that somebody adds br- and twelve hexadecimal digits.
+static bool is_bridge(const char *name)
+{
+    static const char *const beginnings[] = {"docker", "podman", "cni-podman",
+                                             "virbr",  "lxcbr",  "lxdbr"};
+    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
+        if (strncmp(name, beginnings[i], strlen(beginnings[i])) == 0)
+            return true;
+    return strncmp(name, "br-", 3) == 0 && strlen(name) == 15 &&
+           strspn(name + 3, "0123456789abcdef") == 12;
+}
+
+// This machine's, each behind a comma; NULL where there are none.
+static char *names_of_bridges(void)
+{
+    char *names = NULL;
+    struct if_nameindex *all = if_nameindex();
+    for (const struct if_nameindex *each = all; each && each->if_name; each++)
+        if (is_bridge(each->if_name)) {
+            char *more = format_text("%s,%s", names ? names : "", each->if_name);
+            free(names);
+            names = more;
+        }
+    if (all)
+        if_freenameindex(all);
+    return names;
+}
+
+// ---- Whether somebody has said which networks to use. Then that holds: both settings at once
+// would be an error for Open MPI.
+
+static bool file_says(const char *path)
+{
+    FILE *file = fopen(path, "re");
+    char *line = NULL;
+    size_t room = 0;
+    bool says = false;
+    while (file && !says && getline(&line, &room, file) >= 0) {
+        const char *word = line + strspn(line, " \t");
+        says = strncmp(word, INCLUDE, strlen(INCLUDE)) == 0 ||
+               strncmp(word, EXCLUDE, strlen(EXCLUDE)) == 0;
+    }
+    free(line);
+    if (file)
+        fclose(file);
+    return says;
+}
+
+// Frees the pattern.
+static bool files_say(char *pattern)
+{
+    glob_t files = {0};
+    bool say = false;
+    if (glob(pattern, 0, NULL, &files) == 0)
+        for (size_t i = 0; !say && i < files.gl_pathc; i++)
+            say = file_says(files.gl_pathv[i]);
+    globfree(&files);
+    free(pattern);
+    return say;
+}
+
+// The settings of an Open MPI in a folder of its own are beside its library's folder.
+static int files_of_library_say(struct dl_phdr_info *library, size_t size, void *unused)
+{
+    (void)size, (void)unused;
+    const char *end = strstr(library->dlpi_name, "/libmpi.so");
+    return end && files_say(format_text("%.*s/../etc/openmpi-mca-params.conf",
+                                        (int)(end - library->dlpi_name), library->dlpi_name));
+}
+
+// On mpirun's line, in the environment, or in a file, which may be one that a site has named: that
+// is not looked into. (Open MPI 5 puts a file's into the environment.)
+static bool somebody_says(void)
+{
+    const char *home = getenv("HOME");
+    return getenv("OMPI_MCA_" INCLUDE) || getenv("OMPI_MCA_" EXCLUDE) ||
+           getenv("OMPI_MCA_mca_base_param_files") ||
+           getenv("OMPI_MCA_mca_base_param_file_prefix") ||
+           files_say(format_text("%s/.openmpi/mca-params.conf", home ? home : "")) ||
+           files_say(format_text("/etc/openmpi*/openmpi-mca-params.conf")) ||
+           dl_iterate_phdr(files_of_library_say, NULL);
+}
+
+void leave_out_bridges(void)
+{
+    char *names = names_of_bridges();
+    if (names && !somebody_says()) {
+        char *all = format_text(USUAL "%s", names);
+        setenv("OMPI_MCA_" EXCLUDE, all, 1);
+        free(all);
+    }
+    free(names);
+}

@@ -1,0 +1,468 @@
+// The job, and its collectives: of all its ranks, and of groups of them. Values lie in the host's
+// memory; those that lie in a GPU's travel as a copy in the host's.
+
+#include "comm/comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "comm/agreement.h"
+#include "comm/transport.h"
+#include "comm/transport_choice.h"
+#include "observe/trace.h"
+#include "comm/world.h"
+#include "base/util.h"
+
+// ---- The job.
+
+// Of this process, in the job: who asks for every number of an array does not read the environment
+// as often.
+static Place place;
+
+void hvd_init(void)
+{
+    world_start();
+    place = launcher_place();
+    trace("init", NUMBER("rank", world_rank()), NUMBER("size", world_size()),
+          NUMBER("local_rank", place.local_rank), NUMBER("local_size", place.local_size));
+}
+
+void hvd_shutdown(void)
+{
+    hvd_transport_stop();
+    world_stop();
+}
+
+int hvd_rank(void)
+{
+    world_need(__func__);
+    trace_call_once();
+    return world_rank();
+}
+
+int hvd_size(void)
+{
+    world_need(__func__);
+    trace_call_once();
+    return world_size();
+}
+
+int hvd_local_rank(void)
+{
+    world_need(__func__);
+    trace_call_once();
+    return place.local_rank;
+}
+
+int hvd_local_size(void)
+{
+    world_need(__func__);
+    trace_call_once();
+    return place.local_size;
+}
+
+// ---- What callers can do wrong.
+
+static void check_values(const char *caller, const void *values, size_t count)
+{
+    if (!values && count > 0)
+        die("%s: the values are NULL", caller);
+}
+
+static void check_total(const char *caller, const size_t *total)
+{
+    if (!total)
+        die("%s: it needs a place for the total count, not NULL", caller);
+}
+
+static void check_op(const char *caller, HvdOp op)
+{
+    if ((int)op < (int)HVD_AVERAGE || op > HVD_MAX)
+        die("%s: there is no operation %d; they are HVD_AVERAGE, HVD_SUM, HVD_MIN, HVD_MAX", caller,
+            (int)op);
+}
+
+static void check_member(const char *caller, HvdGroup group)
+{
+    world_need(caller);
+    if (group.size < 1)
+        die("%s: this worker is not in the group", caller);
+}
+
+void hvd_check_root(const char *caller, int root, MPI_Comm comm)
+{
+    int size;
+    MPI_Comm_size(comm, &size);
+    if (root < 0 || root >= size)
+        die("%s: there is no rank %d among %d to be the root", caller, root, size);
+}
+
+// ---- What the ranks agree on.
+
+static Term count_term(size_t count)
+{
+    return number_term("bring", "", (int64_t)count, " values");
+}
+
+Term hvd_root_term(int root)
+{
+    Term term = number_term("name", "root ", root, NULL);
+    term.advice = "all must name the same root";
+    return term;
+}
+
+static const char *const op_names[] = {"HVD_AVERAGE", "HVD_SUM", "HVD_MIN", "HVD_MAX"};
+
+static Term op_term(HvdOp op)
+{
+    return text_term("ask", "for ", op_names[op], NULL);
+}
+
+// Returns how many ranks bring values.
+static int agree_on_reduction(const char *caller, size_t count, HvdOp op, MPI_Comm comm)
+{
+    bool adds = op == HVD_SUM || op == HVD_AVERAGE;
+    return agree(&(Collective){.name = caller,
+                               .channel = "values",
+                               .terms = {count_term(count), op_term(op), hierarchy_term()},
+                               .sum = {.open = adds, .channel = WORLD_VALUES, .count = count}},
+                 comm);
+}
+
+// The numbers of rows may differ.
+static void agree_on_rows(const char *caller, const SparseGradient *own, HvdOp op, MPI_Comm comm)
+{
+    agree(&(Collective){.name = caller,
+                        .channel = "values",
+                        .terms = {number_term("bring", "rows of ", own->dimension, " values"),
+                                  op_term(op)}},
+          comm);
+}
+
+static void agree_on_broadcast(const char *caller, size_t count, int root, MPI_Comm comm)
+{
+    agree(&(Collective){.name = caller,
+                        .channel = "variables",
+                        .terms = {count_term(count), hvd_root_term(root)}},
+          comm);
+}
+
+// Of a call that has nothing else to agree on.
+static void agree_on_call(const char *caller, MPI_Comm comm)
+{
+    agree(&(Collective){.name = caller, .channel = "values"}, comm);
+}
+
+// ---- Over the ranks of a communicator.
+
+// `working`: how many of them bring values; the others, zeros.
+static void allreduce(float *values, size_t count, HvdOp op, int working, MPI_Comm comm)
+{
+    int size;
+    MPI_Comm_size(comm, &size);
+    if (size == 1)
+        return;
+    float *host = hvd_host_values(values, count);
+    if (op == HVD_AVERAGE && working < size)
+        mpi_average_of_working(host, count, working, comm);
+    else
+        mpi_allreduce(host, count, op, comm);
+    hvd_return_values(values, host, count);
+}
+
+// Of values of `bytes` each; `all_counts`: how many each rank brought, or NULL.
+static void *gather(const void *own, size_t count, MPI_Datatype type, size_t bytes, size_t *total,
+                    size_t *all_counts, MPI_Comm comm)
+{
+    int size, rank;
+    MPI_Comm_size(comm, &size);
+    MPI_Comm_rank(comm, &rank);
+    int *counts = allocate((size_t)size, sizeof *counts);
+    int *offsets = allocate((size_t)size, sizeof *offsets);
+    counts[rank] = mpi_count(count);
+    if (size > 1)
+        MPI_Allgather(MPI_IN_PLACE, 1, MPI_INT, counts, 1, MPI_INT, comm);
+    *total = 0;
+    for (int i = 0; i < size; i++) {
+        offsets[i] = mpi_count(*total);
+        *total += (size_t)counts[i];
+        if (all_counts)
+            all_counts[i] = (size_t)counts[i];
+    }
+    void *all = allocate(*total, bytes);
+    if (size > 1)
+        MPI_Allgatherv(own, (int)count, type, all, counts, offsets, type, comm);
+    else if (count > 0)
+        memcpy(all, own, count * bytes);
+    free(counts);
+    free(offsets);
+    return all;
+}
+
+static float *allgather(const float *values, size_t count, size_t *total, MPI_Comm comm)
+{
+    float *own = hvd_host_values((float *)(uintptr_t)values, count); // only to be read
+    float *all = gather(own, count, MPI_FLOAT, sizeof *all, total, NULL, comm);
+    if (own != values)
+        free(own);
+    return all;
+}
+
+static void broadcast(float *values, size_t count, int root, MPI_Comm comm)
+{
+    int size;
+    MPI_Comm_size(comm, &size);
+    if (size == 1)
+        return;
+    float *host = hvd_host_values(values, count);
+    MPI_Bcast(host, mpi_count(count), MPI_FLOAT, root, comm);
+    hvd_return_values(values, host, count);
+}
+
+// ---- Of the whole job.
+
+void hvd_allreduce(float *values, size_t count, HvdOp op)
+{
+    world_need(__func__);
+    trace_call();
+    check_values(__func__, values, count);
+    check_op(__func__, op);
+    MPI_Comm comm = world_comm(WORLD_VALUES);
+    int working = agree_on_reduction(__func__, count, op, comm);
+    allreduce(values, count, op, working, comm);
+    agreed_call_ends();
+}
+
+float *hvd_allgather(const float *values, size_t count, size_t *total)
+{
+    world_need(__func__);
+    trace_call();
+    check_values(__func__, values, count);
+    check_total(__func__, total);
+    agree_on_call(__func__, world_comm(WORLD_VALUES));
+    float *all = allgather(values, count, total, world_comm(WORLD_VALUES));
+    agreed_call_ends();
+    return all;
+}
+
+int *hvd_allgather_ints(const int *values, size_t count, size_t *total, size_t *counts)
+{
+    world_need(__func__);
+    trace_call();
+    check_values(__func__, values, count);
+    check_total(__func__, total);
+    MPI_Comm comm = world_comm(WORLD_VALUES);
+    agree_on_call(__func__, comm);
+    int *all = gather(values, count, MPI_INT, sizeof *all, total, counts, comm);
+    agreed_call_ends();
+    return all;
+}
+
+SparseGradient hvd_allreduce_sparse(const SparseGradient *own, HvdOp op)
+{
+    world_need(__func__);
+    trace_call();
+    if (!own || own->count < 0 || own->dimension < 1)
+        die("%s: there is no gradient", __func__);
+    if (op != HVD_AVERAGE && op != HVD_SUM)
+        die("%s: rows can be averaged or added up: HVD_AVERAGE, HVD_SUM", __func__);
+    MPI_Comm comm = world_comm(WORLD_VALUES);
+    agree_on_rows(__func__, own, op, comm);
+    SparseGradient all = {.dimension = own->dimension};
+    size_t count = (size_t)own->count, rows, values;
+    all.rows = gather(own->rows, count, MPI_INT, sizeof(int), &rows, NULL, comm);
+    all.values = allgather(own->values, count * (size_t)own->dimension, &values, comm);
+    all.count = mpi_count(rows);
+    for (size_t i = 0; op == HVD_AVERAGE && i < values; i++)
+        all.values[i] /= (float)world_size();
+    agreed_call_ends();
+    return all;
+}
+
+void hvd_broadcast(float *values, size_t count, int root)
+{
+    world_need(__func__);
+    trace_call();
+    check_values(__func__, values, count);
+    agree_on_broadcast(__func__, count, root, world_comm(WORLD_VARIABLES));
+    hvd_check_root(__func__, root, world_comm(WORLD_VARIABLES));
+    broadcast(values, count, root, world_comm(WORLD_VARIABLES));
+    agreed_call_ends();
+}
+
+void hvd_barrier(void)
+{
+    world_need(__func__);
+    trace_call();
+    agree_on_call(__func__, world_comm(WORLD_VALUES));
+    MPI_Barrier(world_comm(WORLD_VALUES));
+    agreed_call_ends();
+}
+
+static void add_zeros(const Sum *sum)
+{
+    MPI_Comm comm = world_comm(sum->channel);
+    size_t bytes = sum->doubles ? sizeof(double) : sizeof(float);
+    void *zeros = allocate(sum->count, bytes);
+    if (sum->doubles)
+        MPI_Allreduce(MPI_IN_PLACE, zeros, mpi_count(sum->count), MPI_DOUBLE, MPI_SUM, comm);
+    else
+        mpi_allreduce(zeros, sum->count, HVD_SUM, comm);
+    free(zeros);
+}
+
+int hvd_join(void)
+{
+    world_need(__func__);
+    trace_call();
+    int last = 0;
+    Sum sum;
+    while (world_size() > 1 && agree_as_joined(&sum, &last)) {
+        add_zeros(&sum);
+        agreed_call_ends();
+    }
+    agreed_call_ends();
+    return last;
+}
+
+// ---- Groups.
+
+HvdGroup hvd_world(void)
+{
+    world_need(__func__);
+    return (HvdGroup){world_comm(WORLD_VALUES), world_rank(), world_size()};
+}
+
+static HvdGroup group_of(MPI_Comm comm)
+{
+    HvdGroup group = {.comm = comm, .rank = -1};
+    if (comm == MPI_COMM_NULL)
+        return group;
+    MPI_Comm_rank(comm, &group.rank);
+    MPI_Comm_size(comm, &group.size);
+    MPI_Comm_set_name(comm, "group");
+    return group;
+}
+
+HvdGroup hvd_group_split(int color)
+{
+    world_need(__func__);
+    trace_call();
+    MPI_Comm comm;
+    agree_on_call(__func__, world_comm(WORLD_VALUES));
+    MPI_Comm_split(world_comm(WORLD_VALUES), color < 0 ? MPI_UNDEFINED : color, world_rank(),
+                   &comm);
+    agreed_call_ends();
+    return group_of(comm);
+}
+
+static void check_ranks(const char *caller, const int *ranks, int count)
+{
+    if (!ranks || count < 1)
+        die("%s: a group needs a list of at least one rank", caller);
+    for (int i = 0; i < count; i++) {
+        if (ranks[i] < 0 || ranks[i] >= world_size())
+            die("%s: there is no rank %d among %d", caller, ranks[i], world_size());
+        for (int j = 0; j < i; j++)
+            if (ranks[j] == ranks[i])
+                die("%s: rank %d is in the list twice", caller, ranks[i]);
+    }
+}
+
+static void agree_on_list(const char *caller, const int *ranks, int count, MPI_Comm comm)
+{
+    char *list = format_text("%d", ranks[0]);
+    for (int i = 1; i < count; i++) {
+        char *longer = format_text("%s, %d", list, ranks[i]);
+        free(list);
+        list = longer;
+    }
+    agree(&(Collective){.name = caller,
+                        .channel = "values",
+                        .terms = {text_term("name", "the list ", list, NULL)}},
+          comm);
+    free(list);
+}
+
+HvdGroup hvd_group_of_ranks(const int *ranks, int count)
+{
+    world_need(__func__);
+    trace_call();
+    check_ranks(__func__, ranks, count);
+    MPI_Comm world = world_comm(WORLD_VALUES), comm;
+    agree_on_list(__func__, ranks, count, world);
+    MPI_Group all, some;
+    MPI_Comm_group(world, &all);
+    MPI_Group_incl(all, count, ranks, &some);
+    MPI_Comm_create(world, some, &comm);
+    MPI_Group_free(&some);
+    MPI_Group_free(&all);
+    agreed_call_ends();
+    return group_of(comm);
+}
+
+void hvd_group_allreduce(HvdGroup group, float *values, size_t count, HvdOp op)
+{
+    check_member(__func__, group);
+    trace_call();
+    check_values(__func__, values, count);
+    check_op(__func__, op);
+    int working = agree_on_reduction(__func__, count, op, group.comm);
+    allreduce(values, count, op, working, group.comm);
+    agreed_call_ends();
+}
+
+float *hvd_group_allgather(HvdGroup group, const float *values, size_t count, size_t *total)
+{
+    check_member(__func__, group);
+    trace_call();
+    check_values(__func__, values, count);
+    check_total(__func__, total);
+    agree_on_call(__func__, group.comm);
+    float *all = allgather(values, count, total, group.comm);
+    agreed_call_ends();
+    return all;
+}
+
+int *hvd_group_allgather_ints(HvdGroup group, const int *values, size_t count, size_t *total,
+                              size_t *counts)
+{
+    check_member(__func__, group);
+    trace_call();
+    check_values(__func__, values, count);
+    check_total(__func__, total);
+    agree_on_call(__func__, group.comm);
+    int *all = gather(values, count, MPI_INT, sizeof *all, total, counts, group.comm);
+    agreed_call_ends();
+    return all;
+}
+
+void hvd_group_broadcast(HvdGroup group, float *values, size_t count, int root)
+{
+    check_member(__func__, group);
+    trace_call();
+    check_values(__func__, values, count);
+    agree_on_broadcast(__func__, count, root, group.comm);
+    hvd_check_root(__func__, root, group.comm);
+    broadcast(values, count, root, group.comm);
+    agreed_call_ends();
+}
+
+void hvd_group_barrier(HvdGroup group)
+{
+    check_member(__func__, group);
+    trace_call();
+    agree_on_call(__func__, group.comm);
+    MPI_Barrier(group.comm);
+    agreed_call_ends();
+}
+
+void hvd_group_free(HvdGroup *group)
+{
+    if (!group)
+        die("%s: there is no group (NULL)", __func__);
+    // The world's communicator stays; and after hvd_shutdown there is none left.
+    bool own = group->size > 0 && world_started() && group->comm != world_comm(WORLD_VALUES);
+    if (own && group->comm != MPI_COMM_NULL)
+        MPI_Comm_free(&group->comm);
+    *group = (HvdGroup){.comm = MPI_COMM_NULL, .rank = -1};
+}

@@ -1,0 +1,173 @@
+// hvd's job and its collective calls: what makes one program out of N processes. The calls and
+// their meaning are Horovod's (Sergeev and Del Balso, "Horovod: fast and easy distributed deep
+// learning in TensorFlow", 2018); below them is MPI. What needs a training is in hvd/hvd.h.
+//
+// A worker is one process of a job that `mpirun -np N` started; its rank is its number, 0 to N - 1,
+// and rank 0 is the root. All workers run the same program. A collective call (allreduce,
+// broadcast, ...) is made by all of them, in the same order, with the same sizes; it returns when
+// this worker's part is done, so a worker waits until the others have come to the call, too. Before
+// values move the workers agree on the call: where they make different ones, or bring other counts,
+// operations, roots, models, optimizers or lengths of training, the job ends with one line that
+// names both sides (a few microseconds for each call, and for each update of a distributed
+// optimizer). Calls that agree in all of this are one call, wherever in the program they stand and
+// whatever the values mean: as in MPI, the order of the calls alone decides which values meet.
+//
+// That is said on standard error, each line beginning with the program's name. When some worker has
+// waited for HVD_STALL_SECONDS (10; 0: nothing is said) in a call, hvd's or MPI's own: who waits in
+// which call, and where the others are; again after twice as long, and so on. A slow worker is no
+// error: the job goes on, unless HVD_STALL_SHUTDOWN_SECONDS (0: never) have passed since the
+// waiting began; then it ends, with status 2. Where others wait for a worker that has left (the end
+// of main, exit, hvd_shutdown, MPI_Finalize), nobody could come back from that: the job ends at
+// once, with a line and status 2. What mpirun ends by SIGTERM, as after Control-C, says so.
+//
+// Before hvd_init, and after hvd_shutdown, every function but hvd_shutdown and hvd_group_free ends
+// the program with one line. So does every function where an argument can't be right: NULL in place
+// of values, a rank that is not there. And so does what MPI refuses of the program's own calls, on
+// MPI_COMM_WORLD and communicators that are made from it after hvd_init, unless the program has
+// chosen another error handler.
+//
+// HVD_TIMELINE=FILE.json in the environment of all workers has the root write, when the job ends,
+// when each of them did what, for https://ui.perfetto.dev or chrome://tracing: steps, passes,
+// pieces of the gradients from ready to averaged, waits, loading. A job that ends otherwise than by
+// the end of main, exit(0) or hvd_shutdown loses it.
+//
+// Where the workers are on several hosts (simulated ones, of HVD_LAYOUT or HVD_RANKS_PER_NODE,
+// count as such), an all-reduce through MPI goes by two levels: added up within each host, then
+// around a ring of hosts, and handed out within each host again. The ring moves the fewest bytes
+// that can be, 2 (H - 1) / H of the data over the link of each of H hosts, but in 2 (H - 1)
+// messages one after another, each a part of 1 / H; MPI's own way for little data takes fewer
+// messages, log2(N) for N workers, of all the data each. By the line time = latency + bytes /
+// bandwidth the ring wins where a part takes longer to send than a message is late: where it is
+// larger than latency * bandwidth, 6 KB on Ethernet of 1 Gbit/s and 50 us, 31 KB at 10 Gbit/s and
+// 25 us. The slower link decides, since on the faster one a wrong choice costs some microseconds
+// only. So, with nothing measured, and the same on every worker and in every run: data of 8 KiB for
+// each host or more go by two levels, others as MPI will have it. HVD_HIERARCHICAL=1 has all go by
+// two levels, 0 none (auto: the rule). NCCL, where gradients travel through it, chooses by itself.
+//
+// Values are floats in the host's memory, or in that of the GPU that this process works on: these
+// travel as a copy in the host's memory. A call that has the name of one of Horovod's means the
+// same as that one; groups are what Horovod calls process sets.
+
+#ifndef HVDLAB_COMM_H
+#define HVDLAB_COMM_H
+
+#include <mpi.h>
+#include <stddef.h>
+#include "base/types.h"
+
+#pragma GCC visibility push(default) // a step may call what follows
+
+// Joins the job. The first call of main, on every worker; the end of main leaves the job again. A
+// program that was started without mpirun is a job of one worker, and says so; one that was started
+// with a role (ps.h) has no ranks, and ends with one line.
+void hvd_init(void);
+
+// Leaves the job before the end of main. No function of hvd may be called afterwards.
+void hvd_shutdown(void);
+
+// This worker's number in the job, 0 to hvd_size() - 1.
+int hvd_rank(void);
+
+// How many workers the job has.
+int hvd_size(void);
+
+// This worker's number among those on the same machine, 0 to hvd_local_size() - 1: the number of
+// its device.
+int hvd_local_rank(void);
+
+// How many workers of the job are on this machine.
+int hvd_local_size(void);
+
+// What an all-reduce makes of the values that the workers bring.
+typedef enum { HVD_AVERAGE, HVD_SUM, HVD_MIN, HVD_MAX } HvdOp;
+
+// Replaces `values` on every worker by the elementwise average (or sum, smallest, largest) over all
+// workers. A value that is not a number on one of them is none in the result, whatever the
+// operation. Two levels give all of them the same bits, and so does Open MPI (MPI only recommends
+// it: 3.1, section 5.9.1), so that weights which are equal stay equal. Collective.
+void hvd_allreduce(float *values, size_t count, HvdOp op);
+
+// Gathers the values of all workers, in the order of their ranks, on every one of them. The counts
+// may differ. Returns an array of *total floats, in the host's memory, that the caller frees with
+// free(). Collective.
+float *hvd_allgather(const float *values, size_t count, size_t *total);
+
+// The same for whole numbers, in the host's memory. Where `counts` is not NULL, counts[r] gets how
+// many of them rank r brought, for all hvd_size() ranks. Collective.
+int *hvd_allgather_ints(const int *values, size_t count, size_t *total, size_t *counts);
+
+// Overwrites `values` on every worker by those of the worker `root`. Collective.
+void hvd_broadcast(float *values, size_t count, int root);
+
+// Waits until every worker has come here. Collective.
+void hvd_barrier(void);
+
+// For a worker that has nothing left to bring while others still have: until all workers have
+// called it, takes part in the all-reduces that the others make, with zeros. These are
+// hvd_allreduce by HVD_SUM and HVD_AVERAGE, the updates of distributed optimizers, which travel in
+// one piece then, through the host's memory, and hvd_metric_average. An average is that of the
+// workers that have not joined (Horovod goes on dividing by the number of all). Any other
+// collective of the whole job ends it with one line, and so does an update by hvd_use_allreduce; a
+// group's waits for a member that has joined.
+//
+// The model of a worker that has joined stays as it is, while the others' goes on: returns the rank
+// of the worker that was the last to join, the same on all, for hvd_broadcast_model. (Of several
+// that come to it between the same two calls the highest.)
+int hvd_join(void);
+
+// Averages (or adds up, HVD_SUM) the gradient of an embedding's table over all workers by gathering
+// their rows, as Horovod does for TensorFlow's IndexedSlices: the rows of all workers, in the order
+// of their ranks, divided by their number. Nothing is added up; a row that several of them brought
+// stands there several times. What a worker hands over follows the rows that its batch named, not
+// the table. To be freed with sparse_gradient_free. Collective.
+SparseGradient hvd_allreduce_sparse(const SparseGradient *own, HvdOp op);
+
+// ---- Groups of workers.
+
+// Some of the workers, each with a number of its own in the group, 0 to size - 1. `comm` is for
+// MPI's own calls. A worker that is in no group has MPI_COMM_NULL, rank -1, size 0.
+typedef struct {
+    MPI_Comm comm;
+    int rank, size;
+} HvdGroup;
+
+// All workers. Nothing has to be freed.
+HvdGroup hvd_world(void);
+
+// The workers that give the same color, a number from 0, in the order of their ranks; one that
+// gives a negative number is in no group. Called by all workers. To be freed with hvd_group_free.
+HvdGroup hvd_group_split(int color);
+
+// The `count` workers with these ranks, in the order of the list. All workers call it, with the
+// same list, those that are not in it too. To be freed with hvd_group_free.
+HvdGroup hvd_group_of_ranks(const int *ranks, int count);
+
+// The collectives among the workers of a group, each of which calls them; `root` is a rank in the
+// group. A worker that is not in the group ends the program with one line. Where they disagree, the
+// line that says so counts ranks as the job does.
+void hvd_group_allreduce(HvdGroup group, float *values, size_t count, HvdOp op);
+float *hvd_group_allgather(HvdGroup group, const float *values, size_t count, size_t *total);
+int *hvd_group_allgather_ints(HvdGroup group, const int *values, size_t count, size_t *total,
+                              size_t *counts);
+void hvd_group_broadcast(HvdGroup group, float *values, size_t count, int root);
+void hvd_group_barrier(HvdGroup group);
+
+// Gives the group back and makes it empty. Called by all of its workers. Does nothing to an empty
+// one, and nothing but that to the world.
+void hvd_group_free(HvdGroup *group);
+
+// ---- An all-reduce of the program's own.
+
+// A function that replaces values[0 ... count - 1], on every worker of the communicator, by their
+// sum over all workers. `values` lie in the host's memory; the main thread calls it.
+typedef void (*HvdAllreduce)(float *values, size_t count, MPI_Comm comm);
+
+// From now on distributed optimizers have the gradients added up by `allreduce`, piece after piece,
+// and divide the sums themselves; NULL: by the library again. Gradients on a GPU are handed over as
+// a copy in the host's memory. All workers must call it, before the same update; with one worker
+// nothing is added up. `comm` is used for nothing else while the function runs.
+void hvd_use_allreduce(HvdAllreduce allreduce);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,255 @@
+// A job under mpirun, as a child of this process.
+//
+// Which rank ended the job, the ranks that watch each other know (stall.h), and print it: standard
+// error is read on its way. How that rank ended, mpirun's exit status says. mpirun's own words
+// differ from version to version; only of a host that it has lost nobody else knows. Standard
+// output, which may be a terminal, is mpirun's own.
+
+#include "comm/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/util.h"
+#include "comm/job_end.h"
+#include "comm/stall_words.h"
+
+#define TICK        50  // milliseconds between two looks whether mpirun lives
+#define LAST_TICKS  60  // for what ranks whose mpirun is gone still say
+#define LOST        10  // seconds in which a mpirun that has lost a rank or a host must end
+#define NOT_STARTED 127 // as shells have it
+
+// The same as common/scripts/mpi.sh, which says why; here, too, since a program may run where that
+// script is not.
+static void set_environment(void)
+{
+    static const char *const as_root[] = {
+        "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "PRTE_ALLOW_RUN_AS_ROOT",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"};
+    for (size_t i = 0; geteuid() == 0 && i < sizeof as_root / sizeof *as_root; i++)
+        setenv(as_root[i], "1", 0);
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
+    setenv("PRTE_MCA_rmaps_default_mapping_policy", "slot:oversubscribe", 0);
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    setenv("OMPI_MCA_reachable", "weighted", 0);
+    setenv("GOMP_SPINCOUNT", "10000", 0);
+}
+
+// ---- What ranks say, and mpirun.
+
+typedef struct {
+    char text[512]; // of the line that is being read
+    size_t length;
+    JobEnd *end;
+} Lines;
+
+// The first rank counts: others follow it.
+static void look_at_line(const char *line, JobEnd *end)
+{
+    int rank, status;
+    const char *at = strstr(line, ": rank ");
+    const char *verb = at && sscanf(at, ": rank %d", &rank) == 1 ? strchr(at + 7, ' ') : NULL;
+    bool gone = verb && strncmp(verb, " is " RANK_IS_GONE, strlen(" is " RANK_IS_GONE)) == 0;
+    bool left = verb && sscanf(verb, " has left main (exit status %d)", &status) == 1 && status > 0;
+    if ((gone || left) && end->rank < 0)
+        end->rank = rank;
+    if (strstr(line, "lost communication with a remote daemon") || // Open MPI 4 and 5
+        strstr(line, "unable to reliably start one or more daemons"))
+        end->lost = true;
+}
+
+static void look_at(Lines *lines, const char *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (bytes[i] == '\n') {
+            lines->text[lines->length] = '\0';
+            look_at_line(lines->text, lines->end);
+            lines->length = 0;
+        } else if (lines->length < sizeof lines->text - 1) {
+            lines->text[lines->length++] = bytes[i];
+        }
+    }
+}
+
+// Hands on what there is; false at the end of it.
+static bool pass_on(int from, Lines *lines)
+{
+    char bytes[4096];
+    ssize_t count = read(from, bytes, sizeof bytes);
+    if (count > 0) {
+        look_at(lines, bytes, (size_t)count);
+        for (ssize_t done = 0, now; done < count; done += now)
+            if ((now = write(STDERR_FILENO, bytes + done, (size_t)(count - done))) <= 0)
+                break; // nobody reads it
+    }
+    return count > 0 || (count < 0 && errno == EINTR);
+}
+
+// ---- A job that nobody sees.
+
+static _Noreturn void become_silent(char *const words[], pid_t parent)
+{
+    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent || nothing < 0)
+        _exit(NOT_STARTED);
+    setsid();
+    set_environment();
+    for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; descriptor++)
+        dup2(nothing, descriptor);
+    execvp(words[0], words);
+    _exit(NOT_STARTED);
+}
+
+int start_silent(char *const words[])
+{
+    pid_t self = getpid();
+    fflush(NULL);
+    pid_t process = fork();
+    if (process < 0)
+        die("%s can't be started: %s", words[0], strerror(errno));
+    if (process == 0)
+        become_silent(words, self);
+    return process;
+}
+
+// ---- The job.
+
+typedef struct {
+    pid_t process; // mpirun; 0 when it has ended
+    int error;     // what it writes to standard error; -1 at the end of that
+    int signals;
+    double lost_at; // when mpirun said that it had lost a host; 0: not yet
+    JobEnd end;
+    Lines lines;
+} Job;
+
+static _Noreturn void become_mpirun(char *const words[], int error, const sigset_t *mask,
+                                    pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent)
+        _exit(NOT_STARTED);
+    set_environment();
+    dup2(error, STDERR_FILENO);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    execvp(words[0], words);
+    fprintf(stderr, "%s: %s can't be started: %s\n", program_name(), words[0], strerror(errno));
+    _exit(NOT_STARTED);
+}
+
+static void start(Job *job, char *const words[], const sigset_t *mask)
+{
+    int ends[2];
+    pid_t self = getpid();
+    fflush(NULL);
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        die("%s can't be started: %s", words[0], strerror(errno));
+    job->process = fork();
+    if (job->process < 0)
+        die("%s can't be started: %s", words[0], strerror(errno));
+    if (job->process == 0)
+        become_mpirun(words, ends[1], mask, self);
+    close(ends[1]);
+    job->error = ends[0];
+}
+
+// One that the terminal sends comes to mpirun, too, which would take a second one for impatience.
+static void send_on(Job *job)
+{
+    struct signalfd_siginfo news;
+    if (read(job->signals, &news, sizeof news) != sizeof news)
+        return;
+    job->end.sent = (int)news.ssi_signo;
+    if (job->process && news.ssi_code != SI_KERNEL)
+        kill(job->process, job->end.sent);
+}
+
+static void look_whether_it_has_ended(Job *job)
+{
+    int status;
+    pid_t ended = job->process ? waitpid(job->process, &status, WNOHANG) : 0;
+    if (ended < 0) // the program has asked the system to forget its children
+        die("mpirun has ended, and nobody can say how: %s", strerror(errno));
+    if (ended == 0)
+        return;
+    job->process = 0;
+    job->end.mpirun_signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    job->end.status = job->end.mpirun_signal ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+// Where it loses a host, Open MPI 4's mpirun now and then waits forever. One that has lost a rank
+// ends the job, too.
+static void end_a_lost_one(Job *job)
+{
+    if ((!job->end.lost && job->end.rank < 0) || !job->process)
+        return;
+    if (job->lost_at == 0)
+        job->lost_at = seconds_now();
+    else if (seconds_now() - job->lost_at > LOST)
+        kill(job->process, SIGKILL);
+}
+
+static void wait_for_end(Job *job)
+{
+    for (int last = 0; job->process || (job->error >= 0 && last < LAST_TICKS);) {
+        struct pollfd news[] = {{.fd = job->error, .events = POLLIN},
+                                {.fd = job->signals, .events = POLLIN}};
+        if (poll(news, 2, TICK) == 0 && !job->process)
+            last++;
+        if (news[1].revents)
+            send_on(job);
+        if (news[0].revents && !pass_on(job->error, &job->lines)) {
+            close(job->error);
+            job->error = -1;
+        }
+        look_whether_it_has_ended(job);
+        end_a_lost_one(job);
+    }
+    if (job->error >= 0)
+        close(job->error);
+}
+
+JobEnd run_job(char *const words[])
+{
+    Job job = {.end = {.rank = -1}};
+    sigset_t ending, before;
+    job.lines.end = &job.end;
+    ending_signals(&ending);
+    pthread_sigmask(SIG_BLOCK, &ending, &before);
+    job.signals = signalfd(-1, &ending, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (job.signals < 0)
+        die("%s can't be started: %s", words[0], strerror(errno));
+    start(&job, words, &before);
+    wait_for_end(&job);
+    close(job.signals);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (job.end.lost && !job.end.sent) // Open MPI 5 calls it 0, and a hanging one was killed
+        job.end.status = EXIT_FAILURE;
+    if (job.end.status == NOT_STARTED && job.end.rank < 0) // its line is there
+        exit(STATUS_USER_MUST);
+    return job.end;
+}
+
+char *job_end_text(const JobEnd *end)
+{
+    if (end->lost)
+        return format_text("mpirun does not reach a host");
+    bool signal = end->status > 128 && end->status - 128 <= SIGRTMAX; // as shells have it
+    char *who = end->mpirun_signal ? format_text("mpirun")
+                : end->rank >= 0   ? format_text("rank %d", end->rank)
+                                   : format_text(signal ? "a rank" : "the job");
+    char *text = signal ? format_text("%s was ended by signal %d (%s)", who, end->status - 128,
+                                      strsignal(end->status - 128))
+                        : format_text("%s ended with status %d", who, end->status);
+    free(who);
+    return text;
+}

@@ -1,0 +1,541 @@
+// MPI's functions, watched through its profiling interface (MPI 3.1, chapter 14.2): MPI_Allreduce
+// and the others are defined here, write what trace.h lists, note the call as what this rank is
+// doing (observe/activity.h), and call PMPI_Allreduce. What Open MPI's mpi.h declares, the same for
+// any MPI.
+//
+// HVDLAB_SYNCHRONOUS_SENDS=1 has a send end only when it is received, whatever its size. Small
+// messages otherwise wait in a buffer, and a program that deadlocks with large ones looks right.
+
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/util.h"
+#include "observe/timeline.h"
+#include "observe/activity.h"
+#include "comm/stall.h"
+#include "observe/trace.h"
+#include "comm/world.h"
+
+// ---- What this rank is doing.
+
+// What is kept with a communicator.
+typedef struct {
+    bool whole_job;
+    int64_t calls; // that all of its ranks make alike
+    int size;
+    int ranks[]; // of the job
+} CommFacts;
+
+static bool finalized;
+
+static int forget_facts(MPI_Comm comm, int key, void *facts, void *unused)
+{
+    (void)comm, (void)key, (void)unused;
+    free(facts);
+    return MPI_SUCCESS;
+}
+
+static CommFacts *find_facts(MPI_Comm comm)
+{
+    int size;
+    PMPI_Comm_size(comm, &size);
+    CommFacts *facts = allocate(1, sizeof *facts + (size_t)size * sizeof facts->ranks[0]);
+    int *own = allocate((size_t)size, sizeof *own);
+    for (int r = 0; r < size; r++)
+        own[r] = r;
+    MPI_Group group, world;
+    PMPI_Comm_group(comm, &group);
+    PMPI_Comm_group(MPI_COMM_WORLD, &world);
+    PMPI_Group_translate_ranks(group, size, own, world, facts->ranks);
+    PMPI_Group_free(&group);
+    PMPI_Group_free(&world);
+    free(own);
+    facts->size = size;
+    facts->whole_job = size == world_size();
+    return facts;
+}
+
+// NULL where none can be kept: there is no such communicator, or it joins two groups.
+static CommFacts *facts_of(MPI_Comm comm)
+{
+    static int key = MPI_KEYVAL_INVALID;
+    int found, two_groups;
+    CommFacts *facts;
+    if (comm == MPI_COMM_NULL || !world_started() || finalized)
+        return NULL;
+    if (key == MPI_KEYVAL_INVALID)
+        PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget_facts, &key, NULL);
+    if (PMPI_Comm_get_attr(comm, key, &facts, &found) != MPI_SUCCESS)
+        return NULL;
+    if (found)
+        return facts;
+    if (PMPI_Comm_test_inter(comm, &two_groups) != MPI_SUCCESS || two_groups)
+        return NULL;
+    facts = find_facts(comm);
+    PMPI_Comm_set_attr(comm, key, facts);
+    return facts;
+}
+
+// `peer` is a rank of the communicator, or MPI's name for none or any.
+static void begin_call(const char *function, MPI_Comm comm, bool collective, int64_t count,
+                       int peer)
+{
+    Activity activity = {.call = function, .count = count, .peer = -1};
+    CommFacts *facts = activity_inside() ? NULL : facts_of(comm);
+    if (facts && collective && facts->whole_job)
+        activity.number = ++facts->calls;
+    if (facts && peer >= 0 && peer < facts->size)
+        activity.peer = facts->ranks[peer];
+    activity_begin(activity);
+}
+
+// ---- Collective calls.
+
+typedef struct {
+    const char *function;
+    MPI_Comm comm; // MPI_COMM_NULL: no communicator belongs to the call
+    int count;     // elements that go out or come in
+    MPI_Datatype type;
+    MPI_Op op; // MPI_OP_NULL: none
+    int root;  // -1: none
+} MpiCall;
+
+static const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME])
+{
+    int length = 0;
+    name[0] = '\0';
+    if (comm != MPI_COMM_NULL)
+        PMPI_Comm_get_name(comm, name, &length);
+    return name;
+}
+
+// "0,2,4", the ranks of the job that belong to it; "" where it has none, or joins two groups. The
+// caller frees it.
+static char *ranks_of(MPI_Comm comm)
+{
+    const CommFacts *facts = facts_of(comm);
+    char *text = format_text("%s", "");
+    for (int r = 0; facts && r < facts->size; r++) {
+        char *longer = format_text("%s%s%d", text, r > 0 ? "," : "", facts->ranks[r]);
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
+static const char *op_name(MPI_Op op)
+{
+    return op == MPI_SUM ? "sum" : op == MPI_MAX ? "max" : op == MPI_MIN ? "min" : "";
+}
+
+static double bytes_of(int count, MPI_Datatype type)
+{
+    int element = 0;
+    if (type != MPI_DATATYPE_NULL)
+        PMPI_Type_size(type, &element);
+    return (double)count * element;
+}
+
+// A rank of a communicator as MPI_COMM_WORLD counts it; -1: any, or none. One that the communicator
+// does not have is left to MPI to refuse.
+static int world_rank_of(int rank, MPI_Comm comm)
+{
+    if (rank == MPI_ANY_SOURCE || rank < 0 || comm == MPI_COMM_NULL)
+        return -1;
+    MPI_Group group, world;
+    int size, result = -1;
+    PMPI_Comm_group(comm, &group);
+    PMPI_Comm_group(MPI_COMM_WORLD, &world);
+    PMPI_Group_size(group, &size);
+    if (rank < size)
+        PMPI_Group_translate_ranks(group, 1, &rank, world, &result);
+    PMPI_Group_free(&group);
+    PMPI_Group_free(&world);
+    return result;
+}
+
+static void call_begins(const MpiCall *call)
+{
+    if (timeline_on())
+        timeline_begin(SPAN_MPI, call->function, (int64_t)bytes_of(call->count, call->type),
+                       world_rank_of(call->root, call->comm));
+    if (!trace_on())
+        return;
+    char name[MPI_MAX_OBJECT_NAME];
+    char *ranks = ranks_of(call->comm);
+    trace("collective_begin", TEXT("function", call->function),
+          TEXT("name", comm_name(call->comm, name)), TEXT("ranks", ranks),
+          NUMBER("bytes", bytes_of(call->count, call->type)), TEXT("op", op_name(call->op)),
+          NUMBER("root", call->root));
+    free(ranks);
+}
+
+static int call_ends(const char *function, const char *name, int result)
+{
+    timeline_end();
+    trace("collective_end", TEXT("function", function), TEXT("name", name));
+    return result;
+}
+
+int MPI_Finalize(void)
+{
+    const MpiCall call = {"MPI_Finalize", MPI_COMM_NULL, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1};
+    call_begins(&call);
+    activity_leave(LEFT_MPI, EXIT_SUCCESS);
+    stall_tell_leaving();
+    stall_wait_for_others();
+    finalized = true;
+    return call_ends(call.function, "", PMPI_Finalize());
+}
+
+int MPI_Abort(MPI_Comm comm, int status)
+{
+    stall_explained(); // Open MPI says who has called it
+    return PMPI_Abort(comm, status);
+}
+
+// Defines MPI_NAME around PMPI_NAME: `parameters` as declared, `arguments` as passed on, then what
+// an event says of the call, as in MpiCall.
+#define WATCH(function_name, parameters, arguments, ...)                                           \
+    int MPI_##function_name parameters                                                             \
+    {                                                                                              \
+        const MpiCall call = {"MPI_" #function_name, __VA_ARGS__};                                 \
+        char comm_text[MPI_MAX_OBJECT_NAME] = "";                                                  \
+        if (trace_on())                                                                            \
+            comm_name(call.comm, comm_text);                                                       \
+        call_begins(&call);                                                                        \
+        begin_call(call.function, call.comm, true,                                                 \
+                   call.type == MPI_DATATYPE_NULL ? NO_VALUES : call.count, MPI_PROC_NULL);        \
+        int result = PMPI_##function_name arguments;                                               \
+        activity_end();                                                                            \
+        return call_ends(call.function, comm_text, result);                                        \
+    }
+
+// clang-format off
+WATCH(Comm_split, (MPI_Comm comm, int color, int key, MPI_Comm *made), (comm, color, key, made),
+      comm, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1)
+WATCH(Comm_dup, (MPI_Comm comm, MPI_Comm *made), (comm, made), comm, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1)
+WATCH(Barrier, (MPI_Comm comm), (comm), comm, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1)
+WATCH(Bcast, (void *data, int n, MPI_Datatype type, int root, MPI_Comm comm),
+      (data, n, type, root, comm), comm, n, type, MPI_OP_NULL, root)
+WATCH(Allreduce, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+      (from, to, n, type, op, comm), comm, n, type, op, -1)
+WATCH(Reduce, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, int root,
+      MPI_Comm comm), (from, to, n, type, op, root, comm), comm, n, type, op, root)
+WATCH(Allgather, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
+      MPI_Comm comm), (from, n, type, to, m, to_type, comm), comm, m, to_type, MPI_OP_NULL, -1)
+WATCH(Allgatherv, (const void *from, int n, MPI_Datatype type, void *to, const int counts[],
+      const int offsets[], MPI_Datatype to_type, MPI_Comm comm),
+      (from, n, type, to, counts, offsets, to_type, comm), comm, n, type, MPI_OP_NULL, -1)
+WATCH(Gather, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
+      int root, MPI_Comm comm), (from, n, type, to, m, to_type, root, comm), comm, n, type, MPI_OP_NULL, root)
+WATCH(Scatter, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
+      int root, MPI_Comm comm), (from, n, type, to, m, to_type, root, comm), comm, m, to_type, MPI_OP_NULL, root)
+WATCH(Reduce_scatter_block, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+      (from, to, n, type, op, comm), comm, n, type, op, -1)
+WATCH(Alltoall, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
+      MPI_Comm comm), (from, n, type, to, m, to_type, comm), comm, m, to_type, MPI_OP_NULL, -1)
+WATCH(Gatherv, (const void *from, int n, MPI_Datatype type, void *to, const int counts[], const int offsets[],
+      MPI_Datatype to_type, int root, MPI_Comm comm),
+      (from, n, type, to, counts, offsets, to_type, root, comm), comm, n, type, MPI_OP_NULL, root)
+WATCH(Scatterv, (const void *from, const int counts[], const int offsets[], MPI_Datatype type, void *to, int m,
+      MPI_Datatype to_type, int root, MPI_Comm comm),
+      (from, counts, offsets, type, to, m, to_type, root, comm), comm, m, to_type, MPI_OP_NULL, root)
+WATCH(Reduce_scatter, (const void *from, void *to, const int counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+      (from, to, counts, type, op, comm), comm, 0, MPI_DATATYPE_NULL, op, -1)
+WATCH(Scan, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+      (from, to, n, type, op, comm), comm, n, type, op, -1)
+WATCH(Exscan, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+      (from, to, n, type, op, comm), comm, n, type, op, -1)
+WATCH(Alltoallv, (const void *from, const int counts[], const int offsets[], MPI_Datatype type, void *to,
+      const int to_counts[], const int to_offsets[], MPI_Datatype to_type, MPI_Comm comm),
+      (from, counts, offsets, type, to, to_counts, to_offsets, to_type, comm),
+      comm, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1)
+// clang-format on
+
+// It leaves no event: where a rank is, is all that is noted.
+int MPI_Probe(int from, int tag, MPI_Comm comm, MPI_Status *status)
+{
+    begin_call("MPI_Probe", comm, false, NO_VALUES, from);
+    int result = PMPI_Probe(from, tag, comm, status);
+    activity_end();
+    return result;
+}
+
+// ---- Requests: each operation that goes on in the background has a number, from 1.
+
+// Those that nobody has yet seen done. MPI hands out handles again; the numbers are ours.
+typedef struct {
+    MPI_Request handle;
+    int number;
+} Unfinished;
+
+static struct {
+    Unfinished *items;
+    int count, room, last;
+} requests;
+
+static int keep_request(MPI_Request handle)
+{
+    if (requests.count == requests.room) {
+        requests.room = 2 * requests.room + 16;
+        requests.items = enlarge(requests.items, (size_t)requests.room, sizeof *requests.items);
+    }
+    requests.items[requests.count].handle = handle;
+    requests.items[requests.count++].number = ++requests.last;
+    return requests.last;
+}
+
+// The numbers of the operations with these handles; 0: of none. Operations that are over at once
+// (such as those with MPI_PROC_NULL) share a handle: each gets the oldest that is left.
+static void request_numbers(int count, const MPI_Request *handles, int *numbers)
+{
+    for (int i = 0; i < count; i++) {
+        numbers[i] = 0;
+        for (int r = 0; r < requests.count && numbers[i] == 0; r++) {
+            bool taken = handles[i] == MPI_REQUEST_NULL || requests.items[r].handle != handles[i];
+            for (int k = 0; k < i && !taken; k++)
+                taken = numbers[k] == requests.items[r].number;
+            if (!taken)
+                numbers[i] = requests.items[r].number;
+        }
+    }
+}
+
+static void forget_request(int number)
+{
+    for (int i = 0; i < requests.count; i++)
+        if (requests.items[i].number == number) {
+            memmove(&requests.items[i], &requests.items[i + 1],
+                    (size_t)(--requests.count - i) * sizeof *requests.items);
+            return;
+        }
+}
+
+// ---- Messages.
+
+typedef struct {
+    const char *function;
+    MPI_Comm comm;
+    int to, to_tag;     // MPI_PROC_NULL: it sends nothing
+    double bytes;       // that it sends
+    int from, from_tag; // MPI_PROC_NULL: it receives nothing
+    double room;        // for what it receives
+    int count;          // elements
+} Message;
+
+#define NOBODY MPI_PROC_NULL, 0, 0
+
+// What a message_begin says; a field of a direction that it does not have is null.
+static void message_begins(const Message *m)
+{
+    bool sends = m->to != MPI_PROC_NULL, receives = m->from != MPI_PROC_NULL;
+    if (timeline_on())
+        timeline_begin(SPAN_MPI, m->function, (int64_t)(sends ? m->bytes : m->room),
+                       world_rank_of(sends ? m->to : m->from, m->comm));
+    if (!trace_on())
+        return;
+    char name[MPI_MAX_OBJECT_NAME];
+    const double none = __builtin_nan("");
+    trace("message_begin", TEXT("function", m->function), TEXT("name", comm_name(m->comm, name)),
+          NUMBER("to", sends ? world_rank_of(m->to, m->comm) : none),
+          NUMBER("to_tag", sends ? m->to_tag : none), NUMBER("bytes", sends ? m->bytes : none),
+          NUMBER("from", receives ? world_rank_of(m->from, m->comm) : none),
+          NUMBER("from_tag", receives ? (m->from_tag == MPI_ANY_TAG ? -1 : m->from_tag) : none),
+          NUMBER("room", receives ? m->room : none));
+}
+
+// A message that goes out or comes in while the call lasts. One that sends to one rank and receives
+// from another may wait for either.
+static void wait_for_message(const Message *m)
+{
+    int peer = m->to == MPI_PROC_NULL                         ? m->from
+               : m->from == MPI_PROC_NULL || m->from == m->to ? m->to
+                                                              : MPI_PROC_NULL;
+    begin_call(m->function, m->comm, false, m->count, peer);
+}
+
+// `request`: where the call began what goes on in the background.
+static int message_ends(const char *function, const MPI_Request *request, int result)
+{
+    timeline_end();
+    if (trace_on())
+        trace("message_end", TEXT("function", function),
+              NUMBER("request", request ? keep_request(*request) : 0));
+    return result;
+}
+
+#define WATCH_MESSAGE(name, parameters, call, request, ...)                                        \
+    int MPI_##name parameters                                                                      \
+    {                                                                                              \
+        const MPI_Request *begun = request;                                                        \
+        const Message message = {"MPI_" #name, __VA_ARGS__};                                       \
+        message_begins(&message);                                                                  \
+        if (!begun)                                                                                \
+            wait_for_message(&message);                                                            \
+        int result = call;                                                                         \
+        if (!begun)                                                                                \
+            activity_end();                                                                        \
+        return message_ends(message.function, begun, result);                                      \
+    }
+
+static bool sends_are_synchronous(void)
+{
+    const char *wanted = getenv("HVDLAB_SYNCHRONOUS_SENDS");
+    return wanted && strcmp(wanted, "1") == 0;
+}
+
+// clang-format off
+#define SEND_PARAMETERS const void *data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm
+#define SEND_ARGUMENTS  data, n, type, to, tag, comm
+#define SENDS           comm, to, tag, bytes_of(n, type), NOBODY, n
+WATCH_MESSAGE(Send, (SEND_PARAMETERS),
+              (sends_are_synchronous() ? PMPI_Ssend : PMPI_Send)(SEND_ARGUMENTS), NULL, SENDS)
+WATCH_MESSAGE(Ssend, (SEND_PARAMETERS), PMPI_Ssend(SEND_ARGUMENTS), NULL, SENDS)
+WATCH_MESSAGE(Rsend, (SEND_PARAMETERS), PMPI_Rsend(SEND_ARGUMENTS), NULL, SENDS)
+WATCH_MESSAGE(Bsend, (SEND_PARAMETERS), PMPI_Bsend(SEND_ARGUMENTS), NULL, SENDS)
+WATCH_MESSAGE(Isend, (SEND_PARAMETERS, MPI_Request *request),
+              (sends_are_synchronous() ? PMPI_Issend : PMPI_Isend)(SEND_ARGUMENTS, request), request, SENDS)
+WATCH_MESSAGE(Issend, (SEND_PARAMETERS, MPI_Request *request), PMPI_Issend(SEND_ARGUMENTS, request),
+              request, SENDS)
+WATCH_MESSAGE(Recv, (void *data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status *status),
+              PMPI_Recv(data, n, type, from, tag, comm, status), NULL,
+              comm, NOBODY, from, tag, bytes_of(n, type), n)
+WATCH_MESSAGE(Irecv, (void *data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request *request),
+              PMPI_Irecv(data, n, type, from, tag, comm, request), request,
+              comm, NOBODY, from, tag, bytes_of(n, type), n)
+WATCH_MESSAGE(Sendrecv, (const void *data, int n, MPI_Datatype type, int to, int tag, void *place, int m,
+              MPI_Datatype place_type, int from, int from_tag, MPI_Comm comm, MPI_Status *status),
+              PMPI_Sendrecv(data, n, type, to, tag, place, m, place_type, from, from_tag, comm, status), NULL,
+              comm, to, tag, bytes_of(n, type), from, from_tag, bytes_of(m, place_type), m)
+WATCH_MESSAGE(Sendrecv_replace, (void *data, int n, MPI_Datatype type, int to, int tag, int from, int from_tag,
+              MPI_Comm comm, MPI_Status *status),
+              PMPI_Sendrecv_replace(data, n, type, to, tag, from, from_tag, comm, status), NULL,
+              comm, to, tag, bytes_of(n, type), from, from_tag, bytes_of(n, type), n)
+// clang-format on
+
+// Collective calls that go on in the background.
+#define WATCH_BACKGROUND(name, parameters, arguments, ...)                                         \
+    int MPI_##name parameters                                                                      \
+    {                                                                                              \
+        const MpiCall call = {"MPI_" #name, __VA_ARGS__};                                          \
+        call_begins(&call);                                                                        \
+        return background_begins(&call, request, PMPI_##name arguments);                           \
+    }
+
+static int background_begins(const MpiCall *call, const MPI_Request *request, int result)
+{
+    char name[MPI_MAX_OBJECT_NAME];
+    timeline_end();
+    if (trace_on())
+        trace("collective_end", TEXT("function", call->function),
+              TEXT("name", comm_name(call->comm, name)), NUMBER("request", keep_request(*request)));
+    return result;
+}
+
+// clang-format off
+WATCH_BACKGROUND(Iallreduce, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+                 MPI_Request *request), (from, to, n, type, op, comm, request), comm, n, type, op, -1)
+WATCH_BACKGROUND(Ireduce, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm,
+                 MPI_Request *request), (from, to, n, type, op, root, comm, request), comm, n, type, op, root)
+WATCH_BACKGROUND(Ibcast, (void *data, int n, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request *request),
+                 (data, n, type, root, comm, request), comm, n, type, MPI_OP_NULL, root)
+WATCH_BACKGROUND(Igather, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type, int root,
+                 MPI_Comm comm, MPI_Request *request), (from, n, type, to, m, to_type, root, comm, request),
+                 comm, n, type, MPI_OP_NULL, root)
+WATCH_BACKGROUND(Iallgather, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
+                 MPI_Comm comm, MPI_Request *request), (from, n, type, to, m, to_type, comm, request),
+                 comm, n, type, MPI_OP_NULL, -1)
+WATCH_BACKGROUND(Ireduce_scatter, (const void *from, void *to, const int counts[], MPI_Datatype type, MPI_Op op,
+                 MPI_Comm comm, MPI_Request *request), (from, to, counts, type, op, comm, request),
+                 comm, 0, MPI_DATATYPE_NULL, op, -1)
+// clang-format on
+
+// ---- Waiting for what goes on in the background.
+
+// "3,4", the numbers of those requests; the caller frees it.
+static char *request_names(int count, const int *numbers)
+{
+    char *names = format_text("%s", "");
+    for (int i = 0; i < count; i++) {
+        if (numbers[i] == 0)
+            continue;
+        char *longer = format_text("%s%s%d", names, *names ? "," : "", numbers[i]);
+        free(names);
+        names = longer;
+    }
+    return names;
+}
+
+// What is waited for, with what was so before.
+typedef struct {
+    const char *function;
+    int count;
+    int *numbers;
+} Waiting;
+
+static Waiting wait_begins(const char *function, int count, const MPI_Request *handles, bool blocks)
+{
+    Waiting waiting = {.function = function, .count = count};
+    if (blocks)
+        timeline_begin(SPAN_MPI, function, -1, -1);
+    if (!trace_on())
+        return waiting;
+    waiting.numbers = allocate((size_t)count, sizeof *waiting.numbers);
+    request_numbers(count, handles, waiting.numbers);
+    if (blocks) {
+        char *names = request_names(count, waiting.numbers);
+        trace("wait_begin", TEXT("function", function), TEXT("requests", names));
+        free(names);
+    }
+    return waiting;
+}
+
+// MPI has set the handles of what is done to MPI_REQUEST_NULL. A test that found nothing leaves no
+// event: programs test again and again.
+static int wait_ends(Waiting *waiting, const MPI_Request *handles, bool blocks, int result)
+{
+    if (blocks)
+        timeline_end();
+    char *done = NULL;
+    for (int i = 0; trace_on() && i < waiting->count; i++) {
+        if (waiting->numbers[i] == 0 || handles[i] != MPI_REQUEST_NULL)
+            continue;
+        forget_request(waiting->numbers[i]);
+        char *longer =
+            format_text("%s%s%d", done ? done : "", done ? "," : "", waiting->numbers[i]);
+        free(done);
+        done = longer;
+    }
+    if (done || blocks)
+        trace("wait_end", TEXT("function", waiting->function), TEXT("requests", done ? done : ""));
+    free(done);
+    free(waiting->numbers);
+    return result;
+}
+
+#define WATCH_WAIT(name, parameters, arguments, count, handles, blocks)                            \
+    int MPI_##name parameters                                                                      \
+    {                                                                                              \
+        Waiting waiting = wait_begins("MPI_" #name, count, handles, blocks);                       \
+        if (blocks)                                                                                \
+            begin_call("MPI_" #name, MPI_COMM_NULL, false, NO_VALUES, MPI_PROC_NULL);              \
+        int result = PMPI_##name arguments;                                                        \
+        if (blocks)                                                                                \
+            activity_end();                                                                        \
+        return wait_ends(&waiting, handles, blocks, result);                                       \
+    }
+
+// clang-format off
+WATCH_WAIT(Wait, (MPI_Request *request, MPI_Status *status), (request, status), 1, request, true)
+WATCH_WAIT(Waitall, (int n, MPI_Request *all, MPI_Status *statuses), (n, all, statuses), n, all, true)
+WATCH_WAIT(Waitany, (int n, MPI_Request *all, int *index, MPI_Status *status), (n, all, index, status), n, all, true)
+WATCH_WAIT(Waitsome, (int n, MPI_Request *all, int *count, int *indices, MPI_Status *statuses),
+           (n, all, count, indices, statuses), n, all, true)
+WATCH_WAIT(Test, (MPI_Request *request, int *done, MPI_Status *status), (request, done, status), 1, request, false)
+WATCH_WAIT(Testall, (int n, MPI_Request *all, int *done, MPI_Status *statuses), (n, all, done, statuses), n, all, false)
+WATCH_WAIT(Testany, (int n, MPI_Request *all, int *index, int *done, MPI_Status *status),
+           (n, all, index, done, status), n, all, false)
+WATCH_WAIT(Testsome, (int n, MPI_Request *all, int *count, int *indices, MPI_Status *statuses),
+           (n, all, count, indices, statuses), n, all, false)
+// clang-format on

@@ -1,0 +1,86 @@
+// The error handler of a job's communicators (MPI 3.1, chapter 8.3).
+
+#include "comm/mpi_errors.h"
+
+#include <mpi.h>
+#include <stdarg.h>
+#include "base/util.h"
+#include "comm/stall_words.h"
+
+// What the arguments of a call can be wrong in.
+static bool is_of_arguments(int class)
+{
+    switch (class) {
+    case MPI_ERR_BUFFER:
+    case MPI_ERR_COUNT:
+    case MPI_ERR_TYPE:
+    case MPI_ERR_TAG:
+    case MPI_ERR_COMM:
+    case MPI_ERR_RANK:
+    case MPI_ERR_REQUEST:
+    case MPI_ERR_ROOT:
+    case MPI_ERR_GROUP:
+    case MPI_ERR_OP:
+    case MPI_ERR_TOPOLOGY:
+    case MPI_ERR_DIMS:
+    case MPI_ERR_ARG:
+    case MPI_ERR_TRUNCATE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+// The call that this rank is in, else the function that Open MPI names.
+static void name_call(const char *function, Words *words)
+{
+    Doing doing = activity_now();
+    Standing says = standing_of(&doing);
+    if (says.in_call)
+        words_of_call(&says, words);
+    else
+        words_add(words, "%s", function ? function : "MPI");
+}
+
+static void end_with_a_line(MPI_Comm *comm, int *code, ...)
+{
+    (void)comm;
+    va_list more;
+    va_start(more, code);
+    const char *function = NULL;
+#ifdef OPEN_MPI
+    function = va_arg(more, const char *);
+#endif
+    va_end(more);
+    Words call = {.length = 0};
+    name_call(function, &call);
+    char error[MPI_MAX_ERROR_STRING];
+    int length, class;
+    PMPI_Error_string(*code, error, &length);
+    PMPI_Error_class(*code, &class);
+    char *line = format_text(
+        "%s%s: %s%s", launcher_size() > 1 && launcher_rank() == 0 ? "rank 0: " : "", call.text,
+        error, class == MPI_ERR_TRUNCATE ? ": more was sent than the call has room for" : "");
+    if (is_of_arguments(class))
+        die("%s", line);
+    give_up("%s", line);
+}
+
+static void handle_errors_of(MPI_Comm comm)
+{
+    MPI_Errhandler present, ours;
+    PMPI_Comm_get_errhandler(comm, &present);
+    bool fatal = present == MPI_ERRORS_ARE_FATAL;
+    PMPI_Errhandler_free(&present);
+    if (!fatal)
+        return;
+    PMPI_Comm_create_errhandler(end_with_a_line, &ours);
+    PMPI_Comm_set_errhandler(comm, ours);
+    PMPI_Errhandler_free(&ours);
+}
+
+void mpi_errors_end_the_job(void)
+{
+    handle_errors_of(MPI_COMM_WORLD);
+    handle_errors_of(MPI_COMM_SELF);
+}

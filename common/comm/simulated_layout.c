@@ -1,0 +1,127 @@
+// Where one machine is to look like several nodes (base/util.h: HVD_LAYOUT, HVD_RANKS_PER_NODE),
+// every way of asking gives the same answer: the launcher's variables, MPI's communicators of those
+// who share memory, and the machine's name, MPI's or the system's. hvd answers by itself. Where a
+// program asks for more than the name it leaves an event.
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+#include <string.h>
+#include "base/util.h"
+#include "observe/trace.h"
+#include "comm/world.h"
+
+#define VISIBLE __attribute__((visibility("default")))
+
+static void replace_variable(const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    if (secure_getenv(name))
+        setenv(name, text, 1);
+}
+
+// Before main, and so before anybody has asked.
+__attribute__((constructor)) static void replace_variables(void)
+{
+    if (!launched() || !simulates_nodes())
+        return;
+    Place place = launcher_place();
+    static const char *const ranks[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_NODE_RANK",
+                                        "MPI_LOCALRANKID", "SLURM_LOCALID"};
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
+        replace_variable(ranks[i], place.local_rank);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        replace_variable(sizes[i], place.local_size);
+}
+
+// ---- MPI. These stand before the library's own functions, as its profiling interface has it.
+
+static int split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *result)
+{
+    if (type == MPI_COMM_TYPE_SHARED && simulates_nodes())
+        return PMPI_Comm_split(comm, launcher_place().node, key, result);
+    return PMPI_Comm_split_type(comm, type, key, info, result);
+}
+
+int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *result)
+{
+    trace_call();
+    return split_type(comm, type, key, info, result);
+}
+
+MPI_Comm ranks_of_machine(MPI_Comm comm, int key)
+{
+    MPI_Comm machine;
+    split_type(comm, MPI_COMM_TYPE_SHARED, key, MPI_INFO_NULL, &machine);
+    return machine;
+}
+
+static int name_of_node(char *name, size_t size)
+{
+    return snprintf(name, size, "%s", node_name(launcher_place().node).text);
+}
+
+int MPI_Get_processor_name(char *name, int *length)
+{
+    if (!simulates_nodes())
+        return PMPI_Get_processor_name(name, length);
+    *length = name_of_node(name, MPI_MAX_PROCESSOR_NAME);
+    return MPI_SUCCESS;
+}
+
+// ---- The system. The linker's --wrap sends a program's own calls here; those of Open MPI, which
+// needs the true name, stay as they are.
+
+char *__real_getenv(const char *name);
+char *__wrap_getenv(const char *name);
+int __real_gethostname(char *name, size_t size);
+int __wrap_gethostname(char *name, size_t size);
+int __real_uname(struct utsname *names);
+int __wrap_uname(struct utsname *names);
+
+// What the library itself wants to know of these it reads by secure_getenv.
+static bool says_who_is_here(const char *name)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                        "OMPI_COMM_WORLD_NODE_RANK",
+                                        "MPI_LOCALRANKID",
+                                        "MPI_LOCALNRANKS",
+                                        "SLURM_LOCALID",
+                                        "HVD_LAYOUT",
+                                        "HVD_RANKS_PER_NODE"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+VISIBLE char *__wrap_getenv(const char *name)
+{
+    if (says_who_is_here(name) && trace_on()) {
+        char *call = format_text("getenv(%s)", name);
+        trace("call", TEXT("function", call));
+        free(call);
+    }
+    return __real_getenv(name);
+}
+
+VISIBLE int __wrap_gethostname(char *name, size_t size)
+{
+    if (!simulates_nodes())
+        return __real_gethostname(name, size);
+    name_of_node(name, size);
+    return 0;
+}
+
+VISIBLE int __wrap_uname(struct utsname *names)
+{
+    int result = __real_uname(names);
+    if (result == 0 && simulates_nodes())
+        name_of_node(names->nodename, sizeof names->nodename);
+    return result;
+}

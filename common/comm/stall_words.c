@@ -1,0 +1,357 @@
+// Who waits for whom, in words, and where it is certain that a wait cannot end. Ranks of which the
+// same can be said share a line.
+
+#include "comm/stall_words.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/util.h"
+
+#define SILENCE    3.0 // seconds after which a rank that speaks each second counts as silent
+#define ARRIVAL    1.0 // seconds in which what a rank sent before it left has arrived
+#define MOST_LINES 20
+
+void words_add(Words *words, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    size_t room = sizeof words->text - words->length;
+    int length = vsnprintf(words->text + words->length, room, format, arguments);
+    va_end(arguments);
+    if (length > 0)
+        words->length += (size_t)length < room ? (size_t)length : room - 1;
+}
+
+Standing standing_of(const Doing *doing)
+{
+    Standing says = {
+        .in_call = doing->activity.call != NULL,
+        .peer = doing->activity.peer,
+        .left = (int32_t)doing->left,
+        .status = doing->status,
+        .epoch = doing->epoch,
+        .number = doing->activity.number,
+        .count = doing->activity.count,
+        .step = doing->step,
+        .last_of_hvd = doing->last_of_hvd,
+        .last_of_comms = doing->last_of_comms,
+        .moves = doing->moves,
+    };
+    snprintf(says.call, sizeof says.call, "%s", says.in_call ? doing->activity.call : "");
+    snprintf(says.place, sizeof says.place, "%s", doing->place ? doing->place : "");
+    return says;
+}
+
+void view_take(RankView *view, const Standing *says, double now)
+{
+    if (!view->known || view->says.moves != says->moves)
+        view->since = now - says->seconds;
+    view->says = *says;
+    view->says.call[sizeof says->call - 1] = view->says.place[sizeof says->place - 1] = '\0';
+    view->known = true;
+    view->stopped = false;
+    view->heard = now;
+}
+
+static bool is_silent(const RankView *rank, double now)
+{
+    return rank->stopped || now - rank->heard > SILENCE;
+}
+
+static bool has_left(const RankView *rank)
+{
+    return rank->gone || rank->says.left != HERE;
+}
+
+static bool is_waiting(const RankView *rank, double now)
+{
+    return rank->known && !has_left(rank) && rank->says.in_call && !is_silent(rank, now);
+}
+
+// ---- Ranks that have left.
+
+// True where `waiting` waits for what `leaver` has not done, and now can't do. A call that all
+// ranks make alike: its number says so. A message: what was sent has had the time to arrive. Other
+// calls may wait for somebody else.
+static bool waits_in_vain(const RankView *waiting, int leaver_rank, const RankView *leaver,
+                          double now)
+{
+    if (leaver->gone)
+        return true;
+    if (waiting->says.peer == leaver_rank)
+        return now - waiting->since > ARRIVAL && now - leaver->since > ARRIVAL;
+    bool of_comm = strncmp(waiting->says.call, "MPI_", 4) == 0;
+    int64_t last = of_comm ? leaver->says.last_of_comms : leaver->says.last_of_hvd;
+    return waiting->says.number > last;
+}
+
+// Marks one side of the pairs: leavers, or those who wait for them.
+static bool mark_vain(RankView *ranks, int count, bool leavers, double now)
+{
+    bool any = false;
+    for (int r = 0; r < count; r++)
+        ranks[r].marked = false;
+    for (int w = 0; w < count; w++)
+        for (int l = 0; l < count; l++)
+            if (is_waiting(&ranks[w], now) && has_left(&ranks[l]) && !ranks[l].says.explained &&
+                waits_in_vain(&ranks[w], l, &ranks[l], now))
+                any = ranks[leavers ? l : w].marked = true;
+    return any;
+}
+
+// ---- Lists of ranks.
+
+static bool is_listed(const RankView *ranks, int count, int r, const char *phrase)
+{
+    return r >= 0 && r < count && ranks[r].marked && strcmp(ranks[r].phrase, phrase) == 0;
+}
+
+// The rank behind those that follow each other from `r` on and are listed; two are no range.
+static int end_of_range(const RankView *ranks, int count, int r, const char *phrase)
+{
+    int end = r + 1;
+    while (is_listed(ranks, count, end, phrase))
+        end++;
+    return end - r > 2 ? end : r + 1;
+}
+
+static int next_listed(const RankView *ranks, int count, int r, const char *phrase)
+{
+    while (r < count && !is_listed(ranks, count, r, phrase))
+        r++;
+    return r;
+}
+
+// "rank 3", "ranks 0 and 2", "ranks 0-2, 5 and 7": those that are marked and have this phrase.
+// Returns how many.
+static int add_ranks(const RankView *ranks, int count, const char *phrase, Words *words)
+{
+    int listed = 0;
+    for (int r = 0; r < count; r++)
+        listed += is_listed(ranks, count, r, phrase);
+    words_add(words, listed == 1 ? "rank" : "ranks");
+    const char *separator = " ";
+    for (int r = next_listed(ranks, count, 0, phrase), end, next; r < count; r = next) {
+        end = end_of_range(ranks, count, r, phrase);
+        words_add(words, end - r > 1 ? "%s%d-%d" : "%s%d", separator, r, end - 1);
+        next = next_listed(ranks, count, end, phrase);
+        bool last =
+            next_listed(ranks, count, end_of_range(ranks, count, next, phrase), phrase) >= count;
+        separator = last ? " and " : ", ";
+    }
+    return listed;
+}
+
+// True for the first marked rank that has its phrase.
+static bool is_first(const RankView *ranks, int r)
+{
+    for (int before = 0; before < r; before++)
+        if (ranks[before].marked && strcmp(ranks[before].phrase, ranks[r].phrase) == 0)
+            return false;
+    return ranks[r].marked;
+}
+
+// ---- Phrases.
+
+void words_of_call(const Standing *says, Words *words)
+{
+    words_add(words, "%s", says->call);
+    if (says->peer >= 0)
+        words_add(words, " for rank %d", says->peer);
+    if (says->number > 0)
+        words_add(words, " (call %lld", (long long)says->number);
+    if (says->count != NO_VALUES)
+        words_add(words, "%s%lld value%s", says->number > 0 ? ", " : " (", (long long)says->count,
+                  says->count == 1 ? "" : "s");
+    if (says->number > 0 || says->count != NO_VALUES)
+        words_add(words, ")");
+}
+
+static void describe_call(RankView *rank)
+{
+    Words call = {.length = 0};
+    words_of_call(&rank->says, &call);
+    snprintf(rank->phrase, sizeof rank->phrase, "%.*s", (int)sizeof rank->phrase - 1, call.text);
+}
+
+// What comes before it; it begins with "gone", or says what a rank has done.
+static const char *verb_of(const char *phrase, int listed)
+{
+    if (strncmp(phrase, "gone", 4) == 0)
+        return listed == 1 ? "is" : "are";
+    return listed == 1 ? "has" : "have";
+}
+
+static void describe_leaving(RankView *rank)
+{
+    if (rank->says.left == LEFT_MAIN)
+        snprintf(rank->phrase, sizeof rank->phrase, "left main (exit status %d)",
+                 rank->says.status);
+    else
+        snprintf(rank->phrase, sizeof rank->phrase, "%s",
+                 rank->says.left == LEFT_HVD   ? "called hvd_shutdown"
+                 : rank->says.left == LEFT_MPI ? "called MPI_Finalize"
+                                               : RANK_IS_GONE);
+}
+
+void words_of_place(const Standing *says, Words *words)
+{
+    if (!says->place[0])
+        return;
+    words_add(words, ", %s", says->place);
+    if (says->epoch >= 0)
+        words_add(words, ", epoch %d", says->epoch + 1);
+    if (says->step >= 0)
+        words_add(words, ", step %lld", (long long)says->step + 1);
+}
+
+// The marked ranks and their calls: "ranks 0 and 1 wait in A, and rank 3 in B".
+static int add_waiting(RankView *ranks, int count, Words *words)
+{
+    int waiting = 0;
+    for (int r = 0; r < count; r++)
+        if (ranks[r].marked)
+            describe_call(&ranks[r]);
+    for (int r = 0; r < count; r++) {
+        if (!is_first(ranks, r))
+            continue;
+        words_add(words, waiting ? ", and " : "");
+        int listed = add_ranks(ranks, count, ranks[r].phrase, words);
+        words_add(words, "%s in %s",
+                  waiting       ? ""
+                  : listed == 1 ? " waits"
+                                : " wait",
+                  ranks[r].phrase);
+        waiting += listed;
+    }
+    return waiting;
+}
+
+bool words_of_leavers(RankView *ranks, int count, double now, Words *words)
+{
+    if (!mark_vain(ranks, count, true, now))
+        return false;
+    bool certain = true;
+    const char *separator = "";
+    for (int r = 0; r < count; r++)
+        if (ranks[r].marked)
+            describe_leaving(&ranks[r]);
+    for (int r = 0; r < count; r++) {
+        if (!is_first(ranks, r))
+            continue;
+        words_add(words, "%s", separator);
+        int listed = add_ranks(ranks, count, ranks[r].phrase, words);
+        words_add(words, " %s %s", verb_of(ranks[r].phrase, listed), ranks[r].phrase);
+        separator = ", and ";
+        certain = certain && !ranks[r].gone;
+    }
+    words_add(words, " while ");
+    mark_vain(ranks, count, false, now);
+    int waiting = add_waiting(ranks, count, words);
+    if (certain)
+        words_add(words, ": %s would wait forever", waiting == 1 ? "it" : "they");
+    return true;
+}
+
+// ---- Stalls.
+
+static bool is_stalled(const RankView *rank, double limit, double now)
+{
+    return is_waiting(rank, now) && now - rank->since >= limit;
+}
+
+double stall_begin(const RankView *ranks, int count, double limit, double now)
+{
+    double begin = 0;
+    for (int r = 0; r < count; r++)
+        if (is_stalled(&ranks[r], limit, now) && (begin == 0 || ranks[r].since < begin))
+            begin = ranks[r].since;
+    return begin;
+}
+
+void words_of_waiting(RankView *ranks, int count, double now, Words *words)
+{
+    for (int r = 0; r < count; r++)
+        ranks[r].marked = is_waiting(&ranks[r], now);
+    add_waiting(ranks, count, words);
+}
+
+// What is said of a rank that does not wait.
+static void describe(RankView *rank, double now)
+{
+    Words words = {.length = 0};
+    if (!rank->known)
+        words_add(&words, "not been heard of");
+    else if (rank->gone || rank->says.left != HERE)
+        describe_leaving(rank);
+    else if (rank->stopped)
+        words_add(&words, "been stopped (by SIGSTOP, or a debugger)");
+    else if (is_silent(rank, now))
+        words_add(&words, "not answered for %.0f s", now - rank->heard);
+    else {
+        words_add(&words, "been in no such call for %.0f s", now - rank->since);
+        words_of_place(&rank->says, &words);
+    }
+    if (words.length > 0) // else it is written already
+        snprintf(rank->phrase, sizeof rank->phrase, "%.*s", (int)sizeof rank->phrase - 1,
+                 words.text);
+}
+
+// Of the marked ranks with that phrase: for how long all of them have waited.
+static double shortest(const RankView *ranks, int count, const char *phrase, double now)
+{
+    double seconds = -1;
+    for (int r = 0; r < count; r++)
+        if (is_listed(ranks, count, r, phrase) && (seconds < 0 || now - ranks[r].since < seconds))
+            seconds = now - ranks[r].since;
+    return seconds;
+}
+
+// A line for each phrase of the marked ranks. Returns how many phrases there are.
+static int add_lines(const RankView *ranks, int count, bool waiting, double now, Words *words)
+{
+    int lines = 0;
+    for (int r = 0; r < count; r++) {
+        if (!is_first(ranks, r) || ++lines > MOST_LINES)
+            continue;
+        const char *phrase = ranks[r].phrase;
+        words_add(words, "%s: stall: ", program_name());
+        int listed = add_ranks(ranks, count, phrase, words);
+        const char *verb = verb_of(phrase, listed);
+        if (waiting)
+            words_add(words, " %s been waiting in %s for %.0f s\n", verb, phrase,
+                      shortest(ranks, count, phrase, now));
+        else
+            words_add(words, " %s %s\n", verb, phrase);
+    }
+    if (lines > MOST_LINES)
+        words_add(words, "%s: stall: and so on\n", program_name());
+    return lines;
+}
+
+void words_of_stall(RankView *ranks, int count, double now, Words *words)
+{
+    int waiting = 0;
+    bool numbered = true;
+    for (int r = 0; r < count; r++) {
+        ranks[r].marked = is_waiting(&ranks[r], now);
+        if (!ranks[r].marked)
+            continue;
+        waiting++;
+        numbered = numbered && ranks[r].says.number > 0;
+        describe_call(&ranks[r]);
+    }
+    int calls = add_lines(ranks, count, true, now, words);
+    for (int r = 0; r < count; r++) {
+        ranks[r].marked = !ranks[r].marked;
+        if (ranks[r].marked)
+            describe(&ranks[r], now);
+    }
+    add_lines(ranks, count, false, now, words);
+    if (waiting < count)
+        return;
+    words_add(words, "%s: stall: all ranks %s\n", program_name(),
+              calls == 1 && numbered ? "have made this call, and it does not end"
+                                     : "wait, and none is left that could end it");
+}

@@ -1,0 +1,451 @@
+// Tries an all-reduce on arrays of many sizes: are its sums right, and how long does it take? What
+// the ranks have to tell each other meanwhile goes past the traces of MPI's calls, so that these
+// show the all-reduce's own alone.
+
+#include "comm/sweep.h"
+
+#include <cjson/cJSON.h>
+#include <float.h>
+#include <hwloc.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "backend/backend.h"
+#include "base/rng.h"
+#include "base/util.h"
+#include "comm/agreement.h"
+#include "comm/transport.h"
+#include "comm/hierarchical.h"
+#include "observe/activity.h"
+#include "run/device.h"
+#include "observe/trace.h"
+#include "comm/world.h"
+
+// How often a size is timed: until it has taken TIME seconds, within these bounds.
+#define TIME 0.2
+enum { LEAST_REPEATS = 3, MOST_REPEATS = 101 };
+
+enum { GUARDS = 64 }; // floats behind the array, which nobody may touch
+enum { SAMPLES = 8 }; // wrong sums that the trace shows
+
+// ---- Values.
+
+// Between 1 and 2, or -2 and -1, so that one which is missing, or added twice, shows. No two
+// trials, ranks or places have the same, so that what was left behind is not taken for a result.
+float sweep_value(int trial, int rank, size_t place)
+{
+    Rng rng = {(uint64_t)trial << 48 ^ (uint64_t)rank << 32 ^ place};
+    uint64_t bits = rng_next(&rng);
+    float magnitude = 1 + (float)(bits >> 41) / (float)(1 << 23);
+    return bits & 1 ? magnitude : -magnitude;
+}
+
+static void fill(Sweep *sweep, size_t count)
+{
+    for (size_t i = 0; i < count + GUARDS; i++)
+        sweep->values[i] = sweep_value(sweep->trials, world_rank(), i);
+}
+
+static bool is_sum(const Sweep *sweep, size_t i)
+{
+    double sum = 0, magnitudes = 0;
+    for (int rank = 0; rank < world_size(); rank++) {
+        double value = (double)sweep_value(sweep->trials, rank, i);
+        sum += value;
+        magnitudes += fabs(value);
+    }
+    double error = fabs((double)sweep->values[i] - sum);
+    return error <= world_size() * (double)FLT_EPSILON * magnitudes; // not where it is no number
+}
+
+static size_t count_wrong_sums(const Sweep *sweep, size_t count)
+{
+    size_t wrong = 0;
+    for (size_t i = 0; i < count; i++)
+        wrong += !is_sum(sweep, i);
+    return wrong;
+}
+
+// Behind the array.
+static size_t count_changed(const Sweep *sweep, size_t count)
+{
+    size_t changed = 0;
+    for (size_t i = count; i < count + GUARDS; i++)
+        changed += sweep->values[i] != sweep_value(sweep->trials, world_rank(), i);
+    return changed;
+}
+
+// "3:1.5 8:-0.25", some of the wrong sums with their places, the first one among them; the caller
+// frees it.
+static char *wrong_samples(const Sweep *sweep, size_t count, size_t wrong)
+{
+    char *text = format_text("%s", "");
+    for (size_t i = 0, found = 0, taken = 0; i < count && taken < SAMPLES; i++) {
+        if (is_sum(sweep, i))
+            continue;
+        if (found++ < taken * wrong / SAMPLES)
+            continue;
+        char *longer =
+            format_text("%s%s%zu:%.9g", text, taken++ ? " " : "", i, (double)sweep->values[i]);
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
+// FNV-1a of the bytes (Fowler, Noll and Vo; draft-eastlake-fnv).
+static uint64_t hash_of(const float *values, size_t count)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    const unsigned char *bytes = (const unsigned char *)values;
+    for (size_t i = 0; i < count * sizeof *values; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    return hash;
+}
+
+// To and from where the all-reduce takes them.
+
+static void hand_over(const Sweep *sweep, size_t count)
+{
+    Device *device = sweep->gpu_values ? device_current() : NULL;
+    if (device)
+        backend_of(device)->write(device, sweep->gpu_values, sweep->values,
+                                  (count + GUARDS) * sizeof *sweep->values);
+}
+
+static void take_back(const Sweep *sweep, size_t count)
+{
+    Device *device = sweep->gpu_values ? device_current() : NULL;
+    if (device)
+        backend_of(device)->read(device, sweep->values, sweep->gpu_values,
+                                 (count + GUARDS) * sizeof *sweep->values);
+}
+
+// ---- Ranks that keep step.
+
+// Where the results go, beside the screen; "": nowhere.
+static const char *results_file(void)
+{
+    const char *path = getenv("HVD_SWEEP");
+    return path ? path : "";
+}
+
+// All ranks come here before they try that size, and again after each call; then `numbers` are the
+// largest of all ranks'.
+static void meet(const Sweep *sweep, size_t size, double *numbers, int count)
+{
+    agree(
+        &(Collective){
+            .name = "sweep_allreduce",
+            .channel = "trials",
+            .terms = {number_term("bring", "", (int64_t)size, " values"),
+                      text_term("sweep", "", sweep->name, NULL),
+                      number_term("want", "at most ", (int64_t)sweep->largest, " values"),
+                      text_term("call", "",
+                                sweep->allreduce ? "a function of the program's" : "MPI_Allreduce",
+                                NULL),
+                      text_term("find", "HVD_SWEEP=", results_file(), HAND_ON("HVD_SWEEP"))}},
+        world_comm(WORLD_VALUES));
+    PMPI_Allreduce(MPI_IN_PLACE, numbers, count, MPI_DOUBLE, MPI_MAX, world_comm(WORLD_AGREEMENT));
+    agreed_call_ends();
+}
+
+static void call(const Sweep *sweep, size_t count)
+{
+    if (sweep->allreduce) {
+        float *values = sweep->gpu_values ? sweep->gpu_values : sweep->values;
+        sweep->allreduce(values, count, sweep->comm);
+        return;
+    }
+    activity_begin((Activity){.call = "MPI_Allreduce", .count = (int64_t)count, .peer = -1});
+    PMPI_Allreduce(MPI_IN_PLACE, sweep->values, mpi_count(count), MPI_FLOAT, MPI_SUM, sweep->comm);
+    activity_end();
+}
+
+// ---- One size.
+
+static size_t try_once(Sweep *sweep, size_t count)
+{
+    sweep->trials++;
+    fill(sweep, count);
+    hand_over(sweep, count);
+    meet(sweep, count, NULL, 0);
+    trace("sweep_begin", TEXT("name", sweep->name), NUMBER("count", count));
+    call(sweep, count);
+    take_back(sweep, count);
+    size_t wrong = count_wrong_sums(sweep, count), behind = count_changed(sweep, count);
+    if (trace_on()) {
+        char bits[17], *samples = wrong_samples(sweep, count, wrong);
+        snprintf(bits, sizeof bits, "%016" PRIx64, hash_of(sweep->values, count));
+        trace("sweep_end", TEXT("name", sweep->name), NUMBER("count", count),
+              NUMBER("wrong", wrong + behind), NUMBER("behind", behind), TEXT("samples", samples),
+              TEXT("bits", bits));
+        free(samples);
+    }
+    double most = (double)(wrong + behind);
+    meet(sweep, count, &most, 1);
+    return (size_t)most;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// The median of several calls, each as long as on the slowest rank. Of zeros, since sums of sums of
+// sums must stay finite.
+static double time_calls(Sweep *sweep, size_t count)
+{
+    double seconds[MOST_REPEATS], since_begin = 0, begin = seconds_now();
+    for (size_t i = 0; i < count; i++)
+        sweep->values[i] = 0;
+    hand_over(sweep, count);
+    int repeats = 0;
+    while (repeats < LEAST_REPEATS || (repeats < MOST_REPEATS && since_begin < TIME)) {
+        PMPI_Barrier(world_comm(WORLD_AGREEMENT));
+        double before = seconds_now();
+        call(sweep, count);
+        double now = seconds_now();
+        double of_ranks[] = {now - before, trace_on() ? INFINITY : now - begin};
+        meet(sweep, count, of_ranks, 2);
+        seconds[repeats++] = of_ranks[0];
+        since_begin = of_ranks[1];
+    }
+    qsort(seconds, (size_t)repeats, sizeof *seconds, compare_doubles);
+    return seconds[repeats / 2];
+}
+
+SweepRow sweep_try(Sweep *sweep, size_t count, bool timed)
+{
+    SweepRow row = {.count = count, .wrong = try_once(sweep, count)};
+    if (timed && row.wrong == 0)
+        row.seconds = time_calls(sweep, count);
+    return row;
+}
+
+void sweep_begin(Sweep *sweep, const char *name, HvdAllreduce allreduce, size_t largest)
+{
+    *sweep = (Sweep){.name = name, .allreduce = allreduce, .largest = largest};
+    meet(sweep, 0, NULL, 0);
+    PMPI_Comm_dup(world_comm(WORLD_VALUES), &sweep->comm);
+    PMPI_Comm_set_name(sweep->comm, "sweep");
+    sweep->values = allocate(largest + GUARDS, sizeof *sweep->values);
+    if (!allreduce)
+        need_room((largest + GUARDS) * sizeof *sweep->values, "MPI_Allreduce");
+}
+
+void sweep_end(Sweep *sweep)
+{
+    free(sweep->values);
+    PMPI_Comm_free(&sweep->comm);
+}
+
+// ---- The table.
+
+double sweep_algorithm_bandwidth(const SweepRow *row)
+{
+    double bytes = (double)row->count * sizeof(float);
+    return row->seconds > 0 ? 1e-9 * bytes / row->seconds : 0;
+}
+
+double sweep_bus_bandwidth(const SweepRow *row, int ranks)
+{
+    return sweep_algorithm_bandwidth(row) * 2 * (ranks - 1) / ranks;
+}
+
+// Processors that the ranks of this machine share.
+static int processors(void)
+{
+    char *list = device_share(launcher_process(), 1, 0);
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    if (!set || hwloc_bitmap_list_sscanf(set, list) != 0)
+        die("out of memory: there is none for a set of processors");
+    int count = hwloc_bitmap_weight(set);
+    hwloc_bitmap_free(set);
+    free(list);
+    return count;
+}
+
+// Simulated machines are one.
+static bool ranks_take_turns(void)
+{
+    int ranks = simulates_nodes() ? world_size() : launcher_place().local_size;
+    return ranks > processors();
+}
+
+static void print_heading(const char *name)
+{
+    int size = world_size();
+    printf("\n%s, %d worker%s%s\n", name, size, size == 1 ? "" : "s",
+           ranks_take_turns() ? ", which take turns: there are more than processors" : "");
+    printf("%10s %11s %11s %9s %9s %8s\n", "count", "bytes", "us", "alg GB/s", "bus GB/s", "wrong");
+}
+
+static void print_row(const SweepRow *row)
+{
+    printf("%10zu %11zu ", row->count, row->count * sizeof(float));
+    if (row->seconds > 0)
+        printf("%11.1f %9.3f %9.3f", 1e6 * row->seconds, sweep_algorithm_bandwidth(row),
+               sweep_bus_bandwidth(row, world_size()));
+    else
+        printf("%11s %9s %9s", "-", "-", "-");
+    printf(" %8zu\n", row->wrong);
+    fflush(stdout);
+}
+
+// A figure that was not measured is null; the others have six decimals at most.
+static void add_measured(cJSON *line, const char *name, const SweepRow *row, double figure)
+{
+    if (row->seconds > 0)
+        cJSON_AddNumberToObject(line, name, round(1e6 * figure) / 1e6);
+    else
+        cJSON_AddNullToObject(line, name);
+}
+
+static char *line_of(const Sweep *sweep, const SweepRow *row)
+{
+    cJSON *line = cJSON_CreateObject();
+    cJSON_AddStringToObject(line, "collective", sweep->name);
+    cJSON_AddNumberToObject(line, "ranks", world_size());
+    cJSON_AddBoolToObject(line, "oversubscribed", ranks_take_turns());
+    cJSON_AddNumberToObject(line, "bytes", (double)(row->count * sizeof(float)));
+    add_measured(line, "microseconds", row, 1e6 * row->seconds);
+    add_measured(line, "algorithm_gb_per_second", row, sweep_algorithm_bandwidth(row));
+    add_measured(line, "bus_gb_per_second", row, sweep_bus_bandwidth(row, world_size()));
+    cJSON_AddNumberToObject(line, "wrong", (double)row->wrong);
+    char *text = cJSON_PrintUnformatted(line), *whole = format_text("%s\n", text);
+    cJSON_Delete(line);
+    free(text);
+    return whole;
+}
+
+// "" only looks whether it can be done.
+static void append_to_results(const char *line)
+{
+    const char *path = results_file();
+    if (!*path)
+        return;
+    FILE *file = fopen(path, "ae");
+    bool written = file && fputs(line, file) >= 0;
+    if (!file || fclose(file) != 0 || !written)
+        die("HVD_SWEEP=%s: the file cannot be written", path);
+}
+
+static void report(const Sweep *sweep, const SweepRow *row)
+{
+    if (world_rank() != 0)
+        return;
+    print_row(row);
+    char *line = line_of(sweep, row);
+    append_to_results(line);
+    free(line);
+}
+
+static void try_small_counts(Sweep *sweep)
+{
+    static const size_t counts[] = {0, 1, 2, 3, 4, 5, 7, 10, 101, 1001};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts && counts[i] <= sweep->largest; i++) {
+        SweepRow row = sweep_try(sweep, counts[i], false);
+        if (row.wrong > 0)
+            report(sweep, &row);
+    }
+}
+
+// The largest power of 4 below `largest` is followed by `largest` itself.
+static size_t next_count(size_t count, size_t largest)
+{
+    return count < largest && 4 * count > largest ? largest : 4 * count;
+}
+
+static void try_counts(Sweep *sweep)
+{
+    if (world_rank() == 0) {
+        append_to_results("");
+        print_heading(sweep->name);
+    }
+    try_small_counts(sweep);
+    for (size_t count = 1; count <= sweep->largest; count = next_count(count, sweep->largest)) {
+        SweepRow row = sweep_try(sweep, count, true);
+        report(sweep, &row);
+    }
+}
+
+// ---- What is swept.
+
+void sweep_run(const char *name, HvdAllreduce allreduce, size_t largest)
+{
+    Sweep sweep;
+    sweep_begin(&sweep, name, allreduce, largest);
+    try_counts(&sweep);
+    sweep_end(&sweep);
+}
+
+void sweep_allreduce(const char *name, HvdAllreduce allreduce, size_t largest)
+{
+    world_need(__func__);
+    trace_call();
+    if (!name)
+        die("%s: it needs a name for the table, not NULL", __func__);
+    if (largest > SWEEP_LARGEST)
+        die("%s: %zu floats are more than it tries (%zu)", __func__, largest, SWEEP_LARGEST);
+    sweep_run(name, allreduce, largest);
+    if (*results_file())
+        exit(EXIT_SUCCESS);
+}
+
+static void sum_by_two_levels(float *values, size_t count, MPI_Comm comm)
+{
+    two_levels_allreduce(values, count, (Reduction){MPI_FLOAT, MPI_SUM, 1}, comm);
+}
+
+void sweep_two_levels(size_t largest)
+{
+    if (two_levels_pay(SIZE_MAX, world_comm(WORLD_VALUES)))
+        sweep_run("two_levels", sum_by_two_levels, largest);
+}
+
+#ifdef HVDLAB_CUDA
+
+static void sum_by_nccl(float *values, size_t count, MPI_Comm comm)
+{
+    (void)comm;
+    hvd_nccl_sum(values, count);
+}
+
+static bool ranks_have_own_gpus(MPI_Comm comm)
+{
+    int shared[2], gpu = device_is_gpu();
+    PMPI_Allreduce(MPI_IN_PLACE, &gpu, 1, MPI_INT, MPI_MIN, comm);
+    return gpu && !hvd_ranks_share_gpu(comm, shared);
+}
+
+void sweep_nccl(size_t largest)
+{
+    MPI_Comm comm = world_comm(WORLD_GRADIENTS);
+    if (!ranks_have_own_gpus(comm))
+        return;
+    const char *problem = hvd_nccl_start(comm);
+    if (problem) {
+        note_on_root("NCCL does not start: %s; its all-reduce is left out", problem);
+        return;
+    }
+    Sweep sweep;
+    Device *device = device_current();
+    sweep_begin(&sweep, "nccl", sum_by_nccl, largest);
+    sweep.gpu_values = backend_of(device)->allocate(device, (largest + GUARDS) * sizeof(float));
+    try_counts(&sweep);
+    backend_of(device)->release(device, sweep.gpu_values);
+    sweep_end(&sweep);
+    hvd_nccl_stop();
+}
+
+#else
+
+void sweep_nccl(size_t largest)
+{
+    (void)largest; // there is no GPU without CUDA
+}
+
+#endif

@@ -1,0 +1,173 @@
+// Sockets: all of them are told not to wait, and to look after a silent peer's machine.
+
+#include "comm/tcp.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "base/util.h"
+
+bool tcp_address(const char *text, size_t length, TcpAddress *address)
+{
+    const char *end = text + length, *colon = memrchr(text, ':', length);
+    if (!colon || colon == text || colon + 1 == end)
+        return false;
+    size_t digits = (size_t)(end - colon - 1), host_length = (size_t)(colon - text);
+    if (text[0] == '[' && colon[-1] == ']') {
+        text++;
+        host_length -= 2;
+    }
+    if (host_length == 0 || host_length >= sizeof address->host || digits > 5)
+        return false;
+    *address = (TcpAddress){0};
+    memcpy(address->host, text, host_length);
+    memcpy(address->port, colon + 1, digits);
+    int port = strspn(address->port, "0123456789") == digits ? atoi(address->port) : 0;
+    return port >= 1 && port <= 65535;
+}
+
+static struct addrinfo *look_up(const TcpAddress *address, int flags, const char **why)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags}, *found = NULL;
+    int fault = getaddrinfo(address->host, address->port, &hints, &found);
+    if (fault != 0)
+        *why = gai_strerror(fault);
+    return fault == 0 ? found : NULL;
+}
+
+static int new_socket(const struct addrinfo *at)
+{
+    return socket(at->ai_family, at->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, at->ai_protocol);
+}
+
+// What was sent goes at once; a machine that has not answered for half a minute is gone. (A process
+// that is stopped is not: its machine answers.)
+static void set_options(int socket)
+{
+    const int on = 1, idle = 10, interval = 5, count = 4;
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+}
+
+int tcp_listen(const TcpAddress *address, const char **why)
+{
+    struct addrinfo *found = look_up(address, AI_PASSIVE, why);
+    int listener = -1;
+    for (const struct addrinfo *at = found; at && listener < 0; at = at->ai_next) {
+        const int on = 1;
+        listener = new_socket(at);
+        if (listener < 0 || setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+            bind(listener, at->ai_addr, at->ai_addrlen) != 0 || listen(listener, 64) != 0) {
+            *why = strerror(errno);
+            if (listener >= 0)
+                close(listener);
+            listener = -1;
+        }
+    }
+    if (found)
+        freeaddrinfo(found);
+    return listener;
+}
+
+int tcp_accept(int listener, char from[64])
+{
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    int socket =
+        accept4(listener, (struct sockaddr *)&address, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (socket < 0)
+        return -1;
+    set_options(socket);
+    if (getnameinfo((struct sockaddr *)&address, length, from, 64, NULL, 0, NI_NUMERICHOST) != 0)
+        snprintf(from, 64, "somewhere");
+    return socket;
+}
+
+// Waits for a connection that was begun; 0 or an errno.
+static int finish_connecting(int socket, double seconds)
+{
+    struct pollfd wait = {.fd = socket, .events = POLLOUT};
+    int fault = ETIMEDOUT;
+    socklen_t length = sizeof fault;
+    if (poll(&wait, 1, (int)(1000 * seconds)) == 1)
+        getsockopt(socket, SOL_SOCKET, SO_ERROR, &fault, &length);
+    return fault;
+}
+
+int tcp_connect(const TcpAddress *address, double seconds, const char **why)
+{
+    struct addrinfo *found = look_up(address, 0, why);
+    int connected = -1;
+    for (const struct addrinfo *at = found; at && connected < 0; at = at->ai_next) {
+        int socket = new_socket(at), fault = 0;
+        if (socket < 0 || connect(socket, at->ai_addr, at->ai_addrlen) != 0)
+            fault = errno;
+        if (fault == EINPROGRESS)
+            fault = finish_connecting(socket, seconds);
+        if (fault == 0) {
+            connected = socket;
+            continue;
+        }
+        *why = strerror(fault);
+        if (socket >= 0)
+            close(socket);
+    }
+    if (found)
+        freeaddrinfo(found);
+    if (connected >= 0)
+        set_options(connected);
+    return connected;
+}
+
+static long moved(ssize_t count)
+{
+    if (count >= 0)
+        return count;
+    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
+}
+
+long tcp_receive(int socket, void *bytes, size_t room)
+{
+    ssize_t count = recv(socket, bytes, room, 0);
+    return count == 0 ? -1 : moved(count);
+}
+
+long tcp_send(int socket, const void *bytes, size_t count)
+{
+    return moved(send(socket, bytes, count, MSG_NOSIGNAL));
+}
+
+void tcp_send_before(int socket, const void *bytes, size_t count, double deadline)
+{
+    const unsigned char *at = bytes;
+    while (count > 0 && seconds_now() < deadline) {
+        long sent = tcp_send(socket, at, count);
+        if (sent < 0)
+            return;
+        at += sent;
+        count -= (size_t)sent;
+        if (sent == 0)
+            poll(&(struct pollfd){.fd = socket, .events = POLLOUT}, 1, 50);
+    }
+}
+
+// To close a connection with something in it unread would take back what was sent.
+void tcp_part(int socket, double deadline)
+{
+    char unread[4096];
+    shutdown(socket, SHUT_WR);
+    while (seconds_now() < deadline && tcp_receive(socket, unread, sizeof unread) >= 0)
+        poll(&(struct pollfd){.fd = socket, .events = POLLIN}, 1, 50);
+}

@@ -1,0 +1,189 @@
+// Which way a model's arenas take between the ranks. All ranks must come to the same answer, so
+// they tell each other first what they have.
+
+#include "comm/transport_choice.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "backend/backend.h"
+#include "comm/hierarchical.h"
+#include "run/device.h"
+#include "observe/trace.h"
+#include "base/util.h"
+#include "comm/world.h"
+
+// Weights and gradients of another model, or in another order, would be taken all the same; and
+// where one rank expects other messages than another, both wait forever.
+static void agree_on_arenas(const Parameters *parameters, MPI_Comm comm)
+{
+    char layout[24];
+    snprintf(layout, sizeof layout, "%016" PRIx64, parameters->layout);
+    agree_only(
+        &(Collective){
+            .name = "hvd",
+            .channel = "variables",
+            .object = "the first exchange of a model's values",
+            .terms = {text_term("compute", "on a ", device_is_gpu() ? "GPU" : "CPU",
+                                "--device cpu takes them all there"),
+                      hvd_model_term(parameters),
+                      (Term){.verb = "lay",
+                             .before = "their weights out in the order ",
+                             .text = layout,
+                             .advice = "the processors' instruction sets differ: set "
+                                       "DNNL_MAX_CPU_ISA=AVX2 on all of them"},
+                      hvd_adder_term(),
+                      text_term("find", "HVD_TRANSPORT=", transport_choice_name(),
+                                HAND_ON("HVD_TRANSPORT")),
+                      hierarchy_term(),
+                      text_term("find", "HVD_COMPRESSION=", hvd_compresses() ? "bf16" : "none",
+                                HAND_ON("HVD_COMPRESSION"))}},
+        comm);
+    if (hvd_own_allreduce() && hvd_compresses())
+        die("HVD_COMPRESSION=bf16: a function given to hvd_use_allreduce adds up floats; unset it");
+}
+
+Term hvd_adder_term(void)
+{
+    return text_term("add", "gradients up by ",
+                     hvd_own_allreduce() ? "a function of the program's (hvd_use_allreduce)"
+                                         : "the library's all-reduce",
+                     NULL);
+}
+
+Term hvd_model_term(const Parameters *parameters)
+{
+    return text_term("build", "a model with ", parameters->description, NULL);
+}
+
+// ---- Values that MPI reads and writes, wherever they lie.
+
+static bool lie_elsewhere(const void *values)
+{
+#ifdef HVDLAB_CUDA
+    return hvd_is_on_gpu(values);
+#else
+    (void)values;
+    return false;
+#endif
+}
+
+float *hvd_host_values(float *values, size_t count)
+{
+    if (!lie_elsewhere(values))
+        return values;
+    float *copy = allocate(count, sizeof *copy);
+    Device *device = device_current();
+    backend_of(device)->read(device, copy, values, count * sizeof *copy);
+    return copy;
+}
+
+void hvd_return_values(float *values, float *host, size_t count)
+{
+    if (host == values)
+        return;
+    Device *device = device_current();
+    backend_of(device)->write(device, values, host, count * sizeof *host);
+    free(host);
+}
+
+// ---- The choice.
+
+#ifdef HVDLAB_CUDA
+
+void hvd_transport_stop(void)
+{
+    hvd_nccl_stop();
+}
+
+// NCCL can only be ended in order where every rank comes to its end, as MPI (world.c).
+static void end_with_the_program(int status, void *unused)
+{
+    (void)unused;
+    if (status == EXIT_SUCCESS)
+        hvd_transport_stop();
+}
+
+static const Transport *mpi_from_gpu(void)
+{
+    // MPI cannot add bfloat16, and what we teach it works in the host's memory, as do two levels.
+    bool in_host = hvd_compresses() || two_levels_pay(SIZE_MAX, world_comm(WORLD_GRADIENTS));
+    return hvd_mpi_is_cuda_aware() && !in_host ? &hvd_cuda_aware : &hvd_staged;
+}
+
+static const Transport *choose_for_gpu(MPI_Comm comm)
+{
+    if (transport_choice() == TRANSPORT_MPI)
+        return mpi_from_gpu();
+    int ranks[2];
+    char *problem = NULL;
+    if (hvd_ranks_share_gpu(comm, ranks)) {
+        problem = format_text("ranks %d and %d share a GPU", ranks[0], ranks[1]);
+    } else {
+        const char *words = hvd_nccl_start(comm);
+        if (!words) {
+            on_exit(end_with_the_program, NULL);
+            return &hvd_nccl;
+        }
+        problem = format_text("NCCL does not start: %s (NCCL_DEBUG=WARN says more)", words);
+    }
+    if (transport_choice() == TRANSPORT_NCCL)
+        die("HVD_TRANSPORT=nccl: %s; unset it to let gradients travel through MPI", problem);
+    warn_on_root("%s, so gradients travel through MPI instead of NCCL", problem);
+    free(problem);
+    return mpi_from_gpu();
+}
+
+#else
+
+void hvd_transport_stop(void)
+{
+}
+
+static const Transport *choose_for_gpu(MPI_Comm comm)
+{
+    (void)comm;
+    CHECK(false); // there is no GPU without CUDA
+    return NULL;
+}
+
+#endif
+
+static const Transport *choose(MPI_Comm comm)
+{
+    if (device_is_gpu())
+        return choose_for_gpu(comm);
+    if (transport_choice() == TRANSPORT_NCCL)
+        die("HVD_TRANSPORT=nccl needs a GPU for every worker, and this one computes on a CPU; "
+            "unset it");
+    return &hvd_mpi;
+}
+
+// For an all-reduce that works in the host's memory.
+static const Transport *through_host(void)
+{
+#ifdef HVDLAB_CUDA
+    if (device_is_gpu())
+        return &hvd_staged;
+#endif
+    return &hvd_mpi;
+}
+
+const Transport *hvd_transport(const Parameters *parameters, MPI_Comm comm)
+{
+    static const Transport *chosen;
+    const Device *device = device_current();
+    if (parameters->device != device)
+        die("hvd: the model was compiled on device %d, and this thread works on device %d; let it "
+            "work on the model's",
+            parameters->device->index, device->index);
+    agree_on_arenas(parameters, comm);
+    if (hvd_own_allreduce())
+        return through_host();
+    if (!chosen) {
+        chosen = choose(comm);
+        trace("transport", TEXT("name", chosen->name),
+              TEXT("compression", hvd_compresses() ? "bf16" : "none"));
+    }
+    return chosen;
+}

@@ -1,0 +1,17 @@
+// Inside hvd: which transport is taken (transport.h says which ones there are, and when).
+
+#ifndef HVDLAB_TRANSPORT_CHOICE_H
+#define HVDLAB_TRANSPORT_CHOICE_H
+
+#include "comm/transport.h"
+
+// The transport for these arenas, which every rank must have, laid out alike: else the program ends
+// with one line. Collective; the first call takes a choice for good.
+const Transport *hvd_transport(const Parameters *parameters, MPI_Comm comm);
+// That hvd_use_allreduce was told the same on all ranks; that they compute the same model.
+Term hvd_adder_term(void);
+Term hvd_model_term(const Parameters *parameters);
+// Ends what the transport holds beside MPI; exit(0) does it too.
+void hvd_transport_stop(void);
+
+#endif

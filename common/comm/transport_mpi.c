@@ -1,0 +1,354 @@
+// The transport between processors: MPI, on the arenas where they are, or an all-reduce that the
+// program brings itself; and the all-reduce of floats in the host's memory, which hvd's public
+// calls use too.
+
+#include "comm/transport.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/bfloat16.h"
+#include "comm/hierarchical.h"
+#include "observe/timeline.h"
+#include "observe/trace.h"
+#include "base/util.h"
+#include "comm/world.h"
+
+int mpi_count(size_t count)
+{
+    if (count > INT_MAX)
+        die("hvd: %zu values are more than MPI takes at once (%d)", count, INT_MAX);
+    return (int)count;
+}
+
+// ---- All-reduce, of a buffer piece by piece.
+
+// b = (a + b) / 2. The division costs nothing while the numbers pass by; afterwards it would be
+// another pass over memory.
+static inline __attribute__((always_inline)) void halve_sum(const float *restrict a,
+                                                            float *restrict b, int count)
+{
+    for (int i = 0; i < count; i++)
+        b[i] = 0.5f * (a[i] + b[i]);
+}
+
+static void average_two(void *a, void *b, int *count, MPI_Datatype *type)
+{
+    (void)type;
+    halve_sum(a, b, *count);
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2"))) static void average_two_avx2(void *a, void *b, int *count,
+                                                             MPI_Datatype *type)
+{
+    (void)type;
+    halve_sum(a, b, *count);
+}
+#define BEST_AVERAGE_TWO (__builtin_cpu_supports("avx2") ? average_two_avx2 : average_two)
+#else
+#define BEST_AVERAGE_TWO average_two
+#endif
+
+// b = the smaller, or larger, of a and b. MPI's own operations lose a value that is not a number,
+// or keep it, by which of the two it is; here it stays, and always as the same bits.
+static void smaller(void *a, void *b, int *count, MPI_Datatype *type)
+{
+    (void)type;
+    const float *from = a;
+    float *to = b;
+    for (int i = 0; i < *count; i++)
+        to[i] = from[i] < to[i] ? from[i] : from[i] >= to[i] ? to[i] : NAN;
+}
+
+static void larger(void *a, void *b, int *count, MPI_Datatype *type)
+{
+    (void)type;
+    const float *from = a;
+    float *to = b;
+    for (int i = 0; i < *count; i++)
+        to[i] = from[i] > to[i] ? from[i] : from[i] <= to[i] ? to[i] : NAN;
+}
+
+static MPI_Op smallest_or_largest(HvdOp op)
+{
+    static MPI_Op smallest = MPI_OP_NULL, largest = MPI_OP_NULL;
+    if (smallest == MPI_OP_NULL) {
+        MPI_Op_create(smaller, 1, &smallest);
+        MPI_Op_create(larger, 1, &largest);
+    }
+    return op == HVD_MIN ? smallest : largest;
+}
+
+// MPI has no average. Of two values it is an operation like a sum; of more it is the sum, and
+// finish_average() divides.
+static MPI_Op mpi_op(HvdOp op, int size)
+{
+    if (op == HVD_MIN || op == HVD_MAX)
+        return smallest_or_largest(op);
+    static MPI_Op average_of_two = MPI_OP_NULL;
+    if (op == HVD_AVERAGE && size == 2 && average_of_two == MPI_OP_NULL)
+        MPI_Op_create(BEST_AVERAGE_TWO, 1, &average_of_two);
+    if (op == HVD_AVERAGE && size == 2)
+        return average_of_two;
+    return MPI_SUM;
+}
+
+static void divide(float *values, size_t count, int by)
+{
+    float factor = 1.0f / (float)by;
+    for (size_t i = 0; i < count; i++)
+        values[i] *= factor;
+}
+
+static void finish_average(float *values, size_t count, int size)
+{
+    if (size > 2)
+        divide(values, count, size);
+}
+
+// The same for two levels, each of which would have an average of its own.
+static Reduction reduction_of(HvdOp op, int size)
+{
+    if (op == HVD_AVERAGE)
+        return (Reduction){MPI_FLOAT, MPI_SUM, 1.0f / (float)size};
+    return (Reduction){MPI_FLOAT, mpi_op(op, size), 1};
+}
+
+// Between processes of one machine 64 MiB take a third of the time in pieces that stay in the
+// cache; a network doesn't mind.
+#define PIECE ((size_t)1 << 20) // floats
+
+static size_t piece_length(size_t left)
+{
+    return left < PIECE ? left : PIECE;
+}
+
+void mpi_allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm)
+{
+    int size;
+    MPI_Comm_size(comm, &size);
+    if (two_levels_pay(count * sizeof *values, comm)) {
+        two_levels_allreduce(values, count, reduction_of(op, size), comm);
+        return;
+    }
+    for (size_t begin = 0; begin < count; begin += PIECE) {
+        size_t length = piece_length(count - begin);
+        MPI_Allreduce(MPI_IN_PLACE, values + begin, (int)length, MPI_FLOAT, mpi_op(op, size), comm);
+        if (op == HVD_AVERAGE)
+            finish_average(values + begin, length, size);
+    }
+}
+
+void mpi_average_of_working(float *values, size_t count, int working, MPI_Comm comm)
+{
+    mpi_allreduce(values, count, HVD_SUM, comm);
+    divide(values, count, working);
+}
+
+// ---- The same in bfloat16.
+
+static void compress(Bfloat16 *to, const float *from, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] = bfloat16_of(from[i]);
+}
+
+// The average, from the sum.
+static void expand(float *to, const Bfloat16 *from, size_t count)
+{
+    float factor = 1.0f / (float)world_size();
+    for (size_t i = 0; i < count; i++)
+        to[i] = factor * bfloat16_value(from[i]);
+}
+
+static void add_bf16(void *a, void *b, int *count, MPI_Datatype *type)
+{
+    (void)type;
+    const Bfloat16 *from = a;
+    Bfloat16 *to = b;
+    for (int i = 0; i < *count; i++)
+        to[i] = bfloat16_of(bfloat16_value(from[i]) + bfloat16_value(to[i]));
+}
+
+static MPI_Op bf16_sum(void)
+{
+    static MPI_Op sum = MPI_OP_NULL;
+    if (sum == MPI_OP_NULL)
+        MPI_Op_create(add_bf16, 1, &sum);
+    return sum;
+}
+
+static Reduction bf16_reduction(void)
+{
+    return (Reduction){MPI_UINT16_T, bf16_sum(), 1};
+}
+
+static void average_as_bf16(float *values, size_t count, MPI_Comm comm)
+{
+    static Bfloat16 halves[PIECE];
+    for (size_t begin = 0; begin < count; begin += PIECE) {
+        size_t length = piece_length(count - begin);
+        compress(halves, values + begin, length);
+        if (two_levels_pay(length * sizeof *halves, comm))
+            two_levels_allreduce(halves, length, bf16_reduction(), comm);
+        else
+            MPI_Allreduce(MPI_IN_PLACE, halves, (int)length, MPI_UINT16_T, bf16_sum(), comm);
+        expand(values + begin, halves, length);
+    }
+}
+
+// ---- By the program's own all-reduce.
+
+static HvdAllreduce own_allreduce;
+
+void hvd_use_allreduce(HvdAllreduce allreduce)
+{
+    world_need(__func__);
+    trace_call();
+    own_allreduce = allreduce;
+}
+
+HvdAllreduce hvd_own_allreduce(void)
+{
+    return own_allreduce;
+}
+
+static void average_by_own(float *values, size_t count, MPI_Comm comm)
+{
+    trace("collective_begin", TEXT("function", "hvd_use_allreduce"), TEXT("name", "gradients"),
+          NUMBER("bytes", count * sizeof *values), TEXT("op", "sum"), NUMBER("root", -1));
+    own_allreduce(values, count, comm);
+    trace("collective_end", TEXT("function", "hvd_use_allreduce"), TEXT("name", "gradients"));
+    divide(values, count, world_size());
+}
+
+void mpi_average_gradients(float *values, size_t count)
+{
+    MPI_Comm comm = world_comm(WORLD_GRADIENTS);
+    if (own_allreduce)
+        average_by_own(values, count, comm);
+    else if (hvd_compresses())
+        average_as_bf16(values, count, comm);
+    else
+        mpi_allreduce(values, count, HVD_AVERAGE, comm);
+}
+
+// ---- The transport.
+
+// A piece of the gradients that is under way. The plan is the same in every step, so its memory
+// stays.
+typedef struct {
+    float *values;
+    size_t count;
+    bool compressed, by_two_levels;
+    Bfloat16 *halves;
+    size_t length; // of them, at most
+} Piece;
+
+static struct {
+    Piece *pieces;
+    MPI_Request *requests; // one for each piece
+    int count, capacity;
+} under_way;
+
+static Piece *next_piece(void)
+{
+    if (under_way.count == under_way.capacity) {
+        int capacity = 2 * under_way.capacity + 8;
+        under_way.pieces = enlarge(under_way.pieces, (size_t)capacity, sizeof(Piece));
+        under_way.requests = enlarge(under_way.requests, (size_t)capacity, sizeof(MPI_Request));
+        memset(&under_way.pieces[under_way.capacity], 0,
+               (size_t)(capacity - under_way.capacity) * sizeof(Piece));
+        under_way.capacity = capacity;
+    }
+    return &under_way.pieces[under_way.count++];
+}
+
+static void compress_piece(Piece *piece)
+{
+    if (piece->length < piece->count) {
+        free(piece->halves);
+        piece->halves = allocate(piece->count, sizeof *piece->halves);
+        piece->length = piece->count;
+    }
+    compress(piece->halves, piece->values, piece->count);
+}
+
+static void begin_average(float *values, size_t count)
+{
+    Piece *piece = next_piece();
+    MPI_Request *request = &under_way.requests[under_way.count - 1];
+    MPI_Comm comm = world_comm(WORLD_GRADIENTS);
+    piece->values = values;
+    piece->count = count;
+    piece->compressed = hvd_compresses();
+    if (piece->compressed)
+        compress_piece(piece);
+    size_t bytes = count * (piece->compressed ? sizeof *piece->halves : sizeof *values);
+    piece->by_two_levels = two_levels_pay(bytes, comm);
+    *request = MPI_REQUEST_NULL;
+    if (piece->by_two_levels && piece->compressed)
+        two_levels_begin(piece->halves, count, bf16_reduction(), comm);
+    else if (piece->by_two_levels)
+        two_levels_begin(values, count, reduction_of(HVD_AVERAGE, world_size()), comm);
+    else if (piece->compressed)
+        MPI_Iallreduce(MPI_IN_PLACE, piece->halves, mpi_count(count), MPI_UINT16_T, bf16_sum(),
+                       comm, request);
+    else
+        MPI_Iallreduce(MPI_IN_PLACE, values, mpi_count(count), MPI_FLOAT,
+                       mpi_op(HVD_AVERAGE, world_size()), comm, request);
+}
+
+// Within one machine the cores that would move the gradients are those that compute them, so there
+// is nothing to gain from doing both at once.
+static void average(const Parameters *parameters, size_t offset, size_t count)
+{
+    if (launcher_place().local_size < world_size() && !own_allreduce)
+        begin_average(parameters->gradients + offset, count);
+    else {
+        mpi_average_gradients(parameters->gradients + offset, count);
+        timeline_pieces_averaged();
+    }
+}
+
+// MPI moves what is under way only while it is called.
+static void progress(void)
+{
+    int done;
+    if (under_way.count == 0)
+        return;
+    MPI_Testall(under_way.count, under_way.requests, &done, MPI_STATUSES_IGNORE);
+    two_levels_progress(world_comm(WORLD_GRADIENTS));
+}
+
+static void finish(const Parameters *parameters)
+{
+    (void)parameters;
+    if (under_way.count > 0) {
+        two_levels_finish(world_comm(WORLD_GRADIENTS));
+        MPI_Waitall(under_way.count, under_way.requests, MPI_STATUSES_IGNORE);
+    }
+    for (int i = 0; i < under_way.count; i++) {
+        const Piece *piece = &under_way.pieces[i];
+        if (piece->compressed)
+            expand(piece->values, piece->halves, piece->count);
+        else if (!piece->by_two_levels)
+            finish_average(piece->values, piece->count, world_size());
+    }
+    under_way.count = 0;
+}
+
+static void broadcast(float *values, size_t count, int root)
+{
+    MPI_Bcast(values, mpi_count(count), MPI_FLOAT, root, world_comm(WORLD_VARIABLES));
+}
+
+const Transport hvd_mpi = {
+    .name = "mpi",
+    .average = average,
+    .progress = progress,
+    .finish = finish,
+    .broadcast = broadcast,
+};

@@ -1,0 +1,216 @@
+// Starts and ends MPI.
+
+#include "comm/world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#include "base/role.h"
+#include "base/util.h"
+#include "comm/bridges.h"
+#include "observe/timeline.h"
+#include "observe/activity.h"
+#include "comm/mpi_errors.h"
+#include "comm/stall.h"
+
+static const char *const channel_names[] = {"gradients", "variables", "metrics", "values",
+                                            "agreement"};
+enum { CHANNELS = sizeof channel_names / sizeof *channel_names, MAX_BEFORE_STOP = 8 };
+
+static struct {
+    bool started, stopped;
+    int rank, size;
+    MPI_Comm comms[CHANNELS];
+    void (*before_stop[MAX_BEFORE_STOP])(void);
+    int before_stop_count;
+} world = {.size = 1};
+
+// MPI can only be ended in order where every rank comes to its end. One that gives up must not wait
+// for the others: it leaves, and mpirun ends them.
+static void end_with_the_program(int status, void *unused)
+{
+    (void)unused;
+    if (!world.started)
+        return;
+    activity_leave(LEFT_MAIN, status);
+    if (status == EXIT_SUCCESS)
+        world_stop();
+    else
+        stall_tell_leaving();
+}
+
+// Ranks of one machine read each other's memory where they may; where a container's filter forbids
+// it, Open MPI 4 prints errors unless it is told not to try.
+static void respect_containers(void)
+{
+    char from = 1, to = 0;
+    struct iovec here = {&to, 1}, there = {&from, 1};
+    if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) != 1)
+        setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+}
+
+// Open MPI 5 asks the kernel over which network ranks reach each other, even those of one machine,
+// which need none; and where a container's kernel doesn't answer, it prints errors. Then it shall
+// compare addresses instead; where several machines are simulated, they are one. A job of several
+// is left to what Open MPI finds out, but for networks that lead nowhere.
+static void respect_machines(void)
+{
+    const char *local = secure_getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    const char *all = getenv("OMPI_COMM_WORLD_SIZE");
+    if (local && all && (strcmp(local, all) == 0 || simulates_nodes()))
+        setenv("OMPI_MCA_reachable", "weighted", 0);
+    else if (launched())
+        leave_out_bridges();
+}
+
+static void abort_job(int status)
+{
+    int finalized;
+    MPI_Finalized(&finalized);
+    if (finalized) // by the program itself
+        _exit(status);
+    MPI_Abort(MPI_COMM_WORLD, status);
+}
+
+static void check_launcher(void)
+{
+    if (!launched())
+        note_on_root("started without mpirun: this is the only worker");
+    else if (launcher_size() != world.size && launcher_rank() > 0)
+        exit(STATUS_USER_MUST); // the first process speaks for all
+    else if (launcher_size() != world.size)
+        die("another MPI's launcher started %d processes, and Open MPI sees %d: use the mpirun of "
+            "Open MPI (mpirun --version tells which one it is)",
+            launcher_size(), world.size);
+}
+
+static bool mpi_has_ended(void)
+{
+    int finalized;
+    MPI_Finalized(&finalized);
+    return world.stopped || finalized;
+}
+
+// Which ranks share this machine.
+static void find_neighbours(void)
+{
+    MPI_Comm machine = ranks_of_machine(MPI_COMM_WORLD, world.rank);
+    int local_rank, local_size;
+    MPI_Comm_rank(machine, &local_rank);
+    MPI_Comm_size(machine, &local_size);
+    MPI_Comm_free(&machine);
+    set_place(local_rank, local_size);
+}
+
+// A process with a role has no ranks to be one of.
+static void check_role(void)
+{
+    Role role = role_from_environment();
+    if (role.kind && !launched())
+        die("hvd_init: HVD_ROLE says that this is %s %d of a job that is started without mpirun, "
+            "and has no ranks: leave hvd_init() out, or unset HVD_ROLE to start the program alone",
+            role_name(role.kind), role.number);
+}
+
+void world_start(void)
+{
+    check_role();
+    if (mpi_has_ended())
+        die("hvd_init: MPI has been ended, by hvd_shutdown() or MPI_Finalize(), and cannot be "
+            "started again");
+    if (world.started)
+        return;
+    int initialized;
+    MPI_Initialized(&initialized);
+    if (!initialized) {
+        int provided;
+        respect_containers();
+        respect_machines();
+        stall_prepare(launcher_rank(), launcher_size());
+        MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    }
+    mpi_errors_end_the_job();
+    MPI_Comm_rank(MPI_COMM_WORLD, &world.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &world.size);
+    check_launcher();
+    find_neighbours();
+    for (int i = 0; i < CHANNELS; i++) {
+        PMPI_Comm_dup(MPI_COMM_WORLD, &world.comms[i]); // no event: it is a part of hvd_init
+        MPI_Comm_set_name(world.comms[i], channel_names[i]);
+    }
+    world.started = true;
+    if (launched())
+        set_job_end(abort_job);
+    timeline_join(); // before what ends MPI is registered: it has the last word
+    stall_start(world.rank, world.size);
+    static bool registered;
+    if (!registered)
+        registered = on_exit(end_with_the_program, NULL) == 0;
+}
+
+void world_before_stop(void (*function)(void))
+{
+    CHECK(world.before_stop_count < MAX_BEFORE_STOP);
+    world.before_stop[world.before_stop_count++] = function;
+}
+
+void world_stop(void)
+{
+    if (!world.started)
+        return;
+    bool ended = mpi_has_ended();
+    activity_leave(LEFT_HVD, 0);
+    stall_tell_leaving();
+    for (int i = 0; !ended && i < world.before_stop_count; i++)
+        world.before_stop[i]();
+    world.started = false;
+    world.stopped = true;
+    set_job_end(_exit);
+    fflush(stdout);
+    for (int i = 0; i < CHANNELS && !ended; i++)
+        MPI_Comm_free(&world.comms[i]);
+    if (!ended)
+        MPI_Finalize();
+    stall_stop();
+}
+
+bool world_started(void)
+{
+    return world.started;
+}
+
+void world_need(const char *caller)
+{
+    if (mpi_has_ended())
+        die("%s: hvd_shutdown() or MPI_Finalize() has been called before; after it nothing of hvd "
+            "can be used",
+            caller);
+    if (!world.started)
+        die("%s: call hvd_init() first, at the beginning of main", caller);
+}
+
+int world_rank(void)
+{
+    return world.rank;
+}
+
+int world_size(void)
+{
+    return world.size;
+}
+
+MPI_Comm world_comm(WorldChannel channel)
+{
+    world_need("the job");
+    return world.comms[channel];
+}
+
+bool world_owns(MPI_Comm comm)
+{
+    for (int i = 0; world.started && i < CHANNELS; i++)
+        if (world.comms[i] == comm)
+            return true;
+    return false;
+}

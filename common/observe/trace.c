@@ -1,0 +1,178 @@
+// Events of a run, one JSON object a line. trace.h lists the events.
+
+#include "observe/trace.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/util.h"
+
+static int file = -1;
+
+// What the events of the calling thread say of it.
+static _Thread_local struct {
+    const char *field; // NULL: nothing
+    int number;
+} thread;
+
+void trace_thread_is(const char *field, int number)
+{
+    thread.field = field;
+    thread.number = number;
+}
+
+bool trace_thread_is_named(void)
+{
+    return thread.field != NULL;
+}
+
+// The run goes on without, but nobody shall take its traces for whole.
+static void give_up_trace(const char *reason)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    file = -1; // not closed: another thread may be about to write
+    if (atomic_flag_test_and_set(&said))
+        return;
+    warn("HVDLAB_TRACE: cannot write: %s; the program goes on without it", reason);
+    ends_incomplete("HVDLAB_TRACE: the trace is not complete: %s", reason);
+}
+
+// HVDLAB_KILL=RANK:EVENT:N.
+static void die_if_asked(const char *event)
+{
+    static atomic_int before;
+    const char *asked = getenv("HVDLAB_KILL");
+    char name[32];
+    int rank, number;
+    if (asked && sscanf(asked, "%d:%31[a-z_]:%d", &rank, name, &number) == 3 &&
+        rank == launcher_rank() && strcmp(name, event) == 0 &&
+        atomic_fetch_add(&before, 1) + 1 == number)
+        raise(SIGKILL);
+}
+
+// One thread at a time, so that lines stay whole in a pipe, too. In a file a reader never sees half
+// of one, since there it is a single call.
+static void write_whole(const char *line, size_t length)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    ssize_t written = 0;
+    pthread_mutex_lock(&lock);
+    for (size_t done = 0; done < length && file >= 0; done += (size_t)written)
+        if ((written = write(file, line + done, length - done)) <= 0) {
+            if (written < 0 && errno == EINTR)
+                written = 0;
+            else
+                give_up_trace(written < 0 ? strerror(errno) : "the disk is full");
+        }
+    pthread_mutex_unlock(&lock);
+}
+
+static void write_line(const char *event, const TraceField *fields)
+{
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "event", event);
+    cJSON_AddNumberToObject(object, "t", seconds_now());
+    if (thread.field)
+        cJSON_AddNumberToObject(object, thread.field, thread.number);
+    for (; fields->name; fields++) {
+        if (fields->text)
+            cJSON_AddStringToObject(object, fields->name, fields->text);
+        else
+            cJSON_AddNumberToObject(object, fields->name, fields->number);
+    }
+    char *text = cJSON_PrintUnformatted(object);
+    char *line = format_text("%s\n", text);
+    write_whole(line, strlen(line));
+    die_if_asked(event);
+    free(line);
+    free(text);
+    cJSON_Delete(object);
+}
+
+static void write_end(int status, void *unused)
+{
+    (void)unused;
+    int lost = losses_so_far();
+    trace("end", NUMBER("status", status == 0 && lost > 0 ? STATUS_INCOMPLETE : status),
+          NUMBER("lost", lost));
+}
+
+static void open_file(const char *folder)
+{
+    char *path = format_text("%s/rank-%d.jsonl", folder, launcher_rank());
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        die("HVDLAB_TRACE: cannot make the folder %s: %s", folder, strerror(errno));
+    file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (file < 0)
+        die("HVDLAB_TRACE: cannot write %s: %s", path, strerror(errno));
+    free(path);
+    Place place = launcher_place();
+    write_line("start", (TraceField[]){TEXT("program", program_name()),
+                                       NUMBER("pid", getpid()),
+                                       NUMBER("rank", launcher_rank()),
+                                       NUMBER("size", launcher_size()),
+                                       NUMBER("local_rank", place.local_rank),
+                                       NUMBER("local_size", place.local_size),
+                                       NUMBER("node", place.node),
+                                       NUMBER("nodes", place.nodes),
+                                       {0}});
+    on_exit(write_end, NULL);
+}
+
+// A program shall not behave because somebody looks: the setting is taken out of its environment
+// before main. (So what it starts itself is not traced.)
+static char *folder_asked_for;
+
+__attribute__((constructor)) static void hide_setting(void)
+{
+    const char *folder = getenv("HVDLAB_TRACE");
+    folder_asked_for = folder ? strdup(folder) : NULL;
+    unsetenv("HVDLAB_TRACE");
+}
+
+static void open_if_asked(void)
+{
+    const char *folder = getenv("HVDLAB_TRACE"); // that it set itself
+    if (!folder)
+        folder = folder_asked_for;
+    if (folder && *folder)
+        open_file(folder);
+}
+
+bool trace_on(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, open_if_asked);
+    return file >= 0;
+}
+
+bool trace_has_begun(void)
+{
+    return file >= 0;
+}
+
+void trace_write(const char *event, const TraceField *fields)
+{
+    write_line(event, fields);
+}
+
+// ---- The system, watched: the linker's --wrap sends the program's own calls here.
+
+int __real_sched_setaffinity(pid_t process, size_t size, const cpu_set_t *cores);
+int __wrap_sched_setaffinity(pid_t process, size_t size, const cpu_set_t *cores);
+
+__attribute__((visibility("default"))) int __wrap_sched_setaffinity(pid_t process, size_t size,
+                                                                    const cpu_set_t *cores)
+{
+    trace("affinity", {0});
+    return __real_sched_setaffinity(process, size, cores);
+}
