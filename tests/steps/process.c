@@ -45,6 +45,22 @@ void process_prepare(void (*function)(void))
     prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
+#ifdef __SANITIZE_ADDRESS__ // which reserves terabytes, and touches little
+static void limit_memory(const char *limit)
+{
+    (void)limit;
+}
+#else
+static void limit_memory(const char *limit)
+{
+    // Not the address space, of which CUDA reserves more than there is memory.
+    const struct rlimit data = {MAX_PROCESS_MEMORY, MAX_PROCESS_MEMORY};
+    setrlimit(RLIMIT_DATA, &data);
+    if (limit)
+        memory_limit_join(limit);
+}
+#endif
+
 // What the child does until it is another program.
 static _Noreturn void become(const char *const argv[], int output, pid_t parent, const char *limit)
 {
@@ -56,13 +72,7 @@ static _Noreturn void become(const char *const argv[], int output, pid_t parent,
     dup2(nothing, STDIN_FILENO);
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
-#ifndef __SANITIZE_ADDRESS__ // which takes terabytes of it, and touches little
-    // Not the address space, of which CUDA reserves more than there is memory.
-    const struct rlimit data = {MAX_PROCESS_MEMORY, MAX_PROCESS_MEMORY};
-    setrlimit(RLIMIT_DATA, &data);
-    if (limit)
-        memory_limit_join(limit);
-#endif
+    limit_memory(limit);
     execvp(argv[0], (char *const *)(uintptr_t)argv);
     fprintf(stderr, "%s: %s\n", argv[0], strerror(errno));
     _exit(127);
