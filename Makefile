@@ -95,7 +95,7 @@ $(error CUDA cannot be used: $(call ask_cuda,missing); name the folder of each p
 endif
 endif
 # The library's folders, each above those that it includes from (make check-format holds them to it).
-layers := base observe run data backend cpu cpu/winograd cuda comm nn train hvd lessons
+layers := base observe run data backend cpu cpu/winograd cuda comm nn train hvd lessons start
 cuda_sources := $(wildcard common/comm/transport_cuda.c common/comm/transport_nccl.c common/cuda/*.c)
 # (teams.c is for the thread sanitizer.)
 library_sources := $(filter-out common/cpu/passes_set.c common/cpu/winograd/winograd_set.c $(if $(findstring thread,$(SANITIZE)),,common/run/teams.c) $(if $(cuda),,$(cuda_sources)),$(wildcard $(layers:%=common/%/*.c)))

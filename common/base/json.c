@@ -1,6 +1,6 @@
-// Memory for cJSON, the library that reads and writes JSON for every layer. It answers NULL where
-// there is no memory, in the middle of what it makes, too, and takes that for a fault of the text.
-// With this file it never comes to that: what can't be had ends the program with one line.
+// cJSON's hooks.
+
+#include "base/json.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static void *have_memory(size_t bytes)
     return memory;
 }
 
-__attribute__((constructor)) static void give_memory(void)
+void json_use_memory(void)
 {
     cJSON_InitHooks(&(cJSON_Hooks){.malloc_fn = have_memory, .free_fn = free});
 }

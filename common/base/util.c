@@ -177,9 +177,8 @@ void watch_output(void)
         ends_incomplete("mpirun could not write all of standard output: its disk was full");
 }
 
-static void end_incomplete(int status, void *unused)
+void process_end(int status)
 {
-    (void)unused;
     if (status != EXIT_SUCCESS) // and the reason has been said
         return;
     if (fflush(stdout) != 0 || ferror(stdout))
@@ -196,22 +195,11 @@ static void end_incomplete(int status, void *unused)
 
 // A standard stream that is closed would be taken by the first file that is opened, and what is
 // printed then goes into that file. So its place is taken, by something that can't be written.
-static void hold_standard_streams(void)
+void process_begin(void)
 {
     for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; stream++)
         if (fcntl(stream, F_GETFD) < 0 && errno == EBADF)
             (void)!open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
-}
-
-static void check_launcher(void);
-
-// Before main, and so before other handlers are there: the first one is called last, when MPI has
-// been ended.
-__attribute__((constructor)) static void begin(void)
-{
-    hold_standard_streams();
-    on_exit(end_incomplete, NULL);
-    check_launcher();
 }
 
 void check_failed(const char *condition, const char *file, int line)
@@ -455,7 +443,7 @@ static void check_names(const LauncherNames *names)
 }
 
 // Who takes a launcher's numbers for true counts with them, and allocates by them.
-static void check_launcher(void)
+void launcher_check(void)
 {
     static const LauncherNames open_mpi = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                                            "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -519,7 +507,7 @@ static Place true_place(void)
 {
     if (place_by_mpi.local_size > 0)
         return place_by_mpi;
-    check_launcher(); // the program may have changed what stood there before main
+    launcher_check(); // the program may have changed what stood there before main
     return (Place){
         .local_rank =
             from_launcher("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", 0),
@@ -546,7 +534,7 @@ static int next_node(const char **at)
 
 static Place place_in_layout(const char *layout)
 {
-    check_launcher();
+    launcher_check();
     int rank = launcher_rank(), size = launcher_size(), node_of_rank = -1;
     Place place = {.nodes = 1};
     for (int pass = 0; pass < 2; pass++) { // the first finds this rank's node
@@ -576,7 +564,7 @@ Place launcher_place(void)
     int ranks_per_node = environment_count("HVD_RANKS_PER_NODE", MAX_LAUNCHED);
     if (!ranks_per_node)
         return true_place();
-    check_launcher();
+    launcher_check();
     int rank = launcher_rank(), size = launcher_size();
     int nodes = size / ranks_per_node + (size % ranks_per_node != 0);
     int node = rank % nodes;

@@ -51,6 +51,11 @@ int losses_so_far(void);
 // the program ends.
 void watch_output(void);
 
+// Before main (start.c): opens the standard streams that are closed, so that no file takes their
+// place. At exit: exits with status 1 where ends_incomplete() was called and the status would be 0.
+void process_begin(void);
+void process_end(int status);
+
 // Prints "PROGRAM: note: MESSAGE" on standard error, on the root rank only.
 void note_on_root(const char *format, ...) PRINTF_LIKE(1, 2);
 
@@ -127,6 +132,9 @@ int environment_count(const char *name, int most);
 #define MAX_LAUNCHED (1 << 20)
 int launcher_rank(void);
 int launcher_size(void);
+
+// Exits where the launcher's environment contradicts itself. start.c calls it before main.
+void launcher_check(void);
 
 // True where a launcher started this process.
 bool launched(void);

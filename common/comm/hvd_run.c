@@ -5,9 +5,8 @@
 // memory (memfd), which the workers find among those that the program has open, so that nothing is
 // left of them, whoever dies.
 //
-// A worker runs the function from a constructor, that is before main, which it never comes to: no
-// program has to be written, or linked, so that its main knows of this. The constructors of
-// libraries, and of the rest of the kit, have run by then.
+// A worker runs the function before main (start.c), which it never comes to: no program has to be
+// written, or linked, so that its main knows of this.
 
 #include "comm/hvd_run.h"
 
@@ -115,7 +114,7 @@ static void give_result(int process, int file, const char *result)
     close(theirs);
 }
 
-__attribute__((constructor)) static void work(void)
+void hvd_run_work(void)
 {
     const char *order = getenv(ORDER);
     int process, argument_file, result_file;

@@ -23,4 +23,7 @@ char *hvd_run(int np, char *(*function)(const char *argument), const char *argum
 
 #pragma GCC visibility pop
 
+// Before main (start.c): in a worker that hvd_run started, runs the function and exits.
+void hvd_run_work(void);
+
 #endif

@@ -4,11 +4,12 @@
 // that it takes for a moment.
 
 #include "base/util.h"
+#include "comm/world.h"
 
 #define LEAST ((size_t)48 << 20)
 #define MOST  ((size_t)224 << 20)
 
-__attribute__((constructor)) static void leave_room_for_mpi(void)
+void world_need_memory(void)
 {
     if (!launched())
         return;

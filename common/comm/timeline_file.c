@@ -15,6 +15,7 @@
 #include "base/util.h"
 #include "run/device.h"
 #include "observe/timeline_inside.h"
+#include "comm/timeline_file.h"
 #include "comm/world.h"
 
 enum { TAG_CLOCK = 100, TAG_LINES }; // on the channel of the metrics, beside the table of ranks
@@ -27,7 +28,7 @@ typedef struct {
 
 static struct {
     char *path; // absolute; NULL: no timeline is asked for
-    bool written, failed;
+    bool written;
     Reading first, last; // equal where the clocks are the same one
 } job;
 
@@ -312,9 +313,8 @@ static void close_file(const char *path)
         out.fault = errno;
     if (!out.fault)
         return;
-    warn("HVD_TIMELINE=%s cannot be written: %s", job.path, strerror(out.fault));
+    ends_incomplete("HVD_TIMELINE=%s cannot be written: %s", job.path, strerror(out.fault));
     unlink(path);
-    job.failed = true;
 }
 
 // Of `full` ranks there was more than could be kept.
@@ -377,17 +377,13 @@ static void check_file(void)
     free(temporary);
 }
 
-// After the job's own end, which has gathered everything if it came to that.
-static void end_of_program(int status, void *unused)
+void timeline_finish(void)
 {
-    (void)unused;
+    if (!job.path)
+        return;
     timeline_stop();
     if (!job.written && launcher_rank() == 0)
         write_file(first_begin(), 1, timeline_is_full());
-    if (!job.failed || status != EXIT_SUCCESS)
-        return;
-    fflush(NULL);
-    _exit(EXIT_FAILURE);
 }
 
 static const char *setting(void)
@@ -403,7 +399,6 @@ static void start(void)
     job.path = absolute(setting());
     if (launcher_rank() == 0)
         check_file();
-    on_exit(end_of_program, NULL);
     timeline_record();
 }
 

@@ -8,10 +8,13 @@
 #include <stdlib.h>
 #include "backend/backend.h"
 #include "comm/hierarchical.h"
+#include "comm/hooks.h"
 #include "run/device.h"
 #include "observe/trace.h"
 #include "base/util.h"
 #include "comm/world.h"
+
+void (*nccl_started)(void);
 
 // Weights and gradients of another model, or in another order, would be taken all the same; and
 // where one rank expects other messages than another, both wait forever.
@@ -96,14 +99,6 @@ void hvd_transport_stop(void)
     hvd_nccl_stop();
 }
 
-// NCCL can only be ended in order where every rank comes to its end, as MPI (world.c).
-static void end_with_the_program(int status, void *unused)
-{
-    (void)unused;
-    if (status == EXIT_SUCCESS)
-        hvd_transport_stop();
-}
-
 static const Transport *mpi_from_gpu(void)
 {
     // MPI cannot add bfloat16, and what we teach it works in the host's memory, as do two levels.
@@ -122,7 +117,7 @@ static const Transport *choose_for_gpu(MPI_Comm comm)
     } else {
         const char *words = hvd_nccl_start(comm);
         if (!words) {
-            on_exit(end_with_the_program, NULL);
+            nccl_started();
             return &hvd_nccl;
         }
         problem = format_text("NCCL does not start: %s (NCCL_DEBUG=WARN says more)", words);
@@ -167,6 +162,12 @@ static const Transport *through_host(void)
         return &hvd_staged;
 #endif
     return &hvd_mpi;
+}
+
+void transport_end(int status)
+{
+    if (status == EXIT_SUCCESS)
+        hvd_transport_stop();
 }
 
 const Transport *hvd_transport(const Parameters *parameters, MPI_Comm comm)

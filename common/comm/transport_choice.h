@@ -11,7 +11,9 @@ const Transport *hvd_transport(const Parameters *parameters, MPI_Comm comm);
 // That hvd_use_allreduce was told the same on all ranks; that they compute the same model.
 Term hvd_adder_term(void);
 Term hvd_model_term(const Parameters *parameters);
-// Ends what the transport holds beside MPI; exit(0) does it too.
+// Ends what the transport holds beside MPI. transport_end does it at exit (start.c) where the
+// status is 0: like MPI, NCCL can only be ended in order where every rank comes to its end.
 void hvd_transport_stop(void);
+void transport_end(int status);
 
 #endif

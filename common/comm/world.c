@@ -10,10 +10,12 @@
 #include "base/role.h"
 #include "base/util.h"
 #include "comm/bridges.h"
-#include "observe/timeline.h"
+#include "comm/hooks.h"
 #include "observe/activity.h"
 #include "comm/mpi_errors.h"
 #include "comm/stall.h"
+
+void (*mpi_started)(void);
 
 static const char *const channel_names[] = {"gradients", "variables", "metrics", "values",
                                             "agreement"};
@@ -27,11 +29,8 @@ static struct {
     int before_stop_count;
 } world = {.size = 1};
 
-// MPI can only be ended in order where every rank comes to its end. One that gives up must not wait
-// for the others: it leaves, and mpirun ends them.
-static void end_with_the_program(int status, void *unused)
+void world_end(int status)
 {
-    (void)unused;
     if (!world.started)
         return;
     activity_leave(LEFT_MAIN, status);
@@ -143,11 +142,8 @@ void world_start(void)
     world.started = true;
     if (launched())
         set_job_end(abort_job);
-    timeline_join(); // before what ends MPI is registered: it has the last word
     stall_start(world.rank, world.size);
-    static bool registered;
-    if (!registered)
-        registered = on_exit(end_with_the_program, NULL) == 0;
+    mpi_started();
 }
 
 void world_before_stop(void (*function)(void))

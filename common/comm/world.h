@@ -22,6 +22,15 @@ void world_before_stop(void (*function)(void));
 // `caller` is the function that needs it.
 void world_need(const char *caller);
 
+// Before main (start.c): exits where a limit on the address space leaves too little for MPI's
+// start; and, on simulated machines, replaces the launcher's variables for local ranks and sizes.
+void world_need_memory(void);
+void simulate_launcher(void);
+// At exit: world_stop() where the status is 0. MPI can only be ended in order where every rank
+// comes to its end; a rank that fails must not wait for the others: it leaves, and mpirun ends
+// them.
+void world_end(int status);
+
 // 0 and 1 before world_start.
 int world_rank(void);
 int world_size(void);

@@ -6,11 +6,12 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "hvd/rank_table.h"
 #include "base/util.h"
 #include "run/args.h"
 #include "run/device.h"
 #include "comm/world.h"
-#include "train/watch.h"
+#include "train/hooks.h"
 
 typedef struct {
     int rank, device;
@@ -159,7 +160,7 @@ static void leave(void)
 }
 
 // Also in a program that never calls hvd: each of its processes then prints a line of its own.
-__attribute__((constructor)) static void watch_every_training(void)
+void rank_table_watch(void)
 {
     static Callback table = {
         .name = "rank_table", .epoch_end = table_epoch_end, .train_end = table_train_end};

@@ -9,7 +9,7 @@
 #include "base/util.h"
 #include "comm/agreement.h"
 #include "comm/world.h"
-#include "train/watch.h"
+#include "train/hooks.h"
 
 // Of the main thread, which alone may train with others.
 static const Model *broadcast_model; // the last one
@@ -80,7 +80,7 @@ static void compare_weights(Callback *self, Training *training)
     free(all);
 }
 
-__attribute__((constructor)) static void watch(void)
+void training_watch(void)
 {
     static Callback comparison = {
         .name = "hvd", .train_begin = compare_plans, .epoch_end = compare_weights};

@@ -8,6 +8,9 @@
 // True where a distributed optimizer is part of this one.
 bool hvd_is_distributed(const Optimizer *optimizer);
 
+// Before main (start.c): every training is compared among its workers.
+void training_watch(void);
+
 // All ranks have the same weights of this model now.
 void watch_broadcast_model(const Model *model);
 

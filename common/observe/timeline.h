@@ -51,12 +51,6 @@ typedef enum {
     SPAN_LOAD,     // loading: images, step
 } SpanKind;
 
-// Begins the recording where HVD_TIMELINE asks for it; the first call counts.
-void timeline_start(void);
-// Joins the other ranks, whose timelines then come together before the job ends. Collective, called
-// when MPI has been started.
-void timeline_join(void);
-
 // True while the recording goes on. One load where it does not.
 extern atomic_bool timeline_recording;
 static inline bool timeline_on(void)

@@ -98,9 +98,10 @@ static void write_line(const char *event, const TraceField *fields)
     cJSON_Delete(object);
 }
 
-static void write_end(int status, void *unused)
+void trace_finish(int status)
 {
-    (void)unused;
+    if (file < 0)
+        return;
     int lost = losses_so_far();
     trace("end", NUMBER("status", status == 0 && lost > 0 ? STATUS_INCOMPLETE : status),
           NUMBER("lost", lost));
@@ -125,14 +126,11 @@ static void open_file(const char *folder)
                                        NUMBER("node", place.node),
                                        NUMBER("nodes", place.nodes),
                                        {0}});
-    on_exit(write_end, NULL);
 }
 
-// A program shall not behave because somebody looks: the setting is taken out of its environment
-// before main. (So what it starts itself is not traced.)
 static char *folder_asked_for;
 
-__attribute__((constructor)) static void hide_setting(void)
+void trace_hide_setting(void)
 {
     const char *folder = getenv("HVDLAB_TRACE");
     folder_asked_for = folder ? strdup(folder) : NULL;

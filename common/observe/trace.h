@@ -197,6 +197,12 @@
 // True where HVDLAB_TRACE is set. Ends the program when the folder can't be written.
 bool trace_on(void);
 
+// Before main (start.c): takes HVDLAB_TRACE out of the environment, so that a program can't see
+// that it is watched. (What the program starts itself is not traced.) At exit: writes the event
+// "end".
+void trace_hide_setting(void);
+void trace_finish(int status);
+
 // True once trace_on() has begun a trace.
 bool trace_has_begun(void);
 

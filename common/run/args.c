@@ -15,7 +15,7 @@
 
 #include "base/rng.h"
 #include "base/util.h"
-#include "observe/timeline.h"
+#include "run/hooks.h"
 
 #define VERSION "0.1.0"
 
@@ -348,9 +348,11 @@ static void read_environment(void)
     free(words);
 }
 
+void (*args_read)(void);
+
 // Whether a folder for checkpoints was named, and whether anything was done about checkpoints.
 static struct {
-    bool watched, given, used;
+    bool given, used;
 } checkpoint_dir;
 
 void checkpoint_dir_is_used(void)
@@ -358,19 +360,11 @@ void checkpoint_dir_is_used(void)
     checkpoint_dir.used = true;
 }
 
-static void warn_of_unused_folder(int status, void *unused)
+void args_end(int status)
 {
-    (void)unused;
     if (status == EXIT_SUCCESS && checkpoint_dir.given && !checkpoint_dir.used)
         warn_on_root("--checkpoint-dir did nothing: this program has neither saved nor restored a "
                      "checkpoint");
-}
-
-static void watch_checkpoint_dir(void)
-{
-    checkpoint_dir.given = args.checkpoint_dir != NULL;
-    if (checkpoint_dir.given && !checkpoint_dir.watched)
-        checkpoint_dir.watched = on_exit(warn_of_unused_folder, NULL) == 0;
 }
 
 Args parse_args(int argc, char **argv)
@@ -382,10 +376,10 @@ Args parse_args(int argc, char **argv)
         args.resume = true;
     if (args.resume && !args.checkpoint_dir)
         die("--resume needs --checkpoint-dir, the folder to go on from");
-    watch_checkpoint_dir();
+    checkpoint_dir.given = args.checkpoint_dir != NULL;
     if (process.seeded)
         seed_process(process.seed);
-    timeline_start();
+    args_read();
     return args;
 }
 

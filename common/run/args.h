@@ -68,8 +68,9 @@ Settings *settings(void);
 #pragma GCC visibility pop
 
 // To be called where checkpoints or weights are saved, restored or looked for. Where
-// --checkpoint-dir was given and nothing of the kind happens, the root warns when the program ends:
-// it ignores the flag.
+// --checkpoint-dir was given and nothing of the kind happens, the root warns at exit (args_end,
+// which start.c calls): the program ignores the flag.
 void checkpoint_dir_is_used(void);
+void args_end(int status);
 
 #endif

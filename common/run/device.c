@@ -42,9 +42,7 @@ static _Thread_local struct {
     Device *device; // NULL: none is used yet
 } own;
 
-// LLVM's OpenMP would take every thread back to the cores that it found its first one on. Said
-// before main, since other threads may read the environment later.
-__attribute__((constructor)) static void keep_openmp_from_moving_threads(void)
+void device_prepare(void)
 {
     setenv("KMP_AFFINITY", "disabled", 0);
 }

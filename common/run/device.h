@@ -84,6 +84,10 @@ struct Device {
     void *state;
 };
 
+// Before main (start.c), since other threads may read the environment later: keeps LLVM's OpenMP
+// from moving threads back to the cores that it found its first one on.
+void device_prepare(void);
+
 // Whether the processor computes bfloat16 (AVX512_BF16, AMX), and oneDNN is not told to do without
 // (DNNL_MAX_CPU_ISA).
 bool device_cpu_has_bfloat16(void);

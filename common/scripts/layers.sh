@@ -4,10 +4,16 @@
 # Holds the includes of common/ to the picture in CONTRIBUTING.md. A file includes only from its own
 # folder or from one below it, and writes the folder. Modules include each other in no circle: a module
 # is x.h with x.c and x_inside.h, the header for the other files of its folder that implement it.
-# Status 0, or 1 with a line for each include that is wrong.
+# Nothing but start/start.c runs before main, or is registered to run at exit. Status 0, or 1 with a line
+# for each place that is wrong.
 
 set -u
 cd "$(dirname "$0")/.." || exit 2
+
+if grep -rnE --include='*.[ch]*' --exclude-dir=start '__attribute__\(\(constructor|\b(on_exit|atexit)\(' .; then
+    echo "common/: only start/start.c may have a constructor, or register an exit handler"
+    exit 1
+fi
 
 # From the bottom to the top; cpu and cuda stand side by side, and the backends' common header below.
 find . -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort | xargs grep -nE '^[ \t]*#[ \t]*include' /dev/null |

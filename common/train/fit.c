@@ -10,7 +10,7 @@
 #include "train/progress.h"
 #include "train/resume.h"
 #include "train/fit_inside.h"
-#include "train/watch.h"
+#include "train/hooks.h"
 #include "observe/timeline.h"
 #include "observe/activity.h"
 #include "observe/trace.h"

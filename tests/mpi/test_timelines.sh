@@ -104,7 +104,7 @@ rm -f "$folder/out"
 ) &
 HVD_TIMELINE=$folder/short/file run mpirun -np 2 "$build/solution_06" "${small[@]}" --epochs 60
 wait
-[[ $status -eq 1 && $(grep -c "warning: HVD_TIMELINE=$folder/short/file cannot be written: No such file" "$folder/err") -eq 1 ]] ||
+[[ $status -eq 1 && $(grep -c "solution_06: HVD_TIMELINE=$folder/short/file cannot be written: No such file" "$folder/err") -eq 1 ]] ||
     fail "a folder that is gone: status $status: $(cat "$folder/err")"
 
 conclude

@@ -2,6 +2,7 @@
 // the limit, and one line with the right status where the file can't be written. What it shows of
 // a training on several ranks: tests/mpi/test_timeline.c.
 
+#include "comm/timeline_file.h"
 #include "observe/timeline.h"
 
 #include <cjson/cJSON.h>

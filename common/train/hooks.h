@@ -1,8 +1,8 @@
-// Inside the library: callbacks that every training has beside those of its program, for what a
-// flag asks of the process as a whole, and for what hvd compares.
+// Calls of train/ to a layer above it, which start.c registers: callbacks that every training has
+// beside those of its program.
 
-#ifndef HVDLAB_WATCH_H
-#define HVDLAB_WATCH_H
+#ifndef HVDLAB_TRAIN_HOOKS_H
+#define HVDLAB_TRAIN_HOOKS_H
 
 #include "train/callbacks.h"
 

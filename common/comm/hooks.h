@@ -1,0 +1,10 @@
+// Calls of comm/ to a layer above it; start.c sets them.
+
+#ifndef HVDLAB_COMM_HOOKS_H
+#define HVDLAB_COMM_HOOKS_H
+
+// Called when a library has started that ends itself at exit.
+extern void (*mpi_started)(void); // on all ranks, so it may call MPI
+extern void (*nccl_started)(void);
+
+#endif

@@ -1,0 +1,14 @@
+// The timeline's file: HVD_TIMELINE asks for it, the root writes it.
+
+#ifndef HVDLAB_TIMELINE_FILE_H
+#define HVDLAB_TIMELINE_FILE_H
+
+// Begins the recording where HVD_TIMELINE asks for it; the first call counts.
+void timeline_start(void);
+// Joins the other ranks, whose timelines then come together before the job ends. Collective, called
+// when MPI has been started.
+void timeline_join(void);
+// At exit (start.c): the root writes its own part where the job has not come to its end in order.
+void timeline_finish(void);
+
+#endif

@@ -1,0 +1,66 @@
+// What the library does before main, and what it does at exit. Nothing else runs there: this file
+// has the only constructor and registers the only exit handlers. No other file includes it; it also
+// sets the hooks by which lower layers call higher ones.
+
+#include <stdlib.h>
+#include "base/json.h"
+#include "base/util.h"
+#include "comm/hooks.h"
+#include "comm/hvd_run.h"
+#include "comm/timeline_file.h"
+#include "comm/transport_choice.h"
+#include "comm/world.h"
+#include "hvd/rank_table.h"
+#include "hvd/watch_training.h"
+#include "observe/trace.h"
+#include "run/args.h"
+#include "run/device.h"
+#include "run/hooks.h"
+
+// Ends what other ranks take part in. Registered after the start of a library that ends itself at
+// exit (MPI, CUDA), so that it is called before that library's own handler.
+static void end_job(int status, void *unused)
+{
+    (void)unused;
+    transport_end(status); // NCCL, which is ended among the ranks that MPI connects
+    world_end(status);     // MPI; before that the ranks' parts of the timeline are gathered
+}
+
+static void register_end_of_job(void)
+{
+    on_exit(end_job, NULL);
+}
+
+// Registered first, so it is called last: after the program's own handlers, which may print.
+static void end_process(int status, void *unused)
+{
+    (void)unused;
+    args_end(status);     // a warning, before the files that it might have to be in are closed
+    timeline_finish();    // may lose its file, which process_end tells
+    trace_finish(status); // the event "end": nothing is traced after it
+    process_end(status);  // lost output: exit status 1
+}
+
+static void join_job(void)
+{
+    timeline_join(); // sets the ranks' clocks against each other
+    register_end_of_job();
+}
+
+__attribute__((constructor)) static void start(void)
+{
+    process_begin(); // holds the standard streams, which any message needs
+    on_exit(end_process, NULL);
+    launcher_check();     // exits where the launcher's variables make no sense
+    json_use_memory();    // what reads and writes JSON: checkpoints, traces
+    trace_hide_setting(); // before the program can read its environment
+    device_prepare();     // OpenMP reads its environment when it is loaded, or first used
+    simulate_launcher();  // HVD_LAYOUT: before anybody asks for a local rank
+    world_need_memory();  // exits where MPI could not start
+    args_read = timeline_start;
+    mpi_started = join_job;
+    nccl_started = register_end_of_job;
+    rank_table_watch(); // --show-ranks
+    training_watch();   // workers that train different models
+    hvd_run_work();     // a worker of hvd_run: its function, then exit
+}
