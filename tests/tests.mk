@@ -77,7 +77,7 @@ run_together = $(foreach t,$(script_tests),$(if $(call runs_alone,$(t)),,$(call 
 
 # What depends on MPI and its launcher alone, for a system with another Open MPI.
 rank_scripts := $(wildcard tests/mpi/test_*.sh)
-run_ranks = $(call run_units,,,args devices stall_words util) \
+run_ranks = $(call run_units,,,args base devices stall_words) \
     $(foreach t,$(rank_scripts),$(if $(call runs_alone,$(t)),$(call run_script,$(t)))) \
     $(foreach n,1 2 3,$(foreach t,$(mpi_tests),$(call run_mpi,$(n),$(t)))) \
     --together $(foreach t,$(rank_scripts),$(if $(call runs_alone,$(t)),,$(call run_script,$(t))))

@@ -28,7 +28,7 @@ runs=(
     "cifar10 tests/unit/test_cifar10"
     "safetensors tests/unit/test_safetensors"
     "tensorboard tests/unit/test_tensorboard"
-    "util tests/unit/test_util"
+    "base tests/unit/test_base"
     "ranks replay tests/golden/cases/mlp_adam.safetensors --tolerance 1e-4"
 )
 for line in "${runs[@]}"; do

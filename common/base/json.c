@@ -4,7 +4,7 @@
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
-#include "base/util.h"
+#include "base/error.h"
 
 static void *have_memory(size_t bytes)
 {

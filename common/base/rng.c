@@ -9,7 +9,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "base/util.h"
+#include "base/error.h"
+#include "base/launcher.h"
 
 #define GOLDEN_GAMMA 0x9e3779b97f4a7c15u // 2^64 / golden ratio, odd: SplitMix64's step
 

@@ -10,7 +10,10 @@
 #include "observe/activity.h"
 #include "observe/timeline.h"
 #include "observe/trace.h"
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/format.h"
 #include "comm/world.h"
 
 enum {

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/util.h"
+#include "base/format.h"
 
 #define INCLUDE "btl_tcp_if_include"
 #define EXCLUDE "btl_tcp_if_exclude"

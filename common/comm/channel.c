@@ -14,7 +14,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/error.h"
 
 #define PATIENCE_MS 2000 // for an address to answer
 #define MOST_UNSENT 8192 // bytes; a root that is stopped reads nothing

@@ -10,7 +10,10 @@
 #include "comm/transport_choice.h"
 #include "observe/trace.h"
 #include "comm/world.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/layout.h"
+#include "base/memory.h"
+#include "base/format.h"
 
 // ---- The job.
 

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/share.h"
-#include "base/util.h"
+#include "base/layout.h"
+#include "base/memory.h"
 #include "comm/transport.h"
 #include "observe/activity.h"
 #include "observe/timeline.h"

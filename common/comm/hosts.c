@@ -9,7 +9,10 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/format.h"
 #include "comm/launch.h"
 
 // ---- The file: a host a line, "node0 slots=2", comments behind #.

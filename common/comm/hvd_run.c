@@ -22,7 +22,11 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/launcher.h"
+#include "base/layout.h"
+#include "base/memory.h"
+#include "base/format.h"
 #include "comm/comm.h"
 #include "comm/job_end.h"
 #include "comm/launch.h"

@@ -18,7 +18,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "base/process.h"
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/launcher.h"
 
 // ---- Signals.
 

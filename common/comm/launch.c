@@ -18,7 +18,9 @@
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/format.h"
 #include "comm/job_end.h"
 #include "comm/stall_words.h"
 

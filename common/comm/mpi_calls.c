@@ -9,7 +9,8 @@
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/util.h"
+#include "base/memory.h"
+#include "base/format.h"
 #include "observe/timeline.h"
 #include "observe/activity.h"
 #include "comm/stall.h"

@@ -4,7 +4,9 @@
 
 #include <mpi.h>
 #include <stdarg.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/launcher.h"
+#include "base/format.h"
 #include "comm/stall_words.h"
 
 // What the arguments of a call can be wrong in.

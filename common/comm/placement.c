@@ -4,7 +4,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include "base/util.h"
+#include "base/memory.h"
+#include "base/format.h"
 #include "comm/agreement.h"
 #include "observe/trace.h"
 #include "comm/world.h"

@@ -3,7 +3,9 @@
 // was measured with Open MPI 4.1 on 2 and 4 ranks: the least with which it starts, and the most
 // that it takes for a moment.
 
-#include "base/util.h"
+#include "base/error.h"
+#include "base/launcher.h"
+#include "base/memory.h"
 #include "comm/world.h"
 
 #define LEAST ((size_t)48 << 20)

@@ -1,4 +1,4 @@
-// Where one machine is to look like several nodes (base/util.h: HVD_LAYOUT, HVD_RANKS_PER_NODE),
+// Where one machine is to look like several nodes (base/layout.h: HVD_LAYOUT, HVD_RANKS_PER_NODE),
 // every way of asking gives the same answer: the launcher's variables, MPI's communicators of those
 // who share memory, and the machine's name, MPI's or the system's. hvd answers by itself. Where a
 // program asks for more than the name it leaves an event.
@@ -9,7 +9,9 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 #include <string.h>
-#include "base/util.h"
+#include "base/launcher.h"
+#include "base/layout.h"
+#include "base/format.h"
 #include "observe/trace.h"
 #include "comm/world.h"
 

@@ -16,7 +16,9 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
 #include "comm/job_end.h"
 #include "comm/stall_job.h"
 

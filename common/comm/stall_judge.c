@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/error.h"
 #include "comm/job_end.h"
 #include "comm/stall_job.h"
 

@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include "base/util.h"
+#include "base/error.h"
 
 #define SILENCE    3.0 // seconds after which a rank that speaks each second counts as silent
 #define ARRIVAL    1.0 // seconds in which what a rank sent before it left has arrived

@@ -13,7 +13,12 @@
 #include <stdlib.h>
 #include "backend/backend.h"
 #include "base/rng.h"
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/launcher.h"
+#include "base/layout.h"
+#include "base/memory.h"
+#include "base/format.h"
 #include "comm/agreement.h"
 #include "comm/transport.h"
 #include "comm/hierarchical.h"

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/clock.h"
 
 bool tcp_address(const char *text, size_t length, TcpAddress *address)
 {

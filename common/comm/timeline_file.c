@@ -12,7 +12,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/launcher.h"
+#include "base/memory.h"
+#include "base/output.h"
+#include "base/format.h"
 #include "run/device.h"
 #include "observe/timeline_inside.h"
 #include "comm/timeline_file.h"

@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/format.h"
 
 // The place of an environment variable's value in `names`; 0 where it is not set or empty.
 static int setting(const char *variable, const char *const *names, int count)

@@ -11,7 +11,9 @@
 #include "comm/hooks.h"
 #include "run/device.h"
 #include "observe/trace.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/format.h"
 #include "comm/world.h"
 
 void (*nccl_started)(void);

@@ -11,7 +11,8 @@
 #include "run/device.h"
 #include "cuda/cuda_device.h"
 #include "cuda/kernels.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 #include "comm/world.h"
 #if __has_include(<mpi-ext.h>)
 #include <mpi-ext.h>

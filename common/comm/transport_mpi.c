@@ -12,7 +12,9 @@
 #include "comm/hierarchical.h"
 #include "observe/timeline.h"
 #include "observe/trace.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/layout.h"
+#include "base/memory.h"
 #include "comm/world.h"
 
 int mpi_count(size_t count)

@@ -10,7 +10,8 @@
 #include "cuda/kernels.h"
 #include "observe/timeline.h"
 #include "observe/trace.h"
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "comm/world.h"
 
 // ncclBfloat16, which the headers of NCCL 2.22 show to C++ alone.

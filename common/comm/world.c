@@ -8,7 +8,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 #include "base/role.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/launcher.h"
+#include "base/layout.h"
 #include "comm/bridges.h"
 #include "comm/hooks.h"
 #include "observe/activity.h"

@@ -14,7 +14,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "backend/constants.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 
 // Memory and copies.
 

@@ -5,7 +5,6 @@
 #include "cpu/cpu_op.h"
 
 #include <omp.h>
-#include "base/util.h"
 
 // The three directions of a convolution differ only in how they are described.
 typedef dnnl_primitive_desc_t (*Describe)(const Convolution *, dnnl_primitive_desc_t hint);

@@ -3,8 +3,6 @@
 
 #include "cpu/cpu_op.h"
 
-#include "base/util.h"
-
 // The matrices as they are outside, in floats, and as oneDNN reads them.
 typedef struct {
     Desc input, kernel, output;

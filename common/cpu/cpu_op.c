@@ -2,7 +2,7 @@
 
 #include "cpu/cpu_op.h"
 
-#include "base/util.h"
+#include "base/error.h"
 
 #ifndef GENERIC_ONLY
 static const Passes *chosen_passes;

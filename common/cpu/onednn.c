@@ -5,7 +5,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 
 #define OK(call)                                                                                   \
     do {                                                                                           \

@@ -5,7 +5,8 @@
 #include "cuda/cuda_op.h"
 
 #include <stdlib.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 
 static float *statistic_of(const Op *op, int index, const Arenas *arenas)
 {

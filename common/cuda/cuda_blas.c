@@ -7,7 +7,8 @@
 
 #include <cublas_v2.h>
 #include <dlfcn.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 
 struct CudaBlas {
     cublasHandle_t handle;

@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "run/args.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 
 // Algorithms may use as much working memory as this. A constant, so that with --deterministic the
 // choice does not depend on how much memory is free.

@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "run/device.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/launcher.h"
+#include "base/memory.h"
 
 // What is written passes through buffers that the GPU copies from by itself, which it can't do from
 // ordinary memory. A step writes three times (images, labels, keys for dropout), so that with one

@@ -5,7 +5,7 @@
 #include "cuda/cuda_op.h"
 
 #include <stdlib.h>
-#include "base/util.h"
+#include "base/memory.h"
 
 struct Recording {
     Device *device;

@@ -3,7 +3,7 @@
 
 #include "cuda/cuda_op.h"
 
-#include "base/util.h"
+#include "base/error.h"
 
 Element image_element(void)
 {

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 #include "data/image.h"
 
 // Where to look for output position i: between input positions i + offset and i + offset + 1.

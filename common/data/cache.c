@@ -7,7 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/format.h"
 #include "data/stage.h"
 
 typedef struct {

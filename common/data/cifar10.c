@@ -3,7 +3,8 @@
 
 #include <stdlib.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 #include "data/dataset.h"
 #include "observe/timeline.h"
 

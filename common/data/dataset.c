@@ -16,7 +16,9 @@
 #include <zlib.h>
 
 #include "base/rng.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/format.h"
 #include "data/origin.h"
 #include "observe/timeline.h"
 #include "observe/trace.h"

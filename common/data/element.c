@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "base/util.h"
+#include "base/memory.h"
 
 static _Thread_local int64_t images_done; // by this thread
 

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include "base/util.h"
+#include "base/memory.h"
 #include "observe/trace.h"
 
 typedef struct {

@@ -11,7 +11,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/format.h"
 
 // A file that is being read.
 typedef struct {

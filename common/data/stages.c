@@ -5,7 +5,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/format.h"
 
 static void check_free(const Pipeline *upstream, const char *caller)
 {

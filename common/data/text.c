@@ -5,7 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include "base/rng.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 
 enum { CLASSES = 10, TRAIN_SENTENCES = 12000, TEST_SENTENCES = 2000, NO_WORD = -1 };
 

@@ -5,7 +5,7 @@
 #include "hvd/accumulate.h"
 
 #include "backend/backend.h"
-#include "base/util.h"
+#include "base/memory.h"
 
 typedef struct {
     Optimizer optimizer;

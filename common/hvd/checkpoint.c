@@ -12,7 +12,13 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/launcher.h"
+#include "base/layout.h"
+#include "base/memory.h"
+#include "base/output.h"
+#include "base/format.h"
 #include "data/position.h"
 #include "hvd/accumulate.h"
 #include "comm/agreement.h"

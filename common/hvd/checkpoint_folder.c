@@ -9,7 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/layout.h"
+#include "base/memory.h"
+#include "base/numbers.h"
+#include "base/format.h"
+#include "base/launcher.h"
 #include "data/safetensors.h"
 
 #define ENDING ".safetensors"

@@ -14,7 +14,10 @@
 #include "nn/state.h"
 #include "observe/timeline.h"
 #include "observe/trace.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/numbers.h"
+#include "base/format.h"
 #include "comm/world.h"
 
 // Bytes. Large enough to be sent at full speed, small enough that the first pieces of a large

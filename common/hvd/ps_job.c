@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
 
 // ---- The environment.
 

@@ -10,7 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 #include "backend/backend.h"
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/output.h"
 #include "observe/trace.h"
 
 #define HELLO_SECONDS 10 // that a connection has to say who it is

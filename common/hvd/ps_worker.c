@@ -9,7 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 #include "backend/backend.h"
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
 #include "run/args.h"
 #include "observe/trace.h"
 

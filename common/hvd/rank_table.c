@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "hvd/rank_table.h"
-#include "base/util.h"
+#include "base/launcher.h"
+#include "base/layout.h"
+#include "base/memory.h"
 #include "run/args.h"
 #include "run/device.h"
 #include "comm/world.h"

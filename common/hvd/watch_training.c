@@ -6,7 +6,8 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 #include "comm/agreement.h"
 #include "comm/world.h"
 #include "train/hooks.h"

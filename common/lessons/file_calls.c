@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
-#include "base/util.h"
 #include "observe/trace.h"
 
 #define VISIBLE __attribute__((visibility("default")))

@@ -9,6 +9,9 @@
 #include <string.h>
 #include "data/origin.h"
 #include "base/rng.h"
+#include "base/clock.h"
+#include "base/numbers.h"
+#include "base/format.h"
 #include "observe/trace.h"
 
 Plan *model_plan_for(Model *m, int batch)

@@ -3,7 +3,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/numbers.h"
 #include "nn/graph.h"
 
 static const char *const kinds[NODE_KINDS] = {

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "backend/constants.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 
 #define MAX_VOCABULARY (1 << 24) // the tokens are floats, which hold all numbers up to there
 

@@ -5,7 +5,8 @@
 #include "nn/lower.h"
 
 #include <stdlib.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 
 typedef struct {
     const Graph *graph;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include "backend/constants.h"
 #include "base/rng.h"
+#include "base/launcher.h"
 #include "observe/trace.h"
 
 Model *model(Tensor input, Tensor output)

@@ -9,7 +9,8 @@
 #include "nn/model.h"
 #include "nn/plan.h"
 #include "observe/timeline.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 
 // Memory for a part of a batch, the size of a plan's block.
 typedef struct {

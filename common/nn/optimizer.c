@@ -7,7 +7,8 @@
 #include "base/rng.h"
 #include "observe/timeline.h"
 #include "observe/trace.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 
 void optimizer_allocate_slots(Optimizer *self, const Parameters *parameters)
 {

@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 
 #define ALIGNMENT 256 // as CUDA aligns what it allocates
 

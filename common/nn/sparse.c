@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/rng.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 #include "observe/trace.h"
 
 static int ascending(const void *a, const void *b)

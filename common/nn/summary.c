@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "base/util.h"
 #include "nn/graph.h"
 
 // Columns of the table; names are cut where they are longer.

@@ -2,7 +2,10 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/memory.h"
+#include "base/format.h"
 #include "nn/state.h"
 #include "run/args.h"
 #include "observe/trace.h"

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "base/util.h"
+#include "base/memory.h"
+#include "base/format.h"
 
 atomic_bool timeline_recording;
 size_t timeline_limit = (size_t)64 << 20;

@@ -14,7 +14,12 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/launcher.h"
+#include "base/layout.h"
+#include "base/output.h"
+#include "base/format.h"
 
 static int file = -1;
 

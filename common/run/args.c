@@ -14,7 +14,12 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/launcher.h"
+#include "base/layout.h"
+#include "base/memory.h"
+#include "base/numbers.h"
+#include "base/format.h"
 #include "run/hooks.h"
 
 #define VERSION "0.1.0"

@@ -18,7 +18,11 @@
 #include <unistd.h>
 #include "run/args.h"
 #include "observe/trace.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/launcher.h"
+#include "base/layout.h"
+#include "base/memory.h"
+#include "base/format.h"
 
 #ifdef HVDLAB_CUDA
 #include <cuda_runtime.h>

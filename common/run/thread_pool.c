@@ -10,7 +10,9 @@
 #include "run/device.h"
 #include "observe/timeline.h"
 #include "observe/trace.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/format.h"
 
 typedef struct {
     ThreadPool *pool;

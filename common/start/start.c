@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 #include "base/json.h"
-#include "base/util.h"
+#include "base/layout.h"
+#include "base/output.h"
 #include "comm/hooks.h"
 #include "comm/hvd_run.h"
 #include "comm/timeline_file.h"
@@ -35,10 +36,10 @@ static void register_end_of_job(void)
 static void end_process(int status, void *unused)
 {
     (void)unused;
-    args_end(status);     // a warning, before the files that it might have to be in are closed
-    timeline_finish();    // may lose its file, which process_end tells
-    trace_finish(status); // the event "end": nothing is traced after it
-    process_end(status);  // lost output: exit status 1
+    args_end(status);      // a warning, before the files that it might have to be in are closed
+    timeline_finish();     // may lose its file, which output_finish tells
+    trace_finish(status);  // the event "end": nothing is traced after it
+    output_finish(status); // lost output: exit status 1
 }
 
 static void join_job(void)
@@ -49,7 +50,7 @@ static void join_job(void)
 
 __attribute__((constructor)) static void start(void)
 {
-    process_begin(); // holds the standard streams, which any message needs
+    output_begin(); // holds the standard streams, which any message needs
     on_exit(end_process, NULL);
     launcher_check();     // exits where the launcher's variables make no sense
     json_use_memory();    // what reads and writes JSON: checkpoints, traces

@@ -14,7 +14,11 @@
 #include <unistd.h>
 #include "run/device.h"
 #include "base/process.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/launcher.h"
+#include "base/layout.h"
+#include "base/memory.h"
+#include "base/format.h"
 
 #define ANNOUNCEMENT "/memfd:hvdlab rank %d node %d device %d of %d kind %7s"
 

@@ -17,7 +17,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/process.h"
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/layout.h"
+#include "base/memory.h"
+#include "base/numbers.h"
+#include "base/format.h"
+#include "base/launcher.h"
 #include "hvd/checkpoint_folder.h"
 #include "comm/hosts.h"
 #include "comm/launch.h"

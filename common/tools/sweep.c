@@ -17,7 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/format.h"
 #include "comm/sweep.h"
 #include "run/args.h"
 #include "run/device.h"

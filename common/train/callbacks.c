@@ -6,7 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "train/tensorboard.h"
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/launcher.h"
+#include "base/memory.h"
+#include "base/numbers.h"
+#include "base/format.h"
 #include "observe/trace.h"
 
 void callbacks_add(Callbacks *callbacks, Callback *callback)

@@ -8,7 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/rng.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/layout.h"
+#include "base/memory.h"
+#include "base/numbers.h"
+#include "base/format.h"
+#include "base/launcher.h"
 #include "data/position.h"
 #include "nn/state.h"
 

@@ -14,7 +14,11 @@
 #include "observe/timeline.h"
 #include "observe/activity.h"
 #include "observe/trace.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/launcher.h"
+#include "base/memory.h"
+#include "base/output.h"
+#include "base/format.h"
 
 typedef void (*Event)(Callback *, Training *);
 

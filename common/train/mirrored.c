@@ -14,7 +14,9 @@
 #include "observe/trace.h"
 #include "train/fit_inside.h"
 #include "base/share.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/format.h"
 
 // A replica, and what it brings to an exchange.
 typedef struct {

@@ -8,7 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 #include "run/args.h"
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/launcher.h"
+#include "base/format.h"
 
 #define BAR_WIDTH     30
 #define DRAW_INTERVAL 0.1 // seconds

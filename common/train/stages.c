@@ -11,7 +11,9 @@
 #include "observe/timeline.h"
 #include "observe/trace.h"
 #include "base/share.h"
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
 
 enum { STAGES = 2 };
 

@@ -13,7 +13,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/util.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/memory.h"
+#include "base/output.h"
+#include "base/format.h"
 
 struct EventFile {
     FILE *stream; // NULL: the log has been given up

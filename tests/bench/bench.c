@@ -31,7 +31,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/format.h"
 #include "run/device.h"
 
 enum { QUICK_ROUNDS = 5, PROFILED_STEPS = 5 };

@@ -5,7 +5,8 @@
 #include <string.h>
 #include "backend/backend.h"
 #include "base/bfloat16.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 #include "cpu/onednn.h"
 #include "run/device.h"
 

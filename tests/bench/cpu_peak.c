@@ -16,7 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 #include "backend/backend.h"
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
 #include "cpu/onednn.h"
 #include "run/device.h"
 

@@ -8,7 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/launcher.h"
+#include "base/memory.h"
+#include "base/format.h"
 #include "data/augment.h"
 #include "run/device.h"
 

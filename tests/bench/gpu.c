@@ -7,7 +7,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/format.h"
 #include "run/device.h"
 
 static const Workload usual[] = {{.model = "wrn", .width = 10, .batch = 128},

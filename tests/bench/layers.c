@@ -6,7 +6,9 @@
 
 #include <omp.h>
 #include <stdlib.h>
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
 #include "cpu/cpu_op.h"
 #include "run/device.h"
 

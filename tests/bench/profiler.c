@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "run/device.h"
 
 #ifdef HVDLAB_CUDA

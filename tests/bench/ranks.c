@@ -4,7 +4,8 @@
 #include "bench.h"
 
 #include <stdlib.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/format.h"
 #include "run/device.h"
 
 enum { MOST_RANKS = 8 };

@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/format.h"
 #include "cpu/onednn.h"
 #include "run/device.h"
 

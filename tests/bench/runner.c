@@ -8,7 +8,10 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/launcher.h"
+#include "base/memory.h"
 #include "hvd/hvd.h"
 #include "run/device.h"
 

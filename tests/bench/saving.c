@@ -10,7 +10,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/format.h"
 #include "hvd/checkpoint.h"
 
 enum { PLAIN, SAVED, STEP, STEP_AND_SAVED, KINDS };

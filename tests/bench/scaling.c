@@ -5,7 +5,10 @@
 #include <math.h>
 #include <mpi.h>
 #include <stdlib.h>
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/format.h"
 #include "hvd/hvd.h"
 #include "run/device.h"
 

@@ -8,7 +8,9 @@
 #include <string.h>
 #include "backend/backend.h"
 #include "base/rng.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/launcher.h"
+#include "base/memory.h"
 #include "convolutions.h"
 #include "epoch.h"
 #include "hvd/hvd.h"

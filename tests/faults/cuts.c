@@ -21,7 +21,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/rng.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/memory.h"
+#include "base/format.h"
 #include "hvd/checkpoint_folder.h"
 #include "train/checkpoint_file.h"
 

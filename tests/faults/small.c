@@ -13,7 +13,7 @@
 #include "data/safetensors.h"
 #include "hvdlab.h"
 #include "steps/lab.h"
-#include "base/util.h"
+#include "base/error.h"
 
 static uint64_t sum_of(const void *bytes, size_t count)
 {

@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <zlib.h>
-#include "base/util.h"
+#include "base/error.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 

@@ -8,7 +8,8 @@
 #include "comm/transport.h"
 #include "nn/optimizer.h"
 #include "comm/world.h"
-#include "base/util.h"
+#include "base/launcher.h"
+#include "base/layout.h"
 
 enum { MOST_VARIABLES = 32 };
 

@@ -23,7 +23,10 @@
 #include "models/models.h"
 #include "data/safetensors.h"
 #include "train/checkpoint_file.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/launcher.h"
+#include "base/memory.h"
+#include "base/format.h"
 
 typedef struct {
     const char *case_path, *out_path, *restore_path, *save_path;

@@ -8,7 +8,7 @@
 #include "hvd_checks.h"
 #include "models/models.h"
 #include "base/rng.h"
-#include "base/util.h"
+#include "base/memory.h"
 
 Model *small_model(Optimizer *optimizer)
 {

@@ -13,7 +13,7 @@
 #include "hvd_checks.h"
 #include "models/models.h"
 #include "base/rng.h"
-#include "base/util.h"
+#include "base/memory.h"
 
 static const size_t counts[] = {1, 7, 4096, 100003, (1 << 20) + 1, 3 << 20};
 enum { COUNTS = sizeof counts / sizeof *counts, MOST = 3 << 20 };

@@ -11,7 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/launcher.h"
+#include "base/layout.h"
+#include "base/memory.h"
+#include "base/format.h"
 #include "hvd/hvd.h"
 #include "models/models.h"
 #include "run/args.h"

@@ -3,8 +3,10 @@
 #include "accumulated.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
 
 // Images of an update, those of all ranks together, where batches allow it: as the page has it.
 #define UPDATE 256

@@ -4,6 +4,7 @@
 #include "accumulated.h"
 
 #include <math.h>
+#include "base/format.h"
 
 #define MEAN "every rank applies the mean of the gradients of all batches of all ranks"
 

@@ -17,6 +17,10 @@
 #include "end.h"
 #include "judge.h"
 #include "sandbox.h"
+#include "base/clock.h"
+#include "base/layout.h"
+#include "base/memory.h"
+#include "base/format.h"
 
 #define MOST          32  // exercises that are graded at once
 #define LIMIT         7.5 // seconds a run, for all runs of a check together

@@ -12,7 +12,9 @@
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/format.h"
 #include "events.h"
 
 typedef struct {

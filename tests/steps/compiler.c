@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
+#include "base/format.h"
 
 #define COMPILES "the program compiles"
 

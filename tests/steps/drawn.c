@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <string.h>
+#include "base/format.h"
 
 #define BATCHES 8 // of the first ones, that are compared
 // Fewer images than this two ranks may well draw alike by chance: a run that short proves nothing.

@@ -11,6 +11,7 @@
 #include "servers.h"
 #include "waiting.h"
 #include "whereabouts.h"
+#include "base/format.h"
 
 // ---- What is known of an exercise.
 

@@ -8,6 +8,8 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include "base/memory.h"
+#include "base/format.h"
 
 #define START   "all ranks have the same weights before every update"
 #define BATCHES "an update is from as many batches of every rank as it should be"

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/format.h"
 
 #define BOUND  "no worker gets weights while it is more than the bound ahead"
 #define LONGER "no worker waits longer than that"

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/format.h"
 
 #define BOTH   "all ranks make both trainings, in the same order"
 #define RATES  "the learning rate is that of one device, times the number of workers"

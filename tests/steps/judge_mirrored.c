@@ -4,8 +4,11 @@
 #include "end.h"
 #include "replicas.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
+#include "base/format.h"
 
 #define DEVICES "there is a replica on every device, and the program says how many"
 #define PARTS   "each image of a batch is computed by one replica, with its own label"

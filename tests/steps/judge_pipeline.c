@@ -6,6 +6,7 @@
 #include "streams.h"
 
 #include <stdlib.h>
+#include "base/format.h"
 
 #define READ      "training images are read from the disk once"
 #define PASSES    "a pass brings each image at most once, in whole batches"

@@ -6,6 +6,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/layout.h"
+#include "base/format.h"
 
 #define SHOWN  "every worker says where it is"
 #define SIZE   "its local size is the number of workers on its host"

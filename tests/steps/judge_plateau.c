@@ -8,6 +8,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
+#include "base/format.h"
 
 #define REDUCED "the rate is reduced where the mean of the validation losses no longer falls"
 #define STEADY  "the rate changes only between two epochs"

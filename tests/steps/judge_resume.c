@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/format.h"
 
 #define PLACE "the training goes on where it was saved"
 #define SAID  "the root says what it begins with, and nobody else does"

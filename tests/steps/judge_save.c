@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/format.h"
 
 #define WRITER  "the root writes the checkpoints, and no other rank"
 #define EACH    "each epoch is saved under its name"

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/format.h"
 
 #define ANSWERED "every pull is answered at once"
 

@@ -9,6 +9,8 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include "base/memory.h"
+#include "base/format.h"
 
 #define EPOCHS   "all ranks train for the command line's number of epochs, and validate after each"
 #define SPLITS   "training images are trained on, test images validated on"

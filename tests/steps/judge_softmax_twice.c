@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/format.h"
 
 #define TRAINED  "the loss is -log of the probability that the model gives to the label"
 #define LAYERS   "the layers below the softmax are those of the exercise"

@@ -6,7 +6,10 @@
 #include "sparse_steps.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include "base/memory.h"
+#include "base/format.h"
 
 #define START   "all ranks begin with the same weights"
 #define OTHERS  "every rank applies the mean of all ranks' gradients to the other layers"

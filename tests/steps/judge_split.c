@@ -7,6 +7,8 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include "base/memory.h"
+#include "base/format.h"
 
 #define CUT   "every batch is cut into the micro-batches asked for, and goes over two devices"
 #define ALL   "both devices compute every micro-batch, forward and backward"

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/layout.h"
 
 #define MESSAGES "between hosts values travel by messages"
 #define AMOUNT   "no host sends others more than 2 (H - 1) / H of the data, of H hosts"

@@ -8,6 +8,8 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include "base/memory.h"
+#include "base/format.h"
 
 #define EPOCHS  "all ranks train for the command line's number of epochs"
 #define ONCE    "every rank trains on each of its own images once an epoch"

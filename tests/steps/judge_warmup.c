@@ -3,10 +3,13 @@
 // show.
 
 #include "end.h"
+
+#include <stdint.h>
 #include "mean.h"
 #include "warmup.h"
 
 #include <math.h>
+#include "base/format.h"
 
 // Where a training is over before the warm-up is, nothing can be said of what follows.
 static bool too_few_epochs(const Runs *runs, const WarmupRuns *all, Report *report)

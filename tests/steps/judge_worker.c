@@ -7,8 +7,10 @@
 #include "waiting.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/format.h"
 
 #define NEWEST "every gradient is that of the newest weights, from every server"
 #define PUSHED "every gradient is pushed to every server, once"

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "words.h"
+#include "base/format.h"
 
 bool is_step(const char *name)
 {

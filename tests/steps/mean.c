@@ -8,6 +8,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
+#include "base/format.h"
 
 // ---- What a rank may have applied, given what all computed.
 

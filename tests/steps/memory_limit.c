@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/format.h"
 
 #define CGROUPS "/sys/fs/cgroup"
 

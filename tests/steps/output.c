@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/format.h"
 
 // A tag is "[JOB,RANK]<stdout>:" or "...<stderr>:", with a space behind it in Open MPI 5.
 static Line take_line(char *text)

@@ -3,8 +3,11 @@
 
 #include "passes.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
+#include "base/format.h"
 
 #define SHOWN 8 // numbers of a list
 

@@ -3,6 +3,7 @@
 #include "placements.h"
 
 #include <string.h>
+#include "base/layout.h"
 
 // ---- What is so, and what somebody may have made of it, for each rank.
 

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/process.h"
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "memory_limit.h"
 
 #define PATIENCE           2.0 // seconds between asking a program to end and ending it

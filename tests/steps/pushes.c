@@ -7,6 +7,7 @@
 #include <string.h>
 #include "servers.h"
 #include "waiting.h"
+#include "base/format.h"
 
 bool same_gradients(double a, double b, double scale)
 {

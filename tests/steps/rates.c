@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
 
 const Diagnosis rate_scaled_twice = {
     "rate-scaled-twice", "the learning rate is multiplied by the number of workers twice.", NULL};

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
+#include "base/format.h"
 
 static void add_images(Images *images, const cJSON *event)
 {

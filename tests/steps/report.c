@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "lab.h"
+#include "base/format.h"
 
 #define WIDTH 100 // of the screen
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/format.h"
 
 void report_held(const Runs *runs, Report *report, const char *property)
 {

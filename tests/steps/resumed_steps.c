@@ -6,6 +6,7 @@
 #include "resumed.h"
 
 #include <string.h>
+#include "base/format.h"
 
 #define SAME  "every later step is that of a training that nobody has stopped, bit for bit"
 #define FALLS "the learning rate falls with every batch of a training"

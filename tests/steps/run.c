@@ -12,6 +12,8 @@
 #include "sandbox.h"
 #include "servers.h"
 #include "waiting.h"
+#include "base/clock.h"
+#include "base/format.h"
 
 // Silence, in seconds, after which a run counts as hung: where the traces prove that nobody will
 // ever go on, and where they don't.

@@ -10,7 +10,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/format.h"
 
 #define MAX_WORDS 256
 #define TMP_BYTES "268435456" // that a /tmp of its own may hold

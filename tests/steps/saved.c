@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "base/format.h"
 
 char *checkpoint_folder(const Run *run)
 {

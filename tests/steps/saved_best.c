@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <string.h>
+#include "base/format.h"
 
 #define BEST "\"best\" is the first epoch with the highest validation accuracy"
 

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/format.h"
 
 #define WHOLE "under a checkpoint's name there is a whole file, at every moment"
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "waiting.h"
+#include "base/format.h"
 
 const char *process_words(const Traces *traces, int rank)
 {

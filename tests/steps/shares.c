@@ -3,6 +3,7 @@
 #include "shares.h"
 
 #include <stdlib.h>
+#include "base/format.h"
 
 int smallest_share(const Passes *passes)
 {

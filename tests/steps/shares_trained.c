@@ -4,6 +4,7 @@
 #include "shares.h"
 
 #include <math.h>
+#include "base/format.h"
 
 #define BATCH "a worker's batch has the command line's number of images"
 #define ONCE  "no image is trained on twice in an epoch"

@@ -4,6 +4,7 @@
 #include "sparse_steps.h"
 
 #include <math.h>
+#include "base/format.h"
 
 // ---- What a rank may have applied to a row, given what all computed.
 

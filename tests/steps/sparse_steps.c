@@ -3,8 +3,10 @@
 #include "sparse_steps.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
 #include <stdlib.h>
+#include "base/memory.h"
 
 // Of the largest fingerprint of the step.
 #define TOLERANCE 1e-5

@@ -8,6 +8,7 @@
 #include "staged.h"
 
 #include <stdlib.h>
+#include "base/format.h"
 
 #define FILL "forward, device 0 can compute micro-batch k + 1 while device 1 computes micro-batch k"
 #define DRAIN                                                                                      \

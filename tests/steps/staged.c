@@ -6,6 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
+#include "base/format.h"
 
 static const char *const call_names[CALLS] = {"forward", "backward", "send", "receive", "apply"};
 

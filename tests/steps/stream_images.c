@@ -4,6 +4,7 @@
 #include "streams.h"
 
 #include <string.h>
+#include "base/format.h"
 
 // ---- Passes.
 

@@ -4,6 +4,7 @@
 #include "streams.h"
 
 #include <math.h>
+#include "base/format.h"
 
 enum { IMAGE_BYTES = 28 * 28, MOST_BATCHES_AHEAD = 4 };
 

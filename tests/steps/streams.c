@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
 
 static void add_batch(Stream *stream, const cJSON *images, const cJSON *taken)
 {

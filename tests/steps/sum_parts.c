@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "comm/sweep.h"
+#include "base/format.h"
 
 enum {
     MOST_TIMES = 3, // that a rank's values are looked for in a sum

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "waiting.h"
+#include "base/memory.h"
+#include "base/format.h"
 
 #define IN_USE  "the optimizer adds the gradients up by it, and all ranks keep the same weights"
 #define TRAINER "hvd_use_allreduce" // the collective call in which a trace has it

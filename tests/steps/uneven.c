@@ -6,6 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/memory.h"
+#include "base/format.h"
 
 #define MEAN "what is applied is the mean of the gradients of those ranks that still work"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "base/process.h"
-#include "base/util.h"
+#include "base/memory.h"
 
 #define MAX_PROCESSES 16384
 

@@ -3,6 +3,8 @@
 #include "warmup.h"
 
 #include <stdlib.h>
+#include "base/memory.h"
+#include "base/format.h"
 
 WarmupRuns warmup_runs(const Runs *runs)
 {

@@ -4,6 +4,7 @@
 #include "warmup.h"
 
 #include <stdlib.h>
+#include "base/format.h"
 
 #define CORRECTED "each rise of the rate raises the momentum of its batch as much"
 #define RESTORED  "after the warm-up momentum is the optimizer's own"

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "servers.h"
 #include "waiting.h"
+#include "base/format.h"
 
 // "in the broadcast of the variables".
 static char *collective_words(const cJSON *call)

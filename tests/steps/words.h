@@ -4,7 +4,7 @@
 #define HVDLAB_STEPS_WORDS_H
 
 #include <stdbool.h>
-#include "base/util.h"
+#include "base/error.h"
 
 #define MAX_RANKS 16 // of a run
 

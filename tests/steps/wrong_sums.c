@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "comm/sweep.h"
+#include "base/format.h"
 
 #define RIGHT   "the sums are right on every rank, for every number of values"
 #define INSIDE  "nothing is written behind the values"

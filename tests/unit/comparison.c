@@ -7,7 +7,7 @@
 
 #include "child.h"
 #include "run/device.h"
-#include "base/util.h"
+#include "base/memory.h"
 
 #define GRADIENT_TOLERANCE 1e-4 // includes what finite differences leave out
 

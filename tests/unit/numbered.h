@@ -5,7 +5,7 @@
 
 #include <check.h>
 #include <math.h>
-#include "base/util.h"
+#include "base/memory.h"
 #include "hvdlab.h"
 
 // With these a byte's standardised value is the byte itself, but for rounding.

@@ -9,7 +9,8 @@
 
 #include "run/args.h"
 #include "child.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 
 #define GAP 16 // floats between variables in an arena
 

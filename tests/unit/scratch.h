@@ -6,7 +6,7 @@
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "base/util.h"
+#include "base/format.h"
 
 static char scratch[64]; // its path
 

@@ -6,7 +6,7 @@
 #include "data/augment.h"
 #include "child.h"
 #include "base/rng.h"
-#include "base/util.h"
+#include "base/memory.h"
 
 // With these a byte's standardised value is the byte itself, but for rounding.
 static const Statistics unchanged = {.std = {1, 1, 1, 1}};

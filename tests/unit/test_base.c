@@ -1,4 +1,5 @@
-// What common/base/util.h promises: one clear line and status 2, memory, time, the launcher's rank.
+// What the small modules of common/base/ promise: one clear line and status 2, memory, time, the
+// launcher's rank.
 
 #include <cjson/cJSON.h>
 #include <signal.h>
@@ -8,7 +9,13 @@
 #include <sys/time.h>
 
 #include "child.h"
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/launcher.h"
+#include "base/layout.h"
+#include "base/memory.h"
+#include "base/output.h"
+#include "base/format.h"
 
 // The tests may themselves have been started by a launcher.
 static void forget_launcher(void)
@@ -41,7 +48,7 @@ START_TEST(die_prints_one_line_and_exits_with_2)
 {
     Outcome outcome = run_in_child(print_then_die, "data.gz: no such file");
     ck_assert_int_eq(outcome.status, 2);
-    ck_assert_str_eq(outcome.err, "test_util: data.gz: no such file\n");
+    ck_assert_str_eq(outcome.err, "test_base: data.gz: no such file\n");
 }
 END_TEST
 
@@ -54,7 +61,7 @@ END_TEST
 START_TEST(die_stays_on_one_line_whatever_it_quotes)
 {
     Outcome outcome = run_in_child(print_then_die, "not 'a\nb\tc'");
-    ck_assert_str_eq(outcome.err, "test_util: not 'a?b?c'\n");
+    ck_assert_str_eq(outcome.err, "test_base: not 'a?b?c'\n");
 }
 END_TEST
 
@@ -86,7 +93,7 @@ START_TEST(give_up_is_die_with_status_1)
     Outcome outcome = run_in_child(print_then_give_up, "the loss is nan");
     ck_assert_int_eq(outcome.status, 1);
     ck_assert_str_eq(outcome.out, "said before");
-    ck_assert_str_eq(outcome.err, "test_util: the loss is nan\n");
+    ck_assert_str_eq(outcome.err, "test_base: the loss is nan\n");
 }
 END_TEST
 
@@ -104,7 +111,7 @@ START_TEST(what_is_lost_is_said_at_the_end)
     Outcome outcome = run_in_child(lose_two_things, NULL);
     ck_assert_int_eq(outcome.status, 1);
     ck_assert_str_eq(outcome.out, "goes on");
-    ck_assert_str_eq(outcome.err, "test_util: the log is not complete\ntest_util: nor is 2\n");
+    ck_assert_str_eq(outcome.err, "test_base: the log is not complete\ntest_base: nor is 2\n");
     int status = 3; // another failure has been told already
     outcome = run_in_child(lose_two_things, &status);
     ck_assert_int_eq(outcome.status, 3);
@@ -135,7 +142,7 @@ START_TEST(die_on_another_rank_waits_a_second_and_names_it)
     Outcome outcome = run_in_child(print_then_die, "no such file");
     ck_assert_double_ge(seconds_now() - begin, 1);
     ck_assert_int_eq(outcome.status, 2);
-    ck_assert_str_eq(outcome.err, "test_util: rank 3: no such file\n");
+    ck_assert_str_eq(outcome.err, "test_base: rank 3: no such file\n");
 }
 END_TEST
 
@@ -169,14 +176,14 @@ START_TEST(warn_prints_a_line_and_goes_on)
     Outcome outcome = run_in_child(warn_both_ways, NULL);
     ck_assert_int_eq(outcome.status, 0);
     ck_assert_str_eq(outcome.err,
-                     "test_util: warning: slow by 20 %\ntest_util: warning: for all\n");
+                     "test_base: warning: slow by 20 %\ntest_base: warning: for all\n");
 }
 END_TEST
 
 START_TEST(warn_on_root_is_silent_elsewhere)
 {
     setenv("OMPI_COMM_WORLD_RANK", "1", 1);
-    ck_assert_str_eq(run_in_child(warn_both_ways, NULL).err, "test_util: warning: slow by 20 %\n");
+    ck_assert_str_eq(run_in_child(warn_both_ways, NULL).err, "test_base: warning: slow by 20 %\n");
 }
 END_TEST
 
@@ -190,7 +197,7 @@ START_TEST(check_aborts_with_file_and_line)
 {
     Outcome outcome = run_in_child(fail_a_check, NULL);
     ck_assert_int_eq(outcome.status, 128 + SIGABRT);
-    ck_assert_ptr_nonnull(strstr(outcome.err, "test_util.c:"));
+    ck_assert_ptr_nonnull(strstr(outcome.err, "test_base.c:"));
     ck_assert_ptr_nonnull(strstr(outcome.err, "1 + 1 == 3"));
 }
 END_TEST
@@ -279,7 +286,7 @@ START_TEST(room_is_asked_for)
     ck_assert(has_room(1 << 20));
     Outcome outcome = run_in_child(need_too_much_room, NULL);
     ck_assert_int_eq(outcome.status, 2);
-    ck_assert_str_eq(outcome.err, "test_util: out of memory: there are no 67108864 MiB left, which "
+    ck_assert_str_eq(outcome.err, "test_base: out of memory: there are no 67108864 MiB left, which "
                                   "nobody may need\n");
 }
 END_TEST
@@ -355,7 +362,7 @@ END_TEST
 
 START_TEST(program_name_has_no_folder)
 {
-    ck_assert_str_eq(program_name(), "test_util");
+    ck_assert_str_eq(program_name(), "test_base");
 }
 END_TEST
 
@@ -482,7 +489,7 @@ START_TEST(counts_from_the_environment_have_bounds)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         Outcome outcome = run_in_child(count_devices, bad[i]);
         char *line = format_text(
-            "test_util: HVDLAB_DEVICES=%s is not a whole number from 1 to 1024\n", bad[i]);
+            "test_base: HVDLAB_DEVICES=%s is not a whole number from 1 to 1024\n", bad[i]);
         ck_assert_int_eq(outcome.status, 2);
         ck_assert_str_eq(outcome.err, line);
         free(line);
@@ -621,7 +628,7 @@ END_TEST
 int main(void)
 {
     forget_launcher();
-    Suite *suite = suite_create("util");
+    Suite *suite = suite_create("base");
 
     TCase *ending = tcase_create("ending the program");
     tcase_add_test(ending, die_prints_one_line_and_exits_with_2);

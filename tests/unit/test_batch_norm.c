@@ -11,7 +11,7 @@
 #include "operation.h"
 #include "reference.h"
 #include "base/rng.h"
-#include "base/util.h"
+#include "base/memory.h"
 
 // Batch norm.
 

@@ -11,7 +11,8 @@
 #include "data/position.h"
 #include "child.h"
 #include "base/rng.h"
-#include "base/util.h"
+#include "base/memory.h"
+#include "base/format.h"
 
 // With these a byte's standardised value is the byte itself, but for rounding.
 static const Statistics unchanged = {.std = {1, 1, 1, 1}};

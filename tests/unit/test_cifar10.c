@@ -3,7 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
-#include "base/util.h"
+#include "base/memory.h"
 #include "child.h"
 #include "data/dataset.h"
 #include "scratch.h"

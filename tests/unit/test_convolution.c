@@ -10,7 +10,7 @@
 #include "cpu/cpu_op.h"
 #include "operation.h"
 #include "reference.h"
-#include "base/util.h"
+#include "base/memory.h"
 
 // Winograd rounds in its transforms too.
 #define WINOGRAD_TOLERANCE 2e-5

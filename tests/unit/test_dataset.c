@@ -9,7 +9,7 @@
 
 #include "child.h"
 #include "data/dataset.h"
-#include "base/util.h"
+#include "base/memory.h"
 #include "scratch.h"
 
 static void write_gzip(const char *name, const void *bytes, size_t length)

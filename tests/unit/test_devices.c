@@ -15,7 +15,8 @@
 #include "models/models.h"
 #include "operation.h"
 #include "scratch.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 
 #define DEVICES 2
 #define NEVER   -1 // a device that is not chosen

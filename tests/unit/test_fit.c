@@ -5,7 +5,8 @@
 #include <string.h>
 #include "child.h"
 #include "hvdlab.h"
-#include "base/util.h"
+#include "base/memory.h"
+#include "base/format.h"
 
 static Args args_of(int images)
 {

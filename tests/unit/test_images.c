@@ -7,7 +7,7 @@
 #include "child.h"
 #include "data/dataset.h"
 #include "base/rng.h"
-#include "base/util.h"
+#include "base/memory.h"
 
 // -- The real Fashion-MNIST -----------------------------------------------------------------------
 

@@ -7,7 +7,6 @@
 #include <string.h>
 #include "child.h"
 #include "operation.h"
-#include "base/util.h"
 #include "nn/model.h"
 
 enum { SIDE = 4, IMAGES = 5, CLASSES = 10 };

@@ -11,7 +11,8 @@
 #include "child.h"
 #include "hvdlab.h"
 #include "models/models.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/memory.h"
 #include "scratch.h"
 
 enum { SIZE = 8, PIXELS = SIZE * SIZE, MOST_IMAGES = 64, CLASSES = 10, MOST_VALUES = 1 << 16 };

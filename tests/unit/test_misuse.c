@@ -4,7 +4,7 @@
 #include <string.h>
 #include "child.h"
 #include "hvdlab.h"
-#include "base/util.h"
+#include "base/format.h"
 
 static Args args = {.data = DATA_SYNTHETIC, .images = 64};
 static Dataset data;

@@ -15,7 +15,8 @@
 #include "nn/lower.h"
 #include "nn/state.h"
 #include "operation.h"
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/memory.h"
 
 static const ModelShape original = {.height = 28, .width = 28, .channels = 1, .dropout = true};
 

@@ -12,7 +12,7 @@
 #include "operation.h"
 #include "nn/optimizer.h"
 #include "base/rng.h"
-#include "base/util.h"
+#include "base/memory.h"
 
 #define UPDATES 7
 #define LENGTH  2304 // floats of an arena

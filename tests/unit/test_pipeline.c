@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "base/util.h"
+#include "base/memory.h"
 #include "child.h"
 #include "data/stage.h"
 #include "numbered.h"

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/util.h"
+#include "base/clock.h"
 #include "child.h"
 #include "data/stage.h"
 #include "numbered.h"

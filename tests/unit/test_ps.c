@@ -11,7 +11,8 @@
 #include "child.h"
 #include "hvdlab.h"
 #include "hvd/ps_job.h"
-#include "base/util.h"
+#include "base/error.h"
+#include "base/format.h"
 
 enum { SIZE = 6, BATCH = 8, UPDATES = 4, CLASSES = 10, MOST = 1 << 14 };
 

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "base/util.h"
+#include "base/memory.h"
+#include "base/numbers.h"
+#include "base/format.h"
 #include "child.h"
 #include "data/safetensors.h"
 #include "hvdlab.h"

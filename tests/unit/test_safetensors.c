@@ -8,7 +8,8 @@
 
 #include "child.h"
 #include "data/safetensors.h"
-#include "base/util.h"
+#include "base/memory.h"
+#include "base/format.h"
 
 static char folder[] = "/tmp/test_safetensors.XXXXXX";
 static char path[sizeof folder + 16];

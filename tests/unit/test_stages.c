@@ -12,7 +12,10 @@
 #include "hvdlab.h"
 #include "operation.h"
 #include "scratch.h"
-#include "base/util.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/format.h"
 
 enum { SIZE = 8, BATCH = 16, UPDATES = 5, CLASSES = 10 };
 

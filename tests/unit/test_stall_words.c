@@ -6,7 +6,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
-#include "base/util.h"
 #include "child.h"
 #include "observe/activity.h"
 #include "comm/stall_words.h"

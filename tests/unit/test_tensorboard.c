@@ -12,7 +12,7 @@
 
 #include "child.h"
 #include "train/tensorboard.h"
-#include "base/util.h"
+#include "base/format.h"
 #include "scratch.h"
 
 typedef struct {

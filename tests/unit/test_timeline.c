@@ -11,7 +11,8 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include "base/util.h"
+#include "base/memory.h"
+#include "base/format.h"
 #include "child.h"
 
 static char folder[] = "/tmp/test_timeline-XXXXXX";

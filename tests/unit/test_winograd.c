@@ -8,7 +8,6 @@
 #include "child.h"
 #include "cpu/winograd/winograd.h"
 #include "operation.h"
-#include "base/util.h"
 
 #define TOLERANCE 2e-5
 enum { TAPS = 9, SAMPLES = 1500 };

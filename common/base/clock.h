@@ -1,0 +1,13 @@
+// Time on a clock that only goes forward.
+
+#ifndef HVDLAB_CLOCK_H
+#define HVDLAB_CLOCK_H
+
+// Seconds on a clock that only goes forward.
+double seconds_now(void);
+
+// Sleeps so many seconds, whatever signals come; not at all where they are not above 0. A signal
+// handler may call it.
+void sleep_seconds(double seconds);
+
+#endif

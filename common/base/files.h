@@ -1,0 +1,10 @@
+// Files and folders.
+
+#ifndef HVDLAB_FILES_H
+#define HVDLAB_FILES_H
+
+// Makes the folder and those above it that are not there; where one can't be made, the program ends
+// with a line.
+void make_folders(const char *path);
+
+#endif

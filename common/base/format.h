@@ -1,0 +1,18 @@
+// Text that is put together: the caller frees it.
+
+#ifndef HVDLAB_FORMAT_H
+#define HVDLAB_FORMAT_H
+
+#include "base/error.h"
+
+// A formatted string that the caller frees.
+char *format_text(const char *format, ...) PRINTF_LIKE(1, 2);
+
+// "rank 2", "ranks 0, 2-4 and 7": `count` ranks in ascending order, at least one. The caller frees
+// it.
+char *ranks_text(const int *ranks, int count);
+
+// "3,9": any numbers. The caller frees it.
+char *numbers_text(const int *numbers, int count);
+
+#endif

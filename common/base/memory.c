@@ -1,0 +1,62 @@
+// Aligned and zeroed blocks, and room in the address space.
+
+#include "base/memory.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "base/error.h"
+
+#define ALIGNMENT 64
+
+void *allocate(size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX - ALIGNMENT)
+        die("out of memory: %zu objects of %zu bytes are more than there can be", count, size);
+
+    // aligned_alloc wants a multiple of the alignment; nothing at all is still a valid block.
+    size_t rounded = bytes == 0 ? ALIGNMENT : (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    void *memory = aligned_alloc(ALIGNMENT, rounded);
+    if (!memory)
+        die("out of memory: there are no %zu bytes left", bytes);
+    return memset(memory, 0, rounded);
+}
+
+void *enlarge(void *memory, size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes))
+        die("out of memory: %zu objects of %zu bytes are more than there can be", count, size);
+    void *larger = realloc(memory, bytes > 0 ? bytes : 1);
+    if (!larger)
+        die("out of memory: there are no %zu bytes left", bytes);
+    return larger;
+}
+
+bool has_room(size_t bytes)
+{
+    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED)
+        return false;
+    munmap(room, bytes);
+    return true;
+}
+
+void need_room(size_t bytes, const char *what)
+{
+    if (!has_room(bytes))
+        die("out of memory: there are no %zu MiB left, which %s may need", bytes >> 20, what);
+}
+
+// The leak sanitizer's own, where the program is built with it.
+#pragma GCC visibility push(default)
+__attribute__((weak)) void __lsan_ignore_object(const void *memory);
+#pragma GCC visibility pop
+
+void lives_until_exit(const void *memory)
+{
+    if (memory && __lsan_ignore_object)
+        __lsan_ignore_object(memory);
+}
