@@ -446,10 +446,13 @@ static void report_crash(const Run *run, const Ends *ends, const char *property,
 {
     static const Diagnosis crashed = {
         "crashed",
-        "the message, if there is one, names it. A signal is mostly a pointer that leads nowhere: "
-        "NULL (something that only some ranks have made, say, or memory that was not given: here a "
-        "process may ask for 4 GB), never set, past the end of an "
-        "array, or to memory that was freed already.",
+        "such a signal is mostly a pointer that leads nowhere: NULL (something that only some "
+        "ranks have made, say, or memory that was not given: here a process may ask for 4 GB), "
+        "never set, past the end of an array, or to memory that was freed already.",
+        NULL};
+    static const Diagnosis aborted = {
+        "crashed",
+        "abort() ended it. The program called it, or a library did, whose message then says why.",
         NULL};
     static const Diagnosis without_bound = {
         "crashed",
@@ -457,6 +460,9 @@ static void report_crash(const Run *run, const Ends *ends, const char *property,
         "place of a mean, or whatever else a failure above names.",
         NULL};
     static const Diagnosis refused = {"crashed", "the message names it.", NULL};
+    static const Diagnosis left = {
+        "crashed",
+        "the program left with a status of its own; what it printed, if it did, says why.", NULL};
     static const Diagnosis reported = {
         "crashed",
         "main returned another number than 0, or exit() was called with one. It "
@@ -470,7 +476,8 @@ static void report_crash(const Run *run, const Ends *ends, const char *property,
     static const Diagnosis file_too_large = {
         "crashed", "it writes a file without end: the check allows a quarter of a gigabyte.", NULL};
     FailedRank failed = failed_rank(run);
-    const Diagnosis *diagnosis = explanation(&run->output, ends);
+    // What a full disk makes the library say is the check's own doing.
+    const Diagnosis *diagnosis = run->plan.full ? NULL : explanation(&run->output, ends);
     bool status_only = !diagnosis && is_reported_failure(run);
     if (status_only)
         diagnosis = &reported;
@@ -478,10 +485,14 @@ static void report_crash(const Run *run, const Ends *ends, const char *property,
         diagnosis = &divided_by_zero;
     else if (!diagnosis && strstr(failed.how, "File size limit"))
         diagnosis = &file_too_large;
-    else if (!diagnosis && output_says(&run->output, ": the loss is "))
+    else if (!diagnosis && output_says(&run->output, "the weights are of no use any more"))
         diagnosis = &without_bound;
+    else if (!diagnosis && strstr(failed.how, "Aborted"))
+        diagnosis = &aborted;
     else if (!diagnosis && (run->killed ? failed.status : run->status) == 2) // the library's line
         diagnosis = &refused;
+    else if (!diagnosis && !strstr(failed.how, "signal") && run->status < 128)
+        diagnosis = &left;
     report_failure(report, property, diagnosis ? diagnosis : &crashed,
                    evidence_of_run(run, status_only ? status_evidence(run) : crash_evidence(run)));
 }
@@ -498,14 +509,28 @@ static RankSet idle_ranks(const Run *run)
                : 0;
 }
 
+// All ranks trained to the end, and the program ended with status 1 since a save had failed, as it
+// should. The first rank that ends so has mpirun end the others, which may still be on their way.
+static bool ended_incomplete(const Run *run)
+{
+    int ended = 0, going = 0;
+    for (int r = 0; r < run->ranks; r++) {
+        ended += end_status(run, r) == 0;
+        going += event_find(&run->traces.of[r], "end", 0) < 0;
+    }
+    return run->plan.full && run->status == STATUS_INCOMPLETE && ended > 0 &&
+           ended + going == run->ranks &&
+           ranks_with(&run->traces, "fit_end") == all_ranks(run->ranks);
+}
+
 // A worker was killed as the plan says; that the servers then end with status 1 is right, where
-// everybody else came to the end. So is that of a program which could not save what it should.
+// all others came to the end.
 static bool survivors_ended(const Run *run)
 {
     int ended = 0;
     for (int r = 0; r < run->ranks; r++)
         ended += end_status(run, r) == 0;
-    return (run->killed && ended == run->ranks - 1) || (run->plan.full && ended == run->ranks);
+    return (run->killed && ended == run->ranks - 1) || ended_incomplete(run);
 }
 
 bool judge_end(const Run *run, const Ends *ends, Report *report)

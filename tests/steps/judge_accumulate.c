@@ -109,6 +109,12 @@ static const Diagnosis other_number = {
     "was UPDATE changed, or `passes`, or are the batches counted otherwise?",
     NULL};
 
+static const Diagnosis again = {
+    "same-batch-again",
+    "gradients are computed more often than batches are taken: the passes of an update compute one "
+    "batch again. batches_next() gives the next one, once in each pass.",
+    NULL};
+
 static const Diagnosis *wrong_number(const Updates *updates, int rank)
 {
     int all = updates->steps * updates->epochs;
@@ -119,6 +125,8 @@ static const Diagnosis *wrong_number(const Updates *updates, int rank)
                        all_from(updates, rank, 1)
                    ? &large
                    : &left_out;
+    if (first_other_number(updates, rank) < 0)
+        return &again;
     if (all_from(updates, rank, 1))
         return &one_by_one;
     if (updates->epochs > 1 && all_from(updates, rank, updates->passes))
@@ -131,10 +139,12 @@ static bool judge_numbers(const Runs *runs, const AllUpdates *all, Report *repor
     for (int i = 0; i < all->count; i++) {
         const Updates *updates = &all->items[i];
         for (int r = 0; r < updates->run->ranks; r++) {
-            if (first_other_number(updates, r) < 0 && any_applied(updates, r))
+            int taken = total(updates, r, true), computed = total(updates, r, false);
+            if (first_other_number(updates, r) < 0 && any_applied(updates, r) && taken >= computed)
                 continue;
-            char *evidence = format_text("rank %d computed %d gradients, for updates from ", r,
-                                         total(updates, r, false));
+            char *evidence =
+                format_text("rank %d took %d batches and computed %d gradients, for updates from ",
+                            r, taken, computed);
             add_numbers(&evidence, updates, r, batches_at);
             text_add(&evidence, " batches\nthey should be from ");
             add_numbers(&evidence, updates, r, expected_number);

@@ -221,6 +221,18 @@ static bool depends_on_rank(const Runs *runs)
     return all_asked_for_part(runs);
 }
 
+// True where ranks with the same local rank asked for the same device, on all machines.
+static bool depends_on_local_rank(const Runs *runs)
+{
+    for (int i = 0; i < runs->count; i++)
+        for (int r = 0; r < runs->items[i].ranks; r++)
+            for (int other = 0; other < r; other++)
+                if (run_local_rank(&runs->items[i], r) == run_local_rank(&runs->items[i], other) &&
+                    wanted_device(&runs->items[i], r) != wanted_device(&runs->items[i], other))
+                    return false;
+    return true;
+}
+
 static const Diagnosis *wrong_device(const Runs *runs, const Run *run, int rank)
 {
     static const Diagnosis missing = {
@@ -253,7 +265,7 @@ static const Diagnosis *wrong_device(const Runs *runs, const Run *run, int rank)
         return &too_late;
     if (all_asked_for(runs, always_0))
         return &on_0;
-    return depends_on_rank(runs) ? &from_rank : &wrong;
+    return depends_on_rank(runs) && !depends_on_local_rank(runs) ? &from_rank : &wrong;
 }
 
 // True where all are on the right one.

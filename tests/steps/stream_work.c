@@ -168,7 +168,7 @@ Finding trains_on(const Worker *worker)
     const Stream *stream = &worker->train;
     if (!stream->goes_on)
         return found_wrong(&not_repeated, format_text("every epoch begins again"), stream);
-    if (comes_before(stream, "repeat", "prefetch"))
+    if (comes_before(stream, "repeat", "prefetch") || !has_stage(stream, "prefetch"))
         return NOTHING;
     return found_wrong(&before, format_text("no prefetch goes over the end of a pass"), stream);
 }
