@@ -50,7 +50,7 @@ $(foreach line,$(labs),$(eval F_$(word 1,$(subst :, ,$(line))) := $(word 2,$(sub
 lab_sources := $(filter %.c,$(shell common/scripts/labs.sh programs))
 named := step solution check hint diff reset
 $(foreach t,$(named),$(eval $(t)_X := $(exercises:%=$(t)-%)))
-unknown := $(filter-out $(foreach t,$(named),$($(t)_X)) check-format check-steps,\
+unknown := $(filter-out $(foreach t,$(named),$($(t)_X)) check-all check-format check-steps,\
              $(filter $(named:%=%-%),$(MAKECMDGOALS)))
 $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they are $(exercises)))
 
@@ -59,7 +59,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-alone := deps data data-cifar10 demo test fuzz faults inject valgrind test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm bench bench-gpu compare scaling sweep cluster cluster-down cluster-traffic check next steps check-steps clean $(check_X) $(reset_X)
+alone := deps data data-cifar10 demo test fuzz faults inject valgrind test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm bench bench-gpu compare scaling sweep cluster cluster-down cluster-traffic check check-all next steps check-steps clean $(check_X) $(reset_X)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -389,7 +389,7 @@ steps/%.c:
 
 .DEFAULT_GOAL := all
 .PHONY: all help deps info data data-cifar10 demo test test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
-        doc devices env cluster cluster-down cluster-traffic measure compare scaling sweep check steps check-steps bench bench-gpu format check-format clean FORCE
+        doc devices env cluster cluster-down cluster-traffic measure compare scaling sweep check check-all steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
 all: $(programs) ## build everything (what plain `make` does)
@@ -425,12 +425,15 @@ test: ## build, and run the tests but for those of many minutes
 	$(build_first) $(build_emulated)
 	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_on_cpu) --together $(run_together) $(run_emulated)
 
+check: test ## the same, by the name that other projects use
+	@:
+
 test-emulated: ## all that runs on a GPU that is only simulated
 	@common/scripts/deps.sh install build check sandbox steps dataset
 	$(build_first) $(build_emulated)
 	@$(usual_addresses) tests/run.sh --together $(run_emulated) $(run_emulated_more)
 
-test-answers: ## grade all known mistakes and right answers (ANSWERS=--rest: but for the few of each exercise that make test takes)
+test-answers: ## grade all known mistakes and right answers (ANSWERS=--rest: but for the few that make test takes)
 	@common/scripts/deps.sh install build sandbox steps
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
 	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_answers)
@@ -440,7 +443,7 @@ test-ranks: ## the part of make test that is about ranks, MPI and its launcher
 	$(build_first) $(build_tests)
 	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_ranks)
 
-test-more: ## what make test leaves out, but for answers: ranks that disagree, transports, checkpoints, threads, recipes
+test-more: ## what make test leaves out, but for answers: faults, bf16, later handouts, transports, threads, recipes
 	@common/scripts/deps.sh install build check sandbox steps dataset
 	$(build_first) $(build_tests)
 	$(build_first) $(build_threads)
@@ -546,7 +549,7 @@ sweep: ## time all-reduces, MPI's, NCCL's, yours (SOLUTIONS=1: the solutions'), 
 	@common/scripts/sweep.sh $(swept_programs)
 
 ##@ For instructors
-check: ## grade all exercises, then show a table
+check-all: ## grade all exercises, then show a table
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
 	@common/scripts/student.sh check-all
 
@@ -621,7 +624,7 @@ faults: ## kill and stop jobs, fill their disks: what they say and leave (RANDOM
 	@tests/faults/jobs.sh
 	$(if $(RANDOM_JOBS),@tests/faults/jobs.sh --random $(RANDOM_JOBS))
 
-inject: ## make each call that can fail do so, in short programs: some minutes (make test takes a few)
+inject: ## make each call that can fail do so, in short programs: some minutes (make test-more takes a few)
 	@common/scripts/deps.sh install build
 	$(build_first) $(injected)
 	@tests/faults/test_inject.sh --all

@@ -31,15 +31,15 @@ ISAS := AVX2 SSE41
 ISA_TESTS := operations convolution batch_norm optimizers model
 run_isa = $(call run_units,DNNL_MAX_CPU_ISA=$(1) , ($(1)),$(ISA_TESTS)) $(call run_cases,DNNL_MAX_CPU_ISA=$(1) , ($(1)))
 
-# What runs again in bfloat16, where the processor computes that: as it is, and as one without AMX, which other
-# layouts are chosen for. Elsewhere they are skipped.
+# What make test-more runs again in bfloat16, where the processor computes that: as it is, and as one without AMX,
+# which other layouts are chosen for. Elsewhere they are skipped.
 BF16_ISAS := AVX512_CORE_AMX AVX512_CORE_BF16
 BF16_TESTS := operations convolution batch_norm model
 run_bf16 = $(call run_units,HVDLAB_TEST_PRECISION=bf16 DNNL_MAX_CPU_ISA=$(1) , (bf16, $(1)),$(BF16_TESTS))
 
-# Each script is a test of its own, but for those that need a GPU, real or simulated. Those that take minutes
-# and are about little that a change touches, CONTRIBUTING.md's recipes and threads, are left to make test-more.
-more_tests := tests/unit/test_recipes.sh tests/unit/test_threads.sh
+# Each script is a test of its own, but for those that need a GPU, real or simulated. Those that take a minute or
+# more and are about little that a change touches are left to make test-more.
+more_tests := tests/unit/test_recipes.sh tests/unit/test_threads.sh tests/unit/test_bf16.sh tests/faults/test_inject.sh
 script_tests := $(filter-out tests/emulated/% tests/gpu/% $(more_tests),$(wildcard tests/*/test_*.sh))
 # Those that time something, or use all cores themselves, run alone; the others mostly wait, for
 # compilers or for mpirun's end.
@@ -50,6 +50,7 @@ script_name = $(patsubst test_%.sh,%,$(notdir $(1)))
 run_script = '$(script_name)$(addprefix @,$(limit_$(script_name)))=$(1)$(addprefix $(space),$(words_$(script_name)))'
 space := $(subst x,,x x)
 words_graders := --some
+words_handouts := --some
 words_mismatches := --some
 words_checkpoints := --some
 words_hvdrun := --some
@@ -71,7 +72,7 @@ run_on_cpu = $(call run_units,,,$(unit_tests)) \
     $(foreach t,$(script_tests),$(if $(call runs_alone,$(t)),$(call run_script,$(t)))) \
     $(foreach n,1 2 3 4,$(foreach t,$(mpi_tests),$(call run_mpi,$(n),$(t)))) \
     $(call run_cases,,) $(foreach isa,$(ISAS),$(call run_isa,$(isa))) \
-    $(foreach isa,$(BF16_ISAS),$(call run_bf16,$(isa))) $(run_all_ranked)
+    $(run_all_ranked)
 
 run_together = $(foreach t,$(script_tests),$(if $(call runs_alone,$(t)),,$(call run_script,$(t))))
 
@@ -107,6 +108,7 @@ grade_on_emulated = 'graders (simulated GPUs: $(1))@600=$(on_emulated) EMULATED_
 two_on_emulated = $(foreach t,devices stages,$(foreach s,$(1),'$(t) (simulated GPUs, streams $(s))@600=$(on_emulated) \
     EMULATED_DEVICES=2 EMULATED_STREAMS=$(s) HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)'))
 script_on_emulated = '$(1) (simulated GPUs)@1800=$(on_emulated) tests/emulated/test_$(1).sh'
+unit_on_emulated = '$(1) (simulated GPU)@600=$(on_emulated) HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(1)'
 run_emulated = \
     $(call grade_on_emulated,2) $(foreach t,graphs leaks,$(call script_on_emulated,$(t))) \
     $(foreach t,hvd timeline,'$(t) (simulated GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 common/scripts/mpi.sh run 2 \
@@ -114,8 +116,7 @@ run_emulated = \
     'hvd (simulated GPUs, by MPI)@600=$(on_emulated) EMULATED_DEVICES=2 HVD_TRANSPORT=mpi common/scripts/mpi.sh run 2 \
         $(emulated)/tests/mpi/test_hvd' \
     'sweep (simulated GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 tests/bench/test_sweep.sh gpu' \
-    $(foreach t,$(EMULATED_TESTS),'$(t) (simulated GPU)@600=$(on_emulated) \
-        HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
+    $(foreach t,$(filter-out batch_norm,$(EMULATED_TESTS)),$(call unit_on_emulated,$(t))) \
     $(call two_on_emulated,lazy) \
     'mirrored (simulated GPUs)@600=$(on_emulated) EMULATED_STREAMS=lazy CK_RUN_CASE=replicas HVDLAB_TEST_DEVICE=gpu \
         $(emulated)/tests/unit/test_mirrored' \
@@ -128,11 +129,13 @@ run_emulated = \
 run_emulated_more = \
     'mismatches (all, simulated GPUs)@1800=$(on_emulated) EMULATED_DEVICES=4 tests/mpi/test_mismatches.sh' \
     $(foreach t,transports programs,$(call script_on_emulated,$(t))) $(foreach n,1 4,$(call grade_on_emulated,$(n))) \
-    'bench (simulated GPU)@600=$(on_emulated) tests/bench/test_bench.sh gpu' \
+    'bench (simulated GPU)@600=$(on_emulated) tests/bench/test_bench.sh gpu' $(call unit_on_emulated,batch_norm) \
     $(foreach t,operations batch_norm,'$(t) (simulated GPU, backward)@600=$(on_emulated) EMULATED_ORDER=backward \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
     $(call two_on_emulated,at_once race)
-run_more = 'mismatches (all)@1800=tests/mpi/test_mismatches.sh' \
+run_more = $(foreach isa,$(BF16_ISAS),$(call run_bf16,$(isa))) \
+    'handouts (rest)@$(limit_handouts)=tests/unit/test_handouts.sh --rest' \
+    'mismatches (all)@1800=tests/mpi/test_mismatches.sh' \
     'checkpoints (all)@1800=tests/mpi/test_checkpoints.sh' \
     'powercut (all)@600=tests/faults/test_powercut.sh' \
     'hvdrun (all)@600=tests/mpi/test_hvdrun.sh' \

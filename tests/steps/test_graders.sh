@@ -8,9 +8,8 @@
 # BUILD/graders: what a student has edited is no matter.
 #
 # A line for each case, with its seconds; the last line counts; status 1 if anything was unexpected.
-# With --some, the solution and one mistake of each exercise; with --rest, what that leaves out; with --half, one half of that, which the
-# commit chooses, so that each commit has another one. With
-# words, only cases whose names hold one of them: step_03, mistakes, hung. What was unexpected stands once
+# With --some, the solution of each exercise and one mistake of each lab; with --rest, what that leaves out; with
+# --half, one half of that, which the commit chooses, so that each commit has another one. With words, only cases whose names hold one of them: step_03, mistakes, hung. What was unexpected stands once
 # more at the end. With V=1 it shows what the checks say. With HVDLAB_CHECK_DEVICE=gpu the runs are on
 # GPUs, as many as there are.
 # With --at-once N answers are graded N at a time, where there are as many cores: a check mostly waits.
@@ -205,15 +204,20 @@ patched()
     patch --quiet --no-backup-if-mismatch "$here/$2.c" "$1" >"$here/out" 2>&1
 }
 
-# patches KIND FILE: all of them; of mistakes --some takes one, the end of the list, so that the runs that
-# hang, which take longest, mostly stay out.
+# The first exercise of each lab.
+firsts=" $(common/scripts/labs.sh table | awk '!seen[$3]++ { print $2 }' | xargs) "
+
+# patches KIND FILE: all of them; of mistakes --some takes one of a lab's first exercise, the end of the list,
+# so that the runs that hang, which take longest, mostly stay out.
 patches()
 {
-    local all=(tests/"$1"/"$2"/*.patch)
+    local all=(tests/"$1"/"$2"/*.patch) first=
     [[ -e ${all[0]} ]] || return
-    case $part:$1 in
-    --some:mistakes) echo "${all[-1]}" ;;
-    --rest:mistakes) printf '%s\n' "${all[@]:0:${#all[@]}-1}" ;;
+    [[ $firsts != *" $2 "* ]] || first=first-
+    case $part:$first$1 in
+    --some:first-mistakes) echo "${all[-1]}" ;;
+    --some:mistakes) ;;
+    --rest:first-mistakes) printf '%s\n' "${all[@]:0:${#all[@]}-1}" ;;
     *) printf '%s\n' "${all[@]}" ;;
     esac
 }
