@@ -37,13 +37,14 @@ BF16_ISAS := AVX512_CORE_AMX AVX512_CORE_BF16
 BF16_TESTS := operations convolution batch_norm model
 run_bf16 = $(call run_units,HVDLAB_TEST_PRECISION=bf16 DNNL_MAX_CPU_ISA=$(1) , (bf16, $(1)),$(BF16_TESTS))
 
-# Each script is a test of its own, but for those that need a GPU, real or simulated. Those that take a minute or
+# Each script is a test of its own, except those that need a GPU, real or simulated. Those that take a minute or
 # more and are about little that a change touches are left to make test-more.
-more_tests := tests/unit/test_recipes.sh tests/unit/test_threads.sh tests/unit/test_bf16.sh tests/faults/test_inject.sh
+more_tests := tests/unit/test_recipes.sh tests/unit/test_threads.sh tests/unit/test_bf16.sh tests/faults/test_inject.sh \
+              tests/mpi/test_two_levels.sh
 script_tests := $(filter-out tests/emulated/% tests/gpu/% $(more_tests),$(wildcard tests/*/test_*.sh))
 # Those that time something, or use all cores themselves, run alone; the others mostly wait, for
 # compilers or for mpirun's end.
-alone_tests := bench stall timelines
+alone_tests := bench timelines
 runs_alone = $(filter $(alone_tests),$(call script_name,$(1)))
 script_name = $(patsubst test_%.sh,%,$(notdir $(1)))
 # (words_NAME: what it is told.)
@@ -68,13 +69,12 @@ RANKED_CASES := mlp_sgd:1e-5 mlp_momentum:1e-5 mlp_decay:1e-5 mlp_adam:1e-4 \
                 lenet_sgd:1e-5 lenet_momentum:1e-5 lenet_adam:1e-4 bag_of_words_sgd:1e-5
 run_all_ranked := $(foreach n,$(RANKS),$(foreach c,$(RANKED_CASES),$(call run_ranked,$(n),$(subst :, ,$(c)))))
 
-run_on_cpu = $(call run_units,,,$(unit_tests)) \
-    $(foreach t,$(script_tests),$(if $(call runs_alone,$(t)),$(call run_script,$(t)))) \
+run_on_cpu = $(foreach t,$(script_tests),$(if $(call runs_alone,$(t)),$(call run_script,$(t)))) \
     $(foreach n,1 2 3 4,$(foreach t,$(mpi_tests),$(call run_mpi,$(n),$(t)))) \
-    $(call run_cases,,) $(foreach isa,$(ISAS),$(call run_isa,$(isa))) \
     $(run_all_ranked)
 
-run_together = $(foreach t,$(script_tests),$(if $(call runs_alone,$(t)),,$(call run_script,$(t))))
+run_together = $(call run_units,,,$(unit_tests)) $(call run_cases,,) $(foreach isa,$(ISAS),$(call run_isa,$(isa))) \
+    $(foreach t,$(script_tests),$(if $(call runs_alone,$(t)),,$(call run_script,$(t))))
 
 # What depends on MPI and its launcher alone, for a system with another Open MPI.
 rank_scripts := $(wildcard tests/mpi/test_*.sh)
@@ -110,7 +110,7 @@ two_on_emulated = $(foreach t,devices stages,$(foreach s,$(1),'$(t) (simulated G
 script_on_emulated = '$(1) (simulated GPUs)@1800=$(on_emulated) tests/emulated/test_$(1).sh'
 unit_on_emulated = '$(1) (simulated GPU)@600=$(on_emulated) HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(1)'
 run_emulated = \
-    $(call grade_on_emulated,2) $(foreach t,graphs leaks,$(call script_on_emulated,$(t))) \
+    $(call script_on_emulated,graphs) \
     $(foreach t,hvd timeline,'$(t) (simulated GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 common/scripts/mpi.sh run 2 \
         $(emulated)/tests/mpi/test_$(t)') \
     'hvd (simulated GPUs, by MPI)@600=$(on_emulated) EMULATED_DEVICES=2 HVD_TRANSPORT=mpi common/scripts/mpi.sh run 2 \
@@ -124,11 +124,11 @@ run_emulated = \
     $(foreach c,$(cases),'replay $(c) (simulated GPU)=$(on_emulated) \
         $(emulated)/replay tests/golden/cases/$(c).safetensors --device gpu')
 
-# ---- What make test takes a part of (but for the graders' answers), whole, or leaves out.
+# ---- What make test takes a part of (except the graders' answers), whole, or leaves out.
 
 run_emulated_more = \
     'mismatches (all, simulated GPUs)@1800=$(on_emulated) EMULATED_DEVICES=4 tests/mpi/test_mismatches.sh' \
-    $(foreach t,transports programs,$(call script_on_emulated,$(t))) $(foreach n,1 4,$(call grade_on_emulated,$(n))) \
+    $(foreach t,transports programs leaks,$(call script_on_emulated,$(t))) $(foreach n,1 2 4,$(call grade_on_emulated,$(n))) \
     'bench (simulated GPU)@600=$(on_emulated) tests/bench/test_bench.sh gpu' $(call unit_on_emulated,batch_norm) \
     $(foreach t,operations batch_norm,'$(t) (simulated GPU, backward)@600=$(on_emulated) EMULATED_ORDER=backward \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \

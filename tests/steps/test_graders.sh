@@ -8,10 +8,11 @@
 # BUILD/graders: what a student has edited is no matter.
 #
 # A line for each case, with its seconds; the last line counts; status 1 if anything was unexpected.
-# With --some, the solution of each exercise and one mistake of each lab; with --rest, what that leaves out; with
-# --half, one half of that, which the commit chooses, so that each commit has another one. With words, only cases whose names hold one of them: step_03, mistakes, hung. What was unexpected stands once
-# more at the end. With V=1 it shows what the checks say. With HVDLAB_CHECK_DEVICE=gpu the runs are on
-# GPUs, as many as there are.
+# With --some, the solutions of the six steps and of each later lab's first exercise, and one mistake of each
+# lab; with --rest, what that leaves out; with --half, one half of that, which the commit chooses, so that each
+# commit has another one. With words, only cases whose names hold one of them: step_03, mistakes, hung. What was
+# unexpected stands once more at the end. With V=1 it shows what the checks say. With HVDLAB_CHECK_DEVICE=gpu the
+# runs are on GPUs, as many as there are.
 # With --at-once N answers are graded N at a time, where there are as many cores: a check mostly waits.
 
 set -u
@@ -70,8 +71,16 @@ work_in()
 wanted()
 {
     # (patches() chooses among the mistakes.)
-    [[ $part != --some || $1 != @(steps|alternatives)/* ]] || return 1
-    [[ $part != --rest || $1 = @(steps|mistakes|alternatives)/* ]] || return 1
+    local kind
+    case $1 in
+    solutions/step_*) kind=some ;;
+    solutions/*) [[ $firsts == *" ${1#*/} "* ]] && kind=some || kind=rest ;;
+    steps/* | alternatives/*) kind=rest ;;
+    mistakes/*) kind=either ;;
+    *) kind=some ;;
+    esac
+    [[ $part != --some || $kind != rest ]] || return 1
+    [[ $part != --rest || $kind != some ]] || return 1
     [[ -z $half || $(($(cksum <<<"$half $1" | cut -d ' ' -f 1) % 2)) -eq 0 ]] || return 1
     [[ ${#words[@]} -gt 0 ]] || return 0
     local word
