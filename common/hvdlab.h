@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 
+#include "base/clock.h"      // seconds_now
 #include "base/rng.h"        // set_seed
 #include "run/args.h"        // the command line
 #include "run/device.h"      // device_use

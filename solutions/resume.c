@@ -56,7 +56,7 @@ static void resume(Model *model, Fit *plan, const char *folder)
             snprintf(name, sizeof name, "%s", latest);
         free(latest);
     }
-    MPI_Bcast(name, sizeof name, MPI_CHAR, 0, MPI_COMM_WORLD);
+    hvd_broadcast_bytes(name, sizeof name, 0);
     if (*name)
         restore_checkpoint(model, plan, folder, name);
     if (hvd_rank() == 0 && *name)

@@ -5,15 +5,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include "hvdlab.h"
-
-// Two convolutions, each with a pool, and a dense layer.
-static Model *create_model(void)
-{
-    Tensor image = input(28, 28, 1);
-    Tensor x = max_pool(relu(conv2d(image, 16, 3)), 2);
-    x = max_pool(relu(conv2d(x, 32, 3)), 2);
-    return model(image, softmax(dense(flatten(x), 10)));
-}
+#include "lessons/exercises.h"
 
 // Saves the training in a folder.
 typedef struct {
@@ -77,7 +69,7 @@ int main(int argc, char **argv)
     Batches *test_batches = plain_batches(&test, statistics, args.val_batch_size);
 
     Optimizer *opt = hvd_distributed_optimizer(sgd_momentum(args.base_lr, 0.9f, false));
-    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, opt);
+    Model *model = compile(create_lenet(16, 0), CATEGORICAL_CROSSENTROPY, opt);
 
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, hvd_broadcast_variables(0));

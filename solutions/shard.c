@@ -3,16 +3,7 @@
 
 #include <stdlib.h>
 #include "hvdlab.h"
-
-// Two convolutions, each with a pool, and two dense layers.
-static Model *create_model(void)
-{
-    Tensor image = input(28, 28, 1);
-    Tensor x = max_pool(relu(conv2d(image, 16, 3)), 2);
-    x = max_pool(relu(conv2d(x, 32, 3)), 2);
-    x = relu(dense(flatten(x), 64));
-    return model(image, softmax(dense(x, 10)));
-}
+#include "lessons/exercises.h"
 
 // The images that this worker reads. Over all workers these are all images, each of them once.
 static Dataset own_share(const Dataset *all)
@@ -47,12 +38,11 @@ int main(int argc, char **argv)
     // shard: one pass over the share. Where shares differ by an image, some worker may have a batch
     // more; all make as many steps as the one that has the fewest. A validation step waits for
     // nobody: there each worker makes its own number of them.
-    float fewest = (float)batches_len(train_batches);
-    hvd_allreduce(&fewest, 1, HVD_MIN);
-    int64_t steps = (int64_t)fewest, validation_steps = batches_len(test_batches);
+    int steps = batches_len(train_batches), validation_steps = batches_len(test_batches);
+    hvd_allreduce_ints(&steps, 1, HVD_MIN);
 
     Optimizer *opt = hvd_distributed_optimizer(sgd_momentum(args.base_lr, 0.9f, false));
-    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, opt);
+    Model *model = compile(create_lenet(16, 64), CATEGORICAL_CROSSENTROPY, opt);
 
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, hvd_broadcast_variables(0));

@@ -1,7 +1,6 @@
 // Trains an MLP on Fashion-MNIST that is cut in two: its first half on device 0, its second half on
 // device 1. A batch passes through them in micro-batches, from one device to the other and back.
 
-#include <time.h>
 #include "hvdlab.h"
 
 // From an image to what device 0 hands over, a vector of 512 numbers.
@@ -51,13 +50,6 @@ static void second_stage(Stage *stage, int micro_batches)
     stage_apply(stage);
 }
 
-static double seconds(void)
-{
-    struct timespec now;
-    timespec_get(&now, TIME_UTC);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 // One epoch. Returns its figures.
 static Metrics train_epoch(Stages *stages, Batches *batches, int micro_batches)
 {
@@ -85,11 +77,11 @@ int main(int argc, char **argv)
     Stages *stages = two_stages(first_half(), sgd(args.base_lr), second_half(), sgd(args.base_lr),
                                 devices);
     for (int epoch = 1; epoch <= args.epochs; epoch++) {
-        double begin = seconds();
+        double begin = seconds_now();
         Metrics metrics = train_epoch(stages, train_batches, args.micro_batches);
         printf("Epoch %d/%d - loss: %.4f - accuracy: %.4f - %.0f images/s\n", epoch, args.epochs,
                metrics.loss / metrics.images, metrics.correct / metrics.images,
-               metrics.images / (seconds() - begin));
+               metrics.images / (seconds_now() - begin));
     }
     Score score = evaluate_in_stages(stages, test_batches);
     printf("Test loss: %.4f - accuracy: %.4f\n", score.loss, score.accuracy);

@@ -3,19 +3,10 @@
 
 #include <stdlib.h>
 #include "hvdlab.h"
+#include "lessons/exercises.h"
 
 // Images of an update, those of all workers together.
 enum { UPDATE = 256 };
-
-// Two convolutions, each with a pool, and two dense layers.
-static Model *create_model(void)
-{
-    Tensor image = input(28, 28, 1);
-    Tensor x = max_pool(relu(conv2d(image, 16, 3)), 2);
-    x = max_pool(relu(conv2d(x, 32, 3)), 2);
-    x = relu(dense(flatten(x), 128));
-    return model(image, softmax(dense(x, 10)));
-}
 
 // One update from the next `passes` batches of every worker.
 static void update(Model *model, Batches *batches, int passes)
@@ -60,7 +51,7 @@ int main(int argc, char **argv)
     int passes = together < UPDATE ? UPDATE / together : 1;
     int steps = train_images.count / together;
 
-    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, sgd(args.base_lr));
+    Model *model = compile(create_lenet(16, 128), CATEGORICAL_CROSSENTROPY, sgd(args.base_lr));
     hvd_broadcast_model(model, 0);
     for (int epoch = 1; epoch <= args.epochs; epoch++) {
         Metrics metrics = train_epoch(model, train_batches, steps, passes);

@@ -5,16 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "hvdlab.h"
-
-// Two convolutions, each with a pool, and two dense layers.
-static Model *create_model(void)
-{
-    Tensor image = input(28, 28, 1);
-    Tensor x = max_pool(relu(conv2d(image, 32, 3)), 2);
-    x = max_pool(relu(conv2d(x, 64, 3)), 2);
-    x = relu(dense(flatten(x), 512));
-    return model(image, softmax(dense(x, 10)));
-}
+#include "lessons/exercises.h"
 
 // What a server knows of each worker.
 typedef struct {
@@ -72,40 +63,10 @@ static void serve(PsServer *server, int bound)
     free(standing);
 }
 
-// What a worker does: its share of the images, again and again.
-static void work(PsWorker *worker, Model *model, Batches *batches, int epochs)
-{
-    int steps = batches_len(batches);
-    for (int epoch = 1; epoch <= epochs; epoch++) {
-        model_reset_metrics(model);
-        batches_begin(batches, steps);
-        for (int step = 0; step < steps; step++) {
-            for (int server = 0; server < ps_servers(); server++)
-                ps_pull(worker, server);
-            Batch batch = batches_next(batches);
-            compute_gradients(model, &batch);
-            for (int server = 0; server < ps_servers(); server++)
-                ps_push(worker, server);
-        }
-        Metrics metrics = model_metrics(model);
-        printf("worker %d: epoch %d/%d - loss: %.4f - accuracy: %.4f\n", ps_number(), epoch, epochs,
-               metrics.loss / metrics.images, metrics.correct / metrics.images);
-    }
-}
-
-// The worker's share of the training images; where a share is one image longer than others, the
-// others have a step less at most.
-static Batches *own_batches(const Args *args)
-{
-    Dataset images = load_data(args, TRAIN);
-    Dataset share = shard_dataset(&images, ps_number(), ps_workers());
-    return augmented_batches(&share, image_statistics(&images), args->batch_size);
-}
-
 int main(int argc, char **argv)
 {
     Args args = parse_args(argc, argv);
-    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, sgd(args.base_lr));
+    Model *model = compile(create_lenet(32, 512), CATEGORICAL_CROSSENTROPY, sgd(args.base_lr));
     if (ps_is_server()) {
         PsServer *server = ps_server_start(model);
         serve(server, args.staleness);
@@ -113,7 +74,7 @@ int main(int argc, char **argv)
     } else {
         Batches *batches = own_batches(&args);
         PsWorker *worker = ps_worker_start(model);
-        work(worker, model, batches, args.epochs);
+        train_with_servers(worker, model, batches, args.epochs);
         ps_worker_stop(worker);
     }
     return 0;

@@ -3,16 +3,7 @@
 
 #include <stdlib.h>
 #include "hvdlab.h"
-
-// Two convolutions, each with a pool, and two dense layers.
-static Model *create_model(void)
-{
-    Tensor image = input(28, 28, 1);
-    Tensor x = max_pool(relu(conv2d(image, 16, 3)), 2);
-    x = max_pool(relu(conv2d(x, 32, 3)), 2);
-    x = relu(dense(flatten(x), 64));
-    return model(image, softmax(dense(x, 10)));
-}
+#include "lessons/exercises.h"
 
 // The images that this worker reads. Over all workers these are all images, each of them once.
 static Dataset own_share(const Dataset *all)
@@ -42,11 +33,11 @@ int main(int argc, char **argv)
     // TODO: shard: one pass over the worker's share makes an epoch, and one over its test images a
     // validation: no image twice, and left out at most one of each worker's share. An epoch has the
     // same number of steps on every worker.
-    int64_t steps = batches_len(train_batches) / hvd_size();
-    int64_t validation_steps = 3 * batches_len(test_batches) / hvd_size();
+    int steps = batches_len(train_batches) / hvd_size();
+    int validation_steps = 3 * batches_len(test_batches) / hvd_size();
 
     Optimizer *opt = hvd_distributed_optimizer(sgd_momentum(args.base_lr, 0.9f, false));
-    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, opt);
+    Model *model = compile(create_lenet(16, 64), CATEGORICAL_CROSSENTROPY, opt);
 
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, hvd_broadcast_variables(0));

@@ -3,8 +3,12 @@
 #ifndef HVDLAB_CLOCK_H
 #define HVDLAB_CLOCK_H
 
+#pragma GCC visibility push(default) // a step may call what follows
+
 // Seconds on a clock that only goes forward.
 double seconds_now(void);
+
+#pragma GCC visibility pop
 
 // Sleeps so many seconds, whatever signals come; not at all where they are not above 0. A signal
 // handler may call it.

@@ -235,6 +235,26 @@ void hvd_allreduce(float *values, size_t count, HvdOp op)
     agreed_call_ends();
 }
 
+void hvd_allreduce_ints(int *values, size_t count, HvdOp op)
+{
+    static const MPI_Op ops[] = {[HVD_SUM] = MPI_SUM, [HVD_MIN] = MPI_MIN, [HVD_MAX] = MPI_MAX};
+    world_need(__func__);
+    trace_call();
+    check_values(__func__, values, count);
+    check_op(__func__, op);
+    if (op == HVD_AVERAGE)
+        die("%s: an average of whole numbers is none; ask for HVD_SUM, HVD_MIN or HVD_MAX",
+            __func__);
+    MPI_Comm comm = world_comm(WORLD_VALUES);
+    agree(&(Collective){.name = __func__,
+                        .channel = "values",
+                        .terms = {count_term(count), op_term(op)}},
+          comm);
+    if (world_size() > 1)
+        MPI_Allreduce(MPI_IN_PLACE, values, mpi_count(count), MPI_INT, ops[op], comm);
+    agreed_call_ends();
+}
+
 float *hvd_allgather(const float *values, size_t count, size_t *total)
 {
     world_need(__func__);
@@ -289,6 +309,19 @@ void hvd_broadcast(float *values, size_t count, int root)
     agree_on_broadcast(__func__, count, root, world_comm(WORLD_VARIABLES));
     hvd_check_root(__func__, root, world_comm(WORLD_VARIABLES));
     broadcast(values, count, root, world_comm(WORLD_VARIABLES));
+    agreed_call_ends();
+}
+
+void hvd_broadcast_bytes(void *bytes, size_t count, int root)
+{
+    world_need(__func__);
+    trace_call();
+    check_values(__func__, bytes, count);
+    MPI_Comm comm = world_comm(WORLD_VARIABLES);
+    agree_on_broadcast(__func__, count, root, comm);
+    hvd_check_root(__func__, root, comm);
+    if (world_size() > 1)
+        MPI_Bcast(bytes, mpi_count(count), MPI_BYTE, root, comm);
     agreed_call_ends();
 }
 

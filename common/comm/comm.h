@@ -2,47 +2,44 @@
 // their meaning are Horovod's (Sergeev and Del Balso, "Horovod: fast and easy distributed deep
 // learning in TensorFlow", 2018); below them is MPI. What needs a training is in hvd/hvd.h.
 //
-// A worker is one process of a job that `mpirun -np N` started; its rank is its number, 0 to N - 1,
-// and rank 0 is the root. All workers run the same program. A collective call (allreduce,
-// broadcast, ...) is made by all of them, in the same order, with the same sizes; it returns when
-// this worker's part is done, so a worker waits until the others have come to the call, too. Before
-// values move the workers agree on the call: where they make different ones, or bring other counts,
-// operations, roots, models, optimizers or lengths of training, the job ends with one line that
-// names both sides (a few microseconds for each call, and for each update of a distributed
-// optimizer). Calls that agree in all of this are one call, wherever in the program they stand and
-// whatever the values mean: as in MPI, the order of the calls alone decides which values meet.
+// A worker is one process of a job that `mpirun -np N` started. Its rank is its number, 0 to N - 1;
+// rank 0 is the root. All workers run the same program. All of them make each collective call
+// (allreduce, broadcast, ...), in the same order and with the same sizes. The call returns when
+// this worker's part is done, so a worker waits for the others.
 //
-// That is said on standard error, each line beginning with the program's name. When some worker has
-// waited for HVD_STALL_SECONDS (10; 0: nothing is said) in a call, hvd's or MPI's own: who waits in
-// which call, and where the others are; again after twice as long, and so on. A slow worker is no
-// error: the job goes on, unless HVD_STALL_SHUTDOWN_SECONDS (0: never) have passed since the
-// waiting began; then it ends, with status 2. Where others wait for a worker that has left (the end
-// of main, exit, hvd_shutdown, MPI_Finalize), nobody could come back from that: the job ends at
-// once, with a line and status 2. What mpirun ends by SIGTERM, as after Control-C, says so.
+// Before values move, the workers compare the call: function, count, operation, root, model,
+// optimizer, length of training. Where these differ, the job ends with one error message that names
+// both sides. (The comparison takes a few microseconds a call, and an update of a distributed
+// optimizer.) As in MPI, only the order of the calls decides which values belong together.
 //
-// Before hvd_init, and after hvd_shutdown, every function but hvd_shutdown and hvd_group_free ends
-// the program with one line. So does every function where an argument can't be right: NULL in place
-// of values, a rank that is not there. And so does what MPI refuses of the program's own calls, on
-// MPI_COMM_WORLD and communicators that are made from it after hvd_init, unless the program has
-// chosen another error handler.
+// When a worker has waited for HVD_STALL_SECONDS (10; 0: never) in a call, hvd's or MPI's own, a
+// warning names which ranks wait in which call, and where the others are; it is repeated after
+// twice as long, and so on. A slow worker is no error: the job goes on. It ends with status 2 after
+// HVD_STALL_SHUTDOWN_SECONDS of waiting (0: never), and at once where workers wait for one that has
+// left (the end of main, exit, hvd_shutdown, MPI_Finalize), since such a wait cannot end. Where
+// mpirun ends the job by SIGTERM, as after Control-C, a message says so.
 //
-// HVD_TIMELINE=FILE.json in the environment of all workers has the root write, when the job ends,
-// when each of them did what, for https://ui.perfetto.dev or chrome://tracing: steps, passes,
-// pieces of the gradients from ready to averaged, waits, loading. A job that ends otherwise than by
-// the end of main, exit(0) or hvd_shutdown loses it.
+// These errors end the program with one message and status 2: a call before hvd_init or after
+// hvd_shutdown (except hvd_shutdown and hvd_group_free); an argument that can't be right, such as
+// NULL for values or a rank that is not there; and what MPI refuses of the program's own calls, on
+// MPI_COMM_WORLD and on communicators made from it after hvd_init, unless the program has set an
+// error handler of its own.
 //
-// Where the workers are on several hosts (simulated ones, of HVD_LAYOUT or HVD_RANKS_PER_NODE,
-// count as such), an all-reduce through MPI goes by two levels: added up within each host, then
-// around a ring of hosts, and handed out within each host again. The ring moves the fewest bytes
-// that can be, 2 (H - 1) / H of the data over the link of each of H hosts, but in 2 (H - 1)
-// messages one after another, each a part of 1 / H; MPI's own way for little data takes fewer
-// messages, log2(N) for N workers, of all the data each. By the line time = latency + bytes /
-// bandwidth the ring wins where a part takes longer to send than a message is late: where it is
-// larger than latency * bandwidth, 6 KB on Ethernet of 1 Gbit/s and 50 us, 31 KB at 10 Gbit/s and
-// 25 us. The slower link decides, since on the faster one a wrong choice costs some microseconds
-// only. So, with nothing measured, and the same on every worker and in every run: data of 8 KiB for
-// each host or more go by two levels, others as MPI will have it. HVD_HIERARCHICAL=1 has all go by
-// two levels, 0 none (auto: the rule). NCCL, where gradients travel through it, chooses by itself.
+// HVD_TIMELINE=FILE.json in the environment of all workers: when the job ends, the root writes when
+// each of them did what, for https://ui.perfetto.dev or chrome://tracing: steps, forward and
+// backward passes, pieces of the gradients from ready to averaged, waits, loading. The timeline is
+// lost where a job ends otherwise than by the end of main, exit(0) or hvd_shutdown.
+//
+// Between several hosts (simulated ones included) an all-reduce through MPI is hierarchical: sums
+// within each host, a ring between the hosts, the result handed out within each host. With H hosts
+// each link carries 2 (H - 1) / H of the data, the minimum, in 2 (H - 1) messages one after
+// another. MPI's own algorithm for little data sends fewer messages, log2(N) for N workers, each
+// with all the data. With time = latency + bytes / bandwidth, the ring is faster where a part of
+// the data is larger than latency * bandwidth: 6 KB on Ethernet of 1 Gbit/s and 50 us, 31 KB at 10
+// Gbit/s and 25 us. The slower link decides, since a wrong choice on the faster one costs only
+// microseconds. So the rule, the same on every worker and in every run, needs no measurement: data
+// of 8 KiB or more for each host use the hierarchical all-reduce, less data use MPI's.
+// HVD_HIERARCHICAL=1 has all use it, 0 none (auto: the rule). NCCL chooses by itself.
 //
 // Values are floats in the host's memory, or in that of the GPU that this process works on: these
 // travel as a copy in the host's memory. A call that has the name of one of Horovod's means the
@@ -87,6 +84,9 @@ typedef enum { HVD_AVERAGE, HVD_SUM, HVD_MIN, HVD_MAX } HvdOp;
 // it: 3.1, section 5.9.1), so that weights which are equal stay equal. Collective.
 void hvd_allreduce(float *values, size_t count, HvdOp op);
 
+// The same for whole numbers, in the host's memory: HVD_SUM, HVD_MIN or HVD_MAX. Collective.
+void hvd_allreduce_ints(int *values, size_t count, HvdOp op);
+
 // Gathers the values of all workers, in the order of their ranks, on every one of them. The counts
 // may differ. Returns an array of *total floats, in the host's memory, that the caller frees with
 // free(). Collective.
@@ -98,6 +98,9 @@ int *hvd_allgather_ints(const int *values, size_t count, size_t *total, size_t *
 
 // Overwrites `values` on every worker by those of the worker `root`. Collective.
 void hvd_broadcast(float *values, size_t count, int root);
+
+// The same for bytes of any kind, in the host's memory: a text, a struct without pointers.
+void hvd_broadcast_bytes(void *bytes, size_t count, int root);
 
 // Waits until every worker has come here. Collective.
 void hvd_barrier(void);

@@ -2,16 +2,7 @@
 // loop is the program's own: nothing wraps the optimizer, and no callback does anything.
 
 #include "hvdlab.h"
-
-// Two convolutions, each with a pool, and two dense layers.
-static Model *create_model(void)
-{
-    Tensor image = input(28, 28, 1);
-    Tensor x = max_pool(relu(conv2d(image, 32, 3)), 2);
-    x = max_pool(relu(conv2d(x, 64, 3)), 2);
-    x = relu(dense(flatten(x), 512));
-    return model(image, softmax(dense(x, 10)));
-}
+#include "lessons/exercises.h"
 
 // One update from one batch.
 static void update(Model *model, const Batch *batch)
@@ -46,7 +37,7 @@ static void train(const char *name, Optimizer *optimizer, const Args *args, Batc
                   Batches *test_batches)
 {
     bool verbose = hvd_rank() == 0;
-    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, optimizer);
+    Model *model = compile(create_lenet(32, 512), CATEGORICAL_CROSSENTROPY, optimizer);
 #if STEP >= 1
     // by_hand: all workers start from the root's weights.
     hvd_broadcast_model(model, 0);

@@ -2,16 +2,7 @@
 // here, stage by stage: how images come from the disk, wait, change and become batches.
 
 #include "hvdlab.h"
-
-// Two convolutions, each with a pool, and two dense layers.
-static Model *create_model(void)
-{
-    Tensor image = input(28, 28, 1);
-    Tensor x = max_pool(relu(conv2d(image, 16, 3)), 2);
-    x = max_pool(relu(conv2d(x, 32, 3)), 2);
-    x = relu(dense(flatten(x), 64));
-    return model(image, softmax(dense(x, 10)));
-}
+#include "lessons/exercises.h"
 
 // Batches to train with. A pass brings each image once.
 static Batches *training_batches(const Dataset *images, Statistics statistics, const Args *args)
@@ -73,7 +64,7 @@ int main(int argc, char **argv)
     Batches *test_batches = validation_batches(&test, statistics, &args);
 
     Optimizer *opt = hvd_distributed_optimizer(sgd_momentum(args.base_lr, 0.9f, false));
-    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, opt);
+    Model *model = compile(create_lenet(16, 64), CATEGORICAL_CROSSENTROPY, opt);
 
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, hvd_broadcast_variables(0));

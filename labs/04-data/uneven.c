@@ -3,16 +3,7 @@
 
 #include <stdlib.h>
 #include "hvdlab.h"
-
-// Two convolutions, each with a pool, and two dense layers.
-static Model *create_model(void)
-{
-    Tensor image = input(28, 28, 1);
-    Tensor x = max_pool(relu(conv2d(image, 16, 3)), 2);
-    x = max_pool(relu(conv2d(x, 32, 3)), 2);
-    x = relu(dense(flatten(x), 64));
-    return model(image, softmax(dense(x, 10)));
-}
+#include "lessons/exercises.h"
 
 // How many parts of the images a worker has.
 static int parts_of(int rank)
@@ -31,12 +22,7 @@ static Dataset own_images(const Dataset *all)
     }
     int begin = (int)((int64_t)all->count * before / parts);
     int end = (int)((int64_t)all->count * (before + parts_of(hvd_rank())) / parts);
-    int *numbers = malloc(sizeof(int) * (size_t)(end - begin));
-    for (int i = begin; i < end; i++)
-        numbers[i - begin] = i;
-    Dataset own = dataset_select(all, numbers, end - begin);
-    free(numbers);
-    return own;
+    return dataset_range(all, begin, end - begin);
 }
 
 // One epoch. Returns the worker's own figures.
@@ -114,7 +100,7 @@ int main(int argc, char **argv)
     Batches *test_batches = plain_batches(&test_images, statistics, args.val_batch_size);
 
     Optimizer *opt = sgd_momentum(args.base_lr, 0.9f, false);
-    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, opt);
+    Model *model = compile(create_lenet(16, 64), CATEGORICAL_CROSSENTROPY, opt);
     hvd_broadcast_model(model, 0);
     for (int epoch = 1; epoch <= args.epochs; epoch++)
         print_epoch(epoch, args.epochs, train_epoch(model, train_batches));

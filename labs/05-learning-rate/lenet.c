@@ -4,16 +4,7 @@
 
 #include <limits.h>
 #include "hvdlab.h"
-
-// Two convolutions, each with a pool, and two dense layers.
-static Model *create_model(void)
-{
-    Tensor image = input(28, 28, 1);
-    Tensor x = max_pool(relu(conv2d(image, 32, 3)), 2);
-    x = max_pool(relu(conv2d(x, 64, 3)), 2);
-    x = relu(dense(flatten(x), 512));
-    return model(image, softmax(dense(x, 10)));
-}
+#include "lessons/exercises.h"
 
 // One of the two trainings; `folder` below --checkpoint-dir is for its checkpoints.
 static void train(const char *name, const char *folder, const Args *args, int64_t steps,
@@ -24,7 +15,7 @@ static void train(const char *name, const char *folder, const Args *args, int64_
         printf("%s: %d steps an epoch on each of %d workers\n", name, (int)steps, hvd_size());
 
     Optimizer *opt = hvd_distributed_optimizer(adam(0.001f * (float)hvd_size()));
-    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, opt);
+    Model *model = compile(create_lenet(32, 512), CATEGORICAL_CROSSENTROPY, opt);
 
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, hvd_broadcast_variables(0));

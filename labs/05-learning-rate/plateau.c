@@ -4,15 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "hvdlab.h"
-
-// Two convolutions, each with a pool, and a dense layer.
-static Model *create_model(void)
-{
-    Tensor image = input(28, 28, 1);
-    Tensor x = max_pool(relu(conv2d(image, 16, 3)), 2);
-    x = max_pool(relu(conv2d(x, 32, 3)), 2);
-    return model(image, softmax(dense(flatten(x), 10)));
-}
+#include "lessons/exercises.h"
 
 // Multiplies the learning rate by `factor` where the validation loss has not fallen for `patience`
 // epochs in a row, but not below `min_lr`.
@@ -82,7 +74,7 @@ int main(int argc, char **argv)
 
     float lr = args.base_lr * (float)hvd_size();
     Optimizer *opt = hvd_distributed_optimizer(sgd(lr));
-    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, opt);
+    Model *model = compile(create_lenet(16, 0), CATEGORICAL_CROSSENTROPY, opt);
 
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, hvd_broadcast_variables(0));

@@ -3,6 +3,7 @@
 // leads from the one to the other.
 
 #include "hvdlab.h"
+#include "lessons/exercises.h"
 
 // The model is validated so many times an epoch.
 enum { PARTS = 4 };
@@ -12,21 +13,11 @@ typedef struct {
     Batches *train, *test;
 } Data;
 
-// Two convolutions, each with a pool, and two dense layers.
-static Model *create_model(void)
-{
-    Tensor image = input(28, 28, 1);
-    Tensor x = max_pool(relu(conv2d(image, 16, 3)), 2);
-    x = max_pool(relu(conv2d(x, 32, 3)), 2);
-    x = relu(dense(flatten(x), 128));
-    return model(image, softmax(dense(x, 10)));
-}
-
 // Trains a new model; `warmup` is NULL where there is none.
 static void train(const char *name, float lr, Callback *warmup, const Args *args, Data data)
 {
     Optimizer *opt = hvd_distributed_optimizer(sgd_momentum(lr, 0.9f, false));
-    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, opt);
+    Model *model = compile(create_lenet(16, 128), CATEGORICAL_CROSSENTROPY, opt);
 
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, hvd_broadcast_variables(0));

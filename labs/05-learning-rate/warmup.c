@@ -3,18 +3,9 @@
 
 #include <stdlib.h>
 #include "hvdlab.h"
+#include "lessons/exercises.h"
 
 #define WARMUP_EPOCHS 3
-
-// Two convolutions, each with a pool, and two dense layers.
-static Model *create_model(void)
-{
-    Tensor image = input(28, 28, 1);
-    Tensor x = max_pool(relu(conv2d(image, 16, 3)), 2);
-    x = max_pool(relu(conv2d(x, 32, 3)), 2);
-    x = relu(dense(flatten(x), 128));
-    return model(image, softmax(dense(x, 10)));
-}
 
 // The learning rate falls by a factor of ten after six epochs.
 static float lr_schedule(int epoch, float base_lr)
@@ -109,7 +100,7 @@ int main(int argc, char **argv)
 #endif
     float momentum = 0.9f;
     Optimizer *opt = hvd_distributed_optimizer(sgd_momentum(lr, momentum, false));
-    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, opt);
+    Model *model = compile(create_lenet(16, 128), CATEGORICAL_CROSSENTROPY, opt);
 
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, learning_rate_schedule(lr_schedule, lr));

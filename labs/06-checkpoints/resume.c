@@ -62,7 +62,7 @@ static void resume(Model *model, Fit *plan, const char *folder)
             snprintf(name, sizeof name, "%s", latest);
         free(latest);
     }
-    MPI_Bcast(name, sizeof name, MPI_CHAR, 0, MPI_COMM_WORLD);
+    hvd_broadcast_bytes(name, sizeof name, 0);
     if (*name)
         restore_checkpoint(model, plan, folder, name);
     if (hvd_rank() == 0 && *name)
@@ -73,7 +73,7 @@ static void resume(Model *model, Fit *plan, const char *folder)
     // TODO: resume: find the name of the folder's latest checkpoint, which is shorter than
     // NAME_LENGTH, and restore the training from it. The folder may lie on another machine, and
     // each worker sees it with a delay of its own; but all have to go on from the same checkpoint.
-    // (MPI_Bcast() hands out more than floats.) The root says "Restoring from NAME", with the folder
+    // (hvd_broadcast_bytes() hands out a text.) The root says "Restoring from NAME", with the folder
     // before the name or without it, or, where there is none, "Creating a new model". make doc
     // NAME=latest_checkpoint, make doc NAME=restore_checkpoint.
     (void)model, (void)plan, (void)folder;

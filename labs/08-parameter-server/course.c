@@ -5,18 +5,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include "hvdlab.h"
-
-// Two convolutions, each with a pool, and two dense layers.
-static Model *create_model(void)
-{
-    Tensor image = input(28, 28, 1);
-    Tensor x = max_pool(relu(conv2d(image, 32, 3)), 2);
-    x = max_pool(relu(conv2d(x, 64, 3)), 2);
-    x = relu(dense(flatten(x), 512));
-    return model(image, softmax(dense(x, 10)));
-}
+#include "lessons/exercises.h"
 
 // The model at some time of the training. What it is worth is found out when the training is over,
 // so that nobody waits for it.
@@ -37,17 +27,10 @@ typedef struct {
     double first_step, last_step; // when they were over
 } Course;
 
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec + 1e-9 * now.tv_nsec;
-}
-
 static void keep(Course *course, Model *model, long updates)
 {
     Moment *moment = &course->moments[course->kept++];
-    *moment = (Moment){.seconds = seconds() - course->began, .updates = updates};
+    *moment = (Moment){.seconds = seconds_now() - course->began, .updates = updates};
     moment->weights = malloc(model_parameters(model)->length * sizeof(float));
     for (int i = 0; i < model_variable_count(model); i++)
         model_read_variable(model, i, moment->weights + model_variable(model, i)->offset);
@@ -78,7 +61,7 @@ static void train(Course *course, Model *model, Batches *batches, int steps)
 {
     int every = (steps + MOMENTS - 1) / MOMENTS;
     batches_begin(batches, steps);
-    course->began = seconds();
+    course->began = seconds_now();
     for (int step = 0; step < steps; step++) {
         long updates = fetch(course, step);
         if (course->number == 0 && step % every == every - 1)
@@ -86,7 +69,7 @@ static void train(Course *course, Model *model, Batches *batches, int steps)
         Batch batch = batches_next(batches);
         compute_gradients(model, &batch);
         hand_over(course, model);
-        course->last_step = seconds();
+        course->last_step = seconds_now();
         if (step == 0)
             course->first_step = course->last_step;
     }
@@ -124,7 +107,7 @@ int main(int argc, char **argv)
     Batches *test_batches = plain_batches(&some, statistics, args.val_batch_size);
     int steps = args.epochs * (images.count / course.workers / args.batch_size);
 
-    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, sgd(args.base_lr));
+    Model *model = compile(create_lenet(32, 512), CATEGORICAL_CROSSENTROPY, sgd(args.base_lr));
     if (by_servers)
         course.worker = ps_worker_start(model);
     else

@@ -2,36 +2,7 @@
 // compute gradients. Each process runs this program; its environment says what it is.
 
 #include "hvdlab.h"
-
-// Two convolutions, each with a pool, and two dense layers.
-static Model *create_model(void)
-{
-    Tensor image = input(28, 28, 1);
-    Tensor x = max_pool(relu(conv2d(image, 32, 3)), 2);
-    x = max_pool(relu(conv2d(x, 64, 3)), 2);
-    x = relu(dense(flatten(x), 512));
-    return model(image, softmax(dense(x, 10)));
-}
-
-// What a server does, from the time when all workers are there until all of them have left.
-static void serve(PsServer *server)
-{
-    for (int working = ps_workers(); working > 0;) {
-        PsRequest request = ps_next(server);
-        switch (request.kind) {
-        case PS_PULL:
-            ps_send_weights(server, request.worker);
-            break;
-        case PS_PUSH:
-            ps_apply(server, request.gradients);
-            break;
-        case PS_DONE:
-        case PS_LOST:
-            working--;
-            break;
-        }
-    }
-}
+#include "lessons/exercises.h"
 
 // What a worker does: its share of the images, again and again.
 static void work(PsWorker *worker, Model *model, Batches *batches, int epochs)
@@ -65,22 +36,13 @@ static void work(PsWorker *worker, Model *model, Batches *batches, int epochs)
     }
 }
 
-// The worker's share of the training images; where a share is one image longer than others, the
-// others have a step less at most.
-static Batches *own_batches(const Args *args)
-{
-    Dataset images = load_data(args, TRAIN);
-    Dataset share = shard_dataset(&images, ps_number(), ps_workers());
-    return augmented_batches(&share, image_statistics(&images), args->batch_size);
-}
-
 int main(int argc, char **argv)
 {
     Args args = parse_args(argc, argv);
-    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, sgd(args.base_lr));
+    Model *model = compile(create_lenet(32, 512), CATEGORICAL_CROSSENTROPY, sgd(args.base_lr));
     if (ps_is_server()) {
         PsServer *server = ps_server_start(model);
-        serve(server);
+        serve_workers(server);
         ps_server_stop(server);
     } else {
         Batches *batches = own_batches(&args);

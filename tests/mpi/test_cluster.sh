@@ -162,7 +162,7 @@ while read -r host sent packets received back; do
         fail "$host is not in traffic.json as in the table: $(cat "$state/traffic.json")"
 done < <(sed 's/bytes //g' "$folder/table")
 
-# On links of 200mbit an all-reduce of a megabyte takes what six quarters of it take (but for the burst that a
+# On links of 200mbit an all-reduce of a megabyte takes what six quarters of it take (except the burst that a
 # link lets pass at once), however fast the machine.
 up HOSTS=4 RATE=200mbit
 succeeds mpirun "${on_hosts[@]}" -np 4 "$build/sweep" --max-count 250000

@@ -236,7 +236,25 @@ static void test_allgather_ints(void)
     hvd_group_free(&others);
 }
 
-// Two calls that are alike but for the line they come from and the arrays they are for, which lie
+static void test_ints_and_bytes(void)
+{
+    int size = hvd_size(), rank = hvd_rank();
+    int sums[] = {rank, 1 << 24, 1}, lowest[] = {16777217 + rank, -rank}, highest[] = {-rank, rank};
+    hvd_allreduce_ints(sums, 3, HVD_SUM);
+    EXPECT(sums[0] == size * (size - 1) / 2 && sums[1] == size << 24 && sums[2] == size);
+    hvd_allreduce_ints(lowest, 2, HVD_MIN); // 2^24 + 1, which no float holds
+    EXPECT(lowest[0] == 16777217 && lowest[1] == 1 - size);
+    hvd_allreduce_ints(highest, 2, HVD_MAX);
+    EXPECT(highest[0] == 0 && highest[1] == size - 1);
+
+    char name[] = "rank ?";
+    name[5] = (char)('0' + rank);
+    hvd_broadcast_bytes(name, sizeof name, size - 1);
+    EXPECT(strncmp(name, "rank ", 5) == 0 && name[5] == '0' + size - 1 && name[6] == '\0');
+    hvd_broadcast_bytes(NULL, 0, 0);
+}
+
+// Two calls that are alike except in their line and in their arrays, which lie
 // elsewhere on each rank: all ranks make them in one order, so there is nothing to complain of.
 static void test_calls_from_two_lines(void)
 {
@@ -487,6 +505,7 @@ int main(void)
     test_same_bits(values);
     test_allgather(values);
     test_allgather_ints();
+    test_ints_and_bytes();
     test_calls_from_two_lines();
     test_sparse();
     test_groups(values);

@@ -109,6 +109,8 @@ int main(int argc, char **argv)
     CASE("largest row") hvd_allreduce_sparse(&(SparseGradient){.dimension = 1}, HVD_MAX);
     CASE("nothing gathered") hvd_allgather(none, 3, &total);
     CASE("nothing broadcast") hvd_broadcast(none, 3, 0);
+    CASE("an average of ints") hvd_allreduce_ints((int[]){1}, 1, HVD_AVERAGE);
+    CASE("no bytes") hvd_broadcast_bytes(NULL, 3, 0);
     CASE("no such root") hvd_broadcast(&value, 1, 7);
     CASE("no model") hvd_broadcast_model(NULL, 0);
     CASE("not in the group") hvd_group_allreduce(hvd_group_split(-1), &value, 1, HVD_SUM);
@@ -173,6 +175,8 @@ refused 1 "rows of no gradient" "hvd_allreduce_sparse: there is no gradient"
 refused 1 "largest row" "hvd_allreduce_sparse: rows can be averaged or added up: HVD_AVERAGE, HVD_SUM"
 refused 1 "nothing gathered" "hvd_allgather: the values are NULL"
 refused 1 "nothing broadcast" "hvd_broadcast: the values are NULL"
+refused 1 "an average of ints" "hvd_allreduce_ints: an average of whole numbers is none; ask for HVD_SUM, HVD_MIN or HVD_MAX"
+refused 1 "no bytes" "hvd_broadcast_bytes: the values are NULL"
 refused 1 "no such root" "hvd_broadcast: there is no rank 7 among 1 to be the root"
 refused 1 "no model" "hvd_broadcast_model: there is no model (NULL)"
 refused 1 "not in the group" "hvd_group_allreduce: this worker is not in the group"

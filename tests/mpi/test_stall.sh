@@ -131,7 +131,7 @@ END
 # ---- Cases: several at a time, since most of their time they wait.
 
 number=0
-# start STATUS RANKS NAME [WORD...] -- [PATTERN...]: a case that shall end with that status. The lines of
+# start STATUS RANKS NAME [WORD...] -- [PATTERN...]: a case that must end with that status. The lines of
 # the program on standard error are each like the pattern in its place; ... stands for any others.
 start()
 {

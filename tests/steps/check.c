@@ -17,6 +17,7 @@
 #include "end.h"
 #include "judge.h"
 #include "sandbox.h"
+#include "servers.h"
 #include "base/clock.h"
 #include "base/layout.h"
 #include "base/memory.h"
@@ -236,16 +237,18 @@ static void judge_replaced(const Check *check, const Exercise *exercise, Report 
     bool any = false;
     for (int i = 0; i < exercise->replaces.count; i++) {
         const char *function = exercise->replaces.items[i];
-        RankSet callers = 0;
-        for (int r = 0; r < check->runs.count; r++)
-            callers |= ranks_that_called(&check->runs.items[r], function);
-        if (!callers)
+        const Run *run = check->runs.items, *end = run + check->runs.count;
+        while (run < end && !ranks_that_called(run, function))
+            run++;
+        if (run == end)
             continue;
         any = true;
         char *property = format_text("%s is not called: the exercise is to do without", function);
         char *mistake = format_text("%s does what the exercise asks you to write.", function);
+        char *callers = process_names(&run->traces, ranks_that_called(run, function));
         report_failure(report, property, &(Diagnosis){"library-did-it", mistake, NULL},
-                       format_text("%s called %s", rank_names(callers).text, function));
+                       format_text("%s called %s", callers, function));
+        free(callers);
         free(property);
         free(mistake);
     }

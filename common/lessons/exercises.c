@@ -1,0 +1,115 @@
+// What the exercises of labs 3 to 9 share; exercises.h says what each function does. It calls only
+// what a step may call, but for the traces: a check sees where a student has called one of these
+// in place of the exercise.
+
+#include "lessons/exercises.h"
+
+#include <stdio.h>
+#include "data/augment.h"
+#include "data/dataset.h"
+#include "hvd/hvd.h"
+#include "nn/layers.h"
+#include "nn/optimizer.h"
+#include "observe/trace.h"
+#include "train/callbacks.h"
+#include "train/fit.h"
+
+Model *create_lenet(int filters, int units)
+{
+    Tensor image = input(28, 28, 1);                         // (28, 28, 1)
+    Tensor x = max_pool(relu(conv2d(image, filters, 3)), 2); // (14, 14, filters)
+    x = max_pool(relu(conv2d(x, 2 * filters, 3)), 2);        // (7, 7, 2 * filters)
+    x = flatten(x);
+    if (units > 0)
+        x = relu(dense(x, units));
+    return model(image, softmax(dense(x, 10)));
+}
+
+void train_lenet(const Args *args)
+{
+    int verbose = hvd_rank() == 0;
+    Dataset train = load_data(args, TRAIN);
+    Dataset test = load_data(args, TEST);
+    Statistics statistics = image_statistics(&train);
+    Batches *train_batches = plain_batches(&train, statistics, args->batch_size);
+    Batches *test_batches = plain_batches(&test, statistics, args->val_batch_size);
+
+    Optimizer *opt = hvd_distributed_optimizer(sgd(args->base_lr));
+    Model *model = compile(create_lenet(32, 512), CATEGORICAL_CROSSENTROPY, opt);
+
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, hvd_broadcast_variables(0));
+    callbacks_add(&callbacks, hvd_metric_average());
+    if (verbose)
+        callbacks_add(&callbacks, print_throughput(train.count));
+
+    fit(model, &(Fit){
+                   .train = train_batches,
+                   .epochs = args->epochs,
+                   .steps_per_epoch = batches_len(train_batches) / hvd_size(),
+                   .validation = test_batches,
+                   .validation_steps = 3 * batches_len(test_batches) / hvd_size(),
+                   .callbacks = &callbacks,
+                   .verbose = verbose,
+               });
+}
+
+void allreduce_in_pieces(float *values, size_t count, MPI_Comm comm,
+                         void (*sum)(float *values, int count, MPI_Comm comm))
+{
+    const size_t longest = 1 << 18;
+    size_t done = 0;
+    do {
+        size_t length = count - done < longest ? count - done : longest;
+        sum(values + done, (int)length, comm);
+        done += length;
+    } while (done < count);
+}
+
+void serve_workers(PsServer *server)
+{
+    trace_call();
+    for (int working = ps_workers(); working > 0;) {
+        PsRequest request = ps_next(server);
+        switch (request.kind) {
+        case PS_PULL:
+            ps_send_weights(server, request.worker);
+            break;
+        case PS_PUSH:
+            ps_apply(server, request.gradients);
+            break;
+        case PS_DONE:
+        case PS_LOST:
+            working--;
+            break;
+        }
+    }
+}
+
+void train_with_servers(PsWorker *worker, Model *model, Batches *batches, int epochs)
+{
+    trace_call();
+    int steps = batches_len(batches);
+    for (int epoch = 1; epoch <= epochs; epoch++) {
+        model_reset_metrics(model);
+        batches_begin(batches, steps);
+        for (int step = 0; step < steps; step++) {
+            for (int server = 0; server < ps_servers(); server++)
+                ps_pull(worker, server);
+            Batch batch = batches_next(batches);
+            compute_gradients(model, &batch);
+            for (int server = 0; server < ps_servers(); server++)
+                ps_push(worker, server);
+        }
+        Metrics metrics = model_metrics(model);
+        printf("worker %d: epoch %d/%d - loss: %.4f - accuracy: %.4f\n", ps_number(), epoch, epochs,
+               metrics.loss / metrics.images, metrics.correct / metrics.images);
+    }
+}
+
+Batches *own_batches(const Args *args)
+{
+    Dataset images = load_data(args, TRAIN);
+    Dataset shard = shard_dataset(&images, ps_number(), ps_workers());
+    return augmented_batches(&shard, image_statistics(&images), args->batch_size);
+}

@@ -1,0 +1,44 @@
+// What the exercises of labs 3 to 9 share, so that each of their files is about its own idea: a
+// small network, the training that lab 2 taught, and the two roles of lab 8. exercises.c has the
+// code, as a step would write it.
+
+#ifndef HVDLAB_EXERCISES_H
+#define HVDLAB_EXERCISES_H
+
+#include <stddef.h>
+#include "comm/comm.h"
+#include "data/augment.h"
+#include "hvd/ps.h"
+#include "nn/model.h"
+#include "run/args.h"
+
+#pragma GCC visibility push(default) // a step may call what follows
+
+// A LeNet: two convolutions with `filters` and twice as many filters, each with a pool; a dense
+// layer of `units`, if they are not 0; a dense layer for the ten classes. Shapes: (height, width,
+// channels) of an image.
+Model *create_lenet(int filters, int units);
+
+// Trains a LeNet by SGD as lab 2 does: gradients and metrics are averaged over all workers, who
+// start from the root's weights and share the steps of an epoch.
+void train_lenet(const Args *args);
+
+// An all-reduce of any length in pieces of at most 2^18 floats, which stay in the cache. `sum` adds
+// up one piece; it gets one of length 0 where there are no values.
+void allreduce_in_pieces(float *values, size_t count, MPI_Comm comm,
+                         void (*sum)(float *values, int count, MPI_Comm comm));
+
+// A server of lab 8: answers pulls and applies pushes until all workers have left.
+void serve_workers(PsServer *server);
+
+// A worker of lab 8: for each batch of its images it pulls the weights, computes gradients, and
+// pushes them.
+void train_with_servers(PsWorker *worker, Model *model, Batches *batches, int epochs);
+
+// Lab 8's batches of this worker's shard of the training images. Where a shard is one image longer
+// than others, the others have at most one step less.
+Batches *own_batches(const Args *args);
+
+#pragma GCC visibility pop
+
+#endif
