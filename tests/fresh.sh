@@ -8,7 +8,7 @@
 # committed included, and is the first thing that is typed there. The folder takes itself for the
 # machine: mounts and processes are its own, and go with it, whatever ends the command.
 #
-# A command is the name of a make target; or `user`: what somebody who is not root sees, without sudo
+# A command is the name of a make target; or `user`: what a user without root's rights sees, without sudo
 # and with it, off and on a terminal; or `offline`: the same without a network; or `container`: what lab 9's
 # Containerfile says, line by line, which ends with a training on two ranks; its CMD then lets mpirun into a second
 # host, for a job on both. What targets print on standard error counts as a failure, and so does a warning. A
@@ -191,7 +191,7 @@ target()
     went_well "make $goal"
 }
 
-# Somebody who is not root; a line of a terminal ends with a carriage return, too.
+# A user who is not root; a line of a terminal ends with a carriage return, too.
 user()
 {
     echo 'student:x:1000:1000::/home/student:/bin/bash' >>"$root/etc/passwd"
@@ -235,7 +235,7 @@ offline()
 
 # ---- A container's description, followed by hand: a copy of the system is its first layer, the clone its context.
 
-# Prints what makes two hosts of a container (but for their files and processes, which are the same) and has a job
+# Prints what makes two hosts of a container (except their files and processes, which are the same) and has a job
 # on both. Its words are the command by which mpirun gets into beta. The keys are made as in lab 9's handout.
 two_hosts()
 {

@@ -1,5 +1,5 @@
-// What ranks tell each other before a collective call: first one number for all that must be the
-// same; only where numbers differ the words, of which the first difference makes the line.
+// Checks that all ranks make the same collective call. Ranks compare one hash; only if the hashes
+// differ do they exchange the full description and report the first difference.
 
 #include "comm/agreement.h"
 
@@ -21,7 +21,7 @@ enum {
     INVERTED,      // the smallest one's complement
     JOINED,        // whether some rank has
     EXTREMES,      // numbers of an agreement
-    MAX_PARTS = 4, // of a line that says what each rank brings
+    MAX_PARTS = 4, // groups of ranks that an error message lists
 };
 
 // Where the ranks of a communicator meet.

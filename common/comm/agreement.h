@@ -1,13 +1,11 @@
-// Inside hvd: before the values of a collective call move, the ranks agree that they all make this
-// call, with the same counts, operation and so on. What MPI would make of a disagreement is a wait
-// without end, somebody else's numbers, or an error that names neither side; here it is one line,
-// and the end of the job.
+// Checks, before the values of a collective call move, that all ranks make the same call: function,
+// counts, operation and so on. If they don't, the job ends with one message that names both sides;
+// MPI itself would wait forever, mix the values, or report an error that names neither side.
 //
-// It costs an all-reduce of 24 bytes over the ranks that take part, on a communicator of its own,
-// so that ranks which make different calls meet here, too. Calls that agree in all terms are one
-// call, as MPI has it: values that ranks pass in different orders are combined as they come.
-// (Horovod's coordinator compares requests by their names: Sergeev and Del Balso, 2018. MPI has its
-// calls matched by their order alone: 4.0, section 6.12.)
+// A check is an all-reduce of 24 bytes among the ranks of the call, on a communicator of its own,
+// so that ranks in different calls meet in it, too. Calls with the same terms are the same call, as
+// in MPI, where only their order counts (MPI 4.0, section 6.12). Horovod's coordinator compares
+// requests by their names (Sergeev and Del Balso, 2018).
 
 #ifndef HVDLAB_AGREEMENT_H
 #define HVDLAB_AGREEMENT_H

@@ -1,8 +1,8 @@
-// Bridges to a machine's own containers and virtual machines. Every machine with Docker has one,
-// mostly at the same address as the others', and none leads to another physical machine. Open MPI
-// takes them for a network that the machines share: a rank then connects to its own machine, and
-// the job ends. So it is told to leave them out, as NCCL does by itself (NCCL_SOCKET_IFNAME). Who
-// runs ranks in virtual machines of this one, across such a bridge, says so: btl_tcp_if_include.
+// Finds bridges to a machine's own containers and virtual machines. Every machine with Docker has
+// one, usually at the same address, and none leads to another physical machine. Open MPI takes them
+// for a shared network: a rank connects to its own machine, and the job fails. So Open MPI is told
+// to leave them out, as NCCL does (NCCL_SOCKET_IFNAME). For ranks in virtual machines of this one,
+// across such a bridge, set btl_tcp_if_include.
 
 #include "comm/bridges.h"
 

@@ -1,4 +1,4 @@
-// Networks that a machine has only within itself.
+// Networks that exist only within this machine.
 
 #ifndef HVDLAB_BRIDGES_H
 #define HVDLAB_BRIDGES_H

@@ -1,5 +1,5 @@
-// Sockets of one job; channel.h says what they promise. They are closed in programs that a rank
-// starts, and never block.
+// Sockets between the ranks of a job; channel.h has the contract. They never block, and programs
+// that a rank starts do not inherit them.
 
 #include "comm/channel.h"
 

@@ -1,8 +1,9 @@
-// Connections of all ranks to the root, beside MPI: small messages of one size over TCP, which a
-// thread may send and receive while the main thread hangs in MPI. What they say is no matter here.
+// Connections of all ranks to the root, beside MPI: messages of one small size over TCP. A thread
+// can send and receive while the main thread hangs in MPI. The channel does not look at the
+// content.
 //
-// The root's invitation travels by MPI. It holds a random token that every message brings along,
-// so that nobody else who finds the port is listened to.
+// The root's invitation travels by MPI. It holds a random token, which every message repeats, so
+// that an unknown client on the port is ignored.
 
 #ifndef HVDLAB_CHANNEL_H
 #define HVDLAB_CHANNEL_H

@@ -1,4 +1,4 @@
-// Hostfiles, and asking the hosts that they name.
+// Reads hostfiles, and asks the hosts that they name.
 
 #include "comm/hosts.h"
 

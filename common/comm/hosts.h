@@ -1,6 +1,5 @@
-// The hosts of a job, as a hostfile of mpirun names them, and which of them answer: on each mpirun
-// is asked to run `true`, so that the question takes the way that the job will take, whatever
-// launches processes there.
+// The hosts of a job, as mpirun's hostfile names them, and which of them answer. The question is an
+// mpirun of a short program on each host, so that it uses the same way as the job.
 
 #ifndef HVDLAB_HOSTS_H
 #define HVDLAB_HOSTS_H

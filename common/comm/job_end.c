@@ -1,7 +1,7 @@
-// Signals, the launcher and what is left of it; job_end.h says what is promised.
+// Signals, the launcher's process and its files; job_end.h has the contract.
 //
-// mpirun removes its files itself, unless it is killed outright. Then the ranks live on for about a
-// second, and are ended by Open MPI without a word: whoever wants to clean up has to be quicker.
+// mpirun removes its files itself, unless it is killed by SIGKILL. Open MPI then ends the ranks
+// after about a second, without a message; a rank that cleans up has to be faster.
 
 #include "comm/job_end.h"
 

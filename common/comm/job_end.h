@@ -1,5 +1,5 @@
-// How a job is ended from outside: signals that a thread takes note of, a launcher that is gone,
-// and what Open MPI then leaves behind. And what the system says of a process of the job.
+// How a job is ended from outside: signals, noted by a thread; a launcher that is gone, and the
+// files that Open MPI then leaves. Also the system's state of a process of the job.
 
 #ifndef HVDLAB_JOB_END_H
 #define HVDLAB_JOB_END_H

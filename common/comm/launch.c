@@ -1,9 +1,9 @@
-// A job under mpirun, as a child of this process.
+// Runs mpirun as a child of this process.
 //
-// Which rank ended the job, the ranks that watch each other know (stall.h), and print it: standard
-// error is read on its way. How that rank ended, mpirun's exit status says. mpirun's own words
-// differ from version to version; only of a host that it has lost nobody else knows. Standard
-// output, which may be a terminal, is mpirun's own.
+// The ranks that watch each other (stall.h) print which rank ended the job; this process reads
+// their standard error as it passes. mpirun's exit status tells how that rank ended. mpirun's own
+// messages differ between versions and are read only for a host that it has lost. Standard output,
+// which may be a terminal, stays mpirun's own.
 
 #include "comm/launch.h"
 

@@ -1,6 +1,6 @@
-// Starts mpirun as a child of this process, for programs that start jobs themselves, and says how
-// the job ended. What Open MPI wants to be told on this machine it is told (as by `make -s env`),
-// unless the environment says otherwise.
+// Starts mpirun as a child of this process, for programs that start jobs, and reports how the job
+// ended. Sets for Open MPI what this machine needs (as `make -s env` does), unless the environment
+// sets it.
 
 #ifndef HVDLAB_LAUNCH_H
 #define HVDLAB_LAUNCH_H

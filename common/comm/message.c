@@ -1,4 +1,4 @@
-// The reader of messages, and their headers. It reads nothing itself: bytes come from its caller.
+// Reads messages and their headers from bytes that the caller has received.
 
 #include "comm/message.h"
 

@@ -1,7 +1,7 @@
-// Messages on a stream of bytes, such as a TCP connection: a header of 16 bytes, a magic word, the
-// message's kind and its length, then so many bytes. Whoever reads asks a rule whether a message of
-// that kind and length may come now, before there is memory for it: what an unknown
-// client sends costs nothing. Numbers are little-endian.
+// Messages in a stream of bytes, such as a TCP connection. A message is a header of 16 bytes (magic
+// word, kind, length; little-endian), then `length` bytes. A rule of the reader decides whether a
+// message of that kind and length may come now, before memory is allocated, so that an unknown
+// client cannot use up memory.
 
 #ifndef HVDLAB_MESSAGE_H
 #define HVDLAB_MESSAGE_H
@@ -17,7 +17,7 @@ void message_header(unsigned char header[MESSAGE_HEADER], uint32_t kind, uint64_
 
 typedef bool (*MessageRule)(const void *who, uint32_t kind, uint64_t length);
 
-// Zeroed but for the rule at first. To be freed with message_reader_free.
+// Zeroed at first, except the rule. To be freed with message_reader_free.
 typedef struct {
     MessageRule may_come;
     const void *who; // what the rule is called with

@@ -1,4 +1,4 @@
-// The table of who is on the same host as whom, as the workers say.
+// Prints which workers are on the same host, as the workers report it.
 
 #include "comm/placement.h"
 

@@ -1,4 +1,4 @@
-// Who is on the same host as whom, in a table.
+// A table of the workers by host.
 
 #ifndef HVDLAB_PLACEMENT_H
 #define HVDLAB_PLACEMENT_H

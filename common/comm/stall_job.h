@@ -1,5 +1,4 @@
-// Inside the watch over a job: what its thread (stall.c) and the judging of what it has heard
-// (stall_judge.c) share.
+// Shared by stall.c, the watch's thread, and stall_judge.c, which decides what to report.
 
 #ifndef HVDLAB_STALL_JOB_H
 #define HVDLAB_STALL_JOB_H

@@ -1,5 +1,5 @@
-// What a rank says of others that wait, have left or are stopped, and when it ends the job for
-// that. It runs in the thread of stall.c.
+// Decides what to report of ranks that wait, have left or are stopped, and when to end the job.
+// Runs in the thread of stall.c.
 
 #include "comm/stall.h"
 

@@ -1,5 +1,5 @@
-// Who waits for whom, in words, and where it is certain that a wait cannot end. Ranks of which the
-// same can be said share a line.
+// Puts into words which rank waits for which, and finds waits that cannot end. Ranks in the same
+// state share a line.
 
 #include "comm/stall_words.h"
 

@@ -1,4 +1,4 @@
-// Sockets: all of them are told not to wait, and to look after a silent peer's machine.
+// Sets all sockets to non-blocking mode, with keep-alive messages to a silent peer.
 
 #include "comm/tcp.h"
 

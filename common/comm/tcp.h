@@ -1,5 +1,5 @@
-// TCP as parameter servers need it: addresses, connections that nobody waits in, and the end of one
-// noticed, also where the other machine is gone without a word.
+// TCP for parameter servers: addresses, non-blocking connections, and detection of a peer that is
+// gone, also where its machine has failed.
 
 #ifndef HVDLAB_TCP_H
 #define HVDLAB_TCP_H

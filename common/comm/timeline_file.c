@@ -43,8 +43,8 @@ static MPI_Comm comm(void)
 
 // ---- Clocks.
 
-// Processes with the same words read the same monotonic clock: it counts from the kernel's start,
-// but for those in a time namespace.
+// Processes with the same words read the same monotonic clock, which counts from the kernel's
+// start; a time namespace has words of its own.
 typedef struct {
     char words[128];
 } ClockName;

@@ -53,9 +53,9 @@ static void respect_containers(void)
 }
 
 // Open MPI 5 asks the kernel over which network ranks reach each other, even those of one machine,
-// which need none; and where a container's kernel doesn't answer, it prints errors. Then it shall
-// compare addresses instead; where several machines are simulated, they are one. A job of several
-// is left to what Open MPI finds out, but for networks that lead nowhere.
+// which need none; and where a container's kernel doesn't answer, it prints errors. So on one
+// machine, also where it simulates several, it is told to compare addresses instead. Jobs of
+// several machines keep Open MPI's choice, without networks that lead nowhere.
 static void respect_machines(void)
 {
     const char *local = secure_getenv("OMPI_COMM_WORLD_LOCAL_SIZE");

@@ -1,6 +1,6 @@
-// The job that this process is a rank of: starting and ending MPI, and a communicator for each kind
-// of message, so that ranks which are not at the same place wait for each other instead of reading
-// each other's numbers.
+// The job that this process is a rank of: the start and end of MPI, and a communicator for each
+// kind of message, so that ranks in different calls wait for each other instead of receiving each
+// other's values.
 
 #ifndef HVDLAB_WORLD_H
 #define HVDLAB_WORLD_H

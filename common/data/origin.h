@@ -1,6 +1,6 @@
-// Which of the images that were loaded an image is, for traces: a program may shuffle, share out or
-// copy its images as it likes, and a trace still says which of them it trained on. And what stands
-// in a trace for the images of a batch.
+// Which of the loaded images an image is, for traces: a program may shuffle, shard or copy its
+// images, and the trace still names the images that it trained on. Also a trace's text for a
+// batch's images.
 
 #ifndef HVDLAB_ORIGIN_H
 #define HVDLAB_ORIGIN_H

@@ -9,8 +9,8 @@
 //     Batches *batches = batches_from(p);
 //
 // The order is the program's own; any makes some stream, and says nothing of whether it is the one
-// that was meant. But for what each stage says, an order of images or of batches is kept. What runs
-// through a pipeline once, from its first image to its last, is a pass.
+// that was meant. Each stage keeps the order of images or of batches, unless its comment says
+// otherwise. What runs through a pipeline once, from its first image to its last, is a pass.
 //
 // With a seed the stream is a function of the seed, the rank and the number of earlier calls of
 // batches_begin, whatever the number of threads.

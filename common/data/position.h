@@ -1,6 +1,6 @@
-// Inside the library: how far batches are, as a text that a checkpoint keeps. What a pipeline gives
-// is a function of its seeds and of how much it has given, so to be at a place is to have its seeds
-// and to go forward to it, without preparing images.
+// Inside the library: the position of batches, as a text that a checkpoint keeps. A pipeline's
+// output is a function of its seeds and of how much it has given, so a position is restored from
+// the seeds by going forward, without preparing images.
 
 #ifndef HVDLAB_POSITION_H
 #define HVDLAB_POSITION_H

@@ -1,7 +1,6 @@
-// Sentences as numbers of words, for models that begin with input_tokens(). There is no text in
-// them that somebody wrote: they are generated, and only the word counts are like those of a
-// language (Zipf's law: the word of rank k is about as frequent as 1 / k), so that a batch names
-// few of many words, the same ones again and again.
+// Sentences as numbers of words, for models that begin with input_tokens(). They are generated:
+// only the word frequencies are those of a language (Zipf's law: the word of rank k is about as
+// frequent as 1 / k), so that a batch names few of many words, the same ones again and again.
 
 #ifndef HVDLAB_TEXT_H
 #define HVDLAB_TEXT_H

@@ -1,6 +1,6 @@
-// Several gradients for one update: what hvd_distributed_optimizer_every puts around a distributed
-// optimizer. The sum lies beside the model's gradients, on the same device; the optimizer
-// inside gets it in their place.
+// Several gradients for one update: hvd_distributed_optimizer_every wraps a distributed optimizer
+// in this one. The sum lies beside the model's gradients, on the same device; the wrapped optimizer
+// reads it in place of them.
 
 #include "hvd/accumulate.h"
 

@@ -1,5 +1,5 @@
-// Checkpoints of all ranks together: saved, so that at every moment one of them is whole; found;
-// restored; and the callback.
+// Checkpoints of all ranks: saves them so that one of them is complete at every moment; finds and
+// restores them; the callback.
 
 #include "hvd/checkpoint.h"
 

@@ -1,21 +1,23 @@
-// Checkpoints: all that a training is, on the disk, so that another run of the program goes on with
-// it as if it had never ended: the same weights, statistics and figures, bit for bit.
+// Checkpoints: the whole state of a training on disk. Another run of the program goes on with the
+// same weights, statistics and metrics, bit for bit.
 //
-// A checkpoint NAME in a folder is the file NAME.safetensors: what all workers share, variables as
-// Keras names them (conv2d/kernel), what the optimizer keeps beside each
-// (optimizer/m/conv2d/kernel; Adagrad's accumulator without the 0.1 that it begins with), and as
-// metadata the optimizer's name, constants and updates, how many epochs and steps are done, and the
-// history. safetensors in Python opens it. Beside it is NAME.rank-R.safetensors for each worker,
-// with what it does not share: its random numbers, where its batches are, the figures of the epoch
-// so far, moving statistics where they differ.
+// A checkpoint NAME in a folder has these files, which Python's safetensors opens:
 //
-// A checkpoint exists when its main file does, and is then whole. The main file, which names the
-// parts, is written beside its place; when all of it and of the parts is on the disk it is renamed
-// into its place. So whatever ends a program, at any moment, the last whole checkpoint stays. The
-// folder is one that all workers see.
+//     NAME.safetensors          what all workers share: variables as Keras names them
+//                               (conv2d/kernel); the optimizer's slots (optimizer/m/conv2d/kernel;
+//                               Adagrad's accumulator without its initial 0.1); as metadata the
+//                               optimizer's name, constants and updates, epochs and steps done, and
+//                               the history
+//     NAME.rank-R.safetensors   a worker's own state: random numbers, position of its batches,
+//     metrics
+//                               of the epoch so far, moving statistics where they differ
 //
-// What is not kept: batches that fit was not told of begin again; a program's own callbacks keep
-// what they say (Callback.kept); and its own random numbers are its own business.
+// A checkpoint exists when its main file exists, and is then complete: the parts are written first;
+// the main file, which names them, is written beside its place, synced, and renamed. So the last
+// complete checkpoint survives an end at any moment. All workers must see the folder.
+//
+// Not saved: the position of batches that fit does not use; state of a program's own callbacks that
+// they do not name (Callback.kept); a program's own random numbers.
 
 #ifndef HVDLAB_CHECKPOINT_H
 #define HVDLAB_CHECKPOINT_H
@@ -74,7 +76,7 @@ char *latest_checkpoint(const char *folder);
 // workers, or with other batches, what can't be kept is new, and a line says what.
 //
 // A file that is damaged or cut, or is of another format, and one of another model or optimizer
-// (its constants, too, but for the learning rate, which is restored) ends the program with one
+// (its constants, too, except the learning rate, which is restored) ends the program with one
 // line. Not collective: each worker reads for itself, and all that train together restore the same.
 void restore_checkpoint(Model *model, Fit *fit, const char *folder, const char *name);
 

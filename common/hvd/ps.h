@@ -10,22 +10,21 @@
 //     HVD_ROLE=server:0                           what this process is: server:N or worker:N
 //     HVD_JOB=any-word                            the same in the whole job, and nowhere else
 //
-// They find each other over TCP, in whatever order they are started. Who is missing is said after
-// HVD_STALL_SECONDS (10; 0: nothing is said), and after HVD_START_SECONDS (60) the process ends
-// with one line and status 2. A connection that does not say HVD_JOB's word, or sends anything but
-// what may come next, is closed with a warning, and nobody else notices. The word keeps jobs apart;
-// it does not keep a secret from whoever can read the network.
+// They find each other over TCP, in any order of starts. After HVD_STALL_SECONDS (10; 0: never) a
+// warning names the missing processes; after HVD_START_SECONDS (60) the process exits with
+// status 2. A connection without HVD_JOB's word, or with an unexpected message, is closed with a
+// warning and does not affect the others. The word keeps jobs apart; it is no secret from those who
+// can read the network.
 //
-// The model's weights, without its moving statistics, are cut into as many parts as there are
-// servers, of the same size but for a rest. A server keeps one part, and its optimizer updates it;
-// the weights that a worker's model was compiled with, and its optimizer, are never used.
+// The model's weights, without its moving statistics, are cut into one part for each server, of
+// equal sizes up to a remainder. A server keeps one part, and its optimizer updates it. A worker
+// never uses its model's initial weights or its optimizer.
 //
-// A worker that is slow, stopped or gone stops nobody but itself, unless the server's loop waits
-// for it. A server that is gone ends the job: every process says which one, with status 2. A server
-// that has lost a worker goes on, and ends with status 1.
+// A slow, stopped or lost worker does not stop the others, unless the server's loop waits for it. A
+// server that has lost a worker goes on, and exits with status 1. A lost server ends the job: every
+// process names it and exits with status 2.
 //
-// Whatever can't be right (a number that is not there, a call out of order) ends the program with
-// one line and status 2.
+// A wrong call (a number that does not exist, a call out of order) exits with status 2.
 
 #ifndef HVDLAB_PS_H
 #define HVDLAB_PS_H

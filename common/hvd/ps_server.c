@@ -1,6 +1,6 @@
-// A parameter server: one thread that waits for nobody in particular. What each connection sends is
-// collected until it is a message, what one has no room for is kept until it has; so a worker that
-// is slow, stopped or gone does not affect the others, and neither does an unknown client.
+// A parameter server: one thread that waits for no single connection. It collects the bytes of each
+// connection until they are a message, and keeps what a connection cannot take yet. So a slow,
+// stopped or lost worker does not affect the others, nor does an unknown client.
 
 #include "hvd/ps_job.h"
 

@@ -1,7 +1,7 @@
-// The table of ranks (--show-ranks): after each epoch the root prints what every rank has become,
-// since figures of one rank hide that others differ. Each rank sends its line to the root; where
-// ranks stop in different epochs (a mistake that the table is to show) nobody waits for a rank that
-// has stopped.
+// The table of ranks (--show-ranks): after each epoch the root prints the state of every rank,
+// since one rank's metrics hide that others differ. Each rank sends its line to the root. Ranks may
+// stop in different epochs (a mistake that the table shows), so no rank waits for one that has
+// stopped.
 
 #include <limits.h>
 #include <stdio.h>

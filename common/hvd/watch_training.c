@@ -1,6 +1,6 @@
-// What ranks compare around a training that a distributed optimizer holds together: that all of
-// them set out to do the same; and at the end of each epoch, once a model was broadcast, that their
-// weights still agree.
+// Compares the ranks of a training with a distributed optimizer: at its beginning, whether all do
+// the same; at the end of each epoch, once a model was broadcast, whether their weights are still
+// equal.
 
 #include "hvd/watch_training.h"
 

@@ -1,4 +1,4 @@
-// Inside hvd: what watch_training.c has to know.
+// Inside hvd: what watch_training.c is told.
 
 #ifndef HVDLAB_WATCH_TRAINING_H
 #define HVDLAB_WATCH_TRAINING_H

@@ -1,7 +1,7 @@
-// What this rank is doing, as others may want to know who wait for it: the call that it is in, if
-// any, else where it computes, or that it has left. The outermost call counts: hvd_allreduce, not
-// the MPI_Allreduce inside it. The main thread writes it down, for a few nanoseconds a call; any
-// thread may read it (comm/stall.h does).
+// What this rank is doing, for the watch of other ranks (comm/stall.h): the call that it is in, or
+// where it computes, or that it has left. Of nested calls the outermost counts: hvd_allreduce, not
+// the MPI_Allreduce inside it. The main thread writes it, in a few nanoseconds a call; any thread
+// may read it.
 
 #ifndef HVDLAB_ACTIVITY_H
 #define HVDLAB_ACTIVITY_H

@@ -40,7 +40,7 @@ bool trace_thread_is_named(void)
     return thread.field != NULL;
 }
 
-// The run goes on without, but nobody shall take its traces for whole.
+// The run goes on without a trace, after a warning.
 static void give_up_trace(const char *reason)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;

@@ -1,6 +1,5 @@
-// Devices: GPUs where the program was built with CUDA (HVDLAB_CUDA), and shares of the processor's
-// cores; and which of them each thread works on. What is computed on them is the backends'
-// business.
+// Devices: GPUs where the program was built with CUDA (HVDLAB_CUDA), fractions of the CPU's cores
+// elsewhere; and the current device of each thread. The backends compute on them.
 
 #include "run/device.h"
 

@@ -1,16 +1,16 @@
 // The devices that a program computes on: GPUs where it was built with CUDA and one is visible,
-// unless --device or an empty CUDA_VISIBLE_DEVICES says otherwise.
+// unless
+// --device or an empty CUDA_VISIBLE_DEVICES says otherwise.
 //
-// Without a GPU a device is a share of the processor's cores, so that choosing one means something
-// on a laptop too. The cores that the job may use (those of the launcher, mpirun; without one, the
-// process's own) are divided into HVDLAB_DEVICES devices, or, where that is not set, into as many
-// as there are processes on this node: a process alone has one device, the whole machine. There are
-// at most MAX_DEVICES on a node. Threads that have a GPU stay on their share of the cores too.
+// Without a GPU a device is a fraction of the CPU's cores, so that the choice of a device has an
+// effect on a laptop too. The cores of the job (those of the launcher, mpirun; without one, of the
+// process) are divided into HVDLAB_DEVICES devices; if that is not set, into as many as there are
+// processes on this node, so a process alone has one device, the whole machine. A node has at most
+// MAX_DEVICES. Threads with a GPU stay on their fraction of the cores too.
 //
-// As with CUDA, which device is the current one belongs to the thread. A thread works on device 0
-// unless it chooses another, once, before it uses any; a program with one thread so has one device,
-// and one that trains on several devices has a thread for each. A model stays on the device that it
-// was compiled on, whichever thread uses it.
+// As in CUDA, the current device belongs to the thread. A thread works on device 0 unless it
+// chooses another one, once, before it uses any. A program that trains on several devices has a
+// thread for each. A model stays on the device that it was compiled on, whichever thread uses it.
 
 #ifndef HVDLAB_DEVICE_H
 #define HVDLAB_DEVICE_H

@@ -1,4 +1,4 @@
-// Threads on devices: they wait for work, do it all at a time, and meet in the middle of it.
+// Threads on devices: they wait for work, start it together, and meet at barriers.
 
 #include "run/thread_pool.h"
 

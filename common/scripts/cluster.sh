@@ -69,7 +69,7 @@ write_number() # FILE
     mv "$1.new" "$1"
 }
 
-# Nothing shall be on the links but what programs send.
+# The links carry only what programs send.
 without_ipv6()
 {
     echo 1 2>/dev/null >/proc/sys/net/ipv6/conf/default/disable_ipv6
@@ -122,7 +122,7 @@ add_host() # NUMBER CORES
     echo "node$1 $first $2" >>"$folder/nodes"
 }
 
-# Where unshare could not, in a chroot: mounts shall not be seen outside.
+# Where unshare could not, in a chroot: mounts must not be seen outside.
 keep_mounts()
 {
     local place

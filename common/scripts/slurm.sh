@@ -122,7 +122,7 @@ flock --nonblock 9 || fail "in $folder one is running already"
 rm -rf "$folder" && mkdir "$folder" && kept=$(mktemp -d) || exit 2
 running=
 
-# The words find this script's environment as it was, but for what is the host's.
+# The words find this script's environment as it was, except what belongs to the host.
 {
     printf '%s\nunset HVDLAB_CLUSTER\nexport SLURM_CONF=%q TMPDIR=/dev/shm\ncd %q && exec' "$environment" "$folder/slurm.conf" "$PWD"
     printf ' %q' "$@"

@@ -26,7 +26,7 @@ fi
 lines=$(mktemp)
 trap 'rm -f "$lines" "$lines.before"' EXIT
 export HVD_SWEEP=$lines
-# Who wrote an all-reduce that hangs shall hear who waits for whom.
+# An all-reduce that hangs ends with a message that names which rank waits for which.
 export HVD_STALL_SHUTDOWN_SECONDS=${HVD_STALL_SHUTDOWN_SECONDS:-15}
 
 programs=("$@")

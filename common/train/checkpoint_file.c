@@ -1,4 +1,4 @@
-// The files of a checkpoint: made of a training, checked, and put in their places.
+// Makes a checkpoint's files of a training, checks them, and restores from them.
 
 #include "train/checkpoint_file.h"
 

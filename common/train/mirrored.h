@@ -1,10 +1,9 @@
 // Mirrored training: one process, a replica of the model on each of its devices, a thread for each.
 // The global batch is split among the replicas; each computes the gradients of its part; the mean
-// of all, weighted by the parts' images, reaches the optimizer of each. So all replicas stay equal,
-// and are, but for rounding, what one device makes of the whole batch. (TensorFlow calls this
-// MirroredStrategy.) A batch is split into equal parts; where a remainder is left, the first
-// replicas get one image more, and where the batch has fewer images than there are replicas, the
-// last ones get none.
+// of all, weighted by the parts' images, reaches the optimizer of each. So all replicas stay equal
+// to each other and, up to rounding, to one device that computes the whole batch. (TensorFlow calls
+// this MirroredStrategy.) A batch is split into equal parts. Of a remainder the first replicas get
+// one image more each; of a batch with fewer images than replicas the last replicas get none.
 //
 // Batch norm standardises with the mean and the variance of a replica's own part, as in the
 // original. Moving statistics become the replicas' mean after every step (Keras:

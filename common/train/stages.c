@@ -1,5 +1,5 @@
-// The two halves of a model: what passes between them, and the lines for what a schedule does
-// wrong. What a half computes is the model's business; the threads are thread_pool.h's.
+// The two halves of a model: what they exchange, and the error messages for wrong schedules. The
+// model computes; thread_pool.h has the threads.
 
 #include "train/stages.h"
 
@@ -42,7 +42,7 @@ struct Stages {
     const Batch *batch;
     int64_t batches; // so far
     int micro_batches;
-    pthread_mutex_t lock; // of schedules, of what arrives, and of who waits
+    pthread_mutex_t lock; // of schedules, of what arrives, and of waiting stages
     pthread_cond_t change;
 };
 

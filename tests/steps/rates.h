@@ -27,7 +27,7 @@ double steps_per_epoch(const Run *run);
 // since the ranks' rates differed; not a number where it did not.
 double rate_in_disagreement(const Run *run, int rank);
 
-// Equal, but for what single precision leaves out.
+// Equal up to the rounding of single precision.
 bool same_rate(double a, double b);
 
 // What may be wrong with a rate that goes by the number of workers.

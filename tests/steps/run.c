@@ -34,7 +34,7 @@ bool runs_on_gpu(void)
     return device && strcmp(device, "gpu") == 0;
 }
 
-// The run shall not depend on what the user's shell has set for others.
+// The run must not depend on what the user's shell has set for others.
 static void clear_environment(void)
 {
     for (char **variable = environ; *variable;) {

@@ -36,7 +36,7 @@ int list_files(const Run *run, struct dirent ***files);
 // Evidence, which it takes over, and below it what is in the folder.
 char *with_contents(const Run *run, char *evidence);
 
-// Epochs whose end the root has come past: all that are done, but for the one in which it was
+// Epochs whose end the root has come past: all that are done, except the one in which it was
 // killed.
 int epochs_saved(const Run *run);
 

@@ -69,7 +69,7 @@ static double figure(const Course *course, const Rule *rule, int epoch)
     return rule->low ? -value : value;
 }
 
-// Equal, but for what rounding in an average leaves out.
+// Equal up to the rounding of an average.
 #define SAME 1e-6
 
 // The best epoch, from 1, of the first `epochs`.

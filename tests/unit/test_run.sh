@@ -4,7 +4,7 @@
 . tests/lib.sh
 unset TEST_AGAIN TEST_TIMEOUT V
 
-# ends STATUS LINE... -- WORD...: tests/run.sh with these words; of what it prints, each LINE but for the seconds.
+# ends STATUS LINE... -- WORD...: tests/run.sh with these words; of what it prints, each LINE without its seconds.
 ends()
 {
     local expected=$1 lines=()
