@@ -6,6 +6,7 @@
 
 #include "report.h"
 #include "run.h"
+#include "base/format.h"
 
 // Of runs that came to their end, at least one. What holds must hold in all of them.
 typedef void (*Judge)(const Runs *runs, Report *report);

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "six_steps.h"
-#include "base/format.h"
 
 #define JOINS "every rank joins the job"
 #define OWN   "every rank works on the device with its local rank"

@@ -8,7 +8,6 @@
 #include <string.h>
 #include "drawn.h"
 #include "six_steps.h"
-#include "base/format.h"
 
 #define BATCHES "every rank trains on batches of its own"
 #define SAME    "all ranks train from the same weights"

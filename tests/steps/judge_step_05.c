@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "six_steps.h"
-#include "base/format.h"
 
 #define EPOCHS     "the number of epochs is the command line's"
 #define TRAINING   "all ranks together make as many steps as one device would"

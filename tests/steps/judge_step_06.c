@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "six_steps.h"
-#include "base/format.h"
 
 #define HISTORY     "at the end of every epoch all ranks have the mean of their figures"
 #define STOP        "the stop rule sees the mean, not the rank's own figures"
