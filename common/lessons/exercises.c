@@ -1,5 +1,5 @@
-// What the exercises of labs 3 to 9 share; exercises.h says what each function does. It calls only
-// what a step may call, but for the traces: a check sees where a student has called one of these
+// What the exercises of labs 3 to 9 share; exercises.h says what each function does. The code is
+// that of a step, except trace_call(), by which a check sees that a student has called one of these
 // in place of the exercise.
 
 #include "lessons/exercises.h"
