@@ -22,4 +22,7 @@ int process_list(int *processes, int max);
 // The children of a process, at most `max` of them. Returns how many.
 int process_children(int parent, int *children, int max);
 
+// True on the thread that runs main. Asks the system once in each thread.
+bool is_main_thread(void);
+
 #endif

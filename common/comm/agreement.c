@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "observe/activity.h"
-#include "observe/timeline.h"
+#include "observe/span.h"
 #include "observe/trace.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -336,13 +335,15 @@ static _Noreturn void name_difference(const Meeting *all, const Collective *call
 // ---- The agreement.
 
 // What others see of this rank. A group's calls have no number: only its own ranks count them.
-static void begin_activity(const Collective *call, bool of_job)
+static void begin_call(const Collective *call, bool of_job)
 {
     bool counted = call->terms[0].after && strcmp(call->terms[0].after, " values") == 0;
-    activity_begin((Activity){.call = call->name,
-                              .number = of_job ? meeting_of_job()->number + 1 : 0,
-                              .count = counted ? call->terms[0].number : NO_VALUES,
-                              .peer = -1});
+    span_begin_call((SpanCall){.name = call->name,
+                               .number = of_job ? meeting_of_job()->number + 1 : 0,
+                               .count = counted ? call->terms[0].number : NO_VALUES,
+                               .peer = -1,
+                               .bytes = -1,
+                               .partner = -1});
 }
 
 static int64_t joined_since; // of this rank, as in Attendance
@@ -394,9 +395,9 @@ static void begin_meeting(Meeting *meeting, const Collective *call)
 
 static void exchange_extremes(const Meeting *meeting, uint64_t extremes[EXTREMES])
 {
-    timeline_begin(SPAN_WAIT, "agree on the call", -1, -1);
+    span_begin(SPAN_WAIT, "agree on the call", -1, -1);
     PMPI_Allreduce(MPI_IN_PLACE, extremes, EXTREMES, MPI_UINT64_T, MPI_MAX, meeting->comm);
-    timeline_end();
+    span_end();
 }
 
 int agree(const Collective *call, MPI_Comm comm)
@@ -404,7 +405,7 @@ int agree(const Collective *call, MPI_Comm comm)
     if (world_size() == 1)
         return 1;
     bool of_job = world_owns(comm);
-    begin_activity(call, of_job);
+    begin_call(call, of_job);
     Meeting *meeting = of_job ? meeting_of_job() : meeting_of_group(comm);
     begin_meeting(meeting, call);
     uint64_t signature = signature_of(call);
@@ -426,7 +427,7 @@ int agree(const Collective *call, MPI_Comm comm)
 void agreed_call_ends(void)
 {
     if (world_size() > 1)
-        activity_end();
+        span_end();
 }
 
 int agree_only(const Collective *call, MPI_Comm comm)
@@ -459,7 +460,7 @@ static int last_to_join(const Meeting *meeting, const Attendance *all)
 bool agree_as_joined(Sum *sum, int *last)
 {
     const Collective call = {.name = "hvd_join", .channel = "values"};
-    begin_activity(&call, true);
+    begin_call(&call, true);
     Meeting *meeting = meeting_of_job();
     begin_meeting(meeting, &call);
     if (joined_since == 0)

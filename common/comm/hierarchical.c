@@ -9,8 +9,7 @@
 #include "base/layout.h"
 #include "base/memory.h"
 #include "comm/transport.h"
-#include "observe/activity.h"
-#include "observe/timeline.h"
+#include "observe/span.h"
 #include "observe/trace.h"
 #include "comm/world.h"
 
@@ -211,17 +210,13 @@ static void all_go_on(Levels *levels)
 
 // ---- Within the host.
 
-// What others see of this rank meanwhile.
 static void begin_phase(const char *name, const Block *block)
 {
-    timeline_begin(SPAN_MPI, name, (int64_t)(block->count * block->bytes), -1);
-    activity_begin((Activity){.call = name, .count = (int64_t)block->count, .peer = -1});
-}
-
-static void end_phase(void)
-{
-    activity_end();
-    timeline_end();
+    span_begin_call((SpanCall){.name = name,
+                               .count = (int64_t)block->count,
+                               .peer = -1,
+                               .bytes = (int64_t)(block->count * block->bytes),
+                               .partner = -1});
 }
 
 static void add_up_within(const Levels *levels, Block *block)
@@ -232,7 +227,7 @@ static void add_up_within(const Levels *levels, Block *block)
     begin_phase("all-reduce within the host", block);
     PMPI_Reduce_scatter(block->values, block->share, counts, block->reduction.type,
                         block->reduction.op, levels->within);
-    end_phase();
+    span_end();
     free(counts);
 }
 
@@ -248,7 +243,7 @@ static void hand_out_within(const Levels *levels, Block *block)
     begin_phase("all-gather within the host", block);
     PMPI_Allgatherv(block->share, counts[levels->rank], block->reduction.type, block->values,
                     counts, begins, block->reduction.type, levels->within);
-    end_phase();
+    span_end();
     free(begins);
     free(counts);
 }
@@ -282,7 +277,7 @@ static void finish_oldest(Levels *levels)
     begin_phase("all-reduce between hosts", block);
     while (!go_on(levels, block))
         all_go_on(levels);
-    end_phase();
+    span_end();
     multiply_share(levels, block);
     hand_out_within(levels, block);
     trace_sent(block->sent, levels->comm);

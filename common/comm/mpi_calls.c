@@ -1,7 +1,6 @@
 // MPI's functions, watched through its profiling interface (MPI 3.1, chapter 14.2): MPI_Allreduce
-// and the others are defined here, write what trace.h lists, note the call as what this rank is
-// doing (observe/activity.h), and call PMPI_Allreduce. What Open MPI's mpi.h declares, the same for
-// any MPI.
+// and the others are defined here. Each is a span (observe/span.h), writes the events that trace.h
+// lists, and calls PMPI_Allreduce. The declarations are those of any MPI 3.1.
 //
 // HVDLAB_SYNCHRONOUS_SENDS=1 has a send end only when it is received, whatever its size. Small
 // messages otherwise wait in a buffer, and a program that deadlocks with large ones looks right.
@@ -11,8 +10,7 @@
 #include <string.h>
 #include "base/memory.h"
 #include "base/format.h"
-#include "observe/timeline.h"
-#include "observe/activity.h"
+#include "observe/span.h"
 #include "comm/stall.h"
 #include "observe/trace.h"
 #include "comm/world.h"
@@ -77,17 +75,62 @@ static CommFacts *facts_of(MPI_Comm comm)
     return facts;
 }
 
-// `peer` is a rank of the communicator, or MPI's name for none or any.
-static void begin_call(const char *function, MPI_Comm comm, bool collective, int64_t count,
-                       int peer)
+// ---- Spans.
+
+static double bytes_of(int count, MPI_Datatype type)
 {
-    Activity activity = {.call = function, .count = count, .peer = -1};
+    int element = 0;
+    if (type != MPI_DATATYPE_NULL)
+        PMPI_Type_size(type, &element);
+    return (double)count * element;
+}
+
+// A rank of a communicator as MPI_COMM_WORLD counts it; -1: any, or none. One that the communicator
+// does not have is left to MPI to refuse.
+static int world_rank_of(int rank, MPI_Comm comm)
+{
+    if (rank == MPI_ANY_SOURCE || rank < 0 || comm == MPI_COMM_NULL)
+        return -1;
+    MPI_Group group, world;
+    int size, result = -1;
+    PMPI_Comm_group(comm, &group);
+    PMPI_Comm_group(MPI_COMM_WORLD, &world);
+    PMPI_Group_size(group, &size);
+    if (rank < size)
+        PMPI_Group_translate_ranks(group, 1, &rank, world, &result);
+    PMPI_Group_free(&group);
+    PMPI_Group_free(&world);
+    return result;
+}
+
+// `partner`, the root or the other rank, by the communicator.
+static SpanCall call_of(const char *function, int64_t count, double bytes, int partner,
+                        MPI_Comm comm)
+{
+    bool shown = timeline_on();
+    return (SpanCall){.name = function,
+                      .count = count,
+                      .peer = -1,
+                      .bytes = shown ? (int64_t)bytes : -1,
+                      .partner = shown ? world_rank_of(partner, comm) : -1};
+}
+
+// A call in which this rank may wait: for all ranks of the communicator, or for `peer`, one of them
+// or MPI's name for none or any.
+static void begin_waiting(SpanCall call, MPI_Comm comm, bool collective, int peer)
+{
     CommFacts *facts = activity_inside() ? NULL : facts_of(comm);
     if (facts && collective && facts->whole_job)
-        activity.number = ++facts->calls;
+        call.number = ++facts->calls;
     if (facts && peer >= 0 && peer < facts->size)
-        activity.peer = facts->ranks[peer];
-    activity_begin(activity);
+        call.peer = facts->ranks[peer];
+    span_begin_call(call);
+}
+
+// Another call: it starts something in the background, or ends this rank's part in the job.
+static void begin_passing(SpanCall call)
+{
+    span_begin(SPAN_CALL, call.name, call.bytes, call.partner);
 }
 
 // ---- Collective calls.
@@ -129,39 +172,8 @@ static const char *op_name(MPI_Op op)
     return op == MPI_SUM ? "sum" : op == MPI_MAX ? "max" : op == MPI_MIN ? "min" : "";
 }
 
-static double bytes_of(int count, MPI_Datatype type)
+static void trace_collective(const MpiCall *call)
 {
-    int element = 0;
-    if (type != MPI_DATATYPE_NULL)
-        PMPI_Type_size(type, &element);
-    return (double)count * element;
-}
-
-// A rank of a communicator as MPI_COMM_WORLD counts it; -1: any, or none. One that the communicator
-// does not have is left to MPI to refuse.
-static int world_rank_of(int rank, MPI_Comm comm)
-{
-    if (rank == MPI_ANY_SOURCE || rank < 0 || comm == MPI_COMM_NULL)
-        return -1;
-    MPI_Group group, world;
-    int size, result = -1;
-    PMPI_Comm_group(comm, &group);
-    PMPI_Comm_group(MPI_COMM_WORLD, &world);
-    PMPI_Group_size(group, &size);
-    if (rank < size)
-        PMPI_Group_translate_ranks(group, 1, &rank, world, &result);
-    PMPI_Group_free(&group);
-    PMPI_Group_free(&world);
-    return result;
-}
-
-static void call_begins(const MpiCall *call)
-{
-    if (timeline_on())
-        timeline_begin(SPAN_MPI, call->function, (int64_t)bytes_of(call->count, call->type),
-                       world_rank_of(call->root, call->comm));
-    if (!trace_on())
-        return;
     char name[MPI_MAX_OBJECT_NAME];
     char *ranks = ranks_of(call->comm);
     trace("collective_begin", TEXT("function", call->function),
@@ -171,9 +183,17 @@ static void call_begins(const MpiCall *call)
     free(ranks);
 }
 
-static int call_ends(const char *function, const char *name, int result)
+static SpanCall collective_begins(const MpiCall *call)
 {
-    timeline_end();
+    if (trace_on())
+        trace_collective(call);
+    return call_of(call->function, call->type == MPI_DATATYPE_NULL ? NO_VALUES : call->count,
+                   bytes_of(call->count, call->type), call->root, call->comm);
+}
+
+static int collective_ends(const char *function, const char *name, int result)
+{
+    span_end();
     trace("collective_end", TEXT("function", function), TEXT("name", name));
     return result;
 }
@@ -181,12 +201,12 @@ static int call_ends(const char *function, const char *name, int result)
 int MPI_Finalize(void)
 {
     const MpiCall call = {"MPI_Finalize", MPI_COMM_NULL, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1};
-    call_begins(&call);
+    begin_passing(collective_begins(&call));
     activity_leave(LEFT_MPI, EXIT_SUCCESS);
     stall_tell_leaving();
     stall_wait_for_others();
     finalized = true;
-    return call_ends(call.function, "", PMPI_Finalize());
+    return collective_ends(call.function, "", PMPI_Finalize());
 }
 
 int MPI_Abort(MPI_Comm comm, int status)
@@ -204,12 +224,9 @@ int MPI_Abort(MPI_Comm comm, int status)
         char comm_text[MPI_MAX_OBJECT_NAME] = "";                                                  \
         if (trace_on())                                                                            \
             comm_name(call.comm, comm_text);                                                       \
-        call_begins(&call);                                                                        \
-        begin_call(call.function, call.comm, true,                                                 \
-                   call.type == MPI_DATATYPE_NULL ? NO_VALUES : call.count, MPI_PROC_NULL);        \
+        begin_waiting(collective_begins(&call), call.comm, true, MPI_PROC_NULL);                   \
         int result = PMPI_##function_name arguments;                                               \
-        activity_end();                                                                            \
-        return call_ends(call.function, comm_text, result);                                        \
+        return collective_ends(call.function, comm_text, result);                                  \
     }
 
 // clang-format off
@@ -254,12 +271,12 @@ WATCH(Alltoallv, (const void *from, const int counts[], const int offsets[], MPI
       comm, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1)
 // clang-format on
 
-// It leaves no event: where a rank is, is all that is noted.
+// Writes no event.
 int MPI_Probe(int from, int tag, MPI_Comm comm, MPI_Status *status)
 {
-    begin_call("MPI_Probe", comm, false, NO_VALUES, from);
+    begin_waiting(call_of("MPI_Probe", NO_VALUES, -1, from, comm), comm, false, from);
     int result = PMPI_Probe(from, tag, comm, status);
-    activity_end();
+    span_end();
     return result;
 }
 
@@ -327,15 +344,9 @@ typedef struct {
 
 #define NOBODY MPI_PROC_NULL, 0, 0
 
-// What a message_begin says; a field of a direction that it does not have is null.
-static void message_begins(const Message *m)
+// In the event a field of a direction that the message does not have is null.
+static void trace_message(const Message *m, bool sends, bool receives)
 {
-    bool sends = m->to != MPI_PROC_NULL, receives = m->from != MPI_PROC_NULL;
-    if (timeline_on())
-        timeline_begin(SPAN_MPI, m->function, (int64_t)(sends ? m->bytes : m->room),
-                       world_rank_of(sends ? m->to : m->from, m->comm));
-    if (!trace_on())
-        return;
     char name[MPI_MAX_OBJECT_NAME];
     const double none = __builtin_nan("");
     trace("message_begin", TEXT("function", m->function), TEXT("name", comm_name(m->comm, name)),
@@ -346,20 +357,25 @@ static void message_begins(const Message *m)
           NUMBER("room", receives ? m->room : none));
 }
 
-// A message that goes out or comes in while the call lasts. One that sends to one rank and receives
-// from another may wait for either.
-static void wait_for_message(const Message *m)
+// A blocking call that sends to one rank and receives from another may wait for either.
+static void message_begins(const Message *m, bool waits)
 {
-    int peer = m->to == MPI_PROC_NULL                         ? m->from
-               : m->from == MPI_PROC_NULL || m->from == m->to ? m->to
-                                                              : MPI_PROC_NULL;
-    begin_call(m->function, m->comm, false, m->count, peer);
+    bool sends = m->to != MPI_PROC_NULL, receives = m->from != MPI_PROC_NULL;
+    if (trace_on())
+        trace_message(m, sends, receives);
+    SpanCall call = call_of(m->function, m->count, sends ? m->bytes : m->room,
+                            sends ? m->to : m->from, m->comm);
+    int peer = !sends ? m->from : !receives || m->from == m->to ? m->to : MPI_PROC_NULL;
+    if (waits)
+        begin_waiting(call, m->comm, false, peer);
+    else
+        begin_passing(call);
 }
 
 // `request`: where the call began what goes on in the background.
 static int message_ends(const char *function, const MPI_Request *request, int result)
 {
-    timeline_end();
+    span_end();
     if (trace_on())
         trace("message_end", TEXT("function", function),
               NUMBER("request", request ? keep_request(*request) : 0));
@@ -371,12 +387,8 @@ static int message_ends(const char *function, const MPI_Request *request, int re
     {                                                                                              \
         const MPI_Request *begun = request;                                                        \
         const Message message = {"MPI_" #name, __VA_ARGS__};                                       \
-        message_begins(&message);                                                                  \
-        if (!begun)                                                                                \
-            wait_for_message(&message);                                                            \
+        message_begins(&message, !begun);                                                          \
         int result = call;                                                                         \
-        if (!begun)                                                                                \
-            activity_end();                                                                        \
         return message_ends(message.function, begun, result);                                      \
     }
 
@@ -420,14 +432,14 @@ WATCH_MESSAGE(Sendrecv_replace, (void *data, int n, MPI_Datatype type, int to, i
     int MPI_##name parameters                                                                      \
     {                                                                                              \
         const MpiCall call = {"MPI_" #name, __VA_ARGS__};                                          \
-        call_begins(&call);                                                                        \
+        begin_passing(collective_begins(&call));                                                   \
         return background_begins(&call, request, PMPI_##name arguments);                           \
     }
 
 static int background_begins(const MpiCall *call, const MPI_Request *request, int result)
 {
     char name[MPI_MAX_OBJECT_NAME];
-    timeline_end();
+    span_end();
     if (trace_on())
         trace("collective_end", TEXT("function", call->function),
               TEXT("name", comm_name(call->comm, name)), NUMBER("request", keep_request(*request)));
@@ -478,17 +490,18 @@ typedef struct {
 static Waiting wait_begins(const char *function, int count, const MPI_Request *handles, bool blocks)
 {
     Waiting waiting = {.function = function, .count = count};
-    if (blocks)
-        timeline_begin(SPAN_MPI, function, -1, -1);
-    if (!trace_on())
-        return waiting;
-    waiting.numbers = allocate((size_t)count, sizeof *waiting.numbers);
-    request_numbers(count, handles, waiting.numbers);
-    if (blocks) {
+    if (trace_on()) {
+        waiting.numbers = allocate((size_t)count, sizeof *waiting.numbers);
+        request_numbers(count, handles, waiting.numbers);
+    }
+    if (trace_on() && blocks) {
         char *names = request_names(count, waiting.numbers);
         trace("wait_begin", TEXT("function", function), TEXT("requests", names));
         free(names);
     }
+    if (blocks)
+        begin_waiting(call_of(function, NO_VALUES, -1, MPI_PROC_NULL, MPI_COMM_NULL), MPI_COMM_NULL,
+                      false, MPI_PROC_NULL);
     return waiting;
 }
 
@@ -497,7 +510,7 @@ static Waiting wait_begins(const char *function, int count, const MPI_Request *h
 static int wait_ends(Waiting *waiting, const MPI_Request *handles, bool blocks, int result)
 {
     if (blocks)
-        timeline_end();
+        span_end();
     char *done = NULL;
     for (int i = 0; trace_on() && i < waiting->count; i++) {
         if (waiting->numbers[i] == 0 || handles[i] != MPI_REQUEST_NULL)
@@ -519,11 +532,7 @@ static int wait_ends(Waiting *waiting, const MPI_Request *handles, bool blocks, 
     int MPI_##name parameters                                                                      \
     {                                                                                              \
         Waiting waiting = wait_begins("MPI_" #name, count, handles, blocks);                       \
-        if (blocks)                                                                                \
-            begin_call("MPI_" #name, MPI_COMM_NULL, false, NO_VALUES, MPI_PROC_NULL);              \
         int result = PMPI_##name arguments;                                                        \
-        if (blocks)                                                                                \
-            activity_end();                                                                        \
         return wait_ends(&waiting, handles, blocks, result);                                       \
     }
 

@@ -26,20 +26,20 @@ void words_add(Words *words, const char *format, ...)
 Standing standing_of(const Doing *doing)
 {
     Standing says = {
-        .in_call = doing->activity.call != NULL,
-        .peer = doing->activity.peer,
+        .in_call = doing->call.name != NULL,
+        .peer = doing->call.peer,
         .left = (int32_t)doing->left,
         .status = doing->status,
-        .epoch = doing->epoch,
-        .number = doing->activity.number,
-        .count = doing->activity.count,
-        .step = doing->step,
+        .epoch = doing->location.epoch,
+        .number = doing->call.number,
+        .count = doing->call.count,
+        .step = doing->location.step,
         .last_of_hvd = doing->last_of_hvd,
         .last_of_comms = doing->last_of_comms,
         .moves = doing->moves,
     };
-    snprintf(says.call, sizeof says.call, "%s", says.in_call ? doing->activity.call : "");
-    snprintf(says.place, sizeof says.place, "%s", doing->place ? doing->place : "");
+    snprintf(says.call, sizeof says.call, "%s", says.in_call ? doing->call.name : "");
+    snprintf(says.place, sizeof says.place, "%s", doing->location.name ? doing->location.name : "");
     return says;
 }
 

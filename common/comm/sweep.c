@@ -22,7 +22,7 @@
 #include "comm/agreement.h"
 #include "comm/transport.h"
 #include "comm/hierarchical.h"
-#include "observe/activity.h"
+#include "observe/span.h"
 #include "run/device.h"
 #include "observe/trace.h"
 #include "comm/world.h"
@@ -163,9 +163,13 @@ static void call(const Sweep *sweep, size_t count)
         sweep->allreduce(values, count, sweep->comm);
         return;
     }
-    activity_begin((Activity){.call = "MPI_Allreduce", .count = (int64_t)count, .peer = -1});
+    span_begin_call((SpanCall){.name = "MPI_Allreduce",
+                               .count = (int64_t)count,
+                               .peer = -1,
+                               .bytes = (int64_t)(count * sizeof(float)),
+                               .partner = -1});
     PMPI_Allreduce(MPI_IN_PLACE, sweep->values, mpi_count(count), MPI_FLOAT, MPI_SUM, sweep->comm);
-    activity_end();
+    span_end();
 }
 
 // ---- One size.

@@ -18,7 +18,7 @@
 #include "base/output.h"
 #include "base/format.h"
 #include "run/device.h"
-#include "observe/timeline_inside.h"
+#include "observe/timeline.h"
 #include "comm/timeline_file.h"
 #include "comm/world.h"
 
@@ -234,10 +234,11 @@ static const struct {
     const char *category, *numbers[2];
 } kinds[] = {
     [SPAN_EPOCH] = {"train", {"epoch"}},
+    [SPAN_EVALUATION] = {"train", {NULL}},
     [SPAN_STEP] = {"train", {"step"}},
     [SPAN_COMPUTE] = {"compute", {"images"}},
     [SPAN_WAIT] = {"wait", {NULL}},
-    [SPAN_MPI] = {"wait", {"bytes", "rank"}},
+    [SPAN_CALL] = {"wait", {"bytes", "rank"}},
     [SPAN_CALLBACK] = {"callback", {"epoch"}},
     [SPAN_PIECE] = {"gradients", {"bytes", "offset"}},
     [SPAN_LOAD] = {"loading", {"images", "step"}},

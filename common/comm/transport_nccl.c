@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include "cuda/cuda_device.h"
 #include "cuda/kernels.h"
-#include "observe/timeline.h"
+#include "observe/span.h"
 #include "observe/trace.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -95,14 +95,14 @@ static void check_health(void)
 // which has queued it then.
 static void trace_begin(const char *function, const char *name, size_t bytes, int root)
 {
-    timeline_begin(SPAN_MPI, function, (int64_t)bytes, root);
+    span_begin(SPAN_CALL, function, (int64_t)bytes, root);
     trace("collective_begin", TEXT("function", function), TEXT("name", name),
           NUMBER("bytes", bytes), TEXT("op", ""), NUMBER("root", root));
 }
 
 static void trace_end(const char *function, const char *name)
 {
-    timeline_end();
+    span_end();
     trace("collective_end", TEXT("function", function), TEXT("name", name));
 }
 

@@ -13,7 +13,7 @@
 #include "data/origin.h"
 #include "data/position.h"
 #include "data/stage.h"
-#include "observe/timeline.h"
+#include "observe/span.h"
 #include "observe/trace.h"
 
 struct Batches {
@@ -281,14 +281,14 @@ Batch batches_next(Batches *batches)
             (long long)batches->steps);
     int64_t own = own_work();
     double since = trace_on() ? seconds_now() : 0;
-    timeline_begin(SPAN_WAIT, "wait for a batch", -1, -1);
+    span_begin(SPAN_WAIT, "wait for a batch", -1, -1);
     if (!take(batches))
         die("batches_next: the pipeline's pass is over after %lld of %lld batches; pipeline_repeat "
             "goes on with another",
             (long long)batches->handed, (long long)batches->steps);
     batches->handed++;
     batches->taken++;
-    timeline_end();
+    span_end();
     if (trace_on()) {
         double waited = seconds_now() - since;
         trace_images(batches);

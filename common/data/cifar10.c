@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "data/dataset.h"
-#include "observe/timeline.h"
+#include "observe/span.h"
 
 #define FOLDER "data/cifar-10-batches-bin" // where make data-cifar10 puts the files
 
@@ -41,7 +41,7 @@ Dataset load_cifar10_data(const Args *args, Split split)
 {
     if (!args)
         die("load_cifar10_data: there are no Args (NULL)");
-    timeline_begin(SPAN_LOAD, "load the data", -1, -1);
+    span_begin(SPAN_LOAD, "load the data", -1, -1);
     bool there = are_there(args);
     if (!there && args->data != DATA_SYNTHETIC && split == TRAIN)
         note_on_root(FOLDER " is not there: the images are generated (make data-cifar10 fetches "
@@ -50,6 +50,6 @@ Dataset load_cifar10_data(const Args *args, Split split)
                             : generated_images(split, args->images);
     if (args->images > 0 && args->images < dataset.count)
         dataset.count = args->images;
-    timeline_end();
+    span_end();
     return dataset_loaded(dataset, split);
 }

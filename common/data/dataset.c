@@ -20,7 +20,7 @@
 #include "base/memory.h"
 #include "base/format.h"
 #include "data/origin.h"
-#include "observe/timeline.h"
+#include "observe/span.h"
 #include "observe/trace.h"
 
 // -- Files, plain or gzip -------------------------------------------------------------------------
@@ -491,12 +491,12 @@ Dataset load_data(const Args *args, Split split)
 {
     if (!args)
         die("load_data: there are no Args (NULL)");
-    timeline_begin(SPAN_LOAD, "load the data", -1, -1);
+    span_begin(SPAN_LOAD, "load the data", -1, -1);
     uint64_t seed = settings()->seeded ? settings()->seed : SYNTHETIC_SEED;
     Dataset dataset = args->data == DATA_SYNTHETIC
                           ? synthetic_data(split, seed, args->images)
                           : load_fashion_mnist(args->data_dir, split, args->images);
-    timeline_end();
+    span_end();
     return dataset_loaded(dataset, split);
 }
 

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/format.h"
-#include "observe/timeline.h"
+#include "observe/span.h"
 
 // One element, in preparation or ready.
 typedef struct {
@@ -72,10 +72,10 @@ static bool pull_step(Prefetch *prefetch, int64_t step, Slot *slot)
 static void prepare_step(const Prefetch *prefetch, int64_t step, Slot *slot)
 {
     const Pipeline *upstream = prefetch->stage.upstream;
-    timeline_begin(SPAN_LOAD, upstream->form.pending ? "augment a batch" : "load a batch",
-                   slot->raw.count, step);
+    span_begin(SPAN_LOAD, upstream->form.pending ? "augment a batch" : "load a batch",
+               slot->raw.count, step);
     prepare(prefetch->stage.source, upstream->form, &slot->raw, &slot->scratch, &slot->done);
-    timeline_end();
+    span_end();
 }
 
 // Called with the lock held, which it gives back meanwhile.

@@ -12,7 +12,7 @@
 #include "hvd/watch_training.h"
 #include "backend/constants.h"
 #include "nn/state.h"
-#include "observe/timeline.h"
+#include "observe/span.h"
 #include "observe/trace.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -47,7 +47,7 @@ static Distributed *under_way;
 static void send_piece(Distributed *d, size_t end)
 {
     under_way = d;
-    timeline_piece_ready(TIMELINE_QUEUED(d->parameters->device->gpu, "piece"),
+    timeline_piece_ready(SPAN_QUEUED(d->parameters->device->gpu, "piece"),
                          (int64_t)((end - d->sent) * sizeof(float)), (int64_t)d->sent);
     d->transport->average(d->parameters, d->sent, end - d->sent);
     d->sent = end;
@@ -110,7 +110,7 @@ static void average_among_working(const Distributed *d)
 // Sends what has not been sent and waits for all of it.
 static void complete(Distributed *d)
 {
-    timeline_begin(SPAN_WAIT, "wait for the gradients", -1, -1);
+    span_begin(SPAN_WAIT, "wait for the gradients", -1, -1);
     if (some_have_joined(d))
         average_among_working(d);
     else {
@@ -119,7 +119,7 @@ static void complete(Distributed *d)
         d->transport->finish(d->parameters);
     }
     timeline_pieces_averaged();
-    timeline_end();
+    span_end();
     d->averaged = true;
     under_way = NULL;
 }
@@ -309,9 +309,7 @@ void hvd_broadcast_model(Model *model, int root)
 {
     world_need(__func__);
     trace_call();
-    timeline_begin(SPAN_WAIT, "hvd_broadcast_model", -1, -1);
     broadcast_model(__func__, model, root);
-    timeline_end();
 }
 
 typedef struct {

@@ -25,9 +25,9 @@ Plan *model_plan_for(Model *m, int batch)
         plan = NULL;
     }
     if (!plan) {
-        timeline_begin(SPAN_COMPUTE, "plan", batch, -1);
+        span_begin(SPAN_COMPUTE, "plan", batch, -1);
         plan = plan_create(m->device, &m->program, batch);
-        timeline_end();
+        span_end();
     }
     memmove(&m->plans[1], &m->plans[0], (size_t)found * sizeof *m->plans);
     m->plans[0] = plan;
@@ -246,16 +246,16 @@ static void compute(const Step *step, Plan *plan)
     plan->trained = true;
     if (!recorded || !plan->training) {
         queue_forward(step);
-        timeline_next(SPAN_COMPUTE, TIMELINE_QUEUED(plan->device->gpu, "backward"), -1, -1);
+        span_next(SPAN_COMPUTE, SPAN_QUEUED(plan->device->gpu, "backward"), -1, -1);
         backward(step->model, step->plan);
         return;
     }
     if (whole)
-        timeline_next(SPAN_COMPUTE, "forward and backward (queued)", plan->batch, -1);
+        span_next(SPAN_COMPUTE, "forward and backward (queued)", plan->batch, -1);
     compiled->play(plan->training);
     if (whole)
         return;
-    timeline_next(SPAN_COMPUTE, "backward (queued)", -1, -1);
+    span_next(SPAN_COMPUTE, "backward (queued)", -1, -1);
     backward(step->model, step->plan);
 }
 
@@ -319,7 +319,7 @@ static void compute_batch(Model *m, const Batch *batch)
     Optimizer *optimizer = m->optimizer;
     if (m->has_gradients && optimizer->gradient_ready) // which are dropped, and may be under way
         optimizer->gradient_ready(optimizer, &m->parameters, 0, 0);
-    timeline_begin(SPAN_COMPUTE, TIMELINE_QUEUED(m->device->gpu, "forward"), batch->count, -1);
+    span_begin(SPAN_COMPUTE, SPAN_QUEUED(m->device->gpu, "forward"), batch->count, -1);
     Plan *plan = model_plan_for(m, batch->count);
     Step step = {m, plan};
     model_load_batch(m, plan, batch);
@@ -330,7 +330,7 @@ static void compute_batch(Model *m, const Batch *batch)
     if (trace_on())
         trace_answers(m, plan, batch, true, loss_before);
     sleep_seconds(over - seconds_now());
-    timeline_end();
+    span_end();
     m->has_gradients = true;
 }
 
@@ -369,7 +369,7 @@ void test_on_batch(Model *m, const Batch *batch)
     device_adopt(m->device);
     if (trace_on() && trace_thread_is_named())
         trace_part(m, batch, "test");
-    timeline_begin(SPAN_COMPUTE, TIMELINE_QUEUED(m->device->gpu, "forward"), batch->count, -1);
+    span_begin(SPAN_COMPUTE, SPAN_QUEUED(m->device->gpu, "forward"), batch->count, -1);
     Plan *plan = model_plan_for(m, batch->count);
     model_load_batch(m, plan, batch);
     double loss_before = trace_on() ? model_metrics(m).loss : 0;
@@ -377,7 +377,7 @@ void test_on_batch(Model *m, const Batch *batch)
     model_compute_loss(m, plan, batch->count);
     if (trace_on())
         trace_answers(m, plan, batch, false, loss_before);
-    timeline_end();
+    span_end();
 }
 
 void predict_on_batch(Model *m, const Batch *batch, float *predictions)

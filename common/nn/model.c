@@ -165,7 +165,7 @@ static void check_compile(const Model *m, Loss loss, const Optimizer *optimizer)
 Model *compile(Model *m, Loss loss, Optimizer *optimizer)
 {
     check_compile(m, loss, optimizer);
-    timeline_begin(SPAN_COMPUTE, "compile", -1, -1);
+    span_begin(SPAN_COMPUTE, "compile", -1, -1);
     m->optimizer = optimizer;
     for (Optimizer *o = optimizer; o; o = o->inner)
         o->compiled = true;
@@ -186,7 +186,7 @@ Model *compile(Model *m, Loss loss, Optimizer *optimizer)
     if (launcher_size() > 1)
         m->parameters.layout = layout(m);
     m->parameters.description = graph_description(m->graph, m->wd, reads_logits(m));
-    timeline_end();
+    span_end();
     if (trace_on())
         trace_compile(m);
     return m;

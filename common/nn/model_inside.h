@@ -8,7 +8,7 @@
 #include "backend/backend.h"
 #include "nn/model.h"
 #include "nn/plan.h"
-#include "observe/timeline.h"
+#include "observe/span.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -83,10 +83,10 @@ static inline void write_to_device(const Model *m, void *to, const void *from, s
 static inline void read_from_device(const Model *m, void *to, const void *from, size_t bytes)
 {
     if (m->device->gpu)
-        timeline_begin(SPAN_WAIT, "wait for the GPU", -1, -1);
+        span_begin(SPAN_WAIT, "wait for the GPU", -1, -1);
     backend(m)->read(m->device, to, from, bytes);
     if (m->device->gpu)
-        timeline_end();
+        span_end();
 }
 
 static inline void *at(const Model *m, size_t place)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include "backend/backend.h"
 #include "base/rng.h"
-#include "observe/timeline.h"
+#include "observe/span.h"
 #include "observe/trace.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -62,7 +62,7 @@ static void apply(Optimizer *self, const Parameters *parameters)
                                             parameters->length)),
           NUMBER("learning_rate", self->rule.learning_rate),
           NUMBER("momentum", self->rule.momentum));
-    timeline_begin(SPAN_COMPUTE, TIMELINE_QUEUED(parameters->device->gpu, "update"), -1, -1);
+    span_begin(SPAN_COMPUTE, SPAN_QUEUED(parameters->device->gpu, "update"), -1, -1);
     optimizer_allocate_slots(self, parameters);
     Update update = self->rule;
     update.step = ++self->iterations;
@@ -72,7 +72,7 @@ static void apply(Optimizer *self, const Parameters *parameters)
     update.slots[1] = self->slots[1];
     backend_of(parameters->device)
         ->update(parameters->device, &update, parameters->segments, parameters->segment_count);
-    timeline_end();
+    span_end();
 }
 
 static Optimizer *optimizer(const char *name, int slot_count, Update rule)

@@ -1,30 +1,29 @@
-// What the main thread is doing, as one record that any thread may read while it is written: a
-// sequence lock. The writer makes the number odd, writes, and makes it even again; a reader begins
-// again where the number was odd or has changed meanwhile. Each field is written with release and
-// read with acquire order, so that none passes the number. (Fences would be fewer, but the thread
-// sanitizer does not know them.)
+// The record is a sequence lock. The writer makes the sequence number odd, writes, and makes it
+// even again; a reader starts again if the number was odd or has changed. Fields are written with
+// release order and read with acquire order, so that no access passes the number. (Fences would be
+// fewer, but the thread sanitizer does not support them.)
 
 #include "observe/activity.h"
 
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
+#include "base/process.h"
 
 static struct {
     atomic_uint sequence;
     _Atomic(const char *) call;
     atomic_int_least64_t number, count;
     atomic_int peer;
-    _Atomic(const char *) place;
+    _Atomic(const char *) location;
     atomic_int epoch;
     atomic_int_least64_t step;
     atomic_int left, status;
     atomic_uint_least64_t moves;
     atomic_int_least64_t last_of_hvd, last_of_comms;
-} now;
+} now = {.epoch = -1, .step = -1};
 
-static int depth; // of calls within calls, on the main thread
+static int depth; // of calls within calls
 
 #define SET(field, value) atomic_store_explicit(&now.field, value, memory_order_release)
 #define GET(field)        atomic_load_explicit(&now.field, memory_order_acquire)
@@ -41,36 +40,27 @@ static void changed(void)
     SET(sequence, OWN(sequence) + 1);
 }
 
-// The system is asked once in each thread.
-static bool is_main_thread(void)
+void activity_begin_call(const SpanCall *call)
 {
-    static _Thread_local enum { UNKNOWN, MAIN, OTHER } thread;
-    if (thread == UNKNOWN)
-        thread = gettid() == getpid() ? MAIN : OTHER;
-    return thread == MAIN;
-}
-
-void activity_begin(Activity activity)
-{
-    if (!is_main_thread() || depth++ > 0)
+    if (depth++ > 0)
         return;
     change();
-    SET(call, activity.call);
-    SET(number, activity.number);
-    SET(count, activity.count);
-    SET(peer, activity.peer);
+    SET(call, call->name);
+    SET(number, call->number);
+    SET(count, call->count);
+    SET(peer, call->peer);
     SET(moves, OWN(moves) + 1);
-    if (strncmp(activity.call, "MPI_", 4) == 0) {
-        if (activity.number > OWN(last_of_comms))
-            SET(last_of_comms, activity.number);
-    } else if (activity.number > OWN(last_of_hvd))
-        SET(last_of_hvd, activity.number);
+    if (strncmp(call->name, "MPI_", 4) == 0) {
+        if (call->number > OWN(last_of_comms))
+            SET(last_of_comms, call->number);
+    } else if (call->number > OWN(last_of_hvd))
+        SET(last_of_hvd, call->number);
     changed();
 }
 
-void activity_end(void)
+void activity_end_call(void)
 {
-    if (!is_main_thread() || --depth > 0)
+    if (--depth > 0)
         return;
     change();
     SET(call, NULL);
@@ -83,14 +73,12 @@ bool activity_inside(void)
     return is_main_thread() && depth > 0;
 }
 
-void activity_place(const char *place, int epoch, int64_t step)
+void activity_move(const Location *to)
 {
-    if (!is_main_thread())
-        return;
     change();
-    SET(place, place);
-    SET(epoch, epoch);
-    SET(step, step);
+    SET(location, to->name);
+    SET(epoch, to->epoch);
+    SET(step, to->step);
     changed();
 }
 
@@ -113,10 +101,11 @@ Doing activity_now(void)
     while (!whole) {
         before = GET(sequence);
         doing = (Doing){
-            .activity = {GET(call), GET(number), GET(count), GET(peer)},
-            .place = GET(place),
-            .epoch = GET(epoch),
-            .step = GET(step),
+            .call = {.name = GET(call),
+                     .number = GET(number),
+                     .count = GET(count),
+                     .peer = GET(peer)},
+            .location = {GET(location), GET(epoch), GET(step)},
             .left = (Leaving)GET(left),
             .status = GET(status),
             .moves = GET(moves),

@@ -1,7 +1,7 @@
 // The recording of spans: each thread appends to a lane of its own, without a lock. What becomes of
 // them is timeline_file.c's business.
 
-#include "observe/timeline_inside.h"
+#include "observe/timeline.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 // process of the picture is a rank; its threads are
 //
 //     training    epochs, their steps (forward, backward, update, what the rank waits for),
-//                 validation, callbacks, MPI's calls
+//                 validation, callbacks, calls of hvd and MPI
 //     gradients   each piece of the gradients, from the moment it is ready until it is averaged:
 //                 its bytes, and its place in the arena, in floats
 //     loading     one for each loader thread: the batches that it prepares
@@ -39,16 +39,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// What a span is about: its category, and what its two numbers mean (-1: nothing).
+// What a span is about: its category in the timeline, and what its two numbers mean (-1: nothing).
 typedef enum {
-    SPAN_EPOCH,    // train: epoch
-    SPAN_STEP,     // train: step
-    SPAN_COMPUTE,  // compute: images
-    SPAN_WAIT,     // wait
-    SPAN_MPI,      // wait: bytes, and the rank of the job that is the root or the partner
-    SPAN_CALLBACK, // callback: epoch
-    SPAN_PIECE,    // gradients: bytes, offset
-    SPAN_LOAD,     // loading: images, step
+    SPAN_EPOCH,      // train: epoch
+    SPAN_EVALUATION, // train
+    SPAN_STEP,       // train: step
+    SPAN_COMPUTE,    // compute: images
+    SPAN_WAIT,       // wait
+    SPAN_CALL,       // wait: bytes, and the rank of the job that is the root or the partner
+    SPAN_CALLBACK,   // callback: epoch
+    SPAN_PIECE,      // gradients: bytes, offset
+    SPAN_LOAD,       // loading: images, step
 } SpanKind;
 
 // True while the recording goes on. One load where it does not.
@@ -58,35 +59,10 @@ static inline bool timeline_on(void)
     return atomic_load_explicit(&timeline_recording, memory_order_relaxed);
 }
 
-// What follows is about the calling thread, and does nothing where there is no timeline. `name` is
-// a text that stays.
-
-// Begins a span inside the one that is open.
+// Called by span.c while it records; span.h says what they do.
 void timeline_push(SpanKind kind, const char *name, int64_t first, int64_t second);
-static inline void timeline_begin(SpanKind kind, const char *name, int64_t first, int64_t second)
-{
-    if (timeline_on())
-        timeline_push(kind, name, first, second);
-}
-
-// Ends the innermost open span.
 void timeline_pop(void);
-static inline void timeline_end(void)
-{
-    if (timeline_on())
-        timeline_pop();
-}
-
-// Ends it, and begins another at the same moment.
 void timeline_replace(SpanKind kind, const char *name, int64_t first, int64_t second);
-static inline void timeline_next(SpanKind kind, const char *name, int64_t first, int64_t second)
-{
-    if (timeline_on())
-        timeline_replace(kind, name, first, second);
-}
-
-// The name of what a device does, where a GPU's host only queues it.
-#define TIMELINE_QUEUED(gpu, name) ((gpu) ? name " (queued)" : name)
 
 // What the thread is called; said before its first span. Without, "training".
 void timeline_name_thread(const char *name);
@@ -100,5 +76,58 @@ void timeline_pieces_averaged(void);
 
 // How many bytes of spans a rank keeps; tests lower it.
 extern size_t timeline_limit;
+
+// ---- For comm/timeline_file.c, which writes the file.
+
+// Times are nanoseconds of this machine's monotonic clock.
+typedef struct {
+    const char *name;
+    SpanKind kind;
+    int64_t begin;
+    _Atomic int64_t end; // 0: it is open
+    int64_t numbers[2];  // -1: none
+    bool unfinished;     // it was open when the recording ended
+} Span;
+
+enum { CHUNK_SPANS = 1024, MAX_OPEN = 256 };
+
+typedef struct Chunk Chunk;
+struct Chunk {
+    Chunk *next;
+    Span spans[CHUNK_SPANS];
+};
+
+// A row of the picture. One thread writes it: spans are added in the order in which they begin.
+// Another may read as many as `count` says.
+typedef struct Lane Lane;
+struct Lane {
+    Lane *next;
+    int number; // from 1
+    const char *name;
+    Chunk *first, *last;
+    _Atomic size_t count;
+    Span *open[MAX_OPEN]; // from the outermost on; NULL where there was no room
+    int depth;            // how many are open, beyond MAX_OPEN, too
+};
+
+int64_t timeline_clock(void);
+
+// Begins the recording, with the calling thread as the one that trains; ends it, with the spans
+// that are open in the calling thread.
+void timeline_record(void);
+void timeline_stop(void);
+
+// All lanes, the newest first; NULL: nothing was recorded.
+const Lane *timeline_lanes(void);
+// Whether there was more than could be kept.
+bool timeline_is_full(void);
+
+// The spans of a lane in turn, with an iterator that begins as {0}; NULL: there are no
+// more. One that another thread has not ended is passed over.
+typedef struct {
+    const Chunk *chunk;
+    size_t index; // of the next span, in the lane
+} SpanIterator;
+const Span *timeline_next_span(const Lane *lane, SpanIterator *at);
 
 #endif

@@ -11,8 +11,7 @@
 #include "train/resume.h"
 #include "train/fit_inside.h"
 #include "train/hooks.h"
-#include "observe/timeline.h"
-#include "observe/activity.h"
+#include "observe/span.h"
 #include "observe/trace.h"
 #include "base/error.h"
 #include "base/launcher.h"
@@ -29,21 +28,15 @@ void fit_watch(Callback *callback)
     callbacks_add(&watchers, callback);
 }
 
-static void begin_callback(const Callback *callback, const Training *training)
-{
-    if (timeline_on())
-        timeline_begin(SPAN_CALLBACK, timeline_text(callback->name ? callback->name : "callback"),
-                       training->epoch, -1);
-}
-
 static void call_one(Callback *callback, size_t event, Training *training)
 {
     Event function = *(Event *)((char *)callback + event);
     if (!function)
         return;
-    begin_callback(callback, training);
+    span_begin(SPAN_CALLBACK, timeline_text(callback->name ? callback->name : "callback"),
+               training->epoch, -1);
     function(callback, training);
-    timeline_end();
+    span_end();
 }
 
 // Calls one function of every callback; `event` is its place in the struct.
@@ -53,24 +46,12 @@ static void call(const Callbacks *callbacks, size_t event, Training *training)
         call_one(callbacks->items[i], event, training);
 }
 
-// So that reports of stalls don't say that it trains; `epoch` as in activity_place.
-#define IN_CALLBACKS "in callbacks"
-static void call_between_steps(const Callbacks *callbacks, size_t event, Training *training,
-                               int epoch)
-{
-    activity_place(IN_CALLBACKS, epoch, -1);
-    call(callbacks, event, training);
-    activity_place(NULL, -1, 0);
-}
-#define CALL_BETWEEN_STEPS(fit, event, training, epoch)                                            \
-    call_between_steps((fit)->callbacks, offsetof(Callback, event), training, epoch)
 #define CALL(fit, event, training)     call((fit)->callbacks, offsetof(Callback, event), training)
 #define CALL_WATCHERS(event, training) call(&watchers, offsetof(Callback, event), training)
 
 static void call_epoch_end(const Fit *fit, Training *training)
 {
     trace_figures("epoch", NULL, training);
-    activity_place(IN_CALLBACKS, training->epoch, -1);
     for (int i = 0; fit->callbacks && i < fit->callbacks->count; i++) {
         Callback *callback = fit->callbacks->items[i];
         if (!callback->epoch_end)
@@ -78,7 +59,6 @@ static void call_epoch_end(const Fit *fit, Training *training)
         trace_figures("callback", callback, training);
         call_one(callback, offsetof(Callback, epoch_end), training);
     }
-    activity_place(NULL, -1, 0);
     trace_figures("history", NULL, training);
 }
 
@@ -171,8 +151,7 @@ static void train_epoch(const Trainer *trainer, const Fit *fit, Training *traini
     begin_batches(trainer, fit, training);
     for (training->step = training->steps_done; training->step < training->steps;
          training->step++) {
-        timeline_begin(SPAN_STEP, "step", training->step, -1);
-        activity_place("training", training->epoch, training->step);
+        span_begin(SPAN_STEP, "step", training->step, -1);
         CALL(fit, batch_begin, training);
         Batch batch = batches_next(fit->train);
         if (trace_on() && is_first(fit, training))
@@ -192,7 +171,7 @@ static void train_epoch(const Trainer *trainer, const Fit *fit, Training *traini
             check_loss(fit, training, &metrics);
             progress_draw(progress, training->step + 1, &metrics);
         }
-        timeline_end();
+        span_end();
     }
     Metrics metrics = trainer->metrics(trainer->self);
     check_loss(fit, training, &metrics);
@@ -201,29 +180,25 @@ static void train_epoch(const Trainer *trainer, const Fit *fit, Training *traini
     training->logs.images = metrics.images;
 }
 
-// What for, the timeline and reports of stalls say; `epoch` as in activity_place.
-static Metrics test(const Trainer *trainer, Batches *batches, int64_t steps, const char *purpose,
-                    int epoch)
+static Metrics test(const Trainer *trainer, Batches *batches, int64_t steps, const char *purpose)
 {
-    timeline_begin(SPAN_EPOCH, purpose, -1, -1);
+    span_begin(SPAN_EVALUATION, purpose, -1, -1);
     trainer->reset_metrics(trainer->self);
     batches_begin(batches, steps);
     for (int64_t step = 0; step < steps; step++) {
-        timeline_begin(SPAN_STEP, "validation step", step, -1);
-        activity_place(purpose, epoch, step);
+        span_begin(SPAN_STEP, "validation step", step, -1);
         Batch batch = batches_next(batches);
         trainer->test_on_batch(trainer->self, &batch);
-        timeline_end();
+        span_end();
     }
     Metrics metrics = trainer->metrics(trainer->self);
-    timeline_end();
+    span_end();
     return metrics;
 }
 
 static void validate(const Trainer *trainer, const Fit *fit, Training *training)
 {
-    Metrics metrics =
-        test(trainer, fit->validation, fit->validation_steps, "validation", training->epoch);
+    Metrics metrics = test(trainer, fit->validation, fit->validation_steps, "validation");
     if (metrics.finite < metrics.batches && !fit->allow_nan)
         end_of_numbers(training, "the validation loss", metrics.loss, "");
     training->logs.val_loss = metrics.loss / metrics.images;
@@ -260,8 +235,8 @@ static void run_epoch(const Trainer *trainer, const Fit *fit, Training *training
 {
     training->epoch = training->epochs_done;
     training->logs = (Logs){0};
-    timeline_begin(SPAN_EPOCH, "epoch", training->epoch, -1);
-    CALL_BETWEEN_STEPS(fit, epoch_begin, training, training->epoch);
+    span_begin(SPAN_EPOCH, "epoch", training->epoch, -1);
+    CALL(fit, epoch_begin, training);
     if (fit->verbose)
         printf("Epoch %d/%d\n", training->epoch + 1, fit->epochs);
     fflush(stdout);
@@ -280,7 +255,7 @@ static void run_epoch(const Trainer *trainer, const Fit *fit, Training *training
     if (fit->verbose)
         print_epoch(&progress, &training->logs);
     CALL_WATCHERS(epoch_end, training);
-    timeline_end();
+    span_end();
 }
 
 // `size_flag` is the one that the batches' size comes from.
@@ -327,7 +302,7 @@ static void begin_training(const Fit *fit, Training *training)
         keep_logs(&training->history, &resume->history.logs[i]);
     training->stop = resume && resume->stop;
     CALL_WATCHERS(train_begin, training);
-    CALL_BETWEEN_STEPS(fit, train_begin, training, -1);
+    CALL(fit, train_begin, training);
     if (resume && training->steps_done == 0)
         resume->apply(resume, training);
     if (trace_on())
@@ -358,9 +333,8 @@ History fit_with(const Trainer *trainer, const Fit *fit)
     begin_training(fit, &training);
     while (training.epochs_done < fit->epochs && !training.stop)
         run_epoch(trainer, fit, &training);
-    CALL_BETWEEN_STEPS(fit, train_end, &training, -1);
+    CALL(fit, train_end, &training);
     CALL_WATCHERS(train_end, &training);
-    activity_place(NULL, -1, 0);
     trace("fit_end", NUMBER("epochs", training.history.epochs));
     lives_until_exit(training.history.logs);
     return training.history;
@@ -375,9 +349,7 @@ Score evaluate_with(const Trainer *trainer, Batches *batches, int verbose)
     model_check_dataset(model, batches_dataset(batches));
     trace("evaluate", NUMBER("verbose", verbose), NUMBER("steps", batches_len(batches)));
     ProgressBar progress = progress_begin(batches_len(batches), verbose);
-    Doing before = activity_now(); // a callback may ask for it
-    Metrics metrics = test(trainer, batches, batches_len(batches), "evaluate", -1);
-    activity_place(before.place, before.epoch, before.step);
+    Metrics metrics = test(trainer, batches, batches_len(batches), "evaluate");
     if (progress.bar) {
         progress_end(&progress);
         progress_figure("loss", metrics.loss / metrics.images);

@@ -10,7 +10,7 @@
 #include "backend/backend.h"
 #include "nn/state.h"
 #include "run/thread_pool.h"
-#include "observe/timeline.h"
+#include "observe/span.h"
 #include "observe/trace.h"
 #include "train/fit_inside.h"
 #include "base/share.h"
@@ -298,7 +298,7 @@ void average_gradients(Replica *replica, double weight)
         return;
     }
     model_gradients_are_new(replica->model);
-    timeline_begin(SPAN_WAIT, "average among replicas", -1, -1);
+    span_begin(SPAN_WAIT, "average among replicas", -1, -1);
     trace_sum("sum_begin", __func__, p->length);
     average(own, p->gradients, p->length, __func__);
     size_t length;
@@ -306,7 +306,7 @@ void average_gradients(Replica *replica, double weight)
     if (length > 0)
         average(own, statistics, length, __func__);
     trace_sum("sum_end", __func__, p->length);
-    timeline_end();
+    span_end();
 }
 
 void sum_among_replicas(Replica *replica, float *values, size_t length)
@@ -315,11 +315,11 @@ void sum_among_replicas(Replica *replica, float *values, size_t length)
     if (!values && length > 0)
         die("%s: there are no values (NULL)", __func__);
     own->weight = 1;
-    timeline_begin(SPAN_WAIT, "sum among replicas", -1, -1);
+    span_begin(SPAN_WAIT, "sum among replicas", -1, -1);
     trace_sum("sum_begin", __func__, length);
     exchange(own, values, length, &backend_cpu, false, __func__);
     trace_sum("sum_end", __func__, length);
-    timeline_end();
+    span_end();
 }
 
 // ---- Kept equal.

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include "nn/parts.h"
 #include "run/thread_pool.h"
-#include "observe/timeline.h"
+#include "observe/span.h"
 #include "observe/trace.h"
 #include "base/share.h"
 #include "base/clock.h"
@@ -353,7 +353,7 @@ void stage_forward(Stage *stage, int micro)
     Micro *m = micro_of(stage, micro, __func__);
     check(stage, micro, __func__, m->forward, stage->number == 0 || m->received, "stage_receive");
     begin(stage, "forward", micro);
-    timeline_begin(SPAN_COMPUTE, TIMELINE_QUEUED(is_on_gpu(stage), "forward"), m->count, -1);
+    span_begin(SPAN_COMPUTE, SPAN_QUEUED(is_on_gpu(stage), "forward"), m->count, -1);
     double over = seconds_now() + least_seconds(stage, m, 1);
     const Part part = {micro, m->count};
     const Batch *batch = stage->stages->batch;
@@ -364,7 +364,7 @@ void stage_forward(Stage *stage, int micro)
         model_forward_part(stage->model, part, m->arrived, batch->labels + m->begin, true);
     sleep_seconds(over - seconds_now());
     m->forward = true;
-    timeline_end();
+    span_end();
     end(stage, "forward", micro);
 }
 
@@ -375,13 +375,13 @@ void stage_backward(Stage *stage, int micro)
     check(stage, micro, __func__, m->backward, m->forward, "stage_forward");
     check(stage, micro, __func__, m->backward, !first || m->received, "stage_receive");
     begin(stage, "backward", micro);
-    timeline_begin(SPAN_COMPUTE, TIMELINE_QUEUED(is_on_gpu(stage), "backward"), m->count, -1);
+    span_begin(SPAN_COMPUTE, SPAN_QUEUED(is_on_gpu(stage), "backward"), m->count, -1);
     double over = seconds_now() + least_seconds(stage, m, 2);
     model_backward_part(stage->model, (Part){micro, m->count}, first ? m->arrived : NULL);
     model_add_gradients(stage->model, (float)m->count / (float)stage->stages->batch->count);
     sleep_seconds(over - seconds_now());
     m->backward = true;
-    timeline_end();
+    span_end();
     end(stage, "backward", micro);
 }
 
@@ -441,7 +441,7 @@ void stage_receive(Stage *stage, int micro)
     Micro *m = micro_of(stage, micro, __func__);
     check(stage, micro, __func__, m->received, true, NULL);
     begin(stage, "receive", micro);
-    timeline_begin(SPAN_WAIT, "receive", -1, -1);
+    span_begin(SPAN_WAIT, "receive", -1, -1);
     Stages *stages = stage->stages;
     pthread_mutex_lock(&stages->lock);
     stage->waits_for = micro;
@@ -452,7 +452,7 @@ void stage_receive(Stage *stage, int micro)
     stage->waits_for = -1;
     pthread_mutex_unlock(&stages->lock);
     m->received = true;
-    timeline_end();
+    span_end();
     end(stage, "receive", micro);
 }
 

@@ -1,5 +1,5 @@
-// What common/observe/activity.h and stall_words.h promise: a record that a thread may read while
-// it is written, and words that say nothing which time could prove wrong. How ranks tell each
+// What common/observe/activity.h, span.h and stall_words.h promise: a record that a thread may read
+// while it is written, and words that say nothing which time could prove wrong. How ranks tell each
 // other, and what becomes of the job, is in tests/mpi/test_stall.sh.
 
 #include <pthread.h>
@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include "child.h"
-#include "observe/activity.h"
+#include "observe/span.h"
 #include "comm/stall_words.h"
 
 enum { RANKS = 4 };
@@ -19,7 +19,8 @@ static Words words;
 // Rank r is in a call since 20 seconds; `peer` -1: with all others.
 static void in_call(int r, const char *call, int64_t number, int64_t count, int peer)
 {
-    Doing doing = {.activity = {call, number, count, peer}, .moves = 7};
+    Doing doing = {.call = {.name = call, .number = number, .count = count, .peer = peer},
+                   .moves = 7};
     Standing says = standing_of(&doing);
     says.rank = r;
     says.seconds = 20;
@@ -29,7 +30,7 @@ static void in_call(int r, const char *call, int64_t number, int64_t count, int 
 
 static void computing(int r, const char *place, int epoch, int64_t step)
 {
-    Doing doing = {.activity = {.peer = -1}, .place = place, .epoch = epoch, .step = step};
+    Doing doing = {.call = {.peer = -1}, .location = {place, epoch, step}};
     Standing says = standing_of(&doing);
     says.rank = r;
     says.seconds = 21;
@@ -40,7 +41,7 @@ static void computing(int r, const char *place, int epoch, int64_t step)
 // Its last calls had these numbers; it left 5 seconds ago.
 static void has_left(int r, Leaving how, int status, int64_t last_of_hvd, int64_t last_of_comms)
 {
-    Doing doing = {.activity = {.peer = -1},
+    Doing doing = {.call = {.peer = -1},
                    .left = how,
                    .status = status,
                    .last_of_hvd = last_of_hvd,
@@ -194,31 +195,77 @@ END_TEST
 
 // ---- What the main thread does.
 
+static void begin_call(const char *name, int64_t number, int64_t count)
+{
+    span_begin_call((SpanCall){name, number, count, -1, -1, -1});
+}
+
 START_TEST(the_outermost_call_counts)
 {
     Doing before = activity_now();
-    activity_place("training", 1, 2);
-    activity_begin((Activity){"hvd_allreduce", 12, 4, -1});
-    activity_begin((Activity){"MPI_Allreduce", 99, 4, -1});
+    begin_call("hvd_allreduce", 12, 4);
+    begin_call("MPI_Allreduce", 99, 4);
     ck_assert(activity_inside());
     Doing doing = activity_now();
-    ck_assert_str_eq(doing.activity.call, "hvd_allreduce");
-    ck_assert(doing.activity.number == 12 && doing.activity.count == 4);
+    ck_assert_str_eq(doing.call.name, "hvd_allreduce");
+    ck_assert(doing.call.number == 12 && doing.call.count == 4);
     ck_assert(doing.last_of_hvd == 12 && doing.last_of_comms == 0);
-    ck_assert_str_eq(doing.place, "training");
-    ck_assert(doing.epoch == 1 && doing.step == 2 && doing.moves == before.moves + 1);
-    activity_end();
+    ck_assert(doing.moves == before.moves + 1);
+    span_end();
     ck_assert(activity_inside());
-    activity_end();
-    activity_begin((Activity){"MPI_Barrier", 3, NO_VALUES, -1});
-    activity_end();
+    span_end();
+    ck_assert(!activity_inside());
+    begin_call("MPI_Barrier", 3, NO_VALUES);
+    span_end();
     doing = activity_now();
-    ck_assert(!doing.activity.call && doing.moves == before.moves + 4);
+    ck_assert(!doing.call.name && doing.moves == before.moves + 4);
     ck_assert(doing.last_of_hvd == 12 && doing.last_of_comms == 3);
     activity_leave(LEFT_HVD, 0);
     activity_leave(LEFT_MAIN, 3);
     doing = activity_now();
     ck_assert(doing.left == LEFT_HVD && doing.status == 0);
+}
+END_TEST
+
+static void located(const char *name, int epoch, int64_t step)
+{
+    Location at = activity_now().location;
+    ck_assert(name ? at.name && strcmp(at.name, name) == 0 : !at.name);
+    ck_assert_msg(at.epoch == epoch && at.step == step, "%s: epoch %d, step %lld",
+                  name ? name : "nowhere", at.epoch, (long long)at.step);
+}
+
+START_TEST(the_location_is_that_of_the_innermost_span)
+{
+    span_end(); // of nothing
+    located(NULL, -1, -1);
+    span_begin(SPAN_CALLBACK, "train_begin", 0, -1);
+    located("in callbacks", -1, -1);
+    span_next(SPAN_EPOCH, "epoch", 2, -1);
+    located("training", 2, -1);
+    span_begin(SPAN_STEP, "step", 5, -1);
+    span_begin(SPAN_COMPUTE, "forward", 32, -1);
+    located("training", 2, 5);
+    span_next(SPAN_CALLBACK, "batch_end", 2, -1);
+    located("training", 2, 5);
+    span_end();
+    begin_call("hvd_barrier", 1, NO_VALUES);
+    located("training", 2, 5);
+    span_end();
+    span_end();
+    located("training", 2, -1);
+    span_begin(SPAN_CALLBACK, "epoch_end", 2, -1);
+    located("in callbacks", 2, -1);
+    span_end();
+    span_begin(SPAN_EVALUATION, "validation", -1, -1);
+    for (int i = 0; i < 100; i++) // deeper than is kept
+        span_begin(SPAN_STEP, "validation step", 1, -1);
+    located("validation", 2, 1);
+    for (int i = 0; i < 101; i++)
+        span_end();
+    located("training", 2, -1);
+    span_end();
+    located(NULL, -1, -1);
 }
 END_TEST
 
@@ -228,17 +275,18 @@ static atomic_int reads;
 static void *other_thread(void *unused)
 {
     (void)unused;
-    activity_begin((Activity){"MPI_Send", 0, 5, 1}); // not seen
+    begin_call("MPI_Send", 0, 5); // not seen
     int64_t last = 0;
     while (!enough) {
         Doing doing = activity_now();
-        ck_assert(!doing.activity.call || strcmp(doing.activity.call, "hvd_barrier") == 0);
-        ck_assert(!doing.activity.call || doing.activity.number == doing.activity.count);
-        ck_assert(doing.last_of_hvd >= last && doing.epoch == doing.step);
+        ck_assert(!doing.call.name || strcmp(doing.call.name, "hvd_barrier") == 0);
+        ck_assert(!doing.call.name || doing.call.number == doing.call.count);
+        ck_assert(doing.last_of_hvd >= last);
+        ck_assert(doing.location.epoch == (doing.location.name ? doing.location.step : -1));
         last = doing.last_of_hvd;
         reads++;
     }
-    activity_end();
+    span_end();
     return NULL;
 }
 
@@ -246,13 +294,12 @@ START_TEST(another_thread_reads_whole_records)
 {
     pthread_t thread;
     int i = 0;
-    activity_place("training", 0, 0);
     ck_assert(pthread_create(&thread, NULL, other_thread, NULL) == 0);
     while (reads < 10000) {
         i++;
-        activity_place("training", i, i);
-        activity_begin((Activity){"hvd_barrier", i, i, -1});
-        activity_end();
+        activity_move(&(Location){"training", i, i});
+        begin_call("hvd_barrier", i, i);
+        span_end();
         if (i % 20 == 0) // whoever reads while this goes on and on may never get a whole record
             for (int seen = reads; reads == seen;)
                 sched_yield();
@@ -279,6 +326,7 @@ int main(void)
     suite_add_tcase(suite, said);
     TCase *done = tcase_create("activity");
     tcase_add_test(done, the_outermost_call_counts);
+    tcase_add_test(done, the_location_is_that_of_the_innermost_span);
     tcase_add_test(done, another_thread_reads_whole_records);
     suite_add_tcase(suite, done);
     return run_suite(suite);

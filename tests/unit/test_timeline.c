@@ -3,7 +3,7 @@
 // a training on several ranks: tests/mpi/test_timeline.c.
 
 #include "comm/timeline_file.h"
-#include "observe/timeline.h"
+#include "observe/span.h"
 
 #include <cjson/cJSON.h>
 #include <pthread.h>
@@ -95,10 +95,10 @@ static void *note(void *unused)
     (void)unused;
     timeline_name_thread("loading");
     for (int i = 0; i < SPANS; i++) {
-        timeline_begin(SPAN_LOAD, "outer", i, -1);
-        timeline_begin(SPAN_LOAD, "inner", -1, -1);
-        timeline_end();
-        timeline_end();
+        span_begin(SPAN_LOAD, "outer", i, -1);
+        span_begin(SPAN_LOAD, "inner", -1, -1);
+        span_end();
+        span_end();
     }
     return NULL;
 }
@@ -132,19 +132,19 @@ END_TEST
 static void note_odd_things(const void *unused)
 {
     (void)unused;
-    timeline_end(); // of nothing
+    span_end(); // of nothing
     timeline_start();
-    timeline_end();
+    span_end();
     char name[] = "a \"quoted\\name\"\n";
-    timeline_begin(SPAN_CALLBACK, timeline_text(name), -1, -1);
+    span_begin(SPAN_CALLBACK, timeline_text(name), -1, -1);
     name[0] = 'b';
-    timeline_next(SPAN_COMPUTE, "next", -1, -1);
+    span_next(SPAN_COMPUTE, "next", -1, -1);
     for (int i = 0; i < 300; i++) // deeper than it keeps
-        timeline_begin(SPAN_COMPUTE, "deep", -1, -1);
+        span_begin(SPAN_COMPUTE, "deep", -1, -1);
     for (int i = 0; i < 300; i++)
-        timeline_end();
-    timeline_end();
-    timeline_begin(SPAN_COMPUTE, "open", -1, -1);
+        span_end();
+    span_end();
+    span_begin(SPAN_COMPUTE, "open", -1, -1);
 }
 
 START_TEST(test_odd_things)
@@ -173,11 +173,11 @@ static void note_too_much(const void *unused)
     timeline_limit = 1 << 20;
     note_in_threads(unused);
     for (int i = 0; i < 100000; i++) {
-        timeline_begin(SPAN_COMPUTE, "some", -1, -1);
-        timeline_end();
+        span_begin(SPAN_COMPUTE, "some", -1, -1);
+        span_end();
     }
-    timeline_begin(SPAN_COMPUTE, "late", -1, -1);
-    timeline_end();
+    span_begin(SPAN_COMPUTE, "late", -1, -1);
+    span_end();
 }
 
 START_TEST(test_limit)
