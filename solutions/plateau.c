@@ -9,7 +9,6 @@
 // Multiplies the learning rate by `factor` where the validation loss has not fallen for `patience`
 // epochs in a row, but not below `min_lr`.
 typedef struct {
-    Callback callback;
     float factor, min_lr;
     int patience;
     double best; // the lowest validation loss so far
@@ -22,7 +21,7 @@ typedef struct {
 // After each epoch.
 static void plateau_epoch_end(Callback *self, Training *training)
 {
-    Plateau *plateau = (Plateau *)self;
+    Plateau *plateau = self->state;
     double loss = training->logs.val_loss;
     Optimizer *optimizer = model_optimizer(training->model);
     // plateau: wait as long as patience lasts, then take a smaller step, and wait again.
@@ -37,18 +36,6 @@ static void plateau_epoch_end(Callback *self, Training *training)
     plateau->wait = 0;
     float lr = optimizer_learning_rate(optimizer) * plateau->factor;
     optimizer_set_learning_rate(optimizer, lr > plateau->min_lr ? lr : plateau->min_lr);
-}
-
-static Callback *reduce_on_plateau(float factor, int patience, float min_lr)
-{
-    Plateau *plateau = calloc(1, sizeof *plateau);
-    plateau->callback =
-        (Callback){.name = "reduce_on_plateau", .epoch_end = plateau_epoch_end};
-    plateau->factor = factor;
-    plateau->min_lr = min_lr;
-    plateau->patience = patience;
-    plateau->best = INFINITY;
-    return &plateau->callback;
 }
 
 int main(int argc, char **argv)
@@ -68,11 +55,17 @@ int main(int argc, char **argv)
     Optimizer *opt = hvd_distributed_optimizer(sgd(lr));
     Model *model = compile(create_lenet(16, 0), CATEGORICAL_CROSSENTROPY, opt);
 
+    Plateau plateau = {
+        .factor = 0.2f, .patience = 2, .min_lr = 0.05f * args.base_lr, .best = INFINITY};
+    Callback *reduce_on_plateau = lambda_callback((Callback){.name = "reduce_on_plateau",
+                                                             .state = &plateau,
+                                                             .epoch_end = plateau_epoch_end});
+
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, hvd_broadcast_variables(0));
     // plateau: behind the average, so that all workers decide by the same loss.
     callbacks_add(&callbacks, hvd_metric_average());
-    callbacks_add(&callbacks, reduce_on_plateau(0.2f, 2, 0.05f * args.base_lr));
+    callbacks_add(&callbacks, reduce_on_plateau);
 
     fit(model, &(Fit){
         .train            = train_batches,

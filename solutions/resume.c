@@ -19,7 +19,6 @@ static Model *create_model(void)
 #define FALL 0.005f
 
 typedef struct {
-    Callback callback;
     float lr;       // of the first batch
     double batches; // that are done
 } Decay;
@@ -27,21 +26,19 @@ typedef struct {
 // Before each batch.
 static void decay_batch_begin(Callback *self, Training *training)
 {
-    Decay *decay = (Decay *)self;
+    Decay *decay = self->state;
     float lr = decay->lr / (1 + FALL * (float)decay->batches);
     optimizer_set_learning_rate(model_optimizer(training->model), lr);
     decay->batches++;
 }
 
-static Callback *falling_rate(float lr)
+static Callback *falling_rate(Decay *decay)
 {
-    Decay *decay = calloc(1, sizeof *decay);
-    decay->callback = (Callback){.name = "falling_rate", .batch_begin = decay_batch_begin};
-    decay->lr = lr;
+    Callback callback = {.name = "falling_rate", .state = decay, .batch_begin = decay_batch_begin};
     // resume: a checkpoint keeps the count, and restoring brings it back.
-    decay->callback.kept = &decay->batches;
-    decay->callback.kept_count = 1;
-    return &decay->callback;
+    callback.kept = &decay->batches;
+    callback.kept_count = 1;
+    return lambda_callback(callback);
 }
 
 // Before fit: where the folder has a checkpoint, puts the model in the state of the latest one, and
@@ -86,7 +83,8 @@ int main(int argc, char **argv)
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, hvd_broadcast_variables(0));
     callbacks_add(&callbacks, hvd_metric_average());
-    callbacks_add(&callbacks, falling_rate(args.base_lr));
+    Decay decay = {.lr = args.base_lr};
+    callbacks_add(&callbacks, falling_rate(&decay));
     // Twice inside each epoch, and at its end; the last two stay.
     callbacks_add(&callbacks, checkpoint(&(Checkpoint){.folder = folder,
                                                        .every = steps / 3 + 1,

@@ -7,9 +7,8 @@
 #include "hvdlab.h"
 #include "lessons/exercises.h"
 
-// Saves the training in a folder.
+// What the callback that saves knows.
 typedef struct {
-    Callback callback;
     const char *folder;
     double best; // the highest validation accuracy so far
 } Saver;
@@ -31,7 +30,7 @@ static void save(const Training *training, const char *folder, const char *name)
 // After each epoch.
 static void saver_epoch_end(Callback *self, Training *training)
 {
-    Saver *saver = (Saver *)self;
+    Saver *saver = self->state;
     // save: the root alone writes, since the file is one for all workers.
     if (hvd_rank() != 0)
         return;
@@ -44,16 +43,6 @@ static void saver_epoch_end(Callback *self, Training *training)
     }
 }
 
-static Callback *saver(const char *folder)
-{
-    mkdir(folder, 0777); // it may be there already
-    Saver *saver = calloc(1, sizeof *saver);
-    saver->callback = (Callback){.name = "saver", .epoch_end = saver_epoch_end};
-    saver->folder = folder;
-    saver->best = -1;
-    return &saver->callback;
-}
-
 int main(int argc, char **argv)
 {
     hvd_init();
@@ -61,6 +50,7 @@ int main(int argc, char **argv)
     Args args = parse_args(argc, argv);
     int verbose = hvd_rank() == 0;
     const char *folder = args.checkpoint_dir ? args.checkpoint_dir : "build/checkpoints";
+    mkdir(folder, 0777); // it may be there already
 
     Dataset train = load_data(&args, TRAIN);
     Dataset test = load_data(&args, TEST);
@@ -71,11 +61,16 @@ int main(int argc, char **argv)
     Optimizer *opt = hvd_distributed_optimizer(sgd_momentum(args.base_lr, 0.9f, false));
     Model *model = compile(create_lenet(16, 0), CATEGORICAL_CROSSENTROPY, opt);
 
+    Saver state = {.folder = folder, .best = -1};
+    Callback *saver = lambda_callback((Callback){.name = "saver",
+                                                 .state = &state,
+                                                 .epoch_end = saver_epoch_end});
+
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, hvd_broadcast_variables(0));
     // save: behind the average, so that the best epoch is the one that is best on all workers.
     callbacks_add(&callbacks, hvd_metric_average());
-    callbacks_add(&callbacks, saver(folder));
+    callbacks_add(&callbacks, saver);
 
     fit(model, &(Fit){
         .train            = train_batches,

@@ -24,6 +24,7 @@ static int slowest(const Standing standing[])
     return fewest;
 }
 
+
 // Takes one request after another until no worker is left. No worker gets weights while it has
 // brought more than `bound` updates more than the slowest one.
 static void serve(PsServer *server, int bound)

@@ -34,9 +34,8 @@ static Batch own_part(const Replica *replica, const Batch *whole)
 
 // One update. It runs on all devices at a time, with the replica of each; the whole batch is the
 // same for all.
-static void update(Replica *replica, void *argument)
+static void update(Replica *replica, const Batch *whole)
 {
-    const Batch *whole = argument;
     Batch part = own_part(replica, whole);
     // TODO: mirrored: here each replica goes its own way. Let all of them, also one without images,
     // apply the same gradient, the one that a single device would compute from the whole batch: the
@@ -47,15 +46,16 @@ static void update(Replica *replica, void *argument)
 }
 
 // Adds a batch to the figures: each replica its part to its own.
-static void test(Replica *replica, void *argument)
+static void test(Replica *replica, const Batch *whole)
 {
-    Batch part = own_part(replica, argument);
+    Batch part = own_part(replica, whole);
     if (part.count > 0)
         test_on_batch(replica->model, &part);
 }
 
 // Has the function called on all devices with each batch of a pass. Returns the figures of all.
-static Metrics pass(Mirrored *replicas, Batches *batches, void (*function)(Replica *, void *))
+static Metrics pass(Mirrored *replicas, Batches *batches,
+                    void (*function)(Replica *, const Batch *))
 {
     for (int i = 0; i < mirrored_devices(replicas); i++)
         model_reset_metrics(mirrored_model(replicas, i));
@@ -63,7 +63,7 @@ static Metrics pass(Mirrored *replicas, Batches *batches, void (*function)(Repli
     batches_begin(batches, steps);
     for (int step = 0; step < steps; step++) {
         Batch batch = batches_next(batches);
-        on_each_device(replicas, function, &batch);
+        batch_on_each_device(replicas, function, &batch);
     }
     Metrics all = {0};
     for (int i = 0; i < mirrored_devices(replicas); i++) {

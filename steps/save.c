@@ -7,9 +7,8 @@
 #include "hvdlab.h"
 #include "lessons/exercises.h"
 
-// Saves the training in a folder.
+// What the callback that saves knows.
 typedef struct {
-    Callback callback;
     const char *folder;
     double best; // the highest validation accuracy so far
 } Saver;
@@ -31,21 +30,11 @@ static void save(const Training *training, const char *folder, const char *name)
 // After each epoch.
 static void saver_epoch_end(Callback *self, Training *training)
 {
-    Saver *saver = (Saver *)self;
+    Saver *saver = self->state;
     // TODO: save: on the root, and nowhere else, save the training under the name "ckpt-1" when 1
     // epoch is done, "ckpt-2" when 2 are (training->epochs_done), and so on. Where the validation
     // accuracy (training->logs) is higher than in every epoch before, save it as "best", too.
     (void)saver, (void)save, (void)training;
-}
-
-static Callback *saver(const char *folder)
-{
-    mkdir(folder, 0777); // it may be there already
-    Saver *saver = calloc(1, sizeof *saver);
-    saver->callback = (Callback){.name = "saver", .epoch_end = saver_epoch_end};
-    saver->folder = folder;
-    saver->best = -1;
-    return &saver->callback;
 }
 
 int main(int argc, char **argv)
@@ -55,6 +44,7 @@ int main(int argc, char **argv)
     Args args = parse_args(argc, argv);
     int verbose = hvd_rank() == 0;
     const char *folder = args.checkpoint_dir ? args.checkpoint_dir : "build/checkpoints";
+    mkdir(folder, 0777); // it may be there already
 
     Dataset train = load_data(&args, TRAIN);
     Dataset test = load_data(&args, TEST);
@@ -65,10 +55,15 @@ int main(int argc, char **argv)
     Optimizer *opt = hvd_distributed_optimizer(sgd_momentum(args.base_lr, 0.9f, false));
     Model *model = compile(create_lenet(16, 0), CATEGORICAL_CROSSENTROPY, opt);
 
+    Saver state = {.folder = folder, .best = -1};
+    Callback *saver = lambda_callback((Callback){.name = "saver",
+                                                 .state = &state,
+                                                 .epoch_end = saver_epoch_end});
+
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, hvd_broadcast_variables(0));
     // TODO: save: whose accuracy decides which epoch is the best? Is this the right order?
-    callbacks_add(&callbacks, saver(folder));
+    callbacks_add(&callbacks, saver);
     callbacks_add(&callbacks, hvd_metric_average());
 
     fit(model, &(Fit){

@@ -13,9 +13,8 @@ static float lr_schedule(int epoch, float base_lr)
     return epoch < 6 ? base_lr : 0.1f * base_lr;
 }
 
-// Leads the learning rate from that of one device to that of all.
+// What the warm-up knows: it leads the learning rate from that of one device to that of all.
 typedef struct {
-    Callback callback;
     float lr;       // of one device
     int epochs;     // of the warm-up
     float last;     // the learning rate of the batch before
@@ -25,40 +24,28 @@ typedef struct {
 // Before each batch.
 static void warmup_batch_begin(Callback *self, Training *training)
 {
-    Warmup *warmup = (Warmup *)self;
-    Update *rule = &optimizer_innermost(model_optimizer(training->model))->rule;
-    // TODO: warmup: in the first warmup->epochs epochs set rule->learning_rate, before each batch, so
-    // that it rises on a straight line: from warmup->lr, before anything is trained, to warmup->lr
-    // * hvd_size(), with the last batch of these epochs. Leave it to the schedule after that.
-    // (An epoch has training->steps batches; training->epoch and training->step count from 0.)
+    Warmup *warmup = self->state;
+    Optimizer *optimizer = model_optimizer(training->model);
+    // TODO: warmup: in the first warmup->epochs epochs set the learning rate before each batch, so
+    // that it rises on a straight line: from warmup->lr, before anything is trained, to warmup->lr *
+    // hvd_size(), with the last batch of these epochs. After that, the schedule sets the rate. (An
+    // epoch has training->steps batches; training->epoch and training->step count from 0.) make doc
+    // NAME=optimizer_momentum shows how the rate and the momentum are read and set.
 
     // TODO: warmup: momentum remembers updates that were made at the rates of earlier batches. For
-    // each of these batches set rule->momentum to the optimizer's own, times the batch's rate / the
+    // each of these batches set the momentum to the optimizer's own, times the batch's rate / the
     // rate of the batch before (warmup->lr before the first).
-    (void)warmup, (void)rule;
+    (void)warmup, (void)optimizer;
 }
 
 // After each batch.
 static void warmup_batch_end(Callback *self, Training *training)
 {
-    Warmup *warmup = (Warmup *)self;
-    Update *rule = &optimizer_innermost(model_optimizer(training->model))->rule;
+    Warmup *warmup = self->state;
+    Optimizer *optimizer = model_optimizer(training->model);
     // TODO: warmup: see to it that no batch gets the correction of another one, and that batches
     // after the warm-up get the optimizer's own momentum.
-    (void)warmup, (void)rule;
-}
-
-static Callback *learning_rate_warmup(float lr, int epochs, float momentum)
-{
-    Warmup *warmup = calloc(1, sizeof *warmup);
-    warmup->callback = (Callback){.name = "learning_rate_warmup",
-                                  .batch_begin = warmup_batch_begin,
-                                  .batch_end = warmup_batch_end};
-    warmup->lr = lr;
-    warmup->epochs = epochs;
-    warmup->last = lr;
-    warmup->momentum = momentum;
-    return &warmup->callback;
+    (void)warmup, (void)optimizer;
 }
 
 int main(int argc, char **argv)
@@ -83,7 +70,14 @@ int main(int argc, char **argv)
 
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, learning_rate_schedule(lr_schedule, lr));
-    callbacks_add(&callbacks, learning_rate_warmup(args.base_lr, WARMUP_EPOCHS, momentum));
+    Warmup warmup = {.lr = args.base_lr,
+                     .epochs = WARMUP_EPOCHS,
+                     .last = args.base_lr,
+                     .momentum = momentum};
+    callbacks_add(&callbacks, lambda_callback((Callback){.name = "learning_rate_warmup",
+                                                         .state = &warmup,
+                                                         .batch_begin = warmup_batch_begin,
+                                                         .batch_end = warmup_batch_end}));
     callbacks_add(&callbacks, hvd_broadcast_variables(0));
     callbacks_add(&callbacks, hvd_metric_average());
 

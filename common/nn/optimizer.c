@@ -158,6 +158,16 @@ void optimizer_set_learning_rate(Optimizer *optimizer, float learning_rate)
     optimizer_innermost(optimizer)->rule.learning_rate = learning_rate;
 }
 
+float optimizer_momentum(const Optimizer *optimizer)
+{
+    return innermost(optimizer)->rule.momentum;
+}
+
+void optimizer_set_momentum(Optimizer *optimizer, float momentum)
+{
+    optimizer_innermost(optimizer)->rule.momentum = momentum;
+}
+
 int64_t optimizer_iterations(const Optimizer *optimizer)
 {
     return innermost(optimizer)->iterations;

@@ -51,11 +51,13 @@ Optimizer *adagrad(float learning_rate);
 Optimizer *rmsprop(float learning_rate);
 Optimizer *rmsprop_momentum(float learning_rate, float momentum);
 
-// Of the optimizer that changes the weights, however often it is wrapped: itself, its learning
-// rate, and its updates so far.
+// The optimizer that changes the weights, however often it is wrapped: itself, its learning rate,
+// its momentum (of SGD and RMSprop; others do not use it), and its updates so far.
 Optimizer *optimizer_innermost(Optimizer *optimizer);
 float optimizer_learning_rate(const Optimizer *optimizer);
 void optimizer_set_learning_rate(Optimizer *optimizer, float learning_rate);
+float optimizer_momentum(const Optimizer *optimizer);
+void optimizer_set_momentum(Optimizer *optimizer, float momentum);
 int64_t optimizer_iterations(const Optimizer *optimizer);
 
 // The fingerprint of a stretch of an arena, weights or gradients (trace.h says what that is).

@@ -39,6 +39,13 @@ void callbacks_free(Callbacks *callbacks)
     callbacks->count = 0;
 }
 
+Callback *lambda_callback(Callback functions)
+{
+    Callback *callback = allocate(1, sizeof *callback);
+    *callback = functions;
+    return callback;
+}
+
 void trace_figures(const char *event, const Callback *callback, const Training *training)
 {
     const Logs *logs = &training->logs;

@@ -53,8 +53,8 @@ typedef struct {
     const Callbacks *callbacks;
 } Training;
 
-// Each function may be NULL. `self` is the callback; the larger struct that it begins holds its
-// state.
+// Each function may be NULL. `self` is the callback; its state is what `state` points to, or the
+// larger struct that it begins.
 struct Callback {
     const char *name;
     void (*train_begin)(Callback *self, Training *training);
@@ -70,6 +70,7 @@ struct Callback {
     // Those numbers of its state that later epochs depend on, so that a checkpoint keeps them.
     double *kept;
     int kept_count;
+    void *state;
 };
 
 // Adds a callback at the end. The list owns it until callbacks_free, which calls each one's
@@ -78,6 +79,10 @@ struct Callback {
 // program with one line.
 void callbacks_add(Callbacks *callbacks, Callback *callback);
 void callbacks_free(Callbacks *callbacks);
+
+// A callback with these functions and this state, which stays the caller's, as Keras's
+// LambdaCallback.
+Callback *lambda_callback(Callback functions);
 
 // Sets the learning rate at the beginning of every epoch (from 0) to schedule(epoch, base_lr).
 Callback *learning_rate_schedule(float (*schedule)(int epoch, float base_lr), float base_lr);

@@ -178,12 +178,35 @@ static void call(int index, void *argument)
     c->function(&c->mirrored->members[index].replica, c->argument);
 }
 
+static void run(Mirrored *m, const char *caller, bool has_function, const Call *what)
+{
+    need(m, caller);
+    if (!has_function)
+        die("%s: there is no function (NULL)", caller);
+    thread_pool_run(m->pool, caller, call, (void *)(uintptr_t)what);
+}
+
 void on_each_device(Mirrored *m, void (*function)(Replica *replica, void *argument), void *argument)
 {
-    need(m, __func__);
-    if (!function)
-        die("%s: there is no function (NULL)", __func__);
-    thread_pool_run(m->pool, __func__, call, &(Call){m, function, argument});
+    run(m, __func__, function != NULL, &(Call){m, function, argument});
+}
+
+typedef struct {
+    void (*function)(Replica *replica, const Batch *batch);
+    const Batch *batch;
+} BatchCall;
+
+static void call_with_batch(Replica *replica, void *argument)
+{
+    const BatchCall *c = argument;
+    c->function(replica, c->batch);
+}
+
+void batch_on_each_device(Mirrored *m, void (*function)(Replica *replica, const Batch *batch),
+                          const Batch *batch)
+{
+    BatchCall with_batch = {function, batch};
+    run(m, __func__, function != NULL, &(Call){m, call_with_batch, &with_batch});
 }
 
 static Member *member_of(const Replica *replica, const char *caller)
@@ -402,9 +425,9 @@ static void trace_update(const Model *model)
           NUMBER("arena", model_arena_fingerprint(model)));
 }
 
-static void train_part(Replica *replica, void *argument)
+static void train_part(Replica *replica, const Batch *batch)
 {
-    Batch part = part_of_batch(replica, argument);
+    Batch part = part_of_batch(replica, batch);
     if (part.count > 0)
         compute_gradients(replica->model, &part);
     average_gradients(replica, part.count);
@@ -419,13 +442,13 @@ static void train_all(void *self, const Batch *batch)
     if (m->stale)
         equalize(m);
     follow(m);
-    on_each_device(m, train_part, (void *)(uintptr_t)batch);
+    batch_on_each_device(m, train_part, batch);
     gather_metrics(m);
 }
 
-static void test_part(Replica *replica, void *argument)
+static void test_part(Replica *replica, const Batch *batch)
 {
-    Batch part = part_of_batch(replica, argument);
+    Batch part = part_of_batch(replica, batch);
     if (part.count > 0)
         test_on_batch(replica->model, &part);
 }
@@ -435,7 +458,7 @@ static void test_all(void *self, const Batch *batch)
     Mirrored *m = self;
     if (m->stale)
         equalize(m);
-    on_each_device(m, test_part, (void *)(uintptr_t)batch);
+    batch_on_each_device(m, test_part, batch);
     gather_metrics(m);
 }
 

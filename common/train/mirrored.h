@@ -45,6 +45,11 @@ Model *mirrored_model(const Mirrored *mirrored, int index);
 void on_each_device(Mirrored *mirrored, void (*function)(Replica *replica, void *argument),
                     void *argument);
 
+// The same, with a batch as the argument.
+void batch_on_each_device(Mirrored *mirrored,
+                          void (*function)(Replica *replica, const Batch *batch),
+                          const Batch *batch);
+
 // The replica's part of a batch that all of them have; of no images where there are too few.
 Batch part_of_batch(const Replica *replica, const Batch *batch);
 

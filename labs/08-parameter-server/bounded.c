@@ -24,6 +24,48 @@ static int slowest(const Standing standing[])
     return fewest;
 }
 
+#if STEP >= 1
+// bounded: with a bound of 0 the gradients of a round, which make one update.
+typedef struct {
+    float *sum;
+    int held; // so many so far
+} Round;
+
+// A worker's gradients have come.
+static void take_gradients(PsServer *server, const float *gradients, int bound, Round *round)
+{
+    if (bound > 0) {
+        ps_apply(server, gradients);
+        return;
+    }
+    for (size_t i = 0; i < ps_length(server); i++)
+        round->sum[i] += gradients[i];
+    round->held++;
+}
+
+// The update of a round, if all that still work have brought their gradients.
+static void end_round(PsServer *server, const Standing standing[], Round *round)
+{
+    if (round->held == 0 || slowest(standing) <= ps_version(server))
+        return;
+    for (size_t i = 0; i < ps_length(server); i++)
+        round->sum[i] /= round->held;
+    ps_apply(server, round->sum);
+    memset(round->sum, 0, ps_length(server) * sizeof *round->sum);
+    round->held = 0;
+}
+
+// Sends weights to the workers that have waited for the slowest one, and need not any more.
+static void answer_waiting(PsServer *server, Standing standing[], int bound)
+{
+    for (int w = 0; w < ps_workers(); w++)
+        if (standing[w].waiting && standing[w].updates - slowest(standing) <= bound) {
+            standing[w].waiting = false;
+            ps_send_weights(server, w);
+        }
+}
+#endif
+
 // Takes one request after another until no worker is left. No worker gets weights while it has
 // brought more than `bound` updates more than the slowest one.
 static void serve(PsServer *server, int bound)
@@ -31,9 +73,7 @@ static void serve(PsServer *server, int bound)
     Standing *standing = calloc(ps_workers(), sizeof *standing);
     int lead = 0;
 #if STEP >= 1
-    size_t length = ps_length(server);
-    float *sum = calloc(length, sizeof *sum); // bounded: of the gradients of a round,
-    int held = 0;                             // so many so far
+    Round round = {.sum = calloc(ps_length(server), sizeof *round.sum)};
 #endif
     for (int working = ps_workers(); working > 0;) {
         PsRequest request = ps_next(server);
@@ -54,13 +94,7 @@ static void serve(PsServer *server, int bound)
             if (asking->updates - slowest(standing) > lead)
                 lead = asking->updates - slowest(standing);
 #if STEP >= 1
-            if (bound > 0) {
-                ps_apply(server, request.gradients);
-            } else {
-                for (size_t i = 0; i < length; i++)
-                    sum[i] += request.gradients[i];
-                held++;
-            }
+            take_gradients(server, request.gradients, bound, &round);
 #else
             // TODO: bounded: with a bound of 0 the workers go in rounds. Hold the gradients of a
             // round, and make one update by their mean when all that still work have brought theirs.
@@ -74,21 +108,9 @@ static void serve(PsServer *server, int bound)
             break;
         }
 #if STEP >= 1
-        // bounded: with whatever has come a round may be complete,
-        int last = slowest(standing);
-        if (held > 0 && last > ps_version(server)) {
-            for (size_t i = 0; i < length; i++)
-                sum[i] /= held;
-            ps_apply(server, sum);
-            memset(sum, 0, length * sizeof *sum);
-            held = 0;
-        }
-        // bounded: and somebody's waiting be over.
-        for (int w = 0; w < ps_workers(); w++)
-            if (standing[w].waiting && standing[w].updates - last <= bound) {
-                standing[w].waiting = false;
-                ps_send_weights(server, w);
-            }
+        // bounded: whatever has come may end a round, and then somebody's waiting.
+        end_round(server, standing, &round);
+        answer_waiting(server, standing, bound);
 #else
         // TODO: bounded: with whatever has come, a worker's leaving too, a round may be complete,
         // and somebody's waiting over. Look here: first at the round and its update, then at who is
@@ -98,7 +120,7 @@ static void serve(PsServer *server, int bound)
     printf("server %d: after a push a worker was %d updates ahead of the slowest at most\n",
            ps_number(), lead);
 #if STEP >= 1
-    free(sum);
+    free(round.sum);
 #endif
     free(standing);
 }

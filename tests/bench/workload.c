@@ -160,7 +160,7 @@ Steps *prepare_mirrored(const Workload *workload)
     return steps;
 }
 
-static void train_part(Replica *replica, void *whole)
+static void train_part(Replica *replica, const Batch *whole)
 {
     Batch part = part_of_batch(replica, whole);
     compute_gradients(replica->model, &part);
@@ -192,7 +192,7 @@ static void run_step(Steps *steps)
     if (steps->model)
         train_on_batch(steps->model, &steps->batch);
     else if (steps->mirrored)
-        on_each_device(steps->mirrored, train_part, &steps->batch);
+        batch_on_each_device(steps->mirrored, train_part, &steps->batch);
     else if (steps->epoch)
         epoch_run(steps->epoch);
     else

@@ -154,7 +154,7 @@ static const Diagnosis *wrong_cover(const Batches *batches, const BatchSeen *bat
     static const Diagnosis outside = {
         "computed-outside",
         "gradients are computed by the program's own thread, one after another. What is to run on "
-        "all devices at a time is done inside the function that on_each_device() calls.",
+        "all devices at a time is done inside the function that batch_on_each_device() calls.",
         NULL};
     static const Diagnosis own_batches = {"batches-by-replicas",
                                           "replicas take batches themselves. Here a batch is taken "
@@ -513,8 +513,8 @@ static const Explanation explanations[] = {
       NULL}},
     {"one of the threads that are at work on the devices",
      {"on-each-device-nested",
-      "on_each_device() is called inside a function that it runs. That function is on all devices "
-      "already.",
+      "a function that runs on all devices has a function called on all devices, which cannot be "
+      "done.",
       NULL}},
     {"apply_gradients: there are no gradients",
      {"applied-without-gradients",

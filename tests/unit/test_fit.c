@@ -93,7 +93,8 @@ static Callback *recorder(char letter)
 {
     Recorder *r = allocate(1, sizeof *r);
     *r = (Recorder){{"recorder", note_train_begin, note_epoch_begin, note_batch_begin,
-                     note_batch_end, note_epoch_end, note_train_end, note_release, NULL, NULL, 0},
+                     note_batch_end, note_epoch_end, note_train_end, note_release, NULL, NULL, 0,
+                     NULL},
                     letter};
     return &r->callback;
 }
