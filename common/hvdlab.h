@@ -23,7 +23,7 @@
 #include "train/mirrored.h"  // the same on all devices of one process
 #include "train/stages.h"    // a model in two halves, on two devices
 #include "comm/comm.h"       // ranks, all-reduce, groups of workers
-#include "comm/placement.h"  // who is on the same host, in a table
+#include "comm/placement.h"  // a table of the workers on each host
 #include "comm/hvd_run.h"    // workers that a plain program starts
 #include "comm/sweep.h"      // an all-reduce tried on many sizes
 #include "hvd/hvd.h"         // the distributed optimizer and its callbacks

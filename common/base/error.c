@@ -55,7 +55,7 @@ static void say_last(const char *format, va_list arguments)
     char prefix[32] = "";
     int rank = launcher_rank();
     Role role = role_from_environment();
-    if (role.kind && !launched()) { // nobody ends it because another has left
+    if (role.kind && !launched()) { // no launcher ends it when another process has left
         snprintf(prefix, sizeof prefix, "%s %d: ", role_name(role.kind), role.number);
     } else if (rank != 0) {
         snprintf(prefix, sizeof prefix, "rank %d: ", rank);

@@ -10,15 +10,15 @@
 
 #define PRINTF_LIKE(text, first) __attribute__((__format__(__printf__, text, first)))
 
-// Ends the program because its user must change something: prints "PROGRAM: MESSAGE" on standard
-// error and exits with status 2. Under mpirun the root rank speaks and exits at once; another rank
-// waits a second and a half, and if the job still lives it speaks itself, naming its rank. mpirun
-// then ends the other ranks. A process with a role (base/role.h) speaks at once, and names it.
-// `format` has no newline and no program name in it.
+// Exits because its user must change something: prints "PROGRAM: MESSAGE" on standard error and
+// exits with status 2. Under mpirun the root rank speaks and exits at once; another rank waits a
+// second and a half, and if the job still lives it speaks itself, naming its rank. mpirun then ends
+// the other ranks. A process with a role (base/role.h) speaks at once, and names it. `format` has
+// no newline and no program name in it.
 _Noreturn void die(const char *format, ...) PRINTF_LIKE(1, 2);
 
-// Ends the program in the same way, but with status 1: no setting was wrong, and yet its work can't
-// be completed (a loss that is no number, say).
+// Exits in the same way, but with status 1: no setting was wrong, and yet its work can't be
+// completed (a loss that is no number, say).
 _Noreturn void give_up(const char *format, ...) PRINTF_LIKE(1, 2);
 
 // From now on die() and give_up() call `end_job` with the exit status instead of leaving at once:
@@ -37,7 +37,7 @@ void note_on_root(const char *format, ...) PRINTF_LIKE(1, 2);
 // The program's name as standard error shows it: the last part of argv[0].
 const char *program_name(void);
 
-// Ends the program with file and line when the library itself is wrong (never for a user's fault).
+// Exits with file and line when the library itself is wrong (never for a user's fault).
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
         if (!(condition))                                                                          \

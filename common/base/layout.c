@@ -49,7 +49,7 @@ static void check_names(const LauncherNames *names)
     check_variable(names->local_rank, 0, local_size - 1, 0);
 }
 
-// Who takes a launcher's numbers for true counts with them, and allocates by them.
+// Callers count with a launcher's numbers, and allocate memory by them.
 void launcher_check(void)
 {
     static const LauncherNames open_mpi = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",

@@ -7,21 +7,21 @@
 #include <stdbool.h>
 
 // The value of an environment variable that holds a whole number from 1 to `most`, or 0 where it is
-// not set or empty. Ends the program when it holds anything else.
+// not set or empty. Exits when it holds anything else.
 int environment_count(const char *name, int most);
 
 // A launcher's environment that contradicts itself or holds no numbers (a rank that is not below
-// the size, a size above MAX_LAUNCHED, ...) ends the program with one line. start.c calls this
-// before main.
+// the size, a size above MAX_LAUNCHED, ...) makes the program exit with an error message. start.c
+// calls this before main.
 void launcher_check(void);
 
 // Where a process stands among those of its node. Two settings make one machine look like several
 // nodes: HVD_LAYOUT=0,0,1,0,1 names the node of each rank, from rank 0 on (names beyond the last
 // rank are no matter); HVD_RANKS_PER_NODE=K makes as many as hold K ranks each, dealt to them in
 // turn as mpirun's --map-by node does (rank r on node r % nodes). Where both are set, the layout
-// counts; without them there is one node, this one. Ends the program where a setting makes no
-// sense. HVD_RANKS_PER_NODE is at most MAX_LAUNCHED, a node's name at most 999. Who is on a node
-// the launcher's environment says, until MPI is asked (set_place).
+// counts; without them there is one node, this one. Exits where a setting makes no sense.
+// HVD_RANKS_PER_NODE is at most MAX_LAUNCHED, a node's name at most 999. Until MPI is asked
+// (set_place), the launcher's environment says which ranks are on a node.
 typedef struct {
     int local_rank, local_size;
     int node, nodes; // 0 and 1 where nothing is simulated

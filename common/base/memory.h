@@ -7,11 +7,11 @@
 #include <stddef.h>
 
 // Zeroed memory for `count` objects of `size` bytes, aligned to 64 bytes; the caller frees it with
-// free(). Ends the program when there is none, or when count * size overflows.
+// free(). Exits when there is none, or when count * size overflows.
 void *allocate(size_t count, size_t size);
 
 // The block at `memory` (NULL: a new one), which the caller had from here, with room for `count`
-// objects of `size` bytes; what is added is not zeroed. Ends the program when there is none.
+// objects of `size` bytes; what is added is not zeroed. Exits when there is none.
 void *enlarge(void *memory, size_t count, size_t size);
 
 // Whether there is room for `bytes` more in the address space, and the end of the program where

@@ -15,7 +15,7 @@
 #define GOLDEN_GAMMA 0x9e3779b97f4a7c15u // 2^64 / golden ratio, odd: SplitMix64's step
 
 // What all streams of this process grow from. Written while the program starts, before there are
-// threads; only the default is drawn later, by whoever asks first.
+// threads; only the default is drawn later, at the first use.
 static RngOrigin origin;
 
 static pthread_once_t origin_once = PTHREAD_ONCE_INIT;

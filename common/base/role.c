@@ -1,5 +1,5 @@
-// Reads a role from the environment. What is wrong with one ps.c says: here nobody may be told,
-// since whoever tells something asks for the role.
+// Reads a role from the environment. Errors in a role are reported by ps.c: reporting needs the
+// role, so this file cannot do it.
 
 #include "base/role.h"
 

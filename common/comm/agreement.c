@@ -366,7 +366,7 @@ static int count_working(const Meeting *meeting, const Attendance *all)
     return working;
 }
 
-// The sum that those make who work, which they agree on. Ends the job where it is none.
+// The sum that those make who work, which they agree on. Aborts the job where it is none.
 static Sum sum_of_working(const Meeting *meeting, const Attendance *all)
 {
     int worker = 0, count = 0;

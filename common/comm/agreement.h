@@ -60,9 +60,9 @@ static inline Term number_term(const char *verb, const char *before, int64_t num
 }
 
 // Begins a call among the ranks of a communicator, hvd's or a group's: returns when all of them
-// have begun it alike; else ends the job with one line. agreed_call_ends says that this rank's part
-// is done. Does nothing on a single rank. Returns how many of the ranks work: all but those that
-// have joined.
+// have begun it alike; else aborts the job with an error message. agreed_call_ends says that this
+// rank's part is done. Does nothing on a single rank. Returns how many of the ranks work: all but
+// those that have joined.
 int agree(const Collective *call, MPI_Comm comm);
 void agreed_call_ends(void);
 

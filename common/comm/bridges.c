@@ -19,7 +19,7 @@
 #define EXCLUDE "btl_tcp_if_exclude"
 #define USUAL   "127.0.0.1/8,sppp" // what Open MPI leaves out where it is told nothing
 
-// Docker calls the networks that somebody adds br- and twelve hexadecimal digits.
+// Docker names a user's own networks br- and twelve hexadecimal digits.
 static bool is_bridge(const char *name)
 {
     static const char *const beginnings[] = {"docker", "podman", "cni-podman",

@@ -4,7 +4,7 @@
 #define HVDLAB_BRIDGES_H
 
 // Keeps Open MPI from using the bridges to containers and virtual machines of this machine, unless
-// somebody has said which networks it is to use. Before MPI is started.
+// a setting says which networks to use. Before MPI is started.
 void leave_out_bridges(void);
 
 #endif

@@ -17,8 +17,7 @@
 
 // ---- The job.
 
-// Of this process, in the job: who asks for every number of an array does not read the environment
-// as often.
+// Of this process, in the job: kept, since a program may ask for every element of an array.
 static Place place;
 
 void hvd_init(void)

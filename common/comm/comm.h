@@ -19,7 +19,7 @@
 // left (the end of main, exit, hvd_shutdown, MPI_Finalize), since such a wait cannot end. Where
 // mpirun ends the job by SIGTERM, as after Control-C, a message says so.
 //
-// These errors end the program with one message and status 2: a call before hvd_init or after
+// These errors make the program exit with one message and status 2: a call before hvd_init or after
 // hvd_shutdown (except hvd_shutdown and hvd_group_free); an argument that can't be right, such as
 // NULL for values or a rank that is not there; and what MPI refuses of the program's own calls, on
 // MPI_COMM_WORLD and on communicators made from it after hvd_init, unless the program has set an
@@ -31,7 +31,7 @@
 // lost where a job ends otherwise than by the end of main, exit(0) or hvd_shutdown.
 //
 // Between several hosts (simulated ones included) an all-reduce through MPI is hierarchical: sums
-// within each host, a ring between the hosts, the result handed out within each host. With H hosts
+// within each host, a ring between the hosts, the result distributed within each host. With H hosts
 // each link carries 2 (H - 1) / H of the data, the minimum, in 2 (H - 1) messages one after
 // another. MPI's own algorithm for little data sends fewer messages, log2(N) for N workers, each
 // with all the data. With time = latency + bytes / bandwidth, the ring is faster where a part of
@@ -121,8 +121,8 @@ int hvd_join(void);
 // Averages (or adds up, HVD_SUM) the gradient of an embedding's table over all workers by gathering
 // their rows, as Horovod does for TensorFlow's IndexedSlices: the rows of all workers, in the order
 // of their ranks, divided by their number. Nothing is added up; a row that several of them brought
-// stands there several times. What a worker hands over follows the rows that its batch named, not
-// the table. To be freed with sparse_gradient_free. Collective.
+// stands there several times. A worker's contribution grows with the rows that its batch named, not
+// with the table. To be freed with sparse_gradient_free. Collective.
 SparseGradient hvd_allreduce_sparse(const SparseGradient *own, HvdOp op);
 
 // ---- Groups of workers.
@@ -146,8 +146,8 @@ HvdGroup hvd_group_split(int color);
 HvdGroup hvd_group_of_ranks(const int *ranks, int count);
 
 // The collectives among the workers of a group, each of which calls them; `root` is a rank in the
-// group. A worker that is not in the group ends the program with one line. Where they disagree, the
-// line that says so counts ranks as the job does.
+// group. A worker that is not in the group makes the program exit with an error message. Where they
+// disagree, the line that says so counts ranks as the job does.
 void hvd_group_allreduce(HvdGroup group, float *values, size_t count, HvdOp op);
 float *hvd_group_allgather(HvdGroup group, const float *values, size_t count, size_t *total);
 int *hvd_group_allgather_ints(HvdGroup group, const int *values, size_t count, size_t *total,
@@ -166,8 +166,8 @@ void hvd_group_free(HvdGroup *group);
 typedef void (*HvdAllreduce)(float *values, size_t count, MPI_Comm comm);
 
 // From now on distributed optimizers have the gradients added up by `allreduce`, piece after piece,
-// and divide the sums themselves; NULL: by the library again. Gradients on a GPU are handed over as
-// a copy in the host's memory. All workers must call it, before the same update; with one worker
+// and divide the sums themselves; NULL: by the library again. Gradients on a GPU are passed as a
+// copy in the host's memory. All workers must call it, before the same update; with one worker
 // nothing is added up. `comm` is used for nothing else while the function runs.
 void hvd_use_allreduce(HvdAllreduce allreduce);
 

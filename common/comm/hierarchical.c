@@ -1,4 +1,4 @@
-// The all-reduce in two levels: who is on which host, blocks of values that are under way, and the
+// The hierarchical all-reduce: which rank is on which host, the blocks of values under way, and the
 // ring between the hosts.
 
 #include "comm/hierarchical.h"
@@ -85,7 +85,7 @@ static Levels *find_levels(MPI_Comm comm)
 // They are kept with the communicator.
 static int levels_key = MPI_KEYVAL_INVALID;
 
-// NULL: nobody has looked yet.
+// NULL: not determined yet.
 static Levels *known_levels(MPI_Comm comm)
 {
     Levels *levels;

@@ -19,7 +19,7 @@ typedef struct {
 } Hosts;
 
 // Reads a hostfile; all hosts are taken to answer. A file that can't be read, or that names no
-// host, ends the program with one line. To be freed with hosts_free.
+// host, makes the program exit with an error message. To be freed with hosts_free.
 Hosts hosts_read(const char *path);
 void hosts_free(Hosts *hosts);
 

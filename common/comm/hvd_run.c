@@ -3,7 +3,7 @@
 // Which one it is they learn as its distance from the place where the program was loaded: that
 // place is another in each process, and the file is the same. Argument and result are files in
 // memory (memfd), which the workers find among those that the program has open, so that nothing is
-// left of them, whoever dies.
+// left of them when a process dies.
 //
 // A worker runs the function before main (start.c), which it never comes to: no program has to be
 // written, or linked, so that its main knows of this.

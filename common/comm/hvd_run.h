@@ -8,7 +8,7 @@
 
 // Starts `np` workers on this machine, by mpirun, and has each call function(argument) in a job
 // that is initialized already (hvd_init); returns what the root's function returned, a text from
-// malloc() that the caller frees, or NULL. What the others return is nobody's.
+// malloc() that the caller frees, or NULL. The results of the others are dropped.
 //
 // A worker is a new process of this program's file, which runs the function in place of main: of
 // what the program has computed it knows the argument alone, a text of any length, or NULL. The
@@ -17,8 +17,8 @@
 //
 // A worker that ends otherwise than by returning, or exit(0), ends the job, and the program with
 // the job's status, after one line that says who ended how. So does a signal that the program gets
-// meanwhile. In a program that mpirun started, or after hvd_init, the call ends the program with
-// one line.
+// meanwhile. In a program that mpirun started, or after hvd_init, the call makes the program exit
+// with an error message.
 char *hvd_run(int np, char *(*function)(const char *argument), const char *argument);
 
 #pragma GCC visibility pop

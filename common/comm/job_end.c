@@ -38,7 +38,7 @@ static void note_signal(int number, siginfo_t *information, void *unused)
 {
     (void)unused;
     if (getpid() == owner && caught)
-        return; // mpirun may send two; the first ends the program soon, whatever comes of it
+        return; // mpirun may send two; the first makes the program exit soon, whatever comes of it
     if (getpid() == owner) { // not a child that has just been forked
         sender = information->si_pid;
         caught = number;

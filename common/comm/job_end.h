@@ -8,9 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// From now on SIGINT, SIGTERM and SIGHUP, where they would end the program, are noted instead,
-// once, and `wake`, an eventfd, is written. Signals for which the program has a handler of its own,
-// or that it ignores, stay as they are.
+// From now on SIGINT, SIGTERM and SIGHUP, where they would make the program exit, are noted
+// instead, once, and `wake`, an eventfd, is written. Signals for which the program has a handler of
+// its own, or that it ignores, stay as they are.
 void catch_signals(int wake);
 void release_signals(void);
 
@@ -20,13 +20,13 @@ void ending_signals(sigset_t *set);
 // The one that came, 0: none; whether the launcher sent it; "SIGTERM"; and its end.
 int job_signal(void);
 bool job_signal_is_launchers(void);
-// Somebody else did, to this process alone; false where the launcher is not known.
+// Another process sent it, to this process alone; false where the launcher is not known.
 bool job_signal_is_foreign(void);
 const char *signal_name(int number);
 _Noreturn void die_by_signal(int number);
 
-// Looks who the launcher is, on the main thread; only Open MPI's counts. Afterwards, whether it is
-// no more, and where to write what it may not hand on any more: what mpirun itself writes to as
+// Looks who the launcher is, on the main thread; only Open MPI's counts. Afterwards: whether it is
+// gone, and where to write what it may not pass on any more: what mpirun itself writes to as
 // standard error, if this process `speaks`, is on the same machine and can do so, else its own. A
 // file is shared with mpirun where the system allows it (pidfd_getfd(2)), so that neither writes
 // over what the other wrote; else it is written only when mpirun is gone.

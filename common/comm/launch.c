@@ -81,7 +81,7 @@ static void look_at(Lines *lines, const char *bytes, size_t count)
     }
 }
 
-// Hands on what there is; false at the end of it.
+// Passes on what there is; false at the end of the file.
 static bool pass_on(int from, Lines *lines)
 {
     char bytes[4096];
@@ -90,7 +90,7 @@ static bool pass_on(int from, Lines *lines)
         look_at(lines, bytes, (size_t)count);
         for (ssize_t done = 0, now; done < count; done += now)
             if ((now = write(STDERR_FILENO, bytes + done, (size_t)(count - done))) <= 0)
-                break; // nobody reads it
+                break; // the reader has closed it
     }
     return count > 0 || (count < 0 && errno == EINTR);
 }
@@ -189,7 +189,7 @@ static void look_whether_it_has_ended(Job *job)
 }
 
 // Where it loses a host, Open MPI 4's mpirun now and then waits forever. One that has lost a rank
-// ends the job, too.
+// aborts the job, too.
 static void end_a_lost_one(Job *job)
 {
     if ((!job->end.lost && job->end.rank < 0) || !job->process)

@@ -21,7 +21,7 @@ typedef struct {
 // end. Its standard error passes through this process, where what the ranks say of the end is read.
 // Signals that come for this process alone meanwhile are sent on to mpirun, which also gets SIGTERM
 // should this process die. One that has lost a rank or a host and hangs is killed after 10 seconds.
-// A mpirun that can't be started ends the program with one line.
+// A mpirun that can't be started makes the program exit with an error message.
 JobEnd run_job(char *const words[]);
 
 // Starts it with these words and returns its process: nothing is read or printed, and it has no

@@ -282,7 +282,7 @@ int MPI_Probe(int from, int tag, MPI_Comm comm, MPI_Status *status)
 
 // ---- Requests: each operation that goes on in the background has a number, from 1.
 
-// Those that nobody has yet seen done. MPI hands out handles again; the numbers are ours.
+// Those whose end the program has not seen yet. MPI uses handles again; the numbers are ours.
 typedef struct {
     MPI_Request handle;
     int number;

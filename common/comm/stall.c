@@ -140,8 +140,8 @@ static bool some_rank_failed(void)
     return false;
 }
 
-// mpirun ends the other ranks by a signal, too, where one has failed: then that was the reason. One
-// that somebody else sends to a rank is that rank's to name.
+// mpirun ends the other ranks by a signal, too, where one has failed: then that was the reason. A
+// signal from another process is reported by the rank that got it.
 static void end_by_signal(int number)
 {
     static Words words;
@@ -331,7 +331,7 @@ static void tick(double now)
     stall_judge(now);
 }
 
-// Whoever is gone is judged at once: mpirun gives the others a moment only.
+// A rank that is gone is reported at once: mpirun soon ends the others.
 static bool someone_is_gone(void)
 {
     for (int r = 0; r < stall_job.size; r++)
@@ -370,7 +370,7 @@ static void *watch(void *wanted)
 
 // ---- Its beginning and end.
 
-// A child that this process forks has no such thread, and keeps nobody's connection open.
+// A child that this process forks has no such thread, and must not keep connections open.
 static void forget_in_child(void)
 {
     if (!stall_job.running)

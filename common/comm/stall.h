@@ -40,7 +40,7 @@ void stall_stop(void);
 // are not.
 void stall_wait_for_others(void);
 
-// This process ends the job and has printed why: no other rank reports that it is gone.
+// This process aborts the job and has printed why: no other rank reports that it is gone.
 void stall_explained(void);
 
 #endif

@@ -9,7 +9,7 @@
 #include "comm/stall_words.h"
 
 #define ROOT   0
-#define DEPUTY 1 // the rank that speaks where the root can't
+#define DEPUTY 1 // the rank that reports where the root can't
 
 // On the root a connection for each rank, and some for those that have not said yet who they are.
 typedef struct {
@@ -32,7 +32,7 @@ typedef struct {
     int places;
     RankView *ranks; // on the root all, on others the root and itself
     atomic_bool joining, stopping;
-    atomic_bool explained;    // this process ends the job, and has said why
+    atomic_bool explained;    // this process aborts the job, and has said why
     atomic_bool all_left;     // or it can't be known
     _Atomic double root_lost; // when the root was gone before it had said so; 0: never
     _Atomic double begin;     // of this rank's start, then of the time when all are there
@@ -40,11 +40,12 @@ typedef struct {
 
 extern StallJob stall_job;
 
-// Looks at what is known of the ranks, says what is to be said, and ends the job where it hangs: on
-// the root, on the deputy of a root that can't speak, and on each rank as long as it is alone.
+// Looks at what is known of the ranks, reports it, and aborts the job where it hangs: on the root,
+// on the deputy of a root that can't speak, and on each rank as long as it is alone.
 void stall_judge(double now);
 
-// For a rank that mpirun ends: says which one is gone, if that is why, and nobody has said it.
+// For a rank that mpirun ends: names the rank that is gone, if that is the reason and no rank has
+// named it.
 void stall_name_gone(void);
 
 #endif

@@ -30,8 +30,8 @@ static void begin_line(Words *words, bool ends)
         words_add(words, "stall: ");
 }
 
-// The root's end is told before, so that nobody calls it gone; mpirun ends the others. Not by MPI,
-// which belongs to the main thread.
+// The other ranks learn of the root's end first, so that none of them reports it gone; mpirun ends
+// them. Not by MPI, which belongs to the main thread.
 static _Noreturn void end_job(void)
 {
     stall_explained();

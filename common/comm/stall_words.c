@@ -73,7 +73,7 @@ static bool is_waiting(const RankView *rank, double now)
 
 // True where `waiting` waits for what `leaver` has not done, and now can't do. A call that all
 // ranks make alike: its number says so. A message: what was sent has had the time to arrive. Other
-// calls may wait for somebody else.
+// calls may wait for another rank.
 static bool waits_in_vain(const RankView *waiting, int leaver_rank, const RankView *leaver,
                           double now)
 {

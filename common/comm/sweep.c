@@ -31,7 +31,7 @@
 #define TIME 0.2
 enum { LEAST_REPEATS = 3, MOST_REPEATS = 101 };
 
-enum { GUARDS = 64 }; // floats behind the array, which nobody may touch
+enum { GUARDS = 64 }; // floats behind the array, which must not change
 enum { SAMPLES = 8 }; // wrong sums that the trace shows
 
 // ---- Values.

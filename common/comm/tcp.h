@@ -19,10 +19,10 @@ bool tcp_address(const char *text, size_t length, TcpAddress *address);
 // A socket that listens there, or -1 and *why, which says it in words.
 int tcp_listen(const TcpAddress *address, const char **why);
 
-// The next one that has come, and where from; -1: nobody.
+// Accepts the next connection, and tells where it comes from; -1: there is none.
 int tcp_accept(int listener, char from[64]);
 
-// Tries to reach who listens there, for `seconds` at most; -1 and *why: nobody answers (yet).
+// Connects to the listener there, in `seconds` at most; -1 and *why: no answer (yet).
 int tcp_connect(const TcpAddress *address, double seconds, const char **why);
 
 // Neither waits. How many bytes were moved; 0: none just now; -1: the connection is at its end.

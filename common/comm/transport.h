@@ -41,7 +41,7 @@ TransportChoice transport_choice(void);
 const char *transport_choice_name(void);
 // What to do where a variable is not the same on all ranks.
 #define HAND_ON(name) "mpirun -x " name " hands it on to other machines"
-// Ends the program with one line where HVD_TRANSPORT or HVD_COMPRESSION is none of its values.
+// Exits with an error message where HVD_TRANSPORT or HVD_COMPRESSION is none of its values.
 void hvd_check_settings(void);
 // HVD_HIERARCHICAL=auto, 0 or 1 (hierarchical.h).
 typedef enum { HIERARCHY_AUTO, HIERARCHY_NEVER, HIERARCHY_ALWAYS } HierarchyChoice;
@@ -51,7 +51,7 @@ Term hierarchy_term(void);
 // HVD_COMPRESSION=bf16?
 bool hvd_compresses(void);
 
-// Ends the program with one line where `root` is no rank of the communicator.
+// Exits with an error message where `root` is no rank of the communicator.
 void hvd_check_root(const char *caller, int root, MPI_Comm comm);
 // That all ranks name it.
 Term hvd_root_term(int root);
@@ -77,7 +77,7 @@ void mpi_average_gradients(float *values, size_t count);
 // Where some ranks bring zeros (hvd_join): the sum over all, divided by the number of the others.
 void mpi_average_of_working(float *values, size_t count, int working, MPI_Comm comm);
 
-// `count` as MPI takes it; ends the program where it is too large.
+// `count` as MPI takes it; exits where it is too large.
 int mpi_count(size_t count);
 
 // ---- With CUDA only.

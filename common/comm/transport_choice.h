@@ -5,8 +5,8 @@
 
 #include "comm/transport.h"
 
-// The transport for these arenas, which every rank must have, laid out alike: else the program ends
-// with one line. Collective; the first call takes a choice for good.
+// The transport for these arenas, which every rank must have, laid out alike: else the program
+// exits with an error message. Collective; the choice of the first call is final.
 const Transport *hvd_transport(const Parameters *parameters, MPI_Comm comm);
 // That hvd_use_allreduce was told the same on all ranks; that they compute the same model.
 Term hvd_adder_term(void);

@@ -34,7 +34,7 @@ static struct {
 #define PATIENCE 10 // seconds
 
 // The same answer on all ranks: why it can't be done, or NULL. Where NCCL fails on one rank, the
-// others may wait for it inside NCCL, forever: then that rank ends the job.
+// others may wait for it inside NCCL, forever: then that rank aborts the job.
 static const char *agreed(ncclResult_t own, MPI_Comm comm)
 {
     int result = (int)own;

@@ -10,15 +10,15 @@
 
 // Starts MPI, once; every rank must call it. exit(0), or the end of main, then ends MPI, which
 // waits for all ranks; any other exit status leaves MPI as it is, and mpirun ends the other ranks.
-// A process started without mpirun is a job of one rank, and says so. Ends the program if another
-// MPI's launcher started it, whose ranks Open MPI can't see.
+// A process started without mpirun is a job of one rank, and says so. Exits if another MPI's
+// launcher started it, whose ranks Open MPI can't see.
 void world_start(void);
 void world_stop(void);
 bool world_started(void); // and not stopped
 // Has `function` called, on every rank, before MPI is ended in order; several in the order in which
 // they were named.
 void world_before_stop(void (*function)(void));
-// Ends the program with one line where world_start has not been called yet, or MPI has been ended;
+// Exits with an error message where world_start has not been called yet, or MPI has been ended;
 // `caller` is the function that needs it.
 void world_need(const char *caller);
 
@@ -42,7 +42,7 @@ typedef enum {
     WORLD_VALUES,
     WORLD_AGREEMENT
 } WorldChannel;
-// Ends the program with one line where MPI does not run.
+// Exits with an error message where MPI does not run.
 MPI_Comm world_comm(WorldChannel channel);
 bool world_owns(MPI_Comm comm); // whether it is one of these
 

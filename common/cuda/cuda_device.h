@@ -15,9 +15,9 @@
 extern "C" {
 #endif
 
-// Runs a call of the CUDA runtime. When it fails the program ends with a line that names the place
-// and gives CUDA's own words; where memory has run out the user can do something, and the line says
-// what.
+// Runs a call of the CUDA runtime. When it fails the program exits with an error message that names
+// the place and gives CUDA's own words; where memory has run out the user can do something, and the
+// line says what.
 #define CUDA(call) cuda_check((call), #call, __FILE__, __LINE__)
 void cuda_check(cudaError_t error, const char *call, const char *file, int line);
 
@@ -54,19 +54,19 @@ cudaStream_t cuda_stream(void);
 void cuda_stream_wait(cudaStream_t later, cudaStream_t earlier);
 
 // Between the two calls what is queued on the stream is kept as a graph instead of being done, and
-// a call that fails does not end the program: then cuda_end_recording gives NULL. Else the graph is
-// the caller's.
+// a call that fails does not make the program exit: then cuda_end_recording gives NULL. Else the
+// graph is the caller's.
 void cuda_begin_recording(void);
 cudaGraph_t cuda_end_recording(void);
 
-// Memory of the current GPU. cuda_allocate zeroes it, on the stream, and ends the program where
-// there is none; cuda_try_allocate leaves it as it is and returns NULL.
+// Memory of the current GPU. cuda_allocate zeroes it, on the stream, and exits where there is none;
+// cuda_try_allocate leaves it as it is and returns NULL.
 void *cuda_allocate(size_t bytes);
 void *cuda_try_allocate(size_t bytes);
 void cuda_release(void *memory);
 
-// Memory of the host that the GPU copies from and to by itself; ends the program where there is
-// none. It is freed by cudaFreeHost.
+// Memory of the host that the GPU copies from and to by itself; exits where there is none. It is
+// freed by cudaFreeHost.
 void *cuda_allocate_host(size_t bytes);
 
 // Copies from and to the host, in the stream's order. cuda_write returns when `from` may be used

@@ -47,7 +47,7 @@ struct OpState {
 Element image_element(void);
 bool may_use_tf32(void);
 
-// Ends the program with a line because a library does not start. It seldom says why, and the usual
+// Exits with an error message because a library does not start. It seldom says why, and the usual
 // reason is that other processes have filled the GPU's memory.
 _Noreturn void cuda_library_failed(const char *library, const char *words);
 

@@ -48,7 +48,7 @@ const Dataset *batches_dataset(const Batches *batches);
 void batches_begin(Batches *batches, int64_t steps);
 
 // The next batch, valid until the next call. Must be called at most `steps` times after
-// batches_begin: one more ends the program with one line.
+// batches_begin: one more makes the program exit with an error message.
 Batch batches_next(Batches *batches);
 
 // Shifts one image (bytes, height x width x channels) by `shift_y`, `shift_x` pixels, so that

@@ -1,8 +1,9 @@
 // Data sets in memory: MNIST and Fashion-MNIST (IDX files, plain or gzip), CIFAR-10 (binary
 // version) and a synthetic set for machines without either. Images stay bytes; batches (augment.h)
-// turn them into floats. A file that is missing, cut short or damaged ends the program with a line
-// that names the file and the fault. The headers of a pair of IDX files are compared before any
-// image is read; of images at most 4096x4096, at most 1,048,576 and 1 GiB are read.
+// turn them into floats. A file that is missing, cut short or damaged makes the program exit with
+// an error message that names the file and the fault. The headers of a pair of IDX files are
+// compared before any image is read; of images at most 4096x4096, at most 1,048,576 and 1 GiB are
+// read.
 //
 // Formats: the IDX format as Y. LeCun's MNIST page defines it; the binary version of CIFAR-10 as
 // A. Krizhevsky's page defines it (a label byte, then 1,024 bytes each of red, green and blue).
@@ -57,7 +58,7 @@ Dataset synthetic_data(Split split, uint64_t seed, int images);
 // A data set of its own with the `count` images that have these numbers, 0 to dataset->count - 1,
 // in this order; a number may come more than once. Statistics of a few images are not those of all:
 // take them (image_statistics) before. The caller frees it with dataset_free, though a program that
-// ends need not. A number that is out of range ends the program with one line.
+// ends need not. A number that is out of range makes the program exit with an error message.
 Dataset dataset_select(const Dataset *dataset, const int *numbers, int count);
 
 // The same with the `count` images from number `first` on, in their order.
@@ -70,8 +71,8 @@ Dataset dataset_by_class(const Dataset *dataset);
 // The share of worker `index` of `count`: every count-th image, beginning with the one of number
 // `index`. The shares of all workers are the whole data set, and no image is in two of them; their
 // sizes differ by one at most. (What a tf.data.Dataset's shard and Python's [index::count] select.)
-// A data set of its own, as dataset_select's. An index below 0, or not below `count`, ends the
-// program with one line.
+// A data set of its own, as dataset_select's. An index below 0, or not below `count`, makes the
+// program exit with an error message.
 Dataset shard_dataset(const Dataset *dataset, int index, int count);
 
 // Frees what the data set owns and empties it.

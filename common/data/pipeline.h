@@ -16,7 +16,7 @@
 // batches_begin, whatever the number of threads.
 //
 // A stage that is handed NULL, or one that another stage has taken already (the line should have
-// begun with p = ), ends the program with one line.
+// begun with p = ), makes the program exit with an error message.
 //
 // After M. Abadi and others, "tf.data: A Machine Learning Data Processing Framework" (VLDB 2021),
 // and https://www.tensorflow.org/guide/data.
@@ -44,14 +44,14 @@ Pipeline *pipeline_cache(Pipeline *p);
 
 // The same in a file. It is made new, its name is `path` and some letters more, and it belongs to
 // this pipeline alone: once open it has no name any more, and it goes with the process. A file that
-// can't be made, written or read ends the program with one line.
+// can't be made, written or read makes the program exit with an error message.
 Pipeline *pipeline_cache_in_file(Pipeline *p, const char *path);
 
 // Begins again when all has been given: one pass after another, without end.
 Pipeline *pipeline_repeat(Pipeline *p);
 
 // A buffer of `buffer_size` places, at least 1. It is filled first; then each time one in it, drawn
-// at random, is handed on, and the next one takes its place. So an image can't come more than
+// at random, is passed on, and the next one takes its place. So an image can't come more than
 // buffer_size places earlier than it would; a buffer as large as the data set gives any order. Each
 // pass is shuffled again. With --no-shuffle nothing is changed.
 Pipeline *pipeline_shuffle(Pipeline *p, int buffer_size);
@@ -62,20 +62,20 @@ Pipeline *pipeline_augment(Pipeline *p);
 
 // Puts `size` images each into a batch. The last batch of a pass may be short; with
 // `drop_remainder` it is left out. Where no pass could have a batch, size is below 1, or batches
-// come already, the program ends with one line.
+// come already, the program exits with an error message.
 Pipeline *pipeline_batch(Pipeline *p, int size, bool drop_remainder);
 
 // Has up to `ahead` images or batches prepared by threads (--loader-threads) before they are asked
-// for, while whoever will ask does something else; at least 1.
+// for, while the caller does something else; at least 1.
 Pipeline *pipeline_prefetch(Pipeline *p, int ahead);
 
 // Batches for fit, evaluate or a loop of one's own, from a pipeline that gives batches. They own
 // the pipeline. What can't be done ahead is done in batches_next, by the caller.
 //
 // batches_len is the number of batches in a pass over the data set. batches_begin starts a fresh
-// pass, and when that is over there are no more batches: batches_next then ends the program with
-// one line. But where pipeline_repeat is among the stages the stream goes on where it was, over all
-// calls of batches_begin; what is prepared is kept.
+// pass, and when that is over there are no more batches: batches_next then makes the program exit
+// with an error message. But where pipeline_repeat is among the stages the stream goes on where it
+// was, over all calls of batches_begin; what is prepared is kept.
 Batches *batches_from(Pipeline *p);
 
 #pragma GCC visibility pop

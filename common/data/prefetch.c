@@ -1,7 +1,7 @@
-// Prefetch: a ring of slots between background threads, which fill them, and whoever asks for what
-// is in them, in order. A thread takes the next step's number and pulls its element, one thread at
-// a time, then prepares it in the step's slot while others do the same. Which thread does it and
-// when does not matter to the result: what an element is was settled when it was pulled.
+// Prefetch: a ring of slots between background threads, which fill them, and the caller, who takes
+// them in order. A thread takes the next step's number and pulls its element, one thread at a time,
+// then prepares it in the step's slot while others do the same. Which thread does it and when does
+// not matter to the result: what an element is was settled when it was pulled.
 
 #include "data/stage.h"
 
@@ -29,7 +29,7 @@ typedef struct {
 
     pthread_mutex_t lock;
     pthread_cond_t work;  // for the threads: there may be a step to take, or it is time to end
-    pthread_cond_t ready; // for who asks: an element is ready, or no more come
+    pthread_cond_t ready; // for the caller: an element is ready, or no more come
 
     // All below is guarded by the lock.
     int64_t taken;  // steps, by the threads

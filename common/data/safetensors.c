@@ -174,7 +174,7 @@ static char *format_header(const Safetensors *file)
         describe_entry(header, &file->entries[i]);
     char *json = cJSON_PrintUnformatted(header);
     size_t length = strlen(json);
-    // So that whoever maps the file finds its numbers aligned.
+    // So that the numbers are aligned in a mapped file.
     size_t padded = (length + HEADER_ALIGNMENT - 1) / HEADER_ALIGNMENT * HEADER_ALIGNMENT;
     char *text = format_text("%-*s", (int)padded, json);
     cJSON_free(json);

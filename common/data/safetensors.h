@@ -4,9 +4,9 @@
 //
 // A file comes from outside: everything in its header is checked (length, JSON, UTF-8, types,
 // shapes against byte counts, ranges inside the file, without overlap or hole) before anything is
-// used, and a fault ends the program with one line that names the file and the fault. A header of
-// more than 2 MiB is refused (the reference implementation's limit is 100 MB): that is room for
-// 16,000 tensors, and for no more than a hundred megabytes of parsed JSON.
+// used, and a fault makes the program exit with an error message that names the file and the fault.
+// A header of more than 2 MiB is refused (the reference implementation's limit is 100 MB): that is
+// room for 16,000 tensors, and for no more than a hundred megabytes of parsed JSON.
 
 #ifndef HVDLAB_SAFETENSORS_H
 #define HVDLAB_SAFETENSORS_H

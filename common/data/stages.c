@@ -50,7 +50,7 @@ typedef struct {
     int unpaid; // images for which nothing has been waited yet
 } Reader;
 
-// One disk: what is read takes its time, whoever asks, and a batch of images at a time.
+// Simulates one disk, which all threads share: reads take turns, a batch of images at a time.
 static void wait_for_disk(Reader *reader)
 {
     double milliseconds = (double)settings()->slow_reader;
@@ -162,7 +162,7 @@ typedef struct {
     Element *buffer;
     int allocated; // elements of it that have memory
     int filled;    // ... and are in use in this pass
-    int drained;   // the first ones, which have been handed on at the pass's end
+    int drained;   // the first ones, which have been passed on at the pass's end
     bool ended;    // no more come
     Element arriving;
     Rng rng;
@@ -200,7 +200,7 @@ static void fill_buffer(Shuffle *shuffle)
     }
 }
 
-// In the end the buffer is handed on as it lies: any order of it is as likely as another.
+// At the end the buffer is passed on as it lies: all its orders are equally likely.
 static bool next_shuffled(Pipeline *stage, Element *element)
 {
     Shuffle *shuffle = (Shuffle *)stage;

@@ -25,8 +25,8 @@ TextDataset synthetic_text(Split split, uint64_t seed, int sentences, int length
 void text_free(TextDataset *text);
 
 // Batch `number`, from 0, of `batch_size` sentences each, in the order in which they lie; the last
-// one may be short. Valid as long as the text is. One that is not there ends the program with one
-// line.
+// one may be short. Valid as long as the text is. One that is not there makes the program exit with
+// an error message.
 Batch text_batch(const TextDataset *text, int number, int batch_size);
 
 #pragma GCC visibility pop

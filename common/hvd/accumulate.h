@@ -5,8 +5,8 @@
 
 #include "nn/optimizer.h"
 
-// An optimizer that hands `optimizer`, which it owns and has the name of, the mean of each `passes`
-// gradients, two at least, as one.
+// An optimizer that passes the mean of each `passes` gradients, two at least, to `optimizer`, which
+// it owns and has the name of.
 Optimizer *hvd_accumulate(Optimizer *optimizer, int passes);
 
 // How many gradients an optimizer, however it is wrapped, holds for an update that is not complete;

@@ -45,7 +45,7 @@ typedef struct {
 // Where a checkpoint can't be written (the disk is full) the training goes on with a warning, the
 // older ones stay, and the program ends with status 1. A folder that can't be made or written when
 // training begins, or that holds the checkpoints of a training that this one does not go on with,
-// ends the program with one line.
+// makes the program exit with an error message.
 Callback *checkpoint(const Checkpoint *plan);
 
 // Saves the training as a callback sees it, under this name. True where all of it is on the disk;
@@ -76,8 +76,9 @@ char *latest_checkpoint(const char *folder);
 // workers, or with other batches, what can't be kept is new, and a line says what.
 //
 // A file that is damaged or cut, or is of another format, and one of another model or optimizer
-// (its constants, too, except the learning rate, which is restored) ends the program with one
-// line. Not collective: each worker reads for itself, and all that train together restore the same.
+// (its constants, too, except the learning rate, which is restored) makes the program exit with an
+// error message. Not collective: each worker reads for itself, and all that train together restore
+// the same.
 void restore_checkpoint(Model *model, Fit *fit, const char *folder, const char *name);
 
 // As restore_checkpoint, with the latest checkpoint of the root's folder, on all workers. The root

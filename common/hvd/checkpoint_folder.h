@@ -21,7 +21,8 @@ char *part_path(const char *folder, const char *name, int rank, const char *toke
 // The name of the whole checkpoint that is furthest in its training, of all but the `unseen`
 // furthest ones; else "best"; NULL where there is neither, and where there is no folder. `missing`,
 // if not NULL, gets the path of a file that a further one, passed over, lacks; else NULL. The
-// caller frees both. A main file whose header can't be read exits with one line.
+// caller frees both. A main file whose header can't be read makes the program exit with an error
+// message.
 char *furthest_checkpoint(const char *folder, int unseen, char **missing);
 
 // The path of a rank's part of the checkpoint whose main file names this token, which the caller

@@ -145,7 +145,7 @@ static void begin_update(Distributed *d, const Parameters *parameters)
     d->transport = hvd_transport(parameters, world_comm(WORLD_GRADIENTS));
 }
 
-// Not called where an optimizer of the program's own wraps this one, unless that hands it on.
+// Not called where an optimizer of the program's own wraps this one, unless that calls it.
 static void gradient_ready(Optimizer *self, const Parameters *parameters, size_t offset,
                            size_t length)
 {

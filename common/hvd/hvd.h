@@ -31,7 +31,7 @@
 //
 // It may itself be wrapped in an optimizer of the program's own. Where that does not hand
 // gradient_ready on, all gradients travel when its apply() calls this one's. An optimizer that is
-// distributed already ends the program with one line.
+// distributed already makes the program exit with an error message.
 Optimizer *hvd_distributed_optimizer(Optimizer *optimizer);
 
 // The same with one update, and one exchange, for every `passes` batches of a worker: their
@@ -40,7 +40,8 @@ Optimizer *hvd_distributed_optimizer(Optimizer *optimizer);
 // backward_passes_per_step). train_on_batch and apply_gradients are a pass each; those before the
 // last of an update change no weights, and iterations count updates. Passes that don't make a whole
 // update at the end of an epoch are the first ones of the next update. Takes memory for one more
-// set of gradients. 1 pass: hvd_distributed_optimizer. Fewer end the program with one line.
+// set of gradients. 1 pass: hvd_distributed_optimizer. Fewer make the program exit with an error
+// message.
 Optimizer *hvd_distributed_optimizer_every(Optimizer *optimizer, int passes);
 
 // Overwrites the model's weights and moving statistics, and the state of its optimizer (with its

@@ -21,8 +21,8 @@
 // never uses its model's initial weights or its optimizer.
 //
 // A slow, stopped or lost worker does not stop the others, unless the server's loop waits for it. A
-// server that has lost a worker goes on, and exits with status 1. A lost server ends the job: every
-// process names it and exits with status 2.
+// server that has lost a worker goes on, and exits with status 1. A lost server aborts the job:
+// every process names it and exits with status 2.
 //
 // A wrong call (a number that does not exist, a call out of order) exits with status 2.
 
@@ -55,7 +55,7 @@ typedef enum {
 
 typedef struct {
     PsKind kind;
-    int worker;             // who asks
+    int worker;             // the worker that asks
     const float *gradients; // of PS_PUSH: of this server's part, until the next ps_next
     int64_t version;        // of PS_PUSH: that of the weights that they were computed from
 } PsRequest;
@@ -71,8 +71,8 @@ size_t ps_length(const PsServer *server);
 int64_t ps_version(const PsServer *server);
 
 // Waits for the next request of any worker: they come one after another, each worker's in the order
-// in which it made them. PS_DONE or PS_LOST is a worker's last one; when all have made theirs
-// there is nothing more to wait for, and the call ends the program.
+// in which it made them. PS_DONE or PS_LOST is a worker's last one; when all have made theirs there
+// is nothing more to wait for, and the call makes the program exit.
 PsRequest ps_next(PsServer *server);
 
 // Answers a worker's PS_PULL, now or later, with this server's part of the weights as they are when

@@ -46,8 +46,8 @@ typedef struct {
     double say_after, give_up; // seconds of waiting for others at the beginning
 } PsJob;
 
-// From the environment. Ends the program with one line where it makes no sense, or where the role
-// is another than `caller` is for.
+// From the environment. Exits with an error message where it makes no sense, or where the role is
+// another than `caller` is for.
 PsJob ps_job(const char *caller, RoleKind kind);
 void ps_job_free(PsJob *job);
 
@@ -63,12 +63,12 @@ PsHello ps_hello(const PsJob *job, const Parameters *parameters, int server);
 // "server 1 (127.0.0.1:7002)"; valid until the next call.
 const char *ps_server_name(const PsJob *job, int server);
 
-// Who has not come yet, as long as one waits for them.
+// Which processes have not come yet, while this one waits for them.
 typedef struct {
     double begin, next; // when to speak the next time
 } PsWaiting;
 PsWaiting ps_waiting(const PsJob *job);
-// Says it when it is time, and ends the program when that is over; `who` is "worker 2", say.
+// Says it when it is time, and exits when that is over; `who` is "worker 2", say.
 void ps_wait_for(PsWaiting *waiting, const PsJob *job, const char *who, const char *why);
 
 #endif

@@ -110,7 +110,7 @@ static void add_peer(PsServer *server, int socket, const char *from)
     server->peers[server->peer_count++] = peer;
 }
 
-// What it kept is freed by forget_closed_peers, when nobody looks at it any more.
+// forget_closed_peers frees its memory, when it is no longer in use.
 static void close_peer(PsServer *server, Peer *peer)
 {
     if (peer->socket < 0)
@@ -513,7 +513,7 @@ static bool find_lost(PsServer *server, PsRequest *request)
     return false;
 }
 
-// In turn, so that nobody is served twice before another is served once.
+// In turn, so that no worker is served twice before another is served once.
 static bool find_request(PsServer *server, PsRequest *request)
 {
     for (int i = 0; i < server->peer_count; i++) {

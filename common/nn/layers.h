@@ -8,8 +8,8 @@
 // Shapes are (height, width, channels), the batch left out; a flat tensor has height = width = 1.
 // Initial values and constants are Keras's: kernels Glorot-uniform, biases zero; batch norm with
 // momentum 0.99, epsilon 0.001; embeddings uniform between -0.05 and 0.05. A layer that does not
-// fit its input ends the program with a line that gives both shapes; so does NULL in place of a
-// tensor, with one of its own. At most two layers may read the same tensor.
+// fit its input makes the program exit with an error message that gives both shapes; so does NULL
+// in place of a tensor, with one of its own. At most two layers may read the same tensor.
 
 #ifndef HVDLAB_LAYERS_H
 #define HVDLAB_LAYERS_H
@@ -29,15 +29,15 @@ Tensor input_tokens(int length);
 enum { NO_TOKEN = -1 };
 
 // A vector of `length` numbers for each example, instead of an image: what the first half of a
-// model that is cut in two hands over to the second (train/stages.h). One layer reads it. Shape (1,
-// 1, length).
+// model that is cut in two passes to the second (train/stages.h). One layer reads it. Shape (1, 1,
+// length).
 Tensor input_vector(int length);
 
 // A vector for each token, the row with the token's number of a table of `vocabulary` rows, which
 // is learned: (1, length, 1) -> (1, length, dimension). NO_TOKEN gives zeros. A token that is not
-// one of 0 ... vocabulary - 1 ends the program with one line when a batch with it comes.
-// global_average_pool() behind it makes the mean of an example's vectors, divided by `length`: a
-// bag of words.
+// one of 0 ... vocabulary - 1 makes the program exit with an error message when a batch with it
+// comes. global_average_pool() behind it makes the mean of an example's vectors, divided by
+// `length`: a bag of words.
 Tensor embedding(Tensor tokens, int vocabulary, int dimension);
 
 // Convolution with a square kernel of odd size, stride 1, zero padding that keeps height and width

@@ -43,14 +43,15 @@ Model *compile(Model *model, Loss loss, Optimizer *optimizer);
 // Frees the model, its graph and its optimizer; NULL is nothing.
 void model_free(Model *model);
 
-// Ends the program with one line, which names `caller`, where the model is not compiled yet.
+// Exits with an error message, which names `caller`, where the model is not compiled yet.
 void model_check_compiled(const Model *model, const char *caller);
 
-// Ends the program with one line where the data set's images or classes do not fit the model.
+// Exits with an error message where the data set's images or classes do not fit the model.
 void model_check_dataset(const Model *model, const Dataset *dataset);
 
 // What is asked of a model that is NULL or not compiled, of a batch without images (or labels,
-// where they are read), or of a variable that is not there, ends the program with one line.
+// where they are read), or of a variable that is not there, makes the program exit with an error
+// message.
 
 // One update: compute_gradients, then apply_gradients.
 void train_on_batch(Model *model, const Batch *batch);
@@ -60,9 +61,9 @@ void train_on_batch(Model *model, const Batch *batch);
 // lies between the two finds the gradients, the L2 part not yet added, at
 // model_parameters(model)->gradients, in device memory. (With a distributed optimizer they are on
 // their way between the workers by then: leave them alone.) Gradients that are computed and not
-// applied are dropped by the next compute_gradients; apply_gradients without new ones ends the
-// program with one line. With --pace MS compute_gradients, and train_on_batch before it applies
-// anything, take MS milliseconds at least.
+// applied are dropped by the next compute_gradients; apply_gradients without new ones makes the
+// program exit with an error message. With --pace MS compute_gradients, and train_on_batch before
+// it applies anything, take MS milliseconds at least.
 void compute_gradients(Model *model, const Batch *batch);
 void apply_gradients(Model *model);
 
@@ -86,8 +87,8 @@ const Variable *model_variable(const Model *model, int index);
 void model_read_variable(const Model *model, int index, float *to);
 void model_write_variable(Model *model, int index, const float *from);
 // Writes FOLDER/NAME.safetensors, all variables under Keras's names; makes the folder where there
-// is none. The file appears when it is complete; where it can't be written, the program ends with
-// one line.
+// is none. The file appears when it is complete; where it can't be written, the program exits with
+// an error message.
 void save_weights(const Model *model, const char *folder, const char *name);
 // The gradient of the last batch's cross-entropy, without the L2 part. Trainable variables only.
 void model_read_gradient(const Model *model, int index, float *to);
@@ -123,8 +124,8 @@ float *model_statistics(const Model *model, size_t *length);
 
 #pragma GCC visibility pop
 
-// Inside the library: true where the metrics are at hand, on a CPU. To read a GPU's one waits until
-// it has done all that it was told to do.
+// Inside the library: true where reading the metrics does not wait, on a CPU. To read a GPU's one
+// waits until it has done all that it was told to do.
 bool model_metrics_are_at_hand(const Model *model);
 
 // Inside the library: floats of an image that the model reads.
@@ -134,11 +135,11 @@ size_t model_image_length(const Model *model);
 // this number, and drops other values than the others.
 void model_is_replica(Model *model, int number);
 
-// Inside the library: ends the program with one line, which names `caller`, where there are no
+// Inside the library: exits with an error message, which names `caller`, where there are no
 // gradients to be applied.
 void model_check_has_gradients(const Model *model, const char *caller);
 
-// Inside the library: what somebody has written to the gradients' arena is to be applied.
+// Inside the library: the values written to the gradients' arena are to be applied.
 void model_gradients_are_new(Model *model);
 
 // Inside the library: goes on adding to these.

@@ -33,7 +33,7 @@ struct Optimizer {
 
     // Called by the backward pass when the gradients at offset ... offset + length - 1 of the arena
     // are complete; of none, offset and length 0, before gradients are overwritten that were never
-    // applied. NULL where nobody needs to know.
+    // applied. NULL where it is not needed.
     void (*gradient_ready)(Optimizer *self, const Parameters *parameters, size_t offset,
                            size_t length);
     // Updates all weights from all gradients.

@@ -1,5 +1,5 @@
 // Inside the library: a batch in parts, through a model that is one half of another
-// (train/stages.c). A half that hands over what it computes is compiled with the loss from logits,
+// (train/stages.c). A half that passes on what it computes is compiled with the loss from logits,
 // which is never asked for. What the backward pass needs of a part is kept until that number comes
 // again, in memory of its own.
 
@@ -23,8 +23,8 @@ void model_follow(Model *model, int variables);
 bool model_reads_vector(const Model *model);
 bool model_repeats(const Model *model);
 
-// Numbers for each image, that the half reads and that it hands over: of one that is not compiled,
-// too.
+// Numbers for each image, that the half reads and that it passes on; also of one that is not
+// compiled.
 int model_input_size(const Model *model);
 int model_output_size(const Model *model);
 

@@ -28,8 +28,8 @@
 // die(), abort() or a signal there is no file. A program without hvd_init writes its own part; of
 // several such processes under one launcher the first does.
 //
-// A FILE that can't be written ends the program at its beginning, with a line and status 2; where
-// the writing fails at the end, there is a line, and the status is 1.
+// A FILE that can't be written makes the program exit at its beginning, with a line and status 2;
+// where the writing fails at the end, there is a line, and the status is 1.
 
 #ifndef HVDLAB_TIMELINE_H
 #define HVDLAB_TIMELINE_H

@@ -194,7 +194,7 @@
 
 #include <stdbool.h>
 
-// True where HVDLAB_TRACE is set. Ends the program when the folder can't be written.
+// True where HVDLAB_TRACE is set. Exits when the folder can't be written.
 bool trace_on(void);
 
 // Before main (start.c): takes HVDLAB_TRACE out of the environment, so that a program can't see

@@ -55,7 +55,7 @@ typedef struct {
     const char **text;
     void (*choose)(int position); // takes one of the choices, counted from 0
     bool *turns_on, *turns_off;
-    void (*show)(void); // prints something that ends the program
+    void (*show)(void); // prints something that makes the program exit
 } Flag;
 
 static void choose_data(int position)

@@ -53,12 +53,12 @@ typedef struct {
 } Settings;
 
 // Reads the command line, then HVDLAB_FLAGS from the environment, words between white space, whose
-// flags win. --help and --version print (on the launcher's rank 0) and end the program with status
-// 0. A flag may be shortened while it stays unambiguous. A flag that is unknown, lacks its value or
-// is out of range, and a stray word, end it with one line and status 2. The strings belong to argv
-// or live as long as the process. HVDLAB_RESUME=1 in the environment, which hvdrun sets when it
-// starts a job again, means --resume where there is a --checkpoint-dir. Also applies what belongs
-// to the process: see settings().
+// flags win. --help and --version print (on the launcher's rank 0) and make the program exit with
+// status 0. A flag may be shortened while it stays unambiguous. A flag that is unknown, lacks its
+// value or is out of range, and a stray word, end it with one line and status 2. The strings belong
+// to argv or live as long as the process. HVDLAB_RESUME=1 in the environment, which hvdrun sets
+// when it starts a job again, means --resume where there is a --checkpoint-dir. Also applies what
+// belongs to the process: see settings().
 Args parse_args(int argc, char **argv);
 
 // The process's settings; the defaults before parse_args. Programs of the kit that have a command

@@ -33,7 +33,7 @@ static struct {
     Place place;
     hwloc_topology_t machine; // down to the cores that this job may use
     int gpus;                 // that CUDA shows this process; 0: devices are shares of the cores
-    int count;                // of devices; 0: nobody has looked yet
+    int count;                // of devices; 0: not determined yet
     Device *devices;
     bool in_use; // some device is
 } node = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -261,7 +261,7 @@ static void ready_cpu(Device *device)
 #ifdef HVDLAB_CUDA
 
 // How many GPUs CUDA lets this process use. None is no error, unless the user asked for one: by
-// --device gpu, or by names in CUDA_VISIBLE_DEVICES that are nobody's. Where there is no driver at
+// --device gpu, or by names in CUDA_VISIBLE_DEVICES that no device has. Where there is no driver at
 // all, those names are left over from another machine.
 static int visible_gpus(void)
 {

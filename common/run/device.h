@@ -24,8 +24,8 @@
 #pragma GCC visibility push(default) // a step may call what follows
 
 // Makes the calling thread work on device `index`, from 0, and on no other. Call it before anything
-// in this thread uses a device (a model, a batch); afterwards it is too late and ends the program.
-// An index beyond the last device warns and begins again at 0.
+// in this thread uses a device (a model, a batch); after that, the call exits. An index
+// beyond the last device warns and begins again at 0.
 void device_use(int index);
 
 typedef struct Device Device;
@@ -36,8 +36,8 @@ bool device_is_started(void);
 // The calling thread's device. The first call in a thread readies it, as --device and --precision
 // ask: makes a GPU the one that CUDA uses in this thread; moves the thread to the device's cores
 // and gives OpenMP one thread for each. Where the main thread is the first to use a device, the
-// threads that the process has move with it. Ends the program with one line when what was asked for
-// is not there. A device lives until the program ends.
+// threads that the process has move with it. Exits with an error message when what was asked for is
+// not there. A device lives until the program ends.
 Device *device_current(void);
 
 // What follows is about the calling thread's device, which is readied if need be.

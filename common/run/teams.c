@@ -2,7 +2,7 @@
 // the sanitizer does not see that a team begins after what its master did before, that its threads
 // wait for each other at a barrier, and that the master goes on after all of them; what they share
 // would look like races. The program's own functions of these names are found before libgomp's, by
-// oneDNN, too: they tell the sanitizer who has waited for whom, and call libgomp's.
+// oneDNN, too: they tell the sanitizer which thread has waited for which, and call libgomp's.
 
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
@@ -19,7 +19,7 @@ void GOMP_critical_end(void);
 typedef struct {
     void (*body)(void *);
     void *data;
-    char begin, end, barriers[2]; // places, by which the sanitizer knows who waits for whom
+    char begin, end, barriers[2]; // addresses, by which the sanitizer knows which thread waits for which
 } Team;
 
 // The team that a thread is in, and how many of its barriers it has passed. (A thread that is

@@ -60,7 +60,7 @@ _Noreturn static void miss(const ThreadPool *pool, const Member *waits, const Me
         waits->call, pool->word, waits->index, pool->word, misses->index, misses->call);
 }
 
-// Of two members of which one waits: ends the program where they can't meet.
+// Of two members of which one waits: exits where they can't meet.
 static void compare(const ThreadPool *pool, const Member *a, const Member *b)
 {
     const Member *waits = a->call ? a : b, *other = a->call ? b : a;

@@ -7,18 +7,18 @@
 typedef struct ThreadPool ThreadPool;
 
 // Starts a thread on each of these devices. `word` is what a member is called: in traces its events
-// have a field of that name, its number; where the pool ends the program, it is named so.
+// have a field of that name, its number; where the pool makes the program exit, it is named so.
 ThreadPool *thread_pool_start(const char *word, const int *devices, int count);
 
 // Ends the threads.
 void thread_pool_free(ThreadPool *pool);
 
-// Has all members call work(member, argument), at the same time, and returns when all have. Ends
-// the program with one line, which names `caller`, where a member calls it.
+// Has all members call work(member, argument), at the same time, and returns when all have. Exits
+// with an error message, which names `caller`, where a member calls it.
 void thread_pool_run(ThreadPool *pool, const char *caller, void (*work)(int member, void *argument),
                      void *argument);
 
-// Inside `work`: returns when all members have called it. Ends the program with one line where that
+// Inside `work`: returns when all members have called it. Exits with an error message where that
 // can't happen: another member is at the end of its work, or has made another call.
 void thread_pool_barrier(ThreadPool *pool, int member, const char *call);
 

@@ -11,7 +11,7 @@
 
 #pragma GCC visibility push(default) // a step may call what follows
 
-// The figures of one epoch. Losses are mean cross-entropies; accuracies are 0 to 1.
+// The metrics of one epoch. Losses are mean cross-entropies; accuracies are 0 to 1.
 typedef struct {
     double loss, accuracy;         // running means over the epoch's training images
     double val_loss, val_accuracy; // over the validation images, if there are any
@@ -19,7 +19,7 @@ typedef struct {
     double lr;                     // learning rate of the epoch
 } Logs;
 
-// The figures of the epochs that were trained. `logs` may be freed with free(); a program that ends
+// The metrics of the epochs that were trained. `logs` may be freed with free(); a program that ends
 // need not.
 typedef struct {
     Logs *logs;
@@ -75,8 +75,8 @@ struct Callback {
 
 // Adds a callback at the end. The list owns it until callbacks_free, which calls each one's
 // release, if there is one, then free(), and leaves an empty list. A program that ends need not
-// free its list. NULL, a callback that is in the list already, and more than MAX_CALLBACKS end the
-// program with one line.
+// free its list. NULL, a callback that is in the list already, and more than MAX_CALLBACKS make the
+// program exit with an error message.
 void callbacks_add(Callbacks *callbacks, Callback *callback);
 void callbacks_free(Callbacks *callbacks);
 
@@ -96,7 +96,8 @@ Callback *print_throughput(int images);
 // where it is more than 0.0001 below the best so far. As Keras's ReduceLROnPlateau for val_loss
 // with its other defaults. Says so if `verbose`. Workers reduce together where all of them see the
 // same loss: behind an average of the metrics. A factor that is not between 0 and 1, a negative
-// patience or min_lr, and a training without validation end the program with one line.
+// patience or min_lr, and a training without validation make the program exit with an error
+// message.
 Callback *reduce_lr_on_plateau(float factor, int patience, float min_lr, int verbose);
 
 // Ends training when the validation accuracy has been above `target` in `patience` epochs in a row
@@ -112,7 +113,7 @@ Callback *tensorboard(const char *log_dir);
 
 #pragma GCC visibility pop
 
-// Inside the library: an event of an epoch with its figures, and the name of the callback that it
+// Inside the library: an event of an epoch with its metrics, and the name of the callback that it
 // is about, if any.
 void trace_figures(const char *event, const Callback *callback, const Training *training);
 

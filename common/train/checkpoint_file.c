@@ -130,7 +130,7 @@ static void add_epoch(cJSON *list, Logs logs)
     cJSON_AddItemToArray(list, epoch);
 }
 
-// While the callbacks' epoch_end are called, the epoch's figures change in training->logs.
+// While the callbacks' epoch_end are called, the epoch's metrics change in training->logs.
 static void set_history(Safetensors *file, const Training *training)
 {
     bool ends = training->epochs_done == training->epoch + 1;

@@ -26,8 +26,8 @@ Safetensors *make_main_file(const Training *training, int ranks, const char *tok
 Safetensors *make_part(const Training *training, int rank, const char *token,
                        const uint64_t *hashes, Safetensors *own);
 
-// Reads a file of a checkpoint. One that is damaged or of another format ends the program with one
-// line.
+// Reads a file of a checkpoint. One that is damaged or of another format makes the program exit
+// with an error message.
 Safetensors *read_checkpoint_file(const char *path);
 
 // What a main file says of its training.
@@ -39,12 +39,12 @@ typedef struct {
     History history; // to be freed
 } Saved;
 
-// Checks all that the main file says against the model, and ends the program with one line where it
-// is another one, or has another optimizer. Changes nothing.
+// Checks all that the main file says against the model, and exits with an error message where it is
+// another one, or has another optimizer. Changes nothing.
 Saved check_main_file(const char *path, const Safetensors *file, const Model *model);
 
-// Checks, of a main file, what put_tensors and put_optimizer take from it, and likewise ends the
-// program. The layers may be others, if they have the same variables.
+// Checks, of a main file, what put_tensors and put_optimizer take from it, and likewise exits. The
+// layers may be others, if they have the same variables.
 void check_state(const char *path, const Safetensors *file, const Model *model);
 
 // Puts what both have in its place: tensors, the optimizer's numbers, and those of callbacks.
@@ -52,7 +52,7 @@ void put_tensors(const Safetensors *file, Model *model);
 void put_optimizer(const char *path, const Safetensors *file, Model *model);
 void put_callbacks(const char *path, const Safetensors *file, const Callbacks *callbacks);
 
-// Checks a part, and ends the program with one line where it is not what it has to be; and puts the
+// Checks a part, and exits with an error message where it is not what it has to be; and puts the
 // rest of it in its place.
 void check_part(const char *path, const Safetensors *part, const Model *model);
 void put_origin(const char *path, const Safetensors *part);

@@ -108,7 +108,7 @@ static void trace_step(const Fit *fit, const Training *training)
           NUMBER("arena", model_arena_fingerprint(training->model)));
 }
 
-// Ends the program: `where` it is not a number, or infinite.
+// Exits: `where` it is not a number, or infinite.
 _Noreturn static void end_of_numbers(const Training *training, const char *what, double loss,
                                      const char *where)
 {

@@ -18,7 +18,7 @@ typedef struct {
     Batches *validation;      // NULL: none
     int64_t validation_steps; // validation batches after each epoch
     Callbacks *callbacks;     // NULL: none
-    int verbose;              // 1: shows progress and figures on standard output; 0: silent
+    int verbose;              // 1: shows progress and metrics on standard output; 0: silent
     bool allow_nan;           // true: goes on where a loss is infinite or not a number
     int initial_epoch;        // the first one to be trained, from 0,
     int64_t initial_step;     // from this step on, from 0
@@ -29,8 +29,8 @@ typedef struct {
 // `validation_steps` batches of validation, with the callbacks around. Steps must be at least 1;
 // where initial_epoch is not below epochs (0 epochs, say) nothing is trained. The history returned
 // begins with the epochs of the training that was resumed, if there is one. What can't be (a model
-// that is not compiled, NULL, images that don't fit the model) ends the program with one line, here
-// and in evaluate.
+// that is not compiled, NULL, images that don't fit the model) makes the program exit with an error
+// message, here and in evaluate.
 //
 // As with Keras's TerminateOnNaN, a batch whose loss is infinite or not a number ends the training,
 // and here the program: with one line that names rank, epoch, step and learning rate, and status 1,

@@ -30,8 +30,8 @@ typedef struct {
 // mean all that there are (a CPU has as many as HVDLAB_DEVICES says). For each device it calls
 // create(), which must return the same model each time, and optimizer(), which returns a new
 // optimizer that wraps no other, and compiles the model with both. All replicas have the weights of
-// replica 0. A device that is not there, or twice in the list, and replicas that differ end the
-// program with one line. The caller owns it; a program that ends need not free it.
+// replica 0. A device that is not there, or twice in the list, and replicas that differ make the
+// program exit with an error message. The caller owns it; a program that ends need not free it.
 Mirrored *mirrored(Model *(*create)(void), Loss loss, Optimizer *(*optimizer)(void),
                    const int *devices, int count);
 void mirrored_free(Mirrored *mirrored);
@@ -41,7 +41,7 @@ int mirrored_devices(const Mirrored *mirrored);
 Model *mirrored_model(const Mirrored *mirrored, int index);
 
 // Calls function(replica, argument) on the threads of all devices at a time, and returns when all
-// are done. The function may not call it itself: that ends the program with one line.
+// are done. The function may not call it itself: that makes the program exit with an error message.
 void on_each_device(Mirrored *mirrored, void (*function)(Replica *replica, void *argument),
                     void *argument);
 
@@ -55,7 +55,7 @@ Batch part_of_batch(const Replica *replica, const Batch *batch);
 
 // What follows is called by all replicas together, inside a function on each device: each returns
 // when all have called it. Where one does not, because it is at its function's end or calls
-// something else, the program ends with one line.
+// something else, the program exits with an error message.
 
 // Each replica's gradients become the mean of all replicas', weighted by `weight`: the images of
 // its part. (Those of a replica with weight 0 are not looked at, and need not have been computed.)
@@ -68,9 +68,9 @@ void average_gradients(Replica *replica, double weight);
 void sum_among_replicas(Replica *replica, float *values, size_t length);
 
 // fit() and evaluate() on all devices: batches are global ones, figures those of whole batches.
-// Callbacks see the model of replica 0. What they, or somebody before, change in its weights and
-// moving statistics the others have from the next call of these on, and what they change in its
-// optimizer from the next step on.
+// Callbacks see the model of replica 0. Changes to its weights and moving statistics, by them or
+// before, reach the others at the next of these calls, and changes to its optimizer at the next
+// step.
 History fit_mirrored(Mirrored *mirrored, const Fit *fit);
 Score evaluate_mirrored(Mirrored *mirrored, Batches *batches, int verbose);
 

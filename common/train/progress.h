@@ -25,7 +25,7 @@ void progress_draw(ProgressBar *progress, int64_t done, const Metrics *metrics);
 // Takes the bar off the line, so that other lines can be printed.
 void progress_clear(const ProgressBar *progress);
 
-// Begins the last line of a stretch: "1875/1875 - 39.2s", or the full bar with the same figures.
+// Begins the last line of a stretch: "1875/1875 - 39.2s", or the full bar with the same metrics.
 void progress_end(const ProgressBar *progress);
 
 // Appends " - NAME: VALUE" to that line, formatted as Keras does.

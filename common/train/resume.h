@@ -10,7 +10,7 @@ struct Resume {
     bool stop;       // a callback had ended the training
     // Puts everything else in its place, which train_begin of the callbacks, and epoch_begin where
     // the training goes on inside an epoch, would change. True where the batches of that epoch, and
-    // its figures, go on, too; else they begin again.
+    // its metrics, go on, too; else they begin again.
     bool (*apply)(const struct Resume *resume, Training *training);
 };
 

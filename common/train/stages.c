@@ -92,7 +92,7 @@ static void compute_whole(const Stages *stages)
     model_write_metrics(second, &metrics);
 }
 
-// Where moving statistics would move, or dropout draw, nobody can compare.
+// With moving statistics or dropout there is nothing to compare with.
 static bool is_comparable(const Stages *stages)
 {
     bool comparable = true;
@@ -421,7 +421,7 @@ static bool waits_in_vain(const Stage *stage)
     return stage->waits_for >= 0 && !stage->micros[stage->waits_for].arrived;
 }
 
-// The lock is held. Ends the program where nobody is left who could send what a stage waits for.
+// The lock is held. Exits where no thread is left that could send what a stage waits for.
 static void check_hope(const Stages *stages)
 {
     const Stage *a = &stages->stage[0], *b = &stages->stage[1];

@@ -1,6 +1,6 @@
 // Model parallelism: a model that is cut in two, its halves on two devices, each computed by a
-// thread of its own. The first half reads images and hands over a vector for each of them; the
-// second reads that (input_vector), ends in softmax, and hands back the gradient of the vector. A
+// thread of its own. The first half reads images and passes on a vector for each of them; the
+// second reads that (input_vector), ends in softmax, and returns the gradient of the vector. A
 // batch passes in micro-batches, so that one device may compute on one of them while the other
 // computes on the next (Huang et al., "GPipe: Efficient Training of Giant Neural Networks using
 // Pipeline Parallelism", 2019). In which order a stage does what is its schedule, a function of the
@@ -43,7 +43,7 @@ typedef void (*Schedule)(Stage *stage, int micro_batches);
 // 1, or another choice; beyond the last one a warning, as with device_use). Weights begin as those
 // of one model with all the layers would. Takes models and optimizers over. To be freed with
 // stages_free, though a program that ends need not. Halves that don't fit together, and a
-// distributed optimizer, end the program with one line.
+// distributed optimizer, make the program exit with an error message.
 Stages *two_stages(Model *first, Optimizer *first_optimizer, Model *second,
                    Optimizer *second_optimizer, const int devices[2]);
 void stages_free(Stages *stages);
@@ -63,10 +63,10 @@ void stages_reset_metrics(Stages *stages);
 Score evaluate_in_stages(Stages *stages, Batches *batches);
 
 // ---- What a schedule calls, for its own stage, each at most once for a micro-batch of a batch
-// (stage_apply: whenever there are gradients; usually once, at the end). What can't be ends the
-// program with one line: what a call needs was not done before, the micro-batch is not there,
-// another thread calls. So does a stage that waits for what can't come any more: the other one
-// waits, too, or has returned.
+// (stage_apply: whenever there are gradients; usually once, at the end). What can't be makes the
+// program exit with an error message: what a call needs was not done before, the micro-batch is not
+// there, another thread calls. So does a stage that waits for what can't come any more: the other
+// one waits, too, or has returned.
 
 // Computes this half of the model: of the images, or of what was received. The second half computes
 // the loss, too.
@@ -76,8 +76,8 @@ void stage_forward(Stage *stage, int micro_batch);
 // was received, or from the loss.
 void stage_backward(Stage *stage, int micro_batch);
 
-// Hands over to the other stage: the first one what it has computed forward, the second one the
-// gradient of what it was given. Does not wait for the other.
+// Sends to the other stage: the first one what it has computed forward, the second one the gradient
+// of what it received. Does not wait for the other.
 void stage_send(Stage *stage, int micro_batch);
 
 // Waits until the other stage has sent this micro-batch: its values, or in the first stage their

@@ -10,7 +10,7 @@
 typedef struct EventFile EventFile;
 
 // Creates folder (and its parents) and in it events.out.tfevents.SECONDS.HOST.PID, beginning with
-// the "brain.Event:2" version record. Ends the program with one line if it can't create them.
+// the "brain.Event:2" version record. Exits with an error message if it can't create them.
 EventFile *event_file_open(const char *folder);
 
 // Appends one scalar at `step` and flushes it, so that a running TensorBoard sees it. Where the

@@ -17,7 +17,7 @@ typedef struct {
     cJSON *document, *results;
 } Report;
 
-// Ends the program with one line where the file cannot be written.
+// Exits with an error message where the file cannot be written.
 Report report_open(const char *path);
 void report_save(Report *report);
 
@@ -30,8 +30,8 @@ double add_training_step(cJSON *results, const Workload *workload, const Runner 
                          int threads, int ranks, int rounds);
 
 // Has all runners that are started from now on, of all frameworks, use no newer instructions than
-// these: SSE41, AVX2, AVX512_CORE or AVX512_CORE_BF16, as oneDNN calls them. Results say so. Ends
-// the program with one line for another word. Called before oneDNN is used.
+// these: SSE41, AVX2, AVX512_CORE or AVX512_CORE_BF16, as oneDNN calls them. Results say so. Exits
+// with an error message for another word. Called before oneDNN is used.
 void limit_instruction_set(const char *isa);
 
 // Prints what training steps took, under the heading of the columns: a line for each runner, with
@@ -58,8 +58,8 @@ GpuFacts gpu_facts(void);
 // writes "ranks images/s efficiency" lines to `data`, where it is not NULL.
 void bench_scaling(cJSON *results, int rounds, double round_time, FILE *data);
 
-// Prints where ranks lose time, one on each core, or eight (ranks.c). Ends the program with one
-// line where there is one core.
+// Prints where ranks lose time, one on each core, or eight (ranks.c). Exits with an error message
+// where there is one core.
 void bench_ranks(const Workload *workload, int rounds, double round_time);
 
 // Prints a table, as handouts have them: all cores are divided into 1, 2, ... devices, and these
@@ -98,7 +98,7 @@ typedef struct {
 } BenchOptions;
 
 // `make bench-gpu`: training steps in each precision, what they consist of, and how near they come
-// to what the GPU can do. Ends the program with one line where there is no GPU, or no CUDA in this
+// to what the GPU can do. Exits with an error message where there is no GPU, or no CUDA in this
 // build.
 void bench_gpu(const BenchOptions *options);
 

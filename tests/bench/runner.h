@@ -37,7 +37,7 @@ const char *own_path(void);
 bool runner_start(Runner *runner, const char *name, const char *python, const Workload *workload,
                   const char *const *environment);
 
-// hvdlab in one process. Ends the program if it can't run.
+// hvdlab in one process. Exits if it can't run.
 void runner_start_hvdlab(Runner *runner, const Workload *workload, const char *const *environment);
 
 // On `ranks` ranks, each on one of `devices` devices, likewise: hvdlab; the same without an

@@ -22,11 +22,11 @@ typedef struct {
 extern const char *const device_names[DEVICE_GPU + 1];
 extern const char *const precision_names[PRECISION_BF16 + 1];
 
-// Reads MODEL:WIDTH:BATCH, such as wrn:10:512. Ends the program with one line where it is something
+// Reads MODEL:WIDTH:BATCH, such as wrn:10:512. Exits with an error message where it is something
 // else.
 Workload parse_workload(const char *text);
 
-// The place of a word among `count` names. Ends the program where it is none of them.
+// The place of a word among `count` names. Exits where it is none of them.
 int find_name(const char *word, const char *const *names, int count);
 
 // Prints "Wide ResNet 16-10".

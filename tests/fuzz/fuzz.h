@@ -1,7 +1,7 @@
 // What the fuzz targets share. libFuzzer calls a target's LLVMFuzzerTestOneInput with one input
-// after another in the same process, and what it feeds ends the program when it finds a fault. So a
-// target calls it through fuzz_call, which comes back from die() and exit(), and takes back
-// whatever memory and open files were left on the way.
+// after another in the same process, and what it feeds makes the program exit when it finds a
+// fault. So a target calls it through fuzz_call, which comes back from die() and exit(), and takes
+// back whatever memory and open files were left on the way.
 
 #ifndef HVDLAB_FUZZ_H
 #define HVDLAB_FUZZ_H
@@ -24,7 +24,7 @@ bool fuzz_call(void (*body)(void *), void *argument, FuzzMemory memory);
 // or 1. It lies in memory; a target may write to it, too.
 const char *fuzz_file(int place, const void *bytes, size_t size);
 
-// Ends the program with a finding where the condition does not hold.
+// Exits with a finding where the condition does not hold.
 #define FUZZ_CHECK(condition)                                                                      \
     do {                                                                                           \
         if (!(condition))                                                                          \

@@ -1,7 +1,7 @@
 // What hvd promises, on as many ranks as mpirun started: every collective against what each rank
 // can work out alone, the callbacks, ranks that have joined; what concerns a model that trains is
-// in hvd_training.c. A check that fails says where and ends the job. The arenas may lie in a GPU's
-// memory, and HVD_TRANSPORT and HVD_COMPRESSION may be anything.
+// in hvd_training.c. A check that fails says where and aborts the job. The arenas may lie in a
+// GPU's memory, and HVD_TRANSPORT and HVD_COMPRESSION may be anything.
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 // What common/comm/sweep.h promises, on as many ranks as mpirun started: right all-reduces have no
 // wrong value, and those with a mistake as many as the mistake makes; which sizes are tried, on
-// which communicator; what HVD_SWEEP's file holds. A check that fails says where and ends the job.
+// which communicator; what HVD_SWEEP's file holds. A check that fails says where and aborts the
+// job.
 
 #include <math.h>
 #include <stdio.h>

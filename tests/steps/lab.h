@@ -52,7 +52,7 @@ typedef struct {
     int count;
 } Exercises;
 
-// Of all labs, in the order of their folders' names. Ends the program where a line makes no sense.
+// Of all labs, in the order of their folders' names. Exits where a line makes no sense.
 Exercises exercises_read(void);
 void exercises_free(Exercises *exercises);
 

@@ -38,8 +38,7 @@ void process_wait(Process *process, int milliseconds);
 // such a process started, and so on.
 bool process_has_children(const Process *process, int generations);
 
-// Ends the program: politely first, so that it can tidy up. Afterwards nothing that it started is
-// alive.
+// Exits: politely first, so that it can tidy up. Afterwards nothing that it started is alive.
 void process_stop(Process *process);
 
 // For a process that process_stop has ended.

@@ -67,8 +67,8 @@ float *host_copy(const void *memory, size_t bytes);
 const Backend *backend(void);
 
 // Makes it the device in HVDLAB_TEST_DEVICE (cpu or gpu; unset: the CPU), with the arithmetic in
-// HVDLAB_TEST_PRECISION (fp32, tf32 or bf16; unset: fp32). main calls it before the tests run. Ends
-// the program with status 77 where that is bf16 and the processor has none.
+// HVDLAB_TEST_PRECISION (fp32, tf32 or bf16; unset: fp32). main calls it before the tests run.
+// Exits with status 77 where that is bf16 and the processor has none.
 void use_test_device(void);
 
 // How many devices there are. Asked in a process of its own, as devices stay in use.

@@ -50,7 +50,7 @@ static void read_pair(const void *unused)
     dataset_free(&dataset);
 }
 
-// `act` must end the program with one line that has `name` and `fault` in it.
+// `act` must make the program exit with an error message that has `name` and `fault` in it.
 static void assert_ends_with(void (*act)(const void *), const void *argument, const char *name,
                              const char *fault)
 {

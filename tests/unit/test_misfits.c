@@ -1,5 +1,5 @@
-// What does not fit ends the program with one clear line: layers, what a model is given, and what
-// it is asked for.
+// What does not fit makes the program exit with one clear line: layers, what a model is given, and
+// what it is asked for.
 
 #include <check.h>
 #include "child.h"

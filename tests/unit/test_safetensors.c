@@ -65,7 +65,7 @@ static void read_path(const void *unused)
     safetensors_free(safetensors_read(path));
 }
 
-// `act` must end the program with one line that names the file and has `fault` in it.
+// `act` must make the program exit with an error message that names the file and has `fault` in it.
 static void assert_ends_with(void (*act)(const void *), const char *fault)
 {
     Outcome outcome = assert_refused(act, NULL, fault);

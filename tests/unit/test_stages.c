@@ -1,6 +1,7 @@
 // What a model in two halves promises: whatever the schedule and the number of micro-batches, the
 // weights become those of one device with the whole batch; each half works on its device; what a
-// schedule does wrong, and stages that wait for each other, end the program with one line.
+// schedule does wrong, and stages that wait for each other, make the program exit with an error
+// message.
 //
 // On the CPU, and with HVDLAB_TEST_DEVICE=gpu on GPUs, where there are two. Each run is a process
 // of its own, since devices are never given back.

@@ -93,7 +93,7 @@ struct Meeting {
 };
 // Waits for the lanes of the mask, except those that have ended.
 const Meeting &meet(unsigned mask, uint64_t value);
-// Ends the program: a lane asks for the value of one that is not there.
+// Exits: a lane asks for the value of one that is not there.
 [[noreturn]] void absent(int lane, const Meeting &meeting);
 int lane();
 
