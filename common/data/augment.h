@@ -1,6 +1,6 @@
 // Batches: what turns a data set into a stream of standardised, possibly augmented float images,
-// prepared by background threads ahead of the trainer. Here are those that most programs want;
-// pipeline.h puts together others.
+// prepared by background threads ahead of the trainer. These are the usual ones; pipeline.h builds
+// others.
 //
 // Training images are shifted by up to 20 % of height and width (uniform, fractional, bilinear,
 // edge pixels repeated), flipped left to right with probability 0.5, and standardised: (x - mean) /
@@ -34,21 +34,20 @@ void batches_free(Batches *batches);
 // Number of batches in one permutation: the data set's size / batch size, rounded up.
 int batches_len(const Batches *batches);
 
-// How many images a batch has: what was asked for. Where there are fewer, it has as many as there
-// are.
+// The number of images in a batch: as requested, or all images if there are fewer.
 int batches_batch_size(const Batches *batches);
 
 // The data set behind the batches.
 const Dataset *batches_dataset(const Batches *batches);
 
 // Starts a fresh permutation and has the next `steps` batches prepared in the background. When
-// steps exceeds batches_len, another permutation follows. What was prepared and not taken is
-// dropped. With a seed the batches are a function of the seed, the rank and the number of earlier
-// calls, whatever the number of threads.
+// steps exceeds batches_len, another permutation follows. Batches that were prepared and not taken
+// are dropped. With a seed the batches are a function of the seed, the rank and the number of
+// earlier calls, whatever the number of threads.
 void batches_begin(Batches *batches, int64_t steps);
 
-// The next batch, valid until the next call. Must be called at most `steps` times after
-// batches_begin: one more makes the program exit with an error message.
+// The next batch, valid until the next call. Call it at most `steps` times after batches_begin: one
+// more call makes the program exit with an error message.
 Batch batches_next(Batches *batches);
 
 // Shifts one image (bytes, height x width x channels) by `shift_y`, `shift_x` pixels, so that

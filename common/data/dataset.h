@@ -32,10 +32,10 @@ typedef struct {
     float std[4];
 } Statistics;
 
-// The data set that the command line asks for: --data, --data-dir, --images. No more images are
-// read than --images asks for, and what follows them in a file is not looked at. Fashion-MNIST is
-// looked for in --data-dir alone if it was given, else in Debian's folder, then in data/. Synthetic
-// images are the same on every rank, and without --seed also in every run.
+// The data set that the command line asks for: --data, --data-dir, --images. Only the images that
+// --images asks for are read; the rest of a file is not checked. Fashion-MNIST is looked for in
+// --data-dir alone if it was given, else in Debian's folder, then in data/. Synthetic images are
+// the same on every rank, and without --seed also in every run.
 Dataset load_data(const Args *args, Split split);
 
 // Images and labels from two IDX files. Each path may be plain or gzip, whatever its name.
@@ -45,10 +45,10 @@ Dataset load_idx(const char *images_path, const char *labels_path, int classes);
 // test_batch.bin. Each must hold exactly 10,000 images.
 Dataset load_cifar10(const char *folder, Split split);
 
-// What programs for CIFAR-10 train on, 32x32x3 in ten classes: its files from --data-dir, or from
-// data/cifar-10-batches-bin, where make data-cifar10 puts them. With --data synthetic, and, said in
-// a line, where there are none, generated images of that shape take their place: 6,000 and 1,000.
-// Of either only the first ones, if --images asks for fewer.
+// The data of CIFAR-10 programs, 32x32x3 in ten classes: its files from --data-dir, or from
+// data/cifar-10-batches-bin, where make data-cifar10 puts them. With --data synthetic, and, with a
+// note, if there are no files, 6,000 and 1,000 generated images of that shape are used. --images
+// limits both.
 Dataset load_cifar10_data(const Args *args, Split split);
 
 // 6,000 or 1,000 images of 28x28 in ten classes, learnable within an epoch or two; a function of
@@ -57,8 +57,8 @@ Dataset synthetic_data(Split split, uint64_t seed, int images);
 
 // A data set of its own with the `count` images that have these numbers, 0 to dataset->count - 1,
 // in this order; a number may come more than once. Statistics of a few images are not those of all:
-// take them (image_statistics) before. The caller frees it with dataset_free, though a program that
-// ends need not. A number that is out of range makes the program exit with an error message.
+// compute them (image_statistics) before. The caller frees it with dataset_free, though a program
+// that ends need not. A number that is out of range makes the program exit with an error message.
 Dataset dataset_select(const Dataset *dataset, const int *numbers, int count);
 
 // The same with the `count` images from number `first` on, in their order.
@@ -68,11 +68,11 @@ Dataset dataset_range(const Dataset *dataset, int first, int count);
 // them: those of class 0 first, each class in the order in which it was. Freed as dataset_select's.
 Dataset dataset_by_class(const Dataset *dataset);
 
-// The share of worker `index` of `count`: every count-th image, beginning with the one of number
-// `index`. The shares of all workers are the whole data set, and no image is in two of them; their
-// sizes differ by one at most. (What a tf.data.Dataset's shard and Python's [index::count] select.)
-// A data set of its own, as dataset_select's. An index below 0, or not below `count`, makes the
-// program exit with an error message.
+// The shard of worker `index` of `count`: every count-th image, from number `index` on. The shards
+// of all workers are the whole data set, and no image is in two of them; their sizes differ by one
+// at most. (What a tf.data.Dataset's shard and Python's [index::count] select.) A data set of its
+// own, as dataset_select's. An index below 0, or not below `count`, makes the program exit with an
+// error message.
 Dataset shard_dataset(const Dataset *dataset, int index, int count);
 
 // Frees what the data set owns and empties it.

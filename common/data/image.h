@@ -9,7 +9,7 @@
 
 enum { MAX_CHANNELS = 4, BYTE_VALUES = 256 };
 
-// What all images of a data set have in common.
+// The properties that all images of a data set share.
 typedef struct {
     int height, width, channels;
     float standardized[MAX_CHANNELS][BYTE_VALUES]; // of each byte value
@@ -22,7 +22,7 @@ typedef struct {
     float *rows;  // height x width x channels
 } Scratch;
 
-// One of the two is there: bytes as they were read, or floats, which are standardised already.
+// One of the two is set: bytes as they were read, or floats, which are standardised already.
 typedef struct {
     const uint8_t *bytes;
     const float *floats;

@@ -19,7 +19,7 @@ typedef struct {
     int label;         // that it was loaded with
 } Origin;
 
-// The image of `bytes` bytes: that which lies there, else the first one that looks the same.
+// The image of `bytes` bytes: the one at this address, else the first one with equal bytes.
 Origin origin_of(const uint8_t *image, size_t bytes);
 
 // A hash of each of `count` images of `length` floats, "7e13e189,0c2b5f11". The caller frees it.

@@ -1,6 +1,6 @@
-// Pipelines: batches put together from stages, as with tf.data. Each stage takes what the one
-// before it gives, and hands it on when the next one asks: images, one after another in the files'
-// order, then batches of them.
+// Pipelines: batches put together from stages, as with tf.data. Each stage takes elements from the
+// stage before it when the next stage asks: images, one after another in the files' order, then
+// batches of them.
 //
 //     Pipeline *p = pipeline_from_dataset(&images, statistics);
 //     p = pipeline_shuffle(p, 1000);
@@ -8,15 +8,15 @@
 //     p = pipeline_prefetch(p, 2);
 //     Batches *batches = batches_from(p);
 //
-// The order is the program's own; any makes some stream, and says nothing of whether it is the one
-// that was meant. Each stage keeps the order of images or of batches, unless its comment says
-// otherwise. What runs through a pipeline once, from its first image to its last, is a pass.
+// The program chooses the order of the stages. Any order makes a stream; the library does not check
+// that it is the intended one. Each stage keeps the order of images or of batches, unless its
+// comment says otherwise. A pass is one run through the pipeline, from its first image to its last.
 //
 // With a seed the stream is a function of the seed, the rank and the number of earlier calls of
 // batches_begin, whatever the number of threads.
 //
-// A stage that is handed NULL, or one that another stage has taken already (the line should have
-// begun with p = ), makes the program exit with an error message.
+// A stage that gets NULL, or one that another stage has taken already (the line should have begun
+// with p = ), makes the program exit with an error message.
 //
 // After M. Abadi and others, "tf.data: A Machine Learning Data Processing Framework" (VLDB 2021),
 // and https://www.tensorflow.org/guide/data.
@@ -37,17 +37,16 @@ typedef struct Pipeline Pipeline;
 // the trainer standardised, by `statistics`.
 Pipeline *pipeline_from_dataset(const Dataset *dataset, Statistics statistics);
 
-// Keeps all that comes in the first pass in memory, and takes it from there in later passes: then
-// nothing before this stage happens any more. What has been augmented is kept so, as floats, four
-// times the bytes.
+// Keeps all elements of the first pass in memory, and gives these in later passes: the stages
+// before it do not run again. Augmented images are kept as floats, four times the bytes.
 Pipeline *pipeline_cache(Pipeline *p);
 
-// The same in a file. It is made new, its name is `path` and some letters more, and it belongs to
-// this pipeline alone: once open it has no name any more, and it goes with the process. A file that
-// can't be made, written or read makes the program exit with an error message.
+// The same in a file. The file is new, its name is `path` and some letters more, and it belongs to
+// this pipeline alone. It is removed from the folder as soon as it is open, and ends with the
+// process. A file that can't be made, written or read makes the program exit with an error message.
 Pipeline *pipeline_cache_in_file(Pipeline *p, const char *path);
 
-// Begins again when all has been given: one pass after another, without end.
+// Starts again at the end of a pass: one pass after another, without end.
 Pipeline *pipeline_repeat(Pipeline *p);
 
 // A buffer of `buffer_size` places, at least 1. It is filled first; then each time one in it, drawn
@@ -61,8 +60,8 @@ Pipeline *pipeline_shuffle(Pipeline *p, int buffer_size);
 Pipeline *pipeline_augment(Pipeline *p);
 
 // Puts `size` images each into a batch. The last batch of a pass may be short; with
-// `drop_remainder` it is left out. Where no pass could have a batch, size is below 1, or batches
-// come already, the program exits with an error message.
+// `drop_remainder` it is left out. If no pass could have a batch, size is below 1, or the elements
+// are batches already, the program exits with an error message.
 Pipeline *pipeline_batch(Pipeline *p, int size, bool drop_remainder);
 
 // Has up to `ahead` images or batches prepared by threads (--loader-threads) before they are asked
@@ -70,12 +69,12 @@ Pipeline *pipeline_batch(Pipeline *p, int size, bool drop_remainder);
 Pipeline *pipeline_prefetch(Pipeline *p, int ahead);
 
 // Batches for fit, evaluate or a loop of one's own, from a pipeline that gives batches. They own
-// the pipeline. What can't be done ahead is done in batches_next, by the caller.
+// the pipeline. Work that can't be done ahead is done in batches_next, by the caller.
 //
 // batches_len is the number of batches in a pass over the data set. batches_begin starts a fresh
 // pass, and when that is over there are no more batches: batches_next then makes the program exit
-// with an error message. But where pipeline_repeat is among the stages the stream goes on where it
-// was, over all calls of batches_begin; what is prepared is kept.
+// with an error message. With pipeline_repeat among the stages the stream continues over all calls
+// of batches_begin, and prepared batches are kept.
 Batches *batches_from(Pipeline *p);
 
 #pragma GCC visibility pop

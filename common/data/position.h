@@ -14,12 +14,12 @@ char *batches_position(const Batches *batches);
 // Whether it is one of these stages and this data set.
 bool batches_have_position(const Batches *batches, const char *position);
 
-// Goes to that place: what batches_next gives next is what it would have given there. The batches
-// must be new where a cache keeps what was drawn. Returns false, and changes nothing, where they
-// have no such position.
+// Moves to that position: batches_next then gives the batch that would come there. The batches must
+// be new if a cache keeps random draws. Returns false, and changes nothing, if they have no such
+// position.
 bool batches_go_to(Batches *batches, const char *position);
 
-// Keeps only how often batches_begin was called, so that what was drawn does not come again.
+// Keeps only the number of calls of batches_begin, so that random draws do not repeat.
 void batches_begin_after(Batches *batches, const char *position);
 
 #endif

@@ -2,7 +2,7 @@
 // that gives each tensor's type, shape and byte range, then the bytes. Format as documented by the
 // safetensors project (https://github.com/huggingface/safetensors).
 //
-// A file comes from outside: everything in its header is checked (length, JSON, UTF-8, types,
+// Files may come from anywhere: everything in the header is checked (length, JSON, UTF-8, types,
 // shapes against byte counts, ranges inside the file, without overlap or hole) before anything is
 // used, and a fault makes the program exit with an error message that names the file and the fault.
 // A header of more than 2 MiB is refused (the reference implementation's limit is 100 MB): that is
@@ -65,12 +65,12 @@ typedef void SafetensorReader(const void *context, int index, float *to);
 void safetensors_promise(Safetensors *file, const char *name, int ndims, const int64_t *dims);
 void safetensors_read_by(Safetensors *file, SafetensorReader *read, const void *context);
 
-// Writes to this very path, sealed (below), and waits until the bytes are on the disk. Where that
-// can't be, the answer is the system's error number, and there is no file, or, where none could be
-// opened, what was there before; else 0. EMSGSIZE: the header would be longer than a reader takes.
+// Writes to exactly this path, sealed (below), and waits until the bytes are on the disk. Returns
+// 0, or the system's error number: then there is no file, or, if it could not be opened, the
+// previous one is unchanged. EMSGSIZE: the header would be longer than a reader accepts.
 int safetensors_write(Safetensors *file, const char *path);
 
-// What that number means: the system's words, or those for EMSGSIZE.
+// The text for that number: the system's, or the one for EMSGSIZE.
 const char *safetensors_fault_text(int fault);
 
 // Keeps of the file only its metadata.
@@ -79,8 +79,8 @@ void safetensors_drop_tensors(Safetensors *file);
 // A hash of a tensor's values: equal values, equal hashes.
 uint64_t safetensors_hash(Safetensors *file, int index);
 
-// Sets the metadatum "hash" to one of everything else in the file; and whether that is what the
-// file has, so that no bit of it has changed.
+// Sets the metadata entry "hash" to a hash of everything else in the file; and tells whether it
+// matches, so that no bit has changed.
 void safetensors_seal(Safetensors *file);
 bool safetensors_is_sealed(Safetensors *file);
 

@@ -1,6 +1,6 @@
-// What a pipeline is made of. A stage is asked for its next element, an image or a batch, and asks
-// the stage before it. Pulling is one thread's work at a time; what an element still needs, to be
-// augmented and standardised, any thread can do later (`prepare`).
+// The parts of a pipeline. A stage gives its next element, an image or a batch, and takes elements
+// from the stage before it. One thread at a time pulls elements; any thread can augment and
+// standardise one later (`prepare`).
 
 #ifndef HVDLAB_STAGE_H
 #define HVDLAB_STAGE_H
@@ -9,7 +9,7 @@
 #include "data/image.h"
 #include "data/pipeline.h"
 
-// What the elements that a stage gives look like.
+// The form of a stage's elements.
 typedef struct {
     int size;     // images in one, at most; 1 before there are batches
     bool batches; // they are batches

@@ -9,8 +9,8 @@
 // it owns and has the name of.
 Optimizer *hvd_accumulate(Optimizer *optimizer, int passes);
 
-// How many gradients an optimizer, however it is wrapped, holds for an update that is not complete;
-// `passes` gets how many make one.
+// The number of gradients that an optimizer, however it is wrapped, holds for an incomplete update;
+// `passes` gets the number that an update needs.
 int hvd_gradients_held(const Optimizer *optimizer, int *passes);
 
 #endif

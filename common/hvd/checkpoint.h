@@ -26,7 +26,7 @@
 
 #pragma GCC visibility push(default) // a step may call what follows
 
-// When the callback checkpoint() saves. What is left out is 0.
+// When the callback checkpoint() saves. Fields that are not set are 0.
 typedef struct {
     const char *folder; // made where there is none
     int every;          // n: after every n-th step of an epoch, too
@@ -39,8 +39,8 @@ typedef struct {
 // when, after them, STEP steps of the next one are. The best epoch is the first one with the
 // highest validation accuracy (without validation: accuracy) on the root, which also says at the
 // end which one it was. All workers add it, since they save together, in collective calls. Its
-// place in the list does not matter: with hvd_metric_average in the list, before or behind it, the
-// accuracy is the average.
+// position in the list does not matter: with hvd_metric_average in the list, before or behind it,
+// the accuracy is the average.
 //
 // Where a checkpoint can't be written (the disk is full) the training goes on with a warning, the
 // older ones stay, and the program ends with status 1. A folder that can't be made or written when
@@ -48,17 +48,16 @@ typedef struct {
 // makes the program exit with an error message.
 Callback *checkpoint(const Checkpoint *plan);
 
-// Saves the training as a callback sees it, under this name. True where all of it is on the disk;
-// else a warning says why, and the program will end with status 1. Collective.
+// Saves the training as a callback sees it, under this name. True if all of it is on the disk; else
+// a warning says why, and the program will exit with status 1. Collective.
 bool save_checkpoint(const Training *training, const char *folder, const char *name);
 
-// For a way of saving of one's own: writes to this very path what all workers share, as this worker
-// has it, without parts of workers beside it, and waits until the bytes are on the disk. Where that
-// fails a warning says why, and the program will end with status 1; there is no file then, or,
-// where none could be opened, what was there before. The file has no random numbers in it: a
-// training that goes on from it draws those of the program that does. Where it was written at an
-// epoch's end, and both have the same --seed, they are those that the first training would have
-// drawn.
+// For programs that save in their own way: writes the state that all workers share, as this worker
+// has it, to exactly this path, without the workers' own parts, and waits until the bytes are on
+// the disk. If that fails, a warning says why, the program will exit with status 1, and there is no
+// file; if the file could not be opened, the previous one is unchanged. The file has no random
+// numbers: a training that continues from it draws new ones. They are those of the first training
+// if the file was written at the end of an epoch and both programs have the same --seed.
 bool write_checkpoint(const Training *training, const char *path);
 
 // Waits until the names of a folder's files, also those that were renamed, are on the disk. False,
@@ -69,16 +68,16 @@ bool sync_folder(const char *folder);
 // only best ones, "best"; NULL where there is none. The caller frees it.
 char *latest_checkpoint(const char *folder);
 
-// Puts the model, which must be compiled, and its optimizer in the state that was saved under this
-// name. With a `fit` (else NULL) also the random numbers of this worker; and says in it where the
-// training goes on, so that fit(model, fit) does: its batches, steps and callbacks must be there
-// already. A saved worker's state goes to the worker of the same rank; with another number of
-// workers, or with other batches, what can't be kept is new, and a line says what.
+// Restores the model, which must be compiled, and its optimizer from the checkpoint of this name.
+// With a `fit` (else NULL) also restores this worker's random numbers, and sets the epoch and step
+// in `fit` so that fit(model, fit) continues the training; batches, steps and callbacks must be set
+// before. A worker's saved state goes to the worker of the same rank. If the number of workers or
+// the batches differ, the state that can't be restored starts new, and a note says which.
 //
 // A file that is damaged or cut, or is of another format, and one of another model or optimizer
 // (its constants, too, except the learning rate, which is restored) makes the program exit with an
-// error message. Not collective: each worker reads for itself, and all that train together restore
-// the same.
+// error message. Not collective: each worker reads the files, and all that train together must
+// restore the same checkpoint.
 void restore_checkpoint(Model *model, Fit *fit, const char *folder, const char *name);
 
 // As restore_checkpoint, with the latest checkpoint of the root's folder, on all workers. The root

@@ -32,12 +32,11 @@ char *find_part(const char *folder, const char *name, int rank, const char *toke
 // Removes all checkpoints ckpt-... but the `keep` that are furthest.
 void remove_older(const char *folder, int keep);
 
-// Removes the files of this checkpoint that a save left behind which did not come to its end, or
-// ranks from `ranks` on.
+// Removes this checkpoint's files of saves that did not finish, and those of ranks from `ranks` on.
 void remove_unfinished(const char *folder, const char *name, const char *token, int ranks);
 
-// Removes what saves left behind that did not come to their end, of all checkpoints. `names_token`
-// is asked whether a main file names a token.
+// Removes all files of saves that did not finish. `names_token` tells whether a main file names a
+// token.
 void remove_orphans(const char *folder, bool (*names_token)(const char *path, const char *token));
 
 // Waits until the folder's names are on the disk; 0 or the system's error number.

@@ -13,14 +13,14 @@
 #pragma GCC visibility push(default) // a step may call what follows
 
 // An optimizer that averages the gradients over all workers before `optimizer` applies them: every
-// worker then makes the same update. Has the name of the optimizer that it wraps behind
-// "Distributed", hands everything but the gradients through to it, and owns it. To be passed to
-// compile().
+// worker then makes the same update. Its name is "Distributed" and the name of the optimizer that
+// it wraps. It owns that optimizer, and passes everything but the gradients through to it. To be
+// passed to compile().
 //
 // The gradients travel in pieces: as soon as HVD_FUSION_THRESHOLD bytes (16 MiB) of them are
 // complete, and what is left at the end of the backward pass; so the plan is the same in every
-// step. Between machines, and from GPUs, a piece is on its way while the backward pass goes on;
-// within one machine the cores that would move it are those that compute.
+// step. Between machines, and from GPUs, a piece travels during the backward pass; within one
+// machine the cores that would copy it are busy computing.
 //
 // Gradients travel through NCCL where every worker has a GPU of its own, else through MPI;
 // HVD_TRANSPORT=nccl or mpi insists on one (auto: the choice). HVD_COMPRESSION=bf16 (none) sends
@@ -29,8 +29,8 @@
 // In each update the workers agree on the model, its loss, which update it is, how many passes make
 // one, and the wrapped optimizer with its constants, learning rate and momentum.
 //
-// It may itself be wrapped in an optimizer of the program's own. Where that does not hand
-// gradient_ready on, all gradients travel when its apply() calls this one's. An optimizer that is
+// It may itself be wrapped in an optimizer of the program's own. If that does not call its
+// gradient_ready, all gradients travel when its apply() calls this one's. An optimizer that is
 // distributed already makes the program exit with an error message.
 Optimizer *hvd_distributed_optimizer(Optimizer *optimizer);
 
@@ -38,15 +38,14 @@ Optimizer *hvd_distributed_optimizer(Optimizer *optimizer);
 // gradients are averaged on the worker, then the averages among the workers, so that it is the
 // update of a batch passes * hvd_size() times as large, in the memory of one (Horovod's
 // backward_passes_per_step). train_on_batch and apply_gradients are a pass each; those before the
-// last of an update change no weights, and iterations count updates. Passes that don't make a whole
-// update at the end of an epoch are the first ones of the next update. Takes memory for one more
-// set of gradients. 1 pass: hvd_distributed_optimizer. Fewer make the program exit with an error
-// message.
+// last of an update change no weights, and iterations count updates. Passes left over at the end of
+// an epoch belong to the next update. Takes memory for one more set of gradients. 1 pass:
+// hvd_distributed_optimizer. Fewer make the program exit with an error message.
 Optimizer *hvd_distributed_optimizer_every(Optimizer *optimizer, int passes);
 
-// Overwrites the model's weights and moving statistics, and the state of its optimizer (with its
-// learning rate, without its other constants), on every worker by those of the worker `root`. The
-// model must be compiled. Collective.
+// Overwrites the model's weights, moving statistics and optimizer state (with the learning rate,
+// without the other constants) on every worker with those of the worker `root`. The model must be
+// compiled. Collective.
 void hvd_broadcast_model(Model *model, int root);
 
 // A callback that calls hvd_broadcast_model when training begins: all workers then start from the
@@ -55,14 +54,14 @@ Callback *hvd_broadcast_variables(int root);
 
 // A callback that replaces loss, accuracy, val_loss and val_accuracy, at the end of every epoch, by
 // their averages over all workers, weighted by the number of images behind each. Callbacks that
-// were added before it still see this worker's own figures.
+// were added before it still see this worker's own metrics.
 Callback *hvd_metric_average(void);
 
 // A callback that raises the learning rate from `lr` to lr * hvd_size() during the first `epochs`
-// epochs, a little with every batch, and leaves it alone after them: a schedule beside it must be
-// one for lr * hvd_size(). Where the optimizer has momentum, each update scales it by the ratio of
-// its rate to that of the update before (Goyal et al., "Accurate, Large Minibatch SGD", 2017,
-// sections 2.2 and 3.1).
+// epochs, a little with every batch. After these epochs it does not change the rate: a schedule
+// beside it must be one for lr * hvd_size(). Where the optimizer has momentum, each update scales
+// it by the ratio of its rate to that of the update before (Goyal et al., "Accurate, Large
+// Minibatch SGD", 2017, sections 2.2 and 3.1).
 Callback *hvd_learning_rate_warmup(float lr, int epochs);
 
 #pragma GCC visibility pop

@@ -48,9 +48,9 @@ typedef struct PsServer PsServer;
 
 typedef enum {
     PS_PULL, // the worker wants this server's weights, and waits until they are sent
-    PS_PUSH, // the worker has brought gradients, and goes on
+    PS_PUSH, // the worker has sent gradients, and goes on
     PS_DONE, // the worker has done its work
-    PS_LOST, // the worker is gone, without having said so
+    PS_LOST, // the worker has ended without PS_DONE
 } PsKind;
 
 typedef struct {
@@ -64,28 +64,28 @@ typedef struct {
 // compiled; it gives the first weights, and the optimizer.
 PsServer *ps_server_start(Model *model);
 
-// How many floats this server's part has.
+// The number of floats in this server's part.
 size_t ps_length(const PsServer *server);
 
-// How many updates it has made: the version of its weights.
+// The number of updates so far: the version of its weights.
 int64_t ps_version(const PsServer *server);
 
-// Waits for the next request of any worker: they come one after another, each worker's in the order
-// in which it made them. PS_DONE or PS_LOST is a worker's last one; when all have made theirs there
-// is nothing more to wait for, and the call makes the program exit.
+// Waits for the next request of any worker. The requests of one worker come in the order in which
+// it made them; PS_DONE or PS_LOST is the last one. A call after the last request of all workers
+// makes the program exit.
 PsRequest ps_next(PsServer *server);
 
-// Answers a worker's PS_PULL, now or later, with this server's part of the weights as they are when
-// it is called. Doesn't wait until they have arrived; for a worker that is gone it does nothing.
+// Answers a worker's PS_PULL, now or later, with the present weights of this server's part. Does
+// not wait until they have arrived. Does nothing for a worker that is gone.
 void ps_send_weights(PsServer *server, int worker);
 
 // One update of this server's part by the model's optimizer, from ps_length() gradients.
 void ps_apply(PsServer *server, const float *gradients);
 
-// Prints what has come: pulls, pushes, updates, and how stale the pushes were: how many updates
-// were made between the pull and the push of the same worker; and how many pushes came in a second,
-// from when every worker had made its first until one left. Then leaves the job and frees all but
-// the model.
+// Prints the numbers of pulls, pushes and updates; the staleness of the pushes (the number of
+// updates between a worker's pull and its push); and the pushes per second, from the time when
+// every worker had pushed once until the first one left. Then leaves the job and frees everything
+// but the model.
 void ps_server_stop(PsServer *server);
 
 // ---- A worker.
@@ -99,8 +99,8 @@ PsWorker *ps_worker_start(Model *model);
 // model. Returns their version: how many updates that server has made of them.
 int64_t ps_pull(PsWorker *worker, int server);
 
-// Brings that server its part of the model's gradients, and returns when they are on their way.
-// Something must have been pulled from it before.
+// Sends that server its part of the model's gradients, and returns while they are on their way. A
+// pull from that server must have come before.
 void ps_push(PsWorker *worker, int server);
 
 // Tells all servers that this worker's work is done, leaves the job and frees all but the model.

@@ -51,13 +51,13 @@ typedef struct {
 PsJob ps_job(const char *caller, RoleKind kind);
 void ps_job_free(PsJob *job);
 
-// What one of the servers has of the weights' arena.
+// A server's part of the weights' arena.
 Share ps_part(const Parameters *parameters, int server, int servers);
 
 // Bytes of a message with a part of the weights, behind its header.
 size_t ps_part_bytes(const Share *part);
 
-// What a worker says of itself to that server.
+// A worker's first message to that server.
 PsHello ps_hello(const PsJob *job, const Parameters *parameters, int server);
 
 // "server 1 (127.0.0.1:7002)"; valid until the next call.
@@ -68,7 +68,7 @@ typedef struct {
     double begin, next; // when to speak the next time
 } PsWaiting;
 PsWaiting ps_waiting(const PsJob *job);
-// Says it when it is time, and exits when that is over; `who` is "worker 2", say.
+// Prints the warning when it is due, and exits when the time is over; `who` is "worker 2", say.
 void ps_wait_for(PsWaiting *waiting, const PsJob *job, const char *who, const char *why);
 
 #endif

@@ -1,4 +1,4 @@
-// Inside hvd: what watch_training.c is told.
+// Inside hvd: calls that inform watch_training.c.
 
 #ifndef HVDLAB_WATCH_TRAINING_H
 #define HVDLAB_WATCH_TRAINING_H

@@ -34,10 +34,10 @@ Model *l2_penalty(Model *model, float wd);
 // trained, and the moving statistics, which are not.
 void model_summary(const Model *model);
 
-// Decides how the model is computed, draws the initial weights and takes the optimizer over. The
-// model stays on the calling thread's device, whichever thread uses it later; one at a time may.
-// The model's output must be a vector, a number for each class. A model is compiled once, and an
-// optimizer serves one model. Returns the model.
+// Plans the computation, draws the initial weights and takes ownership of the optimizer. The model
+// stays on the calling thread's device; other threads may use it later, one at a time. The model's
+// output must be a vector, a number for each class. A model is compiled once, and an optimizer
+// serves one model. Returns the model.
 Model *compile(Model *model, Loss loss, Optimizer *optimizer);
 
 // Frees the model, its graph and its optimizer; NULL is nothing.
@@ -49,29 +49,28 @@ void model_check_compiled(const Model *model, const char *caller);
 // Exits with an error message where the data set's images or classes do not fit the model.
 void model_check_dataset(const Model *model, const Dataset *dataset);
 
-// What is asked of a model that is NULL or not compiled, of a batch without images (or labels,
-// where they are read), or of a variable that is not there, makes the program exit with an error
+// In all functions below, a model that is NULL or not compiled, a batch without images (or labels,
+// if they are read), or a variable that does not exist makes the program exit with an error
 // message.
 
 // One update: compute_gradients, then apply_gradients.
 void train_on_batch(Model *model, const Batch *batch);
 
 // The two halves of an update: forward in training mode and backward, which overwrites the
-// gradients and adds the batch to the metrics; and what the optimizer makes of the gradients. What
-// lies between the two finds the gradients, the L2 part not yet added, at
-// model_parameters(model)->gradients, in device memory. (With a distributed optimizer they are on
-// their way between the workers by then: leave them alone.) Gradients that are computed and not
-// applied are dropped by the next compute_gradients; apply_gradients without new ones makes the
-// program exit with an error message. With --pace MS compute_gradients, and train_on_batch before
-// it applies anything, take MS milliseconds at least.
+// gradients and adds the batch to the metrics; and the optimizer's update. Between the two the
+// gradients, without the L2 part, are at model_parameters(model)->gradients, in device memory.
+// (With a distributed optimizer they are already travelling between the workers: do not touch
+// them.) Gradients that are computed and not applied are dropped by the next compute_gradients;
+// apply_gradients without new ones makes the program exit with an error message. With --pace MS
+// compute_gradients, and train_on_batch before it applies anything, take MS milliseconds at least.
 void compute_gradients(Model *model, const Batch *batch);
 void apply_gradients(Model *model);
 
 // Forward in inference mode; adds the batch to the metrics.
 void test_on_batch(Model *model, const Batch *batch);
 
-// Forward in inference mode: writes what the model gives out, batch->count x classes numbers. They
-// are probabilities where it ends in softmax(), else logits.
+// Forward in inference mode: writes the model's output, batch->count x classes numbers:
+// probabilities if the model ends in softmax(), else logits.
 void predict_on_batch(Model *model, const Batch *batch, float *predictions);
 
 // Sums over all batches since the last reset.
@@ -95,8 +94,8 @@ void model_read_gradient(const Model *model, int index, float *to);
 // Puts another gradient in its place, for apply_gradients() to use: variable_size floats.
 void model_write_gradient(Model *model, int index, const float *from);
 // All gradients at once, in the host's memory, laid out as in their arena:
-// model_parameters(model)->length floats. What is written counts as new gradients, also where
-// compute_gradients was not called before.
+// model_parameters(model)->length floats. Written values count as new gradients, even without a
+// compute_gradients before.
 void model_read_gradients(const Model *model, float *to);
 void model_write_gradients(Model *model, const float *from);
 
@@ -124,8 +123,8 @@ float *model_statistics(const Model *model, size_t *length);
 
 #pragma GCC visibility pop
 
-// Inside the library: true where reading the metrics does not wait, on a CPU. To read a GPU's one
-// waits until it has done all that it was told to do.
+// Inside the library: true where reading the metrics does not wait, on a CPU. Reading a GPU's waits
+// until all queued work is done.
 bool model_metrics_are_at_hand(const Model *model);
 
 // Inside the library: floats of an image that the model reads.

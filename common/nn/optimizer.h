@@ -32,13 +32,13 @@ struct Optimizer {
     bool compiled;      // a model owns it
 
     // Called by the backward pass when the gradients at offset ... offset + length - 1 of the arena
-    // are complete; of none, offset and length 0, before gradients are overwritten that were never
-    // applied. NULL where it is not needed.
+    // are complete; with offset and length 0 before gradients that were never applied are
+    // overwritten. NULL where it is not needed.
     void (*gradient_ready)(Optimizer *self, const Parameters *parameters, size_t offset,
                            size_t length);
     // Updates all weights from all gradients.
     void (*apply)(Optimizer *self, const Parameters *parameters);
-    // Frees what else it holds. NULL where that is nothing.
+    // Frees its other memory. NULL if there is none.
     void (*release)(Optimizer *self);
 };
 
@@ -66,7 +66,7 @@ double arena_fingerprint(Device *device, const float *arena, size_t offset, size
 // Gives an optimizer its slots, zeroed, if it does not have them yet: apply() does it too.
 void optimizer_allocate_slots(Optimizer *optimizer, const Parameters *parameters);
 
-// Gives them back: the next update begins as the first one does.
+// Frees them: the next update starts as the first one does.
 void optimizer_free_slots(Optimizer *optimizer);
 
 void optimizer_free(Optimizer *optimizer);

@@ -1,14 +1,14 @@
 // Inside the library: a batch in parts, through a model that is one half of another
 // (train/stages.c). A half that passes on what it computes is compiled with the loss from logits,
-// which is never asked for. What the backward pass needs of a part is kept until that number comes
-// again, in memory of its own.
+// which is never asked for. The state for a part's backward pass is kept, in memory of its own,
+// until its number comes again.
 
 #ifndef HVDLAB_PARTS_H
 #define HVDLAB_PARTS_H
 
 #include "nn/model.h"
 
-// What a part of a batch is to have come to.
+// A part of a batch.
 typedef struct {
     int number; // from 0; calls with the same number are about the same part
     int count;  // images

@@ -1,7 +1,7 @@
-// Inside the library: what a program needs to run at one batch size. The backend prepares every
-// operation once; the values, what the backward pass needs of them, and the gradients get places in
-// one block of memory. Values live until the backward pass is over; the gradients of values live
-// from their first contribution to the operation that uses them, and reuse each other's places.
+// Inside the library: the plan for one batch size. The backend prepares every operation once; the
+// values, what the backward pass needs of them, and the gradients get places in one block of
+// memory. Values live until the backward pass is over; the gradients of values live from their
+// first contribution to the operation that uses them, and reuse each other's places.
 
 #ifndef HVDLAB_PLAN_H
 #define HVDLAB_PLAN_H

@@ -1,6 +1,6 @@
 // Callbacks: what happens around the training loop. fit() calls each callback's functions in the
-// order in which the callbacks were added. Where one changes what a later one reads (an average of
-// the metrics among ranks, say), the order matters.
+// order in which the callbacks were added. The order matters if one callback changes values that a
+// later one reads (an average of the metrics among ranks, say).
 
 #ifndef HVDLAB_CALLBACKS_H
 #define HVDLAB_CALLBACKS_H
@@ -91,17 +91,16 @@ Callback *learning_rate_schedule(float (*schedule)(int epoch, float base_lr), fl
 // validation included.
 Callback *print_throughput(int images);
 
-// Multiplies the learning rate by `factor` when the validation loss has not fallen for `patience`
-// epochs in a row, but lets it fall no lower than `min_lr`; then counts again. A loss has fallen
-// where it is more than 0.0001 below the best so far. As Keras's ReduceLROnPlateau for val_loss
-// with its other defaults. Says so if `verbose`. Workers reduce together where all of them see the
-// same loss: behind an average of the metrics. A factor that is not between 0 and 1, a negative
-// patience or min_lr, and a training without validation make the program exit with an error
-// message.
+// Multiplies the learning rate by `factor`, down to `min_lr`, when the validation loss has not
+// fallen for `patience` epochs in a row; then counts again. A loss has fallen if it is more than
+// 0.0001 below the best so far. As Keras's ReduceLROnPlateau for val_loss with its other defaults.
+// Prints a line if `verbose`. Add it after an average of the metrics: only if all workers see the
+// same loss do they reduce together. A factor that is not between 0 and 1, a negative patience or
+// min_lr, and a training without validation make the program exit with an error message.
 Callback *reduce_lr_on_plateau(float factor, int patience, float min_lr, int verbose);
 
 // Ends training when the validation accuracy has been above `target` in `patience` epochs in a row
-// (2.5 means 3). Says so if `verbose`.
+// (2.5 means 3). Prints a line if `verbose`.
 Callback *stop_at_accuracy(float target, float patience, int verbose);
 
 // Prints "Cumulative training time after epoch N: S" and, at the end, the same in all; seconds.

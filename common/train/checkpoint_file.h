@@ -1,5 +1,5 @@
-// Inside the library: a checkpoint's files, without ranks' talking about them: what of a training
-// goes into which file, and how what was read is checked and put in its place.
+// Inside the library: the files of a checkpoint, without communication: which state goes into which
+// file, and how a file is checked and restored.
 //
 // The main file: the variables and the optimizer's slots under their names (nn/state.h), and as
 // metadata model (its layers), optimizer and its constants, epoch and step (how many are done),
@@ -30,7 +30,7 @@ Safetensors *make_part(const Training *training, int rank, const char *token,
 // with an error message.
 Safetensors *read_checkpoint_file(const char *path);
 
-// What a main file says of its training.
+// The training's state in a main file.
 typedef struct {
     int ranks, epoch;
     int64_t step, steps;
@@ -47,13 +47,12 @@ Saved check_main_file(const char *path, const Safetensors *file, const Model *mo
 // layers may be others, if they have the same variables.
 void check_state(const char *path, const Safetensors *file, const Model *model);
 
-// Puts what both have in its place: tensors, the optimizer's numbers, and those of callbacks.
+// Restores what both files have: tensors, the optimizer's numbers, and those of callbacks.
 void put_tensors(const Safetensors *file, Model *model);
 void put_optimizer(const char *path, const Safetensors *file, Model *model);
 void put_callbacks(const char *path, const Safetensors *file, const Callbacks *callbacks);
 
-// Checks a part, and exits with an error message where it is not what it has to be; and puts the
-// rest of it in its place.
+// Checks a part, and exits with an error message if it is wrong; restores the rest of it.
 void check_part(const char *path, const Safetensors *part, const Model *model);
 void put_origin(const char *path, const Safetensors *part);
 void put_metrics(const char *path, const Safetensors *part, Model *model);

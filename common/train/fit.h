@@ -8,7 +8,7 @@
 
 #pragma GCC visibility push(default) // a step may call what follows
 
-// What a checkpoint has of a training (hvd/checkpoint.h).
+// The state of a training in a checkpoint (hvd/checkpoint.h).
 typedef struct Resume Resume;
 
 typedef struct {
@@ -28,15 +28,14 @@ typedef struct {
 // Trains a compiled model: in each epoch `steps_per_epoch` batches of a fresh permutation, then
 // `validation_steps` batches of validation, with the callbacks around. Steps must be at least 1;
 // where initial_epoch is not below epochs (0 epochs, say) nothing is trained. The history returned
-// begins with the epochs of the training that was resumed, if there is one. What can't be (a model
-// that is not compiled, NULL, images that don't fit the model) makes the program exit with an error
-// message, here and in evaluate.
+// begins with the epochs of the training that was resumed, if there is one. Wrong arguments (a
+// model that is not compiled, NULL, images that don't fit the model) make the program exit with an
+// error message, here and in evaluate.
 //
-// As with Keras's TerminateOnNaN, a batch whose loss is infinite or not a number ends the training,
-// and here the program: with one line that names rank, epoch, step and learning rate, and status 1,
-// since it is incomplete. So does such a loss in validation. On a CPU each batch is looked at, on a
-// GPU what has been added up is, now and then and at the end of each epoch; the step that is named
-// is the first one all the same. Unless `allow_nan`.
+// As with Keras's TerminateOnNaN, a batch whose loss is infinite or not a number ends the training.
+// Unless `allow_nan`, the program then exits with status 1 and an error message that names rank,
+// epoch, step and learning rate. So does such a loss in validation. A CPU checks each batch; a GPU
+// checks the sum now and then and at the end of each epoch, and still names the first such step.
 History fit(Model *model, const Fit *fit);
 
 typedef struct {

@@ -1,4 +1,4 @@
-// Inside the library: what the training loop trains, a model or the replicas of one.
+// Inside the library: the training loop for a model or its replicas.
 
 #ifndef HVDLAB_FIT_INSIDE_H
 #define HVDLAB_FIT_INSIDE_H
@@ -15,7 +15,7 @@ typedef struct {
     void (*reset_metrics)(void *self);
 } Trainer;
 
-// What fit() and evaluate() do.
+// fit() and evaluate() of any Trainer.
 History fit_with(const Trainer *trainer, const Fit *fit);
 Score evaluate_with(const Trainer *trainer, Batches *batches, int verbose);
 

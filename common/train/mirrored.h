@@ -8,7 +8,7 @@
 // Batch norm standardises with the mean and the variance of a replica's own part, as in the
 // original. Moving statistics become the replicas' mean after every step (Keras:
 // VariableAggregation.MEAN), weighted like the gradients. Dropout drops other values on each
-// replica. With one device all is as without replicas, to the bit.
+// replica. With one device the results are those without replicas, to the bit.
 
 #ifndef HVDLAB_MIRRORED_H
 #define HVDLAB_MIRRORED_H
@@ -19,7 +19,7 @@
 
 typedef struct Mirrored Mirrored;
 
-// What a function that runs on a device sees.
+// The argument of a function that runs on a device.
 typedef struct {
     int index, count;   // which replica it is, from 0, of how many
     Model *model;       // its own, on its own device
@@ -50,12 +50,12 @@ void batch_on_each_device(Mirrored *mirrored,
                           void (*function)(Replica *replica, const Batch *batch),
                           const Batch *batch);
 
-// The replica's part of a batch that all of them have; of no images where there are too few.
+// The replica's part of a batch that all replicas have; empty if there are too few images.
 Batch part_of_batch(const Replica *replica, const Batch *batch);
 
-// What follows is called by all replicas together, inside a function on each device: each returns
-// when all have called it. Where one does not, because it is at its function's end or calls
-// something else, the program exits with an error message.
+// All replicas must call the following functions, inside a function on each device; each call
+// returns when all have made it. If a replica returns from its function or makes another call
+// instead, the program exits with an error message.
 
 // Each replica's gradients become the mean of all replicas', weighted by `weight`: the images of
 // its part. (Those of a replica with weight 0 are not looked at, and need not have been computed.)
@@ -67,7 +67,7 @@ void average_gradients(Replica *replica, double weight);
 // sum of all replicas', the same bits everywhere.
 void sum_among_replicas(Replica *replica, float *values, size_t length);
 
-// fit() and evaluate() on all devices: batches are global ones, figures those of whole batches.
+// fit() and evaluate() on all devices: batches are global ones, metrics those of whole batches.
 // Callbacks see the model of replica 0. Changes to its weights and moving statistics, by them or
 // before, reach the others at the next of these calls, and changes to its optimizer at the next
 // step.

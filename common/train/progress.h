@@ -1,5 +1,5 @@
-// Inside the library: what fit() and evaluate() show while they work: a bar as Keras draws it where
-// standard output is a terminal, nothing but the line at the end of an epoch where it is not.
+// Inside the library: the progress of fit() and evaluate(). On a terminal it is a bar as Keras
+// draws it; elsewhere only the line at the end of an epoch is printed.
 
 #ifndef HVDLAB_PROGRESS_H
 #define HVDLAB_PROGRESS_H

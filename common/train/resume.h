@@ -8,9 +8,9 @@
 struct Resume {
     History history; // of the epochs before
     bool stop;       // a callback had ended the training
-    // Puts everything else in its place, which train_begin of the callbacks, and epoch_begin where
-    // the training goes on inside an epoch, would change. True where the batches of that epoch, and
-    // its metrics, go on, too; else they begin again.
+    // Restores the rest of the state, which the callbacks' train_begin would change, and
+    // epoch_begin if the training continues inside an epoch. True where the batches of that epoch,
+    // and its metrics, go on, too; else they begin again.
     bool (*apply)(const struct Resume *resume, Training *training);
 };
 

@@ -35,8 +35,8 @@
 typedef struct Stages Stages; // both halves
 typedef struct Stage Stage;   // one of them, as its schedule sees it
 
-// What a stage does with one batch. `micro_batches` is how many parts this batch has, at least 1;
-// they are numbered from 0.
+// A stage's work on one batch. `micro_batches` is how many parts this batch has, at least 1; they
+// are numbered from 0.
 typedef void (*Schedule)(Stage *stage, int micro_batches);
 
 // The halves of a model, which are not compiled yet, their optimizers, and the two devices (0 and
@@ -50,8 +50,8 @@ void stages_free(Stages *stages);
 
 // One update: cuts the batch into micro-batches (as many as asked for, or as it has images; the
 // first ones get one image more where they can't be equal) and calls both schedules, each in the
-// thread of its stage. Returns when both have returned. What they left behind is dropped:
-// micro-batches that were sent and not received, gradients that were not applied.
+// thread of its stage. Returns when both have returned, and drops micro-batches that were sent and
+// not received, and gradients that were not applied.
 void train_in_stages(Stages *stages, const Batch *batch, int micro_batches, Schedule first,
                      Schedule second);
 
@@ -63,10 +63,10 @@ void stages_reset_metrics(Stages *stages);
 Score evaluate_in_stages(Stages *stages, Batches *batches);
 
 // ---- What a schedule calls, for its own stage, each at most once for a micro-batch of a batch
-// (stage_apply: whenever there are gradients; usually once, at the end). What can't be makes the
-// program exit with an error message: what a call needs was not done before, the micro-batch is not
-// there, another thread calls. So does a stage that waits for what can't come any more: the other
-// one waits, too, or has returned.
+// (stage_apply: whenever there are gradients; usually once, at the end). A call that is not
+// possible makes the program exit with an error message: an earlier call is missing, the
+// micro-batch does not exist, another thread calls. So does a stage that waits without progress:
+// the other one waits, too, or has returned.
 
 // Computes this half of the model: of the images, or of what was received. The second half computes
 // the loss, too.

@@ -13,9 +13,9 @@ typedef struct EventFile EventFile;
 // the "brain.Event:2" version record. Exits with an error message if it can't create them.
 EventFile *event_file_open(const char *folder);
 
-// Appends one scalar at `step` and flushes it, so that a running TensorBoard sees it. Where the
-// file can't be written any more, or has been deleted, that is said once, what was written before
-// stays whole, nothing more is written, and the program ends incomplete (status 1).
+// Appends one scalar at `step` and flushes it, so that a running TensorBoard sees it. If the file
+// has been deleted or can't be written any more, a warning says so once, nothing more is written,
+// and the program exits with status 1. What was written before stays complete.
 void event_file_scalar(EventFile *file, const char *tag, int64_t step, float value);
 
 void event_file_close(EventFile *file);
