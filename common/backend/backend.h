@@ -1,15 +1,15 @@
-// What a backend offers to the model: memory, the fused operations of a graph for one batch size,
-// the loss, and the optimizers' arithmetic. The CPU backend (backend_cpu.c) stands on oneDNN, the
-// CUDA backend (backend_cuda.c) on cuDNN and cuBLAS.
+// The functions of a backend: memory, the fused operations of a graph for one batch size, the loss,
+// and the optimizers' arithmetic. The CPU backend (backend_cpu.c) stands on oneDNN, the CUDA
+// backend (backend_cuda.c) on cuDNN and cuBLAS.
 //
 // A model is a list of operations in forward order, each reading one value (two, with a residual)
-// and writing one. How a value lies in memory is the backend's business: the model only asks for
-// its size. Whatever a person or a file sees (images, weights) is in Keras's order: images NHWC,
-// kernels (height, width, in, out).
+// and writing one. The backend chooses the layout of a value in memory; the model only asks for its
+// size. Images and weights outside the backend are in Keras's order: images NHWC, kernels (height,
+// width, in, out).
 //
-// Every call says on which device it works, or gets what keeps it (a state, a recording), and any
-// thread may make it. Calls of several threads for one device take turns; on a CPU the cores that
-// work are the calling thread's.
+// Every call gets its device, or an object that has one (a state, a recording), and any thread may
+// make it. Calls of several threads for one device take turns; on a CPU the cores that work are the
+// calling thread's.
 
 #ifndef HVDLAB_BACKEND_H
 #define HVDLAB_BACKEND_H
@@ -55,7 +55,7 @@ typedef struct {
     const Variable *input_bias; // of OP_BATCH_NORM: the bias of that convolution, else NULL
 } Op;
 
-// Sizes of what an operation needs at one batch size, in bytes, known after op_create.
+// Sizes of an operation's memory at one batch size, in bytes, known after op_create.
 typedef struct {
     size_t output;  // the value it writes (its gradient has the same size)
     size_t input;   // the value it reads
@@ -137,13 +137,12 @@ typedef struct {
     // other devices must have finished what they were told to do with theirs; this one has done so
     // with all when the call returns.
     void (*add_up)(Device *device, const Addend *addends, int count, size_t begin, size_t end);
-    // Returns when the device has done all that it was told to do.
+    // Returns when the device has done all queued work.
     void (*finish)(Device *device);
 
-    // For a device that works behind the host's back (else all three are NULL): record() calls
-    // queue(what) and keeps what that tells the device to do, without doing it; NULL where it can't
-    // be kept. play() has it done, each time from what is then in the memory that was recorded, at
-    // less work for the host.
+    // For a device that works asynchronously (else all three are NULL): record() calls queue(what)
+    // and records the device's work without doing it; NULL if it can't be recorded. play() runs the
+    // recording, on the present contents of the memory, at less cost for the host.
     Recording *(*record)(Device *device, void (*queue)(const void *what), const void *what);
     void (*play)(const Recording *recording);
     void (*forget)(Recording *recording);

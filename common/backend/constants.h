@@ -1,4 +1,4 @@
-// Constants that both backends, and what lies above them, must agree on. For C and CUDA.
+// Constants that both backends and the layers above share. For C and CUDA.
 
 #ifndef HVDLAB_CONSTANTS_H
 #define HVDLAB_CONSTANTS_H
@@ -8,7 +8,8 @@
 #define NORM_MOMENTUM 0.99
 #define NORM_EPSILON  1e-3
 
-// What Adagrad's accumulators begin with, as TensorFlow's do; the slot holds what was added to it.
+// The initial value of Adagrad's accumulators, as in TensorFlow; the slot holds the difference to
+// it.
 #define ADAGRAD_INITIAL_ACCUMULATOR 0.1f
 
 // Pixels of a max pool's window, at most: which of them was the largest must fit into a byte, with

@@ -3,9 +3,9 @@
 // MPI itself would wait forever, mix the values, or report an error that names neither side.
 //
 // A check is an all-reduce of 24 bytes among the ranks of the call, on a communicator of its own,
-// so that ranks in different calls meet in it, too. Calls with the same terms are the same call, as
-// in MPI, where only their order counts (MPI 4.0, section 6.12). Horovod's coordinator compares
-// requests by their names (Sergeev and Del Balso, 2018).
+// so that it also pairs ranks that are in different calls. Calls with the same terms are the same
+// call, as in MPI, where only their order counts (MPI 4.0, section 6.12). Horovod's coordinator
+// compares requests by their names (Sergeev and Del Balso, 2018).
 
 #ifndef HVDLAB_AGREEMENT_H
 #define HVDLAB_AGREEMENT_H
@@ -16,8 +16,8 @@
 #include <stdint.h>
 #include "comm/world.h"
 
-// Something of a call that is the same on all ranks, said as "rank 0 brings 4 values, ranks 1-3
-// bring 8 values".
+// A property of a call that must be the same on all ranks, reported as "rank 0 brings 4 values,
+// ranks 1-3 bring 8 values".
 typedef struct {
     const char *verb;   // "bring", an s for one rank; NULL ends a list of terms
     const char *before; // "root "
@@ -30,7 +30,7 @@ typedef struct {
 
 enum { MAX_TERMS = 10 };
 
-// A sum that follows on the agreement, to which a rank that has joined (hvd_join) brings zeros.
+// A sum that follows the agreement; a rank that has joined (hvd_join) contributes zeros.
 typedef struct {
     bool open; // false: no sum, so the call can't be made while some rank has joined
     bool doubles;
@@ -60,20 +60,20 @@ static inline Term number_term(const char *verb, const char *before, int64_t num
 }
 
 // Begins a call among the ranks of a communicator, hvd's or a group's: returns when all of them
-// have begun it alike; else aborts the job with an error message. agreed_call_ends says that this
-// rank's part is done. Does nothing on a single rank. Returns how many of the ranks work: all but
-// those that have joined.
+// have begun the same call; else aborts the job with an error message. agreed_call_ends marks the
+// end of this rank's part. Does nothing on a single rank. Returns the number of ranks that have not
+// joined.
 int agree(const Collective *call, MPI_Comm comm);
 void agreed_call_ends(void);
 
-// The same, for a call that nothing follows, or what follows is waited for later.
+// The same, for a call whose values do not move, or move in the background.
 int agree_only(const Collective *call, MPI_Comm comm);
 
-// The same of a rank of the job that has joined: returns when all others have begun a call. True:
-// `sum` is what they add up in it. False: all ranks have joined, `last` as the last one.
+// The same for a rank of the job that has joined: returns when all others have begun a call. True:
+// `sum` is their sum. False: all ranks have joined, `last` as the last one.
 bool agree_as_joined(Sum *sum, int *last);
 
-// What agree() compares, of a text.
+// The hash that agree() compares for a text.
 uint64_t text_hash(const char *text);
 
 #endif

@@ -22,8 +22,8 @@ typedef struct {
     struct in_addr addresses[CHANNEL_ADDRESSES]; // to be tried in this order
 } Invitation;
 
-// On the root: a socket that waits for `ranks` others, and how they find it; where all are on this
-// machine it cannot be reached from another. -1, and port 0: the system gives none.
+// On the root: a socket that waits for `ranks` others, and the invitation by which they find it. If
+// all are on this machine, it cannot be reached from another. -1, and port 0: there is none.
 int channel_open(bool one_machine, int ranks, Invitation *invitation);
 
 // On another rank: a connection to the root, to which this first message was sent, and which has
@@ -31,15 +31,15 @@ int channel_open(bool one_machine, int ranks, Invitation *invitation);
 // read.
 int channel_join(const Invitation *invitation, int wake, const void *hello, size_t size);
 
-// On the root: a connection that waits, or -1; it is no rank's before its first message has come,
-// which is to be answered.
+// On the root: a connection that waits, or -1. Its rank is known from its first message, which is
+// to be answered.
 int channel_accept(int listener);
 void channel_answer(int connection, const Invitation *invitation);
 
-// Sends a message with the token before it, whole or not at all, and never waits. Any thread may.
+// Sends the token and a message, complete or not at all, without waiting. Any thread may call it.
 void channel_send(int connection, const Invitation *invitation, const void *message, size_t size);
 
-// What has come of a message; it begins as {0}.
+// The received part of a message; it begins as {0}.
 #define CHANNEL_LARGEST 512
 typedef struct {
     size_t filled;
@@ -47,7 +47,7 @@ typedef struct {
 } Incoming;
 
 // Reads what is there: CHANNEL_MESSAGE fills `message`, and there may be another. CHANNEL_CLOSED:
-// the other side is gone, or is none of ours.
+// the other side is gone, or is not a rank of this job.
 typedef enum { CHANNEL_NOTHING, CHANNEL_MESSAGE, CHANNEL_CLOSED } ChannelNews;
 ChannelNews channel_receive(int connection, Incoming *incoming, const Invitation *invitation,
                             void *message, size_t size);

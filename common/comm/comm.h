@@ -55,8 +55,8 @@
 #pragma GCC visibility push(default) // a step may call what follows
 
 // Joins the job. The first call of main, on every worker; the end of main leaves the job again. A
-// program that was started without mpirun is a job of one worker, and says so; one that was started
-// with a role (ps.h) has no ranks, and ends with one line.
+// program that was started without mpirun is a job of one worker, and prints a note; one with a
+// role (ps.h) has no ranks, and exits with an error message.
 void hvd_init(void);
 
 // Leaves the job before the end of main. No function of hvd may be called afterwards.
@@ -65,23 +65,23 @@ void hvd_shutdown(void);
 // This worker's number in the job, 0 to hvd_size() - 1.
 int hvd_rank(void);
 
-// How many workers the job has.
+// The number of workers in the job.
 int hvd_size(void);
 
 // This worker's number among those on the same machine, 0 to hvd_local_size() - 1: the number of
 // its device.
 int hvd_local_rank(void);
 
-// How many workers of the job are on this machine.
+// The number of the job's workers on this machine.
 int hvd_local_size(void);
 
-// What an all-reduce makes of the values that the workers bring.
+// The operation that an all-reduce applies to the workers' values.
 typedef enum { HVD_AVERAGE, HVD_SUM, HVD_MIN, HVD_MAX } HvdOp;
 
-// Replaces `values` on every worker by the elementwise average (or sum, smallest, largest) over all
-// workers. A value that is not a number on one of them is none in the result, whatever the
-// operation. Two levels give all of them the same bits, and so does Open MPI (MPI only recommends
-// it: 3.1, section 5.9.1), so that weights which are equal stay equal. Collective.
+// Replaces `values` on every worker by the elementwise average (or sum, minimum, maximum) over all
+// workers. A NaN on one of them gives a NaN in the result, whatever the operation. The hierarchical
+// all-reduce gives all of them the same bits, and so does Open MPI (MPI only recommends it: 3.1,
+// section 5.9.1), so that weights which are equal stay equal. Collective.
 void hvd_allreduce(float *values, size_t count, HvdOp op);
 
 // The same for whole numbers, in the host's memory: HVD_SUM, HVD_MIN or HVD_MAX. Collective.
@@ -92,8 +92,8 @@ void hvd_allreduce_ints(int *values, size_t count, HvdOp op);
 // free(). Collective.
 float *hvd_allgather(const float *values, size_t count, size_t *total);
 
-// The same for whole numbers, in the host's memory. Where `counts` is not NULL, counts[r] gets how
-// many of them rank r brought, for all hvd_size() ranks. Collective.
+// The same for whole numbers, in the host's memory. Where `counts` is not NULL, counts[r] gets the
+// number that rank r contributed, for all hvd_size() ranks. Collective.
 int *hvd_allgather_ints(const int *values, size_t count, size_t *total, size_t *counts);
 
 // Overwrites `values` on every worker by those of the worker `root`. Collective.
@@ -102,27 +102,27 @@ void hvd_broadcast(float *values, size_t count, int root);
 // The same for bytes of any kind, in the host's memory: a text, a struct without pointers.
 void hvd_broadcast_bytes(void *bytes, size_t count, int root);
 
-// Waits until every worker has come here. Collective.
+// Waits until every worker has called it. Collective.
 void hvd_barrier(void);
 
-// For a worker that has nothing left to bring while others still have: until all workers have
-// called it, takes part in the all-reduces that the others make, with zeros. These are
-// hvd_allreduce by HVD_SUM and HVD_AVERAGE, the updates of distributed optimizers, which travel in
-// one piece then, through the host's memory, and hvd_metric_average. An average is that of the
-// workers that have not joined (Horovod goes on dividing by the number of all). Any other
-// collective of the whole job ends it with one line, and so does an update by hvd_use_allreduce; a
-// group's waits for a member that has joined.
+// For a worker that has no data left while others have: until all workers have called it, takes
+// part in the others' all-reduces with zeros. These are hvd_allreduce by HVD_SUM and HVD_AVERAGE,
+// the updates of distributed optimizers, which travel in one piece then, through the host's memory,
+// and hvd_metric_average. An average is that of the workers that have not joined (Horovod still
+// divides by the number of all). Any other collective of the whole job aborts it with an error
+// message, and so does an update by hvd_use_allreduce; a group's collective waits for a member that
+// has joined.
 //
 // The model of a worker that has joined stays as it is, while the others' goes on: returns the rank
 // of the worker that was the last to join, the same on all, for hvd_broadcast_model. (Of several
-// that come to it between the same two calls the highest.)
+// that join between the same two calls, the one with the highest rank.)
 int hvd_join(void);
 
 // Averages (or adds up, HVD_SUM) the gradient of an embedding's table over all workers by gathering
 // their rows, as Horovod does for TensorFlow's IndexedSlices: the rows of all workers, in the order
-// of their ranks, divided by their number. Nothing is added up; a row that several of them brought
-// stands there several times. A worker's contribution grows with the rows that its batch named, not
-// with the table. To be freed with sparse_gradient_free. Collective.
+// of their ranks, divided by their number. Nothing is added up: a row that several of them
+// contributed is there several times. A worker's contribution grows with the rows that its batch
+// named, not with the table. To be freed with sparse_gradient_free. Collective.
 SparseGradient hvd_allreduce_sparse(const SparseGradient *own, HvdOp op);
 
 // ---- Groups of workers.
@@ -146,8 +146,8 @@ HvdGroup hvd_group_split(int color);
 HvdGroup hvd_group_of_ranks(const int *ranks, int count);
 
 // The collectives among the workers of a group, each of which calls them; `root` is a rank in the
-// group. A worker that is not in the group makes the program exit with an error message. Where they
-// disagree, the line that says so counts ranks as the job does.
+// group. A worker that is not in the group makes the program exit with an error message. If they
+// disagree, the error message numbers ranks as the job does.
 void hvd_group_allreduce(HvdGroup group, float *values, size_t count, HvdOp op);
 float *hvd_group_allgather(HvdGroup group, const float *values, size_t count, size_t *total);
 int *hvd_group_allgather_ints(HvdGroup group, const int *values, size_t count, size_t *total,
@@ -155,8 +155,8 @@ int *hvd_group_allgather_ints(HvdGroup group, const int *values, size_t count, s
 void hvd_group_broadcast(HvdGroup group, float *values, size_t count, int root);
 void hvd_group_barrier(HvdGroup group);
 
-// Gives the group back and makes it empty. Called by all of its workers. Does nothing to an empty
-// one, and nothing but that to the world.
+// Frees the group and makes it empty. Called by all of its workers. Does nothing to an empty group;
+// the world becomes empty, and nothing is freed.
 void hvd_group_free(HvdGroup *group);
 
 // ---- An all-reduce of the program's own.
@@ -165,10 +165,10 @@ void hvd_group_free(HvdGroup *group);
 // sum over all workers. `values` lie in the host's memory; the main thread calls it.
 typedef void (*HvdAllreduce)(float *values, size_t count, MPI_Comm comm);
 
-// From now on distributed optimizers have the gradients added up by `allreduce`, piece after piece,
-// and divide the sums themselves; NULL: by the library again. Gradients on a GPU are passed as a
-// copy in the host's memory. All workers must call it, before the same update; with one worker
-// nothing is added up. `comm` is used for nothing else while the function runs.
+// From now on distributed optimizers sum the gradients with `allreduce`, piece after piece, and
+// divide the sums themselves; NULL: with the library's all-reduce again. Gradients on a GPU are
+// passed as a copy in the host's memory. All workers must call it, before the same update; with one
+// worker nothing is added up. `comm` is used for nothing else while the function runs.
 void hvd_use_allreduce(HvdAllreduce allreduce);
 
 #pragma GCC visibility pop

@@ -1,7 +1,7 @@
-// Inside hvd: an all-reduce in two levels, for ranks on several hosts. Those of a host, who share
-// memory, add their values up, each a share of them (a reduce-scatter); of each share the sums go
-// around a ring, one rank of every host; then a host's ranks hand each other the results (an
-// all-gather).
+// Inside hvd: an all-reduce in two levels, for ranks on several hosts. The ranks of a host, which
+// share memory, sum their values, each rank a part of them (a reduce-scatter). The sums of each
+// part go around a ring with one rank of every host. Then the ranks of a host exchange the results
+// (an all-gather).
 //
 // So a host's link carries 2 (H - 1) / H of the data each way, H being the number of hosts, however
 // many ranks are on it and however they were dealt to the hosts: no all-reduce can do with less
@@ -24,24 +24,23 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-// Whether an all-reduce of so many bytes among the ranks of a communicator goes by two levels (the
-// rule is in hvd.h). All of them must ask, and they get one answer.
+// True if an all-reduce of so many bytes among the ranks of a communicator is hierarchical (the
+// rule is in comm.h). All of them must ask, and get the same answer.
 bool two_levels_pay(size_t bytes, MPI_Comm comm);
 
-// What is made of the values: `op` must not mind the order in which it comes to them. Floats are
-// then multiplied by `factor`, which is 1 for other types.
+// The reduction: `op` must be commutative. Floats are then multiplied by `factor`, which is 1 for
+// other types.
 typedef struct {
     MPI_Datatype type;
     MPI_Op op;
     float factor;
 } Reduction;
 
-// Begins to replace the values by what all ranks' are reduced to: the same bits on all of them, and
-// in every run of a job that is laid out alike. They must stay where they are until
-// two_levels_finish has been called; what has been begun on a communicator before then is finished
-// with it. Collective, as all that follows.
+// Begins to replace the values by the reduction over all ranks: the same bits on all of them, and
+// in every run of a job with the same layout. The values must not move before two_levels_finish,
+// which finishes everything begun on the communicator. Collective, as the functions below.
 void two_levels_begin(void *values, size_t count, Reduction reduction, MPI_Comm comm);
-// Lets what was begun go on.
+// Makes progress with what was begun.
 void two_levels_progress(MPI_Comm comm);
 void two_levels_finish(MPI_Comm comm);
 

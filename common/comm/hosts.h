@@ -18,7 +18,7 @@ typedef struct {
     int count;
 } Hosts;
 
-// Reads a hostfile; all hosts are taken to answer. A file that can't be read, or that names no
+// Reads a hostfile, and marks all hosts as answering. A file that can't be read, or that names no
 // host, makes the program exit with an error message. To be freed with hosts_free.
 Hosts hosts_read(const char *path);
 void hosts_free(Hosts *hosts);

@@ -10,10 +10,9 @@
 // that is initialized already (hvd_init); returns what the root's function returned, a text from
 // malloc() that the caller frees, or NULL. The results of the others are dropped.
 //
-// A worker is a new process of this program's file, which runs the function in place of main: of
-// what the program has computed it knows the argument alone, a text of any length, or NULL. The
-// function is one of the program, not of a library. What workers print appears where the program
-// prints.
+// A worker is a new process of this program's file, which runs the function in place of main: from
+// the program it gets only the argument, a text of any length, or NULL. The function is one of the
+// program, not of a library. What workers print appears where the program prints.
 //
 // A worker that ends otherwise than by returning, or exit(0), ends the job, and the program with
 // the job's status, after one line that says who ended how. So does a signal that the program gets

@@ -1,6 +1,6 @@
-// What the exercises of labs 3 to 9 share, so that each of their files is about its own idea: a
-// small network, the training that lab 2 taught, and the two roles of lab 8. exercises.c has the
-// code, as a step would write it.
+// Code that the exercises of labs 3 to 9 share, so that each file shows its own idea: a small
+// network, the training of lab 2, and the two roles of lab 8. exercises.c has the code, as a step
+// would write it.
 
 #ifndef HVDLAB_EXERCISES_H
 #define HVDLAB_EXERCISES_H
