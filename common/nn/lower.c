@@ -210,7 +210,7 @@ Program lower(const Graph *graph, Tensor output, bool from_logits)
     }
     check_vector(&l, last, from_logits ? "the loss reads" : "softmax reads");
     if (output->index != graph->node_count - 1)
-        die("compile: there are layers behind the model's output");
+        die("compile: there are layers after the model's output");
     l.program.logits = l.value[last->index];
     free(l.value);
     free(l.flat);

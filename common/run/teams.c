@@ -19,7 +19,8 @@ void GOMP_critical_end(void);
 typedef struct {
     void (*body)(void *);
     void *data;
-    char begin, end, barriers[2]; // addresses, by which the sanitizer knows which thread waits for which
+    // Addresses, by which the sanitizer knows which thread waits for which.
+    char begin, end, barriers[2];
 } Team;
 
 // The team that a thread is in, and how many of its barriers it has passed. (A thread that is

@@ -263,8 +263,8 @@ static bool explains(const AllUpdates *all, Formula formula, int number)
 
 static const Diagnosis nothing_added = {
     "nothing-accumulated",
-    "every rank applies the gradient of its own last batch. compute_gradients() overwrites what "
-    "the batch before has left, and nothing of the other workers reaches the weights.",
+    "every rank applies the gradient of its own last batch. compute_gradients() overwrites the "
+    "gradients of the batch before, and the other workers' gradients do not reach the weights.",
     NULL};
 static const Diagnosis not_written = {
     "mean-not-written",
@@ -279,7 +279,7 @@ static const Diagnosis last_divided = {
 static const Diagnosis last_only = {
     "last-batch-only",
     "the workers apply the mean of their last batches' gradients: compute_gradients() overwrites "
-    "what the batch before has left, so the gradients of the others are lost.",
+    "the gradients of the batch before, so the earlier batches are lost.",
     NULL};
 static const Diagnosis first_only = {
     "first-batch-only",

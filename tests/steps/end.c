@@ -111,8 +111,8 @@ static const char *mistake_of_any(const Traces *traces)
                      "machine is busy. Try again, with HVDLAB_PATIENCE=3 in the environment, say."
                    : "no rank waits for what another has not begun, and yet nothing moves: "
                      "something takes long, or does not end.";
-    return "a collective call that some ranks make and others don't (often it is inside an if, or "
-           "behind a return). All ranks make it, whatever they bring.";
+    return "some ranks make a collective call, and others do not (often it is inside an if, or "
+           "after a return). All ranks must make it, with or without values of their own.";
 }
 
 static Diagnosis likely_mistake(const Ends *ends, const Traces *traces)
@@ -271,8 +271,8 @@ static void report_endlessness(const Run *run, const char *property, Report *rep
         NULL};
     static const Diagnosis long_steps = {
         "hung",
-        "the program itself asks for no more epochs than the command line does, and the machine "
-        "is not busy: something takes long in each step, or behind the training (a loop of the "
+        "the program itself asks for no more epochs than the command line does, and the machine is "
+        "not busy: something takes long in each step, or after the training (a loop of the "
         "program's own, a sleep).",
         NULL};
     const cJSON *fit = event_nth(&run->traces.of[0], "fit", 0);
@@ -450,10 +450,10 @@ static void report_crash(const Run *run, const Ends *ends, const char *property,
         "ranks have made, say, or memory that was not given: here a process may ask for 4 GB), "
         "never set, past the end of an array, or to memory that was freed already.",
         NULL};
-    static const Diagnosis aborted = {
-        "crashed",
-        "abort() ended it. The program called it, or a library did, whose message then says why.",
-        NULL};
+    static const Diagnosis aborted = {"crashed",
+                                      "abort() ended the program. The program called it, or a "
+                                      "library did; the library's message then says why.",
+                                      NULL};
     static const Diagnosis without_bound = {
         "crashed",
         "the weights have grown without bound, as with a learning rate that is too high, a sum in "

@@ -203,14 +203,13 @@ static void judge_exchange(const Runs *runs, const AllUpdates *all, Report *repo
         NULL};
     static const Diagnosis too_much = {
         "exchanged-too-much",
-        "after its last batch a rank hands over as much as the gradients of all the update's "
-        "batches. Often each of them is sent by itself: added up, they are as long as one.",
+        "after its last batch a rank sends as many bytes as the gradients of all the update's "
+        "batches have. Often each gradient is sent by itself; their sum is as long as one of them.",
         NULL};
-    static const Diagnosis twice = {
-        "exchanged-twice",
-        "all gradients are exchanged a second time by the same call: what the first one gave is "
-        "the same on all workers already.",
-        NULL};
+    static const Diagnosis twice = {"exchanged-twice",
+                                    "the same call exchanges all gradients a second time. After "
+                                    "the first exchange they are the same on all workers.",
+                                    NULL};
     for (int i = 0; i < all->count; i++) {
         const Updates *updates = &all->items[i];
         for (int u = 0; u < updates->count; u++)
@@ -226,13 +225,13 @@ static void judge_exchange(const Runs *runs, const AllUpdates *all, Report *repo
                     early  ? &every
                     : much ? &too_much
                            : &twice,
-                    evidence_in(runs, updates->run,
-                                format_text("in update %d, from %d batches, rank %d handed over "
-                                            "%.0f bytes before it had the gradients of the last "
-                                            "one, and %.0f after that; all gradients together are "
-                                            "%.0f bytes",
-                                            u + 1, update->count, r, update->early, update->late,
-                                            updates->bytes)));
+                    evidence_in(
+                        runs, updates->run,
+                        format_text("in update %d, from %d batches, rank %d sent %.0f bytes before "
+                                    "it had the gradients of the last one, and %.0f after that; "
+                                    "all gradients together are %.0f bytes",
+                                    u + 1, update->count, r, update->early, update->late,
+                                    updates->bytes)));
                 return;
             }
     }
@@ -248,8 +247,8 @@ static void remark(const AllUpdates *all, Report *report)
                 const Update *update = &all->items[i].of[r][u];
                 if (!update->applied || fabs(update->raw - update->effective) <= update->allowed)
                     continue;
-                report_note(report, "what the optimizer got is not the mean, though the weights "
-                                    "change as if it were: so it is with plain SGD alone");
+                report_note(report, "the optimizer did not get the mean, but the weights change as "
+                                    "if it had: this is right with plain SGD only");
                 return;
             }
 }

@@ -199,17 +199,17 @@ static void judge_waiting(const Runs *runs, Report *report)
         "bound-off-by-one", "a worker that is just the bound ahead has to wait already.", NULL};
     static const Diagnosis longer = {
         "waits-too-long",
-        "a worker waits that is not too far ahead. Whatever a server takes, a push or somebody's "
-        "leaving, may be the end of somebody's waiting.",
+        "a worker that is not too far ahead waits. Each request that a server takes, a push or a "
+        "worker's end, may let a waiting worker go on.",
         NULL};
-    static const Diagnosis leaving = {
-        "waits-for-who-has-left",
-        "a worker that leaves may end somebody's waiting: look again after PS_DONE and PS_LOST.",
-        NULL};
+    static const Diagnosis leaving = {"waits-for-who-has-left",
+                                      "a worker that leaves may let a waiting worker go on: look "
+                                      "again after PS_DONE and PS_LOST.",
+                                      NULL};
     static const Diagnosis one_of_several = {
         "waits-too-long",
-        "of several workers whose waiting is over at the same time only some are answered before "
-        "the next request is taken: often the loop over them ends with the first one (break).",
+        "several workers may go on at the same time, and only some of them are answered before the "
+        "next request is taken: often the loop over them ends with the first one (break).",
         NULL};
     char *first = NULL;
     Waits waits = {true, true, true};
@@ -405,8 +405,8 @@ static Diagnosis mistake(const Traces *traces)
                                NULL};
         if (standing.updates[waiting] == slowest(&standing, false))
             return (Diagnosis){"pull-not-answered",
-                               "the slowest worker has pulled and is never answered. It waits for "
-                               "nobody, so nobody can end its waiting.",
+                               "the slowest worker has pulled and is never answered. It is not "
+                               "ahead of any worker, so no other worker's push can let it go on.",
                                NULL};
         return (Diagnosis){"pull-not-answered",
                            "a worker has pulled, and waits for weights that the server never "

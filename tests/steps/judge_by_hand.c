@@ -306,9 +306,9 @@ static const Diagnosis *wrong_start(const Run *run, int number)
         NULL};
     static const Diagnosis differs = {
         "start-differs",
-        "something was broadcast, but not (or too late) what the workers begin to train with. "
-        "compile() draws the weights; all of them have to be the root's before the first gradients "
-        "are computed.",
+        "something was broadcast, but not the weights with which training begins, or too late. "
+        "compile() draws the weights; on all workers they must be the root's before the first "
+        "gradients are computed.",
         NULL};
     if (bytes_broadcast(&run->traces.of[0]) == 0)
         return &missing;
@@ -398,11 +398,11 @@ static const Diagnosis *wrong_writers(const Run *run, RankSet writers)
 {
     static const Diagnosis nobody = {"file-missing",
                                      "no rank writes the weights, not even the root.", NULL};
-    static const Diagnosis all = {"file-by-all",
-                                  "every rank writes the same file, over what the others wrote. "
-                                  "One does, and rank 0 is there "
-                                  "on any number of workers.",
-                                  NULL};
+    static const Diagnosis all = {
+        "file-by-all",
+        "every rank writes the same file and overwrites the others' data. One rank must write it; "
+        "rank 0 exists with any number of workers.",
+        NULL};
     static const Diagnosis others = {
         "file-by-others",
         "files are the root's business, rank 0's: it is there on any number of workers, and there "
@@ -438,8 +438,8 @@ static void judge_files(const Runs *runs, Report *report)
 {
     static const Diagnosis untrained = {
         "saved-untrained",
-        "the weights change after they were written, and are not written again: what is to be "
-        "kept is what the training ends with.",
+        "the weights change after they were written, and are not written again. The file must have "
+        "the weights at the end of the training.",
         NULL};
     for (int i = 0; i < runs->count; i++) {
         const Run *run = &runs->items[i];
@@ -480,8 +480,8 @@ static void judge_silence(const Runs *runs, Report *report)
 {
     static const Diagnosis speaks = {
         "sends-alone",
-        "with one worker there is nobody to exchange anything with: a message to oneself belongs "
-        "behind an if. (A collective call among one sends nothing.)",
+        "with one worker there is no other worker to exchange values with: put the messages inside "
+        "an if. (A collective call with one rank sends nothing.)",
         NULL};
     for (int i = 0; i < runs->count; i++) {
         const Run *run = &runs->items[i];

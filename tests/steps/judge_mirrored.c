@@ -153,8 +153,9 @@ static const Diagnosis *wrong_cover(const Batches *batches, const BatchSeen *bat
 {
     static const Diagnosis outside = {
         "computed-outside",
-        "gradients are computed by the program's own thread, one after another. What is to run on "
-        "all devices at a time is done inside the function that batch_on_each_device() calls.",
+        "the program's own thread computes the gradients, one after another. Code that should run "
+        "on all devices at the same time belongs into the function that batch_on_each_device() "
+        "calls.",
         NULL};
     static const Diagnosis own_batches = {"batches-by-replicas",
                                           "replicas take batches themselves. Here a batch is taken "
@@ -163,9 +164,9 @@ static const Diagnosis *wrong_cover(const Batches *batches, const BatchSeen *bat
                                           NULL};
     static const Diagnosis foreign = {
         "not-an-image",
-        "a part holds what is no image of the batch: it begins in the middle of an image, or goes "
-        "on behind the batch's end. An image is PIXELS floats, so number k begins at images + k * "
-        "PIXELS.",
+        "a part has data that are no image of the batch: it begins in the middle of an image, or "
+        "goes on beyond the batch's end. An image is PIXELS floats, so number k begins at images + "
+        "k * PIXELS.",
         NULL};
     static const Diagnosis whole = {
         "whole-batch-on-each",
@@ -178,12 +179,12 @@ static const Diagnosis *wrong_cover(const Batches *batches, const BatchSeen *bat
     static const Diagnosis again = {
         "computed-again",
         "a replica computes the same images several times in one batch: compute_gradients() is "
-        "called again for them, and writes over what it had left.",
+        "called again for them, and overwrites the gradients of the call before.",
         NULL};
     static const Diagnosis dropped = {
         "remainder-dropped",
-        "all replicas get equally many images, and what is left over nobody computes. The first "
-        "ones take one more each.",
+        "all replicas get equally many images, and no replica computes the remainder. The first "
+        "replicas must get one more image each.",
         NULL};
     static const Diagnosis left_out = {"images-left-out", "images of the batch are in no part.",
                                        NULL};
@@ -322,10 +323,10 @@ static bool judge_evenness(const Runs *runs, const AllBatches *all, Report *repo
 {
     static const Diagnosis uneven = {
         "parts-uneven",
-        "some replicas have more to do than others, and these wait for them. Often one replica "
-        "gets the whole batch or all that is left over, or the parts are rounded up, so that "
-        "little is left for the last: what is left over is shared out, one image more for each of "
-        "the first ones.",
+        "some replicas have more images than others, and the others wait for them. Often one "
+        "replica gets the whole batch or the whole remainder, or the parts are rounded up, so that "
+        "the last one is small. The remainder must be divided: one image more for each of the "
+        "first replicas.",
         NULL};
     for (int i = 0; i < all->count; i++) {
         const Batches *batches = &all->items[i];
@@ -496,15 +497,14 @@ static const Explanation explanations[] = {
       NULL}},
     {"waits in it for the others",
      {"not-called-by-all",
-      "the library's line names two replicas: one waits for a call that the other does not make. "
-      "Often the "
-      "call stands behind an if that a replica without images does not enter, or behind its "
-      "return.",
+      "the library's message names two replicas: one waits for a call that the other does not "
+      "make. Often the call is inside an if that a replica without images does not enter, or after "
+      "its return.",
       NULL}},
     {"there are no images in the batch",
      {"empty-part",
       "a replica without images can't compute. A batch may have fewer images than there are "
-      "replicas: it computes nothing then, and brings zeros.",
+      "replicas: such a replica computes nothing, and contributes zeros.",
       NULL}},
     {"bring the same array",
      {"array-shared",
@@ -528,8 +528,9 @@ static const Explanation explanations[] = {
       NULL}},
     {"a label of the batch is",
      {"labels-beyond-batch",
-      "the labels of some part are no classes: they lie behind the end of the batch's labels. "
-      "Often they are moved on by PIXELS for each image, like the pixels; an image has one label.",
+      "the labels of some part are no classes: they are beyond the end of the batch's labels. "
+      "Often the pointer moves by PIXELS for each image, like that of the pixels; an image has one "
+      "label.",
       NULL}},
     {0},
 };

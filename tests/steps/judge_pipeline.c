@@ -9,14 +9,14 @@
 #include "base/format.h"
 
 #define READ      "training images are read from the disk once"
-#define PASSES    "a pass brings each image at most once, in whole batches"
+#define PASSES    "a pass has each image at most once, in whole batches"
 #define ORDER     "each pass has an order and batches of its own"
 #define AUGMENTED "images are shifted and flipped in another way in each pass"
 #define BUFFER    "the shuffle buffer has the size that was asked for"
 #define MEMORY    "the cache keeps each image once, as bytes"
 #define AHEAD     "threads have training batches ready, at most 4 ahead"
 #define GOES_ON   "they go on between epochs"
-#define EACH_ONCE "validation brings each image once, as it is"
+#define EACH_ONCE "validation has each image once, unchanged"
 #define TEST_READ "validation images are read from the disk once"
 #define TEST_OWN  "threads have validation batches ready"
 
@@ -90,13 +90,10 @@ static void judge(const Runs *runs, Report *report)
 static const Explanation explanations[] = {
     {"another stage takes these images already",
      {"stage-lost",
-      "a stage is made of what the one before it gives, and the next one of that: each line begins "
-      "with p = .",
-      NULL}},
+      "each stage takes the result of the stage before it: each line begins with p = .", NULL}},
     {"a stage takes these batches already",
      {"stage-lost",
-      "what the last stage gives is not what the batches are made from: each line begins with p = "
-      ".",
+      "the batches are not made from the result of the last stage: each line begins with p = .",
       NULL}},
     {"gives single images",
      {"not-batched", "the trainer takes batches; single images come without pipeline_batch.",

@@ -96,21 +96,19 @@ static bool no_size_is(const Runs *runs, int side)
 
 static const Diagnosis *wrong_size(const Runs *runs, const Diagnosis *other)
 {
-    static const Diagnosis missed = {
-        "workers-missed",
-        "some workers of the host are not counted. Often a loop ends before the last rank, or when "
-        "it meets another host.",
-        NULL};
+    static const Diagnosis missed = {"workers-missed",
+                                     "some workers of the host are not counted. Often a loop ends "
+                                     "before the last rank, or at the first rank of another host.",
+                                     NULL};
     static const Diagnosis mixed = {
         "other-hosts-counted",
         "workers of other hosts are counted, too. Often it is not the whole name that is compared: "
         "a part of it, or a number made of its letters, may be the same for two hosts.",
         NULL};
-    static const Diagnosis wrong = {
-        "local-size-wrong",
-        "it is not the number of workers whose host has the same name as this worker's, itself "
-        "among them.",
-        NULL};
+    static const Diagnosis wrong = {"local-size-wrong",
+                                    "it is not the number of workers whose host has the same name "
+                                    "as this worker's host; a worker counts itself, too.",
+                                    NULL};
     const Diagnosis *theory = theory_of(runs, fits_size, other);
     if (theory)
         return theory;
@@ -220,11 +218,10 @@ static const Diagnosis *wrong_group(const Runs *runs, const Diagnosis *other)
 {
     static const Diagnosis nobody = {
         "no-group", "no worker has a group: its communicator is MPI_COMM_NULL.", NULL};
-    static const Diagnosis in_order = {
-        "other-order",
-        "the right workers are in the group, but not in the order of their ranks: that is what "
-        "the key of MPI_Comm_split says.",
-        NULL};
+    static const Diagnosis in_order = {"other-order",
+                                       "the right workers are in the group, but not in the order "
+                                       "of their ranks: the key of MPI_Comm_split gives the order.",
+                                       NULL};
     static const Diagnosis wrong = {
         "group-wrong",
         "the group has other workers than those of the host. Often the color of MPI_Comm_split is "
@@ -232,8 +229,8 @@ static const Diagnosis *wrong_group(const Runs *runs, const Diagnosis *other)
         NULL};
     static const Diagnosis whole_job = {
         "all-on-one-host",
-        "the group is all workers of the job: MPI_Comm_split makes one for each host, of those who "
-        "bring the same color.",
+        "the group has all workers of the job. MPI_Comm_split makes one group for each color: "
+        "workers of one host must pass the same color.",
         NULL};
     const Diagnosis *theory = theory_of(runs, fits_members, other);
     if (!other && theory == &taken_together)
@@ -248,7 +245,7 @@ static const Diagnosis *wrong_group(const Runs *runs, const Diagnosis *other)
 static bool none_shown(const Runs *runs, Report *report)
 {
     static const Diagnosis not_shown = {
-        "not-shown", "show_placement() was not called with what the worker found out.", NULL};
+        "not-shown", "show_placement() was not called with the worker's results.", NULL};
     for (int i = 0; i < runs->count; i++) {
         RankSet shown = ranks_with(&runs->items[i].traces, "placement");
         if (shown == all_ranks(runs->items[i].ranks))
@@ -307,13 +304,13 @@ static void judge(const Runs *runs, Report *report)
 static const Explanation explanations[] = {
     {"MPI_ERR_ARG",
      {"crashed",
-      "MPI refuses an argument. Often it is the color of MPI_Comm_split, which is not to be "
-      "negative: was nobody found whose host has the same name, not even the worker itself?",
+      "MPI refuses an argument. Often it is the color of MPI_Comm_split, which must not be "
+      "negative: was no worker found on a host of this name, not even the worker itself?",
       NULL}},
     {"MPI_ERR_TRUNCATE",
      {"crashed",
-      "a worker was sent more than it had room for. In a gather all bring as much: names of other "
-      "lengths go with the zeros behind them.",
+      "a worker was sent more than it had room for. In a gather all ranks send equally many bytes: "
+      "send each name with the zeros behind it.",
       NULL}},
     {"MPI_ERR_COMM",
      {"crashed",

@@ -208,8 +208,8 @@ static const struct {
 } known[] = {
     {{RIGHT, .source = OWN},
      {"own-figures",
-      "each rank decides by its own validation loss. The callback has to stand behind "
-      "hvd_metric_average in the list: before it, it sees the rank's own figures.",
+      "each rank decides by its own validation loss. The callback must be after hvd_metric_average "
+      "in the list: before it, it gets the rank's own metrics.",
       NULL}},
     {{RIGHT, .source = OF_ROOT},
      {"figures-of-the-root",
@@ -222,10 +222,10 @@ static const struct {
       "logs.val_loss.",
       NULL}},
     {{RIGHT, .figure = VAL_ACCURACY},
-     {"accuracy-instead-of-loss", "the rate is reduced by what the validation accuracy does.",
+     {"accuracy-instead-of-loss", "the validation accuracy decides when the rate is reduced.",
       NULL}},
     {{RIGHT, .figure = VAL_ACCURACY, .upwards = true},
-     {"accuracy-instead-of-loss", "the rate is reduced by what the validation accuracy does.",
+     {"accuracy-instead-of-loss", "the validation accuracy decides when the rate is reduced.",
       NULL}},
     {{.least = 0, .patience = PATIENCE, .factor = FACTOR, .min_lr = MIN_LR},
      {"min-delta-ignored",
@@ -261,9 +261,8 @@ static const struct {
       NULL}},
     {{RIGHT, .best_is_lost = true},
      {"best-lost",
-      "behind a reduction the first epoch does not count, whatever its loss: the best one is "
-      "forgotten there, perhaps, so that any next one is an improvement, or the count begins below "
-      "0.",
+      "the first epoch after a reduction does not count, whatever its loss. Perhaps the best loss "
+      "is forgotten there, so that any next loss is an improvement, or the count begins below 0.",
       NULL}},
     {{RIGHT, .best_moves = true},
      {"best-creeps",
@@ -284,17 +283,17 @@ static const struct {
       NULL}},
 };
 
-static const Diagnosis never = {"never-reduced", "the learning rate stays what it is.", NULL};
+static const Diagnosis never = {"never-reduced", "the learning rate does not change.", NULL};
 static const Diagnosis another_start = {
     "rate-wrong",
     "the training begins at another rate than that of one device times the number of workers.",
     NULL};
 static const Diagnosis wrong = {
     "reduced-otherwise",
-    "the losses above, by the rule in the program's comment, lead to other rates, and no single "
-    "mistake that this check knows explains these: is the count right, and what it is compared "
-    "with? Is the rate multiplied by the factor, once, and bounded below? Are MIN_DELTA, patience "
-    "and factor what they were?",
+    "by the rule in the program's comment, the losses above lead to other rates, and no single "
+    "mistake that this check knows explains these rates. Is the count right, and is it compared "
+    "with patience? Is the rate multiplied by the factor, once, and bounded below? Are MIN_DELTA, "
+    "patience and factor unchanged?",
     NULL};
 
 static bool rates_stay(const Trainings *all)
@@ -488,11 +487,10 @@ static char *disagreement_evidence(const Training *t)
 
 static void crashed(const Run *run, Report *report)
 {
-    static const Diagnosis root = {
-        "reduced-on-the-root-only",
-        "the root reduces its rate by the mean, and nobody else does: the callback is missing on "
-        "the other ranks, or does nothing there.",
-        NULL};
+    static const Diagnosis root = {"reduced-on-the-root-only",
+                                   "only the root reduces its rate by the mean: the callback is "
+                                   "missing on the other ranks, or does nothing there.",
+                                   NULL};
     if (isnan(rate_in_disagreement(run, 0)))
         return;
     Training t = read_training(run);

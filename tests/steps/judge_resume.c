@@ -11,7 +11,7 @@
 #include "base/format.h"
 
 #define PLACE "the training goes on where it was saved"
-#define SAID  "the root says what it begins with, and nobody else does"
+#define SAID  "the root prints how it begins, and no other rank does"
 
 // ---- Where it goes on.
 
@@ -19,9 +19,9 @@ static bool judge_places(const Runs *runs, Report *report)
 {
     static const Diagnosis elsewhere = {
         "begins-elsewhere",
-        "the training begins at another step than the one after the checkpoint. "
-        "restore_checkpoint has said in the plan where: what is changed there afterwards, or in a "
-        "copy of it, leads elsewhere.",
+        "the training begins at another step than the one after the checkpoint. restore_checkpoint "
+        "has set that step in the plan: do not change it afterwards, and pass this plan to fit, "
+        "not a copy from before.",
         NULL};
     for (int i = 0; i < runs->count; i++) {
         const Run *run = &runs->items[i];
@@ -72,7 +72,8 @@ static const Diagnosis *wrong_words(const Run *run, const char *right, const cha
         "the root says \"" OLD_MODEL " NAME\", or \"" NEW_MODEL "\", as the TODO has it.", NULL};
     static const Diagnosis others_say = {"said-by-others",
                                          "one line is enough: it is the root's, rank 0's.", NULL};
-    static const Diagnosis untrue = {"said-wrong", "what the root says is not what it does.", NULL};
+    static const Diagnosis untrue = {"said-wrong", "the root's message differs from what it does.",
+                                     NULL};
     for (int r = 1; r < run->ranks; r++)
         if (line_with(run, r, right) || line_with(run, r, wrong))
             return &others_say;

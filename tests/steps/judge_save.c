@@ -100,14 +100,14 @@ static const Diagnosis *wrong_files(const Run *run, int epoch, const SavedFile *
         NULL};
     static const Diagnosis early = {
         "saved-too-early",
-        "ckpt-0 is the training before anything was trained: what is saved where an epoch begins "
-        "is the one before it, and the last epoch is never saved.",
+        "ckpt-0 is the state before any training: a save at the beginning of an epoch has the "
+        "state of the epoch before, and the last epoch is never saved.",
         NULL};
     static const Diagnosis unnamed = {
         "not-renamed",
-        "the checkpoint is written, and does not get its name: rename() is not called, or comes "
-        "too early, or fails (it can't lead from one disk to another, and says so by what it "
-        "returns).",
+        "the checkpoint is written, and does not get its name: rename() is not called, or is "
+        "called too early, or fails (it cannot move a file to another disk; its return value "
+        "tells).",
         NULL};
     static const Diagnosis missing = {
         "checkpoint-missing",
@@ -231,11 +231,10 @@ static void judge_sync(const Runs *runs, Report *report)
 // is judged before.
 static void judge_after_failure(const Run *run, Report *report)
 {
-    static const Diagnosis stops = {
-        "stops-saving",
-        "one save has failed, and what comes after it is not saved either: a disk may have room "
-        "again a moment later.",
-        NULL};
+    static const Diagnosis stops = {"stops-saving",
+                                    "one save has failed, and later checkpoints are not saved "
+                                    "either. A disk may have room again a moment later.",
+                                    NULL};
     static const char property[] = "after a save that failed the next ones are made";
     int epochs = event_count(&run->traces.of[0], "epoch");
     SavedFile last = find_epoch(run, epochs);
@@ -286,10 +285,9 @@ static void judge(const Runs *all, Report *report)
 static const Explanation explanations[] = {
     {"cannot save the checkpoint",
      {"cannot-save",
-      "the library could not do what it was told to, and its warning says with which path, and "
-      "why. write_checkpoint wants the path of a file in the checkpoints' folder, beside the last "
-      "one; "
-      "sync_folder wants the folder, and no file.",
+      "a call of the library failed, and its warning names the path and the reason. "
+      "write_checkpoint needs the path of a file in the checkpoints' folder, beside the last one; "
+      "sync_folder needs the folder, not a file.",
       NULL}},
     {0},
 };

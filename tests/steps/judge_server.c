@@ -97,9 +97,10 @@ static void crashed(const Run *run, Report *report)
 static const Explanation explanations[] = {
     {"has not asked for weights since",
      {"sent-unasked",
-      "weights are sent to a worker that has not pulled: request.worker says who has.", NULL}},
+      "weights are sent to a worker that has not pulled: request.worker is the worker that has.",
+      NULL}},
     {"a request that is no PS_PUSH has none",
-     {"applied-without-push", "only a request of the kind PS_PUSH brings gradients.", NULL}},
+     {"applied-without-push", "only a request of the kind PS_PUSH has gradients.", NULL}},
     {0},
 };
 static const Ends ends = {.explanations = explanations, .mistake = mistake, .crashed = crashed};

@@ -162,11 +162,10 @@ static const Diagnosis *wrong_validation(const Passes *passes, int pass)
         "several workers look at the same test image. Their shares of the test images have none in "
         "common.",
         NULL};
-    static const Diagnosis left_out = {
-        "test-images-left-out",
-        "there are test images that nobody looks at, in any epoch. All shares together are the "
-        "whole test set.",
-        NULL};
+    static const Diagnosis left_out = {"test-images-left-out",
+                                       "some test images are evaluated by no worker, in any epoch. "
+                                       "All shards together must be the whole test set.",
+                                       NULL};
     if (passes->run->ranks > 1 && on_all_ranks(passes, pass, draws_beyond_a_share))
         return &not_shared;
     if (!on_all_ranks(passes, pass, has_no_repeat))

@@ -16,7 +16,7 @@
 #define UPDATES  "every update is Adam's, at the exercise's rate, from the gradient of its batch"
 #define IMAGES   "every epoch trains on each image once"
 #define LOGGED   "the loss that is logged and printed is the mean of that"
-#define ACCURACY "the accuracy is the share of images whose label is the most likely class"
+#define ACCURACY "the accuracy is the fraction of images whose label is the most likely class"
 
 #define TOLERANCE 1e-4 // of a loss; what is printed has four digits
 #define ROUNDING  1e-9 // of a gradient's fingerprint
@@ -175,11 +175,10 @@ static const Diagnosis twice = {
     "a softmax is applied to what a softmax has made: to numbers between 0 and 1. The most that it "
     "can make of them is a probability of e / (e + 9) = 0.23.",
     NULL};
-static const Diagnosis only_the_figure = {"only-the-figure",
-                                          "the number that is shown was changed, and what is "
-                                          "trained on is what it was: a softmax of what "
-                                          "a softmax has made.",
-                                          NULL};
+static const Diagnosis only_the_figure = {
+    "only-the-figure",
+    "only the printed number was changed. The training still uses a softmax of a softmax's output.",
+    NULL};
 static const Diagnosis other_loss = {
     "loss-wrong", "the loss is another number than the model's answers make it.", NULL};
 
@@ -272,12 +271,12 @@ static void judge_layers(const Runs *runs, Report *report)
         NULL};
     static const Diagnosis moved = {
         "model-changed",
-        "a softmax stands between the layers, where the file as it was has another one. It turns "
-        "logits into probabilities: it belongs behind the last dense layer, or into the loss.",
+        "a softmax is between the layers, in place of another layer of the original file. It turns "
+        "logits into probabilities: it belongs after the last dense layer, or into the loss.",
         NULL};
     static const Diagnosis cut_off = {
         "model-changed",
-        "there is a relu behind the last dense layer: it makes 0 of all negative logits.", NULL};
+        "there is a relu after the last dense layer: it sets all negative logits to 0.", NULL};
     for (int i = 0; i < runs->count; i++) {
         char *other = first_other_layer(model_of(&runs->items[i]));
         if (!other)
@@ -436,15 +435,14 @@ static bool first_other_figure(const Run *run, bool losses, Figure *figure, int 
 static const Diagnosis not_printed = {
     "not-printed",
     "the exercise ends with a line 'Test: loss ..., accuracy ...', which is missing.", NULL};
-static const Diagnosis other_figure = {
-    "figure-changed",
-    "the loss that is trained on is right, and another number is shown. What is wrong with a loss "
-    "is not mended where it is printed.",
-    NULL};
+static const Diagnosis other_figure = {"figure-changed",
+                                       "the training uses the right loss, and another number is "
+                                       "printed. Do not correct a loss where it is printed.",
+                                       NULL};
 static const Diagnosis other_images = {
     "other-images",
-    "the line 'Test: ...' is not made from the test images alone: behind the training the program "
-    "looks at training images.",
+    "the line 'Test: ...' is not computed from the test images alone: after the training the "
+    "program evaluates training images.",
     NULL};
 static const Diagnosis other_accuracy = {
     "accuracy-wrong", "the number that is shown as the accuracy is another one.", NULL};
@@ -522,7 +520,7 @@ static const Explanation explanations[] = {
       "compile() decides once how a model is computed: the loss is to be another one in the call "
       "that is there.",
       NULL}},
-    {"there are layers behind the model's output",
+    {"there are layers after the model's output",
      {"softmax-left-behind",
       "softmax() still adds a layer, which the model's output comes before: it has to go.", NULL}},
     {0},

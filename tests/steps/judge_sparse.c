@@ -14,7 +14,7 @@
 #define START   "all ranks begin with the same weights"
 #define OTHERS  "every rank applies the mean of all ranks' gradients to the other layers"
 #define WEIGHTS "all ranks have the same weights after every step"
-#define BYTES   "what a rank hands over follows the rows that were used, not the table"
+#define BYTES   "the bytes that a rank sends grow with the rows that were used, not with the table"
 
 // What a rank may hand over in a step beside rows: the other layers' gradients, counts, ...
 #define OTHER_BYTES 32768
@@ -103,15 +103,14 @@ static double bytes_of_rows(const SparseSteps *steps, const SparseStep *step)
 
 static void judge_bytes(const Runs *runs, const AllSparseSteps *all, Report *report)
 {
-    static const Diagnosis table = {
-        "sent-the-table",
-        "a rank hands over as many bytes as the whole table has. Rows that no batch named are zero "
-        "on all ranks, and need not travel.",
-        NULL};
+    static const Diagnosis table = {"sent-the-table",
+                                    "a rank sends as many bytes as the whole table has. Rows that "
+                                    "no batch named are zero on all ranks, and need not be sent.",
+                                    NULL};
     static const Diagnosis too_much = {
         "sent-too-much",
-        "a rank hands over much more than the rows that were used. Often something travels that is "
-        "as long as the table: a flag or a number for each row.",
+        "a rank sends much more than the rows that were used. Often it sends something as long as "
+        "the table: a flag or a number for each row.",
         NULL};
     for (int i = 0; i < all->count; i++)
         for (int s = 0; s < all->items[i].count; s++) {
@@ -125,12 +124,12 @@ static void judge_bytes(const Runs *runs, const AllSparseSteps *all, Report *rep
                 double bytes = step->bytes[r];
                 if (bytes <= most)
                     continue;
-                report_failure(report, BYTES, bytes >= of_table ? &table : &too_much,
-                               evidence_in(runs, steps->run,
-                                           format_text("in step %d rank %d handed over %.0f bytes; "
-                                                       "all ranks' rows together are %.0f bytes, "
-                                                       "the table is %.0f",
-                                                       s + 1, r, bytes, of_rows, of_table)));
+                report_failure(
+                    report, BYTES, bytes >= of_table ? &table : &too_much,
+                    evidence_in(runs, steps->run,
+                                format_text("in step %d rank %d sent %.0f bytes; all ranks' rows "
+                                            "together are %.0f bytes, the table is %.0f",
+                                            s + 1, r, bytes, of_rows, of_table)));
                 return;
             }
         }

@@ -105,9 +105,9 @@ static const Diagnosis *wrong_update(const StageOf *stage)
         NULL};
     static const Diagnosis often = {
         "applied-too-often",
-        "a device updates its weights several times in a batch: the micro-batches behind an update "
-        "are computed with other weights than those before it. stage_apply() is called once, "
-        "behind the loop.",
+        "a device updates its weights several times in a batch: the micro-batches after an update "
+        "are computed with other weights than those before it. Call stage_apply() once, after the "
+        "loop.",
         NULL};
     static const Diagnosis early = {
         "applied-too-early",
@@ -196,17 +196,16 @@ static const Explanation explanations[] = {
       NULL}},
     {"has returned without sending it",
      {"hung",
-      "a device waits for what the other one never sends: both have to go through the same "
-      "micro-batches, and each that is received must have been sent.",
+      "a device waits for a micro-batch that the other one never sends: both must go through the "
+      "same micro-batches, and each that is received must have been sent.",
       NULL}},
     {"has not called stage_receive",
      {"not-received",
-      "what comes from the other device is there when stage_receive() has returned, and not "
-      "before.",
+      "the data of the other device are there when stage_receive() has returned, and not before.",
       NULL}},
     {"has not called stage_forward",
      {"not-computed",
-      "what is handed over, or computed backward, has to be computed forward before.", NULL}},
+      "a micro-batch must be computed forward before it is sent, or computed backward.", NULL}},
     {"has not called stage_backward",
      {"no-gradient-yet",
       "the gradient that goes back to device 0 is there when stage_backward() has returned.",

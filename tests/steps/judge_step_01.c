@@ -118,7 +118,7 @@ static char *choice_words(const Run *run, int rank)
 {
     int calls = event_count(&run->traces.of[rank], "device_use"), wanted = wanted_device(run, rank);
     if (calls == 0)
-        return format_text(", chosen by nobody");
+        return format_text(", not chosen by the program");
     if (wanted != device_of(run, rank))
         return format_text(" (asked for %d)", wanted);
     return calls > 1 ? format_text(" (by the last of %d calls)", calls) : format_text("%s", "");
@@ -234,11 +234,10 @@ static bool depends_on_local_rank(const Runs *runs)
 
 static const Diagnosis *wrong_device(const Runs *runs, const Run *run, int rank)
 {
-    static const Diagnosis missing = {
-        "pin-missing",
-        "a rank, at least, never calls device_use(). A process that doesn't choose works on device "
-        "0, whoever else does.",
-        NULL};
+    static const Diagnosis missing = {"pin-missing",
+                                      "at least one rank never calls device_use(). A process that "
+                                      "doesn't choose works on device 0, even if others use it.",
+                                      NULL};
     static const Diagnosis bound_before = {
         "pin-missing",
         "the program binds itself (sched_setaffinity), but doesn't call device_use(). The library "

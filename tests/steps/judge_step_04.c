@@ -207,8 +207,8 @@ static const Diagnosis *sent_in_vain(const Run *run)
         NULL};
     static const Diagnosis no_effect = {
         "broadcast-without-effect",
-        "something was sent, but it changed no weights of the model that trains. Is what the ranks "
-        "received written to it (model_write_variable)?",
+        "something was sent, but it changed no weights of the model that trains. Are the received "
+        "values written to it (model_write_variable)?",
         NULL};
     static const Diagnosis incomplete = {
         "broadcast-incomplete",

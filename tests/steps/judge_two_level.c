@@ -213,19 +213,18 @@ static const Diagnosis *known_sums(const SumCalls *calls)
     static const Diagnosis others_twice = {
         "others-counted-twice",
         "ranks are counted twice, all but the first of each host: after the sums within the hosts "
-        "they bring their own values once more. Often all workers go around the ring. Only the "
-        "first worker of each host should (`firsts`).",
+        "they contribute their own values once more. Often all workers take part in the ring. Only "
+        "the first worker of each host should (`firsts`).",
         NULL};
     static const Diagnosis again = {
         "hosts-counted-again",
-        "the sum of a host comes in several times, as often as there are workers on a host: when "
-        "the sum of a host is there, one of its workers alone brings it.",
+        "a host's sum is counted several times, once for each of its workers. Only one worker of a "
+        "host must contribute the host's sum.",
         NULL};
     static const Diagnosis added_again = {
         "host-added-again",
-        "the sums hold the values of their own host twice, all but its first worker's: when the "
-        "result was handed out, it was added to what the others had brought. It takes the place of "
-        "that.",
+        "the sums have the values of their own host twice, all but its first worker's: when the "
+        "result was distributed, it was added to the other workers' values. It must replace them.",
         NULL};
     static const Diagnosis divided = {
         "divided-by-host",
@@ -270,8 +269,8 @@ static const Diagnosis *wrong_way(const SumCall *call)
 {
     static const Diagnosis collective = {
         "collective-between-hosts",
-        "a collective call goes to several hosts at once. What it sends from host to host, MPI "
-        "decides; the ring of the first workers is to do it.",
+        "a collective call has ranks of several hosts. MPI decides what such a call sends from "
+        "host to host; here the ring of the first workers must do it.",
         NULL};
     static const Diagnosis not_messages = {
         "not-by-messages",

@@ -69,20 +69,18 @@ static bool all_make_the_same_steps(const Passes *passes, int pass)
 
 static const Diagnosis *wrong_images(const Passes *passes, int rank, int pass)
 {
-    static const Diagnosis others = {
-        "images-of-others",
-        "a rank trains on images that are not its own: own_images() says whose they are, and stays "
-        "as it is.",
-        NULL};
+    static const Diagnosis others = {"images-of-others",
+                                     "a rank trains on images that are not its own: own_images() "
+                                     "gives each rank its images, and must stay unchanged.",
+                                     NULL};
     static const Diagnosis stops = {
         "stops-with-the-first",
         "all ranks stop when the first of them has no batch left, and the others' images are lost.",
         NULL};
-    static const Diagnosis again = {
-        "begins-again",
-        "a rank that has run out begins its images again, to keep up with the others. It has "
-        "nothing to bring any more: zeros.",
-        NULL};
+    static const Diagnosis again = {"begins-again",
+                                    "a rank that has no images left begins its images again, to "
+                                    "keep up with the others. It must contribute zeros.",
+                                    NULL};
     static const Diagnosis left_out = {
         "images-left-out", "a rank does not train on all of its images in an epoch.", NULL};
     const Pass *own = &passes->of[rank][pass];
@@ -169,14 +167,13 @@ static const Diagnosis *wrong_count(const UnevenUpdates *updates, int right)
 {
     static const Diagnosis skipped = {
         "updates-skipped",
-        "some ranks make fewer updates than others. A rank that has run out applies what the "
-        "others computed, or its weights stay behind.",
+        "some ranks make fewer updates than others. A rank that has no images left must apply the "
+        "others' gradients, or its weights become different.",
         NULL};
-    static const Diagnosis empty = {
-        "update-of-nothing",
-        "there are updates for which no rank had a batch. Where nobody works any more the epoch is "
-        "over, before anything is applied.",
-        NULL};
+    static const Diagnosis empty = {"update-of-nothing",
+                                    "there are updates for which no rank had a batch. When no rank "
+                                    "has a batch left the epoch is over, and nothing is applied.",
+                                    NULL};
     static const Diagnosis wrong = {
         "updates-wrong",
         "in each epoch there is one update for each batch of the rank that has most of them.",
@@ -283,12 +280,11 @@ static Diagnosis mistake(const Traces *traces)
     if (same)
         return (Diagnosis){0};
     if (ranks_with(traces, "disagreement"))
-        return (Diagnosis){
-            "hung",
-            "by then some ranks had taken more batches than others. A rank that has run out goes "
-            "on making the same calls as the others, each with as many values: where they bring "
-            "gradients it brings as many zeros.",
-            NULL};
+        return (Diagnosis){"hung",
+                           "by then some ranks had taken more batches than others. A rank that has "
+                           "no batches left must make the same calls as the others, each with as "
+                           "many values: it contributes zeros in place of gradients.",
+                           NULL};
     return (Diagnosis){
         "hung",
         "by then some ranks had taken more batches than others. Often a rank that has run out "
@@ -299,7 +295,8 @@ static Diagnosis mistake(const Traces *traces)
 
 static const Explanation explanations[] = {
     {"batches_next: batches_begin has been asked for",
-     {"crashed", "a rank takes more batches than it has: who has run out must not ask for one.",
+     {"crashed",
+      "a rank takes more batches than it has: a rank that has none left must not ask for one.",
       NULL}},
     {0},
 };

@@ -166,7 +166,7 @@ static const Diagnosis *pushes_of(const Events *events, int servers, int before,
         "pushed-twice", "the same gradients are pushed to a server more than once.", NULL};
     static const Diagnosis others = {
         "other-gradients-pushed",
-        "what is pushed is not what was computed from this batch: something has changed it.", NULL};
+        "the pushed gradients are not those of this batch: something has changed them.", NULL};
     (void)before;
     int least = INT32_MAX, most = 0;
     double sum = 0, value = event_number(events->items[gradient], "value");
@@ -226,7 +226,7 @@ static bool report_once_a_server(const Runs *runs, Report *report)
     static const Diagnosis again = {
         "batch-computed-again",
         "each batch is computed once for every server. Pull from all servers, compute the batch's "
-        "gradients once, and push each server its part of them.",
+        "gradients once, and push to each server its part of them.",
         NULL};
     for (int i = 0; i < runs->count && computes_once_a_server(runs); i++) {
         const Run *run = &runs->items[i];

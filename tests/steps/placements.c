@@ -127,29 +127,28 @@ const Diagnosis taken_together = {
     NULL};
 static const Diagnosis alone = {
     "each-alone",
-    "every worker is taken alone, whoever else is on its host. Often names are compared as "
-    "pointers, or each worker has a color of its own.",
+    "every worker is in a group of its own, even if others are on its host. Often names are "
+    "compared as pointers, or each worker has a color of its own.",
     NULL};
 static const Diagnosis cut = {
     "names-cut",
-    "a host whose name begins like another's is taken for that one: node-1 and node-12. Names are "
-    "to be compared as a whole, with the zero that ends them.",
+    "a host whose name begins with another host's name is taken for that host: node-1 and node-12. "
+    "Compare the whole names, with the zero that ends them.",
     NULL};
 static const Diagnosis itself_missing = {
     "itself-not-counted", "a worker counts the others of its host, and not itself.", NULL};
-static const Diagnosis stopped = {
-    "counted-up-to-itself",
-    "a worker counts up to its own rank, as for the local rank. Those behind it are on its host, "
-    "too.",
-    NULL};
+static const Diagnosis stopped = {"counted-up-to-itself",
+                                  "a worker counts only up to its own rank, as for the local rank. "
+                                  "Workers with higher ranks are on its host, too.",
+                                  NULL};
 static const Diagnosis of_root = {
     "host-of-the-root",
     "every worker counts those on the root's host. Each has to compare with the name of its own.",
     NULL};
 static const Diagnosis across = {
     "group-across-hosts",
-    "the group has one worker of each host, those with the same local rank. It should have those "
-    "of one host: the color is what they have in common.",
+    "the group has one worker of each host, those with the same local rank. It should have the "
+    "workers of one host: pass a color that they all share.",
     NULL};
 
 const Diagnosis taken_in_a_row = {

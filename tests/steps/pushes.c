@@ -157,8 +157,8 @@ void judge_return(const Runs *runs, Report *report)
     static const char property[] = "the server's loop returns to main";
     static const Diagnosis inside = {
         "ends-in-the-loop",
-        "a server's program ends before main could stop the server, so what it has counted is not "
-        "printed. The function returns when all workers have left; main does the rest.",
+        "a server's program ends before main stops the server, so its counts are not printed. The "
+        "function must return when all workers have left; main does the rest.",
         NULL};
     for (int i = 0; i < runs->count; i++) {
         const Run *run = &runs->items[i];

@@ -190,8 +190,8 @@ static bool explains(const AllBatches *all, Formula formula)
 
 static const Diagnosis not_shared = {
     "not-exchanged",
-    "each replica applies what its own part gives: they drift apart. sum_among_replicas() adds up "
-    "what all of them bring.",
+    "each replica applies the gradient of its own part, so the replicas become different. "
+    "sum_among_replicas() adds up the gradients of all.",
     NULL};
 static const Diagnosis not_written = {
     "sum-not-written",
@@ -216,13 +216,13 @@ static const Diagnosis of_images = {
     NULL};
 static const Diagnosis twice_divided = {
     "divided-twice",
-    "what is applied is the mean once more divided by the number of replicas: shares of the whole "
-    "batch already add up to the mean.",
+    "the applied gradient is the mean divided by the number of replicas. Parts that are weighted "
+    "by their fraction of the batch already add up to the mean.",
     NULL};
 static const Diagnosis too_large = {
     "multiplied-by-replicas",
-    "what is applied is the mean times the number of replicas. Often it was the mean of the whole "
-    "batch already, and all replicas added it up once more.",
+    "the applied gradient is the mean times the number of replicas. Often it was the mean of the "
+    "whole batch already, and all replicas added it up once more.",
     NULL};
 static const Diagnosis of_first = {
     "first-replicas-gradient", "all replicas apply the gradient of replica 0's part alone.", NULL};
@@ -231,13 +231,13 @@ static const Diagnosis of_last = {
     NULL};
 static const Diagnosis zero = {
     "gradient-zero",
-    "what is applied is 0. Often the gradients were never read, or are multiplied by a quotient of "
-    "two whole numbers, such as 1 / replica->count.",
+    "the applied gradient is 0. Often the gradients were never read, or are multiplied by a "
+    "quotient of two whole numbers, such as 1 / replica->count.",
     NULL};
 static const Diagnosis whole_numbers = {
     "integer-division",
-    "what is applied is 0 wherever a batch is shared, and right where one replica has all of it: "
-    "as if the share were the quotient of two whole numbers, part.count / whole->count.",
+    "the applied gradient is 0 if several replicas share a batch, and right if one replica has all "
+    "of it: as if the fraction were the quotient of two whole numbers, part.count / whole->count.",
     NULL};
 static const Diagnosis equal_afterwards = {
     "weights-made-equal",
@@ -262,15 +262,15 @@ static const Diagnosis after_sum = {
     NULL};
 static const Diagnosis incomplete = {
     "sum-incomplete",
-    "some replicas apply the shares of some parts only, their own among them. Often a sum is taken "
-    "before all have added to it: a lock keeps two from adding at once, and lets nobody wait "
-    "until all have added. sum_among_replicas() does.",
+    "some replicas apply the gradients of some parts only, their own among them. Often a sum is "
+    "read before all replicas have added to it: a lock keeps two from adding at once, but no "
+    "replica waits until all have added. sum_among_replicas() does both.",
     NULL};
 static const Diagnosis empty_not_zero = {
     "empty-part-not-zero",
-    "the mean is right until a replica is without images, and then those with images are wrong, "
-    "too. Often that replica brings values that are not 0: malloc leaves in memory what was there; "
-    "calloc makes it zeros.",
+    "the mean is right until a replica has no images, and then those with images are wrong, too. "
+    "Often that replica contributes values that are not 0: malloc does not clear memory; calloc "
+    "does.",
     NULL};
 static const Diagnosis differs = {
     "applied-differs",
@@ -286,8 +286,8 @@ static const Diagnosis by_hand = {
     NULL};
 static const Diagnosis wrong = {
     "not-the-mean",
-    "what the replicas apply is not the mean over the batch's images. Each replica has the mean "
-    "over its part: multiplied by the part's share of the batch, they add up to it.",
+    "the replicas do not apply the mean over the batch's images. Each replica has the mean over "
+    "its part; multiplied by the part's fraction of the batch, these means add up to it.",
     NULL};
 
 static const struct {

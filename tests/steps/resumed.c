@@ -129,10 +129,10 @@ const Diagnosis restored_different = {
 
 static const Diagnosis *wrong_restored(const Run *run)
 {
-    static const Diagnosis older = {"older-checkpoint",
-                                    "there is a later checkpoint than the one that is restored: "
-                                    "what was trained since is lost.",
-                                    NULL};
+    static const Diagnosis older = {
+        "older-checkpoint",
+        "there is a later checkpoint than the restored one: the training since then is lost.",
+        NULL};
     RankSet ranks = ranks_that_restored(run);
     if (!ranks)
         return &restored_nothing;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include "base/format.h"
 
-#define SAME  "every later step is that of a training that nobody has stopped, bit for bit"
+#define SAME  "every later step equals that of an uninterrupted training, bit for bit"
 #define FALLS "the learning rate falls with every batch of a training"
 
 #define FALL 0.005 // as the program has it
@@ -115,8 +115,8 @@ static bool is_first(const Difference *d)
 
 static const Diagnosis *why(const Difference *d)
 {
-    static const Diagnosis more = {
-        "steps-beyond", "there are more steps than in a training that nobody has stopped.", NULL};
+    static const Diagnosis more = {"steps-beyond",
+                                   "there are more steps than in an uninterrupted training.", NULL};
     static const Diagnosis batches = {
         "other-batches",
         "the images are not those that come next. Where its batches are, and its random numbers, "
@@ -130,19 +130,18 @@ static const Diagnosis *why(const Difference *d)
         NULL};
     static const Diagnosis count = {
         "count-lost",
-        "the learning rate is that of a training that has just begun: the count of the callback "
-        "is 0 again. A checkpoint keeps what the callback names in `kept`, as many numbers as "
-        "`kept_count` says.",
+        "the learning rate is that of a training that has just begun: the callback's count is 0 "
+        "again. A checkpoint keeps the numbers that the callback's `kept` points to, `kept_count` "
+        "of them.",
         NULL};
-    static const Diagnosis rate = {
-        "other-rate",
-        "the learning rate is not the one that comes next: the count of the callback is not what "
-        "it was.",
-        NULL};
+    static const Diagnosis rate = {"other-rate",
+                                   "the learning rate is not the next one: the callback's count is "
+                                   "not the one before the stop.",
+                                   NULL};
     static const Diagnosis otherwise = {
         "goes-on-otherwise",
-        "something that the steps depend on is not what it was: each worker restores all of its "
-        "own state, before fit.",
+        "some state that the steps depend on is not that before the stop: each worker must restore "
+        "all of its own state, before fit.",
         NULL};
     if (d->there < 0)
         return &more;

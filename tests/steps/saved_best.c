@@ -134,9 +134,9 @@ static const struct {
 } known[] = {
     {{.place = VAL_ACCURACY, .own = true},
      {"best-by-own-figures",
-      "the best epoch is the best one on the root's own validation images. The callback has to "
-      "stand behind hvd_metric_average in the list, and to go by training->logs: before it, and in "
-      "the history's last entry, it sees the worker's own figures.",
+      "the best epoch is the best one on the root's own validation images. The callback must be "
+      "after hvd_metric_average in the list, and must read training->logs: before it, and in the "
+      "history's last entry, it gets the worker's own metrics.",
       NULL}},
     {{.place = VAL_ACCURACY, .last = true},
      {"best-is-the-last-of-equals",
@@ -154,9 +154,8 @@ static const struct {
       NULL}},
     {{.most = true},
      {"best-on-any-worker",
-      "the best epoch is the one that some worker has found best on its own validation images. "
-      "What counts is the average over all workers, which training->logs has behind "
-      "hvd_metric_average.",
+      "the best epoch is the best one on some worker's own validation images. The average over all "
+      "workers must decide; training->logs has it after hvd_metric_average.",
       NULL}},
     {{.once = true},
      {"best-stays-the-first", "\"best\" is the first epoch, and no later one takes its place.",

@@ -65,8 +65,8 @@ static const Diagnosis *wrong_making(Making making)
 {
     static const Diagnosis in_place = {
         "written-in-place",
-        "the checkpoint is written under its last name. While that lasts there is a part of a file "
-        "under it; whoever dies then leaves it like that, and what was there before is lost.",
+        "the checkpoint is written under its final name. During the write the file is incomplete; "
+        "if the process dies then, the file stays incomplete, and the previous one is lost.",
         NULL};
     static const Diagnosis copied = {
         "not-renamed",
@@ -74,11 +74,11 @@ static const Diagnosis *wrong_making(Making making)
         "bytes were copied there, or a file was renamed before it was whole. A rename gives a "
         "whole file another name in one step.",
         NULL};
-    static const Diagnosis weights = {"weights-only",
-                                      "save_weights writes the variables alone. A training is "
-                                      "more: what the optimizer keeps, the "
-                                      "epoch, the history. write_checkpoint writes all of it.",
-                                      NULL};
+    static const Diagnosis weights = {
+        "weights-only",
+        "save_weights writes only the variables. A training also has the optimizer's state, the "
+        "epoch and the history. write_checkpoint writes all of it.",
+        NULL};
     return making == OTHERWISE ? &copied : making == WEIGHTS ? &weights : &in_place;
 }
 

@@ -102,11 +102,10 @@ static const Diagnosis not_sharded = {
     "epoch. Often nothing is shared out; or each worker shares out by an order of its own: what "
     "all of them cut into shares must be the same list.",
     NULL};
-static const Diagnosis same_share = {
-    "same-share",
-    "all workers have the same share, and the other images are seen by nobody. Which share is a "
-    "worker's own says its rank.",
-    NULL};
+static const Diagnosis same_share = {"same-share",
+                                     "all workers have the same shard, and no worker trains on the "
+                                     "other images. A worker's rank must select its shard.",
+                                     NULL};
 static const Diagnosis by_local_rank = {
     "sharded-by-local-rank",
     "workers with the same local rank have images in common, and only they: hvd_local_rank() "
@@ -129,8 +128,8 @@ static const Diagnosis batch_of_all = {
     NULL};
 static const Diagnosis of_largest = {
     "steps-of-the-largest-share",
-    "all ranks make the steps of the largest share. Who has a batch less begins its share again, "
-    "and sees images twice.",
+    "all ranks make the steps of the largest shard. A rank with one batch less begins its shard "
+    "again, and trains on images twice.",
     NULL};
 static const Diagnosis repeats = {
     "images-twice",
@@ -139,8 +138,8 @@ static const Diagnosis repeats = {
     NULL};
 static const Diagnosis overlap = {
     "shares-overlap",
-    "several ranks train on the same image in one epoch. Shares have no image in common: where one "
-    "ends another begins, and what is cut into shares is the same list on all ranks.",
+    "several ranks train on the same image in one epoch. Shards must have no image in common: one "
+    "begins where another ends, and all ranks must divide the same list.",
     NULL};
 
 static const Diagnosis *wrong_overlap(const Passes *passes, int pass)
@@ -227,19 +226,18 @@ static const Diagnosis *wrong_absence(const Passes *passes, int pass)
         "ranks. A share of 10 has 4 batches of 3: round up.",
         NULL};
     static const Diagnosis nobodys = {"images-left-out",
-                                      "there are images that nobody draws, in any epoch. All "
-                                      "shares together are the whole set, on "
-                                      "any number of workers.",
+                                      "some images are drawn by no rank, in any epoch. All shards "
+                                      "together must be the whole set, with any number of workers.",
                                       NULL};
     static const Diagnosis remainder = {
         "remainder-left-out",
-        "the last images, those that the division by the number of workers leaves over, are drawn "
-        "by nobody, in any epoch. They belong to some shares, too, which are then longer by one.",
+        "the last images, the remainder of the division by the number of workers, are drawn by no "
+        "rank, in any epoch. They belong to some shards, too, which are then longer by one.",
         NULL};
     static const Diagnosis missed = {
         "images-missed",
-        "in this epoch more images are left out than one of each worker's: somebody makes fewer "
-        "steps than its share has batches, or has too small a share.",
+        "in this epoch more images are left out than one of each worker's: some worker makes fewer "
+        "steps than its shard has batches, or its shard is too small.",
         NULL};
     if (on_all_ranks(passes, pass, makes_divided_steps))
         return &divided;

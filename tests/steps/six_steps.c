@@ -19,9 +19,8 @@ static const Explanation explanations[] = {
       "1"}},
     {"all must name the same root",
      {"broadcast-root-differs",
-      "a broadcast has one root, the same on all ranks: it tells each of "
-      "them whose weights to take. With hvd_rank() every rank names "
-      "itself.",
+      "a broadcast has one root, the same on all ranks: the rank whose weights all others get. "
+      "With hvd_rank() every rank names itself.",
       "4"}},
     {"to be the root",
      {"broadcast-root-missing",

@@ -217,8 +217,8 @@ static bool some_number_explains(const AllSparseSteps *all, Explanation explanat
 
 static const Diagnosis not_exchanged = {
     "not-exchanged",
-    "every rank applies the rows of its own gradient, as they are; those of the others don't reach "
-    "it, or what was added up is not put in the gradient's place (model_write_gradient).",
+    "every rank applies the rows of its own gradient, unchanged; the others' rows do not reach it, "
+    "or the sum does not replace the gradient (model_write_gradient).",
     NULL};
 static const Diagnosis no_update = {"no-update",
                                     "the table's gradient is zero in all rows when it is applied. "
@@ -229,8 +229,8 @@ static const Diagnosis no_update = {"no-update",
                                     NULL};
 static const Diagnosis divided_only = {
     "divided-but-not-summed",
-    "every rank divides the rows of its own gradient by the number of workers; those of the others "
-    "don't reach it, or what was added up is not put in the gradient's place.",
+    "every rank divides the rows of its own gradient by the number of workers; the others' rows do "
+    "not reach it, or the sum does not replace the gradient.",
     NULL};
 static const Diagnosis not_averaged = {
     "not-averaged", "the rows are added up, but not divided by the number of workers.", NULL};
@@ -257,12 +257,11 @@ static const Diagnosis own_only = {"own-rows-only",
                                    "All ranks need the rows of all.",
                                    NULL};
 static const Diagnosis own_missing = {
-    "own-rows-missing", "a rank applies what the others computed, without its own part.", NULL};
-static const Diagnosis own_twice = {"own-rows-twice",
-                                    "a rank applies the mean, and its own part of it once more: "
-                                    "what is gathered from all ranks has "
-                                    "its own rows in it.",
-                                    NULL};
+    "own-rows-missing", "a rank applies the others' gradients, without its own part.", NULL};
+static const Diagnosis own_twice = {
+    "own-rows-twice",
+    "a rank applies the mean, and its own part of it once more: the gathered rows include its own.",
+    NULL};
 static const Diagnosis overwritten = {
     "rows-overwritten",
     "where several ranks named a row, what one of them computed is applied, and not the sum: often "
@@ -287,16 +286,16 @@ static const Diagnosis others_changed = {
     "a row has a gradient that no rank named: often a number and a row that do not belong "
     "together.",
     NULL};
-static const Diagnosis cut_short = {"rows-cut-short",
-                                    "a rank hands over less than its rows are long: each of them "
-                                    "has DIMENSION values, so own.count "
-                                    "rows are own.count * DIMENSION floats.",
-                                    NULL};
+static const Diagnosis cut_short = {
+    "rows-cut-short",
+    "a rank sends fewer values than its rows have: each row has DIMENSION values, so own.count "
+    "rows are own.count * DIMENSION floats.",
+    NULL};
 static const Diagnosis wrong = {
     "rows-wrong",
     "this is not the mean, and nothing that this check knows explains all steps: not each rank's "
-    "own rows, the sum, one rank's part of it. Often values are taken from another place than that "
-    "of their row: row i begins at value i * DIMENSION of what was gathered.",
+    "own rows, the sum, one rank's part of it. Often values are read at the wrong offset: row i "
+    "begins at value i * DIMENSION of the gathered values.",
     NULL};
 
 // Where a rank gathered, but less than the values of its rows. NULL: nowhere.
@@ -402,8 +401,8 @@ bool judge_sparse_rows(const Runs *runs, const AllSparseSteps *all, Report *repo
             const SparseStep *step = &in->items[cut.step];
             report_failure(report, ROWS, &cut_short,
                            evidence_in(runs, in->run,
-                                       format_text("in step %d rank %d handed over %.0f bytes of "
-                                                   "%d rows; their values alone are %.0f bytes",
+                                       format_text("in step %d rank %d sent %.0f bytes of %d rows; "
+                                                   "their values alone are %.0f bytes",
                                                    cut.step + 1, cut.rank, step->gathered[cut.rank],
                                                    step->named[cut.rank],
                                                    4.0 * step->named[cut.rank] * in->dimension)));

@@ -82,11 +82,11 @@ static const Diagnosis *wrong_fill(const BatchOf *batch, int a, int b)
 // NULL where device 0 may go backward with a while device 1 does with b, which comes after a there.
 static const Diagnosis *wrong_drain(const BatchOf *batch, int a, int b)
 {
-    static const Diagnosis no_work = {"sent-too-late",
-                                      "device 0 goes backward with a micro-batch before it hands "
-                                      "over another one, which device 1 "
-                                      "could have been computing meanwhile.",
-                                      NULL};
+    static const Diagnosis no_work = {
+        "sent-too-late",
+        "device 0 computes a micro-batch backward before it sends another one, which device 1 "
+        "could have been computing meanwhile.",
+        NULL};
     static const Diagnosis late = {
         "gradient-sent-too-late",
         "device 1 hands a gradient back only after it has computed that of the next micro-batch, "
@@ -94,8 +94,8 @@ static const Diagnosis *wrong_drain(const BatchOf *batch, int a, int b)
         NULL};
     static const Diagnosis received = {
         "gradients-awaited",
-        "device 0 waits for the gradient of a later micro-batch before it goes backward with the "
-        "one whose gradient is there.",
+        "device 0 waits for the gradient of a later micro-batch before it computes the one "
+        "backward whose gradient is there.",
         NULL};
     const StageOf *first = &batch->of[0], *second = &batch->of[1];
     int ahead = find_call(second, BACKWARD, b), behind = find_call(first, BACKWARD, a);

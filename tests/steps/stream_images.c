@@ -159,8 +159,7 @@ static Finding compare_passes(const Worker *worker, int earlier, int later)
     if (same_order(a, b, worker->steps))
         return found_wrong(
             why_same_order(&worker->train),
-            format_text("epochs %d and %d bring the same images in the same order: %d, %d, "
-                        "%d, ...",
+            format_text("epochs %d and %d have the same images in the same order: %d, %d, %d, ...",
                         earlier + 1, later + 1, a->image[0], a->image[1], a->image[2]),
             &worker->train);
     if (same_batches(a, b, worker->steps))
@@ -276,10 +275,10 @@ static Finding one_validation(const Worker *worker, const Taken *batches, int co
 
 Finding validated_once(const Worker *worker)
 {
-    static const Diagnosis changed_ones = {
-        "validation-augmented",
-        "test images are shifted and flipped. What is measured must be the same in each epoch.",
-        NULL};
+    static const Diagnosis changed_ones = {"validation-augmented",
+                                           "test images are shifted and flipped. The measurement "
+                                           "must use the same images in each epoch.",
+                                           NULL};
     static const Diagnosis size_wrong = {
         "batch-size-wrong", "validation batches have args->val_batch_size images.", NULL};
     static const Diagnosis none = {"validation-missing", "no test image reaches the trainer.",

@@ -109,10 +109,10 @@ static const Diagnosis *why_own_work(const Stream *stream)
         "nothing is ready when the trainer asks: it reads and prepares each batch itself, and "
         "computes nothing meanwhile.",
         NULL};
-    static const Diagnosis early = {
-        "prefetched-too-early",
-        "threads do what is before pipeline_prefetch. What is after it is left for the trainer.",
-        NULL};
+    static const Diagnosis early = {"prefetched-too-early",
+                                    "threads do the work of the stages before pipeline_prefetch. "
+                                    "The trainer does that of the stages after it.",
+                                    NULL};
     return has_stage(stream, "prefetch") ? &early : &no_prefetch;
 }
 
@@ -156,9 +156,8 @@ Finding trains_on(const Worker *worker)
 {
     static const Diagnosis not_repeated = {
         "not-repeated",
-        "the pipeline ends with a pass. Each epoch begins a new one, and threads wait for that: "
-        "what they have prepared is dropped, and the buffer is filled again while the trainer "
-        "waits.",
+        "the pipeline ends with a pass. Each epoch begins a new one: prepared batches are dropped, "
+        "and the buffer is filled again while the trainer waits.",
         NULL};
     static const Diagnosis before = {
         "repeated-after-prefetch",

@@ -48,17 +48,16 @@ static Diagnosis mistake(const Traces *traces)
                            NULL};
     if (tags_differ(traces))
         return (Diagnosis){
-            "hung", "a message is sent with one tag and awaited with another: they don't meet.",
+            "hung", "a message is sent with one tag and received with another: they do not match.",
             NULL};
     if (begin >= 0 && circle_only(traces, begin, "to", "from"))
         return (Diagnosis){
             "blocking-send-deadlock",
-            "every rank of the circle waits until what it sends is received, and "
-            "none of them comes to "
-            "receive: often all send first, or one of them has forgotten to receive. A "
-            "send may wait so; in this check it does at every size, elsewhere with "
-            "large messages only. Where all send first, let a rank send and receive at "
-            "the same time, or some ranks receive first.",
+            "every rank of the circle waits until its message is received, and none of them "
+            "receives: often all send first, or one of them never receives. A send may wait for "
+            "the receiver: in this check at every size, elsewhere with large messages only. If all "
+            "send first, send and receive at the same time (MPI_Sendrecv), or let some ranks "
+            "receive first.",
             NULL};
     if (begin >= 0 && circle_only(traces, begin, "from", "to"))
         return (Diagnosis){
@@ -73,7 +72,7 @@ static Diagnosis mistake(const Traces *traces)
 #define DAMAGED                                                                                    \
     {                                                                                              \
         "memory-overrun",                                                                          \
-            "memory behind the end of an array from malloc() was overwritten, or it was freed "    \
+            "memory beyond the end of an array from malloc() was overwritten, or it was freed "    \
             "twice. Often the array has room for the shorter parts, and a longer one arrives.",    \
             NULL                                                                                   \
     }
@@ -89,8 +88,8 @@ static Diagnosis mistake(const Traces *traces)
 static const Explanation explanations[] = {
     {"MPI_ERR_TRUNCATE",
      {"crashed",
-      "a message was longer than what the receiving call had room for: sender and receiver mean "
-      "different parts of the array, or different messages.",
+      "a message was longer than the receiving call's buffer: sender and receiver use different "
+      "parts of the array, or different messages.",
       NULL}},
     {"MPI_ERR_COMM",
      {"crashed",

@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "base/format.h"
 
-#define MEAN "what is applied is the mean of the gradients of those ranks that still work"
+#define MEAN "each update applies the mean of the gradients of the ranks that still have batches"
 
 // Of the largest gradient of the update.
 #define TOLERANCE 1e-4
@@ -205,8 +205,8 @@ static const Diagnosis *wrong_mean(const Runs *runs, const UnevenUpdates all[])
                                      "the gradients are added up, and not divided.", NULL};
     static const Diagnosis old = {
         "old-gradients",
-        "who has run out brings a gradient of an earlier update again: its own, or what came out "
-        "of the sum. What was added already must not count once more: bring zeros.",
+        "a rank that has no batches left contributes a gradient of an earlier update again: its "
+        "own, or the result of the sum. Contribute zeros, so that nothing counts twice.",
         NULL};
     static const Diagnosis twice = {"averaged-twice",
                                     "the mean is divided once more, by the number of all workers: "
@@ -228,8 +228,8 @@ static const Diagnosis *wrong_mean(const Runs *runs, const UnevenUpdates all[])
                                        NULL};
     static const Diagnosis wrong = {
         "gradients-wrong",
-        "this is not the sum of what was computed, divided by the number of ranks that computed "
-        "it; nor anything else that this check knows.",
+        "this is not the sum of the gradients divided by the number of ranks that computed one, "
+        "nor anything else that this check knows.",
         NULL};
     static const struct {
         Formula formula;

@@ -106,19 +106,19 @@ static const Diagnosis *diagnose_momentum(const WarmupRuns *all)
 {
     static const Diagnosis not_corrected = {
         "momentum-not-corrected",
-        "momentum is the same in all batches. What it remembers was made at lower rates than that "
-        "of the batch, and would count too little beside it.",
+        "momentum is the same in all batches. The remembered updates were made at lower rates than "
+        "that of the batch, and count too little beside it.",
         NULL};
     static const Diagnosis backwards = {
         "momentum-corrected-backwards",
-        "momentum is multiplied by the old rate / the new one. What it remembers is too small for "
-        "the new rate, so it has to grow: the new rate / the old one.",
+        "momentum is multiplied by the old rate / the new one. The remembered updates are too "
+        "small for the new rate, so momentum must grow: the new rate / the old one.",
         NULL};
     static const Diagnosis from_schedule = {
         "momentum-from-schedule",
         "in the first batch of an epoch, momentum is corrected as if the batch before had had the "
-        "rate that the schedule has just set. That is what the optimizer has by then; the rate of "
-        "the batch before has to be kept.",
+        "rate that the schedule has just set. The optimizer has that rate by then; keep the rate "
+        "of the batch before.",
         NULL};
     static const Diagnosis piled_up = {
         "momentum-piles-up",

@@ -11,8 +11,8 @@
 #include "base/format.h"
 
 #define RIGHT   "the sums are right on every rank, for every number of values"
-#define INSIDE  "nothing is written behind the values"
-#define AWAITED "what is sent and received in the background is waited for"
+#define INSIDE  "nothing is written beyond the values"
+#define AWAITED "the program waits for sends and receives in the background"
 #define BITS    "all ranks get the same sums, to the last bit"
 
 // ---- Where sums are wrong.
@@ -154,13 +154,13 @@ static const Diagnosis nothing_tried = {
     "nothing-tried", "sweep_allreduce() was not called: it is what tries the function.", NULL};
 static const Diagnosis overrun = {
     "memory-overrun",
-    "values behind the array's end have been changed: the last message, or the last loop, is "
-    "longer than what is left.",
+    "values beyond the array's end have been changed: the last message, or the last loop, is "
+    "longer than the rest of the array.",
     NULL};
 static const Diagnosis wrong_alone = {
     "wrong-on-one-rank",
-    "the sums are right on several ranks and wrong on one: alone a rank has nothing to add to its "
-    "values, and nobody to wait for.",
+    "the sums are right on several ranks and wrong on one: a rank alone has nothing to add to its "
+    "values, and no rank to wait for.",
     NULL};
 static const Diagnosis small_counts = {"small-counts-wrong",
                                        "the sums are wrong only where there are fewer values than "
@@ -169,8 +169,8 @@ static const Diagnosis small_counts = {"small-counts-wrong",
                                        NULL};
 static const Diagnosis remainder_lost = {
     "remainder-lost",
-    "the sums are wrong only where the number of ranks does not divide that of the values. What is "
-    "left over has to be in some part, too, and all ranks must agree in which.",
+    "the sums are wrong only if the number of ranks does not divide the number of values. The "
+    "remainder must belong to some part, and all ranks must use the same parts.",
     NULL};
 static const Diagnosis averaged = {
     "averaged", "it is the average: a sum is not divided. (The optimizer divides it itself.)",
@@ -188,11 +188,10 @@ static const Diagnosis on_the_root = {
     "rank 0 has the sums, and not all others do: they have to be sent back to all of them, and not "
     "before all values are added.",
     NULL};
-static const Diagnosis not_on_the_root = {
-    "not-on-the-root",
-    "all ranks have the sums but rank 0: what it sends to the others has to be in its own values, "
-    "too.",
-    NULL};
+static const Diagnosis not_on_the_root = {"not-on-the-root",
+                                          "all ranks have the sums but rank 0: the sums that it "
+                                          "sends to the others must be in its own values, too.",
+                                          NULL};
 static const Diagnosis own_missing = {
     "own-part-missing",
     "where the sums are wrong they lack the values that the rank brought itself.", NULL};
@@ -201,14 +200,13 @@ static const Diagnosis own_twice = {
     "where the sums are wrong they hold the values that the rank brought itself twice.", NULL};
 static const Diagnosis in_parts = {
     "parts-not-gathered",
-    "every rank has the sums for a part of the array only, and no two ranks for the same: the "
-    "parts have to come to all ranks, and there to take the place of what was there: they are sums "
-    "already.",
+    "every rank has the sums for a part of the array only, and each rank for another part. The "
+    "parts must be sent to all ranks, and replace the values there: they are sums already.",
     NULL};
 static const Diagnosis left_out = {
     "ranks-left-out",
-    "what is there holds the values of some ranks only, each once. Often they are not added, or "
-    "another part is sent on than the one that was added up.",
+    "the result has the values of some ranks only, each once. Often received values are not added, "
+    "or another part is sent on than the one that was added up.",
     NULL};
 static const Diagnosis doubled = {
     "powers-of-two-only",
@@ -287,9 +285,8 @@ static const Diagnosis *unawaited(const SumCall *call)
 {
     static const Diagnosis diagnosis = {
         "request-not-awaited",
-        "MPI_Isend or MPI_Irecv only begins something. Before MPI_Wait, or one of its kind, has "
-        "said that it is done, what is to be sent must not change, and what arrives is not there "
-        "yet.",
+        "MPI_Isend and MPI_Irecv only begin a transfer. Until MPI_Wait, or a similar call, has "
+        "returned, the data to be sent must not change, and the received data are not there.",
         NULL};
     for (int r = 0; r < call->run->ranks; r++)
         if (call->unawaited[r] > 0)
@@ -315,7 +312,7 @@ static bool judge_inside(const Runs *runs, const SumCalls *calls, Report *report
             if (call->behind[r] == 0)
                 continue;
             char *words = call_words(call);
-            char *evidence = format_text("%s: rank %d changed %d of the values behind them", words,
+            char *evidence = format_text("%s: rank %d changed %d of the values beyond them", words,
                                          r, call->behind[r]);
             free(words);
             report_failure(report, INSIDE, &overrun, evidence_in(runs, call->run, evidence));

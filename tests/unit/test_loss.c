@@ -177,7 +177,7 @@ static const struct {
     const char *message;
 } misfits[] = {
     {logits_of_an_image, "the loss reads a vector"},
-    {layers_behind_the_output, "there are layers behind the model's output"},
+    {layers_behind_the_output, "there are layers after the model's output"},
     {softmax_of_an_image, "softmax reads a vector"},
     {no_softmax, "a model that ends in softmax, or has to be told that it gets logits"},
     {another_loss, "there is no loss 7"},

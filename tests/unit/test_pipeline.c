@@ -354,7 +354,7 @@ START_TEST(augmented_twice_is_another_picture)
 }
 END_TEST
 
-// -- What makes the program exit ------------------------------------------------------------------------
+// -- Wrong calls ----------------------------------------------------------------------------------
 
 static void null_to_cache(void)
 {
