@@ -24,13 +24,13 @@ static int slowest(const Standing standing[])
     return fewest;
 }
 
-// bounded: with a bound of 0 the gradients of a round, which make one update.
+// The gradients of a round, with a bound of 0.
 typedef struct {
     float *sum;
-    int held; // so many so far
+    int held; // so many are in the sum
 } Round;
 
-// A worker's gradients have come.
+// bounded: with a bound of 0 a worker's gradients wait for those of the others.
 static void take_gradients(PsServer *server, const float *gradients, int bound, Round *round)
 {
     if (bound > 0) {

@@ -24,6 +24,12 @@ static int slowest(const Standing standing[])
     return fewest;
 }
 
+// The gradients of a round, with a bound of 0.
+typedef struct {
+    float *sum;
+    int held; // so many are in the sum
+} Round;
+
 
 // Takes one request after another until no worker is left. No worker gets weights while it has
 // brought more than `bound` updates more than the slowest one.
@@ -31,6 +37,7 @@ static void serve(PsServer *server, int bound)
 {
     Standing *standing = calloc(ps_workers(), sizeof *standing);
     int lead = 0;
+    Round round = {.sum = calloc(ps_length(server), sizeof *round.sum)};
     for (int working = ps_workers(); working > 0;) {
         PsRequest request = ps_next(server);
         Standing *asking = &standing[request.worker];
@@ -45,8 +52,8 @@ static void serve(PsServer *server, int bound)
             asking->updates++;
             if (asking->updates - slowest(standing) > lead)
                 lead = asking->updates - slowest(standing);
-            // TODO: bounded: with a bound of 0 the workers go in rounds. Hold the gradients of a
-            // round, and make one update by their mean when all that still work have brought theirs.
+            // TODO: bounded: with a bound of 0 the workers go in rounds. Add the gradients of a round
+            // to round.sum, and make one update by their mean when all that still work have sent theirs.
             ps_apply(server, request.gradients);
             break;
         case PS_DONE:
@@ -61,6 +68,7 @@ static void serve(PsServer *server, int bound)
     }
     printf("server %d: after a push a worker was %d updates ahead of the slowest at most\n",
            ps_number(), lead);
+    free(round.sum);
     free(standing);
 }
 

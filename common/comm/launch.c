@@ -95,34 +95,6 @@ static bool pass_on(int from, Lines *lines)
     return count > 0 || (count < 0 && errno == EINTR);
 }
 
-// ---- A job that nobody sees.
-
-static _Noreturn void become_silent(char *const words[], pid_t parent)
-{
-    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent || nothing < 0)
-        _exit(NOT_STARTED);
-    setsid();
-    set_environment();
-    for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; descriptor++)
-        dup2(nothing, descriptor);
-    execvp(words[0], words);
-    _exit(NOT_STARTED);
-}
-
-int start_silent(char *const words[])
-{
-    pid_t self = getpid();
-    fflush(NULL);
-    pid_t process = fork();
-    if (process < 0)
-        die("%s can't be started: %s", words[0], strerror(errno));
-    if (process == 0)
-        become_silent(words, self);
-    return process;
-}
-
 // ---- The job.
 
 typedef struct {

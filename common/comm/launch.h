@@ -24,10 +24,6 @@ typedef struct {
 // A mpirun that can't be started makes the program exit with an error message.
 JobEnd run_job(char *const words[]);
 
-// Starts it with these words and returns its process: nothing is read or printed, and it has no
-// part in the signals of this one's terminal. It gets SIGTERM should this process die.
-int start_silent(char *const words[]);
-
 // "rank 1 was ended by signal 9 (Killed)", "the job ended with status 3". The caller frees it.
 char *job_end_text(const JobEnd *end);
 

@@ -5,9 +5,6 @@
 // From the second start on HVDLAB_RESUME=1 is in the environment, which a program of the kit that
 // has a --checkpoint-dir takes as --resume (parse_args). Before it, nothing of the old job is left:
 // orphans of a mpirun that was killed become children of this process, which ends them.
-//
-// Of a job on several hosts (--hostfile) the hosts are asked before each new start; it goes on with
-// those that answer, all of them again where one has come back.
 
 #include <signal.h>
 #include <stdio.h>
@@ -25,13 +22,11 @@
 #include "base/format.h"
 #include "base/launcher.h"
 #include "hvd/checkpoint_folder.h"
-#include "comm/hosts.h"
 #include "comm/launch.h"
 
 #define PATIENCE     2000 // milliseconds in which orphans may end themselves
 #define MAX_ORPHANS  1024 // killed at a time
 #define MAX_RESTARTS 1000000
-#define ASKING       10 // seconds in which a host must answer
 
 static const char usage[] =
     "Usage: hvdrun [--restarts R] [-np N] [--hostfile FILE] PROGRAM [WORD]...\n\n"
@@ -39,15 +34,12 @@ static const char usage[] =
     "dies:\n"
     "then with HVDLAB_RESUME=1, which programs take as --resume where they have a\n"
     "--checkpoint-dir. A job that ends with status 0 or 2 is not started again. The status is the\n"
-    "last job's. Hosts of FILE that don't answer when it is to be started again are left out, and\n"
-    "the job goes on with as many workers as the slots of the others have room for.\n";
+    "last job's. mpirun reads FILE at each start, so a host that is gone may be deleted from it.\n";
 
 typedef struct {
     long restarts;
     const char *ranks, *hostfile; // NULL: mpirun's own choice
     char **program;               // and its words, the last one NULL
-    Hosts hosts;                  // of the hostfile
-    char *left_ranks, *left_file; // where not all of them answer; else NULL
 } Command;
 
 // ---- The command line.
@@ -86,8 +78,8 @@ static Command read_command(char **argv)
             exit(EXIT_SUCCESS);
         }
         bool ranks = strcmp(*at, "-np") == 0 || strcmp(*at, "-n") == 0;
-        bool restarts = strcmp(*at, "--restarts") == 0, hosts = strcmp(*at, "--hostfile") == 0;
-        if (!ranks && !restarts && !hosts)
+        bool restarts = strcmp(*at, "--restarts") == 0, hostfile = strcmp(*at, "--hostfile") == 0;
+        if (!ranks && !restarts && !hostfile)
             die("unknown option %s; --help lists them", *at);
         if (!at[1])
             die("%s lacks its value", *at);
@@ -95,15 +87,13 @@ static Command read_command(char **argv)
             command.ranks = at[1];
         if (restarts)
             command.restarts = whole_number(*at, at[1], 0, MAX_RESTARTS);
-        if (hosts)
+        if (hostfile)
             command.hostfile = at[1];
     }
     if (!*at)
         die("which program? --help shows how to call it");
     check_program(*at);
     command.program = at;
-    if (command.hostfile)
-        command.hosts = hosts_read(command.hostfile);
     return command;
 }
 
@@ -121,11 +111,11 @@ static char **mpirun_words(const Command *command, bool again)
     }
     if (command->ranks) {
         words[count++] = "-np";
-        words[count++] = command->left_ranks ? command->left_ranks : command->ranks;
+        words[count++] = command->ranks;
     }
     if (command->hostfile) {
         words[count++] = "--hostfile";
-        words[count++] = command->left_file ? command->left_file : command->hostfile;
+        words[count++] = command->hostfile;
     }
     for (char **word = command->program; *word; word++)
         words[count++] = *word;
@@ -185,58 +175,14 @@ static void say_restart(const Command *command, const JobEnd *end, long restart)
     free(how);
 }
 
-// ---- The hosts that are left.
-
-static void forget_left(Command *command)
-{
-    if (command->left_file)
-        unlink(command->left_file);
-    free(command->left_file);
-    free(command->left_ranks);
-    command->left_file = command->left_ranks = NULL;
-}
-
-// "node1 does not answer: 2 ranks go on, on node0"
-static void say_who_is_left(const Command *command)
-{
-    const Hosts *hosts = &command->hosts;
-    char *gone = hosts_text(hosts, false), *left = hosts_text(hosts, true);
-    const char *ranks = command->left_ranks ? command->left_ranks : "as many as mpirun chooses";
-    bool one_host = !strchr(gone, ' '), one_rank = strcmp(ranks, "1") == 0;
-    fprintf(stderr, "hvdrun: %s %s not answer: %s rank%s go%s on, on %s\n", gone,
-            one_host ? "does" : "do", ranks, one_rank ? "" : "s", one_rank ? "es" : "", left);
-    free(left);
-    free(gone);
-}
-
-// False where no host answers.
-static bool find_hosts(Command *command)
-{
-    Hosts *hosts = &command->hosts;
-    if (hosts->count == 0)
-        return true;
-    forget_left(command);
-    int answers = hosts_ask(hosts, ASKING);
-    end_orphans();
-    if (answers == 0)
-        fprintf(stderr, "hvdrun: none of the hosts in %s answers\n", command->hostfile);
-    if (answers == 0 || answers == hosts->count)
-        return answers > 0;
-    command->left_file = hosts_write(hosts);
-    if (command->ranks)
-        command->left_ranks = format_text("%d", hosts_room(hosts, atoi(command->ranks)));
-    say_who_is_left(command);
-    return true;
-}
-
 // Whether the job is to be started again.
-static bool goes_on(Command *command, const JobEnd *end, long restart)
+static bool goes_on(const Command *command, const JobEnd *end, long restart)
 {
     if (end->status == EXIT_SUCCESS || (end->status == STATUS_USER_MUST && !end->lost) || end->sent)
         return false;
     if (restart < command->restarts) {
         say_restart(command, end, restart + 1);
-        return find_hosts(command);
+        return true;
     }
     char *how = job_end_text(end);
     fprintf(stderr, "hvdrun: %s, after %ld restart%s\n", how, restart, restart == 1 ? "" : "s");
@@ -257,7 +203,5 @@ int main(int argc, char **argv)
         free(words);
         end_orphans();
     } while (goes_on(&command, &end, restart++));
-    forget_left(&command);
-    hosts_free(&command.hosts);
     return end.status;
 }

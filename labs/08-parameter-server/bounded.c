@@ -24,14 +24,14 @@ static int slowest(const Standing standing[])
     return fewest;
 }
 
-#if STEP >= 1
-// bounded: with a bound of 0 the gradients of a round, which make one update.
+// The gradients of a round, with a bound of 0.
 typedef struct {
     float *sum;
-    int held; // so many so far
+    int held; // so many are in the sum
 } Round;
 
-// A worker's gradients have come.
+#if STEP >= 1
+// bounded: with a bound of 0 a worker's gradients wait for those of the others.
 static void take_gradients(PsServer *server, const float *gradients, int bound, Round *round)
 {
     if (bound > 0) {
@@ -72,9 +72,7 @@ static void serve(PsServer *server, int bound)
 {
     Standing *standing = calloc(ps_workers(), sizeof *standing);
     int lead = 0;
-#if STEP >= 1
     Round round = {.sum = calloc(ps_length(server), sizeof *round.sum)};
-#endif
     for (int working = ps_workers(); working > 0;) {
         PsRequest request = ps_next(server);
         Standing *asking = &standing[request.worker];
@@ -96,8 +94,8 @@ static void serve(PsServer *server, int bound)
 #if STEP >= 1
             take_gradients(server, request.gradients, bound, &round);
 #else
-            // TODO: bounded: with a bound of 0 the workers go in rounds. Hold the gradients of a
-            // round, and make one update by their mean when all that still work have brought theirs.
+            // TODO: bounded: with a bound of 0 the workers go in rounds. Add the gradients of a round
+            // to round.sum, and make one update by their mean when all that still work have sent theirs.
             ps_apply(server, request.gradients);
 #endif
             break;
@@ -119,9 +117,7 @@ static void serve(PsServer *server, int bound)
     }
     printf("server %d: after a push a worker was %d updates ahead of the slowest at most\n",
            ps_number(), lead);
-#if STEP >= 1
     free(round.sum);
-#endif
     free(standing);
 }
 

@@ -11,9 +11,9 @@ state=$folder/build/cluster
 trap 'cluster down; rm -rf "$folder"' EXIT
 
 # For mpirun: the cluster's hosts; and what programs with sanitizers are told here they must be told there.
-on_hosts=(--hostfile "$state/hosts") told=()
+on_hosts=(--hostfile "$state/hosts")
 for name in ASAN_OPTIONS LSAN_OPTIONS TSAN_OPTIONS UBSAN_OPTIONS; do
-    [[ -z ${!name:-} ]] || on_hosts+=(-x "$name") told+=("$name=${!name}") # for hvdrun
+    [[ -z ${!name:-} ]] || on_hosts+=(-x "$name")
 done
 
 cluster()
@@ -215,31 +215,6 @@ kill -KILL "$first"
 job_ends "a host killed"
 run mpirun --hostfile "$state/hosts" -np 4 sleep 0.2
 grep -q "node2 is down" "$folder/err" || fail "a host killed: status $status, and not \"node2 is down\": $(cat "$folder/err")"
-
-# hvdrun goes on with the hosts that are left: without node2, which was not there at the beginning, and without node3,
-# which is killed when the training has saved itself and its rank keeps the others waiting.
-"$build/compile-step" tests/mpi/train.c "$folder/train" || fail "train.c does not compile"
-touch "$folder/nap"
-timeout $((80 * patience)) "$build/hvdrun" --restarts 2 "${on_hosts[@]:0:2}" -np 4 env "${told[@]}" NAP="$folder/nap" \
-    "$folder/train" --data synthetic --images 120 --batch-size 8 --val-batch-size 24 --loader-threads 1 --epochs 5 --seed 7 \
-    --target-accuracy 1 --checkpoint-dir "$folder/saved" >"$folder/out" 2>"$folder/err" </dev/null &
-job=$!
-for ((i = 0; i < 600 * patience; i++)); do
-    [[ ! -e $folder/saved/ckpt-1.safetensors ]] || break
-    sleep 0.05
-done
-read -r _ first _ < <(grep node3 "$state/nodes")
-kill -KILL "$first"
-rm "$folder/nap"
-wait $job
-status=$?
-# (Open MPI 5 may put a part of a warning before the line.)
-[[ $status -eq 0 && $(grep -c "Restoring from" "$folder/out") -eq 1 && $(grep -c "^history" "$folder/out") -gt 0 ]] ||
-    fail "hvdrun without hosts: status $status: $(cat "$folder/out" "$folder/err")"
-for line in "node2 does not answer: 3 ranks go on, on node0, node1 and node3" \
-    "node2 and node3 do not answer: 2 ranks go on, on node0 and node1"; do
-    grep -qx "hvdrun: $line" "$folder/err" || fail "hvdrun does not say \"$line\": $(cat "$folder/err")"
-done
 
 up HOSTS=4
 nap

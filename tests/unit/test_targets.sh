@@ -299,7 +299,7 @@ for header in common/hvdlab.h $(sed -n 's|^#include "\(.*\)".*|common/\1|p' comm
 done
 [[ $functions -gt 60 ]] || fail "only $functions functions found in the headers"
 succeeds doc NAME=hvd_local_size
-[[ $(cat "$work/out") == *"How many workers of the job are on this machine."* ]] || fail "make doc: $(cat "$work/out")"
+[[ $(cat "$work/out") == *"The number of the job's workers on this machine."* ]] || fail "make doc: $(cat "$work/out")"
 succeeds doc NAME=device_count
 says "How many devices this node has"
 succeeds doc NAME=HVD_SUM
