@@ -430,7 +430,7 @@ check: test ## the same, by the name that other projects use
 
 test-emulated: ## all that runs on a GPU that is only simulated
 	@common/scripts/deps.sh install build check sandbox steps dataset
-	$(build_first) $(build_emulated)
+	$(build_first) $(build_emulated_more)
 	@$(usual_addresses) tests/run.sh --together $(run_emulated) $(run_emulated_more)
 
 test-answers: ## grade all known mistakes and right answers (ANSWERS=--rest: but for the few that make test takes)
@@ -447,7 +447,7 @@ test-more: ## what make test leaves out, but for answers: faults, bf16, later ha
 	@common/scripts/deps.sh install build check sandbox steps dataset
 	$(build_first) $(build_tests)
 	$(build_first) $(build_threads)
-	$(build_first) $(build_emulated)
+	$(build_first) $(build_emulated_more)
 	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh --together $(run_more)
 
 # Where replay finds no GPU, it says why.

@@ -42,9 +42,8 @@ run_bf16 = $(call run_units,HVDLAB_TEST_PRECISION=bf16 DNNL_MAX_CPU_ISA=$(1) , (
 more_tests := tests/unit/test_recipes.sh tests/unit/test_threads.sh tests/unit/test_bf16.sh tests/faults/test_inject.sh \
               tests/mpi/test_two_levels.sh
 script_tests := $(filter-out tests/emulated/% tests/gpu/% $(more_tests),$(wildcard tests/*/test_*.sh))
-# Those that time something, or use all cores themselves, run alone; the others mostly wait, for
-# compilers or for mpirun's end.
-alone_tests := bench timelines
+# Those that time something run alone; the others mostly wait, for compilers or for mpirun's end.
+alone_tests := timelines
 runs_alone = $(filter $(alone_tests),$(call script_name,$(1)))
 script_name = $(patsubst test_%.sh,%,$(notdir $(1)))
 # (words_NAME: what it is told.)
@@ -92,12 +91,14 @@ build_threads = CUDA=0 SANITIZE=thread BUILD=$(threads) $(addprefix $(threads)/t
 # beside others; those of minutes are left to make test-more and make test-emulated.
 
 emulated := $(BUILD)/emulated
-EMULATED_TESTS := operations batch_norm optimizers loss
-EMULATED_PROGRAMS := replay bench sweep solution_06 check-step compile-step cut/baseline tests/emulated/test_emulated tests/unit/test_devices tests/unit/test_stages tests/unit/test_mirrored \
-                     $(mpi_tests:%=tests/mpi/test_%) $(EMULATED_TESTS:%=tests/unit/test_%)
+EMULATED_TESTS := operations optimizers loss
+EMULATED_PROGRAMS := replay solution_06 tests/emulated/test_emulated $(mpi_tests:%=tests/mpi/test_%) \
+                     $(EMULATED_TESTS:%=tests/unit/test_%) $(addprefix tests/unit/test_,devices stages mirrored)
+EMULATED_MORE := bench sweep check-step compile-step cut/baseline tests/unit/test_batch_norm
 # All of it is instrumented. To look for leaks, too, would take the slow way through the stack at
 # each allocation: test_leaks.sh alone does it.
 build_emulated = EMULATED=1 SANITIZE=address,undefined BUILD=$(emulated) $(addprefix $(emulated)/,$(EMULATED_PROGRAMS))
+build_emulated_more = $(build_emulated) $(addprefix $(emulated)/,$(EMULATED_MORE))
 on_emulated = env -u CUDA_VISIBLE_DEVICES ASAN_OPTIONS=detect_leaks=0 CK_TIMEOUT_MULTIPLIER=10 BUILD=$(emulated)
 # A check takes half a minute there: all steps where ranks share two GPUs, the first with one and with four.
 emulated_answers_1 := steps/step_01 mistakes/step_01/pin-missing
@@ -113,10 +114,7 @@ run_emulated = \
     $(call script_on_emulated,graphs) \
     $(foreach t,hvd timeline,'$(t) (simulated GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 common/scripts/mpi.sh run 2 \
         $(emulated)/tests/mpi/test_$(t)') \
-    'hvd (simulated GPUs, by MPI)@600=$(on_emulated) EMULATED_DEVICES=2 HVD_TRANSPORT=mpi common/scripts/mpi.sh run 2 \
-        $(emulated)/tests/mpi/test_hvd' \
-    'sweep (simulated GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 tests/bench/test_sweep.sh gpu' \
-    $(foreach t,$(filter-out batch_norm,$(EMULATED_TESTS)),$(call unit_on_emulated,$(t))) \
+    $(foreach t,$(EMULATED_TESTS),$(call unit_on_emulated,$(t))) \
     $(call two_on_emulated,lazy) \
     'mirrored (simulated GPUs)@600=$(on_emulated) EMULATED_STREAMS=lazy CK_RUN_CASE=replicas HVDLAB_TEST_DEVICE=gpu \
         $(emulated)/tests/unit/test_mirrored' \
@@ -128,6 +126,9 @@ run_emulated = \
 
 run_emulated_more = \
     'mismatches (all, simulated GPUs)@1800=$(on_emulated) EMULATED_DEVICES=4 tests/mpi/test_mismatches.sh' \
+    'hvd (simulated GPUs, by MPI)@600=$(on_emulated) EMULATED_DEVICES=2 HVD_TRANSPORT=mpi common/scripts/mpi.sh run 2 \
+        $(emulated)/tests/mpi/test_hvd' \
+    'sweep (simulated GPUs)@600=$(on_emulated) EMULATED_DEVICES=2 tests/bench/test_sweep.sh gpu' \
     $(foreach t,transports programs leaks,$(call script_on_emulated,$(t))) $(foreach n,1 2 4,$(call grade_on_emulated,$(n))) \
     'bench (simulated GPU)@600=$(on_emulated) tests/bench/test_bench.sh gpu' $(call unit_on_emulated,batch_norm) \
     $(foreach t,operations batch_norm,'$(t) (simulated GPU, backward)@600=$(on_emulated) EMULATED_ORDER=backward \
