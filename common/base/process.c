@@ -66,11 +66,3 @@ int process_children(int parent, int *children, int max)
             children[count++] = all[i];
     return count;
 }
-
-bool is_main_thread(void)
-{
-    static _Thread_local enum { UNKNOWN, MAIN, OTHER } thread;
-    if (thread == UNKNOWN)
-        thread = gettid() == getpid() ? MAIN : OTHER;
-    return thread == MAIN;
-}

@@ -5,6 +5,7 @@
 #define HVDLAB_BASE_PROCESS_H
 
 #include <stdbool.h>
+#include <unistd.h>
 
 typedef struct {
     char name[64];
@@ -23,6 +24,12 @@ int process_list(int *processes, int max);
 int process_children(int parent, int *children, int max);
 
 // True on the thread that runs main. Asks the system once in each thread.
-bool is_main_thread(void);
+static inline bool is_main_thread(void)
+{
+    static _Thread_local enum { UNKNOWN, MAIN, OTHER } thread;
+    if (thread == UNKNOWN)
+        thread = gettid() == getpid() ? MAIN : OTHER;
+    return thread == MAIN;
+}
 
 #endif

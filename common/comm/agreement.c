@@ -338,12 +338,12 @@ static _Noreturn void name_difference(const Meeting *all, const Collective *call
 static void begin_call(const Collective *call, bool of_job)
 {
     bool counted = call->terms[0].after && strcmp(call->terms[0].after, " values") == 0;
-    span_begin_call((SpanCall){.name = call->name,
-                               .number = of_job ? meeting_of_job()->number + 1 : 0,
-                               .count = counted ? call->terms[0].number : NO_VALUES,
-                               .peer = -1,
-                               .bytes = -1,
-                               .partner = -1});
+    span_begin_call(&(SpanCall){.name = call->name,
+                                .number = of_job ? meeting_of_job()->number + 1 : 0,
+                                .count = counted ? call->terms[0].number : NO_VALUES,
+                                .peer = -1,
+                                .bytes = -1,
+                                .partner = -1});
 }
 
 static int64_t joined_since; // of this rank, as in Attendance

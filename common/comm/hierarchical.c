@@ -212,11 +212,11 @@ static void all_go_on(Levels *levels)
 
 static void begin_phase(const char *name, const Block *block)
 {
-    span_begin_call((SpanCall){.name = name,
-                               .count = (int64_t)block->count,
-                               .peer = -1,
-                               .bytes = (int64_t)(block->count * block->bytes),
-                               .partner = -1});
+    span_begin_call(&(SpanCall){.name = name,
+                                .count = (int64_t)block->count,
+                                .peer = -1,
+                                .bytes = (int64_t)(block->count * block->bytes),
+                                .partner = -1});
 }
 
 static void add_up_within(const Levels *levels, Block *block)

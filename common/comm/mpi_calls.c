@@ -124,7 +124,7 @@ static void begin_waiting(SpanCall call, MPI_Comm comm, bool collective, int pee
         call.number = ++facts->calls;
     if (facts && peer >= 0 && peer < facts->size)
         call.peer = facts->ranks[peer];
-    span_begin_call(call);
+    span_begin_call(&call);
 }
 
 // Another call: it starts something in the background, or ends this rank's part in the job.
@@ -188,7 +188,7 @@ static SpanCall collective_begins(const MpiCall *call)
     if (trace_on())
         trace_collective(call);
     return call_of(call->function, call->type == MPI_DATATYPE_NULL ? NO_VALUES : call->count,
-                   bytes_of(call->count, call->type), call->root, call->comm);
+                   timeline_on() ? bytes_of(call->count, call->type) : 0, call->root, call->comm);
 }
 
 static int collective_ends(const char *function, const char *name, int result)

@@ -163,11 +163,11 @@ static void call(const Sweep *sweep, size_t count)
         sweep->allreduce(values, count, sweep->comm);
         return;
     }
-    span_begin_call((SpanCall){.name = "MPI_Allreduce",
-                               .count = (int64_t)count,
-                               .peer = -1,
-                               .bytes = (int64_t)(count * sizeof(float)),
-                               .partner = -1});
+    span_begin_call(&(SpanCall){.name = "MPI_Allreduce",
+                                .count = (int64_t)count,
+                                .peer = -1,
+                                .bytes = (int64_t)(count * sizeof(float)),
+                                .partner = -1});
     PMPI_Allreduce(MPI_IN_PLACE, sweep->values, mpi_count(count), MPI_FLOAT, MPI_SUM, sweep->comm);
     span_end();
 }

@@ -10,8 +10,8 @@ typedef enum { CHANGES_NOTHING, IS_CALL, CHANGES_LOCATION } Effect;
 
 static struct {
     Effect effect;
-    Location before;
-} open_spans[64]; // spans nested deeper change nothing
+    Location before; // of one that CHANGES_LOCATION
+} open_spans[64];    // spans nested deeper change nothing
 enum { MAX_KEPT = sizeof open_spans / sizeof *open_spans };
 
 static int depth;
@@ -25,10 +25,8 @@ static void move_to(Location location)
 
 static void push(Effect effect)
 {
-    if (depth < MAX_KEPT) {
+    if (depth < MAX_KEPT)
         open_spans[depth].effect = effect;
-        open_spans[depth].before = here;
-    }
     depth++;
 }
 
@@ -49,9 +47,11 @@ static void enter(SpanKind kind, const char *name, int64_t number)
         push(CHANGES_NOTHING);
         return;
     }
-    push(CHANGES_LOCATION);
-    if (depth <= MAX_KEPT)
+    if (depth < MAX_KEPT) {
+        open_spans[depth].before = here;
         move_to(in_span);
+    }
+    push(CHANGES_LOCATION);
 }
 
 static void enter_call(const SpanCall *call)
@@ -80,11 +80,11 @@ void span_begin(SpanKind kind, const char *name, int64_t first, int64_t second)
         timeline_push(kind, name, first, second);
 }
 
-void span_begin_call(SpanCall call)
+void span_begin_call(const SpanCall *call)
 {
-    enter_call(&call);
+    enter_call(call);
     if (timeline_on())
-        timeline_push(SPAN_CALL, call.name, call.bytes, call.partner);
+        timeline_push(SPAN_CALL, call->name, call->bytes, call->partner);
 }
 
 void span_end(void)

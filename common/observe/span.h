@@ -22,6 +22,6 @@ void span_next(SpanKind kind, const char *name, int64_t first, int64_t second);
 #define SPAN_QUEUED(gpu, name) ((gpu) ? name " (queued)" : name)
 
 // A call in which this rank may wait for other ranks: a SPAN_CALL, which span_end() ends.
-void span_begin_call(SpanCall call);
+void span_begin_call(const SpanCall *call);
 
 #endif

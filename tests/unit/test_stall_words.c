@@ -197,7 +197,7 @@ END_TEST
 
 static void begin_call(const char *name, int64_t number, int64_t count)
 {
-    span_begin_call((SpanCall){name, number, count, -1, -1, -1});
+    span_begin_call(&(SpanCall){name, number, count, -1, -1, -1});
 }
 
 START_TEST(the_outermost_call_counts)
