@@ -23,7 +23,7 @@ typedef enum {
     OP_RELU,       // the operations below stand alone where nothing could be fused
     OP_DROPOUT,
     OP_ADD,
-    OP_MAX_POOL, // square, LARGEST_POOL pixels at most, stride = size, no padding, + ReLU if `relu`
+    OP_MAX_POOL, // square, MAX_POOL pixels at most, stride = size, no padding, + ReLU if `relu`
     OP_GLOBAL_AVERAGE_POOL,
     OP_FLATTEN,   // to a vector in NHWC order
     OP_DENSE,     // with bias, + ReLU if `relu`

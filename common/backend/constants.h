@@ -14,7 +14,7 @@
 
 // Pixels of a max pool's window, at most: which of them was the largest must fit into a byte, with
 // one number to spare.
-#define LARGEST_POOL 255
+#define MAX_POOL 255
 
 // Variables begin at multiples of so many floats in their arenas: 64 bytes.
 #define ARENA_ALIGNMENT ((size_t)16)

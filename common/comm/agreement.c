@@ -16,7 +16,7 @@
 #include "comm/world.h"
 
 enum {
-    LARGEST,       // hash of a call
+    MAXIMUM,       // hash of a call
     INVERTED,      // the smallest one's complement
     JOINED,        // whether some rank has
     EXTREMES,      // numbers of an agreement
@@ -409,10 +409,10 @@ int agree(const Collective *call, MPI_Comm comm)
     Meeting *meeting = of_job ? meeting_of_job() : meeting_of_group(comm);
     begin_meeting(meeting, call);
     uint64_t signature = signature_of(call);
-    uint64_t extremes[EXTREMES] = {[LARGEST] = signature, [INVERTED] = ~signature};
+    uint64_t extremes[EXTREMES] = {[MAXIMUM] = signature, [INVERTED] = ~signature};
     exchange_extremes(meeting, extremes);
     Attendance *attendances = extremes[JOINED] ? take_attendance(meeting, call) : NULL;
-    if (extremes[LARGEST] != ~extremes[INVERTED])
+    if (extremes[MAXIMUM] != ~extremes[INVERTED])
         name_difference(meeting, call, attendances);
     int working = meeting->size;
     if (attendances) {
@@ -469,7 +469,7 @@ bool agree_as_joined(Sum *sum, int *last)
     exchange_extremes(meeting, extremes);
     Attendance *all = take_attendance(meeting, &call);
     bool goes_on = count_working(meeting, all) > 0;
-    if (goes_on && extremes[LARGEST] != ~extremes[INVERTED])
+    if (goes_on && extremes[MAXIMUM] != ~extremes[INVERTED])
         wait_for_the_end(meeting, &call);
     if (goes_on)
         *sum = sum_of_working(meeting, all);

@@ -17,7 +17,7 @@
 #include "base/error.h"
 
 #define PATIENCE_MS 2000 // for an address to answer
-#define MOST_UNSENT 8192 // bytes; a root that is stopped reads nothing
+#define MAX_UNSENT  8192 // bytes; a root that is stopped reads nothing
 
 static void add_address(Invitation *invitation, struct in_addr address)
 {
@@ -134,7 +134,7 @@ void channel_send(int connection, const Invitation *invitation, const void *mess
     uint8_t bytes[CHANNEL_LARGEST];
     int unsent = 0;
     CHECK(sizeof invitation->token + size <= sizeof bytes);
-    if (connection < 0 || (ioctl(connection, SIOCOUTQ, &unsent) == 0 && unsent > MOST_UNSENT))
+    if (connection < 0 || (ioctl(connection, SIOCOUTQ, &unsent) == 0 && unsent > MAX_UNSENT))
         return;
     memcpy(bytes, invitation->token, sizeof invitation->token);
     memcpy(bytes + sizeof invitation->token, message, size);

@@ -16,7 +16,7 @@
 #define BLOCK         ((size_t)1 << 20) // values: within a host they then stay in the cache
 #define PART_BYTES    ((size_t)8 << 10) // what a link carries while a message is late
 #define TWO_LEVELS    "two_levels"      // as traces have it
-#define MOST_BLOCKS   64                // under way
+#define MAX_BLOCKS    64                // under way
 #define ENOUGH_BLOCKS 8                 // for all links to be busy
 
 // Values that are under way. The memory stays for the next ones.
@@ -41,7 +41,7 @@ typedef struct {
     int rank, size;   // within the host
     int host, hosts;  // the hosts in the order of their first ranks
     int shares;       // on every host: the ranks 0 to shares - 1 have one
-    Block blocks[MOST_BLOCKS];
+    Block blocks[MAX_BLOCKS];
     int first, count; // of those under way, the oldest first, in turn
 } Levels;
 
@@ -51,7 +51,7 @@ static int free_levels(MPI_Comm comm, int key, void *value, void *unused)
 {
     (void)comm, (void)key, (void)unused;
     Levels *levels = value;
-    for (int i = 0; i < MOST_BLOCKS; i++) {
+    for (int i = 0; i < MAX_BLOCKS; i++) {
         free(levels->blocks[i].share);
         free(levels->blocks[i].other);
     }
@@ -205,7 +205,7 @@ static bool go_on(const Levels *levels, Block *block)
 static void all_go_on(Levels *levels)
 {
     for (int i = 0; i < levels->count; i++)
-        go_on(levels, &levels->blocks[(levels->first + i) % MOST_BLOCKS]);
+        go_on(levels, &levels->blocks[(levels->first + i) % MAX_BLOCKS]);
 }
 
 // ---- Within the host.
@@ -281,13 +281,13 @@ static void finish_oldest(Levels *levels)
     multiply_share(levels, block);
     hand_out_within(levels, block);
     trace_sent(block->sent, levels->comm);
-    levels->first = (levels->first + 1) % MOST_BLOCKS;
+    levels->first = (levels->first + 1) % MAX_BLOCKS;
     levels->count--;
 }
 
 static void begin_block(Levels *levels, char *values, size_t count, Reduction reduction)
 {
-    Block *block = &levels->blocks[(levels->first + levels->count++) % MOST_BLOCKS];
+    Block *block = &levels->blocks[(levels->first + levels->count++) % MAX_BLOCKS];
     int bytes;
     PMPI_Type_size(reduction.type, &bytes);
     block->values = values;
@@ -332,7 +332,7 @@ static void begin_blocks(char *values, size_t count, Reduction reduction, int mo
 
 void two_levels_begin(void *values, size_t count, Reduction reduction, MPI_Comm comm)
 {
-    begin_blocks(values, count, reduction, MOST_BLOCKS, comm);
+    begin_blocks(values, count, reduction, MAX_BLOCKS, comm);
 }
 
 void two_levels_progress(MPI_Comm comm)

@@ -8,16 +8,16 @@
 #include "base/memory.h"
 #include "comm/world.h"
 
-#define LEAST ((size_t)48 << 20)
-#define MOST  ((size_t)224 << 20)
+#define MIN_ROOM ((size_t)48 << 20)
+#define MAX_ROOM ((size_t)224 << 20)
 
 void world_need_memory(void)
 {
     if (!launched())
         return;
-    need_room(LEAST, "the start of MPI");
-    if (!has_room(MOST))
+    need_room(MIN_ROOM, "the start of MPI");
+    if (!has_room(MAX_ROOM))
         warn_on_root("the start of MPI takes up to %zu MiB of address space for a moment, and the "
                      "limit (ulimit -v) leaves less: if it fails, this is why",
-                     MOST >> 20);
+                     MAX_ROOM >> 20);
 }

@@ -22,15 +22,15 @@
 #include "comm/job_end.h"
 #include "comm/stall_job.h"
 
-#define TICK         0.25 // seconds; fewer where HVD_STALL_SECONDS is short
-#define HEARTBEAT    1.0
-#define STRANGE      10.0 // seconds after which a rank that was never heard of never will be
-#define LAST_WORDS   0.3  // seconds
-#define LOST_ROOT    5.0  // seconds that mpirun has to end a job whose root is gone
-#define SHORTEST     0.1  // that HVD_STALL_SECONDS may be
-#define MOST_SECONDS 1e6
-#define MOST_RANKS   1000000 // that a launcher may speak of before MPI does
-#define STACK        ((size_t)256 << 10)
+#define TICK        0.25 // seconds; fewer where HVD_STALL_SECONDS is short
+#define HEARTBEAT   1.0
+#define STRANGE     10.0 // seconds after which a rank that was never heard of never will be
+#define LAST_WORDS  0.3  // seconds
+#define LOST_ROOT   5.0  // seconds that mpirun has to end a job whose root is gone
+#define MIN_LIMIT   0.1  // that HVD_STALL_SECONDS may be
+#define MAX_SECONDS 1e6
+#define MAX_RANKS   1000000 // that a launcher may speak of before MPI does
+#define STACK       ((size_t)256 << 10)
 
 StallJob stall_job = {.wake = -1, .listener = -1, .to_root = -1, .to_deputy = -1};
 
@@ -392,8 +392,8 @@ static double seconds_from(const char *name, double otherwise)
         return otherwise;
     char *end;
     double seconds = strtod(text, &end);
-    if (*end || !(seconds >= 0 && seconds <= MOST_SECONDS) || *text == '-' || *text == '+')
-        die("%s=%s is not a number of seconds from 0 to %.0f", name, text, MOST_SECONDS);
+    if (*end || !(seconds >= 0 && seconds <= MAX_SECONDS) || *text == '-' || *text == '+')
+        die("%s=%s is not a number of seconds from 0 to %.0f", name, text, MAX_SECONDS);
     return seconds;
 }
 
@@ -436,10 +436,10 @@ void stall_prepare(int rank, int size)
         return;
     stall_job.limit = seconds_from("HVD_STALL_SECONDS", 10);
     stall_job.shutdown = seconds_from("HVD_STALL_SHUTDOWN_SECONDS", 0);
-    if (stall_job.limit > 0 && stall_job.limit < SHORTEST)
+    if (stall_job.limit > 0 && stall_job.limit < MIN_LIMIT)
         die("HVD_STALL_SECONDS=%g is too short: at least %g, or 0, which turns it off",
-            stall_job.limit, SHORTEST);
-    if (size == 1 || rank >= size || size > MOST_RANKS)
+            stall_job.limit, MIN_LIMIT);
+    if (size == 1 || rank >= size || size > MAX_RANKS)
         return;
     stall_job.rank = rank;
     stall_job.size = size;

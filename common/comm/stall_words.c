@@ -8,9 +8,9 @@
 #include <string.h>
 #include "base/error.h"
 
-#define SILENCE    3.0 // seconds after which a rank that speaks each second counts as silent
-#define ARRIVAL    1.0 // seconds in which what a rank sent before it left has arrived
-#define MOST_LINES 20
+#define SILENCE   3.0 // seconds after which a rank that speaks each second counts as silent
+#define ARRIVAL   1.0 // seconds in which what a rank sent before it left has arrived
+#define MAX_LINES 20
 
 void words_add(Words *words, const char *format, ...)
 {
@@ -313,7 +313,7 @@ static int add_lines(const RankView *ranks, int count, bool waiting, double now,
 {
     int lines = 0;
     for (int r = 0; r < count; r++) {
-        if (!is_first(ranks, r) || ++lines > MOST_LINES)
+        if (!is_first(ranks, r) || ++lines > MAX_LINES)
             continue;
         const char *phrase = ranks[r].phrase;
         words_add(words, "%s: stall: ", program_name());
@@ -325,7 +325,7 @@ static int add_lines(const RankView *ranks, int count, bool waiting, double now,
         else
             words_add(words, " %s %s\n", verb, phrase);
     }
-    if (lines > MOST_LINES)
+    if (lines > MAX_LINES)
         words_add(words, "%s: stall: and so on\n", program_name());
     return lines;
 }

@@ -29,7 +29,7 @@
 
 // How often a size is timed: until it has taken TIME seconds, within these bounds.
 #define TIME 0.2
-enum { LEAST_REPEATS = 3, MOST_REPEATS = 101 };
+enum { MIN_REPEATS = 3, MAX_REPEATS = 101 };
 
 enum { GUARDS = 64 }; // floats behind the array, which must not change
 enum { SAMPLES = 8 }; // wrong sums that the trace shows
@@ -207,12 +207,12 @@ static int compare_doubles(const void *a, const void *b)
 // sums must stay finite.
 static double time_calls(Sweep *sweep, size_t count)
 {
-    double seconds[MOST_REPEATS], since_begin = 0, begin = seconds_now();
+    double seconds[MAX_REPEATS], since_begin = 0, begin = seconds_now();
     for (size_t i = 0; i < count; i++)
         sweep->values[i] = 0;
     hand_over(sweep, count);
     int repeats = 0;
-    while (repeats < LEAST_REPEATS || (repeats < MOST_REPEATS && since_begin < TIME)) {
+    while (repeats < MIN_REPEATS || (repeats < MAX_REPEATS && since_begin < TIME)) {
         PMPI_Barrier(world_comm(WORLD_AGREEMENT));
         double before = seconds_now();
         call(sweep, count);

@@ -254,7 +254,7 @@ static void add_backward(OpState *s, const BackwardArgs *a)
 
 static void max_pool_create(OpState *s, OpSizes *sizes)
 {
-    CHECK(s->op->size <= LARGEST_POOL / s->op->size);
+    CHECK(s->op->size <= MAX_POOL / s->op->size);
     sizes->input = layout_bytes(s->in);
     sizes->output = layout_bytes(s->out);
     sizes->saved = layout_elements(s->out);

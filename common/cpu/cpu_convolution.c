@@ -152,10 +152,10 @@ static void create_calls(OpState *s, const ConvolutionDescs *d)
 // so that a layer is always computed in the same way.
 static const Winograd *winograd_that_pays(const Op *op, int batch, bool bfloat16)
 {
-    enum { LEAST_TILES = 32 };
+    enum { MIN_TILES = 32 };
     int tiles = batch * ((op->in.height + 3) / 4) * ((op->in.width + 3) / 4);
     bool pays = op->size == 3 && !op->input_is_image && op->in.channels % lanes() == 0 &&
-                op->out.channels % lanes() == 0 && tiles >= LEAST_TILES;
+                op->out.channels % lanes() == 0 && tiles >= MIN_TILES;
     return !pays ? NULL : bfloat16 ? winograd_of_bfloat16() : winograd();
 }
 

@@ -58,7 +58,7 @@ typedef struct {
 typedef struct {
     int chunks; // images times blocks of channels
     int height, width, lanes;
-    int size;  // of the windows: LARGEST_POOL pixels at most
+    int size;  // of the windows: MAX_POOL pixels at most
     bool relu; // of what comes out
 } MaxPool;
 
@@ -76,7 +76,7 @@ typedef struct {
     void (*dropout)(void *out, const void *in, size_t count, float rate, uint64_t key);
     void (*add)(void *sum, const void *a, const void *b, size_t count);
     // The largest of each window, and its place there, counted line by line; and back. A byte for
-    // each element of y: LARGEST_POOL where the ReLU is closed. All of x_gradient is written.
+    // each element of y: MAX_POOL where the ReLU is closed. All of x_gradient is written.
     void (*max_pool)(const MaxPool *pool, const void *x, void *y, uint8_t *places);
     void (*max_pool_backward)(const MaxPool *pool, const void *y_gradient, const uint8_t *places,
                               void *x_gradient);

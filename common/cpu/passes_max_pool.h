@@ -13,7 +13,7 @@
 
 typedef uint8_t Bytes __attribute__((vector_size(VECTOR), aligned(1), may_alias));
 
-enum { CLOSED = LARGEST_POOL }; // the place where the ReLU lets nothing through
+enum { CLOSED = MAX_POOL }; // the place where the ReLU lets nothing through
 
 INLINE Floats choose(Ints mask, Floats yes, Floats no)
 {

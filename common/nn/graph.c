@@ -188,8 +188,8 @@ Tensor max_pool(Tensor x, int size)
     Shape s = given(x, __func__)->shape;
     if (size < 1 || size > s.height || size > s.width)
         die("max_pool: a window of %d does not fit into %dx%d", size, s.height, s.width);
-    if (size > LARGEST_POOL / size)
-        die("max_pool: a window of %d has more than %d pixels", size, LARGEST_POOL);
+    if (size > MAX_POOL / size)
+        die("max_pool: a window of %d has more than %d pixels", size, MAX_POOL);
     Tensor node = layer(NODE_MAX_POOL, x, (Shape){s.height / size, s.width / size, s.channels});
     node->size = size;
     return node;

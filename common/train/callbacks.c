@@ -46,7 +46,7 @@ Callback *lambda_callback(Callback functions)
     return callback;
 }
 
-void trace_figures(const char *event, const Callback *callback, const Training *training)
+void trace_metrics(const char *event, const Callback *callback, const Training *training)
 {
     const Logs *logs = &training->logs;
     const char *name = callback && callback->name ? callback->name : "";
@@ -130,7 +130,7 @@ static void stop_train_begin(Callback *self, Training *training)
 
 static void stop_epoch_end(Callback *self, Training *training)
 {
-    trace_figures("figures_read", self, training);
+    trace_metrics("figures_read", self, training);
     Stop *s = (Stop *)self;
     // In float, as the target is: 0.9 is not above 0.9f, which is a little less.
     bool above = (float)training->logs.val_accuracy > s->target;
@@ -198,7 +198,7 @@ static void plateau_reduce(Plateau *p, const Training *training)
 
 static void plateau_epoch_end(Callback *self, Training *training)
 {
-    trace_figures("figures_read", self, training);
+    trace_metrics("figures_read", self, training);
     Plateau *p = (Plateau *)self;
     if (training->logs.val_images == 0)
         die("reduce_lr_on_plateau: there is no validation loss to go by: fit() was given no "
@@ -293,7 +293,7 @@ static void tensorboard_epoch_begin(Callback *self, Training *training)
 
 static void tensorboard_epoch_end(Callback *self, Training *training)
 {
-    trace_figures("figures_read", self, training);
+    trace_metrics("figures_read", self, training);
     TensorBoard *t = (TensorBoard *)self;
     if (!t->file)
         return;

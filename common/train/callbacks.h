@@ -114,6 +114,6 @@ Callback *tensorboard(const char *log_dir);
 
 // Inside the library: an event of an epoch with its metrics, and the name of the callback that it
 // is about, if any.
-void trace_figures(const char *event, const Callback *callback, const Training *training);
+void trace_metrics(const char *event, const Callback *callback, const Training *training);
 
 #endif

@@ -51,15 +51,15 @@ static void call(const Callbacks *callbacks, size_t event, Training *training)
 
 static void call_epoch_end(const Fit *fit, Training *training)
 {
-    trace_figures("epoch", NULL, training);
+    trace_metrics("epoch", NULL, training);
     for (int i = 0; fit->callbacks && i < fit->callbacks->count; i++) {
         Callback *callback = fit->callbacks->items[i];
         if (!callback->epoch_end)
             continue;
-        trace_figures("callback", callback, training);
+        trace_metrics("callback", callback, training);
         call_one(callback, offsetof(Callback, epoch_end), training);
     }
-    trace_figures("history", NULL, training);
+    trace_metrics("history", NULL, training);
 }
 
 static void trace_fit(const Fit *fit)
@@ -211,13 +211,13 @@ static void print_epoch(const ProgressBar *progress, const Logs *logs)
 {
     flockfile(stdout);
     progress_end(progress);
-    progress_figure("loss", logs->loss);
-    progress_figure("accuracy", logs->accuracy);
+    progress_metric("loss", logs->loss);
+    progress_metric("accuracy", logs->accuracy);
     if (logs->val_images > 0) {
-        progress_figure("val_loss", logs->val_loss);
-        progress_figure("val_accuracy", logs->val_accuracy);
+        progress_metric("val_loss", logs->val_loss);
+        progress_metric("val_accuracy", logs->val_accuracy);
     }
-    progress_figure("lr", logs->lr);
+    progress_metric("lr", logs->lr);
     printf("\n");
     fflush(stdout);
     funlockfile(stdout);
@@ -352,8 +352,8 @@ Score evaluate_with(const Trainer *trainer, Batches *batches, int verbose)
     Metrics metrics = test(trainer, batches, batches_len(batches), "evaluate");
     if (progress.bar) {
         progress_end(&progress);
-        progress_figure("loss", metrics.loss / metrics.images);
-        progress_figure("accuracy", metrics.correct / metrics.images);
+        progress_metric("loss", metrics.loss / metrics.images);
+        progress_metric("accuracy", metrics.correct / metrics.images);
         printf("\n");
     }
     Score score = {metrics.loss / metrics.images, metrics.correct / metrics.images};

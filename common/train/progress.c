@@ -78,8 +78,8 @@ void progress_draw(ProgressBar *progress, int64_t done, const Metrics *metrics)
     draw_bar(progress, done);
     printf(" - ETA: ");
     print_duration(elapsed / (double)done * (double)(progress->steps - done));
-    progress_figure("loss", metrics->loss / metrics->images);
-    progress_figure("accuracy", metrics->correct / metrics->images);
+    progress_metric("loss", metrics->loss / metrics->images);
+    progress_metric("accuracy", metrics->correct / metrics->images);
     printf("\033[K"); // erases what a longer line before left
     fflush(stdout);
 }
@@ -99,7 +99,7 @@ void progress_end(const ProgressBar *progress)
     printf(" - %.1fs", seconds_now() - progress->begin);
 }
 
-void progress_figure(const char *name, double value)
+void progress_metric(const char *name, double value)
 {
     printf(fabs(value) > 1e-3 || value == 0 ? " - %s: %.4f" : " - %s: %.4e", name, value);
 }

@@ -29,6 +29,6 @@ void progress_clear(const ProgressBar *progress);
 void progress_end(const ProgressBar *progress);
 
 // Appends " - NAME: VALUE" to that line, formatted as Keras does.
-void progress_figure(const char *name, double value);
+void progress_metric(const char *name, double value);
 
 #endif

@@ -78,7 +78,7 @@ static void bench_workload(cJSON *results, const Workload *workload, const char 
 
 // ---- One device beside another.
 
-// Times both and ends them; the figures stay.
+// Times both and frees them; the measurements stay.
 static void time_both(Runner both[2], double round_time)
 {
     time_in_turns(both, 2, QUICK_ROUNDS, round_time);

@@ -10,7 +10,7 @@
 
 // ---- Results (results.c).
 
-// A file that is opened before the measuring, lest the figures be lost.
+// A file that is opened before the measurement, so that no result is lost.
 typedef struct {
     const char *path;
     FILE *file;
@@ -21,7 +21,7 @@ typedef struct {
 Report report_open(const char *path);
 void report_save(Report *report);
 
-// Adds a result of that name about a workload; the caller adds its figures.
+// Adds a result of that name about a workload; the caller adds its measurements.
 cJSON *add_result(cJSON *results, const char *name, const char *framework,
                   const Workload *workload);
 

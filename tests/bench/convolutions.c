@@ -10,7 +10,7 @@
 #include "cpu/onednn.h"
 #include "run/device.h"
 
-enum { MOST = 16 };
+enum { MAX_PASSES = 16 };
 
 // One convolution's three directions, and the memory that each works on.
 typedef struct {
@@ -22,7 +22,7 @@ typedef struct {
 struct Convolutions {
     int batch;
     dnnl_data_type_t type; // of what they read and write: f32 or bf16
-    Passes passes[MOST];
+    Passes passes[MAX_PASSES];
     int count;
     void *scratch;
     size_t scratch_bytes;
@@ -118,7 +118,7 @@ static void prepare_calls(Convolutions *all, const Chosen *c, bool train_bias, P
 // gradient of its input, and is left with one channel. A bias before a batch norm is not trained.
 static void add_one(Convolutions *all, int in, int out, int size, int kernel_size, bool train_bias)
 {
-    CHECK(all->count < MOST);
+    CHECK(all->count < MAX_PASSES);
     Passes *p = &all->passes[all->count++];
     bool first = in == 1;
     int inputs[] = {all->batch, in, size, size}, outputs[] = {all->batch, out, size, size};

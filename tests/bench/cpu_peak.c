@@ -159,16 +159,16 @@ static double flops(void)
 
 // ---- Bytes.
 
-#define LEAST_ARRAY ((size_t)32 << 20)
-#define MOST_ARRAY  ((size_t)128 << 20)
+#define MIN_ARRAY ((size_t)32 << 20)
+#define MAX_ARRAY ((size_t)128 << 20)
 
 // Of each array: together they are to be three times the last cache, within limits.
 static size_t array_bytes(void)
 {
     long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     size_t bytes = cache > 0 ? (size_t)cache : 0;
-    bytes = bytes < LEAST_ARRAY ? LEAST_ARRAY : bytes;
-    return bytes > MOST_ARRAY ? MOST_ARRAY : bytes;
+    bytes = bytes < MIN_ARRAY ? MIN_ARRAY : bytes;
+    return bytes > MAX_ARRAY ? MAX_ARRAY : bytes;
 }
 
 static double time_triad(float *restrict a, const float *restrict b, const float *restrict c,

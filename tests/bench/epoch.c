@@ -15,10 +15,10 @@
 #include "data/augment.h"
 #include "run/device.h"
 
-enum { MOST_THREADS = 256 };
+enum { MAX_THREADS = 256 };
 
 typedef struct {
-    int ids[MOST_THREADS];
+    int ids[MAX_THREADS];
     int count;
 } Threads;
 
@@ -36,7 +36,7 @@ static Threads threads_now(void)
 {
     Threads now = {.count = 0};
     DIR *tasks = opendir("/proc/self/task");
-    for (struct dirent *task; tasks && (task = readdir(tasks)) && now.count < MOST_THREADS;)
+    for (struct dirent *task; tasks && (task = readdir(tasks)) && now.count < MAX_THREADS;)
         if (task->d_name[0] != '.')
             now.ids[now.count++] = atoi(task->d_name);
     if (tasks)

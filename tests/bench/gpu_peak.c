@@ -15,10 +15,10 @@ enum { ROUNDS = 9, WARM_UPS = 2 };
 
 // A product of n x 4n and 4n x n: long sums, so that to write the result costs next to nothing.
 // Large enough, and no larger: a product of this size or time, a copy far beyond the caches.
-enum { LEAST_SIZE = 32, MOST_SIZE = 8192, SUM_LENGTH = 4 };
+enum { MIN_SIZE = 32, MAX_SIZE = 8192, SUM_LENGTH = 4 };
 #define ENOUGH_FOR_PRODUCT 5e-3
-#define LEAST_BYTES        ((size_t)1 << 20)
-#define MOST_BYTES         ((size_t)1 << 30)
+#define MIN_BYTES          ((size_t)1 << 20)
+#define MAX_BYTES          ((size_t)1 << 30)
 #define ENOUGH_FOR_COPY    0.5e-3
 
 // ---- Random numbers. Zeros would take less power, and so be quicker than real data.
@@ -96,10 +96,10 @@ static double time_product(Product *p)
 
 static double matrix_rate(void)
 {
-    Product p = {.size = LEAST_SIZE};
+    Product p = {.size = MIN_SIZE};
     double seconds;
     cuda_blas_start();
-    while ((seconds = time_product(&p)) < ENOUGH_FOR_PRODUCT && p.size < MOST_SIZE)
+    while ((seconds = time_product(&p)) < ENOUGH_FOR_PRODUCT && p.size < MAX_SIZE)
         p.size *= 2;
     return 2.0 * SUM_LENGTH * p.size * p.size * p.size / seconds;
 }
@@ -129,9 +129,9 @@ static double time_copy(Copy *c)
 
 static double copy_rate(void)
 {
-    Copy c = {.bytes = LEAST_BYTES};
+    Copy c = {.bytes = MIN_BYTES};
     double seconds;
-    while ((seconds = time_copy(&c)) < ENOUGH_FOR_COPY && c.bytes < MOST_BYTES)
+    while ((seconds = time_copy(&c)) < ENOUGH_FOR_COPY && c.bytes < MAX_BYTES)
         c.bytes *= 2;
     return 2 * (double)c.bytes / seconds;
 }

@@ -8,7 +8,7 @@
 #include "base/format.h"
 #include "run/device.h"
 
-enum { MOST_RANKS = 8 };
+enum { MAX_RANKS = 8 };
 
 // From a rank alone to ranks of one job.
 enum { ALONE, APART, IN_STEP, TOGETHER, KINDS };
@@ -103,7 +103,7 @@ static void time_epochs(const Workload *w, int ranks, int cores, int rounds, dou
 
 void bench_ranks(const Workload *workload, int rounds, double round_time)
 {
-    int cores = device_threads(), ranks = cores < MOST_RANKS ? cores : MOST_RANKS;
+    int cores = device_threads(), ranks = cores < MAX_RANKS ? cores : MAX_RANKS;
     if (ranks == 1)
         die("--ranks: there is one core; it takes two to see what ranks lose");
     Workload w = *workload;

@@ -133,7 +133,7 @@ void bench_allreduce(cJSON *results, int count)
 //     BYTES MPI-MICROSECONDS SUM-MICROSECONDS AVERAGE-MICROSECONDS WRONG
 // medians, the slowest rank's each time; WRONG is how many values were not what they must be.
 
-enum { LEAST = 1 << 12, MOST = 1 << 26, KINDS = 3, MOST_ROUNDS = 201 };
+enum { MIN_BYTES = 1 << 12, MAX_BYTES = 1 << 26, KINDS = 3, MAX_REPEATS = 201 };
 
 static int compare_doubles(const void *a, const void *b)
 {
@@ -180,9 +180,9 @@ static size_t wrong_values(float *values, size_t count)
 
 static void sweep(float *values, size_t bytes)
 {
-    double seconds[KINDS][MOST_ROUNDS];
+    double seconds[KINDS][MAX_REPEATS];
     size_t count = bytes / sizeof *values;
-    int rounds = bytes <= 1 << 20 ? MOST_ROUNDS : bytes <= 1 << 24 ? 41 : 11;
+    int rounds = bytes <= 1 << 20 ? MAX_REPEATS : bytes <= 1 << 24 ? 41 : 11;
     size_t wrong = wrong_values(values, count);
     for (size_t i = 0; i < count; i++)
         values[i] = 0; // sums of sums must stay finite
@@ -200,8 +200,8 @@ static void sweep(float *values, size_t bytes)
 int allreduce_main(void)
 {
     hvd_init();
-    float *values = allocate(MOST, 1);
-    for (size_t bytes = LEAST; bytes <= MOST; bytes *= 4)
+    float *values = allocate(MAX_BYTES, 1);
+    for (size_t bytes = MIN_BYTES; bytes <= MAX_BYTES; bytes *= 4)
         sweep(values, bytes);
     free(values);
     return 0;

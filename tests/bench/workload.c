@@ -18,7 +18,7 @@
 #include "run/device.h"
 #include "train/mirrored.h"
 
-enum { MOST_WIDTH = 64, MOST_BATCH = 1 << 20 };
+enum { MAX_WIDTH = 64, MAX_BATCH = 1 << 20 };
 
 const char *const device_names[] = {"auto", "cpu", "gpu"};
 const char *const precision_names[] = {"default", "fp32", "tf32", "bf16"};
@@ -40,8 +40,8 @@ Workload parse_workload(const char *text)
         if (strncmp(text, models[i], strlen(models[i])) == 0)
             s.model = models[i];
     if (!s.model || sscanf(text + strlen(s.model), ":%d:%d%n", &s.width, &s.batch, &end) != 2 ||
-        text[strlen(s.model) + (size_t)end] || s.width < 1 || s.width > MOST_WIDTH || s.batch < 1 ||
-        s.batch > MOST_BATCH)
+        text[strlen(s.model) + (size_t)end] || s.width < 1 || s.width > MAX_WIDTH || s.batch < 1 ||
+        s.batch > MAX_BATCH)
         die("%s is not MODEL:WIDTH:BATCH, such as wrn:10:512 or lenet:1:128", text);
     return s;
 }

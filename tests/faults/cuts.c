@@ -28,7 +28,7 @@
 #include "hvd/checkpoint_folder.h"
 #include "train/checkpoint_file.h"
 
-enum { MOST_LINES = 4096, MOST_NAMES = 64, NAME = 128, WAYS = 12, CONTENTS = 3, LATEST = 0, BEST };
+enum { MAX_LINES = 4096, MAX_NAMES = 64, NAME = 128, WAYS = 12, CONTENTS = 3, LATEST = 0, BEST };
 
 typedef enum { CREATE, SYNCED, FOLDER, RENAME, UNLINK, RETURNED } Call;
 static const char *const calls[] = {"create", "synced", "folder", "rename", "unlink", "returned"};
@@ -40,7 +40,7 @@ typedef struct {
     int file;
 } Line;
 
-static Line lines[MOST_LINES];
+static Line lines[MAX_LINES];
 static int line_count;
 static const char *log_folder;
 
@@ -50,7 +50,7 @@ typedef struct {
     struct {
         char name[NAME];
         int file;
-    } entries[MOST_NAMES];
+    } entries[MAX_NAMES];
     int count;
 } Folder;
 
@@ -72,7 +72,7 @@ static void remove_name(Folder *folder, const char *name)
 static void add_name(Folder *folder, const char *name, int file)
 {
     remove_name(folder, name);
-    CHECK(folder->count < MOST_NAMES);
+    CHECK(folder->count < MAX_NAMES);
     snprintf(folder->entries[folder->count].name, NAME, "%s", name);
     folder->entries[folder->count++].file = file;
 }
@@ -98,7 +98,7 @@ static void read_lines(void)
     if (!log)
         die("%s: %s", path, strerror(errno));
     while (fgets(text, sizeof text, log)) {
-        CHECK(line_count < MOST_LINES);
+        CHECK(line_count < MAX_LINES);
         Line *line = &lines[line_count];
         sscanf(text, "%15s %127s %127s", call, line->name, line->other);
         while (strcmp(call, calls[line->call]) != 0)

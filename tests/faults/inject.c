@@ -30,7 +30,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MOST_FRAMES = 40, MOST_RANGES = 64 };
+enum { MAX_FRAMES = 40, MAX_RANGES = 64 };
 
 static bool counting; // main has begun
 static const char *kind_wanted = "", *report;
@@ -47,7 +47,7 @@ typedef struct {
     Owner owner;
 } Range;
 
-static Range ranges[MOST_RANGES]; // known when main begins; what is loaded later is ANOTHER
+static Range ranges[MAX_RANGES]; // known when main begins; what is loaded later is ANOTHER
 static int range_count;
 
 static Owner owner_of_file(const char *path)
@@ -65,7 +65,7 @@ static Owner owner_of_file(const char *path)
 static int note_ranges(struct dl_phdr_info *object, size_t size, void *unused)
 {
     (void)size, (void)unused;
-    for (int i = 0; i < object->dlpi_phnum && range_count < MOST_RANGES; i++) {
+    for (int i = 0; i < object->dlpi_phnum && range_count < MAX_RANGES; i++) {
         const ElfW(Phdr) *part = &object->dlpi_phdr[i];
         if (part->p_type != PT_LOAD || !(part->p_flags & PF_X))
             continue;
@@ -90,8 +90,8 @@ static const void *place_of_owner(const void *caller)
 {
     if (owner_of(caller) != A_TOOL)
         return caller;
-    void *frames[MOST_FRAMES];
-    int count = backtrace(frames, MOST_FRAMES);
+    void *frames[MAX_FRAMES];
+    int count = backtrace(frames, MAX_FRAMES);
     for (int i = 0; i < count; i++)
         if (owner_of(frames[i]) != A_TOOL)
             return frames[i];

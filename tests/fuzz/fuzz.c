@@ -248,7 +248,7 @@ const char *fuzz_file(int place, const void *bytes, size_t size)
     return paths[place];
 }
 
-// Nobody reads what --help prints. The stream's buffer is made before blocks are watched.
+// The output of --help is not needed. The stream's buffer is made before blocks are watched.
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc, (void)argv;

@@ -7,12 +7,12 @@
 #include <string.h>
 #include "run/args.h"
 
-enum { MOST_WORDS = 64 };
+enum { MAX_WORDS = 64 };
 
 extern char **environ;
 
 typedef struct {
-    char *words[MOST_WORDS + 2];
+    char *words[MAX_WORDS + 2];
     int count;
 } CommandLine;
 
@@ -49,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         strcat(flags, after + 2);
     }
     CommandLine line = {.words = {"fuzz_args"}, .count = 1};
-    for (char *word = text; word && line.count < MOST_WORDS;) {
+    for (char *word = text; word && line.count < MAX_WORDS;) {
         line.words[line.count++] = strsep(&word, "\n");
     }
     char *variables[] = {flags, NULL}, **others = environ;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include "data/dataset.h"
 
-enum { RECORD = 3073, RECORDS = 10000, FULL = RECORD * RECORDS, MOST_CHANGES = 64 };
+enum { RECORD = 3073, RECORDS = 10000, FULL = RECORD * RECORDS, MAX_CHANGES = 64 };
 
 static uint8_t good[FULL];
 
@@ -57,7 +57,7 @@ static void write_changed(const uint8_t *bytes, size_t size)
     fuzz_file(0, good, length);
     FILE *file = fopen(test_batch, "r+b");
     FUZZ_CHECK(file);
-    for (size_t i = 0; i < changes && i < MOST_CHANGES; i++) {
+    for (size_t i = 0; i < changes && i < MAX_CHANGES; i++) {
         const uint8_t *change = bytes + 5 + i * 5;
         FUZZ_CHECK(fseek(file, (long)(number(change) % FULL), SEEK_SET) == 0);
         FUZZ_CHECK(fputc(change[4], file) != EOF);

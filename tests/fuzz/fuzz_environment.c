@@ -1,5 +1,5 @@
 // What the environment says: the launcher's variables, HVD_ and HVDLAB_ ones. Each line of the
-// input is NAME=VALUE; names that nobody reads are left out, so that an input is about something.
+// input is NAME=VALUE; names that no reader has are left out, so that an input is about something.
 
 #include "fuzz.h"
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "base/launcher.h"
 #include "base/layout.h"
 
-enum { MOST_VARIABLES = 32 };
+enum { MAX_VARIABLES = 32 };
 
 extern char **environ;
 
@@ -79,8 +79,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     FUZZ_CHECK(text);
     memcpy(text, bytes, size);
     text[size] = '\0';
-    char *variables[MOST_VARIABLES + 1] = {0}, **others = environ;
-    for (int count = 0; rest && count < MOST_VARIABLES;) {
+    char *variables[MAX_VARIABLES + 1] = {0}, **others = environ;
+    for (int count = 0; rest && count < MAX_VARIABLES;) {
         char *line = strsep(&rest, "\n");
         if (is_read(line))
             variables[count++] = line;

@@ -263,7 +263,7 @@ static const Variable *subject(const Replay *r, const char *name)
     return NULL;
 }
 
-// A misspelt name would be an expectation that nobody checks.
+// A misspelt name would be an expectation that is never checked.
 static void check_names(const Replay *r)
 {
     static const char *const others[] = {"x", "y", "loss", "prediction"};
@@ -372,7 +372,7 @@ static Batch images(const Replay *r, int first, int count)
                    r->y ? (const int *)r->y->data + first : NULL, count};
 }
 
-// The loss of an update: the mean over the whole batch, whoever has its parts.
+// The loss of an update: the mean over the whole batch, also where ranks have its parts.
 static float mean_loss(const Replay *r)
 {
     float loss = (float)(model_metrics(r->model).loss / (r->batch / r->ranks));

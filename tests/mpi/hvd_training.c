@@ -1,5 +1,5 @@
 // What hvd promises to a model that trains: the distributed optimizer against gradients averaged by
-// hand, optimizers around it, and weights that are handed out. A part of test_hvd.c.
+// hand, optimizers around it, and the broadcast of weights. A part of test_hvd.c.
 
 #include <math.h>
 #include <stdlib.h>
@@ -187,7 +187,7 @@ static void compute_and_apply(Model *model, const Batch *batch)
     apply_gradients(model);
 }
 
-// Gradients that nobody applies are as if they had never been computed.
+// Gradients that are never applied have no effect.
 static void compute_twice_and_apply(Model *model, const Batch *batch)
 {
     Images images;
@@ -234,9 +234,9 @@ static void test_halves_of_a_step(const char *threshold)
 // before the last one leave are the weights as they were.
 static void test_passes(int passes, const char *threshold)
 {
-    enum { MOST_PASSES = 3 };
-    static float images[MOST_PASSES * BATCH * PIXELS];
-    static int labels[MOST_PASSES * BATCH];
+    enum { MAX_PASSES = 3 };
+    static float images[MAX_PASSES * BATCH * PIXELS];
+    static int labels[MAX_PASSES * BATCH];
     setenv("HVD_FUSION_THRESHOLD", threshold, 1);
     Model *many =
         seeded_model(5, hvd_distributed_optimizer_every(sgd_momentum(0.1f, 0.9f, false), passes));

@@ -64,7 +64,7 @@ static void train_by_servers(Model *m, Batches *batches)
         for (int s = 0; s < ps_servers(); s++)
             ps_push(worker, s);
     }
-    if (ps_number() == 0) { // nobody has more images
+    if (ps_number() == 0) { // no rank has more images
         pull(worker, steps);
         write_weights(m, "end");
     }

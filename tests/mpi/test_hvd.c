@@ -16,7 +16,7 @@
 #include "base/memory.h"
 
 static const size_t counts[] = {1, 7, 4096, 100003, (1 << 20) + 1, 3 << 20};
-enum { COUNTS = sizeof counts / sizeof *counts, MOST = 3 << 20 };
+enum { COUNTS = sizeof counts / sizeof *counts, MAX_COUNT = 3 << 20 };
 
 // A number that depends on the rank and the place.
 static float element(int rank, size_t i)
@@ -163,9 +163,9 @@ static void test_group(HvdGroup group, const int *members, float *values)
 
 static void test_groups(float *values)
 {
-    enum { MOST_RANKS = 64 };
-    int size = hvd_size(), rank = hvd_rank(), count = 0, members[MOST_RANKS];
-    EXPECT(size <= MOST_RANKS);
+    enum { MAX_RANKS = 64 };
+    int size = hvd_size(), rank = hvd_rank(), count = 0, members[MAX_RANKS];
+    EXPECT(size <= MAX_RANKS);
 
     for (int r = 0; r < size; r++)
         members[r] = r;
@@ -424,7 +424,7 @@ static void test_join_values(float *values)
     }
     EXPECT(hvd_join() == last_to_join());
     test_allreduce(values);               // all are back
-    EXPECT(hvd_join() == hvd_size() - 1); // nobody works any more, nobody was later than others
+    EXPECT(hvd_join() == hvd_size() - 1); // no rank works any more, none was later than others
     hvd_barrier();
 }
 
@@ -461,8 +461,8 @@ static void test_join_gradients(const char *threshold)
     unsetenv("HVD_FUSION_THRESHOLD");
 }
 
-// As an epoch of one's own loop goes: joined, and handed out again by the last. In the first epoch
-// one rank has no batch at all, before anything of the model has travelled.
+// As an epoch of one's own loop goes: joined, and the weights broadcast by the last rank. In the
+// first epoch one rank has no batch at all, before anything of the model has travelled.
 static void test_join_training(void)
 {
     Model *model = small_model(hvd_distributed_optimizer(sgd_momentum(0.1f, 0.9f, false)));
@@ -498,7 +498,7 @@ int main(void)
     // A GPU's usual tf32 rounds a third of a gradient otherwise than the gradient.
     char *words[] = {"test_hvd", "--precision", "fp32", NULL};
     parse_args(3, words);
-    float *values = allocate(MOST + 1, sizeof *values);
+    float *values = allocate(MAX_COUNT + 1, sizeof *values);
     test_places();
     test_allreduce(values);
     test_no_numbers(values);

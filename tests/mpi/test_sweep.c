@@ -165,7 +165,7 @@ static void test_all_sizes(void)
     test_sizes(20, (const size_t[]){0, 1, 2, 3, 4, 5, 7, 10, 1, 4, 16, 20}, 12);
 }
 
-// ---- The table's figures.
+// ---- The table's measurements.
 
 static bool is_near(double a, double b)
 {

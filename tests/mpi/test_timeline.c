@@ -245,7 +245,7 @@ static void check_names(const cJSON *list)
 
 static void check_counts(int rank)
 {
-    bool several = launcher_size() > 1; // alone, a call has nobody to wait for
+    bool several = launcher_size() > 1; // alone, a call waits for no other rank
     EXPECT(count(rank, "load the data", -1) == 1);
     EXPECT(count(rank, "compile", -1) == 1);
     EXPECT(count(rank, "hvd_broadcast_model", -1) == several);

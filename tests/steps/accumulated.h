@@ -1,6 +1,6 @@
 // The updates of a training that makes each from several batches, as the trace has them: the
 // fingerprints of the gradient of each batch and of what became of the weights, and the bytes that
-// a rank hands over meanwhile. Which calls add and move is no matter.
+// a rank sends meanwhile. Which calls add and move is no matter.
 
 #ifndef HVDLAB_STEPS_ACCUMULATED_H
 #define HVDLAB_STEPS_ACCUMULATED_H
@@ -10,7 +10,7 @@
 // Of the largest gradient of the update.
 #define TOLERANCE 1e-4
 
-// What a rank may hand over beside gradients: numbers that ranks compare.
+// What a rank may send beside gradients: numbers that ranks compare.
 #define OTHER_BYTES 4096
 
 // One update of one rank: from its first gradient to what lies before the next one's.
@@ -22,7 +22,7 @@ typedef struct {
     double raw;           // the gradient that it got; of several calls the sum
     double by_rate;       // the same, times its learning rate, over that of the command line
     double weights;       // before it
-    double early, late;   // bytes handed over before the last gradient, and after it
+    double early, late;   // bytes sent before the last gradient, and after it
     const char *function; // the last call, after it, of all gradients' size or more
     int whole;            // and how often it was made, one behind the other
     double effective;     // what the weights have changed by, as a gradient at that rate

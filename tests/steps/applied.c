@@ -37,7 +37,7 @@ static double applied_by_hand(const Events *events, int gradient)
     return sum;
 }
 
-// Of what ends an update: a step of fit(), or, where nobody calls that, the next gradient.
+// The end of an update: a step of fit(), or, without fit(), the next gradient.
 static bool has_steps(const Run *run)
 {
     return event_count(&run->traces.of[0], "step") > 0;

@@ -23,7 +23,7 @@
 #include "base/memory.h"
 #include "base/format.h"
 
-#define MOST          32  // exercises that are graded at once
+#define MAX_GRADED    32  // exercises that are graded at once
 #define LIMIT         7.5 // seconds a run, for all runs of a check together
 #define COMPILE_LIMIT 20.0
 
@@ -33,8 +33,8 @@ typedef struct {
     const char *build; // folder
     const char *file;
     Exercises exercises; // all that there are
-    const Exercise *graded[MOST];
-    Report reports[MOST];
+    const Exercise *graded[MAX_GRADED];
+    Report reports[MAX_GRADED];
     int count;
     double patience; // times the limits after which a run counts as hung
     char *folder;    // of the runs: the program, and what it writes
@@ -56,7 +56,7 @@ static _Noreturn void usage(const Check *check)
 static void add_exercise(Check *check, const char *name)
 {
     const Exercise *exercise = exercise_named(&check->exercises, name);
-    if (!exercise || check->count == MOST)
+    if (!exercise || check->count == MAX_GRADED)
         usage(check);
     for (int i = 0; i < check->count; i++)
         if (check->graded[i] == exercise)
@@ -223,8 +223,8 @@ static int plan_runs(const Check *check, RunPlan plans[])
             bool known = false;
             for (int p = 0; p < count; p++)
                 known = known || same_plan(&plans[p], &check->graded[i]->runs[r]);
-            if (!known && count == MOST)
-                die("these exercises have more than %d runs together", MOST);
+            if (!known && count == MAX_GRADED)
+                die("these exercises have more than %d runs together", MAX_GRADED);
             if (!known)
                 plans[count++] = check->graded[i]->runs[r];
         }
@@ -287,7 +287,7 @@ static void judge_runs(Check *check)
 // wrong in the runs before explains that mostly, so it is said first.
 static void run_and_judge(Check *check, const char *program)
 {
-    RunPlan plans[MOST];
+    RunPlan plans[MAX_GRADED];
     int count = plan_runs(check, plans);
     Limits limits = {.deadline = seconds_now() + LIMIT * count * check->patience,
                      .patience = check->patience};

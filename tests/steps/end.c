@@ -15,17 +15,17 @@
 
 // ---- What is known of an exercise.
 
-#define MOST_ENDS 64
+#define MAX_ENDS 64
 
 static struct {
     const char *file;
     const Ends *ends;
-} known[MOST_ENDS];
+} known[MAX_ENDS];
 static int known_count;
 
 void ends_add(const char *file, const Ends *ends)
 {
-    CHECK(known_count < MOST_ENDS);
+    CHECK(known_count < MAX_ENDS);
     known[known_count].file = file;
     known[known_count++].ends = ends;
 }

@@ -23,7 +23,7 @@ typedef struct {
     // What a run that ended with a failing status shows that explains it: reports it, or nothing.
     void (*crashed)(const Run *run, Report *report);
 
-    // In a loop of the program's own ranks that bring other numbers of values make other calls.
+    // In a program's own loop, ranks with different counts make different calls.
     bool counts_tell_calls;
 
     const char *training; // the exercise whose hint says that all ranks train; NULL: the graded one
@@ -37,7 +37,7 @@ typedef struct {
     }
 void ends_add(const char *file, const Ends *ends);
 
-// Of the exercise with that file; empty where nobody named any.
+// Of the exercise with that file; empty where none is listed.
 const Ends *ends_of(const char *file);
 
 // Did all ranks come to the end of the program, and train, where they are to, or were they killed

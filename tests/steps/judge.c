@@ -7,17 +7,17 @@
 #include <string.h>
 #include "base/format.h"
 
-#define MOST_JUDGES 64
+#define MAX_JUDGES 64
 
 static struct {
     const char *file;
     Judge judge;
-} judges[MOST_JUDGES];
+} judges[MAX_JUDGES];
 static int judge_count;
 
 void judge_add(const char *file, Judge judge)
 {
-    CHECK(judge_count < MOST_JUDGES);
+    CHECK(judge_count < MAX_JUDGES);
     judges[judge_count].file = file;
     judges[judge_count++].judge = judge;
 }

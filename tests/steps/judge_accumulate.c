@@ -216,7 +216,7 @@ static void judge_exchange(const Runs *runs, const AllUpdates *all, Report *repo
             for (int r = 0; r < updates->run->ranks; r++) {
                 const Update *update = &updates->of[r][u];
                 bool early = update->early > OTHER_BYTES;
-                // Who adds up in double precision, and by two calls, hands over four times as much.
+                // A sum in double precision and by two calls sends four times as much.
                 bool much = update->count > 4 && update->late >= update->count * updates->bytes;
                 if (!early && !much && update->whole < 2)
                     continue;

@@ -1,4 +1,4 @@
-// A bound on staleness: who is too far ahead waits, nobody else does; with a bound of 0 each
+// A bound on staleness: a worker that is too far ahead waits, and no other; with a bound of 0 each
 // round's pushes are held, and their mean is applied once. Every server's trace is gone through
 // event by event, with the count of each worker's updates.
 
@@ -149,9 +149,9 @@ static void judge_bound(const Runs *runs, Report *report)
 
 // What all who wait too long have in common.
 typedef struct {
-    bool by_one;        // they are just the bound ahead, and nobody who is (but by 0) gets weights
+    bool by_one; // they are exactly the bound ahead, and no worker that is (but by 0) gets weights
     bool beside_others; // another one was answered after the last request
-    bool since_leaving; // their waiting should have been over when somebody left
+    bool since_leaving; // their waiting should have ended when a worker left
 } Waits;
 
 static int workers_left(const Standing *standing)
@@ -387,7 +387,7 @@ static void judge(const Runs *runs, Report *report)
 
 // ---- Ends.
 
-// Of all updates that a server was brought: who waits, and for whom.
+// For all pushes to a server: which worker waits, and for which.
 static Diagnosis mistake(const Traces *traces)
 {
     for (int r = traces->workers; r < traces->ranks; r++) {

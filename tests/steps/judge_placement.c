@@ -1,5 +1,5 @@
-// placement: every worker knows who is on its host. What it says of that is in the trace, by
-// show_placement; whom somebody may have taken for the workers of a host is in placements.c.
+// placement: every worker knows the workers of its host. The trace has its answer, by
+// show_placement; placements.c has the likely mistakes.
 
 #include "end.h"
 #include "placements.h"

@@ -20,7 +20,7 @@
 #define MIN_DELTA 1e-4
 #define MIN_LR    0.05 // of one device's learning rate
 
-#define MOST_EPOCHS 64
+#define MAX_EPOCHS 64
 
 // ---- What a run shows.
 
@@ -28,13 +28,13 @@ typedef struct {
     double loss, accuracy, val_loss, val_accuracy;
 } Figures;
 
-// `of` are the figures that each rank computed itself; `rates` those of its updates in each epoch.
+// `of` are the metrics that each rank computed itself; `rates` those of its updates in each epoch.
 typedef struct {
     const Run *run;
     int epochs;
     double lr; // of one device
-    Figures of[MAX_RANKS][MOST_EPOCHS], mean[MOST_EPOCHS];
-    double rates[MAX_RANKS][MOST_EPOCHS];
+    Figures of[MAX_RANKS][MAX_EPOCHS], mean[MAX_EPOCHS];
+    double rates[MAX_RANKS][MAX_EPOCHS];
 } Training;
 
 typedef struct {
@@ -71,7 +71,7 @@ static int read_rates(Training *t, int rank)
     Rates rates = rates_read(t->run, rank);
     int epochs = 0;
     for (int i = 0; i < rates.count; i++)
-        if (rates.items[i].step == 0 && epochs < MOST_EPOCHS)
+        if (rates.items[i].step == 0 && epochs < MAX_EPOCHS)
             t->rates[rank][epochs++] = rates.items[i].learning_rate;
     free(rates.items);
     return epochs;
@@ -79,7 +79,7 @@ static int read_rates(Training *t, int rank)
 
 static Training read_training(const Run *run)
 {
-    Training t = {.run = run, .epochs = MOST_EPOCHS, .lr = run_flag(run, "--base-lr ")};
+    Training t = {.run = run, .epochs = MAX_EPOCHS, .lr = run_flag(run, "--base-lr ")};
     for (int r = 0; r < run->ranks; r++) {
         int epochs = read_rates(&t, r);
         t.epochs = epochs < t.epochs ? epochs : t.epochs;
@@ -100,7 +100,7 @@ static Trainings read_trainings(const Runs *runs)
 
 // ---- Rules, the right one and others.
 
-// Whose figures, and which, decide.
+// Which rank's metrics, and which of them, decide.
 typedef enum { MEAN, OWN, OF_ROOT } Source;
 typedef enum { VAL_LOSS, LOSS, VAL_ACCURACY, ACCURACY } Figure;
 
@@ -176,7 +176,7 @@ static void follow(const Training *t, const Rule *rule, int rank, int epochs, do
 // The first epoch whose rate is not what the rule says, or -1.
 static int first_other(const Training *t, const Rule *rule, int rank)
 {
-    double rates[MOST_EPOCHS + 1];
+    double rates[MAX_EPOCHS + 1];
     follow(t, rule, rank, t->epochs - 1, rates);
     for (int e = 0; e < t->epochs; e++)
         if (!same_rate(t->rates[rank][e], rates[e]))
@@ -329,7 +329,7 @@ static const Diagnosis *diagnose(const Trainings *all, int epoch)
 // The losses up to the epoch that follows another rate, and what is right there.
 static char *evidence_of(const Training *t, int rank, int epoch)
 {
-    double rates[MOST_EPOCHS + 1];
+    double rates[MAX_EPOCHS + 1];
     follow(t, &right, rank, t->epochs - 1, rates);
     char *evidence =
         format_text("rank %d trains epoch %d at learning rate %.5g, where %.5g is right", rank,
@@ -437,7 +437,7 @@ static void judge(const Runs *runs, Report *report)
 static bool explains_disagreement(const Training *t, const Rule *rule)
 {
     for (int r = 0; r < t->run->ranks; r++) {
-        double rates[MOST_EPOCHS + 1];
+        double rates[MAX_EPOCHS + 1];
         follow(t, rule, r, t->epochs, rates);
         for (int e = 0; e < t->epochs; e++)
             if (!same_rate(rates[e], t->rates[r][e]))
@@ -463,7 +463,7 @@ static bool own_figures_explain(const Training *t)
 // Whether the root alone follows the rule, and the rates of all others stay.
 static bool root_alone_reduces(const Training *t)
 {
-    double rates[MOST_EPOCHS + 1];
+    double rates[MAX_EPOCHS + 1];
     follow(t, &right, 0, t->epochs, rates);
     if (!same_rate(rates[t->epochs], rate_in_disagreement(t->run, 0)))
         return false;

@@ -1,6 +1,6 @@
-// Resume: a training that was killed and gone on with makes the same steps as one that nobody has
-// stopped. What is restored is judged in resumed.c, and the steps in resumed_steps.c; here it is
-// where the training goes on, what is said of it, and how it ends early.
+// Resume: a training that was killed and resumed makes the same steps as an uninterrupted one. What
+// is restored is judged in resumed.c, and the steps in resumed_steps.c; here it is where the
+// training goes on, what is said of it, and how it ends early.
 
 #include "end.h"
 #include "resumed.h"

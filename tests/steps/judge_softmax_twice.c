@@ -1,5 +1,5 @@
-// Softmax_twice: the loss that a program trains on, and the figures that it shows, against what the
-// model itself said of the labels, batch by batch; and that the rest is as it was.
+// Softmax_twice: compares the training loss and the printed metrics with the model's own
+// probabilities of the labels, batch by batch; and checks that the rest is unchanged.
 
 #include "end.h"
 #include "drawn.h"
@@ -381,7 +381,7 @@ static void judge_images(const Runs *runs, Report *report)
     report_ok(report, IMAGES);
 }
 
-// ---- The figures that are shown.
+// ---- The printed metrics.
 
 typedef struct {
     const char *what;
@@ -480,7 +480,7 @@ static void judge_figures(const Runs *runs, bool losses, Report *report)
     report_ok(report, property);
 }
 
-// Whoever trains: fit(), or a loop of the program's own.
+// By fit(), or by a loop of the program's own.
 static bool nothing_computed(const Runs *runs, Report *report)
 {
     static const Diagnosis nothing = {"nothing-trained", "no gradients are computed.", NULL};

@@ -1,5 +1,5 @@
 // The sparse gradient: in every step every rank applies, to each row of an embedding's table, the
-// mean of what all ranks computed for it, and hands over rows, not the table. The steps are read by
+// mean of all ranks' gradients of it, and sends rows, not the table. The steps are read by
 // sparse_steps.c, and the rows are judged in sparse_rows.c; here it is the other layers, the
 // weights, and the bytes.
 
@@ -16,7 +16,7 @@
 #define WEIGHTS "all ranks have the same weights after every step"
 #define BYTES   "the bytes that a rank sends grow with the rows that were used, not with the table"
 
-// What a rank may hand over in a step beside rows: the other layers' gradients, counts, ...
+// What a rank may send in a step beside rows: the other layers' gradients, counts, ...
 #define OTHER_BYTES 32768
 
 // The ranks whose number is not that of rank 0.

@@ -77,7 +77,7 @@ static bool same_after_step(const Run *run, int step)
     return same(run, &weights) || !isfinite(weights.of[0]);
 }
 
-// The first step after which all ranks have the same weights for good; -1: there is none.
+// The first step after which all ranks have the same weights until the end; -1: there is none.
 static int same_from(const Run *run)
 {
     int from = -1;

@@ -11,7 +11,7 @@
 #define EPOCHS     "the number of epochs is the command line's"
 #define TRAINING   "all ranks together make as many steps as one device would"
 #define VALIDATION "all ranks together validate on 3 times the test set"
-#define MOST_FIXED 8
+#define MAX_FIXED  8
 
 // What a rank asked fit() for.
 static double asked(const Run *run, int rank, const char *field)
@@ -153,7 +153,7 @@ static bool explains(const Runs *runs, const char *field, Formula formula, int n
 // The same, with a number that stands in the program. With a single run any number is explained.
 static bool some_number_explains(const Runs *runs, const char *field, Formula formula)
 {
-    for (int number = 2; runs->count > 1 && number <= MOST_FIXED; number++)
+    for (int number = 2; runs->count > 1 && number <= MAX_FIXED; number++)
         if (explains(runs, field, formula, number))
             return true;
     return false;

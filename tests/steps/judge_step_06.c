@@ -1,7 +1,6 @@
-// Step 6: every callback that reads the metrics sees the mean of all ranks' figures, so that all
-// ranks come to the same conclusions and stop in the same epoch. Each rank's own figures weigh the
-// same here, since all ranks make equally many steps; so a weighted mean and an unweighted one are
-// equal.
+// Step 6: every callback that reads the metrics sees the mean of all ranks' metrics, so that all
+// ranks decide alike and stop in the same epoch. Each rank's own metrics weigh the same here, since
+// all ranks make equally many steps; so a weighted mean and an unweighted one are equal.
 
 #include "judge.h"
 

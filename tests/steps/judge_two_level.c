@@ -1,5 +1,6 @@
-// two_level: the values are added up within each host, then between the hosts, and the sums handed
-// out within each host. So no host sends more to the others than one rank in a ring of hosts.
+// two_level: the values are added up within each host, then between the hosts, and the sums are
+// distributed within each host. So no host sends more to the others than one rank in a ring of
+// hosts.
 
 #include "sums.h"
 

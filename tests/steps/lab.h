@@ -29,7 +29,7 @@ typedef struct {
     int servers;  // of parameters, beside the ranks; 0: mpirun starts the run
     char *paces;  // of the workers, "0,80,0"; NULL: none
     char *flags;
-    char *kill;  // RANK:EVENT:N (observe/trace.h); NULL: nobody is
+    char *kill;  // RANK:EVENT:N (observe/trace.h); NULL: no rank is
     char *full;  // which write_checkpoint fails, from 1; NULL: none
     char *after; // an earlier run; NULL: none
 } RunPlan;

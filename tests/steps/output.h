@@ -33,7 +33,7 @@ bool output_says(const Output *output, const char *words);
 // What mpirun says of the rank that ended the job, and how: that it "ended with status 3", or "was
 // ended by signal 11 (Segmentation fault)". Rank -1 where mpirun doesn't say. Of parameter servers
 // and workers, which end one by one: one that a signal has ended, or the one with the highest
-// status. Rank `victim` was to be killed and counts for nothing; -1: nobody was.
+// status. Rank `victim` was to be killed and counts for nothing; -1: none was.
 typedef struct {
     int rank;
     int status; // 0: not known

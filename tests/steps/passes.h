@@ -1,6 +1,6 @@
 // Which images each rank drew, pass by pass: those of an epoch's training, and those of a
-// validation. Images are known by their places in the set that was loaded, whoever copied or
-// shuffled them.
+// validation. Images are identified by their index in the loaded set, also after copies and
+// shuffles.
 
 #ifndef HVDLAB_STEPS_PASSES_H
 #define HVDLAB_STEPS_PASSES_H

@@ -1,11 +1,11 @@
-// Which workers somebody may have taken for those of a host; placements.h says what is promised.
+// Likely mistakes in finding the workers of a host; placements.h has the contract.
 
 #include "placements.h"
 
 #include <string.h>
 #include "base/layout.h"
 
-// ---- What is so, and what somebody may have made of it, for each rank.
+// ---- The right answer and the likely mistakes, for each rank.
 
 static RankSet all_that(const Run *run, int rank, bool (*holds)(const Run *, int, int))
 {

@@ -1,4 +1,4 @@
-// What workers say of who is on their host, what is so, and what somebody may have made of it.
+// The workers' answers about their host, the right answers, and the likely mistakes.
 
 #ifndef HVDLAB_STEPS_PLACEMENTS_H
 #define HVDLAB_STEPS_PLACEMENTS_H

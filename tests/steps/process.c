@@ -21,8 +21,8 @@
 
 #define PATIENCE           2.0 // seconds between asking a program to end and ending it
 #define STATUS_INTERRUPTED 130
-#define MOST_TEXT          ((size_t)1 << 20) // bytes of what a program prints that are kept
-#define LARGEST_FILE       ((rlim_t)1 << 28) // bytes that a program may write into one
+#define MAX_TEXT           ((size_t)1 << 20) // bytes of what a program prints that are kept
+#define MAX_FILE           ((rlim_t)1 << 28) // bytes that a program may write into one
 
 static volatile sig_atomic_t interrupted;
 static void (*tidy_up)(void);
@@ -40,7 +40,7 @@ void process_prepare(void (*function)(void))
     struct sigaction action = {.sa_handler = interrupt};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         sigaction(signals[i], &action, NULL);
-    const struct rlimit file = {LARGEST_FILE, LARGEST_FILE}, core = {0, 0};
+    const struct rlimit file = {MAX_FILE, MAX_FILE}, core = {0, 0};
     setrlimit(RLIMIT_FSIZE, &file);
     setrlimit(RLIMIT_CORE, &core);
     // What mpirun started becomes this process's child when mpirun is gone, and so can be found.
@@ -92,7 +92,7 @@ Process process_start(const char *const argv[])
         die("cannot start %s: %s", argv[0], strerror(errno));
     if (pid == 0)
         become(argv, ends[1], parent, limit);
-    setpgid(pid, pid); // here too, since nobody knows who comes first
+    setpgid(pid, pid); // here too, since either may come first
     close(ends[1]);
     return (Process){.pid = pid, .pipe = ends[0], .limit = limit};
 }
@@ -103,7 +103,7 @@ static void keep_text(Process *process, const char *text, size_t bytes)
     CHECK(process->text);
     char *end = process->text + process->bytes;
     for (size_t i = 0; i < bytes; i++)
-        end[i] = text[i] ? text[i] : '?'; // a '\0' would end it for whoever reads it
+        end[i] = text[i] ? text[i] : '?'; // a '\0' would end it for the reader
     end[bytes] = '\0';
     process->bytes += bytes;
 }
@@ -119,7 +119,7 @@ static void take_text(Process *process)
         process->pipe = -1;
         return;
     }
-    size_t room = MOST_TEXT - process->bytes, more = (size_t)bytes;
+    size_t room = MAX_TEXT - process->bytes, more = (size_t)bytes;
     process->flooded = process->flooded || more > room;
     keep_text(process, buffer, more < room ? more : room);
 }

@@ -33,8 +33,8 @@ bool all_restored_the_same(const Run *run);
 extern const Diagnosis restored_nothing, restored_by_some, restored_different;
 bool judge_restored(const Runs *runs, Report *report);
 
-// Reports whether the rate falls as in a training that nobody has stopped, and whether every step
-// is that of such a training (resumed_steps.c).
+// Reports whether the rate falls as in an uninterrupted training, and whether every step equals
+// that of such a training (resumed_steps.c).
 void judge_resumed_rates(const Runs *runs, Report *report);
 void judge_resumed_steps(const Runs *runs, Report *report);
 

@@ -1,5 +1,5 @@
-// Whether every step is that of a training that nobody has stopped, the run of as many ranks that
-// neither is killed nor comes after another: at the same rate, from the same images, to the same
+// Whether every step equals that of an uninterrupted training, the run with as many ranks that is
+// not killed and does not come after another: at the same rate, from the same images, to the same
 // weights. Which of these differs first names the mistake.
 
 #include "rates.h"
@@ -13,7 +13,7 @@
 
 #define FALL 0.005 // as the program has it
 
-// The run with as many ranks that nobody has stopped.
+// The uninterrupted run with as many ranks.
 static const Run *whole_run(const Runs *runs, const Run *run)
 {
     for (int i = 0; i < runs->count; i++) {
@@ -212,7 +212,7 @@ void judge_resumed_steps(const Runs *runs, Report *report)
     report_held(runs, report, SAME);
 }
 
-// ---- The rate of a training that nobody has stopped.
+// ---- The rate of an uninterrupted training.
 
 // The first update whose rate is not that of its batch, from 0; -1: there is none.
 static int other_rate(const Run *run, int rank, double *right)

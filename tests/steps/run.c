@@ -15,12 +15,12 @@
 #include "base/clock.h"
 #include "base/format.h"
 
-// Silence, in seconds, after which a run counts as hung: where the traces prove that nobody will
-// ever go on, and where they don't.
+// Silence, in seconds, after which a run counts as hung: where the traces prove that no rank can go
+// on, and where they don't.
 #define DEADLOCK_SILENCE 2.5
 #define SILENCE          8.0
 
-#define MOST_TRACE ((long long)1 << 26) // bytes of all traces together
+#define MAX_TRACE ((long long)1 << 26) // bytes of all traces together
 
 // Beside the plan's own. There is no --seed, since ranks must begin with different weights. On a
 // GPU cuDNN would otherwise measure its algorithms, for longer than the run takes.
@@ -76,7 +76,7 @@ static void set_environment(const Sandbox *sandbox, const RunPlan *plan)
         setenv("HVD_LAYOUT", plan->layout, 1);
     if (plan->devices)
         set_number("HVDLAB_DEVICES", plan->devices);
-    // Here nobody is ended but by the check, which waits until it knows what each rank does.
+    // Here only the check ends ranks, and it waits until it knows what each rank does.
     setenv("HVD_STALL_SECONDS", "0", 1);
     // What NCCL does is queued on the GPU: a rank that waits for others there looks busy.
     setenv("HVD_TRANSPORT", "mpi", 1);
@@ -162,7 +162,7 @@ static Outcome watch(const Watched *watched, Limits limits)
         long long bytes = trace + (long long)process->bytes;
         if (is_greedy(watched, now, &next_usage))
             return GREEDY;
-        if (process->flooded || trace > MOST_TRACE)
+        if (process->flooded || trace > MAX_TRACE)
             return process->flooded ? FLOODED : SWOLLEN;
         if (now > limits.deadline)
             return bytes == 0 || now - last > DEADLOCK_SILENCE * limits.patience ? HUNG : TOO_LONG;

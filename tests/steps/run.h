@@ -72,7 +72,7 @@ typedef struct {
 } Limits;
 
 // HVDLAB_CHECK_DEVICE=gpu in the environment takes the runs to GPUs, which ranks may share. They
-// are on the CPU otherwise, GPUs or not: there is a device for each rank, and nobody else is on it.
+// are on the CPU otherwise, GPUs or not: each rank has a device of its own.
 #define CHECK_DEVICE "HVDLAB_CHECK_DEVICE"
 bool runs_on_gpu(void);
 

@@ -76,7 +76,7 @@ static bool is_below(const char *path, const char *folder)
     return strncmp(path, folder, length) == 0 && (path[length] == '/' || path[length] == '\0');
 }
 
-// Paths below `home` that a text names: tools that somebody has installed there. Not below `kit`
+// Paths below `home` that a text names: tools that a user has installed there. Not below `kit`
 // (NULL: home is the kit itself, of which no more is shown than is named).
 static void add_tools(Words *words, const char *text, const char *home, const char *kit)
 {

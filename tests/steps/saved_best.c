@@ -9,7 +9,7 @@
 
 #define BEST "\"best\" is the first epoch with the highest validation accuracy"
 
-#define MOST_EPOCHS 64
+#define MAX_EPOCHS 64
 
 typedef struct {
     double loss, accuracy, val_loss, val_accuracy;
@@ -17,10 +17,10 @@ typedef struct {
 
 typedef struct {
     int epochs;
-    Figures own[MOST_EPOCHS];  // the root's
-    Figures mean[MOST_EPOCHS]; // of all ranks
-    double most[MOST_EPOCHS];  // the highest validation accuracy of a rank
-    double seen[MOST_EPOCHS];  // the root's validation accuracies, when all callbacks were called
+    Figures own[MAX_EPOCHS];  // the root's
+    Figures mean[MAX_EPOCHS]; // of all ranks
+    double most[MAX_EPOCHS];  // the highest validation accuracy of a rank
+    double seen[MAX_EPOCHS];  // the root's validation accuracies, when all callbacks were called
 } Course;
 
 static Figures figures_of(const cJSON *event)
@@ -32,7 +32,7 @@ static Figures figures_of(const cJSON *event)
 static Course read_course(const Run *run)
 {
     Course course = {.epochs = epochs_saved(run)};
-    course.epochs = course.epochs < MOST_EPOCHS - 1 ? course.epochs : MOST_EPOCHS - 1;
+    course.epochs = course.epochs < MAX_EPOCHS - 1 ? course.epochs : MAX_EPOCHS - 1;
     for (int e = 0; e <= course.epochs; e++) {
         course.own[e] = figures_of(event_nth(&run->traces.of[0], "epoch", e));
         course.seen[e] = event_number(event_nth(&run->traces.of[0], "history", e), "val_accuracy");
@@ -51,10 +51,10 @@ static Course read_course(const Run *run)
 // By which figure, of whom, an epoch is the best.
 typedef struct {
     bool own;  // the root's own, not the mean
-    int place; // of the figure in Figures
+    int place; // of the metric in Figures
     bool low;  // the lowest one
     bool last; // of several equal ones
-    bool any;  // the last epoch, whatever its figures
+    bool any;  // the last epoch, whatever its metrics
     bool once; // the first one
     bool step; // the last one that was better than the epoch before it
     bool most; // the highest one of any rank

@@ -20,7 +20,7 @@ int largest_share(const Passes *passes);
 int batch_size(const Run *run);
 int batches_of(int images, int size);
 
-// Tests of an image: more than one rank drew it in that pass, or one drew it twice; nobody in any.
+// Tests of an image: more than one rank drew it in that pass, or one drew it twice; no rank in any.
 bool is_repeated(const Passes *passes, int pass, int image);
 bool is_nobodys(const Passes *passes, int pass, int image);
 int count_images(const Passes *passes, int pass, ImageTest is_meant);

@@ -204,7 +204,7 @@ static bool drops_last_batch(const Passes *passes, int pass, int rank)
     return passes->of[rank][pass].batches == smallest_share(passes) / size;
 }
 
-// True where the images that nobody ever draws are those that the division leaves over.
+// True if the images that are never drawn are the remainder of the division.
 static bool are_the_last(const Passes *passes, int never)
 {
     bool last = never == passes->total % passes->run->ranks;
@@ -323,7 +323,7 @@ static void judge_absence(const SharesDrawn *drawn, Report *report)
     report_ok(report, ALL);
 }
 
-// Images that are drawn twice push out others, and who has too many leaves some out.
+// Images that are drawn twice displace others, and a rank with too many leaves some out.
 void judge_shares_trained(const SharesDrawn *drawn, Report *report)
 {
     if (judge_repeats(drawn, report) && judge_sizes(drawn, report))

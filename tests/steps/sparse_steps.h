@@ -19,7 +19,7 @@ typedef struct {
     int named[MAX_RANKS];                                         // rows by each rank
     double others_computed[MAX_RANKS], others_applied[MAX_RANKS]; // all but the table
     double weights[MAX_RANKS];                                    // before the step
-    double bytes[MAX_RANKS];    // handed over from the gradient to the next one,
+    double bytes[MAX_RANKS];    // sent from the gradient to the next one,
     double gathered[MAX_RANKS]; // and of these, by other calls than all-reduces
     double allowed;
 } SparseStep;

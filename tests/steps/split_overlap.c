@@ -1,5 +1,5 @@
-// What the two devices can compute at the same time. What a stage calls, in which order, and who
-// waits for whom decides that: two calls can where neither has to come before the other, by the
+// What the two devices can compute at the same time. The order of a stage's calls, and which stage
+// waits for which, decide that: two calls can where neither has to come before the other, by the
 // order of its own stage or by what was received. So nothing here depends on how fast a machine is.
 // Calls that could have met and never did prove nothing, for on a busy machine threads wake up
 // late; but where a stage was in none of the library's calls as often as that, something in the

@@ -6,7 +6,7 @@
 #include <math.h>
 #include "base/format.h"
 
-enum { IMAGE_BYTES = 28 * 28, MOST_BATCHES_AHEAD = 4 };
+enum { IMAGE_BYTES = 28 * 28, MAX_BATCHES_AHEAD = 4 };
 
 // ---- Reading.
 
@@ -139,7 +139,7 @@ Finding train_ahead(const Worker *worker)
         "prefetch-too-large", "at most 4 batches are to be ready ahead of the trainer.", NULL};
     Finding work = work_left(&worker->train);
     double ahead = most_of(&worker->train, "ahead");
-    if (work.diagnosis || ahead <= MOST_BATCHES_AHEAD * worker->batch_size)
+    if (work.diagnosis || ahead <= MAX_BATCHES_AHEAD * worker->batch_size)
         return work;
     return found_wrong(&large,
                        format_text("there is room for %.0f images, %.1f batches", ahead,

@@ -13,7 +13,7 @@ static void add_batch(Stream *stream, const cJSON *images, const cJSON *taken)
     Taken *batch = &stream->items[stream->count++];
     *batch = (Taken){.begun = (int)event_number(images, "permutation"), .taken = taken};
     const char *number = event_text(images, "drawn"), *hash = event_text(taken, "pixels");
-    while (*number && *hash && batch->size < LARGEST_BATCH) {
+    while (*number && *hash && batch->size < MAX_BATCH) {
         batch->image[batch->size] = atoi(number);
         memcpy(batch->hash[batch->size++], hash, 8); // zeroed above
         number += strcspn(number, ",");

@@ -7,12 +7,12 @@
 
 #include "judge.h"
 
-enum { LARGEST_BATCH = 64 };
+enum { MAX_BATCH = 64 };
 
 typedef struct {
     int size; // images
-    int image[LARGEST_BATCH];
-    char hash[LARGEST_BATCH][9];
+    int image[MAX_BATCH];
+    char hash[MAX_BATCH][9];
     int begun;          // calls of batches_begin by then
     const cJSON *taken; // what else is known of it
 } Taken;

@@ -11,7 +11,7 @@
 #include "base/format.h"
 
 enum {
-    MOST_TIMES = 3, // that a rank's values are looked for in a sum
+    MAX_TIMES = 3,  // that a rank's values are looked for in a sum
     MANY_RANKS = 7, // from which on it is once, or one rank twice: there are 4^N combinations
 };
 
@@ -74,7 +74,7 @@ bool find_parts(const SumCall *call, size_t place, double value, SumParts *parts
     if (one_twice(call, place, value, parts))
         return true;
     // Some rank's values once, or not at all, before less likely sums that may come near by chance.
-    for (int most = 1; most <= (call->run->ranks < MANY_RANKS ? MOST_TIMES : 1); most += 2) {
+    for (int most = 1; most <= (call->run->ranks < MANY_RANKS ? MAX_TIMES : 1); most += 2) {
         *parts = (SumParts){0};
         do
             if (explains(call, parts, place, value))

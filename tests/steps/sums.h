@@ -86,8 +86,8 @@ bool judge_calls(const Runs *runs, const SumCalls *calls, const CallRule *rule, 
 char *ways_of_call(const SumCall *call);
 char *amounts_of_call(const SumCall *call);
 
-// The optimizer adds gradients up by it, and the ranks keep the same weights. Nobody looks at these
-// sums themselves, so it comes before what supposes that they are right.
+// The optimizer adds gradients up by it, and the ranks keep the same weights. No other property
+// checks these sums, so it comes before those that suppose that they are right.
 bool judge_use(const Runs *runs, const SumCalls *calls, Report *report);
 
 // All of an all-reduce that is made of messages: which way they take, and how much they are.

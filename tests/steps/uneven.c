@@ -116,7 +116,7 @@ static double old_over_working(const UnevenUpdates *updates, int at, int rank)
     return total_with_old(updates, at, rank) / working(updates, at);
 }
 
-// Who has run out brings what it applied last.
+// A rank without batches contributes the gradient that it applied last.
 static double total_with_applied(const UnevenUpdates *updates, int at, int rank)
 {
     double sum = total(updates, at, rank);

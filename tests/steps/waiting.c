@@ -2,7 +2,7 @@
 //
 // Calls are matched by counting: the third send of rank 0 to rank 1 with tag 7 has a partner as
 // soon as rank 1 has called for three such messages. A receive that takes any rank's or any tag's
-// counts for each that it may take: where the traces leave a doubt, nobody is called blocked.
+// counts for each that it may take: where the traces leave a doubt, no rank is called blocked.
 
 #include "waiting.h"
 

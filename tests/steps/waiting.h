@@ -1,5 +1,5 @@
 // What a rank waits for, and whether that can come: collective calls that another rank has not
-// begun, messages that nobody sends, or that nobody receives.
+// begun, messages that no rank sends or receives.
 
 #ifndef HVDLAB_STEPS_WAITING_H
 #define HVDLAB_STEPS_WAITING_H

@@ -259,11 +259,11 @@ static const Diagnosis wrong_line = {
     "workers.",
     NULL};
 
-#define MOST_EPOCHS 40 // of a warm-up that is guessed
+#define MAX_EPOCHS 40 // of a warm-up that is guessed
 
 static bool some_number_explains(const WarmupRuns *all, WarmupPart where, Formula formula, int from)
 {
-    for (int number = from; number <= MOST_EPOCHS; number++)
+    for (int number = from; number <= MAX_EPOCHS; number++)
         if (formula_explains(all, where, formula, number))
             return true;
     return false;

@@ -7,17 +7,17 @@
 #include "child.h"
 #include "base/rng.h"
 
-enum { MOST_WORDS = 32 };
+enum { MAX_WORDS = 32 };
 
 // Parses a command line that is written as one string, with spaces between the words.
 static Args parse(const char *line)
 {
     static char copy[1024];
     static char program[] = "trainer";
-    char *words[MOST_WORDS + 1] = {program};
+    char *words[MAX_WORDS + 1] = {program};
     int count = 1;
     snprintf(copy, sizeof copy, "%s", line);
-    for (char *word = strtok(copy, " "); word && count < MOST_WORDS; word = strtok(NULL, " "))
+    for (char *word = strtok(copy, " "); word && count < MAX_WORDS; word = strtok(NULL, " "))
         words[count++] = word;
     return parse_args(count, words);
 }

@@ -562,7 +562,7 @@ START_TEST(a_loss_that_is_no_number_ends_the_training)
 }
 END_TEST
 
-// The last update of the last epoch is seen by nobody but the validation.
+// Only the validation sees the last update of the last epoch.
 static void train_and_blow_up(const void *unused)
 {
     (void)unused;

@@ -15,7 +15,7 @@
 #include "base/memory.h"
 #include "scratch.h"
 
-enum { SIZE = 8, PIXELS = SIZE * SIZE, MOST_IMAGES = 64, CLASSES = 10, MOST_VALUES = 1 << 16 };
+enum { SIZE = 8, PIXELS = SIZE * SIZE, MAX_IMAGES = 64, CLASSES = 10, MAX_VALUES = 1 << 16 };
 
 typedef enum { MLP, CNN, NORM, DROPOUT } Network;
 
@@ -30,7 +30,7 @@ typedef struct {
 
 // What it comes to.
 typedef struct {
-    float values[MOST_VALUES]; // all variables, one after another
+    float values[MAX_VALUES]; // all variables, one after another
     size_t count;
     bool equal; // in all replicas
     double loss, accuracy, val_loss, val_accuracy;
@@ -42,7 +42,7 @@ static Case now; // of this process
 
 static Dataset random_dataset(int count)
 {
-    static uint8_t images[MOST_IMAGES * PIXELS], labels[MOST_IMAGES];
+    static uint8_t images[MAX_IMAGES * PIXELS], labels[MAX_IMAGES];
     Rng rng = rng_stream_of(0, RNG_SYNTHETIC_DATA, 0);
     for (int i = 0; i < count * PIXELS; i++)
         images[i] = (uint8_t)rng_below(&rng, 256);
@@ -119,7 +119,7 @@ static size_t read_variables(const Model *m, float *to)
     for (int i = 0; i < model_variable_count(m); i++) {
         model_read_variable(m, i, to + count);
         count += variable_size(model_variable(m, i));
-        CHECK(count <= MOST_VALUES);
+        CHECK(count <= MAX_VALUES);
     }
     return count;
 }
@@ -132,7 +132,7 @@ static void keep_variables(const Model *m, Result *result)
 
 static void compare_replicas(const Mirrored *m, Result *result)
 {
-    float *own = allocate(MOST_VALUES, sizeof *own);
+    float *own = allocate(MAX_VALUES, sizeof *own);
     for (int i = 0; i < mirrored_devices(m); i++) {
         size_t count = read_variables(mirrored_model(m, i), own);
         result->equal = result->equal && memcmp(own, result->values, count * sizeof *own) == 0;

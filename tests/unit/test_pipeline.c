@@ -105,7 +105,7 @@ START_TEST(each_pass_is_shuffled_again)
 }
 END_TEST
 
-// In a buffer of B places an image can be handed on when B - 1 after it have been read, not before.
+// A buffer of B places can pass on an image when B - 1 after it have been read, not before.
 START_TEST(no_image_comes_earlier_than_the_buffer_allows)
 {
     Pipeline *p = pipeline_batch(pipeline_shuffle(source(), 10), 1, false);

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/format.h"
 
-enum { SIZE = 6, BATCH = 8, UPDATES = 4, CLASSES = 10, MOST = 1 << 14 };
+enum { SIZE = 6, BATCH = 8, UPDATES = 4, CLASSES = 10, MAX_LENGTH = 1 << 14 };
 
 static Model *small_model(Optimizer *optimizer)
 {
@@ -50,7 +50,7 @@ typedef struct {
     Make make;
     float rate;
     size_t length;
-    float weights[MOST], alone[MOST];
+    float weights[MAX_LENGTH], alone[MAX_LENGTH];
 } Job;
 
 static Job *new_job(int servers, int workers, Make make, float rate)
@@ -153,7 +153,7 @@ static void compute_alone(const void *argument)
     Job *job = (Job *)(uintptr_t)argument;
     Model *m = small_model(job->make(job->rate));
     size_t length = model_parameters(m)->length;
-    CHECK(length <= MOST);
+    CHECK(length <= MAX_LENGTH);
     float *sum = calloc(length, sizeof *sum), *own = calloc(length, sizeof *own);
     for (int step = 0; step < UPDATES; step++) {
         memset(sum, 0, length * sizeof *sum);

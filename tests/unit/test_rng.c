@@ -61,7 +61,7 @@ static void *draw_in_thread(void *result)
 
 START_TEST(a_stream_does_not_depend_on_the_thread)
 {
-    // Nobody has seeded this process: the threads race for its own seed too.
+    // This process has no seed of its own yet: the threads race for its own seed too.
     pthread_t threads[8];
     uint64_t results[8];
     for (int i = 0; i < 8; i++)
@@ -292,11 +292,11 @@ END_TEST
 
 START_TEST(a_permutation_holds_every_number_once)
 {
-    enum { LARGEST = 1000 };
-    uint32_t order[LARGEST];
+    enum { MAX_COUNT = 1000 };
+    uint32_t order[MAX_COUNT];
     Rng rng = {6};
-    for (uint32_t count = 0; count <= LARGEST; count += 37) {
-        bool seen[LARGEST] = {false};
+    for (uint32_t count = 0; count <= MAX_COUNT; count += 37) {
+        bool seen[MAX_COUNT] = {false};
         rng_permutation(&rng, order, count);
         for (uint32_t i = 0; i < count; i++) {
             ck_assert_uint_lt(order[i], count);

@@ -300,7 +300,7 @@ START_TEST(another_thread_reads_whole_records)
         activity_move(&(Location){"training", i, i});
         begin_call("hvd_barrier", i, i);
         span_end();
-        if (i % 20 == 0) // whoever reads while this goes on and on may never get a whole record
+        if (i % 20 == 0) // a reader may never get a whole record while this goes on without a pause
             for (int seen = reads; reads == seen;)
                 sched_yield();
     }

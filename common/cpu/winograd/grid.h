@@ -12,12 +12,12 @@ static inline int pieces(int count, int size)
     return (count + size - 1) / size;
 }
 
-static inline int least(int a, int b)
+static inline int min(int a, int b)
 {
     return a < b ? a : b;
 }
 
-static inline int most(int a, int b)
+static inline int max(int a, int b)
 {
     return a > b ? a : b;
 }
@@ -45,7 +45,7 @@ typedef struct {
 static inline void divide(int length, int *counts)
 {
     int all = pieces(length, OUT);
-    counts[1] = least(all, all * OUT - length);
+    counts[1] = min(all, all * OUT - length);
     counts[0] = all - counts[1];
 }
 
@@ -61,7 +61,7 @@ static inline Grid grid_of(const WinogradShape *s)
     int full = pieces(g.first[1], STRIP), full_rows = pieces(g.first[2], STRIP);
     g.present[0][0] = (Present){g.strips, g.strips};
     g.present[1][0] = (Present){full_rows, g.strips};
-    g.present[0][1] = (Present){full, most(full, g.first[3] / STRIP)};
+    g.present[0][1] = (Present){full, max(full, g.first[3] / STRIP)};
     g.present[1][1] = (Present){full, g.strips};
     return g;
 }
@@ -73,7 +73,7 @@ static inline Present product_present(const Grid *g, int product)
 
 static inline Share common_part(Share a, Share b)
 {
-    return (Share){most(a.begin, b.begin), least(a.end, b.end)};
+    return (Share){max(a.begin, b.begin), min(a.end, b.end)};
 }
 
 // Image -1: there is no such tile, the strip is filled up.

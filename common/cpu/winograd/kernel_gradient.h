@@ -32,8 +32,8 @@ static int kernel_jobs(const KernelPass *p)
 // Jobs are squares of 80 x 80 channels, whose sums stay in a core's cache.
 static void plan_jobs(KernelPass *p)
 {
-    p->some_in = least(p->in, 80 / LANES);
-    p->some_out = least(p->out, 80 / LANES);
+    p->some_in = min(p->in, 80 / LANES);
+    p->some_out = min(p->out, 80 / LANES);
     p->by_product = kernel_jobs(p) < p->threads;
 }
 
@@ -47,9 +47,8 @@ static KernelPass kernel_pass_of(const WinogradShape *s)
     p.in = s->in / LANES;
     p.out = s->out / LANES;
     plan_jobs(&p);
-    int most_strips =
-        most(pieces(TILES, STRIP), BYTES / (STRIP_BYTES * (p.in + p.out)) * s->threads);
-    p.chunks = pieces(p.grid.strips, most_strips);
+    int max_strips = max(pieces(TILES, STRIP), BYTES / (STRIP_BYTES * (p.in + p.out)) * s->threads);
+    p.chunks = pieces(p.grid.strips, max_strips);
     p.chunk = pieces(p.grid.strips, p.chunks);
     p.input = panels_of(p.chunk, p.in);
     p.gradient = panels_of(p.chunk, p.out);
@@ -81,8 +80,8 @@ static Job job_at(const KernelPass *p, int index, float *all_sums)
     int across = pieces(p->out, p->some_out);
     int in = index / across * p->some_in, out = index % across * p->some_out;
     int place = jobs_keep_sums(p) ? index : omp_get_thread_num();
-    return (Job){{in, least(in + p->some_in, p->in)},
-                 {out, least(out + p->some_out, p->out)},
+    return (Job){{in, min(in + p->some_in, p->in)},
+                 {out, min(out + p->some_out, p->out)},
                  all_sums + (size_t)place * p->sum_stride * PRODUCTS};
 }
 
@@ -95,9 +94,9 @@ static void add_strips(const KernelPass *p, const Job *job, int product, Share s
     const float *gradient =
         panel(&p->gradient, strips.begin, 0) + (size_t)product * p->gradient.stride;
     float *sums = job->sums + (size_t)product * p->sum_stride;
-    for (int o = job->out.begin; o < job->out.end; o += MOST_VECTORS)
+    for (int o = job->out.begin; o < job->out.end; o += MAX_VECTORS)
         for (int i = job->in.begin * LANES; i < job->in.end * LANES; i += ROWS)
-            kernel_product(least(MOST_VECTORS, job->out.end - o), sum,
+            kernel_product(min(MAX_VECTORS, job->out.end - o), sum,
                            input + i / LANES * BLOCK + i % LANES, gradient + o * BLOCK,
                            sums + (size_t)(i - job->in.begin * LANES) * row +
                                (o - job->out.begin) * LANES,
@@ -115,8 +114,8 @@ static Parts parts_of(const KernelPass *p, int product, int offset, int count)
     Share all = {0, count};
     Parts parts = {common_part(all, (Share){0, present.head - offset}),
                    common_part(all, (Share){present.tail - offset, count})};
-    parts.head.end = most(parts.head.end, 0);
-    parts.tail.begin = least(parts.tail.begin, count);
+    parts.head.end = max(parts.head.end, 0);
+    parts.tail.begin = min(parts.tail.begin, count);
     return parts;
 }
 
@@ -191,7 +190,7 @@ static void run_kernel_chunk(const KernelPass *p, int offset, float *sums)
 {
     Source input = {&p->grid, p->x, p->in, false},
            gradient = {&p->grid, p->y_gradient, p->out, true};
-    int count = least(p->chunk, p->grid.strips - offset);
+    int count = min(p->chunk, p->grid.strips - offset);
     Share mine = my_share(count);
     for (int s = mine.begin; s < mine.end; s++) {
         transform_strip(&input, offset + s, &p->input, s);

@@ -17,13 +17,13 @@ INLINE void product(int rows, int vectors, int outer, int inner, const float *a,
                     const float *b, Steps b_steps, float *c, size_t c_row, size_t c_vector,
                     bool add)
 {
-    Floats sum[STRIP][MOST_VECTORS];
+    Floats sum[STRIP][MAX_VECTORS];
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vectors; v++)
             sum[r][v] = add ? load(c + (size_t)r * c_row + (size_t)v * c_vector) : (Floats){0};
     for (int o = 0; o < outer; o++, a += a_steps.outer, b += b_steps.outer)
         for (int i = 0; i < inner; i++) {
-            Floats right[MOST_VECTORS];
+            Floats right[MAX_VECTORS];
             for (int v = 0; v < vectors; v++)
                 right[v] = load(b + (size_t)i * b_steps.inner + (size_t)v * b_steps.next);
             for (int r = 0; r < rows; r++) {

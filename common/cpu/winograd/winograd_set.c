@@ -17,7 +17,7 @@
 #include "cpu/winograd/winograd.h"
 
 // Rows and vectors of the products are what the registers hold: STRIP x GROUP forward, ROWS x
-// MOST_VECTORS for the gradient of the kernel.
+// MAX_VECTORS for the gradient of the kernel.
 #ifdef __AVX512F__
 #define VECTOR 16
 enum { LANES = 16, STRIP = 12, ROWS = 8 };
@@ -25,7 +25,7 @@ enum { LANES = 16, STRIP = 12, ROWS = 8 };
 #define VECTOR 8
 enum { LANES = 8, STRIP = 6, ROWS = 4 };
 #endif
-enum { GROUP = 2, MOST_VECTORS = 3 };
+enum { GROUP = 2, MAX_VECTORS = 3 };
 enum { BLOCK = STRIP * LANES }; // floats: a strip of one block of channels
 enum { KERNEL_BLOCK = LANES * LANES };
 
@@ -65,23 +65,23 @@ static size_t kernel_floats(int sums, int results)
 // As much of the tiles as there are kernels, within limits: both are read in turns.
 static void plan_apart(Pass *p)
 {
-    enum { LEAST = CACHE / 4 };
+    enum { MIN_BYTES = CACHE / 4 };
     p->kernel_stride = kernel_floats(p->sums, p->results);
     int bytes = (int)(p->kernel_stride * PRODUCTS * sizeof(float));
-    bytes = most(LEAST, least(bytes, CACHE));
-    p->chunk = p->range = least(p->grid.strips, most(1, bytes / (STRIP_BYTES * p->sums)));
+    bytes = max(MIN_BYTES, min(bytes, CACHE));
+    p->chunk = p->range = min(p->grid.strips, max(1, bytes / (STRIP_BYTES * p->sums)));
     p->some_sums = p->sums;
-    p->some_results = least(p->results, 2 * GROUP);
+    p->some_results = min(p->results, 2 * GROUP);
 }
 
 static void plan_together(Pass *p)
 {
     enum { TILES = 16 << 20, SUMS = 320 / LANES };
-    int most_strips = most(1, TILES / (STRIP_BYTES * p->sums));
-    p->chunk = pieces(p->grid.strips, pieces(p->grid.strips, most_strips));
-    p->some_results = least(p->results, GROUP);
+    int max_strips = max(1, TILES / (STRIP_BYTES * p->sums));
+    p->chunk = pieces(p->grid.strips, pieces(p->grid.strips, max_strips));
+    p->some_results = min(p->results, GROUP);
     p->some_sums = pieces(p->sums, pieces(p->sums, SUMS));
-    int ranges = pieces(p->chunk, most(1, CACHE / (STRIP_BYTES * p->some_results)));
+    int ranges = pieces(p->chunk, max(1, CACHE / (STRIP_BYTES * p->some_results)));
     p->range = pieces(p->chunk, ranges);
     p->kernel_stride = kernel_floats(p->some_sums, p->some_results);
 }
@@ -141,7 +141,7 @@ static void transform_kernels(const Pass *p, Share sums, Share results, float *t
 {
     size_t count = (size_t)(sums.end - sums.begin);
     for (int g = results.begin; g < results.end; g += GROUP) {
-        size_t vectors = (size_t)least(GROUP, results.end - g);
+        size_t vectors = (size_t)min(GROUP, results.end - g);
         float *group = to + (size_t)(g - results.begin) * count * KERNEL_BLOCK;
         for (int s = sums.begin; s < sums.end; s++)
             for (size_t v = 0; v < vectors; v++)
@@ -174,7 +174,7 @@ static void multiply(const Pass *p, const Panels *tiles, int offset, Share strip
         Share head = common_part(strips, (Share){0, present.head - offset});
         Share tail = common_part(strips, (Share){present.tail - offset, p->grid.strips - offset});
         for (int g = 0; g < results.end - results.begin; g += GROUP) {
-            int vectors = least(GROUP, results.end - results.begin - g);
+            int vectors = min(GROUP, results.end - results.begin - g);
             const float *group = kernels + (size_t)i * p->kernel_stride + (size_t)g * group_floats;
             multiply_group(i, head, strips.begin, sums, group, vectors, g, tiles, products);
             multiply_group(i, tail, strips.begin, sums, group, vectors, g, tiles, products);
@@ -220,7 +220,7 @@ static void run_strips(const Pass *p, Share strips, const float *kernels, const 
     for (int i = 0; i < count; i++)
         transform_strip(&source, strips.begin + i, tiles, i);
     for (int r = 0; r < p->results; r += p->some_results) {
-        Share results = {r, least(r + p->some_results, p->results)};
+        Share results = {r, min(r + p->some_results, p->results)};
         multiply(p, tiles, strips.begin, (Share){0, count}, (Share){0, p->sums}, results,
                  kernels + (size_t)r * (size_t)p->sums * KERNEL_BLOCK, products);
         write_results(p, products, strips.begin, count, results);
@@ -237,13 +237,13 @@ static void run_apart(const Pass *p, float *scratch)
         Panels tiles = panels_at(own, p->tiles);
         Panels products = panels_at(own + panels_size(tiles), p->products);
         Share groups = my_share(pieces(p->results, GROUP));
-        Share results = {groups.begin * GROUP, least(groups.end * GROUP, p->results)};
+        Share results = {groups.begin * GROUP, min(groups.end * GROUP, p->results)};
         transform_kernels(p, (Share){0, p->sums}, results,
                           kernels + (size_t)(results.begin * p->sums) * KERNEL_BLOCK);
 #pragma omp barrier
         Share mine = my_share(p->grid.strips);
         for (int s = mine.begin; s < mine.end; s += p->chunk)
-            run_strips(p, (Share){s, least(s + p->chunk, mine.end)}, kernels, &tiles, &products);
+            run_strips(p, (Share){s, min(s + p->chunk, mine.end)}, kernels, &tiles, &products);
     }
 }
 
@@ -252,7 +252,7 @@ static void run_results(const Pass *p, const Panels *tiles, int offset, Share st
                         bool fresh, float *kernels, const Panels *products)
 {
     for (int s = 0; s < p->sums; s += p->some_sums) {
-        Share sums = {s, least(s + p->some_sums, p->sums)};
+        Share sums = {s, min(s + p->some_sums, p->sums)};
         if (fresh || p->some_sums < p->sums)
             transform_kernels(p, sums, results, kernels);
         multiply(p, tiles, offset, strips, sums, results, kernels, products);
@@ -264,7 +264,7 @@ static void run_chunk(const Pass *p, const Panels *tiles, int offset, float *ker
                       const Panels *products)
 {
     Source source = {&p->grid, p->x, p->sums, false};
-    int count = least(p->chunk, p->grid.strips - offset), ranges = pieces(count, p->range);
+    int count = min(p->chunk, p->grid.strips - offset), ranges = pieces(count, p->range);
     Share mine = my_share(count);
     for (int s = mine.begin; s < mine.end; s++)
         transform_strip(&source, offset + s, tiles, s);
@@ -272,8 +272,8 @@ static void run_chunk(const Pass *p, const Panels *tiles, int offset, float *ker
     Share jobs = my_share(pieces(p->results, p->some_results) * ranges);
     for (int job = jobs.begin; job < jobs.end; job++) {
         int first = job / ranges * p->some_results, strip = job % ranges * p->range;
-        run_results(p, tiles, offset, (Share){strip, least(strip + p->range, count)},
-                    (Share){first, least(first + p->some_results, p->results)},
+        run_results(p, tiles, offset, (Share){strip, min(strip + p->range, count)},
+                    (Share){first, min(first + p->some_results, p->results)},
                     strip == 0 || job == jobs.begin, kernels, products);
     }
 #pragma omp barrier
