@@ -4,8 +4,7 @@
 // (observe/activity.h) and sends it to the root's thread over sockets (comm/channel.h): MPI belongs
 // to the main thread, which may hang in it. The root decides, and prints on standard error.
 //
-// - After HVD_STALL_SECONDS (10; 0: never) in hvd_init: which ranks wait, which have not come to
-// it,
+// - After HVD_STALL_SECONDS (10; 0: never) in hvd_init: which ranks wait, which have not called it,
 //   and which processes of this machine are stopped.
 // - After HVD_STALL_SECONDS in a call: a line for each group of ranks that waits or is elsewhere;
 //   again after twice as long, and so on; a note when the wait is over. A slow rank is no error.
@@ -13,8 +12,8 @@
 // - HVD_STALL_SHUTDOWN_SECONDS (0: never) after a wait began: the job ends with status 2.
 // - A rank has left (the end of main, hvd_shutdown, MPI_Finalize) while others are in a call that
 //   needs it: a line within two seconds, and the job ends with status 2.
-// - A rank is gone in another way: the root names it, or rank 1 names the root; mpirun ends the
-// job.
+// - A rank is gone in another way: the root names it, or rank 1 names the root; then mpirun ends
+//   the job.
 // - SIGINT, SIGTERM and SIGHUP from mpirun: the root names the signal where the program has no
 //   handler of its own; the processes end as the signal says.
 // - mpirun is gone: each process ends, and removes what Open MPI left in /dev/shm and in its folder

@@ -29,8 +29,7 @@
 //                                                              model; 0: it has no weights yet
 //     transport         name, compression                      how hvd moves arenas is decided
 //     compile           optimizer, weights, statistics, model  the model has its weights; its
-//     layers,
-//                                                              a line for each
+//                                                              layers, a line for each
 //     fit               verbose, epochs, steps,                fit was called; the lengths are
 //                       validation_steps, train_len,           of one permutation, in batches;
 //                       validation_len, train_images,          its images, and a batch's
