@@ -497,10 +497,8 @@ bool judge_accumulated_mean(const Runs *runs, const AllUpdates *all, Report *rep
         int u = first_unexplained(&all->items[i], mean, 0);
         if (u < 0)
             continue;
-        report_failure(report, MEAN, wrong_gradient(all),
-                       evidence_in(runs, all->items[i].run, evidence_of(&all->items[i], u)));
-        return false;
+        return report_failure(report, MEAN, wrong_gradient(all),
+                              evidence_in(runs, all->items[i].run, evidence_of(&all->items[i], u)));
     }
-    report_ok(report, MEAN);
-    return true;
+    return report_ok(report, MEAN);
 }

@@ -57,24 +57,19 @@ bool judge_drawn_images(const Runs *runs, const char *property, Report *report)
                                           "the same work. Often this means the "
                                           "same seed: without set_seed() each rank draws its own.",
                                           NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int a = 0; a < run->ranks; a++) {
             RankSet same = 1u << a;
             for (int b = a + 1; b < run->ranks; b++)
                 same |= draw_the_same(run, a, b) ? 1u << b : 0;
             if (rank_count(same) == 1)
                 continue;
-            report_failure(
-                report, property, &seeds_equal,
-                evidence_in(runs, run,
-                            format_text("%s began with the images %s, %s", rank_names(same).text,
-                                        drawn(run, a, 0), drawn(run, a, 1))));
-            return false;
+            return report_failure_in(report, runs, run, property, &seeds_equal,
+                                     "%s began with the images %s, %s", rank_names(same).text,
+                                     drawn(run, a, 0), drawn(run, a, 1));
         }
     }
-    report_ok(report, property);
-    return true;
+    return report_ok(report, property);
 }
 
 // ---- What belongs to the images.
@@ -87,25 +82,21 @@ bool judge_labels(const Runs *runs, Report *report)
         "images have the labels of other images. Where images are moved to another place, their "
         "labels have to move with them.",
         NULL};
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++) {
-            const Events *events = &runs->items[i].traces.of[r];
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks; r++) {
+            const Events *events = &run->traces.of[r];
             for (int at = -1; (at = event_find(events, "images", at + 1)) >= 0;) {
                 const cJSON *batch = events->items[at];
                 if (!(event_number(batch, "mislabeled") > 0))
                     continue;
-                report_failure(report, property, &mixed_up,
-                               evidence_in(runs, &runs->items[i],
-                                           format_text("rank %d: %.0f of the images %s of the "
-                                                       "%s set have another label than in the file",
-                                                       r, event_number(batch, "mislabeled"),
-                                                       event_text(batch, "drawn"),
-                                                       event_text(batch, "split"))));
-                return false;
+                return report_failure_in(report, runs, run, property, &mixed_up,
+                                         "rank %d: %.0f of the images %s of the "
+                                         "%s set have another label than in the file",
+                                         r, event_number(batch, "mislabeled"),
+                                         event_text(batch, "drawn"), event_text(batch, "split"));
             }
         }
-    report_ok(report, property);
-    return true;
+    return report_ok(report, property);
 }
 
 bool judge_statistics(const Runs *runs, Report *report)
@@ -117,20 +108,16 @@ bool judge_statistics(const Runs *runs, Report *report)
         "the statistics are those of another set of images than all that there are to train on: of "
         "this worker's share, perhaps. Then the same image is another one on each worker.",
         NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int r = 0; r < run->ranks; r++) {
             double images = event_number(event_last(&run->traces.of[r], "statistics"), "images");
             if (!(fabs(images - run_flag(run, "--images ")) > 0))
                 continue;
-            report_failure(report, property, &others,
-                           evidence_in(runs, run,
-                                       format_text("rank %d took those of %.0f images; there are "
-                                                   "%.0f to train on",
-                                                   r, images, run_flag(run, "--images "))));
-            return false;
+            return report_failure_in(report, runs, run, property, &others,
+                                     "rank %d took those of %.0f images; there are "
+                                     "%.0f to train on",
+                                     r, images, run_flag(run, "--images "));
         }
     }
-    report_ok(report, property);
-    return true;
+    return report_ok(report, property);
 }

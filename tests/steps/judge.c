@@ -2,6 +2,7 @@
 
 #include "judge.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,26 +54,34 @@ char *evidence_in(const Runs *runs, const Run *run, char *evidence)
     return runs->count == 1 ? evidence : evidence_of_run(run, evidence);
 }
 
-void report_property(Report *report, const char *property, const Diagnosis *diagnosis,
+bool report_failure_in(Report *report, const Runs *runs, const Run *run, const char *property,
+                       const Diagnosis *diagnosis, const char *format, ...)
+{
+    char *evidence;
+    va_list arguments;
+    va_start(arguments, format);
+    CHECK(vasprintf(&evidence, format, arguments) >= 0);
+    va_end(arguments);
+    return report_failure(report, property, diagnosis, evidence_in(runs, run, evidence));
+}
+
+bool report_property(Report *report, const char *property, const Diagnosis *diagnosis,
                      char *evidence)
 {
-    if (evidence)
-        report_failure(report, property, diagnosis, evidence);
-    else
-        report_ok(report, property);
+    return evidence ? report_failure(report, property, diagnosis, evidence)
+                    : report_ok(report, property);
 }
 
 bool nothing_trained(const Runs *runs, const char *property, Report *report)
 {
     static const Diagnosis nothing = {
         "nothing-trained", "fit() was asked for no epoch at all, or was not asked.", NULL};
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++)
-            if (event_count(&runs->items[i].traces.of[r], "step") == 0) {
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks; r++)
+            if (event_count(&run->traces.of[r], "step") == 0) {
                 if (!report->held)
-                    report_failure(report, property, &nothing,
-                                   evidence_in(runs, &runs->items[i],
-                                               format_text("rank %d made no step of training", r)));
+                    report_failure_in(report, runs, run, property, &nothing,
+                                      "rank %d made no step of training", r);
                 return true;
             }
     return false;
@@ -82,12 +91,10 @@ bool none_computed(const Runs *runs, const char *property, Report *report)
 {
     static const Diagnosis none = {"nothing-trained", "no gradients are computed on some rank.",
                                    NULL};
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++)
-            if (event_count(&runs->items[i].traces.of[r], "gradient") == 0) {
-                report_failure(
-                    report, property, &none,
-                    evidence_in(runs, &runs->items[i], format_text("rank %d computed none", r)));
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks; r++)
+            if (event_count(&run->traces.of[r], "gradient") == 0) {
+                report_failure_in(report, runs, run, property, &none, "rank %d computed none", r);
                 return true;
             }
     return false;

@@ -30,8 +30,13 @@ bool judge_compiler(const char *file, int status, const char *messages, Report *
 char *evidence_of_run(const Run *run, char *evidence);
 char *evidence_in(const Runs *runs, const Run *run, char *evidence);
 
+// Reports a property that fails in `run`, with that evidence. Returns false.
+bool report_failure_in(Report *report, const Runs *runs, const Run *run, const char *property,
+                       const Diagnosis *diagnosis, const char *format, ...) PRINTF_LIKE(6, 7);
+
 // Reports a property that holds in all runs where `evidence` is NULL, and a failure otherwise.
-void report_property(Report *report, const char *property, const Diagnosis *diagnosis,
+// Returns whether it holds.
+bool report_property(Report *report, const char *property, const Diagnosis *diagnosis,
                      char *evidence);
 
 // The runs on which nothing was trained can show nothing of training. True where there is one;

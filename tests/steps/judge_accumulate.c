@@ -153,13 +153,11 @@ static bool judge_numbers(const Runs *runs, const AllUpdates *all, Report *repor
                      "an update",
                      updates->run->ranks, run_flag(updates->run, "--batch-size "), updates->steps,
                      updates->passes);
-            report_failure(report, BATCHES, wrong_number(updates, r),
-                           evidence_in(runs, updates->run, evidence));
-            return false;
+            return report_failure(report, BATCHES, wrong_number(updates, r),
+                                  evidence_in(runs, updates->run, evidence));
         }
     }
-    report_ok(report, BATCHES);
-    return true;
+    return report_ok(report, BATCHES);
 }
 
 // ---- The weights, and what is exchanged.
@@ -182,19 +180,16 @@ static bool judge_weights(const Runs *runs, const AllUpdates *all, Report *repor
                 double root = updates->of[0][u].weights, own = updates->of[r][u].weights;
                 if (!isfinite(root) || fabs(root - own) <= allowed * (u > 0) * fabs(root))
                     continue;
-                report_failure(report, START, u > 0 ? &apart : &start,
-                               evidence_in(runs, updates->run,
-                                           format_text("before update %d, as fingerprints:\n"
-                                                       "rank 0: %.9g\nrank %d: %.9g",
-                                                       u + 1, root, r, own)));
-                return false;
+                return report_failure_in(report, runs, updates->run, START, u > 0 ? &apart : &start,
+                                         "before update %d, as fingerprints:\n"
+                                         "rank 0: %.9g\nrank %d: %.9g",
+                                         u + 1, root, r, own);
             }
     }
-    report_ok(report, START);
-    return true;
+    return report_ok(report, START);
 }
 
-static void judge_exchange(const Runs *runs, const AllUpdates *all, Report *report)
+static bool judge_exchange(const Runs *runs, const AllUpdates *all, Report *report)
 {
     static const Diagnosis every = {
         "exchanged-in-every-batch",
@@ -220,22 +215,18 @@ static void judge_exchange(const Runs *runs, const AllUpdates *all, Report *repo
                 bool much = update->count > 4 && update->late >= update->count * updates->bytes;
                 if (!early && !much && update->whole < 2)
                     continue;
-                report_failure(
-                    report, ONCE,
+                return report_failure_in(
+                    report, runs, updates->run, ONCE,
                     early  ? &every
                     : much ? &too_much
                            : &twice,
-                    evidence_in(
-                        runs, updates->run,
-                        format_text("in update %d, from %d batches, rank %d sent %.0f bytes before "
-                                    "it had the gradients of the last one, and %.0f after that; "
-                                    "all gradients together are %.0f bytes",
-                                    u + 1, update->count, r, update->early, update->late,
-                                    updates->bytes)));
-                return;
+                    "in update %d, from %d batches, rank %d sent %.0f bytes before "
+                    "it had the gradients of the last one, and %.0f after that; "
+                    "all gradients together are %.0f bytes",
+                    u + 1, update->count, r, update->early, update->late, updates->bytes);
             }
     }
-    report_ok(report, ONCE);
+    return report_ok(report, ONCE);
 }
 
 // A right answer with a caveat: the optimizer got something else than the mean.

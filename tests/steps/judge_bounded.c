@@ -129,8 +129,7 @@ static void judge_bound(const Runs *runs, Report *report)
                                      NULL};
     char *first = NULL;
     bool delayed = false, by_one = true;
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         int most = 0;
         for (int r = run->plan.ranks; r < run->ranks; r++) {
             char *evidence = beyond_bound(run, r, &most, &delayed);
@@ -213,11 +212,11 @@ static void judge_waiting(const Runs *runs, Report *report)
         NULL};
     char *first = NULL;
     Waits waits = {true, true, true};
-    for (int i = 0; i < runs->count; i++)
-        for (int r = runs->items[i].plan.ranks; r < runs->items[i].ranks; r++) {
-            char *evidence = waits_longer(&runs->items[i], r, &waits);
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = run->plan.ranks; r < run->ranks; r++) {
+            char *evidence = waits_longer(run, r, &waits);
             if (evidence && !first)
-                first = evidence_in(runs, &runs->items[i], evidence);
+                first = evidence_in(runs, run, evidence);
             else
                 free(evidence);
         }
@@ -360,20 +359,18 @@ static bool one_by_one(const Run *run)
     return !in_rounds(run);
 }
 
-static void judge_rounds(const Runs *runs, Report *report)
+static bool judge_rounds(const Runs *runs, Report *report)
 {
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int r = run->plan.ranks; r < run->ranks && in_rounds(run); r++) {
             const Diagnosis *diagnosis;
             char *evidence = wrong_rounds(run, r, &diagnosis);
             if (!evidence)
                 continue;
-            report_failure(report, ROUNDS, diagnosis, evidence_in(runs, run, evidence));
-            return;
+            return report_failure(report, ROUNDS, diagnosis, evidence_in(runs, run, evidence));
         }
     }
-    report_ok(report, ROUNDS);
+    return report_ok(report, ROUNDS);
 }
 
 static void judge(const Runs *runs, Report *report)

@@ -112,8 +112,8 @@ static const cJSON *first_other_rate(const Run *run, Factor factor, int *rank)
 static bool factor_explains(const Runs *runs, Factor factor)
 {
     int rank;
-    for (int i = 0; i < runs->count; i++)
-        if (first_other_rate(&runs->items[i], factor, &rank))
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        if (first_other_rate(run, factor, &rank))
             return false;
     return true;
 }
@@ -157,10 +157,9 @@ static const Diagnosis *wrong_rate(const Runs *runs)
     return &wrong;
 }
 
-static void judge_rates(const Runs *runs, Report *report)
+static bool judge_rates(const Runs *runs, Report *report)
 {
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         int rank;
         const cJSON *apply = first_other_rate(run, by_size, &rank);
         if (!apply)
@@ -171,10 +170,9 @@ static void judge_rates(const Runs *runs, Report *report)
         if (isfinite(rate_of(apply)))
             text_add(&evidence, "\n%d workers: %d * %g = %g", run->ranks, run->ranks,
                      rate_of(apply), run->ranks * rate_of(apply));
-        report_failure(report, RATES, wrong_rate(runs), evidence_in(runs, run, evidence));
-        return;
+        return report_failure(report, RATES, wrong_rate(runs), evidence_in(runs, run, evidence));
     }
-    report_ok(report, RATES);
+    return report_ok(report, RATES);
 }
 
 // ---- The trainings.
@@ -210,8 +208,7 @@ static bool judge_trainings(const Runs *runs, Report *report)
         "ranks train by different optimizers at the same time. All of them make each training "
         "together.",
         NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         char *root = trainings_of(&run->traces.of[0]), *evidence = NULL;
         bool same = true;
         for (int r = 0; r < run->ranks; r++) {
@@ -226,11 +223,10 @@ static bool judge_trainings(const Runs *runs, Report *report)
             free(evidence);
             continue;
         }
-        report_failure(report, BOTH, same ? &missing : &differs, evidence_in(runs, run, evidence));
-        return false;
+        return report_failure(report, BOTH, same ? &missing : &differs,
+                              evidence_in(runs, run, evidence));
     }
-    report_ok(report, BOTH);
-    return true;
+    return report_ok(report, BOTH);
 }
 
 // ---- The weights.
@@ -315,20 +311,19 @@ static const Diagnosis *wrong_start(const Run *run, int number)
     return number > 0 ? &later : &differs;
 }
 
-static void judge_start(const Runs *runs, Report *report)
+static bool judge_start(const Runs *runs, Report *report)
 {
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         int trainings = event_count(&run->traces.of[0], "compile");
         for (int t = 0; t < trainings; t++) {
             char *evidence = different_starts(run, t);
             if (!evidence)
                 continue;
-            report_failure(report, START, wrong_start(run, t), evidence_in(runs, run, evidence));
-            return;
+            return report_failure(report, START, wrong_start(run, t),
+                                  evidence_in(runs, run, evidence));
         }
     }
-    report_ok(report, START);
+    return report_ok(report, START);
 }
 
 // A broadcast in a training, after its second update (Horovod's texts broadcast after the first
@@ -366,30 +361,26 @@ static double broadcast_bytes(const cJSON *event)
                                         : event_number(event, "bytes");
 }
 
-static void judge_broadcasts(const Runs *runs, Report *report)
+static bool judge_broadcasts(const Runs *runs, Report *report)
 {
     static const Diagnosis again = {
         "broadcast-again-and-again",
         "a broadcast in the middle of a training, in every step or every epoch, perhaps. Workers "
         "that start from the same weights and make the same updates stay equal without.",
         NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         const Events *events = &run->traces.of[0];
         for (int t = 0; t < event_count(events, "compile"); t++) {
             int at = broadcast_in_training(events, t);
             if (at < 0)
                 continue;
-            report_failure(
-                report, ONCE, &again,
-                evidence_in(runs, run,
-                            format_text("rank 0 takes part in a broadcast of %.0f bytes between "
-                                        "two updates of a training",
-                                        broadcast_bytes(events->items[at]))));
-            return;
+            return report_failure_in(report, runs, run, ONCE, &again,
+                                     "rank 0 takes part in a broadcast of %.0f bytes between "
+                                     "two updates of a training",
+                                     broadcast_bytes(events->items[at]));
         }
     }
-    report_ok(report, ONCE);
+    return report_ok(report, ONCE);
 }
 
 // ---- Files, and a worker alone.
@@ -434,15 +425,14 @@ static bool saved_untrained(const Events *events)
     return saved && trained;
 }
 
-static void judge_files(const Runs *runs, Report *report)
+static bool judge_files(const Runs *runs, Report *report)
 {
     static const Diagnosis untrained = {
         "saved-untrained",
         "the weights change after they were written, and are not written again. The file must have "
         "the weights at the end of the training.",
         NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         RankSet writers = ranks_with(&run->traces, "saved");
         int files = event_count(&run->traces.of[0], "saved"),
             trainings = event_count(&run->traces.of[0], "compile");
@@ -450,20 +440,17 @@ static void judge_files(const Runs *runs, Report *report)
         if (complete && !saved_untrained(&run->traces.of[0]))
             continue;
         if (complete) {
-            report_failure(report, FILES, &untrained,
-                           evidence_in(runs, run,
-                                       format_text("the last file of a training is written "
-                                                   "before its last update")));
-            return;
+            return report_failure_in(report, runs, run, FILES, &untrained,
+                                     "the last file of a training is written "
+                                     "before its last update");
         }
         char *evidence = format_text("written by %s", rank_names(writers).text);
         if (writers == 1)
             text_add(&evidence, ": %d of %d files", files, trainings);
-        report_failure(report, FILES, wrong_writers(run, writers == 1 ? 0 : writers),
-                       evidence_in(runs, run, evidence));
-        return;
+        return report_failure(report, FILES, wrong_writers(run, writers == 1 ? 0 : writers),
+                              evidence_in(runs, run, evidence));
     }
-    report_ok(report, FILES);
+    return report_ok(report, FILES);
 }
 
 // A collective call of one rank sends nothing, whatever it is given.
@@ -476,26 +463,21 @@ static const cJSON *anything_sent(const Events *events)
     return NULL;
 }
 
-static void judge_silence(const Runs *runs, Report *report)
+static bool judge_silence(const Runs *runs, Report *report)
 {
     static const Diagnosis speaks = {
         "sends-alone",
         "with one worker there is no other worker to exchange values with: put the messages inside "
         "an if. (A collective call with one rank sends nothing.)",
         NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         const cJSON *sent = run->ranks == 1 ? anything_sent(&run->traces.of[0]) : NULL;
         if (!sent)
             continue;
-        report_failure(
-            report, SILENT, &speaks,
-            evidence_in(runs, run,
-                        format_text("it calls %s with %.0f bytes", event_text(sent, "function"),
-                                    event_number(sent, "bytes"))));
-        return;
+        return report_failure_in(report, runs, run, SILENT, &speaks, "it calls %s with %.0f bytes",
+                                 event_text(sent, "function"), event_number(sent, "bytes"));
     }
-    report_ok(report, SILENT);
+    return report_ok(report, SILENT);
 }
 
 static void judge(const Runs *runs, Report *report)

@@ -73,11 +73,10 @@ static bool judge_devices(const Runs *runs, const AllBatches *all, Report *repor
                                      devices_of(batches->run), batches->replicas);
         if (printed >= 0)
             text_add(&evidence, "\nit says \"Number of devices: %d\"", printed);
-        report_failure(report, DEVICES, diagnosis, evidence_in(runs, batches->run, evidence));
-        return false;
+        return report_failure(report, DEVICES, diagnosis,
+                              evidence_in(runs, batches->run, evidence));
     }
-    report_ok(report, DEVICES);
-    return true;
+    return report_ok(report, DEVICES);
 }
 
 // ---- The parts.
@@ -300,11 +299,9 @@ static bool judge_parts(const Runs *runs, const AllBatches *all, Report *report)
         }
         if (!evidence)
             continue;
-        report_failure(report, PARTS, diagnosis, evidence_in(runs, batches->run, evidence));
-        return false;
+        return report_failure(report, PARTS, diagnosis, evidence_in(runs, batches->run, evidence));
     }
-    report_ok(report, PARTS);
-    return true;
+    return report_ok(report, PARTS);
 }
 
 static const BatchSeen *first_uneven(const Batches *batches, bool trains)
@@ -333,13 +330,11 @@ static bool judge_evenness(const Runs *runs, const AllBatches *all, Report *repo
         const BatchSeen *batch = first_uneven(batches, true);
         if (!batch)
             continue;
-        report_failure(
+        return report_failure(
             report, EVEN, &uneven,
             evidence_in(runs, batches->run, parts_evidence(batches, batch, &(Cover){0})));
-        return false;
     }
-    report_ok(report, EVEN);
-    return true;
+    return report_ok(report, EVEN);
 }
 
 // ---- The updates.
@@ -403,13 +398,12 @@ static bool judge_updates(const Runs *runs, const AllBatches *all, Report *repor
             const Diagnosis *diagnosis = batch->trains ? wrong_updates(all, batches, batch) : NULL;
             if (!diagnosis)
                 continue;
-            report_failure(report, UPDATES, diagnosis,
-                           evidence_in(runs, batches->run, updates_evidence(batches, batch)));
-            return false;
+            return report_failure(
+                report, UPDATES, diagnosis,
+                evidence_in(runs, batches->run, updates_evidence(batches, batch)));
         }
     }
-    report_ok(report, UPDATES);
-    return true;
+    return report_ok(report, UPDATES);
 }
 
 static bool judge_weights(const Runs *runs, const AllBatches *all, Report *report)
@@ -462,17 +456,17 @@ static const Diagnosis *wrong_test(const Batches *batches, char **evidence)
     return tests == 0 ? &none : &not_shared_out;
 }
 
-static void judge_test(const Runs *runs, const AllBatches *all, Report *report)
+static bool judge_test(const Runs *runs, const AllBatches *all, Report *report)
 {
     for (int i = 0; i < all->count; i++) {
         char *evidence;
         const Diagnosis *diagnosis = wrong_test(&all->items[i], &evidence);
         if (!evidence)
             continue;
-        report_failure(report, TEST, diagnosis, evidence_in(runs, all->items[i].run, evidence));
-        return;
+        return report_failure(report, TEST, diagnosis,
+                              evidence_in(runs, all->items[i].run, evidence));
     }
-    report_ok(report, TEST);
+    return report_ok(report, TEST);
 }
 
 static void judge(const Runs *runs, Report *report)

@@ -30,10 +30,9 @@ static const struct {
     {TEST_READ, test_read_once}, {TEST_OWN, test_ahead},
 };
 
-static void judge_property(const Runs *runs, int property, Report *report)
+static bool judge_property(const Runs *runs, int property, Report *report)
 {
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int rank = 0; rank < run->ranks; rank++) {
             Worker worker = worker_of(run, rank);
             Finding finding = properties[property].look(&worker);
@@ -42,12 +41,11 @@ static void judge_property(const Runs *runs, int property, Report *report)
                 continue;
             char *evidence = format_text("rank %d: %s", rank, finding.evidence);
             free(finding.evidence);
-            report_failure(report, properties[property].text, finding.diagnosis,
-                           evidence_in(runs, run, evidence));
-            return;
+            return report_failure(report, properties[property].text, finding.diagnosis,
+                                  evidence_in(runs, run, evidence));
         }
     }
-    report_ok(report, properties[property].text);
+    return report_ok(report, properties[property].text);
 }
 
 // The first rank of a run that took no training image, -1 where all have.
@@ -67,13 +65,11 @@ static bool untrained(const Runs *runs, Report *report)
 {
     static const Diagnosis idle = {"nothing-trained",
                                    "the training images of at least two epochs are judged.", NULL};
-    for (int i = 0; i < runs->count; i++) {
-        int rank = idle_rank(&runs->items[i]);
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        int rank = idle_rank(run);
         if (rank < 0)
             continue;
-        report_failure(
-            report, PASSES, &idle,
-            evidence_in(runs, &runs->items[i], format_text("rank %d trains on fewer", rank)));
+        report_failure_in(report, runs, run, PASSES, &idle, "rank %d trains on fewer", rank);
         return true;
     }
     return false;

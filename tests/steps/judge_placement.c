@@ -68,13 +68,12 @@ static char *part_evidence(const Run *run, const Part *part)
 static const Diagnosis *judge_part(const Runs *runs, const Part *part, const Diagnosis *other,
                                    Report *report)
 {
-    for (int i = 0; i < runs->count; i++) {
-        char *evidence = part_evidence(&runs->items[i], part);
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        char *evidence = part_evidence(run, part);
         if (!evidence)
             continue;
         const Diagnosis *diagnosis = part->wrong(runs, other);
-        report_failure(report, part->property, diagnosis,
-                       evidence_in(runs, &runs->items[i], evidence));
+        report_failure(report, part->property, diagnosis, evidence_in(runs, run, evidence));
         return diagnosis;
     }
     report_ok(report, part->property);
@@ -84,10 +83,9 @@ static const Diagnosis *judge_part(const Runs *runs, const Part *part, const Dia
 // No claimed size is on that side of the true one, -1 below it, 1 above it.
 static bool no_size_is(const Runs *runs, int side)
 {
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++) {
-            int difference =
-                claimed(&runs->items[i], r, "local_size") - run_local_size(&runs->items[i], r);
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks; r++) {
+            int difference = claimed(run, r, "local_size") - run_local_size(run, r);
             if (difference * side > 0)
                 return false;
         }
@@ -157,9 +155,9 @@ static int rank_after_first(const Run *run, int rank)
 
 static bool is_formula(const Runs *runs, Formula formula)
 {
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++)
-            if (claimed(&runs->items[i], r, "local_rank") != formula(&runs->items[i], r))
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks; r++)
+            if (claimed(run, r, "local_rank") != formula(run, r))
                 return false;
     return true;
 }
@@ -167,9 +165,8 @@ static bool is_formula(const Runs *runs, Formula formula)
 // Among the workers of each host the local ranks are 0, 1, ... in some order.
 static bool is_another_order(const Runs *runs)
 {
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++) {
-            const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks; r++) {
             RankSet taken = 0;
             for (int other = 0; other < run->ranks; other++)
                 if (same_host(run, r, other) && claimed(run, other, "local_rank") >= 0 &&
@@ -246,14 +243,12 @@ static bool none_shown(const Runs *runs, Report *report)
 {
     static const Diagnosis not_shown = {
         "not-shown", "show_placement() was not called with the worker's results.", NULL};
-    for (int i = 0; i < runs->count; i++) {
-        RankSet shown = ranks_with(&runs->items[i].traces, "placement");
-        if (shown == all_ranks(runs->items[i].ranks))
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        RankSet shown = ranks_with(&run->traces, "placement");
+        if (shown == all_ranks(run->ranks))
             continue;
-        report_failure(report, SHOWN, &not_shown,
-                       evidence_in(runs, &runs->items[i],
-                                   format_text("%s of %d called it", rank_names(shown).text,
-                                               runs->items[i].ranks)));
+        report_failure_in(report, runs, run, SHOWN, &not_shown, "%s of %d called it",
+                          rank_names(shown).text, run->ranks);
         return true;
     }
     report_ok(report, SHOWN);
@@ -262,16 +257,15 @@ static bool none_shown(const Runs *runs, Report *report)
 
 // ---- Devices.
 
-static void judge_devices(const Runs *runs, Report *report)
+static bool judge_devices(const Runs *runs, Report *report)
 {
     static const Diagnosis other = {
         "other-device",
         "the local ranks are right, and the worker asks for another device, or for none. Workers "
         "of one host then share one, while another is idle.",
         NULL};
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++) {
-            const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks; r++) {
             const cJSON *use = event_last(&run->traces.of[r], "device_use");
             if (use && (int)event_number(use, "device") == run_local_rank(run, r))
                 continue;
@@ -279,10 +273,9 @@ static void judge_devices(const Runs *runs, Report *report)
                 use ? format_text("rank %d, with local rank %d, asks for device %.0f", r,
                                   run_local_rank(run, r), event_number(use, "device"))
                     : format_text("rank %d asks for none", r);
-            report_failure(report, DEVICE, &other, evidence_in(runs, run, evidence));
-            return;
+            return report_failure(report, DEVICE, &other, evidence_in(runs, run, evidence));
         }
-    report_ok(report, DEVICE);
+    return report_ok(report, DEVICE);
 }
 
 static void judge(const Runs *runs, Report *report)

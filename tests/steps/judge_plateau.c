@@ -348,7 +348,7 @@ static char *evidence_of(const Training *t, int rank, int epoch)
     return evidence;
 }
 
-static void judge_reductions(const Runs *runs, const Trainings *all, Report *report)
+static bool judge_reductions(const Runs *runs, const Trainings *all, Report *report)
 {
     for (int i = 0; i < all->count; i++) {
         const Training *t = &all->items[i];
@@ -356,12 +356,11 @@ static void judge_reductions(const Runs *runs, const Trainings *all, Report *rep
             int epoch = first_other(t, &right, r);
             if (epoch < 0)
                 continue;
-            report_failure(report, REDUCED, diagnose(all, epoch),
-                           evidence_in(runs, t->run, evidence_of(t, r, epoch)));
-            return;
+            return report_failure(report, REDUCED, diagnose(all, epoch),
+                                  evidence_in(runs, t->run, evidence_of(t, r, epoch)));
         }
     }
-    report_ok(report, REDUCED);
+    return report_ok(report, REDUCED);
 }
 
 // ---- Within an epoch, and how many of them there are.
@@ -385,22 +384,17 @@ static bool judge_steadiness(const Runs *runs, Report *report)
     static const Diagnosis within = {
         "reduced-within-an-epoch",
         "validation comes at the end of an epoch, and so does the decision: in epoch_end.", NULL};
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++) {
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks; r++) {
             RateOfUpdate update;
-            if (!changes_within(&runs->items[i], r, &update))
+            if (!changes_within(run, r, &update))
                 continue;
-            report_failure(
-                report, STEADY, &within,
-                evidence_in(runs, &runs->items[i],
-                            format_text("rank %d: another learning rate, %.5g, from batch %d of "
-                                        "epoch %d on",
-                                        r, update.learning_rate, update.step + 1,
-                                        update.epoch + 1)));
-            return false;
+            return report_failure_in(report, runs, run, STEADY, &within,
+                                     "rank %d: another learning rate, %.5g, from batch %d of "
+                                     "epoch %d on",
+                                     r, update.learning_rate, update.step + 1, update.epoch + 1);
         }
-    report_ok(report, STEADY);
-    return true;
+    return report_ok(report, STEADY);
 }
 
 static bool too_few_epochs(const Runs *runs, const Trainings *all, Report *report)
@@ -411,10 +405,8 @@ static bool too_few_epochs(const Runs *runs, const Trainings *all, Report *repor
         const Training *t = &all->items[i];
         if (t->epochs >= run_flag(t->run, "--epochs "))
             continue;
-        report_failure(report, REDUCED, &few,
-                       evidence_in(runs, t->run,
-                                   format_text("some rank trained %d epochs of %g", t->epochs,
-                                               run_flag(t->run, "--epochs "))));
+        report_failure_in(report, runs, t->run, REDUCED, &few, "some rank trained %d epochs of %g",
+                          t->epochs, run_flag(t->run, "--epochs "));
         return true;
     }
     return false;

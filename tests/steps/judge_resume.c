@@ -23,8 +23,7 @@ static bool judge_places(const Runs *runs, Report *report)
         "has set that step in the plan: do not change it afterwards, and pass this plan to fit, "
         "not a copy from before.",
         NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         Reached place = {0};
         bool done =
             finds_checkpoint(runs, run, &place) && place.epoch >= run_flag(run, "--epochs ");
@@ -98,8 +97,7 @@ static char *words_evidence(const Run *run, const char *words, const char *name)
 // By what the root does, right or wrong: that is judged elsewhere.
 static void judge_words(const Runs *runs, Report *report)
 {
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         bool there = has_rank(ranks_that_restored(run), 0);
         const char *file = there ? name_restored(run, 0) : "";
         char *name = there ? format_text("%.*s", (int)strcspn(file, "."), file) : NULL;

@@ -42,18 +42,15 @@ static const Diagnosis *wrong_writers(const Run *run, RankSet writers)
 
 static bool judge_writers(const Runs *runs, Report *report)
 {
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         RankSet writers = writers_of(run);
         if (writers == 1)
             continue;
         char *evidence = format_text("written by %s", rank_names(writers).text);
-        report_failure(report, WRITER, wrong_writers(run, writers),
-                       evidence_in(runs, run, evidence));
-        return false;
+        return report_failure(report, WRITER, wrong_writers(run, writers),
+                              evidence_in(runs, run, evidence));
     }
-    report_ok(report, WRITER);
-    return true;
+    return report_ok(report, WRITER);
 }
 
 // ---- Each epoch's.
@@ -124,8 +121,7 @@ static const Diagnosis *wrong_files(const Run *run, int epoch, const SavedFile *
 
 static bool judge_epochs(const Runs *runs, Report *report)
 {
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int e = 1; e <= epochs_saved(run); e++) {
             SavedFile file = find_epoch(run, e);
             if (file.there && holds_epoch(run, file.saved, e))
@@ -137,13 +133,11 @@ static bool judge_epochs(const Runs *runs, Report *report)
                                   event_number(file.saved, "step"))
                     : format_text("%s %d epochs there is no ckpt-%d" ENDING,
                                   run->killed ? "killed after" : "after", epochs_saved(run), e);
-            report_failure(report, EACH, wrong_files(run, e, &file),
-                           evidence_in(runs, run, with_contents(run, evidence)));
-            return false;
+            return report_failure(report, EACH, wrong_files(run, e, &file),
+                                  evidence_in(runs, run, with_contents(run, evidence)));
         }
     }
-    report_ok(report, EACH);
-    return true;
+    return report_ok(report, EACH);
 }
 
 // ---- Names on the disk.
@@ -198,7 +192,7 @@ static int unsynced_epoch(const Run *run, EpochEnd *found)
     return epoch;
 }
 
-static void judge_sync(const Runs *runs, Report *report)
+static bool judge_sync(const Runs *runs, Report *report)
 {
     static const Diagnosis never = {
         "folder-not-synced",
@@ -209,20 +203,17 @@ static void judge_sync(const Runs *runs, Report *report)
         "synced-too-early",
         "the folder's names are put on the disk before the last rename, which changes them again.",
         NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         EpochEnd end;
         int epoch = unsynced_epoch(run, &end);
         if (!epoch)
             continue;
-        report_failure(report, ON_DISK, end.early ? &early : &never,
-                       evidence_in(runs, run,
-                                   format_text("after epoch %d the root goes on with the folder's "
-                                               "last change not on the disk",
-                                               epoch)));
-        return;
+        return report_failure_in(report, runs, run, ON_DISK, end.early ? &early : &never,
+                                 "after epoch %d the root goes on with the folder's "
+                                 "last change not on the disk",
+                                 epoch);
     }
-    report_ok(report, ON_DISK);
+    return report_ok(report, ON_DISK);
 }
 
 // ---- A save that fails.

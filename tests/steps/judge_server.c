@@ -30,29 +30,25 @@ static int kept_waiting(const Events *events)
     return -1;
 }
 
-static void judge_answers(const Runs *runs, Report *report)
+static bool judge_answers(const Runs *runs, Report *report)
 {
     static const Diagnosis late = {
         "pull-answered-late",
         "a worker is left waiting while the server does something for others. A server has its "
         "weights at hand, and answers at once.",
         NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int r = run->plan.ranks; r < run->ranks; r++) {
             int worker = kept_waiting(&run->traces.of[r]);
             if (worker < 0)
                 continue;
-            report_failure(
-                report, ANSWERED, &late,
-                evidence_in(runs, run,
-                            format_text("%s takes worker %d's pull, and another request before it "
-                                        "has sent the weights",
-                                        process_words(&run->traces, r), worker)));
-            return;
+            return report_failure_in(report, runs, run, ANSWERED, &late,
+                                     "%s takes worker %d's pull, and another request before it "
+                                     "has sent the weights",
+                                     process_words(&run->traces, r), worker);
         }
     }
-    report_ok(report, ANSWERED);
+    return report_ok(report, ANSWERED);
 }
 
 static void judge(const Runs *runs, Report *report)

@@ -37,17 +37,14 @@ static bool judge_epochs(const SharesDrawn *drawn, Report *report)
                 validations += passes->of[r][p].batches > 0;
             if (epochs == wanted && validations == wanted)
                 continue;
-            report_failure(
-                report, EPOCHS, epochs == wanted ? &validated : &trained,
-                evidence_in(drawn->runs, run,
-                            format_text("rank %d trained for %d epochs and validated %d times; "
-                                        "right: %d",
-                                        r, epochs, validations, wanted)));
-            return false;
+            return report_failure_in(report, drawn->runs, run, EPOCHS,
+                                     epochs == wanted ? &validated : &trained,
+                                     "rank %d trained for %d epochs and validated %d times; "
+                                     "right: %d",
+                                     r, epochs, validations, wanted);
         }
     }
-    report_ok(report, EPOCHS);
-    return true;
+    return report_ok(report, EPOCHS);
 }
 
 static int foreign(const Passes *passes, int rank)
@@ -72,18 +69,14 @@ static bool judge_splits(const SharesDrawn *drawn, Report *report)
             int validated = foreign(&drawn->validated[i], r);
             if (trained + validated == 0)
                 continue;
-            report_failure(
-                report, SPLITS, &wrong,
-                evidence_in(drawn->runs, run,
-                            format_text("rank %d trained on %d images that are none of the "
-                                        "training images, and was tested on %d that are none of "
-                                        "the test images",
-                                        r, trained, validated)));
-            return false;
+            return report_failure_in(report, drawn->runs, run, SPLITS, &wrong,
+                                     "rank %d trained on %d images that are none of the "
+                                     "training images, and was tested on %d that are none of "
+                                     "the test images",
+                                     r, trained, validated);
         }
     }
-    report_ok(report, SPLITS);
-    return true;
+    return report_ok(report, SPLITS);
 }
 
 // ---- Order.
@@ -116,7 +109,7 @@ static char *order_evidence(const Passes *passes, int rank, int pass)
     return evidence;
 }
 
-static void judge_order(const SharesDrawn *drawn, Report *report)
+static bool judge_order(const SharesDrawn *drawn, Report *report)
 {
     static const Diagnosis same = {
         "same-order",
@@ -130,12 +123,12 @@ static void judge_order(const SharesDrawn *drawn, Report *report)
             int pass = same_order(passes, r);
             if (pass == 0)
                 continue;
-            report_failure(report, ORDER, &same,
-                           evidence_in(drawn->runs, passes->run, order_evidence(passes, r, pass)));
-            return;
+            return report_failure(
+                report, ORDER, &same,
+                evidence_in(drawn->runs, passes->run, order_evidence(passes, r, pass)));
         }
     }
-    report_ok(report, ORDER);
+    return report_ok(report, ORDER);
 }
 
 // ---- Validation.
@@ -175,7 +168,7 @@ static const Diagnosis *wrong_validation(const Passes *passes, int pass)
     return on_all_ranks(passes, pass, draws_all_that_it_ever_draws) ? &left_out : &too_few;
 }
 
-static void judge_validation(const SharesDrawn *drawn, Report *report)
+static bool judge_validation(const SharesDrawn *drawn, Report *report)
 {
     for (int i = 0; i < drawn->runs->count; i++) {
         const Passes *passes = &drawn->validated[i];
@@ -183,13 +176,12 @@ static void judge_validation(const SharesDrawn *drawn, Report *report)
         for (int p = 0; p < passes->count[0]; p++) {
             if (count_images(passes, p, is_repeated) == 0 && !lacks_images(passes, p, size))
                 continue;
-            report_failure(
+            return report_failure(
                 report, VALIDATE, wrong_validation(passes, p),
                 evidence_in(drawn->runs, passes->run, pass_evidence(passes, p, "validation")));
-            return;
         }
     }
-    report_ok(report, VALIDATE);
+    return report_ok(report, VALIDATE);
 }
 
 // ---- All of it.

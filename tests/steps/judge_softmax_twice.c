@@ -200,22 +200,20 @@ static char *evidence_of_loss(const Run *run, const cJSON *batch)
     return evidence;
 }
 
-static void judge_loss(const Runs *runs, Report *report)
+static bool judge_loss(const Runs *runs, Report *report)
 {
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         const cJSON *wrong = wrong_loss(run);
         bool again = (wrong ? most_softmaxes(run) : softmaxes(model_of(run))) > 1;
         if (!wrong && !again)
             continue;
-        report_failure(report, TRAINED,
-                       !again                      ? &other_loss
-                       : figures_were_changed(run) ? &only_the_figure
-                                                   : &twice,
-                       evidence_in(runs, run, evidence_of_loss(run, wrong)));
-        return;
+        return report_failure(report, TRAINED,
+                              !again                      ? &other_loss
+                              : figures_were_changed(run) ? &only_the_figure
+                                                          : &twice,
+                              evidence_in(runs, run, evidence_of_loss(run, wrong)));
     }
-    report_ok(report, TRAINED);
+    return report_ok(report, TRAINED);
 }
 
 // ---- The rest of the file.
@@ -262,7 +260,7 @@ static char *first_other_layer(const char *model)
     return NULL;
 }
 
-static void judge_layers(const Runs *runs, Report *report)
+static bool judge_layers(const Runs *runs, Report *report)
 {
     static const Diagnosis changed = {
         "model-changed",
@@ -277,20 +275,19 @@ static void judge_layers(const Runs *runs, Report *report)
     static const Diagnosis cut_off = {
         "model-changed",
         "there is a relu after the last dense layer: it sets all negative logits to 0.", NULL};
-    for (int i = 0; i < runs->count; i++) {
-        char *other = first_other_layer(model_of(&runs->items[i]));
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        char *other = first_other_layer(model_of(run));
         if (!other)
             continue;
         bool relu = strstr(other, "'layer 11: relu of layer 10, 1x1x10") != NULL;
         bool softmax = strstr(other, ": softmax of ") != NULL;
-        report_failure(report, LAYERS,
-                       relu      ? &cut_off
-                       : softmax ? &moved
-                                 : &changed,
-                       evidence_in(runs, &runs->items[i], other));
-        return;
+        return report_failure(report, LAYERS,
+                              relu      ? &cut_off
+                              : softmax ? &moved
+                                        : &changed,
+                              evidence_in(runs, run, other));
     }
-    report_ok(report, LAYERS);
+    return report_ok(report, LAYERS);
 }
 
 static const Diagnosis other_optimizer = {
@@ -315,10 +312,10 @@ static const Diagnosis *wrong_update(const cJSON *gradient, const cJSON *apply)
     return same ? NULL : &other_gradient;
 }
 
-static void judge_updates(const Runs *runs, Report *report)
+static bool judge_updates(const Runs *runs, Report *report)
 {
-    for (int i = 0; i < runs->count; i++) {
-        const Events *events = &runs->items[i].traces.of[0];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        const Events *events = &run->traces.of[0];
         int gradient = -1, update = 1;
         for (int at = -1; (at = event_find(events, "apply", at + 1)) >= 0; update++) {
             for (int g = gradient; (g = event_find(events, "gradient", g + 1)) >= 0 && g < at;)
@@ -328,18 +325,15 @@ static void judge_updates(const Runs *runs, Report *report)
             const Diagnosis *wrong = wrong_update(computed, apply);
             if (!wrong)
                 continue;
-            report_failure(report, UPDATES, wrong,
-                           evidence_in(runs, &runs->items[i],
-                                       format_text("update %d: %s, rate %g, of a gradient with the "
-                                                   "fingerprint %.6g; computed was %.6g",
-                                                   update, event_text(apply, "optimizer"),
-                                                   event_number(apply, "learning_rate"),
-                                                   event_number(apply, "value"),
-                                                   event_number(computed, "value"))));
-            return;
+            return report_failure_in(report, runs, run, UPDATES, wrong,
+                                     "update %d: %s, rate %g, of a gradient with the "
+                                     "fingerprint %.6g; computed was %.6g",
+                                     update, event_text(apply, "optimizer"),
+                                     event_number(apply, "learning_rate"),
+                                     event_number(apply, "value"), event_number(computed, "value"));
         }
     }
-    report_ok(report, UPDATES);
+    return report_ok(report, UPDATES);
 }
 
 // The first epoch that is not made of each image once, or is one too many or too few; else -1.
@@ -361,8 +355,7 @@ static void judge_images(const Runs *runs, Report *report)
         "it trains on other images, or for another number of epochs, than the command line says. "
         "More or less training does not take away what keeps the loss up.",
         NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         Passes passes = passes_trained(run);
         int epochs = (int)run_flag(run, "--epochs "), other = first_other_epoch(&passes, epochs);
         if (other >= 0) {
@@ -457,11 +450,10 @@ static const Diagnosis *wrong_figure(const Run *run, int epoch, bool losses, con
     return losses ? &other_figure : &other_accuracy;
 }
 
-static void judge_figures(const Runs *runs, bool losses, Report *report)
+static bool judge_figures(const Runs *runs, bool losses, Report *report)
 {
     const char *property = losses ? LOGGED : ACCURACY;
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         Figure figure;
         int epoch;
         if (!first_other_figure(run, losses, &figure, &epoch))
@@ -473,22 +465,20 @@ static void judge_figures(const Runs *runs, bool losses, Report *report)
                               figure.what, figure.shown, figure.said);
         if (event_nth(&run->traces.of[0], "history", epoch))
             text_add(&evidence, "\nin epoch %d", epoch + 1);
-        report_failure(report, property, wrong_figure(run, epoch, losses, &figure),
-                       evidence_in(runs, run, evidence));
-        return;
+        return report_failure(report, property, wrong_figure(run, epoch, losses, &figure),
+                              evidence_in(runs, run, evidence));
     }
-    report_ok(report, property);
+    return report_ok(report, property);
 }
 
 // By fit(), or by a loop of the program's own.
 static bool nothing_computed(const Runs *runs, Report *report)
 {
     static const Diagnosis nothing = {"nothing-trained", "no gradients are computed.", NULL};
-    for (int i = 0; i < runs->count; i++)
-        if (event_count(&runs->items[i].traces.of[0], "gradient") == 0) {
-            report_failure(report, TRAINED, &nothing,
-                           evidence_in(runs, &runs->items[i],
-                                       format_text("there is no gradient in its trace")));
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        if (event_count(&run->traces.of[0], "gradient") == 0) {
+            report_failure_in(report, runs, run, TRAINED, &nothing,
+                              "there is no gradient in its trace");
             return true;
         }
     return false;

@@ -50,14 +50,12 @@ static bool judge_weights(const Runs *runs, const AllSparseSteps *all, int from,
             RankSet ranks = that_differ(steps->run, step->weights, 1e-4);
             if (!ranks)
                 continue;
-            report_failure(
+            return report_failure(
                 report, property, diagnosis,
                 evidence_in(runs, steps->run, evidence_of_weights(steps->run, step, s + 1, ranks)));
-            return false;
         }
     }
-    report_ok(report, property);
-    return true;
+    return report_ok(report, property);
 }
 
 static bool judge_others(const Runs *runs, const AllSparseSteps *all, Report *report)
@@ -79,17 +77,13 @@ static bool judge_others(const Runs *runs, const AllSparseSteps *all, Report *re
             for (int r = 0; r < run->ranks; r++) {
                 if (fabs(step->others_applied[r] - sum / run->ranks) <= 1e-4 * most)
                     continue;
-                report_failure(
-                    report, OTHERS, &not_mean,
-                    evidence_in(runs, run,
-                                format_text("in step %d rank %d applied %.6f, and the "
-                                            "mean is %.6f, as fingerprints",
-                                            s + 1, r, step->others_applied[r], sum / run->ranks)));
-                return false;
+                return report_failure_in(report, runs, run, OTHERS, &not_mean,
+                                         "in step %d rank %d applied %.6f, and the "
+                                         "mean is %.6f, as fingerprints",
+                                         s + 1, r, step->others_applied[r], sum / run->ranks);
             }
         }
-    report_ok(report, OTHERS);
-    return true;
+    return report_ok(report, OTHERS);
 }
 
 // What all ranks' rows and their numbers take together.
@@ -101,7 +95,7 @@ static double bytes_of_rows(const SparseSteps *steps, const SparseStep *step)
     return named * 4.0 * (steps->dimension + 1);
 }
 
-static void judge_bytes(const Runs *runs, const AllSparseSteps *all, Report *report)
+static bool judge_bytes(const Runs *runs, const AllSparseSteps *all, Report *report)
 {
     static const Diagnosis table = {"sent-the-table",
                                     "a rank sends as many bytes as the whole table has. Rows that "
@@ -124,16 +118,14 @@ static void judge_bytes(const Runs *runs, const AllSparseSteps *all, Report *rep
                 double bytes = step->bytes[r];
                 if (bytes <= most)
                     continue;
-                report_failure(
-                    report, BYTES, bytes >= of_table ? &table : &too_much,
-                    evidence_in(runs, steps->run,
-                                format_text("in step %d rank %d sent %.0f bytes; all ranks' rows "
-                                            "together are %.0f bytes, the table is %.0f",
-                                            s + 1, r, bytes, of_rows, of_table)));
-                return;
+                return report_failure_in(report, runs, steps->run, BYTES,
+                                         bytes >= of_table ? &table : &too_much,
+                                         "in step %d rank %d sent %.0f bytes; all ranks' rows "
+                                         "together are %.0f bytes, the table is %.0f",
+                                         s + 1, r, bytes, of_rows, of_table);
             }
         }
-    report_ok(report, BYTES);
+    return report_ok(report, BYTES);
 }
 
 static bool some_step_in_each(const Runs *runs, const AllSparseSteps *all, Report *report)
@@ -144,9 +136,8 @@ static bool some_step_in_each(const Runs *runs, const AllSparseSteps *all, Repor
         NULL};
     for (int i = 0; i < all->count; i++)
         if (all->items[i].count == 0) {
-            report_failure(
-                report, ROWS, &none,
-                evidence_in(runs, all->items[i].run, format_text("some rank made no update")));
+            report_failure_in(report, runs, all->items[i].run, ROWS, &none,
+                              "some rank made no update");
             return false;
         }
     return true;

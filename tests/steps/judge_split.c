@@ -42,13 +42,10 @@ static bool judge_cut(const Runs *runs, const AllStaged *all, Report *report)
         for (int b = 0; b < p->count; b++)
             trained += p->batches[b].images;
         if (trained != images * (int)run_flag(p->run, "--epochs ")) {
-            report_failure(
-                report, CUT, &images_wrong,
-                evidence_in(runs, p->run,
-                            format_text("trained on %d images, where %d epochs of %d "
-                                        "were asked for",
-                                        trained, (int)run_flag(p->run, "--epochs "), images)));
-            return false;
+            return report_failure_in(report, runs, p->run, CUT, &images_wrong,
+                                     "trained on %d images, where %d epochs of %d "
+                                     "were asked for",
+                                     trained, (int)run_flag(p->run, "--epochs "), images);
         }
         asked = (int)run_flag(p->run, "--micro-batches ");
         for (int b = 0; b < p->count; b++) {
@@ -60,8 +57,7 @@ static bool judge_cut(const Runs *runs, const AllStaged *all, Report *report)
             return false;
         }
     }
-    report_ok(report, CUT);
-    return true;
+    return report_ok(report, CUT);
 }
 
 static bool judge_all(const Runs *runs, const AllStaged *all, Report *report)
@@ -83,8 +79,7 @@ static bool judge_all(const Runs *runs, const AllStaged *all, Report *report)
                     return false;
                 }
     }
-    report_ok(report, ALL);
-    return true;
+    return report_ok(report, ALL);
 }
 
 static int count_calls(const StageOf *stage, CallKind kind)
@@ -134,8 +129,7 @@ static bool judge_once(const Runs *runs, const AllStaged *all, Report *report)
                 report_schedule(runs, &all->items[i], b, ONCE, wrong, report);
                 return false;
             }
-    report_ok(report, ONCE);
-    return true;
+    return report_ok(report, ONCE);
 }
 
 // By the sum of gradients that was applied, and by what the weights have changed.
@@ -166,12 +160,10 @@ static bool judge_equal(const Runs *runs, const AllStaged *all, Report *report)
                     "applied %.7g, changed the weights as %.7g would",
                     b + 1, s, stage->value, stage->applied,
                     (stage->arena - stage->arena_after) / p->rate);
-                report_failure(report, EQUAL, &wrong, evidence_in(runs, p->run, evidence));
-                return false;
+                return report_failure(report, EQUAL, &wrong, evidence_in(runs, p->run, evidence));
             }
     }
-    report_ok(report, EQUAL);
-    return true;
+    return report_ok(report, EQUAL);
 }
 
 static void judge(const Runs *runs, Report *report)

@@ -25,19 +25,14 @@ static bool judge_init(const Runs *runs, Report *report)
         "hvd_init() is missing. Without it the processes that mpirun started know nothing of each "
         "other.",
         NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         RankSet joined = ranks_with(&run->traces, "init");
         if (joined == all_ranks(run->ranks))
             continue;
-        report_failure(report, JOINS, &missing,
-                       evidence_in(runs, run,
-                                   format_text("%s of %d called hvd_init()",
-                                               rank_names(joined).text, run->ranks)));
-        return false;
+        return report_failure_in(report, runs, run, JOINS, &missing, "%s of %d called hvd_init()",
+                                 rank_names(joined).text, run->ranks);
     }
-    report_ok(report, JOINS);
-    return true;
+    return report_ok(report, JOINS);
 }
 
 // ---- Which device.
@@ -186,9 +181,9 @@ static int always_0(const Run *run, int rank)
 // True where every rank of every run asked for the device that the formula gives.
 static bool all_asked_for(const Runs *runs, Formula formula)
 {
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++)
-            if (wanted_device(&runs->items[i], r) != formula(&runs->items[i], r))
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks; r++)
+            if (wanted_device(run, r) != formula(run, r))
                 return false;
     return true;
 }
@@ -198,9 +193,9 @@ static bool all_asked_for_part(const Runs *runs)
 {
     for (int number = 2; number <= 8; number++) {
         bool modulo = true, quotient = true;
-        for (int i = 0; i < runs->count; i++)
-            for (int r = 0; r < runs->items[i].ranks; r++) {
-                int device = wanted_device(&runs->items[i], r);
+        for (const Run *run = runs->items; run < runs_end(runs); run++)
+            for (int r = 0; r < run->ranks; r++) {
+                int device = wanted_device(run, r);
                 modulo = modulo && device == r % number;
                 quotient = quotient && device == r / number;
             }
@@ -223,11 +218,11 @@ static bool depends_on_rank(const Runs *runs)
 // True where ranks with the same local rank asked for the same device, on all machines.
 static bool depends_on_local_rank(const Runs *runs)
 {
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++)
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks; r++)
             for (int other = 0; other < r; other++)
-                if (run_local_rank(&runs->items[i], r) == run_local_rank(&runs->items[i], other) &&
-                    wanted_device(&runs->items[i], r) != wanted_device(&runs->items[i], other))
+                if (run_local_rank(run, r) == run_local_rank(run, other) &&
+                    wanted_device(run, r) != wanted_device(run, other))
                     return false;
     return true;
 }
@@ -270,18 +265,15 @@ static const Diagnosis *wrong_device(const Runs *runs, const Run *run, int rank)
 static bool judge_device(const Runs *runs, Report *report)
 {
     bool shared = false;
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         shared = shared || devices_are_shared(run);
         for (int r = 0; r < run->ranks; r++)
             if (!is_right(run, r)) {
-                report_failure(report, shared ? ASKS : OWN, wrong_device(runs, run, r),
-                               evidence_in(runs, run, device_evidence(run)));
-                return false;
+                return report_failure(report, shared ? ASKS : OWN, wrong_device(runs, run, r),
+                                      evidence_in(runs, run, device_evidence(run)));
             }
     }
-    report_ok(report, shared ? ASKS : OWN);
-    return true;
+    return report_ok(report, shared ? ASKS : OWN);
 }
 
 static void judge_cores(const Runs *runs, Report *report)

@@ -79,24 +79,23 @@ static char *verbose_evidence(const Run *run, const char *event)
     return evidence;
 }
 
-static void judge_verbose(const Runs *runs, const char *event, const char *property, Report *report)
+static bool judge_verbose(const Runs *runs, const char *event, const char *property, Report *report)
 {
     static const Diagnosis forgotten = {
         "prints-without-verbose",
         "something prints without asking whether this is the root. "
         "callbacks, evaluate() and the last lines all use `verbose`.",
         NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         RankSet verbose = verbose_ranks(run, event);
         if (verbose == (ROOT & ranks_with(&run->traces, event)))
             continue;
         bool fit_is_right = verbose_ranks(run, "fit") == ROOT;
-        report_failure(report, property, fit_is_right ? &forgotten : wrong_ranks(run, verbose),
-                       evidence_in(runs, run, verbose_evidence(run, event)));
-        return;
+        return report_failure(report, property,
+                              fit_is_right ? &forgotten : wrong_ranks(run, verbose),
+                              evidence_in(runs, run, verbose_evidence(run, event)));
     }
-    report_ok(report, property);
+    return report_ok(report, property);
 }
 
 static char *lines_evidence(const Run *run)
@@ -111,7 +110,7 @@ static char *lines_evidence(const Run *run)
     return evidence;
 }
 
-static void judge_lines(const Runs *runs, Report *report)
+static bool judge_lines(const Runs *runs, Report *report)
 {
     static const Diagnosis forgotten = {
         "prints-without-verbose",
@@ -120,22 +119,20 @@ static void judge_lines(const Runs *runs, Report *report)
         NULL};
     static const Diagnosis silent = {"verbose-nowhere",
                                      "the root prints nothing: it has to be heard.", NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         RankSet printing = 0;
         for (int r = 0; r < run->ranks; r++)
             printing |= output_count(&run->output, r) > 0 ? 1u << r : 0;
         if (printing == ROOT)
             continue;
         bool fit_is_right = verbose_ranks(run, "fit") == ROOT;
-        report_failure(report, PRINTS,
-                       !printing      ? &silent
-                       : fit_is_right ? &forgotten
-                                      : wrong_ranks(run, printing),
-                       evidence_in(runs, run, lines_evidence(run)));
-        return;
+        return report_failure(report, PRINTS,
+                              !printing      ? &silent
+                              : fit_is_right ? &forgotten
+                                             : wrong_ranks(run, printing),
+                              evidence_in(runs, run, lines_evidence(run)));
     }
-    report_ok(report, PRINTS);
+    return report_ok(report, PRINTS);
 }
 
 static void judge(const Runs *runs, Report *report)

@@ -161,8 +161,7 @@ static bool judge_seeds(const Runs *runs, Report *report)
                                    "would differ again; a broadcast makes them equal wherever they "
                                    "come from.",
                                    NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         Weights compiled = compiled_weights(run);
         if (!same(run, &compiled) || variables_were_sent(run))
             continue;
@@ -273,53 +272,47 @@ static const Diagnosis *wrong_root(const Run *run, const Weights *compiled, doub
     return &nobodys;
 }
 
-static void judge_same(const Runs *runs, Report *report)
+static bool judge_same(const Runs *runs, Report *report)
 {
-    for (int i = 0; i < runs->count; i++) {
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         // A broadcast at the beginning of the first epoch, or batch, is in time, too.
-        const Run *run = &runs->items[i];
         Weights begin = weights_at(run, "first_batch", 0);
         int from = same_from(run);
         if (same(run, &begin))
             continue;
-        report_failure(report, SAME, different_weights(run),
-                       evidence_in(runs, run, evidence_of(run, from < 0 ? 0 : from)));
-        return;
+        return report_failure(report, SAME, different_weights(run),
+                              evidence_in(runs, run, evidence_of(run, from < 0 ? 0 : from)));
     }
-    report_ok(report, SAME);
+    return report_ok(report, SAME);
 }
 
-static void judge_root(const Runs *runs, Report *report)
+static bool judge_root(const Runs *runs, Report *report)
 {
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         Weights compiled = compiled_weights(run), begin = weights_at(run, "first_batch", 0);
         if (near(compiled.of[0], begin.of[0]))
             continue;
-        report_failure(report, ROOTS, wrong_root(run, &compiled, begin.of[0]),
-                       evidence_in(runs, run, evidence_of(run, -1)));
-        return;
+        return report_failure(report, ROOTS, wrong_root(run, &compiled, begin.of[0]),
+                              evidence_in(runs, run, evidence_of(run, -1)));
     }
-    report_ok(report, ROOTS);
+    return report_ok(report, ROOTS);
 }
 
-static void judge_kept(const Runs *runs, Report *report)
+static bool judge_kept(const Runs *runs, Report *report)
 {
     static const Diagnosis drift = {"weights-drift-apart",
                                     "the ranks begin with the same weights, but make different "
                                     "updates: something else than the "
                                     "mean of the gradients changes them.",
                                     "3"};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int step = 0; step < step_count(run); step++)
             if (!same_after_step(run, step)) {
-                report_failure(report, KEPT, &drift,
-                               evidence_in(runs, run, evidence_of(run, step)));
-                return;
+                return report_failure(report, KEPT, &drift,
+                                      evidence_in(runs, run, evidence_of(run, step)));
             }
     }
-    report_ok(report, KEPT);
+    return report_ok(report, KEPT);
 }
 
 static void judge(const Runs *runs, Report *report)

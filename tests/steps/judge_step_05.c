@@ -139,10 +139,10 @@ static double tripled_images(const Run *run, int rank, int number)
 static bool explains(const Runs *runs, const char *field, Formula formula, int number)
 {
     bool down = true, up = true, nearest = true;
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++) {
-            double value = asked(&runs->items[i], r, field);
-            double exact = formula(&runs->items[i], r, number);
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks; r++) {
+            double value = asked(run, r, field);
+            double exact = formula(run, r, number);
             down = down && value == floor(exact);
             up = up && value == ceil(exact);
             nearest = nearest && value == round(exact);
@@ -180,9 +180,8 @@ static bool is_right(const Run *run, const char *field, Formula right)
 
 static bool batch_is_changed(const Runs *runs)
 {
-    for (int i = 0; i < runs->count; i++)
-        if (runs->items[i].ranks > 1 &&
-            asked(&runs->items[i], 0, "train_batch") == run_flag(&runs->items[i], "--batch-size "))
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        if (run->ranks > 1 && asked(run, 0, "train_batch") == run_flag(run, "--batch-size "))
             return false;
     return true;
 }
@@ -305,10 +304,9 @@ static char *asked_by_all(const Run *run, const char *what, const char *field)
     return text;
 }
 
-static void judge_epochs(const Runs *runs, Report *report)
+static bool judge_epochs(const Runs *runs, Report *report)
 {
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         double wanted = run_flag(run, "--epochs ");
         for (int r = 0; r < run->ranks; r++) {
             double epochs = asked(run, r, "epochs");
@@ -316,12 +314,11 @@ static void judge_epochs(const Runs *runs, Report *report)
                 continue;
             char *evidence = asked_by_all(run, "epochs", "epochs");
             text_add(&evidence, "\nright: %.0f", wanted);
-            report_failure(report, EPOCHS, wrong_epochs(run, epochs, wanted),
-                           evidence_in(runs, run, evidence));
-            return;
+            return report_failure(report, EPOCHS, wrong_epochs(run, epochs, wanted),
+                                  evidence_in(runs, run, evidence));
         }
     }
-    report_ok(report, EPOCHS);
+    return report_ok(report, EPOCHS);
 }
 
 // "3 or 4, since 20 batches / 6 workers = 3.33".
@@ -337,39 +334,36 @@ static char *right_number(const Run *run, const char *what, double batches, doub
 // The first run in which a rank asked for another number; NULL: none did.
 static const Run *wrong_run(const Runs *runs, const char *field, Formula right)
 {
-    for (int i = 0; i < runs->count; i++)
-        if (!is_right(&runs->items[i], field, right))
-            return &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        if (!is_right(run, field, right))
+            return run;
     return NULL;
 }
 
-static void judge_steps(const Runs *runs, Report *report)
+static bool judge_steps(const Runs *runs, Report *report)
 {
     const Run *run = wrong_run(runs, "steps", steps);
-    if (!run) {
-        report_ok(report, TRAINING);
-        return;
-    }
+    if (!run)
+        return report_ok(report, TRAINING);
     char *evidence = asked_by_all(run, "steps_per_epoch", "steps");
     char *right = right_number(run, "", length(run, 0, 0), steps(run, 0, 0));
     text_add(&evidence, "\nright: %s", right);
     free(right);
-    report_failure(report, TRAINING, wrong_training(runs), evidence_in(runs, run, evidence));
+    return report_failure(report, TRAINING, wrong_training(runs), evidence_in(runs, run, evidence));
 }
 
-static void judge_validation(const Runs *runs, Report *report)
+static bool judge_validation(const Runs *runs, Report *report)
 {
     const Run *run = wrong_run(runs, "validation_steps", validation_steps);
-    if (!run) {
-        report_ok(report, VALIDATION);
-        return;
-    }
+    if (!run)
+        return report_ok(report, VALIDATION);
     char *evidence = asked_by_all(run, "validation_steps", "validation_steps");
     char *right =
         right_number(run, "3 * ", validation_length(run, 0, 0), validation_steps(run, 0, 0));
     text_add(&evidence, "\nright: %s", right);
     free(right);
-    report_failure(report, VALIDATION, wrong_validation(runs), evidence_in(runs, run, evidence));
+    return report_failure(report, VALIDATION, wrong_validation(runs),
+                          evidence_in(runs, run, evidence));
 }
 
 static void judge(const Runs *runs, Report *report)

@@ -163,8 +163,8 @@ static bool metric_is(const Run *run, View view, const char *metric, Formula for
 
 static bool metric_is_in_all(const Runs *runs, View view, const char *metric, Formula formula)
 {
-    for (int i = 0; i < runs->count; i++)
-        if (!metric_is(&runs->items[i], view, metric, formula))
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        if (!metric_is(run, view, metric, formula))
             return false;
     return true;
 }
@@ -309,8 +309,7 @@ static bool all_in_run_are(const Run *run, View view, Formula formula)
 static bool averaged_in_some_runs(const Runs *runs, View view)
 {
     int averaged = 0, own = 0;
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         bool here = all_in_run_are(run, view, mean);
         if (!here && !all_in_run_are(run, view, its_own))
             return false;
@@ -374,8 +373,7 @@ static void judge_callback(const Runs *runs, const char *property, const char *c
 {
     View view = {"figures_read", callback};
     bool any = false;
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         if (!is_called(run, callback))
             continue;
         any = true;
@@ -391,17 +389,14 @@ static void judge_callback(const Runs *runs, const char *property, const char *c
 static bool judge_history(const Runs *runs, Report *report)
 {
     View view = {"history", NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         if (metrics_averaged(run, view) == METRICS)
             continue;
         char *evidence = evidence_in(runs, run, evidence_of(run, view));
         if (!report_rule(runs, view, evidence, report))
-            report_failure(report, HISTORY, wrong_history(runs, run, view), evidence);
-        return false;
+            return report_failure(report, HISTORY, wrong_history(runs, run, view), evidence);
     }
-    report_ok(report, HISTORY);
-    return true;
+    return report_ok(report, HISTORY);
 }
 
 // The run in which every rank is above the target at once.

@@ -110,12 +110,11 @@ static bool judge_images(const Runs *runs, const Passes all[], Report *report)
             for (int r = 0; r < runs->items[i].ranks; r++) {
                 if (draws_its_own_once(&all[i], r, p))
                     continue;
-                report_failure(report, ONCE, wrong_images(&all[i], r, p),
-                               evidence_in(runs, &runs->items[i], images_evidence(&all[i], p)));
-                return false;
+                return report_failure(
+                    report, ONCE, wrong_images(&all[i], r, p),
+                    evidence_in(runs, &runs->items[i], images_evidence(&all[i], p)));
             }
-    report_ok(report, ONCE);
-    return true;
+    return report_ok(report, ONCE);
 }
 
 static bool judge_epochs(const Runs *runs, const Passes all[], Report *report)
@@ -130,14 +129,11 @@ static bool judge_epochs(const Runs *runs, const Passes all[], Report *report)
             int epochs = all[i].count[r], wanted = (int)run_flag(&runs->items[i], "--epochs ");
             if (epochs == wanted)
                 continue;
-            report_failure(report, EPOCHS, &wrong,
-                           evidence_in(runs, &runs->items[i],
-                                       format_text("rank %d began its images %d times; right: %d",
-                                                   r, epochs, wanted)));
-            return false;
+            return report_failure_in(report, runs, &runs->items[i], EPOCHS, &wrong,
+                                     "rank %d began its images %d times; right: %d", r, epochs,
+                                     wanted);
         }
-    report_ok(report, EPOCHS);
-    return true;
+    return report_ok(report, EPOCHS);
 }
 
 // ---- The updates.
@@ -194,12 +190,11 @@ static bool judge_counts(const Runs *runs, const Passes passes[], const UnevenUp
             int right = right_count(&passes[i]);
             if (all[i].count[r] == right)
                 continue;
-            report_failure(report, UPDATES, wrong_count(&all[i], right),
-                           evidence_in(runs, &runs->items[i], count_evidence(&all[i], right)));
-            return false;
+            return report_failure(
+                report, UPDATES, wrong_count(&all[i], right),
+                evidence_in(runs, &runs->items[i], count_evidence(&all[i], right)));
         }
-    report_ok(report, UPDATES);
-    return true;
+    return report_ok(report, UPDATES);
 }
 
 // ---- The weights.

@@ -22,10 +22,8 @@ static bool too_few_epochs(const Runs *runs, const WarmupRuns *all, Report *repo
             int count = t->of[r].count, trained = count ? t->of[r].items[count - 1].epoch + 1 : 0;
             if (trained >= run_flag(t->run, "--epochs "))
                 continue;
-            report_failure(report, SCALED, &few,
-                           evidence_in(runs, t->run,
-                                       format_text("rank %d trained %d epochs of %g", r, trained,
-                                                   run_flag(t->run, "--epochs "))));
+            report_failure_in(report, runs, t->run, SCALED, &few, "rank %d trained %d epochs of %g",
+                              r, trained, run_flag(t->run, "--epochs "));
             return true;
         }
     }

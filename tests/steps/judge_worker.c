@@ -106,10 +106,9 @@ static const Diagnosis *wrong_weights(const Events *events, int servers, int gra
 typedef const Diagnosis *(*Wrong)(const Events *events, int servers, int before, int gradient,
                                   int after, char **evidence);
 
-static void judge_gradients(const Runs *runs, const char *property, Wrong wrong, Report *report)
+static bool judge_gradients(const Runs *runs, const char *property, Wrong wrong, Report *report)
 {
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int r = 0; r < run->plan.ranks; r++) {
             const Events *events = &run->traces.of[r];
             int before = 0, number = 1;
@@ -122,15 +121,15 @@ static void judge_gradients(const Runs *runs, const char *property, Wrong wrong,
                     char *place =
                         format_text("worker %d, gradient number %d: %s", r, number, evidence);
                     free(evidence);
-                    report_failure(report, property, diagnosis, evidence_in(runs, run, place));
-                    return;
+                    return report_failure(report, property, diagnosis,
+                                          evidence_in(runs, run, place));
                 }
                 free(evidence);
                 number++;
             }
         }
     }
-    report_ok(report, property);
+    return report_ok(report, property);
 }
 
 static const Diagnosis *weights_of(const Events *events, int servers, int before, int gradient,
@@ -209,8 +208,7 @@ static int gradients_of_share(const Run *run, int worker)
 static bool computes_once_a_server(const Runs *runs)
 {
     bool several = false;
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         several = several || run->plan.servers > 1;
         for (int r = 0; r < run->plan.ranks; r++)
             if (event_count(&run->traces.of[r], "gradient") !=
@@ -232,37 +230,31 @@ static bool report_once_a_server(const Runs *runs, Report *report)
         const Run *run = &runs->items[i];
         if (run->plan.servers < 2)
             continue;
-        report_failure(report, STEPS, &again,
-                       evidence_in(runs, run,
-                                   format_text("worker 0 computed %d gradients of %d batches",
-                                               event_count(&run->traces.of[0], "gradient"),
-                                               gradients_of_share(run, 0))));
+        report_failure_in(report, runs, run, STEPS, &again,
+                          "worker 0 computed %d gradients of %d batches",
+                          event_count(&run->traces.of[0], "gradient"), gradients_of_share(run, 0));
         return true;
     }
     return false;
 }
 
-static void judge_steps(const Runs *runs, Report *report)
+static bool judge_steps(const Runs *runs, Report *report)
 {
     static const Diagnosis nothing = {"nothing-trained", "a worker computes no gradients.", NULL};
     static const Diagnosis some = {
         "steps-missing",
         "a worker leaves before it has trained on all batches of its share, in each epoch.", NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int r = 0; r < run->plan.ranks; r++) {
             int count = event_count(&run->traces.of[r], "gradient"),
                 needed = gradients_of_share(run, r);
             if (count >= needed)
                 continue;
-            report_failure(report, STEPS, count ? &some : &nothing,
-                           evidence_in(runs, run,
-                                       format_text("worker %d computed %d gradients of %d", r,
-                                                   count, needed)));
-            return;
+            return report_failure_in(report, runs, run, STEPS, count ? &some : &nothing,
+                                     "worker %d computed %d gradients of %d", r, count, needed);
         }
     }
-    report_ok(report, STEPS);
+    return report_ok(report, STEPS);
 }
 
 static void judge(const Runs *runs, Report *report)

@@ -361,17 +361,17 @@ static char *evidence_of(const AppliedUpdates *updates, int at)
     return evidence;
 }
 
-static void compare_with_mean(const Runs *runs, const AllUpdates *all, Report *report)
+static bool compare_with_mean(const Runs *runs, const AllUpdates *all, Report *report)
 {
     for (int i = 0; i < all->count; i++) {
         int at = first_not_applied(&all->items[i], mean, 0);
         if (at < 0)
             continue;
-        report_failure(report, MEAN_APPLIED, wrong_gradient(all),
-                       evidence_in(runs, all->items[i].run, evidence_of(&all->items[i], at)));
-        return;
+        return report_failure(
+            report, MEAN_APPLIED, wrong_gradient(all),
+            evidence_in(runs, all->items[i].run, evidence_of(&all->items[i], at)));
     }
-    report_ok(report, MEAN_APPLIED);
+    return report_ok(report, MEAN_APPLIED);
 }
 
 // Whether all draw images of their own is said once: by step 4 where that is graded, too. Where
@@ -397,9 +397,9 @@ static bool judge_batches(const Runs *runs, const AllUpdates *all, Report *repor
 void judge_mean(const Runs *runs, Report *report)
 {
     AllUpdates all = {allocate((size_t)runs->count, sizeof *all.items), 0};
-    for (int i = 0; i < runs->count; i++)
-        if (runs->items[i].ranks > 1) // one rank's mean is its own
-            all.items[all.count++] = applied_updates(&runs->items[i]);
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        if (run->ranks > 1) // one rank's mean is its own
+            all.items[all.count++] = applied_updates(run);
     if (judge_batches(runs, &all, report))
         compare_with_mean(runs, &all, report);
     for (int i = 0; i < all.count; i++)

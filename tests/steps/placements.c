@@ -207,9 +207,9 @@ bool fits_members(const Run *run, int rank, RankSet workers)
 
 bool fits_everywhere(const Runs *runs, Fits fits, RankSet (*workers)(const Run *run, int rank))
 {
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++)
-            if (!fits(&runs->items[i], r, workers(&runs->items[i], r)))
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks; r++)
+            if (!fits(run, r, workers(run, r)))
                 return false;
     return true;
 }
@@ -218,9 +218,8 @@ bool fits_everywhere(const Runs *runs, Fits fits, RankSet (*workers)(const Run *
 static bool right_on_root_only(const Runs *runs, Fits fits)
 {
     bool any = false;
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++) {
-            const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks; r++) {
             bool right = fits(run, r, of_host(run, r));
             if (r == 0 ? !right : right && run_local_size(run, r) > 1)
                 return false;

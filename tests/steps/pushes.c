@@ -134,25 +134,24 @@ static char *wrong_pushes(const Run *run, int rank, const Diagnosis **diagnosis)
     return NULL;
 }
 
-void judge_pushes(const Runs *runs, bool (*wanted)(const Run *run), Report *report)
+bool judge_pushes(const Runs *runs, bool (*wanted)(const Run *run), Report *report)
 {
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         const Diagnosis *diagnosis;
         for (int r = run->plan.ranks; r < run->ranks && (!wanted || wanted(run)); r++) {
             char *evidence = wrong_pushes(run, r, &diagnosis);
             if (!evidence)
                 continue;
-            report_failure(report, EACH_APPLIED, diagnosis, evidence_in(runs, run, evidence));
-            return;
+            return report_failure(report, EACH_APPLIED, diagnosis,
+                                  evidence_in(runs, run, evidence));
         }
     }
-    report_ok(report, EACH_APPLIED);
+    return report_ok(report, EACH_APPLIED);
 }
 
 // ---- Ends.
 
-void judge_return(const Runs *runs, Report *report)
+bool judge_return(const Runs *runs, Report *report)
 {
     static const char property[] = "the server's loop returns to main";
     static const Diagnosis inside = {
@@ -160,19 +159,16 @@ void judge_return(const Runs *runs, Report *report)
         "a server's program ends before main stops the server, so its counts are not printed. The "
         "function must return when all workers have left; main does the rest.",
         NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int r = run->plan.ranks; r < run->ranks; r++) {
             if (event_count(&run->traces.of[r], "ps_stop") > 0)
                 continue;
-            report_failure(report, property, &inside,
-                           evidence_in(runs, run,
-                                       format_text("%s ends without ps_server_stop",
-                                                   process_words(&run->traces, r))));
-            return;
+            return report_failure_in(report, runs, run, property, &inside,
+                                     "%s ends without ps_server_stop",
+                                     process_words(&run->traces, r));
         }
     }
-    report_ok(report, property);
+    return report_ok(report, property);
 }
 
 int unanswered_worker(const Traces *traces, int server_rank)

@@ -10,13 +10,13 @@
 
 // Reports it, of the runs for which `wanted` is true (NULL: all), with the mistake where it does
 // not hold.
-void judge_pushes(const Runs *runs, bool (*wanted)(const Run *run), Report *report);
+bool judge_pushes(const Runs *runs, bool (*wanted)(const Run *run), Report *report);
 
 // Do two fingerprints mean the same gradients, but for rounding? `scale` is of their size.
 bool same_gradients(double a, double b, double scale);
 
 // Reports whether servers are stopped by main, after the loop.
-void judge_return(const Runs *runs, Report *report);
+bool judge_return(const Runs *runs, Report *report);
 
 // Reports a server that has left while workers still needed it; false: there is none.
 bool report_left_early(const Run *run, Report *report);

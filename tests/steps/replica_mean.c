@@ -394,10 +394,8 @@ bool judge_replica_mean(const Runs *runs, const AllBatches *all, Report *report)
         const BatchSeen *batch = first_unexplained(batches, mean);
         if (!batch)
             continue;
-        report_failure(report, MEAN, wrong_gradient(all, batches, batch),
-                       evidence_in(runs, batches->run, gradient_evidence(batches, batch)));
-        return false;
+        return report_failure(report, MEAN, wrong_gradient(all, batches, batch),
+                              evidence_in(runs, batches->run, gradient_evidence(batches, batch)));
     }
-    report_ok(report, MEAN);
-    return true;
+    return report_ok(report, MEAN);
 }

@@ -21,12 +21,12 @@ static Property *add(Report *report, const char *name)
     return property;
 }
 
-void report_ok(Report *report, const char *name)
+bool report_ok(Report *report, const char *name)
 {
-    add(report, name)->ok = true;
+    return add(report, name)->ok = true;
 }
 
-void report_failure(Report *report, const char *name, const Diagnosis *diagnosis, char *evidence)
+bool report_failure(Report *report, const char *name, const Diagnosis *diagnosis, char *evidence)
 {
     Property *property = add(report, name);
     property->evidence = evidence;
@@ -34,6 +34,7 @@ void report_failure(Report *report, const char *name, const Diagnosis *diagnosis
     property->hint = format_text("%s", diagnosis->hint ? diagnosis->hint : report->exercise);
     if (!report->diagnosis)
         report->diagnosis = format_text("%s", diagnosis->name);
+    return false;
 }
 
 void report_lost(Report *report, const Report *held)

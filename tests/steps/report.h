@@ -33,10 +33,11 @@ typedef struct {
     double seconds;
 } Report;
 
-void report_ok(Report *report, const char *property);
+// A property that holds. Returns true.
+bool report_ok(Report *report, const char *property);
 
-// Takes `evidence` over, lines with a line break between them.
-void report_failure(Report *report, const char *property, const Diagnosis *diagnosis,
+// One that does not. Takes over `evidence`: lines with a line break between them. Returns false.
+bool report_failure(Report *report, const char *property, const Diagnosis *diagnosis,
                     char *evidence);
 
 // Takes over what failed first where an earlier exercise's properties, `held`, don't hold any more.

@@ -162,8 +162,7 @@ bool judge_restored(const Runs *runs, Report *report)
         NULL};
     static const Diagnosis unasked = {
         "restored-unasked", "there is no checkpoint, and yet something is restored.", NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         Reached place;
         bool there = finds_checkpoint(runs, run, &place);
         char *name = there ? name_of_place(place) : NULL;

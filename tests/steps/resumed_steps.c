@@ -193,11 +193,8 @@ static bool judge_rank(const Runs *runs, const Run *run, int rank, Report *repor
     }
     if (ends_too_early(run, whole, rank)) {
         const cJSON *last = event_last(&run->traces.of[rank], "step");
-        report_failure(report, SAME, &early,
-                       evidence_in(runs, run,
-                                   format_text("rank %d ends after step %g of epoch %g", rank,
-                                               event_number(last, "step") + 1,
-                                               event_number(last, "epoch") + 1)));
+        report_failure_in(report, runs, run, SAME, &early, "rank %d ends after step %g of epoch %g",
+                          rank, event_number(last, "step") + 1, event_number(last, "epoch") + 1);
         return false;
     }
     return true;
@@ -205,9 +202,9 @@ static bool judge_rank(const Runs *runs, const Run *run, int rank, Report *repor
 
 void judge_resumed_steps(const Runs *runs, Report *report)
 {
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++)
-            if (!judge_rank(runs, &runs->items[i], r, report))
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks; r++)
+            if (!judge_rank(runs, run, r, report))
                 return;
     report_held(runs, report, SAME);
 }
@@ -235,19 +232,17 @@ void judge_resumed_rates(const Runs *runs, Report *report)
         "the rate depends on how many batches the training has had, over all of its epochs: the "
         "callback is to count as it did, and to have its count kept.",
         NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int r = 0; r < run->ranks && !run->plan.after; r++) {
             double right = 0;
             int batch = other_rate(run, r, &right);
             if (batch < 0)
                 continue;
             double rate = rate_of(event_nth(&run->traces.of[r], "apply", batch));
-            report_failure(report, FALLS, &changed,
-                           evidence_in(runs, run,
-                                       format_text("rank %d, batch %d of the training: learning "
-                                                   "rate %.6g, where %.6g is right",
-                                                   r, batch + 1, rate, right)));
+            report_failure_in(report, runs, run, FALLS, &changed,
+                              "rank %d, batch %d of the training: learning "
+                              "rate %.6g, where %.6g is right",
+                              r, batch + 1, rate, right);
             return;
         }
     }

@@ -327,9 +327,9 @@ int run_own_processes(const RunPlan *plan, const Usage *usage)
 
 const Run *run_named(const Runs *runs, const char *name)
 {
-    for (int i = 0; i < runs->count; i++)
-        if (strcmp(runs->items[i].plan.name, name) == 0)
-            return &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        if (strcmp(run->plan.name, name) == 0)
+            return run;
     return NULL;
 }
 

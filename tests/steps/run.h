@@ -33,6 +33,11 @@ typedef struct {
     bool all; // those of lab.conf: none of them ended too early
 } Runs;
 
+static inline const Run *runs_end(const Runs *runs)
+{
+    return runs->items + runs->count;
+}
+
 // NULL where there is none of that name.
 const Run *run_named(const Runs *runs, const char *name);
 

@@ -44,6 +44,6 @@ int epochs_saved(const Run *run);
 bool judge_saved_names(const Runs *runs, Report *report);
 
 // Reports whether "best" is the best epoch (saved_best.c).
-void judge_saved_best(const Runs *runs, Report *report);
+bool judge_saved_best(const Runs *runs, Report *report);
 
 #endif

@@ -187,8 +187,8 @@ static const Diagnosis *wrong_best(const Runs *runs)
     const Diagnosis *found = NULL;
     for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
         bool all = true;
-        for (int i = 0; i < runs->count; i++)
-            all = all && explains_run(&runs->items[i], &known[k].rule);
+        for (const Run *run = runs->items; run < runs_end(runs); run++)
+            all = all && explains_run(run, &known[k].rule);
         if (all && found && strcmp(found->name, known[k].diagnosis.name) != 0)
             return &wrong; // which one it is can't be told
         found = all ? &known[k].diagnosis : found;
@@ -214,22 +214,20 @@ static char *best_evidence(const Run *run, const Course *course, const SavedFile
     return evidence;
 }
 
-void judge_saved_best(const Runs *runs, Report *report)
+bool judge_saved_best(const Runs *runs, Report *report)
 {
     static const Diagnosis missing = {
         "best-missing",
         "an epoch is done, and nothing is there under the name \"best\". The first one is better "
         "than none.",
         NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         Course course = read_course(run);
         SavedFile file = find_file(run, "best" ENDING);
         if (course.epochs < 1 || is_right(run, &course, (int)event_number(file.saved, "epoch")))
             continue;
-        report_failure(report, BEST, file.there ? wrong_best(runs) : &missing,
-                       evidence_in(runs, run, best_evidence(run, &course, &file)));
-        return;
+        return report_failure(report, BEST, file.there ? wrong_best(runs) : &missing,
+                              evidence_in(runs, run, best_evidence(run, &course, &file)));
     }
-    report_ok(report, BEST);
+    return report_ok(report, BEST);
 }

@@ -137,8 +137,7 @@ bool judge_saved_names(const Runs *runs, Report *report)
         "the file that was there goes before the new one has its name: who dies between the two "
         "has neither. rename() puts the new one in its place in one step.",
         NULL};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         Making making;
         char *name = badly_made(run, &making);
         const cJSON *away = taken_away(run);
@@ -152,6 +151,5 @@ bool judge_saved_names(const Runs *runs, Report *report)
         free(name);
         return false;
     }
-    report_ok(report, WHOLE);
-    return true;
+    return report_ok(report, WHOLE);
 }

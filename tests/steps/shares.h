@@ -43,6 +43,6 @@ char *pass_evidence(const Passes *passes, int pass, const char *what);
 // Reports whether each image is trained on once in an epoch, and, apart, whether batches have the
 // size that was asked for (shares_trained.c).
 void judge_shares_trained(const SharesDrawn *drawn, Report *report);
-void judge_share_batches(const SharesDrawn *drawn, Report *report);
+bool judge_share_batches(const SharesDrawn *drawn, Report *report);
 
 #endif

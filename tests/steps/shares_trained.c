@@ -258,14 +258,12 @@ static bool judge_repeats(const SharesDrawn *drawn, Report *report)
         for (int p = 0; p < passes->count[0]; p++) {
             if (count_images(passes, p, is_repeated) == 0)
                 continue;
-            report_failure(
+            return report_failure(
                 report, ONCE, wrong_repeat(passes, p),
                 evidence_in(drawn->runs, passes->run, pass_evidence(passes, p, "epoch")));
-            return false;
         }
     }
-    report_ok(report, ONCE);
-    return true;
+    return report_ok(report, ONCE);
 }
 
 // A rank that draws, over all epochs, more than a share has, while no two ranks draw the same image
@@ -295,32 +293,28 @@ static bool judge_sizes(const SharesDrawn *drawn, Report *report)
         int rank = rank_with_too_many(passes);
         if (rank < 0)
             continue;
-        report_failure(report, SIZES, &uneven,
-                       evidence_in(drawn->runs, passes->run,
-                                   format_text("rank %d has %d images at least, which no other "
-                                               "rank draws; %d images on %d ranks: %d at most",
-                                               rank, distinct_ever(passes, rank), passes->total,
-                                               passes->run->ranks, largest_share(passes))));
-        return false;
+        return report_failure_in(report, drawn->runs, passes->run, SIZES, &uneven,
+                                 "rank %d has %d images at least, which no other "
+                                 "rank draws; %d images on %d ranks: %d at most",
+                                 rank, distinct_ever(passes, rank), passes->total,
+                                 passes->run->ranks, largest_share(passes));
     }
-    report_ok(report, SIZES);
-    return true;
+    return report_ok(report, SIZES);
 }
 
-static void judge_absence(const SharesDrawn *drawn, Report *report)
+static bool judge_absence(const SharesDrawn *drawn, Report *report)
 {
     for (int i = 0; i < drawn->runs->count; i++) {
         const Passes *passes = &drawn->trained[i];
         for (int p = 0; p < passes->count[0]; p++) {
             if (!lacks_images(passes, p, batch_size(passes->run)))
                 continue;
-            report_failure(
+            return report_failure(
                 report, ALL, wrong_absence(passes, p),
                 evidence_in(drawn->runs, passes->run, pass_evidence(passes, p, "epoch")));
-            return;
         }
     }
-    report_ok(report, ALL);
+    return report_ok(report, ALL);
 }
 
 // Images that are drawn twice displace others, and a rank with too many leaves some out.
@@ -337,7 +331,7 @@ static int right_batch(const Passes *passes)
     return size < share ? size : share;
 }
 
-void judge_share_batches(const SharesDrawn *drawn, Report *report)
+bool judge_share_batches(const SharesDrawn *drawn, Report *report)
 {
     static const Diagnosis wrong = {
         "batch-wrong", "--batch-size is the number of images in the batch of one worker.", NULL};
@@ -348,14 +342,12 @@ void judge_share_batches(const SharesDrawn *drawn, Report *report)
             if (first == right_batch(passes))
                 continue;
             bool of_all = on_all_ranks(passes, 0, begins_with_batch_of_all);
-            report_failure(
-                report, BATCH, of_all ? &batch_of_all : &wrong,
-                evidence_in(drawn->runs, passes->run,
-                            format_text("rank %d begins with a batch of %d images; --batch-size is "
-                                        "%d",
-                                        r, first, batch_size(passes->run))));
-            return;
+            return report_failure_in(report, drawn->runs, passes->run, BATCH,
+                                     of_all ? &batch_of_all : &wrong,
+                                     "rank %d begins with a batch of %d images; --batch-size is "
+                                     "%d",
+                                     r, first, batch_size(passes->run));
         }
     }
-    report_ok(report, BATCH);
+    return report_ok(report, BATCH);
 }

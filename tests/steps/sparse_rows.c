@@ -399,23 +399,19 @@ bool judge_sparse_rows(const Runs *runs, const AllSparseSteps *all, Report *repo
         const SparseSteps *in = diagnosis ? NULL : first_cut_short(all, &cut);
         if (in) {
             const SparseStep *step = &in->items[cut.step];
-            report_failure(report, ROWS, &cut_short,
-                           evidence_in(runs, in->run,
-                                       format_text("in step %d rank %d sent %.0f bytes of %d rows; "
-                                                   "their values alone are %.0f bytes",
-                                                   cut.step + 1, cut.rank, step->gathered[cut.rank],
-                                                   step->named[cut.rank],
-                                                   4.0 * step->named[cut.rank] * in->dimension)));
-            return false;
+            return report_failure_in(report, runs, in->run, ROWS, &cut_short,
+                                     "in step %d rank %d sent %.0f bytes of %d rows; "
+                                     "their values alone are %.0f bytes",
+                                     cut.step + 1, cut.rank, step->gathered[cut.rank],
+                                     step->named[cut.rank],
+                                     4.0 * step->named[cut.rank] * in->dimension);
         }
         if (!diagnosis) {
             spot = most_telling(steps, spot);
             diagnosis = contributors(steps, spot.step, spot.row) == 0 ? &others_changed : &wrong;
         }
-        report_failure(report, ROWS, diagnosis,
-                       evidence_in(runs, steps->run, evidence_of_row(steps, spot)));
-        return false;
+        return report_failure(report, ROWS, diagnosis,
+                              evidence_in(runs, steps->run, evidence_of_row(steps, spot)));
     }
-    report_ok(report, ROWS);
-    return true;
+    return report_ok(report, ROWS);
 }

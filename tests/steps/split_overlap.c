@@ -203,8 +203,7 @@ static bool judge_overlap(const Runs *runs, const AllStaged *all, const char *pr
     }
     if (never_meet(runs, all, property, &sum, report))
         return false;
-    report_ok(report, property);
-    return true;
+    return report_ok(report, property);
 }
 
 void judge_split_overlaps(const Runs *runs, const AllStaged *all, Report *report)

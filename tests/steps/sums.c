@@ -128,8 +128,7 @@ static int count_calls(const Run *run)
 SumCalls sum_calls(const Runs *runs)
 {
     SumCalls calls = {0};
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         int count = count_calls(run), before = calls.count;
         calls.count += count;
         calls.items = enlarge(calls.items, (size_t)calls.count, sizeof *calls.items);
@@ -217,12 +216,10 @@ bool judge_calls(const Runs *runs, const SumCalls *calls, const CallRule *rule, 
         const Diagnosis *diagnosis = rule->broken(call);
         if (!diagnosis)
             continue;
-        report_failure(report, rule->property, diagnosis,
-                       evidence_in(runs, call->run, rule->evidence(call)));
-        return false;
+        return report_failure(report, rule->property, diagnosis,
+                              evidence_in(runs, call->run, rule->evidence(call)));
     }
-    report_ok(report, rule->property);
-    return true;
+    return report_ok(report, rule->property);
 }
 
 // ---- Training.
@@ -265,8 +262,7 @@ bool judge_use(const Runs *runs, const SumCalls *calls, Report *report)
         NULL};
     if (nothing_trained(runs, IN_USE, report))
         return false;
-    for (int i = 0; i < runs->count; i++) {
-        const Run *run = &runs->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         const cJSON *step = first_difference(run);
         bool used = run->ranks == 1 || is_used(calls, run);
         if (used && !step)
@@ -275,12 +271,10 @@ bool judge_use(const Runs *runs, const SumCalls *calls, Report *report)
             used ? format_text("weights differ after step %.0f of epoch %.0f",
                                event_number(step, "step") + 1, event_number(step, "epoch") + 1)
                  : format_text("no gradient was added up by it");
-        report_failure(report, IN_USE, used ? &differ : &not_used,
-                       evidence_in(runs, run, evidence));
-        return false;
+        return report_failure(report, IN_USE, used ? &differ : &not_used,
+                              evidence_in(runs, run, evidence));
     }
-    report_ok(report, IN_USE);
-    return true;
+    return report_ok(report, IN_USE);
 }
 
 // ---- An all-reduce that is made of messages.

@@ -269,10 +269,8 @@ bool judge_mean_of_working(const Runs *runs, const UnevenUpdates all[], Report *
         int at = first_unexplained(&all[i], mean);
         if (at < 0)
             continue;
-        report_failure(report, MEAN, wrong_mean(runs, all),
-                       evidence_in(runs, &runs->items[i], mean_evidence(&all[i], at)));
-        return false;
+        return report_failure(report, MEAN, wrong_mean(runs, all),
+                              evidence_in(runs, &runs->items[i], mean_evidence(&all[i], at)));
     }
-    report_ok(report, MEAN);
-    return true;
+    return report_ok(report, MEAN);
 }

@@ -153,6 +153,5 @@ bool judge_warmup_rates(const Runs *runs, const WarmupRuns *all, const RateRule 
         free(name);
         return false;
     }
-    report_ok(report, rule->property);
-    return true;
+    return report_ok(report, rule->property);
 }

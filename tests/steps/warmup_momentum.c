@@ -176,10 +176,9 @@ void judge_momentum_beyond(const Runs *runs, const WarmupRuns *all, Report *repo
         if (!first_other_momentum(&all->items[i], BEYOND, uncorrected, &moment))
             continue;
         char *name = moment_name(moment);
-        report_failure(report, RESTORED, &not_restored,
-                       evidence_in(runs, all->items[i].run,
-                                   format_text("%s: momentum %.5g, where %g is right", name,
-                                               update_at(moment)->momentum, MOMENTUM)));
+        report_failure_in(report, runs, all->items[i].run, RESTORED, &not_restored,
+                          "%s: momentum %.5g, where %g is right", name, update_at(moment)->momentum,
+                          MOMENTUM);
         free(name);
         return;
     }

@@ -315,14 +315,12 @@ static bool judge_inside(const Runs *runs, const SumCalls *calls, Report *report
             char *evidence = format_text("%s: rank %d changed %d of the values beyond them", words,
                                          r, call->behind[r]);
             free(words);
-            report_failure(report, INSIDE, &overrun, evidence_in(runs, call->run, evidence));
-            return false;
+            return report_failure(report, INSIDE, &overrun, evidence_in(runs, call->run, evidence));
         }
-    report_ok(report, INSIDE);
-    return true;
+    return report_ok(report, INSIDE);
 }
 
-static void judge_bits(const Runs *runs, const SumCalls *calls, Report *report)
+static bool judge_bits(const Runs *runs, const SumCalls *calls, Report *report)
 {
     static const Diagnosis differ = {
         "bits-differ",
@@ -341,10 +339,9 @@ static void judge_bits(const Runs *runs, const SumCalls *calls, Report *report)
         char *evidence = format_text("%s: %s %s other bits than rank 0", words,
                                      rank_names(others).text, *verb_s(others) ? "has" : "have");
         free(words);
-        report_failure(report, BITS, &differ, evidence_in(runs, call->run, evidence));
-        return;
+        return report_failure(report, BITS, &differ, evidence_in(runs, call->run, evidence));
     }
-    report_ok(report, BITS);
+    return report_ok(report, BITS);
 }
 
 bool judge_sums(const Runs *runs, const SumCalls *calls, KnownSums known, Report *report)
