@@ -1,4 +1,4 @@
-// Says what is wrong, and exits where the program can't go on.
+// Prints errors and warnings; fatal errors exit.
 
 #include "base/error.h"
 
@@ -19,7 +19,7 @@ const char *program_name(void)
     return program_invocation_short_name;
 }
 
-// A text may quote what a user typed, a line break included; one message stays one line.
+// A text may quote user input with a line break; a message stays one line.
 static void keep_to_one_line(char *text)
 {
     for (; *text; text++)
@@ -28,7 +28,7 @@ static void keep_to_one_line(char *text)
 }
 
 // Prints "PROGRAM: PREFIX MESSAGE" by a single call, so that the lines of several ranks don't mix.
-// Needs no memory, for that may be what is missing.
+// Allocates nothing: memory may be exhausted.
 static void say(const char *prefix, const char *format, va_list arguments)
 {
     char message[MAX_MESSAGE];
@@ -44,10 +44,10 @@ void set_job_end(void (*function)(int status))
     end_job = function;
 }
 
-// The last words of the process, if the job still lives to hear them.
+// Prints the final message of this process, unless the job has ended meanwhile.
 static void say_last(const char *format, va_list arguments)
 {
-    // Several threads may find the same fault; the first one speaks for the process.
+    // Several threads may find the same fault; only the first one prints it.
     static atomic_flag ending = ATOMIC_FLAG_INIT;
     while (atomic_flag_test_and_set(&ending))
         pause();
@@ -59,14 +59,15 @@ static void say_last(const char *format, va_list arguments)
         snprintf(prefix, sizeof prefix, "%s %d: ", role_name(role.kind), role.number);
     } else if (rank != 0) {
         snprintf(prefix, sizeof prefix, "rank %d: ", rank);
-        // mpirun ends the ranks a second after the root has left, by a signal that may be handled.
+        // mpirun ends the ranks one second after the root has exited, by a signal that may be
+        // handled.
         sleep_seconds(1.5);
     }
     fflush(stdout);
     say(prefix, format, arguments);
 }
 
-// Not exit(): an exit handler that ends MPI would wait for ranks that know of no fault.
+// Not exit(): an exit handler that ends MPI would wait for the other ranks.
 _Noreturn static void leave(int status)
 {
     end_job(status);

@@ -11,17 +11,17 @@
 #include "base/process.h"
 #include "base/role.h"
 
-// Slurm's variables describe this process only in a step that srun started. The shell of a job
-// has them too, as if it were task 0 of many; it belongs to no step, or to one of those that
-// Slurm numbers from the top of 32 bits.
+// Slurm's variables describe this process only in a step that srun started. A job's shell has them
+// too, as if it were task 0 of many; it belongs to no step, or to a special step, whose number is
+// near the maximum of 32 bits.
 bool launched_by_srun(void)
 {
     const long first_special_step = 0xfffffff0;
     return environment_number("SLURM_STEP_ID", first_special_step - 1) >= 0;
 }
 
-// The first of the launchers' variables that is there. The order matters: mpirun may itself have
-// been started by srun, and then Slurm's variables count nodes, not ranks. A name may be NULL.
+// The first of the launchers' variables that is set. The order matters: mpirun may itself have been
+// started by srun, and then Slurm's variables count nodes, not ranks. A name may be NULL.
 static int from_launcher(const char *open_mpi, const char *pmi, const char *slurm, int otherwise)
 {
     long number = environment_number(open_mpi, INT_MAX);
@@ -48,8 +48,8 @@ bool launched(void)
     return from_launcher("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", 0) > 0;
 }
 
-// One item of a list of Slurm's, "3" or "2(x4)", the latter standing for four nodes: its number,
-// and for how many nodes it stands. Returns where the next item begins, or NULL where this is none.
+// Parses one item of a Slurm list, "3" or "2(x4)" (four nodes): its number, and its count of nodes.
+// Returns the start of the next item, or NULL if this is no item.
 static const char *slurm_item(const char *text, int *number, int *nodes)
 {
     int length = 0;
@@ -65,7 +65,7 @@ static const char *slurm_item(const char *text, int *number, int *nodes)
 }
 
 // How many tasks of the step are on this node: "2(x3),1" is two on each of three nodes and one on
-// the fourth. 1 where Slurm does not tell.
+// the fourth. 1 if Slurm does not set it.
 static int slurm_local_size(void)
 {
     const char *list = secure_getenv("SLURM_STEP_TASKS_PER_NODE");

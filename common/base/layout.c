@@ -27,7 +27,7 @@ typedef struct {
     const char *rank, *size, *local_rank, *local_size;
 } LauncherNames;
 
-// One of them: a whole number from `least` to `most`, or `otherwise` where it is not set.
+// One variable: a whole number from `least` to `most`, or `otherwise` if it is not set.
 static int check_variable(const char *name, int least, int most, int otherwise)
 {
     const char *text = name ? secure_getenv(name) : NULL;
@@ -49,7 +49,7 @@ static void check_names(const LauncherNames *names)
     check_variable(names->local_rank, 0, local_size - 1, 0);
 }
 
-// Callers count with a launcher's numbers, and allocate memory by them.
+// Limits: callers allocate memory by a launcher's numbers.
 void launcher_check(void)
 {
     static const LauncherNames open_mpi = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
@@ -67,7 +67,7 @@ void launcher_check(void)
             launcher_rank(), launcher_size());
 }
 
-// What MPI says, once it runs.
+// MPI's own answer, after its start.
 static Place place_by_mpi; // local_size 0: not yet
 
 void set_place(int local_rank, int local_size)
@@ -75,7 +75,7 @@ void set_place(int local_rank, int local_size)
     place_by_mpi = (Place){.local_rank = local_rank, .local_size = local_size, .nodes = 1};
 }
 
-// Where nothing is simulated.
+// Without a simulated layout.
 static Place true_place(void)
 {
     if (place_by_mpi.local_size > 0)

@@ -16,7 +16,7 @@ void *allocate(size_t count, size_t size)
     if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX - ALIGNMENT)
         die("out of memory: %zu objects of %zu bytes are more than there can be", count, size);
 
-    // aligned_alloc wants a multiple of the alignment; nothing at all is still a valid block.
+    // aligned_alloc requires a multiple of the alignment; a size of 0 still gives a valid block.
     size_t rounded = bytes == 0 ? ALIGNMENT : (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     void *memory = aligned_alloc(ALIGNMENT, rounded);
     if (!memory)

@@ -1,4 +1,4 @@
-// Counts what was lost, and looks at the files behind the standard streams.
+// Counts output that was lost, and checks the files of the standard streams.
 
 #include "base/output.h"
 
@@ -36,7 +36,7 @@ int losses_so_far(void)
     return losses.count;
 }
 
-// Whether the file that the launcher prints to can't take any more.
+// Whether the launcher's output file is full.
 static bool launcher_output_is_full(void)
 {
     char path[64];
@@ -76,8 +76,8 @@ void output_finish(int status)
     _exit(STATUS_INCOMPLETE);
 }
 
-// A standard stream that is closed would be taken by the first file that is opened, and what is
-// printed then goes into that file. So its place is taken, by something that can't be written.
+// The first file that is opened would get the number of a closed standard stream, and printed text
+// would go into that file. So a descriptor that can't be written takes that number.
 void output_begin(void)
 {
     for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; stream++)

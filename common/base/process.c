@@ -1,4 +1,4 @@
-// Processes of this machine; process.h says what is promised.
+// Processes of this machine; process.h has the contract.
 
 #include "base/process.h"
 
@@ -12,7 +12,7 @@
 
 #define MAX_PROCESSES 16384 // that are looked at
 
-// "PID (NAME) STATE PARENT ...", where the name may hold anything, parentheses too.
+// "PID (NAME) STATE PARENT ...", where the name may contain any character, also parentheses.
 static bool read_status(const char *line, ProcessStatus *status)
 {
     unsigned long user, system;

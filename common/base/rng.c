@@ -1,5 +1,4 @@
-// Random numbers: SplitMix64 streams that are told apart by their key. Which streams a program
-// needs is left to those who draw from them.
+// Random numbers: SplitMix64 streams, each with a key. The callers choose the keys.
 
 #include "base/rng.h"
 
@@ -14,7 +13,7 @@
 
 #define GOLDEN_GAMMA 0x9e3779b97f4a7c15u // 2^64 / golden ratio, odd: SplitMix64's step
 
-// What all streams of this process grow from. Written while the program starts, before there are
+// The seed of all streams of this process. Written at the program's start, before there are
 // threads; only the default is drawn later, at the first use.
 static RngOrigin origin;
 
@@ -29,7 +28,7 @@ static void draw_origin(void)
 
 void set_rng_origin(RngOrigin to)
 {
-    // The default must not come later and undo this.
+    // A later default must not overwrite this.
     pthread_once(&origin_once, draw_origin);
     origin = to;
 }
@@ -50,7 +49,7 @@ void seed_process(uint64_t seed)
     set_rng_origin((RngOrigin){seed, (uint64_t)launcher_rank()});
 }
 
-// SplitMix64's finalizer: one-to-one, and each bit of `x` sways every bit of the result.
+// SplitMix64's finalizer: one-to-one, and each bit of `x` affects every bit of the result.
 static uint64_t finalize(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -1,5 +1,5 @@
-// Reads a role from the environment. Errors in a role are reported by ps.c: reporting needs the
-// role, so this file cannot do it.
+// Reads a role from the environment. ps_job.c reports errors in a role: reporting needs the role,
+// so this file cannot do it.
 
 #include "base/role.h"
 

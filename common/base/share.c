@@ -1,4 +1,4 @@
-// Shares of a whole; share.h says which.
+// Divides a count into parts; share.h has the rule.
 
 #include "base/share.h"
 

@@ -23,7 +23,7 @@ enum {
     MAX_PARTS = 4, // groups of ranks that an error message lists
 };
 
-// Where the ranks of a communicator meet.
+// The state of agreement on one communicator.
 typedef struct {
     MPI_Comm comm;
     int rank, size;
@@ -82,7 +82,7 @@ static Meeting *new_meeting(MPI_Comm comm)
     return meeting;
 }
 
-// A group's is made by its first call, and goes with its communicator.
+// A group's state is made by its first call, and freed with its communicator.
 static Meeting *meeting_of_group(MPI_Comm comm)
 {
     static int key = MPI_KEYVAL_INVALID;
@@ -112,8 +112,8 @@ static Meeting *meeting_of_job(void)
 
 #define SEPARATOR "\x1e"
 
-// What a rank has to say of its call: texts[0] its rank in the job, [1] the call's name, [2] how a
-// list of calls names it, then the value of each term.
+// The description of a rank's call: texts[0] is its rank in the job, [1] the call's name, [2] its
+// name in a list of calls, then the value of each term.
 enum { RANK, NAME, SENTENCE, VALUES, TEXTS = VALUES + MAX_TERMS };
 typedef struct {
     char *texts[TEXTS];
@@ -166,7 +166,7 @@ static Statement split(char *list)
     return statement;
 }
 
-// Everybody's, in the order of the ranks. (They stay: the program ends.)
+// The descriptions of all ranks, in their order. (Never freed: the program exits.)
 static Statement *gather_statements(const Meeting *meeting, const Collective *call)
 {
     char *own = statement_of(call);
@@ -208,7 +208,7 @@ static char *call_words(const Collective *call, int text, const char *value, boo
     return format_text(" %s in %s", one ? "is" : "are", value);
 }
 
-// "rank 0 brings 4 values, ranks 1-3 bring 8 values", in the order of the first rank of each.
+// "rank 0 gives 4 values, ranks 1-3 give 8 values", in the order of the first rank of each.
 static char *who_says_what(const Meeting *meeting, const Collective *call,
                            const Statement *statements, int text, Words words)
 {
@@ -250,7 +250,7 @@ static bool all_say_the_same(const Meeting *meeting, const Statement *statements
     return true;
 }
 
-// Of texts of several lines leaves the first line that differs, or the end of some.
+// Cuts texts of several lines to the first line that differs, or to the end of some.
 static void keep_first_difference(const Meeting *meeting, Statement *statements, int text)
 {
     for (;;) {
@@ -276,8 +276,8 @@ static void keep_first_difference(const Meeting *meeting, Statement *statements,
             statements[r].texts[text] = format_text("nothing further");
 }
 
-// All who made a statement (NULL: all ranks) know of it. The lowest rank of them speaks, and the
-// others are ended before they do.
+// Every rank with a statement (NULL: every rank) knows the mismatch. The lowest of them reports it
+// and aborts the job before the others report it, too.
 static _Noreturn void end_job(const Meeting *meeting, const Statement *statements, const char *name,
                               const char *line, const char *advice)
 {
@@ -292,14 +292,14 @@ static _Noreturn void end_job(const Meeting *meeting, const Statement *statement
     die("%s", whole);
 }
 
-// What each rank says of itself where some have joined.
+// The statement of each rank if some ranks have joined.
 typedef struct {
     int64_t since; // the number of the call before which it has joined; 0: it works
     Sum sum;
     char name[48]; // of its call
 } Attendance;
 
-// Leaves only the statements of ranks that work. Returns their number.
+// Keeps only the statements of ranks that have not joined. Returns their number.
 static int drop_joined(Statement *statements, const Attendance *attendances, int size)
 {
     int kept = 0;
@@ -309,7 +309,7 @@ static int drop_joined(Statement *statements, const Attendance *attendances, int
     return kept;
 }
 
-// `attendances`: NULL where no rank has joined.
+// `attendances`: NULL if no rank has joined.
 static _Noreturn void name_difference(const Meeting *all, const Collective *call,
                                       const Attendance *attendances)
 {
@@ -334,7 +334,8 @@ static _Noreturn void name_difference(const Meeting *all, const Collective *call
 
 // ---- The agreement.
 
-// What others see of this rank. A group's calls have no number: only its own ranks count them.
+// The state of this rank that others see. A group's calls have no number: only its own ranks count
+// them.
 static void begin_call(const Collective *call, bool of_job)
 {
     bool counted = call->terms[0].after && strcmp(call->terms[0].after, " values") == 0;
@@ -366,7 +367,8 @@ static int count_working(const Meeting *meeting, const Attendance *all)
     return working;
 }
 
-// The sum that those make who work, which they agree on. Aborts the job where it is none.
+// The sum that all ranks that have not joined compute; they have agreed on it. Aborts the job if
+// their call is no sum.
 static Sum sum_of_working(const Meeting *meeting, const Attendance *all)
 {
     int worker = 0, count = 0;
@@ -439,8 +441,8 @@ int agree_only(const Collective *call, MPI_Comm comm)
 
 // ---- A rank that has joined.
 
-// Those who work have found that their calls differ: they end the job, with words that they alone
-// have.
+// The ranks that have not joined have found that their calls differ: they abort the job, since only
+// they have the descriptions.
 static _Noreturn void wait_for_the_end(const Meeting *meeting, const Collective *call)
 {
     gather_statements(meeting, call);

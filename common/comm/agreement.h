@@ -16,10 +16,10 @@
 #include <stdint.h>
 #include "comm/world.h"
 
-// A property of a call that must be the same on all ranks, reported as "rank 0 brings 4 values,
-// ranks 1-3 bring 8 values".
+// A property of a call that must be the same on all ranks, reported as "rank 0 gives 4 values,
+// ranks 1-3 give 8 values".
 typedef struct {
-    const char *verb;   // "bring", an s for one rank; NULL ends a list of terms
+    const char *verb;   // "give", an s for one rank; NULL ends a list of terms
     const char *before; // "root "
     const char *text;   // the value; of several lines the first that differs is named; NULL:
     int64_t number;     // this one
@@ -46,7 +46,7 @@ typedef struct {
     Sum sum;
 } Collective;
 
-// Terms that are texts, and terms that are numbers, such as ("bring", "", 4, " values").
+// Terms that are texts, and terms that are numbers, such as ("give", "", 4, " values").
 static inline Term text_term(const char *verb, const char *before, const char *text,
                              const char *advice)
 {

@@ -31,7 +31,7 @@ static bool is_bridge(const char *name)
            strspn(name + 3, "0123456789abcdef") == 12;
 }
 
-// This machine's, each behind a comma; NULL where there are none.
+// This machine's bridges, each after a comma; NULL: none.
 static char *names_of_bridges(void)
 {
     char *names = NULL;
@@ -89,8 +89,8 @@ static int files_of_library_say(struct dl_phdr_info *library, size_t size, void 
                                         (int)(end - library->dlpi_name), library->dlpi_name));
 }
 
-// On mpirun's line, in the environment, or in a file, which may be one that a site has named: that
-// is not looked into. (Open MPI 5 puts a file's into the environment.)
+// Set on mpirun's line, in the environment, or in a file. A file that a site has named is not read.
+// (Open MPI 5 puts a file's settings into the environment.)
 static bool somebody_says(void)
 {
     const char *home = getenv("HOME");

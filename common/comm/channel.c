@@ -1,5 +1,5 @@
-// Sockets between the ranks of a job; channel.h has the contract. They never block, and programs
-// that a rank starts do not inherit them.
+// Sockets between the ranks of a job; channel.h has the contract. They never block, and child
+// programs of a rank do not inherit them.
 
 #include "comm/channel.h"
 
@@ -25,7 +25,7 @@ static void add_address(Invitation *invitation, struct in_addr address)
         invitation->addresses[invitation->count++] = address;
 }
 
-// Those of this machine; the one that never leaves it comes last.
+// This machine's addresses; the loopback address comes last.
 static void add_addresses(Invitation *invitation, bool one_machine)
 {
     struct ifaddrs *all = NULL;
@@ -70,7 +70,8 @@ static bool wait_for(int connection, short events, int wake)
     return poll(both, 2, PATIENCE_MS) > 0 && both[1].revents == 0 && both[0].revents != 0;
 }
 
-// Who answers must know the token, and must not have it from us alone: each byte is turned around.
+// The answer proves that the other side knows the token: it has each byte inverted, so that an echo
+// is no answer.
 static void make_answer(const Invitation *invitation, uint8_t answer[sizeof invitation->token])
 {
     for (size_t i = 0; i < sizeof invitation->token; i++)
@@ -128,7 +129,7 @@ void channel_answer(int connection, const Invitation *invitation)
     (void)!send(connection, answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// A single call, which takes all of it where there is room: so messages of two threads don't mix.
+// A single call, which takes the whole message if there is room: messages of two threads don't mix.
 void channel_send(int connection, const Invitation *invitation, const void *message, size_t size)
 {
     uint8_t bytes[CHANNEL_LARGEST];

@@ -1,5 +1,5 @@
-// The job, and its collectives: of all its ranks, and of groups of them. Values lie in the host's
-// memory; those that lie in a GPU's travel as a copy in the host's.
+// The job, and its collectives: of all its ranks, and of groups of them. Values are in host memory;
+// those in a GPU's memory are copied to the host first.
 
 #include "comm/comm.h"
 
@@ -17,7 +17,7 @@
 
 // ---- The job.
 
-// Of this process, in the job: kept, since a program may ask for every element of an array.
+// This process's rank in the job, cached: a program may ask for it for every element of an array.
 static Place place;
 
 void hvd_init(void)
@@ -102,7 +102,7 @@ void hvd_check_root(const char *caller, int root, MPI_Comm comm)
 
 static Term count_term(size_t count)
 {
-    return number_term("bring", "", (int64_t)count, " values");
+    return number_term("give", "", (int64_t)count, " values");
 }
 
 Term hvd_root_term(int root)
@@ -119,7 +119,7 @@ static Term op_term(HvdOp op)
     return text_term("ask", "for ", op_names[op], NULL);
 }
 
-// Returns how many ranks bring values.
+// Returns how many ranks contribute values.
 static int agree_on_reduction(const char *caller, size_t count, HvdOp op, MPI_Comm comm)
 {
     bool adds = op == HVD_SUM || op == HVD_AVERAGE;
@@ -135,7 +135,7 @@ static void agree_on_rows(const char *caller, const SparseGradient *own, HvdOp o
 {
     agree(&(Collective){.name = caller,
                         .channel = "values",
-                        .terms = {number_term("bring", "rows of ", own->dimension, " values"),
+                        .terms = {number_term("give", "rows of ", own->dimension, " values"),
                                   op_term(op)}},
           comm);
 }
@@ -148,7 +148,7 @@ static void agree_on_broadcast(const char *caller, size_t count, int root, MPI_C
           comm);
 }
 
-// Of a call that has nothing else to agree on.
+// For a call that has nothing else to agree on.
 static void agree_on_call(const char *caller, MPI_Comm comm)
 {
     agree(&(Collective){.name = caller, .channel = "values"}, comm);
@@ -156,7 +156,7 @@ static void agree_on_call(const char *caller, MPI_Comm comm)
 
 // ---- Over the ranks of a communicator.
 
-// `working`: how many of them bring values; the others, zeros.
+// `working`: how many of them contribute values; the others contribute zeros.
 static void allreduce(float *values, size_t count, HvdOp op, int working, MPI_Comm comm)
 {
     int size;
@@ -171,7 +171,7 @@ static void allreduce(float *values, size_t count, HvdOp op, int working, MPI_Co
     hvd_return_values(values, host, count);
 }
 
-// Of values of `bytes` each; `all_counts`: how many each rank brought, or NULL.
+// Values have `bytes` bytes each; `all_counts`: the count of each rank, or NULL.
 static void *gather(const void *own, size_t count, MPI_Datatype type, size_t bytes, size_t *total,
                     size_t *all_counts, MPI_Comm comm)
 {
@@ -495,7 +495,7 @@ void hvd_group_free(HvdGroup *group)
 {
     if (!group)
         die("%s: there is no group (NULL)", __func__);
-    // The world's communicator stays; and after hvd_shutdown there is none left.
+    // The world's communicator is never freed here; after hvd_shutdown no other exists.
     bool own = group->size > 0 && world_started() && group->comm != world_comm(WORLD_VALUES);
     if (own && group->comm != MPI_COMM_NULL)
         MPI_Comm_free(&group->comm);

@@ -1,4 +1,4 @@
-// The hierarchical all-reduce: which rank is on which host, the blocks of values under way, and the
+// The hierarchical all-reduce: the ranks of each host, the blocks of values in transfer, and the
 // ring between the hosts.
 
 #include "comm/hierarchical.h"
@@ -19,7 +19,7 @@
 #define MAX_BLOCKS    64                // under way
 #define ENOUGH_BLOCKS 8                 // for all links to be busy
 
-// Values that are under way. The memory stays for the next ones.
+// Values in transfer. The memory is reused for the next ones.
 typedef struct {
     char *values;
     size_t count;
@@ -33,7 +33,7 @@ typedef struct {
     size_t sent; // bytes, to another host
 } Block;
 
-// How the ranks of a communicator lie on hosts.
+// The hosts of a communicator's ranks.
 typedef struct {
     MPI_Comm comm;
     MPI_Comm within;  // those of this host
@@ -82,7 +82,7 @@ static Levels *find_levels(MPI_Comm comm)
     return levels;
 }
 
-// They are kept with the communicator.
+// Cached with the communicator.
 static int levels_key = MPI_KEYVAL_INVALID;
 
 // NULL: not determined yet.
@@ -159,7 +159,7 @@ static int steps_around(const Levels *levels)
     return 2 * (levels->hosts - 1);
 }
 
-// The part that this host gets in a step; it sends the next one.
+// The part that this host receives in a step; it sends the next one.
 static int part_to_get(const Levels *levels, int step)
 {
     return (levels->host + 2 * levels->hosts - step - 1) % levels->hosts;
@@ -187,7 +187,7 @@ static void end_step(const Levels *levels, Block *block)
     block->step++;
 }
 
-// True where the block has been around.
+// True when the block has passed all hosts.
 static bool go_on(const Levels *levels, Block *block)
 {
     while (block->step >= 0 && block->step < steps_around(levels)) {
@@ -306,7 +306,7 @@ static void begin_block(Levels *levels, char *values, size_t count, Reduction re
     all_go_on(levels);
 }
 
-// As mpi_calls.c has it, of a call that goes on in the background.
+// As in mpi_calls.c, for a call that continues in the background.
 static void trace_begin(size_t bytes, MPI_Comm comm)
 {
     char name[MPI_MAX_OBJECT_NAME];
@@ -315,7 +315,7 @@ static void trace_begin(size_t bytes, MPI_Comm comm)
     trace("collective_end", TEXT("function", TWO_LEVELS), TEXT("name", comm_name(comm, name)));
 }
 
-// At most `most` blocks are then under way.
+// Afterwards at most `most` blocks are in transfer.
 static void begin_blocks(char *values, size_t count, Reduction reduction, int most, MPI_Comm comm)
 {
     Levels *levels = levels_of(comm);

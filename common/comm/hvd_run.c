@@ -179,7 +179,7 @@ static char *path_of_program(void)
     return format_text("%s", path);
 }
 
-// The job is over, and so is the program.
+// The job has ended, so the program exits.
 static _Noreturn void end_as(const JobEnd *end)
 {
     fflush(stdout);

@@ -33,7 +33,7 @@ enum { ENDING = sizeof ending / sizeof *ending };
 
 static atomic_int caught, sender, waker, owner;
 
-// The thread that it interrupts does not go on: the signal would have ended it here.
+// The interrupted thread does not continue: the signal would have ended the process here.
 static void note_signal(int number, siginfo_t *information, void *unused)
 {
     (void)unused;
@@ -121,8 +121,8 @@ static struct {
     int last_error;      // the same once the launcher is gone
 } launcher = {.error = STDERR_FILENO, .last_error = STDERR_FILENO};
 
-// Where mpirun writes a file from its own place in it, and not always at the end, whatever others
-// write there it would write over, as long as it lives.
+// True if mpirun writes to a file at its own offset instead of appending: until it exits it
+// overwrites text that others append.
 static bool overwrites(int file)
 {
     char path[64], text[128];
@@ -136,7 +136,7 @@ static bool overwrites(int file)
     return !at || sscanf(at, "flags: %o", &flags) != 1 || (flags & O_APPEND) == 0;
 }
 
-// mpirun's own descriptor, with its place in the file; -1: the system doesn't give it.
+// mpirun's own descriptor, with its file offset; -1: the system does not allow it.
 static int borrow_stderr(void)
 {
     int process = (int)syscall(SYS_pidfd_open, launcher.process, 0);
@@ -186,8 +186,8 @@ bool job_signal_is_foreign(void)
     return launcher.process && sender != launcher.process;
 }
 
-// Dead children of others stay in the list of processes until those ask for them; but this process
-// has got another parent by then.
+// A dead process stays in the list until its parent waits for it; but this process has got another
+// parent by then.
 bool launcher_is_gone(void)
 {
     if (!launcher.process)
@@ -214,7 +214,7 @@ static int remove_entry(const char *path, const struct stat *entry, int kind, st
     return 0;
 }
 
-// Memory that this process shares with the other ranks here is named in its map.
+// /proc/self/maps names the memory that this process shares with the other ranks of the machine.
 static void remove_segments(void)
 {
     static const char *const names[] = {"/dev/shm/vader_segment.", "/dev/shm/sm_segment."};
@@ -239,7 +239,7 @@ void remove_leftovers(void)
     if (!strstr(launcher.folder, "/ompi."))
         return;
     nftw(launcher.folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
-    // Those above it, up to ompi.MACHINE.USER, where no other job has anything in them.
+    // Its parent folders, up to ompi.MACHINE.USER, if no other job has files in them.
     for (char *end; (end = strrchr(launcher.folder, '/')) && strstr(launcher.folder, "/ompi.");
          *end = '\0')
         rmdir(launcher.folder);

@@ -1,9 +1,9 @@
 // Runs mpirun as a child of this process.
 //
-// The ranks that watch each other (stall.h) print which rank ended the job; this process reads
-// their standard error as it passes. mpirun's exit status tells how that rank ended. mpirun's own
-// messages differ between versions and are read only for a host that it has lost. Standard output,
-// which may be a terminal, stays mpirun's own.
+// The stall watch (stall.h) prints which rank ended the job; this process reads the ranks' standard
+// error and passes it on. mpirun's exit status tells how that rank ended. mpirun's own messages
+// differ between versions, so only the one about a lost host is read. Standard output, which may be
+// a terminal, remains mpirun's own.
 
 #include "comm/launch.h"
 
@@ -29,8 +29,8 @@
 #define LOST        10  // seconds in which a mpirun that has lost a rank or a host must end
 #define NOT_STARTED 127 // as shells have it
 
-// The same as common/scripts/mpi.sh, which says why; here, too, since a program may run where that
-// script is not.
+// The same settings as common/scripts/mpi.sh, which gives the reasons. They are here, too, because
+// a program may run without that script.
 static void set_environment(void)
 {
     static const char *const as_root[] = {
@@ -53,7 +53,7 @@ typedef struct {
     JobEnd *end;
 } Lines;
 
-// The first rank counts: others follow it.
+// The first failed rank counts: the others fail because of it.
 static void look_at_line(const char *line, JobEnd *end)
 {
     int rank, status;
@@ -81,7 +81,7 @@ static void look_at(Lines *lines, const char *bytes, size_t count)
     }
 }
 
-// Passes on what there is; false at the end of the file.
+// Passes on the available bytes; false at the end of the file.
 static bool pass_on(int from, Lines *lines)
 {
     char bytes[4096];
@@ -136,7 +136,7 @@ static void start(Job *job, char *const words[], const sigset_t *mask)
     job->error = ends[0];
 }
 
-// One that the terminal sends comes to mpirun, too, which would take a second one for impatience.
+// The terminal sends its signals to mpirun, too, and mpirun ends at once at a second one.
 static void send_on(Job *job)
 {
     struct signalfd_siginfo news;
@@ -160,8 +160,8 @@ static void look_whether_it_has_ended(Job *job)
     job->end.status = job->end.mpirun_signal ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-// Where it loses a host, Open MPI 4's mpirun now and then waits forever. One that has lost a rank
-// aborts the job, too.
+// After the loss of a host, Open MPI 4's mpirun sometimes waits forever. After the loss of a rank
+// mpirun aborts the job, too.
 static void end_a_lost_one(Job *job)
 {
     if ((!job->end.lost && job->end.rank < 0) || !job->process)

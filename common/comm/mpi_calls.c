@@ -2,7 +2,7 @@
 // and the others are defined here. Each is a span (observe/span.h), writes the events that trace.h
 // lists, and calls PMPI_Allreduce. The declarations are those of any MPI 3.1.
 //
-// HVDLAB_SYNCHRONOUS_SENDS=1 has a send end only when it is received, whatever its size. Small
+// With HVDLAB_SYNCHRONOUS_SENDS=1 a send ends only when it is received, whatever its size. Small
 // messages otherwise wait in a buffer, and a program that deadlocks with large ones looks right.
 
 #include <mpi.h>
@@ -17,7 +17,7 @@
 
 // ---- What this rank is doing.
 
-// What is kept with a communicator.
+// The state that is cached with a communicator.
 typedef struct {
     bool whole_job;
     int64_t calls; // that all of its ranks make alike
@@ -54,7 +54,7 @@ static CommFacts *find_facts(MPI_Comm comm)
     return facts;
 }
 
-// NULL where none can be kept: there is no such communicator, or it joins two groups.
+// NULL for an invalid communicator, and for an intercommunicator.
 static CommFacts *facts_of(MPI_Comm comm)
 {
     static int key = MPI_KEYVAL_INVALID;
@@ -85,8 +85,8 @@ static double bytes_of(int count, MPI_Datatype type)
     return (double)count * element;
 }
 
-// A rank of a communicator as MPI_COMM_WORLD counts it; -1: any, or none. One that the communicator
-// does not have is left to MPI to refuse.
+// A communicator's rank as a rank of MPI_COMM_WORLD; -1: any, or none. MPI itself refuses an
+// invalid rank.
 static int world_rank_of(int rank, MPI_Comm comm)
 {
     if (rank == MPI_ANY_SOURCE || rank < 0 || comm == MPI_COMM_NULL)
@@ -127,7 +127,7 @@ static void begin_waiting(SpanCall call, MPI_Comm comm, bool collective, int pee
     span_begin_call(&call);
 }
 
-// Another call: it starts something in the background, or ends this rank's part in the job.
+// Another call: it starts an operation in the background, or ends this rank's part in the job.
 static void begin_passing(SpanCall call)
 {
     span_begin(SPAN_CALL, call.name, call.bytes, call.partner);
@@ -153,7 +153,7 @@ static const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME])
     return name;
 }
 
-// "0,2,4", the ranks of the job that belong to it; "" where it has none, or joins two groups. The
+// "0,2,4", its members as ranks of the job; "" if it has none, or is an intercommunicator. The
 // caller frees it.
 static char *ranks_of(MPI_Comm comm)
 {
@@ -282,7 +282,8 @@ int MPI_Probe(int from, int tag, MPI_Comm comm, MPI_Status *status)
 
 // ---- Requests: each operation that goes on in the background has a number, from 1.
 
-// Those whose end the program has not seen yet. MPI uses handles again; the numbers are ours.
+// The requests whose completion the program has not seen yet. MPI reuses handles; the numbers are
+// ours.
 typedef struct {
     MPI_Request handle;
     int number;
@@ -304,8 +305,8 @@ static int keep_request(MPI_Request handle)
     return requests.last;
 }
 
-// The numbers of the operations with these handles; 0: of none. Operations that are over at once
-// (such as those with MPI_PROC_NULL) share a handle: each gets the oldest that is left.
+// The numbers of the operations with these handles; 0: none. Operations that complete at once (such
+// as those with MPI_PROC_NULL) share a handle: each gets the oldest number that is left.
 static void request_numbers(int count, const MPI_Request *handles, int *numbers)
 {
     for (int i = 0; i < count; i++) {
@@ -344,7 +345,7 @@ typedef struct {
 
 #define NOBODY MPI_PROC_NULL, 0, 0
 
-// In the event a field of a direction that the message does not have is null.
+// The event's fields for a direction that the message does not have are null.
 static void trace_message(const Message *m, bool sends, bool receives)
 {
     char name[MPI_MAX_OBJECT_NAME];
@@ -372,7 +373,7 @@ static void message_begins(const Message *m, bool waits)
         begin_passing(call);
 }
 
-// `request`: where the call began what goes on in the background.
+// `request`: the operation that the call has started in the background.
 static int message_ends(const char *function, const MPI_Request *request, int result)
 {
     span_end();
@@ -427,7 +428,7 @@ WATCH_MESSAGE(Sendrecv_replace, (void *data, int n, MPI_Datatype type, int to, i
               comm, to, tag, bytes_of(n, type), from, from_tag, bytes_of(n, type), n)
 // clang-format on
 
-// Collective calls that go on in the background.
+// Non-blocking collective calls.
 #define WATCH_BACKGROUND(name, parameters, arguments, ...)                                         \
     int MPI_##name parameters                                                                      \
     {                                                                                              \
@@ -480,7 +481,7 @@ static char *request_names(int count, const int *numbers)
     return names;
 }
 
-// What is waited for, with what was so before.
+// The requests of a wait, with their handles before it.
 typedef struct {
     const char *function;
     int count;
@@ -505,8 +506,8 @@ static Waiting wait_begins(const char *function, int count, const MPI_Request *h
     return waiting;
 }
 
-// MPI has set the handles of what is done to MPI_REQUEST_NULL. A test that found nothing leaves no
-// event: programs test again and again.
+// MPI has set the handles of completed operations to MPI_REQUEST_NULL. A test that completes
+// nothing leaves no event: programs test in loops.
 static int wait_ends(Waiting *waiting, const MPI_Request *handles, bool blocks, int result)
 {
     if (blocks)

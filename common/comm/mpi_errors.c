@@ -9,7 +9,7 @@
 #include "base/format.h"
 #include "comm/stall_words.h"
 
-// What the arguments of a call can be wrong in.
+// Words for the error classes of a call's arguments.
 static bool is_of_arguments(int class)
 {
     switch (class) {

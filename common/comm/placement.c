@@ -10,7 +10,7 @@
 #include "observe/trace.h"
 #include "comm/world.h"
 
-// What a worker says. `members` ends before the first -1, or with the array: one for each worker.
+// A worker's report. `members` ends before the first -1, or with the array: one for each worker.
 typedef struct {
     char host[MPI_MAX_PROCESSOR_NAME];
     int local_rank, local_size;

@@ -1,7 +1,7 @@
-// Room for MPI's start. Where a limit on address space (ulimit -v) leaves too little, Open MPI ends
-// with lines about its own parts, or by a signal; so what it needs is said before. How much that is
-// was measured with Open MPI 4.1 on 2 and 4 ranks: the least with which it starts, and the most
-// that it takes for a moment.
+// Checks that MPI has enough address space to start. With a low limit (ulimit -v) Open MPI exits
+// with messages about its own components, or by a signal; so this check reports the limit first.
+// The numbers were measured with Open MPI 4.1 on 2 and 4 ranks: the minimum with which it starts,
+// and its peak.
 
 #include "base/error.h"
 #include "base/launcher.h"

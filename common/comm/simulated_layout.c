@@ -1,7 +1,7 @@
-// Where one machine is to look like several nodes (base/layout.h: HVD_LAYOUT, HVD_RANKS_PER_NODE),
-// every way of asking gives the same answer: the launcher's variables, MPI's communicators of those
-// who share memory, and the machine's name, MPI's or the system's. hvd answers by itself. Where a
-// program asks for more than the name it leaves an event.
+// Makes one machine look like several nodes (base/layout.h: HVD_LAYOUT, HVD_RANKS_PER_NODE). All
+// queries report the same layout: the launcher's variables, MPI's shared-memory communicators, and
+// the machine's name from MPI or the system. hvd has its own functions. A query for more than the
+// name leaves an event.
 
 #include <mpi.h>
 #include <stdio.h>
@@ -84,7 +84,7 @@ int __wrap_gethostname(char *name, size_t size);
 int __real_uname(struct utsname *names);
 int __wrap_uname(struct utsname *names);
 
-// What the library itself wants to know of these it reads by secure_getenv.
+// The library itself reads these by secure_getenv.
 static bool says_who_is_here(const char *name)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK",

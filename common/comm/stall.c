@@ -1,9 +1,9 @@
-// The thread that watches the main thread, and the root's that judges; stall.h says what they
-// promise. The judging is in stall_judge.c, the words are in stall_words.c, the sockets in
-// channel.c, signals and what a dead mpirun leaves behind in job_end.c.
+// The thread that watches the main thread; stall.h has the contract. stall_judge.c decides what to
+// report, stall_words.c makes the messages, channel.c has the sockets, job_end.c the signals and
+// the cleaning up after a dead mpirun.
 //
-// The thread allocates nothing and takes no lock that the main thread might hold: standard error is
-// written by single calls.
+// The thread allocates nothing and takes no lock that the main thread might hold; it writes to
+// standard error by single calls.
 
 #include "comm/stall.h"
 
@@ -54,7 +54,8 @@ static void tell(const Standing *says)
                  &stall_job.invitation, says, sizeof *says);
 }
 
-// Before the last word: one that leaves as soon as it has come would otherwise be called gone.
+// Before the final message: a rank that exits as soon as it has received it would otherwise be
+// reported as gone.
 static void wait_for_channel(void)
 {
     for (int i = 0;
@@ -72,7 +73,7 @@ void stall_tell_leaving(void)
     eventfd_write(stall_job.wake, 1);
 }
 
-// MPI moves what others still want of this rank only while it is called.
+// MPI makes progress on messages of this rank only inside MPI calls.
 void stall_wait_for_others(void)
 {
     int found;
@@ -93,14 +94,14 @@ void stall_explained(void)
     tell(&says);
 }
 
-// What the thread has seen of the main thread.
+// The main thread's state as this thread last saw it.
 static struct {
     uint64_t moves;
     double since, told; // when the last move was seen; when others were told
     bool told_of_it;
 } own;
 
-// A state is told once it has lasted for a tick, and what follows a long one at once.
+// A state is sent when it has lasted for a tick; the state after a long one is sent at once.
 static void look_at_main(double now)
 {
     Standing says = own_standing(0);
@@ -124,7 +125,7 @@ static void look_at_main(double now)
 
 // ---- Signals, and the launcher.
 
-// Where mpirun may be gone, or about to go, with what is on its way through it.
+// mpirun may have exited, or may be about to, and output on its way through it would be lost.
 static void speak_last(const Words *words)
 {
     (void)!write(launcher_stderr(), words->text, words->length);
@@ -140,8 +141,8 @@ static bool some_rank_failed(void)
     return false;
 }
 
-// mpirun ends the other ranks by a signal, too, where one has failed: then that was the reason. A
-// signal from another process is reported by the rank that got it.
+// When a rank has failed, mpirun ends the others by a signal: the failure is then the reason. The
+// rank that receives a signal from another process reports it.
 static void end_by_signal(int number)
 {
     static Words words;
@@ -161,7 +162,7 @@ static void end_by_signal(int number)
     Standing says = own_standing(0);
     says.ended_by = meant_for_this ? 0 : number;
     tell(&says);
-    // mpirun kills the others as soon as it sees the first one end: the root needs time to speak.
+    // mpirun kills the others as soon as the first one ends: the root needs time to report.
     if (stall_job.rank != ROOT && job_signal_is_launchers())
         sleep_seconds(LAST_WORDS);
     die_by_signal(number);
@@ -238,7 +239,7 @@ static void accept_others(void)
 
 // ---- The common end.
 
-// True where a rank need not be waited for: it has left, or it has never been heard of.
+// True for a rank that has left, or that has never connected: no need to wait for it.
 static bool is_through(int rank, double now)
 {
     const RankView *view = &stall_job.ranks[rank];
@@ -248,7 +249,7 @@ static bool is_through(int rank, double now)
            (!view->known && now - stall_job.begin > STRANGE);
 }
 
-// The root tells all ranks once none of them makes a further call.
+// The root tells all ranks when none of them makes further calls.
 static void announce_end(double now)
 {
     if (stall_job.all_left)
@@ -274,7 +275,7 @@ static void join_root(void)
     stall_job.all_left = stall_job.to_root < 0;
 }
 
-// The root speaks to its deputy only, until it tells all of the end.
+// The root sends to its deputy only, until it announces the end to all.
 static void hear_root(double now)
 {
     Connection *root = &stall_job.connections[0];
@@ -298,7 +299,8 @@ static void hear_root(double now)
 
 // ---- The thread.
 
-// The root waits for any of its connections, another rank for its own; all for what wakes them.
+// The root polls all its connections, another rank its own one; each also polls its wake-up
+// descriptor.
 static void wait_for_news(struct pollfd *wanted, double seconds)
 {
     int count = 0;
@@ -331,7 +333,7 @@ static void tick(double now)
     stall_judge(now);
 }
 
-// A rank that is gone is reported at once: mpirun soon ends the others.
+// A lost rank is reported at once: mpirun soon ends the others.
 static bool someone_is_gone(void)
 {
     for (int r = 0; r < stall_job.size; r++)
@@ -418,7 +420,7 @@ static bool is_one_machine(void)
     return local && all && strcmp(local, all) == 0;
 }
 
-// Memory is there before the thread, which finds none where a program has used it up.
+// Allocate before the thread runs: a program may later use up all memory.
 static void *make_room(void)
 {
     stall_job.places = stall_job.rank == ROOT ? stall_job.size + 8 : 1;

@@ -1,5 +1,5 @@
-// Decides what to report of ranks that wait, have left or are stopped, and when to end the job.
-// Runs in the thread of stall.c.
+// Decides what to report about ranks that wait, have left or are stopped, and when to abort the
+// job. Runs in the thread of stall.c.
 
 #include "comm/stall.h"
 
@@ -19,7 +19,7 @@ static void speak(const Words *words)
     (void)!write(STDERR_FILENO, words->text, words->length);
 }
 
-// How a line begins that `ends` the job, or only tells.
+// The beginning of a message that aborts the job (`ends`), or of a warning.
 static void begin_line(Words *words, bool ends)
 {
     words->length = 0;
@@ -30,8 +30,8 @@ static void begin_line(Words *words, bool ends)
         words_add(words, "stall: ");
 }
 
-// The other ranks learn of the root's end first, so that none of them reports it gone; mpirun ends
-// them. Not by MPI, which belongs to the main thread.
+// Announces the root's end to the other ranks first, so that none reports it as lost; mpirun ends
+// them. Not MPI_Abort: MPI belongs to the main thread.
 static _Noreturn void end_job(void)
 {
     stall_explained();
@@ -49,7 +49,7 @@ static struct {
     double next_report;  // seconds of waiting
 } judged;
 
-// A process that has left with another status than 0, or is gone, is mpirun's to deal with.
+// mpirun itself handles a process that has exited with another status than 0, or is gone.
 static bool only_mpirun_ends_it(void)
 {
     for (int r = 0; r < stall_job.size; r++)
@@ -78,7 +78,7 @@ static void judge_leavers(double now)
         end_job();
 }
 
-// A stopped process sends nothing; on this machine it can be asked for at once.
+// A stopped process sends nothing; on this machine the system shows its state at once.
 static void look_for_stopped(void)
 {
     for (int r = 0; r < stall_job.size; r++)
@@ -143,8 +143,8 @@ static void judge_stall(double now)
 
 // ---- Before the ranks can speak to each other: MPI's start waits for all of them.
 
-// "rank 0 is stopped (...), and rank 2 is": those of this machine. True where this rank is the
-// first that is not, which speaks.
+// "rank 0 is stopped (...), and rank 2 is": the stopped ranks of this machine. True on the first
+// rank that is not stopped; that rank reports them.
 static bool look_at_neighbours(Words *words)
 {
     static Neighbour neighbours[MAX_NEIGHBOURS];
@@ -165,7 +165,7 @@ static void judge_start(double now)
     static double next_report;
     static Words words;
     double waited = now - stall_job.begin;
-    // (mpirun ends the others where the first has ended the job.)
+    // (mpirun ends the others after the first has aborted the job.)
     bool ends =
         stall_job.shutdown > 0 && waited >= stall_job.shutdown + (stall_job.rank == ROOT ? 0 : 1);
     if (waited < (next_report > 0 ? next_report : stall_job.limit) && !ends)

@@ -1,5 +1,5 @@
-// Puts into words which rank waits for which, and finds waits that cannot end. Ranks in the same
-// state share a line.
+// Formats which rank waits for which, and finds waits that cannot end. Ranks in the same state
+// share a line.
 
 #include "comm/stall_words.h"
 
@@ -71,9 +71,9 @@ static bool is_waiting(const RankView *rank, double now)
 
 // ---- Ranks that have left.
 
-// True where `waiting` waits for what `leaver` has not done, and now can't do. A call that all
-// ranks make alike: its number says so. A message: what was sent has had the time to arrive. Other
-// calls may wait for another rank.
+// True if `waiting` waits for a call that `leaver` has not made, and now can't make. For a
+// collective call, its number shows that; for a message, a sent one has had the time to arrive.
+// Other calls may wait for another rank.
 static bool waits_in_vain(const RankView *waiting, int leaver_rank, const RankView *leaver,
                           double now)
 {
@@ -86,7 +86,7 @@ static bool waits_in_vain(const RankView *waiting, int leaver_rank, const RankVi
     return waiting->says.number > last;
 }
 
-// Marks one side of the pairs: leavers, or those who wait for them.
+// Marks one side of the pairs: the ranks that left, or the ranks that wait for them.
 static bool mark_vain(RankView *ranks, int count, bool leavers, double now)
 {
     bool any = false;
@@ -107,7 +107,7 @@ static bool is_listed(const RankView *ranks, int count, int r, const char *phras
     return r >= 0 && r < count && ranks[r].marked && strcmp(ranks[r].phrase, phrase) == 0;
 }
 
-// The rank behind those that follow each other from `r` on and are listed; two are no range.
+// The end of the range of listed ranks that begins with `r`; two ranks are no range.
 static int end_of_range(const RankView *ranks, int count, int r, const char *phrase)
 {
     int end = r + 1;
@@ -123,8 +123,8 @@ static int next_listed(const RankView *ranks, int count, int r, const char *phra
     return r;
 }
 
-// "rank 3", "ranks 0 and 2", "ranks 0-2, 5 and 7": those that are marked and have this phrase.
-// Returns how many.
+// "rank 3", "ranks 0 and 2", "ranks 0-2, 5 and 7": the marked ranks with this phrase. Returns their
+// number.
 static int add_ranks(const RankView *ranks, int count, const char *phrase, Words *words)
 {
     int listed = 0;
@@ -175,7 +175,7 @@ static void describe_call(RankView *rank)
     snprintf(rank->phrase, sizeof rank->phrase, "%.*s", (int)sizeof rank->phrase - 1, call.text);
 }
 
-// What comes before it; it begins with "gone", or says what a rank has done.
+// The words before the phrase, which begins with "gone" or with what a rank has done.
 static const char *verb_of(const char *phrase, int listed)
 {
     if (strncmp(phrase, "gone", 4) == 0)
@@ -277,7 +277,7 @@ void words_of_waiting(RankView *ranks, int count, double now, Words *words)
     add_waiting(ranks, count, words);
 }
 
-// What is said of a rank that does not wait.
+// The phrase of a rank that does not wait.
 static void describe(RankView *rank, double now)
 {
     Words words = {.length = 0};
@@ -298,7 +298,7 @@ static void describe(RankView *rank, double now)
                  words.text);
 }
 
-// Of the marked ranks with that phrase: for how long all of them have waited.
+// How long all marked ranks with that phrase have waited: the minimum.
 static double shortest(const RankView *ranks, int count, const char *phrase, double now)
 {
     double seconds = -1;

@@ -1,6 +1,5 @@
-// Tries an all-reduce on arrays of many sizes: are its sums right, and how long does it take? What
-// the ranks have to tell each other meanwhile goes past the traces of MPI's calls, so that these
-// show the all-reduce's own alone.
+// Tests and times an all-reduce on arrays of many sizes. The sweep's own messages use PMPI, so that
+// traces show only the all-reduce's calls.
 
 #include "comm/sweep.h"
 
@@ -27,7 +26,7 @@
 #include "observe/trace.h"
 #include "comm/world.h"
 
-// How often a size is timed: until it has taken TIME seconds, within these bounds.
+// The number of repetitions of a size: until TIME seconds have passed, within these limits.
 #define TIME 0.2
 enum { MIN_REPEATS = 3, MAX_REPEATS = 101 };
 
@@ -36,8 +35,8 @@ enum { SAMPLES = 8 }; // wrong sums that the trace shows
 
 // ---- Values.
 
-// Between 1 and 2, or -2 and -1, so that one which is missing, or added twice, shows. No two
-// trials, ranks or places have the same, so that what was left behind is not taken for a result.
+// A value between 1 and 2, or -2 and -1: a missing or doubled value changes the sum. No two trials,
+// ranks or indices share a value, so that a leftover is not taken for a result.
 float sweep_value(int trial, int rank, size_t place)
 {
     Rng rng = {(uint64_t)trial << 48 ^ (uint64_t)rank << 32 ^ place};
@@ -72,7 +71,7 @@ static size_t count_wrong_sums(const Sweep *sweep, size_t count)
     return wrong;
 }
 
-// Behind the array.
+// Beyond the array's end.
 static size_t count_changed(const Sweep *sweep, size_t count)
 {
     size_t changed = 0;
@@ -81,7 +80,7 @@ static size_t count_changed(const Sweep *sweep, size_t count)
     return changed;
 }
 
-// "3:1.5 8:-0.25", some of the wrong sums with their places, the first one among them; the caller
+// "3:1.5 8:-0.25", some of the wrong sums with their indices, the first one among them; the caller
 // frees it.
 static char *wrong_samples(const Sweep *sweep, size_t count, size_t wrong)
 {
@@ -109,7 +108,7 @@ static uint64_t hash_of(const float *values, size_t count)
     return hash;
 }
 
-// To and from where the all-reduce takes them.
+// Copies to and from the all-reduce's memory.
 
 static void hand_over(const Sweep *sweep, size_t count)
 {
@@ -129,22 +128,22 @@ static void take_back(const Sweep *sweep, size_t count)
 
 // ---- Ranks that keep step.
 
-// Where the results go, beside the screen; "": nowhere.
+// A file for the results, beside the screen; "": none.
 static const char *results_file(void)
 {
     const char *path = getenv("HVD_SWEEP");
     return path ? path : "";
 }
 
-// All ranks come here before they try that size, and again after each call; then `numbers` are the
-// largest of all ranks'.
+// A barrier of all ranks before a size, and after each call; it makes `numbers` the maximum over
+// all ranks.
 static void meet(const Sweep *sweep, size_t size, double *numbers, int count)
 {
     agree(
         &(Collective){
             .name = "sweep_allreduce",
             .channel = "trials",
-            .terms = {number_term("bring", "", (int64_t)size, " values"),
+            .terms = {number_term("give", "", (int64_t)size, " values"),
                       text_term("sweep", "", sweep->name, NULL),
                       number_term("want", "at most ", (int64_t)sweep->largest, " values"),
                       text_term("call", "",
@@ -203,7 +202,7 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// The median of several calls, each as long as on the slowest rank. Of zeros, since sums of sums of
+// The median time of several calls, each that of the slowest rank. The values are zeros: repeated
 // sums must stay finite.
 static double time_calls(Sweep *sweep, size_t count)
 {
@@ -264,7 +263,7 @@ double sweep_bus_bandwidth(const SweepRow *row, int ranks)
     return sweep_algorithm_bandwidth(row) * 2 * (ranks - 1) / ranks;
 }
 
-// Processors that the ranks of this machine share.
+// The number of processors that this machine's ranks share.
 static int processors(void)
 {
     char *list = device_share(launcher_process(), 1, 0);
@@ -277,7 +276,7 @@ static int processors(void)
     return count;
 }
 
-// Simulated machines are one.
+// Simulated machines count as one.
 static bool ranks_take_turns(void)
 {
     int ranks = simulates_nodes() ? world_size() : launcher_place().local_size;
@@ -304,7 +303,7 @@ static void print_row(const SweepRow *row)
     fflush(stdout);
 }
 
-// A figure that was not measured is null; the others have six decimals at most.
+// A value that was not measured is null; the others have at most six decimals.
 static void add_measured(cJSON *line, const char *name, const SweepRow *row, double figure)
 {
     if (row->seconds > 0)
@@ -330,7 +329,7 @@ static char *line_of(const Sweep *sweep, const SweepRow *row)
     return whole;
 }
 
-// "" only looks whether it can be done.
+// "" only checks whether it is possible.
 static void append_to_results(const char *line)
 {
     const char *path = results_file();

@@ -49,8 +49,8 @@ static int new_socket(const struct addrinfo *at)
     return socket(at->ai_family, at->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, at->ai_protocol);
 }
 
-// What was sent goes at once; a machine that has not answered for half a minute is gone. (A process
-// that is stopped is not: its machine answers.)
+// No delay for small messages; a machine that has not answered for half a minute counts as lost. (A
+// stopped process does not: its machine answers.)
 static void set_options(int socket)
 {
     const int on = 1, idle = 10, interval = 5, count = 4;
@@ -163,7 +163,7 @@ void tcp_send_before(int socket, const void *bytes, size_t count, double deadlin
     }
 }
 
-// To close a connection with something in it unread would take back what was sent.
+// Closing a connection with unread bytes would discard sent bytes, too.
 void tcp_part(int socket, double deadline)
 {
     char unread[4096];

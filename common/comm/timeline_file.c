@@ -1,6 +1,6 @@
 // The timeline's beginning and end: whether one is asked for, the clocks of the ranks, and the
 // file. Each rank writes the lines of its own spans, in the root's time; the root puts them
-// together. All of it by PMPI, so that it is not a part of what it shows.
+// together. Uses PMPI, so that the timeline does not show its own messages.
 
 #include <errno.h>
 #include <limits.h>
@@ -24,8 +24,8 @@
 
 enum { TAG_CLOCK = 100, TAG_LINES }; // on the channel of the metrics, beside the table of ranks
 
-// By how much this rank's clock is ahead of the root's, and when that was found out, by this
-// rank's.
+// How far this rank's clock is ahead of the root's, and the time of that measurement by this rank's
+// clock.
 typedef struct {
     int64_t at, ahead;
 } Reading;
@@ -43,8 +43,8 @@ static MPI_Comm comm(void)
 
 // ---- Clocks.
 
-// Processes with the same words read the same monotonic clock, which counts from the kernel's
-// start; a time namespace has words of its own.
+// Processes with the same text have the same monotonic clock, which counts from the kernel's start;
+// a time namespace has a text of its own.
 typedef struct {
     char words[128];
 } ClockName;
@@ -64,8 +64,8 @@ static ClockName clock_name(void)
     return name;
 }
 
-// The exchange that took the shortest time tells best: the answer came about in its middle (Mills,
-// "Internet time synchronization", 1991).
+// The fastest exchange is the most precise: the answer came near its middle (Mills, "Internet time
+// synchronization", 1991).
 enum { EXCHANGES = 16 };
 
 static void measure(int rank)
@@ -115,8 +115,7 @@ static Reading compare_clocks(void)
     return reading;
 }
 
-// A time of this rank's clock by the root's. Between the two readings the clocks drift apart
-// evenly.
+// Converts a time of this rank's clock to the root's. Between the two readings the drift is linear.
 static int64_t roots_time(int64_t time)
 {
     int64_t ahead = job.first.ahead, between = job.last.at - job.first.at;
@@ -140,7 +139,7 @@ static int64_t first_begin(void)
 
 // ---- Lines.
 
-// Where they go: on the root into the file, else to the root, many at once.
+// Writes lines: the root into the file, another rank to the root, many at once.
 static struct {
     FILE *file;
     int fault;             // the first errno of the file, or 0
@@ -149,7 +148,7 @@ static struct {
     char bytes[1 << 16];
 } out;
 
-// A file that can't be written is no reason to leave the other ranks waiting.
+// If the file can't be written, the other ranks must not wait for it.
 static void write_lines(size_t count)
 {
     if (!out.fault && fwrite(out.bytes, 1, count, out.file) != count)
@@ -179,7 +178,7 @@ static void PRINTF_LIKE(1, 2) add_line(const char *format, ...)
     out.separator = ",\n";
 }
 
-// A text as JSON has it within quotes. A name that is too long is cut.
+// Escapes a text for a JSON string. A long name is cut.
 typedef struct {
     char text[256];
 } Quoted;
@@ -244,7 +243,7 @@ static const struct {
     [SPAN_LOAD] = {"loading", {"images", "step"}},
 };
 
-// Whole numbers only: a locale may write another point.
+// Whole numbers only: the decimal point depends on the locale.
 static void add_span(const Lane *lane, const Span *span, int64_t origin)
 {
     char numbers[128] = "";
@@ -284,7 +283,7 @@ static char *temporary_path(void)
     return format_text("%s.%d.tmp", job.path, (int)getpid());
 }
 
-// The root takes the lines of another rank.
+// The root receives the lines of another rank.
 static void receive_lines(int rank)
 {
     int count;
@@ -307,7 +306,7 @@ static void open_file(const char *path, int ranks)
                                 quoted(program_name()).text, ranks);
 }
 
-// Under its name when it is whole.
+// Renamed when it is complete.
 static void close_file(const char *path)
 {
     if (!out.fault && fprintf(out.file, "\n]}\n") < 0)
@@ -322,7 +321,7 @@ static void close_file(const char *path)
     unlink(path);
 }
 
-// Of `full` ranks there was more than could be kept.
+// `full`: the number of ranks whose memory for spans was full.
 static void write_file(int64_t origin, int ranks, int full)
 {
     char *temporary = temporary_path();
@@ -358,7 +357,7 @@ static void gather(void)
 
 // ---- The beginning.
 
-// Where the program goes, the path stays.
+// Absolute: the program may change its folder.
 static char *absolute(const char *path)
 {
     char folder[PATH_MAX];
@@ -367,7 +366,7 @@ static char *absolute(const char *path)
     return format_text("%s/%s", folder, path);
 }
 
-// Before hours of training, not after them.
+// Report a bad path before hours of training, not after them.
 static void check_file(void)
 {
     struct stat status;
@@ -413,7 +412,7 @@ void timeline_start(void)
     pthread_once(&once, start);
 }
 
-// A rank without it would leave the others waiting for its spans.
+// All ranks must have it: the others wait for each rank's spans.
 static void check_setting(void)
 {
     int64_t hash = 0;

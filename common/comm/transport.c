@@ -1,4 +1,4 @@
-// What the environment says of how arenas travel.
+// The environment variables that choose a transport.
 
 #include "comm/transport.h"
 
@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/format.h"
 
-// The place of an environment variable's value in `names`; 0 where it is not set or empty.
+// The index of an environment variable's value in `names`; 0 if it is not set or empty.
 static int setting(const char *variable, const char *const *names, int count)
 {
     const char *text = getenv(variable);

@@ -1,5 +1,5 @@
-// Which way a model's arenas take between the ranks. All ranks must come to the same answer, so
-// they tell each other first what they have.
+// Chooses the transport of a model's arenas. All ranks must choose the same, so they first exchange
+// what each has.
 
 #include "comm/transport_choice.h"
 
@@ -18,8 +18,8 @@
 
 void (*nccl_started)(void);
 
-// Weights and gradients of another model, or in another order, would be taken all the same; and
-// where one rank expects other messages than another, both wait forever.
+// A mismatch would go unnoticed: another model's weights, or another order, would be accepted; and
+// two ranks that expect different messages would wait forever.
 static void agree_on_arenas(const Parameters *parameters, MPI_Comm comm)
 {
     char layout[24];
@@ -103,7 +103,8 @@ void hvd_transport_stop(void)
 
 static const Transport *mpi_from_gpu(void)
 {
-    // MPI cannot add bfloat16, and what we teach it works in the host's memory, as do two levels.
+    // MPI cannot add bfloat16; our own MPI operation works in host memory only, as does the
+    // hierarchical all-reduce.
     bool in_host = hvd_compresses() || two_levels_pay(SIZE_MAX, world_comm(WORLD_GRADIENTS));
     return hvd_mpi_is_cuda_aware() && !in_host ? &hvd_cuda_aware : &hvd_staged;
 }
@@ -156,7 +157,7 @@ static const Transport *choose(MPI_Comm comm)
     return &hvd_mpi;
 }
 
-// For an all-reduce that works in the host's memory.
+// For an all-reduce in host memory.
 static const Transport *through_host(void)
 {
 #ifdef HVDLAB_CUDA

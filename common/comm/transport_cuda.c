@@ -1,7 +1,7 @@
-// The transport between GPUs without NCCL: MPI. Where Open MPI reads a GPU's memory it gets the
-// arenas as they are; else they pass through the host's, on a stream of their own. Either way the
-// host waits, when it has told the GPU all of the backward pass, for each piece in turn, and moves
-// it while the GPU computes the ones after it.
+// The transport between GPUs without NCCL: MPI. A CUDA-aware Open MPI reads the arenas in GPU
+// memory; otherwise they are copied to the host, on a stream of their own. In both cases the host
+// first queues the whole backward pass, then waits for each piece in turn and sends it while the
+// GPU computes the next ones.
 
 #include "comm/transport.h"
 
@@ -30,7 +30,7 @@ bool hvd_mpi_is_cuda_aware(void)
 bool hvd_is_on_gpu(const void *values)
 {
     struct cudaPointerAttributes attributes;
-    // The runtime, asked before the device is chosen, would take memory of GPU 0.
+    // A call of the runtime before the device is chosen would allocate memory on GPU 0.
     if (!values || !device_is_started() || !device_is_gpu())
         return false;
     CUDA(cudaPointerGetAttributes(&attributes, values));

@@ -1,6 +1,5 @@
-// The transport between processors: MPI, on the arenas where they are, or an all-reduce that the
-// program brings itself; and the all-reduce of floats in the host's memory, which hvd's public
-// calls use too.
+// The transport between CPUs: MPI on the arenas themselves, or the program's own all-reduce; and
+// the all-reduce of floats in host memory, which hvd's public calls use too.
 
 #include "comm/transport.h"
 
@@ -26,8 +25,8 @@ int mpi_count(size_t count)
 
 // ---- All-reduce, of a buffer piece by piece.
 
-// b = (a + b) / 2. The division costs nothing while the numbers pass by; afterwards it would be
-// another pass over memory.
+// b = (a + b) / 2. The division costs nothing here; afterwards it would be another pass over
+// memory.
 static inline __attribute__((always_inline)) void halve_sum(const float *restrict a,
                                                             float *restrict b, int count)
 {
@@ -53,8 +52,8 @@ __attribute__((target("avx2"))) static void average_two_avx2(void *a, void *b, i
 #define BEST_AVERAGE_TWO average_two
 #endif
 
-// b = the smaller, or larger, of a and b. MPI's own operations lose a value that is not a number,
-// or keep it, by which of the two it is; here it stays, and always as the same bits.
+// b = the smaller, or larger, of a and b. With MPI's own operations the order of the two decides
+// whether a NaN is kept; here it is always kept, with the same bits.
 static void smaller(void *a, void *b, int *count, MPI_Datatype *type)
 {
     (void)type;
@@ -83,7 +82,7 @@ static MPI_Op smallest_or_largest(HvdOp op)
     return op == HVD_MIN ? smallest : largest;
 }
 
-// MPI has no average. Of two values it is an operation like a sum; of more it is the sum, and
+// MPI has no average. For two ranks our own operation averages; for more MPI sums, and
 // finish_average() divides.
 static MPI_Op mpi_op(HvdOp op, int size)
 {
@@ -110,7 +109,7 @@ static void finish_average(float *values, size_t count, int size)
         divide(values, count, size);
 }
 
-// The same for two levels, each of which would have an average of its own.
+// The same for the hierarchical all-reduce, each of whose levels would average.
 static Reduction reduction_of(HvdOp op, int size)
 {
     if (op == HVD_AVERAGE)
@@ -118,8 +117,8 @@ static Reduction reduction_of(HvdOp op, int size)
     return (Reduction){MPI_FLOAT, mpi_op(op, size), 1};
 }
 
-// Between processes of one machine 64 MiB take a third of the time in pieces that stay in the
-// cache; a network doesn't mind.
+// Between processes of one machine, pieces that fit into the cache make 64 MiB three times faster;
+// on a network they cost nothing.
 #define PIECE ((size_t)1 << 20) // floats
 
 static size_t piece_length(size_t left)
@@ -315,7 +314,7 @@ static void average(const Parameters *parameters, size_t offset, size_t count)
     }
 }
 
-// MPI moves what is under way only while it is called.
+// MPI makes progress only inside MPI calls.
 static void progress(void)
 {
     int done;

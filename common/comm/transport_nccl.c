@@ -1,6 +1,6 @@
 // The transport between GPUs: NCCL. Its collectives run on a stream of their own, which waits for
 // the gradients that the compute stream has still to finish; the update waits for that stream in
-// turn. The host only queues all this and waits for nothing.
+// turn. The host only queues this work and does not wait.
 
 #include "comm/transport.h"
 
@@ -33,8 +33,8 @@ static struct {
 
 #define PATIENCE 10 // seconds
 
-// The same answer on all ranks: why it can't be done, or NULL. Where NCCL fails on one rank, the
-// others may wait for it inside NCCL, forever: then that rank aborts the job.
+// Returns the same result on all ranks: the reason why NCCL can't be used, or NULL. If NCCL fails
+// on one rank, the others may wait for it inside NCCL forever: then that rank aborts the job.
 static const char *agreed(ncclResult_t own, MPI_Comm comm)
 {
     int result = (int)own;
@@ -62,7 +62,7 @@ const char *hvd_nccl_start(MPI_Comm comm)
         nccl.comm = NULL;
     problem = agreed(result, comm);
     if (problem) {
-        // Not in order, as hvd_nccl_stop(): some ranks have nothing to end.
+        // Aborts instead of an orderly end like hvd_nccl_stop(): some ranks have nothing to end.
         if (nccl.comm)
             ncclCommAbort(nccl.comm);
         nccl.comm = NULL;
@@ -82,7 +82,7 @@ void hvd_nccl_stop(void)
     nccl.comm = NULL;
 }
 
-// What a rank did wrong elsewhere, or the network, comes to light later than the call.
+// Errors of another rank, or of the network, show later than the call.
 static void check_health(void)
 {
     ncclResult_t result;
@@ -91,8 +91,8 @@ static void check_health(void)
         NCCL(result);
 }
 
-// MPI's functions are watched by mpi_calls.c; these are not. A call begins and ends for the host,
-// which has queued it then.
+// mpi_calls.c watches MPI's functions, but not these. A span ends when the host has queued the
+// call.
 static void trace_begin(const char *function, const char *name, size_t bytes, int root)
 {
     span_begin(SPAN_CALL, function, (int64_t)bytes, root);

@@ -42,8 +42,8 @@ void world_end(int status)
         stall_tell_leaving();
 }
 
-// Ranks of one machine read each other's memory where they may; where a container's filter forbids
-// it, Open MPI 4 prints errors unless it is told not to try.
+// Ranks of one machine read each other's memory if they may. If a container's filter forbids it,
+// Open MPI 4 prints errors unless it is told not to try.
 static void respect_containers(void)
 {
     char from = 1, to = 0;
@@ -53,9 +53,9 @@ static void respect_containers(void)
 }
 
 // Open MPI 5 asks the kernel over which network ranks reach each other, even those of one machine,
-// which need none; and where a container's kernel doesn't answer, it prints errors. So on one
-// machine, also where it simulates several, it is told to compare addresses instead. Jobs of
-// several machines keep Open MPI's choice, without networks that lead nowhere.
+// which need none; and if a container's kernel doesn't answer, it prints errors. So on one machine,
+// also if it simulates several, it is told to compare addresses instead. Jobs of several machines
+// keep Open MPI's choice, without bridges that lead nowhere.
 static void respect_machines(void)
 {
     const char *local = secure_getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
@@ -94,7 +94,7 @@ static bool mpi_has_ended(void)
     return world.stopped || finalized;
 }
 
-// Which ranks share this machine.
+// The ranks of this machine.
 static void find_neighbours(void)
 {
     MPI_Comm machine = ranks_of_machine(MPI_COMM_WORLD, world.rank);
@@ -105,7 +105,7 @@ static void find_neighbours(void)
     set_place(local_rank, local_size);
 }
 
-// A process with a role has no ranks to be one of.
+// A process with a role (server, worker) is no rank of an MPI job.
 static void check_role(void)
 {
     Role role = role_from_environment();

@@ -1,5 +1,5 @@
 // The CPU backend: oneDNN computes convolutions, matrix products and changes of layout;
-// winograd_set.c the 3x3 convolutions where it is quicker, and passes_set.c what stands between
+// winograd_set.c the 3x3 convolutions where it is quicker, and passes_set.c the operations between
 // them (cpu_convolution.c says how the gradient of a kernel is computed).
 //
 // Between the first convolution and the last pooling, activations stay in oneDNN's blocked layout
@@ -21,8 +21,7 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-// Large blocks ask for huge pages: fewer misses when addresses are translated. A wish that the
-// kernel may refuse.
+// Large blocks use huge pages, for fewer TLB misses. The kernel may refuse.
 static void *cpu_allocate(Device *device, size_t bytes)
 {
     (void)device;
@@ -107,7 +106,7 @@ static void read_variable(Device *device, const Op *op, const Variable *v, const
         memcpy(to, arena + v->offset, real_length(v) * sizeof(float));
 }
 
-// Batch norm, with what is fused to it. Saved: mean and 1 / sqrt(variance + epsilon) per channel.
+// Batch norm, with its fused layers. Saved: mean and 1 / sqrt(variance + epsilon) per channel.
 
 static int norm_channels(const OpState *s)
 {
@@ -178,7 +177,7 @@ static void batch_norm_forward(OpState *s, const ForwardArgs *a)
     });
 }
 
-// Where a variable is longer than the channels that the passes see: it has been padded to blocks.
+// A variable is longer than the kernels' channels if it was padded to blocks.
 static void clear_padding(const OpState *s, int index, const Arenas *arenas)
 {
     size_t channels = (size_t)norm_channels(s), length = s->op->variables[index]->length;
@@ -210,7 +209,7 @@ static void batch_norm_backward(OpState *s, const BackwardArgs *a)
     clear_padding(s, BETA, &a->arenas);
 }
 
-// Layers that stand alone.
+// Layers that are not fused.
 
 static void elementwise_create(OpState *s, OpSizes *sizes)
 {
@@ -244,13 +243,13 @@ static void add_forward(OpState *s, const ForwardArgs *a)
     passes_of(s->out)->add(a->output, a->input, a->residual, layout_elements(s->out));
 }
 
-// The gradient serves as the first input's where it is.
+// The first input's gradient is this gradient, in the same memory.
 static void add_backward(OpState *s, const BackwardArgs *a)
 {
     memcpy(a->residual_gradient, a->output_gradient, layout_bytes(s->out));
 }
 
-// Max pooling. Saved: the place of each window's largest.
+// Max pooling. Saved: the index of each window's maximum.
 
 static void max_pool_create(OpState *s, OpSizes *sizes)
 {
@@ -320,7 +319,7 @@ static void embedding_backward(OpState *s, const BackwardArgs *a)
                                       a->output_gradient, gradient(s->op, EMBEDDINGS, &a->arenas));
 }
 
-// Rows of a few numbers, of the loss and of softmax: not worth more than one thread.
+// The rows of the loss and of softmax are short: one thread is enough.
 
 static int most_likely(const float *row, int classes)
 {
@@ -421,7 +420,7 @@ static void op_forward(OpState *s, const ForwardArgs *args)
     operations[s->op->kind].forward(s, args);
 }
 
-// Batch norm adds the second part of the gradient on its way through memory.
+// Batch norm adds the second part of the gradient in the same pass over memory.
 static void op_backward(OpState *s, const BackwardArgs *args)
 {
     if (args->output_gradient2 && s->op->kind != OP_BATCH_NORM)
@@ -478,7 +477,7 @@ static void add_up(Device *device, const Addend *addends, int count, size_t begi
         add_block(addends, count, b, end - b < BLOCK ? end - b : BLOCK);
 }
 
-// What it is told it has done when the call returns.
+// Each call has finished its work when it returns.
 static void finish(Device *device)
 {
     (void)device;

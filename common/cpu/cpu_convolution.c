@@ -6,7 +6,7 @@
 
 #include <omp.h>
 
-// The three directions of a convolution differ only in how they are described.
+// The three directions of a convolution differ only in their descriptors.
 typedef dnnl_primitive_desc_t (*Describe)(const Convolution *, dnnl_primitive_desc_t hint);
 
 static dnnl_primitive_desc_t describe_forward(const Convolution *c, dnnl_primitive_desc_t hint)
@@ -15,8 +15,8 @@ static dnnl_primitive_desc_t describe_forward(const Convolution *c, dnnl_primiti
     return convolution_forward(c);
 }
 
-// Asks for an implementation that works on the layouts that we have. Where oneDNN has only its slow
-// reference for them (old instruction sets), lets it choose the layouts, and the call reorders.
+// Asks for an implementation for our layouts. If oneDNN has only its slow reference for them (old
+// instruction sets), lets it choose the layouts, and the call reorders.
 static dnnl_primitive_desc_t describe(Describe how, const Convolution *wish, const OpState *s,
                                       dnnl_primitive_desc_t hint)
 {
@@ -108,8 +108,8 @@ static Call backward_kernel_call(const OneDnn *dnn, dnnl_primitive_desc_t pd,
     return call_prepare(dnn, pd, ports, bias ? 4 : 3);
 }
 
-// For a first layer by a pass, where there are registers for it: oneDNN takes several times as long
-// with AVX2.
+// A first layer uses our own kernel if there are enough registers: oneDNN takes several times as
+// long with AVX2.
 static KernelGradient quickest_kernel_gradient(const OpState *s)
 {
     if (!s->bfloat16 && few_channels(s->op) && s->op->size == 3 && winograd())
@@ -127,7 +127,8 @@ static void create_calls(OpState *s, const ConvolutionDescs *d)
 {
     const Op *op = s->op;
     bool train_bias = !op->variables[BIAS]->no_gradient;
-    // "auto" is oneDNN's own Winograd, in versions that have one, where it finds that it pays.
+    // "auto" lets oneDNN use its own Winograd, in versions that have one, if it expects it to be
+    // faster.
     Convolution c = {.dnn = s->dnn,
                      .algorithm =
                          few_channels(op) ? dnnl_convolution_direct : dnnl_convolution_auto,
@@ -148,8 +149,8 @@ static void create_calls(OpState *s, const ConvolutionDescs *d)
     s->forward = forward_call(s->dnn, forward, d);
 }
 
-// Where the kit's own convolution is quicker than oneDNN's: from what was measured, by shape alone,
-// so that a layer is always computed in the same way.
+// True for shapes for which the kit's own convolution was measured to be faster than oneDNN's. By
+// shape only, so that a layer is always computed in the same way.
 static const Winograd *winograd_that_pays(const Op *op, int batch, bool bfloat16)
 {
     enum { MIN_TILES = 32 };
@@ -159,7 +160,7 @@ static const Winograd *winograd_that_pays(const Op *op, int batch, bool bfloat16
     return !pays ? NULL : bfloat16 ? winograd_of_bfloat16() : winograd();
 }
 
-// Where it is not oneDNN's; returns the working memory that it needs, in bytes.
+// For convolutions that are not oneDNN's; returns the working memory in bytes.
 static size_t create_kernel_gradient(OpState *s)
 {
     if (s->kernel_gradient == BY_ROWS)

@@ -1,9 +1,9 @@
-// The CPU backend's dense layer: oneDNN's matrix products. With bfloat16 oneDNN makes copies of
-// what it reads, and gives floats.
+// The CPU backend's dense layer: oneDNN's matrix products. With bfloat16 oneDNN converts its
+// inputs, and returns floats.
 
 #include "cpu/cpu_op.h"
 
-// The matrices as they are outside, in floats, and as oneDNN reads them.
+// The matrices in floats, and in oneDNN's form.
 typedef struct {
     Desc input, kernel, output;
     Desc short_input, short_output, any_kernel, any_gradient;

@@ -22,8 +22,8 @@ _Noreturn static void onednn_failed(const char *call, dnnl_status_t status)
     die("oneDNN failed with status %d in %s", (int)status, call);
 }
 
-// Where oneDNN gets no memory for the code that it makes, it writes to address 0. One primitive, or
-// a matrix product, takes a few MiB of it, and what the loops over its code need.
+// If oneDNN gets no memory for generated code, it writes to address 0. A primitive, or a matrix
+// product, needs a few MiB.
 static void leave_room_for_code(void)
 {
     need_room((size_t)16 << 20, "oneDNN");

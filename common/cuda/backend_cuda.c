@@ -181,7 +181,7 @@ static void add_forward(OpState *s, const ForwardArgs *a)
     launch_add(s->out.element, a->output, a->input, a->residual, elements_of(s->out));
 }
 
-// The gradient serves as the first input's where it is.
+// The first input's gradient is this gradient, in the same memory.
 static void add_backward(OpState *s, const BackwardArgs *a)
 {
     copy(a->residual_gradient, a->output_gradient, activation_bytes(s->out));
@@ -378,7 +378,7 @@ static void op_forward(OpState *s, const ForwardArgs *a)
     cuda_end_turn(&turn);
 }
 
-// Batch norm adds the second part of the gradient on its way through memory.
+// Batch norm adds the second part of the gradient in the same pass over memory.
 static void op_backward(OpState *s, const BackwardArgs *a)
 {
     CudaTurn turn = cuda_take_turn(s->device);
@@ -414,7 +414,7 @@ static void update(Device *device, const Update *rule, const Segment *segments, 
     cuda_end_turn(&turn);
 }
 
-// Room for so many floats, kept for the next time.
+// A buffer of at least so many floats, kept for the next call.
 static float *exchange_room(size_t floats)
 {
     CudaParts *parts = cuda_parts();
@@ -433,7 +433,7 @@ static void copy_between(const Device *to_device, float *to, const Device *from_
                              count * sizeof *to, cuda_stream()));
 }
 
-// In memory of its own: a part of the sum, and the sum.
+// In buffers of its own: a part of the sum, and the sum.
 static void add_up(Device *device, const Addend *addends, int count, size_t begin, size_t end)
 {
     CudaTurn turn = cuda_take_turn(device);

@@ -71,7 +71,7 @@ void cuda_blas_start(void)
         cuda_library_failed("cuBLAS", blas.words(status));
     cublasHandle_t handle = parts->blas->handle;
     CUBLAS(blas.set_stream(handle, cuda_stream()));
-    // Else it would take memory in the middle of a step.
+    // Otherwise cuBLAS would allocate memory in the middle of a step.
     CUBLAS(blas.set_workspace(handle, cuda_allocate(WORKSPACE_BYTES), WORKSPACE_BYTES));
 }
 
@@ -82,8 +82,7 @@ void cuda_matrix_multiply(Transposed transposed, int rows, int columns, int inne
     cudaDataType type = image_element() == ELEMENT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
     cublasOperation_t a_as = transposed == TRANSPOSED_A ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t b_as = transposed == TRANSPOSED_B ? CUBLAS_OP_T : CUBLAS_OP_N;
-    // Column by column, as cuBLAS sees the same memory, it is the transpose that is computed:
-    // c' = b' a'.
+    // cuBLAS is column-major, so it computes the transpose in the same memory: c' = b' a'.
     CUBLAS(blas.multiply(cuda_parts()->blas->handle, b_as, a_as, columns, rows, inner, &one, b,
                          type, b_as == CUBLAS_OP_T ? inner : columns, a, type,
                          a_as == CUBLAS_OP_T ? rows : inner, &zero, c, CUDA_R_32F, columns,

@@ -29,8 +29,8 @@
                          #call, __FILE__, __LINE__);                                               \
     } while (0)
 
-// Measuring takes a second or so per convolution, and a model has many that are alike. What is best
-// for one batch size serves another, too.
+// Measuring takes about a second per convolution, and a model has many of the same shape. The best
+// algorithm for one batch size is used for others, too.
 typedef struct {
     int height, width, inputs, outputs, size;
     bool image;
@@ -38,7 +38,7 @@ typedef struct {
     Algorithm algorithms[DIRECTIONS];
 } TunedConvolution;
 
-// cuDNN on one GPU, and what is known of its algorithms there.
+// cuDNN on one GPU, with the measured algorithms.
 struct CudaDnn {
     cudnnHandle_t handle;
     TunedConvolution *tuned;
@@ -115,7 +115,7 @@ static void set_math(const Convolution *c, cudnnMathType_t math)
 
 // ---- Choosing algorithms.
 
-// What cuDNN says of an algorithm, for all directions alike.
+// cuDNN's data of an algorithm, the same struct for all directions.
 typedef struct {
     int algorithm;
     cudnnStatus_t status;
@@ -197,7 +197,7 @@ static bool is_allowed(const Candidate *candidate)
            (!settings()->deterministic || candidate->determinism == CUDNN_DETERMINISTIC);
 }
 
-// The fastest one that is allowed; candidates come sorted.
+// The fastest allowed one; candidates are sorted.
 static Algorithm choose(const Op *op, const Convolution *c, const TrialBuffers *buffers,
                         Direction direction)
 {
@@ -271,7 +271,7 @@ static const TunedConvolution *remember(const TunedConvolution *new)
     return &d->tuned[d->tuned_count++];
 }
 
-// What an algorithm needs at this batch size; false where it can't be used.
+// An algorithm's workspace at this batch size; false if it can't be used.
 static bool ask_workspace(const Convolution *c, Direction direction, Algorithm *a)
 {
     cudnnStatus_t status;
@@ -291,7 +291,7 @@ static bool ask_workspace(const Convolution *c, Direction direction, Algorithm *
     return status == CUDNN_STATUS_SUCCESS && a->workspace <= WORKSPACE_BYTES;
 }
 
-// Takes over what is known of another batch size; false where that is no use.
+// Uses the algorithms of another batch size; false if they do not work for this one.
 static bool adapt(const Convolution *c, const TunedConvolution *from, TunedConvolution *to)
 {
     memcpy(to->algorithms, from->algorithms, sizeof to->algorithms);
@@ -394,7 +394,7 @@ void cuda_conv2d_free(OpState *s)
     CUDNN(cudnnDestroyConvolutionDescriptor(c->description));
 }
 
-// What lies in the scratch memory.
+// The contents of the scratch memory.
 typedef struct {
     void *input, *kernel_gradient, *workspace;
     float *partial;

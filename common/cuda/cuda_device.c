@@ -13,9 +13,9 @@
 #include "base/launcher.h"
 #include "base/memory.h"
 
-// What is written passes through buffers that the GPU copies from by itself, which it can't do from
-// ordinary memory. A step writes three times (images, labels, keys for dropout), so that with one
-// buffer more the host can prepare a step while the GPU is at the one before.
+// Writes go through pinned buffers: the GPU can copy asynchronously only from these. A step writes
+// three times (images, labels, keys for dropout), so with one buffer more the host can prepare a
+// step while the GPU computes the one before.
 #define STAGING_BUFFERS 4
 #define STAGING_BYTES   ((size_t)4 << 20)
 
@@ -59,7 +59,7 @@ void cuda_check(cudaError_t error, const char *call, const char *file, int line)
     cuda_check_words(error == cudaSuccess ? NULL : cudaGetErrorString(error), call, file, line);
 }
 
-// Called in a turn.
+// Called with the device's lock held.
 static CudaGpu *start(Device *device)
 {
     CudaGpu *gpu = allocate(1, sizeof *gpu);
@@ -123,7 +123,7 @@ cudaStream_t cuda_stream(void)
 
 void cuda_stream_wait(cudaStream_t later, cudaStream_t earlier)
 {
-    // A wait is for the event as it was recorded last, so one event serves all.
+    // A wait uses the event's last recording, so one event is enough.
     cudaEvent_t order = current()->order;
     CUDA(cudaEventRecord(order, earlier));
     CUDA(cudaStreamWaitEvent(later, order, 0));

@@ -1,6 +1,6 @@
-// The CUDA backend's recordings: a training step as a CUDA graph, which the host starts by one call
-// where it would make some hundred. Small networks gain by it: they keep the host busier than the
-// GPU.
+// The CUDA backend's recordings: a training step as a CUDA graph, which the host launches by one
+// call instead of several hundred. Small networks gain: their launches take the host longer than
+// the GPU's work.
 
 #include "cuda/cuda_op.h"
 
@@ -56,7 +56,7 @@ void cuda_play(const Recording *recording)
 void cuda_forget(Recording *recording)
 {
     CudaTurn turn = cuda_take_turn(recording->device);
-    // The GPU may still be at it.
+    // The GPU may still be running it.
     CUDA(cudaStreamSynchronize(cuda_stream()));
     CUDA(cudaGraphExecDestroy(recording->steps));
     cuda_end_turn(&turn);

@@ -215,7 +215,7 @@ void launch_copy_rows(Activation to_shape, void *to, Activation from_shape, cons
 
 // ---- Pooling. A thread takes a pack of channels of one output pixel.
 
-// Where an output pixel's window begins in the input, and where the output is.
+// The offsets of an output pixel, and of its window in the input.
 struct Window {
     size_t input, output, row; // `row`: elements from one row of the input to the next
 };
@@ -239,7 +239,7 @@ template <int pack> static __device__ Window window_of(const Pool &p, size_t pie
     return w;
 }
 
-// The largest element of a window, and which of them it is: the first, and NaN before all others.
+// The maximum of a window, and its index: the first one, and NaN before all others.
 template <typename T, int pack>
 static __device__ void largest(const Pool &p, const Window &w, const T *x, float (&best)[pack],
                                int (&where)[pack])
@@ -316,7 +316,7 @@ void launch_max_pool_backward(const Pool *p, const void *x, const void *output_g
     for_packs(p->element, p->in.channels, [&](auto packed) {
         typedef typename decltype(packed)::Type T;
         const int pack = decltype(packed)::size;
-        // Where the last line or column fills no window, nothing else writes it.
+        // A last line or column that fills no window is written here.
         if (p->in.height % p->size || p->in.width % p->size)
             CUDA(cudaMemsetAsync(input_gradient, 0, elements(p->in, p->batch) * sizeof(T),
                                  cuda_stream()));
@@ -386,9 +386,9 @@ static __global__ void embed(Table shape, size_t count, const float *tokens, con
     }
 }
 
-// Of the tokens that name a row the first one's thread adds up the gradients of all: no atomics, so
-// that the sum has one order. Looking at the tokens before and behind is cheap beside it: all
-// threads of a warp read the same ones, and a frequent word finds itself soon.
+// For each row, the thread of its first token sums the gradients of all its tokens: no atomics, so
+// that the order is fixed. The search in the other tokens is cheap: all threads of a warp read the
+// same ones, and a frequent word is found soon.
 template <typename T>
 static __global__ void embed_backward(Table shape, size_t count, const float *tokens,
                                       const T *y_gradient, float *table_gradient)

@@ -24,7 +24,7 @@
 
 #define THREADS 256
 
-// Asks for several turns of a loop at once, so that several loads are under way.
+// Unrolls a loop, so that several loads are in flight.
 #ifdef __CUDACC__
 #define UNROLL _Pragma("unroll 4")
 #else
@@ -75,7 +75,7 @@ static __device__ __forceinline__ void store(T *to, const float (&from)[count])
     *reinterpret_cast<Pack<T, count> *>(to) = pack;
 }
 
-// What a value becomes in memory.
+// Converts a value to the type in memory.
 static __device__ __forceinline__ float as_stored(float x, const float *)
 {
     return x;
@@ -130,8 +130,8 @@ static __device__ __forceinline__ uint32_t dropout_hash(const Dropout &d, size_t
     return h ^ (h >> 15);
 }
 
-// What becomes of elements i, i + 1, ..., where i is a multiple of `count`. The others are 0, not
-// 0 times something: that would be NaN where it was.
+// Applies dropout to elements i, i + 1, ..., where i is a multiple of `count`. Dropped elements are
+// set to 0, not multiplied by 0, which would keep a NaN.
 template <int count>
 static __device__ __forceinline__ void drop(const Dropout &d, size_t i, float (&values)[count])
 {
@@ -164,8 +164,8 @@ template <typename Work> static void for_packs(Element element, int channels, Wo
         work(Packed<__nv_bfloat16, 1>());
 }
 
-// Blocks for a kernel whose threads each take one of `count` pieces, and go on with others where
-// there are very many.
+// The number of blocks for `count` pieces, one per thread; with very many pieces a thread takes
+// several.
 static inline dim3 blocks_for(size_t count)
 {
     size_t blocks = (count + THREADS - 1) / THREADS;

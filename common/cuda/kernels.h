@@ -1,5 +1,5 @@
-// Inside the CUDA backend: its own kernels, for what stands between cuDNN's convolutions and
-// cuBLAS's matrix products (norm.cu, kernels.cu). Each function queues its work on cuda_stream()
+// Inside the CUDA backend: its own kernels (norm.cu, kernels.cu), for the operations between
+// cuDNN's convolutions and cuBLAS's matrix products. Each function queues its work on cuda_stream()
 // and returns. Pointers are to device memory.
 //
 // Activations lie as rows of channels, one row per pixel of each image (NHWC), elements being
@@ -41,7 +41,7 @@ void launch_batch_statistics(Activation shape, const void *x, float *partial,
 // The same from the moving statistics.
 void launch_moving_statistics(int channels, const NormStatistics *statistics);
 
-// What both passes of batch norm, and all that is fused to it, have in common.
+// The common arguments of both passes of batch norm, with its fused layers.
 typedef struct {
     Activation shape;
     bool relu;

@@ -97,7 +97,7 @@ template <int pack> static __device__ Part part_of(const Tiling &t, bool again =
     for (size_t row = part.first, i = row * t.channels + part.channel; row < (size_t)part.end;     \
          row += part.step, i += (size_t)part.step * t.channels)
 
-// What there is of each of the thread's channels.
+// The data of each of the thread's channels.
 template <int pack>
 static __device__ void load_channels(const Tiling &t, const Part &part, const float *from,
                                      float (&to)[pack])
@@ -140,7 +140,7 @@ static __device__ void keep_sums(const Tiling &t, const Part &part, int which, i
 #define JOINED 8
 #define TEAM   (THREADS / JOINED)
 
-// Adds up what a channel's threads have, for the first of them.
+// Sums the values of a channel's threads, for the first of them.
 static __device__ double sum_over_team(double sum)
 {
     __shared__ double shared[THREADS];
@@ -274,8 +274,8 @@ void launch_moving_statistics(int channels, const NormStatistics *statistics)
 
 // ---- Batch norm forward.
 
-// What batch norm does to a thread's channels: (x - mean) scale + beta. Both passes compute it with
-// the same instructions, so that ReLU decides in the same way.
+// Batch norm of a thread's channels: (x - mean) scale + beta. Both passes compute it with the same
+// instructions, so that ReLU decides in the same way.
 template <int pack> struct Affine {
     float mean[pack], scale[pack], beta[pack];
 

@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "data/image.h"
 
-// Where to look for output position i: between input positions i + offset and i + offset + 1.
+// Output position i is interpolated between input positions i + offset and i + offset + 1.
 typedef struct {
     int offset;
     float weight; // of the second of them, in [0, 1]
@@ -62,7 +62,7 @@ static int clamp(int value, int low, int high)
 
 static Shift split_shift(float shift, int size)
 {
-    // From `size` pixels on only the repeated edge is seen; an int can hold such an offset.
+    // Offsets beyond `size` pixels give only the repeated edge; the limit keeps them within an int.
     float limited = fminf(fmaxf(shift, (float)-size), (float)size), whole = floorf(limited);
     return (Shift){.offset = (int)whole, .weight = limited - whole};
 }
@@ -75,8 +75,8 @@ static void blend(const float *restrict a, float weight_a, const float *restrict
         out[i] = a[i] * weight_a + b[i] * weight_b;
 }
 
-// Which input column each of a row's taps reads: output column j lies between taps j and j + 1. A
-// flip turns their order round.
+// The input column of each tap of a row: output column j is between taps j and j + 1. A flip
+// reverses their order.
 static void place_columns(const Format *format, Shift shift, bool flip, int *columns)
 {
     int width = format->width;
@@ -104,7 +104,7 @@ static void read_float_taps(const Format *format, const float *row, const int *c
 }
 
 // Bilinear interpolation is linear interpolation along the rows, then along the columns. The bytes
-// are standardised on the way in: interpolation then gives the same as standardising at the end.
+// are standardised first; standardising after the interpolation would give the same.
 static void shift_image(const Format *format, Pixels image, Shift y, Shift x, bool flip,
                         Scratch *scratch, float *out)
 {

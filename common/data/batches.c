@@ -1,4 +1,4 @@
-// Batches: what the trainer takes from a pipeline, step by step.
+// Batches: the trainer takes them from a pipeline, step by step.
 
 #include "data/augment.h"
 
@@ -80,7 +80,7 @@ Batches *batches_from(Pipeline *p)
     return new_batches(p, p->repeats);
 }
 
-// Fresh permutations of which no more is prepared than is asked for.
+// Fresh permutations; no step is prepared before it is needed.
 static Batches *ready_made(const Dataset *dataset, Statistics statistics, int batch_size,
                            bool augmented)
 {
@@ -150,7 +150,8 @@ const Dataset *batches_dataset(const Batches *batches)
 
 // ---- Begun.
 
-// The stages from the last one up to a cache that has begun: what is before that goes on by itself.
+// The stages from the last one back to a cache that has begun: the cache replaces the stages before
+// it.
 static Pipeline *before(const Pipeline *stage)
 {
     return stage->settled ? NULL : stage->upstream;
@@ -223,7 +224,7 @@ static void trace_images(const Batches *batches)
     free(drawn);
 }
 
-// Images of the batch that are not as they were read, standardised, and nothing else.
+// Counts images of the batch that differ from the standardised file's images.
 static int count_changed(const Batches *batches)
 {
     const Element *batch = &batches->current;
@@ -260,7 +261,7 @@ static void trace_taken(const Batches *batches, int64_t own, double waited)
     free(labels);
 }
 
-// The next batch becomes the current one, if one comes.
+// Makes the next batch the current one, if there is one.
 static bool take(Batches *batches)
 {
     Pipeline *last = batches->last;
@@ -335,7 +336,7 @@ char *batches_position(const Batches *batches)
     return text;
 }
 
-// Reads a number and the space behind it.
+// Reads a number and the space after it.
 static bool read_number(const char **text, uint64_t most, uint64_t *number)
 {
     char *end;
@@ -384,7 +385,7 @@ bool batches_have_position(const Batches *batches, const char *text)
     return is_of(batches, text, &(Position){0});
 }
 
-// The next `count` elements are passed over. Threads that prepare do not begin before.
+// Skips the next `count` elements. Loader threads start afterwards.
 static void rewind_to(Batches *batches, int64_t count)
 {
     Pipeline *last = batches->last;

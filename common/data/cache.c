@@ -1,5 +1,5 @@
-// Caches: what came in the first pass, kept in memory or in a file. A pass that is left before its
-// end is gone on with later, so that nothing is asked for twice.
+// Caches: they keep the elements of the first pass, in memory or in a file. If a pass stops before
+// its end, a later one continues it, so that no element is read twice.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +46,7 @@ _Noreturn static void end_of_file(const Cache *cache, const char *verb, ssize_t 
         moved < 0 ? strerror(errno) : "the file is shorter than it was");
 }
 
-// All of an element's block, at its place in the file.
+// Writes all of an element's block, at its offset in the file.
 static void write_block(const Cache *cache, const Element *element)
 {
     off_t place = (off_t)element->block_bytes * (off_t)cache->kept;

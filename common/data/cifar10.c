@@ -1,5 +1,5 @@
-// The images that programs for CIFAR-10 train on: the real ones, where they are, else generated
-// ones of the same shape.
+// CIFAR-10 for programs that train on it: the real images, if present, else synthetic ones of the
+// same shape.
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,6 +1,5 @@
-// Data sets: reading IDX and CIFAR-10 files, drawing synthetic images, finding what the command
-// line asks for. A file's header is not believed before the bytes it promises are there: memory
-// grows with what was really read.
+// Data sets: reads IDX and CIFAR-10 files, draws synthetic images, finds the files of the command
+// line. Does not trust a header's sizes: memory grows only with the bytes that were read.
 
 #include "data/dataset.h"
 
@@ -33,7 +32,7 @@ typedef struct {
     size_t bytes;
 } Source;
 
-// Everything is asked of one descriptor: the name may come to mean another file, or none.
+// All queries use one descriptor: meanwhile the name may get another file, or none.
 static Source open_source(const char *path)
 {
     struct stat status;
@@ -58,7 +57,7 @@ static _Noreturn void die_damaged(const Source *source)
         die("%s: out of memory to read it", source->path);
     if (code == Z_ERRNO)
         die("%s: %s", source->path, strerror(errno));
-    // zlib begins with what it takes for the file's name.
+    // zlib's message begins with a file name of its own.
     const char *behind_name = strstr(fault, ": ");
     die("%s: %s (the file is damaged or cut short)", source->path,
         behind_name ? behind_name + 2 : fault);
@@ -80,7 +79,7 @@ static size_t read_some(Source *source, uint8_t *to, size_t bytes)
         source->bytes += (size_t)got;
         done += (size_t)got;
     }
-    // A gzip file that was cut off reads like one that ends here, but for this code.
+    // For a truncated gzip file only this code differs from a normal end.
     int code;
     gzerror(source->stream, &code);
     if (code != Z_OK && code != Z_STREAM_END)
@@ -88,8 +87,8 @@ static size_t read_some(Source *source, uint8_t *to, size_t bytes)
     return done;
 }
 
-// Reads exactly `bytes` bytes, which the caller frees. A header can promise gigabytes that are not
-// there, so memory is asked for in pieces, each as large as all before it.
+// Reads exactly `bytes` bytes, which the caller frees. A header can claim gigabytes that do not
+// exist, so memory is allocated in pieces, each as large as all before it.
 static uint8_t *read_exactly(Source *source, size_t bytes)
 {
     size_t capacity = 1 << 20, done = 0;
@@ -108,8 +107,8 @@ static uint8_t *read_exactly(Source *source, size_t bytes)
     return data;
 }
 
-// A gzip file ends in the check sum and the length of what it holds. zlib ignores what follows
-// them, so that these last eight bytes are the only trace of it.
+// A gzip file ends in the checksum and the length of its content. zlib ignores bytes after them, so
+// only these last eight bytes show such bytes.
 static bool ends_in_its_trailer(const Source *source)
 {
     uint8_t last[8];
@@ -123,7 +122,7 @@ static bool ends_in_its_trailer(const Source *source)
     return there;
 }
 
-// The file must end here. Asking for one more byte also makes zlib compare gzip's check sum.
+// The file must end here. Reading one more byte also makes zlib compare gzip's checksum.
 static void close_at_end(Source *source)
 {
     uint8_t byte;
@@ -165,11 +164,11 @@ static void read_idx_header(Source *source, uint32_t magic, int *dims)
     }
 }
 
-// What is read at most. Far more than any data set of small images holds, and no more than a
-// machine has memory for: a short gzip file can promise gigabytes, and deliver them.
+// The maximum number of bytes to read. More than any data set of small images has, and less than a
+// machine's memory: a short gzip file can contain gigabytes.
 enum { MAX_SIDE = 4096, MAX_IMAGES = 1 << 20, MAX_BYTES = 1 << 30 };
 
-// A pair of IDX files, of which the headers have been read.
+// A pair of IDX files whose headers have been read.
 typedef struct {
     Source images, labels;
     int count, height, width;
@@ -201,7 +200,7 @@ static void check_size(const IdxPair *pair, int count)
             pair->images.path, pair->count, pair->height, pair->width, MAX_IMAGES, MAX_BYTES >> 20);
 }
 
-// Reads the first `bytes` bytes; where they are all that the file should hold, it must end there.
+// Reads the first `bytes` bytes; if that is the file's expected size, the file must end there.
 static uint8_t *read_and_close(Source *source, size_t bytes, bool all)
 {
     uint8_t *data = read_exactly(source, bytes);
@@ -266,7 +265,7 @@ static void interleave_planes(const uint8_t *planes, uint8_t *image)
     }
 }
 
-// Reads one file behind the images that the data set holds already.
+// Appends one file to the images of the data set.
 static void append_cifar10_file(Dataset *dataset, const char *folder, const char *name)
 {
     char *path = format_text("%s/%s", folder, name);
@@ -329,8 +328,7 @@ typedef struct {
 static void add_wave(Pattern *pattern, Rng *rng)
 {
     const float full_turn = 6.28318531f, middle = (PATTERN_SIDE - 1) / 2.0f;
-    // Radians per pixel; at most 3 waves fit into an image, so that a shift leaves most of it
-    // alike.
+    // Radians per pixel; at most 3 waves fit into an image, so that a shift changes little of it.
     float turn_y = full_turn * 3.0f * rng_uniform(rng) / (float)SYNTHETIC_SIDE;
     float turn_x = full_turn * 3.0f * rng_uniform(rng) / (float)SYNTHETIC_SIDE;
     float phase = full_turn * rng_uniform(rng);
@@ -371,8 +369,8 @@ static float uniform_between(Rng *rng, float low, float high)
     return low + (high - low) * rng_uniform(rng);
 }
 
-// One image of a class: its pattern somewhat moved, darker or brighter, stronger or weaker, and
-// under noise.
+// Draws one image of a class: its pattern with a small shift, other brightness and contrast, and
+// noise.
 static void draw_image(const Pattern *pattern, Rng *rng, uint8_t *image)
 {
     uint32_t top = rng_below(rng, 2 * SYNTHETIC_SHIFT + 1);
@@ -437,8 +435,8 @@ static char *find_file(const char *folder, const char *name)
     return NULL;
 }
 
-// A split of Fashion-MNIST, or its first images, from a folder; false where its images are not
-// there. Images without labels are a fault, not a reason to look elsewhere.
+// Loads a split of Fashion-MNIST, or its first images, from a folder; false if it has no images.
+// Images without labels are an error, not a reason to search elsewhere.
 static bool load_from_folder(const char *folder, Split split, int images, Dataset *dataset)
 {
     const char *images_name = split == TRAIN ? "train-images-idx3-ubyte" : "t10k-images-idx3-ubyte";

@@ -1,5 +1,5 @@
-// What was loaded, and a search in it: by its place in memory, then by its content; and what stands
-// for images in a trace. Only traced runs come here, which are small.
+// Finds a loaded image by its address, then by its content; and makes the identifiers of images in
+// a trace. Only traced runs use it; they are small.
 
 #include "data/origin.h"
 
@@ -44,7 +44,7 @@ void origin_note(const char *split, const uint8_t *images, size_t bytes, const u
     lives_until_exit(loaded);
 }
 
-// Its place among these images; -1: it is none of them.
+// Its index among these images; -1: it is none of them.
 static int place_in(const Loaded *set, const uint8_t *image)
 {
     uintptr_t first = (uintptr_t)set->first, address = (uintptr_t)image;

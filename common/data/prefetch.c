@@ -1,7 +1,7 @@
 // Prefetch: a ring of slots between background threads, which fill them, and the caller, who takes
 // them in order. A thread takes the next step's number and pulls its element, one thread at a time,
-// then prepares it in the step's slot while others do the same. Which thread does it and when does
-// not matter to the result: what an element is was settled when it was pulled.
+// then prepares it in the step's slot while others do the same. The result does not depend on the
+// thread or the time: an element is determined when it is pulled.
 
 #include "data/stage.h"
 
@@ -31,7 +31,7 @@ typedef struct {
     pthread_cond_t work;  // for the threads: there may be a step to take, or it is time to end
     pthread_cond_t ready; // for the caller: an element is ready, or no more come
 
-    // All below is guarded by the lock.
+    // The lock guards all fields below.
     int64_t taken;  // steps, by the threads
     int64_t handed; // on
     int64_t end;    // steps in this pass, where that is known
@@ -54,7 +54,7 @@ static bool has_step_to_take(const Prefetch *prefetch)
            prefetch->taken < prefetch->handed + prefetch->slot_count;
 }
 
-// The next element, if one comes. Called with the lock held, which it gives back meanwhile.
+// Pulls the next element, if there is one. Called with the lock held; releases it meanwhile.
 static bool pull_step(Prefetch *prefetch, int64_t step, Slot *slot)
 {
     Pipeline *upstream = prefetch->stage.upstream;
@@ -78,7 +78,7 @@ static void prepare_step(const Prefetch *prefetch, int64_t step, Slot *slot)
     span_end();
 }
 
-// Called with the lock held, which it gives back meanwhile.
+// Called with the lock held; releases it meanwhile.
 static void do_step(Prefetch *prefetch)
 {
     int64_t step = prefetch->taken++;
@@ -95,7 +95,7 @@ static void do_step(Prefetch *prefetch)
     pthread_cond_signal(&prefetch->ready);
 }
 
-// What a background thread does until the end.
+// The main loop of a background thread.
 static void *load(void *argument)
 {
     Prefetch *prefetch = argument;
@@ -131,8 +131,8 @@ static bool next_prefetched(Pipeline *stage, Element *element)
     return comes;
 }
 
-// One for each thread and one more, so that no thread waits for the trainer to come back. Huge
-// batches (a whole data set) get by with less.
+// One slot for each thread and one more, so that no thread waits for the trainer. Huge batches (a
+// whole data set) use fewer.
 static int slots_for_threads(const Prefetch *prefetch)
 {
     const size_t limit = (size_t)1 << 28; // bytes, with the batch that the trainer has
@@ -170,7 +170,7 @@ static void start_threads(Prefetch *prefetch)
     }
 }
 
-// Makes the threads stop after the elements that they are at.
+// Makes the threads stop after their current elements.
 static void pause_threads(Pipeline *stage)
 {
     Prefetch *prefetch = (Prefetch *)stage;

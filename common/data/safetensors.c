@@ -1,5 +1,5 @@
 // Safetensors files in memory: what is in one, adding to it, and writing it to the disk. Reading is
-// safetensors_read.c's. What the tensors mean is left to the callers.
+// safetensors_read.c's. The callers know the meaning of the tensors.
 
 #include "data/safetensors_inside.h"
 
@@ -76,7 +76,7 @@ void safetensors_append(Safetensors *file, Entry entry)
     file->entries[file->count++] = entry;
 }
 
-// Of data that belongs to the file.
+// Frees data that belongs to the file.
 static void append(Safetensors *file, const char *name, SafetensorType type, int ndims,
                    const int64_t *dims, const void *data)
 {
@@ -126,8 +126,8 @@ void safetensors_read_by(Safetensors *file, SafetensorReader *read, const void *
     file->context = context;
 }
 
-// A tensor's values, up to the next call. The same memory for all that are promised: what is read
-// is still near when it is hashed and written.
+// A tensor's values, valid until the next call. All promised tensors share one buffer, so that the
+// values are still in the cache when they are hashed and written.
 static const void *values_of(Safetensors *file, int index)
 {
     const Safetensor *tensor = &file->entries[index].tensor;
@@ -190,9 +190,9 @@ static uint64_t mix_word(uint64_t hash, uint64_t word)
     return hash ^ hash >> 32;
 }
 
-// One step for each 8 bytes, each of which changes every later value of its lane; four lanes, as
-// long as there is enough, since a processor does several steps at once. The last bytes are filled
-// up with zeros, and the length goes in, too.
+// One step for each 8 bytes; a step changes every later value of its lane. Four lanes, because a
+// processor overlaps independent steps. The last bytes are padded with zeros, and the length is
+// hashed, too.
 static uint64_t mix(uint64_t hash, const void *bytes, size_t length)
 {
     const char *at = bytes;
@@ -231,7 +231,7 @@ uint64_t safetensors_hash(Safetensors *file, int index)
     return file->entries[index].hash;
 }
 
-// Of everything but the hash that it has.
+// Hashes everything but the stored hash.
 static char *hash_of_all(Safetensors *file)
 {
     uint64_t hash = 1;
@@ -284,7 +284,7 @@ static bool write_header(const Safetensors *file, FILE *stream)
     return written;
 }
 
-// For traces: what is written so far gets into the file.
+// For traces: flushes the bytes written so far into the file.
 static bool stop_half_way(FILE *stream, const char *path)
 {
     if (!trace_on())
@@ -306,14 +306,14 @@ static bool write_tensors(Safetensors *file, FILE *stream, const char *path, boo
         written = fwrite(values, ELEMENT_BYTES, count, stream) == count;
         if (hashed && entry->hash == 0)
             take_hash(entry, values);
-        // The disk need not wait for the last tensor.
+        // The disk can begin before the last tensor.
         sync_file_range(fileno(stream), 0, 0, SYNC_FILE_RANGE_WRITE);
     }
     return written;
 }
 
-// Each tensor is read once, so the hash of all, which stands in the header, is known last: then the
-// header, whose length stays, is written again.
+// Each tensor is read once, so the header's hash of all tensors is known last: then the header is
+// rewritten, with the same length.
 static bool write_all(Safetensors *file, FILE *stream, const char *path, bool sealed)
 {
     if (sealed)

@@ -1,6 +1,6 @@
-// Reads safetensors files, in three stages of which none trusts the one before: the header's bytes
-// are taken from the file, the header is parsed and compared with itself and with the file's size,
-// and only then are the tensors' bytes read. What the tensors mean is left to the callers.
+// Reads safetensors files, in three stages: it reads the header's bytes, parses the header and
+// checks it against itself and the file's size, and only then reads the tensors' bytes. No stage
+// trusts the one before. The callers know the meaning of the tensors.
 
 #include "data/safetensors_inside.h"
 
@@ -34,7 +34,7 @@ static size_t utf8_sequence(const unsigned char *text, size_t available)
     size_t length = lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
     if (length == 0 || length > available)
         return 0;
-    // Only the second byte has limits of its own, and only after these four leads.
+    // Only the second byte has special limits, and only after these four first bytes.
     unsigned char lowest = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
     unsigned char highest = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
     if (text[1] < lowest || text[1] > highest)
@@ -56,7 +56,7 @@ bool safetensors_is_utf8(const char *text, size_t length)
     return true;
 }
 
-// cJSON takes any control character for white space, and a string for ended at a NUL. JSON allows
+// cJSON treats any control character as white space, and NUL as a string's end. JSON allows
 // neither, and the second would make two different names look alike.
 static bool has_bad_characters(const char *text, size_t length)
 {
@@ -84,7 +84,7 @@ static void read_bytes(const Source *source, void *to, size_t bytes)
     die("%s: the file ended while it was read", source->path);
 }
 
-// Opens the file and returns its size: that of this file, whatever the name will mean later.
+// Opens the file and returns the size of the opened file, even if the name is reused meanwhile.
 static int64_t open_source(Source *source)
 {
     struct stat status;
@@ -120,7 +120,7 @@ static uint64_t read_header_length(const Source *source, int64_t file_bytes)
     return length;
 }
 
-// cJSON makes up to 40 bytes of one.
+// cJSON needs up to 40 bytes for one.
 static cJSON *parse_header(const Source *source, const char *text, size_t length)
 {
     if (!safetensors_is_utf8(text, length))
@@ -138,7 +138,7 @@ static cJSON *parse_header(const Source *source, const char *text, size_t length
     return header;
 }
 
-// Reads the header, and leaves the stream where the tensors' bytes begin.
+// Reads the header; leaves the stream at the first byte of the tensors.
 static cJSON *read_header(Source *source)
 {
     int64_t file_bytes = open_source(source);
@@ -158,7 +158,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-// JSON leaves open which of two equal keys counts, so a file that has them means nothing certain.
+// JSON does not define which of two equal keys counts, so such a file is refused.
 static void check_keys(const Source *source, const cJSON *object)
 {
     size_t count = (size_t)cJSON_GetArraySize(object), i = 0;
@@ -254,7 +254,8 @@ static void parse_entry(const Source *source, const cJSON *item, Entry *entry)
         parse_type(source, tensor->name, cJSON_GetObjectItemCaseSensitive(item, "dtype"));
     parse_shape(source, cJSON_GetObjectItemCaseSensitive(item, "shape"), tensor);
     parse_offsets(source, cJSON_GetObjectItemCaseSensitive(item, "data_offsets"), entry);
-    // Divided, not multiplied: the count may be close to the largest number there is.
+    // Division instead of multiplication: the count may be near the maximum, and a product would
+    // overflow.
     int64_t bytes = entry->end - entry->begin;
     if (bytes % ELEMENT_BYTES != 0 || bytes / ELEMENT_BYTES != tensor->count)
         die("%s: tensor '%s' has %lld bytes, which do not fit its shape", source->path,

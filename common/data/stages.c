@@ -1,4 +1,4 @@
-// The stages that need no thread and keep nothing over a pass: the source, repeat, shuffle, augment
+// The stages without threads and without state between passes: the source, repeat, shuffle, augment
 // and batch.
 
 #include "data/stage.h"
@@ -186,8 +186,8 @@ static void add_place(Shuffle *shuffle)
     add_held(&shuffle->stage.source->buffered, shuffle->stage.form, added);
 }
 
-// Fisher and Yates's permutation as elements come: each changes places with one of those before it,
-// or stays.
+// The Fisher-Yates shuffle, incremental: each new element swaps with one of those before it, or
+// stays.
 static void fill_buffer(Shuffle *shuffle)
 {
     while (shuffle->filled < shuffle->places && pull_arriving(shuffle)) {
@@ -200,7 +200,7 @@ static void fill_buffer(Shuffle *shuffle)
     }
 }
 
-// At the end the buffer is passed on as it lies: all its orders are equally likely.
+// At the end the buffer is passed on in its order: all orders are equally likely.
 static bool next_shuffled(Pipeline *stage, Element *element)
 {
     Shuffle *shuffle = (Shuffle *)stage;

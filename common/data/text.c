@@ -13,7 +13,7 @@ enum { CLASSES = 10, TRAIN_SENTENCES = 12000, TEST_SENTENCES = 2000, NO_WORD = -
 // Without --seed: the same sentences on every rank and in every run.
 enum { TEXT_SEED = 19350101 };
 
-// A rank among `count` words, from 0, about as often as 1 / (rank + 1).
+// Draws a rank among `count` words, from 0, with a probability of about 1 / (rank + 1).
 static int zipf(Rng *rng, int count)
 {
     int rank = (int)powf((float)count, rng_uniform(rng)) - 1;

@@ -1,6 +1,6 @@
 // Several gradients for one update: hvd_distributed_optimizer_every wraps a distributed optimizer
-// in this one. The sum lies beside the model's gradients, on the same device; the wrapped optimizer
-// reads it in place of them.
+// in this one. The sum is in memory of its own on the same device; the wrapped optimizer reads it
+// instead of the gradients.
 
 #include "hvd/accumulate.h"
 
@@ -13,8 +13,8 @@ typedef struct {
     Parameters mean;    // the model's, with gradients of its own
 } Accumulator;
 
-// mean = gradients / passes for the first pass of an update, and is added to by the others. The
-// model's gradients, which its next pass computes again, become the same.
+// The first pass of an update sets mean = gradients / passes, the others add to it. Overwrites the
+// model's gradients, which the next pass computes again.
 static void add(Accumulator *a, const Parameters *parameters)
 {
     Device *device = parameters->device;

@@ -28,7 +28,7 @@
 #include "comm/world.h"
 #include "train/checkpoint_file.h"
 
-// A process that no launcher started is all there is, also without hvd_init.
+// Without a launcher this process is the whole job, also without hvd_init.
 static void need_ranks(const char *caller)
 {
     if (launcher_size() > 1)
@@ -74,7 +74,7 @@ typedef struct {
     Safetensors *state; // what the main file would be on this rank
 } Save;
 
-// A lost checkpoint is no reason to lose the training.
+// A failed checkpoint must not end the training.
 static void say_lost(const char *path, int fault)
 {
     static bool said;
@@ -94,7 +94,7 @@ static void draw_token(char token[TOKEN_LENGTH + 1])
     snprintf(token, TOKEN_LENGTH + 1, "%016" PRIx64, number);
 }
 
-// The root writes the main file beside its place; the others look meanwhile at what they have.
+// The root writes the main file under a temporary name; meanwhile the others check their own state.
 static int write_beside(const Save *save)
 {
     for (int i = 0; i < safetensors_count(save->state) && world_rank() != 0; i++)
@@ -136,14 +136,14 @@ static int write_part(const Save *save)
     return fault;
 }
 
-// What has become of a save. Files of a main file that may be there are never removed.
+// The outcome of a save. Parts whose main file may exist are never removed.
 typedef enum {
     NOT_SAVED, // the main file was not renamed
     RENAMED,   // it was, and after a power cut it, or the one before, may be there
     SAVED      // and is on the disk
 } Outcome;
 
-// All files are there, under their token: now the checkpoint comes to exist, or does not.
+// All parts exist under their token: renaming the main file now completes the checkpoint, or fails.
 static Outcome rename_main(const Save *save)
 {
     Outcome outcome = NOT_SAVED;
@@ -165,8 +165,8 @@ static Outcome rename_main(const Save *save)
     return outcome;
 }
 
-// The part gets its own name, or is removed. Under its token it is found, too: so it stays where
-// the part of that name may still be another main file's.
+// Renames the part, or removes it. A part is found under its token, too: it keeps that name if the
+// part with the final name may belong to another main file.
 static void end_part(const Save *save, Outcome outcome)
 {
     char *beside = part_path(save->folder, save->name, world_rank(), save->token);
@@ -179,7 +179,7 @@ static void end_part(const Save *save, Outcome outcome)
     free(path);
 }
 
-// Of a main file that has not got its name.
+// For a main file that was not renamed.
 static void remove_beside(const Save *save)
 {
     char *beside = main_path(save->folder, save->name, save->token);
@@ -292,8 +292,8 @@ bool sync_folder(const char *folder)
 
 // ---- Restoring.
 
-// Of those that are whole; a warning where a further one is not. Where that is the only one a new
-// training would write over what is left of it.
+// The latest complete checkpoint; warns of a later incomplete one. If no checkpoint is complete, a
+// new training would overwrite the remains.
 static char *furthest_whole(const char *folder, int unseen)
 {
     char *missing, *name = furthest_checkpoint(folder, unseen, &missing);
@@ -307,8 +307,8 @@ static char *furthest_whole(const char *folder, int unseen)
     return name;
 }
 
-// HVDLAB_LATE_NAMES=1: where nodes are simulated, all but the first do not see the last file yet,
-// as may happen where a folder comes over a network.
+// HVDLAB_LATE_NAMES=1: of several simulated nodes, only the first sees the last file, as can happen
+// with a network file system.
 char *latest_checkpoint(const char *folder)
 {
     trace_call();
@@ -318,7 +318,7 @@ char *latest_checkpoint(const char *folder)
     return furthest_whole(folder, is_late ? 1 : 0);
 }
 
-// What fit() goes on with.
+// Sets the values with which fit() continues.
 typedef struct {
     Resume resume;
     char *path;        // of the file:
@@ -328,7 +328,7 @@ typedef struct {
     bool same_ranks;
 } Restored;
 
-// True where they go on; else they begin again.
+// True if they continue; otherwise they begin again.
 static bool go_on(Batches *batches, const Restored *r, const char *key)
 {
     const char *position = safetensors_metadata(r->file, key);
@@ -357,7 +357,7 @@ static bool apply(const Resume *resume, Training *training)
     return true;
 }
 
-// This rank's part, wherever a save was ended; NULL where it is not there.
+// This rank's part, under its token or its final name; NULL if there is none.
 static Safetensors *read_part(Restored *r, const char *folder, const char *name, const Saved *saved)
 {
     r->path = find_part(folder, name, world_rank(), saved->token);
@@ -374,8 +374,8 @@ static Safetensors *read_part(Restored *r, const char *folder, const char *name,
     return part;
 }
 
-// Where the training goes on: the same step; or, where an epoch has another number of steps, that
-// which is as far in it, and not the epoch's end.
+// The step with which the training continues: the same step; or, if the number of steps of an epoch
+// has changed, the proportional one, but not the epoch's end.
 static int64_t step_in(const Saved *saved, const Fit *fit, bool exact)
 {
     if (exact || saved->step == 0)
@@ -514,7 +514,7 @@ static bool names_token(const char *path, const char *token)
     return same;
 }
 
-// Refuses a folder where what is to be saved would be lost, or mixed up.
+// Refuses a folder in which checkpoints would be lost or confused.
 static void check_folder(const Saver *s, const Training *training)
 {
     make_folders(s->plan.folder);
@@ -573,7 +573,7 @@ static void save_latest(const Saver *s, const Training *training)
     free(name);
 }
 
-// The best one first: where the program is killed between the two, the epoch is trained again.
+// The best one first: if the program is killed between the two, the epoch is trained again.
 static void saver_at_rest(Callback *self, Training *training)
 {
     Saver *s = (Saver *)self;

@@ -31,12 +31,12 @@ char *part_path(const char *folder, const char *name, int rank, const char *toke
 
 // ---- What a name says.
 
-// How far the training of a checkpoint is: whole epochs, and steps of the next.
+// A checkpoint's progress: complete epochs, and steps of the next.
 typedef struct {
     long long epoch, step;
 } Reached;
 
-// A number without a sign or a zero in front, which is at least `least`.
+// A number without a sign or a leading zero, at least `least`.
 static const char *read_number(const char *text, long long least, long long *number)
 {
     char *end;
@@ -47,7 +47,7 @@ static const char *read_number(const char *text, long long least, long long *num
     return errno == 0 && *number >= least ? end : NULL;
 }
 
-// Of the file "ckpt-3.safetensors" or "ckpt-3-120.safetensors"; false for any other.
+// The progress of "ckpt-3.safetensors" or "ckpt-3-120.safetensors"; false for any other file.
 static bool read_name(const char *file, Reached *reached)
 {
     if (strncmp(file, "ckpt-", 5) != 0)
@@ -98,7 +98,7 @@ static bool is_of(const char *file, const char *name, Kind *kind)
 
 // ---- The folder.
 
-// All checkpoints ckpt-..., in the order of their trainings; the caller frees them.
+// All checkpoints ckpt-..., in the order of their progress; the caller frees them.
 static Reached *list(const char *folder, int *count)
 {
     Reached *places = NULL, reached;
@@ -141,7 +141,7 @@ char *find_part(const char *folder, const char *name, int rank, const char *toke
     return NULL;
 }
 
-// The path of the first part that the checkpoint lacks; NULL: it is whole.
+// The path of the first missing part of the checkpoint; NULL: it is complete.
 static char *first_missing_part(const char *folder, const char *name)
 {
     char *path = main_path(folder, name, NULL), *missing = NULL;
@@ -162,7 +162,7 @@ static char *first_missing_part(const char *folder, const char *name)
     return missing;
 }
 
-// Whether a checkpoint is whole; the first path that one lacks is kept.
+// Whether a checkpoint is complete; stores the first missing path.
 static bool is_whole(const char *folder, const char *name, char **missing)
 {
     char *lacking = first_missing_part(folder, name);
@@ -238,7 +238,8 @@ void remove_older(const char *folder, int keep)
     Reached *places = list(folder, &count);
     for (int i = 0; i < count - keep; i++) {
         char *name = name_of(places[i]), *path = main_path(folder, name, NULL);
-        // First: without it the others are nothing any more, and with it they stay.
+        // The main file first: without it the parts are no checkpoint; if it can't be removed, the
+        // parts stay.
         if (unlink(path) == 0)
             remove_files(folder, name, is_any, NULL, 0);
         free(name);
@@ -247,8 +248,7 @@ void remove_older(const char *folder, int keep)
     free(places);
 }
 
-// The name of the checkpoint that a file with a token belongs to; NULL: it is no such file. The
-// caller frees it.
+// The checkpoint's name of a file with a token; NULL: it is no such file. The caller frees it.
 static char *name_with_token(const char *file, const char **token)
 {
     Kind kind;

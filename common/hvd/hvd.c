@@ -20,9 +20,8 @@
 #include "base/format.h"
 #include "comm/world.h"
 
-// Bytes. Large enough to be sent at full speed, small enough that the first pieces of a large
-// network are on their way early. (Horovod's 64 MiB are the most that it puts into a piece, not the
-// least.)
+// Bytes. Large enough for full bandwidth, small enough that the first pieces of a large network are
+// sent early. (Horovod's 64 MiB is the maximum of a piece, not the minimum.)
 #define DEFAULT_FUSION_THRESHOLD ((size_t)16 << 20)
 
 // ---- The distributed optimizer.
@@ -40,7 +39,7 @@ typedef struct {
     uint64_t model;             // the hash of the model's description
 } Distributed;
 
-// A transport has the pieces of one optimizer under way at a time.
+// A transport transfers the pieces of one optimizer at a time.
 static Distributed *under_way;
 
 // Begins to average the gradients up to `end`.
@@ -53,7 +52,7 @@ static void send_piece(Distributed *d, size_t end)
     d->sent = end;
 }
 
-// What an optimizer makes of gradients, a line for each constant.
+// Describes an optimizer, with a line for each constant.
 static const char *rule_text(const Distributed *d, char *text, size_t size)
 {
     const Update *rule = &optimizer_innermost(d->optimizer.inner)->rule;
@@ -67,8 +66,8 @@ static const char *rule_text(const Distributed *d, char *text, size_t size)
     return text;
 }
 
-// In every update: where something of this differs, weights drift apart, or ranks wait forever.
-// Returns how many ranks bring gradients.
+// In every update: a difference would let weights drift apart, or ranks wait forever. Returns how
+// many ranks contribute gradients.
 static int agree_on_update(const Distributed *d)
 {
     char rule[256];
@@ -97,7 +96,7 @@ static bool some_have_joined(const Distributed *d)
     return d->working < world_size();
 }
 
-// Where a rank that has joined brings zeros, which it has in the host's memory: all in one piece.
+// With joined ranks, which contribute zeros from host memory: all in one piece.
 static void average_among_working(const Distributed *d)
 {
     float *gradients = d->parameters->gradients;
@@ -107,7 +106,7 @@ static void average_among_working(const Distributed *d)
     hvd_return_values(gradients, host, length);
 }
 
-// Sends what has not been sent and waits for all of it.
+// Sends the remaining pieces and waits for all.
 static void complete(Distributed *d)
 {
     span_begin(SPAN_WAIT, "wait for the gradients", -1, -1);
@@ -124,7 +123,7 @@ static void complete(Distributed *d)
     under_way = NULL;
 }
 
-// Before the first gradients of an update travel.
+// Before the first gradients of an update are sent.
 static void begin_update(Distributed *d, const Parameters *parameters)
 {
     if (under_way)
@@ -145,7 +144,7 @@ static void begin_update(Distributed *d, const Parameters *parameters)
     d->transport = hvd_transport(parameters, world_comm(WORLD_GRADIENTS));
 }
 
-// Not called where an optimizer of the program's own wraps this one, unless that calls it.
+// Not called if the program's own optimizer wraps this one, unless that calls it.
 static void gradient_ready(Optimizer *self, const Parameters *parameters, size_t offset,
                            size_t length)
 {
@@ -160,7 +159,7 @@ static void gradient_ready(Optimizer *self, const Parameters *parameters, size_t
         begin_update(d, parameters);
     if (some_have_joined(d))
         return;
-    // The padding behind a variable travels with it.
+    // The padding after a variable is sent with it.
     size_t ready = (offset + length + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
     if (ready - d->sent >= d->threshold)
         send_piece(d, ready);
@@ -387,9 +386,8 @@ typedef struct {
     int64_t iterations; // its updates before this batch
 } Warmup;
 
-// Momentum remembers updates that were made at the old rate; v = m v - lr g would let them count
-// too little beside the new ones. A batch may be one of several passes of an update: the rate of
-// the last one counts.
+// Momentum contains updates at the old rate; in v = m v - lr g they would count too little beside
+// the new ones. A batch may be one of several passes of an update: the rate of the last one counts.
 static void warmup_batch_begin(Callback *self, Training *training)
 {
     Warmup *w = (Warmup *)self;

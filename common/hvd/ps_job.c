@@ -1,4 +1,4 @@
-// The environment of a job of parameter servers and workers, and the cutting of the weights.
+// The environment of a job of parameter servers and workers, and the partition of the weights.
 
 #include "hvd/ps_job.h"
 
@@ -23,7 +23,7 @@ static const char *needed(const char *name, const char *example)
     return text;
 }
 
-// Read once: a program may ask for each of a million values.
+// Cached: a program may call this for each of a million values.
 static Role need_role(void)
 {
     static Role found;
@@ -135,8 +135,8 @@ PsHello ps_hello(const PsJob *job, const Parameters *parameters, int server)
 
 // ---- The parts.
 
-// Cut where an optimizer's work on one side needs nothing of the other: anywhere, but whole vectors
-// are quicker.
+// An optimizer's work is separate for each value, so any offset would do; multiples of a vector are
+// faster.
 Share ps_part(const Parameters *parameters, int server, int servers)
 {
     return share_of_blocks(parameters->length, 16, server, servers); // floats

@@ -34,7 +34,7 @@ typedef struct {
 
 typedef enum { AWAITED, HERE, LOST, LEFT } Presence;
 
-// The time in which all workers are at work: from when each has pushed once until the first leaves.
+// The time in which all workers are active: from each one's first push until the first leaves.
 typedef struct {
     int begun; // workers that have pushed
     double from, until;
@@ -161,7 +161,7 @@ static void send_pending(PsServer *server, Peer *peer)
     }
 }
 
-// Room for a message behind what is pending; the caller fills in its payload, and calls
+// Reserves room for a message after the pending ones; the caller fills in its payload and calls
 // send_pending.
 static unsigned char *add_message(Peer *peer, PsMessage kind, size_t length)
 {
@@ -185,7 +185,8 @@ static void refuse(PsServer *server, Peer *peer, const char *reason)
     close_peer(server, peer);
 }
 
-// Closes unknown clients whose time is over, or that are too many. A worker is one at first.
+// Closes unknown clients whose time is over, or that are too many. A worker is an unknown client
+// until its PS_HELLO.
 static void drop_unknown(PsServer *server)
 {
     int unknown = 0, most = MAX_UNKNOWN + server->job.role.workers;
@@ -204,7 +205,7 @@ static void drop_unknown(PsServer *server)
 
 // ---- Who is there.
 
-// Why a worker that says this of itself may not join; NULL: it may.
+// The reason to refuse a worker with this PS_HELLO; NULL: it may join.
 static const char *objection(const PsServer *server, const PsHello *hello)
 {
     const PsJob *job = &server->job;
@@ -284,7 +285,7 @@ static void receive(PsServer *server, Peer *peer)
     }
 }
 
-// Waits until something happens, and takes it up.
+// Waits for events, and handles them.
 static void wait_for_peers(PsServer *server, int milliseconds)
 {
     forget_closed_peers(server);
@@ -343,7 +344,7 @@ static void wait_for_workers(PsServer *server)
     }
 }
 
-// What of the model's segments lies in the part, counted from its beginning.
+// The model's segments within the part, relative to its beginning.
 static void take_part(PsServer *server)
 {
     const Parameters *all = server->parameters;
@@ -466,7 +467,7 @@ static void trace_request(const PsServer *server, const PsRequest *request)
           NUMBER("value", request->gradients ? fingerprint_of(server, request->gradients) : 0));
 }
 
-// The message that the peer's reader has, as the program sees it.
+// The peer's complete message, in the program's form.
 static PsRequest take_request(PsServer *server, Peer *peer)
 {
     Seat *seat = &server->seats[peer->worker];
@@ -513,7 +514,7 @@ static bool find_lost(PsServer *server, PsRequest *request)
     return false;
 }
 
-// In turn, so that no worker is served twice before another is served once.
+// Round robin, so that no worker is served twice before another is served once.
 static bool find_request(PsServer *server, PsRequest *request)
 {
     for (int i = 0; i < server->peer_count; i++) {

@@ -1,5 +1,5 @@
-// A worker of a job with parameter servers: pulls weights, pushes gradients, and notices which
-// server is gone.
+// A worker of a job with parameter servers: pulls weights, pushes gradients, and detects lost
+// servers.
 
 #include "hvd/ps_job.h"
 
@@ -15,7 +15,7 @@
 #include "run/args.h"
 #include "observe/trace.h"
 
-// What is known of one server.
+// The state of one server's connection.
 typedef struct {
     int socket;
     MessageReader reader;
@@ -98,7 +98,7 @@ static void take_message(PsWorker *worker, int server)
     message_next(&link->reader);
 }
 
-// Reads what is there already.
+// Reads the bytes that have arrived.
 static void receive(PsWorker *worker, int server)
 {
     Link *link = &worker->links[server];
@@ -122,7 +122,7 @@ static void receive(PsWorker *worker, int server)
     }
 }
 
-// Waits until that server has something to say, or room for more (POLLOUT); any of them may be gone
+// Waits until that server's connection can be read, or written (POLLOUT); any server may be lost
 // meanwhile.
 static void wait_for_servers(PsWorker *worker, int server, short events, int milliseconds)
 {
@@ -157,7 +157,7 @@ static void send_message(PsWorker *worker, int server, const void *message, size
     }
 }
 
-// One that is only a header.
+// Sends a message without a payload.
 static void send_word(PsWorker *worker, int server, PsMessage kind)
 {
     unsigned char header[MESSAGE_HEADER];

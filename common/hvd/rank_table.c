@@ -1,7 +1,6 @@
 // The table of ranks (--show-ranks): after each epoch the root prints the state of every rank,
-// since one rank's metrics hide that others differ. Each rank sends its line to the root. Ranks may
-// stop in different epochs (a mistake that the table shows), so no rank waits for one that has
-// stopped.
+// because one rank's metrics hide differences. Each rank sends its row to the root. Ranks may stop
+// in different epochs (a mistake that the table shows), so no rank waits for one that has stopped.
 
 #include <limits.h>
 #include <stdio.h>
@@ -26,10 +25,10 @@ enum { TAG = 1, LEAVES = INT_MAX }; // as a training: the rank has no further on
 
 static int training_count; // that have ended here
 
-// On the root, of each rank: the last training that it has ended.
+// On the root, for each rank: the last training that it has ended.
 static int *ended;
 
-// Devices of several machines have the same numbers: the table then names the machine, too.
+// On several machines devices have the same numbers: the table then names the machine, too.
 static bool several_machines(void)
 {
     return world_started() && launcher_place().local_size < world_size();
@@ -72,7 +71,7 @@ static void send_to_root(const Row *row)
     MPI_Send(row, sizeof *row, MPI_BYTE, 0, TAG, world_comm(WORLD_METRICS));
 }
 
-// The next row of a rank, which tells whether it has ended a training, or all.
+// Receives the next row of a rank; it says whether the rank has ended a training, or all.
 static Row receive(int rank)
 {
     Row row;
@@ -91,8 +90,8 @@ static void begin_receiving(void)
         ended[rank] = -1;
 }
 
-// The row of a rank in the root's training. What the rank still has to say of earlier trainings,
-// where it made more epochs than the root, is passed over.
+// The row of a rank in the root's training. Skips rows of earlier trainings, which exist if the
+// rank made more epochs than the root.
 static Row row_from(int rank)
 {
     while (ended[rank] < training_count) {
@@ -147,7 +146,7 @@ static void table_train_end(Callback *self, Training *training)
     end_training(training_count++);
 }
 
-// No row stays on its way, however many epochs each rank has made.
+// Receives all rows, however many epochs each rank has made.
 static void leave(void)
 {
     end_training(LEAVES);
@@ -161,7 +160,7 @@ static void leave(void)
     ended = NULL;
 }
 
-// Also in a program that never calls hvd: each of its processes then prints a line of its own.
+// Also in a program that never calls hvd: each process then prints its own row.
 void rank_table_watch(void)
 {
     static Callback table = {

@@ -1,5 +1,5 @@
-// Compares the ranks of a training with a distributed optimizer: at its beginning, whether all do
-// the same; at the end of each epoch, once a model was broadcast, whether their weights are still
+// Compares the ranks of a training with a distributed optimizer: at its beginning, whether all have
+// the same settings; at the end of each epoch, after a broadcast, whether their weights are still
 // equal.
 
 #include "hvd/watch_training.h"
@@ -12,7 +12,7 @@
 #include "comm/world.h"
 #include "train/hooks.h"
 
-// Of the main thread, which alone may train with others.
+// State of the main thread, the only one that may train with other ranks.
 static const Model *broadcast_model; // the last one
 static bool warned;                  // in this training
 
@@ -47,13 +47,13 @@ static void compare_plans(Callback *self, Training *training)
         world_comm(WORLD_GRADIENTS));
 }
 
-// Rounding alone, where processors of several kinds update the weights, stays far below.
+// Rounding differences between processor types stay far below it.
 static bool is_close(double lowest, double highest)
 {
     return highest - lowest <= 1e-4 * fmax(fabs(lowest), fabs(highest));
 }
 
-// Weights that differ make no rank stop: the figures of an epoch are still those of some model.
+// A warning only: the metrics of an epoch are still those of some model.
 static void compare_weights(Callback *self, Training *training)
 {
     (void)self;

@@ -1,6 +1,6 @@
-// What becomes of files' names, and when they are on the disk, for traces: the linker's --wrap
-// sends the program's own calls, and the library's, here. They don't begin a trace: the tests'
-// framework makes such calls before a test has said where its trace is to go.
+// Traces renames, removals and syncs of files: the linker's --wrap sends the program's and the
+// library's calls here. They don't begin a trace: the tests' framework makes such calls before a
+// test has set its trace's folder.
 
 #include <errno.h>
 #include <stdio.h>
@@ -48,7 +48,7 @@ VISIBLE int __wrap_remove(const char *path)
     return removed(__real_remove(path), path);
 }
 
-// The system knows the path by which the file was opened.
+// The system knows the path of an open file.
 static void trace_synced(int file)
 {
     char link[32], path[4096];

@@ -1,5 +1,5 @@
-// Batches through a compiled model: forward, the loss, backward, and the update; and what is traced
-// of them.
+// Batches through a compiled model: forward, the loss, backward, the update, and their trace
+// events.
 
 #include "nn/model_inside.h"
 
@@ -34,7 +34,7 @@ Plan *model_plan_for(Model *m, int batch)
     return plan;
 }
 
-// More memory in place of what recordings work with.
+// Frees recordings, whose memory is replaced by a larger block.
 static void *grow(Model *m, void *memory, size_t bytes)
 {
     for (int i = 0; i < MAX_PLANS && m->plans[i]; i++) {
@@ -139,8 +139,8 @@ static void trace_tables(const Model *m, const char *event, bool named)
             trace_table(m, i, event, named);
 }
 
-// Tells the optimizer that the gradients of an operation's variables are complete; adds to their
-// fingerprint, for the last time that they are this process's own.
+// Tells the optimizer that the gradients of an operation's variables are complete; adds them to the
+// fingerprint of this process's own gradients first.
 static void report_ready(const Model *m, const Op *op, double *fingerprint)
 {
     if (!op->variables[0])
@@ -176,8 +176,8 @@ void model_compute_loss(const Model *m, const Plan *plan, int batch)
                               at(m, plan->logits_gradient), batch, classes(m), m->metrics);
 }
 
-// -log of the probability that a row of the model's output gives to a class: there itself, or by a
-// softmax.
+// -log of the probability that a row of the model's output gives to a class: the output itself, or
+// its softmax.
 static double surprise_of(const Model *m, const float *row, int class)
 {
     if (reads_logits(m) && m->output->kind == NODE_SOFTMAX)
@@ -190,7 +190,7 @@ static double surprise_of(const Model *m, const float *row, int class)
     return largest + log(sum) - (double)row[class];
 }
 
-// What the model itself says of a batch, whatever loss is computed of it, and that loss.
+// Traces the model's own answers for a batch, independent of the loss, and the loss.
 static void trace_answers(const Model *m, const Plan *plan, const Batch *batch, bool training,
                           double loss_before)
 {
@@ -232,9 +232,9 @@ static void queue_step(const void *what)
     backward(step->model, step->plan);
 }
 
-// A recording holds what the device does. What the host does meanwhile would be missing in it: to
-// write a trace, or, going backward, to send gradients. And so that libraries have set themselves
-// up, a plan's first step is made without.
+// A recording has only the device's work. It would miss the host's work: writing a trace, or
+// sending gradients in the backward pass. A plan's first step is not recorded, so that libraries
+// are initialized.
 static void compute(const Step *step, Plan *plan)
 {
     const Optimizer *optimizer = step->model->optimizer;
@@ -259,7 +259,7 @@ static void compute(const Step *step, Plan *plan)
     backward(step->model, step->plan);
 }
 
-// Tokens must be rows of the tables that they are looked up in, or none.
+// Tokens must be rows of their tables, or the padding value.
 static void check_tokens(const Model *m, const Batch *batch, const char *caller)
 {
     const Graph *graph = m->graph;
@@ -299,7 +299,7 @@ static void keep_tokens(Model *m, const Batch *batch)
     memcpy(m->tokens, batch->images, m->token_count * sizeof *m->tokens);
 }
 
-// Images that one of several threads computes: no other event says which they are.
+// The images of one of several threads: no other event names them.
 static void trace_part(const Model *m, const Batch *batch, const char *purpose)
 {
     char *pixels = pixels_text(batch->images, batch->count, model_image_length(m));

@@ -1,6 +1,5 @@
-// Builds the graph: one node per layer, its shape, its variables and their names. Runs nothing;
-// what is computed, and how layers are fused for it, is decided when the model is compiled
-// (lower.c).
+// Builds the graph: one node per layer, its shape, its variables and their names. Runs nothing; the
+// compilation of the model (lower.c) chooses and fuses operations.
 
 #include "nn/graph.h"
 
@@ -31,7 +30,7 @@ static Tensor add_node(Graph *graph, NodeKind kind, Tensor a, Tensor b, Shape sh
     return node;
 }
 
-// The tensor that a layer reads, which must be there.
+// A layer's input, which must exist.
 static Tensor given(Tensor x, const char *layer)
 {
     if (!x)

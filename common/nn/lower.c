@@ -1,6 +1,6 @@
-// Fuses layers into operations. What stands between two convolutions (batch norm, ReLU, dropout,
-// the residual sum) moves much memory and computes little, so it becomes one operation that a
-// backend can do in as few passes over memory as possible.
+// Fuses layers into operations. The layers between two convolutions (batch norm, ReLU, dropout, the
+// residual sum) move much memory and compute little, so they become one operation with few passes
+// over memory.
 
 #include "nn/lower.h"
 
@@ -42,16 +42,16 @@ static bool take(Lowering *l, Tensor *last, NodeKind kind)
     return true;
 }
 
-// The largest of what a ReLU lets through is what a ReLU lets through of the largest, with the same
-// gradient; and there is less to do behind a pool than before it.
+// Max pooling and ReLU commute, with the same gradient; ReLU after the pool has fewer elements to
+// compute.
 static bool relu_goes_behind_a_pool(const Lowering *l, Tensor x)
 {
     Tensor relu = sole_consumer(l, x, NODE_RELU);
     return relu && sole_consumer(l, relu, NODE_MAX_POOL);
 }
 
-// Batch norm takes a ReLU along, and then either a dropout or a residual sum: its backward pass
-// finds what was dropped in its own output, which a sum would hide.
+// Batch norm includes a ReLU, and then either a dropout or a residual sum: its backward pass reads
+// the dropped elements in its own output, which a sum would hide.
 static void fuse(Lowering *l, Tensor first)
 {
     Tensor last = first;
@@ -83,7 +83,7 @@ static const OpKind op_kinds[NODE_KINDS] = {
     [NODE_SOFTMAX] = OP_SOFTMAX,
 };
 
-// A ReLU becomes the pool that was behind it, and is behind the pool now.
+// Swaps a ReLU with the pool after it.
 static void become_pool(Op *op, Tensor pool)
 {
     op->kind = OP_MAX_POOL;
@@ -154,7 +154,7 @@ static void check_vector(const Lowering *l, Tensor x, const char *what)
         die("compile: %s a vector: put flatten() or global_average_pool() before it", what);
 }
 
-// What the operations can't do, said in terms of the layers.
+// Reports unsupported layers in the program's terms.
 static void check_layer(const Lowering *l, Tensor node)
 {
     Tensor a = node->inputs[0], b = node->inputs[1];

@@ -101,7 +101,7 @@ static void initialize(Model *m, int index)
     free(values);
 }
 
-// Which operation each variable belongs to.
+// The operation of each variable.
 static void find_owners(Model *m)
 {
     m->op_of_variable = allocate((size_t)m->graph->variable_count, sizeof(int));
@@ -115,8 +115,8 @@ static void find_owners(Model *m)
     }
 }
 
-// Where each element of each weight lies, as one number: it depends on the instruction set, and
-// ranks that exchange whole arenas must agree on it. Found by writing numbered elements.
+// One number for the layout of all weights: it depends on the instruction set, and ranks that
+// exchange whole arenas must have the same. Computed by writing numbered elements.
 static uint64_t layout(const Model *m)
 {
     float *arena = allocate_on_device(m, m->parameters.length * sizeof(float));

@@ -1,5 +1,5 @@
-// A batch in parts; parts.h says what they are. A part's memory takes the place of the model's
-// while the model computes it.
+// A batch in parts; parts.h has the contract. A part's memory replaces the model's while the model
+// computes the part.
 
 #include "nn/parts.h"
 
@@ -30,7 +30,7 @@ int model_output_size(const Model *m)
     return classes(m);
 }
 
-// The memory of the part becomes the model's, or back: each call does the other's work.
+// Swaps the part's memory with the model's; a second call swaps it back.
 static void exchange(Model *m, Part part)
 {
     if (part.number >= m->part_count) {
@@ -64,7 +64,7 @@ void model_forward_part(Model *m, Part part, const float *input, const int *labe
     exchange(m, part);
 }
 
-// What lies at a place of the part's block.
+// The data at an offset of the part's block.
 static void read_part(Model *m, Part part, size_t place, int size, float *to)
 {
     size_t bytes = (size_t)part.count * (size_t)size * sizeof *to;
@@ -95,7 +95,7 @@ void model_backward_part(Model *m, Part part, const float *output_gradient)
     exchange(m, part);
 }
 
-// sum += weight * gradients, which is an update by SGD.
+// sum += weight * gradients, by an SGD update.
 void model_add_gradients(Model *m, float weight)
 {
     const Parameters *p = &m->parameters;

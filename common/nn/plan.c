@@ -9,7 +9,7 @@
 
 #define ALIGNMENT 256 // as CUDA aligns what it allocates
 
-// Places for gradients: the blocks in use, sorted by their beginning; the first gap that is large
+// Offsets of gradients: the blocks in use, sorted by their beginning; the first gap that is large
 // enough is taken.
 typedef struct {
     size_t begin, bytes;
@@ -55,7 +55,7 @@ static void first_fit_free(FirstFit *memory, size_t begin)
             (size_t)(memory->count - i) * sizeof *memory->used);
 }
 
-// The gradient of a value: the sum of up to two parts, each in a place of its own.
+// The gradient of a value: the sum of up to two parts, each at an offset of its own.
 typedef struct {
     size_t parts[2];
     int count;
@@ -67,7 +67,7 @@ static void add_part(Gradient *gradient, size_t place)
     gradient->parts[gradient->count++] = place;
 }
 
-// What happens to the memory when one operation goes backward.
+// The memory of one operation's backward pass.
 static BackwardStep plan_backward_step(const Program *program, int index, const OpSizes *sizes,
                                        Gradient *gradients, FirstFit *memory)
 {
@@ -114,7 +114,7 @@ static void plan_backward(const Program *program, Plan *plan, FirstFit *memory)
     free(gradients);
 }
 
-// Places for what lives through the whole step; returns where they end.
+// Offsets of the data that are needed for the whole step; returns their end.
 static size_t plan_values(const Program *program, Plan *plan, size_t image_bytes)
 {
     size_t end = aligned(image_bytes), scratch = 0;

@@ -48,7 +48,7 @@ static void add_number(char *text, size_t size, size_t number)
     text[end] = '\0';
 }
 
-// True where the layer gives out a vector, without height and width.
+// True if the layer's output is a vector, without height and width.
 static bool is_vector(const struct Node *node)
 {
     switch (node->kind) {
@@ -81,7 +81,7 @@ static void shape_text(const struct Node *node, char *text, size_t size)
         snprintf(text, size, "(None, %d, %d, %d)", s.height, s.width, s.channels);
 }
 
-// Of the layer's variables, those that are trained or those that are not.
+// Counts the layer's trained, or untrained, variables.
 static size_t parameters(const struct Node *node, bool trainable)
 {
     size_t sum = 0;

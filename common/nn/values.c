@@ -1,5 +1,5 @@
-// What a compiled model holds, by the number of a variable or as a whole: metrics, weights,
-// statistics, slots and gradients, read and written, and their fingerprints.
+// Reads and writes a compiled model's data, one variable or all: metrics, weights, statistics,
+// slots and gradients; and computes their fingerprints.
 
 #include "nn/model_inside.h"
 
@@ -89,7 +89,7 @@ void model_write_variable(Model *m, int index, const float *from)
     backend(m)->write_variable(m->device, owner(m, index), v, arena_of(m, v), from);
 }
 
-// The arena of a slot; before the first update it is made, zeroed.
+// The arena of a slot; allocates and zeroes it before the first update.
 static float *slot_arena(const Model *m, int slot)
 {
     Optimizer *optimizer = optimizer_innermost(m->optimizer);

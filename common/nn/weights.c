@@ -1,4 +1,4 @@
-// The variables of a model, and what its optimizer keeps beside them, as files hold them.
+// The variables of a model and its optimizer's slots, in the form of a file.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ int state_count(const Model *model)
     return model_variable_count(model) + changing(model)->slot_count * trainable_count(model);
 }
 
-// The number of the trainable variable that `before` others stand before.
+// The number of the trainable variable that has `before` others before it.
 static int trainable_variable(const Model *model, int before)
 {
     int i = 0;

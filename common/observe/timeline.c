@@ -1,5 +1,5 @@
-// The recording of spans: each thread appends to a lane of its own, without a lock. What becomes of
-// them is timeline_file.c's business.
+// The recording of spans: each thread appends to a lane of its own, without a lock. timeline_file.c
+// writes them to the file.
 
 #include "observe/timeline.h"
 
@@ -78,7 +78,7 @@ static bool add_chunk(Lane *lane)
     return true;
 }
 
-// Its place first, then the count that shows it to others. NULL: there is no room.
+// Writes the span first, then the count that makes it visible to other threads. NULL: no room.
 static Span *add_span(Lane *lane, SpanKind kind, const char *name, int64_t begin, int64_t first,
                       int64_t second)
 {

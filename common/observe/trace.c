@@ -23,7 +23,7 @@
 
 static int file = -1;
 
-// What the events of the calling thread say of it.
+// Fields of the calling thread's events.
 static _Thread_local struct {
     const char *field; // NULL: nothing
     int number;
@@ -40,7 +40,7 @@ bool trace_thread_is_named(void)
     return thread.field != NULL;
 }
 
-// The run goes on without a trace, after a warning.
+// The run continues without a trace, after a warning.
 static void give_up_trace(const char *reason)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
@@ -65,7 +65,7 @@ static void die_if_asked(const char *event)
 }
 
 // One thread at a time, so that lines stay whole in a pipe, too. In a file a reader never sees half
-// of one, since there it is a single call.
+// a line: each is a single call.
 static void write_whole(const char *line, size_t length)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

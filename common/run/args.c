@@ -1,6 +1,6 @@
 // The trainer's command line. One table lists the flags; reading them, checking them and --help all
-// work from it, so a new flag is a new row. Whether a device can do what was asked for (bf16 on a
-// CPU, say) is left to the device layer.
+// work from it, so a new flag is a new row. The device layer checks whether a device supports a
+// setting (bf16 on a CPU, for example).
 
 #include "run/args.h"
 
@@ -36,7 +36,7 @@
 static Args args = DEFAULT_ARGS;
 static Settings process = DEFAULT_SETTINGS;
 
-// Where the flags that are being read stand, as a message begins: "" is the command line.
+// The source of the flags, as the beginning of a message: "" is the command line.
 static const char *origin = "";
 
 typedef struct {
@@ -44,7 +44,7 @@ typedef struct {
     const char *value;   // how --help shows its value, choices with | between; NULL: it has none
     const char *meaning; // its line in --help, which adds the default of a number or a text
 
-    // What the flag does: one of these is set.
+    // The flag's effect: one of these is set.
     int *count; // takes a whole number from 1, or 0, to `largest`
     bool from_zero;
     int largest;
@@ -297,7 +297,7 @@ static int flags_that_begin_with(const char *typed, int length)
     return count;
 }
 
-// Says what is wrong with a word that getopt_long answered with '?' or ':'.
+// Reports a word for which getopt_long returned '?' or ':'.
 _Noreturn static void refuse_word(int answer, const char *word)
 {
     int length = (int)strcspn(word, "="); // the flag as it was typed, without its value
@@ -355,7 +355,7 @@ static void read_environment(void)
 
 void (*args_read)(void);
 
-// Whether a folder for checkpoints was named, and whether anything was done about checkpoints.
+// Whether a checkpoint folder was given, and whether the program has used checkpoints.
 static struct {
     bool given, used;
 } checkpoint_dir;

@@ -27,7 +27,7 @@
 #include <cuda_runtime.h>
 #endif
 
-// What this node has, found out when the first thread uses a device.
+// This node's devices, determined when the first thread uses one.
 static struct {
     pthread_mutex_t lock; // of all that is here, but for devices that are in use: those stay
     Place place;
@@ -38,7 +38,7 @@ static struct {
     bool in_use; // some device is
 } node = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-// Of each thread.
+// Per thread.
 static _Thread_local struct {
     bool chosen; // by device_use
     int wanted;
@@ -68,7 +68,7 @@ void device_use(int index)
     own.wanted = index;
 }
 
-// What hwloc does not give although it was asked rightly, there was no memory for.
+// hwloc fails on a valid request only if there is no memory.
 static void *had(void *made)
 {
     if (!made)
@@ -84,7 +84,7 @@ static hwloc_topology_t load_topology(void)
     return topology;
 }
 
-// The machine, down to the cores that a process may use.
+// The machine, restricted to the cores that a process may use.
 static hwloc_topology_t usable_machine(int process)
 {
     hwloc_topology_t topology = load_topology();
@@ -96,8 +96,8 @@ static hwloc_topology_t usable_machine(int process)
     return topology;
 }
 
-// Several shares may have a core in common, but no two the hardware threads of one core, which
-// would share one set of vector units.
+// Several devices may share a core, but no two devices get different hardware threads of one core:
+// these share its vector units.
 static hwloc_bitmap_t share_of(hwloc_topology_t topology, int pieces, int piece)
 {
     hwloc_bitmap_t *sets = allocate((size_t)pieces, sizeof *sets);
@@ -113,7 +113,7 @@ static hwloc_bitmap_t share_of(hwloc_topology_t topology, int pieces, int piece)
     return cores;
 }
 
-// As "0-3,8". Takes the set over.
+// Formats as "0-3,8". Takes over the set.
 static char *list_of(hwloc_bitmap_t set)
 {
     char *list = NULL;
@@ -131,7 +131,7 @@ char *device_share(int process, int pieces, int piece)
     return list;
 }
 
-// Every thread that the process has; 0 or an errno.
+// Binds every thread of the process; 0 or an errno.
 static int move_all_threads(hwloc_bitmap_t cores)
 {
     int fault = 0;
@@ -145,8 +145,8 @@ static int move_all_threads(hwloc_bitmap_t cores)
     return fault;
 }
 
-// Threads to come are born where their parent is. Those that are there move along with the main
-// thread, unless some may work on another device by now.
+// New threads inherit their parent's cores. Existing threads move with the main thread, unless some
+// of them may work on another device already.
 static void move_threads(hwloc_bitmap_t cores)
 {
     int fault = 0;
@@ -160,14 +160,14 @@ static void move_threads(hwloc_bitmap_t cores)
 
 static int count_cores(hwloc_topology_t topology, hwloc_bitmap_t set)
 {
-    // Where the system doesn't tell cores (some containers), hardware threads stand for them.
+    // If the system reports no cores (some containers), hardware threads are used instead.
     int depth = hwloc_get_type_or_below_depth(topology, HWLOC_OBJ_CORE), cores = 0;
     for (hwloc_obj_t core = NULL; (core = hwloc_get_next_obj_by_depth(topology, depth, core));)
         cores += hwloc_bitmap_intersects(core->cpuset, set);
     return cores > 0 ? cores : 1;
 }
 
-// How many cores' time the control group grants (docker --cpus), rounded up; INT_MAX: all.
+// The control group's limit of CPU time (docker --cpus), in cores, rounded up; INT_MAX: none.
 static int cpu_quota(void)
 {
     double quota = 0, period = 0;
@@ -179,7 +179,7 @@ static int cpu_quota(void)
     return period > 0 && quota > 0 ? (int)((quota + period - 1) / period) : INT_MAX;
 }
 
-// Threads beyond the quota would only be stopped in the middle of their work.
+// The system would stop threads beyond the quota in the middle of their work.
 static int threads_of(hwloc_bitmap_t cores, int devices)
 {
     int threads = count_cores(node.machine, cores), granted = cpu_quota() / devices;
@@ -191,7 +191,7 @@ static const char *kind_of(const Device *device)
     return device->gpu ? "gpu" : "cpu";
 }
 
-// How many shares of this node's cores there are.
+// The number of devices of this node.
 static int share_count(void)
 {
     int count = environment_count("HVDLAB_DEVICES", MAX_DEVICES);
@@ -222,8 +222,8 @@ static void trace_device(const Device *device, const char *cores)
     free(shares);
 }
 
-// Others see the device in the name of an open file, as `make devices` does, and the cores in the
-// file, since a name is short: it is gone when the process is, however that ends.
+// Other processes (`make devices`) read the device in the name of an open file, and the cores in
+// the file, since a name is short. The file disappears with the process, however it ends.
 static void announce(const Device *device, const char *cores)
 {
     char *name = format_text("hvdlab rank %d node %d device %d of %d kind %s", launcher_rank(),
@@ -236,7 +236,7 @@ static void announce(const Device *device, const char *cores)
         trace_device(device, cores);
 }
 
-// Gives the device its share of the cores; a GPU, for what computes beside it.
+// Gives the device its cores; for a GPU, the cores of the host's threads.
 static void take_share(Device *device)
 {
     int count = share_count();
@@ -261,8 +261,8 @@ static void ready_cpu(Device *device)
 #ifdef HVDLAB_CUDA
 
 // How many GPUs CUDA lets this process use. None is no error, unless the user asked for one: by
-// --device gpu, or by names in CUDA_VISIBLE_DEVICES that no device has. Where there is no driver at
-// all, those names are left over from another machine.
+// --device gpu, or by names in CUDA_VISIBLE_DEVICES that no device has. Without any driver those
+// names come from another machine.
 static int visible_gpus(void)
 {
     int count = 0;
@@ -296,7 +296,7 @@ static int compute_capability(int gpu)
     return major;
 }
 
-// Where one machine plays several nodes, each has its own GPUs, if there are enough.
+// If one machine simulates several nodes, each has its own GPUs, if there are enough.
 static int gpus_per_node(void)
 {
     return node.gpus >= node.place.nodes ? node.gpus / node.place.nodes : node.gpus;
@@ -314,7 +314,7 @@ static void ready_gpu(Device *device)
         device->precision = PRECISION_TF32;
 }
 
-// Nothing in a thread may touch CUDA before this: it would take memory on GPU 0.
+// No thread may call CUDA before this: it would allocate memory on GPU 0.
 static void set_gpu(const Device *device)
 {
     cudaError_t error = cudaSetDevice(device->gpu_number);
@@ -349,7 +349,7 @@ static void set_gpu(const Device *device)
 
 #endif
 
-// As many shares as this only a mistake asks for, and listing them would take minutes.
+// More devices than this are a mistake, and listing them would take minutes.
 #define MAX_SHARES 65536
 
 static void check_shares(void)
@@ -369,7 +369,7 @@ static int count_devices(void)
     return node.gpus > 0 ? gpus_per_node() : share_count();
 }
 
-// Once, before any thread has been moved: which devices there are.
+// Determines the devices, once, before any thread has been moved.
 static void look_around(void)
 {
     node.count = count_devices();
@@ -382,7 +382,7 @@ static void look_around(void)
             "threads itself, on whichever device; unset it");
 }
 
-// Takes the number that was asked for.
+// Checks the requested number.
 static Device *chosen_device(void)
 {
     int index = own.wanted % node.count;
@@ -475,7 +475,7 @@ char *device_cores(void)
 {
     device_current();
     hwloc_bitmap_t cores = had(hwloc_bitmap_alloc());
-    // A system that does not tell lets the thread run, as far as one knows, on all that there is.
+    // If the system does not report it, assume that the thread may run on all cores.
     if (hwloc_get_cpubind(node.machine, cores, HWLOC_CPUBIND_THREAD) != 0)
         hwloc_bitmap_copy(cores, hwloc_topology_get_topology_cpuset(node.machine));
     return list_of(cores);

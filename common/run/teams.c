@@ -19,17 +19,16 @@ void GOMP_critical_end(void);
 typedef struct {
     void (*body)(void *);
     void *data;
-    // Addresses, by which the sanitizer knows which thread waits for which.
+    // Addresses that tell the sanitizer which thread waits for which.
     char begin, end, barriers[2];
 } Team;
 
-// The team that a thread is in, and how many of its barriers it has passed. (A thread that is
-// already at the next barrier must not be taken for one that comes to this one, so they take
-// turns.)
+// A thread's team, and the number of barriers that it has passed. (Two addresses alternate, so that
+// a thread at the next barrier is not taken for one at this barrier.)
 static _Thread_local Team *team;
 static _Thread_local unsigned passed;
 
-// Of the function that libgomp has under this name.
+// libgomp's function of this name.
 #define NEXT(name) ((__typeof__(&(name)))(uintptr_t)dlsym(RTLD_NEXT, #name))
 
 static void be_member(void *argument)

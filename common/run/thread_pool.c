@@ -1,4 +1,4 @@
-// Threads on devices: they wait for work, start it together, and meet at barriers.
+// Threads on devices: they wait for work, start it together, and synchronize at barriers.
 
 #include "run/thread_pool.h"
 
@@ -35,10 +35,10 @@ struct ThreadPool {
     int arrived, finished;    // members
 };
 
-// The pool that the calling thread is of.
+// The calling thread's pool.
 static _Thread_local const ThreadPool *own;
 
-// Waits for the next work; false where there is none any more.
+// Waits for the next work; false when there is none left.
 static bool wait_for_work(ThreadPool *pool, uint64_t done)
 {
     pthread_mutex_lock(&pool->lock);
@@ -60,7 +60,7 @@ _Noreturn static void miss(const ThreadPool *pool, const Member *waits, const Me
         waits->call, pool->word, waits->index, pool->word, misses->index, misses->call);
 }
 
-// Of two members of which one waits: exits where they can't meet.
+// Exits if two members, of which one waits, can't reach the same barrier.
 static void compare(const ThreadPool *pool, const Member *a, const Member *b)
 {
     const Member *waits = a->call ? a : b, *other = a->call ? b : a;

@@ -18,8 +18,8 @@
 #include "run/device.h"
 #include "run/hooks.h"
 
-// Ends what other ranks take part in. Registered after the start of a library that ends itself at
-// exit (MPI, CUDA), so that it is called before that library's own handler.
+// Ends the parts that involve other ranks. Registered after the start of a library with an exit
+// handler of its own (MPI, CUDA), so that it is called before that handler.
 static void end_job(int status, void *unused)
 {
     (void)unused;

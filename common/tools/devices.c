@@ -22,7 +22,7 @@
 
 #define ANNOUNCEMENT "/memfd:hvdlab rank %d node %d device %d of %d kind %7s"
 
-// A process on a device; one that works on several is there for each.
+// A process on a device; one entry for each device that it works on.
 typedef struct {
     int pid, rank, node, device, devices;
     int job;      // the launcher that started it, or who else did
@@ -36,7 +36,7 @@ typedef struct {
     int count;
 } Processes;
 
-// What each processor did since the machine started, in ticks.
+// Each processor's busy and total time since the machine's start, in ticks.
 #define MAX_PROCESSORS 4096
 typedef struct {
     double busy[MAX_PROCESSORS], total[MAX_PROCESSORS];
@@ -46,14 +46,14 @@ static hwloc_topology_t machine;
 
 // ---- The processes.
 
-// Reads the link at `path` as text; empty where that can't be done.
+// Reads the link at `path` as text; empty on failure.
 static void read_link(const char *path, char *text, size_t size)
 {
     ssize_t length = readlink(path, text, size - 1);
     text[length > 0 ? length : 0] = '\0';
 }
 
-// The text in the file at `path`; "?" where it can't be read. Freed by the caller.
+// The text in the file at `path`; "?" if it can't be read. Freed by the caller.
 static char *read_text(const char *path)
 {
     char *text = NULL;
@@ -160,7 +160,7 @@ static void read_activity(Activity *activity)
     fclose(file);
 }
 
-// How much of the time between two looks a processor worked, 0 to 1.
+// A processor's load between two readings, 0 to 1.
 static double processor_load(const Activity *before, const Activity *after, int processor)
 {
     if (processor >= MAX_PROCESSORS)
@@ -198,14 +198,14 @@ static bool is_gpu(const Process *process)
     return strcmp(process->kind, "gpu") == 0;
 }
 
-// There is a column for the node only where HVD_RANKS_PER_NODE made several of this machine.
+// The node's column is printed only if HVD_RANKS_PER_NODE simulates several nodes.
 static void print_header(bool with_node)
 {
     printf("%s%6s  %-11s  %5s  %8s  %4s  %s\n", with_node ? "node  " : "", "device", "cores",
            "load", "pid", "rank", "program");
 }
 
-// A device, with its node if that is not negative, and the `count` processes on it.
+// Prints a device, its node unless that is negative, and the `count` processes on it.
 static void print_device(int node, int device, const char *cores, double load,
                          const Process *processes, int count)
 {
@@ -220,7 +220,7 @@ static void print_device(int node, int device, const char *cores, double load,
                processes[i].program);
 }
 
-// Processes that work on GPUs, the load being that of the cores beside them.
+// Processes on GPUs; the load is that of their host cores.
 static void print_gpu_processes(const Process *processes, int count, int nodes,
                                 const Activity *before, const Activity *after)
 {
@@ -293,7 +293,7 @@ static void print_jobs(const Processes *all, const Activity *before, const Activ
     }
 }
 
-// What a process would find that started now.
+// The devices that a process would have that started now.
 static void print_idle(const Activity *before, const Activity *after)
 {
     int devices = environment_count("HVDLAB_DEVICES", MAX_DEVICES);

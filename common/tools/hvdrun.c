@@ -1,6 +1,6 @@
 // hvdrun: starts a job as mpirun does, and starts it again from its last checkpoint when a rank
-// dies. A job that ends with status 0 is done, one that ends with status 2 says what its user has
-// to change: neither is started again.
+// dies. A job that ends with status 0 is done, one with status 2 needs a change by its user:
+// neither is restarted.
 //
 // From the second start on HVDLAB_RESUME=1 is in the environment, which a program of the kit that
 // has a --checkpoint-dir takes as --resume (parse_args). Before it, nothing of the old job is left:
@@ -52,7 +52,7 @@ static long whole_number(const char *option, const char *text, long least, long 
     return (long)number;
 }
 
-// The program is looked for as mpirun does, which has no line for one that is not there.
+// Looks for the program as mpirun does: mpirun prints no clear message if it is missing.
 static void check_program(const char *name)
 {
     const char *path = getenv("PATH");
@@ -144,7 +144,7 @@ static void end_orphans(void)
     }
 }
 
-// The folder that the program was told; NULL: none, or not in these words.
+// The program's --checkpoint-dir; NULL: none found.
 static const char *checkpoint_folder(char **words)
 {
     static const char flag[] = "--checkpoint-dir";

@@ -86,7 +86,7 @@ static bool is_of_sweep(const cJSON *result, const cJSON *first)
            strcmp(collective_of(result), collective_of(first)) == 0;
 }
 
-// The first result behind a sweep, or NULL.
+// The first result after a sweep, or NULL.
 static const cJSON *end_of_sweep(const cJSON *first)
 {
     const cJSON *result = first;
@@ -110,8 +110,8 @@ typedef struct {
     double slope;   // microseconds a byte
 } Line;
 
-// Least squares of (latency + slope * bytes - t) / t, by its normal equations. False where the
-// times mean nothing, since sums are wrong, or where there is but one.
+// Least squares of (latency + slope * bytes - t) / t, by its normal equations. False if sums are
+// wrong, so that times mean nothing, or if there is only one time.
 static bool fit_line(const cJSON *first, Line *line)
 {
     double w = 0, wx = 0, wxx = 0, wt = 0, wxt = 0;
@@ -132,7 +132,7 @@ static bool fit_line(const cJSON *first, Line *line)
     return is_right(first) && determinant > 0;
 }
 
-// GB/s, of arrays so large that the latency does not count.
+// In GB/s, for arrays so large that latency is negligible.
 static double algorithm_bandwidth(const Line *line)
 {
     return 1e-3 / line->slope;
@@ -217,7 +217,7 @@ static void report_sweep(const cJSON *first, cJSON *lines, FILE *data)
     write_block(data, first, &line);
 }
 
-// The sweeps on one number of ranks. Returns the first result behind them.
+// Reports the sweeps on one number of ranks. Returns the first result after them.
 static const cJSON *report_ranks(const cJSON *first, cJSON *lines, const char *folder)
 {
     char *name = format_text("sweep-%d.dat", ranks_of(first));

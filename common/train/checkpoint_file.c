@@ -115,8 +115,7 @@ static double *figure(Logs *logs, int number)
     return (double *)((char *)logs + figures[number].place);
 }
 
-// With all of its digits; cJSON itself would write fewer. JSON has no number for what is none: it
-// is a text there.
+// With all digits; cJSON itself would write fewer. JSON has no NaN: it is written as text.
 static void add_epoch(cJSON *list, Logs logs)
 {
     cJSON *epoch = cJSON_CreateObject();
@@ -130,7 +129,7 @@ static void add_epoch(cJSON *list, Logs logs)
     cJSON_AddItemToArray(list, epoch);
 }
 
-// While the callbacks' epoch_end are called, the epoch's metrics change in training->logs.
+// During the callbacks' epoch_end, the epoch's metrics change in training->logs.
 static void set_history(Safetensors *file, const Training *training)
 {
     bool ends = training->epochs_done == training->epoch + 1;

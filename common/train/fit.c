@@ -1,4 +1,4 @@
-// The training loop, and evaluation: of one model by itself, or of what fit_inside.h names.
+// The training loop and the evaluation, of one model, or of the trainers of fit_inside.h.
 
 #include "train/fit.h"
 
@@ -112,7 +112,7 @@ static void trace_step(const Fit *fit, const Training *training)
 _Noreturn static void end_of_numbers(const Training *training, const char *what, double loss,
                                      const char *where)
 {
-    // die() and the like name another rank than the root themselves.
+    // die() and similar functions name the rank themselves, unless it is the root.
     give_up("%s%s is %s in epoch %d%s, at learning rate %g: the weights are of no use any more; a "
             "smaller learning rate (--base-lr) often helps",
             launcher_size() > 1 && launcher_rank() == 0 ? "rank 0: " : "", what,
@@ -128,7 +128,7 @@ static void check_loss(const Fit *fit, const Training *training, const Metrics *
     end_of_numbers(training, "the loss", metrics->loss, step);
 }
 
-// To look at a GPU's sum after each step would stop it from working ahead.
+// Reading a GPU's sum after each step would make the host wait for the GPU.
 #define LOOK_EVERY 100 // steps
 
 static bool loss_is_due(const Training *training)
@@ -136,7 +136,7 @@ static bool loss_is_due(const Training *training)
     return model_metrics_are_at_hand(training->model) || (training->step + 1) % LOOK_EVERY == 0;
 }
 
-// The batches of the epoch, or what is left of them.
+// The batches of the epoch, or the remaining ones.
 static void begin_batches(const Trainer *trainer, const Fit *fit, Training *training)
 {
     trainer->reset_metrics(trainer->self);
@@ -206,7 +206,7 @@ static void validate(const Trainer *trainer, const Fit *fit, Training *training)
     training->logs.val_images = metrics.images;
 }
 
-// Another thread may print its own.
+// Another thread may print its own progress bar.
 static void print_epoch(const ProgressBar *progress, const Logs *logs)
 {
     flockfile(stdout);
@@ -258,7 +258,7 @@ static void run_epoch(const Trainer *trainer, const Fit *fit, Training *training
     span_end();
 }
 
-// `size_flag` is the one that the batches' size comes from.
+// `size_flag`: the flag that sets the batches' size.
 static void check_steps(const char *what, int64_t steps, const Batches *batches,
                         const char *size_flag)
 {

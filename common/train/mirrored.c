@@ -1,5 +1,5 @@
-// Replicas of a model on several devices of one process: how they are made and kept equal, what
-// they exchange, and the training loop's steps on all of them. The threads are thread_pool.h's.
+// Replicas of a model on several devices of one process: creates them, keeps them equal, exchanges
+// their arrays, and makes the training loop's steps on all of them. thread_pool.h has the threads.
 
 #include "train/mirrored.h"
 
@@ -18,7 +18,7 @@
 #include "base/memory.h"
 #include "base/format.h"
 
-// A replica, and what it brings to an exchange.
+// A replica, and its arrays in an exchange.
 typedef struct {
     Replica replica;
     float *values;
@@ -31,7 +31,7 @@ struct Mirrored {
     Member *members;
     ThreadPool *pool;
 
-    // How they are made.
+    // The settings of their creation.
     Model *(*create)(void);
     Optimizer *(*optimizer)(void);
     Loss loss;
@@ -70,7 +70,7 @@ static void trace_devices(const int *devices, int count)
     free(text);
 }
 
-// Each is made on its own device's thread.
+// Each is created by its own device's thread.
 static void make(int index, void *argument)
 {
     Mirrored *m = argument;
@@ -230,22 +230,21 @@ Batch part_of_batch(const Replica *replica, const Batch *batch)
 
 // ---- Exchanged.
 
-// Arrays must be the replicas' own, and as long as each other.
+// Each replica must pass its own array, and all must have the same length.
 static void check_exchange(const Mirrored *m, const char *call)
 {
     for (int i = 0; i < m->count; i++)
         for (int k = 0; k < i; k++) {
             if (m->members[i].length != m->members[k].length)
-                die("%s: replica %d brings %zu values, replica %d %zu", call, k,
+                die("%s: replica %d passes %zu values, replica %d %zu", call, k,
                     m->members[k].length, i, m->members[i].length);
             if (m->members[i].values == m->members[k].values && m->members[i].length > 0)
-                die("%s: replicas %d and %d bring the same array; each needs one of its own", call,
+                die("%s: replicas %d and %d pass the same array; each needs one of its own", call,
                     k, i);
         }
 }
 
-// The part of the arrays that a replica adds up for all: blocks, so that they begin where vectors
-// do.
+// The part of the arrays that a replica sums for all: whole blocks, aligned to vectors.
 static void add_slice(const Mirrored *m, int index, const Addend *addends, const Backend *backend)
 {
     Share slice = share_of_blocks(m->members[0].length, 2048, index, m->count);
@@ -264,7 +263,7 @@ static double total_weight(const Mirrored *m, const char *call)
     return total;
 }
 
-// What the replicas bring, each with its weight's share of all weights, where a mean is wanted.
+// The replicas' values, for a mean multiplied by weight / sum of weights.
 static Addend *addends_of(const Mirrored *m, bool mean, const char *call)
 {
     Addend *addends = allocate((size_t)m->count, sizeof *addends);
@@ -276,8 +275,7 @@ static Addend *addends_of(const Mirrored *m, bool mean, const char *call)
     return addends;
 }
 
-// Called by all replicas, each with an array in the memory that the backend works on. Together they
-// add up all of it.
+// Called by all replicas, each with an array in the backend's memory. Together they sum all of it.
 static void exchange(Member *own, float *values, size_t length, const Backend *backend, bool mean,
                      const char *call)
 {
@@ -383,8 +381,8 @@ static void equalize(Mirrored *m)
     m->stale = false;
 }
 
-// Gives their optimizers the learning rate, and what else a callback may have changed; and counts
-// of passes, since a replica may have had no part of a batch.
+// Copies to their optimizers the learning rate, other values that a callback may change, and the
+// counts of passes, since a replica may have had no part of a batch.
 static void follow(Mirrored *m)
 {
     const Optimizer *first = model_optimizer(model_of(m, 0));
@@ -398,8 +396,7 @@ static void follow(Mirrored *m)
 
 // ---- Trained.
 
-// What all replicas have added to their metrics since it was last called goes to replica 0's, as
-// one batch.
+// Adds the metrics of all replicas since the last call to replica 0's, as one batch.
 static void gather_metrics(Mirrored *m)
 {
     Metrics all = model_metrics(model_of(m, 0));

@@ -1,5 +1,5 @@
-// The two halves of a model: what they exchange, and the error messages for wrong schedules. The
-// model computes; thread_pool.h has the threads.
+// The two halves of a model: their exchange, and the error messages for wrong schedules. The model
+// computes; thread_pool.h has the threads.
 
 #include "train/stages.h"
 
@@ -92,7 +92,7 @@ static void compute_whole(const Stages *stages)
     model_write_metrics(second, &metrics);
 }
 
-// With moving statistics or dropout there is nothing to compare with.
+// With moving statistics or dropout no comparison is possible.
 static bool is_comparable(const Stages *stages)
 {
     bool comparable = true;
@@ -154,7 +154,7 @@ static void compile_half(int number, void *argument)
             stage->optimizer);
 }
 
-// One after the other: what is wrong with the first half is said first.
+// One after the other: errors of the first half are reported first.
 static void compile_halves(Stages *stages)
 {
     for (stages->compiled = 0; stages->compiled < STAGES; stages->compiled++)
@@ -323,7 +323,7 @@ static Micro *micro_of(Stage *stage, int micro, const char *caller)
     return &stage->micros[micro];
 }
 
-// What was `done` can't be done again, and what is `needed` has to be there.
+// A `done` call can't be repeated, and a `needed` one must come first.
 static void check(const Stage *stage, int micro, const char *caller, bool done, bool needed,
                   const char *need)
 {
@@ -335,8 +335,8 @@ static void check(const Stage *stage, int micro, const char *caller, bool done, 
             micro);
 }
 
-// The part of a batch's pace that a pass of a micro-batch through one half takes at least, in
-// seconds: backward twice as long as forward.
+// The minimum time of a micro-batch's pass through one half, in seconds, from the batch's pace:
+// backward twice as long as forward.
 static double least_seconds(const Stage *stage, const Micro *m, int thirds)
 {
     double share = (double)m->count / stage->stages->batch->count;
@@ -421,7 +421,8 @@ static bool waits_in_vain(const Stage *stage)
     return stage->waits_for >= 0 && !stage->micros[stage->waits_for].arrived;
 }
 
-// The lock is held. Exits where no thread is left that could send what a stage waits for.
+// Called with the lock held. Exits if no thread is left that could send the data that a stage waits
+// for.
 static void check_hope(const Stages *stages)
 {
     const Stage *a = &stages->stage[0], *b = &stages->stage[1];

@@ -1,6 +1,5 @@
 // TensorBoard event files: a protobuf encoder for the one message that scalars need, and TFRecord
-// frames around it. Which scalars are written, and that only the root writes them, is left to the
-// callbacks.
+// frames around it. The callbacks choose the scalars, and write only on the root.
 
 #include "train/tensorboard.h"
 
@@ -46,7 +45,7 @@ enum {
 // https://protobuf.dev/programming-guides/encoding: how a field's bytes are laid out.
 enum { WIRE_VARINT = 0, WIRE_64_BITS = 1, WIRE_BYTES = 2, WIRE_32_BITS = 5 };
 
-// More than all field keys, lengths and numbers of an event, or of a frame, can take.
+// More than the maximum size of all field keys, lengths and numbers of an event, or of a frame.
 enum { OVERHEAD = 64 };
 
 static Message message_new(size_t text_length)
@@ -129,7 +128,7 @@ static void fill_crc_table(uint32_t table[256])
     }
 }
 
-// TFRecord rotates the sum and adds a constant, since a CRC over data that holds its own CRC is
+// TFRecord rotates the sum and adds a constant, since a CRC over data that contain their own CRC is
 // weak.
 static uint32_t masked_crc(const uint32_t table[256], const uint8_t *bytes, size_t count)
 {
@@ -145,7 +144,7 @@ _Noreturn static void die_of(const char *what, const char *path)
     die("cannot %s %s: %s", what, path, strerror(errno));
 }
 
-// Training matters more than its log: it goes on without.
+// The training continues without its log.
 static void give_up_log(EventFile *file, const char *reason)
 {
     warn("cannot write the log %s: %s; the training goes on without it", file->path, reason);
@@ -181,7 +180,7 @@ static void write_record(EventFile *file, const Message *event)
     free(frame.bytes);
 }
 
-// An event with the time of day, by which TensorBoard orders what it shows.
+// An event with the time of day, by which TensorBoard orders events.
 static Message event_new(size_t text_length)
 {
     struct timespec now;

@@ -336,32 +336,32 @@ quiet()
 named "root" "hvd_broadcast: ALL name(s) root 0, ODD names root 1 (call 1)"
 named "sum or max" "hvd_allreduce: ALL ask(s) for HVD_SUM, ODD asks for HVD_MAX (call 1)"
 named "average or sum" "hvd_allreduce: ALL ask(s) for HVD_AVERAGE, ODD asks for HVD_SUM"
-named "count" "hvd_allreduce: ALL bring(s) 4 values, ODD brings 8 values (call 1)"
-named "large count" "hvd_allreduce: ALL bring(s) 99999 values, ODD brings 100000 values"
-named "count of none" "hvd_allreduce: ALL bring(s) 4 values, ODD brings 0 values"
-named "broadcast's count" "hvd_broadcast: ALL bring(s) 4 values, ODD brings 8 values"
-named "count of ints" "hvd_allreduce_ints: ALL bring(s) 4 values, ODD brings 2 values"
+named "count" "hvd_allreduce: ALL give(s) 4 values, ODD gives 8 values (call 1)"
+named "large count" "hvd_allreduce: ALL give(s) 99999 values, ODD gives 100000 values"
+named "count of none" "hvd_allreduce: ALL give(s) 4 values, ODD gives 0 values"
+named "broadcast's count" "hvd_broadcast: ALL give(s) 4 values, ODD gives 8 values"
+named "count of ints" "hvd_allreduce_ints: ALL give(s) 4 values, ODD gives 2 values"
 named "ints or floats" "the workers make different calls: "
-named "count of bytes" "hvd_broadcast_bytes: ALL bring(s) 4 values, ODD brings 2 values"
-named "large broadcast's count" "hvd_broadcast: ALL bring(s) 100000 values, ODD brings 1 value (call 1)"
+named "count of bytes" "hvd_broadcast_bytes: ALL give(s) 4 values, ODD gives 2 values"
+named "large broadcast's count" "hvd_broadcast: ALL give(s) 100000 values, ODD gives 1 value (call 1)"
 different="the workers make different calls: "
 named "barrier" "${different}ALL are in hvd_allreduce, ODD is in hvd_barrier (call 1)"
 named "broadcast" "${different}ALL are in hvd_allreduce, ODD is in hvd_broadcast (call 1)"
 named "all-gather" "${different}ALL are in hvd_allreduce, ODD is in hvd_allgather (call 1)"
 named "type" "${different}ALL are in hvd_allgather, ODD is in hvd_allgather_ints (call 1)"
-named "length of rows" "hvd_allreduce_sparse: ALL bring(s) rows of 4 values, ODD brings rows of 8 values (call 1)"
+named "length of rows" "hvd_allreduce_sparse: ALL give(s) rows of 4 values, ODD gives rows of 8 values (call 1)"
 left="ODD has left main (exit status 0) while ALL wait(s) in "
 named "left out" "${left}hvd_allreduce (call 3, 4 values)"
 named "returned" "${left}hvd_allreduce (call 1, 4 values)"
 named "exit" "${left}hvd_barrier (call 1)"
 named "shutdown" "ODD has called hvd_shutdown while ALL wait(s) in hvd_allreduce (call 1, 100000 values)"
 named "group's list" "hvd_group_of_ranks: ALL name(s) the list 0, ODD names the list 1"
-named "group's count" "hvd_group_allreduce: ALL bring(s) 1 value, ODD brings 3 values (call 1)"
+named "group's count" "hvd_group_allreduce: ALL give(s) 1 value, ODD gives 3 values (call 1)"
 start 4 "count in a group without the root"
-[[ $status -eq 2 && $(said) = "cases: rank 1: hvd_group_allreduce: ranks 1 and 2 bring 1 value, rank 3 brings 3 values (call 1)" ]] ||
+[[ $status -eq 2 && $(said) = "cases: rank 1: hvd_group_allreduce: ranks 1 and 2 give 1 value, rank 3 gives 3 values (call 1)" ]] ||
     fail "count in a group without the root: status $status: $(cat "$folder/err")"
 start 2 "group in another order"
-[[ $status -eq 2 && $(said) = "cases: hvd_group_allreduce: rank 1 brings 3 values, rank 0 brings 1 value (call 1)" ]] ||
+[[ $status -eq 2 && $(said) = "cases: hvd_group_allreduce: rank 1 gives 3 values, rank 0 gives 1 value (call 1)" ]] ||
     fail "group in another order: status $status: $(cat "$folder/err")"
 named "group's root" "hvd_group_broadcast: ALL name(s) root 0, ODD names root 1 (call 1)"
 named "sweep's name" "sweep_allreduce: ALL sweep(s) gather, ODD sweeps ring (call 1)"
@@ -406,11 +406,11 @@ named "joined, own all-reduce" "hvd_distributed_optimizer: ODD has joined (call 
 named "joined, left" "${left}hvd_join (call 1)"
 start 3 "joined, counts"
 [[ $status -eq 2 && $(grep -c '^cases: ' "$folder/err") -eq 1 ]] || fail "joined, counts: status $status: $(cat "$folder/err")"
-grep -qF "cases: hvd_allreduce: rank 0 brings 4 values, rank 1 brings 8 values (call 1)" "$folder/err" ||
+grep -qF "cases: hvd_allreduce: rank 0 gives 4 values, rank 1 gives 8 values (call 1)" "$folder/err" ||
     fail "joined, counts: $(cat "$folder/err")"
 
 start 3 "joined root, counts"
-[[ $status -eq 2 && $(said) = "cases: rank 1: hvd_allreduce: rank 1 brings 4 values, rank 2 brings 8 values (call 1)" ]] ||
+[[ $status -eq 2 && $(said) = "cases: rank 1: hvd_allreduce: rank 1 gives 4 values, rank 2 gives 8 values (call 1)" ]] ||
     fail "joined root, counts: status $status: $(cat "$folder/err")"
 
 named "MPI's rank" "ODD: MPI_Send (1 value): MPI_ERR_RANK: invalid rank"

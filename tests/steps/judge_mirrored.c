@@ -500,7 +500,7 @@ static const Explanation explanations[] = {
       "a replica without images can't compute. A batch may have fewer images than there are "
       "replicas: such a replica computes nothing, and contributes zeros.",
       NULL}},
-    {"bring the same array",
+    {"pass the same array",
      {"array-shared",
       "all replicas write to one array, at the same time. What each fills is its own: memory that "
       "the function itself allocates.",

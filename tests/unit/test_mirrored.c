@@ -624,9 +624,9 @@ static const struct {
     {average_by_one, "sum_among_replicas: replica 0 waits in it for the others, and replica 1 has "
                      "come to the end of its work without; all of them call it, or none"},
     {different_calls, "waits in it for the others, and replica"},
-    {same_array, "sum_among_replicas: replicas 0 and 1 bring the same array; each needs one of its "
+    {same_array, "sum_among_replicas: replicas 0 and 1 pass the same array; each needs one of its "
                  "own"},
-    {different_lengths, "sum_among_replicas: replica 0 brings 4 values, replica 1 5"},
+    {different_lengths, "sum_among_replicas: replica 0 passes 4 values, replica 1 5"},
     {no_weights, "average_gradients: the weights of all replicas are 0"},
     {no_weight_of_one, "average_gradients: the weights of all replicas are 0"},
     {negative_weight, "average_gradients: the weight of replica"},
