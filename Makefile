@@ -357,22 +357,30 @@ $(fuzz_programs): %: %.o $(BUILD)/tests/fuzz/fuzz.o $(BUILD)/tests/fuzz/library.
 	$(call say,LD,$@)
 	$(Q)$(link) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(wrapped_in_fuzz:%=-Wl,--wrap=%) $(libraries)
 
-# compile-step FILE OUT makes a program of one file, wherever it is: the graders use it. MPI's functions that the
-# file calls by their second names (PMPI_Send) it calls by their first: so traces have them.
+# clang may lack the library for it.
+check_bounds := -fsanitize=bounds -fno-sanitize-recover=bounds
+# compile-step FILE OUT [check] makes a program of one file, wherever it is: the graders use it. MPI's functions that
+# the file calls by their second names (PMPI_Send) it calls by their first: so traces have them. In a check an index
+# that an array does not have ends the program, with the file's line.
 define compile_step
 #!/bin/sh
-$(compile) $(for_students) -c "$$1" -o "$$2.o" || exit
+bounds=
+[ "$$3" != check ] || bounds='BOUNDS'
+# shellcheck disable=SC2086 # words
+$(compile) $(for_students) $$bounds -c "$$1" -o "$$2.o" || exit
 names=$$(nm -u "$$2.o" | sed -n 's/^ *U P\(MPI_.*\)/--redefine-sym P\1=\1/p')
 # shellcheck disable=SC2086 # words
 [ -z "$$names" ] || $(OBJCOPY) $$names "$$2.o" || exit
-$(link) -o "$$2" "$$2.o" $(BUILD)/hvdlab.o $(libraries)
+# shellcheck disable=SC2086
+$(link) $$bounds -o "$$2" "$$2.o" $(BUILD)/hvdlab.o $(libraries)
 status=$$?
 rm -f "$$2.o"
 exit $$status
 endef
 $(BUILD)/compile-step: export COMPILE_STEP = $(compile_step)
-$(BUILD)/compile-step: $(BUILD)/hvdlab.o $(BUILD)/settings.link
-	$(Q)printf '%s\n' "$$COMPILE_STEP" >$@ && chmod +x $@
+$(BUILD)/compile-step: $(BUILD)/hvdlab.o $(BUILD)/settings.link Makefile
+	$(Q)echo 'int main(void) { return 0; }' | $(CC) $(check_bounds) -x c -o $@ - 2>/dev/null && bounds='$(check_bounds)'; \
+	    printf '%s\n' "$$COMPILE_STEP" | sed "s/BOUNDS/$$bounds/" >$@ && chmod +x $@
 
 # Tests run the trainer as it was cut, whatever a student has made of steps/.
 $(BUILD)/cut/baseline: $(wildcard labs/*/*.c labs/*/lab.conf) common/scripts/steps.sh $(BUILD)/compile-step

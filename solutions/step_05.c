@@ -77,9 +77,9 @@ int main(int argc, char **argv)
     opt = hvd_distributed_optimizer(opt);
     Model *model = compile(create_model(args.width, args.wd), CATEGORICAL_CROSSENTROPY, opt);
 
+    Callbacks callbacks = {0};
     // TODO: Step 6: let all workers see the same metrics at the end of an epoch: one callback more.
     // Which of the others must come before it, which after?
-    Callbacks callbacks = {0};
     callbacks_add(&callbacks, learning_rate_schedule(lr_schedule, args.base_lr));
     // Step 4: all workers start from the root's weights.
     callbacks_add(&callbacks, hvd_broadcast_variables(0));

@@ -77,9 +77,9 @@ int main(int argc, char **argv)
     opt = hvd_distributed_optimizer(opt);
     Model *model = compile(create_model(args.width, args.wd), CATEGORICAL_CROSSENTROPY, opt);
 
+    Callbacks callbacks = {0};
     // TODO: Step 6: let all workers see the same metrics at the end of an epoch: one callback more.
     // Which of the others must come before it, which after?
-    Callbacks callbacks = {0};
     callbacks_add(&callbacks, learning_rate_schedule(lr_schedule, args.base_lr));
     // TODO: Step 4: let all workers start from the same weights, those of the root worker.
 

@@ -8,6 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// A call of such a function without using its result does nothing: the compiler warns.
+#define USE_RESULT __attribute__((warn_unused_result))
+
 typedef struct {
     int height, width, channels; // a flat vector has height = width = 1
 } Shape;

@@ -12,6 +12,7 @@
 #include "base/format.h"
 #include "observe/span.h"
 #include "comm/stall.h"
+#include "comm/sweep.h"
 #include "observe/trace.h"
 #include "comm/world.h"
 
@@ -341,6 +342,8 @@ typedef struct {
     int from, from_tag; // MPI_PROC_NULL: it receives nothing
     double room;        // for what it receives
     int count;          // elements
+    const void *data;   // that it sends; NULL: it sends nothing
+    const void *place;  // for what it receives; NULL: it receives nothing
 } Message;
 
 #define NOBODY MPI_PROC_NULL, 0, 0
@@ -350,12 +353,16 @@ static void trace_message(const Message *m, bool sends, bool receives)
 {
     char name[MPI_MAX_OBJECT_NAME];
     const double none = __builtin_nan("");
+    size_t before = sweep_bytes_before(m->data);
+    if (before == 0)
+        before = sweep_bytes_before(m->place);
     trace("message_begin", TEXT("function", m->function), TEXT("name", comm_name(m->comm, name)),
           NUMBER("to", sends ? world_rank_of(m->to, m->comm) : none),
           NUMBER("to_tag", sends ? m->to_tag : none), NUMBER("bytes", sends ? m->bytes : none),
           NUMBER("from", receives ? world_rank_of(m->from, m->comm) : none),
           NUMBER("from_tag", receives ? (m->from_tag == MPI_ANY_TAG ? -1 : m->from_tag) : none),
-          NUMBER("room", receives ? m->room : none));
+          NUMBER("room", receives ? m->room : none),
+          NUMBER("before", before > 0 ? (double)before : none));
 }
 
 // A blocking call that sends to one rank and receives from another may wait for either.
@@ -402,7 +409,7 @@ static bool sends_are_synchronous(void)
 // clang-format off
 #define SEND_PARAMETERS const void *data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm
 #define SEND_ARGUMENTS  data, n, type, to, tag, comm
-#define SENDS           comm, to, tag, bytes_of(n, type), NOBODY, n
+#define SENDS           comm, to, tag, bytes_of(n, type), NOBODY, n, data, NULL
 WATCH_MESSAGE(Send, (SEND_PARAMETERS),
               (sends_are_synchronous() ? PMPI_Ssend : PMPI_Send)(SEND_ARGUMENTS), NULL, SENDS)
 WATCH_MESSAGE(Ssend, (SEND_PARAMETERS), PMPI_Ssend(SEND_ARGUMENTS), NULL, SENDS)
@@ -414,18 +421,18 @@ WATCH_MESSAGE(Issend, (SEND_PARAMETERS, MPI_Request *request), PMPI_Issend(SEND_
               request, SENDS)
 WATCH_MESSAGE(Recv, (void *data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status *status),
               PMPI_Recv(data, n, type, from, tag, comm, status), NULL,
-              comm, NOBODY, from, tag, bytes_of(n, type), n)
+              comm, NOBODY, from, tag, bytes_of(n, type), n, NULL, data)
 WATCH_MESSAGE(Irecv, (void *data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request *request),
               PMPI_Irecv(data, n, type, from, tag, comm, request), request,
-              comm, NOBODY, from, tag, bytes_of(n, type), n)
+              comm, NOBODY, from, tag, bytes_of(n, type), n, NULL, data)
 WATCH_MESSAGE(Sendrecv, (const void *data, int n, MPI_Datatype type, int to, int tag, void *place, int m,
               MPI_Datatype place_type, int from, int from_tag, MPI_Comm comm, MPI_Status *status),
               PMPI_Sendrecv(data, n, type, to, tag, place, m, place_type, from, from_tag, comm, status), NULL,
-              comm, to, tag, bytes_of(n, type), from, from_tag, bytes_of(m, place_type), m)
+              comm, to, tag, bytes_of(n, type), from, from_tag, bytes_of(m, place_type), m, data, place)
 WATCH_MESSAGE(Sendrecv_replace, (void *data, int n, MPI_Datatype type, int to, int tag, int from, int from_tag,
               MPI_Comm comm, MPI_Status *status),
               PMPI_Sendrecv_replace(data, n, type, to, tag, from, from_tag, comm, status), NULL,
-              comm, to, tag, bytes_of(n, type), from, from_tag, bytes_of(n, type), n)
+              comm, to, tag, bytes_of(n, type), from, from_tag, bytes_of(n, type), n, data, data)
 // clang-format on
 
 // Non-blocking collective calls.

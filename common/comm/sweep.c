@@ -22,6 +22,7 @@
 #include "comm/transport.h"
 #include "comm/hierarchical.h"
 #include "observe/span.h"
+#include "run/args.h"
 #include "run/device.h"
 #include "observe/trace.h"
 #include "comm/world.h"
@@ -30,7 +31,7 @@
 #define TIME 0.2
 enum { MIN_REPEATS = 3, MAX_REPEATS = 101 };
 
-enum { GUARDS = 64 }; // floats behind the array, which must not change
+enum { GUARDS = 64 }; // floats before and after the array; those after it must not change
 enum { SAMPLES = 8 }; // wrong sums that the trace shows
 
 // ---- Values.
@@ -69,6 +70,15 @@ static size_t count_wrong_sums(const Sweep *sweep, size_t count)
     for (size_t i = 0; i < count; i++)
         wrong += !is_sum(sweep, i);
     return wrong;
+}
+
+// The array of the sweep that runs, or NULL.
+static const float *swept_values;
+
+size_t sweep_bytes_before(const void *address)
+{
+    uintptr_t at = (uintptr_t)address, begin = (uintptr_t)swept_values;
+    return at < begin && begin - at <= GUARDS * sizeof *swept_values ? begin - at : 0;
 }
 
 // Beyond the array's end.
@@ -202,8 +212,8 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// The median time of several calls, each that of the slowest rank. The values are zeros: repeated
-// sums must stay finite.
+// The median time of several calls, each that of the slowest rank. With --pace there is a pause
+// before each, as a training has. The values are zeros: repeated sums must stay finite.
 static double time_calls(Sweep *sweep, size_t count)
 {
     double seconds[MAX_REPEATS], since_begin = 0, begin = seconds_now();
@@ -212,6 +222,7 @@ static double time_calls(Sweep *sweep, size_t count)
     hand_over(sweep, count);
     int repeats = 0;
     while (repeats < MIN_REPEATS || (repeats < MAX_REPEATS && since_begin < TIME)) {
+        sleep_seconds((double)settings()->pace / 1000);
         PMPI_Barrier(world_comm(WORLD_AGREEMENT));
         double before = seconds_now();
         call(sweep, count);
@@ -239,14 +250,16 @@ void sweep_begin(Sweep *sweep, const char *name, HvdAllreduce allreduce, size_t 
     meet(sweep, 0, NULL, 0);
     PMPI_Comm_dup(world_comm(WORLD_VALUES), &sweep->comm);
     PMPI_Comm_set_name(sweep->comm, "sweep");
-    sweep->values = allocate(largest + GUARDS, sizeof *sweep->values);
+    sweep->values = (float *)allocate(largest + 2 * GUARDS, sizeof *sweep->values) + GUARDS;
+    swept_values = sweep->values;
     if (!allreduce)
-        need_room((largest + GUARDS) * sizeof *sweep->values, "MPI_Allreduce");
+        need_room((largest + 2 * GUARDS) * sizeof *sweep->values, "MPI_Allreduce");
 }
 
 void sweep_end(Sweep *sweep)
 {
-    free(sweep->values);
+    swept_values = NULL;
+    free(sweep->values - GUARDS);
     PMPI_Comm_free(&sweep->comm);
 }
 
@@ -351,10 +364,14 @@ static void report(const Sweep *sweep, const SweepRow *row)
     free(line);
 }
 
+// 60 comes first: equal chunks on up to 6 ranks, so that the first fault of an index below 0 is
+// that its message begins before the array.
 static void try_small_counts(Sweep *sweep)
 {
-    static const size_t counts[] = {0, 1, 2, 3, 4, 5, 7, 10, 101, 1001};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts && counts[i] <= sweep->largest; i++) {
+    static const size_t counts[] = {60, 0, 1, 2, 3, 4, 5, 7, 10, 101, 1001};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        if (counts[i] > sweep->largest)
+            continue;
         SweepRow row = sweep_try(sweep, counts[i], false);
         if (row.wrong > 0)
             report(sweep, &row);

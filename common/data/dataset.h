@@ -12,6 +12,7 @@
 #define HVDLAB_DATASET_H
 
 #include <stdint.h>
+#include "base/types.h"
 #include "run/args.h"
 
 #pragma GCC visibility push(default) // a step may call what follows
@@ -59,21 +60,21 @@ Dataset synthetic_data(Split split, uint64_t seed, int images);
 // in this order; a number may come more than once. Statistics of a few images are not those of all:
 // compute them (image_statistics) before. The caller frees it with dataset_free, though a program
 // that ends need not. A number that is out of range makes the program exit with an error message.
-Dataset dataset_select(const Dataset *dataset, const int *numbers, int count);
+USE_RESULT Dataset dataset_select(const Dataset *dataset, const int *numbers, int count);
 
 // The same with the `count` images from number `first` on, in their order.
-Dataset dataset_range(const Dataset *dataset, int first, int count);
+USE_RESULT Dataset dataset_range(const Dataset *dataset, int first, int count);
 
 // A data set of its own with all these images, class by class, as folders with one class each hold
 // them: those of class 0 first, each class in the order in which it was. Freed as dataset_select's.
-Dataset dataset_by_class(const Dataset *dataset);
+USE_RESULT Dataset dataset_by_class(const Dataset *dataset);
 
 // The shard of worker `index` of `count`: every count-th image, from number `index` on. The shards
 // of all workers are the whole data set, and no image is in two of them; their sizes differ by one
 // at most. (What a tf.data.Dataset's shard and Python's [index::count] select.) A data set of its
 // own, as dataset_select's. An index below 0, or not below `count`, makes the program exit with an
 // error message.
-Dataset shard_dataset(const Dataset *dataset, int index, int count);
+USE_RESULT Dataset shard_dataset(const Dataset *dataset, int index, int count);
 
 // Frees what the data set owns and empties it.
 void dataset_free(Dataset *dataset);

@@ -25,6 +25,7 @@
 #define HVDLAB_PIPELINE_H
 
 #include <stdbool.h>
+#include "base/types.h"
 #include "data/augment.h"
 
 #pragma GCC visibility push(default) // a step may call what follows
@@ -39,34 +40,34 @@ Pipeline *pipeline_from_dataset(const Dataset *dataset, Statistics statistics);
 
 // Keeps all elements of the first pass in memory, and gives these in later passes: the stages
 // before it do not run again. Augmented images are kept as floats, four times the bytes.
-Pipeline *pipeline_cache(Pipeline *p);
+USE_RESULT Pipeline *pipeline_cache(Pipeline *p);
 
 // The same in a file. The file is new, its name is `path` and some letters more, and it belongs to
 // this pipeline alone. It is removed from the folder as soon as it is open, and ends with the
 // process. A file that can't be made, written or read makes the program exit with an error message.
-Pipeline *pipeline_cache_in_file(Pipeline *p, const char *path);
+USE_RESULT Pipeline *pipeline_cache_in_file(Pipeline *p, const char *path);
 
 // Starts again at the end of a pass: one pass after another, without end.
-Pipeline *pipeline_repeat(Pipeline *p);
+USE_RESULT Pipeline *pipeline_repeat(Pipeline *p);
 
 // A buffer of `buffer_size` places, at least 1. It is filled first; then each time one in it, drawn
 // at random, is passed on, and the next one takes its place. So an image can't come more than
 // buffer_size places earlier than it would; a buffer as large as the data set gives any order. Each
 // pass is shuffled again. With --no-shuffle nothing is changed.
-Pipeline *pipeline_shuffle(Pipeline *p, int buffer_size);
+USE_RESULT Pipeline *pipeline_shuffle(Pipeline *p, int buffer_size);
 
 // Shifts and flips each image at random, as augmented_batches does, again each time that one comes.
 // With --no-augment nothing is changed.
-Pipeline *pipeline_augment(Pipeline *p);
+USE_RESULT Pipeline *pipeline_augment(Pipeline *p);
 
 // Puts `size` images each into a batch. The last batch of a pass may be short; with
 // `drop_remainder` it is left out. If no pass could have a batch, size is below 1, or the elements
 // are batches already, the program exits with an error message.
-Pipeline *pipeline_batch(Pipeline *p, int size, bool drop_remainder);
+USE_RESULT Pipeline *pipeline_batch(Pipeline *p, int size, bool drop_remainder);
 
 // Has up to `ahead` images or batches prepared by threads (--loader-threads) before they are asked
 // for, while the caller does something else; at least 1.
-Pipeline *pipeline_prefetch(Pipeline *p, int ahead);
+USE_RESULT Pipeline *pipeline_prefetch(Pipeline *p, int ahead);
 
 // Batches for fit, evaluate or a loop of one's own, from a pipeline that gives batches. They own
 // the pipeline. Work that can't be done ahead is done in batches_next, by the caller.

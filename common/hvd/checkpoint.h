@@ -22,6 +22,7 @@
 #ifndef HVDLAB_CHECKPOINT_H
 #define HVDLAB_CHECKPOINT_H
 
+#include "base/types.h"
 #include "train/fit.h"
 
 #pragma GCC visibility push(default) // a step may call what follows
@@ -46,7 +47,7 @@ typedef struct {
 // older ones stay, and the program ends with status 1. A folder that can't be made or written when
 // training begins, or that holds the checkpoints of a training that this one does not go on with,
 // makes the program exit with an error message.
-Callback *checkpoint(const Checkpoint *plan);
+USE_RESULT Callback *checkpoint(const Checkpoint *plan);
 
 // Saves the training as a callback sees it, under this name. True if all of it is on the disk; else
 // a warning says why, and the program will exit with status 1. Collective.

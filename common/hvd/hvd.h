@@ -5,6 +5,7 @@
 #ifndef HVDLAB_HVD_H
 #define HVDLAB_HVD_H
 
+#include "base/types.h"
 #include "comm/comm.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
@@ -32,7 +33,7 @@
 // It may itself be wrapped in an optimizer of the program's own. If that does not call its
 // gradient_ready, all gradients travel when its apply() calls this one's. An optimizer that is
 // distributed already makes the program exit with an error message.
-Optimizer *hvd_distributed_optimizer(Optimizer *optimizer);
+USE_RESULT Optimizer *hvd_distributed_optimizer(Optimizer *optimizer);
 
 // The same with one update, and one exchange, for every `passes` batches of a worker: their
 // gradients are averaged on the worker, then the averages among the workers, so that it is the
@@ -41,7 +42,7 @@ Optimizer *hvd_distributed_optimizer(Optimizer *optimizer);
 // last of an update change no weights, and iterations count updates. Passes left over at the end of
 // an epoch belong to the next update. Takes memory for one more set of gradients. 1 pass:
 // hvd_distributed_optimizer. Fewer make the program exit with an error message.
-Optimizer *hvd_distributed_optimizer_every(Optimizer *optimizer, int passes);
+USE_RESULT Optimizer *hvd_distributed_optimizer_every(Optimizer *optimizer, int passes);
 
 // Overwrites the model's weights, moving statistics and optimizer state (with the learning rate,
 // without the other constants) on every worker with those of the worker `root`. The model must be
@@ -50,19 +51,19 @@ void hvd_broadcast_model(Model *model, int root);
 
 // A callback that calls hvd_broadcast_model when training begins: all workers then start from the
 // same weights.
-Callback *hvd_broadcast_variables(int root);
+USE_RESULT Callback *hvd_broadcast_variables(int root);
 
 // A callback that replaces loss, accuracy, val_loss and val_accuracy, at the end of every epoch, by
 // their averages over all workers, weighted by the number of images behind each. Callbacks that
 // were added before it still see this worker's own metrics.
-Callback *hvd_metric_average(void);
+USE_RESULT Callback *hvd_metric_average(void);
 
 // A callback that raises the learning rate from `lr` to lr * hvd_size() during the first `epochs`
 // epochs, a little with every batch. After these epochs it does not change the rate: a schedule
 // beside it must be one for lr * hvd_size(). Where the optimizer has momentum, each update scales
 // it by the ratio of its rate to that of the update before (Goyal et al., "Accurate, Large
 // Minibatch SGD", 2017, sections 2.2 and 3.1).
-Callback *hvd_learning_rate_warmup(float lr, int epochs);
+USE_RESULT Callback *hvd_learning_rate_warmup(float lr, int epochs);
 
 #pragma GCC visibility pop
 

@@ -14,6 +14,8 @@
 #ifndef HVDLAB_LAYERS_H
 #define HVDLAB_LAYERS_H
 
+#include "base/types.h"
+
 #pragma GCC visibility push(default) // a step may call what follows
 
 typedef struct Node *Tensor;
@@ -38,44 +40,44 @@ Tensor input_vector(int length);
 // one of 0 ... vocabulary - 1 makes the program exit with an error message when a batch with it
 // comes. global_average_pool() behind it makes the mean of an example's vectors, divided by
 // `length`: a bag of words.
-Tensor embedding(Tensor tokens, int vocabulary, int dimension);
+USE_RESULT Tensor embedding(Tensor tokens, int vocabulary, int dimension);
 
 // Convolution with a square kernel of odd size, stride 1, zero padding that keeps height and width
 // ('same'), and a bias: (h, w, c) -> (h, w, filters).
-Tensor conv2d(Tensor x, int filters, int kernel_size);
+USE_RESULT Tensor conv2d(Tensor x, int filters, int kernel_size);
 
 // Batch normalization over batch, height and width: gamma (x - mean) / sqrt(variance + 0.001) +
 // beta (Ioffe and Szegedy, 2015). Training uses the batch's own mean and variance, and moves the
 // moving ones by 1 % towards them (the variance in its unbiased form); evaluation uses the moving
 // ones.
-Tensor batch_norm(Tensor x);
+USE_RESULT Tensor batch_norm(Tensor x);
 
 // Rectified linear unit: max(x, 0), element by element.
-Tensor relu(Tensor x);
+USE_RESULT Tensor relu(Tensor x);
 
 // Training sets each element to 0 with probability `rate` and divides the others by 1 - rate
 // (Srivastava et al., 2014); evaluation changes nothing.
-Tensor dropout(Tensor x, float rate);
+USE_RESULT Tensor dropout(Tensor x, float rate);
 
 // Elementwise sum of two tensors of one shape.
-Tensor add(Tensor a, Tensor b);
+USE_RESULT Tensor add(Tensor a, Tensor b);
 
 // Largest of each size x size window, stride `size`, without padding: (h, w, c) -> (h / size,
 // w / size, c), rounded down. A window has 255 pixels at most.
-Tensor max_pool(Tensor x, int size);
+USE_RESULT Tensor max_pool(Tensor x, int size);
 
 // Mean over height and width: (h, w, c) -> (1, 1, c).
-Tensor global_average_pool(Tensor x);
+USE_RESULT Tensor global_average_pool(Tensor x);
 
 // (h, w, c) -> (1, 1, h w c), in this order.
-Tensor flatten(Tensor x);
+USE_RESULT Tensor flatten(Tensor x);
 
 // Fully connected layer with bias: (1, 1, n) -> (1, 1, units).
-Tensor dense(Tensor x, int units);
+USE_RESULT Tensor dense(Tensor x, int units);
 
 // Turns a vector into probabilities, exp(x) / sum(exp(x)): (1, 1, n) -> (1, 1, n). Usually a
 // model's last layer, but where the loss reads logits (model.h).
-Tensor softmax(Tensor x);
+USE_RESULT Tensor softmax(Tensor x);
 
 #pragma GCC visibility pop
 

@@ -141,8 +141,10 @@ static uint64_t layout(const Model *m)
 static void trace_compile(const Model *m)
 {
     Fingerprints prints = model_fingerprints(m);
-    trace("compile", TEXT("optimizer", m->optimizer->name), NUMBER("weights", prints.weights),
-          NUMBER("statistics", prints.statistics), TEXT("model", m->parameters.description));
+    trace("compile", TEXT("optimizer", m->optimizer->name),
+          NUMBER("learning_rate", optimizer_learning_rate(m->optimizer)),
+          NUMBER("weights", prints.weights), NUMBER("statistics", prints.statistics),
+          TEXT("model", m->parameters.description));
 }
 
 static void check_compile(const Model *m, Loss loss, const Optimizer *optimizer)

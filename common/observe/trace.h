@@ -28,8 +28,8 @@
 //     broadcast         root, weights                          a rank begins to broadcast a
 //                                                              model; 0: it has no weights yet
 //     transport         name, compression                      how hvd moves arenas is decided
-//     compile           optimizer, weights, statistics, model  the model has its weights; its
-//                                                              layers, a line for each
+//     compile           optimizer, learning_rate, weights,     the model has its weights; its
+//                       statistics, model                      layers, a line for each
 //     fit               verbose, epochs, steps,                fit was called; the lengths are
 //                       validation_steps, train_len,           of one permutation, in batches;
 //                       validation_len, train_images,          its images, and a batch's
@@ -76,10 +76,12 @@
 //                                                              block of it, is done: what this rank
 //                                                              has sent to another host for it
 //     message_begin     function, name, to, to_tag, bytes,     MPI_Send, MPI_Recv or one of their
-//                       from, from_tag, room                   kind is called: whom it sends to,
+//                       from, from_tag, room, before           kind is called: whom it sends to,
 //                                                              and whom it receives from, as ranks
 //                                                              of the job, -1: any; null where it
-//                                                              does only one of the two ...
+//                                                              does only one of the two; how many
+//                                                              bytes before the swept array its
+//                                                              data begin, or null ...
 //     message_end       function, request                      ... and returns
 //     wait_begin        function, requests                     MPI_Wait or one of its kind is
 //                                                              called, with these numbers "3,4" ...

@@ -2,7 +2,7 @@
 # Usage: measure_schedules.sh warmup|plateau
 #
 # Tables of labs/05-learning-rate/handout.md, measured again, on standard output: validation accuracies after
-# the last epoch of three runs each. The programs are the solutions, and untouched files that are cut for it,
+# the last epoch of several runs each. The programs are the solutions, and untouched files that are cut for it,
 # whatever a student has made of steps/.
 
 set -euo pipefail
@@ -19,32 +19,33 @@ prepare()
     "$build/compile-step" "$work/solutions/$1.c" "$work/yours"
 }
 
-# row NAME WORKERS PROGRAM WORD...: a row of the table. A run that ends with a loss that is no number says nan.
+# row NAME RUNS WORKERS PROGRAM WORD...: a row of the table, sorted. A run that ends with a loss that is no number
+# says nan.
 row()
 {
-    local name=$1 workers=$2 program=$3
-    shift 3
+    local name=$1 runs=$2 workers=$3 program=$4 run
+    shift 4
     printf '| %s |' "$name"
-    for _ in 1 2 3; do
+    for ((run = 0; run < runs; run++)); do
         common/scripts/mpi.sh run "$workers" "$work/$program" --log-dir "$work/logs" "$@" 2>/dev/null |
             awk '{ for (i = 1; i < NF; i++) if ($i == "val_accuracy:") last = $(i + 1) }
                  /^Epoch/ { begun = $2 } / val_accuracy: / { ended = begun }
-                 END { if (begun == ended) printf " %.2f", last; else printf " nan" }' || true
-    done | sed -e 's/\([0-9n]\) /\1, /g'
+                 END { if (begun == ended) printf "%.2f\n", last; else print "nan" }' || true
+    done | sort -r | awk '{ printf "%s %s", (NR > 1 ? "," : ""), $1 }'
     printf ' |\n'
 }
 
 warmup_table()
 {
-    local flags=(--epochs 5 --images 12000 --base-lr 0.06)
+    local flags=(--epochs 8 --images 12000 --base-lr 0.02)
     prepare warmup
     sed 's/^#define WARMUP_EPOCHS 3/#define WARMUP_EPOCHS 0/' "$work/solutions/warmup.c" >"$work/at_once.c"
     "$build/compile-step" "$work/at_once.c" "$work/at_once"
     printf '| | validation accuracy |\n| --- | --- |\n'
-    row "one worker, rate 0.06" 1 yours "${flags[@]}"
-    row "four, rate 0.06 (untouched)" 4 untouched "${flags[@]}"
-    row "four, rate 0.24 at once" 4 at_once "${flags[@]}"
-    row "four, rate 0.24 after a warm-up" 4 yours "${flags[@]}"
+    row "one worker, rate 0.02" 5 1 yours "${flags[@]}"
+    row "eight, rate 0.02 (untouched)" 5 8 untouched "${flags[@]}"
+    row "eight, rate 0.16 at once" 5 8 at_once "${flags[@]}"
+    row "eight, rate 0.16 after a warm-up" 5 8 yours "${flags[@]}"
 }
 
 plateau_table()
@@ -52,8 +53,8 @@ plateau_table()
     local flags=(--epochs 14 --images 6000 --base-lr 0.05)
     prepare plateau
     printf '| | validation accuracy |\n| --- | --- |\n'
-    row "the rate stays (untouched)" 4 untouched "${flags[@]}"
-    row "yours" 4 yours "${flags[@]}"
+    row "the rate stays (untouched)" 3 4 untouched "${flags[@]}"
+    row "yours" 3 4 yours "${flags[@]}"
 }
 
 case ${1:-} in

@@ -5,18 +5,20 @@
 # levels beside flat ones, by four ranks on two hosts. They are hosts of a cluster of its own (cluster.sh),
 # linked at RATE (200mbit). `time` draws crossover.svg, too, in FIGURES (the lab's figures).
 #
-# For time, ranks are dealt out in turn. It is predicted from two lines time = latency + bytes / bandwidth
-# (lab 3), each of an all-reduce of two ranks: on one host, and on two. Two levels are one after the other. A
-# flat one takes the fewest messages that there can be, log2(4) = 2, one of them between hosts, where both
-# ranks of a host send all of their data over its link at a time; the larger ones, by halves and quarters,
-# move as much there. With DELAY=2ms, say, links are late, where the kernel can do that; with QUICK=1 only
-# small arrays are timed.
+# For time, ranks are dealt out in turn, and there is a pause before each call, as a training has. It is predicted
+# from two lines time = latency + bytes / bandwidth (lab 3), each of an all-reduce of two ranks: on one host, and on
+# two. A link lets `bucket` bytes pass at once after a pause (burst_of in cluster.sh); the line between hosts counts
+# the bytes after these. The hierarchical all-reduce is one after the other. A flat one takes the fewest messages
+# that there can be, log2(4) = 2, one of them between hosts, where both ranks of a host send all of their data over
+# its link at a time; the larger ones, by halves and quarters, move as much there. With DELAY=2ms, say, links are
+# late, where the kernel can do that; with QUICK=1 only small arrays are timed.
 
 set -euo pipefail
 build=$(realpath "${BUILD:-build}")
 work=$build/measure/two_level # a cluster of its own
 figures=${FIGURES:-labs/09-many-machines/figures}
 most=4194304 # floats
+bucket=72000
 [[ -z ${QUICK:-} ]] || most=16384
 
 cluster()
@@ -108,55 +110,57 @@ bytes_table()
 sweep()
 {
     rm -f "$work/sweep"
-    on_hosts -x HVD_SWEEP="$work/sweep" "${@:2}" "$build/sweep" --max-count $most
+    on_hosts -x HVD_SWEEP="$work/sweep" "${@:2}" "$build/sweep" --max-count $most --pace 5
     sed 's/.*"collective":"\([^"]*\)".*"bytes":\([0-9]*\),"microseconds":\([0-9.]*\),.*/\1 \2 \3/' "$work/sweep" >"$work/$1"
 }
 
-# line_of NAME COLLECTIVE: of the line through its smallest size and its largest one the latency in microseconds, and
-# the microseconds for each byte. (Between them are sizes that a link lets pass at once.)
+# line_of NAME COLLECTIVE FREE: of the line through its smallest size and its largest one the latency in microseconds,
+# and the microseconds for each byte after the first FREE.
 line_of()
 {
-    awk -v name="$2" '$1 != name { next }
-        !latency { latency = $3; least = $2 }
-        { slope = ($3 - latency) / ($2 == least ? 1 : $2 - least) }
-        END { print latency, slope }' "$work/$1"
+    awk -v name="$2" -v free="$3" '$1 != name { next }
+        !latency { latency = $3 }
+        $2 > free { slope = ($3 - latency) / ($2 - free) }
+        END { print latency, slope + 0 }' "$work/$1"
 }
 
-# Of lines "COLLECTIVE BYTES MICROSECONDS" and the two lines: each size, what was measured and what was predicted, and
-# last of all the crossover, "at PREDICTED MEASURED".
+# Of lines "COLLECTIVE BYTES MICROSECONDS" and the two lines: each size, the measured and the predicted times, and last
+# of all the crossover, "at PREDICTED FROM TO", measured between two sizes.
 compare() # WITHIN BETWEEN
 {
-    awk -v within="$1" -v between="$2" '
+    awk -v within="$1" -v between="$2" -v bucket=$bucket '
+        function on_link(bytes) { return bytes > bucket ? (bytes - bucket) * b[2] : 0 }
+        function flat_time(size) { return w[1] + size * w[2] + b[1] / 2 + on_link(2 * size) }
+        function two_level_time(size) { return w[1] + size * w[2] + b[1] + on_link(size) }
         BEGIN { split(within, w, " "); split(between, b, " ") }
         $1 == "MPI_Allreduce" { sizes[++count] = $2; flat[count] = $3 }
         $1 == "two_levels" { two[++rows] = $3 }
         END {
             for (i = 1; i <= count; i++) {
-                size = sizes[i]
-                within = w[1] + size * w[2]
-                print size, flat[i], within + b[1] / 2 + 2 * size * b[2], two[i], within + b[1] + size * b[2]
+                print sizes[i], flat[i], flat_time(sizes[i]), two[i], two_level_time(sizes[i])
                 if (two[i] >= flat[i])
                     last = i
             }
-            at = "none"
-            if (last && last < count) {
-                before = log(two[last] / flat[last]); after = log(two[last + 1] / flat[last + 1])
-                at = exp(log(sizes[last]) + log(sizes[last + 1] / sizes[last]) * before / (before - after))
-            }
-            print "at", b[1] / 2 / b[2], at
+            predicted = "none"
+            for (size = 4; size < sizes[count] && predicted == "none"; size *= 1.01)
+                if (two_level_time(size) < flat_time(size))
+                    predicted = size
+            print "at", predicted, last && last < count ? sizes[last] " " sizes[last + 1] : "none"
         }'
 }
 
 draw()
 {
-    local column=1 name
+    local kind column=1 name
     {
         echo "figure An all-reduce of two ranks on each of two hosts"
-        echo "about Milliseconds against megabytes: in two levels it takes about half the time of a flat one, as predicted."
-        echo "panel links of ${RATE:-200mbit}; MB; ms"
-        for name in MPI_Allreduce "MPI_Allreduce, predicted" "two levels" "two levels, predicted"; do
-            echo "line $name"
-            awk -v column=$((++column)) '{ print $1 / 1e6, $column / 1000 }' "$work/compared"
+        echo "about Milliseconds against bytes, on logarithmic axes; the table beside the figure has the numbers."
+        echo "panel links of ${RATE:-200mbit}; bytes; ms; log"
+        for name in MPI_Allreduce "two levels"; do
+            for kind in points line; do
+                echo "$kind $name, $([[ $kind = line ]] && echo predicted || echo measured)"
+                awk -v column=$((++column)) '{ print $1, $column / 1000 }' "$work/compared"
+            done
         done
     } | LC_ALL=C awk -f common/scripts/lines.awk >"$figures/crossover.svg"
 }
@@ -167,13 +171,13 @@ time_table()
     sweep within --host node0:2 -np 2
     sweep between --map-by node -np 2
     sweep both --map-by node -np 4
-    compare "$(line_of within MPI_Allreduce)" "$(line_of between two_levels)" <"$work/both" >"$work/all"
+    compare "$(line_of within MPI_Allreduce 0)" "$(line_of between two_levels $bucket)" <"$work/both" >"$work/all"
     grep -v ^at "$work/all" >"$work/compared"
     draw
     awk 'function ms(us) { return sprintf(us < 9950 ? "%.2f" : "%.0f", us / 1000) }
-        function size(bytes) { return bytes < 1000 ? sprintf("%.0f bytes", bytes) : sprintf("%.3g KB", bytes / 1000) }
+        function size(bytes) { return bytes == "none" ? "no size" : bytes < 1000 ? sprintf("%.0f bytes", bytes) : sprintf("%.3g KB", bytes / 1000) }
         BEGIN { print "| bytes | MPI_Allreduce, ms | predicted | two levels, ms | predicted |\n| --- | --- | --- | --- | --- |" }
-        $1 == "at" { printf "| they cross | measured at | %s | predicted at | %s |\n", $3 == "none" ? "no size" : size($3), size($2); next }
+        $1 == "at" { printf "| they cross | measured | %s | predicted at | %s |\n", NF < 4 ? "at no size" : "from " size($3) " to " size($4), size($2); next }
         { printf "| %d | %s | %s | %s | %s |\n", $1, ms($2), ms($3), ms($4), ms($5) }' "$work/all"
 }
 

@@ -13,6 +13,7 @@
 #include "comm/world.h"
 #include "hvd/rank_table.h"
 #include "hvd/watch_training.h"
+#include "lessons/stale_program.h"
 #include "observe/trace.h"
 #include "run/args.h"
 #include "run/device.h"
@@ -52,12 +53,13 @@ __attribute__((constructor)) static void start(void)
 {
     output_begin(); // holds the standard streams, which any message needs
     on_exit(end_process, NULL);
-    launcher_check();     // exits where the launcher's variables make no sense
-    json_use_memory();    // what reads and writes JSON: checkpoints, traces
-    trace_hide_setting(); // before the program can read its environment
-    device_prepare();     // OpenMP reads its environment when it is loaded, or first used
-    simulate_launcher();  // HVD_LAYOUT: before anybody asks for a local rank
-    world_need_memory();  // exits where MPI could not start
+    launcher_check();      // exits where the launcher's variables make no sense
+    stale_program_check(); // a warning: the student's file was changed since
+    json_use_memory();     // what reads and writes JSON: checkpoints, traces
+    trace_hide_setting();  // before the program can read its environment
+    device_prepare();      // OpenMP reads its environment when it is loaded, or first used
+    simulate_launcher();   // HVD_LAYOUT: before anybody asks for a local rank
+    world_need_memory();   // exits where MPI could not start
     args_read = timeline_start;
     mpi_started = join_job;
     nccl_started = register_end_of_job;

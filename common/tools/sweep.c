@@ -1,12 +1,10 @@
 // What `make sweep` runs (common/scripts/sweep.sh).
 //
-//     mpirun -np N sweep [FLAG]...     sweeps MPI_Allreduce and, where each rank has a GPU of its
-//     own,
+//     mpirun -np N sweep [FLAG]...     sweeps MPI_Allreduce and, if each rank has a GPU of its own,
 //                                      NCCL's all-reduce (common/comm/sweep.h)
-//     sweep --report LINES FOLDER      makes FOLDER/sweep.json of the lines that sweeps have
-//     written,
-//                                      draws a line through each sweep's times, prints it, and
-//                                      leaves what tests/bench/sweep.gp draws in FOLDER/sweep-N.dat
+//     sweep --report LINES FOLDER      makes FOLDER/sweep.json from the lines that sweeps have
+//                                      written, fits a line to each sweep's times, prints it, and
+//                                      writes FOLDER/sweep-N.dat for tests/bench/sweep.gp
 //
 // A line time = latency + bytes / bandwidth has two numbers that an all-reduce can be judged by. It
 // is the one with the smallest sum of squared relative errors, so that the times of small arrays

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "base/types.h"
 #include "nn/model.h"
 
 #pragma GCC visibility push(default) // a step may call what follows
@@ -82,14 +83,15 @@ void callbacks_free(Callbacks *callbacks);
 
 // A callback with these functions and this state, which stays the caller's, as Keras's
 // LambdaCallback.
-Callback *lambda_callback(Callback functions);
+USE_RESULT Callback *lambda_callback(Callback functions);
 
 // Sets the learning rate at the beginning of every epoch (from 0) to schedule(epoch, base_lr).
-Callback *learning_rate_schedule(float (*schedule)(int epoch, float base_lr), float base_lr);
+USE_RESULT Callback *learning_rate_schedule(float (*schedule)(int epoch, float base_lr),
+                                            float base_lr);
 
 // Prints "Images/sec: X" after every epoch: `images` / the time from its beginning to its end,
 // validation included.
-Callback *print_throughput(int images);
+USE_RESULT Callback *print_throughput(int images);
 
 // Multiplies the learning rate by `factor`, down to `min_lr`, when the validation loss has not
 // fallen for `patience` epochs in a row; then counts again. A loss has fallen if it is more than
@@ -97,18 +99,18 @@ Callback *print_throughput(int images);
 // Prints a line if `verbose`. Add it after an average of the metrics: only if all workers see the
 // same loss do they reduce together. A factor that is not between 0 and 1, a negative patience or
 // min_lr, and a training without validation make the program exit with an error message.
-Callback *reduce_lr_on_plateau(float factor, int patience, float min_lr, int verbose);
+USE_RESULT Callback *reduce_lr_on_plateau(float factor, int patience, float min_lr, int verbose);
 
 // Ends training when the validation accuracy has been above `target` in `patience` epochs in a row
 // (2.5 means 3). Prints a line if `verbose`.
-Callback *stop_at_accuracy(float target, float patience, int verbose);
+USE_RESULT Callback *stop_at_accuracy(float target, float patience, int verbose);
 
 // Prints "Cumulative training time after epoch N: S" and, at the end, the same in all; seconds.
-Callback *print_total_time(void);
+USE_RESULT Callback *print_total_time(void);
 
 // Writes loss, accuracy, val_loss, val_accuracy, lr and images/s of every epoch as TensorBoard
 // scalars into `log_dir`. Only the launcher's root rank writes.
-Callback *tensorboard(const char *log_dir);
+USE_RESULT Callback *tensorboard(const char *log_dir);
 
 #pragma GCC visibility pop
 

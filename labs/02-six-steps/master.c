@@ -99,11 +99,11 @@ int main(int argc, char **argv)
 #endif
     Model *model = compile(create_model(args.width, args.wd), CATEGORICAL_CROSSENTROPY, opt);
 
+    Callbacks callbacks = {0};
 #if TODO && STEP < 6
     // TODO: Step 6: let all workers see the same metrics at the end of an epoch: one callback more.
     // Which of the others must come before it, which after?
 #endif
-    Callbacks callbacks = {0};
     callbacks_add(&callbacks, learning_rate_schedule(lr_schedule, args.base_lr));
 #if STEP >= 4
     // Step 4: all workers start from the root's weights.

@@ -60,7 +60,7 @@ static void read_hvd(void *unused)
 {
     (void)unused;
     hvd_check_settings();
-    hvd_distributed_optimizer(sgd(0.01f));
+    (void)!hvd_distributed_optimizer(sgd(0.01f));
 }
 
 static bool is_read(const char *line)

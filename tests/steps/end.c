@@ -50,6 +50,13 @@ static const Line *mpi_error(const Output *output)
 
 static const Diagnosis *explanation(const Output *output, const Ends *ends)
 {
+    static const Diagnosis bounds = {
+        "index-out-of-bounds",
+        "the program uses an index that the array does not have; the message names the line and "
+        "the index. An index below 0 often comes from %: in C it keeps the sign, -1 % 5 is -1.",
+        NULL};
+    if (output_says(output, "runtime error: index"))
+        return &bounds;
     const Line *error = mpi_error(output);
     for (const Explanation *e = ends->explanations; e && e->words; e++)
         if (output_says(output, e->words) || (error && strstr(error->text, e->words)))

@@ -7,9 +7,16 @@
 
 static void note_learning_rate(const Run *run, Report *report)
 {
-    double asked = run_flag(run, "--base-lr ");
-    double rate = event_number(event_nth(&run->traces.of[0], "apply", 0), "learning_rate");
-    if (fabs(rate - run->ranks * asked) < 1e-6)
+    const Events *events = &run->traces.of[0];
+    double asked = run_flag(run, "--base-lr "), scaled = run->ranks * asked;
+    double rate = event_number(event_nth(events, "apply", 0), "learning_rate");
+    double compiled = event_number(event_nth(events, "compile", 0), "learning_rate");
+    if (run->ranks > 1 && fabs(compiled - scaled) < 1e-6 && fabs(rate - asked) < 1e-6)
+        report_note(report,
+                    "the optimizer begins with learning rate %g, %d times --base-lr, but the "
+                    "schedule sets it to %g before the first step: it has no effect",
+                    compiled, run->ranks, rate);
+    else if (fabs(rate - scaled) < 1e-6)
         report_note(report,
                     "the learning rate is %g, %d times --base-lr: many do that with distributed "
                     "training, these six steps don't",

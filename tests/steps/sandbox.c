@@ -260,7 +260,7 @@ Process sandbox_compile(const char *compiler, const char *file, const char *copy
                         const char *program)
 {
     if (!can_seal())
-        return process_start((const char *const[]){compiler, file, program, NULL});
+        return process_start((const char *const[]){compiler, file, program, "check", NULL});
     Words words = {.count = 0};
     char *name = realpath(file, NULL), *folder = format_text("%s", program),
          *kit = realpath(".", NULL), *own = realpath(copy, NULL);
@@ -270,7 +270,8 @@ Process sandbox_compile(const char *compiler, const char *file, const char *copy
     show_file(&words, compiler);
     add_mount(&words, "--bind", folder, folder);
     add_mount(&words, "--ro-bind", own, name);
-    add_words(&words, (const char *const[]){"--chdir", kit, compiler, file, program, NULL});
+    add_words(&words,
+              (const char *const[]){"--chdir", kit, compiler, file, program, "check", NULL});
     free(own);
     free(kit);
     free(folder);

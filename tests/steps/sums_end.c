@@ -89,7 +89,8 @@ static const Explanation explanations[] = {
     {"MPI_ERR_TRUNCATE",
      {"crashed",
       "a message was longer than the receiving call's buffer: sender and receiver use different "
-      "parts of the array, or different messages.",
+      "parts of the array, or different messages; or the number of a chunk is below 0 (in C, "
+      "-1 % 5 is -1: add size before the %).",
       NULL}},
     {"MPI_ERR_COMM",
      {"crashed",
@@ -110,9 +111,9 @@ static const Explanation explanations[] = {
       NULL}},
     {"MPI_ERR_COUNT",
      {"crashed",
-      "a call is asked for a number of values below 0. Often it is the difference of two places, "
-      "and "
-      "the second is before the first, as where there are fewer values than ranks.",
+      "a call is asked for a number of values below 0: often the difference of two places, and the "
+      "second is before the first, as where there are fewer values than ranks; or the number of a "
+      "chunk is below 0 (in C, -1 % 5 is -1: add size before the %).",
       NULL}},
     {"MPI_ERR_",
      {"crashed", "MPI refuses a call, and says which of its arguments can't be right.", NULL}},

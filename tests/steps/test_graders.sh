@@ -341,6 +341,10 @@ if wanted "$name" && patched tests/alternatives/step_05/learning-rate-scaled.pat
     grade 5 "$here/step_05.c"
     grep -q '^note  the learning rate is 0.05' "$here/out" || complain "no remark on the learning rate"
     conclude "$name" "$seconds"
+    sed 's/= sgd(args.base_lr);/= sgd(args.base_lr * (float)hvd_size());/' "$folder/cut/solutions/step_03.c" >"$here/step_03.c"
+    grade 3 "$here/step_03.c"
+    grep -q '^note  the optimizer begins with learning rate 0.05' "$here/out" || complain "no remark on a rate that is reset"
+    conclude "$name: reset" "$seconds"
 fi
 
 # What a program deletes, and where it goes, harms neither the check nor what lies around it.

@@ -11,7 +11,7 @@
 #include "base/format.h"
 
 #define RIGHT   "the sums are right on every rank, for every number of values"
-#define INSIDE  "nothing is written beyond the values"
+#define INSIDE  "nothing is read or written outside of the array"
 #define AWAITED "the program waits for sends and receives in the background"
 #define BITS    "all ranks get the same sums, to the last bit"
 
@@ -304,8 +304,37 @@ static char *requests_of_call(const SumCall *call)
     return evidence;
 }
 
+static const Diagnosis below_zero = {
+    "index-out-of-bounds",
+    "a message begins before the array. Often the number of its chunk is below 0: in C, % keeps "
+    "the "
+    "sign, so (rank - hop) % size is below 0 where hop is larger than rank. Add size before the %.",
+    NULL};
+
+// "rank 0 calls MPI_Sendrecv with data that begin 1 value before the array"; NULL: no rank does.
+static char *before_array(const Run *run)
+{
+    for (int r = 0; r < run->ranks; r++) {
+        const Events *events = &run->traces.of[r];
+        for (int at = -1; (at = event_find(events, "message_begin", at + 1)) >= 0;) {
+            double values = event_number(events->items[at], "before") / sizeof(float);
+            if (values > 0)
+                return format_text("rank %d calls %s with data that begin %.0f value%s before the "
+                                   "array",
+                                   r, event_text(events->items[at], "function"), values,
+                                   values > 1 ? "s" : "");
+        }
+    }
+    return NULL;
+}
+
 static bool judge_inside(const Runs *runs, const SumCalls *calls, Report *report)
 {
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        char *evidence = before_array(run);
+        if (evidence)
+            return report_failure(report, INSIDE, &below_zero, evidence_in(runs, run, evidence));
+    }
     for (int i = 0; i < calls->count; i++)
         for (int r = 0; r < calls->items[i].run->ranks; r++) {
             const SumCall *call = &calls->items[i];
@@ -383,6 +412,11 @@ void judge_crashed_sums(const Run *run, Report *report)
 {
     Run copy = *run;
     const Runs runs = {.items = &copy, .count = 1};
+    char *before = before_array(run);
+    if (before) {
+        report_failure(report, INSIDE, &below_zero, evidence_of_run(run, before));
+        return;
+    }
     SumCalls calls = sum_calls(&runs);
     const SumCall *call = first_wrong(&calls);
     for (int i = 0; i < report->count; i++)

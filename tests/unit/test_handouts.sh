@@ -335,8 +335,9 @@ read_handout() # FILE
 check_figures()
 {
     for place in labs/*/figures/*.svg; do
-        grep -q '<title' "$place" && grep -q '<desc' "$place" || fail "no title, or no description"
-        [[ $(wc -c <"$place") -lt 6000 ]] || fail "larger than 6 kB"
+        LC_ALL=C awk -f tests/unit/figure.awk "$place" >"$work/figure"
+        [[ ! -s $work/figure ]] || fail "a figure's fault" "$work/figure"
+        [[ $(wc -c <"$place") -lt 8000 ]] || fail "larger than 8 kB"
         grep -qF "(figures/${place##*/})" labs/*/handout.md || fail "no handout shows it"
     done
 }

@@ -358,20 +358,20 @@ END_TEST
 
 static void null_to_cache(void)
 {
-    pipeline_cache(NULL);
+    (void)!pipeline_cache(NULL);
 }
 
 static void taken_twice(void)
 {
     Pipeline *p = source();
-    pipeline_cache(p);
-    pipeline_shuffle(p, 10);
+    (void)!pipeline_cache(p);
+    (void)!pipeline_shuffle(p, 10);
 }
 
 static void forgotten_at_the_end(void)
 {
     Pipeline *p = pipeline_batch(source(), 10, false);
-    pipeline_prefetch(p, 2);
+    (void)!pipeline_prefetch(p, 2);
     batches_from(p);
 }
 
@@ -382,27 +382,27 @@ static void no_dataset(void)
 
 static void no_places(void)
 {
-    pipeline_shuffle(source(), 0);
+    (void)!pipeline_shuffle(source(), 0);
 }
 
 static void nothing_ahead(void)
 {
-    pipeline_prefetch(source(), 0);
+    (void)!pipeline_prefetch(source(), 0);
 }
 
 static void batch_of_none(void)
 {
-    pipeline_batch(source(), 0, false);
+    (void)!pipeline_batch(source(), 0, false);
 }
 
 static void batched_twice(void)
 {
-    pipeline_batch(pipeline_batch(source(), 10, false), 2, false);
+    (void)!pipeline_batch(pipeline_batch(source(), 10, false), 2, false);
 }
 
 static void no_whole_batch(void)
 {
-    pipeline_batch(source(), COUNT + 1, true);
+    (void)!pipeline_batch(source(), COUNT + 1, true);
 }
 
 static void single_images(void)
@@ -428,12 +428,12 @@ static void past_the_end_of_a_prefetch(void)
 
 static void file_in_no_folder(void)
 {
-    pipeline_cache_in_file(source(), "no/such/folder/cache");
+    (void)!pipeline_cache_in_file(source(), "no/such/folder/cache");
 }
 
 static void no_path(void)
 {
-    pipeline_cache_in_file(source(), "");
+    (void)!pipeline_cache_in_file(source(), "");
 }
 
 static void disk_is_full(void)

@@ -120,6 +120,23 @@ line_of() { (cd "$work/lines" && NP=${2:-} common/scripts/student.sh line "$1" "
     timeout $((60 * patience)) mpirun -np 4 build/step_01 --width 1 >"$work/log" 2>&1
 ) || fail "mpirun after make env: $(cat "$work/log")"
 
+# A program that is older than its file says so once, and trains; one that is not says nothing.
+grep -q "steps/step_01.c was changed" "$work/log" && fail "said to be old: $(cat "$work/log")"
+touch steps/step_01.c
+(
+    eval "$(make -s env)"
+    timeout $((60 * patience)) mpirun -np 4 build/step_01 --width 1 >"$work/log" 2>&1
+) || fail "an old program: $(cat "$work/log")"
+[[ $(grep -cx "step_01: warning: steps/step_01.c was changed after this program was built: make build/step_01" "$work/log") -eq 1 ]] ||
+    fail "not said to be old, or not once: $(cat "$work/log")"
+
+# An optimizer that is wrapped for nothing: the compiler warns.
+sed -i 's/opt = sgd(args.base_lr);/&\n    hvd_distributed_optimizer(opt);/' steps/step_01.c
+succeeds step-1
+grep -q "ignoring return value of .hvd_distributed_optimizer" "$work/err" || fail "no warning of an unused result: $(cat "$work/err")"
+cp "$work/step_01.c" steps/
+succeeds step-1
+
 for target in step-7 step-0 check-0 check-x hint-9 diff-12 reset-7 solution-7; do
     refused "$target: there is no such exercise" $target
 done
