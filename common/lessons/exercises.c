@@ -5,12 +5,15 @@
 #include "lessons/exercises.h"
 
 #include <stdio.h>
+#include "base/error.h"
+#include "base/memory.h"
 #include "data/augment.h"
 #include "data/dataset.h"
 #include "hvd/hvd.h"
 #include "nn/layers.h"
 #include "nn/optimizer.h"
 #include "observe/trace.h"
+#include "run/device.h"
 #include "train/callbacks.h"
 #include "train/fit.h"
 
@@ -25,7 +28,7 @@ Model *create_lenet(int filters, int units)
     return model(image, softmax(dense(x, 10)));
 }
 
-void train_lenet(const Args *args)
+void train_on_workers(Model *model, const Args *args)
 {
     int verbose = hvd_rank() == 0;
     Dataset train = load_data(args, TRAIN);
@@ -33,9 +36,6 @@ void train_lenet(const Args *args)
     Statistics statistics = image_statistics(&train);
     Batches *train_batches = plain_batches(&train, statistics, args->batch_size);
     Batches *test_batches = plain_batches(&test, statistics, args->val_batch_size);
-
-    Optimizer *opt = hvd_distributed_optimizer(sgd(args->base_lr));
-    Model *model = compile(create_lenet(32, 512), CATEGORICAL_CROSSENTROPY, opt);
 
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, hvd_broadcast_variables(0));
@@ -52,6 +52,57 @@ void train_lenet(const Args *args)
                    .callbacks = &callbacks,
                    .verbose = verbose,
                });
+}
+
+void train_lenet(const Args *args)
+{
+    Optimizer *opt = hvd_distributed_optimizer(sgd(args->base_lr));
+    train_on_workers(compile(create_lenet(32, 512), CATEGORICAL_CROSSENTROPY, opt), args);
+}
+
+// ---- Gradients in pieces.
+
+typedef struct {
+    Optimizer optimizer;
+    void (*ready)(float *gradients, int count);
+    void (*finish)(float *gradients, size_t count);
+} InPieces;
+
+static void piece_ready(Optimizer *optimizer, const Parameters *parameters, size_t offset,
+                        size_t length)
+{
+    const InPieces *self = (const InPieces *)optimizer;
+    if (length == 0)
+        return;
+    trace("piece", NUMBER("count", length));
+    self->ready(parameters->gradients + offset, (int)length);
+    trace("piece_end", NUMBER("count", length));
+}
+
+static void apply_pieces(Optimizer *optimizer, const Parameters *parameters)
+{
+    const InPieces *self = (const InPieces *)optimizer;
+    trace("pieces_finish", NUMBER("count", parameters->length));
+    self->finish(parameters->gradients, parameters->length);
+    trace("pieces_finished", NUMBER("count", parameters->length));
+    optimizer->inner->apply(optimizer->inner, parameters);
+}
+
+Optimizer *optimizer_in_pieces(Optimizer *optimizer, void (*ready)(float *gradients, int count),
+                               void (*finish)(float *gradients, size_t count))
+{
+    if (device_is_gpu())
+        die("%s: gradients in host memory only; use --device cpu", __func__);
+    InPieces *pieces = allocate(1, sizeof *pieces);
+    pieces->optimizer = (Optimizer){
+        .name = optimizer->name,
+        .inner = optimizer,
+        .gradient_ready = piece_ready,
+        .apply = apply_pieces,
+    };
+    pieces->ready = ready;
+    pieces->finish = finish;
+    return &pieces->optimizer;
 }
 
 void allreduce_in_pieces(float *values, size_t count, MPI_Comm comm,

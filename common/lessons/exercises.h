@@ -19,9 +19,18 @@
 // channels) of an image.
 Model *create_lenet(int filters, int units);
 
-// Trains a LeNet by SGD as lab 2 does: gradients and metrics are averaged over all workers, who
-// start from the root's weights and share the steps of an epoch.
+// Trains a compiled model as lab 2 does: the workers start from the root's weights, share the steps
+// of an epoch, and average the metrics. The optimizer averages the gradients.
+void train_on_workers(Model *model, const Args *args);
+
+// The same with a LeNet, by SGD and the library's distributed optimizer.
 void train_lenet(const Args *args);
+
+// An optimizer that passes the gradients to the program piece by piece: `ready` gets the `count`
+// gradients of a layer when they are complete, while the backward pass goes on with the layers
+// before it; `finish` gets all gradients before `optimizer` applies them. In host memory.
+Optimizer *optimizer_in_pieces(Optimizer *optimizer, void (*ready)(float *gradients, int count),
+                               void (*finish)(float *gradients, size_t count));
 
 // An all-reduce of any length in pieces of at most 2^18 floats, which stay in the cache. `sum` adds
 // up one piece; it gets one of length 0 where there are no values.

@@ -52,6 +52,12 @@
 //                                                              fingerprint of each row's gradient
 //     table_apply       the same fields                        an update begins: the rows
 //                                                              whose gradient is not 0 by then
+//     piece             count                                  the gradients of a layer are
+//                                                              complete, so many, and a function of
+//                                                              the program gets them ...
+//     piece_end         count                                  ... and returns
+//     pieces_finish     count                                  before an update: another function
+//     pieces_finished   count                                  ... and returns
 //     apply             optimizer, value, learning_rate,       a gradient reaches the optimizer
 //                       momentum                               that changes the weights
 //     step              epoch, step, weights, statistics,      after the update

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Usage: measure_two_level.sh bytes|time
+# Usage: measure_hosts.sh bytes|time|overlap
 #
 # The tables of labs/09-many-machines/handout.md, measured again, on standard output: an all-reduce in two
-# levels beside flat ones, by four ranks on two hosts. They are hosts of a cluster of its own (cluster.sh),
+# levels beside flat ones, by four ranks on two hosts; a training whose gradients travel during the backward pass. They are hosts of a cluster of its own (cluster.sh),
 # linked at RATE (200mbit). `time` draws crossover.svg, too, in FIGURES (the lab's figures).
 #
 # For time, ranks are dealt out in turn, and there is a pause before each call, as a training has. It is predicted
@@ -181,10 +181,47 @@ time_table()
         { printf "| %d | %s | %s | %s | %s |\n", $1, ms($2), ms($3), ms($4), ms($5) }' "$work/all"
 }
 
+# ---- Gradients that travel during the backward pass.
+
+# patched NAME: the solution of overlap with this known mistake, as a program.
+patched()
+{
+    cp "$work/cut/solutions/overlap.c" "$work/$1.c"
+    patch -s "$work/$1.c" "tests/mistakes/overlap/$1.patch"
+    "$build/compile-step" "$work/$1.c" "$work/$1" >&2
+}
+
+# row NAME WORD...: images/s of the second epoch, the median of three runs. By itself Open MPI's non-blocking all-reduce
+# of such a size goes by way of one rank, and takes the link twice as long as recursive doubling (4) does.
+row()
+{
+    local name=$1
+    shift
+    printf '| %s |' "$name"
+    for _ in 1 2 3; do
+        on_hosts --mca coll_libnbc_iallreduce_algorithm 4 "$@" --images 4096 --batch-size 128 --val-batch-size 4096 \
+            --epochs 2 --log-dir "$work/logs"
+        awk '/^Images\/sec: / { last = $2 } END { print last }' "$work/out"
+    done | sort -n | awk 'NR == 2 { printf " %.0f |\n", $1 }'
+}
+
+overlap_table()
+{
+    up compile-step
+    common/scripts/steps.sh cut "$work/cut" >&2
+    patched started-too-late
+    patched waits-at-once--allreduce
+    "$build/compile-step" "$work/cut/solutions/overlap.c" "$work/overlap" >&2
+    printf '| | images/s |\n| --- | --- |\n'
+    row "all sums after the backward pass" --map-by node -np 2 "$work/started-too-late"
+    row "each sum waited for at once" --map-by node -np 2 "$work/waits-at-once--allreduce"
+    row "yours" --map-by node -np 2 "$work/overlap"
+}
+
 case ${1:-} in
-bytes | time) "$1_table" ;;
+bytes | time | overlap) "$1_table" ;;
 *)
-    echo "usage: measure_two_level.sh bytes|time" >&2
+    echo "usage: measure_hosts.sh bytes|time|overlap" >&2
     exit 2
     ;;
 esac

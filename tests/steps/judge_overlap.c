@@ -1,0 +1,192 @@
+// Overlap: the sum of a layer's gradients starts when they are complete, nothing waits for it in
+// the backward pass, all sums are complete before the update, and the update is that of the mean.
+
+#include "sums.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/format.h"
+#include "mean.h"
+#include "waiting.h"
+
+#define AWAITED "every transfer is complete before the gradients are applied"
+#define GOES_ON "the backward pass does not wait for a transfer"
+#define STARTED "transfers start while the backward pass goes on"
+
+enum { MAX_OPEN = 256 };
+
+// What one rank does for one update.
+typedef struct {
+    int pieces;         // that were complete
+    double bytes;       // of all gradients
+    double early, late; // bytes of transfers that start in a piece, and in finish
+    const char *waits;  // the first call in a piece that waits; NULL: none
+    int open[MAX_OPEN]; // numbers of transfers that were not waited for
+    int open_count;
+    const char *unawaited; // the function that started one of them
+} OverlapStep;
+
+// MPI_Isend, MPI_Iallreduce and their kind return at once.
+static bool returns_at_once(const char *function)
+{
+    return strncmp(function, "MPI_I", 5) == 0;
+}
+
+static double transferred(const cJSON *event)
+{
+    double bytes = event_number(event, "bytes"), room = event_number(event, "room");
+    return bytes > 0 ? bytes : room > 0 ? room : 0;
+}
+
+static void close_requests(OverlapStep *step, const char *requests)
+{
+    char *end;
+    for (const char *at = requests; *at; at = end + (*end == ',')) {
+        int done = (int)strtol(at, &end, 10);
+        if (end == at)
+            return;
+        for (int i = 0; i < step->open_count; i++)
+            if (step->open[i] == done)
+                step->open[i--] = step->open[--step->open_count];
+    }
+}
+
+static void take_event(OverlapStep *step, const cJSON *event, bool in_piece)
+{
+    const char *function = event_text(event, "function");
+    bool begins = event_is(event, "collective_begin") || event_is(event, "message_begin");
+    bool waits = event_is(event, "wait_begin") || (begins && !returns_at_once(function));
+    if (waits && in_piece && !step->waits)
+        step->waits = function;
+    if (begins)
+        *(in_piece ? &step->early : &step->late) += transferred(event);
+    if (event_is(event, "wait_end"))
+        close_requests(step, event_text(event, "requests"));
+    bool started = event_is(event, "collective_end") || event_is(event, "message_end");
+    int request = started ? (int)event_number(event, "request") : 0;
+    if (request > 0 && step->open_count < MAX_OPEN) {
+        step->open[step->open_count++] = request;
+        step->unawaited = function;
+    }
+}
+
+// The next update after event `*at`, which moves to its end; false: there is none.
+static bool next_step(const Events *events, int *at, OverlapStep *step)
+{
+    *step = (OverlapStep){0};
+    bool in_piece = false, in_finish = false;
+    for (int i = *at; i < events->count; i++) {
+        const cJSON *event = events->items[i];
+        if (event_is(event, "piece")) {
+            in_piece = true;
+            step->pieces++;
+            step->bytes += sizeof(float) * event_number(event, "count");
+        } else if (event_is(event, "piece_end")) {
+            in_piece = false;
+        } else if (event_is(event, "pieces_finish")) {
+            in_finish = true;
+        } else if (event_is(event, "pieces_finished")) {
+            *at = i + 1;
+            return true;
+        } else if (in_piece || in_finish) {
+            take_event(step, event, in_piece);
+        }
+    }
+    return false;
+}
+
+// The evidence of a fault in a step, or NULL.
+typedef char *(*StepFault)(const OverlapStep *step, const Diagnosis **diagnosis);
+
+static char *not_awaited(const OverlapStep *step, const Diagnosis **diagnosis)
+{
+    static const Diagnosis early = {"request-not-awaited",
+                                    "a transfer that MPI_Iallreduce, MPI_Isend or the like has "
+                                    "started is not waited for before "
+                                    "the gradients are applied: they may not be the sums yet. Each "
+                                    "piece needs a request of its "
+                                    "own, and finish must wait for all of them.",
+                                    NULL};
+    *diagnosis = &early;
+    return step->open_count == 0 ? NULL
+                                 : format_text("%d of the transfers, the last by %s",
+                                               step->open_count, step->unawaited);
+}
+
+static char *waits_in_piece(const OverlapStep *step, const Diagnosis **diagnosis)
+{
+    static const Diagnosis waits = {
+        "waits-at-once",
+        "the function that gets a piece returns only when a transfer is complete, and the backward "
+        "pass stands still meanwhile. Start the transfer there (MPI_Iallreduce), and wait for it "
+        "in "
+        "finish.",
+        NULL};
+    *diagnosis = &waits;
+    return step->waits ? format_text("%s is called with a piece", step->waits) : NULL;
+}
+
+static char *starts_late(const OverlapStep *step, const Diagnosis **diagnosis)
+{
+    static const Diagnosis late = {
+        "started-too-late",
+        "transfers start only when the backward pass is done, so that it has nothing to overlap "
+        "with. A layer's gradients do not change any more when they are complete: start their sum "
+        "then.",
+        NULL};
+    *diagnosis = &late;
+    if (step->late + step->early == 0 || step->early >= step->bytes / 2)
+        return NULL; // nothing is exchanged: the mean is missing
+    return format_text("%.0f of %.0f bytes of gradients were on their way when the backward pass "
+                       "was done",
+                       step->early, step->bytes);
+}
+
+static bool judge_steps(const Runs *runs, const char *property, StepFault fault, Report *report)
+{
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks && run->ranks > 1; r++) {
+            OverlapStep step;
+            int at = 0;
+            for (int number = 1; next_step(&run->traces.of[r], &at, &step); number++) {
+                const Diagnosis *diagnosis;
+                char *evidence = fault(&step, &diagnosis);
+                if (!evidence)
+                    continue;
+                char *whole = format_text("in update %d, rank %d: %s", number, r, evidence);
+                free(evidence);
+                return report_failure(report, property, diagnosis, evidence_in(runs, run, whole));
+            }
+        }
+    return report_ok(report, property);
+}
+
+// False where the program has an optimizer of another kind.
+static bool in_pieces(const Runs *runs, Report *report)
+{
+    static const Diagnosis other = {
+        "not-in-pieces",
+        "the model trains with another optimizer than the one that main makes by "
+        "optimizer_in_pieces().",
+        NULL};
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        if (ranks_with(&run->traces, "piece") != all_ranks(run->ranks))
+            return report_failure_in(
+                report, runs, run, STARTED, &other, "%s of %d passed on pieces of their gradients",
+                rank_names(ranks_with(&run->traces, "piece")).text, run->ranks);
+    return true;
+}
+
+static void judge(const Runs *runs, Report *report)
+{
+    if (nothing_trained(runs, MEAN_APPLIED, report) || !in_pieces(runs, report))
+        return;
+    bool awaited = judge_steps(runs, AWAITED, not_awaited, report);
+    judge_steps(runs, GOES_ON, waits_in_piece, report);
+    judge_steps(runs, STARTED, starts_late, report);
+    if (awaited) // else the gradients may be anything
+        judge_mean(runs, report);
+}
+
+JUDGE("overlap", judge)
+ENDS("overlap", &ends_of_sums)
