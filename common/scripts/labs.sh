@@ -98,9 +98,11 @@ FNR == 1 {
             add_program(word[i])
         next
     }
-    if (name !~ /^(title|master|flags|devices|servers|layout|holds|replaces|run|kill|full|after)$/)
+    if (name !~ /^(title|core|master|flags|devices|servers|layout|holds|replaces|run|kill|full|after)$/)
         fail("no setting is called " name)
     text = value()
+    if (name == "core" && text != "yes")
+        fail("core: \"" text "\" is not yes")
     if (name == "run")
         check_run(text)
     if (name == "devices" && text !~ /^[1-9][0-9]*$/)

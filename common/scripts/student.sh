@@ -136,7 +136,8 @@ print_line()
 }
 
 # row X WORDS: a line of a table.
-row() { printf '  %-*s  %-50s %s\n' $widest "$1" "$(title "$1")" "$2"; }
+row() { printf '%s %-*s  %-50s %s\n' "$(mark "$1")" $widest "$1" "$(title "$1")" "$2"; }
+mark() { [ "$("$scripts/labs.sh" get "$1" core)" = yes ] && echo '*' || echo ' '; }
 widest=$(echo "$exercises" | awk '{ if (length > most) most = length } END { print most }')
 
 check_all()
@@ -333,6 +334,7 @@ progress()
     # What was begun comes first, then what follows the last exercise that passed, then one left out.
     advice=${begun:-${follows:-$first}}
     echo
+    echo "* the core path, beside one of labs 7 to 9"
     echo "Next: ${advice:-nothing, all exercises passed; make diff-$last compares your last one with the solution}"
 }
 

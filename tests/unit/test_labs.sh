@@ -36,6 +36,10 @@ while read -r name file lab master _; do
     line=$(sed 's/ mpirun .* -np / mpirun -np /' <<<"$line") # what this machine needs is in no handout
     [[ $line == mpirun* ]] || grep -qxF -e "$line" "$lab/handout.md" || missing "the handout has not what make step-$name prints: $line"
     grep -q "make check-$name\b" "$lab/handout.md" || missing "the handout does not say make check-$name"
+    if [[ $name == *[!0-9]* && $(common/scripts/labs.sh get "$name" core) == yes ]]; then
+        grep -qF "**\`$name\`**" README.md || missing "README.md does not say that it belongs to the core path"
+        grep -q "^Core path: .*\`$name\`" "$lab/handout.md" || missing "the handout does not say that it belongs to the core path"
+    fi
     [[ $(count "tests/mistakes/$file" '*.patch') -ge 6 ]] || missing "fewer than six known mistakes in tests/mistakes/$file"
     [[ $(count "tests/alternatives/$file" '*.patch') -ge 3 ]] || missing "fewer than three other right answers in tests/alternatives/$file"
 done < <(common/scripts/labs.sh table)
