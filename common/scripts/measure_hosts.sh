@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Usage: measure_hosts.sh bytes|time|overlap
+# Usage: measure_hosts.sh bytes|time|overlap|algorithms
 #
 # The tables of labs/09-many-machines/handout.md, measured again, on standard output: an all-reduce in two
-# levels beside flat ones, by four ranks on two hosts; a training whose gradients travel during the backward pass. They are hosts of a cluster of its own (cluster.sh),
+# levels beside flat ones, by four ranks on two hosts; a training whose gradients travel during the backward pass. And
+# the table and the figure of labs/scaling.md: four algorithms of an all-reduce, by a rank on each of four hosts. They are hosts of a cluster of its own (cluster.sh),
 # linked at RATE (200mbit). `time` draws crossover.svg, too, in FIGURES (the lab's figures).
 #
 # For time, ranks are dealt out in turn, and there is a pause before each call, as a training has. It is predicted
@@ -35,7 +36,7 @@ up()
     trap 'cluster down' EXIT
     trap 'exit 130' INT TERM HUP
     eval "$(common/scripts/mpi.sh env)"
-    HOSTS=2 RATE=${RATE:-200mbit} cluster up >/dev/null &
+    HOSTS=${HOSTS:-2} RATE=${RATE:-200mbit} cluster up >/dev/null &
     wait $!
 }
 
@@ -218,10 +219,49 @@ overlap_table()
     row "yours" --map-by node -np 2 "$work/overlap"
 }
 
+# ---- Open MPI's algorithms of MPI_Allreduce, by their numbers in its component "tuned".
+
+algorithms=("2 tree" "3 recursive doubling" "6 halving and doubling" "4 ring")
+
+algorithms_table()
+{
+    local algorithm name
+    HOSTS=4 up sweep
+    rm -f "$work/algorithms"
+    for algorithm in "${algorithms[@]}"; do
+        sweep one -np 4 --mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm "${algorithm%% *}"
+        awk -v name="${algorithm#* }" '$1 == "MPI_Allreduce" { print name ";" $2 ";" $3 }' "$work/one" >>"$work/algorithms"
+    done
+    {
+        echo "figure Four algorithms of an all-reduce, by four ranks on four hosts"
+        echo "about Milliseconds against bytes, on logarithmic axes; the table beside the figure has the numbers."
+        echo "panel links of ${RATE:-200mbit}; bytes; ms; log"
+        for algorithm in "${algorithms[@]}"; do
+            name=${algorithm#* }
+            echo "line $name"
+            awk -F ';' -v name="$name" '$1 == name { print $2, $3 / 1000 }' "$work/algorithms"
+        done
+    } | LC_ALL=C awk -f common/scripts/lines.awk >"${FIGURES:-labs/03-allreduce/figures}/algorithms.svg"
+    awk -F ';' '
+        function ms(us) { return sprintf(us < 9950 ? "%.2f" : "%.0f", us / 1000) }
+        !($1 in column) { column[$1] = ++columns; names = names " | " $1 ", ms"; rule = rule " --- |" }
+        !($2 in row) { row[$2] = ++rows; bytes[rows] = $2 }
+        { time[row[$2], column[$1]] = ms($3) }
+        END {
+            print "| bytes" names " |\n| --- |" rule
+            for (r = 1; r <= rows; r++) {
+                line = "| " bytes[r]
+                for (c = 1; c <= columns; c++)
+                    line = line " | " time[r, c]
+                print line " |"
+            }
+        }' "$work/algorithms"
+}
+
 case ${1:-} in
-bytes | time | overlap) "$1_table" ;;
+bytes | time | overlap | algorithms) "$1_table" ;;
 *)
-    echo "usage: measure_hosts.sh bytes|time|overlap" >&2
+    echo "usage: measure_hosts.sh bytes|time|overlap|algorithms" >&2
     exit 2
     ;;
 esac
