@@ -8,7 +8,7 @@ limit=300
 
 kit=$folder/kit
 mkdir -p "$kit"
-cp -Rp Makefile CONTRIBUTING.md common labs tests "$kit/"
+cp -Rp README.md Makefile CONTRIBUTING.md common labs tests "$kit/"
 mkdir "$kit/build" "$kit/steps" "$kit/solutions" # which are cut again: what a student has edited is no matter
 # What was built here need not be built again; the settings go along.
 cp -Rp "$build"/common "$build"/tests "$build"/settings.* "$kit/build/" 2>/dev/null
