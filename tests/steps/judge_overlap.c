@@ -17,13 +17,14 @@ enum { MAX_OPEN = 256 };
 
 // What one rank does for one update.
 typedef struct {
-    int pieces;         // that were complete
     double bytes;       // of all gradients
     double early, late; // bytes of transfers that start in a piece, and in finish
     const char *waits;  // the first call in a piece that waits; NULL: none
-    int open[MAX_OPEN]; // numbers of transfers that were not waited for
+    struct {
+        int request;
+        const char *function; // that started it
+    } open[MAX_OPEN];         // transfers that were not waited for
     int open_count;
-    const char *unawaited; // the function that started one of them
 } OverlapStep;
 
 // MPI_Isend, MPI_Iallreduce and their kind return at once.
@@ -46,8 +47,10 @@ static void close_requests(OverlapStep *step, const char *requests)
         if (end == at)
             return;
         for (int i = 0; i < step->open_count; i++)
-            if (step->open[i] == done)
-                step->open[i--] = step->open[--step->open_count];
+            if (step->open[i].request == done) {
+                step->open[i] = step->open[--step->open_count];
+                break;
+            }
     }
 }
 
@@ -65,8 +68,8 @@ static void take_event(OverlapStep *step, const cJSON *event, bool in_piece)
     bool started = event_is(event, "collective_end") || event_is(event, "message_end");
     int request = started ? (int)event_number(event, "request") : 0;
     if (request > 0 && step->open_count < MAX_OPEN) {
-        step->open[step->open_count++] = request;
-        step->unawaited = function;
+        step->open[step->open_count].request = request;
+        step->open[step->open_count++].function = function;
     }
 }
 
@@ -79,7 +82,6 @@ static bool next_step(const Events *events, int *at, OverlapStep *step)
         const cJSON *event = events->items[i];
         if (event_is(event, "piece")) {
             in_piece = true;
-            step->pieces++;
             step->bytes += sizeof(float) * event_number(event, "count");
         } else if (event_is(event, "piece_end")) {
             in_piece = false;
@@ -109,8 +111,8 @@ static char *not_awaited(const OverlapStep *step, const Diagnosis **diagnosis)
                                     NULL};
     *diagnosis = &early;
     return step->open_count == 0 ? NULL
-                                 : format_text("%d of the transfers, the last by %s",
-                                               step->open_count, step->unawaited);
+                                 : format_text("%d of the transfers, one of them by %s",
+                                               step->open_count, step->open[0].function);
 }
 
 static char *waits_in_piece(const OverlapStep *step, const Diagnosis **diagnosis)
