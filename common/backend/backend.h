@@ -26,11 +26,12 @@ typedef enum {
     OP_MAX_POOL, // square, MAX_POOL pixels at most, stride = size, no padding, + ReLU if `relu`
     OP_GLOBAL_AVERAGE_POOL,
     OP_FLATTEN,   // to a vector in NHWC order
-    OP_DENSE,     // with bias, + ReLU if `relu`
+    OP_DENSE,     // with bias if it has that variable, + ReLU if `relu`
     OP_EMBEDDING, // reads the model's input, which is tokens: floats, a pixel each
     OP_SOFTMAX,   // of a vector, where the loss does not compute it
+    OP_CUSTOM,    // of a vector, by functions of the program's own; on a CPU only
 } OpKind;
-enum { OP_KINDS = OP_SOFTMAX + 1 }; // behind the last one
+enum { OP_KINDS = OP_CUSTOM + 1 }; // behind the last one
 
 // Indices of an operation's variables.
 enum { KERNEL, BIAS };
@@ -46,8 +47,10 @@ typedef struct {
     bool relu;
     float dropout_rate;      // 0: none
     uint64_t dropout_stream; // which random stream the dropout draws from
-    bool input_is_image;     // reads the model's input: needs no gradient, layout is NHWC, floats
-    bool flat;               // the input is a vector per image: (batch, channels) in memory
+    void (*custom_forward)(float *values, size_t count);  // of OP_CUSTOM: over the values,
+    void (*custom_backward)(float *values, size_t count); // over the gradients
+    bool input_is_image; // reads the model's input: needs no gradient, layout is NHWC, floats
+    bool flat;           // the input is a vector per image: (batch, channels) in memory
     Variable *variables[MAX_VARIABLES];
     // A convolution's bias before a batch norm only moves the mean. A backend may leave it out of
     // the convolution and add it to the mean, which saves a pass over the convolution's output.
@@ -66,6 +69,7 @@ typedef struct {
 // Where the variables are while an operation runs.
 typedef struct {
     float *weights, *gradients, *statistics; // arenas
+    size_t first_gradient;                   // offset in its arena of what `gradients` points to
 } Arenas;
 
 typedef struct {
@@ -164,7 +168,7 @@ static inline bool op_writes_vector(const Op *op)
 static inline bool op_in_place(const Op *op)
 {
     return op->kind == OP_RELU || op->kind == OP_DROPOUT || op->kind == OP_SOFTMAX ||
-           (op->kind == OP_BATCH_NORM && op->residual < 0);
+           op->kind == OP_CUSTOM || (op->kind == OP_BATCH_NORM && op->residual < 0);
 }
 
 #endif

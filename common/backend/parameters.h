@@ -12,6 +12,7 @@ typedef struct {
     Device *device; // whose memory it is
     float *weights, *gradients;
     size_t length;
+    size_t first_gradient;   // offset of what `gradients` points to; 0 where all are kept
     const Segment *segments; // what lies where, padding left out, with the L2 penalty of each
     int segment_count;
     uint64_t layout; // equal where two processes' arenas hold the same variables in the same order

@@ -266,6 +266,25 @@ float *hvd_allgather(const float *values, size_t count, size_t *total)
     return all;
 }
 
+size_t hvd_reduce_scatter(const float *values, size_t count, float *own, HvdOp op)
+{
+    world_need(__func__);
+    trace_call();
+    check_values(__func__, values, count);
+    check_op(__func__, op);
+    size_t size = (size_t)world_size(), rank = (size_t)world_rank();
+    size_t length = count / size + (rank < count % size);
+    check_values(__func__, own, length);
+    MPI_Comm comm = world_comm(WORLD_VALUES);
+    agree(&(Collective){.name = __func__,
+                        .channel = "values",
+                        .terms = {count_term(count), op_term(op)}},
+          comm);
+    mpi_reduce_scatter(values, count, own, op, comm);
+    agreed_call_ends();
+    return length;
+}
+
 int *hvd_allgather_ints(const int *values, size_t count, size_t *total, size_t *counts)
 {
     world_need(__func__);

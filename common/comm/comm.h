@@ -96,6 +96,12 @@ float *hvd_allgather(const float *values, size_t count, size_t *total);
 // number that rank r contributed, for all hvd_size() ranks. Collective.
 int *hvd_allgather_ints(const int *values, size_t count, size_t *total, size_t *counts);
 
+// The elementwise sum (or average, minimum, maximum) of all workers' values, of which each worker
+// gets a part: `own` points to room for it, outside of `values`. The parts follow one another in
+// the order of the ranks, count / hvd_size() values each, and the first count % hvd_size() of them
+// one value more. Returns the length of the worker's own part. In the host's memory. Collective.
+size_t hvd_reduce_scatter(const float *values, size_t count, float *own, HvdOp op);
+
 // Overwrites `values` on every worker by those of the worker `root`. Collective.
 void hvd_broadcast(float *values, size_t count, int root);
 

@@ -77,6 +77,9 @@ void mpi_average_gradients(float *values, size_t count);
 // Where some ranks bring zeros (hvd_join): the sum over all, divided by the number of the others.
 void mpi_average_of_working(float *values, size_t count, int working, MPI_Comm comm);
 
+// As hvd_reduce_scatter, over the ranks of a communicator; in the host's memory.
+void mpi_reduce_scatter(const float *values, size_t count, float *own, HvdOp op, MPI_Comm comm);
+
 // `count` as MPI takes it; exits where it is too large.
 int mpi_count(size_t count);
 

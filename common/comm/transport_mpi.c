@@ -148,6 +148,20 @@ void mpi_average_of_working(float *values, size_t count, int working, MPI_Comm c
     divide(values, count, working);
 }
 
+void mpi_reduce_scatter(const float *values, size_t count, float *own, HvdOp op, MPI_Comm comm)
+{
+    int size, rank;
+    MPI_Comm_size(comm, &size);
+    MPI_Comm_rank(comm, &rank);
+    int *counts = allocate((size_t)size, sizeof *counts);
+    for (int r = 0; r < size; r++)
+        counts[r] = mpi_count(count) / size + (r < mpi_count(count) % size);
+    MPI_Reduce_scatter(values, own, counts, MPI_FLOAT, mpi_op(op, size), comm);
+    if (op == HVD_AVERAGE)
+        finish_average(own, (size_t)counts[rank], size);
+    free(counts);
+}
+
 // ---- The same in bfloat16.
 
 static void compress(Bfloat16 *to, const float *from, size_t count)

@@ -16,6 +16,7 @@
 #include "backend/constants.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "observe/trace.h"
 
 // Memory and copies.
 
@@ -370,6 +371,38 @@ static void softmax_backward(OpState *s, const BackwardArgs *a)
     }
 }
 
+// The program's own functions, in the place of the output and of its gradient.
+
+static double sum_of(const float *values, size_t count)
+{
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += (double)values[i];
+    return sum;
+}
+
+static void call_custom(const OpState *s, const char *pass, float *values,
+                        void (*function)(float *values, size_t count))
+{
+    size_t count = layout_elements(s->out);
+    trace("custom_begin", TEXT("pass", pass), NUMBER("length", s->op->out.channels),
+          NUMBER("sum", sum_of(values, count)));
+    function(values, count);
+    trace("custom_end", TEXT("pass", pass), NUMBER("length", s->op->out.channels),
+          NUMBER("sum", sum_of(values, count)));
+}
+
+static void custom_forward(OpState *s, const ForwardArgs *a)
+{
+    memcpy(a->output, a->input, layout_bytes(s->out));
+    call_custom(s, "forward", a->output, s->op->custom_forward);
+}
+
+static void custom_backward(OpState *s, const BackwardArgs *a)
+{
+    call_custom(s, "backward", a->output_gradient, s->op->custom_backward);
+}
+
 // One row of functions per operation.
 static const struct {
     void (*create)(OpState *, OpSizes *);
@@ -388,6 +421,7 @@ static const struct {
     [OP_DENSE] = {dense_create, dense_forward, dense_backward},
     [OP_EMBEDDING] = {embedding_create, embedding_forward, embedding_backward},
     [OP_SOFTMAX] = {elementwise_create, softmax_forward, softmax_backward},
+    [OP_CUSTOM] = {elementwise_create, custom_forward, custom_backward},
 };
 
 static OpState *op_create(Device *device, const Op *op, int batch, OpSizes *sizes)

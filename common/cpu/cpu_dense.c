@@ -87,7 +87,10 @@ void dense_forward(OpState *s, const ForwardArgs *a)
     } else {
         matrix_multiply(false, false, s->batch, units, inputs, a->input, kernel, a->output);
     }
-    passes()->bias_relu(a->output, weight(op, BIAS, &a->arenas), s->batch, units, op->relu);
+    if (op->variables[BIAS])
+        passes()->bias_relu(a->output, weight(op, BIAS, &a->arenas), s->batch, units, op->relu);
+    else if (op->relu)
+        passes()->relu(a->output, a->output, layout_elements(s->out));
 }
 
 static void kernel_gradient(OpState *s, const BackwardArgs *a)
@@ -117,8 +120,9 @@ void dense_backward(OpState *s, const BackwardArgs *a)
     if (op->relu)
         passes()->relu_backward(a->output_gradient, a->output, layout_elements(s->out));
     kernel_gradient(s, a);
-    passes()->sum_rows(gradient(op, BIAS, &a->arenas), a->output_gradient, s->batch,
-                       op->out.channels);
+    if (op->variables[BIAS])
+        passes()->sum_rows(gradient(op, BIAS, &a->arenas), a->output_gradient, s->batch,
+                           op->out.channels);
     if (a->input_gradient)
         input_gradient(s, a);
 }

@@ -136,7 +136,7 @@ const float *weight(const Op *op, int index, const Arenas *arenas)
 
 float *gradient(const Op *op, int index, const Arenas *arenas)
 {
-    return arenas->gradients + op->variables[index]->offset;
+    return arenas->gradients + (op->variables[index]->offset - arenas->first_gradient);
 }
 
 float *statistic(const Op *op, int index, const Arenas *arenas)

@@ -267,7 +267,10 @@ static void dense_forward(OpState *s, const ForwardArgs *a)
         matrix(weight_of(op, KERNEL, &a->arenas), variable_size(op->variables[KERNEL]), a->saved);
     cuda_matrix_multiply(TRANSPOSED_NONE, s->batch, s->out.channels, s->in.channels, input, kernel,
                          a->output);
-    launch_bias_forward(s->out, a->output, weight_of(op, BIAS, &a->arenas), op->relu);
+    if (op->variables[BIAS])
+        launch_bias_forward(s->out, a->output, weight_of(op, BIAS, &a->arenas), op->relu);
+    else if (op->relu)
+        launch_relu(ELEMENT_FLOAT, a->output, a->output, elements_of(s->out));
 }
 
 static void dense_backward(OpState *s, const BackwardArgs *a)
@@ -277,7 +280,7 @@ static void dense_backward(OpState *s, const BackwardArgs *a)
     char *scratch = a->scratch, *scratch2 = scratch + matrix_bytes(elements_of(s->in));
     float *partial = (float *)(scratch2 + matrix_bytes(elements_of(s->out)));
     launch_bias_backward(s->out, a->output_gradient, op->relu ? a->output : NULL, partial,
-                         gradient_of(op, BIAS, &a->arenas));
+                         op->variables[BIAS] ? gradient_of(op, BIAS, &a->arenas) : NULL);
     const void *input = matrix(a->input, elements_of(s->in), scratch);
     const void *gradient = matrix(a->output_gradient, elements_of(s->out), scratch2);
     cuda_matrix_multiply(TRANSPOSED_A, inputs, units, s->batch, input, gradient,
@@ -348,6 +351,8 @@ static Activation activation_of(Shape shape, int batch, bool floats)
 
 static OpState *op_create(Device *device, const Op *op, int batch, OpSizes *sizes)
 {
+    if (op->kind == OP_CUSTOM)
+        die("custom_layer: its functions work in the host's memory; use --device cpu");
     CudaTurn turn = cuda_take_turn(device);
     OpState *s = allocate(1, sizeof *s);
     *s = (OpState){.device = device,

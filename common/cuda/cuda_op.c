@@ -49,5 +49,5 @@ const float *weight_of(const Op *op, int index, const Arenas *arenas)
 
 float *gradient_of(const Op *op, int index, const Arenas *arenas)
 {
-    return arenas->gradients + op->variables[index]->offset;
+    return arenas->gradients + (op->variables[index]->offset - arenas->first_gradient);
 }

@@ -27,8 +27,8 @@ static void allocate_mean(Accumulator *a, const Parameters *parameters)
 {
     Device *device = parameters->device;
     a->mean = *parameters;
-    a->mean.gradients =
-        backend_of(device)->allocate(device, parameters->length * sizeof *a->mean.gradients);
+    a->optimizer.gradient_bytes = parameters->length * sizeof *a->mean.gradients;
+    a->mean.gradients = backend_of(device)->allocate(device, a->optimizer.gradient_bytes);
 }
 
 static void apply(Optimizer *self, const Parameters *parameters)

@@ -1,6 +1,7 @@
-// The table of ranks (--show-ranks): after each epoch the root prints the state of every rank,
-// because one rank's metrics hide differences. Each rank sends its row to the root. Ranks may stop
-// in different epochs (a mistake that the table shows), so no rank waits for one that has stopped.
+// The tables of ranks: after each epoch the root prints the state of every rank (--show-ranks),
+// because one rank's metrics hide differences, and its memory (--show-memory). Each rank sends its
+// row to the root. Ranks may stop in different epochs (a mistake that the table shows), so no rank
+// waits for one that has stopped.
 
 #include <limits.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@ typedef struct {
     int rank, device;
     int training, epoch; // of this training, counted from 0; epoch -1: the training has ended
     double weights, statistics, loss, val_accuracy;
+    MemoryUse memory;
     char machine[24]; // its name, or how that begins
 } Row;
 
@@ -46,6 +48,7 @@ static Row row_of(const Training *training)
         .statistics = prints.statistics,
         .loss = training->logs.loss,
         .val_accuracy = training->logs.val_accuracy,
+        .memory = model_memory(training->model),
     };
     if (several_machines()) {
         char name[MPI_MAX_PROCESSOR_NAME];
@@ -64,6 +67,21 @@ static void print_row(const Row *row)
         printf("%4d  %3s %-3d %14.8f  %14.8f  %6.4f  %12.4f%s%s\n", row->rank, device_kind(),
                row->device, row->weights, row->statistics, row->loss, row->val_accuracy,
                row->machine[0] ? "  " : "", row->machine);
+}
+
+static double megabytes(size_t bytes)
+{
+    return (double)bytes / 1e6;
+}
+
+static void print_memory(const Row *row)
+{
+    const MemoryUse *m = &row->memory;
+    if (row->epoch < 0)
+        printf("%4d  has stopped\n", row->rank);
+    else
+        printf("%4d  %10.3f  %12.3f  %12.3f  %14.3f\n", row->rank, megabytes(m->weights),
+               megabytes(m->gradients), megabytes(m->optimizer), megabytes(m->activations));
 }
 
 static void send_to_root(const Row *row)
@@ -102,40 +120,58 @@ static Row row_from(int rank)
     return (Row){.rank = rank, .epoch = -1};
 }
 
-static void print_table(const Row *own)
+static bool tables_wanted(void)
 {
-    printf("rank  device         weights      statistics    loss  val_accuracy%s\n",
-           several_machines() ? "  machine" : "");
-    print_row(own);
-    if (world_started()) {
-        begin_receiving();
-        for (int rank = 1; rank < world_size(); rank++) {
-            Row row = row_from(rank);
-            print_row(&row);
-        }
+    return settings()->show_ranks || settings()->show_memory;
+}
+
+// Of `count` rows, one for each rank.
+static void print_tables(const Row *rows, int count)
+{
+    if (settings()->show_ranks) {
+        printf("rank  device         weights      statistics    loss  val_accuracy%s\n",
+               several_machines() ? "  machine" : "");
+        for (int i = 0; i < count; i++)
+            print_row(&rows[i]);
+    }
+    if (settings()->show_memory) {
+        printf("rank  weights MB  gradients MB  optimizer MB  activations MB\n");
+        for (int i = 0; i < count; i++)
+            print_memory(&rows[i]);
     }
     fflush(stdout);
+}
+
+static void print_all_ranks(const Row *own)
+{
+    begin_receiving();
+    Row *rows = allocate((size_t)world_size(), sizeof *rows);
+    rows[0] = *own;
+    for (int rank = 1; rank < world_size(); rank++)
+        rows[rank] = row_from(rank);
+    print_tables(rows, world_size());
+    free(rows);
 }
 
 static void table_epoch_end(Callback *self, Training *training)
 {
     (void)self;
-    if (!settings()->show_ranks)
+    if (!tables_wanted())
         return;
     Row row = row_of(training);
     if (!world_started()) {
         if (training->verbose)
-            print_table(&row);
+            print_tables(&row, 1);
     } else if (world_rank() != 0)
         send_to_root(&row);
     else
-        print_table(&row);
+        print_all_ranks(&row);
 }
 
 static void end_training(int training)
 {
     Row row = {.rank = world_rank(), .training = training, .epoch = -1};
-    if (settings()->show_ranks && world_started() && world_rank() != 0)
+    if (tables_wanted() && world_started() && world_rank() != 0)
         send_to_root(&row);
 }
 
@@ -150,7 +186,7 @@ static void table_train_end(Callback *self, Training *training)
 static void leave(void)
 {
     end_training(LEAVES);
-    if (!settings()->show_ranks || world_rank() != 0)
+    if (!tables_wanted() || world_rank() != 0)
         return;
     begin_receiving();
     for (int rank = 1; rank < world_size(); rank++)

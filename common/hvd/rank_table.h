@@ -1,9 +1,9 @@
-// The table of ranks (--show-ranks).
+// The tables of ranks (--show-ranks, --show-memory).
 
 #ifndef HVDLAB_RANK_TABLE_H
 #define HVDLAB_RANK_TABLE_H
 
-// Before main (start.c): every training prints the table where the flag asks for it.
+// Before main (start.c): every training prints the tables that the flags ask for.
 void rank_table_watch(void);
 
 #endif

@@ -64,7 +64,8 @@ void model_load_batch(Model *m, const Plan *plan, const Batch *batch)
 
 static Arenas arenas(const Model *m)
 {
-    return (Arenas){m->parameters.weights, m->parameters.gradients, m->statistics};
+    return (Arenas){m->parameters.weights, m->parameters.gradients, m->statistics,
+                    m->parameters.first_gradient};
 }
 
 void model_write_dropout_keys(const Model *m, int64_t pass)
@@ -143,27 +144,27 @@ static void trace_tables(const Model *m, const char *event, bool named)
 // fingerprint of this process's own gradients first.
 static void report_ready(const Model *m, const Op *op, double *fingerprint)
 {
-    if (!op->variables[0])
+    size_t begin, length = model_piece(op, &begin);
+    if (length == 0)
         return;
-    size_t begin = op->variables[0]->offset, end = begin;
-    for (int i = 0; i < MAX_VARIABLES && op->variables[i]; i++)
-        if (op->variables[i]->trainable)
-            end = op->variables[i]->offset + op->variables[i]->length;
     if (trace_on()) {
-        *fingerprint += arena_fingerprint(m->device, m->parameters.gradients, begin, end - begin);
-        if (op->kind == OP_EMBEDDING)
+        *fingerprint += gradient_fingerprint(&m->parameters, begin, length);
+        if (op->kind == OP_EMBEDDING && !m->optimizer->takes_pieces)
             trace_tables(m, "table_gradient", true);
     }
     if (m->optimizer->gradient_ready)
-        m->optimizer->gradient_ready(m->optimizer, &m->parameters, begin, end - begin);
+        m->optimizer->gradient_ready(m->optimizer, &m->parameters, begin, length);
 }
 
-static void backward(const Model *m, const Plan *plan)
+static void backward(Model *m, const Plan *plan)
 {
     double fingerprint = 0;
     for (int i = 0; i < m->program.op_count; i++) {
+        const Op *op = &m->program.ops[plan->backward[i].op];
+        if (m->optimizer->takes_pieces)
+            model_piece(op, &m->parameters.first_gradient);
         model_backward_step(m, plan, &plan->backward[i]);
-        report_ready(m, &m->program.ops[plan->backward[i].op], &fingerprint);
+        report_ready(m, op, &fingerprint);
     }
     if (trace_on())
         trace("gradient", NUMBER("value", fingerprint),
@@ -214,7 +215,7 @@ static void trace_answers(const Model *m, const Plan *plan, const Batch *batch, 
 }
 
 typedef struct {
-    const Model *model;
+    Model *model;
     const Plan *plan;
 } Step;
 

@@ -21,6 +21,7 @@ static const char *const kinds[NODE_KINDS] = {
     [NODE_GLOBAL_AVERAGE_POOL] = "global_average_pool",
     [NODE_FLATTEN] = "flatten",
     [NODE_DENSE] = "dense",
+    [NODE_CUSTOM] = "custom_layer",
     [NODE_SOFTMAX] = "softmax",
 };
 
@@ -38,6 +39,8 @@ static void write_layer(FILE *to, const struct Node *node, float wd, bool logits
     write_inputs(to, node);
     if (node->kind == NODE_DROPOUT)
         fprintf(to, ", rate %s", float_text(node->rate).text);
+    if (node->kind == NODE_DENSE && !node->variables[BIAS])
+        fprintf(to, ", without bias");
     if (node->size > 0)
         fprintf(to, ", size %d", node->size);
     fprintf(to, ", %dx%dx%d", s.height, s.width, s.channels);

@@ -205,14 +205,14 @@ Tensor flatten(Tensor x)
     return layer(NODE_FLATTEN, x, (Shape){1, 1, s.height * s.width * s.channels});
 }
 
-Tensor dense(Tensor x, int units)
+static Tensor add_dense(Tensor x, int units, bool bias, const char *caller)
 {
-    given(x, __func__);
+    given(x, caller);
     if (x->shape.height != 1 || x->shape.width != 1)
-        die("dense: its input is %dx%dx%d, not flat: use flatten or global_average_pool before it",
-            x->shape.height, x->shape.width, x->shape.channels);
+        die("%s: its input is %dx%dx%d, not flat: use flatten or global_average_pool before it",
+            caller, x->shape.height, x->shape.width, x->shape.channels);
     if (units < 1)
-        die("dense: %d units", units);
+        die("%s: %d units", caller, units);
     Tensor node = layer(NODE_DENSE, x, (Shape){1, 1, units});
     char name[32];
     layer_name(node, "dense", name, sizeof name);
@@ -221,7 +221,29 @@ Tensor dense(Tensor x, int units)
     kernel->dims[0] = x->shape.channels;
     kernel->dims[1] = units;
     kernel->penalized = true;
-    add_vector(node, BIAS, name, "bias", INIT_ZEROS);
+    if (bias)
+        add_vector(node, BIAS, name, "bias", INIT_ZEROS);
+    return node;
+}
+
+Tensor dense(Tensor x, int units)
+{
+    return add_dense(x, units, true, __func__);
+}
+
+Tensor dense_without_bias(Tensor x, int units)
+{
+    return add_dense(x, units, false, __func__);
+}
+
+Tensor custom_layer(Tensor x, LayerFunction forward, LayerFunction backward)
+{
+    given(x, __func__);
+    if (!forward || !backward)
+        die("custom_layer: it needs two functions, forward and backward, not NULL");
+    Tensor node = layer(NODE_CUSTOM, x, x->shape);
+    node->forward = forward;
+    node->backward = backward;
     return node;
 }
 

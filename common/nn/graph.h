@@ -20,6 +20,7 @@ typedef enum {
     NODE_GLOBAL_AVERAGE_POOL,
     NODE_FLATTEN,
     NODE_DENSE,
+    NODE_CUSTOM,
     NODE_SOFTMAX,
     NODE_KINDS, // how many there are
 } NodeKind;
@@ -35,6 +36,7 @@ struct Node {
     Shape shape;   // of the output
     int size;      // of the convolution's kernel, of the pool, of the embedding's vocabulary
     float rate;    // of the dropout
+    LayerFunction forward, backward; // of a custom layer
     Variable *variables[MAX_VARIABLES];
 };
 

@@ -14,6 +14,7 @@
 #ifndef HVDLAB_LAYERS_H
 #define HVDLAB_LAYERS_H
 
+#include <stddef.h>
 #include "base/types.h"
 
 #pragma GCC visibility push(default) // a step may call what follows
@@ -74,6 +75,16 @@ USE_RESULT Tensor flatten(Tensor x);
 
 // Fully connected layer with bias: (1, 1, n) -> (1, 1, units).
 USE_RESULT Tensor dense(Tensor x, int units);
+
+// The same without the bias, as Keras's use_bias=False.
+USE_RESULT Tensor dense_without_bias(Tensor x, int units);
+
+// A layer of the program's own on a vector, of the same shape: `forward` replaces the values of the
+// whole batch, `backward` the gradients of the output by those of the input; `count` is the batch's
+// size times the vector's length. In host memory, on the thread that computes the model. On a GPU,
+// compile() exits with an error message.
+typedef void (*LayerFunction)(float *values, size_t count);
+USE_RESULT Tensor custom_layer(Tensor x, LayerFunction forward, LayerFunction backward);
 
 // Turns a vector into probabilities, exp(x) / sum(exp(x)): (1, 1, n) -> (1, 1, n). Usually a
 // model's last layer, but where the loss reads logits (model.h).

@@ -80,6 +80,7 @@ static const OpKind op_kinds[NODE_KINDS] = {
     [NODE_FLATTEN] = OP_FLATTEN,
     [NODE_DENSE] = OP_DENSE,
     [NODE_EMBEDDING] = OP_EMBEDDING, // the only one that reads tokens
+    [NODE_CUSTOM] = OP_CUSTOM,
     [NODE_SOFTMAX] = OP_SOFTMAX,
 };
 
@@ -129,6 +130,8 @@ static void emit(Lowering *l, Tensor first)
                .size = first->size,
                .dropout_rate = first->rate,
                .dropout_stream = (uint64_t)first->index,
+               .custom_forward = first->forward,
+               .custom_backward = first->backward,
                .input_is_image = is_input(x) && !l->flat[x->index],
                .flat = l->flat[x->index]};
     for (int i = 0; i < MAX_VARIABLES; i++)
@@ -167,8 +170,8 @@ static void check_layer(const Lowering *l, Tensor node)
         die("compile: only conv2d and flatten can read the input itself");
     if (node->kind == NODE_DENSE && !flat)
         die("compile: dense reads a vector: put flatten() before it");
-    if (node->kind == NODE_SOFTMAX)
-        check_vector(l, a, "softmax reads");
+    if (node->kind == NODE_SOFTMAX || node->kind == NODE_CUSTOM)
+        check_vector(l, a, node->kind == NODE_SOFTMAX ? "softmax reads" : "custom_layer reads");
     if (flat && (node->kind == NODE_CONV2D || node->kind == NODE_MAX_POOL ||
                  node->kind == NODE_GLOBAL_AVERAGE_POOL))
         die("compile: conv2d and pooling read images, not vectors");

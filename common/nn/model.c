@@ -50,6 +50,29 @@ static size_t place(Variable *variable, size_t length)
     return length + (variable->length + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
 }
 
+// The gradients of an operation's variables are a piece: its offset and length in the arena. Length
+// 0: it has none.
+size_t model_piece(const Op *op, size_t *begin)
+{
+    if (!op->variables[0])
+        return 0;
+    size_t end = *begin = op->variables[0]->offset;
+    for (int i = 0; i < MAX_VARIABLES && op->variables[i]; i++)
+        if (op->variables[i]->trainable)
+            end = op->variables[i]->offset + op->variables[i]->length;
+    return end - *begin;
+}
+
+static size_t longest_piece(const Model *m)
+{
+    size_t longest = 0, begin;
+    for (int op = 0; op < m->program.op_count; op++) {
+        size_t length = model_piece(&m->program.ops[op], &begin);
+        longest = length > longest ? length : longest;
+    }
+    return longest;
+}
+
 // Weights lie in the order in which the backward pass completes their gradients, so that a
 // distributed optimizer can send long stretches while the pass goes on.
 static void lay_out_variables(Model *m)
@@ -71,7 +94,8 @@ static void lay_out_variables(Model *m)
     p->segments = segments;
     p->device = m->device;
     p->weights = allocate_on_device(m, p->length * sizeof(float));
-    p->gradients = allocate_on_device(m, p->length * sizeof(float));
+    m->gradients_length = m->optimizer->takes_pieces ? longest_piece(m) : p->length;
+    p->gradients = allocate_on_device(m, m->gradients_length * sizeof(float));
     m->statistics = allocate_on_device(m, m->statistics_length * sizeof(float));
 }
 

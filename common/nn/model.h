@@ -116,6 +116,14 @@ Fingerprints model_fingerprints(const Model *model);
 // fingerprint of an update by SGD is the learning rate times that of the gradient.
 double model_arena_fingerprint(const Model *model);
 
+// The memory of a compiled model in this process, in bytes: of the weights and moving statistics,
+// their gradients, the optimizer's state, and the values between the layers with their gradients,
+// for the largest batch so far.
+typedef struct {
+    size_t weights, gradients, optimizer, activations;
+} MemoryUse;
+MemoryUse model_memory(const Model *model);
+
 // The arenas as a distributed layer sends them: the weights and their gradients, and the moving
 // statistics.
 const Parameters *model_parameters(const Model *model);

@@ -31,6 +31,7 @@ struct Model {
     Program program;
     int *op_of_variable;
     Parameters parameters;
+    size_t gradients_length; // floats: all, or the longest piece (Optimizer.takes_pieces)
     float *statistics;
     size_t statistics_length;
     Plan *plans[MAX_PLANS]; // the most recently used first
@@ -118,6 +119,12 @@ static inline bool reads_tokens(const Model *m)
 {
     return m->graph->nodes[0]->kind == NODE_INPUT_TOKENS;
 }
+
+// The offset and the length of the gradients of an operation's variables; length 0: it has none.
+size_t model_piece(const Op *op, size_t *begin);
+
+// Exits with an error message where the optimizer takes gradients piece by piece.
+void model_check_keeps_gradients(const Model *m, const char *caller);
 
 // ---- What batch.c offers to parts.c.
 

@@ -42,10 +42,11 @@ const char *slot_name(UpdateKind kind, int slot)
     return names[kind][slot];
 }
 
-double arena_fingerprint(Device *device, const float *arena, size_t offset, size_t length)
+// `values`, in device memory, lie at this offset of their arena.
+static double fingerprint(Device *device, const float *from, size_t offset, size_t length)
 {
     float *values = allocate(length, sizeof *values);
-    backend_of(device)->read(device, values, arena + offset, length * sizeof *values);
+    backend_of(device)->read(device, values, from, length * sizeof *values);
     Rng rng = rng_stream_of(0, RNG_FINGERPRINT, 0);
     rng_skip(&rng, offset);
     double sum = 0;
@@ -55,11 +56,20 @@ double arena_fingerprint(Device *device, const float *arena, size_t offset, size
     return sum;
 }
 
+double arena_fingerprint(Device *device, const float *arena, size_t offset, size_t length)
+{
+    return fingerprint(device, arena + offset, offset, length);
+}
+
+double gradient_fingerprint(const Parameters *p, size_t offset, size_t length)
+{
+    return fingerprint(p->device, p->gradients + (offset - p->first_gradient), offset, length);
+}
+
 static void apply(Optimizer *self, const Parameters *parameters)
 {
     trace("apply", TEXT("optimizer", self->name),
-          NUMBER("value", arena_fingerprint(parameters->device, parameters->gradients, 0,
-                                            parameters->length)),
+          NUMBER("value", gradient_fingerprint(parameters, 0, parameters->length)),
           NUMBER("learning_rate", self->rule.learning_rate),
           NUMBER("momentum", self->rule.momentum));
     span_begin(SPAN_COMPUTE, SPAN_QUEUED(parameters->device->gpu, "update"), -1, -1);

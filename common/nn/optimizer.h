@@ -31,6 +31,12 @@ struct Optimizer {
     Device *device;     // on this device
     bool compiled;      // a model owns it
 
+    // The model does not keep the gradients: those of an operation's variables are there while
+    // gradient_ready runs, and parameters->first_gradient is their offset.
+    bool takes_pieces;
+    // What it has allocated in other ways than as slots: state, and gradients. In bytes.
+    size_t state_bytes, gradient_bytes;
+
     // Called by the backward pass when the gradients at offset ... offset + length - 1 of the arena
     // are complete; with offset and length 0 before gradients that were never applied are
     // overwritten. NULL where it is not needed.
@@ -62,6 +68,9 @@ int64_t optimizer_iterations(const Optimizer *optimizer);
 
 // The fingerprint of a stretch of an arena, weights or gradients (trace.h says what that is).
 double arena_fingerprint(Device *device, const float *arena, size_t offset, size_t length);
+
+// That of gradients at an offset of their arena.
+double gradient_fingerprint(const Parameters *parameters, size_t offset, size_t length);
 
 // Gives an optimizer its slots, zeroed, if it does not have them yet: apply() does it too.
 void optimizer_allocate_slots(Optimizer *optimizer, const Parameters *parameters);

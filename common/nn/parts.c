@@ -64,6 +64,15 @@ void model_forward_part(Model *m, Part part, const float *input, const int *labe
     exchange(m, part);
 }
 
+void model_free_part(Model *m, Part part)
+{
+    if (part.number >= m->part_count)
+        return;
+    PartMemory *memory = &m->parts[part.number];
+    release(m, memory->block);
+    *memory = (PartMemory){0};
+}
+
 // The data at an offset of the part's block.
 static void read_part(Model *m, Part part, size_t place, int size, float *to)
 {

@@ -32,6 +32,8 @@ int model_output_size(const Model *model);
 // added to the metrics.
 void model_forward_part(Model *model, Part part, const float *input, const int *labels,
                         bool training);
+// Frees the memory of a part, and with it what its backward pass needs.
+void model_free_part(Model *model, Part part);
 // What it has computed: count x output size floats.
 void model_read_output(Model *model, Part part, float *to);
 // Backward, from the gradient of the output, or, NULL, of the loss. Overwrites the gradients.

@@ -24,6 +24,7 @@ static const struct {
     [NODE_GLOBAL_AVERAGE_POOL] = {"global_average_pooling2d", "GlobalAveragePooling2D"},
     [NODE_FLATTEN] = {"flatten", "Flatten"},
     [NODE_DENSE] = {"dense", "Dense"},
+    [NODE_CUSTOM] = {"custom_layer", "CustomLayer"},
     [NODE_SOFTMAX] = {"softmax", "Softmax"},
 };
 
@@ -60,6 +61,7 @@ static bool is_vector(const struct Node *node)
     case NODE_RELU:
     case NODE_DROPOUT:
     case NODE_ADD:
+    case NODE_CUSTOM:
     case NODE_SOFTMAX:
         return is_vector(node->inputs[0]);
     default:

@@ -116,16 +116,24 @@ void model_gradients_are_new(Model *m)
     m->has_gradients = true;
 }
 
-void model_check_has_gradients(const Model *m, const char *caller)
+void model_check_keeps_gradients(const Model *m, const char *caller)
 {
     model_check_compiled(m, caller);
+    if (m->optimizer->takes_pieces)
+        die("%s: this model's optimizer gets the gradients piece by piece; nothing keeps them",
+            caller);
+}
+
+void model_check_has_gradients(const Model *m, const char *caller)
+{
+    model_check_keeps_gradients(m, caller);
     if (!m->has_gradients)
         die("%s: there are no gradients; call compute_gradients() before", caller);
 }
 
 void model_read_gradient(const Model *m, int index, float *to)
 {
-    model_check_compiled(m, __func__);
+    model_check_keeps_gradients(m, __func__);
     check_index(m, index, __func__);
     const Variable *v = m->graph->variables[index];
     if (!v->trainable)
@@ -152,7 +160,7 @@ void model_read_gradients(const Model *m, float *to)
 
 void model_write_gradients(Model *m, const float *from)
 {
-    model_check_compiled(m, __func__);
+    model_check_keeps_gradients(m, __func__);
     const Parameters *p = &m->parameters;
     backend(m)->write(m->device, p->gradients, from, p->length * sizeof *from);
     m->has_gradients = true;
@@ -221,6 +229,26 @@ Fingerprints model_fingerprints(const Model *m)
         *(trainable ? &prints.weights : &prints.statistics) += fingerprint(m, i);
     }
     return prints;
+}
+
+MemoryUse model_memory(const Model *m)
+{
+    model_check_compiled(m, __func__);
+    size_t length = m->parameters.length;
+    MemoryUse use = {
+        .weights = (length + m->statistics_length) * sizeof(float),
+        .gradients = (m->gradients_length + (m->sum ? length : 0)) * sizeof(float),
+        .activations = m->workspace_bytes,
+    };
+    for (int i = 0; i < m->part_count; i++)
+        use.activations += m->parts[i].bytes;
+    for (const Optimizer *o = m->optimizer; o; o = o->inner) {
+        use.gradients += o->gradient_bytes;
+        use.optimizer += o->state_bytes;
+        for (int i = 0; i < o->slot_count; i++)
+            use.optimizer += o->slots[i] ? length * sizeof(float) : 0;
+    }
+    return use;
 }
 
 const Parameters *model_parameters(const Model *m)

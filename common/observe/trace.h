@@ -52,12 +52,34 @@
 //                                                              fingerprint of each row's gradient
 //     table_apply       the same fields                        an update begins: the rows
 //                                                              whose gradient is not 0 by then
-//     piece             count                                  the gradients of a layer are
+//     custom_begin      pass, length, sum                      a custom layer calls the program's
+//                                                              function for the pass "forward" or
+//                                                              "backward": values for each image,
+//                                                              and the sum of the batch's ...
+//     custom_end        the same fields                        ... and it returns
+//     piece             count; in shards: number, value        the gradients of a layer are
 //                                                              complete, so many, and a function of
-//                                                              the program gets them ...
+//                                                              the program gets them; of shards the
+//                                                              piece's number and the gradients ...
 //     piece_end         count                                  ... and returns
 //     pieces_finish     count                                  before an update: another function
 //     pieces_finished   count                                  ... and returns
+//     shard_update      piece, begin, count, value             update_weights: of which weights of
+//                                                              a piece, by which gradients ...
+//     shard_updated     piece, weights                         ... is done: these weights
+//     piece_updated     number, count, kept, state, weights    the function for the update of a
+//                                                              piece has returned: how many of its
+//                                                              gradients are kept, how many weights
+//                                                              have a state (-1: none yet), and all
+//                                                              its weights
+//     chain_begin       blocks, images                         a chain of blocks begins with a
+//     batch block_forward     block, held                            a block is computed; how many
+//     blocks
+//                                                              have activations ...
+//     block_forward_end the same fields                        ... and then
+//     block_backward    the same fields                        a block's gradients are computed
+//     block_drop        the same fields                        its activations have been dropped
+//     chain_update      the same fields                        all weights have been updated
 //     apply             optimizer, value, learning_rate,       a gradient reaches the optimizer
 //                       momentum                               that changes the weights
 //     step              epoch, step, weights, statistics,      after the update

@@ -29,7 +29,7 @@
 #define DEFAULT_ARGS                                                                               \
     {.log_dir = "./logs", .batch_size = 32, .val_batch_size = 32, .epochs = 40, .base_lr = 0.01f,  \
      .wd = 0.000005f, .target_accuracy = 0.85f, .patience = 2, .width = 10, .max_count = 1 << 22, \
-     .shuffle_buffer = 60000, .micro_batches = 4}
+     .shuffle_buffer = 60000, .micro_batches = 4, .blocks = 16}
 #define DEFAULT_SETTINGS {.loader_threads = 4, .augment = true, .shuffle = true}
 // clang-format on
 
@@ -117,6 +117,8 @@ static const Flag flags[] = {
      .real = &process.slow_reader, .least = 0, .most = 60000, .range = "a number from 0 to 60000"},
     {"micro-batches", "M", "parts of a batch that pass through the halves of a model",
      .count = &args.micro_batches, .largest = INT_MAX},
+    {"blocks", "N", "blocks of a model that is computed block by block, at most 1000",
+     .count = &args.blocks, .largest = 1000},
     {"staleness", "N", "updates that a worker may be ahead of the slowest (parameter servers)",
      .count = &args.staleness, .from_zero = true, .largest = INT_MAX},
     {"pace", "MS", "milliseconds that a batch takes at least to be computed", .real = &process.pace,
@@ -135,6 +137,8 @@ static const Flag flags[] = {
      .choose = choose_progress},
     {"show-ranks", NULL, "show a table of the ranks after each epoch",
      .turns_on = &process.show_ranks},
+    {"show-memory", NULL, "show the memory of each rank's model after each epoch",
+     .turns_on = &process.show_memory},
     {"help", NULL, "show this help and exit", .show = show_help},
     {"version", NULL, "show the version and exit", .show = show_version},
 };

@@ -32,6 +32,7 @@ typedef struct {
     int images;                 // --images: cut each data set to its first N images; 0: all
     int max_count;      // --max-count: floats in the largest array that sweep_allreduce tries
     int micro_batches;  // --micro-batches: parts of a batch that pass through a model's halves
+    int blocks;         // --blocks: of a chain
     int staleness;      // --staleness: updates that a worker may be ahead of the slowest one
     int shuffle_buffer; // --shuffle-buffer: images among which a pipeline draws the next one
 } Args;
@@ -48,6 +49,7 @@ typedef struct {
     bool shuffle;        // false with --no-shuffle
     bool deterministic;  // --deterministic (GPU)
     bool show_ranks;     // --show-ranks: a table of the ranks after each epoch
+    bool show_memory;    // --show-memory: the same of the memory that its model takes
     bool seeded;         // --seed was given
     uint64_t seed;       // its value
 } Settings;

@@ -63,7 +63,7 @@ __attribute__((constructor)) static void start(void)
     args_read = timeline_start;
     mpi_started = join_job;
     nccl_started = register_end_of_job;
-    rank_table_watch(); // --show-ranks
+    rank_table_watch(); // --show-ranks, --show-memory
     training_watch();   // workers that train different models
     hvd_run_work();     // a worker of hvd_run: its function, then exit
 }

@@ -211,6 +211,29 @@ static void test_allgather(float *values)
     free(all);
 }
 
+// Each rank has its part, by every operation, and not a float more; an array may be shorter than
+// the ranks are many.
+static void test_reduce_scatter(float *values)
+{
+    static const size_t lengths[] = {0, 1, 2, 5, 4096, 100003};
+    size_t size = (size_t)hvd_size(), rank = (size_t)hvd_rank();
+    float *own = allocate(100004, sizeof *own);
+    for (HvdOp op = HVD_AVERAGE; op <= HVD_MAX; op++)
+        for (size_t c = 0; c < sizeof lengths / sizeof *lengths; c++) {
+            size_t count = lengths[c], each = count / size, longer = count % size;
+            size_t begin = rank * each + (rank < longer ? rank : longer);
+            fill(values, count);
+            own[each + (rank < longer)] = 123;
+            EXPECT(hvd_reduce_scatter(values, count, own, op) == each + (rank < longer));
+            for (size_t i = 0; i < each + (rank < longer); i++)
+                EXPECT(fabs((double)own[i] - expected(op, begin + i)) <= 1e-4);
+            EXPECT(own[each + (rank < longer)] == 123);
+            for (size_t i = 0; i < count; i++)
+                EXPECT(values[i] == element(hvd_rank(), i));
+        }
+    free(own);
+}
+
 static void test_allgather_ints(void)
 {
     int size = hvd_size(), rank = hvd_rank(), own[2 * 64];
@@ -504,6 +527,7 @@ int main(void)
     test_no_numbers(values);
     test_same_bits(values);
     test_allgather(values);
+    test_reduce_scatter(values);
     test_allgather_ints();
     test_ints_and_bytes();
     test_calls_from_two_lines();

@@ -89,6 +89,13 @@ ranks 4 solution_04 --show-ranks
 [[ $(grep -c "^rank " "$folder/out") -eq 2 ]] || fail "not one table for each epoch"
 ranks 4 solution_06 --show-ranks
 [[ $(column 4) -eq 1 && $(column 7) -eq 1 ]] || fail "step 6: $(cat "$folder/out")"
+# The memory of each rank, beside that table and alone: weights as the gradients, and no state of plain SGD.
+ranks 3 solution_06 --show-memory --epochs 2
+awk '/^rank  weights MB  gradients MB  optimizer MB  activations MB$/ { tables++ }
+    tables && /^ +[0-2]  / { rows += $2 > 0.7 && $3 > 0.7 && $2 < 0.71 && $4 == 0 && $5 > 1 }
+    END { exit !(tables == 2 && rows == 6) }' "$folder/out" || fail "--show-memory: $(cat "$folder/out")"
+ranks 2 solution_06 --show-memory --show-ranks
+[[ $(grep -c "^rank " "$folder/out") -eq 4 ]] || fail "--show-memory with --show-ranks: $(cat "$folder/out")"
 # Ranks that stop in different epochs (no averages, no all-reduce) keep nobody waiting.
 HVDLAB_FLAGS="$HVDLAB_FLAGS --epochs 4 --target-accuracy 0.1 --patience 1" ranks 4 solution_02 --show-ranks ||
     fail "the table of ranks that stop one by one: status $?"

@@ -37,6 +37,7 @@ static Shape output_shape(const Spec *s)
     case OP_DROPOUT:
     case OP_ADD:
     case OP_SOFTMAX:
+    case OP_CUSTOM:
         break;
     }
     return in;
@@ -46,14 +47,14 @@ const char *describe(const Spec *s)
 {
     static const char *const names[] = {"conv2d", "batch_norm", "relu",    "dropout",
                                         "add",    "max_pool",   "average", "flatten",
-                                        "dense",  "embedding",  "softmax"};
+                                        "dense",  "embedding",  "softmax", "custom"};
     static char text[160];
-    snprintf(text, sizeof text, "%s %dx%dx%dx%d to %d channels, size %d%s%s%s%s%s%s%s",
+    snprintf(text, sizeof text, "%s %dx%dx%dx%d to %d channels, size %d%s%s%s%s%s%s%s%s",
              names[s->kind], s->batch, s->in.height, s->in.width, s->in.channels,
              output_shape(s).channels, s->size, s->image ? ", image" : "", s->flat ? ", flat" : "",
              s->relu ? ", relu" : "", s->dropout_rate > 0 ? ", dropout" : "",
              s->residual ? ", residual" : "", s->no_gradient ? ", bias without gradient" : "",
-             s->two_parts ? ", gradient in two parts" : "");
+             s->no_bias ? ", without bias" : "", s->two_parts ? ", gradient in two parts" : "");
     return text;
 }
 
@@ -81,7 +82,7 @@ static void make_variables(const Spec *s, Op *op, Variable *variables)
             variables[KERNEL] =
                 (Variable){.ndims = 4, .dims = {s->size, s->size, s->in.channels, channels}};
         variables[BIAS] = (Variable){.ndims = 1, .dims = {channels}, .no_gradient = s->no_gradient};
-        count = 2;
+        count = s->no_bias ? 1 : 2;
     } else if (s->kind == OP_EMBEDDING) {
         variables[EMBEDDINGS] = (Variable){.ndims = 2, .dims = {s->size, channels}};
         count = 1;

@@ -19,7 +19,7 @@ typedef struct {
     Shape in;
     int filters; // of a convolution; units of a dense layer; dimension of an embedding
     int size;    // of a kernel or a pool; vocabulary of an embedding
-    bool relu, residual, image, flat, no_gradient;
+    bool relu, residual, image, flat, no_gradient, no_bias;
     bool two_parts; // the output's gradient comes in two
     float dropout_rate;
 } Spec;

@@ -90,6 +90,7 @@ static Box reach_of_input(const Reference *r, size_t element)
     case OP_RELU:
     case OP_DROPOUT:
     case OP_ADD:
+    case OP_CUSTOM:
         break;
     }
     return box;
@@ -131,6 +132,7 @@ double reference_cost(const Reference *r, Box box)
     case OP_RELU:
     case OP_DROPOUT:
     case OP_ADD:
+    case OP_CUSTOM:
     case OP_FLATTEN:
     case OP_EMBEDDING:
         break;
@@ -255,7 +257,7 @@ static void average_output(const Reference *r, int n, int c)
 static void dense_output(const Reference *r, int n, int c)
 {
     const Op *op = r->op;
-    double sum = r->sources[BIAS][c];
+    double sum = r->sources[BIAS] ? r->sources[BIAS][c] : 0;
     for (int i = 0; i < op->in.channels; i++)
         sum += r->sources[INPUT][at(op->in, n, 0, 0, i)] *
                r->sources[KERNEL][(size_t)i * (size_t)op->out.channels + (size_t)c];

@@ -289,6 +289,9 @@ static const Spec nan_specs[] = {
     {OP_FLATTEN, .batch = 2, .in = {5, 5, 17}},
     {OP_DENSE, .batch = 2, .in = {1, 1, 17}, .filters = 9, .flat = true},
     {OP_DENSE, .batch = 2, .in = {1, 1, 17}, .filters = 9, .flat = true, .relu = true},
+    {OP_DENSE, .batch = 2, .in = {1, 1, 17}, .filters = 9, .flat = true, .no_bias = true},
+    {OP_DENSE, .batch = 2, .in = {1, 1, 17}, .filters = 9, .flat = true, .relu = true,
+     .no_bias = true},
     {OP_SOFTMAX, .batch = 2, .in = {1, 1, 17}, .flat = true},
 };
 
