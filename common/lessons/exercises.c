@@ -1,10 +1,12 @@
-// What the exercises of labs 3 to 9 share; exercises.h says what each function does. The code is
+// What the exercises of labs 3 to 10 share; exercises.h says what each function does. The code is
 // that of a step, except trace_call(), by which a check sees that a student has called one of these
 // in place of the exercise.
 
 #include "lessons/exercises.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include "base/error.h"
 #include "base/memory.h"
 #include "data/augment.h"
@@ -115,6 +117,36 @@ void allreduce_in_pieces(float *values, size_t count, MPI_Comm comm,
         sum(values + done, (int)length, comm);
         done += length;
     } while (done < count);
+}
+
+// The root's batch, on all workers, until the next call.
+static Batch roots_batch(const Model *model, Batches *batches, float **images, int **labels)
+{
+    Batch batch = batches_next(batches);
+    size_t floats = (size_t)batch.count * model_image_length(model);
+    *images = enlarge(*images, floats, sizeof **images);
+    *labels = enlarge(*labels, (size_t)batch.count, sizeof **labels);
+    memcpy(*images, batch.images, floats * sizeof **images);
+    memcpy(*labels, batch.labels, (size_t)batch.count * sizeof **labels);
+    hvd_broadcast(*images, floats, 0);
+    hvd_broadcast_bytes(*labels, (size_t)batch.count * sizeof **labels, 0);
+    return (Batch){.images = *images, .labels = *labels, .count = batch.count};
+}
+
+Metrics pass_of_all(Model *model, Batches *batches, void (*function)(Model *, const Batch *))
+{
+    float *images = NULL;
+    int *labels = NULL;
+    int steps = batches_len(batches);
+    model_reset_metrics(model);
+    batches_begin(batches, steps);
+    for (int step = 0; step < steps; step++) {
+        Batch batch = roots_batch(model, batches, &images, &labels);
+        function(model, &batch);
+    }
+    free(images);
+    free(labels);
+    return model_metrics(model);
 }
 
 void serve_workers(PsServer *server)

@@ -1,4 +1,4 @@
-// Code that the exercises of labs 3 to 9 share, so that each file shows its own idea: a small
+// Code that the exercises of labs 3 to 10 share, so that each file shows its own idea: a small
 // network, the training of lab 2, and the two roles of lab 8. exercises.c has the code, as a step
 // would write it.
 
@@ -36,6 +36,10 @@ Optimizer *optimizer_in_pieces(Optimizer *optimizer, void (*ready)(float *gradie
 // up one piece; it gets one of length 0 where there are no values.
 void allreduce_in_pieces(float *values, size_t count, MPI_Comm comm,
                          void (*sum)(float *values, int count, MPI_Comm comm));
+
+// Passes each batch of an epoch to `function`, on all workers at the same time: the images of the
+// root's batch. Returns this worker's metrics.
+Metrics pass_of_all(Model *model, Batches *batches, void (*function)(Model *, const Batch *));
 
 // A server of lab 8: answers pulls and applies pushes until all workers have left.
 void serve_workers(PsServer *server);

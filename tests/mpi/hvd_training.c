@@ -9,6 +9,7 @@
 #include "models/models.h"
 #include "base/rng.h"
 #include "base/memory.h"
+#include "lessons/shards.h"
 
 Model *small_model(Optimizer *optimizer)
 {
@@ -266,6 +267,61 @@ static void test_passes(int passes, const char *threshold)
     unsetenv("HVD_FUSION_THRESHOLD");
 }
 
+// ---- An optimizer in shards, in host memory, against the distributed one.
+
+static int part_begin(int count)
+{
+    int each = count / hvd_size(), longer = count % hvd_size();
+    return hvd_rank() * each + (hvd_rank() < longer ? hvd_rank() : longer);
+}
+
+static int part_count(int count)
+{
+    return count / hvd_size() + (hvd_rank() < count % hvd_size());
+}
+
+static void keep_part(Piece *piece)
+{
+    int count = piece_count(piece);
+    hvd_reduce_scatter(piece_gradients(piece), (size_t)count,
+                       kept_gradients(piece, part_count(count)), HVD_AVERAGE);
+}
+
+static void update_part(Piece *piece)
+{
+    int count = piece_count(piece);
+    update_weights(piece, part_begin(count), part_count(count));
+    size_t total;
+    float *all =
+        hvd_allgather(piece_weights(piece) + part_begin(count), (size_t)part_count(count), &total);
+    EXPECT(total == (size_t)count);
+    memcpy(piece_weights(piece), all, total * sizeof *all);
+    free(all);
+}
+
+// The penalty and the state are those of the weights' own variables. The parts of all ranks take
+// the memory of one state.
+static void test_shards(Optimizer *(*optimizer)(float))
+{
+    if (device_is_gpu() || compressed())
+        return;
+    Model *shards = seeded_model(5, optimizer_in_shards(optimizer(0.01f), keep_part, update_part));
+    Model *whole = seeded_model(5, hvd_distributed_optimizer(optimizer(0.01f)));
+    EXPECT(model_memory(shards).gradients < model_memory(whole).gradients);
+    train_alike(shards, whole, train_on_batch);
+    EXPECT(same_everywhere(model_fingerprints(shards).weights));
+    EXPECT(same_weights(shards, whole, 1e-5f));
+    EXPECT(optimizer_iterations(model_optimizer(shards)) ==
+           optimizer_iterations(model_optimizer(whole)));
+    float state = (float)model_memory(shards).optimizer;
+    hvd_allreduce(&state, 1, HVD_SUM);
+    // The weights of a variable are padded in the arena, and a piece ends where its last one does.
+    float padding = 64.0f * 2 * 3 * sizeof(float);
+    EXPECT(fabsf(state - (float)model_memory(whole).optimizer) <= padding);
+    model_free(shards);
+    model_free(whole);
+}
+
 // An all-reduce of a program's own.
 static int own_calls;
 static size_t own_values;
@@ -432,6 +488,9 @@ void test_training(void)
         for (int passes = 1; passes <= 3; passes++)
             test_passes(passes, thresholds[i]);
     }
+    test_shards(sgd);
+    test_shards(adam);
+    test_shards(adagrad);
     test_delegation();
     for (int root = 0; root < hvd_size(); root++)
         test_broadcast_model(root);

@@ -1,0 +1,41 @@
+// Training in which each worker keeps a part of the optimizer's state and of the gradients (lab 10;
+// Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
+// 2020). The optimizer passes the layers to the program one by one, as pieces, and the program
+// decides which part of a piece this worker keeps.
+
+#ifndef HVDLAB_SHARDS_H
+#define HVDLAB_SHARDS_H
+
+#include "nn/optimizer.h"
+
+#pragma GCC visibility push(default) // a step may call what follows
+
+// The weights of a layer: its kernel, then its bias.
+typedef struct Piece Piece;
+
+// How many weights and gradients a piece has; the weights, in the host's memory; and the gradients
+// from this worker's batch, whose memory is used for the next piece when `ready` returns.
+int piece_count(const Piece *piece);
+float *piece_weights(const Piece *piece);
+const float *piece_gradients(const Piece *piece);
+
+// Memory for the `count` gradients of a piece that this worker keeps until the update. It is the
+// same memory in every step, as long as the count stays the same.
+float *kept_gradients(Piece *piece, int count);
+
+// Updates the weights begin ... begin + count - 1 of a piece, by the optimizer, from the gradients
+// that were kept, which must be `count` as well. The optimizer's state for these weights is
+// allocated at the first call; a later call with another part makes the program exit with an error
+// message.
+void update_weights(Piece *piece, int begin, int count);
+
+// An optimizer that keeps no gradients itself: `ready` gets each piece when its gradients are
+// complete, during the backward pass; `update` gets each piece before the next forward pass, in the
+// same order. To be passed to compile(), and to no other optimizer. It owns `optimizer`. In the
+// host's memory only.
+USE_RESULT Optimizer *optimizer_in_shards(Optimizer *optimizer, void (*ready)(Piece *piece),
+                                          void (*update)(Piece *piece));
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,469 @@
+// What the library offers to lab 10: a layer of the program's own, a dense layer without bias, the
+// memory of a model, an optimizer that gets the gradients piece by piece, and a chain of blocks
+// that drop activations and compute them again. (On several ranks: tests/mpi/hvd_training.c.)
+
+#include <math.h>
+#include <string.h>
+#include "base/format.h"
+#include "child.h"
+#include "hvdlab.h"
+#include "lessons/chain.h"
+#include "lessons/shards.h"
+#include "operation.h"
+
+enum { IMAGES = 8, PIXELS = 28 * 28 };
+
+static Batch random_batch(int count)
+{
+    static float images[IMAGES * PIXELS];
+    static int labels[IMAGES];
+    Rng rng = rng_stream_of(1, RNG_SYNTHETIC_DATA, 0);
+    for (int i = 0; i < IMAGES * PIXELS; i++)
+        images[i] = rng_normal(&rng);
+    for (int i = 0; i < IMAGES; i++)
+        labels[i] = (int)rng_below(&rng, 10);
+    return (Batch){images, labels, count};
+}
+
+static void train(Model *model, int updates)
+{
+    Batch batch = random_batch(IMAGES);
+    for (int i = 0; i < updates; i++)
+        train_on_batch(model, &batch);
+}
+
+// ---- Layers.
+
+static size_t forward_count, backward_count;
+
+static void doubled(float *values, size_t count)
+{
+    forward_count = count;
+    for (size_t i = 0; i < count; i++)
+        values[i] *= 2;
+}
+
+static void doubled_back(float *gradients, size_t count)
+{
+    backward_count = count;
+    for (size_t i = 0; i < count; i++)
+        gradients[i] *= 2;
+}
+
+static Model *with_kernel_twice(bool custom)
+{
+    seed_process(1);
+    Tensor image = input(28, 28, 1);
+    Tensor x = relu(dense(flatten(image), 12));
+    if (custom)
+        x = custom_layer(x, doubled, doubled_back);
+    Model *m = compile(model(image, softmax(dense(x, 10))), CATEGORICAL_CROSSENTROPY, sgd(0.05f));
+    float kernel[12 * 10];
+    model_read_variable(m, 2, kernel);
+    for (int i = 0; i < 12 * 10 && !custom; i++)
+        kernel[i] *= 2;
+    model_write_variable(m, 2, kernel);
+    return m;
+}
+
+// Values that are doubled are those of a kernel that is: so are the loss and the first layer's
+// gradients.
+START_TEST(a_custom_layer_computes_by_its_functions)
+{
+    Model *custom = with_kernel_twice(true), *plain = with_kernel_twice(false);
+    Batch batch = random_batch(5);
+    compute_gradients(custom, &batch);
+    compute_gradients(plain, &batch);
+    ck_assert_uint_eq(forward_count, 5 * 12);
+    ck_assert_uint_eq(backward_count, 5 * 12);
+    ck_assert_double_eq_tol(model_metrics(custom).loss, model_metrics(plain).loss, 1e-5);
+    static float a[PIXELS * 12], b[PIXELS * 12];
+    model_read_gradient(custom, 0, a);
+    model_read_gradient(plain, 0, b);
+    for (int i = 0; i < PIXELS * 12; i++)
+        ck_assert_float_eq_tol(a[i], b[i], 1e-5f);
+    model_free(custom);
+    model_free(plain);
+}
+END_TEST
+
+START_TEST(a_dense_layer_without_bias_has_a_kernel_alone)
+{
+    Tensor image = input(28, 28, 1);
+    Tensor x = relu(dense_without_bias(flatten(image), 12));
+    Model *m = compile(model(image, softmax(dense(x, 10))), CATEGORICAL_CROSSENTROPY, adam(0.001f));
+    ck_assert_int_eq(model_variable_count(m), 3);
+    ck_assert_str_eq(model_variable(m, 0)->name, "dense/kernel");
+    ck_assert_str_eq(model_variable(m, 1)->name, "dense_1/kernel");
+    ck_assert_ptr_nonnull(strstr(model_parameters(m)->description, "without bias"));
+    Batch batch = random_batch(IMAGES);
+    train_on_batch(m, &batch);
+    double first = model_metrics(m).loss;
+    train(m, 100);
+    model_reset_metrics(m);
+    test_on_batch(m, &batch);
+    ck_assert_double_lt(model_metrics(m).loss, first / 10);
+    model_free(m);
+}
+END_TEST
+
+// ---- Memory.
+
+static Model *three_layers(Optimizer *optimizer)
+{
+    seed_process(1);
+    Tensor image = input(28, 28, 1);
+    Tensor x = relu(dense(relu(dense(flatten(image), 64)), 64));
+    return compile(model(image, softmax(dense(x, 10))), CATEGORICAL_CROSSENTROPY, optimizer);
+}
+
+START_TEST(memory_is_that_of_weights_gradients_state_and_activations)
+{
+    Model *m = three_layers(adam(0.001f));
+    size_t weights = sizeof(float) * (784 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10);
+    size_t padding = sizeof(float) * 64 * 6;
+    MemoryUse before = model_memory(m);
+    ck_assert(before.weights >= weights && before.weights <= weights + padding);
+    ck_assert_uint_eq(before.gradients, before.weights);
+    ck_assert_uint_eq(before.optimizer, 0);
+    ck_assert_uint_eq(before.activations, 0);
+    train(m, 1);
+    MemoryUse after = model_memory(m);
+    ck_assert_uint_eq(after.optimizer, 2 * before.weights);
+    ck_assert_uint_ge(after.activations, sizeof(float) * IMAGES * (784 + 64 + 64 + 10));
+    model_free(m);
+}
+END_TEST
+
+// ---- Pieces.
+
+static void keep_all(Piece *piece)
+{
+    int count = piece_count(piece);
+    memcpy(kept_gradients(piece, count), piece_gradients(piece), (size_t)count * sizeof(float));
+}
+
+static void update_all(Piece *piece)
+{
+    update_weights(piece, 0, piece_count(piece));
+}
+
+// The same bits as without pieces, and the gradients of one layer at a time beside the kept ones.
+START_TEST(pieces_are_updated_as_a_whole_model_is)
+{
+    Optimizer *(*const optimizers[])(float) = {sgd, adam, adadelta, adagrad, rmsprop};
+    Model *pieces = three_layers(optimizer_in_shards(optimizers[_i](0.01f), keep_all, update_all));
+    Model *whole = three_layers(optimizers[_i](0.01f));
+    size_t largest = model_memory(pieces).gradients;
+    ck_assert_uint_eq(largest, sizeof(float) * (784 * 64 + 64));
+    train(pieces, 4);
+    train(whole, 4);
+    ck_assert_double_eq(model_fingerprints(pieces).weights, model_fingerprints(whole).weights);
+    ck_assert_uint_le(model_memory(pieces).gradients, largest + model_memory(whole).gradients);
+    ck_assert_uint_le(model_memory(pieces).optimizer, model_memory(whole).optimizer);
+    ck_assert_uint_ge(model_memory(pieces).optimizer + 64 * 6 * 2 * sizeof(float),
+                      model_memory(whole).optimizer);
+    model_free(pieces);
+    model_free(whole);
+}
+END_TEST
+
+static void read_gradients(Piece *piece)
+{
+    (void)piece_gradients(piece);
+}
+
+static void update_too_far(Piece *piece)
+{
+    update_weights(piece, 1, piece_count(piece));
+}
+
+static void update_fewer(Piece *piece)
+{
+    update_weights(piece, 0, piece_count(piece) - 1);
+}
+
+static void keep_too_many(Piece *piece)
+{
+    kept_gradients(piece, piece_count(piece) + 1);
+}
+
+static void keep_one(Piece *piece)
+{
+    kept_gradients(piece, 1)[0] = 0;
+}
+
+static void update_another(Piece *piece)
+{
+    static int calls;
+    update_weights(piece, calls++ / 3, 1);
+}
+
+static void update_at_once(Piece *piece)
+{
+    keep_all(piece);
+    update_all(piece);
+}
+
+static void nothing(Piece *piece)
+{
+    (void)piece;
+}
+
+static void train_pieces(void (*ready)(Piece *), void (*update)(Piece *))
+{
+    train(three_layers(optimizer_in_shards(adam(0.01f), ready, update)), 3);
+}
+
+static void gradients_later(void)
+{
+    train_pieces(keep_all, read_gradients);
+}
+
+static void part_beyond_the_end(void)
+{
+    train_pieces(keep_all, update_too_far);
+}
+
+static void part_shorter_than_kept(void)
+{
+    train_pieces(keep_all, update_fewer);
+}
+
+static void more_than_a_piece(void)
+{
+    train_pieces(keep_too_many, update_all);
+}
+
+static void another_part(void)
+{
+    train_pieces(keep_one, update_another);
+}
+
+static void update_in_the_backward_pass(void)
+{
+    train_pieces(update_at_once, nothing);
+}
+
+static void pieces_of_pieces(void)
+{
+    (void)!optimizer_in_shards(optimizer_in_shards(adam(0.01f), keep_all, update_all), keep_all,
+                               update_all);
+}
+
+static void gradients_that_nothing_keeps(void)
+{
+    Model *m = three_layers(optimizer_in_shards(adam(0.01f), keep_all, update_all));
+    train(m, 1);
+    static float values[784 * 64];
+    model_read_gradient(m, 0, values);
+}
+
+// ---- Chains.
+
+static int chain_length;
+
+static Model *create_block(int block)
+{
+    Tensor in = block == 0 ? input(28, 28, 1) : input_vector(20);
+    Tensor x = block == 0 ? flatten(in) : in;
+    if (block == chain_length - 1)
+        return model(in, softmax(dense(x, 10)));
+    return model(in, relu(dense(x, 20)));
+}
+
+static Chain *new_chain(int blocks)
+{
+    static Batch batch;
+    seed_process(1);
+    batch = random_batch(IMAGES);
+    chain_length = blocks;
+    Chain *c = chain(blocks, create_block, 0.01f);
+    chain_begin(c, &batch);
+    return c;
+}
+
+static double train_chain(int blocks, bool drop, size_t *bytes)
+{
+    Chain *c = new_chain(blocks);
+    Batch batch = random_batch(IMAGES);
+    for (int update = 0; update < 3; update++) {
+        chain_begin(c, &batch);
+        for (int b = 0; b < blocks; b++) {
+            block_forward(c, b);
+            if (drop && b % 2 == 1)
+                block_drop(c, b - 1);
+        }
+        for (int b = blocks - 1; b >= 0; b--) {
+            ck_assert(block_has_activations(c, b) || drop);
+            if (!block_has_activations(c, b))
+                block_forward(c, b);
+            block_backward(c, b);
+            if (drop)
+                block_drop(c, b);
+        }
+        chain_update(c);
+    }
+    *bytes = chain_max_activations(c);
+    double loss = chain_metrics(c).loss;
+    ck_assert_double_eq(chain_metrics(c).images, 3 * IMAGES);
+    chain_free(c);
+    return loss;
+}
+
+// The loss of three updates, to the last bit; and that of one model with the same layers.
+START_TEST(a_chain_that_computes_again_learns_the_same)
+{
+    size_t all, some;
+    double kept = train_chain(_i, false, &all), dropped = train_chain(_i, true, &some);
+    ck_assert_double_eq(kept, dropped);
+    ck_assert(_i < 4 || some < all);
+
+    seed_process(1);
+    Tensor image = input(28, 28, 1), x = flatten(image);
+    for (int b = 0; b < _i - 1; b++)
+        x = relu(dense(x, 20));
+    Model *whole =
+        compile(model(image, softmax(dense(x, 10))), CATEGORICAL_CROSSENTROPY, adam(0.01f));
+    train(whole, 3);
+    ck_assert_double_eq_tol(model_metrics(whole).loss, kept, 1e-4 * kept);
+    model_free(whole);
+}
+END_TEST
+
+static void forward_all(Chain *c)
+{
+    for (int b = 0; b < chain_blocks(c); b++)
+        block_forward(c, b);
+}
+
+static void forward_without_the_one_before(void)
+{
+    block_forward(new_chain(3), 1);
+}
+
+static void backward_from_the_first(void)
+{
+    Chain *c = new_chain(3);
+    forward_all(c);
+    block_backward(c, 0);
+}
+
+static void backward_of_dropped(void)
+{
+    Chain *c = new_chain(3);
+    forward_all(c);
+    block_drop(c, 2);
+    block_backward(c, 2);
+}
+
+static void backward_twice(void)
+{
+    Chain *c = new_chain(3);
+    forward_all(c);
+    block_backward(c, 2);
+    block_backward(c, 2);
+}
+
+static void drop_twice(void)
+{
+    Chain *c = new_chain(3);
+    forward_all(c);
+    block_drop(c, 1);
+    block_drop(c, 1);
+}
+
+static void update_early(void)
+{
+    Chain *c = new_chain(3);
+    forward_all(c);
+    block_backward(c, 2);
+    chain_update(c);
+}
+
+static void no_such_block(void)
+{
+    block_forward(new_chain(3), 3);
+}
+
+static void chain_without_batch(void)
+{
+    chain_length = 2;
+    block_forward(chain(2, create_block, 0.1f), 0);
+}
+
+static Model *create_unfit(int block)
+{
+    Tensor in = block == 0 ? input(28, 28, 1) : input_vector(block == 2 ? 21 : 20);
+    return model(in, relu(dense(block == 0 ? flatten(in) : in, 20)));
+}
+
+static void blocks_that_do_not_fit(void)
+{
+    chain(4, create_unfit, 0.1f);
+}
+
+static void custom_layer_of_an_image(void)
+{
+    Tensor image = input(28, 28, 1);
+    Tensor x = custom_layer(relu(conv2d(image, 4, 3)), doubled, doubled_back);
+    compile(model(image, softmax(dense(flatten(x), 10))), CATEGORICAL_CROSSENTROPY, sgd(0.1f));
+}
+
+static void custom_layer_without_functions(void)
+{
+    (void)!custom_layer(flatten(input(28, 28, 1)), doubled, NULL);
+}
+
+static const struct {
+    void (*mistake)(void);
+    const char *words;
+} mistakes[] = {
+    {gradients_later, "piece_gradients: the gradients of this piece are gone"},
+    {part_beyond_the_end, "weights from number 1 on, of a piece that has"},
+    {part_shorter_than_kept, "gradients of this piece were kept"},
+    {more_than_a_piece, "gradients of a piece that has"},
+    {another_part, "but the state of this piece is for 1 from number 0 on"},
+    {update_in_the_backward_pass, "update_weights: the backward pass still reads weights"},
+    {pieces_of_pieces, "optimizer_in_shards: Adam is wrapped already"},
+    {gradients_that_nothing_keeps,
+     "model_read_gradient: this model's optimizer gets the gradients"},
+    {forward_without_the_one_before,
+     "block 1 reads the activations of block 0, which are not there"},
+    {backward_from_the_first, "block 0 needs the gradient of block 1"},
+    {backward_of_dropped, "block_backward: the activations of block 2 are not there"},
+    {backward_twice, "block 2 has its gradients for this batch already"},
+    {drop_twice, "block_drop: block 1 has no activations"},
+    {update_early, "chain_update: block 1 has no gradients yet"},
+    {no_such_block, "block_forward: there is no block 3; the chain has 3, from 0"},
+    {chain_without_batch, "block_forward: there is no batch; call chain_begin() before"},
+    {blocks_that_do_not_fit, "chain: block 1 gives 20 numbers, and block 2 reads 21"},
+    {custom_layer_of_an_image, "compile: custom_layer reads a vector"},
+    {custom_layer_without_functions, "custom_layer: it needs two functions"},
+};
+
+static void make_mistake(const void *index)
+{
+    mistakes[*(const int *)index].mistake();
+}
+
+START_TEST(a_mistake_ends_in_one_line)
+{
+    assert_refused(make_mistake, &_i, mistakes[_i].words);
+}
+END_TEST
+
+int main(void)
+{
+    use_test_device();
+    Suite *suite = suite_create("sharding");
+    TCase *layers = operation_case(suite, "layers"), *memory = operation_case(suite, "memory");
+    tcase_add_test(layers, a_custom_layer_computes_by_its_functions);
+    tcase_add_test(layers, a_dense_layer_without_bias_has_a_kernel_alone);
+    tcase_add_test(memory, memory_is_that_of_weights_gradients_state_and_activations);
+    tcase_add_loop_test(memory, pieces_are_updated_as_a_whole_model_is, 0, 5);
+    tcase_add_loop_test(memory, a_chain_that_computes_again_learns_the_same, 1, 8);
+    TCase *lines = operation_case(suite, "lines");
+    tcase_add_loop_test(lines, a_mistake_ends_in_one_line, 0, COUNT(mistakes));
+    return run_suite(suite);
+}
