@@ -510,7 +510,7 @@ static RankSet idle_ranks(const Run *run)
 {
     const Traces *traces = &run->traces;
     RankSet by_hand = (ranks_with(traces, "gradient") & ~ranks_with(traces, "fit")) |
-                      ranks_with(traces, "staged_batch");
+                      ranks_with(traces, "staged_batch") | ranks_with(traces, "chain_begin");
     return run_trains(&run->plan)
                ? all_ranks(run->ranks) & ~(ranks_with(traces, "fit_end") | by_hand)
                : 0;

@@ -1,0 +1,199 @@
+// Recompute: few blocks have activations at a time, each is computed twice at most, and every batch
+// ends in an update. That the gradients are right follows from the calls: the library refuses those
+// whose data are missing.
+
+#include "end.h"
+#include "judge.h"
+#include "waiting.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/memory.h"
+
+#define FEW     "at most half of the blocks, and two more, have activations at a time"
+#define ONCE    "a block is computed again once, not more"
+#define UPDATED "every batch ends in an update of all blocks"
+
+// One batch.
+typedef struct {
+    int number, blocks;
+    int max_held;
+    int at;       // the block that was computed when they were the most
+    bool dropped; // some block's had been dropped before
+    int *forward;
+    bool updated;
+} ChainBatch;
+
+// The next batch after event `*at`, which moves to its end; false: there is none.
+static bool next_batch(const Events *events, int *at, ChainBatch *batch)
+{
+    int begin = event_find(events, "chain_begin", *at);
+    if (begin < 0)
+        return false;
+    free(batch->forward);
+    *batch = (ChainBatch){.number = batch->number + 1,
+                          .blocks = (int)event_number(events->items[begin], "blocks")};
+    batch->forward = allocate((size_t)batch->blocks, sizeof *batch->forward);
+    bool dropped = false;
+    for (*at = begin + 1; *at < events->count; (*at)++) {
+        const cJSON *event = events->items[*at];
+        int block = (int)event_number(event, "block"), held = (int)event_number(event, "held");
+        if (event_is(event, "chain_begin"))
+            break;
+        if (event_is(event, "block_forward"))
+            batch->forward[block]++;
+        if (event_is(event, "block_forward_end") && held > batch->max_held) {
+            batch->max_held = held;
+            batch->at = block;
+            batch->dropped = dropped;
+        }
+        dropped = dropped || event_is(event, "block_drop");
+        batch->updated = batch->updated || event_is(event, "chain_update");
+    }
+    return true;
+}
+
+// The evidence of a fault in a batch, or NULL.
+typedef char *(*BatchFault)(const ChainBatch *batch, const Diagnosis **diagnosis);
+
+static char *held_fault(const ChainBatch *batch, const Diagnosis **diagnosis)
+{
+    static const Diagnosis all = {
+        "nothing-dropped",
+        "all blocks keep their activations until the backward pass comes to them. block_drop() "
+        "frees those of one block.",
+        NULL};
+    static const Diagnosis many = {
+        "too-much-kept",
+        "fewer blocks may have activations at a time. Often this means that blocks which were "
+        "computed again keep theirs, or that they all are computed again at once.",
+        NULL};
+    if (batch->max_held <= batch->blocks / 2 + 2)
+        return NULL;
+    *diagnosis = batch->dropped ? &many : &all;
+    return format_text("in batch %d, %d of %d blocks have activations when block %d has been "
+                       "computed; %d may",
+                       batch->number, batch->max_held, batch->blocks, batch->at,
+                       batch->blocks / 2 + 2);
+}
+
+static char *forward_fault(const ChainBatch *batch, const Diagnosis **diagnosis)
+{
+    static const Diagnosis often = {
+        "recomputed-too-often",
+        "a block is computed again and again: often from the beginning of the chain for each block "
+        "of the backward pass, whose time then grows with the square of the number of blocks. "
+        "Blocks that keep their activations are where the next blocks can begin.",
+        NULL};
+    *diagnosis = &often;
+    for (int b = 0; b < batch->blocks; b++)
+        if (batch->forward[b] > 2)
+            return format_text("in batch %d, block %d of %d is computed %d times", batch->number, b,
+                               batch->blocks, batch->forward[b]);
+    return NULL;
+}
+
+static char *update_fault(const ChainBatch *batch, const Diagnosis **diagnosis)
+{
+    static const Diagnosis never = {
+        "not-applied", "chain_update() is not called: the weights stay as they are.", NULL};
+    *diagnosis = &never;
+    return batch->updated ? NULL : format_text("in batch %d", batch->number);
+}
+
+static bool judge_batches(const Runs *runs, const char *property, BatchFault fault, Report *report)
+{
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        ChainBatch batch = {0};
+        for (int at = 0; next_batch(&run->traces.of[0], &at, &batch);) {
+            const Diagnosis *diagnosis;
+            char *evidence = fault(&batch, &diagnosis);
+            if (!evidence)
+                continue;
+            free(batch.forward);
+            return report_failure(report, property, diagnosis, evidence_in(runs, run, evidence));
+        }
+        free(batch.forward);
+    }
+    return report_ok(report, property);
+}
+
+static bool in_blocks(const Runs *runs, Report *report)
+{
+    static const Diagnosis none = {
+        "no-batch", "the program begins no batch with chain_begin(), and computes nothing.", NULL};
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        if (event_count(&run->traces.of[0], "chain_begin") == 0)
+            return report_failure_in(report, runs, run, UPDATED, &none, "no chain_begin()");
+    return true;
+}
+
+// What the longest chain costs, for whoever wants to do with less.
+static void note_cost(const Runs *runs, Report *report)
+{
+    ChainBatch longest = {0};
+    int again = 0;
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        ChainBatch batch = {0};
+        int at = 0;
+        if (next_batch(&run->traces.of[0], &at, &batch) && batch.blocks > longest.blocks) {
+            longest = batch;
+            again = 0;
+            for (int b = 0; b < batch.blocks; b++)
+                again += batch.forward[b] - 1;
+        }
+        free(batch.forward);
+    }
+    report_note(report,
+                "of %d blocks at most %d have activations at a time, and %d blocks are "
+                "computed again",
+                longest.blocks, longest.max_held, again);
+}
+
+static void judge(const Runs *runs, Report *report)
+{
+    if (!in_blocks(runs, report))
+        return;
+    judge_batches(runs, FEW, held_fault, report);
+    judge_batches(runs, ONCE, forward_fault, report);
+    judge_batches(runs, UPDATED, update_fault, report);
+    if (report_passed(report) && !report->held)
+        note_cost(runs, report);
+}
+
+static const Explanation explanations[] = {
+    {"reads the activations of block",
+     {"dropped-too-early",
+      "a block is computed from the activations of the block before it, which were dropped "
+      "already, "
+      "or not computed again yet. The message names both.",
+      NULL}},
+    {"are not there",
+     {"not-recomputed",
+      "the backward pass of a block needs the block's own activations: where they were dropped, "
+      "compute the block again before block_backward().",
+      NULL}},
+    {"needs the gradient of block",
+     {"backward-order-wrong",
+      "the gradients go from the last block to the first one: each block needs that of the block "
+      "after it.",
+      NULL}},
+    {"has no activations",
+     {"dropped-twice",
+      "block_drop() drops activations that are there; the message names the block.", NULL}},
+    {"has its gradients for this batch already",
+     {"computed-after-backward",
+      "a block whose gradients have been computed is not needed any more for this batch.", NULL}},
+    {"there is no block",
+     {"no-such-block", "the blocks of a chain are those from 0 to chain_blocks() - 1.", NULL}},
+    {"has no gradients yet",
+     {"block-left-out",
+      "all blocks need their gradients before the update: block_backward() for each of them, from "
+      "the last one to block 0.",
+      NULL}},
+    {0},
+};
+static const Ends ends = {.explanations = explanations};
+
+JUDGE("recompute", judge)
+ENDS("recompute", &ends)

@@ -1,0 +1,304 @@
+// Tensor: each worker has a part of the two wide layers, and every batch has the loss that the
+// undivided network has, which one worker alone computes.
+
+#include "judge.h"
+#include "waiting.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DIVIDED "each worker has an equal part of the wide layers"
+#define START   "the workers' parts are together the undivided weights, and so is what they compute"
+#define UPDATES "after each update, too, they compute what the undivided network computes"
+
+// Of a loss, relative to it: sums in another order, and what becomes of that in a few updates.
+#define TOLERANCE 1e-4
+
+// ---- The layers.
+
+enum { MAX_LAYERS = 16 };
+
+// The units of the dense layers of the model that a rank trains, its last, in their order; returns
+// how many.
+static int dense_units(const Run *run, int rank, int units[MAX_LAYERS])
+{
+    int count = 0;
+    const char *line = event_text(event_last(&run->traces.of[rank], "compile"), "model");
+    for (const char *end; *line && count < MAX_LAYERS; line = *end ? end + 1 : end) {
+        end = line + strcspn(line, "\n");
+        const char *dense = strstr(line, ": dense");
+        if (!dense || dense > end)
+            continue;
+        const char *shape = end;
+        while (shape > line && strncmp(shape, "1x1x", 4) != 0)
+            shape--;
+        units[count++] = atoi(shape + 4);
+    }
+    return count;
+}
+
+static char *units_text(const Run *run, int rank)
+{
+    int units[MAX_LAYERS], count = dense_units(run, rank, units);
+    char *text = NULL;
+    for (int i = 0; i < count; i++)
+        text_add(&text, "%s%d", i ? ", " : "", units[i]);
+    return text ? text : format_text("none");
+}
+
+static const Run *undivided(const Runs *runs)
+{
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        if (run->ranks == 1)
+            return run;
+    return NULL;
+}
+
+// True where the rank has the layers of the undivided network, the first one with so many parts.
+static bool has_units(const Run *run, int rank, const Run *one, int parts)
+{
+    int all[MAX_LAYERS] = {0}, own[MAX_LAYERS] = {0}, count = dense_units(one, 0, all);
+    if (dense_units(run, rank, own) != count || own[0] != all[0] / parts)
+        return false;
+    return memcmp(own + 1, all + 1, (MAX_LAYERS - 1) * sizeof *own) == 0;
+}
+
+static bool judge_divided(const Runs *runs, Report *report)
+{
+    static const Diagnosis whole = {
+        "not-divided",
+        "every worker has all units of the first wide layer, and so all weights of both: nothing "
+        "is divided. The units of a worker are those of the layer, divided by hvd_size().",
+        NULL};
+    static const Diagnosis local = {
+        "divided-by-local-size",
+        "the units are divided by hvd_local_size(), the workers of one machine, which may differ "
+        "from machine to machine.",
+        NULL};
+    static const Diagnosis wrong = {
+        "units-wrong",
+        "the first wide layer has 960 units on one worker, and 960 / hvd_size() on each of "
+        "several. The other layers are the same on any number.",
+        NULL};
+    const Run *one = undivided(runs);
+    if (!one)
+        return true;
+    bool all_whole = true, all_local = true;
+    const Run *other = NULL;
+    int other_rank = 0;
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks; r++) {
+            all_whole = all_whole && has_units(run, r, one, 1);
+            all_local = all_local && has_units(run, r, one, run_local_size(run, r));
+            if (other || has_units(run, r, one, run->ranks))
+                continue;
+            other = run;
+            other_rank = r;
+        }
+    if (!other)
+        return report_ok(report, DIVIDED);
+    char *text = units_text(other, other_rank), *expected = units_text(one, 0);
+    report_failure_in(report, runs, other, DIVIDED,
+                      all_whole   ? &whole
+                      : all_local ? &local
+                                  : &wrong,
+                      "rank %d of %d has dense layers of %s units\none worker has %s", other_rank,
+                      other->ranks, text, expected);
+    free(text);
+    free(expected);
+    return false;
+}
+
+// ---- The losses.
+
+// The n-th batch on which a rank trained, from 0; NULL: there is none.
+static const cJSON *batch_of(const Events *events, int n)
+{
+    for (int at = -1; (at = event_find(events, "answers", at + 1)) >= 0;)
+        if (event_number(events->items[at], "training") > 0 && n-- == 0)
+            return events->items[at];
+    return NULL;
+}
+
+static double loss_of(const Run *run, int rank, int n)
+{
+    const cJSON *batch = batch_of(&run->traces.of[rank], n);
+    return event_number(batch, "loss") / event_number(batch, "images");
+}
+
+// The first rank whose loss of batch n is not the undivided network's, or -1.
+static int first_other_loss(const Run *run, const Run *one, int n)
+{
+    double expected = loss_of(one, 0, n);
+    for (int r = 0; r < run->ranks; r++)
+        if (!(fabs(loss_of(run, r, n) - expected) <= TOLERANCE * expected))
+            return r;
+    return -1;
+}
+
+// ---- What the custom layers of a batch did.
+
+typedef struct {
+    bool there;         // a layer of that length was called for the pass
+    bool exchanged;     // on every rank that has it
+    double before, sum; // over the ranks: before, and in the end on the root
+    bool equal;         // before, on all ranks
+} Passed;
+
+// The events of the layers of batch n are the last ones before the batch's "answers".
+static Passed custom(const Run *run, int n, const char *pass, int length)
+{
+    Passed all = {.exchanged = true, .equal = true};
+    double first = 0;
+    for (int r = 0; r < run->ranks; r++) {
+        const Events *events = &run->traces.of[r];
+        const cJSON *before = n > 0 ? batch_of(events, n - 1) : NULL;
+        const cJSON *end = batch_of(events, n);
+        bool inside = false, exchanged = false;
+        int i = 0;
+        while (before && i < events->count && events->items[i] != before)
+            i++;
+        for (; i < events->count && events->items[i] != end; i++) {
+            const cJSON *event = events->items[i];
+            bool its = strcmp(event_text(event, "pass"), pass) == 0 &&
+                       (int)event_number(event, "length") == length;
+            if (event_is(event, "custom_begin") && its) {
+                double sum = event_number(event, "sum");
+                first = r == 0 ? sum : first;
+                all.equal = all.equal && sum == first;
+                all.before += sum;
+                inside = all.there = true;
+            } else if (event_is(event, "custom_end") && its) {
+                all.sum = r == 0 ? event_number(event, "sum") : all.sum;
+                inside = false;
+            } else if (inside && event_bytes(event) > 64) {
+                exchanged = true;
+            }
+        }
+        all.exchanged = all.exchanged && exchanged;
+    }
+    return all;
+}
+
+// Lengths of the vectors that the two divided layers read and write.
+static int input_length(const Run *run)
+{
+    const char *text = event_text(event_last(&run->traces.of[0], "compile"), "model");
+    const char *flatten = strstr(text, ": flatten"), *end = flatten ? strchr(flatten, '\n') : NULL;
+    const char *shape = flatten ? strstr(flatten, "1x1x") : NULL;
+    return shape && shape < end ? atoi(shape + 4) : 0;
+}
+
+static int output_length(const Run *run)
+{
+    int units[MAX_LAYERS] = {0};
+    dense_units(run, 0, units);
+    return units[1];
+}
+
+static bool near(double a, double b, double scale)
+{
+    return fabs(a - b) <= TOLERANCE * fmax(scale, 1e-6);
+}
+
+static const Diagnosis *wrong_start(const Run *run)
+{
+    static const Diagnosis none = {
+        "outputs-not-added",
+        "what a worker's units give to the second wide layer is a part of a sum: each output is "
+        "complete when the parts of all workers have been added up, in the forward pass.",
+        NULL};
+    static const Diagnosis mean = {
+        "outputs-averaged",
+        "the workers' parts of the outputs are averaged. They are parts of one sum: HVD_SUM.",
+        NULL};
+    static const Diagnosis input = {"inputs-added",
+                                    "the vector that the first wide layer reads is the same on all "
+                                    "workers. In the forward pass "
+                                    "it must not be added up.",
+                                    NULL};
+    static const Diagnosis same = {
+        "same-part-on-all",
+        "all workers give the same to the sum of the outputs: they have the same part of the "
+        "weights. A worker's part begins at its rank times the length of a part.",
+        NULL};
+    static const Diagnosis parts = {
+        "parts-wrong",
+        "the outputs are added up, and yet the loss is another one: together, the workers' parts "
+        "are not the undivided weights. The first wide layer is divided by columns, kernel and "
+        "bias, and the second one's kernel by rows, the same units in both.",
+        NULL};
+    Passed out = custom(run, 0, "forward", output_length(run));
+    if (custom(run, 0, "forward", input_length(run)).exchanged)
+        return &input;
+    if (!out.there || !out.exchanged)
+        return &none;
+    if (out.equal)
+        return &same;
+    if (near(out.sum * run->ranks, out.before, fabs(out.before)))
+        return &mean;
+    return &parts;
+}
+
+static const Diagnosis *wrong_update(const Run *run, int n)
+{
+    static const Diagnosis none = {
+        "input-gradient-not-added",
+        "a worker's units give a part of the gradient of what they read. The layers before them "
+        "need the sum over all workers, in the backward pass.",
+        NULL};
+    static const Diagnosis mean = {
+        "input-gradient-averaged",
+        "the workers' parts of the gradient are averaged. They are parts of one sum: HVD_SUM.",
+        NULL};
+    static const Diagnosis output = {
+        "output-gradient-added",
+        "the gradient of the outputs is the same on all workers, and complete. Adding it up makes "
+        "it as many times too large as there are workers.",
+        NULL};
+    static const Diagnosis other = {
+        "updates-differ",
+        "before the first update the loss is that of the undivided network, and afterwards it is "
+        "not: the gradients that a worker applies are others than those of its part.",
+        NULL};
+    Passed in = custom(run, n - 1, "backward", input_length(run));
+    if (custom(run, n - 1, "backward", output_length(run)).exchanged)
+        return &output;
+    if (!in.there || !in.exchanged)
+        return &none;
+    if (near(in.sum * run->ranks, in.before, fabs(in.before)) && fabs(in.before) > 1e-6)
+        return &mean;
+    return &other;
+}
+
+static bool judge_losses(const Runs *runs, const Run *one, bool start, Report *report)
+{
+    const char *property = start ? START : UPDATES;
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int n = start ? 0 : 1; run != one && batch_of(&one->traces.of[0], n); n++) {
+            int r = first_other_loss(run, one, n);
+            if (r >= 0)
+                return report_failure_in(
+                    report, runs, run, property, start ? wrong_start(run) : wrong_update(run, n),
+                    "the loss of batch %d is %.6f on rank %d of %d\nthe "
+                    "undivided network's is %.6f",
+                    n + 1, loss_of(run, r, n), r, run->ranks, loss_of(one, 0, n));
+            if (start)
+                break;
+        }
+    return report_ok(report, property);
+}
+
+static void judge(const Runs *runs, Report *report)
+{
+    if (none_computed(runs, DIVIDED, report))
+        return;
+    const Run *one = undivided(runs);
+    if (!judge_divided(runs, report) || !one || runs->count == 1)
+        return;
+    if (judge_losses(runs, one, true, report))
+        judge_losses(runs, one, false, report);
+}
+
+JUDGE("tensor", judge)

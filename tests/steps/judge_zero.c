@@ -1,0 +1,418 @@
+// Zero: each worker keeps the mean gradients of a part of each piece, and the optimizer's state for
+// that part; the parts cover the piece, and after the update all workers have all weights.
+
+#include "end.h"
+#include "judge.h"
+#include "waiting.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/memory.h"
+
+#define PARTS    "the parts of the workers are equal, and together they are the piece"
+#define MEAN     "what a worker keeps of a piece is the mean over all workers"
+#define ONLY     "a worker gets no sums but those of its own part"
+#define GATHERED "after the update all workers have the updated weights of all parts"
+
+enum { MAX_PIECES = 64 };
+
+// Differences of fingerprints: relative to the largest value of a worker; and of sums that differ
+// in their order alone.
+#define TOLERANCE 1e-4
+#define ROUNDING  1e-7
+
+// What one rank did with a piece in one update.
+typedef struct {
+    int length;
+    double gradients;  // of its own batch
+    bool exchanged;    // something was, until the update
+    double whole_sums; // bytes of all-reduces
+    int updates;       // calls of update_weights, and the last one's
+    int begin, count;
+    double kept, part; // gradients and weights of that
+    bool exchanged_after;
+    double weights; // of the whole piece, in the end
+} PieceOf;
+
+typedef struct {
+    PieceOf of[MAX_RANKS][MAX_PIECES];
+    int pieces; // the most that a rank has
+    int number; // of the update, from 1
+} ShardUpdate;
+
+static bool moves_values(const cJSON *event)
+{
+    const double words = 64; // bytes
+    const char *function = event_text(event, "function");
+    return (event_is(event, "collective_begin") && strncmp(function, "MPI_", 4) == 0 &&
+            (event_number(event, "bytes") > words || strstr(function, "educe_scatter"))) ||
+           (event_is(event, "message_begin") &&
+            (event_number(event, "bytes") > words || event_number(event, "room") > words));
+}
+
+static PieceOf *piece_of(ShardUpdate *update, int rank, const cJSON *event, const char *field)
+{
+    double number = event_number(event, field);
+    if (!(number >= 0 && number < MAX_PIECES))
+        return NULL;
+    if ((int)number >= update->pieces)
+        update->pieces = (int)number + 1;
+    return &update->of[rank][(int)number];
+}
+
+// Reads the update of a rank that begins at event `at`; returns the place after it, or -1.
+static int read_update(const Events *events, int at, ShardUpdate *update, int rank)
+{
+    PieceOf *piece = NULL; // whose function runs, or ran last
+    bool updating = false;
+    for (int i = at; i < events->count; i++) {
+        const cJSON *event = events->items[i];
+        if (event_is(event, "piece")) {
+            if (!(piece = piece_of(update, rank, event, "number")))
+                return -1;
+            piece->length = (int)event_number(event, "count");
+            piece->gradients = event_number(event, "value");
+        } else if (event_is(event, "gradient")) {
+            updating = true;
+            piece = NULL;
+        } else if (event_is(event, "shard_update")) {
+            if (!(piece = piece_of(update, rank, event, "piece")))
+                return -1;
+            piece->updates++;
+            piece->begin = (int)event_number(event, "begin");
+            piece->count = (int)event_number(event, "count");
+            piece->kept = event_number(event, "value");
+        } else if (event_is(event, "shard_updated") && piece) {
+            piece->part = event_number(event, "weights");
+        } else if (event_is(event, "piece_updated")) {
+            if (!(piece = piece_of(update, rank, event, "number")))
+                return -1;
+            piece->weights = event_number(event, "weights");
+        } else if (event_is(event, "step")) {
+            return i + 1;
+        } else if (moves_values(event) && piece) {
+            *(updating ? &piece->exchanged_after : &piece->exchanged) = true;
+            if (!updating && strstr(event_text(event, "function"), "llreduce"))
+                piece->whole_sums += event_number(event, "bytes");
+        } else if (moves_values(event)) {
+            for (int p = 0; p < update->pieces; p++) // between the passes: of any piece
+                update->of[rank][p].exchanged = true;
+        }
+    }
+    return -1;
+}
+
+// ---- Faults of an update. Each returns the evidence of the first fault, or NULL.
+
+typedef char *(*UpdateFault)(const Run *run, const ShardUpdate *update,
+                             const Diagnosis **diagnosis);
+
+static void add_parts(const Run *run, const ShardUpdate *update, int p, char **text)
+{
+    for (int r = 0; r < run->ranks; r++) {
+        const PieceOf *piece = &update->of[r][p];
+        if (piece->updates == 0)
+            text_add(text, "\nrank %d: updates none", r);
+        else
+            text_add(text, "\nrank %d: %d weights from number %d on", r, piece->count,
+                     piece->begin);
+    }
+}
+
+// How many workers have this weight of a piece in their part.
+static int owners(const Run *run, const ShardUpdate *update, int p, int weight)
+{
+    int count = 0;
+    for (int r = 0; r < run->ranks; r++) {
+        const PieceOf *piece = &update->of[r][p];
+        count +=
+            piece->updates > 0 && weight >= piece->begin && weight < piece->begin + piece->count;
+    }
+    return count;
+}
+
+// The first weight that is not in exactly one part, or -1. Only ends of parts have to be looked at.
+static int first_not_in_one(const Run *run, const ShardUpdate *update, int p)
+{
+    int length = update->of[0][p].length, first = -1;
+    for (int r = -1; r < run->ranks; r++)
+        for (int end = 0; end < 2; end++) {
+            int at = r < 0 ? 0 : update->of[r][p].begin + end * update->of[r][p].count;
+            if (at < length && owners(run, update, p, at) != 1 && (first < 0 || at < first))
+                first = at;
+        }
+    return first;
+}
+
+static const Diagnosis *wrong_parts(const Run *run, const ShardUpdate *update, int p, int weight)
+{
+    static const Diagnosis whole = {
+        "not-sharded",
+        "every worker keeps and updates the whole piece: the optimizer's state and the gradients "
+        "take as much memory on each as without sharding. The part of a worker is one of "
+        "hvd_size() parts.",
+        NULL};
+    static const Diagnosis never = {
+        "not-updated",
+        "a worker that never calls update_weights() for a piece changes none of its weights.",
+        NULL};
+    static const Diagnosis several = {
+        "parts-overlap",
+        "several workers update the same weights. The parts follow one another in the order of the "
+        "ranks.",
+        NULL};
+    static const Diagnosis nobody = {
+        "part-left-out",
+        "weights that are in no worker's part are never updated. Where the number of workers does "
+        "not divide a piece, the remainder must be in some part, too.",
+        NULL};
+    bool all = true, none = false;
+    for (int r = 0; r < run->ranks; r++) {
+        const PieceOf *piece = &update->of[r][p];
+        all = all && piece->updates > 0 && piece->count == piece->length;
+        none = none || piece->updates == 0;
+    }
+    if (all)
+        return &whole;
+    if (none)
+        return &never;
+    return owners(run, update, p, weight) == 0 ? &nobody : &several;
+}
+
+static char *parts_fault(const Run *run, const ShardUpdate *update, const Diagnosis **diagnosis)
+{
+    static const Diagnosis unequal = {
+        "parts-unequal",
+        "some workers keep much more than others: the memory that a device needs is that of the "
+        "largest part. Equal parts differ by one weight at most.",
+        NULL};
+    for (int p = 0; p < update->pieces; p++) {
+        int length = update->of[0][p].length, weight = first_not_in_one(run, update, p);
+        char *text = format_text("piece %d of update %d has %d weights", p, update->number, length);
+        add_parts(run, update, p, &text);
+        if (weight >= 0) {
+            text_add(&text, "\nweight %d is in %d parts", weight, owners(run, update, p, weight));
+            *diagnosis = wrong_parts(run, update, p, weight);
+            return text;
+        }
+        // A worker more or less in each part: however somebody rounds.
+        for (int r = 0; r < run->ranks; r++)
+            if (update->of[r][p].count > length / run->ranks + run->ranks) {
+                *diagnosis = &unequal;
+                return text;
+            }
+        free(text);
+    }
+    return NULL;
+}
+
+// Sums over the ranks: of their own gradients; of what they keep.
+static double sum_of_own(const Run *run, const ShardUpdate *update, int p, double *largest)
+{
+    double sum = 0;
+    *largest = 0;
+    for (int r = 0; r < run->ranks; r++) {
+        sum += update->of[r][p].gradients;
+        *largest = fmax(*largest, fabs(update->of[r][p].gradients));
+    }
+    return sum;
+}
+
+static double sum_of_kept(const Run *run, const ShardUpdate *update, int p)
+{
+    double sum = 0;
+    for (int r = 0; r < run->ranks; r++)
+        sum += update->of[r][p].kept;
+    return sum;
+}
+
+static const Diagnosis *wrong_mean(const Run *run, const ShardUpdate *update, int p)
+{
+    static const Diagnosis summed = {
+        "gradients-summed", "the gradients are added up, but not divided by the number of workers.",
+        NULL};
+    static const Diagnosis own = {
+        "gradients-not-averaged",
+        "a worker exchanges nothing before it updates its part: it knows only the gradients of its "
+        "own batch.",
+        NULL};
+    static const Diagnosis zero = {
+        "nothing-kept", "the memory that kept_gradients() gives is full of zeros at the update.",
+        NULL};
+    static const Diagnosis other = {
+        "not-the-mean",
+        "together, what the workers keep is not the mean of their gradients. The gradients that a "
+        "worker keeps must be those of the weights that it updates, in their order.",
+        NULL};
+    double largest, own_sum = sum_of_own(run, update, p, &largest);
+    double kept = sum_of_kept(run, update, p);
+    for (int r = 0; r < run->ranks; r++)
+        if (run->ranks > 1 && !update->of[r][p].exchanged)
+            return &own;
+    if (fabs(kept - own_sum) <= TOLERANCE * largest * run->ranks)
+        return &summed;
+    return kept == 0 ? &zero : &other;
+}
+
+static char *mean_fault(const Run *run, const ShardUpdate *update, const Diagnosis **diagnosis)
+{
+    for (int p = 0; p < update->pieces; p++) {
+        double largest, mean = sum_of_own(run, update, p, &largest) / run->ranks;
+        double kept = sum_of_kept(run, update, p);
+        if (fabs(kept - mean) <= TOLERANCE * largest)
+            continue;
+        *diagnosis = wrong_mean(run, update, p);
+        char *text = format_text("piece %d of update %d, as fingerprints:", p, update->number);
+        for (int r = 0; r < run->ranks; r++)
+            text_add(&text, "\nrank %d: computed %9.5f, keeps %9.5f", r, update->of[r][p].gradients,
+                     update->of[r][p].kept);
+        text_add(&text, "\nmean of the gradients %9.5f, sum of what is kept %9.5f", mean, kept);
+        return text;
+    }
+    return NULL;
+}
+
+static char *sums_fault(const Run *run, const ShardUpdate *update, const Diagnosis **diagnosis)
+{
+    static const Diagnosis whole = {
+        "all-reduced",
+        "an all-reduce gives every worker the sums of the whole piece, of which it keeps a part. A "
+        "reduce-scatter gives each its part alone, and moves half as much.",
+        NULL};
+    *diagnosis = &whole;
+    for (int p = 0; p < update->pieces; p++)
+        for (int r = 0; r < run->ranks; r++) {
+            const PieceOf *piece = &update->of[r][p];
+            if (run->ranks > 1 && piece->whole_sums >= piece->length / 2.0 * (double)sizeof(float))
+                return format_text("piece %d of update %d, %d gradients (%d bytes)\nrank %d gives "
+                                   "%.0f bytes to all-reduces",
+                                   p, update->number, piece->length,
+                                   piece->length * (int)sizeof(float), r, piece->whole_sums);
+        }
+    return NULL;
+}
+
+static char *gathered_fault(const Run *run, const ShardUpdate *update, const Diagnosis **diagnosis)
+{
+    static const Diagnosis never = {
+        "not-gathered",
+        "after the update nothing is exchanged: each worker knows the new weights of its own part, "
+        "and has the old ones elsewhere.",
+        NULL};
+    static const Diagnosis differ = {
+        "weights-differ",
+        "after the update the workers have different weights: the next forward pass of each is "
+        "another model's.",
+        NULL};
+    static const Diagnosis elsewhere = {
+        "gathered-wrong",
+        "all workers have the same weights after the update, but not those that their owners have "
+        "computed: a part is at another place, is an old one, or is missing.",
+        NULL};
+    for (int p = 0; p < update->pieces; p++) {
+        double sum = 0, largest = 0;
+        bool equal = true, exchanged = run->ranks == 1;
+        for (int r = 0; r < run->ranks; r++) {
+            const PieceOf *piece = &update->of[r][p];
+            sum += piece->part;
+            largest = fmax(largest, fabs(piece->part));
+            equal = equal && piece->weights == update->of[0][p].weights;
+            exchanged = exchanged || piece->exchanged_after;
+        }
+        bool right = fabs(update->of[0][p].weights - sum) <= ROUNDING * (1 + largest);
+        if (equal && right)
+            continue;
+        *diagnosis = !exchanged ? &never : equal ? &elsewhere : &differ;
+        char *text = format_text("piece %d after update %d, as fingerprints:", p, update->number);
+        for (int r = 0; r < run->ranks; r++)
+            text_add(&text, "\nrank %d: its part %.9g, the piece %.9g", r, update->of[r][p].part,
+                     update->of[r][p].weights);
+        text_add(&text, "\nsum of the parts: %.9g", sum);
+        return text;
+    }
+    return NULL;
+}
+
+static bool judge_updates(const Runs *runs, const char *property, UpdateFault fault, Report *report)
+{
+    bool ok = true;
+    ShardUpdate *update = allocate(1, sizeof *update);
+    for (const Run *run = runs->items; ok && run < runs_end(runs); run++) {
+        int at[MAX_RANKS] = {0};
+        for (int number = 1; ok; number++) {
+            *update = (ShardUpdate){.number = number};
+            bool there = true;
+            for (int r = 0; r < run->ranks; r++)
+                there = (at[r] = read_update(&run->traces.of[r], at[r], update, r)) >= 0 && there;
+            if (!there)
+                break;
+            const Diagnosis *diagnosis;
+            char *evidence = fault(run, update, &diagnosis);
+            if (evidence)
+                ok = report_failure(report, property, diagnosis, evidence_in(runs, run, evidence));
+        }
+    }
+    free(update);
+    return ok && report_ok(report, property);
+}
+
+static bool in_shards(const Runs *runs, Report *report)
+{
+    static const Diagnosis other = {
+        "not-in-shards",
+        "the model trains with another optimizer than the one that main makes by "
+        "optimizer_in_shards().",
+        NULL};
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        if (ranks_with(&run->traces, "piece_updated") != all_ranks(run->ranks))
+            return report_failure_in(
+                report, runs, run, PARTS, &other, "%s of %d updated pieces of the model",
+                rank_names(ranks_with(&run->traces, "piece_updated")).text, run->ranks);
+    return true;
+}
+
+static void judge(const Runs *runs, Report *report)
+{
+    if (nothing_trained(runs, PARTS, report) || !in_shards(runs, report))
+        return;
+    bool parts = judge_updates(runs, PARTS, parts_fault, report);
+    if (parts) // the sums below are over the parts
+        judge_updates(runs, MEAN, mean_fault, report);
+    judge_updates(runs, ONLY, sums_fault, report);
+    if (parts)
+        judge_updates(runs, GATHERED, gathered_fault, report);
+}
+
+static const Explanation explanations[] = {
+    {"gradients of this piece were kept",
+     {"part-differs",
+      "a worker keeps the gradients of the weights that it updates, as many, and no others: "
+      "kept_gradients() and update_weights() get the same count.",
+      NULL}},
+    {"but the state of this piece is for",
+     {"part-changes",
+      "a worker's part of a piece stays the same in all updates: the optimizer's state belongs to "
+      "those weights.",
+      NULL}},
+    {"the backward pass still reads weights",
+     {"updated-too-early",
+      "update_weights() in the function that gets the gradients changes weights that other "
+      "workers, "
+      "or this one, may still compute with. The library calls the other function for that.",
+      NULL}},
+    {"the gradients of this piece are gone",
+     {"gradients-gone",
+      "piece_gradients() are there only while the function runs that gets them: the model keeps "
+      "the gradients of one piece at a time.",
+      NULL}},
+    {"on, of a piece that has",
+     {"part-too-long", "a part ends behind the end of its piece.", NULL}},
+    {"gradients of a piece that has",
+     {"part-too-long", "more gradients are kept than a piece has.", NULL}},
+    {0},
+};
+static const Ends ends = {.explanations = explanations};
+
+JUDGE("zero", judge)
+ENDS("zero", &ends)
