@@ -108,8 +108,13 @@ static Levels *levels_of(MPI_Comm comm)
 
 bool two_levels_pay(size_t bytes, MPI_Comm comm)
 {
+    static enum { UNKNOWN, ONE_HOST, SEVERAL_HOSTS } layout; // asked once: each call costs
+    if (layout == UNKNOWN)
+        layout = launcher_place().local_size == world_size() ? ONE_HOST : SEVERAL_HOSTS;
+    if (layout == ONE_HOST || bytes == 0)
+        return false;
     HierarchyChoice choice = hierarchy_choice();
-    if (choice == HIERARCHY_NEVER || bytes == 0 || launcher_place().local_size == world_size())
+    if (choice == HIERARCHY_NEVER)
         return false;
     int hosts = levels_of(comm)->hosts;
     return hosts > 1 && (choice == HIERARCHY_ALWAYS || bytes >= (size_t)hosts * PART_BYTES);
