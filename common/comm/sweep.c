@@ -403,14 +403,47 @@ void sweep_run(const char *name, HvdAllreduce allreduce, size_t largest)
     sweep_end(&sweep);
 }
 
+static void check_sweep(const char *caller, const char *name, size_t largest)
+{
+    world_need(caller);
+    if (!name)
+        die("%s: it needs a name for what it prints, not NULL", caller);
+    if (largest > SWEEP_LARGEST)
+        die("%s: %zu floats are more than it tries (%zu)", caller, largest, SWEEP_LARGEST);
+}
+
+static double seconds_of(const char *name, HvdAllreduce allreduce, size_t count)
+{
+    Sweep sweep;
+    sweep_begin(&sweep, name, allreduce, count);
+    double seconds = time_calls(&sweep, count);
+    sweep_end(&sweep);
+    return seconds;
+}
+
+void sweep_compare(const char *name, HvdAllreduce allreduce, size_t count)
+{
+    enum { TIMES = 3 };
+    check_sweep(__func__, name, count);
+    if (world_size() == 1)
+        return;
+    double ratios[TIMES];
+    trace_pause(true);
+    for (int i = 0; i < TIMES; i++) {
+        double own = seconds_of(name, allreduce, count);
+        ratios[i] = seconds_of("MPI_Allreduce", NULL, count) / own;
+    }
+    trace_pause(false);
+    qsort(ratios, TIMES, sizeof *ratios, compare_doubles);
+    if (world_rank() == 0)
+        printf("%s: %.2f times the bandwidth of MPI_Allreduce, with %zu floats\n", name,
+               ratios[TIMES / 2], count);
+}
+
 void sweep_allreduce(const char *name, HvdAllreduce allreduce, size_t largest)
 {
-    world_need(__func__);
+    check_sweep(__func__, name, largest);
     trace_call();
-    if (!name)
-        die("%s: it needs a name for the table, not NULL", __func__);
-    if (largest > SWEEP_LARGEST)
-        die("%s: %zu floats are more than it tries (%zu)", __func__, largest, SWEEP_LARGEST);
     sweep_run(name, allreduce, largest);
     if (*results_file())
         exit(EXIT_SUCCESS);

@@ -142,6 +142,8 @@ void trace_hide_setting(void)
     unsetenv("HVDLAB_TRACE");
 }
 
+static atomic_bool paused;
+
 static void open_if_asked(void)
 {
     const char *folder = getenv("HVDLAB_TRACE"); // that it set itself
@@ -155,7 +157,12 @@ bool trace_on(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, open_if_asked);
-    return file >= 0;
+    return file >= 0 && !paused;
+}
+
+void trace_pause(bool pause)
+{
+    paused = pause;
 }
 
 bool trace_has_begun(void)

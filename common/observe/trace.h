@@ -235,6 +235,9 @@ void trace_finish(int status);
 // True once trace_on() has begun a trace.
 bool trace_has_begun(void);
 
+// Until it is called with false, nothing is traced: what is timed is to take its own time.
+void trace_pause(bool pause);
+
 typedef struct {
     const char *name;
     const char *text; // NULL: the field is a number

@@ -201,6 +201,42 @@ static void test_times(void)
     EXPECT(row.seconds >= 0.02 && row.seconds < 0.2);
 }
 
+// ---- Beside MPI_Allreduce.
+
+static void slow_sum(float *values, size_t count, MPI_Comm comm)
+{
+    sum(values, count, comm);
+    usleep(20000);
+}
+
+// What a call prints, on the root.
+static void printed(HvdAllreduce allreduce, char *text, size_t size)
+{
+    FILE *file = tmpfile();
+    EXPECT(file);
+    fflush(stdout);
+    int out = dup(STDOUT_FILENO);
+    dup2(fileno(file), STDOUT_FILENO);
+    sweep_compare("own", allreduce, 1000);
+    fflush(stdout);
+    dup2(out, STDOUT_FILENO);
+    close(out);
+    rewind(file);
+    text[fread(text, 1, size - 1, file)] = '\0';
+    fclose(file);
+}
+
+static void test_compare(void)
+{
+    char text[200];
+    double ratio = 1;
+    printed(slow_sum, text, sizeof text);
+    bool told = hvd_rank() == 0 && hvd_size() > 1;
+    EXPECT(told ==
+           (sscanf(text, "own: %lf times the bandwidth of MPI_Allreduce, with", &ratio) == 1));
+    EXPECT(!told || (ratio < 0.5 && strstr(text, " 1000 floats\n")));
+}
+
 // ---- HVD_SWEEP's file, and the end of the program.
 
 static void write_results(char *path)
@@ -265,6 +301,7 @@ int main(void)
     test_all_sizes();
     test_figures();
     test_times();
+    test_compare();
     test_results();
     // The last of all: it does not return.
     setenv("HVD_SWEEP", "/dev/null", 1);

@@ -89,10 +89,10 @@ static char *amounts_beside_the_bound(const SumCall *call)
 static const CallRule way = {AROUND, wrong_way, ways_of_call};
 static const CallRule amount = {AMOUNT, wrong_amount, amounts_beside_the_bound};
 
-static void judge(const Runs *runs, Report *report)
+void judge_ring(const Runs *runs, Report *report)
 {
     judge_messages(runs, &way, &amount, report);
 }
 
-JUDGE("ring", judge)
+JUDGE("ring", judge_ring)
 ENDS("ring", &ends_of_sums)
