@@ -151,7 +151,7 @@ refused 1 "before init" "hvd_allreduce: call hvd_init() first, at the beginning 
 refused 1 "group before init" "hvd_world: call hvd_init() first"
 refused 1 "sweep before init" "sweep_allreduce: call hvd_init() first"
 for n in 1 2; do
-    refused $n "sweep without a name" "sweep_allreduce: it needs a name for the table, not NULL"
+    refused $n "sweep without a name" "sweep_allreduce: it needs a name for what it prints, not NULL"
     refused $n "endless sweep" "sweep_allreduce: 18446744073709551615 floats are more than it tries (268435456)"
     refused $n "wrapped twice" "hvd_distributed_optimizer: the gradients of DistributedSGD are averaged already; wrap an optimizer once"
 done
