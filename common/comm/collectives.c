@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/layout.h"
 #include "base/memory.h"
+#include "base/share.h"
 #include "base/format.h"
 
 // ---- The job.
@@ -272,8 +273,7 @@ size_t hvd_reduce_scatter(const float *values, size_t count, float *own, HvdOp o
     trace_call();
     check_values(__func__, values, count);
     check_op(__func__, op);
-    size_t size = (size_t)world_size(), rank = (size_t)world_rank();
-    size_t length = count / size + (rank < count % size);
+    size_t length = share_of(count, world_rank(), world_size()).count;
     check_values(__func__, own, length);
     MPI_Comm comm = world_comm(WORLD_VALUES);
     agree(&(Collective){.name = __func__,

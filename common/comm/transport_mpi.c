@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/layout.h"
 #include "base/memory.h"
+#include "base/share.h"
 #include "comm/world.h"
 
 int mpi_count(size_t count)
@@ -155,7 +156,7 @@ void mpi_reduce_scatter(const float *values, size_t count, float *own, HvdOp op,
     MPI_Comm_rank(comm, &rank);
     int *counts = allocate((size_t)size, sizeof *counts);
     for (int r = 0; r < size; r++)
-        counts[r] = mpi_count(count) / size + (r < mpi_count(count) % size);
+        counts[r] = mpi_count(share_of(count, r, size).count);
     MPI_Reduce_scatter(values, own, counts, MPI_FLOAT, mpi_op(op, size), comm);
     if (op == HVD_AVERAGE)
         finish_average(own, (size_t)counts[rank], size);

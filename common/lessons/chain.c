@@ -19,9 +19,9 @@ struct Chain {
     Block *blocks;
     int count;
     const Batch *batch; // NULL: none yet
-    float *values;      // between two blocks; then the gradient that the next block reads
+    float *values;      // the gradient that the next block of the backward pass reads
     int next_backward;  // the block whose turn it is; -1: all are done
-    int held, max_held; // blocks with activations
+    int held;           // blocks with activations
     size_t max_bytes;
 };
 
@@ -153,7 +153,6 @@ void block_forward(Chain *chain, int block)
         free((float *)(uintptr_t)input);
     chain->held += !b->there;
     b->there = true;
-    chain->max_held = chain->held > chain->max_held ? chain->held : chain->max_held;
     count_memory(chain);
     trace_block(chain, "block_forward_end", block);
 }
