@@ -22,6 +22,7 @@ typedef enum {
     RNG_DROPOUT,
     RNG_SYNTHETIC_DATA,
     RNG_FINGERPRINT,
+    RNG_FLAWS,
 } RngPurpose;
 
 typedef struct {

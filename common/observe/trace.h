@@ -72,10 +72,9 @@
 //                                                              gradients are kept, how many weights
 //                                                              have a state (-1: none yet), and all
 //                                                              its weights
-//     chain_begin       blocks, images                         a chain of blocks begins with a
-//     batch block_forward     block, held                            a block is computed; how many
-//     blocks
-//                                                              have activations ...
+//     chain_begin       blocks, images                         a chain of blocks begins a batch
+//     block_forward     block, held                            a block is computed; how many
+//                                                              blocks have activations ...
 //     block_forward_end the same fields                        ... and then
 //     block_backward    the same fields                        a block's gradients are computed
 //     block_drop        the same fields                        its activations have been dropped
@@ -115,6 +114,12 @@
 //                                                              called, with these numbers "3,4" ...
 //     wait_end          function, requests                     ... and returns: these are done; or
 //                                                              MPI_Test has found them done
+//     flaws             seed                                   train_with_flaws is called
+//     flaw              training, rank, milliseconds, remedy   a training begins: how it loses
+//                                                              time; -1: on every rank ...
+//     finding           training, rank, span, milliseconds,    ... and how the program describes
+//                       pieces, remedy                         it
+//     flaw_trained      training, milliseconds                 it has ended; how long a step took
 //     sweep_begin       name, count                            sweep_allreduce tries the all-reduce
 //                                                              of that name on so many floats ...
 //     sweep_end         name, count, wrong, behind, samples,   ... and has checked the sums: values
@@ -171,10 +176,9 @@
 //                                                              this sum of gradients
 //     staged_batch_end  batch, stage, arena                    both schedules have returned
 //     ps_start          role, number, servers, workers,        the whole job is there; role is
-//                       offset, length, total, weights         "server" or "worker"; the others of
-//                       a
-//                                                              server: its part of the weights, of
-//                                                              how many
+//                       offset, length, total, weights         "server" or "worker"; the others are
+//                                                              a server's: its part of the weights,
+//                                                              and how many there are
 //     ps_request        kind, worker, version, value           a server takes a request, "pull",
 //                                                              "push", "done" or "lost"; of a push:
 //                                                              the version that it was computed
