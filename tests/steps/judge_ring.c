@@ -51,7 +51,7 @@ static bool goes_around_otherwise(const SumCall *call)
     return true;
 }
 
-static const Diagnosis *wrong_way(const SumCall *call)
+const Diagnosis *not_around(const SumCall *call)
 {
     if (goes_around(call) || goes_around_otherwise(call))
         return NULL;
@@ -86,7 +86,7 @@ static char *amounts_beside_the_bound(const SumCall *call)
     return evidence;
 }
 
-static const CallRule way = {AROUND, wrong_way, ways_of_call};
+static const CallRule way = {AROUND, not_around, ways_of_call};
 static const CallRule amount = {AMOUNT, wrong_amount, amounts_beside_the_bound};
 
 void judge_ring(const Runs *runs, Report *report)

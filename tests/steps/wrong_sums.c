@@ -91,6 +91,14 @@ static bool right_on(const SumCalls *calls, int rank)
     return true;
 }
 
+static bool right_on_last(const SumCalls *calls)
+{
+    for (int i = 0; i < calls->count; i++)
+        if (calls->items[i].wrong[calls->items[i].run->ranks - 1] > 0)
+            return false;
+    return true;
+}
+
 static bool right_but_on_root(const SumCalls *calls)
 {
     for (int i = 0; i < calls->count; i++)
@@ -100,15 +108,20 @@ static bool right_but_on_root(const SumCalls *calls)
     return true;
 }
 
-// Each rank has its part of the sums, and these parts are different ones: as many right values on
-// all ranks together as there are values.
+// Each rank has its part of the sums (where there are values for all), and these parts are
+// different ones: as many right values on all ranks together as there are values.
 static bool right_in_parts(const SumCalls *calls)
 {
     for (int i = 0; i < calls->count; i++) {
         const SumCall *call = &calls->items[i];
         long right = 0;
-        for (int r = 0; r < call->run->ranks; r++)
+        bool all = true;
+        for (int r = 0; r < call->run->ranks; r++) {
             right += call->count - call->wrong[r];
+            all = all && call->wrong[r] < call->count;
+        }
+        if (call->trial != 0 && call->count >= call->run->ranks && !all)
+            return false;
         if (call->trial != 0 && call->run->ranks > 1 && right != call->count)
             return false;
     }
@@ -188,6 +201,11 @@ static const Diagnosis on_the_root = {
     "rank 0 has the sums, and not all others do: they have to be sent back to all of them, and not "
     "before all values are added.",
     NULL};
+static const Diagnosis on_the_last = {"only-on-the-last",
+                                      "the last rank has the sums, and not all others do: the sums "
+                                      "must travel on to all of them, and "
+                                      "replace what they have.",
+                                      NULL};
 static const Diagnosis not_on_the_root = {"not-on-the-root",
                                           "all ranks have the sums but rank 0: the sums that it "
                                           "sends to the others must be in its own values, too.",
@@ -247,6 +265,8 @@ static const Diagnosis *wrong_sums(const SumCalls *calls, KnownSums known)
         return &own_twice;
     if (right_on(calls, 0))
         return &on_the_root;
+    if (right_on_last(calls))
+        return &on_the_last;
     if (right_in_parts(calls))
         return &in_parts;
     return wrong_sums_are(calls, lacks_some) ? &left_out : &wrong;
