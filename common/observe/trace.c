@@ -5,6 +5,7 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -22,6 +23,12 @@
 #include "base/format.h"
 
 static int file = -1;
+static pid_t writer; // a child that it forks writes nothing
+
+static struct {
+    bool used;
+    uint64_t key, lines;
+} signature;
 
 // Fields of the calling thread's events.
 static _Thread_local struct {
@@ -64,13 +71,36 @@ static void die_if_asked(const char *event)
         raise(SIGKILL);
 }
 
+static uint64_t mix(uint64_t x) // SplitMix64's
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return x ^ x >> 31;
+}
+
+uint64_t trace_signature(uint64_t key, uint64_t number, const char *text, size_t length)
+{
+    uint64_t hash = mix(key + number * 0x9e3779b97f4a7c15);
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3;
+    return mix(hash ^ key);
+}
+
 // One thread at a time, so that lines stay whole in a pipe, too. In a file a reader never sees half
 // a line: each is a single call.
-static void write_whole(const char *line, size_t length)
+static void write_whole(const char *text)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     ssize_t written = 0;
+    if (getpid() != writer)
+        return;
     pthread_mutex_lock(&lock);
+    char *line =
+        signature.used
+            ? format_text("%s\t%016" PRIx64 "\n", text,
+                          trace_signature(signature.key, signature.lines++, text, strlen(text)))
+            : format_text("%s\n", text);
+    size_t length = strlen(line);
     for (size_t done = 0; done < length && file >= 0; done += (size_t)written)
         if ((written = write(file, line + done, length - done)) <= 0) {
             if (written < 0 && errno == EINTR)
@@ -79,6 +109,7 @@ static void write_whole(const char *line, size_t length)
                 give_up_trace(written < 0 ? strerror(errno) : "the disk is full");
         }
     pthread_mutex_unlock(&lock);
+    free(line);
 }
 
 static void write_line(const char *event, const TraceField *fields)
@@ -95,10 +126,8 @@ static void write_line(const char *event, const TraceField *fields)
             cJSON_AddNumberToObject(object, fields->name, fields->number);
     }
     char *text = cJSON_PrintUnformatted(object);
-    char *line = format_text("%s\n", text);
-    write_whole(line, strlen(line));
+    write_whole(text);
     die_if_asked(event);
-    free(line);
     free(text);
     cJSON_Delete(object);
 }
@@ -121,6 +150,7 @@ static void open_file(const char *folder)
     if (file < 0)
         die("HVDLAB_TRACE: cannot write %s: %s", path, strerror(errno));
     free(path);
+    writer = getpid();
     Place place = launcher_place();
     write_line("start", (TraceField[]){TEXT("program", program_name()),
                                        NUMBER("pid", getpid()),
@@ -135,11 +165,26 @@ static void open_file(const char *folder)
 
 static char *folder_asked_for;
 
+// Where a check has left one.
+static void read_key(const char *folder)
+{
+    char *path = format_text("%s/rank-%d.key", folder, launcher_rank());
+    FILE *key = fopen(path, "re");
+    if (key) {
+        signature.used = fscanf(key, "%16" SCNx64, &signature.key) == 1;
+        fclose(key);
+        unlink(path);
+    }
+    free(path);
+}
+
 void trace_hide_setting(void)
 {
     const char *folder = getenv("HVDLAB_TRACE");
     folder_asked_for = folder ? strdup(folder) : NULL;
     unsetenv("HVDLAB_TRACE");
+    if (folder_asked_for)
+        read_key(folder_asked_for);
 }
 
 static atomic_bool paused;

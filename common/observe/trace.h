@@ -226,6 +226,8 @@
 #define HVDLAB_TRACE_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 // True where HVDLAB_TRACE is set. Exits when the folder can't be written.
 bool trace_on(void);
@@ -238,6 +240,11 @@ void trace_finish(int status);
 
 // True once trace_on() has begun a trace.
 bool trace_has_begun(void);
+
+// In a check each line ends in a tab and the signature of its text, 16 hexadecimal digits: the key
+// is in DIR/rank-R.key, which is read and removed before main. This is no cryptography: it shows
+// lines that a program wrote which does not know the key. `number`: of the line, from 0.
+uint64_t trace_signature(uint64_t key, uint64_t number, const char *text, size_t length);
 
 // Until it is called with false, nothing is traced: what is timed is to take its own time.
 void trace_pause(bool pause);

@@ -4,6 +4,10 @@
 // times as long before it counts as hung; HVDLAB_CHECK_DEVICE=gpu grades on GPUs instead of on the
 // CPU's cores. Nothing here reads the source: how a program does what it does is the student's
 // business.
+//
+// With --sealed it grades the code of others: in the best seal that there is (seal.h), and not
+// without one, unless --unsealed insists. --seed N makes the runs' random numbers, and the lengths
+// and names that do not matter, a function of N.
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,19 +21,26 @@
 #include "end.h"
 #include "judge.h"
 #include "sandbox.h"
+#include "seal.h"
 #include "servers.h"
+#include "symbols.h"
 #include "base/clock.h"
 #include "base/layout.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/format.h"
 
 #define MAX_GRADED    32  // exercises that are graded at once
 #define LIMIT         7.5 // seconds a run, for all runs of a check together
 #define COMPILE_LIMIT 20.0
 
+#define MAX_SEED 999999999
+
 #define GPU_PATIENCE 2 // CUDA and its libraries take seconds to start
 
 typedef struct {
+    Purpose purpose;
+    uint64_t seed;     // 0: none
     const char *build; // folder
     const char *file;
     Exercises exercises; // all that there are
@@ -38,6 +49,7 @@ typedef struct {
     int count;
     double patience; // times the limits after which a run counts as hung
     char *folder;    // of the runs: the program, and what it writes
+    char *look_at;   // of the program, for an instructor; NULL: nothing
     Runs runs;
 } Check;
 
@@ -48,8 +60,9 @@ static _Noreturn void usage(const Check *check)
     char *names = format_text("%s", "");
     for (int i = 0; i < check->exercises.count; i++)
         text_add(&names, "%s%s", i ? ", " : "", check->exercises.items[i].name);
-    die("usage: check-step EXERCISE[,EXERCISE...] FILE: grades FILE as an answer to an exercise "
-        "(%s), or by several exercises' checks",
+    die("usage: check-step [--sealed | --unsealed] [--seed N] EXERCISE[,EXERCISE...] FILE: grades "
+        "FILE "
+        "as an answer to an exercise (%s), or by several exercises' checks",
         names);
 }
 
@@ -78,6 +91,22 @@ static void read_exercises(Check *check, const char *list)
         if (!*at)
             return;
     }
+}
+
+// The number of words that they are, with the program's name.
+static int read_options(Check *check, int argc, char **argv)
+{
+    int at = 1;
+    for (; at < argc && strncmp(argv[at], "--", 2) == 0; at++) {
+        if (strcmp(argv[at], "--sealed") == 0)
+            check->purpose = FOR_OTHERS;
+        else if (strcmp(argv[at], "--unsealed") == 0)
+            check->purpose = FOR_OTHERS_UNSEALED;
+        else if (strcmp(argv[at], "--seed") != 0 || at + 1 == argc ||
+                 !read_whole_number(argv[++at], MAX_SEED, &check->seed))
+            usage(check);
+    }
+    return at;
 }
 
 static void need_file(const char *path)
@@ -198,7 +227,10 @@ static void copy_file(const char *from, const char *to)
 static char *compile_file(Check *check)
 {
     char *compiler = format_text("%s/compile-step", check->build);
-    char *program = format_text("%s/%s", check->folder, check->graded[0]->file);
+    char *folder = format_text("%s/program", check->folder);
+    make_folder(folder);
+    char *program = format_text("%s/%s", folder, check->graded[0]->file);
+    free(folder);
     char *copy = result_path(check, check->graded[0], "c");
     Process process = run_to_end(sandbox_compile(compiler, check->file, copy, program),
                                  COMPILE_LIMIT * check->patience);
@@ -208,6 +240,9 @@ static char *compile_file(Check *check)
         compiled = judge_compiler(check->file, process.status, process.text, &check->reports[i]);
     process_free(&process);
     free(compiler);
+    char *symbols = format_text("%s.symbols", program);
+    check->look_at = check->purpose == FOR_OWN ? NULL : symbols_to_look_at(symbols);
+    free(symbols);
     if (compiled)
         return program;
     free(program);
@@ -289,6 +324,8 @@ static void run_and_judge(Check *check, const char *program)
 {
     RunPlan plans[MAX_GRADED];
     int count = plan_runs(check, plans);
+    for (int i = 0; i < count && check->seed; i++)
+        vary_plan(&plans[i], check->seed);
     Limits limits = {.deadline = seconds_now() + LIMIT * count * check->patience,
                      .patience = check->patience};
     bool ended = true;
@@ -324,6 +361,9 @@ static void write_results(Check *check, double seconds)
     for (int i = 0; i < check->count; i++) {
         Report *report = &check->reports[i];
         report->seconds = seconds;
+        report->seal = seal_name();
+        report->seed = check->seed;
+        report->look_at = check->look_at;
         char *json = result_path(check, check->graded[i], "json");
         report_write_json(report, json);
         free(json);
@@ -357,10 +397,11 @@ int main(int argc, char **argv)
 {
     const char *build = getenv("BUILD");
     Check check = {.build = build && *build ? build : "build", .exercises = exercises_read()};
-    if (argc != 3)
+    int words = read_options(&check, argc, argv);
+    if (argc - words != 2)
         usage(&check);
-    read_exercises(&check, argv[1]);
-    check.file = argv[2];
+    read_exercises(&check, argv[words]);
+    check.file = argv[words + 1];
     check.patience = environment_count("HVDLAB_PATIENCE", 1000);
     if (check.patience == 0)
         check.patience = 1;
@@ -371,10 +412,13 @@ int main(int argc, char **argv)
     need_kit(&check);
     need_device();
     process_prepare(sandbox_tidy_up);
+    if (seal_choose(check.purpose) != SEAL_NONE && seal_is_strict())
+        umask(022); // a user number of its own must find its way
     bool passed = grade(&check);
     for (int i = 0; i < check.count; i++)
         report_free(&check.reports[i]);
     exercises_free(&check.exercises);
     free(check.folder);
+    free(check.look_at);
     return passed ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -4,22 +4,27 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/format.h"
-#include "events.h"
+#include "observe/trace.h"
 
 typedef struct {
-    char *path; // of the pipe
+    char *path, *key_path; // of the pipe, and of the key
+    char *trace;           // the file's path
     int pipe, file;
+    uint64_t key;
 } Channel;
 
 struct Collector {
@@ -66,14 +71,19 @@ static void *collect(void *argument)
 // Open for both, so that it has no end before a process has opened it, or between two.
 static Channel open_channel(const char *pipes, const char *files, int number)
 {
-    Channel channel = {.path = format_text("%s/rank-%d.jsonl", pipes, number)};
-    char *file = format_text("%s/rank-%d.jsonl", files, number);
+    Channel channel = {.path = format_text("%s/rank-%d.jsonl", pipes, number),
+                       .key_path = format_text("%s/rank-%d.key", pipes, number),
+                       .trace = format_text("%s/rank-%d.jsonl", files, number)};
+    if (getrandom(&channel.key, sizeof channel.key, 0) != sizeof channel.key)
+        die("cannot get random numbers: %s", strerror(errno));
+    FILE *key = fopen(channel.key_path, "we");
+    if (!key || fprintf(key, "%016" PRIx64 "\n", channel.key) < 0 || fclose(key) != 0)
+        die("cannot write %s: %s", channel.key_path, strerror(errno));
     if (mkfifo(channel.path, 0666) != 0 ||
         (channel.pipe = open(channel.path, O_RDWR | O_NONBLOCK | O_CLOEXEC)) < 0 ||
-        (channel.file = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) < 0)
+        (channel.file = open(channel.trace, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) < 0)
         die("cannot make a pipe for the traces: %s", strerror(errno));
     fcntl(channel.pipe, F_SETPIPE_SZ, 1 << 20); // where the system allows as much
-    free(file);
     return channel;
 }
 
@@ -94,16 +104,43 @@ Collector *collector_start(const char *pipes, const char *files, int count)
     return collector;
 }
 
-void collector_end(Collector *collector)
+// True where a whole line was written by another than the library, or again.
+static bool is_forged(const Channel *channel)
 {
+    FILE *file = fopen(channel->trace, "re");
+    char *line = NULL;
+    size_t room = 0;
+    uint64_t number = 0, signature;
+    bool forged = false;
+    for (ssize_t length; file && !forged && (length = getline(&line, &room, file)) > 0;) {
+        const char *tab = memrchr(line, '\t', (size_t)length);
+        if (line[length - 1] != '\n')
+            break; // the process was killed within it
+        forged = !tab || sscanf(tab + 1, "%16" SCNx64, &signature) != 1 ||
+                 signature != trace_signature(channel->key, number++, line, (size_t)(tab - line));
+    }
+    if (file)
+        fclose(file);
+    free(line);
+    return forged;
+}
+
+RankSet collector_end(Collector *collector)
+{
+    RankSet forged = 0;
     eventfd_write(collector->wake, 1);
     pthread_join(collector->thread, NULL);
     for (int i = 0; i < collector->count; i++) {
         close(collector->channels[i].pipe);
         close(collector->channels[i].file);
         unlink(collector->channels[i].path);
+        unlink(collector->channels[i].key_path); // where no process has read it
+        forged |= is_forged(&collector->channels[i]) ? 1u << i : 0;
         free(collector->channels[i].path);
+        free(collector->channels[i].key_path);
+        free(collector->channels[i].trace);
     }
     close(collector->wake);
     free(collector);
+    return forged;
 }

@@ -313,15 +313,27 @@ static void report_greed(const Run *run, const char *property, Report *report)
         "the program starts processes (fork, system, popen): many at once, or in a loop that does "
         "not end.",
         NULL};
-    bool swallows = run->usage.memory > MAX_RUN_MEMORY;
+    static const Diagnosis disk = {
+        "hung",
+        "the program writes files in a loop that does not end, or far larger ones than it has to.",
+        NULL};
+    bool swallows = run->usage.memory > MAX_RUN_MEMORY, fills = run->usage.disk > MAX_RUN_DISK;
     char *evidence =
-        swallows ? format_text("its processes took %.1f GB of memory together, and a check allows "
-                               "%.0f, so the run was ended after %.1f seconds",
-                               run->usage.memory / 1e9, MAX_RUN_MEMORY / 1e9, run->seconds)
-                 : format_text("it started more than %d processes, so the run was ended after %.1f "
-                               "seconds",
-                               MAX_RUN_PROCESSES, run->seconds);
-    report_failure(report, property, swallows ? &memory : &processes,
+        fills ? format_text("its files took %.1f GB of the disk, and a check allows %.0f, so the "
+                            "run was ended "
+                            "after %.1f seconds",
+                            run->usage.disk / 1e9, MAX_RUN_DISK / 1e9, run->seconds)
+        : swallows
+            ? format_text("its processes took %.1f GB of memory together, and a check allows "
+                          "%.0f, so the run was ended after %.1f seconds",
+                          run->usage.memory / 1e9, MAX_RUN_MEMORY / 1e9, run->seconds)
+            : format_text("it started more than %d processes, so the run was ended after %.1f "
+                          "seconds",
+                          MAX_RUN_PROCESSES, run->seconds);
+    report_failure(report, property,
+                   fills      ? &disk
+                   : swallows ? &memory
+                              : &processes,
                    evidence_of_run(run, evidence));
 }
 
@@ -540,8 +552,21 @@ static bool survivors_ended(const Run *run)
     return (run->killed && ended == run->ranks - 1) || ended_incomplete(run);
 }
 
+static bool report_forged(const Run *run, Report *report)
+{
+    static const Diagnosis forged = {
+        "forged-trace",
+        "the program wrote into the trace that the check reads. Only the library writes there.",
+        NULL};
+    return report_failure(
+        report, "the trace was written by the library", &forged,
+        format_text("lines of %s are not the library's", rank_names(run->forged).text));
+}
+
 bool judge_end(const Run *run, const Ends *ends, Report *report)
 {
+    if (run->forged)
+        return report_forged(run, report);
     if (run->killed && run->plan.servers == 0) // mpirun has ended the others
         return true;
     const char *property = end_property(&run->plan);

@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -278,6 +279,34 @@ const Exercise *exercise_named(const Exercises *exercises, const char *name)
 static bool same_text(const char *a, const char *b)
 {
     return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+// A length that no number of ranks but 1 divides, a little above this one.
+static long varied_length(long length, uint64_t seed, int ranks)
+{
+    length += (long)(seed % 97);
+    while (ranks > 1 && length % ranks == 0)
+        length++;
+    return length;
+}
+
+void vary_plan(RunPlan *plan, uint64_t seed)
+{
+    static const char flag[] = "--max-count ";
+    char *flags = NULL, *end = plan->flags;
+    const char *at = strstr(plan->flags, flag);
+    if (at) {
+        at += sizeof flag - 1;
+        long length = varied_length(strtol(at, &end, 10), seed, plan->ranks);
+        text_add(&flags, "%.*s%ld", (int)(at - plan->flags), plan->flags, length);
+    }
+    text_add(&flags, "%s --seed %" PRIu64, end, seed);
+    plan->flags = flags;
+    char *layout = NULL;
+    for (const char *node = plan->layout; node;
+         node = strchr(node, ',') ? strchr(node, ',') + 1 : NULL)
+        text_add(&layout, "%s%lu", layout ? "," : "", strtoul(node, NULL, 10) + seed % 900);
+    plan->layout = layout;
 }
 
 bool same_plan(const RunPlan *a, const RunPlan *b)

@@ -20,6 +20,7 @@
 #define HVDLAB_STEPS_LAB_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 typedef struct {
     char *name;
@@ -61,6 +62,11 @@ const Exercise *exercise_named(const Exercises *exercises, const char *name);
 
 // True where both ask for the same run.
 bool same_plan(const RunPlan *a, const RunPlan *b);
+
+// Makes what does not matter in a run a function of the seed: random numbers (--seed), the nodes'
+// numbers, and the length of the longest array. Nothing that a right program may rely on changes.
+// The plan's texts are new ones, which stay.
+void vary_plan(RunPlan *plan, uint64_t seed);
 
 // "step 3" or "ring"; the caller frees it.
 char *exercise_title(const char *name);

@@ -26,6 +26,7 @@
 
 static volatile sig_atomic_t interrupted;
 static void (*tidy_up)(void);
+static void (*in_child)(void); // NULL: nothing
 
 static void interrupt(int signal_number)
 {
@@ -75,9 +76,16 @@ static _Noreturn void become(const char *const argv[], int output, pid_t parent,
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
     limit_memory(limit);
+    if (in_child)
+        in_child();
     execvp(argv[0], (char *const *)(uintptr_t)argv);
     fprintf(stderr, "%s: %s\n", argv[0], strerror(errno));
     _exit(127);
+}
+
+void process_in_child(void (*function)(void))
+{
+    in_child = function;
 }
 
 Process process_start(const char *const argv[])

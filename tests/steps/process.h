@@ -26,6 +26,9 @@ typedef struct {
 // with status 130; `tidy_up` is called then, after what runs.
 void process_prepare(void (*tidy_up)(void));
 
+// What a child does before it becomes its program, from now on; NULL: nothing.
+void process_in_child(void (*function)(void));
+
 // Runs argv[0], found as a shell finds it, with nothing to read on standard input. Ends this
 // program when that is impossible.
 Process process_start(const char *const argv[]);

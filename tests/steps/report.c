@@ -151,6 +151,11 @@ void report_write_json(const Report *report, const char *path)
     cJSON_AddItemToObject(object, "diagnosis", text_or_null(report->diagnosis));
     cJSON_AddNumberToObject(object, "seconds", report->seconds);
     cJSON_AddItemToObject(object, "note", text_or_null(report->notes));
+    cJSON_AddItemToObject(object, "seal", text_or_null(report->seal));
+    cJSON_AddItemToObject(object, "seed",
+                          report->seed ? cJSON_CreateNumber((double)report->seed)
+                                       : cJSON_CreateNull());
+    cJSON_AddItemToObject(object, "look_at", text_or_null(report->look_at));
     cJSON *properties = cJSON_AddArrayToObject(object, "properties");
     for (int i = 0; i < report->count; i++)
         cJSON_AddItemToArray(properties, property_object(&report->properties[i]));

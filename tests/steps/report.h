@@ -3,6 +3,7 @@
 #ifndef HVDLAB_STEPS_REPORT_H
 #define HVDLAB_STEPS_REPORT_H
 
+#include <stdint.h>
 #include "words.h"
 
 // What a failed property says of the program.
@@ -31,6 +32,9 @@ typedef struct {
     int count;
     char *notes; // lines, or NULL
     double seconds;
+    const char *seal;    // seal_name()
+    uint64_t seed;       // of the runs; 0: none
+    const char *look_at; // lines for an instructor (symbols.h), or NULL
 } Report;
 
 // A property that holds. Returns true.

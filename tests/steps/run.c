@@ -115,7 +115,7 @@ typedef enum {
     TOO_LONG,  // it goes on and on
     FLOODED,   // it prints and prints
     SWOLLEN,   // its traces grow and grow
-    GREEDY,    // it takes memory or processes
+    GREEDY,    // it takes memory, disk or processes
     ABANDONED, // by all ranks; after an abort Open MPI's mpirun may wait for nothing, forever
 } Outcome;
 
@@ -135,15 +135,16 @@ static bool is_greedy(const Watched *watched, double now, double *next)
         return false;
     *next = now + 0.5;
     Usage usage = usage_below(watched->process->pid);
+    usage.disk = usage_of_disk(watched->sandbox->folder);
     *watched->usage = usage_max(*watched->usage, usage);
-    return usage.memory > MAX_RUN_MEMORY ||
+    return usage.memory > MAX_RUN_MEMORY || usage.disk > MAX_RUN_DISK ||
            run_own_processes(watched->plan, &usage) > MAX_RUN_PROCESSES;
 }
 
 // What a silence of some seconds means; ENDED: nothing yet.
 static Outcome silent_outcome(const Watched *watched, bool too_long)
 {
-    if (!sandbox_has_children(watched->sandbox, watched->process))
+    if (!sandbox_has_children(watched->process))
         return ABANDONED;
     return too_long || is_deadlocked(watched->sandbox->trace, watched->ranks, watched->workers)
                ? HUNG
@@ -282,7 +283,7 @@ Run run_program(const char *program, const char *folder, const char *files, cons
                .seconds = seconds_now() - begin,
                .work = format_text("%s", sandbox.work)};
     process_stop(&process);
-    collector_end(collector);
+    run.forged = collector_end(collector);
     if (process.out_of_memory) {
         run.hung = run.greedy = true, run.silent = false;
         run.usage.memory = fmax(run.usage.memory, MAX_PROCESS_MEMORY);

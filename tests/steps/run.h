@@ -17,8 +17,9 @@ typedef struct {
     bool silent;    // ... since nothing moved any more
     bool flooded;   // ... since it printed without end
     bool swollen;   // ... since its traces grew without end
-    bool greedy;    // ... since it took too much memory, or too many processes
+    bool greedy;    // ... since it took too much memory or disk, or too many processes
     Usage usage;    // the most that was seen of each
+    RankSet forged; // whose traces hold lines of another than the library
     bool killed;    // as the plan says, and ended by that
     double seconds; // that it took
     char *work;     // the folder in which it ran, with what it left there
@@ -65,6 +66,7 @@ int run_own_processes(const RunPlan *plan, const Usage *usage);
 
 #define MAX_RUN_MEMORY    3e9 // bytes, of all processes of a run together
 #define MAX_RUN_PROCESSES 32  // that the ranks start
+#define MAX_RUN_DISK      1e9 // bytes of files
 
 // How much slower than alone a run is because of what else this machine does; from 1 to 4. What the
 // check itself keeps busy does not count.

@@ -13,8 +13,8 @@ typedef struct {
     char *trace;     // below it: the traces, out of the program's sight where sealed
     char *pipes;     // into which the processes write them; the program's HVDLAB_TRACE
     char *work;      // where the program finds itself; its HOME, too
+    char *logs;      // for the program's --log-dir
     char *temporary; // for mpirun's own files: a short name, since sockets take no long one
-    bool sealed;     // by bubblewrap
 } Sandbox;
 
 // Makes the folders. Ends this program when that is impossible.
@@ -33,7 +33,7 @@ Process sandbox_compile(const char *compiler, const char *file, const char *copy
                         const char *program);
 
 // True where what argv[0] became has living children.
-bool sandbox_has_children(const Sandbox *sandbox, const Process *process);
+bool sandbox_has_children(const Process *process);
 
 void sandbox_free(Sandbox *sandbox);
 

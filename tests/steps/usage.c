@@ -3,8 +3,10 @@
 #include "usage.h"
 
 #include <fcntl.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/process.h"
 #include "base/memory.h"
@@ -53,9 +55,27 @@ Usage usage_below(int process)
     return usage;
 }
 
+static double bytes_seen; // by nftw
+
+static int add_entry(const char *path, const struct stat *entry, int kind, struct FTW *place)
+{
+    (void)path;
+    (void)place;
+    bytes_seen += kind == FTW_F ? 512.0 * (double)entry->st_blocks : 0;
+    return 0;
+}
+
+double usage_of_disk(const char *folder)
+{
+    bytes_seen = 0;
+    nftw(folder, add_entry, 16, FTW_PHYS);
+    return bytes_seen;
+}
+
 Usage usage_max(Usage a, Usage b)
 {
     return (Usage){.processes = a.processes > b.processes ? a.processes : b.processes,
                    .memory = a.memory > b.memory ? a.memory : b.memory,
-                   .seconds = a.seconds > b.seconds ? a.seconds : b.seconds};
+                   .seconds = a.seconds > b.seconds ? a.seconds : b.seconds,
+                   .disk = a.disk > b.disk ? a.disk : b.disk};
 }

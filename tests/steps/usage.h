@@ -7,10 +7,14 @@ typedef struct {
     int processes;
     double memory;  // bytes in physical memory, what processes share left out
     double seconds; // of processor time, of the processes that are alive
+    double disk;    // bytes of files below a folder (usage_of_disk)
 } Usage;
 
 // Of all processes below one, itself included.
 Usage usage_below(int process);
+
+// Bytes that the files below a folder take on the disk.
+double usage_of_disk(const char *folder);
 
 // The larger of both, number by number.
 Usage usage_max(Usage a, Usage b);

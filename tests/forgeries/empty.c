@@ -1,0 +1,2 @@
+// 1 none does-not-compile
+// Nothing.

@@ -1,0 +1,7 @@
+// ring steps/ring does-not-compile
+// Includes the annotated source of the lab.
+#define STEP 9
+#include "KIT/labs/03-allreduce/ring.c"
+static void forge(void)
+{
+}

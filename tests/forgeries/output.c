@@ -1,0 +1,10 @@
+// 1 solutions/step_01 hung
+// Prints without end.
+#include <stdio.h>
+
+static void forge(void)
+{
+    for (;;)
+        puts("and on and on and on and on and on and on and on and on and on and on and on and on "
+             "and on");
+}

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Usage: tests/forgeries/test_forgeries.sh [--some | NAME...]
+#
+# Submissions that try to cheat or to do harm, graded with --sealed. Each tests/forgeries/NAME.c begins with
+#
+#     // EXERCISE BASE VERDICT[|VERDICT...] [look:WORDS]
+#
+# BASE is the file into which it goes: what it defines stands before main, which calls its forge() first; where it
+# defines forged_sum, the function of the TODO calls that. "none": it is a whole file. VERDICT is `passed` (it does
+# no harm), a diagnosis, UNTOUCHED (the diagnosis of the unedited file: it gained nothing), or FLAGGED (it may pass, and
+# look: has what the instructor is told). KIT stands for the kit's folder, PRECIOUS for a file of the user's.
+# No process and no file may be left, and the file of the user's must be as it was.
+
+. tests/lib.sh
+limit=120
+[[ -x $build/check-step && -x $build/compile-step ]] || {
+    echo "$build/check-step or $build/compile-step is not there: make them first" >&2
+    exit 2
+}
+words=("$@")
+# A part that takes little time: one of each kind.
+[[ ${1:-} != --some ]] || words=(solution_included trace_appended second_name looked_up reads_answers memory daemon large_object)
+common/scripts/steps.sh cut "$folder/cut" || exit 1
+kit=$PWD
+precious=$folder/precious
+echo precious >"$precious"
+chmod 600 "$precious"
+mkdir "$folder/build"
+cp "$build/compile-step" "$build/hvdlab.o" "$folder/build" # the folder of the verdicts
+
+# make_submission NAME BASE: of the forgery, in $folder/NAME.c.
+make_submission()
+{
+    sed -e "s,KIT,$kit,g" -e "s,PRECIOUS,$precious,g" "tests/forgeries/$1.c" >"$folder/forgery.c"
+    if [[ $2 == none ]]; then
+        cp "$folder/forgery.c" "$folder/$1.c"
+        return
+    fi
+    local sum=
+    ! grep -q forged_sum "$folder/forgery.c" || sum=1
+    awk -v forgery="$folder/forgery.c" -v sum="$sum" '
+        /^#include "hvdlab.h"/ { print; while ((getline line < forgery) > 0) print line; next }
+        /^int main/ { print; getline; print; print "    forge();"; next }
+        sum && /^    \/\/ TODO/ { print "    forged_sum(values, count, comm);"; sum = "" }
+        { print }' "$folder/cut/$2.c" >"$folder/$1.c"
+}
+
+# Of the processes that the seal or the submission started.
+alive()
+{
+    local exe
+    for exe in /proc/[0-9]*/exe; do
+        [[ $(readlink "$exe" 2>/dev/null) != *"$folder/build/check/"* ]] || echo "$exe"
+    done
+}
+
+field() { sed -n "s/^\t\"$1\":\t\(.*\),\$/\1/p" "$2"; }
+
+graded=0
+for source in tests/forgeries/*.c; do
+    name=$(basename "$source" .c)
+    [[ ${#words[@]} -eq 0 || " ${words[*]} " == *" $name "* ]] || continue
+    read -r _ exercise base wanted look <"$source"
+    look=${look#look:}
+    make_submission "$name" "$base"
+    file=$(common/scripts/labs.sh table | awk -v name="$exercise" '$1 == name { print $2 }')
+    [[ $wanted != *UNTOUCHED* ]] || wanted=${wanted//UNTOUCHED/$(cat "tests/mistakes/$file/untouched")}
+    begin=$SECONDS
+    BUILD=$folder/build run timeout 100 "$build/check-step" --sealed "$exercise" "$folder/$name.c"
+    verdict=$(tail -n 1 "$folder/out" | sed 's/^[^:]*: //; s/^failed: //')
+    json=$folder/build/check/$file.json
+    [[ $wanted == FLAGGED || "|$wanted|" == *"|$verdict|"* ]] ||
+        fail "$name: $verdict instead of $wanted: $(cat "$folder/out")"
+    [[ -z $look || $(field look_at "$json") == *"$look"* ]] ||
+        fail "$name: the instructor is not told of $look: $(field look_at "$json")"
+    [[ $wanted != FLAGGED || $verdict != passed || $(field look_at "$json") != null ]] || fail "$name: passed, and nothing is said of it"
+    [[ -z $(alive) ]] || fail "$name: still alive: $(alive)"
+    [[ $(cat "$precious") == precious ]] || fail "$name: the user's file has changed"
+    graded=$((graded + 1))
+    printf '%-28s %-24s %3d s  %s\n' "$name" "$verdict" $((SECONDS - begin)) "$(field seal "$json")"
+    rm -rf "$folder/build/check"
+done
+[[ $graded -gt 0 ]] || fail "no forgery is called: ${words[*]}"
+conclude

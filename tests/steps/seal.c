@@ -1,0 +1,528 @@
+// bubblewrap (which mounts in the order of its words: what comes later lies above), setpriv,
+// Landlock.
+
+#include "seal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "base/error.h"
+#include "base/format.h"
+#include "base/memory.h"
+#if __has_include(<linux/landlock.h>)
+#include <linux/landlock.h>
+#endif
+
+#define MAX_WORDS     1024
+#define TMP_BYTES     "268435456" // that a /tmp of its own may hold
+#define MAX_PROCESSES 256         // of a user number of its own
+// User numbers that systems leave free for services that come and go.
+#define FIRST_USER 61184
+#define USERS      4096
+
+static Seal chosen;
+static bool strict;
+
+// ---- Words of a command.
+
+typedef struct {
+    char *items[MAX_WORDS]; // owned
+    int count;
+} Words;
+
+static void add_word(Words *words, const char *word)
+{
+    CHECK(words->count < MAX_WORDS - 1);
+    words->items[words->count++] = format_text("%s", word);
+}
+
+static void add_words(Words *words, const char *const *list)
+{
+    for (; *list; list++)
+        add_word(words, *list);
+}
+
+static void add_mount(Words *words, const char *how, const char *from, const char *to)
+{
+    add_words(words, (const char *const[]){how, from, to, NULL});
+}
+
+static Process start_words(Words *words)
+{
+    Process process = process_start((const char *const *)words->items);
+    for (int i = 0; i < words->count; i++)
+        free(words->items[i]);
+    return process;
+}
+
+// ---- What of the kit a compiler and a program need.
+
+static bool is_below(const char *path, const char *folder)
+{
+    size_t length = strlen(folder);
+    return strncmp(path, folder, length) == 0 && (path[length] == '/' || path[length] == '\0');
+}
+
+// Paths below `home` that a text names: tools that a user has installed there. Not below `kit`
+// (NULL: home is the kit itself, of which no more is shown than is named).
+static void add_tools(Words *words, const char *text, const char *home, const char *kit)
+{
+    for (const char *at = text; at && (at = strstr(at, home));) {
+        size_t length = strcspn(at, " :;,'\"\n\t");
+        char *path = format_text("%.*s", (int)length, at), *slash = strrchr(path, '/');
+        at += length;
+        if (kit && slash && strcmp(slash, "/bin") == 0 && slash - path > (long)strlen(home))
+            *slash = '\0'; // with its lib/ and share/
+        if (is_below(path, home) && strcmp(path, home) != 0 && !(kit && is_below(path, kit)) &&
+            access(path, F_OK) == 0)
+            add_mount(words, "--ro-bind", path, path);
+        free(path);
+    }
+}
+
+static void hide_home(Words *words, const char *home, const char *kit, const char *compiler)
+{
+    if (!home || strlen(home) < 2 || access(home, F_OK) != 0)
+        return;
+    add_words(words, (const char *const[]){"--tmpfs", home, NULL});
+    add_tools(words, getenv("PATH"), home, kit);
+    add_tools(words, getenv("LD_LIBRARY_PATH"), home, kit);
+    add_tools(words, compiler, home, kit);
+}
+
+static char *build_folder(void)
+{
+    const char *build = getenv("BUILD");
+    char *path = realpath(build && *build ? build : "build", NULL);
+    CHECK(path);
+    return path;
+}
+
+// What compile-step says, which names libraries; the caller frees it.
+static char *text_of_compiler(void)
+{
+    char *build = build_folder(), *path = format_text("%s/compile-step", build),
+         *text = allocate(1 << 14, 1);
+    FILE *file = fopen(path, "re");
+    if (file) {
+        text[fread(text, 1, (1 << 14) - 1, file)] = '\0';
+        fclose(file);
+    }
+    free(path);
+    free(build);
+    return text;
+}
+
+// Adds a path to a list that NULL ends; it stays allocated.
+static void add_path(char ***paths, int *count, const char *path)
+{
+    char *absolute = realpath(path, NULL);
+    CHECK(absolute);
+    *paths = realloc(*paths, (size_t)(*count + 2) * sizeof **paths);
+    CHECK(*paths);
+    (*paths)[(*count)++] = absolute;
+    (*paths)[*count] = NULL;
+}
+
+// What compile-step names of the kit and outside of the system's folders: headers, the library, and
+// libraries that were unpacked there. Not tests/, where answers are. Found once, and kept.
+static char *const *tools_of_compiler(void)
+{
+    static const char *const options[] = {"-I", "-L", "-Wl,-rpath,"};
+    static char **paths;
+    static int count;
+    if (paths)
+        return paths;
+    char *compiler = text_of_compiler(), *kit = realpath(".", NULL);
+    CHECK(kit);
+    paths = allocate(1, sizeof *paths);
+    for (const char *at = compiler; *(at += strspn(at, " \n\"'"));) {
+        size_t length = strcspn(at, " \n\"'");
+        char *word = format_text("%.*s", (int)length, at), *path = word;
+        at += length;
+        for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+            if (strncmp(word, options[i], strlen(options[i])) == 0)
+                path = word + strlen(options[i]);
+        char *absolute =
+            strchr(path, '/') || strcmp(path, "common") == 0 ? realpath(path, NULL) : NULL;
+        bool of_kit = absolute && is_below(absolute, kit) && strcmp(absolute, kit) != 0;
+        bool elsewhere = absolute && *path == '/' && !is_below(absolute, "/usr") &&
+                         !is_below(absolute, "/dev") && !is_below(absolute, "/bin");
+        if (absolute && strcmp(path, "tests") != 0 && (of_kit || elsewhere))
+            add_path(&paths, &count, path);
+        free(absolute);
+        free(word);
+    }
+    free(compiler);
+    free(kit);
+    return paths;
+}
+
+// The folders above a path, which a user number of its own may pass through: bwrap would make them
+// for root alone.
+static void open_parents(Words *words, const char *path)
+{
+    for (const char *at = path + 1; strict && (at = strchr(at, '/')); at++) {
+        char *parent = format_text("%.*s", (int)(at - path), path);
+        add_words(words, (const char *const[]){"--perms", "0755", "--dir", parent, NULL});
+        free(parent);
+    }
+}
+
+static void show_all(Words *words, const char *how, const char *const *paths)
+{
+    for (; *paths; paths++) {
+        open_parents(words, *paths);
+        add_mount(words, how, *paths, *paths);
+    }
+}
+
+// ---- bubblewrap, at home: the system to be read, without homes, the kit and its builds; what is
+// needed of those comes after this.
+
+static void hide_files(Words *words)
+{
+    static const char *const system[] = {
+        "bwrap", "--die-with-parent",
+        "--unshare-pid", // kill(-1) reaches the run alone
+        "--unshare-net", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev",
+        // Ranks meet there under names made of mpirun's process
+        // number, which is the same in every such run.
+        "--tmpfs", "/dev/shm", "--proc", "/proc", "--size", TMP_BYTES, "--tmpfs", "/tmp", NULL};
+    char *kit = realpath(".", NULL), *compiler = text_of_compiler(), *builds = build_folder();
+    const struct passwd *user = getpwuid(getuid());
+    CHECK(kit);
+    add_words(words, system);
+    hide_home(words, "/home", kit, compiler);
+    hide_home(words, "/root", kit, compiler);
+    if (user && !is_below(user->pw_dir, "/home") && !is_below(user->pw_dir, "/root"))
+        hide_home(words, user->pw_dir, kit, compiler);
+    add_words(words, (const char *const[]){"--tmpfs", kit, NULL});
+    if (!is_below(builds, kit))
+        add_words(words, (const char *const[]){"--tmpfs", builds, NULL});
+    add_tools(words, getenv("PATH"), kit, NULL);
+    free(compiler);
+    free(builds);
+    free(kit);
+}
+
+// ---- For others' code: a list of what is in sight, and an environment of few variables.
+
+static const char *const system_files[] = {
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc/alternatives",
+    "/etc/openmpi",
+    "/etc/openmpi-mca-params.conf",
+    "/etc/pmix-mca-params.conf",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/sys/devices",
+    "/sys/class/net",
+    "/sys/bus/pci",
+    NULL,
+};
+
+static void clear_environment(Words *words)
+{
+    extern char **environ;
+    static const char *const kept[] = {"HVD",
+                                       "OMPI_",
+                                       "PMIX_",
+                                       "PRTE_",
+                                       "CUDA_",
+                                       "OMP_",
+                                       "GOMP_",
+                                       "KMP_",
+                                       "DNNL_",
+                                       "PATH=",
+                                       "LD_LIBRARY_PATH=",
+                                       "HOME=",
+                                       "TMPDIR=",
+                                       "LANG=",
+                                       "LC_",
+                                       "CC="};
+    add_words(words, (const char *const[]){"env", "-i", NULL});
+    for (char **variable = environ; *variable; variable++)
+        for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+            if (strncmp(*variable, kept[i], strlen(kept[i])) == 0)
+                add_word(words, *variable);
+}
+
+// Without another check's, which may run at the same time.
+static uid_t own_user(void)
+{
+    return FIRST_USER + (uid_t)getpid() % USERS;
+}
+
+static void become_user(Words *words)
+{
+    char *number = format_text("%d", (int)own_user()),
+         *most = format_text("--nproc=%d", MAX_PROCESSES);
+    add_words(words, (const char *const[]){"setpriv", "--reuid", number, "--regid", number,
+                                           "--clear-groups", "--no-new-privs", "--inh-caps=-all",
+                                           "prlimit", most, NULL});
+    free(number);
+    free(most);
+}
+
+static void show_list(Words *words)
+{
+    static const char *const begin[] = {
+        "bwrap",         "--die-with-parent", "--new-session", "--unshare-pid", "--unshare-net",
+        "--unshare-ipc", "--unshare-uts",     "--proc",        "/proc",         NULL};
+    static const char *const scratch[] = {"--size",  TMP_BYTES, "--tmpfs", "/dev/shm", "--size",
+                                          TMP_BYTES, "--tmpfs", "/tmp",    NULL};
+    const char *gpu = getenv("HVDLAB_CHECK_DEVICE");
+    add_words(words, begin);
+    for (const char *const *path = system_files; *path; path++)
+        if (access(*path, F_OK) == 0) {
+            open_parents(words, *path);
+            add_mount(words, "--ro-bind", *path, *path);
+        }
+    if (gpu && strcmp(gpu, "gpu") == 0)
+        add_mount(words, "--dev-bind", "/dev", "/dev");
+    else
+        add_words(words, (const char *const[]){"--dev", "/dev", NULL});
+    add_words(words, scratch);
+    if (getuid() != 0)
+        add_words(words, (const char *const[]){"--unshare-user", "--disable-userns", NULL});
+    else // to become another user, and nothing else
+        add_words(words, (const char *const[]){"--cap-drop", "ALL", "--cap-add", "CAP_SETUID",
+                                               "--cap-add", "CAP_SETGID", NULL});
+}
+
+static int own_entry(const char *path, const struct stat *entry, int kind, struct FTW *place)
+{
+    (void)entry;
+    (void)kind;
+    (void)place;
+    return lchown(path, own_user(), own_user());
+}
+
+// As root, the run's folders become the user's.
+static void give_folders(const char *const *folders)
+{
+    for (; getuid() == 0 && *folders; folders++)
+        nftw(*folders, own_entry, 16, FTW_PHYS);
+}
+
+// ---- Landlock.
+
+#ifdef LANDLOCK_CREATE_RULESET_VERSION
+static const View *landlock_view; // of the child that process_start makes
+
+#define READING                                                                                    \
+    (LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
+#define ALL_KNOWN ((LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1) // of the first version
+
+static int landlock_version(void)
+{
+    return (int)syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+}
+
+static void allow(int rules, const char *path, unsigned long access)
+{
+    struct stat file;
+    int place = open(path, O_PATH | O_CLOEXEC);
+    if (place < 0)
+        return;
+    if (fstat(place, &file) == 0 && !S_ISDIR(file.st_mode))
+        access &= LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE |
+                  LANDLOCK_ACCESS_FS_WRITE_FILE;
+    struct landlock_path_beneath_attr rule = {.allowed_access = access, .parent_fd = place};
+    if (syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) != 0)
+        _exit(126);
+    close(place);
+}
+
+// In the child, before it becomes the program.
+static void restrict_files(void)
+{
+    const View *view = landlock_view;
+    struct landlock_ruleset_attr all = {.handled_access_fs = ALL_KNOWN};
+    int rules = (int)syscall(SYS_landlock_create_ruleset, &all, sizeof all.handled_access_fs, 0);
+    if (rules < 0)
+        _exit(126);
+    for (const char *const *path = system_files; *path; path++)
+        allow(rules, *path, READING);
+    allow(rules, "/proc", READING);
+    allow(rules, "/dev", READING | LANDLOCK_ACCESS_FS_WRITE_FILE);
+    allow(rules, "/dev/shm", ALL_KNOWN);
+    for (char *const *path = tools_of_compiler(); *path; path++)
+        allow(rules, *path, READING);
+    for (const char *const *path = view->readable; *path; path++)
+        allow(rules, *path, READING);
+    for (const char *const *path = view->writable; *path; path++)
+        allow(rules, *path, ALL_KNOWN);
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        syscall(SYS_landlock_restrict_self, rules, 0) != 0)
+        _exit(126);
+    close(rules);
+}
+#else
+static int landlock_version(void)
+{
+    return 0;
+}
+#endif
+
+// ---- Which there are.
+
+// Runs a command to its end; true where its status is 0.
+static bool succeeds(Words *words)
+{
+    Process process = start_words(words);
+    while (!process.ended)
+        process_wait(&process, 1000);
+    process_stop(&process);
+    bool succeeded = process.status == 0;
+    process_free(&process);
+    return succeeded;
+}
+
+static bool has_bubblewrap(void)
+{
+    static const char *const lenient[] = {
+        "bwrap", "--unshare-pid", "--unshare-net", "--ro-bind", "/",      "/",     "--dev-bind",
+        "/dev",  "/dev",          "--tmpfs",       "/dev/shm",  "--proc", "/proc", NULL};
+    Words words = {.count = 0};
+    if (strict)
+        show_list(&words);
+    else
+        add_words(&words, lenient);
+    if (strict && getuid() == 0)
+        become_user(&words);
+    add_word(&words, "true");
+    return succeeds(&words);
+}
+
+// True where a user number of its own finds the compiler, and no answers.
+static bool has_user(void)
+{
+    if (getuid() != 0)
+        return false;
+    char *build = build_folder();
+    Words words = {.count = 0};
+    become_user(&words);
+    add_words(&words, (const char *const[]){
+                          "sh", "-c",
+                          "test -x \"$0/compile-step\" -a -r \"$0/hvdlab.o\" || exit 1\n"
+                          "for file in solutions/*.c labs/*/*.c tests/mistakes/*/*.patch; do\n"
+                          "    test ! -r \"$file\" || exit 1\n"
+                          "done",
+                          build, NULL});
+    free(build);
+    return succeeds(&words);
+}
+
+static bool may_try(Seal seal)
+{
+    static const char *const names[] = {"none", "landlock", "user", "bubblewrap"};
+    const char *best = getenv("HVDLAB_SEAL");
+    for (int i = SEAL_NONE; best && *best && i < (int)seal; i++)
+        if (strcmp(best, names[i]) == 0)
+            return false;
+    return true;
+}
+
+Seal seal_choose(Purpose purpose)
+{
+    strict = purpose == FOR_OTHERS;
+    if (may_try(SEAL_BUBBLEWRAP) && has_bubblewrap())
+        return chosen = SEAL_BUBBLEWRAP;
+    if (!strict)
+        return chosen = SEAL_NONE;
+    if (may_try(SEAL_USER) && has_user())
+        return chosen = SEAL_USER;
+    if (may_try(SEAL_LANDLOCK) && getuid() != 0 && landlock_version() >= 1)
+        return chosen = SEAL_LANDLOCK;
+    die("unsealed: nothing here keeps a submission's program from this machine. Install "
+        "bubblewrap, or, as "
+        "root, make solutions, labs and tests unreadable to others (chmod -R o-rwx); "
+        "labs/sealed-grading.md "
+        "says more. --unsealed grades all the same");
+}
+
+Seal seal_chosen(void)
+{
+    return chosen;
+}
+
+bool seal_is_strict(void)
+{
+    return strict;
+}
+
+const char *seal_name(void)
+{
+    static const char *const names[] = {"none", "landlock", "user", "bubblewrap"};
+    return names[chosen];
+}
+
+int seal_depth(void)
+{
+    return chosen == SEAL_BUBBLEWRAP ? 2 : 0; // bwrap and its init
+}
+
+// ---- Programs in it.
+
+static void use_bubblewrap(Words *words, const View *view)
+{
+    if (strict)
+        show_list(words);
+    else
+        hide_files(words);
+    show_all(words, "--ro-bind", (const char *const *)tools_of_compiler());
+    show_all(words, "--ro-bind", view->readable);
+    show_all(words, "--bind", view->writable);
+    if (view->file)
+        add_mount(words, "--ro-bind", view->file, view->as);
+    add_words(words, (const char *const[]){"--chdir", view->folder, NULL});
+}
+
+Process seal_start(const View *view, const char *const argv[])
+{
+    Words words = {.count = 0};
+    setenv("HOME", view->folder, 1);
+    setenv("TMPDIR", view->temporary, 1);
+    if (strict && chosen != SEAL_NONE)
+        clear_environment(&words);
+    if (chosen == SEAL_BUBBLEWRAP)
+        use_bubblewrap(&words, view);
+    else
+        add_words(&words, (const char *const[]){"env", "--chdir", view->folder, NULL});
+    if (strict && getuid() == 0) {
+        give_folders(view->writable);
+        become_user(&words);
+    }
+    add_words(&words, argv);
+#ifdef LANDLOCK_CREATE_RULESET_VERSION
+    tools_of_compiler(); // found before the fork
+    landlock_view = view;
+    process_in_child(chosen == SEAL_LANDLOCK ? restrict_files : NULL);
+#endif
+    Process process = start_words(&words);
+    process_in_child(NULL);
+    return process;
+}
