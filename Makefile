@@ -35,6 +35,7 @@ DATA_DIR := data
 
 # Scripts see the same settings.
 export CC CUDA CUDA_HOME CUDNN_HOME NCCL_HOME CUDA_ARCH ONEDNN BUILD CLANG_FORMAT FASHION_MNIST_URL CIFAR10_URL DATA_DIR NP V
+export SUBMISSIONS ROSTER EXERCISES GRADES SECRET SEAL AT_ONCE WORKSHEET BOOK COLUMN
 
 # One recipe line, quiet unless V=1: $(Q)command; and the short line that stands for it.
 Q := $(if $(filter 1,$(V)),,@)
@@ -59,7 +60,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-alone := deps data data-cifar10 demo test fuzz faults inject valgrind test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm bench bench-gpu compare scaling sweep cluster cluster-down cluster-traffic check check-all next steps check-steps clean $(check_X) $(reset_X)
+alone := deps data data-cifar10 demo test fuzz faults inject valgrind test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm bench bench-gpu compare scaling sweep cluster cluster-down cluster-traffic check check-all grade next steps check-steps clean $(check_X) $(reset_X)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -398,7 +399,7 @@ steps/%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: all help deps info data data-cifar10 demo test test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
+.PHONY: grade all help deps info data data-cifar10 demo test test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
         doc devices env cluster cluster-down cluster-traffic measure compare scaling sweep check check-all steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
@@ -562,6 +563,11 @@ sweep: ## time all-reduces, MPI's, NCCL's, yours (SOLUTIONS=1: the solutions'), 
 check-all: ## grade all exercises, then show a table
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
 	@common/scripts/student.sh check-all
+
+grade: ## grade a class's submissions: SUBMISSIONS=folder [ROSTER=class.csv] [EXERCISES="1 ring:2"] (labs/instructor.md)
+	@common/scripts/deps.sh install build sandbox class
+	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step $(BUILD)/grades
+	@common/scripts/grade.sh
 
 $(solution_X): solution-%: $$(call solution_program,$$(F_$$*)) ## build the solution; the last line says how to run it
 	@common/scripts/student.sh line $* $<

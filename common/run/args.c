@@ -22,8 +22,6 @@
 #include "base/format.h"
 #include "run/hooks.h"
 
-#define VERSION "0.1.0"
-
 // Versions of clang-format lay out a macro's braces differently.
 // clang-format off
 #define DEFAULT_ARGS                                                                               \
@@ -195,7 +193,7 @@ static void show_help(void)
 
 static void show_version(void)
 {
-    puts("hvdlab " VERSION);
+    puts("hvdlab " HVDLAB_VERSION);
 }
 
 _Noreturn static void refuse(const Flag *flag, const char *value, const char *allowed)

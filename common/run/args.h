@@ -63,6 +63,9 @@ typedef struct {
 // belongs to the process: see settings().
 Args parse_args(int argc, char **argv);
 
+// What --version prints.
+#define HVDLAB_VERSION "0.1.0"
+
 // The process's settings; the defaults before parse_args. Programs of the kit that have a command
 // line of their own (replay, bench) write them here.
 Settings *settings(void);

@@ -21,29 +21,11 @@ words=("$@")
 # A part that takes little time: one of each kind.
 [[ ${1:-} != --some ]] || words=(solution_included trace_appended second_name looked_up reads_answers memory daemon large_object)
 common/scripts/steps.sh cut "$folder/cut" || exit 1
-kit=$PWD
 precious=$folder/precious
 echo precious >"$precious"
 chmod 600 "$precious"
 mkdir "$folder/build"
 cp "$build/compile-step" "$build/hvdlab.o" "$folder/build" # the folder of the verdicts
-
-# make_submission NAME BASE: of the forgery, in $folder/NAME.c.
-make_submission()
-{
-    sed -e "s,KIT,$kit,g" -e "s,PRECIOUS,$precious,g" "tests/forgeries/$1.c" >"$folder/forgery.c"
-    if [[ $2 == none ]]; then
-        cp "$folder/forgery.c" "$folder/$1.c"
-        return
-    fi
-    local sum=
-    ! grep -q forged_sum "$folder/forgery.c" || sum=1
-    awk -v forgery="$folder/forgery.c" -v sum="$sum" '
-        /^#include "hvdlab.h"/ { print; while ((getline line < forgery) > 0) print line; next }
-        /^int main/ { print; getline; print; print "    forge();"; next }
-        sum && /^    \/\/ TODO/ { print "    forged_sum(values, count, comm);"; sum = "" }
-        { print }' "$folder/cut/$2.c" >"$folder/$1.c"
-}
 
 # Of the processes that the seal or the submission started.
 alive()
@@ -62,7 +44,8 @@ for source in tests/forgeries/*.c; do
     [[ ${#words[@]} -eq 0 || " ${words[*]} " == *" $name "* ]] || continue
     read -r _ exercise base wanted look <"$source"
     look=${look#look:}
-    make_submission "$name" "$base"
+    [[ $base == none ]] || base=$folder/cut/$base.c
+    tests/forgeries/make.sh "$name" "$base" "$PWD" "$precious" >"$folder/$name.c"
     file=$(common/scripts/labs.sh table | awk -v name="$exercise" '$1 == name { print $2 }')
     [[ $wanted != *UNTOUCHED* ]] || wanted=${wanted//UNTOUCHED/$(cat "tests/mistakes/$file/untouched")}
     begin=$SECONDS
