@@ -35,7 +35,7 @@ DATA_DIR := data
 
 # Scripts see the same settings.
 export CC CUDA CUDA_HOME CUDNN_HOME NCCL_HOME CUDA_ARCH ONEDNN BUILD CLANG_FORMAT FASHION_MNIST_URL CIFAR10_URL DATA_DIR NP V
-export SUBMISSIONS ROSTER EXERCISES GRADES SECRET SEAL AT_ONCE WORKSHEET BOOK COLUMN
+export SUBMISSIONS ROSTER EXERCISES GRADES SECRET SEAL AT_ONCE WORKSHEET BOOK COLUMN TO HINTS MEASURED STUDENTS
 
 # One recipe line, quiet unless V=1: $(Q)command; and the short line that stands for it.
 Q := $(if $(filter 1,$(V)),,@)
@@ -60,7 +60,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-alone := deps data data-cifar10 demo test fuzz faults inject valgrind test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm bench bench-gpu compare scaling sweep cluster cluster-down cluster-traffic check check-all grade next steps check-steps clean $(check_X) $(reset_X)
+alone := deps data data-cifar10 demo test fuzz faults inject valgrind test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm bench bench-gpu compare scaling sweep cluster cluster-down cluster-traffic check check-all grade release update watch next steps check-steps clean $(check_X) $(reset_X)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -142,14 +142,15 @@ solution_program = $(BUILD)/solution_$(patsubst step_%,%,$(1))
 solution_programs := $(foreach source,$(solution_sources),$(call solution_program,$(basename $(notdir $(source)))))
 tool_programs := $(tools:%=$(BUILD)/%)
 lab_programs := $(foreach source,$(lab_sources),$(BUILD)/$(basename $(notdir $(source))))
-small := $(BUILD)/tests/faults/small
-cuts := $(BUILD)/tests/faults/cuts
-shims := $(BUILD)/tests/faults/inject.so $(BUILD)/tests/faults/powercut.so
+# (The students' package has no tests of the kit itself.)
+small := $(if $(wildcard tests/faults),$(BUILD)/tests/faults/small)
+cuts := $(if $(wildcard tests/faults),$(BUILD)/tests/faults/cuts)
+shims := $(if $(wildcard tests/faults),$(BUILD)/tests/faults/inject.so $(BUILD)/tests/faults/powercut.so)
 programs := $(step_programs) $(solution_programs) $(lab_programs) $(BUILD)/replay $(BUILD)/bench $(BUILD)/check-step \
             $(tool_programs) $(unit_programs) $(mpi_programs) $(emulated_programs) $(small) $(cuts)
 objects := $(emulated_objects) $(library_objects) $(step_objects) $(replay_objects) $(bench_objects) $(check_objects) \
-           $(unit_objects) $(shared_objects) $(model_objects) $(mpi_programs:%=%.o) $(hvd_training) $(tools:%=$(BUILD)/common/tools/%.o) \
-           $(fuzz_programs:%=%.o) $(BUILD)/tests/fuzz/fuzz.o $(small).o $(cuts).o
+           $(unit_objects) $(shared_objects) $(model_objects) $(mpi_programs:%=%.o) $(if $(mpi_programs),$(hvd_training)) $(tools:%=$(BUILD)/common/tools/%.o) \
+           $(fuzz_programs:%=%.o) $(BUILD)/tests/fuzz/fuzz.o $(small:=.o) $(cuts:=.o)
 
 # ---- How to compile and link. CPPFLAGS, CFLAGS and LDFLAGS of the user come last.
 
@@ -312,8 +313,10 @@ $(foreach source,$(lab_sources),$(eval $(BUILD)/$(basename $(notdir $(source))):
 $(BUILD)/check-step: $(check_objects)
 $(BUILD)/replay: $(replay_objects) $(model_objects)
 lab_objects := $(BUILD)/tests/steps/lab.o $(BUILD)/tests/steps/words.o
+ifneq ($(small),)
 $(small): %: %.o $(lab_objects)
 $(cuts): %: %.o
+endif
 $(BUILD)/bench: $(bench_objects) $(model_objects)
 $(tool_programs): $(BUILD)/%: $(BUILD)/common/tools/%.o
 $(mpi_programs): $(BUILD)/%: $(BUILD)/%.o $(model_objects)
@@ -339,7 +342,7 @@ $(programs): $(BUILD)/settings.link
 	$(Q)$(link) -o $@ $(filter %.o,$^) $(extra_libraries) $(libraries)
 
 # What makes calls fail, or writes them down, goes into a program from outside, and is not instrumented.
-$(shims): $(BUILD)/%.so: %.c $(BUILD)/settings.compile
+$(BUILD)/tests/faults/%.so: tests/faults/%.c $(BUILD)/settings.compile
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(filter-out -fsanitize=%,$(compile)) -fPIC -shared -o $@ $<
@@ -399,7 +402,7 @@ steps/%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: grade all help deps info data data-cifar10 demo test test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
+.PHONY: grade release update watch all help deps info data data-cifar10 demo test test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
         doc devices env cluster cluster-down cluster-traffic measure compare scaling sweep check check-all steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
@@ -428,7 +431,7 @@ demo: ## build, then train a small network on the real data, on two workers: 2 t
 	$(build_first) $(BUILD)/solution_06 $(BUILD)/bench
 	@common/scripts/demo.sh
 
-include tests/tests.mk
+-include tests/tests.mk
 build_tests = $(filter-out $(step_programs),$(programs)) $(BUILD)/compile-step $(BUILD)/cut/baseline $(shims)
 test: ## build, and run the tests but for those of many minutes
 	@common/scripts/deps.sh install build check sandbox steps dataset
@@ -516,6 +519,13 @@ next: ## take your last answer that passed on into the next step's file
 progress: ## what you have done, and what is next
 	@common/scripts/student.sh progress
 
+update: ## take what your course has released since, without losing what you wrote
+	@common/scripts/update.sh
+
+watch: ## check an exercise whenever its file is saved; keys lead from one to the next
+	$(build_first) $(BUILD)/watch $(BUILD)/check-step $(BUILD)/compile-step
+	@$(BUILD)/watch
+
 doc: ## what the library says about NAME=hvd_rank; without NAME, what there is
 	@LC_ALL=C awk -f common/scripts/doc.awk common/*.h common/*/*.h
 
@@ -563,6 +573,10 @@ sweep: ## time all-reduces, MPI's, NCCL's, yours (SOLUTIONS=1: the solutions'), 
 check-all: ## grade all exercises, then show a table
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
 	@common/scripts/student.sh check-all
+
+release: ## make the students' package: [EXERCISES=...] [HINTS=2] [STUDENTS=class.csv SECRET=file] [TO=folder]
+	@common/scripts/deps.sh install steps class
+	@common/scripts/release.sh
 
 grade: ## grade a class's submissions: SUBMISSIONS=folder [ROSTER=class.csv] [EXERCISES="1 ring:2"] (labs/instructor.md)
 	@common/scripts/deps.sh install build sandbox class

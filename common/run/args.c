@@ -384,8 +384,11 @@ Args parse_args(int argc, char **argv)
     if (args.resume && !args.checkpoint_dir)
         die("--resume needs --checkpoint-dir, the folder to go on from");
     checkpoint_dir.given = args.checkpoint_dir != NULL;
+    int seed = environment_count("HVDLAB_SEED", 999999999);
     if (process.seeded)
         seed_process(process.seed);
+    else if (seed > 0)
+        seed_process((uint64_t)seed);
     args_read();
     return args;
 }

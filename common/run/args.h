@@ -59,7 +59,8 @@ typedef struct {
 // status 0. A flag may be shortened while it stays unambiguous. A flag that is unknown, lacks its
 // value or is out of range, and a stray word, end it with one line and status 2. The strings belong
 // to argv or live as long as the process. HVDLAB_RESUME=1 in the environment, which hvdrun sets
-// when it starts a job again, means --resume where there is a --checkpoint-dir. Also applies what
+// when it starts a job again, means --resume where there is a --checkpoint-dir. HVDLAB_SEED=N does
+// what --seed does, except that the data stay the same: checks set it. Also applies what
 // belongs to the process: see settings().
 Args parse_args(int argc, char **argv);
 

@@ -188,6 +188,7 @@ show_diff()
 {
     chosen_file "$1"
     solution=$(solution_file "$1")
+    [ -e "$solution" ] || fail "the solutions are not in this package: ask your instructor"
     color=never
     [ ! -t 1 ] || color=always
     diff -u --color=$color --label "$file" --label "$solution" "$file" "$solution"

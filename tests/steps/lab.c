@@ -5,7 +5,6 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -294,13 +293,14 @@ void vary_plan(RunPlan *plan, uint64_t seed)
 {
     static const char flag[] = "--max-count ";
     char *flags = NULL, *end = plan->flags;
+    plan->seed = seed;
     const char *at = strstr(plan->flags, flag);
     if (at) {
         at += sizeof flag - 1;
         long length = varied_length(strtol(at, &end, 10), seed, plan->ranks);
         text_add(&flags, "%.*s%ld", (int)(at - plan->flags), plan->flags, length);
     }
-    text_add(&flags, "%s --seed %" PRIu64, end, seed);
+    text_add(&flags, "%s", end);
     plan->flags = flags;
     char *layout = NULL;
     for (const char *node = plan->layout; node;

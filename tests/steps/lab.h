@@ -30,9 +30,10 @@ typedef struct {
     int servers;  // of parameters, beside the ranks; 0: mpirun starts the run
     char *paces;  // of the workers, "0,80,0"; NULL: none
     char *flags;
-    char *kill;  // RANK:EVENT:N (observe/trace.h); NULL: no rank is
-    char *full;  // which write_checkpoint fails, from 1; NULL: none
-    char *after; // an earlier run; NULL: none
+    char *kill;    // RANK:EVENT:N (observe/trace.h); NULL: no rank is
+    char *full;    // which write_checkpoint fails, from 1; NULL: none
+    char *after;   // an earlier run; NULL: none
+    uint64_t seed; // of vary_plan; 0: none
 } RunPlan;
 
 typedef struct {
@@ -63,9 +64,9 @@ const Exercise *exercise_named(const Exercises *exercises, const char *name);
 // True where both ask for the same run.
 bool same_plan(const RunPlan *a, const RunPlan *b);
 
-// Makes what does not matter in a run a function of the seed: random numbers (--seed), the nodes'
-// numbers, and the length of the longest array. Nothing that a right program may rely on changes.
-// The plan's texts are new ones, which stay.
+// Makes what does not matter in a run a function of the seed: random numbers (HVDLAB_SEED), the
+// nodes' numbers, and the length of the longest array. Nothing that a right program may rely on
+// changes. The plan's texts are new ones, which stay.
 void vary_plan(RunPlan *plan, uint64_t seed);
 
 // "step 3" or "ring"; the caller frees it.

@@ -74,6 +74,8 @@ static void set_environment(const Sandbox *sandbox, const RunPlan *plan)
         setenv("HVDLAB_FULL", plan->full, 1);
     if (plan->layout)
         setenv("HVD_LAYOUT", plan->layout, 1);
+    if (plan->seed)
+        set_number("HVDLAB_SEED", (int)plan->seed);
     if (plan->devices)
         set_number("HVDLAB_DEVICES", plan->devices);
     // Here only the check ends ranks, and it waits until it knows what each rank does.

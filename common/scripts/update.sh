@@ -1,0 +1,52 @@
+#!/bin/sh
+# Usage: update.sh    takes what the course has released since (make update)
+#
+# In a clone of the course's repository. What only the course has changed is taken; where both changed a file, other lines
+# are merged, and where the same lines, the student's stay. A file that the student has deleted comes back; one that
+# stands where the course has a new one is kept under another name. What the student has not committed is committed first,
+# so that nothing is ever lost: git log shows it.
+
+set -u
+export LC_ALL=C GIT_MERGE_AUTOEDIT=no
+
+fail()
+{
+    echo "make update: $1" >&2
+    exit 2
+}
+git rev-parse --git-dir >/dev/null 2>&1 || fail "this is no clone of a repository; clone the course's, and copy your steps/ into it"
+[ -z "$(git ls-files --unmerged)" ] || fail "a merge is under way here; end it first (git merge --abort)"
+git remote get-url origin >/dev/null 2>&1 || fail "this repository has no origin to take anything from"
+timeout 300 git fetch --quiet origin || fail "git fetch failed: is the course's repository to be reached?"
+theirs=$(git rev-parse --verify --quiet origin/HEAD || git rev-parse --verify --quiet origin/main) || fail "origin has no branch main"
+ours() { git -c user.name=student -c user.email=student@localhost -c core.hooksPath=/dev/null -c commit.gpgsign=false "$@"; }
+
+# Files of the course that are not here come back.
+git ls-files --deleted -z | xargs -0 -r git checkout --quiet -- || fail "git checkout failed"
+# What the student made where the course has a new file now.
+git diff --name-only --diff-filter=A HEAD "$theirs" | while read -r path; do
+    if [ -e "$path" ] && ! git ls-files --error-unmatch -- "$path" >/dev/null 2>&1; then
+        kept=$path.mine-$(date +%Y%m%d-%H%M%S)
+        mv "$path" "$kept" && echo "make update: your $path is now $kept"
+    fi
+done
+if [ -n "$(git status --porcelain --untracked-files=no)" ]; then
+    ours commit --quiet --all --message "Before make update" || fail "git commit failed"
+fi
+before=$(git rev-parse HEAD)
+ours merge --quiet --strategy-option=ours --message "make update" "$theirs" >/dev/null 2>&1 || {
+    # A file that one side deleted and the other changed: the changed one stays.
+    git diff --name-only --diff-filter=U | while read -r path; do
+        git checkout --quiet --ours -- "$path" 2>/dev/null || git checkout --quiet --theirs -- "$path"
+        git add -- "$path"
+    done
+    ours commit --quiet --no-edit || {
+        git merge --abort
+        fail "git merge failed; nothing was changed"
+    }
+}
+if [ "$(git rev-parse HEAD)" = "$before" ]; then
+    echo "make update: nothing new"
+else
+    git diff --stat=80 "$before" HEAD
+fi

@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# Usage: tests/steps/test_release.sh [--all]
+#
+# The students' package: it is the same in two builds; it shows no answer; checks run in it, where neither the
+# kit nor its history is in sight; and make update takes a new release without losing what a student wrote. With --all
+# every exercise is tried in it, else two.
+
+. tests/lib.sh
+limit=600
+for each in git openssl unifdef; do
+    command -v $each >/dev/null || skip "$each is not there"
+done
+git rev-parse HEAD >/dev/null 2>&1 || skip "this is no clone: make release takes what git knows"
+[[ -x $build/grades ]] || skip "make build/grades first"
+unset MAKEFLAGS MFLAGS MAKELEVEL
+release() { succeeds env "$@" BUILD="$build" common/scripts/release.sh; }
+
+# ---- Twice the same; nothing that is not meant to be there.
+
+echo course-secret >"$folder/secret"
+printf 'id,name\nana,Ana\nbo,Bo\n' >"$folder/class.csv"
+release TO="$folder/one" HINTS=2 STUDENTS="$folder/class.csv" SECRET="$folder/secret" EXERCISES="1 gather ring shard save"
+release TO="$folder/two" HINTS=2 STUDENTS="$folder/class.csv" SECRET="$folder/secret" EXERCISES="1 gather ring shard save"
+for each in hvdlab.tar.gz students/ana.tar.gz; do
+    cmp -s "$folder/one/$each" "$folder/two/$each" || fail "$each differs between two builds"
+done
+[[ $(git -C "$folder/one/hvdlab.git" rev-parse HEAD) == $(git -C "$folder/two/hvdlab.git" rev-parse HEAD) ]] || fail "the repositories differ"
+! cmp -s "$folder/one/students/ana.tar.gz" "$folder/one/students/bo.tar.gz" || fail "two students have one stamp"
+tar -xOf "$folder/one/students/ana.tar.gz" hvdlab/stamp.txt | grep -q '^seed for profile: [1-9]' || fail "no stamp"
+
+mkdir "$folder/package"
+tar -C "$folder/package" --strip-components=1 -xf "$folder/one/hvdlab.tar.gz"
+cd "$folder/package" || exit 1
+[[ -z $(find . -path ./solutions -o -name '*.patch' -o -name master.c -o -name ring.c -path '*labs*' -o -name PROMISES.md) ]] || fail "the package has what it must not have"
+! grep -rn '<summary>\(Answer\|Solution\)\|<!-- \|^This hint is not' README.md labs || fail "something was not cut"
+grep -q 'ask' labs/03-allreduce/hints/ring.md && ! grep -q 'MPI_Sendrecv(values + begin\[out\]' labs/03-allreduce/hints/ring.md || fail "the third hint is there"
+[[ $(common/scripts/labs.sh table | cut -d ' ' -f 1 | xargs) == "1 gather ring shard save" ]] || fail "not the exercises that were asked for: $(common/scripts/labs.sh table)"
+# No line that the solution of a later exercise adds, but for what any program has.
+cd - >/dev/null || exit 1
+for file in gather ring shard save; do
+    diff "steps/$file.c" "solutions/$file.c" | sed -n 's/^> *//p' | grep -v '^//' | awk 'length($0) >= 30' |
+        grep -v '^for (\(int\|size_t\) [a-z] = 0; [a-z] < [a-z]*; [a-z]++)' >"$folder/lines"
+    while IFS= read -r line; do
+        found=$(grep -rlF -- "$line" "$folder/package" --include='*.c' --include='*.md' | xargs -r grep -lx -- "[[:space:]]*$(sed 's/[][\.*^$/]/\\&/g' <<<"$line")" | head -n 3 | xargs)
+        [[ -z $found ]] || fail "$found: a line of solutions/$file.c: $line"
+    done <"$folder/lines"
+done
+
+# What ends where nothing began, or does not end, is an error.
+for text in '<!-- cut -->' '<!-- /cut -->' '<details><summary>Answer</summary>' '</details>' '<!-- check: x'; do
+    printf 'a\n%s\nb\n' "$text" >"$folder/odd.md"
+    ! awk -f common/scripts/cut.awk "$folder/odd.md" >/dev/null 2>&1 || fail "cut.awk takes: $text"
+done
+
+# ---- In the package.
+
+all=(1 ring)
+if [[ ${1:-} == --all ]]; then
+    release TO="$folder/whole"
+    rm -rf "$folder/package" && mkdir "$folder/package"
+    tar -C "$folder/package" --strip-components=1 -xf "$folder/whole/hvdlab.tar.gz"
+    mapfile -t all < <(common/scripts/labs.sh table | cut -d ' ' -f 1)
+fi
+table=$(common/scripts/labs.sh table)
+common/scripts/steps.sh cut "$folder/cut" || exit 1
+kit=$PWD
+# Objects that are the same need not be made again. (A test of the kit's Makefile with nothing built is test_fresh's.)
+mkdir "$folder/package/build"
+cp -Rp "$build"/common "$build"/tests "$build"/settings.* "$folder/package/build/"
+cd "$folder/package" || exit 1
+unset BUILD
+# The kit is out of sight, where the system can do that.
+hidden=()
+! bwrap --ro-bind / / --dev-bind /dev /dev true 2>/dev/null ||
+    hidden=(bwrap --bind / / --dev-bind /dev /dev --tmpfs "$kit" --bind "$folder" "$folder" --chdir "$folder/package")
+succeeds "${hidden[@]}" make -s build/check-step build/compile-step build/baseline
+for name in "${all[@]}"; do
+    file=$(awk -v name="$name" '$1 == name { print $2 }' <<<"$table")
+    run "${hidden[@]}" make -s "check-$name"
+    [[ $status -ne 0 ]] && grep -q ': failed: ' "$folder/out" || fail "$name, untouched: $(tail -n 3 "$folder/out" "$folder/err")"
+    cp "$folder/cut/solutions/$file.c" steps/
+    succeeds "${hidden[@]}" make -s "check-$name"
+    succeeds "${hidden[@]}" make -s "reset-$name" YES=1
+    cmp -s "steps/$file.c" "$folder/cut/steps/$file.c" || fail "$name: reset brings back another file"
+done
+refused 'ask your instructor' "${hidden[@]}" common/scripts/student.sh diff 1
+succeeds make -s help
+succeeds make -s progress
+cd "$kit" || exit 1
+
+# ---- A second release, and three students' histories.
+
+# A changed kit, as a repository of its own.
+git clone --quiet . "$folder/kit"
+cp -p "$build/grades" "$folder/grades"
+course=$folder/course
+(cd "$folder/kit" && BUILD=$kit/$build TO=$course EXERCISES="1 ring" common/scripts/release.sh) >"$folder/out" 2>&1 || fail "$(cat "$folder/out")"
+for student in a b c; do
+    git clone --quiet "$course/hvdlab.git" "$folder/$student"
+done
+a=$folder/a b=$folder/b c=$folder/c
+sed -i 's/^static void ring(/\/\/ By a.\n&/' "$a/steps/ring.c" # above; the course changes the end
+echo 'note of a' >"$a/notes.txt"
+sed -i 's/^    train_lenet.*/    train_lenet(\&args); \/\/ b/' "$b/steps/ring.c" # the same line
+git -C "$b" -c user.name=b -c user.email=b commit --quiet --all -m mine
+rm "$c/labs/03-allreduce/handout.md"
+echo mine >"$c/labs/errata.md"
+(
+    cd "$folder/kit" || exit 1
+    sed -i 's/^    train_lenet(&args);/    train_lenet(\&args); \/\/ corrected/' labs/03-allreduce/ring.c
+    echo 'A correction.' >>labs/03-allreduce/handout.md
+    sed -i 's,labs/{devices,labs/{errata\,devices,' common/scripts/release.sh
+    echo 'Errata.' >labs/errata.md
+    git add -A
+    git -c user.name=x -c user.email=x commit --quiet -m corrected
+    BUILD=$kit/$build TO=$course EXERCISES="1 ring" common/scripts/release.sh
+) >"$folder/out" 2>&1 || fail "$(cat "$folder/out")"
+[[ $(git -C "$course/hvdlab.git" rev-list --count HEAD) -eq 2 ]] || fail "a second release is no second commit"
+for student in a b c; do
+    run make -s -C "$folder/$student" update
+    [[ $status -eq 0 ]] || fail "$student: make update: $(cat "$folder/out" "$folder/err")"
+    tail -n 1 "$folder/$student/labs/03-allreduce/handout.md" | grep -q 'A correction' || fail "$student: a file that was not edited is not taken"
+    [[ -z $(git -C "$folder/$student" status --porcelain --untracked-files=no) ]] || fail "$student: something is left open"
+done
+grep -q 'By a' "$a/steps/ring.c" && grep -q '// corrected' "$a/steps/ring.c" || fail "a: other lines are not merged"
+grep -q 'note of a' "$a/notes.txt" || fail "a: a file of the student's own is gone"
+grep -q '// b' "$b/steps/ring.c" && ! grep -q '// corrected' "$b/steps/ring.c" || fail "b: in the same line the student's does not stay"
+grep -q 'Errata' "$c/labs/errata.md" && grep -qx mine "$c"/labs/errata.md.mine-* || fail "c: a file that was in the way: $(ls "$c/labs")"
+run make -s -C "$a" update
+grep -q 'nothing new' "$folder/out" || fail "once more: $(cat "$folder/out")"
+conclude
