@@ -19,6 +19,7 @@ cat >"$folder/hvdlab.cfg" <<'END'
 <?xml version="1.0"?>
 <def format="2">
   <function name="die"><noreturn>true</noreturn><arg nr="1"/><arg nr="variadic"/></function>
+  <define name="cJSON_ArrayForEach(element, array)" value="for (element = (array)->child; element; element = element->next)"/>
   <function name="fuzz_finding"><noreturn>true</noreturn><arg nr="1"/><arg nr="2"/><arg nr="3"/></function>
   <function name="check_failed"><noreturn>true</noreturn><arg nr="1"/><arg nr="2"/><arg nr="3"/></function>
 </def>
@@ -26,10 +27,12 @@ END
 # Left out, since all that they say here is wrong: uninitvar does not see arrays that a loop fills (the
 # compilers' own warning does), invalidFunctionArg takes a softmax for one without classes, and memory
 # that holds numbers of several types is what a library like this one is made of.
+# Forgeries are not ours to improve, and some are made to keep a reader busy.
+shopt -s extglob
 cppcheck --quiet -j "$(nproc)" --std=c11 --language=c --template=gcc --error-exitcode=1 --inline-suppr \
     --enable=warning,performance,portability --library="$folder/hvdlab.cfg" -Icommon -Itests \
     --suppress=missingIncludeSystem --suppress=uninitvar --suppress=invalidFunctionArg \
-    --suppress=invalidPointerCast -UHVDLAB_CUDA -UHVDLAB_EMULATED common/*/*.c tests/*/*.c || status=1
+    --suppress=invalidPointerCast -UHVDLAB_CUDA -UHVDLAB_EMULATED common/*/*.c tests/!(forgeries)/*.c || status=1
 
 # A promise names the test that holds it.
 while read -r file; do

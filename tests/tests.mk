@@ -18,6 +18,10 @@ limit_losses := $(if $(SANITIZE),1200,300)
 limit_checkpoints := $(if $(SANITIZE),1200,300)
 limit_hvdrun := $(if $(SANITIZE),1200,300)
 limit_two_levels := $(if $(SANITIZE),1200,300)
+limit_rehearsal := $(if $(SANITIZE),1200,300)
+limit_forgeries := $(if $(SANITIZE),1200,300)
+limit_watch := $(if $(SANITIZE),1200,300)
+limit_release := $(if $(SANITIZE),1200,300)
 limit_stall := $(if $(SANITIZE),1200,240)
 
 # ---- On the processor, with all GPUs hidden.
@@ -40,7 +44,7 @@ run_bf16 = $(call run_units,HVDLAB_TEST_PRECISION=bf16 DNNL_MAX_CPU_ISA=$(1) , (
 # Each script is a test of its own, except those that need a GPU, real or simulated. Those that take a minute or
 # more and are about little that a change touches are left to make test-more.
 more_tests := tests/unit/test_threads.sh tests/unit/test_bf16.sh tests/faults/test_inject.sh \
-              tests/mpi/test_two_levels.sh
+              tests/mpi/test_two_levels.sh tests/steps/test_watch.sh tests/steps/test_release.sh
 script_tests := $(filter-out tests/emulated/% tests/gpu/% $(more_tests),$(wildcard tests/*/test_*.sh))
 # Those that time something run alone; the others mostly wait, for compilers or for mpirun's end.
 alone_tests := timelines
@@ -56,6 +60,8 @@ words_checkpoints := --some
 words_hvdrun := --some
 words_powercut := --some
 words_recipes := --some
+words_rehearsal := --some
+words_forgeries := --some
 run_answers := 'graders (all answers)@$(if $(SANITIZE),9000,5400)=tests/steps/test_graders.sh --at-once 2 $(ANSWERS)'
 
 # On $(1) ranks: the test $(2); or a golden case and its tolerance, the words $(2), which N ranks must
@@ -140,6 +146,8 @@ run_more = $(foreach isa,$(BF16_ISAS),$(call run_bf16,$(isa))) \
     'mismatches (all)@1800=tests/mpi/test_mismatches.sh' \
     'checkpoints (all)@1800=tests/mpi/test_checkpoints.sh' \
     'powercut (all)@600=tests/faults/test_powercut.sh' \
+    'rehearsal (60 students)@2400=tests/steps/test_rehearsal.sh' \
+    'forgeries (all)@1200=tests/forgeries/test_forgeries.sh' \
     'recipes (all)@$(limit_recipes)=tests/unit/test_recipes.sh' \
     'hvdrun (all)@600=tests/mpi/test_hvdrun.sh' \
     'hvdrun (random kills)@1800=tests/mpi/test_hvdrun.sh --random 15' \

@@ -19,7 +19,7 @@ limit=120
 }
 words=("$@")
 # A part that takes little time: one of each kind.
-[[ ${1:-} != --some ]] || words=(solution_included trace_appended second_name looked_up reads_answers memory daemon large_object)
+[[ ${1:-} != --some ]] || words=(trace_appended looked_up reads_answers memory large_object)
 common/scripts/steps.sh cut "$folder/cut" || exit 1
 precious=$folder/precious
 echo precious >"$precious"

@@ -33,17 +33,16 @@ tar -C "$folder/package" --strip-components=1 -xf "$folder/one/hvdlab.tar.gz"
 cd "$folder/package" || exit 1
 [[ -z $(find . -path ./solutions -o -name '*.patch' -o -name master.c -o -name ring.c -path '*labs*' -o -name PROMISES.md) ]] || fail "the package has what it must not have"
 ! grep -rn '<summary>\(Answer\|Solution\)\|<!-- \|^This hint is not' README.md labs || fail "something was not cut"
-grep -q 'ask' labs/03-allreduce/hints/ring.md && ! grep -q 'MPI_Sendrecv(values + begin\[out\]' labs/03-allreduce/hints/ring.md || fail "the third hint is there"
+{ grep -q 'ask' labs/03-allreduce/hints/ring.md && ! grep -q 'MPI_Sendrecv(values + begin\[out\]' labs/03-allreduce/hints/ring.md; } || fail "the third hint is there"
 [[ $(common/scripts/labs.sh table | cut -d ' ' -f 1 | xargs) == "1 gather ring shard save" ]] || fail "not the exercises that were asked for: $(common/scripts/labs.sh table)"
 # No line that the solution of a later exercise adds, but for what any program has.
 cd - >/dev/null || exit 1
 for file in gather ring shard save; do
     diff "steps/$file.c" "solutions/$file.c" | sed -n 's/^> *//p' | grep -v '^//' | awk 'length($0) >= 30' |
-        grep -v '^for (\(int\|size_t\) [a-z] = 0; [a-z] < [a-z]*; [a-z]++)' >"$folder/lines"
-    while IFS= read -r line; do
-        found=$(grep -rlF -- "$line" "$folder/package" --include='*.c' --include='*.md' | xargs -r grep -lx -- "[[:space:]]*$(sed 's/[][\.*^$/]/\\&/g' <<<"$line")" | head -n 3 | xargs)
-        [[ -z $found ]] || fail "$found: a line of solutions/$file.c: $line"
-    done <"$folder/lines"
+        grep -v '^for (\(int\|size_t\) [a-z] = 0; [a-z] < [a-z]*; [a-z]++)' |
+        grep -vxFf <(sed 's/^ *//' "steps/$file.c") >"$folder/lines"
+    find "$folder/package" -type f \( -name '*.[ch]' -o -name '*.md' \) -exec sed 's/^ *//' {} + | grep -xFf "$folder/lines" >"$folder/found"
+    [[ ! -s $folder/found ]] || fail "the package has lines of solutions/$file.c: $(cat "$folder/found")"
 done
 
 # What ends where nothing began, or does not end, is an error.
@@ -77,7 +76,7 @@ succeeds "${hidden[@]}" make -s build/check-step build/compile-step build/baseli
 for name in "${all[@]}"; do
     file=$(awk -v name="$name" '$1 == name { print $2 }' <<<"$table")
     run "${hidden[@]}" make -s "check-$name"
-    [[ $status -ne 0 ]] && grep -q ': failed: ' "$folder/out" || fail "$name, untouched: $(tail -n 3 "$folder/out" "$folder/err")"
+    { [[ $status -ne 0 ]] && grep -q ': failed: ' "$folder/out"; } || fail "$name, untouched: $(tail -n 3 "$folder/out" "$folder/err")"
     cp "$folder/cut/solutions/$file.c" steps/
     succeeds "${hidden[@]}" make -s "check-$name"
     succeeds "${hidden[@]}" make -s "reset-$name" YES=1
@@ -122,10 +121,10 @@ for student in a b c; do
     tail -n 1 "$folder/$student/labs/03-allreduce/handout.md" | grep -q 'A correction' || fail "$student: a file that was not edited is not taken"
     [[ -z $(git -C "$folder/$student" status --porcelain --untracked-files=no) ]] || fail "$student: something is left open"
 done
-grep -q 'By a' "$a/steps/ring.c" && grep -q '// corrected' "$a/steps/ring.c" || fail "a: other lines are not merged"
+{ grep -q 'By a' "$a/steps/ring.c" && grep -q '// corrected' "$a/steps/ring.c"; } || fail "a: other lines are not merged"
 grep -q 'note of a' "$a/notes.txt" || fail "a: a file of the student's own is gone"
-grep -q '// b' "$b/steps/ring.c" && ! grep -q '// corrected' "$b/steps/ring.c" || fail "b: in the same line the student's does not stay"
-grep -q 'Errata' "$c/labs/errata.md" && grep -qx mine "$c"/labs/errata.md.mine-* || fail "c: a file that was in the way: $(ls "$c/labs")"
+{ grep -q '// b' "$b/steps/ring.c" && ! grep -q '// corrected' "$b/steps/ring.c"; } || fail "b: in the same line the student's does not stay"
+{ grep -q 'Errata' "$c/labs/errata.md" && grep -qx mine "$c"/labs/errata.md.mine-*; } || fail "c: a file that was in the way: $(ls "$c/labs")"
 run make -s -C "$a" update
 grep -q 'nothing new' "$folder/out" || fail "once more: $(cat "$folder/out")"
 conclude
