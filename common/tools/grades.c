@@ -40,8 +40,9 @@ static char *read_file(const char *path)
         length += bytes;
         if (room - length < 1 << 12) {
             room *= 2;
-            text = realloc(text, room);
-            CHECK(text);
+            char *more = realloc(text, room);
+            CHECK(more);
+            text = more;
         }
     }
     if (ferror(file))
