@@ -402,7 +402,7 @@ steps/%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: grade release update watch all help deps info data data-cifar10 demo test test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
+.PHONY: grade gradescope release update watch all help deps info data data-cifar10 demo test test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
         doc devices env cluster cluster-down cluster-traffic measure compare scaling sweep check check-all steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
@@ -577,6 +577,10 @@ check-all: ## grade all exercises, then show a table
 release: ## make the students' package: [EXERCISES=...] [HINTS=2] [STUDENTS=class.csv SECRET=file] [TO=folder]
 	@common/scripts/deps.sh install steps class
 	@common/scripts/release.sh
+
+gradescope: ## make an autograder for Gradescope: EXERCISES="ring:2 save" [SECRET=file] [TO=file.zip]
+	@common/scripts/deps.sh install class
+	@common/scripts/gradescope.sh
 
 grade: ## grade a class's submissions: SUBMISSIONS=folder [ROSTER=class.csv] [EXERCISES="1 ring:2"] (labs/instructor.md)
 	@common/scripts/deps.sh install build sandbox class

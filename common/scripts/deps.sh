@@ -10,7 +10,7 @@
 # call; what test_cluster.sh calls is only recommended), sandbox (recommended: nothing is asked for on its
 # account), steps (to cut the steps from master.c), plot (gnuplot), cluster (tc, mount), slurm, arm (to build
 # for 64-bit ARM, and to run that), clang-format, lint (shellcheck, cppcheck), fuzz (clang with libFuzzer),
-# valgrind, curl, class (to grade a class: openssl, unzip, git), fresh (mmdebstrap), dataset (Fashion-MNIST, if the distribution has it), dataset-or-fetch
+# valgrind, curl, class (to grade a class: openssl, unzip, zip, git), fresh (mmdebstrap), dataset (Fashion-MNIST, if the distribution has it), dataset-or-fetch
 # (the same, else it is fetched from its home).
 #
 # From the environment: CC, ONEDNN, CLANG_FORMAT, DATA_DIR as in the Makefile.
@@ -203,7 +203,7 @@ for set in "$@"; do
     valgrind) program valgrind || need valgrind ;;
     curl) program curl || need curl ;;
     class)
-        for each in openssl unzip git; do
+        for each in openssl unzip zip git; do
             program "$each" || need "$each"
         done
         ;;

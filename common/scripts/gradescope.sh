@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Usage: gradescope.sh    makes an autograder for Gradescope (make gradescope): TO (build/gradescope.zip)
+#
+# From the environment: EXERCISES as in make grade, which must be given; SECRET, the course's secret, if any. The zip
+# has setup.sh, which Gradescope runs once as root, run_autograder, which it runs for each submission, and the kit. Its
+# containers may allow no namespaces: setup.sh makes the answers unreadable to others, so that a user number of its own
+# is a seal (labs/sealed-grading.md).
+
+set -eu
+to=${TO:-${BUILD:-build}/gradescope.zip}
+[[ -n ${EXERCISES:-} ]] || {
+    echo 'make gradescope: say which exercises, and their points: EXERCISES="ring:2 save"' >&2
+    exit 2
+}
+for word in $EXERCISES; do
+    common/scripts/labs.sh table | grep -q "^${word%%:*} " || {
+        echo "make gradescope: EXERCISES: there is no exercise '${word%%:*}'" >&2
+        exit 2
+    }
+done
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+git archive --format=tar.gz -o "$folder/kit.tar.gz" HEAD
+[[ -z ${SECRET:-} ]] || cp "$SECRET" "$folder/secret"
+echo "$EXERCISES" >"$folder/exercises"
+
+cat >"$folder/setup.sh" <<'SETUP'
+#!/bin/bash
+# Gradescope runs this once, as root, when it makes the container.
+set -e
+apt-get update
+apt-get install -y make gcc
+mkdir -p /autograder/kit
+tar -C /autograder/kit -xzf /autograder/source/kit.tar.gz
+cd /autograder/kit
+make deps
+apt-get install -y openssl unzip
+make -j"$(nproc)" build/check-step build/compile-step build/grades
+# Other users find their way to the compiler, and no answers.
+chmod o+x /autograder /autograder/kit
+chmod -R o-rwx solutions labs tests /autograder/source
+SETUP
+
+cat >"$folder/run_autograder" <<'RUN'
+#!/bin/bash
+# Gradescope runs this for each submission: /autograder/submission to /autograder/results/results.json.
+results=/autograder/results/results.json
+mkdir -p /autograder/results
+# What stands there if anything below fails.
+echo '{"score": 0, "output": "The grader itself failed. This is not your mistake: tell your instructor."}' >$results
+rm -rf /autograder/inbox /autograder/grades
+mkdir -p /autograder/inbox
+cp -rP /autograder/submission /autograder/inbox/submission
+cd /autograder/kit || exit 1
+export SUBMISSIONS=/autograder/inbox GRADES=/autograder/grades EXERCISES AT_ONCE=1
+EXERCISES=$(cat /autograder/source/exercises)
+[ ! -s /autograder/source/secret ] || export SECRET=/autograder/source/secret
+common/scripts/grade.sh >/autograder/log 2>&1 &&
+    build/grades gradescope /autograder/grades/grades.json submission >$results.new &&
+    mv $results.new $results || cat /autograder/log >&2
+RUN
+chmod +x "$folder/setup.sh" "$folder/run_autograder"
+rm -f "$to"
+mkdir -p "$(dirname "$to")"
+(cd "$folder" && zip -qr - .) >"$to"
+echo "make gradescope: $to"
