@@ -4,7 +4,7 @@
 
 . tests/lib.sh
 limit=600
-[[ $(id -u) -eq 0 ]] || skip "only root can pretend to be Gradescope's container"
+[[ $(id -u) -eq 0 ]] || skip "only root can set up what Gradescope has"
 for each in zip unzip git openssl python3; do
     command -v $each >/dev/null || skip "$each is not there"
 done
@@ -20,3 +20,27 @@ unzip -q "$folder/gradescope.zip" -d "$folder/autograder/source"
 mkdir "$folder/bin"
 printf '#!/bin/sh\nexit 0\n' >"$folder/bin/apt-get"
 chmod +x "$folder/bin/apt-get"
+[[ ! -e /autograder ]] || skip "there is a folder /autograder"
+ln -s "$folder/autograder" /autograder
+trap 'rm -f /autograder; rm -rf "$folder"' EXIT
+succeeds env PATH="$folder/bin:$PATH" CUDA=0 /autograder/source/setup.sh
+
+# submit WANTED FILE=SOURCE...: the score, and the tests with their status.
+submit()
+{
+    local wanted=$1 pair
+    rm -rf /autograder/submission/*
+    for pair in "${@:2}"; do
+        cp "${pair#*=}" "/autograder/submission/${pair%%=*}"
+    done
+    HVDLAB_SEAL=user run /autograder/source/run_autograder
+    [[ $(python3 -c 'import json; r = json.load(open("/autograder/results/results.json")); print(r["score"], *[t["name"] + ":" + t["status"] for t in r.get("tests", [])])') == "$wanted" ]] ||
+        fail "results.json is not $wanted: $(cat /autograder/results/results.json "$folder/err")"
+}
+common/scripts/steps.sh cut "$folder/cut" || exit 1
+submit '3 1:passed ring:passed' step_01.c="$folder/cut/solutions/step_01.c" ring.c="$folder/cut/solutions/ring.c"
+grep -q '"seal":[[:space:]]*"user"' /autograder/grades/grades.json || fail "another seal than user"
+submit '0 1:failed ring:failed' ring.c="$folder/cut/steps/ring.c"
+mv /autograder/kit/build/check-step /autograder/kit/build/away
+submit '0' ring.c="$folder/cut/steps/ring.c"
+conclude
