@@ -161,7 +161,7 @@ sheet = list(csv.DictReader(open(folder + "/grades/moodle.csv", newline="")))
 for row in sheet:
     id = row["Identifier"].split()[1]
     assert abs(float(row["Grade"]) - points[id] / total * 100) < 0.01, row
-    assert row["Last modified (grade)"] == "Monday, 1 June 2026, 9:00 AM" and "ring: " in row["Feedback comments"]
+    assert row["Last modified (grade)"] == "Monday, 1 June 2026, 9:00 AM" and "2: " in row["Feedback comments"]
 book = list(csv.DictReader(open(folder + "/grades/canvas.csv", newline="")))
 assert book[0]["Student"].strip() == "Points Possible" and book[0]["Labs 2 to 6 (4711)"] == str(total)
 assert {r["ID"]: float(r["Labs 2 to 6 (4711)"]) for r in book[1:]} == points, "canvas.csv"
