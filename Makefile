@@ -402,7 +402,7 @@ steps/%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: grade gradescope release update watch all help deps info data data-cifar10 demo test test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
+.PHONY: page live grade gradescope release update watch all help deps info data data-cifar10 demo test test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
         doc devices env cluster cluster-down cluster-traffic measure compare scaling sweep check check-all steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
@@ -458,7 +458,7 @@ test-ranks: ## the part of make test that is about ranks, MPI and its launcher
 	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_ranks)
 
 test-more: ## what make test leaves out, but for answers: faults, bf16, later handouts, transports, threads, recipes
-	@common/scripts/deps.sh install build check sandbox steps dataset
+	@common/scripts/deps.sh install build check sandbox steps dataset class browser
 	$(build_first) $(build_tests)
 	$(build_first) $(build_threads)
 	$(build_first) $(build_emulated_more)
@@ -528,6 +528,12 @@ watch: ## check an exercise whenever its file is saved; keys lead from one to th
 
 doc: ## what the library says about NAME=hvd_rank; without NAME, what there is
 	@LC_ALL=C awk -f common/scripts/doc.awk common/*.h common/*/*.h
+
+page: $(BUILD)/page ## a picture of a run: TRACE=folder (HVDLAB_TRACE of the run) [TO=build/page.html]
+	@$< $(or $(TRACE),$(BUILD)/trace) $(or $(TO),$(BUILD)/page.html)
+
+live: $(BUILD)/page ## the same while the run goes on, in another terminal
+	@$< --live $(or $(TRACE),$(BUILD)/trace) $(or $(TO),$(BUILD)/page.html)
 
 devices: $(BUILD)/devices ## the CPU's nvidia-smi: devices, load, processes (watch -n 1 build/devices)
 	@$<

@@ -1,0 +1,335 @@
+// page: a picture of a run, from its traces (HVDLAB_TRACE): one HTML file that needs no network.
+//
+//     page TRACE TO.html           of a run that has ended, or as far as it is
+//     page --live TRACE TO.html    while it goes on: TO.html once, and each second TO.html.js, the
+//     data, which the
+//                                  page loads again; ends with the run
+//
+// What is drawn, and how, is in page.html. This program makes its data: for each rank the calls
+// with begin and end, the weights' fingerprint after each step, the loss of each batch.
+
+#include <cjson/cJSON.h>
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/format.h"
+#include "base/json.h"
+#include "base/memory.h"
+
+#define TEMPLATE  "common/tools/page.html"
+#define MARK      "/*DATA*/"
+#define MAX_CALLS 20000 // of a rank: the last ones
+#define MAX_OPEN  64    // calls within calls
+
+static const char usage[] = "usage: page [--live] TRACE TO.html";
+
+static volatile sig_atomic_t stopped;
+
+static void stop(int number)
+{
+    (void)number;
+    stopped = 1;
+}
+
+static const char *text_of(const cJSON *object, const char *field)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, field);
+    return cJSON_IsString(item) ? item->valuestring : "";
+}
+
+static double number_of(const cJSON *object, const char *field)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, field);
+    return cJSON_IsNumber(item) ? item->valuedouble : (double)NAN;
+}
+
+static bool is(const cJSON *event, const char *name)
+{
+    return strcmp(text_of(event, "event"), name) == 0;
+}
+
+static cJSON *number_or_null(double number)
+{
+    return isfinite(number) ? cJSON_CreateNumber(number) : cJSON_CreateNull();
+}
+
+// A row of numbers and texts for the page: cJSON items, up to NULL.
+static cJSON *row(cJSON *const items[])
+{
+    cJSON *array = cJSON_CreateArray();
+    for (; *items; items++)
+        cJSON_AddItemToArray(array, *items);
+    return array;
+}
+#define ROW(...) row((cJSON *const[]){__VA_ARGS__, NULL})
+
+// ---- One rank.
+
+typedef struct {
+    cJSON *object;
+    cJSON *calls, *steps, *losses, *saved, *pushes, *between;
+    cJSON *open[MAX_OPEN]; // the calls that have begun and not ended
+    int depth;
+    double begin, last; // seconds
+    bool ended, cut;
+    double version; // of a server's weights
+} Rank;
+
+static cJSON *list_in(cJSON *object, const char *name)
+{
+    return cJSON_AddArrayToObject(object, name);
+}
+
+static void begin_rank(Rank *rank, int number)
+{
+    *rank = (Rank){.object = cJSON_CreateObject(), .begin = (double)NAN};
+    cJSON_AddNumberToObject(rank->object, "rank", number);
+    cJSON_AddStringToObject(rank->object, "host", "?");
+    cJSON_AddStringToObject(rank->object, "device", "");
+    cJSON_AddNumberToObject(rank->object, "batch", 0);
+    rank->calls = list_in(rank->object, "calls");
+    rank->steps = list_in(rank->object, "steps");
+    rank->losses = list_in(rank->object, "losses");
+    rank->saved = list_in(rank->object, "saved");
+    rank->pushes = list_in(rank->object, "pushes");
+    rank->between = list_in(rank->object, "between");
+}
+
+static void set_text(Rank *rank, const char *field, char *text)
+{
+    cJSON_ReplaceItemInObjectCaseSensitive(rank->object, field, cJSON_CreateString(text));
+    free(text);
+}
+
+// [begin, end, function, channel, bytes, from, to]
+static void begin_call(Rank *rank, const cJSON *event, double t, bool message)
+{
+    double bytes = number_of(event, "bytes");
+    cJSON *call = ROW(
+        cJSON_CreateNumber(t), cJSON_CreateNull(), cJSON_CreateString(text_of(event, "function")),
+        cJSON_CreateString(text_of(event, "name")), cJSON_CreateNumber(isfinite(bytes) ? bytes : 0),
+        number_or_null(message ? number_of(event, "from") : (double)NAN),
+        number_or_null(message ? number_of(event, "to") : (double)NAN));
+    cJSON_AddItemToArray(rank->calls, call);
+    if (rank->depth < MAX_OPEN)
+        rank->open[rank->depth] = call;
+    rank->depth++;
+}
+
+static void end_call(Rank *rank, double t)
+{
+    if (rank->depth == 0)
+        return;
+    if (--rank->depth < MAX_OPEN)
+        cJSON_ReplaceItemInArray(rank->open[rank->depth], 1, cJSON_CreateNumber(t));
+}
+
+static void take_event(Rank *rank, const cJSON *event)
+{
+    double t = number_of(event, "t");
+    rank->begin = isnan(rank->begin) ? t : rank->begin;
+    rank->last = t;
+    if (is(event, "collective_begin") || is(event, "message_begin") || is(event, "wait_begin"))
+        begin_call(rank, event, t, is(event, "message_begin"));
+    else if (is(event, "collective_end") || is(event, "message_end") ||
+             (is(event, "wait_end") && strncmp(text_of(event, "function"), "MPI_Test", 8) != 0))
+        end_call(rank, t);
+    else if (is(event, "step"))
+        cJSON_AddItemToArray(rank->steps,
+                             ROW(cJSON_CreateNumber(t), number_or_null(number_of(event, "epoch")),
+                                 number_or_null(number_of(event, "step")),
+                                 number_or_null(number_of(event, "weights"))));
+    else if (is(event, "answers") && number_of(event, "training") > 0)
+        cJSON_AddItemToArray(
+            rank->losses, ROW(cJSON_CreateNumber(t), number_or_null(number_of(event, "loss") /
+                                                                    number_of(event, "images"))));
+    else if (is(event, "start"))
+        set_text(rank, "host", format_text("host %.0f", number_of(event, "node")));
+    else if (is(event, "device"))
+        set_text(rank, "device",
+                 format_text("%s %.0f", text_of(event, "kind"), number_of(event, "device")));
+    else if (is(event, "fit"))
+        cJSON_ReplaceItemInObjectCaseSensitive(rank->object, "batch",
+                                               number_or_null(number_of(event, "train_batch")));
+    else if (is(event, "saved"))
+        cJSON_AddItemToArray(rank->saved,
+                             ROW(cJSON_CreateNumber(t), cJSON_CreateString(text_of(event, "path")),
+                                 number_or_null(number_of(event, "epoch")),
+                                 number_or_null(number_of(event, "step"))));
+    else if (is(event, "between_hosts"))
+        cJSON_AddItemToArray(rank->between,
+                             ROW(cJSON_CreateNumber(t), number_or_null(number_of(event, "bytes"))));
+    else if (is(event, "ps_applied"))
+        rank->version = number_of(event, "version");
+    else if (is(event, "ps_request") && strcmp(text_of(event, "kind"), "push") == 0)
+        cJSON_AddItemToArray(rank->pushes,
+                             ROW(cJSON_CreateNumber(t), number_or_null(number_of(event, "worker")),
+                                 number_or_null(rank->version - number_of(event, "version"))));
+    rank->ended = rank->ended || is(event, "end");
+}
+
+// The last ones, which stay in the page's memory.
+static void keep_last_calls(Rank *rank)
+{
+    int count = cJSON_GetArraySize(rank->calls);
+    rank->cut = count > MAX_CALLS;
+    for (; count > MAX_CALLS; count--)
+        cJSON_DeleteItemFromArray(rank->calls, 0);
+}
+
+static bool read_rank(Rank *rank, const char *folder, int number, char **program)
+{
+    char *path = format_text("%s/rank-%d.jsonl", folder, number), *line = NULL;
+    FILE *file = fopen(path, "re");
+    free(path);
+    if (!file)
+        return false;
+    begin_rank(rank, number);
+    size_t room = 0;
+    while (getline(&line, &room, file) > 0) {
+        cJSON *event = strchr(line, '\n') ? cJSON_Parse(line) : NULL;
+        if (!event)
+            continue;
+        if (is(event, "start") && !*program)
+            *program = format_text("%s", text_of(event, "program"));
+        take_event(rank, event);
+        cJSON_Delete(event);
+    }
+    free(line);
+    fclose(file);
+    keep_last_calls(rank);
+    cJSON_AddItemToObject(rank->object, "begin", number_or_null(rank->begin));
+    cJSON_AddItemToObject(rank->object, "finished",
+                          rank->ended ? cJSON_CreateNumber(rank->last) : cJSON_CreateNull());
+    return true;
+}
+
+// ---- The page.
+
+// Of all ranks; *done: all have ended.
+static cJSON *data_of(const char *folder, const char *live, bool *done)
+{
+    cJSON *data = cJSON_CreateObject(), *ranks = cJSON_AddArrayToObject(data, "ranks");
+    double begin = (double)INFINITY, end = 0;
+    char *program = NULL;
+    bool cut = false;
+    *done = true;
+    Rank rank;
+    for (int number = 0; read_rank(&rank, folder, number, &program); number++) {
+        cJSON_AddItemToArray(ranks, rank.object);
+        begin = fmin(begin, rank.begin);
+        end = fmax(end, rank.last);
+        cut = cut || rank.cut;
+        *done = *done && rank.ended;
+    }
+    *done = *done && cJSON_GetArraySize(ranks) > 0;
+    cJSON_AddStringToObject(data, "program", program ? program : "a run that has not begun");
+    if (live && !*done)
+        end = fmax(end, seconds_now()); // who waits has waited until now
+    cJSON_AddNumberToObject(data, "begin", isfinite(begin) ? begin : 0);
+    cJSON_AddNumberToObject(data, "end", isfinite(begin) ? fmax(end, begin + 1e-6) : 1);
+    cJSON_AddBoolToObject(data, "done", *done);
+    cJSON_AddBoolToObject(data, "cut", cut);
+    if (live)
+        cJSON_AddStringToObject(data, "live", live);
+    free(program);
+    return data;
+}
+
+// As a script: "<" is written so that no text can end it. The caller frees it.
+static char *script_of(const cJSON *data, const char *begin, const char *end)
+{
+    char *json = cJSON_PrintUnformatted(data), *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    CHECK(json && out);
+    fputs(begin, out);
+    for (const char *at = json; *at; at++)
+        if (*at == '<' || *at == '>' || *at == '&')
+            fprintf(out, "\\u%04x", *at);
+        else
+            putc(*at, out);
+    fputs(end, out);
+    fclose(out);
+    free(json);
+    return text;
+}
+
+// Readers see the whole file, or the one before it.
+static void write_file(const char *path, const char *first, const char *second, const char *third)
+{
+    char *fresh = format_text("%s.new", path);
+    FILE *file = fopen(fresh, "we");
+    if (!file || fprintf(file, "%s%s%s", first, second, third) < 0 || fclose(file) != 0 ||
+        rename(fresh, path) != 0)
+        die("cannot write %s: %s", path, strerror(errno));
+    free(fresh);
+}
+
+static void write_page(const cJSON *data, const char *to)
+{
+    FILE *file = fopen(TEMPLATE, "re");
+    if (!file)
+        die("cannot read " TEMPLATE ": call this in the kit's folder");
+    char *text = allocate(1 << 17, 1), *mark;
+    text[fread(text, 1, (1 << 17) - 1, file)] = '\0';
+    fclose(file);
+    mark = strstr(text, MARK);
+    CHECK(mark);
+    *mark = '\0';
+    char *script = script_of(data, "window.hvdlab = ", ";");
+    write_file(to, text, script, mark + strlen(MARK));
+    free(script);
+    free(text);
+}
+
+static void follow(const char *folder, const char *to, const char *name)
+{
+    char *path = format_text("%s.js", to);
+    for (bool done = false; !done && !stopped; sleep(done ? 0 : 1)) {
+        cJSON *data = data_of(folder, name, &done);
+        char *script = script_of(data, "hvdlabTake(", ");\n");
+        write_file(path, script, "", "");
+        if (done)
+            write_page(data, to); // which needs nothing beside it any more
+        free(script);
+        cJSON_Delete(data);
+    }
+    free(path);
+}
+
+int main(int argc, char **argv)
+{
+    bool live = argc == 4 && strcmp(argv[1], "--live") == 0, done;
+    if (argc != 3 + live)
+        die("%s", usage);
+    const char *folder = argv[1 + live], *to = argv[2 + live], *slash = strrchr(to, '/');
+    DIR *trace = opendir(folder);
+    if (!trace && !live)
+        die("there is no trace in %s: %s", folder, strerror(errno));
+    if (trace)
+        closedir(trace);
+    json_use_memory();
+    char *name = format_text("%s.js", slash ? slash + 1 : to);
+    struct sigaction action = {.sa_handler = stop};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    cJSON *data = data_of(folder, live ? name : NULL, &done);
+    if (!live && cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(data, "ranks")) == 0)
+        die("there is no trace in %s: no file rank-0.jsonl", folder);
+    write_page(data, to);
+    printf("%s\n", to);
+    fflush(stdout);
+    if (live)
+        follow(folder, to, name);
+    cJSON_Delete(data);
+    free(name);
+    return 0;
+}
