@@ -35,7 +35,7 @@ DATA_DIR := data
 
 # Scripts see the same settings.
 export CC CUDA CUDA_HOME CUDNN_HOME NCCL_HOME CUDA_ARCH ONEDNN BUILD CLANG_FORMAT FASHION_MNIST_URL CIFAR10_URL DATA_DIR NP V
-export SUBMISSIONS ROSTER EXERCISES GRADES SECRET SEAL AT_ONCE WORKSHEET BOOK COLUMN TO HINTS MEASURED STUDENTS
+export SUBMISSIONS ROSTER EXERCISES GRADES SECRET SEAL AT_ONCE WORKSHEET BOOK COLUMN TO HINTS MEASURED STUDENTS PDF TRACE
 
 # One recipe line, quiet unless V=1: $(Q)command; and the short line that stands for it.
 Q := $(if $(filter 1,$(V)),,@)
@@ -402,7 +402,7 @@ steps/%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: page live grade gradescope release update watch all help deps info data data-cifar10 demo test test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
+.PHONY: print page live grade gradescope release update watch all help deps info data data-cifar10 demo test test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
         doc devices env cluster cluster-down cluster-traffic measure compare scaling sweep check check-all steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
@@ -434,7 +434,7 @@ demo: ## build, then train a small network on the real data, on two workers: 2 t
 -include tests/tests.mk
 build_tests = $(filter-out $(step_programs),$(programs)) $(BUILD)/compile-step $(BUILD)/cut/baseline $(shims)
 test: ## build, and run the tests but for those of many minutes
-	@common/scripts/deps.sh install build check sandbox steps dataset
+	@common/scripts/deps.sh install build check sandbox steps dataset class
 	$(build_first) $(build_tests)
 	$(build_first) $(build_emulated)
 	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_on_cpu) --together $(run_together) $(run_emulated)
@@ -584,11 +584,15 @@ release: ## make the students' package: [EXERCISES=...] [HINTS=2] [STUDENTS=clas
 	@common/scripts/deps.sh install steps class
 	@common/scripts/release.sh
 
-gradescope: ## make an autograder for Gradescope: EXERCISES="ring:2 save" [SECRET=file] [TO=file.zip]
+print: ## make pages and PDFs of the handouts, students' and instructors' [TO=folder] [MEASURED=cut] [PDF=0]
+	@common/scripts/deps.sh install print
+	@common/scripts/print.sh
+
+gradescope: ## make an autograder for Gradescope: EXERCISES=ring:2,save [SECRET=file] [TO=file.zip]
 	@common/scripts/deps.sh install class
 	@common/scripts/gradescope.sh
 
-grade: ## grade a class's submissions: SUBMISSIONS=folder [ROSTER=class.csv] [EXERCISES="1 ring:2"] (labs/instructor.md)
+grade: ## grade a class's submissions: SUBMISSIONS=folder [ROSTER=class.csv] [EXERCISES=1,ring:2] (labs/instructor.md)
 	@common/scripts/deps.sh install build sandbox class
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step $(BUILD)/grades
 	@common/scripts/grade.sh

@@ -8,7 +8,7 @@
 #                   student's id is the entry's name; in what Moodle and Canvas let one download it is the number in it.
 #     ROSTER        a table (CSV) with a column id, and any of name, email, repository, ref: who is in the class. With a
 #                   repository, the submission is what its ref (HEAD) has.
-#     EXERCISES     their names, each with its points if not 1: "1 2 ring:3". Without, all.
+#     EXERCISES     their names, each with its points if not 1: 1,2,ring:3. Without, all.
 #     GRADES        the folder of the results (build/grades)
 #     SECRET        a file with the course's secret, from which each student's seeds follow; one is made if there is none
 #     SEAL          unsealed: grades even where nothing keeps submissions from this machine
@@ -202,7 +202,8 @@ flock -n 9 || fail "another make grade works in $grades"
 
 known=$("$scripts/labs.sh" table)
 : >"$grades/exercises.tsv"
-for word in ${EXERCISES:-$(cut -d ' ' -f 1 <<<"$known")}; do
+asked=${EXERCISES:-$(cut -d ' ' -f 1 <<<"$known")}
+for word in ${asked//,/ }; do
     name=${word%%:*} points=1
     [[ $word != *:* ]] || points=${word#*:}
     [[ $points =~ ^[0-9]+(\.[0-9]+)?$ ]] || fail "EXERCISES: '$word': the points are no number"
@@ -278,7 +279,8 @@ mv "$grades/tasks.new" "$grades/tasks.tsv"
 # check_all LIST AT_ONCE
 check_all()
 {
-    tr '\t' '\n' <"$1" | xargs -r -d '\n' -n 2 -P "$2" --process-slot-var=SLOT "$0" one
+    # (Without the lock: a check may outlive a make grade that is killed.)
+    tr '\t' '\n' <"$1" | xargs -r -d '\n' -n 2 -P "$2" --process-slot-var=SLOT "$0" one 9>&-
 }
 count=$(grep -c '' "$grades/todo")
 echo "make grade: ${#ids[@]} students, $count submissions"

@@ -9,10 +9,10 @@
 set -eu
 to=${TO:-${BUILD:-build}/gradescope.zip}
 [[ -n ${EXERCISES:-} ]] || {
-    echo 'make gradescope: say which exercises, and their points: EXERCISES="ring:2 save"' >&2
+    echo 'make gradescope: say which exercises, and their points: EXERCISES=ring:2,save' >&2
     exit 2
 }
-for word in $EXERCISES; do
+for word in ${EXERCISES//,/ }; do
     common/scripts/labs.sh table | grep -q "^${word%%:*} " || {
         echo "make gradescope: EXERCISES: there is no exercise '${word%%:*}'" >&2
         exit 2

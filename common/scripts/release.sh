@@ -25,6 +25,7 @@ fail()
 [[ ${MEASURED:-} == '' || $MEASURED == cut ]] || fail "MEASURED=$MEASURED: only MEASURED=cut means something"
 table=$("$scripts/labs.sh" table)
 exercises=${EXERCISES:-$(cut -d ' ' -f 1 <<<"$table")}
+exercises=${exercises//,/ }
 for name in $exercises; do
     grep -q "^$name " <<<"$table" || fail "EXERCISES: there is no exercise '$name'"
 done

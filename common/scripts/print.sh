@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Usage: print.sh    makes pages and PDFs of the handouts (make print), in TO (build/print)
+#
+# TO/student: as make release cuts them; TO/instructor: whole, with answers and solutions open. In each the pages keep the
+# folders of the kit, so that links between them work without a network, figures are within the page, and beside each
+# page is its PDF. PDF=0 leaves the PDFs out.
+
+set -u
+scripts=$(dirname "$0")
+to=${TO:-${BUILD:-build}/print}
+rm -rf "$to"
+mkdir -p "$to"
+to=$(realpath "$to")
+texts=(README.md labs/*.md labs/*/handout.md labs/01-baseline/keras.md)
+
+# page FROM COPY: FROM as HTML in COPY; the text is on standard input.
+page()
+{
+    local from=$1 html=$2/${1%.md}.html
+    mkdir -p "$(dirname "$html")"
+    # Where a link leads to a text that is a page, it leads to the page.
+    pandoc --from gfm --to html5 --self-contained --metadata pagetitle="$(sed -n 's/^# //p' "$from" | head -n 1)" \
+        --css "$scripts/print.css" --resource-path "$(dirname "$from")" --output "$html.new" 2>"$to/errors" || {
+        cat "$to/errors" >&2
+        exit 1
+    }
+    sed -E 's,(href="[^":]*)\.md(#[^"]*)?",\1.html\2",g' "$html.new" >"$html"
+    rm "$html.new"
+}
+
+for text in "${texts[@]}"; do
+    sed 's/^<details>/<details open>/' "$text" | page "$text" "$to/instructor"
+    case $text in
+    labs/instructor.md | labs/sealed-grading.md) ;;
+    *) awk -v measured="${MEASURED:-}" -f "$scripts/cut.awk" "$text" | sed 's/^<details>/<details open>/' | page "$text" "$to/student" ;;
+    esac
+done
+rm -f "$to/errors"
+[[ ${PDF:-1} == 0 ]] || find "$to" -name '*.html' | sort | while read -r html; do
+    chromium --headless --no-sandbox --disable-gpu --no-pdf-header-footer --print-to-pdf="${html%.html}.pdf" "file://$html" \
+        >/dev/null 2>&1 </dev/null && [[ -s ${html%.html}.pdf ]] || {
+        echo "make print: chromium makes no PDF of $html" >&2
+        exit 1
+    }
+done || exit 1
+echo "make print: $(find "$to" -name '*.html' | wc -l) pages, $(find "$to" -name '*.pdf' | wc -l) PDFs: $to/student, $to/instructor"
