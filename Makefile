@@ -402,7 +402,7 @@ steps/%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: print page live grade gradescope release update watch all help deps info data data-cifar10 demo test test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
+.PHONY: dist print page live grade gradescope release update watch all help deps info data data-cifar10 demo test test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
         doc devices env cluster cluster-down cluster-traffic measure compare scaling sweep check check-all steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
@@ -584,6 +584,12 @@ release: ## make the students' package: [EXERCISES=...] [HINTS=2] [STUDENTS=clas
 	@common/scripts/deps.sh install steps class
 	@common/scripts/release.sh
 
+version = $(shell sed -n 's/^#define HVDLAB_VERSION "\(.*\)"/\1/p' common/run/args.h)
+dist: ## make the source archive of this commit, the same in each build
+	@mkdir -p $(BUILD)
+	$(Q)git archive --format=tar --prefix=hvdlab-$(version)/ HEAD | gzip -n >$(BUILD)/hvdlab-$(version).tar.gz
+	@echo $(BUILD)/hvdlab-$(version).tar.gz
+
 print: ## make pages and PDFs of the handouts, students' and instructors' [TO=folder] [MEASURED=cut] [PDF=0]
 	@common/scripts/deps.sh install print
 	@common/scripts/print.sh
@@ -648,6 +654,7 @@ check-format: ## check that they are laid out so, and that common/ includes only
 	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(formatted) || { status=$$?; \
 	    echo "make check-format: laid out for clang-format 14 and 19; this is $$($(CLANG_FORMAT) --version)" >&2; exit $$status; }
 	$(Q)common/scripts/layers.sh
+	$(Q)grep -qx 'version: $(version)' CITATION.cff || { echo "CITATION.cff has another version than common/run/args.h, $(version)" >&2; exit 1; }
 
 .PHONY: fuzz
 # Built by clang, in a folder of its own; instrumented loops are not those that it can vectorize.

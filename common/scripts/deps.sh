@@ -209,6 +209,8 @@ for set in "$@"; do
     browser)
         program chromium || need chromium
         program chromedriver || need chromium-driver
+        program pandoc || need pandoc
+        program pdffonts || need poppler-utils
         /usr/bin/python3 -c 'import selenium' 2>/dev/null || need python3-selenium
         ;;
     class)

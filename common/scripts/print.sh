@@ -11,7 +11,7 @@ to=${TO:-${BUILD:-build}/print}
 rm -rf "$to"
 mkdir -p "$to"
 to=$(realpath "$to")
-texts=(README.md labs/*.md labs/*/handout.md labs/01-baseline/keras.md)
+texts=(README.md CONTRIBUTING.md labs/*.md labs/*/handout.md labs/01-baseline/keras.md)
 
 # page FROM COPY: FROM as HTML in COPY; the text is on standard input.
 page()
@@ -31,11 +31,17 @@ page()
 for text in "${texts[@]}"; do
     sed 's/^<details>/<details open>/' "$text" | page "$text" "$to/instructor"
     case $text in
-    labs/instructor.md | labs/sealed-grading.md) ;;
+    CONTRIBUTING.md | labs/instructor.md | labs/sealed-grading.md) ;;
     *) awk -v measured="${MEASURED:-}" -f "$scripts/cut.awk" "$text" | sed 's/^<details>/<details open>/' | page "$text" "$to/student" ;;
     esac
 done
 rm -f "$to/errors"
+# A link to what is no page (sources, tests) stays as text.
+while IFS= read -r html; do
+    while IFS= read -r link; do
+        [[ -e $(dirname "$html")/${link%%#*} ]] || sed -i "s,href=\"$link\",data-source=\"$link\"," "$html"
+    done < <(grep -oE 'href="[^"#:][^":]*"' "$html" | sed 's/href="//; s/"$//' | sort -u)
+done < <(find "$to" -name '*.html')
 [[ ${PDF:-1} == 0 ]] || find "$to" -name '*.html' | sort | while read -r html; do
     chromium --headless --no-sandbox --disable-gpu --no-pdf-header-footer --print-to-pdf="${html%.html}.pdf" "file://$html" \
         >/dev/null 2>&1 </dev/null && [[ -s ${html%.html}.pdf ]] || {
