@@ -280,7 +280,7 @@ mv "$grades/tasks.new" "$grades/tasks.tsv"
 check_all()
 {
     # (Without the lock: a check may outlive a make grade that is killed.)
-    tr '\t' '\n' <"$1" | xargs -r -d '\n' -n 2 -P "$2" --process-slot-var=SLOT "$0" one 9>&-
+    tr '\t' '\n' <"$1" | xargs -r -d '\n' -n 2 -P "$2" --process-slot-var=SLOT "$0" one 9>&- 2> >(grep -v "^xargs: " >&2)
 }
 count=$(grep -c '' "$grades/todo")
 echo "make grade: ${#ids[@]} students, $count submissions"
