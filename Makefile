@@ -402,7 +402,7 @@ steps/%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: dist print page live grade gradescope release update watch all help deps info data data-cifar10 demo test test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
+.PHONY: dist translate print page live grade gradescope release update watch all help deps info data data-cifar10 demo test test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
         doc devices env cluster cluster-down cluster-traffic measure compare scaling sweep check check-all steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
@@ -458,7 +458,7 @@ test-ranks: ## the part of make test that is about ranks, MPI and its launcher
 	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_ranks)
 
 test-more: ## what make test leaves out, but for answers: faults, bf16, later handouts, transports, threads, recipes
-	@common/scripts/deps.sh install build check sandbox steps dataset class browser
+	@common/scripts/deps.sh install build check sandbox steps dataset class browser translate
 	$(build_first) $(build_tests)
 	$(build_first) $(build_threads)
 	$(build_first) $(build_emulated_more)
@@ -589,6 +589,10 @@ dist: ## make the source archive of this commit, the same in each build
 	@mkdir -p $(BUILD)
 	$(Q)git archive --format=tar --prefix=hvdlab-$(version)/ HEAD | gzip -n >$(BUILD)/hvdlab-$(version).tar.gz
 	@echo $(BUILD)/hvdlab-$(version).tar.gz
+
+translate: ## make the translated texts, in build/zh_CN (labs/po/README.md)
+	@common/scripts/deps.sh install translate
+	@common/scripts/translate.sh
 
 print: ## make pages and PDFs of the handouts, students' and instructors' [TO=folder] [MEASURED=cut] [PDF=0]
 	@common/scripts/deps.sh install print

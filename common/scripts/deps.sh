@@ -10,7 +10,7 @@
 # call; what test_cluster.sh calls is only recommended), sandbox (recommended: nothing is asked for on its
 # account), steps (to cut the steps from master.c), plot (gnuplot), cluster (tc, mount), slurm, arm (to build
 # for 64-bit ARM, and to run that), clang-format, lint (shellcheck, cppcheck), fuzz (clang with libFuzzer),
-# valgrind, curl, print (pandoc, chromium), browser (to test the page), class (to grade a class: openssl, unzip, zip, git), fresh (mmdebstrap), dataset (Fashion-MNIST, if the distribution has it), dataset-or-fetch
+# valgrind, curl, print (pandoc, chromium), translate (po4a, gettext), browser (to test the page), class (to grade a class: openssl, unzip, zip, git), fresh (mmdebstrap), dataset (Fashion-MNIST, if the distribution has it), dataset-or-fetch
 # (the same, else it is fetched from its home).
 #
 # From the environment: CC, ONEDNN, CLANG_FORMAT, DATA_DIR as in the Makefile.
@@ -205,6 +205,10 @@ for set in "$@"; do
     print)
         program pandoc || need pandoc
         program chromium || need chromium
+        ;;
+    translate)
+        program po4a-translate || need po4a
+        program msgfmt || need gettext
         ;;
     browser)
         program chromium || need chromium
