@@ -3,8 +3,14 @@
 #ifndef HVDLAB_JSON_H
 #define HVDLAB_JSON_H
 
+#include <cjson/cJSON.h>
+
 // From now on the program exits with an error message where cJSON gets no memory. cJSON itself
 // would return NULL, also in the middle of what it makes, and report it as an error in the text.
 void json_use_memory(void);
+
+// A field of an object: the empty text, or NaN, where the object is NULL or lacks it.
+const char *json_text(const cJSON *object, const char *field);
+double json_number(const cJSON *object, const char *field);
 
 #endif

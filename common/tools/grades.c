@@ -11,9 +11,9 @@
 //
 // All but `collect` print. grades.json keeps what a regrade needs: the kit, seeds, seals, hashes.
 
-#include <cjson/cJSON.h>
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -248,16 +248,10 @@ static cJSON *read_json(const char *path)
     return object;
 }
 
-static const char *text_of(const cJSON *object, const char *field)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, field);
-    return cJSON_IsString(item) ? item->valuestring : "";
-}
-
 static double number_of(const cJSON *object, const char *field)
 {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, field);
-    return cJSON_IsNumber(item) ? item->valuedouble : 0;
+    double number = json_number(object, field);
+    return isnan(number) ? 0 : number;
 }
 
 static cJSON *items_of(const cJSON *object, const char *field)
@@ -290,7 +284,7 @@ static cJSON *result_of(const char *folder, char *fields[T_COUNT])
     cJSON_AddBoolToObject(result, "passed", passed);
     cJSON_AddStringToObject(result, "verdict",
                             passed   ? "passed"
-                            : graded ? text_of(check, "diagnosis")
+                            : graded ? json_text(check, "diagnosis")
                                      : fields[T_STATE]);
     cJSON_AddStringToObject(result, "sha256", fields[T_HASH]);
     static const char *const kept[] = {"seed", "seal", "look_at", "note", "seconds", "properties"};
@@ -332,7 +326,7 @@ static void collect(const char *folder)
     while (getline(&line, &room, file) > 0) {
         char *fields[T_COUNT];
         split_task(line, fields);
-        if (!student || strcmp(text_of(student, "id"), fields[T_ID]) != 0) {
+        if (!student || strcmp(json_text(student, "id"), fields[T_ID]) != 0) {
             cJSON_AddItemToArray(students, student = cJSON_CreateObject());
             cJSON_AddStringToObject(student, "id", fields[T_ID]);
             cJSON_AddStringToObject(student, "name", fields[T_NAME]);
@@ -356,7 +350,7 @@ static void collect(const char *folder)
 static const cJSON *student_of(const cJSON *grades, const char *id)
 {
     const cJSON *student;
-    cJSON_ArrayForEach(student, items_of(grades, "students")) if (strcmp(text_of(student, "id"),
+    cJSON_ArrayForEach(student, items_of(grades, "students")) if (strcmp(json_text(student, "id"),
                                                                          id) == 0) return student;
     die("grades.json has no student '%s'", id);
 }
@@ -388,7 +382,8 @@ static void print_mistakes(const cJSON *grades)
     {
         if (cJSON_IsTrue(items_of(result, "passed")))
             continue;
-        char *name = format_text("%s: %s", text_of(result, "exercise"), text_of(result, "verdict"));
+        char *name =
+            format_text("%s: %s", json_text(result, "exercise"), json_text(result, "verdict"));
         cJSON *count = items_of(counts, name);
         if (count)
             cJSON_SetNumberValue(count, count->valuedouble + 1);
@@ -415,12 +410,12 @@ static void print_table(const cJSON *grades)
     cJSON_ArrayForEach(student, items_of(grades, "students"))
         cJSON_ArrayForEach(result, items_of(student, "results"))
     {
-        char *look = format_text("%s", text_of(result, "look_at"));
+        char *look = format_text("%s", json_text(result, "look_at"));
         for (char *at = look; *at; at++)
             *at = *at == '\n' ? ';' : *at;
-        printf("%-16s %-10s %-30s %7g %8.1f  %s\n", text_of(student, "id"),
-               text_of(result, "exercise"), text_of(result, "verdict"), number_of(result, "points"),
-               number_of(result, "seconds"), look);
+        printf("%-16s %-10s %-30s %7g %8.1f  %s\n", json_text(student, "id"),
+               json_text(result, "exercise"), json_text(result, "verdict"),
+               number_of(result, "points"), number_of(result, "seconds"), look);
         free(look);
     }
     print_mistakes(grades);
@@ -434,20 +429,21 @@ static void print_result(FILE *out, const cJSON *result)
     cJSON_ArrayForEach(property, items_of(result, "properties"))
     {
         bool ok = cJSON_IsTrue(items_of(property, "ok"));
-        fprintf(out, "%-4s  %s\n", ok ? "ok" : "FAIL", text_of(property, "text"));
+        fprintf(out, "%-4s  %s\n", ok ? "ok" : "FAIL", json_text(property, "text"));
         if (ok)
             continue;
-        for (const char *at = text_of(property, "evidence"); *at;) {
+        for (const char *at = json_text(property, "evidence"); *at;) {
             size_t length = strcspn(at, "\n");
             fprintf(out, "          %.*s\n", (int)length, at);
             at += length + (at[length] == '\n');
         }
-        fprintf(out, "      likely mistake: %s\n", text_of(property, "mistake"));
+        fprintf(out, "      likely mistake: %s\n", json_text(property, "mistake"));
     }
-    if (*text_of(result, "note"))
-        fprintf(out, "note  %s\n", text_of(result, "note"));
-    fprintf(out, "%s: %s%s\n", text_of(result, "exercise"),
-            cJSON_IsTrue(items_of(result, "passed")) ? "" : "failed: ", text_of(result, "verdict"));
+    if (*json_text(result, "note"))
+        fprintf(out, "note  %s\n", json_text(result, "note"));
+    fprintf(
+        out, "%s: %s%s\n", json_text(result, "exercise"),
+        cJSON_IsTrue(items_of(result, "passed")) ? "" : "failed: ", json_text(result, "verdict"));
 }
 
 static void print_page(const cJSON *grades, const char *id)
@@ -468,17 +464,17 @@ static void print_csv(const cJSON *grades)
     const cJSON *student = cJSON_GetArrayItem(items_of(grades, "students"), 0), *result;
     printf("id,name,email");
     cJSON_ArrayForEach(result, items_of(student, "results"))
-        printf(",%s,%s verdict", text_of(result, "exercise"), text_of(result, "exercise"));
+        printf(",%s,%s verdict", json_text(result, "exercise"), json_text(result, "exercise"));
     printf(",points\n");
     cJSON_ArrayForEach(student, items_of(grades, "students"))
     {
-        print_cell(text_of(student, "id"), false);
-        print_cell(text_of(student, "name"), false);
-        print_cell(text_of(student, "email"), false);
+        print_cell(json_text(student, "id"), false);
+        print_cell(json_text(student, "name"), false);
+        print_cell(json_text(student, "email"), false);
         cJSON_ArrayForEach(result, items_of(student, "results"))
         {
             printf("%g,", number_of(result, "points"));
-            print_cell(text_of(result, "verdict"), false);
+            print_cell(json_text(result, "verdict"), false);
         }
         printf("%g\n", sum_of(student, "points"));
     }
@@ -497,18 +493,18 @@ static void print_junit(const cJSON *grades)
             failures += !cJSON_IsTrue(items_of(result, "passed"));
         }
         printf("  <testsuite name=\"");
-        print_xml(text_of(student, "id"));
+        print_xml(json_text(student, "id"));
         printf("\" tests=\"%d\" failures=\"%d\" errors=\"0\">\n", tests, failures);
         cJSON_ArrayForEach(result, items_of(student, "results"))
         {
             printf("    <testcase name=\"%s\" classname=\"hvdlab\" time=\"%.3f\"",
-                   text_of(result, "exercise"), number_of(result, "seconds"));
+                   json_text(result, "exercise"), number_of(result, "seconds"));
             if (cJSON_IsTrue(items_of(result, "passed"))) {
                 printf("/>\n");
                 continue;
             }
-            printf("><failure type=\"%s\" message=\"%s\">", text_of(result, "verdict"),
-                   text_of(result, "verdict"));
+            printf("><failure type=\"%s\" message=\"%s\">", json_text(result, "verdict"),
+                   json_text(result, "verdict"));
             char *text = NULL;
             size_t size = 0;
             FILE *out = open_memstream(&text, &size);
@@ -556,7 +552,7 @@ static void print_gradescope(const cJSON *grades, const char *id)
         cJSON_AddNumberToObject(test, "max_score", number_of(result, "max_points"));
         cJSON_AddStringToObject(test, "status",
                                 cJSON_IsTrue(items_of(result, "passed")) ? "passed" : "failed");
-        cJSON_AddStringToObject(test, "name", text_of(result, "exercise"));
+        cJSON_AddStringToObject(test, "name", json_text(result, "exercise"));
         cJSON_AddStringToObject(test, "number", name);
         cJSON_AddStringToObject(test, "output", text);
         cJSON_AddStringToObject(test, "output_format", "text");
@@ -574,7 +570,7 @@ static void print_autolab(const cJSON *grades, const char *id)
     const cJSON *result;
     cJSON *object = cJSON_CreateObject(), *scores = cJSON_AddObjectToObject(object, "scores");
     cJSON_ArrayForEach(result, items_of(student_of(grades, id), "results"))
-        cJSON_AddNumberToObject(scores, text_of(result, "exercise"), number_of(result, "points"));
+        cJSON_AddNumberToObject(scores, json_text(result, "exercise"), number_of(result, "points"));
     print_object(object, false);
 }
 
@@ -587,8 +583,8 @@ static char *summary_of(const cJSON *student)
     CHECK(out);
     const cJSON *result;
     cJSON_ArrayForEach(result, items_of(student, "results"))
-        fprintf(out, "%s%s: %s", ftell(out) > 0 ? "\n" : "", text_of(result, "exercise"),
-                text_of(result, "verdict"));
+        fprintf(out, "%s%s: %s", ftell(out) > 0 ? "\n" : "", json_text(result, "exercise"),
+                json_text(result, "verdict"));
     fclose(out);
     return text;
 }
@@ -603,8 +599,8 @@ static const cJSON *student_in(const cJSON *grades, const Row *row, const int co
         static const char participant[] = "Participant ";
         if (strncmp(text, participant, sizeof participant - 1) == 0)
             text += sizeof participant - 1;
-        if (*text && (strcmp(text, text_of(student, "id")) == 0 ||
-                      strcmp(text, text_of(student, "email")) == 0))
+        if (*text && (strcmp(text, json_text(student, "id")) == 0 ||
+                      strcmp(text, json_text(student, "email")) == 0))
             return student;
     }
     return NULL;

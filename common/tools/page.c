@@ -8,7 +8,6 @@
 // What is drawn, and how, is in page.html. This program makes its data: for each rank the calls
 // with begin and end, the weights' fingerprint after each step, the loss of each batch.
 
-#include <cjson/cJSON.h>
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -38,21 +37,9 @@ static void stop(int number)
     stopped = 1;
 }
 
-static const char *text_of(const cJSON *object, const char *field)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, field);
-    return cJSON_IsString(item) ? item->valuestring : "";
-}
-
-static double number_of(const cJSON *object, const char *field)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, field);
-    return cJSON_IsNumber(item) ? item->valuedouble : (double)NAN;
-}
-
 static bool is(const cJSON *event, const char *name)
 {
-    return strcmp(text_of(event, "event"), name) == 0;
+    return strcmp(json_text(event, "event"), name) == 0;
 }
 
 static cJSON *number_or_null(double number)
@@ -111,12 +98,13 @@ static void set_text(Rank *rank, const char *field, char *text)
 // [begin, end, function, channel, bytes, from, to]
 static void begin_call(Rank *rank, const cJSON *event, double t, bool message)
 {
-    double bytes = number_of(event, "bytes");
-    cJSON *call = ROW(
-        cJSON_CreateNumber(t), cJSON_CreateNull(), cJSON_CreateString(text_of(event, "function")),
-        cJSON_CreateString(text_of(event, "name")), cJSON_CreateNumber(isfinite(bytes) ? bytes : 0),
-        number_or_null(message ? number_of(event, "from") : (double)NAN),
-        number_or_null(message ? number_of(event, "to") : (double)NAN));
+    double bytes = json_number(event, "bytes");
+    cJSON *call = ROW(cJSON_CreateNumber(t), cJSON_CreateNull(),
+                      cJSON_CreateString(json_text(event, "function")),
+                      cJSON_CreateString(json_text(event, "name")),
+                      cJSON_CreateNumber(isfinite(bytes) ? bytes : 0),
+                      number_or_null(message ? json_number(event, "from") : (double)NAN),
+                      number_or_null(message ? json_number(event, "to") : (double)NAN));
     cJSON_AddItemToArray(rank->calls, call);
     if (rank->depth < MAX_OPEN)
         rank->open[rank->depth] = call;
@@ -133,45 +121,45 @@ static void end_call(Rank *rank, double t)
 
 static void take_event(Rank *rank, const cJSON *event)
 {
-    double t = number_of(event, "t");
+    double t = json_number(event, "t");
     rank->begin = isnan(rank->begin) ? t : rank->begin;
     rank->last = t;
     if (is(event, "collective_begin") || is(event, "message_begin") || is(event, "wait_begin"))
         begin_call(rank, event, t, is(event, "message_begin"));
     else if (is(event, "collective_end") || is(event, "message_end") ||
-             (is(event, "wait_end") && strncmp(text_of(event, "function"), "MPI_Test", 8) != 0))
+             (is(event, "wait_end") && strncmp(json_text(event, "function"), "MPI_Test", 8) != 0))
         end_call(rank, t);
     else if (is(event, "step"))
         cJSON_AddItemToArray(rank->steps,
-                             ROW(cJSON_CreateNumber(t), number_or_null(number_of(event, "epoch")),
-                                 number_or_null(number_of(event, "step")),
-                                 number_or_null(number_of(event, "weights"))));
-    else if (is(event, "answers") && number_of(event, "training") > 0)
+                             ROW(cJSON_CreateNumber(t), number_or_null(json_number(event, "epoch")),
+                                 number_or_null(json_number(event, "step")),
+                                 number_or_null(json_number(event, "weights"))));
+    else if (is(event, "answers") && json_number(event, "training") > 0)
         cJSON_AddItemToArray(
-            rank->losses, ROW(cJSON_CreateNumber(t), number_or_null(number_of(event, "loss") /
-                                                                    number_of(event, "images"))));
+            rank->losses, ROW(cJSON_CreateNumber(t), number_or_null(json_number(event, "loss") /
+                                                                    json_number(event, "images"))));
     else if (is(event, "start"))
-        set_text(rank, "host", format_text("host %.0f", number_of(event, "node")));
+        set_text(rank, "host", format_text("host %.0f", json_number(event, "node")));
     else if (is(event, "device"))
         set_text(rank, "device",
-                 format_text("%s %.0f", text_of(event, "kind"), number_of(event, "device")));
+                 format_text("%s %.0f", json_text(event, "kind"), json_number(event, "device")));
     else if (is(event, "fit"))
         cJSON_ReplaceItemInObjectCaseSensitive(rank->object, "batch",
-                                               number_or_null(number_of(event, "train_batch")));
+                                               number_or_null(json_number(event, "train_batch")));
     else if (is(event, "saved"))
-        cJSON_AddItemToArray(rank->saved,
-                             ROW(cJSON_CreateNumber(t), cJSON_CreateString(text_of(event, "path")),
-                                 number_or_null(number_of(event, "epoch")),
-                                 number_or_null(number_of(event, "step"))));
+        cJSON_AddItemToArray(rank->saved, ROW(cJSON_CreateNumber(t),
+                                              cJSON_CreateString(json_text(event, "path")),
+                                              number_or_null(json_number(event, "epoch")),
+                                              number_or_null(json_number(event, "step"))));
     else if (is(event, "between_hosts"))
-        cJSON_AddItemToArray(rank->between,
-                             ROW(cJSON_CreateNumber(t), number_or_null(number_of(event, "bytes"))));
+        cJSON_AddItemToArray(
+            rank->between, ROW(cJSON_CreateNumber(t), number_or_null(json_number(event, "bytes"))));
     else if (is(event, "ps_applied"))
-        rank->version = number_of(event, "version");
-    else if (is(event, "ps_request") && strcmp(text_of(event, "kind"), "push") == 0)
-        cJSON_AddItemToArray(rank->pushes,
-                             ROW(cJSON_CreateNumber(t), number_or_null(number_of(event, "worker")),
-                                 number_or_null(rank->version - number_of(event, "version"))));
+        rank->version = json_number(event, "version");
+    else if (is(event, "ps_request") && strcmp(json_text(event, "kind"), "push") == 0)
+        cJSON_AddItemToArray(
+            rank->pushes, ROW(cJSON_CreateNumber(t), number_or_null(json_number(event, "worker")),
+                              number_or_null(rank->version - json_number(event, "version"))));
     rank->ended = rank->ended || is(event, "end");
 }
 
@@ -198,7 +186,7 @@ static bool read_rank(Rank *rank, const char *folder, int number, char **program
         if (!event)
             continue;
         if (is(event, "start") && !*program)
-            *program = format_text("%s", text_of(event, "program"));
+            *program = format_text("%s", json_text(event, "program"));
         take_event(rank, event);
         cJSON_Delete(event);
     }

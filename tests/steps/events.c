@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/format.h"
+#include "base/json.h"
 
 static void add_line(Events *events, const char *line)
 {
@@ -95,14 +96,12 @@ const cJSON *event_last(const Events *events, const char *name)
 
 double event_number(const cJSON *event, const char *field)
 {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(event, field);
-    return cJSON_IsNumber(item) ? item->valuedouble : (double)NAN;
+    return json_number(event, field);
 }
 
 const char *event_text(const cJSON *event, const char *field)
 {
-    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(event, field));
-    return text ? text : "";
+    return json_text(event, field);
 }
 
 double event_bytes(const cJSON *event)
