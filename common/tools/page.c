@@ -67,6 +67,7 @@ typedef struct {
     double begin, last; // seconds
     bool ended, cut;
     double version; // of a server's weights
+    double workers; // of its job; the servers come after them
 } Rank;
 
 static cJSON *list_in(cJSON *object, const char *name)
@@ -78,6 +79,9 @@ static void begin_rank(Rank *rank, int number)
 {
     *rank = (Rank){.object = cJSON_CreateObject(), .begin = (double)NAN};
     cJSON_AddNumberToObject(rank->object, "rank", number);
+    char *label = format_text("rank %d", number);
+    cJSON_AddStringToObject(rank->object, "label", label);
+    free(label);
     cJSON_AddStringToObject(rank->object, "host", "?");
     cJSON_AddStringToObject(rank->object, "device", "");
     cJSON_AddNumberToObject(rank->object, "batch", 0);
@@ -93,6 +97,29 @@ static void set_text(Rank *rank, const char *field, char *text)
 {
     cJSON_ReplaceItemInObjectCaseSensitive(rank->object, field, cJSON_CreateString(text));
     free(text);
+}
+
+// A worker asks a server for weights, and gets them: a call in which it waits for that one.
+static void begin_pull(Rank *rank, const cJSON *event, double t)
+{
+    cJSON *call =
+        ROW(cJSON_CreateNumber(t), cJSON_CreateNull(), cJSON_CreateString("pull"),
+            cJSON_CreateString(""), cJSON_CreateNumber(0),
+            cJSON_CreateNumber(rank->workers + json_number(event, "server")), cJSON_CreateNull());
+    cJSON_AddItemToArray(rank->calls, call);
+}
+
+static void end_pull(Rank *rank, const cJSON *event, double t)
+{
+    double from = rank->workers + json_number(event, "server");
+    // The last ones only: a worker asks each server once at a time.
+    cJSON *call = rank->calls->child ? rank->calls->child->prev : NULL;
+    for (int i = 0; call && i < 8; i++, call = call->prev)
+        if (cJSON_IsNull(cJSON_GetArrayItem(call, 1)) &&
+            cJSON_GetArrayItem(call, 5)->valuedouble == from) {
+            cJSON_ReplaceItemInArray(call, 1, cJSON_CreateNumber(t));
+            return;
+        }
 }
 
 // [begin, end, function, channel, bytes, from, to]
@@ -154,6 +181,14 @@ static void take_event(Rank *rank, const cJSON *event)
     else if (is(event, "between_hosts"))
         cJSON_AddItemToArray(
             rank->between, ROW(cJSON_CreateNumber(t), number_or_null(json_number(event, "bytes"))));
+    else if (is(event, "ps_start")) {
+        rank->workers = json_number(event, "workers");
+        set_text(rank, "label",
+                 format_text("%s %.0f", json_text(event, "role"), json_number(event, "number")));
+    } else if (is(event, "ps_pull"))
+        begin_pull(rank, event, t);
+    else if (is(event, "ps_pulled"))
+        end_pull(rank, event, t);
     else if (is(event, "ps_applied"))
         rank->version = json_number(event, "version");
     else if (is(event, "ps_request") && strcmp(json_text(event, "kind"), "push") == 0)
