@@ -46,9 +46,15 @@ static void find(void *function, void *library, const char *name)
     *(void **)function = address;
 }
 
+#define TEXT_OF(number) WORDS_OF(number)
+
 static void load(void)
 {
     void *library = dlopen(HVDLAB_CUBLAS, RTLD_NOW | RTLD_LOCAL);
+#ifdef CUBLAS_VER_MAJOR
+    if (!library) // on another machine than the one that it was built on: where the linker finds it
+        library = dlopen("libcublas.so." TEXT_OF(CUBLAS_VER_MAJOR), RTLD_NOW | RTLD_LOCAL);
+#endif
     if (!library)
         die("cuBLAS cannot be loaded: %s", dlerror());
     find(&blas.create, library, NAME_OF(cublasCreate));

@@ -89,6 +89,9 @@ common/scripts/cuda.sh report | while read -r name found; do
 done
 if arch=$(common/scripts/cuda.sh arch) && [ "${CUDA:-}" != 0 ]; then
     line "" "kernels for: $arch"
+    case $arch in
+    *code=compute_*) line "" "(no GPU was in sight: the driver compiles this for the GPU, and bf16 is emulated; CUDA_ARCH=90, say, builds for one)" ;;
+    esac
 fi
 if gpus=$(nvidia-smi -L 2>/dev/null) && [ -n "$gpus" ]; then
     echo "$gpus" | while read -r gpu; do
