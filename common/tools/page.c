@@ -255,7 +255,7 @@ static cJSON *data_of(const char *folder, const char *live, bool *done)
     *done = *done && cJSON_GetArraySize(ranks) > 0;
     cJSON_AddStringToObject(data, "program", program ? program : "a run that has not begun");
     if (live && !*done)
-        end = fmax(end, seconds_now()); // who waits has waited until now
+        end = fmax(end, seconds_now()); // a rank that waits has waited until now
     cJSON_AddNumberToObject(data, "begin", isfinite(begin) ? begin : 0);
     cJSON_AddNumberToObject(data, "end", isfinite(begin) ? fmax(end, begin + 1e-6) : 1);
     cJSON_AddBoolToObject(data, "done", *done);
