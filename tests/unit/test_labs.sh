@@ -9,7 +9,7 @@ common/scripts/steps.sh cut "$folder" || exit 1 # what a student has edited is n
 count() { find "$1" -maxdepth 1 -name "$2" 2>/dev/null | wc -l; }
 
 checked=0
-for lab in labs/*/; do
+for lab in labs/[0-9]*/; do
     lab=${lab%/} place=$lab
     common/scripts/labs.sh labs | grep -q "^$lab ." || missing "there is no lab.conf, or no title in it"
     [[ $(head -n 1 "$lab/handout.md" 2>/dev/null) == "# "* ]] || missing "handout.md is not there, or has no heading"
