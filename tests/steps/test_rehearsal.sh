@@ -13,6 +13,11 @@ done
     echo "$build/check-step, compile-step or grades is not there: make them first" >&2
     exit 2
 }
+: >"$folder/nothing.c"
+mkdir "$folder/build"
+cp "$build/compile-step" "$build/hvdlab.o" "$folder/build"
+BUILD=$folder/build run "$build/check-step" --sealed 1 "$folder/nothing.c"
+[[ $status -ne 2 ]] || skip "$(cat "$folder/err")"
 table=tests/steps/rehearsal.tsv
 grep -v '^#' $table >"$folder/all"
 if [[ ${1:-} == --some ]]; then
