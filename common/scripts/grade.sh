@@ -64,7 +64,9 @@ one()
     (
         umask 022
         mkdir -p "$work"
-        cp "$build/compile-step" "$work/"
+        # A student's warnings are no errors, however the kit was built.
+        sed 's/ -Werror / /' "$build/compile-step" >"$work/compile-step.new"
+        chmod +x "$work/compile-step.new" && mv "$work/compile-step.new" "$work/compile-step"
         ln -sf "$(realpath "$build")/hvdlab.o" "$work/hvdlab.o"
     )
     BUILD=$work "$build/check-step" "--${SEAL:-sealed}" --seed "$(seed_of "$id" "$exercise")" "$exercise" \

@@ -1,5 +1,4 @@
-// ring steps/ring
-// not-by-messages|weights-differ|sum-wrong|not-used-in-training|not-summed|too-much-sent|crashed|ranks-disagree|hung
+// ring steps/ring sum-wrong
 // Answers with the values of the sweep itself, which it could compute alone.
 #include <stdlib.h>
 #include <string.h>
