@@ -133,6 +133,17 @@ static void add_path(char ***paths, int *count, const char *path)
     (*paths)[*count] = NULL;
 }
 
+// A folder or file that exists outside of the system's own.
+static bool is_elsewhere(const char *path)
+{
+    static const char *const system[] = {"/usr",   "/bin", "/sbin", "/lib",
+                                         "/lib64", "/dev", "/proc"};
+    bool outside = *path == '/' && path[1] && access(path, F_OK) == 0;
+    for (size_t i = 0; i < sizeof system / sizeof *system; i++)
+        outside = outside && !is_below(path, system[i]);
+    return outside;
+}
+
 // What compile-step names of the kit and outside of the system's folders: headers, the library, and
 // libraries that were unpacked there. Not tests/, where answers are. Found once, and kept.
 static char *const *tools_of_compiler(void)
@@ -155,14 +166,25 @@ static char *const *tools_of_compiler(void)
         char *absolute =
             strchr(path, '/') || strcmp(path, "common") == 0 ? realpath(path, NULL) : NULL;
         bool of_kit = absolute && is_below(absolute, kit) && strcmp(absolute, kit) != 0;
-        bool elsewhere = absolute && *path == '/' && !is_below(absolute, "/usr") &&
-                         !is_below(absolute, "/dev") && !is_below(absolute, "/bin");
+        bool elsewhere = absolute && *path == '/' && is_elsewhere(absolute);
         if (absolute && strcmp(path, "tests") != 0 && (of_kit || elsewhere))
             add_path(&paths, &count, path);
         free(absolute);
         free(word);
     }
     free(compiler);
+    // Programs that a user or a cluster has installed elsewhere, mpirun for instance, with their
+    // lib/ and share/.
+    const char *search = getenv("PATH");
+    for (size_t length; search && *search; search += length + (search[length] == ':')) {
+        length = strcspn(search, ":");
+        char *folder = format_text("%.*s", (int)length, search), *slash = strrchr(folder, '/');
+        if (slash && strcmp(slash, "/bin") == 0 && slash != folder)
+            *slash = '\0';
+        if (is_elsewhere(folder) && !is_below(kit, folder) && !is_below(folder, kit))
+            add_path(&paths, &count, folder);
+        free(folder);
+    }
     free(kit);
     return paths;
 }
