@@ -144,6 +144,15 @@ static bool is_elsewhere(const char *path)
     return outside;
 }
 
+static bool is_home(const char *path)
+{
+    const struct passwd *user = getpwuid(getuid());
+    const char *slash = strrchr(path, '/');
+    return strcmp(path, "/root") == 0 || strcmp(path, "/home") == 0 ||
+           (user && strcmp(path, user->pw_dir) == 0) ||
+           (strncmp(path, "/home/", 6) == 0 && slash == path + 5);
+}
+
 // What compile-step names of the kit and outside of the system's folders: headers, the library, and
 // libraries that were unpacked there. Not tests/, where answers are. Found once, and kept.
 static char *const *tools_of_compiler(void)
@@ -179,9 +188,13 @@ static char *const *tools_of_compiler(void)
     for (size_t length; search && *search; search += length + (search[length] == ':')) {
         length = strcspn(search, ":");
         char *folder = format_text("%.*s", (int)length, search), *slash = strrchr(folder, '/');
-        if (slash && strcmp(slash, "/bin") == 0 && slash != folder)
+        if (slash && strcmp(slash, "/bin") == 0 && slash != folder) {
             *slash = '\0';
-        if (is_elsewhere(folder) && !is_below(kit, folder) && !is_below(folder, kit))
+            if (is_home(folder))
+                *slash = '/'; // bin/ alone
+        }
+        if (is_elsewhere(folder) && !is_home(folder) && !is_below(kit, folder) &&
+            !is_below(folder, kit))
             add_path(&paths, &count, folder);
         free(folder);
     }
