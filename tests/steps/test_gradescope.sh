@@ -10,19 +10,22 @@ for each in zip unzip git openssl python3; do
 done
 git rev-parse HEAD >/dev/null 2>&1 || skip "this is no clone: make gradescope takes what git knows"
 unset MAKEFLAGS MFLAGS MAKELEVEL
-chmod 755 "$folder"
-mkdir -p "$folder/autograder/source" "$folder/autograder/submission"
+# Another user number must find its way there, which TMPDIR may not allow.
+place=$(mktemp -d /tmp/hvdlab-gradescope-XXXXXX) || exit 1
+chmod 755 "$place"
+trap 'rm -rf "$folder" "$place"' EXIT
+mkdir -p "$place/source" "$place/submission"
 refused 'there is no exercise' env EXERCISES=nothing common/scripts/gradescope.sh
 succeeds env EXERCISES="1 ring:2" TO="$folder/gradescope.zip" common/scripts/gradescope.sh
-unzip -q "$folder/gradescope.zip" -d "$folder/autograder/source"
-[[ -x $folder/autograder/source/setup.sh && -x $folder/autograder/source/run_autograder ]] || fail "setup.sh or run_autograder cannot be run"
+unzip -q "$folder/gradescope.zip" -d "$place/source"
+[[ -x $place/source/setup.sh && -x $place/source/run_autograder ]] || fail "setup.sh or run_autograder cannot be run"
 # What apt-get would install is here already.
 mkdir "$folder/bin"
 printf '#!/bin/sh\nexit 0\n' >"$folder/bin/apt-get"
 chmod +x "$folder/bin/apt-get"
 [[ ! -e /autograder ]] || skip "there is a folder /autograder"
-ln -s "$folder/autograder" /autograder
-trap 'rm -f /autograder; rm -rf "$folder"' EXIT
+ln -s "$place" /autograder
+trap 'rm -f /autograder; rm -rf "$folder" "$place"' EXIT
 succeeds env PATH="$folder/bin:$PATH" CUDA=0 /autograder/source/setup.sh
 
 # submit WANTED FILE=SOURCE...: the score, and the tests with their status.
