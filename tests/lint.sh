@@ -34,6 +34,10 @@ cppcheck --quiet -j "$(nproc)" --std=c11 --language=c --template=gcc --error-exi
     --suppress=missingIncludeSystem --suppress=uninitvar --suppress=invalidFunctionArg \
     --suppress=invalidPointerCast -UHVDLAB_CUDA -UHVDLAB_EMULATED common/*/*.c tests/!(forgeries)/*.c || status=1
 
+# One version.
+version=$(sed -n 's/^#define HVDLAB_VERSION "\(.*\)"/\1/p' common/run/args.h)
+grep -qx "version: $version" CITATION.cff || { echo "CITATION.cff has another version than common/run/args.h, $version" >&2; status=1; }
+
 # A promise names the test that holds it.
 while read -r file; do
     [[ -e $file ]] || { echo "tests/PROMISES.md: there is no $file" >&2; status=1; }
