@@ -20,6 +20,7 @@
 #include "base/launcher.h"
 #include "base/layout.h"
 #include "base/output.h"
+#include "base/rng.h"
 #include "base/format.h"
 
 static int file = -1;
@@ -71,19 +72,12 @@ static void die_if_asked(const char *event)
         raise(SIGKILL);
 }
 
-static uint64_t mix(uint64_t x) // SplitMix64's
-{
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-    x = (x ^ x >> 27) * 0x94d049bb133111eb;
-    return x ^ x >> 31;
-}
-
 uint64_t trace_signature(uint64_t key, uint64_t number, const char *text, size_t length)
 {
-    uint64_t hash = mix(key + number * 0x9e3779b97f4a7c15);
+    uint64_t hash = rng_next(&(Rng){key ^ number});
     for (size_t i = 0; i < length; i++)
         hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3;
-    return mix(hash ^ key);
+    return rng_next(&(Rng){hash ^ key});
 }
 
 // One thread at a time, so that lines stay whole in a pipe, too. In a file a reader never sees half

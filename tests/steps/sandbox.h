@@ -1,7 +1,5 @@
-// Where a student's file is compiled and its program runs: in folders of its own. Where bubblewrap
-// can do that (bwrap, which must be installed and allowed to), nothing of the kit is in sight but
-// what is needed, no solution and no lab's source among it, no home folder, and no network but this
-// machine's own; the rest of the system can be read. Elsewhere it is at least not where they lie.
+// Where a student's file is compiled and its program runs: in folders of its own, and in the seal
+// that the check has chosen (seal.h).
 
 #ifndef HVDLAB_STEPS_SANDBOX_H
 #define HVDLAB_STEPS_SANDBOX_H
