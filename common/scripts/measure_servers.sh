@@ -309,7 +309,7 @@ draw_courses()
     local column kind seed axes=('' updates seconds)
     {
         echo "figure Test accuracy against updates, and against seconds"
-        echo "about Of the ring and of a server, without a bound and with one, a line for each training; the table has the numbers."
+        echo "about Test accuracy of the ring, of a server without a bound, and of a server with one: a line for each training; the table has the numbers."
         for column in 1 2; do
             echo "panel test accuracy; ${axes[column]};"
             for kind in ring free bounded; do

@@ -76,7 +76,7 @@ rates_table()
     draw_rates <"$work/rates.dat" >"$figure"
     awk '
         BEGIN { print "| learning rate | 1 worker | 4 workers | 8 workers |\n| --- | --- | --- | --- |"
-                split("of one device;times workers;times workers, after a warm-up", names, ";") }
+                split("rate of one worker;rate x workers;rate x workers, warmed up", names, ";") }
         $6 == 0 { cell[$1, $2] = "never"; next }
         $3 == "-" { cell[$1, $2] = $6 " of " $7 " did"; next }
         { cell[$1, $2] = sprintf("%.2f (%.2f to %s)", $3, $4, $6 < $7 ? "never" : sprintf("%.2f", $5)) }
@@ -98,7 +98,7 @@ draw_rates()
           if ($5 + 0 > top) top = $5 + 0 }
         END {
             top = int(top) + 1
-            split("of one device;times workers;times workers, after a warm-up", names, ";")
+            split("rate of one worker;rate x workers;rate x workers, warmed up", names, ";")
             split("1 4 8", workers, " ")
             print "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 720 360\" width=\"720\" height=\"360\" role=\"img\" aria-labelledby=\"t d\">"
             print "<title id=\"t\">Epochs to the accuracy, against the number of workers</title>"
