@@ -580,8 +580,8 @@ check-all: ## grade all exercises, then show a table
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
 	@common/scripts/student.sh check-all
 
-release: ## make the students' package: [EXERCISES=...] [HINTS=2] [STUDENTS=class.csv SECRET=file] [TO=folder]
-	@common/scripts/deps.sh install steps class
+release: ## make the students' package: [EXERCISES=...] [HINTS=2] [TEXTS=zh_CN] [STUDENTS=class.csv SECRET=file] [TO=folder]
+	@common/scripts/deps.sh install steps class $(if $(TEXTS),translate)
 	@common/scripts/release.sh
 
 version = $(shell sed -n 's/^#define HVDLAB_VERSION "\(.*\)"/\1/p' common/run/args.h)
@@ -590,7 +590,7 @@ dist: ## make the source archive of this commit, the same in each build
 	$(Q)git archive --format=tar --prefix=hvdlab-$(version)/ HEAD | gzip -n >$(BUILD)/hvdlab-$(version).tar.gz
 	@echo $(BUILD)/hvdlab-$(version).tar.gz
 
-translate: ## make the translated texts, in build/zh_CN (labs/po/README.md)
+translate: ## make the translated texts, in build/zh_CN [TEXTS=zh_CN] (labs/po/README.md)
 	@common/scripts/deps.sh install translate
 	@common/scripts/translate.sh
 

@@ -6,7 +6,7 @@
 #include "lessons/exercises.h"
 
 // The images that this worker reads. Over all workers these are all images, each of them once.
-static Dataset own_share(const Dataset *all)
+static Dataset own_shard(const Dataset *all)
 {
     // shard: every hvd_size()-th image, beginning with the one that has the worker's rank as its
     // number.
@@ -29,15 +29,15 @@ int main(int argc, char **argv)
     Dataset train_images = load_data(&args, TRAIN);
     Dataset test_images = load_data(&args, TEST);
     Statistics statistics = image_statistics(&train_images);
-    Dataset train = own_share(&train_images);
-    // shard: tested is each worker on its own share, too.
-    Dataset test = own_share(&test_images);
+    Dataset train = own_shard(&train_images);
+    // shard: each worker tests its own shard only.
+    Dataset test = own_shard(&test_images);
     Batches *train_batches = augmented_batches(&train, statistics, args.batch_size);
     Batches *test_batches = plain_batches(&test, statistics, args.val_batch_size);
 
-    // shard: one pass over the share. Where shares differ by an image, some worker may have a batch
-    // more; all make as many steps as the one that has the fewest. A validation step waits for
-    // nobody: there each worker makes its own number of them.
+    // shard: one pass over the shard. Where shards differ by an image, a worker may have one batch
+    // more: all make as many steps as the worker with the fewest. A validation step waits for no
+    // other worker: each worker makes its own number of them.
     int steps = batches_len(train_batches), validation_steps = batches_len(test_batches);
     hvd_allreduce_ints(&steps, 1, HVD_MIN);
 

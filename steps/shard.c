@@ -6,7 +6,7 @@
 #include "lessons/exercises.h"
 
 // The images that this worker reads. Over all workers these are all images, each of them once.
-static Dataset own_share(const Dataset *all)
+static Dataset own_shard(const Dataset *all)
 {
     // TODO: shard: return a data set of this worker's images only: a part of `all` that overlaps no
     // other worker's. The sizes of these parts differ by one at most.
@@ -24,14 +24,14 @@ int main(int argc, char **argv)
     Dataset train_images = load_data(&args, TRAIN);
     Dataset test_images = load_data(&args, TEST);
     Statistics statistics = image_statistics(&train_images);
-    Dataset train = own_share(&train_images);
-    // TODO: shard: test this worker on its own share, too.
+    Dataset train = own_shard(&train_images);
+    // TODO: shard: test this worker on its own shard, too.
     Dataset test = test_images;
     Batches *train_batches = augmented_batches(&train, statistics, args.batch_size);
     Batches *test_batches = plain_batches(&test, statistics, args.val_batch_size);
 
-    // TODO: shard: one pass over the worker's share makes an epoch, and one over its test images a
-    // validation: no image twice, and left out at most one of each worker's share. An epoch has the
+    // TODO: shard: an epoch is one pass over the worker's shard, and a validation is one pass over its
+    // test images: no image twice, and at most one image of each shard left out. An epoch has the
     // same number of steps on every worker.
     int steps = batches_len(train_batches) / hvd_size();
     int validation_steps = 3 * batches_len(test_batches) / hvd_size();

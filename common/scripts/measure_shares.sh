@@ -2,7 +2,7 @@
 # Usage: measure_shares.sh coverage|uneven
 #
 # Two tables of labs/04-data/handout.md, measured again, on standard output: what part of the training
-# images the workers draw in an epoch, each from all images, and each from a share; and what is trained
+# images the workers draw in an epoch, each from all images, and each from a shard; and what is trained
 # on, and learned, where workers have different numbers of images. The programs are the untouched files
 # and the solutions, cut for it, whatever a student has made of steps/.
 
@@ -38,7 +38,7 @@ covered()
 coverage_table()
 {
     compile shard
-    printf '| workers | 1 - (1 - 1/N)^N | each draws from all | each draws from its share |\n| --- | --- | --- | --- |\n'
+    printf '| workers | 1 - (1 - 1/N)^N | each draws from all | each draws from its shard |\n| --- | --- | --- | --- |\n'
     for workers in 1 2 3 4 8; do
         printf '| %d | %s | %s | %s |\n' $workers \
             "$(awk "BEGIN { printf \"%.1f %%\", 100 * (1 - (1 - 1 / $workers) ^ $workers) }")" \

@@ -4,7 +4,8 @@
 # In TO (build/release): hvdlab.git, a repository with one commit for each release; hvdlab.tar.gz, the same files; and,
 # with STUDENTS=class.csv (a column id), students/ID.tar.gz with a stamp of each student's own. From the
 # environment, beside these: EXERCISES (all) that are released; HINTS (3), how many of each exercise's three hints;
-# MEASURED=cut, without what the handouts measured; SECRET, the course's secret, from which the stamps follow.
+# MEASURED=cut, without what the handouts measured; TEXTS=zh_CN, the translated texts in the place of the English ones;
+# SECRET, the course's secret, from which the stamps follow.
 #
 # Only what is named here goes into it. It holds no solution, no answer, no master, no known mistake and no history
 # of the kit's. Two builds of the same tree are the same, to the bit.
@@ -117,6 +118,8 @@ while read -r lab; do
     done
 done < <(printf '%s\n' labs/*/lab.conf | xargs -n 1 dirname)
 (cd "$tree" && sha256sum steps/*.c >steps/.original/steps.sha256)
+# After the cut, which knows an answer by its English word.
+[[ -z ${TEXTS:-} ]] || FROM=$tree TO=$tree "$scripts/translate.sh" >/dev/null
 
 # answers FILE: the lines that its solution adds, those that say something.
 answers()

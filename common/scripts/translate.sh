@@ -1,28 +1,96 @@
 #!/usr/bin/env bash
-# Usage: translate.sh    makes the translated texts (make translate), in TO (build/zh_CN); LANGUAGE (zh_CN)
-#
-# labs/po/README.md says how. Texts without a translation are there in English, so that links lead somewhere.
+# Usage: translate.sh           makes the translated texts (make translate), in TO (build/zh_CN)
+#        translate.sh update    brings the PO files up to date with the English texts
+# TEXTS (zh_CN) is the language; PO (labs/po/LANGUAGE) the folder of its PO files; FROM (.) has the English texts, and may be
+# TO. labs/po/README.md says more.
 
-set -u
-language=${LANGUAGE:-zh_CN}
-to=${TO:-${BUILD:-build}/$language}
-[[ -d labs/po/$language ]] || {
-    echo "make translate: there is no labs/po/$language" >&2
+set -eu
+language=${TEXTS:-zh_CN}
+files=${PO:-labs/po/$language}
+[[ -d $files ]] || {
+    echo "make translate: there is no $files" >&2
     exit 2
 }
-rm -rf "$to"
-for text in README.md labs/*.md labs/*/handout.md labs/*/figures; do
-    mkdir -p "$to/$(dirname "$text")"
-    cp -R "$text" "$to/$text"
-done
-for po in labs/po/"$language"/*.po; do
-    name=$(basename "$po" .po)
-    text=labs/$name/handout.md
-    [[ $name != README ]] || text=README.md
-    po4a-translate -f text -o markdown -o neverwrap -M UTF-8 -L UTF-8 -k 0 -m "$text" -p "$po" -l "$to/$text" 2>"$to/errors" || {
-        cat "$to/errors" >&2
+from=${FROM:-.}
+to=${TO:-${BUILD:-build}/$language}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+markdown=(-f text -o markdown -o neverwrap -M UTF-8)
+
+quietly()
+{
+    "$@" >"$work/errors" 2>&1 || {
+        cat "$work/errors" >&2
         exit 1
     }
+}
+
+# masters PO: the English texts of a PO file, as far as they are there.
+masters()
+{
+    case $(basename "$1" .po) in
+    README) echo README.md ;;
+    hints) (cd "$from" && find labs -path 'labs/*/hints/*.md' | LC_ALL=C sort) ;;
+    *) echo "labs/$(basename "$1" .po)/handout.md" ;;
+    esac | while read -r text; do
+        [[ ! -e $from/$text ]] || echo "$text"
+    done
+}
+
+# english TEXT: a copy for po4a. Hints stand behind lines of three dashes, which Markdown takes for the underline of a title.
+english()
+{
+    mkdir -p "$work/$(dirname "$1")"
+    case $1 in
+    */hints/*) awk '/^---$/ { print "\n<!-- hint -->\n"; next } { print }' "$from/$1" ;;
+    *) cat "$from/$1" ;;
+    esac >"$work/$1"
+    echo "$work/$1"
+}
+
+if [[ ${1:-} == update ]]; then
+    for po in "$files"/*.po; do
+        texts=()
+        while read -r text; do
+            texts+=(-m "$(english "$text")")
+        done < <(masters "$po")
+        quietly po4a-updatepo "${markdown[@]}" --porefs none "${texts[@]}" -p "$po"
+        rm -f "$po~"
+        sed -i '/^"POT-Creation-Date:/d' "$po"
+    done
+    exit
+fi
+
+# with_anchors ENGLISH TRANSLATED: links lead to a heading by its English words.
+with_anchors()
+{
+    awk '/^```/ { code = !code }
+        /^##/ && !code {
+            if (FNR == NR) {
+                anchor = tolower($0)
+                gsub(/^#+ +|[^a-z0-9 _-]/, "", anchor)
+                gsub(/ /, "-", anchor)
+                anchors[++headings] = anchor
+            } else
+                printf "<a id=\"%s\"></a>\n\n", anchors[++heading]
+        }
+        FNR != NR' "$1" "$2"
+}
+
+# All that links lead to; what has no translation stands there in English.
+[[ $from == "$to" ]] || {
+    rm -rf "$to"
+    mkdir -p "$to"
+    cp -R "$from"/{README.md,CONTRIBUTING.md,LICENSE,labs} "$to"
+}
+for po in "$files"/*.po; do
+    while read -r text; do
+        master=$(english "$text")
+        quietly po4a-translate "${markdown[@]}" -L UTF-8 -k 0 -m "$master" -p "$po" -l "$work/translated"
+        case $text in
+        */hints/*) sed -z 's/\n*<!-- hint -->\n*/\n---\n/g' "$work/translated" ;;
+        *) with_anchors "$master" "$work/translated" ;;
+        esac >"$to/$text"
+    done < <(masters "$po")
 done
-rm -f "$to/errors"
 echo "make translate: $to"

@@ -6,7 +6,7 @@
 #include "lessons/exercises.h"
 
 // The images that this worker reads. Over all workers these are all images, each of them once.
-static Dataset own_share(const Dataset *all)
+static Dataset own_shard(const Dataset *all)
 {
 #if STEP >= 1
     // shard: every hvd_size()-th image, beginning with the one that has the worker's rank as its
@@ -35,26 +35,26 @@ int main(int argc, char **argv)
     Dataset train_images = load_data(&args, TRAIN);
     Dataset test_images = load_data(&args, TEST);
     Statistics statistics = image_statistics(&train_images);
-    Dataset train = own_share(&train_images);
+    Dataset train = own_shard(&train_images);
 #if STEP >= 1
-    // shard: tested is each worker on its own share, too.
-    Dataset test = own_share(&test_images);
+    // shard: each worker tests its own shard only.
+    Dataset test = own_shard(&test_images);
 #else
-    // TODO: shard: test this worker on its own share, too.
+    // TODO: shard: test this worker on its own shard, too.
     Dataset test = test_images;
 #endif
     Batches *train_batches = augmented_batches(&train, statistics, args.batch_size);
     Batches *test_batches = plain_batches(&test, statistics, args.val_batch_size);
 
 #if STEP >= 1
-    // shard: one pass over the share. Where shares differ by an image, some worker may have a batch
-    // more; all make as many steps as the one that has the fewest. A validation step waits for
-    // nobody: there each worker makes its own number of them.
+    // shard: one pass over the shard. Where shards differ by an image, a worker may have one batch
+    // more: all make as many steps as the worker with the fewest. A validation step waits for no
+    // other worker: each worker makes its own number of them.
     int steps = batches_len(train_batches), validation_steps = batches_len(test_batches);
     hvd_allreduce_ints(&steps, 1, HVD_MIN);
 #else
-    // TODO: shard: one pass over the worker's share makes an epoch, and one over its test images a
-    // validation: no image twice, and left out at most one of each worker's share. An epoch has the
+    // TODO: shard: an epoch is one pass over the worker's shard, and a validation is one pass over its
+    // test images: no image twice, and at most one image of each shard left out. An epoch has the
     // same number of steps on every worker.
     int steps = batches_len(train_batches) / hvd_size();
     int validation_steps = 3 * batches_len(test_batches) / hvd_size();

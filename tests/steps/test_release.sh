@@ -45,6 +45,17 @@ for file in gather ring shard save; do
     [[ ! -s $folder/found ]] || fail "the package has lines of solutions/$file.c: $(cat "$folder/found")"
 done
 
+# With translated texts the same is cut, and hints speak that language.
+if command -v po4a-translate >/dev/null; then
+    release TO="$folder/chinese" TEXTS=zh_CN EXERCISES="1 ring"
+    mkdir "$folder/translated"
+    tar -C "$folder/translated" --strip-components=1 -xf "$folder/chinese/hvdlab.tar.gz"
+    grep -q '^## 步骤 1' "$folder/translated/labs/02-six-steps/handout.md" || fail "the handout is not translated"
+    ! grep -rnE '<summary>(答案|参考答案)|<!-- |device_use\(hvd_local_rank' "$folder/translated/README.md" "$folder/translated"/labs/0[1-3]*/handout.md ||
+        fail "something was not cut from the translated texts"
+    grep -q '^画三个' "$folder/translated/labs/03-allreduce/hints/ring.md" || fail "the hints are not translated"
+fi
+
 # What ends where nothing began, or does not end, is an error.
 for text in '<!-- cut -->' '<!-- /cut -->' '<details><summary>Answer</summary>' '</details>' '<!-- check: x'; do
     printf 'a\n%s\nb\n' "$text" >"$folder/odd.md"

@@ -1,30 +1,37 @@
 #!/usr/bin/env bash
-# Translated texts: the PO files are well formed; code, commands, links and most numbers are those of the English text; and
-# for each file, how many of its paragraphs as they are now are translated.
+# Translated texts: the PO files are well formed; code, commands, comments, links and words between backticks are those of the
+# English text; a link to a heading leads somewhere; and for each file, how many of its paragraphs as they are now are translated.
 
 . tests/lib.sh
 for each in po4a-translate po4a-updatepo msgfmt; do
     command -v $each >/dev/null || skip "$each is not there"
 done
-TO=$folder/zh succeeds common/scripts/translate.sh
 
-# What must be the same: fenced and indented blocks; links; words between backticks.
+# What must be the same: fenced and indented blocks, comments and the lines between hints; links; words between backticks.
 kept()
 {
-    awk '/^```/ { inside = !inside; print; next } inside || /^    /' "$1"
+    awk '/^```/ { inside = !inside; print; next } inside || /^    / || /^<!--/ || /^---$/' "$1"
 }
 links() { grep -oE '\]\([^)]*\)' "$1" | sort; }
 words() { grep -v '^```' "$1" | tr '\n' ' ' | grep -oE '`[^`]+`' | sort; }
-for po in labs/po/*/*.po; do
-    msgfmt -c -o /dev/null "$po" 2>"$folder/err" || fail "$po: $(cat "$folder/err")"
-    name=$(basename "$po" .po) text=labs/$(basename "$po" .po)/handout.md
-    [[ $name != README ]] || text=README.md
-    [[ -e $text ]] || { fail "$po: there is no $text"; continue; }
-    for what in kept links words; do
-        diff <($what "$text") <($what "$folder/zh/$text") >"$folder/diff" || fail "$text: $what differ: $(head -n 5 "$folder/diff")"
+for language in labs/po/*/; do
+    language=$(basename "$language")
+    TEXTS=$language TO=$folder/$language succeeds common/scripts/translate.sh
+    for text in README.md labs/*/handout.md labs/*/hints/*.md; do
+        new=$folder/$language/$text
+        for what in kept links words; do
+            diff <($what "$text") <($what "$new") >"$folder/diff" || fail "$text: $what differ: $(head -n 5 "$folder/diff")"
+        done
+        while read -r anchor; do
+            grep -q "<a id=\"$anchor\">" "$new" || fail "$new: no heading for a link to #$anchor"
+        done < <(grep -q '<a id=' "$new" && grep -oE '\]\(#[^)]*\)' "$new" | sed 's/](#//; s/)//')
     done
-    cp "$po" "$folder/now.po"
-    po4a-updatepo -f text -o markdown -o neverwrap -M UTF-8 -m "$text" -p "$folder/now.po" >/dev/null 2>&1
-    echo "$po: $(msgfmt --statistics -o /dev/null "$folder/now.po" 2>&1)"
+    cp -R "labs/po/$language" "$folder/now"
+    TEXTS=$language PO=$folder/now succeeds common/scripts/translate.sh update
+    for po in labs/po/"$language"/*.po; do
+        msgfmt -c -o /dev/null "$po" 2>"$folder/err" || fail "$po: $(cat "$folder/err")"
+        echo "$po: $(msgfmt --statistics -o /dev/null "$folder/now/$(basename "$po")" 2>&1)"
+    done
+    rm -rf "$folder/now"
 done
 conclude
