@@ -274,7 +274,7 @@ block() # INFO TEXT
 # The name that a link to a heading uses: small letters, digits, - and _; a blank becomes a -.
 anchors() # FILE
 {
-    sed -n 's/^##* //p' "$1" | tr '[:upper:] ' '[:lower:]-' | tr -cd 'a-z0-9_\n-'
+    sed -n 's/^##* //p; s/^<a id="\(.*\)"><\/a>$/\1/p' "$1" | tr '[:upper:] ' '[:lower:]-' | tr -cd 'a-z0-9_\n-'
 }
 
 check_links() # FILE
