@@ -60,7 +60,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
-alone := deps data data-cifar10 demo test fuzz faults inject valgrind test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm bench bench-gpu compare scaling sweep cluster cluster-down cluster-traffic check check-all grade release update watch next steps check-steps clean $(check_X) $(reset_X)
+alone := deps data data-cifar10 demo test fuzz faults inject valgrind test-emulated test-answers test-ranks test-more test-gpu gpu-pack packed test-fresh test-slurm test-arm bench bench-gpu compare scaling sweep cluster cluster-down cluster-traffic check check-all grade release update watch next steps check-steps clean $(check_X) $(reset_X)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -402,7 +402,7 @@ steps/%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: dist translate print page live grade gradescope release update watch all help deps info data data-cifar10 demo test test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
+.PHONY: gpu-pack packed dist translate print page live grade gradescope release update watch all help deps info data data-cifar10 demo test test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
         doc devices env cluster cluster-down cluster-traffic measure compare scaling sweep check check-all steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
@@ -465,15 +465,32 @@ test-more: ## what make test leaves out, but for answers: faults, bf16, later ha
 	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh --together $(run_more)
 
 # Where replay finds no GPU, it says why.
-test-gpu: ## the tests that need a GPU, on this machine's; without one, a line that says so
+test-gpu: ## the tests that need a GPU, on this machine's; without one, a line that says so [PART=1, 2, 3 or more]
 	@common/scripts/deps.sh install build check sandbox steps dataset
 	$(build_first) $(BUILD)/replay
 	@why=$$($(BUILD)/replay tests/golden/cases/mlp_sgd.safetensors --device gpu 2>&1); \
 	if [ $$? -eq 2 ]; then \
 	    echo "$$why" | sed 's/^replay: --device gpu: \([^;]*\).*/The GPU tests are skipped: \1/'; \
 	else \
-	    $(MAKE) $(if $(Q),-s) --no-print-directory $(build_tests) && tests/run.sh $(run_on_gpu); \
+	    $(MAKE) $(if $(Q),-s) --no-print-directory $(build_tests) && tests/run.sh $(run_on_gpu_first) && \
+	        tests/run.sh $(foreach part,$(or $(PART),1 2 3 more),$(run_on_gpu_$(part))); \
 	fi
+
+define newline
+
+
+endef
+# Built for GPUs that are named, since none is in sight here.
+gpu-pack: ## make a folder that a GPU machine without MPI, oneDNN and Check can use [CUDA_ARCH="80 90"] [TO=folder]
+	@common/scripts/deps.sh install build check dataset
+	@$(MAKE) $(if $(Q),-s) --no-print-directory BUILD=$(BUILD)/packed $(if $(EMULATED),,CUDA=1) CUDA_ARCH='$(or $(CUDA_ARCH),90)' packed
+
+pack_programs = $(BUILD)/replay $(BUILD)/bench $(BUILD)/devices $(BUILD)/solution_06 $(BUILD)/cut/baseline \
+                $(GPU_TESTS:%=$(BUILD)/tests/unit/test_%) $(mpi_programs)
+packed: FORCE
+	$(build_first) $(pack_programs)
+	$(foreach part,first 1 2 3,@printf '%s\n' $(run_on_gpu_$(part)) >$(BUILD)/pack-$(part)$(newline))
+	@common/scripts/gpu_pack.sh $(pack_programs)
 
 test-fresh: ## as root: demo and test on Debian as it was just installed (SUITE=trixie, COMMANDS="demo step-1 user")
 	@tests/fresh.sh

@@ -11,7 +11,7 @@
 # A command is the name of a make target; or `user`: what a user without root's rights sees, without sudo
 # and with it, off and on a terminal; or `offline`: the same without a network; or `container`: what lab 9's
 # Containerfile says, line by line, which ends with a training on two ranks; its CMD then lets mpirun into a second
-# host, for a job on both. What targets print on standard error counts as a failure, and so does a warning. A
+# host, for a job on both, and a user without root's rights and without a network checks an answer. What targets print on standard error counts as a failure, and so does a warning. A
 # target that installs nothing has to say what is missing; then the line that it prints is typed, and the target again.
 #
 # From the environment: SUITE (both: "bookworm trixie"), COMMANDS ("demo test"), BUILD (everything is
@@ -282,13 +282,27 @@ follow()
         ;;
     CMD)
         two_hosts >"$root/root/two-hosts"
-        enter root "timeout 120 unshare --net --uts bash /root/two-hosts $(tr -d '[],"' <<<"$words")"
+        enter root "cd $workdir && timeout 120 unshare --net --uts bash /root/two-hosts $(tr -d '[],"' <<<"$words")"
         [[ $status -eq 0 ]] || blame "CMD $words: no job on two hosts: status $status: $(tail -n 30 "$out" "$err")"
         says alpha
         says beta
         ;;
     *) blame "$1: there is no such instruction here" ;;
     esac
+}
+
+# What a student does in the container: in a copy of the kit, with nothing to install and no network.
+in_container()
+{
+    cat <<'END'
+set -e
+cp -R /opt/hvdlab ~/hvdlab
+cd ~/hvdlab
+make -s step-1 >said
+$(grep '^mpirun' said) --data synthetic --width 1 --images 64 --epochs 1
+make -s check-1 FILE=solutions/step_01.c
+make -s check-ring FILE=solutions/ring.c
+END
 }
 
 container()
@@ -299,6 +313,13 @@ container()
         # shellcheck disable=SC2086 # words
         [[ -z $line || $line = \#* || -n $wrong ]] || { set -f; follow $line; set +f; }
     done < <(sed -e ':join' -e '/\\$/ { N; s/\\\n */ /; b join; }' labs/09-many-machines/Containerfile)
+    [[ -z $wrong ]] || return
+    in_container >"$root/home/student/lesson"
+    enter root "unshare --net sh -c 'ip link set lo up
+        exec setpriv --reuid student --regid student --clear-groups env HOME=/home/student bash /home/student/lesson'"
+    [[ $status -eq 0 ]] || blame "a student in the container: status $status: $(tail -n 30 "$out" "$err")"
+    says 'step 1: passed'
+    says 'ring: passed'
 }
 
 # ---- The race.

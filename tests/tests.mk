@@ -48,7 +48,7 @@ run_bf16 = $(call run_units,HVDLAB_TEST_PRECISION=bf16 DNNL_MAX_CPU_ISA=$(1) , (
 # more and are about little that a change touches are left to make test-more.
 more_tests := tests/unit/test_threads.sh tests/unit/test_bf16.sh tests/faults/test_inject.sh \
               tests/mpi/test_two_levels.sh tests/steps/test_watch.sh tests/steps/test_release.sh \
-              tests/steps/test_gradescope.sh tests/unit/test_page.sh tests/unit/test_print.sh tests/unit/test_translations.sh tests/mpi/test_cluster.sh
+              tests/steps/test_gradescope.sh tests/unit/test_page.sh tests/unit/test_print.sh tests/unit/test_translations.sh tests/unit/test_gpu_pack.sh tests/mpi/test_cluster.sh
 script_tests := $(filter-out tests/emulated/% tests/gpu/% $(more_tests),$(wildcard tests/*/test_*.sh))
 # Those that time something run alone; the others mostly wait, for compilers or for mpirun's end.
 alone_tests := timelines
@@ -180,12 +180,19 @@ run_arm = 'training (ARM, 2 ranks)@900=$(on_arm) training $(BUILD)/solution_06 $
 GPU_TESTS := operations convolution batch_norm optimizers model misfits devices stages
 # The test $(1) with the setting $(2), named $(3).
 gpu_ranks = $(foreach n,1 2 4,'$(1) (GPU, $(n) ranks$(3))=$(2)common/scripts/mpi.sh run $(n) $(BUILD)/tests/mpi/test_$(1)')
-run_on_gpu = $(foreach p,fp32 tf32 bf16,$(foreach t,$(GPU_TESTS),'$(t) (GPU, $(p))@300=\
+gpu_replay = $(foreach c,$(1),'replay $(c) (GPU)@60=$(BUILD)/replay tests/golden/cases/$(c).safetensors --device gpu')
+gpu_script = $(foreach t,$(1),'$(t) (GPU)@600=tests/gpu/test_gpu.sh $(t)')
+# Three parts of ten minutes, what tells most comes first; `make gpu-pack` takes these. Without the first few replays the rest
+# says little. `more` needs what a pack does not have.
+gpu_first := mlp_sgd lenet_momentum wrn_sgd
+run_on_gpu_first = $(call gpu_replay,$(gpu_first))
+run_on_gpu_1 = $(foreach p,fp32 tf32 bf16,$(foreach t,$(GPU_TESTS),'$(t) (GPU, $(p))@300=\
         HVDLAB_TEST_DEVICE=gpu HVDLAB_TEST_PRECISION=$(p) $(BUILD)/tests/unit/test_$(t)')) \
-    $(foreach c,$(cases),'replay $(c) (GPU)=$(BUILD)/replay tests/golden/cases/$(c).safetensors --device gpu') \
-    $(foreach t,losses accuracy refusals pinning,'$(t) (GPU)@600=tests/gpu/test_gpu.sh $(t)') \
+    $(call gpu_script,deterministic) $(call gpu_replay,$(filter-out $(gpu_first),$(cases))) $(call gpu_script,losses)
+run_on_gpu_2 = $(call gpu_script,memcheck) \
+    'speed (GPU)@300=GOMP_SPINCOUNT=10000 $(BUILD)/bench --gpu --quick --out $(BUILD)/bench-gpu.json' $(call gpu_script,refusals profile)
+run_on_gpu_3 = $(call gpu_script,racecheck pinning) \
     $(foreach t,$(mpi_tests),$(call gpu_ranks,$(t)) $(call gpu_ranks,$(t),HVD_TRANSPORT=mpi , by MPI) \
-        $(call gpu_ranks,$(t),HVD_COMPRESSION=bf16 , in bf16)) $(run_all_ranked) \
-    'graders (GPU)@1800=HVDLAB_CHECK_DEVICE=gpu tests/steps/test_graders.sh' \
-    'bench (GPU)@600=tests/bench/test_bench.sh gpu' \
-    $(foreach t,memcheck racecheck,'$(t) (GPU)@600=tests/gpu/test_gpu.sh $(t)')
+        $(call gpu_ranks,$(t),HVD_COMPRESSION=bf16 , in bf16))
+run_on_gpu_more = $(call gpu_script,accuracy) $(run_all_ranked) \
+    'graders (GPU)@1800=HVDLAB_CHECK_DEVICE=gpu tests/steps/test_graders.sh' 'bench (GPU)@600=tests/bench/test_bench.sh gpu'

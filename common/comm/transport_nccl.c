@@ -10,6 +10,7 @@
 #include "cuda/kernels.h"
 #include "observe/span.h"
 #include "observe/trace.h"
+#include "run/args.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "comm/world.h"
@@ -50,6 +51,9 @@ static const char *agreed(ncclResult_t own, MPI_Comm comm)
 
 const char *hvd_nccl_start(MPI_Comm comm)
 {
+    // With the switch's sums (NVLS) the order of the addends may differ from run to run.
+    if (settings()->deterministic)
+        setenv("NCCL_NVLS_ENABLE", "0", 0);
     ncclUniqueId id = {0};
     ncclResult_t result = world_rank() == 0 ? ncclGetUniqueId(&id) : ncclSuccess;
     const char *problem = agreed(result, comm);
@@ -62,9 +66,8 @@ const char *hvd_nccl_start(MPI_Comm comm)
         nccl.comm = NULL;
     problem = agreed(result, comm);
     if (problem) {
-        // Aborts instead of an orderly end like hvd_nccl_stop(): some ranks have nothing to end.
-        if (nccl.comm)
-            ncclCommAbort(nccl.comm);
+        // It stays as it is: some ranks have none, and to end it the ranks that have one would wait
+        // for these.
         nccl.comm = NULL;
         return problem;
     }

@@ -124,10 +124,30 @@ typedef struct {
     size_t workspace;
 } Candidate;
 
-// Memory to measure in; all NULL to go by cuDNN's own estimate.
+// What an algorithm works on: the tensors (two are read, one is written), and its workspace.
 typedef struct {
     void *input, *kernel, *output, *workspace;
-} TrialBuffers;
+} Buffers;
+
+static cudnnStatus_t convolve(const Convolution *c, Direction direction, const Algorithm *a,
+                              const Buffers *b)
+{
+    static const float one = 1, zero = 0;
+    set_math(c, a->math);
+    if (direction == FORWARD)
+        return cudnnConvolutionForward(cudnn(), &one, c->input, b->input, c->kernel, b->kernel,
+                                       c->description, (cudnnConvolutionFwdAlgo_t)a->algorithm,
+                                       b->workspace, a->workspace, &zero, c->output, b->output);
+    if (direction == BACKWARD_DATA)
+        return cudnnConvolutionBackwardData(cudnn(), &one, c->kernel, b->kernel, c->output,
+                                            b->output, c->description,
+                                            (cudnnConvolutionBwdDataAlgo_t)a->algorithm,
+                                            b->workspace, a->workspace, &zero, c->input, b->input);
+    return cudnnConvolutionBackwardFilter(cudnn(), &one, c->input, b->input, c->output, b->output,
+                                          c->description,
+                                          (cudnnConvolutionBwdFilterAlgo_t)a->algorithm,
+                                          b->workspace, a->workspace, &zero, c->kernel, b->kernel);
+}
 
 static Candidate candidate_of(int algorithm, cudnnStatus_t status, cudnnMathType_t math,
                               cudnnDeterminism_t determinism, size_t workspace)
@@ -135,14 +155,15 @@ static Candidate candidate_of(int algorithm, cudnnStatus_t status, cudnnMathType
     return (Candidate){algorithm, status, math, determinism, workspace};
 }
 
-// cuDNN's answers have a type for each direction, but the same fields.
+// With a workspace cuDNN measures, else its estimate decides: with --deterministic, and where there
+// is no memory. Its answers have a type for each direction, but the same fields.
 #define KEEP_CANDIDATES(answers, count, candidates)                                                \
     for (int i = 0; i < (count); i++)                                                              \
     (candidates)[i] =                                                                              \
         candidate_of((int)(answers)[i].algo, (answers)[i].status, (answers)[i].mathType,           \
                      (answers)[i].determinism, (answers)[i].memory)
 
-static int forward_candidates(const Convolution *c, const TrialBuffers *g, Candidate *candidates)
+static int forward_candidates(const Convolution *c, const Buffers *g, Candidate *candidates)
 {
     cudnnConvolutionFwdAlgoPerf_t answers[MAX_CANDIDATES];
     int count;
@@ -157,8 +178,7 @@ static int forward_candidates(const Convolution *c, const TrialBuffers *g, Candi
     return count;
 }
 
-static int backward_data_candidates(const Convolution *c, const TrialBuffers *g,
-                                    Candidate *candidates)
+static int backward_data_candidates(const Convolution *c, const Buffers *g, Candidate *candidates)
 {
     cudnnConvolutionBwdDataAlgoPerf_t answers[MAX_CANDIDATES];
     int count;
@@ -174,8 +194,7 @@ static int backward_data_candidates(const Convolution *c, const TrialBuffers *g,
     return count;
 }
 
-static int backward_filter_candidates(const Convolution *c, const TrialBuffers *g,
-                                      Candidate *candidates)
+static int backward_filter_candidates(const Convolution *c, const Buffers *g, Candidate *candidates)
 {
     cudnnConvolutionBwdFilterAlgoPerf_t answers[MAX_CANDIDATES];
     int count;
@@ -197,48 +216,85 @@ static bool is_allowed(const Candidate *candidate)
            (!settings()->deterministic || candidate->determinism == CUDNN_DETERMINISTIC);
 }
 
-// The fastest allowed one; candidates are sorted.
-static Algorithm choose(const Op *op, const Convolution *c, const TrialBuffers *buffers,
-                        Direction direction)
+// An algorithm's workspace at this batch size and with this math; false if it can't be used.
+static bool ask_workspace(const Convolution *c, Direction direction, Algorithm *a)
 {
-    static int (*const candidates_of[DIRECTIONS])(const Convolution *, const TrialBuffers *,
+    cudnnStatus_t status;
+    set_math(c, a->math);
+    if (direction == FORWARD)
+        status = cudnnGetConvolutionForwardWorkspaceSize(
+            cudnn(), c->input, c->kernel, c->description, c->output,
+            (cudnnConvolutionFwdAlgo_t)a->algorithm, &a->workspace);
+    else if (direction == BACKWARD_DATA)
+        status = cudnnGetConvolutionBackwardDataWorkspaceSize(
+            cudnn(), c->kernel, c->output, c->description, c->input,
+            (cudnnConvolutionBwdDataAlgo_t)a->algorithm, &a->workspace);
+    else
+        status = cudnnGetConvolutionBackwardFilterWorkspaceSize(
+            cudnn(), c->input, c->output, c->description, c->kernel,
+            (cudnnConvolutionBwdFilterAlgo_t)a->algorithm, &a->workspace);
+    return status == CUDNN_STATUS_SUCCESS && a->workspace <= WORKSPACE_BYTES;
+}
+
+// Runs an algorithm once: some that cuDNN lists do not run.
+static bool runs(const Convolution *c, Direction direction, const Algorithm *a, const Buffers *b)
+{
+    Buffers own = *b;
+    if (!b->workspace && a->workspace > 0)
+        own.workspace = cuda_allocate(a->workspace);
+    cudnnStatus_t status = convolve(c, direction, a, &own);
+    if (own.workspace != b->workspace)
+        cuda_release(own.workspace);
+    cudaGetLastError(); // it has been seen: later calls must not find it
+    return status == CUDNN_STATUS_SUCCESS;
+}
+
+// The fastest allowed one that runs; candidates are sorted.
+static Algorithm choose(const OpState *s, const Buffers *buffers, Direction direction)
+{
+    static int (*const candidates_of[DIRECTIONS])(const Convolution *, const Buffers *,
                                                   Candidate *) = {
         forward_candidates, backward_data_candidates, backward_filter_candidates};
+    const Op *op = s->op;
+    const Convolution *c = &s->convolution;
     Candidate candidates[MAX_CANDIDATES];
     bool exact = allowed_math() == CUDNN_FMA_MATH;
     set_math(c, allowed_math());
     int count = candidates_of[direction](c, buffers, candidates);
-    for (int i = 0; i < count; i++)
-        if (is_allowed(&candidates[i]))
-            return (Algorithm){candidates[i].algorithm, exact ? CUDNN_FMA_MATH : candidates[i].math,
-                               candidates[i].workspace};
-    die("cuDNN has no %salgorithm for a convolution of %dx%dx%d to %d channels, size %d%s",
-        settings()->deterministic ? "deterministic " : "", op->in.height, op->in.width,
-        op->in.channels, op->out.channels, op->size, exact ? "" : "; try --precision fp32");
+    for (int i = 0; i < count; i++) {
+        const Candidate *candidate = &candidates[i];
+        Algorithm a = {candidate->algorithm, exact ? CUDNN_FMA_MATH : candidate->math,
+                       candidate->workspace};
+        // A candidate of another math has another workspace, or none that works.
+        if (is_allowed(candidate) &&
+            (a.math == candidate->math || ask_workspace(c, direction, &a)) &&
+            runs(c, direction, &a, buffers))
+            return a;
+    }
+    die("cuDNN has no %salgorithm that runs for %s: images of %dx%dx%d to %d channels, size %d, "
+        "batch %d%s",
+        settings()->deterministic ? "deterministic " : "", op->variables[KERNEL]->name,
+        op->in.height, op->in.width, op->in.channels, op->out.channels, op->size, s->batch,
+        exact ? "" : "; try --precision fp32");
 }
 
-// With --deterministic, and where there is no memory to measure in, cuDNN's estimate decides.
-static TrialBuffers take_trial_buffers(const OpState *s)
+// Memory to try algorithms in; no workspace where nothing is to be measured, or nothing is left for
+// it.
+static Buffers take_trial_buffers(const OpState *s)
 {
     const Convolution *c = &s->convolution;
     const Op *op = s->op;
     size_t element = element_bytes(image_element());
     size_t pixels = (size_t)s->batch * (size_t)op->in.height * (size_t)op->in.width;
     size_t taps = (size_t)op->size * (size_t)op->size * (size_t)op->out.channels;
-    if (settings()->deterministic)
-        return (TrialBuffers){0};
-    TrialBuffers g = {.input = cuda_try_allocate(pixels * (size_t)c->channels * element),
-                      .kernel = cuda_try_allocate(taps * (size_t)c->channels * element),
-                      .output = cuda_try_allocate(activation_bytes(s->out)),
-                      .workspace = cuda_try_allocate(WORKSPACE_BYTES)};
-    if (!g.input || !g.kernel || !g.output) {
-        cuda_release(g.workspace);
-        g.workspace = NULL;
-    }
-    return g;
+    return (Buffers){.input = cuda_allocate(pixels * (size_t)c->channels * element),
+                     .kernel = cuda_allocate(taps * (size_t)c->channels * element),
+                     .output = cuda_allocate(activation_bytes(s->out)),
+                     .workspace =
+                         settings()->deterministic ? NULL : cuda_try_allocate(WORKSPACE_BYTES)};
 }
 
-static void release_trial_buffers(const TrialBuffers *g)
+static void release_trial_buffers(const Buffers *g)
 {
     cuda_release(g->input);
     cuda_release(g->kernel);
@@ -271,32 +327,14 @@ static const TunedConvolution *remember(const TunedConvolution *new)
     return &d->tuned[d->tuned_count++];
 }
 
-// An algorithm's workspace at this batch size; false if it can't be used.
-static bool ask_workspace(const Convolution *c, Direction direction, Algorithm *a)
-{
-    cudnnStatus_t status;
-    set_math(c, a->math);
-    if (direction == FORWARD)
-        status = cudnnGetConvolutionForwardWorkspaceSize(
-            cudnn(), c->input, c->kernel, c->description, c->output,
-            (cudnnConvolutionFwdAlgo_t)a->algorithm, &a->workspace);
-    else if (direction == BACKWARD_DATA)
-        status = cudnnGetConvolutionBackwardDataWorkspaceSize(
-            cudnn(), c->kernel, c->output, c->description, c->input,
-            (cudnnConvolutionBwdDataAlgo_t)a->algorithm, &a->workspace);
-    else
-        status = cudnnGetConvolutionBackwardFilterWorkspaceSize(
-            cudnn(), c->input, c->output, c->description, c->kernel,
-            (cudnnConvolutionBwdFilterAlgo_t)a->algorithm, &a->workspace);
-    return status == CUDNN_STATUS_SUCCESS && a->workspace <= WORKSPACE_BYTES;
-}
-
-// Uses the algorithms of another batch size; false if they do not work for this one.
-static bool adapt(const Convolution *c, const TunedConvolution *from, TunedConvolution *to)
+// Uses the algorithms of another batch size; false if they do not run for this one.
+static bool adapt(const Convolution *c, const Buffers *buffers, const TunedConvolution *from,
+                  TunedConvolution *to)
 {
     memcpy(to->algorithms, from->algorithms, sizeof to->algorithms);
     for (Direction d = FORWARD; d < DIRECTIONS; d++)
-        if ((d != BACKWARD_DATA || !to->image) && !ask_workspace(c, d, &to->algorithms[d]))
+        if ((d != BACKWARD_DATA || !to->image) &&
+            (!ask_workspace(c, d, &to->algorithms[d]) || !runs(c, d, &to->algorithms[d], buffers)))
             return false;
     return true;
 }
@@ -304,10 +342,9 @@ static bool adapt(const Convolution *c, const TunedConvolution *from, TunedConvo
 static const Algorithm *algorithms_for(const OpState *s)
 {
     const Op *op = s->op;
-    const Convolution *c = &s->convolution;
     TunedConvolution new = {.height = op->in.height,
                             .width = op->in.width,
-                            .inputs = c->channels,
+                            .inputs = s->convolution.channels,
                             .outputs = op->out.channels,
                             .size = op->size,
                             .image = op->input_is_image,
@@ -315,12 +352,11 @@ static const Algorithm *algorithms_for(const OpState *s)
     const TunedConvolution *before = find_tuned(&new);
     if (before && before->batch == new.batch)
         return before->algorithms;
-    if (before && adapt(c, before, &new))
-        return remember(&new)->algorithms;
-    TrialBuffers buffers = take_trial_buffers(s);
-    for (Direction d = FORWARD; d < DIRECTIONS; d++)
+    Buffers buffers = take_trial_buffers(s);
+    bool adapted = before && adapt(&s->convolution, &buffers, before, &new);
+    for (Direction d = FORWARD; d < DIRECTIONS && !adapted; d++)
         if (d != BACKWARD_DATA || !op->input_is_image)
-            new.algorithms[d] = choose(op, c, &buffers, d);
+            new.algorithms[d] = choose(s, &buffers, d);
     release_trial_buffers(&buffers);
     return remember(&new)->algorithms;
 }
@@ -418,13 +454,10 @@ static const void *cudnn_input(const OpState *s, const void *input, const Scratc
     return scratch->input;
 }
 
-static const float one = 1, zero = 0;
-
 void cuda_conv2d_forward(OpState *s, const ForwardArgs *a)
 {
     const Op *op = s->op;
     const Convolution *c = &s->convolution;
-    const Algorithm *algorithm = &c->algorithms[FORWARD];
     Scratch scratch = scratch_of(c, a->scratch);
     const void *input = cudnn_input(s, a->input, &scratch);
     const void *kernel = weight_of(op, KERNEL, &a->arenas);
@@ -432,11 +465,8 @@ void cuda_conv2d_forward(OpState *s, const ForwardArgs *a)
         launch_copy_rows(kernel_for_cudnn(s), a->saved, kernel_in_arena(op), kernel);
         kernel = a->saved;
     }
-    set_math(c, algorithm->math);
-    CUDNN(cudnnConvolutionForward(cudnn(), &one, c->input, input, c->kernel, kernel, c->description,
-                                  (cudnnConvolutionFwdAlgo_t)algorithm->algorithm,
-                                  scratch.workspace, algorithm->workspace, &zero, c->output,
-                                  a->output));
+    Buffers buffers = {(void *)input, (void *)kernel, a->output, scratch.workspace};
+    CUDNN(convolve(c, FORWARD, &c->algorithms[FORWARD], &buffers));
     if (!op->bias_in_batch_norm)
         launch_bias_forward(s->out, a->output, weight_of(op, BIAS, &a->arenas), op->relu);
 }
@@ -445,15 +475,11 @@ static void kernel_backward(const OpState *s, const BackwardArgs *a, const Scrat
 {
     const Op *op = s->op;
     const Convolution *c = &s->convolution;
-    const Algorithm *algorithm = &c->algorithms[BACKWARD_FILTER];
     const void *input = cudnn_input(s, a->input, scratch);
     float *gradient = gradient_of(op, KERNEL, &a->arenas);
     void *result = c->convert_kernel ? scratch->kernel_gradient : gradient;
-    set_math(c, algorithm->math);
-    CUDNN(cudnnConvolutionBackwardFilter(
-        cudnn(), &one, c->input, input, c->output, a->output_gradient, c->description,
-        (cudnnConvolutionBwdFilterAlgo_t)algorithm->algorithm, scratch->workspace,
-        algorithm->workspace, &zero, c->kernel, result));
+    Buffers buffers = {(void *)input, result, a->output_gradient, scratch->workspace};
+    CUDNN(convolve(c, BACKWARD_FILTER, &c->algorithms[BACKWARD_FILTER], &buffers));
     if (c->convert_kernel)
         launch_copy_rows(kernel_in_arena(op), gradient, kernel_for_cudnn(s), result);
 }
@@ -462,7 +488,6 @@ void cuda_conv2d_backward(OpState *s, const BackwardArgs *a)
 {
     const Op *op = s->op;
     const Convolution *c = &s->convolution;
-    const Algorithm *algorithm = &c->algorithms[BACKWARD_DATA];
     Scratch scratch = scratch_of(c, a->scratch);
     bool train_bias = !op->variables[BIAS]->no_gradient;
     launch_bias_backward(s->out, a->output_gradient, op->relu ? a->output : NULL, scratch.partial,
@@ -471,9 +496,6 @@ void cuda_conv2d_backward(OpState *s, const BackwardArgs *a)
     if (!a->input_gradient)
         return;
     const void *kernel = c->convert_kernel ? a->saved : weight_of(op, KERNEL, &a->arenas);
-    set_math(c, algorithm->math);
-    CUDNN(cudnnConvolutionBackwardData(
-        cudnn(), &one, c->kernel, kernel, c->output, a->output_gradient, c->description,
-        (cudnnConvolutionBwdDataAlgo_t)algorithm->algorithm, scratch.workspace,
-        algorithm->workspace, &zero, c->input, a->input_gradient));
+    Buffers buffers = {a->input_gradient, (void *)kernel, a->output_gradient, scratch.workspace};
+    CUDNN(convolve(c, BACKWARD_DATA, &c->algorithms[BACKWARD_DATA], &buffers));
 }

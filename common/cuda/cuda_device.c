@@ -29,9 +29,9 @@ struct CudaGpu {
     cudaStream_t stream;
     cudaEvent_t order; // for cuda_stream_wait
     Staging staging[STAGING_BUFFERS];
-    int next;       // staging buffer to use
-    bool recording; // what is queued is kept, not done
-    bool refused;   // something can't be kept
+    int next;            // staging buffer to use
+    bool recording;      // what is queued is kept, not done
+    const char *refused; // why something can't be kept, or NULL
     CudaParts parts;
 };
 
@@ -42,7 +42,8 @@ void cuda_check_words(const char *words, const char *call, const char *file, int
     if (!words)
         return;
     if (turn_on && turn_on->recording) {
-        turn_on->refused = true;
+        if (!turn_on->refused)
+            turn_on->refused = words;
         return;
     }
     fflush(stdout);
@@ -73,14 +74,20 @@ static CudaGpu *start(Device *device)
     return gpu;
 }
 
+static void set_current(const Device *device)
+{
+    int number;
+    CUDA(cudaGetDevice(&number));
+    if (number != device->gpu_number)
+        CUDA(cudaSetDevice(device->gpu_number));
+}
+
 CudaTurn cuda_take_turn(Device *device)
 {
     CudaTurn turn = {.before = turn_on};
     CHECK(device->gpu);
-    CUDA(cudaGetDevice(&turn.number_before));
     pthread_mutex_lock(&device->lock);
-    if (turn.number_before != device->gpu_number)
-        CUDA(cudaSetDevice(device->gpu_number));
+    set_current(device);
     if (!device->state)
         device->state = start(device);
     turn.gpu = turn_on = device->state;
@@ -91,8 +98,10 @@ void cuda_end_turn(const CudaTurn *turn)
 {
     Device *device = turn->gpu->device;
     turn_on = turn->before;
-    if (turn->number_before != device->gpu_number)
-        CUDA(cudaSetDevice(turn->number_before));
+    // Only a turn has a GPU to go back to. Setting another one would make a context there, which
+    // takes several hundred MiB.
+    if (turn_on)
+        set_current(turn_on->device);
     pthread_mutex_unlock(&device->lock);
 }
 
@@ -134,10 +143,10 @@ void cuda_begin_recording(void)
     CudaGpu *gpu = current();
     CUDA(cudaStreamBeginCapture(gpu->stream, cudaStreamCaptureModeThreadLocal));
     gpu->recording = true;
-    gpu->refused = false;
+    gpu->refused = NULL;
 }
 
-cudaGraph_t cuda_end_recording(void)
+cudaGraph_t cuda_end_recording(const char **why)
 {
     CudaGpu *gpu = current();
     cudaGraph_t graph = NULL;
@@ -146,6 +155,7 @@ cudaGraph_t cuda_end_recording(void)
     cudaGetLastError(); // it has been seen: later calls must not find it
     if (error == cudaSuccess && !gpu->refused)
         return graph;
+    *why = gpu->refused ? gpu->refused : cudaGetErrorString(error);
     if (graph)
         CUDA(cudaGraphDestroy(graph));
     return NULL;

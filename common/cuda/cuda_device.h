@@ -29,7 +29,6 @@ void cuda_check_words(const char *words, const char *call, const char *file, int
 typedef struct CudaGpu CudaGpu;
 typedef struct {
     CudaGpu *gpu, *before; // the one it is on, and that of the turn around it, or NULL
-    int number_before;     // the GPU that CUDA used in this thread
 } CudaTurn;
 CudaTurn cuda_take_turn(Device *device);
 void cuda_end_turn(const CudaTurn *turn);
@@ -54,10 +53,10 @@ cudaStream_t cuda_stream(void);
 void cuda_stream_wait(cudaStream_t later, cudaStream_t earlier);
 
 // Between the two calls what is queued on the stream is kept as a graph instead of being done, and
-// a call that fails does not make the program exit: then cuda_end_recording gives NULL. Else the
-// graph is the caller's.
+// a call that fails does not make the program exit: then cuda_end_recording gives NULL and says
+// why. Else the graph is the caller's.
 void cuda_begin_recording(void);
-cudaGraph_t cuda_end_recording(void);
+cudaGraph_t cuda_end_recording(const char **why);
 
 // Memory of the current GPU. cuda_allocate zeroes it, on the stream, and exits where there is none;
 // cuda_try_allocate leaves it as it is and returns NULL.

@@ -5,6 +5,7 @@
 #include "cuda/cuda_op.h"
 
 #include <stdlib.h>
+#include "base/error.h"
 #include "base/memory.h"
 
 struct Recording {
@@ -18,19 +19,28 @@ static Recording *record(void (*queue)(const void *what), const void *what)
     bool *refused = &cuda_parts()->refuses_graphs; // once is enough
     if (*refused)
         return NULL;
+    const char *why = NULL;
     cuda_begin_recording();
     queue(what);
-    cudaGraph_t graph = cuda_end_recording();
+    cudaGraph_t graph = cuda_end_recording(&why);
     cudaGraphExec_t steps = NULL;
     if (graph) {
-        if (cudaGraphInstantiate(&steps, graph, 0) != cudaSuccess)
+        cudaError_t error = cudaGraphInstantiate(&steps, graph, 0);
+        if (error != cudaSuccess) {
             steps = NULL;
+            why = cudaGetErrorString(error);
+        }
         cudaGetLastError(); // it has been seen: later calls must not find it
         CUDA(cudaGraphDestroy(graph));
     }
     *refused = !steps;
-    if (*refused)
+    if (*refused) {
+        warn("a training step can't be recorded as a CUDA graph (%s), so the host launches each "
+             "kernel: small networks "
+             "are slower",
+             why);
         return NULL;
+    }
     Recording *recording = allocate(1, sizeof *recording);
     recording->steps = steps;
     return recording;

@@ -9,6 +9,7 @@ using namespace emulated;
 
 struct cublasContext : Handle {
     cublasMath_t math;
+    bool workspace; // the user's; cuBLAS's own can't be recorded
 };
 
 namespace
@@ -105,7 +106,7 @@ cublasStatus_t cublasCreate(cublasHandle_t *handle)
     std::lock_guard<std::recursive_mutex> guard(lock);
     if (!library_starts())
         return CUBLAS_STATUS_NOT_INITIALIZED;
-    *handle = new cublasContext{{current(), nullptr}, CUBLAS_DEFAULT_MATH};
+    *handle = new cublasContext{{current(), nullptr}, CUBLAS_DEFAULT_MATH, false};
     handles.insert(*handle);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -127,6 +128,7 @@ cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream)
         return CUBLAS_STATUS_INVALID_VALUE;
     }
     handle->stream = stream;
+    handle->workspace = false; // as its manual says
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -139,6 +141,7 @@ cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *memory, size_t by
         complain("cublasSetWorkspace(%p): %s", memory, why.c_str());
         return CUBLAS_STATUS_INVALID_VALUE;
     }
+    handle->workspace = true;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -173,6 +176,8 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa,
                    compute == CUBLAS_COMPUTE_32F_FAST_16BF ||
                    (compute == CUBLAS_COMPUTE_32F && handle->math == CUBLAS_TF32_TENSOR_OP_MATH);
     float factor = *static_cast<const float *>(alpha), old = *static_cast<const float *>(beta);
+    if (first_use(__func__, {handle, 0}) || (!handle->workspace && spoils_recording(__func__)))
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     current()->usage.launches++;
     cudaError_t error =
         submit(__func__, handle->stream, [=] { run(ta, tb, k, factor, x, y, old, z, rounded); });

@@ -2,6 +2,7 @@
 // with every window of it laid out as a row.
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <omp.h>
 #include <vector>
@@ -71,11 +72,23 @@ cudnnStatus_t make_problem(const char *caller, const Tensor *x, const Filter *w,
     return CUDNN_STATUS_SUCCESS;
 }
 
-// Algorithms 0 (without a workspace) and 1 (with one) stand for all.
+// Algorithms 0 (without a workspace) and 1 (with one, which depends on the math) stand for all that
+// run. Number 2 is listed as the quickest, and does not run; the others are listed as not supported.
+enum { NO_WORKSPACE, WITH_WORKSPACE, DOES_NOT_RUN, ALGORITHMS = 8 };
+
 size_t workspace_bytes(const Problem &p, Direction direction, int algo)
 {
     auto rows = static_cast<size_t>(direction == BACKWARD_FILTER ? p.window() : p.pixels());
-    return algo == 0 ? 0 : 4 * rows * static_cast<size_t>(p.w.k) + 1024;
+    size_t extra = p.conv.math == CUDNN_FMA_MATH ? 4096 : 1024;
+    return algo == WITH_WORKSPACE ? 4 * rows * static_cast<size_t>(p.w.k) + extra : 0;
+}
+
+// EMULATED_CHANNELS=8: tensor cores want rows of 16 bytes.
+bool has_algorithms(const Problem &p)
+{
+    const char *strict = getenv("EMULATED_CHANNELS");
+    int row = strict && p.x.type == Type::bfloat16 ? atoi(strict) : 1;
+    return p.x.c % row == 0 && p.y.c % row == 0;
 }
 
 // All of an image, its channels side by side, as the arithmetic sees it.
@@ -250,8 +263,12 @@ void run(const Problem &p, Direction direction, int algo, const Arguments &a)
 cudnnStatus_t check_arguments(const char *caller, const Problem &p, Direction direction, int algo,
                               const Arguments &a)
 {
-    if (algo < 0 || algo > 1)
-        return bad(CUDNN_STATUS_NOT_SUPPORTED, caller, "algorithms 0 and 1 are there");
+    if (algo < 0 || algo >= DOES_NOT_RUN || !has_algorithms(p))
+        return CUDNN_STATUS_NOT_SUPPORTED;
+    for (const void *memory : {a.x, a.y, a.w, static_cast<const void *>(a.workspace)})
+        if (reinterpret_cast<uintptr_t>(memory) % 16 != 0)
+            return bad(CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER, caller,
+                       "a tensor does not begin at a multiple of 16 bytes");
     if (!in_memory(caller, "x", a.x, bytes_of(p.x)) ||
         !in_memory(caller, "y", a.y, bytes_of(p.y)) ||
         !in_memory(caller, "w", a.w, elements_of(p.w) * size_of(p.w.type)) ||
@@ -267,29 +284,42 @@ cudnnStatus_t convolve(const char *caller, cudnnHandle_t handle, const Problem &
 {
     if (cudnnStatus_t status = check_arguments(caller, p, direction, algo, a))
         return status;
+    if (first_use(caller, {handle, direction * ALGORITHMS + algo}))
+        return CUDNN_STATUS_EXECUTION_FAILED;
     return start_work(caller, handle, [=] { run(p, direction, algo, a); });
 }
 
-// The algorithms from the quickest on, as far as their workspaces fit into `most` bytes.
+// The algorithms from the quickest on, as far as their workspaces fit into `most` bytes, each with
+// the math that it is listed for; then those that are not supported.
 template <class Perf>
-void list_algorithms(const Problem &p, Direction direction, size_t most, int wanted, int *count,
+void list_algorithms(Problem p, Direction direction, size_t most, int wanted, int *count,
                      Perf *results)
 {
-    *count = 0;
-    for (int algo = 1; algo >= 0 && *count < wanted; algo--) {
-        Perf &perf = results[*count];
-        perf = Perf{};
+    cudnnMathType_t own = p.conv.math == CUDNN_FMA_MATH ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH;
+    std::vector<Perf> list;
+    auto add = [&](int algo, cudnnMathType_t math, bool supported) {
+        Perf perf{};
         perf.algo = static_cast<decltype(perf.algo)>(algo);
+        perf.mathType = p.conv.math = math;
         perf.memory = workspace_bytes(p, direction, algo);
-        if (perf.memory > most)
-            continue;
-        perf.time = algo == 1 ? 1.0f : 2.0f;
+        perf.time = supported ? static_cast<float>(list.size() + 1) : -1.0f;
+        perf.status = supported ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
         // The real ones that are not: the number 0 of both backward directions.
-        perf.determinism =
-            algo == 0 && direction != FORWARD ? CUDNN_NON_DETERMINISTIC : CUDNN_DETERMINISTIC;
-        perf.mathType = p.conv.math == CUDNN_FMA_MATH ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH;
-        ++*count;
-    }
+        perf.determinism = algo == NO_WORKSPACE && direction != FORWARD ? CUDNN_NON_DETERMINISTIC
+                                                                        : CUDNN_DETERMINISTIC;
+        if (perf.memory <= most)
+            list.push_back(perf);
+    };
+    bool some = has_algorithms(p);
+    add(DOES_NOT_RUN, own, some);
+    if (own == CUDNN_FMA_MATH)
+        add(WITH_WORKSPACE, CUDNN_DEFAULT_MATH, some);
+    add(WITH_WORKSPACE, own, some);
+    add(NO_WORKSPACE, own, some);
+    for (int algo = DOES_NOT_RUN + 1; algo < ALGORITHMS; algo++)
+        add(algo, own, false);
+    *count = std::min(wanted, static_cast<int>(list.size()));
+    std::copy_n(list.begin(), *count, results);
 }
 } // namespace
 
@@ -307,7 +337,7 @@ void list_algorithms(const Problem &p, Direction direction, size_t most, int wan
         C c##_desc, cudnnConvolution##Algo##Algo_t algo, size_t *bytes)                            \
     {                                                                                              \
         ENTER_PROBLEM(handle, x##_desc, w##_desc, conv, y##_desc);                                 \
-        if (algo > 1)                                                                              \
+        if (static_cast<int>(algo) > DOES_NOT_RUN || !has_algorithms(problem))                                       \
             return CUDNN_STATUS_NOT_SUPPORTED;                                                     \
         *bytes = workspace_bytes(problem, direction, static_cast<int>(algo));                      \
         return CUDNN_STATUS_SUCCESS;                                                               \
@@ -327,7 +357,9 @@ void list_algorithms(const Problem &p, Direction direction, size_t most, int wan
     {                                                                                              \
         ENTER_PROBLEM(handle, x##_desc, w##_desc, conv, y##_desc);                                 \
         Arguments arguments = {x, w, y, workspace, bytes, 1, 0};                                   \
-        cudnnStatus_t status = convolve(__func__, handle, problem, direction, 0, arguments);       \
+        cudnnStatus_t status = has_algorithms(problem)                                             \
+                                   ? convolve(__func__, handle, problem, direction, 0, arguments)  \
+                                   : CUDNN_STATUS_SUCCESS;                                         \
         list_algorithms(problem, direction, bytes, wanted, count, results);                        \
         return status;                                                                             \
     }                                                                                              \

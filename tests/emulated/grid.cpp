@@ -352,7 +352,10 @@ void emulated::launch(const char *name, const void *kernel, dim3 grid, dim3 thre
         refuse(cudaErrorInvalidConfiguration, "%s: %s", name, why);
         return;
     }
+    if (first_use(name, {kernel, 0}))
+        return;
     current()->usage.launches++;
+    count_launch();
     submit(name, stream, [=] { run_grid(name, thread, grid, threads, shared); });
 }
 

@@ -36,6 +36,10 @@ struct Machine {
     std::map<uint8_t *, size_t> pinned;
     long fail_at; // the allocation that is to find no memory; 0: none
     long allocations;
+    long fail_launch; // the launch that is to fail; 0: none
+    long launches;
+    cudaError_t sticky; // what every call returns after it
+    pid_t process;
     struct sigaction old_handler;
 } machine;
 
@@ -71,7 +75,7 @@ void report()
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
     int file = path && *path ? open(path, O_WRONLY | O_CREAT | O_APPEND, 0666) : -1;
     for (const Device &d : machine.devices)
-        if (file >= 0 && (d.usage.allocations || d.usage.launches || d.usage.copies))
+        if (file >= 0 && d.usage.context)
             dprintf(file,
                     "rank %s device %d peak %zu left %zu allocations %ld launches %ld copies %ld "
                     "frees %ld host %ld waits %ld plays %ld\n",
@@ -105,6 +109,8 @@ void read_environment()
     machine.driver = setting("EMULATED_DRIVER", 1) != 0;
     machine.host_access = setting("EMULATED_HOST_ACCESS", 0) != 0;
     machine.fail_at = setting("EMULATED_FAIL_ALLOCATION", 0);
+    machine.fail_launch = setting("EMULATED_FAIL_LAUNCH", 0);
+    machine.process = getpid();
     int count = static_cast<int>(setting("EMULATED_DEVICES", 1));
     auto bytes = static_cast<size_t>(setting("EMULATED_MEMORY", 1l << 30));
     for (int i = 0; i < count; i++)
@@ -164,7 +170,17 @@ cudaError_t start()
         read_environment();
     if (!machine.driver)
         return cudaErrorInsufficientDriver;
+    if (machine.process != getpid()) // a child that was forked can't use its parent's
+        return cudaErrorInitializationError;
+    if (machine.sticky != cudaSuccess)
+        return machine.sticky;
     return machine.visible.empty() ? cudaErrorNoDevice : cudaSuccess;
+}
+
+void count_launch()
+{
+    if (++machine.launches == machine.fail_launch)
+        machine.sticky = cudaErrorIllegalAddress;
 }
 
 int visible_count()
@@ -307,6 +323,7 @@ static void reserve(Device &device)
 
 static uint8_t *take(Device &device, size_t bytes)
 {
+    device.usage.context = true;
     if (!device.base)
         reserve(device);
     size_t whole = rounded(bytes) + margin;
@@ -479,6 +496,7 @@ cudaError_t cudaSetDevice(int device)
         return refuse(cudaErrorInvalidDevice, "cudaSetDevice(%d): there are %d", device,
                       visible_count());
     current_number = device;
+    current()->usage.context = true; // since CUDA 12 it makes one
     return cudaSuccess;
 }
 
@@ -516,7 +534,7 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 
 cudaError_t cudaGetLastError()
 {
-    cudaError_t error = last_error;
+    cudaError_t error = machine.sticky != cudaSuccess ? machine.sticky : last_error;
     last_error = cudaSuccess;
     return error;
 }

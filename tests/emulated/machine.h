@@ -76,6 +76,14 @@ cudaError_t submit(const char *caller, cudaStream_t stream, std::function<void()
 bool library_starts();
 // Where this thread records a stream: what a recording can't hold spoils it, and is refused.
 cudaError_t spoils_recording(const char *caller);
+// The first use of a kernel, or of a library's handle for something, loads code: that can't be
+// recorded.
+cudaError_t first_use(const char *caller, std::pair<const void *, int> what);
+// Whether this thread records a stream.
+bool is_recording();
+// A launch that is to fail on the device, when it runs (EMULATED_FAIL_LAUNCH): from then on every
+// call fails.
+void count_launch();
 // Runs all work of all streams of a device.
 void finish(const Device *device);
 // True where `stream` is one of the device's own, or its default stream.

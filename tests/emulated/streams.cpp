@@ -183,8 +183,22 @@ cudaError_t spoils_recording(const char *caller)
     return refuse(cudaErrorStreamCaptureUnsupported, "%s: not while a stream is captured", caller);
 }
 
+bool is_recording()
+{
+    return recording.stream != nullptr;
+}
+
+cudaError_t first_use(const char *caller, std::pair<const void *, int> what)
+{
+    static auto &used = *new std::set<std::pair<const Device *, std::pair<const void *, int>>>;
+    bool first = used.insert({current(), what}).second;
+    return first ? spoils_recording(caller) : cudaSuccess;
+}
+
 cudaError_t submit(const char *caller, cudaStream_t handle, Work work)
 {
+    if (cudaError_t error = start()) // that of a launch before
+        return fail(error);
     CUstream_st *stream = find(handle);
     if (stream && stream->queue->device != current())
         return refuse(cudaErrorInvalidResourceHandle,
@@ -217,6 +231,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, i
 {
     ENTER();
     bool blocking = !(flags & cudaStreamNonBlocking);
+    current()->usage.context = true;
     auto queue =
         std::make_shared<Queue>(Queue{current(), blocking, puts_off(!streams.empty()), {}, 0, 0});
     *stream = new CUstream_st{queue};

@@ -418,6 +418,10 @@ static void graphs()
     cudaGraphExec_t exec;
     cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     EXPECT(cudaStreamEndCapture(stream, &graph) == cudaErrorInvalidValue);
+    // The first use of a kernel loads its code, which can't be recorded.
+    EXPECT(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    LAUNCH(add_one, 1, 64, 0, stream, memory);
+    EXPECT(cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureInvalidated);
     EXPECT(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
     LAUNCH(add_one, 1, 64, 0, stream, memory);
     LAUNCH(add_one, 1, 64, 0, stream, memory);

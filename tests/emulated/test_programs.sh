@@ -67,6 +67,11 @@ warned 2 "device 1 is not there, this node has 1; using device 0"
 EMULATED_DEVICES=1 job 4 solution_06
 touched "0:0 1:0 2:0 3:0" "two nodes on one GPU"
 unset HVD_RANKS_PER_NODE
+# A context on a GPU that a program does not use would take memory there.
+sed 's/create_optimizer, NULL, 0/create_optimizer, (const int[]){1, 2}, 2/' solutions/mirrored.c >"$folder/two.c"
+"$build/compile-step" "$folder/two.c" "$folder/two" || fail "mirrored on two of four GPUs does not compile"
+HVDLAB_FLAGS='--data synthetic --images 8 --batch-size 4 --epochs 1' run "$folder/two" --device gpu
+touched "0:1 0:2" "one process on GPUs 1 and 2 of four"
 export EMULATED_DEVICES=1
 
 # ---- A loss that is no number: looked at when the GPU's sums are, and the step is the first one.
@@ -147,12 +152,12 @@ refusals()
 refusals "$build/cut/baseline"
 [[ $refused -eq $(allocations "$build/cut/baseline") ]] ||
     fail "$refused of $(allocations "$build/cut/baseline") allocations are needed"
-# Where cuDNN measures its algorithms, the memory to measure in is one that it can do without: four
-# pieces for each convolution.
+# Where cuDNN measures its algorithms, the workspace to measure in is one that it can do without: one for each of two
+# convolutions.
 case=tests/golden/cases/lenet_sgd.safetensors
 refusals "$build/replay" $case --device gpu
 optional=$(($(allocations "$build/replay" $case --device gpu) - refused))
-[[ $optional -eq 8 ]] || fail "$optional allocations of the replay are not needed, instead of 8"
+[[ $optional -eq 2 ]] || fail "$optional allocations of the replay are not needed, instead of 2"
 
 # on_rank R NAME=VALUE COMMAND: that setting on one rank alone. (mpirun's own way, programs with colons
 # between, crashes Open MPI 5.0.7's.)
@@ -204,8 +209,25 @@ CUDA_VISIBLE_DEVICES=7 job 2 solution_06
 warned 1 "CUDA_VISIBLE_DEVICES=7 names no GPU that is there"
 
 # More than cuDNN counts.
-HVDLAB_FLAGS="--images 17200 --batch-size 17200 --width 10 --deterministic --log-dir $folder/logs" run "$build/cut/baseline"
-[[ $status -eq 2 ]] || fail "a batch of 17200: status $status"
-warned 1 "a convolution's images are 2157568000 numbers, and cuDNN takes 2147483647; a smaller --batch-size"
+HVDLAB_FLAGS="--data synthetic --images 2700 --batch-size 2700 --width 64 --deterministic --log-dir $folder/logs" EMULATED_MEMORY=$((8 << 30)) run "$build/cut/baseline"
+[[ $status -eq 2 ]] || fail "a batch of 2700: status $status"
+warned 1 "a convolution's images are 2167603200 numbers, and cuDNN takes 2147483647; a smaller --batch-size"
+
+# A layer that cuDNN has no algorithm for: it is named, with its shape. (Tensor cores want rows of 16 bytes.)
+sed 's/create_lenet(16, 64)/odd/
+    s/^    Model \*model = compile/    Tensor x = input(28, 28, 1);\n    Model *odd = model(x, softmax(dense(flatten(conv2d(x, 12, 3)), 10)));\n&/' \
+    solutions/shard.c >"$folder/odd.c"
+if "$build/compile-step" "$folder/odd.c" "$folder/odd" 2>"$folder/err"; then
+    HVDLAB_FLAGS="$small --precision bf16" EMULATED_CHANNELS=8 run "$folder/odd" --device gpu
+    [[ $status -eq 2 ]] || fail "12 channels in bf16: status $status: $(cat "$folder/err")"
+    warned 1 "algorithm that runs for conv2d/kernel: images of 28x28x1 to 12 channels, size 3, batch 2; try --precision fp32"
+else
+    fail "12 channels: $(cat "$folder/err")"
+fi
+
+# A kernel that fails shows later, in whatever call comes next, and in every one after it.
+EMULATED_FAIL_LAUNCH=40 run "$build/cut/baseline"
+[[ $status -ne 0 ]] || fail "a kernel failed, and the program ended well"
+warned 1 "an illegal memory access was encountered"
 
 conclude

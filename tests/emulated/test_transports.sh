@@ -85,6 +85,10 @@ EMULATED_NCCL=stuck refused 2 "rank 1: NCCL does not start on this rank: unhandl
 EMULATED_NCCL=0 HVD_TRANSPORT=nccl refused 2 "HVD_TRANSPORT=nccl: NCCL does not start"
 CUDA_VISIBLE_DEVICES='' HVD_TRANSPORT=nccl refused 2 "HVD_TRANSPORT=nccl needs a GPU for every worker"
 
+# A rank that is lost later.
+! EMULATED_NCCL=async job 2 replay tests/golden/cases/lenet_momentum.safetensors || fail "NCCL lost a rank, and the job ended well"
+grep -q "remote process exited" "$folder/err" || fail "NCCL lost a rank: $(cat "$folder/err")"
+
 # N ranks on N devices make the updates of one process.
 for transport in nccl mpi; do
     for case in mlp_sgd mlp_adam lenet_momentum; do

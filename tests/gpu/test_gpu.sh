@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Usage: tests/gpu/test_gpu.sh losses|accuracy|refusals|pinning|memcheck|racecheck
+# Usage: tests/gpu/test_gpu.sh losses|deterministic|accuracy|refusals|profile|pinning|memcheck|racecheck
 #
 # What the programs in BUILD promise on a GPU, beyond what they promise everywhere: each word is a
 # test. Status 77, after a line that says why, where this machine can't run it.
@@ -28,6 +28,41 @@ losses()
         done
     done <<<"tf32 2e-3
 bf16 2e-2"
+}
+
+# ---- With --deterministic the same seed gives the same bits: the fingerprints of all weights after each step.
+
+fingerprints()
+{
+    rm -rf "$folder/trace"
+    HVDLAB_TRACE=$folder/trace "$build/cut/baseline" "${small[@]}" --seed 1 --device gpu --deterministic --precision "$1" \
+        >"$folder/out" 2>"$folder/err" || fail "$1: status $?: $(cat "$folder/err")"
+    sed -n 's/.*"event":"step".*\("weights":[^,}]*\).*/\1/p' "$folder/trace/rank-0.jsonl"
+}
+
+deterministic()
+{
+    local precision first
+    for precision in fp32 tf32 bf16; do
+        first=$(fingerprints $precision)
+        [[ -n $first ]] || fail "$precision: no fingerprints in the trace"
+        [[ $first == "$(fingerprints $precision)" ]] || fail "$precision: two trainings with one seed differ"
+    done
+}
+
+# ---- Where a step's time goes, by NVIDIA's tools, if they are there.
+
+profile()
+{
+    local tool words=("$build/cut/baseline" "${small[@]}" --device gpu)
+    PATH=$PATH:/usr/local/cuda/bin
+    if tool=$(command -v nsys); then
+        "$tool" profile --stats=true --force-overwrite=true -o "$folder/profile" "${words[@]}" 2>&1 || fail "nsys: status $?"
+    elif tool=$(command -v ncu); then
+        "$tool" --launch-skip 200 --launch-count 60 "${words[@]}" 2>&1 || fail "ncu: status $?"
+    else
+        skip "neither nsys nor ncu is here"
+    fi
 }
 
 # ---- Training on real images comes to the accuracy that the CPU comes to. The same seed draws the
@@ -64,11 +99,13 @@ refusals()
     refused "out of GPU memory" "$baseline" "${large[@]}" --batch-size 2600
     CUDA_VISIBLE_DEVICES=7777 refused "CUDA_VISIBLE_DEVICES=7777 names no GPU that is there" "$baseline" "${small[@]}"
     CUDA_VISIBLE_DEVICES='' refused "--device gpu: no GPU can be used" "$baseline" "${small[@]}" --device gpu
-    # The CPU, without a word.
-    CUDA_VISIBLE_DEVICES='' HVDLAB_TRACE=$folder/trace "$baseline" "${small[@]}" >"$folder/out" 2>"$folder/err" ||
-        fail "CUDA_VISIBLE_DEVICES=: status $?"
-    [[ ! -s $folder/err ]] || fail "CUDA_VISIBLE_DEVICES=: $(cat "$folder/err")"
-    grep -q '"kind":"cpu"' "$folder/trace/rank-0.jsonl" || fail "CUDA_VISIBLE_DEVICES=: not on the CPU"
+    # The CPU, without a word. (Programs of a pack compute on GPUs only.)
+    if [[ -z ${HVDLAB_PACK:-} ]]; then
+        CUDA_VISIBLE_DEVICES='' HVDLAB_TRACE=$folder/trace "$baseline" "${small[@]}" >"$folder/out" 2>"$folder/err" ||
+            fail "CUDA_VISIBLE_DEVICES=: status $?"
+        [[ ! -s $folder/err ]] || fail "CUDA_VISIBLE_DEVICES=: $(cat "$folder/err")"
+        grep -q '"kind":"cpu"' "$folder/trace/rank-0.jsonl" || fail "CUDA_VISIBLE_DEVICES=: not on the CPU"
+    fi
     # More ranks than GPUs: the last one shares, and says so.
     local ranks=$(($(sed -n 's/.*"devices":\([0-9]*\).*/\1/p' <(trace_device)) + 1))
     timeout 120 mpirun -np "$ranks" "$build/solution_06" "${small[@]}" >"$folder/out" 2>"$folder/err" ||
@@ -129,10 +166,7 @@ sanitized()
 }
 
 case ${1:-} in
-losses) losses ;;
-accuracy) accuracy ;;
-refusals) refusals ;;
-pinning) pinning ;;
+losses | deterministic | accuracy | refusals | profile | pinning) "$1" ;;
 memcheck | racecheck) sanitized "$1" ;;
 *)
     sed -n 's/^# Usage: /usage: /p' "$0" >&2

@@ -3,6 +3,7 @@
 #ifndef EMULATED_H
 #define EMULATED_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -11,6 +12,7 @@ extern "C" {
 
 // What this process has done with a device of the machine.
 typedef struct {
+    bool context;       // it has one, which takes several hundred MiB of a real device
     size_t bytes, peak; // allocated now, and at most
     long allocations, launches, copies;
     // What a training step must not do: free memory, allocate or free the host's for the GPU, and
