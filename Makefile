@@ -205,7 +205,7 @@ file_calls := rename unlink remove fsync sync
 libraries := -Wl,--wrap=getenv,--wrap=gethostname,--wrap=uname,--wrap=sched_setaffinity $(file_calls:%=-Wl,--wrap=%) -ldnnl -lcjson -lz -lhwloc $(mpi_libs) $(cuda_libs) -lpthread -lm
 # Kernels, and what stands in for CUDA, are C++.
 compile_kernels = $(nvcc) -std=c++17 $(OPT) -g -lineinfo -Xcompiler -Wall,-Wextra,-fvisibility=hidden \
-                   $(if $(filter 1,$(WERROR)),-Werror all-warnings -Xcompiler -Werror) -Icommon
+                   $(if $(filter 1,$(WERROR)),-Werror all-warnings -Xcompiler -Werror) -Icommon $(NVCCFLAGS)
 compile_cpp := $(CXX) -std=c++17 $(OPT) -g -fopenmp $(sanitize_flags) -Wall -Wextra $(if $(filter 1,$(WERROR)),-Werror) \
                -Icommon $(call as_system,$(mpi_cflags)) $(CPPFLAGS) $(CXXFLAGS)
 
@@ -480,10 +480,11 @@ define newline
 
 
 endef
-# Built for GPUs that are named, since none is in sight here.
+# Built for GPUs that are named, since none is in sight here; each program has all kernels, so they are compressed well.
+compressed = $(shell $(filter %/nvcc,$(cuda)) --help 2>/dev/null | grep -q -- --compress-mode && echo --compress-mode=size)
 gpu-pack: ## make a folder that a GPU machine without MPI, oneDNN and Check can use [CUDA_ARCH="80 90"] [TO=folder]
 	@common/scripts/deps.sh install build check dataset
-	@$(MAKE) $(if $(Q),-s) --no-print-directory BUILD=$(BUILD)/packed $(if $(EMULATED),,CUDA=1) CUDA_ARCH='$(or $(CUDA_ARCH),90)' packed
+	@$(MAKE) $(if $(Q),-s) --no-print-directory BUILD=$(BUILD)/packed $(if $(EMULATED),,CUDA=1) CUDA_ARCH='$(or $(CUDA_ARCH),90)' NVCCFLAGS='$(compressed)' packed
 
 pack_programs = $(BUILD)/replay $(BUILD)/bench $(BUILD)/devices $(BUILD)/solution_06 $(BUILD)/cut/baseline \
                 $(GPU_TESTS:%=$(BUILD)/tests/unit/test_%) $(mpi_programs)
