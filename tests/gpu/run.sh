@@ -4,7 +4,7 @@
 # Tries the kit on this machine's GPU: `make gpu-pack` has put this script, the programs and what they need into one folder,
 # which can be copied to a machine without MPI, oneDNN or Check. It needs NVIDIA's driver and libraries (CUDA's runtime,
 # cuBLAS, cuDNN, NCCL): those of /usr/local/cuda, of the system, of pip (nvidia-...) or of conda, or in the folders of
-# LIBRARIES=folder:folder.
+# LIBRARIES=folder:folder. The C library must be as new as Debian 12's (glibc 2.36).
 #
 #   look    which GPU, which libraries
 #   first   three replays: results beside Keras's. If one of them fails, the rest says little: ALL=1 goes on all the same
@@ -55,6 +55,11 @@ look()
     # The line that says why, if there is one: no GPU, no driver, another driver.
     build/replay tests/golden/cases/mlp_sgd.safetensors --device gpu 2>&1 | tail -n 1
     missing=$(ldd build/replay mpi/bin/mpirun build/tests/unit/test_model | sed -n 's/^\t\(.*\) => not found/\1/p' | sort -u | xargs)
+    # Made on Debian 12: an older C library lacks something.
+    if ldd build/replay mpi/bin/mpirun 2>&1 | grep 'version .GLIBC.* not found'; then
+        echo "missing: a C library as new as Debian 12's ($(ldd --version | head -n 1) is here): use a container of Debian 12 or Ubuntu 24.04"
+        return 1
+    fi
     [[ -z $missing ]] || {
         echo "missing: $missing"
         echo "From pip, in a virtual environment that is then active: pip install $(cat parts/pip)"
