@@ -221,7 +221,7 @@ static dim3 joining_grid(const Tiling &t)
 
 // Sum and sum of squares of each channel, relative to the chunk's first row.
 template <typename T, int pack>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 4) // with 5, as the compiler would choose, registers spill
     sum_moments(Tiling t, const T *__restrict__ x, float *__restrict__ partial)
 {
     Part part = part_of<pack>(t);
