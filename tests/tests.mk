@@ -105,7 +105,7 @@ emulated := $(BUILD)/emulated
 EMULATED_TESTS := operations optimizers loss
 EMULATED_PROGRAMS := replay solution_06 tests/emulated/test_emulated $(mpi_tests:%=tests/mpi/test_%) \
                      $(EMULATED_TESTS:%=tests/unit/test_%) $(addprefix tests/unit/test_,devices stages mirrored)
-EMULATED_MORE := bench sweep check-step compile-step cut/baseline tests/unit/test_batch_norm
+EMULATED_MORE := bench mlp sweep check-step compile-step cut/baseline tests/unit/test_batch_norm
 # All of it is instrumented. To look for leaks, too, would take the slow way through the stack at
 # each allocation: test_leaks.sh alone does it.
 build_emulated = EMULATED=1 SANITIZE=address,undefined BUILD=$(emulated) $(addprefix $(emulated)/,$(EMULATED_PROGRAMS))

@@ -138,11 +138,12 @@ typedef struct {
 
     // Of the elements begin ... end - 1 of arrays on several devices of this kind, `device` among
     // them, the sum of factor times values, in their order, goes to all of them: the same bits. The
-    // other devices must have finished what they were told to do with theirs; this one has done so
-    // with all when the call returns.
+    // work is queued: `device` must follow() the others before it, and they `device` after it.
     void (*add_up)(Device *device, const Addend *addends, int count, size_t begin, size_t end);
-    // Returns when the device has done all queued work.
-    void (*finish)(Device *device);
+    // For a device that works asynchronously (else NULL): what is queued on `device` from now on
+    // waits for what was queued on `other` when other was marked last. The host does not wait.
+    void (*mark)(Device *device);
+    void (*follow)(Device *device, const Device *other);
 
     // For a device that works asynchronously (else all three are NULL): record() calls queue(what)
     // and records the device's work without doing it; NULL if it can't be recorded. play() runs the

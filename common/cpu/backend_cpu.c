@@ -511,12 +511,6 @@ static void add_up(Device *device, const Addend *addends, int count, size_t begi
         add_block(addends, count, b, end - b < BLOCK ? end - b : BLOCK);
 }
 
-// Each call has finished its work when it returns.
-static void finish(Device *device)
-{
-    (void)device;
-}
-
 const Backend backend_cpu = {
     .name = "cpu",
     .allocate = cpu_allocate,
@@ -534,5 +528,4 @@ const Backend backend_cpu = {
     .cross_entropy = cross_entropy,
     .update = update,
     .add_up = add_up,
-    .finish = finish,
 };

@@ -431,6 +431,23 @@ static float *exchange_room(size_t floats)
     return parts->exchange;
 }
 
+// Lets the current GPU reach the memory of another one directly, if the machine can do that. Else
+// copies go through the host's memory.
+static void reach(const Device *own, const Device *other)
+{
+    CudaParts *parts = cuda_parts();
+    int number = other->gpu_number, can = 0;
+    if (number == own->gpu_number || number >= 64 || (parts->asked >> number & 1))
+        return;
+    parts->asked |= (uint64_t)1 << number;
+    CUDA(cudaDeviceCanAccessPeer(&can, own->gpu_number, number));
+    cudaError_t error = can ? cudaDeviceEnablePeerAccess(number, 0) : cudaSuccess;
+    if (error == cudaErrorPeerAccessAlreadyEnabled)
+        cudaGetLastError(); // it has been seen: later calls must not find it
+    else
+        CUDA(error);
+}
+
 static void copy_between(const Device *to_device, float *to, const Device *from_device,
                          const float *from, size_t count)
 {
@@ -446,6 +463,7 @@ static void add_up(Device *device, const Addend *addends, int count, size_t begi
     float *part = exchange_room(2 * floats), *sum = part + floats;
     CUDA(cudaMemsetAsync(sum, 0, floats * sizeof *sum, cuda_stream()));
     for (int i = 0; i < count; i++) {
+        reach(device, addends[i].device);
         if (addends[i].factor == 0)
             continue;
         copy_between(device, part, addends[i].device, addends[i].values + begin, floats);
@@ -454,14 +472,20 @@ static void add_up(Device *device, const Addend *addends, int count, size_t begi
     }
     for (int i = 0; i < count; i++)
         copy_between(addends[i].device, addends[i].values + begin, device, sum, floats);
-    CUDA(cudaStreamSynchronize(cuda_stream()));
     cuda_end_turn(&turn);
 }
 
-static void finish(Device *device)
+static void mark(Device *device)
 {
     CudaTurn turn = cuda_take_turn(device);
-    CUDA(cudaStreamSynchronize(cuda_stream()));
+    cuda_mark();
+    cuda_end_turn(&turn);
+}
+
+static void follow(Device *device, const Device *other)
+{
+    CudaTurn turn = cuda_take_turn(device);
+    cuda_follow(other);
     cuda_end_turn(&turn);
 }
 
@@ -482,7 +506,8 @@ const Backend backend_cuda = {
     .cross_entropy = cross_entropy,
     .update = update,
     .add_up = add_up,
-    .finish = finish,
+    .mark = mark,
+    .follow = follow,
     .record = cuda_record,
     .play = cuda_play,
     .forget = cuda_forget,

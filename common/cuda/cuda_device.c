@@ -28,6 +28,7 @@ struct CudaGpu {
     Device *device;
     cudaStream_t stream;
     cudaEvent_t order; // for cuda_stream_wait
+    cudaEvent_t mark;  // for cuda_follow
     Staging staging[STAGING_BUFFERS];
     int next;            // staging buffer to use
     bool recording;      // what is queued is kept, not done
@@ -67,6 +68,7 @@ static CudaGpu *start(Device *device)
     gpu->device = device;
     CUDA(cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking));
     CUDA(cudaEventCreateWithFlags(&gpu->order, cudaEventDisableTiming));
+    CUDA(cudaEventCreateWithFlags(&gpu->mark, cudaEventDisableTiming));
     for (int i = 0; i < STAGING_BUFFERS; i++) {
         gpu->staging[i].memory = cuda_allocate_host(STAGING_BYTES);
         CUDA(cudaEventCreateWithFlags(&gpu->staging[i].copied, cudaEventDisableTiming));
@@ -136,6 +138,18 @@ void cuda_stream_wait(cudaStream_t later, cudaStream_t earlier)
     cudaEvent_t order = current()->order;
     CUDA(cudaEventRecord(order, earlier));
     CUDA(cudaStreamWaitEvent(later, order, 0));
+}
+
+void cuda_mark(void)
+{
+    CudaGpu *gpu = current();
+    CUDA(cudaEventRecord(gpu->mark, gpu->stream));
+}
+
+void cuda_follow(const Device *other)
+{
+    const CudaGpu *marked = other->state;
+    CUDA(cudaStreamWaitEvent(cuda_stream(), marked->mark, 0));
 }
 
 void cuda_begin_recording(void)

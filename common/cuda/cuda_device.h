@@ -40,6 +40,7 @@ typedef struct {
     bool refuses_graphs;
     float *exchange; // memory for what several GPUs add up
     size_t exchange_floats;
+    uint64_t asked; // the GPUs, by their numbers, whose memory it may reach directly, or can't
 } CudaParts;
 CudaParts *cuda_parts(void);
 
@@ -51,6 +52,10 @@ cudaStream_t cuda_stream(void);
 // What is queued on `later` from now on waits for what is on `earlier` until now. The calling
 // thread does not wait.
 void cuda_stream_wait(cudaStream_t later, cudaStream_t earlier);
+
+// The same between two GPUs, by their streams: for what was queued on `other` until it was marked.
+void cuda_mark(void);
+void cuda_follow(const Device *other);
 
 // Between the two calls what is queued on the stream is kept as a graph instead of being done, and
 // a call that fails does not make the program exit: then cuda_end_recording gives NULL and says

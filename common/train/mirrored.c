@@ -18,11 +18,17 @@
 #include "base/memory.h"
 #include "base/format.h"
 
+// An array that the replicas exchange: each has one of its own, all are equally long.
+typedef struct {
+    float *values;
+    size_t length;
+} Array;
+
 // A replica, and its arrays in an exchange.
 typedef struct {
     Replica replica;
-    float *values;
-    size_t length;
+    Array array[2];
+    int arrays;
     double weight;
 } Member;
 
@@ -231,23 +237,25 @@ Batch part_of_batch(const Replica *replica, const Batch *batch)
 // ---- Exchanged.
 
 // Each replica must pass its own array, and all must have the same length.
-static void check_exchange(const Mirrored *m, const char *call)
+static void check_exchange(const Mirrored *m, int which, const char *call)
 {
     for (int i = 0; i < m->count; i++)
         for (int k = 0; k < i; k++) {
-            if (m->members[i].length != m->members[k].length)
-                die("%s: replica %d passes %zu values, replica %d %zu", call, k,
-                    m->members[k].length, i, m->members[i].length);
-            if (m->members[i].values == m->members[k].values && m->members[i].length > 0)
+            const Array *one = &m->members[k].array[which], *other = &m->members[i].array[which];
+            if (other->length != one->length)
+                die("%s: replica %d passes %zu values, replica %d %zu", call, k, one->length, i,
+                    other->length);
+            if (other->values == one->values && other->length > 0)
                 die("%s: replicas %d and %d pass the same array; each needs one of its own", call,
                     k, i);
         }
 }
 
 // The part of the arrays that a replica sums for all: whole blocks, aligned to vectors.
-static void add_slice(const Mirrored *m, int index, const Addend *addends, const Backend *backend)
+static void add_slice(const Mirrored *m, int index, int which, const Addend *addends,
+                      const Backend *backend)
 {
-    Share slice = share_of_blocks(m->members[0].length, 2048, index, m->count);
+    Share slice = share_of_blocks(m->members[0].array[which].length, 2048, index, m->count);
     if (slice.count > 0)
         backend->add_up(addends[index].device, addends, m->count, slice.begin,
                         slice.begin + slice.count);
@@ -264,39 +272,44 @@ static double total_weight(const Mirrored *m, const char *call)
 }
 
 // The replicas' values, for a mean multiplied by weight / sum of weights.
-static Addend *addends_of(const Mirrored *m, bool mean, const char *call)
+static Addend *addends_of(const Mirrored *m, int which, bool mean, const char *call)
 {
     Addend *addends = allocate((size_t)m->count, sizeof *addends);
     double total = total_weight(m, call);
     for (int i = 0; i < m->count; i++)
         addends[i] = (Addend){.device = model_parameters(model_of(m, i))->device,
-                              .values = m->members[i].values,
+                              .values = m->members[i].array[which].values,
                               .factor = (float)(m->members[i].weight / (mean ? total : 1))};
     return addends;
 }
 
-// Called by all replicas, each with an array in the backend's memory. Together they sum all of it.
-static void exchange(Member *own, float *values, size_t length, const Backend *backend, bool mean,
-                     const char *call)
+// All replicas come here. What their devices do from now on waits for what all have queued; the
+// host does not.
+static void meet(const Member *own, const Backend *backend, const char *call)
 {
     const Mirrored *m = own->replica.mirrored;
-    own->values = values;
-    own->length = length;
+    Device *device = model_parameters(own->replica.model)->device;
+    if (backend->mark)
+        backend->mark(device);
     thread_pool_barrier(m->pool, own->replica.index, call);
-    check_exchange(m, call);
-    Addend *addends = addends_of(m, mean, call);
-    add_slice(m, own->replica.index, addends, backend);
-    free(addends);
-    thread_pool_barrier(m->pool, own->replica.index, call);
+    for (int i = 0; i < m->count && backend->follow; i++)
+        if (i != own->replica.index)
+            backend->follow(device, model_parameters(model_of(m, i))->device);
 }
 
-// The mean of an array in the memory of the replica's device.
-static void average(Member *own, float *values, size_t length, const char *call)
+// Called by all replicas, each with its arrays in the backend's memory. Together they sum all of
+// them.
+static void exchange(Member *own, const Backend *backend, bool mean, const char *call)
 {
-    Device *device = model_parameters(own->replica.model)->device;
-    const Backend *backend = backend_of(device);
-    backend->finish(device);
-    exchange(own, values, length, backend, true, call);
+    const Mirrored *m = own->replica.mirrored;
+    meet(own, backend, call);
+    for (int which = 0; which < own->arrays; which++) {
+        check_exchange(m, which, call);
+        Addend *addends = addends_of(m, which, mean, call);
+        add_slice(m, own->replica.index, which, addends, backend);
+        free(addends);
+    }
+    meet(own, backend, call);
 }
 
 static void trace_sum(const char *event, const char *function, size_t length)
@@ -321,11 +334,10 @@ void average_gradients(Replica *replica, double weight)
     model_gradients_are_new(replica->model);
     span_begin(SPAN_WAIT, "average among replicas", -1, -1);
     trace_sum("sum_begin", __func__, p->length);
-    average(own, p->gradients, p->length, __func__);
-    size_t length;
-    float *statistics = model_statistics(replica->model, &length);
-    if (length > 0)
-        average(own, statistics, length, __func__);
+    own->array[0] = (Array){p->gradients, p->length};
+    own->array[1].values = model_statistics(replica->model, &own->array[1].length);
+    own->arrays = own->array[1].length > 0 ? 2 : 1;
+    exchange(own, backend_of(p->device), true, __func__);
     trace_sum("sum_end", __func__, p->length);
     span_end();
 }
@@ -338,7 +350,9 @@ void sum_among_replicas(Replica *replica, float *values, size_t length)
     own->weight = 1;
     span_begin(SPAN_WAIT, "sum among replicas", -1, -1);
     trace_sum("sum_begin", __func__, length);
-    exchange(own, values, length, &backend_cpu, false, __func__);
+    own->array[0] = (Array){values, length};
+    own->arrays = 1;
+    exchange(own, &backend_cpu, false, __func__);
     trace_sum("sum_end", __func__, length);
     span_end();
 }

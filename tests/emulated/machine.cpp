@@ -78,10 +78,10 @@ void report()
         if (file >= 0 && d.usage.context)
             dprintf(file,
                     "rank %s device %d peak %zu left %zu allocations %ld launches %ld copies %ld "
-                    "frees %ld host %ld waits %ld plays %ld\n",
+                    "frees %ld host %ld waits %ld staged %ld plays %ld\n",
                     rank ? rank : "0", d.index, d.usage.peak, d.usage.bytes, d.usage.allocations,
                     d.usage.launches, d.usage.copies, d.usage.frees, d.usage.host_allocations,
-                    d.usage.waits, d.usage.plays);
+                    d.usage.waits, d.usage.staged, d.usage.plays);
     if (file >= 0)
         close(file);
 }
@@ -114,7 +114,7 @@ void read_environment()
     int count = static_cast<int>(setting("EMULATED_DEVICES", 1));
     auto bytes = static_cast<size_t>(setting("EMULATED_MEMORY", 1l << 30));
     for (int i = 0; i < count; i++)
-        machine.devices.push_back(Device{i, nullptr, bytes, 0, 0, {}, {}, {}});
+        machine.devices.push_back(Device{i, nullptr, bytes, 0, 0, {}, {}, {}, {}});
     machine.visible = read_visible(count);
     struct sigaction action = {};
     action.sa_sigaction = on_fault;
@@ -505,6 +505,28 @@ cudaError_t cudaGetDevice(int *device)
     ENTER();
     *device = current_number;
     return cudaSuccess;
+}
+
+// EMULATED_PEERS=0: a machine whose devices can't reach each other.
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    ENTER();
+    if (!visible_device(device) || !visible_device(peer))
+        return refuse(cudaErrorInvalidDevice, "cudaDeviceCanAccessPeer: from %d to %d", device, peer);
+    *can = device != peer && setting("EMULATED_PEERS", 1) != 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned)
+{
+    int can = 0;
+    if (cudaError_t error = cudaDeviceCanAccessPeer(&can, current_number, peer))
+        return error;
+    if (!can)
+        return refuse(cudaErrorPeerAccessUnsupported, "cudaDeviceEnablePeerAccess(%d)", peer);
+    visible_device(peer)->usage.context = true;
+    bool before = !current()->peers.insert(visible_device(peer)->index).second;
+    return before ? fail(cudaErrorPeerAccessAlreadyEnabled) : cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize()

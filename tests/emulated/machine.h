@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include "cuda_runtime.h"
 #include "emulated.h"
@@ -23,6 +24,7 @@ struct Device {
     int open;       // how many Access objects live
     std::map<uint8_t *, size_t> live, freed;
     EmulatedUsage usage;
+    std::set<int> peers; // the devices whose memory it reaches directly
 };
 
 // Every call from outside holds it.

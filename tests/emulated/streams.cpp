@@ -501,6 +501,8 @@ cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int f
     if (!why.empty())
         return refuse(cudaErrorInvalidValue, "cudaMemcpyPeerAsync: %s", why.c_str());
     current()->usage.copies++;
+    current()->usage.staged +=
+        receiver != sender && !receiver->peers.count(sender->index) && !sender->peers.count(receiver->index);
     return submit("cudaMemcpyPeerAsync", stream, [=] {
         Access one(receiver), other(sender);
         memmove(to, from, bytes);

@@ -72,6 +72,16 @@ sed 's/create_optimizer, NULL, 0/create_optimizer, (const int[]){1, 2}, 2/' solu
 "$build/compile-step" "$folder/two.c" "$folder/two" || fail "mirrored on two of four GPUs does not compile"
 HVDLAB_FLAGS='--data synthetic --images 8 --batch-size 4 --epochs 1' run "$folder/two" --device gpu
 touched "0:1 0:2" "one process on GPUs 1 and 2 of four"
+# GPUs add their gradients up directly, where the machine can; else through the host. The result is the same.
+for peers in 1 0; do
+    rm -rf "$folder/checkpoints"
+    HVDLAB_FLAGS='' EMULATED_DEVICES=2 EMULATED_PEERS=$peers run "$build/mlp" --device gpu --data synthetic --images 640 --epochs 1 \
+        --seed 1 --checkpoint-dir "$folder/checkpoints"
+    promise "mirrored with EMULATED_PEERS=$peers"
+    cp "$folder/out" "$folder/peers-$peers"
+    [[ $(grep -c ' staged 0 ' "$folder/report") -eq $((2 * peers)) ]] || fail "EMULATED_PEERS=$peers: $(cat "$folder/report")"
+done
+tail -n 1 "$folder/peers-1" | cmp -s - <(tail -n 1 "$folder/peers-0") || fail "mirrored on GPUs that reach each other has another result"
 export EMULATED_DEVICES=1
 
 # ---- A loss that is no number: looked at when the GPU's sums are, and the step is the first one.

@@ -18,7 +18,8 @@ typedef struct {
     // What a training step must not do: free memory, allocate or free the host's for the GPU, and
     // wait for all that is queued (on a stream or the device; not for an event).
     long frees, host_allocations, waits;
-    long plays; // graphs that were launched
+    long plays;  // graphs that were launched
+    long staged; // copies from or to another device that went through the host's memory
 } EmulatedUsage;
 
 // `device` is its number on the machine, whatever CUDA_VISIBLE_DEVICES makes of it.
