@@ -105,7 +105,7 @@ while read -r lab; do
     settings "$lab/lab.conf" >"$tree/$lab/lab.conf"
     while read -r path; do
         case $path in
-        "$lab"/figures/* | "$lab"/slurm/* | "$lab"/Containerfile) add "$path" ;;
+        "$lab"/figures/* | "$lab"/slurm/* | "$lab"/Containerfile | "$lab"/*.def) add "$path" ;;
         "$lab"/*/*) ;;
         "$lab"/*.md) [[ $path == */handout.md ]] || add_text "$path" ;;
         esac

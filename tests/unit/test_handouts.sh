@@ -39,7 +39,7 @@ export HVDLAB_PATIENCE=${HVDLAB_PATIENCE:-$patience}
 others=" awk cat common/scripts/cluster.sh common/scripts/coverage.sh common/scripts/measure_servers.sh"
 others+=" common/scripts/measure_hosts.sh"
 others+=" common/scripts/servers.sh common/scripts/slurm.sh cp eval export labs/09-many-machines/slurm/grade.sh mkdir"
-others+=" nproc nvidia-smi pkill podman rm sbatch sed squeue ssh-keygen wait "
+others+=" nproc nvidia-smi pkill podman apptainer rm sbatch sed squeue ssh-keygen wait "
 
 fail()
 {
