@@ -6,7 +6,8 @@
 //                                  page loads again; ends with the run
 //
 // What is drawn, and how, is in page.html. This program makes its data: for each rank the calls
-// with begin and end, the weights' fingerprint after each step, the loss of each batch.
+// with begin and end, the weights' fingerprint after each step, the loss of each batch; likewise
+// for each replica of a mirrored model, and for each stage of a pipeline.
 
 #include <dirent.h>
 #include <errno.h>
@@ -26,6 +27,7 @@
 #define MARK      "/*DATA*/"
 #define MAX_CALLS 20000 // of a rank: the last ones
 #define MAX_OPEN  64    // calls within calls
+#define MAX_PARTS 64    // of a process: replicas or stages
 
 static const char usage[] = "usage: page [--live] TRACE TO.html";
 
@@ -67,6 +69,7 @@ typedef struct {
     double begin, last; // seconds
     bool ended, cut;
     double version; // of a server's weights
+    int applied;    // updates, of a replica
     double workers; // of its job; the servers come after them
 } Rank;
 
@@ -123,6 +126,20 @@ static void end_pull(Rank *rank, const cJSON *event, double t)
 }
 
 // [begin, end, function, channel, bytes, from, to]
+static void push_call(Rank *rank, cJSON *call)
+{
+    cJSON_AddItemToArray(rank->calls, call);
+    if (rank->depth < MAX_OPEN)
+        rank->open[rank->depth] = call;
+    rank->depth++;
+}
+
+static void add_step(Rank *rank, double t, double epoch, double step, double fingerprint)
+{
+    cJSON_AddItemToArray(rank->steps, ROW(cJSON_CreateNumber(t), number_or_null(epoch),
+                                          number_or_null(step), number_or_null(fingerprint)));
+}
+
 static void begin_call(Rank *rank, const cJSON *event, double t, bool message)
 {
     double bytes = json_number(event, "bytes");
@@ -132,10 +149,7 @@ static void begin_call(Rank *rank, const cJSON *event, double t, bool message)
                       cJSON_CreateNumber(isfinite(bytes) ? bytes : 0),
                       number_or_null(message ? json_number(event, "from") : (double)NAN),
                       number_or_null(message ? json_number(event, "to") : (double)NAN));
-    cJSON_AddItemToArray(rank->calls, call);
-    if (rank->depth < MAX_OPEN)
-        rank->open[rank->depth] = call;
-    rank->depth++;
+    push_call(rank, call);
 }
 
 static void end_call(Rank *rank, double t)
@@ -157,10 +171,8 @@ static void take_event(Rank *rank, const cJSON *event)
              (is(event, "wait_end") && strncmp(json_text(event, "function"), "MPI_Test", 8) != 0))
         end_call(rank, t);
     else if (is(event, "step"))
-        cJSON_AddItemToArray(rank->steps,
-                             ROW(cJSON_CreateNumber(t), number_or_null(json_number(event, "epoch")),
-                                 number_or_null(json_number(event, "step")),
-                                 number_or_null(json_number(event, "weights"))));
+        add_step(rank, t, json_number(event, "epoch"), json_number(event, "step"),
+                 json_number(event, "weights"));
     else if (is(event, "answers") && json_number(event, "training") > 0)
         cJSON_AddItemToArray(
             rank->losses, ROW(cJSON_CreateNumber(t), number_or_null(json_number(event, "loss") /
@@ -207,14 +219,75 @@ static void keep_last_calls(Rank *rank)
         cJSON_DeleteItemFromArray(rank->calls, 0);
 }
 
-static bool read_rank(Rank *rank, const char *folder, int number, char **program)
+// Of one process there is a rank, or one for each replica of a mirrored model, or for each stage of
+// a pipeline.
+typedef struct {
+    Rank whole, part[MAX_PARTS];
+    int parts;
+} Process;
+
+static Rank *part_of(Process *process, const cJSON *event, const char *kind, int number)
 {
-    char *path = format_text("%s/rank-%d.jsonl", folder, number), *line = NULL;
+    double index = json_number(event, kind);
+    if (!(index >= 0 && index < MAX_PARTS))
+        return NULL;
+    for (; process->parts <= (int)index; process->parts++) {
+        Rank *part = &process->part[process->parts];
+        begin_rank(part, number + process->parts);
+        set_text(part, "label", format_text("%s %d", kind, process->parts));
+        set_text(part, "host", format_text("%s", json_text(process->whole.object, "host")));
+    }
+    return &process->part[(int)index];
+}
+
+// A stage waits for the other one's results, or gradients.
+static void take_of_stage(Rank *rank, const cJSON *event)
+{
+    double t = json_number(event, "t"), stage = json_number(event, "stage");
+    bool receive = strcmp(json_text(event, "call"), "receive") == 0;
+    rank->begin = isnan(rank->begin) ? t : rank->begin;
+    rank->last = t;
+    if (is(event, "staged_batch"))
+        set_text(rank, "device", format_text("device %.0f", json_number(event, "device")));
+    else if (is(event, "stage_begin") && receive)
+        push_call(rank,
+                  ROW(cJSON_CreateNumber(t), cJSON_CreateNull(),
+                      cJSON_CreateString("stage_receive"), cJSON_CreateString(""),
+                      cJSON_CreateNumber(0), cJSON_CreateNumber(1 - stage), cJSON_CreateNull()));
+    else if (is(event, "stage_end") && receive)
+        end_call(rank, t);
+}
+
+// Replicas meet in their sums. Those that apply the same gradient have the same weights.
+static void take_of_replica(Rank *rank, const cJSON *event)
+{
+    double t = json_number(event, "t");
+    if (is(event, "sum_begin"))
+        push_call(rank,
+                  ROW(cJSON_CreateNumber(t), cJSON_CreateNull(),
+                      cJSON_CreateString(json_text(event, "function")), cJSON_CreateString("sum"),
+                      cJSON_CreateNumber(json_number(event, "bytes")), cJSON_CreateNull(),
+                      cJSON_CreateNull()));
+    else if (is(event, "sum_end"))
+        end_call(rank, t);
+    else if (is(event, "apply"))
+        add_step(rank, t, 0, rank->applied++, json_number(event, "value"));
+    else
+        take_event(rank, event);
+    rank->begin = isnan(rank->begin) ? t : rank->begin;
+    rank->last = t;
+}
+
+static bool read_process(Process *process, const char *folder, int file_number, int number,
+                         char **program)
+{
+    char *path = format_text("%s/rank-%d.jsonl", folder, file_number), *line = NULL;
     FILE *file = fopen(path, "re");
     free(path);
     if (!file)
         return false;
-    begin_rank(rank, number);
+    process->parts = 0;
+    begin_rank(&process->whole, number);
     size_t room = 0;
     while (getline(&line, &room, file) > 0) {
         cJSON *event = strchr(line, '\n') ? cJSON_Parse(line) : NULL;
@@ -222,16 +295,38 @@ static bool read_rank(Rank *rank, const char *folder, int number, char **program
             continue;
         if (is(event, "start") && !*program)
             *program = format_text("%s", json_text(event, "program"));
-        take_event(rank, event);
+        Rank *part;
+        if ((part = part_of(process, event, "stage", number)))
+            take_of_stage(part, event);
+        else if ((part = part_of(process, event, "replica", number)))
+            take_of_replica(part, event);
+        else
+            take_event(&process->whole, event);
         cJSON_Delete(event);
     }
     free(line);
     fclose(file);
+    return true;
+}
+
+// Adds a rank that has been read to the page's.
+static void add_rank(Rank *rank, bool ended, cJSON *ranks)
+{
     keep_last_calls(rank);
     cJSON_AddItemToObject(rank->object, "begin", number_or_null(rank->begin));
     cJSON_AddItemToObject(rank->object, "finished",
-                          rank->ended ? cJSON_CreateNumber(rank->last) : cJSON_CreateNull());
-    return true;
+                          ended ? cJSON_CreateNumber(rank->last) : cJSON_CreateNull());
+    cJSON_AddItemToArray(ranks, rank->object);
+}
+
+static void add_process(Process *process, cJSON *ranks)
+{
+    for (int i = 0; i < process->parts; i++)
+        add_rank(&process->part[i], process->whole.ended, ranks);
+    if (process->parts == 0)
+        add_rank(&process->whole, process->whole.ended, ranks);
+    else
+        cJSON_Delete(process->whole.object);
 }
 
 // ---- The page.
@@ -244,13 +339,15 @@ static cJSON *data_of(const char *folder, const char *live, bool *done)
     char *program = NULL;
     bool cut = false;
     *done = true;
-    Rank rank;
-    for (int number = 0; read_rank(&rank, folder, number, &program); number++) {
-        cJSON_AddItemToArray(ranks, rank.object);
-        begin = fmin(begin, rank.begin);
-        end = fmax(end, rank.last);
-        cut = cut || rank.cut;
-        *done = *done && rank.ended;
+    static Process process;
+    for (int number = 0;
+         read_process(&process, folder, number, cJSON_GetArraySize(ranks), &program); number++) {
+        const Rank *whole = &process.whole;
+        add_process(&process, ranks);
+        begin = fmin(begin, whole->begin);
+        end = fmax(end, whole->last);
+        cut = cut || whole->cut;
+        *done = *done && whole->ended;
     }
     *done = *done && cJSON_GetArraySize(ranks) > 0;
     cJSON_AddStringToObject(data, "program", program ? program : "a run that has not begun");

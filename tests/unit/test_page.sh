@@ -37,6 +37,14 @@ open(first, "w").write(text)
 PYTHON
 succeeds "$page" "$folder/changed" "$folder/changed.html"
 
+# One process: replicas on three devices, and a pipeline of two stages.
+HVDLAB_TRACE=$folder/replicas HVDLAB_DEVICES=3 succeeds "$build/mlp" --seed 1 --epochs 1 --images 2000 --data synthetic \
+    --checkpoint-dir "$folder/checkpoints"
+succeeds "$page" "$folder/replicas" "$folder/replicas.html"
+HVDLAB_TRACE=$folder/stages HVDLAB_DEVICES=2 succeeds "$build/solution_split" --epochs 1 --images 256 --data synthetic \
+    --batch-size 64 --micro-batches 4 --pace 100
+succeeds "$page" "$folder/stages" "$folder/stages.html"
+
 # A job that hangs: rank 2 never comes to the second sum.
 cat >"$folder/hangs.c" <<'C'
 #include "hvdlab.h"
@@ -129,6 +137,33 @@ try:
     colours = browser.execute_script("return [...document.querySelectorAll('#ranks circle')].map(c => c.getAttribute('fill'))")
     assert len(set(colours)) == 2, colours
     assert browser.find_element(By.ID, "title").text.startswith("</script><script>alert(1)</script>")
+    assert not complaints(), complaints()
+
+    # Replicas of one process: the same updates, and the bytes of their sums.
+    browser.get("file://" + folder + "/replicas.html")
+    events = [json.loads(line) for line in open(f"{folder}/replicas/rank-0.jsonl")]
+    assert browser.find_element(By.ID, "title").text == "mlp on 3 replicas"
+    table = rows()
+    assert len(table) == 3 and [row[8] for row in table] == ["A"] * 3, table
+    for replica in range(3):
+        sums = [e for e in events if e["event"] == "sum_begin" and e["replica"] == replica]
+        updates = [e for e in events if e["event"] == "apply" and e["replica"] == replica]
+        sent = browser.execute_script("return run.ranks[arguments[0]].calls.reduce((sum, c) => sum + c[4], 0)", replica)
+        assert sums and sent == sum(e["bytes"] for e in sums), (sent, len(sums))
+        assert table[replica][7] == str(len(updates)), (table[replica], len(updates))
+    # Stages of a pipeline: what each has waited for the other, and an arrow while it waits.
+    browser.get("file://" + folder + "/stages.html")
+    events = [json.loads(line) for line in open(f"{folder}/stages/rank-0.jsonl")]
+    assert browser.find_element(By.ID, "title").text == "solution_split on 2 stages"
+    shares = browser.execute_script("return run.ranks.map(r => shares(r, run.end))")
+    for stage in range(2):
+        waits = [e for e in events if e["event"] in ("stage_begin", "stage_end") and e["stage"] == stage and e["call"] == "receive"]
+        waited = sum(end["t"] - begin["t"] for begin, end in zip(waits[::2], waits[1::2]))
+        assert waits and abs(shares[stage]["wait"] - waited) < 1e-6, (stage, shares, waited)
+        longest = max(zip(waits[::2], waits[1::2]), key=lambda pair: pair[1]["t"] - pair[0]["t"])
+        browser.execute_script("moment = arguments[0]; draw()", (longest[0]["t"] + longest[1]["t"]) / 2)
+        arrows = [path.get_attribute("data-wait") for path in browser.find_elements(By.CSS_SELECTOR, "#ranks path[data-wait]")]
+        assert f"{stage}-{1 - stage}" in arrows, (stage, arrows)
     assert not complaints(), complaints()
 
     browser.get("file://" + folder + "/live.html")
