@@ -65,7 +65,7 @@ typedef struct {
 Args parse_args(int argc, char **argv);
 
 // What --version prints.
-#define HVDLAB_VERSION "0.1.0"
+#define HVDLAB_VERSION "1.0.0"
 
 // The process's settings; the defaults before parse_args. Programs of the kit that have a command
 // line of their own (replay, bench) write them here.

@@ -301,7 +301,7 @@ START_TEST(version_is_one_line)
 {
     Outcome outcome = run_in_child(parse_in_child, "--version");
     ck_assert_int_eq(outcome.status, 0);
-    ck_assert_str_eq(outcome.out, "hvdlab 0.1.0\n");
+    ck_assert_str_eq(outcome.out, "hvdlab " HVDLAB_VERSION "\n");
 }
 END_TEST
 
