@@ -629,3 +629,10 @@ void launch_update(const Update *u, const Segment *segments, int count)
                 u->gradients, u->slots[0], u->slots[1]);
     }
 }
+
+int kernels_made_for(void)
+{
+    cudaFuncAttributes attributes;
+    CUDA(cudaFuncGetAttributes(&attributes, update_segments));
+    return attributes.ptxVersion;
+}

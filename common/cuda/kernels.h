@@ -127,6 +127,10 @@ void launch_embed(Table shape, const float *tokens, const float *table, void *y)
 void launch_embed_backward(Table shape, const float *tokens, const void *y_gradient,
                            float *table_gradient);
 
+// The GPUs that the kernels were compiled for, as a number such as 90; less than the current GPU's
+// where its driver compiles an older form (PTX) of them.
+int kernels_made_for(void);
+
 // ---- Loss and optimizers (kernels.cu). As backend.h has them.
 
 void launch_softmax(const float *logits, float *probabilities, int batch, int classes);

@@ -11,6 +11,9 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "run/device.h"
+#ifdef HVDLAB_CUDA
+#include "cuda/kernels.h"
+#endif
 
 static const Workload usual[] = {{.model = "wrn", .width = 10, .batch = 128},
                                  {.model = "wrn", .width = 10, .batch = 512}};
@@ -33,6 +36,12 @@ static void need_gpu(void)
 #else
     if (!device_is_gpu())
         die("no GPU is visible; see make info, nvidia-smi and CUDA_VISIBLE_DEVICES");
+    int made_for = kernels_made_for();
+    if (made_for < 80)
+        die("the kernels were compiled for GPUs of capability %d.%d, where bfloat16 is emulated: a "
+            "benchmark would "
+            "say nothing; build again on this machine, or with CUDA_ARCH=90, say",
+            made_for / 10, made_for % 10);
 #endif
 }
 

@@ -371,6 +371,16 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attribute
     return cudaSuccess;
 }
 
+// EMULATED_PTX=75: a build for older GPUs, which the driver compiles again.
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *)
+{
+    ENTER();
+    const char *ptx = getenv("EMULATED_PTX");
+    attributes->binaryVersion = 90;
+    attributes->ptxVersion = ptx ? atoi(ptx) : 90;
+    return cudaSuccess;
+}
+
 // ---- What kernels call.
 
 void __syncthreads()

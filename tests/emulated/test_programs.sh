@@ -235,6 +235,11 @@ else
     fail "12 channels: $(cat "$folder/err")"
 fi
 
+# A benchmark of kernels that were compiled for another GPU would say nothing.
+EMULATED_PTX=75 run "$build/bench" --gpu --quick --out "$folder/bench.json"
+[[ $status -eq 2 ]] || fail "a benchmark of an older form of the kernels: status $status"
+warned 1 "bench: the kernels were compiled for GPUs of capability 7.5, where bfloat16 is emulated"
+
 # A kernel that fails shows later, in whatever call comes next, and in every one after it.
 EMULATED_FAIL_LAUNCH=40 run "$build/cut/baseline"
 [[ $status -ne 0 ]] || fail "a kernel failed, and the program ended well"
