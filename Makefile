@@ -481,14 +481,15 @@ define newline
 
 endef
 # Built for GPUs that are named, since none is in sight here; each program has all kernels, so they are compressed well.
-compressed = $(shell $(filter %/nvcc,$(cuda)) --help 2>/dev/null | grep -q -- --compress-mode && echo --compress-mode=size)
+compressed = $(foreach nvcc,$(filter %/nvcc,$(cuda)),$(shell $(nvcc) --help | grep -q -- --compress-mode && echo --compress-mode=size))
 gpu-pack: ## make a folder that a GPU machine without MPI, oneDNN and Check can use [CUDA_ARCH="80 90"] [TO=folder]
 	@common/scripts/deps.sh install build check dataset
-	@$(MAKE) $(if $(Q),-s) --no-print-directory BUILD=$(BUILD)/packed $(if $(EMULATED),,CUDA=1) CUDA_ARCH='$(or $(CUDA_ARCH),90)' NVCCFLAGS='$(compressed)' packed
+	@$(MAKE) $(if $(Q),-s) --no-print-directory BUILD=$(BUILD)/packed CUDA_ARCH='$(or $(CUDA_ARCH),90)' NVCCFLAGS='$(compressed)' packed
 
 pack_programs = $(BUILD)/replay $(BUILD)/bench $(BUILD)/devices $(BUILD)/solution_06 $(BUILD)/cut/baseline \
                 $(GPU_TESTS:%=$(BUILD)/tests/unit/test_%) $(mpi_programs)
 packed: FORCE
+	$(if $(cuda),,@echo "make gpu-pack: CUDA cannot be used: $(call ask_cuda,missing)" >&2; exit 2)
 	$(build_first) $(pack_programs)
 	$(foreach part,first 1 2 3,@printf '%s\n' $(run_on_gpu_$(part)) >$(BUILD)/pack-$(part)$(newline))
 	@common/scripts/gpu_pack.sh $(pack_programs)
