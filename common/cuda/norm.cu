@@ -4,8 +4,8 @@
 // where the gradient has two parts). ReLU and dropout are computed again going backward, which is
 // cheaper than to read what they did.
 //
-// Sums over rows are made in two steps. A block sums some of the rows, in floats; then a second
-// kernel joins the blocks' sums, in doubles. Both go in a fixed order, which depends on the shape
+// Sums over rows are made in two steps. A block sums some of the rows, in floats; the block that is
+// done last joins the blocks' sums, in doubles. Both go in a fixed order, which depends on the shape
 // alone: the same input gives the same bits.
 
 #include "backend/constants.h"
@@ -125,7 +125,7 @@ template <int pack> static __device__ void sum_over_rows(const Tiling &t, float 
         sums[j] = shared[j][thread()];
 }
 
-// Writes the block's sums where the joining kernel looks for them: partial[chunk][which][channel].
+// Writes the block's sums where the joining block looks for them: partial[chunk][which][channel].
 template <int pack>
 static __device__ void keep_sums(const Tiling &t, const Part &part, int which, int of,
                                  const float (&sums)[pack], float *partial)
@@ -135,22 +135,74 @@ static __device__ void keep_sums(const Tiling &t, const Part &part, int which, i
             partial[((size_t)blockIdx.y * of + which) * t.channels + part.channel + j] = sums[j];
 }
 
-// ---- Joining. A block has 8 channels; for each of them 32 threads take every 32nd chunk.
+// ---- Joining. The last block of a stretch of channels to arrive joins the sums of all. Which one
+// that is differs from run to run; what it does is the same.
 
-#define JOINED 8
-#define TEAM   (THREADS / JOINED)
+#define MAX_TILES 65536 // two million channels
+
+// How many blocks of each stretch have arrived: 0 between launches.
+static unsigned *arrivals(const Tiling &t)
+{
+    CudaParts *parts = cuda_parts();
+    CUDA(t.tiles <= MAX_TILES ? cudaSuccess : cudaErrorInvalidConfiguration);
+    if (!parts->arrived)
+        parts->arrived = (unsigned *)cuda_allocate(MAX_TILES * sizeof *parts->arrived);
+    return parts->arrived;
+}
+
+// Counts the block, which has written its sums. True in the last one of its stretch: there the sums
+// of all the others can be read.
+static __device__ bool arrives_last(const Tiling &t, unsigned *arrived)
+{
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (thread() == 0) {
+        last = atomicAdd(&arrived[blockIdx.x], 1u) == (unsigned)t.chunks - 1;
+        if (last)
+            arrived[blockIdx.x] = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    return last;
+}
+
+// A thread of the last block, in a team for each channel: the team's threads divide the chunks.
+struct Teammate {
+    int channels;           // of the block
+    int channel;            // of the thread
+    int first, step, chunks; // chunks = 0: there is no such channel
+};
+
+static __device__ Teammate teammate(const Tiling &t, int pack)
+{
+    Teammate mate;
+    mate.channels = t.lanes * pack;
+    mate.channel = (int)blockIdx.x * mate.channels + thread() % mate.channels;
+    mate.first = thread() / mate.channels;
+    mate.step = THREADS / mate.channels;
+    mate.chunks = mate.channel < t.channels ? t.chunks : 0;
+    return mate;
+}
+
+// True in the thread that has the team's sum.
+static __device__ bool leads(const Teammate &mate)
+{
+    return mate.first == 0 && mate.chunks > 0;
+}
 
 // Sums the values of a channel's threads, for the first of them.
-static __device__ double sum_over_team(double sum)
+static __device__ double sum_over_team(const Teammate &mate, double sum)
 {
     __shared__ double shared[THREADS];
     __syncthreads();
     shared[thread()] = sum;
-    __syncthreads();
-    if (thread() < JOINED)
-        for (int other = 1; other < TEAM; other++)
-            sum += shared[other * JOINED + thread()];
-    return sum;
+    for (int half = THREADS / 2; half >= mate.channels; half /= 2) {
+        __syncthreads();
+        if (thread() < half)
+            shared[thread()] += shared[thread() + half];
+    }
+    return shared[thread()];
 }
 
 static __device__ float inverse_deviation(double variance)
@@ -165,21 +217,23 @@ static __device__ void move_towards(float *moving, double value)
 
 // The chunks' sums are relative to each chunk's origin; here they become relative to that of the
 // first. Then no digits are lost where the mean is large beside the deviation.
-static __global__ void join_moments(Tiling t, const float *partial, NormStatistics s)
+static __device__ void join_moments(const Tiling &t, int pack, const float *partial,
+                                    const NormStatistics &s)
 {
-    int c = (int)blockIdx.x * JOINED + thread() % JOINED, chunks = c < t.channels ? t.chunks : 0;
-    double sum = 0, squares = 0, origin = c < t.channels ? partial[c] : 0;
+    Teammate mate = teammate(t, pack);
+    int c = mate.channel;
+    double sum = 0, squares = 0, origin = mate.chunks > 0 ? partial[c] : 0;
     UNROLL
-    for (int chunk = thread() / JOINED; chunk < chunks; chunk += TEAM) {
+    for (int chunk = mate.first; chunk < mate.chunks; chunk += mate.step) {
         const float *moments = partial + (size_t)chunk * MOMENTS * t.channels + c;
         double rows = min(t.chunk_rows, t.rows - chunk * t.chunk_rows);
         double shift = moments[0] - origin, chunk_sum = moments[t.channels];
         sum += chunk_sum + rows * shift;
         squares += moments[2 * t.channels] + shift * (2 * chunk_sum + rows * shift);
     }
-    sum = sum_over_team(sum);
-    squares = sum_over_team(squares);
-    if (thread() >= JOINED || c >= t.channels)
+    sum = sum_over_team(mate, sum);
+    squares = sum_over_team(mate, squares);
+    if (!leads(mate))
         return;
     double count = t.rows, deviations = squares - sum * sum / count;
     deviations = deviations < 0 ? 0 : deviations; // only rounding makes it so
@@ -190,39 +244,40 @@ static __global__ void join_moments(Tiling t, const float *partial, NormStatisti
     move_towards(&s.moving_variance[c], deviations / (count > 1 ? count - 1 : 1)); // unbiased
 }
 
-// One or two sums per channel; the second is multiplied by the channel's factor.
-static __global__ void join_sums(Tiling t, int sums, const float *partial, float *first,
-                                 float *second, const float *factor)
+// Where one or two sums per channel go; the second is multiplied by the channel's factor.
+struct Sums {
+    float *first, *second; // second NULL: there is one
+    const float *factor;
+};
+
+static __device__ void join_sums(const Tiling &t, int pack, const float *partial, const Sums &to)
 {
-    int c = (int)blockIdx.x * JOINED + thread() % JOINED, chunks = c < t.channels ? t.chunks : 0;
+    Teammate mate = teammate(t, pack);
+    int c = mate.channel, sums = to.second ? 2 : 1;
     double a = 0, b = 0;
     UNROLL
-    for (int chunk = thread() / JOINED; chunk < chunks; chunk += TEAM) {
+    for (int chunk = mate.first; chunk < mate.chunks; chunk += mate.step) {
         const float *from = partial + (size_t)chunk * sums * t.channels + c;
         a += from[0];
-        if (sums == 2)
+        if (to.second)
             b += from[t.channels];
     }
-    a = sum_over_team(a);
-    b = sum_over_team(b);
-    if (thread() >= JOINED || c >= t.channels)
+    a = sum_over_team(mate, a);
+    b = sum_over_team(mate, b);
+    if (!leads(mate))
         return;
-    first[c] = (float)a;
-    if (sums == 2)
-        second[c] = (float)(b * factor[c]);
-}
-
-static dim3 joining_grid(const Tiling &t)
-{
-    return dim3((unsigned)divide_up(t.channels, JOINED));
+    to.first[c] = (float)a;
+    if (to.second)
+        to.second[c] = (float)(b * to.factor[c]);
 }
 
 // ---- Statistics.
 
-// Sum and sum of squares of each channel, relative to the chunk's first row.
+// Sum and sum of squares of each channel, relative to the chunk's first row; joined, the statistics.
 template <typename T, int pack>
 static __global__ void __launch_bounds__(THREADS, 4) // with 5, as the compiler would choose, registers spill
-    sum_moments(Tiling t, const T *__restrict__ x, float *__restrict__ partial)
+    sum_moments(Tiling t, const T *__restrict__ x, float *partial, unsigned *arrived,
+                NormStatistics statistics)
 {
     Part part = part_of<pack>(t);
     float origin[pack] = {0}, sum[pack] = {0}, squares[pack] = {0};
@@ -244,6 +299,8 @@ static __global__ void __launch_bounds__(THREADS, 4) // with 5, as the compiler 
     keep_sums<pack>(t, part, 1, MOMENTS, sum, partial);
     sum_over_rows<pack>(t, squares);
     keep_sums<pack>(t, part, 2, MOMENTS, squares, partial);
+    if (arrives_last(t, arrived))
+        join_moments(t, pack, partial, statistics);
 }
 
 void launch_batch_statistics(Activation shape, const void *x, float *partial,
@@ -253,8 +310,7 @@ void launch_batch_statistics(Activation shape, const void *x, float *partial,
         typedef typename decltype(packed)::Type T;
         const int pack = decltype(packed)::size;
         Tiling t = tiling_of(shape, pack);
-        RUN((sum_moments<T, pack>), grid_of(t), t, (const T *)x, partial);
-        RUN(join_moments, joining_grid(t), t, partial, *statistics);
+        RUN((sum_moments<T, pack>), grid_of(t), t, (const T *)x, partial, arrivals(t), *statistics);
     });
 }
 
@@ -347,11 +403,12 @@ go_back(const Norm &norm, const Dropout &dropout, const Affine<pack> &affine, si
         gradient[j] = relu_gate(gradient[j], affine.apply(j, centred[j]));
 }
 
-// First pass: adds the gradient's parts, and sums g and g (x - mean).
+// First pass: adds the gradient's parts, and sums g and g (x - mean), which give the gradients of
+// beta and gamma.
 template <typename T, int pack>
 static __global__ void __launch_bounds__(THREADS)
     sum_gradients(Tiling t, Norm norm, Dropout dropout, T *gradient, const T *gradient2,
-                  float *partial)
+                  float *partial, unsigned *arrived, Sums sums)
 {
     Part part = part_of<pack>(t);
     Affine<pack> affine(norm, t, part);
@@ -381,6 +438,8 @@ static __global__ void __launch_bounds__(THREADS)
     keep_sums<pack>(t, part, 0, 2, sum, partial);
     sum_over_rows<pack>(t, product);
     keep_sums<pack>(t, part, 1, 2, product, partial);
+    if (arrives_last(t, arrived))
+        join_sums(t, pack, partial, sums);
 }
 
 // Second pass: input_gradient = gamma inv_std (g - mean(g) - x_hat mean(g x_hat)).
@@ -422,9 +481,8 @@ void launch_norm_backward(const Norm *norm, const NormGradients *g)
         const int pack = decltype(packed)::size;
         Tiling t = tiling_of(norm->shape, pack);
         RUN((sum_gradients<T, pack>), grid_of(t), t, *norm, dropout, (T *)g->output_gradient,
-            (const T *)g->output_gradient2, g->partial);
-        RUN(join_sums, joining_grid(t), t, 2, g->partial, g->beta_gradient, g->gamma_gradient,
-            norm->inv_std);
+            (const T *)g->output_gradient2, g->partial, arrivals(t),
+            Sums{g->beta_gradient, g->gamma_gradient, norm->inv_std});
         RUN((normalize_backward<T, pack>), grid_of(t), t, *norm, dropout,
             (const T *)g->output_gradient, (T *)g->input_gradient, g->gamma_gradient,
             g->beta_gradient);
@@ -462,7 +520,7 @@ void launch_bias_forward(Activation shape, void *y, const float *bias, bool relu
 
 template <typename T, int pack>
 static __global__ void __launch_bounds__(THREADS)
-    sum_rows(Tiling t, T *gradient, const T *output, float *partial)
+    sum_rows(Tiling t, T *gradient, const T *output, float *partial, unsigned *arrived, Sums sums)
 {
     Part part = part_of<pack>(t);
     float sum[pack] = {0};
@@ -481,6 +539,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
     sum_over_rows<pack>(t, sum);
     keep_sums<pack>(t, part, 0, 1, sum, partial);
+    if (arrives_last(t, arrived))
+        join_sums(t, pack, partial, sums);
 }
 
 void launch_bias_backward(Activation shape, void *gradient, const void *output, float *partial,
@@ -495,8 +555,7 @@ void launch_bias_backward(Activation shape, void *gradient, const void *output, 
         typedef typename decltype(packed)::Type T;
         const int pack = decltype(packed)::size;
         Tiling t = tiling_of(shape, pack);
-        RUN((sum_rows<T, pack>), grid_of(t), t, (T *)gradient, (const T *)output, partial);
-        RUN(join_sums, joining_grid(t), t, 1, partial, bias_gradient, (float *)NULL,
-            (const float *)NULL);
+        RUN((sum_rows<T, pack>), grid_of(t), t, (T *)gradient, (const T *)output, partial, arrivals(t),
+            Sums{bias_gradient, NULL, NULL});
     });
 }

@@ -150,6 +150,9 @@ inline unsigned __ballot_sync(unsigned mask, int predicate)
     return result;
 }
 // Nothing runs at the same time.
+inline void __threadfence()
+{
+}
 template <class T> T atomicAdd(T *address, std::common_type_t<T> value)
 {
     T old = *address;
