@@ -92,6 +92,17 @@ typedef struct {
     const uint64_t *dropout_key;
 } BackwardArgs;
 
+typedef struct OpState OpState; // an operation that is prepared for one batch size
+
+// Operations that follow each other, and where what they save is.
+typedef struct {
+    OpState *const *states;
+    int count;
+    char *block;
+    const size_t *saved; // each one's offset in the block
+    Arenas arenas;
+} Operations;
+
 // A part of a sum: an array in a device's memory, and what it is multiplied by. Where that is 0 the
 // array is not looked at.
 typedef struct {
@@ -100,7 +111,6 @@ typedef struct {
     float factor;
 } Addend;
 
-typedef struct OpState OpState;
 typedef struct Recording Recording;
 
 typedef struct {
@@ -125,6 +135,10 @@ typedef struct {
     void (*op_free)(OpState *state);
     void (*forward)(OpState *state, const ForwardArgs *args);
     void (*backward)(OpState *state, const BackwardArgs *args);
+    // What is done for many operations at once (else both are NULL): before they go forward; and
+    // after they went backward, when the gradients of their variables become complete.
+    void (*begin_forward)(Device *device, const Operations *ops);
+    void (*end_backward)(Device *device, const Operations *ops);
 
     // Softmax of (batch, classes) logits.
     void (*softmax)(Device *device, const float *logits, float *probabilities, int batch,

@@ -235,7 +235,8 @@ static void flatten_backward(OpState *s, const BackwardArgs *a)
                     elements_of(s->out));
 }
 
-// ---- Dense. With bf16 cuBLAS reads copies; saved: that of the kernel.
+// ---- Dense. With bf16 cuBLAS reads copies; saved: that of the kernel, made before the forward
+// pass.
 
 // The matrices of a dense layer as cuBLAS reads them.
 static size_t matrix_bytes(size_t count)
@@ -251,6 +252,11 @@ static const void *matrix(const float *values, size_t count, void *room)
     return room;
 }
 
+static const void *dense_kernel(const Op *op, const Arenas *arenas, const void *saved)
+{
+    return image_element() == ELEMENT_BF16 ? saved : weight_of(op, KERNEL, arenas);
+}
+
 static void dense_create(OpState *s, OpSizes *sizes)
 {
     cuda_blas_start(); // takes its memory before activations do
@@ -263,8 +269,7 @@ static void dense_forward(OpState *s, const ForwardArgs *a)
 {
     const Op *op = s->op;
     const void *input = matrix(a->input, elements_of(s->in), a->scratch);
-    const void *kernel =
-        matrix(weight_of(op, KERNEL, &a->arenas), variable_size(op->variables[KERNEL]), a->saved);
+    const void *kernel = dense_kernel(op, &a->arenas, a->saved);
     cuda_matrix_multiply(TRANSPOSED_NONE, s->batch, s->out.channels, s->in.channels, input, kernel,
                          a->output);
     if (op->variables[BIAS])
@@ -285,8 +290,7 @@ static void dense_backward(OpState *s, const BackwardArgs *a)
     const void *gradient = matrix(a->output_gradient, elements_of(s->out), scratch2);
     cuda_matrix_multiply(TRANSPOSED_A, inputs, units, s->batch, input, gradient,
                          gradient_of(op, KERNEL, &a->arenas));
-    const void *kernel =
-        image_element() == ELEMENT_BF16 ? a->saved : weight_of(op, KERNEL, &a->arenas);
+    const void *kernel = dense_kernel(op, &a->arenas, a->saved);
     if (a->input_gradient)
         cuda_matrix_multiply(TRANSPOSED_B, s->batch, inputs, units, gradient, kernel,
                              a->input_gradient);
@@ -392,6 +396,41 @@ static void op_backward(OpState *s, const BackwardArgs *a)
                    elements_of(s->out));
     operations[s->op->kind].backward(s, a);
     cuda_end_turn(&turn);
+}
+
+// Copies by one launch the kernels that bf16 reads as copies, or the gradients of those that cuDNN
+// has left in the copies' place.
+static void convert_kernels(Device *device, const Operations *ops, bool gradients)
+{
+    CudaTurn turn = cuda_take_turn(device);
+    ArrayCopy *copies = allocate((size_t)ops->count, sizeof *copies);
+    int count = 0;
+    for (int i = 0; i < ops->count; i++) {
+        const OpState *s = ops->states[i];
+        bool dense = s->op->kind == OP_DENSE && image_element() == ELEMENT_BF16;
+        bool convolution = s->op->kind == OP_CONV2D && cuda_conv2d_is_converted(s);
+        if (!convolution && (!dense || gradients))
+            continue;
+        void *own = ops->block + ops->saved[i];
+        ArrayCopy *copy = &copies[count++];
+        copy->to = gradients ? gradient_of(s->op, KERNEL, &ops->arenas) : own;
+        copy->from = gradients ? own : (const void *)weight_of(s->op, KERNEL, &ops->arenas);
+        copy->length = variable_size(s->op->variables[KERNEL]);
+    }
+    launch_copies(gradients ? ELEMENT_FLOAT : ELEMENT_BF16,
+                  gradients ? ELEMENT_BF16 : ELEMENT_FLOAT, copies, count);
+    free(copies);
+    cuda_end_turn(&turn);
+}
+
+static void begin_forward(Device *device, const Operations *ops)
+{
+    convert_kernels(device, ops, false);
+}
+
+static void end_backward(Device *device, const Operations *ops)
+{
+    convert_kernels(device, ops, true);
 }
 
 // ---- Loss and optimizers.
@@ -502,6 +541,8 @@ const Backend backend_cuda = {
     .op_free = op_free,
     .forward = op_forward,
     .backward = op_backward,
+    .begin_forward = begin_forward,
+    .end_backward = end_backward,
     .softmax = softmax,
     .cross_entropy = cross_entropy,
     .update = update,

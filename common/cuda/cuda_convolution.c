@@ -1,9 +1,10 @@
 // The CUDA backend's convolutions: cuDNN computes them, through its plain interface, on NHWC.
 //
 // Kernels lie in the arena as cuDNN wants them beside NHWC: (out, height, width, in). For bfloat16,
-// cuDNN gets a copy of the kernel, which the forward pass makes and the backward pass uses again.
-// Tensor cores want rows of 16 bytes: a model's images, of one or three channels, are copied into
-// rows that long, filled up with zeros, and so is the kernel that meets them.
+// cuDNN gets a copy of the kernel, made before the forward pass; the backward pass uses it again,
+// and leaves the kernel's gradient in its place. Tensor cores want rows of 16 bytes: a model's
+// images, of one or three channels, are copied into rows that long, filled up with zeros, and so is
+// the kernel that meets them.
 
 #include "cuda/cuda_op.h"
 
@@ -388,6 +389,16 @@ static void check_size(Activation a)
             elements_of(a), INT_MAX);
 }
 
+static bool is_padded(const OpState *s)
+{
+    return s->convolution.channels != s->op->in.channels;
+}
+
+bool cuda_conv2d_is_converted(const OpState *s)
+{
+    return s->convolution.convert_kernel && !is_padded(s);
+}
+
 void cuda_conv2d_create(OpState *s, OpSizes *sizes)
 {
     const Op *op = s->op;
@@ -396,10 +407,9 @@ void cuda_conv2d_create(OpState *s, OpSizes *sizes)
     c->channels = op->in.channels;
     if (op->input_is_image)
         c->channels = (c->channels + row - 1) / row * row;
-    bool padded = c->channels != op->in.channels;
     check_size(input_for_cudnn(s));
     check_size(s->out);
-    c->convert_kernel = padded || image_element() != ELEMENT_FLOAT;
+    c->convert_kernel = is_padded(s) || image_element() != ELEMENT_FLOAT;
     c->convert_input = op->input_is_image && c->convert_kernel;
     c->input = describe_activation(op->in, s->batch, c->channels);
     c->output = describe_activation(op->out, s->batch, op->out.channels);
@@ -418,7 +428,7 @@ void cuda_conv2d_create(OpState *s, OpSizes *sizes)
         if (c->algorithms[d].workspace > workspace)
             workspace = c->algorithms[d].workspace;
     sizes->saved = c->kernel_bytes;
-    sizes->scratch = c->input_bytes + c->kernel_bytes + c->partial_bytes + workspace;
+    sizes->scratch = c->input_bytes + c->partial_bytes + workspace;
 }
 
 void cuda_conv2d_free(OpState *s)
@@ -432,15 +442,14 @@ void cuda_conv2d_free(OpState *s)
 
 // The contents of the scratch memory.
 typedef struct {
-    void *input, *kernel_gradient, *workspace;
+    void *input, *workspace;
     float *partial;
 } Scratch;
 
 static Scratch scratch_of(const Convolution *c, void *memory)
 {
     Scratch scratch = {.input = memory};
-    scratch.kernel_gradient = (char *)memory + c->input_bytes;
-    scratch.partial = (float *)((char *)scratch.kernel_gradient + c->kernel_bytes);
+    scratch.partial = (float *)((char *)memory + c->input_bytes);
     scratch.workspace = (char *)scratch.partial + c->partial_bytes;
     return scratch;
 }
@@ -461,10 +470,10 @@ void cuda_conv2d_forward(OpState *s, const ForwardArgs *a)
     Scratch scratch = scratch_of(c, a->scratch);
     const void *input = cudnn_input(s, a->input, &scratch);
     const void *kernel = weight_of(op, KERNEL, &a->arenas);
-    if (c->convert_kernel) {
+    if (is_padded(s))
         launch_copy_rows(kernel_for_cudnn(s), a->saved, kernel_in_arena(op), kernel);
+    if (c->convert_kernel)
         kernel = a->saved;
-    }
     Buffers buffers = {(void *)input, (void *)kernel, a->output, scratch.workspace};
     CUDNN(convolve(c, FORWARD, &c->algorithms[FORWARD], &buffers));
     if (!op->bias_in_batch_norm)
@@ -477,25 +486,29 @@ static void kernel_backward(const OpState *s, const BackwardArgs *a, const Scrat
     const Convolution *c = &s->convolution;
     const void *input = cudnn_input(s, a->input, scratch);
     float *gradient = gradient_of(op, KERNEL, &a->arenas);
-    void *result = c->convert_kernel ? scratch->kernel_gradient : gradient;
+    void *result = c->convert_kernel ? a->saved : gradient;
     Buffers buffers = {(void *)input, result, a->output_gradient, scratch->workspace};
     CUDNN(convolve(c, BACKWARD_FILTER, &c->algorithms[BACKWARD_FILTER], &buffers));
-    if (c->convert_kernel)
+    if (is_padded(s))
         launch_copy_rows(kernel_in_arena(op), gradient, kernel_for_cudnn(s), result);
+}
+
+static void input_backward(const OpState *s, const BackwardArgs *a, const Scratch *scratch)
+{
+    const Convolution *c = &s->convolution;
+    const void *kernel = c->convert_kernel ? a->saved : weight_of(s->op, KERNEL, &a->arenas);
+    Buffers buffers = {a->input_gradient, (void *)kernel, a->output_gradient, scratch->workspace};
+    CUDNN(convolve(c, BACKWARD_DATA, &c->algorithms[BACKWARD_DATA], &buffers));
 }
 
 void cuda_conv2d_backward(OpState *s, const BackwardArgs *a)
 {
     const Op *op = s->op;
-    const Convolution *c = &s->convolution;
-    Scratch scratch = scratch_of(c, a->scratch);
+    Scratch scratch = scratch_of(&s->convolution, a->scratch);
     bool train_bias = !op->variables[BIAS]->no_gradient;
     launch_bias_backward(s->out, a->output_gradient, op->relu ? a->output : NULL, scratch.partial,
                          train_bias ? gradient_of(op, BIAS, &a->arenas) : NULL);
-    kernel_backward(s, a, &scratch);
-    if (!a->input_gradient)
-        return;
-    const void *kernel = c->convert_kernel ? a->saved : weight_of(op, KERNEL, &a->arenas);
-    Buffers buffers = {a->input_gradient, (void *)kernel, a->output_gradient, scratch.workspace};
-    CUDNN(convolve(c, BACKWARD_DATA, &c->algorithms[BACKWARD_DATA], &buffers));
+    if (a->input_gradient)
+        input_backward(s, a, &scratch);
+    kernel_backward(s, a, &scratch); // in the place of the kernel
 }

@@ -41,7 +41,7 @@ typedef struct {
     float *exchange; // memory for what several GPUs add up
     size_t exchange_floats;
     unsigned *arrived; // blocks that have arrived (norm.cu)
-    uint64_t asked; // the GPUs, by their numbers, whose memory it may reach directly, or can't
+    uint64_t asked;    // the GPUs, by their numbers, whose memory it may reach directly, or can't
 } CudaParts;
 CudaParts *cuda_parts(void);
 

@@ -80,5 +80,8 @@ void cuda_conv2d_create(OpState *s, OpSizes *sizes);
 void cuda_conv2d_free(OpState *s);
 void cuda_conv2d_forward(OpState *s, const ForwardArgs *a);
 void cuda_conv2d_backward(OpState *s, const BackwardArgs *a);
+// Of a convolution whose kernel is only converted for cuDNN, not padded: then the copy is made
+// before the pass, and the kernel's gradient, in the copy's place, is converted after it.
+bool cuda_conv2d_is_converted(const OpState *s);
 
 #endif

@@ -113,6 +113,15 @@ struct Gate {
     }
 };
 
+// Of parts that a launch does together, the one that this block belongs to.
+static __device__ int own_part(int count, const int *first_block)
+{
+    int part = 0;
+    while (part + 1 < count && (int)blockIdx.x >= first_block[part + 1])
+        part++;
+    return part;
+}
+
 // Calls work(T()) for the type of the elements.
 template <typename Work> static void for_element(Element element, Work work)
 {
@@ -172,6 +181,50 @@ void launch_copy(Element to_element, void *to, Element from_element, const void 
                 Copy());
         });
     });
+}
+
+// A block copies a piece of one array.
+#define MAX_COPIES 128 // of a launch; they travel with it, in at most 4 KB
+#define COPIED     (THREADS * PACK)
+
+struct Copies {
+    int count;
+    int first_block[MAX_COPIES];
+    ArrayCopy copies[MAX_COPIES];
+};
+
+template <typename To, typename From>
+static __global__ void __launch_bounds__(THREADS) copy_arrays(Copies all)
+{
+    int c = own_part(all.count, all.first_block);
+    const ArrayCopy copy = all.copies[c];
+    size_t i = (size_t)((int)blockIdx.x - all.first_block[c]) * COPIED + threadIdx.x * PACK;
+    if (i >= copy.length)
+        return;
+    float x[PACK];
+    load_some((const From *)copy.from + i, copy.length - i, x);
+    store_some((To *)copy.to + i, copy.length - i, x);
+}
+
+void launch_copies(Element to_element, Element from_element, const ArrayCopy *copies, int count)
+{
+    for (int first = 0; first < count; first += MAX_COPIES) {
+        Copies all = {};
+        int blocks = 0;
+        while (all.count < MAX_COPIES && first + all.count < count) {
+            const ArrayCopy *copy = &copies[first + all.count];
+            all.first_block[all.count] = blocks;
+            all.copies[all.count++] = *copy;
+            blocks += (int)((copy->length + COPIED - 1) / COPIED);
+        }
+        for_element(to_element, [&](auto to_zero) {
+            for_element(from_element, [&](auto from_zero) {
+                typedef decltype(to_zero) To;
+                typedef decltype(from_zero) From;
+                RUN((copy_arrays<To, From>), dim3((unsigned)blocks), all);
+            });
+        });
+    }
 }
 
 void launch_scale(float *to, Element from_element, const void *from, size_t count, float factor)
@@ -537,7 +590,7 @@ void launch_cross_entropy(const float *logits, const int *labels, float *gradien
     RUN(cross_entropy, dim3(1), logits, labels, gradient, batch, classes, metrics);
 }
 
-// ---- Optimizers. One launch updates many segments: a block finds out which one is its own.
+// ---- Optimizers. One launch updates many segments.
 
 #define PER_THREAD   16
 #define PER_BLOCK    (THREADS * PER_THREAD)
@@ -583,9 +636,7 @@ static __global__ void __launch_bounds__(THREADS)
                     const float *__restrict__ gradients, float *__restrict__ slot_a,
                     float *__restrict__ slot_b)
 {
-    int s = 0;
-    while (s + 1 < all.count && (int)blockIdx.x >= all.first_block[s + 1])
-        s++;
+    int s = own_part(all.count, all.first_block);
     const Segment segment = all.segments[s];
     size_t begin = (size_t)((int)blockIdx.x - all.first_block[s]) * PER_BLOCK;
     UNROLL

@@ -86,6 +86,13 @@ void launch_add(Element element, void *sum, const void *a, const void *b, size_t
 // A copy that changes the type of the elements, or does not.
 void launch_copy(Element to_element, void *to, Element from_element, const void *from,
                  size_t count);
+// Many such copies by one launch. `copies` is the host's memory.
+typedef struct {
+    void *to;
+    const void *from;
+    size_t length; // elements
+} ArrayCopy;
+void launch_copies(Element to_element, Element from_element, const ArrayCopy *copies, int count);
 // to = factor from, as floats; to may be from.
 void launch_scale(float *to, Element from_element, const void *from, size_t count, float factor);
 // A copy, row by row, into rows of another length: cut, or filled up with zeros.

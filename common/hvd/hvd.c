@@ -236,6 +236,7 @@ static Optimizer *distribute(const char *caller, Optimizer *optimizer, int passe
         d->optimizer.apply = distributed_apply;
     }
     d->threshold = fusion_threshold();
+    d->optimizer.waits_for = d->threshold;
     d->working = world_size();
     d->passes = passes;
     lives_until_exit(d); // in a program that forgets it, too

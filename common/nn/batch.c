@@ -37,11 +37,8 @@ Plan *model_plan_for(Model *m, int batch)
 // Frees recordings, whose memory is replaced by a larger block.
 static void *grow(Model *m, void *memory, size_t bytes)
 {
-    for (int i = 0; i < MAX_PLANS && m->plans[i]; i++) {
-        if (m->plans[i]->training)
-            backend(m)->forget(m->plans[i]->training);
-        m->plans[i]->training = NULL;
-    }
+    for (int i = 0; i < MAX_PLANS && m->plans[i]; i++)
+        plan_forget_recordings(&m->program, m->plans[i]);
     release(m, memory);
     return allocate_on_device(m, bytes);
 }
@@ -84,8 +81,17 @@ void model_write_dropout_keys(const Model *m, int64_t pass)
     write_to_device(m, m->dropout_keys, m->next_keys, count * sizeof *m->next_keys);
 }
 
+// `count` operations, from `first` on.
+static Operations operations_of(const Model *m, const Plan *plan, int first, int count)
+{
+    return (Operations){&plan->states[first], count, m->workspace, &plan->saved[first], arenas(m)};
+}
+
 void model_forward(const Model *m, const Plan *plan, bool training)
 {
+    Operations ops = operations_of(m, plan, 0, m->program.op_count);
+    if (backend(m)->begin_forward)
+        backend(m)->begin_forward(m->device, &ops);
     for (int i = 0; i < m->program.op_count; i++) {
         const Op *op = &m->program.ops[i];
         backend(m)->forward(plan->states[i],
@@ -100,7 +106,7 @@ void model_forward(const Model *m, const Plan *plan, bool training)
     }
 }
 
-void model_backward_step(const Model *m, const Plan *plan, const BackwardStep *step)
+static void backward_step(const Model *m, const Plan *plan, const BackwardStep *step)
 {
     const Op *op = &m->program.ops[step->op];
     backend(m)->backward(plan->states[step->op],
@@ -114,6 +120,15 @@ void model_backward_step(const Model *m, const Plan *plan, const BackwardStep *s
                                          .input_gradient = at(m, step->input_gradient),
                                          .residual_gradient = at(m, step->residual_gradient),
                                          .dropout_key = &m->dropout_keys[step->op]});
+}
+
+void model_backward(const Model *m, const Plan *plan, int begin, int end)
+{
+    for (int i = begin; i < end; i++)
+        backward_step(m, plan, &plan->backward[i]);
+    Operations ops = operations_of(m, plan, m->program.op_count - end, end - begin);
+    if (backend(m)->end_backward)
+        backend(m)->end_backward(m->device, &ops);
 }
 
 // The gradient of an embedding's table: the rows that the batch named, or all that are not 0.
@@ -154,21 +169,6 @@ static void report_ready(const Model *m, const Op *op, double *fingerprint)
     }
     if (m->optimizer->gradient_ready)
         m->optimizer->gradient_ready(m->optimizer, &m->parameters, begin, length);
-}
-
-static void backward(Model *m, const Plan *plan)
-{
-    double fingerprint = 0;
-    for (int i = 0; i < m->program.op_count; i++) {
-        const Op *op = &m->program.ops[plan->backward[i].op];
-        if (m->optimizer->takes_pieces)
-            model_piece(op, &m->parameters.first_gradient);
-        model_backward_step(m, plan, &plan->backward[i]);
-        report_ready(m, op, &fingerprint);
-    }
-    if (trace_on())
-        trace("gradient", NUMBER("value", fingerprint),
-              NUMBER("arena", model_arena_fingerprint(m)));
 }
 
 void model_compute_loss(const Model *m, const Plan *plan, int batch)
@@ -214,50 +214,88 @@ static void trace_answers(const Model *m, const Plan *plan, const Batch *batch, 
           NUMBER("correct", correct), NUMBER("surest", surest));
 }
 
+// A piece of a training step's work: steps begin ... end - 1 of the backward pass, and the forward
+// pass before them if it is asked for.
 typedef struct {
     Model *model;
     const Plan *plan;
-} Step;
+    bool forward;
+    int begin, end;
+} Piece;
 
-static void queue_forward(const void *what)
+static void queue_forward(Model *m, const Plan *plan)
 {
-    const Step *step = what;
-    model_forward(step->model, step->plan, true);
-    model_compute_loss(step->model, step->plan, step->plan->batch);
+    model_forward(m, plan, true);
+    model_compute_loss(m, plan, plan->batch);
 }
 
-static void queue_step(const void *what)
+static void queue_piece(const void *what)
 {
-    const Step *step = what;
-    queue_forward(step);
-    backward(step->model, step->plan);
+    const Piece *piece = what;
+    if (piece->forward)
+        queue_forward(piece->model, piece->plan);
+    model_backward(piece->model, piece->plan, piece->begin, piece->end);
 }
 
-// A recording has only the device's work. It would miss the host's work: writing a trace, or
-// sending gradients in the backward pass. A plan's first step is not recorded, so that libraries
-// are initialized.
-static void compute(const Step *step, Plan *plan)
+static const Op *backward_op(const Model *m, const Plan *plan, int step)
 {
-    const Optimizer *optimizer = step->model->optimizer;
-    const Backend *compiled = backend(step->model);
-    bool whole = !optimizer->gradient_ready;
-    bool recorded = compiled->record && plan->trained && !trace_on();
-    if (recorded && !plan->training)
-        plan->training = compiled->record(plan->device, whole ? queue_step : queue_forward, step);
+    return &m->program.ops[plan->backward[step].op];
+}
+
+// The end of the piece that begins at a step. What the host does between pieces is to report their
+// gradients, for which the optimizer waits until there are enough of them.
+static int end_of_piece(const Model *m, const Plan *plan, int begin, bool recorded)
+{
+    const Optimizer *optimizer = m->optimizer;
+    size_t gradients = 0, place;
+    if (!recorded || optimizer->takes_pieces)
+        return begin + 1;
+    int end = begin;
+    while (end < m->program.op_count &&
+           (!optimizer->gradient_ready || gradients == 0 || gradients < optimizer->waits_for))
+        gradients += model_piece(backward_op(m, plan, end++), &place);
+    return end;
+}
+
+// Plays the recording of a piece; makes it first. False if there can't be one.
+static bool play(Plan *plan, const Piece *piece)
+{
+    const Backend *compiled = backend(piece->model);
+    Recording **recording = &plan->training[piece->begin];
+    if (!*recording)
+        *recording = compiled->record(plan->device, queue_piece, piece);
+    if (*recording)
+        compiled->play(*recording);
+    return *recording;
+}
+
+// A recording has only the device's work. It would miss the host's: writing a trace, or sending
+// gradients. A plan's first step is not recorded, so that libraries are initialized.
+static void compute(Model *m, Plan *plan)
+{
+    double fingerprint = 0;
+    int count = m->program.op_count;
+    bool recorded = backend(m)->record && plan->trained && !trace_on();
     plan->trained = true;
-    if (!recorded || !plan->training) {
-        queue_forward(step);
-        span_next(SPAN_COMPUTE, SPAN_QUEUED(plan->device->gpu, "backward"), -1, -1);
-        backward(step->model, step->plan);
-        return;
-    }
-    if (whole)
+    if (recorded) {
         span_next(SPAN_COMPUTE, "forward and backward (queued)", plan->batch, -1);
-    compiled->play(plan->training);
-    if (whole)
-        return;
-    span_next(SPAN_COMPUTE, "backward (queued)", -1, -1);
-    backward(step->model, step->plan);
+    } else {
+        queue_forward(m, plan);
+        span_next(SPAN_COMPUTE, SPAN_QUEUED(plan->device->gpu, "backward"), -1, -1);
+    }
+    for (int begin = 0, end = 0; begin < count; begin = end) {
+        end = end_of_piece(m, plan, begin, recorded);
+        Piece piece = {m, plan, recorded && begin == 0, begin, end};
+        if (m->optimizer->takes_pieces)
+            model_piece(backward_op(m, plan, begin), &m->parameters.first_gradient);
+        if (!recorded || !play(plan, &piece))
+            queue_piece(&piece);
+        for (int i = begin; i < end; i++)
+            report_ready(m, backward_op(m, plan, i), &fingerprint);
+    }
+    if (trace_on())
+        trace("gradient", NUMBER("value", fingerprint),
+              NUMBER("arena", model_arena_fingerprint(m)));
 }
 
 // Tokens must be rows of their tables, or the padding value.
@@ -322,12 +360,11 @@ static void compute_batch(Model *m, const Batch *batch)
         optimizer->gradient_ready(optimizer, &m->parameters, 0, 0);
     span_begin(SPAN_COMPUTE, SPAN_QUEUED(m->device->gpu, "forward"), batch->count, -1);
     Plan *plan = model_plan_for(m, batch->count);
-    Step step = {m, plan};
     model_load_batch(m, plan, batch);
     keep_tokens(m, batch);
     model_write_dropout_keys(m, m->passes++);
     double loss_before = trace_on() ? model_metrics(m).loss : 0;
-    compute(&step, plan);
+    compute(m, plan);
     if (trace_on())
         trace_answers(m, plan, batch, true, loss_before);
     sleep_seconds(over - seconds_now());

@@ -141,6 +141,7 @@ void model_write_dropout_keys(const Model *m, int64_t pass);
 
 void model_forward(const Model *m, const Plan *plan, bool training);
 void model_compute_loss(const Model *m, const Plan *plan, int batch);
-void model_backward_step(const Model *m, const Plan *plan, const BackwardStep *step);
+// Steps begin ... end - 1 of the plan's backward pass.
+void model_backward(const Model *m, const Plan *plan, int begin, int end);
 
 #endif

@@ -42,6 +42,9 @@ struct Optimizer {
     // overwritten. NULL where it is not needed.
     void (*gradient_ready)(Optimizer *self, const Parameters *parameters, size_t offset,
                            size_t length);
+    // Nothing is lost where gradient_ready is called only when so many floats are complete, once
+    // for each operation as always: a device can then compute them by one call.
+    size_t waits_for;
     // Updates all weights from all gradients.
     void (*apply)(Optimizer *self, const Parameters *parameters);
     // Frees its other memory. NULL if there is none.

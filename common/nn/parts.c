@@ -99,8 +99,7 @@ void model_backward_part(Model *m, Part part, const float *output_gradient)
     size_t bytes = (size_t)part.count * (size_t)classes(m) * sizeof *output_gradient;
     if (output_gradient)
         write_to_device(m, at(m, plan->logits_gradient), output_gradient, bytes);
-    for (int i = 0; i < m->program.op_count; i++)
-        model_backward_step(m, plan, &plan->backward[i]);
+    model_backward(m, plan, 0, m->program.op_count);
     exchange(m, part);
 }
 

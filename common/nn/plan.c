@@ -140,6 +140,7 @@ Plan *plan_create(Device *device, const Program *program, int batch)
     plan->states = allocate(ops, sizeof *plan->states);
     plan->sizes = allocate(ops, sizeof *plan->sizes);
     plan->saved = allocate(ops, sizeof *plan->saved);
+    plan->training = allocate(ops, sizeof *plan->training);
     plan->values = allocate((size_t)program->value_count, sizeof *plan->values);
     for (size_t i = 0; i < ops; i++)
         plan->states[i] =
@@ -159,16 +160,25 @@ Plan *plan_create(Device *device, const Program *program, int batch)
     return plan;
 }
 
+void plan_forget_recordings(const Program *program, Plan *plan)
+{
+    for (int i = 0; i < program->op_count; i++) {
+        if (plan->training[i])
+            backend_of(plan->device)->forget(plan->training[i]);
+        plan->training[i] = NULL;
+    }
+}
+
 void plan_free(const Program *program, Plan *plan)
 {
     const Backend *backend = backend_of(plan->device);
-    if (plan->training)
-        backend->forget(plan->training);
+    plan_forget_recordings(program, plan);
     for (int i = 0; i < program->op_count; i++)
         backend->op_free(plan->states[i]);
     free(plan->states);
     free(plan->sizes);
     free(plan->saved);
+    free(plan->training);
     free(plan->values);
     free(plan->backward);
     free(plan);

@@ -33,10 +33,12 @@ typedef struct {
     BackwardStep *backward; // in the order in which they run, one per operation
     size_t bytes;           // of the whole block
     bool trained;           // a training step has been made
-    Recording *training;    // of such a step, or of its forward pass (batch.c); or NULL
+    Recording **training;   // of the pieces of such a step (batch.c), or NULL: one per operation
 } Plan;
 
 Plan *plan_create(Device *device, const Program *program, int batch);
+// Records the steps again where that is asked for.
+void plan_forget_recordings(const Program *program, Plan *plan);
 void plan_free(const Program *program, Plan *plan);
 
 #endif

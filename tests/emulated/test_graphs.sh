@@ -39,7 +39,7 @@ same "lazy streams"
 train 0 EMULATED_GRAPHS=0
 same "nothing can be recorded"
 
-# Several ranks record the forward pass: going backward, the host sends gradients.
+# Several ranks record a step in pieces: between them the host sends gradients, as many at once as HVD_FUSION_THRESHOLD says.
 ranks=2
 export EMULATED_DEVICES=2
 train 0 HVDLAB_TRACE="$folder/traces"
@@ -47,6 +47,25 @@ mv "$folder/out" "$folder/want"
 for transport in nccl mpi; do
     train 2 HVD_TRANSPORT=$transport
     same "2 ranks, $transport"
+    for piece in "4 300000" "60 0"; do
+        train ${piece% *} HVD_TRANSPORT=$transport HVD_FUSION_THRESHOLD=${piece#* }
+        same "2 ranks, $transport, pieces of ${piece#* } bytes"
+    done
+done
+
+# What a recording contains: the kernels of a step of WRN-16-1, counted where nothing can be recorded.
+launches()
+{
+    for images in 8 16; do
+        succeeds env EMULATED_REPORT="$folder/report" EMULATED_GRAPHS=0 mpirun -np 1 "$build/solution_06" --device gpu --precision "$1" --width 1 \
+            --data synthetic --images $images --batch-size 2 --epochs 1 --log-dir "$folder/logs"
+        sed -nE 's/.* launches ([0-9]+).*/\1/p' "$folder/report"
+        rm "$folder/report"
+    done | awk '{ before = last; last = $1 } END { print (last - before) / 4 }'
+}
+for bound in "fp32 124" "bf16 129"; do
+    count=$(launches ${bound% *})
+    [[ $count -le ${bound#* } ]] || fail "a step launches $count kernels (${bound% *}), more than ${bound#* }"
 done
 
 conclude

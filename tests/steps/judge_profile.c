@@ -141,8 +141,13 @@ static char *wrong_span(const Case *c, const Diagnosis **diagnosis)
                                            "agree on the call",
                                            "wait for the gradients",
                                            NULL};
-    static const char *const compute[] = {
-        "forward", "backward", "forward (queued)", "backward (queued)", "wait for the GPU", NULL};
+    static const char *const compute[] = {"forward",
+                                          "backward",
+                                          "forward (queued)",
+                                          "backward (queued)",
+                                          "forward and backward (queued)",
+                                          "wait for the GPU",
+                                          NULL};
     static const char *const reader[] = {"wait for a batch", "load a batch", NULL};
     static const Diagnosis outside = {
         "wrong-span",

@@ -381,8 +381,17 @@ static void stage_free(Stage *s)
     backend()->op_free(s->state);
 }
 
+static Operations operations_of(const Stage *s)
+{
+    static const size_t start = 0;
+    return (Operations){&s->state, 1, s->saved, &start, s->arenas};
+}
+
 static void forward(Trial *t, const Stage *s, bool training)
 {
+    Operations ops = operations_of(s);
+    if (backend()->begin_forward)
+        backend()->begin_forward(device_current(), &ops);
     backend()->forward(s->state, &(ForwardArgs){.input = s->input,
                                                 .residual = s->residual,
                                                 .output = s->output,
@@ -419,6 +428,9 @@ static void backward(Trial *t, const Stage *s)
                         .input_gradient = op->input_is_image ? NULL : input_gradient,
                         .residual_gradient = op->kind == OP_ADD ? residual_gradient : NULL,
                         .dropout_key = s->dropout_key});
+    Operations ops = operations_of(s);
+    if (backend()->end_backward)
+        backend()->end_backward(device_current(), &ops);
     if (!op->input_is_image)
         get(op->in, t->batch, vector_input(op), input_gradient, t->gradients[INPUT]);
     if (op->residual >= 0)
