@@ -210,7 +210,7 @@ static void trace_answers(const Model *m, const Plan *plan, const Batch *batch, 
     }
     free(output);
     trace("answers", NUMBER("training", training), NUMBER("images", batch->count),
-          NUMBER("loss", model_metrics(m).loss - loss_before), NUMBER("surprise", surprise),
+          NUMBER("loss", model_own_metrics(m).loss - loss_before), NUMBER("surprise", surprise),
           NUMBER("correct", correct), NUMBER("surest", surest));
 }
 
@@ -363,7 +363,7 @@ static void compute_batch(Model *m, const Batch *batch)
     model_load_batch(m, plan, batch);
     keep_tokens(m, batch);
     model_write_dropout_keys(m, m->passes++);
-    double loss_before = trace_on() ? model_metrics(m).loss : 0;
+    double loss_before = trace_on() ? model_own_metrics(m).loss : 0;
     compute(m, plan);
     if (trace_on())
         trace_answers(m, plan, batch, true, loss_before);
@@ -410,7 +410,7 @@ void test_on_batch(Model *m, const Batch *batch)
     span_begin(SPAN_COMPUTE, SPAN_QUEUED(m->device->gpu, "forward"), batch->count, -1);
     Plan *plan = model_plan_for(m, batch->count);
     model_load_batch(m, plan, batch);
-    double loss_before = trace_on() ? model_metrics(m).loss : 0;
+    double loss_before = trace_on() ? model_own_metrics(m).loss : 0;
     model_forward(m, plan, false);
     model_compute_loss(m, plan, batch->count);
     if (trace_on())

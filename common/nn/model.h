@@ -152,6 +152,11 @@ void model_gradients_are_new(Model *model);
 // Inside the library: goes on adding to these.
 void model_write_metrics(Model *model, const Metrics *metrics);
 
+// Inside the library: others compute parts of this model's batches. model_metrics() calls
+// gather(self) first, which adds their metrics to the model's own; NULL ends that.
+Metrics model_own_metrics(const Model *model);
+void model_gather_metrics(Model *model, void (*gather)(void *self), void *self);
+
 // Inside the library: what the optimizer that changes the weights keeps beside a trainable
 // variable, in Keras's order as the variable is.
 void model_read_slot(const Model *model, int index, int slot, float *to);

@@ -40,6 +40,8 @@ struct Model {
     int *labels;
     int labels_capacity;
     Metrics *metrics;       // in device memory
+    void (*gather)(void *); // adds what others have to them; NULL: nobody has
+    void *gatherer;
     int replica;            // of the same model in this process, which one
     int64_t passes;         // forward passes in training so far
     uint64_t *dropout_keys; // of each operation, in device memory

@@ -10,12 +10,25 @@
 
 // ---- Metrics.
 
-Metrics model_metrics(const Model *m)
+Metrics model_own_metrics(const Model *m)
 {
-    model_check_compiled(m, __func__);
     Metrics metrics;
     read_from_device(m, &metrics, m->metrics, sizeof metrics);
     return metrics;
+}
+
+Metrics model_metrics(const Model *m)
+{
+    model_check_compiled(m, __func__);
+    if (m->gather)
+        m->gather(m->gatherer);
+    return model_own_metrics(m);
+}
+
+void model_gather_metrics(Model *m, void (*gather)(void *self), void *self)
+{
+    m->gather = gather;
+    m->gatherer = self;
 }
 
 bool model_metrics_are_at_hand(const Model *m)

@@ -410,23 +410,28 @@ static void follow(Mirrored *m)
 
 // ---- Trained.
 
-// Adds the metrics of all replicas since the last call to replica 0's, as one batch.
-static void gather_metrics(Mirrored *m)
+// Adds the metrics of the other replicas since the last call to replica 0's, as those of its
+// batches. On GPUs reading them waits, so that it is done only when somebody asks.
+static void gather_metrics(void *self)
 {
-    Metrics all = model_metrics(model_of(m, 0));
-    bool finite = true;
+    Mirrored *m = self;
+    Metrics all = model_own_metrics(model_of(m, 0));
     for (int i = 1; i < m->count; i++) {
-        Metrics own = model_metrics(model_of(m, i));
+        Metrics own = model_own_metrics(model_of(m, i));
         all.loss += own.loss;
         all.correct += own.correct;
         all.images += own.images;
-        finite = finite && own.finite >= own.batches;
+        if (own.finite < own.batches) // of the last ones
+            all.finite = fmin(all.finite, all.batches - (own.batches - own.finite));
         model_reset_metrics(model_of(m, i));
     }
-    if (!finite && all.finite >= all.batches)
-        all.finite = all.batches - 1;
     if (m->count > 1)
         model_write_metrics(model_of(m, 0), &all);
+}
+
+static Metrics metrics_of_all(void *self)
+{
+    return model_metrics(model_of(self, 0));
 }
 
 static void trace_update(const Model *model)
@@ -454,7 +459,6 @@ static void train_all(void *self, const Batch *batch)
         equalize(m);
     follow(m);
     batch_on_each_device(m, train_part, batch);
-    gather_metrics(m);
 }
 
 static void test_part(Replica *replica, const Batch *batch)
@@ -470,12 +474,6 @@ static void test_all(void *self, const Batch *batch)
     if (m->stale)
         equalize(m);
     batch_on_each_device(m, test_part, batch);
-    gather_metrics(m);
-}
-
-static Metrics metrics_of_all(void *self)
-{
-    return model_metrics(model_of(self, 0)); // which has them after each batch
 }
 
 static void reset_all(void *self)
@@ -485,9 +483,10 @@ static void reset_all(void *self)
         model_reset_metrics(model_of(m, i));
 }
 
-static Trainer trainer_of(Mirrored *m)
+static Trainer begin(Mirrored *m)
 {
     m->stale = true;
+    model_gather_metrics(model_of(m, 0), gather_metrics, m);
     return (Trainer){.model = model_of(m, 0),
                      .self = m,
                      .train_on_batch = train_all,
@@ -496,18 +495,27 @@ static Trainer trainer_of(Mirrored *m)
                      .reset_metrics = reset_all};
 }
 
+static void end(Mirrored *m)
+{
+    model_gather_metrics(model_of(m, 0), NULL, NULL);
+}
+
 History fit_mirrored(Mirrored *m, const Fit *fit)
 {
     need(m, __func__);
     trace_call();
-    Trainer trainer = trainer_of(m);
-    return fit_with(&trainer, fit);
+    Trainer trainer = begin(m);
+    History history = fit_with(&trainer, fit);
+    end(m);
+    return history;
 }
 
 Score evaluate_mirrored(Mirrored *m, Batches *batches, int verbose)
 {
     need(m, __func__);
     trace_call();
-    Trainer trainer = trainer_of(m);
-    return evaluate_with(&trainer, batches, verbose);
+    Trainer trainer = begin(m);
+    Score score = evaluate_with(&trainer, batches, verbose);
+    end(m);
+    return score;
 }

@@ -81,6 +81,14 @@ for peers in 1 0; do
     cp "$folder/out" "$folder/peers-$peers"
     [[ $(grep -c ' staged 0 ' "$folder/report") -eq $((2 * peers)) ]] || fail "EMULATED_PEERS=$peers: $(cat "$folder/report")"
 done
+# A step of replicas does not wait for the GPUs: they add up, and who wants the loss asks for it.
+for images in 640 1280; do
+    rm -rf "$folder/checkpoints"
+    HVDLAB_FLAGS='' EMULATED_DEVICES=2 run "$build/mlp" --device gpu --data synthetic --images $images --epochs 1 --checkpoint-dir "$folder/checkpoints"
+    promise "mirrored, $images images"
+    sed -nE 's/.* (device [0-9]+) .* (waits [0-9]+) .*/\1 \2/p' "$folder/report" | sort >"$folder/waits-$images"
+done
+cmp -s "$folder/waits-640" "$folder/waits-1280" || fail "replicas wait in each step: $(cat "$folder"/waits-*)"
 tail -n 1 "$folder/peers-1" | cmp -s - <(tail -n 1 "$folder/peers-0") || fail "mirrored on GPUs that reach each other has another result"
 export EMULATED_DEVICES=1
 

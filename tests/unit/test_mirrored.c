@@ -405,6 +405,46 @@ START_TEST(arrays_are_added_up)
 }
 END_TEST
 
+// ---- A loss that is no number. The metrics of replicas are not together after each step.
+
+static void spoil_replica_1(Callback *self, Training *training)
+{
+    float bias[CLASSES];
+    Model *model = mirrored_model(self->state, 1);
+    if (training->step != 3)
+        return;
+    for (int i = 0; i < CLASSES; i++)
+        bias[i] = NAN;
+    model_write_variable(model, model_variable_count(model) - 1, bias);
+}
+
+static void spoil(const void *unused)
+{
+    (void)unused;
+    now = (Case){.network = MLP, .devices = 2, .images = 64, .batch_size = 8};
+    setup_process();
+    Dataset data = random_dataset(now.images);
+    Batches *batches = augmented_batches(&data, image_statistics(&data), now.batch_size);
+    Mirrored *m = mirrored(network, CATEGORICAL_CROSSENTROPY, optimizer, NULL, 0);
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks,
+                  lambda_callback((Callback){.batch_begin = spoil_replica_1, .state = m}));
+    Fit plan = {.train = batches,
+                .epochs = 1,
+                .steps_per_epoch = batches_len(batches),
+                .callbacks = &callbacks};
+    fit_mirrored(m, &plan);
+}
+
+START_TEST(a_loss_that_is_no_number_in_one_replica_ends_the_training)
+{
+    Outcome outcome = run_in_child(spoil, NULL);
+    ck_assert_int_eq(outcome.status, 1);
+    ck_assert_msg(strstr(outcome.err, "the loss is nan in epoch 1, step 4, ") != NULL, "%s",
+                  outcome.err);
+}
+END_TEST
+
 // ---- A training that goes on: what was restored into replica 0 reaches all.
 
 static void train_with_checkpoints(const void *argument)
@@ -663,6 +703,7 @@ int main(void)
     tcase_add_loop_test(replicas, dropout_differs_between_replicas, 0, 2);
     tcase_add_test(replicas, moving_statistics_are_the_replicas_mean);
     tcase_add_test(replicas, arrays_are_added_up);
+    tcase_add_test(replicas, a_loss_that_is_no_number_in_one_replica_ends_the_training);
     tcase_add_loop_test(replicas, a_training_goes_on_from_a_checkpoint_of_replica_0, 0, 2);
     suite_add_tcase(suite, replicas);
     TCase *wrong = tcase_create("mistakes");
