@@ -206,12 +206,22 @@ static bool write_files(const Save *save)
     return outcome == SAVED;
 }
 
-// A checkpoint has weights, and no gradients.
+// A checkpoint has the whole state of the optimizer.
+static void check_model(const char *caller, const Model *model)
+{
+    model_check_compiled(model, caller);
+    if (optimizer_innermost(model_optimizer(model))->takes_pieces)
+        die("%s: optimizer_in_shards() leaves the optimizer's state in parts, which a checkpoint "
+            "does not hold: train without checkpoints, or with hvd_distributed_optimizer()",
+            caller);
+}
+
+// It has weights, and no gradients.
 static void check_training(const char *caller, const Training *training)
 {
     if (!training || !training->model)
         die("%s: there is no training (NULL)", caller);
-    model_check_compiled(training->model, caller);
+    check_model(caller, training->model);
     int passes, held = hvd_gradients_held(model_optimizer(training->model), &passes);
     if (held > 0)
         die("%s: %d of the %d gradients of an update are there, and a checkpoint keeps none: save "
@@ -467,7 +477,7 @@ void restore_checkpoint(Model *model, Fit *fit, const char *folder, const char *
 {
     need_ranks(__func__);
     trace_call();
-    model_check_compiled(model, __func__);
+    check_model(__func__, model);
     check_place(__func__, folder, name);
     restore(model, fit, folder, name);
 }
@@ -476,7 +486,7 @@ bool restore_latest(Model *model, Fit *fit, const char *folder)
 {
     need_ranks(__func__);
     trace_call();
-    model_check_compiled(model, __func__);
+    check_model(__func__, model);
     check_place(__func__, folder, "");
     char name[64] = "";
     char *latest = world_rank() == 0 ? furthest_whole(folder, 0) : NULL;
@@ -541,6 +551,7 @@ static void saver_train_begin(Callback *self, Training *training)
 {
     Saver *s = (Saver *)self;
     need_ranks(self->name);
+    check_training(self->name, training);
     s->best[EPOCH] = 0;
     if (world_rank() == 0)
         check_folder(s, training);

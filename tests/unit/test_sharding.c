@@ -259,6 +259,19 @@ static void gradients_that_nothing_keeps(void)
     model_read_gradient(m, 0, values);
 }
 
+static void parts_in_a_checkpoint(void)
+{
+    Model *m = three_layers(optimizer_in_shards(adam(0.01f), keep_all, update_all));
+    train(m, 1);
+    save_checkpoint(&(Training){.model = m}, "build", "parts");
+}
+
+static void a_checkpoint_into_parts(void)
+{
+    Model *m = three_layers(optimizer_in_shards(adam(0.01f), keep_all, update_all));
+    restore_checkpoint(m, NULL, "build", "parts");
+}
+
 // ---- Chains.
 
 static int chain_length;
@@ -428,6 +441,8 @@ static const struct {
     {pieces_of_pieces, "optimizer_in_shards: Adam is wrapped already"},
     {gradients_that_nothing_keeps,
      "model_read_gradient: this model's optimizer gets the gradients"},
+    {parts_in_a_checkpoint, "save_checkpoint: optimizer_in_shards() leaves the optimizer's state"},
+    {a_checkpoint_into_parts, "restore_checkpoint: optimizer_in_shards() leaves the optimizer's"},
     {forward_without_the_one_before,
      "block 1 reads the activations of block 0, which are not there"},
     {backward_from_the_first, "block 0 needs the gradient of block 1"},
