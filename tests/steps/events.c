@@ -2,6 +2,7 @@
 
 #include "events.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,16 +114,22 @@ double event_bytes(const cJSON *event)
     return collective || sent ? event_number(event, "bytes") : 0;
 }
 
+int next_listed(const char **at)
+{
+    char *end;
+    long number = strtol(*at, &end, 10);
+    if (end == *at || number < 0 || number > INT_MAX)
+        return -1;
+    *at = end + (*end == ',');
+    return (int)number;
+}
+
 RankSet event_ranks(const cJSON *event, const char *field)
 {
     RankSet ranks = 0;
-    char *end;
-    for (const char *at = event_text(event, field); *at; at = end + (*end == ',')) {
-        long rank = strtol(at, &end, 10);
-        if (end == at || rank < 0 || rank >= MAX_RANKS)
-            return ranks;
+    const char *at = event_text(event, field);
+    for (int rank; (rank = next_listed(&at)) >= 0 && rank < MAX_RANKS;)
         ranks |= 1u << rank;
-    }
     return ranks;
 }
 

@@ -46,7 +46,10 @@ const char *event_text(const cJSON *event, const char *field);
 // call, or of a message that is sent; 0 of any other event.
 double event_bytes(const cJSON *event);
 
-// The ranks that a field lists, "0,2,4".
+// The next number of a list "0,2,4", past which it moves `at`; -1 after the last one.
+int next_listed(const char **at);
+
+// The ranks that a field lists.
 RankSet event_ranks(const cJSON *event, const char *field);
 
 // The ranks that have such an event.

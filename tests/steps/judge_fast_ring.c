@@ -41,17 +41,14 @@ static bool in_background(const cJSON *event)
 // Takes the requests out that a text lists, "3,4"; returns how many of them were receives.
 static int close_receives(Received *received, const char *requests)
 {
-    int closed = 0, number, length;
-    for (const char *at = requests; sscanf(at, "%d%n", &number, &length) == 1; at += length) {
+    int closed = 0;
+    for (int done; (done = next_listed(&requests)) >= 0;)
         for (int i = 0; i < received->open_count; i++)
-            if (received->open[i] == number) {
+            if (received->open[i] == done) {
                 received->open[i] = received->open[--received->open_count];
                 closed++;
                 break;
             }
-        if (at[length] == ',')
-            length++;
-    }
     return closed;
 }
 

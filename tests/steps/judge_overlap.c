@@ -41,17 +41,12 @@ static double transferred(const cJSON *event)
 
 static void close_requests(OverlapStep *step, const char *requests)
 {
-    char *end;
-    for (const char *at = requests; *at; at = end + (*end == ',')) {
-        int done = (int)strtol(at, &end, 10);
-        if (end == at)
-            return;
+    for (int done; (done = next_listed(&requests)) >= 0;)
         for (int i = 0; i < step->open_count; i++)
             if (step->open[i].request == done) {
                 step->open[i] = step->open[--step->open_count];
                 break;
             }
-    }
 }
 
 static void take_event(OverlapStep *step, const cJSON *event, bool in_piece)

@@ -20,9 +20,8 @@ static void add_batch(Pass *pass, const cJSON *event, const char *split)
 {
     bool known = strcmp(event_text(event, "split"), split) == 0;
     int images = 0;
-    for (char *at = (char *)(uintptr_t)event_text(event, "drawn"); *at; images++) {
-        int number = (int)strtol(at, &at, 10);
-        at += *at == ',';
+    const char *at = event_text(event, "drawn");
+    for (int number; (number = next_listed(&at)) >= 0; images++) {
         if (!known)
             continue;
         pass->images = enlarge(pass->images, (size_t)pass->count + 1, sizeof *pass->images);

@@ -55,9 +55,9 @@ static int row_count(const cJSON *event)
 
 static void add_numbers(const cJSON *event, SparseStep *step)
 {
-    char *at = (char *)(uintptr_t)event_text(event, "rows");
-    for (int i = row_count(event); i > 0; i--, at++)
-        step->number[step->rows++] = (int)strtol(at, &at, 10);
+    const char *at = event_text(event, "rows");
+    for (int i = row_count(event); i > 0; i--)
+        step->number[step->rows++] = next_listed(&at);
 }
 
 int row_in(const SparseStep *step, int number)
@@ -70,11 +70,11 @@ int row_in(const SparseStep *step, int number)
 // The fingerprints of an event's rows, each in its place; returns their sum.
 static double read_values(const cJSON *event, const SparseStep *step, double *values, int *place)
 {
-    char *row = (char *)(uintptr_t)event_text(event, "rows");
+    const char *row = event_text(event, "rows");
     char *value = (char *)(uintptr_t)event_text(event, "values");
     double sum = 0;
-    for (int i = 0, count = row_count(event); i < count; i++, row++, value++) {
-        int index = row_in(step, (int)strtol(row, &row, 10));
+    for (int i = 0, count = row_count(event); i < count; i++, value++) {
+        int index = row_in(step, next_listed(&row));
         CHECK(index >= 0);
         values[index] = strtod(value, &value);
         sum += values[index];

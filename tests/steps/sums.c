@@ -60,13 +60,9 @@ static void read_request(SumCall *call, int rank, const cJSON *event)
     call->unawaited[rank] += begun > 0;
     if (!event_is(event, "wait_end"))
         return;
-    char *end;
-    for (const char *at = event_text(event, "requests"); *at; at = end + (*end == ',')) {
-        long done = strtol(at, &end, 10);
-        if (end == at)
-            return;
+    const char *at = event_text(event, "requests");
+    for (int done; (done = next_listed(&at)) >= 0;)
         call->unawaited[rank] -= call->first_request[rank] > 0 && done >= call->first_request[rank];
-    }
 }
 
 static void read_end(SumCall *call, int rank, const cJSON *event)

@@ -146,17 +146,14 @@ static const cJSON *first_without_partner(const Traces *traces, int rank, const 
     const char *function = event_text(wait, "function");
     bool any_will_do = strstr(function, "any") || strstr(function, "some");
     const cJSON *first = NULL;
-    for (const char *at = event_text(wait, "requests"); *at;) {
-        char *end;
-        const cJSON *call = call_of_request(&traces->of[rank], (int)strtol(at, &end, 10));
+    const char *at = event_text(wait, "requests");
+    for (int number; (number = next_listed(&at)) >= 0;) {
+        const cJSON *call = call_of_request(&traces->of[rank], number);
         bool lacks = call && lacks_any(traces, rank, call);
         if (!lacks && any_will_do)
             return NULL;
         if (lacks && !first)
             first = call;
-        if (end == at)
-            break;
-        at = end + (*end == ',');
     }
     return first;
 }
