@@ -5,6 +5,7 @@
 #include "waiting.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,12 +20,22 @@
 
 enum { MAX_LAYERS = 16 };
 
-// The units of the dense layers of the model that a rank trains, its last, in their order; returns
-// how many.
-static int dense_units(const Run *run, int rank, int units[MAX_LAYERS])
+// The layers of the model that a rank trains, its last, as text.
+static const char *trained(const Run *run, int rank)
+{
+    return event_text(event_last(&run->traces.of[rank], "compile"), "model");
+}
+
+// Those of the undivided network, whose weights all begin with.
+static const char *undivided_model(const Run *run)
+{
+    return event_text(event_nth(&run->traces.of[0], "compile", 0), "model");
+}
+
+// The units of the dense layers of a model, in their order; returns how many.
+static int dense_units(const char *line, int units[MAX_LAYERS])
 {
     int count = 0;
-    const char *line = event_text(event_last(&run->traces.of[rank], "compile"), "model");
     for (const char *end; *line && count < MAX_LAYERS; line = *end ? end + 1 : end) {
         end = line + strcspn(line, "\n");
         const char *dense = strstr(line, ": dense");
@@ -38,9 +49,9 @@ static int dense_units(const Run *run, int rank, int units[MAX_LAYERS])
     return count;
 }
 
-static char *units_text(const Run *run, int rank)
+static char *units_text(const char *model)
 {
-    int units[MAX_LAYERS], count = dense_units(run, rank, units);
+    int units[MAX_LAYERS], count = dense_units(model, units);
     char *text = NULL;
     for (int i = 0; i < count; i++)
         text_add(&text, "%s%d", i ? ", " : "", units[i]);
@@ -58,8 +69,9 @@ static const Run *undivided(const Runs *runs)
 // True where the rank has the layers of the undivided network, the first one with so many parts.
 static bool has_units(const Run *run, int rank, const Run *one, int parts)
 {
-    int all[MAX_LAYERS] = {0}, own[MAX_LAYERS] = {0}, count = dense_units(one, 0, all);
-    if (dense_units(run, rank, own) != count || own[0] != all[0] / parts)
+    int all[MAX_LAYERS] = {0}, own[MAX_LAYERS] = {0};
+    int count = dense_units(undivided_model(one), all);
+    if (dense_units(trained(run, rank), own) != count || own[0] != all[0] / parts)
         return false;
     return memcmp(own + 1, all + 1, (MAX_LAYERS - 1) * sizeof *own) == 0;
 }
@@ -76,11 +88,11 @@ static bool judge_divided(const Runs *runs, Report *report)
         "the units are divided by hvd_local_size(), the workers of one machine, which may differ "
         "from machine to machine.",
         NULL};
-    static const Diagnosis wrong = {
-        "units-wrong",
-        "the first wide layer has 960 units on one worker, and 960 / hvd_size() on each of "
-        "several. The other layers are the same on any number.",
-        NULL};
+    static const Diagnosis wrong = {"units-wrong",
+                                    "each worker has the units of the first wide layer, divided by "
+                                    "hvd_size(): one worker alone "
+                                    "has them all. The other layers are the same on any number.",
+                                    NULL};
     const Run *one = undivided(runs);
     if (!one)
         return true;
@@ -98,13 +110,14 @@ static bool judge_divided(const Runs *runs, Report *report)
         }
     if (!other)
         return report_ok(report, DIVIDED);
-    char *text = units_text(other, other_rank), *expected = units_text(one, 0);
+    char *text = units_text(trained(other, other_rank));
+    char *expected = units_text(undivided_model(one));
     report_failure_in(report, runs, other, DIVIDED,
                       all_whole   ? &whole
                       : all_local ? &local
                                   : &wrong,
-                      "rank %d of %d has dense layers of %s units\none worker has %s", other_rank,
-                      other->ranks, text, expected);
+                      "rank %d of %d has dense layers of %s units\nthe undivided network has %s",
+                      other_rank, other->ranks, text, expected);
     free(text);
     free(expected);
     return false;
@@ -143,6 +156,7 @@ typedef struct {
     bool there;         // a layer of that length was called for the pass
     bool exchanged;     // on every rank that has it
     double before, sum; // over the ranks: before, and in the end on the root
+    double size;        // over the ranks: the absolute values before
     bool equal;         // before, on all ranks
 } Passed;
 
@@ -168,6 +182,7 @@ static Passed custom(const Run *run, int n, const char *pass, int length)
                 first = r == 0 ? sum : first;
                 all.equal = all.equal && sum == first;
                 all.before += sum;
+                all.size += fabs(sum);
                 inside = all.there = true;
             } else if (event_is(event, "custom_end") && its) {
                 all.sum = r == 0 ? event_number(event, "sum") : all.sum;
@@ -184,8 +199,8 @@ static Passed custom(const Run *run, int n, const char *pass, int length)
 // Lengths of the vectors that the two divided layers read and write.
 static int input_length(const Run *run)
 {
-    const char *text = event_text(event_last(&run->traces.of[0], "compile"), "model");
-    const char *flatten = strstr(text, ": flatten"), *end = flatten ? strchr(flatten, '\n') : NULL;
+    const char *flatten = strstr(trained(run, 0), ": flatten"),
+               *end = flatten ? strchr(flatten, '\n') : NULL;
     const char *shape = flatten ? strstr(flatten, "1x1x") : NULL;
     return shape && shape < end ? atoi(shape + 4) : 0;
 }
@@ -193,8 +208,25 @@ static int input_length(const Run *run)
 static int output_length(const Run *run)
 {
     int units[MAX_LAYERS] = {0};
-    dense_units(run, 0, units);
+    dense_units(trained(run, 0), units);
     return units[1];
+}
+
+// True where a custom layer of the outputs' length reads what a relu gives.
+static bool relu_before_sum(const Run *run)
+{
+    const char *model = trained(run, 0);
+    for (const char *at = model; (at = strstr(at, ": custom_layer of layer ")) != NULL;) {
+        int read = 0, length = 0;
+        sscanf(at, ": custom_layer of layer %d, 1x1x%d", &read, &length);
+        char *layer = format_text("layer %d: relu ", read);
+        bool relu = length == output_length(run) && strstr(model, layer);
+        free(layer);
+        if (relu)
+            return true;
+        at++;
+    }
+    return false;
 }
 
 static bool near(double a, double b, double scale)
@@ -213,6 +245,16 @@ static const Diagnosis *wrong_start(const Run *run)
         "outputs-averaged",
         "the workers' parts of the outputs are averaged. They are parts of one sum: HVD_SUM.",
         NULL};
+    static const Diagnosis late = {
+        "summed-after-relu",
+        "the workers' parts of the outputs go through relu before they are added up. An output is "
+        "their sum, and relu must come after it.",
+        NULL};
+    static const Diagnosis not_sum = {
+        "outputs-not-the-sum",
+        "the workers exchange their parts of the outputs, and what the custom layer gives is not "
+        "their sum: are all of its values added up, by HVD_SUM?",
+        NULL};
     static const Diagnosis input = {"inputs-added",
                                     "the vector that the first wide layer reads is the same on all "
                                     "workers. In the forward pass "
@@ -225,8 +267,9 @@ static const Diagnosis *wrong_start(const Run *run)
         NULL};
     static const Diagnosis parts = {
         "parts-wrong",
-        "the outputs are added up, and yet the loss is another one: together, the workers' parts "
-        "are not the undivided weights. The first wide layer is divided by columns, kernel and "
+        "the outputs are added up, and yet the loss is another one. Often the workers' parts are "
+        "together not the undivided weights. The first wide layer is divided by columns, kernel "
+        "and "
         "bias, and the second one's kernel by rows, the same units in both.",
         NULL};
     Passed out = custom(run, 0, "forward", output_length(run));
@@ -238,7 +281,9 @@ static const Diagnosis *wrong_start(const Run *run)
         return &same;
     if (near(out.sum * run->ranks, out.before, fabs(out.before)))
         return &mean;
-    return &parts;
+    if (!near(out.sum, out.before, out.size))
+        return &not_sum;
+    return relu_before_sum(run) ? &late : &parts;
 }
 
 static const Diagnosis *wrong_update(const Run *run, int n)
@@ -251,6 +296,11 @@ static const Diagnosis *wrong_update(const Run *run, int n)
     static const Diagnosis mean = {
         "input-gradient-averaged",
         "the workers' parts of the gradient are averaged. They are parts of one sum: HVD_SUM.",
+        NULL};
+    static const Diagnosis not_sum = {
+        "input-gradient-not-the-sum",
+        "the workers exchange their parts of the gradient, and what the custom layer gives is not "
+        "their sum: are all of its values added up, by HVD_SUM?",
         NULL};
     static const Diagnosis output = {
         "output-gradient-added",
@@ -269,7 +319,7 @@ static const Diagnosis *wrong_update(const Run *run, int n)
         return &none;
     if (near(in.sum * run->ranks, in.before, fabs(in.before)) && fabs(in.before) > 1e-6)
         return &mean;
-    return &other;
+    return near(in.sum, in.before, in.size) ? &other : &not_sum;
 }
 
 static bool judge_losses(const Runs *runs, const Run *one, bool start, Report *report)
