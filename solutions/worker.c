@@ -4,7 +4,7 @@
 #include "hvdlab.h"
 #include "lessons/exercises.h"
 
-// What a worker does: its share of the images, again and again.
+// What a worker does: its shard of the images, again and again.
 static void work(PsWorker *worker, Model *model, Batches *batches, int epochs)
 {
     int steps = batches_len(batches);

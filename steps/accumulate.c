@@ -1,5 +1,5 @@
 // Trains a LeNet on Fashion-MNIST in updates of 256 images, on however many devices: a worker whose
-// share of them is more than a batch makes an update of several batches.
+// part of them is more than a batch makes an update of several batches.
 
 #include <stdlib.h>
 #include "hvdlab.h"

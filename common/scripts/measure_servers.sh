@@ -65,7 +65,7 @@ HVD_ROLE=$role exec timeout 150 $(printf '%q ' "$@")" >"$work/$role" &
 }
 
 # by_servers SERVERS SERVER WORKER STEPS OTHER FLAG...: a job with a worker for each of `paces`, each of
-# STEPS batches, or of OTHER where its pace is not that of most. Each has its share of the images.
+# STEPS batches, or of OTHER where its pace is not that of most. Each has its shard of the images.
 by_servers()
 {
     local servers=$1 server=$2 worker=$3 steps=$4 other=$5 addresses='' started=() images w s process

@@ -52,7 +52,7 @@ int main(int argc, char **argv)
     Args args = parse_args(argc, argv);
     int verbose = hvd_rank() == 0;
 
-    // The files hold one class after another. Every worker reads a share of its own.
+    // The files hold one class after another. Every worker reads a shard of its own.
     Dataset train_images = load_data(&args, TRAIN), test_images = load_data(&args, TEST);
     Statistics statistics = image_statistics(&train_images);
     Dataset train_files = dataset_by_class(&train_images);
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
     if (verbose)
         callbacks_add(&callbacks, print_throughput(train_images.count));
 
-    // An epoch is one pass, as many whole batches as the smallest share has.
+    // An epoch is one pass, as many whole batches as the smallest shard has.
     fit(model, &(Fit){
         .train            = train_batches,
         .epochs           = args.epochs,

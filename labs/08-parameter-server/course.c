@@ -97,13 +97,13 @@ int main(int argc, char **argv)
     course.number = by_servers ? ps_number() : hvd_rank();
     course.workers = by_servers ? ps_workers() : hvd_size();
 
-    // A worker trains on its share, the same number of steps as all the others. A thousand test
+    // A worker trains on its shard, the same number of steps as all the others. A thousand test
     // images will do, the same ones whatever --images is.
     Dataset images = load_data(&args, TRAIN), test_images = load_data(&args, TEST);
     Statistics statistics = image_statistics(&images);
-    Dataset share = shard_dataset(&images, course.number, course.workers);
+    Dataset shard = shard_dataset(&images, course.number, course.workers);
     Dataset some = dataset_range(&test_images, 0, test_images.count < 1000 ? test_images.count : 1000);
-    Batches *batches = augmented_batches(&share, statistics, args.batch_size);
+    Batches *batches = augmented_batches(&shard, statistics, args.batch_size);
     Batches *test_batches = plain_batches(&some, statistics, args.val_batch_size);
     int steps = args.epochs * (images.count / course.workers / args.batch_size);
 

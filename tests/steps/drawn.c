@@ -106,7 +106,7 @@ bool judge_statistics(const Runs *runs, Report *report)
     static const Diagnosis others = {
         "other-statistics",
         "the statistics are those of another set of images than all that there are to train on: of "
-        "this worker's share, perhaps. Then the same image is another one on each worker.",
+        "this worker's shard, perhaps. Then the same image is another one on each worker.",
         NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int r = 0; r < run->ranks; r++) {

@@ -1,11 +1,11 @@
 // Shards: in every epoch each image is trained on once, by one of the ranks; so are the test images
-// looked at. What counts is what the ranks drew: shares.c compares it with shares, and in
-// shares_trained.c it is judged what is trained on; here it is the rest.
+// looked at. What counts is what the ranks drew: shards.c compares it with shards, and in
+// shards_trained.c it is judged what is trained on; here it is the rest.
 
 #include "drawn.h"
 #include "end.h"
 #include "mean.h"
-#include "shares.h"
+#include "shards.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 
 // ---- Epochs, and whose images.
 
-static bool judge_epochs(const SharesDrawn *drawn, Report *report)
+static bool judge_epochs(const ShardsDrawn *drawn, Report *report)
 {
     static const Diagnosis trained = {
         "epochs-wrong", "the number of epochs is the command line's, on any number of workers.",
@@ -55,7 +55,7 @@ static int foreign(const Passes *passes, int rank)
     return count;
 }
 
-static bool judge_splits(const SharesDrawn *drawn, Report *report)
+static bool judge_splits(const ShardsDrawn *drawn, Report *report)
 {
     static const Diagnosis wrong = {
         "wrong-images",
@@ -109,7 +109,7 @@ static char *order_evidence(const Passes *passes, int rank, int pass)
     return evidence;
 }
 
-static bool judge_order(const SharesDrawn *drawn, Report *report)
+static bool judge_order(const ShardsDrawn *drawn, Report *report)
 {
     static const Diagnosis same = {
         "same-order",
@@ -137,38 +137,38 @@ static const Diagnosis *wrong_validation(const Passes *passes, int pass)
 {
     static const Diagnosis not_shared = {
         "test-not-sharded",
-        "each worker is tested on more test images than a share has, and so several look at the "
+        "each worker is tested on more test images than a shard has, and so several look at the "
         "same ones. The test images are shared out as the training images are.",
         NULL};
     static const Diagnosis too_many = {
         "validation-steps-wrong",
-        "a worker looks at test images of its own more than once. One pass over its share is as "
+        "a worker looks at test images of its own more than once. One pass over its shard is as "
         "many steps as its batches have.",
         NULL};
     static const Diagnosis too_few = {
         "validation-steps-wrong",
-        "no test image is looked at twice, but too many are left out. One pass over a share is as "
+        "no test image is looked at twice, but too many are left out. One pass over a shard is as "
         "many steps as its batches have.",
         NULL};
-    static const Diagnosis shares = {
-        "test-shares-overlap",
-        "several workers look at the same test image. Their shares of the test images have none in "
+    static const Diagnosis shards = {
+        "test-shards-overlap",
+        "several workers look at the same test image. Their shards of the test images have none in "
         "common.",
         NULL};
     static const Diagnosis left_out = {"test-images-left-out",
                                        "some test images are evaluated by no worker, in any epoch. "
                                        "All shards together must be the whole test set.",
                                        NULL};
-    if (passes->run->ranks > 1 && on_all_ranks(passes, pass, draws_beyond_a_share))
+    if (passes->run->ranks > 1 && on_all_ranks(passes, pass, draws_beyond_a_shard))
         return &not_shared;
     if (!on_all_ranks(passes, pass, has_no_repeat))
         return &too_many;
     if (count_images(passes, pass, is_repeated) > 0)
-        return &shares;
+        return &shards;
     return on_all_ranks(passes, pass, draws_all_that_it_ever_draws) ? &left_out : &too_few;
 }
 
-static bool judge_validation(const SharesDrawn *drawn, Report *report)
+static bool judge_validation(const ShardsDrawn *drawn, Report *report)
 {
     for (int i = 0; i < drawn->runs->count; i++) {
         const Passes *passes = &drawn->validated[i];
@@ -186,10 +186,10 @@ static bool judge_validation(const SharesDrawn *drawn, Report *report)
 
 // ---- All of it.
 
-static SharesDrawn read_all(const Runs *runs)
+static ShardsDrawn read_all(const Runs *runs)
 {
     size_t count = (size_t)runs->count;
-    SharesDrawn drawn = {.runs = runs,
+    ShardsDrawn drawn = {.runs = runs,
                          .trained = allocate(count, sizeof(Passes)),
                          .validated = allocate(count, sizeof(Passes))};
     for (int i = 0; i < runs->count; i++) {
@@ -201,12 +201,12 @@ static SharesDrawn read_all(const Runs *runs)
 
 static void judge(const Runs *runs, Report *report)
 {
-    SharesDrawn drawn = read_all(runs);
+    ShardsDrawn drawn = read_all(runs);
     if (judge_epochs(&drawn, report) && judge_splits(&drawn, report)) {
-        judge_shares_trained(&drawn, report);
+        judge_shards_trained(&drawn, report);
         judge_labels(runs, report);
         judge_statistics(runs, report);
-        judge_share_batches(&drawn, report);
+        judge_shard_batches(&drawn, report);
         judge_order(&drawn, report);
         judge_validation(&drawn, report);
         judge_mean(runs, report);
@@ -249,7 +249,7 @@ static const Explanation explanations[] = {
     {"dataset_select: there is no image",
      {"crashed", "the images of a data set have the numbers 0 to count - 1, on every rank.", NULL}},
     {"there are no images to make batches of",
-     {"crashed", "some worker's share is empty, though there is an image for each.", NULL}},
+     {"crashed", "some worker's shard is empty, though there is an image for each.", NULL}},
     {0},
 };
 static const Ends ends = {.explanations = explanations, .mistake = mistake};

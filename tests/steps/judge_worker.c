@@ -14,7 +14,7 @@
 
 #define NEWEST "every gradient is that of the newest weights, from every server"
 #define PUSHED "every gradient is pushed to every server, once"
-#define STEPS  "every worker trains on its share of the images"
+#define STEPS  "every worker trains on its shard of the images"
 
 // How many events of that name go to the server, from place `from` up to `end`.
 static int to_server(const Events *events, const char *name, int server, int from, int end)
@@ -195,7 +195,7 @@ static const Diagnosis *pushes_of(const Events *events, int servers, int before,
 
 // ---- Steps.
 
-// How many gradients that worker's share of the images makes: the last batch of it may be short.
+// How many gradients that worker's shard of the images makes: the last batch of it may be short.
 static int gradients_of_share(const Run *run, int worker)
 {
     int images = (int)run_flag(run, "--images "), batch = (int)run_flag(run, "--batch-size "),

@@ -61,15 +61,15 @@ static int twice_in(const Taken *batches, int count)
     return -1;
 }
 
-// In all runs the shares of all ranks make the same number of whole batches.
+// In all runs the shards of all ranks make the same number of whole batches.
 static Finding other_length(const Worker *worker)
 {
     static const Diagnosis changed = {"epoch-changed",
                                       "an epoch is one pass, as many whole batches as the smallest "
-                                      "share has: steps_per_epoch was "
+                                      "shard has: steps_per_epoch was "
                                       "right as it was.",
                                       NULL};
-    int whole = worker->share / worker->batch_size;
+    int whole = worker->shard / worker->batch_size;
     if (worker->steps == whole)
         return NOTHING;
     return found_wrong(
@@ -264,12 +264,12 @@ static Finding one_validation(const Worker *worker, const Taken *batches, int co
                 earlier += batches[i].image[other] == batches[i].image[at];
             different += earlier == 0;
         }
-    if (different == worker->share && images == different)
+    if (different == worker->shard && images == different)
         return NOTHING;
     return found_wrong(
         different < images ? &twice : &dropped,
-        format_text("%d images come in %d batches, %d different ones of a share of %d", images,
-                    count, different, worker->share),
+        format_text("%d images come in %d batches, %d different ones of a shard of %d", images,
+                    count, different, worker->shard),
         &worker->test);
 }
 

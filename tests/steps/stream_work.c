@@ -31,10 +31,10 @@ static const Diagnosis *why_read_again(const Stream *stream)
 static Finding read_once(const Worker *worker, const Stream *stream)
 {
     double read = most_of(stream, "read");
-    if (read <= worker->share)
+    if (read <= worker->shard)
         return NOTHING;
     return found_wrong(why_read_again(stream),
-                       format_text("%.0f images were read of a share of %d", read, worker->share),
+                       format_text("%.0f images were read of a shard of %d", read, worker->shard),
                        stream);
 }
 
@@ -64,7 +64,7 @@ Finding buffer_size(const Worker *worker)
         NULL};
     const Stream *stream = &worker->train;
     double asked = run_flag(worker->run, "--shuffle-buffer "), held = most_of(stream, "buffered");
-    if (held == fmin(asked, worker->share))
+    if (held == fmin(asked, worker->shard))
         return NOTHING;
     return found_wrong(
         held > asked ? &large : &small,
@@ -87,9 +87,9 @@ Finding cache_size(const Worker *worker)
     double images = most_of(stream, "cached") + most_of(stream, "filed"),
            bytes = most_of(stream, "cached_bytes") + most_of(stream, "filed_bytes");
     // In batches the last one has room for as many as the others.
-    if (images >= worker->share + worker->batch_size)
+    if (images >= worker->shard + worker->batch_size)
         return found_wrong(
-            &twice, format_text("%.0f images are kept of a share of %d", images, worker->share),
+            &twice, format_text("%.0f images are kept of a shard of %d", images, worker->shard),
             stream);
     if (images > 0 && bytes / images > 1.5 * IMAGE_BYTES)
         return found_wrong(

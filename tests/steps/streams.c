@@ -54,7 +54,7 @@ Worker worker_of(const Run *run, int rank)
                     .rank = rank,
                     .train = stream_of(events, "train"),
                     .test = stream_of(events, "test"),
-                    .share = (images - rank + run->ranks - 1) / run->ranks,
+                    .shard = (images - rank + run->ranks - 1) / run->ranks,
                     .batch_size = (int)run_flag(run, "--batch-size "),
                     .steps = (int)event_number(event_nth(events, "fit", 0), "steps")};
 }

@@ -29,7 +29,7 @@ typedef struct {
     const Run *run;
     int rank;
     Stream train, test;
-    int share;      // of training images; of test images it is the same
+    int shard;      // of training images; of test images it is the same
     int batch_size; // that was asked for
     int steps;      // of an epoch
 } Worker;

@@ -1,16 +1,16 @@
-// Compares what was drawn with shares; shares.h says what is promised.
+// Compares what was drawn with shards; shards.h says what is promised.
 
-#include "shares.h"
+#include "shards.h"
 
 #include <stdlib.h>
 #include "base/format.h"
 
-int smallest_share(const Passes *passes)
+int smallest_shard(const Passes *passes)
 {
     return passes->total / passes->run->ranks;
 }
 
-int largest_share(const Passes *passes)
+int largest_shard(const Passes *passes)
 {
     return (passes->total + passes->run->ranks - 1) / passes->run->ranks;
 }
@@ -54,11 +54,11 @@ int count_images(const Passes *passes, int pass, ImageTest is_meant)
 
 bool lacks_images(const Passes *passes, int pass, int size)
 {
-    bool even = batches_of(smallest_share(passes), size) == batches_of(largest_share(passes), size);
+    bool even = batches_of(smallest_shard(passes), size) == batches_of(largest_shard(passes), size);
     if (even && count_images(passes, pass, is_nobodys) > 0)
         return true;
     for (int r = 0; r < passes->run->ranks; r++)
-        if (passes->of[r][pass].count < smallest_share(passes) - 1)
+        if (passes->of[r][pass].count < smallest_shard(passes) - 1)
             return true;
     return count_images(passes, pass, is_missing) > passes->run->ranks;
 }
@@ -77,10 +77,10 @@ bool has_no_repeat(const Passes *passes, int pass, int rank)
     return pass_distinct(own, passes->total) == own->count;
 }
 
-bool draws_beyond_a_share(const Passes *passes, int pass, int rank)
+bool draws_beyond_a_shard(const Passes *passes, int pass, int rank)
 {
     (void)pass;
-    return distinct_ever(passes, rank) > largest_share(passes);
+    return distinct_ever(passes, rank) > largest_shard(passes);
 }
 
 bool draws_all_that_it_ever_draws(const Passes *passes, int pass, int rank)

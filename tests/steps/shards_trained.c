@@ -1,7 +1,7 @@
 // Whether each image is trained on once in an epoch, by one of the ranks: which are drawn twice and
 // which not at all, by whom, and the mistake that this is known for.
 
-#include "shares.h"
+#include "shards.h"
 
 #include <math.h>
 #include "base/format.h"
@@ -9,21 +9,21 @@
 #define BATCH "a worker's batch has the command line's number of images"
 #define ONCE  "no image is trained on twice in an epoch"
 #define ALL   "in an epoch all images are trained on, but for at most one of each worker's"
-#define SIZES "the sizes of the shares differ by one image at most"
+#define SIZES "the sizes of the shards differ by one image at most"
 
 // ---- What may explain that images were drawn twice.
 
-// True where the rank draws from more than a share, others in each epoch.
+// True where the rank draws from more than a shard, others in each epoch.
 static bool draws_from_many(const Passes *passes, int pass, int rank)
 {
-    return draws_beyond_a_share(passes, pass, rank) &&
+    return draws_beyond_a_shard(passes, pass, rank) &&
            !draws_all_that_it_ever_draws(passes, pass, rank);
 }
 
 static bool draws_a_whole_set(const Passes *passes, int pass, int rank)
 {
     int all = batches_of(passes->total, batch_size(passes->run));
-    return passes->of[rank][pass].batches >= all && !draws_beyond_a_share(passes, pass, rank);
+    return passes->of[rank][pass].batches >= all && !draws_beyond_a_shard(passes, pass, rank);
 }
 
 static bool begins_with_batch_of_all(const Passes *passes, int pass, int rank)
@@ -34,8 +34,8 @@ static bool begins_with_batch_of_all(const Passes *passes, int pass, int rank)
 
 static bool makes_steps_of_largest(const Passes *passes, int pass, int rank)
 {
-    int largest = batches_of(largest_share(passes), batch_size(passes->run));
-    return passes->of[rank][pass].batches == largest && !draws_beyond_a_share(passes, pass, rank);
+    int largest = batches_of(largest_shard(passes), batch_size(passes->run));
+    return passes->of[rank][pass].batches == largest && !draws_beyond_a_shard(passes, pass, rank);
 }
 
 // True where two ranks draw some image both, in whatever epochs.
@@ -69,40 +69,40 @@ static bool overlap_only(const Passes *passes, bool (*pair)(const Run *run, int 
     bool some = false;
     for (int a = 0; a < run->ranks; a++)
         for (int b = a + 1; b < run->ranks; b++) {
-            bool share = share_images(passes, a, b);
-            if ((share && !pair(run, a, b)) || (all_of_them && pair(run, a, b) && !share))
+            bool both = share_images(passes, a, b);
+            if ((both && !pair(run, a, b)) || (all_of_them && pair(run, a, b) && !both))
                 return false;
-            some = some || share;
+            some = some || both;
         }
     return some;
 }
 
 // True where the rank draws more than where its machine had one worker more, and shared all images
 // out among its own.
-static bool has_share_of_machine(const Passes *passes, int pass, int rank)
+static bool has_shard_of_machine(const Passes *passes, int pass, int rank)
 {
     int more = run_local_size(passes->run, rank) + 1;
-    return draws_beyond_a_share(passes, pass, rank) &&
+    return draws_beyond_a_shard(passes, pass, rank) &&
            distinct_ever(passes, rank) * more > passes->total;
 }
 
-static bool all_have_one_share(const Passes *passes)
+static bool all_have_one_shard(const Passes *passes)
 {
     for (int r = 1; r < passes->run->ranks; r++)
         if (!draw_the_same(passes, 0, r))
             return false;
-    return passes->run->ranks > 1 && distinct_ever(passes, 0) <= largest_share(passes);
+    return passes->run->ranks > 1 && distinct_ever(passes, 0) <= largest_shard(passes);
 }
 
 // ---- Diagnoses.
 
 static const Diagnosis not_sharded = {
     "not-sharded",
-    "each worker draws from more images than a share has, and several draw the same ones in one "
-    "epoch. Often nothing is shared out; or each worker shares out by an order of its own: what "
-    "all of them cut into shares must be the same list.",
+    "each worker draws from more images than a shard has, and several draw the same ones in one "
+    "epoch. Often nothing is shared out; or each worker shards out by an order of its own: what "
+    "all of them cut into shards must be the same list.",
     NULL};
-static const Diagnosis same_share = {"same-share",
+static const Diagnosis same_shard = {"same-shard",
                                      "all workers have the same shard, and no worker trains on the "
                                      "other images. A worker's rank must select its shard.",
                                      NULL};
@@ -118,8 +118,8 @@ static const Diagnosis within_machine = {
     NULL};
 static const Diagnosis whole_set = {
     "steps-of-the-whole-set",
-    "each worker has a share, and makes as many steps as the whole set has batches: so it goes "
-    "through its share again and again.",
+    "each worker has a shard, and makes as many steps as the whole set has batches: so it goes "
+    "through its shard again and again.",
     NULL};
 static const Diagnosis batch_of_all = {
     "batch-times-size",
@@ -127,7 +127,7 @@ static const Diagnosis batch_of_all = {
     "all workers together train on hvd_size() times as many in a step as it is.",
     NULL};
 static const Diagnosis of_largest = {
-    "steps-of-the-largest-share",
+    "steps-of-the-largest-shard",
     "all ranks make the steps of the largest shard. A rank with one batch less begins its shard "
     "again, and trains on images twice.",
     NULL};
@@ -137,28 +137,28 @@ static const Diagnosis repeats = {
     "same image twice.",
     NULL};
 static const Diagnosis overlap = {
-    "shares-overlap",
+    "shards-overlap",
     "several ranks train on the same image in one epoch. Shards must have no image in common: one "
     "begins where another ends, and all ranks must divide the same list.",
     NULL};
 
 static const Diagnosis *wrong_overlap(const Passes *passes, int pass)
 {
-    if (all_have_one_share(passes))
-        return &same_share;
+    if (all_have_one_shard(passes))
+        return &same_shard;
     if (overlap_only(passes, same_local_rank, true))
         return &by_local_rank;
     if (overlap_only(passes, on_different_nodes, false) &&
-        on_all_ranks(passes, pass, has_share_of_machine))
+        on_all_ranks(passes, pass, has_shard_of_machine))
         return &within_machine;
     return on_all_ranks(passes, pass, draws_from_many) ? &not_sharded : &overlap;
 }
 
-// The rank has gone through all of its share, and never drawn as many different images.
+// The rank has gone through all of its shard, and never drawn as many different images.
 static bool has_image_twice(const Passes *passes, int pass, int rank)
 {
-    double share = event_number(event_nth(&passes->run->traces.of[rank], "fit", 0), "train_images");
-    return passes->of[rank][pass].count >= share && distinct_ever(passes, rank) < share;
+    double shard = event_number(event_nth(&passes->run->traces.of[rank], "fit", 0), "train_images");
+    return passes->of[rank][pass].count >= shard && distinct_ever(passes, rank) < shard;
 }
 
 static bool some_have_images_twice(const Passes *passes, int pass)
@@ -171,13 +171,13 @@ static bool some_have_images_twice(const Passes *passes, int pass)
 
 static const Diagnosis *wrong_repeat(const Passes *passes, int pass)
 {
-    static const Diagnosis twice_in_share = {
-        "image-twice-in-a-share",
-        "a share has the same image twice (or more often), so a single pass over it draws it as "
-        "often: the numbers of a share are all different. Drawn by lot they are not.",
+    static const Diagnosis twice_in_shard = {
+        "image-twice-in-a-shard",
+        "a shard has the same image twice (or more often), so a single pass over it draws it as "
+        "often: the numbers of a shard are all different. Drawn by lot they are not.",
         NULL};
     if (some_have_images_twice(passes, pass))
-        return &twice_in_share;
+        return &twice_in_shard;
     if (on_all_ranks(passes, pass, has_no_repeat))
         return wrong_overlap(passes, pass);
     if (on_all_ranks(passes, pass, begins_with_batch_of_all))
@@ -193,15 +193,15 @@ static const Diagnosis *wrong_repeat(const Passes *passes, int pass)
 // Of an epoch in which each image is drawn once at most.
 static bool makes_divided_steps(const Passes *passes, int pass, int rank)
 {
-    double share = batches_of(largest_share(passes), batch_size(passes->run));
-    double few = share / passes->run->ranks;
+    double shard = batches_of(largest_shard(passes), batch_size(passes->run));
+    double few = shard / passes->run->ranks;
     return passes->run->ranks > 1 && fabs(passes->of[rank][pass].batches - few) < 1;
 }
 
 static bool drops_last_batch(const Passes *passes, int pass, int rank)
 {
     int size = batch_size(passes->run);
-    return passes->of[rank][pass].batches == smallest_share(passes) / size;
+    return passes->of[rank][pass].batches == smallest_shard(passes) / size;
 }
 
 // True if the images that are never drawn are the remainder of the division.
@@ -222,8 +222,8 @@ static const Diagnosis *wrong_absence(const Passes *passes, int pass)
         NULL};
     static const Diagnosis dropped = {
         "short-batch-dropped",
-        "the last batch of a share, which has fewer images than the others, is left out on all "
-        "ranks. A share of 10 has 4 batches of 3: round up.",
+        "the last batch of a shard, which has fewer images than the others, is left out on all "
+        "ranks. A shard of 10 has 4 batches of 3: round up.",
         NULL};
     static const Diagnosis nobodys = {"images-left-out",
                                       "some images are drawn by no rank, in any epoch. All shards "
@@ -251,7 +251,7 @@ static const Diagnosis *wrong_absence(const Passes *passes, int pass)
 
 // ---- Properties.
 
-static bool judge_repeats(const SharesDrawn *drawn, Report *report)
+static bool judge_repeats(const ShardsDrawn *drawn, Report *report)
 {
     for (int i = 0; i < drawn->runs->count; i++) {
         const Passes *passes = &drawn->trained[i];
@@ -266,13 +266,13 @@ static bool judge_repeats(const SharesDrawn *drawn, Report *report)
     return report_ok(report, ONCE);
 }
 
-// A rank that draws, over all epochs, more than a share has, while no two ranks draw the same image
+// A rank that draws, over all epochs, more than a shard has, while no two ranks draw the same image
 // ever; -1: none.
 static int rank_with_too_many(const Passes *passes)
 {
     int found = -1;
     for (int a = 0; a < passes->run->ranks; a++) {
-        if (distinct_ever(passes, a) > largest_share(passes))
+        if (distinct_ever(passes, a) > largest_shard(passes))
             found = a;
         for (int b = a + 1; b < passes->run->ranks; b++)
             if (share_images(passes, a, b))
@@ -281,12 +281,12 @@ static int rank_with_too_many(const Passes *passes)
     return found;
 }
 
-static bool judge_sizes(const SharesDrawn *drawn, Report *report)
+static bool judge_sizes(const ShardsDrawn *drawn, Report *report)
 {
-    static const Diagnosis uneven = {"shares-uneven",
-                                     "a share is larger than others by more than one image. Where "
+    static const Diagnosis uneven = {"shards-uneven",
+                                     "a shard is larger than others by more than one image. Where "
                                      "the division leaves some over, "
-                                     "each share gets one of them at most.",
+                                     "each shard gets one of them at most.",
                                      NULL};
     for (int i = 0; i < drawn->runs->count; i++) {
         const Passes *passes = &drawn->trained[i];
@@ -297,12 +297,12 @@ static bool judge_sizes(const SharesDrawn *drawn, Report *report)
                                  "rank %d has %d images at least, which no other "
                                  "rank draws; %d images on %d ranks: %d at most",
                                  rank, distinct_ever(passes, rank), passes->total,
-                                 passes->run->ranks, largest_share(passes));
+                                 passes->run->ranks, largest_shard(passes));
     }
     return report_ok(report, SIZES);
 }
 
-static bool judge_absence(const SharesDrawn *drawn, Report *report)
+static bool judge_absence(const ShardsDrawn *drawn, Report *report)
 {
     for (int i = 0; i < drawn->runs->count; i++) {
         const Passes *passes = &drawn->trained[i];
@@ -318,7 +318,7 @@ static bool judge_absence(const SharesDrawn *drawn, Report *report)
 }
 
 // Images that are drawn twice displace others, and a rank with too many leaves some out.
-void judge_shares_trained(const SharesDrawn *drawn, Report *report)
+void judge_shards_trained(const ShardsDrawn *drawn, Report *report)
 {
     if (judge_repeats(drawn, report) && judge_sizes(drawn, report))
         judge_absence(drawn, report);
@@ -327,11 +327,11 @@ void judge_shares_trained(const SharesDrawn *drawn, Report *report)
 // What a rank's first batch ought to have.
 static int right_batch(const Passes *passes)
 {
-    int size = batch_size(passes->run), share = smallest_share(passes);
-    return size < share ? size : share;
+    int size = batch_size(passes->run), shard = smallest_shard(passes);
+    return size < shard ? size : shard;
 }
 
-bool judge_share_batches(const SharesDrawn *drawn, Report *report)
+bool judge_shard_batches(const ShardsDrawn *drawn, Report *report)
 {
     static const Diagnosis wrong = {
         "batch-wrong", "--batch-size is the number of images in the batch of one worker.", NULL};

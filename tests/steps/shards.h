@@ -1,5 +1,5 @@
-// What ranks drew of a split, beside what they would where each image belongs to one rank's share.
-// How images are shared out is no matter, nor whether a share stays the same from epoch to epoch.
+// What ranks drew of a split, beside what they would where each image belongs to one rank's shard.
+// How images are shared out is no matter, nor whether a shard stays the same from epoch to epoch.
 
 #ifndef HVDLAB_STEPS_SHARES_H
 #define HVDLAB_STEPS_SHARES_H
@@ -11,12 +11,12 @@
 typedef struct {
     const Runs *runs;
     Passes *trained, *validated; // of each run
-} SharesDrawn;
+} ShardsDrawn;
 
-// The smallest and the largest share, in images; the images of a batch, as the command line has it;
+// The smallest and the largest shard, in images; the images of a batch, as the command line has it;
 // the batches that so many images make.
-int smallest_share(const Passes *passes);
-int largest_share(const Passes *passes);
+int smallest_shard(const Passes *passes);
+int largest_shard(const Passes *passes);
 int batch_size(const Run *run);
 int batches_of(int images, int size);
 
@@ -25,8 +25,8 @@ bool is_repeated(const Passes *passes, int pass, int image);
 bool is_nobodys(const Passes *passes, int pass, int image);
 int count_images(const Passes *passes, int pass, ImageTest is_meant);
 
-// True where more is missing than one image of each rank's share; or where some are missing always,
-// though no share has a batch more than another, so that nothing has to be left out.
+// True where more is missing than one image of each rank's shard; or where some are missing always,
+// though no shard has a batch more than another, so that nothing has to be left out.
 bool lacks_images(const Passes *passes, int pass, int size);
 
 // True where the property of a rank's pass holds on all ranks.
@@ -34,15 +34,15 @@ typedef bool (*RankTest)(const Passes *passes, int pass, int rank);
 bool on_all_ranks(const Passes *passes, int pass, RankTest holds);
 
 bool has_no_repeat(const Passes *passes, int pass, int rank);
-bool draws_beyond_a_share(const Passes *passes, int pass, int rank);
+bool draws_beyond_a_shard(const Passes *passes, int pass, int rank);
 bool draws_all_that_it_ever_draws(const Passes *passes, int pass, int rank);
 
 // Evidence: which images of the pass were drawn twice, which not at all, and what each rank drew.
 char *pass_evidence(const Passes *passes, int pass, const char *what);
 
 // Reports whether each image is trained on once in an epoch, and, apart, whether batches have the
-// size that was asked for (shares_trained.c).
-void judge_shares_trained(const SharesDrawn *drawn, Report *report);
-bool judge_share_batches(const SharesDrawn *drawn, Report *report);
+// size that was asked for (shards_trained.c).
+void judge_shards_trained(const ShardsDrawn *drawn, Report *report);
+bool judge_shard_batches(const ShardsDrawn *drawn, Report *report);
 
 #endif
