@@ -323,6 +323,27 @@ static bool is_one_ring(const SumCall *call)
     return rank == 0 && hops == call->run->ranks;
 }
 
+// What goes from host to host comes from one of them, or goes to it.
+static bool is_star(const SumCall *call, int host)
+{
+    for (int r = 0; r < call->run->ranks; r++)
+        for (int to = 0; to < call->run->ranks; to++) {
+            int from_host = run_node(call->run, r), to_host = run_node(call->run, to);
+            if (from_host != to_host && from_host != host && to_host != host &&
+                call->sent[r][to] > 0)
+                return false;
+        }
+    return true;
+}
+
+static bool goes_through_one_host(const SumCall *call)
+{
+    for (int r = 0; r < call->run->ranks; r++)
+        if (is_star(call, run_node(call->run, r)))
+            return true;
+    return false;
+}
+
 static const Diagnosis *wrong_amount(const SumCall *call)
 {
     static const Diagnosis one_ring = {
@@ -332,8 +353,8 @@ static const Diagnosis *wrong_amount(const SumCall *call)
         NULL};
     static const Diagnosis through_one = {
         "through-one-host",
-        "the hosts' sums come together on one host, which sends the result to all others: with "
-        "every host more its link has more to carry. In a ring all links carry the same.",
+        "all values that hosts send each other come from one host, or go to it: with every host "
+        "more its link has more to carry. In a ring all links carry the same.",
         NULL};
     static const Diagnosis several = {
         "several-workers-between",
@@ -357,7 +378,8 @@ static const Diagnosis *wrong_amount(const SumCall *call)
         return NULL;
     if (is_one_ring(call))
         return &one_ring;
-    if (sent_between_hosts(call) <= 2 * (hosts - 1) * (values + SLACK))
+    if (hosts > 2 && goes_through_one_host(call) &&
+        sent_between_hosts(call) <= 2 * (hosts - 1) * (values + SLACK))
         return &through_one;
     return shared ? &several : &too_much;
 }
