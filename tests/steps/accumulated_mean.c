@@ -360,8 +360,8 @@ static const Diagnosis uneven = {
     NULL};
 static const Diagnosis zero = {
     "no-update",
-    "gradients that are all zero reach the optimizer. Often this is a division of whole numbers: "
-    "in C 1 / passes is 0 where passes is 2 or more.",
+    "gradients that are zero, or nearly so, reach the optimizer. Often this is a division of whole "
+    "numbers: in C 1 / passes is 0 where passes is 2 or more.",
     NULL};
 static const Diagnosis other_rate = {
     "learning-rate-changed",

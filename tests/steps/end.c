@@ -373,13 +373,14 @@ static void report_flood(const Run *run, const char *property, Report *report)
                                      "each of very many values. Print "
                                      "less: a check keeps a megabyte.",
                                      NULL};
-    static const Diagnosis calls = {
-        "hung", "a loop that calls the library and doesn't come to an end.", NULL};
-    char *evidence =
-        format_text("it %s, so the run was ended after %.1f seconds",
-                    run->flooded ? "printed more than a megabyte"
-                                 : "left more events in its traces than any right program",
-                    run->seconds);
+    static const Diagnosis calls = {"hung",
+                                    "a loop that calls the library or MPI and doesn't come to an "
+                                    "end, or a message for each of very many small pieces.",
+                                    NULL};
+    char *evidence = format_text("it %s, so the run was ended after %.1f seconds",
+                                 run->flooded ? "printed more than a megabyte"
+                                              : "left more events in its traces than a check keeps",
+                                 run->seconds);
     int rank = loudest_rank(run);
     if (run->flooded && rank >= 0 && run->ranks > 1)
         text_add(&evidence, "\nmost of it came from %s", process_words(&run->traces, rank));

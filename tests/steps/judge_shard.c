@@ -12,10 +12,12 @@
 #include "base/memory.h"
 #include "base/format.h"
 
-#define EPOCHS   "all ranks train for the command line's number of epochs, and validate after each"
-#define SPLITS   "training images are trained on, test images validated on"
-#define ORDER    "every epoch has an order of its own"
-#define VALIDATE "a validation looks at each test image once, over all ranks"
+#define EPOCHS "all ranks train for the command line's number of epochs, and validate after each"
+#define SPLITS "training images are trained on, test images validated on"
+#define ORDER  "every epoch has an order of its own"
+#define VALIDATE                                                                                   \
+    "over all ranks, a validation looks at each test image once, but for at most one of each "     \
+    "worker's"
 
 // ---- Epochs, and whose images.
 

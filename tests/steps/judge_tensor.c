@@ -286,8 +286,22 @@ static const Diagnosis *wrong_start(const Run *run)
     return relu_before_sum(run) ? &late : &parts;
 }
 
-static const Diagnosis *wrong_update(const Run *run, int n)
+// True where several workers train by another optimizer than one alone does.
+static bool other_optimizer(const Run *run, const Run *one)
 {
+    const cJSON *own = event_last(&run->traces.of[0], "compile");
+    const cJSON *alone = event_last(&one->traces.of[0], "compile");
+    return strcmp(event_text(own, "optimizer"), event_text(alone, "optimizer")) != 0 ||
+           event_number(own, "learning_rate") != event_number(alone, "learning_rate");
+}
+
+static const Diagnosis *wrong_update(const Run *run, const Run *one, int n)
+{
+    static const Diagnosis changed = {
+        "optimizer-changed",
+        "several workers train by another optimizer or learning rate than one worker does. An "
+        "update is from the same images on any number of workers here, so both stay.",
+        NULL};
     static const Diagnosis none = {
         "input-gradient-not-added",
         "a worker's units give a part of the gradient of what they read. The layers before them "
@@ -310,8 +324,11 @@ static const Diagnosis *wrong_update(const Run *run, int n)
     static const Diagnosis other = {
         "updates-differ",
         "before the first update the loss is that of the undivided network, and afterwards it is "
-        "not: the gradients that a worker applies are others than those of its part.",
+        "not: the gradients that a worker applies, or what its optimizer makes of them, are others "
+        "than those of its part.",
         NULL};
+    if (other_optimizer(run, one))
+        return &changed;
     Passed in = custom(run, n - 1, "backward", input_length(run));
     if (custom(run, n - 1, "backward", output_length(run)).exchanged)
         return &output;
@@ -329,11 +346,12 @@ static bool judge_losses(const Runs *runs, const Run *one, bool start, Report *r
         for (int n = start ? 0 : 1; run != one && batch_of(&one->traces.of[0], n); n++) {
             int r = first_other_loss(run, one, n);
             if (r >= 0)
-                return report_failure_in(
-                    report, runs, run, property, start ? wrong_start(run) : wrong_update(run, n),
-                    "the loss of batch %d is %.6f on rank %d of %d\nthe "
-                    "undivided network's is %.6f",
-                    n + 1, loss_of(run, r, n), r, run->ranks, loss_of(one, 0, n));
+                return report_failure_in(report, runs, run, property,
+                                         start ? wrong_start(run) : wrong_update(run, one, n),
+                                         "the loss of batch %d is %.6f on rank %d of %d\nthe "
+                                         "undivided network's is %.6f",
+                                         n + 1, loss_of(run, r, n), r, run->ranks,
+                                         loss_of(one, 0, n));
             if (start)
                 break;
         }

@@ -243,7 +243,7 @@ static bool judge_steps(const Runs *runs, Report *report)
     static const Diagnosis nothing = {"nothing-trained", "a worker computes no gradients.", NULL};
     static const Diagnosis some = {
         "steps-missing",
-        "a worker leaves before it has trained on all batches of its share, in each epoch.", NULL};
+        "a worker leaves before it has trained on all batches of its shard, in each epoch.", NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int r = 0; r < run->plan.ranks; r++) {
             int count = event_count(&run->traces.of[r], "gradient"),

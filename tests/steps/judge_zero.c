@@ -364,11 +364,21 @@ static bool in_shards(const Runs *runs, Report *report)
         "the model trains with another optimizer than the one that main makes by "
         "optimizer_in_shards().",
         NULL};
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
+    static const Diagnosis changed = {
+        "optimizer-changed",
+        "another optimizer trains the network than the exercise's, Adam, whose state is what is to "
+        "be divided.",
+        NULL};
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         if (ranks_with(&run->traces, "piece_updated") != all_ranks(run->ranks))
             return report_failure_in(
                 report, runs, run, PARTS, &other, "%s of %d updated pieces of the model",
                 rank_names(ranks_with(&run->traces, "piece_updated")).text, run->ranks);
+        const char *name = event_text(event_last(&run->traces.of[0], "compile"), "optimizer");
+        if (strcmp(name, "Adam") != 0)
+            return report_failure_in(report, runs, run, PARTS, &changed, "rank 0 trains by %s",
+                                     name);
+    }
     return true;
 }
 

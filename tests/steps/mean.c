@@ -232,9 +232,10 @@ static const Diagnosis none_applied = {
     "no-update", "no gradient reaches the weights: the optimizer's apply() has to update them.",
     NULL};
 static const Diagnosis zero_applied = {"no-update",
-                                       "gradients that are all zero reach the optimizer. Often "
-                                       "this is a division of whole numbers: in C "
-                                       "1 / hvd_size() is 0 on two workers or more.",
+                                       "gradients that are zero, or nearly so, reach the "
+                                       "optimizer. Often this is a division of whole numbers (in C "
+                                       "1 / hvd_size() is 0 on two workers or more), or by another "
+                                       "number than that of the workers.",
                                        NULL};
 static const Diagnosis every_some_steps = {
     "not-in-every-step",

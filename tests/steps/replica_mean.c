@@ -231,8 +231,8 @@ static const Diagnosis of_last = {
     NULL};
 static const Diagnosis zero = {
     "gradient-zero",
-    "the applied gradient is 0. Often the gradients were never read, or are multiplied by a "
-    "quotient of two whole numbers, such as 1 / replica->count.",
+    "the applied gradient is 0, or nearly so. Often the gradients were never read, or are "
+    "multiplied by a quotient of two whole numbers, such as 1 / replica->count.",
     NULL};
 static const Diagnosis whole_numbers = {
     "integer-division",
@@ -247,7 +247,8 @@ static const Diagnosis equal_afterwards = {
     NULL};
 static const Diagnosis other_rate = {
     "learning-rate-changed",
-    "the gradient is the mean, but it is applied with another learning rate than the page's 0.1. A "
+    "the gradient is the mean, but it is applied with another learning rate than the program's "
+    "0.1. A "
     "batch is of as many images on any number of devices, so the rate stays.",
     NULL};
 static const Diagnosis full_batch = {

@@ -220,13 +220,14 @@ static const Diagnosis not_exchanged = {
     "every rank applies the rows of its own gradient, unchanged; the others' rows do not reach it, "
     "or the sum does not replace the gradient (model_write_gradient).",
     NULL};
-static const Diagnosis no_update = {"no-update",
-                                    "the table's gradient is zero in all rows when it is applied. "
-                                    "Often model_write_gradient() comes "
-                                    "before the rows are added up, or whole numbers have made "
-                                    "zeros of them: 1 / hvd_size(), an array "
-                                    "of int.",
-                                    NULL};
+static const Diagnosis no_update = {
+    "no-update",
+    "the table's gradient is zero, or nearly so, in all rows when it is applied. "
+    "Often model_write_gradient() comes "
+    "before the rows are added up, or whole numbers have made "
+    "zeros of them: 1 / hvd_size(), an array "
+    "of int.",
+    NULL};
 static const Diagnosis divided_only = {
     "divided-but-not-summed",
     "every rank divides the rows of its own gradient by the number of workers; the others' rows do "

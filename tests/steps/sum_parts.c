@@ -144,6 +144,15 @@ bool lacks_some(const SumCall *call, const SumParts *parts, int rank)
     return !parts->divisor;
 }
 
+bool has_some_again(const SumCall *call, const SumParts *parts, int rank)
+{
+    (void)rank;
+    for (int r = 0; r < call->run->ranks; r++)
+        if (parts->times[r] < 1)
+            return false;
+    return !parts->divisor; // not once each: that is the sum
+}
+
 // All samples of a rank's call are of that kind.
 static bool samples_are(const SumCall *call, int rank, SumKind kind)
 {

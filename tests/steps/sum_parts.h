@@ -13,12 +13,13 @@ bool find_parts(const SumCall *call, size_t place, double value, SumParts *parts
 // twice". The caller frees it.
 char *parts_words(const SumParts *parts, int ranks);
 
-// Kinds of wrong sums: what this rank brought alone, all but that, all and that twice, or some
-// ranks' values once each.
+// Kinds of wrong sums: what this rank brought alone, all but that, all and that twice, some ranks'
+// values once each, or the values of all, and of some of them more than once.
 bool is_average(const SumCall *call, const SumParts *parts, int rank);
 bool is_its_own(const SumCall *call, const SumParts *parts, int rank);
 bool lacks_its_own(const SumCall *call, const SumParts *parts, int rank);
 bool doubles_its_own(const SumCall *call, const SumParts *parts, int rank);
 bool lacks_some(const SumCall *call, const SumParts *parts, int rank);
+bool has_some_again(const SumCall *call, const SumParts *parts, int rank);
 
 #endif

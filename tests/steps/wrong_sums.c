@@ -232,6 +232,13 @@ static const Diagnosis doubled = {
     "every rank's values once where the number of ranks is a power of two. Else some lack, or come "
     "in twice, as the lines above show.",
     NULL};
+static const Diagnosis again = {
+    "added-again",
+    "where the sums are wrong they hold the values of all ranks, and those of some of them more "
+    "than once (above). Often a sum is added to values that are in it already, or a result is "
+    "added "
+    "where it must replace what was there.",
+    NULL};
 static const Diagnosis wrong = {
     "sum-wrong",
     "these are not the sums. Often a rank adds, or sends on, another part of the array than the "
@@ -269,7 +276,9 @@ static const Diagnosis *wrong_sums(const SumCalls *calls, KnownSums known)
         return &on_the_last;
     if (right_in_parts(calls))
         return &in_parts;
-    return wrong_sums_are(calls, lacks_some) ? &left_out : &wrong;
+    if (wrong_sums_are(calls, lacks_some))
+        return &left_out;
+    return wrong_sums_are(calls, has_some_again) ? &again : &wrong;
 }
 
 // "values[3] is 1.5, the sum of ranks 0 and 1, instead of -0.25", of the first sample.
