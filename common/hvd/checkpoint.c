@@ -551,7 +551,7 @@ static void saver_train_begin(Callback *self, Training *training)
 {
     Saver *s = (Saver *)self;
     need_ranks(self->name);
-    check_training(self->name, training);
+    check_model(self->name, training->model);
     s->best[EPOCH] = 0;
     if (world_rank() == 0)
         check_folder(s, training);

@@ -88,11 +88,11 @@ static bool judge_divided(const Runs *runs, Report *report)
         "the units are divided by hvd_local_size(), the workers of one machine, which may differ "
         "from machine to machine.",
         NULL};
-    static const Diagnosis wrong = {"units-wrong",
-                                    "each worker has the units of the first wide layer, divided by "
-                                    "hvd_size(): one worker alone "
-                                    "has them all. The other layers are the same on any number.",
-                                    NULL};
+    static const Diagnosis wrong = {
+        "units-wrong",
+        "each worker has the units of the first wide layer, divided by hvd_size(): one worker "
+        "alone has them all. The other layers are the same on any number.",
+        NULL};
     const Run *one = undivided(runs);
     if (!one)
         return true;
@@ -269,8 +269,7 @@ static const Diagnosis *wrong_start(const Run *run)
         "parts-wrong",
         "the outputs are added up, and yet the loss is another one. Often the workers' parts are "
         "together not the undivided weights. The first wide layer is divided by columns, kernel "
-        "and "
-        "bias, and the second one's kernel by rows, the same units in both.",
+        "and bias, and the second one's kernel by rows, the same units in both.",
         NULL};
     Passed out = custom(run, 0, "forward", output_length(run));
     if (custom(run, 0, "forward", input_length(run)).exchanged)

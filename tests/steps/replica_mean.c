@@ -248,8 +248,7 @@ static const Diagnosis equal_afterwards = {
 static const Diagnosis other_rate = {
     "learning-rate-changed",
     "the gradient is the mean, but it is applied with another learning rate than the program's "
-    "0.1. A "
-    "batch is of as many images on any number of devices, so the rate stays.",
+    "0.1. A batch is of as many images on any number of devices, so the rate stays.",
     NULL};
 static const Diagnosis full_batch = {
     "divided-by-full-batch",
