@@ -425,7 +425,6 @@ data-cifar10: ## fetch CIFAR-10 into data/, 170 MB (labs 5 and 7 have programs f
 	@common/scripts/deps.sh install curl
 	@common/scripts/data.sh cifar10
 
-# It stops at the accuracy it is to show.
 demo: ## build, then train a small network on the real data, on two workers: 2 to 3 minutes on 2 cores
 	@common/scripts/deps.sh install build dataset-or-fetch
 	$(build_first) $(BUILD)/solution_06 $(BUILD)/bench

@@ -21,6 +21,7 @@ limit_two_levels := $(if $(SANITIZE),1200,300)
 limit_rehearsal := $(if $(SANITIZE),1200,300)
 limit_forgeries := $(if $(SANITIZE),1200,300)
 limit_watch := $(if $(SANITIZE),1200,300)
+limit_demo := $(if $(SANITIZE),2400,900)
 limit_page := 400
 limit_print := 600
 limit_gradescope := $(if $(SANITIZE),2400,600)
@@ -48,7 +49,7 @@ run_bf16 = $(call run_units,HVDLAB_TEST_PRECISION=bf16 DNNL_MAX_CPU_ISA=$(1) , (
 # more and are about little that a change touches are left to make test-more.
 more_tests := tests/unit/test_threads.sh tests/unit/test_bf16.sh tests/faults/test_inject.sh \
               tests/mpi/test_two_levels.sh tests/steps/test_watch.sh tests/steps/test_release.sh \
-              tests/steps/test_gradescope.sh tests/unit/test_page.sh tests/unit/test_print.sh tests/unit/test_translations.sh tests/unit/test_gpu_pack.sh tests/mpi/test_cluster.sh
+              tests/steps/test_gradescope.sh tests/unit/test_demo.sh tests/unit/test_page.sh tests/unit/test_print.sh tests/unit/test_translations.sh tests/unit/test_gpu_pack.sh tests/mpi/test_cluster.sh
 script_tests := $(filter-out tests/emulated/% tests/gpu/% $(more_tests),$(wildcard tests/*/test_*.sh))
 # Those that time something run alone; the others mostly wait, for compilers or for mpirun's end.
 alone_tests := timelines

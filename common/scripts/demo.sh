@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 # Usage: demo.sh
 #
-# Trains the finished program, solutions/step_06.c, on two ranks until its validation accuracy is
-# above 0.80, measures one rank and two for some hundred steps, and ends with a table. Two to three
-# minutes on two cores. From the environment: BUILD, and HVDLAB_FLAGS and BENCH=quick to shorten it.
+# Trains solutions/step_06.c on two ranks, measures one rank and two for some hundred steps, and prints a table.
+# From the environment: BUILD, and HVDLAB_FLAGS and BENCH=quick to shorten it.
+# Status 0 if the training ended, whatever accuracy it reached; tests/unit/test_demo.sh checks that it is above 0.80.
 
 set -euo pipefail
 build=${BUILD:-build}
-flags=(--width 1 --epochs 4 --target-accuracy 0.80 --patience 1)
+# While the learning rate is high, the validation accuracy varies by 0.1 from epoch to epoch. After epoch 15 the schedule
+# divides the rate by ten, and the accuracy stays within 0.02. The target 1 never stops the training.
+flags=(--width 1 --images 2000 --no-augment --batch-size 16 --base-lr 0.1 --epochs 17 --target-accuracy 1 --seed 4)
 log=$build/demo.log
 quick=
 [[ ${BENCH:-} != quick ]] || quick=yes
 
-echo "Two workers train a small Wide ResNet on Fashion-MNIST until the validation accuracy is above"
-echo "0.80: two or three epochs of about 40 seconds on two cores."
+echo "Two workers train a small Wide ResNet on 2,000 images of Fashion-MNIST, for 17 epochs of 2 to 6 seconds on two cores."
+echo "The validation accuracy jumps until the learning rate falls, after epoch 15. Then it is about 0.86."
 common/scripts/mpi.sh line 2 "$build/solution_06" "${flags[@]}"
 begin=$EPOCHREALTIME
 common/scripts/mpi.sh run 2 "$build/solution_06" "${flags[@]}" | tee "$log"
@@ -42,8 +44,4 @@ printf '%-34s %s\n' \
 # ratios: where others use the machine it is the better measure, but it does not follow from them.
 if [[ $two != - ]]; then
     printf '%-34s %s\n' "share of twice one worker's" "$(LC_ALL=C awk "BEGIN { printf \"%.0f %%\", 100 * $two / (2 * $one) }")"
-fi
-if [[ -z ${HVDLAB_FLAGS:-} ]] && ! grep -q '^Early stopping' "$log"; then
-    echo "demo: the accuracy did not come above 0.80 in 4 epochs; it does in nearly every run: try again" >&2
-    exit 1
 fi

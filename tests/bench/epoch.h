@@ -6,7 +6,7 @@
 
 #include "workload.h"
 
-// The demo validates on half as many images as it trains on.
+// As the trainer on the whole data set, it validates on half as many images as it trains on.
 enum { EPOCH_STEPS = 24, EPOCH_VALIDATION_STEPS = EPOCH_STEPS / 2 };
 
 // Seconds in an epoch, and of the processor's time.
