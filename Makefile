@@ -37,6 +37,12 @@ DATA_DIR := data
 export CC CUDA CUDA_HOME CUDNN_HOME NCCL_HOME CUDA_ARCH ONEDNN BUILD CLANG_FORMAT FASHION_MNIST_URL CIFAR10_URL DATA_DIR NP V
 export SUBMISSIONS ROSTER EXERCISES GRADES SECRET SEAL AT_ONCE WORKSHEET BOOK COLUMN TO HINTS MEASURED STUDENTS PDF TRACE
 
+# Nothing is built among files that are not the kit's.
+ifeq ($(wildcard $(BUILD)/settings.compile),)
+refusal := $(if $(filter-out help info doc,$(or $(MAKECMDGOALS),all)),$(shell BUILD='$(BUILD)'; goal=make; . common/scripts/folders.sh; need_build 2>&1))
+$(if $(refusal),$(error $(subst make: ,,$(refusal))))
+endif
+
 # One recipe line, quiet unless V=1: $(Q)command; and the short line that stands for it.
 Q := $(if $(filter 1,$(V)),,@)
 say = @printf '  %-4s %s\n' $(1) $(2)
@@ -604,7 +610,7 @@ release: ## make the students' package: [EXERCISES=...] [HINTS=2] [TEXTS=zh_CN] 
 
 version = $(shell sed -n 's/^#define HVDLAB_VERSION "\(.*\)"/\1/p' common/run/args.h)
 dist: ## make the source archive of this commit, the same in each build
-	@mkdir -p $(BUILD)
+	@goal="make dist"; . common/scripts/folders.sh; use_git; begin_build
 	$(Q)git archive --format=tar --prefix=hvdlab-$(version)/ HEAD | gzip -n >$(BUILD)/hvdlab-$(version).tar.gz
 	@echo $(BUILD)/hvdlab-$(version).tar.gz
 
@@ -711,5 +717,5 @@ lint: ## look for mistakes in scripts and sources (shellcheck, cppcheck)
 	@common/scripts/deps.sh install lint
 	@tests/lint.sh
 
-clean: ## remove what was built
-	$(Q)rm -rf $(BUILD)
+clean: ## remove what was built (not a class's grades and releases)
+	@goal="make clean"; . common/scripts/folders.sh; clean_build

@@ -22,7 +22,10 @@ unpack() # FOLDER
     while read -r line; do
         options+=(--aptopt="$line")
     done < <(apt-config dump | grep -E '^Acquire::https?::Proxy')
-    rm -rf "$1" "$1.new" && mkdir -p "$1.new" || exit 2
+    goal="make test-arm"
+    . common/scripts/folders.sh
+    begin_build
+    rm -rf "$1.new" && mkdir -p "$1.new" || exit 2
     mmdebstrap --quiet --variant=extract --architectures=arm64 "${options[@]}" \
         --include=libdnnl-dev,libopenmpi-dev,libhwloc-dev,libcjson-dev,zlib1g-dev,check "${suite#*:}" - 2>"$log" |
         tar -x -C "$1.new" ./usr ./lib --no-same-owner 2>>"$log" ||

@@ -63,6 +63,9 @@ fi
 
 [[ $(id -u) -eq 0 ]] || fail "only root can do this"
 folder=$(realpath -m "${BUILD:-build}")/fresh
+goal="make test-fresh"
+. common/scripts/folders.sh
+begin_build
 mkdir -p "$folder" || exit 2
 root=$folder/root-$$
 running=

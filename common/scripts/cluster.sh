@@ -375,6 +375,8 @@ down()
     is_part "${watched:-0}" keep && end "$watched"
     is_part "${head:-0}" head && kill -KILL "$head" 2>/dev/null # it may have gone with the watch
     is_part "${keeper:-0}" head && end "$keeper"
+    # A cluster's folder has the hosts, and the kit alone makes it.
+    [[ -e $folder/etc-hosts ]] || rmdir "$folder" 2>/dev/null || fail "$folder is no cluster's folder: move it away"
     rm -rf "$folder"
 }
 

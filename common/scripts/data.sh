@@ -4,7 +4,7 @@
 # Fetches the four files of Fashion-MNIST from $FASHION_MNIST_URL into $DATA_DIR; or the archive of
 # CIFAR-10's binary version from $CIFAR10_URL, and unpacks it there. A file appears under its name, and
 # so does CIFAR-10's folder, only when it is complete and its SHA-256 (or the archive's) is right; a file
-# that is there and right is kept, and so is that folder. Status 0, or 2 with one line that says what is
+# that is there and right is kept, and so is that folder; another file of that name gets a new name. Status 0, or 2 with one line that says what is
 # wrong.
 #
 # The sums are those of the files at the official homes. The files of Debian's package have other
@@ -14,11 +14,9 @@ set -u
 what=${1:-}
 folder=${DATA_DIR:?}
 
-fail()
-{
-    echo "make data${what:+-$what}: $1" >&2
-    exit 2
-}
+goal="make data${what:+-$what}"
+. common/scripts/folders.sh
+fail() { refuse "$1"; }
 
 # sum_is FILE SUM
 sum_is()
@@ -45,26 +43,31 @@ fetch()
         return
     fi
     fetch_part "${FASHION_MNIST_URL:?}" "$1" "$2"
-    mv "$part" "$file" || exit 2
+    if [ -e "$file" ] || [ -L "$file" ]; then
+        other=$file.other-$(date +%Y%m%d-%H%M%S)
+        mv -n -- "$file" "$other" && echo "$file: was another file, which is now $other"
+    fi
+    mv -n -T "$part" "$file" || exit 2
 }
 
 # unpack SUM ARCHIVE NAME: the folder NAME in the archive.
 unpack()
 {
-    if [ -d "$folder/$3" ]; then
+    if [ -e "$folder/$3" ]; then
         echo "$folder/$3: already there"
         return
     fi
     fetch_part "${CIFAR10_URL:?}" "$1" "$2"
-    mkdir "$part.unpacked" || exit 2
-    problem=$(tar -xzf "$part" -C "$part.unpacked" 2>&1) ||
+    mkdir "$work/unpacked" || exit 2
+    problem=$(tar -xzf "$part" -C "$work/unpacked" 2>&1) ||
         fail "can't unpack $2: $(echo "$problem" | head -n 1)"
-    mv "$part.unpacked/$3" "$folder/$3" || exit 2
+    mv -n -T "$work/unpacked/$3" "$folder/$3" || exit 2
 }
 
 mkdir -p "$folder" || exit 2
-part=$folder/.part.$$
-trap 'rm -rf "$part" "$part.unpacked"' EXIT
+work=$(mktemp -d "$folder/.part-XXXXXX") || exit 2
+part=$work/part
+trap 'rm -rf "$work"' EXIT
 trap 'exit 2' INT TERM HUP
 
 if [ "$what" = cifar10 ]; then

@@ -8,18 +8,16 @@
 # oneDNN is 38 MB, and only computes on CPUs: in its place is a library of its functions' names, each of which says so.
 
 set -eu
+goal="make gpu-pack"
+. common/scripts/folders.sh
 build=${BUILD:-build}
-to=${TO:-build/gpu-pack}
+target=${TO:-build/gpu-pack}
 max_mib=60
-
-fail()
-{
-    echo "make gpu-pack: $1" >&2
-    exit 2
-}
 mpirun --version 2>/dev/null | grep -q '(Open MPI) 4\.' ||
-    fail "it packs Open MPI 4 (Debian 12's); here is $(mpirun --version 2>/dev/null | head -n 1)"
-rm -rf "$to"
+    refuse "it packs Open MPI 4 (Debian 12's); here is $(mpirun --version 2>/dev/null | head -n 1)"
+trap 'rm -rf "$fresh"' EXIT
+begin_folder "$target"
+to=$fresh
 mkdir -p "$to"/{lib,licenses,parts,data,build,mpi/bin}
 
 # ---- Programs and tests, at the same paths as in the kit.
@@ -114,5 +112,6 @@ else
 fi >"$to/parts/pip"
 
 mib=$(du -sm --apparent-size "$to" | cut -f 1)
-[[ $mib -le $max_mib ]] || fail "$to has $mib MiB, more than $max_mib"
-echo "make gpu-pack: $to, $mib MiB: copy it to the GPU machine, and type ./run.sh in it"
+[[ $mib -le $max_mib ]] || refuse "the pack has $mib MiB, more than $max_mib"
+end_folder "$target"
+echo "make gpu-pack: $target, $mib MiB: copy it to the GPU machine, and type ./run.sh in it"

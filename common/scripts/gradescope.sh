@@ -7,19 +7,22 @@
 # is a seal (labs/sealed-grading.md).
 
 set -eu
+goal="make gradescope"
+. common/scripts/folders.sh
 to=${TO:-${BUILD:-build}/gradescope.zip}
-[[ -n ${EXERCISES:-} ]] || {
-    echo 'make gradescope: say which exercises, and their points: EXERCISES=ring:2,save' >&2
-    exit 2
-}
+[[ -n ${EXERCISES:-} ]] || refuse 'say which exercises, and their points: EXERCISES=ring:2,save'
 for word in ${EXERCISES//,/ }; do
-    common/scripts/labs.sh table | grep -q "^${word%%:*} " || {
-        echo "make gradescope: EXERCISES: there is no exercise '${word%%:*}'" >&2
-        exit 2
-    }
+    common/scripts/labs.sh table | grep -q "^${word%%:*} " || refuse "EXERCISES: there is no exercise '${word%%:*}'"
 done
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+[[ -z ${SECRET:-} || (-f $SECRET && -s $SECRET && -r $SECRET) ]] || refuse "SECRET does not name a file with a secret in it"
+use_git
+
+# Is it an older autograder, with nothing else in it?
+is_autograder() { [[ $(unzip -Z1 "$1" 2>/dev/null | grep -vx secret | LC_ALL=C sort | xargs) == "exercises kit.tar.gz run_autograder setup.sh" ]]; }
+need_file "$to" is_autograder
+! holds "${BUILD:-build}" "$to" || begin_build
+folder=$(mktemp -d) zip=$(mktemp)
+trap 'rm -rf "$folder" "$zip"' EXIT
 git archive --format=tar.gz -o "$folder/kit.tar.gz" HEAD
 [[ -z ${SECRET:-} ]] || cp "$SECRET" "$folder/secret"
 echo "$EXERCISES" >"$folder/exercises"
@@ -60,7 +63,7 @@ common/scripts/grade.sh >/autograder/log 2>&1 &&
     mv $results.new $results || cat /autograder/log >&2
 RUN
 chmod +x "$folder/setup.sh" "$folder/run_autograder"
-rm -f "$to"
+(cd "$folder" && zip -qr - .) >"$zip"
 mkdir -p "$(dirname "$to")"
-(cd "$folder" && zip -qr - .) >"$to"
+cat "$zip" >"$to"
 echo "make gradescope: $to"

@@ -7,10 +7,12 @@
 
 set -u
 scripts=$(dirname "$0")
-to=${TO:-${BUILD:-build}/print}
-rm -rf "$to"
-mkdir -p "$to"
-to=$(realpath "$to")
+goal="make print"
+. common/scripts/folders.sh
+target=${TO:-${BUILD:-build}/print}
+trap 'rm -rf "$fresh"' EXIT
+begin_folder "$target"
+to=$fresh
 texts=(README.md CONTRIBUTING.md labs/*.md labs/*/handout.md labs/01-baseline/keras.md)
 
 # page FROM COPY: FROM as HTML in COPY; the text is on standard input.
@@ -49,4 +51,6 @@ done < <(find "$to" -name '*.html')
         exit 1
     }
 done || exit 1
-echo "make print: $(find "$to" -name '*.html' | wc -l) pages, $(find "$to" -name '*.pdf' | wc -l) PDFs: $to/student, $to/instructor"
+pages=$(find "$to" -name '*.html' | wc -l) pdfs=$(find "$to" -name '*.pdf' | wc -l)
+end_folder "$target"
+echo "make print: $pages pages, $pdfs PDFs: $target/student, $target/instructor"

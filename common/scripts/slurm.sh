@@ -119,6 +119,7 @@ fi
 "$scripts/deps.sh" check slurm cluster || exit 2
 mkdir -p "$folder" && exec 9>"$folder.lock" || exit 2
 flock --nonblock 9 || fail "in $folder one is running already"
+[[ ! -e $folder || -e $folder/slurm.conf ]] || rmdir "$folder" 2>/dev/null || fail "$folder is no folder of this script: move it away"
 rm -rf "$folder" && mkdir "$folder" && kept=$(mktemp -d) || exit 2
 running=
 

@@ -16,17 +16,14 @@
 # the same of the student's own file, where another FILE was graded since.
 
 set -u
+. common/scripts/folders.sh
 build=${BUILD:-build}
 scripts=$(dirname "$0")
 table=$("$scripts/labs.sh" table) || exit 2
 exercises=$(echo "$table" | cut -d ' ' -f 1)
 edited=$("$scripts/steps.sh" edited)
 
-fail()
-{
-    echo "make $goal: $1" >&2
-    exit 2
-}
+fail() { refuse "$1"; }
 
 # ---- Exercise $1.
 
@@ -181,6 +178,7 @@ hint()
     2) echo "(That was the last one. make hint-$1 again shows all three; make diff-$1 shows the solution.)" ;;
     *) echo "(These are all. make diff-$1 shows how your file differs from the solution.)" ;;
     esac
+    begin_build
     mkdir -p "$build/hints" && echo $now >"$counter"
 }
 
@@ -203,6 +201,9 @@ show_diff()
 keep_backup()
 {
     copy=$(own_file "$1").backup-$(date +%Y%m%d-%H%M%S)
+    while [ -e "$copy" ]; do
+        copy=$copy-again
+    done
     cp -p "$(own_file "$1")" "$copy" || exit 2
     echo "Kept your file as $copy"
 }
@@ -223,12 +224,12 @@ reset()
         *) fail "nothing was changed" ;;
         esac
     fi
-    mkdir -p "$build"
-    original=$build/original.c
+    original=$(mktemp)
+    trap 'rm -f "$original"' EXIT
     "$scripts/steps.sh" original "$(file_name "$1")" "$original" || exit 2
     [ ! -e "$to" ] || keep_backup "$1"
     cp "$original" "$to" || exit 2
-    rm -f "$original" "$build/carried/$(file_name "$1").c"
+    rm -f "$build/carried/$(file_name "$1").c"
     echo "$to is as it was."
 }
 
@@ -339,7 +340,7 @@ progress()
     echo "Next: ${advice:-nothing, all exercises passed; make diff-$last compares your last one with the solution}"
 }
 
-goal=$1${2:+-$2}
+goal="make $1${2:+-$2}"
 case $1 in
 line) print_line "$2" "$3" ;;
 check)
@@ -348,7 +349,7 @@ check)
     exec "$build/check-step" "$2" "$file"
     ;;
 check-all)
-    goal=check
+    goal="make check"
     check_all
     ;;
 hint) hint "$2" ;;

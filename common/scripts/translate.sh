@@ -2,19 +2,18 @@
 # Usage: translate.sh           makes the translated texts (make translate), in TO (build/zh_CN)
 #        translate.sh update    brings the PO files up to date with the English texts
 # TEXTS (zh_CN) is the language; PO (labs/po/LANGUAGE) the folder of its PO files; FROM (.) has the English texts, and may be
-# TO. labs/po/README.md says more.
+# TO, if a script of the kit made it. labs/po/README.md says more.
 
 set -eu
+goal="make translate"
+. common/scripts/folders.sh
 language=${TEXTS:-zh_CN}
 files=${PO:-labs/po/$language}
-[[ -d $files ]] || {
-    echo "make translate: there is no $files" >&2
-    exit 2
-}
+[[ -d $files ]] || refuse "there is no $files"
 from=${FROM:-.}
-to=${TO:-${BUILD:-build}/$language}
+target=${TO:-${BUILD:-build}/$language}
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap 'rm -rf "$work" "$fresh"' EXIT
 markdown=(-f text -o markdown -o neverwrap -M UTF-8)
 
 quietly()
@@ -78,11 +77,15 @@ with_anchors()
 }
 
 # All that links lead to; what has no translation stands there in English.
-[[ $from == "$to" ]] || {
-    rm -rf "$to"
-    mkdir -p "$to"
+if [[ $from == "$target" ]]; then
+    need_folder "$target"
+    has_mark "$target" || refuse "$target was not made by the kit: name another folder"
+    to=$target
+else
+    begin_folder "$target"
+    to=$fresh
     cp -R "$from"/{README.md,CONTRIBUTING.md,LICENSE,labs} "$to"
-}
+fi
 for po in "$files"/*.po; do
     while read -r text; do
         master=$(english "$text")
@@ -93,4 +96,5 @@ for po in "$files"/*.po; do
         esac >"$to/$text"
     done < <(masters "$po")
 done
-echo "make translate: $to"
+[[ -z $fresh ]] || end_folder "$target"
+echo "make translate: $target"

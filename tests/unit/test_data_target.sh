@@ -78,6 +78,7 @@ holds "good files" "${images[@]}" "${labels[@]}"
 # A file that is there and right is not fetched again; one that is damaged is.
 echo damaged >"$data/${labels[0]}"
 make_data "$home" || fail "one damaged file in data: $(cat "$folder/err")"
+grep -qx damaged "$data/${labels[0]}".other-* && rm "$data/${labels[0]}".other-* || fail "the other file is not kept: $(ls "$data")"
 holds "one damaged file in data" "${images[@]}" "${labels[@]}"
 [[ $(grep -c fetching "$folder/out") -eq 1 ]] || fail "fetched too much: $(cat "$folder/out")"
 
