@@ -13,29 +13,66 @@
 set -eu
 export LC_ALL=C
 scripts=$(dirname "$0")
+goal="make release"
+. common/scripts/folders.sh
 build=${BUILD:-build}
 to=${TO:-$build/release}
 hints=${HINTS:-3}
 
-fail()
-{
-    echo "make release: $1" >&2
-    exit 2
-}
-[[ $hints =~ ^[0-3]$ ]] || fail "HINTS=$hints is not a number from 0 to 3"
-[[ ${MEASURED:-} == '' || $MEASURED == cut ]] || fail "MEASURED=$MEASURED: only MEASURED=cut means something"
+# ---- What is asked for. Nothing is written before all of it is possible.
+
+[[ $hints =~ ^[0-3]$ ]] || refuse "HINTS=$hints is not a number from 0 to 3"
+[[ ${MEASURED:-} == '' || $MEASURED == cut ]] || refuse "MEASURED=$MEASURED: only MEASURED=cut means something"
+[[ -z ${TEXTS:-} || -d labs/po/$TEXTS ]] || refuse "TEXTS=$TEXTS: there is no labs/po/$TEXTS"
 table=$("$scripts/labs.sh" table)
 exercises=${EXERCISES:-$(cut -d ' ' -f 1 <<<"$table")}
 exercises=${exercises//,/ }
 for name in $exercises; do
-    grep -q "^$name " <<<"$table" || fail "EXERCISES: there is no exercise '$name'"
+    grep -q "^$name " <<<"$table" || refuse "EXERCISES: there is no exercise '$name'"
 done
 is_released() { [[ " ${exercises//$'\n'/ } " == *" $1 "* ]]; }
+use_git
+repository=$to/hvdlab.git
 
+# is_listed FILE: did a release write this file of TO?
+is_listed() { [[ -f $to/$mark && ! -L $1 ]] && grep -qxF -e "$(cd "$to" && sha256sum -- "${1#"$to"/}")" "$to/$mark"; }
+
+# A repository of releases begins with the first one.
+is_repository()
+{
+    [[ -d $1 && ! -L $1 && $(git --git-dir="$1" log --max-parents=0 --format='%an: %s' HEAD 2>/dev/null) == "hvdlab: hvdlab, release 1" ]]
+}
+
+need_folder "$to"
+need_no_link "$to/students"
+[[ ! -e $to/students || -d $to/students ]] || refuse "$to/students is there, and is no folder"
+[[ ! -e $repository && ! -L $repository ]] || is_repository "$repository" ||
+    refuse "$repository is there, and is no repository of releases: name another folder, or move it away"
+need_file "$to/hvdlab.tar.gz" is_listed
+declare -A id_of
+if [[ -n ${STUDENTS:-} ]]; then
+    [[ -f ${SECRET:-} && -s $SECRET && -r $SECRET ]] || refuse "stamps need SECRET=, a file with the course's secret"
+    [[ -f $STUDENTS && -r $STUDENTS ]] || refuse "STUDENTS=$STUDENTS is no file that can be read"
+    # (Without the jobserver of the make that calls this.)
+    MAKEFLAGS=$(sed 's/ *-j[0-9]* *--jobserver-[a-z]*=[^ ]*//' <<<"${MAKEFLAGS:-}") make -s "$build/grades"
+    roster=$("$build/grades" roster "$STUDENTS") || exit 2
+    while IFS=$'\x1f' read -r id _; do
+        [[ -n $id ]] || continue
+        name=$(safe_name "$id")
+        [[ -z ${id_of[$name]+there} ]] || refuse "$STUDENTS: two students have the id $id"
+        id_of[$name]=$id
+        need_file "$to/students/$name.tar.gz" is_listed
+    done <<<"$roster"
+fi
+
+! holds "$build" "$to" || begin_build
 mkdir -p "$to"
 to=$(realpath "$to")
-tree=$to/hvdlab
-rm -rf "$tree" && mkdir -p "$tree"
+repository=$to/hvdlab.git
+fresh=$(mktemp -d "$to/.hvdlab-XXXXXX")
+trap 'rm -rf "$fresh"' EXIT
+tree=$fresh/hvdlab cut=$fresh/cut
+mkdir "$tree"
 
 # ---- The files.
 
@@ -55,7 +92,7 @@ add_text()
     local path
     for path; do
         mkdir -p "$tree/$(dirname "$path")"
-        awk -v measured="${MEASURED:-}" -f "$scripts/cut.awk" "$path" >"$tree/$path" || fail "$path: not cut"
+        awk -v measured="${MEASURED:-}" -f "$scripts/cut.awk" "$path" >"$tree/$path" || refuse "$path: not cut"
     done
 }
 
@@ -84,7 +121,7 @@ settings()
     done <"$1"
 }
 
-"$scripts/steps.sh" cut "$to/cut"
+"$scripts/steps.sh" cut "$cut"
 mkdir -p "$tree/steps/.original"
 while read -r lab; do
     of_lab=$(awk -v lab="$lab" '$3 == lab { print $1 " " $2 }' <<<"$table")
@@ -96,8 +133,8 @@ while read -r lab; do
         awk -v hints="$hints" '/^---$/ { part++ }
             part <= hints { print; next }
             /^---$/ { print; print "This hint is your instructor'"'"'s: ask." }' "$lab/hints/$file.md" >"$tree/$lab/hints/$file.md"
-        cp "$to/cut/steps/$file.c" "$tree/steps/"
-        cp "$to/cut/steps/$file.c" "$tree/steps/.original/"
+        cp "$cut/steps/$file.c" "$tree/steps/"
+        cp "$cut/steps/$file.c" "$tree/steps/.original/"
     done <<<"$of_lab"
     # A lab without exercises of its own is always there.
     [[ -n $released || -z $of_lab ]] || continue
@@ -114,68 +151,90 @@ while read -r lab; do
         [[ $source != "$lab"/* ]] || add "$source"
     done
     "$scripts/labs.sh" baselines | while read -r file master; do
-        [[ $master != "$lab"/* ]] || cp "$to/cut/steps/$file.c" "$tree/steps/"
+        [[ $master != "$lab"/* ]] || cp "$cut/steps/$file.c" "$tree/steps/"
     done
 done < <(printf '%s\n' labs/*/lab.conf | xargs -n 1 dirname)
 (cd "$tree" && sha256sum steps/*.c >steps/.original/steps.sha256)
 # After the cut, which knows an answer by its English word.
-[[ -z ${TEXTS:-} ]] || FROM=$tree TO=$tree "$scripts/translate.sh" >/dev/null
+if [[ -n ${TEXTS:-} ]]; then
+    set_mark "$tree"
+    FROM=$tree TO=$tree "$scripts/translate.sh" >/dev/null
+    rm "$tree/$mark"
+fi
 
 # answers FILE: the lines that its solution adds, those that say something.
 answers()
 {
-    diff "$to/cut/steps/$1.c" "$to/cut/solutions/$1.c" | sed -n 's/^> *//p' | grep -v '^//' | awk 'length($0) >= 30'
+    diff "$cut/steps/$1.c" "$cut/solutions/$1.c" | sed -n 's/^> *//p' | grep -v '^//' | awk 'length($0) >= 30'
 }
 # A file of a later exercise may show an earlier one's answer: say so, so that it is released after it.
 while read -r name file _; do
     is_released "$name" || continue
-    answers "$file" >"$to/answers"
+    answers "$file" >"$fresh/answers"
     telling=
     while read -r other other_file _; do
         { [[ $other != "$name" && -s $to/answers ]] && is_released "$other"; } || continue
-        shown=$(sed 's/^ *//' "$to/cut/steps/$other_file.c" | grep -cxFf "$to/answers" || true)
-        [[ $shown -lt 3 && $shown -lt $(wc -l <"$to/answers") ]] || telling+=" $other"
+        shown=$(sed 's/^ *//' "$cut/steps/$other_file.c" | grep -cxFf "$fresh/answers" || true)
+        [[ $shown -lt 3 && $shown -lt $(wc -l <"$fresh/answers") ]] || telling+=" $other"
     done <<<"$table"
     [[ -z $telling ]] || echo "make release: note: what $name asks for stands in:$telling; release those after it" >&2
 done <<<"$table"
-rm -f "$to/answers"
-rm -rf "$to/cut"
 
-# ---- The repository, and the archive.
+# ---- The archives. A stamp says whose copy it is, and which seed the exercise `profile` takes there.
 
-stamp=$(git log -1 --format=%ct 2>/dev/null || echo 0)
-export GIT_DIR=$to/hvdlab.git GIT_WORK_TREE=$tree
-export GIT_AUTHOR_NAME=hvdlab GIT_AUTHOR_EMAIL=hvdlab@localhost GIT_COMMITTER_NAME=hvdlab GIT_COMMITTER_EMAIL=hvdlab@localhost
-export GIT_AUTHOR_DATE="$stamp +0000" GIT_COMMITTER_DATE="$stamp +0000" GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null
-[[ -d $GIT_DIR ]] || env -u GIT_DIR -u GIT_WORK_TREE git init --quiet --bare --initial-branch=main "$GIT_DIR"
-git config core.bare false
-git add --all --force .
-{ git rev-parse --verify --quiet HEAD >/dev/null && git diff --cached --quiet HEAD; } ||
-    git commit --quiet --message "hvdlab, release $(($(git rev-list --count HEAD 2>/dev/null || echo 0) + 1))"
-git config core.bare true
-unset GIT_DIR GIT_WORK_TREE
-
+stamp=$(git log -1 --format=%ct)
 # archive TO: of the tree.
 archive()
 {
-    tar -C "$to" --sort=name --mtime="@$stamp" --owner=0 --group=0 --numeric-owner --mode=u+rwX,go+rX,go-w --format=gnu -cf - hvdlab | gzip -n >"$1"
+    tar -C "$fresh" --sort=name --mtime="@$stamp" --owner=0 --group=0 --numeric-owner --mode=u+rwX,go+rX,go-w --format=gnu -cf - hvdlab | gzip -n >"$1"
 }
-archive "$to/hvdlab.tar.gz"
-
-# A stamp says whose copy it is, and which seed the exercise `profile` takes there.
+mkdir "$fresh/made"
+archive "$fresh/made/hvdlab.tar.gz"
 if [[ -n ${STUDENTS:-} ]]; then
-    [[ -s ${SECRET:-} ]] || fail "stamps need SECRET=, a file with the course's secret"
-    make -s "$build/grades"
-    "$build/grades" roster "$STUDENTS" >"$to/roster"
-    mkdir -p "$to/students"
-    while IFS=$'\x1f' read -r id _; do
-        [[ $id =~ ^[A-Za-z0-9_@+-][A-Za-z0-9._@+-]*$ ]] || fail "$STUDENTS: '$id' is no id of letters, digits and ._@+-"
-        mark=$(printf 'stamp\n%s' "$id" | openssl dgst -sha256 -hmac "$(cat "$SECRET")" | sed 's/.*= *//')
-        printf 'This copy was made for %s.\nstamp: %s\nseed for profile: %d\n' "$id" "${mark:0:16}" \
-            $((0x${mark:16:8} % 999999 + 1)) >"$tree/stamp.txt"
-        archive "$to/students/$id.tar.gz"
-    done <"$to/roster"
-    rm -f "$tree/stamp.txt" "$to/roster"
+    mkdir "$fresh/made/students"
+    for name in "${!id_of[@]}"; do
+        code=$(printf 'stamp\n%s' "$name" | openssl dgst -sha256 -hmac "$(cat "$SECRET")" | sed 's/.*= *//')
+        printf 'This copy was made for %s.\nstamp: %s\nseed for profile: %d\n' "${id_of[$name]}" "${code:0:16}" \
+            $((0x${code:16:8} % 999999 + 1)) >"$tree/stamp.txt"
+        archive "$fresh/made/students/$name.tar.gz"
+    done
+    rm "$tree/stamp.txt"
 fi
-rm -rf "$tree"
+
+# ---- The repository: a commit after those that are there, unless the last one has the same files.
+
+export GIT_AUTHOR_NAME=hvdlab GIT_AUTHOR_EMAIL=hvdlab@localhost GIT_COMMITTER_NAME=hvdlab GIT_COMMITTER_EMAIL=hvdlab@localhost
+export GIT_AUTHOR_DATE="$stamp +0000" GIT_COMMITTER_DATE="$stamp +0000" GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null
+released=$repository
+[[ -e $repository ]] || {
+    released=$fresh/made/hvdlab.git
+    git init --quiet --bare --initial-branch=main "$released"
+}
+into() { GIT_DIR=$released GIT_WORK_TREE=$tree GIT_INDEX_FILE=$fresh/index git -c core.bare=false "$@"; }
+into add --all --force "$tree"
+files=$(into write-tree)
+if [[ $files != "$(into rev-parse --quiet --verify 'HEAD^{tree}' || true)" ]]; then
+    last=$(into rev-parse --quiet --verify HEAD || true)
+    into update-ref HEAD "$(into commit-tree ${last:+-p "$last"} -m "hvdlab, release $(($(into rev-list --count HEAD 2>/dev/null || echo 0) + 1))" "$files")"
+fi
+
+# ---- Into place. The mark lists old and new archives until all are there, so that a run that was ended can be repeated.
+
+list() { [[ ! -f $to/$mark ]] || (cd "$to" && sha256sum --check --ignore-missing "$mark" 2>/dev/null | sed -n 's/: OK$//p' | xargs -r -d '\n' sha256sum); }
+mark_lists()
+{
+    set_mark "$fresh"
+    sort -u >>"$fresh/$mark"
+    mv "$fresh/$mark" "$to/$mark"
+}
+{
+    list
+    (cd "$fresh/made" && find . -name '*.tar.gz' -printf '%P\n' | xargs -d '\n' sha256sum)
+} | mark_lists
+[[ ! -e $fresh/made/students ]] || mkdir -p "$to/students"
+(cd "$fresh/made" && find . -name '*.tar.gz' -printf '%P\n') | while read -r path; do
+    mv -T "$fresh/made/$path" "$to/$path"
+done
+[[ ! -e $fresh/made/hvdlab.git ]] || mv -T "$fresh/made/hvdlab.git" "$repository"
+list | mark_lists
 echo "make release: $(wc -w <<<"$exercises") exercises: $to/hvdlab.git, $to/hvdlab.tar.gz${STUDENTS:+, $to/students/}"
