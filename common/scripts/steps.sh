@@ -1,8 +1,8 @@
 #!/bin/sh
 # Usage: steps.sh cut FOLDER          cuts the labs' masters into FOLDER/steps and FOLDER/solutions
-#        steps.sh write               the same into steps/ and solutions/; refuses if a step was edited
+#        steps.sh write               the same into steps/ and solutions/; refuses if one of them was edited
 #        steps.sh check               status 1 where steps/ or solutions/ are not what the masters say
-#        steps.sh edited              prints the files of steps/ that were edited, one a line
+#        steps.sh edited              prints the files of steps/ and solutions/ that were edited, one a line
 #        steps.sh original FILE TO    writes steps/FILE.c into TO as it was before anybody edited it
 #
 # Of the exercises that are cut from one master, STEP is the number of the last one that is done; TODO is
@@ -11,7 +11,10 @@
 set -eu
 export LC_ALL=C
 scripts=$(dirname "$0")
-sums=solutions/steps.sha256 # of steps/ as they were cut, to tell an edited one
+goal="make steps"
+. common/scripts/folders.sh
+forget_hook
+sums=solutions/steps.sha256 # of both as they were cut, to tell an edited one
 originals=steps/.original   # in the students' package, which has no masters
 [ ! -d "$originals" ] || sums=$originals/steps.sha256
 
@@ -71,15 +74,15 @@ original()
 # check: writes what differs.
 check()
 {
-    folder=${BUILD:-build}/cut
-    rm -rf "$folder/steps" "$folder/solutions"
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' EXIT
     cut "$folder"
     same=true
     for file in "$folder"/steps/*.c "$folder"/solutions/*.c; do
         committed=${file#"$folder"/}
         diff -u "$committed" "$file" >&2 || same=false
     done
-    (cd "$folder" && sha256sum steps/*.c) | diff -u "$sums" - >&2 || same=false
+    (cd "$folder" && sha256sum steps/*.c solutions/*.c) | diff -u "$sums" - >&2 || same=false
     $same || {
         echo "make check-steps: steps/ or solutions/ are not what the labs' masters say: make steps" >&2
         exit 1
@@ -89,16 +92,16 @@ check()
 case $1 in
 cut) cut "$2" ;;
 write)
-    if [ -n "$(edited)" ]; then
-        echo "make steps: edited, so not overwritten (make reset-N throws edits away): $(edited | tr '\n' ' ')" >&2
-        exit 2
-    fi
-    cut=${BUILD:-build}/cut
-    rm -rf "$cut/steps" "$cut/solutions"
-    cut "$cut"
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' EXIT
+    cut "$folder"
+    lost=$(edited | while read -r file; do
+        cmp -s "$file" "$folder/$file" || printf '%s ' "$file"
+    done)
+    [ -z "$lost" ] || refuse "edited, so not overwritten (make reset-N throws edits of a step away): $lost"
     mkdir -p steps solutions
-    cp "$cut"/steps/*.c steps/ && cp "$cut"/solutions/*.c solutions/
-    (cd "$cut" && sha256sum steps/*.c) >"$sums"
+    cp "$folder"/steps/*.c steps/ && cp "$folder"/solutions/*.c solutions/
+    (cd "$folder" && sha256sum steps/*.c solutions/*.c) >"$sums"
     ;;
 check) check ;;
 edited) edited ;;
