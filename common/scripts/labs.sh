@@ -12,10 +12,9 @@
 # lab.conf. A line that nobody could understand ends this with status 2.
 
 set -u
+unset CDPATH
 cd "$(dirname "$0")/../.." || exit 2
 
-confs=$(ls labs/*/lab.conf)
-# shellcheck disable=SC2086 # words; the folders of labs have no blanks in their names
 exec awk -v verb="$1" -v wanted="${2:-}" -v key="${3:-}" '
 BEGIN { OFS = verb == "table" && wanted != "" ? wanted : " " }
 function fail(why) {
@@ -133,4 +132,4 @@ END {
         }
     for (i = 1; i <= count && verb == "table"; i++)
         print names[i], file_of(names[i]), lab_of[names[i]], master_of[names[i]], ++step[master_of[names[i]]]
-}' $confs
+}' labs/*/lab.conf
