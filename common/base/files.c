@@ -1,11 +1,14 @@
-// Makes folders as mkdir -p does.
+// Makes folders as mkdir -p does; keeps files of users from being overwritten.
 
 #include "base/files.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "base/error.h"
 #include "base/format.h"
 
@@ -31,4 +34,22 @@ void make_folders(const char *path)
     }
     make_folder(part);
     free(part);
+}
+
+void need_own_file(const char *path, const char *text)
+{
+    enum { HEAD = 1 << 16 };
+    struct stat status;
+    if (stat(path, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0)
+        return;
+    char *head = malloc(HEAD);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t bytes = head && file >= 0 ? read(file, head, HEAD) : -1;
+    bool own = bytes > 0 && memmem(head, (size_t)bytes, text, strlen(text));
+    if (file >= 0)
+        close(file);
+    free(head);
+    if (!own)
+        die("%s is there, and was not written by this program: name another file, or move it away",
+            path);
 }

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/files.h"
 #include "base/launcher.h"
 #include "base/memory.h"
 #include "base/output.h"
@@ -372,6 +373,7 @@ static void check_file(void)
     struct stat status;
     if (stat(job.path, &status) == 0 && !S_ISREG(status.st_mode))
         die("HVD_TIMELINE=%s is there, and is no file", job.path);
+    need_own_file(job.path, "{\"displayTimeUnit\"");
     char *temporary = temporary_path();
     FILE *file = fopen(temporary, "we");
     if (!file)

@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/files.h"
 #include "base/launcher.h"
 #include "base/layout.h"
 #include "base/output.h"
@@ -140,6 +141,7 @@ static void open_file(const char *folder)
     char *path = format_text("%s/rank-%d.jsonl", folder, launcher_rank());
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         die("HVDLAB_TRACE: cannot make the folder %s: %s", folder, strerror(errno));
+    need_own_file(path, "{\"event\":\"start\"");
     file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (file < 0)
         die("HVDLAB_TRACE: cannot write %s: %s", path, strerror(errno));

@@ -19,6 +19,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/files.h"
 #include "base/format.h"
 #include "base/json.h"
 #include "base/memory.h"
@@ -382,10 +383,13 @@ static char *script_of(const cJSON *data, const char *begin, const char *end)
     return text;
 }
 
-// Readers see the whole file, or the one before it.
-static void write_file(const char *path, const char *first, const char *second, const char *third)
+// Readers see the whole file, or the one before it, which has the text `own`.
+static void write_file(const char *path, const char *own, const char *first, const char *second,
+                       const char *third)
 {
     char *fresh = format_text("%s.new", path);
+    need_own_file(path, own);
+    need_own_file(fresh, own);
     FILE *file = fopen(fresh, "we");
     if (!file || fprintf(file, "%s%s%s", first, second, third) < 0 || fclose(file) != 0 ||
         rename(fresh, path) != 0)
@@ -405,7 +409,7 @@ static void write_page(const cJSON *data, const char *to)
     CHECK(mark);
     *mark = '\0';
     char *script = script_of(data, "window.hvdlab = ", ";");
-    write_file(to, text, script, mark + strlen(MARK));
+    write_file(to, "<title>A run of hvdlab</title>", text, script, mark + strlen(MARK));
     free(script);
     free(text);
 }
@@ -416,7 +420,7 @@ static void follow(const char *folder, const char *to, const char *name)
     for (bool done = false; !done && !stopped; sleep(done ? 0 : 1)) {
         cJSON *data = data_of(folder, name, &done);
         char *script = script_of(data, "hvdlabTake(", ");\n");
-        write_file(path, script, "", "");
+        write_file(path, "hvdlabTake(", script, "", "");
         if (done)
             write_page(data, to); // which needs nothing beside it any more
         free(script);

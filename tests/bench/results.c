@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/files.h"
 #include "base/format.h"
 #include "cpu/onednn.h"
 #include "run/device.h"
@@ -71,6 +72,7 @@ static cJSON *machine(void)
 
 Report report_open(const char *path)
 {
+    need_own_file(path, "\"onednn\":");
     Report record = {.path = path, .file = fopen(path, "we")};
     if (!record.file)
         die("cannot write %s", path);

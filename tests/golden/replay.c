@@ -24,9 +24,12 @@
 #include "data/safetensors.h"
 #include "train/checkpoint_file.h"
 #include "base/error.h"
+#include "base/files.h"
 #include "base/launcher.h"
 #include "base/memory.h"
 #include "base/format.h"
+
+#define MADE_BY "made_by" // metadata of what --out writes
 
 typedef struct {
     const char *case_path, *out_path, *restore_path, *save_path;
@@ -496,8 +499,10 @@ static bool compare_group(const Replay *r, const char *group, double tolerance)
 static bool judge(const Replay *r, const Options *options)
 {
     static const char *const groups[] = {"loss", "gradient", "final", "prediction"};
-    if (options->out_path)
+    if (options->out_path) {
+        safetensors_set_metadata(r->computed, MADE_BY, "replay");
         safetensors_save(r->computed, options->out_path);
+    }
     bool agrees = true;
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
         agrees &= compare_group(r, groups[i], options->tolerance);
@@ -542,6 +547,10 @@ int main(int argc, char **argv)
     r.beginning = checkpoint ? checkpoint : r.file;
     r.beginning_path = checkpoint ? options.restore_path : r.path;
     join_ranks(&r);
+    if (options.out_path)
+        need_own_file(options.out_path, MADE_BY "\":\"replay\"");
+    if (options.save_path)
+        need_own_file(options.save_path, CHECKPOINT_FORMAT);
     load_case(&r);
     if (r.updates > 0)
         run_updates(&r);
