@@ -15,8 +15,14 @@
 ## CUDA_ARCH=90                  for GPUs of capability 9.0, or "80 90", or all (else: the GPU here)
 ## FUZZ_SECONDS=60               how long make fuzz feeds each target (5), or FUZZ_RUNS=1000000 inputs
 ## BUILD=folder                  build there instead of in build
-## NP=4                          how many workers (or devices) the line of make step-N starts (else as the handout)
-## V=1                           show the commands; the tests' output even if they pass
+## NP=4                          how many workers (or devices) the line of make step-N starts (else as the handout); on the command line only
+## V=1                           show the commands; the tests' output even if they pass; on the command line only
+# The next names are so common that the environment may have them from another program: they, and those that git sets
+# for its hooks, count on the command line only, for scripts, too.
+on_the_line := BOOK COLUMN COMMANDS DEADLINE DELAY DRY EXERCISES FILE FROM GRADES HINTS HOSTS LAB LATE MEASURED NAME NP \
+    ONLY OVERRIDES PART PDF PENALTY PO RATE RESET ROSTER SECRET SEED STUDENTS SUBMISSIONS SUITE TEAM TEAMS TEXTS TO TRACE V \
+    WORKFLOW WORKSHEET YES GIT_DIR GIT_INDEX_FILE GIT_WORK_TREE GIT_PREFIX
+$(foreach v,$(on_the_line),$(if $(filter environment%,$(origin $v)),$(eval override undefine $v)))
 ifeq ($(origin CC),default)
 CC := gcc
 endif
@@ -33,9 +39,8 @@ FASHION_MNIST_URL ?= http://fashion-mnist.s3-website.eu-central-1.amazonaws.com
 CIFAR10_URL ?= https://www.cs.toronto.edu/~kriz
 DATA_DIR := data
 
-# Scripts see the same settings.
-export CC CUDA CUDA_HOME CUDNN_HOME NCCL_HOME CUDA_ARCH ONEDNN BUILD CLANG_FORMAT FASHION_MNIST_URL CIFAR10_URL DATA_DIR NP V
-export SUBMISSIONS ROSTER EXERCISES GRADES SECRET SEAL AT_ONCE WORKSHEET BOOK COLUMN TO HINTS MEASURED STUDENTS PDF TRACE
+# Scripts see the same settings, and all that is on the command line.
+export CC CUDA CUDA_HOME CUDNN_HOME NCCL_HOME CUDA_ARCH ONEDNN BUILD CLANG_FORMAT FASHION_MNIST_URL CIFAR10_URL DATA_DIR
 
 # Nothing is built among files that are not the kit's.
 ifeq ($(wildcard $(BUILD)/settings.compile),)
