@@ -153,6 +153,7 @@ run_more = $(foreach isa,$(BF16_ISAS),$(call run_bf16,$(isa))) \
     'powercut (all)@600=tests/faults/test_powercut.sh' \
     'rehearsal (60 students)@2400=tests/steps/test_rehearsal.sh' \
     'forgeries (all)@1200=tests/forgeries/test_forgeries.sh' \
+    'folders (all)@600=tests/unit/test_folders.sh --all' \
     'recipes (all)@$(limit_recipes)=tests/unit/test_recipes.sh' \
     'hvdrun (all)@600=tests/mpi/test_hvdrun.sh' \
     'hvdrun (random kills)@1800=tests/mpi/test_hvdrun.sh --random 15' \
