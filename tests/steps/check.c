@@ -7,7 +7,11 @@
 //
 // With --sealed it grades the code of others: in the best seal that there is (seal.h), and not
 // without one, unless --unsealed insists. --seed N makes the runs' random numbers, and the lengths
-// and names that do not matter, a function of N.
+// and names that do not matter, a function of N. --out FILE writes the verdict to FILE instead of
+// BUILD/check.
+//
+// Status 0: passed; 1: failed; 2: no verdict, since something failed that is not the program's
+// doing. Then no verdict is written, and that of an earlier check stays.
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +27,9 @@
 #include "sandbox.h"
 #include "seal.h"
 #include "servers.h"
+#include "submission.h"
 #include "symbols.h"
+#include "workplace.h"
 #include "base/clock.h"
 #include "base/layout.h"
 #include "base/memory.h"
@@ -43,12 +49,14 @@ typedef struct {
     uint64_t seed;     // 0: none
     const char *build; // folder
     const char *file;
+    const char *out; // where the verdict goes; NULL: BUILD/check
+    Submission submission;
     Exercises exercises; // all that there are
     const Exercise *graded[MAX_GRADED];
     Report reports[MAX_GRADED];
     int count;
     double patience; // times the limits after which a run counts as hung
-    char *folder;    // of the runs: the program, and what it writes
+    char *folder;    // of this check: copies of the file, the program, and what it writes
     char *look_at;   // of the program, for an instructor; NULL: nothing
     Runs runs;
 } Check;
@@ -60,9 +68,8 @@ static _Noreturn void usage(const Check *check)
     char *names = format_text("%s", "");
     for (int i = 0; i < check->exercises.count; i++)
         text_add(&names, "%s%s", i ? ", " : "", check->exercises.items[i].name);
-    die("usage: check-step [--sealed | --unsealed] [--seed N] EXERCISE[,EXERCISE...] FILE: grades "
-        "FILE "
-        "as an answer to an exercise (%s), or by several exercises' checks",
+    die("usage: check-step [--sealed | --unsealed] [--seed N] [--out FILE] EXERCISE[,EXERCISE...] "
+        "FILE: grades FILE as an answer to an exercise (%s), or by several exercises' checks",
         names);
 }
 
@@ -93,17 +100,36 @@ static void read_exercises(Check *check, const char *list)
     }
 }
 
+// The value of an option that has one; NULL: it is another option.
+static const char *value_of(const char *option, int argc, char **argv, int *at)
+{
+    if (strcmp(argv[*at], option) != 0 || *at + 1 == argc)
+        return NULL;
+    return argv[++*at];
+}
+
+static uint64_t read_seed(const char *text)
+{
+    uint64_t seed = 0;
+    if (!read_whole_number(text, MAX_SEED, &seed) || seed == 0)
+        die("the seed is a whole number from 1 to %d, not '%s'", MAX_SEED, text);
+    return seed;
+}
+
 // The number of words that they are, with the program's name.
 static int read_options(Check *check, int argc, char **argv)
 {
     int at = 1;
-    for (; at < argc && strncmp(argv[at], "--", 2) == 0; at++) {
+    for (const char *value; at < argc && strncmp(argv[at], "--", 2) == 0; at++) {
         if (strcmp(argv[at], "--sealed") == 0)
             check->purpose = FOR_OTHERS;
         else if (strcmp(argv[at], "--unsealed") == 0)
             check->purpose = FOR_OTHERS_UNSEALED;
-        else if (strcmp(argv[at], "--seed") != 0 || at + 1 == argc ||
-                 !read_whole_number(argv[++at], MAX_SEED, &check->seed))
+        else if ((value = value_of("--seed", argc, argv, &at)))
+            check->seed = read_seed(value);
+        else if ((value = value_of("--out", argc, argv, &at)) && *value)
+            check->out = value;
+        else
             usage(check);
     }
     return at;
@@ -154,92 +180,91 @@ static void need_device(void)
 
 // ---- Folders and files.
 
-static void make_folder(const char *path)
-{
-    if (mkdir(path, 0777) != 0 && errno != EEXIST)
-        die("cannot make the folder %s: %s", path, strerror(errno));
-}
-
-// Waits for the end of a process, or that of its time; the caller frees it.
-static Process run_to_end(Process process, double seconds)
-{
-    double end = seconds_now() + seconds;
-    while (!process.ended && seconds_now() < end)
-        process_wait(&process, 1000);
-    process_stop(&process);
-    return process;
-}
-
+// Where results stay, and where they are until all of them are there.
 static char *result_path(const Check *check, const Exercise *exercise, const char *suffix)
 {
     return format_text("%s/check/%s.%s", check->build, exercise->file, suffix);
 }
 
-static void remove_folder(const char *folder)
+static char *new_path(const Check *check, const Exercise *exercise, const char *suffix)
 {
-    Process process =
-        run_to_end(process_start((const char *const[]){"rm", "-rf", folder, NULL}), 60);
-    if (process.status != 0)
-        die("rm -rf %s: %s", folder, process.text ? process.text : "failed");
-    process_free(&process);
+    return format_text("%s/%s.%s", check->folder, exercise->file, suffix);
 }
 
-// Removes what an earlier check left, and makes the folder of the runs.
-static void prepare_folders(Check *check)
+static void take_file(Check *check)
 {
-    char *folder = format_text("%s/check", check->build);
-    make_folder(folder);
-    free(folder);
+    char *copy = new_path(check, check->graded[0], "c");
+    check->submission = submission_take(check->file, copy);
+    for (int i = 1; i < check->count; i++) {
+        char *other = new_path(check, check->graded[i], "c");
+        copy_file(copy, other);
+        free(other);
+    }
+    free(copy);
+}
+
+static void move_result(const Check *check, const Exercise *exercise, const char *suffix)
+{
+    char *from = new_path(check, exercise, suffix), *to = result_path(check, exercise, suffix);
+    if (rename(from, to) != 0)
+        die("cannot move %s to %s: %s", from, to, strerror(errno));
+    free(from);
+    free(to);
+}
+
+// A verdict and the file that it is about take the place of others. In between there is no verdict.
+static void move_results(const Check *check)
+{
+    WorkplaceLock lock = workplace_lock(check->build);
     for (int i = 0; i < check->count; i++) {
         char *json = result_path(check, check->graded[i], "json");
         unlink(json);
         free(json);
+        move_result(check, check->graded[i], "c");
+        move_result(check, check->graded[i], "json");
     }
-    folder = result_path(check, check->graded[0], "run");
-    remove_folder(folder);
-    make_folder(folder);
-    check->folder = realpath(folder, NULL);
-    CHECK(check->folder);
-    free(folder);
+    workplace_unlock(lock);
 }
 
-static void copy_file(const char *from, const char *to)
+// The caller has its own file. It finds a whole verdict or none.
+static void write_verdict(const Check *check)
 {
-    struct stat source, target;
-    if (stat(from, &source) == 0 && stat(to, &target) == 0 && source.st_ino == target.st_ino &&
-        source.st_dev == target.st_dev)
-        return; // it is the copy that is graded
-    FILE *in = fopen(from, "re"), *out = fopen(to, "we");
-    if (!in || !out)
-        die("cannot copy %s to %s: %s", from, to, strerror(errno));
-    char buffer[4096];
-    for (size_t bytes; (bytes = fread(buffer, 1, sizeof buffer, in)) > 0;)
-        fwrite(buffer, 1, bytes, out);
-    bool failed = ferror(in) || ferror(out);
-    fclose(in);
-    if (fclose(out) != 0 || failed)
-        die("cannot copy %s to %s", from, to);
+    char *new = format_text("%s.%d.new", check->out, (int)getpid());
+    report_write_json(&check->reports[0], new);
+    if (rename(new, check->out) != 0)
+        die("cannot move %s to %s: %s", new, check->out, strerror(errno));
+    free(new);
 }
 
 // ---- Grading.
+
+// What the compiler says of the file.
+static Process start_compiler(const Check *check, const char *compiler, const char *program)
+{
+    char *copy = new_path(check, check->graded[0], "c");
+    Process process = process_end_within(sandbox_compile(compiler, check->file, copy, program),
+                                         COMPILE_LIMIT * check->patience);
+    if (!same_bytes(check->file, copy))
+        die("%s was changed while it was compiled: check it again", check->file);
+    workplace_hide(process.text);
+    free(copy);
+    return process;
+}
 
 // The program that the file makes, or NULL; the caller frees it.
 static char *compile_file(Check *check)
 {
     char *compiler = format_text("%s/compile-step", check->build);
     char *folder = format_text("%s/program", check->folder);
-    make_folder(folder);
+    if (mkdir(folder, 0777) != 0)
+        die("cannot make the folder %s: %s", folder, strerror(errno));
     char *program = format_text("%s/%s", folder, check->graded[0]->file);
     free(folder);
-    char *copy = result_path(check, check->graded[0], "c");
-    Process process = run_to_end(sandbox_compile(compiler, check->file, copy, program),
-                                 COMPILE_LIMIT * check->patience);
-    free(copy);
+    Process process = start_compiler(check, compiler, program);
     bool compiled = true;
     for (int i = 0; i < check->count; i++)
         compiled = judge_compiler(check->file, process.status, process.text, &check->reports[i]);
     process_free(&process);
-    free(compiler);
     char *symbols = format_text("%s.symbols", program);
     check->look_at = check->purpose == FOR_OWN ? NULL : symbols_to_look_at(symbols);
     free(symbols);
@@ -363,25 +388,29 @@ static void write_results(Check *check, double seconds)
         report->seconds = seconds;
         report->seal = seal_name();
         report->seed = check->seed;
+        report->sha256 = check->submission.sha256;
+        report->untouched = submission_is_untouched(&check->submission, check->graded[i]->file);
         report->look_at = check->look_at;
-        char *json = result_path(check, check->graded[i], "json");
+        char *json = new_path(check, check->graded[i], "json");
         report_write_json(report, json);
         free(json);
-        report_print(report);
     }
+    if (check->out)
+        write_verdict(check);
+    else
+        move_results(check);
+    for (int i = 0; i < check->count; i++)
+        report_print(&check->reports[i]);
 }
 
 // True where every exercise passed.
 static bool grade(Check *check)
 {
     double begin = seconds_now();
-    prepare_folders(check);
-    for (int i = 0; i < check->count; i++) {
+    check->folder = workplace_make(check->build, seal_is_strict());
+    take_file(check);
+    for (int i = 0; i < check->count; i++)
         check->reports[i] = (Report){.exercise = check->graded[i]->name, .file = check->file};
-        char *copy = result_path(check, check->graded[i], "c");
-        copy_file(check->file, copy);
-        free(copy);
-    }
     char *program = compile_file(check);
     if (program)
         run_and_judge(check, program);
@@ -390,7 +419,14 @@ static bool grade(Check *check)
     for (int i = 0; i < check->count; i++)
         passed = passed && report_passed(&check->reports[i]);
     free(program);
+    workplace_remove();
     return passed;
+}
+
+static void tidy_up(void)
+{
+    sandbox_tidy_up();
+    workplace_remove();
 }
 
 int main(int argc, char **argv)
@@ -401,7 +437,11 @@ int main(int argc, char **argv)
     if (argc - words != 2)
         usage(&check);
     read_exercises(&check, argv[words]);
+    if (check.out && check.count > 1)
+        die("--out FILE is for one exercise");
     check.file = argv[words + 1];
+    if (*check.file == '-') // else it is an option to the compiler
+        check.file = format_text("./%s", check.file);
     check.patience = environment_count("HVDLAB_PATIENCE", 1000);
     if (check.patience == 0)
         check.patience = 1;
@@ -411,7 +451,7 @@ int main(int argc, char **argv)
     need_file(check.file);
     need_kit(&check);
     need_device();
-    process_prepare(sandbox_tidy_up);
+    process_prepare(tidy_up);
     if (seal_choose(check.purpose) != SEAL_NONE && seal_is_strict())
         umask(022); // a user number of its own must find its way
     bool passed = grade(&check);

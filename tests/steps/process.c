@@ -222,6 +222,15 @@ void process_stop(Process *process)
     process->limit = NULL;
 }
 
+Process process_end_within(Process process, double seconds)
+{
+    double end = seconds_now() + seconds;
+    while (!process.ended && seconds_now() < end)
+        process_wait(&process, 1000);
+    process_stop(&process);
+    return process;
+}
+
 void process_free(Process *process)
 {
     if (process->pipe >= 0)

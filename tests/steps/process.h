@@ -44,6 +44,9 @@ bool process_has_children(const Process *process, int generations);
 // Exits: politely first, so that it can tidy up. Afterwards nothing that it started is alive.
 void process_stop(Process *process);
 
+// Waits for the end of a process, or for that of its time, and stops it then. The caller frees it.
+Process process_end_within(Process process, double seconds);
+
 // For a process that process_stop has ended.
 void process_free(Process *process);
 

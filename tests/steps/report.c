@@ -116,6 +116,8 @@ void report_print(const Report *report)
         mistake = report->properties[i].mistake;
     }
     print_lines("note  ", report->notes);
+    if (report->untouched)
+        printf("note  untouched: this is the file as it was handed out\n");
     char *title = exercise_title(report->exercise);
     if (report_passed(report))
         printf("%s: passed\n", title);
@@ -155,6 +157,8 @@ void report_write_json(const Report *report, const char *path)
     cJSON_AddItemToObject(object, "seed",
                           report->seed ? cJSON_CreateNumber((double)report->seed)
                                        : cJSON_CreateNull());
+    cJSON_AddItemToObject(object, "sha256", text_or_null(report->sha256));
+    cJSON_AddBoolToObject(object, "untouched", report->untouched);
     cJSON_AddItemToObject(object, "look_at", text_or_null(report->look_at));
     cJSON *properties = cJSON_AddArrayToObject(object, "properties");
     for (int i = 0; i < report->count; i++)

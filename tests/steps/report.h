@@ -34,6 +34,8 @@ typedef struct {
     double seconds;
     const char *seal;    // seal_name()
     uint64_t seed;       // of the runs; 0: none
+    const char *sha256;  // of the file
+    bool untouched;      // the file is the one that was handed out
     const char *look_at; // lines for an instructor (symbols.h), or NULL
 } Report;
 

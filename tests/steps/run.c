@@ -12,6 +12,7 @@
 #include "sandbox.h"
 #include "servers.h"
 #include "waiting.h"
+#include "workplace.h"
 #include "base/clock.h"
 #include "base/format.h"
 
@@ -60,8 +61,8 @@ static void set_number(const char *variable, int number)
 static void set_environment(const Sandbox *sandbox, const RunPlan *plan)
 {
     clear_environment();
-    char *flags = format_text(FLAGS " --device %s --log-dir %s/logs %s",
-                              runs_on_gpu() ? "gpu" : "cpu", sandbox->folder, plan->flags);
+    char *flags = format_text(FLAGS " --device %s --log-dir %s %s", runs_on_gpu() ? "gpu" : "cpu",
+                              sandbox->logs, plan->flags);
     setenv("HVDLAB_FLAGS", flags, 1);
     setenv("HVDLAB_TRACE", sandbox->pipes, 1);
     setenv("HVDLAB_SYNCHRONOUS_SENDS", "1", 1);
@@ -137,7 +138,8 @@ static bool is_greedy(const Watched *watched, double now, double *next)
         return false;
     *next = now + 0.5;
     Usage usage = usage_below(watched->process->pid);
-    usage.disk = usage_of_disk(watched->sandbox->folder);
+    usage.disk =
+        usage_of_disk(watched->sandbox->folder) + usage_of_disk(watched->sandbox->temporary);
     *watched->usage = usage_max(*watched->usage, usage);
     return usage.memory > MAX_RUN_MEMORY || usage.disk > MAX_RUN_DISK ||
            run_own_processes(watched->plan, &usage) > MAX_RUN_PROCESSES;
@@ -290,6 +292,7 @@ Run run_program(const char *program, const char *folder, const char *files, cons
         run.hung = run.greedy = true, run.silent = false;
         run.usage.memory = fmax(run.usage.memory, MAX_PROCESS_MEMORY);
     }
+    workplace_hide(process.text);
     run.output = output_read(process.text);
     run.traces = traces_read(sandbox.trace, processes, workers);
     run.status = outcome == ABANDONED ? status_of_ranks(&run.traces) : process.status;

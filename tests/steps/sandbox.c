@@ -3,7 +3,6 @@
 #include "sandbox.h"
 
 #include <errno.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "seal.h"
+#include "workplace.h"
 
 static void make_folder(const char *path)
 {
@@ -33,41 +33,30 @@ static int run_command(const char *const argv[])
 
 static char temporary[32]; // the folder that is there now; empty: none
 
-static int remove_entry(const char *path, const struct stat *entry, int kind, struct FTW *place)
-{
-    (void)entry;
-    (void)kind;
-    (void)place;
-    return remove(path);
-}
-
-// Where this program gives up in the middle of a check.
-static void tidy_up_and_exit(int status)
-{
-    sandbox_tidy_up();
-    _exit(status);
-}
-
 void sandbox_tidy_up(void)
 {
     if (*temporary)
-        nftw(temporary, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+        remove_tree(temporary);
     temporary[0] = '\0';
 }
 
 Sandbox sandbox_make(const char *folder)
 {
     make_folder(folder);
-    set_job_end(tidy_up_and_exit);
-    snprintf(temporary, sizeof temporary, "/tmp/hvdlab-XXXXXX");
+    char name[] = TEMPORARY_BEGIN "XXXXXX";
     Sandbox sandbox = {.folder = realpath(folder, NULL)};
-    if (!sandbox.folder || !mkdtemp(temporary))
-        die("cannot make folders for a run: %s", strerror(errno));
+    if (!sandbox.folder || !mkdtemp(name))
+        die("cannot make folders for a run, %s or one below /tmp: %s", folder, strerror(errno));
+    memcpy(temporary, name, sizeof name);
     sandbox.temporary = format_text("%s", temporary);
+    char *link = format_text("%s/" TEMPORARY_LINK, sandbox.folder);
+    if (symlink(temporary, link) != 0 && errno != EPERM) // FAT has no links
+        die("cannot make %s: %s", link, strerror(errno));
+    free(link);
     sandbox.trace = format_text("%s/trace", sandbox.folder);
     sandbox.pipes = format_text("%s/pipes", sandbox.folder);
     sandbox.work = format_text("%s/work", sandbox.folder);
-    sandbox.logs = format_text("%s/logs", sandbox.folder);
+    sandbox.logs = format_text("%s/logs", sandbox.temporary);
     make_folder(sandbox.trace);
     make_folder(sandbox.pipes);
     make_folder(sandbox.work);
@@ -85,13 +74,12 @@ void sandbox_fill(const Sandbox *sandbox, const char *files)
 
 Process sandbox_start(const Sandbox *sandbox, const char *const argv[], const char *const *files)
 {
-    return seal_start(
-        &(View){.readable = files,
-                .writable = (const char *const[]){sandbox->work, sandbox->pipes, sandbox->logs,
-                                                  sandbox->temporary, NULL},
-                .folder = sandbox->work,
-                .temporary = sandbox->temporary},
-        argv);
+    return seal_start(&(View){.readable = files,
+                              .writable = (const char *const[]){sandbox->work, sandbox->pipes,
+                                                                sandbox->temporary, NULL},
+                              .folder = sandbox->work,
+                              .temporary = sandbox->temporary},
+                      argv);
 }
 
 Process sandbox_compile(const char *compiler, const char *file, const char *copy,
@@ -99,7 +87,8 @@ Process sandbox_compile(const char *compiler, const char *file, const char *copy
 {
     char *name = realpath(file, NULL), *kit = realpath(".", NULL), *own = realpath(copy, NULL),
          *tool = realpath(compiler, NULL), *folder = format_text("%s", program);
-    CHECK(name && kit && own && tool);
+    if (!name || !kit || !own || !tool)
+        die("cannot find %s, or %s, to compile it: %s", file, compiler, strerror(errno));
     *strrchr(folder, '/') = '\0';
     // Headers beside the file, and its name in messages, are for its author; others' code is
     // compiled alone.

@@ -11,9 +11,13 @@ typedef struct {
     char *trace;     // below it: the traces, out of the program's sight where sealed
     char *pipes;     // into which the processes write them; the program's HVDLAB_TRACE
     char *work;      // where the program finds itself; its HOME, too
-    char *logs;      // for the program's --log-dir
+    char *logs;      // for the program's --log-dir, a flag that takes no blanks
     char *temporary; // for mpirun's own files: a short name, since sockets take no long one
 } Sandbox;
+
+// The temporary folder's name begins so, and a link of that name in the run's folder leads to it.
+#define TEMPORARY_BEGIN "/tmp/hvdlab-"
+#define TEMPORARY_LINK  "temporary"
 
 // Makes the folders. Ends this program when that is impossible.
 Sandbox sandbox_make(const char *folder);

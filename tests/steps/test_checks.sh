@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Checks under conditions that have nothing to do with the program that is graded: two at once, a path with blanks, an
+# environment made for other programs, a full disk, a compiler or an mpirun that fails. A verdict is right, or there is
+# none. Also: files that are no C, SEED, and what the JSON says of the file.
+
+. tests/lib.sh
+limit=120
+[[ -x $build/check-step && -x $build/compile-step ]] || {
+    echo "$build/check-step or $build/compile-step is not there: make them first" >&2
+    exit 2
+}
+here=$(realpath "$build")
+common/scripts/steps.sh cut "$folder/cut" || exit 1
+solution=$folder/cut/solutions/tensor.c untouched=$folder/cut/steps/tensor.c # an exercise of one process, which takes little time
+export BUILD=$folder/build
+mkdir "$BUILD"
+cp "$here/hvdlab.o" "$here/compile-step" "$BUILD"
+json=$BUILD/check/step_01.json
+echo 'int main(void) { return 3; }' >"$folder/ends.c"
+echo 'int main(void) { return no_such_name; }' >"$folder/wrong.c"
+
+# verdict FILE, of what a check has printed; field NAME, of the verdict.
+verdict() { tail -n 1 "$1" | sed 's/^[^:]*: //; s/^failed: //'; }
+field() { sed -n "s/^\t\"$1\":\t\(.*\),\$/\1/p" "${2:-$json}"; }
+
+# expect VERDICT WORD...: a check with these words. No folder of a run may be left.
+expect()
+{
+    run "$here/check-step" "${@:2}"
+    [[ $(verdict "$folder/out") == "$1" ]] || fail "$(verdict "$folder/out") instead of $1: ${*:2}: $(cat "$folder/out" "$folder/err")"
+    [[ -z $(left) ]] || fail "left behind by ${*:2}: $(left)"
+}
+left() { compgen -G "$BUILD/check/run-*"; }
+says() { grep -qF -e "$1" "$folder/out" || fail "\"$1\" is not said: $(cat "$folder/out")"; }
+
+# no_verdict WORDS WORD...: status 2, one line with the words, and no verdict.
+no_verdict()
+{
+    rm -f "$json"
+    refused "$1" "$here/check-step" "${@:2}"
+    [[ ! -e $json ]] || fail "there is a verdict all the same: ${*:2}"
+    [[ -z $(left) ]] || fail "left behind by ${*:2}: $(left)"
+}
+
+# ---- Two checks at once.
+
+# both FILE VERDICT FILE VERDICT EXERCISE JSON
+both()
+{
+    "$here/check-step" "$5" "$1" >"$folder/one" 2>&1 &
+    "$here/check-step" "$5" "$3" >"$folder/two" 2>&1
+    wait
+    [[ $(verdict "$folder/one") == "$2" ]] || fail "at once: $(verdict "$folder/one") instead of $2: $(cat "$folder/one")"
+    [[ $(verdict "$folder/two") == "$4" ]] || fail "at once: $(verdict "$folder/two") instead of $4: $(cat "$folder/two")"
+    # The verdict that stays is that of the file beside it.
+    [[ $(field sha256 "$6") == "\"$(sha256sum <"${6%.json}.c" | cut -c 1-64)\"" ]] || fail "at once: the verdict is not that of the file beside it"
+}
+both "$solution" passed "$untouched" "$(cat tests/mistakes/tensor/untouched)" tensor "$BUILD/check/tensor.json"
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+    both "$folder/ends.c" crashed "$folder/wrong.c" does-not-compile 1 "$json"
+done
+[[ -z $(left) ]] || fail "left behind: $(left)"
+
+# What a check leaves that is killed, the next one removes, but nothing of one that is at work.
+"$here/check-step" tensor "$solution" >/dev/null 2>&1 &
+killed=$!
+for ((i = 0; i < 600; i++)); do
+    ! compgen -G "$BUILD/check/run-*/1-*/temporary" >/dev/null || break
+    sleep 0.05
+done
+temporary=$(readlink "$BUILD"/check/run-*/1-*/temporary)
+[[ -d $temporary ]] || fail "the run has no temporary folder"
+kill -9 $killed
+wait $killed 2>/dev/null
+"$here/check-step" tensor "$solution" >"$folder/one" 2>&1 &
+run "$here/check-step" --out "$folder/out.json" 1 "$folder/wrong.c"
+[[ $(verdict "$folder/out") == does-not-compile && $(field diagnosis "$folder/out.json") == '"does-not-compile"' ]] || fail "--out has no verdict"
+wait
+[[ $(verdict "$folder/one") == passed ]] || fail "another check has disturbed this one: $(cat "$folder/one")"
+[[ -z $(left) && ! -d $temporary ]] || fail "a check that was killed has left: $(left) $temporary"
+conclude
