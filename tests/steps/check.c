@@ -23,6 +23,7 @@
 #include "run/args.h"
 #include "run/device.h"
 #include "end.h"
+#include "environment.h"
 #include "judge.h"
 #include "sandbox.h"
 #include "seal.h"
@@ -433,6 +434,7 @@ int main(int argc, char **argv)
 {
     const char *build = getenv("BUILD");
     Check check = {.build = build && *build ? build : "build", .exercises = exercises_read()};
+    environment_limit();
     int words = read_options(&check, argc, argv);
     if (argc - words != 2)
         usage(&check);

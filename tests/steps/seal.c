@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "environment.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "base/memory.h"
@@ -72,12 +73,17 @@ static bool is_below(const char *path, const char *folder)
     return strncmp(path, folder, length) == 0 && (path[length] == '/' || path[length] == '\0');
 }
 
+// What stands between paths: in PATH, and in a script.
+#define BETWEEN_FOLDERS ":"
+#define BETWEEN_WORDS   " :;,'\"\n\t"
+
 // Paths below `home` that a text names: tools that a user has installed there. Not below `kit`
 // (NULL: home is the kit itself, of which no more is shown than is named).
-static void add_tools(Words *words, const char *text, const char *home, const char *kit)
+static void add_tools(Words *words, const char *text, const char *between, const char *home,
+                      const char *kit)
 {
     for (const char *at = text; at && (at = strstr(at, home));) {
-        size_t length = strcspn(at, " :;,'\"\n\t");
+        size_t length = strcspn(at, between);
         char *path = format_text("%.*s", (int)length, at), *slash = strrchr(path, '/');
         at += length;
         if (kit && slash && strcmp(slash, "/bin") == 0 && slash - path > (long)strlen(home))
@@ -94,9 +100,9 @@ static void hide_home(Words *words, const char *home, const char *kit, const cha
     if (!home || strlen(home) < 2 || access(home, F_OK) != 0)
         return;
     add_words(words, (const char *const[]){"--tmpfs", home, NULL});
-    add_tools(words, getenv("PATH"), home, kit);
-    add_tools(words, getenv("LD_LIBRARY_PATH"), home, kit);
-    add_tools(words, compiler, home, kit);
+    add_tools(words, getenv("PATH"), BETWEEN_FOLDERS, home, kit);
+    add_tools(words, getenv("LD_LIBRARY_PATH"), BETWEEN_FOLDERS, home, kit);
+    add_tools(words, compiler, BETWEEN_WORDS, home, kit);
 }
 
 static char *build_folder(void)
@@ -244,13 +250,13 @@ static void hide_files(Words *words)
     add_words(words, (const char *const[]){"--tmpfs", kit, NULL});
     if (!is_below(builds, kit))
         add_words(words, (const char *const[]){"--tmpfs", builds, NULL});
-    add_tools(words, getenv("PATH"), kit, NULL);
+    add_tools(words, getenv("PATH"), BETWEEN_FOLDERS, kit, NULL);
     free(compiler);
     free(builds);
     free(kit);
 }
 
-// ---- For others' code: a list of what is in sight, and an environment of few variables.
+// ---- For others' code: a list of what is in sight.
 
 static const char *const system_files[] = {
     "/usr",
@@ -277,32 +283,6 @@ static const char *const system_files[] = {
     "/sys/bus/pci",
     NULL,
 };
-
-static void clear_environment(Words *words)
-{
-    extern char **environ;
-    static const char *const kept[] = {"HVD",
-                                       "OMPI_",
-                                       "PMIX_",
-                                       "PRTE_",
-                                       "CUDA_",
-                                       "OMP_",
-                                       "GOMP_",
-                                       "KMP_",
-                                       "DNNL_",
-                                       "PATH=",
-                                       "LD_LIBRARY_PATH=",
-                                       "HOME=",
-                                       "TMPDIR=",
-                                       "LANG=",
-                                       "LC_",
-                                       "CC="};
-    add_words(words, (const char *const[]){"env", "-i", NULL});
-    for (char **variable = environ; *variable; variable++)
-        for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-            if (strncmp(*variable, kept[i], strlen(kept[i])) == 0)
-                add_word(words, *variable);
-}
 
 // Without another check's, which may run at the same time.
 static uid_t own_user(void)
@@ -541,12 +521,13 @@ Process seal_start(const View *view, const char *const argv[])
     Words words = {.count = 0};
     setenv("HOME", view->folder, 1);
     setenv("TMPDIR", view->temporary, 1);
-    if (strict && chosen != SEAL_NONE)
-        clear_environment(&words);
+    add_word(&words, "env");
+    for (const char *const *name = environment_of_check; *name; name++)
+        add_words(&words, (const char *const[]){"-u", *name, NULL});
     if (chosen == SEAL_BUBBLEWRAP)
         use_bubblewrap(&words, view);
     else
-        add_words(&words, (const char *const[]){"env", "--chdir", view->folder, NULL});
+        add_words(&words, (const char *const[]){"--chdir", view->folder, NULL});
     if (strict && getuid() == 0) {
         give_folders(view->writable);
         become_user(&words);

@@ -78,4 +78,10 @@ run "$here/check-step" --out "$folder/out.json" 1 "$folder/wrong.c"
 wait
 [[ $(verdict "$folder/one") == passed ]] || fail "another check has disturbed this one: $(cat "$folder/one")"
 [[ -z $(left) && ! -d $temporary ]] || fail "a check that was killed has left: $(left) $temporary"
+
+# ---- Settings for other programs, a job without its Slurm, and a rank that this process is not.
+
+OMPI_MCA_btl=openib OMPI_MCA_pml=ucx PMIX_MCA_gds=none SLURM_JOBID=77 SLURM_NODELIST=node1 SLURM_NTASKS=8 OMPI_COMM_WORLD_RANK=3 \
+    OMPI_COMM_WORLD_SIZE=4 OMP_NUM_THREADS=x HWLOC_SYNTHETIC=pack:1 TMPDIR=/nowhere LANG=de_DE.UTF-8 expect passed 1 "$folder/cut/solutions/step_01.c"
+
 conclude
