@@ -22,6 +22,7 @@
 #include <unistd.h>
 #include "run/args.h"
 #include "run/device.h"
+#include "control.h"
 #include "end.h"
 #include "environment.h"
 #include "judge.h"
@@ -239,7 +240,8 @@ static void write_verdict(const Check *check)
 
 // ---- Grading.
 
-// What the compiler says of the file.
+// What the compiler says of the file; `program` is there afterwards if its status is 0. A compiler
+// that fails for any file is not the student's doing.
 static Process start_compiler(const Check *check, const char *compiler, const char *program)
 {
     char *copy = new_path(check, check->graded[0], "c");
@@ -247,6 +249,14 @@ static Process start_compiler(const Check *check, const char *compiler, const ch
                                          COMPILE_LIMIT * check->patience);
     if (!same_bytes(check->file, copy))
         die("%s was changed while it was compiled: check it again", check->file);
+    if (process.status == 0 && access(program, X_OK) != 0)
+        die("%s has made no program, and says nothing", compiler);
+    if (process.status != 0) {
+        char *folder = format_text("%s/program", check->folder);
+        remove_tree(folder); // it may be what fills the disk
+        free(folder);
+        control_program();
+    }
     workplace_hide(process.text);
     free(copy);
     return process;
@@ -261,6 +271,7 @@ static char *compile_file(Check *check)
         die("cannot make the folder %s: %s", folder, strerror(errno));
     char *program = format_text("%s/%s", folder, check->graded[0]->file);
     free(folder);
+    control_prepare(compiler, check->folder, COMPILE_LIMIT * check->patience);
     Process process = start_compiler(check, compiler, program);
     bool compiled = true;
     for (int i = 0; i < check->count; i++)

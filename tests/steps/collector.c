@@ -108,19 +108,20 @@ Collector *collector_start(const char *pipes, const char *files, int count)
 static bool is_forged(const Channel *channel)
 {
     FILE *file = fopen(channel->trace, "re");
+    if (!file)
+        die("cannot read %s: %s", channel->trace, strerror(errno));
     char *line = NULL;
     size_t room = 0;
     uint64_t number = 0, signature;
     bool forged = false;
-    for (ssize_t length; file && !forged && (length = getline(&line, &room, file)) > 0;) {
+    for (ssize_t length; !forged && (length = getline(&line, &room, file)) > 0;) {
         const char *tab = memrchr(line, '\t', (size_t)length);
         if (line[length - 1] != '\n')
             break; // the process was killed within it
         forged = !tab || sscanf(tab + 1, "%16" SCNx64, &signature) != 1 ||
                  signature != trace_signature(channel->key, number++, line, (size_t)(tab - line));
     }
-    if (file)
-        fclose(file);
+    fclose(file);
     free(line);
     return forged;
 }

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "collector.h"
+#include "control.h"
 #include "sandbox.h"
 #include "servers.h"
 #include "waiting.h"
@@ -20,6 +21,8 @@
 // on, and where they don't.
 #define DEADLOCK_SILENCE 2.5
 #define SILENCE          8.0
+
+#define CONTROL_LIMIT 20.0 // seconds that a run of the control may take
 
 #define MAX_TRACE ((long long)1 << 26) // bytes of all traces together
 
@@ -194,37 +197,6 @@ static int status_of_ranks(const Traces *traces)
     return 0;
 }
 
-static bool ranks_did_something(const Run *run)
-{
-    bool any = false;
-    for (int r = 0; r < run->ranks; r++)
-        any = any || run->traces.of[r].count > 0;
-    for (int i = 0; i < run->output.count; i++)
-        any = any || run->output.lines[i].rank != MPIRUN;
-    return any;
-}
-
-// An mpirun that can't start anything is not the student's doing.
-static void need_mpirun(int count)
-{
-    char *ranks = format_text("%d", count);
-    Process process = process_start(
-        (const char *const[]){"common/scripts/mpi.sh", "run", ranks, "sleep", "0.2", NULL});
-    while (!process.ended)
-        process_wait(&process, 1000);
-    process_stop(&process);
-    if (process.status != 0) {
-        Output output = output_read(process.text);
-        int line = 0;
-        while (line < output.count - 1 && strncmp(output.lines[line].text, "---", 3) == 0)
-            line++;
-        die("mpirun starts no processes here (see make info): %s",
-            output.count ? output.lines[line].text : "it doesn't say why");
-    }
-    process_free(&process);
-    free(ranks);
-}
-
 // By mpirun; or, where there are parameter servers, each process by itself.
 static Process start_run(const Sandbox *sandbox, const char *program, const RunPlan *plan)
 {
@@ -262,8 +234,9 @@ static RankSet killed_rank(const RunPlan *plan, const Traces *traces)
     return killed ? 1u << rank : 0;
 }
 
-Run run_program(const char *program, const char *folder, const char *files, const RunPlan *plan,
-                Limits limits)
+// `complaint`: what is said where the run fails, which the caller frees; NULL: it isn't wanted.
+static Run run_once(const char *program, const char *folder, const char *files, const RunPlan *plan,
+                    Limits limits, char **complaint)
 {
     Sandbox sandbox = sandbox_make(folder);
     if (files)
@@ -292,6 +265,8 @@ Run run_program(const char *program, const char *folder, const char *files, cons
         run.hung = run.greedy = true, run.silent = false;
         run.usage.memory = fmax(run.usage.memory, MAX_PROCESS_MEMORY);
     }
+    if (complaint)
+        *complaint = control_complaint(&process);
     workplace_hide(process.text);
     run.output = output_read(process.text);
     run.traces = traces_read(sandbox.trace, processes, workers);
@@ -299,9 +274,47 @@ Run run_program(const char *program, const char *folder, const char *files, cons
     run.traces.killed = killed_rank(plan, &run.traces);
     run.killed = run.traces.killed && !run.hung && run.status != 0;
     process_free(&process);
-    if (!run.hung && run.status != 0 && !plan->servers && !ranks_did_something(&run))
-        need_mpirun(plan->ranks);
+    control_disk(sandbox.folder, usage.disk);
     sandbox_free(&sandbox);
+    return run;
+}
+
+// ---- Runs that fail before a rank has communicated.
+
+static bool has_communicated(const Run *run)
+{
+    return (ranks_with(&run->traces, "collective_end") | ranks_with(&run->traces, "message_end") |
+            ranks_with(&run->traces, "wait_end")) != 0;
+}
+
+// An mpirun that starts no processes, or whose processes can't communicate, is not the student's
+// doing. As many ranks of the control, in the same seal, tell.
+static void need_mpirun(const char *folder, const RunPlan *plan, double patience)
+{
+    const RunPlan control = {.name = plan->name,
+                             .ranks = plan->ranks,
+                             .layout = plan->layout,
+                             .devices = plan->devices,
+                             .flags = ""};
+    const char *program = control_program();
+    char *place = format_text("%s-control", folder), *complaint = NULL;
+    Limits limits = {.deadline = seconds_now() + CONTROL_LIMIT * patience, .patience = patience};
+    Run run = run_once(program, place, NULL, &control, limits, &complaint);
+    if (run.hung || run.status != 0)
+        die("mpirun starts no processes here, or they can't communicate (see make info): %s",
+            run.hung ? "they wait without end" : complaint);
+    run_free(&run);
+    free(complaint);
+    free(place);
+}
+
+Run run_program(const char *program, const char *folder, const char *files, const RunPlan *plan,
+                Limits limits)
+{
+    Run run = run_once(program, folder, files, plan, limits, NULL);
+    bool failed = run.hung ? run.silent : run.status != 0 && !run.killed;
+    if (failed && !plan->servers && !has_communicated(&run))
+        need_mpirun(folder, plan, limits.patience);
     return run;
 }
 

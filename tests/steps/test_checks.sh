@@ -84,4 +84,36 @@ wait
 OMPI_MCA_btl=openib OMPI_MCA_pml=ucx PMIX_MCA_gds=none SLURM_JOBID=77 SLURM_NODELIST=node1 SLURM_NTASKS=8 OMPI_COMM_WORLD_RANK=3 \
     OMPI_COMM_WORLD_SIZE=4 OMP_NUM_THREADS=x HWLOC_SYNTHETIC=pack:1 TMPDIR=/nowhere LANG=de_DE.UTF-8 expect passed 1 "$folder/cut/solutions/step_01.c"
 
+# ---- What fails is not the program: the compiler, mpirun, the disk, rights. compiler COMMAND: edits compile-step.
+
+solution=$folder/cut/solutions/step_01.c
+compiler() { sed "$1" "$here/compile-step" >"$BUILD/compile-step"; }
+compiler 's|[^ ]*/hvdlab.o|/nowhere/hvdlab.o|'
+no_verdict 'cannot find /nowhere/hvdlab.o' 1 "$solution"
+compiler "s|^[^ ]* -std=|no-such-compiler -std=|"
+no_verdict 'no-such-compiler' 1 "$solution"
+compiler 's|^[^ ]* -std=.*|kill -9 $$|'
+no_verdict 'status 137' 1 "$solution"
+compiler ''
+mkdir "$folder/bin"
+cat >"$folder/bin/mpirun" <<'END'
+#!/bin/sh
+[ "$1" != --version ] || exec "$MPIRUN" --version
+exec "$MPIRUN" --mca btl none --mca pml ob1 "$@"
+END
+sed -i "s|\$MPIRUN|$(command -v mpirun)|" "$folder/bin/mpirun"
+chmod +x "$folder/bin/mpirun"
+PATH=$folder/bin:$PATH no_verdict "can't communicate" 1 "$solution"
+if mount -t tmpfs -o size=64k tmpfs "$BUILD/check" 2>/dev/null; then
+    no_verdict 'is full' 1 "$solution"
+    mount -o remount,size=1200k "$BUILD/check"
+    no_verdict 'No space left' 1 "$solution"
+    umount "$BUILD/check"
+fi
+chmod 755 "$folder" "$BUILD"
+nobody=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+if [[ $(id -u) -eq 0 ]] && "${nobody[@]}" test -r Makefile -a -x "$here/check-step" -a -r "$solution"; then
+    refused 'which belongs to root: sudo rm -rf' "${nobody[@]}" "$here/check-step" 1 "$solution"
+fi
+
 conclude
