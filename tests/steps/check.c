@@ -25,6 +25,7 @@
 #include "control.h"
 #include "end.h"
 #include "environment.h"
+#include "file_kind.h"
 #include "judge.h"
 #include "sandbox.h"
 #include "seal.h"
@@ -251,7 +252,7 @@ static Process start_compiler(const Check *check, const char *compiler, const ch
         die("%s was changed while it was compiled: check it again", check->file);
     if (process.status == 0 && access(program, X_OK) != 0)
         die("%s has made no program, and says nothing", compiler);
-    if (process.status != 0) {
+    if (process.status != 0 && !file_kind(copy)) {
         char *folder = format_text("%s/program", check->folder);
         remove_tree(folder); // it may be what fills the disk
         free(folder);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "file_kind.h"
 #include "base/memory.h"
 #include "base/format.h"
 
@@ -97,7 +98,7 @@ static char *collision(const char *messages)
 
 // ---- The file.
 
-// Its first bytes, as text; what is no text becomes '\1'. The caller frees it.
+// Its first bytes, as text. The caller frees it.
 static char *beginning_of(const char *path)
 {
     char *text = allocate(1 << 16, 1);
@@ -105,8 +106,7 @@ static char *beginning_of(const char *path)
     size_t bytes = file ? fread(text, 1, (1 << 16) - 1, file) : 0;
     if (file)
         fclose(file);
-    for (size_t i = 0; i < bytes; i++)
-        text[i] = text[i] ? text[i] : '\1';
+    text[bytes] = '\0';
     return text;
 }
 
@@ -139,8 +139,6 @@ static const char *other_language(const char *text)
         "import ",           "from ",       "def ", "#!/usr/bin/env python",
         "#!/usr/bin/python", "if __name__", NULL};
     static const char *const fortran[] = {"program ", "PROGRAM ", "use mpi", "implicit none", NULL};
-    if (strchr(text, '\1'))
-        return "the file is no text: a compiled program, perhaps, or an archive.";
     if (has_any_line(text, cpp))
         return "this seems to be C++. The kit's programs are C: a compiler for C reads them.";
     if (!strchr(text, ';') && has_any_line(text, python))
@@ -163,7 +161,10 @@ static char *likely_mistake_of(const char *file, int status, const char *message
 {
     char *text = beginning_of(file), *name = collision(messages), *mistake;
     const char *language = other_language(text);
-    if (status > 128)
+    const char *kind = file_kind(file);
+    if (kind)
+        mistake = format_text("%s", kind);
+    else if (status > 128)
         mistake =
             format_text("the compiler did not come to an end. Does the file include itself, or "
                         "something endless?");
@@ -191,6 +192,16 @@ static char *likely_mistake_of(const char *file, int status, const char *message
     return mistake;
 }
 
+// What the compiler says of bytes that are no text says nothing.
+static char *evidence_of_compiler(const char *file, const char *messages)
+{
+    if (!file_kind(file))
+        return first_errors(messages);
+    char *bytes = file_bytes(file), *evidence = format_text("it begins with the bytes %s", bytes);
+    free(bytes);
+    return evidence;
+}
+
 bool judge_compiler(const char *file, int status, const char *messages, Report *report)
 {
     messages = messages ? messages : "";
@@ -198,7 +209,7 @@ bool judge_compiler(const char *file, int status, const char *messages, Report *
     if (status != 0) {
         char *mistake = likely_mistake_of(file, status, messages);
         report_failure(report, COMPILES, &(Diagnosis){"does-not-compile", mistake, NULL},
-                       first_errors(messages));
+                       evidence_of_compiler(file, messages));
         free(mistake);
         return false;
     }

@@ -1,0 +1,12 @@
+// What a file is that is no text of a C program, by its first bytes.
+
+#ifndef HVDLAB_STEPS_FILE_KIND_H
+#define HVDLAB_STEPS_FILE_KIND_H
+
+// A sentence about it; NULL: it may be a C program.
+const char *file_kind(const char *path);
+
+// "FF FE 23 00": its first bytes. The caller frees it.
+char *file_bytes(const char *path);
+
+#endif
