@@ -527,8 +527,8 @@ baseline: $(BUILD)/baseline ## build the trainer for one device, build/baseline
 $(step_X): step-%: $(BUILD)/$$(F_$$*) ## build your file; the last line says how to run it
 	@common/scripts/student.sh line $* $<
 
-# FILE is seen by the scripts, as make hands on what stands on its command line.
-$(check_X): check-%: ## grade your file (or FILE=any.c as an answer to it)
+# FILE and SEED are seen by the scripts, as make hands on what stands on its command line.
+$(check_X): check-%: ## grade your file (or FILE=any.c as an answer to it) [SEED=n: as a graded verdict has it]
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
 	@common/scripts/student.sh check $*
 

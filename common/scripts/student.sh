@@ -10,8 +10,9 @@
 #
 # The make targets of the same names call it, in the repository's folder. X is an exercise's name: a
 # step's number, or a word (labs.sh knows them all). From the environment: BUILD (the build folder),
-# FILE, NP (workers or devices in `line`), YES=1 (don't ask). What it remembers is below $BUILD, F being
-# the name of an exercise's files: hints/F, the number of hints shown; carried/F.c, what `next` wrote; and
+# FILE, NP (workers or devices in `line`), YES=1 (don't ask), SEED (of `check`: with the seed of a
+# graded verdict it comes to the same one). What it remembers is below $BUILD, F being the name of an
+# exercise's files: hints/F, the number of hints shown; carried/F.c, what `next` wrote; and
 # check/F.json with check/F.c, the verdict of the last check and the source that it is about; graded/
 # the same of the student's own file, where another FILE was graded since.
 
@@ -345,8 +346,14 @@ case $1 in
 line) print_line "$2" "$3" ;;
 check)
     chosen_file "$2"
+    seed=
+    case ${SEED:-1} in
+    *[!0-9]* | 0* | ??????????*) fail "SEED=$SEED is not a whole number from 1 to 999999999" ;;
+    esac
+    [ -z "${SEED:-}" ] || seed="--seed $SEED"
     keep_record "$2"
-    exec "$build/check-step" "$2" "$file"
+    # shellcheck disable=SC2086 # words
+    exec "$build/check-step" $seed "$2" "$file"
     ;;
 check-all)
     goal="make check"

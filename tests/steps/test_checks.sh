@@ -57,7 +57,7 @@ both()
 }
 both "$solution" passed "$untouched" "$(cat tests/mistakes/tensor/untouched)" tensor "$BUILD/check/tensor.json"
 for _ in 1 2 3 4 5 6 7 8 9 10; do
-    both "$folder/ends.c" crashed "$folder/wrong.c" does-not-compile 1 "$json"
+    both "$folder/ends.c" crashed "$folder/wrong.c" does-not-compile tensor "$BUILD/check/tensor.json"
 done
 [[ -z $(left) ]] || fail "left behind: $(left)"
 
@@ -83,6 +83,69 @@ wait
 
 OMPI_MCA_btl=openib OMPI_MCA_pml=ucx PMIX_MCA_gds=none SLURM_JOBID=77 SLURM_NODELIST=node1 SLURM_NTASKS=8 OMPI_COMM_WORLD_RANK=3 \
     OMPI_COMM_WORLD_SIZE=4 OMP_NUM_THREADS=x HWLOC_SYNTHETIC=pack:1 TMPDIR=/nowhere LANG=de_DE.UTF-8 expect passed 1 "$folder/cut/solutions/step_01.c"
+
+# ---- Files that are no C, and what compilers say of a submission.
+
+# no_c WORDS BYTES: a file of these bytes, as printf writes them.
+no_c()
+{
+    # shellcheck disable=SC2059 # it is one
+    printf "$2" >"$folder/no-c.c"
+    expect does-not-compile --sealed 1 "$folder/no-c.c"
+    tr -s '\n ' '  ' <"$folder/out" >"$folder/words"
+    grep -qF -e "$1" "$folder/words" || fail "\"$1\" is not said: $(cat "$folder/out")"
+}
+iconv -f UTF-8 -t UTF-16LE "$folder/cut/solutions/step_01.c" >"$folder/utf-16.c"
+expect does-not-compile 1 "$folder/utf-16.c"
+says 'the file is UTF-16: save it as UTF-8'
+no_c 'UTF-16' '\377\376i\0n\0t\0'
+no_c 'UTF-16' '\376\377\0i\0n\0t'
+no_c 'a zip archive' 'PK\003\004ring.c'
+no_c 'gzip' '\037\213\010\0'
+no_c 'an archive' 'Rar!\032\007\001'
+no_c 'a compiled program' '\177ELF\002\001'
+no_c 'a PDF' '%%PDF-1.5'
+no_c 'a word processor' '{\\rtf1 int main'
+no_c 'a page of the web' '\n<!DOCTYPE html>\n<html>'
+no_c 'a picture' '\211PNG\r\n'
+expect does-not-compile --sealed 1 "$folder/wrong.c"
+says 'step_01.c:1:'
+! grep -qE '(^| )/' "$folder/out" || fail "a path of this machine is shown: $(cat "$folder/out")"
+echo 'int main(void) { return no_such_function(); }' >"$folder/no-name.c"
+expect does-not-compile --sealed 1 "$folder/no-name.c"
+! grep -qE '(^| )/' "$folder/out" || fail "a path of this machine is shown: $(cat "$folder/out")"
+
+# ---- SEED, and what the JSON says of the file.
+
+check() { run env "$@" BUILD="$BUILD" FILE="$folder/ends.c" common/scripts/student.sh check 1; }
+for seed in 0 -1 01 x 1.5 1000000000 '1 2'; do
+    check SEED="$seed"
+    [[ $status -eq 2 && $(cat "$folder/err") == *"SEED=$seed is not a whole number from 1 to 999999999" ]] || fail "SEED=$seed is taken: $(cat "$folder/err")"
+done
+cp "$here/check-step" "$BUILD"
+check SEED=858134435
+[[ $(field seed) == 858134435 && $(verdict "$folder/out") == crashed ]] || fail "SEED is not taken: $(cat "$folder/out" "$folder/err")"
+cp "$folder/out" "$folder/one"
+expect crashed --sealed --seed 858134435 1 "$folder/ends.c"
+cmp -s "$folder/one" "$folder/out" || fail "with one seed there are two verdicts: $(diff "$folder/one" "$folder/out")"
+refused 'from 1 to 999999999' "$here/check-step" --seed 0 1 "$folder/ends.c"
+[[ $(field sha256) == "\"$(sha256sum <"$folder/ends.c" | cut -c 1-64)\"" && $(field untouched) == false ]] || fail "the JSON does not name its file"
+sed 's/$/\r/' "$folder/cut/steps/tensor.c" >"$folder/untouched.c"
+expect "$(cat tests/mistakes/tensor/untouched)" tensor "$folder/untouched.c"
+says 'note  untouched: this is the file as it was handed out'
+[[ $(field untouched "$BUILD/check/tensor.json") == true ]] || fail "the JSON does not say that the file is untouched"
+
+# ---- A path with blanks, and what else shells and make may take for something.
+
+kit="$folder/my lab ü 100% \$x 'q' [a] {b,c};e & f"
+mkdir -p "$kit/build"
+cp -R Makefile common labs solutions steps tests "$kit/"
+cp "$here/hvdlab.o" "$here/compile-step" "$here/check-step" "$kit/build/"
+sed -i "s|[^ ]*/hvdlab.o|build/hvdlab.o|" "$kit/build/compile-step"
+for words in "passed $folder/cut/solutions/step_01.c" "$(cat tests/mistakes/step_01/untouched) $folder/cut/steps/step_01.c"; do
+    (cd "$kit" && BUILD='' run build/check-step 1 "${words#* }")
+    [[ $(verdict "$folder/out") == "${words%% *}" ]] || fail "in a path with blanks: instead of ${words%% *}: $(cat "$folder/out" "$folder/err")"
+done
 
 # ---- What fails is not the program: the compiler, mpirun, the disk, rights. compiler COMMAND: edits compile-step.
 
