@@ -7,8 +7,9 @@
 //
 // With --sealed it grades the code of others: in the best seal that there is (seal.h), and not
 // without one, unless --unsealed insists. --seed N makes the runs' random numbers, and the lengths
-// and names that do not matter, a function of N. --out FILE writes the verdict to FILE instead of
-// BUILD/check.
+// and names that do not matter, a function of N. --profile-seed N is the seed that the exercise
+// profile must have; of one's own file it stands in stamp.txt, if that is there. --out FILE writes
+// the verdict to FILE instead of BUILD/check.
 //
 // Status 0: passed; 1: failed; 2: no verdict, since something failed that is not the program's
 // doing. Then no verdict is written, and that of an earlier check stays.
@@ -43,7 +44,10 @@
 #define LIMIT         7.5 // seconds a run, for all runs of a check together
 #define COMPILE_LIMIT 20.0
 
-#define MAX_SEED 999999999
+#define MAX_SEED         999999999
+#define MAX_PROFILE_SEED 999999
+
+#define STAMP "stamp.txt" // of a student's package: common/scripts/release.sh
 
 #define GPU_PATIENCE 2 // CUDA and its libraries take seconds to start
 
@@ -71,8 +75,9 @@ static _Noreturn void usage(const Check *check)
     char *names = format_text("%s", "");
     for (int i = 0; i < check->exercises.count; i++)
         text_add(&names, "%s%s", i ? ", " : "", check->exercises.items[i].name);
-    die("usage: check-step [--sealed | --unsealed] [--seed N] [--out FILE] EXERCISE[,EXERCISE...] "
-        "FILE: grades FILE as an answer to an exercise (%s), or by several exercises' checks",
+    die("usage: check-step [--sealed | --unsealed] [--seed N] [--profile-seed N] [--out FILE] "
+        "EXERCISE[,EXERCISE...] FILE: grades FILE as an answer to an exercise (%s), or by several "
+        "exercises' checks",
         names);
 }
 
@@ -111,11 +116,25 @@ static const char *value_of(const char *option, int argc, char **argv, int *at)
     return argv[++*at];
 }
 
-static uint64_t read_seed(const char *text)
+static uint64_t read_seed(const char *text, int largest)
 {
     uint64_t seed = 0;
-    if (!read_whole_number(text, MAX_SEED, &seed) || seed == 0)
-        die("the seed is a whole number from 1 to %d, not '%s'", MAX_SEED, text);
+    if (!read_whole_number(text, (uint64_t)largest, &seed) || seed == 0)
+        die("the seed is a whole number from 1 to %d, not '%s'", largest, text);
+    return seed;
+}
+
+// "seed for profile: N" in the stamp; 0: it isn't there.
+static uint64_t seed_of_stamp(void)
+{
+    FILE *file = fopen(STAMP, "re");
+    char line[256];
+    unsigned long seed = 0;
+    while (file && seed == 0 && fgets(line, sizeof line, file))
+        if (sscanf(line, "seed for profile: %6lu", &seed) != 1)
+            seed = 0;
+    if (file)
+        fclose(file);
     return seed;
 }
 
@@ -129,7 +148,9 @@ static int read_options(Check *check, int argc, char **argv)
         else if (strcmp(argv[at], "--unsealed") == 0)
             check->purpose = FOR_OTHERS_UNSEALED;
         else if ((value = value_of("--seed", argc, argv, &at)))
-            check->seed = read_seed(value);
+            check->seed = read_seed(value, MAX_SEED);
+        else if ((value = value_of("--profile-seed", argc, argv, &at)))
+            check->runs.profile_seed = read_seed(value, MAX_PROFILE_SEED);
         else if ((value = value_of("--out", argc, argv, &at)) && *value)
             check->out = value;
         else
@@ -451,6 +472,8 @@ int main(int argc, char **argv)
     if (argc - words != 2)
         usage(&check);
     read_exercises(&check, argv[words]);
+    if (check.purpose == FOR_OWN && check.runs.profile_seed == 0)
+        check.runs.profile_seed = seed_of_stamp();
     if (check.out && check.count > 1)
         die("--out FILE is for one exercise");
     check.file = argv[words + 1];

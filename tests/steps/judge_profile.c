@@ -10,6 +10,7 @@
 #include "lessons/flaws.h"
 
 #define HAS_SEED "the sheet has a seed, and the trainings run"
+#define OWN_SEED "the seed is the one that is set for you"
 
 // A training as it is, and as the sheet describes it.
 typedef struct {
@@ -248,6 +249,27 @@ static void judge_training(const Runs *runs, int training, Report *report)
     free(property);
 }
 
+// In a course each student has a seed, which stands in stamp.txt.
+static bool has_own_seed(const Runs *runs, Report *report)
+{
+    static const Diagnosis another = {
+        "another-seed",
+        "the sheet is about other trainings than yours. In your course the seed is set: it stands "
+        "in stamp.txt, in the kit's folder. Set SEED to it, make the timeline again, and describe "
+        "what it shows.",
+        NULL};
+    if (runs->profile_seed == 0)
+        return true;
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        double seed = event_number(event_nth(&run->traces.of[0], "flaws", 0), "seed");
+        if (seed != (double)runs->profile_seed)
+            return report_failure_in(report, runs, run, OWN_SEED, &another,
+                                     "the seed of the sheet is %.0f, yours is %.0f", seed,
+                                     (double)runs->profile_seed);
+    }
+    return report_ok(report, OWN_SEED);
+}
+
 static void judge(const Runs *runs, Report *report)
 {
     static const Diagnosis none = {
@@ -269,6 +291,8 @@ static void judge(const Runs *runs, Report *report)
         }
     }
     report_ok(report, HAS_SEED);
+    if (!has_own_seed(runs, report))
+        return;
     for (int training = 1; training <= TRAININGS; training++)
         judge_training(runs, training, report);
 }

@@ -147,6 +147,11 @@ for words in "passed $folder/cut/solutions/step_01.c" "$(cat tests/mistakes/step
     [[ $(verdict "$folder/out") == "${words%% *}" ]] || fail "in a path with blanks: instead of ${words%% *}: $(cat "$folder/out" "$folder/err")"
 done
 
+# The stamp in a student's package sets the seed of the exercise profile.
+echo 'seed for profile: 4711' >"$kit/stamp.txt"
+(cd "$kit" && BUILD='' run build/check-step profile "$folder/cut/solutions/profile.c")
+[[ $(verdict "$folder/out") == another-seed ]] || fail "stamp.txt is not read: $(cat "$folder/out" "$folder/err")"
+
 # ---- What fails is not the program: the compiler, mpirun, the disk, rights. compiler COMMAND: edits compile-step.
 
 solution=$folder/cut/solutions/step_01.c

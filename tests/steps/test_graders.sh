@@ -111,11 +111,15 @@ keep_for_the_end() { printf '%s:\n%s%s\n' "$1" "$complaints" "$(sed 's/^/    | /
 
 count() { grep -cx "$1" "$folder/results"; }
 
+# Beside a known mistake NAME.patch, NAME.options may have options for the check.
+options=
+
 # grade STEPS FILE: runs the check; leaves $status, $seconds, and $here/out.
 grade()
 {
     local begin=$EPOCHREALTIME
-    "$check" "$1" "$2" >"$here/out" 2>"$here/err" </dev/null &
+    # shellcheck disable=SC2086 # words
+    "$check" $options "$1" "$2" >"$here/out" 2>"$here/err" </dev/null &
     running=$!
     wait "$running"
     status=$?
@@ -270,10 +274,12 @@ grade_patch()
         return
     fi
     diagnosis=${name##*/}
+    options=$(cat "${patch%.patch}.options" 2>/dev/null)
     case $name in
     mistakes/*) expect "$exercise" "$here/$file.c" "${diagnosis%%--*}" "$name" ;;
     *) expect "$both" "$here/$file.c" passed "$name" ;;
     esac
+    options=
 }
 
 work_in "$folder"
