@@ -1,16 +1,18 @@
-// Makes folders as mkdir -p does; keeps files of users from being overwritten.
+// Folders as mkdir -p makes them; whole files; files of users, which are not overwritten.
 
 #include "base/files.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/error.h"
 #include "base/format.h"
+#include "base/memory.h"
 
 static void make_folder(const char *path)
 {
@@ -34,6 +36,35 @@ void make_folders(const char *path)
     }
     make_folder(part);
     free(part);
+}
+
+char *file_bytes(const char *path, size_t *size)
+{
+    FILE *file = fopen(path, "re");
+    if (!file)
+        die("cannot read %s: %s", path, strerror(errno));
+    char *bytes = NULL;
+    size_t room = 1 << 14, count = 0;
+    for (size_t more = 1; more > 0; count += more, room *= 2) {
+        bytes = enlarge(bytes, room + 1, 1);
+        more = fread(bytes + count, 1, room - count, file);
+    }
+    if (ferror(file))
+        die("cannot read %s: %s", path, strerror(errno));
+    fclose(file);
+    bytes[count] = '\0';
+    *size = count;
+    return bytes;
+}
+
+void file_replace(const char *path, const char *bytes, size_t size)
+{
+    char *fresh = format_text("%s.new", path);
+    FILE *file = fopen(fresh, "we");
+    if (!file || fwrite(bytes, 1, size, file) != size || fclose(file) != 0 ||
+        rename(fresh, path) != 0)
+        die("cannot write %s: %s", path, strerror(errno));
+    free(fresh);
 }
 
 void need_own_file(const char *path, const char *text)

@@ -3,9 +3,19 @@
 #ifndef HVDLAB_FILES_H
 #define HVDLAB_FILES_H
 
+#include <stddef.h>
+
 // Makes the folder and those above it that are not there; where one can't be made, the program
 // exits with an error message.
 void make_folders(const char *path);
+
+// All bytes of a file, with a zero behind them, and their number; the caller frees them. Where it
+// can't be read, the program exits with an error message.
+char *file_bytes(const char *path, size_t *size);
+
+// Makes the file, or puts another in its place by a rename, so that a reader sees one of the two as
+// a whole.
+void file_replace(const char *path, const char *bytes, size_t size);
 
 // Called before a file is written that a user has named: exits with an error message if a file is
 // there that the kit did not write. A file of the kit has `text` in its first 64 KiB; an empty one,

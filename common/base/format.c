@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/memory.h"
 
 char *format_text(const char *format, ...)
@@ -17,6 +18,21 @@ char *format_text(const char *format, ...)
     if (length < 0)
         die("out of memory: there is none for a line of text");
     return text;
+}
+
+void text_add(char **text, const char *format, ...)
+{
+    char *more = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vasprintf(&more, format, arguments);
+    va_end(arguments);
+    if (length < 0)
+        die("out of memory: there is none for a line of text");
+    size_t before = *text ? strlen(*text) : 0;
+    *text = enlarge(*text, before + (size_t)length + 1, 1);
+    memcpy(*text + before, more, (size_t)length + 1);
+    free(more);
 }
 
 char *ranks_text(const int *ranks, int count)

@@ -8,6 +8,9 @@
 // A formatted string that the caller frees.
 char *format_text(const char *format, ...) PRINTF_LIKE(1, 2);
 
+// Appends to *text, which is NULL at first and which the caller frees.
+void text_add(char **text, const char *format, ...) PRINTF_LIKE(2, 3);
+
 // "rank 2", "ranks 0, 2-4 and 7": `count` ranks in ascending order, at least one. The caller frees
 // it.
 char *ranks_text(const int *ranks, int count);

@@ -197,7 +197,7 @@ static char *evidence_of_compiler(const char *file, const char *messages)
 {
     if (!file_kind(file))
         return first_errors(messages);
-    char *bytes = file_bytes(file), *evidence = format_text("it begins with the bytes %s", bytes);
+    char *bytes = first_bytes(file), *evidence = format_text("it begins with the bytes %s", bytes);
     free(bytes);
     return evidence;
 }

@@ -114,7 +114,7 @@ const char *file_kind(const char *path)
     return memchr(bytes, '\0', count) ? "the file is no text, though its name says so." : NULL;
 }
 
-char *file_bytes(const char *path)
+char *first_bytes(const char *path)
 {
     char bytes[BEGINNING], *text = NULL;
     size_t count = read_beginning(path, bytes);

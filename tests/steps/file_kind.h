@@ -7,6 +7,6 @@
 const char *file_kind(const char *path);
 
 // "FF FE 23 00": its first bytes. The caller frees it.
-char *file_bytes(const char *path);
+char *first_bytes(const char *path);
 
 #endif

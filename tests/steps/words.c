@@ -1,4 +1,4 @@
-// Text that grows, and how one speaks of ranks.
+// How one speaks of ranks.
 
 #include "words.h"
 
@@ -7,19 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/format.h"
-
-void text_add(char **text, const char *format, ...)
-{
-    char *more = NULL;
-    va_list arguments;
-    va_start(arguments, format);
-    CHECK(vasprintf(&more, format, arguments) >= 0);
-    va_end(arguments);
-    char *longer = format_text("%s%s", *text ? *text : "", more);
-    free(more);
-    free(*text);
-    *text = longer;
-}
 
 RankSet all_ranks(int ranks)
 {

@@ -1,15 +1,12 @@
-// Text that grows, and how one speaks of ranks.
+// How one speaks of ranks.
 
 #ifndef HVDLAB_STEPS_WORDS_H
 #define HVDLAB_STEPS_WORDS_H
 
 #include <stdbool.h>
-#include "base/error.h"
+#include "base/format.h"
 
 #define MAX_RANKS 16 // of a run
-
-// Appends to *text, which is NULL at first and which the caller frees.
-void text_add(char **text, const char *format, ...) PRINTF_LIKE(2, 3);
 
 // Some of the ranks: bit R stands for rank R.
 typedef unsigned RankSet;
