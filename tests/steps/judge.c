@@ -31,17 +31,38 @@ Judge judge_of(const char *file)
     return NULL;
 }
 
+// "A,B,A": the hosts of the ranks, by letters, since their numbers are drawn. The caller frees it.
+static char *hosts_of(const char *layout)
+{
+    char *text = NULL;
+    long known[MAX_RANKS];
+    for (int count = 0; *layout; layout += *layout == ',') {
+        char *end;
+        long host = strtol(layout, &end, 10);
+        int i = 0;
+        while (i < count && known[i] != host)
+            i++;
+        if (i == count && count < MAX_RANKS)
+            known[count++] = host;
+        text_add(&text, "%s%c", text ? "," : "", 'A' + i);
+        layout = end;
+    }
+    return text;
+}
+
 char *evidence_of_run(const Run *run, char *evidence)
 {
     const RunPlan *plan = &run->plan;
     bool by_devices = plan->devices && plan->ranks == 1;
     int count = by_devices ? plan->devices : plan->ranks;
-    char *longer = format_text("%s %d %s%s%s%s", plan->servers ? "with" : "on", count,
-                               by_devices      ? "device"
-                               : plan->servers ? "worker"
-                                               : "rank",
-                               count == 1 ? "" : "s", plan->layout ? ", on nodes " : "",
-                               plan->layout ? plan->layout : "");
+    char *hosts = plan->layout ? hosts_of(plan->layout) : NULL;
+    char *longer =
+        format_text("%s %d %s%s%s%s", plan->servers ? "with" : "on", count,
+                    by_devices      ? "device"
+                    : plan->servers ? "worker"
+                                    : "rank",
+                    count == 1 ? "" : "s", hosts ? ", on hosts " : "", hosts ? hosts : "");
+    free(hosts);
     if (plan->servers)
         text_add(&longer, " and %d server%s", plan->servers, plan->servers == 1 ? "" : "s");
     text_add(&longer, ": %s", evidence);

@@ -122,13 +122,18 @@ static char *choice_words(const Run *run, int rank)
 static char *device_evidence(const Run *run)
 {
     char *evidence = NULL;
-    int nodes = run_nodes(run);
-    for (int node = 0; node < nodes; node++) {
+    int hosts = 0;
+    for (int first = 0; first < run->ranks; first++) {
+        int before = 0;
+        while (before < first && !same_host(run, before, first))
+            before++;
+        if (before < first)
+            continue; // its host has had its line
         const char *separator = ": ";
-        text_add(&evidence, "%smachine %d of %d, as the check simulates them", node ? "\n" : "",
-                 node, nodes);
-        for (int r = 0; r < run->ranks; r++) {
-            if (run_node(run, r) != node)
+        text_add(&evidence, "%shost %c, as the check simulates it", hosts ? "\n" : "", 'A' + hosts);
+        hosts++;
+        for (int r = first; r < run->ranks; r++) {
+            if (!same_host(run, r, first))
                 continue;
             char *choice = choice_words(run, r);
             text_add(&evidence, "%srank %d (local rank %d) %s device %d%s", separator, r,

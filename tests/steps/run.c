@@ -389,9 +389,13 @@ int run_local_size(const Run *run, int rank)
 
 int run_nodes(const Run *run)
 {
-    int nodes = 1;
-    for (int r = 0; r < run->ranks; r++)
-        nodes = run_node(run, r) >= nodes ? run_node(run, r) + 1 : nodes;
+    int nodes = 0;
+    for (int r = 0; r < run->ranks; r++) {
+        int before = 0;
+        while (before < r && run_node(run, before) != run_node(run, r))
+            before++;
+        nodes += before == r; // their numbers may be drawn
+    }
     return nodes;
 }
 
