@@ -129,8 +129,9 @@ model_objects := $(BUILD)/tests/models/models.o
 check_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/steps/*.c))
 replay_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/golden/*.c))
 bench_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/*.c))
-# Small programs of the kit, one file each.
-tools := $(patsubst common/tools/%.c,%,$(wildcard common/tools/*.c))
+# Small programs of the kit, one file each. An instructor's has a folder and libraries of its own, which nobody else needs.
+tools := $(patsubst common/tools/%.c,%,$(filter-out common/tools/grades.c,$(wildcard common/tools/*.c)))
+class_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard common/tools/grades.c common/class/*.c))
 
 # Each tests/unit/test_NAME.c is a program; the other .c files there are shared by all of them.
 unit_tests := $(patsubst tests/unit/test_%.c,%,$(wildcard tests/unit/test_*.c))
@@ -160,7 +161,7 @@ shims := $(if $(wildcard tests/faults),$(BUILD)/tests/faults/inject.so $(BUILD)/
 programs := $(step_programs) $(solution_programs) $(lab_programs) $(BUILD)/replay $(BUILD)/bench $(BUILD)/check-step \
             $(tool_programs) $(unit_programs) $(mpi_programs) $(emulated_programs) $(small) $(cuts)
 objects := $(emulated_objects) $(library_objects) $(step_objects) $(replay_objects) $(bench_objects) $(check_objects) \
-           $(unit_objects) $(shared_objects) $(model_objects) $(mpi_programs:%=%.o) $(if $(mpi_programs),$(hvd_training)) $(tools:%=$(BUILD)/common/tools/%.o) \
+           $(unit_objects) $(shared_objects) $(model_objects) $(mpi_programs:%=%.o) $(if $(mpi_programs),$(hvd_training)) $(tools:%=$(BUILD)/common/tools/%.o) $(class_objects) \
            $(fuzz_programs:%=%.o) $(BUILD)/tests/fuzz/fuzz.o $(small:=.o) $(cuts:=.o)
 
 # ---- How to compile and link. CPPFLAGS, CFLAGS and LDFLAGS of the user come last.
@@ -330,6 +331,8 @@ $(cuts): %: %.o
 endif
 $(BUILD)/bench: $(bench_objects) $(model_objects)
 $(tool_programs): $(BUILD)/%: $(BUILD)/common/tools/%.o
+$(BUILD)/grades: $(class_objects)
+$(BUILD)/grades: extra_libraries := -larchive -lcsv -lunistring -lcrypto
 $(mpi_programs): $(BUILD)/%: $(BUILD)/%.o $(model_objects)
 $(BUILD)/tests/mpi/test_hvd: $(hvd_training)
 $(BUILD)/tests/unit/test_memory_limit: $(BUILD)/tests/steps/memory_limit.o
@@ -347,8 +350,8 @@ $(step_programs) $(solution_programs) $(lab_programs): $(BUILD)/hvdlab.o
 # object, there is nothing left for the linker to send elsewhere.)
 $(BUILD)/bench: $(library_objects)
 $(BUILD)/bench: extra_libraries := -Wl,--wrap=backend_of
-$(filter-out $(step_programs) $(solution_programs) $(lab_programs) $(BUILD)/bench,$(programs)): $(BUILD)/library.o
-$(programs): $(BUILD)/settings.link
+$(BUILD)/grades $(filter-out $(step_programs) $(solution_programs) $(lab_programs) $(BUILD)/bench,$(programs)): $(BUILD)/library.o
+$(BUILD)/grades $(programs): $(BUILD)/settings.link
 	$(call say,LD,$@)
 	$(Q)$(link) -o $@ $(filter %.o,$^) $(extra_libraries) $(libraries)
 
@@ -442,7 +445,7 @@ demo: ## build, then train a small network on the real data, on two workers: 2 t
 	@common/scripts/demo.sh
 
 -include tests/tests.mk
-build_tests = $(filter-out $(step_programs),$(programs)) $(BUILD)/compile-step $(BUILD)/cut/baseline $(shims)
+build_tests = $(filter-out $(step_programs),$(programs)) $(BUILD)/grades $(BUILD)/compile-step $(BUILD)/cut/baseline $(shims)
 test: ## build, and run the tests but for those of many minutes
 	@common/scripts/deps.sh install build check sandbox steps dataset class
 	$(build_first) $(build_tests)

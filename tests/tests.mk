@@ -18,6 +18,7 @@ limit_losses := $(if $(SANITIZE),1200,300)
 limit_checkpoints := $(if $(SANITIZE),1200,300)
 limit_hvdrun := $(if $(SANITIZE),1200,300)
 limit_two_levels := $(if $(SANITIZE),1200,300)
+limit_grade := $(if $(SANITIZE),2400,300)
 limit_rehearsal := $(if $(SANITIZE),1200,300)
 limit_forgeries := $(if $(SANITIZE),1200,300)
 limit_watch := $(if $(SANITIZE),1200,300)
@@ -67,6 +68,7 @@ words_hvdrun := --some
 words_powercut := --some
 words_recipes := --some
 words_rehearsal := --some
+words_grade := --some
 words_forgeries := --some
 run_answers := 'graders (all answers)@$(if $(SANITIZE),9000,5400)=tests/steps/test_graders.sh --at-once 2 $(ANSWERS)'
 
@@ -152,9 +154,10 @@ run_more = $(foreach isa,$(BF16_ISAS),$(call run_bf16,$(isa))) \
     'mismatches (all)@1800=tests/mpi/test_mismatches.sh' \
     'checkpoints (all)@1800=tests/mpi/test_checkpoints.sh' \
     'powercut (all)@600=tests/faults/test_powercut.sh' \
+    'folders (all)@600=tests/unit/test_folders.sh --all' \
+    'grade (all)@$(if $(SANITIZE),2400,600)=tests/steps/test_grade.sh' \
     'rehearsal (60 students)@2400=tests/steps/test_rehearsal.sh' \
     'forgeries (all)@1200=tests/forgeries/test_forgeries.sh' \
-    'folders (all)@600=tests/unit/test_folders.sh --all' \
     'recipes (all)@$(limit_recipes)=tests/unit/test_recipes.sh' \
     'hvdrun (all)@600=tests/mpi/test_hvdrun.sh' \
     'hvdrun (random kills)@1800=tests/mpi/test_hvdrun.sh --random 15' \

@@ -10,7 +10,7 @@
 # call; what test_cluster.sh calls is only recommended), sandbox (recommended: nothing is asked for on its
 # account), steps (to cut the steps from master.c), plot (gnuplot), cluster (tc, mount), slurm, arm (to build
 # for 64-bit ARM, and to run that), clang-format, lint (shellcheck, cppcheck), fuzz (clang with libFuzzer),
-# valgrind, curl, print (pandoc, chromium), translate (po4a, gettext), browser (to test the page), class (to grade a class: openssl, unzip, zip, git), fresh (mmdebstrap), dataset (Fashion-MNIST, if the distribution has it), dataset-or-fetch
+# valgrind, curl, print (pandoc, chromium), translate (po4a, gettext), browser (to test the page), class (to grade a class: programs, and libraries for archives, tables, names and hashes), fresh (mmdebstrap), dataset (Fashion-MNIST, if the distribution has it), dataset-or-fetch
 # (the same, else it is fetched from its home).
 #
 # From the environment: CC, ONEDNN, CLANG_FORMAT, DATA_DIR as in the Makefile.
@@ -218,8 +218,11 @@ for set in "$@"; do
         /usr/bin/python3 -c 'import selenium' 2>/dev/null || need python3-selenium
         ;;
     class)
-        for each in openssl unzip zip git; do
+        for each in openssl zip unzip git; do
             program "$each" || need "$each"
+        done
+        for each in archive.h:libarchive-dev csv.h:libcsv-dev unicase.h:libunistring-dev openssl/evp.h:libssl-dev; do
+            header "${each%:*}" || need "${each#*:}"
         done
         ;;
     steps) program unifdef || need unifdef ;;

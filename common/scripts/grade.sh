@@ -1,317 +1,315 @@
 #!/usr/bin/env bash
-# Usage: grade.sh               grades the submissions of a class (make grade; labs/instructor.md)
-#        grade.sh one ID NAME   grades one exercise of one student: for xargs, below
+# Usage: grade.sh                  grades the submissions of a class (make grade; labs/instructor.md)
+#        grade.sh fetch WORD...    one student's repository, grade.sh one WORD...  one check: for xargs, below
 #
 # From the environment:
 #
-#     SUBMISSIONS   a folder with an entry for each student: a folder, or an archive (.zip, .tar, .tar.gz, .tgz). The
-#                   student's id is the entry's name; in what Moodle and Canvas let one download it is the number in it.
-#     ROSTER        a table (CSV) with a column id, and any of name, email, repository, ref: who is in the class. With a
-#                   repository, the submission is what its ref (HEAD) has.
+#     SUBMISSIONS   what a learning platform lets one download, a folder or an archive: an entry for each student, a folder or an
+#                   archive. Its name is the student's id, or has Moodle's or Canvas's number for the student in it.
+#     ROSTER        a table (CSV) with a column id, and any of name, email, repository, ref, team, deadline: who is in the class.
+#                   With a repository, the submission is what its ref (HEAD) has. A team is graded once.
 #     EXERCISES     their names, each with its points if not 1: 1,2,ring:3. Without, all.
 #     GRADES        the folder of the results (build/grades)
+#     DRY=1         shows which files would be graded, and grades none
+#     ONLY          ids, commas between them: grades these again, and nobody else
+#     DEADLINE      2026-10-01 23:59 Europe/Berlin; PENALTY, percent of the points for each day begun after it
+#     OVERRIDES     a table (CSV) with the columns id, exercise, points, reason: points that were changed by hand; they stay until
+#                   another table is given
 #     SECRET        a file with the course's secret, from which each student's seeds follow; one is made if there is none
+#     STAMPS=1      the exercise profile must have the seed of the student's stamp (make release STUDENTS=)
 #     SEAL          unsealed: grades even where nothing keeps submissions from this machine
 #     AT_ONCE       checks at a time (as many as there are cores)
-#     WORKSHEET, BOOK and COLUMN    Moodle's worksheet and Canvas's grade book, to be filled in
+#     WORKSHEET, BOOK and COLUMN    Moodle's worksheet and Canvas's grade book, to be filled in; they also say whose number is whose
 #
-# In GRADES: submissions/ID/F.c, results/ID/F.json (what the check found; F.key says of which file, seed and kit), tasks.tsv,
-# grades.json, table.txt, grades.csv, junit.xml, pages/ID.txt; moodle.csv and canvas.csv. A run that was
-# ended goes on where it was: what has a result is not graded again. Nobody else can read the folder.
+# In GRADES: submissions/ID/F.c, results/ID/F.KEY.json (what a check found; KEY says of which file, seed and kit), grades.json,
+# table.txt, grades.csv, book.csv (of all weeks), junit.xml, pages/ID.html and .txt; moodle.csv, feedback.zip, canvas.csv. A run that
+# was ended goes on where it was: what has a verdict is not graded again. Nobody else can read the folder. A file that was changed
+# there by hand is moved to earlier/, never overwritten; so are the tables before verdicts of the same files change.
 
-set -u
+set -euo pipefail
+[[ ${DRY:-} != 0 ]] || DRY=
 umask 077
+export LC_ALL=C
 scripts=$(dirname "$0")
+goal="make grade"
+. "$scripts/folders.sh"
 build=${BUILD:-build}
 grades=${GRADES:-$build/grades}
-max_bytes=1048576 # of a file
+forget_hook
 
-fail()
+# ---- One student's repository, into $work/repositories: FOLDER.tar, or FOLDER.error; FOLDER.note.
+
+# fetch FOLDER REPOSITORY REF DEADLINE
+fetch()
 {
-    echo "make grade: $1" >&2
-    exit 2
+    local to=$work/repositories/$1 ref=$3 deadline=$4 git last commit later
+    git=(git --git-dir="$to.git")
+    if ! GIT_TERMINAL_PROMPT=0 GIT_CONFIG_NOSYSTEM=1 timeout 120 git -c core.hooksPath=/dev/null -c protocol.ext.allow=never \
+        clone --quiet --bare -- "$2" "$to.git" 2>"$to.said"; then
+        # git's first complaint; a time-out has none.
+        { grep -m 1 -iE '^(fatal|error|ssh|remote):' "$to.said" || tail -n 1 "$to.said" || true; } >"$to.error"
+        [[ -s $to.error ]] || echo "git clone did not end within 120 seconds" >"$to.error"
+        return
+    fi
+    if ! last=$("${git[@]}" rev-parse --verify --quiet --end-of-options "${ref:-HEAD}^{commit}"); then
+        if [[ -z $("${git[@]}" for-each-ref) ]]; then
+            echo "the repository is empty" >"$to.note"
+        else
+            echo "the repository has no ${ref:-HEAD}" >"$to.error"
+        fi
+        return
+    fi
+    commit=$last
+    if [[ $deadline -gt 0 ]]; then
+        commit=$("${git[@]}" rev-list -1 --before="$(date -u -d "@$deadline" +%Y-%m-%dT%H:%M:%SZ)" "$last")
+        commit=${commit:-$last}
+        later=$("${git[@]}" rev-list --count "$commit..$last")
+        [[ $later -eq 0 ]] || echo "not taken: commits after the deadline: $later" >"$to.note"
+    fi
+    timeout 120 "${git[@]}" archive --format=tar "$commit" >"$to.tar" 2>"$to.said" || {
+        rm -f "$to.tar"
+        echo "git archive: $(tail -n 1 "$to.said")" >"$to.error"
+    }
+    rm -rf "$to.git"
 }
 
-# ---- One check.
+# ---- One check. It prints one line: that it is done.
 
-# As the key says it: the same file, seed and kit have the same result.
-key_of()
-{
-    sha256sum <"$grades/submissions/$1/$3.c" | cut -c 1-64
-    seed_of "$1" "$2"
-    cat "$grades/kit"
-}
-
-# HMAC-SHA256 of the student and the exercise, as a number from 1.
-seed_of()
-{
-    local digest
-    digest=$(printf '%s\n%s' "$1" "$2" | openssl dgst -sha256 -hmac "$(cat "$grades/secret")" | sed 's/.*= *//')
-    echo $((0x${digest:0:12} % 999999999 + 1))
-}
-
-file_of() { awk -F '\t' -v name="$1" '$1 == name { print $2 }' "$grades/exercises.tsv"; }
-
+# one UNIT EXERCISE FILE SEED SHA256 STAMP KEY
 one()
 {
-    local id=$1 exercise=$2 file work to key
-    file=$(file_of "$exercise")
-    to=$grades/results/$id
-    key=$(key_of "$id" "$exercise" "$file")
-    [[ ! -e $to/$file.json || $(cat "$to/$file.key" 2>/dev/null) != "$key" ]] || return 0
-    # A folder of its own for the verdict, which a user number of its own can enter.
-    work=$build/grading/${SLOT:-0}
-    (
-        umask 022
-        mkdir -p "$work"
-        # A student's warnings are no errors, however the kit was built.
-        sed 's/ -Werror / /' "$build/compile-step" >"$work/compile-step.new"
-        chmod +x "$work/compile-step.new" && mv "$work/compile-step.new" "$work/compile-step"
-        ln -sf "$(realpath "$build")/hvdlab.o" "$work/hvdlab.o"
-    )
-    BUILD=$work "$build/check-step" "--${SEAL:-sealed}" --seed "$(seed_of "$id" "$exercise")" "$exercise" \
-        "$grades/submissions/$id/$file.c" >/dev/null 2>"$work/errors" </dev/null
-    local status=$?
-    if [[ $status -ge 2 ]]; then
-        cat "$work/errors" >&2
-        return 255 # xargs ends
-    fi
-    mkdir -p "$to"
-    cp "$work/check/$file.json" "$to/$file.json.new"
-    echo "$key" >"$to/$file.key"
-    mv "$to/$file.json.new" "$to/$file.json"
-    rm -rf "$work/check"
-}
-
-if [[ ${1:-} == one ]]; then
-    one "$2" "$3"
-    exit
-fi
-
-# ---- The class.
-
-# A name that is safe as a file's: other characters than these become %XX.
-safe_name()
-{
-    local LC_ALL=C text=$1 i c out=
-    for ((i = 0; i < ${#text} && i < 100; i++)); do
-        c=${text:i:1}
-        case $c in
-        [A-Za-z0-9._@+-]) out+=$c ;;
-        *) out+=$(printf '%%%02X' "'$c") ;;
-        esac
-    done
-    [[ $out != .* ]] || out=%2E${out:1}
-    echo "$out"
-}
-
-# Whom an entry of SUBMISSIONS belongs to, and as what: ID KIND, where KIND is folder, zip, tar or file.
-# Moodle: "Jane Doe_123456_assignsubmission_file"; Canvas: "doejane_LATE_1234_56789_ring-1.c".
-identify()
-{
-    local name=${1##*/} kind
-    if [[ -L $1 ]]; then
-        return 1
-    elif [[ -d $1 ]]; then
-        kind=folder
+    local to=$grades/results/$1/$3.$7 scratch status=0 stamp=()
+    scratch=$(mktemp -d "$work/check-XXXXXX")
+    [[ $6 == 0 ]] || stamp=(--profile-seed "$6")
+    "$build/check-step" "--${SEAL:-sealed}" --seed "$4" ${stamp[@]+"${stamp[@]}"} --out "$scratch/verdict.json" \
+        "$2" "$work/submissions/$1/$3.c" >"$scratch/said" 2>"$scratch/errors" </dev/null || status=$?
+    [[ -d $scratch ]] || exit 255 # the run that this belongs to is over
+    mkdir -p "$grades/results/$1"
+    if [[ $status -lt 2 && -s $scratch/verdict.json ]]; then
+        mv "$scratch/verdict.json" "$to.json"
+        rm -f "$to.error"
     else
-        case ${name,,} in
-        *.zip) kind=zip name=${name%.*} ;;
-        *.tar.gz) kind=tar name=${name%.*.*} ;;
-        *.tar | *.tgz) kind=tar name=${name%.*} ;;
-        *.c) kind="file" ;;
-        *) return 1 ;;
-        esac
+        { grep -m 1 . "$scratch/errors" || echo "check-step: status $status"; } >"$to.error"
+        if grep -q '^check-step: unsealed' "$to.error"; then
+            cat "$to.error" >&2
+            exit 255 # nobody can be graded here: xargs ends
+        fi
     fi
-    if [[ $name =~ ^.*_([0-9]+)_assignsubmission_ ]]; then
-        name=${BASH_REMATCH[1]}
-    elif [[ $name =~ ^[a-z0-9-]+(_LATE)?_([0-9]+)_[0-9]+_ ]]; then
-        name=${BASH_REMATCH[2]}
-    elif [[ $kind == file ]]; then
-        return 1
-    fi
-    echo "$(safe_name "$name") $kind"
+    rm -rf "$scratch"
+    echo graded
 }
 
-# The paths in an entry, one a line; those with a line break are left out.
-list_entry()
-{
-    case $2 in
-    folder) (cd "$1" && find . -type f ! -path $'*\n*' -name '*.c' 2>/dev/null) ;;
-    file) echo "${1##*/}" ;;
-    zip) timeout 20 unzip -Z1 "$1" 2>/dev/null ;;
-    tar) timeout 20 tar -tf "$1" 2>/dev/null ;;
-    git) git --git-dir="$1" -c core.quotepath=off ls-tree -r --name-only --end-of-options "$ref" 2>/dev/null ;;
-    esac | head -n 20000
-}
-
-# What unzip takes for a pattern, as itself.
-escaped() { printf '%s\n' "$1" | sed 's/[][*?\\]/\\&/g'; }
-
-# What is at a path in an entry, its first megabyte and a byte. Nothing is ever unpacked.
-read_entry()
-{
-    case $2 in
-    folder) [[ -L $1/$3 || ! -f $1/$3 ]] || cat "$1/$3" ;;
-    file) cat "$1" ;;
-    zip) timeout 20 unzip -P x -p "$1" "$(escaped "$3")" 2>/dev/null ;;
-    tar) timeout 20 tar -xOf "$1" -- "$3" 2>/dev/null ;;
-    git) git --git-dir="$1" show --end-of-options "$ref:$3" 2>/dev/null ;;
-    esac | head -c $((max_bytes + 1))
-}
-
-# take ENTRY KIND ID: the files of the exercises, from the shortest path with their name; those in steps/ first. Canvas
-# names a file "doejane_1234_56789_ring-1.c".
-take()
-{
-    local entry=$1 kind=$2 to=$grades/submissions/$3 file path
-    list_entry "$entry" "$kind" >"$grades/list"
-    while read -r file; do
-        path=$(awk -v file="$file" '{
-                name = $0; sub(/.*\//, "", name)
-                sub(/^[a-z0-9-]+(_LATE)?_[0-9]+_[0-9]+_/, "", name); sub(/( \([0-9]+\)|-[0-9]+)\.c$/, ".c", name)
-                if (tolower(name) == file ".c") print ($0 ~ "(^|/)steps/[^/]*$" ? 0 : 1), length($0), $0
-            }' "$grades/list" | sort -k1,1n -k2,2n -k3 | head -n 1 | cut -d ' ' -f 3-)
-        [[ -n $path ]] || continue
-        mkdir -p "$to"
-        read_entry "$entry" "$kind" "$path" >"$to/$file.c"
-    done < <(cut -f 2 "$grades/exercises.tsv")
-}
-
-clone()
-{
-    local to=$grades/repositories/$2
-    rm -rf "$to"
-    mkdir -p "$grades/repositories"
-    GIT_TERMINAL_PROMPT=0 GIT_CONFIG_NOSYSTEM=1 timeout 120 git -c core.hooksPath=/dev/null -c protocol.ext.allow=never \
-        clone --quiet --bare -- "$1" "$to" 2>/dev/null
-}
+case ${1:-} in
+fetch | one)
+    "$@"
+    exit
+    ;;
+esac
 
 # ---- What is asked for.
 
-[[ -n ${SUBMISSIONS:-}${ROSTER:-} ]] || fail "say where the submissions are: SUBMISSIONS=folder, or ROSTER=class.csv with repositories"
-[[ -z ${SUBMISSIONS:-} || -d $SUBMISSIONS ]] || fail "SUBMISSIONS=$SUBMISSIONS is no folder"
-[[ -z ${ROSTER:-} || -r $ROSTER ]] || fail "ROSTER=$ROSTER cannot be read"
-[[ ${SEAL:-sealed} == sealed || $SEAL == unsealed ]] || fail "SEAL=$SEAL is not sealed or unsealed"
-[[ ${AT_ONCE:-1} =~ ^[1-9][0-9]?$ ]] || fail "AT_ONCE=$AT_ONCE is not a number from 1 to 99"
-[[ -z ${BOOK:-} || -n ${COLUMN:-} ]] || fail "BOOK=$BOOK needs COLUMN=, the name of the assignment's column"
-
-mkdir -p "$grades" && chmod 700 "$grades" || exit 2
-grades=$(realpath "$grades")
-export GRADES=$grades
-exec 9>"$grades/lock"
-flock -n 9 || fail "another make grade works in $grades"
+[[ -n ${SUBMISSIONS:-}${ROSTER:-} ]] || refuse "say where the submissions are: SUBMISSIONS=folder, or ROSTER=class.csv with repositories"
+[[ -z ${SUBMISSIONS:-} || -r $SUBMISSIONS ]] || refuse "SUBMISSIONS=$SUBMISSIONS is not there"
+for name in ROSTER WORKSHEET BOOK OVERRIDES; do
+    [[ -z ${!name:-} || (-r ${!name} && ! -d ${!name}) ]] || refuse "$name=${!name} cannot be read"
+done
+[[ ${SEAL:-sealed} == sealed || $SEAL == unsealed ]] || refuse "SEAL=$SEAL is not sealed or unsealed"
+[[ ${AT_ONCE:-1} =~ ^[1-9][0-9]?$ ]] || refuse "AT_ONCE=$AT_ONCE is not a number from 1 to 99"
+[[ -n ${BOOK:-} || -z ${COLUMN:-} ]] || refuse "COLUMN=$COLUMN needs BOOK=, the grade book that has it"
+[[ -z ${BOOK:-} || -n ${COLUMN:-} ]] || refuse "BOOK=$BOOK needs COLUMN=, the name of the assignment's column"
+[[ ${PENALTY:-0} =~ ^[0-9]{1,3}(\.[0-9]+)?%?$ ]] || refuse "PENALTY=$PENALTY is not percent of the points for each day, such as 10"
+[[ $(awk -v p="${PENALTY:-0}" 'BEGIN { print (p + 0 > 100) }') == 0 ]] || refuse "PENALTY=$PENALTY is more than 100 percent"
+[[ -z ${PENALTY:-} || -n ${DEADLINE:-}${ROSTER:-} ]] || refuse "PENALTY=$PENALTY needs DEADLINE="
+[[ -z ${SECRET:-} || -s ${SECRET:-} ]] || refuse "SECRET= names no file with a secret in it"
+[[ -z ${STAMPS:-} || -n ${SECRET:-} ]] || refuse "STAMPS=1 needs SECRET=, the file that make release had"
+deadline=0
+if [[ -n ${DEADLINE:-} ]]; then
+    deadline=$("$build/grades" time "$DEADLINE")
+    echo "make grade: deadline: $DEADLINE, which is $(date -u -d "@$deadline" '+%Y-%m-%d %H:%M UTC')"
+fi
 
 known=$("$scripts/labs.sh" table)
-: >"$grades/exercises.tsv"
+exercises=
 asked=${EXERCISES:-$(cut -d ' ' -f 1 <<<"$known")}
 for word in ${asked//,/ }; do
     name=${word%%:*} points=1
     [[ $word != *:* ]] || points=${word#*:}
-    [[ $points =~ ^[0-9]+(\.[0-9]+)?$ ]] || fail "EXERCISES: '$word': the points are no number"
+    [[ $points =~ ^[0-9]+(\.[0-9]+)?$ ]] || refuse "EXERCISES: '$word': the points are no number"
     file=$(awk -v name="$name" '$1 == name { print $2 }' <<<"$known")
-    [[ -n $file ]] || fail "EXERCISES: there is no exercise '$name'; they are $(cut -d ' ' -f 1 <<<"$known" | xargs)"
-    printf '%s\t%s\t%s\n' "$name" "$file" "$points" >>"$grades/exercises.tsv"
+    [[ -n $file ]] || refuse "EXERCISES: there is no exercise '$name'; they are $(cut -d ' ' -f 1 <<<"$known" | xargs)"
+    [[ $'\n'$exercises != *$'\n'"$name"$'\t'* ]] || refuse "EXERCISES: '$name' stands there twice"
+    exercises+=$name$'\t'$file$'\t'$points$'\n'
 done
 
-if [[ -n ${SECRET:-} ]]; then
-    [[ -s $SECRET ]] || fail "SECRET=$SECRET is no file with a secret in it"
-    cp "$SECRET" "$grades/secret"
-elif [[ ! -s $grades/secret ]]; then
-    openssl rand -hex 16 >"$grades/secret"
+# ---- The folder of the results, which is the kit's own, and a folder for this run in it.
+
+if [[ -n ${DRY:-} ]]; then
+    work=$(mktemp -d)
+else
+    need_folder "$grades"
+    # (A folder of before there were marks has a list of tasks and the kit.)
+    is_free "$grades" || has_mark "$grades" "$goal" || [[ -e $grades/tasks.tsv && -e $grades/kit ]] ||
+        refuse "GRADES=$grades holds files that make grade did not write: name a folder of its own"
+    if [[ -n ${SUBMISSIONS:-} ]]; then
+        ! holds "$SUBMISSIONS" "$grades" && ! holds "$grades" "$SUBMISSIONS" || refuse "SUBMISSIONS=$SUBMISSIONS and GRADES=$grades lie one in the other: name a folder elsewhere for GRADES"
+    fi
+    mkdir -p "$grades" && chmod 700 "$grades" || exit 2
+    grades=$(realpath "$grades")
+    set_mark "$grades"
+    export GRADES=$grades
+    exec 9>"$grades/lock"
+    flock -n 9 || refuse "another make grade works in $grades"
+    rm -rf "$grades"/.run-* # of a run that was killed: nobody else holds the lock
+    work=$(mktemp -d "$grades/.run-XXXXXX")
 fi
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM HUP
+export work
+mkdir "$work/originals" "$work/repositories" "$work/submissions"
+printf %s "$exercises" >"$work/exercises"
+while IFS=$'\t' read -r _ file _; do
+    "$scripts/steps.sh" original "$file" "$work/originals/$file.c" 2>/dev/null || true
+done <"$work/exercises"
+
+if [[ -n ${SECRET:-} ]]; then
+    secret=$(cat "$SECRET")
+elif [[ -s $grades/secret ]]; then
+    secret=$(cat "$grades/secret")
+else
+    secret=$(openssl rand -hex 16)
+fi
+[[ -n ${DRY:-} ]] || echo "$secret" >"$grades/secret"
 # What decides: the check, the library, the exercises.
-cat "$build/check-step" "$build/hvdlab.o" "$build/compile-step" labs/*/lab.conf | sha256sum | cut -c 1-12 >"$grades/kit"
+kit=$(cat "$build/check-step" "$build/hvdlab.o" "$build/compile-step" labs/*/lab.conf | sha256sum | cut -c 1-12)
+kit="$(sed -n 's/^#define HVDLAB_VERSION "\(.*\)"/\1/p' common/run/args.h) $kit"
 
 # ---- Who, and what each of them has handed in.
 
-rm -rf "$grades/submissions"
-mkdir -p "$grades/submissions" "$grades/results" "$grades/pages"
-declare -A name_of email_of
-ids=()
 if [[ -n ${ROSTER:-} ]]; then
-    "$build/grades" roster "$ROSTER" >"$grades/roster.tsv" || exit 2
-    while IFS=$'\x1f' read -r id name email repository ref; do
-        id=$(safe_name "$id")
-        [[ -z ${name_of[$id]+there} ]] || fail "$ROSTER: two students have the id $id"
-        ids+=("$id")
-        name_of[$id]=$name email_of[$id]=$email
-        ref=${ref:-HEAD}
-        [[ -z $repository ]] || { clone "$repository" "$id" && take "$grades/repositories/$id" git "$id"; }
-    done <"$grades/roster.tsv"
+    "$build/grades" roster "$ROSTER" >"$work/roster"
+    while IFS=$'\x1f' read -r _ folder repository ref own; do
+        [[ -z $repository ]] || printf '%s\0' "$folder" "$repository" "$ref" "$([[ $own -gt 0 ]] && echo "$own" || echo "$deadline")"
+    done <"$work/roster" >"$work/to-fetch"
+    [[ ! -s $work/to-fetch ]] || xargs -0 -n 4 -P 4 "$0" fetch <"$work/to-fetch" || refuse "git could not be called"
 fi
-others=0
-while IFS= read -r -d '' entry; do
-    said=$(identify "$entry") || continue
-    id=${said% *}
-    if [[ -z ${name_of[$id]+there} ]]; then
-        if [[ -n ${ROSTER:-} ]]; then
-            others=$((others + 1))
-            continue
-        fi
-        ids+=("$id")
-        name_of[$id]='' email_of[$id]=''
-    fi
-    take "$entry" "${said##* }" "$id"
-done < <([[ -z ${SUBMISSIONS:-} ]] || find "$SUBMISSIONS" -mindepth 1 -maxdepth 1 -print0 | sort -z)
-[[ ${#ids[@]} -gt 0 ]] || fail "no student: SUBMISSIONS has no folder and no archive"
-[[ $others -eq 0 ]] || echo "make grade: note: $others entries of $SUBMISSIONS belong to nobody in $ROSTER" >&2
+"$build/grades" take submissions="${SUBMISSIONS:-}" roster="${ROSTER:-}" worksheet="${WORKSHEET:-}" book="${BOOK:-}" column="${COLUMN:-}" \
+    repositories="$work/repositories" exercises="$work/exercises" originals="$work/originals" solutions=solutions \
+    secret="$secret" only="${ONLY:-}" deadline="$deadline" stamps="${STAMPS:-}" kit="$kit" to="$work/submissions"
+mv "$work/submissions/taken.json" "$work/submissions/tasks.tsv" "$work"
+# What was changed by hand outlives the run that was told of it.
+if [[ -n ${OVERRIDES:-} ]]; then
+    "$build/grades" overrides "$OVERRIDES" "$work/taken.json"
+    [[ -n ${DRY:-} ]] || cp "$OVERRIDES" "$work/overrides.csv"
+elif [[ -e $grades/overrides.csv ]]; then
+    OVERRIDES=$grades/overrides.csv
+fi
+if [[ -n ${DRY:-} ]]; then
+    "$build/grades" taken "$work/taken.json"
+    exit
+fi
 
 # ---- The checks.
 
-: >"$grades/tasks.new"
-: >"$grades/todo"
-while read -r id; do
-    while IFS=$'\t' read -r exercise file points; do
-        submission=$grades/submissions/$id/$file.c state=graded hash=
-        if [[ ! -e $submission ]]; then
-            state=missing
-        elif [[ $(stat -c %s "$submission") -gt $max_bytes ]]; then
-            state=too-large
-        else
-            hash=$(sha256sum <"$submission" | cut -c 1-64)
-            printf '%s\t%s\n' "$id" "$exercise" >>"$grades/todo"
+# On a terminal a line that changes; elsewhere one each half minute.
+show_progress()
+{
+    local count=$1 done_so_far=0 begin=$SECONDS said=$SECONDS now left
+    while read -r _; do
+        done_so_far=$((done_so_far + 1)) now=$((SECONDS - begin))
+        left=$(((count - done_so_far) * now / done_so_far))
+        if [[ -t 1 ]]; then
+            printf '\rmake grade: %d of %d, %d:%02d left ' "$done_so_far" "$count" $((left / 60)) $((left % 60))
+        elif [[ $((SECONDS - said)) -ge 30 ]]; then
+            echo "make grade: $done_so_far of $count, about $((left / 60)) min $((left % 60)) s left"
+            said=$SECONDS
         fi
-        printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$id" "${name_of[$id]}" "${email_of[$id]}" "$exercise" "$file" "$points" \
-            "$state" "$(seed_of "$id" "$exercise")" "$hash" >>"$grades/tasks.new"
-    done <"$grades/exercises.tsv"
-done < <(printf '%s\n' "${ids[@]}" | sort)
-mv "$grades/tasks.new" "$grades/tasks.tsv"
+    done
+    [[ ! -t 1 || $count -eq 0 ]] || echo
+}
 
 # check_all LIST AT_ONCE
 check_all()
 {
     # (Without the lock: a check may outlive a make grade that is killed.)
-    tr '\t' '\n' <"$1" | xargs -r -d '\n' -n 2 -P "$2" --process-slot-var=SLOT "$0" one 9>&- 2> >(grep -v "^xargs: " >&2)
+    {
+        tr '\t' '\n' <"$1" | xargs -r -d '\n' -n 7 -P "$2" "$0" one 2> >(grep -v '^xargs: ' >&2) | show_progress "$(wc -l <"$1")"
+    } 9>&- || exit 2
 }
-count=$(grep -c '' "$grades/todo")
-echo "make grade: ${#ids[@]} students, $count submissions"
-check_all "$grades/todo" "${AT_ONCE:-$(nproc)}" || exit 2
+result_of() { echo "$grades/results/$1/$3.$7"; }
+
+mkdir -p "$grades/results"
+: >"$work/todo"
+while IFS=$'\t' read -r -a task; do
+    [[ -z ${ONLY:-} && -e $(result_of "${task[@]}").json ]] || (IFS=$'\t' && echo "${task[*]}") >>"$work/todo"
+done <"$work/tasks.tsv"
+echo "make grade: $(grep -c '"unit"' "$work/taken.json") students, $(wc -l <"$work/tasks.tsv") submissions, $(wc -l <"$work/todo") to check"
+check_all "$work/todo" "${AT_ONCE:-$(nproc)}"
 
 # What stood still beside other checks is tried once more, alone: then the machine was not busy with them.
-: >"$grades/again"
-while IFS=$'\t' read -r id exercise; do
-    result=$grades/results/$id/$(file_of "$exercise")
-    grep -q '"diagnosis":[[:space:]]*"\(hung\|crashed\)"' "$result.json" || continue
-    ! cmp -s "$result.key" "$result.alone" || continue
-    printf '%s\t%s\n' "$id" "$exercise" >>"$grades/again"
-    mv "$result.key" "$result.alone"
-done <"$grades/todo"
-check_all "$grades/again" 1 || exit 2
+: >"$work/again"
+while IFS=$'\t' read -r -a task; do
+    result=$(result_of "${task[@]}")
+    [[ ! -e $result.alone ]] && grep -qs '"diagnosis":[[:space:]]*"\(hung\|crashed\)"' "$result.json" || continue
+    (IFS=$'\t' && echo "${task[*]}") >>"$work/again"
+    : >"$result.alone"
+done <"$work/tasks.tsv"
+check_all "$work/again" 1
 
 # ---- What comes of it.
 
-tool=$build/grades
-"$tool" collect "$grades" || exit 2
-json=$grades/grades.json
-"$tool" table "$json" >"$grades/table.txt"
-"$tool" csv "$json" >"$grades/grades.csv"
-"$tool" junit "$json" >"$grades/junit.xml"
-for id in "${ids[@]}"; do
-    "$tool" page "$json" "$id" >"$grades/pages/$id.txt"
-done
-[[ -z ${WORKSHEET:-} ]] || "$tool" moodle "$json" "$WORKSHEET" >"$grades/moodle.csv" || exit 2
-[[ -z ${BOOK:-} ]] || "$tool" canvas "$json" "$BOOK" "$COLUMN" >"$grades/canvas.csv" || exit 2
-rm -f "$grades/list" "$grades/todo" "$grades/again"
-sed -n '/^What did not pass/,$p' "$grades/table.txt"
-echo "make grade: $grades/table.txt, grades.csv, grades.json, junit.xml, pages/"
+tool=$build/grades new=$work/new
+[[ ! -e $work/overrides.csv ]] || mv "$work/overrides.csv" "$grades/overrides.csv"
+[[ -z ${OVERRIDES:-} ]] || OVERRIDES=$grades/overrides.csv
+mkdir -p "$new/pages" && mv "$work/submissions" "$new/submissions"
+json=$new/grades.json
+before=
+[[ ! -e $grades/grades.json ]] || before=$grades/grades.json
+"$tool" collect taken="$work/taken.json" results="$grades/results" exercises="$work/exercises" kit="$kit" before="$before" \
+    overrides="${OVERRIDES:-}" penalty="${PENALTY:-0}" only="${ONLY:-}" to="$json"
+"$tool" table "$json" >"$new/table.txt"
+"$tool" csv "$json" >"$new/grades.csv"
+"$tool" book "$json" >"$new/book.csv"
+"$tool" junit "$json" >"$new/junit.xml"
+"$tool" pages "$json" "$new/pages"
+if [[ -n ${WORKSHEET:-} ]]; then
+    "$tool" moodle "$json" "$WORKSHEET" >"$new/moodle.csv"
+    "$tool" feedback "$json" "$WORKSHEET" "$new/pages" "$new/feedback.zip"
+fi
+[[ -z ${BOOK:-} ]] || "$tool" canvas "$json" "$BOOK" "$COLUMN" >"$new/canvas.csv"
+
+# files.sha256 is the list of what the last run wrote. What is still so is replaced; what somebody has changed, and the tables
+# before verdicts change, go to earlier/.
+earlier=$grades/earlier/$(date +%Y%m%d-%H%M%S)-$$
+keep()
+{
+    mkdir -p "$earlier/$(dirname "$1")"
+    mv "$grades/$1" "$earlier/$1"
+}
+changes=
+[[ -z $before ]] || changes=$("$tool" changes "$before" "$json")
+cd "$grades"
+if [[ -n $changes ]]; then
+    printf '%s\nmake grade: the tables of before are in %s\n' "$changes" "$earlier"
+    for file in grades.json table.txt grades.csv book.csv junit.xml moodle.csv canvas.csv; do
+        [[ ! -e $file ]] || keep "$file"
+    done
+fi
+if [[ -e files.sha256 ]]; then
+    while read -r hash file; do
+        [[ -f $file && $(sha256sum <"$file" | cut -c 1-64) == "$hash" ]] && rm -f "$file"
+    done <files.sha256 || true
+fi
+while read -r file; do
+    [[ ! -e $file ]] || keep "$file"
+    mkdir -p "$(dirname "$file")"
+    mv "$new/$file" "$file"
+done < <(cd "$new" && find . -type f -printf '%P\n')
+(find submissions pages -type f && ls grades.json table.txt grades.csv book.csv junit.xml moodle.csv feedback.zip canvas.csv 2>/dev/null) |
+    xargs -d '\n' sha256sum >files.sha256 || true
+find submissions pages -mindepth 1 -type d -empty -delete
+sed -n '/^exercise/,$p' table.txt
+echo "make grade: $grades/table.txt, grades.csv, book.csv, grades.json, junit.xml, pages/${WORKSHEET:+, moodle.csv, feedback.zip}${BOOK:+, canvas.csv}"
+if grep -q '"points":[[:space:]]*null' grades.json; then
+    echo "make grade: some have no mark (not-fetched, not-understood or not-graded): table.txt says why" >&2
+    exit 1
+fi

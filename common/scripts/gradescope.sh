@@ -23,7 +23,10 @@ need_file "$to" is_autograder
 ! holds "${BUILD:-build}" "$to" || begin_build
 folder=$(mktemp -d) zip=$(mktemp)
 trap 'rm -rf "$folder" "$zip"' EXIT
-git archive --format=tar.gz -o "$folder/kit.tar.gz" HEAD
+# As make release: the files that git knows, as they are here.
+git ls-files -z | while IFS= read -r -d '' file; do
+    [[ ! -e $file ]] || printf '%s\0' "$file"
+done | tar --null -T - -czf "$folder/kit.tar.gz"
 [[ -z ${SECRET:-} ]] || cp "$SECRET" "$folder/secret"
 echo "$EXERCISES" >"$folder/exercises"
 
@@ -37,7 +40,7 @@ mkdir -p /autograder/kit
 tar -C /autograder/kit -xzf /autograder/source/kit.tar.gz
 cd /autograder/kit
 make deps
-apt-get install -y openssl unzip
+common/scripts/deps.sh install class
 make -j"$(nproc)" build/check-step build/compile-step build/grades
 # Other users find their way to the compiler, and no answers.
 chmod o+x /autograder /autograder/kit
@@ -53,13 +56,16 @@ mkdir -p /autograder/results
 echo '{"score": 0, "output": "The grader itself failed. This is not your mistake: tell your instructor."}' >$results
 rm -rf /autograder/inbox /autograder/grades
 mkdir -p /autograder/inbox
-cp -rP /autograder/submission /autograder/inbox/submission
+# The student's e-mail address, from which the seeds follow; of a group the first one's.
+id=$(grep -oE '"email" *: *"[^"/]+"' /autograder/submission_metadata.json 2>/dev/null | head -n 1 | sed 's/.*"\(.*\)"/\1/')
+id=${id:-submission}
+cp -rP /autograder/submission "/autograder/inbox/$id"
 cd /autograder/kit || exit 1
 export SUBMISSIONS=/autograder/inbox GRADES=/autograder/grades EXERCISES AT_ONCE=1
 EXERCISES=$(cat /autograder/source/exercises)
 [ ! -s /autograder/source/secret ] || export SECRET=/autograder/source/secret
 common/scripts/grade.sh >/autograder/log 2>&1 &&
-    build/grades gradescope /autograder/grades/grades.json submission >$results.new &&
+    build/grades gradescope /autograder/grades/grades.json "$id" >$results.new &&
     mv $results.new $results || cat /autograder/log >&2
 RUN
 chmod +x "$folder/setup.sh" "$folder/run_autograder"

@@ -103,7 +103,7 @@ add Makefile LICENSE .gitignore .editorconfig .clang-format
 add_text README.md labs/{devices,differences,scaling,speed,which-way}.md
 while read -r path; do
     case $path in
-    common/scripts/release.sh | common/scripts/grade.sh | common/scripts/cut.awk | common/tools/grades.c) ;;
+    common/scripts/release.sh | common/scripts/grade.sh | common/scripts/cut.awk | common/tools/grades.c | common/class/*) ;;
     *) add "$path" ;;
     esac
 done < <(known common)

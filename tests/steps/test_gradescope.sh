@@ -44,6 +44,12 @@ common/scripts/steps.sh cut "$folder/cut" || exit 1
 submit '3 1:passed ring:passed' step_01.c="$folder/cut/solutions/step_01.c" ring.c="$folder/cut/solutions/ring.c"
 grep -q '"seal":[[:space:]]*"user"' /autograder/grades/grades.json || fail "another seal than user"
 submit '0 1:failed ring:failed' ring.c="$folder/cut/steps/ring.c"
+# Another student has other seeds: they follow from the e-mail address.
+printf '{"id": 1, "users": [{"id": 7, "email": "ana@x.org", "name": "Ana"}, {"email": "bo@x.org"}]}' >/autograder/submission_metadata.json
+seed() { grep -o '"seed":[[:space:]]*[0-9]*' /autograder/grades/grades.json | head -n 1; }
+before=$(seed)
+submit '2 1:failed ring:passed' ring.c="$folder/cut/solutions/ring.c"
+grep -q '"id":[[:space:]]*"ana@x.org"' /autograder/grades/grades.json && [[ $(seed) != "$before" ]] || fail "the seeds do not follow from the student"
 mv /autograder/kit/build/check-step /autograder/kit/build/away
 submit '0' ring.c="$folder/cut/steps/ring.c"
 conclude
