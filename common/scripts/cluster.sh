@@ -364,7 +364,10 @@ end() # PROCESS...
 down()
 {
     local head user rate keeper watched visiting
+    # A cluster's folder has the hosts. (It may be on its way out.)
+    [[ -e $folder/etc-hosts ]] || rmdir "$folder" 2>/dev/null || sleep 0.5
     [[ -e $folder ]] || return 0
+    [[ -e $folder/etc-hosts ]] || fail "$folder is no cluster's folder: move it away"
     keeper=$(cat "$folder/keeper" 2>/dev/null)
     watched=$(cat "$folder/watch" 2>/dev/null)
     if find_cluster; then
@@ -375,8 +378,6 @@ down()
     is_part "${watched:-0}" keep && end "$watched"
     is_part "${head:-0}" head && kill -KILL "$head" 2>/dev/null # it may have gone with the watch
     is_part "${keeper:-0}" head && end "$keeper"
-    # A cluster's folder has the hosts, and the kit alone makes it.
-    [[ -e $folder/etc-hosts ]] || rmdir "$folder" 2>/dev/null || fail "$folder is no cluster's folder: move it away"
     rm -rf "$folder"
 }
 

@@ -9,7 +9,7 @@
 #     ROSTER        a table (CSV) with a column id, and any of name, email, repository, ref, team, deadline: who is in the class.
 #                   With a repository, the submission is what its ref (HEAD) has. A team is graded once.
 #     EXERCISES     their names, each with its points if not 1: 1,2,ring:3. Without, all.
-#     GRADES        the folder of the results (build/grades)
+#     GRADES        the folder of the results (build/class)
 #     DRY=1         shows which files would be graded, and grades none
 #     ONLY          ids, commas between them: grades these again, and nobody else
 #     DEADLINE      2026-10-01 23:59 Europe/Berlin; PENALTY, percent of the points for each day begun after it
@@ -34,7 +34,7 @@ scripts=$(dirname "$0")
 goal="make grade"
 . "$scripts/folders.sh"
 build=${BUILD:-build}
-grades=${GRADES:-$build/grades}
+grades=${GRADES:-$build/class}
 forget_hook
 
 # ---- One student's repository, into $work/repositories: FOLDER.tar, or FOLDER.error; FOLDER.note.

@@ -274,6 +274,11 @@ echo 'my words' >>"$folder/grades/pages/ana.txt" && echo mine >"$folder/grades/p
 grade "${late_options[@]}"
 grep -rq 'my words' "$folder/grades/earlier" && [[ -e $folder/grades/pages/notes.txt && -e $folder/grades/mine.txt ]] || fail "a file of the instructor's is gone"
 
+# Without GRADES= the results are in the build folder.
+mkdir "$folder/default" && ln -s "$(realpath "$build")"/{grades,check-step,hvdlab.o,compile-step} "$folder/default/"
+grade BUILD="$folder/default" GRADES= EXERCISES=2 "${late_options[@]}"
+[[ -e $folder/default/class/grades.json ]] || fail "no results without GRADES=: $(cat "$folder/err")"
+
 # The grader's own fault is no verdict.
 broken=$folder/broken
 mkdir "$broken" && ln -s "$(realpath "$build")"/{grades,check-step,hvdlab.o} "$broken/" && printf '#!/bin/sh\nexit 0\n' >"$broken/compile-step" # and it is no program

@@ -302,7 +302,8 @@ if [[ ${1:-} == --all && -x $built/cnn && -x $built/solution_06 ]]; then
         lost_nothing "$built/solution_06" --width 1 "${flags[@]}" --log-dir "$to"
         lost_nothing "$built/cnn" "${flags[@]}" --log-dir "$folder/logs" --checkpoint-dir "$to"
     done
-    HVD_TIMELINE=$home/letter.txt kept 'was not written by' "$built/solution_06" --width 1 "${flags[@]}" --log-dir "$folder/logs"
+    HVD_TIMELINE=$home/letter.txt lost_nothing "$built/solution_06" --width 1 "${flags[@]}" --log-dir "$folder/logs"
+    [[ $status -eq 2 ]] && grep -q 'letter.txt is there' "$folder/err" || fail "HVD_TIMELINE: status $status: $(cat "$folder/err")"
     mkdir "$home/models"
     for name in best ckpt-1 ckpt-7; do
         cp $case "$home/models/$name.safetensors"
