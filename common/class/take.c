@@ -369,10 +369,10 @@ static uint64_t seed_of(const char *unit, const char *exercise)
     return number % 999999999 + 1;
 }
 
-// As make release stamps a student's package.
-static uint64_t stamp_of(const char *id)
+// As make release stamps a student's package, which has the name of their folder.
+static uint64_t stamp_of(const char *folder)
 {
-    char *text = format_text("stamp\n%s", id);
+    char *text = format_text("stamp\n%s", folder);
     Digest digest = hmac_of(now->request->secret, text);
     const unsigned char *at = digest.bytes + 8;
     free(text);
@@ -531,7 +531,7 @@ static cJSON *take_file(int unit, int number, FILE *tasks)
         file_replace(path, best->upload->bytes, best->upload->size);
         cJSON_AddStringToObject(file, "sha256", hash);
         uint64_t stamp = now->request->stamps && strcmp(exercise->name, "profile") == 0
-                             ? stamp_of(now->class.students[best->student].id)
+                             ? stamp_of(now->class.students[best->student].folder)
                              : 0;
         cJSON_AddNumberToObject(file, "stamp", (double)stamp);
         char *key = result_key(hash, seed, now->request->kit, stamp);
