@@ -15,11 +15,11 @@ done
 unset MAKEFLAGS MFLAGS MAKELEVEL BUILD TO TRACE GRADES
 built=$(realpath "$build")
 home=$folder/home
-kit=$home/work/hvdlab
+kit=$home/desk/hvdlab
 other=$home/thesis # another user's folder, as far as the kit is concerned
 export HOME=$home TMPDIR=$folder/tmp
 mkdir -p "$kit" "$other/text" "$folder/tmp" "$folder/bin"
-echo 'a thesis' | tee "$other/text/thesis.tex" "$other/notes.txt" "$home/letter.txt" "$home/work/plan.txt" >"$other/rank-0.jsonl"
+echo 'a thesis' | tee "$other/text/thesis.tex" "$other/notes.txt" "$home/letter.txt" "$home/desk/plan.txt" >"$other/rank-0.jsonl"
 ln -s "$other" "$home/link"
 git ls-files -z | while IFS= read -r -d '' path; do
     [[ ! -f $path ]] || printf '%s\0' "$path"
@@ -50,8 +50,8 @@ listing()
 {
     (
         cd "$home" || exit
-        find . -path ./work/hvdlab -prune -o -printf '%y %p %l\n' -type f -exec sha256sum {} +
-        find work/hvdlab \( -path work/hvdlab/build -o -path work/hvdlab/.git/index \) -prune -o \( -type d -printf '%p\n' \) -o -printf '%p %s %C@ %l\n'
+        find . -path ./desk/hvdlab -prune -o -printf '%y %p %l\n' -type f -exec sha256sum {} +
+        find desk/hvdlab \( -path desk/hvdlab/build -o -path desk/hvdlab/.git/index \) -prune -o \( -type d -printf '%p\n' \) -o -printf '%p %s %C@ %l\n'
     ) | sort
 }
 
