@@ -173,13 +173,19 @@ static void move_field(cJSON *to, const char *name, cJSON *from, const char *fie
         cJSON_AddItemToObject(to, name, cJSON_DetachItemFromObjectCaseSensitive(from, field));
 }
 
+// Appends to a field, behind a separator where there is a text already.
+static void append(cJSON *result, const char *field, const char *separator, const char *text)
+{
+    const char *before = json_text(result, field);
+    char *both = format_text("%s%s%s", before, *before ? separator : "", text);
+    cJSON_DeleteItemFromObjectCaseSensitive(result, field);
+    cJSON_AddStringToObject(result, field, both);
+    free(both);
+}
+
 static void add_remark(cJSON *result, const char *text)
 {
-    const char *before = json_text(result, "remark");
-    char *both = format_text("%s%s%s", before, *before ? "; " : "", text);
-    cJSON_DeleteItemFromObjectCaseSensitive(result, "remark");
-    cJSON_AddStringToObject(result, "remark", both);
-    free(both);
+    append(result, "remark", "; ", text);
 }
 
 static void add_points(cJSON *result, const Collection *all, bool passed, double most)
@@ -243,11 +249,7 @@ static cJSON *result_of(const Collection *all, const Exercise *exercise, const c
 
 static void add_look(cJSON *result, const char *text)
 {
-    const char *before = json_text(result, "look_at");
-    char *both = format_text("%s%s%s", before, *before ? "\n" : "", text);
-    cJSON_DeleteItemFromObjectCaseSensitive(result, "look_at");
-    cJSON_AddStringToObject(result, "look_at", both);
-    free(both);
+    append(result, "look_at", "\n", text);
 }
 
 // Who else has handed in the same code: "s05, s07 and 3 others"; NULL: nobody. The caller frees it.

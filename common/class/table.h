@@ -34,7 +34,7 @@ const char *table_cell(const Table *table, int row, int column);
 // Takes `text` over. A row that is shorter grows.
 void table_set(Table *table, int row, int column, char *text);
 
-// As it came, but for what was set.
+// As it came, except for the cells that were set.
 void table_print(FILE *out, const Table *table);
 
 // A cell, and what stands behind it. Where `own` is true a text that a spreadsheet takes for a

@@ -244,7 +244,7 @@ grade "${late_options[@]}" OVERRIDES="$folder/bad.csv" && [[ $status -eq 2 ]] &&
 grade "${late_options[@]}" ONLY=ana
 grep -q '2 to check' "$folder/out" || fail "ONLY=ana: $(cat "$folder/out")"
 [[ $(rows "$table") == "$(rows "$folder/first" | sed '/^bo ring/s/0$/1.5/')" ]] || fail "ONLY changed others: $(diff "$folder/first" "$table")"
-# Worksheets and grade books come back as they were, but for the marks.
+# Worksheets and grade books come back as they were, except for the marks.
 printf '%sID;"Vollständiger Name";E-Mail-Adresse;Bewertung;Bestwertung;"Zuletzt geändert (Bewertung)";"Feedback als Kommentar"\r\n' "$bom" >"$folder/sheet.csv"
 printf 'Teilnehmer/in%d;"%s";%s;%s;"100,00";-;%s\r\n' 11 'O_Ana, ""A""' a@x.org '' x 12 Bo b@x.org '7,00' y 13 Eve e@x.org '5,00' - 14 Zed z@x.org '-' =z >>"$folder/sheet.csv"
 printf 'Student,ID,SIS User ID,SIS Login ID,Section,"Lab 3 (47)",Final\n"    Points Possible",,,,,4,(read only)\n"Ana, A",901,,ana,All,,-\n"Bo, B",902,,bo,All,EX,=1\n"Eve",903,,e@x.org,All,2,\n"Student, Test",999,,,All,,\n' >"$folder/canvas.csv"
