@@ -38,7 +38,7 @@ export HVDLAB_PATIENCE=${HVDLAB_PATIENCE:-$patience}
 # What else than programs of the kit stands at the beginning of a command.
 others=" awk cat common/scripts/cluster.sh common/scripts/coverage.sh common/scripts/measure_servers.sh"
 others+=" common/scripts/measure_hosts.sh"
-others+=" common/scripts/servers.sh common/scripts/slurm.sh cp eval export labs/09-many-machines/slurm/grade.sh mkdir"
+others+=" common/scripts/servers.sh common/scripts/slurm.sh cp eval export git labs/09-many-machines/slurm/grade.sh mkdir"
 others+=" nproc nvidia-smi pkill podman apptainer rm sbatch sed squeue ssh-keygen wait "
 
 fail()
