@@ -131,22 +131,6 @@ void print_book(FILE *out, const cJSON *grades)
 
 // ---- Continuous integration.
 
-static void print_xml(FILE *out, const char *text)
-{
-    for (; *text; text++) {
-        const char *name = *text == '&'    ? "&amp;"
-                           : *text == '<'  ? "&lt;"
-                           : *text == '>'  ? "&gt;"
-                           : *text == '"'  ? "&quot;"
-                           : *text == '\n' ? "&#10;"
-                                           : NULL;
-        if (name)
-            fputs(name, out);
-        else
-            fputc(*text, out);
-    }
-}
-
 // What has no mark is an error of the grading, no failure of the student's.
 static void print_case(FILE *out, const cJSON *result)
 {
@@ -160,7 +144,7 @@ static void print_case(FILE *out, const cJSON *result)
                *verdict = json_text(result, "verdict");
     char *text = text_of_result(result);
     fprintf(out, "><%s type=\"%s\" message=\"%s\">", element, verdict, verdict);
-    print_xml(out, text);
+    print_escaped(out, text);
     fprintf(out, "</%s></testcase>\n", element);
     free(text);
 }
@@ -179,7 +163,7 @@ void print_junit(FILE *out, const cJSON *grades)
             errors += !has_mark(result);
         }
         fprintf(out, "  <testsuite name=\"");
-        print_xml(out, json_text(student, "id"));
+        print_escaped(out, json_text(student, "id"));
         fprintf(out, "\" tests=\"%d\" failures=\"%d\" errors=\"%d\">\n", tests, failures, errors);
         cJSON_ArrayForEach(result, items(student, "results")) print_case(out, result);
         fprintf(out, "  </testsuite>\n");

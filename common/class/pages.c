@@ -164,14 +164,15 @@ void print_page(FILE *out, const cJSON *grades, const cJSON *student)
     free(title);
 }
 
-static void print_escaped(FILE *out, const char *text)
+void print_escaped(FILE *out, const char *text)
 {
     for (; *text; text++) {
-        const char *name = *text == '&'   ? "&amp;"
-                           : *text == '<' ? "&lt;"
-                           : *text == '>' ? "&gt;"
-                           : *text == '"' ? "&quot;"
-                                          : NULL;
+        const char *name = *text == '&'    ? "&amp;"
+                           : *text == '<'  ? "&lt;"
+                           : *text == '>'  ? "&gt;"
+                           : *text == '"'  ? "&quot;"
+                           : *text == '\n' ? "&#10;"
+                                           : NULL;
         if (name)
             fputs(name, out);
         else

@@ -17,6 +17,9 @@ void print_result(FILE *out, const cJSON *result);
 void print_page(FILE *out, const cJSON *grades, const cJSON *student);
 void print_html(FILE *out, const cJSON *grades, const cJSON *student);
 
+// As text or an attribute of XML and HTML.
+void print_escaped(FILE *out, const char *text);
+
 // The text that `print` writes; the caller frees it.
 char *text_of_result(const cJSON *result);
 

@@ -1,5 +1,5 @@
-// From what was handed in to the files that are graded: whose an upload is, which exercise a file
-// is about, and which of several counts.
+// From what was handed in to the files that are graded: whose an upload is, and which exercise a
+// file is about. candidates.c says which of several counts.
 
 #include "class/take.h"
 
@@ -16,6 +16,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "class/candidates.h"
 #include "class/names.h"
 #include "class/owners.h"
 #include "class/platforms.h"
@@ -25,7 +26,6 @@
 #include "class/uploads.h"
 
 #define MAX_EXERCISES 64
-#define DAY           86400
 #define REPOSITORY    "repository" // in the place of an entry's name
 
 typedef struct {
@@ -33,16 +33,6 @@ typedef struct {
     char *original,
         *solution; // code_hash() of the file as it was handed out, and done; NULL: it is not known
 } Exercise;
-
-// An upload that may be some exercise's file.
-typedef struct {
-    const Upload *upload;
-    int student, exercise;
-    int group;      // bytes of the path that name what was handed in at one time: "s09.zip"
-    int number;     // 2 in "ring (2).c": of the browser's or the platform's
-    bool late;      // the platform says so
-    bool untouched; // as it was handed out
-} Candidate;
 
 // The files and obstacles before these numbers are of a student's repository, or of one before.
 typedef struct {
@@ -152,8 +142,9 @@ static const char *why_unknown(const char *path)
 
 static void add_candidate(const Upload *upload, Owner owner)
 {
-    Candidate candidate = {
-        .upload = upload, .student = owner.student, .group = owner.group, .late = owner.late};
+    Candidate candidate = {.upload = upload, .student = owner.student, .group = owner.group};
+    long long own = now->class.students[owner.student].deadline;
+    candidate.days_late = days_late(upload->time, own, now->request->deadline, owner.late);
     candidate.exercise =
         exercise_of(owner.file ? owner.file : last_part(upload->path), &candidate.number);
     if (candidate.exercise < 0 || !upload->bytes)
@@ -255,89 +246,6 @@ static void read_repository(int student)
     free(tar);
 }
 
-// ---- Which of several.
-
-static bool is_in(const Candidate *candidate, const char *folder)
-{
-    char *part = format_text("/%s/", folder);
-    bool found = strcasestr(candidate->upload->path, part) != NULL;
-    free(part);
-    return found;
-}
-
-// Where a student hands in the whole kit, their file is in steps/.
-static int rank_of_folder(const Candidate *candidate)
-{
-    const char *file = last_part(candidate->upload->path);
-    size_t above = (size_t)(file - candidate->upload->path);
-    bool steps =
-        above >= 6 && strncasecmp(file - 6, "steps/", 6) == 0 && (above == 6 || file[-7] == '/');
-    return steps ? 0
-           : is_in(candidate, "solutions") || is_in(candidate, "build") || is_in(candidate, "labs")
-               ? 2
-               : 1;
-}
-
-static int depth_of(const char *path)
-{
-    int depth = 0;
-    for (; *path; path++)
-        depth += *path == '/';
-    return depth;
-}
-
-static bool same_group(const Candidate *a, const Candidate *b)
-{
-    return a->group == b->group && strncmp(a->upload->path, b->upload->path, (size_t)a->group) == 0;
-}
-
-static long long deadline_of(int student)
-{
-    long long own = now->class.students[student].deadline;
-    return own ? own : now->request->deadline;
-}
-
-// Days that it is late, each begun one; 0: it is not, or nobody knows. What a platform says comes
-// first.
-static int days_late(const Candidate *candidate)
-{
-    long long deadline = deadline_of(candidate->student), time = candidate->upload->time;
-    if (deadline == 0 || time == 0)
-        return candidate->late;
-    long long over = time - deadline;
-    if (over > 0)
-        return (int)((over + DAY - 1) / DAY);
-    return candidate->late && now->class.students[candidate->student].deadline == 0;
-}
-
-// Below 0: `a` counts, and not `b`. *why gets the reason.
-static int compare(const Candidate *a, const Candidate *b, const char **why)
-{
-    int by;
-    *why = "it is as it was handed out";
-    if ((by = a->untouched - b->untouched) != 0)
-        return by;
-    *why = "it came after the deadline";
-    if ((by = (days_late(a) > 0) - (days_late(b) > 0)) != 0)
-        return by;
-    if (same_group(a, b)) {
-        *why = "a file in steps/ comes first";
-        if ((by = rank_of_folder(a) - rank_of_folder(b)) != 0)
-            return by;
-        *why = "it lies deeper";
-        if ((by = depth_of(a->upload->path) - depth_of(b->upload->path)) != 0)
-            return by;
-    }
-    *why = "older";
-    if (a->upload->time != b->upload->time)
-        return a->upload->time > b->upload->time ? -1 : 1;
-    *why = "of the same time, and a smaller number in its name";
-    if (a->number != b->number)
-        return b->number - a->number;
-    *why = "of the same time, and an earlier name";
-    return strcmp(b->upload->path, a->upload->path);
-}
-
 // ---- Units: who is graded together.
 
 // The first student of the same team, or the student.
@@ -417,7 +325,7 @@ static const Candidate *best_of(int unit, int exercise, char **others)
     for (int i = 0; i < now->candidate_count; i++) {
         const Candidate *each = &now->candidates[i];
         if (each->exercise == exercise && unit_of(each->student) == unit &&
-            (!best || compare(each, best, &why) < 0))
+            (!best || candidate_compare(each, best, &why) < 0))
             best = each;
     }
     for (int i = 0; best && i < now->candidate_count; i++) {
@@ -426,7 +334,7 @@ static const Candidate *best_of(int unit, int exercise, char **others)
                     memcmp(each->upload->bytes, best->upload->bytes, best->upload->size) == 0;
         if (each == best || each->exercise != exercise || unit_of(each->student) != unit || same)
             continue;
-        compare(best, each, &why);
+        candidate_compare(best, each, &why);
         text_add(others, "%snot taken: %s (%s)", *others ? "; " : "", each->upload->path, why);
     }
     return best;
@@ -482,7 +390,7 @@ static void describe_taken(cJSON *file, const Candidate *best, char *others)
     cJSON_AddStringToObject(file, "from", best->upload->path);
     if (best->upload->time)
         cJSON_AddStringToObject(file, "time", time);
-    cJSON_AddNumberToObject(file, "days_late", days_late(best));
+    cJSON_AddNumberToObject(file, "days_late", best->days_late);
     cJSON_AddBoolToObject(file, "untouched", best->untouched);
     const char *solution = now->exercises[best->exercise].solution;
     cJSON_AddBoolToObject(file, "solution", solution && strcmp(solution, hash) == 0);
