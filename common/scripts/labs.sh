@@ -97,7 +97,7 @@ FNR == 1 {
             add_program(word[i])
         next
     }
-    if (name !~ /^(title|core|master|flags|devices|servers|layout|holds|replaces|run|kill|full|after)$/)
+    if (name !~ /^(title|core|master|flags|ranks|devices|servers|layout|holds|replaces|run|kill|full|after)$/)
         fail("no setting is called " name)
     text = value()
     if (name == "core" && text != "yes")
@@ -108,6 +108,8 @@ FNR == 1 {
         fail("devices: \"" text "\" is no number of devices")
     if (name == "servers" && text !~ /^[1-9][0-9]*(:[0-9]+(,[0-9]+)*)?$/)
         fail("servers: \"" text "\" is no number of servers, and no N:PACES")
+    if (name == "ranks" && text !~ /^[1-9][0-9]?$/)
+        fail("ranks: \"" text "\" is no number from 1 to 99")
     if (name == "layout" && text !~ /^[0-9]+(,[0-9]+)*$/)
         fail("layout: \"" text "\" names no node for each rank, as 0,1,0 does")
     if (name == "kill" || name == "full" || name == "after")

@@ -116,7 +116,8 @@ print_line()
     devices=$("$scripts/labs.sh" get "$1" devices)
     servers=$("$scripts/labs.sh" get "$1" servers)
     layout=$("$scripts/labs.sh" get "$1" layout)
-    ranks=4
+    ranks=$("$scripts/labs.sh" get "$1" ranks)
+    ranks=${ranks:-4}
     if [ -n "$layout" ]; then
         ranks=$(echo "$layout" | tr , '\n' | wc -l)
         # Another number of ranks is on one host.
