@@ -5,7 +5,7 @@
 #        student.sh hint X            one more of the exercise's three hints each time
 #        student.sh diff X            FILE, or the student's file, against the solution
 #        student.sh reset X           brings the student's file back as it was, and keeps a backup
-#        student.sh next              takes the last step that passed on into the next one's file
+#        student.sh next [X]          takes the last step that passed, or X, on into the next one's file
 #        student.sh progress          where the student stands, and what is next
 #
 # The make targets of the same names call it, in the repository's folder. X is an exercise's name: a
@@ -135,7 +135,7 @@ print_line()
 }
 
 # row X WORDS: a line of a table.
-row() { printf '%s %-*s  %-50s %s\n' "$(mark "$1")" $widest "$1" "$(title "$1")" "$2"; }
+row() { printf '%s %-*s  %-52s %s\n' "$(mark "$1")" $widest "$1" "$(title "$1")" "$2"; }
 mark() { [ "$("$scripts/labs.sh" get "$1" core)" = yes ] && echo '*' || echo ' '; }
 widest=$(echo "$exercises" | awk '{ if (length > most) most = length } END { print most }')
 
@@ -243,7 +243,7 @@ next()
 {
     from=
     refused=
-    for name in $(echo "$exercises" | tac); do
+    for name in ${1:-$(echo "$exercises" | tac)}; do
         [ "$(state "$name")" = edited ] || continue
         if [ -z "$(verdict "$name")" ]; then
             "$build/check-step" "$name" "$(own_file "$name")"
@@ -363,6 +363,6 @@ check-all)
 hint) hint "$2" ;;
 diff) show_diff "$2" ;;
 reset) reset "$2" ;;
-next) next ;;
+next) next "${2:-}" ;;
 progress) progress ;;
 esac

@@ -6,7 +6,8 @@
 // line on the screen. On file systems that report no changes made elsewhere (9p, NFS, ...) it looks
 // once a second.
 //
-// The exercise is kept in BUILD/watched. Without a terminal there are plain lines and no keys.
+// It begins with the exercise of last time (BUILD/watched), or, if that has passed, with the first
+// that has not. Without a terminal there are plain lines and no keys.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +38,8 @@ static const char keys[] = "[n]ext [p]revious [r]erun [h]int [l]ist [c]heck all 
 
 typedef struct {
     char *name, *file; // "3" or "ring"; "step_03" or "ring"
-    bool passed;
+    char *lab;         // "02-six-steps"
+    bool passed, untouched;
     struct timespec saved; // as it was seen last
     uint64_t contents;
 } Exercise;
@@ -46,6 +48,7 @@ static struct {
     Exercise *items;
     int count, current;
     bool terminal, polls;
+    bool carries;     // what runs writes the next exercise's file
     pid_t check;      // the process group that runs; 0: none
     double due, look; // when a save is to be checked, 0: none; when to look again
     struct termios before;
@@ -69,12 +72,13 @@ static const char *build_folder(void)
 static void read_exercises(void)
 {
     FILE *table = popen("common/scripts/labs.sh table", "re");
-    char name[64], file[64];
-    while (table && fscanf(table, "%63s %63s %*[^\n]", name, file) == 2) {
+    char name[64], file[64], lab[128];
+    while (table && fscanf(table, "%63s %63s labs/%127s %*[^\n]", name, file, lab) == 3) {
         w.items = realloc(w.items, (size_t)(w.count + 1) * sizeof *w.items);
         CHECK(w.items);
-        w.items[w.count++] =
-            (Exercise){.name = format_text("%s", name), .file = format_text("%s", file)};
+        w.items[w.count++] = (Exercise){.name = format_text("%s", name),
+                                        .file = format_text("%s", file),
+                                        .lab = format_text("%s", lab)};
     }
     if (!table || pclose(table) != 0 || w.count == 0)
         die("there are no exercises here: call this as make watch, in the kit's folder");
@@ -91,8 +95,10 @@ static void read_progress(void)
         if (sscanf(line + (*line == '*'), "%63s", name) != 1)
             continue;
         for (int i = 0; i < w.count; i++)
-            if (strcmp(w.items[i].name, name) == 0 && strchr("* ", *line))
+            if (strcmp(w.items[i].name, name) == 0 && strchr("* ", *line)) {
                 w.items[i].passed = length > 7 && strcmp(line + length - 7, " passed") == 0;
+                w.items[i].untouched = length > 10 && strcmp(line + length - 10, " untouched") == 0;
+            }
     }
     if (progress)
         pclose(progress);
@@ -122,7 +128,7 @@ static char *state_path(void)
     return format_text("%s/watched", build_folder());
 }
 
-// Where it was; else the first that has not passed.
+// Where it was, unless that has passed; then the first that has not.
 static void choose_exercise(void)
 {
     char *path = state_path(), name[64] = "";
@@ -135,7 +141,7 @@ static void choose_exercise(void)
     while (w.current < w.count - 1 && w.items[w.current].passed)
         w.current++;
     for (int i = 0; i < w.count; i++)
-        if (strcmp(w.items[i].name, name) == 0)
+        if (strcmp(w.items[i].name, name) == 0 && !w.items[i].passed)
             w.current = i;
 }
 
@@ -169,7 +175,10 @@ static void show_head(const char *doing)
     const Exercise *e = &w.items[w.current];
     if (w.terminal)
         printf("\033[H\033[2J"); // the upper left corner; an empty screen
-    printf("%s, " FOLDER "/%s.c: %s\n\n", e->name, e->file, doing);
+    printf("%s, " FOLDER "/%s.c: %s\n", e->name, e->file, doing);
+    if (w.terminal)
+        puts(keys);
+    putchar('\n');
     fflush(stdout);
 }
 
@@ -180,6 +189,22 @@ static void show_foot(void)
     if (w.terminal)
         puts(keys);
     fflush(stdout);
+}
+
+// A line for each lab, so that all fit on a screen; make progress says more.
+static void show_list(void)
+{
+    const char *lab = "";
+    show_head("list");
+    for (int i = 0; i < w.count; i++) {
+        const Exercise *e = &w.items[i];
+        if (strcmp(e->lab, lab) != 0)
+            printf("%s%-20s", i > 0 ? "\n" : "", e->lab);
+        lab = e->lab;
+        printf(" %c%s", i == w.current ? '>' : e->passed ? '+' : '.', e->name);
+    }
+    printf("\n\n+ passed   . to do   > this one\n");
+    show_foot();
 }
 
 // ---- What runs.
@@ -243,6 +268,9 @@ static void take_end(void)
         return;
     kill(-w.check, SIGKILL); // what it may have left
     w.check = 0;
+    if (w.carries)
+        w.items[w.current].contents = contents_of(&w.items[w.current]);
+    w.carries = false;
     read_progress();
     show_foot();
 }
@@ -307,6 +335,21 @@ static void go_to(int number)
     check_now();
 }
 
+// As make next, where this exercise has passed and the next one is untouched: a step's answer is
+// carried on into the next file, which is not checked before it is saved.
+static void go_on(void)
+{
+    int to = w.current + 1;
+    if (to >= w.count || !w.items[w.current].passed || !w.items[to].untouched) {
+        go_to(to);
+        return;
+    }
+    run_and_show("next", "next");
+    w.carries = true;
+    w.current = to;
+    keep_exercise();
+}
+
 static void reset(void)
 {
     end_check();
@@ -314,10 +357,13 @@ static void reset(void)
            w.items[w.current].file);
     fflush(stdout);
     char answer = 0;
-    if (read(STDIN_FILENO, &answer, 1) == 1 && (answer == 'y' || answer == 'Y'))
+    if (read(STDIN_FILENO, &answer, 1) == 1 && (answer == 'y' || answer == 'Y')) {
+        setenv("YES", "1", 1); // it is asked here
         run_and_show("reset", "reset");
-    else
-        printf("\nnothing was changed\n");
+        unsetenv("YES");
+        return;
+    }
+    printf("\nnothing was changed\n");
     show_foot();
 }
 
@@ -329,7 +375,7 @@ static bool take_key(void)
         return false;
     switch (key) {
     case 'n':
-        go_to(w.current + 1);
+        go_on();
         break;
     case 'p':
         go_to(w.current - 1);
@@ -341,7 +387,8 @@ static bool take_key(void)
         run_and_show("hint", "hint");
         break;
     case 'l':
-        run_and_show("list", "progress");
+        end_check();
+        show_list();
         break;
     case 'c':
         run_and_show("checking all", "check-all");
@@ -412,7 +459,6 @@ int main(void)
     struct sigaction end = {.sa_handler = stop};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         sigaction(signals[i], &end, NULL);
-    setenv("YES", "1", 1); // watch asks itself before a reset
     read_exercises();
     read_progress();
     choose_exercise();

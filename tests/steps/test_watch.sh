@@ -88,7 +88,8 @@ wait_for 40 'step 2: '
 press h
 wait_for 20 'Step 2, hint 1 of 3'
 press l
-wait_for 20 '* the core path'
+wait_for 20 '02-six-steps         +1 >2 .3'
+wait_for 10 '+ passed   . to do'
 press x
 wait_for 10 'Throw away what you wrote in steps/step_02.c'
 press n
@@ -98,12 +99,28 @@ press x
 press y
 wait_for 20 'steps/step_02.c is as it was'
 ! grep -q '// mine' steps/step_02.c || fail "reset did nothing"
+# From an exercise that has passed to one that is untouched: as make next.
+press p
+wait_for 40 'step 1: passed' 3
+wait_for 10 '] 1 of '
+press n
+wait_for 20 'Your answer of step 1 is now in steps/step_02.c.'
+sleep 0.5
+cmp -s steps/step_01.c steps/step_02.c || fail "n did not carry the answer on"
+[[ $(grep -aoF 'step_02.c: checking' "$screen" | wc -l) -eq 1 ]] || fail "what was carried on is checked before it is edited"
 press q
 wait $running
 [[ -z $(alive) ]] || fail "q left a run: $(alive)"
 exec 8>&-
 
-# It goes on where it was.
+# It goes on where it was; where that has passed, with the first that has not.
+begin
+wait_for 40 'step 2: failed: verbose-everywhere'
+press p
+wait_for 40 'step 1: passed'
+press q
+wait $running
+exec 8>&-
 begin
 wait_for 40 'step 2: failed: verbose-everywhere'
 press p
@@ -115,9 +132,9 @@ exec 8>&-
 # Where nothing is reported.
 begin 'HVDLAB_WATCH_POLL=1 build/watch'
 wait_for 40 'it is looked at once a second'
-wait_for 40 'step 1: passed'
-cp steps/baseline.c steps/step_01.c
-wait_for 40 'step 1: failed: '
+wait_for 40 'step 2: failed: '
+cp solutions/step_02.c steps/step_02.c
+wait_for 40 'step 2: passed'
 press q
 wait $running
 exec 8>&-
@@ -125,10 +142,10 @@ exec 8>&-
 # Without a terminal: plain lines, and a signal ends it, with what runs.
 build/watch >"$screen" 2>&1 </dev/null &
 running=$!
-wait_for 40 'step 1: failed: '
+wait_for 40 'step 3: failed: '
 ! grep -q $'\033' "$screen" || fail "it paints where there is no terminal"
 ! grep -qF '[n]ext' "$screen" || fail "it offers keys where there is no terminal"
-echo '// again' >>steps/step_01.c
+echo '// again' >>steps/step_03.c
 wait_for 40 ': checking' 2
 kill -TERM $running
 wait $running
