@@ -260,7 +260,7 @@ next()
     done
     if [ -z "$from" ]; then
         [ -z "$refused" ] || fail "$refused: make check-$failing says why, make hint-$failing helps"
-        fail "no step has been edited yet; the first one is $(own_file "$(echo "$exercises" | head -n 1)")"
+        fail "no step has been edited yet: make progress says where to begin"
     fi
     to=$(after "$from")
     [ -n "$to" ] || {
@@ -306,8 +306,9 @@ advice()
 progress()
 {
     begun=
-    follows=
+    follows='nothing has passed'
     first=
+    left=
     current=
     for name in $exercises; do
         if [ "$(lab "$name")" != "$current" ]; then
@@ -332,13 +333,16 @@ progress()
             advice=$(advice "$name" "$state" "$result")
             [ "$state" != edited ] || begun=${begun:-$advice}
             follows=${follows:-$advice}
-            first=${first:-$advice}
+            [ "$(mark "$name")" = ' ' ] || first=${first:-$advice}
+            left=${left:-$advice}
         fi
     done
-    # What was begun comes first, then what follows the last exercise that passed, then one left out.
-    advice=${begun:-${follows:-$first}}
+    [ "$follows" != 'nothing has passed' ] || follows=
+    # What was begun comes first, then what follows the last exercise that passed, then one left out, of the core path if
+    # there is one.
+    advice=${begun:-${follows:-${first:-$left}}}
     echo
-    echo "* the core path, beside one of labs 7 to 9"
+    echo "* the core path, beside one of labs 7 to 10"
     echo "Next: ${advice:-nothing, all exercises passed; make diff-$last compares your last one with the solution}"
 }
 
