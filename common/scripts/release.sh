@@ -125,7 +125,7 @@ settings()
 mkdir -p "$tree/steps/.original"
 while read -r lab; do
     of_lab=$(awk -v lab="$lab" '$3 == lab { print $1 " " $2 }' <<<"$table")
-    released=
+    first=${first:-$lab} released=
     while read -r name file; do
         { [[ -n $name ]] && is_released "$name"; } || continue
         released=1
@@ -136,8 +136,8 @@ while read -r lab; do
         cp "$cut/steps/$file.c" "$tree/steps/"
         cp "$cut/steps/$file.c" "$tree/steps/.original/"
     done <<<"$of_lab"
-    # A lab without exercises of its own is always there.
-    [[ -n $released || -z $of_lab ]] || continue
+    # A lab without exercises of its own is always there, and so is the first one.
+    [[ -n $released || -z $of_lab || $lab == "$first" ]] || continue
     add_text "$lab/handout.md"
     settings "$lab/lab.conf" >"$tree/$lab/lab.conf"
     while read -r path; do

@@ -32,6 +32,7 @@ mkdir "$folder/package"
 tar -C "$folder/package" --strip-components=1 -xf "$folder/one/hvdlab.tar.gz"
 cd "$folder/package" || exit 1
 [[ -z $(find . -path ./solutions -o -name '*.patch' -o -name master.c -o -name ring.c -path '*labs*' -o -name PROMISES.md) ]] || fail "the package has what it must not have"
+[[ -f labs/01-baseline/handout.md ]] || fail "lab 1 is not there"
 ! grep -rn '<summary>\(Answer\|Solution\)\|<!-- \|^This hint is not' README.md labs || fail "something was not cut"
 { grep -q 'ask' labs/03-allreduce/hints/ring.md && ! grep -q 'MPI_Sendrecv(values + begin\[out\]' labs/03-allreduce/hints/ring.md; } || fail "the third hint is there"
 [[ $(common/scripts/labs.sh table | cut -d ' ' -f 1 | xargs) == "1 gather ring shard save" ]] || fail "not the exercises that were asked for: $(common/scripts/labs.sh table)"
