@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Usage: measure_hosts.sh bytes|time|overlap|algorithms
 #
-# The tables of labs/09-many-machines/handout.md, measured again, on standard output: an all-reduce in two
-# levels beside flat ones, by four ranks on two hosts; a training whose gradients travel during the backward pass. And
-# the table and the figure of labs/scaling.md: four algorithms of an all-reduce, by a rank on each of four hosts. The
-# hosts are a cluster of this script's own (cluster.sh), linked at RATE (200mbit). `time` draws crossover.svg, too, in FIGURES (the lab's figures).
+# Tables measured again, on standard output. Of labs/09-many-machines/handout.md: an all-reduce in two levels beside
+# flat ones, by four ranks on two hosts. Of lab 3's: a training whose gradients travel during the backward pass. And the
+# table and the figure of labs/scaling.md: four algorithms of an all-reduce, by a rank on each of four hosts. The hosts
+# are a cluster of this script's own (cluster.sh), linked at RATE (200mbit). `time` draws crossover.svg, too, in FIGURES
+# (lab 9's figures).
 #
 # For time, ranks are dealt out in turn, and there is a pause before each call, as a training has. It is predicted
 # from two lines time = latency + bytes / bandwidth (lab 3), each of an all-reduce of two ranks: on one host, and on
