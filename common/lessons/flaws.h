@@ -1,4 +1,4 @@
-// Trainings that lose time, each for a reason of its own (lab 9, exercise profile). The reasons
+// Trainings that lose time, each for a reason of its own (lab 2, exercise profile). The reasons
 // follow from a seed. The program describes what the timeline shows, and each training runs again
 // with the remedy that the program names.
 
