@@ -239,7 +239,7 @@ offline()
 # ---- A container's description, followed by hand: a copy of the system is its first layer, the clone its context.
 
 # Prints what makes two hosts of a container (except their files and processes, which are the same) and has a job
-# on both. Its words are the command by which mpirun gets into beta. The keys are made as in lab 9's handout.
+# on both. Its words are the command by which mpirun gets into beta. The keys are made as in labs/clusters.md.
 two_hosts()
 {
     cat <<'END'

@@ -30,7 +30,8 @@ masters()
     case $(basename "$1" .po) in
     README) echo README.md ;;
     hints) (cd "$from" && find labs -path 'labs/*/hints/*.md' | LC_ALL=C sort) ;;
-    *) echo "labs/$(basename "$1" .po)/handout.md" ;;
+    [0-9]*) echo "labs/$(basename "$1" .po)/handout.md" ;;
+    *) echo "labs/$(basename "$1" .po).md" ;;
     esac | while read -r text; do
         [[ ! -e $from/$text ]] || echo "$text"
     done

@@ -17,7 +17,7 @@ words() { grep -v '^```' "$1" | tr '\n' ' ' | grep -oE '`[^`]+`' | sort; }
 for language in labs/po/*/; do
     language=$(basename "$language")
     TEXTS=$language TO=$folder/$language succeeds common/scripts/translate.sh
-    for text in README.md labs/*/handout.md labs/*/hints/*.md; do
+    for text in README.md labs/*.md labs/*/handout.md labs/*/hints/*.md; do
         new=$folder/$language/$text
         for what in kept links words; do
             diff <($what "$text") <($what "$new") >"$folder/diff" || fail "$text: $what differ: $(head -n 5 "$folder/diff")"
