@@ -435,7 +435,7 @@ data: ## fetch Fashion-MNIST into data/ (where there is no Debian package for it
 	@common/scripts/deps.sh install curl
 	@common/scripts/data.sh
 
-data-cifar10: ## fetch CIFAR-10 into data/, 170 MB (labs 5 and 7 have programs for it)
+data-cifar10: ## fetch CIFAR-10 into data/, 170 MB (labs/more-programs.md)
 	@common/scripts/deps.sh install curl
 	@common/scripts/data.sh cifar10
 

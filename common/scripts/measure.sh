@@ -1,23 +1,25 @@
 #!/usr/bin/env bash
-# Usage: measure.sh NUMBER
+# Usage: measure.sh NUMBER|NAME
 #
-# Measures again what the handouts of a lab say: each table below a line
+# Measures again what the handouts of a lab say, or a page: each table below a line
 #
 #     <!-- measure: COMMAND -->
 #
-# is replaced by what COMMAND prints, a table; it runs in the kit's folder. NUMBER is the lab's, 03.
+# is replaced by what COMMAND prints, a table; it runs in the kit's folder. NUMBER is the
+# lab's, 03; NAME the page's, labs/NAME.md.
 # What the text around a table says of its figures is for whoever runs this to read again.
 
 set -euo pipefail
 shopt -s nullglob
 
 handouts=(labs/"${1:-}"-*/*.md)
-if [[ ! ${1:-} =~ ^[0-9]+$ || ${#handouts[@]} -eq 0 ]]; then
-    echo "make measure: LAB=NUMBER names a lab, such as 03: labs/NUMBER-..." >&2
+[[ ! -f labs/${1:-}.md ]] || handouts=("labs/$1.md")
+if [[ ! ${1:-} =~ ^[0-9a-z-]+$ || ${#handouts[@]} -eq 0 ]]; then
+    echo "make measure: LAB=NUMBER names a lab, such as 03: labs/NUMBER-...; LAB=NAME a page: labs/NAME.md" >&2
     exit 2
 fi
 if ! grep -q '^<!-- measure: ' "${handouts[@]}"; then
-    echo "make measure: no handout of labs/$1-... has a line \"<!-- measure: COMMAND -->\"" >&2
+    echo "make measure: no text of labs/$1... has a line \"<!-- measure: COMMAND -->\"" >&2
     exit 2
 fi
 

@@ -2,7 +2,8 @@
 # Usage: measure_losses.sh softmax|devices
 #
 # A table of labs/01-baseline/handout.md, measured again, on standard output: losses and accuracies of three
-# epochs, with the softmax applied twice and once. And one of lab 7's: those of the perceptron on 1, 2 and 4 devices.
+# epochs, with the softmax applied twice and once. And one of labs/more-programs.md: those of
+# the perceptron on 1, 2 and 4 devices.
 # The programs are the untouched file and the solution, cut for it, whatever a student has made of steps/.
 
 set -euo pipefail

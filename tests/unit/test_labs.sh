@@ -47,7 +47,7 @@ done < <(common/scripts/labs.sh table)
 while read -r name source; do
     place="program $name"
     [[ -f $source ]] || missing "$source is not there"
-    grep -q "build/$name\b" "$(dirname "$source")/handout.md" || missing "the handout does not say build/$name"
+    cat "$(dirname "$source")/handout.md" labs/more-programs.md | grep -q "build/$name\b" || missing "no text says build/$name"
 done < <(common/scripts/labs.sh programs)
 
 [[ $checked -gt 0 ]] || fail "there is no exercise"

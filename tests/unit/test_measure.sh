@@ -75,6 +75,9 @@ cp "$handout" before
 printf '%s\n' 'Text | with a bar.' '' '| kept |' '' "<!-- measure: printf '| %s |\\n' new 1 2 -->" '' '| new |' \
     '| 1 |' '| 2 |' '' 'After it.' '' '| kept, too |' | cmp -s - "$handout" || fail "it has become: $(cat "$handout")"
 cmp -s before labs/78-other/handout.md || fail "another lab's handout has changed"
+cp before labs/page.md
+"$scripts/measure.sh" page 2>/dev/null || fail "a page: status $?"
+cmp -s "$handout" labs/page.md || fail "a page has become: $(cat labs/page.md)"
 
 sed -i "s/measure: .* -->/measure: echo '| half |'; false -->/" "$handout"
 cp "$handout" before
