@@ -100,7 +100,7 @@ add_text()
 known() { git ls-files -- "$@"; }
 
 add Makefile LICENSE .gitignore .editorconfig .clang-format
-add_text README.md labs/{devices,differences,scaling,speed,which-way}.md
+add_text README.md labs/{devices,differences,scaling,speed,which-way,clusters,errors,more-programs,precision,questions}.md
 while read -r path; do
     case $path in
     common/scripts/release.sh | common/scripts/grade.sh | common/scripts/cut.awk | common/tools/grades.c | common/class/*) ;;
