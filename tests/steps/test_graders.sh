@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Usage: tests/steps/test_graders.sh [--at-once N] [--some | --rest [--fifth]] [WORD...]
+# Usage: tests/steps/test_graders.sh [--at-once N] [--some | --rest [--fifth] | --kept] [WORD...]
 #
 # Grades the graders, for the exercises of labs/*/lab.conf. Each solution must pass its own check and
 # those of the exercises that it holds; each untouched file must fail its own check and pass those;
@@ -10,7 +10,8 @@
 # A line for each case, with its seconds; the last line counts; status 1 if anything was unexpected.
 # With --some, the solutions of the six steps and of each later lab's first exercise, and one mistake of each
 # lab; with --rest, what that leaves out; with --fifth, a fifth of that, which the commit chooses, so that each
-# commit has another one. With words, only cases whose names hold one of them: step_03, mistakes, hung. What was
+# commit has another one. With --kept, the answers of tests/answers alone: their authors knew no judge, and the first
+# line of each says whether it must pass. With words, only cases whose names hold one of them: step_03, mistakes, hung. What was
 # unexpected stands once more at the end. With V=1 it shows what the checks say. With HVDLAB_CHECK_DEVICE=gpu the
 # runs are on GPUs, as many as there are.
 # With --at-once N answers are graded N at a time, where there are as many cores: a check mostly waits.
@@ -37,7 +38,7 @@ if [[ ${1:-} = --at-once ]]; then
     shift 2
 fi
 part=
-[[ ${1:-} != @(--some|--rest) ]] || { part=$1; shift; }
+[[ ${1:-} != @(--some|--rest|--kept) ]] || { part=$1; shift; }
 fifth=
 [[ ${1:-} != --fifth ]] || { fifth=$(git rev-parse HEAD 2>/dev/null || echo none); shift; }
 words=("$@")
@@ -69,14 +70,17 @@ work_in()
 wanted()
 {
     # (patches() chooses among the mistakes.)
-    local kind
+    local kind kept
     case $1 in
     solutions/step_*) kind=some ;;
     solutions/*) [[ $firsts == *" ${1#*/} "* ]] && kind=some || kind=rest ;;
     steps/* | alternatives/*) kind=rest ;;
     mistakes/*) kind=either ;;
+    answers/*) kind=kept ;;
     *) kind=some ;;
     esac
+    [[ $kind == kept ]] && kept=--kept || kept=
+    [[ $part != --kept && ! $kept ]] || [[ $part == "$kept" ]] || return 1
     [[ $part != --some || $kind != rest ]] || return 1
     [[ $part != --rest || $kind != some ]] || return 1
     [[ -z $fifth || $(($(cksum <<<"$fifth $1" | cut -d ' ' -f 1) % 5)) -eq 0 ]] || return 1
@@ -256,7 +260,7 @@ grade_answers()
         ! take "$name" || expect "$both" "$folder/cut/solutions/$file.c" passed "$name"
         name=steps/$file
         ! take "$name" || expect "$both" "$folder/cut/steps/$file.c" "$(untouched_diagnosis "$file")" "$name"
-        for patch in $(patches mistakes "$file") $(patches alternatives "$file"); do
+        for patch in $(patches mistakes "$file") $(patches alternatives "$file") $(patches answers "$file"); do
             name=${patch#tests/}
             name=${name%.patch}
             ! skipped "$patch" || continue
@@ -276,6 +280,10 @@ grade_patch()
     diagnosis=${name##*/}
     options=$(cat "${patch%.patch}.options" 2>/dev/null)
     case $name in
+    answers/*)
+        [[ $(head -n 1 "$patch") == "# must: pass" ]] && diagnosis=passed || diagnosis='*'
+        expect "$exercise" "$here/$file.c" "$diagnosis" "$name"
+        ;;
     mistakes/*) expect "$exercise" "$here/$file.c" "${diagnosis%%--*}" "$name" ;;
     *) expect "$both" "$here/$file.c" passed "$name" ;;
     esac
