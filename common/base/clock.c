@@ -1,15 +1,25 @@
-// POSIX's monotonic clock.
+// POSIX's clocks.
 
 #include "base/clock.h"
 
 #include <errno.h>
 #include <time.h>
 
-double seconds_now(void)
+static double seconds_by(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+double seconds_now(void)
+{
+    return seconds_by(CLOCK_MONOTONIC);
+}
+
+double date_now(void)
+{
+    return seconds_by(CLOCK_REALTIME);
 }
 
 void sleep_seconds(double seconds)

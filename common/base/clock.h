@@ -10,6 +10,9 @@ double seconds_now(void);
 
 #pragma GCC visibility pop
 
+// Seconds since 1970 (UTC), as this machine's clock is set.
+double date_now(void);
+
 // Sleeps so many seconds, whatever signals come; not at all where they are not above 0. A signal
 // handler may call it.
 void sleep_seconds(double seconds);

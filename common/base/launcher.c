@@ -110,3 +110,46 @@ int launcher_process(void)
 {
     return launched() ? launcher_above(getpid()) : -1;
 }
+
+// A process's number may be used again: the moment at which it began belongs to its name. Open MPI
+// makes a job's number from that of mpirun's process, and so may use that again, too.
+static JobName job_of(const char *number, int process)
+{
+    JobName job;
+    ProcessStatus status = {0};
+    process_status(process, &status);
+    snprintf(job.text, sizeof job.text, "%.200s@%d/%llu", number, process, status.began);
+    return job;
+}
+
+static JobName launched_job(void)
+{
+    JobName job;
+    const char *name = getenv("PMIX_NAMESPACE");
+    if (!name)
+        name = getenv("OMPI_MCA_ess_base_jobid");
+    if (name)
+        snprintf(job.text, sizeof job.text, "%s", name);
+    else
+        snprintf(job.text, sizeof job.text, "%ld.%ld",
+                 environment_number("SLURM_JOB_ID", LONG_MAX - 1),
+                 environment_number("SLURM_STEP_ID", LONG_MAX - 1));
+    if (launcher_local_size() != launcher_size()) // a launcher on each of several machines
+        return job;
+    JobName number = job;
+    return job_of(number.text, launcher_process());
+}
+
+JobName launcher_job(void)
+{
+    JobName job;
+    Role role = role_from_environment();
+    const char *name = getenv("HVD_JOB");
+    if (launched())
+        return launched_job();
+    if (!role.kind)
+        return job_of("", getpid());
+    snprintf(job.text, sizeof job.text, "%s/%d/%s", name ? name : "", role.workers,
+             getenv("HVD_SERVERS"));
+    return job;
+}

@@ -25,6 +25,13 @@ bool launched(void);
 // True where Slurm's srun did: Slurm's variables describe this process only then.
 bool launched_by_srun(void);
 
+// Which job this process is of: a text that all of its ranks have, and no other job on this
+// machine.
+typedef struct {
+    char text[256];
+} JobName;
+JobName launcher_job(void);
+
 // The launcher above a process (mpirun, or its daemon on this node; something may stand between,
 // such as a shell), else the process's parent.
 int launcher_above(int process);

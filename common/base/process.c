@@ -18,24 +18,39 @@ static bool read_status(const char *line, ProcessStatus *status)
     unsigned long user, system;
     const char *begin = strchr(line, '('), *end = strrchr(line, ')');
     if (!begin || !end || end < begin ||
-        sscanf(end, ") %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &status->state,
-               &status->parent, &user, &system) != 4)
+        sscanf(end,
+               ") %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %*d %*d %llu",
+               &status->state, &status->parent, &user, &system, &status->began) != 5)
         return false;
     status->seconds = (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
     snprintf(status->name, sizeof status->name, "%.*s", (int)(end - begin - 1), begin + 1);
     return true;
 }
 
+// The beginning of a file; "" where it can't be read.
+static void read_text(const char *path, char *text, size_t size)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t bytes = file < 0 ? 0 : read(file, text, size - 1);
+    if (file >= 0)
+        close(file);
+    text[bytes > 0 ? bytes : 0] = '\0';
+}
+
 bool process_status(int process, ProcessStatus *status)
 {
     char path[64], line[512];
     snprintf(path, sizeof path, "/proc/%d/stat", process);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t bytes = file < 0 ? 0 : read(file, line, sizeof line - 1);
-    if (file >= 0)
-        close(file);
-    line[bytes > 0 ? bytes : 0] = '\0';
+    read_text(path, line, sizeof line);
     return read_status(line, status);
+}
+
+MachineName machine_name(void)
+{
+    MachineName name;
+    read_text("/proc/sys/kernel/hostname", name.text, sizeof name.text);
+    name.text[strcspn(name.text, "\n")] = '\0';
+    return name;
 }
 
 // readdir(3) without opendir(3), which allocates.

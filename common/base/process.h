@@ -11,11 +11,18 @@ typedef struct {
     char name[64];
     char state; // 'T' or 't': stopped; 'Z': dead, and its parent has not waited for it
     int parent;
-    double seconds; // of processor time, of its own threads
+    double seconds;           // of processor time, of its own threads
+    unsigned long long began; // ticks of the system's clock from its start
 } ProcessStatus;
 
 // False where there is no such process.
 bool process_status(int process, ProcessStatus *status);
+
+// The machine's own name, whatever HVD_LAYOUT simulates; "" where /proc does not show it.
+typedef struct {
+    char text[65];
+} MachineName;
+MachineName machine_name(void);
 
 // All processes that can be seen, at most `max` of them. Returns how many.
 int process_list(int *processes, int max);

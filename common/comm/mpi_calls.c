@@ -288,6 +288,7 @@ int MPI_Probe(int from, int tag, MPI_Comm comm, MPI_Status *status)
 typedef struct {
     MPI_Request handle;
     int number;
+    bool receives;
 } Unfinished;
 
 static struct {
@@ -295,14 +296,13 @@ static struct {
     int count, room, last;
 } requests;
 
-static int keep_request(MPI_Request handle)
+static int keep_request(MPI_Request handle, bool receives)
 {
     if (requests.count == requests.room) {
         requests.room = 2 * requests.room + 16;
         requests.items = enlarge(requests.items, (size_t)requests.room, sizeof *requests.items);
     }
-    requests.items[requests.count].handle = handle;
-    requests.items[requests.count++].number = ++requests.last;
+    requests.items[requests.count++] = (Unfinished){handle, ++requests.last, receives};
     return requests.last;
 }
 
@@ -322,14 +322,17 @@ static void request_numbers(int count, const MPI_Request *handles, int *numbers)
     }
 }
 
-static void forget_request(int number)
+// Returns whether it was a receive.
+static bool forget_request(int number)
 {
     for (int i = 0; i < requests.count; i++)
         if (requests.items[i].number == number) {
+            bool receives = requests.items[i].receives;
             memmove(&requests.items[i], &requests.items[i + 1],
                     (size_t)(--requests.count - i) * sizeof *requests.items);
-            return;
+            return receives;
         }
+    return false;
 }
 
 // ---- Messages.
@@ -380,24 +383,50 @@ static void message_begins(const Message *m, bool waits)
         begin_passing(call);
 }
 
-// `request`: the operation that the call has started in the background.
-static int message_ends(const char *function, const MPI_Request *request, int result)
+// Of a message that was received.
+static double bytes_in(const MPI_Status *status)
+{
+    MPI_Count bytes = 0;
+    PMPI_Get_elements_x(status, MPI_BYTE, &bytes);
+    return (double)bytes;
+}
+
+// `request`: the operation that the call has started in the background. `status`: MPI's, of a call
+// that has received.
+static int message_ends(const Message *m, const MPI_Request *request, const MPI_Status *status,
+                        int result)
 {
     span_end();
-    if (trace_on())
-        trace("message_end", TEXT("function", function),
-              NUMBER("request", request ? keep_request(*request) : 0));
+    bool receives = m->from != MPI_PROC_NULL;
+    if (!trace_on())
+        return result;
+    int number = request ? keep_request(*request, receives) : 0;
+    if (receives && !request && result == MPI_SUCCESS)
+        trace("message_end", TEXT("function", m->function), NUMBER("request", number),
+              NUMBER("received", bytes_in(status)),
+              NUMBER("source", world_rank_of(status->MPI_SOURCE, m->comm)),
+              NUMBER("tag", status->MPI_TAG));
+    else
+        trace("message_end", TEXT("function", m->function), NUMBER("request", number));
     return result;
 }
 
-#define WATCH_MESSAGE(name, parameters, call, request, ...)                                        \
+// What MPI is given where the program wants no status.
+static MPI_Status *status_or(MPI_Status *status, MPI_Status *own)
+{
+    return status == MPI_STATUS_IGNORE ? own : status;
+}
+
+// `call` may use `seen`, which holds the result of a receive.
+#define WATCH_MESSAGE(name, parameters, call, request, status, ...)                                \
     int MPI_##name parameters                                                                      \
     {                                                                                              \
         const MPI_Request *begun = request;                                                        \
+        MPI_Status own = {0}, *seen = status_or(status, &own);                                     \
         const Message message = {"MPI_" #name, __VA_ARGS__};                                       \
         message_begins(&message, !begun);                                                          \
         int result = call;                                                                         \
-        return message_ends(message.function, begun, result);                                      \
+        return message_ends(&message, begun, seen, result);                                        \
     }
 
 static bool sends_are_synchronous(void)
@@ -409,29 +438,30 @@ static bool sends_are_synchronous(void)
 // clang-format off
 #define SEND_PARAMETERS const void *data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm
 #define SEND_ARGUMENTS  data, n, type, to, tag, comm
+#define NO_STATUS       MPI_STATUS_IGNORE
 #define SENDS           comm, to, tag, bytes_of(n, type), NOBODY, n, data, NULL
 WATCH_MESSAGE(Send, (SEND_PARAMETERS),
-              (sends_are_synchronous() ? PMPI_Ssend : PMPI_Send)(SEND_ARGUMENTS), NULL, SENDS)
-WATCH_MESSAGE(Ssend, (SEND_PARAMETERS), PMPI_Ssend(SEND_ARGUMENTS), NULL, SENDS)
-WATCH_MESSAGE(Rsend, (SEND_PARAMETERS), PMPI_Rsend(SEND_ARGUMENTS), NULL, SENDS)
-WATCH_MESSAGE(Bsend, (SEND_PARAMETERS), PMPI_Bsend(SEND_ARGUMENTS), NULL, SENDS)
+              (sends_are_synchronous() ? PMPI_Ssend : PMPI_Send)(SEND_ARGUMENTS), NULL, NO_STATUS, SENDS)
+WATCH_MESSAGE(Ssend, (SEND_PARAMETERS), PMPI_Ssend(SEND_ARGUMENTS), NULL, NO_STATUS, SENDS)
+WATCH_MESSAGE(Rsend, (SEND_PARAMETERS), PMPI_Rsend(SEND_ARGUMENTS), NULL, NO_STATUS, SENDS)
+WATCH_MESSAGE(Bsend, (SEND_PARAMETERS), PMPI_Bsend(SEND_ARGUMENTS), NULL, NO_STATUS, SENDS)
 WATCH_MESSAGE(Isend, (SEND_PARAMETERS, MPI_Request *request),
-              (sends_are_synchronous() ? PMPI_Issend : PMPI_Isend)(SEND_ARGUMENTS, request), request, SENDS)
+              (sends_are_synchronous() ? PMPI_Issend : PMPI_Isend)(SEND_ARGUMENTS, request), request, NO_STATUS, SENDS)
 WATCH_MESSAGE(Issend, (SEND_PARAMETERS, MPI_Request *request), PMPI_Issend(SEND_ARGUMENTS, request),
-              request, SENDS)
+              request, NO_STATUS, SENDS)
 WATCH_MESSAGE(Recv, (void *data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status *status),
-              PMPI_Recv(data, n, type, from, tag, comm, status), NULL,
+              PMPI_Recv(data, n, type, from, tag, comm, seen), NULL, status,
               comm, NOBODY, from, tag, bytes_of(n, type), n, NULL, data)
 WATCH_MESSAGE(Irecv, (void *data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request *request),
-              PMPI_Irecv(data, n, type, from, tag, comm, request), request,
+              PMPI_Irecv(data, n, type, from, tag, comm, request), request, NO_STATUS,
               comm, NOBODY, from, tag, bytes_of(n, type), n, NULL, data)
 WATCH_MESSAGE(Sendrecv, (const void *data, int n, MPI_Datatype type, int to, int tag, void *place, int m,
               MPI_Datatype place_type, int from, int from_tag, MPI_Comm comm, MPI_Status *status),
-              PMPI_Sendrecv(data, n, type, to, tag, place, m, place_type, from, from_tag, comm, status), NULL,
+              PMPI_Sendrecv(data, n, type, to, tag, place, m, place_type, from, from_tag, comm, seen), NULL, status,
               comm, to, tag, bytes_of(n, type), from, from_tag, bytes_of(m, place_type), m, data, place)
 WATCH_MESSAGE(Sendrecv_replace, (void *data, int n, MPI_Datatype type, int to, int tag, int from, int from_tag,
               MPI_Comm comm, MPI_Status *status),
-              PMPI_Sendrecv_replace(data, n, type, to, tag, from, from_tag, comm, status), NULL,
+              PMPI_Sendrecv_replace(data, n, type, to, tag, from, from_tag, comm, seen), NULL, status,
               comm, to, tag, bytes_of(n, type), from, from_tag, bytes_of(n, type), n, data, data)
 // clang-format on
 
@@ -450,7 +480,8 @@ static int background_begins(const MpiCall *call, const MPI_Request *request, in
     span_end();
     if (trace_on())
         trace("collective_end", TEXT("function", call->function),
-              TEXT("name", comm_name(call->comm, name)), NUMBER("request", keep_request(*request)));
+              TEXT("name", comm_name(call->comm, name)),
+              NUMBER("request", keep_request(*request, false)));
     return result;
 }
 
@@ -493,14 +524,21 @@ typedef struct {
     const char *function;
     int count;
     int *numbers;
+    MPI_Status *statuses; // MPI's results; of `own` where the program wants none
+    MPI_Status *own;
+    const int *indices; // the requests to which statuses belong; NULL: to all, in their order
 } Waiting;
 
-static Waiting wait_begins(const char *function, int count, const MPI_Request *handles, bool blocks)
+static Waiting wait_begins(const char *function, int count, const MPI_Request *handles, bool blocks,
+                           MPI_Status *statuses, const int *indices)
 {
-    Waiting waiting = {.function = function, .count = count};
+    Waiting waiting = {
+        .function = function, .count = count, .statuses = statuses, .indices = indices};
     if (trace_on()) {
         waiting.numbers = allocate((size_t)count, sizeof *waiting.numbers);
         request_numbers(count, handles, waiting.numbers);
+        if (statuses == MPI_STATUSES_IGNORE || statuses == MPI_STATUS_IGNORE)
+            waiting.statuses = waiting.own = allocate((size_t)count, sizeof *waiting.own);
     }
     if (trace_on() && blocks) {
         char *names = request_names(count, waiting.numbers);
@@ -513,6 +551,14 @@ static Waiting wait_begins(const char *function, int count, const MPI_Request *h
     return waiting;
 }
 
+static const MPI_Status *status_of(const Waiting *waiting, int request)
+{
+    int at = 0;
+    while (waiting->indices && at + 1 < waiting->count && waiting->indices[at] != request)
+        at++;
+    return &waiting->statuses[waiting->indices ? at : request];
+}
+
 // MPI has set the handles of completed operations to MPI_REQUEST_NULL. A test that completes
 // nothing leaves no event: programs test in loops.
 static int wait_ends(Waiting *waiting, const MPI_Request *handles, bool blocks, int result)
@@ -520,40 +566,49 @@ static int wait_ends(Waiting *waiting, const MPI_Request *handles, bool blocks, 
     if (blocks)
         span_end();
     char *done = NULL;
-    for (int i = 0; trace_on() && i < waiting->count; i++) {
+    double received = 0;
+    for (int i = 0; waiting->numbers && i < waiting->count; i++) {
         if (waiting->numbers[i] == 0 || handles[i] != MPI_REQUEST_NULL)
             continue;
-        forget_request(waiting->numbers[i]);
+        if (forget_request(waiting->numbers[i]))
+            received += bytes_in(status_of(waiting, i));
         char *longer =
             format_text("%s%s%d", done ? done : "", done ? "," : "", waiting->numbers[i]);
         free(done);
         done = longer;
     }
     if (done || blocks)
-        trace("wait_end", TEXT("function", waiting->function), TEXT("requests", done ? done : ""));
+        trace("wait_end", TEXT("function", waiting->function), TEXT("requests", done ? done : ""),
+              NUMBER("received", received));
     free(done);
     free(waiting->numbers);
+    free(waiting->own);
     return result;
 }
 
-#define WATCH_WAIT(name, parameters, arguments, count, handles, blocks)                            \
+// `arguments` has `seen`, where MPI puts statuses.
+#define WATCH_WAIT(name, parameters, arguments, count, handles, blocks, results, places)           \
     int MPI_##name parameters                                                                      \
     {                                                                                              \
-        Waiting waiting = wait_begins("MPI_" #name, count, handles, blocks);                       \
+        Waiting waiting = wait_begins("MPI_" #name, count, handles, blocks, results, places);      \
+        MPI_Status *seen = waiting.statuses;                                                       \
         int result = PMPI_##name arguments;                                                        \
         return wait_ends(&waiting, handles, blocks, result);                                       \
     }
 
 // clang-format off
-WATCH_WAIT(Wait, (MPI_Request *request, MPI_Status *status), (request, status), 1, request, true)
-WATCH_WAIT(Waitall, (int n, MPI_Request *all, MPI_Status *statuses), (n, all, statuses), n, all, true)
-WATCH_WAIT(Waitany, (int n, MPI_Request *all, int *index, MPI_Status *status), (n, all, index, status), n, all, true)
+WATCH_WAIT(Wait, (MPI_Request *request, MPI_Status *status), (request, seen), 1, request, true, status, NULL)
+WATCH_WAIT(Waitall, (int n, MPI_Request *all, MPI_Status *statuses), (n, all, seen), n, all, true, statuses, NULL)
+WATCH_WAIT(Waitany, (int n, MPI_Request *all, int *index, MPI_Status *status), (n, all, index, seen), n, all, true,
+           status, index)
 WATCH_WAIT(Waitsome, (int n, MPI_Request *all, int *count, int *indices, MPI_Status *statuses),
-           (n, all, count, indices, statuses), n, all, true)
-WATCH_WAIT(Test, (MPI_Request *request, int *done, MPI_Status *status), (request, done, status), 1, request, false)
-WATCH_WAIT(Testall, (int n, MPI_Request *all, int *done, MPI_Status *statuses), (n, all, done, statuses), n, all, false)
+           (n, all, count, indices, seen), n, all, true, statuses, indices)
+WATCH_WAIT(Test, (MPI_Request *request, int *done, MPI_Status *status), (request, done, seen), 1, request, false,
+           status, NULL)
+WATCH_WAIT(Testall, (int n, MPI_Request *all, int *done, MPI_Status *statuses), (n, all, done, seen), n, all, false,
+           statuses, NULL)
 WATCH_WAIT(Testany, (int n, MPI_Request *all, int *index, int *done, MPI_Status *status),
-           (n, all, index, done, status), n, all, false)
+           (n, all, index, done, seen), n, all, false, status, index)
 WATCH_WAIT(Testsome, (int n, MPI_Request *all, int *count, int *indices, MPI_Status *statuses),
-           (n, all, count, indices, statuses), n, all, false)
+           (n, all, count, indices, seen), n, all, false, statuses, indices)
 // clang-format on

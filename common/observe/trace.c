@@ -21,6 +21,7 @@
 #include "base/launcher.h"
 #include "base/layout.h"
 #include "base/output.h"
+#include "base/process.h"
 #include "base/rng.h"
 #include "base/format.h"
 
@@ -136,6 +137,13 @@ void trace_finish(int status)
           NUMBER("lost", lost));
 }
 
+// The lock goes when the process does, whatever ends it: readers see that. Not every file system
+// has locks, and pipes have none.
+static bool is_locked(void)
+{
+    return fcntl(file, F_SETLK, &(struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET}) == 0;
+}
+
 static void open_file(const char *folder)
 {
     char *path = format_text("%s/rank-%d.jsonl", folder, launcher_rank());
@@ -148,7 +156,12 @@ static void open_file(const char *folder)
     free(path);
     writer = getpid();
     Place place = launcher_place();
+    JobName job = launcher_job();
+    MachineName machine = machine_name();
     write_line("start", (TraceField[]){TEXT("program", program_name()),
+                                       TEXT("job", job.text),
+                                       NUMBER("time", date_now()),
+                                       TEXT("locked_on", is_locked() ? machine.text : ""),
                                        NUMBER("pid", getpid()),
                                        NUMBER("rank", launcher_rank()),
                                        NUMBER("size", launcher_size()),

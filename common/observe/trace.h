@@ -7,8 +7,13 @@
 // outside, but at a moment that is known.
 //
 //     event             fields                                 when
-//     start             program, pid, rank, size, local_rank,  first of all; rank and size as
-//                       local_size, node, nodes                the launcher gave them
+//     start             program, job, time, locked_on, pid,    first of all. All ranks of a run
+//                       rank, size, local_rank, local_size,    have the same job, and no other
+//                       node, nodes                            run has it; time: seconds since
+//                                                              1970; the machine on which this file
+//                                                              has a lock while the process lives,
+//                                                              "": none can be had; rank and size
+//                                                              as the launcher gave them
 //     init              rank, size, local_rank, local_size     hvd_init is done
 //     device_use        device                                 the program asked for a device
 //     device            device, devices, node, cores, kind,    a device's first use; shares:
@@ -109,11 +114,13 @@
 //                                                              does only one of the two; how many
 //                                                              bytes before the swept array its
 //                                                              data begin, or null ...
-//     message_end       function, request                      ... and returns
+//     message_end       function, request; of one that has     ... and returns; how many bytes
+//                       received: received, source, tag        have come, and from which rank
 //     wait_begin        function, requests                     MPI_Wait or one of its kind is
 //                                                              called, with these numbers "3,4" ...
-//     wait_end          function, requests                     ... and returns: these are done; or
-//                                                              MPI_Test has found them done
+//     wait_end          function, requests, received           ... and returns: these are done; or
+//                                                              MPI_Test has found them done; how
+//                                                              many bytes have come by them
 //     flaws             seed                                   train_with_flaws is called
 //     flaw              training, rank, milliseconds, remedy   a training begins: how it loses
 //                                                              time; -1: on every rank ...

@@ -74,6 +74,17 @@ int main(void)
     MPI_Irecv(value, 1, MPI_INT, MPI_PROC_NULL, 4, MPI_COMM_WORLD, &requests[0]);
     MPI_Irecv(value + 1, 1, MPI_INT, MPI_PROC_NULL, 5, MPI_COMM_WORLD, &requests[1]);
     MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    // Less comes than there is room for; waiting for one or for some of two.
+    int index, count, indices[2];
+    for (int some = 0; some < 2; some++) {
+        MPI_Isend(value, 1, MPI_INT, other, 6, MPI_COMM_WORLD, &requests[0]);
+        MPI_Irecv(value + 1, 2, MPI_INT, other, 6, MPI_COMM_WORLD, &requests[1]);
+        for (int left = 2; left > 0; left -= some ? count : 1)
+            if (some)
+                MPI_Waitsome(2, requests, &count, indices, MPI_STATUSES_IGNORE);
+            else
+                MPI_Waitany(2, requests, &index, MPI_STATUS_IGNORE);
+    }
     // In a communicator with the ranks the other way round.
     MPI_Comm turned;
     MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &turned);
@@ -101,10 +112,39 @@ says 0 1 '"wait_end".*"MPI_Waitall","requests":"4,5"'
 says 0 0 '"wait_begin".*"MPI_Test"'
 says 1 1 '"message_begin".*"MPI_Ssend".*"to":0,"to_tag":9'
 says 0 1 '"message_begin".*"MPI_Recv".*"from":1,"from_tag":9'
+says 1 1 '"message_end".*"MPI_Recv","request":0,"received":12,"source":0,"tag":7}'
+says 0 1 '"message_end".*"MPI_Recv","request":0,"received":4,"source":1,"tag":9}'
+says 0 1 '"message_end".*"MPI_Sendrecv","request":0,"received":4,"source":1,"tag":1}'
+says 0 1 '"wait_end".*"MPI_Waitall","requests":"1,2","received":4}'
+says 0 1 '"wait_end".*"MPI_Test","requests":"3","received":4}'
+says 0 1 '"wait_end".*"MPI_Waitall","requests":"4,5","received":0}'
+says 0 1 '"wait_end".*"MPI_Waitany".*"received":4}'
+says 0 1 '"wait_end".*"MPI_Waitsome".*"received":4}'
 for rank in 0 1; do
     [[ $(grep -c '"message_begin"' "$folder/trace/rank-$rank.jsonl") -eq \
         $(grep -c '"message_end"' "$folder/trace/rank-$rank.jsonl") ]] || fail "rank $rank: a message has no end"
 done
+
+# All ranks of a run name one job, and each run another; the file has a lock as long as its process lives.
+job() { sed -n 's/.*"event":"start".*"job":"\([^"]*\)".*/\1/p' "$folder/trace/rank-$1.jsonl"; }
+before=$(job 0)
+[[ $before && $before == "$(job 1)" ]] || fail "two ranks of a run name two jobs: $before and $(job 1)"
+ranks 2 messages
+[[ $(job 0) && $(job 0) != "$before" ]] || fail "two runs name one job: $before"
+says 1 1 '"event":"start".*"time":[0-9.]*,"locked_on":"'"$(cat /proc/sys/kernel/hostname)"'"'
+# Processes that no launcher starts: two that are alone, and two of a job by their roles.
+compile alone <<'END'
+int main(void)
+{
+    return getenv("HVD_LAYOUT") != NULL; // which is traced
+}
+END
+alone() { env "${@:2}" HVDLAB_TRACE="$folder/trace" "$folder/alone" && job "$1"; }
+first=$(alone 0) second=$(alone 0)
+[[ $first && $second && $first != "$second" ]] || fail "two processes name one job: $first"
+roles=(HVD_SERVERS=127.0.0.1:7001 HVD_WORKERS=2)
+first=$(alone 1 HVD_ROLE=worker:1 "${roles[@]}") second=$(alone 2 HVD_ROLE=server:0 "${roles[@]}")
+[[ $first && $first == "$second" ]] || fail "two processes of a job by roles name two: $first and $second"
 
 # Small messages wait in a buffer, unless they may not: then both ranks wait until they are ended.
 compile send_first <<'END'
