@@ -5,6 +5,7 @@
 // With HVDLAB_SYNCHRONOUS_SENDS=1 a send ends only when it is received, whatever its size. Small
 // messages otherwise wait in a buffer, and a program that deadlocks with large ones looks right.
 
+#include <limits.h>
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
@@ -216,6 +217,16 @@ int MPI_Abort(MPI_Comm comm, int status)
     return PMPI_Abort(comm, status);
 }
 
+// Of the counts for each rank of the communicator.
+static int sum_of(const int *counts, MPI_Comm comm)
+{
+    const CommFacts *facts = facts_of(comm);
+    int64_t sum = 0;
+    for (int r = 0; facts && counts && r < facts->size; r++)
+        sum += counts[r];
+    return sum < INT_MAX ? (int)sum : INT_MAX;
+}
+
 // Defines MPI_NAME around PMPI_NAME: `parameters` as declared, `arguments` as passed on, then what
 // an event says of the call, as in MpiCall.
 #define WATCH(function_name, parameters, arguments, ...)                                           \
@@ -261,7 +272,7 @@ WATCH(Scatterv, (const void *from, const int counts[], const int offsets[], MPI_
       MPI_Datatype to_type, int root, MPI_Comm comm),
       (from, counts, offsets, type, to, m, to_type, root, comm), comm, m, to_type, MPI_OP_NULL, root)
 WATCH(Reduce_scatter, (const void *from, void *to, const int counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm),
-      (from, to, counts, type, op, comm), comm, 0, MPI_DATATYPE_NULL, op, -1)
+      (from, to, counts, type, op, comm), comm, sum_of(counts, comm), type, op, -1)
 WATCH(Scan, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
       (from, to, n, type, op, comm), comm, n, type, op, -1)
 WATCH(Exscan, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
@@ -500,7 +511,7 @@ WATCH_BACKGROUND(Iallgather, (const void *from, int n, MPI_Datatype type, void *
                  comm, n, type, MPI_OP_NULL, -1)
 WATCH_BACKGROUND(Ireduce_scatter, (const void *from, void *to, const int counts[], MPI_Datatype type, MPI_Op op,
                  MPI_Comm comm, MPI_Request *request), (from, to, counts, type, op, comm, request),
-                 comm, 0, MPI_DATATYPE_NULL, op, -1)
+                 comm, sum_of(counts, comm), type, op, -1)
 // clang-format on
 
 // ---- Waiting for what goes on in the background.
