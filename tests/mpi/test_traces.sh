@@ -208,6 +208,18 @@ for permutation in 1 2; do
     [[ $drawn == "0 1 2 3 4 5 6 7 8 9" ]] || fail "permutation $permutation drew $drawn"
 done
 
+# Of two runs in one folder the newer one counts, and a line says what else is there.
+ranks 2 images --data synthetic --images 10
+mv "$folder/trace/rank-1.jsonl" "$folder/left"
+ranks 2 images --data synthetic --images 10
+mv "$folder/left" "$folder/trace/rank-1.jsonl"
+common/scripts/coverage.sh "$folder/trace" 10 >"$folder/out" 2>"$folder/err" || fail "coverage.sh: status $?"
+[[ $(head -n 1 "$folder/out") == "epoch 1: 10 images drawn, 10 of the 10: 100.0 %" ]] || fail "coverage.sh mixes two runs: $(cat "$folder/out")"
+[[ $(cat "$folder/err") == "coverage.sh: warning: $folder/trace also has files of another run, which are left out: rank-1.jsonl" ]] ||
+    fail "coverage.sh does not say that there is another run: $(cat "$folder/err")"
+sed -i -E '1s/"job":"[^"]*","time":[^,]*,//' "$folder"/trace/*.jsonl # as older kits wrote
+common/scripts/coverage.sh "$folder/trace" 10 | grep -q '^epoch 1: 20 images drawn' || fail "coverage.sh does not read traces without jobs"
+
 # ---- Files.
 
 compile files <<'END'
