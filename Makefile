@@ -129,8 +129,9 @@ model_objects := $(BUILD)/tests/models/models.o
 check_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/steps/*.c))
 replay_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/golden/*.c))
 bench_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/*.c))
-# Small programs of the kit, one file each. An instructor's has a folder and libraries of its own, which nobody else needs.
+# Small programs of the kit, one file each, but that the page reads traces in a folder of its own. An instructor's has a folder and libraries of its own, which nobody else needs.
 tools := $(patsubst common/tools/%.c,%,$(filter-out common/tools/grades.c,$(wildcard common/tools/*.c)))
+page_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard common/page/*.c))
 class_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard common/tools/grades.c common/class/*.c))
 
 # Each tests/unit/test_NAME.c is a program; the other .c files there are shared by all of them.
@@ -161,7 +162,7 @@ shims := $(if $(wildcard tests/faults),$(BUILD)/tests/faults/inject.so $(BUILD)/
 programs := $(step_programs) $(solution_programs) $(lab_programs) $(BUILD)/replay $(BUILD)/bench $(BUILD)/check-step \
             $(tool_programs) $(unit_programs) $(mpi_programs) $(emulated_programs) $(small) $(cuts)
 objects := $(emulated_objects) $(library_objects) $(step_objects) $(replay_objects) $(bench_objects) $(check_objects) \
-           $(unit_objects) $(shared_objects) $(model_objects) $(mpi_programs:%=%.o) $(if $(mpi_programs),$(hvd_training)) $(tools:%=$(BUILD)/common/tools/%.o) $(class_objects) \
+           $(unit_objects) $(shared_objects) $(model_objects) $(mpi_programs:%=%.o) $(if $(mpi_programs),$(hvd_training)) $(tools:%=$(BUILD)/common/tools/%.o) $(page_objects) $(class_objects) \
            $(fuzz_programs:%=%.o) $(BUILD)/tests/fuzz/fuzz.o $(small:=.o) $(cuts:=.o)
 
 # ---- How to compile and link. CPPFLAGS, CFLAGS and LDFLAGS of the user come last.
@@ -331,6 +332,7 @@ $(cuts): %: %.o
 endif
 $(BUILD)/bench: $(bench_objects) $(model_objects)
 $(tool_programs): $(BUILD)/%: $(BUILD)/common/tools/%.o
+$(BUILD)/page: $(page_objects)
 $(BUILD)/grades: $(class_objects)
 $(BUILD)/grades: extra_libraries := -larchive -lcsv -lunistring -lcrypto
 $(mpi_programs): $(BUILD)/%: $(BUILD)/%.o $(model_objects)

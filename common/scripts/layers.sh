@@ -23,7 +23,7 @@ BEGIN {
     for (i = 1; i in folders; i++)
         height[folders[i]] = i
     height["lessons"] = height["start"] - 0.5
-    height["class"] = 98
+    height["class"] = height["page"] = 98
     height["hvdlab.h"] = height["tools"] = 99
 }
 function complain(why) { print "common/" $0 ": " why; wrong = 1 }

@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # The page of a run, in a real browser: its numbers are those of the trace; arrows lead from ranks that wait to the rank that is
 # missing, while the job hangs; equal weights have one letter; names do no harm; the view survives a reload of the
-# data; it works on a phone's width and from the keyboard.
+# data; it works on a phone's width and from the keyboard. Of a folder with files of two runs it shows the newer
+# one; a run that was killed has ended, and says which ranks have no end of their own; bytes of messages and of
+# collective calls are those that formulas give; waiting is waiting in any call; checkpoints have the names that
+# files have.
 
 . tests/lib.sh
 command -v chromium >/dev/null && command -v chromedriver >/dev/null && /usr/bin/python3 -c 'import selenium' 2>/dev/null || skip "chromium and python3-selenium are not there"
@@ -45,6 +48,111 @@ HVDLAB_TRACE=$folder/stages HVDLAB_DEVICES=2 succeeds "$build/solution_split" --
     --batch-size 64 --micro-batches 4 --pace 100
 succeeds "$page" "$folder/stages" "$folder/stages.html"
 
+# Messages of three all-reduces, and collective calls, whose bytes formulas give: COUNT floats each. The last rank
+# comes late to its first message and to MPI_Finalize. With "tree" alone: the tree alone, and rank 1 is killed.
+cat >"$folder/bytes.c" <<'C'
+#include <mpi.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+#include "hvdlab.h"
+enum { COUNT = 12000, BYTES = COUNT * 4 };
+static float values[COUNT], other[2 * COUNT];
+static int rank, size;
+static void to(int peer, const void *data, int count) { MPI_Send(data, count, MPI_FLOAT, peer, 3, MPI_COMM_WORLD); }
+static void from(int peer, void *data) { MPI_Recv(data, 2 * COUNT, MPI_FLOAT, peer, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE); }
+static void gather(void)
+{
+    if (rank > 0) {
+        to(0, values, COUNT);
+        from(0, other);
+        return;
+    }
+    for (int r = 1; r < size; r++)
+        from(MPI_ANY_SOURCE, other);
+    for (int r = 1; r < size; r++)
+        to(r, values, COUNT);
+}
+static void ring(void)
+{
+    int part = COUNT / size;
+    MPI_Request requests[2];
+    for (int hop = 0; hop < 2 * (size - 1); hop++) {
+        MPI_Irecv(other, COUNT, MPI_FLOAT, (rank + size - 1) % size, 4, MPI_COMM_WORLD, &requests[0]);
+        MPI_Isend(values, part, MPI_FLOAT, (rank + 1) % size, 4, MPI_COMM_WORLD, &requests[1]);
+        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    }
+}
+static void tree(void)
+{
+    int left = 2 * rank + 1, right = left + 1, above = (rank - 1) / 2;
+    if (left < size)
+        from(left, other);
+    if (right < size)
+        from(right, other);
+    if (rank > 0) {
+        to(above, values, COUNT);
+        from(above, other);
+    }
+    if (left < size)
+        to(left, values, COUNT);
+    if (right < size)
+        to(right, values, COUNT);
+}
+int main(int argc, char **argv)
+{
+    hvd_init();
+    (void)argv;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (argc > 1) {
+        tree();
+        if (rank == 1)
+            raise(SIGKILL);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    if (rank == size - 1)
+        usleep(700000);
+    gather();
+    ring();
+    tree();
+    MPI_Bcast(values, COUNT, MPI_FLOAT, 1, MPI_COMM_WORLD);
+    MPI_Allreduce(values, other, COUNT, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    int counts[size];
+    for (int r = 0; r < size; r++)
+        counts[r] = COUNT / size;
+    MPI_Reduce_scatter(values, other, counts, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Scatter(values, COUNT / size, MPI_FLOAT, other, COUNT / size, MPI_FLOAT, 2, MPI_COMM_WORLD);
+    MPI_Comm pair;
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, 0, &pair);
+    MPI_Barrier(pair);
+    if (rank == size - 1)
+        usleep(700000);
+    return 0; // and MPI_Finalize
+}
+C
+succeeds "$build/compile-step" "$folder/bytes.c" "$folder/bytes"
+HVDLAB_TRACE=$folder/bytes-trace succeeds common/scripts/mpi.sh run 6 "$folder/bytes"
+succeeds "$page" "$folder/bytes-trace" "$folder/bytes.html"
+# A function of the program's own as the all-reduce of a training: its messages count, the frame around it does not.
+HVDLAB_TRACE=$folder/frame succeeds common/scripts/mpi.sh run 3 "$build/solution_ring" --data synthetic --epochs 1 --images 128 \
+    --max-count 100 --log-dir "$folder/logs"
+succeeds "$page" "$folder/frame" "$folder/frame.html"
+# What a larger run has left behind stays out; a rank was killed, so mpirun has killed the others.
+cp -r "$folder/bytes-trace" "$folder/killed"
+HVDLAB_TRACE=$folder/killed run common/scripts/mpi.sh run 4 "$folder/bytes" tree
+succeeds "$page" "$folder/killed" "$folder/killed.html"
+[[ $(cat "$folder/err") == *"page: warning: $folder/killed also has files of another run, which the page leaves out: rank-4.jsonl, rank-5.jsonl" ]] ||
+    fail "it is not said that the folder has another run: $(cat "$folder/err")"
+# So it is without jobs, as older kits wrote: what is no rank of the run that rank 0 is of, is of another.
+cp -r "$folder/killed" "$folder/older"
+sed -i -E '1s/"job":"[^"]*","time":[^,]*,"locked_on":"[^"]*",//; s/,"received":[^}]*//' "$folder"/older/*.jsonl
+succeeds "$page" "$folder/older" "$folder/older.html"
+# Checkpoints: a file gets its name when it is whole.
+HVDLAB_TRACE=$folder/saves succeeds common/scripts/mpi.sh run 2 "$build/solution_save" --data synthetic --epochs 3 --images 256 \
+    --checkpoint-dir "$folder/saved" --log-dir "$folder/logs"
+succeeds "$page" "$folder/saves" "$folder/saves.html"
+
 # A job that hangs: rank 2 never comes to the second sum.
 cat >"$folder/hangs.c" <<'C'
 #include "hvdlab.h"
@@ -64,14 +172,19 @@ int main(int argc, char **argv)
 }
 C
 succeeds "$build/compile-step" "$folder/hangs.c" "$folder/hangs"
-"$page" --live "$folder/hung" "$folder/live.html" >/dev/null 2>"$folder/live.err" &
+cp -r "$folder/trace" "$folder/hung" # a run that has ended: another one is waited for
+"$page" --live "$folder/hung" "$folder/live.html" >"$folder/live.out" 2>"$folder/live.err" &
 live=$!
+sleep 2
+grep -qF "$folder/live.html: open it in a browser. It follows the next run in $folder/hung" "$folder/live.out" ||
+    fail "make live does not say what to open: $(cat "$folder/live.out")"
+cp "$folder/live.html" "$folder/before.html"
 HVDLAB_TRACE=$folder/hung HVD_STALL_SECONDS=0 common/scripts/mpi.sh run 4 "$folder/hangs" >/dev/null 2>&1 &
 job=$!
 sleep 3
 
 cat >"$folder/look.py" <<'PYTHON'
-import json, sys, time
+import json, os, signal, sys, time
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
@@ -83,14 +196,18 @@ for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-s
     options.add_argument(word)
 options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
 browser = webdriver.Chrome(service=Service("/usr/bin/chromedriver"), options=options)
-def rows():
-    return [[cell.text for cell in row.find_elements(By.TAG_NAME, "td")] for row in browser.find_elements(By.CSS_SELECTOR, "#table tbody tr")]
+def rows(): # in one call: the page may draw it again at any time
+    return browser.execute_script("return [...document.querySelectorAll('#table tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))")
+def waiting():
+    return sorted(browser.execute_script("return [...document.querySelectorAll('#ranks path[data-wait]')].map(path => path.dataset.wait)"))
 def complaints():
     return [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE" and "favicon" not in entry["message"]]
 try:
     browser.get("file://" + folder + "/whole.html")
     assert browser.find_element(By.ID, "title").text == "solution_06 on 4 ranks"
     shares = browser.execute_script("return run.ranks.map(r => shares(r, run.end))")
+    # After the last rank has come to MPI_Finalize, it is no waiting and moves nothing.
+    finalize = [next(json.loads(line)["t"] for line in open(f"{folder}/trace/rank-{rank}.jsonl") if '"MPI_Finalize"' in line) for rank in range(4)]
     for rank, row in enumerate(rows()):
         events = [json.loads(line) for line in open(f"{folder}/trace/rank-{rank}.jsonl")]
         assert row[0] == str(rank) and row[1] == f"host {rank % 2}" and row[3] == "has ended", row
@@ -109,12 +226,19 @@ try:
                 depth += 1
             elif e["event"] in ("collective_end", "message_end", "wait_end") and depth > 0:
                 depth -= 1
-                inside += e["t"] - begin if depth == 0 else 0
+                end = max(finalize) if e.get("function") == "MPI_Finalize" else e["t"]
+                inside += end - begin if depth == 0 else 0
         share = shares[rank]
         assert abs(share["wait"] + share["move"] - inside) < 1e-6, (share, inside)
         assert abs(share["wait"] + share["move"] + share["compute"] - (events[-1]["t"] - events[0]["t"])) < 1e-6, share
     # The last of the ranks to come to a call waits least.
     assert min(s["wait"] for s in shares) < max(s["wait"] for s in shares)
+    # The axis of time ends where the slider does, and the frame of a host is as wide as the strips.
+    ticks = browser.execute_script("return [...document.querySelectorAll('#strips .tick')].map(t => [t.textContent, Number(t.getAttribute('x'))])")
+    line = float(browser.execute_script("return document.querySelector('#strips line').getAttribute('x1')"))
+    assert ticks[-1] == [browser.find_element(By.ID, "moment").text, line], (ticks, line)
+    widths = browser.execute_script("return ['#ranks rect', '#strips svg'].map(e => document.querySelector(e).getBoundingClientRect().width)")
+    assert widths[0] > 0.97 * widths[1], widths
     # Earlier: the slider, by mouse and by key.
     browser.execute_script("const s = document.getElementById('slider'); s.value = 400; s.dispatchEvent(new Event('input'))")
     middle = [row[7] for row in rows()]
@@ -162,18 +286,67 @@ try:
         assert waits and abs(shares[stage]["wait"] - waited) < 1e-6, (stage, shares, waited)
         longest = max(zip(waits[::2], waits[1::2]), key=lambda pair: pair[1]["t"] - pair[0]["t"])
         browser.execute_script("moment = arguments[0]; draw()", (longest[0]["t"] + longest[1]["t"]) / 2)
-        arrows = [path.get_attribute("data-wait") for path in browser.find_elements(By.CSS_SELECTOR, "#ranks path[data-wait]")]
+        arrows = waiting()
         assert f"{stage}-{1 - stage}" in arrows, (stage, arrows)
     assert not complaints(), complaints()
 
+    # Bytes: D = 48,000 of each array; six ranks.
+    def bytes_of_rows():
+        return browser.execute_script("return [...document.querySelectorAll('#table tbody tr')].map(row => [...row.cells].slice(-3).map(cell => parseInt(cell.title)))")
+    browser.get("file://" + folder + "/bytes.html")
+    D, N = 48000, 6
+    sides = [sum(child < N for child in (2 * r + 1, 2 * r + 2)) + (r > 0) for r in range(N)] # of a tree: messages up and down
+    expected = [[((N - 1 if r == 0 else 1) + sides[r]) * D + 2 * (N - 1) * D // N] * 2 + [2 * D + D * (r in (1, 2))] for r in range(N)]
+    assert bytes_of_rows() == expected, (bytes_of_rows(), expected)
+    # Waiting: in the gather for rank 5, and for it again in MPI_Finalize, where no data move.
+    shares = browser.execute_script("return run.ranks.map(r => shares(r, run.end))")
+    for rank in range(N - 1):
+        assert shares[rank]["wait"] > 1.3, (rank, shares)
+    assert shares[N - 1]["wait"] < 0.5 and max(s["move"] for s in shares) < 0.5, shares
+    browser.execute_script("moment = run.end - 0.3; draw()")
+    assert [row[3:5] for row in rows()][:5] == [["MPI_Finalize", "rank 5"]] * 5, rows()
+    # The messages inside a function of the program's own, once; of a broadcast, what the root gives.
+    browser.get("file://" + folder + "/frame.html")
+    sent, given = [], []
+    for rank in range(3):
+        events = [json.loads(line) for line in open(f"{folder}/frame/rank-{rank}.jsonl")]
+        assert [e for e in events if e.get("function") == "hvd_use_allreduce"], rank
+        sent.append(sum(e["bytes"] for e in events if e["event"] == "message_begin" and e["to"] is not None))
+        given.append(sum(e["bytes"] for e in events if e["event"] == "collective_begin" and e["function"].startswith("MPI_") and (e["function"] != "MPI_Bcast" or e["root"] == rank)))
+    expected = [[sent[rank], sent[rank - 1], given[rank]] for rank in range(3)]
+    assert bytes_of_rows() == expected, (bytes_of_rows(), expected)
+    # A run that was killed, in a folder where a larger one has been.
+    for name in ("killed", "older"):
+        browser.get("file://" + folder + f"/{name}.html")
+        assert browser.find_element(By.ID, "title").text == "bytes on 4 ranks", browser.find_element(By.ID, "title").text
+        said = browser.find_element(By.ID, "state").text
+        assert "Files of another run are left out: rank-4.jsonl, rank-5.jsonl." in said and len(rows()) == 4, said
+        assert ("The run has ended, after" in said) == (name == "killed") and "going on" not in said, said
+        if name == "killed":
+            assert "; rank 0, rank 1, rank 2, rank 3 ended without returning from main or exit(): by a signal" in said, said
+            assert rows()[1][3] == "ended in no call" and rows()[0][3:5] == ["ended in MPI_Barrier", "rank 1"], rows()
+        else:
+            assert "the trace of rank 0, rank 1, rank 2, rank 3 has no end: it goes on, or was killed" in said, said
+            assert all(row[-2] == "?" for row in rows()), rows()
+    browser.get("file://" + folder + "/saves.html")
+    files = browser.execute_script("return checkpoints(run.end).map(c => c.path)")
+    there = sorted(os.path.join(folder, "saved", name) for name in os.listdir(folder + "/saved"))
+    assert files and sorted(files) == there, (files, there)
+    assert [row.text for row in browser.find_elements(By.CSS_SELECTOR, "#checkpoints tbody td:first-child")] == files
+    assert not complaints(), complaints()
+
+    browser.get("file://" + folder + "/before.html")
+    assert browser.find_element(By.ID, "title").text == "No run yet" and not rows(), browser.find_element(By.ID, "title").text
+    assert browser.find_element(By.ID, "state").text == f"No run has begun in {folder}/hung yet."
     browser.get("file://" + folder + "/live.html")
     for _ in range(100):
-        arrows = sorted(path.get_attribute("data-wait") for path in browser.find_elements(By.CSS_SELECTOR, "#ranks path[data-wait]"))
+        arrows = waiting()
         if arrows == ["0-2", "1-2", "3-2"]:
             break
         time.sleep(0.1)
     assert arrows == ["0-2", "1-2", "3-2"], arrows
     table = rows()
+    assert browser.find_element(By.ID, "state").text.startswith("The run is going on, since ")
     assert table[2][3] == "in no call" and table[0][3] == "hvd_allreduce" and table[0][4] == "rank 2", table
     # The view survives a reload of the data.
     browser.execute_script("const s = document.getElementById('slider'); s.value = 500; s.dispatchEvent(new Event('input')); window.scrollTo(0, 120)")
@@ -182,18 +355,34 @@ try:
     later = browser.execute_script("return [moment, scrollY, run.end]")
     assert later[:2] == at[:2], (at, later)
     assert not [c for c in complaints() if "ERR_FILE_NOT_FOUND" not in c["message"]], complaints()
-    if len(sys.argv) > 2:
-        for name in ("whole", "changed", "live"):
+    # Killed: the page says that the run has ended, and that of every rank, when it has loaded its data once more.
+    os.kill(int(sys.argv[2]), signal.SIGTERM)
+    for _ in range(100):
+        said = browser.find_element(By.ID, "state").text
+        if said.startswith("The run has ended"):
+            break
+        time.sleep(0.1)
+    assert "; rank 0, rank 1, rank 2, rank 3 ended without" in said, said
+    browser.execute_script("moment = null; draw()")
+    assert rows()[0][3:5] == ["ended in hvd_allreduce", "rank 2"] and rows()[2][3] == "ended in no call", rows()
+    if len(sys.argv) > 3:
+        for name in ("whole", "changed", "live", "bytes", "killed", "saves"):
             browser.get("file://" + folder + "/" + name + ".html")
             time.sleep(1.5)
-            browser.save_screenshot(f"{sys.argv[2]}/{name}.png")
+            browser.save_screenshot(f"{sys.argv[3]}/{name}.png")
 finally:
     browser.quit()
 PYTHON
-succeeds /usr/bin/python3 "$folder/look.py" "$folder" ${SCREENSHOTS:+"$SCREENSHOTS"}
+succeeds /usr/bin/python3 "$folder/look.py" "$folder" "$job" ${SCREENSHOTS:+"$SCREENSHOTS"}
 kill $job 2>/dev/null
 wait $job 2>/dev/null
-kill $live
+# It ends with the run.
+for _ in {1..100}; do
+    kill -0 $live 2>/dev/null || break
+    sleep 0.1
+done
+kill $live 2>/dev/null && fail "make live has not ended with the run"
 wait $live
+[[ $(tail -n 1 "$folder/live.out") == "The run has ended; the page shows all of it." ]] || fail "make live does not say that the run has ended: $(cat "$folder/live.out")"
 [[ ! -s $folder/live.err ]] || fail "page --live complains: $(cat "$folder/live.err")"
 conclude
