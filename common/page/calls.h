@@ -56,6 +56,10 @@ void call_set(cJSON *call, int place, cJSON *value);
 cJSON *new_numbered_call(Rank *rank, double t, const char *function, const char *channel,
                          double bytes);
 
+// Messages between two ranks by one communicator and with one tag are received in their order: that
+// gives the next one a name. Null where the other rank is not known.
+cJSON *name_of_message(Rank *rank, const char *channel, bool sent, double other, double tag);
+
 // The call goes on until end_call(), which returns it, or NULL where none is open.
 void open_call(Rank *rank, cJSON *call);
 cJSON *end_call(Rank *rank, double t);

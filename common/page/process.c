@@ -47,7 +47,19 @@ static void set_text(Rank *rank, const char *field, char *text)
 static void begin_pull(Rank *rank, const cJSON *event, double t)
 {
     cJSON *call = new_call(rank, t, "pull", "", 0);
-    call_set(call, FROM, cJSON_CreateNumber(rank->workers + json_number(event, "server")));
+    double from = rank->workers + json_number(event, "server");
+    call_set(call, FROM, cJSON_CreateNumber(from));
+    call_set(call, RECEIVED, name_of_message(rank, "pull", false, from, 0));
+}
+
+// The server answers: from now on the worker does not wait for it.
+static void add_answer(Rank *rank, const cJSON *event, double t)
+{
+    double to = json_number(event, "worker");
+    cJSON *call = new_call(rank, t, "ps_send_weights", "", 0);
+    call_set(call, END, cJSON_CreateNumber(t));
+    call_set(call, TO, number_or_null(to));
+    call_set(call, SENT, name_of_message(rank, "pull", true, to, 0));
 }
 
 static void end_pull(Rank *rank, const cJSON *event, double t)
@@ -118,6 +130,8 @@ static void take_event(Rank *rank, const cJSON *event)
         begin_pull(rank, event, t);
     else if (event_is(event, "ps_pulled"))
         end_pull(rank, event, t);
+    else if (event_is(event, "ps_sent"))
+        add_answer(rank, event, t);
     else if (event_is(event, "ps_applied"))
         rank->version = json_number(event, "version");
     else if (event_is(event, "ps_request") && strcmp(json_text(event, "kind"), "push") == 0)

@@ -153,6 +153,11 @@ HVDLAB_TRACE=$folder/saves succeeds common/scripts/mpi.sh run 2 "$build/solution
     --checkpoint-dir "$folder/saved" --log-dir "$folder/logs"
 succeeds "$page" "$folder/saves" "$folder/saves.html"
 
+# Parameter servers: a worker waits until the server answers its pull.
+HVDLAB_TRACE=$folder/servers succeeds common/scripts/servers.sh 1:0,100,0 3 "$build/solution_bounded" --data synthetic --epochs 1 \
+    --images 128 --staleness 0
+succeeds "$page" "$folder/servers" "$folder/servers.html"
+
 # A job that hangs: rank 2 never comes to the second sum.
 cat >"$folder/hangs.c" <<'C'
 #include "hvdlab.h"
@@ -328,6 +333,16 @@ try:
         else:
             assert "the trace of rank 0, rank 1, rank 2, rank 3 has no end: it goes on, or was killed" in said, said
             assert all(row[-2] == "?" for row in rows()), rows()
+    browser.get("file://" + folder + "/servers.html")
+    shares = browser.execute_script("return run.ranks.map(r => shares(r, run.end))")
+    events = [[json.loads(line) for line in open(f"{folder}/servers/rank-{rank}.jsonl")] for rank in range(4)]
+    for worker in range(3):
+        asked, got = ([e["t"] for e in events[worker] if e["event"] == name] for name in ("ps_pull", "ps_pulled"))
+        answered = [e["t"] for e in events[3] if e["event"] == "ps_sent" and e["worker"] == worker]
+        waited = sum(end - begin for begin, end in zip(asked, answered))
+        moved = sum(end - begin for begin, end in zip(answered, got))
+        assert len(asked) == len(answered) == len(got) > 0, (asked, answered, got)
+        assert abs(shares[worker]["wait"] - waited) < 1e-6 and abs(shares[worker]["move"] - moved) < 1e-6, (worker, shares, waited, moved)
     browser.get("file://" + folder + "/saves.html")
     files = browser.execute_script("return checkpoints(run.end).map(c => c.path)")
     there = sorted(os.path.join(folder, "saved", name) for name in os.listdir(folder + "/saved"))
