@@ -149,16 +149,16 @@ static void tell_others(const cJSON *data, const char *folder)
 static void follow(const char *folder, const char *to, const char *name, const char *old)
 {
     char *path = format_text("%s.js", to);
-    bool begun = false, over = false, done = false;
+    bool told = false, over = false, done = false;
     while (!done) {
         done = stopped;
         Picture picture = picture_of(read_folder(folder), folder, name, old);
-        if (picture.ranks > 0 && !begun)
-            tell_others(picture.data, folder);
-        begun = picture.ranks > 0;
-        done = done ||
-               (picture.over && (over || picture.ranks >= (int)json_number(picture.data, "size")));
+        bool all = picture.ranks > 0 && picture.ranks >= (int)json_number(picture.data, "size");
+        done = done || (picture.over && (over || all));
         over = picture.over;
+        if ((all || done) && !told)
+            tell_others(picture.data, folder);
+        told = told || all;
         if (done)
             cJSON_DeleteItemFromObject(picture.data, "live"); // nothing is loaded again
         char *script = script_of(picture.data, "hvdlabTake(", ");\n");
