@@ -69,7 +69,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they
 # All cores, unless the user gave a -j. What runs programs or changes the system runs alone; a make
 # of its own builds for it, on all cores again.
 ifeq ($(MAKELEVEL),0)
-MAKEFLAGS += -j$(shell nproc)
+MAKEFLAGS += -j$(shell common/scripts/cores.sh)
 endif
 alone := deps data data-cifar10 demo test fuzz faults inject valgrind test-emulated test-answers test-ranks test-more test-gpu gpu-pack packed test-fresh test-slurm test-arm bench bench-gpu compare scaling sweep cluster cluster-down cluster-traffic check check-all grade release update watch next steps check-steps clean $(check_X) $(reset_X)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)

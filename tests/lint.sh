@@ -29,7 +29,7 @@ END
 # that holds numbers of several types is what a library like this one is made of.
 # Forgeries are not ours to improve, and some are made to keep a reader busy.
 shopt -s extglob
-cppcheck --quiet -j "$(nproc)" --std=c11 --language=c --template=gcc --error-exitcode=1 --inline-suppr \
+cppcheck --quiet -j "$(common/scripts/cores.sh)" --std=c11 --language=c --template=gcc --error-exitcode=1 --inline-suppr \
     --enable=warning,performance,portability --library="$folder/hvdlab.cfg" -Icommon -Itests \
     --suppress=missingIncludeSystem --suppress=uninitvar --suppress=invalidFunctionArg \
     --suppress=invalidPointerCast -UHVDLAB_CUDA -UHVDLAB_EMULATED common/*/*.c tests/!(forgeries)/*.c || status=1

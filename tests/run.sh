@@ -60,7 +60,7 @@ run()
 number=0 at_once=1 tests=()
 for test in "$@"; do
     if [[ $test = --together ]]; then
-        at_once=$(nproc)
+        at_once=$(common/scripts/cores.sh)
         continue
     fi
     [[ $(jobs -pr | wc -l) -lt $at_once ]] || wait -n

@@ -27,7 +27,7 @@ for program; do
     strip --strip-debug -o "$to/build/${program#"$build"/}" "$program"
 done
 mkdir -p "$to"/{common/scripts,tests/gpu,tests/golden}
-cp common/scripts/mpi.sh "$to/common/scripts/"
+cp common/scripts/mpi.sh common/scripts/cores.sh "$to/common/scripts/"
 cp tests/run.sh tests/lib.sh "$to/tests/"
 cp tests/gpu/test_gpu.sh "$to/tests/gpu/"
 cp -R tests/golden/cases "$to/tests/golden/"

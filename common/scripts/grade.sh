@@ -243,7 +243,7 @@ while IFS=$'\t' read -r -a task; do
     [[ -z ${ONLY:-} && -e $(result_of "${task[@]}").json ]] || (IFS=$'\t' && echo "${task[*]}") >>"$work/todo"
 done <"$work/tasks.tsv"
 echo "make grade: $(grep -c '"unit"' "$work/taken.json") students, $(wc -l <"$work/tasks.tsv") submissions, $(wc -l <"$work/todo") to check"
-check_all "$work/todo" "${AT_ONCE:-$(nproc)}"
+check_all "$work/todo" "${AT_ONCE:-$("$scripts/cores.sh")}"
 
 # What stood still beside other checks is tried once more, alone: then the machine was not busy with them.
 : >"$work/again"

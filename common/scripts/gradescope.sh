@@ -41,7 +41,7 @@ tar -C /autograder/kit -xzf /autograder/source/kit.tar.gz
 cd /autograder/kit
 make deps
 common/scripts/deps.sh install class
-make -j"$(nproc)" build/check-step build/compile-step build/grades
+make -j"$(common/scripts/cores.sh)" build/check-step build/compile-step build/grades
 # Other users find their way to the compiler, and no answers.
 chmod o+x /autograder /autograder/kit
 chmod -R o-rwx solutions labs tests /autograder/source

@@ -105,8 +105,8 @@ fi
 
 # ---- The processor.
 
-cores=$(nproc)
-[ "$cores" = "$(nproc --all)" ] || cores="$cores of $(nproc --all) (as this shell's affinity and OMP_NUM_THREADS allow)"
+cores=$(common/scripts/cores.sh)
+[ "$cores" = "$(nproc --all)" ] || cores="$cores of $(nproc --all) (as this shell's affinity allows)"
 line cores "$cores"
 if [ -n "${HVDLAB_DEVICES:-}" ]; then
     line devices "$HVDLAB_DEVICES (HVDLAB_DEVICES), each a share of the cores"

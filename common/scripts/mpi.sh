@@ -52,7 +52,7 @@ print_line()
     line=mpirun
     ! is_root || line="$line --allow-run-as-root"
     line="$line --oversubscribe"
-    [ "$1" -le "$(nproc)" ] || line="$line --mca mpi_yield_when_idle 1"
+    [ "$1" -le "$("${0%mpi.sh}cores.sh")" ] || line="$line --mca mpi_yield_when_idle 1"
     echo "$line -x GOMP_SPINCOUNT=$spincount -np $*"
 }
 

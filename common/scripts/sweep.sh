@@ -12,7 +12,7 @@
 
 set -euo pipefail
 build=${BUILD:-build}
-processors=$(nproc)
+processors=$(common/scripts/cores.sh)
 counts=(2 3 4)
 for ((n = 8; n < processors; n *= 2)); do
     counts+=("$n")

@@ -182,7 +182,7 @@ succeeds "$bench" --saving "$folder/saved" --workload wrn:1:1
 
 if [[ ${1:-} = gpu ]]; then
     : # on the CPU only
-elif [[ $(nproc) -eq 1 ]]; then
+elif [[ $(common/scripts/cores.sh) -eq 1 ]]; then
     CUDA_VISIBLE_DEVICES='' refused "--ranks: there is one core" "$bench" --quick --ranks --workload wrn:1:1
 else
     CUDA_VISIBLE_DEVICES='' succeeds "$bench" --quick --ranks --workload wrn:1:4

@@ -69,7 +69,7 @@ mkdir "$folder/one-core"
 printf '#!/bin/sh\n%s "$@" | sed "s/,.*/,0/"\n' "$(command -v lscpu)" >"$folder/one-core/lscpu"
 chmod +x "$folder/one-core/lscpu"
 up HOSTS=2 PATH="$folder/one-core:$PATH"
-all=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
+all=$(common/scripts/cores.sh)
 [[ $(awk '{ print split($3, cores, ",") }' "$state/nodes" | xargs) = "$all $all" ]] || fail "one core: $(cat "$state/nodes")"
 
 # ---- A training on it is the one without: on four hosts, and on two.

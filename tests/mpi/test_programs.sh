@@ -50,7 +50,7 @@ for rank in 0 1 2 3; do
     [[ $(field $rank device cores) = $(field $rank first_step cores) ]] ||
         fail "rank $rank trains on other cores than its device's"
 done
-cores=$(nproc)
+cores=$(common/scripts/cores.sh)
 if [[ $cores -gt 1 ]]; then
     [[ $(field 0 device cores) != $(field 3 device cores) ]] || fail "devices 0 and 3 are the same cores"
 fi

@@ -28,13 +28,13 @@ on_gpu=$([[ ${HVDLAB_CHECK_DEVICE:-} = gpu ]] && echo 1)
 # on and on; and, as the check has it (crowding() in check.c), up to four times as long on a busy machine.
 longest()
 {
-    awk -v seconds=$((60 * HVDLAB_PATIENCE * (1 + ${on_gpu:-0}))) -v alone=$((2 * $(nproc))) '
+    awk -v seconds=$((60 * HVDLAB_PATIENCE * (1 + ${on_gpu:-0}))) -v alone=$((2 * $(common/scripts/cores.sh))) '
         { print seconds * ($1 < alone ? 1 : $1 < 4 * alone ? $1 / alone : 4) }' /proc/loadavg
 }
 at_once=1
 if [[ ${1:-} = --at-once ]]; then
     [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || { echo "--at-once takes a number from 1, not '${2:-}'" >&2; exit 2; }
-    at_once=$(($2 < $(nproc) ? $2 : $(nproc)))
+    at_once=$(($2 < $(common/scripts/cores.sh) ? $2 : $(common/scripts/cores.sh)))
     shift 2
 fi
 part=
@@ -246,7 +246,7 @@ skipped()
     # Answers that reach into the arenas themselves run where those lie in the host's memory.
     [[ ! $on_gpu ]] || ! grep -qE '^\+.*->(weights|gradients)' "$1" || return 0
     # One core is every device's: nobody can leave it.
-    [[ $1 != *left-its-device* || $(nproc) -gt 1 ]] || return 0
+    [[ $1 != *left-its-device* || $(common/scripts/cores.sh) -gt 1 ]] || return 0
     return 1
 }
 

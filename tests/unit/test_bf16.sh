@@ -13,7 +13,7 @@ limit=100
 
 # Of each process a core alone: where threads wait for each other and others use the machine, too, they
 # wait long.
-HVDLAB_DEVICES=$(nproc)
+HVDLAB_DEVICES=$(common/scripts/cores.sh)
 export HVDLAB_DEVICES
 
 for isa in SSE41 AVX2 AVX512_CORE; do
