@@ -65,6 +65,8 @@ if [[ -n ${STUDENTS:-} ]]; then
     done <<<"$roster"
 fi
 
+own_umask=$(umask)
+umask 022 # students read it
 ! holds "$build" "$to" || begin_build
 mkdir -p "$to"
 to=$(realpath "$to")
@@ -99,7 +101,7 @@ add_text()
 # Files that git knows, so that nothing of a build or an editor comes along.
 known() { git ls-files -- "$@"; }
 
-add Makefile LICENSE .gitignore .editorconfig .clang-format
+add Makefile LICENSE .gitattributes .gitignore .editorconfig .clang-format
 add_text README.md labs/{devices,differences,scaling,speed,which-way,clusters,errors,more-programs,precision,questions}.md
 while read -r path; do
     case $path in
@@ -231,7 +233,7 @@ mark_lists()
     list
     (cd "$fresh/made" && find . -name '*.tar.gz' -printf '%P\n' | xargs -d '\n' sha256sum)
 } | mark_lists
-[[ ! -e $fresh/made/students ]] || mkdir -p "$to/students"
+[[ ! -e $fresh/made/students ]] || (umask "$own_umask" && mkdir -p "$to/students")
 (cd "$fresh/made" && find . -name '*.tar.gz' -printf '%P\n') | while read -r path; do
     mv -T "$fresh/made/$path" "$to/$path"
 done
