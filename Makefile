@@ -17,18 +17,27 @@
 ## BUILD=folder                  build there instead of in build
 ## NP=4                          how many workers (or devices) the line of make step-N starts (else as the handout); on the command line only
 ## V=1                           show the commands; the tests' output even if they pass; on the command line only
-# The next names are so common that the environment may have them from another program: they, and those that git sets
-# for its hooks, count on the command line only, for scripts, too.
+# The next names are so common that the environment may have them from another program: they count on the command line
+# only, for scripts, too. And those that change what shells, git and other tools print or do, where scripts read it.
 on_the_line := BOOK COLUMN COMMANDS DEADLINE DELAY DRY EXERCISES FILE FROM GRADES HINTS HOSTS LAB LATE MEASURED NAME NP \
     ONLY OVERRIDES PART PDF PENALTY PO RATE RESET ROSTER SECRET SEED STUDENTS SUBMISSIONS SUITE TEAM TEAMS TEXTS TO TRACE V \
-    WORKFLOW WORKSHEET YES GIT_DIR GIT_INDEX_FILE GIT_WORK_TREE GIT_PREFIX
-$(foreach v,$(on_the_line),$(if $(filter environment%,$(origin $v)),$(eval override undefine $v)))
-ifeq ($(origin CC),default)
+    WORKFLOW WORKSHEET YES
+of_tools := BASHOPTS BASH_ENV BLOCKSIZE BLOCK_SIZE BZIP BZIP2 CDPATH DEPENDENCIES_OUTPUT ENV GLOBIGNORE GREP_COLOR GREP_COLORS \
+    GREP_OPTIONS GZIP LESS LS_BLOCK_SIZE LS_COLORS POSIXLY_CORRECT QUOTING_STYLE SHELLOPTS SUNPRO_DEPENDENCIES TABSIZE \
+    TAR_OPTIONS TIME_STYLE TMOUT UNZIP XZ_DEFAULTS XZ_OPT ZIPOPT \
+    $(addprefix GIT_,ALTERNATE_OBJECT_DIRECTORIES COMMON_DIR DIFF_OPTS DIR EXTERNAL_DIFF GLOB_PATHSPECS ICASE_PATHSPECS INDEX_FILE \
+        LITERAL_PATHSPECS NAMESPACE NOGLOB_PATHSPECS OBJECT_DIRECTORY PREFIX WORK_TREE)
+$(foreach v,$(on_the_line) $(of_tools),$(if $(filter environment%,$(origin $v)),$(eval override undefine $v)))
+# An empty setting is none.
+$(foreach v,BUILD CC CIFAR10_URL CLANG_FORMAT CXX FASHION_MNIST_URL LD OBJCOPY,$(if $(strip $($v)),,$(eval override undefine $v)))
+is_unset = $(filter default undefined,$(origin $(1)))
+ifneq ($(call is_unset,CC),)
 CC := gcc
 endif
+CXX ?= g++
 # Debian's cross compilers have linkers of their own: CC=aarch64-linux-gnu-gcc.
 cross := $(patsubst %gcc,%,$(filter %-linux-gnu-gcc,$(CC)))
-ifeq ($(origin LD),default)
+ifneq ($(call is_unset,LD),)
 LD := $(cross)ld
 endif
 OBJCOPY ?= $(cross)objcopy
@@ -42,9 +51,19 @@ DATA_DIR := data
 # Scripts see the same settings, and all that is on the command line.
 export CC CUDA CUDA_HOME CUDNN_HOME NCCL_HOME CUDA_ARCH ONEDNN BUILD CLANG_FORMAT FASHION_MNIST_URL CIFAR10_URL DATA_DIR
 
-# Nothing is built among files that are not the kit's.
-ifeq ($(wildcard $(BUILD)/settings.compile),)
-refusal := $(if $(filter-out help info doc,$(or $(MAKECMDGOALS),all)),$(shell BUILD='$(BUILD)'; goal=make; . common/scripts/folders.sh; need_build 2>&1))
+ifneq ($(shell head -n 1 common/scripts/labs.sh | tr -d -c '\r'),)
+$(error the kit's scripts have CRLF line ends, as git writes them with core.autocrlf=true: clone it again with \
+    git clone -c core.autocrlf=false, and copy your steps/ there)
+endif
+
+# What keeps anything from being built is said at once: nothing is built among files that are not the kit's, in a folder
+# that can't be written to, or with settings that can't be right.
+comma := ,
+builds := $(filter-out help info doc env progress clean,$(or $(MAKECMDGOALS),all))
+ifneq ($(builds),)
+$(if $(filter-out 1,$(words $(BUILD)))$(findstring :,$(BUILD))$(findstring %,$(BUILD)),$(error BUILD=$(BUILD): make takes no blank$(comma) colon or % in it; name another folder))
+$(if $(findstring -fsanitize=,$(CC) $(OPT) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)),$(error -fsanitize in CC$(comma) OPT or FLAGS: use SANITIZE=address instead$(comma) which also keeps out Open MPI's own leaks))
+refusal := $(shell goal=make; . common/scripts/folders.sh 2>&1; BUILD='$(BUILD)'; $(if $(wildcard $(BUILD)/settings.compile),need_rights,need_build) 2>&1)
 $(if $(refusal),$(error $(subst make: ,,$(refusal))))
 endif
 
@@ -102,7 +121,7 @@ cuda := $(or $(EMULATED),$(call ask_cuda,flags))
 # Who names a folder means it, unless nothing is built.
 cuda_named := $(filter 1,$(CUDA)) $(foreach v,CUDA_HOME CUDNN_HOME NCCL_HOME,$(filter command%,$(origin $v)))
 ifneq ($(and $(strip $(cuda_named)),$(filter-out 0x,$(CUDA)x),$(if $(cuda),,missing)),)
-ifneq ($(filter-out help info doc clean env,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(builds),)
 $(error CUDA cannot be used: $(call ask_cuda,missing); name the folder of each part, or say CUDA=0)
 endif
 endif
@@ -227,13 +246,17 @@ compile_cpp := $(CXX) -std=c++17 $(OPT) -g -fopenmp $(sanitize_flags) -Wall -Wex
 # Check; `make` alone builds them, too, and says at once all that is missing.
 define keep_settings
 @mkdir -p $(BUILD)
-@echo '$(1)' | cmp -s - $@ || { common/scripts/deps.sh check $(2) && echo '$(1)' >$@ $(3); }
+@echo '$(1)' | cmp -s - $@ || { common/scripts/deps.sh check $(2) && { $(or $(4),:); } && echo '$(1)' >$@ $(3); }
 endef
+# Compiles or links something, as a settings file is to say.
+try = said=$$(printf '\043include <stdio.h>\nint main(void) { return 0; }\n' | $(1) -x c -o $(BUILD)/tried - 2>&1); tried=$$?; \
+    rm -f $(BUILD)/tried; [ $$tried -eq 0 ] || { echo "make: $(firstword $(CC)) does not take these settings ($(2)): \
+    $$(echo "$$said" | grep -v ^collect2 | grep -m 1 error: || echo "$$said" | head -n 1)" | tr -s ' ' >&2; exit 2; }
 $(BUILD)/settings.compile: FORCE
 	$(call keep_settings,$(compile),build $(if $(filter all,$(or $(MAKECMDGOALS),all)),check),$(if $(cuda),,\
-	    && common/scripts/cuda.sh notice))
+	    && common/scripts/cuda.sh notice),$(call try,$(compile) -c,CC OPT SANITIZE CPPFLAGS CFLAGS))
 $(BUILD)/settings.link: FORCE | $(BUILD)/settings.compile
-	$(call keep_settings,$(link) $(libraries),build)
+	$(call keep_settings,$(link) $(libraries),build,,$(call try,$(link),CC OPT SANITIZE CFLAGS LDFLAGS))
 $(BUILD)/settings.check: FORCE | $(BUILD)/settings.compile
 	$(call keep_settings,$(check_cflags) $(check_libs),check)
 $(BUILD)/settings.kernels: FORCE | $(BUILD)/settings.compile

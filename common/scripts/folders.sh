@@ -7,7 +7,8 @@
 #     remove_folder FOLDER    removes it, if all its files are listed in its mark and as they were
 #     need_file FILE COMMAND  checks that FILE is not there, is empty, or that COMMAND FILE knows it as the kit's
 #     need_build              checks that $BUILD (build) is not there, is empty, or was made by the kit
-#     begin_build             the same, and makes it
+#     need_rights             checks that it and TMPDIR can be written to, and that files may be as large as programs
+#     begin_build             the same as need_build, and makes it
 #     clean_build             removes it, but for results of a class
 #     forget_hook             unsets what git sets for its hooks, which would lead git to another repository
 #     use_git [HINT]          the same, and checks that git reads this clone
@@ -16,6 +17,7 @@
 # A refusal is one line on standard error and status 2, before anything is changed. The script that calls begin_folder
 # removes "$fresh" when it ends (trap). A mark's first line says who made the folder; the others are sha256sum's.
 
+unset CDPATH # cd would print
 mark=.made-by-hvdlab
 fresh=
 
@@ -129,8 +131,37 @@ is_build()
     return 1
 }
 
+# The first of these files that this user can't write to.
+first_refusing() { find "$@" -maxdepth 0 ! -writable -print -quit 2>/dev/null || :; }
+
+need_writable()
+{
+    set -- "${BUILD:-build}"
+    part=$(first_refusing "$1" "$1"/settings.* "$1"/common "$1"/tests "$1"/check "$1"/hints "$1"/steps "$1"/steps/*)
+    owner=$(stat -c %U -- "${part:-.}")
+    case $owner in
+    "$(id -un)") ;;
+    root) [ -z "$part" ] || refuse "$part belongs to root: sudo rm -rf $1, then make without sudo" ;;
+    *) [ -z "$part" ] || refuse "$part belongs to another user, $owner: BUILD=folder builds in a folder of your own" ;;
+    esac
+    parent=$(realpath -m -- "$1")
+    until [ -e "$parent" ]; do
+        parent=$(dirname -- "$parent")
+    done
+    [ -w "$parent" ] && [ -z "$part" ] || refuse "${part:-$parent} can't be written to: BUILD=${HOME:-/tmp}/hvdlab-build builds there instead"
+}
+
+need_rights()
+{
+    need_writable
+    [ -d "${TMPDIR:-/tmp}" ] && [ -w "${TMPDIR:-/tmp}" ] || refuse "TMPDIR=${TMPDIR:-/tmp} is no folder that can be written to: name another, or unset TMPDIR"
+    limit=$(ulimit -f) # in units of 512 bytes
+    [ "$limit" = unlimited ] || [ "$limit" -ge 200000 ] || refuse "no file may be larger than $((limit / 2)) KiB here (ulimit -f), and programs are; a new shell may allow more"
+}
+
 need_build()
 {
+    need_rights
     set -- "${BUILD:-build}"
     ! holds "$1" . || refuse "BUILD=$1 holds the kit itself; name another folder"
     ! holds "$1" "${HOME:-/}" || refuse "BUILD=$1 holds the home folder; name another folder"
@@ -186,6 +217,7 @@ clean_build()
     set -- "${BUILD:-build}"
     [ -e "$1" ] || return 0
     need_folder "$1"
+    need_writable
     is_free "$1" || is_build "$1" || refuse "BUILD=$1 holds files, and was not made by the kit"
     foreign=$(foreign_in_build "$1")
     [ -z "$foreign" ] || refuse "$1/$foreign was not made by the kit: move it away first"
@@ -199,7 +231,8 @@ clean_build()
 
 forget_hook()
 {
-    unset GIT_DIR GIT_INDEX_FILE GIT_WORK_TREE GIT_PREFIX GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_COMMON_DIR
+    unset GIT_DIR GIT_INDEX_FILE GIT_WORK_TREE GIT_PREFIX GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_COMMON_DIR \
+        GIT_NAMESPACE GIT_LITERAL_PATHSPECS GIT_GLOB_PATHSPECS GIT_NOGLOB_PATHSPECS GIT_ICASE_PATHSPECS
 }
 
 use_git()

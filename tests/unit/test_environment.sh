@@ -39,4 +39,71 @@ for threads in 1 64; do
 done
 ! grep -rnE '\$\([^)]*\bnproc\b( -[^-]|[^ ]|$)' Makefile common .ci tests --include=Makefile --include='*.sh' --exclude=test_environment.sh || fail "nproc instead of common/scripts/cores.sh"
 
+# ---- Settings of other programs, and empty ones, are none.
+
+make -s help >"$folder/help"
+make -s progress >"$folder/progress"
+git init --quiet . && git add --all && git -c user.name=x -c user.email=x commit --quiet --message kit
+echo 'echo from a start file; set -f; cd /' >"$folder/start"
+# same VARIABLE=VALUE...: the same is printed as without.
+same()
+{
+    run env "$@" make -s help
+    cmp -s "$folder/out" "$folder/help" || fail "with $*, make help: $(diff "$folder/help" "$folder/out" | head -n 3)"
+    run env "$@" make -s progress
+    cmp -s "$folder/out" "$folder/progress" && [[ ! -s $folder/err ]] || fail "with $*, make progress: $(diff "$folder/progress" "$folder/out" | head -n 3) $(cat "$folder/err")"
+}
+same QUOTING_STYLE=shell-always CDPATH=".:$folder/kit" POSIXLY_CORRECT=1 GREP_OPTIONS=--color=always GREP_COLORS='mt=01;31' TMOUT=1 \
+    BASH_ENV="$folder/start" ENV="$folder/start" SHELLOPTS=noglob BASHOPTS=failglob GLOBIGNORE='*' TAR_OPTIONS=--verbose \
+    GIT_LITERAL_PATHSPECS=1 GIT_DIR=/nowhere GZIP=-v LS_COLORS=x LESS=-x BLOCK_SIZE=human OMP_NUM_THREADS=64
+same BUILD= CC= CXX= LD= OBJCOPY= CLANG_FORMAT=
+[[ ! -e /settings.compile ]] || fail "an empty BUILD is the root folder"
+umask 077
+succeeds env TAR_OPTIONS='--exclude=*.c' GIT_LITERAL_PATHSPECS=1 CDPATH=.:.. BASH_ENV="$folder/start" QUOTING_STYLE=c GZIP=-v make -s release EXERCISES=1 TO=class
+umask 022
+tar -C "$folder" -xf class/hvdlab.tar.gz
+for file in .gitattributes Makefile steps/step_01.c tests/steps/check.c labs/02-six-steps/handout.md; do
+    [[ -e $folder/hvdlab/$file ]] || fail "the release lacks $file"
+done
+# Students read it, whatever the instructor's umask.
+[[ -z $(find class ! -path class/students ! -path class/.made-by-hvdlab ! -perm -o+r) ]] || fail "not for students: $(find class ! -perm -o+r | head -n 3)"
+rm -r class
+
+# ---- Settings that can't be right: one line, before anything is built.
+
+one_line "gcc: error: unrecognized argument to" env SANITIZE=1 make -s step-1
+one_line "gcc: error: 3:" env OPT=3 make -s step-1
+one_line "cannot find -lnot-there" env LDFLAGS=-lnot-there make -s build/settings.link
+one_line "use SANITIZE=address" env CFLAGS=-fsanitize=address make -s step-1
+one_line "make takes no blank" env BUILD="a folder" make -s step-1
+one_line "TMPDIR=/nowhere is no folder" env TMPDIR=/nowhere make -s step-1
+one_line "no file may be larger than 100 KiB" bash -c 'ulimit -f 100; make -s step-1'
+rm -rf build
+
+# ---- Folders that can't be written to: root's, another user's, of a read-only disk.
+
+nobody=(setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=/nonexistent)
+chmod 755 "$folder"
+if [[ $(id -u) -eq 0 ]] && "${nobody[@]}" test -r Makefile; then
+    one_line "kit can't be written to: BUILD=/nonexistent/hvdlab-build builds there" "${nobody[@]}" make -s step-1
+    mkdir -p build/steps && touch build/settings.compile
+    chown 65534 build build/settings.compile
+    for target in step-1 check-1 next clean; do
+        one_line "build/steps belongs to root: sudo rm -rf build, then make without sudo" "${nobody[@]}" make -s $target
+    done
+    chown 1 build/steps
+    one_line "build/steps belongs to another user, $(id -un 1): BUILD=folder builds in a folder of your own" "${nobody[@]}" make -s step-1
+    rm -r build
+fi
+
+# ---- Git for Windows: a clone has the line ends that shells need; one that has not gets one line.
+
+git -c core.autocrlf=true -c core.eol=crlf clone --quiet . "$folder/clone"
+[[ -z $(git -C "$folder/clone" ls-files --eol | grep w/crlf | grep -v attr/-text) ]] || fail "core.autocrlf writes CRLF"
+cp -R "$folder/clone" "$folder/crlf"
+sed -i 's/$/\r/' "$folder/crlf/Makefile" "$folder"/crlf/common/scripts/*.sh
+for target in help step-1 progress; do
+    one_line "CRLF line ends" make -s -C "$folder/crlf" $target
+done
+
 conclude
