@@ -58,6 +58,7 @@ after() { echo "$exercises" | grep -x -A 1 -e "$1" | grep -vx -e "$1"; }
 chosen_file()
 {
     file=${FILE:-$(own_file "$1")}
+    case $file in -*) file=./$file ;; esac
     [ -n "${FILE:-}" ] || need_own "$1"
     if [ ! -f "$file" ] || [ ! -r "$file" ]; then
         fail "there is no file '$file' that can be read"
@@ -112,6 +113,9 @@ verdict()
 # run has several, the device is the machine; nor do parameter servers and workers.
 print_line()
 {
+    case ${NP:-1} in
+    *[!0-9]* | 0* | ????*) fail "NP=$NP is not a number from 1 to 999" ;;
+    esac
     flags=$("$scripts/labs.sh" get "$1" flags)
     devices=$("$scripts/labs.sh" get "$1" devices)
     servers=$("$scripts/labs.sh" get "$1" servers)
@@ -135,7 +139,7 @@ print_line()
 }
 
 # row X WORDS: a line of a table.
-row() { printf '%s %-*s  %-52s %s\n' "$(mark "$1")" $widest "$1" "$(title "$1")" "$2"; }
+row() { printf '%s %-*s  %-52s %s\n' "$(mark "$1")" $widest "$1" "$(title "$1")" "$2" || exit 2; }
 mark() { [ "$("$scripts/labs.sh" get "$1" core)" = yes ] && echo '*' || echo ' '; }
 widest=$(echo "$exercises" | awk '{ if (length > most) most = length } END { print most }')
 
@@ -163,7 +167,7 @@ hint()
     texts=$(lab "$1")/hints/$(file_name "$1").md
     shown=0
     counter=$build/hints/$(file_name "$1")
-    [ ! -e "$counter" ] || shown=$(cat "$counter")
+    [ ! -e "$counter" ] || shown=$(grep -x '[0-9]' "$counter") || shown=0 # a full disk left nothing in it
     if [ "$shown" -ge 3 ]; then
         first=1 now=3
     else
@@ -173,13 +177,12 @@ hint()
     awk -v first=$first -v last=$now -v label="$(label "$1")" '
         BEGIN { label = toupper(substr(label, 1, 1)) substr(label, 2) }
         /^---$/ { part++; if (part >= first && part <= last) printf "%s%s, hint %d of 3\n\n", (part > first ? "\n" : ""), label, part; next }
-        part >= first && part <= last' "$texts"
-    echo
+        part >= first && part <= last' "$texts" && echo || exit 2 # unseen, it does not count as shown
     case $shown in
     0 | 1) echo "(make hint-$1 again shows the next one.)" ;;
     2) echo "(That was the last one. make hint-$1 again shows all three; make diff-$1 shows the solution.)" ;;
     *) echo "(These are all. make diff-$1 shows how your file differs from the solution.)" ;;
-    esac
+    esac || exit 2
     begin_build
     mkdir -p "$build/hints" && echo $now >"$counter"
 }
@@ -190,8 +193,8 @@ show_diff()
     solution=$(solution_file "$1")
     [ -e "$solution" ] || fail "the solutions are not in this package: ask your instructor"
     color=never
-    [ ! -t 1 ] || color=always
-    diff -u --color=$color --label "$file" --label "$solution" "$file" "$solution"
+    [ ! -t 1 ] || [ -n "${NO_COLOR:-}" ] || [ "${TERM:-dumb}" = dumb ] || color=always
+    diff -u --strip-trailing-cr --color=$color --label "$file" --label "$solution" "$file" "$solution"
     case $? in
     0) echo "$file is the same as $solution." ;;
     1) ;;
@@ -313,7 +316,7 @@ progress()
     for name in $exercises; do
         if [ "$(lab "$name")" != "$current" ]; then
             current=$(lab "$name")
-            "$scripts/labs.sh" labs | sed -n "s|^$current |${current#labs/}: |p"
+            "$scripts/labs.sh" labs | sed -n "s|^$current |${current#labs/}: |p" || exit 2
         fi
         state=$(state "$name")
         result=
@@ -348,7 +351,10 @@ progress()
 
 goal="make $1${2:+-$2}"
 case $1 in
-line) print_line "$2" "$3" ;;
+line)
+    goal="make"
+    print_line "$2" "$3"
+    ;;
 check)
     chosen_file "$2"
     seed=

@@ -69,6 +69,41 @@ done
 [[ -z $(find class ! -path class/students ! -path class/.made-by-hvdlab ! -perm -o+r) ]] || fail "not for students: $(find class ! -perm -o+r | head -n 3)"
 rm -r class
 
+# ---- What students type: NP, hints that were not seen, files of other systems, terminals that know no codes.
+
+for np in abc 0 -2 01 1x 1000 '2 3'; do
+    refused "NP=$np is not a number from 1 to 999" env NP="$np" common/scripts/student.sh line 1 program
+done
+if [[ -w /dev/full ]]; then
+    for target in hint-2 progress; do
+        run sh -c "make -s $target >/dev/full"
+        [[ $status -ne 0 && ! -e build/hints/step_02 ]] || fail "make $target >/dev/full: status $status"
+        [[ $(wc -l <"$folder/err") -le 2 ]] || fail "make $target >/dev/full: $(cat "$folder/err")"
+    done
+fi
+succeeds make -s hint-1
+for content in '' x 99; do
+    printf '%s' "$content" >build/hints/step_02
+    succeeds make -s hint-2
+    says 'Step 2, hint 1 of 3'
+    [[ ! -s $folder/err ]] || fail "hint-2: $(cat "$folder/err")"
+done
+sed 's/$/\r/' steps/step_01.c >-x.c
+make -s diff-1 >"$folder/diff"
+run make -s diff-1 FILE=-x.c
+[[ $status -eq 0 ]] && cmp -s <(tail -n +2 "$folder/out") <(tail -n +2 "$folder/diff") || fail "diff-1 of a file with CRLF: $(cat "$folder/out" "$folder/err")"
+rm ./-x.c
+# on_terminal VARIABLE=VALUE... COMMAND: in the file out, what it prints on a terminal.
+on_terminal() { run script -qec "env $*" /dev/null; }
+if command -v script >/dev/null; then
+    for variable in NO_COLOR=1 TERM=dumb; do
+        on_terminal TERM=xterm $variable make -s diff-1
+        ! grep -q $'\033' "$folder/out" || fail "$variable make diff-1: colours"
+    done
+    on_terminal TERM=xterm make -s diff-1
+    grep -q $'\033' "$folder/out" || fail "no colours on a terminal"
+fi
+
 # ---- Settings that can't be right: one line, before anything is built.
 
 one_line "gcc: error: unrecognized argument to" env SANITIZE=1 make -s step-1
