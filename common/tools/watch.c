@@ -47,10 +47,10 @@ typedef struct {
 static struct {
     Exercise *items;
     int count, current;
-    bool terminal, polls;
-    bool carries;     // what runs writes the next exercise's file
-    pid_t check;      // the process group that runs; 0: none
-    double due, look; // when a save is to be checked, 0: none; when to look again
+    bool terminal, clears, polls; // clears: the terminal knows how to clear its screen
+    bool carries;                 // what runs writes the next exercise's file
+    pid_t check;                  // the process group that runs; 0: none
+    double due, look;             // when a save is to be checked, 0: none; when to look again
     struct termios before;
 } w;
 
@@ -173,7 +173,7 @@ static void show_progress(void)
 static void show_head(const char *doing)
 {
     const Exercise *e = &w.items[w.current];
-    if (w.terminal)
+    if (w.clears)
         printf("\033[H\033[2J"); // the upper left corner; an empty screen
     printf("%s, " FOLDER "/%s.c: %s\n", e->name, e->file, doing);
     if (w.terminal)
@@ -448,6 +448,8 @@ static void take_terminal(void)
         isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && tcgetattr(STDIN_FILENO, &w.before) == 0;
     if (!w.terminal)
         return;
+    const char *kind = getenv("TERM");
+    w.clears = kind && *kind && strcmp(kind, "dumb") != 0;
     struct termios raw = w.before;
     raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
     tcsetattr(STDIN_FILENO, TCSANOW, &raw);

@@ -32,7 +32,8 @@ static bool wants_bar(void)
 {
     if (settings()->progress != PROGRESS_AUTO)
         return settings()->progress == PROGRESS_BAR;
-    if (!isatty(STDOUT_FILENO))
+    const char *terminal = getenv("TERM");
+    if (!isatty(STDOUT_FILENO) || (terminal && strcmp(terminal, "dumb") == 0))
         return false;
     return !launched() || launcher_writes_to_terminal();
 }
