@@ -52,7 +52,8 @@ if ! command -v mpirun >/dev/null; then
 elif problem=$(timeout 30 common/scripts/mpi.sh run 2 true 2>&1); then
     line mpirun "$(mpirun --version | head -n 1), starts 2 processes here"
 else
-    line mpirun "fails to start 2 processes here: $(echo "$problem" | grep -m 1 '[a-z]')"
+    # Its first paragraph.
+    line mpirun "fails to start 2 processes here: $(echo "$problem" | awk '/[a-z]/ { text = text " " $0; next } text { exit } END { $0 = text; $1 = $1; print }')"
     line "" "Remedy: common/scripts/mpi.sh run 2 true shows the whole message"
 fi
 library hwloc hwloc.h HWLOC_VERSION libhwloc-dev
@@ -102,6 +103,20 @@ else
     command -v nvidia-smi >/dev/null && why="nvidia-smi shows none" || why="no nvidia-smi, so no NVIDIA driver"
     line GPU "none ($why): the kit trains on the CPU"
 fi
+
+# ---- What else may keep ranks from running.
+
+temporary=${TMPDIR:-/tmp}
+if [ ! -d "$temporary" ] || [ ! -w "$temporary" ]; then
+    line TMPDIR "$temporary is no folder that can be written to. Remedy: unset TMPDIR, or name another"
+elif free=$(df -Pk -- "$temporary" | awk 'NR == 2 { print int($4 / 1024) }') && [ "${free:-64}" -lt 64 ]; then
+    line TMPDIR "$temporary has $free MB left, and Open MPI needs some: jobs may stand still. Remedy: TMPDIR=another folder"
+fi
+if [ -r /proc/net/fib_trie ] && ! grep -qwF 127.0.0.1 /proc/net/fib_trie; then
+    line network "the loopback interface is down. Remedy, as root: ip link set lo up"
+fi
+names=$(env | sed -nE 's/^((OMPI|PRTE|PMIX)_MCA_[A-Za-z0-9_]*|SLURM_JOBID|HVD[A-Z_]*|LD_PRELOAD|OMP_[A-Z_]*)=.*/\1/p' | LC_ALL=C sort | xargs)
+[ -z "$names" ] || line variables "of this shell that change how jobs run: $names"
 
 # ---- The processor.
 

@@ -44,6 +44,11 @@ need_open_mpi()
         exit 2
         ;;
     esac
+    # mpirun believes that it is in the job, and looks for its hosts.
+    if [ -n "${SLURM_JOBID:-}" ] && { [ -z "${SLURM_NODELIST:-}" ] || [ -z "${SLURM_TASKS_PER_NODE:-}" ]; }; then
+        echo "hvdlab: SLURM_JOBID is set, and other variables of a Slurm job are not: unset SLURM_JOBID, else mpirun fails" >&2
+        exit 2
+    fi
 }
 
 # print_line N WORD...

@@ -24,6 +24,11 @@ paces=()
 [[ $1 != *:* ]] || IFS=, read -ra paces <<<"${1#*:}"
 shift 2
 
+if [[ -r /proc/net/fib_trie ]] && ! grep -qwF 127.0.0.1 /proc/net/fib_trie; then
+    echo "${0##*/}: the loopback interface is down, and the processes need it: ip link set lo up (as root)" >&2
+    exit 2
+fi
+
 # An address of this machine that no other job has: there are 16 million.
 address=127.$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1))
 HVD_SERVERS=$address:7001

@@ -7,6 +7,7 @@ for each in git unifdef; do
     command -v $each >/dev/null || skip "$each is not there"
 done
 unset MAKEFLAGS MFLAGS MAKELEVEL BUILD TMPDIR NO_COLOR "${!HVD_@}" "${!SLURM_@}"
+built=$(realpath "$build")
 kit=$folder/kit
 mkdir "$kit"
 git ls-files --cached --others --exclude-standard -z | while IFS= read -r -d '' path; do
@@ -114,6 +115,31 @@ one_line "make takes no blank" env BUILD="a folder" make -s step-1
 one_line "TMPDIR=/nowhere is no folder" env TMPDIR=/nowhere make -s step-1
 one_line "no file may be larger than 100 KiB" bash -c 'ulimit -f 100; make -s step-1'
 rm -rf build
+
+# ---- What keeps mpirun and ranks from running: a job's variables without the job, no loopback, a full TMPDIR.
+
+SLURM_JOBID=7 SLURM_NODELIST=a refused "unset SLURM_JOBID" common/scripts/mpi.sh line 2 program
+SLURM_JOBID=7 SLURM_NODELIST=a refused "unset SLURM_JOBID" common/scripts/mpi.sh run 2 true
+SLURM_JOBID=7 SLURM_NODELIST=a SLURM_TASKS_PER_NODE=2 succeeds common/scripts/mpi.sh line 2 program
+SLURM_JOBID=7 OMPI_MCA_btl=x OMP_NUM_THREADS=3 TMPDIR=/nowhere succeeds common/scripts/info.sh
+says 'here: hvdlab: SLURM_JOBID is set, and other variables of a Slurm job are not: unset SLURM_JOBID, else mpirun fails'
+says 'OMPI_MCA_btl OMP_NUM_THREADS SLURM_JOBID'
+says '/nowhere is no folder that can be written to'
+if [[ -x $built/solution_06 ]] && command -v script >/dev/null; then
+    on_terminal SLURM_STEP_ID=0 SLURM_PROCID=2 SLURM_NTASKS=4 "$built/solution_06" --data synthetic --images 64 --width 1 --epochs 1
+    says 'in a shell that srun started unset SLURM_STEP_ID'
+fi
+if unshare -n true 2>/dev/null; then
+    refused 'ip link set lo up' unshare -n common/scripts/servers.sh 1 2 true
+    succeeds unshare -n common/scripts/info.sh
+    says 'the loopback interface is down'
+fi
+mkdir "$folder/tiny"
+if mount -t tmpfs -o size=1m tmpfs "$folder/tiny" 2>/dev/null; then
+    TMPDIR=$folder/tiny run timeout -k 1 50 common/scripts/info.sh
+    says 'has 1 MB left, and Open MPI needs some'
+    umount "$folder/tiny"
+fi
 
 # ---- Folders that can't be written to: root's, another user's, of a read-only disk.
 
