@@ -79,9 +79,15 @@ static void check_launcher(void)
 {
     if (!launched())
         note_on_root("started without mpirun: this is the only worker");
-    else if (launcher_size() != world.size && launcher_rank() > 0)
+    else if (launcher_size() == world.size)
+        return;
+    else if (launched_by_srun() && isatty(STDERR_FILENO))
+        die("SLURM_STEP_ID is set, as srun sets it for %d processes, and Open MPI sees %d: in a "
+            "shell that srun started unset SLURM_STEP_ID; else use mpirun or srun --mpi=pmix",
+            launcher_size(), world.size);
+    else if (launcher_rank() > 0)
         exit(STATUS_USER_MUST); // the first process speaks for all
-    else if (launcher_size() != world.size)
+    else
         die("another MPI's launcher started %d processes, and Open MPI sees %d: use the mpirun of "
             "Open MPI (mpirun --version tells which one it is)",
             launcher_size(), world.size);
