@@ -361,6 +361,7 @@ $(BUILD)/grades: extra_libraries := -larchive -lcsv -lunistring -lcrypto
 $(mpi_programs): $(BUILD)/%: $(BUILD)/%.o $(model_objects)
 $(BUILD)/tests/mpi/test_hvd: $(hvd_training)
 $(BUILD)/tests/unit/test_memory_limit: $(BUILD)/tests/steps/memory_limit.o
+$(BUILD)/tests/unit/test_machine_time: $(BUILD)/tests/steps/machine_time.o $(BUILD)/tests/steps/usage.o
 $(unit_programs): $(BUILD)/%: $(BUILD)/%.o $(shared_objects) $(model_objects)
 $(emulated_objects): extra_flags := -DHVDLAB_EMULATED
 # The stand-in's own arithmetic checks what it is given, and most of the time goes there.

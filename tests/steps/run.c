@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "collector.h"
 #include "control.h"
+#include "machine_time.h"
 #include "sandbox.h"
 #include "servers.h"
 #include "waiting.h"
@@ -165,7 +166,7 @@ static Outcome watch(const Watched *watched, Limits limits)
     double last = 0, next_look = 0, next_usage = 0;
     while (!process->ended) {
         process_wait(process, 50);
-        double now = seconds_now();
+        double now = machine_time(process->pid);
         long long trace = trace_size(watched->sandbox->trace, watched->ranks);
         long long bytes = trace + (long long)process->bytes;
         if (is_greedy(watched, now, &next_usage))

@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/process.h"
-#include "base/memory.h"
 
 #define MAX_PROCESSES 16384
 
@@ -29,29 +28,34 @@ static double memory_of(int process)
     return (double)(resident - shared) * (double)sysconf(_SC_PAGESIZE);
 }
 
+int processes_below(int process, int *found, int max)
+{
+    int all[MAX_PROCESSES], parents[MAX_PROCESSES], count = process_list(all, MAX_PROCESSES),
+                                                    below = 1;
+    for (int i = 0; i < count; i++) {
+        ProcessStatus status;
+        parents[i] = process_status(all[i], &status) ? status.parent : 0;
+    }
+    found[0] = process;
+    for (int i = 0; i < below; i++)
+        for (int p = 0; p < count && below < max; p++)
+            if (parents[p] == found[i])
+                found[below++] = all[p];
+    return below;
+}
+
 Usage usage_below(int process)
 {
-    int all[MAX_PROCESSES], count = process_list(all, MAX_PROCESSES);
-    ProcessStatus *status = allocate((size_t)count + 1, sizeof *status);
-    bool *below = allocate((size_t)count + 1, sizeof *below), more = true;
-    for (int i = 0; i < count; i++)
-        below[i] = process_status(all[i], &status[i]) && all[i] == process;
-    while (more) { // children mostly come behind their parents in /proc
-        more = false;
-        for (int i = 0; i < count; i++)
-            for (int p = 0; p < count && !below[i] && status[i].parent > 0; p++)
-                if (below[p] && all[p] == status[i].parent)
-                    below[i] = more = true;
-    }
+    int below[MAX_PROCESSES], count = processes_below(process, below, MAX_PROCESSES);
     Usage usage = {0};
-    for (int i = 0; i < count; i++)
-        if (below[i]) {
-            usage.processes++;
-            usage.memory += memory_of(all[i]);
-            usage.seconds += status[i].seconds;
-        }
-    free(status);
-    free(below);
+    for (int i = 0; i < count; i++) {
+        ProcessStatus status;
+        if (!process_status(below[i], &status))
+            continue;
+        usage.processes++;
+        usage.memory += memory_of(below[i]);
+        usage.seconds += status.seconds;
+    }
     return usage;
 }
 

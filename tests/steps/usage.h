@@ -10,6 +10,9 @@ typedef struct {
     double disk;    // bytes of files below a folder (usage_of_disk)
 } Usage;
 
+// A process and all that it and its children started, at most `max`. Returns how many.
+int processes_below(int process, int *found, int max);
+
 // Of all processes below one, itself included.
 Usage usage_below(int process);
 
