@@ -28,6 +28,7 @@
 #include "environment.h"
 #include "file_kind.h"
 #include "judge.h"
+#include "machine_time.h"
 #include "sandbox.h"
 #include "seal.h"
 #include "servers.h"
@@ -385,6 +386,7 @@ static void run_and_judge(Check *check, const char *program)
     int count = plan_runs(check, plans);
     for (int i = 0; i < count && check->seed; i++)
         vary_plan(&plans[i], check->seed);
+    check->patience *= machine_slowness();
     Limits limits = {.deadline = seconds_now() + LIMIT * count * check->patience,
                      .patience = check->patience};
     bool ended = true;

@@ -9,12 +9,15 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "usage.h"
 
 #define INTERVAL      0.25 // seconds between two looks
 #define MAX_PROCESSES 1024
+#define COMPILE_TIME  1.0 // seconds; a laptop of 2020 takes a third
+#define MAX_SLOWNESS  4.0
 
 typedef struct {
     double ran, waited; // seconds, of all threads
@@ -78,4 +81,17 @@ double machine_time(int process)
         before = taken;
     }
     return now - lost;
+}
+
+static double seconds_of(struct timeval time)
+{
+    return (double)time.tv_sec + 1e-6 * (double)time.tv_usec;
+}
+
+double machine_slowness(void)
+{
+    struct rusage children = {0};
+    getrusage(RUSAGE_CHILDREN, &children);
+    double taken = seconds_of(children.ru_utime) + seconds_of(children.ru_stime);
+    return fmin(fmax(taken / COMPILE_TIME, 1), MAX_SLOWNESS);
 }

@@ -9,4 +9,8 @@
 // quarter of one. Must be called several times a second while the run goes on.
 double machine_time(int process);
 
+// How much slower than others this machine's processor is, from 1 to 4: by the processor time that
+// the children that have ended took, of which the compiler is one.
+double machine_slowness(void);
+
 #endif

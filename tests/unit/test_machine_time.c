@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "child.h"
@@ -84,6 +85,19 @@ START_TEST(time_in_which_nobody_waits_for_a_processor_counts)
 }
 END_TEST
 
+START_TEST(slowness_is_what_children_took_of_a_processor)
+{
+    ck_assert_double_eq(machine_slowness(), 1);
+    pid_t child = fork();
+    while (child == 0)
+        if (clock() > 2 * CLOCKS_PER_SEC)
+            _exit(0);
+    waitpid(child, NULL, 0);
+    ck_assert_double_gt(machine_slowness(), 1.9);
+    ck_assert_double_lt(machine_slowness(), 2.5);
+}
+END_TEST
+
 int main(void)
 {
     if (access("/proc/thread-self/schedstat", R_OK) != 0) {
@@ -94,6 +108,8 @@ int main(void)
     TCase *tcase = tcase_create("machine time");
     tcase_add_test(tcase, time_in_which_others_have_the_processor_does_not_count);
     tcase_add_test(tcase, time_in_which_nobody_waits_for_a_processor_counts);
+    tcase_add_test(tcase, slowness_is_what_children_took_of_a_processor);
+    tcase_set_timeout(tcase, 60);
     suite_add_tcase(suite, tcase);
     return run_suite(suite);
 }
