@@ -152,6 +152,9 @@ static uint32_t read_big_endian(Source *source)
 static void read_idx_header(Source *source, uint32_t magic, int *dims)
 {
     uint32_t found = read_big_endian(source);
+    if (found >> 24 == '<')
+        die("%s: not an IDX file, but a web page, which a download may leave: fetch it again",
+            source->path);
     if (found != magic)
         die("%s: not an IDX file of %s (it begins with 0x%08x, not 0x%08x)", source->path,
             magic == IDX_IMAGES ? "images" : "labels", found, magic);

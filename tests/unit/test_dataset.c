@@ -147,6 +147,8 @@ START_TEST(wrong_magic_number_is_refused)
     write_pair();
     write_in_scratch("labels", images, sizeof images);
     assert_labels_refused("not an IDX file of labels");
+    write_in_scratch("labels", "<!DOCTYPE html>", 15);
+    assert_labels_refused("a web page");
 }
 END_TEST
 
