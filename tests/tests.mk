@@ -28,7 +28,7 @@ limit_print := 600
 limit_gradescope := $(if $(SANITIZE),2400,600)
 limit_release := $(if $(SANITIZE),1200,300)
 limit_stall := $(if $(SANITIZE),1200,240)
-limit_environment := $(if $(SANITIZE),1200,300)
+limit_environment := $(if $(SANITIZE),1200,400)
 limit_checks := $(if $(SANITIZE),1200,300)
 
 # ---- On the processor, with all GPUs hidden.

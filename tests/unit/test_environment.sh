@@ -105,6 +105,16 @@ if command -v script >/dev/null; then
     grep -q $'\033' "$folder/out" || fail "no colours on a terminal"
 fi
 
+# A user who wants no merges gets the course's files all the same.
+git clone --quiet --bare . "$folder/course.git" && git clone --quiet "$folder/course.git" "$folder/student"
+echo more >>README.md
+git -c user.name=x -c user.email=x commit --quiet --all --message more && git push --quiet "$folder/course.git" HEAD
+echo mine >>"$folder/student/steps/step_01.c"
+export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=merge.ff GIT_CONFIG_VALUE_0=only
+(cd "$folder/student" && succeeds common/scripts/update.sh && conclude) >"$folder/said" || fail "make update with merge.ff=only: $(cat "$folder/said")"
+unset GIT_CONFIG_COUNT
+cmp -s README.md "$folder/student/README.md" || fail "make update took nothing"
+
 # ---- Settings that can't be right: one line, before anything is built.
 
 one_line "gcc: error: unrecognized argument to" env SANITIZE=1 make -s step-1
