@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/files.h"
+#include "base/numbers.h"
 
 static void *have_memory(size_t bytes)
 {
@@ -33,11 +34,28 @@ double json_number(const cJSON *object, const char *field)
     return cJSON_IsNumber(item) ? item->valuedouble : (double)NAN;
 }
 
+// cJSON looks for the locale's decimal point, of which it takes the first byte.
+cJSON *json_parse(const char *text)
+{
+    NumbersLocale before = numbers_begin();
+    cJSON *object = cJSON_Parse(text);
+    numbers_end(before);
+    return object;
+}
+
+char *json_print(const cJSON *object, bool lines)
+{
+    NumbersLocale before = numbers_begin();
+    char *text = lines ? cJSON_Print(object) : cJSON_PrintUnformatted(object);
+    numbers_end(before);
+    return text;
+}
+
 cJSON *json_read(const char *path)
 {
     size_t size;
     char *text = file_bytes(path, &size);
-    cJSON *object = cJSON_Parse(text);
+    cJSON *object = json_parse(text);
     if (!object)
         die("%s is not JSON", path);
     free(text);
@@ -46,7 +64,7 @@ cJSON *json_read(const char *path)
 
 void json_write(const cJSON *object, const char *path)
 {
-    char *text = cJSON_Print(object);
+    char *text = json_print(object, true);
     file_replace(path, text, strlen(text));
     free(text);
 }

@@ -4,10 +4,15 @@
 #define HVDLAB_JSON_H
 
 #include <cjson/cJSON.h>
+#include <stdbool.h>
 
 // From now on the program exits with an error message where cJSON gets no memory. cJSON itself
 // would return NULL, also in the middle of what it makes, and report it as an error in the text.
 void json_use_memory(void);
+
+// cJSON_Parse and cJSON_Print (or, without `lines`, cJSON_PrintUnformatted) in any locale.
+cJSON *json_parse(const char *text);
+char *json_print(const cJSON *object, bool lines);
 
 // The object in a file, which the caller deletes; exits with an error message where there is none.
 cJSON *json_read(const char *path);

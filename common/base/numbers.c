@@ -3,9 +3,48 @@
 #include "base/numbers.h"
 
 #include <errno.h>
+#include <locale.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+// The C library's own object, which takes no memory.
+static locale_t plain_locale(void)
+{
+    return newlocale(LC_ALL_MASK, "C", NULL);
+}
+
+NumbersLocale numbers_begin(void)
+{
+    return uselocale(plain_locale());
+}
+
+void numbers_end(NumbersLocale before)
+{
+    uselocale(before);
+}
+
+int print_number(char *text, size_t size, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    NumbersLocale before = numbers_begin();
+    int length = vsnprintf(text, size, format, arguments);
+    numbers_end(before);
+    va_end(arguments);
+    return length;
+}
+
+double read_double(const char *text, char **end)
+{
+    return strtod_l(text, end, plain_locale());
+}
+
+float read_float(const char *text, char **end)
+{
+    return strtof_l(text, end, plain_locale());
+}
 
 bool read_whole_number(const char *text, uint64_t largest, uint64_t *number)
 {
@@ -28,7 +67,7 @@ FloatText float_text(float number)
     FloatText result;
     int digits = 6;
     do
-        snprintf(result.text, sizeof result.text, "%.*g", digits++, (double)number);
-    while (digits <= 9 && strtof(result.text, NULL) != number);
+        print_number(result.text, sizeof result.text, "%.*g", digits++, (double)number);
+    while (digits <= 9 && read_float(result.text, NULL) != number);
     return result;
 }

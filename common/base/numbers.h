@@ -1,10 +1,25 @@
-// Numbers in text: whole ones that users type, floats as people write them.
+// Numbers in text: files, flags and variables have them with a decimal point, in any locale.
 
 #ifndef HVDLAB_NUMBERS_H
 #define HVDLAB_NUMBERS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+// snprintf and strtod as in the locale "C": a program may have set another one, in which printf
+// writes and strtod wants a decimal comma. For all numbers that a program reads; messages to people
+// use printf.
+int print_number(char *text, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+double read_double(const char *text, char **end);
+float read_float(const char *text, char **end); // rounded once
+
+// Calls a function between the two in the locale "C": of a library that prints or reads numbers.
+// They nest.
+typedef void *NumbersLocale;
+NumbersLocale numbers_begin(void);
+void numbers_end(NumbersLocale before);
 
 // Reads a whole number from 0 to `largest` that is all of `text`; false where it is none. Only
 // digits: strtoull would also take white space in front and turn -1 into a very large number.

@@ -19,18 +19,18 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/setting.h"
 #include "comm/job_end.h"
 #include "comm/stall_job.h"
 
-#define TICK        0.25 // seconds; fewer where HVD_STALL_SECONDS is short
-#define HEARTBEAT   1.0
-#define STRANGE     10.0 // seconds after which a rank that was never heard of never will be
-#define LAST_WORDS  0.3  // seconds
-#define LOST_ROOT   5.0  // seconds that mpirun has to end a job whose root is gone
-#define MIN_LIMIT   0.1  // that HVD_STALL_SECONDS may be
-#define MAX_SECONDS 1e6
-#define MAX_RANKS   1000000 // that a launcher may speak of before MPI does
-#define STACK       ((size_t)256 << 10)
+#define TICK       0.25 // seconds; fewer where HVD_STALL_SECONDS is short
+#define HEARTBEAT  1.0
+#define STRANGE    10.0    // seconds after which a rank that was never heard of never will be
+#define LAST_WORDS 0.3     // seconds
+#define LOST_ROOT  5.0     // seconds that mpirun has to end a job whose root is gone
+#define MIN_LIMIT  0.1     // that HVD_STALL_SECONDS may be
+#define MAX_RANKS  1000000 // that a launcher may speak of before MPI does
+#define STACK      ((size_t)256 << 10)
 
 StallJob stall_job = {.wake = -1, .listener = -1, .to_root = -1, .to_deputy = -1};
 
@@ -387,18 +387,6 @@ static void forget_in_child(void)
     stall_job.running = false;
 }
 
-static double seconds_from(const char *name, double otherwise)
-{
-    const char *text = getenv(name);
-    if (!text || !*text)
-        return otherwise;
-    char *end;
-    double seconds = strtod(text, &end);
-    if (*end || !(seconds >= 0 && seconds <= MAX_SECONDS) || *text == '-' || *text == '+')
-        die("%s=%s is not a number of seconds from 0 to %.0f", name, text, MAX_SECONDS);
-    return seconds;
-}
-
 static bool start_thread(void *wanted)
 {
     pthread_attr_t attributes;
@@ -436,8 +424,8 @@ void stall_prepare(int rank, int size)
     static bool prepared;
     if (stall_job.running)
         return;
-    stall_job.limit = seconds_from("HVD_STALL_SECONDS", 10);
-    stall_job.shutdown = seconds_from("HVD_STALL_SHUTDOWN_SECONDS", 0);
+    stall_job.limit = environment_seconds("HVD_STALL_SECONDS", 10);
+    stall_job.shutdown = environment_seconds("HVD_STALL_SHUTDOWN_SECONDS", 0);
     if (stall_job.limit > 0 && stall_job.limit < MIN_LIMIT)
         die("HVD_STALL_SECONDS=%g is too short: at least %g, or 0, which turns it off",
             stall_job.limit, MIN_LIMIT);

@@ -14,9 +14,11 @@
 #include "base/rng.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/launcher.h"
 #include "base/layout.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/format.h"
 #include "comm/agreement.h"
 #include "comm/transport.h"
@@ -100,10 +102,9 @@ static char *wrong_samples(const Sweep *sweep, size_t count, size_t wrong)
             continue;
         if (found++ < taken * wrong / SAMPLES)
             continue;
-        char *longer =
-            format_text("%s%s%zu:%.9g", text, taken++ ? " " : "", i, (double)sweep->values[i]);
-        free(text);
-        text = longer;
+        char number[32];
+        print_number(number, sizeof number, "%.9g", (double)sweep->values[i]);
+        text_add(&text, "%s%zu:%s", taken++ ? " " : "", i, number);
     }
     return text;
 }
@@ -336,7 +337,7 @@ static char *line_of(const Sweep *sweep, const SweepRow *row)
     add_measured(line, "algorithm_gb_per_second", row, sweep_algorithm_bandwidth(row));
     add_measured(line, "bus_gb_per_second", row, sweep_bus_bandwidth(row, world_size()));
     cJSON_AddNumberToObject(line, "wrong", (double)row->wrong);
-    char *text = cJSON_PrintUnformatted(line), *whole = format_text("%s\n", text);
+    char *text = json_print(line, false), *whole = format_text("%s\n", text);
     cJSON_Delete(line);
     free(text);
     return whole;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "base/format.h"
 #include "observe/trace.h"
@@ -172,7 +173,7 @@ static char *format_header(const Safetensors *file)
         cJSON_AddItemToObject(header, METADATA_KEY, cJSON_Duplicate(file->metadata, true));
     for (int i = 0; i < file->count; i++)
         describe_entry(header, &file->entries[i]);
-    char *json = cJSON_PrintUnformatted(header);
+    char *json = json_print(header, false);
     size_t length = strlen(json);
     // So that the numbers are aligned in a mapped file.
     size_t padded = (length + HEADER_ALIGNMENT - 1) / HEADER_ALIGNMENT * HEADER_ALIGNMENT;

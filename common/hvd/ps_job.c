@@ -3,13 +3,13 @@
 #include "hvd/ps_job.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/setting.h"
 
 // ---- The environment.
 
@@ -82,23 +82,11 @@ static void read_word(char word[PS_WORD])
     memcpy(word, text, strlen(text));
 }
 
-static double seconds_of(const char *name, double otherwise)
-{
-    const char *text = getenv(name);
-    if (!text || !*text)
-        return otherwise;
-    char *end;
-    double seconds = strtod(text, &end);
-    if (*end || !isfinite(seconds) || seconds < 0)
-        die("%s=%.40s is no number of seconds, 0 or more", name, text);
-    return seconds;
-}
-
 PsJob ps_job(const char *caller, RoleKind kind)
 {
     PsJob job = {.role = need_role(),
-                 .say_after = seconds_of("HVD_STALL_SECONDS", 10),
-                 .give_up = seconds_of("HVD_START_SECONDS", 60)};
+                 .say_after = environment_seconds("HVD_STALL_SECONDS", 10),
+                 .give_up = environment_seconds("HVD_START_SECONDS", 60)};
     if (job.role.kind != kind)
         die("%s: this process is %s %d (HVD_ROLE)", caller, role_name(job.role.kind),
             job.role.number);

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "observe/trace.h"
 
 static int ascending(const void *a, const void *b)
@@ -87,7 +88,9 @@ void sparse_trace(const char *event, const Variable *table, const SparseGradient
             !zeros)
             continue;
         fprintf(to_rows, "%s%zu", comma, row);
-        fprintf(to_values, "%s%.12g", comma, fingerprint);
+        char number[32];
+        print_number(number, sizeof number, "%.12g", fingerprint);
+        fprintf(to_values, "%s%s", comma, number);
         comma = ",";
     }
     if (fclose(to_rows) != 0 || fclose(to_values) != 0)

@@ -155,8 +155,8 @@ static void print_real(float value)
     char text[64];
     int decimals = 0;
     do
-        snprintf(text, sizeof text, "%.*f", decimals++, (double)value);
-    while (strtof(text, NULL) != value && decimals < 50);
+        print_number(text, sizeof text, "%.*f", decimals++, (double)value);
+    while (read_float(text, NULL) != value && decimals < 50);
     fputs(text, stdout);
 }
 
@@ -218,11 +218,11 @@ static uint64_t read_seed(const Flag *flag, const char *value)
     return number;
 }
 
-// Only decimal numbers: strtof would also take white space in front, "nan", "inf" and "0x1p3".
+// Only decimal numbers: read_float would also take white space in front, "nan", "inf" and "0x1p3".
 static float read_real(const Flag *flag, const char *value)
 {
     char *end;
-    float number = strtof(value, &end);
+    float number = read_float(value, &end);
     bool decimal =
         *value != '\0' && *end == '\0' && value[strspn(value, "0123456789+-.eE")] == '\0';
     if (!decimal || number < flag->least || number > flag->most)

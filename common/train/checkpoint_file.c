@@ -9,6 +9,7 @@
 #include <string.h>
 #include "base/rng.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/layout.h"
 #include "base/memory.h"
 #include "base/numbers.h"
@@ -25,6 +26,8 @@ static void set_text(Safetensors *file, const char *key, char *owned)
     free(owned);
 }
 
+enum { REAL_SIZE = 32 }; // for a double with 17 digits
+
 static void set_number(Safetensors *file, const char *key, uint64_t number)
 {
     set_text(file, key, format_text("%" PRIu64, number));
@@ -40,9 +43,9 @@ static void set_reals(Safetensors *file, const char *key, const double *numbers,
 {
     char *text = format_text("%s", "");
     for (int i = 0; i < count; i++) {
-        char *longer = format_text("%s%s%.17g", text, i ? " " : "", numbers[i]);
-        free(text);
-        text = longer;
+        char number[REAL_SIZE];
+        print_number(number, sizeof number, "%.17g", numbers[i]);
+        text_add(&text, "%s%s", i ? " " : "", number);
     }
     set_text(file, key, text);
 }
@@ -77,7 +80,7 @@ static void get_reals(const char *path, const Safetensors *file, const char *key
     const char *text = get_text(path, file, key);
     char *end = NULL;
     for (int i = 0; i < count; i++, text = end) {
-        numbers[i] = strtod(text, &end);
+        numbers[i] = read_double(text, &end);
         if (end == text)
             die("%s: its %s is '%s', and has to be %d numbers", path, key,
                 get_text(path, file, key), count);
@@ -88,7 +91,7 @@ static float get_real(const char *path, const Safetensors *file, const char *key
 {
     double number;
     get_reals(path, file, key, &number, 1);
-    float rounded = strtof(get_text(path, file, key), NULL); // once, from the text
+    float rounded = read_float(get_text(path, file, key), NULL); // once, from the text
     if (!isfinite(rounded))
         die("%s: its %s is %g", path, key, number);
     return rounded;
@@ -122,9 +125,9 @@ static void add_epoch(cJSON *list, Logs logs)
     for (int i = 0; i < FIGURES; i++) {
         double value = *figure(&logs, i);
         const char *quote = isfinite(value) ? "" : "\"";
-        char *text = format_text("%s%.17g%s", quote, value, quote);
+        char text[REAL_SIZE];
+        print_number(text, sizeof text, "%s%.17g%s", quote, value, quote);
         cJSON_AddRawToObject(epoch, figures[i].name, text);
-        free(text);
     }
     cJSON_AddItemToArray(list, epoch);
 }
@@ -137,7 +140,7 @@ static void set_history(Safetensors *file, const Training *training)
     cJSON *list = cJSON_CreateArray();
     for (int i = 0; i < history->epochs; i++)
         add_epoch(list, ends && i == history->epochs - 1 ? training->logs : history->logs[i]);
-    char *text = cJSON_PrintUnformatted(list);
+    char *text = json_print(list, false);
     safetensors_set_metadata(file, "history", text);
     cJSON_free(text);
     cJSON_Delete(list);
@@ -151,7 +154,7 @@ static Logs get_epoch(const char *path, const cJSON *epoch)
         const char *text = cJSON_GetStringValue(item);
         if (!cJSON_IsNumber(item) && !text)
             die("%s: its history lacks a %s", path, figures[i].name);
-        *figure(&logs, i) = text ? strtod(text, NULL) : item->valuedouble;
+        *figure(&logs, i) = text ? read_double(text, NULL) : item->valuedouble;
     }
     return logs;
 }
@@ -159,7 +162,7 @@ static Logs get_epoch(const char *path, const cJSON *epoch)
 static History get_history(const char *path, const Safetensors *file)
 {
     History history = {0};
-    cJSON *list = cJSON_Parse(get_text(path, file, "history"));
+    cJSON *list = json_parse(get_text(path, file, "history"));
     if (!cJSON_IsArray(list))
         die("%s: its history is no list", path);
     history.logs = allocate((size_t)cJSON_GetArraySize(list) + 1, sizeof *history.logs);

@@ -7,6 +7,7 @@
 // also writes what it read.
 
 #include <inttypes.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +91,7 @@ static void train(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    setlocale(LC_ALL, ""); // as programs do that speak the user's language
     const char *what = argc > 1 ? argv[1] : "";
     if (strcmp(what, "train") == 0)
         train(argc - 1, argv + 1);

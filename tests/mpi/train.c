@@ -7,6 +7,7 @@
 // its so-manieth step. WEIGHTS=FOLDER: the root writes the weights there at the end. CUT_LOG: the
 // root calls sync() when all ranks have saved (tests/faults/powercut.c).
 
+#include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,6 +91,7 @@ static Batches *stream(const Dataset *data, Statistics statistics, int size)
 
 int main(int argc, char **argv)
 {
+    setlocale(LC_ALL, ""); // as programs do that speak the user's language
     hvd_init();
     device_use(hvd_local_rank());
     Args args = parse_args(argc, argv);
