@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/error.h"
 #include "base/launcher.h"
 #include "base/numbers.h"
@@ -49,9 +50,19 @@ static void check_names(const LauncherNames *names)
     check_variable(names->local_rank, 0, local_size - 1, 0);
 }
 
+static bool one_machine;
+
+bool ranks_share_machine(void)
+{
+    return one_machine;
+}
+
 // Limits: callers allocate memory by a launcher's numbers.
 void launcher_check(void)
 {
+    const char *local = secure_getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    const char *all = secure_getenv("OMPI_COMM_WORLD_SIZE");
+    one_machine = local && all && strcmp(local, all) == 0;
     static const LauncherNames open_mpi = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                                            "OMPI_COMM_WORLD_LOCAL_RANK",
                                            "OMPI_COMM_WORLD_LOCAL_SIZE"};

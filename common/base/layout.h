@@ -15,6 +15,10 @@ int environment_count(const char *name, int most);
 // calls this before main.
 void launcher_check(void);
 
+// Whether the launcher has said that all ranks are on this machine, simulated nodes or not. (Of its
+// variables as they were at launcher_check: simulated nodes replace them.)
+bool ranks_share_machine(void);
+
 // Where a process stands among those of its node. Two settings make one machine look like several
 // nodes: HVD_LAYOUT=0,0,1,0,1 names the node of each rank, from rank 0 on (names beyond the last
 // rank are no matter); HVD_RANKS_PER_NODE=K makes as many as hold K ranks each, dealt to them in

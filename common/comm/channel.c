@@ -10,6 +10,7 @@
 #include <net/if.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -63,11 +64,28 @@ int channel_open(bool one_machine, int ranks, Invitation *invitation)
     return listener;
 }
 
-// True once the connection can be written (POLLOUT) or read (POLLIN).
-static bool wait_for(int connection, short events, int wake)
+// What a wait for the other side looks at beside it.
+typedef struct {
+    int wake;
+    bool (*gives_up)(void);
+} Caller;
+
+// True once the connection can be written (POLLOUT) or read (POLLIN). A wake-up may also be an old
+// one, of what has been seen already.
+static bool wait_for(int connection, short events, const Caller *caller)
 {
-    struct pollfd both[] = {{.fd = connection, .events = events}, {.fd = wake, .events = POLLIN}};
-    return poll(both, 2, PATIENCE_MS) > 0 && both[1].revents == 0 && both[0].revents != 0;
+    struct pollfd both[] = {{.fd = connection, .events = events},
+                            {.fd = caller->wake, .events = POLLIN}};
+    eventfd_t unused;
+    while (poll(both, 2, PATIENCE_MS) > 0) {
+        if (both[1].revents)
+            eventfd_read(caller->wake, &unused);
+        if (both[1].revents && caller->gives_up())
+            return false;
+        if (both[0].revents)
+            return true;
+    }
+    return false;
 }
 
 // The answer proves that the other side knows the token: it has each byte inverted, so that an echo
@@ -78,25 +96,27 @@ static void make_answer(const Invitation *invitation, uint8_t answer[sizeof invi
         answer[i] = (uint8_t)~invitation->token[i];
 }
 
-static bool is_connected(int connection, int wake)
+static bool is_connected(int connection, const Caller *caller)
 {
     int fault = 0;
     socklen_t size = sizeof fault;
-    return wait_for(connection, POLLOUT, wake) &&
+    return wait_for(connection, POLLOUT, caller) &&
            getsockopt(connection, SOL_SOCKET, SO_ERROR, &fault, &size) == 0 && fault == 0;
 }
 
-static bool is_answered(int connection, const Invitation *invitation, int wake)
+static bool is_answered(int connection, const Invitation *invitation, const Caller *caller)
 {
     uint8_t wanted[sizeof invitation->token], answer[sizeof invitation->token];
     make_answer(invitation, wanted);
-    return wait_for(connection, POLLIN, wake) &&
+    return wait_for(connection, POLLIN, caller) &&
            recv(connection, answer, sizeof answer, 0) == (ssize_t)sizeof answer &&
            memcmp(answer, wanted, sizeof answer) == 0;
 }
 
-int channel_join(const Invitation *invitation, int wake, const void *hello, size_t size)
+int channel_join(const Invitation *invitation, int wake, bool (*gives_up)(void), const void *hello,
+                 size_t size)
 {
+    const Caller caller = {wake, gives_up};
     for (int i = 0; invitation->port != 0 && i < invitation->count; i++) {
         const struct sockaddr_in place = {
             .sin_family = AF_INET,
@@ -107,9 +127,9 @@ int channel_join(const Invitation *invitation, int wake, const void *hello, size
         if (connection < 0)
             return -1;
         int result = connect(connection, (const struct sockaddr *)&place, sizeof place);
-        if ((result == 0 || errno == EINPROGRESS) && is_connected(connection, wake)) {
+        if ((result == 0 || errno == EINPROGRESS) && is_connected(connection, &caller)) {
             channel_send(connection, invitation, hello, size);
-            if (is_answered(connection, invitation, wake))
+            if (is_answered(connection, invitation, &caller))
                 return connection;
         }
         close(connection);

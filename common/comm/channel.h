@@ -27,9 +27,10 @@ typedef struct {
 int channel_open(bool one_machine, int ranks, Invitation *invitation);
 
 // On another rank: a connection to the root, to which this first message was sent, and which has
-// answered; -1: none. Takes two seconds for an address at most, and gives up when `wake` can be
-// read.
-int channel_join(const Invitation *invitation, int wake, const void *hello, size_t size);
+// answered; -1: none. Takes two seconds for an address at most. Where `wake` (an eventfd) is
+// written meanwhile, it reads it, asks gives_up, and goes on or returns -1.
+int channel_join(const Invitation *invitation, int wake, bool (*gives_up)(void), const void *hello,
+                 size_t size);
 
 // On the root: a connection that waits, or -1. Its rank is known from its first message, which is
 // to be answered.

@@ -233,8 +233,20 @@ static void remove_segments(void)
         fclose(maps);
 }
 
+// These allocate: where the main thread has stopped inside malloc they would wait for it.
+static void end_in_any_case(void)
+{
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, SIGALRM);
+    signal(SIGALRM, SIG_DFL);
+    alarm(PATIENCE);
+    pthread_sigmask(SIG_UNBLOCK, &only, NULL);
+}
+
 void remove_leftovers(void)
 {
+    end_in_any_case();
     remove_segments();
     if (!strstr(launcher.folder, "/ompi."))
         return;

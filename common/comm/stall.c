@@ -18,6 +18,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/layout.h"
 #include "base/memory.h"
 #include "base/setting.h"
 #include "comm/job_end.h"
@@ -266,11 +267,16 @@ static void announce_end(double now)
 
 // ---- The other ranks' connection.
 
+static bool must_stop(void)
+{
+    return stall_job.stopping || job_signal();
+}
+
 static void join_root(void)
 {
     Standing hello = own_standing(0);
     stall_job.connections[0].socket =
-        channel_join(&stall_job.invitation, stall_job.wake, &hello, sizeof hello);
+        channel_join(&stall_job.invitation, stall_job.wake, must_stop, &hello, sizeof hello);
     stall_job.to_root = stall_job.connections[0].socket;
     stall_job.all_left = stall_job.to_root < 0;
 }
@@ -401,13 +407,6 @@ static bool start_thread(void *wanted)
     return started;
 }
 
-static bool is_one_machine(void)
-{
-    const char *local = secure_getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-    const char *all = getenv("OMPI_COMM_WORLD_SIZE");
-    return local && all && strcmp(local, all) == 0;
-}
-
 // Allocate before the thread runs: a program may later use up all memory.
 static void *make_room(void)
 {
@@ -452,7 +451,7 @@ void stall_start(int rank, int size)
     if (size == 1 || stall_job.invited)
         return;
     Invitation invitation = {0};
-    int listener = rank == ROOT ? channel_open(is_one_machine(), size, &invitation) : -1;
+    int listener = rank == ROOT ? channel_open(ranks_share_machine(), size, &invitation) : -1;
     PMPI_Bcast(&invitation, sizeof invitation, MPI_BYTE, ROOT, MPI_COMM_WORLD);
     if (!stall_job.running) {
         if (listener >= 0)

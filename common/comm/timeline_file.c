@@ -392,6 +392,11 @@ void timeline_finish(void)
         write_file(first_begin(), 1, timeline_is_full());
 }
 
+void timeline_forget(void)
+{
+    job.path = NULL;
+}
+
 static const char *setting(void)
 {
     const char *path = getenv("HVD_TIMELINE");

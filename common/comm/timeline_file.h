@@ -10,5 +10,7 @@ void timeline_start(void);
 void timeline_join(void);
 // At exit (start.c): the root writes its own part where the job has not come to its end in order.
 void timeline_finish(void);
+// In a child that was forked: its parent writes the file.
+void timeline_forget(void);
 
 #endif

@@ -25,6 +25,7 @@ enum { CHANNELS = sizeof channel_names / sizeof *channel_names, MAX_BEFORE_STOP 
 
 static struct {
     bool started, stopped;
+    bool forked; // this process is a child of the rank
     int rank, size;
     MPI_Comm comms[CHANNELS];
     void (*before_stop[MAX_BEFORE_STOP])(void);
@@ -33,7 +34,7 @@ static struct {
 
 void world_end(int status)
 {
-    if (!world.started)
+    if (!world_started())
         return;
     activity_leave(LEFT_MAIN, status);
     if (status == EXIT_SUCCESS)
@@ -58,9 +59,7 @@ static void respect_containers(void)
 // keep Open MPI's choice, without bridges that lead nowhere.
 static void respect_machines(void)
 {
-    const char *local = secure_getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-    const char *all = getenv("OMPI_COMM_WORLD_SIZE");
-    if (local && all && (strcmp(local, all) == 0 || simulates_nodes()))
+    if (ranks_share_machine())
         setenv("OMPI_MCA_reachable", "weighted", 0);
     else if (launched())
         leave_out_bridges();
@@ -160,9 +159,17 @@ void world_before_stop(void (*function)(void))
     world.before_stop[world.before_stop_count++] = function;
 }
 
-void world_stop(void)
+void world_forget(void)
 {
     if (!world.started)
+        return;
+    world.forked = true;
+    set_job_end(_exit);
+}
+
+void world_stop(void)
+{
+    if (!world_started())
         return;
     bool ended = mpi_has_ended();
     activity_leave(LEFT_HVD, 0);
@@ -182,7 +189,7 @@ void world_stop(void)
 
 bool world_started(void)
 {
-    return world.started;
+    return world.started && !world.forked;
 }
 
 void world_need(const char *caller)
@@ -208,12 +215,15 @@ int world_size(void)
 MPI_Comm world_comm(WorldChannel channel)
 {
     world_need("the job");
+    if (world.forked)
+        die("this process was forked after hvd_init(), and is no worker of the job: only the one "
+            "that called hvd_init() can communicate");
     return world.comms[channel];
 }
 
 bool world_owns(MPI_Comm comm)
 {
-    for (int i = 0; world.started && i < CHANNELS; i++)
+    for (int i = 0; world_started() && i < CHANNELS; i++)
         if (world.comms[i] == comm)
             return true;
     return false;

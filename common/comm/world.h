@@ -30,6 +30,9 @@ void simulate_launcher(void);
 // comes to its end; a rank that fails must not wait for the others: it leaves, and mpirun ends
 // them.
 void world_end(int status);
+// In a child that was forked: it is no rank, its end is not the job's, and communication exits with
+// an error message.
+void world_forget(void);
 
 // 0 and 1 before world_start.
 int world_rank(void);

@@ -330,7 +330,7 @@ static bool write_all(Safetensors *file, FILE *stream, const char *path, bool se
 
 static int write_file(Safetensors *file, const char *path, bool sealed)
 {
-    FILE *stream = fopen(path, "wb");
+    FILE *stream = fopen(path, "wbe");
     if (stream == NULL)
         return errno;
     int fault = write_all(file, stream, path, sealed) ? 0 : errno;

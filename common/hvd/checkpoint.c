@@ -538,7 +538,7 @@ static void check_folder(const Saver *s, const Training *training)
             s->plan.folder, latest);
     free(latest);
     char *path = format_text("%s/.try-%ld", s->plan.folder, (long)getpid());
-    FILE *file = fopen(path, "wb");
+    FILE *file = fopen(path, "wbe");
     if (!file)
         die("cannot write to the folder %s: %s", s->plan.folder, strerror(errno));
     fclose(file);

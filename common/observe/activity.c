@@ -8,7 +8,10 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
+#include "base/clock.h"
 #include "base/process.h"
+
+#define MAX_WAIT 0.1 // seconds for the writer, which a signal's handler may have interrupted
 
 static struct {
     atomic_uint sequence;
@@ -98,7 +101,8 @@ Doing activity_now(void)
     Doing doing;
     unsigned before;
     bool whole = false;
-    while (!whole) {
+    double begin = 0, waited = 0;
+    while (!whole && waited < MAX_WAIT) {
         before = GET(sequence);
         doing = (Doing){
             .call = {.name = GET(call),
@@ -113,8 +117,13 @@ Doing activity_now(void)
             .last_of_comms = GET(last_of_comms),
         };
         whole = before % 2 == 0 && before == OWN(sequence);
-        if (!whole)
-            sched_yield(); // the writer may wait for this core
+        if (whole)
+            break;
+        sched_yield(); // the writer may wait for this core
+        begin = begin > 0 ? begin : seconds_now();
+        waited = seconds_now() - begin;
     }
+    if (!whole)
+        doing.call = (SpanCall){0}; // not known
     return doing;
 }

@@ -42,7 +42,8 @@ void activity_leave(Leaving how, int status);
 
 // All of it at one moment.
 typedef struct {
-    SpanCall call; // .name NULL: in no call; of the rest, number, count and peer
+    SpanCall call; // .name NULL: in no call, or in the middle of a change for longer than a moment;
+                   // of the rest, number, count and peer
     Location location;
     Leaving left;
     int status;

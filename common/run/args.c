@@ -374,6 +374,11 @@ void args_end(int status)
                      "checkpoint");
 }
 
+void args_forget(void)
+{
+    checkpoint_dir.given = false;
+}
+
 Args parse_args(int argc, char **argv)
 {
     reset_to_defaults();

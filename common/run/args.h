@@ -78,5 +78,6 @@ Settings *settings(void);
 // which start.c calls): the program ignores the flag.
 void checkpoint_dir_is_used(void);
 void args_end(int status);
+void args_forget(void); // in a child that was forked, which prints no such warning
 
 #endif

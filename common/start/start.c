@@ -2,6 +2,7 @@
 // has the only constructor and registers the only exit handlers. No other file includes it; it also
 // sets the hooks by which lower layers call higher ones.
 
+#include <pthread.h>
 #include <stdlib.h>
 #include "base/json.h"
 #include "base/layout.h"
@@ -43,6 +44,15 @@ static void end_process(int status, void *unused)
     output_finish(status); // lost output: exit status 1
 }
 
+// In a child that this process forks: the job, the timeline and the advice at exit are its
+// parent's. What it prints is its own, and trace_write and the stall watch know their process.
+static void forget_in_child(void)
+{
+    world_forget();
+    timeline_forget();
+    args_forget();
+}
+
 static void join_job(void)
 {
     timeline_join(); // sets the ranks' clocks against each other
@@ -53,6 +63,7 @@ __attribute__((constructor)) static void start(void)
 {
     output_begin(); // holds the standard streams, which any message needs
     on_exit(end_process, NULL);
+    pthread_atfork(NULL, NULL, forget_in_child);
     launcher_check();      // exits where the launcher's variables make no sense
     stale_program_check(); // a warning: the student's file was changed since
     json_use_memory();     // what reads and writes JSON: checkpoints, traces

@@ -204,7 +204,7 @@ EventFile *event_file_open(const char *folder)
     EventFile *file = allocate(1, sizeof *file);
     fill_crc_table(file->crc_table);
     file->path = event_path(folder);
-    file->stream = fopen(file->path, "ab"); // a second file in the same second loses nothing
+    file->stream = fopen(file->path, "abe"); // a second file in the same second loses nothing
     if (!file->stream || fseeko(file->stream, 0, SEEK_END) != 0)
         die_of("create", file->path);
     file->length = ftello(file->stream);

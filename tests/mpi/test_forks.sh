@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# Children that a rank starts (fork, popen, system) end as they would without MPI, and take nothing from their parent;
+# the stall watch joins the root however the machine schedules it, and listens on this machine alone.
+
+. tests/lib.sh
+eval "$(common/scripts/mpi.sh env)"
+unset HVDLAB_DEVICES HVD_RANKS_PER_NODE HVD_LAYOUT HVDLAB_TRACE HVDLAB_FLAGS HVD_STALL_SECONDS HVD_STALL_SHUTDOWN_SECONDS
+
+cat >"$folder/forks.c" <<'END'
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "hvdlab.h"
+
+static float value = 1;
+
+// What a child does: its end is its exit status, or 99.
+static int child(const char *what)
+{
+    if (strcmp(what, "shuts down") == 0)
+        hvd_shutdown();
+    if (strcmp(what, "prints") == 0)
+        printf("child of rank %d of %d\n", hvd_rank(), hvd_size());
+    if (strcmp(what, "communicates") == 0)
+        hvd_allreduce(&value, 1, HVD_SUM);
+    if (strcmp(what, "waits") == 0)
+        hvd_barrier();
+    if (strcmp(what, "fails") == 0)
+        exit(7);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    hvd_init();
+    parse_args(argc - 1, argv + 1);
+    const char *what = argv[1];
+    if (strcmp(what, "popen") == 0) {
+        char line[32] = "";
+        FILE *pipe = popen("echo 5", "r");
+        if (!pipe || !fgets(line, sizeof line, pipe) || pclose(pipe) != 0)
+            return 3;
+        printf("status %d\n", atoi(line));
+    } else if (strcmp(what, "system") == 0)
+        printf("status %d\n", system("exit 7") >> 8);
+    else {
+        pid_t process = fork();
+        if (process == 0)
+            return child(what);
+        int status;
+        waitpid(process, &status, 0);
+        printf("status %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : 99);
+    }
+    hvd_allreduce(&value, 1, HVD_SUM);
+    printf("sum %g\n", (double)value);
+    return 0;
+}
+END
+"$build/compile-step" "$folder/forks.c" "$folder/forks" || exit 1
+
+# try RANKS NAME LINE: the program ends soon, with this line of each rank.
+try()
+{
+    local launch=(mpirun -np "$1")
+    [[ $1 -gt 1 ]] || launch=()
+    limit=20 succeeds env HVD_TIMELINE="$folder/timeline-$1" "${launch[@]}" "$folder/forks" "$2" --checkpoint-dir "$folder/none"
+    [[ $(grep -c "^$3\$" "$folder/out") -eq $1 && $(grep -c "^sum $1\$" "$folder/out") -eq $1 ]] ||
+        fail "$2 on $1 ranks: $(cat "$folder/out")"
+    [[ $(grep -c 'did nothing' "$folder/err") -eq 1 ]] || fail "$2 on $1 ranks, not once: $(cat "$folder/err")"
+    [[ $1 -eq 1 ]] || grep -q hvd_allreduce "$folder/timeline-$1" || fail "$2 on $1 ranks: the timeline is not the parent's"
+}
+for ranks in 1 2; do
+    try $ranks returns "status 0"
+    try $ranks fails "status 7"
+    try $ranks "shuts down" "status 0"
+    try $ranks prints "status 0"
+    try $ranks system "status 7"
+    try $ranks popen "status 5"
+    try $ranks communicates "status 2"
+    grep -q 'was forked after hvd_init' "$folder/err" || fail "the child that communicates is not named: $(cat "$folder/err")"
+    try $ranks waits "status 2"
+done
+
+# A thread of the stall watch that loses its core whenever its poll has ended without news.
+cat >"$folder/slow.c" <<'END'
+#include <dlfcn.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+int poll(struct pollfd *files, nfds_t count, int milliseconds)
+{
+    int (*original)(struct pollfd *, nfds_t, int) = (int (*)(struct pollfd *, nfds_t, int))dlsym(RTLD_NEXT, "poll");
+    char name[16] = "";
+    int found = original(files, count, milliseconds);
+    prctl(PR_GET_NAME, name);
+    if (found == 0 && strcmp(name, "stall") == 0)
+        usleep(240000);
+    return found;
+}
+END
+cat >"$folder/meet.c" <<'END'
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "hvdlab.h"
+int main(void)
+{
+    hvd_init();
+    usleep(300000);
+    hvd_barrier();
+    if (getenv("SOCKETS") && hvd_rank() == 0)
+        return system("sed 's/^/socket /' /proc/$PPID/net/tcp >\"$SOCKETS.all\"; ls -l /proc/$PPID/fd >\"$SOCKETS\"") != 0;
+    return 0;
+}
+END
+"$build/compile-step" "$folder/meet.c" "$folder/meet" || exit 1
+"${CC:-gcc}" -D_GNU_SOURCE -shared -fPIC -o "$folder/slow.so" "$folder/slow.c" -ldl || fail "slow.c does not compile"
+if ldd "$folder/meet" | grep -qE 'lib(a|t)san'; then
+    echo "the stall's thread is not slowed down: the sanitizer's library has to be the first"
+else
+    for ((i = 0; i < 5; i++)); do
+        begin=${EPOCHREALTIME/./}
+        HVD_STALL_SECONDS=2 succeeds mpirun -np 3 -x LD_PRELOAD="$folder/slow.so" "$folder/meet"
+        took=$(((${EPOCHREALTIME/./} - begin) / 1000))
+        [[ $took -lt 9000 ]] || fail "the job's end took $took ms"
+        ! grep 'not been heard of' "$folder/err" || fail "a rank has not joined the root"
+    done
+fi
+
+# Simulated hosts are on this machine: its sockets listen on the loopback address.
+for layout in 0,0 0,1; do
+    HVD_LAYOUT=$layout SOCKETS=$folder/sockets succeeds mpirun -np 2 "$folder/meet"
+    # (0A: a socket that listens; 0100007F: 127.0.0.1. Those of Open MPI are its own.)
+    sed -n 's/.*socket:\[\([0-9]*\)\].*/\1/p' "$folder/sockets" >"$folder/own"
+    awk 'NR == FNR { own[$1]; next } $5 == "0A" && $11 in own { split($3, at, ":"); print at[1] }' \
+        "$folder/own" "$folder/sockets.all" >"$folder/listening"
+    grep -q 0100007F "$folder/listening" || fail "$layout: the stall watch's socket is not found"
+    cp "$folder/listening" "$folder/listening-$layout"
+done
+[[ $(sort "$folder/listening-0,0") = $(sort "$folder/listening-0,1") ]] || fail "with a layout other sockets listen: $(cat "$folder"/listening-*)"
+
+conclude
