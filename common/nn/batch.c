@@ -14,19 +14,25 @@
 #include "base/format.h"
 #include "observe/trace.h"
 
+static bool plan_fits(const Plan *plan, int batch, int team)
+{
+    return plan->batch == batch && plan->team == team;
+}
+
 Plan *model_plan_for(Model *m, int batch)
 {
-    int found = 0;
-    while (found < MAX_PLANS - 1 && m->plans[found] && m->plans[found]->batch != batch)
+    int found = 0, team = device_team(m->device);
+    while (found < MAX_PLANS - 1 && m->plans[found] && !plan_fits(m->plans[found], batch, team))
         found++;
     Plan *plan = m->plans[found];
-    if (plan && plan->batch != batch) {
+    if (plan && !plan_fits(plan, batch, team)) {
         plan_free(&m->program, plan);
         plan = NULL;
     }
     if (!plan) {
         span_begin(SPAN_COMPUTE, "plan", batch, -1);
         plan = plan_create(m->device, &m->program, batch);
+        plan->team = team;
         span_end();
     }
     memmove(&m->plans[1], &m->plans[0], (size_t)found * sizeof *m->plans);

@@ -22,6 +22,7 @@ typedef struct {
 typedef struct {
     Device *device;
     int batch;
+    int team;         // OpenMP threads for which it was made (device_team)
     OpState **states; // one per operation
     OpSizes *sizes;
     size_t *values; // place of each value

@@ -179,10 +179,13 @@ static int cpu_quota(void)
     return period > 0 && quota > 0 ? (int)((quota + period - 1) / period) : INT_MAX;
 }
 
-// The system would stop threads beyond the quota in the middle of their work.
+// The system would stop threads beyond the quota in the middle of their work, and OpenMP does not
+// start those beyond OMP_THREAD_LIMIT.
 static int threads_of(hwloc_bitmap_t cores, int devices)
 {
     int threads = count_cores(node.machine, cores), granted = cpu_quota() / devices;
+    if (granted > omp_get_thread_limit())
+        granted = omp_get_thread_limit();
     return threads <= granted ? threads : granted > 0 ? granted : 1;
 }
 
@@ -415,9 +418,20 @@ static void join(Device *device)
     if (device->gpu)
         set_gpu(device);
     move_threads(device->cores);
-    omp_set_num_threads(device->threads);
+    device_team(device);
     node.in_use = true;
     own.device = device;
+}
+
+int device_team(const Device *device)
+{
+    if (device->gpu)
+        return device->threads;
+    bool alone = omp_in_parallel() || omp_get_max_active_levels() < 1;
+    int threads = alone ? 1 : device->threads;
+    omp_set_dynamic(0);
+    omp_set_num_threads(threads);
+    return threads;
 }
 
 static void look_around_once(void)

@@ -92,6 +92,12 @@ void device_prepare(void);
 // (DNNL_MAX_CPU_ISA).
 bool device_cpu_has_bfloat16(void);
 
+// How many threads a parallel region of OpenMP gets that the calling thread begins now: the
+// device's; one inside another region, or where OMP_MAX_ACTIVE_LEVELS is 0. Makes OpenMP give that
+// many, whatever OMP_DYNAMIC or the program has set: oneDNN's primitives are made for a number of
+// threads, and with fewer they wait forever.
+int device_team(const Device *device);
+
 // A thread that has neither a device nor chosen one works on this one from now on: it has been
 // given another thread's model to compute.
 void device_adopt(Device *device);

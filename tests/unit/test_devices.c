@@ -6,6 +6,7 @@
 // process of its own, since devices are never given back.
 
 #include <cjson/cJSON.h>
+#include <omp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
@@ -69,6 +70,47 @@ static Model *network(bool wide)
     return compile(wide ? wide_resnet(blocks) : cifar_cnn(plain), CATEGORICAL_CROSSENTROPY,
                    wide ? sgd_momentum(0.05f, 0.9f, false) : adam(0.001f));
 }
+
+// OpenMP as programs leave it. The convolutions are some that oneDNN plans for a number of threads,
+// and with fewer it waits forever.
+static double loss_of_batches(Model *model, Dataset *data)
+{
+    Batches *batches = plain_batches(data, image_statistics(data), BATCH_SIZE);
+    History history = fit(model, &(Fit){.train = batches, .epochs = 1, .steps_per_epoch = 2});
+    return history.logs[0].loss;
+}
+
+static Model *wide_network(void)
+{
+    ModelShape shape = {28, 28, 1, {16, 16, 32, 64, CLASSES}, true};
+    return compile(wide_resnet(shape), CATEGORICAL_CROSSENTROPY, sgd(0.01f));
+}
+
+START_TEST(openmp_may_give_fewer_threads)
+{
+    setenv("HVDLAB_DEVICES", "1", 1); // of several cores
+    Args args = {.data = DATA_SYNTHETIC, .images = 2 * BATCH_SIZE};
+    Dataset data = load_data(&args, TEST);
+    Model *model = wide_network();
+    double before = loss_of_batches(model, &data), loss = 0;
+    if (_i == 0)
+        omp_set_dynamic(1);
+    if (_i == 1)
+        omp_set_num_threads(1);
+    if (_i == 2)
+        omp_set_max_active_levels(0);
+    if (_i == 3) // one thread makes the plan, and two use it afterwards
+        model = wide_network();
+    if (_i < 3)
+        loss = loss_of_batches(model, &data);
+    else
+#pragma omp parallel num_threads(2)
+#pragma omp single
+        loss = loss_of_batches(model, &data);
+    ck_assert(loss > 0 && loss < 2 * before);
+    ck_assert(loss_of_batches(model, &data) < 2 * before);
+}
+END_TEST
 
 static uint64_t bits_of(const Model *model)
 {
@@ -427,6 +469,7 @@ int main(void)
     }
     Suite *suite = suite_create("devices");
     TCase *tests = operation_case(suite, "threads");
+    tcase_add_loop_test(tests, openmp_may_give_fewer_threads, 0, 5);
     tcase_add_test(tests, two_threads_train_on_two_devices_as_each_does_alone);
     tcase_add_test(tests, their_cores_do_not_overlap);
     tcase_add_test(tests, a_trace_of_two_threads_has_whole_lines_and_both_devices);

@@ -44,6 +44,11 @@ cmp -s <(figures "$folder/first") <(figures "$folder/second") &&
 "$baseline" "${small[@]}" --seed 7 --wd 0.1 >"$folder/decayed"
 cmp -s <(figures "$folder/lines") <(figures "$folder/decayed") && fail "--wd changes nothing"
 
+# OpenMP may be told to start fewer threads.
+for limit in OMP_THREAD_LIMIT=1 OMP_DYNAMIC=true OMP_MAX_ACTIVE_LEVELS=0; do
+    succeeds env $limit "$baseline" "${small[@]}" --epochs 1 --images 64 --batch-size 16
+done
+
 # Flags from the environment win.
 HVDLAB_FLAGS="--epochs 1" "$baseline" "${small[@]}" >"$folder/short"
 grep -q "^Epoch 1/1$" "$folder/short" || fail "HVDLAB_FLAGS was not read"
