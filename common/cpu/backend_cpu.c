@@ -306,6 +306,7 @@ static void embedding_create(OpState *s, OpSizes *sizes)
 {
     sizes->input = (size_t)s->batch * (size_t)s->op->in.width * sizeof(float);
     sizes->output = layout_bytes(s->out);
+    sizes->scratch = s->op->variables[EMBEDDINGS]->length * sizeof(float);
 }
 
 static void embedding_forward(OpState *s, const ForwardArgs *a)
@@ -317,7 +318,8 @@ static void embedding_forward(OpState *s, const ForwardArgs *a)
 static void embedding_backward(OpState *s, const BackwardArgs *a)
 {
     passes_of(s->out)->embed_backward(s->out, s->op->out.channels, s->op->size, a->input,
-                                      a->output_gradient, gradient(s->op, EMBEDDINGS, &a->arenas));
+                                      a->output_gradient, gradient(s->op, EMBEDDINGS, &a->arenas),
+                                      a->scratch);
 }
 
 // The rows of the loss and of softmax are short: one thread is enough.

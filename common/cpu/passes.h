@@ -86,10 +86,10 @@ typedef struct {
 
     // For each pixel the row of the table (rows, channels) with the number that is its token, zeros
     // for a number below 0; and back: all of the table's gradient is written, each row being the
-    // sum of its pixels' gradients in their order.
+    // sum of its pixels' gradients in their order. `rest` has as many floats as the table.
     void (*embed)(Layout layout, int channels, const float *tokens, const float *table, void *y);
     void (*embed_backward)(Layout layout, int channels, int rows, const float *tokens,
-                           const void *y_gradient, float *table_gradient);
+                           const void *y_gradient, float *table_gradient, float *rest);
 
     // What is floats in any case; not in the tables for bfloat16.
 

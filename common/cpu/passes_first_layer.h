@@ -27,19 +27,26 @@ INLINE void sum_taps(const FirstLayer *p, const float *bordered, int channel, co
 {
     size_t channels = (size_t)p->channels, row = ((size_t)p->width + 2) * channels;
     size_t lanes = (size_t)p->layout.lanes;
-    Floats sum[FIRST_LAYER_TAPS] = {{0}}, all = {0};
-    for (int y = 0; y < p->height; y++) {
-        const float *from = bordered + (size_t)y * row + (size_t)channel;
-        for (int x = 0; x < p->width; x++, from += channels, gradient += lanes) {
-            Floats g = load(gradient);
-            for (size_t t = 0; t < FIRST_LAYER_TAPS; t++)
-                sum[t] += from[t / 3 * row + t % 3 * channels] * g;
-            all += g;
+    Total total[FIRST_LAYER_TAPS] = {{{0}, {0}}}, total_of_all = {{0}, {0}};
+    int lines = p->width < RUN ? RUN / p->width : 1; // of a run
+    for (int y = 0, end; y < p->height;) {
+        Floats sum[FIRST_LAYER_TAPS] = {{0}}, all = {0};
+        for (end = p->height - y > lines ? y + lines : p->height; y < end; y++) {
+            const float *from = bordered + (size_t)y * row + (size_t)channel;
+            for (int x = 0; x < p->width; x++, from += channels, gradient += lanes) {
+                Floats g = load(gradient);
+                for (size_t t = 0; t < FIRST_LAYER_TAPS; t++)
+                    sum[t] += from[t / 3 * row + t % 3 * channels] * g;
+                all += g;
+            }
         }
+        for (size_t t = 0; t < FIRST_LAYER_TAPS; t++)
+            total_add(&total[t], sum[t]);
+        total_add(&total_of_all, all);
     }
     for (size_t t = 0; t < FIRST_LAYER_TAPS; t++)
-        store(sums + t * next, sum[t]);
-    store(bias_sum, all);
+        store(sums + t * next, total[t].sum);
+    store(bias_sum, total_of_all.sum);
 }
 
 // The sum of the images' sums, in their order.

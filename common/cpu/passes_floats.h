@@ -24,10 +24,16 @@ static void bias_relu(float *y, const float *bias, int rows, int columns, bool r
 
 static void sum_rows(float *sum, const float *x, int rows, int columns)
 {
-    memset(sum, 0, (size_t)columns * sizeof *sum);
-    for (int row = 0; row < rows; row++)
-        for (int c = 0; c < columns; c++)
-            sum[c] += x[(size_t)row * (size_t)columns + (size_t)c];
+    enum { SOME = 64 };
+    for (int first = 0; first < columns; first += SOME) {
+        double total[SOME] = {0};
+        int count = columns - first < SOME ? columns - first : SOME;
+        for (int row = 0; row < rows; row++)
+            for (int c = 0; c < count; c++)
+                total[c] += (double)x[(size_t)row * (size_t)columns + (size_t)(first + c)];
+        for (int c = 0; c < count; c++)
+            sum[first + c] = (float)total[c];
+    }
 }
 
 // The rules, for one weight; optimizer.h has the formulas. `a` and `b` are its two slots.

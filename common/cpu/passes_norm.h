@@ -38,33 +38,42 @@
 INLINE void slice_moments(int groups, size_t stride, const Activation *x, int pixels, float *sums,
                           float *squares)
 {
-    Floats origin[2], sum[2] = {{0}}, square[2] = {{0}};
+    Floats origin[2];
+    Total sum_of_all[2] = {{{0}, {0}}}, square_of_all[2] = {{{0}, {0}}};
     for (int g = 0; g < groups; g++)
         origin[g] = load_activations(x + g * VECTOR);
-    for (int p = 0; p < pixels; p++, x += stride)
+    for (int begin = 0, end; begin < pixels; begin = end) {
+        Floats sum[2] = {{0}}, square[2] = {{0}};
+        end = run_end(begin, pixels);
+        for (int p = begin; p < end; p++, x += stride)
+            for (int g = 0; g < groups; g++) {
+                Floats d = load_activations(x + g * VECTOR) - origin[g];
+                sum[g] += d;
+                square[g] += d * d;
+            }
         for (int g = 0; g < groups; g++) {
-            Floats d = load_activations(x + g * VECTOR) - origin[g];
-            sum[g] += d;
-            square[g] += d * d;
+            total_add(&sum_of_all[g], sum[g]);
+            total_add(&square_of_all[g], square[g]);
         }
+    }
     for (int g = 0; g < groups; g++) {
-        store(sums + g * VECTOR, sum[g]);
-        store(squares + g * VECTOR, square[g]);
+        store(sums + g * VECTOR, sum_of_all[g].sum);
+        store(squares + g * VECTOR, square_of_all[g].sum);
     }
 }
 
 static void moments_of_lanes(Layout layout, const Activation *x, float *sums, float *squares)
 {
     for (int lane = 0; lane < layout.lanes; lane++) {
-        float sum = 0, square = 0;
+        double sum = 0, square = 0;
         for (int p = 0; p < layout.pixels; p++) {
             float d =
                 widened(x[(size_t)p * (size_t)layout.lanes + (size_t)lane]) - widened(x[lane]);
-            sum += d;
-            square += d * d;
+            sum += (double)d;
+            square += (double)d * (double)d;
         }
-        sums[lane] = sum;
-        squares[lane] = square;
+        sums[lane] = (float)sum;
+        squares[lane] = (float)square;
     }
 }
 
@@ -240,45 +249,53 @@ INLINE void slice_sums(int groups, size_t stride, Gate gate, bool two_parts,
     Activation *part = pass->output_gradient;
     float dropout_scale = 1 / (1 - pass->dropout_rate);
     Affine affine[2];
-    Floats sum[2] = {{0}}, product[2] = {{0}};
+    Total sum_of_all[2] = {{{0}, {0}}}, product_of_all[2] = {{{0}, {0}}};
     for (int g = 0; g < groups; g++)
         affine[g] = load_affine(pass->mean, pass->inv_std, pass->gamma, pass->beta,
                                 channel + (size_t)g * VECTOR);
-    for (int p = 0; p < pass->layout.pixels; p++)
-        for (int g = 0; g < groups; g++) {
-            size_t i = begin + (size_t)p * stride + (size_t)g * VECTOR;
-            Floats gradient = load_activations(part + i);
-            if (two_parts)
-                gradient += load_activations(part2 + i);
-            if (gate == GATE_DROPOUT)
-                gradient =
-                    select_if((Ints)(load_activations(output + i) != 0), gradient * dropout_scale);
-            if (two_parts || gate == GATE_DROPOUT) {
-                store_activations(part + i, gradient);
-                gradient = load_activations(part + i); // what the second pass will find
+    for (int p = 0, end; p < pass->layout.pixels;) {
+        Floats sum[2] = {{0}}, product[2] = {{0}};
+        for (end = run_end(p, pass->layout.pixels); p < end; p++)
+            for (int g = 0; g < groups; g++) {
+                size_t i = begin + (size_t)p * stride + (size_t)g * VECTOR;
+                Floats gradient = load_activations(part + i);
+                if (two_parts)
+                    gradient += load_activations(part2 + i);
+                if (gate == GATE_DROPOUT)
+                    gradient = select_if((Ints)(load_activations(output + i) != 0),
+                                         gradient * dropout_scale);
+                if (two_parts || gate == GATE_DROPOUT) {
+                    store_activations(part + i, gradient);
+                    gradient = load_activations(part + i); // what the second pass will find
+                }
+                Floats x = load_activations(all_x + i) - affine[g].mean;
+                if (gate == GATE_RELU)
+                    gradient = select_if(relu_mask(x * affine[g].scale + affine[g].beta), gradient);
+                sum[g] += gradient;
+                product[g] += gradient * x;
             }
-            Floats x = load_activations(all_x + i) - affine[g].mean;
-            if (gate == GATE_RELU)
-                gradient = select_if(relu_mask(x * affine[g].scale + affine[g].beta), gradient);
-            sum[g] += gradient;
-            product[g] += gradient * x;
+        for (int g = 0; g < groups; g++) {
+            total_add(&sum_of_all[g], sum[g]);
+            total_add(&product_of_all[g], product[g]);
         }
+    }
     for (int g = 0; g < groups; g++) {
-        store(sums + g * VECTOR, sum[g]);
-        store(sums + pass->layout.lanes + g * VECTOR, product[g]);
+        store(sums + g * VECTOR, sum_of_all[g].sum);
+        store(sums + pass->layout.lanes + g * VECTOR, product_of_all[g].sum);
     }
 }
 
-static void sums_of_lanes(const NormBackward *pass, Gate gate, size_t begin, size_t channel,
-                          float *sums)
+// Of a lane of a chunk; the lanes are few, or the pixels are.
+static void sums_of_lane(const NormBackward *pass, Gate gate, size_t begin, size_t channel,
+                         size_t lane, float *sums)
 {
     const Activation *all_x = pass->x, *output = pass->output, *part2 = pass->output_gradient2;
     Activation *part = pass->output_gradient;
-    size_t lanes = (size_t)pass->layout.lanes;
+    size_t lanes = (size_t)pass->layout.lanes, c = channel + lane;
     float dropout_scale = 1 / (1 - pass->dropout_rate);
-    memset(sums, 0, 2 * lanes * sizeof *sums);
-    for (size_t k = 0; k < chunk_size(pass->layout); k++) {
-        size_t c = channel + k % lanes, i = begin + k;
+    double sum = 0, product = 0;
+    for (size_t k = lane; k < chunk_size(pass->layout); k += lanes) {
+        size_t i = begin + k;
         float gradient = widened(part[i]);
         if (part2)
             gradient += widened(part2[i]);
@@ -289,9 +306,11 @@ static void sums_of_lanes(const NormBackward *pass, Gate gate, size_t begin, siz
         float x = widened(all_x[i]) - pass->mean[c];
         if (gate == GATE_RELU && x * (pass->gamma[c] * pass->inv_std[c]) + pass->beta[c] <= 0)
             gradient = 0;
-        sums[k % lanes] += gradient;
-        sums[lanes + k % lanes] += gradient * x;
+        sum += (double)gradient;
+        product += (double)gradient * (double)x;
     }
+    sums[lane] = (float)sum;
+    sums[lanes + lane] = (float)product;
 }
 
 // Joins the chunks' sums in their order: the gradients of beta and gamma.
@@ -366,8 +385,8 @@ INLINE void chunk_sums(int groups, size_t stride, Gate gate, bool two_parts,
     size_t begin = (size_t)chunk * chunk_size(layout), lanes = (size_t)layout.lanes;
     size_t channel = (size_t)(chunk % layout.blocks) * lanes;
     float *sums = pass->partial + (size_t)chunk * 2 * lanes;
-    if (!groups)
-        sums_of_lanes(pass, gate, begin, channel, sums);
+    for (size_t lane = 0; !groups && lane < lanes; lane++)
+        sums_of_lane(pass, gate, begin, channel, lane, sums);
     for (size_t lane = 0; groups && lane < stride; lane += (size_t)groups * VECTOR)
         slice_sums(groups, stride, gate, two_parts, pass, begin + lane, channel + lane,
                    sums + lane);

@@ -70,16 +70,20 @@ static void pool_forward(Layout layout, int channels, const void *activations, f
         int count = channels - first < lanes ? channels - first : lanes;
         float *to = mean + i / layout.blocks * channels + first;
         for (; lane + VECTOR <= count; lane += VECTOR) {
-            Floats sum = {0};
-            for (int p = 0; p < layout.pixels; p++)
-                sum += load_activations(from + p * lanes + lane);
-            store(to + lane, sum / (float)layout.pixels);
+            Total all = {{0}, {0}};
+            for (int p = 0, end; p < layout.pixels;) {
+                Floats sum = {0};
+                for (end = run_end(p, layout.pixels); p < end; p++)
+                    sum += load_activations(from + (size_t)p * (size_t)lanes + lane);
+                total_add(&all, sum);
+            }
+            store(to + lane, all.sum / (float)layout.pixels);
         }
         for (; lane < count; lane++) {
-            float sum = 0;
+            double sum = 0;
             for (int p = 0; p < layout.pixels; p++)
-                sum += widened(from[p * lanes + lane]);
-            to[lane] = sum / (float)layout.pixels;
+                sum += (double)widened(from[(size_t)p * (size_t)lanes + (size_t)lane]);
+            to[lane] = (float)(sum / layout.pixels);
         }
     }
 }
@@ -120,35 +124,41 @@ static void embed(Layout layout, int channels, const float *tokens, const float 
     }
 }
 
-// Adds the gradient of pixel p of image n to the row of its token.
+// Adds the gradient of pixel p of image n to the row of its token; `rest` is what rounding has
+// taken from the row so far (Kahan, 1965), since a token may be a frequent one.
 static void add_to_row(Layout layout, int channels, int n, int p, const Activation *y_gradient,
-                       float *row)
+                       float *row, float *rest)
 {
     for (int c = 0; c < channels; c++) {
         size_t chunk = (size_t)(n * layout.blocks + c / layout.lanes);
         size_t i = chunk * chunk_size(layout) + (size_t)(p * layout.lanes + c % layout.lanes);
-        row[c] += widened(y_gradient[i]);
+        float part = widened(y_gradient[i]) - rest[c], sum = row[c] + part;
+        rest[c] = (sum - row[c]) - part;
+        row[c] = sum;
     }
 }
 
 // Each row belongs to one thread, which looks at all tokens: so the sums do not depend on the
 // number of threads.
 static void embed_backward(Layout layout, int channels, int rows, const float *tokens,
-                           const void *gradients, float *table_gradient)
+                           const void *gradients, float *table_gradient, float *rest)
 {
     const Activation *y_gradient = gradients;
     int pixels = layout.batch * layout.pixels;
 #pragma omp parallel
     {
         int threads = omp_get_num_threads(), me = omp_get_thread_num();
-        for (int row = me; row < rows; row += threads)
-            memset(table_gradient + (size_t)row * (size_t)channels, 0,
-                   (size_t)channels * sizeof *table_gradient);
+        for (int row = me; row < rows; row += threads) {
+            size_t begin = (size_t)row * (size_t)channels, bytes = (size_t)channels * sizeof *rest;
+            memset(table_gradient + begin, 0, bytes);
+            memset(rest + begin, 0, bytes);
+        }
         for (int i = 0; i < pixels; i++) {
             int row = (int)tokens[i];
             if (row >= 0 && row % threads == me)
                 add_to_row(layout, channels, i / layout.pixels, i % layout.pixels, y_gradient,
-                           table_gradient + (size_t)row * (size_t)channels);
+                           table_gradient + (size_t)row * (size_t)channels,
+                           rest + (size_t)row * (size_t)channels);
         }
     }
 }

@@ -95,6 +95,25 @@ INLINE Ints relu_mask(Floats x)
     return ~(Ints)(x <= 0);
 }
 
+// A sum of many floats keeps its digits: runs of at most RUN numbers are added up as they are, and
+// the runs' sums with what rounding has taken from each (Kahan, 1965).
+enum { RUN = 1024 };
+typedef struct {
+    Floats sum, rest;
+} Total;
+
+INLINE void total_add(Total *total, Floats run)
+{
+    Floats part = run - total->rest, sum = total->sum + part;
+    total->rest = (sum - total->sum) - part;
+    total->sum = sum;
+}
+
+INLINE int run_end(int begin, int count)
+{
+    return count - begin > RUN ? begin + RUN : count;
+}
+
 // What the calling thread has to do of `count` pieces: begin ... end - 1.
 typedef struct {
     int begin, end;

@@ -379,6 +379,17 @@ void launch_max_pool_backward(const Pool *p, const void *x, const void *output_g
     });
 }
 
+// A sum of many floats, with what rounding has taken from it so far (Kahan, 1965).
+struct LongSum {
+    float value = 0, rest = 0;
+    __device__ void add(float number)
+    {
+        float part = number - rest, sum = value + part;
+        rest = (sum - value) - part;
+        value = sum;
+    }
+};
+
 template <typename T>
 static __global__ void average(size_t count, int pixels, int channels, const T *x, float *mean)
 {
@@ -386,10 +397,10 @@ static __global__ void average(size_t count, int pixels, int channels, const T *
     {
         size_t image = i / (unsigned)channels, channel = i % (unsigned)channels;
         const T *from = x + image * pixels * channels + channel;
-        float sum = 0;
+        LongSum sum;
         for (int p = 0; p < pixels; p++)
-            sum += to_float(from[(size_t)p * channels]);
-        mean[i] = sum / (float)pixels;
+            sum.add(to_float(from[(size_t)p * channels]));
+        mean[i] = sum.value / (float)pixels;
     }
 }
 
@@ -450,15 +461,16 @@ static __global__ void embed_backward(Table shape, size_t count, const float *to
     {
         int mine = (int)(i / (unsigned)shape.channels), first = 0;
         size_t channel = i % (unsigned)shape.channels;
-        float token = tokens[mine], sum = 0;
+        float token = tokens[mine];
+        LongSum sum;
         while (tokens[first] != token)
             first++;
         if (first < mine || token < 0)
             continue;
         for (int t = mine; t < shape.tokens; t++)
             if (tokens[t] == token)
-                sum += to_float(y_gradient[(size_t)t * shape.channels + channel]);
-        table_gradient[(size_t)token * shape.channels + channel] = sum;
+                sum.add(to_float(y_gradient[(size_t)t * shape.channels + channel]));
+        table_gradient[(size_t)token * shape.channels + channel] = sum.value;
     }
 }
 

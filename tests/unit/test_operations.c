@@ -472,6 +472,48 @@ START_TEST(cross_entropy_counts_finite_batches)
 }
 END_TEST
 
+// Sums over many equal numbers, where one float loses digits with each. All inputs and gradients
+// are 0.7; `sum` is the gradient that then is 0.7 for each pixel of the batch (or the output, the
+// mean).
+enum { MEAN_ITSELF = -1 };
+static const struct {
+    Spec spec;
+    int sum;
+} long_sums[] = {
+    {{OP_GLOBAL_AVERAGE_POOL, .batch = 1, .in = {700, 700, 16}}, MEAN_ITSELF},
+    {{OP_GLOBAL_AVERAGE_POOL, .batch = 1, .in = {700, 700, 3}}, MEAN_ITSELF},
+    {{OP_BATCH_NORM, .batch = 1, .in = {700, 700, 16}}, BETA},
+    {{OP_BATCH_NORM, .batch = 1, .in = {700, 700, 8}, .relu = true}, BETA},
+    {{OP_BATCH_NORM, .batch = 1, .in = {700, 700, 3}}, BETA},
+    {{OP_BATCH_NORM, .batch = 490000, .in = {1, 1, 5}, .flat = true}, BETA},
+    {{OP_CONV2D, .batch = 1, .in = {700, 700, 1}, .filters = 16, .size = 3, .image = true}, BIAS},
+    {{OP_CONV2D, .batch = 1, .in = {700, 700, 16}, .filters = 16, .size = 3}, BIAS},
+    {{OP_DENSE, .batch = 490000, .in = {1, 1, 2}, .filters = 3, .flat = true}, BIAS},
+    {{OP_EMBEDDING, .batch = 1, .in = {1, 490000, 1}, .size = 1, .filters = 9, .image = true},
+     EMBEDDINGS},
+};
+
+START_TEST(long_sums_keep_their_digits)
+{
+    const Spec *spec = &long_sums[_i].spec;
+    Trial *t = trial_create(spec);
+    const double count = 490000, value = 0.7f;
+    for (size_t i = 0; i < value_size(t->op.in, t->batch); i++)
+        t->sources[INPUT][i] = spec->kind == OP_EMBEDDING ? 0 : (float)value;
+    for (size_t i = 0; i < value_size(t->op.out, t->batch); i++)
+        t->output_gradient[0][i] = (float)value;
+    for (int c = 0; spec->kind == OP_BATCH_NORM && c < spec->in.channels; c++)
+        t->sources[BETA][c] = 1; // through the ReLU
+    trial_run(t);
+    bool mean = long_sums[_i].sum == MEAN_ITSELF;
+    double got = (double)(mean ? t->output[0] : t->gradients[long_sums[_i].sum][0]);
+    double expected = mean ? value : count * value;
+    ck_assert_msg(fabs(got - expected) <= 2e-5 * expected, "%s: %.9g instead of %.9g",
+                  describe(spec), got, expected);
+    trial_free(t);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("operations");
@@ -495,6 +537,10 @@ int main(void)
     tcase_add_loop_test(all, nan_is_not_hidden, 0, 2 * COUNT(nan_specs));
     tcase_add_loop_test(all, max_pool_does_not_hide_nan, 0, 8);
     tcase_add_test(all, dropout_does_not_hide_nan);
+
+    TCase *sums = operation_case(suite, "long sums");
+    if (settings()->precision != PRECISION_BF16)
+        tcase_add_loop_test(sums, long_sums_keep_their_digits, 0, COUNT(long_sums));
 
     TCase *rest = operation_case(suite, "beside operations");
     tcase_add_test(rest, softmax_is_right);

@@ -210,16 +210,18 @@ static void add_up_bias(const KernelPass *p, float *bias_gradient)
     size_t pixels = (size_t)p->grid.height * (size_t)p->grid.width;
     Share mine = my_share(p->out);
     for (int o = mine.begin; o < mine.end; o++) {
-        Floats sum = {0};
+        Total sum = {{0}, {0}};
         for (int n = 0; n < p->grid.batch; n++) {
             size_t chunk = (size_t)n * (size_t)p->out + (size_t)o;
             const Activation *from = p->y_gradient + chunk * pixels * LANES;
-            Floats part = {0};
-            for (size_t i = 0; i < pixels; i++)
-                part += load_activations(from + i * LANES);
-            sum += part;
+            for (size_t i = 0, end; i < pixels;) {
+                Floats part = {0};
+                for (end = pixels - i > RUN ? i + RUN : pixels; i < end; i++)
+                    part += load_activations(from + i * LANES);
+                total_add(&sum, part);
+            }
         }
-        store(bias_gradient + o * LANES, sum);
+        store(bias_gradient + o * LANES, sum.sum);
     }
 }
 
