@@ -83,6 +83,8 @@ static bool may_come(const void *who, uint32_t kind, uint64_t length)
     const PsServer *server = peer->server;
     if (peer->worker == NOBODY)
         return kind == PS_HELLO && length == sizeof(PsHello);
+    if (server->seats[peer->worker].presence == AWAITED && kind != PS_FAILED)
+        return false; // before PS_WELCOME
     switch (kind) {
     case PS_ASKS:
         return length == 0 && !server->seats[peer->worker].asked;
@@ -258,6 +260,16 @@ _Noreturn static void server_is_gone(PsServer *server, uint32_t gone, int worker
     die("%s is gone, says worker %d", ps_server_name(&server->job, (int)gone), worker);
 }
 
+// A worker that knows of a lost server says so at any time.
+static void heed_failure(PsServer *server, const Peer *peer)
+{
+    if (peer->reader.kind != PS_FAILED)
+        return;
+    uint32_t gone;
+    memcpy(&gone, peer->reader.body, sizeof gone);
+    server_is_gone(server, gone < (uint32_t)server->job.role.servers ? gone : 0, peer->worker);
+}
+
 // ---- What comes.
 
 static void receive(PsServer *server, Peer *peer)
@@ -331,6 +343,9 @@ static void wait_for_workers(PsServer *server)
     PsWaiting waiting = ps_waiting(&server->job);
     for (int absent; (absent = first_absent(server)) != NOBODY;) {
         wait_for_peers(server, 200);
+        for (int w = 0; w < server->job.role.workers; w++)
+            if (server->seats[w].peer && server->seats[w].peer->whole)
+                heed_failure(server, server->seats[w].peer);
         char who[32];
         snprintf(who, sizeof who, "worker %d", absent);
         if (!server->seats[absent].peer)
@@ -472,7 +487,6 @@ static PsRequest take_request(PsServer *server, Peer *peer)
 {
     Seat *seat = &server->seats[peer->worker];
     PsRequest request = {.worker = peer->worker};
-    uint32_t gone;
     switch (peer->reader.kind) {
     case PS_ASKS:
         request.kind = PS_PULL;
@@ -491,11 +505,8 @@ static PsRequest take_request(PsServer *server, Peer *peer)
         request.kind = PS_DONE;
         leave(server, peer->worker);
         break;
-    default: // PS_FAILED; may_come lets nothing else through
-        memcpy(&gone, peer->reader.body, sizeof gone);
-        if (gone >= (uint32_t)server->job.role.servers)
-            gone = 0;
-        server_is_gone(server, gone, peer->worker);
+    default: // may_come lets nothing else through
+        heed_failure(server, peer);
     }
     server->served = peer;
     return request;

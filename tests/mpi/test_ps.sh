@@ -146,6 +146,15 @@ for role in worker:1 server:0 server:1; do ends $role 0 ''; done
 
 # ---- A server that is gone.
 
+title="a server is killed before all workers have come"
+new_job 2 2
+begin server:0
+begin server:1
+HVD_STALL_SECONDS=0.4 begin worker:0
+comes_to_say worker:0 "worker 0: waiting for .*worker"
+signal server:1 KILL
+for role in worker:0 server:0; do ends $role 2 "server 1 (${HVD_SERVERS##*,}) is gone"; done
+
 for moment in 'ps_start 1' 'ps_applied 4'; do
     title="server 1 is killed at $moment"
     new_job 2 3
