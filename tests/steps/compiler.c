@@ -160,6 +160,7 @@ static const char *other_language(const char *text)
 static char *likely_mistake_of(const char *file, int status, const char *messages)
 {
     char *text = beginning_of(file), *name = collision(messages), *mistake;
+    char *defined = name_after(messages, "error: the program defines "); // compile-step says it
     const char *language = other_language(text);
     const char *kind = file_kind(file);
     if (kind)
@@ -174,6 +175,13 @@ static char *likely_mistake_of(const char *file, int status, const char *message
         mistake = format_text("an #include names a file that a check does not show. It shows the "
                               "system's headers, the kit's, and this file alone: it has to be the "
                               "whole program.");
+    else if (strstr(messages, "error: a symbol is no name of C"))
+        mistake = format_text("asm(...) gives something a name that C does not have; give it "
+                              "another one.");
+    else if (defined)
+        mistake = format_text("%s is a function of MPI or of cJSON, which the library calls, too; "
+                              "give yours another name.",
+                              defined);
     else if (name)
         mistake = format_text("%s is a function of the library; give yours another name.", name);
     else if (language)
@@ -189,6 +197,7 @@ static char *likely_mistake_of(const char *file, int status, const char *message
                               "error is the one to look at.");
     free(text);
     free(name);
+    free(defined);
     return mistake;
 }
 

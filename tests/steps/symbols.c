@@ -1,108 +1,267 @@
-// The undefined symbols of an object, and its sections.
+// The symbols of an object, and its sections, as compile-step lists them: in parts "=file" and
+// "=kit" what nm -P -g says of both, "=sections" (objdump -h), "=calls" the number of its
+// instructions that call the system. A name that is not one of C has been refused by then.
 
 #include "symbols.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "words.h"
 
-// Names with a star stand for all that begin so.
-static const char *const watched[] = {
-    "PMPI_*",
-    "dlopen",
-    "dlmopen",
-    "dlsym",
-    "dladdr",
-    "dl_iterate_phdr",
-    "ptrace",
-    "process_vm_*",
-    "syscall",
-    "fork",
-    "vfork",
-    "clone",
-    "daemon",
-    "exec*",
-    "fexecve",
-    "posix_spawn*",
-    "system",
-    "popen",
-    "socket",
-    "connect",
-    "bind",
-    "mprotect",
-    "prctl",
-    "personality",
-    "kill",
-    "killpg",
-    "tgkill",
-    "_exit",
-    "_Exit",
-    "quick_exit",
-    "unshare",
-    "setns",
-    "mount",
-    "chroot",
-    "pivot_root",
-    "setuid",
-    "setgid",
-    "shm_open",
-    "shmget",
-    "memfd_create",
-    "mmap",
-    "fopen*",
-    "freopen*",
-    "open",
-    "open64",
-    "openat*",
-    "creat",
-    "MPI_Win_*",
-    "MPI_Neighbor_*",
-    "MPI_Ineighbor_*",
-    "MPI_File_*",
-    "MPI_Comm_spawn*",
-    "MPI_Comm_connect",
-    "MPI_Comm_accept",
-    "MPI_Comm_join",
-    "MPI_T_*",
-    "_r_debug",
-    "_DYNAMIC",
-    NULL,
-};
+// What ordinary programs use. Names with a star stand for all that begin so; of both lists the
+// longest name that fits counts. Beside these, all that the kit's headers offer.
+static const char *const ordinary[] = {
+    // Communication, and what describes it
+    "MPI_*", "ompi_mpi_*", "ompi_request_null", "ompi_message_null", "ompi_message_no_proc",
+    // stdio.h, files that are open already
+    "printf", "fprintf", "vprintf", "vfprintf", "snprintf", "sprintf", "vsnprintf", "puts", "fputs",
+    "putc", "fputc", "putchar", "fwrite", "fflush", "perror", "sscanf", "__isoc99_sscanf",
+    "__isoc23_sscanf", "stdout", "stderr", "setbuf", "setvbuf", "setlinebuf", "_IO_putc",
+    // stdlib.h, assert.h, errno.h
+    "malloc", "calloc", "realloc", "reallocarray", "free", "aligned_alloc", "posix_memalign",
+    "abort", "exit", "abs", "labs", "llabs", "div", "ldiv", "qsort", "qsort_r", "bsearch", "rand",
+    "rand_r", "srand", "random", "srandom", "drand48", "srand48", "erand48", "nrand48", "lrand48",
+    "atoi", "atol", "atoll", "atof", "strto*", "__isoc23_strto*", "getenv", "__assert_fail",
+    "__errno_location", "error",
+    // string.h, strings.h, ctype.h
+    "str*", "mem*", "stpcpy", "stpncpy", "bzero", "bcmp", "bcopy", "index", "rindex", "ffs*",
+    "toupper", "tolower", "isalpha", "isdigit", "isalnum", "isspace", "isupper", "islower",
+    "ispunct", "isprint", "isxdigit", "__ctype_*", "__xpg_strerror_r",
+    // time.h
+    "time", "clock", "difftime", "clock_gettime", "gettimeofday", "timespec_get", "nanosleep",
+    "usleep", "sleep", "sched_yield",
+    // Threads
+    "pthread_mutex_*", "pthread_cond_*", "pthread_barrier_*", "pthread_create", "pthread_join",
+    "pthread_self", "pthread_once", "pthread_rwlock_*", "pthread_spin_*", "thrd_*", "mtx_*",
+    "cnd_*", "sem_init", "sem_post", "sem_wait", "sem_destroy", "GOMP_*", "omp_*",
+    // What traces have of files and of the machine; folders
+    "rename", "unlink", "remove", "fsync", "sync", "mkdir", "access", "gethostname", "uname",
+    "sched_setaffinity",
+    // What compilers add
+    "__ubsan_*", "__asan_*", "__tsan_*", "__lsan_*", "__stack_chk_fail", "_GLOBAL_OFFSET_TABLE_",
+    "__tls_get_addr", "__atomic_*", "__divsc3", "__muldc3", "__mulsc3", "__divdc3", "__powisf2",
+    "__powidf2", "__dso_handle", "_Unwind_*", NULL};
+
+// math.h: each of these, also with an f or l behind it.
+static const char *const mathematics[] = {
+    "acos",  "asin",   "atan",  "atan2",     "cos",     "sin",        "tan",       "cosh",
+    "sinh",  "tanh",   "acosh", "asinh",     "atanh",   "exp",        "exp2",      "exp10",
+    "expm1", "log",    "log2",  "log10",     "log1p",   "logb",       "ilogb",     "pow",
+    "sqrt",  "cbrt",   "hypot", "erf",       "erfc",    "lgamma",     "tgamma",    "gamma",
+    "ceil",  "floor",  "fmod",  "remainder", "remquo",  "trunc",      "round",     "lround",
+    "rint",  "lrint",  "fdim",  "nearbyint", "llround", "llrint",     "copysign",  "fma",
+    "fmax",  "fmin",   "fabs",  "frexp",     "ldexp",   "modf",       "scalbn",    "nextafter",
+    "nan",   "sincos", "cabs",  "cexp",      "isnan",   "__isnan",    "__isinf",   "__finite",
+    "isinf", "finite", "drem",  "scalb",     "j0",      "nexttoward", "__signbit", NULL};
+
+// More than that: of others' memory, of files, of names that the checks' traces rely on.
+static const char *const watched[] = {"MPI_Win_*",
+                                      "MPI_Put",
+                                      "MPI_Get",
+                                      "MPI_Accumulate",
+                                      "MPI_Rput",
+                                      "MPI_Rget",
+                                      "MPI_Raccumulate",
+                                      "MPI_Get_accumulate",
+                                      "MPI_Fetch_*",
+                                      "MPI_Compare_*",
+                                      "MPI_Rget_*",
+                                      "MPI_Neighbor_*",
+                                      "MPI_Ineigh*",
+                                      "MPI_File_*",
+                                      "MPI_Comm_spawn*",
+                                      "MPI_Comm_connect",
+                                      "MPI_Comm_join",
+                                      "MPI_Open_port",
+                                      "MPI_Comm_accept",
+                                      "MPI_Comm_set_name",
+                                      "MPI_T_*",
+                                      "MPI_Pcontrol",
+                                      "MPI_Register_data*",
+                                      "MPI_Comm_set_attr",
+                                      "memfd_*",
+                                      "MPI_Attr_put",
+                                      "MPI_Publish_*",
+                                      "MPI_Lookup_*",
+                                      "MPI_Dynamic*",
+
+                                      "MPI_Grequest_*",
+                                      NULL};
 
 // Sections whose code runs before or after main.
 static const char *const before_main[] = {".init_array", ".preinit_array", ".ctors", ".fini_array",
                                           ".dtors",      ".init",          ".fini",  NULL};
 
-static bool is_named(const char *name, const char *const *list, bool begins)
+// How much of the longest name in the list that fits it has; 0: none fits.
+static size_t fit_length(const char *name, const char *const *list)
 {
+    size_t longest = 0;
     for (; *list; list++) {
         size_t length = strlen(*list);
         bool star = (*list)[length - 1] == '*';
-        if (strncmp(name, *list, star ? length - 1 : length) == 0 &&
-            (star || name[length] == '\0' || (begins && name[length] == '.')))
+        bool fits = strncmp(name, *list, star ? length - 1 : length + 1) == 0;
+        longest = fits && length > longest ? length : longest;
+    }
+    return longest;
+}
+
+static bool is_mathematics(const char *name)
+{
+    char copy[64];
+    size_t length = strlen(name);
+    if (length == 0 || length >= sizeof copy)
+        return false;
+    memcpy(copy, name, length + 1);
+    bool fits = fit_length(copy, mathematics) > 0;
+    if (!fits && strchr("fl", copy[length - 1])) {
+        copy[length - 1] = '\0';
+        fits = fit_length(copy, mathematics) > 0;
+    }
+    return fits;
+}
+
+// "__printf_chk" is printf, with -D_FORTIFY_SOURCE.
+static bool is_fortified(const char *name)
+{
+    char plain[64];
+    size_t length = strlen(name);
+    if (length < 7 || length >= sizeof plain || strncmp(name, "__", 2) != 0 ||
+        strcmp(name + length - 4, "_chk") != 0)
+        return false;
+    snprintf(plain, sizeof plain, "%.*s", (int)length - 6, name + 2);
+    return fit_length(plain, ordinary) > 0;
+}
+
+static bool is_ordinary(const char *name)
+{
+    size_t length = fit_length(name, ordinary);
+    return (length > 0 && length > fit_length(name, watched)) || is_mathematics(name) ||
+           is_fortified(name);
+}
+
+static bool runs_before_main(const char *section)
+{
+    for (const char *const *name = before_main; *name; name++) {
+        size_t length = strlen(*name);
+        if (strncmp(section, *name, length) == 0 &&
+            (section[length] == '\0' || section[length] == '.'))
             return true;
     }
     return false;
 }
 
-char *symbols_to_look_at(const char *path)
+// ---- Lists of names.
+
+typedef struct {
+    char **items; // owned
+    int count;
+} Names;
+
+static void add_name(Names *names, const char *name)
 {
+    names->items = realloc(names->items, (size_t)(names->count + 1) * sizeof *names->items);
+    CHECK(names->items);
+    names->items[names->count++] = format_text("%s", name);
+}
+
+static bool has_name(const Names *names, const char *name)
+{
+    for (int i = 0; i < names->count; i++)
+        if (strcmp(names->items[i], name) == 0)
+            return true;
+    return false;
+}
+
+static void free_names(Names *names)
+{
+    for (int i = 0; i < names->count; i++)
+        free(names->items[i]);
+    free(names->items);
+}
+
+// ---- What stands in the file.
+
+typedef struct {
+    Names used, defined;         // by the submission,
+    Names kit_used, kit_defined; // and by the kit
+    Names sections;              // whose code runs before or after main
+    int calls;
+} Symbols;
+
+static void read_symbol(const char *line, Names *used, Names *defined)
+{
+    char name[1024], kind;
+    if (sscanf(line, "%1023s %c", name, &kind) == 2)
+        add_name(strchr("Uvw", kind) ? used : defined, name);
+}
+
+static Symbols read_symbols(const char *path)
+{
+    Symbols symbols = {0};
     FILE *file = fopen(path, "re");
-    char line[4096], name[1024], *calls = NULL, *sections = NULL, *text = NULL;
+    char line[4096], part[16] = "", name[1024];
     while (file && fgets(line, sizeof line, file)) {
-        if (sscanf(line, " U %1023s", name) == 1 && is_named(name, watched, false))
-            text_add(&calls, "%s%s", calls ? ", " : "", name);
-        else if (sscanf(line, " %*d %1023s %*x", name) == 1 && is_named(name, before_main, true))
-            text_add(&sections, "%s%s", sections ? ", " : "", name);
+        if (sscanf(line, "=%15s", part) == 1)
+            continue;
+        if (strcmp(part, "file") == 0)
+            read_symbol(line, &symbols.used, &symbols.defined);
+        else if (strcmp(part, "kit") == 0)
+            read_symbol(line, &symbols.kit_used, &symbols.kit_defined);
+        else if (strcmp(part, "calls") == 0)
+            symbols.calls = atoi(line);
+        else if (sscanf(line, " %*d %1023s %*x", name) == 1 && runs_before_main(name))
+            add_name(&symbols.sections, name);
     }
     if (file)
         fclose(file);
-    if (calls)
-        text_add(&text, "it uses %s", calls);
-    if (sections)
-        text_add(&text, "%scode of it runs before or after main (%s)", text ? "\n" : "", sections);
-    free(calls);
-    free(sections);
+    return symbols;
+}
+
+// ---- What is said of it.
+
+static void add_item(char **list, const char *begin, const char *item)
+{
+    text_add(list, "%s%s", *list ? ", " : begin, item);
+}
+
+static void add_line(char **text, char *line)
+{
+    if (line)
+        text_add(text, "%s%s", *text ? "\n" : "", line);
+    free(line);
+}
+
+char *symbols_to_look_at(const char *path)
+{
+    Symbols symbols = read_symbols(path);
+    char *uses = NULL, *replaces = NULL, *sections = NULL, *text = NULL;
+    for (int i = 0; i < symbols.used.count; i++) {
+        const char *name = symbols.used.items[i];
+        bool of_kit = strncmp(name, "__wrap_", 7) != 0 && strncmp(name, "MPI_", 4) != 0 &&
+                      has_name(&symbols.kit_defined, name);
+        if (!of_kit && !is_ordinary(name))
+            add_item(&uses, "it uses ", name);
+    }
+    for (int i = 0; i < symbols.defined.count; i++)
+        if (has_name(&symbols.kit_used, symbols.defined.items[i]) &&
+            strcmp(symbols.defined.items[i], "main") != 0)
+            add_item(&replaces,
+                     "it has functions or variables of its own that are called as the C "
+                     "library's, or as another library's, which the kit uses: ",
+                     symbols.defined.items[i]);
+    for (int i = 0; i < symbols.sections.count; i++)
+        add_item(&sections, "code of it runs before or after main: ", symbols.sections.items[i]);
+    add_line(&text, uses);
+    add_line(&text, replaces);
+    add_line(&text, sections);
+    if (symbols.calls > 0)
+        add_line(&text, format_text("it calls the system past the C library"));
+    free_names(&symbols.used);
+    free_names(&symbols.defined);
+    free_names(&symbols.kit_used);
+    free_names(&symbols.kit_defined);
+    free_names(&symbols.sections);
     return text;
 }

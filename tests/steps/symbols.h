@@ -4,8 +4,8 @@
 #ifndef HVDLAB_STEPS_SYMBOLS_H
 #define HVDLAB_STEPS_SYMBOLS_H
 
-// Reads what compile-step has written of the object (nm -u, objdump -h). Lines, which the caller
-// frees; NULL: nothing to look at.
+// Reads what compile-step has written of the object (OUT.symbols). Lines, which the caller frees;
+// NULL: nothing to look at.
 char *symbols_to_look_at(const char *path);
 
 #endif
