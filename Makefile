@@ -130,7 +130,7 @@ layers := base observe run data backend cpu cpu/winograd cuda comm nn train hvd 
 cuda_sources := $(wildcard common/comm/transport_cuda.c common/comm/transport_nccl.c common/cuda/*.c)
 # (teams.c is for the thread sanitizer.)
 library_sources := $(filter-out common/cpu/passes_set.c common/cpu/winograd/winograd_set.c $(if $(findstring thread,$(SANITIZE)),,common/run/teams.c) $(if $(cuda),,$(cuda_sources)),$(wildcard $(layers:%=common/%/*.c)))
-library_objects := $(library_sources:%.c=$(BUILD)/%.o) $(per_set:%=$(BUILD)/common/cpu/%.o)
+library_objects := $(library_sources:%.c=$(BUILD)/%.o) $(per_set:%=$(BUILD)/common/cpu/%.o) $(BUILD)/common/comm/mpi_others.o
 ifneq ($(cuda),)
 kernel_objects := $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard common/cuda/*.cu))
 library_objects += $(kernel_objects)
@@ -280,6 +280,16 @@ $(BUILD)/common/cpu/winograd/winograd_set_%.o: common/cpu/winograd/winograd_set.
 	@mkdir -p $(@D)
 	$(call say,CC,'$< ($*)')
 	$(Q)$(compile) $(visibility) -DWINOGRAD=winograd_$* $(extra_flags) -MMD -MP -c -o $@ $<
+
+# Made from mpi.h: what of MPI mpi_calls.c and mpi_messages.c do not watch.
+mpi_watched := common/comm/mpi_calls.c common/comm/mpi_messages.c
+$(BUILD)/common/comm/mpi_others.c: common/comm/mpi_others.awk $(mpi_watched) $(BUILD)/settings.compile
+	@mkdir -p $(@D)
+	$(Q)printf '%s\n' '#include <mpi.h>' '#if __has_include(<mpi-ext.h>)' '#include <mpi-ext.h>' '#endif' | \
+	    $(filter-out $(warnings),$(compile)) -E -P -x c - | awk -f $< $(mpi_watched) - >$@
+$(BUILD)/common/comm/mpi_others.o: $(BUILD)/common/comm/mpi_others.c
+	$(call say,CC,$<)
+	$(Q)$(compile) $(visibility) -MMD -MP -c -o $@ $<
 
 # Their vectors pass only between functions that are inlined, so how a call would pass them is no
 # matter; and nobody reads errno after a square root. Winograd's products are nothing but sums of

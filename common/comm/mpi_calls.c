@@ -1,19 +1,17 @@
 // MPI's functions, watched through its profiling interface (MPI 3.1, chapter 14.2): MPI_Allreduce
-// and the others are defined here. Each is a span (observe/span.h), writes the events that trace.h
-// lists, and calls PMPI_Allreduce. The declarations are those of any MPI 3.1.
-//
-// With HVDLAB_SYNCHRONOUS_SENDS=1 a send ends only when it is received, whatever its size. Small
-// messages otherwise wait in a buffer, and a program that deadlocks with large ones looks right.
+// and the other collective calls are defined here, messages in mpi_messages.c. Each is a span
+// (observe/span.h), writes the events that trace.h lists, and calls PMPI_Allreduce. The
+// declarations are those of any MPI 3.1. All other functions that move data leave an event "call":
+// mpi_others.awk makes them from mpi.h.
 
-#include <limits.h>
-#include <mpi.h>
+#include "comm/mpi_calls.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include "base/memory.h"
 #include "base/format.h"
 #include "observe/span.h"
 #include "comm/stall.h"
-#include "comm/sweep.h"
 #include "observe/trace.h"
 #include "comm/world.h"
 
@@ -79,7 +77,7 @@ static CommFacts *facts_of(MPI_Comm comm)
 
 // ---- Spans.
 
-static double bytes_of(int count, MPI_Datatype type)
+double bytes_of(int count, MPI_Datatype type)
 {
     int element = 0;
     if (type != MPI_DATATYPE_NULL)
@@ -87,9 +85,7 @@ static double bytes_of(int count, MPI_Datatype type)
     return (double)count * element;
 }
 
-// A communicator's rank as a rank of MPI_COMM_WORLD; -1: any, or none. MPI itself refuses an
-// invalid rank.
-static int world_rank_of(int rank, MPI_Comm comm)
+int world_rank_of(int rank, MPI_Comm comm)
 {
     if (rank == MPI_ANY_SOURCE || rank < 0 || comm == MPI_COMM_NULL)
         return -1;
@@ -105,9 +101,7 @@ static int world_rank_of(int rank, MPI_Comm comm)
     return result;
 }
 
-// `partner`, the root or the other rank, by the communicator.
-static SpanCall call_of(const char *function, int64_t count, double bytes, int partner,
-                        MPI_Comm comm)
+SpanCall call_of(const char *function, int64_t count, double bytes, int partner, MPI_Comm comm)
 {
     bool shown = timeline_on();
     return (SpanCall){.name = function,
@@ -117,9 +111,7 @@ static SpanCall call_of(const char *function, int64_t count, double bytes, int p
                       .partner = shown ? world_rank_of(partner, comm) : -1};
 }
 
-// A call in which this rank may wait: for all ranks of the communicator, or for `peer`, one of them
-// or MPI's name for none or any.
-static void begin_waiting(SpanCall call, MPI_Comm comm, bool collective, int peer)
+void begin_waiting(SpanCall call, MPI_Comm comm, bool collective, int peer)
 {
     CommFacts *facts = activity_inside() ? NULL : facts_of(comm);
     if (facts && collective && facts->whole_job)
@@ -129,8 +121,7 @@ static void begin_waiting(SpanCall call, MPI_Comm comm, bool collective, int pee
     span_begin_call(&call);
 }
 
-// Another call: it starts an operation in the background, or ends this rank's part in the job.
-static void begin_passing(SpanCall call)
+void begin_passing(SpanCall call)
 {
     span_begin(SPAN_CALL, call.name, call.bytes, call.partner);
 }
@@ -146,7 +137,7 @@ typedef struct {
     int root;  // -1: none
 } MpiCall;
 
-static const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME])
+const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME])
 {
     int length = 0;
     name[0] = '\0';
@@ -217,15 +208,69 @@ int MPI_Abort(MPI_Comm comm, int status)
     return PMPI_Abort(comm, status);
 }
 
-// Of the counts for each rank of the communicator.
-static int sum_of(const int *counts, MPI_Comm comm)
+// ---- How many elements a call moves, by its arguments.
+
+static int group_size(MPI_Comm comm)
 {
-    const CommFacts *facts = facts_of(comm);
-    int64_t sum = 0;
-    for (int r = 0; facts && counts && r < facts->size; r++)
-        sum += counts[r];
-    return sum < INT_MAX ? (int)sum : INT_MAX;
+    int size = 0, two_groups = 0;
+    if (comm == MPI_COMM_NULL || PMPI_Comm_test_inter(comm, &two_groups) != MPI_SUCCESS)
+        return 0;
+    if (two_groups)
+        PMPI_Comm_remote_size(comm, &size);
+    else
+        PMPI_Comm_size(comm, &size);
+    return size;
 }
+
+static int sum_of(const int counts[], int length)
+{
+    int sum = 0;
+    for (int r = 0; r < length && counts; r++)
+        sum += counts[r];
+    return sum;
+}
+
+static int all_of(const int counts[], MPI_Comm comm)
+{
+    return sum_of(counts, group_size(comm));
+}
+
+// What this rank brings, where it may be in place already: `counts` says what each rank brings.
+static int own_of(const void *from, int n, const int counts[], MPI_Comm comm)
+{
+    int rank = 0;
+    if (from != MPI_IN_PLACE)
+        return n;
+    if (group_size(comm) > 0)
+        PMPI_Comm_rank(comm, &rank);
+    return counts ? counts[rank] : 0;
+}
+
+static int bytes_of_all(const int counts[], const MPI_Datatype types[], int length)
+{
+    double bytes = 0;
+    for (int r = 0; r < length && counts && types; r++)
+        bytes += counts[r] > 0 ? bytes_of(counts[r], types[r]) : 0;
+    return (int)bytes;
+}
+
+// The ranks that this one sends to in a neighbourhood collective (MPI 3.1, chapter 7.6).
+static int neighbours(MPI_Comm comm)
+{
+    int kind = MPI_UNDEFINED, rank, in, out = 0, weighted;
+    if (comm == MPI_COMM_NULL || PMPI_Topo_test(comm, &kind) != MPI_SUCCESS)
+        return 0;
+    PMPI_Comm_rank(comm, &rank);
+    if (kind == MPI_CART)
+        PMPI_Cartdim_get(comm, &out);
+    else if (kind == MPI_GRAPH)
+        PMPI_Graph_neighbors_count(comm, rank, &out);
+    else if (kind == MPI_DIST_GRAPH)
+        PMPI_Dist_graph_neighbors_count(comm, &in, &out, &weighted);
+    return kind == MPI_CART ? 2 * out : out;
+}
+
+// ---- The calls.
 
 // Defines MPI_NAME around PMPI_NAME: `parameters` as declared, `arguments` as passed on, then what
 // an event says of the call, as in MpiCall.
@@ -241,385 +286,87 @@ static int sum_of(const int *counts, MPI_Comm comm)
         return collective_ends(call.function, comm_text, result);                                  \
     }
 
-// clang-format off
-WATCH(Comm_split, (MPI_Comm comm, int color, int key, MPI_Comm *made), (comm, color, key, made),
-      comm, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1)
-WATCH(Comm_dup, (MPI_Comm comm, MPI_Comm *made), (comm, made), comm, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1)
-WATCH(Barrier, (MPI_Comm comm), (comm), comm, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1)
-WATCH(Bcast, (void *data, int n, MPI_Datatype type, int root, MPI_Comm comm),
-      (data, n, type, root, comm), comm, n, type, MPI_OP_NULL, root)
-WATCH(Allreduce, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
-      (from, to, n, type, op, comm), comm, n, type, op, -1)
-WATCH(Reduce, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, int root,
-      MPI_Comm comm), (from, to, n, type, op, root, comm), comm, n, type, op, root)
-WATCH(Allgather, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
-      MPI_Comm comm), (from, n, type, to, m, to_type, comm), comm, m, to_type, MPI_OP_NULL, -1)
-WATCH(Allgatherv, (const void *from, int n, MPI_Datatype type, void *to, const int counts[],
-      const int offsets[], MPI_Datatype to_type, MPI_Comm comm),
-      (from, n, type, to, counts, offsets, to_type, comm), comm, n, type, MPI_OP_NULL, -1)
-WATCH(Gather, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
-      int root, MPI_Comm comm), (from, n, type, to, m, to_type, root, comm), comm, n, type, MPI_OP_NULL, root)
-WATCH(Scatter, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
-      int root, MPI_Comm comm), (from, n, type, to, m, to_type, root, comm), comm, m, to_type, MPI_OP_NULL, root)
-WATCH(Reduce_scatter_block, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
-      (from, to, n, type, op, comm), comm, n, type, op, -1)
-WATCH(Alltoall, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
-      MPI_Comm comm), (from, n, type, to, m, to_type, comm), comm, m, to_type, MPI_OP_NULL, -1)
-WATCH(Gatherv, (const void *from, int n, MPI_Datatype type, void *to, const int counts[], const int offsets[],
-      MPI_Datatype to_type, int root, MPI_Comm comm),
-      (from, n, type, to, counts, offsets, to_type, root, comm), comm, n, type, MPI_OP_NULL, root)
-WATCH(Scatterv, (const void *from, const int counts[], const int offsets[], MPI_Datatype type, void *to, int m,
-      MPI_Datatype to_type, int root, MPI_Comm comm),
-      (from, counts, offsets, type, to, m, to_type, root, comm), comm, m, to_type, MPI_OP_NULL, root)
-WATCH(Reduce_scatter, (const void *from, void *to, const int counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm),
-      (from, to, counts, type, op, comm), comm, sum_of(counts, comm), type, op, -1)
-WATCH(Scan, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
-      (from, to, n, type, op, comm), comm, n, type, op, -1)
-WATCH(Exscan, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
-      (from, to, n, type, op, comm), comm, n, type, op, -1)
-WATCH(Alltoallv, (const void *from, const int counts[], const int offsets[], MPI_Datatype type, void *to,
-      const int to_counts[], const int to_offsets[], MPI_Datatype to_type, MPI_Comm comm),
-      (from, counts, offsets, type, to, to_counts, to_offsets, to_type, comm),
-      comm, 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1)
-// clang-format on
-
-// Writes no event.
-int MPI_Probe(int from, int tag, MPI_Comm comm, MPI_Status *status)
-{
-    begin_waiting(call_of("MPI_Probe", NO_VALUES, -1, from, comm), comm, false, from);
-    int result = PMPI_Probe(from, tag, comm, status);
-    span_end();
-    return result;
-}
-
-// ---- Requests: each operation that goes on in the background has a number, from 1.
-
-// The requests whose completion the program has not seen yet. MPI reuses handles; the numbers are
-// ours.
-typedef struct {
-    MPI_Request handle;
-    int number;
-    bool receives;
-} Unfinished;
-
-static struct {
-    Unfinished *items;
-    int count, room, last;
-} requests;
-
-static int keep_request(MPI_Request handle, bool receives)
-{
-    if (requests.count == requests.room) {
-        requests.room = 2 * requests.room + 16;
-        requests.items = enlarge(requests.items, (size_t)requests.room, sizeof *requests.items);
-    }
-    requests.items[requests.count++] = (Unfinished){handle, ++requests.last, receives};
-    return requests.last;
-}
-
-// The numbers of the operations with these handles; 0: none. Operations that complete at once (such
-// as those with MPI_PROC_NULL) share a handle: each gets the oldest number that is left.
-static void request_numbers(int count, const MPI_Request *handles, int *numbers)
-{
-    for (int i = 0; i < count; i++) {
-        numbers[i] = 0;
-        for (int r = 0; r < requests.count && numbers[i] == 0; r++) {
-            bool taken = handles[i] == MPI_REQUEST_NULL || requests.items[r].handle != handles[i];
-            for (int k = 0; k < i && !taken; k++)
-                taken = numbers[k] == requests.items[r].number;
-            if (!taken)
-                numbers[i] = requests.items[r].number;
-        }
-    }
-}
-
-// Returns whether it was a receive.
-static bool forget_request(int number)
-{
-    for (int i = 0; i < requests.count; i++)
-        if (requests.items[i].number == number) {
-            bool receives = requests.items[i].receives;
-            memmove(&requests.items[i], &requests.items[i + 1],
-                    (size_t)(--requests.count - i) * sizeof *requests.items);
-            return receives;
-        }
-    return false;
-}
-
-// ---- Messages.
-
-typedef struct {
-    const char *function;
-    MPI_Comm comm;
-    int to, to_tag;     // MPI_PROC_NULL: it sends nothing
-    double bytes;       // that it sends
-    int from, from_tag; // MPI_PROC_NULL: it receives nothing
-    double room;        // for what it receives
-    int count;          // elements
-    const void *data;   // that it sends; NULL: it sends nothing
-    const void *place;  // for what it receives; NULL: it receives nothing
-} Message;
-
-#define NOBODY MPI_PROC_NULL, 0, 0
-
-// The event's fields for a direction that the message does not have are null.
-static void trace_message(const Message *m, bool sends, bool receives)
-{
-    char name[MPI_MAX_OBJECT_NAME];
-    const double none = __builtin_nan("");
-    size_t before = sweep_bytes_before(m->data);
-    if (before == 0)
-        before = sweep_bytes_before(m->place);
-    trace("message_begin", TEXT("function", m->function), TEXT("name", comm_name(m->comm, name)),
-          NUMBER("to", sends ? world_rank_of(m->to, m->comm) : none),
-          NUMBER("to_tag", sends ? m->to_tag : none), NUMBER("bytes", sends ? m->bytes : none),
-          NUMBER("from", receives ? world_rank_of(m->from, m->comm) : none),
-          NUMBER("from_tag", receives ? (m->from_tag == MPI_ANY_TAG ? -1 : m->from_tag) : none),
-          NUMBER("room", receives ? m->room : none),
-          NUMBER("before", before > 0 ? (double)before : none));
-}
-
-// A blocking call that sends to one rank and receives from another may wait for either.
-static void message_begins(const Message *m, bool waits)
-{
-    bool sends = m->to != MPI_PROC_NULL, receives = m->from != MPI_PROC_NULL;
-    if (trace_on())
-        trace_message(m, sends, receives);
-    SpanCall call = call_of(m->function, m->count, sends ? m->bytes : m->room,
-                            sends ? m->to : m->from, m->comm);
-    int peer = !sends ? m->from : !receives || m->from == m->to ? m->to : MPI_PROC_NULL;
-    if (waits)
-        begin_waiting(call, m->comm, false, peer);
-    else
-        begin_passing(call);
-}
-
-// Of a message that was received.
-static double bytes_in(const MPI_Status *status)
-{
-    MPI_Count bytes = 0;
-    PMPI_Get_elements_x(status, MPI_BYTE, &bytes);
-    return (double)bytes;
-}
-
-// `request`: the operation that the call has started in the background. `status`: MPI's, of a call
-// that has received.
-static int message_ends(const Message *m, const MPI_Request *request, const MPI_Status *status,
-                        int result)
-{
-    span_end();
-    bool receives = m->from != MPI_PROC_NULL;
-    if (!trace_on())
-        return result;
-    int number = request ? keep_request(*request, receives) : 0;
-    if (receives && !request && result == MPI_SUCCESS)
-        trace("message_end", TEXT("function", m->function), NUMBER("request", number),
-              NUMBER("received", bytes_in(status)),
-              NUMBER("source", world_rank_of(status->MPI_SOURCE, m->comm)),
-              NUMBER("tag", status->MPI_TAG));
-    else
-        trace("message_end", TEXT("function", m->function), NUMBER("request", number));
-    return result;
-}
-
-// What MPI is given where the program wants no status.
-static MPI_Status *status_or(MPI_Status *status, MPI_Status *own)
-{
-    return status == MPI_STATUS_IGNORE ? own : status;
-}
-
-// `call` may use `seen`, which holds the result of a receive.
-#define WATCH_MESSAGE(name, parameters, call, request, status, ...)                                \
-    int MPI_##name parameters                                                                      \
-    {                                                                                              \
-        const MPI_Request *begun = request;                                                        \
-        MPI_Status own = {0}, *seen = status_or(status, &own);                                     \
-        const Message message = {"MPI_" #name, __VA_ARGS__};                                       \
-        message_begins(&message, !begun);                                                          \
-        int result = call;                                                                         \
-        return message_ends(&message, begun, seen, result);                                        \
-    }
-
-static bool sends_are_synchronous(void)
-{
-    const char *wanted = getenv("HVDLAB_SYNCHRONOUS_SENDS");
-    return wanted && strcmp(wanted, "1") == 0;
-}
-
-// clang-format off
-#define SEND_PARAMETERS const void *data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm
-#define SEND_ARGUMENTS  data, n, type, to, tag, comm
-#define NO_STATUS       MPI_STATUS_IGNORE
-#define SENDS           comm, to, tag, bytes_of(n, type), NOBODY, n, data, NULL
-WATCH_MESSAGE(Send, (SEND_PARAMETERS),
-              (sends_are_synchronous() ? PMPI_Ssend : PMPI_Send)(SEND_ARGUMENTS), NULL, NO_STATUS, SENDS)
-WATCH_MESSAGE(Ssend, (SEND_PARAMETERS), PMPI_Ssend(SEND_ARGUMENTS), NULL, NO_STATUS, SENDS)
-WATCH_MESSAGE(Rsend, (SEND_PARAMETERS), PMPI_Rsend(SEND_ARGUMENTS), NULL, NO_STATUS, SENDS)
-WATCH_MESSAGE(Bsend, (SEND_PARAMETERS), PMPI_Bsend(SEND_ARGUMENTS), NULL, NO_STATUS, SENDS)
-WATCH_MESSAGE(Isend, (SEND_PARAMETERS, MPI_Request *request),
-              (sends_are_synchronous() ? PMPI_Issend : PMPI_Isend)(SEND_ARGUMENTS, request), request, NO_STATUS, SENDS)
-WATCH_MESSAGE(Issend, (SEND_PARAMETERS, MPI_Request *request), PMPI_Issend(SEND_ARGUMENTS, request),
-              request, NO_STATUS, SENDS)
-WATCH_MESSAGE(Recv, (void *data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status *status),
-              PMPI_Recv(data, n, type, from, tag, comm, seen), NULL, status,
-              comm, NOBODY, from, tag, bytes_of(n, type), n, NULL, data)
-WATCH_MESSAGE(Irecv, (void *data, int n, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request *request),
-              PMPI_Irecv(data, n, type, from, tag, comm, request), request, NO_STATUS,
-              comm, NOBODY, from, tag, bytes_of(n, type), n, NULL, data)
-WATCH_MESSAGE(Sendrecv, (const void *data, int n, MPI_Datatype type, int to, int tag, void *place, int m,
-              MPI_Datatype place_type, int from, int from_tag, MPI_Comm comm, MPI_Status *status),
-              PMPI_Sendrecv(data, n, type, to, tag, place, m, place_type, from, from_tag, comm, seen), NULL, status,
-              comm, to, tag, bytes_of(n, type), from, from_tag, bytes_of(m, place_type), m, data, place)
-WATCH_MESSAGE(Sendrecv_replace, (void *data, int n, MPI_Datatype type, int to, int tag, int from, int from_tag,
-              MPI_Comm comm, MPI_Status *status),
-              PMPI_Sendrecv_replace(data, n, type, to, tag, from, from_tag, comm, seen), NULL, status,
-              comm, to, tag, bytes_of(n, type), from, from_tag, bytes_of(n, type), n, data, data)
-// clang-format on
-
-// Non-blocking collective calls.
-#define WATCH_BACKGROUND(name, parameters, arguments, ...)                                         \
-    int MPI_##name parameters                                                                      \
-    {                                                                                              \
-        const MpiCall call = {"MPI_" #name, __VA_ARGS__};                                          \
-        begin_passing(collective_begins(&call));                                                   \
-        return background_begins(&call, request, PMPI_##name arguments);                           \
-    }
-
 static int background_begins(const MpiCall *call, const MPI_Request *request, int result)
 {
     char name[MPI_MAX_OBJECT_NAME];
     span_end();
+    int number = trace_has_begun() ? keep_request(*request, false) : 0;
     if (trace_on())
         trace("collective_end", TEXT("function", call->function),
-              TEXT("name", comm_name(call->comm, name)),
-              NUMBER("request", keep_request(*request, false)));
+              TEXT("name", comm_name(call->comm, name)), NUMBER("request", number));
     return result;
 }
 
-// clang-format off
-WATCH_BACKGROUND(Iallreduce, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-                 MPI_Request *request), (from, to, n, type, op, comm, request), comm, n, type, op, -1)
-WATCH_BACKGROUND(Ireduce, (const void *from, void *to, int n, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm,
-                 MPI_Request *request), (from, to, n, type, op, root, comm, request), comm, n, type, op, root)
-WATCH_BACKGROUND(Ibcast, (void *data, int n, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request *request),
-                 (data, n, type, root, comm, request), comm, n, type, MPI_OP_NULL, root)
-WATCH_BACKGROUND(Igather, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type, int root,
-                 MPI_Comm comm, MPI_Request *request), (from, n, type, to, m, to_type, root, comm, request),
-                 comm, n, type, MPI_OP_NULL, root)
-WATCH_BACKGROUND(Iallgather, (const void *from, int n, MPI_Datatype type, void *to, int m, MPI_Datatype to_type,
-                 MPI_Comm comm, MPI_Request *request), (from, n, type, to, m, to_type, comm, request),
-                 comm, n, type, MPI_OP_NULL, -1)
-WATCH_BACKGROUND(Ireduce_scatter, (const void *from, void *to, const int counts[], MPI_Datatype type, MPI_Op op,
-                 MPI_Comm comm, MPI_Request *request), (from, to, counts, type, op, comm, request),
-                 comm, sum_of(counts, comm), type, op, -1)
-// clang-format on
-
-// ---- Waiting for what goes on in the background.
-
-// "3,4", the numbers of those requests; the caller frees it.
-static char *request_names(int count, const int *numbers)
-{
-    char *names = format_text("%s", "");
-    for (int i = 0; i < count; i++) {
-        if (numbers[i] == 0)
-            continue;
-        char *longer = format_text("%s%s%d", names, *names ? "," : "", numbers[i]);
-        free(names);
-        names = longer;
-    }
-    return names;
-}
-
-// The requests of a wait, with their handles before it.
-typedef struct {
-    const char *function;
-    int count;
-    int *numbers;
-    MPI_Status *statuses; // MPI's results; of `own` where the program wants none
-    MPI_Status *own;
-    const int *indices; // the requests to which statuses belong; NULL: to all, in their order
-} Waiting;
-
-static Waiting wait_begins(const char *function, int count, const MPI_Request *handles, bool blocks,
-                           MPI_Status *statuses, const int *indices)
-{
-    Waiting waiting = {
-        .function = function, .count = count, .statuses = statuses, .indices = indices};
-    if (trace_on()) {
-        waiting.numbers = allocate((size_t)count, sizeof *waiting.numbers);
-        request_numbers(count, handles, waiting.numbers);
-        if (statuses == MPI_STATUSES_IGNORE || statuses == MPI_STATUS_IGNORE)
-            waiting.statuses = waiting.own = allocate((size_t)count, sizeof *waiting.own);
-    }
-    if (trace_on() && blocks) {
-        char *names = request_names(count, waiting.numbers);
-        trace("wait_begin", TEXT("function", function), TEXT("requests", names));
-        free(names);
-    }
-    if (blocks)
-        begin_waiting(call_of(function, NO_VALUES, -1, MPI_PROC_NULL, MPI_COMM_NULL), MPI_COMM_NULL,
-                      false, MPI_PROC_NULL);
-    return waiting;
-}
-
-static const MPI_Status *status_of(const Waiting *waiting, int request)
-{
-    int at = 0;
-    while (waiting->indices && at + 1 < waiting->count && waiting->indices[at] != request)
-        at++;
-    return &waiting->statuses[waiting->indices ? at : request];
-}
-
-// MPI has set the handles of completed operations to MPI_REQUEST_NULL. A test that completes
-// nothing leaves no event: programs test in loops.
-static int wait_ends(Waiting *waiting, const MPI_Request *handles, bool blocks, int result)
-{
-    if (blocks)
-        span_end();
-    char *done = NULL;
-    double received = 0;
-    for (int i = 0; waiting->numbers && i < waiting->count; i++) {
-        if (waiting->numbers[i] == 0 || handles[i] != MPI_REQUEST_NULL)
-            continue;
-        if (forget_request(waiting->numbers[i]))
-            received += bytes_in(status_of(waiting, i));
-        char *longer =
-            format_text("%s%s%d", done ? done : "", done ? "," : "", waiting->numbers[i]);
-        free(done);
-        done = longer;
-    }
-    if (done || blocks)
-        trace("wait_end", TEXT("function", waiting->function), TEXT("requests", done ? done : ""),
-              NUMBER("received", received));
-    free(done);
-    free(waiting->numbers);
-    free(waiting->own);
-    return result;
-}
-
-// `arguments` has `seen`, where MPI puts statuses.
-#define WATCH_WAIT(name, parameters, arguments, count, handles, blocks, results, places)           \
-    int MPI_##name parameters                                                                      \
+// The same, and its form that goes on in the background.
+#define WATCH_BOTH(name, background, parameters, arguments, ...)                                   \
+    WATCH(name, parameters, arguments, __VA_ARGS__)                                                \
+    int MPI_##background(UNPACK parameters, MPI_Request *request)                                  \
     {                                                                                              \
-        Waiting waiting = wait_begins("MPI_" #name, count, handles, blocks, results, places);      \
-        MPI_Status *seen = waiting.statuses;                                                       \
-        int result = PMPI_##name arguments;                                                        \
-        return wait_ends(&waiting, handles, blocks, result);                                       \
+        const MpiCall call = {"MPI_" #background, __VA_ARGS__};                                    \
+        begin_passing(collective_begins(&call));                                                   \
+        return background_begins(&call, request, PMPI_##background(UNPACK arguments, request));    \
     }
 
+#define NO_DATA 0, MPI_DATATYPE_NULL, MPI_OP_NULL, -1
+
 // clang-format off
-WATCH_WAIT(Wait, (MPI_Request *request, MPI_Status *status), (request, seen), 1, request, true, status, NULL)
-WATCH_WAIT(Waitall, (int n, MPI_Request *all, MPI_Status *statuses), (n, all, seen), n, all, true, statuses, NULL)
-WATCH_WAIT(Waitany, (int n, MPI_Request *all, int *index, MPI_Status *status), (n, all, index, seen), n, all, true,
-           status, index)
-WATCH_WAIT(Waitsome, (int n, MPI_Request *all, int *count, int *indices, MPI_Status *statuses),
-           (n, all, count, indices, seen), n, all, true, statuses, indices)
-WATCH_WAIT(Test, (MPI_Request *request, int *done, MPI_Status *status), (request, done, seen), 1, request, false,
-           status, NULL)
-WATCH_WAIT(Testall, (int n, MPI_Request *all, int *done, MPI_Status *statuses), (n, all, done, seen), n, all, false,
-           statuses, NULL)
-WATCH_WAIT(Testany, (int n, MPI_Request *all, int *index, int *done, MPI_Status *status),
-           (n, all, index, done, seen), n, all, false, status, index)
-WATCH_WAIT(Testsome, (int n, MPI_Request *all, int *count, int *indices, MPI_Status *statuses),
-           (n, all, count, indices, seen), n, all, false, statuses, indices)
+WATCH(Comm_split, (MPI_Comm comm, int color, int key, MPI_Comm *made), (comm, color, key, made), comm, NO_DATA)
+WATCH_BOTH(Comm_dup, Comm_idup, (MPI_Comm comm, MPI_Comm *made), (comm, made), comm, NO_DATA)
+WATCH_BOTH(Barrier, Ibarrier, (MPI_Comm comm), (comm), comm, NO_DATA)
+WATCH_BOTH(Bcast, Ibcast, (void *data, int n, MPI_Datatype type, int root, MPI_Comm comm),
+      (data, n, type, root, comm), comm, n, type, MPI_OP_NULL, root)
+
+#define REDUCES const void *from, void *to, int n, MPI_Datatype type, MPI_Op op
+WATCH_BOTH(Allreduce, Iallreduce, (REDUCES, MPI_Comm comm), (from, to, n, type, op, comm), comm, n, type, op, -1)
+WATCH_BOTH(Reduce, Ireduce, (REDUCES, int root, MPI_Comm comm), (from, to, n, type, op, root, comm), comm, n, type, op, root)
+WATCH_BOTH(Reduce_scatter_block, Ireduce_scatter_block, (REDUCES, MPI_Comm comm), (from, to, n, type, op, comm),
+      comm, (int)((int64_t)n * group_size(comm)), type, op, -1)
+WATCH_BOTH(Reduce_scatter, Ireduce_scatter, (const void *from, void *to, const int counts[], MPI_Datatype type, MPI_Op op,
+      MPI_Comm comm), (from, to, counts, type, op, comm), comm, all_of(counts, comm), type, op, -1)
+WATCH_BOTH(Scan, Iscan, (REDUCES, MPI_Comm comm), (from, to, n, type, op, comm), comm, n, type, op, -1)
+WATCH_BOTH(Exscan, Iexscan, (REDUCES, MPI_Comm comm), (from, to, n, type, op, comm), comm, n, type, op, -1)
+
+// Of an all-gather and an all-to-all the event has what comes from each rank; of the forms with a count for each rank,
+// what this rank brings to an all-gather, and all that it brings to an all-to-all.
+#define SENDS_ALIKE const void *from, int n, MPI_Datatype type
+#define SENDS_EACH  const void *from, const int counts[], const int offsets[], MPI_Datatype type
+#define GETS_ALIKE  void *to, int m, MPI_Datatype to_type
+#define GETS_EACH   void *to, const int to_counts[], const int to_offsets[], MPI_Datatype to_type
+#define EACH_TYPED  const void *from, const int counts[], const WIDTH offsets[], const MPI_Datatype types[], void *to, \
+                    const int to_counts[], const WIDTH to_offsets[], const MPI_Datatype to_types[]
+#define ALIKE_ALIKE from, n, type, to, m, to_type
+#define ALIKE_EACH  from, n, type, to, to_counts, to_offsets, to_type
+#define EACH_ALIKE  from, counts, offsets, type, to, m, to_type
+#define EACH_EACH   from, counts, offsets, type, to, to_counts, to_offsets, to_type
+#define TYPED_TYPED from, counts, offsets, types, to, to_counts, to_offsets, to_types
+WATCH_BOTH(Allgather, Iallgather, (SENDS_ALIKE, GETS_ALIKE, MPI_Comm comm), (ALIKE_ALIKE, comm), comm, m, to_type, MPI_OP_NULL, -1)
+WATCH_BOTH(Allgatherv, Iallgatherv, (SENDS_ALIKE, GETS_EACH, MPI_Comm comm), (ALIKE_EACH, comm),
+      comm, own_of(from, n, to_counts, comm), from == MPI_IN_PLACE ? to_type : type, MPI_OP_NULL, -1)
+WATCH_BOTH(Gather, Igather, (SENDS_ALIKE, GETS_ALIKE, int root, MPI_Comm comm), (ALIKE_ALIKE, root, comm),
+      comm, from == MPI_IN_PLACE ? m : n, from == MPI_IN_PLACE ? to_type : type, MPI_OP_NULL, root)
+WATCH_BOTH(Gatherv, Igatherv, (SENDS_ALIKE, GETS_EACH, int root, MPI_Comm comm), (ALIKE_EACH, root, comm),
+      comm, own_of(from, n, to_counts, comm), from == MPI_IN_PLACE ? to_type : type, MPI_OP_NULL, root)
+WATCH_BOTH(Scatter, Iscatter, (SENDS_ALIKE, GETS_ALIKE, int root, MPI_Comm comm), (ALIKE_ALIKE, root, comm),
+      comm, to == MPI_IN_PLACE ? n : m, to == MPI_IN_PLACE ? type : to_type, MPI_OP_NULL, root)
+WATCH_BOTH(Scatterv, Iscatterv, (SENDS_EACH, GETS_ALIKE, int root, MPI_Comm comm), (EACH_ALIKE, root, comm),
+      comm, own_of(to, m, counts, comm), to == MPI_IN_PLACE ? type : to_type, MPI_OP_NULL, root)
+WATCH_BOTH(Alltoall, Ialltoall, (SENDS_ALIKE, GETS_ALIKE, MPI_Comm comm), (ALIKE_ALIKE, comm), comm, m, to_type, MPI_OP_NULL, -1)
+WATCH_BOTH(Alltoallv, Ialltoallv, (SENDS_EACH, GETS_EACH, MPI_Comm comm), (EACH_EACH, comm),
+      comm, all_of(from == MPI_IN_PLACE ? to_counts : counts, comm), from == MPI_IN_PLACE ? to_type : type, MPI_OP_NULL, -1)
+#define WIDTH int
+WATCH_BOTH(Alltoallw, Ialltoallw, (EACH_TYPED, MPI_Comm comm), (TYPED_TYPED, comm),
+      comm, bytes_of_all(from == MPI_IN_PLACE ? to_counts : counts, from == MPI_IN_PLACE ? to_types : types,
+                         group_size(comm)), MPI_BYTE, MPI_OP_NULL, -1)
+#undef WIDTH
+#define WIDTH MPI_Aint
+WATCH_BOTH(Neighbor_alltoallw, Ineighbor_alltoallw, (EACH_TYPED, MPI_Comm comm), (TYPED_TYPED, comm),
+      comm, bytes_of_all(counts, types, neighbours(comm)), MPI_BYTE, MPI_OP_NULL, -1)
+WATCH_BOTH(Neighbor_allgather, Ineighbor_allgather, (SENDS_ALIKE, GETS_ALIKE, MPI_Comm comm), (ALIKE_ALIKE, comm),
+      comm, n, type, MPI_OP_NULL, -1)
+WATCH_BOTH(Neighbor_allgatherv, Ineighbor_allgatherv, (SENDS_ALIKE, GETS_EACH, MPI_Comm comm), (ALIKE_EACH, comm),
+      comm, n, type, MPI_OP_NULL, -1)
+WATCH_BOTH(Neighbor_alltoall, Ineighbor_alltoall, (SENDS_ALIKE, GETS_ALIKE, MPI_Comm comm), (ALIKE_ALIKE, comm),
+      comm, n, type, MPI_OP_NULL, -1)
+WATCH_BOTH(Neighbor_alltoallv, Ineighbor_alltoallv, (SENDS_EACH, GETS_EACH, MPI_Comm comm), (EACH_EACH, comm),
+      comm, sum_of(counts, neighbours(comm)), type, MPI_OP_NULL, -1)
 // clang-format on

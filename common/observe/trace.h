@@ -25,7 +25,11 @@
 //                                                              each time, but of those of hvd that
 //                                                              only ask (hvd_rank) the first time;
 //                                                              or "getenv(NAME)", of a variable
-//                                                              that says who is on this machine
+//                                                              that says who is on this machine;
+//                                                              or a function of MPI that moves
+//                                                              data in another way than by
+//                                                              messages or collective calls: the
+//                                                              first time
 //     placement         host, local_rank, local_size, group    show_placement: what the rank says;
 //                                                              the ranks of the communicator, in
 //                                                              its order, "0,2,4"

@@ -33,9 +33,12 @@ static bool receives_values(const cJSON *event)
     return event_number(event, "room") > 64;
 }
 
-static bool in_background(const cJSON *event)
+// The call goes on as soon as any request is done: then what it has not waited for was under way,
+// however many it finds done by then.
+static bool any_will_do(const cJSON *wait)
 {
-    return strncmp(event_text(event, "function"), "MPI_I", 5) == 0;
+    const char *function = event_text(wait, "function");
+    return strstr(function, "any") || strstr(function, "some");
 }
 
 // Takes the requests out that a text lists, "3,4"; returns how many of them were receives.
@@ -79,24 +82,25 @@ static bool next_trial(const Events *events, int *at, Received *received)
     const cJSON *call = NULL; // that has begun, and receives
     for (*at = begin + 1; *at < events->count; (*at)++) {
         const cJSON *event = events->items[*at];
-        int complete = 0;
+        int complete = 0, open = received->open_count;
         if (event_is(event, "sweep_end"))
             break;
         if (event_is(event, "message_begin"))
             call = receives_values(event) ? event : NULL;
         if (event_is(event, "message_end") && call) {
             int request = (int)event_number(event, "request");
-            if (in_background(call) && request > 0 && received->open_count < MAX_OPEN)
+            if (request > 0 && received->open_count < MAX_OPEN)
                 received->open[received->open_count++] = request;
-            else if (!in_background(call))
+            else if (request == 0)
                 complete = 1;
             call = NULL;
         }
         if (event_is(event, "wait_end"))
             complete = close_receives(received, event_text(event, "requests"));
         take_late_receive(received, event);
+        bool others = any_will_do(event) ? open > 1 : received->open_count > 0;
         received->messages += complete;
-        received->overlapped += received->open_count > 0 ? complete : 0;
+        received->overlapped += others ? complete : 0;
         if (complete > 0) {
             received->came = received->open_count > 0 ? 0 : event_number(event, "t");
             received->begun = 0;

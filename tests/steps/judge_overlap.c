@@ -27,10 +27,10 @@ typedef struct {
     int open_count;
 } OverlapStep;
 
-// MPI_Isend, MPI_Iallreduce and their kind return at once.
+// MPI_Isend, MPI_Iallreduce and their kind return at once, as MPI_Start does.
 static bool returns_at_once(const char *function)
 {
-    return strncmp(function, "MPI_I", 5) == 0;
+    return strncmp(function, "MPI_I", 5) == 0 || strcmp(function, "MPI_Start") == 0;
 }
 
 static double transferred(const cJSON *event)

@@ -15,6 +15,12 @@ static const Diagnosis not_a_ring = {
     "not-a-ring",
     "ranks send to others than the next one. That may be a good all-reduce, but it is no ring.",
     NULL};
+static const Diagnosis from_any = {
+    "received-from-any",
+    "rank 0 receives from any rank, MPI_ANY_SOURCE, and all others name the rank that they receive "
+    "from. Often this is (rank - 1) % size: in C it is -1 on rank 0, and -1 happens to be "
+    "MPI_ANY_SOURCE in Open MPI. (rank + size - 1) % size is the left neighbour on every rank.",
+    NULL};
 static const Diagnosis not_messages = {
     "not-by-messages",
     "the sums are right, but less was sent by MPI_Sendrecv, MPI_Send and their kind than any "
@@ -51,8 +57,17 @@ static bool goes_around_otherwise(const SumCall *call)
     return true;
 }
 
+// Rank 0 alone receives from any rank, and all others from one that they name.
+static bool is_lost_left(const SumCall *call)
+{
+    return call->from_any == 1 &&
+           call->from_named == (all_ranks(call->run->ranks) & ~call->from_any);
+}
+
 const Diagnosis *not_around(const SumCall *call)
 {
+    if (is_lost_left(call))
+        return &from_any;
     if (goes_around(call) || goes_around_otherwise(call))
         return NULL;
     bool fewer_than_ranks = bytes_of_values(call) < (double)sizeof(float) * call->run->ranks;

@@ -419,13 +419,34 @@ static bool is_librarys(const char *comm)
     return false;
 }
 
+// True where a call is `function`, or a form of it: MPI_Iallreduce, MPI_Allreduce_init and
+// MPIX_Allreduce_init are forms of MPI_Allreduce, MPI_Ineighbor_allgather of MPI_Allgather.
+static bool is_form_of(const char *call, const char *function)
+{
+    static const char *const begins[] = {"I", "Neighbor_", "Ineighbor_", ""};
+    if (strcmp(call, function) == 0)
+        return true;
+    if (strncmp(function, "MPI_", 4) != 0 || strncmp(call, "MPI", 3) != 0 || !strchr(call, '_'))
+        return false;
+    call = strchr(call, '_') + 1;
+    function += 4;
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+        size_t begin = strlen(begins[i]), length = strlen(function);
+        if (strncmp(call, begins[i], begin) == 0 &&
+            strncasecmp(call + begin, function, length) == 0 &&
+            (!call[begin + length] || strcmp(call + begin + length, "_init") == 0))
+            return true;
+    }
+    return false;
+}
+
 RankSet ranks_that_called(const Run *run, const char *function)
 {
     RankSet ranks = 0;
     for (int r = 0; r < run->ranks; r++)
         for (int i = 0; i < run->traces.of[r].count; i++) {
             const cJSON *event = run->traces.of[r].items[i];
-            if (strcmp(event_text(event, "function"), function) == 0 &&
+            if (is_form_of(event_text(event, "function"), function) &&
                 !is_librarys(event_text(event, "name")))
                 ranks |= 1u << r;
         }

@@ -29,7 +29,9 @@ static bool ends_call(const cJSON *event)
 
 static void read_message(SumCall *call, int rank, const cJSON *event)
 {
-    double to = event_number(event, "to");
+    double to = event_number(event, "to"), from = event_number(event, "from");
+    call->from_any |= from < 0 ? 1u << rank : 0;
+    call->from_named |= from >= 0 ? 1u << rank : 0;
     if (!(to >= 0 && to < call->run->ranks))
         return;
     call->sent[rank][(int)to] += event_number(event, "bytes");

@@ -18,11 +18,12 @@ typedef struct {
     const char *bits[MAX_RANKS];       // a hash of all
     double sent[MAX_RANKS][MAX_RANKS]; // bytes, by whom and to whom
     int messages[MAX_RANKS];           // by whom they were sent
-    bool on_world;                     // one of them was sent on MPI_COMM_WORLD
-    double across_hosts;               // bytes that collective calls were made with, by one rank,
-    const cJSON *across;               // among ranks of several hosts; the first such call
-    int first_request[MAX_RANKS];      // of what a rank began in the background; 0: none
-    int unawaited[MAX_RANKS];          // of that, what it had not waited for when the call returned
+    RankSet from_any, from_named; // who received from MPI_ANY_SOURCE; from a rank that it names
+    bool on_world;                // one of them was sent on MPI_COMM_WORLD
+    double across_hosts;          // bytes that collective calls were made with, by one rank,
+    const cJSON *across;          // among ranks of several hosts; the first such call
+    int first_request[MAX_RANKS]; // of what a rank began in the background; 0: none
+    int unawaited[MAX_RANKS];     // of that, what it had not waited for when the call returned
 } SumCall;
 
 // Those of all runs, in their order.
