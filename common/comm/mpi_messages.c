@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/arranged.h"
 #include "base/format.h"
 #include "base/memory.h"
 #include "comm/sweep.h"
@@ -160,8 +161,7 @@ static MPI_Status *status_or(MPI_Status *status, MPI_Status *own)
 
 static bool sends_are_synchronous(void)
 {
-    const char *wanted = getenv("HVDLAB_SYNCHRONOUS_SENDS");
-    return wanted && strcmp(wanted, "1") == 0;
+    return arranged()->synchronous;
 }
 
 // Messages of the calls that are to come: of persistent requests, and of probes that have taken a

@@ -12,6 +12,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/arranged.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/launcher.h"
@@ -265,12 +266,10 @@ static void trace_written(const Training *training, const char *path)
           NUMBER("inode", written.st_ino));
 }
 
-// HVDLAB_FULL=N: the N-th call of write_checkpoint finds the disk full.
 static bool disk_is_full(void)
 {
     static int calls;
-    const char *asked = getenv("HVDLAB_FULL");
-    return asked && atoi(asked) == ++calls;
+    return arranged()->full == ++calls;
 }
 
 bool write_checkpoint(const Training *training, const char *path)
@@ -323,8 +322,7 @@ char *latest_checkpoint(const char *folder)
 {
     trace_call();
     check_place(__func__, folder, "");
-    const char *late = getenv("HVDLAB_LATE_NAMES");
-    bool is_late = late && *late && launcher_place().node > 0;
+    bool is_late = arranged()->late && launcher_place().node > 0;
     return furthest_whole(folder, is_late ? 1 : 0);
 }
 

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/arranged.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
@@ -61,15 +62,11 @@ static void give_up_trace(const char *reason)
     ends_incomplete("HVDLAB_TRACE: the trace is not complete: %s", reason);
 }
 
-// HVDLAB_KILL=RANK:EVENT:N.
 static void die_if_asked(const char *event)
 {
     static atomic_int before;
-    const char *asked = getenv("HVDLAB_KILL");
-    char name[32];
-    int rank, number;
-    if (asked && sscanf(asked, "%d:%31[a-z_]:%d", &rank, name, &number) == 3 &&
-        rank == launcher_rank() && strcmp(name, event) == 0 &&
+    int number = arranged()->number;
+    if (number > 0 && strcmp(arranged()->event, event) == 0 &&
         atomic_fetch_add(&before, 1) + 1 == number)
         raise(SIGKILL);
 }

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include "base/arranged.h"
 #include "base/json.h"
 #include "base/layout.h"
 #include "base/output.h"
@@ -67,6 +68,7 @@ __attribute__((constructor)) static void start(void)
     launcher_check();      // exits where the launcher's variables make no sense
     stale_program_check(); // a warning: the student's file was changed since
     json_use_memory();     // what reads and writes JSON: checkpoints, traces
+    arranged_read();       // a check's kill, for instance: before the program can avoid it
     trace_hide_setting();  // before the program can read its environment
     device_prepare();      // OpenMP reads its environment when it is loaded, or first used
     simulate_launcher();   // HVD_LAYOUT: before anybody asks for a local rank

@@ -23,6 +23,7 @@
 #include <unistd.h>
 #include "run/args.h"
 #include "run/device.h"
+#include "arranged.h"
 #include "control.h"
 #include "end.h"
 #include "environment.h"
@@ -375,6 +376,7 @@ static void judge_runs(Check *check)
         judge_held(check, check->graded[i], &check->reports[i]);
         judge_replaced(check, check->graded[i], &check->reports[i]);
         judge_of(check->graded[i]->file)(&check->runs, &check->reports[i]);
+        judge_arranged(&check->runs, &check->reports[i]);
     }
 }
 

@@ -1,0 +1,91 @@
+// A rank that was to be killed, a save that was to fail, a worker that was to be slow: where it did
+// not happen, the run shows nothing of what it was made for.
+
+#include "arranged.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "waiting.h"
+#include "base/format.h"
+
+#define ARRANGED "what the check arranges takes place"
+
+// What is said where it did not; NULL: it did. The caller frees it.
+static char *missing_kill(const Run *run)
+{
+    return run->plan.kill && !run->killed
+               ? format_text("rank and event of the kill: %s; no rank ended by it", run->plan.kill)
+               : NULL;
+}
+
+static int calls_of(const Events *events, const char *function)
+{
+    int count = 0;
+    for (int at = -1; (at = event_find(events, "call", at + 1)) >= 0;)
+        count += strcmp(event_text(events->items[at], "function"), function) == 0;
+    return count;
+}
+
+// A call of write_checkpoint whose file was written leaves an event "saved".
+static char *missing_fault(const Run *run)
+{
+    for (int r = 0; run->plan.full && r < run->ranks; r++) {
+        const Events *events = &run->traces.of[r];
+        if (calls_of(events, "write_checkpoint") > event_count(events, "saved"))
+            return NULL;
+    }
+    return run->plan.full
+               ? format_text("the disk was to be full in call %s of write_checkpoint; no "
+                             "call failed",
+                             run->plan.full)
+               : NULL;
+}
+
+// The shortest time from a worker's batch to the push of its gradients, in milliseconds; infinite:
+// there is none.
+static double shortest_batch(const Events *events)
+{
+    double shortest = INFINITY, begin = NAN;
+    for (int i = 0; i < events->count; i++) {
+        if (event_is(events->items[i], "images"))
+            begin = event_number(events->items[i], "t");
+        else if (event_is(events->items[i], "ps_push"))
+            shortest = fmin(shortest, // fmin leaves a NaN out
+                            1e3 * (event_number(events->items[i], "t") - begin));
+    }
+    return shortest;
+}
+
+static char *missing_pace(const Run *run)
+{
+    const char *at = run->plan.paces;
+    for (int w = 0, pace; at && w < run->plan.ranks && (pace = next_listed(&at)) >= 0; w++) {
+        double shortest = shortest_batch(&run->traces.of[w]);
+        if (shortest < 0.9 * pace)
+            return format_text("worker %d was to take %d milliseconds for a batch, and took %.0f",
+                               w, pace, shortest);
+    }
+    return NULL;
+}
+
+void judge_arranged(const Runs *runs, Report *report)
+{
+    static const Diagnosis not_arranged = {
+        "not-as-arranged",
+        "the check kills a rank, has a save fail or makes a worker slow, to see what the program "
+        "does then, and this did not happen: the program never comes there, or changes the "
+        "settings by which the check does it.",
+        NULL};
+    bool any = false;
+    for (const Run *run = runs->items; run < runs_end(runs) && report_passed(report); run++) {
+        char *missing = missing_kill(run);
+        missing = missing ? missing : missing_fault(run);
+        missing = missing ? missing : missing_pace(run);
+        any = any || run->plan.kill || run->plan.full || run->plan.paces;
+        if (missing)
+            report_failure(report, ARRANGED, &not_arranged, evidence_of_run(run, missing));
+    }
+    if (any && report_passed(report) && runs->all)
+        report_ok(report, ARRANGED);
+}
