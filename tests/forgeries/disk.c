@@ -1,4 +1,4 @@
-// 1 solutions/step_01 hung|crashed
+// 1 solutions/step_01 too-much-disk|crashed look:open
 // Fills the disk.
 #include <fcntl.h>
 #include <stdio.h>

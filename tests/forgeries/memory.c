@@ -1,4 +1,4 @@
-// 1 solutions/step_01 hung
+// 1 solutions/step_01 too-much-memory
 // Takes memory without end.
 #include <stdlib.h>
 #include <string.h>

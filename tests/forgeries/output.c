@@ -1,4 +1,4 @@
-// 1 solutions/step_01 hung
+// 1 solutions/step_01 too-much-output
 // Prints without end.
 #include <stdio.h>
 

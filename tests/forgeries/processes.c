@@ -1,4 +1,4 @@
-// 1 solutions/step_01 hung|crashed look:fork
+// 1 solutions/step_01 too-many-processes|crashed look:fork
 // Starts processes without end.
 #include <unistd.h>
 

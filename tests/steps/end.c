@@ -304,25 +304,31 @@ static void report_endlessness(const Run *run, const char *property, Report *rep
 static void report_greed(const Run *run, const char *property, Report *report)
 {
     static const Diagnosis memory = {
-        "hung",
+        "too-much-memory",
         "memory that is asked for in a loop and never given back, or an array that is far larger "
         "than it has to be.",
         NULL};
     static const Diagnosis processes = {
-        "hung",
+        "too-many-processes",
         "the program starts processes (fork, system, popen): many at once, or in a loop that does "
         "not end.",
         NULL};
     static const Diagnosis disk = {
-        "hung",
+        "too-much-disk",
         "the program writes files in a loop that does not end, or far larger ones than it has to.",
         NULL};
-    bool swallows = run->usage.memory > MAX_RUN_MEMORY, fills = run->usage.disk > MAX_RUN_DISK;
+    static const Diagnosis names = {
+        "too-many-files", "the program makes files or folders in a loop that does not end.", NULL};
+    bool swallows = run->usage.memory > MAX_RUN_MEMORY,
+         fills = run->usage.disk > MAX_RUN_DISK - DISK_SLACK;
     char *evidence =
-        fills ? format_text("its files took %.1f GB of the disk, and a check allows %.0f, so the "
-                            "run was ended "
-                            "after %.1f seconds",
-                            run->usage.disk / 1e9, MAX_RUN_DISK / 1e9, run->seconds)
+        run->usage.full ? format_text("it made %d files and folders, and a check allows no more, "
+                                      "so the run was ended after %.1f seconds",
+                                      MAX_NAMES, run->seconds)
+        : fills ? format_text("its files took %.1f GB of the disk, and a check allows %.0f, so the "
+                              "run was ended "
+                              "after %.1f seconds",
+                              run->usage.disk / 1e9, MAX_RUN_DISK / 1e9, run->seconds)
         : swallows
             ? format_text("its processes took %.1f GB of memory together, and a check allows "
                           "%.0f, so the run was ended after %.1f seconds",
@@ -331,9 +337,10 @@ static void report_greed(const Run *run, const char *property, Report *report)
                           "seconds",
                           MAX_RUN_PROCESSES, run->seconds);
     report_failure(report, property,
-                   fills      ? &disk
-                   : swallows ? &memory
-                              : &processes,
+                   run->usage.full ? &names
+                   : fills         ? &disk
+                   : swallows      ? &memory
+                                   : &processes,
                    evidence_of_run(run, evidence));
 }
 
@@ -368,12 +375,12 @@ static const char *late_line(const Output *output, int rank)
 // What was printed or traced without end.
 static void report_flood(const Run *run, const char *property, Report *report)
 {
-    static const Diagnosis prints = {"hung",
+    static const Diagnosis prints = {"too-much-output",
                                      "a loop that prints and doesn't come to an end, or a line for "
                                      "each of very many values. Print "
                                      "less: a check keeps a megabyte.",
                                      NULL};
-    static const Diagnosis calls = {"hung",
+    static const Diagnosis calls = {"too-many-calls",
                                     "a loop that calls the library or MPI and doesn't come to an "
                                     "end, or a message for each of very many small pieces.",
                                     NULL};
@@ -494,7 +501,8 @@ static void report_crash(const Run *run, const Ends *ends, const char *property,
         "of workers is hvd_size().",
         NULL};
     static const Diagnosis file_too_large = {
-        "crashed", "it writes a file without end: the check allows a quarter of a gigabyte.", NULL};
+        "too-much-disk", "it writes a file without end: the check allows a quarter of a gigabyte.",
+        NULL};
     FailedRank failed = failed_rank(run);
     // What a full disk makes the library say is the check's own doing.
     const Diagnosis *diagnosis = run->plan.full ? NULL : explanation(&run->output, ends);

@@ -135,18 +135,33 @@ typedef struct {
     Usage *usage; // the most that was seen
 } Watched;
 
-// Looks what the run takes, twice a second at most. True where that is too much.
+// What the run's files take. Where the system limits them (storage.h) nothing passes the limit.
+static void look_at_disk(const Sandbox *sandbox, Usage *usage)
+{
+    if (sandbox->limited) {
+        usage->disk = storage_bytes(sandbox->folder);
+        usage->full = !storage_has_names(sandbox->folder);
+    } else {
+        usage->disk = usage_of_disk(sandbox->folder) + usage_of_disk(sandbox->temporary);
+    }
+}
+
+static bool takes_too_much(const RunPlan *plan, const Usage *usage)
+{
+    return usage->memory > MAX_RUN_MEMORY || usage->disk > MAX_RUN_DISK - DISK_SLACK ||
+           usage->full || run_own_processes(plan, usage) > MAX_RUN_PROCESSES;
+}
+
+// Looks what the run takes, ten times a second at most. True where that is too much.
 static bool is_greedy(const Watched *watched, double now, double *next)
 {
     if (now < *next)
         return false;
-    *next = now + 0.5;
+    *next = now + 0.1;
     Usage usage = usage_below(watched->process->pid);
-    usage.disk =
-        usage_of_disk(watched->sandbox->folder) + usage_of_disk(watched->sandbox->temporary);
+    look_at_disk(watched->sandbox, &usage);
     *watched->usage = usage_max(*watched->usage, usage);
-    return usage.memory > MAX_RUN_MEMORY || usage.disk > MAX_RUN_DISK ||
-           run_own_processes(watched->plan, &usage) > MAX_RUN_PROCESSES;
+    return takes_too_much(watched->plan, &usage);
 }
 
 // What a silence of some seconds means; ENDED: nothing yet.
@@ -262,6 +277,11 @@ static Run run_once(const char *program, const char *folder, const char *files, 
                .work = format_text("%s", sandbox.work)};
     process_stop(&process);
     run.forged = collector_end(collector);
+    Usage left = {0};
+    look_at_disk(&sandbox, &left);
+    run.usage = usage_max(run.usage, left);
+    if (takes_too_much(plan, &left))
+        run.hung = run.greedy = true, run.silent = false;
     if (process.out_of_memory) {
         run.hung = run.greedy = true, run.silent = false;
         run.usage.memory = fmax(run.usage.memory, MAX_PROCESS_MEMORY);
@@ -275,7 +295,8 @@ static Run run_once(const char *program, const char *folder, const char *files, 
     run.traces.killed = killed_rank(plan, &run.traces);
     run.killed = run.traces.killed && !run.hung && run.status != 0;
     process_free(&process);
-    control_disk(sandbox.folder, usage.disk);
+    control_disk(sandbox.limited ? sandbox.trace : sandbox.folder,
+                 sandbox.limited ? 0 : usage.disk);
     sandbox_free(&sandbox);
     return run;
 }

@@ -7,6 +7,7 @@
 #include "events.h"
 #include "lab.h"
 #include "output.h"
+#include "storage.h"
 #include "usage.h"
 
 typedef struct {
@@ -65,9 +66,10 @@ RankSet ranks_that_called(const Run *run, const char *function);
 // around it.
 int run_own_processes(const RunPlan *plan, const Usage *usage);
 
-#define MAX_RUN_MEMORY    3e9 // bytes, of all processes of a run together
-#define MAX_RUN_PROCESSES 32  // that the ranks start
-#define MAX_RUN_DISK      1e9 // bytes of files
+#define MAX_RUN_MEMORY    3e9                   // bytes, of all processes of a run together
+#define MAX_RUN_PROCESSES 32                    // that the ranks start
+#define DISK_SLACK        1e6                   // bytes: with less room than this the disk is full
+#define MAX_RUN_DISK      ((double)MAX_STORAGE) // of files
 
 // How much slower than alone a run is because of what else this machine does; from 1 to 4. What the
 // check itself keeps busy does not count.

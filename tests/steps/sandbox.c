@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "seal.h"
+#include "storage.h"
 #include "workplace.h"
 
 static void make_folder(const char *path)
@@ -31,12 +32,41 @@ static int run_command(const char *const argv[])
     return status;
 }
 
+static void make_below(const char *folder, const char *name, mode_t mode)
+{
+    char *path = format_text("%s/%s", folder, name);
+    make_folder(path);
+    if (chmod(path, mode) != 0)
+        die("cannot make the folder %s: %s", path, strerror(errno));
+    free(path);
+}
+
+// What a program finds as /tmp and /dev/shm.
+static void make_scratch(const char *folder)
+{
+    make_folder(folder);
+    make_below(folder, "shm", 01777);
+    make_below(folder, "tmp", 01777);
+}
+
+// mpirun's files have their short name in /tmp, and count.
+static void limit_temporary(Sandbox *sandbox)
+{
+    char *place = format_text("%s/%s", sandbox->scratch, sandbox->temporary + 1);
+    make_folder(place);
+    if (!storage_bind(place, sandbox->temporary))
+        die("cannot limit the folder %s: %s", sandbox->temporary, strerror(errno));
+    free(place);
+}
+
 static char temporary[32]; // the folder that is there now; empty: none
 
 void sandbox_tidy_up(void)
 {
-    if (*temporary)
+    if (*temporary) {
+        storage_release(temporary);
         remove_tree(temporary);
+    }
     temporary[0] = '\0';
 }
 
@@ -53,7 +83,12 @@ Sandbox sandbox_make(const char *folder)
     if (symlink(temporary, link) != 0 && errno != EPERM) // FAT has no links
         die("cannot make %s: %s", link, strerror(errno));
     free(link);
-    sandbox.trace = format_text("%s/trace", sandbox.folder);
+    sandbox.trace = format_text("%s-trace", sandbox.folder);
+    sandbox.scratch = format_text("%s/scratch", sandbox.folder);
+    sandbox.limited = seal_is_strict() && storage_limit(sandbox.folder);
+    make_scratch(sandbox.scratch);
+    if (sandbox.limited)
+        limit_temporary(&sandbox);
     sandbox.pipes = format_text("%s/pipes", sandbox.folder);
     sandbox.work = format_text("%s/work", sandbox.folder);
     sandbox.logs = format_text("%s/logs", sandbox.temporary);
@@ -78,7 +113,8 @@ Process sandbox_start(const Sandbox *sandbox, const char *const argv[], const ch
                               .writable = (const char *const[]){sandbox->work, sandbox->pipes,
                                                                 sandbox->temporary, NULL},
                               .folder = sandbox->work,
-                              .temporary = sandbox->temporary},
+                              .temporary = sandbox->temporary,
+                              .scratch = sandbox->limited ? sandbox->scratch : NULL},
                       argv);
 }
 
@@ -93,19 +129,25 @@ Process sandbox_compile(const char *compiler, const char *file, const char *copy
     // Headers beside the file, and its name in messages, are for its author; others' code is
     // compiled alone.
     bool alone = seal_is_strict() || seal_chosen() != SEAL_BUBBLEWRAP;
+    bool limited = seal_is_strict() && storage_limit(folder);
+    char *scratch = limited ? format_text("%s/scratch", folder) : NULL;
+    if (limited)
+        make_scratch(scratch);
     Process process = seal_start(
         &(View){.readable = (const char *const[]){tool, seal_is_strict() ? own : tool, NULL},
                 .writable = (const char *const[]){folder, NULL},
                 .file = alone ? NULL : own,
                 .as = name,
                 .folder = kit,
-                .temporary = folder},
+                .temporary = folder,
+                .scratch = scratch},
         (const char *const[]){tool, seal_is_strict() ? own : file, program, "check", NULL});
     free(name);
     free(kit);
     free(own);
     free(tool);
     free(folder);
+    free(scratch);
     return process;
 }
 
@@ -123,5 +165,6 @@ void sandbox_free(Sandbox *sandbox)
     free(sandbox->work);
     free(sandbox->logs);
     free(sandbox->temporary);
+    free(sandbox->scratch);
     *sandbox = (Sandbox){0};
 }

@@ -4,15 +4,18 @@
 #ifndef HVDLAB_STEPS_SANDBOX_H
 #define HVDLAB_STEPS_SANDBOX_H
 
+#include <stdbool.h>
 #include "process.h"
 
 typedef struct {
     char *folder;    // the run's, absolute; owned, as the others are
-    char *trace;     // below it: the traces, out of the program's sight where sealed
+    char *trace;     // beside it: the traces, out of the program's sight where sealed
     char *pipes;     // into which the processes write them; the program's HVDLAB_TRACE
     char *work;      // where the program finds itself; its HOME, too
     char *logs;      // for the program's --log-dir, a flag that takes no blanks
     char *temporary; // for mpirun's own files: a short name, since sockets take no long one
+    char *scratch;   // below the folder: /tmp and /dev/shm of the seal
+    bool limited;    // the folder, with all that the program may write, has a limit (storage.h)
 } Sandbox;
 
 // The temporary folder's name begins so, and a link of that name in the run's folder leads to it.

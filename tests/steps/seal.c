@@ -10,12 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "environment.h"
+#include "storage.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "base/memory.h"
@@ -26,6 +28,8 @@
 #define MAX_WORDS     1024
 #define TMP_BYTES     "268435456" // that a /tmp of its own may hold
 #define MAX_PROCESSES 256         // of a user number of its own
+#define STRING_(text) #text
+#define STRING(name)  STRING_(name)
 // User numbers that systems leave free for services that come and go.
 #define FIRST_USER 61184
 #define USERS      4096
@@ -292,13 +296,11 @@ static uid_t own_user(void)
 
 static void become_user(Words *words)
 {
-    char *number = format_text("%d", (int)own_user()),
-         *most = format_text("--nproc=%d", MAX_PROCESSES);
+    char *number = format_text("%d", (int)own_user());
     add_words(words, (const char *const[]){"setpriv", "--reuid", number, "--regid", number,
                                            "--clear-groups", "--no-new-privs", "--inh-caps=-all",
-                                           "prlimit", most, NULL});
+                                           "prlimit", "--nproc=" STRING(MAX_PROCESSES), NULL});
     free(number);
-    free(most);
 }
 
 static void show_list(Words *words)
@@ -342,11 +344,37 @@ static void give_folders(const char *const *folders)
         nftw(*folders, own_entry, 16, FTW_PHYS);
 }
 
+// ---- In the child, before it becomes the program.
+
+static const View *view_of_child;
+
+static void mount_here(const char *folder, const char *place)
+{
+    if (access(place, F_OK) == 0 && mount(folder, place, NULL, MS_BIND, NULL) != 0)
+        _exit(126);
+}
+
+// Without bubblewrap, where the system lets this program mount: what all may write in is the run's
+// own. A user number of its own may write in /tmp, too, but the kit may be there.
+static void mount_scratch(void)
+{
+    const char *scratch = view_of_child->scratch;
+    if (!scratch)
+        return;
+    char *tmp = format_text("%s/tmp", scratch), *shm = format_text("%s/shm", scratch);
+    if (!storage_again())
+        _exit(126);
+    mount_here(shm, "/dev/shm");
+    mount_here(tmp, "/var/tmp");
+    if (chosen == SEAL_USER && !is_below(tmp, "/tmp"))
+        mount_here(tmp, "/tmp");
+    free(tmp);
+    free(shm);
+}
+
 // ---- Landlock.
 
 #ifdef LANDLOCK_CREATE_RULESET_VERSION
-static const View *landlock_view; // of the child that process_start makes
-
 #define READING                                                                                    \
     (LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
 #define ALL_KNOWN ((LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1) // of the first version
@@ -371,10 +399,10 @@ static void allow(int rules, const char *path, unsigned long access)
     close(place);
 }
 
-// In the child, before it becomes the program.
 static void restrict_files(void)
 {
-    const View *view = landlock_view;
+    const View *view = view_of_child;
+    mount_scratch();
     struct landlock_ruleset_attr all = {.handled_access_fs = ALL_KNOWN};
     int rules = (int)syscall(SYS_landlock_create_ruleset, &all, sizeof all.handled_access_fs, 0);
     if (rules < 0)
@@ -396,6 +424,11 @@ static void restrict_files(void)
     close(rules);
 }
 #else
+static void restrict_files(void)
+{
+    _exit(126);
+}
+
 static int landlock_version(void)
 {
     return 0;
@@ -451,6 +484,36 @@ static bool has_user(void)
     return succeeds(&words);
 }
 
+static bool is_below_home(const char *path)
+{
+    const struct passwd *user = getpwuid(getuid());
+    return is_below(path, "/home") || is_below(path, "/root") ||
+           (user && user->pw_dir[1] && is_below(path, user->pw_dir));
+}
+
+// The caller's PATH names folders of the caller's own, of which the seal would show too much. The
+// check's is the system's, with the folder of mpirun where that is installed elsewhere.
+static void use_system_path(void)
+{
+    static const char system[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    const char *search = getenv("PATH");
+    char *own = NULL; // mpirun's folder
+    for (size_t length; !own && search && *search; search += length + (search[length] == ':')) {
+        length = strcspn(search, ":");
+        char *folder = format_text("%.*s", (int)length, search),
+             *program = format_text("%s/mpirun", folder);
+        if (access(program, X_OK) == 0)
+            own = format_text("%s", folder);
+        free(program);
+        free(folder);
+    }
+    bool elsewhere = own && is_elsewhere(own) && !is_below_home(own);
+    char *path = format_text("%s%s%s", system, elsewhere ? ":" : "", elsewhere ? own : "");
+    setenv("PATH", path, 1);
+    free(path);
+    free(own);
+}
+
 static bool may_try(Seal seal)
 {
     static const char *const names[] = {"none", "landlock", "user", "bubblewrap"};
@@ -464,6 +527,10 @@ static bool may_try(Seal seal)
 Seal seal_choose(Purpose purpose)
 {
     strict = purpose == FOR_OTHERS;
+    if (strict) {
+        use_system_path();
+        storage_prepare();
+    }
     if (may_try(SEAL_BUBBLEWRAP) && has_bubblewrap())
         return chosen = SEAL_BUBBLEWRAP;
     if (!strict)
@@ -502,17 +569,30 @@ int seal_depth(void)
 
 // ---- Programs in it.
 
+static void show_scratch(Words *words, const char *scratch)
+{
+    char *tmp = format_text("%s/tmp", scratch), *shm = format_text("%s/shm", scratch);
+    add_mount(words, "--bind", tmp, "/tmp");
+    add_mount(words, "--bind", shm, "/dev/shm");
+    free(tmp);
+    free(shm);
+}
+
 static void use_bubblewrap(Words *words, const View *view)
 {
     if (strict)
         show_list(words);
     else
         hide_files(words);
+    if (view->scratch)
+        show_scratch(words, view->scratch);
     show_all(words, "--ro-bind", (const char *const *)tools_of_compiler());
     show_all(words, "--ro-bind", view->readable);
     show_all(words, "--bind", view->writable);
     if (view->file)
         add_mount(words, "--ro-bind", view->file, view->as);
+    if (strict) // what bwrap makes of folders between mounts, without a limit
+        add_words(words, (const char *const[]){"--remount-ro", "/dev", "--remount-ro", "/", NULL});
     add_words(words, (const char *const[]){"--chdir", view->folder, NULL});
 }
 
@@ -531,13 +611,15 @@ Process seal_start(const View *view, const char *const argv[])
     if (strict && getuid() == 0) {
         give_folders(view->writable);
         become_user(&words);
+    } else if (strict && storage_prepared()) { // the user's others do not count in a namespace
+        add_words(&words, (const char *const[]){"prlimit", "--nproc=" STRING(MAX_PROCESSES), NULL});
     }
     add_words(&words, argv);
-#ifdef LANDLOCK_CREATE_RULESET_VERSION
     tools_of_compiler(); // found before the fork
-    landlock_view = view;
-    process_in_child(chosen == SEAL_LANDLOCK ? restrict_files : NULL);
-#endif
+    view_of_child = view;
+    process_in_child(chosen == SEAL_LANDLOCK ? restrict_files
+                     : chosen == SEAL_USER   ? mount_scratch
+                                             : NULL);
     Process process = start_words(&words);
     process_in_child(NULL);
     return process;

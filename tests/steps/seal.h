@@ -38,6 +38,7 @@ typedef struct {
     const char *file, *as; // a file that is seen under another name, by bubblewrap only; NULL: none
     const char *folder;    // in which it begins; its HOME
     const char *temporary; // for files of a moment
+    const char *scratch;   // has tmp and shm, seen as /tmp and /dev/shm; NULL: they are the seal's
 } View;
 
 // Starts a program, with an absolute name, in the seal that was chosen.

@@ -431,10 +431,10 @@ if wanted "$name" && [[ -n $sealed ]]; then
     rm -f "$HOME/.hvdlab-test"
     # What is too much is named as what it is.
     forged memory solutions/step_01 'for (;;) memset(malloc(100 << 20), 1, 100 << 20);'
-    expect 1 "$here/memory.c" hung "$name: memory"
+    expect 1 "$here/memory.c" too-much-memory "$name: memory"
     grep -q "GB of memory together" "$here/out" || complain "memory is not named: $(cat "$here/out")"
     forged children solutions/step_01 'for (int i = 0; i < 50; i++) if (fork() == 0) for (;;) sleep(1000);'
-    expect 1 "$here/children.c" hung "$name: processes"
+    expect 1 "$here/children.c" too-many-processes "$name: processes"
     grep -q "started more than .* processes" "$here/out" || complain "processes are not named: $(cat "$here/out")"
     conclude "$name" "$(since_begin)"
 fi

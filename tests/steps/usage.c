@@ -2,30 +2,28 @@
 
 #include "usage.h"
 
-#include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include "base/process.h"
 
 #define MAX_PROCESSES 16384
 
-// "SIZE RESIDENT SHARED ...", in pages.
+// Lines "RssAnon:  1234 kB". What processes share in memory counts for each; a program's own file
+// and those of libraries do not.
 static double memory_of(int process)
 {
-    char path[64], text[128];
-    long resident = 0, shared = 0;
-    snprintf(path, sizeof path, "/proc/%d/statm", process);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t bytes = file < 0 ? 0 : read(file, text, sizeof text - 1);
-    if (file >= 0)
-        close(file);
-    text[bytes > 0 ? bytes : 0] = '\0';
-    if (sscanf(text, "%*d %ld %ld", &resident, &shared) != 2)
-        return 0;
-    return (double)(resident - shared) * (double)sysconf(_SC_PAGESIZE);
+    char path[64], line[256];
+    double kib = 0, all = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", process);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "RssAnon: %lf", &kib) == 1 || sscanf(line, "RssShmem: %lf", &kib) == 1)
+            all += 1024 * kib;
+    if (file)
+        fclose(file);
+    return all;
 }
 
 int processes_below(int process, int *found, int max)
@@ -81,5 +79,6 @@ Usage usage_max(Usage a, Usage b)
     return (Usage){.processes = a.processes > b.processes ? a.processes : b.processes,
                    .memory = a.memory > b.memory ? a.memory : b.memory,
                    .seconds = a.seconds > b.seconds ? a.seconds : b.seconds,
-                   .disk = a.disk > b.disk ? a.disk : b.disk};
+                   .disk = a.disk > b.disk ? a.disk : b.disk,
+                   .full = a.full || b.full};
 }

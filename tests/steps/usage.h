@@ -3,11 +3,14 @@
 #ifndef HVDLAB_STEPS_USAGE_H
 #define HVDLAB_STEPS_USAGE_H
 
+#include <stdbool.h>
+
 typedef struct {
     int processes;
-    double memory;  // bytes in physical memory, what processes share left out
+    double memory;  // bytes in physical memory; not of files
     double seconds; // of processor time, of the processes that are alive
     double disk;    // bytes of files below a folder (usage_of_disk)
+    bool full;      // no name is left there
 } Usage;
 
 // A process and all that it and its children started, at most `max`. Returns how many.

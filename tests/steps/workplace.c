@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "sandbox.h"
+#include "storage.h"
 
 static char own[PATH_MAX]; // absolute; empty: none
 
@@ -50,6 +51,7 @@ void remove_tree(const char *path)
 
 void workplace_remove(void)
 {
+    storage_release_all();
     if (*own)
         remove_tree(own);
     own[0] = '\0';
