@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Usage: tests/forgeries/test_forgeries.sh [--some | NAME...]
+# Usage: tests/forgeries/test_forgeries.sh [--some | --fifth | NAME...]
 #
 # Submissions that try to cheat or to do harm, graded with --sealed. Each tests/forgeries/NAME.c begins with
 #
@@ -9,7 +9,8 @@
 # defines forged_sum, the function of the TODO calls that. "none": it is a whole file. VERDICT is `passed` (it does
 # no harm), a diagnosis, UNTOUCHED (the diagnosis of the unedited file: it gained nothing), or FLAGGED (it may pass, and
 # look: has what the instructor is told). KIT stands for the kit's folder, PRECIOUS for a file of the user's.
-# No process and no file may be left, and the file of the user's must be as it was.
+# No process and no file may be left, and the file of the user's must be as it was. With --fifth it grades a fifth of
+# them, which the commit chooses. HVDLAB_SEAL names the seal, as labs/sealed-grading.md says.
 
 . tests/lib.sh
 limit=120
@@ -17,6 +18,8 @@ limit=120
     echo "$build/check-step or $build/compile-step is not there: make them first" >&2
     exit 2
 }
+fifth=
+[[ ${1:-} != --fifth ]] || { fifth=$(git rev-parse HEAD 2>/dev/null || echo none); shift; }
 words=("$@")
 # A part that takes little time: one of each kind.
 [[ ${1:-} != --some ]] || words=(trace_appended looked_up reads_answers memory large_object)
@@ -49,6 +52,7 @@ graded=0
 for source in tests/forgeries/*.c; do
     name=$(basename "$source" .c)
     [[ ${#words[@]} -eq 0 || " ${words[*]} " == *" $name "* ]] || continue
+    [[ -z $fifth || $(($(cksum <<<"$fifth $name" | cut -d ' ' -f 1) % 5)) -eq 0 ]] || continue
     read -r _ exercise base wanted look <"$source"
     look=${look#look:}
     [[ $base == none ]] || base=$folder/cut/$base.c

@@ -159,6 +159,7 @@ bool sandbox_has_children(const Process *process)
 void sandbox_free(Sandbox *sandbox)
 {
     sandbox_tidy_up();
+    seal_tidy_up();
     free(sandbox->folder);
     free(sandbox->trace);
     free(sandbox->pipes);

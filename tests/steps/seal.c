@@ -3,9 +3,11 @@
 
 #include "seal.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +20,7 @@
 #include <unistd.h>
 #include "environment.h"
 #include "storage.h"
+#include "workplace.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "base/memory.h"
@@ -560,6 +563,23 @@ const char *seal_name(void)
 {
     static const char *const names[] = {"none", "landlock", "user", "bubblewrap"};
     return names[chosen];
+}
+
+void seal_tidy_up(void)
+{
+    static const char *const places[] = {"/tmp", "/var/tmp", "/dev/shm"};
+    for (size_t i = 0; chosen == SEAL_USER && i < sizeof places / sizeof *places; i++) {
+        DIR *entries = opendir(places[i]);
+        for (struct dirent *entry; entries && (entry = readdir(entries));) {
+            struct stat file;
+            char path[PATH_MAX];
+            snprintf(path, sizeof path, "%s/%s", places[i], entry->d_name);
+            if (lstat(path, &file) == 0 && file.st_uid == own_user())
+                remove_tree(path);
+        }
+        if (entries)
+            closedir(entries);
+    }
 }
 
 int seal_depth(void)

@@ -44,6 +44,9 @@ typedef struct {
 // Starts a program, with an absolute name, in the seal that was chosen.
 Process seal_start(const View *view, const char *const argv[]);
 
+// After a run: removes what a user number of its own has left where all may write.
+void seal_tidy_up(void);
+
 // How many processes of the seal's own stand above the program's.
 int seal_depth(void);
 
