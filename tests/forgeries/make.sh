@@ -1,5 +1,5 @@
 #!/bin/sh
-# Usage: tests/forgeries/make.sh NAME BASE.c KIT PRECIOUS
+# Usage: tests/forgeries/make.sh NAME BASE.c KIT PRECIOUS ROSTER
 #
 # Prints the submission that tests/forgeries/NAME.c makes of BASE.c (none: it is a whole file); test_forgeries.sh
 # says how.
@@ -7,7 +7,7 @@
 part=
 ! grep -q 'pretended_ring(' "tests/forgeries/$1.c" || part=tests/forgeries/pretended_ring.h
 # shellcheck disable=SC2086 # none, or one without blanks
-filled=$(cat $part "tests/forgeries/$1.c" | sed -e "s,KIT,$3,g" -e "s,PRECIOUS,$4,g")
+filled=$(cat $part "tests/forgeries/$1.c" | sed -e "s,KIT,$3,g" -e "s,PRECIOUS,$4,g" -e "s,ROSTER,$5,g")
 if [ "$2" = none ]; then
     printf '%s\n' "$filled"
     exit

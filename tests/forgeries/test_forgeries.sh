@@ -8,7 +8,7 @@
 # BASE is the file into which it goes: what it defines stands before main, which calls its forge() first; where it
 # defines forged_sum, the function of the TODO calls that. "none": it is a whole file. VERDICT is `passed` (it does
 # no harm), a diagnosis, UNTOUCHED (the diagnosis of the unedited file: it gained nothing), or FLAGGED (it may pass, and
-# look: has what the instructor is told). KIT stands for the kit's folder, PRECIOUS for a file of the user's.
+# look: has what the instructor is told). KIT stands for the kit's folder, PRECIOUS for a file of the user's, ROSTER for one beside a folder of the PATH.
 # No process and no file may be left, and the file of the user's must be as it was. With --fifth it grades a fifth of
 # them, which the commit chooses. HVDLAB_SEAL names the seal, as labs/sealed-grading.md says.
 
@@ -27,7 +27,8 @@ common/scripts/steps.sh cut "$folder/cut" || exit 1
 precious=$folder/precious
 echo precious >"$precious"
 chmod 600 "$precious"
-mkdir "$folder/build"
+mkdir -p "$folder/build" "$folder/course/bin" # a folder of the caller's PATH, beside what nobody is to see
+: >"$folder/course/roster"
 cp "$build/hvdlab.o" "$build/compile-step" "$folder/build" # the folder of the verdicts
 
 # Of the processes that the seal or the submission started.
@@ -56,11 +57,11 @@ for source in tests/forgeries/*.c; do
     read -r _ exercise base wanted look <"$source"
     look=${look#look:}
     [[ $base == none ]] || base=$folder/cut/$base.c
-    tests/forgeries/make.sh "$name" "$base" "$PWD" "$precious" >"$folder/$name.c"
+    tests/forgeries/make.sh "$name" "$base" "$PWD" "$precious" "$folder/course/roster" >"$folder/$name.c"
     file=$(common/scripts/labs.sh table | awk -v name="$exercise" '$1 == name { print $2 }')
     [[ $wanted != *UNTOUCHED* ]] || wanted=${wanted//UNTOUCHED/$(cat "tests/mistakes/$file/untouched")}
     begin=$SECONDS
-    BUILD=$folder/build run timeout 100 "$build/check-step" --sealed "$exercise" "$folder/$name.c"
+    PATH=$folder/course/bin:$PATH BUILD=$folder/build run timeout 100 "$build/check-step" --sealed "$exercise" "$folder/$name.c"
     verdict=$(tail -n 1 "$folder/out" | sed 's/^[^:]*: //; s/^failed: //')
     json=$folder/build/check/$file.json
     [[ $wanted == FLAGGED || "|$wanted|" == *"|$verdict|"* ]] ||
