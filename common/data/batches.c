@@ -139,7 +139,7 @@ int batches_len(const Batches *batches)
 int batches_batch_size(const Batches *batches)
 {
     check_batches(batches, __func__);
-    return batches->last->source->batch_size;
+    return batches->last->form.size;
 }
 
 const Dataset *batches_dataset(const Batches *batches)

@@ -268,11 +268,12 @@ static void broadcast_model(const char *caller, Model *model, int root)
     world_need(caller);
     if (!model)
         die("%s: there is no model (NULL)", caller);
-    const Parameters *parameters = model_parameters(model);
-    trace("broadcast", NUMBER("root", root), NUMBER("weights", parameters->length));
-    if (parameters->length == 0)
+    const Parameters *parameters = model_is_compiled(model) ? model_parameters(model) : NULL;
+    trace("broadcast", NUMBER("root", root),
+          NUMBER("weights", parameters ? parameters->length : 0));
+    if (!parameters)
         die("%s: the model has no weights before compile()", caller);
-    if (world_size() == 1 && root == 0)
+    if ((world_size() == 1 && root == 0) || parameters->length == 0)
         return;
     MPI_Comm comm = world_comm(WORLD_VARIABLES);
     const char *rule = optimizer_innermost(model_optimizer(model))->name;

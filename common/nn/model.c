@@ -34,6 +34,12 @@ void model_check_compiled(const Model *m, const char *caller)
         die("%s: the model is not compiled yet; call compile() first", caller);
 }
 
+bool model_is_compiled(const Model *m)
+{
+    need_model(m, __func__);
+    return m->optimizer != NULL;
+}
+
 Model *l2_penalty(Model *m, float wd)
 {
     need_model(m, __func__);
@@ -198,6 +204,10 @@ Model *compile(Model *m, Loss loss, Optimizer *optimizer)
     m->device = device_current();
     m->loss = loss;
     m->program = lower(m->graph, m->output, reads_logits(m));
+    if (m->program.op_count == 0)
+        die("compile: the model has no layer between its input and its output; a softmax at its "
+            "end "
+            "belongs to the loss");
     find_owners(m);
     for (int op = 0; op < m->program.op_count; op++) {
         backend(m)->declare_variables(&m->program.ops[op]);

@@ -45,6 +45,7 @@ void model_free(Model *model);
 
 // Exits with an error message, which names `caller`, where the model is not compiled yet.
 void model_check_compiled(const Model *model, const char *caller);
+bool model_is_compiled(const Model *model);
 
 // Exits with an error message where the data set's images or classes do not fit the model.
 void model_check_dataset(const Model *model, const Dataset *dataset);

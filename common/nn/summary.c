@@ -14,6 +14,7 @@ static const struct {
 } kinds[NODE_KINDS] = {
     [NODE_INPUT] = {"input", "InputLayer"},
     [NODE_INPUT_TOKENS] = {"input", "InputLayer"},
+    [NODE_INPUT_VECTOR] = {"input", "InputLayer"},
     [NODE_EMBEDDING] = {"embedding", "Embedding"},
     [NODE_CONV2D] = {"conv2d", "Conv2D"},
     [NODE_BATCH_NORM] = {"batch_normalization", "BatchNormalization"},
@@ -53,6 +54,7 @@ static void add_number(char *text, size_t size, size_t number)
 static bool is_vector(const struct Node *node)
 {
     switch (node->kind) {
+    case NODE_INPUT_VECTOR:
     case NODE_GLOBAL_AVERAGE_POOL:
     case NODE_FLATTEN:
     case NODE_DENSE:

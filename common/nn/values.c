@@ -266,13 +266,13 @@ MemoryUse model_memory(const Model *m)
 
 const Parameters *model_parameters(const Model *m)
 {
-    need_model(m, __func__);
+    model_check_compiled(m, __func__);
     return &m->parameters;
 }
 
 float *model_statistics(const Model *m, size_t *length)
 {
-    need_model(m, __func__);
+    model_check_compiled(m, __func__);
     *length = m->statistics_length;
     return m->statistics;
 }

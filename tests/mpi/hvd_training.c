@@ -445,6 +445,24 @@ static void test_broadcast_statistics(void)
     model_free(model);
 }
 
+// A model without weights is broadcast, trained and saved like any other.
+static void test_weightless(void)
+{
+    Dataset data = load_data(&(Args){.data = DATA_SYNTHETIC, .images = 32}, TRAIN);
+    data.classes = 28 * 28;
+    Tensor image = input(28, 28, 1);
+    Model *m = compile(model(image, softmax(flatten(image))), CATEGORICAL_CROSSENTROPY,
+                       hvd_distributed_optimizer(adam(0.1f)));
+    hvd_broadcast_model(m, 0);
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, hvd_broadcast_variables(0));
+    History history = fit(m, &(Fit){.train = plain_batches(&data, image_statistics(&data), 8),
+                                    .epochs = 1,
+                                    .steps_per_epoch = 2,
+                                    .callbacks = &callbacks});
+    EXPECT(history.logs[0].loss > 0);
+}
+
 // One update for every `passes` batches: the momentum follows the rates of updates.
 static void test_warmup(int passes)
 {
@@ -495,6 +513,7 @@ void test_training(void)
     for (int root = 0; root < hvd_size(); root++)
         test_broadcast_model(root);
     test_broadcast_statistics();
+    test_weightless();
     for (int passes = 1; passes <= 2; passes++)
         test_warmup(passes);
 }

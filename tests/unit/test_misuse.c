@@ -264,6 +264,29 @@ static void number_below_zero(void)
     rng_below(&rng, 0);
 }
 
+static void compile_no_layer(void)
+{
+    Tensor values = input_vector(10);
+    compile(model(values, softmax(values)), CATEGORICAL_CROSSENTROPY, sgd(0.1f));
+}
+
+static void compile_the_input(void)
+{
+    Tensor values = input_vector(10);
+    compile(model(values, values), CATEGORICAL_CROSSENTROPY_FROM_LOGITS, sgd(0.1f));
+}
+
+static void parameters_before_compile(void)
+{
+    (void)model_parameters(uncompiled());
+}
+
+static void statistics_before_compile(void)
+{
+    size_t length;
+    (void)model_statistics(uncompiled(), &length);
+}
+
 static const struct {
     void (*mistake)(void);
     const char *words;
@@ -283,6 +306,10 @@ static const struct {
      "compile: the optimizer SGD belongs to another model; make one for each"},
     {compile_with_anothers_inner_optimizer,
      "compile: the optimizer SGD belongs to another model; make one for each"},
+    {compile_no_layer, "compile: the model has no layer between its input and its output"},
+    {compile_the_input, "compile: the model has no layer between its input and its output"},
+    {parameters_before_compile, "model_parameters: the model is not compiled yet"},
+    {statistics_before_compile, "model_statistics: the model is not compiled yet"},
     {penalty_after_compile, "l2_penalty: the model is compiled already; call it before compile()"},
     {callback_of_nothing, "callbacks_add: there is no callback (NULL)"},
     {callback_twice, "callbacks_add: print_total_time is in the list already"},

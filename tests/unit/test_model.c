@@ -455,10 +455,12 @@ static void print_summary(const void *index)
 {
     ModelShape words = {.width = 12, .widths = {500, 16, 4}};
     const int which = *(const int *)index;
+    Tensor values = input_vector(12);
     model_summary(which == 0   ? lenet(original)
                   : which == 1 ? mlp(original)
                   : which == 2 ? create_model(10, 0)
-                               : bag_of_words(words));
+                  : which == 3 ? bag_of_words(words)
+                               : model(values, softmax(values)));
 }
 
 static const struct {
@@ -475,6 +477,7 @@ static const struct {
     {2, "\nParameters: 17,130,954\nTrainable: 17,121,962\nNot trainable: 8,992\n"},
     {3, "\ninput (InputLayer)                                (None, 12)            0\n"},
     {3, "\nembedding (Embedding)                             (None, 12, 16)        8,000\n"},
+    {4, "\ninput (InputLayer)                                (None, 12)            0\n"},
     {3, "\nParameters: 8,068\nTrainable: 8,068\nNot trainable: 0\n"},
 };
 

@@ -13,6 +13,18 @@
 
 // -- Batches and repeat ---------------------------------------------------------------------------
 
+// Of images that are fewer than a batch: all, unless they are repeated first.
+START_TEST(a_batch_has_no_more_images_than_there_are)
+{
+    Batches *few = batches_from(pipeline_batch(source(), 2 * COUNT, false));
+    ck_assert_int_eq(batches_batch_size(few), COUNT);
+    Batches *repeated = batches_from(pipeline_batch(pipeline_repeat(source()), 2 * COUNT, false));
+    ck_assert_int_eq(batches_batch_size(repeated), 2 * COUNT);
+    batches_free(few);
+    batches_free(repeated);
+}
+END_TEST
+
 START_TEST(images_come_in_the_files_order)
 {
     Batches *batches = batches_from(pipeline_batch(source(), 10, false));
@@ -485,6 +497,7 @@ END_TEST
 
 static void add_order_tests(TCase *tests)
 {
+    tcase_add_test(tests, a_batch_has_no_more_images_than_there_are);
     tcase_add_test(tests, images_come_in_the_files_order);
     tcase_add_test(tests, remainder_is_dropped_where_that_is_asked_for);
     tcase_add_test(tests, repeat_before_batch_goes_over_the_ends_of_passes);
