@@ -3,6 +3,7 @@
 #include "base/format.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +51,52 @@ char *ranks_text(const int *ranks, int count)
         free(text);
         text = longer;
     }
+    return text;
+}
+
+// The bytes of the UTF-8 character at `at`, and its number; 0: there is none.
+static size_t read_character(const unsigned char *at, unsigned *number)
+{
+    static const unsigned smallest[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t length = *at < 0x80 ? 1 : *at < 0xc0 ? 0 : *at < 0xe0 ? 2 : *at < 0xf0 ? 3 : 4;
+    *number = length == 1 ? *at : *at & (0x7fu >> length);
+    for (size_t i = 1; i < length; i++) {
+        if ((at[i] & 0xc0) != 0x80) // the text's end, too
+            return 0;
+        *number = *number << 6 | (at[i] & 0x3fu);
+    }
+    bool exists = *number >= smallest[length] && *number <= 0x10ffff && *at < 0xf8 &&
+                  (*number < 0xd800 || *number > 0xdfff);
+    return exists ? length : 0;
+}
+
+static bool is_shown(unsigned character)
+{
+    static const unsigned hidden[][2] = {{0, 0x1f},        {0x7f, 0x9f},     {0x61c, 0x61c},
+                                         {0x200b, 0x200f}, {0x2028, 0x202e}, {0x2060, 0x206f},
+                                         {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe0fff}};
+    for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
+        if (character >= hidden[i][0] && character <= hidden[i][1])
+            return character == '\n';
+    return true;
+}
+
+char *text_clean(char *text)
+{
+    unsigned char *from = (unsigned char *)text, *to = from;
+    while (from && *from) {
+        unsigned character;
+        size_t length = read_character(from, &character);
+        if (length > 0 && is_shown(character)) {
+            memmove(to, from, length);
+            to += length;
+        } else {
+            *to++ = *from == '\t' ? ' ' : '?';
+        }
+        from += length > 0 ? length : 1;
+    }
+    if (to)
+        *to = '\0';
     return text;
 }
 

@@ -15,6 +15,11 @@ void text_add(char **text, const char *format, ...) PRINTF_LIKE(2, 3);
 // it.
 char *ranks_text(const int *ranks, int count);
 
+// Replaces by '?' what a terminal or a page would not show as text: control characters except line
+// breaks (a tab becomes a space), marks that change the direction of a line, and bytes that are not
+// UTF-8. Returns `text`, which may be NULL.
+char *text_clean(char *text);
+
 // "3,9": any numbers. The caller frees it.
 char *numbers_text(const int *numbers, int count);
 

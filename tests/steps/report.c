@@ -17,7 +17,7 @@ static Property *add(Report *report, const char *name)
 {
     CHECK(report->count < MAX_PROPERTIES);
     Property *property = &report->properties[report->count++];
-    property->name = format_text("%s", name);
+    property->name = text_clean(format_text("%s", name));
     return property;
 }
 
@@ -29,11 +29,12 @@ bool report_ok(Report *report, const char *name)
 bool report_failure(Report *report, const char *name, const Diagnosis *diagnosis, char *evidence)
 {
     Property *property = add(report, name);
-    property->evidence = evidence;
-    property->mistake = format_text("%s", diagnosis->mistake);
-    property->hint = format_text("%s", diagnosis->hint ? diagnosis->hint : report->exercise);
+    property->evidence = text_clean(evidence);
+    property->mistake = text_clean(format_text("%s", diagnosis->mistake));
+    property->hint =
+        text_clean(format_text("%s", diagnosis->hint ? diagnosis->hint : report->exercise));
     if (!report->diagnosis)
-        report->diagnosis = format_text("%s", diagnosis->name);
+        report->diagnosis = text_clean(format_text("%s", diagnosis->name));
     return false;
 }
 
@@ -58,7 +59,7 @@ void report_note(Report *report, const char *format, ...)
     va_start(arguments, format);
     CHECK(vasprintf(&note, format, arguments) >= 0);
     va_end(arguments);
-    text_add(&report->notes, "%s%s", report->notes ? "\n" : "", note);
+    text_add(&report->notes, "%s%s", report->notes ? "\n" : "", text_clean(note));
     free(note);
 }
 
@@ -129,7 +130,12 @@ void report_print(const Report *report)
 
 static cJSON *text_or_null(const char *text)
 {
-    return text ? cJSON_CreateString(text) : cJSON_CreateNull();
+    if (!text)
+        return cJSON_CreateNull();
+    char *clean = text_clean(format_text("%s", text));
+    cJSON *string = cJSON_CreateString(clean);
+    free(clean);
+    return string;
 }
 
 static cJSON *property_object(const Property *property)
@@ -148,7 +154,7 @@ void report_write_json(const Report *report, const char *path)
     cJSON_AddStringToObject(object, "exercise", report->exercise);
     if (is_step(report->exercise))
         cJSON_AddNumberToObject(object, "step", atoi(report->exercise));
-    cJSON_AddStringToObject(object, "file", report->file);
+    cJSON_AddItemToObject(object, "file", text_or_null(report->file));
     cJSON_AddBoolToObject(object, "passed", report_passed(report));
     cJSON_AddItemToObject(object, "diagnosis", text_or_null(report->diagnosis));
     cJSON_AddNumberToObject(object, "seconds", report->seconds);

@@ -1,4 +1,5 @@
 // What a check found: properties, one after another, that hold or don't; on the screen and as JSON.
+// Whatever a text quotes is cleaned (text_clean): it may come from a submission.
 
 #ifndef HVDLAB_STEPS_REPORT_H
 #define HVDLAB_STEPS_REPORT_H
