@@ -64,17 +64,23 @@ static void limit_memory(const char *limit)
 }
 #endif
 
-// What the child does until it is another program.
-static _Noreturn void become(const char *const argv[], int output, pid_t parent, const char *limit)
+// Begins a child, of which a signal is left when this program is killed outright.
+static void begin_child(int output, pid_t parent, int signal_number)
 {
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGTERM); // where this program is killed outright
+    prctl(PR_SET_PDEATHSIG, signal_number);
     if (getppid() != parent)
         _exit(STATUS_INTERRUPTED);
     int nothing = open("/dev/null", O_RDONLY);
     dup2(nothing, STDIN_FILENO);
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
+}
+
+// What the child does until it is another program.
+static _Noreturn void become(const char *const argv[], int output, pid_t parent, const char *limit)
+{
+    begin_child(output, parent, SIGTERM);
     limit_memory(limit);
     if (in_child)
         in_child();
@@ -103,6 +109,34 @@ Process process_start(const char *const argv[])
     setpgid(pid, pid); // here too, since either may come first
     close(ends[1]);
     return (Process){.pid = pid, .pipe = ends[0], .limit = limit};
+}
+
+static _Noreturn void call(void (*function)(void *), void *argument, int output, pid_t parent)
+{
+    begin_child(output, parent, SIGKILL);
+    for (int signal_number = 1; signal_number < NSIG; signal_number++)
+        signal(signal_number, SIG_DFL);
+    set_job_end(_exit);
+    close_range(STDERR_FILENO + 1, ~0u, 0);
+    function(argument);
+    fflush(stdout);
+    _exit(ferror(stdout) ? EXIT_FAILURE : EXIT_SUCCESS);
+}
+
+Process process_call(void (*function)(void *), void *argument)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        die("cannot make a pipe: %s", strerror(errno));
+    fflush(NULL);
+    pid_t parent = getpid(), pid = fork();
+    if (pid < 0)
+        die("cannot start a process: %s", strerror(errno));
+    if (pid == 0)
+        call(function, argument, ends[1], parent);
+    setpgid(pid, pid);
+    close(ends[1]);
+    return (Process){.pid = pid, .pipe = ends[0]};
 }
 
 static void keep_text(Process *process, const char *text, size_t bytes)
@@ -202,6 +236,16 @@ static bool end_children(void)
         any = waitpid(children[i], NULL, 0) == children[i] || any;
     }
     return any;
+}
+
+void process_kill(Process *process)
+{
+    if (!process->ended)
+        kill(process->pid, SIGKILL);
+    while (!process->ended) {
+        usleep(1000);
+        look_for_end(process);
+    }
 }
 
 void process_stop(Process *process)

@@ -33,6 +33,10 @@ void process_in_child(void (*function)(void));
 // program when that is impossible.
 Process process_start(const char *const argv[]);
 
+// Calls a function in a child, which exits with status 0 after it: what it prints is the process's
+// text. The child keeps no file of this program open, and handles no signal as this program does.
+Process process_call(void (*function)(void *), void *argument);
+
 // Waits up to `milliseconds` for something to happen, and takes it up: text, or the end. Ends this
 // program, with all that runs, where the user wants that.
 void process_wait(Process *process, int milliseconds);
@@ -40,6 +44,9 @@ void process_wait(Process *process, int milliseconds);
 // True where some process that the program started itself is alive; with `generations` 2, one that
 // such a process started, and so on.
 bool process_has_children(const Process *process, int generations);
+
+// Kills the process alone, which has none of its own, while others run on.
+void process_kill(Process *process);
 
 // Exits: politely first, so that it can tidy up. Afterwards nothing that it started is alive.
 void process_stop(Process *process);

@@ -582,6 +582,11 @@ void seal_tidy_up(void)
     }
 }
 
+uid_t seal_user(void)
+{
+    return strict && getuid() == 0 ? own_user() : getuid();
+}
+
 int seal_depth(void)
 {
     return chosen == SEAL_BUBBLEWRAP ? 2 : 0; // bwrap and its init

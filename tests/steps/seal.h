@@ -31,6 +31,9 @@ Seal seal_chosen(void);
 bool seal_is_strict(void);
 const char *seal_name(void); // "none", "landlock", ...
 
+// The user number that programs in the seal have.
+uid_t seal_user(void);
+
 // What a program in the seal may see: absolute paths that exist, each list ended by NULL.
 typedef struct {
     const char *const *readable; // beside the system's programs and libraries
