@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +56,20 @@ char *file_bytes(const char *path, size_t *size)
     bytes[count] = '\0';
     *size = count;
     return bytes;
+}
+
+FileHash file_hash(int file)
+{
+    unsigned char bytes[1 << 14];
+    uint64_t hash = 0xcbf29ce484222325;
+    ssize_t count;
+    while ((count = read(file, bytes, sizeof bytes)) > 0)
+        for (ssize_t i = 0; i < count; i++)
+            hash = (hash ^ bytes[i]) * 0x100000001b3;
+    FileHash text = {""};
+    if (count == 0)
+        snprintf(text.digits, sizeof text.digits, "%016" PRIx64, hash);
+    return text;
 }
 
 void file_replace(const char *path, const char *bytes, size_t size)

@@ -13,6 +13,13 @@ void make_folders(const char *path);
 // can't be read, the program exits with an error message.
 char *file_bytes(const char *path, size_t *size);
 
+// A hash of an open file's bytes from where it stands to its end, as 16 hexadecimal digits: equal
+// bytes, equal hashes (FNV-1a). Empty where it can't be read.
+typedef struct {
+    char digits[17];
+} FileHash;
+FileHash file_hash(int file);
+
 // Makes the file, or puts another in its place by a rename, so that a reader sees one of the two as
 // a whole.
 void file_replace(const char *path, const char *bytes, size_t size);

@@ -4,6 +4,7 @@
 #include "hvd/checkpoint.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -259,11 +260,15 @@ bool save_checkpoint(const Training *training, const char *folder, const char *n
 static void trace_written(const Training *training, const char *path)
 {
     struct stat written = {0};
-    stat(path, &written);
+    int file = trace_on() ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (file < 0)
+        return;
+    fstat(file, &written);
     trace("saved", TEXT("path", path), NUMBER("epoch", training->epochs_done),
           NUMBER("step", training->steps_done),
           NUMBER("weights", model_fingerprints(training->model).weights),
-          NUMBER("inode", written.st_ino));
+          NUMBER("inode", written.st_ino), TEXT("bits", file_hash(file).digits));
+    close(file);
 }
 
 static bool disk_is_full(void)
