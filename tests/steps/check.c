@@ -9,7 +9,8 @@
 // without one, unless --unsealed insists. --seed N makes the runs' random numbers, and the lengths
 // and names that do not matter, a function of N. --profile-seed N is the seed that the exercise
 // profile must have; of one's own file it stands in stamp.txt, if that is there. --out FILE writes
-// the verdict to FILE instead of BUILD/check.
+// the verdict to FILE instead of BUILD/check. --keep FOLDER leaves the runs' folders in FOLDER:
+// their traces, their files and their output.
 //
 // Status 0: passed; 1: failed; 2: no verdict, since something failed that is not the program's
 // doing. Then no verdict is written, and that of an earlier check stays.
@@ -30,6 +31,7 @@
 #include "file_kind.h"
 #include "judge.h"
 #include "machine_time.h"
+#include "reader.h"
 #include "sandbox.h"
 #include "seal.h"
 #include "servers.h"
@@ -37,13 +39,15 @@
 #include "symbols.h"
 #include "workplace.h"
 #include "base/clock.h"
+#include "base/files.h"
 #include "base/layout.h"
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "base/format.h"
 
-#define MAX_GRADED    32  // exercises that are graded at once
-#define LIMIT         7.5 // seconds a run, for all runs of a check together
+#define MAX_GRADED    32   // exercises that are graded at once
+#define LIMIT         7.5  // seconds a run, for all runs of a check together
+#define JUDGE_LIMIT   20.0 // seconds that the judges may take
 #define COMPILE_LIMIT 20.0
 
 #define MAX_SEED         999999999
@@ -58,7 +62,8 @@ typedef struct {
     uint64_t seed;     // 0: none
     const char *build; // folder
     const char *file;
-    const char *out; // where the verdict goes; NULL: BUILD/check
+    const char *out;  // where the verdict goes; NULL: BUILD/check
+    const char *keep; // where the runs' folders go; NULL: they are removed
     Submission submission;
     Exercises exercises; // all that there are
     const Exercise *graded[MAX_GRADED];
@@ -68,6 +73,8 @@ typedef struct {
     char *folder;    // of this check: copies of the file, the program, and what it writes
     char *look_at;   // of the program, for an instructor; NULL: nothing
     Runs runs;
+    const char *messages; // the compiler's, for judge_compiler, and its status
+    int status;
 } Check;
 
 // ---- Arguments.
@@ -78,6 +85,7 @@ static _Noreturn void usage(const Check *check)
     for (int i = 0; i < check->exercises.count; i++)
         text_add(&names, "%s%s", i ? ", " : "", check->exercises.items[i].name);
     die("usage: check-step [--sealed | --unsealed] [--seed N] [--profile-seed N] [--out FILE] "
+        "[--keep FOLDER] "
         "EXERCISE[,EXERCISE...] FILE: grades FILE as an answer to an exercise (%s), or by several "
         "exercises' checks",
         names);
@@ -94,6 +102,10 @@ static void add_exercise(Check *check, const char *name)
     if (!judge_of(exercise->file) || exercise->run_count == 0)
         die("there is no tests/steps/judge_%s.c, or lab.conf has no run for exercise %s",
             exercise->file, name);
+    for (int i = 0; i < exercise->holds.count; i++)
+        if (!judge_of(exercise_named(&check->exercises, exercise->holds.items[i])->file))
+            die("there is no judge for exercise %s, which exercise %s holds",
+                exercise->holds.items[i], name);
     check->graded[check->count++] = exercise;
 }
 
@@ -155,6 +167,8 @@ static int read_options(Check *check, int argc, char **argv)
             check->runs.profile_seed = read_seed(value, MAX_PROFILE_SEED);
         else if ((value = value_of("--out", argc, argv, &at)) && *value)
             check->out = value;
+        else if ((value = value_of("--keep", argc, argv, &at)) && *value)
+            check->keep = value;
         else
             usage(check);
     }
@@ -286,6 +300,71 @@ static Process start_compiler(const Check *check, const char *compiler, const ch
     return process;
 }
 
+// ---- What a submission leaves is read, and judged, by readers.
+
+// Prints what the judges have found, a line for each report.
+static void print_reports(const Check *check)
+{
+    for (int i = 0; i < check->count; i++) {
+        char *text = report_text(&check->reports[i]);
+        puts(text);
+        free(text);
+    }
+}
+
+// What the reader could not make sense of, for its author and for an instructor.
+static void report_nonsense(Check *check, const char *evidence)
+{
+    static const Diagnosis nonsense = {
+        NONSENSE,
+        "the program has written into memory or files of the library: by an index out of bounds, "
+        "for example. If it has not, this is an error of the kit: please report it.",
+        NULL};
+    for (int i = 0; i < check->count; i++)
+        report_failure(&check->reports[i], SENSE, &nonsense, format_text("%s", evidence));
+}
+
+// Takes over what a reader has found in these folders: `reading` ends with print_reports.
+static void judge_apart(Check *check, Reading reading, const char *const *folders)
+{
+    Answer answer = reader_ask(reading, folders, check, JUDGE_LIMIT * check->patience);
+    bool sense = answer.text != NULL;
+    char *line = answer.text;
+    for (int i = 0; sense && i < check->count; i++) {
+        char *next = line + strcspn(line, "\n");
+        sense = *next == '\n';
+        *next = '\0';
+        sense = sense && report_take(&check->reports[i], line);
+        line = next + sense;
+    }
+    if (!sense) {
+        char *evidence = format_text("what reads what the program left %s",
+                                     answer.fault ? answer.fault : "gives no sensible answer");
+        report_nonsense(check, evidence);
+        free(evidence);
+    }
+    answer_free(&answer);
+}
+
+static bool all_passed(const Check *check)
+{
+    bool passed = true;
+    for (int i = 0; i < check->count; i++)
+        passed = passed && report_passed(&check->reports[i]);
+    return passed;
+}
+
+static void read_messages(const int *folders, void *argument)
+{
+    Check *check = argument;
+    char *file = format_text("%s.c", check->graded[0]->file);
+    CHECK(fchdir(folders[0]) == 0);
+    for (int i = 0; i < check->count; i++)
+        judge_compiler(file, check->status, check->messages, &check->reports[i]);
+    free(file);
+    print_reports(check);
+}
+
 // The program that the file makes, or NULL; the caller frees it.
 static char *compile_file(Check *check)
 {
@@ -297,14 +376,14 @@ static char *compile_file(Check *check)
     free(folder);
     control_prepare(compiler, check->folder, COMPILE_LIMIT * check->patience);
     Process process = start_compiler(check, compiler, program);
-    bool compiled = true;
-    for (int i = 0; i < check->count; i++)
-        compiled = judge_compiler(check->file, process.status, process.text, &check->reports[i]);
+    check->messages = process.text;
+    check->status = process.status;
+    judge_apart(check, read_messages, (const char *const[]){check->folder, NULL});
     process_free(&process);
     char *symbols = format_text("%s.symbols", program);
     check->look_at = check->purpose == FOR_OWN ? NULL : symbols_to_look_at(symbols);
     free(symbols);
-    if (compiled)
+    if (all_passed(check))
         return program;
     free(program);
     return NULL;
@@ -358,9 +437,6 @@ static void judge_held(const Check *check, const Exercise *exercise, Report *rep
     for (int i = 0; i < exercise->holds.count; i++) {
         const Exercise *held = exercise_named(&check->exercises, exercise->holds.items[i]);
         Report quiet = {.exercise = held->name, .held = true, .file = check->file};
-        if (!judge_of(held->file))
-            die("there is no tests/steps/judge_%s.c, for what exercise %s holds", held->file,
-                exercise->name);
         judge_of(held->file)(&check->runs, &quiet);
         if (!report_passed(&quiet))
             report_lost(report, &quiet);
@@ -380,43 +456,127 @@ static void judge_runs(Check *check)
     }
 }
 
-// Runs the program as often as the exercises ask, until a run doesn't come to its end. What is
-// wrong in the runs before explains that mostly, so it is said first.
+// What is wrong in the runs before explains mostly why the last one doesn't come to its end, so it
+// is said first.
+static void read_runs(const int *folders, void *argument)
+{
+    Check *check = argument;
+    Run *runs = check->runs.items, *last = runs + check->runs.count;
+    int count = check->runs.count + !check->runs.all;
+    for (int i = 0; i < count; i++)
+        run_read(&runs[i], folders[2 * i], folders[2 * i + 1]);
+    // (They hold what the compiler's judge has found: that is known.)
+    for (int i = 0; i < check->count; i++)
+        check->reports[i] = (Report){.exercise = check->graded[i]->name, .file = check->file};
+    for (int i = 0; check->runs.all && i < check->count; i++)
+        report_ok(&check->reports[i], end_property(&runs[0].plan));
+    judge_runs(check);
+    for (int i = 0; !check->runs.all && i < check->count; i++)
+        judge_end(last, ends_of(check->graded[i]->file), &check->reports[i]);
+    print_reports(check);
+}
+
+// What decides how the check goes on.
+#define AT_ONCE "failed at once"
+#define TO_END  "came to its end"
+
+typedef struct {
+    Run *run;
+    const Exercise *exercise;
+} Look;
+
+static void look_at_run(const int *folders, void *argument)
+{
+    const Look *look = argument;
+    Report trial = {.exercise = look->exercise->name};
+    run_read(look->run, folders[0], folders[1]);
+    if (judge_end(look->run, ends_of(look->exercise->file), &trial))
+        printf(TO_END);
+    else if (run_failed_at_once(look->run))
+        printf(AT_ONCE);
+}
+
+// Whether a run came to its end. Ends the check where mpirun does not work.
+static bool came_to_end(const Check *check, Run *run, const char *folder)
+{
+    const char *const folders[] = {run->trace, run->work, NULL};
+    Answer answer = reader_ask(look_at_run, folders, &(Look){run, check->graded[0]},
+                               JUDGE_LIMIT * check->patience);
+    bool ended = answer.text && strcmp(answer.text, TO_END) == 0;
+    if (answer.text && strcmp(answer.text, AT_ONCE) == 0)
+        run_need_mpirun(folder, &run->plan, check->patience);
+    answer_free(&answer);
+    return ended;
+}
+
+// Runs the program as often as the exercises ask, until a run doesn't come to its end.
+static void run_plans(Check *check, const char *program, const RunPlan *plans, int count)
+{
+    check->patience *= machine_slowness();
+    Limits limits = {.deadline = seconds_now() + LIMIT * count * check->patience,
+                     .patience = check->patience};
+    Runs *runs = &check->runs;
+    runs->all = true;
+    runs->items = allocate((size_t)count, sizeof *runs->items);
+    for (int i = 0; i < count && runs->all; i++) {
+        char *folder = format_text("%s/%d-%s", check->folder, i + 1, plans[i].name);
+        const Run *before = plans[i].after ? run_named(runs, plans[i].after) : NULL;
+        if (plans[i].after && !before)
+            die("lab.conf: run %s is to come after %s, which is no earlier one", plans[i].name,
+                plans[i].after);
+        runs->items[i] =
+            run_program(program, folder, before ? before->work : NULL, &plans[i], limits);
+        runs->all = came_to_end(check, &runs->items[i], folder);
+        runs->count += runs->all;
+        free(folder);
+    }
+}
+
+// Moves the folder of the run, with its output in a file.
+static void keep_run(const Check *check, const Run *run)
+{
+    char *folder = format_text("%s", run->work), *output;
+    *strrchr(folder, '/') = '\0';
+    char *to = format_text("%s%s", check->keep, strrchr(folder, '/'));
+    output = format_text("%s/output", folder);
+    file_replace(output, run->text, strlen(run->text));
+    if (rename(folder, to) != 0)
+        die("cannot move %s to %s: %s", folder, to, strerror(errno));
+    free(folder);
+    free(output);
+    free(to);
+}
+
 static void run_and_judge(Check *check, const char *program)
 {
     RunPlan plans[MAX_GRADED];
     int count = plan_runs(check, plans);
     for (int i = 0; i < count && check->seed; i++)
         vary_plan(&plans[i], check->seed);
-    check->patience *= machine_slowness();
-    Limits limits = {.deadline = seconds_now() + LIMIT * count * check->patience,
-                     .patience = check->patience};
-    bool ended = true;
-    check->runs.items = allocate((size_t)count, sizeof *check->runs.items);
-    for (int i = 0; i < count && ended; i++) {
-        char *folder = format_text("%s/%d-%s", check->folder, i + 1, plans[i].name);
-        const Run *before = plans[i].after ? run_named(&check->runs, plans[i].after) : NULL;
-        if (plans[i].after && !before)
-            die("lab.conf: run %s is to come after %s, which is no earlier one", plans[i].name,
-                plans[i].after);
-        check->runs.items[i] =
-            run_program(program, folder, before ? before->work : NULL, &plans[i], limits);
-        free(folder);
-        Report trial = {.exercise = check->graded[0]->name};
-        ended = judge_end(&check->runs.items[i], ends_of(check->graded[0]->file), &trial);
-        report_free(&trial);
-        check->runs.count += ended;
+    run_plans(check, program, plans, count);
+    int ran = check->runs.count + !check->runs.all;
+    const char *folders[2 * MAX_GRADED + 1] = {NULL};
+    for (int i = 0; i < ran; i++) {
+        folders[2 * i] = check->runs.items[i].trace;
+        folders[2 * i + 1] = check->runs.items[i].work;
     }
-    check->runs.all = ended;
-    for (int i = 0; ended && i < check->count; i++)
-        report_ok(&check->reports[i], end_property(&plans[0]));
-    judge_runs(check);
-    const Run *last = &check->runs.items[check->runs.count];
-    for (int i = 0; !ended && i < check->count; i++)
-        judge_end(last, ends_of(check->graded[i]->file), &check->reports[i]);
-    for (int i = 0; i < check->runs.count + !ended; i++)
+    judge_apart(check, read_runs, folders);
+    for (int i = 0; i < ran; i++) {
+        if (check->keep)
+            keep_run(check, &check->runs.items[i]);
         run_free(&check->runs.items[i]);
+    }
     free(check->runs.items);
+}
+
+// A trace that makes no sense is a reason for an instructor to look at the program.
+static void remark_nonsense(Check *check)
+{
+    for (int i = 0; i < check->count && check->purpose != FOR_OWN; i++)
+        if (check->reports[i].diagnosis && strcmp(check->reports[i].diagnosis, NONSENSE) == 0) {
+            text_add(&check->look_at, "%sits trace makes no sense", check->look_at ? "\n" : "");
+            return;
+        }
 }
 
 static void write_results(Check *check, double seconds)
@@ -452,13 +612,11 @@ static bool grade(Check *check)
     char *program = compile_file(check);
     if (program)
         run_and_judge(check, program);
+    remark_nonsense(check);
     write_results(check, seconds_now() - begin);
-    bool passed = true;
-    for (int i = 0; i < check->count; i++)
-        passed = passed && report_passed(&check->reports[i]);
     free(program);
     workplace_remove();
-    return passed;
+    return all_passed(check);
 }
 
 static void tidy_up(void)

@@ -572,10 +572,22 @@ static bool report_forged(const Run *run, Report *report)
         format_text("lines of %s are not the library's", rank_names(run->forged).text));
 }
 
+static bool report_nonsense(const Run *run, Report *report)
+{
+    static const Diagnosis nonsense = {
+        NONSENSE,
+        "the program has written into the library's memory, by an index out of bounds, for "
+        "example, or into its trace. Only the library writes there.",
+        NULL};
+    return report_failure(report, SENSE, &nonsense, format_text("%s", run->traces.fault));
+}
+
 bool judge_end(const Run *run, const Ends *ends, Report *report)
 {
     if (run->forged)
         return report_forged(run, report);
+    if (run->traces.fault)
+        return report_nonsense(run, report);
     if (run->killed && run->plan.servers == 0) // mpirun has ended the others
         return true;
     const char *property = end_property(&run->plan);

@@ -40,6 +40,10 @@ void ends_add(const char *file, const Ends *ends);
 // Of the exercise with that file; empty where none is listed.
 const Ends *ends_of(const char *file);
 
+// The diagnosis where a trace, or another file of a run, is none that the library can have written.
+#define NONSENSE "trace-makes-no-sense"
+#define SENSE    "the traces of the run make sense"
+
 // Did all ranks come to the end of the program, and train, where they are to, or were they killed
 // as the plan says? Reports it only where they did not: then there is nothing more to judge.
 bool judge_end(const Run *run, const Ends *ends, Report *report);

@@ -7,43 +7,54 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "event_rules.h"
+#include "safe_files.h"
 #include "base/format.h"
 #include "base/json.h"
 
-static void add_line(Events *events, const char *line)
+static void add(Events *events, cJSON *event)
 {
-    cJSON *event = cJSON_Parse(line);
-    if (!event)
-        return;
     size_t count = (size_t)events->count + 1;
     events->items = realloc(events->items, count * sizeof *events->items);
     CHECK(events->items);
     events->items[events->count++] = event;
 }
 
-static Events read_rank(const char *folder, int rank)
+bool traces_take(Traces *traces, int rank, const char *line, size_t length)
 {
-    Events events = {0};
-    char *path = format_text("%s/rank-%d.jsonl", folder, rank);
-    FILE *file = fopen(path, "re");
-    free(path);
-    if (!file)
-        return events;
-    char *line = NULL;
-    size_t size = 0;
-    while (getline(&line, &size, file) > 0)
-        if (strchr(line, '\n'))
-            add_line(&events, line);
-    free(line);
-    fclose(file);
-    return events;
+    char *fault;
+    cJSON *event = event_of_line(line, length, (Job){traces->ranks, traces->workers}, &fault);
+    if (event) {
+        add(&traces->of[rank], event);
+        return true;
+    }
+    if (!traces->fault)
+        traces->fault = format_text("line %d of %s: %s", traces->of[rank].count + 1,
+                                    rank_names(1u << rank).text, fault);
+    free(fault);
+    return false;
 }
 
-Traces traces_read(const char *folder, int ranks, int workers)
+static void read_rank(Traces *traces, int folder, int rank)
+{
+    char *name = format_text("rank-%d.jsonl", rank), *line = NULL;
+    int file = safe_file(folder, name, MAX_TRACE_FILE);
+    FILE *stream = file >= 0 ? fdopen(file, "r") : NULL;
+    size_t size = 0;
+    bool more = stream != NULL;
+    for (ssize_t length; more && (length = getline(&line, &size, stream)) > 0;)
+        more = line[length - 1] == '\n' && traces_take(traces, rank, line, (size_t)length);
+    free(line);
+    free(name);
+    if (stream)
+        fclose(stream);
+}
+
+Traces traces_read(int folder, int ranks, int workers)
 {
     Traces traces = {.ranks = ranks, .workers = workers};
     for (int r = 0; r < ranks; r++)
-        traces.of[r] = read_rank(folder, r);
+        read_rank(&traces, folder, r);
     return traces;
 }
 
@@ -54,6 +65,7 @@ void traces_free(Traces *traces)
             cJSON_Delete(traces->of[r].items[i]);
         free(traces->of[r].items);
     }
+    free(traces->fault);
     *traces = (Traces){0};
 }
 

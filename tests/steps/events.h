@@ -1,5 +1,6 @@
-// The traces of a run, read back: what each rank did, event by event. common/observe/trace.h lists
-// the events and their fields.
+// The traces of a run, read back: what each rank did, event by event. common/observe/events.def
+// lists the events and their fields, and no other gets past traces_read: so each field is there, of
+// its kind, and a number that counts or names something is whole and in its range.
 
 #ifndef HVDLAB_STEPS_EVENTS_H
 #define HVDLAB_STEPS_EVENTS_H
@@ -19,11 +20,18 @@ typedef struct {
     int workers; // of parameter servers, which are the ranks behind them; 0: there are no servers
     RankSet killed; // the rank that the check itself has killed; 0: none
     Events of[MAX_RANKS];
+    char *fault; // what is wrong with the first line that is no event, after which no more is read;
+                 // NULL: nothing. Owned
 } Traces;
 
-// Reads FOLDER/rank-R.jsonl of every rank; a file that isn't there has no events. A last line that
-// is not complete is left out.
-Traces traces_read(const char *folder, int ranks, int workers);
+#define MAX_TRACE_FILE ((long long)1 << 27) // bytes; a larger file is not read
+
+// Reads rank-R.jsonl of every rank in an open folder; a file that isn't there has no events. A last
+// line that is not complete is left out.
+Traces traces_read(int folder, int ranks, int workers);
+
+// Takes one line more of a rank, with a '\0' behind it. False: it is no event.
+bool traces_take(Traces *traces, int rank, const char *line, size_t length);
 void traces_free(Traces *traces);
 
 // The place of the first event of that name from place `from` on, or -1.

@@ -10,6 +10,7 @@
 #include <string.h>
 #include "lab.h"
 #include "base/format.h"
+#include "base/json.h"
 
 #define WIDTH 100 // of the screen
 
@@ -148,6 +149,62 @@ static cJSON *property_object(const Property *property)
     return object;
 }
 
+static cJSON *properties_of(const Report *report)
+{
+    cJSON *properties = cJSON_CreateArray();
+    for (int i = 0; i < report->count; i++)
+        cJSON_AddItemToArray(properties, property_object(&report->properties[i]));
+    return properties;
+}
+
+// ---- From one process to another.
+
+char *report_text(const Report *report)
+{
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddItemToObject(object, "diagnosis", text_or_null(report->diagnosis));
+    cJSON_AddItemToObject(object, "note", text_or_null(report->notes));
+    cJSON_AddItemToObject(object, "properties", properties_of(report));
+    const cJSON *property = cJSON_GetObjectItem(object, "properties")->child;
+    for (int i = 0; property; property = property->next, i++)
+        cJSON_AddItemToObject((cJSON *)(uintptr_t)property, "hint",
+                              text_or_null(report->properties[i].hint));
+    char *text = cJSON_PrintUnformatted(object);
+    cJSON_Delete(object);
+    return text;
+}
+
+static void take_property(Report *report, const cJSON *property, const char *diagnosis)
+{
+    const char *name = json_text(property, "text"), *evidence = json_text(property, "evidence");
+    if (cJSON_IsTrue(cJSON_GetObjectItem(property, "ok")))
+        report_ok(report, name);
+    else
+        report_failure(
+            report, name,
+            &(Diagnosis){diagnosis, json_text(property, "mistake"), json_text(property, "hint")},
+            *evidence ? format_text("%s", evidence) : NULL);
+}
+
+bool report_take(Report *report, const char *text)
+{
+    cJSON *object = cJSON_Parse(text);
+    const cJSON *properties = cJSON_GetObjectItem(object, "properties"), *property;
+    const char *diagnosis = json_text(object, "diagnosis"), *note = json_text(object, "note");
+    int count = cJSON_GetArraySize(properties);
+    bool fits = cJSON_IsArray(properties) && report->count + count <= MAX_PROPERTIES;
+    bool failed = false;
+    cJSON_ArrayForEach(property, properties) failed =
+        failed || !cJSON_IsTrue(cJSON_GetObjectItem(property, "ok"));
+    fits = fits && failed == (*diagnosis != '\0');
+    for (property = fits ? properties->child : NULL; property; property = property->next)
+        take_property(report, property, diagnosis);
+    if (fits && *note)
+        report_note(report, "%s", note);
+    cJSON_Delete(object);
+    return fits;
+}
+
 void report_write_json(const Report *report, const char *path)
 {
     cJSON *object = cJSON_CreateObject();
@@ -166,9 +223,7 @@ void report_write_json(const Report *report, const char *path)
     cJSON_AddItemToObject(object, "sha256", text_or_null(report->sha256));
     cJSON_AddBoolToObject(object, "untouched", report->untouched);
     cJSON_AddItemToObject(object, "look_at", text_or_null(report->look_at));
-    cJSON *properties = cJSON_AddArrayToObject(object, "properties");
-    for (int i = 0; i < report->count; i++)
-        cJSON_AddItemToArray(properties, property_object(&report->properties[i]));
+    cJSON_AddItemToObject(object, "properties", properties_of(report));
     char *text = cJSON_Print(object);
     FILE *file = fopen(path, "we");
     bool written = file && fprintf(file, "%s\n", text) > 0;

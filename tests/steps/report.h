@@ -56,6 +56,11 @@ void report_note(Report *report, const char *format, ...) PRINTF_LIKE(2, 3);
 // True as long as nothing failed.
 bool report_passed(const Report *report);
 
+// What was found, as a text that another process makes a report of; the caller frees it. Takes over
+// such a text, and adds it to a report; false: it makes no sense.
+char *report_text(const Report *report);
+bool report_take(Report *report, const char *text);
+
 void report_print(const Report *report);
 void report_write_json(const Report *report, const char *path);
 void report_free(Report *report);

@@ -46,19 +46,19 @@ char *name_of_place(Reached place)
 // The furthest checkpoint that a run has left; false: there is none.
 static bool latest_of(const Run *run, Reached *latest)
 {
-    char *folder = checkpoint_folder(run);
-    DIR *names = opendir(folder);
+    struct dirent **files;
+    int count = list_files(run, &files);
     bool found = false;
-    for (const struct dirent *entry; names && (entry = readdir(names));) {
+    for (int i = 0; i < count; i++) {
         Reached place;
-        if (!read_place(entry->d_name, &place) || (found && is_before(place, *latest)))
-            continue;
-        *latest = place;
-        found = true;
+        if (read_place(files[i]->d_name, &place) && !(found && is_before(place, *latest)) &&
+            find_file(run, files[i]->d_name).there) {
+            *latest = place;
+            found = true;
+        }
+        free(files[i]);
     }
-    if (names)
-        closedir(names);
-    free(folder);
+    free(files);
     return found;
 }
 

@@ -11,6 +11,8 @@
 #include "collector.h"
 #include "control.h"
 #include "machine_time.h"
+#include "event_rules.h"
+#include "reader.h"
 #include "sandbox.h"
 #include "servers.h"
 #include "waiting.h"
@@ -23,6 +25,7 @@
 #define DEADLOCK_SILENCE 2.5
 #define SILENCE          8.0
 
+#define READ_LIMIT    5.0  // seconds that a look for a deadlock may take
 #define CONTROL_LIMIT 20.0 // seconds that a run of the control may take
 
 #define MAX_TRACE ((long long)1 << 26) // bytes of all traces together
@@ -108,11 +111,21 @@ static long long trace_size(const char *folder, int ranks)
     return bytes;
 }
 
-static bool is_deadlocked(const char *folder, int ranks, int workers)
+#define DEADLOCK "deadlock"
+
+static void look_for_deadlock(const int *folders, void *job)
 {
-    Traces traces = traces_read(folder, ranks, workers);
-    bool deadlock = is_deadlock(&traces) || is_deadlock_of_servers(&traces);
-    traces_free(&traces);
+    Traces traces = traces_read(folders[0], ((Job *)job)->ranks, ((Job *)job)->workers);
+    if (is_deadlock(&traces) || is_deadlock_of_servers(&traces))
+        printf(DEADLOCK);
+}
+
+static bool is_deadlocked(const char *folder, Job job)
+{
+    Answer answer =
+        reader_ask(look_for_deadlock, (const char *const[]){folder, NULL}, &job, READ_LIMIT);
+    bool deadlock = answer.text && strcmp(answer.text, DEADLOCK) == 0;
+    answer_free(&answer);
     return deadlock;
 }
 
@@ -130,7 +143,7 @@ typedef enum {
 typedef struct {
     Process *process;
     const Sandbox *sandbox;
-    int ranks, workers; // as in Traces
+    Job job;
     const RunPlan *plan;
     Usage *usage; // the most that was seen
 } Watched;
@@ -152,6 +165,11 @@ static bool takes_too_much(const RunPlan *plan, const Usage *usage)
            usage->full || run_own_processes(plan, usage) > MAX_RUN_PROCESSES;
 }
 
+static Job job_of(const RunPlan *plan)
+{
+    return (Job){plan->ranks + plan->servers, plan->servers ? plan->ranks : 0};
+}
+
 // Looks what the run takes, ten times a second at most. True where that is too much.
 static bool is_greedy(const Watched *watched, double now, double *next)
 {
@@ -169,9 +187,7 @@ static Outcome silent_outcome(const Watched *watched, bool too_long)
 {
     if (!sandbox_has_children(watched->process))
         return ABANDONED;
-    return too_long || is_deadlocked(watched->sandbox->trace, watched->ranks, watched->workers)
-               ? HUNG
-               : ENDED;
+    return too_long || is_deadlocked(watched->sandbox->trace, watched->job) ? HUNG : ENDED;
 }
 
 static Outcome watch(const Watched *watched, Limits limits)
@@ -182,7 +198,7 @@ static Outcome watch(const Watched *watched, Limits limits)
     while (!process->ended) {
         process_wait(process, 50);
         double now = machine_time(process->pid);
-        long long trace = trace_size(watched->sandbox->trace, watched->ranks);
+        long long trace = trace_size(watched->sandbox->trace, watched->job.ranks);
         long long bytes = trace + (long long)process->bytes;
         if (is_greedy(watched, now, &next_usage))
             return GREEDY;
@@ -202,15 +218,6 @@ static Outcome watch(const Watched *watched, Limits limits)
         }
     }
     return process->flooded ? FLOODED : ENDED;
-}
-
-// What mpirun would have said of a run that it did not see the end of.
-static int status_of_ranks(const Traces *traces)
-{
-    for (int r = 0; r < traces->ranks; r++)
-        if (event_number(event_last(&traces->of[r], "end"), "status") != 0)
-            return 1;
-    return 0;
 }
 
 // By mpirun; or, where there are parameter servers, each process by itself.
@@ -237,19 +244,6 @@ static Process start_run(const Sandbox *sandbox, const char *program, const RunP
     return process;
 }
 
-// The rank that was to be killed has come to that event, and no further.
-static RankSet killed_rank(const RunPlan *plan, const Traces *traces)
-{
-    int rank, number;
-    char name[32];
-    if (!plan->kill || sscanf(plan->kill, "%d:%31[a-z_]:%d", &rank, name, &number) != 3 ||
-        rank >= traces->ranks)
-        return 0;
-    const Events *events = &traces->of[rank];
-    bool killed = event_count(events, name) == number && event_count(events, "end") == 0;
-    return killed ? 1u << rank : 0;
-}
-
 // `complaint`: what is said where the run fails, which the caller frees; NULL: it isn't wanted.
 static Run run_once(const char *program, const char *folder, const char *files, const RunPlan *plan,
                     Limits limits, char **complaint)
@@ -258,23 +252,24 @@ static Run run_once(const char *program, const char *folder, const char *files, 
     if (files)
         sandbox_fill(&sandbox, files);
     set_environment(&sandbox, plan);
-    int processes = plan->ranks + plan->servers, workers = plan->servers ? plan->ranks : 0;
-    Collector *collector = collector_start(sandbox.pipes, sandbox.trace, processes);
+    Job job = job_of(plan);
+    Collector *collector = collector_start(sandbox.pipes, sandbox.trace, job.ranks);
     double begin = seconds_now();
     Process process = start_run(&sandbox, program, plan);
     Usage usage = {0};
-    Outcome outcome =
-        watch(&(Watched){&process, &sandbox, processes, workers, plan, &usage}, limits);
+    Outcome outcome = watch(&(Watched){&process, &sandbox, job, plan, &usage}, limits);
     Run run = {.plan = *plan,
-               .ranks = processes,
+               .ranks = job.ranks,
                .hung = outcome != ENDED && outcome != ABANDONED,
                .silent = outcome == HUNG,
                .flooded = outcome == FLOODED,
                .swollen = outcome == SWOLLEN,
                .greedy = outcome == GREEDY,
+               .abandoned = outcome == ABANDONED,
                .usage = usage,
                .seconds = seconds_now() - begin,
-               .work = format_text("%s", sandbox.work)};
+               .work = format_text("%s", sandbox.work),
+               .trace = format_text("%s", sandbox.trace)};
     process_stop(&process);
     run.forged = collector_end(collector);
     Usage left = {0};
@@ -289,11 +284,8 @@ static Run run_once(const char *program, const char *folder, const char *files, 
     if (complaint)
         *complaint = control_complaint(&process);
     workplace_hide(process.text);
-    run.output = output_read(process.text);
-    run.traces = traces_read(sandbox.trace, processes, workers);
-    run.status = outcome == ABANDONED ? status_of_ranks(&run.traces) : process.status;
-    run.traces.killed = killed_rank(plan, &run.traces);
-    run.killed = run.traces.killed && !run.hung && run.status != 0;
+    run.text = format_text("%s", process.text ? process.text : "");
+    run.status = run.abandoned ? EXIT_FAILURE : process.status;
     process_free(&process);
     control_disk(sandbox.limited ? sandbox.trace : sandbox.folder,
                  sandbox.limited ? 0 : usage.disk);
@@ -301,17 +293,8 @@ static Run run_once(const char *program, const char *folder, const char *files, 
     return run;
 }
 
-// ---- Runs that fail before a rank has communicated.
-
-static bool has_communicated(const Run *run)
-{
-    return (ranks_with(&run->traces, "collective_end") | ranks_with(&run->traces, "message_end") |
-            ranks_with(&run->traces, "wait_end")) != 0;
-}
-
-// An mpirun that starts no processes, or whose processes can't communicate, is not the student's
-// doing. As many ranks of the control, in the same seal, tell.
-static void need_mpirun(const char *folder, const RunPlan *plan, double patience)
+// (By the control, in the same seal.)
+void run_need_mpirun(const char *folder, const RunPlan *plan, double patience)
 {
     const RunPlan control = {.name = plan->name,
                              .ranks = plan->ranks,
@@ -333,11 +316,7 @@ static void need_mpirun(const char *folder, const RunPlan *plan, double patience
 Run run_program(const char *program, const char *folder, const char *files, const RunPlan *plan,
                 Limits limits)
 {
-    Run run = run_once(program, folder, files, plan, limits, NULL);
-    bool failed = run.hung ? run.silent : run.status != 0 && !run.killed;
-    if (failed && !plan->servers && !has_communicated(&run))
-        need_mpirun(folder, plan, limits.patience);
-    return run;
+    return run_once(program, folder, files, plan, limits, NULL);
 }
 
 void run_free(Run *run)
@@ -345,17 +324,69 @@ void run_free(Run *run)
     traces_free(&run->traces);
     output_free(&run->output);
     free(run->work);
+    free(run->trace);
+    free(run->text);
     *run = (Run){0};
+}
+
+// ---- Reading a run.
+
+// What mpirun would have said of a run that it did not see the end of.
+static int status_of_ranks(const Traces *traces)
+{
+    for (int r = 0; r < traces->ranks; r++)
+        if (event_number(event_last(&traces->of[r], "end"), "status") != 0)
+            return 1;
+    return 0;
+}
+
+// The rank that was to be killed has come to that event, and no further.
+static RankSet killed_rank(const RunPlan *plan, const Traces *traces)
+{
+    int rank, number;
+    char name[32];
+    if (!plan->kill || sscanf(plan->kill, "%d:%31[a-z_]:%d", &rank, name, &number) != 3 ||
+        rank >= traces->ranks)
+        return 0;
+    const Events *events = &traces->of[rank];
+    bool killed = event_count(events, name) == number && event_count(events, "end") == 0;
+    return killed ? 1u << rank : 0;
+}
+
+void run_read(Run *run, int trace, int work)
+{
+    Job job = job_of(&run->plan);
+    run->files = work;
+    run->output = output_read(run->text);
+    run->traces = traces_read(trace, job.ranks, job.workers);
+    if (run->abandoned)
+        run->status = status_of_ranks(&run->traces);
+    run->traces.killed = killed_rank(&run->plan, &run->traces);
+    run->killed = run->traces.killed && !run->hung && run->status != 0;
+}
+
+static bool has_communicated(const Run *run)
+{
+    return (ranks_with(&run->traces, "collective_end") | ranks_with(&run->traces, "message_end") |
+            ranks_with(&run->traces, "wait_end")) != 0;
+}
+
+bool run_failed_at_once(const Run *run)
+{
+    bool failed = run->hung ? run->silent : run->status != 0 && !run->killed;
+    return failed && !run->plan.servers && !has_communicated(run);
 }
 
 // ---- What is known of a run.
 
 double crowding(void)
 {
-    double load = 0, alone = 2 * (double)sysconf(_SC_NPROCESSORS_ONLN);
-    if (getloadavg(&load, 1) != 1 || load < alone)
-        return 1;
-    return load < 4 * alone ? load / alone : 4;
+    static double last = 1; // a reader can't look any more
+    double load = 0, alone;
+    if (getloadavg(&load, 1) != 1)
+        return last;
+    alone = 2 * (double)sysconf(_SC_NPROCESSORS_ONLN);
+    return last = load < alone ? 1 : load < 4 * alone ? load / alone : 4;
 }
 
 int run_own_processes(const RunPlan *plan, const Usage *usage)

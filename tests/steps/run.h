@@ -21,11 +21,17 @@ typedef struct {
     bool greedy;    // ... since it took too much memory or disk, or too many processes
     Usage usage;    // the most that was seen of each
     RankSet forged; // whose traces hold lines of another than the library
-    bool killed;    // as the plan says, and ended by that
+    bool killed;    // as the plan says, and ended by that (run_read knows)
     double seconds; // that it took
+    bool abandoned; // mpirun went on without processes
     char *work;     // the folder in which it ran, with what it left there
-    Traces traces;  // what the ranks did
-    Output output;  // what they printed
+    char *trace;    // the folder of its traces
+    char *text;     // what the ranks and mpirun printed
+
+    // Known where run_read has read all of this, which only a reader does.
+    int files;     // `work`, open
+    Traces traces; // what the ranks did
+    Output output; // what they printed
 } Run;
 
 // All runs of a check that are over, in the order of lab.conf.
@@ -88,9 +94,19 @@ bool runs_on_gpu(void);
 
 // Runs `program`, an absolute name, in folders below `folder`, which must be empty; `files` (NULL:
 // none) is a folder whose contents it finds where it begins. It is over a little after the deadline
-// at the latest. Ends this program where mpirun doesn't work at all.
+// at the latest.
 Run run_program(const char *program, const char *folder, const char *files, const RunPlan *plan,
                 Limits limits);
 void run_free(Run *run);
+
+// Ends this program where mpirun starts no processes, or they can't communicate: that is not the
+// student's doing, and as many ranks of another program tell. To be called after a run with that
+// folder and plan in which no rank has communicated.
+void run_need_mpirun(const char *folder, const RunPlan *plan, double patience);
+
+// For readers (reader.h): reads what the run left in its folders, which are open. Whether it failed
+// before a rank has communicated.
+void run_read(Run *run, int trace, int work);
+bool run_failed_at_once(const Run *run);
 
 #endif

@@ -3,19 +3,66 @@
 #include "saved.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+#include "safe_files.h"
+#include "base/files.h"
 #include "base/format.h"
 
-char *checkpoint_folder(const Run *run)
+#define MAX_CHECKPOINT ((long long)1 << 26) // bytes
+
+// Of --checkpoint-dir, below the folder in which the program begins.
+static char *name_of_folder(const Run *run)
 {
     static const char flag[] = "--checkpoint-dir ";
     const char *name = strstr(run->plan.flags, flag);
     CHECK(name);
     name += strlen(flag);
-    return format_text("%s/%.*s", run->work, (int)strcspn(name, " "), name);
+    return format_text("%.*s", (int)strcspn(name, " "), name);
+}
+
+char *checkpoint_folder(const Run *run)
+{
+    char *name = name_of_folder(run), *folder = format_text("%s/%s", run->work, name);
+    free(name);
+    return folder;
+}
+
+int checkpoint_files(const Run *run)
+{
+    char *name = name_of_folder(run);
+    int folder = safe_folder(run->files, name);
+    free(name);
+    return folder;
+}
+
+static bool same_file(int a, int b)
+{
+    struct stat one, other;
+    return fstat(a, &one) == 0 && fstat(b, &other) == 0 && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
+}
+
+bool is_path_of(const Run *run, const char *path, const char *name)
+{
+    size_t length = strlen(run->work);
+    if (strncmp(path, run->work, length) == 0 && path[length] == '/')
+        path += length + 1;
+    if (*path == '/' || strcmp(last_part(path), name) != 0)
+        return false;
+    char *parent = format_text("%.*s", (int)(last_part(path) - path), path);
+    int folder = checkpoint_files(run), other = safe_folder(run->files, parent);
+    bool same = folder >= 0 && other >= 0 && same_file(folder, other);
+    if (folder >= 0)
+        close(folder);
+    if (other >= 0)
+        close(other);
+    free(parent);
+    return same;
 }
 
 const char *last_part(const char *path)
@@ -38,61 +85,64 @@ bool is_checkpoints_name(const char *file)
     return epoch_of_name(file) >= 0 || strcmp(file, "best" ENDING) == 0;
 }
 
-// The last write to the file with that number.
-static const cJSON *write_of(const Run *run, double inode)
+// What a name stands for: a regular file's number and hash; 0: there is none.
+typedef struct {
+    double inode;
+    FileHash hash;
+} Contents;
+
+static Contents contents_of(const Run *run, const char *name)
+{
+    struct stat facts;
+    int folder = checkpoint_files(run);
+    int file = folder >= 0 ? safe_file(folder, name, MAX_CHECKPOINT) : -1;
+    Contents contents = {0};
+    if (file >= 0 && fstat(file, &facts) == 0)
+        contents = (Contents){(double)facts.st_ino, file_hash(file)};
+    if (file >= 0)
+        close(file);
+    if (folder >= 0)
+        close(folder);
+    return contents;
+}
+
+// The last write to the file with that number, if these are still its bytes.
+static const cJSON *write_of(const Run *run, Contents contents)
 {
     const cJSON *found = NULL;
     for (int r = 0; r < run->ranks; r++) {
         const Events *events = &run->traces.of[r];
         for (int at = -1; (at = event_find(events, "saved", at + 1)) >= 0;)
-            if (event_number(events->items[at], "inode") == inode &&
+            if (event_number(events->items[at], "inode") == contents.inode &&
                 !(event_number(events->items[at], "t") < event_number(found, "t")))
                 found = events->items[at];
     }
-    return found;
-}
-
-static bool same_bytes(const char *a, const char *b)
-{
-    FILE *one = fopen(a, "re"), *other = fopen(b, "re");
-    bool same = one && other;
-    for (int c = 0; same && c != EOF;) {
-        c = getc(one);
-        same = c == getc(other);
-    }
-    if (one)
-        fclose(one);
-    if (other)
-        fclose(other);
-    return same;
+    return strcmp(event_text(found, "bits"), contents.hash.digits) == 0 ? found : NULL;
 }
 
 // The write of the epoch's checkpoint whose bytes these are; NULL: of none.
-static const cJSON *write_of_copied(const Run *run, const char *folder, const char *copy)
+static const cJSON *write_of_copied(const Run *run, Contents copy)
 {
     const cJSON *saved = NULL;
     for (int e = 1; !saved && e <= event_count(&run->traces.of[0], "epoch"); e++) {
-        char *path = format_text("%s/ckpt-%d" ENDING, folder, e);
-        struct stat facts;
-        if (stat(path, &facts) == 0 && same_bytes(path, copy))
-            saved = write_of(run, (double)facts.st_ino);
-        free(path);
+        char *name = format_text("ckpt-%d" ENDING, e);
+        Contents contents = contents_of(run, name);
+        if (contents.inode > 0 && strcmp(contents.hash.digits, copy.hash.digits) == 0)
+            saved = write_of(run, contents);
+        free(name);
     }
     return saved;
 }
 
 SavedFile find_file(const Run *run, const char *name)
 {
-    char *folder = checkpoint_folder(run), *path = format_text("%s/%s", folder, name);
-    struct stat facts;
-    SavedFile file = {.there = stat(path, &facts) == 0};
+    Contents contents = contents_of(run, name);
+    SavedFile file = {.there = contents.inode > 0};
     if (file.there)
-        file.saved = write_of(run, (double)facts.st_ino);
+        file.saved = write_of(run, contents);
     if (file.there && !file.saved)
-        file.saved = write_of_copied(run, folder, path);
-    file.copied = file.saved && event_number(file.saved, "inode") != (double)facts.st_ino;
-    free(folder);
-    free(path);
+        file.saved = write_of_copied(run, contents);
+    file.copied = file.saved && event_number(file.saved, "inode") != contents.inode;
     return file;
 }
 
@@ -111,34 +161,39 @@ static int is_visible(const struct dirent *entry)
 
 int list_files(const Run *run, struct dirent ***files)
 {
-    char *folder = checkpoint_folder(run);
+    int folder = checkpoint_files(run);
     *files = NULL;
-    int count = scandir(folder, files, is_visible, alphasort);
-    free(folder);
+    int count = folder >= 0 ? scandirat(folder, ".", files, is_visible, alphasort) : 0;
+    if (folder >= 0)
+        close(folder);
     return count;
 }
 
 // "in the folder: best.safetensors (166056 bytes), ...".
 static char *contents(const Run *run)
 {
-    char *folder = checkpoint_folder(run), *text = NULL;
+    char *text = NULL;
     struct dirent **files = NULL;
-    int count = list_files(run, &files);
+    int folder = checkpoint_files(run), count = list_files(run, &files);
     text_add(&text, "in the folder:%s", count > 0 ? "" : " nothing");
     for (int i = 0; i < count; i++) {
-        char *path = format_text("%s/%s", folder, files[i]->d_name);
         struct stat facts = {0};
-        stat(path, &facts);
-        if (i < 12)
+        bool known = fstatat(folder, files[i]->d_name, &facts, AT_SYMLINK_NOFOLLOW) == 0;
+        if (i < 12 && known && S_ISREG(facts.st_mode))
             text_add(&text, "%s %s (%lld bytes)", i ? "," : "", files[i]->d_name,
                      (long long)facts.st_size);
-        free(path);
+        else if (i < 12)
+            text_add(&text, "%s %s (%s)", i ? "," : "", files[i]->d_name,
+                     S_ISLNK(facts.st_mode)   ? "a link"
+                     : S_ISDIR(facts.st_mode) ? "a folder"
+                                              : "no file");
         free(files[i]);
     }
     if (count > 12)
         text_add(&text, ", ...");
     free(files);
-    free(folder);
+    if (folder >= 0)
+        close(folder);
     return text;
 }
 

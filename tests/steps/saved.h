@@ -1,6 +1,7 @@
 // What a run leaves in the folder of its checkpoints. A file is known by its number on the disk,
 // which it keeps whatever name it gets: so a renamed one is told from one that was written, or
-// copied, under its last name.
+// copied, under its last name; and by a hash of its bytes: one that was changed since is none that
+// the library wrote. Links are not followed.
 
 #ifndef HVDLAB_STEPS_SAVED_H
 #define HVDLAB_STEPS_SAVED_H
@@ -11,8 +12,12 @@
 
 struct dirent;
 
-// Of --checkpoint-dir; the caller frees it.
+// The path of --checkpoint-dir, which the caller frees; the folder, open; -1: it is not there.
 char *checkpoint_folder(const Run *run);
+int checkpoint_files(const Run *run);
+
+// Whether a path, as the program gave it, is that of this name in this folder.
+bool is_path_of(const Run *run, const char *path, const char *name);
 
 // What follows the last slash.
 const char *last_part(const char *path);
@@ -27,7 +32,7 @@ typedef struct {
     const cJSON *saved; // the event of the write that made it; NULL: none came to its end
 } SavedFile;
 
-SavedFile find_file(const Run *run, const char *name);
+SavedFile find_file(const Run *run, const char *name); // there: a regular file
 SavedFile find_epoch(const Run *run, int epoch);
 
 // All that are there and not hidden, as scandir() has them.

@@ -23,21 +23,6 @@ static bool was_renamed_to(const Run *run, const char *name)
     return false;
 }
 
-// Whether a path, as the program gave it, is that of the checkpoint's name, in this folder.
-static bool is_path_of(const Run *run, const char *path, const char *name)
-{
-    char *whole = *path == '/' ? format_text("%s", path) : format_text("%s/%s", run->work, path);
-    *strrchr(whole, '/') = '\0';
-    char *folder = checkpoint_folder(run), *there = realpath(folder, NULL),
-         *other = realpath(whole, NULL);
-    bool same = there && other && strcmp(there, other) == 0 && strcmp(last_part(path), name) == 0;
-    free(whole);
-    free(folder);
-    free(there);
-    free(other);
-    return same;
-}
-
 // save_weights, which says of no epoch, has written it.
 static bool has_weights_only(const Run *run, const char *name)
 {
