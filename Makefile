@@ -372,6 +372,8 @@ $(mpi_programs): $(BUILD)/%: $(BUILD)/%.o $(model_objects)
 $(BUILD)/tests/mpi/test_hvd: $(hvd_training)
 $(BUILD)/tests/unit/test_memory_limit: $(BUILD)/tests/steps/memory_limit.o
 $(BUILD)/tests/unit/test_machine_time: $(BUILD)/tests/steps/machine_time.o $(BUILD)/tests/steps/usage.o
+$(BUILD)/tests/unit/test_events: $(BUILD)/tests/steps/event_rules.o
+$(BUILD)/tests/unit/test_reader: $(filter-out %/check.o,$(check_objects))
 $(unit_programs): $(BUILD)/%: $(BUILD)/%.o $(shared_objects) $(model_objects)
 $(emulated_objects): extra_flags := -DHVDLAB_EMULATED
 # The stand-in's own arithmetic checks what it is given, and most of the time goes there.
@@ -405,6 +407,7 @@ $(BUILD)/tests/fuzz/library.o: $(BUILD)/library.o
 	@mkdir -p $(@D)
 	$(Q)$(OBJCOPY) $(weak_in_fuzz:%=--weaken-symbol=%) $< $@
 $(BUILD)/tests/fuzz/fuzz_lab: $(lab_objects)
+$(BUILD)/tests/fuzz/fuzz_judges: $(filter-out %/check.o,$(check_objects))
 # The harness is not what they look at.
 $(BUILD)/tests/fuzz/fuzz.o: extra_flags := -fno-sanitize=all
 $(fuzz_programs): %: %.o $(BUILD)/tests/fuzz/fuzz.o $(BUILD)/tests/fuzz/library.o $(BUILD)/settings.link

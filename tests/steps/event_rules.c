@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/format.h"
 
@@ -136,8 +137,11 @@ static char *fault_of_fields(const cJSON *event, const EventRule *rule, Job job)
         seen |= (uint64_t)1 << place;
         char *fault = fault_of_value(
             value, place < COMMON ? &common_fields[place] : &rule->fields[place - COMMON], job);
-        if (fault)
-            return fault;
+        if (fault) {
+            char *named = format_text("%s: %s", rule->name, fault);
+            free(fault);
+            return named;
+        }
     }
     const char *lacks = lacking(common_fields, 0, seen);
     if (!lacks)
