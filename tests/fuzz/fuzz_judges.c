@@ -329,7 +329,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     Input input = {bytes, bytes + size};
     const Base *base = &bases[choose(&input, base_count)];
     unsigned facts = byte(&input), length = byte(&input);
-    copy_runs(base, runs, length < 8 ? 0 : length < 32 ? -1 : (int)length);
+    copy_runs(base, runs, length < 8 ? 0 : length < 32 ? -1 : 1 + (int)length / 4);
     while (input.at < input.end && made_count < MAX_MADE)
         change(&input, base, runs);
     Run *last = &runs[base->count - 1];

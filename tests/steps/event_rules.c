@@ -10,7 +10,8 @@
 #include <string.h>
 #include "base/format.h"
 
-#define MAX_LINE ((size_t)1 << 20)
+#define MAX_LINE  ((size_t)1 << 20)
+#define MAX_COUNT 999999999 // so that sums of a few are still ints
 
 #define FIELD(name, kind) {#name, kind},
 #define EVENT(name, ...)  {#name, (const FieldRule[]){__VA_ARGS__{NULL, 0}}},
@@ -60,6 +61,8 @@ double kind_max(unsigned kind, Job job)
         return 255;
     case BYTES:
         return 0x1p53;
+    case COUNT:
+        return MAX_COUNT;
     default:
         return INT_MAX;
     }

@@ -112,6 +112,12 @@ double event_number(const cJSON *event, const char *field)
     return json_number(event, field);
 }
 
+int event_int(const cJSON *event, const char *field)
+{
+    double number = event_number(event, field);
+    return number >= INT_MIN && number <= INT_MAX ? (int)number : -1;
+}
+
 const char *event_text(const cJSON *event, const char *field)
 {
     return json_text(event, field);

@@ -50,6 +50,9 @@ const cJSON *event_last(const Events *events, const char *name);
 double event_number(const cJSON *event, const char *field);
 const char *event_text(const cJSON *event, const char *field);
 
+// A field that is a whole number; -1 where the event is NULL or lacks it.
+int event_int(const cJSON *event, const char *field);
+
 // The bytes that the event hands to MPI, or to hvd's all-reduce in two levels: of a collective
 // call, or of a message that is sent; 0 of any other event.
 double event_bytes(const cJSON *event);

@@ -31,7 +31,9 @@ static Standing standing_of(const Run *run)
 
 static void take(Standing *standing, const cJSON *event)
 {
-    int worker = (int)event_number(event, "worker");
+    int worker = event_int(event, "worker");
+    if (worker < 0) // it is about none
+        return;
     if (event_is(event, "ps_sent"))
         standing->waiting[worker] = false;
     if (!event_is(event, "ps_request"))
@@ -107,7 +109,7 @@ static char *beyond_bound(const Run *run, int rank, int *most, bool *delayed)
         take(&standing, event);
         if (!event_is(event, "ps_sent"))
             continue;
-        int worker = (int)event_number(event, "worker"), lead = lead_of(&standing, worker);
+        int worker = event_int(event, "worker"), lead = lead_of(&standing, worker);
         *most = lead > *most && !standing.left[worker] ? lead : *most;
         if (lead > standing.bound && !standing.left[worker] && !evidence)
             evidence = standing_evidence(run, rank, &standing, worker, "sends weights to");
@@ -184,7 +186,7 @@ static char *waits_longer(const Run *run, int rank, Waits *waits)
         if (event_is(events->items[i], "ps_sent") && standing.bound > 0)
             waits->by_one =
                 waits->by_one &&
-                lead_of(&standing, (int)event_number(events->items[i], "worker")) < standing.bound;
+                lead_of(&standing, event_int(events->items[i], "worker")) < standing.bound;
         take(&standing, events->items[i]);
         if (before < 0)
             by_leaving = workers_left(&standing) > left;

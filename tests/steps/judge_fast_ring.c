@@ -78,7 +78,7 @@ static bool next_trial(const Events *events, int *at, Received *received)
     int begin = event_find(events, "sweep_begin", *at);
     if (begin < 0)
         return false;
-    *received = (Received){.count = (int)event_number(events->items[begin], "count")};
+    *received = (Received){.count = event_int(events->items[begin], "count")};
     const cJSON *call = NULL; // that has begun, and receives
     for (*at = begin + 1; *at < events->count; (*at)++) {
         const cJSON *event = events->items[*at];
@@ -88,7 +88,7 @@ static bool next_trial(const Events *events, int *at, Received *received)
         if (event_is(event, "message_begin"))
             call = receives_values(event) ? event : NULL;
         if (event_is(event, "message_end") && call) {
-            int request = (int)event_number(event, "request");
+            int request = event_int(event, "request");
             if (request > 0 && received->open_count < MAX_OPEN)
                 received->open[received->open_count++] = request;
             else if (request == 0)

@@ -61,7 +61,7 @@ static void take_event(OverlapStep *step, const cJSON *event, bool in_piece)
     if (event_is(event, "wait_end"))
         close_requests(step, event_text(event, "requests"));
     bool started = event_is(event, "collective_end") || event_is(event, "message_end");
-    int request = started ? (int)event_number(event, "request") : 0;
+    int request = started ? event_int(event, "request") : 0;
     if (request > 0 && step->open_count < MAX_OPEN) {
         step->open[step->open_count].request = request;
         step->open[step->open_count++].function = function;

@@ -267,7 +267,7 @@ static bool judge_devices(const Runs *runs, Report *report)
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         for (int r = 0; r < run->ranks; r++) {
             const cJSON *use = event_last(&run->traces.of[r], "device_use");
-            if (use && (int)event_number(use, "device") == run_local_rank(run, r))
+            if (use && event_int(use, "device") == run_local_rank(run, r))
                 continue;
             char *evidence =
                 use ? format_text("rank %d, with local rank %d, asks for device %.0f", r,

@@ -23,10 +23,10 @@ typedef struct {
 static Finding finding_of(const cJSON *event)
 {
     return (Finding){
-        .rank = (int)event_number(event, "rank"),
+        .rank = event_int(event, "rank"),
         .span = event_text(event, "span"),
-        .milliseconds = (int)event_number(event, "milliseconds"),
-        .pieces = (int)event_number(event, "pieces"),
+        .milliseconds = event_int(event, "milliseconds"),
+        .pieces = event_int(event, "pieces"),
         .remedy = (Remedy)event_number(event, "remedy"),
     };
 }

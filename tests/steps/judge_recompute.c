@@ -32,15 +32,15 @@ static bool next_batch(const Events *events, int *at, ChainBatch *batch)
         return false;
     free(batch->forward);
     *batch = (ChainBatch){.number = batch->number + 1,
-                          .blocks = (int)event_number(events->items[begin], "blocks")};
+                          .blocks = event_int(events->items[begin], "blocks")};
     batch->forward = allocate((size_t)batch->blocks, sizeof *batch->forward);
     bool dropped = false;
     for (*at = begin + 1; *at < events->count; (*at)++) {
         const cJSON *event = events->items[*at];
-        int block = (int)event_number(event, "block"), held = (int)event_number(event, "held");
+        int block = event_int(event, "block"), held = event_int(event, "held");
         if (event_is(event, "chain_begin"))
             break;
-        if (event_is(event, "block_forward"))
+        if (event_is(event, "block_forward") && block >= 0 && block < batch->blocks)
             batch->forward[block]++;
         if (event_is(event, "block_forward_end") && held > batch->max_held) {
             batch->max_held = held;

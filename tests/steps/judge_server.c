@@ -25,7 +25,7 @@ static int kept_waiting(const Events *events)
         if (waiting >= 0)
             return waiting;
         if (strcmp(event_text(event, "kind"), "pull") == 0)
-            waiting = (int)event_number(event, "worker");
+            waiting = event_int(event, "worker");
     }
     return -1;
 }

@@ -44,7 +44,7 @@ static const cJSON *device_event(const Run *run, int rank)
 
 static int device_number(const Run *run, int rank, const char *field)
 {
-    return (int)event_number(device_event(run, rank), field);
+    return event_int(device_event(run, rank), field);
 }
 
 // On a GPU machine there may be fewer devices than workers. Then those beyond the last one share,
@@ -61,7 +61,7 @@ static bool devices_are_shared(const Run *run)
 static int wanted_device(const Run *run, int rank)
 {
     const cJSON *use = event_last(&run->traces.of[rank], "device_use");
-    return use ? (int)event_number(use, "device") : -1;
+    return use ? event_int(use, "device") : -1;
 }
 
 // Where the rank asked only after something had used a device, nothing changed.

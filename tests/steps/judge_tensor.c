@@ -176,7 +176,7 @@ static Passed custom(const Run *run, int n, const char *pass, int length)
         for (; i < events->count && events->items[i] != end; i++) {
             const cJSON *event = events->items[i];
             bool its = strcmp(event_text(event, "pass"), pass) == 0 &&
-                       (int)event_number(event, "length") == length;
+                       event_int(event, "length") == length;
             if (event_is(event, "custom_begin") && its) {
                 double sum = event_number(event, "sum");
                 first = r == 0 ? sum : first;

@@ -71,7 +71,7 @@ static int read_update(const Events *events, int at, ShardUpdate *update, int ra
         if (event_is(event, "piece")) {
             if (!(piece = piece_of(update, rank, event, "number")))
                 return -1;
-            piece->length = (int)event_number(event, "count");
+            piece->length = event_int(event, "count");
             piece->gradients = event_number(event, "value");
         } else if (event_is(event, "gradient")) {
             updating = true;
@@ -80,8 +80,8 @@ static int read_update(const Events *events, int at, ShardUpdate *update, int ra
             if (!(piece = piece_of(update, rank, event, "piece")))
                 return -1;
             piece->updates++;
-            piece->begin = (int)event_number(event, "begin");
-            piece->count = (int)event_number(event, "count");
+            piece->begin = event_int(event, "begin");
+            piece->count = event_int(event, "count");
             piece->kept = event_number(event, "value");
         } else if (event_is(event, "shard_updated") && piece) {
             piece->part = event_number(event, "weights");

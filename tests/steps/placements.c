@@ -187,7 +187,7 @@ const cJSON *claim_of(const Run *run, int rank)
 
 int claimed(const Run *run, int rank, const char *field)
 {
-    return (int)event_number(claim_of(run, rank), field);
+    return event_int(claim_of(run, rank), field);
 }
 
 bool fits_size(const Run *run, int rank, RankSet workers)

@@ -37,8 +37,8 @@ Rates rates_read(const Run *run, int rank)
         if (strcmp(name, "step") != 0)
             continue;
         rates.items[rates.count++] =
-            (RateOfUpdate){.epoch = (int)event_number(event, "epoch"),
-                           .step = (int)event_number(event, "step"),
+            (RateOfUpdate){.epoch = event_int(event, "epoch"),
+                           .step = event_int(event, "step"),
                            .learning_rate = event_number(apply, "learning_rate"),
                            .momentum = event_number(apply, "momentum")};
         apply = NULL;

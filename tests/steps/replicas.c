@@ -76,7 +76,8 @@ Batches replica_batches(const Run *run)
 {
     const Events *events = &run->traces.of[0];
     Batches batches = {.run = run};
-    batches.replicas = count_words(event_text(event_last(events, "mirrored"), "devices"));
+    int replicas = count_words(event_text(event_last(events, "mirrored"), "devices"));
+    batches.replicas = replicas < MAX_RANKS ? replicas : MAX_RANKS;
     BatchSeen *batch = NULL;
     bool trains = false;
     double images[MAX_RANKS] = {0};

@@ -224,7 +224,7 @@ bool judge_saved_best(const Runs *runs, Report *report)
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         Course course = read_course(run);
         SavedFile file = find_file(run, "best" ENDING);
-        if (course.epochs < 1 || is_right(run, &course, (int)event_number(file.saved, "epoch")))
+        if (course.epochs < 1 || is_right(run, &course, event_int(file.saved, "epoch")))
             continue;
         return report_failure(report, BEST, file.there ? wrong_best(runs) : &missing,
                               evidence_in(runs, run, best_evidence(run, &course, &file)));

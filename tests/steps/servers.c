@@ -36,7 +36,7 @@ int awaited_server(const Traces *traces, int rank)
 {
     const Events *events = &traces->of[rank];
     const cJSON *last = events->count > 0 ? events->items[events->count - 1] : NULL;
-    return last && event_is(last, "ps_pull") ? (int)event_number(last, "server") : -1;
+    return last && event_is(last, "ps_pull") ? event_int(last, "server") : -1;
 }
 
 int requests_taken(const Traces *traces, int rank, const char *kind, int worker)

@@ -144,8 +144,8 @@ SparseSteps sparse_steps(const Run *run)
         for (int r = 0; r < run->ranks; r++)
             read_rank(step, r, &run->traces.of[r], at[r]);
         const cJSON *table = run->traces.of[0].items[at[0].computed];
-        steps.dimension = (int)event_number(table, "dimension");
-        steps.table_rows = (int)event_number(table, "table_rows");
+        steps.dimension = event_int(table, "dimension");
+        steps.table_rows = event_int(table, "table_rows");
     }
     return steps;
 }

@@ -40,13 +40,13 @@ int find_call(const StageOf *stage, CallKind kind, int micro)
 
 static void read_event(Staged *p, const cJSON *event, int at)
 {
-    int b = (int)event_number(event, "batch"), s = (int)event_number(event, "stage");
+    int b = event_int(event, "batch"), s = event_int(event, "stage");
     if (b < 0 || b > p->count || s < 0 || s >= STAGES)
         return;
     if (is_event(event, "staged_batch") && b == p->count) {
         p->batches = enlarge(p->batches, (size_t)b + 1, sizeof *p->batches);
-        p->batches[p->count++] = (BatchOf){.images = (int)event_number(event, "images"),
-                                           .micros = (int)event_number(event, "micro_batches"),
+        p->batches[p->count++] = (BatchOf){.images = event_int(event, "images"),
+                                           .micros = event_int(event, "micro_batches"),
                                            .of = {{.ready = INT_MAX}, {.ready = INT_MAX}}};
     }
     if (b == p->count)
@@ -60,7 +60,7 @@ static void read_event(Staged *p, const cJSON *event, int at)
     } else if (is_event(event, "stage_ready")) {
         stage->ready = at;
     } else if (is_event(event, "stage_begin")) {
-        add_call(stage, (Call){kind_of(event), (int)event_number(event, "micro"), at, INT_MAX});
+        add_call(stage, (Call){kind_of(event), event_int(event, "micro"), at, INT_MAX});
     } else if (is_event(event, "stage_end") && stage->count > 0) {
         stage->calls[stage->count - 1].end = at;
     } else if (is_event(event, "stage_apply")) {

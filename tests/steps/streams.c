@@ -11,7 +11,7 @@ static void add_batch(Stream *stream, const cJSON *images, const cJSON *taken)
 {
     stream->items = enlarge(stream->items, (size_t)stream->count + 1, sizeof *stream->items);
     Taken *batch = &stream->items[stream->count++];
-    *batch = (Taken){.begun = (int)event_number(images, "permutation"), .taken = taken};
+    *batch = (Taken){.begun = event_int(images, "permutation"), .taken = taken};
     const char *number = event_text(images, "drawn"), *hash = event_text(taken, "pixels");
     while (*number && *hash && batch->size < MAX_BATCH) {
         batch->image[batch->size] = atoi(number);
@@ -56,7 +56,7 @@ Worker worker_of(const Run *run, int rank)
                     .test = stream_of(events, "test"),
                     .shard = (images - rank + run->ranks - 1) / run->ranks,
                     .batch_size = (int)run_flag(run, "--batch-size "),
-                    .steps = (int)event_number(event_nth(events, "fit", 0), "steps")};
+                    .steps = event_int(event_nth(events, "fit", 0), "steps")};
 }
 
 void worker_free(Worker *worker)

@@ -3,6 +3,8 @@
 
 #include "sums.h"
 
+#include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,7 +58,7 @@ static void read_collective(SumCall *call, const cJSON *event)
 // What goes on in the background, and what was waited for: "3,4".
 static void read_request(SumCall *call, int rank, const cJSON *event)
 {
-    int begun = event_is(event, "message_end") ? (int)event_number(event, "request") : 0;
+    int begun = event_is(event, "message_end") ? event_int(event, "request") : 0;
     if (begun > 0 && call->first_request[rank] == 0)
         call->first_request[rank] = begun;
     call->unawaited[rank] += begun > 0;
@@ -71,8 +73,8 @@ static void read_end(SumCall *call, int rank, const cJSON *event)
 {
     if (call->trial == 0)
         return;
-    call->behind[rank] = (int)event_number(event, "behind");
-    call->wrong[rank] = (int)event_number(event, "wrong") - call->behind[rank];
+    call->behind[rank] = event_int(event, "behind");
+    call->wrong[rank] = event_int(event, "wrong") - call->behind[rank];
     call->samples[rank] = event_text(event, "samples");
     call->bits[rank] = event_text(event, "bits");
 }
@@ -82,8 +84,9 @@ static void read_begin(SumCall *call, const Run *run, const cJSON *event, int *t
     bool tried = event_is(event, "sweep_begin");
     call->run = run;
     call->trial = tried ? ++*trials : 0;
-    call->count = (int)(tried ? event_number(event, "count")
-                              : event_number(event, "bytes") / (double)sizeof(float));
+    call->count =
+        tried ? event_int(event, "count")
+              : (int)fmin(fmax(event_number(event, "bytes") / (double)sizeof(float), 0), INT_MAX);
 }
 
 // The calls of one rank, into those of its run.
@@ -130,7 +133,11 @@ SumCalls sum_calls(const Runs *runs)
         int count = count_calls(run), before = calls.count;
         calls.count += count;
         calls.items = enlarge(calls.items, (size_t)calls.count, sizeof *calls.items);
-        memset(&calls.items[before], 0, (size_t)count * sizeof *calls.items);
+        for (SumCall *call = calls.items + before; call < calls.items + calls.count; call++) {
+            *call = (SumCall){.run = run};
+            for (int r = 0; r < run->ranks; r++)
+                call->samples[r] = call->bits[r] = "";
+        }
         for (int r = 0; r < run->ranks; r++)
             read_rank(&calls.items[before], count, run, r);
     }

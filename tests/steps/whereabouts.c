@@ -40,11 +40,10 @@ static char *progress_words(const Events *events)
 {
     const cJSON *fit_end = event_last(events, "fit_end"), *step = event_last(events, "step");
     if (fit_end)
-        return format_text(" finished training after epoch %d and",
-                           (int)event_number(fit_end, "epochs"));
+        return format_text(" finished training after epoch %d and", event_int(fit_end, "epochs"));
     if (step)
-        return format_text(", after step %d of epoch %d,", (int)event_number(step, "step") + 1,
-                           (int)event_number(step, "epoch") + 1);
+        return format_text(", after step %d of epoch %d,", event_int(step, "step") + 1,
+                           event_int(step, "epoch") + 1);
     return format_text("%s", "");
 }
 
@@ -55,7 +54,7 @@ static char *message_words(const Traces *traces, int rank, const cJSON *call)
     double to = event_number(call, "to"), from = event_number(call, "from");
     bool sends = peer < 0 ? isnan(from) : to == peer; // one that does only one of the two: that
     if (peer < 0 && sends)
-        peer = (int)to;
+        peer = event_int(call, "to");
     double tag = event_number(call, sends ? "to_tag" : "from_tag");
     char *who = peer < 0 ? format_text("any rank") : format_text("rank %d", peer);
     char *tagged = tag < 0 ? format_text("any tag") : format_text("tag %.0f", tag);

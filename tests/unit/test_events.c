@@ -57,7 +57,7 @@ static const struct {
     {"{\"event\":\"ps_sent\",\"t\":1,\"worker\":0.5,\"version\":0,\"weights\":1}\n",
      "worker is 0.5"},
     {"{\"event\":\"ps_sent\",\"t\":1,\"worker\":null,\"version\":0,\"weights\":1}\n", "no number"},
-    {"{\"event\":\"fit_end\",\"t\":1,\"epochs\":3000000000}\n", "epochs is 3000000000"},
+    {"{\"event\":\"fit_end\",\"t\":1,\"epochs\":1000000000}\n", "epochs is 1000000000"},
     {"{\"event\":\"wait_end\",\"t\":1,\"function\":\"\",\"requests\":\"1,-2\"}\n", "no list"},
     {"{\"event\":\"wait_end\",\"t\":1,\"function\":\"\",\"requests\":\"1,\"}\n", "no list"},
     {"{\"event\":\"wait_end\",\"t\":1,\"function\":\"\",\"requests\":\"9999999999\"}\n", "no list"},
