@@ -91,43 +91,15 @@ static void keep_to(const int *folders)
 #endif
 
 #ifdef ARCHITECTURE
-// Reading, memory, time, and the end; abort() sends this process its signal.
+// Reading, memory, time, and the end.
 static const unsigned calls[] = {
-    SYS_read,
-    SYS_readv,
-    SYS_pread64,
-    SYS_lseek,
-    SYS_write,
-    SYS_writev,
-    SYS_close,
-    SYS_fstat,
-    SYS_newfstatat,
-    SYS_statx,
-    SYS_getdents64,
-    SYS_fcntl,
-    SYS_brk,
-    SYS_mmap,
-    SYS_munmap,
-    SYS_mremap,
-    SYS_mprotect,
-    SYS_madvise,
-    SYS_futex,
-    SYS_clock_gettime,
-    SYS_gettimeofday,
-    SYS_getpid,
-    SYS_gettid,
-    SYS_getuid,
-    SYS_sysinfo,
-    SYS_rt_sigaction,
-    SYS_rt_sigprocmask,
-    SYS_rt_sigreturn,
-    SYS_sigaltstack,
-    SYS_tgkill,
-    SYS_sched_getaffinity,
-    SYS_getrandom,
-    SYS_fchdir,
-    SYS_exit,
-    SYS_exit_group,
+    SYS_read,         SYS_readv,          SYS_pread64,      SYS_lseek,       SYS_write,
+    SYS_writev,       SYS_close,          SYS_fstat,        SYS_newfstatat,  SYS_statx,
+    SYS_getdents64,   SYS_fcntl,          SYS_brk,          SYS_mmap,        SYS_munmap,
+    SYS_mremap,       SYS_mprotect,       SYS_madvise,      SYS_futex,       SYS_clock_gettime,
+    SYS_gettimeofday, SYS_getpid,         SYS_gettid,       SYS_getuid,      SYS_sysinfo,
+    SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sigaltstack, SYS_sched_getaffinity,
+    SYS_getrandom,    SYS_fchdir,         SYS_exit,         SYS_exit_group,
 };
 enum { CALLS = sizeof calls / sizeof *calls };
 
@@ -138,8 +110,8 @@ enum { CALLS = sizeof calls / sizeof *calls };
     (struct sock_filter) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, then, otherwise)
 #define RETURN(what) (struct sock_filter) BPF_STMT(BPF_RET | BPF_K, what)
 
-// Any other call fails with EPERM; so does an open that does more than read. (A kernel without
-// seccomp leaves out this wall.)
+// Any other call fails with EPERM; so does an open that does more than read, and a signal to
+// another process (abort() sends this one its own). A kernel without seccomp leaves out this wall.
 static void keep_to_reading(void)
 {
     struct sock_filter program[CALLS + 16];
@@ -149,11 +121,14 @@ static void keep_to_reading(void)
     program[count++] = RETURN(SECCOMP_RET_KILL_PROCESS);
     program[count++] = LOAD(nr);
     for (int i = 0; i < CALLS; i++) // to the last instruction, which allows it
-        program[count++] = IF_EQUAL(calls[i], (unsigned char)(CALLS - i + 4), 0);
+        program[count++] = IF_EQUAL(calls[i], (unsigned char)(CALLS - i + 7), 0);
     program[count++] = IF_EQUAL(SYS_openat, 0, 3);
     program[count++] = LOAD(args[2]);
     program[count++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, WRITES);
-    program[count++] = IF_EQUAL(0, 1, 0);
+    program[count++] = IF_EQUAL(0, 4, 3);
+    program[count++] = IF_EQUAL(SYS_tgkill, 0, 2);
+    program[count++] = LOAD(args[0]);
+    program[count++] = IF_EQUAL((unsigned)getpid(), 1, 0);
     program[count++] = RETURN(SECCOMP_RET_ERRNO | EPERM);
     program[count++] = RETURN(SECCOMP_RET_ALLOW);
     const struct sock_fprog filter = {count, program};

@@ -76,6 +76,7 @@ static void try_all(const int *folders, void *argument)
     printf("%s", mkdirat(folders[0], "below", 0700) < 0 ? "" : "makes-folders ");
     printf("%s", socket(AF_INET, SOCK_STREAM, 0) < 0 ? "" : "connects ");
     printf("%s", kill(getppid(), 0) < 0 ? "" : "kills ");
+    printf("%s", syscall(SYS_tgkill, getppid(), getppid(), 0) < 0 ? "" : "kills-threads ");
     printf("%s", fcntl(3, F_GETFD) < 0 || folders[0] == 3 ? "" : "inherits ");
     execl("/bin/true", "true", NULL);
     pid_t child = fork();
