@@ -286,6 +286,15 @@ grade BUILD="$broken" GRADES="$folder/other" EXERCISES=1
 awk '$1 == "ana" && $2 == 1 { print $3, $4 }' "$folder/other/table.txt" | grep -q '^not-graded -$' || fail "a fault of the grader's own: $(cat "$folder/other/table.txt" "$folder/err")"
 grade GRADES="$folder/other" EXERCISES=1
 awk '$1 == "ana" && $2 == 1 { print $3, $4 }' "$folder/other/table.txt" | grep -q '^passed 1$' || fail "what was not graded is not tried again: $(cat "$folder/other/table.txt")"
+# A submission at which a check dies ends nobody else's grading.
+dying=$folder/dying
+mkdir "$dying" && ln -s "$(realpath "$build")"/{grades,hvdlab.o,compile-step} "$dying/"
+# shellcheck disable=SC2016 # the script's own
+printf '#!/bin/bash\n[[ $* != */ana/* ]] || kill -SEGV $$\nexec %s "$@"\n' "$(realpath "$build/check-step")" >"$dying/check-step" && chmod +x "$dying/check-step"
+grade BUILD="$dying" GRADES="$folder/died" EXERCISES=1
+died=$(awk '$2 == 1 { print $1, $3 }' "$folder/died/table.txt" | xargs)
+[[ $died == *'ana not-graded bo '* && $died != *'bo not-graded'* && $status -eq 1 ]] ||
+    fail "a check that dies: status $status: $(cat "$folder/died/table.txt" "$folder/err")"
 
 # ---- What is asked for.
 refused 'names no file with a secret' env BUILD="$build" SUBMISSIONS="$inbox" SECRET=hunter2-token common/scripts/grade.sh
