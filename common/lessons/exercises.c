@@ -149,24 +149,71 @@ Metrics pass_of_all(Model *model, Batches *batches, void (*function)(Model *, co
     return model_metrics(model);
 }
 
+// ---- The two roles of lab 8.
+
+static void respond_to_pull(PsServer *server, const PsRequest *request)
+{
+    ps_send_weights(server, request->worker);
+}
+
+static void respond_to_push(PsServer *server, const PsRequest *request)
+{
+    ps_apply(server, request->gradients);
+}
+
+typedef struct {
+    void (*act)(PsServer *server, const PsRequest *request); // NULL: nothing
+    bool leaves;
+} Response;
+
+static const Response responses[] = {
+    [PS_PULL] = {.act = respond_to_pull},
+    [PS_PUSH] = {.act = respond_to_push},
+    [PS_DONE] = {.leaves = true},
+    [PS_LOST] = {.leaves = true},
+};
+
 void serve_workers(PsServer *server)
 {
     trace_call();
-    for (int working = ps_workers(); working > 0;) {
+    int left = 0;
+    do {
         PsRequest request = ps_next(server);
-        switch (request.kind) {
-        case PS_PULL:
-            ps_send_weights(server, request.worker);
-            break;
-        case PS_PUSH:
-            ps_apply(server, request.gradients);
-            break;
-        case PS_DONE:
-        case PS_LOST:
-            working--;
-            break;
-        }
-    }
+        const Response *response = &responses[request.kind];
+        if (response->act)
+            response->act(server, &request);
+        left += response->leaves;
+    } while (left < ps_workers());
+}
+
+static int64_t pull_all(PsWorker *worker)
+{
+    int64_t version;
+    int server = 0;
+    do
+        version = ps_pull(worker, server);
+    while (++server < ps_servers());
+    return version;
+}
+
+static void push_all(PsWorker *worker)
+{
+    int server = 0;
+    do
+        ps_push(worker, server);
+    while (++server < ps_servers());
+}
+
+int64_t pull_weights(PsWorker *worker)
+{
+    trace_call();
+    return pull_all(worker);
+}
+
+void push_gradients(PsWorker *worker)
+{
+    trace_call();
+    push_all(worker);
 }
 
 void train_with_servers(PsWorker *worker, Model *model, Batches *batches, int epochs)
@@ -177,12 +224,10 @@ void train_with_servers(PsWorker *worker, Model *model, Batches *batches, int ep
         model_reset_metrics(model);
         batches_begin(batches, steps);
         for (int step = 0; step < steps; step++) {
-            for (int server = 0; server < ps_servers(); server++)
-                ps_pull(worker, server);
+            pull_all(worker);
             Batch batch = batches_next(batches);
             compute_gradients(model, &batch);
-            for (int server = 0; server < ps_servers(); server++)
-                ps_push(worker, server);
+            push_all(worker);
         }
         Metrics metrics = model_metrics(model);
         printf("worker %d: epoch %d/%d - loss: %.4f - accuracy: %.4f\n", ps_number(), epoch, epochs,

@@ -6,6 +6,7 @@
 #define HVDLAB_EXERCISES_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include "comm/comm.h"
 #include "data/augment.h"
 #include "hvd/ps.h"
@@ -47,6 +48,11 @@ void serve_workers(PsServer *server);
 // A worker of lab 8: for each batch of its images it pulls the weights, computes gradients, and
 // pushes them.
 void train_with_servers(PsWorker *worker, Model *model, Batches *batches, int epochs);
+
+// Its two halves: all servers' weights, into the model, and the last server's version of them; the
+// model's gradients, to all servers.
+int64_t pull_weights(PsWorker *worker);
+void push_gradients(PsWorker *worker);
 
 // Lab 8's batches of this worker's shard of the training images. Where a shard is one image longer
 // than others, the others have at most one step less.

@@ -6,8 +6,8 @@
 # four hosts for workers, and one more for each server. A batch takes 50 milliseconds at least, ten times as
 # long as computing it, so that the links of the cluster and not the cores of this machine decide.
 #
-# The all-reduce is MPI's, which is told to go around a ring. The programs are the solutions and the
-# lab's own, whatever a student has made of steps/. SEEDS="1 2 3" are the trainings that `accuracy` makes
+# The all-reduce is MPI's, which is told to go around a ring. The programs are the lab's own, and for `accuracy` the
+# solution of `bounded`, or the student's where there are no solutions. SEEDS="1 2 3" are the trainings that `accuracy` makes
 # of each kind. With QUICK=1 all is short, and only shows that it works.
 
 set -euo pipefail
@@ -17,6 +17,8 @@ batch=8
 pace=50
 seeds=${SEEDS:-1 2 3}
 data=(--loader-threads 1)
+bounded_server=solution_bounded
+[[ -e solutions/bounded.c ]] || bounded_server=bounded
 counts=(1 2 3 4) rates=(1gbit 200mbit) quick=${QUICK:+1}
 [[ -z $quick ]] || counts=(1 2) rates=(1gbit) seeds="1 2" data+=(--data synthetic)
 
@@ -33,13 +35,13 @@ cluster()
     BUILD=$work HVDLAB_CLUSTER=$work/cluster common/scripts/cluster.sh "$@"
 }
 
-# prepare: what every table needs.
+# prepare PROGRAM...: what a table needs.
 prepare()
 {
     local needed=(cluster)
     [[ -n $quick ]] || needed+=(dataset)
     common/scripts/deps.sh install "${needed[@]}" >&2
-    make -s "${BUILD:-build}"/{course,solution_server,solution_bounded} >&2
+    make -s "${@/#/${BUILD:-build}/}" >&2
     build=$(realpath "${BUILD:-build}") work=$build/measure
     mkdir -p "$work" "$figures"
     trap 'cluster down' EXIT
@@ -101,8 +103,8 @@ by_ring()
 run()
 {
     case $1 in
-    one) by_servers 1 solution_server solution_server "$2" $(($2 / 2)) ;;
-    two) by_servers 2 solution_server solution_server "$2" $(($2 / 2)) ;;
+    one) by_servers 1 lenet_ps lenet_ps "$2" $(($2 / 2)) ;;
+    two) by_servers 2 lenet_ps lenet_ps "$2" $(($2 / 2)) ;;
     ring) by_ring "$2" ;;
     esac
     if [[ $1 = ring ]]; then
@@ -258,9 +260,9 @@ train_all()
     set_paces "${counts[-1]}" slow
     up 1gbit
     for seed in $seeds; do
-        by_servers 1 solution_server course "${free[@]}" --base-lr $learning_rate --seed "$seed"
+        by_servers 1 lenet_ps course "${free[@]}" --base-lr $learning_rate --seed "$seed"
         keep_course free "$seed"
-        by_servers 1 solution_bounded course "${bounded[@]}" --base-lr $learning_rate --seed "$seed" --staleness 4
+        by_servers 1 "$bounded_server" course "${bounded[@]}" --base-lr $learning_rate --seed "$seed" --staleness 4
         keep_course bounded "$seed"
         by_ring $rounds --base-lr "$(awk "BEGIN { print ${#paces[@]} * $learning_rate }")" --seed "$seed"
         keep_course ring "$seed"
@@ -323,9 +325,13 @@ draw_courses()
 }
 
 case ${1:-} in
-images | traffic | slow | staleness | accuracy)
-    prepare
+images | traffic | slow | staleness)
+    prepare course lenet_ps
     "$1_table"
+    ;;
+accuracy)
+    prepare course lenet_ps $bounded_server
+    accuracy_table
     ;;
 *)
     echo "usage: measure_servers.sh images|traffic|slow|staleness|accuracy" >&2
