@@ -81,6 +81,12 @@ $(foreach line,$(labs),$(eval F_$(word 1,$(subst :, ,$(line))) := $(word 2,$(sub
 lab_sources := $(filter %.c,$(shell common/scripts/labs.sh programs))
 named := step solution check hint diff reset
 $(foreach t,$(named),$(eval $(t)_X := $(exercises:%=$(t)-%)))
+# The students' package has no solutions and no tests; make help shows none of these targets there.
+kit_only := diff-X solution-X demo test check test-emulated test-answers test-ranks test-more test-gpu gpu-pack test-fresh test-slurm test-arm release dist translate print gradescope grade measure steps check-steps format check-format fuzz faults inject valgrind lint
+ifneq ($(wildcard steps/.original),)
+absent := $(filter $(kit_only) $(solution_X),$(MAKECMDGOALS))
+$(if $(absent),$(error $(firstword $(absent)): the students' package does not have it; make help lists what it has))
+endif
 unknown := $(filter-out $(foreach t,$(named),$($(t)_X)) check-all check-format check-steps,\
              $(filter $(named:%=%-%),$(MAKECMDGOALS)))
 $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they are $(exercises)))
@@ -474,8 +480,8 @@ all: $(programs) ## build everything (what plain `make` does)
 help: ## show this list
 	@common/scripts/help.sh $(firstword $(MAKEFILE_LIST))
 
-deps: ## install what is missing, through apt; demo, test and others do so themselves, and say what
-	@common/scripts/deps.sh install build check sandbox steps dataset
+deps: ## install what is missing, through apt; other targets do so themselves, and say what
+	@common/scripts/deps.sh install build $(if $(wildcard steps/.original),,check steps) sandbox plot dataset
 
 info: ## show what was found on this machine, what is skipped, and why
 	@common/scripts/info.sh

@@ -5,7 +5,8 @@
 # with STUDENTS=class.csv (a column id), students/ID.tar.gz with a stamp of each student's own. From the
 # environment, beside these: EXERCISES (all) that are released; HINTS (3), how many of each exercise's three hints;
 # MEASURED=cut, without what the handouts measured; TEXTS=zh_CN, the translated texts in the place of the English ones;
-# SECRET, the course's secret, from which the stamps follow.
+# SECRET, the course's secret, from which the stamps follow. For tests, RELEASE_TESTS=kept leaves their comments in the
+# texts, and RELEASE_SHOWN=FILE gets the answers that the package shows.
 #
 # Only what is named here goes into it. It holds no solution, no answer, no master, no known mistake and no history
 # of the kit's. Two builds of the same tree are the same, to the bit.
@@ -13,6 +14,7 @@
 set -eu
 export LC_ALL=C
 scripts=$(dirname "$0")
+kit=$PWD
 goal="make release"
 . common/scripts/folders.sh
 build=${BUILD:-build}
@@ -94,24 +96,47 @@ add_text()
     local path
     for path; do
         mkdir -p "$tree/$(dirname "$path")"
-        awk -v measured="${MEASURED:-}" -f "$scripts/cut.awk" "$path" >"$tree/$path" || refuse "$path: not cut"
+        awk -v table="$table" -v released="$exercises" -v measured="${MEASURED:-}" -v tests="${RELEASE_TESTS:-}" -f "$scripts/cut.awk" "$path" \
+            >"$tree/$path" || refuse "$path: not cut"
     done
 }
 
 # Files that git knows, so that nothing of a build or an editor comes along.
 known() { git ls-files -- "$@"; }
 
-add Makefile LICENSE .gitattributes .gitignore .editorconfig .clang-format
-add_text README.md labs/{devices,differences,scaling,speed,which-way,clusters,errors,more-programs,precision,questions}.md
+# add_configured PATH...: in which the students' program stands in the place of a solution.
+add_configured()
+{
+    local path program=baseline
+    ! is_released 6 || program=step_06
+    add "$@"
+    for path; do
+        sed -i "/^COPY solutions /d; s,build/solution_06,build/$program,g" "$tree/$path"
+    done
+}
+
+# named PATTERN: what the texts name, one a line.
+named() { find "$tree" -name '*.md' -exec grep -ohE -e "$1" {} + | sort -u; }
+
+add Makefile LICENSE .gitattributes .gitignore .editorconfig .clang-format .devcontainer/devcontainer.json
+add_configured "$(sed -n 's,.*"dockerfile": "../\([^"]*\)".*,\1,p' .devcontainer/devcontainer.json)"
 while read -r path; do
     case $path in
-    common/scripts/release.sh | common/scripts/grade.sh | common/scripts/cut.awk | common/tools/grades.c | common/class/*) ;;
+    labs/instructor.md | labs/sealed-grading.md | labs/stability.md) ;;
+    *) add_text "$path" ;;
+    esac
+done < <(known README.md ':(glob)labs/*.md')
+while read -r path; do
+    case $path in
+    common/class/* | common/tools/grades.c | common/scripts/*.awk | common/scripts/measure*) ;;
+    common/scripts/{release,grade,gradescope,print,translate,demo,gpu_pack,layers}.sh | common/scripts/print.css) ;;
     *) add "$path" ;;
     esac
 done < <(known common)
+add common/scripts/{doc,lines,spans}.awk
 while read -r path; do
     add "$path"
-done < <(known 'tests/steps/*.[ch]' 'tests/golden/*.[ch]' 'tests/models/*.[ch]' 'tests/bench/*.[ch]' 'tests/bench/*.plt' 'tests/bench/*.py')
+done < <(known 'tests/steps/*.[ch]' 'tests/golden/*.[ch]' 'tests/models/*.[ch]' 'tests/bench/*.[ch]' 'tests/bench/*.gp' 'tests/bench/*.py')
 
 # A lab's settings, of the exercises that are released.
 settings()
@@ -124,6 +149,10 @@ settings()
 }
 
 "$scripts/steps.sh" cut "$cut"
+for path in $("$scripts/steps.sh" edited | grep ^steps/ || true); do
+    echo "make release: note: $path was edited, which changes nothing of the release: what students get is cut from" \
+        "$("$scripts/labs.sh" table | awk -v path="$path" '"steps/" $2 ".c" == path { print $4 }') (CONTRIBUTING.md)" >&2
+done
 mkdir -p "$tree/steps/.original"
 while read -r lab; do
     of_lab=$(awk -v lab="$lab" '$3 == lab { print $1 " " $2 }' <<<"$table")
@@ -144,7 +173,7 @@ while read -r lab; do
     settings "$lab/lab.conf" >"$tree/$lab/lab.conf"
     while read -r path; do
         case $path in
-        "$lab"/figures/* | "$lab"/slurm/* | "$lab"/Containerfile | "$lab"/*.def) add "$path" ;;
+        "$lab"/slurm/* | "$lab"/Containerfile | "$lab"/*.def) add_configured "$path" ;;
         "$lab"/*/*) ;;
         "$lab"/*.md) [[ $path == */handout.md ]] || add_text "$path" ;;
         esac
@@ -157,6 +186,14 @@ while read -r lab; do
     done
 done < <(printf '%s\n' labs/*/lab.conf | xargs -n 1 dirname)
 (cd "$tree" && sha256sum steps/*.c >steps/.original/steps.sha256)
+# What the texts show and run.
+while read -r path; do
+    ! named "figures/${path##*/}" | grep -q . || add "$path"
+done < <(known 'labs/*/figures/*')
+named 'tests/golden/cases/[a-z_0-9]+\.safetensors|common/scripts/measure_[a-z]+\.sh' >"$fresh/named"
+while read -r path; do
+    add "$path"
+done <"$fresh/named"
 # After the cut, which knows an answer by its English word.
 if [[ -n ${TEXTS:-} ]]; then
     set_mark "$tree"
@@ -164,23 +201,71 @@ if [[ -n ${TEXTS:-} ]]; then
     rm "$tree/$mark"
 fi
 
-# answers FILE: the lines that its solution adds, those that say something.
+# ---- No text names what is not there (mend.awk).
+
+# programs FOLDER: what make builds there of the exercises, and of the labs' programs.
+programs()
+{
+    "$1/common/scripts/labs.sh" table | awk '{ print "build/" $2; sub(/^step_/, "", $2); print "build/solution_" $2 }'
+    "$1/common/scripts/labs.sh" programs | sed 's,^\([^ ]*\) .*,build/\1,'
+}
+
+# The kit's files and folders, programs and targets.
+everything()
+{
+    known . | awk '{ print; while (sub(/\/[^\/]*$/, "")) { print; print $0 "/" } }'
+    programs .
+    printf '%s\n' build/grades CONTAINER=trixie SOLUTIONS=1 make:{diff,solution}-{N,X}
+    sed -n 's/^kit_only := //p' Makefile | tr ' ' '\n' | sed 's/^/make:/'
+    cut -d ' ' -f 1 <<<"$table" | sed 's/.*/make:step-&\nmake:check-&\nmake:hint-&\nmake:reset-&\nmake:diff-&\nmake:solution-&/'
+}
+
+# Those of the package.
+existing()
+{
+    (cd "$tree" && find . -mindepth 1 -printf '%P\n%P/\n')
+    programs "$tree" | grep -v /solution_
+    "$tree/common/scripts/labs.sh" table | cut -d ' ' -f 1 | sed 's/.*/make:step-&\nmake:check-&\nmake:hint-&\nmake:reset-&/'
+}
+
+# headings FILE: what a link to one says.
+headings() { sed -n 's/^##* //p; s/^<a id="\(.*\)"><\/a>$/\1/p' "$1" | tr '[:upper:] ' '[:lower:]-' | tr -cd 'a-z0-9_\n-'; }
+
+texts=$(cd "$tree" && find . -name '*.md' ! -path '*/hints/*' -printf '%P\n' | sort)
+mend()
+{
+    local text
+    existing | sort -u >"$fresh/existing"
+    everything | sort -u | comm -23 - "$fresh/existing" >"$fresh/absent"
+    while read -r text; do
+        headings "$tree/$text" | sed "s|^|$text#|"
+    done <<<"$texts" | cat - "$fresh/existing" >"$fresh/present"
+    while read -r text; do
+        awk -v table="$table" -v released="$exercises" -v path="$text" -f "$scripts/mend.awk" "$fresh/absent" "$fresh/present" "$tree/$text" >"$fresh/text"
+        cat "$fresh/text" >"$tree/$text"
+    done <<<"$texts"
+}
+# A section that is left out may be one that a link leads to.
+mend
+mend
+
+# ---- Which files show which answers: the later ones are to be released after these exercises were handed in.
+
 answers()
 {
-    diff "$cut/steps/$1.c" "$cut/solutions/$1.c" | sed -n 's/^> *//p' | grep -v '^//' | awk 'length($0) >= 30'
-}
-# A file of a later exercise may show an earlier one's answer: say so, so that it is released after it.
-while read -r name file _; do
-    is_released "$name" || continue
-    answers "$file" >"$fresh/answers"
-    telling=
-    while read -r other other_file _; do
-        { [[ $other != "$name" && -s $to/answers ]] && is_released "$other"; } || continue
-        shown=$(sed 's/^ *//' "$cut/steps/$other_file.c" | grep -cxFf "$fresh/answers" || true)
-        [[ $shown -lt 3 && $shown -lt $(wc -l <"$fresh/answers") ]] || telling+=" $other"
+    local name file
+    while read -r name file _; do
+        sed "s/^/$name\t\t/" "$cut/steps/$file.c"
+        diff "$cut/steps/$file.c" "$cut/solutions/$file.c" | sed -n -e "s/^> /$name\t/p" -e "s/^[0-9].*/$name\t/p"
     done <<<"$table"
-    [[ -z $telling ]] || echo "make release: note: what $name asks for stands in:$telling; release those after it" >&2
-done <<<"$table"
+}
+answers >"$fresh/answers"
+(cd "$tree" && { printf '%s\n' steps/*.c && find common labs tests -name '*.[ch]' | sort; } |
+    xargs awk -f "$kit/$scripts/answers.awk" "$fresh/answers") | sed 's/:[0-9]*$//' | awk '!seen[$0]++' >"$fresh/shown"
+cut -d ' ' -f 1 <<<"$table" | awk 'FNR == NR { count[$1]++; if (count[$1] <= 4) files[$1] = files[$1] (count[$1] > 1 ? ", " : "") $2; next }
+    count[$1] { print "make release: note: the answer of " $1 " stands in " files[$1] (count[$1] > 4 ? " and " count[$1] - 4 " more" : "") }' \
+    "$fresh/shown" - >&2
+[[ -z ${RELEASE_SHOWN:-} ]] || cp "$fresh/shown" "$RELEASE_SHOWN"
 
 # ---- The archives. A stamp says whose copy it is, and which seed the exercise `profile` takes there.
 

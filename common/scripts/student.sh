@@ -38,6 +38,9 @@ own_file() { echo "steps/$(file_name "$1").c"; }
 solution_file() { echo "solutions/$(file_name "$1").c"; }
 title() { "$scripts/labs.sh" get "$1" title; }
 
+# What is said of the solutions, where they are there.
+after_it() { [ ! -d solutions ] || printf '%s' "$1"; }
+
 # As a sentence names it.
 label()
 {
@@ -180,8 +183,8 @@ hint()
         part >= first && part <= last' "$texts" && echo || exit 2 # unseen, it does not count as shown
     case $shown in
     0 | 1) echo "(make hint-$1 again shows the next one.)" ;;
-    2) echo "(That was the last one. make hint-$1 again shows all three; make diff-$1 shows the solution.)" ;;
-    *) echo "(These are all. make diff-$1 shows how your file differs from the solution.)" ;;
+    2) echo "(That was the last one. make hint-$1 again shows all three$(after_it "; make diff-$1 shows the solution").)" ;;
+    *) echo "(These are all.$(after_it " make diff-$1 shows how your file differs from the solution."))" ;;
     esac || exit 2
     begin_build
     mkdir -p "$build/hints" && echo $now >"$counter"
@@ -267,7 +270,7 @@ next()
     fi
     to=$(after "$from")
     [ -n "$to" ] || {
-        echo "$(label "$from") passed: there is no exercise after it. make diff-$from compares your file with the solution."
+        echo "$(label "$from") passed: there is no exercise after it.$(after_it " make diff-$from compares your file with the solution.")"
         return
     }
     carries_on "$from" || {
@@ -346,7 +349,7 @@ progress()
     advice=${begun:-${follows:-${first:-$left}}}
     echo
     echo "* the core path, beside one of labs 7 to 10"
-    echo "Next: ${advice:-nothing, all exercises passed; make diff-$last compares your last one with the solution}"
+    echo "Next: ${advice:-nothing, all exercises passed$(after_it "; make diff-$last compares your last one with the solution")}"
 }
 
 goal="make $1${2:+-$2}"
