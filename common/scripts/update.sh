@@ -1,17 +1,45 @@
 #!/bin/sh
 # Usage: update.sh    takes what the course has released since (make update)
 #
-# In a clone of the course's repository. What only the course has changed is taken; where both changed a file, other lines
-# are merged, and where the same lines, the student's stay. A file that the student has deleted comes back; one that
-# stands where the course has a new one is kept under another name. What the student has not committed is committed first,
-# so that nothing is ever lost: git log shows it.
+# In a clone of the course's repository; a folder that came as an archive becomes one by FROM=URL, once. What only the
+# course has changed is taken; where both changed a file, other lines are merged, and where the same lines, the student's
+# stay, which a line says. A file that the student has deleted comes back; one that stands where the course has a new one
+# is kept under another name. What the student has not committed is committed first, so that nothing is ever lost: git log
+# shows it.
 
 set -u
 export LC_ALL=C GIT_MERGE_AUTOEDIT=no
 
 goal="make update"
 . common/scripts/folders.sh
-use_git "clone the course's, and copy your steps/ into it"
+
+# What an archive has left becomes a clone, at the release that differs least from it.
+make_clone()
+{
+    forget_hook
+    git init --quiet . || exit 2
+    if ! git remote add origin "$FROM" || ! timeout 300 git fetch --quiet origin || ! git rev-parse --quiet --verify origin/main >/dev/null; then
+        rm -rf .git
+        refuse "git cannot fetch a course's releases from $FROM"
+    fi
+    for release in $(git rev-list origin/main); do
+        git read-tree "$release" && echo "$(git diff --name-only | wc -l) $release"
+    done | sort -s -n -k 1,1 | head -n 1 | cut -d ' ' -f 2 >.git/release
+    git symbolic-ref HEAD refs/heads/main && git reset --quiet "$(cat .git/release)" || exit 2
+}
+
+# same_lines FILE: in how many places both changed the same lines of it.
+same_lines()
+{
+    git show "HEAD:$1" >"$sides/ours" && git show "$base:$1" >"$sides/base" && git show "$theirs:$1" >"$sides/theirs" || return
+    git merge-file -p --quiet "$sides/ours" "$sides/base" "$sides/theirs" >/dev/null
+    echo $?
+}
+
+if [ -n "${FROM:-}" ] && [ ! -e .git ]; then
+    make_clone
+fi
+use_git "make update FROM=URL makes it one, with the address of the course's repository"
 [ -z "$(git ls-files --unmerged)" ] || refuse "a merge is under way here; end it first (git merge --abort)"
 git remote get-url origin >/dev/null 2>&1 || refuse "this repository has no origin to take anything from"
 timeout 300 git fetch --quiet origin || refuse "git fetch failed: is the course's repository to be reached?"
@@ -37,6 +65,12 @@ if [ -n "$(git status --porcelain --untracked-files=no)" ]; then
     ours commit --quiet --all --message "Before make update" || refuse "git commit failed"
 fi
 before=$(git rev-parse HEAD)
+base=$(git merge-base HEAD "$theirs") || refuse "this is no clone of the course's repository: the two have no commit in common"
+sides=$(mktemp -d) || exit 2
+trap 'rm -rf "$sides"' EXIT
+git diff -z --name-only --diff-filter=M "$base" HEAD | names | while IFS= read -r path; do
+    [ -z "$(git diff --name-only --diff-filter=M "$base" "$theirs" -- "$path")" ] || echo "$(same_lines "$path") $path"
+done >"$sides/same"
 ours merge --quiet --strategy-option=ours --message "make update" "$theirs" >/dev/null 2>&1 || {
     # A file that one side deleted and the other changed: the changed one stays.
     git diff -z --name-only --diff-filter=U | names | while IFS= read -r path; do
@@ -57,4 +91,8 @@ if [ "$(git rev-parse HEAD)" = "$before" ]; then
     echo "make update: nothing new"
 else
     git diff --stat=80 "$before" HEAD
+    while read -r places path; do
+        [ "$places" -eq 0 ] || echo "make update: $path: in $places place$([ "$places" -eq 1 ] || echo s) yours stays, and what the course has changed" \
+            "there did not come in: git diff $(git rev-parse --short "$theirs") -- $path"
+    done <"$sides/same"
 fi

@@ -58,7 +58,7 @@ if command -v po4a-translate >/dev/null; then
 fi
 
 # What ends where nothing began, or does not end, is an error.
-for text in '<!-- cut -->' '<!-- /cut -->' '<details><summary>Answer</summary>' '</details>' '<!-- check: x'; do
+for text in '<!-- cut -->' '<!-- /cut -->' '<!-- with: ring -->' '<!-- /with -->' '<!-- /after -->' '<!-- measured -->' '<details><summary>Answer</summary>' '</details>' '<!-- check: x'; do
     printf 'a\n%s\nb\n' "$text" >"$folder/odd.md"
     ! awk -f common/scripts/cut.awk "$folder/odd.md" >/dev/null 2>&1 || fail "cut.awk takes: $text"
 done
@@ -77,7 +77,7 @@ common/scripts/steps.sh cut "$folder/cut" || exit 1
 kit=$PWD
 # Objects that are the same need not be made again. (A test of the kit's Makefile with nothing built is test_fresh's.)
 mkdir "$folder/package/build"
-cp -Rp "$build"/common "$build"/tests "$build"/settings.* "$folder/package/build/"
+cp "$build"/settings.* "$folder/package/build/" && cp -R "$build"/common "$build"/tests "$folder/package/build/"
 cd "$folder/package" || exit 1
 unset BUILD
 # The kit is out of sight, where the system can do that.
@@ -109,7 +109,9 @@ course=$folder/course
 for student in a b c; do
     git clone --quiet "$course/hvdlab.git" "$folder/$student"
 done
-a=$folder/a b=$folder/b c=$folder/c
+a=$folder/a b=$folder/b c=$folder/c d=$folder/d
+mkdir "$d" && tar -C "$d" --strip-components=1 -xf "$course/hvdlab.tar.gz"
+sed -i 's/^    train_lenet.*/    train_lenet(\&args); \/\/ b/' "$d/steps/ring.c"
 sed -i 's/^static void ring(/\/\/ By a.\n&/' "$a/steps/ring.c" # above; the course changes the end
 echo 'note of a' >"$a/notes.txt"
 sed -i 's/^    train_lenet.*/    train_lenet(\&args); \/\/ b/' "$b/steps/ring.c" # the same line
@@ -120,23 +122,42 @@ echo mine >"$c/labs/errata.md"
     cd "$folder/kit" || exit 1
     sed -i 's/^    train_lenet(&args);/    train_lenet(\&args); \/\/ corrected/' labs/03-allreduce/ring.c
     echo 'A correction.' >>labs/03-allreduce/handout.md
-    sed -i 's,labs/{devices,labs/{errata\,devices,' common/scripts/release.sh
+    echo '// Not released.' >>steps/ring.c
     echo 'Errata.' >labs/errata.md
     git add -A
     git -c user.name=x -c user.email=x commit --quiet -m corrected
     BUILD=$kit/$build TO=$course EXERCISES="1 ring" common/scripts/release.sh
 ) >"$folder/out" 2>&1 || fail "$(cat "$folder/out")"
+grep -q 'note: steps/ring.c was edited.* labs/03-allreduce/ring.c' "$folder/out" || fail "nothing is said of an edited step: $(cat "$folder/out")"
 [[ $(git -C "$course/hvdlab.git" rev-list --count HEAD) -eq 2 ]] || fail "a second release is no second commit"
+# One that fails commits nothing.
+(
+    cd "$folder/kit" || exit 1
+    echo '<!-- cut -->' >>labs/03-allreduce/handout.md
+    ! BUILD=$kit/$build TO=$course EXERCISES="1 ring" common/scripts/release.sh >"$folder/out" 2>&1 && grep -q 'not cut' "$folder/out"
+) || fail "a marker that does not end: $(cat "$folder/out")"
+[[ $(git -C "$course/hvdlab.git" rev-list --count HEAD) -eq 2 ]] || fail "a release that failed was committed"
 for student in a b c; do
     run make -s -C "$folder/$student" update
     [[ $status -eq 0 ]] || fail "$student: make update: $(cat "$folder/out" "$folder/err")"
     tail -n 1 "$folder/$student/labs/03-allreduce/handout.md" | grep -q 'A correction' || fail "$student: a file that was not edited is not taken"
     [[ -z $(git -C "$folder/$student" status --porcelain --untracked-files=no) ]] || fail "$student: something is left open"
+    cp "$folder/out" "$folder/$student.update"
 done
+grep -q '^make update: steps/ring.c: in 1 place yours stays' "$b.update" || fail "b: nothing says that the correction did not come in: $(cat "$b.update")"
+! grep -q 'yours stays' "$a.update" "$c.update" || fail "a or c: something says that lines did not come in"
 { grep -q 'By a' "$a/steps/ring.c" && grep -q '// corrected' "$a/steps/ring.c"; } || fail "a: other lines are not merged"
 grep -q 'note of a' "$a/notes.txt" || fail "a: a file of the student's own is gone"
 { grep -q '// b' "$b/steps/ring.c" && ! grep -q '// corrected' "$b/steps/ring.c"; } || fail "b: in the same line the student's does not stay"
 { grep -q 'Errata' "$c/labs/errata.md" && grep -qx mine "$c"/labs/errata.md.mine-*; } || fail "c: a file that was in the way: $(ls "$c/labs")"
+# A folder that came as an archive becomes a clone, at the release that it came from.
+run make -s -C "$d" update
+{ [[ $status -ne 0 ]] && grep -q 'FROM=URL' "$folder/err"; } || fail "d: no clone: $(cat "$folder/err")"
+run make -s -C "$d" update FROM="$folder/nowhere"
+[[ $status -ne 0 && ! -e $d/.git ]] || fail "d: a repository that is not there"
+run make -s -C "$d" update FROM="$course/hvdlab.git"
+{ [[ $status -eq 0 ]] && grep -q 'steps/ring.c: in 1 place yours stays' "$folder/out" && grep -q 'Errata' "$d/labs/errata.md" && grep -q '// b' "$d/steps/ring.c"; } ||
+    fail "d: make update FROM=: $(cat "$folder/out" "$folder/err")"
 run make -s -C "$a" update
 grep -q 'nothing new' "$folder/out" || fail "once more: $(cat "$folder/out")"
 conclude
