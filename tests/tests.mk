@@ -27,6 +27,7 @@ limit_page := 400
 limit_print := 600
 limit_gradescope := $(if $(SANITIZE),2400,600)
 limit_release := $(if $(SANITIZE),1200,300)
+limit_package := 300
 limit_stall := $(if $(SANITIZE),1200,240)
 limit_environment := $(if $(SANITIZE),1200,400)
 limit_forks := $(if $(SANITIZE),1200,240)
@@ -153,6 +154,7 @@ run_emulated_more = \
     $(call two_on_emulated,at_once race)
 run_more = $(foreach isa,$(BF16_ISAS),$(call run_bf16,$(isa))) \
     'handouts (rest)@$(limit_handouts)=tests/unit/test_handouts.sh --rest' \
+    'handouts (package)@$(limit_handouts)=tests/unit/test_handouts.sh --package' \
     'mismatches (all)@1800=tests/mpi/test_mismatches.sh' \
     'checkpoints (all)@1800=tests/mpi/test_checkpoints.sh' \
     'powercut (all)@600=tests/faults/test_powercut.sh' \

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Usage: tests/unit/test_handouts.sh [--some | --rest]
+# Usage: tests/unit/test_handouts.sh [--some | --rest | --package [NAME...]]
 #
 # The handouts do what they say: every laptop command of labs/ is run as it is written, in a copy
 # of the tree, shortened by HVDLAB_FLAGS; of all other commands the programs, flags, make targets and
 # documented names must exist; so must links, figures and quoted code. README's links and names, too.
 # With --some only the commands of lab 1 are run, with --rest only those of the other labs; all
-# else is looked at.
+# else is looked at. With --package it reads the texts of the students' package (make release), in which it runs the
+# commands as an ordinary user; of labs that begin with a NAME only.
 #
 # What a handout is made of, for this test (and for who writes one):
 #
@@ -25,10 +26,11 @@
 set -u
 exec </dev/null
 build=${BUILD:-build}
-work=$(mktemp -d) || exit 1
-tree=$work/tree
-trap '[[ $PWD != "$tree" ]] || common/scripts/cluster.sh down; rm -rf "$work"' EXIT
 failures=0 ran=0 part=${1:-}
+shift
+work=${WORK:-$(mktemp -d)} || exit 1
+tree=$work/tree
+[[ $part == --prepared ]] || trap '[[ $PWD != "$tree" ]] || common/scripts/cluster.sh down; rm -rf "$work"' EXIT
 
 # Shortens what measures.
 export BENCH=quick
@@ -58,6 +60,26 @@ copy_tree()
     # It names the folder that it was made in.
     rm -rf "$tree/build/compile-step" "$tree/build/hints" "$tree/build/check" "$tree/build/carried"
     cd "$tree" && common/scripts/steps.sh cut . || exit 1
+}
+
+# The students' package of all exercises, in which comments for this test are left. What the comments name is beside it.
+# Then this script goes on in it, as a user who is not root.
+test_package()
+{
+    RELEASE_TESTS=kept TO=$work/release BUILD=$build common/scripts/release.sh >/dev/null 2>"$work/notes" || {
+        cat "$work/notes"
+        exit 1
+    }
+    mkdir "$tree" "$work/home" && tar -C "$tree" --strip-components=1 -xf "$work/release/hvdlab.tar.gz" || exit 1
+    common/scripts/steps.sh cut "$work" && cp -a tests/mistakes "$0" "$work" || exit 1
+    # Objects that are the same need not be made again.
+    mkdir "$tree/build" && cp "$build"/settings.* "$tree/build" && cp -R "$build"/common "$build"/tests "$tree/build"
+    local user=()
+    if [[ $(id -u) -eq 0 ]]; then
+        chown -R nobody "$work" && user=(setpriv --reuid "$(id -u nobody)" --regid "$(id -g nobody)" --clear-groups --no-new-privs)
+    fi
+    (cd "$tree" && "${user[@]}" env HOME="$work/home" WORK="$work" bash "$work/test_handouts.sh" --prepared "$@")
+    exit
 }
 
 # ---- Running.
@@ -301,7 +323,7 @@ check_spans() # FILE
         make\ *) check_command "${words[@]}" ;;
         --map-by* | --hostfile* | --host* | --rankfile*) ;; # of mpirun
         --*) check_flag "${words[0]}" ;;
-        *_*) [[ ! $span =~ ^[a-z]+_[a-z_]+$ ]] || grep -qw "$span" common/*.h common/*/*.h || [[ -f solutions/$span.c ]] ||
+        *_*) [[ ! $span =~ ^[a-z]+_[a-z_]+$ ]] || grep -qw "$span" common/*.h common/*/*.h || [[ -f solutions/$span.c || -f steps/$span.c ]] ||
             fail "what is '$span'?" ;;
         esac
     done < <(sed '/^```/,/^```$/d' "$1" | grep -oE '`[^`]+`' | tr -d '`' | sort -u)
@@ -309,7 +331,7 @@ check_spans() # FILE
 
 read_handout() # FILE
 {
-    local line info='' text='' inside='' number=0
+    local line claim info='' text='' inside='' number=0
     while IFS= read -r -u 3 line; do
         number=$((number + 1))
         if [[ -n $inside && $line == '```' ]]; then
@@ -321,8 +343,9 @@ read_handout() # FILE
             place=$1:$number info=${line#'```'} text='' inside=yes
         elif [[ -z $only_look && $line =~ ^'<!-- '(student|check)': '(.*)' -->'$ ]]; then
             place=$1:$number
-            bash -c "${BASH_REMATCH[2]}" >"$work/claim" 2>&1 ||
-                fail "${BASH_REMATCH[1]}: ${BASH_REMATCH[2]}" "$work/claim"
+            claim=${BASH_REMATCH[2]}
+            [[ $part != --prepared ]] || claim=$(sed "s, solutions/, $work/solutions/,g; s, tests/mistakes/, $work/mistakes/,g" <<<"$claim")
+            bash -c "$claim" >"$work/claim" 2>&1 || fail "${BASH_REMATCH[1]}: $claim" "$work/claim"
         fi
     done 3<"$1"
     place=$1
@@ -346,7 +369,11 @@ check_figures()
 unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES BUILD FILE NAME NP YES
 unset HVDLAB_DEVICES HVDLAB_TRACE HVD_RANKS_PER_NODE
 place=$0
-copy_tree
+case $part in
+--package) test_package "$@" ;;
+--prepared) ;;
+*) copy_tree ;;
+esac
 make baseline >"$work/make" 2>&1 || fail "make baseline" "$work/make"
 build/baseline --help >"$work/help" || fail "build/baseline --help"
 eval "$(make -s env)"
@@ -355,6 +382,10 @@ export HVDLAB_FLAGS="--data synthetic --images 96 --batch-size 8 --val-batch-siz
 
 for handout in labs/*/*.md labs/*.md; do
     case $part:$handout in
+    --prepared:labs/*)
+        only_look=
+        [[ $# -eq 0 ]] || grep -qE "^($(tr ' ' '|' <<<"$*"))" <<<"${handout#labs/}" || continue
+        ;;
     --some:labs/01-*) only_look= ;;
     --rest:labs/01-* | --some:*) only_look=yes ;;
     *) only_look= ;;
@@ -364,7 +395,7 @@ done
 place=README.md
 check_links README.md
 check_spans README.md
-check_figures
+[[ $part == --prepared ]] || check_figures
 
 [[ $failures -eq 0 ]] && echo "blocks of commands: $ran; all do as the handouts say"
 exit $((failures > 0))
