@@ -99,3 +99,9 @@ void need_own_file(const char *path, const char *text)
         die("%s is there, and was not written by this program: name another file, or move it away",
             path);
 }
+
+int sync_file(int file)
+{
+    bool synced = fsync(file) == 0 || errno == EINVAL || errno == ENOTSUP || errno == ENOSYS;
+    return synced ? 0 : errno;
+}

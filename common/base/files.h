@@ -24,6 +24,10 @@ FileHash file_hash(int file);
 // a whole.
 void file_replace(const char *path, const char *bytes, size_t size);
 
+// fsync; 0, or an error number. No error where the file system has no such call for this kind of
+// file, as VirtualBox's and some of FUSE's have none for folders: they write when they can.
+int sync_file(int file);
+
 // Called before a file is written that a user has named: exits with an error message if a file is
 // there that the kit did not write. A file of the kit has `text` in its first 64 KiB; an empty one,
 // and what is no regular file (a pipe), may be written.

@@ -50,19 +50,26 @@ static void check_names(const LauncherNames *names)
     check_variable(names->local_rank, 0, local_size - 1, 0);
 }
 
-static bool one_machine;
+static bool looked, one_machine; // before main, when simulated nodes have replaced nothing yet
 
 bool ranks_share_machine(void)
 {
     return one_machine;
 }
 
-// Limits: callers allocate memory by a launcher's numbers.
-void launcher_check(void)
+static void look_at_machines(void)
 {
     const char *local = secure_getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     const char *all = secure_getenv("OMPI_COMM_WORLD_SIZE");
-    one_machine = local && all && strcmp(local, all) == 0;
+    if (!looked)
+        one_machine = local && all && strcmp(local, all) == 0;
+    looked = true;
+}
+
+// Limits: callers allocate memory by a launcher's numbers.
+void launcher_check(void)
+{
+    look_at_machines();
     static const LauncherNames open_mpi = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                                            "OMPI_COMM_WORLD_LOCAL_RANK",
                                            "OMPI_COMM_WORLD_LOCAL_SIZE"};

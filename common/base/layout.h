@@ -16,7 +16,7 @@ int environment_count(const char *name, int most);
 void launcher_check(void);
 
 // Whether the launcher has said that all ranks are on this machine, simulated nodes or not. (Of its
-// variables as they were at launcher_check: simulated nodes replace them.)
+// variables as they were at the first launcher_check: simulated nodes replace them.)
 bool ranks_share_machine(void);
 
 // Where a process stands among those of its node. Two settings make one machine look like several

@@ -154,6 +154,7 @@ void mpi_reduce_scatter(const float *values, size_t count, float *own, HvdOp op,
     int size, rank;
     MPI_Comm_size(comm, &size);
     MPI_Comm_rank(comm, &rank);
+    mpi_count(count); // Open MPI adds the shares up in an int
     int *counts = allocate((size_t)size, sizeof *counts);
     for (int r = 0; r < size; r++)
         counts[r] = mpi_count(share_of(count, r, size).count);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/files.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/format.h"
@@ -325,7 +326,7 @@ static bool write_all(Safetensors *file, FILE *stream, const char *path, bool se
         written = fseek(stream, 0, SEEK_SET) == 0 && write_header(file, stream);
     }
     // Without the fsync a power failure could leave the new name on a file without its bytes.
-    return written && fflush(stream) == 0 && fsync(fileno(stream)) == 0;
+    return written && fflush(stream) == 0 && (errno = sync_file(fileno(stream))) == 0;
 }
 
 static int write_file(Safetensors *file, const char *path, bool sealed)

@@ -12,6 +12,7 @@
 #include "base/layout.h"
 #include "base/memory.h"
 #include "base/numbers.h"
+#include "base/files.h"
 #include "base/format.h"
 #include "base/launcher.h"
 #include "data/safetensors.h"
@@ -290,7 +291,7 @@ int sync_names(const char *folder)
     int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (file < 0)
         return errno;
-    int fault = fsync(file) == 0 ? 0 : errno;
+    int fault = sync_file(file);
     close(file);
     return fault;
 }

@@ -41,7 +41,14 @@ rm -f "$to/errors"
 # A link to what is no page (sources, tests) stays as text.
 while IFS= read -r html; do
     while IFS= read -r link; do
-        [[ -e $(dirname "$html")/${link%%#*} ]] || sed -i "s,href=\"$link\",data-source=\"$link\"," "$html"
+        [[ -e $(dirname "$html")/${link%%#*} ]] || LINK=$link awk '
+            # (As it stands: an address may have any letter that is special to sed.)
+            {
+                link = "href=\"" ENVIRON["LINK"] "\""
+                for (line = $0; at = index(line, link); line = substr(line, at + length(link)))
+                    printf "%sdata-source%s", substr(line, 1, at - 1), substr(link, 5)
+                print line
+            }' "$html" >"$html.new" && mv "$html.new" "$html"
     done < <(grep -oE 'href="[^"#:][^":]*"' "$html" | sed 's/href="//; s/"$//' | sort -u)
 done < <(find "$to" -name '*.html')
 [[ ${PDF:-1} == 0 ]] || find "$to" -name '*.html' | sort | while read -r html; do

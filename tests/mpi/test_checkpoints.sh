@@ -226,6 +226,25 @@ int unlink(const char *path)
 END
 cc -shared -fPIC -o "$folder/kill.so" "$folder/kill.c" -ldl || fail "the killer can't be built"
 
+# A file system whose folders have no fsync: the checkpoint is there, and nobody complains.
+cat >"$folder/folders.c" <<'END'
+#include <dlfcn.h>
+#include <errno.h>
+#include <sys/stat.h>
+int fsync(int file)
+{
+    struct stat kind;
+    if (fstat(file, &kind) == 0 && S_ISDIR(kind.st_mode))
+        return errno = EINVAL, -1;
+    return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(file);
+}
+END
+cc -D_GNU_SOURCE -shared -fPIC -o "$folder/folders.so" "$folder/folders.c" -ldl || fail "folders.c does not compile"
+preload=(LD_PRELOAD="$folder/folders.so")
+trained 1 unsynced --seed 9 --images 48 --epochs 1 --checkpoint-dir "$folder/unsynced-saved"
+preload=()
+[[ -s $folder/unsynced-saved/ckpt-1.safetensors ]] || fail "no checkpoint where folders have no fsync"
+
 # killed RANKS RANK CALL: a run that rank RANK is killed in is gone on with.
 killed()
 {

@@ -103,6 +103,10 @@ int main(int argc, char **argv)
     CASE("no such operation") hvd_allreduce(&value, 1, (HvdOp)9);
     CASE("no such operation in a group") hvd_group_allreduce(hvd_world(), &value, 1, (HvdOp)4);
     CASE("an operation below all") hvd_group_allreduce(hvd_world(), &value, 1, (HvdOp)-1);
+    CASE("more shares than MPI counts") {
+        float *many = calloc((size_t)1 << 31, sizeof *many), *share = calloc((size_t)1 << 30, sizeof *share);
+        hvd_reduce_scatter(many, (size_t)1 << 31, share, HVD_SUM);
+    }
     CASE("no total") hvd_allgather(&value, 1, NULL);
     CASE("no total of ints") hvd_allgather_ints((int[]){1}, 1, NULL, NULL);
     CASE("rows of no gradient") hvd_allreduce_sparse(NULL, HVD_SUM);
@@ -155,6 +159,7 @@ for n in 1 2; do
     refused $n "endless sweep" "sweep_allreduce: 18446744073709551615 floats are more than it tries (268435456)"
     refused $n "wrapped twice" "hvd_distributed_optimizer: the gradients of DistributedSGD are averaged already; wrap an optimizer once"
 done
+refused 2 "more shares than MPI counts" "2147483648 values are more than MPI takes at once"
 refused 1 "no values" "hvd_allreduce: the values are NULL"
 refused 1 "init after shutdown" "hvd_init: MPI has been ended, by hvd_shutdown() or MPI_Finalize(), and cannot be started again"
 ended="hvd_shutdown() or MPI_Finalize() has been called before"

@@ -47,6 +47,6 @@ ranks=("${in_comma[@]}" HVDLAB_TRACE="$folder/trace" HVD_STALL_SECONDS=0.5 mpiru
 succeeds "${ranks[@]}"
 succeeds "${ranks[@]}" --epochs 3 --resume
 [[ $(grep -c '^history' "$folder/out") -eq 3 ]] || fail "not three epochs: $(cat "$folder/out")"
-succeeds "${in_comma[@]}" "$build/tests/unit/test_base"
+succeeds "${in_comma[@]}" "$build/tests/unit/test_numbers"
 
 conclude

@@ -45,8 +45,8 @@ cmp -s <(figures "$folder/first") <(figures "$folder/second") &&
 cmp -s <(figures "$folder/lines") <(figures "$folder/decayed") && fail "--wd changes nothing"
 
 # OpenMP may be told to start fewer threads.
-for limit in OMP_THREAD_LIMIT=1 OMP_DYNAMIC=true OMP_MAX_ACTIVE_LEVELS=0; do
-    succeeds env $limit "$baseline" "${small[@]}" --epochs 1 --images 64 --batch-size 16
+for setting in OMP_THREAD_LIMIT=1 OMP_DYNAMIC=true OMP_MAX_ACTIVE_LEVELS=0; do
+    succeeds env $setting "$baseline" "${small[@]}" --epochs 1 --images 64 --batch-size 16
 done
 
 # Flags from the environment win.
