@@ -327,36 +327,6 @@ START_TEST(format_text_formats)
 }
 END_TEST
 
-static const struct {
-    const char *text, *clean;
-} unclean[] = {
-    {"", ""},
-    {"two lines\nof text", "two lines\nof text"},
-    {"Gr\u00fc\u00dfe, \u674e\u660e, \U0001f600", "Gr\u00fc\u00dfe, \u674e\u660e, \U0001f600"},
-    {"\x1b[2J\x1b]0;title\a", "?[2J?]0;title?"},
-    {"a\tb\rc\x7f", "a b?c?"},
-    {"\xc2\x85\xc2\x9b"
-     "31m",
-     "??31m"},                              // control characters of two bytes
-    {"ok \u202e\u2066", "ok ??"},           // they turn the line around
-    {"\xff\xc0\xaf\xed\xa0\x80", "??????"}, // not UTF-8: a long form, half of a pair
-    {"\xf4\x90\x80\x80\xf8\x88", "??????"}, // behind the last character
-    {"cut \xe6\x9d", "cut ??"},
-    {"cut \xf0", "cut ?"},
-    {"\xe6"
-     "(\x9d",
-     "?(?"},
-};
-
-START_TEST(text_clean_leaves_what_can_be_shown)
-{
-    char *text = format_text("%s", unclean[_i].text);
-    ck_assert_str_eq(text_clean(text), unclean[_i].clean);
-    free(text);
-    ck_assert_ptr_null(text_clean(NULL));
-}
-END_TEST
-
 START_TEST(seconds_go_forward_at_the_right_pace)
 {
     double begin = seconds_now();
@@ -685,8 +655,6 @@ int main(void)
     tcase_add_test(basics, json_without_memory_ends_the_program);
 #endif
     tcase_add_test(basics, format_text_formats);
-    tcase_add_loop_test(basics, text_clean_leaves_what_can_be_shown, 0,
-                        sizeof unclean / sizeof *unclean);
     tcase_add_test(basics, seconds_go_forward_at_the_right_pace);
     tcase_add_test(basics, sleep_lasts_whatever_signals_come);
     tcase_add_test(basics, program_name_has_no_folder);

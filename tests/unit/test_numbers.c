@@ -1,9 +1,10 @@
-// Numbers of files and variables, in whichever locale the program works.
+// Numbers of files and variables, in whichever locale the program works; text that anybody wrote.
 
 #include <locale.h>
 #include <stdint.h>
 
 #include "child.h"
+#include "base/format.h"
 #include "base/json.h"
 #include "base/numbers.h"
 #include "base/setting.h"
@@ -49,12 +50,44 @@ START_TEST(seconds_in_variables_are_decimal)
 }
 END_TEST
 
+static const struct {
+    const char *text, *clean;
+} unclean[] = {
+    {"", ""},
+    {"two lines\nof text", "two lines\nof text"},
+    {"Gr\u00fc\u00dfe, \u674e\u660e, \U0001f600", "Gr\u00fc\u00dfe, \u674e\u660e, \U0001f600"},
+    {"\x1b[2J\x1b]0;title\a", "?[2J?]0;title?"},
+    {"a\tb\rc\x7f", "a b?c?"},
+    {"\xc2\x85\xc2\x9b"
+     "31m",
+     "??31m"},                              // control characters of two bytes
+    {"ok \u202e\u2066", "ok ??"},           // they turn the line around
+    {"\xff\xc0\xaf\xed\xa0\x80", "??????"}, // not UTF-8: a long form, half of a pair
+    {"\xf4\x90\x80\x80\xf8\x88", "??????"}, // behind the last character
+    {"cut \xe6\x9d", "cut ??"},
+    {"cut \xf0", "cut ?"},
+    {"\xe6"
+     "(\x9d",
+     "?(?"},
+};
+
+START_TEST(text_clean_leaves_what_can_be_shown)
+{
+    char *text = format_text("%s", unclean[_i].text);
+    ck_assert_str_eq(text_clean(text), unclean[_i].clean);
+    free(text);
+    ck_assert_ptr_null(text_clean(NULL));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("numbers");
     TCase *tests = tcase_create("locales");
     tcase_add_test(tests, numbers_have_a_point_in_any_locale);
     tcase_add_test(tests, seconds_in_variables_are_decimal);
+    tcase_add_loop_test(tests, text_clean_leaves_what_can_be_shown, 0,
+                        sizeof unclean / sizeof *unclean);
     suite_add_tcase(suite, tests);
     return run_suite(suite);
 }
