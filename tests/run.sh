@@ -16,7 +16,7 @@ export LC_ALL=C # a point in EPOCHREALTIME
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-10000}
 
 # Control-C ends the commands that are running, and leaves no file behind.
-folder=$(mktemp -d) || exit 1
+folder=$(mktemp -d) && chmod go+x "$folder" || exit 1 # some tests work as another user
 trap 'rm -rf "$folder"' EXIT
 trap 'kill $(jobs -p) 2>/dev/null; wait; exit 130' INT TERM HUP
 
