@@ -60,7 +60,7 @@ endif
 # that can't be written to, or with settings that can't be right.
 comma := ,
 builds := $(filter-out help info doc env progress clean,$(or $(MAKECMDGOALS),all))
-ifneq ($(builds),)
+ifneq ($(builds)$(filter clean,$(MAKECMDGOALS)),)
 $(if $(filter-out 1,$(words $(BUILD)))$(findstring :,$(BUILD))$(findstring %,$(BUILD)),$(error BUILD=$(BUILD): make takes no blank$(comma) colon or % in it; name another folder))
 $(if $(findstring -fsanitize=,$(CC) $(OPT) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)),$(error -fsanitize in CC$(comma) OPT or FLAGS: use SANITIZE=address instead$(comma) which also keeps out Open MPI's own leaks))
 refusal := $(shell goal=make; . common/scripts/folders.sh 2>&1; BUILD='$(BUILD)'; $(if $(wildcard $(BUILD)/settings.compile),need_rights,need_build) 2>&1)

@@ -161,10 +161,10 @@ need_rights()
 
 need_build()
 {
-    need_rights
     set -- "${BUILD:-build}"
     ! holds "$1" . || refuse "BUILD=$1 holds the kit itself; name another folder"
     ! holds "$1" "${HOME:-/}" || refuse "BUILD=$1 holds the home folder; name another folder"
+    need_rights
     is_free "$1" || is_build "$1" || refuse "BUILD=$1 holds files, and was not made by the kit: name another folder"
 }
 
@@ -204,7 +204,7 @@ foreign_in_build()
             -o -type d \( -exec test -e '{}/settings.compile' \; -o -exec test -e "{}/$mark" \; \
             -o -exec test -e '{}/grades.json' \; -o -exec test -e '{}/hvdlab.git' \; \) \) -prune -o \
             ! -type d ! -empty ! -path './settings.*' ! -path './*.o' ! -path './*/*.[do]' ! -path './tests/*.so' ! -path './pack-*' ! -path './hvdlab-*.tar.gz' ! -path "./$mark" \
-            ! -path ./compile-step ! -path ./gradescope.zip ! -path ./no_onednn.c ! -path ./watched ! -path './bench*.json' \
+            ! -path ./compile-step ! -path ./gradescope.zip ! -path ./no_onednn.c ! -path ./common/comm/mpi_others.c ! -path ./watched ! -path './bench*.json' \
             ! -path ./sweep.json ! -path './*.dat' ! -path './*.svg' ! -path './*.png' ! -path './*.log' ! -path './*.out' ! -path './*.err' \
             ! -name 'events.out.tfevents.*' -print | while read -r part; do
             is_product "$part" || echo "${part#./}"

@@ -274,7 +274,7 @@ removals=$(cat "$folder"/trace/rank-?.jsonl | grep -c '"event":"removed",.*"path
 [[ $removals -eq 1 ]] || fail "$removals files are said to be removed instead of 1"
 inode=$(stat -c %i "$folder/saved/ckpt-2.safetensors") whole=$(stat -c %s "$folder/saved/ckpt-2.safetensors")
 weights=$(sed -n 's/.*"event":"step",.*"epoch":1,"step":1,"weights":\([^,]*\),.*/\1/p' "$folder/trace/rank-0.jsonl")
-says 0 1 "\"event\":\"saved\",.*\"epoch\":2,\"step\":0,\"weights\":$weights,\"inode\":$inode}"
+says 0 1 "\"event\":\"saved\",.*\"epoch\":2,\"step\":0,\"weights\":$weights,\"inode\":$inode,\"bits\":"
 says 1 0 '"event":"\(half_written\|written\|renamed\|synced\|saved\)"'
 
 # The second machine does not see the last name yet.

@@ -11,6 +11,7 @@
 
 #define DIVIDED "each worker has an equal part of the wide layers"
 #define START   "the workers' parts are together the undivided weights, and so is what they compute"
+#define TRAINED "the divided model is the one that is trained"
 #define UPDATES "after each update, too, they compute what the undivided network computes"
 
 // Of a loss, relative to it: sums in another order, and what becomes of that in a few updates.
@@ -357,6 +358,44 @@ static bool judge_losses(const Runs *runs, const Run *one, bool start, Report *r
     return report_ok(report, property);
 }
 
+// The first batch on which a rank trained a model without the layers that add up; -1: there is
+// none.
+static int undivided_batch(const Events *events)
+{
+    bool adds = false;
+    int batch = 0;
+    for (int i = 0; i < events->count; i++) {
+        const cJSON *event = events->items[i];
+        adds = adds || event_is(event, "custom_begin");
+        if (!event_is(event, "answers"))
+            continue;
+        if (event_number(event, "training") > 0 && !adds)
+            return batch;
+        batch += event_number(event, "training") > 0;
+        adds = false;
+    }
+    return -1;
+}
+
+// Right losses, of a model that is not divided.
+static bool judge_trained(const Runs *runs, Report *report)
+{
+    static const Diagnosis other = {
+        "divided-not-trained",
+        "the losses are right, but they are those of a model in which the workers add nothing up: "
+        "the undivided one, on each worker. The divided model is the one to train.",
+        NULL};
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; run->ranks > 1 && r < run->ranks; r++) {
+            int batch = undivided_batch(&run->traces.of[r]);
+            if (batch >= 0)
+                return report_failure_in(report, runs, run, TRAINED, &other,
+                                         "rank %d of %d: batch %d goes through no custom layer", r,
+                                         run->ranks, batch + 1);
+        }
+    return report_ok(report, TRAINED);
+}
+
 static void judge(const Runs *runs, Report *report)
 {
     if (none_computed(runs, DIVIDED, report))
@@ -364,8 +403,8 @@ static void judge(const Runs *runs, Report *report)
     const Run *one = undivided(runs);
     if (!judge_divided(runs, report) || !one || runs->count == 1)
         return;
-    if (judge_losses(runs, one, true, report))
-        judge_losses(runs, one, false, report);
+    if (judge_losses(runs, one, true, report) && judge_losses(runs, one, false, report))
+        judge_trained(runs, report);
 }
 
 JUDGE("tensor", judge)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include "base/error.h"
 #include "base/format.h"
@@ -99,10 +100,19 @@ Sandbox sandbox_make(const char *folder)
     return sandbox;
 }
 
+// A copy that failed where there is room: a program's files have paths that are too long, or rights
+// that nobody has.
+static bool has_room(const char *folder)
+{
+    struct statvfs disk;
+    return statvfs(folder, &disk) == 0 && disk.f_bavail * disk.f_frsize > 16 << 20;
+}
+
 void sandbox_fill(const Sandbox *sandbox, const char *files)
 {
     char *contents = format_text("%s/.", files);
-    if (run_command((const char *const[]){"cp", "-a", contents, sandbox->work, NULL}) != 0)
+    if (run_command((const char *const[]){"cp", "-a", contents, sandbox->work, NULL}) != 0 &&
+        !has_room(sandbox->work))
         die("cannot copy %s to %s", files, sandbox->work);
     free(contents);
 }

@@ -459,7 +459,7 @@ wait_until()
     return 1
 }
 
-all_have_started() { [[ $(cat "$here"/check/run-*/*/trace/rank-?.jsonl 2>/dev/null | grep -c '"event":"init"') -ge 4 ]]; }
+all_have_started() { [[ $(cat "$here"/check/run-*/*-trace/rank-?.jsonl 2>/dev/null | grep -c '"event":"init"') -ge 4 ]]; }
 none_is_alive() { [[ -z $(alive) ]]; }
 
 # Whoever ends a check ends all that it started.

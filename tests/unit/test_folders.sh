@@ -282,7 +282,7 @@ fi
 
 # ---- The root of all files, where nothing can be written to but a folder for temporary files.
 
-sealed=(bwrap --ro-bind / / --dev /dev --bind "$folder/tmp" "$folder/tmp" --chdir "$kit")
+sealed=(bwrap --ro-bind / / --dev /dev --bind "$folder/tmp" "$folder/tmp" --bind "$kit/build" "$kit/build" --chdir "$kit")
 if "${sealed[@]}" true 2>/dev/null; then
     for target in "print PDF=0" translate "release EXERCISES=1" "gradescope EXERCISES=ring" "clean BUILD=/"; do
         read -ra words <<<"$target"
