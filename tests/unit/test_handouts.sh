@@ -78,7 +78,7 @@ test_package()
     if [[ $(id -u) -eq 0 ]]; then
         chown -R nobody "$work" && user=(setpriv --reuid "$(id -u nobody)" --regid "$(id -g nobody)" --clear-groups --no-new-privs)
     fi
-    (cd "$tree" && "${user[@]}" env HOME="$work/home" WORK="$work" bash "$work/test_handouts.sh" --prepared "$@")
+    (cd "$tree" && "${user[@]}" env -u TMPDIR HOME="$work/home" WORK="$work" bash "$work/test_handouts.sh" --prepared "$@")
     exit
 }
 
