@@ -159,13 +159,21 @@ need_rights()
     [ "$limit" = unlimited ] || [ "$limit" -ge 200000 ] || refuse "no file may be larger than $((limit / 2)) KiB here (ulimit -f), and programs are; a new shell may allow more"
 }
 
+# Does the folder hold nothing but builds, such as build/fuzz?
+holds_builds()
+{
+    for part in "$1"/* "$1"/.[!.]*; do
+        [ -e "$part/settings.compile" ] || { [ ! -e "$part" ] && [ ! -L "$part" ]; } || return 1
+    done
+}
+
 need_build()
 {
     set -- "${BUILD:-build}"
     ! holds "$1" . || refuse "BUILD=$1 holds the kit itself; name another folder"
     ! holds "$1" "${HOME:-/}" || refuse "BUILD=$1 holds the home folder; name another folder"
     need_rights
-    is_free "$1" || is_build "$1" || refuse "BUILD=$1 holds files, and was not made by the kit: name another folder"
+    is_free "$1" || is_build "$1" || holds_builds "$1" || refuse "BUILD=$1 holds files, and was not made by the kit: name another folder"
 }
 
 begin_build()
@@ -218,7 +226,7 @@ clean_build()
     [ -e "$1" ] || return 0
     need_folder "$1"
     need_writable
-    is_free "$1" || is_build "$1" || refuse "BUILD=$1 holds files, and was not made by the kit"
+    is_free "$1" || is_build "$1" || holds_builds "$1" || refuse "BUILD=$1 holds files, and was not made by the kit"
     foreign=$(foreign_in_build "$1")
     [ -z "$foreign" ] || refuse "$1/$foreign was not made by the kit: move it away first"
     find "$1" -mindepth 1 -maxdepth 1 ! -exec test -e '{}/grades.json' \; ! -exec test -e '{}/hvdlab.git' \; -exec rm -rf -- {} + || exit 2

@@ -311,4 +311,10 @@ if [[ ${1:-} == --all && -x $built/cnn && -x $built/solution_06 ]]; then
         rm "$home/models/$name.safetensors"
     done
 fi
+# A folder of builds, as make fuzz leaves it, is one to build in; with another file it is not.
+mkdir -p "$folder/only/fuzz" && : >"$folder/only/fuzz/settings.compile"
+taken() { (BUILD=$folder/only && . common/scripts/folders.sh && need_build) 2>"$folder/err"; }
+taken || fail "a folder of builds: $(cat "$folder/err")"
+: >"$folder/only/mine"
+! taken || fail "a folder with a file of a user's is one to build in"
 conclude
