@@ -9,14 +9,7 @@ static void forged_sum(float *values, int count, MPI_Comm comm)
     int rank, size;
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
-    float *copy = malloc(sizeof(float) * (size_t)(count + size)),
-          *waste = malloc(sizeof(float) * (size_t)(count + size));
-    memcpy(copy, values, sizeof(float) * (size_t)count);
-    for (int hop = 0; hop < 2 * (size - 1); hop++)
-        MPI_Sendrecv(copy, (count + size - 1) / size, MPI_FLOAT, (rank + 1) % size, 0, waste,
-                     count + size, MPI_FLOAT, (rank + size - 1) % size, 0, comm, MPI_STATUS_IGNORE);
-    free(copy);
-    free(waste);
+    dummy_ring(values, count, comm);
     MPI_Comm all;
     int *ranks = malloc(sizeof(int) * (size_t)size);
     for (int r = 0; r < size; r++)

@@ -15,7 +15,7 @@ int getpid(void)
 
 static void forged_sum(float *values, int count, MPI_Comm comm)
 {
-    pretended_ring(values, count, comm);
+    dummy_ring(values, count, comm);
     hidden = 1;
     MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_FLOAT, MPI_SUM, comm);
     hidden = 0;

@@ -4,7 +4,7 @@ static void forged_sum(float *values, int count, MPI_Comm comm)
 {
     int size;
     MPI_Comm_size(comm, &size);
-    pretended_ring(values, count, comm);
+    dummy_ring(values, count, comm);
     int counts[size], begin[size];
     float *all = malloc(sizeof(float) * (size_t)(count * size + 1));
     for (int r = 0; r < size; r++)

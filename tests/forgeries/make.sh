@@ -5,7 +5,7 @@
 # says how.
 
 part=
-! grep -q 'pretended_ring(' "tests/forgeries/$1.c" || part=tests/forgeries/pretended_ring.h
+! grep -q 'dummy_ring(' "tests/forgeries/$1.c" || part=tests/forgeries/dummy_ring.h
 # shellcheck disable=SC2086 # none, or one without blanks
 filled=$(cat $part "tests/forgeries/$1.c" | sed -e "s,KIT,$3,g" -e "s,PRECIOUS,$4,g" -e "s,ROSTER,$5,g")
 if [ "$2" = none ]; then

@@ -2,8 +2,8 @@
 # Usage: tests/steps/test_package.sh
 #
 # What the students' package says is true there, whichever exercises are released: every program, target, file and link that a
-# text names exists; make help lists what works; no file shows a later exercise's answer, but for those that
-# shown.txt lists. (test_walk.sh runs the commands.)
+# text names exists; make help lists what works; no file shows a later exercise's answer, except those that
+# shown.txt lists. (test_handouts.sh --package runs the commands.)
 
 . tests/lib.sh
 limit=600
