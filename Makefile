@@ -504,8 +504,7 @@ build_tests = $(filter-out $(step_programs),$(programs)) $(BUILD)/grades $(BUILD
 test: ## build, and run the tests but for those of many minutes
 	@common/scripts/deps.sh install build check sandbox steps dataset class
 	$(build_first) $(build_tests)
-	$(build_first) $(build_emulated)
-	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_on_cpu) --together $(run_together) $(run_emulated)
+	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_on_cpu) --together $(run_together)
 
 check: test ## the same, by the name that other projects use
 	@:
@@ -525,7 +524,7 @@ test-ranks: ## the part of make test that is about ranks, MPI and its launcher
 	$(build_first) $(build_tests)
 	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_ranks)
 
-test-more: ## what make test leaves out, but for answers: faults, bf16, later handouts, transports, threads, recipes
+test-more: ## what make test leaves out, except answers: simulated GPUs, faults, bf16, later handouts, threads, recipes
 	@common/scripts/deps.sh install build check sandbox steps dataset class browser translate
 	$(build_first) $(build_tests)
 	$(build_first) $(build_threads)

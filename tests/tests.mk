@@ -168,7 +168,7 @@ run_more = $(foreach isa,$(BF16_ISAS),$(call run_bf16,$(isa))) \
     'two levels, measured@900=tests/mpi/test_two_levels.sh --measure' \
     'ps (all)@600=tests/mpi/test_ps.sh --all' \
     'measure (servers)@600=tests/unit/test_measure.sh --servers' \
-    $(foreach t,$(more_tests),$(call run_script,$(t))) $(run_emulated_more)
+    $(foreach t,$(more_tests),$(call run_script,$(t))) $(run_emulated_more) $(run_emulated)
 
 # ---- On 64-bit ARM, which qemu-user computes some ten times as slowly: what computes, and what ranks do.
 
