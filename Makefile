@@ -19,9 +19,9 @@
 ## V=1                           show the commands; the tests' output even if they pass; on the command line only
 # The next names are so common that the environment may have them from another program: they count on the command line
 # only, for scripts, too. And those that change what shells, git and other tools print or do, where scripts read it.
-on_the_line := ANSWERS BOOK COLUMN COMMANDS CONTAINER DEADLINE DELAY DRY EMULATED EXERCISES FILE FROM GRADES HINTS HOSTS ISA LAB LATE \
+on_the_line := ANSWERS BOOK CASE COLUMN COMMANDS CONTAINER DEADLINE DELAY DRY EMULATED EXERCISES FILE FROM GRADES HINTS HOSTS ISA LAB LATE \
     MEASURED NAME NP ONLY OVERRIDES PART PDF PEER PENALTY PO PRECISION RANDOM_JOBS RATE RESET ROSTER SECRET SEED SOLUTIONS STAMPS \
-    STUDENTS SUBMISSIONS SUITE TEAM TEAMS TEXTS TO TRACE V WORKFLOW WORKLOAD WORKSHEET YES
+    STUDENTS SUBMISSIONS SUITE T TEAM TEAMS TEXTS TO TRACE V WORKFLOW WORKLOAD WORKSHEET YES
 of_tools := BASHOPTS BASH_ENV BLOCKSIZE BLOCK_SIZE BZIP BZIP2 CDPATH DEPENDENCIES_OUTPUT ENV GLOBIGNORE GREP_COLOR GREP_COLORS \
     GREP_OPTIONS GZIP LESS LS_BLOCK_SIZE LS_COLORS POSIXLY_CORRECT QUOTING_STYLE SHELLOPTS SUNPRO_DEPENDENCIES TABSIZE \
     TAR_OPTIONS TIME_STYLE TMOUT UNZIP XZ_DEFAULTS XZ_OPT ZIPOPT \
@@ -82,7 +82,7 @@ lab_sources := $(filter %.c,$(shell common/scripts/labs.sh programs))
 named := step solution check hint diff reset
 $(foreach t,$(named),$(eval $(t)_X := $(exercises:%=$(t)-%)))
 # The students' package has no solutions and no tests; make help shows none of these targets there.
-kit_only := diff-X solution-X demo test check test-emulated test-answers test-ranks test-more test-gpu gpu-pack test-fresh test-slurm test-arm release dist translate print gradescope grade measure steps check-steps format check-format fuzz faults inject valgrind lint
+kit_only := diff-X solution-X demo test one check test-emulated test-answers test-ranks test-more test-gpu gpu-pack test-fresh test-slurm test-arm release dist translate print gradescope grade measure steps check-steps format check-format fuzz faults inject valgrind lint
 ifneq ($(wildcard steps/.original),)
 absent := $(filter $(kit_only) $(solution_X),$(MAKECMDGOALS))
 $(if $(absent),$(error $(firstword $(absent)): the students' package does not have it; make help lists what it has))
@@ -96,7 +96,7 @@ $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell common/scripts/cores.sh)
 endif
-alone := deps data data-cifar10 demo test fuzz faults inject valgrind test-emulated test-answers test-ranks test-more test-gpu gpu-pack packed test-fresh test-slurm test-arm bench bench-gpu compare scaling sweep cluster cluster-down cluster-traffic check check-all grade release update watch next steps check-steps clean $(check_X) $(reset_X)
+alone := deps data data-cifar10 demo test one fuzz faults inject valgrind test-emulated test-answers test-ranks test-more test-gpu gpu-pack packed test-fresh test-slurm test-arm bench bench-gpu compare scaling sweep cluster cluster-down cluster-traffic check check-all grade release update watch next steps check-steps clean $(check_X) $(reset_X)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -471,7 +471,7 @@ steps/%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: gpu-pack packed dist translate print page live grade gradescope release update watch all help deps info data data-cifar10 demo test test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
+.PHONY: gpu-pack packed dist translate print page live grade gradescope release update watch all help deps info data data-cifar10 demo test one test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
         doc devices env cluster cluster-down cluster-traffic measure compare scaling sweep check check-all steps check-steps bench bench-gpu format check-format clean FORCE
 
 ##@ To begin with
@@ -505,6 +505,10 @@ test: ## build, and run the tests but for those of many minutes
 	@common/scripts/deps.sh install build check sandbox steps dataset class
 	$(build_first) $(build_tests)
 	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_on_cpu) --together $(run_together)
+
+one: ## run one test by its name in make test [T="batch_norm (AVX2)"] [T=graders CASE=ring]
+	@common/scripts/deps.sh install build check sandbox steps dataset class
+	@+CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/one.sh '$(T)' '$(CASE)' '$(build_tests)' $(run_on_cpu) $(run_together) $(run_more_here)
 
 check: test ## the same, by the name that other projects use
 	@:

@@ -152,7 +152,7 @@ run_emulated_more = \
     $(foreach t,operations batch_norm,'$(t) (simulated GPU, backward)@600=$(on_emulated) EMULATED_ORDER=backward \
         HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_$(t)') \
     $(call two_on_emulated,at_once race)
-run_more = $(foreach isa,$(BF16_ISAS),$(call run_bf16,$(isa))) \
+run_more_here = $(foreach isa,$(BF16_ISAS),$(call run_bf16,$(isa))) \
     'handouts (rest)@$(limit_handouts)=tests/unit/test_handouts.sh --rest' \
     'handouts (package)@$(limit_handouts)=tests/unit/test_handouts.sh --package' \
     'mismatches (all)@1800=tests/mpi/test_mismatches.sh' \
@@ -168,7 +168,8 @@ run_more = $(foreach isa,$(BF16_ISAS),$(call run_bf16,$(isa))) \
     'two levels, measured@900=tests/mpi/test_two_levels.sh --measure' \
     'ps (all)@600=tests/mpi/test_ps.sh --all' \
     'measure (servers)@600=tests/unit/test_measure.sh --servers' \
-    $(foreach t,$(more_tests),$(call run_script,$(t))) $(run_emulated_more) $(run_emulated)
+    $(foreach t,$(more_tests),$(call run_script,$(t)))
+run_more = $(run_more_here) $(run_emulated_more) $(run_emulated)
 
 # ---- On 64-bit ARM, which qemu-user computes some ten times as slowly: what computes, and what ranks do.
 
