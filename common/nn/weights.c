@@ -1,7 +1,9 @@
 // The variables of a model and its optimizer's slots, in the form of a file.
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/error.h"
 #include "base/files.h"
 #include "base/memory.h"
@@ -132,4 +134,59 @@ void save_weights(const Model *model, const char *folder, const char *name)
     safetensors_save(file, path);
     safetensors_free(file);
     free(path);
+}
+
+static bool is_of_model(const Model *model, const char *name)
+{
+    for (int i = 0; i < model_variable_count(model); i++)
+        if (strcmp(model_variable(model, i)->name, name) == 0)
+            return true;
+    return false;
+}
+
+static void add_shape(char **text, const Safetensor *tensor)
+{
+    for (int i = 0; i < tensor->ndims; i++)
+        text_add(text, "%s%" PRId64, i ? " x " : "", tensor->dims[i]);
+}
+
+// What of a file is not as the model has it; NULL: nothing. The caller frees it.
+static char *weights_faults(const Safetensors *file, const Model *model)
+{
+    char *faults = NULL;
+    for (int i = 0; i < model_variable_count(model); i++) {
+        StateTensor variable = state_tensor(model, i);
+        const Safetensor *found = safetensors_find(file, variable.name);
+        if (found && fits_state(model, &variable, found))
+            continue;
+        text_add(&faults, "%s%s %s", faults ? ", " : "", variable.name,
+                 found ? "has another type or shape, " : "is missing");
+        if (found)
+            add_shape(&faults, found);
+    }
+    for (int i = 0; i < safetensors_count(file); i++) {
+        const char *name = safetensors_at(file, i)->name;
+        if (strncmp(name, "optimizer/", strlen("optimizer/")) != 0 && !is_of_model(model, name))
+            text_add(&faults, "%s%s is not the model's", faults ? ", " : "", name);
+    }
+    return faults;
+}
+
+void load_weights(Model *model, const char *path)
+{
+    model_check_compiled(model, __func__);
+    if (!path)
+        die("%s: the path is missing (NULL)", __func__);
+    Safetensors *file = safetensors_read(path);
+    if (safetensors_metadata(file, "hash") && !safetensors_is_sealed(file))
+        die("%s: the file is damaged: its contents do not have the hash that it names", path);
+    char *faults = weights_faults(file, model);
+    if (faults)
+        die("%s: these are another model's weights: %.300s%s", path, faults,
+            strlen(faults) > 300 ? " ..." : "");
+    for (int i = 0; i < model_variable_count(model); i++) {
+        StateTensor variable = state_tensor(model, i);
+        write_state(model, &variable, safetensors_find(file, variable.name)->data);
+    }
+    safetensors_free(file);
 }

@@ -428,6 +428,56 @@ START_TEST(what_is_not_this_programs_is_refused)
 }
 END_TEST
 
+// ---- Weights alone.
+
+static void load_into(const void *model)
+{
+    load_weights(*(Model *const *)model, path);
+}
+
+static void add_tensor(Safetensors *file, const char *name, int64_t count)
+{
+    float *values = enlarge(NULL, (size_t)count, sizeof *values);
+    memset(values, 0, (size_t)count * sizeof *values);
+    safetensors_give(file, name, 1, &count, values);
+}
+
+START_TEST(weights_come_from_any_checkpoint_and_from_save_weights)
+{
+    Small trained = small(), with_adam = small_with(6, adam(0.001f));
+    restore_checkpoint(trained.model, NULL, scratch, "ckpt-1");
+    load_weights(with_adam.model, path);
+    ck_assert(model_fingerprints(with_adam.model).weights ==
+              model_fingerprints(trained.model).weights);
+    save_weights(with_adam.model, scratch, "weights");
+    Small again = small();
+    load_weights(again.model, in_scratch("weights.safetensors"));
+    Fingerprints a = model_fingerprints(again.model), b = model_fingerprints(trained.model);
+    ck_assert(a.weights == b.weights && a.statistics == b.statistics);
+}
+END_TEST
+
+START_TEST(weights_of_another_model_change_nothing)
+{
+    Small other = small_with(7, sgd(0.1f));
+    double before = model_fingerprints(other.model).weights;
+    assert_refused(load_into, &other.model, "dense/kernel has another type or shape, 32 x 6");
+    ck_assert(model_fingerprints(other.model).weights == before);
+    Safetensors *file = safetensors_new();
+    add_tensor(file, "conv2d/bias", 2);
+    add_tensor(file, "dense_7/bias", 3);
+    safetensors_save(file, path);
+    assert_refused(load_into, &other.model, "conv2d/kernel is missing");
+    Tensor image = input(28, 28, 1);
+    Model *alone = compile(model(image, softmax(dense(flatten(image), 2))),
+                           CATEGORICAL_CROSSENTROPY, sgd(0.1f));
+    assert_refused(load_into, &alone,
+                   "conv2d/bias is not the model's, dense_7/bias is not the model's");
+    ck_assert_int_eq(truncate(path, 40), 0);
+    assert_refused(load_into, &alone, path);
+}
+END_TEST
+
 static void save_where_it_can_not_be(const void *unused)
 {
     (void)unused;
@@ -465,6 +515,8 @@ int main(void)
     tcase_add_test(tcase, what_is_not_this_programs_is_refused);
     tcase_add_test(tcase, passes_are_counted_on);
     tcase_add_test(tcase, a_header_has_one_limit);
+    tcase_add_test(tcase, weights_come_from_any_checkpoint_and_from_save_weights);
+    tcase_add_test(tcase, weights_of_another_model_change_nothing);
     tcase_add_test(tcase, the_one_before_an_incomplete_one_is_taken);
     tcase_add_test(tcase, a_checkpoint_that_can_not_be_saved_does_not_end_the_program);
     suite_add_tcase(suite, tcase);
