@@ -17,8 +17,8 @@
 //     bytes      4 * count
 //     us         microseconds that a call took: the median of several, each the slowest worker's
 //     alg GB/s   bytes / time: what the caller gets
-//     bus GB/s   2 (N - 1) / N times that, of N workers: what each of them has to send and to
-//                receive in any case, over the time; so it can be held against a link's bandwidth,
+//     bus GB/s   2 (N - 1) / N times that, of N workers: what the busiest of them must send and
+//                receive at least, over the time; so it can be held against a link's bandwidth,
 //                whatever N is (NVIDIA, nccl-tests, PERFORMANCE.md)
 //     wrong      values that were not the sum, on the worker that had the most of them
 //
