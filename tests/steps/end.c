@@ -4,6 +4,7 @@
 #include "end.h"
 
 #include <ctype.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include "judge.h"
@@ -469,13 +470,27 @@ static void report_disagreement(const Run *run, const Ends *ends, const char *pr
     free(where);
 }
 
+// The signal that ended the run is one that an access to memory causes.
+static bool is_of_a_pointer(const Run *run, FailedRank failed)
+{
+    int signal = (failed.status > 128 ? failed.status : run->status) - 128;
+    if (strstr(failed.how, "signal"))
+        return strstr(failed.how, "Segmentation fault") || strstr(failed.how, "Bus error");
+    return signal == SIGSEGV || signal == SIGBUS;
+}
+
 static void report_crash(const Run *run, const Ends *ends, const char *property, Report *report)
 {
-    static const Diagnosis crashed = {
+    static const Diagnosis pointer = {
         "crashed",
         "such a signal is mostly a pointer that leads nowhere: NULL (something that only some "
         "ranks have made, say, or memory that was not given: here a process may ask for 4 GB), "
         "never set, past the end of an array, or to memory that was freed already.",
+        NULL};
+    static const Diagnosis other_signal = {
+        "crashed",
+        "no access to memory causes this signal; its name says what happened. Signals 9 and 15 are "
+        "sent by another program, or by kill(); Linux sends 9 where the machine's memory is full.",
         NULL};
     static const Diagnosis aborted = {"crashed",
                                       "abort() ended the program. The program called it, or a "
@@ -497,8 +512,8 @@ static void report_crash(const Run *run, const Ends *ends, const char *property,
         NULL};
     static const Diagnosis divided_by_zero = {
         "crashed",
-        "a whole number is divided by zero: by hvd_rank(), say, which is 0 on the root. The number "
-        "of workers is hvd_size().",
+        "a whole number is divided by zero. Often it is a quotient of whole numbers, 1 / 2 say, or "
+        "hvd_rank(), which is 0 on the root. The number of workers is hvd_size().",
         NULL};
     static const Diagnosis file_too_large = {
         "too-much-disk", "it writes a file without end: the check allows a quarter of a gigabyte.",
@@ -509,7 +524,8 @@ static void report_crash(const Run *run, const Ends *ends, const char *property,
     bool status_only = !diagnosis && is_reported_failure(run);
     if (status_only)
         diagnosis = &reported;
-    else if (!diagnosis && output_says(&run->output, "Floating point"))
+    else if (!diagnosis &&
+             (strstr(failed.how, "Floating point") || output_says(&run->output, "Floating point")))
         diagnosis = &divided_by_zero;
     else if (!diagnosis && strstr(failed.how, "File size limit"))
         diagnosis = &file_too_large;
@@ -521,7 +537,9 @@ static void report_crash(const Run *run, const Ends *ends, const char *property,
         diagnosis = &refused;
     else if (!diagnosis && !strstr(failed.how, "signal") && run->status < 128)
         diagnosis = &left;
-    report_failure(report, property, diagnosis ? diagnosis : &crashed,
+    else if (!diagnosis)
+        diagnosis = is_of_a_pointer(run, failed) ? &pointer : &other_signal;
+    report_failure(report, property, diagnosis,
                    evidence_of_run(run, status_only ? status_evidence(run) : crash_evidence(run)));
 }
 

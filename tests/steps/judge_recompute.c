@@ -193,7 +193,17 @@ static const Explanation explanations[] = {
       NULL}},
     {0},
 };
-static const Ends ends = {.explanations = explanations};
+
+// The chain that was computed when the run ended.
+static void note_chain(const Run *run, Report *report)
+{
+    const cJSON *begin = event_last(&run->traces.of[0], "chain_begin");
+    if (begin)
+        report_note(report, "the chain had %.0f block%s when the run ended",
+                    event_number(begin, "blocks"), event_number(begin, "blocks") == 1 ? "" : "s");
+}
+
+static const Ends ends = {.explanations = explanations, .crashed = note_chain};
 
 JUDGE("recompute", judge)
 ENDS("recompute", &ends)
