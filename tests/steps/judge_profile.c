@@ -71,17 +71,17 @@ static bool of_all(const Case *c)
 
 // ---- The faults of a finding: the evidence, with the diagnosis, or NULL.
 
+static const Diagnosis missing = {
+    "not-answered",
+    "the sheet does not describe this training whole. Open the timeline (HVD_TIMELINE), and "
+    "compare the ranks in a step of it.",
+    NULL};
+
 static char *not_answered(const Case *c, const Diagnosis **diagnosis)
 {
-    static const Diagnosis missing = {
-        "not-answered",
-        "the sheet does not describe this training whole. Open the timeline (HVD_TIMELINE), and "
-        "compare the ranks in a step of it.",
-        NULL};
     *diagnosis = &missing;
     const Finding *f = &c->finding;
-    const char *field = f->rank == NO_RANK                   ? ".rank"
-                        : !*f->span                          ? ".span"
+    const char *field = !*f->span                            ? ".span"
                         : !of_all(c) && f->milliseconds == 0 ? ".milliseconds"
                         : of_all(c) && f->pieces == 0        ? ".pieces"
                         : f->remedy == NO_REMEDY             ? ".remedy"
@@ -89,6 +89,7 @@ static char *not_answered(const Case *c, const Diagnosis **diagnosis)
     return field ? format_text("%s is still to be filled in", field) : NULL;
 }
 
+// Of the rank it depends which fields the sheet needs.
 static char *wrong_rank(const Case *c, const Diagnosis **diagnosis)
 {
     static const Diagnosis waits = {"wrong-rank",
@@ -109,6 +110,10 @@ static char *wrong_rank(const Case *c, const Diagnosis **diagnosis)
     int rank = c->finding.rank;
     if (rank == c->flaw.rank)
         return NULL;
+    if (rank == NO_RANK) {
+        *diagnosis = &missing;
+        return format_text(".rank is still to be filled in");
+    }
     *diagnosis = of_all(c) ? &all : rank == EVERY_RANK ? &one : &waits;
     return rank == EVERY_RANK ? format_text(".rank = EVERY_RANK") : format_text(".rank = %d", rank);
 }
@@ -201,7 +206,7 @@ static char *wrong_pieces(const Case *c, const Diagnosis **diagnosis)
                                     "of one rank.",
                                     NULL};
     *diagnosis = &other;
-    if (!of_all(c) || abs(c->finding.pieces - c->flaw.pieces) <= c->flaw.pieces / 10)
+    if (!of_all(c) || c->finding.pieces == c->flaw.pieces)
         return NULL;
     return format_text(".pieces = %d", c->finding.pieces);
 }
@@ -227,7 +232,7 @@ static char *wrong_remedy(const Case *c, const Diagnosis **diagnosis)
 static char *fault_of(const Case *c, const Diagnosis **diagnosis)
 {
     char *(*const faults[])(const Case *, const Diagnosis **) = {
-        not_answered, wrong_rank, wrong_span, wrong_milliseconds, wrong_pieces, wrong_remedy};
+        wrong_rank, not_answered, wrong_span, wrong_milliseconds, wrong_pieces, wrong_remedy};
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         char *evidence = faults[i](c, diagnosis);
         if (evidence)
