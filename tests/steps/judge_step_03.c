@@ -3,6 +3,7 @@
 #include "mean.h"
 
 #include <math.h>
+#include <string.h>
 #include "six_steps.h"
 
 static void note_learning_rate(const Run *run, Report *report)
@@ -26,11 +27,30 @@ static void note_learning_rate(const Run *run, Report *report)
                     asked);
 }
 
+// Reports only where it is another one: the step changes nothing but what the optimizer gets.
+static void judge_optimizer(const Runs *runs, Report *report)
+{
+    static const Diagnosis changed = {
+        "optimizer-changed",
+        "the model trains with another optimizer than the one that main makes, SGD. The step wraps "
+        "that one, and changes nothing else.",
+        NULL};
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        const char *name = event_text(event_nth(&run->traces.of[0], "apply", 0), "optimizer");
+        if (!*name || strcmp(name, "SGD") == 0)
+            continue;
+        report_failure_in(report, runs, run, "the optimizer is the program's own", &changed,
+                          "rank 0 trains by %s", name);
+        return;
+    }
+}
+
 static void judge(const Runs *runs, Report *report)
 {
     note_learning_rate(&runs->items[0], report);
     if (!nothing_trained(runs, MEAN_APPLIED, report))
         judge_mean(runs, report);
+    judge_optimizer(runs, report);
 }
 
 JUDGE("step_03", judge)
