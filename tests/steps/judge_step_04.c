@@ -124,6 +124,14 @@ static bool sent_since_last_compile(const Run *run)
     return false;
 }
 
+// After the training.
+static bool broadcast_afterwards(const Run *run)
+{
+    const Events *events = &run->traces.of[0];
+    int end = event_find(events, "fit_end", 0);
+    return end >= 0 && event_find(events, "broadcast", end) >= 0;
+}
+
 // ---- Evidence.
 
 static void add_weights(const Run *run, char **evidence, const char *when, const Weights *weights)
@@ -234,10 +242,10 @@ static const Diagnosis *different_weights(const Run *run)
                                              NULL};
     static const Diagnosis too_late = {
         "broadcast-too-late",
-        "the weights are broadcast only after training has begun: the first "
-        "gradients were computed with different weights.",
+        "the weights are broadcast only after training has begun, or is over: the first gradients "
+        "were computed with different weights.",
         NULL};
-    if (same_from(run) > 0)
+    if (same_from(run) > 0 || (!variables_were_sent(run) && broadcast_afterwards(run)))
         return &too_late;
     if (same_within_machines(run))
         return &within_machine;
