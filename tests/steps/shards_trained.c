@@ -154,10 +154,16 @@ static const Diagnosis *wrong_overlap(const Passes *passes, int pass)
     return on_all_ranks(passes, pass, draws_from_many) ? &not_sharded : &overlap;
 }
 
+// The images of a rank's batches.
+static double shard_of(const Passes *passes, int rank)
+{
+    return event_number(event_nth(&passes->run->traces.of[rank], "fit", 0), "train_images");
+}
+
 // The rank has gone through all of its shard, and never drawn as many different images.
 static bool has_image_twice(const Passes *passes, int pass, int rank)
 {
-    double shard = event_number(event_nth(&passes->run->traces.of[rank], "fit", 0), "train_images");
+    double shard = shard_of(passes, rank);
     return passes->of[rank][pass].count >= shard && distinct_ever(passes, rank) < shard;
 }
 
@@ -281,18 +287,35 @@ static int rank_with_too_many(const Passes *passes)
     return found;
 }
 
+// A rank whose shard is too small, where all of them together are the whole set; -1: none.
+static int rank_with_too_few(const Passes *passes)
+{
+    double all = 0;
+    int found = -1;
+    for (int r = 0; r < passes->run->ranks; r++) {
+        all += shard_of(passes, r);
+        found = shard_of(passes, r) < smallest_shard(passes) ? r : found;
+    }
+    return all == passes->total ? found : -1;
+}
+
 static bool judge_sizes(const ShardsDrawn *drawn, Report *report)
 {
     static const Diagnosis uneven = {"shards-uneven",
-                                     "a shard is larger than others by more than one image. Where "
-                                     "the division leaves some over, "
-                                     "each shard gets one of them at most.",
+                                     "a shard has more than one image more, or fewer, than "
+                                     "others. Where the division leaves some over, each shard gets "
+                                     "one of them at most.",
                                      NULL};
     for (int i = 0; i < drawn->runs->count; i++) {
         const Passes *passes = &drawn->trained[i];
-        int rank = rank_with_too_many(passes);
-        if (rank < 0)
+        int rank = rank_with_too_many(passes), small = rank_with_too_few(passes);
+        if (rank < 0 && small < 0)
             continue;
+        if (rank < 0)
+            return report_failure_in(report, drawn->runs, passes->run, SIZES, &uneven,
+                                     "rank %d has %.0f images; %d images on %d ranks: %d at least",
+                                     small, shard_of(passes, small), passes->total,
+                                     passes->run->ranks, smallest_shard(passes));
         return report_failure_in(report, drawn->runs, passes->run, SIZES, &uneven,
                                  "rank %d has %d images at least, which no other "
                                  "rank draws; %d images on %d ranks: %d at most",
