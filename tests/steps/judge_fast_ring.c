@@ -176,9 +176,10 @@ static void judge(const Runs *runs, Report *report)
                                         NULL};
     static const Diagnosis no_overlap = {
         "no-overlap",
-        "when a piece has come, no receive of the next one has begun, nor does one begin before it "
-        "has been added up. MPI_Irecv begins to receive, and returns at once: begin with the next "
-        "piece before you wait for this one. Two pieces need room for two.",
+        "while most of the pieces are added up no other one is being received: its receive begins "
+        "later, or was waited for before. MPI_Irecv begins to receive, and returns at once: begin "
+        "with the next piece before you wait for this one, and wait for the next one when this one "
+        "is added up. Two pieces need room for two.",
         NULL};
     judge_ring(runs, report);
     if (!report_passed(report))

@@ -285,7 +285,7 @@ static const Diagnosis earlier_added = {
 static const Diagnosis others_changed = {
     "other-rows-changed",
     "a row has a gradient that no rank named: often a number and a row that do not belong "
-    "together.",
+    "together, or memory that was never set to zero.",
     NULL};
 static const Diagnosis cut_short = {
     "rows-cut-short",

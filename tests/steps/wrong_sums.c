@@ -419,8 +419,7 @@ bool judge_sums(const Runs *runs, const SumCalls *calls, KnownSums known, Report
                     call ? evidence_in(runs, call->run, wrong_evidence(call)) : NULL);
     if (!inside || call)
         return false;
-    judge_bits(runs, calls, report);
-    return true;
+    return judge_bits(runs, calls, report); // else the weights differ, too
 }
 
 // With how many values the ranks were when the run ended.
@@ -430,8 +429,8 @@ static void note_open_call(const Run *run, Report *report)
         const Events *events = &run->traces.of[r];
         const cJSON *begin = event_last(events, "sweep_begin");
         if (begin && event_count(events, "sweep_begin") > event_count(events, "sweep_end")) {
-            report_note(report, "rank %d was adding up %.0f values when the run ended", r,
-                        event_number(begin, "count"));
+            report_note(report, "rank %d was adding up %.0f value%s when the run ended", r,
+                        event_number(begin, "count"), event_number(begin, "count") == 1 ? "" : "s");
             return;
         }
     }
