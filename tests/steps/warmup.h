@@ -75,8 +75,8 @@ bool judge_warmup_rates(const Runs *runs, const WarmupRuns *all, const RateRule 
 // (warmup_rates.c).
 const Diagnosis *wrong_last_rates(const WarmupRun *t);
 
-// Reports whether momentum rises with the rate, and is the optimizer's own afterwards
-// (warmup_momentum.c).
+// Reports whether momentum, if it is corrected, rises with the rate, and is the optimizer's own
+// afterwards (warmup_momentum.c).
 bool is_momentum_wrong(const WarmupRun *t);
 void judge_momentum_within(const Runs *runs, const WarmupRuns *all, Report *report);
 void judge_momentum_beyond(const Runs *runs, const WarmupRuns *all, Report *report);
