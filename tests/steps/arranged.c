@@ -28,14 +28,19 @@ static int calls_of(const Events *events, const char *function)
 }
 
 // A call of write_checkpoint whose file was written leaves an event "saved".
-static char *missing_fault(const Run *run)
+bool save_failed(const Run *run)
 {
-    for (int r = 0; run->plan.full && r < run->ranks; r++) {
+    for (int r = 0; r < run->ranks; r++) {
         const Events *events = &run->traces.of[r];
         if (calls_of(events, "write_checkpoint") > event_count(events, "saved"))
-            return NULL;
+            return true;
     }
-    return run->plan.full
+    return false;
+}
+
+static char *missing_fault(const Run *run)
+{
+    return run->plan.full && !save_failed(run)
                ? format_text("the disk was to be full in call %s of write_checkpoint; no "
                              "call failed",
                              run->plan.full)

@@ -5,6 +5,9 @@
 
 #include "judge.h"
 
+// A call of write_checkpoint failed in the run, as in a run with a full disk.
+bool save_failed(const Run *run);
+
 // After all judges: for a program in which they have found nothing.
 void judge_arranged(const Runs *runs, Report *report);
 

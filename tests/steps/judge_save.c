@@ -2,6 +2,7 @@
 // the disk by then. The folder is read by saved.c; how files came to their names is judged in
 // saved_names.c, and which epoch is the best one in saved_best.c.
 
+#include "arranged.h"
 #include "end.h"
 #include "saved.h"
 #include "waiting.h"
@@ -104,7 +105,8 @@ static const Diagnosis *wrong_files(const Run *run, int epoch, const SavedFile *
         "not-renamed",
         "the checkpoint is written, and does not get its name: rename() is not called, or is "
         "called too early, or fails (it cannot move a file to another disk; its return value "
-        "tells).",
+        "tells). Is what write_checkpoint() returns taken the right way round? true: it is "
+        "written.",
         NULL};
     static const Diagnosis missing = {
         "checkpoint-missing",
@@ -124,8 +126,8 @@ static bool judge_epochs(const Runs *runs, Report *report)
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int e = 1; e <= epochs_saved(run); e++) {
             SavedFile file = find_epoch(run, e);
-            if (file.there && holds_epoch(run, file.saved, e))
-                continue;
+            if (file.there && (!file.saved || holds_epoch(run, file.saved, e)))
+                continue; // or what is in it is unknown, as judge_saved_names says
             char *evidence =
                 file.there
                     ? format_text("ckpt-%d holds the training after %g epochs and %g steps", e,
@@ -269,7 +271,7 @@ static void judge(const Runs *all, Report *report)
         return;
     judge_sync(runs, report);
     judge_saved_best(runs, report);
-    if (failed)
+    if (failed && save_failed(last)) // else it was not as arranged
         judge_after_failure(last, report);
 }
 
