@@ -295,12 +295,22 @@ static void note_world(const SumCalls *calls, Report *report)
         }
 }
 
+// Of no way can anything be said where no rank sends anything.
+static bool any_is_sent(const SumCalls *calls)
+{
+    for (int i = 0; i < calls->count; i++)
+        for (int r = 0; r < calls->items[i].run->ranks; r++)
+            if (calls->items[i].messages[r] > 0)
+                return true;
+    return false;
+}
+
 void judge_messages(const Runs *runs, const CallRule *way, const CallRule *amount, Report *report)
 {
     SumCalls calls = sum_calls(runs);
     note_world(&calls, report);
     if (judge_sums(runs, &calls, NULL, report) && judge_use(runs, &calls, report) &&
-        judge_calls(runs, &calls, way, report))
+        (!any_is_sent(&calls) || judge_calls(runs, &calls, way, report)))
         judge_calls(runs, &calls, amount, report);
     sum_calls_free(&calls);
 }

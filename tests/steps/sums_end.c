@@ -41,6 +41,11 @@ static bool tags_differ(const Traces *traces)
 static Diagnosis mistake(const Traces *traces)
 {
     int begin = waiting_circle(traces);
+    if (begin >= 0 && traces->ranks == 1)
+        return (Diagnosis){"hung",
+                           "the only rank waits for a message of its own: its neighbours in a ring "
+                           "are itself. One rank alone has nothing to send.",
+                           NULL};
     if (begin >= 0 && awaited_rank(traces, begin) == begin)
         return (Diagnosis){"hung",
                            "a rank sends to itself, or waits for a message of its own: it can't do "

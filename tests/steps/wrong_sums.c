@@ -70,14 +70,15 @@ static bool right_where(const SumCalls *calls, bool (*holds)(const SumCall *call
     return any;
 }
 
-// One of them is of a run in which other sums are wrong: else what the runs differ in may be why.
+// One of them is of a run in which the sums of an array that is no longer are wrong: else what the
+// runs differ in, or the length, may be why.
 static bool right_beside_wrong(const SumCalls *calls, bool (*holds)(const SumCall *call))
 {
     for (int i = 0; i < calls->count; i++)
         for (int k = 0; k < calls->count; k++)
             if (calls->items[i].trial != 0 && calls->items[i].count > 0 &&
                 holds(&calls->items[i]) && calls->items[k].run == calls->items[i].run &&
-                wrong_in(&calls->items[k]) > 0)
+                calls->items[k].count <= calls->items[i].count && wrong_in(&calls->items[k]) > 0)
                 return true;
     return false;
 }
@@ -242,7 +243,9 @@ static const Diagnosis again = {
 static const Diagnosis wrong = {
     "sum-wrong",
     "these are not the sums. Often a rank adds, or sends on, another part of the array than the "
-    "one that its neighbour means, or a message arrives where an earlier one was still needed.",
+    "one that its neighbour means, or a message arrives where an earlier one was still needed. "
+    "What MPI_Irecv receives is there when its wait has returned, and what MPI_Isend sends must "
+    "stay as it is until then.",
     NULL};
 
 static const Diagnosis *wrong_sums(const SumCalls *calls, KnownSums known)
@@ -270,9 +273,10 @@ static const Diagnosis *wrong_sums(const SumCalls *calls, KnownSums known)
         return &own_missing;
     if (wrong_sums_are(calls, doubles_its_own))
         return &own_twice;
-    if (right_on(calls, 0))
+    bool whole = !some_values_are_right(calls);
+    if (whole && right_on(calls, 0))
         return &on_the_root;
-    if (right_on_last(calls))
+    if (whole && right_on_last(calls))
         return &on_the_last;
     if (right_in_parts(calls))
         return &in_parts;
