@@ -90,6 +90,15 @@ static double saw(Moment moment, Variant variant, int number)
     return t->lr * (1 + (size_of(moment) - 1) * way);
 }
 
+// A way that is a division of whole numbers: 0 until it is 1.
+static double whole_way(Moment moment, Variant variant, int number)
+{
+    (void)number;
+    const WarmupRun *t = moment.training;
+    double way = floor(part(variant, batch_number(moment), WARMUP_EPOCHS * t->steps));
+    return t->lr * (1 + (size_of(moment) - 1) * way);
+}
+
 static double full_rate(Moment moment, Variant variant, int number)
 {
     (void)variant, (void)number;
@@ -207,8 +216,7 @@ static const Diagnosis overridden = {
 static const Diagnosis too_long = {
     "warmup-too-long",
     "the warm-up lasts longer than three epochs: WARMUP_EPOCHS was changed, or the callback goes "
-    "on "
-    "beyond it. (Epochs count from 0: the first one after it has the number warmup->epochs.)",
+    "on beyond it. (Epochs count from 0: the first one after it has the number warmup->epochs.)",
     NULL};
 static const Diagnosis wrong_after = {
     "rate-wrong",
@@ -249,14 +257,23 @@ static const Diagnosis too_short = {
 static const Diagnosis crooked = {
     "warmup-not-straight",
     "the rate rises with each batch, but not on a straight line from that of one device to that of "
-    "all workers: a part of the way that is epochs done / warmup->epochs, the parts of an epoch "
-    "counted, too.",
+    "all workers. The part of the way is the batches done / all batches of the warm-up.",
     NULL};
 static const Diagnosis wrong_line = {
     "warmup-wrong",
     "how far the warm-up has come is the number of its batches that will be over with this one / "
     "the number that all its epochs have. At 0 the rate is that of one device, at 1 that of all "
     "workers.",
+    NULL};
+static const Diagnosis too_flat = {
+    "warmup-not-straight",
+    "in the warm-up the rate rises as if it had more epochs than three, and where it is over the "
+    "rate jumps. The way is divided by the batches of warmup->epochs epochs, not of the training.",
+    NULL};
+static const Diagnosis whole_numbers = {
+    "warmup-wrong",
+    "the rate stays that of one device until it is, at once, that of all workers: often the part "
+    "of the way is a quotient of whole numbers, which is 0 until it is 1. Divide floats.",
     NULL};
 
 #define MAX_EPOCHS 40 // of a warm-up that is guessed
@@ -323,20 +340,17 @@ static const Diagnosis *diagnose_line(const WarmupRuns *all)
         Formula formula;
         int number;
         const Diagnosis *diagnosis;
-    } known[] = {{full_rate, 0, &missing},
-                 {one_devices, 0, &never_scaled},
-                 {staircase, 0, &by_epoch},
-                 {saw, 1, &each_epoch},
-                 {saw, WARMUP_EPOCHS, &each_epoch},
-                 {line_from_zero, 0, &from_zero},
-                 {line_from_scaled, 0, &from_scaled},
-                 {local_line, 0, &local},
-                 {line_of_epochs, 0, &too_long}};
+    } known[] = {{full_rate, 0, &missing},        {one_devices, 0, &never_scaled},
+                 {whole_way, 0, &whole_numbers},  {staircase, 0, &by_epoch},
+                 {saw, 1, &each_epoch},           {saw, WARMUP_EPOCHS, &each_epoch},
+                 {line_from_zero, 0, &from_zero}, {line_from_scaled, 0, &from_scaled},
+                 {local_line, 0, &local}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (formula_explains(all, WITHIN, known[i].formula, known[i].number))
             return known[i].diagnosis;
-    if (some_number_explains(all, WITHIN, line_of_epochs, WARMUP_EPOCHS + 1))
-        return &too_long;
+    if (formula_explains(all, WITHIN, line_of_epochs, 0) ||
+        some_number_explains(all, WITHIN, line_of_epochs, WARMUP_EPOCHS + 1))
+        return formula_explains(all, BEYOND, right_after, 0) ? &too_flat : &too_long;
     if (shorter_explains(all))
         return &too_short;
     return rises(all) ? &crooked : &wrong_line;
