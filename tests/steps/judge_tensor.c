@@ -325,7 +325,7 @@ static const Diagnosis *wrong_update(const Run *run, const Run *one, int n)
         "updates-differ",
         "before the first update the loss is that of the undivided network, and afterwards it is "
         "not: the gradients that a worker applies, or what its optimizer makes of them, are others "
-        "than those of its part.",
+        "than those of its part; or what was 0 before it, as a bias, is in the sum of each worker.",
         NULL};
     if (other_optimizer(run, one))
         return &changed;

@@ -237,6 +237,10 @@ static const Diagnosis *wrong_mean(const Run *run, const ShardUpdate *update, in
         "a worker exchanges nothing before it updates its part: it knows only the gradients of its "
         "own batch.",
         NULL};
+    static const Diagnosis twice = {
+        "averaged-twice",
+        "the mean is divided by the number of workers once more: HVD_AVERAGE divides already.",
+        NULL};
     static const Diagnosis zero = {
         "nothing-kept", "the memory that kept_gradients() gives is full of zeros at the update.",
         NULL};
@@ -252,7 +256,10 @@ static const Diagnosis *wrong_mean(const Run *run, const ShardUpdate *update, in
             return &own;
     if (fabs(kept - own_sum) <= TOLERANCE * largest * run->ranks)
         return &summed;
-    return kept == 0 ? &zero : &other;
+    if (kept == 0)
+        return &zero;
+    bool divided = fabs(kept - own_sum / run->ranks / run->ranks) <= TOLERANCE * largest;
+    return divided && run->ranks > 1 ? &twice : &other;
 }
 
 static char *mean_fault(const Run *run, const ShardUpdate *update, const Diagnosis **diagnosis)
