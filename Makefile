@@ -85,7 +85,7 @@ $(foreach t,$(named),$(eval $(t)_X := $(exercises:%=$(t)-%)))
 kit_only := diff-X solution-X demo test one check test-emulated test-answers test-ranks test-more test-gpu gpu-pack test-fresh test-slurm test-arm release dist translate print gradescope grade measure steps check-steps format check-format fuzz faults inject valgrind lint
 ifneq ($(wildcard steps/.original),)
 absent := $(filter $(kit_only) $(solution_X),$(MAKECMDGOALS))
-$(if $(absent),$(error $(firstword $(absent)): the students' package does not have it; make help lists what it has))
+$(if $(absent),$(error $(firstword $(absent)): the students' package does not have it; $(if $(filter check,$(absent)),make check-X grades exercise X$(comma) )make help lists what it has))
 endif
 unknown := $(filter-out $(foreach t,$(named),$($(t)_X)) check-all check-format check-steps,\
              $(filter $(named:%=%-%),$(MAKECMDGOALS)))
@@ -510,8 +510,9 @@ one: ## run one test by its name in make test [T="batch_norm (AVX2)"] [T=graders
 	@common/scripts/deps.sh install build check sandbox steps dataset class
 	@+CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/one.sh '$(T)' '$(CASE)' '$(build_tests)' $(run_on_cpu) $(run_together) $(run_more_here)
 
-check: test ## the same, by the name that other projects use
-	@:
+check: ## the same, by the name that other projects use; on a terminal it asks first
+	@common/scripts/student.sh check-kit
+	$(build_first) test
 
 test-emulated: ## all that runs on a GPU that is only simulated
 	@common/scripts/deps.sh install build check sandbox steps dataset
@@ -588,9 +589,15 @@ baseline: $(BUILD)/baseline ## build the trainer for one device, build/baseline
 $(step_X): step-%: $(BUILD)/$$(F_$$*) ## build your file; the last line says how to run it
 	@common/scripts/student.sh line $* $<
 
+# What grades an exercise.
+define build_checker
+$(if $(wildcard $(BUILD)/check-step),,@echo 'The checker is built now, once: half a minute or more. After that a check takes seconds.')
+$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
+endef
+
 # FILE and SEED are seen by the scripts, as make hands on what stands on its command line.
 $(check_X): check-%: ## grade your file (or FILE=any.c as an answer to it) [SEED=n: as a graded verdict has it]
-	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
+	$(build_checker)
 	@common/scripts/student.sh check $*
 
 $(hint_X): hint-%: ## a hint; there are three, one more each time
@@ -603,7 +610,7 @@ $(reset_X): reset-%: ## bring your file back as it was; asks first, keeps a back
 	@common/scripts/student.sh reset $*
 
 next: ## take your last answer that passed on into the next step's file
-	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
+	$(build_checker)
 	@common/scripts/student.sh next
 
 progress: ## what you have done, and what is next
@@ -613,7 +620,7 @@ update: ## take what your course has released since, without losing what you wro
 	@common/scripts/update.sh
 
 watch: ## check an exercise whenever its file is saved; keys lead from one to the next
-	$(build_first) $(BUILD)/watch $(BUILD)/check-step $(BUILD)/compile-step
+	$(build_checker) $(BUILD)/watch
 	@$(BUILD)/watch
 
 doc: ## what the library says about NAME=hvd_rank; without NAME, what there is
@@ -667,7 +674,7 @@ sweep: ## time all-reduces, MPI's, NCCL's, yours (SOLUTIONS=1: the solutions'), 
 
 ##@ For instructors
 check-all: ## grade all exercises, then show a table
-	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
+	$(build_checker)
 	@common/scripts/student.sh check-all
 
 release: ## make the students' package: [EXERCISES=...] [HINTS=2] [TEXTS=zh_CN] [STUDENTS=class.csv SECRET=file] [TO=folder]

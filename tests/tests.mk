@@ -31,6 +31,7 @@ limit_package := 300
 limit_stall := $(if $(SANITIZE),1200,240)
 limit_environment := $(if $(SANITIZE),1200,400)
 limit_forks := $(if $(SANITIZE),1200,240)
+limit_targets := $(if $(SANITIZE),1200,300)
 limit_checks := $(if $(SANITIZE),1200,300)
 
 # ---- On the processor, with all GPUs hidden.

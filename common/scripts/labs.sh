@@ -5,6 +5,8 @@
 #        labs.sh get NAME KEY     what lab.conf says of an exercise; nothing where it says nothing
 #        labs.sh labs             a line for each lab: FOLDER TITLE
 #        labs.sh programs         a line for each program of a lab beside its exercises: NAME SOURCE
+#        labs.sh core             a line for each exercise of the core path: NAME LAB yes; and for each of the labs of
+#                                 which it has one: NAME LAB choice
 #
 # An exercise has a name: a number, for the six steps, or a word. FILE is the name of its files
 # (step_03, ring); LAB its lab's folder; MASTER the source that its files are cut from, and STEP its
@@ -100,8 +102,10 @@ FNR == 1 {
     if (name !~ /^(title|core|master|flags|ranks|devices|servers|layout|holds|replaces|run|kill|full|after)$/)
         fail("no setting is called " name)
     text = value()
-    if (name == "core" && text != "yes")
-        fail("core: \"" text "\" is not yes")
+    if (name == "core" && text !~ /^(yes|choice)$/)
+        fail("core: \"" text "\" is not yes or choice")
+    if (name == "core" && verb == "core")
+        print exercise, lab, text
     if (name == "run")
         check_run(text)
     if (name == "devices" && text !~ /^[1-9][0-9]*$/)

@@ -2,10 +2,12 @@
 # Usage: student.sh line X PROGRAM    prints the line that runs exercise X's program here
 #        student.sh check X           grades FILE, or the student's file; status 0: passed
 #        student.sh check-all         grades all exercises, then prints a table; status 0: all passed
+#        student.sh check-kit         on a terminal, asks whether the kit's own tests are meant
 #        student.sh hint X            one more of the exercise's three hints each time
 #        student.sh diff X            FILE, or the student's file, against the solution
 #        student.sh reset X           brings the student's file back as it was, and keeps a backup
 #        student.sh next [X]          takes the last step that passed, or X, on into the next one's file
+#        student.sh following X       prints the name of the exercise that `next` goes to after X
 #        student.sh progress          where the student stands, and what is next
 #
 # The make targets of the same names call it, in the repository's folder. X is an exercise's name: a
@@ -21,6 +23,7 @@ set -u
 build=${BUILD:-build}
 scripts=$(dirname "$0")
 table=$("$scripts/labs.sh" table) || exit 2
+path=$("$scripts/labs.sh" core) || exit 2
 exercises=$(echo "$table" | cut -d ' ' -f 1)
 edited=$("$scripts/steps.sh" edited)
 
@@ -55,7 +58,11 @@ todo()
 
 # The exercises before and after it; nothing where there is none.
 before() { echo "$exercises" | grep -x -B 1 -e "$1" | grep -vx -e "$1"; }
-after() { echo "$exercises" | grep -x -A 1 -e "$1" | grep -vx -e "$1"; }
+all_after() { echo "$exercises" | sed "1,/^$1\$/d"; }
+after() { all_after "$1" | head -n 1; }
+
+# yes: it is on the core path; choice: its lab is one of those of which the path has one; else nothing.
+core() { echo "$path" | awk -v name="$1" '$1 == name { print $3 }'; }
 
 # The file that the command is about: FILE, or the student's.
 chosen_file()
@@ -110,6 +117,51 @@ verdict()
         -e 's/^[[:space:]]*"diagnosis":[[:space:]]*"\([^"]*\)".*/\1/p' "$record.json"
 }
 
+all_passed()
+{
+    for name in $exercises; do
+        if [ "$(state "$name")" = edited ] && [ "$(verdict "$name")" = passed ]; then echo "$name"; fi
+    done
+}
+
+# standing PASSED...: how many exercises the core path has, and how many of them have passed; then, of the labs of which it has
+# one, that of which most have passed: its folder, how many exercises it has, and how many have passed.
+standing()
+{
+    echo "$path" | awk -v passed=" $* " '
+        { has = index(passed, " " $1 " ") > 0 }
+        $3 == "yes" { all++; done += has }
+        $3 == "choice" { if (!of[$2]++) labs[++count] = $2; of_it[$2] += has }
+        END {
+            best = labs[1]
+            for (i = 2; i <= count; i++)
+                if (of_it[labs[i]] / of[labs[i]] > of_it[best] / of[best])
+                    best = labs[i]
+            print all + 0, done + 0, best, of[best] + 0, of_it[best] + 0
+        }'
+}
+
+# path_names KIND [LAB]: the exercises of the core path (yes), or of such a lab (choice).
+path_names() { echo "$path" | awk -v kind="$1" -v lab="${2:-}" '$3 == kind && (lab == "" || $2 == lab) { print $1 }'; }
+
+# The exercise that comes after X: who is on the core path stays there, to its end. Nothing where all have passed.
+following()
+{
+    passed=$(all_passed)
+    first=
+    if [ "$(core "$1")" = yes ]; then
+        # shellcheck disable=SC2046,SC2086 # words
+        lab=$(set -- $(standing $passed) && echo "$3")
+        first="$(all_after "$1" | grep -xF -e "$(path_names yes)") $(path_names yes) $(path_names choice "$lab")"
+    fi
+    for name in $first $(all_after "$1") $(path_names yes) $exercises; do
+        echo "$passed" | grep -qx -e "$name" || {
+            echo "$name"
+            return
+        }
+    done
+}
+
 # ---- Targets.
 
 # The flags, the devices and the servers are those that the handout has. One process on several devices needs no mpirun, and where no
@@ -143,7 +195,14 @@ print_line()
 
 # row X WORDS: a line of a table.
 row() { printf '%s %-*s  %-52s %s\n' "$(mark "$1")" $widest "$1" "$(title "$1")" "$2" || exit 2; }
-mark() { [ "$("$scripts/labs.sh" get "$1" core)" = yes ] && echo '*' || echo ' '; }
+mark()
+{
+    case $(core "$1") in
+    yes) echo '*' ;;
+    choice) echo '+' ;;
+    *) echo ' ' ;;
+    esac
+}
 widest=$(echo "$exercises" | awk '{ if (length > most) most = length } END { print most }')
 
 check_all()
@@ -163,6 +222,20 @@ check_all()
     printf '%s' "$rows"
     echo "$passed of $all exercises passed"
     [ "$passed" -eq "$all" ]
+}
+
+# Other projects call their tests so; a student may have left out the exercise's name.
+check_kit()
+{
+    [ -t 0 ] && [ -t 1 ] && [ "${YES:-}" != 1 ] || return 0
+    echo 'make check runs all tests of the kit, as make test does: about ten minutes.'
+    echo 'To grade an exercise, name it: make check-1, make check-ring, ...'
+    printf 'Run the tests of the kit? [y/N] '
+    read -r answer
+    case ${answer:-} in
+    [yY]*) ;;
+    *) fail "no test was run" ;;
+    esac
 }
 
 hint()
@@ -268,15 +341,16 @@ next()
         [ -z "$refused" ] || fail "$refused: make check-$failing says why, make hint-$failing helps"
         fail "no step has been edited yet: make progress says where to begin"
     fi
-    to=$(after "$from")
-    [ -n "$to" ] || {
-        echo "$(label "$from") passed: there is no exercise after it.$(after_it " make diff-$from compares your file with the solution.")"
-        return
-    }
     carries_on "$from" || {
-        echo "Next: $(own_file "$to") ($(lab "$to")/handout.md)"
+        to=$(following "$from")
+        if [ -n "$to" ]; then
+            echo "Next: $(own_file "$to") ($(lab "$to")/handout.md)"
+        else
+            echo "All exercises passed.$(after_it " make diff-$from compares your file with the solution.")"
+        fi
         return
     }
+    to=$(after "$from")
     if [ "$(state "$to")" = edited ]; then
         [ "${YES:-}" = 1 ] ||
             fail "$(own_file "$to") is edited already${refused:+ ($refused)}; YES=1 replaces it (and keeps a backup)"
@@ -309,12 +383,24 @@ advice()
     esac
 }
 
+# path_lines PASSED...: how far the core path has been gone.
+path_lines()
+{
+    # shellcheck disable=SC2046 # words
+    set -- $(standing "$@")
+    [ "$1" -gt 0 ] && echo "* the core path: $2 of $1 exercises passed"
+    if [ $# -eq 5 ]; then
+        begun="lab $(echo "$3" | sed 's|labs/0*\([0-9]*\).*|\1|'), $5 of $4 passed"
+        [ "$5" -gt 0 ] || begun='not begun'
+        echo "+ and all exercises of one of these labs: $begun"
+    fi
+    [ "$1" -gt 0 ] && [ "$1" -eq "$2" ] && [ "${4:-0}" -eq "${5:-0}" ] && echo "The core path is done."
+}
+
 progress()
 {
     begun=
-    follows='nothing has passed'
-    first=
-    left=
+    passed=
     current=
     for name in $exercises; do
         if [ "$(lab "$name")" != "$current" ]; then
@@ -332,27 +418,26 @@ progress()
         *) shown=$state ;;
         esac
         row "$name" "$shown"
+        case $shown in
+        passed) passed="$passed $name" ;;
+        edited* | failed*) begun=${begun:-$name} ;;
+        esac
         last=$name
-        if [ "$shown" = passed ]; then
-            follows=
-        else
-            advice=$(advice "$name" "$state" "$result")
-            [ "$state" != edited ] || begun=${begun:-$advice}
-            follows=${follows:-$advice}
-            [ "$(mark "$name")" = ' ' ] || first=${first:-$advice}
-            left=${left:-$advice}
-        fi
     done
-    [ "$follows" != 'nothing has passed' ] || follows=
-    # What was begun comes first, then what follows the last exercise that passed, then one left out, of the core path if
-    # there is one.
-    advice=${begun:-${follows:-${first:-$left}}}
+    # What was begun comes first, then what follows the last exercise that passed; to begin with, the core path.
+    next=$begun
+    [ -n "$next" ] || next=$(following "${passed##* }")
     echo
-    echo "* the core path, beside one of labs 7 to 10"
-    echo "Next: ${advice:-nothing, all exercises passed$(after_it "; make diff-$last compares your last one with the solution")}"
+    # shellcheck disable=SC2086 # words
+    path_lines $passed
+    if [ -n "$next" ]; then
+        echo "Next: $(advice "$next" "$(state "$next")" "$(verdict "$next")")"
+    else
+        echo "Next: nothing, all exercises passed$(after_it "; make diff-$last compares your last one with the solution")"
+    fi
 }
 
-goal="make $1${2:+-$2}"
+goal="make ${1%-kit}${2:+-$2}"
 case $1 in
 line)
     goal="make"
@@ -370,12 +455,14 @@ check)
     exec "$build/check-step" $seed "$2" "$file"
     ;;
 check-all)
-    goal="make check"
+    goal="make check-all"
     check_all
     ;;
+check-kit) check_kit ;;
 hint) hint "$2" ;;
 diff) show_diff "$2" ;;
 reset) reset "$2" ;;
 next) next "${2:-}" ;;
+following) following "$2" ;;
 progress) progress ;;
 esac

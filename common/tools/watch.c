@@ -92,10 +92,10 @@ static void read_progress(void)
     while (progress && fgets(line, sizeof line, progress)) {
         line[strcspn(line, "\n")] = '\0';
         size_t length = strlen(line);
-        if (sscanf(line + (*line == '*'), "%63s", name) != 1)
+        if (sscanf(line + 1, "%63s", name) != 1)
             continue;
         for (int i = 0; i < w.count; i++)
-            if (strcmp(w.items[i].name, name) == 0 && strchr("* ", *line)) {
+            if (strcmp(w.items[i].name, name) == 0 && strchr("*+ ", *line)) {
                 w.items[i].passed = length > 7 && strcmp(line + length - 7, " passed") == 0;
                 w.items[i].untouched = length > 10 && strcmp(line + length - 10, " untouched") == 0;
             }
@@ -335,11 +335,28 @@ static void go_to(int number)
     check_now();
 }
 
+// The number of the exercise that make next goes to after this one, where that is another one.
+static int following(void)
+{
+    char *command = format_text("common/scripts/student.sh following %s", w.items[w.current].name),
+         name[64];
+    FILE *answer = popen(command, "re");
+    int to = w.current + 1;
+    if (answer && fscanf(answer, "%63s", name) == 1)
+        for (int i = 0; i < w.count; i++)
+            if (strcmp(w.items[i].name, name) == 0 && i != w.current)
+                to = i;
+    if (answer)
+        pclose(answer);
+    free(command);
+    return to;
+}
+
 // As make next, where this exercise has passed and the next one is untouched: a step's answer is
 // carried on into the next file, which is not checked before it is saved.
 static void go_on(void)
 {
-    int to = w.current + 1;
+    int to = w.items[w.current].passed ? following() : w.current + 1;
     if (to >= w.count || !w.items[w.current].passed || !w.items[to].untouched) {
         go_to(to);
         return;

@@ -40,6 +40,9 @@ while read -r name file lab master _; do
         grep -qF "**\`$name\`**" README.md || missing "README.md does not say that it belongs to the core path"
         grep -q "^Core path: .*\`$name\`" "$lab/handout.md" || missing "the handout does not say that it belongs to the core path"
     fi
+    choice=$(common/scripts/labs.sh core | grep -c " $lab choice\$")
+    [[ $choice -eq 0 || $choice -eq $(common/scripts/labs.sh table | grep -c " $lab ") ]] ||
+        missing "only some of the lab's exercises have core = choice"
     [[ $(count "tests/mistakes/$file" '*.patch') -ge 6 ]] || missing "fewer than six known mistakes in tests/mistakes/$file"
     [[ $(count "tests/alternatives/$file" '*.patch') -ge 3 ]] || missing "fewer than three other right answers in tests/alternatives/$file"
 done < <(common/scripts/labs.sh table)

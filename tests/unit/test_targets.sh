@@ -155,7 +155,11 @@ cmp -s steps/step_04.c "$work/step_04.c" || fail "reset-4 does not bring the ste
 
 mkdir "$work/a folder"
 sed 's/int verbose = 1;/int verbose = hvd_rank() ==;/' steps/step_02.c >"$work/a folder/my answer.c"
+rm build/check-step
 run check-2 FILE="$work/a folder/my answer.c"
+[[ $(head -n 1 "$work/out") == "The checker is built now, once: "* ]] || fail "the first check does not say what it builds: $(cat "$work/out")"
+run check-2 FILE="$work/a folder/my answer.c"
+! grep -q "The checker is built" "$work/out" || fail "the second check says that it builds"
 [[ $status -ne 0 ]] || fail "what does not compile passed"
 [[ $(tail -n 1 "$work/out") = "step 2: failed: does-not-compile" ]] || fail "check-2: $(cat "$work/out" "$work/err")"
 [[ $(wc -l <"$work/err") -eq 1 ]] || fail "check-2 is noisy: $(cat "$work/err")"
@@ -254,7 +258,7 @@ says "$exercises of $exercises exercises passed"
 progress 6 passed
 says "Next: nothing"
 succeeds next
-says "there is no exercise after it"
+says "All exercises passed."
 
 # ---- Back to the beginning: asks first, and keeps what was there.
 
@@ -289,6 +293,81 @@ if command -v git >/dev/null; then
     grep -q "missing.* unifdef" "$work/err" || fail "reset-2 without unifdef: $(cat "$work/err")"
     grep -q "// mine" steps/step_02.c || fail "reset-2 lost the file"
 fi
+
+# ---- The core path, from its first exercise to its end, with the exercises of all labs.
+
+kit=$OLDPWD
+mkdir -p "$work/path/common" "$work/path/steps" "$work/path/build/check"
+cp -Rp common/scripts "$work/path/common/"
+cp -Rp "$kit/labs" "$work/path/"
+student() { (cd "$work/path" && common/scripts/student.sh "$@") >"$work/out" 2>&1 || fail "student.sh $*: $(cat "$work/out")"; }
+file_of() { (cd "$work/path" && common/scripts/labs.sh table | awk -v name="$1" '$1 == name { print $2 }'); }
+# pass NAME...: these exercises, as if edited, and graded.
+pass()
+{
+    local name file
+    for name; do
+        file=$(file_of "$name")
+        echo "// mine" | tee "$work/path/build/check/$file.c" >"$work/path/steps/$file.c"
+        printf '{\n\t"passed":\ttrue\n}\n' >"$work/path/build/check/$file.json"
+    done
+}
+core() { (cd "$work/path" && common/scripts/labs.sh core | awk "$1 { print \$1 }"); }
+(cd "$work/path" && common/scripts/labs.sh table) | while read -r _ file _; do
+    echo "// as it was cut" >"$work/path/steps/$file.c"
+done
+mkdir "$work/path/solutions"
+(cd "$work/path" && sha256sum steps/*.c >solutions/steps.sha256)
+mapfile -t path < <(core '$3 == "yes"')
+student progress
+says "* the core path: 0 of ${#path[@]} exercises passed"
+says "+ and all exercises of one of these labs: not begun"
+# From each exercise of it to the next.
+for ((i = 0; i < ${#path[@]}; i++)); do
+    # (From step to step it is make next that edits.)
+    [[ ${path[i]} == [2-9] ]] || {
+        student progress
+        says "Next: edit steps/$(file_of "${path[i]}").c "
+    }
+    pass "${path[i]}"
+    student following "${path[i]}"
+    says "${path[i + 1]:-$(core '$3 == "choice"' | head -n 1)}"
+done
+# All but the choice; then the lab that was begun.
+student progress
+says "* the core path: ${#path[@]} of ${#path[@]} exercises passed"
+! grep -q "is done" "$work/out" || fail "the core path is done before its last lab: $(cat "$work/out")"
+student next
+says "Next: steps/$(core '$3 == "choice"' | head -n 1).c ("
+last=$(core '$3 == "choice"' | tail -n 1)
+mapfile -t lab < <(cd "$work/path" && common/scripts/labs.sh core | awk -v last="$last" '
+    { of[$1] = $2; names[++n] = $1 } END { for (i = 1; i <= n; i++) if (of[names[i]] == of[last]) print names[i] }')
+pass "${lab[0]}"
+student progress
+says ", 1 of ${#lab[@]} passed"
+says "Next: edit steps/${lab[1]}.c "
+student following "${path[-1]}"
+says "${lab[1]}"
+pass "${lab[@]}"
+student progress
+says ", ${#lab[@]} of ${#lab[@]} passed"
+says "The core path is done."
+grep -q "^Next: edit steps/" "$work/out" || fail "nothing comes after the core path: $(cat "$work/out")"
+
+# ---- make check, without the name of an exercise.
+
+run -n check
+grep -q '^make .* test$' "$work/out" || fail "make check does not run the tests"
+if command -v script >/dev/null; then
+    echo n | timeout $((20 * patience)) script -qec "make check" /dev/null >"$work/out"
+    says "make check-1"
+    says "no test was run"
+    ! grep -q "passed, " "$work/out" || fail "make check runs tests after a no"
+    echo y | timeout $((20 * patience)) script -qec "common/scripts/student.sh check-kit && echo goes on" /dev/null >"$work/out"
+    says "goes on"
+fi
+common/scripts/student.sh check-kit </dev/null >"$work/out" 2>&1 || fail "without a terminal it asks: $(cat "$work/out")"
+[[ ! -s $work/out ]] || fail "without a terminal it asks: $(cat "$work/out")"
 
 # ---- One source for every step.
 
