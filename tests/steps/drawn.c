@@ -65,8 +65,8 @@ bool judge_drawn_images(const Runs *runs, const char *property, Report *report)
             if (rank_count(same) == 1)
                 continue;
             return report_failure_in(report, runs, run, property, &seeds_equal,
-                                     "%s began with the images %s, %s", rank_names(same).text,
-                                     drawn(run, a, 0), drawn(run, a, 1));
+                                     "%s began with a batch of the images %s, and one of %s",
+                                     rank_names(same).text, drawn(run, a, 0), drawn(run, a, 1));
         }
     }
     return report_ok(report, property);

@@ -173,9 +173,9 @@ static char *end_of_rank(const Run *run, FailedRank failed)
 {
     const Events *events = &run->traces.of[failed.rank];
     char *evidence = format_text("%s %s", speaker(run, failed.rank, "the program"), failed.how);
-    if (events->count > 0)
-        text_add(&evidence, "; the last event in its trace: %s",
-                 event_text(events->items[events->count - 1], "event"));
+    char *seen = last_seen(events);
+    text_add(&evidence, "%s", seen);
+    free(seen);
     if (strstr(failed.how, "signal") && run->ranks > 1 && !run->plan.servers)
         text_add(&evidence, "\n(mpirun names one rank; others may have ended in the same way)");
     return evidence;

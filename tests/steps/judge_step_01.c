@@ -115,7 +115,7 @@ static char *choice_words(const Run *run, int rank)
     if (calls == 0)
         return format_text(", not chosen by the program");
     if (wanted != device_of(run, rank))
-        return format_text(" (asked for %d)", wanted);
+        return format_text(" (it called device_use(%d))", wanted);
     return calls > 1 ? format_text(" (by the last of %d calls)", calls) : format_text("%s", "");
 }
 

@@ -211,17 +211,18 @@ static char *evidence_of(const Run *run, View view)
         int epoch = first_other_epoch(run, view, metrics[m], mean);
         first = epoch >= 0 && epoch < first ? epoch : first;
     }
-    char *evidence = format_text("in epoch %d", first + 1);
+    char *evidence = format_text(
+        "in epoch %d; own: metrics of each rank alone, seen: those in its logs", first + 1);
     for (int m = 0; m < METRICS; m++) {
         Figure f = figure(run, metrics[m], first, view.event, view.callback);
         bool right = epoch_is(run, view, metrics[m], first, mean);
         text_add(&evidence, "\n%-12s own ", metrics[m]);
         for (int r = 0; r < run->ranks; r++)
             text_add(&evidence, " %.4f", f.own[r]);
-        text_add(&evidence, "\n%-12s seen", right ? "" : "  <-");
+        text_add(&evidence, "\n%-12s seen", "");
         for (int r = 0; r < run->ranks; r++)
             text_add(&evidence, " %.4f", f.seen[r]);
-        text_add(&evidence, "   mean %.4f", mean(&f, 0));
+        text_add(&evidence, "   %s %.4f", right ? "the mean" : "and not the mean,", mean(&f, 0));
     }
     return evidence;
 }
@@ -259,8 +260,8 @@ static const Diagnosis some_but_not_the_targets = {
 static const Diagnosis wrong = {
     "metrics-wrong",
     "this is not the mean, and nothing that this check knows explains all epochs: not each rank's "
-    "own figures, the sum, the root's, the mean of some ranks. Compare own and seen in the lines "
-    "marked <-.",
+    "own figures, the sum, the root's, the mean of some ranks. Compare own and seen where they "
+    "are not the mean.",
     NULL};
 
 // What may have become of metrics that are neither the mean nor each rank's own.

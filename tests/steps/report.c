@@ -8,11 +8,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 #include "lab.h"
 #include "base/format.h"
 #include "base/json.h"
 
-#define WIDTH 100 // of the screen
+#define WIDTH       100 // of a paragraph
+#define USUAL_WIDTH 80  // of a terminal that does not say it
+#define MIN_WIDTH   40
 
 static Property *add(Report *report, const char *name)
 {
@@ -27,10 +31,20 @@ bool report_ok(Report *report, const char *name)
     return add(report, name)->ok = true;
 }
 
+// The library's own messages number the calls.
+static char *with_calls_explained(char *evidence)
+{
+    static const char *const words =
+        "(call 1 is the first one that all ranks make together, call 2 the second, and so on)";
+    if (evidence && strstr(evidence, " (call ") && !strstr(evidence, words))
+        text_add(&evidence, "\n%s", words);
+    return evidence;
+}
+
 bool report_failure(Report *report, const char *name, const Diagnosis *diagnosis, char *evidence)
 {
     Property *property = add(report, name);
-    property->evidence = text_clean(evidence);
+    property->evidence = text_clean(with_calls_explained(evidence));
     property->mistake = text_clean(format_text("%s", diagnosis->mistake));
     property->hint =
         text_clean(format_text("%s", diagnosis->hint ? diagnosis->hint : report->exercise));
@@ -69,44 +83,59 @@ bool report_passed(const Report *report)
     return !report->diagnosis;
 }
 
-// Prints a paragraph with `begin` before its first line and spaces before the others.
-static void print_paragraph(const char *begin, const char *text)
+// Columns that a text may take, at most `most`; 0: any number. Only a terminal has a limit of its
+// own.
+static size_t width(size_t most)
 {
-    size_t indent = strlen(begin), column = indent;
-    printf("%s", begin);
-    while (*text) {
-        size_t word = strcspn(text, " ");
-        if (column > indent && column + 1 + word > WIDTH) {
-            printf("\n%*s", (int)indent, "");
-            column = indent;
-        } else if (column > indent) {
-            printf(" ");
-            column++;
-        }
-        printf("%.*s", (int)word, text);
-        column += word;
-        text += word + strspn(text + word, " ");
-    }
-    printf("\n");
+    struct winsize size;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0)
+        return most;
+    size_t columns = size.ws_col == 0 ? USUAL_WIDTH : size.ws_col;
+    columns = columns < MIN_WIDTH ? MIN_WIDTH : columns;
+    return most && most < columns ? most : columns;
 }
 
-static void print_lines(const char *begin, const char *lines)
+// Prints a line with `begin` before it; what does not fit goes to lines of their own, behind
+// `indent` spaces.
+static void print_line(const char *begin, size_t indent, const char *text, size_t length,
+                       size_t columns)
+{
+    printf("%s", begin);
+    for (size_t before = strlen(begin); columns && before + length > columns; before = indent) {
+        size_t end = columns - before;
+        while (end > 0 && text[end] != ' ')
+            end--;
+        if (end == 0) // a word that is longer than a line
+            end = strcspn(text, " ");
+        if (end >= length)
+            break;
+        printf("%.*s\n%*s", (int)end, text, (int)indent, "");
+        end += strspn(text + end, " ");
+        text += end;
+        length -= end;
+    }
+    printf("%.*s\n", (int)length, text);
+}
+
+static void print_lines(const char *begin, size_t indent, const char *lines)
 {
     while (lines && *lines) {
         size_t length = strcspn(lines, "\n");
-        printf("%s%.*s\n", begin, (int)length, lines);
+        print_line(begin, indent, lines, length, width(0));
         lines += length + (lines[length] == '\n');
     }
 }
 
 static void print_property(const Property *property, const char *mistake_before)
 {
-    printf("%-4s  %s\n", property->ok ? "ok" : "FAIL", property->name);
+    const char *mistake = "      likely mistake: ";
+    print_lines(property->ok ? "ok    " : "FAIL  ", 6, property->name);
     if (property->ok)
         return;
-    print_lines("          ", property->evidence);
+    print_lines("          ", 12, property->evidence);
     bool again = mistake_before && strcmp(mistake_before, property->mistake) == 0;
-    print_paragraph("      likely mistake: ", again ? "the same" : property->mistake);
+    const char *text = again ? "the same" : property->mistake;
+    print_line(mistake, strlen(mistake), text, strlen(text), width(WIDTH));
     printf("      for a hint: make hint-%s\n", property->hint);
 }
 
@@ -117,9 +146,9 @@ void report_print(const Report *report)
         print_property(&report->properties[i], mistake);
         mistake = report->properties[i].mistake;
     }
-    print_lines("note  ", report->notes);
+    print_lines("note  ", 6, report->notes);
     if (report->untouched)
-        printf("note  untouched: this is the file as it was handed out\n");
+        print_lines("note  ", 6, "untouched: this is the file as it was handed out");
     char *title = exercise_title(report->exercise);
     if (report_passed(report))
         printf("%s: passed\n", title);

@@ -135,6 +135,19 @@ expect "$(cat tests/mistakes/tensor/untouched)" tensor "$folder/untouched.c"
 says 'note  untouched: this is the file as it was handed out'
 [[ $(field untouched "$BUILD/check/tensor.json") == true ]] || fail "the JSON does not say that the file is untouched"
 
+# ---- On a terminal no line is longer than it is wide, and all words are there.
+
+if command -v script >/dev/null; then
+    expect init-missing 1 "$folder/cut/steps/step_01.c"
+    tr -s ' \n' ' ' <"$folder/out" >"$folder/words"
+    for columns in 30 50 72; do
+        script -qec "stty cols $columns; '$here/check-step' 1 '$folder/cut/steps/step_01.c'" /dev/null </dev/null | tr -d '\r' >"$folder/out"
+        awk -v most=$((columns < 40 ? 40 : columns)) 'length > most { exit 1 }' "$folder/out" || fail "on $columns columns: $(cat "$folder/out")"
+        [[ $(tail -n 1 "$folder/out") == "step 1: failed: init-missing" ]] || fail "on $columns columns the last line is no verdict"
+        tr -s ' \n' ' ' <"$folder/out" | cmp -s - "$folder/words" || fail "on $columns columns there are other words: $(cat "$folder/out")"
+    done
+fi
+
 # ---- A path with blanks, and what else shells and make may take for something.
 
 kit="$folder/my lab ü 100% \$x 'q' [a] {b,c};e & f"

@@ -78,6 +78,63 @@ static char *call_words(const Traces *traces, int rank)
     return format_text("in %s", event_text(call, "function"));
 }
 
+// What an event was, for who has not seen the trace; NULL: nothing that a program knows of.
+static char *event_words(const cJSON *event)
+{
+    static const char *const words[][2] = {
+        {"start", "the start"},
+        {"init", "hvd_init()"},
+        {"device_use", "device_use()"},
+        {"device", "the first use of the device"},
+        {"compile", "compile()"},
+        {"fit", "the call of fit()"},
+        {"train_begin", "the callbacks' train_begin"},
+        {"first_batch", "the first batch"},
+        {"first_step", "the first batch"},
+        {"images", "the images of a batch"},
+        {"taken", "the images of a batch"},
+        {"gradient", "the gradient of a batch"},
+        {"apply", "the update of the weights"},
+        {"epoch", "the end of an epoch"},
+        {"callback", "the callbacks at the end of an epoch"},
+        {"figures_read", "the callbacks at the end of an epoch"},
+        {"history", "the end of an epoch"},
+        {"fit_end", "the end of fit()"},
+        {"evaluate", "the call of evaluate()"},
+        {"sweep_begin", "the call of the all-reduce by sweep_allreduce()"},
+        {"sweep_end", "the return of the all-reduce to sweep_allreduce()"},
+        {"pipeline", "the making of a pipeline"},
+        {"ps_pull", "the request for weights"},
+        {"ps_pulled", "the weights from the servers"},
+        {"ps_push", "the gradients for the servers"},
+        {"written", "write_checkpoint()"},
+        {"renamed", "rename()"},
+    };
+    const char *name = event_text(event, "event"), *function = event_text(event, "function");
+    if (*function)
+        return format_text("the %s of %s", strstr(name, "_end") ? "return" : "call", function);
+    if (strcmp(name, "step") == 0)
+        return format_text("the end of step %d of epoch %d", event_int(event, "step") + 1,
+                           event_int(event, "epoch") + 1);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(name, words[i][0]) == 0)
+            return format_text("%s", words[i][1]);
+    return NULL;
+}
+
+char *last_seen(const Events *events)
+{
+    for (int i = events->count - 1; i >= 0; i--) {
+        char *words = event_words(events->items[i]);
+        if (!words)
+            continue;
+        char *text = format_text("; the last thing that the check saw: %s", words);
+        free(words);
+        return text;
+    }
+    return format_text("%s", "");
+}
+
 // "waits in ..." for one rank, "wait in ..." for several.
 static char *where_words(const Traces *traces, int rank, const char *s)
 {
@@ -98,8 +155,10 @@ static char *where_words(const Traces *traces, int rank, const char *s)
         return format_text("reported nothing, not even that hvd_init() is done");
     if (traces->workers > 0 && rank >= traces->workers && has_taken_all(traces, rank))
         return format_text("%s taken every request that was sent", *s ? "has" : "have");
-    return format_text("%s busy with something else; the last event in the trace: %s",
-                       *s ? "is" : "are", event_text(events->items[events->count - 1], "event"));
+    char *seen = last_seen(events);
+    char *words = format_text("%s busy with something else%s", *s ? "is" : "are", seen);
+    free(seen);
+    return words;
 }
 
 static char *sentence(const Traces *traces, int rank, const char *s)

@@ -9,6 +9,9 @@
 // of epoch 1, wait in the all-reduce of the gradients". The caller frees it.
 char *whereabouts(const Traces *traces);
 
+// "; the last thing that the check saw: the return of MPI_Recv", or "". The caller frees it.
+char *last_seen(const Events *events);
+
 // The ranks that wait in a collective call on the communicator of that name; in a message.
 RankSet ranks_waiting_for(const Traces *traces, const char *name);
 RankSet ranks_waiting_for_messages(const Traces *traces);
