@@ -306,56 +306,113 @@ int class_find_within(const Class *class, const char *text)
 
 // ---- Moodle and Canvas.
 
-// The student of a row, by what stands in these columns.
-static int student_of_row(const Class *class, const Table *table, int row, const int columns[],
-                          int count, int name)
+// A platform's table: the column of its own numbers, and columns that a roster may have.
+typedef struct {
+    const char *path;
+    Table table;
+    bool moodle;
+    int number, name, keys[3]; // -1: there is none
+} Sheet;
+
+static const char *number_in(const Sheet *sheet, int row)
 {
-    int found = -1;
-    for (int i = 0; i < count && found < 0; i++)
-        found = class_find(class, table_cell(table, row, columns[i]));
-    return found < 0 && name >= 0 ? class_find_name(class, table_cell(table, row, name), NULL)
-                                  : found;
+    const char *cell = table_cell(&sheet->table, row, sheet->number);
+    return sheet->moodle ? moodle_participant(cell) : cell;
+}
+
+// The student whom the row's number or another of its columns names; -1: none does. Numbers of
+// different columns look alike: a row that is two students would get the points of one of them.
+static int student_by_keys(const Class *class, const Sheet *sheet, int row)
+{
+    int found = class_find(class, number_in(sheet, row)), by = sheet->number;
+    for (int i = 0; i < 3; i++) {
+        int other = class_find(class, table_cell(&sheet->table, row, sheet->keys[i]));
+        if (other < 0 || other == found)
+            continue;
+        if (found >= 0)
+            die("%s: row %d is student %s by its \"%s\", and student %s by its \"%s\": take the "
+                "roster's ids from another column",
+                sheet->path, row + 1, class->students[found].id, sheet->table.rows[0].cells[by],
+                class->students[other].id, sheet->table.rows[0].cells[sheet->keys[i]]);
+        found = other;
+        by = sheet->keys[i];
+    }
+    return found;
+}
+
+// rows[student]: the row that is theirs; 0: none.
+static void find_rows(const Class *class, const Sheet *sheet, int *rows)
+{
+    for (int r = 1; r < sheet->table.count; r++) {
+        int student = *number_in(sheet, r) ? student_by_keys(class, sheet, r) : -1;
+        if (student < 0)
+            continue;
+        if (rows[student] > 0)
+            die("%s: rows %d and %d are both student %s: remove one of them", sheet->path,
+                rows[student] + 1, r + 1, class->students[student].id);
+        rows[student] = r;
+    }
+}
+
+// The same by name, for students whom no column names; -1: several rows have the name.
+static void find_names(const Class *class, const Sheet *sheet, const int *rows, int *named)
+{
+    for (int r = 1; r < sheet->table.count && sheet->name >= 0; r++) {
+        int student = class_find_name(class, table_cell(&sheet->table, r, sheet->name), NULL);
+        if (student >= 0 && rows[student] == 0 && *number_in(sheet, r) &&
+            student_by_keys(class, sheet, r) < 0)
+            named[student] = named[student] == 0 ? r : -1;
+    }
+}
+
+static void link_sheet(Class *class, const Sheet *sheet)
+{
+    int *rows = allocate((size_t) class->count + 1, sizeof *rows);
+    int *named = allocate((size_t) class->count + 1, sizeof *named);
+    find_rows(class, sheet, rows);
+    find_names(class, sheet, rows, named);
+    for (int i = 0; i < class->count; i++) {
+        int row = rows[i] > 0 ? rows[i] : named[i];
+        if (row > 0 && class_find(class, number_in(sheet, row)) < 0)
+            add_alias(class, number_in(sheet, row), i);
+    }
+    free(rows);
+    free(named);
 }
 
 static void link_worksheet(Class *class, const char *path)
 {
     Table table = table_read(path);
-    int identifier = table_column(&table, moodle_identifier),
-        name = table_column(&table, moodle_name);
-    const int columns[] = {table_column(&table, moodle_email), table_column(&table, moodle_number),
-                           table_column(&table, moodle_user)};
-    if (identifier < 0 || table_column(&table, moodle_grade) < 0)
+    const Sheet sheet = {path,
+                         table,
+                         true,
+                         table_column(&table, moodle_identifier),
+                         table_column(&table, moodle_name),
+                         {table_column(&table, moodle_email), table_column(&table, moodle_number),
+                          table_column(&table, moodle_user)}};
+    if (sheet.number < 0 || table_column(&table, moodle_grade) < 0)
         die("%s is no grading worksheet of Moodle's: it lacks a column \"Identifier\" or "
             "\"Grade\"; it has %s",
             path, names_of_columns(&table));
-    for (int r = 1; r < table.count; r++) {
-        const char *number = moodle_participant(table_cell(&table, r, identifier));
-        if (class_find(class, number) >= 0)
-            continue; // the roster's id
-        int student = student_of_row(class, &table, r, columns, 3, name);
-        if (student >= 0)
-            add_alias(class, number, student);
-    }
+    link_sheet(class, &sheet);
 }
 
 static void link_book(Class *class, const char *path, const char *wanted)
 {
     Table table = table_read(path);
-    int id = table_column(&table, canvas_id), name = table_column(&table, canvas_student);
-    const int columns[] = {table_column(&table, canvas_user), table_column(&table, canvas_login)};
-    if (id < 0)
+    const Sheet sheet = {
+        path,
+        table,
+        false,
+        table_column(&table, canvas_id),
+        table_column(&table, canvas_student),
+        {table_column(&table, canvas_user), table_column(&table, canvas_login), -1}};
+    if (sheet.number < 0)
         die("%s is no grade book of Canvas's: it has no column \"ID\", but %s", path,
             names_of_columns(&table));
     if (table_column(&table, (const char *const[]){wanted, NULL}) < 0)
         die("%s has no column \"%s\", but %s", path, wanted, names_of_columns(&table));
-    for (int r = 1; r < table.count; r++) {
-        const char *number = table_cell(&table, r, id);
-        if (!*number || class_find(class, number) >= 0)
-            continue;
-        int student = student_of_row(class, &table, r, columns, 2, name);
-        if (student >= 0)
-            add_alias(class, number, student);
-    }
+    link_sheet(class, &sheet);
 }
 
 void class_link(Class *class, const char *worksheet, const char *book, const char *column)

@@ -277,15 +277,19 @@ static uint64_t seed_of(const char *unit, const char *exercise)
     return number % 999999999 + 1;
 }
 
-// As make release stamps a student's package, which has the name of their folder.
-static uint64_t stamp_of(const char *folder)
+Stamp stamp_of(const char *secret, const char *folder)
 {
     char *text = format_text("stamp\n%s", folder);
-    Digest digest = hmac_of(now->request->secret, text);
+    Digest digest = hmac_of(secret, text);
     const unsigned char *at = digest.bytes + 8;
+    Stamp stamp = {
+        .seed = ((uint64_t)at[0] << 24 | (uint64_t)at[1] << 16 | (uint64_t)at[2] << 8 | at[3]) %
+                    999999 +
+                1};
+    for (int i = 0; i < 8; i++)
+        sprintf(stamp.code + 2 * i, "%02x", digest.bytes[i]);
     free(text);
-    return ((uint64_t)at[0] << 24 | (uint64_t)at[1] << 16 | (uint64_t)at[2] << 8 | at[3]) % 999999 +
-           1;
+    return stamp;
 }
 
 // ---- What comes of it.
@@ -438,9 +442,10 @@ static cJSON *take_file(int unit, int number, FILE *tasks)
         make_folders(above);
         file_replace(path, best->upload->bytes, best->upload->size);
         cJSON_AddStringToObject(file, "sha256", hash);
-        uint64_t stamp = now->request->stamps && strcmp(exercise->name, "profile") == 0
-                             ? stamp_of(now->class.students[best->student].folder)
-                             : 0;
+        uint64_t stamp =
+            now->request->stamps && strcmp(exercise->name, "profile") == 0
+                ? stamp_of(now->request->secret, now->class.students[best->student].folder).seed
+                : 0;
         cJSON_AddNumberToObject(file, "stamp", (double)stamp);
         char *key = result_key(hash, seed, now->request->kit, stamp);
         if (is_asked_for(unit))

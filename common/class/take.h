@@ -4,6 +4,7 @@
 #define HVDLAB_CLASS_TAKE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 // What `make grade` was asked for; NULL or 0 where it was not.
 typedef struct {
@@ -27,6 +28,14 @@ typedef struct {
 // 0, and KEY is result_key(). Exits with an error message where a roster matches nobody, or nobody
 // has handed in.
 void take_submissions(const Request *request);
+
+// What make release stamps a student's package with: a code, and the seed of `profile`. The package
+// has the name of their folder.
+typedef struct {
+    char code[17];
+    uint64_t seed;
+} Stamp;
+Stamp stamp_of(const char *secret, const char *folder);
 
 // What is taken, for people; nothing is written or graded.
 void print_taken(const char *taken_json);

@@ -171,14 +171,15 @@ while IFS=$'\t' read -r _ file _; do
     "$scripts/steps.sh" original "$file" "$work/originals/$file.c" 2>/dev/null || true
 done <"$work/exercises"
 
+# (Never an argument: anybody can read those.)
 if [[ -n ${SECRET:-} ]]; then
-    secret=$(cat "$SECRET")
+    cat -- "$SECRET" >"$work/secret"
 elif [[ -s $grades/secret ]]; then
-    secret=$(cat "$grades/secret")
+    cat "$grades/secret" >"$work/secret"
 else
-    secret=$(openssl rand -hex 16)
+    openssl rand -hex 16 >"$work/secret"
 fi
-[[ -n ${DRY:-} ]] || echo "$secret" >"$grades/secret"
+[[ -n ${DRY:-} ]] || cat "$work/secret" >"$grades/secret"
 # What decides: the check, the library, the exercises.
 kit=$(cat "$build/check-step" "$build/hvdlab.o" "$build/compile-step" labs/*/lab.conf | sha256sum | cut -c 1-12)
 kit="$(sed -n 's/^#define HVDLAB_VERSION "\(.*\)"/\1/p' common/run/args.h) $kit"
@@ -194,7 +195,7 @@ if [[ -n ${ROSTER:-} ]]; then
 fi
 "$build/grades" take submissions="${SUBMISSIONS:-}" roster="${ROSTER:-}" worksheet="${WORKSHEET:-}" book="${BOOK:-}" column="${COLUMN:-}" \
     repositories="$work/repositories" exercises="$work/exercises" originals="$work/originals" solutions=solutions \
-    secret="$secret" only="${ONLY:-}" deadline="$deadline" stamps="${STAMPS:-}" kit="$kit" to="$work/submissions"
+    secret="$work/secret" only="${ONLY:-}" deadline="$deadline" stamps="${STAMPS:-}" kit="$kit" to="$work/submissions"
 mv "$work/submissions/taken.json" "$work/submissions/tasks.tsv" "$work"
 # What was changed by hand outlives the run that was told of it.
 if [[ -n ${OVERRIDES:-} ]]; then

@@ -280,9 +280,9 @@ archive "$fresh/made/hvdlab.tar.gz"
 if [[ -n ${STUDENTS:-} ]]; then
     mkdir "$fresh/made/students"
     for name in "${!id_of[@]}"; do
-        code=$(printf 'stamp\n%s' "$name" | openssl dgst -sha256 -hmac "$(cat "$SECRET")" | sed 's/.*= *//')
-        printf 'This copy was made for %s.\nstamp: %s\nseed for profile: %d\n' "${id_of[$name]}" "${code:0:16}" \
-            $((0x${code:16:8} % 999999 + 1)) >"$tree/stamp.txt"
+        stamp_text=$("$build/grades" stamp "$SECRET" "$name")
+        printf 'This copy was made for %s.\nstamp: %s\nseed for profile: %d\n' "${id_of[$name]}" "${stamp_text% *}" \
+            "${stamp_text#* }" >"$tree/stamp.txt"
         archive "$fresh/made/students/$name.tar.gz"
     done
     rm "$tree/stamp.txt"

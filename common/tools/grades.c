@@ -1,15 +1,24 @@
 // grades: what `make grade` does beside checking; common/scripts/grade.sh calls it.
 //
-//     roster CLASS.csv             ID FOLDER REPOSITORY REF DEADLINE of each student, 0x1f between
-//     them time TEXT                    seconds since 1970 of a deadline take NAME=VALUE... which
-//     files are graded (class/take.h) taken TAKEN.json             the same, for people overrides
-//     FILE TAKEN.json    exits where a row makes no sense collect NAME=VALUE...        grades.json
-//     (class/results.h), to `to` changes OLD NEW              which verdicts of the same files
-//     differ table|csv|book|junit GRADES.json page|html GRADES.json ID     for a student pages
-//     GRADES.json FOLDER     FOLDER/ID.txt and .html of every student gradescope|autolab
-//     GRADES.json ID moodle GRADES.json SHEET.csv canvas GRADES.json BOOK.csv COLUMN feedback
-//     GRADES.json SHEET.csv PAGES ZIP
+// clang-format off
+//     roster CLASS.csv               ID FOLDER REPOSITORY REF DEADLINE of each student, 0x1f between
+//     time TEXT                      seconds since 1970 of a deadline
+//     stamp SECRET FOLDER            the code and the seed of a package's stamp (class/take.h)
+//     take NAME=VALUE...             which files are graded (class/take.h)
+//     taken TAKEN.json               the same, for people
+//     overrides FILE TAKEN.json      exits where a row makes no sense
+//     collect NAME=VALUE...          grades.json (class/results.h), to `to`
+//     changes OLD NEW                which verdicts of the same files differ
+//     table|csv|book|junit GRADES.json
+//     page|html GRADES.json ID       for a student
+//     pages GRADES.json FOLDER       FOLDER/ID.txt and .html of every student
+//     gradescope|autolab GRADES.json ID
+//     moodle GRADES.json SHEET.csv
+//     canvas GRADES.json BOOK.csv COLUMN
+//     feedback GRADES.json SHEET.csv PAGES ZIP
+// clang-format on
 
+#include <inttypes.h>
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,8 +63,27 @@ static double number(Words words, const char *name)
     return value(words, name) ? strtod(value(words, name), NULL) : 0;
 }
 
+// The secret in a file; NULL: there is no file. (As an argument anybody could read it, by ps.)
+static char *secret_in(const char *path)
+{
+    size_t size;
+    char *text = path ? file_bytes(path, &size) : NULL;
+    for (size_t end = text ? strlen(text) : 0; end > 0 && text[end - 1] == '\n';)
+        text[--end] = '\0';
+    return text;
+}
+
+static void print_stamp(const char *path, const char *folder)
+{
+    char *secret = secret_in(path);
+    Stamp stamp = stamp_of(secret, folder);
+    printf("%s %" PRIu64 "\n", stamp.code, stamp.seed);
+    free(secret);
+}
+
 static void take(Words words)
 {
+    char *secret = secret_in(value(words, "secret"));
     take_submissions(&(Request){.submissions = value(words, "submissions"),
                                 .roster = value(words, "roster"),
                                 .worksheet = value(words, "worksheet"),
@@ -65,12 +93,13 @@ static void take(Words words)
                                 .exercises = value(words, "exercises"),
                                 .originals = value(words, "originals"),
                                 .solutions = value(words, "solutions"),
-                                .secret = value(words, "secret"),
+                                .secret = secret,
                                 .kit = value(words, "kit"),
                                 .only = value(words, "only"),
                                 .deadline = (long long)number(words, "deadline"),
                                 .stamps = value(words, "stamps") != NULL,
                                 .to = value(words, "to")});
+    free(secret);
 }
 
 static void collect(Words words)
@@ -183,6 +212,8 @@ int main(int argc, char **argv)
         print_roster(argv[2]);
     else if (strcmp(verb, "time") == 0)
         print_time(argv[2]);
+    else if (strcmp(verb, "stamp") == 0 && argc == 4)
+        print_stamp(argv[2], argv[3]);
     else if (strcmp(verb, "take") == 0)
         take(words);
     else if (strcmp(verb, "taken") == 0)

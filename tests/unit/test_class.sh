@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Usage: tests/unit/test_class.sh
+#
+# What build/grades joins by numbers and names: nobody gets another student's points. And the course's secret is in no
+# command's arguments, which every user of a machine can read.
+
+. tests/lib.sh
+grades=$build/grades
+
+# grades.json of these students, each with as many points as its number in the list, from 1.
+students()
+{
+    local points=0 line between=''
+    printf '{"students":['
+    for line; do
+        points=$((points + 1))
+        IFS=, read -r id name email <<<"$line"
+        printf '%s{"id":"%s","name":"%s","email":"%s","results":[{"exercise":"ring","verdict":"passed","passed":true,"points":%d,"max_points":9}]}' \
+            "$between" "$id" "$name" "$email" "$points"
+        between=,
+    done
+    printf ']}'
+}
+
+# given FORM TABLE [COLUMN]: the form's last column but what is behind the points, of all rows.
+canvas_points() { succeeds "$grades" canvas "$folder/grades.json" "$folder/table.csv" Lab && cut -d , -f 5 "$folder/out" | tail -n +2 | xargs; }
+moodle_points() { succeeds "$grades" moodle "$folder/grades.json" "$folder/table.csv" && cut -d , -f 5 "$folder/out" | tail -n +2 | xargs; }
+canvas() { printf '%s\n' 'Student,ID,SIS User ID,SIS Login ID,Lab' "$@" >"$folder/table.csv"; }
+moodle() { printf '%s\n' 'Identifier,Full name,Email address,ID number,Grade' "$@" >"$folder/table.csv"; }
+
+students 100,Ann, 200,Bo, >"$folder/grades.json"
+canvas Ann,1,100,ann, Bo,2,200,bo,
+[[ $(canvas_points) == '1 2' ]] || fail "by student numbers: $(canvas_points)"
+canvas Ann,100,7,ann, Bo,200,8,bo,
+[[ $(canvas_points) == '1 2' ]] || fail "by Canvas's ids: $(canvas_points)"
+# A Canvas id that is another one's student number.
+canvas Bo,200,100,bo,
+refused 'row 2 is student 200 by its "ID", and student 100 by its "SIS User ID"' "$grades" canvas "$folder/grades.json" "$folder/table.csv" Lab
+canvas Ann,1,100,ann, Cy,100,,cy,
+refused 'rows 2 and 3 are both student 100' "$grades" canvas "$folder/grades.json" "$folder/table.csv" Lab
+moodle 'Participant 100,Bo,bo@x.org,200,'
+refused 'row 2 is student 100 by its "Identifier", and student 200 by its "ID number"' "$grades" moodle "$folder/grades.json" "$folder/table.csv"
+
+# Two of one name, of whom the class has one.
+students ann@x.org,'Ann Lee', bo@x.org,'Bo Li', >"$folder/grades.json"
+for rows in 'Participant 1,Ann Lee,ann@x.org,, Participant_2,Ann_Lee,lee@x.org,, Participant_3,Bo_Li,,,' \
+    'Participant_2,Ann_Lee,lee@x.org,, Participant_1,Ann_Lee,ann@x.org,, Participant_3,Bo_Li,,,'; do
+    read -ra list <<<"${rows/Participant 1,Ann Lee/Participant_1,Ann_Lee}"
+    moodle "${list[@]//_/ }"
+    [[ $(grep -c . "$folder/table.csv") -eq 4 ]] || fail "the table has other rows: $(cat "$folder/table.csv")"
+    succeeds "$grades" moodle "$folder/grades.json" "$folder/table.csv"
+    [[ $(grep 'ann@x.org' "$folder/out") == *,1.00 && $(grep 'lee@x.org' "$folder/out") == *, && $(grep Bo "$folder/out") == *,2.00 ]] ||
+        fail "a namesake: $(cat "$folder/out")"
+done
+students 1,'Ann Lee', >"$folder/grades.json"
+moodle 'Participant 8,Ann Lee,a@x.org,,' 'Participant 9,Ann Lee,b@x.org,,'
+[[ $(moodle_points) == '' ]] || fail "two namesakes have points: $(cat "$folder/out")"
+
+# The secret: the scripts as bash traces them, with each command's arguments.
+echo a-secret-of-ours >"$folder/secret"
+printf 'id\nann\n' >"$folder/class.csv"
+mkdir -p "$folder/handed-in/ann"
+cp solutions/ring.c "$folder/handed-in/ann"
+make -s "$build/check-step" "$build/compile-step" "$grades" >"$folder/made" 2>&1 || fail "make: $(cat "$folder/made")"
+run env SUBMISSIONS="$folder/handed-in" ROSTER="$folder/class.csv" EXERCISES=ring SECRET="$folder/secret" DRY=1 \
+    GRADES="$folder/grades" bash -x common/scripts/grade.sh
+[[ $status -eq 0 ]] || fail "grade.sh: status $status: $(tail -n 3 "$folder/err")"
+! grep -n a-secret-of-ours "$folder/err" || fail "make grade: the secret is an argument"
+limit=100 run env STUDENTS="$folder/class.csv" EXERCISES=ring SECRET="$folder/secret" TO="$folder/release" bash -x common/scripts/release.sh
+[[ $status -eq 0 ]] || fail "release.sh: status $status: $(tail -n 3 "$folder/err")"
+! grep -n a-secret-of-ours "$folder/err" || fail "make release: the secret is an argument"
+stamp=$(tar -xzOf "$folder/release/students/ann.tar.gz" hvdlab/stamp.txt | sed -n 's/^stamp: //p')
+code=$(printf 'stamp\nann' | openssl dgst -sha256 -hmac "$(cat "$folder/secret")" | sed 's/.*= *//')
+[[ $stamp == "${code:0:16}" ]] || fail "the stamp is $stamp instead of ${code:0:16}"
+conclude
