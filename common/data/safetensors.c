@@ -347,7 +347,7 @@ static int write_file(Safetensors *file, const char *path, bool sealed)
 const char *safetensors_fault_text(int fault)
 {
     return fault == EMSGSIZE ? "its header would be longer than 2 MiB, which no reader of the kit "
-                               "takes (names and shapes of tensors, and the history of epochs)"
+                               "takes (names and shapes of tensors, and metadata)"
                              : strerror(fault);
 }
 

@@ -132,13 +132,17 @@ static void add_epoch(cJSON *list, Logs logs)
     cJSON_AddItemToArray(list, epoch);
 }
 
+// A header has a limit (data/safetensors.h), and a training has none.
+enum { MAX_EPOCHS_SAVED = 5000 };
+
 // During the callbacks' epoch_end, the epoch's metrics change in training->logs.
 static void set_history(Safetensors *file, const Training *training)
 {
     bool ends = training->epochs_done == training->epoch + 1;
     const History *history = &training->history;
     cJSON *list = cJSON_CreateArray();
-    for (int i = 0; i < history->epochs; i++)
+    int first = history->epochs > MAX_EPOCHS_SAVED ? history->epochs - MAX_EPOCHS_SAVED : 0;
+    for (int i = first; i < history->epochs; i++)
         add_epoch(list, ends && i == history->epochs - 1 ? training->logs : history->logs[i]);
     char *text = json_print(list, false);
     safetensors_set_metadata(file, "history", text);

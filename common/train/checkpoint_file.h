@@ -4,11 +4,11 @@
 // The main file: the variables and the optimizer's slots under their names (nn/state.h), and as
 // metadata model (its layers), optimizer and its constants, epoch and step (how many are done),
 // steps (of an epoch), stop (1: a callback has ended the training), ranks, history (JSON: a list of
-// an object for each epoch). One rank's part: those of its tensors that are not the main file's;
-// rank, seed and seed_rank (of its random numbers), metrics (of the epoch so far). Both: format,
-// token, iterations, forward_passes (which dropout
-// patterns come next), learning_rate, train and validation (where their batches are), what
-// callbacks keep, and a hash of all this.
+// an object for each epoch, the last 5,000). One rank's part: those of its tensors that are not the
+// main file's; rank, seed and seed_rank (of its random numbers), metrics (of the epoch so far).
+// Both: format, token, iterations, forward_passes (which dropout patterns come next),
+// learning_rate, train and validation (where their batches are), what callbacks keep, and a hash of
+// all this.
 
 #ifndef HVDLAB_CHECKPOINT_FILE_H
 #define HVDLAB_CHECKPOINT_FILE_H

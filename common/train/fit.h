@@ -28,9 +28,9 @@ typedef struct {
 // Trains a compiled model: in each epoch `steps_per_epoch` batches of a fresh permutation, then
 // `validation_steps` batches of validation, with the callbacks around. Steps must be at least 1;
 // where initial_epoch is not below epochs (0 epochs, say) nothing is trained. The history returned
-// begins with the epochs of the training that was resumed, if there is one. Wrong arguments (a
-// model that is not compiled, NULL, images that don't fit the model) make the program exit with an
-// error message, here and in evaluate.
+// begins with the last 5,000 epochs of the training that was resumed, if there is one. Wrong
+// arguments (a model that is not compiled, NULL, images that don't fit the model) make the program
+// exit with an error message, here and in evaluate.
 //
 // As with Keras's TerminateOnNaN, a batch whose loss is infinite or not a number ends the training.
 // Unless `allow_nan`, the program then exits with status 1 and an error message that names rank,

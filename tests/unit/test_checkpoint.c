@@ -15,6 +15,7 @@
 #include "hvdlab.h"
 #include "nn/state.h"
 #include "scratch.h"
+#include "train/checkpoint_file.h"
 
 static char path[sizeof scratch + 32], part[sizeof scratch + 32];
 
@@ -357,6 +358,30 @@ START_TEST(a_header_has_one_limit)
 }
 END_TEST
 
+// The newest epochs are saved of a training that is longer than a header has room for.
+START_TEST(a_long_training_can_be_saved)
+{
+    enum { EPOCHS = 20000 };
+    Small s = small();
+    Training training = {.model = s.model, .steps = 5, .epochs_done = EPOCHS, .epoch = EPOCHS};
+    training.history = (History){allocate(EPOCHS, sizeof(Logs)), EPOCHS};
+    for (int i = 0; i < EPOCHS; i++)
+        training.history.logs[i] =
+            (Logs){-1.0 / (i + 3), 1e-300 / 3, NAN, 1 / 3e-300, -1.0 / 7, 1.0 / 9, 1e-9 / 7};
+    Safetensors *file = make_main_file(&training, 1, "token");
+    ck_assert_int_eq(safetensors_write(file, part), 0);
+    safetensors_free(file);
+    file = read_checkpoint_file(part);
+    History history = check_main_file(part, file, s.model).history;
+    ck_assert_int_eq(history.epochs, 5000);
+    ck_assert_double_eq(history.logs[0].loss, -1.0 / (EPOCHS - 5000 + 3));
+    ck_assert_double_eq(history.logs[4999].loss, -1.0 / (EPOCHS + 2));
+    safetensors_free(file);
+    free(history.logs);
+    free(training.history.logs);
+}
+END_TEST
+
 static void go_on_from_the_latest(const void *unused)
 {
     (void)unused;
@@ -517,6 +542,7 @@ int main(void)
     tcase_add_test(tcase, a_header_has_one_limit);
     tcase_add_test(tcase, weights_come_from_any_checkpoint_and_from_save_weights);
     tcase_add_test(tcase, weights_of_another_model_change_nothing);
+    tcase_add_test(tcase, a_long_training_can_be_saved);
     tcase_add_test(tcase, the_one_before_an_incomplete_one_is_taken);
     tcase_add_test(tcase, a_checkpoint_that_can_not_be_saved_does_not_end_the_program);
     suite_add_tcase(suite, tcase);
