@@ -290,7 +290,7 @@ static int background_begins(const MpiCall *call, const MPI_Request *request, in
 {
     char name[MPI_MAX_OBJECT_NAME];
     span_end();
-    int number = trace_has_begun() ? keep_request(*request, false) : 0;
+    int number = result == MPI_SUCCESS && trace_has_begun() ? keep_request(*request, false) : 0;
     if (trace_on())
         trace("collective_end", TEXT("function", call->function),
               TEXT("name", comm_name(call->comm, name)), NUMBER("request", number));

@@ -130,7 +130,8 @@ static int message_ends(const Message *m, const MPI_Request *request, const MPI_
 {
     span_end();
     bool receives = m->from != MPI_PROC_NULL;
-    int number = request && trace_has_begun() ? keep_request(*request, receives) : 0;
+    bool begun = request && result == MPI_SUCCESS && trace_has_begun();
+    int number = begun ? keep_request(*request, receives) : 0;
     if (receives && !request && result == MPI_SUCCESS)
         trace("message_end", TEXT("function", m->function), NUMBER("request", number),
               NUMBER("received", bytes_in(status)),

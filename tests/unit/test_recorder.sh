@@ -81,6 +81,9 @@ int main(void)
     MPI_Isend(a, 3, MPI_FLOAT, other, 6, MPI_COMM_WORLD, &request);
     MPI_Request_free(&request);
     MPI_Recv(b, 3, MPI_FLOAT, other, 6, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    // A call that MPI refuses starts nothing.
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Isend(a, 3, MPI_FLOAT, 77, 6, MPI_COMM_WORLD, &request);
     // A handle that MPI gives again; persistent ones; a message that was probed.
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Recv_init(b, 3, MPI_FLOAT, other, 7, MPI_COMM_WORLD, &two[0]);
