@@ -251,6 +251,7 @@ use_git()
     *"not a git repository"*) refuse "this is no clone of a git repository${1:+; $1}" ;;
     *) refuse "git does not read this clone: $(echo "$said" | head -n 1)" ;;
     esac
+    [ -n "$(git ls-files -- Makefile)" ] || refuse "the git repository here is another one, which does not know the kit's files${1:+; $1}"
 }
 
 safe_name()

@@ -101,8 +101,9 @@ add_text()
     done
 }
 
-# Files that git knows, so that nothing of a build or an editor comes along.
-known() { git ls-files -- "$@"; }
+# Files that git knows, so that nothing of a build or an editor comes along. (No list comes from a process substitution,
+# whose failure nobody would see.)
+known() { git -c core.quotePath=off ls-files -- "$@"; }
 
 # add_configured PATH...: in which the students' program stands in the place of a solution.
 add_configured()
@@ -120,23 +121,26 @@ named() { find "$tree" -name '*.md' -exec grep -ohE -e "$1" {} + | sort -u; }
 
 add Makefile LICENSE .gitattributes .gitignore .editorconfig .clang-format .devcontainer/devcontainer.json
 add_configured "$(sed -n 's,.*"dockerfile": "../\([^"]*\)".*,\1,p' .devcontainer/devcontainer.json)"
+known README.md ':(glob)labs/*.md' >"$fresh/list"
 while read -r path; do
     case $path in
     labs/instructor.md | labs/sealed-grading.md | labs/stability.md) ;;
     *) add_text "$path" ;;
     esac
-done < <(known README.md ':(glob)labs/*.md')
+done <"$fresh/list"
+known common >"$fresh/list"
 while read -r path; do
     case $path in
     common/class/* | common/tools/grades.c | common/scripts/*.awk | common/scripts/measure*) ;;
     common/scripts/{release,grade,gradescope,print,translate,demo,gpu_pack,layers}.sh | common/scripts/print.css) ;;
     *) add "$path" ;;
     esac
-done < <(known common)
+done <"$fresh/list"
 add common/scripts/{doc,lines,spans}.awk
+known 'tests/steps/*.[ch]' 'tests/golden/*.[ch]' 'tests/models/*.[ch]' 'tests/bench/*.[ch]' 'tests/bench/*.gp' 'tests/bench/*.py' >"$fresh/list"
 while read -r path; do
     add "$path"
-done < <(known 'tests/steps/*.[ch]' 'tests/golden/*.[ch]' 'tests/models/*.[ch]' 'tests/bench/*.[ch]' 'tests/bench/*.gp' 'tests/bench/*.py')
+done <"$fresh/list"
 
 # A lab's settings, of the exercises that are released.
 settings()
@@ -154,6 +158,7 @@ for path in $("$scripts/steps.sh" edited | grep ^steps/ || true); do
         "$("$scripts/labs.sh" table | awk -v path="$path" '"steps/" $2 ".c" == path { print $4 }') (CONTRIBUTING.md)" >&2
 done
 mkdir -p "$tree/steps/.original"
+printf '%s\n' labs/*/lab.conf | xargs -n 1 dirname >"$fresh/labs"
 while read -r lab; do
     of_lab=$(awk -v lab="$lab" '$3 == lab { print $1 " " $2 }' <<<"$table")
     first=${first:-$lab} released=
@@ -171,25 +176,27 @@ while read -r lab; do
     [[ -n $released || -z $of_lab || $lab == "$first" ]] || continue
     add_text "$lab/handout.md"
     settings "$lab/lab.conf" >"$tree/$lab/lab.conf"
+    known "$lab" >"$fresh/list"
     while read -r path; do
         case $path in
         "$lab"/slurm/* | "$lab"/Containerfile | "$lab"/*.def) add_configured "$path" ;;
         "$lab"/*/*) ;;
         "$lab"/*.md) [[ $path == */handout.md ]] || add_text "$path" ;;
         esac
-    done < <(known "$lab")
+    done <"$fresh/list"
     "$scripts/labs.sh" programs | while read -r _ source; do
         [[ $source != "$lab"/* ]] || add "$source"
     done
     "$scripts/labs.sh" baselines | while read -r file master; do
         [[ $master != "$lab"/* ]] || cp "$cut/steps/$file.c" "$tree/steps/"
     done
-done < <(printf '%s\n' labs/*/lab.conf | xargs -n 1 dirname)
+done <"$fresh/labs"
 (cd "$tree" && sha256sum steps/*.c >steps/.original/steps.sha256)
 # What the texts show and run.
+known 'labs/*/figures/*' >"$fresh/list"
 while read -r path; do
     ! named "figures/${path##*/}" | grep -q . || add "$path"
-done < <(known 'labs/*/figures/*')
+done <"$fresh/list"
 named 'tests/golden/cases/[a-z_0-9]+\.safetensors|common/scripts/measure_[a-z]+\.sh' >"$fresh/named"
 while read -r path; do
     add "$path"
