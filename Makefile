@@ -761,10 +761,12 @@ check-format: ## check that they are laid out so, and that common/ includes only
 fuzz := $(BUILD)/fuzz
 build_fuzz = CC=clang CUDA=0 OPT=-O1 SANITIZE=fuzzer-no-link,address,undefined BUILD=$(fuzz) \
              CFLAGS='$(CFLAGS) -Wno-pass-failed' $(fuzz_targets:%=$(fuzz)/tests/fuzz/fuzz_%)
-fuzz: ## feed the readers what libFuzzer makes up (FUZZ_SECONDS=5 each, or FUZZ_RUNS=1000000)
+fuzz: ## feed the readers what libFuzzer makes up (FUZZ_SECONDS=5 each, or FUZZ_RUNS=1000000); try random networks as long
 	@CC=clang common/scripts/deps.sh install build fuzz
 	$(build_first) $(build_fuzz)
 	@BUILD=$(fuzz) tests/fuzz/run.sh $(fuzz_targets)
+	$(build_first) $(BUILD)/tests/unit/test_graphs
+	@tests/fuzz/graphs.sh
 
 .PHONY: faults inject valgrind
 injected := $(small) $(BUILD)/tests/faults/inject.so $(BUILD)/replay $(BUILD)/cut/baseline

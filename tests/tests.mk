@@ -42,7 +42,7 @@ run_cases = $(foreach c,$(cases),'replay $(c)$(2)=$(1)$(BUILD)/replay tests/gold
 
 # What runs again as on older processors, which other code is chosen for.
 ISAS := AVX2 SSE41
-ISA_TESTS := operations convolution batch_norm optimizers model
+ISA_TESTS := operations convolution batch_norm optimizers model graphs
 run_isa = $(call run_units,DNNL_MAX_CPU_ISA=$(1) , ($(1)),$(ISA_TESTS)) $(call run_cases,DNNL_MAX_CPU_ISA=$(1) , ($(1)))
 
 # What make test-more runs again in bfloat16, where the processor computes that: as it is, and as one without AMX,

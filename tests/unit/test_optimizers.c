@@ -10,6 +10,7 @@
 #include "backend/backend.h"
 #include "child.h"
 #include "operation.h"
+#include "rules.h"
 #include "nn/optimizer.h"
 #include "base/rng.h"
 #include "base/memory.h"
@@ -23,109 +24,6 @@ static const Segment segments[] = {
     {.offset = 48, .length = 8},      {.offset = 67, .length = 9, .l2 = 0.001f},
     {.offset = 1200, .length = 1000}, {.offset = 99, .length = 1000, .l2 = 0.01f},
     {.offset = 2240, .length = 3},    {.offset = 2303, .length = 1, .l2 = 0.5f}, // the arena's last
-};
-
-// An optimizer's state for one weight, in double precision.
-typedef struct {
-    double w, a, b; // a and b: the slots
-} Weight;
-
-// A rule updates one weight by gradient g; t counts from 1.
-typedef void (*Rule)(Weight *weight, double g, double lr, int t);
-
-// The constants of tf_keras, as the floats that they are there.
-static const double beta_1 = (double)0.9f, beta_2 = (double)0.999f, epsilon = (double)1e-7f;
-static const double momentum = (double)0.8f, rho_adadelta = (double)0.95f,
-                    rho_rmsprop = (double)0.9f;
-
-static void exact_sgd(Weight *weight, double g, double lr, int t)
-{
-    (void)t;
-    weight->w -= lr * g;
-}
-
-static void exact_momentum(Weight *weight, double g, double lr, int t)
-{
-    (void)t;
-    weight->a = momentum * weight->a - lr * g;
-    weight->w += weight->a;
-}
-
-static void exact_nesterov(Weight *weight, double g, double lr, int t)
-{
-    (void)t;
-    weight->a = momentum * weight->a - lr * g;
-    weight->w += momentum * weight->a - lr * g;
-}
-
-static void exact_adam(Weight *weight, double g, double lr, int t)
-{
-    weight->a = beta_1 * weight->a + (1 - beta_1) * g;
-    weight->b = beta_2 * weight->b + (1 - beta_2) * g * g;
-    double correction = sqrt(1 - pow(beta_2, t)) / (1 - pow(beta_1, t));
-    weight->w -= lr * correction * weight->a / (sqrt(weight->b) + epsilon);
-}
-
-static void exact_adadelta(Weight *weight, double g, double lr, int t)
-{
-    (void)t;
-    weight->a = rho_adadelta * weight->a + (1 - rho_adadelta) * g * g;
-    double delta = sqrt(weight->b + epsilon) / sqrt(weight->a + epsilon) * g;
-    weight->b = rho_adadelta * weight->b + (1 - rho_adadelta) * delta * delta;
-    weight->w -= lr * delta;
-}
-
-static void exact_adagrad(Weight *weight, double g, double lr, int t)
-{
-    if (t == 1)
-        weight->a = 0.1;
-    weight->a += g * g;
-    weight->w -= lr * g / sqrt(weight->a + epsilon);
-}
-
-static void exact_rmsprop(Weight *weight, double g, double lr, int t)
-{
-    (void)t;
-    weight->a = rho_rmsprop * weight->a + (1 - rho_rmsprop) * g * g;
-    weight->w -= lr * g / sqrt(weight->a + epsilon);
-}
-
-static void exact_rmsprop_momentum(Weight *weight, double g, double lr, int t)
-{
-    (void)t;
-    weight->a = rho_rmsprop * weight->a + (1 - rho_rmsprop) * g * g;
-    weight->b = momentum * weight->b + lr * g / sqrt(weight->a + epsilon);
-    weight->w -= weight->b;
-}
-
-static Optimizer *plain_momentum(float learning_rate)
-{
-    return sgd_momentum(learning_rate, 0.8f, false);
-}
-
-static Optimizer *nesterov_momentum(float learning_rate)
-{
-    return sgd_momentum(learning_rate, 0.8f, true);
-}
-
-static Optimizer *rmsprop_with_momentum(float learning_rate)
-{
-    return rmsprop_momentum(learning_rate, 0.8f);
-}
-
-static const struct {
-    const char *name;
-    Optimizer *(*create)(float learning_rate);
-    Rule rule;
-} optimizers[] = {
-    {"SGD", sgd, exact_sgd},
-    {"momentum", plain_momentum, exact_momentum},
-    {"Nesterov", nesterov_momentum, exact_nesterov},
-    {"Adam", adam, exact_adam},
-    {"Adadelta", adadelta, exact_adadelta},
-    {"Adagrad", adagrad, exact_adagrad},
-    {"RMSprop", rmsprop, exact_rmsprop},
-    {"RMSprop with momentum", rmsprop_with_momentum, exact_rmsprop_momentum},
 };
 
 // Gradients from far below the epsilons to far above, of both signs, and zeros; others each time.
@@ -219,19 +117,19 @@ START_TEST(an_optimizer_follows_its_formula)
 {
     Arena arena;
     arena_create(&arena);
-    Optimizer *optimizer = optimizers[_i].create(1);
+    Optimizer *optimizer = optimizer_rules[_i].create(1);
     ck_assert_float_eq(optimizer_learning_rate(optimizer), 1);
     update_all(optimizer, &arena);
     float weights[LENGTH];
     double expected[LENGTH];
     backend()->read(device_current(), weights, arena.parameters.weights, sizeof weights);
-    exact_updates(optimizers[_i].rule, &arena, expected);
+    exact_updates(optimizer_rules[_i].rule, &arena, expected);
     for (int i = 0; i < LENGTH; i++) {
         double way = fabs(expected[i] - (double)arena.weights[i]);
         double last_digits = UPDATES * (double)FLT_EPSILON * fmax(fabs(expected[i]), 0.1);
         double error = fabs((double)weights[i] - expected[i]);
         ck_assert_msg(error <= 1e-5 * way + last_digits, "%s: weight %d is %.9g instead of %.9g",
-                      optimizers[_i].name, i, (double)weights[i], expected[i]);
+                      optimizer_rules[_i].name, i, (double)weights[i], expected[i]);
     }
     optimizer_free(optimizer);
     arena_free(&arena);
@@ -243,7 +141,7 @@ START_TEST(an_optimizer_keeps_to_its_segments)
 {
     Arena arena;
     arena_create(&arena);
-    Optimizer *optimizer = optimizers[_i].create(1);
+    Optimizer *optimizer = optimizer_rules[_i].create(1);
     update_all(optimizer, &arena);
     static const float zeros[LENGTH];
     for (int k = -1; k < optimizer->slot_count; k++) {
@@ -253,7 +151,8 @@ START_TEST(an_optimizer_keeps_to_its_segments)
         backend()->read(device_current(), after, memory, sizeof after);
         for (size_t i = 0; i < LENGTH; i++)
             ck_assert_msg(segment_of(i) || memcmp(&after[i], &before[i], sizeof after[i]) == 0,
-                          "%s: changed float %zu, which is in no segment", optimizers[_i].name, i);
+                          "%s: changed float %zu, which is in no segment", optimizer_rules[_i].name,
+                          i);
     }
     optimizer_free(optimizer);
     arena_free(&arena);
@@ -266,7 +165,7 @@ START_TEST(an_update_does_not_depend_on_the_number_of_threads)
     for (int threads = 1; threads <= 5; threads++) {
         Arena arena;
         arena_create(&arena);
-        Optimizer *optimizer = optimizers[_i].create(1);
+        Optimizer *optimizer = optimizer_rules[_i].create(1);
         omp_set_num_threads(threads);
         update_all(optimizer, &arena);
         backend()->read(device_current(), weights[threads > 1], arena.parameters.weights,
@@ -283,9 +182,9 @@ int main(void)
 {
     Suite *suite = suite_create("optimizers");
     TCase *updates = operation_case(suite, "updates");
-    tcase_add_loop_test(updates, an_optimizer_follows_its_formula, 0, COUNT(optimizers));
-    tcase_add_loop_test(updates, an_optimizer_keeps_to_its_segments, 0, COUNT(optimizers));
+    tcase_add_loop_test(updates, an_optimizer_follows_its_formula, 0, OPTIMIZER_RULES);
+    tcase_add_loop_test(updates, an_optimizer_keeps_to_its_segments, 0, OPTIMIZER_RULES);
     tcase_add_loop_test(updates, an_update_does_not_depend_on_the_number_of_threads, 0,
-                        COUNT(optimizers));
+                        OPTIMIZER_RULES);
     return run_suite(suite);
 }
