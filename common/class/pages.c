@@ -286,9 +286,10 @@ static void print_mistakes(FILE *out, const cJSON *grades)
         result, items(student, "results")) if (!cJSON_IsTrue(items(result, "passed")))
         count_one(&all, format_text("%s: %s", json_text(result, "exercise"),
                                     json_text(result, "verdict")));
-    qsort(all.items, (size_t)all.count, sizeof *all.items, by_count);
-    if (all.count > 0)
+    if (all.count > 0) {
+        qsort(all.items, (size_t)all.count, sizeof *all.items, by_count);
         fprintf(out, "\nWhat did not pass, the most frequent first:\n");
+    }
     for (int i = 0; i < all.count; i++) {
         fprintf(out, "  %3d  %s\n", all.items[i].count, all.items[i].name);
         free(all.items[i].name);
