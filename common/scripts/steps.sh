@@ -29,11 +29,12 @@ one()
 # cut FOLDER
 cut()
 {
+    baselines=$("$scripts/labs.sh" baselines) && table=$("$scripts/labs.sh" table) || exit 2
     mkdir -p "$1/steps" "$1/solutions"
-    "$scripts/labs.sh" baselines | while read -r file master; do
+    echo "$baselines" | while read -r file master; do
         one "$master" 0 0 "$1/steps/$file.c"
     done
-    "$scripts/labs.sh" table | while read -r _ file _ master step; do
+    echo "$table" | while read -r _ file _ master step; do
         one "$master" $((step - 1)) 1 "$1/steps/$file.c"
         one "$master" "$step" 1 "$1/solutions/$file.c"
     done

@@ -6,6 +6,13 @@
 missing() { fail "$place: $1"; }
 common/scripts/steps.sh cut "$folder" || exit 1 # what a student has edited is no matter
 
+# A lab.conf that cannot be read ends the cut, with its line, and nothing is cut without its exercises.
+mkdir "$folder/kit" && cp -R labs common "$folder/kit"
+last=$(cd "$folder/kit" && printf '%s\n' labs/*/lab.conf | tail -n 1)
+echo 'no setting' >>"$folder/kit/$last"
+(cd "$folder/kit" && refused 'lab.conf' common/scripts/steps.sh cut "$folder/half"
+    [[ ! -e $folder/half && $failures -eq 0 ]]) || fail "steps.sh cut goes on without $last"
+
 count() { find "$1" -maxdepth 1 -name "$2" 2>/dev/null | wc -l; }
 
 checked=0
