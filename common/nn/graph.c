@@ -3,6 +3,7 @@
 
 #include "nn/graph.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "backend/constants.h"
@@ -16,8 +17,17 @@ static void *append(void *array, int count, size_t size)
     return enlarge(array, (size_t)count + 1, size);
 }
 
+// Values are counted by int, flatten()'s most of all.
+static void check_size(Shape s)
+{
+    if ((double)s.height * s.width * s.channels > INT_MAX)
+        die("a layer of %dx%dx%d values: more than 2147483647 cannot be counted", s.height, s.width,
+            s.channels);
+}
+
 static Tensor add_node(Graph *graph, NodeKind kind, Tensor a, Tensor b, Shape shape)
 {
+    check_size(shape);
     struct Node *node = allocate(1, sizeof *node);
     *node = (struct Node){.kind = kind, .graph = graph, .inputs = {a, b}, .shape = shape};
     if (a)

@@ -86,9 +86,16 @@ static float *arena_of(const Model *m, const Variable *v)
     return v->trainable ? m->parameters.weights : m->statistics;
 }
 
+static void check_values(const void *values, const char *caller)
+{
+    if (!values)
+        die("%s: the values are NULL", caller);
+}
+
 void model_read_variable(const Model *m, int index, float *to)
 {
     model_check_compiled(m, __func__);
+    check_values(to, __func__);
     check_index(m, index, __func__);
     const Variable *v = m->graph->variables[index];
     backend(m)->read_variable(m->device, owner(m, index), v, arena_of(m, v), to);
@@ -97,6 +104,7 @@ void model_read_variable(const Model *m, int index, float *to)
 void model_write_variable(Model *m, int index, const float *from)
 {
     model_check_compiled(m, __func__);
+    check_values(from, __func__);
     check_index(m, index, __func__);
     const Variable *v = m->graph->variables[index];
     backend(m)->write_variable(m->device, owner(m, index), v, arena_of(m, v), from);
@@ -147,6 +155,7 @@ void model_check_has_gradients(const Model *m, const char *caller)
 void model_read_gradient(const Model *m, int index, float *to)
 {
     model_check_keeps_gradients(m, __func__);
+    check_values(to, __func__);
     check_index(m, index, __func__);
     const Variable *v = m->graph->variables[index];
     if (!v->trainable)
@@ -157,6 +166,7 @@ void model_read_gradient(const Model *m, int index, float *to)
 void model_write_gradient(Model *m, int index, const float *from)
 {
     model_check_has_gradients(m, __func__);
+    check_values(from, __func__);
     check_index(m, index, __func__);
     const Variable *v = m->graph->variables[index];
     if (!v->trainable)
@@ -167,6 +177,7 @@ void model_write_gradient(Model *m, int index, const float *from)
 void model_read_gradients(const Model *m, float *to)
 {
     model_check_has_gradients(m, __func__);
+    check_values(to, __func__);
     const Parameters *p = &m->parameters;
     backend(m)->read(m->device, to, p->gradients, p->length * sizeof *to);
 }
@@ -174,6 +185,7 @@ void model_read_gradients(const Model *m, float *to)
 void model_write_gradients(Model *m, const float *from)
 {
     model_check_keeps_gradients(m, __func__);
+    check_values(from, __func__);
     const Parameters *p = &m->parameters;
     backend(m)->write(m->device, p->gradients, from, p->length * sizeof *from);
     m->has_gradients = true;
@@ -273,6 +285,7 @@ const Parameters *model_parameters(const Model *m)
 float *model_statistics(const Model *m, size_t *length)
 {
     model_check_compiled(m, __func__);
-    *length = m->statistics_length;
+    if (length)
+        *length = m->statistics_length;
     return m->statistics;
 }

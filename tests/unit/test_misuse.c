@@ -197,6 +197,36 @@ static void variable_that_is_not_there(void)
     model_variable(compiled(), 2);
 }
 
+static void variable_read_nowhere(void)
+{
+    model_read_variable(compiled(), 0, NULL);
+}
+
+static void variable_of_nothing(void)
+{
+    model_write_variable(compiled(), 0, NULL);
+}
+
+static void gradient_read_nowhere(void)
+{
+    model_read_gradient(compiled(), 0, NULL);
+}
+
+static void gradients_of_nothing(void)
+{
+    model_write_gradients(compiled(), NULL);
+}
+
+static void image_too_large(void)
+{
+    input(65536, 65536, 3);
+}
+
+static void layer_too_large(void)
+{
+    (void)!conv2d(input(8, 8, 1), 2147483647, 3);
+}
+
 static void layer_of_nothing(void)
 {
     (void)!relu(NULL);
@@ -326,6 +356,12 @@ static const struct {
     {apply_twice, "apply_gradients: there are no gradients; call compute_gradients() before"},
     {metrics_before_compile, "model_metrics: the model is not compiled yet"},
     {variable_that_is_not_there, "model_variable: there is no variable 2; the model has 2, from 0"},
+    {variable_read_nowhere, "model_read_variable: the values are NULL"},
+    {variable_of_nothing, "model_write_variable: the values are NULL"},
+    {gradient_read_nowhere, "model_read_gradient: the values are NULL"},
+    {gradients_of_nothing, "model_write_gradients: the values are NULL"},
+    {image_too_large, "a layer of 65536x65536x3 values: more than 2147483647 cannot be counted"},
+    {layer_too_large, "a layer of 8x8x2147483647 values: more than 2147483647 cannot be counted"},
     {layer_of_nothing, "relu: there is no tensor to read (NULL)"},
     {sum_of_nothing, "add: there is no tensor to read (NULL)"},
     {rate_of_nothing, "there is no optimizer (NULL)"},
