@@ -312,13 +312,13 @@ pass()
         printf '{\n\t"passed":\ttrue\n}\n' >"$work/path/build/check/$file.json"
     done
 }
-core() { (cd "$work/path" && common/scripts/labs.sh core | awk "$1 { print \$1 }"); }
+core() { (cd "$work/path" && common/scripts/labs.sh core | sed -n "s/ .* $1\$//p"); }
 (cd "$work/path" && common/scripts/labs.sh table) | while read -r _ file _; do
     echo "// as it was cut" >"$work/path/steps/$file.c"
 done
 mkdir "$work/path/solutions"
 (cd "$work/path" && sha256sum steps/*.c >solutions/steps.sha256)
-mapfile -t path < <(core '$3 == "yes"')
+mapfile -t path < <(core yes)
 student progress
 says "* the core path: 0 of ${#path[@]} exercises passed"
 says "+ and all exercises of one of these labs: not begun"
@@ -331,15 +331,15 @@ for ((i = 0; i < ${#path[@]}; i++)); do
     }
     pass "${path[i]}"
     student following "${path[i]}"
-    says "${path[i + 1]:-$(core '$3 == "choice"' | head -n 1)}"
+    says "${path[i + 1]:-$(core choice | head -n 1)}"
 done
 # All but the choice; then the lab that was begun.
 student progress
 says "* the core path: ${#path[@]} of ${#path[@]} exercises passed"
 ! grep -q "is done" "$work/out" || fail "the core path is done before its last lab: $(cat "$work/out")"
 student next
-says "Next: steps/$(core '$3 == "choice"' | head -n 1).c ("
-last=$(core '$3 == "choice"' | tail -n 1)
+says "Next: steps/$(core choice | head -n 1).c ("
+last=$(core choice | tail -n 1)
 mapfile -t lab < <(cd "$work/path" && common/scripts/labs.sh core | awk -v last="$last" '
     { of[$1] = $2; names[++n] = $1 } END { for (i = 1; i <= n; i++) if (of[names[i]] == of[last]) print names[i] }')
 pass "${lab[0]}"
