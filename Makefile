@@ -89,7 +89,7 @@ $(if $(absent),$(error $(firstword $(absent)): the students' package does not ha
 endif
 unknown := $(filter-out $(foreach t,$(named),$($(t)_X)) check-all check-format check-steps,\
              $(filter $(named:%=%-%),$(MAKECMDGOALS)))
-$(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise, they are $(exercises)))
+$(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise; make progress lists them))
 
 # All cores, unless the user gave a -j. What runs programs or changes the system runs alone; a make
 # of its own builds for it, on all cores again.

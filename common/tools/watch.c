@@ -166,7 +166,7 @@ static void show_progress(void)
         passed += w.items[i].passed;
     putchar('[');
     for (int i = 0; i < BAR; i++)
-        putchar(i < passed * BAR / w.count ? '#' : '.');
+        putchar(i * w.count < passed * BAR ? '#' : '.'); // one for the first
     printf("] %d of %d passed\n", passed, w.count);
 }
 

@@ -95,6 +95,15 @@ static size_t width(size_t most)
     return most && most < columns ? most : columns;
 }
 
+// The last space among so many columns; 0: there is none. An assignment is read as a whole.
+static size_t last_space(const char *text, size_t columns, bool whole)
+{
+    while (columns > 0 && (text[columns] != ' ' ||
+                           (whole && (text[columns + 1] == '=' || text[columns - 1] == '='))))
+        columns--;
+    return columns;
+}
+
 // Prints a line with `begin` before it; what does not fit goes to lines of their own, behind
 // `indent` spaces.
 static void print_line(const char *begin, size_t indent, const char *text, size_t length,
@@ -102,9 +111,9 @@ static void print_line(const char *begin, size_t indent, const char *text, size_
 {
     printf("%s", begin);
     for (size_t before = strlen(begin); columns && before + length > columns; before = indent) {
-        size_t end = columns - before;
-        while (end > 0 && text[end] != ' ')
-            end--;
+        size_t end = last_space(text, columns - before, true);
+        if (end == 0)
+            end = last_space(text, columns - before, false);
         if (end == 0) // a word that is longer than a line
             end = strcspn(text, " ");
         if (end >= length)

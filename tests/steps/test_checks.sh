@@ -137,6 +137,9 @@ says 'note  untouched: this is the file as it was handed out'
 
 # ---- On a terminal no line is longer than it is wide, and all words are there.
 
+sed 's/opt = hvd_distributed_optimizer(opt);/Optimizer *other = hvd_distributed_optimizer(opt); (void)other;/' "$folder/cut/solutions/step_03.c" >"$folder/other.c"
+expect wrapped-but-not-used 3 "$folder/other.c"
+says ' opt = hvd_distributed_optimizer(opt), before'
 if command -v script >/dev/null; then
     expect init-missing 1 "$folder/cut/steps/step_01.c"
     tr -s ' \n' ' ' <"$folder/out" >"$folder/words"

@@ -162,6 +162,8 @@ check_form()
     # What only the trace calls so, and marks without words.
     ! odd=$(grep -E '<-|last event|(collective|message|wait|sum|stage|custom)_(begin|end)' "$here/out") || complain "not explained: $odd"
     ! grep -q ' (call [0-9]' "$here/out" || grep -q '(call 1 is the first' "$here/out" || complain "the number of a call is not explained"
+    ! grep -q 'in fit, where a training' "$here/out" || ! grep -q 'in the all-reduce of the gradients' "$here/out" ||
+        complain "ranks that compare their trainings are said to be in an all-reduce"
     # Servers and workers have no ranks, and the worker that a check kills is nobody's mistake.
     [[ $(of "${1##*,}" run) != *" servers="* ]] || ! odd=$(grep -E 'ranks? [0-9]|signal 9' "$here/out") ||
         complain "of servers and workers: $odd"
