@@ -128,7 +128,23 @@ static char *state_path(void)
     return format_text("%s/watched", build_folder());
 }
 
-// Where it was, unless that has passed; then the first that has not.
+// The number of the exercise that make next goes to after the one of this name ('': to begin with);
+// `otherwise` where there is none.
+static int following(const char *name, int otherwise)
+{
+    char *command = format_text("common/scripts/student.sh following '%s'", name), next[64];
+    FILE *answer = popen(command, "re");
+    if (answer && fscanf(answer, "%63s", next) == 1)
+        for (int i = 0; i < w.count; i++)
+            if (strcmp(w.items[i].name, next) == 0)
+                otherwise = i;
+    if (answer)
+        pclose(answer);
+    free(command);
+    return otherwise;
+}
+
+// Where it was, unless that has passed; then where make progress begins.
 static void choose_exercise(void)
 {
     char *path = state_path(), name[64] = "";
@@ -138,8 +154,7 @@ static void choose_exercise(void)
     if (file)
         fclose(file);
     free(path);
-    while (w.current < w.count - 1 && w.items[w.current].passed)
-        w.current++;
+    w.current = following("", 0);
     for (int i = 0; i < w.count; i++)
         if (strcmp(w.items[i].name, name) == 0 && !w.items[i].passed)
             w.current = i;
@@ -335,28 +350,13 @@ static void go_to(int number)
     check_now();
 }
 
-// The number of the exercise that make next goes to after this one, where that is another one.
-static int following(void)
-{
-    char *command = format_text("common/scripts/student.sh following %s", w.items[w.current].name),
-         name[64];
-    FILE *answer = popen(command, "re");
-    int to = w.current + 1;
-    if (answer && fscanf(answer, "%63s", name) == 1)
-        for (int i = 0; i < w.count; i++)
-            if (strcmp(w.items[i].name, name) == 0 && i != w.current)
-                to = i;
-    if (answer)
-        pclose(answer);
-    free(command);
-    return to;
-}
-
 // As make next, where this exercise has passed and the next one is untouched: a step's answer is
 // carried on into the next file, which is not checked before it is saved.
 static void go_on(void)
 {
-    int to = w.items[w.current].passed ? following() : w.current + 1;
+    int to = w.current + 1;
+    if (w.items[w.current].passed)
+        to = following(w.items[w.current].name, to);
     if (to >= w.count || !w.items[w.current].passed || !w.items[to].untouched) {
         go_to(to);
         return;
