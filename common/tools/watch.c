@@ -354,6 +354,7 @@ static void go_to(int number)
 // carried on into the next file, which is not checked before it is saved.
 static void go_on(void)
 {
+    read_progress(); // a reset may have ended just now
     int to = w.current + 1;
     if (w.items[w.current].passed)
         to = following(w.items[w.current].name, to);
