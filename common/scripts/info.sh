@@ -2,9 +2,11 @@
 # Usage: info.sh
 #
 # Prints what was found on this machine, with versions, and what is missing or left out, with the
-# reason and the remedy. From the environment: CC, ONEDNN, CUDA..., DATA_DIR as in the Makefile.
+# reason and the remedy. From the environment: CC, MPI_HOME, ONEDNN, CUDA..., DATA_DIR as in the Makefile.
 
 set -u
+# shellcheck source=common/scripts/own.sh
+. "${0%info.sh}own.sh"
 CC=${CC:-gcc}
 
 # The line of one thing, its name padded.
@@ -19,7 +21,8 @@ version()
 {
     # shellcheck disable=SC2046,SC2086 # words, as in a Makefile
     printf '#include <%s>\nhvdlab %s\n' "$1" "$2" |
-        $CC ${ONEDNN:+-isystem "$ONEDNN/include"} $(pkg-config --cflags ompi-c check 2>/dev/null) \
+        $CC ${ONEDNN:+-isystem "$ONEDNN/include"} $([ -z "$MPI_HOME" ] || mpicc --showme:compile) $(own_headers) \
+            $(pkg-config --cflags ompi-c 2>/dev/null) $(pkg-config --cflags check 2>/dev/null) \
             -E -P -x c - 2>/dev/null | sed -n 's/^hvdlab //p' |
         tr -d '"() ' | grep .
 }
@@ -45,7 +48,9 @@ fi
 library oneDNN oneapi/dnnl/dnnl_version.h \
     DNNL_VERSION_MAJOR.DNNL_VERSION_MINOR.DNNL_VERSION_PATCH libdnnl-dev
 [ -z "${ONEDNN:-}" ] || line "" "from $ONEDNN"
+[ -z "$own" ] || line packages "unpacked in $own"
 library "Open MPI" mpi.h OMPI_MAJOR_VERSION.OMPI_MINOR_VERSION.OMPI_RELEASE_VERSION libopenmpi-dev
+[ -z "$MPI_HOME" ] || line "" "from $MPI_HOME"
 # Found is not enough: many things keep mpirun from starting processes.
 if ! command -v mpirun >/dev/null; then
     line mpirun "missing. Remedy: make deps (Debian package openmpi-bin)"

@@ -11,6 +11,8 @@
 # when they wait. Programs that start jobs themselves set the same in common/comm/launch.c.
 
 set -u
+# shellcheck source=common/scripts/own.sh
+. "${0%mpi.sh}own.sh"
 spincount=${GOMP_SPINCOUNT:-10000}
 
 is_root()
@@ -24,6 +26,7 @@ print_env()
         echo "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
         echo "export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1"
     fi
+    [ -z "$own$MPI_HOME" ] || echo "export PATH='${MPI_HOME:+$MPI_HOME/bin:}${own:+$own/bin:}'\"\$PATH\""
     # The first is Open MPI 4's, the second Open MPI 5's.
     echo "export OMPI_MCA_rmaps_base_oversubscribe=1"
     echo "export PRTE_MCA_rmaps_default_mapping_policy=slot:oversubscribe"
@@ -54,7 +57,9 @@ need_open_mpi()
 # print_line N WORD...
 print_line()
 {
-    line=mpirun
+    # By its whole name where a new shell does not find it.
+    line=$(command -v mpirun)
+    [ "$line" = "$MPI_HOME/bin/mpirun" ] || [ "$line" = "$own/bin/mpirun" ] || line=mpirun
     ! is_root || line="$line --allow-run-as-root"
     line="$line --oversubscribe"
     [ "$1" -le "$("${0%mpi.sh}cores.sh")" ] || line="$line --mca mpi_yield_when_idle 1"

@@ -10,6 +10,7 @@
 #include "base/output.h"
 #include "comm/hooks.h"
 #include "comm/hvd_run.h"
+#include "comm/own_mpi.h"
 #include "comm/timeline_file.h"
 #include "comm/transport_choice.h"
 #include "comm/world.h"
@@ -65,6 +66,7 @@ __attribute__((constructor)) static void start(void)
     output_begin(); // holds the standard streams, which any message needs
     on_exit(end_process, NULL);
     pthread_atfork(NULL, NULL, forget_in_child);
+    own_mpi_find();        // before MPI starts, or mpirun is looked for
     launcher_check();      // exits where the launcher's variables make no sense
     stale_program_check(); // a warning: the student's file was changed since
     json_use_memory();     // what reads and writes JSON: checkpoints, traces

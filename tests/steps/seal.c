@@ -495,7 +495,16 @@ static bool is_below_home(const char *path)
 }
 
 // The caller's PATH names folders of the caller's own, of which the seal would show too much. The
-// check's is the system's, with the folder of mpirun where that is installed elsewhere.
+// check's is the system's, with the folder of mpirun where that is installed elsewhere; one below a
+// home only if make deps made it: it has a program "run".
+static bool is_unpacked(const char *folder)
+{
+    char *start = format_text("%s/run", folder);
+    bool is = access(start, X_OK) == 0;
+    free(start);
+    return is;
+}
+
 static void use_system_path(void)
 {
     static const char system[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -510,7 +519,7 @@ static void use_system_path(void)
         free(program);
         free(folder);
     }
-    bool elsewhere = own && is_elsewhere(own) && !is_below_home(own);
+    bool elsewhere = own && is_elsewhere(own) && (!is_below_home(own) || is_unpacked(own));
     char *path = format_text("%s%s%s", system, elsewhere ? ":" : "", elsewhere ? own : "");
     setenv("PATH", path, 1);
     free(path);
