@@ -41,7 +41,7 @@ export HVDLAB_PATIENCE=${HVDLAB_PATIENCE:-$patience}
 others=" awk cat common/scripts/cluster.sh common/scripts/coverage.sh common/scripts/measure_servers.sh"
 others+=" common/scripts/measure_hosts.sh"
 others+=" common/scripts/servers.sh common/scripts/slurm.sh cp eval export git labs/09-many-machines/slurm/grade.sh mkdir"
-others+=" nproc nvidia-smi pkill podman apptainer rm sbatch sed squeue ssh-keygen wait "
+others+=" nproc nvidia-smi pkill podman python3 apptainer rm sbatch sed squeue ssh-keygen wait "
 
 fail()
 {
@@ -184,9 +184,13 @@ check_target() # WORD...
 check_make() # WORD...
 {
     local word target=
+    local -a words=()
     for word; do
+        # (Folders of the reader's own.)
+        [[ $word == MPI_HOME=* || $word == ONEDNN=* ]] || words+=("$word")
         [[ $word == -* || $word == *=* ]] || target=$word
     done
+    set -- "${words[@]}"
     if [[ $target == doc ]]; then
         make -s "$@" >"$work/make" 2>&1 || fail "make $*" "$work/make"
     else
@@ -236,6 +240,7 @@ check_command() # WORD...
         ;;
     make) check_make "$@" ;;
     build/*) check_program "$program" "$@" ;;
+    */bin/pip) ;; # of the reader's own environment
     *) [[ $others == *" $program "* ]] || fail "what is '$program'?" ;;
     esac
 }
