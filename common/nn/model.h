@@ -91,9 +91,9 @@ void model_write_variable(Model *model, int index, const float *from);
 // an error message.
 void save_weights(const Model *model, const char *folder, const char *name);
 // Reads the variables of such a file, or of a checkpoint's main file, whatever optimizer wrote it;
-// the model's own optimizer keeps its state. Exits with an error message, which names the variables,
-// if some are missing, have another shape, or are not the model's; then nothing has changed. Each
-// rank reads for itself.
+// the model's own optimizer keeps its state. Exits with an error message, which names the
+// variables, if some are missing, have another shape, or are not the model's; then nothing has
+// changed. Each rank reads for itself.
 void load_weights(Model *model, const char *path);
 // The gradient of the last batch's cross-entropy, without the L2 part. Trainable variables only.
 void model_read_gradient(const Model *model, int index, float *to);
