@@ -190,7 +190,7 @@ check_make() # WORD...
         [[ $word == MPI_HOME=* || $word == ONEDNN=* ]] || words+=("$word")
         [[ $word == -* || $word == *=* ]] || target=$word
     done
-    set -- "${words[@]}"
+    set -- "${words[@]:-all}"
     if [[ $target == doc ]]; then
         make -s "$@" >"$work/make" 2>&1 || fail "make $*" "$work/make"
     else
