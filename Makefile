@@ -541,7 +541,7 @@ check: ## the same, by the name that other projects use; on a terminal it asks f
 	$(build_first) test
 
 test-emulated: ## all that runs on a GPU that is only simulated
-	@common/scripts/deps.sh install build check sandbox steps dataset
+	@common/scripts/deps.sh install build check sandbox steps dataset class
 	$(build_first) $(build_emulated_more)
 	@$(usual_addresses) tests/run.sh --together $(run_emulated) $(run_emulated_more)
 
@@ -551,7 +551,7 @@ test-answers: ## grade all known mistakes and right answers (ANSWERS=--rest: but
 	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_answers)
 
 test-ranks: ## the part of make test that is about ranks, MPI and its launcher
-	@common/scripts/deps.sh install build check sandbox steps dataset
+	@common/scripts/deps.sh install build check sandbox steps dataset class
 	$(build_first) $(build_tests)
 	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_ranks)
 
@@ -564,7 +564,7 @@ test-more: ## what make test leaves out, except answers: simulated GPUs, faults,
 
 # Where replay finds no GPU, it says why.
 test-gpu: ## the tests that need a GPU, on this machine's; without one, a line that says so [PART=1, 2, 3 or more]
-	@common/scripts/deps.sh install build check sandbox steps dataset
+	@common/scripts/deps.sh install build check sandbox steps dataset class
 	$(build_first) $(BUILD)/replay
 	@why=$$($(BUILD)/replay tests/golden/cases/mlp_sgd.safetensors --device gpu 2>&1); \
 	if [ $$? -eq 2 ]; then \
