@@ -541,7 +541,7 @@ check: ## the same, by the name that other projects use; on a terminal it asks f
 	$(build_first) test
 
 test-emulated: ## all that runs on a GPU that is only simulated
-	@common/scripts/deps.sh install build check sandbox steps dataset class
+	@common/scripts/deps.sh install build check sandbox steps dataset
 	$(build_first) $(build_emulated_more)
 	@$(usual_addresses) tests/run.sh --together $(run_emulated) $(run_emulated_more)
 

@@ -60,14 +60,13 @@ run()
 
 number=0 at_once=1 tests=() left_out=0 third=${TEST_THIRD:-}
 unset TEST_THIRD # a test may run this script, too
-turn=$(($(cksum < <(git rev-parse HEAD 2>/dev/null) | cut -d ' ' -f 1) % 3))
+[[ $third != 1 ]] || turn=$(($(cksum < <(git rev-parse HEAD 2>/dev/null) | cut -d ' ' -f 1) % 3))
 for test in "$@"; do
     if [[ $test = --together ]]; then
         at_once=$(common/scripts/cores.sh)
         continue
     fi
-    turn=$(((turn + 1) % 3))
-    if [[ $third = 1 && $turn -ne 0 ]]; then
+    if [[ $third = 1 && $((turn = (turn + 1) % 3)) -ne 0 ]]; then
         left_out=$((left_out + 1))
         continue
     fi

@@ -108,7 +108,7 @@ build_threads = CUDA=0 SANITIZE=thread BUILD=$(threads) $(addprefix $(threads)/t
 
 # ---- On the GPU that is not there (tests/emulated/README.md), which is built in a folder of its own.
 # It runs a grid's threads one by one, so only what is quick enough. The longest come first, since they run
-# beside others; those of minutes are left to make test-more and make test-emulated.
+# beside others. All of it is left to make test-more and make test-emulated.
 
 emulated := $(BUILD)/emulated
 EMULATED_TESTS := operations optimizers loss
