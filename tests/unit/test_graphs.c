@@ -269,13 +269,20 @@ static double loss(bool training)
     return sum / now.batch;
 }
 
+// Whether the node's zeros are a ReLU's, which stay zeros; a convolution's move with its bias.
+static bool has_zeros_of_a_relu(const Node *node)
+{
+    while (node->op.kind == OP_MAX_POOL)
+        node = &now.nodes[node->from];
+    return node->op.kind == OP_RELU;
+}
+
 // Equal values of a pool, and zeros that a ReLU made, stay so: they are no kinks.
 static bool is_near_a_kink(void)
 {
     for (int i = 1; i < now.count; i++) {
         const Op *op = &now.nodes[i].op;
-        OpKind before = now.nodes[now.nodes[i].from].op.kind;
-        bool zeros = op->kind == OP_RELU && before != OP_RELU && before != OP_MAX_POOL;
+        bool zeros = op->kind == OP_RELU && !has_zeros_of_a_relu(&now.nodes[now.nodes[i].from]);
         bool kinks = op->kind == OP_RELU || op->kind == OP_MAX_POOL;
         for (size_t k = 0; kinks && k < value_size(op->out, now.batch); k++)
             if ((zeros || now.nodes[i].distance[k] > 0) && now.nodes[i].distance[k] < KINK)
