@@ -43,6 +43,18 @@ while read -r file; do
     [[ -e $file ]] || { echo "tests/PROMISES.md: there is no $file" >&2; status=1; }
 done < <(grep -ohE '\btests/[[:alnum:]_/.]*[[:alnum:]]' tests/PROMISES.md)
 
+# The table of settings.
+while read -r row; do
+    grep -qxF "$row" labs/devices.md || { echo "labs/devices.md lacks this row of common/base/settings.def: $row" >&2; status=1; }
+done < <(awk -F'"' '/^SETTING/ { split($1 "," $3, word, /[(,] */); gsub(/\|/, ", ", $2)
+    otherwise = word[3] ~ /^(SECONDS|BYTES)$/ ? word[7] : word[3] == "CHOICE" ? $2 : "not set"
+    sub(/,.*/, "", otherwise)
+    printf "| `%s` | %s | %s | %s |\n", word[2], $2, otherwise, $4 }' common/base/settings.def)
+if grep -rn 'getenv("HVD' common --include='*.c' | grep -vE '^common/(base/(arranged|launcher|role)|tools/watch)\.c:'; then
+    echo "read it with common/base/setting.h" >&2
+    status=1
+fi
+
 # Words that dictionaries for learners lack, or that a reader finds in no manual (a diagnosis keeps its name).
 if grep -rIniE --exclude='*.svg' --exclude-dir=corpus --exclude=lint.sh \
     "\b(pretend(s|ed)?|crew|strangers?|in vain|for ever|nobody's fault|the library is wrong here)\b|(^|[^-[:alnum:]_])anew\b" \

@@ -9,19 +9,9 @@
 #include "base/error.h"
 #include "base/launcher.h"
 #include "base/numbers.h"
+#include "base/setting.h"
 
 #define MAX_NODE 999 // in HVD_LAYOUT
-
-int environment_count(const char *name, int most)
-{
-    const char *text = secure_getenv(name);
-    if (!text || !*text)
-        return 0;
-    long number = environment_number(name, most);
-    if (number < 1)
-        die("%s=%.40s is not a whole number from 1 to %d", name, text, most);
-    return (int)number;
-}
 
 // The variables of one kind of launcher; NULL: it has none for this.
 typedef struct {
@@ -144,10 +134,10 @@ static Place place_in_layout(const char *layout)
 
 Place launcher_place(void)
 {
-    const char *layout = secure_getenv("HVD_LAYOUT");
-    if (layout && *layout)
+    const char *layout = setting_text(HVD_LAYOUT);
+    if (layout)
         return place_in_layout(layout);
-    int ranks_per_node = environment_count("HVD_RANKS_PER_NODE", MAX_LAUNCHED);
+    int ranks_per_node = setting_count(HVD_RANKS_PER_NODE);
     if (!ranks_per_node)
         return true_place();
     launcher_check();
@@ -174,7 +164,5 @@ NodeName node_name(int node)
 
 bool simulates_nodes(void)
 {
-    const char *layout = secure_getenv("HVD_LAYOUT");
-    const char *ranks_per_node = secure_getenv("HVD_RANKS_PER_NODE");
-    return (layout && *layout) || (ranks_per_node && *ranks_per_node);
+    return setting_text(HVD_LAYOUT) || setting_text(HVD_RANKS_PER_NODE);
 }

@@ -6,10 +6,6 @@
 
 #include <stdbool.h>
 
-// The value of an environment variable that holds a whole number from 1 to `most`, or 0 where it is
-// not set or empty. Exits when it holds anything else.
-int environment_count(const char *name, int most);
-
 // A launcher's environment that contradicts itself or holds no numbers (a rank that is not below
 // the size, a size above MAX_LAUNCHED, ...) makes the program exit with an error message. start.c
 // calls this before main.

@@ -1,11 +1,12 @@
 // Reads a role from the environment. ps_job.c reports errors in a role: reporting needs the role,
-// so this file cannot do it.
+// so this file cannot do it, nor read settings by setting.h, which reports errors, too.
 
 #include "base/role.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/numbers.h"
 
 const char *role_name(RoleKind kind)
 {
@@ -15,10 +16,8 @@ const char *role_name(RoleKind kind)
 // A whole number that ends the text, from 0 to MAX_ROLES, else -1.
 static int number_of(const char *text)
 {
-    if (!text || !*text || strlen(text) > 4 || strspn(text, "0123456789") != strlen(text))
-        return -1;
-    int number = atoi(text);
-    return number <= MAX_ROLES ? number : -1;
+    uint64_t number;
+    return text && read_whole_number(text, MAX_ROLES, &number) ? (int)number : -1;
 }
 
 static int words_in(const char *list)

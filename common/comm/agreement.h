@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/setting.h"
 #include "comm/world.h"
 
 // A property of a call that must be the same on all ranks, reported as "rank 0 gives 4 values,
@@ -52,6 +53,12 @@ static inline Term text_term(const char *verb, const char *before, const char *t
 {
     return (Term){.verb = verb, .before = before, .text = text, .advice = advice};
 }
+
+// What to do where a variable of the environment is not the same on all ranks, and a term for a
+// choice (base/settings.def).
+#define PASS_ON(setting) "mpirun -x " #setting " passes it on to other machines"
+#define CHOICE_TERM(setting)                                                                       \
+    text_term("find", #setting "=", setting_choice_text(setting), PASS_ON(setting))
 
 static inline Term number_term(const char *verb, const char *before, int64_t number,
                                const char *after)

@@ -124,11 +124,12 @@ static Term op_term(HvdOp op)
 static int agree_on_reduction(const char *caller, size_t count, HvdOp op, MPI_Comm comm)
 {
     bool adds = op == HVD_SUM || op == HVD_AVERAGE;
-    return agree(&(Collective){.name = caller,
-                               .channel = "values",
-                               .terms = {count_term(count), op_term(op), hierarchy_term()},
-                               .sum = {.open = adds, .channel = WORLD_VALUES, .count = count}},
-                 comm);
+    return agree(
+        &(Collective){.name = caller,
+                      .channel = "values",
+                      .terms = {count_term(count), op_term(op), CHOICE_TERM(HVD_HIERARCHICAL)},
+                      .sum = {.open = adds, .channel = WORLD_VALUES, .count = count}},
+        comm);
 }
 
 // The numbers of rows may differ.

@@ -423,8 +423,8 @@ void stall_prepare(int rank, int size)
     static bool prepared;
     if (stall_job.running)
         return;
-    stall_job.limit = environment_seconds("HVD_STALL_SECONDS", 10);
-    stall_job.shutdown = environment_seconds("HVD_STALL_SHUTDOWN_SECONDS", 0);
+    stall_job.limit = setting_seconds(HVD_STALL_SECONDS);
+    stall_job.shutdown = setting_seconds(HVD_STALL_SHUTDOWN_SECONDS);
     if (stall_job.limit > 0 && stall_job.limit < MIN_LIMIT)
         die("HVD_STALL_SECONDS=%g is too short: at least %g, or 0, which turns it off",
             stall_job.limit, MIN_LIMIT);

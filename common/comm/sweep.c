@@ -19,6 +19,7 @@
 #include "base/layout.h"
 #include "base/memory.h"
 #include "base/numbers.h"
+#include "base/setting.h"
 #include "base/format.h"
 #include "comm/agreement.h"
 #include "comm/transport.h"
@@ -142,7 +143,7 @@ static void take_back(const Sweep *sweep, size_t count)
 // A file for the results, beside the screen; "": none.
 static const char *results_file(void)
 {
-    const char *path = getenv("HVD_SWEEP");
+    const char *path = setting_text(HVD_SWEEP);
     return path ? path : "";
 }
 
@@ -160,7 +161,7 @@ static void meet(const Sweep *sweep, size_t size, double *numbers, int count)
                       text_term("call", "",
                                 sweep->allreduce ? "a function of the program's" : "MPI_Allreduce",
                                 NULL),
-                      text_term("find", "HVD_SWEEP=", results_file(), HAND_ON("HVD_SWEEP"))}},
+                      text_term("find", "HVD_SWEEP=", results_file(), PASS_ON(HVD_SWEEP))}},
         world_comm(WORLD_VALUES));
     PMPI_Allreduce(MPI_IN_PLACE, numbers, count, MPI_DOUBLE, MPI_MAX, world_comm(WORLD_AGREEMENT));
     agreed_call_ends();

@@ -18,6 +18,8 @@
 #include "base/memory.h"
 #include "base/output.h"
 #include "base/format.h"
+#include "base/setting.h"
+#include "comm/agreement.h"
 #include "run/device.h"
 #include "observe/timeline.h"
 #include "comm/timeline_file.h"
@@ -397,17 +399,11 @@ void timeline_forget(void)
     job.path = NULL;
 }
 
-static const char *setting(void)
-{
-    const char *path = getenv("HVD_TIMELINE");
-    return path && *path ? path : NULL;
-}
-
 static void start(void)
 {
-    if (!setting())
+    if (!setting_text(HVD_TIMELINE))
         return;
-    job.path = absolute(setting());
+    job.path = absolute(setting_text(HVD_TIMELINE));
     if (launcher_rank() == 0)
         check_file();
     timeline_record();
@@ -422,15 +418,12 @@ void timeline_start(void)
 // All ranks must have it: the others wait for each rank's spans.
 static void check_setting(void)
 {
-    int64_t hash = 0;
-    for (const char *at = setting(); at && *at; at++)
-        hash = (hash * 31 + (unsigned char)*at) % ((int64_t)1 << 40);
+    const char *path = setting_text(HVD_TIMELINE);
+    int64_t hash = path ? (int64_t)(text_hash(path) >> 1) : 0;
     int64_t low_high[2] = {-hash, hash};
     PMPI_Allreduce(MPI_IN_PLACE, low_high, 2, MPI_INT64_T, MPI_MAX, comm());
     if (-low_high[0] != low_high[1])
-        die("HVD_TIMELINE is not the same on all ranks; mpirun -x HVD_TIMELINE hands it on to "
-            "other "
-            "machines");
+        die("HVD_TIMELINE is not the same on all ranks; " PASS_ON(HVD_TIMELINE));
 }
 
 void timeline_join(void)

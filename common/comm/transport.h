@@ -38,16 +38,11 @@ typedef struct {
 // HVD_TRANSPORT.
 typedef enum { TRANSPORT_AUTO, TRANSPORT_NCCL, TRANSPORT_MPI } TransportChoice;
 TransportChoice transport_choice(void);
-const char *transport_choice_name(void);
-// What to do where a variable is not the same on all ranks.
-#define HAND_ON(name) "mpirun -x " name " hands it on to other machines"
 // Exits with an error message where HVD_TRANSPORT or HVD_COMPRESSION is none of its values.
 void hvd_check_settings(void);
 // HVD_HIERARCHICAL=auto, 0 or 1 (hierarchical.h).
 typedef enum { HIERARCHY_AUTO, HIERARCHY_NEVER, HIERARCHY_ALWAYS } HierarchyChoice;
 HierarchyChoice hierarchy_choice(void);
-// That it is the same on all ranks.
-Term hierarchy_term(void);
 // HVD_COMPRESSION=bf16?
 bool hvd_compresses(void);
 

@@ -24,25 +24,18 @@ static void agree_on_arenas(const Parameters *parameters, MPI_Comm comm)
 {
     char layout[24];
     snprintf(layout, sizeof layout, "%016" PRIx64, parameters->layout);
+    Term order = text_term("lay", "their weights out in the order ", layout,
+                           "the processors' instruction sets differ: set DNNL_MAX_CPU_ISA=AVX2 "
+                           "on all of them");
     agree_only(
-        &(Collective){
-            .name = "hvd",
-            .channel = "variables",
-            .object = "the first exchange of a model's values",
-            .terms = {text_term("compute", "on a ", device_is_gpu() ? "GPU" : "CPU",
-                                "--device cpu takes them all there"),
-                      hvd_model_term(parameters),
-                      (Term){.verb = "lay",
-                             .before = "their weights out in the order ",
-                             .text = layout,
-                             .advice = "the processors' instruction sets differ: set "
-                                       "DNNL_MAX_CPU_ISA=AVX2 on all of them"},
-                      hvd_adder_term(),
-                      text_term("find", "HVD_TRANSPORT=", transport_choice_name(),
-                                HAND_ON("HVD_TRANSPORT")),
-                      hierarchy_term(),
-                      text_term("find", "HVD_COMPRESSION=", hvd_compresses() ? "bf16" : "none",
-                                HAND_ON("HVD_COMPRESSION"))}},
+        &(Collective){.name = "hvd",
+                      .channel = "variables",
+                      .object = "the first exchange of a model's values",
+                      .terms = {text_term("compute", "on a ", device_is_gpu() ? "GPU" : "CPU",
+                                          "--device cpu takes them all there"),
+                                hvd_model_term(parameters), order, hvd_adder_term(),
+                                CHOICE_TERM(HVD_TRANSPORT), CHOICE_TERM(HVD_HIERARCHICAL),
+                                CHOICE_TERM(HVD_COMPRESSION)}},
         comm);
     if (hvd_own_allreduce() && hvd_compresses())
         die("HVD_COMPRESSION=bf16: a function given to hvd_use_allreduce adds up floats; unset it");

@@ -17,12 +17,12 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/numbers.h"
+#include "base/setting.h"
 #include "base/format.h"
 #include "comm/world.h"
 
 // Bytes. Large enough for full bandwidth, small enough that the first pieces of a large network are
 // sent early. (Horovod's 64 MiB is the maximum of a piece, not the minimum.)
-#define DEFAULT_FUSION_THRESHOLD ((size_t)16 << 20)
 
 // ---- The distributed optimizer.
 
@@ -76,7 +76,7 @@ static int agree_on_update(const Distributed *d)
     model.hash = d->model;
     Term threshold =
         number_term("find", "HVD_FUSION_THRESHOLD=", (int64_t)(d->threshold * sizeof(float)), NULL);
-    threshold.advice = HAND_ON("HVD_FUSION_THRESHOLD");
+    threshold.advice = PASS_ON(HVD_FUSION_THRESHOLD);
     return agree_only(
         &(Collective){.name = "hvd_distributed_optimizer",
                       .channel = "gradients",
@@ -202,20 +202,6 @@ bool hvd_is_distributed(const Optimizer *optimizer)
     return false;
 }
 
-// HVD_FUSION_THRESHOLD, in floats; 0 sends every gradient as soon as it is complete.
-static size_t fusion_threshold(void)
-{
-    const char *text = getenv("HVD_FUSION_THRESHOLD");
-    if (!text || !*text)
-        return DEFAULT_FUSION_THRESHOLD / sizeof(float);
-    char *end;
-    errno = 0;
-    unsigned long long bytes = strtoull(text, &end, 10);
-    if (errno || *end || *text < '0' || *text > '9')
-        die("HVD_FUSION_THRESHOLD=%s is not a number of bytes, 0 or more", text);
-    return bytes / sizeof(float);
-}
-
 static Optimizer *distribute(const char *caller, Optimizer *optimizer, int passes)
 {
     if (!optimizer)
@@ -235,7 +221,7 @@ static Optimizer *distribute(const char *caller, Optimizer *optimizer, int passe
         d->optimizer.gradient_ready = gradient_ready;
         d->optimizer.apply = distributed_apply;
     }
-    d->threshold = fusion_threshold();
+    d->threshold = setting_bytes(HVD_FUSION_THRESHOLD) / sizeof(float);
     d->optimizer.waits_for = d->threshold;
     d->working = world_size();
     d->passes = passes;

@@ -13,10 +13,10 @@
 
 // ---- The environment.
 
-static const char *needed(const char *name, const char *example)
+static const char *needed(Setting setting, const char *example)
 {
-    const char *text = getenv(name);
-    if (!text || !*text)
+    const char *text = setting_text(setting), *name = setting_name(setting);
+    if (!text)
         die("%s is not set: a job of parameter servers needs it in the environment of each "
             "process, as %s=%s",
             name, name, example);
@@ -29,9 +29,9 @@ static Role need_role(void)
     static Role found;
     if (found.kind)
         return found;
-    const char *role = needed("HVD_ROLE", "server:0"),
-               *servers = needed("HVD_SERVERS", "127.0.0.1:7001"),
-               *workers = needed("HVD_WORKERS", "3");
+    const char *role = needed(HVD_ROLE, "server:0"),
+               *servers = needed(HVD_SERVERS, "127.0.0.1:7001"),
+               *workers = needed(HVD_WORKERS, "3");
     found = role_from_environment();
     if (!found.kind)
         die("HVD_ROLE=%.40s, HVD_SERVERS=%.200s and HVD_WORKERS=%.40s make no sense together: a "
@@ -63,7 +63,7 @@ int ps_workers(void)
 static TcpAddress *read_addresses(int count)
 {
     TcpAddress *addresses = allocate((size_t)count, sizeof *addresses);
-    const char *at = needed("HVD_SERVERS", "127.0.0.1:7001");
+    const char *at = needed(HVD_SERVERS, "127.0.0.1:7001");
     for (int i = 0; i < count; i++) {
         size_t length = strcspn(at, ",");
         if (!tcp_address(at, length, &addresses[i]))
@@ -76,7 +76,7 @@ static TcpAddress *read_addresses(int count)
 
 static void read_word(char word[PS_WORD])
 {
-    const char *text = needed("HVD_JOB", "any-word, the same for all");
+    const char *text = needed(HVD_JOB, "any-word, the same for all");
     if (strlen(text) >= PS_WORD)
         die("HVD_JOB is longer than %d characters", PS_WORD - 1);
     memcpy(word, text, strlen(text));
@@ -85,8 +85,8 @@ static void read_word(char word[PS_WORD])
 PsJob ps_job(const char *caller, RoleKind kind)
 {
     PsJob job = {.role = need_role(),
-                 .say_after = environment_seconds("HVD_STALL_SECONDS", 10),
-                 .give_up = environment_seconds("HVD_START_SECONDS", 60)};
+                 .say_after = setting_seconds(HVD_STALL_SECONDS),
+                 .give_up = setting_seconds(HVD_START_SECONDS)};
     if (job.role.kind != kind)
         die("%s: this process is %s %d (HVD_ROLE)", caller, role_name(job.role.kind),
             job.role.number);

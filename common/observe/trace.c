@@ -24,6 +24,7 @@
 #include "base/output.h"
 #include "base/process.h"
 #include "base/rng.h"
+#include "base/setting.h"
 #include "base/format.h"
 
 static int file = -1;
@@ -186,7 +187,7 @@ static void read_key(const char *folder)
 
 void trace_hide_setting(void)
 {
-    const char *folder = getenv("HVDLAB_TRACE");
+    const char *folder = setting_text(HVDLAB_TRACE);
     folder_asked_for = folder ? strdup(folder) : NULL;
     unsetenv("HVDLAB_TRACE");
     if (folder_asked_for)
@@ -197,10 +198,10 @@ static atomic_bool paused;
 
 static void open_if_asked(void)
 {
-    const char *folder = getenv("HVDLAB_TRACE"); // that it set itself
+    const char *folder = setting_text(HVDLAB_TRACE); // that it set itself
     if (!folder)
         folder = folder_asked_for;
-    if (folder && *folder)
+    if (folder)
         open_file(folder);
 }
 

@@ -19,6 +19,7 @@
 #include "base/layout.h"
 #include "base/memory.h"
 #include "base/numbers.h"
+#include "base/setting.h"
 #include "base/format.h"
 #include "run/hooks.h"
 
@@ -187,8 +188,8 @@ static void show_help(void)
         putchar('\n');
         free(left);
     }
-    printf("\nHVDLAB_FLAGS in the environment holds more flags, which win over these.\n"
-           "HVDLAB_RESUME=1 (hvdrun sets it) means --resume where there is a --checkpoint-dir.\n");
+    puts("\nEnvironment variables:");
+    settings_print();
 }
 
 static void show_version(void)
@@ -338,7 +339,7 @@ static void read_flags(int argc, char **argv)
 static void read_environment(void)
 {
     static char *copy; // never freed: the arguments may point into it
-    const char *text = getenv("HVDLAB_FLAGS");
+    const char *text = setting_text(HVDLAB_FLAGS);
     if (!text)
         return;
     copy = format_text("%s", text);
@@ -384,12 +385,12 @@ Args parse_args(int argc, char **argv)
     reset_to_defaults();
     read_flags(argc, argv);
     read_environment();
-    if (args.checkpoint_dir && environment_count("HVDLAB_RESUME", 1))
+    if (args.checkpoint_dir && setting_count(HVDLAB_RESUME))
         args.resume = true;
     if (args.resume && !args.checkpoint_dir)
         die("--resume needs --checkpoint-dir, the folder to go on from");
     checkpoint_dir.given = args.checkpoint_dir != NULL;
-    int seed = environment_count("HVDLAB_SEED", 999999999);
+    int seed = setting_count(HVDLAB_SEED);
     if (process.seeded)
         seed_process(process.seed);
     else if (seed > 0)

@@ -21,6 +21,7 @@
 #include "base/launcher.h"
 #include "base/layout.h"
 #include "base/memory.h"
+#include "base/setting.h"
 #include "base/format.h"
 
 #ifdef HVDLAB_CUDA
@@ -197,7 +198,7 @@ static const char *kind_of(const Device *device)
 // The number of devices of this node.
 static int share_count(void)
 {
-    int count = environment_count("HVDLAB_DEVICES", MAX_DEVICES);
+    int count = setting_count(HVDLAB_DEVICES);
     return count ? count : node.place.local_size;
 }
 

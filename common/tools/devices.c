@@ -18,6 +18,7 @@
 #include "base/launcher.h"
 #include "base/layout.h"
 #include "base/memory.h"
+#include "base/setting.h"
 #include "base/format.h"
 
 #define ANNOUNCEMENT "/memfd:hvdlab rank %d node %d device %d of %d kind %7s"
@@ -296,7 +297,7 @@ static void print_jobs(const Processes *all, const Activity *before, const Activ
 // The devices that a process would have that started now.
 static void print_idle(const Activity *before, const Activity *after)
 {
-    int devices = environment_count("HVDLAB_DEVICES", MAX_DEVICES);
+    int devices = setting_count(HVDLAB_DEVICES);
     if (devices == 0)
         devices = 1;
     printf("no program of the kit is at work\n");

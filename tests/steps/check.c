@@ -43,6 +43,7 @@
 #include "base/layout.h"
 #include "base/memory.h"
 #include "base/numbers.h"
+#include "base/setting.h"
 #include "base/format.h"
 
 #define MAX_GRADED    32   // exercises that are graded at once
@@ -643,7 +644,7 @@ int main(int argc, char **argv)
     check.file = argv[words + 1];
     if (*check.file == '-') // else it is an option to the compiler
         check.file = format_text("./%s", check.file);
-    check.patience = environment_count("HVDLAB_PATIENCE", 1000);
+    check.patience = setting_count(HVDLAB_PATIENCE);
     if (check.patience == 0)
         check.patience = 1;
     if (runs_on_gpu())

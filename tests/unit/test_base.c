@@ -15,6 +15,7 @@
 #include "base/layout.h"
 #include "base/memory.h"
 #include "base/output.h"
+#include "base/setting.h"
 #include "base/format.h"
 
 // The tests may themselves have been started by a launcher.
@@ -475,7 +476,7 @@ END_TEST
 static void count_devices(const void *value)
 {
     setenv("HVDLAB_DEVICES", value, 1);
-    printf("%d", environment_count("HVDLAB_DEVICES", 1024));
+    printf("%d", setting_count(HVDLAB_DEVICES));
 }
 
 START_TEST(counts_from_the_environment_have_bounds)

@@ -31,7 +31,7 @@ END_TEST
 static void read_seconds(const void *unused)
 {
     (void)unused;
-    environment_seconds("HVD_STALL_SECONDS", 1);
+    setting_seconds(HVD_STALL_SECONDS);
 }
 
 START_TEST(seconds_in_variables_are_decimal)
@@ -39,14 +39,58 @@ START_TEST(seconds_in_variables_are_decimal)
     static const char *const wrong[] = {"0,5", "-1", "+1", "nan", "inf", "0x1", " 1", "1 ", "2e6"};
     setlocale(LC_ALL, "");
     setenv("HVD_STALL_SECONDS", "0.5", 1);
-    ck_assert_double_eq(environment_seconds("HVD_STALL_SECONDS", 1), 0.5);
+    ck_assert_double_eq(setting_seconds(HVD_STALL_SECONDS), 0.5);
     setenv("HVD_STALL_SECONDS", "", 1);
-    ck_assert_double_eq(environment_seconds("HVD_STALL_SECONDS", 1), 1);
+    ck_assert_double_eq(setting_seconds(HVD_STALL_SECONDS), 10);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         setenv("HVD_STALL_SECONDS", wrong[i], 1);
         assert_refused(read_seconds, NULL, "is not a number of seconds from 0 to 1000000");
     }
     unsetenv("HVD_STALL_SECONDS");
+}
+END_TEST
+
+static void read_all_settings(const void *unused)
+{
+    (void)unused;
+    setting_count(HVDLAB_PATIENCE);
+    setting_bytes(HVD_FUSION_THRESHOLD);
+    setting_choice(HVD_HIERARCHICAL);
+}
+
+static const struct {
+    Setting setting;
+    const char *text, *message;
+} wrong_settings[] = {
+    {HVDLAB_PATIENCE, "1001", "HVDLAB_PATIENCE=1001 is not a whole number from 1 to 1000"},
+    {HVDLAB_PATIENCE, "0", "is not a whole number from 1"},
+    {HVDLAB_PATIENCE, "1 ", "is not a whole number from 1"},
+    {HVD_FUSION_THRESHOLD, "-1", "HVD_FUSION_THRESHOLD=-1 is not a number of bytes, 0 or more"},
+    {HVD_FUSION_THRESHOLD, "16M", "is not a number of bytes"},
+    {HVD_HIERARCHICAL, "yes", "HVD_HIERARCHICAL=yes is not auto, 0 or 1"},
+    {HVD_HIERARCHICAL, "aut", "is not auto, 0 or 1"},
+    {HVD_HIERARCHICAL, "auto|0", "is not auto, 0 or 1"},
+};
+
+START_TEST(settings_of_another_kind_are_refused)
+{
+    setenv(setting_name(wrong_settings[_i].setting), wrong_settings[_i].text, 1);
+    assert_refused(read_all_settings, NULL, wrong_settings[_i].message);
+}
+END_TEST
+
+START_TEST(settings_have_defaults_and_words)
+{
+    ck_assert_int_eq(setting_count(HVDLAB_PATIENCE), 0);
+    ck_assert_uint_eq(setting_bytes(HVD_FUSION_THRESHOLD), 16 << 20);
+    ck_assert_str_eq(setting_choice_text(HVD_TRANSPORT), "auto");
+    setenv("HVD_TRANSPORT", "mpi", 1);
+    ck_assert_int_eq(setting_choice(HVD_TRANSPORT), 2);
+    ck_assert_str_eq(setting_choice_text(HVD_TRANSPORT), "mpi");
+    setenv("HVD_FUSION_THRESHOLD", "0", 1);
+    ck_assert_uint_eq(setting_bytes(HVD_FUSION_THRESHOLD), 0);
+    setenv("HVD_SWEEP", "", 1);
+    ck_assert_ptr_null(setting_text(HVD_SWEEP));
 }
 END_TEST
 
@@ -86,6 +130,9 @@ int main(void)
     TCase *tests = tcase_create("locales");
     tcase_add_test(tests, numbers_have_a_point_in_any_locale);
     tcase_add_test(tests, seconds_in_variables_are_decimal);
+    tcase_add_loop_test(tests, settings_of_another_kind_are_refused, 0,
+                        sizeof wrong_settings / sizeof *wrong_settings);
+    tcase_add_test(tests, settings_have_defaults_and_words);
     tcase_add_loop_test(tests, text_clean_leaves_what_can_be_shown, 0,
                         sizeof unclean / sizeof *unclean);
     suite_add_tcase(suite, tests);
