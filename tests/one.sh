@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Usage: tests/one.sh NAME CASE BUILT NAME[@SECONDS]=COMMAND...
 #
-# Runs the one test of that NAME, the first words of its line in `make test`, and shows what it prints. Builds before
-# that what the test starts, or BUILT, the programs of all tests, where it is a script. CASE, if there is one: a test
-# case of a Check program, a word for a script (for graders a part of an answer's name). Status 2 without such a test.
+# Runs the one test of that NAME, the first words of its line in `make test` or its file (test_stall), and shows what
+# it prints. Builds before that what the test starts, or BUILT, the programs of all tests, where it is a script. CASE,
+# if there is one: a test case of a Check program, a word for a script (for graders a part of an answer's name).
+# Status 2 without such a test.
 
 set -eu -o pipefail
 name=$1 case=$2 built=$3
@@ -11,7 +12,7 @@ shift 3
 for test in "$@"; do
     [[ $test != --together ]] || continue
     title=${test%%=*} title=${title%@*}
-    [[ $title != "$name" ]] || break
+    [[ $title != "$name" && $test != *"/$name" && $test != *"/$name.sh"* ]] || break
     [[ $title != *"$name"* ]] || near+=${near:+, }$title
     title=
 done
