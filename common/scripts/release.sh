@@ -131,7 +131,7 @@ done <"$fresh/list"
 known common >"$fresh/list"
 while read -r path; do
     case $path in
-    common/class/* | common/tools/grades.c | common/scripts/*.awk | common/scripts/measure*) ;;
+    common/class/* | common/tools/grades.c | common/scripts/*.awk | common/scripts/measure.sh) ;;
     common/scripts/{release,grade,gradescope,print,translate,demo,gpu_pack,layers}.sh | common/scripts/print.css) ;;
     *) add "$path" ;;
     esac
@@ -197,7 +197,7 @@ known 'labs/*/figures/*' >"$fresh/list"
 while read -r path; do
     ! named "figures/${path##*/}" | grep -q . || add "$path"
 done <"$fresh/list"
-named 'tests/golden/cases/[a-z_0-9]+\.safetensors|common/scripts/measure_[a-z]+\.sh' >"$fresh/named"
+named 'tests/golden/cases/[a-z_0-9]+\.safetensors|labs/[0-9a-z-]+/measure_[a-z]+\.sh' >"$fresh/named"
 while read -r path; do
     add "$path"
 done <"$fresh/named"

@@ -14,12 +14,12 @@ limit=120
 if [[ ${1:-} = --measure ]]; then
     export QUICK=1 FIGURES=$folder
     PATH=$PATH:/usr/sbin:/sbin command -v tc >/dev/null || skip "there is no tc (Debian package iproute2)"
-    limit=600 run common/scripts/measure_hosts.sh time
+    limit=600 run labs/09-many-machines/measure_hosts.sh time
     ! grep -q "does not let you make networks\|in this chroot\|Unknown device type\|qdisc kind is unknown" "$folder/err" || skip "$(cat "$folder/err")"
     [[ $status -eq 0 && $(grep -cE '^\|( [0-9.]+ \|){5}$' "$folder/out") -eq 8 && $(tail -n 1 "$folder/out") = "| they cross "* ]] ||
         fail "time: status $status: $(cat "$folder/out" "$folder/err")"
     grep -q "two levels" "$folder/crossover.svg" || fail "no figure"
-    limit=600 succeeds common/scripts/measure_hosts.sh bytes
+    limit=600 succeeds labs/09-many-machines/measure_hosts.sh bytes
     awk -F '|' 'NR > 2 { if ($4 < 0.99 || $4 > 3.05 || (/two levels/ && $4 > 1.02)) exit 1 } END { exit NR != 8 }' "$folder/out" ||
         fail "bytes: $(cat "$folder/out")"
     conclude

@@ -38,8 +38,8 @@ export BENCH=quick
 patience=${CK_TIMEOUT_MULTIPLIER:-1}
 export HVDLAB_PATIENCE=${HVDLAB_PATIENCE:-$patience}
 # What else than programs of the kit stands at the beginning of a command.
-others=" awk cat common/scripts/cluster.sh common/scripts/coverage.sh common/scripts/measure_servers.sh"
-others+=" common/scripts/measure_hosts.sh"
+others=" awk cat common/scripts/cluster.sh common/scripts/coverage.sh labs/08-parameter-server/measure_servers.sh"
+others+=" labs/09-many-machines/measure_hosts.sh"
 others+=" common/scripts/servers.sh common/scripts/slurm.sh cp eval export git labs/09-many-machines/slurm/grade.sh mkdir"
 others+=" nproc nvidia-smi pkill podman python3 apptainer rm sbatch sed squeue ssh-keygen wait "
 

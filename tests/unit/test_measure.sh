@@ -12,7 +12,7 @@
 # table COMMAND: QUICK; a heading, a line under it, rows with as many cells, none of them empty.
 table()
 {
-    QUICK=1 FIGURES=$folder succeeds common/scripts/measure_servers.sh "$1"
+    QUICK=1 FIGURES=$folder succeeds labs/08-parameter-server/measure_servers.sh "$1"
     awk -F '|' '
         NR == 1 { cells = NF }
         { if (NF != cells || cells < 4) bad = 1 }
@@ -49,8 +49,8 @@ if [[ ${1:-} == --servers ]]; then
     for name in images traffic slow staleness accuracy; do table $name; done
     figure images
     figure course
-    refused usage: common/scripts/measure_servers.sh everything
-    QUICK=1 FIGURES=$folder common/scripts/measure_servers.sh images >"$folder/out" 2>"$folder/err" &
+    refused usage: labs/08-parameter-server/measure_servers.sh everything
+    QUICK=1 FIGURES=$folder labs/08-parameter-server/measure_servers.sh images >"$folder/out" 2>"$folder/err" &
     sleep 5
     kill -TERM $!
     wait $!
