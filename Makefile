@@ -780,6 +780,7 @@ check-format: ## check that they are laid out so, and that common/ includes only
 	@common/scripts/deps.sh install clang-format
 	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(formatted) || { status=$$?; \
 	    echo "make check-format: laid out for clang-format 14 and 19; this is $$($(CLANG_FORMAT) --version)" >&2; exit $$status; }
+	$(Q)awk -f tests/literals.awk $(formatted)
 	$(Q)common/scripts/layers.sh
 
 .PHONY: fuzz

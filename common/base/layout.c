@@ -70,8 +70,8 @@ void launcher_check(void)
     if (launched_by_srun())
         check_names(&slurm);
     if (launcher_rank() >= launcher_size())
-        die("the launcher's variables say rank %d of %d; start the program by mpirun, or without "
-            "them",
+        die("the launcher's variables say rank %d of %d; start the program by mpirun, or "
+            "without them",
             launcher_rank(), launcher_size());
 }
 

@@ -48,9 +48,10 @@ static char *remarks_of(const cJSON *student)
 {
     char *text = format_text("%s", "");
     const cJSON *result;
-    cJSON_ArrayForEach(result, items(student, "results")) if (*json_text(result, "remark"))
-        text_add(&text, "%s%s: %s", *text ? "; " : "", json_text(result, "exercise"),
-                 json_text(result, "remark"));
+    cJSON_ArrayForEach (result, items(student, "results"))
+        if (*json_text(result, "remark"))
+            text_add(&text, "%s%s: %s", *text ? "; " : "", json_text(result, "exercise"),
+                     json_text(result, "remark"));
     return text;
 }
 
@@ -58,17 +59,16 @@ void print_csv(FILE *out, const cJSON *grades)
 {
     const cJSON *student = cJSON_GetArrayItem(items(grades, "students"), 0), *result;
     fprintf(out, "id,name,email,");
-    cJSON_ArrayForEach(result, items(student, "results")) fprintf(
-        out, "%s,%s verdict,", json_text(result, "exercise"), json_text(result, "exercise"));
+    cJSON_ArrayForEach (result, items(student, "results"))
+        fprintf(out, "%s,%s verdict,", json_text(result, "exercise"),
+                json_text(result, "exercise"));
     fprintf(out, "points,days late,remarks\n");
-    cJSON_ArrayForEach(student, items(grades, "students"))
-    {
+    cJSON_ArrayForEach (student, items(grades, "students")) {
         char *remarks = remarks_of(student);
         print_own(out, json_text(student, "id"), ",");
         print_own(out, json_text(student, "name"), ",");
         print_own(out, json_text(student, "email"), ",");
-        cJSON_ArrayForEach(result, items(student, "results"))
-        {
+        cJSON_ArrayForEach (result, items(student, "results")) {
             print_points(out, result);
             print_own(out, json_text(result, "verdict"), ",");
         }
@@ -85,9 +85,9 @@ static const cJSON *result_named(const cJSON *student, const char *exercise)
     static const char *const fields[] = {"results", "earlier"};
     const cJSON *result;
     for (int i = 0; i < 2; i++)
-        cJSON_ArrayForEach(result,
-                           items(student, fields[i])) if (strcmp(json_text(result, "exercise"),
-                                                                 exercise) == 0) return result;
+        cJSON_ArrayForEach (result, items(student, fields[i]))
+            if (strcmp(json_text(result, "exercise"), exercise) == 0)
+                return result;
     return NULL;
 }
 
@@ -98,22 +98,20 @@ void print_book(FILE *out, const cJSON *grades)
     int count = 0;
     static const char *const fields[] = {"earlier", "results"};
     for (int f = 0; f < 2; f++)
-        cJSON_ArrayForEach(student, items(grades, "students"))
-            cJSON_ArrayForEach(result, items(student, fields[f]))
-        {
-            const char *name = json_text(result, "exercise");
-            bool known = false;
-            for (int i = 0; i < count; i++)
-                known = known || strcmp(names[i], name) == 0;
-            if (!known && count < 256)
-                names[count++] = name;
-        }
+        cJSON_ArrayForEach (student, items(grades, "students"))
+            cJSON_ArrayForEach (result, items(student, fields[f])) {
+                const char *name = json_text(result, "exercise");
+                bool known = false;
+                for (int i = 0; i < count; i++)
+                    known = known || strcmp(names[i], name) == 0;
+                if (!known && count < 256)
+                    names[count++] = name;
+            }
     fprintf(out, "id,name,email,");
     for (int i = 0; i < count; i++)
         print_own(out, names[i], ",");
     fprintf(out, "points\n");
-    cJSON_ArrayForEach(student, items(grades, "students"))
-    {
+    cJSON_ArrayForEach (student, items(grades, "students")) {
         double points = 0;
         print_own(out, json_text(student, "id"), ",");
         print_own(out, json_text(student, "name"), ",");
@@ -153,11 +151,9 @@ void print_junit(FILE *out, const cJSON *grades)
 {
     const cJSON *student, *result;
     fprintf(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
-    cJSON_ArrayForEach(student, items(grades, "students"))
-    {
+    cJSON_ArrayForEach (student, items(grades, "students")) {
         int tests = 0, failures = 0, errors = 0;
-        cJSON_ArrayForEach(result, items(student, "results"))
-        {
+        cJSON_ArrayForEach (result, items(student, "results")) {
             tests++;
             failures += has_mark(result) && !has_passed(result);
             errors += !has_mark(result);
@@ -165,7 +161,8 @@ void print_junit(FILE *out, const cJSON *grades)
         fprintf(out, "  <testsuite name=\"");
         print_escaped(out, json_text(student, "id"));
         fprintf(out, "\" tests=\"%d\" failures=\"%d\" errors=\"%d\">\n", tests, failures, errors);
-        cJSON_ArrayForEach(result, items(student, "results")) print_case(out, result);
+        cJSON_ArrayForEach (result, items(student, "results"))
+            print_case(out, result);
         fprintf(out, "  </testsuite>\n");
     }
     fprintf(out, "</testsuites>\n");
@@ -192,8 +189,7 @@ void print_gradescope(FILE *out, const cJSON *grades, const char *id)
     cJSON_AddStringToObject(object, "stdout_visibility", "hidden");
     cJSON *tests = cJSON_AddArrayToObject(object, "tests");
     int number = 0;
-    cJSON_ArrayForEach(result, items(student, "results"))
-    {
+    cJSON_ArrayForEach (result, items(student, "results")) {
         char *text = text_of_result(result), *name = format_text("%d", ++number);
         if (*json_text(result, "remark"))
             text_add(&text, "%s\n", json_text(result, "remark"));
@@ -217,8 +213,9 @@ void print_autolab(FILE *out, const cJSON *grades, const char *id)
 {
     const cJSON *result;
     cJSON *object = cJSON_CreateObject(), *scores = cJSON_AddObjectToObject(object, "scores");
-    cJSON_ArrayForEach(result, items(student_of(grades, id), "results")) cJSON_AddNumberToObject(
-        scores, json_text(result, "exercise"), result_number(result, "points"));
+    cJSON_ArrayForEach (result, items(student_of(grades, id), "results"))
+        cJSON_AddNumberToObject(scores, json_text(result, "exercise"),
+                                result_number(result, "points"));
     print_object(out, object, false);
 }
 
@@ -229,8 +226,7 @@ static char *summary_of(const cJSON *student)
 {
     char *text = NULL;
     const cJSON *result;
-    cJSON_ArrayForEach(result, items(student, "results"))
-    {
+    cJSON_ArrayForEach (result, items(student, "results")) {
         text_add(&text, "%s%s: %s", text ? "\n" : "", json_text(result, "exercise"),
                  json_text(result, "verdict"));
         if (*json_text(result, "remark") && !has_passed(result))
@@ -245,8 +241,9 @@ static Class class_of(const cJSON *grades, const char *worksheet, const char *bo
 {
     Class class = {0};
     const cJSON *student;
-    cJSON_ArrayForEach(student, items(grades, "students")) class_add(
-        &class, json_text(student, "id"), json_text(student, "name"), json_text(student, "email"));
+    cJSON_ArrayForEach (student, items(grades, "students"))
+        class_add(&class, json_text(student, "id"), json_text(student, "name"),
+                  json_text(student, "email"));
     class_link(&class, worksheet, book, column);
     return class;
 }

@@ -85,7 +85,8 @@ void print_result(FILE *out, const cJSON *result)
 {
     const cJSON *property;
     bool passed = cJSON_IsTrue(items(result, "passed"));
-    cJSON_ArrayForEach(property, items(result, "properties")) print_property(out, property);
+    cJSON_ArrayForEach (property, items(result, "properties"))
+        print_property(out, property);
     if (*json_text(result, "note"))
         print_wrapped(out, "note  ", json_text(result, "note"));
     fprintf(out, "%s: %s%s\n", json_text(result, "exercise"),
@@ -150,8 +151,7 @@ void print_page(FILE *out, const cJSON *grades, const cJSON *student)
     const cJSON *result;
     char *title = title_of(student);
     fprintf(out, "%s\nkit %s\n", title, json_text(grades, "kit"));
-    cJSON_ArrayForEach(result, items(student, "results"))
-    {
+    cJSON_ArrayForEach (result, items(student, "results")) {
         char *heading = heading_of(result), *advice = advice_of(result);
         fprintf(out, "\n");
         print_wrapped(out, "", heading);
@@ -211,7 +211,8 @@ static void print_html_result(FILE *out, const cJSON *result)
     if (*rest)
         print_element(out, "p class=\"file\"", rest);
     fputs("<ul>\n", out);
-    cJSON_ArrayForEach(property, items(result, "properties")) print_html_property(out, property);
+    cJSON_ArrayForEach (property, items(result, "properties"))
+        print_html_property(out, property);
     fputs("</ul>\n", out);
     if (*json_text(result, "note"))
         print_element(out, "p", json_text(result, "note"));
@@ -240,7 +241,8 @@ void print_html(FILE *out, const cJSON *grades, const cJSON *student)
           "</head>\n<body>\n",
           out);
     print_element(out, "h1", title);
-    cJSON_ArrayForEach(result, items(student, "results")) print_html_result(out, result);
+    cJSON_ArrayForEach (result, items(student, "results"))
+        print_html_result(out, result);
     fputs("<p>Kit: ", out);
     print_escaped(out, json_text(grades, "kit"));
     fputs("</p>\n</body>\n</html>\n", out);
@@ -282,10 +284,11 @@ static void print_mistakes(FILE *out, const cJSON *grades)
 {
     Tallies all = {0};
     const cJSON *student, *result;
-    cJSON_ArrayForEach(student, items(grades, "students")) cJSON_ArrayForEach(
-        result, items(student, "results")) if (!cJSON_IsTrue(items(result, "passed")))
-        count_one(&all, format_text("%s: %s", json_text(result, "exercise"),
-                                    json_text(result, "verdict")));
+    cJSON_ArrayForEach (student, items(grades, "students"))
+        cJSON_ArrayForEach (result, items(student, "results"))
+            if (!cJSON_IsTrue(items(result, "passed")))
+                count_one(&all, format_text("%s: %s", json_text(result, "exercise"),
+                                            json_text(result, "verdict")));
     if (all.count > 0) {
         qsort(all.items, (size_t)all.count, sizeof *all.items, by_count);
         fprintf(out, "\nWhat did not pass, the most frequent first:\n");
@@ -303,16 +306,13 @@ static void print_statistics(FILE *out, const cJSON *grades)
     const cJSON *first = cJSON_GetArrayItem(items(grades, "students"), 0), *each, *student;
     fprintf(out, "\n%-12s  %8s  %8s  %8s  %8s  %s\n", "exercise", "students", "handed in", "passed",
             "no mark", "mean points");
-    cJSON_ArrayForEach(each, items(first, "results"))
-    {
+    cJSON_ArrayForEach (each, items(first, "results")) {
         const char *name = json_text(each, "exercise");
         int all = 0, handed_in = 0, passed = 0, marked = 0;
         double points = 0;
-        cJSON_ArrayForEach(student, items(grades, "students"))
-        {
+        cJSON_ArrayForEach (student, items(grades, "students")) {
             const cJSON *result;
-            cJSON_ArrayForEach(result, items(student, "results"))
-            {
+            cJSON_ArrayForEach (result, items(student, "results")) {
                 if (strcmp(json_text(result, "exercise"), name) != 0)
                     continue;
                 all++;
@@ -347,8 +347,7 @@ static int widest(const cJSON *grades, const char *field, int least)
 {
     const cJSON *student;
     int width = least;
-    cJSON_ArrayForEach(student, items(grades, "students"))
-    {
+    cJSON_ArrayForEach (student, items(grades, "students")) {
         int own = width_of(json_text(student, field));
         width = own > width ? own : width;
     }
@@ -362,23 +361,22 @@ void print_table(FILE *out, const cJSON *grades)
     print_cell(out, "student", ids);
     fprintf(out, "%-10s  %-30s  %7s  %4s  %7s  %s\n", "exercise", "verdict", "points", "late",
             "seconds", "look at");
-    cJSON_ArrayForEach(student, items(grades, "students"))
-        cJSON_ArrayForEach(result, items(student, "results"))
-    {
-        char *looks = looks_of(result),
-             *points = has_mark(result) ? format_text("%g", result_number(result, "points"))
-                                        : format_text("-");
-        print_cell(out, json_text(student, "id"), ids);
-        fprintf(out, "%-10s  %-30s  %7s  %4g  %7.1f  %s\n", json_text(result, "exercise"),
-                json_text(result, "verdict"), points, result_number(result, "days_late"),
-                result_number(result, "seconds"), looks);
-        free(looks);
-        free(points);
-    }
+    cJSON_ArrayForEach (student, items(grades, "students"))
+        cJSON_ArrayForEach (result, items(student, "results")) {
+            char *looks = looks_of(result),
+                 *points = has_mark(result) ? format_text("%g", result_number(result, "points"))
+                                            : format_text("-");
+            print_cell(out, json_text(student, "id"), ids);
+            fprintf(out, "%-10s  %-30s  %7s  %4g  %7.1f  %s\n", json_text(result, "exercise"),
+                    json_text(result, "verdict"), points, result_number(result, "days_late"),
+                    result_number(result, "seconds"), looks);
+            free(looks);
+            free(points);
+        }
     print_statistics(out, grades);
     print_mistakes(out, grades);
     if (cJSON_GetArraySize(items(grades, "not_understood")) > 0)
         fprintf(out, "\nNot understood, and given to nobody:\n");
-    cJSON_ArrayForEach(entry, items(grades, "not_understood"))
+    cJSON_ArrayForEach (entry, items(grades, "not_understood"))
         fprintf(out, "  %s: %s\n", json_text(entry, "entry"), json_text(entry, "why"));
 }

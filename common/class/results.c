@@ -37,7 +37,8 @@ bool all_marked(const cJSON *student)
 {
     const cJSON *result;
     bool all = true;
-    cJSON_ArrayForEach(result, items(student, "results")) all = all && has_mark(result);
+    cJSON_ArrayForEach (result, items(student, "results"))
+        all = all && has_mark(result);
     return all;
 }
 
@@ -45,7 +46,8 @@ double sum_of(const cJSON *student, const char *field)
 {
     double sum = 0;
     const cJSON *result;
-    cJSON_ArrayForEach(result, items(student, "results")) sum += result_number(result, field);
+    cJSON_ArrayForEach (result, items(student, "results"))
+        sum += result_number(result, field);
     return sum;
 }
 
@@ -53,8 +55,7 @@ int days_late_of(const cJSON *student)
 {
     int most = 0;
     const cJSON *result;
-    cJSON_ArrayForEach(result, items(student, "results"))
-    {
+    cJSON_ArrayForEach (result, items(student, "results")) {
         int days = (int)result_number(result, "days_late");
         most = days > most ? days : most;
     }
@@ -64,7 +65,9 @@ int days_late_of(const cJSON *student)
 static const cJSON *find(const cJSON *array, const char *field, const char *text)
 {
     const cJSON *item;
-    cJSON_ArrayForEach(item, array) if (strcmp(json_text(item, field), text) == 0) return item;
+    cJSON_ArrayForEach (item, array)
+        if (strcmp(json_text(item, field), text) == 0)
+            return item;
     return NULL;
 }
 
@@ -259,8 +262,7 @@ static char *same_code(const cJSON *students, const cJSON *student, const char *
     const cJSON *other;
     char *names = NULL;
     int count = 0;
-    cJSON_ArrayForEach(other, students)
-    {
+    cJSON_ArrayForEach (other, students) {
         const cJSON *file = find(items(other, "files"), "exercise", exercise);
         if (strcmp(json_text(other, "unit"), json_text(student, "unit")) != 0 &&
             strcmp(json_text(file, "code"), code) == 0 && ++count <= 3)
@@ -337,8 +339,8 @@ void check_overrides(const char *path, const char *taken_path)
         const cJSON *student;
         bool known = false;
         points_of(&all, r);
-        cJSON_ArrayForEach(student, items(taken, "students")) known =
-            known || same_name(json_text(student, "id"), id);
+        cJSON_ArrayForEach (student, items(taken, "students"))
+            known = known || same_name(json_text(student, "id"), id);
         if (!known)
             die("%s: row %d: there is no student \"%s\"", path, r + 1, id);
     }
@@ -383,10 +385,9 @@ static cJSON *earlier_of(const cJSON *before, const char *id, const Exercises *n
     const cJSON *student = find(items(before, "students"), "id", id), *result;
     static const char *const fields[] = {"earlier", "results"};
     for (int i = 0; i < 2; i++)
-        cJSON_ArrayForEach(
-            result,
-            items(student, fields[i])) if (!exercise_named(now, json_text(result, "exercise")))
-            cJSON_AddItemToArray(earlier, cJSON_Duplicate(result, true));
+        cJSON_ArrayForEach (result, items(student, fields[i]))
+            if (!exercise_named(now, json_text(result, "exercise")))
+                cJSON_AddItemToArray(earlier, cJSON_Duplicate(result, true));
     return earlier;
 }
 
@@ -400,8 +401,7 @@ cJSON *collect_results(const Collection *all)
     cJSON_AddStringToObject(grades, "kit", all->kit);
     cJSON_AddNumberToObject(grades, "penalty", all->penalty);
     cJSON_AddItemToObject(grades, "students", students);
-    cJSON_ArrayForEach(student, known)
-    {
+    cJSON_ArrayForEach (student, known) {
         const char *id = json_text(student, "id");
         cJSON *object = cJSON_CreateObject(), *results = cJSON_CreateArray();
         static const char *const kept[] = {"id", "name", "email", "team", "unit"};
@@ -431,20 +431,19 @@ int print_changes(const cJSON *before, const cJSON *after)
 {
     int count = 0;
     const cJSON *student, *result;
-    cJSON_ArrayForEach(student, items(after, "students"))
-        cJSON_ArrayForEach(result, items(student, "results"))
-    {
-        const cJSON *old =
-            result_before(before, json_text(student, "id"), json_text(result, "exercise"));
-        if (!old || !has_mark(old) ||
-            strcmp(json_text(old, "sha256"), json_text(result, "sha256")) != 0 ||
-            strcmp(json_text(old, "verdict"), json_text(result, "verdict")) == 0)
-            continue;
-        if (count++ == 0)
-            printf("The same files have other verdicts than before:\n");
-        printf("  %s  %s: %s, before: %s\n", json_text(student, "id"),
-               json_text(result, "exercise"), json_text(result, "verdict"),
-               json_text(old, "verdict"));
-    }
+    cJSON_ArrayForEach (student, items(after, "students"))
+        cJSON_ArrayForEach (result, items(student, "results")) {
+            const cJSON *old =
+                result_before(before, json_text(student, "id"), json_text(result, "exercise"));
+            if (!old || !has_mark(old) ||
+                strcmp(json_text(old, "sha256"), json_text(result, "sha256")) != 0 ||
+                strcmp(json_text(old, "verdict"), json_text(result, "verdict")) == 0)
+                continue;
+            if (count++ == 0)
+                printf("The same files have other verdicts than before:\n");
+            printf("  %s  %s: %s, before: %s\n", json_text(student, "id"),
+                   json_text(result, "exercise"), json_text(result, "verdict"),
+                   json_text(old, "verdict"));
+        }
     return count;
 }

@@ -112,8 +112,8 @@ static void add_unknown(const char *path, const char *why)
     char *entry = format_text("%.*s", (int)strcspn(path, "/"), path);
     const cJSON *item;
     bool known = false;
-    cJSON_ArrayForEach(item, now->unknown) known =
-        known || strcmp(json_text(item, "entry"), entry) == 0;
+    cJSON_ArrayForEach (item, now->unknown)
+        known = known || strcmp(json_text(item, "entry"), entry) == 0;
     if (!known) {
         cJSON *object = cJSON_CreateObject();
         cJSON_AddStringToObject(object, "entry", entry);
@@ -605,7 +605,7 @@ static void print_lines(const cJSON *unknown)
     const cJSON *entry;
     if (cJSON_GetArraySize(unknown) > 0)
         printf("\nNot understood:\n");
-    cJSON_ArrayForEach(entry, unknown)
+    cJSON_ArrayForEach (entry, unknown)
         printf("  %s: %s\n", json_text(entry, "entry"), json_text(entry, "why"));
 }
 
@@ -615,15 +615,15 @@ void print_taken(const char *path)
     const cJSON *student, *file;
     printf("%-16s  %-20s  %-10s  %-14s  %-20s  %4s  %s\n", "student", "name", "exercise", "state",
            "time", "late", "file");
-    cJSON_ArrayForEach(student, cJSON_GetObjectItemCaseSensitive(taken, "students"))
-        cJSON_ArrayForEach(file, cJSON_GetObjectItemCaseSensitive(student, "files"))
-    {
-        const char *note = json_text(file, "note"), *from = json_text(file, "from");
-        printf("%-16s  %-20s  %-10s  %-14s  %-20s  %4.0f  %s%s%s\n", json_text(student, "id"),
-               json_text(student, "name"), json_text(file, "exercise"), json_text(file, "state"),
-               json_text(file, "time"), *from ? json_number(file, "days_late") : 0, from,
-               *from && *note ? "; " : "", note);
-    }
+    cJSON_ArrayForEach (student, cJSON_GetObjectItemCaseSensitive(taken, "students"))
+        cJSON_ArrayForEach (file, cJSON_GetObjectItemCaseSensitive(student, "files")) {
+            const char *note = json_text(file, "note"), *from = json_text(file, "from");
+            printf("%-16s  %-20s  %-10s  %-14s  %-20s  %4.0f  %s%s%s\n", json_text(student, "id"),
+                   json_text(student, "name"), json_text(file, "exercise"),
+                   json_text(file, "state"), json_text(file, "time"),
+                   *from ? json_number(file, "days_late") : 0, from, *from && *note ? "; " : "",
+                   note);
+        }
     print_lines(cJSON_GetObjectItemCaseSensitive(taken, "not_understood"));
     cJSON_Delete(taken);
 }

@@ -259,11 +259,11 @@ static void add_span(const Lane *lane, const Span *span, int64_t origin)
         sprintf(numbers + used, "%s\"unfinished\":true", used ? "," : "");
     int64_t begin = roots_time(span->begin) - origin,
             length = roots_time(span->end) - origin - begin;
-    add_line("{\"ph\":\"X\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%lld.%03d,"
-             "\"dur\":%lld.%03d,\"args\":{%s}}",
-             quoted(span->name).text, kinds[span->kind].category, launcher_rank(), lane->number,
-             (long long)(begin / 1000), (int)(begin % 1000), (long long)(length / 1000),
-             (int)(length % 1000), numbers);
+    add_line(
+        "{\"ph\":\"X\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%lld.%03d,\"dur\":%lld.%03d,\"args\":{%s}}",
+        quoted(span->name).text, kinds[span->kind].category, launcher_rank(), lane->number,
+        (long long)(begin / 1000), (int)(begin % 1000), (long long)(length / 1000),
+        (int)(length % 1000), numbers);
 }
 
 static void add_rank(int64_t origin)
@@ -303,10 +303,10 @@ static void open_file(const char *path, int ranks)
     out.file = fopen(path, "we");
     out.fault = out.file ? 0 : errno;
     out.separator = "";
-    out.used = (size_t)snprintf(out.bytes, sizeof out.bytes,
-                                "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"program\":\"%s\","
-                                "\"ranks\":%d},\n\"traceEvents\":[\n",
-                                quoted(program_name()).text, ranks);
+    out.used = (size_t)snprintf(
+        out.bytes, sizeof out.bytes,
+        "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"program\":\"%s\",\"ranks\":%d},\n\"traceEvents\":[\n",
+        quoted(program_name()).text, ranks);
 }
 
 // Renamed when it is complete.

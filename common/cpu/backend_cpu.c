@@ -31,8 +31,8 @@ static void *cpu_allocate(Device *device, size_t bytes)
     size_t rounded = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
     void *memory = aligned_alloc(HUGE_PAGE, rounded);
     if (!memory)
-        die("out of memory: there are no %zu MiB left; a smaller --batch-size or --width needs "
-            "less",
+        die("out of memory: there are no %zu MiB left; a smaller --batch-size or --width "
+            "needs less",
             rounded >> 20);
     madvise(memory, rounded, MADV_HUGEPAGE);
     return memset(memory, 0, rounded);

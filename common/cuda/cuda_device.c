@@ -194,8 +194,8 @@ void *cuda_allocate(size_t bytes)
 {
     void *memory = cuda_try_allocate(bytes);
     if (!memory)
-        die("out of GPU memory: there are no %zu MiB left; a smaller --batch-size or --width needs "
-            "less",
+        die("out of GPU memory: there are no %zu MiB left; a smaller --batch-size or --width "
+            "needs less",
             (bytes >> 20) + 1);
     CUDA(cudaMemsetAsync(memory, 0, bytes, cuda_stream()));
     return memory;

@@ -44,8 +44,8 @@ Dataset load_cifar10_data(const Args *args, Split split)
     span_begin(SPAN_LOAD, "load the data", -1, -1);
     bool there = are_there(args);
     if (!there && args->data != DATA_SYNTHETIC && split == TRAIN)
-        note_on_root(FOLDER " is not there: the images are generated (make data-cifar10 fetches "
-                            "CIFAR-10)");
+        note_on_root(FOLDER " is not there: the images are generated (make data-cifar10 "
+                            "fetches CIFAR-10)");
     Dataset dataset = there ? load_cifar10(args->data_dir ? args->data_dir : FOLDER, split)
                             : generated_images(split, args->images);
     if (args->images > 0 && args->images < dataset.count)

@@ -531,8 +531,7 @@ Dataset dataset_select(const Dataset *dataset, const int *numbers, int count)
     for (int i = 0; i < count; i++) {
         if (numbers[i] < 0 || numbers[i] >= dataset->count)
             die("dataset_select: there is no image %d (number %d of %d in the list): the data "
-                "set's "
-                "are 0 to %d",
+                "set's are 0 to %d",
                 numbers[i], i + 1, count, dataset->count - 1);
         size_t from = (size_t)numbers[i];
         memcpy(selected.images + (size_t)i * bytes, dataset->images + from * bytes, bytes);

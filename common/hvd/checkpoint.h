@@ -9,8 +9,7 @@
 //                               optimizer's name, constants and updates, epochs and steps done, and
 //                               the history
 //     NAME.rank-R.safetensors   a worker's own state: random numbers, position of its batches,
-//     metrics
-//                               of the epoch so far, moving statistics where they differ
+//                               metrics of the epoch so far, moving statistics where they differ
 //
 // A checkpoint exists when its main file exists, and is then complete: the parts are written first;
 // the main file, which names them, is written beside its place, synced, and renamed. So the last

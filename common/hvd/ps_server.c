@@ -283,8 +283,8 @@ static void receive(PsServer *server, Peer *peer)
         MessageState state = count < 0 ? MESSAGE_PART : message_take(&peer->reader, (size_t)count);
         if (state == MESSAGE_FOREIGN || state == MESSAGE_REFUSED) {
             if (may_warn(server))
-                warn("server %d: a connection from %s sends what does not belong here, and is "
-                     "closed",
+                warn("server %d: a connection from %s sends what does not belong here, and "
+                     "is closed",
                      server->job.role.number, peer->from);
         }
         if (count < 0 || state == MESSAGE_FOREIGN || state == MESSAGE_REFUSED) {

@@ -183,8 +183,8 @@ static void check_compile(const Model *m, Loss loss, const Optimizer *optimizer)
     if (m->optimizer)
         die("compile: the model is compiled already");
     if (loss != CATEGORICAL_CROSSENTROPY && loss != CATEGORICAL_CROSSENTROPY_FROM_LOGITS)
-        die("compile: there is no loss %d; it is CATEGORICAL_CROSSENTROPY or "
-            "CATEGORICAL_CROSSENTROPY_FROM_LOGITS",
+        die("compile: there is no loss %d; it is CATEGORICAL_CROSSENTROPY "
+            "or CATEGORICAL_CROSSENTROPY_FROM_LOGITS",
             (int)loss);
     if (!optimizer)
         die("compile: there is no optimizer (NULL)");
@@ -206,8 +206,7 @@ Model *compile(Model *m, Loss loss, Optimizer *optimizer)
     m->program = lower(m->graph, m->output, reads_logits(m));
     if (m->program.op_count == 0)
         die("compile: the model has no layer between its input and its output; a softmax at its "
-            "end "
-            "belongs to the loss");
+            "end belongs to the loss");
     find_owners(m);
     for (int op = 0; op < m->program.op_count; op++) {
         backend(m)->declare_variables(&m->program.ops[op]);

@@ -371,8 +371,8 @@ void checkpoint_dir_is_used(void)
 void args_end(int status)
 {
     if (status == EXIT_SUCCESS && checkpoint_dir.given && !checkpoint_dir.used)
-        warn_on_root("--checkpoint-dir did nothing: this program has neither saved nor restored a "
-                     "checkpoint");
+        warn_on_root("--checkpoint-dir did nothing: this program has neither saved nor restored "
+                     "a checkpoint");
 }
 
 void args_forget(void)

@@ -360,8 +360,7 @@ static void check_shares(void)
 {
     if (share_count() > MAX_SHARES / node.place.nodes)
         die("%d nodes (HVD_LAYOUT, HVD_RANKS_PER_NODE) of %d devices each (HVDLAB_DEVICES) are "
-            "more "
-            "than the %d into which the cores can be divided",
+            "more than the %d into which the cores can be divided",
             node.place.nodes, share_count(), MAX_SHARES);
 }
 

@@ -55,8 +55,8 @@ _Noreturn static void miss(const ThreadPool *pool, const Member *waits, const Me
         die("%s: %s %d waits in it for the others, and %s %d has come to the end of its work "
             "without; all of them call it, or none",
             waits->call, pool->word, waits->index, pool->word, misses->index);
-    die("%s: %s %d waits in it for the others, and %s %d has called %s; all of them make the same "
-        "calls",
+    die("%s: %s %d waits in it for the others, and %s %d has called %s; all of them make the "
+        "same calls",
         waits->call, pool->word, waits->index, pool->word, misses->index, misses->call);
 }
 

@@ -36,8 +36,8 @@
 
 static _Noreturn void usage(void)
 {
-    die("usage: grades VERB WORD...: the verbs stand in common/tools/grades.c; make grade calls "
-        "them");
+    die("usage: grades VERB WORD...: the verbs stand in common/tools/grades.c; make grade "
+        "calls them");
 }
 
 // ---- Words NAME=VALUE.
@@ -142,21 +142,20 @@ static void write_pages(const cJSON *grades, const char *folder)
                                                                              print_html};
     static const char *const endings[] = {"txt", "html"};
     const cJSON *student;
-    cJSON_ArrayForEach(
-        student, cJSON_GetObjectItemCaseSensitive(grades, "students")) for (int i = 0; i < 2; i++)
-    {
-        char *name = safe_name(json_text(student, "id")),
-             *path = format_text("%s/%s.%s", folder, name, endings[i]), *text = NULL;
-        size_t size = 0;
-        FILE *out = open_memstream(&text, &size);
-        CHECK(out);
-        printers[i](out, grades, student);
-        fclose(out);
-        file_replace(path, text, size);
-        free(text);
-        free(name);
-        free(path);
-    }
+    cJSON_ArrayForEach (student, cJSON_GetObjectItemCaseSensitive(grades, "students"))
+        for (int i = 0; i < 2; i++) {
+            char *name = safe_name(json_text(student, "id")),
+                 *path = format_text("%s/%s.%s", folder, name, endings[i]), *text = NULL;
+            size_t size = 0;
+            FILE *out = open_memstream(&text, &size);
+            CHECK(out);
+            printers[i](out, grades, student);
+            fclose(out);
+            file_replace(path, text, size);
+            free(text);
+            free(name);
+            free(path);
+        }
 }
 
 // What grades.json is turned into. False: there is no such verb.

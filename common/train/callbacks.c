@@ -201,8 +201,8 @@ static void plateau_epoch_end(Callback *self, Training *training)
     trace_metrics("figures_read", self, training);
     Plateau *p = (Plateau *)self;
     if (training->logs.val_images == 0)
-        die("reduce_lr_on_plateau: there is no validation loss to go by: fit() was given no "
-            "validation");
+        die("reduce_lr_on_plateau: there is no validation loss to go by: fit() was given "
+            "no validation");
     if (training->logs.val_loss < p->kept[BEST] - MIN_DELTA) {
         p->kept[BEST] = training->logs.val_loss;
         p->kept[WAITED] = 0;

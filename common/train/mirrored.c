@@ -85,8 +85,8 @@ static void make(int index, void *argument)
     Optimizer *optimizer = m->optimizer();
     pthread_mutex_unlock(&m->turn);
     if (optimizer && optimizer->inner)
-        die("mirrored: the optimizer %s wraps another one; replicas exchange their gradients "
-            "themselves",
+        die("mirrored: the optimizer %s wraps another one; replicas exchange their "
+            "gradients themselves",
             optimizer->name);
     model = compile(model, m->loss, optimizer);
     model_is_replica(model, index);

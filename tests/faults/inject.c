@@ -2,13 +2,15 @@
 // beginning of main on, those of one kind that one owner makes, and lets the one with the number
 // asked for fail, as it fails when memory, disk or descriptors have run out.
 //
-//     FAULT_KIND=memory|open|read|write|sync|close|rename|map|thread   which calls
-//     FAULT_OWNER=ours|others                           whose
-//     FAULT_NUMBER=N                                    which of them fails, from 1; without it
-//     none does FAULT_LASTS=1         those after it fail, too FAULT_REPORT=FILE     gets a line:
-//     "failed FUNCTION OWNER PLACE" for the call that failed, PLACE
-//                           being where the owner called, as addr2line wants it; and at the end of
-//                           the program, in order, "counted KIND OWNER N" for each
+//     FAULT_KIND=memory|open|read|write|sync|close|rename|map|thread
+//                            which calls
+//     FAULT_OWNER=ours|others
+//                            whose
+//     FAULT_NUMBER=N         which of them fails, from 1; without it none does
+//     FAULT_LASTS=1          those after it fail, too
+//     FAULT_REPORT=FILE      gets a line: "failed FUNCTION OWNER PLACE" for the call that failed, PLACE
+//                            being where the owner called, as addr2line wants it; and at the end of
+//                            the program, in order, "counted KIND OWNER N" for each
 //
 // A call's owner is the first one above it that is not a library which only does what it is told
 // (libc, zlib, cJSON): the program itself is "ours", anything else (Open MPI, hwloc, oneDNN,

@@ -104,8 +104,8 @@ int main(int argc, char **argv)
     else if (strcmp(what, "lab") == 0)
         read_labs();
     else
-        die("readers: idx IMAGES LABELS | cifar10 FOLDER | safetensors FILE [COPY] | lab | args "
-            "WORD...");
+        die("readers: idx IMAGES LABELS | cifar10 FOLDER | safetensors FILE [COPY] | lab | "
+            "args WORD...");
     if (fflush(stdout) != 0 || ferror(stdout))
         die("standard output could not be written");
     return EXIT_SUCCESS;

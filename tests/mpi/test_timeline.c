@@ -139,8 +139,7 @@ static void read_events(const cJSON *list)
     const cJSON *json;
     EXPECT(cJSON_IsArray(list));
     events = allocate((size_t)cJSON_GetArraySize(list), sizeof *events);
-    cJSON_ArrayForEach(json, list)
-    {
+    cJSON_ArrayForEach (json, list) {
         Event event = {.json = json, .place = event_count, .parent = -1};
         event.name = text(json, "name");
         event.rank = (int)number(json, "pid");
@@ -213,8 +212,7 @@ static int count(int rank, const char *name, int parent)
 static const cJSON *metadata(const cJSON *list, const char *name, int rank, int thread)
 {
     const cJSON *json, *found = NULL;
-    cJSON_ArrayForEach(json, list)
-    {
+    cJSON_ArrayForEach (json, list) {
         if (strcmp(text(json, "ph"), "M") == 0 && strcmp(text(json, "name"), name) == 0 &&
             (int)number(json, "pid") == rank && (int)number(json, "tid") == thread)
             found = cJSON_GetObjectItemCaseSensitive(json, "args");

@@ -283,8 +283,8 @@ static const Diagnosis last_only = {
     NULL};
 static const Diagnosis first_only = {
     "first-batch-only",
-    "the workers apply the mean of their first batches' gradients; those of the others are not in "
-    "it.",
+    "the workers apply the mean of their first batches' gradients; those of the others are not "
+    "in it.",
     NULL};
 static const Diagnosis first_lost = {
     "first-batch-lost", "the gradients of the first batch of an update are not in it.", NULL};

@@ -215,8 +215,7 @@ static void need_device(void)
     waitpid(child, &status, 0);
     if (status != 0)
         die(CHECK_DEVICE
-            "=gpu: no GPU can be used, as make info may show; unset it to check on the "
-            "processor");
+            "=gpu: no GPU can be used, as make info may show; unset it to check on the processor");
 }
 
 // ---- Folders and files.

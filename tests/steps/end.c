@@ -95,8 +95,8 @@ static const char *mistake_of_any(const Traces *traces)
     if (some_but_not_all(traces, "init"))
         return "hvd_init() must be called by every rank; the ranks that did wait for the others.";
     if (busy_ranks(traces))
-        return "a loop that doesn't end, or something that never comes, at least in some of the "
-               "processes.";
+        return "a loop that doesn't end, or something that never comes, at least in some of "
+               "the processes.";
     if (ranks_waiting_for_messages(traces))
         return "a message that is sent and not received, or waited for and not sent. (The check "
                "has each send end only when it is received, as MPI may, and does with large "
@@ -268,9 +268,8 @@ static void report_endlessness(const Run *run, const char *property, Report *rep
 {
     static const Diagnosis endless = {
         "hung",
-        "far more epochs or steps than the command line asks for, or a loop that doesn't "
-        "end. (On a slow or busy machine try again, with HVDLAB_PATIENCE=3 in the environment, "
-        "say.)",
+        "far more epochs or steps than the command line asks for, or a loop that doesn't end. (On "
+        "a slow or busy machine try again, with HVDLAB_PATIENCE=3 in the environment, say.)",
         NULL};
     static const Diagnosis slow = {
         "hung",
@@ -334,8 +333,8 @@ static void report_greed(const Run *run, const char *property, Report *report)
             ? format_text("its processes took %.1f GB of memory together, and a check allows "
                           "%.0f, so the run was ended after %.1f seconds",
                           run->usage.memory / 1e9, MAX_RUN_MEMORY / 1e9, run->seconds)
-            : format_text("it started more than %d processes, so the run was ended after %.1f "
-                          "seconds",
+            : format_text("it started more than %d processes, so the run was ended after "
+                          "%.1f seconds",
                           MAX_RUN_PROCESSES, run->seconds);
     report_failure(report, property,
                    run->usage.full ? &names
@@ -464,8 +463,8 @@ static void report_disagreement(const Run *run, const Ends *ends, const char *pr
     char *where = whereabouts(&run->traces);
     report_failure(
         report, property, &diagnosis,
-        evidence_of_run(run, format_text("the ranks disagree, so the library ended them\nit said: "
-                                         "%s\n%s",
+        evidence_of_run(run, format_text("the ranks disagree, so the library ended them\nit "
+                                         "said: %s\n%s",
                                          text, where)));
     free(where);
 }

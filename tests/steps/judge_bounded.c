@@ -253,8 +253,8 @@ static const Diagnosis *wrong_round(const Round *round, double value, int worker
         NULL};
     static const Diagnosis all = {
         "mean-of-all-workers",
-        "a round's sum is divided by the number of all workers, though some have left and brought "
-        "nothing.",
+        "a round's sum is divided by the number of all workers, though some have left and "
+        "brought nothing.",
         NULL};
     static const Diagnosis kept = {"sum-not-cleared",
                                    "the gradients of earlier rounds are still in the sum.", NULL};
@@ -307,8 +307,8 @@ static char *wrong_rounds(const Run *run, int rank, const Diagnosis **diagnosis)
         "an update is made before all workers that still work have brought their gradients.", NULL};
     static const Diagnosis before = {
         "answered-before-update",
-        "a round is complete, and a worker gets the weights of the round before: the update comes "
-        "first.",
+        "a round is complete, and a worker gets the weights of the round before: the update "
+        "comes first.",
         NULL};
     static const Diagnosis never = {"round-not-applied",
                                     "gradients that were held never become an update.", NULL};
@@ -408,8 +408,8 @@ static Diagnosis mistake(const Traces *traces)
                                "ahead of any worker, so no other worker's push can let it go on.",
                                NULL};
         return (Diagnosis){"pull-not-answered",
-                           "a worker has pulled, and waits for weights that the server never "
-                           "sends.",
+                           "a worker has pulled, and waits for weights that the server "
+                           "never sends.",
                            NULL};
     }
     return (Diagnosis){0};
@@ -418,8 +418,8 @@ static Diagnosis mistake(const Traces *traces)
 static const Explanation explanations[] = {
     {"has not asked for weights since",
      {"sent-unasked",
-      "weights are sent to a worker that has not pulled, or was answered already: it waits no "
-      "longer.",
+      "weights are sent to a worker that has not pulled, or was answered already: it waits "
+      "no longer.",
       NULL}},
     {"all workers have left",
      {"waits-for-nobody", "the server asks for another request when every worker has left.", NULL}},

@@ -205,8 +205,8 @@ static bool judge_trainings(const Runs *runs, Report *report)
         "training-missing", "the program trains twice: by RMSprop, and by Adagrad.", NULL};
     static const Diagnosis differs = {
         "trainings-differ",
-        "ranks train by different optimizers at the same time. All of them make each training "
-        "together.",
+        "ranks train by different optimizers at the same time. All of them make each "
+        "training together.",
         NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         char *root = trainings_of(&run->traces.of[0]), *evidence = NULL;

@@ -153,8 +153,8 @@ static const Diagnosis *wrong_cover(const Batches *batches, const BatchSeen *bat
     static const Diagnosis outside = {
         "computed-outside",
         "the program's own thread computes the gradients, one after another. Code that should run "
-        "on all devices at the same time belongs into the function that batch_on_each_device() "
-        "calls.",
+        "on all devices at the same time belongs into the function that "
+        "batch_on_each_device() calls.",
         NULL};
     static const Diagnosis own_batches = {"batches-by-replicas",
                                           "replicas take batches themselves. Here a batch is taken "
@@ -507,8 +507,8 @@ static const Explanation explanations[] = {
       NULL}},
     {"one of the threads that are at work on the devices",
      {"on-each-device-nested",
-      "a function that runs on all devices has a function called on all devices, which cannot be "
-      "done.",
+      "a function that runs on all devices has a function called on all devices, which cannot "
+      "be done.",
       NULL}},
     {"apply_gradients: there are no gradients",
      {"applied-without-gradients",
@@ -523,8 +523,8 @@ static const Explanation explanations[] = {
     {"a label of the batch is",
      {"labels-beyond-batch",
       "the labels of some part are no classes: they are beyond the end of the batch's labels. "
-      "Often the pointer moves by PIXELS for each image, like that of the pixels; an image has one "
-      "label.",
+      "Often the pointer moves by PIXELS for each image, like that of the pixels; an image has "
+      "one label.",
       NULL}},
     {0},
 };

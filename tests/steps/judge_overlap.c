@@ -134,8 +134,8 @@ static char *starts_late(const OverlapStep *step, const Diagnosis **diagnosis)
     static const Diagnosis late = {
         "started-too-late",
         "transfers start only when the backward pass is done, so that it has nothing to overlap "
-        "with. A layer's gradients do not change any more when they are complete: start their sum "
-        "then.",
+        "with. A layer's gradients do not change any more when they are complete: start their "
+        "sum then.",
         NULL};
     *diagnosis = &late;
     if (step->late + step->early == 0 || step->early >= step->bytes / 2)
@@ -187,8 +187,8 @@ static bool in_pieces(const Runs *runs, Report *report)
 {
     static const Diagnosis other = {
         "not-in-pieces",
-        "the model trains with another optimizer than the one that main makes by "
-        "optimizer_in_pieces().",
+        "the model trains with another optimizer than the one that main makes "
+        "by optimizer_in_pieces().",
         NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         if (ranks_with(&run->traces, "piece") != all_ranks(run->ranks))

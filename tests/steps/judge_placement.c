@@ -193,8 +193,8 @@ static const Diagnosis *wrong_rank(const Runs *runs, const Diagnosis *other)
         "other-order",
         "the workers of a host have numbers from 0 on, but not in the order of their ranks.", NULL};
     static const Diagnosis wrong = {"local-rank-wrong",
-                                    "it is not the number of workers with lower ranks on the same "
-                                    "host.",
+                                    "it is not the number of workers with lower ranks on the "
+                                    "same host.",
                                     NULL};
     static const Formula formulas[] = {rank_modulo_size, rank_by_hosts, rank_modulo_hosts,
                                        rank_modulo_even_share};
@@ -307,8 +307,8 @@ static const Explanation explanations[] = {
       NULL}},
     {"MPI_ERR_COMM",
      {"crashed",
-      "a call is made with a communicator that is not there: MPI_COMM_NULL, or one that was never "
-      "set.",
+      "a call is made with a communicator that is not there: MPI_COMM_NULL, or one that was "
+      "never set.",
       NULL}},
     {0},
 };

@@ -218,8 +218,8 @@ static const struct {
       NULL}},
     {{RIGHT, .figure = LOSS},
      {"training-loss",
-      "the rate follows the loss of the training images. That of the validation images is "
-      "logs.val_loss.",
+      "the rate follows the loss of the training images. That of the validation images "
+      "is logs.val_loss.",
       NULL}},
     {{RIGHT, .figure = VAL_ACCURACY},
      {"accuracy-instead-of-loss", "the validation accuracy decides when the rate is reduced.",
@@ -278,8 +278,8 @@ static const struct {
      {"floor-ignored", "the rate falls below plateau->min_lr.", NULL}},
     {{RIGHT, .stays_above = true},
      {"floor-not-reached",
-      "a reduction that would lead below plateau->min_lr is left out. It is to lead to "
-      "plateau->min_lr.",
+      "a reduction that would lead below plateau->min_lr is left out. It is to lead "
+      "to plateau->min_lr.",
       NULL}},
 };
 

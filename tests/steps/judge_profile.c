@@ -104,8 +104,8 @@ static char *wrong_rank(const Case *c, const Diagnosis **diagnosis)
         NULL};
     static const Diagnosis all = {
         "wrong-rank",
-        "no rank waits long for another one here: all of them lose the same time, in the same way "
-        "(EVERY_RANK).",
+        "no rank waits long for another one here: all of them lose the same time, in the same "
+        "way (EVERY_RANK).",
         NULL};
     int rank = c->finding.rank;
     if (rank == c->flaw.rank)

@@ -165,8 +165,7 @@ static const Explanation explanations[] = {
     {"reads the activations of block",
      {"dropped-too-early",
       "a block is computed from the activations of the block before it, which were dropped "
-      "already, "
-      "or not computed again yet. The message names both.",
+      "already, or not computed again yet. The message names both.",
       NULL}},
     {"are not there",
      {"not-recomputed",

@@ -105,8 +105,8 @@ static const Diagnosis *wrong_files(const Run *run, int epoch, const SavedFile *
         "not-renamed",
         "the checkpoint is written, and does not get its name: rename() is not called, or is "
         "called too early, or fails (it cannot move a file to another disk; its return value "
-        "tells). Is what write_checkpoint() returns taken the right way round? true: it is "
-        "written.",
+        "tells). Is what write_checkpoint() returns taken the right way round? true: it "
+        "is written.",
         NULL};
     static const Diagnosis missing = {
         "checkpoint-missing",
@@ -235,8 +235,8 @@ static void judge_after_failure(const Run *run, Report *report)
         report_ok(report, property);
     else
         report_failure(report, property, &stops,
-                       evidence_of_run(run, with_contents(run, format_text("there is no whole "
-                                                                           "ckpt-%d" ENDING,
+                       evidence_of_run(run, with_contents(run, format_text("there is no "
+                                                                           "whole ckpt-%d" ENDING,
                                                                            epochs))));
 }
 

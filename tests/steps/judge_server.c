@@ -65,8 +65,8 @@ static Diagnosis mistake(const Traces *traces)
     for (int r = traces->workers; r < traces->ranks; r++)
         if (unanswered_worker(traces, r) >= 0)
             return (Diagnosis){"pull-not-answered",
-                               "a worker has pulled, and waits for weights that the server never "
-                               "sends.",
+                               "a worker has pulled, and waits for weights that the server "
+                               "never sends.",
                                NULL};
     return (Diagnosis){0};
 }

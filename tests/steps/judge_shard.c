@@ -154,8 +154,8 @@ static const Diagnosis *wrong_validation(const Passes *passes, int pass)
         NULL};
     static const Diagnosis shards = {
         "test-shards-overlap",
-        "several workers look at the same test image. Their shards of the test images have none in "
-        "common.",
+        "several workers look at the same test image. Their shards of the test images have none "
+        "in common.",
         NULL};
     static const Diagnosis left_out = {"test-images-left-out",
                                        "some test images are evaluated by no worker, in any epoch. "

@@ -30,8 +30,8 @@ static bool judge_cut(const Runs *runs, const AllStaged *all, Report *report)
     static const Diagnosis micros = {
         "micro-batches-wrong",
         "a batch is cut into as many micro-batches as --micro-batches asks for, or, where it has "
-        "fewer images, into as many as these are: the page hands args.micro_batches to "
-        "train_in_stages().",
+        "fewer images, into as many as these are: the page hands args.micro_batches "
+        "to train_in_stages().",
         NULL};
     static const Diagnosis device = {
         "on-one-device", "both halves are on the same device: the page asks for devices 0 and 1.",
@@ -101,8 +101,8 @@ static const Diagnosis *wrong_update(const StageOf *stage)
     static const Diagnosis often = {
         "applied-too-often",
         "a device updates its weights several times in a batch: the micro-batches after an update "
-        "are computed with other weights than those before it. Call stage_apply() once, after the "
-        "loop.",
+        "are computed with other weights than those before it. Call stage_apply() once, after "
+        "the loop.",
         NULL};
     static const Diagnosis early = {
         "applied-too-early",
@@ -182,9 +182,8 @@ static void judge(const Runs *runs, Report *report)
 static const Explanation explanations[] = {
     {"each would have to be sent by the other",
      {"hung",
-      "each device waits for something that the other one has not sent, and will never send, "
-      "since it waits itself. What a device waits for the other has to send before it waits in "
-      "turn.",
+      "each device waits for something that the other one has not sent, and will never send, since "
+      "it waits itself. What a device waits for the other has to send before it waits in turn.",
       NULL}},
     {"has returned without sending it",
      {"hung",

@@ -22,8 +22,8 @@ static bool judge_init(const Runs *runs, Report *report)
 {
     static const Diagnosis missing = {
         "init-missing",
-        "hvd_init() is missing. Without it the processes that mpirun started know nothing of each "
-        "other.",
+        "hvd_init() is missing. Without it the processes that mpirun started know nothing of "
+        "each other.",
         NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         RankSet joined = ranks_with(&run->traces, "init");
@@ -247,8 +247,8 @@ static const Diagnosis *wrong_device(const Runs *runs, const Run *run, int rank)
         "pinned-by-rank",
         "the device comes from hvd_rank(), or from a number made of it, such as its remainder. The "
         "devices of each machine are numbered from 0, as its ranks are by hvd_local_rank(). (The "
-        "check simulates several machines by HVD_LAYOUT, with ranks dealt to them in no regular "
-        "order.)",
+        "check simulates several machines by HVD_LAYOUT, with ranks dealt to them in no "
+        "regular order.)",
         NULL};
     static const Diagnosis on_0 = {"every-rank-on-device-0",
                                    "on every rank the last device_use() says 0, so they share that "

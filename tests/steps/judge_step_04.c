@@ -209,8 +209,8 @@ static const Diagnosis *sent_in_vain(const Run *run)
 {
     static const Diagnosis another_model = {
         "broadcast-of-another-model",
-        "something was sent before the last compile(), which drew new weights, and nothing after "
-        "it.",
+        "something was sent before the last compile(), which drew new weights, and nothing "
+        "after it.",
         NULL};
     static const Diagnosis no_effect = {
         "broadcast-without-effect",
@@ -260,14 +260,12 @@ static const Diagnosis *wrong_root(const Run *run, const Weights *compiled, doub
                                       NULL};
     static const Diagnosis averaged = {
         "weights-averaged",
-        "the weights are the mean of all ranks' weights. A mean of random "
-        "weights is smaller than they are meant to be: take the root's, by a "
-        "broadcast.",
+        "the weights are the mean of all ranks' weights. A mean of random weights is smaller than "
+        "they are meant to be: take the root's, by a broadcast.",
         NULL};
     static const Diagnosis nobodys = {"weights-of-no-rank",
                                       "all ranks have the same weights, but no rank's compile() "
-                                      "drew them: something else changed "
-                                      "them.",
+                                      "drew them: something else changed them.",
                                       NULL};
     double sum = 0;
     for (int r = 0; r < run->ranks; r++)

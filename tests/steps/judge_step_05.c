@@ -210,19 +210,17 @@ static const Diagnosis *wrong_training(const Runs *runs)
         NULL};
     static const Diagnosis wrong = {
         "steps-wrong",
-        "steps_per_epoch is the number of batches of the training set, divided by the number of "
-        "workers.",
+        "steps_per_epoch is the number of batches of the training set, divided by the number "
+        "of workers.",
         NULL};
     static const Diagnosis other_set = {"steps-wrong",
                                         "steps_per_epoch is divided, but it is the test set's "
-                                        "number of batches. It is the training "
-                                        "set's.",
+                                        "number of batches. It is the training set's.",
                                         NULL};
     static const Diagnosis batch_changed = {
         "batch-size-changed",
         "the batches of a worker have another size than --batch-size says, so an epoch has another "
-        "number of them. Leave the batch as it is, and divide the number of batches by "
-        "hvd_size().",
+        "number of them. Leave the batch as it is, and divide the number of batches by hvd_size().",
         NULL};
     const char *field = "steps";
     if (batch_is_changed(runs))
@@ -255,8 +253,7 @@ static const Diagnosis *wrong_validation(const Runs *runs)
                                     NULL};
     static const Diagnosis wrong = {"validation-wrong",
                                     "validation_steps is 3 times the number of batches of the test "
-                                    "set, divided by the number of "
-                                    "workers.",
+                                    "set, divided by the number of workers.",
                                     NULL};
     static const Diagnosis other_set = {
         "validation-wrong",

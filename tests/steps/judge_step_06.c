@@ -232,8 +232,8 @@ static char *evidence_of(const Run *run, View view)
 static const Diagnosis missing = {
     "average-missing",
     "at the end of every epoch each rank still has its own figures: no callback has changed them. "
-    "(A callback of one's own does so in its epoch_end, where they are known, and in "
-    "training->logs.)",
+    "(A callback of one's own does so in its epoch_end, where they are known, and "
+    "in training->logs.)",
     NULL};
 static const Diagnosis after_stop = {
     "average-after-stop",
@@ -293,8 +293,8 @@ static const struct {
       NULL}},
     {mean_of_those_who_see_it,
      {"averaged-within-groups",
-      "the mean is taken within groups of ranks (those that see the same number), not over all of "
-      "them.",
+      "the mean is taken within groups of ranks (those that see the same number), not over all "
+      "of them.",
       NULL}},
 };
 
@@ -327,9 +327,8 @@ static bool report_rule(const Runs *runs, View view, char *evidence, Report *rep
     static const Diagnosis in_some_runs = {
         "average-missing",
         "with this number of workers each rank keeps its own figures, and with another one they "
-        "are "
-        "averaged: often an if asks how many there are. hvd_metric_average() is right for any "
-        "number.",
+        "are averaged: often an if asks how many there are. hvd_metric_average() is right for "
+        "any number.",
         NULL};
     if (averaged_in_some_runs(runs, view)) {
         report_failure(report, HISTORY, &in_some_runs, evidence);

@@ -87,8 +87,8 @@ static const Diagnosis *wrong_weights(const Events *events, int servers, int gra
         NULL};
     static const Diagnosis changed = {
         "weights-changed",
-        "the weights were pulled, and something has changed them before the gradients were "
-        "computed.",
+        "the weights were pulled, and something has changed them before the gradients "
+        "were computed.",
         NULL};
     if (event_count(events, "ps_pulled") == 0)
         return &never;
@@ -153,14 +153,11 @@ static const Diagnosis *pushes_of(const Events *events, int servers, int before,
                                     NULL};
     static const Diagnosis some = {
         "push-to-some-servers",
-        "gradients are pushed to some of the servers only: the weights of the others never "
-        "change.",
+        "gradients are pushed to some of the servers only: the weights of the others never change.",
         NULL};
     static const Diagnosis lost = {
         "gradient-not-pushed",
-        "some gradients are pushed, and this one is not, or not to every "
-        "server.",
-        NULL};
+        "some gradients are pushed, and this one is not, or not to every server.", NULL};
     static const Diagnosis twice = {
         "pushed-twice", "the same gradients are pushed to a server more than once.", NULL};
     static const Diagnosis others = {

@@ -159,8 +159,8 @@ static const Diagnosis *wrong_parts(const Run *run, const ShardUpdate *update, i
         NULL};
     static const Diagnosis several = {
         "parts-overlap",
-        "several workers update the same weights. The parts follow one another in the order of the "
-        "ranks.",
+        "several workers update the same weights. The parts follow one another in the order of "
+        "the ranks.",
         NULL};
     static const Diagnosis nobody = {
         "part-left-out",
@@ -368,8 +368,8 @@ static bool in_shards(const Runs *runs, Report *report)
 {
     static const Diagnosis other = {
         "not-in-shards",
-        "the model trains with another optimizer than the one that main makes by "
-        "optimizer_in_shards().",
+        "the model trains with another optimizer than the one that main makes "
+        "by optimizer_in_shards().",
         NULL};
     static const Diagnosis changed = {
         "optimizer-changed",
@@ -415,8 +415,8 @@ static const Explanation explanations[] = {
     {"the backward pass still reads weights",
      {"updated-too-early",
       "update_weights() in the function that gets the gradients changes weights that other "
-      "workers, "
-      "or this one, may still compute with. The library calls the other function for that.",
+      "workers, or this one, may still compute with. The library calls the other function "
+      "for that.",
       NULL}},
     {"the gradients of this piece are gone",
      {"gradients-gone",

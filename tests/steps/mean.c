@@ -207,8 +207,8 @@ static const Diagnosis averaged_twice = {
     NULL};
 static const Diagnosis divided_only = {
     "divided-but-not-summed",
-    "every rank divides its own gradient by the number of workers; nothing is exchanged between "
-    "them.",
+    "every rank divides its own gradient by the number of workers; nothing is exchanged "
+    "between them.",
     NULL};
 static const Diagnosis one_ranks = {
     "gradients-of-one-rank",
@@ -255,8 +255,8 @@ static const Diagnosis unused = {
     NULL};
 static const Diagnosis not_averaged = {
     "gradients-not-averaged",
-    "every rank applies its own gradient: no average reaches the optimizer that changes the "
-    "weights.",
+    "every rank applies its own gradient: no average reaches the optimizer that changes "
+    "the weights.",
     NULL};
 static const Diagnosis averaged_too_late = {
     "averaged-too-late",
@@ -270,8 +270,8 @@ static const Diagnosis in_some_steps = {
     NULL};
 static const Diagnosis within_groups = {
     "averaged-within-groups",
-    "the gradients are averaged within groups of ranks (those that applied the same), not over all "
-    "workers.",
+    "the gradients are averaged within groups of ranks (those that applied the same), not over "
+    "all workers.",
     NULL};
 static const Diagnosis doubled = {
     "twice-the-mean",

@@ -196,8 +196,8 @@ static const Diagnosis not_shared = {
 static const Diagnosis not_written = {
     "sum-not-written",
     "each replica applies what its own part gives, though sum_among_replicas() is called. Often "
-    "the sum stays in the program's array: model_write_gradients() puts it into the model, before "
-    "apply_gradients().",
+    "the sum stays in the program's array: model_write_gradients() puts it into the model, "
+    "before apply_gradients().",
     NULL};
 static const Diagnosis not_divided = {
     "sum-not-mean",
@@ -211,8 +211,8 @@ static const Diagnosis equal_weights = {
     NULL};
 static const Diagnosis of_images = {
     "not-divided-by-batch",
-    "each part's mean counts by its images, and then it has to be divided by those of the whole "
-    "batch.",
+    "each part's mean counts by its images, and then it has to be divided by those of the "
+    "whole batch.",
     NULL};
 static const Diagnosis twice_divided = {
     "divided-twice",
@@ -269,8 +269,8 @@ static const Diagnosis incomplete = {
 static const Diagnosis empty_not_zero = {
     "empty-part-not-zero",
     "the mean is right until a replica has no images, and then those with images are wrong, too. "
-    "Often that replica contributes values that are not 0: malloc does not clear memory; calloc "
-    "does.",
+    "Often that replica contributes values that are not 0: malloc does not clear memory; "
+    "calloc does.",
     NULL};
 static const Diagnosis differs = {
     "applied-differs",

@@ -232,8 +232,8 @@ bool report_take(Report *report, const char *text)
     int count = cJSON_GetArraySize(properties);
     bool fits = cJSON_IsArray(properties) && report->count + count <= MAX_PROPERTIES;
     bool failed = false;
-    cJSON_ArrayForEach(property, properties) failed =
-        failed || !cJSON_IsTrue(cJSON_GetObjectItem(property, "ok"));
+    cJSON_ArrayForEach (property, properties)
+        failed = failed || !cJSON_IsTrue(cJSON_GetObjectItem(property, "ok"));
     fits = fits && failed == (*diagnosis != '\0');
     for (property = fits ? properties->child : NULL; property; property = property->next)
         take_property(report, property, diagnosis);

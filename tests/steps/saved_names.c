@@ -70,8 +70,8 @@ static const Diagnosis *wrong_making(Making making)
 static char *making_evidence(const Run *run, const char *name, Making making)
 {
     if (making == HALF)
-        return format_text("killed in the middle of a write, the root leaves a part of a file as "
-                           "%s",
+        return format_text("killed in the middle of a write, the root leaves a part of a file "
+                           "as %s",
                            name);
     if (making == IN_PLACE)
         return format_text("%s was written under that name", name);

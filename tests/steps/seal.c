@@ -552,10 +552,8 @@ Seal seal_choose(Purpose purpose)
     if (may_try(SEAL_LANDLOCK) && getuid() != 0 && landlock_version() >= 1)
         return chosen = SEAL_LANDLOCK;
     die("unsealed: nothing here keeps a submission's program from this machine. Install "
-        "bubblewrap, or, as "
-        "root, make solutions, labs and tests unreadable to others (chmod -R o-rwx); "
-        "labs/sealed-grading.md "
-        "says more. --unsealed grades all the same");
+        "bubblewrap, or, as root, make solutions, labs and tests unreadable to others (chmod -R "
+        "o-rwx); labs/sealed-grading.md says more. --unsealed grades all the same");
 }
 
 Seal seal_chosen(void)

@@ -367,8 +367,7 @@ bool judge_shard_batches(const ShardsDrawn *drawn, Report *report)
             bool of_all = on_all_ranks(passes, 0, begins_with_batch_of_all);
             return report_failure_in(report, drawn->runs, passes->run, BATCH,
                                      of_all ? &batch_of_all : &wrong,
-                                     "rank %d begins with a batch of %d images; --batch-size is "
-                                     "%d",
+                                     "rank %d begins with a batch of %d images; --batch-size is %d",
                                      r, first, batch_size(passes->run));
         }
     }

@@ -74,10 +74,9 @@ static Diagnosis mistake_in_training(const Traces *traces)
     if (plans_differ(traces, "steps") && steps_by_local_size(traces))
         return (Diagnosis){
             "hung",
-            "the ranks asked fit() for different numbers of steps: the batches divided "
-            "by hvd_local_size(), the workers of one machine, and machines may have "
-            "different numbers of them. All workers of the job share the steps: "
-            "hvd_size().",
+            "the ranks asked fit() for different numbers of steps: the batches divided by "
+            "hvd_local_size(), the workers of one machine, and machines may have different numbers "
+            "of them. All workers of the job share the steps: hvd_size().",
             "5"};
     if (plans_differ(traces, "steps"))
         return (Diagnosis){"hung",
@@ -112,8 +111,7 @@ static Diagnosis mistake(const Traces *traces)
     if (some_but_not_all(traces, "init"))
         return (Diagnosis){
             "hung",
-            "hvd_init() must be called by every rank; the ranks that did wait for the "
-            "others.",
+            "hvd_init() must be called by every rank; the ranks that did wait for the others.",
             "1"};
     if (busy_ranks(traces) || ranks_waiting_for_messages(traces))
         return (Diagnosis){0};

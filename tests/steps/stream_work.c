@@ -68,8 +68,7 @@ Finding buffer_size(const Worker *worker)
         return NOTHING;
     return found_wrong(
         held > asked ? &large : &small,
-        format_text("%.0f images have a place in the buffer, and --shuffle-buffer asks for "
-                    "%.0f",
+        format_text("%.0f images have a place in the buffer, and --shuffle-buffer asks for %.0f",
                     held, asked),
         stream);
 }

@@ -217,8 +217,7 @@ static const Diagnosis *wrong_mean(const Runs *runs, const UnevenUpdates all[])
     static const Diagnosis alone_in_the_end = {
         "last-one-alone",
         "the last worker that has batches applies its own gradient, and the others nothing: as "
-        "long "
-        "as one works all make its update, or their weights differ from then on.",
+        "long as one works all make its update, or their weights differ from then on.",
         NULL};
     static const Diagnosis weighted = {"weighted-by-images",
                                        "each gradient counts by the images of its batch. That is a "

@@ -248,8 +248,8 @@ static const Diagnosis from_zero = {
     NULL};
 static const Diagnosis from_scaled = {
     "warmup-from-scaled",
-    "the rate begins at that of all workers and rises from there: the callback needs that of one "
-    "device.",
+    "the rate begins at that of all workers and rises from there: the callback needs that of "
+    "one device.",
     NULL};
 static const Diagnosis too_short = {
     "warmup-too-short",
@@ -262,8 +262,8 @@ static const Diagnosis crooked = {
 static const Diagnosis wrong_line = {
     "warmup-wrong",
     "how far the warm-up has come is the number of its batches that will be over with this one / "
-    "the number that all its epochs have. At 0 the rate is that of one device, at 1 that of all "
-    "workers.",
+    "the number that all its epochs have. At 0 the rate is that of one device, at 1 that of "
+    "all workers.",
     NULL};
 static const Diagnosis too_flat = {
     "warmup-not-straight",

@@ -178,8 +178,7 @@ static const Diagnosis wrong_alone = {
     NULL};
 static const Diagnosis small_counts = {"small-counts-wrong",
                                        "the sums are wrong only where there are fewer values than "
-                                       "ranks. A part of the array may have no values at "
-                                       "all.",
+                                       "ranks. A part of the array may have no values at all.",
                                        NULL};
 static const Diagnosis remainder_lost = {
     "remainder-lost",
@@ -237,8 +236,7 @@ static const Diagnosis again = {
     "added-again",
     "where the sums are wrong they hold the values of all ranks, and those of some of them more "
     "than once (above). Often a sum is added to values that are in it already, or a result is "
-    "added "
-    "where it must replace what was there.",
+    "added where it must replace what was there.",
     NULL};
 static const Diagnosis wrong = {
     "sum-wrong",
@@ -340,8 +338,8 @@ static char *requests_of_call(const SumCall *call)
 static const Diagnosis below_zero = {
     "index-out-of-bounds",
     "a message begins before the array. Often the number of its chunk is below 0: in C, % keeps "
-    "the "
-    "sign, so (rank - hop) % size is below 0 where hop is larger than rank. Add size before the %.",
+    "the sign, so (rank - hop) % size is below 0 where hop is larger than rank. Add size before "
+    "the %.",
     NULL};
 
 // "rank 0 calls MPI_Sendrecv with data that begin 1 value before the array"; NULL: no rank does.
@@ -352,8 +350,8 @@ static char *before_array(const Run *run)
         for (int at = -1; (at = event_find(events, "message_begin", at + 1)) >= 0;) {
             double values = event_number(events->items[at], "before") / sizeof(float);
             if (values > 0)
-                return format_text("rank %d calls %s with data that begin %.0f value%s before the "
-                                   "array",
+                return format_text("rank %d calls %s with data that begin %.0f value%s before "
+                                   "the array",
                                    r, event_text(events->items[at], "function"), values,
                                    values > 1 ? "s" : "");
         }

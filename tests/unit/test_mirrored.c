@@ -659,13 +659,13 @@ static const struct {
     {twice, "mirrored: device 1 is in the list twice"},
     {empty_list, "mirrored: there is no device in the list"},
     {other_models, "mirrored: create() made another model for replica 1 than for replica 0"},
-    {wrapping, "mirrored: the optimizer SGD wraps another one; replicas exchange their gradients "
-               "themselves"},
+    {wrapping, "mirrored: the optimizer SGD wraps another one; replicas exchange their "
+               "gradients themselves"},
     {average_by_one, "sum_among_replicas: replica 0 waits in it for the others, and replica 1 has "
                      "come to the end of its work without; all of them call it, or none"},
     {different_calls, "waits in it for the others, and replica"},
-    {same_array, "sum_among_replicas: replicas 0 and 1 pass the same array; each needs one of its "
-                 "own"},
+    {same_array, "sum_among_replicas: replicas 0 and 1 pass the same array; each needs one of "
+                 "its own"},
     {different_lengths, "sum_among_replicas: replica 0 passes 4 values, replica 1 5"},
     {no_weights, "average_gradients: the weights of all replicas are 0"},
     {no_weight_of_one, "average_gradients: the weights of all replicas are 0"},

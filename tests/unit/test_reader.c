@@ -253,8 +253,7 @@ START_TEST(a_checkpoint_is_what_was_written)
     ck_assert(fstatat(run.files, "saved/ckpt-1.safetensors", &facts, 0) == 0);
     int file = openat(run.files, "saved/ckpt-1.safetensors", O_RDWR);
     char *trace = format_text(
-        "{\"event\":\"saved\",\"t\":1,\"path\":\"x\",\"epoch\":1,\"step\":0,\"weights\":1,"
-        "\"inode\":%lld,\"bits\":\"%s\"}\n",
+        "{\"event\":\"saved\",\"t\":1,\"path\":\"x\",\"epoch\":1,\"step\":0,\"weights\":1,\"inode\":%lld,\"bits\":\"%s\"}\n",
         (long long)facts.st_ino, file_hash(file).digits);
     run.traces = traces_of(trace);
     ck_assert(find_epoch(&run, 1).saved && !find_epoch(&run, 1).copied);

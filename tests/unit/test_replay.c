@@ -338,8 +338,7 @@ START_TEST(what_does_not_fit_is_refused)
     save_case(new_case(&other, &images, 1, false), "other");
     assert_refused(
         replay, "other --restore ckpt-1.safetensors",
-        "ckpt-1.safetensors: another optimizer: it was saved with Adam, this program has "
-        "Adadelta");
+        "ckpt-1.safetensors: another optimizer: it was saved with Adam, this program has Adadelta");
     other = *mlp_adam;
     other.model = "lenet";
     save_case(new_case(&other, &images, 1, false), "other");

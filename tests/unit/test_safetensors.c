@@ -160,10 +160,9 @@ END_TEST
 
 START_TEST(tensors_come_in_the_order_of_their_bytes)
 {
-    write_header("{\"b\":{\"dtype\":\"I32\",\"shape\":[1],\"data_offsets\":[4,8]},"
-                 "\"none\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[4,4]},"
-                 "\"a\":{\"dtype\":\"I32\",\"shape\":[],\"data_offsets\":[0,4]}}",
-                 8);
+    write_header(
+        "{\"b\":{\"dtype\":\"I32\",\"shape\":[1],\"data_offsets\":[4,8]},\"none\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[4,4]},\"a\":{\"dtype\":\"I32\",\"shape\":[],\"data_offsets\":[0,4]}}",
+        8);
     Safetensors *file = safetensors_read(path);
     ck_assert_int_eq(safetensors_count(file), 3);
     ck_assert_str_eq(safetensors_at(file, 0)->name, "a");
@@ -524,9 +523,9 @@ START_TEST(name_that_appears_twice_is_refused)
 {
     assert_header_refused("{" TWO_FLOATS("a", "0,8") "," TWO_FLOATS("a", "8,16") "}", 16,
                           "'a' appears twice");
-    assert_header_refused("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2],"
-                          "\"data_offsets\":[0,8]}}",
-                          8, "'dtype' appears twice");
+    assert_header_refused(
+        "{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8,
+        "'dtype' appears twice");
     assert_header_refused("{\"__metadata__\":{},\"__metadata__\":{}}", 0, "appears twice");
 }
 END_TEST

@@ -74,8 +74,7 @@ static int count(const cJSON *events, const char *name, int *threads)
     int found = 0;
     bool seen[64] = {false};
     *threads = 0;
-    cJSON_ArrayForEach(event, events)
-    {
+    cJSON_ArrayForEach (event, events) {
         int thread = cJSON_GetObjectItem(event, "tid")->valueint;
         if (strcmp(text_of(event, "ph"), "X") != 0 || strcmp(text_of(event, "name"), name) != 0)
             continue;
@@ -157,8 +156,7 @@ START_TEST(test_odd_things)
     ck_assert_int_eq(count(events, "a \"quoted\\name\"?", &threads), 1);
     ck_assert_int_eq(count(events, "next", &threads), 1);
     ck_assert_int_eq(count(events, "open", &threads), 1);
-    cJSON_ArrayForEach(event, events)
-    {
+    cJSON_ArrayForEach (event, events) {
         bool is_open = cJSON_HasObjectItem(cJSON_GetObjectItem(event, "args"), "unfinished");
         unfinished += is_open;
         ck_assert(!is_open || strcmp(text_of(event, "name"), "open") == 0);
