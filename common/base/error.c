@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/launcher.h"
+#include "base/last_words.h"
 #include "base/role.h"
 
 #define MAX_MESSAGE 4096 // bytes of a line on standard error
@@ -61,7 +62,7 @@ static void say_last(const char *format, va_list arguments)
         snprintf(prefix, sizeof prefix, "rank %d: ", rank);
         // mpirun ends the ranks one second after the root has exited, by a signal that may be
         // handled.
-        sleep_seconds(1.5);
+        sleep_seconds(OTHERS_WAIT);
     }
     fflush(stdout);
     say(prefix, format, arguments);

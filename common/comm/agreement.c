@@ -11,6 +11,7 @@
 #include "observe/trace.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/last_words.h"
 #include "base/memory.h"
 #include "base/format.h"
 #include "comm/world.h"
@@ -286,7 +287,7 @@ static _Noreturn void end_job(const Meeting *meeting, const Statement *statement
     trace("disagreement", TEXT("text", whole));
     for (int r = 0; statements && r < meeting->size; r++)
         if (atoi(statements[r].texts[RANK]) < world_rank()) {
-            sleep_seconds(2);
+            sleep_seconds(MISMATCH_WAIT);
             break;
         }
     die("%s", whole);

@@ -19,6 +19,7 @@
 #include <unistd.h>
 #include "base/process.h"
 #include "base/clock.h"
+#include "base/last_words.h"
 #include "base/launcher.h"
 
 // ---- Signals.
@@ -28,8 +29,6 @@ static const struct {
     const char *name;
 } ending[] = {{SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}};
 enum { ENDING = sizeof ending / sizeof *ending };
-
-#define PATIENCE 2 // seconds in which the thread that is woken ends the process
 
 static atomic_int caught, sender, waker, owner;
 
@@ -43,7 +42,7 @@ static void note_signal(int number, siginfo_t *information, void *unused)
         sender = information->si_pid;
         caught = number;
         eventfd_write(waker, 1);
-        sleep_seconds(PATIENCE);
+        sleep_seconds(HANDLER_WAIT);
     }
     signal(number, SIG_DFL);
     raise(number); // as soon as this function returns
@@ -240,7 +239,7 @@ static void end_in_any_case(void)
     sigemptyset(&only);
     sigaddset(&only, SIGALRM);
     signal(SIGALRM, SIG_DFL);
-    alarm(PATIENCE);
+    alarm(HANDLER_WAIT);
     pthread_sigmask(SIG_UNBLOCK, &only, NULL);
 }
 

@@ -18,20 +18,19 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/last_words.h"
 #include "base/layout.h"
 #include "base/memory.h"
 #include "base/setting.h"
 #include "comm/job_end.h"
 #include "comm/stall_job.h"
 
-#define TICK       0.25 // seconds; fewer where HVD_STALL_SECONDS is short
-#define HEARTBEAT  1.0
-#define STRANGE    10.0    // seconds after which a rank that was never heard of never will be
-#define LAST_WORDS 0.3     // seconds
-#define LOST_ROOT  5.0     // seconds that mpirun has to end a job whose root is gone
-#define MIN_LIMIT  0.1     // that HVD_STALL_SECONDS may be
-#define MAX_RANKS  1000000 // that a launcher may speak of before MPI does
-#define STACK      ((size_t)256 << 10)
+#define TICK      0.25 // seconds; fewer where HVD_STALL_SECONDS is short
+#define HEARTBEAT 1.0
+#define STRANGE   10.0    // seconds after which a rank that was never heard of never will be
+#define MIN_LIMIT 0.1     // that HVD_STALL_SECONDS may be
+#define MAX_RANKS 1000000 // that a launcher may speak of before MPI does
+#define STACK     ((size_t)256 << 10)
 
 StallJob stall_job = {.wake = -1, .listener = -1, .to_root = -1, .to_deputy = -1};
 
@@ -165,7 +164,7 @@ static void end_by_signal(int number)
     tell(&says);
     // mpirun kills the others as soon as the first one ends: the root needs time to report.
     if (stall_job.rank != ROOT && job_signal_is_launchers())
-        sleep_seconds(LAST_WORDS);
+        sleep_seconds(SIGNAL_WAIT);
     die_by_signal(number);
 }
 

@@ -12,6 +12,7 @@
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/last_words.h"
 #include "base/memory.h"
 #include "base/output.h"
 #include "observe/trace.h"
@@ -243,11 +244,9 @@ static void admit(PsServer *server, Peer *peer)
     server->seats[hello.worker].peer = peer;
 }
 
-#define LAST_WORDS 5 // seconds that they may take: a busy machine is slow to hear them
-
 _Noreturn static void server_is_gone(PsServer *server, uint32_t gone, int worker)
 {
-    double deadline = seconds_now() + LAST_WORDS;
+    double deadline = seconds_now() + PARTNERS_WAIT;
     for (int i = 0; i < server->peer_count; i++) {
         Peer *peer = server->peers[i];
         if (peer->worker == NOBODY || peer->socket < 0)

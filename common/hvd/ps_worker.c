@@ -11,6 +11,7 @@
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/last_words.h"
 #include "base/memory.h"
 #include "run/args.h"
 #include "observe/trace.h"
@@ -36,15 +37,13 @@ struct PsWorker {
     unsigned char *message; // room for the gradients of the largest part, with their header
 };
 
-#define LAST_WORDS 5 // seconds that they may take: a busy machine is slow to hear them
-
 _Noreturn static void server_is_gone(PsWorker *worker, int gone)
 {
     unsigned char message[MESSAGE_HEADER + sizeof(uint32_t)];
     uint32_t number = (uint32_t)gone;
     message_header(message, PS_FAILED, sizeof number);
     memcpy(message + MESSAGE_HEADER, &number, sizeof number);
-    double deadline = seconds_now() + LAST_WORDS;
+    double deadline = seconds_now() + PARTNERS_WAIT;
     for (int s = 0; s < worker->job.role.servers; s++) {
         Link *link = &worker->links[s];
         if (s == gone || link->socket < 0)
