@@ -2,7 +2,7 @@
 # Usage: tests/fuzz/graphs.sh
 #
 # Compares random networks with a reference in double precision (tests/unit/test_graphs.c), FUZZ_SECONDS (5) on each
-# instruction set. A network that differs is named with its seed, and with the line that runs it again; status 1 then.
+# instruction set; with FUZZ_SEED=N the same ones as another time. A network that differs is named with its seed, and with the line that runs it again; status 1 then.
 
 cd "$(dirname "$0")/../.." || exit 2
 export FUZZ_SECONDS=${FUZZ_SECONDS:-5}

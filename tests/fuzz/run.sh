@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Usage: tests/fuzz/run.sh [TARGET...]
 #
-# Runs the fuzz targets of BUILD, FUZZ_SECONDS (5) each, or FUZZ_RUNS inputs, starting from
-# tests/fuzz/corpus/TARGET and what earlier runs found worth keeping in BUILD/corpus. Prints a line for
-# each. An input that ends a target badly is kept in BUILD/found, and its report is shown; status 1 then.
+# Runs the fuzz targets of BUILD, FUZZ_SECONDS (5) each, or FUZZ_RUNS inputs, starting from tests/fuzz/corpus/TARGET and
+# what earlier runs found worth keeping in BUILD/corpus; the random numbers are those of FUZZ_SEED, or others each time.
+# Prints a line for each. An input that ends a target badly is kept in BUILD/found, and its report is shown; status 1
+# then.
 
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -18,6 +19,7 @@ fi
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 length=(-max_total_time="$seconds")
 [[ -z ${FUZZ_RUNS:-} ]] || length=(-runs="$FUZZ_RUNS")
+length+=(-seed="${FUZZ_SEED:-0}") # 0: any
 unset "${!HVD@}" "${!OMPI@}"
 log=$(mktemp) || exit 2
 trap 'rm -f "$log"' EXIT

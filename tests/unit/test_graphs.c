@@ -1,7 +1,8 @@
 // Random small networks against the double-precision forward of reference.h: prediction, loss,
 // gradients (by its finite differences), moving statistics, and weights after updates (rules.h).
 //
-//     test_graphs          FUZZ_SECONDS (2) long: without FUZZ_SECONDS always the same networks
+//     test_graphs          FUZZ_SECONDS (2) long, from FUZZ_SEED, or from the time of day;
+//                          without FUZZ_SECONDS always the same networks
 //     test_graphs SEED     the network of this seed alone
 //
 // The instruction set is the environment's (DNNL_MAX_CPU_ISA). A case that fails prints its seed.
@@ -483,9 +484,10 @@ static bool run_case(uint64_t seed)
 
 static int run_cases(void)
 {
-    const char *text = getenv("FUZZ_SECONDS");
+    const char *text = getenv("FUZZ_SECONDS"), *seed = getenv("FUZZ_SEED");
     double end = seconds_now() + (text ? atof(text) : 2);
-    uint64_t first = text ? (uint64_t)time(NULL) * 100000 : 1, next = first;
+    uint64_t begin = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
+    uint64_t first = text ? begin * 100000 : 1, next = first;
     while (seconds_now() < end && run_case(next))
         next++;
     printf("%llu networks agree with the reference\n", (unsigned long long)(next - first));
