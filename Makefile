@@ -101,12 +101,14 @@ unknown := $(filter-out $(foreach t,$(named),$($(t)_X)) check-all check-format c
              $(filter $(named:%=%-%),$(MAKECMDGOALS)))
 $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise; make progress lists them))
 
-# All cores, unless the user gave a -j. What runs programs or changes the system runs alone; a make
-# of its own builds for it, on all cores again.
+# All cores, unless the user gave a -j. What runs programs or changes the system runs alone: every target with a text
+# for `make help`, except those named here. A make of its own builds for it, on all cores again.
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell common/scripts/cores.sh)
 endif
-alone := deps data data-cifar10 demo test one fuzz faults inject valgrind test-emulated test-answers test-ranks test-more test-gpu gpu-pack packed test-fresh test-slurm test-arm bench bench-gpu compare scaling sweep cluster cluster-down cluster-traffic check check-all grade release update watch next steps check-steps clean $(check_X) $(reset_X)
+targets := $(shell sed -n 's/^\([a-z][a-z0-9-]*\):.*\#\#.*/\1/p' $(firstword $(MAKEFILE_LIST)))
+together := all help info baseline progress doc page live devices env dist translate print gradescope measure format check-format lint
+alone := $(filter-out $(together),$(targets)) packed $(check_X) $(reset_X)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -497,8 +499,7 @@ steps/%.c:
 # ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
 
 .DEFAULT_GOAL := all
-.PHONY: gpu-pack packed dist translate print page live grade gradescope release update watch all help deps info data data-cifar10 demo test one test-emulated test-answers test-ranks test-more test-gpu test-fresh test-slurm test-arm baseline $(foreach t,$(named),$($(t)_X)) next progress \
-        doc devices env cluster cluster-down cluster-traffic measure compare scaling sweep check check-all steps check-steps bench bench-gpu format check-format clean FORCE
+.PHONY: $(targets) packed $(foreach t,$(named),$($(t)_X)) FORCE
 
 ##@ To begin with
 all: $(programs) ## build everything (what plain `make` does)
@@ -783,7 +784,6 @@ check-format: ## check that they are laid out so, and that common/ includes only
 	$(Q)awk -f tests/literals.awk $(formatted)
 	$(Q)common/scripts/layers.sh
 
-.PHONY: fuzz
 # Built by clang, in a folder of its own; instrumented loops are not those that it can vectorize.
 fuzz := $(BUILD)/fuzz
 build_fuzz = CC=clang CUDA=0 OPT=-O1 SANITIZE=fuzzer-no-link,address,undefined BUILD=$(fuzz) \
@@ -795,7 +795,6 @@ fuzz: ## feed the readers what libFuzzer makes up (FUZZ_SECONDS=5 each, or FUZZ_
 	$(build_first) $(BUILD)/tests/unit/test_graphs
 	@tests/fuzz/graphs.sh
 
-.PHONY: faults inject valgrind
 injected := $(small) $(BUILD)/tests/faults/inject.so $(BUILD)/replay $(BUILD)/cut/baseline
 valgrinded := $(small) $(BUILD)/replay $(addprefix $(BUILD)/tests/unit/test_,args base dataset cifar10 safetensors tensorboard)
 faults: ## kill and stop jobs, fill their disks: what they say and leave (RANDOM_JOBS=50: at random moments)
@@ -814,7 +813,6 @@ valgrind: ## run what reads, trains and talks under valgrind: 1 to 2 minutes
 	$(build_first) $(valgrinded)
 	@tests/valgrind.sh
 
-.PHONY: lint
 lint: ## look for mistakes in scripts and sources (shellcheck, cppcheck)
 	@common/scripts/deps.sh install lint
 	@tests/lint.sh
