@@ -3,6 +3,7 @@
 #ifndef HVDLAB_MPI_HVD_CHECKS_H
 #define HVDLAB_MPI_HVD_CHECKS_H
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "hvd/hvd.h"
@@ -10,12 +11,32 @@
 
 #define EXPECT(condition)                                                                          \
     do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "rank %d: %s:%d: %s does not hold\n", hvd_rank(), __FILE__, __LINE__,  \
-                    #condition);                                                                   \
-            abort();                                                                               \
-        }                                                                                          \
+        if (!(condition))                                                                          \
+            failed_at(__FILE__, __LINE__, __func__, #condition);                                   \
     } while (0)
+
+// The same for two numbers, which it shows.
+#define EXPECT_EQUAL(value, expected) EXPECT_NEAR(value, expected, 0)
+#define EXPECT_NEAR(value, expected, allowed)                                                      \
+    expect_near(__FILE__, __LINE__, __func__, #value, (double)(value), (double)(expected), allowed)
+
+_Noreturn static inline void failed_at(const char *file, int line, const char *function,
+                                       const char *what)
+{
+    fprintf(stderr, "rank %d: %s:%d: %s: %s does not hold\n", hvd_rank(), file, line, function,
+            what);
+    abort();
+}
+
+static inline void expect_near(const char *file, int line, const char *function, const char *what,
+                               double value, double expected, double allowed)
+{
+    if (fabs(value - expected) <= allowed) // a NaN is not
+        return;
+    fprintf(stderr, "rank %d: %s:%d: %s: %s is %.9g instead of %.9g (allowed: %g)\n", hvd_rank(),
+            file, line, function, what, value, expected, allowed);
+    abort();
+}
 
 enum { BATCH = 4, PIXELS = 8 * 8 };
 

@@ -246,7 +246,7 @@ static void test_passes(int passes, const char *threshold)
     for (int update = 0; update < 3; update++) {
         Batch whole = {images, labels, passes * BATCH};
         for (int pass = 0; pass < passes; pass++) {
-            EXPECT(optimizer_iterations(model_optimizer(many)) == update);
+            EXPECT_EQUAL(optimizer_iterations(model_optimizer(many)), update);
             EXPECT(compressed() || same_weights(many, large, ROUNDING));
             Images own;
             set_seed(200 + (uint64_t)(100 * update + 10 * pass + hvd_rank()));
@@ -294,7 +294,7 @@ static void update_part(Piece *piece)
     size_t total;
     float *all =
         hvd_allgather(piece_weights(piece) + part_begin(count), (size_t)part_count(count), &total);
-    EXPECT(total == (size_t)count);
+    EXPECT_EQUAL(total, (size_t)count);
     memcpy(piece_weights(piece), all, total * sizeof *all);
     free(all);
 }
@@ -330,7 +330,7 @@ static void own_allreduce(float *values, size_t count, MPI_Comm comm)
 {
     int size;
     MPI_Comm_size(comm, &size);
-    EXPECT(size == hvd_size());
+    EXPECT_EQUAL(size, hvd_size());
     own_calls++;
     own_values += count;
     float *sum = allocate(count, sizeof *sum);
@@ -353,7 +353,7 @@ static void test_own_allreduce(const char *threshold)
         Batch batch = random_batch(&images);
         own_calls = 0, own_values = 0;
         train_on_batch(library, &batch);
-        EXPECT(own_calls == 0);
+        EXPECT_EQUAL(own_calls, 0);
         hvd_use_allreduce(own_allreduce);
         train_on_batch(own, &batch);
         hvd_use_allreduce(NULL);
@@ -373,7 +373,7 @@ static void test_delegation(void)
 {
     Optimizer *inner = adam(0.25f), *outer = hvd_distributed_optimizer(inner);
     EXPECT(strcmp(outer->name, "DistributedAdam") == 0);
-    EXPECT(optimizer_learning_rate(outer) == 0.25f);
+    EXPECT_EQUAL(optimizer_learning_rate(outer), 0.25f);
     optimizer_set_learning_rate(outer, 0.5f);
     EXPECT(inner->rule.learning_rate == 0.5f && optimizer_learning_rate(outer) == 0.5f);
     EXPECT(optimizer_innermost(outer) == inner);
@@ -388,7 +388,7 @@ static void test_delegation(void)
         train_on_batch(model, &batch);
         train_on_batch(twin, &batch);
     }
-    EXPECT(optimizer_iterations(outer) == 3);
+    EXPECT_EQUAL(optimizer_iterations(outer), 3);
     double a = model_fingerprints(model).weights, b = model_fingerprints(twin).weights;
     // Equal batches: the average is each one's. Rounded gradients soon lead Adam elsewhere.
     EXPECT(hvd_size() == 1 ? a == b : compressed() || fabs(a - b) < 1e-4);
@@ -419,7 +419,7 @@ static void test_broadcast_model(int root)
     float weights = (float)model_fingerprints(model).weights;
     hvd_broadcast(&weights, 1, root);
     hvd_broadcast_model(model, root);
-    EXPECT((float)model_fingerprints(model).weights == weights);
+    EXPECT_EQUAL((float)model_fingerprints(model).weights, weights);
     EXPECT(inner->iterations == 4 && inner->rule.learning_rate == 0.02f);
     float *received = copy_of(inner->slots[0], length);
     EXPECT(memcmp(received, momenta, length * sizeof *momenta) == 0);
@@ -487,7 +487,7 @@ static void test_warmup(int passes)
             if ((training.step + 1) % passes == 0)
                 before = rule->learning_rate;
             warmup->batch_end(warmup, &training);
-            EXPECT(rule->momentum == 0.9f);
+            EXPECT_EQUAL(rule->momentum, 0.9f);
         }
     EXPECT(fabsf(rule->learning_rate - lr * (float)hvd_size()) < 1e-6f);
     free(warmup);

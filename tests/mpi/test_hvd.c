@@ -50,8 +50,8 @@ static void test_allreduce(float *values)
             values[counts[c]] = 123;
             hvd_allreduce(values, counts[c], op);
             for (size_t i = 0; i < counts[c]; i++)
-                EXPECT(fabs((double)values[i] - expected(op, i)) <= 1e-4);
-            EXPECT(values[counts[c]] == 123); // not a float further
+                EXPECT_NEAR(values[i], expected(op, i), 1e-4);
+            EXPECT_EQUAL(values[counts[c]], 123); // not a float further
         }
     hvd_allreduce(values, 0, HVD_SUM);
 }
@@ -114,18 +114,18 @@ static void test_device_values(float *values)
     hvd_allreduce(arena, COUNT, HVD_SUM);
     backend->read(device, values, arena, bytes);
     for (size_t i = 0; i < COUNT; i++)
-        EXPECT(fabs((double)values[i] - expected(HVD_SUM, i)) <= 1e-4);
+        EXPECT_NEAR(values[i], expected(HVD_SUM, i), 1e-4);
     fill(values, COUNT);
     backend->write(device, arena, values, bytes);
     float *all = hvd_allgather(arena, COUNT, &total);
-    EXPECT(total == (size_t)hvd_size() * COUNT);
+    EXPECT_EQUAL(total, (size_t)hvd_size() * COUNT);
     for (size_t i = 0; i < total; i++)
-        EXPECT(all[i] == element((int)(i / COUNT), i % COUNT));
+        EXPECT_EQUAL(all[i], element((int)(i / COUNT), i % COUNT));
     free(all);
     hvd_broadcast(arena, COUNT, last);
     backend->read(device, values, arena, bytes);
     for (size_t i = 0; i < COUNT; i++)
-        EXPECT(values[i] == element(last, i));
+        EXPECT_EQUAL(values[i], element(last, i));
     backend->release(device, arena);
 }
 
@@ -133,7 +133,7 @@ static void test_device_values(float *values)
 static void test_group(HvdGroup group, const int *members, float *values)
 {
     enum { COUNT = 1000 };
-    EXPECT(members[group.rank] == hvd_rank());
+    EXPECT_EQUAL(members[group.rank], hvd_rank());
     for (HvdOp op = HVD_AVERAGE; op <= HVD_SUM; op++) {
         fill(values, COUNT);
         hvd_group_allreduce(group, values, COUNT, op);
@@ -141,7 +141,7 @@ static void test_group(HvdGroup group, const int *members, float *values)
             double sum = 0;
             for (int m = 0; m < group.size; m++)
                 sum += (double)element(members[m], i);
-            EXPECT(fabs((double)values[i] - (op == HVD_SUM ? sum : sum / group.size)) <= 1e-4);
+            EXPECT_NEAR(values[i], (op == HVD_SUM ? sum : sum / group.size), 1e-4);
         }
     }
     size_t total, place = 0;
@@ -149,14 +149,14 @@ static void test_group(HvdGroup group, const int *members, float *values)
     float *all = hvd_group_allgather(group, values, (size_t)group.rank + 1, &total);
     for (int m = 0; m < group.size; m++)
         for (size_t i = 0; i <= (size_t)m; i++)
-            EXPECT(all[place++] == element(members[m], i));
-    EXPECT(place == total);
+            EXPECT_EQUAL(all[place++], element(members[m], i));
+    EXPECT_EQUAL(place, total);
     free(all);
     for (int root = 0; root < group.size; root++) {
         fill(values, COUNT);
         hvd_group_broadcast(group, values, COUNT, root);
         for (size_t i = 0; i < COUNT; i++)
-            EXPECT(values[i] == element(members[root], i));
+            EXPECT_EQUAL(values[i], element(members[root], i));
     }
     hvd_group_barrier(group);
 }
@@ -170,7 +170,7 @@ static void test_groups(float *values)
     for (int r = 0; r < size; r++)
         members[r] = r;
     HvdGroup world = hvd_world();
-    EXPECT(world.size == size);
+    EXPECT_EQUAL(world.size, size);
     test_group(world, members, values);
     hvd_group_free(&world);
     hvd_barrier(); // the world is still there
@@ -178,7 +178,7 @@ static void test_groups(float *values)
     for (int r = rank % 2; r < size; r += 2)
         members[count++] = r;
     HvdGroup parity = hvd_group_split(rank % 2);
-    EXPECT(parity.size == count);
+    EXPECT_EQUAL(parity.size, count);
     test_group(parity, members, values);
     hvd_group_free(&parity);
     EXPECT(parity.size == 0 && parity.comm == MPI_COMM_NULL);
@@ -206,8 +206,8 @@ static void test_allgather(float *values)
     size_t place = 0;
     for (int rank = 0; rank < hvd_size(); rank++)
         for (size_t i = 0; i < (size_t)rank * 3; i++)
-            EXPECT(all[place++] == element(rank, i));
-    EXPECT(place == total);
+            EXPECT_EQUAL(all[place++], element(rank, i));
+    EXPECT_EQUAL(place, total);
     free(all);
 }
 
@@ -224,12 +224,12 @@ static void test_reduce_scatter(float *values)
             size_t begin = rank * each + (rank < longer ? rank : longer);
             fill(values, count);
             own[each + (rank < longer)] = 123;
-            EXPECT(hvd_reduce_scatter(values, count, own, op) == each + (rank < longer));
+            EXPECT_EQUAL(hvd_reduce_scatter(values, count, own, op), each + (rank < longer));
             for (size_t i = 0; i < each + (rank < longer); i++)
-                EXPECT(fabs((double)own[i] - expected(op, begin + i)) <= 1e-4);
-            EXPECT(own[each + (rank < longer)] == 123);
+                EXPECT_NEAR(own[i], expected(op, begin + i), 1e-4);
+            EXPECT_EQUAL(own[each + (rank < longer)], 123);
             for (size_t i = 0; i < count; i++)
-                EXPECT(values[i] == element(hvd_rank(), i));
+                EXPECT_EQUAL(values[i], element(hvd_rank(), i));
         }
     free(own);
 }
@@ -242,9 +242,9 @@ static void test_allgather_ints(void)
         own[i] = 1000 * rank - i;
     int *all = hvd_allgather_ints(own, 2 * (size_t)rank, &total, brought), *next = all;
     for (int r = 0; r < size; r++) {
-        EXPECT(brought[r] == 2 * (size_t)r);
+        EXPECT_EQUAL(brought[r], 2 * (size_t)r);
         for (int i = 0; i < 2 * r; i++)
-            EXPECT(*next++ == 1000 * r - i);
+            EXPECT_EQUAL(*next++, 1000 * r - i);
     }
     EXPECT(next == all + total);
     free(all);
@@ -252,9 +252,9 @@ static void test_allgather_ints(void)
     HvdGroup others = hvd_group_split(rank % 2);
     own[0] = rank;
     all = hvd_group_allgather_ints(others, own, 1, &total, NULL);
-    EXPECT((int)total == others.size);
+    EXPECT_EQUAL((int)total, others.size);
     for (int m = 0; m < others.size; m++)
-        EXPECT(all[m] == 2 * m + rank % 2);
+        EXPECT_EQUAL(all[m], 2 * m + rank % 2);
     free(all);
     hvd_group_free(&others);
 }
@@ -353,7 +353,7 @@ static void test_broadcast(float *values)
             fill(values, counts[c]);
             hvd_broadcast(values, counts[c], root);
             for (size_t i = 0; i < counts[c]; i++)
-                EXPECT(values[i] == element(root, i));
+                EXPECT_EQUAL(values[i], element(root, i));
         }
     hvd_barrier();
 }
@@ -362,11 +362,11 @@ static void test_places(void)
 {
     float locals = (float)hvd_local_rank() < (float)hvd_local_size();
     hvd_allreduce(&locals, 1, HVD_MIN);
-    EXPECT(locals == 1);
+    EXPECT_EQUAL(locals, 1);
     float ranks = (float)hvd_rank();
     hvd_allreduce(&ranks, 1, HVD_SUM);
-    EXPECT(ranks == (float)(hvd_size() * (hvd_size() - 1) / 2)); // each rank is there, once
-    EXPECT(device_index() == hvd_local_rank() % device_count());
+    EXPECT_EQUAL(ranks, (float)(hvd_size() * (hvd_size() - 1) / 2)); // each rank is there, once
+    EXPECT_EQUAL(device_index(), hvd_local_rank() % device_count());
 }
 
 // ---- Callbacks.
@@ -394,14 +394,14 @@ static void test_metric_average(void)
     Callback *average = hvd_metric_average();
     average->epoch_end(average, &training);
     const Logs *logs = &training.logs;
-    EXPECT(fabs(logs->loss - loss / images) < 1e-12);
-    EXPECT(fabs(logs->accuracy - accuracy / images) < 1e-12);
-    EXPECT(fabs(logs->val_loss - val_loss / val_images) < 1e-12);
-    EXPECT(fabs(logs->val_accuracy - val_accuracy / val_images) < 1e-12);
+    EXPECT_NEAR(logs->loss, loss / images, 1e-12);
+    EXPECT_NEAR(logs->accuracy, accuracy / images, 1e-12);
+    EXPECT_NEAR(logs->val_loss, val_loss / val_images, 1e-12);
+    EXPECT_NEAR(logs->val_accuracy, val_accuracy / val_images, 1e-12);
     EXPECT(logs->images == images && logs->val_images == val_images && logs->lr == 0.5);
     training.logs = (Logs){.loss = rank, .images = 1};
     average->epoch_end(average, &training); // no validation: no division by zero
-    EXPECT(fabs(logs->loss - 0.5 * (size - 1)) < 1e-12);
+    EXPECT_NEAR(logs->loss, 0.5 * (size - 1), 1e-12);
     EXPECT(logs->val_loss == 0 && logs->val_accuracy == 0);
     free(average);
 }
@@ -442,12 +442,12 @@ static void test_join_values(float *values)
             double sum = 0;
             for (int r = 0; r < hvd_size(); r++)
                 sum += calls_of(r) > call ? (double)element(r, i) : 0;
-            EXPECT(fabs((double)values[i] - (op == HVD_SUM ? sum : sum / working_in(call))) < 1e-4);
+            EXPECT_NEAR(values[i], (op == HVD_SUM ? sum : sum / working_in(call)), 1e-4);
         }
     }
-    EXPECT(hvd_join() == last_to_join());
-    test_allreduce(values);               // all are back
-    EXPECT(hvd_join() == hvd_size() - 1); // no rank works any more, none was later than others
+    EXPECT_EQUAL(hvd_join(), last_to_join());
+    test_allreduce(values);                   // all are back
+    EXPECT_EQUAL(hvd_join(), hvd_size() - 1); // no rank works any more, none was later than others
     hvd_barrier();
 }
 
@@ -476,7 +476,7 @@ static void test_join_gradients(const char *threshold)
         }
         free(gradients);
     }
-    EXPECT(hvd_join() == last_to_join());
+    EXPECT_EQUAL(hvd_join(), last_to_join());
     free(own);
     free(all);
     model_free(plain);
@@ -500,11 +500,11 @@ static void test_join_training(void)
         Callback *average = hvd_metric_average();
         if (steps == calls_of(last_to_join()) - 1) { // who works to the end has the last word
             average->epoch_end(average, &training);
-            EXPECT(training.logs.loss == last_to_join());
+            EXPECT_EQUAL(training.logs.loss, last_to_join());
         }
         free(average);
         int last = hvd_join();
-        EXPECT(last == last_to_join());
+        EXPECT_EQUAL(last, last_to_join());
         hvd_broadcast_model(model, last);
         EXPECT(same_everywhere(model_fingerprints(model).weights));
         EXPECT(optimizer_iterations(model_optimizer(model)) ==
