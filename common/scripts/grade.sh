@@ -75,7 +75,7 @@ fetch()
 
 # ---- One check. It prints one line: that it is done.
 
-# one UNIT EXERCISE FILE SEED SHA256 STAMP KEY
+# one UNIT EXERCISE FILE SEED SHA256 STAMP KEY; $alone is not empty where no other check runs, which a file .alone notes
 one()
 {
     local to=$grades/results/$1/$3.$7 scratch status=0 stamp=()
@@ -86,7 +86,9 @@ one()
     [[ -d $scratch ]] || exit 255 # the run that this belongs to is over
     mkdir -p "$grades/results/$1"
     if [[ $status -lt 2 && -s $scratch/verdict.json ]]; then
+        [[ -n $alone ]] || rm -f "$to.alone"
         mv "$scratch/verdict.json" "$to.json"
+        [[ -z $alone ]] || : >"$to.alone"
         rm -f "$to.error"
     else
         { grep -m 1 . "$scratch/errors" || echo "check-step: status $status"; } >"$to.error"
@@ -228,12 +230,12 @@ show_progress()
     [[ ! -t 1 || $count -eq 0 ]] || echo
 }
 
-# check_all LIST AT_ONCE
+# check_all LIST AT_ONCE [alone]
 check_all()
 {
     # (Without the lock: a check may outlive a make grade that is killed.)
     {
-        tr '\t' '\n' <"$1" | xargs -r -d '\n' -n 7 -P "$2" "$0" one 2> >(grep -v '^xargs: ' >&2) | show_progress "$(wc -l <"$1")"
+        tr '\t' '\n' <"$1" | xargs -r -d '\n' -n 7 -P "$2" env alone="${3:-}" "$0" one 2> >(grep -v '^xargs: ' >&2) | show_progress "$(wc -l <"$1")"
     } 9>&- || exit 2
 }
 result_of() { echo "$grades/results/$1/$3.$7"; }
@@ -252,9 +254,8 @@ while IFS=$'\t' read -r -a task; do
     result=$(result_of "${task[@]}")
     [[ ! -e $result.alone ]] && grep -qs '"diagnosis":[[:space:]]*"\(hung\|crashed\)"' "$result.json" || continue
     (IFS=$'\t' && echo "${task[*]}") >>"$work/again"
-    : >"$result.alone"
 done <"$work/tasks.tsv"
-check_all "$work/again" 1
+check_all "$work/again" 1 alone
 
 # ---- What comes of it.
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: tests/unit/test_class.sh
 #
-# What build/grades joins by numbers and names: nobody gets another student's points. And the course's secret is in no
-# command's arguments, which every user of a machine can read.
+# What build/grades joins by numbers and names: nobody gets another student's points. A verdict "crashed" counts after a check
+# beside no other. And the course's secret is in no command's arguments, which every user of a machine can read.
 
 . tests/lib.sh
 grades=$build/grades
@@ -66,6 +66,43 @@ run env SUBMISSIONS="$folder/handed-in" ROSTER="$folder/class.csv" EXERCISES=rin
     GRADES="$folder/grades" bash -x common/scripts/grade.sh
 [[ $status -eq 0 ]] || fail "grade.sh: status $status: $(tail -n 3 "$folder/err")"
 ! grep -n a-secret-of-ours "$folder/err" || fail "make grade: the secret is an argument"
+
+# A run that is killed in the check that a verdict "crashed" needs, alone: the next run makes it. So does one with ONLY=.
+export STUB=$folder/stub
+mkdir "$STUB" && ln -s "$(realpath "$build")"/{grades,hvdlab.o,compile-step} "$STUB"
+cat >"$STUB/check-step" <<'END'
+#!/usr/bin/env bash
+echo >>"$STUB/checks"
+if [[ -e $STUB/run && $(wc -l <"$STUB/checks") -eq 2 ]]; then
+    kill -9 "$(cat "$STUB/run")"
+    exit 1
+fi
+while [[ $# -gt 1 ]]; do
+    case $1 in
+    --seed) seed=$2 ;;
+    --out) out=$2 ;;
+    esac
+    shift
+done
+printf '{"passed":false,"diagnosis":"crashed","seed":%s,"sha256":"%s"}' "$seed" "$(sha256sum <"$1" | cut -c 1-64)" >"$out"
+exit 1
+END
+chmod +x "$STUB/check-step"
+# crashed CHECKS WORD...: make grade has made so many checks, in all its runs.
+crashed()
+{
+    run env BUILD="$STUB" SUBMISSIONS="$folder/handed-in" ROSTER="$folder/class.csv" EXERCISES=ring GRADES="$folder/crashed" "${@:2}"
+    local checks
+    checks=$(wc -l <"$STUB/checks")
+    [[ $checks -eq $1 ]] || fail "$checks checks instead of $1: ${*:2}: status $status: $(cat "$folder/out" "$folder/err")"
+}
+# shellcheck disable=SC2016 # the inner shell's
+crashed 2 bash -c 'echo $$ >"$STUB/run" && exec common/scripts/grade.sh'
+rm "$STUB/run"
+crashed 3 common/scripts/grade.sh
+crashed 3 common/scripts/grade.sh
+crashed 5 env ONLY=ann common/scripts/grade.sh
+
 limit=100 run env STUDENTS="$folder/class.csv" EXERCISES=ring SECRET="$folder/secret" TO="$folder/release" bash -x common/scripts/release.sh
 [[ $status -eq 0 ]] || fail "release.sh: status $status: $(tail -n 3 "$folder/err")"
 ! grep -n a-secret-of-ours "$folder/err" || fail "make release: the secret is an argument"
