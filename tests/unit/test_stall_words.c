@@ -4,9 +4,12 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
 #include "child.h"
+#include "base/clock.h"
 #include "observe/span.h"
 #include "comm/stall_words.h"
 
@@ -227,6 +230,32 @@ START_TEST(the_outermost_call_counts)
 }
 END_TEST
 
+static void *unreadable;
+static Doing within;
+static double waited;
+
+// The main thread stands within a change of the record, in a signal's handler.
+static void look_within(int number)
+{
+    (void)number;
+    double begin = seconds_now();
+    within = activity_now();
+    waited = seconds_now() - begin;
+    mprotect(unreadable, 4096, PROT_READ);
+}
+
+START_TEST(a_change_that_a_signal_interrupts_keeps_no_reader)
+{
+    unreadable = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    signal(SIGSEGV, look_within);
+    activity_begin_call(&(SpanCall){unreadable, 1, 1, -1, -1, -1});
+    signal(SIGSEGV, SIG_DFL);
+    ck_assert(waited > 0 && waited < 1 && !within.call.name);
+    ck_assert_ptr_eq(activity_now().call.name, unreadable);
+    activity_end_call();
+}
+END_TEST
+
 static void located(const char *name, int epoch, int64_t step)
 {
     Location at = activity_now().location;
@@ -326,6 +355,7 @@ int main(void)
     suite_add_tcase(suite, said);
     TCase *done = tcase_create("activity");
     tcase_add_test(done, the_outermost_call_counts);
+    tcase_add_test(done, a_change_that_a_signal_interrupts_keeps_no_reader);
     tcase_add_test(done, the_location_is_that_of_the_innermost_span);
     tcase_add_test(done, another_thread_reads_whole_records);
     suite_add_tcase(suite, done);
