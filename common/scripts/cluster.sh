@@ -288,7 +288,7 @@ explain()
 up()
 {
     # Open MPI cuts the name of its agent at blanks, and gives it to a shell.
-    [[ $self =~ ^[[:alnum:]/._+-]+$ ]] || fail "Open MPI cannot start programs by $self: move the kit to a folder without blanks and quotes"
+    [[ ${self//[\/._+-]/} != *[[:space:][:punct:]]* ]] || fail "Open MPI cannot start programs by $self: move the kit to a folder without blanks, quotes or other signs in its path"
     local hosts rate delay shares options=() user=no session i keeper
     check_settings
     down

@@ -56,6 +56,13 @@ cluster down
 # ---- Settings.
 
 before=$(ls /sys/class/net)
+# Open MPI gives the script's path to a shell: letters of any language are none of a shell's signs.
+for name in 'a b' "a'b" 'a;b' 'ä_b'; do
+    mkdir "$folder/$name" && cp common/scripts/cluster.sh "$folder/$name"
+    words="move the kit"
+    [[ $name != ä* ]] || words="HOSTS=0 is not"
+    refused "$words" env HOSTS=0 BUILD="$folder/build" "$folder/$name/cluster.sh" up
+done
 refused "HOSTS=0 is not a number from 1 to 32" env HOSTS=0 common/scripts/cluster.sh up
 refused "HOSTS=33 is not" env HOSTS=33 common/scripts/cluster.sh up
 refused "RATE=fast is not a rate, such as" env RATE=fast common/scripts/cluster.sh up
