@@ -20,10 +20,10 @@ struct Text {
 };
 
 static struct {
-    pthread_mutex_t lock; // of the lists, not of what is in them
+    pthread_mutex_t lock; // of additions to the lists
     Lane *lanes;
     int count;
-    Text *texts;
+    _Atomic(Text *) texts; // read without the lock
     Lane *gradients;
     atomic_size_t bytes;
     atomic_bool full;
@@ -133,14 +133,23 @@ void timeline_replace(SpanKind kind, const char *name, int64_t first, int64_t se
     open_span(lane, add_span(lane, kind, name, now, first, second));
 }
 
+static Text *find_text(const char *text)
+{
+    Text *kept = timeline.texts;
+    while (kept && strcmp(kept->words, text) != 0)
+        kept = kept->next;
+    return kept;
+}
+
 const char *timeline_text(const char *text)
 {
     if (!timeline_on())
         return text;
+    Text *kept = find_text(text);
+    if (kept)
+        return kept->words;
     pthread_mutex_lock(&timeline.lock);
-    Text *kept = timeline.texts;
-    while (kept && strcmp(kept->words, text) != 0)
-        kept = kept->next;
+    kept = find_text(text); // another thread may have added it
     if (!kept) {
         kept = allocate(1, sizeof *kept);
         *kept = (Text){timeline.texts, format_text("%s", text)};

@@ -67,7 +67,7 @@ void timeline_replace(SpanKind kind, const char *name, int64_t first, int64_t se
 // What the thread is called; said before its first span. Without, "training".
 void timeline_name_thread(const char *name);
 
-// A copy of a text that may not stay.
+// A copy of a text that may not stay: made, under a lock, when it is first seen.
 const char *timeline_text(const char *text);
 
 // Of the thread that trains: a piece of the gradients is ready; all that were are averaged.
