@@ -4,6 +4,7 @@
 #include "hvd/hvd.h"
 
 #include <errno.h>
+#include <math.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -406,6 +407,8 @@ Callback *hvd_learning_rate_warmup(float lr, int epochs)
     trace_call();
     if (epochs < 1)
         die("%s: %d epochs; at least 1", __func__, epochs);
+    if (!(lr >= 0 && lr < INFINITY))
+        die("%s: the learning rate is %g, and not a finite number from 0", __func__, (double)lr);
     Warmup *w = allocate(1, sizeof *w);
     *w = (Warmup){
         .callback = {.name = "hvd_learning_rate_warmup",

@@ -45,6 +45,8 @@ Model *l2_penalty(Model *m, float wd)
     need_model(m, __func__);
     if (m->optimizer)
         die("%s: the model is compiled already; call it before compile()", __func__);
+    if (!(wd >= 0 && wd < INFINITY))
+        die("%s: the penalty is %g, and not a finite number from 0", __func__, (double)wd);
     m->wd = wd;
     return m;
 }
@@ -188,10 +190,12 @@ static void check_compile(const Model *m, Loss loss, const Optimizer *optimizer)
             (int)loss);
     if (!optimizer)
         die("compile: there is no optimizer (NULL)");
-    for (; optimizer; optimizer = optimizer->inner)
+    for (; optimizer; optimizer = optimizer->inner) {
         if (optimizer->compiled)
             die("compile: the optimizer %s belongs to another model; make one for each",
                 optimizer->name);
+        optimizer_check(optimizer);
+    }
 }
 
 Model *compile(Model *m, Loss loss, Optimizer *optimizer)

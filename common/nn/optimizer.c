@@ -2,6 +2,7 @@
 
 #include "nn/optimizer.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include "backend/backend.h"
 #include "base/rng.h"
@@ -85,10 +86,30 @@ static void apply(Optimizer *self, const Parameters *parameters)
     span_end();
 }
 
+void optimizer_check(const Optimizer *self)
+{
+    const Update *rule = &self->rule;
+    const struct {
+        const char *name;
+        float value, end;
+    } constants[] = {{"learning rate", rule->learning_rate, INFINITY},
+                     {"momentum", rule->momentum, INFINITY},
+                     {"epsilon", rule->epsilon, INFINITY},
+                     {"beta_1", rule->beta_1, 1},
+                     {"beta_2", rule->beta_2, 1},
+                     {"rho", rule->rho, 1}};
+    for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
+        if (!(constants[i].value >= 0 && constants[i].value < constants[i].end))
+            die("the %s of the optimizer %s is %g, and not a finite number from 0%s",
+                constants[i].name, self->name, (double)constants[i].value,
+                constants[i].end > 1 ? "" : " and below 1");
+}
+
 static Optimizer *optimizer(const char *name, int slot_count, Update rule)
 {
     Optimizer *self = allocate(1, sizeof *self);
     *self = (Optimizer){.name = name, .rule = rule, .slot_count = slot_count, .apply = apply};
+    optimizer_check(self);
     return self;
 }
 
@@ -141,6 +162,7 @@ Optimizer *rmsprop_momentum(float learning_rate, float momentum)
     Optimizer *self = rmsprop(learning_rate);
     self->slot_count = 2;
     self->rule.momentum = momentum;
+    optimizer_check(self);
     return self;
 }
 
@@ -165,7 +187,9 @@ float optimizer_learning_rate(const Optimizer *optimizer)
 
 void optimizer_set_learning_rate(Optimizer *optimizer, float learning_rate)
 {
-    optimizer_innermost(optimizer)->rule.learning_rate = learning_rate;
+    optimizer = optimizer_innermost(optimizer);
+    optimizer->rule.learning_rate = learning_rate;
+    optimizer_check(optimizer);
 }
 
 float optimizer_momentum(const Optimizer *optimizer)
@@ -175,7 +199,9 @@ float optimizer_momentum(const Optimizer *optimizer)
 
 void optimizer_set_momentum(Optimizer *optimizer, float momentum)
 {
-    optimizer_innermost(optimizer)->rule.momentum = momentum;
+    optimizer = optimizer_innermost(optimizer);
+    optimizer->rule.momentum = momentum;
+    optimizer_check(optimizer);
 }
 
 int64_t optimizer_iterations(const Optimizer *optimizer)

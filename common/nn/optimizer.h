@@ -51,7 +51,10 @@ struct Optimizer {
     void (*release)(Optimizer *self);
 };
 
-// The caller owns the optimizer; compile() hands it to the model, which frees it.
+// The caller owns the optimizer; compile() hands it to the model, which frees it. Here, in the
+// functions that set a rate or a momentum, and in compile(), a constant that is infinite, not a
+// number or negative (or not below 1: beta_1, beta_2, rho) makes the program exit with an error
+// message.
 Optimizer *sgd(float learning_rate);
 Optimizer *sgd_momentum(float learning_rate, float momentum, bool nesterov);
 Optimizer *adam(float learning_rate);
@@ -84,6 +87,9 @@ void optimizer_free_slots(Optimizer *optimizer);
 void optimizer_free(Optimizer *optimizer);
 
 #pragma GCC visibility pop
+
+// Inside the library: exits with an error message where a constant is out of range.
+void optimizer_check(const Optimizer *optimizer);
 
 // Inside the library: what tf_keras calls a slot of the optimizer's kind: "momentum", "m".
 const char *slot_name(UpdateKind kind, int slot);

@@ -35,8 +35,8 @@ struct ThreadPool {
     int arrived, finished;    // members
 };
 
-// The calling thread's pool.
-static _Thread_local const ThreadPool *own;
+// The member whose thread this is; NULL: the program's own.
+static _Thread_local const Member *own;
 
 // Waits for the next work; false when there is none left.
 static bool wait_for_work(ThreadPool *pool, uint64_t done)
@@ -88,7 +88,7 @@ static void *live(void *argument)
 {
     Member *member = argument;
     ThreadPool *pool = member->pool;
-    own = pool;
+    own = member;
     trace_thread_is(pool->word, member->index);
     char *name = format_text("%s %d", pool->word, member->index);
     timeline_name_thread(timeline_text(name));
@@ -132,13 +132,18 @@ static void give(ThreadPool *pool, void (*work)(int member, void *argument), voi
     pthread_cond_broadcast(&pool->begun);
 }
 
-void thread_pool_run(ThreadPool *pool, const char *caller, void (*work)(int member, void *argument),
-                     void *argument)
+void thread_pool_check_outside(const char *caller)
 {
     if (own)
         die("%s: it is called by one of the threads that are at work on the devices; the program's "
             "own calls it",
             caller);
+}
+
+void thread_pool_run(ThreadPool *pool, const char *caller, void (*work)(int member, void *argument),
+                     void *argument)
+{
+    thread_pool_check_outside(caller);
     pthread_mutex_lock(&pool->lock);
     give(pool, work, argument);
     while (pool->finished < pool->count)
@@ -148,8 +153,11 @@ void thread_pool_run(ThreadPool *pool, const char *caller, void (*work)(int memb
 
 void thread_pool_barrier(ThreadPool *pool, int member, const char *call)
 {
-    pthread_mutex_lock(&pool->lock);
     Member *self = &pool->members[member];
+    if (own != self)
+        die("%s: %s %d is not this thread's: a function on each device calls it for its own", call,
+            pool->word, member);
+    pthread_mutex_lock(&pool->lock);
     self->call = call;
     compare_with_all(pool, self);
     uint64_t meeting = pool->meetings;
@@ -165,8 +173,9 @@ void thread_pool_barrier(ThreadPool *pool, int member, const char *call)
     pthread_mutex_unlock(&pool->lock);
 }
 
-void thread_pool_free(ThreadPool *pool)
+void thread_pool_free(ThreadPool *pool, const char *caller)
 {
+    thread_pool_check_outside(caller);
     pthread_mutex_lock(&pool->lock);
     give(pool, NULL, NULL);
     pthread_mutex_unlock(&pool->lock);

@@ -10,8 +10,11 @@ typedef struct ThreadPool ThreadPool;
 // have a field of that name, its number; where the pool makes the program exit, it is named so.
 ThreadPool *thread_pool_start(const char *word, const int *devices, int count);
 
-// Ends the threads.
-void thread_pool_free(ThreadPool *pool);
+// Exits with an error message, which names `caller`, where a member of any pool calls it.
+void thread_pool_check_outside(const char *caller);
+
+// Ends the threads. Not for members, as thread_pool_run.
+void thread_pool_free(ThreadPool *pool, const char *caller);
 
 // Has all members call work(member, argument), at the same time, and returns when all have. Exits
 // with an error message, which names `caller`, where a member calls it.
@@ -19,7 +22,8 @@ void thread_pool_run(ThreadPool *pool, const char *caller, void (*work)(int memb
                      void *argument);
 
 // Inside `work`: returns when all members have called it. Exits with an error message where that
-// can't happen: another member is at the end of its work, or has made another call.
+// can't happen: another member is at the end of its work, or has made another call; and where it is
+// not that member's thread that calls.
 void thread_pool_barrier(ThreadPool *pool, int member, const char *call);
 
 #endif

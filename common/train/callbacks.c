@@ -105,6 +105,8 @@ static void throughput_epoch_end(Callback *self, Training *training)
 
 Callback *print_throughput(int images)
 {
+    if (images < 0)
+        die("%s: %d images", __func__, images);
     Throughput *t = allocate(1, sizeof *t);
     *t = (Throughput){.callback = {.name = "print_throughput",
                                    .epoch_begin = throughput_epoch_begin,
@@ -148,6 +150,10 @@ static void stop_train_end(Callback *self, Training *training)
 
 Callback *stop_at_accuracy(float target, float patience, int verbose)
 {
+    if (!(target >= 0 && target <= 1))
+        die("%s: target is %g; 0 to 1", __func__, (double)target);
+    if (!(patience > 0))
+        die("%s: patience is %g; above 0", __func__, (double)patience);
     Stop *s = allocate(1, sizeof *s);
     *s = (Stop){.callback = {.name = "stop_at_accuracy",
                              .train_begin = stop_train_begin,

@@ -102,7 +102,8 @@ USE_RESULT Callback *print_throughput(int images);
 USE_RESULT Callback *reduce_lr_on_plateau(float factor, int patience, float min_lr, int verbose);
 
 // Ends training when the validation accuracy has been above `target` in `patience` epochs in a row
-// (2.5 means 3). Prints a line if `verbose`.
+// (2.5 means 3). Prints a line if `verbose`. A target that is not 0 to 1, and a patience that is
+// not above 0, make the program exit with an error message.
 USE_RESULT Callback *stop_at_accuracy(float target, float patience, int verbose);
 
 // Prints "Cumulative training time after epoch N: S" and, at the end, the same in all; seconds.

@@ -57,12 +57,15 @@ static void need(const Mirrored *m, const char *caller)
 static void check_devices(const int *devices, int count)
 {
     int there = device_count();
+    const char *more = there == 1 ? " (on a CPU HVDLAB_DEVICES makes more)" : "";
     if (count < 1)
         die("mirrored: there is no device in the list");
+    if (count > there)
+        die("mirrored: %d devices in the list, and this process has %d%s", count, there, more);
     for (int i = 0; i < count; i++) {
         if (devices[i] < 0 || devices[i] >= there)
             die("mirrored: there is no device %d; this process has %d, from 0%s", devices[i], there,
-                there == 1 ? " (on a CPU HVDLAB_DEVICES makes more)" : "");
+                more);
         for (int k = 0; k < i; k++)
             if (devices[k] == devices[i])
                 die("mirrored: device %d is in the list twice", devices[i]);
@@ -123,6 +126,8 @@ Mirrored *mirrored(Model *(*create)(void), Loss loss, Optimizer *(*optimizer)(vo
     if (!create || !optimizer)
         die("mirrored: there is no function that makes the %s (NULL)",
             create ? "optimizer" : "model");
+    if (!devices && count != 0)
+        die("mirrored: there is no list of %d devices (NULL); NULL and 0 mean all", count);
     int there = device_count(), *all = first_numbers(there);
     if (!devices) {
         devices = all;
@@ -148,7 +153,7 @@ void mirrored_free(Mirrored *m)
 {
     if (!m)
         return;
-    thread_pool_free(m->pool);
+    thread_pool_free(m->pool, __func__);
     for (int i = 0; i < m->count; i++)
         model_free(model_of(m, i));
     pthread_mutex_destroy(&m->turn);
@@ -217,8 +222,11 @@ void batch_on_each_device(Mirrored *m, void (*function)(Replica *replica, const 
 
 static Member *member_of(const Replica *replica, const char *caller)
 {
-    if (!replica)
+    if (!replica || !replica->mirrored)
         die("%s: there is no replica (NULL)", caller);
+    if (replica->index < 0 || replica->index >= replica->mirrored->count)
+        die("%s: there is no replica %d; there are %d, from 0", caller, replica->index,
+            replica->mirrored->count);
     return &replica->mirrored->members[replica->index];
 }
 
@@ -226,8 +234,8 @@ Batch part_of_batch(const Replica *replica, const Batch *batch)
 {
     trace_call();
     member_of(replica, __func__);
-    if (!batch)
-        die("%s: there is no batch (NULL)", __func__);
+    if (!batch || !batch->images || batch->count < 0)
+        die("%s: there are no images in the batch", __func__);
     Share part = share_of((size_t)batch->count, replica->index, replica->count);
     return (Batch){.images = batch->images + part.begin * model_image_length(replica->model),
                    .labels = batch->labels ? batch->labels + part.begin : NULL,
@@ -268,6 +276,8 @@ static double total_weight(const Mirrored *m, const char *call)
         total += m->members[i].weight;
     if (total == 0)
         die("%s: the weights of all replicas are 0", call);
+    if (!isfinite(total))
+        die("%s: the sum of the replicas' weights is %g", call, total);
     return total;
 }
 

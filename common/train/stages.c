@@ -192,7 +192,7 @@ void stages_free(Stages *stages)
 {
     if (!stages)
         return;
-    thread_pool_free(stages->pool);
+    thread_pool_free(stages->pool, __func__);
     for (int s = 0; s < STAGES; s++)
         model_free(stages->stage[s].model);
     pthread_mutex_destroy(&stages->lock);
@@ -251,6 +251,7 @@ void train_in_stages(Stages *stages, const Batch *batch, int micro_batches, Sche
         die("%s: a batch can't have %d micro-batches", __func__, micro_batches);
     if (!first || !second)
         die("%s: a schedule is not there (NULL)", __func__);
+    thread_pool_check_outside(__func__);
     begin_batch(stages, batch, micro_batches);
     if (trace_on())
         trace_batch(stages);
@@ -287,6 +288,7 @@ Score evaluate_in_stages(Stages *stages, Batches *batches)
     need_stages(stages, __func__);
     if (!batches)
         die("%s: there are no batches (NULL)", __func__);
+    thread_pool_check_outside(__func__);
     Model *first = stages->stage[0].model, *second = stages->stage[1].model;
     check_images(first, batches_dataset(batches));
     Metrics before = model_metrics(second);

@@ -81,6 +81,7 @@ int main(int argc, char **argv)
     CASE("wrapped twice") (void)!hvd_distributed_optimizer(hvd_distributed_optimizer(sgd(0.1f)));
     CASE("wrapped nothing") (void)!hvd_distributed_optimizer(NULL);
     CASE("no passes") (void)!hvd_distributed_optimizer_every(sgd(0.1f), 0);
+    CASE("warm-up from nowhere") (void)!hvd_learning_rate_warmup(0.0f / 0.0f, 1);
     CASE("trained after shutdown") {
         Model *model = small(hvd_distributed_optimizer(sgd(0.1f)));
         hvd_shutdown();
@@ -162,6 +163,7 @@ done
 refused 2 "more shares than MPI counts" "2147483648 values are more than MPI takes at once"
 refused 1 "no values" "hvd_allreduce: the values are NULL"
 refused 1 "init after shutdown" "hvd_init: MPI has been ended, by hvd_shutdown() or MPI_Finalize(), and cannot be started again"
+refused 1 "warm-up from nowhere" "nan, and not a finite number from 0"
 ended="hvd_shutdown() or MPI_Finalize() has been called before"
 refused 1 "wrapped nothing" "hvd_distributed_optimizer: there is no optimizer to wrap (NULL)"
 refused 1 "no passes" "hvd_distributed_optimizer_every: an update of 0 passes; at least 1"

@@ -1,6 +1,7 @@
 // What a program can get wrong in calling the library: each mistake ends it with one line and
 // status 2. (hvd's own calls: tests/mpi/test_misuse.sh.)
 
+#include <math.h>
 #include <string.h>
 #include "child.h"
 #include "hvdlab.h"
@@ -317,6 +318,221 @@ static void statistics_before_compile(void)
     (void)model_statistics(uncompiled(), &length);
 }
 
+// Constants.
+
+static void rate_not_a_number(void)
+{
+    sgd(NAN);
+}
+
+static void rate_below_zero(void)
+{
+    adam(-0.1f);
+}
+
+static void rate_without_end(void)
+{
+    optimizer_set_learning_rate(sgd(0), INFINITY);
+}
+
+static void momentum_below_zero(void)
+{
+    rmsprop_momentum(0.1f, -1);
+}
+
+static void momentum_not_a_number(void)
+{
+    optimizer_set_momentum(sgd(0), NAN);
+}
+
+static void beta_of_one(void)
+{
+    Optimizer *optimizer = adam(0.1f);
+    optimizer->rule.beta_1 = 1;
+    compile(uncompiled(), CATEGORICAL_CROSSENTROPY, optimizer);
+}
+
+static float no_rate(int epoch, float base_lr)
+{
+    return base_lr / (float)epoch;
+}
+
+static void schedule_without_end(void)
+{
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, learning_rate_schedule(no_rate, 0.1f));
+    fit(compiled(),
+        &(Fit){.train = batches, .epochs = 1, .steps_per_epoch = 1, .callbacks = &callbacks});
+}
+
+static void penalty_not_a_number(void)
+{
+    l2_penalty(uncompiled(), NAN);
+}
+
+static void penalty_below_zero(void)
+{
+    l2_penalty(uncompiled(), -1);
+}
+
+static void no_accuracy(void)
+{
+    (void)!stop_at_accuracy(NAN, 1, 0);
+}
+
+static void no_patience(void)
+{
+    (void)!stop_at_accuracy(0.9f, NAN, 0);
+}
+
+static void throughput_below_zero(void)
+{
+    (void)!print_throughput(-1);
+}
+
+// Replicas, and what their functions may not call.
+
+static Optimizer *plain(void)
+{
+    return sgd(0.1f);
+}
+
+static Mirrored *replicas(void)
+{
+    return mirrored(uncompiled, CATEGORICAL_CROSSENTROPY, plain, NULL, 0);
+}
+
+static void devices_nowhere(void)
+{
+    mirrored(uncompiled, CATEGORICAL_CROSSENTROPY, plain, NULL, 2);
+}
+
+static void more_devices_than_there_are(void)
+{
+    mirrored(uncompiled, CATEGORICAL_CROSSENTROPY, plain, &(int){0}, 1000000);
+}
+
+static void free_own_replicas(Replica *replica, void *unused)
+{
+    (void)unused;
+    mirrored_free(replica->mirrored);
+}
+
+static void free_from_within(void)
+{
+    on_each_device(replicas(), free_own_replicas, NULL);
+}
+
+static void average_of_no_replicas(void)
+{
+    average_gradients(&(Replica){.count = 1}, 1);
+}
+
+static void average_of_another(Replica *replica, void *unused)
+{
+    (void)unused;
+    Replica other = {replica->count, replica->count, replica->model, replica->mirrored};
+    average_gradients(&other, 1);
+}
+
+static void replica_that_is_not_there(void)
+{
+    on_each_device(replicas(), average_of_another, NULL);
+}
+
+static void keep(Replica *replica, void *kept)
+{
+    if (replica->index == 0)
+        *(Replica *)kept = *replica;
+}
+
+static void sum_outside(void)
+{
+    Replica kept;
+    float value = 1;
+    on_each_device(replicas(), keep, &kept);
+    sum_among_replicas(&kept, &value, 1);
+}
+
+static void average_at(Replica *replica, const Batch *batch)
+{
+    Batch part = part_of_batch(replica, batch);
+    compute_gradients(replica->model, &part);
+    average_gradients(replica, 1.7e308);
+}
+
+static void weights_too_large(void)
+{
+    Batch batch = first_batch();
+    batch_on_each_device(replicas(), average_at, &batch);
+}
+
+static void part_of_no_images(void)
+{
+    Batch batch = first_batch();
+    batch.images = NULL;
+    batch_on_each_device(replicas(), average_at, &batch);
+}
+
+// Stages, and what their schedules may not call.
+
+static Stages *halves;
+
+static Stages *two_halves(void)
+{
+    Tensor image = input(28, 28, 1), between = input_vector(4);
+    return two_stages(model(image, dense(flatten(image), 4)), sgd(0.1f),
+                      model(between, softmax(dense(between, 10))), sgd(0.1f), (int[]){0, 1});
+}
+
+static void idle(Stage *stage, int micro_batches)
+{
+    (void)stage, (void)micro_batches;
+}
+
+static void train_within(Stage *stage, int micro_batches)
+{
+    (void)stage;
+    Batch batch = first_batch();
+    train_in_stages(halves, &batch, micro_batches, idle, idle);
+}
+
+static void evaluate_within(Stage *stage, int micro_batches)
+{
+    (void)stage, (void)micro_batches;
+    evaluate_in_stages(halves, batches);
+}
+
+static void free_within(Stage *stage, int micro_batches)
+{
+    (void)stage, (void)micro_batches;
+    stages_free(halves);
+}
+
+static void in_a_schedule(Schedule schedule)
+{
+    Batch batch = first_batch();
+    halves = two_halves();
+    train_in_stages(halves, &batch, 1, schedule, idle);
+}
+
+static void stages_trained_within(void)
+{
+    in_a_schedule(train_within);
+}
+
+static void stages_evaluated_within(void)
+{
+    in_a_schedule(evaluate_within);
+}
+
+static void stages_freed_within(void)
+{
+    in_a_schedule(free_within);
+}
+
+#define BY_A_THREAD ": it is called by one of the threads that are at work on the devices"
+
 static const struct {
     void (*mistake)(void);
     const char *words;
@@ -375,6 +591,30 @@ static const struct {
     {batches_of_negative_steps, "batches_begin: -1 steps"},
     {length_of_nothing, "batches_len: there are no batches (NULL)"},
     {number_below_zero, "rng_below: no number is below 0"},
+    {rate_not_a_number, "the learning rate of the optimizer SGD is nan, and not a finite number"},
+    {rate_below_zero, "the learning rate of the optimizer Adam is -0.1, and not a finite number"},
+    {rate_without_end, "the learning rate of the optimizer SGD is inf, and not a finite number"},
+    {momentum_below_zero, "the momentum of the optimizer RMSprop is -1, and not a finite number"},
+    {momentum_not_a_number, "the momentum of the optimizer SGD is nan, and not a finite number"},
+    {beta_of_one,
+     "the beta_1 of the optimizer Adam is 1, and not a finite number from 0 and below"},
+    {schedule_without_end, "the learning rate of the optimizer SGD is inf, and not a finite"},
+    {penalty_not_a_number, "l2_penalty: the penalty is nan, and not a finite number from 0"},
+    {penalty_below_zero, "l2_penalty: the penalty is -1, and not a finite number from 0"},
+    {no_accuracy, "stop_at_accuracy: target is nan; 0 to 1"},
+    {no_patience, "stop_at_accuracy: patience is nan; above 0"},
+    {throughput_below_zero, "print_throughput: -1 images"},
+    {devices_nowhere, "mirrored: there is no list of 2 devices (NULL); NULL and 0 mean all"},
+    {more_devices_than_there_are, "mirrored: 1000000 devices in the list, and this process has 2"},
+    {free_from_within, "mirrored_free" BY_A_THREAD},
+    {average_of_no_replicas, "average_gradients: there is no replica (NULL)"},
+    {replica_that_is_not_there, "average_gradients: there is no replica 2; there are 2, from 0"},
+    {sum_outside, "sum_among_replicas: replica 0 is not this thread's: a function on each device"},
+    {weights_too_large, "average_gradients: the sum of the replicas' weights is inf"},
+    {part_of_no_images, "part_of_batch: there are no images in the batch"},
+    {stages_trained_within, "train_in_stages" BY_A_THREAD},
+    {stages_evaluated_within, "evaluate_in_stages" BY_A_THREAD},
+    {stages_freed_within, "stages_free" BY_A_THREAD},
 };
 
 static void make_mistake(const void *index)
@@ -394,6 +634,7 @@ END_TEST
 
 int main(void)
 {
+    setenv("HVDLAB_DEVICES", "2", 1);
     Suite *suite = suite_create("misuse");
     TCase *lines = tcase_create("lines");
     tcase_add_loop_test(lines, a_mistake_ends_in_one_line, 0, sizeof mistakes / sizeof *mistakes);
