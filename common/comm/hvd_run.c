@@ -135,8 +135,9 @@ void hvd_run_work(void)
     int file = open_theirs(process, argument_file, O_RDONLY);
     char *argument = read_text(file);
     close(file);
+    bool root = hvd_rank() == 0; // the function may end with hvd_shutdown()
     char *result = ((Function *)(place.base + place.distance))(argument);
-    if (result && hvd_rank() == 0)
+    if (result && root)
         give_result(process, result_file, result);
     free(result);
     free(argument);

@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "run/args.h"
 #include "observe/trace.h"
+#include "nn/state.h"
 
 // The state of one server's connection.
 typedef struct {
@@ -257,6 +258,8 @@ void ps_push(PsWorker *worker, int server)
         die("ps_push: nothing was pulled from server %d yet, so these are gradients of weights "
             "that it doesn't know",
             server);
+    if (model_passes(worker->model) == 0)
+        model_check_has_gradients(worker->model, __func__);
     const Parameters *parameters = worker->parameters;
     unsigned char *version = worker->message + MESSAGE_HEADER,
                   *gradients = version + sizeof(int64_t);

@@ -37,7 +37,10 @@ static char *work(const char *argument)
            argument ? argument : "none");
     if (is(argument, "exit"))
         exit(0);
-    return hvd_rank() == 0 && argument ? strdup(argument) : NULL;
+    bool root = hvd_rank() == 0;
+    if (is(argument, "shutdown"))
+        hvd_shutdown();
+    return root && argument ? strdup(argument) : NULL;
 }
 
 static void show(const char *result)
@@ -90,6 +93,8 @@ run "$folder/plain" long
 printed main "worker "{0,1,2}" of 3: sum 6, argument xxxxxxxxxxxxxxxxxxxx" "result 1000000 xxxxxxxxxxxxxxxxxxxx"
 run "$folder/plain" "" "exit"
 printed main "worker "{0,1,2}" of 3: sum 6, argument exit" "result 0 none"
+run "$folder/plain" "" shutdown
+printed main "worker "{0,1,2}" of 3: sum 6, argument shutdown" "result 8 shutdown"
 
 # ends STATUS LINE WORD...: with that status, and one line of its own that is this one.
 ends()

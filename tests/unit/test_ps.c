@@ -413,6 +413,12 @@ static void push_first(PsWorker *worker)
     ps_push(worker, 0);
 }
 
+static void push_nothing(PsWorker *worker)
+{
+    ps_pull(worker, 0);
+    ps_push(worker, 0);
+}
+
 static void push_too_low(PsWorker *worker)
 {
     ps_push(worker, -1);
@@ -468,6 +474,8 @@ START_TEST(what_is_wrong_in_a_program_gets_a_line)
         {.worker = pull_too_far, .words = "ps_pull: there is no server 1: the job has 1"},
         {.worker = push_too_low, .words = "ps_push: there is no server -1"},
         {.worker = push_first, .words = "ps_push: nothing was pulled from server 0 yet"},
+        {.worker = push_nothing,
+         .words = "ps_push: there are no gradients; call compute_gradients() before"},
         {.server = apply_nothing, .words = "ps_apply: there are no gradients (NULL)"},
         {.server = send_unasked, .words = "ps_send_weights: worker 0 has not asked for weights"},
         {.server = send_too_far, .words = "ps_send_weights: there is no worker 1"},
