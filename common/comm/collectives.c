@@ -307,6 +307,8 @@ SparseGradient hvd_allreduce_sparse(const SparseGradient *own, HvdOp op)
         die("%s: there is no gradient", __func__);
     if (op != HVD_AVERAGE && op != HVD_SUM)
         die("%s: rows can be averaged or added up: HVD_AVERAGE, HVD_SUM", __func__);
+    check_values(__func__, own->rows, (size_t)own->count);
+    check_values(__func__, own->values, (size_t)own->count);
     MPI_Comm comm = world_comm(WORLD_VALUES);
     agree_on_rows(__func__, own, op, comm);
     SparseGradient all = {.dimension = own->dimension};

@@ -39,8 +39,7 @@ static bool are_there(const Args *args)
 
 Dataset load_cifar10_data(const Args *args, Split split)
 {
-    if (!args)
-        die("load_cifar10_data: there are no Args (NULL)");
+    check_load(__func__, args, split);
     span_begin(SPAN_LOAD, "load the data", -1, -1);
     bool there = are_there(args);
     if (!there && args->data != DATA_SYNTHETIC && split == TRAIN)

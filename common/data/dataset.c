@@ -488,10 +488,19 @@ Dataset dataset_loaded(Dataset dataset, Split split)
     return dataset;
 }
 
-Dataset load_data(const Args *args, Split split)
+void check_load(const char *caller, const Args *args, Split split)
 {
     if (!args)
-        die("load_data: there are no Args (NULL)");
+        die("%s: there are no Args (NULL)", caller);
+    if (split != TRAIN && split != TEST)
+        die("%s: there is no part %d of the data; it is TRAIN or TEST", caller, (int)split);
+    if (args->images < 0)
+        die("%s: %d images", caller, args->images);
+}
+
+Dataset load_data(const Args *args, Split split)
+{
+    check_load(__func__, args, split);
     span_begin(SPAN_LOAD, "load the data", -1, -1);
     uint64_t seed = settings()->seeded ? settings()->seed : SYNTHETIC_SEED;
     Dataset dataset = args->data == DATA_SYNTHETIC
@@ -503,6 +512,8 @@ Dataset load_data(const Args *args, Split split)
 
 void dataset_free(Dataset *dataset)
 {
+    if (!dataset)
+        return;
     free(dataset->images);
     free(dataset->labels);
     *dataset = (Dataset){0};

@@ -83,6 +83,10 @@ Statistics image_statistics(const Dataset *dataset);
 
 #pragma GCC visibility pop
 
+// Inside the library: exits with an error message, which names `caller`, where a loader's arguments
+// make no sense.
+void check_load(const char *caller, const Args *args, Split split);
+
 // Inside the library: what a loader returns at its end. Notes the images for traces.
 Dataset dataset_loaded(Dataset dataset, Split split);
 

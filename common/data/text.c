@@ -51,8 +51,7 @@ TextDataset synthetic_text(Split split, uint64_t seed, int sentences, int length
 
 TextDataset load_text(const Args *args, Split split, int length, int vocabulary)
 {
-    if (!args)
-        die("load_text: there are no Args (NULL)");
+    check_load(__func__, args, split);
     uint64_t seed = settings()->seeded ? settings()->seed : TEXT_SEED;
     TextDataset text = synthetic_text(split, seed, args->images, length, vocabulary);
     lives_until_exit(text.tokens);
@@ -62,6 +61,8 @@ TextDataset load_text(const Args *args, Split split, int length, int vocabulary)
 
 void text_free(TextDataset *text)
 {
+    if (!text)
+        return;
     free(text->tokens);
     free(text->labels);
     *text = (TextDataset){0};

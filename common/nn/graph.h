@@ -47,6 +47,8 @@ struct Graph {
     Variable **variables;
     int variable_count;
     int names[NODE_KINDS]; // how many layers of each kind have a name so far
+    int models;            // that own it
+    bool compiled;         // one of them is
 };
 
 // What it computes, a line for each layer, with the L2 penalty of its kernels, and whether the loss

@@ -16,6 +16,7 @@ Model *model(Tensor input, Tensor output)
         die("model: the output does not come from this input");
     Model *m = allocate(1, sizeof *m);
     m->graph = output->graph;
+    m->graph->models++;
     m->output = output;
     lives_until_exit(m);
     return m;
@@ -184,6 +185,8 @@ static void check_compile(const Model *m, Loss loss, const Optimizer *optimizer)
     need_model(m, "compile");
     if (m->optimizer)
         die("compile: the model is compiled already");
+    if (m->graph->compiled)
+        die("compile: another model with these layers is compiled already; make them once more");
     if (loss != CATEGORICAL_CROSSENTROPY && loss != CATEGORICAL_CROSSENTROPY_FROM_LOGITS)
         die("compile: there is no loss %d; it is CATEGORICAL_CROSSENTROPY "
             "or CATEGORICAL_CROSSENTROPY_FROM_LOGITS",
@@ -203,6 +206,7 @@ Model *compile(Model *m, Loss loss, Optimizer *optimizer)
     check_compile(m, loss, optimizer);
     span_begin(SPAN_COMPUTE, "compile", -1, -1);
     m->optimizer = optimizer;
+    m->graph->compiled = true;
     for (Optimizer *o = optimizer; o; o = o->inner)
         o->compiled = true;
     m->device = device_current();
@@ -262,7 +266,8 @@ void model_free(Model *m)
         return;
     if (m->device)
         free_compiled(m);
-    graph_free(m->graph);
+    if (--m->graph->models == 0)
+        graph_free(m->graph);
     free(m);
 }
 
@@ -286,6 +291,8 @@ size_t model_image_length(const Model *m)
 void model_check_dataset(const Model *m, const Dataset *d)
 {
     need_model(m, __func__);
+    if (!d)
+        die("%s: there is no data set (NULL)", __func__);
     Shape image = m->graph->nodes[0]->shape;
     if (reads_tokens(m))
         die("the data set is of images, the model reads tokens");

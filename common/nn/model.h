@@ -21,7 +21,8 @@ typedef struct Model Model;
 //                                           softmax, to whatever the model ends in
 typedef enum { CATEGORICAL_CROSSENTROPY, CATEGORICAL_CROSSENTROPY_FROM_LOGITS } Loss;
 
-// A model from its input to its output. The model owns the graph behind them.
+// A model from its input to its output. The model owns the graph behind them: of several models
+// with the same input one can be compiled.
 Model *model(Tensor input, Tensor output);
 
 // Adds an L2 penalty of `wd` to the kernels of all convolutions and dense layers, as Keras's

@@ -107,6 +107,8 @@ void sparse_trace(const char *event, const Variable *table, const SparseGradient
 
 void sparse_gradient_free(SparseGradient *gradient)
 {
+    if (!gradient)
+        return;
     free(gradient->rows);
     free(gradient->values);
     *gradient = (SparseGradient){0};

@@ -9,7 +9,7 @@
 
 #pragma GCC visibility push(default) // a step may call what follows
 
-// Frees what the gradient owns and empties it.
+// Frees what the gradient owns and empties it; NULL is nothing.
 void sparse_gradient_free(SparseGradient *gradient);
 
 #pragma GCC visibility pop

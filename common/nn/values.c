@@ -216,9 +216,12 @@ void model_write_sparse_gradient(Model *m, int index, const SparseGradient *grad
 {
     trace_call();
     const Variable *v = table(m, index, __func__);
-    if (!gradient || gradient->dimension != v->dims[1])
-        die("%s: the rows have %d values, those of %s have %d", __func__,
-            gradient ? gradient->dimension : 0, v->name, v->dims[1]);
+    if (!gradient || gradient->count < 0 ||
+        (gradient->count > 0 && (!gradient->rows || !gradient->values)))
+        die("%s: there is no gradient, or no rows or values in it (NULL)", __func__);
+    if (gradient->dimension != v->dims[1])
+        die("%s: the rows have %d values, those of %s have %d", __func__, gradient->dimension,
+            v->name, v->dims[1]);
     float *dense = allocate(variable_size(v), sizeof *dense);
     sparse_scatter(gradient, dense, v->dims[0], __func__);
     model_write_gradient(m, index, dense);
@@ -242,6 +245,7 @@ static double fingerprint(const Model *m, int index)
 
 double model_arena_fingerprint(const Model *m)
 {
+    model_check_compiled(m, __func__);
     return arena_fingerprint(m->device, m->parameters.weights, 0, m->parameters.length);
 }
 

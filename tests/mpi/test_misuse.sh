@@ -111,6 +111,7 @@ int main(int argc, char **argv)
     CASE("no total") hvd_allgather(&value, 1, NULL);
     CASE("no total of ints") hvd_allgather_ints((int[]){1}, 1, NULL, NULL);
     CASE("rows of no gradient") hvd_allreduce_sparse(NULL, HVD_SUM);
+    CASE("rows nowhere") hvd_allreduce_sparse(&(SparseGradient){.dimension = 1, .count = 1}, HVD_SUM);
     CASE("largest row") hvd_allreduce_sparse(&(SparseGradient){.dimension = 1}, HVD_MAX);
     CASE("nothing gathered") hvd_allgather(none, 3, &total);
     CASE("nothing broadcast") hvd_broadcast(none, 3, 0);
@@ -179,6 +180,7 @@ refused 2 "no such operation" "hvd_allreduce: there is no operation 9"
 refused 1 "no total" "hvd_allgather: it needs a place for the total count, not NULL"
 refused 1 "no total of ints" "hvd_allgather_ints: it needs a place for the total count, not NULL"
 refused 1 "rows of no gradient" "hvd_allreduce_sparse: there is no gradient"
+refused 1 "rows nowhere" "hvd_allreduce_sparse: the values are NULL"
 refused 1 "largest row" "hvd_allreduce_sparse: rows can be averaged or added up: HVD_AVERAGE, HVD_SUM"
 refused 1 "nothing gathered" "hvd_allgather: the values are NULL"
 refused 1 "nothing broadcast" "hvd_broadcast: the values are NULL"

@@ -390,6 +390,44 @@ static void throughput_below_zero(void)
     (void)!print_throughput(-1);
 }
 
+static void no_such_part(void)
+{
+    load_data(&args, (Split)2);
+}
+
+static void images_below_zero(void)
+{
+    load_data(&(Args){.data = DATA_SYNTHETIC, .images = -1}, TRAIN);
+}
+
+static void layers_of_another_model(void)
+{
+    Tensor image = input(28, 28, 1), end = softmax(dense(flatten(image), 10));
+    Model *first = model(image, end), *second = model(image, end);
+    compile(first, CATEGORICAL_CROSSENTROPY, sgd(0.1f));
+    model_free(first);
+    compile(second, CATEGORICAL_CROSSENTROPY, sgd(0.1f));
+}
+
+static void fingerprint_before_compile(void)
+{
+    model_arena_fingerprint(uncompiled());
+}
+
+static void images_of_nothing(void)
+{
+    model_check_dataset(compiled(), NULL);
+}
+
+static void rows_nowhere(void)
+{
+    Tensor words = input_tokens(2);
+    Model *bag = model(words, softmax(dense(global_average_pool(embedding(words, 9, 4)), 2)));
+    compile(bag, CATEGORICAL_CROSSENTROPY, sgd(0.1f));
+    compute_gradients(bag, &(Batch){.images = (float[]){1, 2}, .labels = &(int){1}, .count = 1});
+    model_write_sparse_gradient(bag, 0, &(SparseGradient){.dimension = 4, .count = 1});
+}
+
 // Replicas, and what their functions may not call.
 
 static Optimizer *plain(void)
@@ -604,6 +642,12 @@ static const struct {
     {no_accuracy, "stop_at_accuracy: target is nan; 0 to 1"},
     {no_patience, "stop_at_accuracy: patience is nan; above 0"},
     {throughput_below_zero, "print_throughput: -1 images"},
+    {no_such_part, "load_data: there is no part 2 of the data; it is TRAIN or TEST"},
+    {images_below_zero, "load_data: -1 images"},
+    {layers_of_another_model, "compile: another model with these layers is compiled already"},
+    {fingerprint_before_compile, "model_arena_fingerprint: the model is not compiled yet"},
+    {images_of_nothing, "model_check_dataset: there is no data set (NULL)"},
+    {rows_nowhere, "model_write_sparse_gradient: there is no gradient, or no rows or values in it"},
     {devices_nowhere, "mirrored: there is no list of 2 devices (NULL); NULL and 0 mean all"},
     {more_devices_than_there_are, "mirrored: 1000000 devices in the list, and this process has 2"},
     {free_from_within, "mirrored_free" BY_A_THREAD},
