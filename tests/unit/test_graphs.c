@@ -48,7 +48,7 @@ static struct {
     Model *model;
     bool from_logits;
     const NamedRule *rule;
-    float rate;
+    float rate, penalty;
     float *images;
     int labels[64];
 } now;
@@ -211,15 +211,18 @@ static void make_model(void)
     now.from_logits = between(0, 1) == 0;
     now.rule = &optimizer_rules[between(0, OPTIMIZER_RULES - 1)];
     now.rate = 0.05f;
+    now.penalty = running->seed % 2 ? 0.02f : 0;
     Tensor output = now.nodes[now.count - 1].tensor;
     set_seed(running->seed);
     now.model =
-        compile(model(now.nodes[0].tensor, now.from_logits ? output : softmax(output)),
+        compile(l2_penalty(model(now.nodes[0].tensor, now.from_logits ? output : softmax(output)),
+                           now.penalty),
                 now.from_logits ? CATEGORICAL_CROSSENTROPY_FROM_LOGITS : CATEGORICAL_CROSSENTROPY,
                 now.rule->create(now.rate));
     now.images = allocate(value_size(now.nodes[0].op.out, now.batch), sizeof *now.images);
     say(now.from_logits ? " logits," : " softmax,", 0, 0);
     strncat(running->text, now.rule->name, 40);
+    say(now.penalty > 0 ? ", L2 penalty" : "", 0, 0);
 }
 
 static void free_all(void)
@@ -422,14 +425,16 @@ static void compare_update(Node *node, int v, Weight *state, int round)
     model_read_variable(now.model, node->first + v, values);
     if (!is_statistic(node, v))
         model_read_gradient(now.model, node->first + v, gradient);
-    double most = 1e-3;
+    const Variable *variable = model_variable(now.model, node->first + v);
+    double most = 1e-3, penalty = strstr(variable->name, "kernel") ? 2 * (double)now.penalty : 0;
     for (size_t k = 0; k < size; k++)
         most = fmax(most, fabs(node->values[v][k]));
     for (size_t k = 0; k < size; k++) {
         state[k].w = node->values[v][k];
         if (!is_statistic(node, v))
-            now.rule->rule(&state[k], gradient[k], (double)now.rate, round + 1);
-        compare(model_variable(now.model, node->first + v)->name, (int)k, values[k], state[k].w,
+            now.rule->rule(&state[k], gradient[k] + penalty * state[k].w, (double)now.rate,
+                           round + 1);
+        compare(variable->name, (int)k, values[k], state[k].w,
                 TOLERANCE * fmax(most, fabs(state[k].w)));
     }
     free(values);
