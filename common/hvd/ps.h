@@ -100,7 +100,7 @@ PsWorker *ps_worker_start(Model *model);
 int64_t ps_pull(PsWorker *worker, int server);
 
 // Sends that server its part of the model's gradients, and returns while they are on their way. A
-// pull from that server must have come before.
+// pull from that server and compute_gradients() must have come before.
 void ps_push(PsWorker *worker, int server);
 
 // Tells all servers that this worker's work is done, leaves the job and frees all but the model.

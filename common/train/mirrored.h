@@ -31,7 +31,8 @@ typedef struct {
 // create(), which must return the same model each time, and optimizer(), which returns a new
 // optimizer that wraps no other, and compiles the model with both. All replicas have the weights of
 // replica 0. A device that is not there, or twice in the list, and replicas that differ make the
-// program exit with an error message. The caller owns it; a program that ends need not free it.
+// program exit with an error message. The caller owns it; a program that ends need not free it. It
+// cannot be freed by a function on the devices.
 Mirrored *mirrored(Model *(*create)(void), Loss loss, Optimizer *(*optimizer)(void),
                    const int *devices, int count);
 void mirrored_free(Mirrored *mirrored);

@@ -42,8 +42,8 @@ typedef void (*Schedule)(Stage *stage, int micro_batches);
 // The halves of a model, which are not compiled yet, their optimizers, and the two devices (0 and
 // 1, or another choice; beyond the last one a warning, as with device_use). Weights begin as those
 // of one model with all the layers would. Takes models and optimizers over. To be freed with
-// stages_free, though a program that ends need not. Halves that don't fit together, and a
-// distributed optimizer, make the program exit with an error message.
+// stages_free, not by a schedule, though a program that ends need not. Halves that don't fit
+// together, and a distributed optimizer, make the program exit with an error message.
 Stages *two_stages(Model *first, Optimizer *first_optimizer, Model *second,
                    Optimizer *second_optimizer, const int devices[2]);
 void stages_free(Stages *stages);
