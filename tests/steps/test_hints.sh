@@ -2,7 +2,8 @@
 # Usage: tests/steps/test_hints.sh
 #
 # Code in hints, as CONTRIBUTING.md wants it written, is what takes the place of a TODO: each block of it, in its order, is in the
-# solution and not in the student's file, or in a right answer of tests/alternatives, which compiles.
+# solution and not in the student's file, or in a right answer of tests/alternatives, which compiles. Lines of text fit
+# into 82 columns.
 
 . tests/lib.sh
 
@@ -46,5 +47,7 @@ for hints in labs/*/hints/*.md; do
     done < <(blocks "$hints")
 done
 echo "$count blocks of code in hints"
+# A terminal of 80 columns breaks no word of a hint's text.
+wide=$(grep -nE '^[^ ].{82}' labs/*/hints/*.md) && fail "a hint's line is longer than 82 characters: $wide"
 [[ $count -gt 50 ]] || fail "that is too few"
 conclude
