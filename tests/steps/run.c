@@ -492,15 +492,29 @@ static bool is_form_of(const char *call, const char *function)
     return false;
 }
 
+// From the begin of the program's own all-reduce to its end, or to a call of hvd's in it, the calls
+// of MPI are the program's, on whatever communicator.
+static bool is_programs(const cJSON *event, bool programs)
+{
+    if (begins_own_sum(event))
+        return true;
+    bool hvd = event_is(event, "collective_begin") &&
+               strncmp(event_text(event, "function"), "hvd_", 4) == 0;
+    return programs && !hvd && !ends_own_sum(event);
+}
+
 RankSet ranks_that_called(const Run *run, const char *function)
 {
     RankSet ranks = 0;
-    for (int r = 0; r < run->ranks; r++)
+    for (int r = 0; r < run->ranks; r++) {
+        bool programs = false;
         for (int i = 0; i < run->traces.of[r].count; i++) {
             const cJSON *event = run->traces.of[r].items[i];
+            programs = is_programs(event, programs);
             if (is_form_of(event_text(event, "function"), function) &&
-                !is_librarys(event_text(event, "name")))
+                (programs || !is_librarys(event_text(event, "name"))))
                 ranks |= 1u << r;
         }
+    }
     return ranks;
 }

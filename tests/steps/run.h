@@ -65,7 +65,7 @@ bool same_host(const Run *run, int a, int b);
 bool same_local_rank(const Run *run, int a, int b);
 
 // The ranks that called a function of MPI's or of the library's. What the library calls itself, on
-// communicators of its own, does not count.
+// communicators of its own, does not count; what the program's own all-reduce calls on them does.
 RankSet ranks_that_called(const Run *run, const char *function);
 
 // How many processes the ranks have started at least: without them, the launcher, and what is

@@ -12,22 +12,9 @@
 #include "base/memory.h"
 #include "base/format.h"
 
-#define IN_USE  "the optimizer adds the gradients up by it, and all ranks keep the same weights"
-#define TRAINER "hvd_use_allreduce" // the collective call in which a trace has it
+#define IN_USE "the optimizer adds the gradients up by it, and all ranks keep the same weights"
 
 // ---- Reading the calls.
-
-static bool begins_call(const cJSON *event)
-{
-    return event_is(event, "sweep_begin") || (event_is(event, "collective_begin") &&
-                                              strcmp(event_text(event, "function"), TRAINER) == 0);
-}
-
-static bool ends_call(const cJSON *event)
-{
-    return event_is(event, "sweep_end") || (event_is(event, "collective_end") &&
-                                            strcmp(event_text(event, "function"), TRAINER) == 0);
-}
 
 static void read_message(SumCall *call, int rank, const cJSON *event)
 {
@@ -97,12 +84,12 @@ static void read_rank(SumCall *calls, int count, const Run *run, int rank)
     int next = 0, trials = 0;
     for (int i = 0; i < events->count; i++) {
         const cJSON *event = events->items[i];
-        if (begins_call(event) && next < count) {
+        if (begins_own_sum(event) && next < count) {
             call = &calls[next++];
             read_begin(call, run, event, &trials);
         } else if (call && event_is(event, "message_begin")) {
             read_message(call, rank, event);
-        } else if (call && ends_call(event)) {
+        } else if (call && ends_own_sum(event)) {
             read_end(call, rank, event);
             call = NULL;
         } else if (call && event_is(event, "collective_begin")) {
@@ -120,7 +107,7 @@ static int count_calls(const Run *run)
     for (int r = 0; r < run->ranks; r++) {
         int count = 0;
         for (int i = 0; i < run->traces.of[r].count; i++)
-            count += begins_call(run->traces.of[r].items[i]);
+            count += begins_own_sum(run->traces.of[r].items[i]);
         least = least < 0 || count < least ? count : least;
     }
     return least;

@@ -15,6 +15,20 @@ bool event_is(const cJSON *event, const char *name)
     return strcmp(event_text(event, "event"), name) == 0;
 }
 
+#define TRAINER "hvd_use_allreduce" // the collective call in which a trace has it
+
+bool begins_own_sum(const cJSON *event)
+{
+    return event_is(event, "sweep_begin") || (event_is(event, "collective_begin") &&
+                                              strcmp(event_text(event, "function"), TRAINER) == 0);
+}
+
+bool ends_own_sum(const cJSON *event)
+{
+    return event_is(event, "sweep_end") || (event_is(event, "collective_end") &&
+                                            strcmp(event_text(event, "function"), TRAINER) == 0);
+}
+
 const cJSON *pending_call(const Events *events)
 {
     const cJSON *pending = NULL;

@@ -12,6 +12,10 @@ const cJSON *pending_call(const Events *events);
 
 bool event_is(const cJSON *event, const char *name);
 
+// The library calls the program's own all-reduce, in a sweep or for the optimizer; it has returned.
+bool begins_own_sum(const cJSON *event);
+bool ends_own_sum(const cJSON *event);
+
 // The call that a pending one waits for: itself, or, where that waits for what goes on in the
 // background, the first call which began such a thing and finds no partner; NULL where all do.
 const cJSON *awaited_call(const Traces *traces, int rank);
