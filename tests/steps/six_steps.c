@@ -7,6 +7,11 @@
 #include "whereabouts.h"
 
 static const Explanation explanations[] = {
+    {"a batch of 0 images cannot be trained on",
+     {"batch-size-changed",
+      "--batch-size divided by a number of workers that is larger gives a batch of 0 images. A "
+      "worker's batch stays as it is; the workers share the number of batches.",
+      "5"}},
     {"call hvd_init() first",
      {"init-missing",
       "hvd_init() is missing, or comes only after another hvd call. It is the first "

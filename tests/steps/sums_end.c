@@ -78,7 +78,9 @@ static Diagnosis mistake(const Traces *traces)
     {                                                                                              \
         "memory-overrun",                                                                          \
             "memory beyond the end of an array from malloc() was overwritten, or it was freed "    \
-            "twice. Often the array has room for the shorter parts, and a longer one arrives.",    \
+            "twice. Often malloc() was given a number of floats: it counts bytes, "                \
+            "sizeof(float) for each. Or the array has room for the shorter parts, and a longer "   \
+            "one arrives.",                                                                        \
             NULL                                                                                   \
     }
 // What Open MPI 4 and 5 say of it.
