@@ -14,8 +14,15 @@
 #define MEAN     "what a worker keeps of a piece is the mean over all workers"
 #define ONLY     "a worker gets no sums but those of its own part"
 #define GATHERED "after the update all workers have the updated weights of all parts"
+#define FREED    "an update leaves no memory behind"
 
 enum { MAX_PIECES = 64 };
+
+#ifdef __SANITIZE_ADDRESS__
+#define SANITIZED true
+#else
+#define SANITIZED false
+#endif
 
 // Differences of fingerprints: relative to the largest value of a worker; and of sums that differ
 // in their order alone.
@@ -227,6 +234,21 @@ static double sum_of_kept(const Run *run, const ShardUpdate *update, int p)
     return sum;
 }
 
+// True where the parts of a piece are those that hvd_reduce_scatter() gives: the first ones are
+// longer.
+static bool are_its_parts(const Run *run, const ShardUpdate *update, int p)
+{
+    int begin = 0;
+    for (int r = 0; r < run->ranks; r++) {
+        const PieceOf *piece = &update->of[r][p];
+        int count = piece->length / run->ranks + (r < piece->length % run->ranks);
+        if (piece->begin != begin || piece->count != count)
+            return false;
+        begin += count;
+    }
+    return true;
+}
+
 static const Diagnosis *wrong_mean(const Run *run, const ShardUpdate *update, int p)
 {
     static const Diagnosis summed = {
@@ -249,6 +271,12 @@ static const Diagnosis *wrong_mean(const Run *run, const ShardUpdate *update, in
         "together, what the workers keep is not the mean of their gradients. The gradients that a "
         "worker keeps must be those of the weights that it updates, in their order.",
         NULL};
+    static const Diagnosis otherwise = {
+        "remainder-elsewhere",
+        "the program divides the piece in another way than hvd_reduce_scatter(), which gives the "
+        "first count % N workers one value more. So a worker gets the means of other gradients "
+        "than those of its weights, and more or fewer of them than it has room for.",
+        NULL};
     double largest, own_sum = sum_of_own(run, update, p, &largest);
     double kept = sum_of_kept(run, update, p);
     for (int r = 0; r < run->ranks; r++)
@@ -259,7 +287,10 @@ static const Diagnosis *wrong_mean(const Run *run, const ShardUpdate *update, in
     if (kept == 0)
         return &zero;
     bool divided = fabs(kept - own_sum / run->ranks / run->ranks) <= TOLERANCE * largest;
-    return divided && run->ranks > 1 ? &twice : &other;
+    if (divided && run->ranks > 1)
+        return &twice;
+    bool scattered = ranks_that_called(run, "hvd_reduce_scatter") != 0;
+    return scattered && !are_its_parts(run, update, p) ? &otherwise : &other;
 }
 
 static char *mean_fault(const Run *run, const ShardUpdate *update, const Diagnosis **diagnosis)
@@ -310,7 +341,8 @@ static char *gathered_fault(const Run *run, const ShardUpdate *update, const Dia
     static const Diagnosis differ = {
         "weights-differ",
         "after the update the workers have different weights: the next forward pass of each is "
-        "another model's.",
+        "another model's. All weights of the piece must be replaced by those that were exchanged. "
+        "(memcpy() counts bytes: a float has sizeof(float) of them.)",
         NULL};
     static const Diagnosis elsewhere = {
         "gathered-wrong",
@@ -364,6 +396,37 @@ static bool judge_updates(const Runs *runs, const char *property, UpdateFault fa
     return ok && report_ok(report, property);
 }
 
+// Memory that is as long as all weights, and is lost in each update, adds up in the longest run.
+// Half of it is allowed beyond what two workers take for a few updates: the check looks at a run's
+// memory several times a second, and may miss its end.
+static void judge_memory(const Runs *runs, Report *report)
+{
+    static const Diagnosis lost = {
+        "memory-lost",
+        "the memory grows from update to update: what hvd_allgather() returns, or what malloc() "
+        "gives, is never freed. Free it in the function that has asked for it.",
+        NULL};
+    const Run *run = run_named(runs, "one"), *few = run_named(runs, "two");
+    if (!run || !few || SANITIZED) // which keeps what was freed
+        return;
+    const Events *events = &run->traces.of[0];
+    int updates = event_count(events, "step");
+    double weights = 0;
+    ShardUpdate *update = allocate(1, sizeof *update);
+    read_update(events, 0, update, 0);
+    for (int p = 0; p < update->pieces; p++)
+        weights += (double)sizeof(float) * update->of[0][p].length;
+    free(update);
+    if (run->usage.memory - few->usage.memory > updates * weights / 2)
+        report_failure_in(report, runs, run, FREED, &lost,
+                          "%.0f MB of memory after %d updates of %.1f MB of weights\non 2 ranks, "
+                          "after %d updates: %.0f MB together",
+                          run->usage.memory / 1e6, updates, weights / 1e6,
+                          event_count(&few->traces.of[0], "step"), few->usage.memory / 1e6);
+    else
+        report_ok(report, FREED);
+}
+
 static bool in_shards(const Runs *runs, Report *report)
 {
     static const Diagnosis other = {
@@ -399,6 +462,7 @@ static void judge(const Runs *runs, Report *report)
     judge_updates(runs, ONLY, sums_fault, report);
     if (parts)
         judge_updates(runs, GATHERED, gathered_fault, report);
+    judge_memory(runs, report);
 }
 
 static const Explanation explanations[] = {
