@@ -56,12 +56,15 @@ char *evidence_of_run(const Run *run, char *evidence)
     bool by_devices = plan->devices && plan->ranks == 1;
     int count = by_devices ? plan->devices : plan->ranks;
     char *hosts = plan->layout ? hosts_of(plan->layout) : NULL;
-    char *longer =
-        format_text("%s %d %s%s%s%s", plan->servers ? "with" : "on", count,
-                    by_devices      ? "device"
-                    : plan->servers ? "worker"
-                                    : "rank",
-                    count == 1 ? "" : "s", hosts ? ", on hosts " : "", hosts ? hosts : "");
+    char *longer = format_text("%s %d %s%s%s%s", plan->servers ? "with" : "on", count,
+                               by_devices      ? "device"
+                               : plan->servers ? "worker"
+                                               : "rank",
+                               count == 1 ? "" : "s",
+                               !hosts               ? ""
+                               : strchr(hosts, ',') ? ", on hosts "
+                                                    : ", on host ",
+                               hosts ? hosts : "");
     free(hosts);
     if (plan->servers)
         text_add(&longer, " and %d server%s", plan->servers, plan->servers == 1 ? "" : "s");

@@ -45,6 +45,8 @@ bool report_failure(Report *report, const char *name, const Diagnosis *diagnosis
 {
     Property *property = add(report, name);
     property->evidence = text_clean(with_calls_explained(evidence));
+    if (property->evidence)
+        say_one(property->evidence);
     property->mistake = text_clean(format_text("%s", diagnosis->mistake));
     property->hint =
         text_clean(format_text("%s", diagnosis->hint ? diagnosis->hint : report->exercise));

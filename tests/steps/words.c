@@ -2,6 +2,7 @@
 
 #include "words.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,4 +61,35 @@ RankNames rank_names(RankSet ranks)
 const char *verb_s(RankSet ranks)
 {
     return rank_count(ranks) == 1 ? "s" : "";
+}
+
+// The plural with which a text begins: its length; 0: with none of these.
+static size_t plural_length(const char *text)
+{
+    static const char *const plurals[] = {"batches",   "blocks",   "different ones", "epochs",
+                                          "gradients", "images",   "messages",       "parts",
+                                          "pushes",    "requests", "steps",          "times",
+                                          "updates",   "values",   "weights"};
+    for (size_t i = 0; i < sizeof plurals / sizeof *plurals; i++) {
+        size_t length = strlen(plurals[i]);
+        if (strncmp(text, plurals[i], length) == 0 && !isalpha((unsigned char)text[length]))
+            return length;
+    }
+    return 0;
+}
+
+void say_one(char *text)
+{
+    const char *line = text;
+    for (char *at = text; *at; at++) {
+        line = *at == '\n' ? at + 1 : line;
+        bool begins = at == text || strchr(" (\n", at[-1]);
+        size_t length = begins && at[0] == '1' && at[1] == ' ' ? plural_length(at + 2) : 0;
+        const char *said = strstr(line, " said: ");
+        if (length == 0 || (said && said < at))
+            continue;
+        char *after = at + 2 + length;
+        int ending = strncmp(after - 3, "hes", 3) == 0 ? 2 : 1; // batches, pushes
+        memmove(after - ending, after, strlen(after) + 1);
+    }
 }
