@@ -18,9 +18,8 @@ typedef struct {
 int state_count(const Model *model);
 StateTensor state_tensor(const Model *model, int number);
 
-// Adds one to a file; and puts the floats of a file in its place.
+// Adds one to a file.
 void add_state(Safetensors *file, const Model *model, const StateTensor *tensor);
-void write_state(Model *model, const StateTensor *tensor, const float *values);
 
 // How many forward passes the model has made in training; a restored one goes on from there. Each
 // has a dropout pattern of its own.
@@ -32,5 +31,16 @@ void promise_states(Safetensors *file, const Model *model);
 
 // Whether a tensor of a file has its type and shape.
 bool fits_state(const Model *model, const StateTensor *tensor, const Safetensor *candidate);
+
+// Reads a file with weights. Exits with an error message if it is damaged: if it names another hash
+// than its contents have.
+Safetensors *read_weights(const char *path);
+
+// Exits with an error message, which names the tensors, if any of the model's first `count` ones is
+// missing or has another shape, or if the file has variables that the model does not have.
+void check_weights(const char *path, const Safetensors *file, const Model *model, int count);
+
+// Writes those of the first `count` that are in the file into the model.
+void put_weights(const Safetensors *file, Model *model, int count);
 
 #endif

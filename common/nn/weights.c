@@ -100,14 +100,6 @@ void promise_states(Safetensors *file, const Model *model)
     safetensors_read_by(file, read_promised, model);
 }
 
-void write_state(Model *model, const StateTensor *tensor, const float *values)
-{
-    if (tensor->slot < 0)
-        model_write_variable(model, tensor->variable, values);
-    else
-        model_write_slot(model, tensor->variable, tensor->slot, values);
-}
-
 bool fits_state(const Model *model, const StateTensor *tensor, const Safetensor *candidate)
 {
     const Variable *variable = model_variable(model, tensor->variable);
@@ -144,32 +136,52 @@ static bool is_of_model(const Model *model, const char *name)
     return false;
 }
 
-static void add_shape(char **text, const Safetensor *tensor)
+// The faults so far, and that of this tensor.
+static void add_fault(char **faults, const char *name, const char *fault, const Safetensor *found)
 {
-    for (int i = 0; i < tensor->ndims; i++)
-        text_add(text, "%s%" PRId64, i ? " x " : "", tensor->dims[i]);
+    text_add(faults, "%s%s %s", *faults ? ", " : "", name, fault);
+    for (int i = 0; found && i < found->ndims; i++)
+        text_add(faults, "%s%" PRId64, i ? " x " : " ", found->dims[i]);
 }
 
-// What of a file is not as the model has it; NULL: nothing. The caller frees it.
-static char *weights_faults(const Safetensors *file, const Model *model)
+Safetensors *read_weights(const char *path)
+{
+    Safetensors *file = safetensors_read(path);
+    if (safetensors_metadata(file, "hash") && !safetensors_is_sealed(file))
+        die("%s: the file is damaged: its contents do not have the hash that it names", path);
+    return file;
+}
+
+void check_weights(const char *path, const Safetensors *file, const Model *model, int count)
 {
     char *faults = NULL;
-    for (int i = 0; i < model_variable_count(model); i++) {
-        StateTensor variable = state_tensor(model, i);
-        const Safetensor *found = safetensors_find(file, variable.name);
-        if (found && fits_state(model, &variable, found))
-            continue;
-        text_add(&faults, "%s%s %s", faults ? ", " : "", variable.name,
-                 found ? "has another type or shape, " : "is missing");
-        if (found)
-            add_shape(&faults, found);
+    for (int i = 0; i < count; i++) {
+        StateTensor tensor = state_tensor(model, i);
+        const Safetensor *found = safetensors_find(file, tensor.name);
+        if (!found || !fits_state(model, &tensor, found))
+            add_fault(&faults, tensor.name, found ? "has another type or shape," : "is missing",
+                      found);
     }
     for (int i = 0; i < safetensors_count(file); i++) {
         const char *name = safetensors_at(file, i)->name;
         if (strncmp(name, "optimizer/", strlen("optimizer/")) != 0 && !is_of_model(model, name))
-            text_add(&faults, "%s%s is not the model's", faults ? ", " : "", name);
+            add_fault(&faults, name, "is not the model's", NULL);
     }
-    return faults;
+    if (faults)
+        die("%s: these are another model's weights: %.300s%s", path, faults,
+            strlen(faults) > 300 ? " ..." : "");
+}
+
+void put_weights(const Safetensors *file, Model *model, int count)
+{
+    for (int i = 0; i < count; i++) {
+        StateTensor tensor = state_tensor(model, i);
+        const Safetensor *values = safetensors_find(file, tensor.name);
+        if (values && tensor.slot < 0)
+            model_write_variable(model, tensor.variable, values->data);
+        else if (values)
+            model_write_slot(model, tensor.variable, tensor.slot, values->data);
+    }
 }
 
 void load_weights(Model *model, const char *path)
@@ -177,16 +189,8 @@ void load_weights(Model *model, const char *path)
     model_check_compiled(model, __func__);
     if (!path)
         die("%s: the path is missing (NULL)", __func__);
-    Safetensors *file = safetensors_read(path);
-    if (safetensors_metadata(file, "hash") && !safetensors_is_sealed(file))
-        die("%s: the file is damaged: its contents do not have the hash that it names", path);
-    char *faults = weights_faults(file, model);
-    if (faults)
-        die("%s: these are another model's weights: %.300s%s", path, faults,
-            strlen(faults) > 300 ? " ..." : "");
-    for (int i = 0; i < model_variable_count(model); i++) {
-        StateTensor variable = state_tensor(model, i);
-        write_state(model, &variable, safetensors_find(file, variable.name)->data);
-    }
+    Safetensors *file = read_weights(path);
+    check_weights(path, file, model, model_variable_count(model));
+    put_weights(file, model, model_variable_count(model));
     safetensors_free(file);
 }

@@ -313,34 +313,22 @@ static void check_model(const char *path, const char *saved, const char *own)
     }
 }
 
-static void check_tensors(const char *path, const Safetensors *file, const Model *model)
-{
-    for (int i = 0; i < state_count(model); i++) {
-        StateTensor tensor = state_tensor(model, i);
-        const Safetensor *candidate = safetensors_find(file, tensor.name);
-        if (!candidate || !fits_state(model, &tensor, candidate))
-            die("%s: %s %s", path, tensor.name,
-                candidate ? "has another shape or type than the model's" : "is missing");
-    }
-}
-
 Safetensors *read_checkpoint_file(const char *path)
 {
-    Safetensors *file = safetensors_read(path);
+    Safetensors *file = read_weights(path);
     const char *format = safetensors_metadata(file, "format");
     if (!format)
         die("%s: this is no checkpoint: it has no format", path);
     if (strcmp(format, CHECKPOINT_FORMAT) != 0)
         die("%s: its format is %s, and " CHECKPOINT_FORMAT " is what can be read", path, format);
-    if (!safetensors_is_sealed(file))
-        die("%s: the file is damaged: its contents do not have the hash that it names", path);
+    get_text(path, file, "hash");
     return file;
 }
 
 void check_state(const char *path, const Safetensors *file, const Model *model)
 {
     check_optimizer(path, file, optimizer_innermost(model_optimizer(model)));
-    check_tensors(path, file, model);
+    check_weights(path, file, model, state_count(model));
     get_number(path, file, "iterations", INT64_MAX - 1);
     get_passes(path, file);
     get_real(path, file, "learning_rate");
@@ -364,12 +352,7 @@ Saved check_main_file(const char *path, const Safetensors *file, const Model *mo
 
 void put_tensors(const Safetensors *file, Model *model)
 {
-    for (int i = 0; i < state_count(model); i++) {
-        StateTensor tensor = state_tensor(model, i);
-        const Safetensor *values = safetensors_find(file, tensor.name);
-        if (values)
-            write_state(model, &tensor, values->data);
-    }
+    put_weights(file, model, state_count(model));
 }
 
 // ---- A rank's part.

@@ -482,6 +482,16 @@ START_TEST(weights_come_from_any_checkpoint_and_from_save_weights)
 }
 END_TEST
 
+START_TEST(a_checkpoint_with_a_variable_too_many_is_refused)
+{
+    Safetensors *file = safetensors_read(path);
+    add_tensor(file, "dense_7/bias", 3);
+    safetensors_seal(file);
+    safetensors_save(file, path);
+    assert_silently_refused(restore_first, "dense_7/bias is not the model's");
+}
+END_TEST
+
 START_TEST(weights_of_another_model_change_nothing)
 {
     Small other = small_with(7, sgd(0.1f));
@@ -541,6 +551,7 @@ int main(void)
     tcase_add_test(tcase, passes_are_counted_on);
     tcase_add_test(tcase, a_header_has_one_limit);
     tcase_add_test(tcase, weights_come_from_any_checkpoint_and_from_save_weights);
+    tcase_add_test(tcase, a_checkpoint_with_a_variable_too_many_is_refused);
     tcase_add_test(tcase, weights_of_another_model_change_nothing);
     tcase_add_test(tcase, a_long_training_can_be_saved);
     tcase_add_test(tcase, the_one_before_an_incomplete_one_is_taken);
