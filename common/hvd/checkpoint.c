@@ -25,6 +25,7 @@
 #include "hvd/accumulate.h"
 #include "comm/agreement.h"
 #include "hvd/checkpoint_folder.h"
+#include "nn/state.h"
 #include "run/args.h"
 #include "observe/trace.h"
 #include "comm/world.h"
@@ -74,6 +75,7 @@ typedef struct {
     const char *folder, *name;
     char token[TOKEN_LENGTH + 1];
     Safetensors *state; // what the main file would be on this rank
+    bool parts;         // ranks have parts
 } Save;
 
 // A failed checkpoint must not end the training.
@@ -192,7 +194,7 @@ static void remove_beside(const Save *save)
 static bool write_files(const Save *save)
 {
     int any = write_beside(save);
-    if (!any)
+    if (!any && save->parts)
         any = write_part(save) != 0;
     if (world_size() > 1)
         MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, world_comm(WORLD_VARIABLES));
@@ -200,11 +202,12 @@ static bool write_files(const Save *save)
     if (!any && world_rank() == 0)
         outcome = rename_main(save);
     take_roots(&outcome, sizeof outcome);
-    end_part(save, outcome);
+    if (save->parts)
+        end_part(save, outcome);
     if (world_rank() == 0 && outcome == NOT_SAVED)
         remove_beside(save);
     if (world_rank() == 0 && outcome == SAVED)
-        remove_unfinished(save->folder, save->name, save->token, world_size());
+        remove_unfinished(save->folder, save->name, save->token, save->parts ? world_size() : 0);
     return outcome == SAVED;
 }
 
@@ -232,19 +235,20 @@ static void check_training(const char *caller, const Training *training)
 }
 
 static bool save_as(const char *caller, const Training *training, const char *folder,
-                    const char *name)
+                    const char *name, bool weights_only)
 {
     need_ranks(caller);
     check_training(caller, training);
     check_place(caller, folder, name);
-    Save save = {.training = training, .folder = folder, .name = name};
+    Save save = {.training = training, .folder = folder, .name = name, .parts = !weights_only};
     if (world_rank() == 0) {
         make_folders(folder);
         draw_token(save.token);
     }
     begin_together(caller, name);
     take_roots(save.token, sizeof save.token);
-    save.state = make_main_file(training, world_size(), save.token);
+    save.state = weights_only ? make_weights_file(training->model)
+                              : make_main_file(training, world_size(), save.token);
     bool saved = write_files(&save);
     end_together();
     safetensors_free(save.state);
@@ -254,7 +258,7 @@ static bool save_as(const char *caller, const Training *training, const char *fo
 bool save_checkpoint(const Training *training, const char *folder, const char *name)
 {
     trace_call();
-    return save_as(__func__, training, folder, name);
+    return save_as(__func__, training, folder, name, false);
 }
 
 static void trace_written(const Training *training, const char *path)
@@ -520,7 +524,7 @@ enum { EPOCH, FIGURE };
 
 static bool names_token(const char *path, const char *token)
 {
-    Safetensors *file = read_checkpoint_file(path);
+    Safetensors *file = read_weights(path); // which may have weights only
     const char *named = safetensors_metadata(file, "token");
     bool same = named && strcmp(named, token) == 0;
     safetensors_free(file);
@@ -581,7 +585,7 @@ static void save_latest(const Saver *s, const Training *training)
     char *name = training->steps_done > 0 ? format_text("ckpt-%d-%lld", training->epochs_done,
                                                         (long long)training->steps_done)
                                           : format_text("ckpt-%d", training->epochs_done);
-    bool saved = save_as(s->callback.name, training, s->plan.folder, name);
+    bool saved = save_as(s->callback.name, training, s->plan.folder, name, s->plan.weights_only);
     if (saved && s->plan.keep > 0 && world_rank() == 0)
         remove_older(s->plan.folder, s->plan.keep);
     free(name);
@@ -593,7 +597,7 @@ static void saver_at_rest(Callback *self, Training *training)
     Saver *s = (Saver *)self;
     bool epoch_ends = training->steps_done == 0;
     if (epoch_ends && (s->plan.best || s->plan.best_only) && is_best(s, training))
-        save_as(s->callback.name, training, s->plan.folder, "best");
+        save_as(s->callback.name, training, s->plan.folder, "best", s->plan.weights_only);
     if (s->plan.best_only)
         return;
     if (epoch_ends || (s->plan.every > 0 && training->steps_done % s->plan.every == 0))

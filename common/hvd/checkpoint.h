@@ -33,6 +33,7 @@ typedef struct {
     int keep;           // only so many of the latest ones stay; 0: all
     bool best;          // the best epoch's is there as "best", too
     bool best_only;     // it alone is
+    bool weights_only;  // files of the root's variables alone: load_weights() reads them
 } Checkpoint;
 
 // A callback that saves the training: as ckpt-EPOCH when EPOCH epochs are done, as ckpt-EPOCH-STEP
@@ -41,6 +42,10 @@ typedef struct {
 // end which one it was. All workers add it, since they save together, in collective calls. Its
 // position in the list does not matter: with hvd_metric_average in the list, before or behind it,
 // the accuracy is the average.
+//
+// With weights_only a file has neither the optimizer's slots nor metadata of the training, and
+// there are no parts: Python's safetensors opens it, and no training goes on from it. (Keras:
+// save_weights_only.)
 //
 // Where a checkpoint can't be written (the disk is full) the training goes on with a warning, the
 // older ones stay, and the program ends with status 1. A folder that can't be made or written when

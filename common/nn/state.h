@@ -26,8 +26,9 @@ void add_state(Safetensors *file, const Model *model, const StateTensor *tensor)
 int64_t model_passes(const Model *model);
 void model_set_passes(Model *model, int64_t passes);
 
-// Promises all of them to a file that has none yet; the model must live as long as the file.
-void promise_states(Safetensors *file, const Model *model);
+// Promises the first `count` of them to a file that has none yet; the model must live as long as
+// the file. (The first model_variable_count() are the variables.)
+void promise_states(Safetensors *file, const Model *model, int count);
 
 // Whether a tensor of a file has its type and shape.
 bool fits_state(const Model *model, const StateTensor *tensor, const Safetensor *candidate);

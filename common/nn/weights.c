@@ -88,9 +88,9 @@ static void read_promised(const void *model, int index, float *to)
     read_state(model, &tensor, to);
 }
 
-void promise_states(Safetensors *file, const Model *model)
+void promise_states(Safetensors *file, const Model *model, int count)
 {
-    for (int i = 0; i < state_count(model); i++) {
+    for (int i = 0; i < count; i++) {
         StateTensor tensor = state_tensor(model, i);
         const Variable *variable = model_variable(model, tensor.variable);
         int64_t dims[ST_MAX_DIMS];

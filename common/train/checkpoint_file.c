@@ -283,7 +283,7 @@ Safetensors *make_main_file(const Training *training, int ranks, const char *tok
     const Model *model = training->model;
     const Optimizer *optimizer = optimizer_innermost(model_optimizer(model));
     Safetensors *file = safetensors_new();
-    promise_states(file, model);
+    promise_states(file, model, state_count(model));
     set_both(file, training, token);
     safetensors_set_metadata(file, "model", model_parameters(model)->description);
     safetensors_set_metadata(file, "optimizer", optimizer->name);
@@ -297,6 +297,15 @@ Safetensors *make_main_file(const Training *training, int ranks, const char *tok
     set_number(file, "stop", training->stop);
     set_number(file, "ranks", (uint64_t)ranks);
     set_history(file, training);
+    return file;
+}
+
+Safetensors *make_weights_file(const Model *model)
+{
+    Safetensors *file = safetensors_new();
+    promise_states(file, model, model_variable_count(model));
+    safetensors_set_metadata(file, "format", WEIGHTS_FORMAT);
+    safetensors_set_metadata(file, "model", model_parameters(model)->description);
     return file;
 }
 
@@ -319,6 +328,9 @@ Safetensors *read_checkpoint_file(const char *path)
     const char *format = safetensors_metadata(file, "format");
     if (!format)
         die("%s: this is no checkpoint: it has no format", path);
+    if (strcmp(format, WEIGHTS_FORMAT) == 0)
+        die("%s: it has weights only, and no training goes on from them; load_weights() reads them",
+            path);
     if (strcmp(format, CHECKPOINT_FORMAT) != 0)
         die("%s: its format is %s, and " CHECKPOINT_FORMAT " is what can be read", path, format);
     get_text(path, file, "hash");

@@ -18,6 +18,7 @@
 #include "train/resume.h"
 
 #define CHECKPOINT_FORMAT "hvdlab-1"
+#define WEIGHTS_FORMAT    "hvdlab-weights-1" // of files that have variables alone
 
 // The two kinds of files of a training, to be written and freed. `token`: both name it. A main file
 // promises its tensors, and so has to be written before the model changes. `hashes` are those of
@@ -25,6 +26,9 @@
 Safetensors *make_main_file(const Training *training, int ranks, const char *token);
 Safetensors *make_part(const Training *training, int rank, const char *token,
                        const uint64_t *hashes, Safetensors *own);
+
+// A file of the variables alone, likewise promised, and the model's layers as metadata.
+Safetensors *make_weights_file(const Model *model);
 
 // Reads a file of a checkpoint. One that is damaged or of another format makes the program exit
 // with an error message.

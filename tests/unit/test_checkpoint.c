@@ -455,6 +455,68 @@ END_TEST
 
 // ---- Weights alone.
 
+static void train_and_save_weights(const void *unused)
+{
+    (void)unused;
+    Small s = small();
+    Callbacks callbacks = {0};
+    Checkpoint plan = {.folder = in_scratch("weights"), .best = true, .weights_only = true};
+    callbacks_add(&callbacks, checkpoint(&plan));
+    s.plan.callbacks = &callbacks;
+    fit(s.model, &s.plan);
+    Small again = small();
+    load_weights(again.model, in_scratch("weights/ckpt-2.safetensors"));
+    Fingerprints a = model_fingerprints(s.model), b = model_fingerprints(again.model);
+    CHECK(a.weights == b.weights && a.statistics == b.statistics);
+}
+
+static void restore_weights(const void *unused)
+{
+    (void)unused;
+    Small s = small();
+    restore_latest(s.model, &s.plan, in_scratch("weights"));
+}
+
+START_TEST(a_callback_can_save_weights_only)
+{
+    ck_assert_int_eq(run_in_child(train_and_save_weights, NULL).status, 0);
+    Safetensors *file = safetensors_read(in_scratch("weights/best.safetensors"));
+    ck_assert_int_eq(safetensors_count(file), model_variable_count(small().model));
+    ck_assert_ptr_null(safetensors_find(file, "optimizer/momentum/dense/kernel"));
+    ck_assert_int_ne(access(in_scratch("weights/ckpt-2.rank-0.safetensors"), F_OK), 0);
+    Outcome outcome = run_in_child(restore_weights, NULL);
+    ck_assert_int_eq(outcome.status, 2);
+    ck_assert_ptr_nonnull(strstr(outcome.err, "weights/ckpt-2.safetensors: it has weights only"));
+    ck_assert_ptr_eq(strchr(outcome.err, '\n'), strrchr(outcome.err, '\n'));
+}
+END_TEST
+
+// Whole checkpoints, and the best epoch's weights, in one folder.
+static void go_on_beside_weights(const void *epochs)
+{
+    Small s = small();
+    Callbacks callbacks = {0};
+    Checkpoint whole = every_two();
+    Checkpoint best = {.folder = scratch, .best_only = true, .weights_only = true};
+    callbacks_add(&callbacks, checkpoint(&whole));
+    callbacks_add(&callbacks, checkpoint(&best));
+    s.plan.callbacks = &callbacks;
+    s.plan.epochs = *(const int *)epochs;
+    CHECK(restore_latest(s.model, &s.plan, scratch));
+    fit(s.model, &s.plan);
+}
+
+START_TEST(weights_may_lie_beside_checkpoints)
+{
+    const char *unfinished = in_scratch("best.safetensors.0123456789abcdef");
+    ck_assert_int_eq(run_in_child(go_on_beside_weights, &(int){3}).status, 0);
+    ck_assert_int_eq(access(in_scratch("best.safetensors"), F_OK), 0);
+    write_in_scratch("best.safetensors.0123456789abcdef", "x", 1);
+    ck_assert_int_eq(run_in_child(go_on_beside_weights, &(int){4}).status, 0);
+    ck_assert_int_ne(access(unfinished, F_OK), 0);
+}
+END_TEST
+
 static void load_into(const void *model)
 {
     load_weights(*(Model *const *)model, path);
@@ -551,6 +613,8 @@ int main(void)
     tcase_add_test(tcase, passes_are_counted_on);
     tcase_add_test(tcase, a_header_has_one_limit);
     tcase_add_test(tcase, weights_come_from_any_checkpoint_and_from_save_weights);
+    tcase_add_test(tcase, a_callback_can_save_weights_only);
+    tcase_add_test(tcase, weights_may_lie_beside_checkpoints);
     tcase_add_test(tcase, a_checkpoint_with_a_variable_too_many_is_refused);
     tcase_add_test(tcase, weights_of_another_model_change_nothing);
     tcase_add_test(tcase, a_long_training_can_be_saved);
