@@ -25,6 +25,7 @@ limit_watch := $(if $(SANITIZE),1200,300)
 limit_demo := $(if $(SANITIZE),2400,900)
 limit_page := 400
 limit_print := 600
+limit_evaluate := $(if $(SANITIZE),1200,240)
 limit_gradescope := $(if $(SANITIZE),2400,600)
 limit_release := $(if $(SANITIZE),1200,300)
 limit_package := 300

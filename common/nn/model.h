@@ -96,6 +96,9 @@ void save_weights(const Model *model, const char *folder, const char *name);
 // variables, if some are missing, have another shape, or are not the model's; then nothing has
 // changed. Each rank reads for itself.
 void load_weights(Model *model, const char *path);
+// The size of a variable of such a file along an axis, from 0, for a program that makes the model
+// which fits; 0 where the file has no such variable or axis.
+int weights_dim(const char *path, const char *variable, int axis);
 // The gradient of the last batch's cross-entropy, without the L2 part. Trainable variables only.
 void model_read_gradient(const Model *model, int index, float *to);
 // Puts another gradient in its place, for apply_gradients() to use: variable_size floats.

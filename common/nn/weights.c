@@ -1,6 +1,7 @@
 // The variables of a model and its optimizer's slots, in the form of a file.
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,4 +194,13 @@ void load_weights(Model *model, const char *path)
     check_weights(path, file, model, model_variable_count(model));
     put_weights(file, model, model_variable_count(model));
     safetensors_free(file);
+}
+
+int weights_dim(const char *path, const char *variable, int axis)
+{
+    Safetensors *file = safetensors_read_header(path);
+    const Safetensor *found = safetensors_find(file, variable);
+    int64_t dim = found && axis < found->ndims ? found->dims[axis] : 0;
+    safetensors_free(file);
+    return dim < INT_MAX ? (int)dim : INT_MAX;
 }

@@ -38,7 +38,7 @@ export BENCH=quick
 patience=${CK_TIMEOUT_MULTIPLIER:-1}
 export HVDLAB_PATIENCE=${HVDLAB_PATIENCE:-$patience}
 # What else than programs of the kit stands at the beginning of a command.
-others=" awk cat common/scripts/cluster.sh common/scripts/coverage.sh labs/08-parameter-server/measure_servers.sh"
+others=" awk cat convert common/scripts/cluster.sh common/scripts/coverage.sh labs/08-parameter-server/measure_servers.sh"
 others+=" labs/09-many-machines/measure_hosts.sh"
 others+=" common/scripts/servers.sh common/scripts/slurm.sh cp eval export git labs/09-many-machines/slurm/grade.sh mkdir"
 others+=" nproc nvidia-smi pkill podman python3 apptainer rm sbatch sed squeue ssh-keygen wait "
@@ -203,13 +203,13 @@ check_flag() # FLAG, with =VALUE or without
     grep -qE -e "^  ${1%%=*} " "$work/help" || fail "the trainer has no flag $1"
 }
 
-# Trainers all have the same flags; replay has flags of its own, which only laptop blocks use.
+# Trainers all have the same flags; replay and evaluate have flags of their own, which laptop blocks use.
 check_program() # PROGRAM WORD...
 {
     local program=$1 word
     shift
     check_target "$program"
-    [[ $program != build/replay ]] || return
+    [[ $program != build/@(replay|evaluate) ]] || return
     for word; do
         [[ $word != --* ]] || check_flag "$word"
     done
