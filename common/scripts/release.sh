@@ -181,6 +181,7 @@ while read -r lab; do
         case $path in
         "$lab"/slurm/* | "$lab"/Containerfile | "$lab"/*.def) add_configured "$path" ;;
         "$lab"/*/*) ;;
+        "$lab"/*.py) add "$path" ;;
         "$lab"/*.md) [[ $path == */handout.md ]] || add_text "$path" ;;
         esac
     done <"$fresh/list"
