@@ -327,8 +327,8 @@ static bool judge_alone(const Runs *runs, Report *report)
                 return report_failure_in(report, runs, run, ALONE, &waits,
                                          "worker %d pulled %d times from server 0 for gradient "
                                          "number %d, and fewer times for another one\nit computed "
-                                         "each gradient when all others had pushed as many as "
-                                         "itself",
+                                         "each gradient when all others had pushed as many "
+                                         "as itself",
                                          r, pulls.most, pulls.number);
         }
     return report_ok(report, ALONE);
