@@ -3,12 +3,9 @@
 
 #include "sums.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "waiting.h"
-#include "base/memory.h"
 
 #define PIECES  "long chunks travel in pieces"
 #define OVERLAP "while a piece is added up the next one is on its way"
@@ -24,25 +21,11 @@ typedef struct {
     int messages;   // that it has received
     int overlapped; // of these: when they had come, a receive of another one had begun
     int open[MAX_OPEN];
-    int open_count;  // receives that have begun, and are not complete
-    double returned; // when the last call of MPI has; 0: one goes on
-    bool adding;     // a message has come, and nothing was waited for since then
-    bool last;       // ... and no other one was being received when it came
-    bool any;        // ... and it was one of several for which any of them would do
-    // The longest times between two calls since then: while another one is received, and not.
-    double with_open, alone;
+    int open_count; // receives that have begun, and are not complete
+    double came;    // when a message had come while no other was being received; 0: none has
+    double begun;   // when the next receive began after it, and returned
+    double until_begun;
 } Received;
-
-// The longest time between two calls after each message that has come, in seconds: while another
-// one is received, and not. In it values are added up, if they are.
-typedef struct {
-    double *seconds;
-    int count;
-} Gaps;
-
-typedef struct {
-    Gaps open, alone;
-} Additions;
 
 // More than a word.
 static bool receives_values(const cJSON *event)
@@ -72,38 +55,25 @@ static int close_receives(Received *received, const char *requests)
     return closed;
 }
 
-static void add_gap(Gaps *gaps, double seconds)
-{
-    gaps->seconds = enlarge(gaps->seconds, (size_t)gaps->count + 1, sizeof *gaps->seconds);
-    gaps->seconds[gaps->count++] = seconds;
-}
-
-// What lies between calls, before `event` has changed what is open. A receive that begins only when
-// the last message has come overlaps with what is done after it begins, not with what is done
-// before.
-static void take_gap(Received *received, const cJSON *event, Additions *additions)
+// A receive that begins only when a message has come overlaps with what is done after it begins,
+// not with what is done before.
+static void take_late_receive(Received *received, const cJSON *event)
 {
     double now = event_number(event, "t");
-    bool waits = event_is(event, "wait_begin"), begins = waits || event_is(event, "message_begin");
-    if (begins && received->adding && received->returned > 0) {
-        bool open = received->open_count > 0 || received->any;
-        double *longest = open ? &received->with_open : &received->alone;
-        *longest = fmax(*longest, now - received->returned);
+    if (event_is(event, "message_begin") && receives_values(event) && received->came > 0 &&
+        received->begun <= 0)
+        received->until_begun = now - received->came;
+    else if (event_is(event, "message_end") && received->open_count > 0 && received->came > 0 &&
+             received->begun <= 0)
+        received->begun = now;
+    else if (received->begun > 0 && event_is(event, "wait_begin")) {
+        received->overlapped += now - received->begun > received->until_begun + MOMENT;
+        received->came = received->begun = 0;
     }
-    if (waits && received->adding) {
-        bool overlaps = received->with_open > received->alone;
-        received->overlapped += received->last && received->with_open > received->alone + MOMENT;
-        if (additions)
-            add_gap(overlaps ? &additions->open : &additions->alone,
-                    fmax(received->with_open, received->alone));
-        received->adding = false;
-    }
-    received->returned = begins ? 0 : now;
 }
 
-// The next trial of a rank after event `*at`, which moves to its end; false: there is none. Adds
-// its gaps to `additions` (NULL: nothing).
-static bool next_trial(const Events *events, int *at, Received *received, Additions *additions)
+// The next trial of a rank after event `*at`, which moves to its end; false: there is none.
+static bool next_trial(const Events *events, int *at, Received *received)
 {
     int begin = event_find(events, "sweep_begin", *at);
     if (begin < 0)
@@ -115,7 +85,6 @@ static bool next_trial(const Events *events, int *at, Received *received, Additi
         int complete = 0, open = received->open_count;
         if (event_is(event, "sweep_end"))
             break;
-        take_gap(received, event, additions);
         if (event_is(event, "message_begin"))
             call = receives_values(event) ? event : NULL;
         if (event_is(event, "message_end") && call) {
@@ -128,14 +97,13 @@ static bool next_trial(const Events *events, int *at, Received *received, Additi
         }
         if (event_is(event, "wait_end"))
             complete = close_receives(received, event_text(event, "requests"));
+        take_late_receive(received, event);
         bool others = any_will_do(event) ? open > 1 : received->open_count > 0;
         received->messages += complete;
         received->overlapped += others ? complete : 0;
         if (complete > 0) {
-            received->adding = true;
-            received->last = received->open_count == 0;
-            received->any = others && any_will_do(event);
-            received->with_open = received->alone = 0;
+            received->came = received->open_count > 0 ? 0 : event_number(event, "t");
+            received->begun = 0;
         }
     }
     return true;
@@ -168,7 +136,7 @@ static bool judge_received(const Runs *runs, const char *property, ReceivedRule 
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         for (int r = 0; r < run->ranks && run->ranks > 1; r++) {
             Received received;
-            for (int at = 0; next_trial(&run->traces.of[r], &at, &received, NULL);)
+            for (int at = 0; next_trial(&run->traces.of[r], &at, &received);)
                 if (is_long(&received, run->ranks) && !rule(&received, run->ranks))
                     return report_failure_in(
                         report, runs, run, property, diagnosis,
@@ -177,62 +145,6 @@ static bool judge_received(const Runs *runs, const char *property, ReceivedRule 
                         received.count, r, received.messages, received.overlapped);
         }
     return report_ok(report, property);
-}
-
-static int compare_seconds(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-// What three quarters of them do not exceed. (In the second round nothing is added up; and on a
-// busy machine some are long.)
-static double upper_quartile(const Gaps *gaps)
-{
-    qsort(gaps->seconds, (size_t)gaps->count, sizeof *gaps->seconds, compare_seconds);
-    return gaps->seconds[gaps->count * 3 / 4];
-}
-
-static Additions additions_of(const Run *run)
-{
-    Additions all = {0};
-    Received received;
-    for (int r = 0; r < run->ranks; r++) {
-        Additions before = all;
-        for (int at = 0; next_trial(&run->traces.of[r], &at, &received, &all); before = all)
-            if (!is_long(&received, run->ranks)) {
-                all.open.count = before.open.count;
-                all.alone.count = before.alone.count;
-            }
-    }
-    return all;
-}
-
-// Receives that overlap in their order alone: two are waited for before anything is added up. Then
-// next to no time passes between the waits, and all of it when both have come. Where values are
-// added up in both times, they differ by the lengths of pieces at most.
-static bool report_alone(const Runs *runs, const Diagnosis *diagnosis, Report *report)
-{
-    const double visible = 20e-6; // seconds
-    const int enough = 16;
-    bool found = false;
-    for (const Run *run = runs->items; run < runs_end(runs) && !found; run++) {
-        Additions additions = additions_of(run);
-        if (additions.open.count >= enough && additions.alone.count >= enough) {
-            double open = upper_quartile(&additions.open), alone = upper_quartile(&additions.alone);
-            found = alone > visible && 4 * open < alone;
-            if (found)
-                report_failure_in(report, runs, run, OVERLAP, diagnosis,
-                                  "where a message has come and another one is being received, the "
-                                  "next call follows after %.0f microseconds\nwhere no other one "
-                                  "is being received, after %.0f: it is then that values are added "
-                                  "up\n(three quarters of the times are not longer)",
-                                  1e6 * open, 1e6 * alone);
-        }
-        free(additions.open.seconds);
-        free(additions.alone.seconds);
-    }
-    return found;
 }
 
 // What the program has printed of its speed, and what may raise it.
@@ -272,8 +184,7 @@ static void judge(const Runs *runs, Report *report)
     judge_ring(runs, report);
     if (!report_passed(report))
         return;
-    if (judge_received(runs, PIECES, in_pieces, &one_piece, report) &&
-        !report_alone(runs, &no_overlap, report))
+    if (judge_received(runs, PIECES, in_pieces, &one_piece, report))
         judge_received(runs, OVERLAP, overlaps, &no_overlap, report);
     if (!report->held)
         note_speed(runs, report);
