@@ -12,7 +12,7 @@ shift 3
 for test in "$@"; do
     [[ $test != --together ]] || continue
     title=${test%%=*} title=${title%@*}
-    [[ $title != "$name" && $test != *"/$name" && $test != *"/$name.sh"* ]] || break
+    [[ $title != "$name" && $test != *"/test_${name#test_}" && $test != *"/test_${name#test_}.sh"* ]] || break
     [[ $title != *"$name"* ]] || near+=${near:+, }$title
     title=
 done

@@ -15,28 +15,38 @@
 #include "base/format.h"
 #include "base/memory.h"
 
-static void make_folder(const char *path)
+// Returns errno, or 0.
+static int make_folder(const char *path)
 {
     struct stat status;
     if (mkdir(path, 0777) == 0)
-        return;
+        return 0;
     int reason = errno; // stat would overwrite it
-    if (stat(path, &status) != 0 || !S_ISDIR(status.st_mode))
-        die("cannot create the folder %s: %s", path, strerror(reason));
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode) ? 0 : reason;
+}
+
+int try_folders(const char *path)
+{
+    char *part = format_text("%s", path);
+    int reason = 0;
+    for (char *slash = part; reason == 0 && (slash = strchr(slash, '/')); slash++) {
+        if (slash == part)
+            continue; // the root folder
+        *slash = '\0';
+        reason = make_folder(part);
+        *slash = '/';
+    }
+    if (reason == 0)
+        reason = make_folder(part);
+    free(part);
+    return reason;
 }
 
 void make_folders(const char *path)
 {
-    char *part = format_text("%s", path);
-    for (char *slash = part; (slash = strchr(slash, '/')); slash++) {
-        if (slash == part)
-            continue; // the root folder
-        *slash = '\0';
-        make_folder(part);
-        *slash = '/';
-    }
-    make_folder(part);
-    free(part);
+    int reason = try_folders(path);
+    if (reason != 0)
+        die("cannot create the folder %s: %s", path, strerror(reason));
 }
 
 char *file_bytes(const char *path, size_t *size)

@@ -8,6 +8,7 @@
 // Makes the folder and those above it that are not there; where one can't be made, the program
 // exits with an error message.
 void make_folders(const char *path);
+int try_folders(const char *path); // the same, but returns errno where it cannot; 0: done
 
 // All bytes of a file, with a zero behind them, and their number; the caller frees them. Where it
 // can't be read, the program exits with an error message.

@@ -1,5 +1,5 @@
-// Who prints the message when a job ends, and how long the others wait for it, in seconds. Whoever
-// prints it ends the job, so that one message is left, and not one of each rank.
+// Which process prints the message when a job ends, and how long the others wait for it, in seconds.
+// The process that prints it ends the job, so that there is one message, not one of each rank.
 //
 //     what ends the job                       prints at once                  the others
 //

@@ -242,7 +242,7 @@ static bool save_as(const char *caller, const Training *training, const char *fo
     check_place(caller, folder, name);
     Save save = {.training = training, .folder = folder, .name = name, .parts = !weights_only};
     if (world_rank() == 0) {
-        make_folders(folder);
+        try_folders(folder); // where it is missing the save fails, and the training goes on
         draw_token(save.token);
     }
     begin_together(caller, name);
@@ -398,8 +398,8 @@ static int64_t step_in(const Saved *saved, const Fit *fit, bool exact)
     if (exact || saved->step == 0)
         return saved->step;
     int64_t steps = fit->steps_per_epoch;
-    double part = (double)saved->step / (double)saved->steps;
-    int64_t step = (int64_t)(part * (double)steps);
+    long double product = (long double)saved->step * (long double)steps; // exact
+    int64_t step = (int64_t)(product / (long double)saved->steps);
     return step < steps ? step : steps - 1;
 }
 
@@ -540,9 +540,9 @@ static void check_folder(const Saver *s, const Training *training)
         latest = format_text("one without %s", missing);
     free(missing);
     if (latest && training->epochs_done == 0 && training->steps_done == 0)
-        die("%s holds checkpoints of another training (%s): --resume goes on with it; else name "
-            "another folder, or remove this one",
-            s->plan.folder, latest);
+        die("%s holds checkpoints of another training (%s): %sname another folder, or remove "
+            "this one",
+            s->plan.folder, latest, s->plan.weights_only ? "" : "--resume goes on with it; else ");
     free(latest);
     char *path = format_text("%s/.try-%ld", s->plan.folder, (long)getpid());
     FILE *file = fopen(path, "wbe");
@@ -587,7 +587,7 @@ static void save_latest(const Saver *s, const Training *training)
                                           : format_text("ckpt-%d", training->epochs_done);
     bool saved = save_as(s->callback.name, training, s->plan.folder, name, s->plan.weights_only);
     if (saved && s->plan.keep > 0 && world_rank() == 0)
-        remove_older(s->plan.folder, s->plan.keep);
+        remove_older(s->plan.folder, s->plan.keep, name);
     free(name);
 }
 

@@ -233,7 +233,7 @@ static bool is_any(const Kind *kind, const char *token, int ranks)
     return true;
 }
 
-void remove_older(const char *folder, int keep)
+void remove_older(const char *folder, int keep, const char *saved)
 {
     int count;
     Reached *places = list(folder, &count);
@@ -241,7 +241,7 @@ void remove_older(const char *folder, int keep)
         char *name = name_of(places[i]), *path = main_path(folder, name, NULL);
         // The main file first: without it the parts are no checkpoint; if it can't be removed, the
         // parts stay.
-        if (unlink(path) == 0)
+        if (strcmp(name, saved) != 0 && unlink(path) == 0)
             remove_files(folder, name, is_any, NULL, 0);
         free(name);
         free(path);

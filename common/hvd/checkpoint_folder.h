@@ -29,8 +29,8 @@ char *furthest_checkpoint(const char *folder, int unseen, char **missing);
 // frees; NULL where it is not there.
 char *find_part(const char *folder, const char *name, int rank, const char *token);
 
-// Removes all checkpoints ckpt-... but the `keep` that are furthest.
-void remove_older(const char *folder, int keep);
+// Removes all checkpoints ckpt-... but the `keep` that are furthest and the one just saved.
+void remove_older(const char *folder, int keep, const char *saved);
 
 // Removes this checkpoint's files of saves that did not finish, and those of ranks from `ranks` on.
 void remove_unfinished(const char *folder, const char *name, const char *token, int ranks);

@@ -3,7 +3,6 @@
 
 #include "hvd/hvd.h"
 
-#include <errno.h>
 #include <math.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -21,9 +20,6 @@
 #include "base/setting.h"
 #include "base/format.h"
 #include "comm/world.h"
-
-// Bytes. Large enough for full bandwidth, small enough that the first pieces of a large network are
-// sent early. (Horovod's 64 MiB is the maximum of a piece, not the minimum.)
 
 // ---- The distributed optimizer.
 
@@ -263,10 +259,12 @@ static void broadcast_model(const char *caller, Model *model, int root)
     if ((world_size() == 1 && root == 0) || parameters->length == 0)
         return;
     MPI_Comm comm = world_comm(WORLD_VARIABLES);
-    const char *rule = optimizer_innermost(model_optimizer(model))->name;
+    const Optimizer *rule = optimizer_innermost(model_optimizer(model));
     agree(&(Collective){.name = caller,
                         .channel = "variables",
-                        .terms = {hvd_root_term(root), text_term("use", "", rule, NULL)}},
+                        .terms = {hvd_root_term(root), text_term("use", "", rule->name, NULL),
+                                  number_term("keep", "", rule->slot_count,
+                                              " values of state for each weight")}},
           comm);
     hvd_check_root(caller, root, comm);
     const Transport *transport = hvd_transport(parameters, comm);

@@ -186,7 +186,7 @@ static void check_compile(const Model *m, Loss loss, const Optimizer *optimizer)
     if (m->optimizer)
         die("compile: the model is compiled already");
     if (m->graph->compiled)
-        die("compile: another model with these layers is compiled already; make them once more");
+        die("compile: another model with these layers was compiled already; make them once more");
     if (loss != CATEGORICAL_CROSSENTROPY && loss != CATEGORICAL_CROSSENTROPY_FROM_LOGITS)
         die("compile: there is no loss %d; it is CATEGORICAL_CROSSENTROPY "
             "or CATEGORICAL_CROSSENTROPY_FROM_LOGITS",

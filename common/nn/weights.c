@@ -198,9 +198,11 @@ void load_weights(Model *model, const char *path)
 
 int weights_dim(const char *path, const char *variable, int axis)
 {
+    if (!path || !variable)
+        die("%s: the file or the variable is missing (NULL)", __func__);
     Safetensors *file = safetensors_read_header(path);
     const Safetensor *found = safetensors_find(file, variable);
-    int64_t dim = found && axis < found->ndims ? found->dims[axis] : 0;
+    int64_t dim = found && axis >= 0 && axis < found->ndims ? found->dims[axis] : 0;
     safetensors_free(file);
     return dim < INT_MAX ? (int)dim : INT_MAX;
 }

@@ -100,7 +100,8 @@ static void check_file(void)
 {
     int filters = weights_dim(weights, "conv2d/kernel", 3);
     bool wide = weights_dim(weights, "conv2d_15/kernel", 3) > 0;
-    if (filters < 1 || filters > 1024 || (wide && weights_dim(weights, "conv2d_1/kernel", 3) < 16))
+    int width = weights_dim(weights, "conv2d_1/kernel", 3);
+    if (filters < 1 || filters > 1024 || (wide && (width < 16 || width > 16 * 64)))
         refuse("%s: these are neither the Wide ResNet's weights nor those of steps/save.c",
                weights);
 }
@@ -237,7 +238,7 @@ static void print_image(const uint8_t *pixels)
 }
 
 // A picture of this program's has this in its first line.
-#define MARK "<!-- build/evaluate -->"
+#define MARK "<svg class=\"build-evaluate\""
 
 static void need_own_picture(const char *path)
 {
@@ -260,7 +261,7 @@ static void write_picture(int number, const uint8_t *pixels, const char *predict
     FILE *file = fopen(path, "w");
     if (!file)
         refuse("cannot write %s: %s", path, strerror(errno));
-    fprintf(file, MARK "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"308\" height=\"352\" "
+    fprintf(file, MARK " xmlns=\"http://www.w3.org/2000/svg\" width=\"308\" height=\"352\" "
                        "viewBox=\"0 0 28 32\">\n<rect width=\"28\" height=\"28\"/>\n");
     for (int i = 0; i < PIXELS; i++)
         if (pixels[i] > 0)
@@ -347,7 +348,7 @@ int main(int argc, char **argv)
         refuse("--weights is missing: it names a file that checkpoint() or save_weights() wrote");
     check_file();
     uint8_t own_pixels[PIXELS];
-    if (own_image)
+    if (own_image && hvd_rank() == 0)
         read_image(own_image, own_pixels);
     if (pictures && mkdir(pictures, 0777) != 0 && errno != EEXIST)
         refuse("cannot make the folder %s: %s", pictures, strerror(errno));

@@ -165,7 +165,7 @@ static bool judge_rates(const Runs *runs, Report *report)
         if (!apply)
             continue;
         char *evidence =
-            format_text("rank %d updates by %s with learning rate %g", rank,
+            format_text("rank %d: the update by %s has learning rate %g", rank,
                         event_text(apply, "optimizer"), event_number(apply, "learning_rate"));
         if (isfinite(rate_of(apply)))
             text_add(&evidence, "\n%d workers: %d * %g = %g", run->ranks, run->ranks,

@@ -15,7 +15,6 @@
 #define NEWEST "every gradient is that of the newest weights, from every server"
 #define PUSHED "every gradient is pushed to every server, once"
 #define STEPS  "every worker trains on its shard of the images"
-#define ALONE  "no worker waits for the pushes of the others"
 
 // How many events of that name go to the server, from place `from` up to `end`.
 static int to_server(const Events *events, const char *name, int server, int from, int end)
@@ -255,85 +254,6 @@ static bool judge_steps(const Runs *runs, Report *report)
     return report_ok(report, STEPS);
 }
 
-// ---- Waiting.
-
-// How many gradients a worker has pushed at that time, of all that it pushes; and whether these are
-// all.
-static int pushed_by(const Events *events, double time, bool *all)
-{
-    int count = 0;
-    *all = true;
-    for (int at = -1; (at = event_find(events, "ps_push", at + 1)) >= 0;) {
-        if (event_number(events->items[at], "server") != 0)
-            continue;
-        bool by_then = event_number(events->items[at], "t") <= time;
-        count += by_then;
-        *all = *all && by_then;
-    }
-    return count;
-}
-
-// Whether each gradient of a worker comes when all others have pushed as many as it has itself, or
-// all of theirs.
-static bool never_ahead(const Run *run, int worker)
-{
-    const Events *events = &run->traces.of[worker];
-    int before = 0;
-    for (int at = -1; (at = event_find(events, "gradient", at + 1)) >= 0; before++)
-        for (int other = 0; other < run->plan.ranks; other++) {
-            bool all;
-            int count =
-                pushed_by(&run->traces.of[other], event_number(events->items[at], "t"), &all);
-            if (other != worker && count < before && !all)
-                return false;
-        }
-    return before > 1;
-}
-
-// How often a worker has pulled from server 0 for a gradient, from the second one on: at least, and
-// at most; and the number of the gradient that has most.
-typedef struct {
-    int fewest, most, number;
-} Pulls;
-
-static Pulls pulls_of(const Events *events)
-{
-    Pulls pulls = {.fewest = INT32_MAX};
-    int before = 0, number = 1;
-    for (int at = -1; (at = event_find(events, "gradient", at + 1)) >= 0; before = at, number++) {
-        int count = to_server(events, "ps_pulled", 0, before, at);
-        if (number > 1 && count < pulls.fewest)
-            pulls.fewest = count;
-        if (number > 1 && count > pulls.most)
-            pulls = (Pulls){pulls.fewest, count, number};
-    }
-    return pulls;
-}
-
-// A worker that pulls in a loop, now once and now more often, and then is never ahead of another.
-// (On a busy machine that may be so by chance: then the number of pulls does not vary.)
-static bool judge_alone(const Runs *runs, Report *report)
-{
-    static const Diagnosis waits = {
-        "waits-for-others",
-        "a worker pulls again and again until the others have pushed, too. So all are as slow as "
-        "the slowest, and wait forever for one that is lost. One pull before each gradient gives "
-        "the newest weights; nothing has to be waited for.",
-        NULL};
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        for (int r = 0; r < run->plan.ranks && run->plan.ranks > 1; r++) {
-            Pulls pulls = pulls_of(&run->traces.of[r]);
-            if (pulls.most > pulls.fewest && never_ahead(run, r))
-                return report_failure_in(report, runs, run, ALONE, &waits,
-                                         "worker %d pulled %d times from server 0 for gradient "
-                                         "number %d, and fewer times for another one\nit computed "
-                                         "each gradient when all others had pushed as many "
-                                         "as itself",
-                                         r, pulls.most, pulls.number);
-        }
-    return report_ok(report, ALONE);
-}
-
 static void judge(const Runs *runs, Report *report)
 {
     if (report_once_a_server(runs, report))
@@ -341,7 +261,6 @@ static void judge(const Runs *runs, Report *report)
     judge_steps(runs, report);
     judge_gradients(runs, NEWEST, weights_of, report);
     judge_gradients(runs, PUSHED, pushes_of, report);
-    judge_alone(runs, report);
 }
 
 static const Explanation explanations[] = {

@@ -14,15 +14,8 @@
 #define MEAN     "what a worker keeps of a piece is the mean over all workers"
 #define ONLY     "a worker gets no sums but those of its own part"
 #define GATHERED "after the update all workers have the updated weights of all parts"
-#define FREED    "an update leaves no memory behind"
 
 enum { MAX_PIECES = 64 };
-
-#ifdef __SANITIZE_ADDRESS__
-#define SANITIZED true
-#else
-#define SANITIZED false
-#endif
 
 // Differences of fingerprints: relative to the largest value of a worker; and of sums that differ
 // in their order alone.
@@ -396,37 +389,6 @@ static bool judge_updates(const Runs *runs, const char *property, UpdateFault fa
     return ok && report_ok(report, property);
 }
 
-// Memory that is as long as all weights, and is lost in each update, adds up in the longest run.
-// Half of it is allowed beyond what two workers take for a few updates: the check looks at a run's
-// memory several times a second, and may miss its end.
-static void judge_memory(const Runs *runs, Report *report)
-{
-    static const Diagnosis lost = {
-        "memory-lost",
-        "the memory grows from update to update: what hvd_allgather() returns, or what malloc() "
-        "gives, is never freed. Free it in the function that has asked for it.",
-        NULL};
-    const Run *run = run_named(runs, "one"), *few = run_named(runs, "two");
-    if (!run || !few || SANITIZED) // which keeps what was freed
-        return;
-    const Events *events = &run->traces.of[0];
-    int updates = event_count(events, "step");
-    double weights = 0;
-    ShardUpdate *update = allocate(1, sizeof *update);
-    read_update(events, 0, update, 0);
-    for (int p = 0; p < update->pieces; p++)
-        weights += (double)sizeof(float) * update->of[0][p].length;
-    free(update);
-    if (run->usage.memory - few->usage.memory > updates * weights / 2)
-        report_failure_in(report, runs, run, FREED, &lost,
-                          "%.0f MB of memory after %d updates of %.1f MB of weights\non 2 ranks, "
-                          "after %d updates: %.0f MB together",
-                          run->usage.memory / 1e6, updates, weights / 1e6,
-                          event_count(&few->traces.of[0], "step"), few->usage.memory / 1e6);
-    else
-        report_ok(report, FREED);
-}
-
 static bool in_shards(const Runs *runs, Report *report)
 {
     static const Diagnosis other = {
@@ -462,7 +424,6 @@ static void judge(const Runs *runs, Report *report)
     judge_updates(runs, ONLY, sums_fault, report);
     if (parts)
         judge_updates(runs, GATHERED, gathered_fault, report);
-    judge_memory(runs, report);
 }
 
 static const Explanation explanations[] = {

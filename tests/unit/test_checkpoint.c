@@ -12,6 +12,7 @@
 #include "base/format.h"
 #include "child.h"
 #include "data/safetensors.h"
+#include "hvd/checkpoint_folder.h"
 #include "hvdlab.h"
 #include "nn/state.h"
 #include "scratch.h"
@@ -582,6 +583,7 @@ static void save_where_it_can_not_be(const void *unused)
     Training training = {.model = s.model, .steps = 5};
     CHECK(!save_checkpoint(&training, scratch, "no/place"));
     CHECK(!save_checkpoint(&training, scratch, "no/place"));
+    CHECK(!save_checkpoint(&training, in_scratch("ckpt-1.safetensors"), "below a file"));
     CHECK(!write_checkpoint(&training, "/no/such/folder/x"));
     CHECK(!sync_folder("/no/such/folder"));
     CHECK(save_checkpoint(&training, scratch, "place"));
@@ -593,6 +595,18 @@ START_TEST(a_checkpoint_that_can_not_be_saved_does_not_end_the_program)
     ck_assert_int_eq(outcome.status, 1);
     ck_assert_ptr_nonnull(strstr(outcome.err, "warning: cannot save the checkpoint"));
     ck_assert_ptr_nonnull(strstr(outcome.err, "not all checkpoints could be saved: "));
+}
+END_TEST
+
+START_TEST(the_one_just_saved_is_kept_beside_later_ones)
+{
+    write_in_scratch("ckpt-8.safetensors", "x", 1);
+    write_in_scratch("ckpt-9.safetensors", "x", 1);
+    remove_older(scratch, 1, "ckpt-8");
+    ck_assert_int_eq(access(in_scratch("ckpt-8.safetensors"), F_OK), 0);
+    remove_older(scratch, 1, "ckpt-9");
+    ck_assert_int_ne(access(in_scratch("ckpt-8.safetensors"), F_OK), 0);
+    ck_assert_int_eq(access(in_scratch("ckpt-9.safetensors"), F_OK), 0);
 }
 END_TEST
 
@@ -620,6 +634,7 @@ int main(void)
     tcase_add_test(tcase, a_long_training_can_be_saved);
     tcase_add_test(tcase, the_one_before_an_incomplete_one_is_taken);
     tcase_add_test(tcase, a_checkpoint_that_can_not_be_saved_does_not_end_the_program);
+    tcase_add_test(tcase, the_one_just_saved_is_kept_beside_later_ones);
     suite_add_tcase(suite, tcase);
     return run_suite(suite);
 }

@@ -644,7 +644,7 @@ static const struct {
     {throughput_below_zero, "print_throughput: -1 images"},
     {no_such_part, "load_data: there is no part 2 of the data; it is TRAIN or TEST"},
     {images_below_zero, "load_data: -1 images"},
-    {layers_of_another_model, "compile: another model with these layers is compiled already"},
+    {layers_of_another_model, "compile: another model with these layers was compiled already"},
     {fingerprint_before_compile, "model_arena_fingerprint: the model is not compiled yet"},
     {images_of_nothing, "model_check_dataset: there is no data set (NULL)"},
     {rows_nowhere, "model_write_sparse_gradient: there is no gradient, or no rows or values in it"},
