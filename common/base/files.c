@@ -15,17 +15,21 @@
 #include "base/format.h"
 #include "base/memory.h"
 
-// Returns errno, or 0.
-static int make_folder(const char *path)
+// Returns errno, or 0. Where `must` is true, a folder that cannot be made ends the program.
+static int make_folder(const char *path, bool must)
 {
     struct stat status;
     if (mkdir(path, 0777) == 0)
         return 0;
     int reason = errno; // stat would overwrite it
-    return stat(path, &status) == 0 && S_ISDIR(status.st_mode) ? 0 : reason;
+    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
+        return 0;
+    if (must)
+        die("cannot create the folder %s: %s", path, strerror(reason));
+    return reason;
 }
 
-int try_folders(const char *path)
+static int make_all(const char *path, bool must)
 {
     char *part = format_text("%s", path);
     int reason = 0;
@@ -33,20 +37,23 @@ int try_folders(const char *path)
         if (slash == part)
             continue; // the root folder
         *slash = '\0';
-        reason = make_folder(part);
+        reason = make_folder(part, must);
         *slash = '/';
     }
     if (reason == 0)
-        reason = make_folder(part);
+        reason = make_folder(part, must);
     free(part);
     return reason;
 }
 
+int try_folders(const char *path)
+{
+    return make_all(path, false);
+}
+
 void make_folders(const char *path)
 {
-    int reason = try_folders(path);
-    if (reason != 0)
-        die("cannot create the folder %s: %s", path, strerror(reason));
+    make_all(path, true);
 }
 
 char *file_bytes(const char *path, size_t *size)
