@@ -84,6 +84,7 @@ void say_one(char *text)
     for (char *at = text; *at; at++) {
         line = *at == '\n' ? at + 1 : line;
         bool begins = at == text || strchr(" (\n", at[-1]);
+        begins = begins && (at < text + 2 || at[-2] != '-'); // not of "N - 1 times"
         size_t length = begins && at[0] == '1' && at[1] == ' ' ? plural_length(at + 2) : 0;
         const char *said = strstr(line, " said: ");
         if (length == 0 || (said && said < at))
