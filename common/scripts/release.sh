@@ -131,7 +131,7 @@ done <"$fresh/list"
 known common >"$fresh/list"
 while read -r path; do
     case $path in
-    common/class/* | common/tools/grades.c | common/scripts/*.awk | common/scripts/measure.sh) ;;
+    common/class/* | common/tools/grades.c | common/scripts/*.awk | common/scripts/measure.sh | common/scripts/measuring.sh) ;;
     common/scripts/{release,grade,gradescope,print,translate,demo,gpu_pack,layers}.sh | common/scripts/print.css) ;;
     *) add "$path" ;;
     esac

@@ -6,26 +6,8 @@
 # on, and learned, where workers have different numbers of images. The programs are the untouched files
 # and the solutions, cut for it, whatever a student has made of steps/.
 
-set -euo pipefail
-build=${BUILD:-build}
-work=$build/measure
+. common/scripts/measuring.sh
 images=6000
-
-# compile EXERCISE
-compile()
-{
-    mkdir -p "$work"
-    common/scripts/steps.sh cut "$work" >&2
-    make -s "$build/compile-step" >&2
-    "$build/compile-step" "$work/steps/$1.c" "$work/untouched" >&2
-    "$build/compile-step" "$work/solutions/$1.c" "$work/yours" >&2
-}
-
-# run N PROGRAM WORD...
-run()
-{
-    common/scripts/mpi.sh run "$@" 2>/dev/null
-}
 
 # covered PROGRAM WORKERS: of two epochs, "68.5 %, 68.1 %". Synthetic images: no two are equal.
 covered()

@@ -5,19 +5,7 @@
 # the last epoch of several runs each. The programs are the solutions, and untouched files that are cut for it,
 # whatever a student has made of steps/.
 
-set -euo pipefail
-build=${BUILD:-build}
-work=$build/measure
-
-# prepare NAME: its untouched file and its solution, as programs.
-prepare()
-{
-    mkdir -p "$work"
-    common/scripts/steps.sh cut "$work" >&2
-    make -s "$build/compile-step" >&2
-    "$build/compile-step" "$work/steps/$1.c" "$work/untouched" 2>/dev/null
-    "$build/compile-step" "$work/solutions/$1.c" "$work/yours"
-}
+. common/scripts/measuring.sh
 
 # row NAME RUNS WORKERS PROGRAM WORD...: a row of the table, sorted. A run that ends with a loss that is no number
 # says nan.
@@ -38,7 +26,7 @@ row()
 warmup_table()
 {
     local flags=(--epochs 8 --images 12000 --base-lr 0.02)
-    prepare warmup
+    compile warmup
     sed 's/^#define WARMUP_EPOCHS 3/#define WARMUP_EPOCHS 0/' "$work/solutions/warmup.c" >"$work/at_once.c"
     "$build/compile-step" "$work/at_once.c" "$work/at_once"
     printf '| | validation accuracy |\n| --- | --- |\n'
@@ -51,7 +39,7 @@ warmup_table()
 plateau_table()
 {
     local flags=(--epochs 14 --images 6000 --base-lr 0.05)
-    prepare plateau
+    compile plateau
     printf '| | validation accuracy |\n| --- | --- |\n'
     row "the rate stays (untouched)" 3 4 untouched "${flags[@]}"
     row "yours" 3 4 yours "${flags[@]}"

@@ -6,25 +6,7 @@
 # are divided; the memory and the speed of a chain of blocks that computes activations again. The
 # programs are the untouched files and the solutions, cut for it, whatever a student has made of steps/.
 
-set -euo pipefail
-build=${BUILD:-build}
-work=$build/measure
-
-# compile EXERCISE
-compile()
-{
-    mkdir -p "$work"
-    common/scripts/steps.sh cut "$work" >&2
-    make -s "$build/compile-step" >&2
-    "$build/compile-step" "$work/steps/$1.c" "$work/untouched" >&2
-    "$build/compile-step" "$work/solutions/$1.c" "$work/yours" >&2
-}
-
-# run N PROGRAM WORD...
-run()
-{
-    common/scripts/mpi.sh run "$@" 2>/dev/null
-}
+. common/scripts/measuring.sh
 
 zero_table()
 {

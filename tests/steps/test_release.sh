@@ -36,7 +36,7 @@ cd "$folder/package" || exit 1
 ! grep -rn '<summary>\(Answer\|Solution\)\|<!-- \|^This hint is not' README.md labs || fail "something was not cut"
 { grep -q 'ask' labs/03-allreduce/hints/ring.md && ! grep -q 'MPI_Sendrecv(values + begin\[out\]' labs/03-allreduce/hints/ring.md; } || fail "the third hint is there"
 [[ $(common/scripts/labs.sh table | cut -d ' ' -f 1 | xargs) == "1 gather ring shard save" ]] || fail "not the exercises that were asked for: $(common/scripts/labs.sh table)"
-# No line that the solution of a later exercise adds, but for what any program has.
+# No line that the solution of a later exercise adds, except lines that any program has.
 cd - >/dev/null || exit 1
 for file in gather ring shard save; do
     diff "steps/$file.c" "solutions/$file.c" | sed -n 's/^> *//p' | grep -v '^//' | awk 'length($0) >= 30' |

@@ -29,7 +29,7 @@ RankNames names_of(const char *word, RankSet ranks);
 // The ending of a verb after them: "rank 2 waits", "ranks 0 and 2 wait".
 const char *verb_s(RankSet ranks);
 
-// In place: "1 batches" becomes "1 batch", but for what a program has printed ("rank 0 said: ...").
+// In place: "1 batches" becomes "1 batch", except in what a program has printed ("rank 0 said: ...").
 void say_one(char *text);
 
 #endif
