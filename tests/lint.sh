@@ -43,6 +43,12 @@ while read -r file; do
     [[ -e $file ]] || { echo "tests/PROMISES.md: there is no $file" >&2; status=1; }
 done < <(grep -ohE '\btests/[[:alnum:]_/.]*[[:alnum:]]' tests/PROMISES.md)
 
+# Messages that a handout quotes, as sources print them.
+while IFS=: read -r file line check; do
+    check=${check#*check: }
+    bash -c "${check% -->}" || { echo "$file:$line: the source has it otherwise: ${check% -->}" >&2; status=1; }
+done < <(grep -nHoE '<!-- check: grep -q [^>]* common/[^ ]* -->' README.md labs/*.md labs/*/*.md)
+
 # The table of settings.
 while read -r row; do
     grep -qxF "$row" labs/devices.md || { echo "labs/devices.md lacks this row of common/base/settings.def: $row" >&2; status=1; }

@@ -7,7 +7,7 @@
 # SECONDS, or TEST_TIMEOUT (120) without them, is ended. With TEST_AGAIN=1 those that failed run once
 # more when all the others are done, each by itself: where a machine is shared, a test may have failed
 # on time alone. (Those that crashed don't: no busy machine explains that.) What it printed is shown
-# all the same. With TEST_THIRD=1 every third command runs, from one that the commit chooses, so that three commits
+# all the same. With TEST_EVERY=N every Nth command runs, from one that the commit chooses, so that N commits
 # in a row, more or less, run all. The last line counts; status 1 if any failed.
 
 set -u
@@ -58,15 +58,15 @@ run()
     rm -rf "$folder/tmp-$1"
 }
 
-number=0 at_once=1 tests=() left_out=0 third=${TEST_THIRD:-}
-unset TEST_THIRD # a test may run this script, too
-[[ $third != 1 ]] || turn=$(($(cksum < <(git rev-parse HEAD 2>/dev/null) | cut -d ' ' -f 1) % 3))
+number=0 at_once=1 tests=() left_out=0 every=${TEST_EVERY:-1}
+unset TEST_EVERY # a test may run this script, too
+turn=$(($(cksum < <(git rev-parse HEAD 2>/dev/null) | cut -d ' ' -f 1) % every))
 for test in "$@"; do
     if [[ $test = --together ]]; then
         at_once=$(common/scripts/cores.sh)
         continue
     fi
-    if [[ $third = 1 && $((turn = (turn + 1) % 3)) -ne 0 ]]; then
+    if [[ $((turn = (turn + 1) % every)) -ne 0 ]]; then
         left_out=$((left_out + 1))
         continue
     fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Usage: tests/steps/test_graders.sh [--at-once N] [--some | --rest [--fifth] | --kept] [WORD...]
+# Usage: tests/steps/test_graders.sh [--at-once N] [--some | --rest [--tenth] | --kept] [WORD...]
 #
 # Grades the graders, for the exercises of labs/*/lab.conf. Each solution must pass its own check and
 # those of the exercises that it holds; each untouched file must fail its own check and pass those;
@@ -9,7 +9,7 @@
 #
 # A line for each case, with its seconds; the last line counts; status 1 if anything was unexpected.
 # With --some, the solutions of the six steps and of each later lab's first exercise, and one mistake of each
-# lab; with --rest, what that leaves out; with --fifth, a fifth of that, which the commit chooses, so that each
+# lab; with --rest, what that leaves out; with --tenth, a tenth of that, which the commit chooses, so that each
 # commit has another one. With --kept, the answers of tests/answers alone: their authors knew no judge, and the first
 # line of each says whether it must pass. With words, only cases whose names hold one of them: step_03, mistakes, hung. What was
 # unexpected stands once more at the end. With V=1 it shows what the checks say. With HVDLAB_CHECK_DEVICE=gpu the
@@ -39,8 +39,8 @@ if [[ ${1:-} = --at-once ]]; then
 fi
 part=
 [[ ${1:-} != @(--some|--rest|--kept) ]] || { part=$1; shift; }
-fifth=
-[[ ${1:-} != --fifth ]] || { fifth=$(git rev-parse HEAD 2>/dev/null || echo none); shift; }
+tenth=
+[[ ${1:-} != --tenth ]] || { tenth=$(git rev-parse HEAD 2>/dev/null || echo none); shift; }
 words=("$@")
 
 if [[ ! -x $check || ! -x $build/compile-step ]]; then
@@ -83,7 +83,7 @@ wanted()
     [[ $part != --kept && ! $kept ]] || [[ $part == "$kept" ]] || return 1
     [[ $part != --some || $kind != rest ]] || return 1
     [[ $part != --rest || $kind != some ]] || return 1
-    [[ -z $fifth || $(($(cksum <<<"$fifth $1" | cut -d ' ' -f 1) % 5)) -eq 0 ]] || return 1
+    [[ -z $tenth || $(($(cksum <<<"$tenth $1" | cut -d ' ' -f 1) % 10)) -eq 0 ]] || return 1
     [[ ${#words[@]} -gt 0 ]] || return 0
     local word
     for word in "${words[@]}"; do
