@@ -17,7 +17,7 @@ static Model *create_model(void)
     return model(image, softmax(dense(global_average_pool(x), 10)));
 }
 
-// The sums that were started, one for each piece.
+// The sums that were started, one for each piece: the seven layers that have weights.
 enum { MAX_PIECES = 16 };
 static MPI_Request sums[MAX_PIECES];
 static int started;
@@ -48,6 +48,7 @@ int main(int argc, char **argv)
     device_use(hvd_local_rank());
     Args args = parse_args(argc, argv);
 
+    // It calls piece_ready during the backward pass, and finish before SGD applies the gradients.
     Optimizer *opt = optimizer_in_pieces(sgd(args.base_lr), piece_ready, finish);
     train_on_workers(compile(create_model(), CATEGORICAL_CROSSENTROPY, opt), &args);
     return 0;

@@ -57,6 +57,7 @@ int main(int argc, char **argv)
 
     Plateau plateau = {
         .factor = 0.2f, .patience = 2, .min_lr = 0.05f * args.base_lr, .best = INFINITY};
+    // A callback of one's own: its name, its state, and what is called when.
     Callback *reduce_on_plateau = lambda_callback((Callback){.name = "reduce_on_plateau",
                                                              .state = &plateau,
                                                              .epoch_end = plateau_epoch_end});

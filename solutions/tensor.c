@@ -64,7 +64,6 @@ static void take_weights(Model *own, const Model *whole)
         model_read_variable(whole, v, all);
         copy_block(all, columns, row, column, block, own_rows, own_columns);
         model_write_variable(own, v, block);
-        (void)rows;
         free(all);
         free(block);
     }
@@ -91,6 +90,7 @@ int main(int argc, char **argv)
     take_weights(own, whole);
     model_free(whole);
 
+    // A pass calls the function with each batch, the same on all workers, and returns the metrics.
     for (int epoch = 1; epoch <= args.epochs; epoch++) {
         Metrics train = pass_of_all(own, train_batches, train_on_batch);
         Metrics test = pass_of_all(own, test_batches, test_on_batch);

@@ -34,7 +34,7 @@ static Metrics train_epoch(Model *model, Batches *batches)
     model_reset_metrics(model);
     batches_begin(batches, steps);
     // uneven: a worker that has no batch left brings zeros, until none has one. What is applied is
-    // the mean of the gradients that were computed.
+    // the mean of the gradients that were computed. (`working` is 1 or 0: hvd_allreduce adds floats.)
     for (int step = 0;; step++) {
         float working = step < steps;
         for (size_t i = 0; i < length; i++)

@@ -59,8 +59,8 @@ int main(int argc, char **argv)
     Args args = parse_args(argc, argv);
     int verbose = 1;
 
-    // Training images are shifted and flipped; both sets are standardized with the statistics of
-    // the training set.
+    // Training images are shifted and flipped; both sets are standardized with the statistics (mean
+    // and standard deviation) of the training set.
     Dataset train = load_data(&args, TRAIN);
     Dataset test = load_data(&args, TEST);
     Statistics statistics = image_statistics(&train);

@@ -46,6 +46,7 @@ int main(int argc, char **argv)
     device_use(hvd_local_rank());
     Args args = parse_args(argc, argv);
 
+    // Alone: are the sums right, how long do they take, and how long beside MPI's own, in turn?
     sweep_allreduce("fast_ring", ring, (size_t)args.max_count);
     sweep_compare("fast_ring", ring, (size_t)args.max_count);
 

@@ -62,7 +62,8 @@ int main(int argc, char **argv)
 
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, hvd_broadcast_variables(0));
-    // TODO: save: whose accuracy decides which epoch is the best? Is this the right order?
+    // TODO: save: the best epoch is the one with the highest accuracy over all workers' images. A
+    // callback finds in the logs what those added before it have put there. Is this the right order?
     callbacks_add(&callbacks, saver);
     callbacks_add(&callbacks, hvd_metric_average());
 

@@ -38,7 +38,8 @@ static void first_stage(Stage *stage, int micro_batches)
 // What device 1 does with it at the same time, in another thread.
 static void second_stage(Stage *stage, int micro_batches)
 {
-    // TODO: split: does this order have to change, too?
+    // TODO: split: device 1, too, is not to wait while it has something to compute. Does this order
+    // have to change for that?
     for (int k = 0; k < micro_batches; k++) {
         stage_receive(stage, k);
         stage_forward(stage, k);

@@ -64,8 +64,8 @@ int main(int argc, char **argv)
     // Step 2: only the root worker prints.
     int verbose = hvd_rank() == 0;
 
-    // Training images are shifted and flipped; both sets are standardized with the statistics of
-    // the training set.
+    // Training images are shifted and flipped; both sets are standardized with the statistics (mean
+    // and standard deviation) of the training set.
     Dataset train = load_data(&args, TRAIN);
     Dataset test = load_data(&args, TEST);
     Statistics statistics = image_statistics(&train);
@@ -93,7 +93,8 @@ int main(int argc, char **argv)
         .train            = train_batches,
         .epochs           = args.epochs,
         // TODO: Step 5: let all workers together make the steps of one epoch, and validate on three
-        // times the test set.
+        // times the test set: each draws in an order of its own, and with one pass in all a third of
+        // the images would be drawn by nobody.
         .steps_per_epoch  = batches_len(train_batches),
         .validation       = test_batches,
         .validation_steps = batches_len(test_batches),

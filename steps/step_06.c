@@ -64,8 +64,8 @@ int main(int argc, char **argv)
     // Step 2: only the root worker prints.
     int verbose = hvd_rank() == 0;
 
-    // Training images are shifted and flipped; both sets are standardized with the statistics of
-    // the training set.
+    // Training images are shifted and flipped; both sets are standardized with the statistics (mean
+    // and standard deviation) of the training set.
     Dataset train = load_data(&args, TRAIN);
     Dataset test = load_data(&args, TEST);
     Statistics statistics = image_statistics(&train);
@@ -93,7 +93,8 @@ int main(int argc, char **argv)
     fit(model, &(Fit){
         .train            = train_batches,
         .epochs           = args.epochs,
-        // Step 5: the workers share the epoch's steps, and three times the validation's.
+        // Step 5: the workers share the epoch's steps. Each draws the test images in an order of its
+        // own, so one pass in all would miss a third of them; three passes miss few.
         .steps_per_epoch  = batches_len(train_batches) / hvd_size(),
         .validation       = test_batches,
         .validation_steps = 3 * batches_len(test_batches) / hvd_size(),

@@ -82,8 +82,8 @@ int main(int argc, char **argv)
     int verbose = 1;
 #endif
 
-    // Training images are shifted and flipped; both sets are standardized with the statistics of
-    // the training set.
+    // Training images are shifted and flipped; both sets are standardized with the statistics (mean
+    // and standard deviation) of the training set.
     Dataset train = load_data(&args, TRAIN);
     Dataset test = load_data(&args, TEST);
     Statistics statistics = image_statistics(&train);
@@ -127,14 +127,16 @@ int main(int argc, char **argv)
         .train            = train_batches,
         .epochs           = args.epochs,
 #if STEP >= 5
-        // Step 5: the workers share the epoch's steps, and three times the validation's.
+        // Step 5: the workers share the epoch's steps. Each draws the test images in an order of its
+        // own, so one pass in all would miss a third of them; three passes miss few.
         .steps_per_epoch  = batches_len(train_batches) / hvd_size(),
         .validation       = test_batches,
         .validation_steps = 3 * batches_len(test_batches) / hvd_size(),
 #else
 #if TODO
         // TODO: Step 5: let all workers together make the steps of one epoch, and validate on three
-        // times the test set.
+        // times the test set: each draws in an order of its own, and with one pass in all a third of
+        // the images would be drawn by nobody.
 #endif
         .steps_per_epoch  = batches_len(train_batches),
         .validation       = test_batches,

@@ -9,7 +9,7 @@ static void update(Model *model, const Batch *batch)
 {
     compute_gradients(model, batch);
 #if STEP >= 1
-    // by_hand: every worker applies the mean of all workers' gradients.
+    // by_hand: every worker applies the mean of all workers' gradients, which lie in one array.
     const Parameters *parameters = model_parameters(model);
     hvd_allreduce(parameters->gradients, parameters->length, HVD_AVERAGE);
 #else

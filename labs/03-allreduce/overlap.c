@@ -18,7 +18,7 @@ static Model *create_model(void)
 }
 
 #if STEP >= 1
-// The sums that were started, one for each piece.
+// The sums that were started, one for each piece: the seven layers that have weights.
 enum { MAX_PIECES = 16 };
 static MPI_Request sums[MAX_PIECES];
 static int started;
@@ -34,7 +34,8 @@ static void piece_ready(float *gradients, int count)
     int done;
     MPI_Testall(started, sums, &done, MPI_STATUSES_IGNORE);
 #else
-    // TODO: overlap: start the sum of the piece over all workers, and do not wait for it.
+    // TODO: overlap: start the sum of the piece over all workers, and do not wait for it. (MPI works
+    // on messages only inside its calls: a short one here moves the earlier sums on.)
     (void)gradients;
     (void)count;
 #endif
@@ -62,6 +63,7 @@ int main(int argc, char **argv)
     device_use(hvd_local_rank());
     Args args = parse_args(argc, argv);
 
+    // It calls piece_ready during the backward pass, and finish before SGD applies the gradients.
     Optimizer *opt = optimizer_in_pieces(sgd(args.base_lr), piece_ready, finish);
     train_on_workers(compile(create_model(), CATEGORICAL_CROSSENTROPY, opt), &args);
     return 0;

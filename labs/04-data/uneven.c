@@ -35,7 +35,7 @@ static Metrics train_epoch(Model *model, Batches *batches)
     batches_begin(batches, steps);
 #if STEP >= 1
     // uneven: a worker that has no batch left brings zeros, until none has one. What is applied is
-    // the mean of the gradients that were computed.
+    // the mean of the gradients that were computed. (`working` is 1 or 0: hvd_allreduce adds floats.)
     for (int step = 0;; step++) {
         float working = step < steps;
         for (size_t i = 0; i < length; i++)

@@ -65,6 +65,7 @@ int main(int argc, char **argv)
 
     Plateau plateau = {
         .factor = 0.2f, .patience = 2, .min_lr = 0.05f * args.base_lr, .best = INFINITY};
+    // A callback of one's own: its name, its state, and what is called when.
     Callback *reduce_on_plateau = lambda_callback((Callback){.name = "reduce_on_plateau",
                                                              .state = &plateau,
                                                              .epoch_end = plateau_epoch_end});
@@ -76,7 +77,8 @@ int main(int argc, char **argv)
     callbacks_add(&callbacks, hvd_metric_average());
     callbacks_add(&callbacks, reduce_on_plateau);
 #else
-    // TODO: plateau: all workers have to come to the same decision. Is this the right order?
+    // TODO: plateau: all workers have to come to the same decision. A callback finds in the logs what
+    // those added before it have put there. Is this the right order?
     callbacks_add(&callbacks, reduce_on_plateau);
     callbacks_add(&callbacks, hvd_metric_average());
 #endif

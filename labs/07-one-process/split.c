@@ -55,7 +55,8 @@ static void second_stage(Stage *stage, int micro_batches)
 #if STEP >= 1
     // split: the gradient goes back at once, and device 1 keeps the values of one micro-batch.
 #else
-    // TODO: split: does this order have to change, too?
+    // TODO: split: device 1, too, is not to wait while it has something to compute. Does this order
+    // have to change for that?
 #endif
     for (int k = 0; k < micro_batches; k++) {
         stage_receive(stage, k);
