@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: tests/run.sh NAME[@SECONDS]=COMMAND... [--together NAME[@SECONDS]=COMMAND...]
 #
-# Runs the commands one after another, since each uses all cores, and those behind --together as many
-# at once as there are cores. Prints a line for each: name, seconds, ok, FAIL or skipped (status 77).
+# Runs the commands one after another, since each uses all cores, and those behind --together three at once on two cores,
+# since many wait for most of their time. Prints a line for each: name, seconds, ok, FAIL or skipped (status 77).
 # A command's output is shown if it fails, or always with V=1. A command that takes longer than its
 # SECONDS, or TEST_TIMEOUT (120) without them, is ended. With TEST_AGAIN=1 those that failed run once
 # more when all the others are done, each by itself: where a machine is shared, a test may have failed
@@ -63,7 +63,7 @@ unset TEST_EVERY # a test may run this script, too
 turn=$(($(cksum < <(git rev-parse HEAD 2>/dev/null) | cut -d ' ' -f 1) % every))
 for test in "$@"; do
     if [[ $test = --together ]]; then
-        at_once=$(common/scripts/cores.sh)
+        at_once=$((($(common/scripts/cores.sh) * 3 + 1) / 2))
         continue
     fi
     if [[ $((turn = (turn + 1) % every)) -ne 0 ]]; then

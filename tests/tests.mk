@@ -60,9 +60,10 @@ more_tests := tests/unit/test_threads.sh tests/unit/test_bf16.sh tests/faults/te
               tests/golden/test_pytorch.sh tests/mpi/test_two_levels.sh tests/steps/test_watch.sh tests/steps/test_outcomes.sh tests/steps/test_release.sh \
               tests/steps/test_gradescope.sh tests/unit/test_demo.sh tests/unit/test_page.sh tests/unit/test_print.sh tests/unit/test_translations.sh tests/unit/test_gpu_pack.sh tests/mpi/test_cluster.sh
 script_tests := $(filter-out tests/emulated/% tests/gpu/% $(more_tests),$(wildcard tests/*/test_*.sh))
-# Those that time something run alone; the others mostly wait, for compilers or for mpirun's end.
+# Those that time something run alone; the others mostly wait, for compilers or for mpirun's end. The longest begin first.
 alone_tests := timelines
 runs_alone = $(filter $(alone_tests),$(call script_name,$(1)))
+longest := $(foreach t,graders checks package handouts targets grade folders programs,$(filter %/test_$(t).sh,$(script_tests)))
 script_name = $(patsubst test_%.sh,%,$(notdir $(1)))
 # (words_NAME: what it is told.)
 run_script = '$(script_name)$(addprefix @,$(limit_$(script_name)))=$(1)$(addprefix $(space),$(words_$(script_name)))'
@@ -94,8 +95,9 @@ run_on_cpu = $(foreach t,$(script_tests),$(if $(call runs_alone,$(t)),$(call run
     $(foreach n,1 2 3 4,$(foreach t,$(mpi_tests),$(call run_mpi,$(n),$(t)))) \
     $(run_all_ranked)
 
-run_together = $(call run_units,,,$(unit_tests)) $(call run_cases,,) $(foreach isa,$(ISAS),$(call run_isa,$(isa))) \
-    $(foreach t,$(script_tests),$(if $(call runs_alone,$(t)),,$(call run_script,$(t))))
+run_together = $(foreach t,$(longest),$(call run_script,$(t))) \
+    $(call run_units,,,$(unit_tests)) $(call run_cases,,) $(foreach isa,$(ISAS),$(call run_isa,$(isa))) \
+    $(foreach t,$(filter-out $(longest),$(script_tests)),$(if $(call runs_alone,$(t)),,$(call run_script,$(t))))
 
 # What depends on MPI and its launcher alone, for a system with another Open MPI.
 rank_scripts := $(wildcard tests/mpi/test_*.sh)
