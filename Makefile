@@ -148,7 +148,8 @@ layers := base observe run data backend cpu cpu/winograd cuda comm nn train hvd 
 cuda_sources := $(wildcard common/comm/transport_cuda.c common/comm/transport_nccl.c common/cuda/*.c)
 # (teams.c is for the thread sanitizer.)
 library_sources := $(filter-out common/cpu/passes_set.c common/cpu/winograd/winograd_set.c $(if $(findstring thread,$(SANITIZE)),,common/run/teams.c) $(if $(cuda),,$(cuda_sources)),$(wildcard $(layers:%=common/%/*.c)))
-library_objects := $(library_sources:%.c=$(BUILD)/%.o) $(per_set:%=$(BUILD)/common/cpu/%.o) $(BUILD)/common/comm/mpi_others.o
+# (Those that take longest to compile come first.)
+library_objects := $(per_set:%=$(BUILD)/common/cpu/%.o) $(library_sources:%.c=$(BUILD)/%.o) $(BUILD)/common/comm/mpi_others.o
 ifneq ($(cuda),)
 kernel_objects := $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard common/cuda/*.cu))
 library_objects += $(kernel_objects)
@@ -384,6 +385,9 @@ $(library_objects): visibility := -fvisibility=hidden
 # size_t or a float is no news on these pages.
 for_students := -Wno-unused-parameter -Wno-conversion -Wno-sign-conversion -Wno-float-conversion
 $(step_objects): extra_flags := $(for_students)
+
+# What judges is compiled sooner, as a student's first check waits for it.
+$(check_objects): extra_flags := -O1
 
 $(step_programs): $(BUILD)/%: $(BUILD)/steps/%.o
 $(foreach source,$(solution_sources),\
