@@ -61,7 +61,8 @@ typedef struct {
 } PsRequest;
 
 // Listens at this server's address, and returns when all workers have come. The model must be
-// compiled; it gives the first weights, and the optimizer.
+// compiled; it gives the first weights, and the optimizer, whose state and number of updates begin
+// new.
 PsServer *ps_server_start(Model *model);
 
 // The number of floats in this server's part.
@@ -85,7 +86,7 @@ void ps_apply(PsServer *server, const float *gradients);
 // Prints the numbers of pulls, pushes and updates; the staleness of the pushes (the number of
 // updates between a worker's pull and its push); and the pushes per second, from the time when
 // every worker had pushed once until the first one left. Then leaves the job and frees everything
-// but the model.
+// but the model; the state of its optimizer, too.
 void ps_server_stop(PsServer *server);
 
 // ---- A worker.

@@ -387,6 +387,14 @@ static double weights_fingerprint(const PsServer *server)
                              server->part.begin, server->part.count);
 }
 
+// The optimizer's state before is that of all weights, or of another part of them.
+static void drop_optimizer_state(const PsServer *server)
+{
+    Optimizer *optimizer = optimizer_innermost(model_optimizer(server->model));
+    optimizer_free_slots(optimizer);
+    optimizer->iterations = 0;
+}
+
 PsServer *ps_server_start(Model *model)
 {
     model_check_compiled(model, "ps_server_start");
@@ -394,6 +402,7 @@ PsServer *ps_server_start(Model *model)
     server->job = ps_job("ps_server_start", ROLE_SERVER);
     server->model = model;
     server->parameters = model_parameters(model);
+    drop_optimizer_state(server);
     server->seats = allocate((size_t)server->job.role.workers, sizeof *server->seats);
     take_part(server);
     const char *why = "";
@@ -633,6 +642,7 @@ void ps_server_stop(PsServer *server)
     need_server(server, __func__);
     trace("ps_stop", TEXT("role", "server"), NUMBER("number", server->job.role.number));
     print_summary(server);
+    drop_optimizer_state(server);
     for (int i = 0; i < server->peer_count; i++)
         free_peer(server->peers[i]);
     close(server->listener);

@@ -91,10 +91,30 @@ static void take_role(const Job *job, const char *kind, int number, int parent)
 
 // ---- The same as one process.
 
+// A training before the job's, of which the weights alone are taken back: the optimizer has state.
+static void train_before(Model *m)
+{
+    const Parameters *p = model_parameters(m);
+    float *weights = calloc(p->length, sizeof *weights);
+    memcpy(weights, p->weights, p->length * sizeof *weights);
+    Batch batch = batch_of(0, UPDATES);
+    train_on_batch(m, &batch);
+    memcpy(p->weights, weights, p->length * sizeof *weights);
+    free(weights);
+}
+
+// The next training of the model begins as the first one does, with state for all weights.
+static void check_no_state(const Model *m)
+{
+    const Optimizer *optimizer = model_optimizer(m);
+    CHECK(optimizer->iterations == 0 && !optimizer->slots[0] && !optimizer->slots[1]);
+}
+
 // Rounds: the mean of all workers' gradients, once.
 static void serve(const Job *job)
 {
     Model *m = small_model(job->make(job->rate));
+    train_before(m);
     PsServer *server = ps_server_start(m);
     size_t length = ps_length(server);
     float *sum = calloc(length, sizeof *sum);
@@ -119,6 +139,7 @@ static void serve(const Job *job)
         working -= request.kind == PS_DONE || request.kind == PS_LOST; // the latter: status 1
     }
     ps_server_stop(server);
+    check_no_state(m);
     free(sum);
     model_free(m);
 }
