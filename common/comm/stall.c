@@ -330,11 +330,26 @@ static void wait_for_news(struct pollfd *wanted, double seconds)
         }
 }
 
+// The root's own state is of this moment; a rank that needs its next call stays in the call.
+static void note_who_needs_root(double now)
+{
+    for (int r = 1; r < stall_job.size; r++)
+        if (waits_for(stall_job.ranks, r, ROOT, now))
+            stall_job.need_root[r] = now;
+}
+
+bool stall_needs_root(int rank, double since)
+{
+    return stall_job.running && stall_job.need_root[rank] > since;
+}
+
 static void tick(double now)
 {
     look_at_main(now);
     if (!job_signal() && launcher_is_gone()) // else it went after it had said so
         end_without_launcher();
+    if (stall_job.rank == ROOT)
+        note_who_needs_root(now);
     stall_judge(now);
 }
 
@@ -414,6 +429,7 @@ static void *make_room(void)
     for (int i = 0; i < stall_job.places; i++)
         stall_job.connections[i] = (Connection){.socket = -1, .rank = -1};
     stall_job.ranks = allocate((size_t)stall_job.size, sizeof *stall_job.ranks);
+    stall_job.need_root = allocate((size_t)stall_job.size, sizeof *stall_job.need_root);
     return allocate((size_t)stall_job.places + 2, sizeof(struct pollfd));
 }
 
@@ -481,4 +497,5 @@ void stall_stop(void)
     free(room);
     free(stall_job.connections);
     free(stall_job.ranks);
+    free((void *)stall_job.need_root);
 }

@@ -24,6 +24,8 @@
 #ifndef HVDLAB_STALL_H
 #define HVDLAB_STALL_H
 
+#include <stdbool.h>
+
 // Called before MPI starts, with the launcher's numbers, and after it has started; the second is
 // collective. Both do nothing on a single rank, and exit where a variable makes no sense.
 void stall_prepare(int rank, int size);
@@ -38,6 +40,11 @@ void stall_stop(void);
 // 4's mpirun may crash or hang when a job is ended while some ranks are in MPI_Finalize and others
 // are not.
 void stall_wait_for_others(void);
+
+// On the root, which has waited since that moment (seconds_now()) and looked for messages: true
+// where the rank has been seen to wait for a later call or message of the root, so that no further
+// message of the rank comes before.
+bool stall_needs_root(int rank, double since);
 
 // This process aborts the job and has printed why: no other rank reports that it is gone.
 void stall_explained(void);

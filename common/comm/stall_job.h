@@ -30,7 +30,8 @@ typedef struct {
     atomic_int to_root, to_deputy; // sockets, -1: none; the main thread sends, too
     Connection *connections;
     int places;
-    RankView *ranks; // on the root all, on others the root and itself
+    RankView *ranks;           // on the root all, on others the root and itself
+    _Atomic double *need_root; // on the root: when each rank was last seen to wait for it; 0: never
     atomic_bool joining, stopping;
     atomic_bool explained;    // this process aborts the job, and has said why
     atomic_bool all_left;     // or it can't be known

@@ -86,6 +86,13 @@ static bool waits_in_vain(const RankView *waiting, int leaver_rank, const RankVi
     return waiting->says.number > last;
 }
 
+bool waits_for(const RankView *ranks, int waiting, int other, double now)
+{
+    return is_waiting(&ranks[waiting], now) && now - ranks[waiting].since > ARRIVAL &&
+           now - ranks[other].since > ARRIVAL &&
+           waits_in_vain(&ranks[waiting], other, &ranks[other], now);
+}
+
 // Marks one side of the pairs: the ranks that left, or the ranks that wait for them.
 static bool mark_vain(RankView *ranks, int count, bool leavers, double now)
 {

@@ -51,6 +51,10 @@ typedef struct {
 // prove wrong.
 bool words_of_leavers(RankView *ranks, int count, double now, Words *words);
 
+// True where a rank waits for a call that `other` has not begun, or for a message from it, and both
+// have waited long enough for what they sent before to arrive.
+bool waits_for(const RankView *ranks, int waiting, int other, double now);
+
 // Since when some rank has waited for at least `limit` seconds, by seconds_now(); 0: none has.
 double stall_begin(const RankView *ranks, int count, double limit, double now);
 

@@ -1,34 +1,46 @@
 // The tables of ranks: after each epoch the root prints the state of every rank (--show-ranks),
 // because one rank's metrics hide differences, and its memory (--show-memory). Each rank sends its
 // row to the root. Ranks may stop in different epochs (a mistake that the table shows), so no rank
-// waits for one that has stopped.
+// waits for one that has stopped; nor does the root wait for a rank that waits for the root in
+// another call, such as a broadcast after a training on the root alone.
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "hvd/rank_table.h"
+#include "base/clock.h"
 #include "base/launcher.h"
 #include "base/layout.h"
 #include "base/memory.h"
 #include "run/args.h"
 #include "run/device.h"
+#include "comm/stall.h"
 #include "comm/world.h"
+#include "observe/span.h"
 #include "train/hooks.h"
 
 typedef struct {
     int rank, device;
-    int training, epoch; // of this training, counted from 0; epoch -1: the training has ended
+    int training, epoch; // of this training, counted from 0; or one of these
     double weights, statistics, loss, val_accuracy;
     MemoryUse memory;
     char machine[24]; // its name, or how that begins
 } Row;
 
+enum { STOPPED = -1, ELSEWHERE = -2 }; // as an epoch: the training has ended; no row can come
+
 enum { TAG = 1, LEAVES = INT_MAX }; // as a training: the rank has no further one
 
 static int training_count; // that have ended here
 
-// On the root, for each rank: the last training that it has ended.
-static int *ended;
+// What the root knows of a rank.
+typedef struct {
+    int ended;     // the last training that it has ended
+    int missed;    // trainings of the root that it had no part in
+    int row_of;    // the training of its last row
+    int elsewhere; // the root's training in which no further row of it can come
+} Known;
+static Known *known;
 
 // On several machines devices have the same numbers: the table then names the machine, too.
 static bool several_machines(void)
@@ -59,11 +71,17 @@ static Row row_of(const Training *training)
     return row;
 }
 
-static void print_row(const Row *row)
+static bool print_without_row(const Row *row)
 {
     if (row->epoch < 0)
-        printf("%4d  has stopped\n", row->rank);
-    else
+        printf("%4d  %s\n", row->rank,
+               row->epoch == STOPPED ? "has stopped" : "waits for rank 0 in another call");
+    return row->epoch < 0;
+}
+
+static void print_row(const Row *row)
+{
+    if (!print_without_row(row))
         printf("%4d  %3s %-3d %14.8f  %14.8f  %6.4f  %12.4f%s%s\n", row->rank, device_kind(),
                row->device, row->weights, row->statistics, row->loss, row->val_accuracy,
                row->machine[0] ? "  " : "", row->machine);
@@ -77,9 +95,7 @@ static double megabytes(size_t bytes)
 static void print_memory(const Row *row)
 {
     const MemoryUse *m = &row->memory;
-    if (row->epoch < 0)
-        printf("%4d  has stopped\n", row->rank);
-    else
+    if (!print_without_row(row))
         printf("%4d  %10.3f  %12.3f  %12.3f  %14.3f\n", row->rank, megabytes(m->weights),
                megabytes(m->gradients), megabytes(m->optimizer), megabytes(m->activations));
 }
@@ -95,29 +111,51 @@ static Row receive(int rank)
     Row row;
     MPI_Recv(&row, sizeof row, MPI_BYTE, rank, TAG, world_comm(WORLD_METRICS), MPI_STATUS_IGNORE);
     if (row.epoch < 0)
-        ended[rank] = row.training;
+        known[rank].ended = row.training;
+    else
+        known[rank].row_of = row.training;
     return row;
+}
+
+// Waits for a message of a rank, as the root has since `begin`; false: the rank can send none before
+// the root goes on.
+static bool message_comes(int rank, double begin)
+{
+    int comes = 0;
+    while (!comes && !stall_needs_root(rank, begin)) {
+        PMPI_Iprobe(rank, TAG, world_comm(WORLD_METRICS), &comes, MPI_STATUS_IGNORE);
+        if (!comes)
+            sleep_seconds(1e-4);
+    }
+    return comes;
 }
 
 static void begin_receiving(void)
 {
-    if (ended)
+    if (known)
         return;
-    ended = allocate((size_t)world_size(), sizeof *ended);
+    known = allocate((size_t)world_size(), sizeof *known);
     for (int rank = 0; rank < world_size(); rank++)
-        ended[rank] = -1;
+        known[rank] = (Known){.ended = -1, .row_of = -1, .elsewhere = -1};
 }
 
 // The row of a rank in the root's training. Skips rows of earlier trainings, which exist if the
 // rank made more epochs than the root.
-static Row row_from(int rank)
+static Row row_from(int rank, double begin)
 {
-    while (ended[rank] < training_count) {
+    Known *k = &known[rank];
+    int training = training_count - k->missed; // as the rank counts
+    while (k->elsewhere != training_count && k->ended < training) {
+        if (!message_comes(rank, begin)) {
+            k->elsewhere = training_count;
+            k->missed += k->row_of < training;
+            break;
+        }
         Row row = receive(rank);
-        if (row.training == training_count && row.epoch >= 0)
+        if (row.training == training && row.epoch >= 0)
             return row;
     }
-    return (Row){.rank = rank, .epoch = -1};
+    return (Row){.rank = rank, .epoch = k->elsewhere == training_count ? ELSEWHERE : STOPPED};
 }
 
 static bool tables_wanted(void)
@@ -147,8 +185,11 @@ static void print_all_ranks(const Row *own)
     begin_receiving();
     Row *rows = allocate((size_t)world_size(), sizeof *rows);
     rows[0] = *own;
+    double begin = seconds_now();
+    span_begin_call(&(SpanCall){.name = "the table of ranks", .count = NO_VALUES, .peer = -1});
     for (int rank = 1; rank < world_size(); rank++)
-        rows[rank] = row_from(rank);
+        rows[rank] = row_from(rank, begin);
+    span_end();
     print_tables(rows, world_size());
     free(rows);
 }
@@ -170,7 +211,7 @@ static void table_epoch_end(Callback *self, Training *training)
 
 static void end_training(int training)
 {
-    Row row = {.rank = world_rank(), .training = training, .epoch = -1};
+    Row row = {.rank = world_rank(), .training = training, .epoch = STOPPED};
     if (tables_wanted() && world_started() && world_rank() != 0)
         send_to_root(&row);
 }
@@ -190,10 +231,10 @@ static void leave(void)
         return;
     begin_receiving();
     for (int rank = 1; rank < world_size(); rank++)
-        while (ended[rank] != LEAVES)
+        while (known[rank].ended != LEAVES)
             receive(rank);
-    free(ended);
-    ended = NULL;
+    free(known);
+    known = NULL;
 }
 
 // Also in a program that never calls hvd: each process then prints its own row.

@@ -142,6 +142,13 @@ int main(int argc, char **argv)
         if (hvd_rank() == 0)
             train(model, 2);
     }
+    CASE("the root alone") {
+        Model *model = small(sgd(0.1f));
+        if (hvd_rank() == 0)
+            train(model, 2);
+        hvd_broadcast_model(model, 0);
+        train(model, 1);
+    }
     CASE("two on the others") {
         Model *model = small(sgd(0.1f));
         train(model, 2);
@@ -197,7 +204,7 @@ ranks 2 "alone after shutdown" || fail "training alone after hvd_shutdown: statu
 ranks 2 "alone after shutdown" --show-ranks || fail "the same with --show-ranks: status $?: $(cat "$folder/err")"
 
 # The table of ranks: each of the root's epochs has one, of the same training on all ranks.
-# table N NAME LINES: which of the tables' lines say that a rank has stopped.
+# table N NAME LINES: which of the tables' lines say that a rank has stopped (-), or waits elsewhere (~).
 table()
 {
     ranks "$1" "$2" --show-ranks || fail "$2: status $?: $(cat "$folder/err")"
@@ -205,12 +212,13 @@ table()
     local lines
     lines=$(grep -E '^(rank| +[0-9]+ )' "$folder/out" | awk '
         $1 == "rank" { printf "%s", (NR == 1 ? "" : " "); next }
-        { printf "%s", (/has stopped/ ? "-" : $1) }')
+        { printf "%s", (/has stopped/ ? "-" : /waits for rank 0/ ? "~" : $1) }')
     [[ $lines = "$3" ]] || fail "$2: the tables are \"$lines\", not \"$3\": $(cat "$folder/out")"
 }
 table 3 "two trainings" "012 012 012 0--"
 table 3 "two on the root" "012 012 0-- 0--"
 table 3 "two on the others" "012 012"
+table 3 "the root alone" "0~~ 0~~ 012"
 
 # What MPI says of who shares a machine counts, whatever the environment says.
 export HVDLAB_TRACE=$folder/trace
