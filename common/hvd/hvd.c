@@ -287,7 +287,7 @@ static void broadcast_model(const char *caller, Model *model, int root)
         for (int i = 0; i < optimizer->slot_count; i++)
             transport->broadcast(optimizer->slots[i], parameters->length, root);
     }
-    watch_broadcast_model(model);
+    model_mark_broadcast(model);
     agreed_call_ends();
 }
 

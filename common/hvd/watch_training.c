@@ -13,13 +13,7 @@
 #include "train/hooks.h"
 
 // State of the main thread, the only one that may train with other ranks.
-static const Model *broadcast_model; // the last one
-static bool warned;                  // in this training
-
-void watch_broadcast_model(const Model *model)
-{
-    broadcast_model = model;
-}
+static bool warned; // in this training
 
 static bool is_held_together(const Training *training)
 {
@@ -57,7 +51,7 @@ static bool is_close(double lowest, double highest)
 static void compare_weights(Callback *self, Training *training)
 {
     (void)self;
-    if (!is_held_together(training) || warned || training->model != broadcast_model)
+    if (!is_held_together(training) || warned || !model_was_broadcast(training->model))
         return;
     MPI_Comm comm = world_comm(WORLD_AGREEMENT);
     agree(&(Collective){.name = "fit",

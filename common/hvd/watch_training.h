@@ -11,7 +11,4 @@ bool hvd_is_distributed(const Optimizer *optimizer);
 // Before main (start.c): every training is compared among its workers.
 void training_watch(void);
 
-// All ranks have the same weights of this model now.
-void watch_broadcast_model(const Model *model);
-
 #endif

@@ -282,6 +282,16 @@ void model_is_replica(Model *m, int number)
     m->replica = number;
 }
 
+void model_mark_broadcast(Model *m)
+{
+    m->broadcast = true;
+}
+
+bool model_was_broadcast(const Model *m)
+{
+    return m->broadcast;
+}
+
 size_t model_image_length(const Model *m)
 {
     Shape image = m->graph->nodes[0]->shape;

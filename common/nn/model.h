@@ -152,6 +152,10 @@ size_t model_image_length(const Model *model);
 // this number, and drops other values than the others.
 void model_is_replica(Model *model, int number);
 
+// Inside the library: the model's weights were made the same on all ranks, once at least.
+void model_mark_broadcast(Model *model);
+bool model_was_broadcast(const Model *model);
+
 // Inside the library: exits with an error message, which names `caller`, where there are no
 // gradients to be applied.
 void model_check_has_gradients(const Model *model, const char *caller);

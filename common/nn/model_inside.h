@@ -43,6 +43,7 @@ struct Model {
     void (*gather)(void *); // adds what others have to them; NULL: nobody has
     void *gatherer;
     int replica;            // of the same model in this process, which one
+    bool broadcast;         // all ranks had the same weights once
     int64_t passes;         // forward passes in training so far
     uint64_t *dropout_keys; // of each operation, in device memory
     uint64_t *next_keys;    // the same in the host's, to be written there
