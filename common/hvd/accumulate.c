@@ -50,14 +50,26 @@ static void release(Optimizer *self)
         backend_of(a->mean.device)->release(a->mean.device, a->mean.gradients);
 }
 
+// NULL: there is none in this optimizer.
+static Accumulator *find(const Optimizer *optimizer)
+{
+    while (optimizer && optimizer->release != release)
+        optimizer = optimizer->inner;
+    return (Accumulator *)(uintptr_t)optimizer;
+}
+
 int hvd_gradients_held(const Optimizer *optimizer, int *passes)
 {
-    for (; optimizer; optimizer = optimizer->inner)
-        if (optimizer->release == release) {
-            *passes = ((const Accumulator *)optimizer)->passes;
-            return ((const Accumulator *)optimizer)->passed;
-        }
-    return 0;
+    const Accumulator *a = find(optimizer);
+    *passes = a ? a->passes : 1;
+    return a ? a->passed : 0;
+}
+
+void hvd_drop_held_gradients(Optimizer *optimizer)
+{
+    Accumulator *a = find(optimizer);
+    if (a)
+        a->passed = 0;
 }
 
 Optimizer *hvd_accumulate(Optimizer *optimizer, int passes)

@@ -221,14 +221,13 @@ static void check_model(const char *caller, const Model *model)
             caller);
 }
 
-// It has weights, and no gradients.
-static void check_training(const char *caller, const Training *training)
+static void check_training(const char *caller, const Training *training, bool weights_only)
 {
     if (!training || !training->model)
         die("%s: there is no training (NULL)", caller);
     check_model(caller, training->model);
     int passes, held = hvd_gradients_held(model_optimizer(training->model), &passes);
-    if (held > 0)
+    if (held > 0 && !weights_only)
         die("%s: %d of the %d gradients of an update are there, and a checkpoint keeps none: save "
             "after whole updates, steps that are a multiple of %d",
             caller, held, passes, passes);
@@ -238,7 +237,7 @@ static bool save_as(const char *caller, const Training *training, const char *fo
                     const char *name, bool weights_only)
 {
     need_ranks(caller);
-    check_training(caller, training);
+    check_training(caller, training, weights_only);
     check_place(caller, folder, name);
     Save save = {.training = training, .folder = folder, .name = name, .parts = !weights_only};
     if (world_rank() == 0) {
@@ -285,7 +284,7 @@ bool write_checkpoint(const Training *training, const char *path)
 {
     need_ranks(__func__);
     trace_call();
-    check_training(__func__, training);
+    check_training(__func__, training, false);
     if (!path)
         die("%s: there is no path (NULL)", __func__);
     checkpoint_dir_is_used();
@@ -463,6 +462,7 @@ static void restore(Model *model, Fit *fit, const char *folder, const char *name
     Restored *r = fit ? read_own(path, file, &saved, model, folder, name) : NULL;
     put_tensors(file, model);
     put_optimizer(path, file, model);
+    hvd_drop_held_gradients(model_optimizer(model));
     trace("restored", TEXT("path", path), NUMBER("epoch", saved.epoch), NUMBER("step", saved.step));
     if (r) {
         if (r->mine)
@@ -518,6 +518,7 @@ typedef struct {
     Callback callback;
     Checkpoint plan; // folder: owned
     double best[2];  // which epoch it was, from 1 (0: there was none yet), and its figure
+    bool begins;     // the training does: its first epoch comes
 } Saver;
 
 enum { EPOCH, FIGURE };
@@ -554,14 +555,49 @@ static void check_folder(const Saver *s, const Training *training)
     remove_orphans(s->plan.folder, names_token);
 }
 
+// Each save must come after a whole update: refuses the training at its beginning, not at the save.
+// After two epochs saves find the same numbers of gradients again.
+static void check_whole_updates(const Saver *s, const Training *training)
+{
+    int passes;
+    int64_t steps = training->steps, step = training->steps_done;
+    int64_t every = s->plan.every > 0 && !s->plan.best_only ? s->plan.every : steps;
+    int64_t held = hvd_gradients_held(model_optimizer(training->model), &passes) - step;
+    for (int epoch = training->epochs_done;
+         passes > 1 && epoch < training->epochs && epoch < training->epochs_done + 2; epoch++) {
+        while (step < steps) {
+            step += every - step % every;
+            step = step < steps ? step : steps;
+            if ((held + step) % passes != 0)
+                die("%s: a save after step %lld of epoch %d would find %lld of the %d gradients of "
+                    "an update, and a checkpoint keeps none: steps_per_epoch, and `every` where it "
+                    "is set, must be multiples of %d; or save weights_only",
+                    s->callback.name, (long long)step, epoch + 1,
+                    (long long)((held + step) % passes), passes, passes);
+        }
+        held += steps;
+        step = 0;
+    }
+}
+
 static void saver_train_begin(Callback *self, Training *training)
 {
     Saver *s = (Saver *)self;
     need_ranks(self->name);
     check_model(self->name, training->model);
     s->best[EPOCH] = 0;
+    s->begins = true;
     if (world_rank() == 0)
         check_folder(s, training);
+}
+
+// All callbacks have begun, of which one may broadcast.
+static void saver_epoch_begin(Callback *self, Training *training)
+{
+    Saver *s = (Saver *)self;
+    if (s->begins && !s->plan.weights_only)
+        check_whole_updates(s, training);
+    s->begins = false;
 }
 
 // Whether this epoch is the best so far, as the root sees it.
@@ -628,6 +664,7 @@ Callback *checkpoint(const Checkpoint *plan)
     Saver *s = allocate(1, sizeof *s);
     *s = (Saver){.callback = {.name = "checkpoint",
                               .train_begin = saver_train_begin,
+                              .epoch_begin = saver_epoch_begin,
                               .at_rest = saver_at_rest,
                               .train_end = saver_train_end,
                               .release = saver_release,

@@ -47,6 +47,9 @@ typedef struct {
 // there are no parts: Python's safetensors opens it, and no training goes on from it. (Keras:
 // save_weights_only.)
 //
+// With hvd_distributed_optimizer_every each save must come after a whole update, but for
+// weights_only: else the program exits with an error message when training begins.
+//
 // Where a checkpoint can't be written (the disk is full) the training goes on with a warning, the
 // older ones stay, and the program ends with status 1. A folder that can't be made or written when
 // training begins, or that holds the checkpoints of a training that this one does not go on with,

@@ -256,6 +256,7 @@ static void broadcast_model(const char *caller, Model *model, int root)
           NUMBER("weights", parameters ? parameters->length : 0));
     if (!parameters)
         die("%s: the model has no weights before compile()", caller);
+    hvd_drop_held_gradients(model_optimizer(model));
     if ((world_size() == 1 && root == 0) || parameters->length == 0)
         return;
     MPI_Comm comm = world_comm(WORLD_VARIABLES);

@@ -231,6 +231,22 @@ static void test_halves_of_a_step(const char *threshold)
     unsetenv("HVD_FUSION_THRESHOLD");
 }
 
+// An update after a broadcast is that of gradients after the broadcast, all of them.
+static void test_broadcast_forgets(Model *many, int passes)
+{
+    Images own;
+    Batch batch = random_batch(&own);
+    for (int pass = 1; pass < passes; pass++)
+        train_on_batch(many, &batch);
+    hvd_broadcast_model(many, 0);
+    int64_t before = optimizer_iterations(model_optimizer(many));
+    for (int pass = 0; pass < passes; pass++) {
+        EXPECT_EQUAL(optimizer_iterations(model_optimizer(many)), before);
+        train_on_batch(many, &batch);
+    }
+    EXPECT_EQUAL(optimizer_iterations(model_optimizer(many)), before + 1);
+}
+
 // One update from several batches is that of one batch with all their images; what the batches
 // before the last one leave are the weights as they were.
 static void test_passes(int passes, const char *threshold)
@@ -259,6 +275,7 @@ static void test_passes(int passes, const char *threshold)
     }
     EXPECT(same_everywhere(model_fingerprints(many).weights));
     EXPECT(compressed() || same_weights(many, large, passes == 1 ? 0 : ROUNDING));
+    test_broadcast_forgets(many, passes);
     Images own;
     Batch batch = random_batch(&own);
     train_on_batch(many, &batch); // of an update that is never made

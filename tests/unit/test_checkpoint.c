@@ -12,6 +12,7 @@
 #include "base/format.h"
 #include "child.h"
 #include "data/safetensors.h"
+#include "hvd/accumulate.h"
 #include "hvd/checkpoint_folder.h"
 #include "hvdlab.h"
 #include "nn/state.h"
@@ -454,6 +455,73 @@ START_TEST(what_is_not_this_programs_is_refused)
 }
 END_TEST
 
+// ---- Several gradients for an update.
+
+typedef struct {
+    int passes, steps;
+    Checkpoint plan;
+    int step; // that a save refuses
+} Passes;
+
+static void train_in_passes(const void *argument)
+{
+    const Passes *p = argument;
+    Small s = small_with(6, hvd_accumulate(sgd_momentum(0.1f, 0.9f, false), p->passes));
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, checkpoint(&p->plan));
+    s.plan.callbacks = &callbacks;
+    s.plan.steps_per_epoch = p->steps;
+    fit(s.model, &s.plan);
+}
+
+// A checkpoint holds whole updates: others are refused before the first step, not by the first save.
+START_TEST(a_save_inside_an_update_is_refused_before_training)
+{
+    const char *folder = in_scratch("passes");
+    const Passes wrong[] = {{2, 5, {.every = 2}, 5},
+                            {2, 4, {.every = 3}, 3},
+                            {3, 4, {.best_only = true}, 4},
+                            {4, 4, {.every = 2}, 2}},
+                 right[] = {{2, 4, {.every = 2}, 0},
+                            {2, 4, {.every = 3, .best_only = true}, 0},
+                            {2, 4, {.every = 5}, 0},
+                            {2, 5, {.every = 1, .weights_only = true}, 0}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        Passes p = wrong[i];
+        p.plan.folder = folder;
+        char *words = format_text("checkpoint: a save after step %d of epoch 1 would find", p.step);
+        assert_refused(train_in_passes, &p, words);
+        free(words);
+        ck_assert_ptr_null(latest_checkpoint(folder));
+    }
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        Passes p = right[i];
+        char *own = format_text("%s/%zu", scratch, i);
+        p.plan.folder = own;
+        Outcome outcome = run_in_child(train_in_passes, &p);
+        ck_assert_msg(outcome.status == 0, "%zu: %s", i, outcome.err);
+        free(own);
+    }
+}
+END_TEST
+
+// Gradients of the weights before are no part of the first update after.
+START_TEST(restored_weights_have_no_gradients)
+{
+    Small a = small_with(6, hvd_accumulate(sgd_momentum(0.1f, 0.9f, false), 2)), b = a;
+    b.model = small_with(6, hvd_accumulate(sgd_momentum(0.1f, 0.9f, false), 2)).model;
+    restore_checkpoint(a.model, NULL, scratch, "ckpt-1");
+    update_alike(b.model, a.model, a.batches); // of the weights before
+    restore_checkpoint(a.model, NULL, scratch, "ckpt-1");
+    restore_checkpoint(b.model, NULL, scratch, "ckpt-1");
+    double before = model_fingerprints(a.model).weights;
+    update_alike(a.model, b.model, a.batches);
+    ck_assert(model_fingerprints(a.model).weights == before);
+    update_alike(a.model, b.model, a.batches);
+    ck_assert(model_fingerprints(a.model).weights != before);
+}
+END_TEST
+
 // ---- Weights alone.
 
 static void train_and_save_weights(const void *unused)
@@ -627,6 +695,8 @@ int main(void)
     tcase_add_test(tcase, passes_are_counted_on);
     tcase_add_test(tcase, a_header_has_one_limit);
     tcase_add_test(tcase, weights_come_from_any_checkpoint_and_from_save_weights);
+    tcase_add_test(tcase, a_save_inside_an_update_is_refused_before_training);
+    tcase_add_test(tcase, restored_weights_have_no_gradients);
     tcase_add_test(tcase, a_callback_can_save_weights_only);
     tcase_add_test(tcase, weights_may_lie_beside_checkpoints);
     tcase_add_test(tcase, a_checkpoint_with_a_variable_too_many_is_refused);
