@@ -532,18 +532,37 @@ static bool names_token(const char *path, const char *token)
     return same;
 }
 
+// Whether a checkpoint has another model or optimizer; one of weights names no optimizer.
+static bool is_anothers(const char *folder, const char *name, const Model *model)
+{
+    char *path = main_path(folder, name, NULL);
+    Safetensors *file = safetensors_read_header(path);
+    const char *saved = safetensors_metadata(file, "model"),
+               *optimizer = safetensors_metadata(file, "optimizer");
+    bool other =
+        (saved && strcmp(saved, model_parameters(model)->description) != 0) ||
+        (optimizer && strcmp(optimizer, optimizer_innermost(model_optimizer(model))->name) != 0);
+    safetensors_free(file);
+    free(path);
+    return other;
+}
+
 // Refuses a folder in which checkpoints would be lost or confused.
 static void check_folder(const Saver *s, const Training *training)
 {
     make_folders(s->plan.folder);
     char *missing, *latest = furthest_checkpoint(s->plan.folder, 0, &missing);
+    bool begins = training->epochs_done == 0 && training->steps_done == 0;
+    bool restored = training->history.epochs > 0; // else a program has set its epoch
+    bool other = latest && restored && is_anothers(s->plan.folder, latest, training->model);
     if (!latest && missing)
         latest = format_text("one without %s", missing);
     free(missing);
-    if (latest && training->epochs_done == 0 && training->steps_done == 0)
+    if (other || (latest && begins))
         die("%s holds checkpoints of another training (%s): %sname another folder, or remove "
             "this one",
-            s->plan.folder, latest, s->plan.weights_only ? "" : "--resume goes on with it; else ");
+            s->plan.folder, latest,
+            other || s->plan.weights_only ? "" : "--resume goes on with it; else ");
     free(latest);
     char *path = format_text("%s/.try-%ld", s->plan.folder, (long)getpid());
     FILE *file = fopen(path, "wbe");

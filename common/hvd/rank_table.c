@@ -117,8 +117,8 @@ static Row receive(int rank)
     return row;
 }
 
-// Waits for a message of a rank, as the root has since `begin`; false: the rank can send none before
-// the root goes on.
+// Waits for a message of a rank, as the root has since `begin`; false: none comes before the root
+// goes on.
 static bool message_comes(int rank, double begin)
 {
     int comes = 0;

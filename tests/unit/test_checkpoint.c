@@ -455,6 +455,61 @@ START_TEST(what_is_not_this_programs_is_refused)
 }
 END_TEST
 
+// The run restores from the scratch folder, and saves in another one.
+static void go_on_in(const void *folder)
+{
+    Small s = small();
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, checkpoint(&(Checkpoint){.folder = folder, .keep = 1}));
+    s.plan.callbacks = &callbacks;
+    s.plan.epochs = 3;
+    CHECK(restore_latest(s.model, &s.plan, scratch));
+    fit(s.model, &s.plan);
+}
+
+static void train_another(const void *folder, int units, Optimizer *optimizer)
+{
+    Small s = small_with(units, optimizer);
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, checkpoint(&(Checkpoint){.folder = folder}));
+    s.plan.callbacks = &callbacks;
+    fit(s.model, &s.plan);
+}
+
+static void train_wider(const void *folder)
+{
+    train_another(folder, 7, sgd_momentum(0.1f, 0.9f, false));
+}
+
+static void train_with_adam(const void *folder)
+{
+    train_another(folder, 6, adam(0.001f));
+}
+
+static void train_the_same(const void *folder)
+{
+    train_another(folder, 6, sgd_momentum(0.1f, 0.9f, false));
+}
+
+START_TEST(a_restored_training_spares_the_folder_of_another)
+{
+    void (*const others[])(const void *) = {train_wider, train_with_adam};
+    for (int i = 0; i < 2; i++) {
+        char *folder = format_text("%s/%d", scratch, i), *first = main_path(folder, "ckpt-1", NULL);
+        ck_assert_int_eq(run_in_child(others[i], folder).status, 0);
+        assert_refused(go_on_in, folder, "holds checkpoints of another training (ckpt-2): name");
+        ck_assert_int_eq(access(first, F_OK), 0);
+        free(first);
+        free(folder);
+    }
+    // It may be the same training's.
+    const char *folder = in_scratch("same");
+    ck_assert_int_eq(run_in_child(train_the_same, folder).status, 0);
+    Outcome outcome = run_in_child(go_on_in, folder);
+    ck_assert_msg(outcome.status == 0, "%s", outcome.err);
+}
+END_TEST
+
 // ---- Several gradients for an update.
 
 typedef struct {
@@ -474,7 +529,7 @@ static void train_in_passes(const void *argument)
     fit(s.model, &s.plan);
 }
 
-// A checkpoint holds whole updates: others are refused before the first step, not by the first save.
+// Refused before the first step, not by the save.
 START_TEST(a_save_inside_an_update_is_refused_before_training)
 {
     const char *folder = in_scratch("passes");
@@ -695,6 +750,7 @@ int main(void)
     tcase_add_test(tcase, passes_are_counted_on);
     tcase_add_test(tcase, a_header_has_one_limit);
     tcase_add_test(tcase, weights_come_from_any_checkpoint_and_from_save_weights);
+    tcase_add_test(tcase, a_restored_training_spares_the_folder_of_another);
     tcase_add_test(tcase, a_save_inside_an_update_is_refused_before_training);
     tcase_add_test(tcase, restored_weights_have_no_gradients);
     tcase_add_test(tcase, a_callback_can_save_weights_only);
