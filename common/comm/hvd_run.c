@@ -34,6 +34,8 @@
 
 #define ORDER "HVDLAB_RUN" // of workers: PROCESS:ARGUMENT:RESULT:DISTANCE
 
+enum { MAX_WORKERS = 1024 }; // processes of one machine
+
 typedef char *Function(const char *argument);
 
 // ---- Where a function is.
@@ -153,8 +155,8 @@ static void check_call(int np, Function *function)
     if (world_started())
         die("hvd_run: hvd_init() makes this program the only worker of a job; leave it out, "
             "the workers' job is initialized when the function is called");
-    if (np < 1 || np > MAX_LAUNCHED)
-        die("hvd_run: %d workers; there must be at least 1, and at most %d", np, MAX_LAUNCHED);
+    if (np < 1 || np > MAX_WORKERS)
+        die("hvd_run: %d workers; there must be at least 1, and at most %d", np, MAX_WORKERS);
     if (!function)
         die("hvd_run: there is no function (NULL)");
 }
@@ -204,8 +206,9 @@ char *hvd_run(int np, Function *function, const char *argument)
     char *ranks = format_text("%d", np);
     char *order = format_text("%s=%d:%d:%d:%" PRIxPTR, ORDER, (int)getpid(), argument_file,
                               result_file, distance);
-    char *words[] = {"mpirun", "-np", ranks, "-x", order, program, NULL};
-    JobEnd end = run_job(words);
+    char *host = format_text("localhost:%d", np);
+    char *words[] = {"mpirun", "--host", host, "-np", ranks, "-x", order, program, NULL};
+    JobEnd end = run_job(words, JOB_HERE);
     if (end.status != EXIT_SUCCESS || end.sent)
         end_as(&end);
     char *result = read_text(result_file);
@@ -213,6 +216,7 @@ char *hvd_run(int np, Function *function, const char *argument)
     close(result_file);
     free(program);
     free(ranks);
+    free(host);
     free(order);
     return result;
 }

@@ -6,13 +6,14 @@
 
 #pragma GCC visibility push(default) // a step may call what follows
 
-// Starts `np` workers on this machine, by mpirun, and has each call function(argument) in a job
+// Starts `np` workers (at most 1024) on this machine, by mpirun, and has each call function(argument) in a job
 // that is initialized already (hvd_init); returns what the root's function returned, a text from
 // malloc() that the caller frees, or NULL. The results of the others are dropped.
 //
 // A worker is a new process of this program's file, which runs the function in place of main: from
 // the program it gets only the argument, a text of any length, or NULL. The function is one of the
-// program, not of a library. What workers print appears where the program prints.
+// program, not of a library. What workers print appears where the program prints; their standard
+// input is empty.
 //
 // A worker that ends otherwise than by returning, or exit(0), ends the job, and the program with
 // the job's status, after one line that says who ended how. So does a signal that the program gets

@@ -45,6 +45,18 @@ static void set_environment(void)
     setenv("GOMP_SPINCOUNT", "10000", 0);
 }
 
+// mpirun asks no batch system for hosts, nor to start its helpers there (Open MPI 4 and 5).
+static void stay_here(void)
+{
+    static const char systems[] = "^slurm,gridengine,tm,pbs,lsf,loadleveler,alps,flux";
+    static const char *const modules[] = {"OMPI_MCA_ras", "PRTE_MCA_ras", "OMPI_MCA_plm",
+                                          "PRTE_MCA_plm"};
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
+        setenv(modules[i], systems, 1);
+    int nothing = open("/dev/null", O_RDONLY);
+    dup2(nothing, STDIN_FILENO);
+}
+
 // ---- What ranks say, and mpirun.
 
 typedef struct {
@@ -107,12 +119,14 @@ typedef struct {
 } Job;
 
 static _Noreturn void become_mpirun(char *const words[], int error, const sigset_t *mask,
-                                    pid_t parent)
+                                    pid_t parent, JobPlace place)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
         _exit(NOT_STARTED);
     set_environment();
+    if (place == JOB_HERE)
+        stay_here();
     dup2(error, STDERR_FILENO);
     sigprocmask(SIG_SETMASK, mask, NULL);
     execvp(words[0], words);
@@ -120,7 +134,7 @@ static _Noreturn void become_mpirun(char *const words[], int error, const sigset
     _exit(NOT_STARTED);
 }
 
-static void start(Job *job, char *const words[], const sigset_t *mask)
+static void start(Job *job, char *const words[], const sigset_t *mask, JobPlace place)
 {
     int ends[2];
     pid_t self = getpid();
@@ -131,7 +145,7 @@ static void start(Job *job, char *const words[], const sigset_t *mask)
     if (job->process < 0)
         die("%s can't be started: %s", words[0], strerror(errno));
     if (job->process == 0)
-        become_mpirun(words, ends[1], mask, self);
+        become_mpirun(words, ends[1], mask, self, place);
     close(ends[1]);
     job->error = ends[0];
 }
@@ -192,7 +206,7 @@ static void wait_for_end(Job *job)
         close(job->error);
 }
 
-JobEnd run_job(char *const words[])
+JobEnd run_job(char *const words[], JobPlace place)
 {
     Job job = {.end = {.rank = -1}};
     sigset_t ending, before;
@@ -202,7 +216,7 @@ JobEnd run_job(char *const words[])
     job.signals = signalfd(-1, &ending, SFD_CLOEXEC | SFD_NONBLOCK);
     if (job.signals < 0)
         die("%s can't be started: %s", words[0], strerror(errno));
-    start(&job, words, &before);
+    start(&job, words, &before, place);
     wait_for_end(&job);
     close(job.signals);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

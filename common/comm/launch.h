@@ -17,12 +17,16 @@ typedef struct {
     int sent;          // SIGINT, SIGTERM or SIGHUP, which came for this process; 0: none did
 } JobEnd;
 
+// Where a job's ranks may be, and whether rank 0 reads this process's standard input: as mpirun has
+// it, or on this machine alone, also in a batch system's job, and without input.
+typedef enum { JOB_ANYWHERE, JOB_HERE } JobPlace;
+
 // Runs mpirun with these words, the first of which is "mpirun" and the last NULL, and waits for its
 // end. Its standard error passes through this process, where what the ranks say of the end is read.
 // Signals that come for this process alone meanwhile are sent on to mpirun, which also gets SIGTERM
 // should this process die. One that has lost a rank or a host and hangs is killed after 10 seconds.
 // A mpirun that can't be started makes the program exit with an error message.
-JobEnd run_job(char *const words[]);
+JobEnd run_job(char *const words[], JobPlace place);
 
 // "rank 1 was ended by signal 9 (Killed)", "the job ended with status 3". The caller frees it.
 char *job_end_text(const JobEnd *end);

@@ -199,7 +199,7 @@ int main(int argc, char **argv)
     long restart = 0;
     do {
         char **words = mpirun_words(&command, restart > 0);
-        end = run_job(words);
+        end = run_job(words, JOB_ANYWHERE);
         free(words);
         end_orphans();
     } while (goes_on(&command, &end, restart++));

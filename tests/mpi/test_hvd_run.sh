@@ -54,6 +54,8 @@ int main(int argc, char **argv)
     printf("main\n");
     if (is(what, "init"))
         hvd_init();
+    if (is(what, "many"))
+        hvd_run(1000000, work, NULL);
     if (is(what, "none"))
         hvd_run(0, work, NULL);
     if (is(what, "null"))
@@ -71,6 +73,9 @@ int main(int argc, char **argv)
         show(second);
     free(first);
     free(second);
+    char line[64];
+    if (is(what, "read"))
+        printf("main read %s\n", fgets(line, sizeof line, stdin) ? strtok(line, "\n") : "nothing");
     return 0;
 }
 END
@@ -95,6 +100,13 @@ run "$folder/plain" "" "exit"
 printed main "worker "{0,1,2}" of 3: sum 6, argument exit" "result 0 none"
 run "$folder/plain" "" shutdown
 printed main "worker "{0,1,2}" of 3: sum 6, argument shutdown" "result 8 shutdown"
+# The program's standard input is not the workers'.
+printf 'a line\n' | timeout $((60 * patience)) "$folder/plain" read >"$folder/out" 2>"$folder/err"
+status=$?
+printed main "worker "{0,1,2}" of 3: sum 6, argument none" "result 0 none" "main read a line"
+# A batch system's job of other machines: the workers are on this one.
+SLURM_JOBID=7 SLURM_JOB_ID=7 SLURM_NODELIST=elsewhere SLURM_TASKS_PER_NODE=4 run "$folder/plain"
+printed main "worker "{0,1,2}" of 3: sum 6, argument none" "result 0 none"
 
 # ends STATUS LINE WORD...: with that status, and one line of its own that is this one.
 ends()
@@ -108,6 +120,7 @@ ends 137 "hvd_run: rank 2 was ended by signal 9 \(Killed\)$" "" kill
 ends 2 "hvd_broadcast: there is no rank 99" "" misuse
 ends 2 "hvd_run: mpirun has started this program already; start it without$" "" again
 ends 2 "hvd_run: 0 workers; there must be at least 1" none
+ends 2 "hvd_run: 1000000 workers; there must be at least 1, and at most 1024$" many
 ends 2 "hvd_run: there is no function" null
 ends 2 "hvd_run: the function has to be one of the program itself" foreign
 ends 2 "hvd_run: hvd_init\(\) makes this program the only worker" init
