@@ -83,13 +83,21 @@ Rng rng_stream_of(uint64_t seed, RngPurpose purpose, uint64_t index)
     return stream(seed, 0, purpose, index);
 }
 
+static void need_stream(const Rng *rng)
+{
+    if (!rng)
+        die("random numbers of no stream (NULL); rng_stream() gives one");
+}
+
 void rng_skip(Rng *rng, uint64_t count)
 {
+    need_stream(rng);
     rng->state += count * GOLDEN_GAMMA;
 }
 
 uint64_t rng_next(Rng *rng)
 {
+    need_stream(rng);
     rng->state += GOLDEN_GAMMA;
     return finalize(rng->state);
 }

@@ -43,6 +43,8 @@ Rng rng_stream(RngPurpose purpose, uint64_t index);
 // A stream that depends on `seed`, purpose and index alone, the same on every rank.
 Rng rng_stream_of(uint64_t seed, RngPurpose purpose, uint64_t index);
 
+// Below, NULL in place of a stream makes the program exit with an error message.
+
 // As if `count` numbers had been drawn.
 void rng_skip(Rng *rng, uint64_t count);
 

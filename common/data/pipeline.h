@@ -66,7 +66,8 @@ USE_RESULT Pipeline *pipeline_augment(Pipeline *p);
 USE_RESULT Pipeline *pipeline_batch(Pipeline *p, int size, bool drop_remainder);
 
 // Has up to `ahead` images or batches prepared by threads (--loader-threads) before they are asked
-// for, while the caller does something else; at least 1.
+// for, while the caller does something else; 1 to 100,000. Where their memory is more than there is,
+// the program exits with an error message.
 USE_RESULT Pipeline *pipeline_prefetch(Pipeline *p, int ahead);
 
 // Batches for fit, evaluate or a loop of one's own, from a pipeline that gives batches. They own

@@ -237,11 +237,25 @@ static Pipeline *new_prefetch(Pipeline *p, const char *caller, int ahead, char *
     return &prefetch->stage;
 }
 
+enum { MAX_AHEAD = 100000 };
+
+// Exits where the memory of so many places is more than there is.
+static void check_room(const Pipeline *stage, int places)
+{
+    size_t length = image_length(&stage->source->format), bytes = sizeof(float);
+    if (__builtin_mul_overflow(bytes * length, (size_t)stage->form.size, &bytes) ||
+        __builtin_mul_overflow(bytes, (size_t)places, &bytes))
+        bytes = SIZE_MAX / 2;
+    need_room(bytes, "pipeline_prefetch");
+}
+
 Pipeline *pipeline_prefetch(Pipeline *p, int ahead)
 {
-    if (ahead < 1)
-        die("%s: nothing can be ready before it is asked for with %d places", __func__, ahead);
-    return new_prefetch(p, __func__, ahead, format_text("prefetch %d", ahead));
+    if (ahead < 1 || ahead > MAX_AHEAD)
+        die("%s: %d places; there must be at least 1, and at most %d", __func__, ahead, MAX_AHEAD);
+    p = new_prefetch(p, __func__, ahead, format_text("prefetch %d", ahead));
+    check_room(p, ahead);
+    return p;
 }
 
 Pipeline *prefetch_for_threads(Pipeline *p)

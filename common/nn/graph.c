@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+#define MAX_KERNEL     255       // far larger ones would take minutes, and gigabytes
 #define MAX_VOCABULARY (1 << 24) // the tokens are floats, which hold all numbers up to there
 
 static void *append(void *array, int count, size_t size)
@@ -136,9 +137,9 @@ Tensor embedding(Tensor tokens, int vocabulary, int dimension)
 Tensor conv2d(Tensor x, int filters, int kernel_size)
 {
     given(x, __func__);
-    if (filters < 1 || kernel_size < 1 || kernel_size % 2 == 0)
-        die("conv2d: %d filters of size %d: filters must be positive, the size odd", filters,
-            kernel_size);
+    if (filters < 1 || kernel_size < 1 || kernel_size % 2 == 0 || kernel_size > MAX_KERNEL)
+        die("conv2d: %d filters of size %d: filters must be positive, the size odd and at most %d",
+            filters, kernel_size, MAX_KERNEL);
     Tensor node = layer(NODE_CONV2D, x, (Shape){x->shape.height, x->shape.width, filters});
     node->size = kernel_size;
 

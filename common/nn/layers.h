@@ -43,8 +43,8 @@ Tensor input_vector(int length);
 // `length`: a bag of words.
 USE_RESULT Tensor embedding(Tensor tokens, int vocabulary, int dimension);
 
-// Convolution with a square kernel of odd size, stride 1, zero padding that keeps height and width
-// ('same'), and a bias: (h, w, c) -> (h, w, filters).
+// Convolution with a square kernel of odd size, at most 255, stride 1, zero padding that keeps
+// height and width ('same'), and a bias: (h, w, c) -> (h, w, filters).
 USE_RESULT Tensor conv2d(Tensor x, int filters, int kernel_size);
 
 // Batch normalization over batch, height and width: gamma (x - mean) / sqrt(variance + 0.001) +

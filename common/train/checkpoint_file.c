@@ -87,12 +87,13 @@ static void get_reals(const char *path, const Safetensors *file, const char *key
     }
 }
 
-static float get_real(const char *path, const Safetensors *file, const char *key)
+static float get_rate(const char *path, const Safetensors *file)
 {
+    const char *key = "learning_rate";
     double number;
     get_reals(path, file, key, &number, 1);
     float rounded = read_float(get_text(path, file, key), NULL); // once, from the text
-    if (!isfinite(rounded))
+    if (!isfinite(rounded) || rounded < 0)
         die("%s: its %s is %g", path, key, number);
     return rounded;
 }
@@ -235,7 +236,7 @@ void put_optimizer(const char *path, const Safetensors *file, Model *model)
     Optimizer *optimizer = optimizer_innermost(model_optimizer(model));
     optimizer->iterations = (int64_t)get_number(path, file, "iterations", INT64_MAX - 1);
     model_set_passes(model, get_passes(path, file));
-    optimizer->rule.learning_rate = get_real(path, file, "learning_rate");
+    optimizer->rule.learning_rate = get_rate(path, file);
 }
 
 // ---- What both kinds of files have.
@@ -343,7 +344,7 @@ void check_state(const char *path, const Safetensors *file, const Model *model)
     check_weights(path, file, model, state_count(model));
     get_number(path, file, "iterations", INT64_MAX - 1);
     get_passes(path, file);
-    get_real(path, file, "learning_rate");
+    get_rate(path, file);
 }
 
 Saved check_main_file(const char *path, const Safetensors *file, const Model *model)
@@ -409,7 +410,7 @@ void check_part(const char *path, const Safetensors *part, const Model *model)
     get_number(path, part, "seed_rank", UINT64_MAX);
     get_number(path, part, "iterations", INT64_MAX - 1);
     get_passes(path, part);
-    get_real(path, part, "learning_rate");
+    get_rate(path, part);
 }
 
 void put_origin(const char *path, const Safetensors *part)

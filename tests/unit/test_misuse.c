@@ -228,6 +228,11 @@ static void layer_too_large(void)
     (void)!conv2d(input(8, 8, 1), 2147483647, 3);
 }
 
+static void kernel_too_large(void)
+{
+    (void)!conv2d(input(28, 28, 1), 8, 9999);
+}
+
 static void layer_of_nothing(void)
 {
     (void)!relu(NULL);
@@ -287,6 +292,16 @@ static void batches_of_negative_steps(void)
 static void length_of_nothing(void)
 {
     batches_len(NULL);
+}
+
+static void number_of_no_stream(void)
+{
+    rng_uniform(NULL);
+}
+
+static void skip_of_no_stream(void)
+{
+    rng_skip(NULL, 1);
 }
 
 static void number_below_zero(void)
@@ -628,6 +643,10 @@ static const struct {
     {one_batch_more, "batches_next: batches_begin has been asked for 1 batches, and they have"},
     {batches_of_negative_steps, "batches_begin: -1 steps"},
     {length_of_nothing, "batches_len: there are no batches (NULL)"},
+    {kernel_too_large,
+     "conv2d: 8 filters of size 9999: filters must be positive, the size odd and at most 255"},
+    {number_of_no_stream, "random numbers of no stream (NULL)"},
+    {skip_of_no_stream, "random numbers of no stream (NULL)"},
     {number_below_zero, "rng_below: no number is below 0"},
     {rate_not_a_number, "the learning rate of the optimizer SGD is nan, and not a finite number"},
     {rate_below_zero, "the learning rate of the optimizer Adam is -0.1, and not a finite number"},

@@ -2,6 +2,7 @@
 // is read again. Who does the work, and when, is in test_prefetch.c; what augmentation does to one
 // image in test_augment.c.
 
+#include <limits.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -402,6 +403,16 @@ static void nothing_ahead(void)
     (void)!pipeline_prefetch(source(), 0);
 }
 
+static void too_much_ahead(void)
+{
+    (void)!pipeline_prefetch(source(), 1000000);
+}
+
+static void more_than_memory_ahead(void)
+{
+    (void)!pipeline_prefetch(pipeline_batch(pipeline_repeat(source()), INT_MAX, false), 100000);
+}
+
 static void batch_of_none(void)
 {
     (void)!pipeline_batch(source(), 0, false);
@@ -467,7 +478,10 @@ static const struct {
     {forgotten_at_the_end, "batches_from: a stage takes these batches already"},
     {no_dataset, "there are no images to make batches of"},
     {no_places, "pipeline_shuffle: a buffer of 0 places"},
-    {nothing_ahead, "pipeline_prefetch: nothing can be ready"},
+    {nothing_ahead, "pipeline_prefetch: 0 places; there must be at least 1"},
+    {too_much_ahead,
+     "pipeline_prefetch: 1000000 places; there must be at least 1, and at most 100000"},
+    {more_than_memory_ahead, "which pipeline_prefetch may need"},
     {batch_of_none, "a batch of 0 images cannot be trained on"},
     {batched_twice, "pipeline_batch: these are batches already"},
     {no_whole_batch, "pipeline_batch: 103 images make no batch of 104"},
