@@ -63,17 +63,17 @@ void hvd_init(void);
 void hvd_shutdown(void);
 
 // This worker's number in the job, 0 to hvd_size() - 1.
-int hvd_rank(void);
+USE_RESULT int hvd_rank(void);
 
 // The number of workers in the job.
-int hvd_size(void);
+USE_RESULT int hvd_size(void);
 
 // This worker's number among those on the same machine, 0 to hvd_local_size() - 1: the number of
 // its device.
-int hvd_local_rank(void);
+USE_RESULT int hvd_local_rank(void);
 
 // The number of the job's workers on this machine.
-int hvd_local_size(void);
+USE_RESULT int hvd_local_size(void);
 
 // The operation that an all-reduce applies to the workers' values.
 typedef enum { HVD_AVERAGE, HVD_SUM, HVD_MIN, HVD_MAX } HvdOp;

@@ -23,8 +23,9 @@ depth == 0 && /^\/\// {
 }
 depth == 0 && /^#/ && !/^#define/ { section++; next }
 {
-    code[section] = code[section] ($0 == "" ? "" : "    ") $0 "\n"
     line = $0
+    sub(/^USE_RESULT /, "", line) # (a note for compilers)
+    code[section] = code[section] (line == "" ? "" : "    ") line "\n"
     sub(/ *\/\/.*/, "", line)
     if (line == "{")
         in_body = 1
