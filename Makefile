@@ -21,7 +21,7 @@
 # The next names are so common that the environment may have them from another program: they count on the command line
 # only, for scripts, too. And those that change what shells, git and other tools print or do, where scripts read it.
 on_the_line := ANSWERS BOOK CASE COLUMN COMMANDS CONTAINER DEADLINE DELAY DRY EMULATED EXERCISES FILE FROM GRADES HINTS HOSTS ISA LAB LATE \
-    MEASURED NAME NP ONLY OVERRIDES PART PDF PEER PENALTY PO PRECISION RANDOM_JOBS RATE RESET ROSTER SECRET SEED SOLUTIONS STAMPS \
+    MEASURED NAME NP ONLY OVERRIDES PART PDF PEER PENALTY PO PRECISION RANDOM_JOBS RATE RESET ROSTER SECRET SEED SOLUTIONS STAMPS STEPS \
     STUDENTS SUBMISSIONS SUITE T TEAM TEAMS TEXTS TO TRACE V WORKFLOW WORKLOAD WORKSHEET YES
 of_tools := BASHOPTS BASH_ENV BLOCKSIZE BLOCK_SIZE BZIP BZIP2 CDPATH DEPENDENCIES_OUTPUT ENV GLOBIGNORE GREP_COLOR GREP_COLORS \
     GREP_OPTIONS GZIP LESS LS_BLOCK_SIZE LS_COLORS POSIXLY_CORRECT QUOTING_STYLE SHELLOPTS SUNPRO_DEPENDENCIES TABSIZE \
@@ -758,9 +758,14 @@ $(BUILD)/replay: ## build the program that replays another framework's updates
 # has all of them compute as most laptops do; PRECISION=bf16 in bf16 (with ISA=AVX512_CORE_BF16 as where
 # there is no AMX); WORKLOAD=wrn:10:32 times that alone (model, width, batch; any number of them).
 # CONTAINER=trixie does it in a fresh Debian 13, with that one's oneDNN, as root.
-bench: ## time training steps (BENCH=quick; ISA=AVX2; PRECISION=bf16; CONTAINER=trixie; PEER=python with PyTorch)
+# STEPS=pytorch races step 6 against the same in PyTorch, of that Python; a student's own in the students' package.
+raced := $(if $(wildcard steps/.original),step_06,solution_06)
+bench: ## time training steps (BENCH=quick; ISA=AVX2; PRECISION=bf16; CONTAINER=trixie; PEER=python with PyTorch; STEPS=pytorch)
 ifneq ($(CONTAINER),)
 	@tests/fresh.sh bench '$(CONTAINER)'
+else ifneq ($(STEPS),)
+	$(build_first) $(BUILD)/$(raced)
+	@tests/bench/steps.sh '$(STEPS)' $(BUILD)/$(raced) '$(or $(PEER),python3)'
 else
 	$(build_first) $(BUILD)/bench
 	@GOMP_SPINCOUNT=10000 $(BUILD)/bench $(addprefix --isa ,$(ISA)) $(addprefix --precision ,$(PRECISION)) \

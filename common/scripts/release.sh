@@ -137,7 +137,7 @@ while read -r path; do
     esac
 done <"$fresh/list"
 add common/scripts/{doc,lines,spans}.awk
-known 'tests/steps/*.[ch]' 'tests/golden/*.[ch]' 'tests/models/*.[ch]' 'tests/bench/*.[ch]' 'tests/bench/*.gp' 'tests/bench/*.py' >"$fresh/list"
+known 'tests/steps/*.[ch]' 'tests/golden/*.[ch]' 'tests/models/*.[ch]' 'tests/bench/*.[ch]' 'tests/bench/*.gp' 'tests/bench/*.py' tests/bench/steps.sh >"$fresh/list"
 while read -r path; do
     add "$path"
 done <"$fresh/list"
@@ -181,7 +181,6 @@ while read -r lab; do
         case $path in
         "$lab"/slurm/* | "$lab"/Containerfile | "$lab"/*.def) add_configured "$path" ;;
         "$lab"/*/*) ;;
-        "$lab"/*.py) add "$path" ;;
         "$lab"/*.md) [[ $path == */handout.md ]] || add_text "$path" ;;
         esac
     done <"$fresh/list"
@@ -198,7 +197,7 @@ known 'labs/*/figures/*' >"$fresh/list"
 while read -r path; do
     ! named "figures/${path##*/}" | grep -q . || add "$path"
 done <"$fresh/list"
-named 'tests/golden/cases/[a-z_0-9]+\.safetensors|labs/[0-9a-z-]+/measure_[a-z]+\.sh' >"$fresh/named"
+named 'tests/golden/cases/[a-z_0-9]+\.safetensors|labs/[0-9a-z-]+/(measure_[a-z]+\.sh|[a-z_]+\.py)' >"$fresh/named"
 while read -r path; do
     [[ $path != labs/* || -e $tree/${path%/*}/handout.md ]] || continue # of a lab that is not released
     add "$path"

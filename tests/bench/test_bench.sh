@@ -114,6 +114,26 @@ done
 race --isa SSE41
 [[ $(fields hvdlab isa) = SSE41 ]] || fail "it is not told what it was limited to: $(cat "$folder/race.json")"
 
+# ---- The race of whole programs. Both only say how fast they were: the next of three speeds in each run.
+
+for of in hvdlab:300:100:200 pytorch:50:400:100; do
+    name=${of%%:*}
+    printf '#!/bin/sh\n[ "${OMPI_COMM_WORLD_RANK:-0}" = 0 ] && [ "$1" != -c ] || exit 0\necho "$@" >>%s\n' "$folder/$name.words" >"$folder/$name"
+    printf 'echo "Images/sec: $(echo %s | cut -d : -f $(wc -l <%s))"\necho "Test accuracy: 0.5"\n' "${of#*:}" "$folder/$name.words" >>"$folder/$name"
+    chmod +x "$folder/$name"
+done
+NP=2 succeeds tests/bench/steps.sh pytorch "$folder/hvdlab" "$folder/pytorch"
+grep -qxE "  median +200.0 +100.0 +2.00 x" "$folder/out" || fail "no medians: $(cat "$folder/out")"
+for words in "--images 3200 --batch-size 64" "--nproc-per-node 2 labs/02-six-steps/in_pytorch.py"; do
+    [[ $(grep -c -e "$words" "$folder/pytorch.words") -eq 3 ]] || fail "not told $words: $(cat "$folder/pytorch.words")"
+done
+refused "STEPS=keras" tests/bench/steps.sh keras "$folder/hvdlab" "$folder/pytorch"
+refused "no PyTorch" tests/bench/steps.sh pytorch "$folder/hvdlab" false
+printf '#!/bin/sh\n[ "$1" = -c ]\n' >"$folder/silent"
+chmod +x "$folder/silent" && rm "$folder/hvdlab.words"
+run tests/bench/steps.sh pytorch "$folder/hvdlab" "$folder/silent"
+[[ $status -eq 1 ]] && grep -q "pytorch has failed" "$folder/err" || fail "it has not failed: $status, $(cat "$folder/out" "$folder/err")"
+
 # Whatever the peaks are here, each row's roofline follows from them, and the last row is their sum.
 rooflines()
 {

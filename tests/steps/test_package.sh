@@ -120,6 +120,8 @@ cd "$folder" || exit 1
 tail -n 1 middle/labs/03-allreduce/handout.md | grep -q '^Next: ' || fail "lab 3 lacks its last line"
 grep -q 'build/lenet_ps' middle/labs/08-parameter-server/handout.md || fail "lab 8 has no server that works"
 [[ -e middle/tests/golden/cases/wrn_sgd.safetensors && -e middle/tests/bench/scaling.gp && -e middle/tests/bench/sweep.gp ]] || fail "cases or figures' scripts are not there"
+[[ ! -e first/labs/02-six-steps/in_pytorch.py && -e middle/labs/02-six-steps/in_pytorch.py ]] ||
+    fail "lab 2's steps in PyTorch are not shown when its exercises are done"
 [[ -e first/.devcontainer/devcontainer.json && -e first/labs/09-many-machines/Containerfile ]] || fail "no .devcontainer"
 ! grep -q solutions first/labs/09-many-machines/Containerfile || fail "the container copies solutions"
 grep -q 'device_use(hvd_local_rank())' first/labs/01-baseline/keras.md || fail "keras.md lacks step 1, which step_02.c shows"
