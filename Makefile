@@ -708,7 +708,7 @@ check-all: ## grade all exercises, then show a table
 	$(build_checker)
 	@common/scripts/student.sh check-all
 
-release: ## make the students' package: [EXERCISES=...] [HINTS=2] [TEXTS=zh_CN] [STUDENTS=class.csv SECRET=file] [TO=folder]
+release: ## make the students' package: [EXERCISES=...] [HINTS=2] [TEXTS=zh_CN] [STUDENTS=class.csv SECRET=file] [WORKFLOW=github] [TO=folder]
 	@common/scripts/deps.sh install steps class $(if $(TEXTS),translate)
 	@common/scripts/release.sh
 

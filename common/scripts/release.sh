@@ -5,7 +5,8 @@
 # with STUDENTS=class.csv (a column id), students/ID.tar.gz with a stamp of each student's own. From the
 # environment, beside these: EXERCISES (all) that are released; HINTS (3), how many of each exercise's three hints;
 # MEASURED=cut, without what the handouts measured; TEXTS=zh_CN, the translated texts in the place of the English ones;
-# SECRET, the course's secret, from which the stamps follow. For tests, RELEASE_TESTS=kept leaves their comments in the
+# SECRET, the course's secret, from which the stamps follow; WORKFLOW=github or gitlab, what that forge runs when a student
+# pushes. For tests, RELEASE_TESTS=kept leaves their comments in the
 # texts, and RELEASE_SHOWN=FILE gets the answers that the package shows.
 #
 # Only what is named here goes into it. It holds no solution, no answer, no master, no known mistake and no history
@@ -25,6 +26,7 @@ hints=${HINTS:-3}
 
 [[ $hints =~ ^[0-3]$ ]] || refuse "HINTS=$hints is not a number from 0 to 3"
 [[ ${MEASURED:-} == '' || $MEASURED == cut ]] || refuse "MEASURED=$MEASURED: only MEASURED=cut means something"
+[[ ${WORKFLOW:-} == @(|github|gitlab) ]] || refuse "WORKFLOW=$WORKFLOW: only github and gitlab mean something"
 [[ -z ${TEXTS:-} || -d labs/po/$TEXTS ]] || refuse "TEXTS=$TEXTS: there is no labs/po/$TEXTS"
 table=$("$scripts/labs.sh" table)
 exercises=${EXERCISES:-$(cut -d ' ' -f 1 <<<"$table")}
@@ -116,11 +118,34 @@ add_configured()
     done
 }
 
+# workflow: for a forge that makes a Debian for each push, has a copy of the repository, and runs these lines.
+workflow()
+{
+    local install="apt-get update && apt-get install -y git make" name
+    case ${WORKFLOW:-} in
+    github)
+        mkdir -p "$tree/.github/workflows"
+        {
+            printf '%s\n' "name: checks" "on: [push, workflow_dispatch]" "jobs:" "  checks:" "    runs-on: ubuntu-latest" \
+                "    container: debian:13" "    steps:" "      - run: $install" "      - uses: actions/checkout@v4" "      - run: make deps"
+            # shellcheck disable=SC2016 # not the shell's $
+            for name in $exercises; do
+                printf '%s\n' "      - run: make check-$name" '        if: ${{ !cancelled() }}'
+            done
+        } >"$tree/.github/workflows/checks.yml"
+        ;;
+    gitlab)
+        printf '%s\n' "checks:" "  image: debian:13" "  script:" "    - $install" "    - make deps" "    - make check-all" >"$tree/.gitlab-ci.yml"
+        ;;
+    esac
+}
+
 # named PATTERN: what the texts name, one a line.
 named() { find "$tree" -name '*.md' -exec grep -ohE -e "$1" {} + | sort -u; }
 
 add Makefile LICENSE .gitattributes .gitignore .editorconfig .clang-format .devcontainer/devcontainer.json
 add_configured "$(sed -n 's,.*"dockerfile": "../\([^"]*\)".*,\1,p' .devcontainer/devcontainer.json)"
+workflow
 known README.md ':(glob)labs/*.md' >"$fresh/list"
 while read -r path; do
     case $path in

@@ -112,6 +112,20 @@ if command -v po4a-translate >/dev/null; then
     look_at chinese
 fi
 
+# A forge's file has the checks that this release has.
+release github "1 2 ring" WORKFLOW=github HINTS=0
+release gitlab "1 2" WORKFLOW=gitlab HINTS=0
+file=$folder/github/.github/workflows/checks.yml
+[[ $(sed -n 's/^ *- run: make check-//p' "$file" | tr '\n' ' ') == "1 2 ring " ]] || fail "WORKFLOW=github: $(cat "$file")"
+grep -q '^    - make check-all$' "$folder/gitlab/.gitlab-ci.yml" || fail "WORKFLOW=gitlab: $(cat "$folder/gitlab/.gitlab-ci.yml")"
+[[ -z $(find "$folder/first" -name '*.yml') ]] || fail "a forge's file that nobody has asked for"
+if python3 -c 'import yaml' 2>/dev/null; then
+    python3 -c 'import sys, yaml; [yaml.safe_load(open(f))["checks" if "gitlab" in f else "jobs"] for f in sys.argv[1:]]' \
+        "$file" "$folder/gitlab/.gitlab-ci.yml" || fail "a forge's file is no YAML"
+fi
+run make -s release TO="$folder/refused" WORKFLOW=jenkins
+[[ $status -eq 2 && ! -e $folder/refused ]] || fail "WORKFLOW=jenkins: status $status, $(cat "$folder/err")"
+
 # What a section needs comes along, and what belongs to others does not.
 cd "$folder" || exit 1
 [[ ! -e first/labs/03-allreduce/handout.md && -e first/labs/02-six-steps/figures/ranks.svg ]] || fail "the first release's labs"
