@@ -194,6 +194,8 @@ static void check_compile(const Model *m, Loss loss, const Optimizer *optimizer)
     if (!optimizer)
         die("compile: there is no optimizer (NULL)");
     for (; optimizer; optimizer = optimizer->inner) {
+        if (!optimizer->name)
+            die("compile: an optimizer has no name (NULL)");
         if (optimizer->compiled)
             die("compile: the optimizer %s belongs to another model; make one for each",
                 optimizer->name);

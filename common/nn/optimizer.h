@@ -21,6 +21,9 @@
 
 typedef struct Optimizer Optimizer;
 
+// A program may make one of its own, from calloc, with a name and an apply, around an `inner` one
+// whose apply it calls: rate, updates and slots are then those of the innermost, for callbacks and
+// checkpoints, too.
 struct Optimizer {
     const char *name;
     Optimizer *inner;   // the optimizer that this one wraps, owned; NULL where it wraps none

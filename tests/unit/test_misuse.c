@@ -103,6 +103,13 @@ static void compile_with_anothers_inner_optimizer(void)
     compile(uncompiled(), CATEGORICAL_CROSSENTROPY, wrapper.inner);
 }
 
+static void compile_with_an_optimizer_without_name(void)
+{
+    static Optimizer wrapper;
+    wrapper.inner = sgd(0.1f);
+    compile(uncompiled(), CATEGORICAL_CROSSENTROPY, &wrapper);
+}
+
 static void compile_with_anothers_optimizer(void)
 {
     Optimizer *optimizer = sgd(0.1f);
@@ -605,6 +612,7 @@ static const struct {
      "compile: the optimizer SGD belongs to another model; make one for each"},
     {compile_with_anothers_inner_optimizer,
      "compile: the optimizer SGD belongs to another model; make one for each"},
+    {compile_with_an_optimizer_without_name, "compile: an optimizer has no name (NULL)"},
     {compile_no_layer, "compile: the model has no layer between its input and its output"},
     {compile_the_input, "compile: the model has no layer between its input and its output"},
     {parameters_before_compile, "model_parameters: the model is not compiled yet"},

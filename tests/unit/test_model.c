@@ -234,6 +234,23 @@ static Model *trained(uint64_t seed, int batches)
     return model;
 }
 
+// Nothing is to be exchanged for it, and nothing updates it.
+START_TEST(a_bias_before_a_batch_norm_is_in_no_segment)
+{
+    Tensor image = input(4, 4, 1);
+    Tensor x = relu(batch_norm(conv2d(image, 16, 3)));
+    Model *m = model(image, softmax(dense(global_average_pool(x), 3)));
+    compile(m, CATEGORICAL_CROSSENTROPY, sgd(0.1f));
+    const Parameters *p = model_parameters(m);
+    size_t listed = 0;
+    for (int i = 0; i < p->segment_count; i++)
+        listed += p->segments[i].length;
+    ck_assert_int_eq(p->segment_count, 5); // two kernels, gamma, beta, the dense layer's bias
+    ck_assert_uint_ge(p->length - listed, 16);
+    model_free(m);
+}
+END_TEST
+
 START_TEST(the_same_seed_gives_the_same_bits)
 {
     assert_same_variables(trained(5, 4), trained(5, 4));
@@ -496,6 +513,7 @@ int main(void)
     TCase *variables = tcase_create("variables"), *steps = tcase_create("steps");
     tcase_add_test(variables, variables_are_named_as_keras_names_them);
     tcase_add_test(variables, the_reference_model_has_17_million_parameters);
+    tcase_add_test(variables, a_bias_before_a_batch_norm_is_in_no_segment);
     tcase_add_test(variables, kernels_begin_glorot_uniform_and_all_else_as_keras_has_it);
     tcase_add_test(variables, embeddings_begin_uniform_within_a_twentieth);
     tcase_add_test(variables, a_variable_that_is_written_reads_the_same);
