@@ -12,12 +12,11 @@
 #include <string.h>
 #include "base/format.h"
 
-#define BOTH   "all ranks make both trainings, in the same order"
-#define RATES  "the learning rate is that of one device, times the number of workers"
-#define START  "all ranks start each training from the same weights"
-#define ONCE   "weights are not handed out while a training goes on"
-#define FILES  "the root writes the weights, and no other rank"
-#define SILENT "one worker alone sends nothing"
+#define BOTH  "all ranks make both trainings, in the same order"
+#define RATES "the learning rate is that of one device, times the number of workers"
+#define START "all ranks start each training from the same weights"
+#define ONCE  "weights are not handed out while a training goes on"
+#define FILES "the root writes the weights, and no other rank"
 
 // ---- The learning rates.
 
@@ -383,7 +382,7 @@ static bool judge_broadcasts(const Runs *runs, Report *report)
     return report_ok(report, ONCE);
 }
 
-// ---- Files, and a worker alone.
+// ---- Files.
 
 static const Diagnosis *wrong_writers(const Run *run, RankSet writers)
 {
@@ -451,33 +450,6 @@ static bool judge_files(const Runs *runs, Report *report)
                               evidence_in(runs, run, evidence));
     }
     return report_ok(report, FILES);
-}
-
-// A collective call of one rank sends nothing, whatever it is given.
-static const cJSON *anything_sent(const Events *events)
-{
-    for (int i = 0; i < events->count; i++)
-        if (event_is(events->items[i], "message_begin") &&
-            event_number(events->items[i], "bytes") > 0)
-            return events->items[i];
-    return NULL;
-}
-
-static bool judge_silence(const Runs *runs, Report *report)
-{
-    static const Diagnosis speaks = {
-        "sends-alone",
-        "with one worker there is no other worker to exchange values with: put the messages inside "
-        "an if. (A collective call with one rank sends nothing.)",
-        NULL};
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        const cJSON *sent = run->ranks == 1 ? anything_sent(&run->traces.of[0]) : NULL;
-        if (!sent)
-            continue;
-        return report_failure_in(report, runs, run, SILENT, &speaks, "it calls %s with %.0f bytes",
-                                 event_text(sent, "function"), event_number(sent, "bytes"));
-    }
-    return report_ok(report, SILENT);
 }
 
 static void judge(const Runs *runs, Report *report)

@@ -4,6 +4,7 @@
 #include "applied.h"
 #include "drawn.h"
 #include "mean.h"
+#include "waiting.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -406,4 +407,33 @@ void judge_mean(const Runs *runs, Report *report)
     for (int i = 0; i < all.count; i++)
         free(all.items[i].items);
     free(all.items);
+}
+
+// ---- A worker alone.
+
+// A collective call of one rank sends nothing, whatever it is given.
+static const cJSON *anything_sent(const Events *events)
+{
+    for (int i = 0; i < events->count; i++)
+        if (event_is(events->items[i], "message_begin") &&
+            event_number(events->items[i], "bytes") > 0)
+            return events->items[i];
+    return NULL;
+}
+
+bool judge_silence(const Runs *runs, Report *report)
+{
+    static const Diagnosis speaks = {
+        "sends-alone",
+        "with one worker there is no other worker to exchange values with: put the messages inside "
+        "an if. (A collective call with one rank sends nothing.)",
+        NULL};
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        const cJSON *sent = run->ranks == 1 ? anything_sent(&run->traces.of[0]) : NULL;
+        if (!sent)
+            continue;
+        return report_failure_in(report, runs, run, SILENT, &speaks, "it calls %s with %.0f bytes",
+                                 event_text(sent, "function"), event_number(sent, "bytes"));
+    }
+    return report_ok(report, SILENT);
 }

@@ -9,9 +9,13 @@
 
 #define OWN_BATCHES  "every rank computes a gradient of its own, from batches of its own"
 #define MEAN_APPLIED "every rank applies the mean of all ranks' gradients"
+#define SILENT       "one worker alone sends nothing"
 
 // Reports both properties, the first only where the exercise is not merely held, in runs in which
 // every rank trains: by fit(), or in a loop of its own.
 void judge_mean(const Runs *runs, Report *report);
+
+// Reports what a run of one rank sends; returns whether it is nothing.
+bool judge_silence(const Runs *runs, Report *report);
 
 #endif

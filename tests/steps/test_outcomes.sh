@@ -48,6 +48,7 @@ gather | --images 64 --batch-size 8 --max-count 1024 | wrong | u > 0 && s == 0 |
 ring | --images 64 --batch-size 8 --max-count 1024 | wrong | u > 0 && s == 0 | the same
 fast_ring | --images 64 --batch-size 8 --max-count 1600003 | messages | s > 2 * u | small pieces are many messages
 by_hand | --images 64 --batch-size 8 | models | u == 4 && s == 1 | all apply the mean of the gradients
+wrap | --images 64 --batch-size 8 | lines ^DistributedSGD: | u == 0 && s == 1 | the wrapper has a name of its own
 sparse | --images 6400 --seed 1 | last loss | s < u | the embedding learns from all workers
 shard | --images 512 --batch-size 8 --epochs 1 | drawn 512 | u < 90 && s == 100 | each image is drawn once
 uneven | --images 120 --batch-size 4 | images | u == 75 && s == 120 | images that all workers train on

@@ -1,0 +1,315 @@
+// Wrap: a distributed optimizer of the program's own. The run "plain" leaves a checkpoint of the
+// plain optimizer, from which the others go on with the wrapped one. The optimizer is SGD with
+// momentum: an update v = m v - lr g; w += v is linear, so that the fingerprints of weights and
+// gradients follow the same formula, and show whether v went on.
+
+#include "end.h"
+#include "mean.h"
+#include "rates.h"
+#include "waiting.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/format.h"
+
+#define NAMED    "the wrapper's name is \"Distributed\" and that of the optimizer that it wraps"
+#define INSIDE   "each update is made by the optimizer inside, once"
+#define GOES_ON  "the optimizer inside goes on with the checkpoint's momenta, and keeps them"
+#define RATE     "the learning rate of the schedule reaches the optimizer inside"
+#define LEFT_OUT "only what has a gradient is sent"
+
+// Biases of convolutions before a batch norm, in the exercise's network.
+enum { WITHOUT_GRADIENT = 16 + 32 + 64 };
+
+static bool is_wrapped(const Run *run)
+{
+    return run->plan.after != NULL;
+}
+
+// ---- The name.
+
+static bool judge_name(const Runs *runs, Report *report)
+{
+    static const Diagnosis plain = {
+        "plain-name",
+        "the optimizer that compile() gets has the name of the plain one. A log, an error message "
+        "and a timeline would not say that it averages. Is it the wrapper that distributed() "
+        "returns, and is its name set?",
+        NULL};
+    static const Diagnosis other = {
+        "name-wrong",
+        "the name is made of two: \"Distributed\" and, without a space, the name of the optimizer "
+        "that was passed to distributed().",
+        NULL};
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        const char *name = event_text(event_nth(&run->traces.of[0], "compile", 0), "optimizer");
+        if (!is_wrapped(run) || strcmp(name, "DistributedSGD") == 0)
+            continue;
+        return report_failure_in(report, runs, run, NAMED, strcmp(name, "SGD") ? &other : &plain,
+                                 "the name of the optimizer inside is \"SGD\"\n"
+                                 "that of the optimizer that compile() gets is \"%s\"",
+                                 name);
+    }
+    return report_ok(report, NAMED);
+}
+
+// ---- The updates. One is what lies between a gradient and the end of its step.
+
+typedef struct {
+    const Run *run;
+    int rank, number;  // of the step, from 0
+    const cJSON *step; // its end
+    double change;     // of the weights
+    double gradient;   // that the optimizer inside got
+    double rate, momentum;
+    int applied; // how often the optimizer inside made an update
+} WrappedUpdate;
+
+// The one after event `*at`, which moves to its end; false: there is none.
+static bool next_update(const Run *run, int rank, int *at, WrappedUpdate *update)
+{
+    const Events *events = &run->traces.of[rank];
+    int gradient = event_find(events, "gradient", *at + 1);
+    int end = gradient < 0 ? -1 : event_find(events, "step", gradient);
+    if (end < 0)
+        return false;
+    int number = *at < 0 ? 0 : update->number + 1;
+    *update = (WrappedUpdate){
+        .run = run, .rank = rank, .number = number, .step = events->items[end], .gradient = NAN};
+    update->change =
+        event_number(update->step, "arena") - event_number(events->items[gradient], "arena");
+    for (int i = gradient; i < end; i++)
+        if (event_is(events->items[i], "apply")) {
+            update->applied++;
+            update->gradient = event_number(events->items[i], "value");
+            update->rate = event_number(events->items[i], "learning_rate");
+            update->momentum = event_number(events->items[i], "momentum");
+        }
+    *at = end;
+    return true;
+}
+
+static char *moment_of(const WrappedUpdate *update)
+{
+    return format_text("rank %d, step %.0f of epoch %.0f: ", update->rank,
+                       event_number(update->step, "step") + 1,
+                       event_number(update->step, "epoch") + 1);
+}
+
+// The first fault among the updates of a rank: its evidence, or NULL.
+typedef char *(*UpdateFault)(const Runs *runs, const WrappedUpdate *update,
+                             const WrappedUpdate *before, const Diagnosis **diagnosis);
+
+static bool judge_updates(const Runs *runs, const char *property, UpdateFault fault, Report *report)
+{
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks; r++) {
+            WrappedUpdate update = {0}, before = {0};
+            for (int at = -1; next_update(run, r, &at, &update); before = update) {
+                const Diagnosis *diagnosis = NULL;
+                char *evidence = fault(runs, &update, &before, &diagnosis);
+                if (!evidence)
+                    continue;
+                char *text = moment_of(&update);
+                text_add(&text, "%s", evidence);
+                free(evidence);
+                return report_failure(report, property, diagnosis, evidence_in(runs, run, text));
+            }
+        }
+    return report_ok(report, property);
+}
+
+static char *not_inside(const Runs *runs, const WrappedUpdate *update, const WrappedUpdate *before,
+                        const Diagnosis **diagnosis)
+{
+    (void)runs;
+    (void)before;
+    static const Diagnosis none = {
+        "no-update",
+        "apply() of the optimizer inside is not called, so the weights stay as they are.", NULL};
+    static const Diagnosis itself = {
+        "updates-itself",
+        "the wrapper changes the weights, and the optimizer inside makes no update. A wrapper does "
+        "not know how SGD, Adam and others update: the optimizer inside does, in its apply().",
+        NULL};
+    static const Diagnosis some = {
+        "updated-by-some",
+        "some ranks call apply() of the optimizer inside, and others do not. Each worker makes the "
+        "update itself, from the same mean; then no weights need to travel.",
+        NULL};
+    static const Diagnosis again = {
+        "applied-again",
+        "apply() of the optimizer inside is called several times for one update. It updates all "
+        "variables at once: call it once, when all gradients are averaged.",
+        NULL};
+    if (update->applied == 1)
+        return NULL;
+    bool stay = update->change == 0;
+    *diagnosis = update->applied > 1                               ? &again
+                 : some_but_not_all(&update->run->traces, "apply") ? &some
+                 : stay                                            ? &none
+                                                                   : &itself;
+    return update->applied > 1
+               ? format_text("the optimizer inside updates %d times", update->applied)
+               : format_text("the optimizer inside does not update; the weights %s",
+                             stay ? "stay the same" : "change");
+}
+
+// The learning rate that halved() in the program gives the epoch.
+static double rate_of_epoch(const WrappedUpdate *update)
+{
+    return run_flag(update->run, "--base-lr ") / pow(2, event_number(update->step, "epoch"));
+}
+
+static char *rate_missed(const Runs *runs, const WrappedUpdate *update, const WrappedUpdate *before,
+                         const Diagnosis **diagnosis)
+{
+    (void)runs;
+    (void)before;
+    static const Diagnosis missed = {
+        "rate-not-passed-on",
+        "the optimizer that updates has another learning rate than the schedule has set. The "
+        "library sets the rate of the innermost optimizer, which it finds by `inner`: that must be "
+        "the optimizer that distributed() got, and the one whose apply() is called.",
+        NULL};
+    *diagnosis = &missed;
+    double rate = rate_of_epoch(update);
+    return same_rate(update->rate, rate)
+               ? NULL
+               : format_text("the optimizer inside updates with a learning rate of %g\n"
+                             "the schedule has set %g",
+                             update->rate, rate);
+}
+
+// The last update of the run whose checkpoint this one goes on from; false: there is none.
+static bool last_before(const Runs *runs, const Run *run, WrappedUpdate *last)
+{
+    const Run *earlier = run->plan.after ? run_named(runs, run->plan.after) : NULL;
+    *last = (WrappedUpdate){0};
+    for (int at = -1; earlier && next_update(earlier, 0, &at, last);)
+        continue;
+    return last->step != NULL;
+}
+
+static char *momenta_lost(const Runs *runs, const WrappedUpdate *update,
+                          const WrappedUpdate *before, const Diagnosis **diagnosis)
+{
+    static const Diagnosis lost = {
+        "state-lost",
+        "the momenta of the checkpoint did not reach the optimizer that updates: it begins with "
+        "zeros. The library restores the state of the innermost optimizer, which it finds by "
+        "`inner`. A copy of that optimizer has a state of its own.",
+        NULL};
+    static const Diagnosis dropped = {
+        "state-not-kept",
+        "the update is not the one that SGD makes with the momenta of the update before. One "
+        "optimizer has to make all updates, and keep its state between them.",
+        NULL};
+    WrappedUpdate last = *before;
+    bool goes_on = update->number > 0 || last_before(runs, update->run, &last);
+    double kept = goes_on ? update->momentum * last.change : 0;
+    double fresh = -update->rate * update->gradient;
+    double allowed = 2e-3 * (fabs(kept) + fabs(fresh));
+    if (fabs(update->change - (kept + fresh)) <= allowed)
+        return NULL;
+    bool zeros = update->number == 0 && fabs(update->change - fresh) <= allowed;
+    *diagnosis = zeros ? &lost : &dropped;
+    return format_text("the weights change by %.6f, as a fingerprint\n"
+                       "by the gradient they would change by       %.6f\n"
+                       "by the momenta of the update before it, by %.6f",
+                       update->change, fresh, kept);
+}
+
+// ---- What is sent.
+
+// Whether all ranks add something up by this call, but for the metrics of an epoch.
+static bool adds_up(const Run *run, const cJSON *event)
+{
+    const char *function = event_text(event, "function");
+    if (!event_is(event, "collective_begin") || strcmp(event_text(event, "name"), "metrics") == 0)
+        return false;
+    return strcmp(function, "two_levels") == 0 || // hvd_allreduce between hosts
+           ((strcmp(function, "MPI_Allreduce") == 0 || strcmp(function, "MPI_Iallreduce") == 0) &&
+            event_ranks(event, "ranks") == all_ranks(run->ranks));
+}
+
+// Floats that all ranks add up between the event `*at` and the next update, to which it moves.
+static double floats_added_up(const Run *run, int *at)
+{
+    const Events *events = &run->traces.of[0];
+    double bytes = 0;
+    int end = event_find(events, "apply", *at + 1);
+    for (int i = *at + 1; i < end; i++)
+        bytes += adds_up(run, events->items[i]) ? event_bytes(events->items[i]) : 0;
+    *at = end;
+    return bytes / sizeof(float);
+}
+
+// Other ways than an all-reduce send parts several times, or in another order: nothing is said of
+// them.
+static bool judge_sent(const Runs *runs, Report *report)
+{
+    static const Diagnosis all = {
+        "without-gradient-sent",
+        "variables without a gradient are sent, too: here the biases of the convolutions, which a "
+        "batch norm follows. parameters->segments lists what has a gradient, with its offset and "
+        "its length.",
+        NULL};
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        const Events *events = &run->traces.of[0];
+        double arena = event_number(event_nth(events, "broadcast", 0), "weights");
+        int at = event_find(events, "train_begin", 0);
+        while (run->ranks > 1 && at >= 0) {
+            double floats = floats_added_up(run, &at);
+            if (!(floats > arena - WITHOUT_GRADIENT))
+                continue;
+            return report_failure_in(report, runs, run, LEFT_OUT, &all,
+                                     "for one update %.0f values are added up; the arena has "
+                                     "%.0f,\n"
+                                     "%d of them biases without a gradient",
+                                     floats, arena, (int)WITHOUT_GRADIENT);
+        }
+    }
+    return report_ok(report, LEFT_OUT);
+}
+
+// Only of updates that are the mean's is it said what else they are.
+static void judge(const Runs *runs, Report *report)
+{
+    if (nothing_trained(runs, MEAN_APPLIED, report))
+        return;
+    if (judge_updates(runs, INSIDE, not_inside, report)) {
+        judge_mean(runs, report);
+        if (report_passed(report)) {
+            judge_updates(runs, GOES_ON, momenta_lost, report);
+            judge_updates(runs, RATE, rate_missed, report);
+            judge_sent(runs, report);
+        }
+    }
+    judge_name(runs, report);
+    judge_silence(runs, report);
+}
+
+// ---- What compile() and restoring the checkpoint refuse.
+
+static const Explanation explanations[] = {
+    {"an optimizer has no name",
+     {"no-name", "the wrapper has no name: \"Distributed\" and that of the optimizer inside.",
+      NULL}},
+    {"another optimizer: it was saved with",
+     {"inner-missing",
+      "the checkpoint is the plain optimizer's, and the library restores it into the innermost "
+      "optimizer, which it finds by `inner`. Where `inner` is not set, that is the wrapper itself.",
+      NULL}},
+    {"another optimizer:",
+     {"another-inside",
+      "the optimizer inside is not the one that was passed to distributed(): it has other "
+      "constants than the one whose checkpoint is restored.",
+      NULL}},
+    {0},
+};
+static const Ends ends = {.explanations = explanations};
+
+JUDGE("wrap", judge)
+ENDS("wrap", &ends)
