@@ -45,9 +45,20 @@ static Shape output_shape(const Spec *s)
 
 const char *describe(const Spec *s)
 {
-    static const char *const names[] = {"conv2d", "batch_norm", "relu",    "dropout",
-                                        "add",    "max_pool",   "average", "flatten",
-                                        "dense",  "embedding",  "softmax", "custom"};
+    static const char *const names[OP_KINDS] = {
+        [OP_CONV2D] = "conv2d",
+        [OP_BATCH_NORM] = "batch_norm",
+        [OP_RELU] = "relu",
+        [OP_DROPOUT] = "dropout",
+        [OP_ADD] = "add",
+        [OP_MAX_POOL] = "max_pool",
+        [OP_GLOBAL_AVERAGE_POOL] = "average",
+        [OP_FLATTEN] = "flatten",
+        [OP_DENSE] = "dense",
+        [OP_EMBEDDING] = "embedding",
+        [OP_SOFTMAX] = "softmax",
+        [OP_CUSTOM] = "custom",
+    };
     static char text[160];
     snprintf(text, sizeof text, "%s %dx%dx%dx%d to %d channels, size %d%s%s%s%s%s%s%s%s",
              names[s->kind], s->batch, s->in.height, s->in.width, s->in.channels,
