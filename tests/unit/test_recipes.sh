@@ -48,7 +48,7 @@ fi
 succeeds make -s steps
 succeeds tests/unit/test_labs.sh
 succeeds common/scripts/layers.sh
-succeeds make -s build/check-step build/compile-step build/replay build/tests/unit/test_csv_logger build/tests/unit/test_operations
+succeeds make -s build/check-step build/compile-step build/replay build/tests/unit/test_csv_logger build/tests/unit/test_operations build/tests/unit/test_graphs
 run make -s progress
 grep -q '^  greeting .* untouched$' "$folder/out" || fail "make progress does not know the lab: $(cat "$folder/out")"
 run make -s check-greeting
@@ -76,6 +76,7 @@ succeeds tests/steps/test_graders.sh farewell
 
 succeeds build/tests/unit/test_csv_logger
 CK_RUN_CASE="other operations" succeeds build/tests/unit/test_operations
+succeeds build/tests/unit/test_graphs
 succeeds make -s EMULATED=1 OPT=-O1 BUILD=build/simulated build/simulated/tests/unit/test_operations
 CK_RUN_CASE="other operations" HVDLAB_TEST_DEVICE=gpu succeeds env -u CUDA_VISIBLE_DEVICES build/simulated/tests/unit/test_operations
 HVD_TRANSPORT=root HVDLAB_TRACE=$folder/trace succeeds common/scripts/mpi.sh run 2 build/replay \
