@@ -24,6 +24,7 @@ words=("$@")
 # A part that takes little time: one of each kind.
 [[ ${1:-} != --some ]] || words=(trace_appended looked_up reads_answers memory large_object)
 common/scripts/steps.sh cut "$folder/cut" || exit 1
+chmod go+x "$folder" # the seal "user" has another user in its folders
 precious=$folder/precious
 echo precious >"$precious"
 chmod 600 "$precious"

@@ -476,13 +476,15 @@ static bool has_user(void)
     char *build = build_folder();
     Words words = {.count = 0};
     become_user(&words);
-    add_words(&words, (const char *const[]){
-                          "sh", "-c",
-                          "test -x \"$0/compile-step\" -a -r \"$0/hvdlab.o\" || exit 1\n"
-                          "for file in solutions/*.c labs/*/*.c tests/mistakes/*/*.patch; do\n"
-                          "    test ! -r \"$file\" || exit 1\n"
-                          "done",
-                          build, NULL});
+    add_words(&words,
+              (const char *const[]){
+                  "sh", "-c",
+                  "test -x \"$0/compile-step\" -a -r \"$0/hvdlab.o\" || exit 1\n"
+                  "for file in .git/HEAD solutions/*.c labs/*/*.c tests/mistakes/*/*.patch\n"
+                  "do\n"
+                  "    test ! -r \"$file\" || exit 1\n"
+                  "done",
+                  build, NULL});
     free(build);
     return succeeds(&words);
 }
@@ -552,8 +554,8 @@ Seal seal_choose(Purpose purpose)
     if (may_try(SEAL_LANDLOCK) && getuid() != 0 && landlock_version() >= 1)
         return chosen = SEAL_LANDLOCK;
     die("unsealed: nothing here keeps a submission's program from this machine. Install "
-        "bubblewrap, or, as root, make solutions, labs and tests unreadable to others (chmod -R "
-        "o-rwx); labs/sealed-grading.md says more. --unsealed grades all the same");
+        "bubblewrap, or, as root, make solutions, labs, tests and .git unreadable to others (chmod "
+        "-R o-rwx); labs/sealed-grading.md says more. --unsealed grades all the same");
 }
 
 Seal seal_chosen(void)
