@@ -6,9 +6,10 @@
 
 #pragma GCC visibility push(default) // a step may call what follows
 
-// Starts `np` workers (at most 1024) on this machine, by mpirun, and has each call function(argument) in a job
-// that is initialized already (hvd_init); returns what the root's function returned, a text from
-// malloc() that the caller frees, or NULL. The results of the others are dropped.
+// Starts `np` workers (at most 1024) on this machine, by mpirun, and has each call
+// function(argument) in a job that is initialized already (hvd_init); returns what the root's
+// function returned, a text from malloc() that the caller frees, or NULL. The results of the others
+// are dropped.
 //
 // A worker is a new process of this program's file, which runs the function in place of main: from
 // the program it gets only the argument, a text of any length, or NULL. The function is one of the

@@ -53,8 +53,9 @@ static void stay_here(void)
                                           "PRTE_MCA_plm"};
     for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
         setenv(modules[i], systems, 1);
-    int nothing = open("/dev/null", O_RDONLY);
-    dup2(nothing, STDIN_FILENO);
+    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (nothing >= 0)
+        dup2(nothing, STDIN_FILENO);
 }
 
 // ---- What ranks say, and mpirun.

@@ -391,15 +391,18 @@ static Safetensors *read_part(Restored *r, const char *folder, const char *name,
 }
 
 // The step with which the training continues: the same step; or, if the number of steps of an epoch
-// has changed, the proportional one, but not the epoch's end.
-static int64_t step_in(const Saved *saved, const Fit *fit, bool exact)
+// has changed, the proportional one, after a whole update, but not the epoch's end.
+static int64_t step_in(const Saved *saved, const Fit *fit, const Model *model, bool exact)
 {
     if (exact || saved->step == 0)
         return saved->step;
+    int passes;
+    hvd_gradients_held(model_optimizer(model), &passes);
     int64_t steps = fit->steps_per_epoch;
     long double product = (long double)saved->step * (long double)steps; // exact
     int64_t step = (int64_t)(product / (long double)saved->steps);
-    return step < steps ? step : steps - 1;
+    step = step < steps ? step : steps - 1;
+    return step - step % passes;
 }
 
 static void say_what_is_new(const Restored *r, const Saved *saved, const Fit *fit, const char *path)
@@ -443,13 +446,14 @@ static Restored *read_own(const char *path, Safetensors *file, const Saved *save
     return r;
 }
 
-static void tell_fit(Fit *fit, Restored *r, const Saved *saved, const char *path)
+static void tell_fit(Fit *fit, Restored *r, const Saved *saved, const Model *model,
+                     const char *path)
 {
     const char *position = safetensors_metadata(r->file, "train");
     r->exact = r->same_ranks && fit->steps_per_epoch == saved->steps && fit->train && position &&
                batches_have_position(fit->train, position);
     fit->initial_epoch = saved->epoch;
-    fit->initial_step = step_in(saved, fit, r->exact);
+    fit->initial_step = step_in(saved, fit, model, r->exact);
     fit->resume = &r->resume;
     say_what_is_new(r, saved, fit, path);
 }
@@ -469,7 +473,7 @@ static void restore(Model *model, Fit *fit, const char *folder, const char *name
             put_origin(r->path, r->file);
         if (r->same_ranks)
             put_tensors(r->file, model);
-        tell_fit(fit, r, &saved, path);
+        tell_fit(fit, r, &saved, model, path);
     } else {
         free(saved.history.logs);
     }
@@ -532,7 +536,7 @@ static bool names_token(const char *path, const char *token)
     return same;
 }
 
-// Whether a checkpoint has another model or optimizer; one of weights names no optimizer.
+// Whether a checkpoint has another model or kind of optimizer; one of weights names no optimizer.
 static bool is_anothers(const char *folder, const char *name, const Model *model)
 {
     char *path = main_path(folder, name, NULL);
@@ -553,7 +557,8 @@ static void check_folder(const Saver *s, const Training *training)
     make_folders(s->plan.folder);
     char *missing, *latest = furthest_checkpoint(s->plan.folder, 0, &missing);
     bool begins = training->epochs_done == 0 && training->steps_done == 0;
-    bool restored = training->history.epochs > 0; // else a program has set its epoch
+    // (Else a program has set its epoch.)
+    bool restored = training->history.epochs > 0 || (training->epochs_done == 0 && !begins);
     bool other = latest && restored && is_anothers(s->plan.folder, latest, training->model);
     if (!latest && missing)
         latest = format_text("one without %s", missing);

@@ -40,7 +40,8 @@ USE_RESULT Optimizer *hvd_distributed_optimizer(Optimizer *optimizer);
 // update of a batch passes * hvd_size() times as large, in the memory of one (Horovod's
 // backward_passes_per_step). train_on_batch and apply_gradients are a pass each; those before the
 // last of an update change no weights, and iterations count updates. Passes left over at the end of
-// an epoch belong to the next update; a broadcast of the model and a restored checkpoint drop them.
+// an epoch belong to the next update; a broadcast of the model and a restored checkpoint drop them
+// (load_weights does not).
 // Takes memory for one more set of gradients. 1 pass: hvd_distributed_optimizer. Fewer make the
 // program exit with an error message.
 USE_RESULT Optimizer *hvd_distributed_optimizer_every(Optimizer *optimizer, int passes);

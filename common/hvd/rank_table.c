@@ -1,8 +1,8 @@
 // The tables of ranks: after each epoch the root prints the state of every rank (--show-ranks),
 // because one rank's metrics hide differences, and its memory (--show-memory). Each rank sends its
 // row to the root. Ranks may stop in different epochs (a mistake that the table shows), so no rank
-// waits for one that has stopped; nor does the root wait for a rank that waits for the root in
-// another call, such as a broadcast after a training on the root alone.
+// waits for one that has stopped; nor does the root wait for a rank that waits for its message, or in
+// another call of all ranks, such as a broadcast after a training on the root alone.
 
 #include <limits.h>
 #include <stdio.h>
@@ -117,17 +117,31 @@ static Row receive(int rank)
     return row;
 }
 
-// Waits for a message of a rank, as the root has since `begin`; false: none comes before the root
-// goes on.
-static bool message_comes(int rank, double begin)
+static bool has_arrived(int rank)
 {
-    int comes = 0;
-    while (!comes && !stall_needs_root(rank, begin)) {
-        PMPI_Iprobe(rank, TAG, world_comm(WORLD_METRICS), &comes, MPI_STATUS_IGNORE);
-        if (!comes)
+    int arrived = 0;
+    for (int i = 0; i < 2 && !arrived; i++) // the first time MPI may only take in what is there
+        PMPI_Iprobe(rank, TAG, world_comm(WORLD_METRICS), &arrived, MPI_STATUS_IGNORE);
+    return arrived;
+}
+
+// Waits for a message of a rank; false: none comes before the root goes on.
+static bool message_comes(int rank)
+{
+    bool arrived = has_arrived(rank), needs_root = false;
+    if (arrived)
+        return true;
+    double begin = seconds_now();
+    span_begin_call(&(SpanCall){
+        .name = "the row of a rank", .count = NO_VALUES, .peer = rank, .bytes = -1, .partner = -1});
+    while (!arrived && !needs_root) {
+        needs_root = stall_needs_root(rank, begin); // its last message came before that call
+        arrived = has_arrived(rank);
+        if (!arrived && !needs_root)
             sleep_seconds(1e-4);
     }
-    return comes;
+    span_end();
+    return arrived;
 }
 
 static void begin_receiving(void)
@@ -141,12 +155,12 @@ static void begin_receiving(void)
 
 // The row of a rank in the root's training. Skips rows of earlier trainings, which exist if the
 // rank made more epochs than the root.
-static Row row_from(int rank, double begin)
+static Row row_from(int rank)
 {
     Known *k = &known[rank];
     int training = training_count - k->missed; // as the rank counts
     while (k->elsewhere != training_count && k->ended < training) {
-        if (!message_comes(rank, begin)) {
+        if (!message_comes(rank)) {
             k->elsewhere = training_count;
             k->missed += k->row_of < training;
             break;
@@ -185,11 +199,8 @@ static void print_all_ranks(const Row *own)
     begin_receiving();
     Row *rows = allocate((size_t)world_size(), sizeof *rows);
     rows[0] = *own;
-    double begin = seconds_now();
-    span_begin_call(&(SpanCall){.name = "the table of ranks", .count = NO_VALUES, .peer = -1});
     for (int rank = 1; rank < world_size(); rank++)
-        rows[rank] = row_from(rank, begin);
-    span_end();
+        rows[rank] = row_from(rank);
     print_tables(rows, world_size());
     free(rows);
 }

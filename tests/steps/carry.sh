@@ -19,9 +19,10 @@ for solution in solutions/*.c; do
     git show "$commit:$solution" >"$folder/old" 2>/dev/null || continue
     ! cmp -s "$folder/old" "$solution" || continue
     for patch in tests/{mistakes,alternatives,answers}/"$name"/*.patch; do
-        # (Where it applies as it is, with each line at its place, there is nothing to do.)
-        [[ -e $patch ]] && ! patch --dry-run -s -F 0 -o /dev/null "$solution" "$patch" 2>/dev/null | grep -q . || continue
-        patch -s -o "$folder/changed" "$folder/old" "$patch"
+        [[ -e $patch ]] || continue
+        # (One that applies with each line at its place has been carried.)
+        ! said=$(patch -f --dry-run -F 0 -o /dev/null "$solution" "$patch" 2>&1) || [[ $said == *offset* ]] || continue
+        patch -f -s -r - -o "$folder/changed" "$folder/old" "$patch" >/dev/null || { echo "$patch: does not apply"; continue; }
         git merge-file -p --quiet "$folder/changed" "$folder/old" "$solution" >/dev/null || echo "$patch: look at it"
         git merge-file -p --ours "$folder/changed" "$folder/old" "$solution" >"$folder/merged"
         # What stands above the patch stays.

@@ -210,7 +210,7 @@ static char *momenta_lost(const Runs *runs, const WrappedUpdate *update,
     bool goes_on = update->number > 0 || last_before(runs, update->run, &last);
     double kept = goes_on ? update->momentum * last.change : 0;
     double fresh = -update->rate * update->gradient;
-    double allowed = 2e-3 * (fabs(kept) + fabs(fresh));
+    double allowed = 2e-3 * (fabs(kept) + fabs(fresh)) + 2e-6;
     if (fabs(update->change - (kept + fresh)) <= allowed)
         return NULL;
     bool zeros = update->number == 0 && fabs(update->change - fresh) <= allowed;
@@ -262,7 +262,7 @@ static bool judge_sent(const Runs *runs, Report *report)
         int at = event_find(events, "train_begin", 0);
         while (run->ranks > 1 && at >= 0) {
             double floats = floats_added_up(run, &at);
-            if (!(floats > arena - WITHOUT_GRADIENT))
+            if (floats <= arena - WITHOUT_GRADIENT || floats > arena) // more: sent otherwise
                 continue;
             return report_failure_in(report, runs, run, LEFT_OUT, &all,
                                      "for one update %.0f values are added up; the arena has "

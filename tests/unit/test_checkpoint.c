@@ -532,6 +532,40 @@ static void train_in_passes(const void *argument)
     fit(s.model, &s.plan);
 }
 
+// With another number of steps the training continues after a whole update.
+START_TEST(a_moved_step_ends_an_update)
+{
+    const char *folder = in_scratch("moved");
+    const Passes p = {4, 8, {.folder = folder, .every = 4}, 0};
+    ck_assert_int_eq(run_in_child(train_in_passes, &p).status, 0);
+    Small s = small_with(6, hvd_accumulate(sgd_momentum(0.1f, 0.9f, false), 4));
+    s.plan.steps_per_epoch = 12;
+    restore_checkpoint(s.model, &s.plan, folder, "ckpt-0-4");
+    ck_assert_int_eq((int)s.plan.initial_step, 4); // 6 is inside an update
+}
+END_TEST
+
+static void go_on_inside_an_epoch_in(const void *folder)
+{
+    Small s = small_with(6, sgd_momentum(0.1f, 0.9f, false));
+    Callbacks callbacks = {0};
+    callbacks_add(&callbacks, checkpoint(&(Checkpoint){.folder = folder}));
+    s.plan.callbacks = &callbacks;
+    s.plan.steps_per_epoch = 4;
+    restore_checkpoint(s.model, &s.plan, in_scratch("inside"), "ckpt-0-2");
+    fit(s.model, &s.plan);
+}
+
+START_TEST(one_restored_inside_its_first_epoch_spares_it_too)
+{
+    const Passes p = {1, 4, {.folder = in_scratch("inside"), .every = 2}, 0};
+    ck_assert_int_eq(run_in_child(train_in_passes, &p).status, 0);
+    const char *folder = in_scratch("another");
+    ck_assert_int_eq(run_in_child(train_with_adam, folder).status, 0);
+    assert_refused(go_on_inside_an_epoch_in, folder, "holds checkpoints of another training");
+}
+END_TEST
+
 // Refused before the first step, not by the save.
 START_TEST(a_save_inside_an_update_is_refused_before_training)
 {
@@ -754,7 +788,9 @@ int main(void)
     tcase_add_test(tcase, a_header_has_one_limit);
     tcase_add_test(tcase, weights_come_from_any_checkpoint_and_from_save_weights);
     tcase_add_test(tcase, a_restored_training_spares_the_folder_of_another);
+    tcase_add_test(tcase, one_restored_inside_its_first_epoch_spares_it_too);
     tcase_add_test(tcase, a_save_inside_an_update_is_refused_before_training);
+    tcase_add_test(tcase, a_moved_step_ends_an_update);
     tcase_add_test(tcase, restored_weights_have_no_gradients);
     tcase_add_test(tcase, a_callback_can_save_weights_only);
     tcase_add_test(tcase, weights_may_lie_beside_checkpoints);
