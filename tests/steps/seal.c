@@ -468,24 +468,26 @@ static bool has_bubblewrap(void)
     return succeeds(&words);
 }
 
-// True where a user number of its own finds the compiler, and no answers.
+// True where a user number of its own finds the compiler and the headers, and no answers.
 static bool has_user(void)
 {
     if (getuid() != 0)
         return false;
-    char *build = build_folder();
+    char *build = build_folder(), *kit = realpath(".", NULL);
     Words words = {.count = 0};
     become_user(&words);
     add_words(&words,
               (const char *const[]){
                   "sh", "-c",
                   "test -x \"$0/compile-step\" -a -r \"$0/hvdlab.o\" || exit 1\n"
+                  "test -r \"$1/common/hvdlab.h\" || exit 1\n"
                   "for file in .git/HEAD solutions/*.c labs/*/*.c tests/mistakes/*/*.patch\n"
                   "do\n"
                   "    test ! -r \"$file\" || exit 1\n"
                   "done",
-                  build, NULL});
+                  build, kit, NULL});
     free(build);
+    free(kit);
     return succeeds(&words);
 }
 
