@@ -217,7 +217,13 @@ static Outcome watch(const Watched *watched, Limits limits)
                 return outcome;
         }
     }
-    return process->flooded ? FLOODED : ENDED;
+    if (process->flooded)
+        return FLOODED;
+    // What a burst at the end has left.
+    Usage left = {0};
+    look_at_disk(watched->sandbox, &left);
+    *watched->usage = usage_max(*watched->usage, left);
+    return takes_too_much(watched->plan, &left) ? GREEDY : ENDED;
 }
 
 // By mpirun; or, where there are parameter servers, each process by itself.

@@ -15,6 +15,7 @@
 #include "base/format.h"
 
 #define MAX_MOUNTS 64
+#define SLACK      200 // names of mpirun's files, which it removes when it ends
 
 static bool prepared;
 static char *mounts[MAX_MOUNTS]; // in their order
@@ -99,7 +100,7 @@ double storage_bytes(const char *folder)
 bool storage_has_names(const char *folder)
 {
     struct statvfs space;
-    return statvfs(folder, &space) != 0 || space.f_ffree > 0;
+    return statvfs(folder, &space) != 0 || space.f_ffree > SLACK;
 }
 
 void storage_release(const char *folder)
