@@ -27,7 +27,7 @@ static Finding finding_of(const cJSON *event)
         .span = event_text(event, "span"),
         .milliseconds = event_int(event, "milliseconds"),
         .pieces = event_int(event, "pieces"),
-        .remedy = (Remedy)event_number(event, "remedy"),
+        .remedy = (Remedy)event_int(event, "remedy"),
     };
 }
 
