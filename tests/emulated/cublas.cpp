@@ -2,6 +2,7 @@
 
 #include <cublas_v2.h>
 #include <dnnl.h>
+#include <omp.h>
 #include <vector>
 #include "elements.h"
 
@@ -84,6 +85,11 @@ void run(bool transpose_a, bool transpose_b, int k, float alpha, const Matrix &a
 void emulated::multiply(bool transpose_a, bool transpose_b, int m, int n, int k, const float *a,
                         const float *b, bool add, float *c)
 {
+    // oneDNN plans for as many threads as it asks for, and leaves out what those that OpenMP does not
+    // give would compute.
+    omp_set_dynamic(0);
+    if (omp_get_max_active_levels() < 1)
+        omp_set_num_threads(1);
     dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, 1, a, transpose_a ? m : k,
                b, transpose_b ? k : n, add ? 1.0f : 0.0f, c, n);
 }

@@ -223,7 +223,7 @@ static char *momenta_lost(const Runs *runs, const WrappedUpdate *update,
 
 // ---- What is sent.
 
-// Whether all ranks add something up by this call, but for the metrics of an epoch.
+// Whether all ranks add something up by this call; the metrics of an epoch do not count.
 static bool adds_up(const Run *run, const cJSON *event)
 {
     const char *function = event_text(event, "function");

@@ -469,8 +469,7 @@ int main(void)
     }
     Suite *suite = suite_create("devices");
     TCase *tests = operation_case(suite, "threads");
-    if (settings()->device != DEVICE_GPU) // which needs no threads of OpenMP (the stand-in would)
-        tcase_add_loop_test(tests, openmp_may_give_fewer_threads, 0, 5);
+    tcase_add_loop_test(tests, openmp_may_give_fewer_threads, 0, 5);
     tcase_add_test(tests, two_threads_train_on_two_devices_as_each_does_alone);
     tcase_add_test(tests, their_cores_do_not_overlap);
     tcase_add_test(tests, a_trace_of_two_threads_has_whole_lines_and_both_devices);
