@@ -1,5 +1,5 @@
 // Checkpoints of all ranks: saves them so that one of them is complete at every moment; finds and
-// restores them; the callback.
+// restores them. (The callback: checkpoint_callback.c.)
 
 #include "hvd/checkpoint.h"
 
@@ -25,14 +25,13 @@
 #include "hvd/accumulate.h"
 #include "comm/agreement.h"
 #include "hvd/checkpoint_folder.h"
-#include "nn/state.h"
+#include "hvd/checkpoint_inside.h"
 #include "run/args.h"
 #include "observe/trace.h"
 #include "comm/world.h"
 #include "train/checkpoint_file.h"
 
-// Without a launcher this process is the whole job, also without hvd_init.
-static void need_ranks(const char *caller)
+void checkpoint_need_ranks(const char *caller)
 {
     if (launcher_size() > 1)
         world_need(caller);
@@ -45,14 +44,13 @@ static void check_place(const char *caller, const char *folder, const char *name
         die("%s: there is no %s (NULL)", caller, folder ? "name" : "folder");
 }
 
-// The root's bytes, on all ranks.
-static void take_roots(void *bytes, size_t count)
+void checkpoint_take_roots(void *bytes, size_t count)
 {
     if (world_size() > 1)
         MPI_Bcast(bytes, (int)count, MPI_BYTE, 0, world_comm(WORLD_VARIABLES));
 }
 
-static void begin_together(const char *caller, const char *name)
+void checkpoint_begin_call(const char *caller, const char *name)
 {
     if (world_size() > 1)
         agree(&(Collective){.name = caller,
@@ -61,7 +59,7 @@ static void begin_together(const char *caller, const char *name)
               world_comm(WORLD_VARIABLES));
 }
 
-static void end_together(void)
+void checkpoint_end_call(void)
 {
     if (world_size() > 1)
         agreed_call_ends();
@@ -111,7 +109,7 @@ static int write_beside(const Save *save)
             say_lost(beside, fault);
         free(beside);
     }
-    take_roots(&fault, sizeof fault);
+    checkpoint_take_roots(&fault, sizeof fault);
     return fault;
 }
 
@@ -122,7 +120,7 @@ static uint64_t *roots_hashes(Safetensors *state)
     uint64_t *hashes = allocate(count, sizeof *hashes);
     for (size_t i = 0; i < count && world_rank() == 0; i++)
         hashes[i] = safetensors_hash(state, (int)i);
-    take_roots(hashes, count * sizeof *hashes);
+    checkpoint_take_roots(hashes, count * sizeof *hashes);
     return hashes;
 }
 
@@ -201,7 +199,7 @@ static bool write_files(const Save *save)
     Outcome outcome = NOT_SAVED;
     if (!any && world_rank() == 0)
         outcome = rename_main(save);
-    take_roots(&outcome, sizeof outcome);
+    checkpoint_take_roots(&outcome, sizeof outcome);
     if (save->parts)
         end_part(save, outcome);
     if (world_rank() == 0 && outcome == NOT_SAVED)
@@ -211,8 +209,7 @@ static bool write_files(const Save *save)
     return outcome == SAVED;
 }
 
-// A checkpoint has the whole state of the optimizer.
-static void check_model(const char *caller, const Model *model)
+void checkpoint_check_model(const char *caller, const Model *model)
 {
     model_check_compiled(model, caller);
     if (optimizer_innermost(model_optimizer(model))->takes_pieces)
@@ -225,7 +222,7 @@ static void check_training(const char *caller, const Training *training, bool we
 {
     if (!training || !training->model)
         die("%s: there is no training (NULL)", caller);
-    check_model(caller, training->model);
+    checkpoint_check_model(caller, training->model);
     int passes, held = hvd_gradients_held(model_optimizer(training->model), &passes);
     if (held > 0 && !weights_only)
         die("%s: %d of the %d gradients of an update are there, and a checkpoint keeps none: save "
@@ -233,10 +230,10 @@ static void check_training(const char *caller, const Training *training, bool we
             caller, held, passes, passes);
 }
 
-static bool save_as(const char *caller, const Training *training, const char *folder,
-                    const char *name, bool weights_only)
+bool checkpoint_save_as(const char *caller, const Training *training, const char *folder,
+                        const char *name, bool weights_only)
 {
-    need_ranks(caller);
+    checkpoint_need_ranks(caller);
     check_training(caller, training, weights_only);
     check_place(caller, folder, name);
     Save save = {.training = training, .folder = folder, .name = name, .parts = !weights_only};
@@ -244,12 +241,12 @@ static bool save_as(const char *caller, const Training *training, const char *fo
         try_folders(folder); // where it is missing the save fails, and the training goes on
         draw_token(save.token);
     }
-    begin_together(caller, name);
-    take_roots(save.token, sizeof save.token);
+    checkpoint_begin_call(caller, name);
+    checkpoint_take_roots(save.token, sizeof save.token);
     save.state = weights_only ? make_weights_file(training->model)
                               : make_main_file(training, world_size(), save.token);
     bool saved = write_files(&save);
-    end_together();
+    checkpoint_end_call();
     safetensors_free(save.state);
     return saved;
 }
@@ -257,7 +254,7 @@ static bool save_as(const char *caller, const Training *training, const char *fo
 bool save_checkpoint(const Training *training, const char *folder, const char *name)
 {
     trace_call();
-    return save_as(__func__, training, folder, name, false);
+    return checkpoint_save_as(__func__, training, folder, name, false);
 }
 
 static void trace_written(const Training *training, const char *path)
@@ -282,7 +279,7 @@ static bool disk_is_full(void)
 
 bool write_checkpoint(const Training *training, const char *path)
 {
-    need_ranks(__func__);
+    checkpoint_need_ranks(__func__);
     trace_call();
     check_training(__func__, training, false);
     if (!path)
@@ -486,27 +483,27 @@ static void restore(Model *model, Fit *fit, const char *folder, const char *name
 
 void restore_checkpoint(Model *model, Fit *fit, const char *folder, const char *name)
 {
-    need_ranks(__func__);
+    checkpoint_need_ranks(__func__);
     trace_call();
-    check_model(__func__, model);
+    checkpoint_check_model(__func__, model);
     check_place(__func__, folder, name);
     restore(model, fit, folder, name);
 }
 
 bool restore_latest(Model *model, Fit *fit, const char *folder)
 {
-    need_ranks(__func__);
+    checkpoint_need_ranks(__func__);
     trace_call();
-    check_model(__func__, model);
+    checkpoint_check_model(__func__, model);
     check_place(__func__, folder, "");
     char name[64] = "";
     char *latest = world_rank() == 0 ? furthest_whole(folder, 0) : NULL;
     if (latest)
         snprintf(name, sizeof name, "%s", latest);
     free(latest);
-    begin_together(__func__, "the latest checkpoint");
-    take_roots(name, sizeof name);
-    end_together();
+    checkpoint_begin_call(__func__, "the latest checkpoint");
+    checkpoint_take_roots(name, sizeof name);
+    checkpoint_end_call();
     if (world_rank() == 0 && *name)
         printf("Restoring from %s/%s\n", folder, name);
     else if (world_rank() == 0)
@@ -514,188 +511,4 @@ bool restore_latest(Model *model, Fit *fit, const char *folder)
     if (*name)
         restore(model, fit, folder, name);
     return *name != '\0';
-}
-
-// ---- The callback.
-
-typedef struct {
-    Callback callback;
-    Checkpoint plan; // folder: owned
-    double best[2];  // which epoch it was, from 1 (0: there was none yet), and its figure
-    bool begins;     // the training does: its first epoch comes
-} Saver;
-
-enum { EPOCH, FIGURE };
-
-static bool names_token(const char *path, const char *token)
-{
-    Safetensors *file = read_weights(path); // which may have weights only
-    const char *named = safetensors_metadata(file, "token");
-    bool same = named && strcmp(named, token) == 0;
-    safetensors_free(file);
-    return same;
-}
-
-// Whether a checkpoint has another model or kind of optimizer; one of weights names no optimizer.
-static bool is_anothers(const char *folder, const char *name, const Model *model)
-{
-    char *path = main_path(folder, name, NULL);
-    Safetensors *file = safetensors_read_header(path);
-    const char *saved = safetensors_metadata(file, "model"),
-               *optimizer = safetensors_metadata(file, "optimizer");
-    bool other =
-        (saved && strcmp(saved, model_parameters(model)->description) != 0) ||
-        (optimizer && strcmp(optimizer, optimizer_innermost(model_optimizer(model))->name) != 0);
-    safetensors_free(file);
-    free(path);
-    return other;
-}
-
-// Refuses a folder in which checkpoints would be lost or confused.
-static void check_folder(const Saver *s, const Training *training)
-{
-    make_folders(s->plan.folder);
-    char *missing, *latest = furthest_checkpoint(s->plan.folder, 0, &missing);
-    bool begins = training->epochs_done == 0 && training->steps_done == 0;
-    // (Else a program has set its epoch.)
-    bool restored = training->history.epochs > 0 || (training->epochs_done == 0 && !begins);
-    bool other = latest && restored && is_anothers(s->plan.folder, latest, training->model);
-    if (!latest && missing)
-        latest = format_text("one without %s", missing);
-    free(missing);
-    if (other || (latest && begins))
-        die("%s holds checkpoints of another training (%s): %sname another folder, or remove "
-            "this one",
-            s->plan.folder, latest,
-            other || s->plan.weights_only ? "" : "--resume goes on with it; else ");
-    free(latest);
-    char *path = format_text("%s/.try-%ld", s->plan.folder, (long)getpid());
-    FILE *file = fopen(path, "wbe");
-    if (!file)
-        die("cannot write to the folder %s: %s", s->plan.folder, strerror(errno));
-    fclose(file);
-    unlink(path);
-    free(path);
-    remove_orphans(s->plan.folder, names_token);
-}
-
-// Each save must come after a whole update: refuses the training at its beginning, not at the save.
-// After two epochs saves find the same numbers of gradients again.
-static void check_whole_updates(const Saver *s, const Training *training)
-{
-    int passes;
-    int64_t steps = training->steps, step = training->steps_done;
-    int64_t every = s->plan.every > 0 && !s->plan.best_only ? s->plan.every : steps;
-    int64_t held = hvd_gradients_held(model_optimizer(training->model), &passes) - step;
-    for (int epoch = training->epochs_done;
-         passes > 1 && epoch < training->epochs && epoch < training->epochs_done + 2; epoch++) {
-        while (step < steps) {
-            step += every - step % every;
-            step = step < steps ? step : steps;
-            if ((held + step) % passes != 0)
-                die("%s: a save after step %lld of epoch %d would find %lld of the %d gradients of "
-                    "an update, and a checkpoint keeps none: steps_per_epoch, and `every` where it "
-                    "is set, must be multiples of %d; or save weights_only",
-                    s->callback.name, (long long)step, epoch + 1,
-                    (long long)((held + step) % passes), passes, passes);
-        }
-        held += steps;
-        step = 0;
-    }
-}
-
-static void saver_train_begin(Callback *self, Training *training)
-{
-    Saver *s = (Saver *)self;
-    need_ranks(self->name);
-    check_model(self->name, training->model);
-    s->best[EPOCH] = 0;
-    s->begins = true;
-    if (world_rank() == 0)
-        check_folder(s, training);
-}
-
-// All callbacks have begun, of which one may broadcast.
-static void saver_epoch_begin(Callback *self, Training *training)
-{
-    Saver *s = (Saver *)self;
-    if (s->begins && !s->plan.weights_only)
-        check_whole_updates(s, training);
-    s->begins = false;
-}
-
-// Whether this epoch is the best so far, as the root sees it.
-static bool is_best(Saver *s, const Training *training)
-{
-    const Logs *logs = &training->logs;
-    double figure = logs->val_images > 0 ? logs->val_accuracy : logs->accuracy;
-    bool best = s->best[EPOCH] < 1 || figure > s->best[FIGURE];
-    begin_together(s->callback.name, "the best epoch");
-    take_roots(&best, sizeof best);
-    end_together();
-    if (best) {
-        s->best[EPOCH] = training->epochs_done;
-        s->best[FIGURE] = figure;
-    }
-    return best;
-}
-
-static void save_latest(const Saver *s, const Training *training)
-{
-    char *name = training->steps_done > 0 ? format_text("ckpt-%d-%lld", training->epochs_done,
-                                                        (long long)training->steps_done)
-                                          : format_text("ckpt-%d", training->epochs_done);
-    bool saved = save_as(s->callback.name, training, s->plan.folder, name, s->plan.weights_only);
-    if (saved && s->plan.keep > 0 && world_rank() == 0)
-        remove_older(s->plan.folder, s->plan.keep, name);
-    free(name);
-}
-
-// The best one first: if the program is killed between the two, the epoch is trained again.
-static void saver_at_rest(Callback *self, Training *training)
-{
-    Saver *s = (Saver *)self;
-    bool epoch_ends = training->steps_done == 0;
-    if (epoch_ends && (s->plan.best || s->plan.best_only) && is_best(s, training))
-        save_as(s->callback.name, training, s->plan.folder, "best", s->plan.weights_only);
-    if (s->plan.best_only)
-        return;
-    if (epoch_ends || (s->plan.every > 0 && training->steps_done % s->plan.every == 0))
-        save_latest(s, training);
-}
-
-static void saver_train_end(Callback *self, Training *training)
-{
-    const Saver *s = (const Saver *)self;
-    if (training->verbose && s->best[EPOCH] > 0)
-        printf("Best epoch: %.0f (%s: %.4f)\n", s->best[EPOCH],
-               training->validation ? "val_accuracy" : "accuracy", s->best[FIGURE]);
-}
-
-static void saver_release(Callback *self)
-{
-    free((void *)(uintptr_t)((Saver *)self)->plan.folder);
-}
-
-Callback *checkpoint(const Checkpoint *plan)
-{
-    trace_call();
-    if (!plan || !plan->folder)
-        die("%s: there is no folder (NULL)", __func__);
-    if (plan->every < 0 || plan->keep < 0)
-        die("%s: every %d steps, %d kept: neither can be below 0", __func__, plan->every,
-            plan->keep);
-    Saver *s = allocate(1, sizeof *s);
-    *s = (Saver){.callback = {.name = "checkpoint",
-                              .train_begin = saver_train_begin,
-                              .epoch_begin = saver_epoch_begin,
-                              .at_rest = saver_at_rest,
-                              .train_end = saver_train_end,
-                              .release = saver_release,
-                              .kept = s->best,
-                              .kept_count = 2},
-                 .plan = *plan};
-    s->plan.folder = format_text("%s", plan->folder);
-    checkpoint_dir_is_used(); // also by a training of no epochs
-    return &s->callback;
 }

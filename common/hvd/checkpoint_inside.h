@@ -1,0 +1,25 @@
+// What checkpoint.c has for the callback of checkpoint_callback.c.
+
+#ifndef HVDLAB_CHECKPOINT_INSIDE_H
+#define HVDLAB_CHECKPOINT_INSIDE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "hvd/checkpoint.h"
+
+// Exits without hvd_init; without a launcher this process is the whole job, and needs none.
+void checkpoint_need_ranks(const char *caller);
+
+// Exits where a checkpoint could not hold the whole state of the optimizer.
+void checkpoint_check_model(const char *caller, const Model *model);
+
+// Between these two calls, which all ranks make, all ranks take the root's bytes.
+void checkpoint_begin_call(const char *caller, const char *name);
+void checkpoint_take_roots(void *bytes, size_t count);
+void checkpoint_end_call(void);
+
+// save_checkpoint(), for that caller; or the weights alone.
+bool checkpoint_save_as(const char *caller, const Training *training, const char *folder,
+                        const char *name, bool weights_only);
+
+#endif
