@@ -1,6 +1,6 @@
 // What checkpoints promise on one worker: what is in the files, under which names; that they are
 // read back; and that no damaged, foreign or old file is believed. (Several workers, and programs
-// that are killed: tests/mpi/test_checkpoints.sh.)
+// that are killed: tests/mpi/test_checkpoints.sh; the callback: test_checkpoint_callback.c.)
 
 #include <errno.h>
 #include <math.h>
@@ -10,69 +10,12 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/format.h"
-#include "child.h"
 #include "data/safetensors.h"
 #include "hvd/accumulate.h"
 #include "hvd/checkpoint_folder.h"
-#include "hvdlab.h"
 #include "nn/state.h"
-#include "scratch.h"
+#include "small_training.h"
 #include "train/checkpoint_file.h"
-
-static char path[sizeof scratch + 32], part[sizeof scratch + 32];
-
-typedef struct {
-    Dataset dataset;
-    Batches *batches;
-    Model *model;
-    Fit plan;
-} Small;
-
-static Model *network(int units)
-{
-    Tensor image = input(28, 28, 1);
-    Tensor x = batch_norm(dropout(max_pool(conv2d(image, 2, 3), 7), 0.2f));
-    return model(image, softmax(dense(relu(dense(flatten(x), units)), 10)));
-}
-
-static Small small_with(int units, Optimizer *optimizer)
-{
-    Args args = {.data = DATA_SYNTHETIC, .images = 40};
-    Small s = {.dataset = load_data(&args, TRAIN)};
-    s.batches = plain_batches(&s.dataset, image_statistics(&s.dataset), 8);
-    s.model = compile(network(units), CATEGORICAL_CROSSENTROPY, optimizer);
-    s.plan = (Fit){.train = s.batches, .epochs = 2, .steps_per_epoch = 5};
-    return s;
-}
-
-static Small small(void)
-{
-    return small_with(6, sgd_momentum(0.1f, 0.9f, false));
-}
-
-static Checkpoint every_two(void)
-{
-    return (Checkpoint){.folder = scratch, .every = 2};
-}
-
-static void train_and_save(const void *unused)
-{
-    (void)unused;
-    Small s = small();
-    Callbacks callbacks = {0};
-    Checkpoint plan = every_two();
-    callbacks_add(&callbacks, checkpoint(&plan));
-    s.plan.callbacks = &callbacks;
-    fit(s.model, &s.plan);
-}
-
-static void save_first(void)
-{
-    make_scratch();
-    snprintf(path, sizeof path, "%s/ckpt-1.safetensors", scratch);
-    snprintf(part, sizeof part, "%s/ckpt-1.rank-0.safetensors", scratch);
-    ck_assert_int_eq(run_in_child(train_and_save, NULL).status, 0);
-}
 
 static void restore_first(const void *unused)
 {
@@ -133,19 +76,6 @@ START_TEST(a_file_has_what_keras_calls_it)
     free(latest);
 }
 END_TEST
-
-static void update_alike(Model *a, Model *b, Batches *batches)
-{
-    batches_begin(batches, 1);
-    Batch batch = batches_next(batches);
-    compute_gradients(a, &batch);
-    float *gradients = allocate(model_parameters(a)->length, sizeof *gradients);
-    model_read_gradients(a, gradients);
-    model_write_gradients(b, gradients);
-    free(gradients);
-    apply_gradients(a);
-    apply_gradients(b);
-}
 
 START_TEST(every_optimizer_comes_back)
 {
@@ -458,225 +388,7 @@ START_TEST(what_is_not_this_programs_is_refused)
 }
 END_TEST
 
-// The run restores from the scratch folder, and saves in another one.
-static void go_on_in(const void *folder)
-{
-    Small s = small();
-    Callbacks callbacks = {0};
-    callbacks_add(&callbacks, checkpoint(&(Checkpoint){.folder = folder, .keep = 1}));
-    s.plan.callbacks = &callbacks;
-    s.plan.epochs = 3;
-    CHECK(restore_latest(s.model, &s.plan, scratch));
-    fit(s.model, &s.plan);
-}
-
-static void train_another(const void *folder, int units, Optimizer *optimizer)
-{
-    Small s = small_with(units, optimizer);
-    Callbacks callbacks = {0};
-    callbacks_add(&callbacks, checkpoint(&(Checkpoint){.folder = folder}));
-    s.plan.callbacks = &callbacks;
-    fit(s.model, &s.plan);
-}
-
-static void train_wider(const void *folder)
-{
-    train_another(folder, 7, sgd_momentum(0.1f, 0.9f, false));
-}
-
-static void train_with_adam(const void *folder)
-{
-    train_another(folder, 6, adam(0.001f));
-}
-
-static void train_the_same(const void *folder)
-{
-    train_another(folder, 6, sgd_momentum(0.1f, 0.9f, false));
-}
-
-START_TEST(a_restored_training_spares_the_folder_of_another)
-{
-    void (*const others[])(const void *) = {train_wider, train_with_adam};
-    for (int i = 0; i < 2; i++) {
-        char *folder = format_text("%s/%d", scratch, i), *first = main_path(folder, "ckpt-1", NULL);
-        ck_assert_int_eq(run_in_child(others[i], folder).status, 0);
-        assert_refused(go_on_in, folder, "holds checkpoints of another training (ckpt-2): name");
-        ck_assert_int_eq(access(first, F_OK), 0);
-        free(first);
-        free(folder);
-    }
-    // It may be the same training's.
-    const char *folder = in_scratch("same");
-    ck_assert_int_eq(run_in_child(train_the_same, folder).status, 0);
-    Outcome outcome = run_in_child(go_on_in, folder);
-    ck_assert_msg(outcome.status == 0, "%s", outcome.err);
-}
-END_TEST
-
-// ---- Several gradients for an update.
-
-typedef struct {
-    int passes, steps;
-    Checkpoint plan;
-    int step; // that a save refuses
-} Passes;
-
-static void train_in_passes(const void *argument)
-{
-    const Passes *p = argument;
-    Small s = small_with(6, hvd_accumulate(sgd_momentum(0.1f, 0.9f, false), p->passes));
-    Callbacks callbacks = {0};
-    callbacks_add(&callbacks, checkpoint(&p->plan));
-    s.plan.callbacks = &callbacks;
-    s.plan.steps_per_epoch = p->steps;
-    fit(s.model, &s.plan);
-}
-
-// With another number of steps the training continues after a whole update.
-START_TEST(a_moved_step_ends_an_update)
-{
-    const char *folder = in_scratch("moved");
-    const Passes p = {4, 8, {.folder = folder, .every = 4}, 0};
-    ck_assert_int_eq(run_in_child(train_in_passes, &p).status, 0);
-    Small s = small_with(6, hvd_accumulate(sgd_momentum(0.1f, 0.9f, false), 4));
-    s.plan.steps_per_epoch = 12;
-    restore_checkpoint(s.model, &s.plan, folder, "ckpt-0-4");
-    ck_assert_int_eq((int)s.plan.initial_step, 4); // 6 is inside an update
-}
-END_TEST
-
-static void go_on_inside_an_epoch_in(const void *folder)
-{
-    Small s = small_with(6, sgd_momentum(0.1f, 0.9f, false));
-    Callbacks callbacks = {0};
-    callbacks_add(&callbacks, checkpoint(&(Checkpoint){.folder = folder}));
-    s.plan.callbacks = &callbacks;
-    s.plan.steps_per_epoch = 4;
-    restore_checkpoint(s.model, &s.plan, in_scratch("inside"), "ckpt-0-2");
-    fit(s.model, &s.plan);
-}
-
-START_TEST(one_restored_inside_its_first_epoch_spares_it_too)
-{
-    const Passes p = {1, 4, {.folder = in_scratch("inside"), .every = 2}, 0};
-    ck_assert_int_eq(run_in_child(train_in_passes, &p).status, 0);
-    const char *folder = in_scratch("another");
-    ck_assert_int_eq(run_in_child(train_with_adam, folder).status, 0);
-    assert_refused(go_on_inside_an_epoch_in, folder, "holds checkpoints of another training");
-}
-END_TEST
-
-// Refused before the first step, not by the save.
-START_TEST(a_save_inside_an_update_is_refused_before_training)
-{
-    const char *folder = in_scratch("passes");
-    const Passes wrong[] = {{2, 5, {.every = 2}, 5},
-                            {2, 4, {.every = 3}, 3},
-                            {3, 4, {.best_only = true}, 4},
-                            {4, 4, {.every = 2}, 2}},
-                 right[] = {{2, 4, {.every = 2}, 0},
-                            {2, 4, {.every = 3, .best_only = true}, 0},
-                            {2, 4, {.every = 5}, 0},
-                            {2, 5, {.every = 1, .weights_only = true}, 0}};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        Passes p = wrong[i];
-        p.plan.folder = folder;
-        char *words = format_text("checkpoint: a save after step %d of epoch 1 would find", p.step);
-        assert_refused(train_in_passes, &p, words);
-        free(words);
-        ck_assert_ptr_null(latest_checkpoint(folder));
-    }
-    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
-        Passes p = right[i];
-        char *own = format_text("%s/%zu", scratch, i);
-        p.plan.folder = own;
-        Outcome outcome = run_in_child(train_in_passes, &p);
-        ck_assert_msg(outcome.status == 0, "%zu: %s", i, outcome.err);
-        free(own);
-    }
-}
-END_TEST
-
-// Gradients of the weights before are no part of the first update after.
-START_TEST(restored_weights_have_no_gradients)
-{
-    Small a = small_with(6, hvd_accumulate(sgd_momentum(0.1f, 0.9f, false), 2)), b = a;
-    b.model = small_with(6, hvd_accumulate(sgd_momentum(0.1f, 0.9f, false), 2)).model;
-    restore_checkpoint(a.model, NULL, scratch, "ckpt-1");
-    update_alike(b.model, a.model, a.batches); // of the weights before
-    restore_checkpoint(a.model, NULL, scratch, "ckpt-1");
-    restore_checkpoint(b.model, NULL, scratch, "ckpt-1");
-    double before = model_fingerprints(a.model).weights;
-    update_alike(a.model, b.model, a.batches);
-    ck_assert(model_fingerprints(a.model).weights == before);
-    update_alike(a.model, b.model, a.batches);
-    ck_assert(model_fingerprints(a.model).weights != before);
-}
-END_TEST
-
 // ---- Weights alone.
-
-static void train_and_save_weights(const void *unused)
-{
-    (void)unused;
-    Small s = small();
-    Callbacks callbacks = {0};
-    Checkpoint plan = {.folder = in_scratch("weights"), .best = true, .weights_only = true};
-    callbacks_add(&callbacks, checkpoint(&plan));
-    s.plan.callbacks = &callbacks;
-    fit(s.model, &s.plan);
-    Small again = small();
-    load_weights(again.model, in_scratch("weights/ckpt-2.safetensors"));
-    Fingerprints a = model_fingerprints(s.model), b = model_fingerprints(again.model);
-    CHECK(a.weights == b.weights && a.statistics == b.statistics);
-}
-
-static void restore_weights(const void *unused)
-{
-    (void)unused;
-    Small s = small();
-    restore_latest(s.model, &s.plan, in_scratch("weights"));
-}
-
-START_TEST(a_callback_can_save_weights_only)
-{
-    ck_assert_int_eq(run_in_child(train_and_save_weights, NULL).status, 0);
-    Safetensors *file = safetensors_read(in_scratch("weights/best.safetensors"));
-    ck_assert_int_eq(safetensors_count(file), model_variable_count(small().model));
-    ck_assert_ptr_null(safetensors_find(file, "optimizer/momentum/dense/kernel"));
-    ck_assert_int_ne(access(in_scratch("weights/ckpt-2.rank-0.safetensors"), F_OK), 0);
-    Outcome outcome = run_in_child(restore_weights, NULL);
-    ck_assert_int_eq(outcome.status, 2);
-    ck_assert_ptr_nonnull(strstr(outcome.err, "weights/ckpt-2.safetensors: it has weights only"));
-    ck_assert_ptr_eq(strchr(outcome.err, '\n'), strrchr(outcome.err, '\n'));
-}
-END_TEST
-
-// Whole checkpoints, and the best epoch's weights, in one folder.
-static void go_on_beside_weights(const void *epochs)
-{
-    Small s = small();
-    Callbacks callbacks = {0};
-    Checkpoint whole = every_two();
-    Checkpoint best = {.folder = scratch, .best_only = true, .weights_only = true};
-    callbacks_add(&callbacks, checkpoint(&whole));
-    callbacks_add(&callbacks, checkpoint(&best));
-    s.plan.callbacks = &callbacks;
-    s.plan.epochs = *(const int *)epochs;
-    CHECK(restore_latest(s.model, &s.plan, scratch));
-    fit(s.model, &s.plan);
-}
-
-START_TEST(weights_may_lie_beside_checkpoints)
-{
-    const char *unfinished = in_scratch("best.safetensors.0123456789abcdef");
-    ck_assert_int_eq(run_in_child(go_on_beside_weights, &(int){3}).status, 0);
-    ck_assert_int_eq(access(in_scratch("best.safetensors"), F_OK), 0);
-    write_in_scratch("best.safetensors.0123456789abcdef", "x", 1);
-    ck_assert_int_eq(run_in_child(go_on_beside_weights, &(int){4}).status, 0);
-    ck_assert_int_ne(access(unfinished, F_OK), 0);
-}
-END_TEST
 
 static void load_into(const void *model)
 {
@@ -736,40 +448,6 @@ START_TEST(weights_of_another_model_change_nothing)
 }
 END_TEST
 
-static void save_where_it_can_not_be(const void *unused)
-{
-    (void)unused;
-    Small s = small();
-    Training training = {.model = s.model, .steps = 5};
-    CHECK(!save_checkpoint(&training, scratch, "no/place"));
-    CHECK(!save_checkpoint(&training, scratch, "no/place"));
-    CHECK(!save_checkpoint(&training, in_scratch("ckpt-1.safetensors"), "below a file"));
-    CHECK(!write_checkpoint(&training, "/no/such/folder/x"));
-    CHECK(!sync_folder("/no/such/folder"));
-    CHECK(save_checkpoint(&training, scratch, "place"));
-}
-
-START_TEST(a_checkpoint_that_can_not_be_saved_does_not_end_the_program)
-{
-    Outcome outcome = run_in_child(save_where_it_can_not_be, NULL);
-    ck_assert_int_eq(outcome.status, 1);
-    ck_assert_ptr_nonnull(strstr(outcome.err, "warning: cannot save the checkpoint"));
-    ck_assert_ptr_nonnull(strstr(outcome.err, "not all checkpoints could be saved: "));
-}
-END_TEST
-
-START_TEST(the_one_just_saved_is_kept_beside_later_ones)
-{
-    write_in_scratch("ckpt-8.safetensors", "x", 1);
-    write_in_scratch("ckpt-9.safetensors", "x", 1);
-    remove_older(scratch, 1, "ckpt-8");
-    ck_assert_int_eq(access(in_scratch("ckpt-8.safetensors"), F_OK), 0);
-    remove_older(scratch, 1, "ckpt-9");
-    ck_assert_int_ne(access(in_scratch("ckpt-8.safetensors"), F_OK), 0);
-    ck_assert_int_eq(access(in_scratch("ckpt-9.safetensors"), F_OK), 0);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("checkpoint");
@@ -787,19 +465,10 @@ int main(void)
     tcase_add_test(tcase, passes_are_counted_on);
     tcase_add_test(tcase, a_header_has_one_limit);
     tcase_add_test(tcase, weights_come_from_any_checkpoint_and_from_save_weights);
-    tcase_add_test(tcase, a_restored_training_spares_the_folder_of_another);
-    tcase_add_test(tcase, one_restored_inside_its_first_epoch_spares_it_too);
-    tcase_add_test(tcase, a_save_inside_an_update_is_refused_before_training);
-    tcase_add_test(tcase, a_moved_step_ends_an_update);
-    tcase_add_test(tcase, restored_weights_have_no_gradients);
-    tcase_add_test(tcase, a_callback_can_save_weights_only);
-    tcase_add_test(tcase, weights_may_lie_beside_checkpoints);
     tcase_add_test(tcase, a_checkpoint_with_a_variable_too_many_is_refused);
     tcase_add_test(tcase, weights_of_another_model_change_nothing);
     tcase_add_test(tcase, a_long_training_can_be_saved);
     tcase_add_test(tcase, the_one_before_an_incomplete_one_is_taken);
-    tcase_add_test(tcase, a_checkpoint_that_can_not_be_saved_does_not_end_the_program);
-    tcase_add_test(tcase, the_one_just_saved_is_kept_beside_later_ones);
     suite_add_tcase(suite, tcase);
     return run_suite(suite);
 }
