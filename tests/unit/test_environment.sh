@@ -130,7 +130,9 @@ rm -rf build
 
 SLURM_JOBID=7 SLURM_NODELIST=a refused "unset SLURM_JOBID" common/scripts/mpi.sh line 2 program
 SLURM_JOBID=7 SLURM_NODELIST=a refused "unset SLURM_JOBID" common/scripts/mpi.sh run 2 true
-SLURM_JOBID=7 SLURM_NODELIST=a SLURM_TASKS_PER_NODE=2 succeeds common/scripts/mpi.sh line 2 program
+SLURM_JOBID=7 SLURM_NODELIST=$(uname -n) SLURM_TASKS_PER_NODE=2 succeeds common/scripts/mpi.sh line 2 program
+command -v srun >/dev/null || # a shell kept from a job, on a machine without Slurm
+    SLURM_JOBID=7 SLURM_NODELIST=a SLURM_TASKS_PER_NODE=2 refused "unset SLURM_JOBID" common/scripts/mpi.sh run 2 true
 SLURM_JOBID=7 OMPI_MCA_btl=x OMP_NUM_THREADS=3 TMPDIR=/nowhere succeeds common/scripts/info.sh
 says 'here: hvdlab: SLURM_JOBID is set, and other variables of a Slurm job are not: unset SLURM_JOBID, else mpirun fails'
 says 'OMPI_MCA_btl OMP_NUM_THREADS SLURM_JOBID'
