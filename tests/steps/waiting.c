@@ -48,37 +48,34 @@ const cJSON *pending_call(const Events *events)
 
 // ---- Collective calls.
 
-// How many calls on that communicator the rank has begun; where it has no name, how many of that
-// function.
-static int calls_begun(const Events *events, const char *name, const char *function)
+static bool is_alike(const cJSON *call, const cJSON *other)
 {
-    const char *field = *name ? "name" : "function", *value = *name ? name : function;
-    int count = 0;
-    for (int at = -1; (at = event_find(events, "collective_begin", at + 1)) >= 0;)
-        count += strcmp(event_text(events->items[at], field), value) == 0;
-    return count;
+    const char *field = *event_text(call, "name") ? "name" : "function";
+    return strcmp(event_text(call, field), event_text(other, field)) == 0 &&
+           strcmp(event_text(call, "ranks"), event_text(other, "ranks")) == 0;
 }
 
-// The number of calls like this one up to it.
-static int place_of_call(const Events *events, const cJSON *call)
+// How many calls like this one the rank has begun, `last` (NULL: all) included: on that communicator;
+// where it has no name, of that function among the same ranks.
+static int calls_begun(const Events *events, const cJSON *call, const cJSON *last)
 {
-    const char *name = event_text(call, "name"), *function = event_text(call, "function");
-    const char *field = *name ? "name" : "function", *value = *name ? name : function;
     int count = 0;
     for (int at = -1; (at = event_find(events, "collective_begin", at + 1)) >= 0;) {
-        count += strcmp(event_text(events->items[at], field), value) == 0;
-        if (events->items[at] == call)
+        count += is_alike(call, events->items[at]);
+        if (events->items[at] == last)
             break;
     }
     return count;
 }
 
+// A rank of its communicator has not made the call.
 static bool lacks_callers(const Traces *traces, int rank, const cJSON *call)
 {
-    int number = place_of_call(&traces->of[rank], call);
+    RankSet members = event_ranks(call, "ranks");
+    int number = calls_begun(&traces->of[rank], call, call);
     for (int other = 0; other < traces->ranks; other++)
-        if (calls_begun(&traces->of[other], event_text(call, "name"),
-                        event_text(call, "function")) < number)
+        if ((members == 0 || has_rank(members, other)) &&
+            calls_begun(&traces->of[other], call, NULL) < number)
             return true;
     return false;
 }
