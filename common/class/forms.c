@@ -113,6 +113,7 @@ void print_book(FILE *out, const cJSON *grades)
     fprintf(out, "points\n");
     cJSON_ArrayForEach (student, items(grades, "students")) {
         double points = 0;
+        bool whole = true;
         print_own(out, json_text(student, "id"), ",");
         print_own(out, json_text(student, "name"), ",");
         print_own(out, json_text(student, "email"), ",");
@@ -120,8 +121,9 @@ void print_book(FILE *out, const cJSON *grades)
             result = result_named(student, names[i]);
             print_points(out, result);
             points += result ? result_number(result, "points") : 0;
+            whole = whole && (!result || has_mark(result));
         }
-        if (all_marked(student))
+        if (whole) // as in print_csv
             fprintf(out, "%g", points);
         fputs("\n", out);
     }

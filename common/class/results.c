@@ -330,15 +330,28 @@ static bool is_row_of(const Overrides *all, int row, const char *id, const char 
            same_name(table_cell(&all->table, row, all->exercise), exercise);
 }
 
-void check_overrides(const char *path, const char *taken_path)
+static bool is_word_of(const char *word, const char *words)
+{
+    char *copy = format_text("%s", words), *rest;
+    bool found = false;
+    for (char *at = strtok_r(copy, " ", &rest); at && !found; at = strtok_r(NULL, " ", &rest))
+        found = same_name(at, word);
+    free(copy);
+    return found;
+}
+
+void check_overrides(const char *path, const char *taken_path, const char *exercises)
 {
     Overrides all = overrides_read(path);
     cJSON *taken = json_read(taken_path);
     for (int r = 1; r < all.table.count; r++) {
         const char *id = table_cell(&all.table, r, all.id);
+        const char *exercise = table_cell(&all.table, r, all.exercise);
         const cJSON *student;
         bool known = false;
         points_of(&all, r);
+        if (!is_word_of(exercise, exercises))
+            die("%s: row %d: there is no exercise \"%s\"", path, r + 1, exercise);
         cJSON_ArrayForEach (student, items(taken, "students"))
             known = known || same_name(json_text(student, "id"), id);
         if (!known)

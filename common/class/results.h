@@ -37,9 +37,9 @@ int print_changes(const cJSON *before, const cJSON *after);
 // frees it.
 char *result_key(const char *sha256, uint64_t seed, const char *kit, uint64_t stamp);
 
-// Exits with an error message where an override names no student: to be asked before anything is
-// graded.
-void check_overrides(const char *overrides, const char *taken);
+// Exits with an error message where an override names no student, or none of the kit's exercises
+// ("1 2 ring"): to be asked before anything is graded.
+void check_overrides(const char *overrides, const char *taken, const char *exercises);
 
 // ---- Reading it.
 

@@ -17,6 +17,19 @@
 
 // ---- Times.
 
+// Does the system know "Europe/Berlin"? (Its folder has other files and folders, too.)
+static bool is_zone(const char *name)
+{
+    static const char signs[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_+-/";
+    char *path = format_text("/usr/share/zoneinfo/%s", name), magic[4] = "";
+    FILE *file = strspn(name, signs) == strlen(name) ? fopen(path, "re") : NULL;
+    bool known = file && fread(magic, 1, 4, file) == 4 && memcmp(magic, "TZif", 4) == 0;
+    if (file)
+        fclose(file);
+    free(path);
+    return known;
+}
+
 // What stands behind the time of day: "", " Europe/Berlin", "+02:00", "Z". False: it is none.
 static bool read_zone(const char *text, struct tm *time, long long *seconds)
 {
@@ -39,13 +52,7 @@ static bool read_zone(const char *text, struct tm *time, long long *seconds)
         *seconds = timegm(time) - (sign == '-' ? -1 : 1) * (hours * 3600LL + minutes * 60LL);
         return true;
     }
-    char *zone = format_text("/usr/share/zoneinfo/%s", text);
-    bool known =
-        strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_+-/") ==
-            strlen(text) &&
-        access(zone, R_OK) == 0;
-    free(zone);
-    if (!known)
+    if (!is_zone(text))
         return false;
     char *before = getenv("TZ") ? format_text("%s", getenv("TZ")) : NULL;
     setenv("TZ", text, 1);

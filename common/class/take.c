@@ -258,6 +258,16 @@ static int unit_of(int student)
     return student;
 }
 
+// The same of a team: of the first member who has it.
+static char *line_of_unit(int unit, const char *ending)
+{
+    char *line = NULL;
+    for (int i = 0; i < now->class.count && !line; i++)
+        if (unit_of(i) == unit)
+            line = line_of(now->class.students[i].folder, ending);
+    return line;
+}
+
 // The caller frees it.
 static char *unit_name(int unit)
 {
@@ -348,8 +358,7 @@ static void describe_missing(cJSON *file, const Exercise *exercise, int unit)
 {
     bool unread = now->damaged;
     char *obstacles = obstacles_of(unit, &unread), *there = what_was_there(unit),
-         *error = line_of(now->class.students[unit].folder, "error"),
-         *said = line_of(now->class.students[unit].folder, "note"), *note = NULL;
+         *error = line_of_unit(unit, "error"), *said = line_of_unit(unit, "note"), *note = NULL;
     if (error)
         text_add(&note, "%s", error);
     else if (!there && !obstacles)

@@ -48,9 +48,12 @@ const Folder *read_folder(const char *path)
     for (const struct dirent *entry;
          entries && folder.count < MAX_FILES && (entry = readdir(entries));) {
         RunFile *file = &folder.files[folder.count];
-        int end = 0;
-        if (sscanf(entry->d_name, "rank-%7d.jsonl%n", &file->number, &end) != 1 || end == 0 ||
-            entry->d_name[end] || file->number >= MAX_FILES)
+        char wanted[32];
+        if (sscanf(entry->d_name, "rank-%7d", &file->number) != 1 || file->number < 0 ||
+            file->number >= MAX_FILES)
+            continue;
+        snprintf(wanted, sizeof wanted, "rank-%d.jsonl", file->number);
+        if (strcmp(wanted, entry->d_name) != 0)
             continue;
         char *name = format_text("%s/%s", path, entry->d_name);
         folder.count += read_start(name, file);

@@ -201,7 +201,7 @@ fi
 mv "$work/submissions/taken.json" "$work/submissions/tasks.tsv" "$work"
 # What was changed by hand outlives the run that was told of it.
 if [[ -n ${OVERRIDES:-} ]]; then
-    "$build/grades" overrides "$OVERRIDES" "$work/taken.json"
+    "$build/grades" overrides "$OVERRIDES" "$work/taken.json" "$(cut -d ' ' -f 1 <<<"$known" | xargs)"
     [[ -n ${DRY:-} ]] || cp "$OVERRIDES" "$work/overrides.csv"
 elif [[ -e $grades/overrides.csv ]]; then
     OVERRIDES=$grades/overrides.csv
@@ -289,7 +289,7 @@ keep()
 }
 changes=
 [[ -z $before ]] || changes=$("$tool" changes "$before" "$json")
-cd "$grades"
+mkdir -p "$grades/submissions" "$grades/pages" && cd "$grades"
 if [[ -n $changes ]]; then
     printf '%s\nmake grade: the tables of before are in %s\n' "$changes" "$earlier"
     for file in grades.json table.txt grades.csv book.csv junit.xml moodle.csv canvas.csv; do
@@ -311,7 +311,7 @@ done < <(cd "$new" && find . -type f -printf '%P\n')
 find submissions pages -mindepth 1 -type d -empty -delete
 sed -n '/^exercise/,$p' table.txt
 echo "make grade: $grades/table.txt, grades.csv, book.csv, grades.json, junit.xml, pages/${WORKSHEET:+, moodle.csv, feedback.zip}${BOOK:+, canvas.csv}"
-if grep -q '"points":[[:space:]]*null' grades.json; then
+if sed -n '/^exercise/,/^$/p' table.txt | awk 'NR > 1 && $5 > 0 { found = 1 } END { exit !found }'; then # "no mark", of this run
     echo "make grade: some have no mark (not-fetched, not-understood or not-graded): table.txt says why" >&2
     exit 1
 fi

@@ -71,5 +71,6 @@ RUN
 chmod +x "$folder/setup.sh" "$folder/run_autograder"
 (cd "$folder" && zip -qr - .) >"$zip"
 mkdir -p "$(dirname "$to")"
-cat "$zip" >"$to"
+rm -f -- "$to"
+(umask 077 && cat "$zip" >"$to") # it has the course's secret
 echo "make gradescope: $to"

@@ -6,7 +6,7 @@
 //     stamp SECRET FOLDER            the code and the seed of a package's stamp (class/take.h)
 //     take NAME=VALUE...             which files are graded (class/take.h)
 //     taken TAKEN.json               the same, for people
-//     overrides FILE TAKEN.json      exits where a row makes no sense
+//     overrides FILE TAKEN.json EXERCISES  exits where a row makes no sense
 //     collect NAME=VALUE...          grades.json (class/results.h), to `to`
 //     changes OLD NEW                which verdicts of the same files differ
 //     table|csv|book|junit GRADES.json
@@ -219,8 +219,8 @@ int main(int argc, char **argv)
         print_taken(argv[2]);
     else if (strcmp(verb, "collect") == 0)
         collect(words);
-    else if (strcmp(verb, "overrides") == 0 && argc == 4)
-        check_overrides(argv[2], argv[3]);
+    else if (strcmp(verb, "overrides") == 0 && argc == 5)
+        check_overrides(argv[2], argv[3], argv[4]);
     else if (strcmp(verb, "changes") == 0 && argc == 4)
         print_difference(argv[2], argv[3]);
     else {

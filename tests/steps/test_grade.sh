@@ -195,7 +195,7 @@ dry ROSTER="$roster" DEADLINE='2026-05-01 14:30 Europe/Berlin'
 late_of() { awk -F '  +' -v id="$1" '$1 == id && /  ring  / { print $(NF - 1); exit }' "$folder/out"; }
 [[ "$(late_of early) $(late_of late) $(late_of extended) $(late_of two)" == "0 2 0 0" ]] || fail "days late: $(cat "$folder/out")"
 expect two ring 'taken|two/ring (1).c; not taken: two/ring.c (it came after the deadline)'
-for bad in soon 2026-13-01 '2026-02-30 10:00' '2026-05-01 12:00 Mars/Olympus'; do
+for bad in soon 2026-13-01 '2026-02-30 10:00' '2026-05-01 12:00 Mars/Olympus' '2026-05-01 12:00 Europe' '2026-05-01 12:00 tzdata.zi'; do
     grade DRY=1 DEADLINE="$bad"
     [[ $status -eq 2 ]] && grep -q 'is no date' "$folder/err" || fail "DEADLINE=$bad: status $status"
 done
@@ -208,6 +208,10 @@ dry SUBMISSIONS= ROSTER="$roster" DEADLINE='2026-05-02 UTC'
 expect g1 ring 'taken|repository/ring.c; not taken: commits after the deadline: 1'
 expect g2 ring 'not-fetched|*repository*'
 expect g3 ring 'not-fetched|*no no-such*'
+# A team's repository may stand in any member's row.
+printf 'id,repository,team\ng1,,a\ng2,%s/nothing,a\n' "$repository" >"$roster"
+dry SUBMISSIONS= ROSTER="$roster"
+expect g1 ring 'not-fetched|*repository*'
 
 # ---- Grading: who has no mark, a team, points by hand, late, one again; four runs and a run that is killed.
 
@@ -241,6 +245,8 @@ grep -q '0 to check' "$folder/out" || fail "something was graded again: $(cat "$
 grep -q 'points changed by hand: he showed it' "$folder/grades/pages/bo.txt" || fail "a page does not say that points were changed by hand"
 printf 'id,exercise,points\nnobody,ring,1\n' >"$folder/bad.csv"
 grade "${late_options[@]}" OVERRIDES="$folder/bad.csv" && [[ $status -eq 2 ]] && grep -q 'no student "nobody"' "$folder/err" || fail "an override of nobody: status $status"
+printf 'id,exercise,points\nana,rign,1\n' >"$folder/bad.csv"
+grade "${late_options[@]}" OVERRIDES="$folder/bad.csv" && [[ $status -eq 2 ]] && grep -q 'no exercise "rign"' "$folder/err" || fail "an override of no exercise: status $status"
 grade "${late_options[@]}" ONLY=ana
 grep -q '2 to check' "$folder/out" || fail "ONLY=ana: $(cat "$folder/out")"
 [[ $(rows "$table") == "$(rows "$folder/first" | sed '/^bo ring/s/0$/1.5/')" ]] || fail "ONLY changed others: $(diff "$folder/first" "$table")"

@@ -17,6 +17,7 @@ trap 'rm -rf "$folder" "$place"' EXIT
 mkdir -p "$place/source" "$place/submission"
 refused 'there is no exercise' env EXERCISES=nothing common/scripts/gradescope.sh
 succeeds env EXERCISES="1 ring:2" TO="$folder/gradescope.zip" common/scripts/gradescope.sh
+[[ $(stat -c %a "$folder/gradescope.zip") == 600 ]] || fail "others can read the zip, and so the course's secret"
 unzip -q "$folder/gradescope.zip" -d "$place/source"
 [[ -x $place/source/setup.sh && -x $place/source/run_autograder ]] || fail "setup.sh or run_autograder cannot be run"
 # What apt-get would install is here already.

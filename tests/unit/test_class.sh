@@ -67,6 +67,14 @@ run env SUBMISSIONS="$folder/handed-in" ROSTER="$folder/class.csv" EXERCISES=rin
 [[ $status -eq 0 ]] || fail "grade.sh: status $status: $(tail -n 3 "$folder/err")"
 ! grep -n a-secret-of-ours "$folder/err" || fail "make grade: the secret is an argument"
 
+# A class in which nobody has handed in anything has its tables, which the next run replaces.
+mkdir "$folder/nothing" "$folder/nothing/ann"
+for _ in 1 2; do
+    succeeds env SUBMISSIONS="$folder/nothing" ROSTER="$folder/class.csv" EXERCISES=ring GRADES="$folder/none" common/scripts/grade.sh
+    grep -q 'ring: missing' "$folder/out" || fail "no table: $(cat "$folder/out" "$folder/err")"
+done
+[[ ! -e $folder/none/earlier ]] || fail "tables that are the same are kept: $(ls "$folder/none/earlier"/*)"
+
 # A run that is killed in the check that a verdict "crashed" needs, alone: the next run makes it. So does one with ONLY=.
 export STUB=$folder/stub
 mkdir "$STUB" && ln -s "$(realpath "$build")"/{grades,hvdlab.o,compile-step} "$STUB"

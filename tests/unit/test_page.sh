@@ -17,6 +17,7 @@ limit=300
 refused 'usage: page' "$page"
 refused 'there is no trace in' "$page" "$folder/nothing" "$folder/p.html"
 mkdir "$folder/empty"
+touch "$folder/empty/rank--1.jsonl"
 refused 'no file rank-0.jsonl' "$page" "$folder/empty" "$folder/p.html"
 
 HVDLAB_TRACE=$folder/trace HVD_LAYOUT=0,1,0,1 succeeds common/scripts/mpi.sh run 4 "$build/solution_06" --width 1 --epochs 2 \
