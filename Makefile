@@ -74,7 +74,7 @@ ifeq ($(cross),)
 found := $(shell MPI_HOME='$(MPI_HOME)' ONEDNN='$(ONEDNN)' common/scripts/own.sh)
 $(if $(filter-out 0,$(.SHELLSTATUS)),$(if $(builds),$(error $(found))),$(foreach word,$(found),$(eval override $(word))))
 endif
-export PATH := $(subst $() ,,$(foreach folder,$(filter-out $(subst :, ,$(PATH)),$(addsuffix /bin,$(abspath $(MPI_HOME)) $(own))),$(folder):))$(PATH)
+export PATH := $(own_path)$(PATH)
 ask = $(shell PATH='$(PATH)'; $(1))
 
 # One recipe line, quiet unless V=1: $(Q)command; and the short line that stands for it.

@@ -31,6 +31,7 @@
 #include "comm/job_end.h"
 #include "comm/launch.h"
 #include "comm/world.h"
+#include "observe/trace.h"
 
 #define ORDER "HVDLAB_RUN" // of workers: PROCESS:ARGUMENT:RESULT:DISTANCE
 
@@ -207,8 +208,15 @@ char *hvd_run(int np, Function *function, const char *argument)
     char *order = format_text("%s=%d:%d:%d:%" PRIxPTR, ORDER, (int)getpid(), argument_file,
                               result_file, distance);
     char *host = format_text("localhost:%d", np);
-    char *words[] = {"mpirun", "--host", host, "-np", ranks, "-x", order, program, NULL};
-    JobEnd end = run_job(words, JOB_HERE);
+    const char *words[12] = {"mpirun", "--host", host, "-np", ranks};
+    size_t count = 5;
+    launch_pass(words, &count, order);
+    char *trace_setting = trace_setting_for_workers();
+    if (trace_setting)
+        launch_pass(words, &count, trace_setting);
+    words[count] = program;
+    JobEnd end = run_job((char **)words, JOB_HERE);
+    free(trace_setting);
     if (end.status != EXIT_SUCCESS || end.sent)
         end_as(&end);
     char *result = read_text(result_file);

@@ -23,6 +23,7 @@
 #include "base/format.h"
 #include "comm/job_end.h"
 #include "comm/stall_words.h"
+#include "run/device.h"
 
 #define TICK        50  // milliseconds between two looks whether mpirun lives
 #define LAST_TICKS  60  // for what ranks whose mpirun is gone still say
@@ -119,35 +120,39 @@ typedef struct {
     Lines lines;
 } Job;
 
-static _Noreturn void become_mpirun(char *const words[], int error, const sigset_t *mask,
+static _Noreturn void become_mpirun(char *const words[], int error, int fault, const sigset_t *mask,
                                     pid_t parent, JobPlace place)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
         _exit(NOT_STARTED);
     set_environment();
+    device_leave();
     if (place == JOB_HERE)
         stay_here();
     dup2(error, STDERR_FILENO);
     sigprocmask(SIG_SETMASK, mask, NULL);
     execvp(words[0], words);
-    fprintf(stderr, "%s: %s can't be started: %s\n", program_name(), words[0], strerror(errno));
+    (void)!write(fault, &errno, sizeof errno);
     _exit(NOT_STARTED);
 }
 
 static void start(Job *job, char *const words[], const sigset_t *mask, JobPlace place)
 {
-    int ends[2];
+    int ends[2], faults[2], fault = 0; // the second pipe closes when mpirun has begun
     pid_t self = getpid();
     fflush(NULL);
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        die("%s can't be started: %s", words[0], strerror(errno));
-    job->process = fork();
-    if (job->process < 0)
+    if (pipe2(ends, O_CLOEXEC) != 0 || pipe2(faults, O_CLOEXEC) != 0 || (job->process = fork()) < 0)
         die("%s can't be started: %s", words[0], strerror(errno));
     if (job->process == 0)
-        become_mpirun(words, ends[1], mask, self, place);
+        become_mpirun(words, ends[1], faults[1], mask, self, place);
     close(ends[1]);
+    close(faults[1]);
+    while (read(faults[0], &fault, sizeof fault) < 0 && errno == EINTR)
+        ;
+    close(faults[0]);
+    if (fault != 0)
+        die("%s can't be started: %s", words[0], strerror(fault));
     job->error = ends[0];
 }
 
@@ -207,6 +212,20 @@ static void wait_for_end(Job *job)
         close(job->error);
 }
 
+void launch_pass(const char **words, size_t *count, const char *variable)
+{
+    static const char setting[] = "OMPI_MCA_mca_base_env_list";
+    const char *list = getenv(setting);
+    if (list && !strstr(list, variable)) {
+        char *longer = format_text("%s;%s", list, variable);
+        setenv(setting, longer, 1);
+        free(longer);
+    } else if (!list) {
+        words[(*count)++] = "-x";
+        words[(*count)++] = variable;
+    }
+}
+
 JobEnd run_job(char *const words[], JobPlace place)
 {
     Job job = {.end = {.rank = -1}};
@@ -223,8 +242,6 @@ JobEnd run_job(char *const words[], JobPlace place)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (job.end.lost && !job.end.sent) // Open MPI 5 calls it 0, and a hanging one was killed
         job.end.status = EXIT_FAILURE;
-    if (job.end.status == NOT_STARTED && job.end.rank < 0) // its line is there
-        exit(STATUS_USER_MUST);
     return job.end;
 }
 

@@ -6,6 +6,7 @@
 #define HVDLAB_LAUNCH_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 // How a job ended.
 typedef struct {
@@ -27,6 +28,10 @@ typedef enum { JOB_ANYWHERE, JOB_HERE } JobPlace;
 // should this process die. One that has lost a rank or a host and hangs is killed after 10 seconds.
 // A mpirun that can't be started makes the program exit with an error message.
 JobEnd run_job(char *const words[], JobPlace place);
+
+// Adds to mpirun's words that ranks get "NAME=VALUE": -x, or a list of a setting of Open MPI, beside
+// which mpirun takes no -x.
+void launch_pass(const char **words, size_t *count, const char *variable);
 
 // "rank 1 was ended by signal 9 (Killed)", "the job ended with status 3". The caller frees it.
 char *job_end_text(const JobEnd *end);

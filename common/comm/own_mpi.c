@@ -14,7 +14,8 @@
 static void add_to_path(const char *folder)
 {
     const char *path = getenv("PATH");
-    if (path && strstr(path, folder))
+    size_t length = strlen(folder);
+    if (path && strncmp(path, folder, length) == 0 && strchr(":", path[length]))
         return;
     char *longer = format_text("%s:%s", folder, path ? path : "/usr/bin:/bin");
     setenv("PATH", longer, 1);

@@ -181,7 +181,7 @@ static void PRINTF_LIKE(1, 2) add_line(const char *format, ...)
     out.separator = ",\n";
 }
 
-// Escapes a text for a JSON string. A long name is cut.
+// Escapes a text for a JSON string. A long name is cut; what is not UTF-8 becomes '?'.
 typedef struct {
     char text[256];
 } Quoted;
@@ -189,12 +189,17 @@ typedef struct {
 static Quoted quoted(const char *text)
 {
     Quoted result = {{0}};
-    char *to = result.text;
-    for (; *text && to < result.text + sizeof result.text - 2; text++) {
+    char *to = result.text, *clean = text_clean(format_text("%s", text));
+    for (text = clean; *text && to < result.text + sizeof result.text - 2; text++) {
         if (*text == '"' || *text == '\\')
             *to++ = '\\';
-        *to++ = (char)((unsigned char)*text < ' ' ? '?' : *text);
+        *to++ = *text == '\n' ? '?' : *text;
     }
+    if ((*text & 0xc0) == 0x80) // not within a character
+        while (to > result.text && (*--to & 0xc0) == 0x80)
+            ;
+    *to = '\0';
+    free(clean);
     return result;
 }
 

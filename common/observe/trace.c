@@ -2,7 +2,6 @@
 
 #include "observe/trace.h"
 
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -26,6 +25,7 @@
 #include "base/rng.h"
 #include "base/setting.h"
 #include "base/format.h"
+#include "base/json.h"
 
 static int file = -1;
 static pid_t writer; // a child that it forks writes nothing
@@ -119,7 +119,7 @@ static void write_line(const char *event, const TraceField *fields)
         else
             cJSON_AddNumberToObject(object, fields->name, fields->number);
     }
-    char *text = cJSON_PrintUnformatted(object);
+    char *text = json_print(object, false);
     write_whole(text);
     die_if_asked(event);
     free(text);
@@ -192,6 +192,12 @@ void trace_hide_setting(void)
     unsetenv("HVDLAB_TRACE");
     if (folder_asked_for)
         read_key(folder_asked_for);
+}
+
+char *trace_setting_for_workers(void)
+{
+    bool own = file >= 0 || signature.used;
+    return folder_asked_for && !own ? format_text("HVDLAB_TRACE=%s", folder_asked_for) : NULL;
 }
 
 static atomic_bool paused;

@@ -24,6 +24,10 @@ bool trace_on(void);
 void trace_hide_setting(void);
 void trace_finish(int status);
 
+// "HVDLAB_TRACE=DIR", where workers that this program starts are to be traced: not in a check, and
+// not beside a trace of its own. The caller frees it; NULL: no.
+char *trace_setting_for_workers(void);
+
 // True once trace_on() has begun a trace.
 bool trace_has_begun(void);
 

@@ -485,6 +485,13 @@ void device_adopt(Device *device)
     pthread_mutex_unlock(&node.lock);
 }
 
+void device_leave(void)
+{
+    if (node.machine)
+        hwloc_set_cpubind(node.machine, hwloc_topology_get_topology_cpuset(node.machine),
+                          HWLOC_CPUBIND_THREAD);
+}
+
 char *device_cores(void)
 {
     device_current();

@@ -88,6 +88,10 @@ struct Device {
 // from moving threads back to the cores that it found its first one on.
 void device_prepare(void);
 
+// In a process that this one has forked: it may use all cores of the job again, for it is about to
+// become another program.
+void device_leave(void);
+
 // Whether the processor computes bfloat16 (AVX512_BF16, AMX), and oneDNN is not told to do without
 // (DNNL_MAX_CPU_ISA).
 bool device_cpu_has_bfloat16(void);

@@ -114,7 +114,7 @@ unreachable='Temporary failure|Could not (resolve|connect)|Cannot initiate|Unabl
 apt()
 {
     # shellcheck disable=SC2016,SC2086,SC2094 # for the other shell, which becomes apt-get; words
-    $sudo env DEBIAN_FRONTEND=noninteractive RES_OPTIONS="timeout:3 attempts:2" sh -c '
+    $sudo env LC_ALL=C DEBIAN_FRONTEND=noninteractive RES_OPTIONS="timeout:3 attempts:2" sh -c '
         log=$1 unreachable=$2
         shift 2
         while sleep 0.5 && kill -0 $$; do

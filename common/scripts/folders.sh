@@ -72,7 +72,7 @@ foreign_file()
             FILENAME == mark { own[/^[0-9a-f]+  / ? substr($0, 67) : ""]; next }
             { name = substr($0, 3) }
             name != mark && !(name in own) { print name; exit }' "$mark" -
-        sha256sum --check --quiet --ignore-missing "$mark" 2>/dev/null | sed -n 's/: FAILED.*//p'
+        LC_ALL=C sha256sum --check --quiet --ignore-missing "$mark" 2>/dev/null | sed -n 's/: FAILED.*//p'
     ) | head -n 1
 }
 

@@ -10,6 +10,7 @@
 # What the text around a table says of its figures is for whoever runs this to read again.
 
 set -euo pipefail
+export LC_ALL=C
 shopt -s nullglob
 
 handouts=(labs/"${1:-}"-*/*.md)

@@ -2,6 +2,7 @@
 # shellcheck shell=bash
 
 set -euo pipefail
+export LC_ALL=C
 build=${BUILD:-build}
 work=$build/measure
 

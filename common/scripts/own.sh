@@ -1,7 +1,7 @@
 #!/bin/sh
 # Where Open MPI, oneDNN and packages are that are not the system's: a script sources this file, or
 #
-# Usage: own.sh      prints for the Makefile own=FOLDER MPI_HOME=FOLDER ONEDNN=FOLDER, or why a setting is wrong (status 2)
+# Usage: own.sh      prints for the Makefile own=, MPI_HOME=, ONEDNN= and own_path=, or why a setting is wrong (status 2)
 #
 # Sets:
 #   own_place  the folder for this user's packages on this system
@@ -10,7 +10,7 @@
 #              environment puts it on PATH. Empty: the system's, or that of $own
 #   ONEDNN     the folder above include/oneapi/dnnl, likewise; as modules of oneDNN name it
 #   own_fault  why a setting is wrong; else empty
-#   PATH       begins with MPI_HOME's programs and those of $own
+#   PATH       has MPI_HOME's programs first, and those of $own; own_path is what was added in front
 
 # shellcheck source=/dev/null
 own_system=$([ ! -r /etc/os-release ] || . /etc/os-release; echo "${ID:-linux}-${VERSION_ID:-unknown}-$(uname -m)")
@@ -64,6 +64,10 @@ own_find_onednn()
 # What is no longer there is forgotten.
 [ -n "${MPI_HOME:-}" ] || { MPI_HOME=$(own_kept MPI_HOME) && own_is_mpi "$MPI_HOME"; } || MPI_HOME=
 [ -n "${ONEDNN:-}" ] || { ONEDNN=$(own_kept ONEDNN) && own_has_onednn "$ONEDNN"; } || ONEDNN=
+case $MPI_HOME in
+"" | /*) ;;
+*) MPI_HOME=$PWD/$MPI_HOME ;;
+esac
 if [ -z "$MPI_HOME" ]; then
     own_find_mpi
 elif ! own_is_mpi "$MPI_HOME"; then
@@ -77,13 +81,18 @@ fi
 case $own$MPI_HOME$ONEDNN in
 *[!A-Za-z0-9/._+@%=-]*) own_fault="make takes no blanks and signs in the name of a folder: '$own' '$MPI_HOME' '$ONEDNN'" ;;
 esac
-for own_folder in "${own:+$own/bin}" "${MPI_HOME:+$MPI_HOME/bin}"; do
-    case :$PATH: in
-    *:"$own_folder":*) ;;
-    *) PATH=${own_folder:+$own_folder:}$PATH ;;
-    esac
-done
+own_path=
+own_first() # FOLDER
+{
+    own_path=$1/bin:$own_path PATH=$1/bin:$PATH
+}
+case :$PATH: in
+*:"$own/bin":*) ;;
+*) [ -z "$own" ] || own_first "$own" ;;
+esac
+# (Its folder may stand behind another's in PATH.)
+[ -z "$MPI_HOME" ] || [ "$(command -v mpirun) $(command -v mpicc)" = "$MPI_HOME/bin/mpirun $MPI_HOME/bin/mpicc" ] || own_first "$MPI_HOME"
 if [ "${0##*/}" = own.sh ]; then
     [ -z "$own_fault" ] || { echo "$own_fault" && exit 2; }
-    echo "own=$own MPI_HOME=$MPI_HOME ONEDNN=$ONEDNN"
+    echo "own=$own MPI_HOME=$MPI_HOME ONEDNN=$ONEDNN own_path=$own_path"
 fi

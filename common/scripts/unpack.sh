@@ -25,6 +25,11 @@ for package in "$@"; do
     { dpkg-deb -f "$package" && printf 'Status: install ok installed\n\n'; } >>"$folder/packages"
 done
 
+# What would be an alternative: the library of an Open MPI's plugin.
+for file in "$root"/usr/lib/libpsm1/libpsm_infinipath.so.*; do
+    [ ! -e "$file" ] || ln -sf "$file" "$(echo "$root"/usr/lib/*-linux-gnu)/libpsm_infinipath.so.1"
+done
+
 # The triplet's folder, and the system's libraries that packages take for granted.
 libraries=$(echo "$root"/usr/lib/*-linux-gnu)
 triplet=${libraries##*/}
@@ -42,7 +47,7 @@ find "$libraries" -name '*.so*' -type f -exec grep -laFZ "$old" {} + | LC_ALL=C 
 
 pmix=$libraries/pmix2
 [ ! -e "$mpi" ] || cat >"$folder/mpi" <<END
-OPAL_PREFIX=$root/usr OPAL_LIBDIR=$mpi OPAL_INCLUDEDIR=$libraries/openmpi/include OPAL_SYSCONFDIR=$root/etc/openmpi
+OPAL_PREFIX=$root/usr OPAL_BINDIR=$folder/bin OPAL_LIBDIR=$mpi OPAL_INCLUDEDIR=$libraries/openmpi/include OPAL_SYSCONFDIR=$root/etc/openmpi
 PRTE_PREFIX=$root/usr PMIX_LIBDIR=$pmix/lib PMIX_DATADIR=$pmix/share
 END
 

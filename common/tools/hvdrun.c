@@ -6,6 +6,7 @@
 // has a --checkpoint-dir takes as --resume (parse_args). Before it, nothing of the old job is left:
 // orphans of a mpirun that was killed become children of this process, which ends them.
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,6 +94,9 @@ static Command read_command(char **argv)
     if (!*at)
         die("which program? --help shows how to call it");
     check_program(*at);
+    for (char **word = at; *word; word++)
+        if (strcmp(*word, ":") == 0)
+            die("hvdrun runs one program; mpirun alone takes several, with ':' between them");
     command.program = at;
     return command;
 }
@@ -105,10 +109,8 @@ static char **mpirun_words(const Command *command, bool again)
         most++;
     const char **words = allocate(most, sizeof *words);
     words[count++] = "mpirun";
-    if (again) { // also for ranks on other machines
-        words[count++] = "-x";
-        words[count++] = "HVDLAB_RESUME=1";
-    }
+    if (again) // also for ranks on other machines
+        launch_pass(words, &count, "HVDLAB_RESUME=1");
     if (command->ranks) {
         words[count++] = "-np";
         words[count++] = command->ranks;
@@ -124,24 +126,49 @@ static char **mpirun_words(const Command *command, bool again)
 
 // ---- Between two jobs.
 
-static void kill_children(void)
+// Children that this process has had from the beginning: those of a shell that became it.
+typedef struct {
+    int of[MAX_ORPHANS], count;
+} Children;
+
+static Children earlier;
+
+static Children children_now(void)
 {
-    int children[MAX_ORPHANS], count = process_children(getpid(), children, MAX_ORPHANS);
-    for (int i = 0; i < count; i++)
-        kill(children[i], SIGKILL);
+    Children all;
+    all.count = process_children(getpid(), all.of, MAX_ORPHANS);
+    return all;
 }
 
-// Returns when no child is left.
+static bool was_there(int child)
+{
+    for (int i = 0; i < earlier.count; i++)
+        if (earlier.of[i] == child)
+            return true;
+    return false;
+}
+
+// Ended children go, and the others of the job are killed if `kills`; false: none was left.
+static bool look_at_orphans(bool kills)
+{
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        ;
+    int left = 0;
+    Children all = children_now();
+    for (int i = 0; i < all.count; i++)
+        if (!was_there(all.of[i])) {
+            left++;
+            if (kills)
+                kill(all.of[i], SIGKILL);
+        }
+    return left > 0;
+}
+
 static void end_orphans(void)
 {
     double begin = seconds_now();
-    for (pid_t ended; (ended = waitpid(-1, NULL, WNOHANG)) >= 0;) {
-        if (ended > 0)
-            continue;
-        if (seconds_now() - begin > PATIENCE / 1000.0)
-            kill_children();
+    while (look_at_orphans(seconds_now() - begin > PATIENCE / 1000.0))
         usleep(10000);
-    }
 }
 
 // The program's --checkpoint-dir; NULL: none found.
@@ -160,12 +187,35 @@ static const char *checkpoint_folder(char **words)
     return folder;
 }
 
+// The last checkpoint that can be read; the caller frees it, NULL: there is none. A child looks for
+// it: a file that is none would end this process, and the job that resumes names it.
+static char *last_checkpoint(const char *folder)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return NULL;
+    pid_t child = fork();
+    if (child == 0) {
+        int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
+        dup2(nothing, STDERR_FILENO);
+        char *name = furthest_checkpoint(folder, 0, NULL);
+        _exit(name && write(ends[1], name, strlen(name)) < 0);
+    }
+    close(ends[1]);
+    char name[256] = "";
+    ssize_t length = child > 0 ? read(ends[0], name, sizeof name - 1) : 0;
+    close(ends[0]);
+    if (child > 0)
+        waitpid(child, NULL, 0);
+    return length > 0 ? format_text("%s", name) : NULL;
+}
+
 // "rank 1 was ended by signal 9 (Killed): restart 1 of 3, from ckpts/ckpt-2"
 static void say_restart(const Command *command, const JobEnd *end, long restart)
 {
     char *how = job_end_text(end);
     const char *folder = checkpoint_folder(command->program);
-    char *name = folder ? furthest_checkpoint(folder, 0, NULL) : NULL;
+    char *name = folder ? last_checkpoint(folder) : NULL;
     char *place = name     ? format_text(", from %s/%s", folder, name)
                   : folder ? format_text(", from the beginning: %s holds no checkpoint", folder)
                            : format_text("%s", "");
@@ -194,6 +244,7 @@ int main(int argc, char **argv)
 {
     (void)argc;
     Command command = read_command(argv);
+    earlier = children_now();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     JobEnd end;
     long restart = 0;

@@ -7,6 +7,7 @@
 # The programs are the untouched file and the solution, cut for it, whatever a student has made of steps/.
 
 set -euo pipefail
+export LC_ALL=C
 build=${BUILD:-build}
 work=$build/measure
 unset HVDLAB_DEVICES

@@ -5,6 +5,7 @@
 # solutions, and untouched files that are cut for it, whatever a student has made of steps/.
 
 set -euo pipefail
+export LC_ALL=C
 build=${BUILD:-build}
 
 # run N PROGRAM WORD...

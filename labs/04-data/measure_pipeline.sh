@@ -5,6 +5,7 @@
 # is pipeline's solution, also with stages left out or moved.
 
 set -euo pipefail
+export LC_ALL=C
 build=${BUILD:-build}
 work=$build/measure
 

@@ -7,6 +7,7 @@
 # its program is told.
 
 set -euo pipefail
+export LC_ALL=C
 build=${BUILD:-build}
 seeds=${SEEDS:-1 2 3 4 5}
 flags=${FLAGS:---images 20000 --val-batch-size 250 --base-lr 0.01 --target-accuracy 0.87 --epochs 12}

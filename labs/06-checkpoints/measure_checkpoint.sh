@@ -6,6 +6,7 @@
 # saves another model; FLAGS are what the program is told in which a worker is killed.
 
 set -euo pipefail
+export LC_ALL=C
 build=${BUILD:-build}
 work=$build/measure/saving
 flags=${FLAGS:---batch-size 64 --epochs 6 --images 6000}

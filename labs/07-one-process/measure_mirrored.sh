@@ -5,6 +5,7 @@
 # process that is mirrored on as many devices, in turns (tests/bench).
 
 set -eu
+export LC_ALL=C
 build=${BUILD:-build}
 make -s "$build/bench" >&2
 exec env GOMP_SPINCOUNT=10000 "$build/bench" --mirrored

@@ -7,6 +7,7 @@
 # cut for it, whatever a student has made of steps/.
 
 set -euo pipefail
+export LC_ALL=C
 build=${BUILD:-build}
 work=$build/measure
 pace=200

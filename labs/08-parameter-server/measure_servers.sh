@@ -11,6 +11,7 @@
 # of each kind. With QUICK=1 all is short, and only shows that it works.
 
 set -euo pipefail
+export LC_ALL=C
 figures=${FIGURES:-labs/08-parameter-server/figures}
 hosts=4 # for workers; the servers' have the next numbers
 batch=8

@@ -16,6 +16,7 @@
 # late, where the kernel can do that; with QUICK=1 only small arrays are timed.
 
 set -euo pipefail
+export LC_ALL=C
 build=$(realpath "${BUILD:-build}")
 work=$build/measure/two_level # a cluster of its own
 figures=${FIGURES:-labs/09-many-machines/figures}

@@ -33,6 +33,11 @@ static char *work(const char *argument)
         hvd_run(1, work, NULL);
     while (is(argument, "sleep"))
         sleep(1);
+    if (is(argument, "cores")) {
+        device_use(hvd_rank() % 2);
+        printf("cores %s\n", device_cores());
+        return NULL;
+    }
     printf("worker %d of %d: sum %g, argument %.20s\n", hvd_rank(), hvd_size(), sum,
            argument ? argument : "none");
     if (is(argument, "exit"))
@@ -54,6 +59,8 @@ int main(int argc, char **argv)
     printf("main\n");
     if (is(what, "init"))
         hvd_init();
+    if (is(what, "device"))
+        free(device_cores());
     if (is(what, "many"))
         hvd_run(1000000, work, NULL);
     if (is(what, "none"))
@@ -107,6 +114,19 @@ printed main "worker "{0,1,2}" of 3: sum 6, argument none" "result 0 none" "main
 # A batch system's job of other machines: the workers are on this one.
 SLURM_JOBID=7 SLURM_JOB_ID=7 SLURM_NODELIST=elsewhere SLURM_TASKS_PER_NODE=4 run "$folder/plain"
 printed main "worker "{0,1,2}" of 3: sum 6, argument none" "result 0 none"
+
+# Open MPI's list of variables, beside which it takes no -x.
+OMPI_MCA_mca_base_env_list=HOME run "$folder/plain"
+printed main "worker "{0,1,2}" of 3: sum 6, argument none" "result 0 none"
+# Workers have all cores, whatever device the program works on; and they are traced.
+export HVDLAB_DEVICES=2
+run "$folder/plain" "" cores
+of_all=$(sort "$folder/out")
+run "$folder/plain" device cores
+[[ $status -eq 0 && $(grep -c ^cores <<<"$of_all") -eq 3 && $(sort "$folder/out") == "$of_all" ]] || fail "cores: $of_all; beside a device: $(cat "$folder/out" "$folder/err")"
+unset HVDLAB_DEVICES
+HVDLAB_TRACE=$folder/trace run "$folder/plain"
+[[ $(grep -l hvd_allreduce "$folder"/trace/rank-[012].jsonl | wc -l) -eq 3 ]] || fail "no traces of the workers: $(ls "$folder/trace")"
 
 # ends STATUS LINE WORD...: with that status, and one line of its own that is this one.
 ends()

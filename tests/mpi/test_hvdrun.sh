@@ -183,6 +183,23 @@ ends 5 2
 grep -qx "hvdrun: .* ended with status 4: restart 1 of 1" "$folder/err" || fail "status 4: $(cat "$folder/err")"
 grep -qx "hvdrun: .* ended with status 5, after 1 restart" "$folder/err" || fail "used up: $(cat "$folder/err")"
 
+counted 127 0
+ends 0 2
+grep -qx "hvdrun: .* ended with status 127: restart 1 of 1" "$folder/err" || fail "status 127: $(cat "$folder/err")"
+
+# A file that is no checkpoint does not hide how the job ended.
+mkdir "$folder/foreign"
+echo nothing >"$folder/foreign/ckpt-9.safetensors"
+run "$hvdrun" --restarts 1 -np 1 sh -c 'exit 4' sh --checkpoint-dir "$folder/foreign"
+ends 4 0
+grep -qx "hvdrun: .* ended with status 4: restart 1 of 1, from the beginning: $folder/foreign holds no checkpoint" "$folder/err" ||
+    fail "a foreign file: $(cat "$folder/err")"
+
+# Processes that a shell began before it became hvdrun go on, and do not keep it.
+# shellcheck disable=SC2016 # of the inner shell
+limit=20 run bash -c 'sleep 100 & echo $! >"$1"; shift; exec "$@"' bash "$folder/earlier" "$hvdrun" --restarts 1 -np 1 sh -c 'exit 4'
+[[ $status -eq 4 ]] && kill "$(<"$folder/earlier")" || fail "beside another child: status $status: $(cat "$folder/err")"
+
 # ---- A host that is lost: under a mpirun that starts nothing, but says so, in Open MPI 5's words. The next start has
 # the hostfile as it is by then.
 

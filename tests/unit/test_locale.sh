@@ -49,4 +49,22 @@ succeeds "${ranks[@]}" --epochs 3 --resume
 [[ $(grep -c '^history' "$folder/out") -eq 3 ]] || fail "not three epochs: $(cat "$folder/out")"
 succeeds "${in_comma[@]}" "$build/tests/unit/test_numbers"
 
+# A decimal point of two bytes.
+sed 's/^decimal_point.*/decimal_point "<U066B>"/' "$folder/comma" >"$folder/arabic"
+localedef -c -f UTF-8 -i "$folder/arabic" "$folder/locales/arabic" >/dev/null 2>&1
+rm -rf "$folder/trace"
+succeeds env -u LC_ALL LOCPATH="$folder/locales" LC_NUMERIC=arabic HVDLAB_TRACE="$folder/trace" mpirun -np 2 "$folder/train" "${small[@]}" --images 64 --epochs 1
+grep -q '"t":[0-9]*\.[0-9]' "$folder/trace/rank-0.jsonl" && ! LC_ALL=C grep -q $'\xd9\xab' "$folder/trace/rank-0.jsonl" || fail "a trace: $(head -n 1 "$folder/trace/rank-0.jsonl")"
+
+# Other programs' words, translated: a file that was changed is still seen.
+localedef -c -f UTF-8 -i de_DE "$folder/locales/de_DE.UTF-8" >/dev/null 2>&1
+german=(env LOCPATH="$folder/locales" LC_ALL=de_DE.UTF-8)
+if "${german[@]}" cat /nowhere 2>&1 | grep -q Datei; then
+    # shellcheck disable=SC2016 # of the inner shell
+    refused "made/file was not made by the kit, or was changed since" "${german[@]}" sh -c '
+        goal=test; . common/scripts/folders.sh
+        begin_folder "$1" && echo a >"$fresh/file" && end_folder "$1"
+        echo b >>"$1/file"; need_own "$1"' sh "$folder/made"
+fi
+
 conclude

@@ -31,6 +31,7 @@ dpkg-deb --root-owner-group --build "$folder/package" "$folder/fake.deb" >/dev/n
 refused "or use the container: labs/clusters.md" common/scripts/deps.sh provide plot
 stub apt-get <<END
 #!/bin/sh
+[ "\$LC_ALL" = C ] || exit 1 # its words are read
 for word; do
     case \$word in
     Dir::Cache=*) cache=\${word#*=} ;;
@@ -43,7 +44,7 @@ refused "or without root's rights: make deps" common/scripts/deps.sh install plo
 [[ ! -e $XDG_DATA_HOME ]] || fail "something was unpacked, and nobody asked for it"
 XDG_DATA_HOME="$folder/a b" run common/scripts/deps.sh provide plot
 [[ $status -eq 2 ]] && says "XDG_DATA_HOME=/folder names another"
-succeeds common/scripts/deps.sh provide plot
+LC_ALL=C.UTF-8 succeeds common/scripts/deps.sh provide plot
 says "1 packages are unpacked: 1 MiB"
 own=$(echo "$XDG_DATA_HOME"/hvdlab/*)
 says "rm -r $own removes them"
@@ -93,6 +94,8 @@ taken()
     grep -qE "^$opt/bin/mpirun .* -np 2 program$" "$folder/out" || fail "$*: $(cat "$folder/out")"
 }
 taken env MPI_HOME="$opt" ONEDNN="$opt"
+(cd "$folder" && [[ $(MPI_HOME=opt sh -c '. "$1"; echo "$MPI_HOME"' sh "$OLDPWD/common/scripts/own.sh") == "$opt" ]]) || fail "MPI_HOME=opt"
+taken env PATH="$PATH:$opt/bin" MPI_HOME="$opt" ONEDNN="$opt"
 taken env PATH="$opt/bin:$PATH" DNNLROOT="$opt"      # as modules do
 taken env PATH="$opt/bin:$PATH" CONDA_PREFIX="$opt"  # conda
 taken env PATH="$opt/bin:$PATH" VIRTUAL_ENV="$opt"   # wheels

@@ -137,6 +137,11 @@ static void note_odd_things(const void *unused)
     char name[] = "a \"quoted\\name\"\n";
     span_begin(SPAN_CALLBACK, timeline_text(name), -1, -1);
     name[0] = 'b';
+    static char many[401]; // of two bytes each: a cut would come within one
+    for (int i = 0; i < 200; i++)
+        memcpy(many + 2 * i, "\u00e9", 2);
+    span_next(SPAN_COMPUTE, many, -1, -1);
+    span_next(SPAN_COMPUTE, "not UTF-8: \xe9", -1, -1);
     span_next(SPAN_COMPUTE, "next", -1, -1);
     for (int i = 0; i < 300; i++) // deeper than it keeps
         span_begin(SPAN_COMPUTE, "deep", -1, -1);
@@ -151,16 +156,20 @@ START_TEST(test_odd_things)
     Outcome outcome = run_in_child(note_odd_things, NULL);
     ck_assert_msg(outcome.status == 0 && !*outcome.err, "%d: %s", outcome.status, outcome.err);
     const cJSON *events, *event;
-    int threads, unfinished = 0;
+    int threads, unfinished = 0, cut = 0;
     cJSON *root = read_file(&events);
     ck_assert_int_eq(count(events, "a \"quoted\\name\"?", &threads), 1);
     ck_assert_int_eq(count(events, "next", &threads), 1);
+    ck_assert_int_eq(count(events, "not UTF-8: ?", &threads), 1);
     ck_assert_int_eq(count(events, "open", &threads), 1);
     cJSON_ArrayForEach (event, events) {
         bool is_open = cJSON_HasObjectItem(cJSON_GetObjectItem(event, "args"), "unfinished");
         unfinished += is_open;
         ck_assert(!is_open || strcmp(text_of(event, "name"), "open") == 0);
+        const char *name = text_of(event, "name");
+        cut += strncmp(name, "\u00e9", 2) == 0 && strlen(name) < 400 && strlen(name) % 2 == 0;
     }
+    ck_assert_int_eq(cut, 1);
     ck_assert_int_eq(unfinished, 1);
     cJSON_Delete(root);
 }
