@@ -279,19 +279,23 @@ bool process_is_stopped(int process)
 // The rank in a process's environment, as Open MPI gave it; -1: none.
 static int rank_in_environment(int process)
 {
-    static char text[64 << 10];
     static const char name[] = "OMPI_COMM_WORLD_RANK=";
-    char path[64];
+    char path[64], bytes[4096];
     snprintf(path, sizeof path, "/proc/%d/environ", process);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t bytes = file < 0 ? 0 : read(file, text, sizeof text - 1);
+    int file = open(path, O_RDONLY | O_CLOEXEC), rank = -1;
+    size_t length = sizeof name - 1, matched = 0; // of the name; length + 1: it is another
+    for (ssize_t got; file >= 0 && (got = read(file, bytes, sizeof bytes)) > 0;)
+        for (ssize_t i = 0; i < got; i++) {
+            if (bytes[i] == '\0')
+                matched = 0;
+            else if (matched == length && bytes[i] >= '0' && bytes[i] <= '9')
+                rank = 10 * (rank < 0 ? 0 : rank) + bytes[i] - '0';
+            else
+                matched = matched < length && bytes[i] == name[matched] ? matched + 1 : length + 1;
+        }
     if (file >= 0)
         close(file);
-    text[bytes > 0 ? bytes : 0] = '\0';
-    for (const char *at = text; at < text + bytes; at += strlen(at) + 1)
-        if (strncmp(at, name, sizeof name - 1) == 0)
-            return atoi(at + sizeof name - 1);
-    return -1;
+    return rank;
 }
 
 int find_neighbour_ranks(Neighbour *neighbours, int max)

@@ -3,6 +3,7 @@
 
 #include "comm/stall.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <unistd.h>
 #include "base/error.h"
@@ -115,10 +116,15 @@ static void note_end_of_stall(double now)
     judged.next_report = 0;
 }
 
+// After which a rank counts as waiting: a job may end before a report is due.
+static double limit_of_wait(void)
+{
+    return stall_job.shutdown > 0 ? fmin(stall_job.shutdown, stall_job.limit) : stall_job.limit;
+}
+
 static void judge_stall(double now)
 {
-    bool short_life = stall_job.shutdown > 0 && stall_job.shutdown < stall_job.limit;
-    double limit = short_life ? stall_job.shutdown : stall_job.limit;
+    double limit = limit_of_wait();
     if (stall_begin(stall_job.ranks, stall_job.size, limit, now) > 0)
         look_for_stopped(); // one that is stopped waits for nothing
     double begin = stall_begin(stall_job.ranks, stall_job.size, limit, now);
@@ -246,9 +252,8 @@ static void name_silent_root(double silence)
 static void judge_root(double now)
 {
     const RankView *root = &stall_job.ranks[ROOT], *self = &stall_job.ranks[DEPUTY];
-    double patience = stall_job.limit > ROOT_SILENCE ? stall_job.limit : ROOT_SILENCE;
-    bool waits =
-        self->says.in_call && self->says.left == HERE && now - self->since > stall_job.limit;
+    double limit = limit_of_wait(), patience = fmax(limit, ROOT_SILENCE);
+    bool waits = self->says.in_call && self->says.left == HERE && now - self->since > limit;
     if (root->gone || (root->says.left != HERE && root->says.status != 0))
         name_failed_root(now);
     else if (waits && now - (root->known ? root->heard : stall_job.begin) > patience)

@@ -106,6 +106,17 @@ static int finish_connecting(int socket, double seconds)
     return fault;
 }
 
+// Where nobody listens on a port that the system gives to connections, it may have given it to this
+// one, which then reaches itself.
+static bool is_connected_to_itself(int socket)
+{
+    struct sockaddr_storage own = {0}, other = {0};
+    socklen_t length = sizeof own, its_length = sizeof other;
+    return getsockname(socket, (struct sockaddr *)&own, &length) == 0 &&
+           getpeername(socket, (struct sockaddr *)&other, &its_length) == 0 &&
+           length == its_length && memcmp(&own, &other, length) == 0;
+}
+
 int tcp_connect(const TcpAddress *address, double seconds, const char **why)
 {
     struct addrinfo *found = look_up(address, 0, why);
@@ -116,6 +127,8 @@ int tcp_connect(const TcpAddress *address, double seconds, const char **why)
             fault = errno;
         if (fault == EINPROGRESS)
             fault = finish_connecting(socket, seconds);
+        if (fault == 0 && is_connected_to_itself(socket))
+            fault = ECONNREFUSED;
         if (fault == 0) {
             connected = socket;
             continue;

@@ -42,9 +42,11 @@ static void compare_plans(Callback *self, Training *training)
 }
 
 // Rounding differences between processor types stay far below it.
-static bool is_close(double lowest, double highest)
+static bool is_close(double a, double b)
 {
-    return highest - lowest <= 1e-4 * fmax(fabs(lowest), fabs(highest));
+    if (!isfinite(a) || !isfinite(b))
+        return isfinite(a) == isfinite(b);
+    return fabs(a - b) <= 1e-4 * fmax(fabs(a), fabs(b));
 }
 
 // A warning only: the metrics of an epoch are still those of some model.
@@ -65,7 +67,7 @@ static void compare_weights(Callback *self, Training *training)
     agreed_call_ends();
     int other = 0;
     for (int r = 1; r < world_size() && !other; r++)
-        if (!is_close(fmin(all[0], all[r]), fmax(all[0], all[r])))
+        if (!is_close(all[0], all[r]))
             other = r;
     warned = other > 0;
     if (warned)

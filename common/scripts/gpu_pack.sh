@@ -41,6 +41,7 @@ done
 
 folder=/usr/share/datasets/fashion-mnist
 [[ -d $folder ]] || folder=data
+gzip --test "$folder"/{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz || refuse "the four files of Fashion-MNIST are not in $folder, or are damaged: make data"
 for set in train t10k; do
     { printf '\0\0\010\003\0\0\047\020\0\0\0\034\0\0\0\034' &&
         zcat "$folder/$set-images-idx3-ubyte.gz" | tail -c +17 | head -c 7840000; } | gzip -n >"$to/data/$set-images-idx3-ubyte.gz"

@@ -5,7 +5,7 @@
 # folders of the kit, so that links between them work without a network, figures are within the page, and beside each
 # page is its PDF. PDF=0 leaves the PDFs out.
 
-set -u
+set -euo pipefail
 scripts=$(dirname "$0")
 goal="make print"
 . common/scripts/folders.sh
@@ -41,14 +41,16 @@ rm -f "$to/errors"
 # A link to what is no page (sources, tests) stays as text.
 while IFS= read -r html; do
     while IFS= read -r link; do
-        [[ -e $(dirname "$html")/${link%%#*} ]] || LINK=$link awk '
+        [[ ! -e $(dirname "$html")/${link%%#*} ]] || continue
+        LINK=$link awk '
             # (As it stands: an address may have any letter that is special to sed.)
             {
                 link = "href=\"" ENVIRON["LINK"] "\""
                 for (line = $0; at = index(line, link); line = substr(line, at + length(link)))
                     printf "%sdata-source%s", substr(line, 1, at - 1), substr(link, 5)
                 print line
-            }' "$html" >"$html.new" && mv "$html.new" "$html"
+            }' "$html" >"$html.new"
+        mv "$html.new" "$html"
     done < <(grep -oE 'href="[^"#:][^":]*"' "$html" | sed 's/href="//; s/"$//' | sort -u)
 done < <(find "$to" -name '*.html')
 [[ ${PDF:-1} == 0 ]] || find "$to" -name '*.html' | sort | while read -r html; do

@@ -50,7 +50,7 @@ ours() { git -c user.name=student -c user.email=student@localhost -c core.hooksP
 git ls-files --deleted -z | xargs -0 -r git checkout --quiet -- || refuse "git checkout failed"
 # What the student made where the course has a new file now.
 names() { tr '\0' '\n'; } # of git's -z, without which it quotes names
-git diff -z --name-only --diff-filter=A HEAD "$theirs" | names | while IFS= read -r path; do
+git diff -z --no-renames --name-only --diff-filter=A HEAD "$theirs" | names | while IFS= read -r path; do
     # It, or a file where it has a folder.
     while [ ! -e "$path" ] && [ "$path" != "${path%/*}" ]; do
         path=${path%/*}
@@ -69,7 +69,7 @@ base=$(git merge-base HEAD "$theirs") || refuse "this is no clone of the course'
 sides=$(mktemp -d) || exit 2
 trap 'rm -rf "$sides"' EXIT
 git diff -z --name-only --diff-filter=M "$base" HEAD | names | while IFS= read -r path; do
-    [ -z "$(git diff --name-only --diff-filter=M "$base" "$theirs" -- "$path")" ] || echo "$(same_lines "$path") $path"
+    [ -z "$(git --literal-pathspecs diff --name-only --diff-filter=M "$base" "$theirs" -- "$path")" ] || echo "$(same_lines "$path") $path"
 done >"$sides/same"
 ours merge --quiet --strategy-option=ours --message "make update" "$theirs" >/dev/null 2>&1 || {
     # A file that one side deleted and the other changed: the changed one stays.

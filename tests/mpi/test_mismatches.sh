@@ -13,6 +13,7 @@ some=${1:-} cases=0 slowest=0 turn=0
 
 cat >"$folder/cases.c" <<'END'
 #include "hvdlab.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,11 +69,14 @@ static void train_net(Net net)
     train(net, hvd_distributed_optimizer(sgd(0.01f)), true, false);
 }
 
+static float drift_to;
+
 // Wrong, and seen by nobody but the comparison of the weights.
 static void change_weights(Callback *self, Training *training)
 {
     (void)self;
     static float kernel[784 * 8];
+    kernel[0] = drift_to;
     if (odd && training->epoch == 0)
         model_write_variable(training->model, 0, kernel);
 }
@@ -211,6 +215,10 @@ int main(int argc, char **argv)
     }
     CASE("rank to itself") train_with(sgd(0.01f));
     CASE("drift") drift(false);
+    CASE("drift to no number") {
+        drift_to = NAN;
+        drift(false);
+    }
     CASE("drift, another model broadcast") drift(true);
     CASE("joined, broadcast") {
         hvd_allreduce(values, 4, HVD_SUM);
@@ -444,7 +452,7 @@ quiet "values in another order"
 
 # Weights that differ are no reason to end, but one to say so, once.
 for n in 2 4; do
-    for drift in "drift" "drift, another model broadcast"; do
+    for drift in "drift" "drift to no number" "drift, another model broadcast"; do
         start $n "$drift"
         [[ $status -eq 0 && $(grep -c . "$folder/err") -eq 1 ]] || fail "$drift on $n ranks: status $status: $(cat "$folder/err")"
         grep -q "^cases: warning: after epoch 1 the weights differ among the workers: .* on rank 0 and .* on rank $((n - 1));" \

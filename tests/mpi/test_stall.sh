@@ -248,6 +248,8 @@ start 2 3 stops -- "${stopped[@]}" "${stopped[@]}" "$end ranks 0 and 2 wait in M
 # (Which of the two has come first, chance decides.)
 late="rank [12] waits in hvd_init for * s: not all 3 ranks have come to it; rank 0 is stopped (by SIGSTOP, or a debugger)"
 start 2 3 "stops before it begins" -- "stall: $late" "stall: $late" "$end $late" ...
+HVD_STALL_SECONDS=60 start 2 2 "root stops" -- \
+    "$end rank 0 has been stopped (by SIGSTOP, or a debugger) for * s; rank 1 waits in MPI_Barrier"
 unset HVD_STALL_SHUTDOWN_SECONDS
 limit=$((7 * patience)) start 124 2 "root stops" -- \
     "stall: rank 0 has been stopped (by SIGSTOP, or a debugger) for * s; rank 1 waits in MPI_Barrier" ...

@@ -115,6 +115,14 @@ export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=merge.ff GIT_CONFIG_VALUE_0=only
 unset GIT_CONFIG_COUNT
 cmp -s README.md "$folder/student/README.md" || fail "make update took nothing"
 
+# What the course has renamed onto a student's own file: the student's moves aside.
+git mv CITATION.cff mine.txt
+git -c user.name=x -c user.email=x commit --quiet --message renamed && git push --quiet "$folder/course.git" HEAD
+echo mine >"$folder/student/mine.txt"
+(cd "$folder/student" && succeeds common/scripts/update.sh && conclude) >"$folder/said" || fail "make update where a file was renamed: $(cat "$folder/said")"
+cmp -s mine.txt "$folder/student/mine.txt" && grep -qx mine "$folder"/student/mine.txt.mine-* || fail "a file of the student's is lost: $(ls "$folder/student")"
+git mv mine.txt CITATION.cff
+
 # ---- Settings that can't be right: one line, before anything is built.
 
 one_line "gcc: error: unrecognized argument to" env SANITIZE=1 make -s step-1

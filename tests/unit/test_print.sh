@@ -8,6 +8,11 @@ for each in pandoc chromium pdffonts pdftotext; do
     command -v $each >/dev/null || skip "$each is not there"
 done
 TO=$folder/print succeeds common/scripts/print.sh
+mkdir "$folder/bin"
+printf '#!/bin/sh\nexit 3\n' | tee "$folder/bin/pandoc" >"$folder/bin/chromium"
+chmod +x "$folder/bin"/*
+run env PATH="$folder/bin:$PATH" TO="$folder/print" common/scripts/print.sh
+[[ $status -ne 0 && -s $folder/print/student/README.html ]] || fail "without pandoc: status $status, or the older pages are gone"
 texts=(README.md CONTRIBUTING.md labs/*.md labs/*/handout.md labs/01-baseline/keras.md)
 for text in "${texts[@]}"; do
     for kind in instructor student; do

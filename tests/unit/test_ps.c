@@ -4,10 +4,17 @@
 // behaves whose processes are slow, stopped or gone: tests/mpi/test_ps.sh. And messages, however
 // their bytes come.
 
+#include <errno.h>
 #include <math.h>
+#include <net/if.h>
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include "child.h"
 #include "hvdlab.h"
 #include "hvd/ps_job.h"
@@ -354,6 +361,33 @@ START_TEST(addresses)
 }
 END_TEST
 
+// In a network of its own, in which the system can give a connection one port only. (Where that is
+// not allowed, nothing is tested.)
+static bool begin_network_with_one_port(const char *port)
+{
+    struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+    if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
+        return false;
+    int any = socket(AF_INET, SOCK_DGRAM, 0);
+    FILE *range = fopen("/proc/sys/net/ipv4/ip_local_port_range", "w");
+    bool begun = range && fprintf(range, "%s %s", port, port) > 0 &&
+                 ioctl(any, SIOCSIFFLAGS, &loopback) == 0;
+    begun = range && fclose(range) == 0 && begun;
+    close(any);
+    return begun;
+}
+
+START_TEST(connects_to_itself)
+{
+    TcpAddress address = {.host = "127.0.0.1", .port = "20000"};
+    const char *why = NULL;
+    if (!begin_network_with_one_port(address.port))
+        return;
+    ck_assert_int_eq(tcp_connect(&address, 1, &why), -1);
+    ck_assert_str_eq(why, strerror(ECONNREFUSED));
+}
+END_TEST
+
 // ---- Lines.
 
 typedef struct {
@@ -526,6 +560,7 @@ int main(void)
     tcase_add_test(cases, messages_come_in_any_pieces);
     tcase_add_test(cases, what_may_not_come_takes_no_memory);
     tcase_add_test(cases, addresses);
+    tcase_add_test(cases, connects_to_itself);
     tcase_add_test(cases, what_is_wrong_around_a_job_gets_a_line);
     tcase_add_test(cases, a_role_is_no_rank);
     tcase_add_test(cases, what_is_wrong_in_a_program_gets_a_line);
