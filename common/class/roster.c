@@ -20,7 +20,8 @@
 // Does the system know "Europe/Berlin"? (Its folder has other files and folders, too.)
 static bool is_zone(const char *name)
 {
-    static const char signs[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_+-/";
+    static const char signs[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_+-/";
     char *path = format_text("/usr/share/zoneinfo/%s", name), magic[4] = "";
     FILE *file = strspn(name, signs) == strlen(name) ? fopen(path, "re") : NULL;
     bool known = file && fread(magic, 1, 4, file) == 4 && memcmp(magic, "TZif", 4) == 0;
