@@ -20,8 +20,8 @@
 //
 // The gradients travel in pieces: as soon as HVD_FUSION_THRESHOLD bytes (16 MiB) of them are
 // complete, and what is left at the end of the backward pass; so the plan is the same in every
-// step. Between machines, and from GPUs, a piece travels during the backward pass; within one
-// machine the cores that would copy it are busy computing.
+// step. Between machines, and from GPUs, a piece travels during the backward pass. Within one
+// machine it travels after the pass, in which all cores compute.
 //
 // Gradients travel through NCCL where every worker has a GPU of its own, else through MPI;
 // HVD_TRANSPORT=nccl or mpi insists on one (auto: the choice). HVD_COMPRESSION=bf16 (none) sends

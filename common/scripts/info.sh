@@ -64,7 +64,6 @@ fi
 library hwloc hwloc.h HWLOC_VERSION libhwloc-dev
 library cJSON cjson/cJSON.h CJSON_VERSION_MAJOR.CJSON_VERSION_MINOR.CJSON_VERSION_PATCH libcjson-dev
 library zlib zlib.h ZLIB_VERSION zlib1g-dev
-library Check check.h CHECK_MAJOR_VERSION.CHECK_MINOR_VERSION.CHECK_MICRO_VERSION check
 
 # program NAME PACKAGE TARGET: what a target of its own needs.
 program()
@@ -75,7 +74,12 @@ program()
         line "$1" "missing; $3 installs it (Debian package $2)"
     fi
 }
-program unifdef unifdef "make steps"
+# (A student's package has neither the kit's tests nor the labs' sources.)
+if [ -d tests/unit ]; then
+    found=$(version check.h CHECK_MAJOR_VERSION.CHECK_MINOR_VERSION.CHECK_MICRO_VERSION) || found="missing; make test installs it (Debian package check)"
+    line Check "$found"
+    program unifdef unifdef "make steps"
+fi
 program gnuplot gnuplot-nox "make scaling and make sweep"
 
 # ---- The data. The trainer prefers the package's folder, so that it comes last here and wins.

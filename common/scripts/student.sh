@@ -125,7 +125,7 @@ all_passed()
 }
 
 # standing PASSED...: how many exercises the core path has, and how many of them have passed; then, of the labs of which it has
-# one, that of which most have passed: its folder, how many exercises it has, and how many have passed.
+# two exercises, that of which most have passed: its folder, how many are needed, and how many have passed.
 standing()
 {
     echo "$path" | awk -v passed=" $* " '
@@ -137,7 +137,7 @@ standing()
             for (i = 2; i <= count; i++)
                 if (of_it[labs[i]] / of[labs[i]] > of_it[best] / of[best])
                     best = labs[i]
-            print all + 0, done + 0, best, of[best] + 0, of_it[best] + 0
+            print all + 0, done + 0, best, of[best] < 2 ? of[best] + 0 : 2, of_it[best] < 2 ? of_it[best] + 0 : 2
         }'
 }
 
@@ -392,7 +392,7 @@ path_lines()
     if [ $# -eq 5 ]; then
         begun="lab $(echo "$3" | sed 's|labs/0*\([0-9]*\).*|\1|'), $5 of $4 passed"
         [ "$5" -gt 0 ] || begun='not begun'
-        echo "+ and all exercises of one of these labs: $begun"
+        echo "+ and two exercises of one of these labs: $begun"
     fi
     [ "$1" -gt 0 ] && [ "$1" -eq "$2" ] && [ "${4:-0}" -eq "${5:-0}" ] && echo "The core path is done."
 }

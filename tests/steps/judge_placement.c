@@ -153,6 +153,22 @@ static int rank_after_first(const Run *run, int rank)
     return rank - first;
 }
 
+// rank % 2, rank % 3, ...: a number that stands in the program.
+static bool is_modulo_of_a_number(const Runs *runs)
+{
+    for (int number = 2; number <= MAX_RANKS; number++) {
+        bool fits = true, wraps = false;
+        for (const Run *run = runs->items; run < runs_end(runs); run++)
+            for (int r = 0; r < run->ranks; r++) {
+                fits = fits && claimed(run, r, "local_rank") == r % number;
+                wraps = wraps || r >= number;
+            }
+        if (fits && wraps)
+            return true;
+    }
+    return false;
+}
+
 static bool is_formula(const Runs *runs, Formula formula)
 {
     for (const Run *run = runs->items; run < runs_end(runs); run++)
@@ -186,8 +202,8 @@ static const Diagnosis *wrong_rank(const Runs *runs, const Diagnosis *other)
                                        NULL};
     static const Diagnosis by_formula = {
         "computed-from-rank",
-        "it follows from the rank and from how many there are, as if workers were dealt to the "
-        "hosts in turn, or one host after another. Who starts a job may deal them in any order.",
+        "it follows from the rank, as if workers were dealt to the hosts in turn, or one host after "
+        "another. Who starts a job may deal them in any order.",
         NULL};
     static const Diagnosis in_order = {
         "other-order",
@@ -198,6 +214,8 @@ static const Diagnosis *wrong_rank(const Runs *runs, const Diagnosis *other)
                                     NULL};
     static const Formula formulas[] = {rank_modulo_size, rank_by_hosts, rank_modulo_hosts,
                                        rank_modulo_even_share};
+    if (is_modulo_of_a_number(runs))
+        return &by_formula;
     for (size_t i = 0; i < sizeof formulas / sizeof *formulas; i++)
         if (is_formula(runs, formulas[i]))
             return &by_formula;

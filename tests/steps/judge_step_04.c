@@ -232,8 +232,8 @@ static const Diagnosis *different_weights(const Run *run)
 {
     static const Diagnosis missing = {
         "broadcast-missing",
-        "nothing sent the root's weights to the others: the broadcast is "
-        "missing among the callbacks.",
+        "nothing sent the root's weights to the others: the broadcast is missing among the "
+        "callbacks that fit() gets (one that is added after fit() comes too late).",
         NULL};
     static const Diagnosis within_machine = {"broadcast-within-machine",
                                              "the ranks of each machine have the same weights, and "

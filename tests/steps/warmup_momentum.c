@@ -149,8 +149,8 @@ static const Diagnosis *diagnose_momentum(const WarmupRuns *all)
 void judge_momentum_within(const Runs *runs, const WarmupRuns *all, Report *report)
 {
     if (momentum_explains(all, WITHIN, uncorrected)) {
-        report_note(report, "the momentum is not corrected in the warm-up; to pass, that part is "
-                            "not needed");
+        report_note(report, "the momentum stays the optimizer's own in every batch of the warm-up "
+                            "(a factor of 1, if you correct it); to pass, that part is not needed");
         return;
     }
     for (int i = 0; i < all->count; i++) {

@@ -241,9 +241,9 @@ static const Diagnosis again = {
 static const Diagnosis wrong = {
     "sum-wrong",
     "these are not the sums. Often a rank adds, or sends on, another part of the array than the "
-    "one that its neighbour means, or a message arrives where an earlier one was still needed. "
-    "What MPI_Irecv receives is there when its wait has returned, and what MPI_Isend sends must "
-    "stay as it is until then.",
+    "other rank means; or a message is received where values stand that are still needed, such as "
+    "the rank's own. (What MPI_Irecv receives is there when its wait has returned, and what "
+    "MPI_Isend sends must stay as it is until then.)",
     NULL};
 
 static const Diagnosis *wrong_sums(const SumCalls *calls, KnownSums known)

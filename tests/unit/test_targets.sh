@@ -323,7 +323,7 @@ mkdir "$work/path/solutions"
 mapfile -t path < <(core yes)
 student progress
 says "* the core path: 0 of ${#path[@]} exercises passed"
-says "+ and all exercises of one of these labs: not begun"
+says "+ and two exercises of one of these labs: not begun"
 # From each exercise of it to the next.
 for ((i = 0; i < ${#path[@]}; i++)); do
     # (From step to step it is make next that edits.)
@@ -343,7 +343,7 @@ student next
 says "Next: steps/$(core choice | head -n 1).c ("
 last=$(core choice | tail -n 1)
 mapfile -t lab < <(cd "$work/path" && common/scripts/labs.sh core | awk -v last="$last" '
-    { of[$1] = $2; names[++n] = $1 } END { for (i = 1; i <= n; i++) if (of[names[i]] == of[last]) print names[i] }')
+    { of[$1] = $2; names[++n] = $1 } END { for (i = 1; i <= n; i++) if (of[names[i]] == of[last]) print names[i] }' | head -n 2)
 pass "${lab[0]}"
 student progress
 says ", 1 of ${#lab[@]} passed"
