@@ -7,7 +7,7 @@
 # `make:diff-1` a target. PRESENT lists the package's files, folders and, after a #, headings, by which links are found.
 #
 # A command that names something absent is left out; so is a block without commands, the label above it and what it printed;
-# and so is a section whose commands were all left out. In the text a sentence is left out that names something absent, `so`;
+# and so is a section whose commands were all left out, and that asks nothing. In the text a sentence is left out that names something absent, `so`;
 # in a table the row that begins with it, or another cell. A link that leads nowhere becomes its words. A row of
 # README's table lists the exercises that are released, and none whose lab is absent.
 
@@ -151,6 +151,8 @@ function mend_blocks(   i, begin, kind, left, after_gone) {
             heads[++head_count] = i
             level[head_count] = index(line[i], " ") - 1
         }
+        if (line[i] ~ /^\*\*(Question|Predict)/)
+            shown[head_count]++ # a student can do it
         if (!begin && line[i] ~ /^```/) {
             begin = i
             kind = line[i]

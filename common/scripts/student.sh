@@ -7,7 +7,7 @@
 #        student.sh diff X            FILE, or the student's file, against the solution
 #        student.sh reset X           brings the student's file back as it was, and keeps a backup
 #        student.sh next [X]          takes the last step that passed, or X, on into the next one's file
-#        student.sh following X       prints the name of the exercise that `next` goes to after X
+#        student.sh following X       prints the name of the exercise that `next` goes to after X; '': the one that `progress` names
 #        student.sh progress          where the student stands, and what is next
 #
 # The make targets of the same names call it, in the repository's folder. X is an exercise's name: a
@@ -160,6 +160,19 @@ following()
             return
         }
     done
+}
+
+# Where the student goes on: what was begun comes first, then what follows the last exercise that passed; to begin with, the
+# core path.
+next_up()
+{
+    for name in $exercises; do
+        [ "$(state "$name")" != edited ] || [ "$(verdict "$name")" = passed ] || {
+            echo "$name"
+            return
+        }
+    done
+    following "$(all_passed | tail -n 1)"
 }
 
 # ---- Targets.
@@ -399,7 +412,6 @@ path_lines()
 
 progress()
 {
-    begun=
     passed=
     current=
     for name in $exercises; do
@@ -418,15 +430,10 @@ progress()
         *) shown=$state ;;
         esac
         row "$name" "$shown"
-        case $shown in
-        passed) passed="$passed $name" ;;
-        edited* | failed*) begun=${begun:-$name} ;;
-        esac
+        [ "$shown" != passed ] || passed="$passed $name"
         last=$name
     done
-    # What was begun comes first, then what follows the last exercise that passed; to begin with, the core path.
-    next=$begun
-    [ -n "$next" ] || next=$(following "${passed##* }")
+    next=$(next_up)
     echo
     # shellcheck disable=SC2086 # words
     path_lines $passed
@@ -463,6 +470,6 @@ hint) hint "$2" ;;
 diff) show_diff "$2" ;;
 reset) reset "$2" ;;
 next) next "${2:-}" ;;
-following) following "$2" ;;
+following) if [ -n "$2" ]; then following "$2"; else next_up; fi ;;
 progress) progress ;;
 esac

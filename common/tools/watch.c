@@ -128,7 +128,7 @@ static char *state_path(void)
     return format_text("%s/watched", build_folder());
 }
 
-// The number of the exercise that make next goes to after the one of this name ('': to begin with);
+// The number of the exercise that make next goes to after the one of this name ('': the next one);
 // `otherwise` where there is none.
 static int following(const char *name, int otherwise)
 {

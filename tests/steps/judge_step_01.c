@@ -114,6 +114,10 @@ static char *choice_words(const Run *run, int rank)
     int calls = event_count(&run->traces.of[rank], "device_use"), wanted = wanted_device(run, rank);
     if (calls == 0)
         return format_text(", not chosen by the program");
+    int devices = event_int(device_event(run, rank), "devices");
+    if (wanted != device_of(run, rank) && wanted >= devices)
+        return format_text(" (it called device_use(%d), and its host has %d device%s)", wanted,
+                           devices, devices == 1 ? "" : "s");
     if (wanted != device_of(run, rank))
         return format_text(" (it called device_use(%d))", wanted);
     return calls > 1 ? format_text(" (by the last of %d calls)", calls) : format_text("%s", "");

@@ -332,6 +332,10 @@ for ((i = 0; i < ${#path[@]}; i++)); do
         says "Next: edit steps/$(file_of "${path[i]}").c "
     }
     pass "${path[i]}"
+    student following ''
+    cp "$work/out" "$work/up"
+    student progress
+    says "$(file_of "$(<"$work/up")").c"
     student following "${path[i]}"
     says "${path[i + 1]:-$(core choice | head -n 1)}"
 done
