@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/format.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "class/names.h"
 #include "class/table.h"
 
@@ -111,7 +112,7 @@ static Exercises exercises_read(const char *path)
         CHECK(points);
         all.items = enlarge(all.items, (size_t)all.count + 1, sizeof *all.items);
         all.items[all.count++] =
-            (Exercise){format_text("%s", name), format_text("%s", base), atof(points)};
+            (Exercise){format_text("%s", name), format_text("%s", base), read_double(points, NULL)};
     }
     free(line);
     fclose(file);
@@ -315,7 +316,7 @@ static double points_of(const Overrides *all, int row)
     char *text = format_text("%s", table_cell(&all->table, row, all->points)), *end;
     for (char *at = text; *at; at++)
         *at = *at == ',' ? '.' : *at;
-    double points = strtod(text, &end);
+    double points = read_double(text, &end);
     end += strspn(end, " ");
     if (end == text || *end || !isfinite(points) || points < 0)
         die("%s: row %d: \"%s\" is no number of points", all->table.path, row + 1,

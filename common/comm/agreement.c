@@ -4,9 +4,12 @@
 #include "comm/agreement.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/hash.h"
+#include "base/numbers.h"
 #include "observe/span.h"
 #include "observe/trace.h"
 #include "base/clock.h"
@@ -33,30 +36,16 @@ typedef struct {
 
 // ---- Numbers.
 
-static uint64_t mix(uint64_t hash, uint64_t number)
-{
-    hash = (hash ^ number) * 0x9e3779b97f4a7c15u;
-    return hash ^ (hash >> 29);
-}
-
-uint64_t text_hash(const char *text)
-{
-    uint64_t hash = 1;
-    for (; *text; text++)
-        hash = mix(hash, (unsigned char)*text);
-    return hash;
-}
-
 static uint64_t signature_of(const Collective *call)
 {
-    uint64_t hash = text_hash(call->name);
+    uint64_t hash = hash_text(call->name);
     for (const Term *term = call->terms; term->verb; term++) {
         uint64_t value = term->hash;
         if (value == 0 && term->text)
-            value = text_hash(term->text);
+            value = hash_text(term->text);
         else if (value == 0)
             value = (uint64_t)term->number;
-        hash = mix(hash, value);
+        hash = hash_number(hash, value);
     }
     return hash;
 }
@@ -120,37 +109,15 @@ typedef struct {
     char *texts[TEXTS];
 } Statement;
 
-static void add(char **line, const char *more)
-{
-    char *longer = format_text("%s%s", *line, more);
-    free(*line);
-    *line = longer;
-}
-
-static void add_text(char **list, const char *text)
-{
-    add(list, SEPARATOR);
-    add(list, text);
-}
-
-static void add_value(char **list, const Term *term)
-{
-    if (term->text) {
-        add_text(list, term->text);
-        return;
-    }
-    char number[32];
-    snprintf(number, sizeof number, "%" PRId64, term->number);
-    add_text(list, number);
-}
-
 static char *statement_of(const Collective *call)
 {
-    char *list = format_text("%d", world_rank());
-    add_text(&list, call->name);
-    add_text(&list, call->object ? call->object : call->name);
+    char *list = format_text("%d" SEPARATOR "%s" SEPARATOR "%s", world_rank(), call->name,
+                             call->object ? call->object : call->name);
     for (const Term *term = call->terms; term->verb; term++)
-        add_value(&list, term);
+        if (term->text)
+            text_add(&list, SEPARATOR "%s", term->text);
+        else
+            text_add(&list, SEPARATOR "%" PRId64, term->number);
     return list;
 }
 
@@ -220,7 +187,7 @@ static char *who_says_what(const Meeting *meeting, const Collective *call,
         if (told[first])
             continue;
         if (parts++ == MAX_PARTS) {
-            add(&line, ", ...");
+            text_add(&line, ", ...");
             break;
         }
         const char *value = statements[first].texts[text];
@@ -228,13 +195,11 @@ static char *who_says_what(const Meeting *meeting, const Collective *call,
         for (int r = first; r < meeting->size; r++)
             if (!told[r] && strcmp(statements[r].texts[text], value) == 0) {
                 told[r] = true;
-                ranks[count++] = atoi(statements[r].texts[RANK]);
+                ranks[count++] = (int)whole_number(statements[r].texts[RANK], INT_MAX);
             }
         char *what = words(call, text, value, count == 1);
         char *who = ranks_text(ranks, count);
-        add(&line, *line ? ", " : "");
-        add(&line, who);
-        add(&line, what);
+        text_add(&line, "%s%s%s", *line ? ", " : "", who, what);
         free(who);
         free(what);
     }
@@ -286,7 +251,7 @@ static _Noreturn void end_job(const Meeting *meeting, const Statement *statement
                               advice ? "; " : "", advice ? advice : "");
     trace("disagreement", TEXT("text", whole));
     for (int r = 0; statements && r < meeting->size; r++)
-        if (atoi(statements[r].texts[RANK]) < world_rank()) {
+        if (whole_number(statements[r].texts[RANK], INT_MAX) < world_rank()) {
             sleep_seconds(MISMATCH_WAIT);
             break;
         }

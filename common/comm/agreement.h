@@ -80,7 +80,4 @@ int agree_only(const Collective *call, MPI_Comm comm);
 // `sum` is their sum. False: all ranks have joined, `last` as the last one.
 bool agree_as_joined(Sum *sum, int *last);
 
-// The hash that agree() compares for a text.
-uint64_t text_hash(const char *text);
-
 #endif

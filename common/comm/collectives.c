@@ -428,11 +428,8 @@ static void check_ranks(const char *caller, const int *ranks, int count)
 static void agree_on_list(const char *caller, const int *ranks, int count, MPI_Comm comm)
 {
     char *list = format_text("%d", ranks[0]);
-    for (int i = 1; i < count; i++) {
-        char *longer = format_text("%s, %d", list, ranks[i]);
-        free(list);
-        list = longer;
-    }
+    for (int i = 1; i < count; i++)
+        text_add(&list, ", %d", ranks[i]);
     agree(&(Collective){.name = caller,
                         .channel = "values",
                         .terms = {text_term("name", "the list ", list, NULL)}},

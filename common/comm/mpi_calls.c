@@ -151,13 +151,7 @@ const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME])
 static char *ranks_of(MPI_Comm comm)
 {
     const CommFacts *facts = facts_of(comm);
-    char *text = format_text("%s", "");
-    for (int r = 0; facts && r < facts->size; r++) {
-        char *longer = format_text("%s%s%d", text, r > 0 ? "," : "", facts->ranks[r]);
-        free(text);
-        text = longer;
-    }
-    return text;
+    return facts ? numbers_text(facts->ranks, facts->size) : numbers_text(NULL, 0);
 }
 
 static const char *op_name(MPI_Op op)

@@ -384,13 +384,9 @@ int MPI_Request_free(MPI_Request *request)
 static char *request_names(int count, const int *numbers)
 {
     char *names = format_text("%s", "");
-    for (int i = 0; i < count; i++) {
-        if (numbers[i] == 0)
-            continue;
-        char *longer = format_text("%s%s%d", names, *names ? "," : "", numbers[i]);
-        free(names);
-        names = longer;
-    }
+    for (int i = 0; i < count; i++)
+        if (numbers[i] != 0)
+            text_add(&names, "%s%d", *names ? "," : "", numbers[i]);
     return names;
 }
 
@@ -438,9 +434,7 @@ static int wait_ends(Waiting *waiting, int done, const int *indices, bool blocks
             continue;
         if (forget_request(number))
             received += bytes_in(&waiting->statuses[i]);
-        char *longer = format_text("%s%s%d", names ? names : "", names ? "," : "", number);
-        free(names);
-        names = longer;
+        text_add(&names, "%s%d", names ? "," : "", number);
     }
     if (names || blocks)
         trace("wait_end", TEXT("function", waiting->function), TEXT("requests", names ? names : ""),

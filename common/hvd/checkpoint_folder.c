@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,12 +41,10 @@ typedef struct {
 // A number without a sign or a leading zero, at least `least`.
 static const char *read_number(const char *text, long long least, long long *number)
 {
-    char *end;
-    if (*text < '0' || *text > '9' || (text[0] == '0' && text[1] >= '0' && text[1] <= '9'))
-        return NULL;
-    errno = 0;
-    *number = strtoll(text, &end, 10);
-    return errno == 0 && *number >= least ? end : NULL;
+    uint64_t read = 0;
+    const char *end = read_digits(text, LLONG_MAX, &read);
+    *number = (long long)read;
+    return end && *number >= least && (*text != '0' || end == text + 1) ? end : NULL;
 }
 
 // The progress of "ckpt-3.safetensors" or "ckpt-3-120.safetensors"; false for any other file.

@@ -7,6 +7,7 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "base/hash.h"
 #include "hvd/accumulate.h"
 #include "comm/transport_choice.h"
 #include "hvd/watch_training.h"
@@ -128,7 +129,7 @@ static void begin_update(Distributed *d, const Parameters *parameters)
     d->sent = 0;
     d->averaged = false;
     if (d->parameters != parameters)
-        d->model = text_hash(parameters->description);
+        d->model = hash_text(parameters->description);
     d->parameters = parameters;
     d->working = agree_on_update(d);
     if (some_have_joined(d)) {

@@ -8,11 +8,13 @@
 
 #include <dirent.h>
 #include <hwloc.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "run/device.h"
+#include "base/numbers.h"
 #include "base/process.h"
 #include "base/error.h"
 #include "base/launcher.h"
@@ -129,9 +131,9 @@ static Processes find_processes(void)
     Processes found = {0};
     DIR *proc = opendir("/proc");
     for (struct dirent *entry; proc && (entry = readdir(proc));) {
-        int pid = atoi(entry->d_name);
+        long pid = whole_number(entry->d_name, INT_MAX);
         if (pid > 0)
-            look_at(pid, &found);
+            look_at((int)pid, &found);
     }
     if (proc)
         closedir(proc);

@@ -27,6 +27,7 @@
 #include "base/files.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "base/numbers.h"
 #include "class/forms.h"
 #include "class/names.h"
 #include "class/pages.h"
@@ -60,7 +61,7 @@ static const char *value(Words words, const char *name)
 
 static double number(Words words, const char *name)
 {
-    return value(words, name) ? strtod(value(words, name), NULL) : 0;
+    return value(words, name) ? read_double(value(words, name), NULL) : 0;
 }
 
 // The secret in a file; NULL: there is no file. (As an argument anybody could read it, by ps.)

@@ -67,9 +67,7 @@ static void trace_fit(const Fit *fit)
     char *names = format_text("%s", "");
     for (int i = 0; fit->callbacks && i < fit->callbacks->count; i++) {
         const char *name = fit->callbacks->items[i]->name;
-        char *longer = format_text("%s%s%s", names, i ? "," : "", name ? name : "");
-        free(names);
-        names = longer;
+        text_add(&names, "%s%s", i ? "," : "", name ? name : "");
     }
     trace(
         "fit", NUMBER("verbose", fit->verbose), NUMBER("epochs", fit->epochs),
