@@ -449,3 +449,20 @@ bool agree_as_joined(Sum *sum, int *last)
     trace("collective_end", TEXT("function", call.name), TEXT("name", call.channel));
     return goes_on;
 }
+
+// ---- Roots.
+
+void hvd_check_root(const char *caller, int root, MPI_Comm comm)
+{
+    int size;
+    MPI_Comm_size(comm, &size);
+    if (root < 0 || root >= size)
+        die("%s: there is no rank %d among %d to be the root", caller, root, size);
+}
+
+Term hvd_root_term(int root)
+{
+    Term term = number_term("name", "root ", root, NULL);
+    term.advice = "all must name the same root";
+    return term;
+}

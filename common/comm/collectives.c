@@ -91,26 +91,11 @@ static void check_member(const char *caller, HvdGroup group)
         die("%s: this worker is not in the group", caller);
 }
 
-void hvd_check_root(const char *caller, int root, MPI_Comm comm)
-{
-    int size;
-    MPI_Comm_size(comm, &size);
-    if (root < 0 || root >= size)
-        die("%s: there is no rank %d among %d to be the root", caller, root, size);
-}
-
 // ---- What the ranks agree on.
 
 static Term count_term(size_t count)
 {
     return number_term("give", "", (int64_t)count, " values");
-}
-
-Term hvd_root_term(int root)
-{
-    Term term = number_term("name", "root ", root, NULL);
-    term.advice = "all must name the same root";
-    return term;
 }
 
 static const char *const op_names[] = {"HVD_AVERAGE", "HVD_SUM", "HVD_MIN", "HVD_MAX"};

@@ -3,7 +3,7 @@
 // With HVDLAB_SYNCHRONOUS_SENDS=1 a send ends only when it is received, whatever its size. Small
 // messages otherwise wait in a buffer, and a program that deadlocks with large ones looks right.
 
-#include "comm/mpi_calls.h"
+#include "comm/mpi_calls_inside.h"
 
 #include <stdlib.h>
 #include <string.h>

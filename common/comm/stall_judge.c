@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "comm/job_end.h"
-#include "comm/stall_job.h"
+#include "comm/stall_inside.h"
 
 #define ROOT_SILENCE 3.0
 #define GATHERING    0.5 // seconds in which others may come to wait, too, before a leaver is named

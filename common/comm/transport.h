@@ -46,17 +46,6 @@ HierarchyChoice hierarchy_choice(void);
 // HVD_COMPRESSION=bf16?
 bool hvd_compresses(void);
 
-// Exits with an error message where `root` is no rank of the communicator.
-void hvd_check_root(const char *caller, int root, MPI_Comm comm);
-// That all ranks name it.
-Term hvd_root_term(int root);
-
-// Values that MPI can read and write: those in the host's memory themselves, of those in a GPU's a
-// copy. hvd_return_values brings the copy back and frees it; where they are the values themselves
-// it does nothing.
-float *hvd_host_values(float *values, size_t count);
-void hvd_return_values(float *values, float *host, size_t count);
-
 // What hvd_use_allreduce was told, or NULL.
 HvdAllreduce hvd_own_allreduce(void);
 

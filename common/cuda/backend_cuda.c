@@ -2,7 +2,7 @@
 // (cuda_blas.c), and the kit's own kernels (norm.cu, kernels.cu) the rest. All is queued on one
 // stream; nothing in a training step allocates memory or waits for the GPU.
 
-#include "cuda/cuda_op.h"
+#include "cuda/backend_cuda_inside.h"
 
 #include <stdlib.h>
 #include "base/error.h"

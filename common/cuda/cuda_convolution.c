@@ -6,7 +6,7 @@
 // images, of one or three channels, are copied into rows that long, filled up with zeros, and so is
 // the kernel that meets them.
 
-#include "cuda/cuda_op.h"
+#include "cuda/backend_cuda_inside.h"
 
 #include <limits.h>
 #include <stdlib.h>

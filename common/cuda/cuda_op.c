@@ -1,7 +1,7 @@
 // What the CUDA backend's operations share: sizes, where variables are, and what --precision asks
 // for.
 
-#include "cuda/cuda_op.h"
+#include "cuda/backend_cuda_inside.h"
 
 #include "base/error.h"
 

@@ -1,6 +1,6 @@
 // Batches: the trainer takes them from a pipeline, step by step.
 
-#include "data/augment.h"
+#include "data/batches.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,8 +12,7 @@
 #include "base/format.h"
 #include "base/numbers.h"
 #include "data/origin.h"
-#include "data/position.h"
-#include "data/stage.h"
+#include "data/pipeline_inside.h"
 #include "observe/span.h"
 #include "observe/trace.h"
 

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 #include "base/rng.h"
-#include "nn/state.h"
+#include "nn/weights.h"
 #include "observe/trace.h"
 
 // ---- Metrics.

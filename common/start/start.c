@@ -11,6 +11,7 @@
 #include "comm/hooks.h"
 #include "comm/hvd_run.h"
 #include "comm/own_mpi.h"
+#include "comm/simulated_layout.h"
 #include "comm/timeline_file.h"
 #include "comm/transport_choice.h"
 #include "comm/world.h"

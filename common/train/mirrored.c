@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "backend/backend.h"
-#include "nn/state.h"
+#include "nn/weights.h"
 #include "run/thread_pool.h"
 #include "observe/span.h"
 #include "observe/trace.h"

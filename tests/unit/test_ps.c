@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include "child.h"
 #include "hvdlab.h"
-#include "hvd/ps_job.h"
+#include "hvd/ps_inside.h"
 #include "base/error.h"
 #include "base/format.h"
 

@@ -1,7 +1,7 @@
 // The stages without threads and without state between passes: the source, repeat, shuffle, augment
 // and batch.
 
-#include "data/stage.h"
+#include "data/pipeline_inside.h"
 
 #include <stdlib.h>
 #include <string.h>

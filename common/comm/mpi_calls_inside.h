@@ -1,8 +1,8 @@
 // What the watched functions of MPI share: mpi_calls.c has the collective ones, mpi_messages.c
 // messages and requests.
 
-#ifndef HVDLAB_MPI_CALLS_H
-#define HVDLAB_MPI_CALLS_H
+#ifndef HVDLAB_MPI_CALLS_INSIDE_H
+#define HVDLAB_MPI_CALLS_INSIDE_H
 
 #include <mpi.h>
 #include <stdbool.h>

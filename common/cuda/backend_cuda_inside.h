@@ -5,8 +5,8 @@
 // flatten, the average pool and dense layers give) are always floats, and so are the images that a
 // model reads, weights, gradients of weights and statistics.
 
-#ifndef HVDLAB_CUDA_OP_H
-#define HVDLAB_CUDA_OP_H
+#ifndef HVDLAB_BACKEND_CUDA_INSIDE_H
+#define HVDLAB_BACKEND_CUDA_INSIDE_H
 
 #include <cudnn.h>
 #include "backend/backend.h"
