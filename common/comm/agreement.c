@@ -157,7 +157,7 @@ static Statement *gather_statements(const Meeting *meeting, const Collective *ca
 }
 
 // The words of one value, such as "4 values", on one rank or several.
-typedef char *(*Words)(const Collective *call, int text, const char *value, bool one);
+typedef char *(*Wording)(const Collective *call, int text, const char *value, bool one);
 
 static char *term_words(const Collective *call, int text, const char *value, bool one)
 {
@@ -178,7 +178,7 @@ static char *call_words(const Collective *call, int text, const char *value, boo
 
 // "rank 0 gives 4 values, ranks 1-3 give 8 values", in the order of the first rank of each.
 static char *who_says_what(const Meeting *meeting, const Collective *call,
-                           const Statement *statements, int text, Words words)
+                           const Statement *statements, int text, Wording words)
 {
     char *line = format_text("%s", "");
     bool *told = allocate((size_t)meeting->size, sizeof *told);

@@ -117,7 +117,7 @@ typedef struct {
     double lost_at; // when mpirun said that it had lost a host; 0: not yet
     JobEnd end;
     Lines lines;
-} Job;
+} MpirunJob;
 
 static _Noreturn void become_mpirun(char *const words[], int error, const sigset_t *mask,
                                     pid_t parent, JobPlace place)
@@ -135,7 +135,7 @@ static _Noreturn void become_mpirun(char *const words[], int error, const sigset
     _exit(NOT_STARTED);
 }
 
-static void start(Job *job, char *const words[], const sigset_t *mask, JobPlace place)
+static void start(MpirunJob *job, char *const words[], const sigset_t *mask, JobPlace place)
 {
     int ends[2];
     pid_t self = getpid();
@@ -152,7 +152,7 @@ static void start(Job *job, char *const words[], const sigset_t *mask, JobPlace 
 }
 
 // The terminal sends its signals to mpirun, too, and mpirun ends at once at a second one.
-static void send_on(Job *job)
+static void send_on(MpirunJob *job)
 {
     struct signalfd_siginfo news;
     if (read(job->signals, &news, sizeof news) != sizeof news)
@@ -162,7 +162,7 @@ static void send_on(Job *job)
         kill(job->process, job->end.sent);
 }
 
-static void look_whether_it_has_ended(Job *job)
+static void look_whether_it_has_ended(MpirunJob *job)
 {
     int status;
     pid_t ended = job->process ? waitpid(job->process, &status, WNOHANG) : 0;
@@ -177,7 +177,7 @@ static void look_whether_it_has_ended(Job *job)
 
 // After the loss of a host, Open MPI 4's mpirun sometimes waits forever. After the loss of a rank
 // mpirun aborts the job, too.
-static void end_a_lost_one(Job *job)
+static void end_a_lost_one(MpirunJob *job)
 {
     if ((!job->end.lost && job->end.rank < 0) || !job->process)
         return;
@@ -187,7 +187,7 @@ static void end_a_lost_one(Job *job)
         kill(job->process, SIGKILL);
 }
 
-static void wait_for_end(Job *job)
+static void wait_for_end(MpirunJob *job)
 {
     for (int last = 0; job->process || (job->error >= 0 && last < LAST_TICKS);) {
         struct pollfd news[] = {{.fd = job->error, .events = POLLIN},
@@ -209,7 +209,7 @@ static void wait_for_end(Job *job)
 
 JobEnd run_job(char *const words[], JobPlace place)
 {
-    Job job = {.end = {.rank = -1}};
+    MpirunJob job = {.end = {.rank = -1}};
     sigset_t ending, before;
     job.lines.end = &job.end;
     ending_signals(&ending);

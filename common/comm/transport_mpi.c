@@ -262,28 +262,28 @@ typedef struct {
     bool compressed, by_two_levels;
     Bfloat16 *halves;
     size_t length; // of them, at most
-} Piece;
+} SentPiece;
 
 static struct {
-    Piece *pieces;
+    SentPiece *pieces;
     MPI_Request *requests; // one for each piece
     int count, capacity;
 } under_way;
 
-static Piece *next_piece(void)
+static SentPiece *next_piece(void)
 {
     if (under_way.count == under_way.capacity) {
         int capacity = 2 * under_way.capacity + 8;
-        under_way.pieces = enlarge(under_way.pieces, (size_t)capacity, sizeof(Piece));
+        under_way.pieces = enlarge(under_way.pieces, (size_t)capacity, sizeof(SentPiece));
         under_way.requests = enlarge(under_way.requests, (size_t)capacity, sizeof(MPI_Request));
         memset(&under_way.pieces[under_way.capacity], 0,
-               (size_t)(capacity - under_way.capacity) * sizeof(Piece));
+               (size_t)(capacity - under_way.capacity) * sizeof(SentPiece));
         under_way.capacity = capacity;
     }
     return &under_way.pieces[under_way.count++];
 }
 
-static void compress_piece(Piece *piece)
+static void compress_piece(SentPiece *piece)
 {
     if (piece->length < piece->count) {
         free(piece->halves);
@@ -295,7 +295,7 @@ static void compress_piece(Piece *piece)
 
 static void begin_average(float *values, size_t count)
 {
-    Piece *piece = next_piece();
+    SentPiece *piece = next_piece();
     MPI_Request *request = &under_way.requests[under_way.count - 1];
     MPI_Comm comm = world_comm(WORLD_GRADIENTS);
     piece->values = values;
@@ -348,7 +348,7 @@ static void finish(const Parameters *parameters)
         MPI_Waitall(under_way.count, under_way.requests, MPI_STATUSES_IGNORE);
     }
     for (int i = 0; i < under_way.count; i++) {
-        const Piece *piece = &under_way.pieces[i];
+        const SentPiece *piece = &under_way.pieces[i];
         if (piece->compressed)
             expand(piece->values, piece->halves, piece->count);
         else if (!piece->by_two_levels)

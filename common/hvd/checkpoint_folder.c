@@ -77,9 +77,9 @@ static char *name_of(Reached reached)
 typedef struct {
     long long rank;    // -1: the main file
     const char *token; // NULL: it has none
-} Kind;
+} PartName;
 
-static bool is_of(const char *file, const char *name, Kind *kind)
+static bool is_of(const char *file, const char *name, PartName *kind)
 {
     size_t length = strlen(name), ending = strlen(ENDING);
     if (strncmp(file, name, length) != 0)
@@ -200,10 +200,10 @@ char *furthest_checkpoint(const char *folder, int unseen, char **missing)
 
 // Removes those files of a checkpoint for which `goes` is true.
 static void remove_files(const char *folder, const char *name,
-                         bool (*goes)(const Kind *kind, const char *token, int ranks),
+                         bool (*goes)(const PartName *kind, const char *token, int ranks),
                          const char *token, int ranks)
 {
-    Kind kind;
+    PartName kind;
     DIR *names = opendir(folder);
     for (const struct dirent *entry; names && (entry = readdir(names));) {
         if (!is_of(entry->d_name, name, &kind) || !goes(&kind, token, ranks))
@@ -216,7 +216,7 @@ static void remove_files(const char *folder, const char *name,
         closedir(names);
 }
 
-static bool is_left_over(const Kind *kind, const char *token, int ranks)
+static bool is_left_over(const PartName *kind, const char *token, int ranks)
 {
     return kind->rank >= ranks || (kind->token && strcmp(kind->token, token) != 0);
 }
@@ -226,7 +226,7 @@ void remove_unfinished(const char *folder, const char *name, const char *token, 
     remove_files(folder, name, is_left_over, token, ranks);
 }
 
-static bool is_any(const Kind *kind, const char *token, int ranks)
+static bool is_any(const PartName *kind, const char *token, int ranks)
 {
     (void)kind, (void)token, (void)ranks;
     return true;
@@ -251,7 +251,7 @@ void remove_older(const char *folder, int keep, const char *saved)
 // The checkpoint's name of a file with a token; NULL: it is no such file. The caller frees it.
 static char *name_with_token(const char *file, const char **token)
 {
-    Kind kind;
+    PartName kind;
     const char *ending = strstr(file, ENDING "."), *rank = strstr(file, ".rank-");
     if (!ending)
         return NULL;

@@ -4,7 +4,7 @@
 # Holds the includes of common/ to the picture in CONTRIBUTING.md. A file includes only from its own
 # folder or from one below it, and writes the folder. Modules include each other in no circle: a module
 # is x.h with x.c and x_inside.h, the header for the other files of its folder that implement it; what
-# x.h declares, these define. Nothing but start/start.c runs before main,
+# x.h declares, these define. No two types have the same name. Nothing but start/start.c runs before main,
 # or is registered to run at exit. Status 0, or 1 with a line for each place that is wrong.
 
 set -u
@@ -80,7 +80,7 @@ END {
     exit wrong
 }' || status=1
 
-# Functions, by the code outside of braces, up to the end of a declaration. What macros declare is not seen.
+# Functions and types, by the code outside of braces, up to the end of a declaration. What macros declare is not seen.
 find . -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort | sed 's,^\./,,' | xargs awk '
 BEGIN {
     # Headers whose functions lie in other files.
@@ -93,9 +93,24 @@ BEGIN {
     elsewhere["train/hooks.h"] = "train/fit" # where the hook is called
 }
 function module(file) { sub(/(_inside)?\.[a-z]+$/, "", file); return file }
+function take_type(code) {
+    gsub(/ *__attribute__.*/, ";", code)
+    forward = code ~ /^ *typedef struct [A-Za-z]+ [A-Za-z]+;/
+    if (match(code, /\(\*[A-Za-z]+\)/) && code !~ /{/)
+        code = substr(code, RSTART + 2, RLENGTH - 3)
+    else if (code !~ /}/)
+        sub(/[[(].*/, "", code)
+    gsub(/.*[ *}]|;/, "", code)
+    if (code in type && type[code] != module(FILENAME) && !(forward && was_forward[code])) {
+        print "common/" FILENAME ": " type[code] " has a type " code ", too"
+        wrong = 1
+    }
+    type[code] = module(FILENAME)
+    was_forward[code] = forward
+}
 function take_function(code,    head) {
     head = code
-    if (!sub(/ *\(.*/, "", head) || head ~ /=|typedef|(^| )static / || head !~ /[ *]/)
+    if (!sub(/ *\(.*/, "", head) || head ~ /=|(^| )static / || head !~ /[ *]/)
         return
     sub(/.*[ *]/, "", head)
     if (code ~ /{/)
@@ -118,7 +133,10 @@ match($0, /^#include "[^"]*_inside\.h"/) { inside[FILENAME " " module(substr($0,
     depth += gsub(/{/, "{", line) - gsub(/}/, "}", line)
     if (code ~ /typedef/ ? depth > 0 || line !~ /;$/ : line !~ /[;{}]$/)
         next
-    take_function(code)
+    if (code ~ /^typedef/)
+        take_type(code)
+    else
+        take_function(code)
     code = ""
 }
 END {
