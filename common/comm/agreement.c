@@ -244,8 +244,8 @@ static void keep_first_difference(const Meeting *meeting, Statement *statements,
 
 // Every rank with a statement (NULL: every rank) knows the mismatch. The lowest of them reports it
 // and aborts the job before the others report it, too.
-static _Noreturn void end_job(const Meeting *meeting, const Statement *statements, const char *name,
-                              const char *line, const char *advice)
+static _Noreturn void abort_mismatch(const Meeting *meeting, const Statement *statements,
+                                     const char *name, const char *line, const char *advice)
 {
     char *whole = format_text("%s: %s (call %lld)%s%s", name, line, (long long)meeting->number,
                               advice ? "; " : "", advice ? advice : "");
@@ -285,14 +285,14 @@ static _Noreturn void name_difference(const Meeting *all, const Collective *call
         working.size = drop_joined(statements, attendances, all->size);
     if (!all_say_the_same(meeting, statements, NAME)) {
         char *line = who_says_what(meeting, call, statements, SENTENCE, call_words);
-        end_job(meeting, statements, "the workers make different calls", line, NULL);
+        abort_mismatch(meeting, statements, "the workers make different calls", line, NULL);
     }
     for (int text = VALUES; text < TEXTS && call->terms[text - VALUES].verb; text++) {
         if (all_say_the_same(meeting, statements, text))
             continue;
         keep_first_difference(meeting, statements, text);
         char *line = who_says_what(meeting, call, statements, text, term_words);
-        end_job(meeting, statements, call->name, line, call->terms[text - VALUES].advice);
+        abort_mismatch(meeting, statements, call->name, line, call->terms[text - VALUES].advice);
     }
     CHECK(false); // the numbers differ, and not what they are made of
     abort();
@@ -335,7 +335,7 @@ static int count_working(const Meeting *meeting, const Attendance *all)
 
 // The sum that all ranks that have not joined compute; they have agreed on it. Aborts the job if
 // their call is no sum.
-static Sum sum_of_working(const Meeting *meeting, const Attendance *all)
+static Sum agreed_sum(const Meeting *meeting, const Attendance *all)
 {
     int worker = 0, count = 0;
     int *joined = allocate((size_t)meeting->size, sizeof *joined);
@@ -347,8 +347,9 @@ static Sum sum_of_working(const Meeting *meeting, const Attendance *all)
     if (!all[worker].sum.open) {
         char *who = ranks_text(joined, count);
         char *line = format_text("%s %s joined", who, count == 1 ? "has" : "have");
-        end_job(meeting, NULL, all[worker].name, line,
-                "until all workers have (hvd_join), nothing but sums and averages can be made");
+        abort_mismatch(
+            meeting, NULL, all[worker].name, line,
+            "until all workers have (hvd_join), nothing but sums and averages can be made");
     }
     free(joined);
     return all[worker].sum;
@@ -384,7 +385,7 @@ int agree(const Collective *call, MPI_Comm comm)
         name_difference(meeting, call, attendances);
     int working = meeting->size;
     if (attendances) {
-        sum_of_working(meeting, attendances);
+        agreed_sum(meeting, attendances);
         working = count_working(meeting, attendances);
     }
     free(attendances);
@@ -440,7 +441,7 @@ bool agree_as_joined(Sum *sum, int *last)
     if (goes_on && extremes[MAXIMUM] != ~extremes[INVERTED])
         wait_for_the_end(meeting, &call);
     if (goes_on)
-        *sum = sum_of_working(meeting, all);
+        *sum = agreed_sum(meeting, all);
     else {
         *last = last_to_join(meeting, all);
         joined_since = 0;

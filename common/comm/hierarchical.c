@@ -107,7 +107,7 @@ static Levels *levels_of(MPI_Comm comm)
     return levels;
 }
 
-bool two_levels_pay(size_t bytes, MPI_Comm comm)
+bool hierarchical_pays(size_t bytes, MPI_Comm comm)
 {
     static enum { UNKNOWN, ONE_HOST, SEVERAL_HOSTS } layout; // asked once: each call costs
     if (layout == UNKNOWN)
@@ -256,13 +256,6 @@ static void hand_out_within(const Levels *levels, RingBlock *block)
 
 // ---- Blocks.
 
-static const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME])
-{
-    int length;
-    PMPI_Comm_get_name(comm, name, &length);
-    return name;
-}
-
 static void multiply_share(const Levels *levels, const RingBlock *block)
 {
     float *share = (float *)(void *)block->share, factor = block->reduction.factor;
@@ -336,27 +329,27 @@ static void begin_blocks(char *values, size_t count, Reduction reduction, int mo
     }
 }
 
-void two_levels_begin(void *values, size_t count, Reduction reduction, MPI_Comm comm)
+void hierarchical_begin(void *values, size_t count, Reduction reduction, MPI_Comm comm)
 {
     begin_blocks(values, count, reduction, MAX_BLOCKS, comm);
 }
 
-void two_levels_progress(MPI_Comm comm)
+void hierarchical_progress(MPI_Comm comm)
 {
     Levels *levels = known_levels(comm);
     if (levels)
         all_go_on(levels);
 }
 
-void two_levels_finish(MPI_Comm comm)
+void hierarchical_finish(MPI_Comm comm)
 {
     Levels *levels = known_levels(comm);
     while (levels && levels->count > 0)
         finish_oldest(levels);
 }
 
-void two_levels_allreduce(void *values, size_t count, Reduction reduction, MPI_Comm comm)
+void hierarchical_allreduce(void *values, size_t count, Reduction reduction, MPI_Comm comm)
 {
     begin_blocks(values, count, reduction, ENOUGH_BLOCKS, comm);
-    two_levels_finish(comm);
+    hierarchical_finish(comm);
 }

@@ -137,15 +137,6 @@ typedef struct {
     int root;  // -1: none
 } MpiCall;
 
-const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME])
-{
-    int length = 0;
-    name[0] = '\0';
-    if (comm != MPI_COMM_NULL)
-        PMPI_Comm_get_name(comm, name, &length);
-    return name;
-}
-
 // "0,2,4", its members as ranks of the job; "" if it has none, or is an intercommunicator. The
 // caller frees it.
 static char *ranks_of(MPI_Comm comm)

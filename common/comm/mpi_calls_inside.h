@@ -14,8 +14,6 @@ double bytes_of(int count, MPI_Datatype type);
 // invalid rank.
 int world_rank_of(int rank, MPI_Comm comm);
 
-const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME]);
-
 // `partner`, the root or the other rank, by the communicator.
 SpanCall call_of(const char *function, int64_t count, double bytes, int partner, MPI_Comm comm);
 

@@ -11,6 +11,7 @@
 #include "base/format.h"
 #include "base/memory.h"
 #include "comm/sweep.h"
+#include "comm/world.h"
 #include "observe/trace.h"
 
 // ---- Requests: each operation that goes on in the background has a number, from 1.

@@ -170,7 +170,8 @@ static void call(const Sweep *sweep, size_t count)
                                 .peer = -1,
                                 .bytes = (int64_t)(count * sizeof(float)),
                                 .partner = -1});
-    PMPI_Allreduce(MPI_IN_PLACE, sweep->values, mpi_count(count), MPI_FLOAT, MPI_SUM, sweep->comm);
+    PMPI_Allreduce(MPI_IN_PLACE, sweep->values, hvd_mpi_count(count), MPI_FLOAT, MPI_SUM,
+                   sweep->comm);
     span_end();
 }
 
@@ -443,15 +444,15 @@ void sweep_allreduce(const char *name, HvdAllreduce allreduce, size_t largest)
         exit(EXIT_SUCCESS);
 }
 
-static void sum_by_two_levels(float *values, size_t count, MPI_Comm comm)
+static void sum_hierarchically(float *values, size_t count, MPI_Comm comm)
 {
-    two_levels_allreduce(values, count, (Reduction){MPI_FLOAT, MPI_SUM, 1}, comm);
+    hierarchical_allreduce(values, count, (Reduction){MPI_FLOAT, MPI_SUM, 1}, comm);
 }
 
-void sweep_two_levels(size_t largest)
+void sweep_hierarchical(size_t largest)
 {
-    if (two_levels_pay(SIZE_MAX, world_comm(WORLD_VALUES)))
-        sweep_run("two_levels", sum_by_two_levels, largest);
+    if (hierarchical_pays(SIZE_MAX, world_comm(WORLD_VALUES)))
+        sweep_run("two_levels", sum_hierarchically, largest);
 }
 
 #ifdef HVDLAB_CUDA

@@ -55,17 +55,17 @@ extern const Transport hvd_mpi;
 
 // As hvd_allreduce, over the ranks of a communicator; and what hvd_mpi's average does with
 // HVD_COMPRESSION, or by the function that hvd_use_allreduce was given. Return when it is done.
-void mpi_allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm);
-void mpi_average_gradients(float *values, size_t count);
+void hvd_mpi_allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm);
+void hvd_mpi_average_gradients(float *values, size_t count);
 
 // Where some ranks bring zeros (hvd_join): the sum over all, divided by the number of the others.
-void mpi_average_of_working(float *values, size_t count, int working, MPI_Comm comm);
+void hvd_mpi_average_of_working(float *values, size_t count, int working, MPI_Comm comm);
 
 // As hvd_reduce_scatter, over the ranks of a communicator; in the host's memory.
-void mpi_reduce_scatter(const float *values, size_t count, float *own, HvdOp op, MPI_Comm comm);
+void hvd_mpi_reduce_scatter(const float *values, size_t count, float *own, HvdOp op, MPI_Comm comm);
 
 // `count` as MPI takes it; exits where it is too large.
-int mpi_count(size_t count);
+int hvd_mpi_count(size_t count);
 
 // ---- With CUDA only.
 

@@ -121,7 +121,7 @@ static void staged_finish(const Parameters *parameters)
     for (int i = 0; i < waiting.count; i++) {
         const StagedPiece *piece = &waiting.pieces[i];
         CUDA(cudaEventSynchronize(piece->ready));
-        mpi_average_gradients(piece->copy, piece->count);
+        hvd_mpi_average_gradients(piece->copy, piece->count);
         CUDA(cudaMemcpyAsync(piece->values, piece->copy, piece->count * sizeof(float),
                              cudaMemcpyHostToDevice, waiting.copies));
     }
@@ -161,7 +161,7 @@ static void aware_finish(const Parameters *parameters)
     for (int i = 0; i < waiting.count; i++) {
         const StagedPiece *piece = &waiting.pieces[i];
         CUDA(cudaEventSynchronize(piece->ready));
-        MPI_Allreduce(MPI_IN_PLACE, piece->values, mpi_count(piece->count), MPI_FLOAT, MPI_SUM,
+        MPI_Allreduce(MPI_IN_PLACE, piece->values, hvd_mpi_count(piece->count), MPI_FLOAT, MPI_SUM,
                       world_comm(WORLD_GRADIENTS));
     }
     waiting.count = 0;

@@ -19,7 +19,7 @@
 #include "comm/mpi_errors.h"
 #include "comm/stall.h"
 
-void (*mpi_started)(void);
+void (*after_mpi_start)(void);
 
 static const char *const channel_names[] = {"gradients", "variables", "metrics", "values",
                                             "agreement"};
@@ -152,7 +152,7 @@ void world_start(void)
     if (launched())
         set_job_end(abort_job);
     stall_start(world.rank, world.size);
-    mpi_started();
+    after_mpi_start();
 }
 
 void world_before_stop(void (*function)(void))
@@ -229,6 +229,15 @@ bool world_owns(MPI_Comm comm)
         if (world.comms[i] == comm)
             return true;
     return false;
+}
+
+const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME])
+{
+    int length = 0;
+    name[0] = '\0';
+    if (comm != MPI_COMM_NULL)
+        PMPI_Comm_get_name(comm, name, &length);
+    return name;
 }
 
 // ---- Room for MPI.

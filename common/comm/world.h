@@ -47,5 +47,7 @@ typedef enum {
 // Exits with an error message where MPI does not run.
 MPI_Comm world_comm(WorldChannel channel);
 bool world_owns(MPI_Comm comm); // whether it is one of these
+// Any communicator's name, as traces have it: "gradients".
+const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME]);
 
 #endif

@@ -99,7 +99,7 @@ static void average_among_working(const Distributed *d)
     float *gradients = d->parameters->gradients;
     size_t length = d->parameters->length;
     float *host = hvd_host_values(gradients, length);
-    mpi_average_of_working(host, length, d->working, world_comm(WORLD_GRADIENTS));
+    hvd_mpi_average_of_working(host, length, d->working, world_comm(WORLD_GRADIENTS));
     hvd_return_values(gradients, host, length);
 }
 

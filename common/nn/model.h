@@ -143,7 +143,7 @@ float *model_statistics(const Model *model, size_t *length);
 
 // Inside the library: true where reading the metrics does not wait, on a CPU. Reading a GPU's waits
 // until all queued work is done.
-bool model_metrics_are_at_hand(const Model *model);
+bool model_metrics_are_available(const Model *model);
 
 // Inside the library: how many forward passes the model has made in training; a restored one goes on from there. Each
 // has a dropout pattern of its own.
