@@ -309,27 +309,16 @@ typedef struct {
 } Position;
 
 // "3 0 8 5 5 96 17 0 4 from_dataset,batch 12,repeat": the seeds from the last stage to the first.
-static void write_position(FILE *to, const Batches *batches)
-{
-    fprintf(to, "%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64 " %d ", batches->begins,
-            batches->id, batches->steps, batches->handed, batches->taken,
-            batches_dataset(batches)->count);
-    for (const Pipeline *stage = batches->last; stage; stage = stage->upstream)
-        fprintf(to, "%" PRIu64 " ", stage->seed);
-    char *stages = stages_text(batches->last);
-    fprintf(to, "%s", stages);
-    free(stages);
-}
-
 char *batches_position(const Batches *batches)
 {
-    char *text = NULL;
-    size_t length;
-    FILE *to = open_memstream(&text, &length);
-    if (to)
-        write_position(to, batches);
-    if (!to || fclose(to) != 0)
-        die("out of memory: there is none for the position of batches");
+    char *stages = stages_text(batches->last), *text = NULL;
+    text_add(&text, "%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64 " %d ",
+             batches->begins, batches->id, batches->steps, batches->handed, batches->taken,
+             batches_dataset(batches)->count);
+    for (const Pipeline *stage = batches->last; stage; stage = stage->upstream)
+        text_add(&text, "%" PRIu64 " ", stage->seed);
+    text_add(&text, "%s", stages);
+    free(stages);
     return text;
 }
 
