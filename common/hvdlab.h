@@ -12,7 +12,9 @@
 #include "run/args.h"        // the command line
 #include "run/device.h"      // device_use
 #include "data/dataset.h"    // images and labels
-#include "data/augment.h"    // batches
+#include "data/cifar10.h"    // those of CIFAR-10
+#include "data/batches.h"    // batches
+#include "data/augment.h"    // how their images are changed
 #include "data/pipeline.h"   // batches, put together from stages
 #include "data/text.h"       // sentences, and batches of them
 #include "nn/layers.h"       // what a model is built from

@@ -2,10 +2,12 @@
 
 #include "base/arranged.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/launcher.h"
+#include "base/numbers.h"
 #include "base/role.h"
 
 static Arranged all;
@@ -25,12 +27,12 @@ void arranged_read(void)
 {
     static const char *const names[] = {"HVDLAB_KILL", "HVDLAB_FULL", "HVDLAB_LATE_NAMES",
                                         "HVDLAB_SYNCHRONOUS_SENDS"};
-    const char *kill = getenv("HVDLAB_KILL"), *full = getenv("HVDLAB_FULL");
+    const char *kill = getenv("HVDLAB_KILL");
     int rank;
     if (!kill || sscanf(kill, "%d:%31[a-z_]:%d", &rank, all.event, &all.number) != 3 ||
         rank != launcher_rank())
         all.number = 0;
-    all.full = full ? atoi(full) : 0;
+    all.full = (int)environment_number("HVDLAB_FULL", INT_MAX);
     all.late = is_set("HVDLAB_LATE_NAMES");
     all.synchronous = is_set("HVDLAB_SYNCHRONOUS_SENDS");
     bool is_rank = launched() || role_from_environment().kind != ROLE_NONE;

@@ -38,11 +38,11 @@ static void say(const char *prefix, const char *format, va_list arguments)
     fprintf(stderr, "%s: %s%s\n", program_name(), prefix, message);
 }
 
-static void (*end_job)(int status) = _exit;
+static void (*job_end)(int status) = _exit;
 
 void set_job_end(void (*function)(int status))
 {
-    end_job = function;
+    job_end = function;
 }
 
 // Prints the final message of this process, unless the job has ended meanwhile.
@@ -71,7 +71,7 @@ static void say_last(const char *format, va_list arguments)
 // Not exit(): an exit handler that ends MPI would wait for the other ranks.
 _Noreturn static void leave(int status)
 {
-    end_job(status);
+    job_end(status);
     _exit(status);
 }
 

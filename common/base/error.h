@@ -21,9 +21,9 @@ _Noreturn void die(const char *format, ...) PRINTF_LIKE(1, 2);
 // completed (a loss that is no number, say).
 _Noreturn void give_up(const char *format, ...) PRINTF_LIKE(1, 2);
 
-// From now on die() and give_up() call `end_job` with the exit status instead of leaving at once:
+// From now on die() and give_up() call `function` with the exit status instead of leaving at once:
 // with MPI there is a quicker way to end the other ranks than to let mpirun find out.
-void set_job_end(void (*end_job)(int status));
+void set_job_end(void (*function)(int status));
 
 // Prints "PROGRAM: warning: MESSAGE" on standard error and goes on.
 void warn(const char *format, ...) PRINTF_LIKE(1, 2);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "base/format.h"
+#include "base/hash.h"
 #include "base/memory.h"
 
 // Returns errno, or 0. Where `must` is true, a folder that cannot be made ends the program.
@@ -78,11 +79,10 @@ char *file_bytes(const char *path, size_t *size)
 FileHash file_hash(int file)
 {
     unsigned char bytes[1 << 14];
-    uint64_t hash = 0xcbf29ce484222325;
+    uint64_t hash = FNV_START;
     ssize_t count;
     while ((count = read(file, bytes, sizeof bytes)) > 0)
-        for (ssize_t i = 0; i < count; i++)
-            hash = (hash ^ bytes[i]) * 0x100000001b3;
+        hash = hash_bytes(hash, bytes, (size_t)count);
     FileHash text = {""};
     if (count == 0)
         snprintf(text.digits, sizeof text.digits, "%016" PRIx64, hash);

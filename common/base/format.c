@@ -45,11 +45,9 @@ char *ranks_text(const int *ranks, int count)
         if (last == first + 1) // two are no range
             last = first;
         const char *separator = first == 0 ? "" : last == count - 1 ? " and " : ", ";
-        char *longer = first == last
-                           ? format_text("%s%s%d", text, separator, ranks[first])
-                           : format_text("%s%s%d-%d", text, separator, ranks[first], ranks[last]);
-        free(text);
-        text = longer;
+        text_add(&text, "%s%d", separator, ranks[first]);
+        if (last > first)
+            text_add(&text, "-%d", ranks[last]);
     }
     return text;
 }

@@ -52,14 +52,15 @@ bool launched(void)
 // Returns the start of the next item, or NULL if this is no item.
 static const char *slurm_item(const char *text, int *number, int *nodes)
 {
-    int length = 0;
-    *nodes = 1;
-    // Seven digits at most: more would not fit, and no node has so many tasks.
-    if (sscanf(text, "%7d(x%7d)%n", number, nodes, &length) != 2 || length == 0)
-        if (sscanf(text, "%7d%n", number, &length) != 1)
-            return NULL;
-    text += length;
-    if (*number < 1 || *nodes < 1 || *number > MAX_LAUNCHED)
+    uint64_t tasks = 0, times = 1;
+    text = read_digits(text, MAX_LAUNCHED, &tasks);
+    if (text && strncmp(text, "(x", 2) == 0) {
+        text = read_digits(text + 2, MAX_LAUNCHED, &times);
+        text = text && *text == ')' ? text + 1 : NULL;
+    }
+    *number = (int)tasks;
+    *nodes = (int)times;
+    if (!text || tasks < 1 || times < 1)
         return NULL;
     return *text == ',' ? text + 1 : *text == '\0' ? text : NULL;
 }

@@ -2,7 +2,6 @@
 
 #include "base/layout.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,13 +95,10 @@ static Place true_place(void)
 // The next number of a list with commas between them; moves *at behind it. -1: there is none.
 static int next_node(const char **at)
 {
-    if (**at < '0' || **at > '9')
-        return -1;
-    char *end;
-    errno = 0;
-    long node = strtol(*at, &end, 10);
-    bool separated = *end == ',' && end[1] != '\0';
-    if (errno || node > MAX_NODE || (!separated && *end != '\0'))
+    uint64_t node;
+    const char *end = read_digits(*at, MAX_NODE, &node);
+    bool separated = end && *end == ',' && end[1] != '\0';
+    if (!end || (!separated && *end != '\0'))
         return -1;
     *at = end + separated;
     return (int)node;

@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 // The C library's own object, which takes no memory.
 static locale_t plain_locale(void)
@@ -46,20 +45,31 @@ float read_float(const char *text, char **end)
     return strtof_l(text, end, plain_locale());
 }
 
+const char *read_digits(const char *text, uint64_t largest, uint64_t *number)
+{
+    char *end;
+    if (*text < '0' || *text > '9')
+        return NULL;
+    errno = 0;
+    *number = strtoull(text, &end, 10);
+    return errno == 0 && *number <= largest ? end : NULL;
+}
+
 bool read_whole_number(const char *text, uint64_t largest, uint64_t *number)
 {
-    if (*text == '\0' || text[strspn(text, "0123456789")] != '\0')
-        return false;
-    errno = 0;
-    *number = strtoull(text, NULL, 10);
-    return errno == 0 && *number <= largest;
+    const char *end = read_digits(text, largest, number);
+    return end && *end == '\0';
+}
+
+long whole_number(const char *text, long limit)
+{
+    uint64_t number;
+    return text && read_whole_number(text, (uint64_t)limit, &number) ? (long)number : -1;
 }
 
 long environment_number(const char *name, long limit)
 {
-    const char *text = secure_getenv(name);
-    uint64_t number;
-    return text && read_whole_number(text, (uint64_t)limit, &number) ? (long)number : -1;
+    return whole_number(secure_getenv(name), limit);
 }
 
 FloatText float_text(float number)

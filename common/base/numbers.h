@@ -21,11 +21,17 @@ typedef void *NumbersLocale;
 NumbersLocale numbers_begin(void);
 void numbers_end(NumbersLocale before);
 
-// Reads a whole number from 0 to `largest` that is all of `text`; false where it is none. Only
-// digits: strtoull would also take white space in front and turn -1 into a very large number.
+// Reads a whole number from 0 to `largest` at the start of `text`; returns the text behind its
+// digits, or NULL where there is none. strtoull would also take white space in front and turn -1
+// into a very large number.
+const char *read_digits(const char *text, uint64_t largest, uint64_t *number);
+
+// The same of all of `text`; false where it is no such number.
 bool read_whole_number(const char *text, uint64_t largest, uint64_t *number);
 
-// The value of an environment variable that holds a whole number from 0 to `limit`, else -1.
+// The number from 0 to `limit` that is all of a text, or of an environment variable's value; -1
+// where it is none, or NULL.
+long whole_number(const char *text, long limit);
 long environment_number(const char *name, long limit);
 
 // The shortest decimal number that reads back as this float, "0.01".

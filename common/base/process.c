@@ -4,11 +4,13 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "base/numbers.h"
 
 #define MAX_PROCESSES 16384 // that are looked at
 
@@ -63,8 +65,9 @@ int process_list(int *processes, int max)
         const struct dirent64 *entry;
         for (long at = 0; at < bytes && count < max; at += entry->d_reclen) {
             entry = (const void *)(entries + at);
-            if (atoi(entry->d_name) > 0)
-                processes[count++] = atoi(entry->d_name);
+            long process = whole_number(entry->d_name, INT_MAX);
+            if (process > 0)
+                processes[count++] = (int)process;
         }
     }
     if (folder >= 0)

@@ -13,13 +13,6 @@ const char *role_name(RoleKind kind)
     return kind == ROLE_SERVER ? "server" : "worker";
 }
 
-// A whole number that ends the text, from 0 to MAX_ROLES, else -1.
-static int number_of(const char *text)
-{
-    uint64_t number;
-    return text && read_whole_number(text, MAX_ROLES, &number) ? (int)number : -1;
-}
-
 static int words_in(const char *list)
 {
     int count = list && *list;
@@ -34,7 +27,7 @@ static Role role_in(const char *text, RoleKind kind)
     size_t length = strlen(role_name(kind));
     if (strncmp(text, role_name(kind), length) != 0 || text[length] != ':')
         return (Role){0};
-    return (Role){.kind = kind, .number = number_of(text + length + 1)};
+    return (Role){.kind = kind, .number = (int)whole_number(text + length + 1, MAX_ROLES)};
 }
 
 Role role_from_environment(void)
@@ -46,7 +39,7 @@ Role role_from_environment(void)
     if (!role.kind)
         role = role_in(text, ROLE_WORKER);
     role.servers = words_in(getenv("HVD_SERVERS"));
-    role.workers = number_of(getenv("HVD_WORKERS"));
+    role.workers = (int)whole_number(getenv("HVD_WORKERS"), MAX_ROLES);
     int count = role.kind == ROLE_SERVER ? role.servers : role.workers;
     bool right = role.kind && role.number >= 0 && role.number < count && role.servers >= 1 &&
                  role.servers <= MAX_ROLES && role.workers >= 1;

@@ -9,11 +9,11 @@
 #include "base/format.h"
 #include "base/numbers.h"
 
-typedef enum { COUNT, SECONDS, BYTES, CHOICE, TEXT } Kind;
+typedef enum { COUNT, SECONDS, BYTES, CHOICE, TEXT } SettingKind;
 
 static const struct {
     const char *name;
-    Kind kind;
+    SettingKind kind;
     const char *value; // as --help shows it; of a choice all words, with | between
     uint64_t most, otherwise;
     const char *help;

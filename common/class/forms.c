@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/format.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "class/names.h"
 #include "class/pages.h"
 #include "class/platforms.h"
@@ -275,7 +276,7 @@ static double number_of(const char *cell)
     char *text = format_text("%s", cell);
     for (char *at = text; *at; at++)
         *at = *at == ',' ? '.' : *at;
-    double number = strtod(text, NULL);
+    double number = read_double(text, NULL);
     free(text);
     return number;
 }

@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/format.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "class/names.h"
 #include "class/table.h"
 
@@ -91,10 +92,10 @@ static const cJSON *result_before(const cJSON *grades, const char *id, const cha
 typedef struct {
     char *name, *file;
     double points;
-} Exercise;
+} ExercisePoints;
 
 typedef struct {
-    Exercise *items;
+    ExercisePoints *items;
     int count;
 } Exercises;
 
@@ -110,15 +111,15 @@ static Exercises exercises_read(const char *path)
              *points = strsep(&rest, "\t\n");
         CHECK(points);
         all.items = enlarge(all.items, (size_t)all.count + 1, sizeof *all.items);
-        all.items[all.count++] =
-            (Exercise){format_text("%s", name), format_text("%s", base), atof(points)};
+        all.items[all.count++] = (ExercisePoints){format_text("%s", name), format_text("%s", base),
+                                                  read_double(points, NULL)};
     }
     free(line);
     fclose(file);
     return all;
 }
 
-static const Exercise *exercise_named(const Exercises *all, const char *name)
+static const ExercisePoints *exercise_named(const Exercises *all, const char *name)
 {
     for (int i = 0; i < all->count; i++)
         if (strcmp(all->items[i].name, name) == 0)
@@ -203,7 +204,7 @@ static void add_points(cJSON *result, const Collection *all, bool passed, double
     }
 }
 
-static cJSON *result_of(const Collection *all, const Exercise *exercise, const cJSON *student,
+static cJSON *result_of(const Collection *all, const ExercisePoints *exercise, const cJSON *student,
                         const cJSON *before)
 {
     const cJSON *file = find(items(student, "files"), "exercise", exercise->name);
@@ -315,7 +316,7 @@ static double points_of(const Overrides *all, int row)
     char *text = format_text("%s", table_cell(&all->table, row, all->points)), *end;
     for (char *at = text; *at; at++)
         *at = *at == ',' ? '.' : *at;
-    double points = strtod(text, &end);
+    double points = read_double(text, &end);
     end += strspn(end, " ");
     if (end == text || *end || !isfinite(points) || points < 0)
         die("%s: row %d: \"%s\" is no number of points", all->table.path, row + 1,

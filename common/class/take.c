@@ -32,7 +32,7 @@ typedef struct {
     char *name, *file; // "1", "step_01"
     char *original,
         *solution; // code_hash() of the file as it was handed out, and done; NULL: it is not known
-} Exercise;
+} HandedOut;
 
 // The files and obstacles before these numbers are of a student's repository, or of one before.
 typedef struct {
@@ -41,7 +41,7 @@ typedef struct {
 
 typedef struct {
     const Request *request;
-    Exercise exercises[MAX_EXERCISES];
+    HandedOut exercises[MAX_EXERCISES];
     int exercise_count;
     Class class;
     Uploads uploads; // of repositories, then of what was handed in
@@ -354,7 +354,7 @@ static const Candidate *best_of(int unit, int exercise, char **others)
     return best;
 }
 
-static void describe_missing(cJSON *file, const Exercise *exercise, int unit)
+static void describe_missing(cJSON *file, const HandedOut *exercise, int unit)
 {
     bool unread = now->damaged;
     char *obstacles = obstacles_of(unit, &unread), *there = what_was_there(unit),
@@ -432,7 +432,7 @@ static bool is_asked_for(int unit)
 
 static cJSON *take_file(int unit, int number, FILE *tasks)
 {
-    const Exercise *exercise = &now->exercises[number];
+    const HandedOut *exercise = &now->exercises[number];
     cJSON *file = cJSON_CreateObject();
     char *others = NULL, *name = unit_name(unit), *folder = safe_name(name);
     const Candidate *best = best_of(unit, number, &others);
@@ -539,9 +539,9 @@ static void read_exercises(Taking *taking)
         char *rest = line, *name = strsep(&rest, "\t\n"), *base = strsep(&rest, "\t\n");
         CHECK(taking->exercise_count < MAX_EXERCISES && base);
         taking->exercises[taking->exercise_count++] =
-            (Exercise){format_text("%s", name), format_text("%s", base),
-                       hash_of_code(taking->request->originals, base),
-                       hash_of_code(taking->request->solutions, base)};
+            (HandedOut){format_text("%s", name), format_text("%s", base),
+                        hash_of_code(taking->request->originals, base),
+                        hash_of_code(taking->request->solutions, base)};
     }
     free(line);
     fclose(file);

@@ -4,9 +4,12 @@
 #include "comm/agreement.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/hash.h"
+#include "base/numbers.h"
 #include "observe/span.h"
 #include "observe/trace.h"
 #include "base/clock.h"
@@ -33,30 +36,16 @@ typedef struct {
 
 // ---- Numbers.
 
-static uint64_t mix(uint64_t hash, uint64_t number)
-{
-    hash = (hash ^ number) * 0x9e3779b97f4a7c15u;
-    return hash ^ (hash >> 29);
-}
-
-uint64_t text_hash(const char *text)
-{
-    uint64_t hash = 1;
-    for (; *text; text++)
-        hash = mix(hash, (unsigned char)*text);
-    return hash;
-}
-
 static uint64_t signature_of(const Collective *call)
 {
-    uint64_t hash = text_hash(call->name);
+    uint64_t hash = hash_text(call->name);
     for (const Term *term = call->terms; term->verb; term++) {
         uint64_t value = term->hash;
         if (value == 0 && term->text)
-            value = text_hash(term->text);
+            value = hash_text(term->text);
         else if (value == 0)
             value = (uint64_t)term->number;
-        hash = mix(hash, value);
+        hash = hash_number(hash, value);
     }
     return hash;
 }
@@ -120,37 +109,15 @@ typedef struct {
     char *texts[TEXTS];
 } Statement;
 
-static void add(char **line, const char *more)
-{
-    char *longer = format_text("%s%s", *line, more);
-    free(*line);
-    *line = longer;
-}
-
-static void add_text(char **list, const char *text)
-{
-    add(list, SEPARATOR);
-    add(list, text);
-}
-
-static void add_value(char **list, const Term *term)
-{
-    if (term->text) {
-        add_text(list, term->text);
-        return;
-    }
-    char number[32];
-    snprintf(number, sizeof number, "%" PRId64, term->number);
-    add_text(list, number);
-}
-
 static char *statement_of(const Collective *call)
 {
-    char *list = format_text("%d", world_rank());
-    add_text(&list, call->name);
-    add_text(&list, call->object ? call->object : call->name);
+    char *list = format_text("%d" SEPARATOR "%s" SEPARATOR "%s", world_rank(), call->name,
+                             call->object ? call->object : call->name);
     for (const Term *term = call->terms; term->verb; term++)
-        add_value(&list, term);
+        if (term->text)
+            text_add(&list, SEPARATOR "%s", term->text);
+        else
+            text_add(&list, SEPARATOR "%" PRId64, term->number);
     return list;
 }
 
@@ -190,7 +157,7 @@ static Statement *gather_statements(const Meeting *meeting, const Collective *ca
 }
 
 // The words of one value, such as "4 values", on one rank or several.
-typedef char *(*Words)(const Collective *call, int text, const char *value, bool one);
+typedef char *(*Wording)(const Collective *call, int text, const char *value, bool one);
 
 static char *term_words(const Collective *call, int text, const char *value, bool one)
 {
@@ -211,7 +178,7 @@ static char *call_words(const Collective *call, int text, const char *value, boo
 
 // "rank 0 gives 4 values, ranks 1-3 give 8 values", in the order of the first rank of each.
 static char *who_says_what(const Meeting *meeting, const Collective *call,
-                           const Statement *statements, int text, Words words)
+                           const Statement *statements, int text, Wording words)
 {
     char *line = format_text("%s", "");
     bool *told = allocate((size_t)meeting->size, sizeof *told);
@@ -220,7 +187,7 @@ static char *who_says_what(const Meeting *meeting, const Collective *call,
         if (told[first])
             continue;
         if (parts++ == MAX_PARTS) {
-            add(&line, ", ...");
+            text_add(&line, ", ...");
             break;
         }
         const char *value = statements[first].texts[text];
@@ -228,13 +195,11 @@ static char *who_says_what(const Meeting *meeting, const Collective *call,
         for (int r = first; r < meeting->size; r++)
             if (!told[r] && strcmp(statements[r].texts[text], value) == 0) {
                 told[r] = true;
-                ranks[count++] = atoi(statements[r].texts[RANK]);
+                ranks[count++] = (int)whole_number(statements[r].texts[RANK], INT_MAX);
             }
         char *what = words(call, text, value, count == 1);
         char *who = ranks_text(ranks, count);
-        add(&line, *line ? ", " : "");
-        add(&line, who);
-        add(&line, what);
+        text_add(&line, "%s%s%s", *line ? ", " : "", who, what);
         free(who);
         free(what);
     }
@@ -279,14 +244,14 @@ static void keep_first_difference(const Meeting *meeting, Statement *statements,
 
 // Every rank with a statement (NULL: every rank) knows the mismatch. The lowest of them reports it
 // and aborts the job before the others report it, too.
-static _Noreturn void end_job(const Meeting *meeting, const Statement *statements, const char *name,
-                              const char *line, const char *advice)
+static _Noreturn void abort_mismatch(const Meeting *meeting, const Statement *statements,
+                                     const char *name, const char *line, const char *advice)
 {
     char *whole = format_text("%s: %s (call %lld)%s%s", name, line, (long long)meeting->number,
                               advice ? "; " : "", advice ? advice : "");
     trace("disagreement", TEXT("text", whole));
     for (int r = 0; statements && r < meeting->size; r++)
-        if (atoi(statements[r].texts[RANK]) < world_rank()) {
+        if (whole_number(statements[r].texts[RANK], INT_MAX) < world_rank()) {
             sleep_seconds(MISMATCH_WAIT);
             break;
         }
@@ -320,14 +285,14 @@ static _Noreturn void name_difference(const Meeting *all, const Collective *call
         working.size = drop_joined(statements, attendances, all->size);
     if (!all_say_the_same(meeting, statements, NAME)) {
         char *line = who_says_what(meeting, call, statements, SENTENCE, call_words);
-        end_job(meeting, statements, "the workers make different calls", line, NULL);
+        abort_mismatch(meeting, statements, "the workers make different calls", line, NULL);
     }
     for (int text = VALUES; text < TEXTS && call->terms[text - VALUES].verb; text++) {
         if (all_say_the_same(meeting, statements, text))
             continue;
         keep_first_difference(meeting, statements, text);
         char *line = who_says_what(meeting, call, statements, text, term_words);
-        end_job(meeting, statements, call->name, line, call->terms[text - VALUES].advice);
+        abort_mismatch(meeting, statements, call->name, line, call->terms[text - VALUES].advice);
     }
     CHECK(false); // the numbers differ, and not what they are made of
     abort();
@@ -370,7 +335,7 @@ static int count_working(const Meeting *meeting, const Attendance *all)
 
 // The sum that all ranks that have not joined compute; they have agreed on it. Aborts the job if
 // their call is no sum.
-static Sum sum_of_working(const Meeting *meeting, const Attendance *all)
+static Sum agreed_sum(const Meeting *meeting, const Attendance *all)
 {
     int worker = 0, count = 0;
     int *joined = allocate((size_t)meeting->size, sizeof *joined);
@@ -382,8 +347,9 @@ static Sum sum_of_working(const Meeting *meeting, const Attendance *all)
     if (!all[worker].sum.open) {
         char *who = ranks_text(joined, count);
         char *line = format_text("%s %s joined", who, count == 1 ? "has" : "have");
-        end_job(meeting, NULL, all[worker].name, line,
-                "until all workers have (hvd_join), nothing but sums and averages can be made");
+        abort_mismatch(
+            meeting, NULL, all[worker].name, line,
+            "until all workers have (hvd_join), nothing but sums and averages can be made");
     }
     free(joined);
     return all[worker].sum;
@@ -419,7 +385,7 @@ int agree(const Collective *call, MPI_Comm comm)
         name_difference(meeting, call, attendances);
     int working = meeting->size;
     if (attendances) {
-        sum_of_working(meeting, attendances);
+        agreed_sum(meeting, attendances);
         working = count_working(meeting, attendances);
     }
     free(attendances);
@@ -475,7 +441,7 @@ bool agree_as_joined(Sum *sum, int *last)
     if (goes_on && extremes[MAXIMUM] != ~extremes[INVERTED])
         wait_for_the_end(meeting, &call);
     if (goes_on)
-        *sum = sum_of_working(meeting, all);
+        *sum = agreed_sum(meeting, all);
     else {
         *last = last_to_join(meeting, all);
         joined_since = 0;
@@ -483,4 +449,21 @@ bool agree_as_joined(Sum *sum, int *last)
     free(all);
     trace("collective_end", TEXT("function", call.name), TEXT("name", call.channel));
     return goes_on;
+}
+
+// ---- Roots.
+
+void hvd_check_root(const char *caller, int root, MPI_Comm comm)
+{
+    int size;
+    MPI_Comm_size(comm, &size);
+    if (root < 0 || root >= size)
+        die("%s: there is no rank %d among %d to be the root", caller, root, size);
+}
+
+Term hvd_root_term(int root)
+{
+    Term term = number_term("name", "root ", root, NULL);
+    term.advice = "all must name the same root";
+    return term;
 }

@@ -80,7 +80,8 @@ int agree_only(const Collective *call, MPI_Comm comm);
 // `sum` is their sum. False: all ranks have joined, `last` as the last one.
 bool agree_as_joined(Sum *sum, int *last);
 
-// The hash that agree() compares for a text.
-uint64_t text_hash(const char *text);
+// Exits with an error message where `root` is no rank of the communicator; and that all name it.
+void hvd_check_root(const char *caller, int root, MPI_Comm comm);
+Term hvd_root_term(int root);
 
 #endif

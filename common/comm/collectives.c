@@ -91,26 +91,11 @@ static void check_member(const char *caller, HvdGroup group)
         die("%s: this worker is not in the group", caller);
 }
 
-void hvd_check_root(const char *caller, int root, MPI_Comm comm)
-{
-    int size;
-    MPI_Comm_size(comm, &size);
-    if (root < 0 || root >= size)
-        die("%s: there is no rank %d among %d to be the root", caller, root, size);
-}
-
 // ---- What the ranks agree on.
 
 static Term count_term(size_t count)
 {
     return number_term("give", "", (int64_t)count, " values");
-}
-
-Term hvd_root_term(int root)
-{
-    Term term = number_term("name", "root ", root, NULL);
-    term.advice = "all must name the same root";
-    return term;
 }
 
 static const char *const op_names[] = {"HVD_AVERAGE", "HVD_SUM", "HVD_MIN", "HVD_MAX"};
@@ -167,9 +152,9 @@ static void allreduce(float *values, size_t count, HvdOp op, int working, MPI_Co
         return;
     float *host = hvd_host_values(values, count);
     if (op == HVD_AVERAGE && working < size)
-        mpi_average_of_working(host, count, working, comm);
+        hvd_mpi_average_of_working(host, count, working, comm);
     else
-        mpi_allreduce(host, count, op, comm);
+        hvd_mpi_allreduce(host, count, op, comm);
     hvd_return_values(values, host, count);
 }
 
@@ -182,12 +167,12 @@ static void *gather(const void *own, size_t count, MPI_Datatype type, size_t byt
     MPI_Comm_rank(comm, &rank);
     int *counts = allocate((size_t)size, sizeof *counts);
     int *offsets = allocate((size_t)size, sizeof *offsets);
-    counts[rank] = mpi_count(count);
+    counts[rank] = hvd_mpi_count(count);
     if (size > 1)
         MPI_Allgather(MPI_IN_PLACE, 1, MPI_INT, counts, 1, MPI_INT, comm);
     *total = 0;
     for (int i = 0; i < size; i++) {
-        offsets[i] = mpi_count(*total);
+        offsets[i] = hvd_mpi_count(*total);
         *total += (size_t)counts[i];
         if (all_counts)
             all_counts[i] = (size_t)counts[i];
@@ -218,7 +203,7 @@ static void broadcast(float *values, size_t count, int root, MPI_Comm comm)
     if (size == 1)
         return;
     float *host = hvd_host_values(values, count);
-    MPI_Bcast(host, mpi_count(count), MPI_FLOAT, root, comm);
+    MPI_Bcast(host, hvd_mpi_count(count), MPI_FLOAT, root, comm);
     hvd_return_values(values, host, count);
 }
 
@@ -252,7 +237,7 @@ void hvd_allreduce_ints(int *values, size_t count, HvdOp op)
                         .terms = {count_term(count), op_term(op)}},
           comm);
     if (world_size() > 1)
-        MPI_Allreduce(MPI_IN_PLACE, values, mpi_count(count), MPI_INT, ops[op], comm);
+        MPI_Allreduce(MPI_IN_PLACE, values, hvd_mpi_count(count), MPI_INT, ops[op], comm);
     agreed_call_ends();
 }
 
@@ -281,7 +266,7 @@ size_t hvd_reduce_scatter(const float *values, size_t count, float *own, HvdOp o
                         .channel = "values",
                         .terms = {count_term(count), op_term(op)}},
           comm);
-    mpi_reduce_scatter(values, count, own, op, comm);
+    hvd_mpi_reduce_scatter(values, count, own, op, comm);
     agreed_call_ends();
     return length;
 }
@@ -315,7 +300,7 @@ SparseGradient hvd_allreduce_sparse(const SparseGradient *own, HvdOp op)
     size_t count = (size_t)own->count, rows, values;
     all.rows = gather(own->rows, count, MPI_INT, sizeof(int), &rows, NULL, comm);
     all.values = allgather(own->values, count * (size_t)own->dimension, &values, comm);
-    all.count = mpi_count(rows);
+    all.count = hvd_mpi_count(rows);
     for (size_t i = 0; op == HVD_AVERAGE && i < values; i++)
         all.values[i] /= (float)world_size();
     agreed_call_ends();
@@ -342,7 +327,7 @@ void hvd_broadcast_bytes(void *bytes, size_t count, int root)
     agree_on_broadcast(__func__, count, root, comm);
     hvd_check_root(__func__, root, comm);
     if (world_size() > 1)
-        MPI_Bcast(bytes, mpi_count(count), MPI_BYTE, root, comm);
+        MPI_Bcast(bytes, hvd_mpi_count(count), MPI_BYTE, root, comm);
     agreed_call_ends();
 }
 
@@ -361,9 +346,9 @@ static void add_zeros(const Sum *sum)
     size_t bytes = sum->doubles ? sizeof(double) : sizeof(float);
     void *zeros = allocate(sum->count, bytes);
     if (sum->doubles)
-        MPI_Allreduce(MPI_IN_PLACE, zeros, mpi_count(sum->count), MPI_DOUBLE, MPI_SUM, comm);
+        MPI_Allreduce(MPI_IN_PLACE, zeros, hvd_mpi_count(sum->count), MPI_DOUBLE, MPI_SUM, comm);
     else
-        mpi_allreduce(zeros, sum->count, HVD_SUM, comm);
+        hvd_mpi_allreduce(zeros, sum->count, HVD_SUM, comm);
     free(zeros);
 }
 
@@ -428,11 +413,8 @@ static void check_ranks(const char *caller, const int *ranks, int count)
 static void agree_on_list(const char *caller, const int *ranks, int count, MPI_Comm comm)
 {
     char *list = format_text("%d", ranks[0]);
-    for (int i = 1; i < count; i++) {
-        char *longer = format_text("%s, %d", list, ranks[i]);
-        free(list);
-        list = longer;
-    }
+    for (int i = 1; i < count; i++)
+        text_add(&list, ", %d", ranks[i]);
     agree(&(Collective){.name = caller,
                         .channel = "values",
                         .terms = {text_term("name", "the list ", list, NULL)}},

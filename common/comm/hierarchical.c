@@ -8,6 +8,7 @@
 #include "base/share.h"
 #include "base/layout.h"
 #include "base/memory.h"
+#include "comm/simulated_layout.h"
 #include "comm/transport.h"
 #include "observe/span.h"
 #include "observe/trace.h"
@@ -31,7 +32,7 @@ typedef struct {
     int step; // of the ring; -1: this rank has no share
     MPI_Request requests[2];
     size_t sent; // bytes, to another host
-} Block;
+} RingBlock;
 
 // The hosts of a communicator's ranks.
 typedef struct {
@@ -41,7 +42,7 @@ typedef struct {
     int rank, size;   // within the host
     int host, hosts;  // the hosts in the order of their first ranks
     int shares;       // on every host: the ranks 0 to shares - 1 have one
-    Block blocks[MAX_BLOCKS];
+    RingBlock blocks[MAX_BLOCKS];
     int first, count; // of those under way, the oldest first, in turn
 } Levels;
 
@@ -106,7 +107,7 @@ static Levels *levels_of(MPI_Comm comm)
     return levels;
 }
 
-bool two_levels_pay(size_t bytes, MPI_Comm comm)
+bool hierarchical_pays(size_t bytes, MPI_Comm comm)
 {
     static enum { UNKNOWN, ONE_HOST, SEVERAL_HOSTS } layout; // asked once: each call costs
     if (layout == UNKNOWN)
@@ -122,7 +123,7 @@ bool two_levels_pay(size_t bytes, MPI_Comm comm)
 
 // ---- Parts: of a block for the ranks of a host, of a share for the hosts.
 
-static Share share_of_rank(const Levels *levels, const Block *block, int rank)
+static Share share_of_rank(const Levels *levels, const RingBlock *block, int rank)
 {
     if (rank >= levels->shares)
         return (Share){block->count, 0};
@@ -133,13 +134,13 @@ static Share share_of_rank(const Levels *levels, const Block *block, int rank)
 typedef struct {
     char *values;
     int count;
-} Part;
+} RingPart;
 
-static Part part_of(const Levels *levels, const Block *block, int i)
+static RingPart part_of(const Levels *levels, const RingBlock *block, int i)
 {
     Share own = share_of_rank(levels, block, levels->rank);
     Share part = share_of(own.count, i, levels->hosts);
-    return (Part){block->share + part.begin * block->bytes, (int)part.count};
+    return (RingPart){block->share + part.begin * block->bytes, (int)part.count};
 }
 
 static void room_for(char **memory, size_t *room, size_t bytes)
@@ -154,7 +155,7 @@ static void room_for(char **memory, size_t *room, size_t bytes)
 // ---- Between the hosts: a ring for each share. In its first hosts - 1 steps each host adds a part
 // of its own to what came from the host before; in the others the sums go around.
 
-static bool adds_up(const Levels *levels, const Block *block)
+static bool adds_up(const Levels *levels, const RingBlock *block)
 {
     return block->step < levels->hosts - 1;
 }
@@ -170,11 +171,11 @@ static int part_to_get(const Levels *levels, int step)
     return (levels->host + 2 * levels->hosts - step - 1) % levels->hosts;
 }
 
-static void begin_step(const Levels *levels, Block *block)
+static void begin_step(const Levels *levels, RingBlock *block)
 {
     int hosts = levels->hosts, get = part_to_get(levels, block->step);
     int tag = (int)(block - levels->blocks);
-    Part in = part_of(levels, block, get), out = part_of(levels, block, (get + 1) % hosts);
+    RingPart in = part_of(levels, block, get), out = part_of(levels, block, (get + 1) % hosts);
     PMPI_Irecv(adds_up(levels, block) ? block->other : in.values, in.count, block->reduction.type,
                (levels->host + hosts - 1) % hosts, tag, levels->between, &block->requests[0]);
     PMPI_Isend(out.values, out.count, block->reduction.type, (levels->host + 1) % hosts, tag,
@@ -182,10 +183,10 @@ static void begin_step(const Levels *levels, Block *block)
     block->sent += (size_t)out.count * block->bytes;
 }
 
-static void end_step(const Levels *levels, Block *block)
+static void end_step(const Levels *levels, RingBlock *block)
 {
     if (adds_up(levels, block)) {
-        Part in = part_of(levels, block, part_to_get(levels, block->step));
+        RingPart in = part_of(levels, block, part_to_get(levels, block->step));
         PMPI_Reduce_local(block->other, in.values, in.count, block->reduction.type,
                           block->reduction.op);
     }
@@ -193,7 +194,7 @@ static void end_step(const Levels *levels, Block *block)
 }
 
 // True when the block has passed all hosts.
-static bool go_on(const Levels *levels, Block *block)
+static bool go_on(const Levels *levels, RingBlock *block)
 {
     while (block->step >= 0 && block->step < steps_around(levels)) {
         int done;
@@ -215,7 +216,7 @@ static void all_go_on(Levels *levels)
 
 // ---- Within the host.
 
-static void begin_phase(const char *name, const Block *block)
+static void begin_phase(const char *name, const RingBlock *block)
 {
     span_begin_call(&(SpanCall){.name = name,
                                 .count = (int64_t)block->count,
@@ -224,7 +225,7 @@ static void begin_phase(const char *name, const Block *block)
                                 .partner = -1});
 }
 
-static void add_up_within(const Levels *levels, Block *block)
+static void add_up_within(const Levels *levels, RingBlock *block)
 {
     int *counts = allocate((size_t)levels->size, sizeof *counts);
     for (int r = 0; r < levels->size; r++)
@@ -236,7 +237,7 @@ static void add_up_within(const Levels *levels, Block *block)
     free(counts);
 }
 
-static void hand_out_within(const Levels *levels, Block *block)
+static void hand_out_within(const Levels *levels, RingBlock *block)
 {
     int *counts = allocate((size_t)levels->size, sizeof *counts);
     int *begins = allocate((size_t)levels->size, sizeof *begins);
@@ -255,14 +256,7 @@ static void hand_out_within(const Levels *levels, Block *block)
 
 // ---- Blocks.
 
-static const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME])
-{
-    int length;
-    PMPI_Comm_get_name(comm, name, &length);
-    return name;
-}
-
-static void multiply_share(const Levels *levels, const Block *block)
+static void multiply_share(const Levels *levels, const RingBlock *block)
 {
     float *share = (float *)(void *)block->share, factor = block->reduction.factor;
     size_t count = share_of_rank(levels, block, levels->rank).count;
@@ -278,7 +272,7 @@ static void trace_sent(size_t bytes, MPI_Comm comm)
 
 static void finish_oldest(Levels *levels)
 {
-    Block *block = &levels->blocks[levels->first];
+    RingBlock *block = &levels->blocks[levels->first];
     begin_phase("all-reduce between hosts", block);
     while (!go_on(levels, block))
         all_go_on(levels);
@@ -292,7 +286,7 @@ static void finish_oldest(Levels *levels)
 
 static void begin_block(Levels *levels, char *values, size_t count, Reduction reduction)
 {
-    Block *block = &levels->blocks[(levels->first + levels->count++) % MAX_BLOCKS];
+    RingBlock *block = &levels->blocks[(levels->first + levels->count++) % MAX_BLOCKS];
     int bytes;
     PMPI_Type_size(reduction.type, &bytes);
     block->values = values;
@@ -335,27 +329,27 @@ static void begin_blocks(char *values, size_t count, Reduction reduction, int mo
     }
 }
 
-void two_levels_begin(void *values, size_t count, Reduction reduction, MPI_Comm comm)
+void hierarchical_begin(void *values, size_t count, Reduction reduction, MPI_Comm comm)
 {
     begin_blocks(values, count, reduction, MAX_BLOCKS, comm);
 }
 
-void two_levels_progress(MPI_Comm comm)
+void hierarchical_progress(MPI_Comm comm)
 {
     Levels *levels = known_levels(comm);
     if (levels)
         all_go_on(levels);
 }
 
-void two_levels_finish(MPI_Comm comm)
+void hierarchical_finish(MPI_Comm comm)
 {
     Levels *levels = known_levels(comm);
     while (levels && levels->count > 0)
         finish_oldest(levels);
 }
 
-void two_levels_allreduce(void *values, size_t count, Reduction reduction, MPI_Comm comm)
+void hierarchical_allreduce(void *values, size_t count, Reduction reduction, MPI_Comm comm)
 {
     begin_blocks(values, count, reduction, ENOUGH_BLOCKS, comm);
-    two_levels_finish(comm);
+    hierarchical_finish(comm);
 }

@@ -26,7 +26,7 @@
 
 // True if an all-reduce of so many bytes among the ranks of a communicator is hierarchical (the
 // rule is in comm.h). All of them must ask, and get the same answer.
-bool two_levels_pay(size_t bytes, MPI_Comm comm);
+bool hierarchical_pays(size_t bytes, MPI_Comm comm);
 
 // The reduction: `op` must be commutative. Floats are then multiplied by `factor`, which is 1 for
 // other types.
@@ -37,14 +37,14 @@ typedef struct {
 } Reduction;
 
 // Begins to replace the values by the reduction over all ranks: the same bits on all of them, and
-// in every run of a job with the same layout. The values must not move before two_levels_finish,
+// in every run of a job with the same layout. The values must not move before hierarchical_finish,
 // which finishes everything begun on the communicator. Collective, as the functions below.
-void two_levels_begin(void *values, size_t count, Reduction reduction, MPI_Comm comm);
+void hierarchical_begin(void *values, size_t count, Reduction reduction, MPI_Comm comm);
 // Makes progress with what was begun.
-void two_levels_progress(MPI_Comm comm);
-void two_levels_finish(MPI_Comm comm);
+void hierarchical_progress(MPI_Comm comm);
+void hierarchical_finish(MPI_Comm comm);
 
 // Both in one, with less memory.
-void two_levels_allreduce(void *values, size_t count, Reduction reduction, MPI_Comm comm);
+void hierarchical_allreduce(void *values, size_t count, Reduction reduction, MPI_Comm comm);
 
 #endif

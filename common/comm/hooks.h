@@ -4,7 +4,7 @@
 #define HVDLAB_COMM_HOOKS_H
 
 // Called when a library has started that ends itself at exit.
-extern void (*mpi_started)(void); // on all ranks, so it may call MPI
-extern void (*nccl_started)(void);
+extern void (*after_mpi_start)(void); // on all ranks, so it may call MPI
+extern void (*after_nccl_start)(void);
 
 #endif

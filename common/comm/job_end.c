@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,6 +18,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "base/hash.h"
+#include "base/numbers.h"
 #include "base/process.h"
 #include "base/clock.h"
 #include "base/last_words.h"
@@ -264,10 +267,7 @@ uint64_t machine_number(void)
     struct stat space = {0};
     read_beginning("/proc/sys/kernel/random/boot_id", text, sizeof text);
     stat("/proc/self/ns/pid", &space);
-    uint64_t number = (uint64_t)space.st_ino;
-    for (const char *at = text; *at; at++)
-        number = (number ^ (unsigned char)*at) * 0x100000001b3u; // FNV-1a
-    return number;
+    return hash_bytes((uint64_t)space.st_ino, text, strlen(text));
 }
 
 bool process_is_stopped(int process)

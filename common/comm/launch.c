@@ -118,7 +118,7 @@ typedef struct {
     double lost_at; // when mpirun said that it had lost a host; 0: not yet
     JobEnd end;
     Lines lines;
-} Job;
+} MpirunJob;
 
 static _Noreturn void become_mpirun(char *const words[], int error, int fault, const sigset_t *mask,
                                     pid_t parent, JobPlace place)
@@ -137,7 +137,7 @@ static _Noreturn void become_mpirun(char *const words[], int error, int fault, c
     _exit(NOT_STARTED);
 }
 
-static void start(Job *job, char *const words[], const sigset_t *mask, JobPlace place)
+static void start(MpirunJob *job, char *const words[], const sigset_t *mask, JobPlace place)
 {
     int ends[2], faults[2], fault = 0; // the second pipe closes when mpirun has begun
     pid_t self = getpid();
@@ -157,7 +157,7 @@ static void start(Job *job, char *const words[], const sigset_t *mask, JobPlace 
 }
 
 // The terminal sends its signals to mpirun, too, and mpirun ends at once at a second one.
-static void send_on(Job *job)
+static void send_on(MpirunJob *job)
 {
     struct signalfd_siginfo news;
     if (read(job->signals, &news, sizeof news) != sizeof news)
@@ -167,7 +167,7 @@ static void send_on(Job *job)
         kill(job->process, job->end.sent);
 }
 
-static void look_whether_it_has_ended(Job *job)
+static void look_whether_it_has_ended(MpirunJob *job)
 {
     int status;
     pid_t ended = job->process ? waitpid(job->process, &status, WNOHANG) : 0;
@@ -182,7 +182,7 @@ static void look_whether_it_has_ended(Job *job)
 
 // After the loss of a host, Open MPI 4's mpirun sometimes waits forever. After the loss of a rank
 // mpirun aborts the job, too.
-static void end_a_lost_one(Job *job)
+static void end_a_lost_one(MpirunJob *job)
 {
     if ((!job->end.lost && job->end.rank < 0) || !job->process)
         return;
@@ -192,7 +192,7 @@ static void end_a_lost_one(Job *job)
         kill(job->process, SIGKILL);
 }
 
-static void wait_for_end(Job *job)
+static void wait_for_end(MpirunJob *job)
 {
     for (int last = 0; job->process || (job->error >= 0 && last < LAST_TICKS);) {
         struct pollfd news[] = {{.fd = job->error, .events = POLLIN},
@@ -228,7 +228,7 @@ void launch_pass(const char **words, size_t *count, const char *variable)
 
 JobEnd run_job(char *const words[], JobPlace place)
 {
-    Job job = {.end = {.rank = -1}};
+    MpirunJob job = {.end = {.rank = -1}};
     sigset_t ending, before;
     job.lines.end = &job.end;
     ending_signals(&ending);

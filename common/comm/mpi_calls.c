@@ -4,7 +4,7 @@
 // declarations are those of any MPI 3.1. All other functions that move data leave an event "call":
 // mpi_others.awk makes them from mpi.h.
 
-#include "comm/mpi_calls.h"
+#include "comm/mpi_calls_inside.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -137,27 +137,12 @@ typedef struct {
     int root;  // -1: none
 } MpiCall;
 
-const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME])
-{
-    int length = 0;
-    name[0] = '\0';
-    if (comm != MPI_COMM_NULL)
-        PMPI_Comm_get_name(comm, name, &length);
-    return name;
-}
-
 // "0,2,4", its members as ranks of the job; "" if it has none, or is an intercommunicator. The
 // caller frees it.
 static char *ranks_of(MPI_Comm comm)
 {
     const CommFacts *facts = facts_of(comm);
-    char *text = format_text("%s", "");
-    for (int r = 0; facts && r < facts->size; r++) {
-        char *longer = format_text("%s%s%d", text, r > 0 ? "," : "", facts->ranks[r]);
-        free(text);
-        text = longer;
-    }
-    return text;
+    return facts ? numbers_text(facts->ranks, facts->size) : numbers_text(NULL, 0);
 }
 
 static const char *op_name(MPI_Op op)

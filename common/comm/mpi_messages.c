@@ -3,7 +3,7 @@
 // With HVDLAB_SYNCHRONOUS_SENDS=1 a send ends only when it is received, whatever its size. Small
 // messages otherwise wait in a buffer, and a program that deadlocks with large ones looks right.
 
-#include "comm/mpi_calls.h"
+#include "comm/mpi_calls_inside.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +11,7 @@
 #include "base/format.h"
 #include "base/memory.h"
 #include "comm/sweep.h"
+#include "comm/world.h"
 #include "observe/trace.h"
 
 // ---- Requests: each operation that goes on in the background has a number, from 1.
@@ -384,13 +385,9 @@ int MPI_Request_free(MPI_Request *request)
 static char *request_names(int count, const int *numbers)
 {
     char *names = format_text("%s", "");
-    for (int i = 0; i < count; i++) {
-        if (numbers[i] == 0)
-            continue;
-        char *longer = format_text("%s%s%d", names, *names ? "," : "", numbers[i]);
-        free(names);
-        names = longer;
-    }
+    for (int i = 0; i < count; i++)
+        if (numbers[i] != 0)
+            text_add(&names, "%s%d", *names ? "," : "", numbers[i]);
     return names;
 }
 
@@ -438,9 +435,7 @@ static int wait_ends(Waiting *waiting, int done, const int *indices, bool blocks
             continue;
         if (forget_request(number))
             received += bytes_in(&waiting->statuses[i]);
-        char *longer = format_text("%s%s%d", names ? names : "", names ? "," : "", number);
-        free(names);
-        names = longer;
+        text_add(&names, "%s%d", names ? "," : "", number);
     }
     if (names || blocks)
         trace("wait_end", TEXT("function", waiting->function), TEXT("requests", names ? names : ""),

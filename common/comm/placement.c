@@ -15,11 +15,11 @@ typedef struct {
     char host[MPI_MAX_PROCESSOR_NAME];
     int local_rank, local_size;
     int members[];
-} Line;
+} HostLine;
 
 static size_t line_size(void)
 {
-    return sizeof(Line) + (size_t)world_size() * sizeof(int);
+    return sizeof(HostLine) + (size_t)world_size() * sizeof(int);
 }
 
 // The members of a communicator, as ranks of the job.
@@ -42,7 +42,7 @@ static void find_members(MPI_Comm comm, int members[])
 }
 
 // "0,2,3"; the caller frees it.
-static char *members_text(const Line *line)
+static char *members_text(const HostLine *line)
 {
     int count = 0;
     while (count < world_size() && line->members[count] >= 0)
@@ -50,7 +50,7 @@ static char *members_text(const Line *line)
     return numbers_text(line->members, count);
 }
 
-static void print_line(int rank, const Line *line)
+static void print_line(int rank, const HostLine *line)
 {
     char *members = members_text(line);
     printf("%4d  %-16s  %10d  %10d  %s\n", rank, line->host, line->local_rank, line->local_size,
@@ -62,13 +62,13 @@ static void print_lines(const char *lines)
 {
     printf("rank  %-16s  local rank  local size  the workers of its group\n", "host");
     for (int rank = 0; rank < world_size(); rank++)
-        print_line(rank, (const Line *)(const void *)(lines + (size_t)rank * line_size()));
+        print_line(rank, (const HostLine *)(const void *)(lines + (size_t)rank * line_size()));
     fflush(stdout);
 }
 
-static Line *own_line(int local_rank, int local_size, MPI_Comm local)
+static HostLine *own_line(int local_rank, int local_size, MPI_Comm local)
 {
-    Line *line = allocate(1, line_size());
+    HostLine *line = allocate(1, line_size());
     int length;
     MPI_Get_processor_name(line->host, &length);
     line->local_rank = local_rank;
@@ -80,7 +80,7 @@ static Line *own_line(int local_rank, int local_size, MPI_Comm local)
 void show_placement(int local_rank, int local_size, MPI_Comm local)
 {
     world_need(__func__);
-    Line *line = own_line(local_rank, local_size, local);
+    HostLine *line = own_line(local_rank, local_size, local);
     char *members = members_text(line);
     trace("placement", TEXT("host", line->host), NUMBER("local_rank", local_rank),
           NUMBER("local_size", local_size), TEXT("group", members));

@@ -3,6 +3,8 @@
 // the machine's name from MPI or the system. hvd has its own functions. A query for more than the
 // name leaves an event.
 
+#include "comm/simulated_layout.h"
+
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +15,6 @@
 #include "base/layout.h"
 #include "base/format.h"
 #include "observe/trace.h"
-#include "comm/world.h"
 
 #define VISIBLE __attribute__((visibility("default")))
 

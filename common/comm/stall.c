@@ -23,7 +23,7 @@
 #include "base/memory.h"
 #include "base/setting.h"
 #include "comm/job_end.h"
-#include "comm/stall_job.h"
+#include "comm/stall_inside.h"
 
 #define TICK      0.25 // seconds; fewer where HVD_STALL_SECONDS is short
 #define HEARTBEAT 1.0

@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "comm/job_end.h"
-#include "comm/stall_job.h"
+#include "comm/stall_inside.h"
 
 #define ROOT_SILENCE 3.0
 #define GATHERING    0.5 // seconds in which others may come to wait, too, before a leaver is named
@@ -33,7 +33,7 @@ static void begin_line(Words *words, bool ends)
 
 // Announces the root's end to the other ranks first, so that none reports it as lost; mpirun ends
 // them. Not MPI_Abort: MPI belongs to the main thread.
-static _Noreturn void end_job(void)
+static _Noreturn void abort_stalled_job(void)
 {
     stall_explained();
     if (ftrylockfile(stdout) == 0)
@@ -76,7 +76,7 @@ static void judge_leavers(double now)
     speak(&words);
     judged.leavers_named = true;
     if (!hurry)
-        end_job();
+        abort_stalled_job();
 }
 
 // A stopped process sends nothing; on this machine the system shows its state at once.
@@ -103,7 +103,7 @@ static void end_stalled_job(double now)
     words_of_waiting(stall_job.ranks, stall_job.size, now, &words);
     words_add(&words, "\n");
     speak(&words);
-    end_job();
+    abort_stalled_job();
 }
 
 static void note_end_of_stall(double now)
@@ -185,7 +185,7 @@ static void judge_start(double now)
     words_add(&words, "\n");
     speak(&words);
     if (ends)
-        end_job();
+        abort_stalled_job();
 }
 
 // ---- Where the root can't speak: the deputy knows of itself and of the root.
@@ -246,7 +246,7 @@ static void name_silent_root(double silence)
     speak(&words);
     next_report = 2 * silence;
     if (ends)
-        end_job();
+        abort_stalled_job();
 }
 
 static void judge_root(double now)

@@ -74,8 +74,8 @@ static bool is_waiting(const RankView *rank, double now)
 // True if `waiting` waits for a call that `leaver` has not made, and now can't make. For a
 // collective call, its number shows that; for a message, a sent one has had the time to arrive.
 // Other calls may wait for another rank.
-static bool waits_in_vain(const RankView *waiting, int leaver_rank, const RankView *leaver,
-                          double now)
+static bool waits_for_leaver(const RankView *waiting, int leaver_rank, const RankView *leaver,
+                             double now)
 {
     if (leaver->gone)
         return true;
@@ -90,11 +90,11 @@ bool waits_for(const RankView *ranks, int waiting, int other, double now)
 {
     return is_waiting(&ranks[waiting], now) && now - ranks[waiting].since > ARRIVAL &&
            now - ranks[other].since > ARRIVAL &&
-           waits_in_vain(&ranks[waiting], other, &ranks[other], now);
+           waits_for_leaver(&ranks[waiting], other, &ranks[other], now);
 }
 
 // Marks one side of the pairs: the ranks that left, or the ranks that wait for them.
-static bool mark_vain(RankView *ranks, int count, bool leavers, double now)
+static bool mark_waits_for_leavers(RankView *ranks, int count, bool leavers, double now)
 {
     bool any = false;
     for (int r = 0; r < count; r++)
@@ -102,7 +102,7 @@ static bool mark_vain(RankView *ranks, int count, bool leavers, double now)
     for (int w = 0; w < count; w++)
         for (int l = 0; l < count; l++)
             if (is_waiting(&ranks[w], now) && has_left(&ranks[l]) && !ranks[l].says.explained &&
-                waits_in_vain(&ranks[w], l, &ranks[l], now))
+                waits_for_leaver(&ranks[w], l, &ranks[l], now))
                 any = ranks[leavers ? l : w].marked = true;
     return any;
 }
@@ -237,7 +237,7 @@ static int add_waiting(RankView *ranks, int count, Words *words)
 
 bool words_of_leavers(RankView *ranks, int count, double now, Words *words)
 {
-    if (!mark_vain(ranks, count, true, now))
+    if (!mark_waits_for_leavers(ranks, count, true, now))
         return false;
     bool certain = true;
     const char *separator = "";
@@ -254,7 +254,7 @@ bool words_of_leavers(RankView *ranks, int count, double now, Words *words)
         certain = certain && !ranks[r].gone;
     }
     words_add(words, " while ");
-    mark_vain(ranks, count, false, now);
+    mark_waits_for_leavers(ranks, count, false, now);
     int waiting = add_waiting(ranks, count, words);
     if (certain)
         words_add(words, ": %s would wait forever", waiting == 1 ? "it" : "they");

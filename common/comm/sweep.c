@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "backend/backend.h"
+#include "base/hash.h"
 #include "base/rng.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -110,16 +111,6 @@ static char *wrong_samples(const Sweep *sweep, size_t count, size_t wrong)
     return text;
 }
 
-// FNV-1a of the bytes (Fowler, Noll and Vo; draft-eastlake-fnv).
-static uint64_t hash_of(const float *values, size_t count)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    const unsigned char *bytes = (const unsigned char *)values;
-    for (size_t i = 0; i < count * sizeof *values; i++)
-        hash = (hash ^ bytes[i]) * 0x100000001b3u;
-    return hash;
-}
-
 // Copies to and from the all-reduce's memory.
 
 static void hand_over(const Sweep *sweep, size_t count)
@@ -179,7 +170,8 @@ static void call(const Sweep *sweep, size_t count)
                                 .peer = -1,
                                 .bytes = (int64_t)(count * sizeof(float)),
                                 .partner = -1});
-    PMPI_Allreduce(MPI_IN_PLACE, sweep->values, mpi_count(count), MPI_FLOAT, MPI_SUM, sweep->comm);
+    PMPI_Allreduce(MPI_IN_PLACE, sweep->values, hvd_mpi_count(count), MPI_FLOAT, MPI_SUM,
+                   sweep->comm);
     span_end();
 }
 
@@ -197,7 +189,8 @@ static size_t try_once(Sweep *sweep, size_t count)
     size_t wrong = count_wrong_sums(sweep, count), behind = count_changed(sweep, count);
     if (trace_on()) {
         char bits[17], *samples = wrong_samples(sweep, count, wrong);
-        snprintf(bits, sizeof bits, "%016" PRIx64, hash_of(sweep->values, count));
+        snprintf(bits, sizeof bits, "%016" PRIx64,
+                 hash_bytes(FNV_START, sweep->values, count * sizeof *sweep->values));
         trace("sweep_end", TEXT("name", sweep->name), NUMBER("count", count),
               NUMBER("wrong", wrong + behind), NUMBER("behind", behind), TEXT("samples", samples),
               TEXT("bits", bits));
@@ -451,15 +444,15 @@ void sweep_allreduce(const char *name, HvdAllreduce allreduce, size_t largest)
         exit(EXIT_SUCCESS);
 }
 
-static void sum_by_two_levels(float *values, size_t count, MPI_Comm comm)
+static void sum_hierarchically(float *values, size_t count, MPI_Comm comm)
 {
-    two_levels_allreduce(values, count, (Reduction){MPI_FLOAT, MPI_SUM, 1}, comm);
+    hierarchical_allreduce(values, count, (Reduction){MPI_FLOAT, MPI_SUM, 1}, comm);
 }
 
-void sweep_two_levels(size_t largest)
+void sweep_hierarchical(size_t largest)
 {
-    if (two_levels_pay(SIZE_MAX, world_comm(WORLD_VALUES)))
-        sweep_run("two_levels", sum_by_two_levels, largest);
+    if (hierarchical_pays(SIZE_MAX, world_comm(WORLD_VALUES)))
+        sweep_run("two_levels", sum_hierarchically, largest);
 }
 
 #ifdef HVDLAB_CUDA

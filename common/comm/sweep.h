@@ -50,7 +50,7 @@ void sweep_run(const char *name, HvdAllreduce allreduce, size_t largest);
 
 // The same with hvd's own between hosts, of any size, unless HVD_HIERARCHICAL=0; nothing where
 // there is one host.
-void sweep_two_levels(size_t largest);
+void sweep_hierarchical(size_t largest);
 
 // The same for NCCL's sum of values in the memory of GPUs, where NCCL is not in use otherwise.
 // Nothing where not every rank has a GPU of its own. Collective.

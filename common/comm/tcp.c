@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/numbers.h"
 
 bool tcp_address(const char *text, size_t length, TcpAddress *address)
 {
@@ -31,8 +32,7 @@ bool tcp_address(const char *text, size_t length, TcpAddress *address)
     *address = (TcpAddress){0};
     memcpy(address->host, text, host_length);
     memcpy(address->port, colon + 1, digits);
-    int port = strspn(address->port, "0123456789") == digits ? atoi(address->port) : 0;
-    return port >= 1 && port <= 65535;
+    return whole_number(address->port, 65535) >= 1;
 }
 
 static struct addrinfo *look_up(const TcpAddress *address, int flags, const char **why)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "base/files.h"
+#include "base/hash.h"
 #include "base/launcher.h"
 #include "base/memory.h"
 #include "base/output.h"
@@ -424,7 +425,7 @@ void timeline_start(void)
 static void check_setting(void)
 {
     const char *path = setting_text(HVD_TIMELINE);
-    int64_t hash = path ? (int64_t)(text_hash(path) >> 1) : 0;
+    int64_t hash = path ? (int64_t)(hash_text(path) >> 1) : 0;
     int64_t low_high[2] = {-hash, hash};
     PMPI_Allreduce(MPI_IN_PLACE, low_high, 2, MPI_INT64_T, MPI_MAX, comm());
     if (-low_high[0] != low_high[1])

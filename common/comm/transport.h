@@ -46,17 +46,6 @@ HierarchyChoice hierarchy_choice(void);
 // HVD_COMPRESSION=bf16?
 bool hvd_compresses(void);
 
-// Exits with an error message where `root` is no rank of the communicator.
-void hvd_check_root(const char *caller, int root, MPI_Comm comm);
-// That all ranks name it.
-Term hvd_root_term(int root);
-
-// Values that MPI can read and write: those in the host's memory themselves, of those in a GPU's a
-// copy. hvd_return_values brings the copy back and frees it; where they are the values themselves
-// it does nothing.
-float *hvd_host_values(float *values, size_t count);
-void hvd_return_values(float *values, float *host, size_t count);
-
 // What hvd_use_allreduce was told, or NULL.
 HvdAllreduce hvd_own_allreduce(void);
 
@@ -66,17 +55,17 @@ extern const Transport hvd_mpi;
 
 // As hvd_allreduce, over the ranks of a communicator; and what hvd_mpi's average does with
 // HVD_COMPRESSION, or by the function that hvd_use_allreduce was given. Return when it is done.
-void mpi_allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm);
-void mpi_average_gradients(float *values, size_t count);
+void hvd_mpi_allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm);
+void hvd_mpi_average_gradients(float *values, size_t count);
 
 // Where some ranks bring zeros (hvd_join): the sum over all, divided by the number of the others.
-void mpi_average_of_working(float *values, size_t count, int working, MPI_Comm comm);
+void hvd_mpi_average_of_working(float *values, size_t count, int working, MPI_Comm comm);
 
 // As hvd_reduce_scatter, over the ranks of a communicator; in the host's memory.
-void mpi_reduce_scatter(const float *values, size_t count, float *own, HvdOp op, MPI_Comm comm);
+void hvd_mpi_reduce_scatter(const float *values, size_t count, float *own, HvdOp op, MPI_Comm comm);
 
 // `count` as MPI takes it; exits where it is too large.
-int mpi_count(size_t count);
+int hvd_mpi_count(size_t count);
 
 // ---- With CUDA only.
 

@@ -16,7 +16,7 @@
 #include "base/format.h"
 #include "comm/world.h"
 
-void (*nccl_started)(void);
+void (*after_nccl_start)(void);
 
 // A mismatch would go unnoticed: another model's weights, or another order, would be accepted; and
 // two ranks that expect different messages would wait forever.
@@ -98,7 +98,7 @@ static const Transport *mpi_from_gpu(void)
 {
     // MPI cannot add bfloat16; our own MPI operation works in host memory only, as does the
     // hierarchical all-reduce.
-    bool in_host = hvd_compresses() || two_levels_pay(SIZE_MAX, world_comm(WORLD_GRADIENTS));
+    bool in_host = hvd_compresses() || hierarchical_pays(SIZE_MAX, world_comm(WORLD_GRADIENTS));
     return hvd_mpi_is_cuda_aware() && !in_host ? &hvd_cuda_aware : &hvd_staged;
 }
 
@@ -113,7 +113,7 @@ static const Transport *choose_for_gpu(MPI_Comm comm)
     } else {
         const char *words = hvd_nccl_start(comm);
         if (!words) {
-            nccl_started();
+            after_nccl_start();
             return &hvd_nccl;
         }
         problem = format_text("NCCL does not start: %s (NCCL_DEBUG=WARN says more)", words);

@@ -11,6 +11,12 @@ const Transport *hvd_transport(const Parameters *parameters, MPI_Comm comm);
 // That hvd_use_allreduce was told the same on all ranks; that they compute the same model.
 Term hvd_adder_term(void);
 Term hvd_model_term(const Parameters *parameters);
+// Values that MPI can read and write: those in the host's memory themselves, of those in a GPU's a
+// copy. hvd_return_values brings the copy back and frees it; where they are the values themselves
+// it does nothing.
+float *hvd_host_values(float *values, size_t count);
+void hvd_return_values(float *values, float *host, size_t count);
+
 // Ends what the transport holds beside MPI. transport_end does it at exit (start.c) where the
 // status is 0: like MPI, NCCL can only be ended in order where every rank comes to its end.
 void hvd_transport_stop(void);

@@ -61,27 +61,27 @@ typedef struct {
     float *copy;   // in the host's memory, where it is staged
     size_t count;
     cudaEvent_t ready; // it is complete, or copied
-} Piece;
+} StagedPiece;
 
 static struct {
     cudaStream_t copies; // beside the one that computes
     float *host;         // as long as the arena, of memory that the GPU can reach
     size_t length;
-    Piece *pieces; // the events stay
+    StagedPiece *pieces; // the events stay
     int count, capacity;
 } waiting;
 
-static Piece *new_piece(float *values, size_t count)
+static StagedPiece *new_piece(float *values, size_t count)
 {
     if (waiting.count == waiting.capacity) {
         waiting.pieces =
             enlarge(waiting.pieces, (size_t)waiting.capacity + 1, sizeof *waiting.pieces);
-        waiting.pieces[waiting.capacity] = (Piece){0};
+        waiting.pieces[waiting.capacity] = (StagedPiece){0};
         CUDA(cudaEventCreateWithFlags(&waiting.pieces[waiting.capacity].ready,
                                       cudaEventDisableTiming));
         waiting.capacity++;
     }
-    Piece *piece = &waiting.pieces[waiting.count++];
+    StagedPiece *piece = &waiting.pieces[waiting.count++];
     piece->values = values;
     piece->count = count;
     return piece;
@@ -107,7 +107,7 @@ static float *staging_memory(size_t length)
 static void staged_average(const Parameters *parameters, size_t offset, size_t count)
 {
     float *host = staging_memory(parameters->length);
-    Piece *piece = new_piece(parameters->gradients + offset, count);
+    StagedPiece *piece = new_piece(parameters->gradients + offset, count);
     piece->copy = host + offset;
     cuda_stream_wait(waiting.copies, cuda_stream());
     CUDA(cudaMemcpyAsync(piece->copy, piece->values, count * sizeof(float), cudaMemcpyDeviceToHost,
@@ -119,9 +119,9 @@ static void staged_finish(const Parameters *parameters)
 {
     (void)parameters;
     for (int i = 0; i < waiting.count; i++) {
-        const Piece *piece = &waiting.pieces[i];
+        const StagedPiece *piece = &waiting.pieces[i];
         CUDA(cudaEventSynchronize(piece->ready));
-        mpi_average_gradients(piece->copy, piece->count);
+        hvd_mpi_average_gradients(piece->copy, piece->count);
         CUDA(cudaMemcpyAsync(piece->values, piece->copy, piece->count * sizeof(float),
                              cudaMemcpyHostToDevice, waiting.copies));
     }
@@ -152,16 +152,16 @@ const Transport hvd_staged = {
 
 static void aware_average(const Parameters *parameters, size_t offset, size_t count)
 {
-    const Piece *piece = new_piece(parameters->gradients + offset, count);
+    const StagedPiece *piece = new_piece(parameters->gradients + offset, count);
     CUDA(cudaEventRecord(piece->ready, cuda_stream()));
 }
 
 static void aware_finish(const Parameters *parameters)
 {
     for (int i = 0; i < waiting.count; i++) {
-        const Piece *piece = &waiting.pieces[i];
+        const StagedPiece *piece = &waiting.pieces[i];
         CUDA(cudaEventSynchronize(piece->ready));
-        MPI_Allreduce(MPI_IN_PLACE, piece->values, mpi_count(piece->count), MPI_FLOAT, MPI_SUM,
+        MPI_Allreduce(MPI_IN_PLACE, piece->values, hvd_mpi_count(piece->count), MPI_FLOAT, MPI_SUM,
                       world_comm(WORLD_GRADIENTS));
     }
     waiting.count = 0;

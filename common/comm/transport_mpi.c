@@ -17,7 +17,7 @@
 #include "base/share.h"
 #include "comm/world.h"
 
-int mpi_count(size_t count)
+int hvd_mpi_count(size_t count)
 {
     if (count > INT_MAX)
         die("hvd: %zu values are more than MPI takes at once (%d)", count, INT_MAX);
@@ -127,12 +127,12 @@ static size_t piece_length(size_t left)
     return left < PIECE ? left : PIECE;
 }
 
-void mpi_allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm)
+void hvd_mpi_allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm)
 {
     int size;
     MPI_Comm_size(comm, &size);
-    if (two_levels_pay(count * sizeof *values, comm)) {
-        two_levels_allreduce(values, count, reduction_of(op, size), comm);
+    if (hierarchical_pays(count * sizeof *values, comm)) {
+        hierarchical_allreduce(values, count, reduction_of(op, size), comm);
         return;
     }
     for (size_t begin = 0; begin < count; begin += PIECE) {
@@ -143,21 +143,21 @@ void mpi_allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm)
     }
 }
 
-void mpi_average_of_working(float *values, size_t count, int working, MPI_Comm comm)
+void hvd_mpi_average_of_working(float *values, size_t count, int working, MPI_Comm comm)
 {
-    mpi_allreduce(values, count, HVD_SUM, comm);
+    hvd_mpi_allreduce(values, count, HVD_SUM, comm);
     divide(values, count, working);
 }
 
-void mpi_reduce_scatter(const float *values, size_t count, float *own, HvdOp op, MPI_Comm comm)
+void hvd_mpi_reduce_scatter(const float *values, size_t count, float *own, HvdOp op, MPI_Comm comm)
 {
     int size, rank;
     MPI_Comm_size(comm, &size);
     MPI_Comm_rank(comm, &rank);
-    mpi_count(count); // Open MPI adds the shares up in an int
+    hvd_mpi_count(count); // Open MPI adds the shares up in an int
     int *counts = allocate((size_t)size, sizeof *counts);
     for (int r = 0; r < size; r++)
-        counts[r] = mpi_count(share_of(count, r, size).count);
+        counts[r] = hvd_mpi_count(share_of(count, r, size).count);
     MPI_Reduce_scatter(values, own, counts, MPI_FLOAT, mpi_op(op, size), comm);
     if (op == HVD_AVERAGE)
         finish_average(own, (size_t)counts[rank], size);
@@ -208,8 +208,8 @@ static void average_as_bf16(float *values, size_t count, MPI_Comm comm)
     for (size_t begin = 0; begin < count; begin += PIECE) {
         size_t length = piece_length(count - begin);
         compress(halves, values + begin, length);
-        if (two_levels_pay(length * sizeof *halves, comm))
-            two_levels_allreduce(halves, length, bf16_reduction(), comm);
+        if (hierarchical_pays(length * sizeof *halves, comm))
+            hierarchical_allreduce(halves, length, bf16_reduction(), comm);
         else
             MPI_Allreduce(MPI_IN_PLACE, halves, (int)length, MPI_UINT16_T, bf16_sum(), comm);
         expand(values + begin, halves, length);
@@ -241,7 +241,7 @@ static void average_by_own(float *values, size_t count, MPI_Comm comm)
     divide(values, count, world_size());
 }
 
-void mpi_average_gradients(float *values, size_t count)
+void hvd_mpi_average_gradients(float *values, size_t count)
 {
     MPI_Comm comm = world_comm(WORLD_GRADIENTS);
     if (own_allreduce)
@@ -249,7 +249,7 @@ void mpi_average_gradients(float *values, size_t count)
     else if (hvd_compresses())
         average_as_bf16(values, count, comm);
     else
-        mpi_allreduce(values, count, HVD_AVERAGE, comm);
+        hvd_mpi_allreduce(values, count, HVD_AVERAGE, comm);
 }
 
 // ---- The transport.
@@ -259,31 +259,31 @@ void mpi_average_gradients(float *values, size_t count)
 typedef struct {
     float *values;
     size_t count;
-    bool compressed, by_two_levels;
+    bool compressed, hierarchical;
     Bfloat16 *halves;
     size_t length; // of them, at most
-} Piece;
+} SentPiece;
 
 static struct {
-    Piece *pieces;
+    SentPiece *pieces;
     MPI_Request *requests; // one for each piece
     int count, capacity;
 } under_way;
 
-static Piece *next_piece(void)
+static SentPiece *next_piece(void)
 {
     if (under_way.count == under_way.capacity) {
         int capacity = 2 * under_way.capacity + 8;
-        under_way.pieces = enlarge(under_way.pieces, (size_t)capacity, sizeof(Piece));
+        under_way.pieces = enlarge(under_way.pieces, (size_t)capacity, sizeof(SentPiece));
         under_way.requests = enlarge(under_way.requests, (size_t)capacity, sizeof(MPI_Request));
         memset(&under_way.pieces[under_way.capacity], 0,
-               (size_t)(capacity - under_way.capacity) * sizeof(Piece));
+               (size_t)(capacity - under_way.capacity) * sizeof(SentPiece));
         under_way.capacity = capacity;
     }
     return &under_way.pieces[under_way.count++];
 }
 
-static void compress_piece(Piece *piece)
+static void compress_piece(SentPiece *piece)
 {
     if (piece->length < piece->count) {
         free(piece->halves);
@@ -295,7 +295,7 @@ static void compress_piece(Piece *piece)
 
 static void begin_average(float *values, size_t count)
 {
-    Piece *piece = next_piece();
+    SentPiece *piece = next_piece();
     MPI_Request *request = &under_way.requests[under_way.count - 1];
     MPI_Comm comm = world_comm(WORLD_GRADIENTS);
     piece->values = values;
@@ -304,17 +304,17 @@ static void begin_average(float *values, size_t count)
     if (piece->compressed)
         compress_piece(piece);
     size_t bytes = count * (piece->compressed ? sizeof *piece->halves : sizeof *values);
-    piece->by_two_levels = two_levels_pay(bytes, comm);
+    piece->hierarchical = hierarchical_pays(bytes, comm);
     *request = MPI_REQUEST_NULL;
-    if (piece->by_two_levels && piece->compressed)
-        two_levels_begin(piece->halves, count, bf16_reduction(), comm);
-    else if (piece->by_two_levels)
-        two_levels_begin(values, count, reduction_of(HVD_AVERAGE, world_size()), comm);
+    if (piece->hierarchical && piece->compressed)
+        hierarchical_begin(piece->halves, count, bf16_reduction(), comm);
+    else if (piece->hierarchical)
+        hierarchical_begin(values, count, reduction_of(HVD_AVERAGE, world_size()), comm);
     else if (piece->compressed)
-        MPI_Iallreduce(MPI_IN_PLACE, piece->halves, mpi_count(count), MPI_UINT16_T, bf16_sum(),
+        MPI_Iallreduce(MPI_IN_PLACE, piece->halves, hvd_mpi_count(count), MPI_UINT16_T, bf16_sum(),
                        comm, request);
     else
-        MPI_Iallreduce(MPI_IN_PLACE, values, mpi_count(count), MPI_FLOAT,
+        MPI_Iallreduce(MPI_IN_PLACE, values, hvd_mpi_count(count), MPI_FLOAT,
                        mpi_op(HVD_AVERAGE, world_size()), comm, request);
 }
 
@@ -325,7 +325,7 @@ static void average(const Parameters *parameters, size_t offset, size_t count)
     if (launcher_place().local_size < world_size() && !own_allreduce)
         begin_average(parameters->gradients + offset, count);
     else {
-        mpi_average_gradients(parameters->gradients + offset, count);
+        hvd_mpi_average_gradients(parameters->gradients + offset, count);
         timeline_pieces_averaged();
     }
 }
@@ -337,21 +337,21 @@ static void progress(void)
     if (under_way.count == 0)
         return;
     MPI_Testall(under_way.count, under_way.requests, &done, MPI_STATUSES_IGNORE);
-    two_levels_progress(world_comm(WORLD_GRADIENTS));
+    hierarchical_progress(world_comm(WORLD_GRADIENTS));
 }
 
 static void finish(const Parameters *parameters)
 {
     (void)parameters;
     if (under_way.count > 0) {
-        two_levels_finish(world_comm(WORLD_GRADIENTS));
+        hierarchical_finish(world_comm(WORLD_GRADIENTS));
         MPI_Waitall(under_way.count, under_way.requests, MPI_STATUSES_IGNORE);
     }
     for (int i = 0; i < under_way.count; i++) {
-        const Piece *piece = &under_way.pieces[i];
+        const SentPiece *piece = &under_way.pieces[i];
         if (piece->compressed)
             expand(piece->values, piece->halves, piece->count);
-        else if (!piece->by_two_levels)
+        else if (!piece->hierarchical)
             finish_average(piece->values, piece->count, world_size());
     }
     under_way.count = 0;
@@ -359,7 +359,7 @@ static void finish(const Parameters *parameters)
 
 static void broadcast(float *values, size_t count, int root)
 {
-    MPI_Bcast(values, mpi_count(count), MPI_FLOAT, root, world_comm(WORLD_VARIABLES));
+    MPI_Bcast(values, hvd_mpi_count(count), MPI_FLOAT, root, world_comm(WORLD_VARIABLES));
 }
 
 const Transport hvd_mpi = {

@@ -23,9 +23,8 @@ void world_before_stop(void (*function)(void));
 void world_need(const char *caller);
 
 // Before main (start.c): exits where a limit on the address space leaves too little for MPI's
-// start; and, on simulated machines, replaces the launcher's variables for local ranks and sizes.
+// start.
 void world_need_memory(void);
-void simulate_launcher(void);
 // At exit: world_stop() where the status is 0. MPI can only be ended in order where every rank
 // comes to its end; a rank that fails must not wait for the others: it leaves, and mpirun ends
 // them.
@@ -48,9 +47,7 @@ typedef enum {
 // Exits with an error message where MPI does not run.
 MPI_Comm world_comm(WorldChannel channel);
 bool world_owns(MPI_Comm comm); // whether it is one of these
-
-// The ranks of a communicator that are on this machine, a simulated one counting as such, by `key`:
-// MPI_Comm_split_type without the event that a program's own call leaves. The caller frees it.
-MPI_Comm ranks_of_machine(MPI_Comm comm, int key);
+// Any communicator's name, as traces have it: "gradients".
+const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME]);
 
 #endif

@@ -7,7 +7,7 @@
 // the way. Kernels live in the arena in the layout that the convolutions of floats read; an
 // optimizer does not care which weight stands where.
 
-#include "cpu/cpu_op.h"
+#include "cpu/backend_cpu_inside.h"
 
 #include <math.h>
 #include <stdlib.h>

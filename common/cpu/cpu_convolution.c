@@ -2,7 +2,7 @@
 // kernel, by a pass (a first layer's) or as products of matrices (cpu_kernel_rows.c); and flatten,
 // whose change of layout is oneDNN's.
 
-#include "cpu/cpu_op.h"
+#include "cpu/backend_cpu_inside.h"
 
 #include <omp.h>
 

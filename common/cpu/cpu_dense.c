@@ -1,7 +1,7 @@
 // The CPU backend's dense layer: oneDNN's matrix products. With bfloat16 oneDNN converts its
 // inputs, and returns floats.
 
-#include "cpu/cpu_op.h"
+#include "cpu/backend_cpu_inside.h"
 
 // The matrices in floats, and in oneDNN's form.
 typedef struct {

@@ -8,7 +8,7 @@
 // line of zeros follows each image. Then another row of the kernel is the same product, its first
 // matrix read from a line earlier or later, and what lies outside of an image is zero.
 
-#include "cpu/cpu_op.h"
+#include "cpu/backend_cpu_inside.h"
 
 #include <string.h>
 #include "base/bfloat16.h"

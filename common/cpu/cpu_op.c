@@ -1,6 +1,6 @@
 // What the CPU backend's operations share: layouts and places in memory.
 
-#include "cpu/cpu_op.h"
+#include "cpu/backend_cpu_inside.h"
 
 #include "base/error.h"
 

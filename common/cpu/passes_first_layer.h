@@ -84,7 +84,7 @@ static void first_kernel_gradient(const FirstLayer *p, const float *images, cons
 #pragma omp parallel num_threads(p->threads)
     {
         float *bordered = scratch + (size_t)omp_get_thread_num() * bordered_size(p);
-        Share mine = my_share(layout.batch * layout.blocks);
+        Interval mine = my_share(layout.batch * layout.blocks);
         for (int i = mine.begin; i < mine.end; i++) {
             if (i == mine.begin || i % layout.blocks == 0)
                 add_border(p, images + (size_t)(i / layout.blocks) * image, bordered);
@@ -96,7 +96,7 @@ static void first_kernel_gradient(const FirstLayer *p, const float *images, cons
                              to + FIRST_LAYER_TAPS * channels * lanes + lane);
         }
 #pragma omp barrier
-        Share blocks = my_share(layout.blocks);
+        Interval blocks = my_share(layout.blocks);
         for (int b = blocks.begin; b < blocks.end; b++)
             join_block(p, partial, b, kernel_gradient, bias_gradient);
     }

@@ -177,7 +177,7 @@ static void max_pool_forward(const MaxPool *p, const void *input, void *output, 
     size_t chunk = (size_t)p->height * (size_t)p->width * (size_t)p->lanes;
 #pragma omp parallel
     {
-        Share mine = my_share(p->chunks * lines);
+        Interval mine = my_share(p->chunks * lines);
         for (int i = mine.begin; i < mine.end; i++) {
             const Activation *from =
                 x + (size_t)(i / lines) * chunk + (size_t)(i % lines) * line_of_windows(p);
@@ -202,7 +202,7 @@ static void max_pool_backward(const MaxPool *p, const void *output_gradient, con
     size_t filled = (size_t)lines * line_of_windows(p);
 #pragma omp parallel
     {
-        Share mine = my_share(p->chunks * lines);
+        Interval mine = my_share(p->chunks * lines);
         for (int i = mine.begin; i < mine.end; i++) {
             Activation *begin = x_gradient + (size_t)(i / lines) * chunk;
             Activation *to = begin + (size_t)(i % lines) * line_of_windows(p);

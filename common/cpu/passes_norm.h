@@ -104,7 +104,7 @@ static void join_moments(Layout layout, const Activation *x, const float *partia
 }
 
 INLINE void chunks_moments(int groups, size_t stride, Layout layout, const Activation *x,
-                           float *partial, Share mine)
+                           float *partial, Interval mine)
 {
     size_t lanes = (size_t)layout.lanes, size = chunk_size(layout);
     for (int i = mine.end - 1; i >= mine.begin; i--) {
@@ -124,7 +124,7 @@ static void norm_statistics(Layout layout, const void *activations, float *parti
     const Activation *x = activations;
 #pragma omp parallel
     {
-        Share mine = my_share(chunk_count(layout));
+        Interval mine = my_share(chunk_count(layout));
         BY_SLICES(chunks_moments, (size_t)layout.lanes, layout, x, partial, mine);
     }
     join_moments(layout, x, partial, mean, variance);
@@ -188,7 +188,7 @@ static void lanes_forward(const NormForward *pass, Dropout dropout, size_t begin
 }
 
 INLINE void chunks_forward(int groups, size_t stride, bool relu, bool dropped, bool added,
-                           const NormForward *pass, Share mine)
+                           const NormForward *pass, Interval mine)
 {
     Dropout dropout = dropout_of(pass->dropout_rate, pass->dropout_key);
     Layout layout = pass->layout;
@@ -204,7 +204,7 @@ INLINE void chunks_forward(int groups, size_t stride, bool relu, bool dropped, b
 }
 
 // The combinations that models use get loops of their own; constants fold the rest away.
-INLINE void forward_by_kind(int groups, size_t stride, const NormForward *pass, Share mine)
+INLINE void forward_by_kind(int groups, size_t stride, const NormForward *pass, Interval mine)
 {
     if (pass->dropout_rate > 0)
         chunks_forward(groups, stride, true, true, false, pass, mine);
@@ -220,7 +220,7 @@ static void norm_forward(const NormForward *pass)
 {
 #pragma omp parallel
     {
-        Share mine = my_share(chunk_count(pass->layout));
+        Interval mine = my_share(chunk_count(pass->layout));
         BY_SLICES(forward_by_kind, (size_t)pass->layout.lanes, pass, mine);
     }
 }
@@ -405,13 +405,14 @@ INLINE void chunk_backward(int groups, size_t stride, Gate gate, const NormBackw
 }
 
 INLINE void all_sums(int groups, size_t stride, Gate gate, bool two_parts, const NormBackward *pass,
-                     Share mine)
+                     Interval mine)
 {
     for (int i = mine.begin; i < mine.end; i++)
         chunk_sums(groups, stride, gate, two_parts, pass, i);
 }
 
-INLINE void sums_by_kind(int groups, size_t stride, Gate gate, const NormBackward *pass, Share mine)
+INLINE void sums_by_kind(int groups, size_t stride, Gate gate, const NormBackward *pass,
+                         Interval mine)
 {
     bool two_parts = pass->output_gradient2 != NULL;
     if (gate == GATE_RELU && two_parts)
@@ -424,7 +425,8 @@ INLINE void sums_by_kind(int groups, size_t stride, Gate gate, const NormBackwar
         all_sums(groups, stride, GATE_OPEN, two_parts, pass, mine);
 }
 
-INLINE void all_backward(int groups, size_t stride, Gate gate, const NormBackward *pass, Share mine)
+INLINE void all_backward(int groups, size_t stride, Gate gate, const NormBackward *pass,
+                         Interval mine)
 {
     for (int i = mine.end - 1; i >= mine.begin; i--)
         chunk_backward(groups, stride, gate, pass, i);
@@ -432,7 +434,7 @@ INLINE void all_backward(int groups, size_t stride, Gate gate, const NormBackwar
 
 // What is behind a dropout's gate has been written down.
 INLINE void backward_by_kind(int groups, size_t stride, Gate gate, const NormBackward *pass,
-                             Share mine)
+                             Interval mine)
 {
     if (gate == GATE_RELU)
         all_backward(groups, stride, GATE_RELU, pass, mine);
@@ -445,13 +447,13 @@ static void norm_backward(const NormBackward *pass)
     Gate gate = gate_of(pass);
 #pragma omp parallel
     {
-        Share mine = my_share(chunk_count(pass->layout));
+        Interval mine = my_share(chunk_count(pass->layout));
         BY_SLICES(sums_by_kind, (size_t)pass->layout.lanes, gate, pass, mine);
     }
     join_sums(pass);
 #pragma omp parallel
     {
-        Share mine = my_share(chunk_count(pass->layout));
+        Interval mine = my_share(chunk_count(pass->layout));
         BY_SLICES(backward_by_kind, (size_t)pass->layout.lanes, gate, pass, mine);
     }
 }

@@ -8,7 +8,7 @@
 #include "cpu/passes.h"
 #include "cpu/simd.h"
 
-typedef uint32_t Words __attribute__((vector_size(4 * VECTOR)));
+typedef uint32_t WordVector __attribute__((vector_size(4 * VECTOR)));
 
 // What dropout needs: elements whose hash is below `limit` are dropped.
 typedef struct {
@@ -27,7 +27,7 @@ static Dropout dropout_of(float rate, uint64_t key)
 INLINE Ints keep_mask(Dropout d, uint32_t first)
 {
     static const uint32_t places[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    Words h;
+    WordVector h;
     memcpy(&h, places, sizeof h);
     h = (h + first) * 0x9e3779b9u + d.key0;
     h = (h ^ (h >> 16)) * 0x7feb352du;

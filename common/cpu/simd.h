@@ -117,13 +117,13 @@ INLINE int run_end(int begin, int count)
 // What the calling thread has to do of `count` pieces: begin ... end - 1.
 typedef struct {
     int begin, end;
-} Share;
+} Interval;
 
-static inline Share my_share(int count)
+static inline Interval my_share(int count)
 {
     int threads = omp_get_num_threads(), me = omp_get_thread_num();
-    return (Share){(int)((int64_t)count * me / threads),
-                   (int)((int64_t)count * (me + 1) / threads)};
+    return (Interval){(int)((int64_t)count * me / threads),
+                      (int)((int64_t)count * (me + 1) / threads)};
 }
 
 #endif

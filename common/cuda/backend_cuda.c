@@ -2,7 +2,7 @@
 // (cuda_blas.c), and the kit's own kernels (norm.cu, kernels.cu) the rest. All is queued on one
 // stream; nothing in a training step allocates memory or waits for the GPU.
 
-#include "cuda/cuda_op.h"
+#include "cuda/backend_cuda_inside.h"
 
 #include <stdlib.h>
 #include "base/error.h"
@@ -298,9 +298,9 @@ static void dense_backward(OpState *s, const BackwardArgs *a)
 
 // ---- Embedding.
 
-static Table table_of(const OpState *s)
+static EmbeddingTable table_of(const OpState *s)
 {
-    return (Table){s->out.element, s->out.rows, s->op->size, s->out.channels};
+    return (EmbeddingTable){s->out.element, s->out.rows, s->op->size, s->out.channels};
 }
 
 static void embedding_forward(OpState *s, const ForwardArgs *a)
@@ -347,10 +347,10 @@ static const struct {
     [OP_SOFTMAX] = {NULL, softmax_forward, softmax_backward},
 };
 
-static Activation activation_of(Shape shape, int batch, bool floats)
+static ActivationShape activation_of(Shape shape, int batch, bool floats)
 {
-    return (Activation){floats ? ELEMENT_FLOAT : image_element(),
-                        batch * shape.height * shape.width, shape.channels};
+    return (ActivationShape){floats ? ELEMENT_FLOAT : image_element(),
+                             batch * shape.height * shape.width, shape.channels};
 }
 
 static OpState *op_create(Device *device, const Op *op, int batch, OpSizes *sizes)

@@ -3,7 +3,7 @@
 // cuBLAS is loaded when the first product asks for it, not when the program starts: it takes 60 ms
 // and 200 MiB to load, which a process that computes on the CPU should not pay.
 
-#include "cuda/cuda_op.h"
+#include "cuda/backend_cuda_inside.h"
 
 #include <cublas_v2.h>
 #include <dlfcn.h>

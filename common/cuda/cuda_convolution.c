@@ -6,7 +6,7 @@
 // images, of one or three channels, are copied into rows that long, filled up with zeros, and so is
 // the kernel that meets them.
 
-#include "cuda/cuda_op.h"
+#include "cuda/backend_cuda_inside.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -67,7 +67,7 @@ static cudnnHandle_t cudnn(void)
 
 // ---- Descriptions.
 
-static cudnnDataType_t data_type(Element element)
+static cudnnDataType_t data_type(ElementType element)
 {
     return element == ELEMENT_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
 }
@@ -109,7 +109,7 @@ static cudnnMathType_t allowed_math(void)
     return may_use_tf32() ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
 }
 
-static void set_math(const Convolution *c, cudnnMathType_t math)
+static void set_math(const CudaConvolution *c, cudnnMathType_t math)
 {
     CUDNN(cudnnSetConvolutionMathType(c->description, math));
 }
@@ -123,14 +123,14 @@ typedef struct {
     cudnnMathType_t math;
     cudnnDeterminism_t determinism;
     size_t workspace;
-} Candidate;
+} FoundAlgorithm;
 
 // What an algorithm works on: the tensors (two are read, one is written), and its workspace.
 typedef struct {
     void *input, *kernel, *output, *workspace;
 } Buffers;
 
-static cudnnStatus_t convolve(const Convolution *c, Direction direction, const Algorithm *a,
+static cudnnStatus_t convolve(const CudaConvolution *c, Direction direction, const Algorithm *a,
                               const Buffers *b)
 {
     static const float one = 1, zero = 0;
@@ -150,10 +150,10 @@ static cudnnStatus_t convolve(const Convolution *c, Direction direction, const A
                                           b->workspace, a->workspace, &zero, c->kernel, b->kernel);
 }
 
-static Candidate candidate_of(int algorithm, cudnnStatus_t status, cudnnMathType_t math,
-                              cudnnDeterminism_t determinism, size_t workspace)
+static FoundAlgorithm candidate_of(int algorithm, cudnnStatus_t status, cudnnMathType_t math,
+                                   cudnnDeterminism_t determinism, size_t workspace)
 {
-    return (Candidate){algorithm, status, math, determinism, workspace};
+    return (FoundAlgorithm){algorithm, status, math, determinism, workspace};
 }
 
 // With a workspace cuDNN measures, else its estimate decides: with --deterministic, and where there
@@ -164,7 +164,8 @@ static Candidate candidate_of(int algorithm, cudnnStatus_t status, cudnnMathType
         candidate_of((int)(answers)[i].algo, (answers)[i].status, (answers)[i].mathType,           \
                      (answers)[i].determinism, (answers)[i].memory)
 
-static int forward_candidates(const Convolution *c, const Buffers *g, Candidate *candidates)
+static int forward_candidates(const CudaConvolution *c, const Buffers *g,
+                              FoundAlgorithm *candidates)
 {
     cudnnConvolutionFwdAlgoPerf_t answers[MAX_CANDIDATES];
     int count;
@@ -179,7 +180,8 @@ static int forward_candidates(const Convolution *c, const Buffers *g, Candidate 
     return count;
 }
 
-static int backward_data_candidates(const Convolution *c, const Buffers *g, Candidate *candidates)
+static int backward_data_candidates(const CudaConvolution *c, const Buffers *g,
+                                    FoundAlgorithm *candidates)
 {
     cudnnConvolutionBwdDataAlgoPerf_t answers[MAX_CANDIDATES];
     int count;
@@ -195,7 +197,8 @@ static int backward_data_candidates(const Convolution *c, const Buffers *g, Cand
     return count;
 }
 
-static int backward_filter_candidates(const Convolution *c, const Buffers *g, Candidate *candidates)
+static int backward_filter_candidates(const CudaConvolution *c, const Buffers *g,
+                                      FoundAlgorithm *candidates)
 {
     cudnnConvolutionBwdFilterAlgoPerf_t answers[MAX_CANDIDATES];
     int count;
@@ -211,14 +214,14 @@ static int backward_filter_candidates(const Convolution *c, const Buffers *g, Ca
     return count;
 }
 
-static bool is_allowed(const Candidate *candidate)
+static bool is_allowed(const FoundAlgorithm *candidate)
 {
     return candidate->status == CUDNN_STATUS_SUCCESS && candidate->workspace <= WORKSPACE_BYTES &&
            (!settings()->deterministic || candidate->determinism == CUDNN_DETERMINISTIC);
 }
 
 // An algorithm's workspace at this batch size and with this math; false if it can't be used.
-static bool ask_workspace(const Convolution *c, Direction direction, Algorithm *a)
+static bool ask_workspace(const CudaConvolution *c, Direction direction, Algorithm *a)
 {
     cudnnStatus_t status;
     set_math(c, a->math);
@@ -238,7 +241,8 @@ static bool ask_workspace(const Convolution *c, Direction direction, Algorithm *
 }
 
 // Runs an algorithm once: some that cuDNN lists do not run.
-static bool runs(const Convolution *c, Direction direction, const Algorithm *a, const Buffers *b)
+static bool runs(const CudaConvolution *c, Direction direction, const Algorithm *a,
+                 const Buffers *b)
 {
     Buffers own = *b;
     if (!b->workspace && a->workspace > 0)
@@ -253,17 +257,17 @@ static bool runs(const Convolution *c, Direction direction, const Algorithm *a, 
 // The fastest allowed one that runs; candidates are sorted.
 static Algorithm choose(const OpState *s, const Buffers *buffers, Direction direction)
 {
-    static int (*const candidates_of[DIRECTIONS])(const Convolution *, const Buffers *,
-                                                  Candidate *) = {
+    static int (*const candidates_of[DIRECTIONS])(const CudaConvolution *, const Buffers *,
+                                                  FoundAlgorithm *) = {
         forward_candidates, backward_data_candidates, backward_filter_candidates};
     const Op *op = s->op;
-    const Convolution *c = &s->convolution;
-    Candidate candidates[MAX_CANDIDATES];
+    const CudaConvolution *c = &s->convolution;
+    FoundAlgorithm candidates[MAX_CANDIDATES];
     bool exact = allowed_math() == CUDNN_FMA_MATH;
     set_math(c, allowed_math());
     int count = candidates_of[direction](c, buffers, candidates);
     for (int i = 0; i < count; i++) {
-        const Candidate *candidate = &candidates[i];
+        const FoundAlgorithm *candidate = &candidates[i];
         Algorithm a = {candidate->algorithm, exact ? CUDNN_FMA_MATH : candidate->math,
                        candidate->workspace};
         // A candidate of another math has another workspace, or none that works.
@@ -283,7 +287,7 @@ static Algorithm choose(const OpState *s, const Buffers *buffers, Direction dire
 // it.
 static Buffers take_trial_buffers(const OpState *s)
 {
-    const Convolution *c = &s->convolution;
+    const CudaConvolution *c = &s->convolution;
     const Op *op = s->op;
     size_t element = element_bytes(image_element());
     size_t pixels = (size_t)s->batch * (size_t)op->in.height * (size_t)op->in.width;
@@ -329,7 +333,7 @@ static const TunedConvolution *remember(const TunedConvolution *new)
 }
 
 // Uses the algorithms of another batch size; false if they do not run for this one.
-static bool adapt(const Convolution *c, const Buffers *buffers, const TunedConvolution *from,
+static bool adapt(const CudaConvolution *c, const Buffers *buffers, const TunedConvolution *from,
                   TunedConvolution *to)
 {
     memcpy(to->algorithms, from->algorithms, sizeof to->algorithms);
@@ -365,23 +369,24 @@ static const Algorithm *algorithms_for(const OpState *s)
 // ---- The operation.
 
 // The kernel, or its gradient, in the arena and in the copy for cuDNN: rows of input channels.
-static Activation kernel_in_arena(const Op *op)
+static ActivationShape kernel_in_arena(const Op *op)
 {
-    return (Activation){ELEMENT_FLOAT, op->out.channels * op->size * op->size, op->in.channels};
+    return (ActivationShape){ELEMENT_FLOAT, op->out.channels * op->size * op->size,
+                             op->in.channels};
 }
 
-static Activation kernel_for_cudnn(const OpState *s)
+static ActivationShape kernel_for_cudnn(const OpState *s)
 {
-    return (Activation){image_element(), kernel_in_arena(s->op).rows, s->convolution.channels};
+    return (ActivationShape){image_element(), kernel_in_arena(s->op).rows, s->convolution.channels};
 }
 
-static Activation input_for_cudnn(const OpState *s)
+static ActivationShape input_for_cudnn(const OpState *s)
 {
-    return (Activation){image_element(), s->in.rows, s->convolution.channels};
+    return (ActivationShape){image_element(), s->in.rows, s->convolution.channels};
 }
 
 // cuDNN counts a tensor's elements in an int.
-static void check_size(Activation a)
+static void check_size(ActivationShape a)
 {
     if (elements_of(a) > INT_MAX)
         die("a convolution's images are %zu numbers, and cuDNN takes %d; a smaller --batch-size or "
@@ -402,7 +407,7 @@ bool cuda_conv2d_is_converted(const OpState *s)
 void cuda_conv2d_create(OpState *s, OpSizes *sizes)
 {
     const Op *op = s->op;
-    Convolution *c = &s->convolution;
+    CudaConvolution *c = &s->convolution;
     int row = (int)(16 / element_bytes(image_element()));
     c->channels = op->in.channels;
     if (op->input_is_image)
@@ -433,7 +438,7 @@ void cuda_conv2d_create(OpState *s, OpSizes *sizes)
 
 void cuda_conv2d_free(OpState *s)
 {
-    Convolution *c = &s->convolution;
+    CudaConvolution *c = &s->convolution;
     CUDNN(cudnnDestroyTensorDescriptor(c->input));
     CUDNN(cudnnDestroyTensorDescriptor(c->output));
     CUDNN(cudnnDestroyFilterDescriptor(c->kernel));
@@ -444,18 +449,19 @@ void cuda_conv2d_free(OpState *s)
 typedef struct {
     void *input, *workspace;
     float *partial;
-} Scratch;
+} ConvolutionMemory;
 
-static Scratch scratch_of(const Convolution *c, void *memory)
+static ConvolutionMemory scratch_of(const CudaConvolution *c, void *memory)
 {
-    Scratch scratch = {.input = memory};
+    ConvolutionMemory scratch = {.input = memory};
     scratch.partial = (float *)((char *)memory + c->input_bytes);
     scratch.workspace = (char *)scratch.partial + c->partial_bytes;
     return scratch;
 }
 
 // The input, or a copy of it, as cuDNN wants it.
-static const void *cudnn_input(const OpState *s, const void *input, const Scratch *scratch)
+static const void *cudnn_input(const OpState *s, const void *input,
+                               const ConvolutionMemory *scratch)
 {
     if (!s->convolution.convert_input)
         return input;
@@ -466,8 +472,8 @@ static const void *cudnn_input(const OpState *s, const void *input, const Scratc
 void cuda_conv2d_forward(OpState *s, const ForwardArgs *a)
 {
     const Op *op = s->op;
-    const Convolution *c = &s->convolution;
-    Scratch scratch = scratch_of(c, a->scratch);
+    const CudaConvolution *c = &s->convolution;
+    ConvolutionMemory scratch = scratch_of(c, a->scratch);
     const void *input = cudnn_input(s, a->input, &scratch);
     const void *kernel = weight_of(op, KERNEL, &a->arenas);
     if (is_padded(s))
@@ -480,10 +486,11 @@ void cuda_conv2d_forward(OpState *s, const ForwardArgs *a)
         launch_bias_forward(s->out, a->output, weight_of(op, BIAS, &a->arenas), op->relu);
 }
 
-static void kernel_backward(const OpState *s, const BackwardArgs *a, const Scratch *scratch)
+static void kernel_backward(const OpState *s, const BackwardArgs *a,
+                            const ConvolutionMemory *scratch)
 {
     const Op *op = s->op;
-    const Convolution *c = &s->convolution;
+    const CudaConvolution *c = &s->convolution;
     const void *input = cudnn_input(s, a->input, scratch);
     float *gradient = gradient_of(op, KERNEL, &a->arenas);
     void *result = c->convert_kernel ? a->saved : gradient;
@@ -493,9 +500,10 @@ static void kernel_backward(const OpState *s, const BackwardArgs *a, const Scrat
         launch_copy_rows(kernel_in_arena(op), gradient, kernel_for_cudnn(s), result);
 }
 
-static void input_backward(const OpState *s, const BackwardArgs *a, const Scratch *scratch)
+static void input_backward(const OpState *s, const BackwardArgs *a,
+                           const ConvolutionMemory *scratch)
 {
-    const Convolution *c = &s->convolution;
+    const CudaConvolution *c = &s->convolution;
     const void *kernel = c->convert_kernel ? a->saved : weight_of(s->op, KERNEL, &a->arenas);
     Buffers buffers = {a->input_gradient, (void *)kernel, a->output_gradient, scratch->workspace};
     CUDNN(convolve(c, BACKWARD_DATA, &c->algorithms[BACKWARD_DATA], &buffers));
@@ -504,7 +512,7 @@ static void input_backward(const OpState *s, const BackwardArgs *a, const Scratc
 void cuda_conv2d_backward(OpState *s, const BackwardArgs *a)
 {
     const Op *op = s->op;
-    Scratch scratch = scratch_of(&s->convolution, a->scratch);
+    ConvolutionMemory scratch = scratch_of(&s->convolution, a->scratch);
     bool train_bias = !op->variables[BIAS]->no_gradient;
     launch_bias_backward(s->out, a->output_gradient, op->relu ? a->output : NULL, scratch.partial,
                          train_bias ? gradient_of(op, BIAS, &a->arenas) : NULL);

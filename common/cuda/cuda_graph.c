@@ -2,7 +2,7 @@
 // call instead of several hundred. Small networks gain: their launches take the host longer than
 // the GPU's work.
 
-#include "cuda/cuda_op.h"
+#include "cuda/backend_cuda_inside.h"
 
 #include <stdlib.h>
 #include "base/error.h"

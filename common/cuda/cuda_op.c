@@ -1,11 +1,11 @@
 // What the CUDA backend's operations share: sizes, where variables are, and what --precision asks
 // for.
 
-#include "cuda/cuda_op.h"
+#include "cuda/backend_cuda_inside.h"
 
 #include "base/error.h"
 
-Element image_element(void)
+ElementType image_element(void)
 {
     return cuda_precision() == PRECISION_BF16 ? ELEMENT_BF16 : ELEMENT_FLOAT;
 }
@@ -22,17 +22,17 @@ void cuda_library_failed(const char *library, const char *words)
         library, words);
 }
 
-size_t element_bytes(Element element)
+size_t element_bytes(ElementType element)
 {
     return element == ELEMENT_BF16 ? 2 : sizeof(float);
 }
 
-size_t elements_of(Activation a)
+size_t elements_of(ActivationShape a)
 {
     return (size_t)a.rows * (size_t)a.channels;
 }
 
-size_t activation_bytes(Activation a)
+size_t activation_bytes(ActivationShape a)
 {
     return elements_of(a) * element_bytes(a.element);
 }

@@ -123,7 +123,7 @@ static __device__ int own_part(int count, const int *first_block)
 }
 
 // Calls work(T()) for the type of the elements.
-template <typename Work> static void for_element(Element element, Work work)
+template <typename Work> static void for_element(ElementType element, Work work)
 {
     if (element == ELEMENT_FLOAT)
         work(float());
@@ -132,7 +132,7 @@ template <typename Work> static void for_element(Element element, Work work)
 }
 
 template <typename Work>
-static void launch_map(Element element, void *to, const void *a, size_t count, Work work)
+static void launch_map(ElementType element, void *to, const void *a, size_t count, Work work)
 {
     for_element(element, [&](auto zero) {
         typedef decltype(zero) T;
@@ -141,7 +141,7 @@ static void launch_map(Element element, void *to, const void *a, size_t count, W
 }
 
 template <typename Work>
-static void launch_map2(Element element, void *to, const void *a, const void *b, size_t count,
+static void launch_map2(ElementType element, void *to, const void *a, const void *b, size_t count,
                         Work work)
 {
     for_element(element, [&](auto zero) {
@@ -150,28 +150,29 @@ static void launch_map2(Element element, void *to, const void *a, const void *b,
     });
 }
 
-void launch_relu(Element element, void *out, const void *in, size_t count)
+void launch_relu(ElementType element, void *out, const void *in, size_t count)
 {
     launch_map(element, out, in, count, Relu());
 }
 
-void launch_relu_backward(Element element, void *gradient, const void *output, size_t count)
+void launch_relu_backward(ElementType element, void *gradient, const void *output, size_t count)
 {
     launch_map2(element, gradient, gradient, output, count, Gate());
 }
 
-void launch_dropout(Element element, void *out, const void *in, size_t count, float rate,
+void launch_dropout(ElementType element, void *out, const void *in, size_t count, float rate,
                     const uint64_t *key)
 {
     launch_map(element, out, in, count, Drop{dropout_of(rate, key)});
 }
 
-void launch_add(Element element, void *sum, const void *a, const void *b, size_t count)
+void launch_add(ElementType element, void *sum, const void *a, const void *b, size_t count)
 {
     launch_map2(element, sum, a, b, count, Add());
 }
 
-void launch_copy(Element to_element, void *to, Element from_element, const void *from, size_t count)
+void launch_copy(ElementType to_element, void *to, ElementType from_element, const void *from,
+                 size_t count)
 {
     for_element(to_element, [&](auto to_zero) {
         for_element(from_element, [&](auto from_zero) {
@@ -206,7 +207,8 @@ static __global__ void __launch_bounds__(THREADS) copy_arrays(Copies all)
     store_some((To *)copy.to + i, copy.length - i, x);
 }
 
-void launch_copies(Element to_element, Element from_element, const ArrayCopy *copies, int count)
+void launch_copies(ElementType to_element, ElementType from_element, const ArrayCopy *copies,
+                   int count)
 {
     for (int first = 0; first < count; first += MAX_COPIES) {
         Copies all = {};
@@ -227,7 +229,7 @@ void launch_copies(Element to_element, Element from_element, const ArrayCopy *co
     }
 }
 
-void launch_scale(float *to, Element from_element, const void *from, size_t count, float factor)
+void launch_scale(float *to, ElementType from_element, const void *from, size_t count, float factor)
 {
     for_element(from_element, [&](auto zero) {
         typedef decltype(zero) From;
@@ -249,7 +251,8 @@ static __global__ void copy_rows(To *to, int to_width, const From *from, int fro
     }
 }
 
-void launch_copy_rows(Activation to_shape, void *to, Activation from_shape, const void *from)
+void launch_copy_rows(ActivationShape to_shape, void *to, ActivationShape from_shape,
+                      const void *from)
 {
     size_t count = (size_t)to_shape.rows * (size_t)to_shape.channels;
     if (to_shape.channels == from_shape.channels) {
@@ -415,7 +418,7 @@ static __global__ void average_backward(size_t count, int pixels, int channels,
     }
 }
 
-void launch_average(Element element, int batch, int pixels, int channels, const void *x,
+void launch_average(ElementType element, int batch, int pixels, int channels, const void *x,
                     float *mean)
 {
     size_t count = (size_t)batch * (size_t)channels;
@@ -425,7 +428,7 @@ void launch_average(Element element, int batch, int pixels, int channels, const 
     });
 }
 
-void launch_average_backward(Element element, int batch, int pixels, int channels,
+void launch_average_backward(ElementType element, int batch, int pixels, int channels,
                              const float *mean_gradient, void *gradient)
 {
     size_t count = (size_t)batch * (size_t)pixels * (size_t)channels;
@@ -439,8 +442,8 @@ void launch_average_backward(Element element, int batch, int pixels, int channel
 // ---- Embedding. A thread takes one channel of one token.
 
 template <typename T>
-static __global__ void embed(Table shape, size_t count, const float *tokens, const float *table,
-                             T *y)
+static __global__ void embed(EmbeddingTable shape, size_t count, const float *tokens,
+                             const float *table, T *y)
 {
     FOR_EACH_PIECE(i, count)
     {
@@ -454,7 +457,7 @@ static __global__ void embed(Table shape, size_t count, const float *tokens, con
 // that the order is fixed. The search in the other tokens is cheap: all threads of a warp read the
 // same ones, and a frequent word is found soon.
 template <typename T>
-static __global__ void embed_backward(Table shape, size_t count, const float *tokens,
+static __global__ void embed_backward(EmbeddingTable shape, size_t count, const float *tokens,
                                       const T *y_gradient, float *table_gradient)
 {
     FOR_EACH_PIECE(i, count)
@@ -474,7 +477,7 @@ static __global__ void embed_backward(Table shape, size_t count, const float *to
     }
 }
 
-void launch_embed(Table shape, const float *tokens, const float *table, void *y)
+void launch_embed(EmbeddingTable shape, const float *tokens, const float *table, void *y)
 {
     size_t count = (size_t)shape.tokens * (size_t)shape.channels;
     for_element(shape.element, [&](auto zero) {
@@ -483,7 +486,7 @@ void launch_embed(Table shape, const float *tokens, const float *table, void *y)
     });
 }
 
-void launch_embed_backward(Table shape, const float *tokens, const void *y_gradient,
+void launch_embed_backward(EmbeddingTable shape, const float *tokens, const void *y_gradient,
                            float *table_gradient)
 {
     size_t count = (size_t)shape.tokens * (size_t)shape.channels;

@@ -152,7 +152,7 @@ template <typename T, int count> struct Packed {
     static const int size = count;
 };
 
-template <typename Work> static void for_packs(Element element, int channels, Work work)
+template <typename Work> static void for_packs(ElementType element, int channels, Work work)
 {
     if (element == ELEMENT_FLOAT && channels % 4 == 0)
         work(Packed<float, 4>());

@@ -15,15 +15,15 @@
 extern "C" {
 #endif
 
-typedef enum { ELEMENT_FLOAT, ELEMENT_BF16 } Element;
+typedef enum { ELEMENT_FLOAT, ELEMENT_BF16 } ElementType;
 
 typedef struct {
-    Element element;
+    ElementType element;
     int rows, channels;
-} Activation;
+} ActivationShape;
 
 // Floats of working memory (`partial` below) that sums over rows need.
-size_t partial_sums_length(Activation shape);
+size_t partial_sums_length(ActivationShape shape);
 
 // ---- Batch norm (norm.cu).
 
@@ -35,7 +35,7 @@ typedef struct {
 } NormStatistics;
 
 // Mean and 1 / sqrt(variance + epsilon) of x; moves the moving statistics towards them.
-void launch_batch_statistics(Activation shape, const void *x, float *partial,
+void launch_batch_statistics(ActivationShape shape, const void *x, float *partial,
                              const NormStatistics *statistics);
 
 // The same from the moving statistics.
@@ -43,7 +43,7 @@ void launch_moving_statistics(int channels, const NormStatistics *statistics);
 
 // The common arguments of both passes of batch norm, with its fused layers.
 typedef struct {
-    Activation shape;
+    ActivationShape shape;
     bool relu;
     float dropout_rate;          // 0: no dropout
     const uint64_t *dropout_key; // in device memory, as everything
@@ -67,24 +67,24 @@ void launch_norm_backward(const Norm *norm, const NormGradients *gradients);
 // ---- Biases (norm.cu, since they are sums over rows, too).
 
 // y += bias, and ReLU if asked.
-void launch_bias_forward(Activation shape, void *y, const float *bias, bool relu);
+void launch_bias_forward(ActivationShape shape, void *y, const float *bias, bool relu);
 
 // Where `output` is not NULL, gradient = 0 where output is 0, for ReLU. Then the bias's gradient is
 // the sum of the gradient's rows, unless it is NULL.
-void launch_bias_backward(Activation shape, void *gradient, const void *output, float *partial,
+void launch_bias_backward(ActivationShape shape, void *gradient, const void *output, float *partial,
                           float *bias_gradient);
 
 // ---- Elementwise (kernels.cu).
 
-void launch_relu(Element element, void *out, const void *in, size_t count);
+void launch_relu(ElementType element, void *out, const void *in, size_t count);
 // gradient = 0 where output is 0.
-void launch_relu_backward(Element element, void *gradient, const void *output, size_t count);
+void launch_relu_backward(ElementType element, void *gradient, const void *output, size_t count);
 // out = in / (1 - rate), or 0; the same key gives the same choice again.
-void launch_dropout(Element element, void *out, const void *in, size_t count, float rate,
+void launch_dropout(ElementType element, void *out, const void *in, size_t count, float rate,
                     const uint64_t *key);
-void launch_add(Element element, void *sum, const void *a, const void *b, size_t count);
+void launch_add(ElementType element, void *sum, const void *a, const void *b, size_t count);
 // A copy that changes the type of the elements, or does not.
-void launch_copy(Element to_element, void *to, Element from_element, const void *from,
+void launch_copy(ElementType to_element, void *to, ElementType from_element, const void *from,
                  size_t count);
 // Many such copies by one launch. `copies` is the host's memory.
 typedef struct {
@@ -92,16 +92,19 @@ typedef struct {
     const void *from;
     size_t length; // elements
 } ArrayCopy;
-void launch_copies(Element to_element, Element from_element, const ArrayCopy *copies, int count);
+void launch_copies(ElementType to_element, ElementType from_element, const ArrayCopy *copies,
+                   int count);
 // to = factor from, as floats; to may be from.
-void launch_scale(float *to, Element from_element, const void *from, size_t count, float factor);
+void launch_scale(float *to, ElementType from_element, const void *from, size_t count,
+                  float factor);
 // A copy, row by row, into rows of another length: cut, or filled up with zeros.
-void launch_copy_rows(Activation to_shape, void *to, Activation from_shape, const void *from);
+void launch_copy_rows(ActivationShape to_shape, void *to, ActivationShape from_shape,
+                      const void *from);
 
 // ---- Pooling (kernels.cu).
 
 typedef struct {
-    Element element;
+    ElementType element;
     int batch;
     Shape in, out;
     int size; // of the windows, which do not overlap
@@ -114,24 +117,24 @@ void launch_max_pool(const Pool *pool, const void *x, void *y);
 void launch_max_pool_backward(const Pool *pool, const void *x, const void *output_gradient,
                               void *input_gradient);
 // The mean over the pixels of each image: (batch, pixels, channels) to (batch, channels) floats.
-void launch_average(Element element, int batch, int pixels, int channels, const void *x,
+void launch_average(ElementType element, int batch, int pixels, int channels, const void *x,
                     float *mean);
-void launch_average_backward(Element element, int batch, int pixels, int channels,
+void launch_average_backward(ElementType element, int batch, int pixels, int channels,
                              const float *mean_gradient, void *gradient);
 
 // ---- Embedding (kernels.cu).
 
 typedef struct {
-    Element element; // of the vectors; the table is of floats
-    int tokens;      // of the batch, each a float; below 0: none
+    ElementType element; // of the vectors; the table is of floats
+    int tokens;          // of the batch, each a float; below 0: none
     int rows, channels;
-} Table;
+} EmbeddingTable;
 
 // y (tokens, channels) = for each token the table's row with that number; zeros for none.
-void launch_embed(Table shape, const float *tokens, const float *table, void *y);
+void launch_embed(EmbeddingTable shape, const float *tokens, const float *table, void *y);
 // Each row of the table's gradient is the sum of its tokens' gradients, in the order of the tokens.
 // All of it is written.
-void launch_embed_backward(Table shape, const float *tokens, const void *y_gradient,
+void launch_embed_backward(EmbeddingTable shape, const float *tokens, const void *y_gradient,
                            float *table_gradient);
 
 // The GPUs that the kernels were compiled for, as a number such as 90; less than the current GPU's

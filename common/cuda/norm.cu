@@ -38,7 +38,7 @@ static int lanes_for(int packs)
     return lanes;
 }
 
-static Tiling tiling_of(Activation shape, int pack)
+static Tiling tiling_of(ActivationShape shape, int pack)
 {
     Tiling t = {shape.rows, shape.channels, 0, 0, 0, 0};
     int packs = divide_up(shape.channels, pack);
@@ -59,7 +59,7 @@ static dim3 grid_of(const Tiling &t)
 
 #define MOMENTS 3 // sums that a channel has at most: here origin, sum, sum of squares
 
-size_t partial_sums_length(Activation shape)
+size_t partial_sums_length(ActivationShape shape)
 {
     int chunks = 0;
     for_packs(shape.element, shape.channels,
@@ -169,8 +169,8 @@ static __device__ bool arrives_last(const Tiling &t, unsigned *arrived)
 
 // A thread of the last block, in a team for each channel: the team's threads divide the chunks.
 struct Teammate {
-    int channels;           // of the block
-    int channel;            // of the thread
+    int channels;            // of the block
+    int channel;             // of the thread
     int first, step, chunks; // chunks = 0: there is no such channel
 };
 
@@ -275,7 +275,8 @@ static __device__ void join_sums(const Tiling &t, int pack, const float *partial
 
 // Sum and sum of squares of each channel, relative to the chunk's first row; joined, the statistics.
 template <typename T, int pack>
-static __global__ void __launch_bounds__(THREADS, 4) // with 5, as the compiler would choose, registers spill
+static __global__ void __launch_bounds__(THREADS,
+                                         4) // with 5, as the compiler would choose, registers spill
     sum_moments(Tiling t, const T *__restrict__ x, float *partial, unsigned *arrived,
                 NormStatistics statistics)
 {
@@ -303,7 +304,7 @@ static __global__ void __launch_bounds__(THREADS, 4) // with 5, as the compiler 
         join_moments(t, pack, partial, statistics);
 }
 
-void launch_batch_statistics(Activation shape, const void *x, float *partial,
+void launch_batch_statistics(ActivationShape shape, const void *x, float *partial,
                              const NormStatistics *statistics)
 {
     for_packs(shape.element, shape.channels, [&](auto packed) {
@@ -508,7 +509,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-void launch_bias_forward(Activation shape, void *y, const float *bias, bool relu)
+void launch_bias_forward(ActivationShape shape, void *y, const float *bias, bool relu)
 {
     for_packs(shape.element, shape.channels, [&](auto packed) {
         typedef typename decltype(packed)::Type T;
@@ -543,7 +544,7 @@ static __global__ void __launch_bounds__(THREADS)
         join_sums(t, pack, partial, sums);
 }
 
-void launch_bias_backward(Activation shape, void *gradient, const void *output, float *partial,
+void launch_bias_backward(ActivationShape shape, void *gradient, const void *output, float *partial,
                           float *bias_gradient)
 {
     if (!bias_gradient && output)
@@ -555,7 +556,7 @@ void launch_bias_backward(Activation shape, void *gradient, const void *output, 
         typedef typename decltype(packed)::Type T;
         const int pack = decltype(packed)::size;
         Tiling t = tiling_of(shape, pack);
-        RUN((sum_rows<T, pack>), grid_of(t), t, (T *)gradient, (const T *)output, partial, arrivals(t),
-            Sums{bias_gradient, NULL, NULL});
+        RUN((sum_rows<T, pack>), grid_of(t), t, (T *)gradient, (const T *)output, partial,
+            arrivals(t), Sums{bias_gradient, NULL, NULL});
     });
 }

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "data/image.h"
+#include "data/augment_inside.h"
 
 // Output position i is interpolated between input positions i + offset and i + offset + 1.
 typedef struct {

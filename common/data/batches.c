@@ -1,6 +1,6 @@
 // Batches: the trainer takes them from a pipeline, step by step.
 
-#include "data/augment.h"
+#include "data/batches.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,9 +10,9 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/format.h"
+#include "base/numbers.h"
 #include "data/origin.h"
-#include "data/position.h"
-#include "data/stage.h"
+#include "data/pipeline_inside.h"
 #include "observe/span.h"
 #include "observe/trace.h"
 
@@ -31,21 +31,17 @@ struct Batches {
 
 // ---- Made.
 
-// "from_dataset,shuffle 100"; the caller frees it.
-static char *stages_text(const Batches *batches)
+// "from_dataset,shuffle 100", up to this one; the caller frees it.
+static char *stages_text(const Pipeline *stage)
 {
-    char *stages = format_text("%s", "");
-    for (const Pipeline *stage = batches->last; stage; stage = stage->upstream) {
-        char *longer = format_text("%s%s%s", stage->name, *stages ? "," : "", stages);
-        free(stages);
-        stages = longer;
-    }
+    char *stages = stage->upstream ? stages_text(stage->upstream) : NULL;
+    text_add(&stages, "%s%s", stages ? "," : "", stage->name);
     return stages;
 }
 
 static void trace_stages(const Batches *batches)
 {
-    char *stages = stages_text(batches);
+    char *stages = stages_text(batches->last);
     trace("pipeline", NUMBER("batches", batches->id), TEXT("stages", stages),
           NUMBER("goes_on", batches->goes_on));
     free(stages);
@@ -206,22 +202,23 @@ static void trace_images(const Batches *batches)
 {
     const Element *batch = &batches->current;
     const Source *source = batches->last->source;
-    const size_t digits = sizeof "-2147483648,", length = image_length(&source->format);
-    char *drawn = allocate((size_t)batch->count, digits), *end = drawn;
+    const size_t length = image_length(&source->format);
+    int *numbers = allocate((size_t)batch->count, sizeof *numbers);
     const char *split = "";
     int mislabeled = 0;
     for (int i = 0; i < batch->count; i++) {
         uint32_t place = batch->numbers[i];
         Origin origin = origin_of(source->dataset.images + place * length, length);
-        int number = origin.number >= 0 ? origin.number : (int)place;
-        end += sprintf(end, "%s%d", i ? "," : "", number);
+        numbers[i] = origin.number >= 0 ? origin.number : (int)place;
         split = origin.split;
         mislabeled += origin.number >= 0 && batch->labels[i] != origin.label;
     }
+    char *drawn = numbers_text(numbers, batch->count);
     trace("images", NUMBER("batches", batches->id), NUMBER("permutation", batches->begins),
           NUMBER("step", batches->handed - 1), TEXT("split", split), TEXT("drawn", drawn),
           NUMBER("mislabeled", mislabeled));
     free(drawn);
+    free(numbers);
 }
 
 // Counts images of the batch that differ from the standardised file's images.
@@ -312,39 +309,25 @@ typedef struct {
 } Position;
 
 // "3 0 8 5 5 96 17 0 4 from_dataset,batch 12,repeat": the seeds from the last stage to the first.
-static void write_position(FILE *to, const Batches *batches)
-{
-    fprintf(to, "%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64 " %d ", batches->begins,
-            batches->id, batches->steps, batches->handed, batches->taken,
-            batches_dataset(batches)->count);
-    for (const Pipeline *stage = batches->last; stage; stage = stage->upstream)
-        fprintf(to, "%" PRIu64 " ", stage->seed);
-    char *stages = stages_text(batches);
-    fprintf(to, "%s", stages);
-    free(stages);
-}
-
 char *batches_position(const Batches *batches)
 {
-    char *text = NULL;
-    size_t length;
-    FILE *to = open_memstream(&text, &length);
-    if (to)
-        write_position(to, batches);
-    if (!to || fclose(to) != 0)
-        die("out of memory: there is none for the position of batches");
+    char *stages = stages_text(batches->last), *text = NULL;
+    text_add(&text, "%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64 " %d ",
+             batches->begins, batches->id, batches->steps, batches->handed, batches->taken,
+             batches_dataset(batches)->count);
+    for (const Pipeline *stage = batches->last; stage; stage = stage->upstream)
+        text_add(&text, "%" PRIu64 " ", stage->seed);
+    text_add(&text, "%s", stages);
+    free(stages);
     return text;
 }
 
 // Reads a number and the space after it.
 static bool read_number(const char **text, uint64_t most, uint64_t *number)
 {
-    char *end;
-    if (**text < '0' || **text > '9')
-        return false;
-    *number = strtoull(*text, &end, 10);
-    *text = end + 1;
-    return *end == ' ' && *number <= most;
+    const char *end = read_digits(*text, most, number);
+    *text = end && *end == ' ' ? end + 1 : "";
+    return end && *end == ' ';
 }
 
 static bool read_count(const char **text, int64_t *count)
@@ -374,7 +357,7 @@ static bool is_of(const Batches *batches, const char *text, Position *position)
 {
     if (!read_position(batches, text, position))
         return false;
-    char *stages = stages_text(batches);
+    char *stages = stages_text(batches->last);
     bool same = strcmp(stages, position->stages) == 0;
     free(stages);
     return same;

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/format.h"
-#include "data/stage.h"
+#include "data/pipeline_inside.h"
 
 typedef struct {
     Pipeline stage;

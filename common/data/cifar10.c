@@ -1,11 +1,11 @@
-// CIFAR-10 for programs that train on it: the real images, if present, else synthetic ones of the
-// same shape.
+// The real images, if present, else synthetic ones of the same shape.
+
+#include "data/cifar10.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 #include "base/error.h"
 #include "base/memory.h"
-#include "data/dataset.h"
 #include "observe/span.h"
 
 #define FOLDER "data/cifar-10-batches-bin" // where make data-cifar10 puts the files

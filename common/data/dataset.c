@@ -30,10 +30,10 @@ typedef struct {
     gzFile stream; // zlib passes plain bytes through as they are
     uLong crc;     // of the bytes read so far, and their number
     size_t bytes;
-} Source;
+} GzipFile;
 
 // All queries use one descriptor: meanwhile the name may get another file, or none.
-static Source open_source(const char *path)
+static GzipFile open_source(const char *path)
 {
     struct stat status;
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe would wait for a writer
@@ -43,13 +43,13 @@ static Source open_source(const char *path)
         die("%s: this is a folder, not a file", path);
     if (!S_ISREG(status.st_mode))
         die("%s: not a regular file", path);
-    Source source = {.path = path, .file = file, .stream = gzdopen(file, "rb")};
+    GzipFile source = {.path = path, .file = file, .stream = gzdopen(file, "rb")};
     if (source.stream == NULL || gzbuffer(source.stream, 1 << 18) != 0)
         die("%s: out of memory to read it", path);
     return source;
 }
 
-static _Noreturn void die_damaged(const Source *source)
+static _Noreturn void die_damaged(const GzipFile *source)
 {
     int code;
     const char *fault = gzerror(source->stream, &code);
@@ -64,7 +64,7 @@ static _Noreturn void die_damaged(const Source *source)
 }
 
 // Reads up to `bytes` bytes and returns how many there were.
-static size_t read_some(Source *source, uint8_t *to, size_t bytes)
+static size_t read_some(GzipFile *source, uint8_t *to, size_t bytes)
 {
     const size_t largest = 1 << 30; // gzread counts in int
     size_t done = 0;
@@ -89,7 +89,7 @@ static size_t read_some(Source *source, uint8_t *to, size_t bytes)
 
 // Reads exactly `bytes` bytes, which the caller frees. A header can claim gigabytes that do not
 // exist, so memory is allocated in pieces, each as large as all before it.
-static uint8_t *read_exactly(Source *source, size_t bytes)
+static uint8_t *read_exactly(GzipFile *source, size_t bytes)
 {
     size_t capacity = 1 << 20, done = 0;
     uint8_t *data = NULL;
@@ -109,7 +109,7 @@ static uint8_t *read_exactly(Source *source, size_t bytes)
 
 // A gzip file ends in the checksum and the length of its content. zlib ignores bytes after them, so
 // only these last eight bytes show such bytes.
-static bool ends_in_its_trailer(const Source *source)
+static bool ends_in_its_trailer(const GzipFile *source)
 {
     uint8_t last[8];
     struct stat status;
@@ -123,7 +123,7 @@ static bool ends_in_its_trailer(const Source *source)
 }
 
 // The file must end here. Reading one more byte also makes zlib compare gzip's checksum.
-static void close_at_end(Source *source)
+static void close_at_end(GzipFile *source)
 {
     uint8_t byte;
     if (read_some(source, &byte, 1) != 0 ||
@@ -140,7 +140,7 @@ enum { IDX_LABELS = 0x00000801, IDX_IMAGES = 0x00000803 };
 
 enum { MAX_IDX_DIMS = 3 };
 
-static uint32_t read_big_endian(Source *source)
+static uint32_t read_big_endian(GzipFile *source)
 {
     uint8_t bytes[4];
     if (read_some(source, bytes, sizeof bytes) != sizeof bytes)
@@ -149,7 +149,7 @@ static uint32_t read_big_endian(Source *source)
 }
 
 // Reads the header's sizes into `dims`.
-static void read_idx_header(Source *source, uint32_t magic, int *dims)
+static void read_idx_header(GzipFile *source, uint32_t magic, int *dims)
 {
     uint32_t found = read_big_endian(source);
     if (found >> 24 == '<')
@@ -173,7 +173,7 @@ enum { MAX_SIDE = 4096, MAX_IMAGES = 1 << 20, MAX_BYTES = 1 << 30 };
 
 // A pair of IDX files whose headers have been read.
 typedef struct {
-    Source images, labels;
+    GzipFile images, labels;
     int count, height, width;
 } IdxPair;
 
@@ -204,7 +204,7 @@ static void check_size(const IdxPair *pair, int count)
 }
 
 // Reads the first `bytes` bytes; if that is the file's expected size, the file must end there.
-static uint8_t *read_and_close(Source *source, size_t bytes, bool all)
+static uint8_t *read_and_close(GzipFile *source, size_t bytes, bool all)
 {
     uint8_t *data = read_exactly(source, bytes);
     if (all)
@@ -272,7 +272,7 @@ static void interleave_planes(const uint8_t *planes, uint8_t *image)
 static void append_cifar10_file(Dataset *dataset, const char *folder, const char *name)
 {
     char *path = format_text("%s/%s", folder, name);
-    Source source = open_source(path);
+    GzipFile source = open_source(path);
     uint8_t *records = read_exactly(&source, (size_t)CIFAR_FILE_RECORDS * CIFAR_RECORD_BYTES);
     close_at_end(&source);
     uint8_t *labels = dataset->labels + dataset->count;

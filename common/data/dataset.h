@@ -46,12 +46,6 @@ Dataset load_idx(const char *images_path, const char *labels_path, int classes);
 // test_batch.bin. Each must hold exactly 10,000 images.
 Dataset load_cifar10(const char *folder, Split split);
 
-// The data of CIFAR-10 programs, 32x32x3 in ten classes: its files from --data-dir, or from
-// data/cifar-10-batches-bin, where make data-cifar10 puts them. With --data synthetic, and, with a
-// note, if there are no files, 6,000 and 1,000 generated images of that shape are used. --images
-// limits both.
-Dataset load_cifar10_data(const Args *args, Split split);
-
 // 6,000 or 1,000 images of 28x28 in ten classes, learnable within an epoch or two; a function of
 // `seed` alone. With `images` above 0 only the first ones, at most that many, are drawn.
 Dataset synthetic_data(Split split, uint64_t seed, int images);

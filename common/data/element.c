@@ -1,6 +1,6 @@
 // Elements: images and batches on their way through a pipeline.
 
-#include "data/stage.h"
+#include "data/pipeline_inside.h"
 
 #include <stdlib.h>
 #include <string.h>

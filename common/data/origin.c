@@ -3,9 +3,11 @@
 
 #include "data/origin.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/hash.h"
 #include "base/memory.h"
 #include "observe/trace.h"
 
@@ -71,21 +73,12 @@ Origin origin_of(const uint8_t *image, size_t bytes)
     return origin;
 }
 
-// FNV-1a.
-static uint32_t hash_of(const float *image, size_t length)
-{
-    const unsigned char *bytes = (const unsigned char *)image;
-    uint32_t hash = 2166136261u;
-    for (size_t i = 0; i < length * sizeof *image; i++)
-        hash = (hash ^ bytes[i]) * 16777619u;
-    return hash;
-}
-
 char *pixels_text(const float *images, int count, size_t length)
 {
     char *text = allocate((size_t)count + 1, sizeof "12345678,"), *end = text;
+    size_t size = length * sizeof *images;
     for (int i = 0; i < count; i++)
-        end += sprintf(end, "%s%08x", i ? "," : "",
-                       (unsigned)hash_of(images + (size_t)i * length, length));
+        end += sprintf(end, "%s%08" PRIx32, i ? "," : "",
+                       (uint32_t)hash_bytes(FNV_START, images + (size_t)i * length, size));
     return text;
 }

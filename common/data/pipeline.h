@@ -26,7 +26,7 @@
 
 #include <stdbool.h>
 #include "base/types.h"
-#include "data/augment.h"
+#include "data/dataset.h"
 
 #pragma GCC visibility push(default) // a step may call what follows
 
@@ -69,15 +69,6 @@ USE_RESULT Pipeline *pipeline_batch(Pipeline *p, int size, bool drop_remainder);
 // for, while the caller does something else; 1 to 100,000. Where their memory is more than there is,
 // the program exits with an error message.
 USE_RESULT Pipeline *pipeline_prefetch(Pipeline *p, int ahead);
-
-// Batches for fit, evaluate or a loop of one's own, from a pipeline that gives batches. They own
-// the pipeline. Work that can't be done ahead is done in batches_next, by the caller.
-//
-// batches_len is the number of batches in a pass over the data set. batches_begin starts a fresh
-// pass, and when that is over there are no more batches: batches_next then makes the program exit
-// with an error message. With pipeline_repeat among the stages the stream continues over all calls
-// of batches_begin, and prepared batches are kept.
-Batches *batches_from(Pipeline *p);
 
 #pragma GCC visibility pop
 

@@ -3,7 +3,7 @@
 // then prepares it in the step's slot while others do the same. The result does not depend on the
 // thread or the time: an element is determined when it is pulled.
 
-#include "data/stage.h"
+#include "data/pipeline_inside.h"
 
 #include <pthread.h>
 #include <stdlib.h>

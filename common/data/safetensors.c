@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "base/files.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/format.h"
@@ -186,43 +187,9 @@ static char *format_header(const Safetensors *file)
 
 // -- Whether it has changed -----------------------------------------------------------------------
 
-static uint64_t mix_word(uint64_t hash, uint64_t word)
-{
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-    return hash ^ hash >> 32;
-}
-
-// One step for each 8 bytes; a step changes every later value of its lane. Four lanes, because a
-// processor overlaps independent steps. The last bytes are padded with zeros, and the length is
-// hashed, too.
-static uint64_t mix(uint64_t hash, const void *bytes, size_t length)
-{
-    const char *at = bytes;
-    uint64_t lanes[4] = {hash ^ length, 1, 2, 3}, words[4];
-    size_t left = length;
-    for (; left >= sizeof words; left -= sizeof words, at += sizeof words) {
-        memcpy(words, at, sizeof words);
-        for (int i = 0; i < 4; i++)
-            lanes[i] = mix_word(lanes[i], words[i]);
-    }
-    memset(words, 0, sizeof words);
-    if (left > 0)
-        memcpy(words, at, left);
-    for (int i = 0; i < 4; i++)
-        lanes[i] = mix_word(lanes[i], words[i]);
-    for (int i = 1; i < 4; i++)
-        lanes[0] = mix_word(lanes[0], lanes[i]);
-    return lanes[0];
-}
-
-static uint64_t mix_text(uint64_t hash, const char *text)
-{
-    return mix(hash, text, strlen(text));
-}
-
 static void take_hash(Entry *entry, const void *values)
 {
-    entry->hash = mix(1, values, (size_t)entry->tensor.count * ELEMENT_BYTES) | 1;
+    entry->hash = hash_words(1, values, (size_t)entry->tensor.count * ELEMENT_BYTES) | 1;
 }
 
 uint64_t safetensors_hash(Safetensors *file, int index)
@@ -240,13 +207,15 @@ static char *hash_of_all(Safetensors *file)
     for (int i = 0; i < file->count; i++) {
         const Safetensor *tensor = &file->entries[i].tensor;
         uint64_t values = safetensors_hash(file, i);
-        hash = mix_text(hash, tensor->name);
-        hash = mix(hash, tensor->dims, (size_t)tensor->ndims * sizeof *tensor->dims);
-        hash = mix(hash, &values, sizeof values) + tensor->type;
+        hash = hash_words(hash, tensor->name, strlen(tensor->name));
+        hash = hash_words(hash, tensor->dims, (size_t)tensor->ndims * sizeof *tensor->dims);
+        hash = hash_words(hash, &values, sizeof values) + tensor->type;
     }
     for (const cJSON *item = file->metadata ? file->metadata->child : NULL; item; item = item->next)
-        if (strcmp(item->string, HASH_KEY) != 0)
-            hash = mix_text(mix_text(hash, item->string), item->valuestring);
+        if (strcmp(item->string, HASH_KEY) != 0) {
+            hash = hash_words(hash, item->string, strlen(item->string));
+            hash = hash_words(hash, item->valuestring, strlen(item->valuestring));
+        }
     return format_text("%016" PRIx64, hash);
 }
 

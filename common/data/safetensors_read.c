@@ -20,7 +20,7 @@ typedef struct {
     const char *path;
     FILE *stream;
     int64_t data_bytes; // what follows the header
-} Source;
+} OpenFile;
 
 // -- Text -----------------------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ static bool has_bad_characters(const char *text, size_t length)
 
 // -- The header's bytes ---------------------------------------------------------------------------
 
-static void read_bytes(const Source *source, void *to, size_t bytes)
+static void read_bytes(const OpenFile *source, void *to, size_t bytes)
 {
     if (fread(to, 1, bytes, source->stream) == bytes)
         return;
@@ -85,7 +85,7 @@ static void read_bytes(const Source *source, void *to, size_t bytes)
 }
 
 // Opens the file and returns the size of the opened file, even if the name is reused meanwhile.
-static int64_t open_source(Source *source)
+static int64_t open_source(OpenFile *source)
 {
     struct stat status;
     int file = open(source->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe waits for a writer
@@ -101,7 +101,7 @@ static int64_t open_source(Source *source)
     return status.st_size;
 }
 
-static uint64_t read_header_length(const Source *source, int64_t file_bytes)
+static uint64_t read_header_length(const OpenFile *source, int64_t file_bytes)
 {
     if (file_bytes == 0)
         die("%s: the file is empty", source->path);
@@ -121,7 +121,7 @@ static uint64_t read_header_length(const Source *source, int64_t file_bytes)
 }
 
 // cJSON needs up to 40 bytes for one.
-static cJSON *parse_header(const Source *source, const char *text, size_t length)
+static cJSON *parse_header(const OpenFile *source, const char *text, size_t length)
 {
     if (!safetensors_is_utf8(text, length))
         die("%s: the header is not valid UTF-8", source->path);
@@ -139,7 +139,7 @@ static cJSON *parse_header(const Source *source, const char *text, size_t length
 }
 
 // Reads the header; leaves the stream at the first byte of the tensors.
-static cJSON *read_header(Source *source)
+static cJSON *read_header(OpenFile *source)
 {
     int64_t file_bytes = open_source(source);
     uint64_t length = read_header_length(source, file_bytes);
@@ -159,7 +159,7 @@ static int compare_names(const void *a, const void *b)
 }
 
 // JSON does not define which of two equal keys counts, so such a file is refused.
-static void check_keys(const Source *source, const cJSON *object)
+static void check_keys(const OpenFile *source, const cJSON *object)
 {
     size_t count = (size_t)cJSON_GetArraySize(object), i = 0;
     const char **names = allocate(count + 1, sizeof *names);
@@ -173,7 +173,7 @@ static void check_keys(const Source *source, const cJSON *object)
     free(names);
 }
 
-static void check_metadata(const Source *source, const cJSON *metadata)
+static void check_metadata(const OpenFile *source, const cJSON *metadata)
 {
     if (metadata == NULL)
         return;
@@ -197,7 +197,7 @@ static bool whole_number(const cJSON *item, int64_t *value)
     return (double)*value == item->valuedouble;
 }
 
-static SafetensorType parse_type(const Source *source, const char *name, const cJSON *dtype)
+static SafetensorType parse_type(const OpenFile *source, const char *name, const cJSON *dtype)
 {
     if (!cJSON_IsString(dtype))
         die("%s: tensor '%s' has no dtype", source->path, name);
@@ -209,7 +209,7 @@ static SafetensorType parse_type(const Source *source, const char *name, const c
         dtype->valuestring);
 }
 
-static void parse_shape(const Source *source, const cJSON *shape, Safetensor *tensor)
+static void parse_shape(const OpenFile *source, const cJSON *shape, Safetensor *tensor)
 {
     if (!cJSON_IsArray(shape))
         die("%s: tensor '%s' has no shape", source->path, tensor->name);
@@ -227,7 +227,7 @@ static void parse_shape(const Source *source, const cJSON *shape, Safetensor *te
     }
 }
 
-static void parse_offsets(const Source *source, const cJSON *offsets, Entry *entry)
+static void parse_offsets(const OpenFile *source, const cJSON *offsets, Entry *entry)
 {
     const char *name = entry->tensor.name;
     if (!cJSON_IsArray(offsets) || cJSON_GetArraySize(offsets) != 2)
@@ -243,7 +243,7 @@ static void parse_offsets(const Source *source, const cJSON *offsets, Entry *ent
 }
 
 // Reads one member of the header, which must describe a tensor.
-static void parse_entry(const Source *source, const cJSON *item, Entry *entry)
+static void parse_entry(const OpenFile *source, const cJSON *item, Entry *entry)
 {
     Safetensor *tensor = &entry->tensor;
     if (!cJSON_IsObject(item))
@@ -273,7 +273,7 @@ static int compare_places(const void *a, const void *b)
 }
 
 // Every byte after the header must belong to exactly one tensor.
-static void check_places(const Source *source, const Safetensors *file)
+static void check_places(const OpenFile *source, const Safetensors *file)
 {
     int64_t expected = 0;
     for (int i = 0; i < file->count; i++) {
@@ -292,7 +292,7 @@ static void check_places(const Source *source, const Safetensors *file)
 
 // -- Reading --------------------------------------------------------------------------------------
 
-static Safetensors *parse_entries(const Source *source, cJSON *header)
+static Safetensors *parse_entries(const OpenFile *source, cJSON *header)
 {
     Safetensors *file = allocate(1, sizeof *file);
     check_keys(source, header);
@@ -309,7 +309,7 @@ static Safetensors *parse_entries(const Source *source, cJSON *header)
 
 // Each tensor gets memory of its own: in the file it may begin at any byte, a float may not. They
 // follow each other without a hole, so that reading on is enough.
-static void read_tensors(const Source *source, Safetensors *file)
+static void read_tensors(const OpenFile *source, Safetensors *file)
 {
     for (int i = 0; i < file->count; i++) {
         Safetensor *tensor = &file->entries[i].tensor;
@@ -322,7 +322,7 @@ static void read_tensors(const Source *source, Safetensors *file)
 
 static Safetensors *read_file(const char *path, bool tensors)
 {
-    Source source = {.path = path};
+    OpenFile source = {.path = path};
     cJSON *header = read_header(&source);
     Safetensors *file = parse_entries(&source, header);
     cJSON_Delete(header);

@@ -5,7 +5,7 @@
 #ifndef HVDLAB_TEXT_H
 #define HVDLAB_TEXT_H
 
-#include "data/augment.h"
+#include "data/batches.h"
 
 #pragma GCC visibility push(default) // a step may call what follows
 

@@ -21,7 +21,7 @@
 #include "base/memory.h"
 #include "base/output.h"
 #include "base/format.h"
-#include "data/position.h"
+#include "data/batches.h"
 #include "hvd/accumulate.h"
 #include "comm/agreement.h"
 #include "hvd/checkpoint_folder.h"

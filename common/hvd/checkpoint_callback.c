@@ -14,7 +14,7 @@
 #include "hvd/checkpoint.h"
 #include "hvd/checkpoint_folder.h"
 #include "hvd/checkpoint_inside.h"
-#include "nn/state.h"
+#include "nn/weights.h"
 #include "run/args.h"
 #include "observe/trace.h"
 #include "comm/world.h"

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,12 +41,10 @@ typedef struct {
 // A number without a sign or a leading zero, at least `least`.
 static const char *read_number(const char *text, long long least, long long *number)
 {
-    char *end;
-    if (*text < '0' || *text > '9' || (text[0] == '0' && text[1] >= '0' && text[1] <= '9'))
-        return NULL;
-    errno = 0;
-    *number = strtoll(text, &end, 10);
-    return errno == 0 && *number >= least ? end : NULL;
+    uint64_t read = 0;
+    const char *end = read_digits(text, LLONG_MAX, &read);
+    *number = (long long)read;
+    return end && *number >= least && (*text != '0' || end == text + 1) ? end : NULL;
 }
 
 // The progress of "ckpt-3.safetensors" or "ckpt-3-120.safetensors"; false for any other file.
@@ -78,9 +77,9 @@ static char *name_of(Reached reached)
 typedef struct {
     long long rank;    // -1: the main file
     const char *token; // NULL: it has none
-} Kind;
+} PartName;
 
-static bool is_of(const char *file, const char *name, Kind *kind)
+static bool is_of(const char *file, const char *name, PartName *kind)
 {
     size_t length = strlen(name), ending = strlen(ENDING);
     if (strncmp(file, name, length) != 0)
@@ -201,10 +200,10 @@ char *furthest_checkpoint(const char *folder, int unseen, char **missing)
 
 // Removes those files of a checkpoint for which `goes` is true.
 static void remove_files(const char *folder, const char *name,
-                         bool (*goes)(const Kind *kind, const char *token, int ranks),
+                         bool (*goes)(const PartName *kind, const char *token, int ranks),
                          const char *token, int ranks)
 {
-    Kind kind;
+    PartName kind;
     DIR *names = opendir(folder);
     for (const struct dirent *entry; names && (entry = readdir(names));) {
         if (!is_of(entry->d_name, name, &kind) || !goes(&kind, token, ranks))
@@ -217,7 +216,7 @@ static void remove_files(const char *folder, const char *name,
         closedir(names);
 }
 
-static bool is_left_over(const Kind *kind, const char *token, int ranks)
+static bool is_left_over(const PartName *kind, const char *token, int ranks)
 {
     return kind->rank >= ranks || (kind->token && strcmp(kind->token, token) != 0);
 }
@@ -227,7 +226,7 @@ void remove_unfinished(const char *folder, const char *name, const char *token, 
     remove_files(folder, name, is_left_over, token, ranks);
 }
 
-static bool is_any(const Kind *kind, const char *token, int ranks)
+static bool is_any(const PartName *kind, const char *token, int ranks)
 {
     (void)kind, (void)token, (void)ranks;
     return true;
@@ -252,7 +251,7 @@ void remove_older(const char *folder, int keep, const char *saved)
 // The checkpoint's name of a file with a token; NULL: it is no such file. The caller frees it.
 static char *name_with_token(const char *file, const char **token)
 {
-    Kind kind;
+    PartName kind;
     const char *ending = strstr(file, ENDING "."), *rank = strstr(file, ".rank-");
     if (!ending)
         return NULL;

@@ -7,11 +7,11 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "base/hash.h"
 #include "hvd/accumulate.h"
 #include "comm/transport_choice.h"
-#include "hvd/watch_training.h"
 #include "backend/constants.h"
-#include "nn/state.h"
+#include "nn/weights.h"
 #include "observe/span.h"
 #include "observe/trace.h"
 #include "base/error.h"
@@ -99,7 +99,7 @@ static void average_among_working(const Distributed *d)
     float *gradients = d->parameters->gradients;
     size_t length = d->parameters->length;
     float *host = hvd_host_values(gradients, length);
-    mpi_average_of_working(host, length, d->working, world_comm(WORLD_GRADIENTS));
+    hvd_mpi_average_of_working(host, length, d->working, world_comm(WORLD_GRADIENTS));
     hvd_return_values(gradients, host, length);
 }
 
@@ -128,7 +128,7 @@ static void begin_update(Distributed *d, const Parameters *parameters)
     d->sent = 0;
     d->averaged = false;
     if (d->parameters != parameters)
-        d->model = text_hash(parameters->description);
+        d->model = hash_text(parameters->description);
     d->parameters = parameters;
     d->working = agree_on_update(d);
     if (some_have_joined(d)) {

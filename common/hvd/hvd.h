@@ -69,4 +69,7 @@ USE_RESULT Callback *hvd_learning_rate_warmup(float lr, int epochs);
 
 #pragma GCC visibility pop
 
+// Inside the library: true where a distributed optimizer is part of this one.
+bool hvd_is_distributed(const Optimizer *optimizer);
+
 #endif

@@ -1,6 +1,6 @@
 // The environment of a job of parameter servers and workers, and the partition of the weights.
 
-#include "hvd/ps_job.h"
+#include "hvd/ps_inside.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 // connection until they are a message, and keeps what a connection cannot take yet. So a slow,
 // stopped or lost worker does not affect the others, nor does an unknown client.
 
-#include "hvd/ps_job.h"
+#include "hvd/ps_inside.h"
 
 #include <poll.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // A worker of a job with parameter servers: pulls weights, pushes gradients, and detects lost
 // servers.
 
-#include "hvd/ps_job.h"
+#include "hvd/ps_inside.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "base/memory.h"
 #include "run/args.h"
 #include "observe/trace.h"
-#include "nn/state.h"
+#include "nn/weights.h"
 
 // The state of one server's connection.
 typedef struct {

@@ -25,7 +25,7 @@ typedef struct {
     double weights, statistics, loss, val_accuracy;
     MemoryUse memory;
     char machine[24]; // its name, or how that begins
-} Row;
+} RankRow;
 
 enum { STOPPED = -1, ELSEWHERE = -2 }; // as an epoch: the training has ended; no row can come
 
@@ -48,10 +48,10 @@ static bool several_machines(void)
     return world_started() && launcher_place().local_size < world_size();
 }
 
-static Row row_of(const Training *training)
+static RankRow row_of(const Training *training)
 {
     Fingerprints prints = model_fingerprints(training->model);
-    Row row = {
+    RankRow row = {
         .rank = launcher_rank(),
         .device = device_index(),
         .training = training_count,
@@ -71,7 +71,7 @@ static Row row_of(const Training *training)
     return row;
 }
 
-static bool print_without_row(const Row *row)
+static bool print_without_row(const RankRow *row)
 {
     if (row->epoch < 0)
         printf("%4d  %s\n", row->rank,
@@ -79,7 +79,7 @@ static bool print_without_row(const Row *row)
     return row->epoch < 0;
 }
 
-static void print_row(const Row *row)
+static void print_row(const RankRow *row)
 {
     if (!print_without_row(row))
         printf("%4d  %3s %-3d %14.8f  %14.8f  %6.4f  %12.4f%s%s\n", row->rank, device_kind(),
@@ -92,7 +92,7 @@ static double megabytes(size_t bytes)
     return (double)bytes / 1e6;
 }
 
-static void print_memory(const Row *row)
+static void print_memory(const RankRow *row)
 {
     const MemoryUse *m = &row->memory;
     if (!print_without_row(row))
@@ -100,15 +100,15 @@ static void print_memory(const Row *row)
                megabytes(m->gradients), megabytes(m->optimizer), megabytes(m->activations));
 }
 
-static void send_to_root(const Row *row)
+static void send_to_root(const RankRow *row)
 {
     MPI_Send(row, sizeof *row, MPI_BYTE, 0, TAG, world_comm(WORLD_METRICS));
 }
 
 // Receives the next row of a rank; it says whether the rank has ended a training, or all.
-static Row receive(int rank)
+static RankRow receive(int rank)
 {
-    Row row;
+    RankRow row;
     MPI_Recv(&row, sizeof row, MPI_BYTE, rank, TAG, world_comm(WORLD_METRICS), MPI_STATUS_IGNORE);
     if (row.epoch < 0)
         known[rank].ended = row.training;
@@ -155,7 +155,7 @@ static void begin_receiving(void)
 
 // The row of a rank in the root's training. Skips rows of earlier trainings, which exist if the
 // rank made more epochs than the root.
-static Row row_from(int rank)
+static RankRow row_from(int rank)
 {
     Known *k = &known[rank];
     int training = training_count - k->missed; // as the rank counts
@@ -165,11 +165,11 @@ static Row row_from(int rank)
             k->missed += k->row_of < training;
             break;
         }
-        Row row = receive(rank);
+        RankRow row = receive(rank);
         if (row.training == training && row.epoch >= 0)
             return row;
     }
-    return (Row){.rank = rank, .epoch = k->elsewhere == training_count ? ELSEWHERE : STOPPED};
+    return (RankRow){.rank = rank, .epoch = k->elsewhere == training_count ? ELSEWHERE : STOPPED};
 }
 
 static bool tables_wanted(void)
@@ -178,7 +178,7 @@ static bool tables_wanted(void)
 }
 
 // Of `count` rows, one for each rank.
-static void print_tables(const Row *rows, int count)
+static void print_tables(const RankRow *rows, int count)
 {
     if (settings()->show_ranks) {
         printf("rank  device         weights      statistics    loss  val_accuracy%s\n",
@@ -194,10 +194,10 @@ static void print_tables(const Row *rows, int count)
     fflush(stdout);
 }
 
-static void print_all_ranks(const Row *own)
+static void print_all_ranks(const RankRow *own)
 {
     begin_receiving();
-    Row *rows = allocate((size_t)world_size(), sizeof *rows);
+    RankRow *rows = allocate((size_t)world_size(), sizeof *rows);
     rows[0] = *own;
     for (int rank = 1; rank < world_size(); rank++)
         rows[rank] = row_from(rank);
@@ -210,7 +210,7 @@ static void table_epoch_end(Callback *self, Training *training)
     (void)self;
     if (!tables_wanted())
         return;
-    Row row = row_of(training);
+    RankRow row = row_of(training);
     if (!world_started()) {
         if (training->verbose)
             print_tables(&row, 1);
@@ -222,7 +222,7 @@ static void table_epoch_end(Callback *self, Training *training)
 
 static void end_training(int training)
 {
-    Row row = {.rank = world_rank(), .training = training, .epoch = STOPPED};
+    RankRow row = {.rank = world_rank(), .training = training, .epoch = STOPPED};
     if (tables_wanted() && world_started() && world_rank() != 0)
         send_to_root(&row);
 }

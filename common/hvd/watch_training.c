@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "comm/agreement.h"
 #include "comm/world.h"
+#include "hvd/hvd.h"
 #include "train/hooks.h"
 
 // State of the main thread, the only one that may train with other ranks.

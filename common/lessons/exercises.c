@@ -9,7 +9,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/memory.h"
-#include "data/augment.h"
+#include "data/batches.h"
 #include "data/dataset.h"
 #include "hvd/hvd.h"
 #include "nn/layers.h"

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "comm/comm.h"
-#include "data/augment.h"
+#include "data/batches.h"
 #include "hvd/ps.h"
 #include "nn/model.h"
 #include "run/args.h"

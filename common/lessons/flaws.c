@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/rng.h"
-#include "data/augment.h"
+#include "data/batches.h"
 #include "data/dataset.h"
 #include "hvd/hvd.h"
 #include "nn/layers.h"

@@ -227,7 +227,7 @@ typedef struct {
     const Plan *plan;
     bool forward;
     int begin, end;
-} Piece;
+} OpRange;
 
 static void queue_forward(Model *m, const Plan *plan)
 {
@@ -237,7 +237,7 @@ static void queue_forward(Model *m, const Plan *plan)
 
 static void queue_piece(const void *what)
 {
-    const Piece *piece = what;
+    const OpRange *piece = what;
     if (piece->forward)
         queue_forward(piece->model, piece->plan);
     model_backward(piece->model, piece->plan, piece->begin, piece->end);
@@ -264,7 +264,7 @@ static int end_of_piece(const Model *m, const Plan *plan, int begin, bool record
 }
 
 // Plays the recording of a piece; makes it first. False if there can't be one.
-static bool play(Plan *plan, const Piece *piece)
+static bool play(Plan *plan, const OpRange *piece)
 {
     const Backend *compiled = backend(piece->model);
     Recording **recording = &plan->training[piece->begin];
@@ -291,7 +291,7 @@ static void compute(Model *m, Plan *plan)
     }
     for (int begin = 0, end = 0; begin < count; begin = end) {
         end = end_of_piece(m, plan, begin, recorded);
-        Piece piece = {m, plan, recorded && begin == 0, begin, end};
+        OpRange piece = {m, plan, recorded && begin == 0, begin, end};
         if (m->optimizer->takes_pieces)
             model_piece(backward_op(m, plan, begin), &m->parameters.first_gradient);
         if (!recorded || !play(plan, &piece))

@@ -1,9 +1,8 @@
 // A graph in words, a line for each layer, so that two can be compared and the first difference
 // named.
 
-#include <stdio.h>
 #include <stdlib.h>
-#include "base/error.h"
+#include "base/format.h"
 #include "base/numbers.h"
 #include "nn/graph.h"
 
@@ -26,37 +25,33 @@ static const char *const kinds[NODE_KINDS] = {
 };
 
 // " of layer 3 and layer 7"
-static void write_inputs(FILE *to, const struct Node *node)
+static void add_inputs(char **text, const struct Node *node)
 {
     for (int i = 0; i < 2 && node->inputs[i]; i++)
-        fprintf(to, "%s%d", i == 0 ? " of layer " : " and layer ", node->inputs[i]->index);
+        text_add(text, "%s%d", i == 0 ? " of layer " : " and layer ", node->inputs[i]->index);
 }
 
-static void write_layer(FILE *to, const struct Node *node, float wd, bool logits)
+static void add_layer(char **text, const struct Node *node, float wd, bool logits)
 {
     const Shape s = node->shape;
-    fprintf(to, "layer %d: %s", node->index, kinds[node->kind]);
-    write_inputs(to, node);
+    text_add(text, "layer %d: %s", node->index, kinds[node->kind]);
+    add_inputs(text, node);
     if (node->kind == NODE_DROPOUT)
-        fprintf(to, ", rate %s", float_text(node->rate).text);
+        text_add(text, ", rate %s", float_text(node->rate).text);
     if (node->kind == NODE_DENSE && !node->variables[BIAS])
-        fprintf(to, ", without bias");
+        text_add(text, ", without bias");
     if (node->size > 0)
-        fprintf(to, ", size %d", node->size);
-    fprintf(to, ", %dx%dx%d", s.height, s.width, s.channels);
+        text_add(text, ", size %d", node->size);
+    text_add(text, ", %dx%dx%d", s.height, s.width, s.channels);
     if (wd != 0 && node->variables[KERNEL] && node->variables[KERNEL]->penalized)
-        fprintf(to, ", L2 penalty %s", float_text(wd).text);
-    fprintf(to, logits ? ", read as logits\n" : "\n");
+        text_add(text, ", L2 penalty %s", float_text(wd).text);
+    text_add(text, "%s\n", logits ? ", read as logits" : "");
 }
 
 char *graph_description(const Graph *graph, float wd, bool from_logits)
 {
-    char *text = NULL;
-    size_t length;
-    FILE *to = open_memstream(&text, &length);
-    for (int i = 0; to && i < graph->node_count; i++)
-        write_layer(to, graph->nodes[i], wd, from_logits && i == graph->node_count - 1);
-    if (!to || fclose(to) != 0)
-        die("out of memory: there is none for a model's description");
+    char *text = format_text("%s", "");
+    for (int i = 0; i < graph->node_count; i++)
+        add_layer(&text, graph->nodes[i], wd, from_logits && i == graph->node_count - 1);
     return text;
 }

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "backend/constants.h"
+#include "base/hash.h"
 #include "base/rng.h"
 #include "base/launcher.h"
 #include "observe/trace.h"
@@ -165,7 +166,7 @@ static uint64_t layout(const Model *m)
     read_from_device(m, numbered, arena, m->parameters.length * sizeof *numbered);
     uint64_t hash = m->parameters.length + m->statistics_length;
     for (size_t i = 0; i < m->parameters.length; i++)
-        hash = (hash ^ (uint64_t)numbered[i]) * 0x9e3779b97f4a7c15u;
+        hash = hash_number(hash, (uint64_t)numbered[i]);
     free(numbered);
     release(m, arena);
     return hash >> 11; // a double holds it, too

@@ -3,7 +3,7 @@
 #ifndef HVDLAB_MODEL_H
 #define HVDLAB_MODEL_H
 
-#include "data/augment.h"
+#include "data/batches.h"
 #include "nn/layers.h"
 #include "nn/optimizer.h"
 #include "nn/sparse.h"
@@ -143,7 +143,12 @@ float *model_statistics(const Model *model, size_t *length);
 
 // Inside the library: true where reading the metrics does not wait, on a CPU. Reading a GPU's waits
 // until all queued work is done.
-bool model_metrics_are_at_hand(const Model *model);
+bool model_metrics_are_available(const Model *model);
+
+// Inside the library: how many forward passes the model has made in training; a restored one goes on from there. Each
+// has a dropout pattern of its own.
+int64_t model_passes(const Model *model);
+void model_set_passes(Model *model, int64_t passes);
 
 // Inside the library: floats of an image that the model reads.
 size_t model_image_length(const Model *model);

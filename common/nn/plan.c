@@ -13,10 +13,10 @@
 // enough is taken.
 typedef struct {
     size_t begin, bytes;
-} Block;
+} MemoryBlock;
 
 typedef struct {
-    Block *used;
+    MemoryBlock *used;
     int count;
     size_t base, peak;
 } FirstFit;
@@ -38,7 +38,7 @@ static size_t first_fit_allocate(FirstFit *memory, size_t bytes)
     }
     memmove(&memory->used[i + 1], &memory->used[i],
             (size_t)(memory->count - i) * sizeof *memory->used);
-    memory->used[i] = (Block){begin, bytes};
+    memory->used[i] = (MemoryBlock){begin, bytes};
     memory->count++;
     if (begin + bytes > memory->peak)
         memory->peak = begin + bytes;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/format.h"
 #include "base/rng.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -74,12 +75,7 @@ static bool row_fingerprint(const float *values, int dimension, size_t place, do
 void sparse_trace(const char *event, const Variable *table, const SparseGradient *gradient,
                   bool zeros)
 {
-    char *rows = NULL, *values = NULL;
-    size_t length;
-    FILE *to_rows = open_memstream(&rows, &length), *to_values = open_memstream(&values, &length);
-    if (!to_rows || !to_values)
-        die("out of memory: there is none for a trace");
-    const char *comma = "";
+    char *rows = format_text("%s", ""), *values = format_text("%s", "");
     for (int i = 0; i < gradient->count; i++) {
         size_t row = (size_t)gradient->rows[i], dimension = (size_t)gradient->dimension;
         double fingerprint;
@@ -87,14 +83,11 @@ void sparse_trace(const char *event, const Variable *table, const SparseGradient
                              table->offset + row * dimension, &fingerprint) &&
             !zeros)
             continue;
-        fprintf(to_rows, "%s%zu", comma, row);
         char number[32];
         print_number(number, sizeof number, "%.12g", fingerprint);
-        fprintf(to_values, "%s%s", comma, number);
-        comma = ",";
+        text_add(&values, "%s%s", *rows ? "," : "", number);
+        text_add(&rows, "%s%zu", *rows ? "," : "", row);
     }
-    if (fclose(to_rows) != 0 || fclose(to_values) != 0)
-        die("out of memory: there is none for a trace");
     trace_write(event, (TraceField[]){TEXT("table", table->name),
                                       NUMBER("dimension", gradient->dimension),
                                       NUMBER("table_rows", table->dims[0]),

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 #include "base/rng.h"
-#include "nn/state.h"
+#include "nn/weights.h"
 #include "observe/trace.h"
 
 // ---- Metrics.
@@ -31,7 +31,7 @@ void model_gather_metrics(Model *m, void (*gather)(void *self), void *self)
     m->gatherer = self;
 }
 
-bool model_metrics_are_at_hand(const Model *m)
+bool model_metrics_are_available(const Model *m)
 {
     return !m->device->gpu;
 }

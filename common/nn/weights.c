@@ -9,7 +9,7 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "base/format.h"
-#include "nn/state.h"
+#include "nn/weights.h"
 #include "run/args.h"
 #include "observe/trace.h"
 

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/hash.h"
 #include "base/launcher.h"
 #include "base/layout.h"
 #include "base/output.h"
@@ -74,9 +75,7 @@ static void die_if_asked(const char *event)
 
 uint64_t trace_signature(uint64_t key, uint64_t number, const char *text, size_t length)
 {
-    uint64_t hash = rng_next(&(Rng){key ^ number});
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3;
+    uint64_t hash = hash_bytes(rng_next(&(Rng){key ^ number}), text, length);
     return rng_next(&(Rng){hash ^ key});
 }
 

@@ -2,6 +2,7 @@
 
 #include "page/calls.h"
 
+#include <limits.h>
 #include <math.h>
 #include <search.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 
 bool event_is(const cJSON *event, const char *name)
 {
@@ -109,12 +111,11 @@ static int listed(const char *list, int place, int *count)
 {
     int found = -1;
     *count = 0;
-    for (char *end; *list; list = end + (*end == ',')) {
-        int item = (int)strtol(list, &end, 10);
-        if (end == list)
-            break;
+    uint64_t item;
+    while ((list = read_digits(list, INT_MAX, &item))) {
         if ((*count)++ == place)
-            found = item;
+            found = (int)item;
+        list += *list == ',';
     }
     return found;
 }

@@ -4,12 +4,14 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/format.h"
 #include "base/json.h"
+#include "base/numbers.h"
 #include "base/process.h"
 
 // From its first line.
@@ -48,13 +50,13 @@ const Folder *read_folder(const char *path)
     for (const struct dirent *entry;
          entries && folder.count < MAX_FILES && (entry = readdir(entries));) {
         RunFile *file = &folder.files[folder.count];
-        char wanted[32];
-        if (sscanf(entry->d_name, "rank-%7d", &file->number) != 1 || file->number < 0 ||
-            file->number >= MAX_FILES)
+        uint64_t number;
+        const char *end = strncmp(entry->d_name, "rank-", 5) == 0
+                              ? read_digits(entry->d_name + 5, MAX_FILES - 1, &number)
+                              : NULL;
+        if (!end || strcmp(end, ".jsonl") != 0 || (entry->d_name[5] == '0' && number > 0))
             continue;
-        snprintf(wanted, sizeof wanted, "rank-%d.jsonl", file->number);
-        if (strcmp(wanted, entry->d_name) != 0)
-            continue;
+        file->number = (int)number;
         char *name = format_text("%s/%s", path, entry->d_name);
         folder.count += read_start(name, file);
         free(name);
@@ -76,14 +78,9 @@ bool is_of(const RunFile *file, const RunFile *run)
 char *other_files(const Folder *folder)
 {
     char *names = NULL;
-    for (int i = 0; i < folder->count; i++) {
-        if (is_of(&folder->files[i], folder->newest))
-            continue;
-        char *longer = format_text("%s%srank-%d.jsonl", names ? names : "", names ? ", " : "",
-                                   folder->files[i].number);
-        free(names);
-        names = longer;
-    }
+    for (int i = 0; i < folder->count; i++)
+        if (!is_of(&folder->files[i], folder->newest))
+            text_add(&names, "%srank-%d.jsonl", names ? ", " : "", folder->files[i].number);
     return names;
 }
 

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "base/numbers.h"
 #include "run/args.h"
 #include "observe/trace.h"
 #include "base/error.h"
@@ -137,10 +138,11 @@ static int move_all_threads(hwloc_bitmap_t cores)
 {
     int fault = 0;
     DIR *tasks = opendir("/proc/self/task");
-    for (struct dirent *task; tasks && (task = readdir(tasks));)
-        if (task->d_name[0] != '.' &&
-            hwloc_linux_set_tid_cpubind(node.machine, atoi(task->d_name), cores) != 0)
+    for (struct dirent *task; tasks && (task = readdir(tasks));) {
+        long thread = whole_number(task->d_name, INT_MAX);
+        if (thread > 0 && hwloc_linux_set_tid_cpubind(node.machine, (int)thread, cores) != 0)
             fault = errno;
+    }
     if (tasks)
         closedir(tasks);
     return fault;
@@ -215,10 +217,8 @@ static void trace_device(const Device *device, const char *cores)
     char *shares = format_text("%s", "");
     for (int i = 0; i < share_count(); i++) {
         char *share = list_of(share_number(i));
-        char *longer = format_text("%s%s%s", shares, i ? ";" : "", share);
-        free(shares);
+        text_add(&shares, "%s%s", i ? ";" : "", share);
         free(share);
-        shares = longer;
     }
     trace("device", NUMBER("device", device->index), NUMBER("devices", device->count),
           NUMBER("node", node.place.node), TEXT("cores", cores), TEXT("kind", kind_of(device)),

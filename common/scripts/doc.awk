@@ -10,7 +10,8 @@
 
 BEGIN { wanted = ENVIRON["NAME"] }
 
-FNR == 1 { section++; depth = 0 }
+FNR == 1 { section++; depth = hidden = 0 }
+/^#pragma GCC visibility pop/ { hidden = 1 }
 FILENAME ~ /\/hvdlab\.h$/ && /^#include "/ { gsub(/"/, "", $2); offered[++offered_count] = "common/" $2 }
 depth == 0 && /^[ \t]*$/ { section++; next }
 depth == 0 && /^\/\// {
@@ -53,7 +54,8 @@ function name_in(line,    name)
     else if (line ~ /^[^(]*[A-Za-z0-9_]\(/) {
         sub(/\(.*/, "", line)
         sub(/.*[ *]/, "", line)
-        listed[FILENAME] = listed[FILENAME] " " line
+        if (!hidden)
+            listed[FILENAME] = listed[FILENAME] " " line
     } else if (line ~ /;$/) {
         sub(/(\[.*\])?;$/, "", line)
         sub(/.*[ *]/, "", line)

@@ -11,6 +11,7 @@
 #include "comm/hooks.h"
 #include "comm/hvd_run.h"
 #include "comm/own_mpi.h"
+#include "comm/simulated_layout.h"
 #include "comm/timeline_file.h"
 #include "comm/transport_choice.h"
 #include "comm/world.h"
@@ -24,7 +25,7 @@
 
 // Ends the parts that involve other ranks. Registered after the start of a library with an exit
 // handler of its own (MPI, CUDA), so that it is called before that handler.
-static void end_job(int status, void *unused)
+static void leave_job(int status, void *unused)
 {
     (void)unused;
     transport_end(status); // NCCL, which is ended among the ranks that MPI connects
@@ -33,7 +34,7 @@ static void end_job(int status, void *unused)
 
 static void register_end_of_job(void)
 {
-    on_exit(end_job, NULL);
+    on_exit(leave_job, NULL);
 }
 
 // Registered first, so it is called last: after the program's own handlers, which may print.
@@ -76,8 +77,8 @@ __attribute__((constructor)) static void start(void)
     simulate_launcher();   // HVD_LAYOUT: before anybody asks for a local rank
     world_need_memory();   // exits where MPI could not start
     args_read = timeline_start;
-    mpi_started = join_job;
-    nccl_started = register_end_of_job;
+    after_mpi_start = join_job;
+    after_nccl_start = register_end_of_job;
     rank_table_watch(); // --show-ranks, --show-memory
     training_watch();   // workers that train different models
     hvd_run_work();     // a worker of hvd_run: its function, then exit

@@ -8,11 +8,13 @@
 
 #include <dirent.h>
 #include <hwloc.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "run/device.h"
+#include "base/numbers.h"
 #include "base/process.h"
 #include "base/error.h"
 #include "base/launcher.h"
@@ -30,10 +32,10 @@ typedef struct {
     char *cores;  // as "0-3,8"
     char kind[8]; // cpu or gpu
     char program[64];
-} Process;
+} DeviceUser;
 
 typedef struct {
-    Process *items;
+    DeviceUser *items;
     int count;
 } Processes;
 
@@ -69,7 +71,7 @@ static char *read_text(const char *path)
     return text;
 }
 
-static void name_program(Process *process)
+static void name_program(DeviceUser *process)
 {
     char target[4096];
     char *path = format_text("/proc/%d/exe", process->pid);
@@ -82,7 +84,7 @@ static void name_program(Process *process)
     snprintf(process->program, sizeof process->program, "%.63s", slash ? slash + 1 : target);
 }
 
-static void add(Processes *found, int pid, Process process)
+static void add(Processes *found, int pid, DeviceUser process)
 {
     process.pid = pid;
     process.job = launcher_above(pid);
@@ -98,7 +100,7 @@ static void look_at(int pid, Processes *found)
     DIR *files = opendir(folder);
     for (struct dirent *file; files && (file = readdir(files));) {
         char target[512];
-        Process process;
+        DeviceUser process;
         char *path = format_text("%s/%s", folder, file->d_name);
         read_link(path, target, sizeof target);
         if (sscanf(target, ANNOUNCEMENT, &process.rank, &process.node, &process.device,
@@ -115,7 +117,7 @@ static void look_at(int pid, Processes *found)
 
 static int by_job(const void *a, const void *b)
 {
-    const Process *p = a, *q = b;
+    const DeviceUser *p = a, *q = b;
     const int keys[][2] = {{p->job, q->job},       {p->node, q->node}, {p->devices, q->devices},
                            {p->device, q->device}, {p->rank, q->rank}, {p->pid, q->pid}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -129,9 +131,9 @@ static Processes find_processes(void)
     Processes found = {0};
     DIR *proc = opendir("/proc");
     for (struct dirent *entry; proc && (entry = readdir(proc));) {
-        int pid = atoi(entry->d_name);
+        long pid = whole_number(entry->d_name, INT_MAX);
         if (pid > 0)
-            look_at(pid, &found);
+            look_at((int)pid, &found);
     }
     if (proc)
         closedir(proc);
@@ -194,7 +196,7 @@ static double load_of(const Activity *before, const Activity *after, const char 
 
 // ---- The table.
 
-static bool is_gpu(const Process *process)
+static bool is_gpu(const DeviceUser *process)
 {
     return strcmp(process->kind, "gpu") == 0;
 }
@@ -208,7 +210,7 @@ static void print_header(bool with_node)
 
 // Prints a device, its node unless that is negative, and the `count` processes on it.
 static void print_device(int node, int device, const char *cores, double load,
-                         const Process *processes, int count)
+                         const DeviceUser *processes, int count)
 {
     int indent = node >= 0 ? printf("%4d  ", node) : 0;
     bool gpu = count > 0 && is_gpu(processes);
@@ -222,24 +224,24 @@ static void print_device(int node, int device, const char *cores, double load,
 }
 
 // Processes on GPUs; the load is that of their host cores.
-static void print_gpu_processes(const Process *processes, int count, int nodes,
+static void print_gpu_processes(const DeviceUser *processes, int count, int nodes,
                                 const Activity *before, const Activity *after)
 {
     for (int i = 0; i < count; i++) {
-        const Process *p = &processes[i];
+        const DeviceUser *p = &processes[i];
         print_device(nodes > 1 ? p->node : -1, p->device, p->cores,
                      load_of(before, after, p->cores), p, 1);
     }
     printf("(the processor's load; nvidia-smi shows the GPUs')\n");
 }
 
-static bool same_node(const Process *a, const Process *b)
+static bool same_node(const DeviceUser *a, const DeviceUser *b)
 {
     return a->job == b->job && a->node == b->node && a->devices == b->devices;
 }
 
 // All devices of the node of processes[0], which `count` processes work on.
-static void print_node(const Process *processes, int count, int nodes, const Activity *before,
+static void print_node(const DeviceUser *processes, int count, int nodes, const Activity *before,
                        const Activity *after)
 {
     int job = processes->job, node = processes->node, devices = processes->devices;
@@ -257,7 +259,7 @@ static void print_node(const Process *processes, int count, int nodes, const Act
     }
 }
 
-static int count_processes(const Process *processes, int count)
+static int count_processes(const DeviceUser *processes, int count)
 {
     int distinct = 0;
     for (int i = 0; i < count; i++) {
@@ -272,7 +274,7 @@ static int count_processes(const Process *processes, int count)
 static void print_jobs(const Processes *all, const Activity *before, const Activity *after)
 {
     for (int begin = 0, end; begin < all->count; begin = end) {
-        const Process *first = &all->items[begin];
+        const DeviceUser *first = &all->items[begin];
         int nodes = 0;
         for (end = begin; end < all->count && all->items[end].job == first->job; end++)
             if (all->items[end].node >= nodes)

@@ -27,6 +27,7 @@
 #include "base/files.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "base/numbers.h"
 #include "class/forms.h"
 #include "class/names.h"
 #include "class/pages.h"
@@ -45,10 +46,10 @@ static _Noreturn void usage(void)
 typedef struct {
     char **items;
     int count;
-} Words;
+} Arguments;
 
 // NULL where it is not there, or empty.
-static const char *value(Words words, const char *name)
+static const char *value(Arguments words, const char *name)
 {
     size_t length = strlen(name);
     for (int i = 0; i < words.count; i++)
@@ -58,9 +59,9 @@ static const char *value(Words words, const char *name)
     return NULL;
 }
 
-static double number(Words words, const char *name)
+static double number(Arguments words, const char *name)
 {
-    return value(words, name) ? strtod(value(words, name), NULL) : 0;
+    return value(words, name) ? read_double(value(words, name), NULL) : 0;
 }
 
 // The secret in a file; NULL: there is no file. (As an argument anybody could read it, by ps.)
@@ -81,7 +82,7 @@ static void print_stamp(const char *path, const char *folder)
     free(secret);
 }
 
-static void take(Words words)
+static void take(Arguments words)
 {
     char *secret = secret_in(value(words, "secret"));
     take_submissions(&(Request){.submissions = value(words, "submissions"),
@@ -102,7 +103,7 @@ static void take(Words words)
     free(secret);
 }
 
-static void collect(Words words)
+static void collect(Arguments words)
 {
     cJSON *grades = collect_results(&(Collection){.taken = value(words, "taken"),
                                                   .results = value(words, "results"),
@@ -206,7 +207,7 @@ int main(int argc, char **argv)
     if (argc < 3)
         usage();
     const char *verb = argv[1];
-    Words words = {argv + 2, argc - 2};
+    Arguments words = {argv + 2, argc - 2};
     if (strcmp(verb, "roster") == 0)
         print_roster(argv[2]);
     else if (strcmp(verb, "time") == 0)

@@ -45,12 +45,12 @@ typedef struct {
 
 // ---- The command line.
 
-static long whole_number(const char *option, const char *text, long least, long most)
+static long need_number(const char *option, const char *text, long least, long most)
 {
-    uint64_t number;
-    if (!read_whole_number(text, (uint64_t)most, &number) || (long)number < least)
+    long number = whole_number(text, most);
+    if (number < least)
         die("%s must be a whole number from %ld to %ld, not '%s'", option, least, most, text);
-    return (long)number;
+    return number;
 }
 
 // Looks for the program as mpirun does: mpirun prints no clear message if it is missing.
@@ -84,10 +84,10 @@ static Command read_command(char **argv)
             die("unknown option %s; --help lists them", *at);
         if (!at[1])
             die("%s lacks its value", *at);
-        if (ranks && whole_number(*at, at[1], 1, MAX_LAUNCHED))
+        if (ranks && need_number(*at, at[1], 1, MAX_LAUNCHED))
             command.ranks = at[1];
         if (restarts)
-            command.restarts = whole_number(*at, at[1], 0, MAX_RESTARTS);
+            command.restarts = need_number(*at, at[1], 0, MAX_RESTARTS);
         if (hostfile)
             command.hostfile = at[1];
     }

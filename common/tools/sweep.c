@@ -26,7 +26,7 @@ static int sweep_on_ranks(int argc, char **argv)
     hvd_init();
     Args args = parse_args(argc, argv);
     sweep_run("MPI_Allreduce", NULL, (size_t)args.max_count);
-    sweep_two_levels((size_t)args.max_count);
+    sweep_hierarchical((size_t)args.max_count);
     device_use(hvd_local_rank());
     sweep_nccl((size_t)args.max_count);
     return EXIT_SUCCESS;

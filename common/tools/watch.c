@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "base/hash.h"
 #include "base/memory.h"
 
 #define FOLDER   "steps"
@@ -114,9 +115,9 @@ static uint64_t contents_of(const Exercise *exercise)
 {
     char *path = path_of(exercise);
     FILE *file = fopen(path, "re");
-    uint64_t hash = 0xcbf29ce484222325;
+    uint64_t hash = FNV_START;
     for (int byte; file && (byte = getc(file)) != EOF;)
-        hash = (hash ^ (uint64_t)byte) * 0x100000001b3;
+        hash = hash_bytes(hash, &(char){(char)byte}, 1);
     if (file)
         fclose(file);
     free(path);

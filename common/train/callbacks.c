@@ -61,11 +61,11 @@ typedef struct {
     Callback callback;
     float (*schedule)(int epoch, float base_lr);
     float base_lr;
-} Schedule;
+} RateSchedule;
 
 static void schedule_epoch_begin(Callback *self, Training *training)
 {
-    const Schedule *s = (const Schedule *)self;
+    const RateSchedule *s = (const RateSchedule *)self;
     optimizer_set_learning_rate(model_optimizer(training->model),
                                 s->schedule(training->epoch, s->base_lr));
 }
@@ -74,8 +74,8 @@ Callback *learning_rate_schedule(float (*schedule)(int epoch, float base_lr), fl
 {
     if (!schedule)
         die("learning_rate_schedule: there is no schedule (NULL)");
-    Schedule *s = allocate(1, sizeof *s);
-    *s = (Schedule){
+    RateSchedule *s = allocate(1, sizeof *s);
+    *s = (RateSchedule){
         .callback = {.name = "learning_rate_schedule", .epoch_begin = schedule_epoch_begin},
         .schedule = schedule,
         .base_lr = base_lr};

@@ -15,8 +15,8 @@
 #include "base/numbers.h"
 #include "base/format.h"
 #include "base/launcher.h"
-#include "data/position.h"
-#include "nn/state.h"
+#include "data/batches.h"
+#include "nn/weights.h"
 
 // ---- Metadata.
 

@@ -67,9 +67,7 @@ static void trace_fit(const Fit *fit)
     char *names = format_text("%s", "");
     for (int i = 0; fit->callbacks && i < fit->callbacks->count; i++) {
         const char *name = fit->callbacks->items[i]->name;
-        char *longer = format_text("%s%s%s", names, i ? "," : "", name ? name : "");
-        free(names);
-        names = longer;
+        text_add(&names, "%s%s", i ? "," : "", name ? name : "");
     }
     trace(
         "fit", NUMBER("verbose", fit->verbose), NUMBER("epochs", fit->epochs),
@@ -133,7 +131,7 @@ static void check_loss(const Fit *fit, const Training *training, const Metrics *
 
 static bool loss_is_due(const Training *training)
 {
-    return model_metrics_are_at_hand(training->model) || (training->step + 1) % LOOK_EVERY == 0;
+    return model_metrics_are_available(training->model) || (training->step + 1) % LOOK_EVERY == 0;
 }
 
 // The batches of the epoch, or the remaining ones.
@@ -180,7 +178,8 @@ static void train_epoch(const Trainer *trainer, const Fit *fit, Training *traini
     training->logs.images = metrics.images;
 }
 
-static Metrics test(const Trainer *trainer, Batches *batches, int64_t steps, const char *purpose)
+static Metrics run_test(const Trainer *trainer, Batches *batches, int64_t steps,
+                        const char *purpose)
 {
     span_begin(SPAN_EVALUATION, purpose, -1, -1);
     trainer->reset_metrics(trainer->self);
@@ -198,7 +197,7 @@ static Metrics test(const Trainer *trainer, Batches *batches, int64_t steps, con
 
 static void validate(const Trainer *trainer, const Fit *fit, Training *training)
 {
-    Metrics metrics = test(trainer, fit->validation, fit->validation_steps, "validation");
+    Metrics metrics = run_test(trainer, fit->validation, fit->validation_steps, "validation");
     if (metrics.finite < metrics.batches && !fit->allow_nan)
         end_of_numbers(training, "the validation loss", metrics.loss, "");
     training->logs.val_loss = metrics.loss / metrics.images;
@@ -349,7 +348,7 @@ Score evaluate_with(const Trainer *trainer, Batches *batches, int verbose)
     model_check_dataset(model, batches_dataset(batches));
     trace("evaluate", NUMBER("verbose", verbose), NUMBER("steps", batches_len(batches)));
     ProgressBar progress = progress_begin(batches_len(batches), verbose);
-    Metrics metrics = test(trainer, batches, batches_len(batches), "evaluate");
+    Metrics metrics = run_test(trainer, batches, batches_len(batches), "evaluate");
     if (progress.bar) {
         progress_end(&progress);
         progress_metric("loss", metrics.loss / metrics.images);

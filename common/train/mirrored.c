@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "backend/backend.h"
-#include "nn/state.h"
+#include "nn/weights.h"
 #include "run/thread_pool.h"
 #include "observe/span.h"
 #include "observe/trace.h"
@@ -30,11 +30,11 @@ typedef struct {
     Array array[2];
     int arrays;
     double weight;
-} Member;
+} Partner;
 
 struct Mirrored {
     int count;
-    Member *members;
+    Partner *members;
     ThreadPool *pool;
 
     // The settings of their creation.
@@ -181,15 +181,15 @@ typedef struct {
     Mirrored *mirrored;
     void (*function)(Replica *replica, void *argument);
     void *argument;
-} Call;
+} ReplicaCall;
 
 static void call(int index, void *argument)
 {
-    const Call *c = argument;
+    const ReplicaCall *c = argument;
     c->function(&c->mirrored->members[index].replica, c->argument);
 }
 
-static void run(Mirrored *m, const char *caller, bool has_function, const Call *what)
+static void run(Mirrored *m, const char *caller, bool has_function, const ReplicaCall *what)
 {
     need(m, caller);
     if (!has_function)
@@ -199,7 +199,7 @@ static void run(Mirrored *m, const char *caller, bool has_function, const Call *
 
 void on_each_device(Mirrored *m, void (*function)(Replica *replica, void *argument), void *argument)
 {
-    run(m, __func__, function != NULL, &(Call){m, function, argument});
+    run(m, __func__, function != NULL, &(ReplicaCall){m, function, argument});
 }
 
 typedef struct {
@@ -217,10 +217,10 @@ void batch_on_each_device(Mirrored *m, void (*function)(Replica *replica, const 
                           const Batch *batch)
 {
     BatchCall with_batch = {function, batch};
-    run(m, __func__, function != NULL, &(Call){m, call_with_batch, &with_batch});
+    run(m, __func__, function != NULL, &(ReplicaCall){m, call_with_batch, &with_batch});
 }
 
-static Member *member_of(const Replica *replica, const char *caller)
+static Partner *member_of(const Replica *replica, const char *caller)
 {
     if (!replica || !replica->mirrored)
         die("%s: there is no replica (NULL)", caller);
@@ -295,7 +295,7 @@ static Addend *addends_of(const Mirrored *m, int which, bool mean, const char *c
 
 // All replicas come here. What their devices do from now on waits for what all have queued; the
 // host does not.
-static void meet(const Member *own, const Backend *backend, const char *call)
+static void meet(const Partner *own, const Backend *backend, const char *call)
 {
     const Mirrored *m = own->replica.mirrored;
     Device *device = model_parameters(own->replica.model)->device;
@@ -309,7 +309,7 @@ static void meet(const Member *own, const Backend *backend, const char *call)
 
 // Called by all replicas, each with its arrays in the backend's memory. Together they sum all of
 // them.
-static void exchange(Member *own, const Backend *backend, bool mean, const char *call)
+static void exchange(Partner *own, const Backend *backend, bool mean, const char *call)
 {
     const Mirrored *m = own->replica.mirrored;
     meet(own, backend, call);
@@ -330,7 +330,7 @@ static void trace_sum(const char *event, const char *function, size_t length)
 void average_gradients(Replica *replica, double weight)
 {
     trace_call();
-    Member *own = member_of(replica, __func__);
+    Partner *own = member_of(replica, __func__);
     const Parameters *p = model_parameters(replica->model);
     if (!(weight >= 0) || !isfinite(weight))
         die("%s: the weight of replica %d is %g", __func__, replica->index, weight);
@@ -354,7 +354,7 @@ void average_gradients(Replica *replica, double weight)
 
 void sum_among_replicas(Replica *replica, float *values, size_t length)
 {
-    Member *own = member_of(replica, __func__);
+    Partner *own = member_of(replica, __func__);
     if (!values && length > 0)
         die("%s: there are no values (NULL)", __func__);
     own->weight = 1;

@@ -418,22 +418,22 @@ void stage_send(Stage *stage, int micro)
     m->sent = true;
 }
 
-static bool waits_in_vain(const Stage *stage)
+static bool waits_for_data(const Stage *stage)
 {
     return stage->waits_for >= 0 && !stage->micros[stage->waits_for].arrived;
 }
 
 // Called with the lock held. Exits if no thread is left that could send the data that a stage waits
 // for.
-static void check_hope(const Stages *stages)
+static void check_deadlock(const Stages *stages)
 {
     const Stage *a = &stages->stage[0], *b = &stages->stage[1];
-    if (waits_in_vain(a) && waits_in_vain(b))
+    if (waits_for_data(a) && waits_for_data(b))
         die("the stages hang: stage 0 waits for the gradient of micro-batch %d, and stage 1 for "
             "the values of micro-batch %d; each would have to be sent by the other",
             a->waits_for, b->waits_for);
     for (int s = 0; s < STAGES; s++)
-        if (waits_in_vain(&stages->stage[s]) && !stages->stage[1 - s].schedule)
+        if (waits_for_data(&stages->stage[s]) && !stages->stage[1 - s].schedule)
             die("the stages hang: stage %d waits for the %s of micro-batch %d, and the schedule of "
                 "stage %d has returned without sending it",
                 s, s == 0 ? "gradient" : "values", stages->stage[s].waits_for, 1 - s);
@@ -449,7 +449,7 @@ void stage_receive(Stage *stage, int micro)
     pthread_mutex_lock(&stages->lock);
     stage->waits_for = micro;
     while (!m->arrived) {
-        check_hope(stages);
+        check_deadlock(stages);
         pthread_cond_wait(&stages->change, &stages->lock);
     }
     stage->waits_for = -1;

@@ -29,7 +29,7 @@ struct EventFile {
 typedef struct {
     uint8_t *bytes;
     size_t size, capacity;
-} Message;
+} ProtoMessage;
 
 // Field numbers of tensorflow/core/util/event.proto and tensorflow/core/framework/summary.proto.
 enum {
@@ -48,51 +48,51 @@ enum { WIRE_VARINT = 0, WIRE_64_BITS = 1, WIRE_BYTES = 2, WIRE_32_BITS = 5 };
 // More than the maximum size of all field keys, lengths and numbers of an event, or of a frame.
 enum { OVERHEAD = 64 };
 
-static Message message_new(size_t text_length)
+static ProtoMessage message_new(size_t text_length)
 {
     size_t capacity = text_length + OVERHEAD;
-    return (Message){.bytes = allocate(capacity, 1), .capacity = capacity};
+    return (ProtoMessage){.bytes = allocate(capacity, 1), .capacity = capacity};
 }
 
-static void put_bytes(Message *message, const void *bytes, size_t count)
+static void put_bytes(ProtoMessage *message, const void *bytes, size_t count)
 {
     CHECK(count <= message->capacity - message->size);
     memcpy(message->bytes + message->size, bytes, count);
     message->size += count;
 }
 
-static void put_byte(Message *message, uint8_t byte)
+static void put_byte(ProtoMessage *message, uint8_t byte)
 {
     put_bytes(message, &byte, 1);
 }
 
 // The lowest `count` bytes of a number, the lowest first.
-static void put_little_endian(Message *message, uint64_t number, int count)
+static void put_little_endian(ProtoMessage *message, uint64_t number, int count)
 {
     for (int i = 0; i < count; i++)
         put_byte(message, (uint8_t)(number >> (8 * i)));
 }
 
 // Seven bits a byte, the lowest first; the top bit says that more follow.
-static void put_varint(Message *message, uint64_t number)
+static void put_varint(ProtoMessage *message, uint64_t number)
 {
     for (; number >= 0x80; number >>= 7)
         put_byte(message, (uint8_t)(number | 0x80));
     put_byte(message, (uint8_t)number);
 }
 
-static void put_key(Message *message, unsigned field, unsigned wire_type)
+static void put_key(ProtoMessage *message, unsigned field, unsigned wire_type)
 {
     put_varint(message, field << 3 | wire_type);
 }
 
-static void put_int64_field(Message *message, unsigned field, int64_t value)
+static void put_int64_field(ProtoMessage *message, unsigned field, int64_t value)
 {
     put_key(message, field, WIRE_VARINT);
     put_varint(message, (uint64_t)value);
 }
 
-static void put_double_field(Message *message, unsigned field, double value)
+static void put_double_field(ProtoMessage *message, unsigned field, double value)
 {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -100,7 +100,7 @@ static void put_double_field(Message *message, unsigned field, double value)
     put_little_endian(message, bits, 8);
 }
 
-static void put_float_field(Message *message, unsigned field, float value)
+static void put_float_field(ProtoMessage *message, unsigned field, float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -109,7 +109,7 @@ static void put_float_field(Message *message, unsigned field, float value)
 }
 
 // A string, or a message within a message.
-static void put_bytes_field(Message *message, unsigned field, const void *bytes, size_t count)
+static void put_bytes_field(ProtoMessage *message, unsigned field, const void *bytes, size_t count)
 {
     put_key(message, field, WIRE_BYTES);
     put_varint(message, count);
@@ -162,11 +162,11 @@ static bool is_deleted(FILE *stream)
 }
 
 // One record, in a single write: TensorBoard may be reading the file at the same time.
-static void write_record(EventFile *file, const Message *event)
+static void write_record(EventFile *file, const ProtoMessage *event)
 {
     if (!file->stream)
         return;
-    Message frame = message_new(event->size);
+    ProtoMessage frame = message_new(event->size);
     put_little_endian(&frame, event->size, 8);
     put_little_endian(&frame, masked_crc(file->crc_table, frame.bytes, 8), 4);
     put_bytes(&frame, event->bytes, event->size);
@@ -181,11 +181,11 @@ static void write_record(EventFile *file, const Message *event)
 }
 
 // An event with the time of day, by which TensorBoard orders events.
-static Message event_new(size_t text_length)
+static ProtoMessage event_new(size_t text_length)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    Message event = message_new(text_length);
+    ProtoMessage event = message_new(text_length);
     put_double_field(&event, EVENT_WALL_TIME, (double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
     return event;
 }
@@ -210,7 +210,7 @@ EventFile *event_file_open(const char *folder)
     file->length = ftello(file->stream);
 
     static const char version[] = "brain.Event:2";
-    Message event = event_new(strlen(version));
+    ProtoMessage event = event_new(strlen(version));
     put_bytes_field(&event, EVENT_FILE_VERSION, version, strlen(version));
     write_record(file, &event);
     free(event.bytes);
@@ -219,14 +219,14 @@ EventFile *event_file_open(const char *folder)
 
 void event_file_scalar(EventFile *file, const char *tag, int64_t step, float value)
 {
-    Message scalar = message_new(strlen(tag));
+    ProtoMessage scalar = message_new(strlen(tag));
     put_bytes_field(&scalar, VALUE_TAG, tag, strlen(tag));
     put_float_field(&scalar, VALUE_SIMPLE_VALUE, value);
 
-    Message summary = message_new(scalar.size);
+    ProtoMessage summary = message_new(scalar.size);
     put_bytes_field(&summary, SUMMARY_VALUE, scalar.bytes, scalar.size);
 
-    Message event = event_new(summary.size);
+    ProtoMessage event = event_new(summary.size);
     put_int64_field(&event, EVENT_STEP, step);
     put_bytes_field(&event, EVENT_SUMMARY, summary.bytes, summary.size);
     write_record(file, &event);

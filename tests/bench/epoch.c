@@ -12,7 +12,7 @@
 #include "base/launcher.h"
 #include "base/memory.h"
 #include "base/format.h"
-#include "data/augment.h"
+#include "data/batches.h"
 #include "run/device.h"
 
 enum { MAX_THREADS = 256 };

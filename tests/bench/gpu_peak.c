@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/rng.h"
-#include "cuda/cuda_op.h"
+#include "cuda/backend_cuda_inside.h"
 #include "run/device.h"
 
 enum { ROUNDS = 9, WARM_UPS = 2 };

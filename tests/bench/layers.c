@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "cpu/cpu_op.h"
+#include "cpu/backend_cpu_inside.h"
 #include "run/device.h"
 
 enum { DIRECTIONS = 3 };

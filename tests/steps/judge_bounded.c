@@ -72,7 +72,7 @@ static char *updates_text(const Standing *standing)
 }
 
 // A worker that should have been answered by now, or -1.
-static int in_vain(const Standing *standing)
+static int kept_waiting(const Standing *standing)
 {
     for (int w = 0; w < standing->workers; w++)
         if (standing->waiting[w] && !standing->left[w] && lead_of(standing, w) <= standing->bound)
@@ -172,7 +172,7 @@ static char *waits_longer(const Run *run, int rank, Waits *waits)
     char *evidence = NULL;
     bool by_leaving = false, answered = false;
     for (int i = 0; i < events->count; i++) {
-        int before = in_vain(&standing), left = workers_left(&standing);
+        int before = kept_waiting(&standing), left = workers_left(&standing);
         if (event_is(events->items[i], "ps_request") && before >= 0) {
             waits->beside_others = waits->beside_others && answered;
             waits->by_one = waits->by_one && lead_of(&standing, before) == standing.bound;

@@ -205,7 +205,7 @@ static bool changed_since_compile(const Run *run)
 }
 
 // Something was sent before training, and yet the weights differ.
-static const Diagnosis *sent_in_vain(const Run *run)
+static const Diagnosis *sent_without_effect(const Run *run)
 {
     static const Diagnosis another_model = {
         "broadcast-of-another-model",
@@ -249,7 +249,7 @@ static const Diagnosis *different_weights(const Run *run)
         return &too_late;
     if (same_within_machines(run))
         return &within_machine;
-    return variables_were_sent(run) ? sent_in_vain(run) : &missing;
+    return variables_were_sent(run) ? sent_without_effect(run) : &missing;
 }
 
 static const Diagnosis *wrong_root(const Run *run, const Weights *compiled, double weights)

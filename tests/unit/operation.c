@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "run/args.h"
 #include "child.h"
 #include "base/error.h"
@@ -503,16 +504,12 @@ void trial_run(Trial *t)
 
 uint64_t trial_fingerprint(const Trial *t)
 {
-    uint64_t hash = 0xcbf29ce484222325; // FNV-1a, by words
+    uint64_t hash = FNV_START;
     for (int source = -1; source < SOURCES; source++) {
         const float *values = source < 0 ? t->output : t->gradients[source];
         size_t count =
             source < 0 ? value_size(t->op.out, t->batch) : source_size(&t->op, t->batch, source);
-        for (size_t i = 0; i < count; i++) {
-            uint32_t word;
-            memcpy(&word, &values[i], sizeof word);
-            hash = (hash ^ word) * 0x100000001b3;
-        }
+        hash = hash_bytes(hash, values, count * sizeof *values);
     }
     return hash;
 }

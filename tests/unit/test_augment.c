@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "data/augment.h"
+#include "data/batches.h"
 #include "child.h"
 #include "base/rng.h"
 #include "base/memory.h"

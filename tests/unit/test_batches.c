@@ -1,4 +1,4 @@
-// What augment.h promises of batches: which images come in which order, and that the order and the
+// What batches.h promises of batches: which images come in which order, and that the order and the
 // augmentation follow from seed and rank, whatever the number of threads. What augmentation does to
 // one image is in test_augment.c.
 
@@ -6,9 +6,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "data/augment.h"
+#include "data/batches.h"
 #include "data/pipeline.h"
-#include "data/position.h"
 #include "child.h"
 #include "base/rng.h"
 #include "base/memory.h"

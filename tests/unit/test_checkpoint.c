@@ -13,7 +13,7 @@
 #include "data/safetensors.h"
 #include "hvd/accumulate.h"
 #include "hvd/checkpoint_folder.h"
-#include "nn/state.h"
+#include "nn/weights.h"
 #include "small_training.h"
 #include "train/checkpoint_file.h"
 

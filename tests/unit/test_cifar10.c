@@ -5,7 +5,7 @@
 #include <string.h>
 #include "base/memory.h"
 #include "child.h"
-#include "data/dataset.h"
+#include "data/cifar10.h"
 #include "scratch.h"
 
 enum { CIFAR_RECORDS = 10000, CIFAR_RECORD = 3073, CIFAR_PLANE = 1024 };

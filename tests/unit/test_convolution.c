@@ -8,7 +8,7 @@
 
 #include "child.h"
 #include "comparison.h"
-#include "cpu/cpu_op.h"
+#include "cpu/backend_cpu_inside.h"
 #include "operation.h"
 #include "reference.h"
 #include "base/memory.h"

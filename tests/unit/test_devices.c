@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "child.h"
+#include "base/hash.h"
 #include "hvdlab.h"
 #include "models/models.h"
 #include "operation.h"
@@ -119,11 +120,7 @@ static uint64_t bits_of(const Model *model)
         size_t size = variable_size(model_variable(model, i));
         float *values = allocate(size, sizeof *values);
         model_read_variable(model, i, values);
-        for (size_t k = 0; k < size; k++) {
-            uint32_t bits;
-            memcpy(&bits, &values[k], sizeof bits);
-            hash = (hash ^ bits) * 0x9e3779b97f4a7c15u;
-        }
+        hash = hash_bytes(hash, values, size * sizeof *values);
         free(values);
     }
     return hash;

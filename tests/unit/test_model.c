@@ -13,7 +13,7 @@
 #include "child.h"
 #include "models/models.h"
 #include "nn/lower.h"
-#include "nn/state.h"
+#include "nn/weights.h"
 #include "operation.h"
 #include "base/clock.h"
 #include "base/memory.h"

@@ -1,13 +1,17 @@
 // Numbers of files and variables, in whichever locale the program works; text that anybody wrote.
 
+#include <limits.h>
 #include <locale.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "child.h"
 #include "base/format.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/numbers.h"
 #include "base/setting.h"
+#include "observe/trace.h"
 
 // As tests/unit/test_locale.sh has it: in a locale with a decimal comma.
 START_TEST(numbers_have_a_point_in_any_locale)
@@ -124,6 +128,61 @@ START_TEST(text_clean_leaves_what_can_be_shown)
 }
 END_TEST
 
+// Checkpoints, traces and sweeps have them: another program must find the same.
+START_TEST(hashes_keep_their_values)
+{
+    const char *text = "The quick brown fox jumps over the lazy dog, twice.";
+    ck_assert_uint_eq(hash_text(""), 0xcbf29ce484222325);
+    ck_assert_uint_eq(hash_text("a"), 0xaf63dc4c8601ec8c);
+    ck_assert_uint_eq(hash_text("foobar"), 0x85944171f73967e8);
+    ck_assert_uint_eq(hash_bytes(hash_text("foo"), "bar", 3), 0x85944171f73967e8);
+    ck_assert_uint_eq(hash_words(1, text, strlen(text)), 0x9600e006bc279ee4);
+    ck_assert_uint_eq(hash_words(1, "", 0), 0xadf334e58e8463d5);
+    ck_assert_uint_eq(trace_signature(1, 2, "line", 4), 0x278216c7c8dd4862);
+}
+END_TEST
+
+static const struct {
+    const char *text;
+    uint64_t largest, number;
+    const char *behind;
+} digits[] = {
+    {"0", 0, 0, ""},     {"17,4", 17, 17, ",4"},
+    {"18", 17, 0, NULL}, {"", 9, 0, NULL},
+    {" 1", 9, 0, NULL},  {"-1", UINT64_MAX, 0, NULL},
+    {"+1", 9, 0, NULL},  {"18446744073709551615", UINT64_MAX, UINT64_MAX, ""},
+    {"007x", 7, 7, "x"}, {"18446744073709551616", UINT64_MAX, 0, NULL},
+};
+
+START_TEST(digits_are_read_up_to_their_end)
+{
+    uint64_t number;
+    const char *behind = read_digits(digits[_i].text, digits[_i].largest, &number);
+    ck_assert_pstr_eq(behind, digits[_i].behind);
+    if (behind)
+        ck_assert_uint_eq(number, digits[_i].number);
+    bool all = behind && *behind == '\0';
+    ck_assert_int_eq(read_whole_number(digits[_i].text, digits[_i].largest, &number), all);
+    if (digits[_i].largest <= LONG_MAX)
+        ck_assert_int_eq(whole_number(digits[_i].text, (long)digits[_i].largest),
+                         all ? (long)digits[_i].number : -1);
+    ck_assert_int_eq(whole_number(NULL, 9), -1);
+}
+END_TEST
+
+START_TEST(text_grows)
+{
+    char *text = NULL;
+    text_add(&text, "%s", "");
+    ck_assert_str_eq(text, "");
+    for (int i = 0; i < 1000; i++)
+        text_add(&text, "%s%d", i ? "," : "", i % 10);
+    ck_assert_uint_eq(strlen(text), 1999);
+    ck_assert_str_eq(text + 1990, "5,6,7,8,9");
+    free(text);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("numbers");
@@ -133,6 +192,9 @@ int main(void)
     tcase_add_loop_test(tests, settings_of_another_kind_are_refused, 0,
                         sizeof wrong_settings / sizeof *wrong_settings);
     tcase_add_test(tests, settings_have_defaults_and_words);
+    tcase_add_test(tests, hashes_keep_their_values);
+    tcase_add_loop_test(tests, digits_are_read_up_to_their_end, 0, sizeof digits / sizeof *digits);
+    tcase_add_test(tests, text_grows);
     tcase_add_loop_test(tests, text_clean_leaves_what_can_be_shown, 0,
                         sizeof unclean / sizeof *unclean);
     suite_add_tcase(suite, tests);

@@ -9,7 +9,7 @@
 
 #include "base/memory.h"
 #include "child.h"
-#include "data/stage.h"
+#include "data/pipeline_inside.h"
 #include "numbered.h"
 
 // -- Batches and repeat ---------------------------------------------------------------------------

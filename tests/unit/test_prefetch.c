@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "child.h"
-#include "data/stage.h"
+#include "data/pipeline_inside.h"
 #include "numbered.h"
 
 // -- Threads --------------------------------------------------------------------------------------

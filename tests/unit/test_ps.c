@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include "child.h"
 #include "hvdlab.h"
-#include "hvd/ps_job.h"
+#include "hvd/ps_inside.h"
 #include "base/error.h"
 #include "base/format.h"
 

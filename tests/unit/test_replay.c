@@ -13,7 +13,7 @@
 #include "data/safetensors.h"
 #include "hvdlab.h"
 #include "models/models.h"
-#include "nn/state.h"
+#include "nn/weights.h"
 #include "scratch.h"
 
 #define BATCH   4

@@ -71,9 +71,9 @@ static inline Present product_present(const Grid *g, int product)
     return g->present[product / POINTS == LEFT_OUT][product % POINTS == LEFT_OUT];
 }
 
-static inline Share common_part(Share a, Share b)
+static inline Interval common_part(Interval a, Interval b)
 {
-    return (Share){max(a.begin, b.begin), min(a.end, b.end)};
+    return (Interval){max(a.begin, b.begin), min(a.end, b.end)};
 }
 
 // Image -1: there is no such tile, the strip is filled up.

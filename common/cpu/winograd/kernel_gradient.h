@@ -71,7 +71,7 @@ static size_t kernel_pass_scratch(const KernelPass *p)
 
 // One job: some channels in by some channels out, and their sums (PRODUCTS, in, out).
 typedef struct {
-    Share in, out;
+    Interval in, out;
     float *sums;
 } Job;
 
@@ -86,9 +86,9 @@ static Job job_at(const KernelPass *p, int index, float *all_sums)
 }
 
 // Adds strips of one product; without `add` its sums begin again.
-static void add_strips(const KernelPass *p, const Job *job, int product, Share strips, bool add)
+static void add_strips(const KernelPass *p, const Job *job, int product, Interval strips, bool add)
 {
-    Sum sum = {strips.end - strips.begin, (size_t)p->in * BLOCK, (size_t)p->out * BLOCK};
+    ProductSum sum = {strips.end - strips.begin, (size_t)p->in * BLOCK, (size_t)p->out * BLOCK};
     size_t row = (size_t)(job->out.end - job->out.begin) * LANES;
     const float *input = panel(&p->input, strips.begin, 0) + (size_t)product * p->input.stride;
     const float *gradient =
@@ -105,15 +105,15 @@ static void add_strips(const KernelPass *p, const Job *job, int product, Share s
 
 // Strips of a chunk that have a product: the chunk is `count` strips from `offset` of the grid on.
 typedef struct {
-    Share head, tail;
+    Interval head, tail;
 } Parts;
 
 static Parts parts_of(const KernelPass *p, int product, int offset, int count)
 {
     Present present = product_present(&p->grid, product);
-    Share all = {0, count};
-    Parts parts = {common_part(all, (Share){0, present.head - offset}),
-                   common_part(all, (Share){present.tail - offset, count})};
+    Interval all = {0, count};
+    Parts parts = {common_part(all, (Interval){0, present.head - offset}),
+                   common_part(all, (Interval){present.tail - offset, count})};
     parts.head.end = max(parts.head.end, 0);
     parts.tail.begin = min(parts.tail.begin, count);
     return parts;
@@ -148,7 +148,7 @@ static void write_block(const KernelPass *p, const Job *job, int in, int out)
 
 static void run_jobs(const KernelPass *p, int offset, int count, float *sums)
 {
-    Share jobs = my_share(kernel_jobs(p));
+    Interval jobs = my_share(kernel_jobs(p));
     for (int j = jobs.begin; j < jobs.end; j++) {
         Job job = job_at(p, j, sums);
         for (int i = 0; i < PRODUCTS; i++)
@@ -168,7 +168,7 @@ static void run_products(const KernelPass *p, int offset, int count, float *sums
     int strips = 0, first = 0;
     for (int i = 0; i < PRODUCTS; i++)
         strips += strips_in(parts_of(p, i, offset, count));
-    Share mine = my_share(kernel_jobs(p) * strips);
+    Interval mine = my_share(kernel_jobs(p) * strips);
     for (int i = 0; i < kernel_jobs(p) * PRODUCTS; i++) {
         Job job = job_at(p, i / PRODUCTS, sums);
         if (first >= mine.begin && first < mine.end)
@@ -178,7 +178,7 @@ static void run_products(const KernelPass *p, int offset, int count, float *sums
     if (offset + count < p->grid.strips)
         return;
 #pragma omp barrier
-    Share blocks = my_share(p->in * p->out);
+    Interval blocks = my_share(p->in * p->out);
     for (int b = blocks.begin; b < blocks.end; b++) {
         int in = b / p->out, out = b % p->out, across = pieces(p->out, p->some_out);
         Job job = job_at(p, in / p->some_in * across + out / p->some_out, sums);
@@ -188,10 +188,10 @@ static void run_products(const KernelPass *p, int offset, int count, float *sums
 
 static void run_kernel_chunk(const KernelPass *p, int offset, float *sums)
 {
-    Source input = {&p->grid, p->x, p->in, false},
-           gradient = {&p->grid, p->y_gradient, p->out, true};
+    StripSource input = {&p->grid, p->x, p->in, false},
+                gradient = {&p->grid, p->y_gradient, p->out, true};
     int count = min(p->chunk, p->grid.strips - offset);
-    Share mine = my_share(count);
+    Interval mine = my_share(count);
     for (int s = mine.begin; s < mine.end; s++) {
         transform_strip(&input, offset + s, &p->input, s);
         transform_strip(&gradient, offset + s, &p->gradient, s);
@@ -208,7 +208,7 @@ static void run_kernel_chunk(const KernelPass *p, int offset, float *sums)
 static void add_up_bias(const KernelPass *p, float *bias_gradient)
 {
     size_t pixels = (size_t)p->grid.height * (size_t)p->grid.width;
-    Share mine = my_share(p->out);
+    Interval mine = my_share(p->out);
     for (int o = mine.begin; o < mine.end; o++) {
         Total sum = {{0}, {0}};
         for (int n = 0; n < p->grid.batch; n++) {

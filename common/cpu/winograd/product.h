@@ -61,17 +61,17 @@ static void strip_product(int vectors, int blocks, const float *tiles, const flo
 typedef struct {
     int strips;
     size_t input_step, gradient_step;
-} Sum;
+} ProductSum;
 
 // ROWS channels of the input by `vectors` vectors of the output's channels.
-INLINE void kernel_product_of(int vectors, Sum sum, const float *input, const float *gradient,
-                              float *to, size_t to_row, bool add)
+INLINE void kernel_product_of(int vectors, ProductSum sum, const float *input,
+                              const float *gradient, float *to, size_t to_row, bool add)
 {
     product(ROWS, vectors, sum.strips, STRIP, input, (Steps){sum.input_step, LANES, 1}, gradient,
             (Steps){sum.gradient_step, LANES, BLOCK}, to, to_row, LANES, add);
 }
 
-static void kernel_product(int vectors, Sum sum, const float *input, const float *gradient,
+static void kernel_product(int vectors, ProductSum sum, const float *input, const float *gradient,
                            float *to, size_t to_row, bool add)
 {
     if (vectors == 3)

@@ -12,9 +12,9 @@ typedef struct {
     const Activation *values;
     int blocks;
     bool gradient;
-} Source;
+} StripSource;
 
-static Plane plane_of(const Source *s, Tile t, int block)
+static Plane plane_of(const StripSource *s, Tile t, int block)
 {
     const Grid *g = s->grid;
     size_t chunk = (size_t)t.image * (size_t)s->blocks + (size_t)block;
@@ -50,7 +50,7 @@ static void clear_tile(float *to, size_t stride)
 }
 
 // Strip `strip` of the source becomes strip `place` of the panels.
-static void transform_strip(const Source *s, int strip, const Panels *panels, int place)
+static void transform_strip(const StripSource *s, int strip, const Panels *panels, int place)
 {
     Tile tiles[STRIP];
     for (int i = 0; i < STRIP; i++)

@@ -137,7 +137,7 @@ static void transform_kernel_block(const Pass *p, int sum, int result, float *to
 }
 
 // To (groups, channels summed over, vectors of the group, LANES).
-static void transform_kernels(const Pass *p, Share sums, Share results, float *to)
+static void transform_kernels(const Pass *p, Interval sums, Interval results, float *to)
 {
     size_t count = (size_t)(sums.end - sums.begin);
     for (int g = results.begin; g < results.end; g += GROUP) {
@@ -153,7 +153,7 @@ static void transform_kernels(const Pass *p, Share sums, Share results, float *t
 }
 
 // A group of channels for some strips of one product. Strips are counted in the panels.
-static void multiply_group(int product, Share strips, int first_strip, Share sums,
+static void multiply_group(int product, Interval strips, int first_strip, Interval sums,
                            const float *kernels, int vectors, int group, const Panels *tiles,
                            const Panels *products)
 {
@@ -165,14 +165,15 @@ static void multiply_group(int product, Share strips, int first_strip, Share sum
 }
 
 // Strips of the tiles, the first of which is strip `offset` of the grid, times kernels.
-static void multiply(const Pass *p, const Panels *tiles, int offset, Share strips, Share sums,
-                     Share results, const float *kernels, const Panels *products)
+static void multiply(const Pass *p, const Panels *tiles, int offset, Interval strips, Interval sums,
+                     Interval results, const float *kernels, const Panels *products)
 {
     size_t group_floats = (size_t)(sums.end - sums.begin) * KERNEL_BLOCK;
     for (int i = 0; i < PRODUCTS; i++) {
         Present present = product_present(&p->grid, i);
-        Share head = common_part(strips, (Share){0, present.head - offset});
-        Share tail = common_part(strips, (Share){present.tail - offset, p->grid.strips - offset});
+        Interval head = common_part(strips, (Interval){0, present.head - offset});
+        Interval tail =
+            common_part(strips, (Interval){present.tail - offset, p->grid.strips - offset});
         for (int g = 0; g < results.end - results.begin; g += GROUP) {
             int vectors = min(GROUP, results.end - results.begin - g);
             const float *group = kernels + (size_t)i * p->kernel_stride + (size_t)g * group_floats;
@@ -200,7 +201,7 @@ INLINE void write_tile(const Pass *p, const float *from, size_t stride, int resu
 
 // Strips from `offset` of the grid on, which stand at the beginning of the panels.
 static void write_results(const Pass *p, const Panels *products, int offset, int strips,
-                          Share results)
+                          Interval results)
 {
     for (int s = 0; s < strips; s++)
         for (int i = 0; i < STRIP; i++) {
@@ -212,16 +213,16 @@ static void write_results(const Pass *p, const Panels *products, int offset, int
 }
 
 // Some strips by one thread: tiles, products and results.
-static void run_strips(const Pass *p, Share strips, const float *kernels, const Panels *tiles,
+static void run_strips(const Pass *p, Interval strips, const float *kernels, const Panels *tiles,
                        const Panels *products)
 {
-    Source source = {&p->grid, p->x, p->sums, false};
+    StripSource source = {&p->grid, p->x, p->sums, false};
     int count = strips.end - strips.begin;
     for (int i = 0; i < count; i++)
         transform_strip(&source, strips.begin + i, tiles, i);
     for (int r = 0; r < p->results; r += p->some_results) {
-        Share results = {r, min(r + p->some_results, p->results)};
-        multiply(p, tiles, strips.begin, (Share){0, count}, (Share){0, p->sums}, results,
+        Interval results = {r, min(r + p->some_results, p->results)};
+        multiply(p, tiles, strips.begin, (Interval){0, count}, (Interval){0, p->sums}, results,
                  kernels + (size_t)r * (size_t)p->sums * KERNEL_BLOCK, products);
         write_results(p, products, strips.begin, count, results);
     }
@@ -236,23 +237,23 @@ static void run_apart(const Pass *p, float *scratch)
                                 (panels_size(p->tiles) + panels_size(p->products));
         Panels tiles = panels_at(own, p->tiles);
         Panels products = panels_at(own + panels_size(tiles), p->products);
-        Share groups = my_share(pieces(p->results, GROUP));
-        Share results = {groups.begin * GROUP, min(groups.end * GROUP, p->results)};
-        transform_kernels(p, (Share){0, p->sums}, results,
+        Interval groups = my_share(pieces(p->results, GROUP));
+        Interval results = {groups.begin * GROUP, min(groups.end * GROUP, p->results)};
+        transform_kernels(p, (Interval){0, p->sums}, results,
                           kernels + (size_t)(results.begin * p->sums) * KERNEL_BLOCK);
 #pragma omp barrier
-        Share mine = my_share(p->grid.strips);
+        Interval mine = my_share(p->grid.strips);
         for (int s = mine.begin; s < mine.end; s += p->chunk)
-            run_strips(p, (Share){s, min(s + p->chunk, mine.end)}, kernels, &tiles, &products);
+            run_strips(p, (Interval){s, min(s + p->chunk, mine.end)}, kernels, &tiles, &products);
     }
 }
 
 // Some results of some strips of the chunk that begins at `offset`, by one thread.
-static void run_results(const Pass *p, const Panels *tiles, int offset, Share strips, Share results,
-                        bool fresh, float *kernels, const Panels *products)
+static void run_results(const Pass *p, const Panels *tiles, int offset, Interval strips,
+                        Interval results, bool fresh, float *kernels, const Panels *products)
 {
     for (int s = 0; s < p->sums; s += p->some_sums) {
-        Share sums = {s, min(s + p->some_sums, p->sums)};
+        Interval sums = {s, min(s + p->some_sums, p->sums)};
         if (fresh || p->some_sums < p->sums)
             transform_kernels(p, sums, results, kernels);
         multiply(p, tiles, offset, strips, sums, results, kernels, products);
@@ -263,17 +264,17 @@ static void run_results(const Pass *p, const Panels *tiles, int offset, Share st
 static void run_chunk(const Pass *p, const Panels *tiles, int offset, float *kernels,
                       const Panels *products)
 {
-    Source source = {&p->grid, p->x, p->sums, false};
+    StripSource source = {&p->grid, p->x, p->sums, false};
     int count = min(p->chunk, p->grid.strips - offset), ranges = pieces(count, p->range);
-    Share mine = my_share(count);
+    Interval mine = my_share(count);
     for (int s = mine.begin; s < mine.end; s++)
         transform_strip(&source, offset + s, tiles, s);
 #pragma omp barrier
-    Share jobs = my_share(pieces(p->results, p->some_results) * ranges);
+    Interval jobs = my_share(pieces(p->results, p->some_results) * ranges);
     for (int job = jobs.begin; job < jobs.end; job++) {
         int first = job / ranges * p->some_results, strip = job % ranges * p->range;
-        run_results(p, tiles, offset, (Share){strip, min(strip + p->range, count)},
-                    (Share){first, min(first + p->some_results, p->results)},
+        run_results(p, tiles, offset, (Interval){strip, min(strip + p->range, count)},
+                    (Interval){first, min(first + p->some_results, p->results)},
                     strip == 0 || job == jobs.begin, kernels, products);
     }
 #pragma omp barrier

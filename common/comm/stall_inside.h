@@ -1,7 +1,7 @@
 // Shared by stall.c, the watch's thread, and stall_judge.c, which decides what to report.
 
-#ifndef HVDLAB_STALL_JOB_H
-#define HVDLAB_STALL_JOB_H
+#ifndef HVDLAB_STALL_INSIDE_H
+#define HVDLAB_STALL_INSIDE_H
 
 #include <pthread.h>
 #include <stdatomic.h>

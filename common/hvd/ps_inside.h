@@ -11,8 +11,8 @@
 //     PS_FINISHED      worker     nothing: its work is done
 //     PS_FAILED        both       uint32 number of the server that is gone
 
-#ifndef HVDLAB_PS_JOB_H
-#define HVDLAB_PS_JOB_H
+#ifndef HVDLAB_PS_INSIDE_H
+#define HVDLAB_PS_INSIDE_H
 
 #include "base/role.h"
 #include "base/share.h"

@@ -5,8 +5,8 @@
 // and dense layers give) are always floats, and so are the images that a model reads, weights,
 // gradients of weights and statistics.
 
-#ifndef HVDLAB_CPU_OP_H
-#define HVDLAB_CPU_OP_H
+#ifndef HVDLAB_BACKEND_CPU_INSIDE_H
+#define HVDLAB_BACKEND_CPU_INSIDE_H
 
 #include "backend/backend.h"
 #include "cpu/onednn.h"

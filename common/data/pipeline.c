@@ -1,7 +1,7 @@
 // The stages without threads and without state between passes: the source, repeat, shuffle, augment
 // and batch.
 
-#include "data/stage.h"
+#include "data/pipeline_inside.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -48,10 +48,10 @@ typedef struct {
     uint32_t *order; // of this pass; NULL: the files' own
     int position;
     int unpaid; // images for which nothing has been waited yet
-} Reader;
+} FirstStage;
 
 // Simulates one disk, which all threads share: reads take turns, a batch of images at a time.
-static void wait_for_disk(Reader *reader)
+static void wait_for_disk(FirstStage *reader)
 {
     double milliseconds = (double)settings()->slow_reader;
     Source *source = reader->stage.source;
@@ -64,7 +64,7 @@ static void wait_for_disk(Reader *reader)
 
 static bool read_image(Pipeline *stage, Element *element)
 {
-    Reader *reader = (Reader *)stage;
+    FirstStage *reader = (FirstStage *)stage;
     Source *source = stage->source;
     if (reader->position >= source->dataset.count)
         return false;
@@ -83,7 +83,7 @@ static bool read_image(Pipeline *stage, Element *element)
 
 static void rewind_reader(Pipeline *stage)
 {
-    Reader *reader = (Reader *)stage;
+    FirstStage *reader = (FirstStage *)stage;
     reader->position = 0;
     atomic_fetch_add_explicit(&stage->source->passes, 1, memory_order_relaxed);
     if (reader->order) {
@@ -95,7 +95,7 @@ static void rewind_reader(Pipeline *stage)
 
 static void free_reader(Pipeline *stage)
 {
-    free(((Reader *)stage)->order);
+    free(((FirstStage *)stage)->order);
     free(stage->source);
 }
 
@@ -107,7 +107,7 @@ Pipeline *first_stage(const Dataset *dataset, Statistics statistics, bool permut
     source->dataset = *dataset;
     source->format = make_format(dataset->height, dataset->width, dataset->channels, &statistics);
     lives_until_exit(source);
-    Reader *reader = allocate(1, sizeof *reader);
+    FirstStage *reader = allocate(1, sizeof *reader);
     reader->stage = (Pipeline){.next = read_image,
                                .rewind = rewind_reader,
                                .free = free_reader,

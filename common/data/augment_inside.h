@@ -1,8 +1,8 @@
 // The arithmetic of one image: bytes or floats, standardised, and shifted and flipped where that is
 // asked for. For the stages of a pipeline; augment.h says what is done.
 
-#ifndef HVDLAB_IMAGE_H
-#define HVDLAB_IMAGE_H
+#ifndef HVDLAB_AUGMENT_INSIDE_H
+#define HVDLAB_AUGMENT_INSIDE_H
 
 #include "base/rng.h"
 #include "data/dataset.h"

@@ -1,8 +1,8 @@
 // What the watched functions of MPI share: mpi_calls.c has the collective ones, mpi_messages.c
 // messages and requests.
 
-#ifndef HVDLAB_MPI_CALLS_H
-#define HVDLAB_MPI_CALLS_H
+#ifndef HVDLAB_MPI_CALLS_INSIDE_H
+#define HVDLAB_MPI_CALLS_INSIDE_H
 
 #include <mpi.h>
 #include <stdbool.h>
@@ -13,8 +13,6 @@ double bytes_of(int count, MPI_Datatype type);
 // A communicator's rank as a rank of MPI_COMM_WORLD; -1: any, or none. MPI itself refuses an
 // invalid rank.
 int world_rank_of(int rank, MPI_Comm comm);
-
-const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME]);
 
 // `partner`, the root or the other rank, by the communicator.
 SpanCall call_of(const char *function, int64_t count, double bytes, int partner, MPI_Comm comm);

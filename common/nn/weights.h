@@ -2,8 +2,8 @@
 // "conv2d/kernel", then what the optimizer keeps beside each trainable one, "optimizer/m/conv2d/
 // kernel".
 
-#ifndef HVDLAB_STATE_H
-#define HVDLAB_STATE_H
+#ifndef HVDLAB_WEIGHTS_H
+#define HVDLAB_WEIGHTS_H
 
 #include "data/safetensors.h"
 #include "nn/model.h"
@@ -20,11 +20,6 @@ StateTensor state_tensor(const Model *model, int number);
 
 // Adds one to a file.
 void add_state(Safetensors *file, const Model *model, const StateTensor *tensor);
-
-// How many forward passes the model has made in training; a restored one goes on from there. Each
-// has a dropout pattern of its own.
-int64_t model_passes(const Model *model);
-void model_set_passes(Model *model, int64_t passes);
 
 // Promises the first `count` of them to a file that has none yet; the model must live as long as
 // the file. (The first model_variable_count() are the variables.)

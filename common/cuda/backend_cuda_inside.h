@@ -5,8 +5,8 @@
 // flatten, the average pool and dense layers give) are always floats, and so are the images that a
 // model reads, weights, gradients of weights and statistics.
 
-#ifndef HVDLAB_CUDA_OP_H
-#define HVDLAB_CUDA_OP_H
+#ifndef HVDLAB_BACKEND_CUDA_INSIDE_H
+#define HVDLAB_BACKEND_CUDA_INSIDE_H
 
 #include <cudnn.h>
 #include "backend/backend.h"
@@ -33,27 +33,27 @@ typedef struct {
     bool convert_kernel;              // the kernel in the arena isn't
     size_t input_bytes, kernel_bytes; // of the converted copies, 0 where there are none
     size_t partial_bytes;
-} Convolution;
+} CudaConvolution;
 
 struct OpState {
     Device *device;
     const Op *op;
     int batch;
-    Activation in, out;
-    Convolution convolution; // of OP_CONV2D
+    ActivationShape in, out;
+    CudaConvolution convolution; // of OP_CONV2D
 };
 
 // What --precision asks for.
-Element image_element(void);
+ElementType image_element(void);
 bool may_use_tf32(void);
 
 // Exits with an error message because a library does not start. It seldom says why, and the usual
 // reason is that other processes have filled the GPU's memory.
 _Noreturn void cuda_library_failed(const char *library, const char *words);
 
-size_t element_bytes(Element element);
-size_t elements_of(Activation activation);
-size_t activation_bytes(Activation activation);
+size_t element_bytes(ElementType element);
+size_t elements_of(ActivationShape activation);
+size_t activation_bytes(ActivationShape activation);
 
 // A number of bytes such that what comes after it is aligned as kernels want it.
 size_t aligned_bytes(size_t bytes);

@@ -2,11 +2,11 @@
 // from the stage before it. One thread at a time pulls elements; any thread can augment and
 // standardise one later (`prepare`).
 
-#ifndef HVDLAB_STAGE_H
-#define HVDLAB_STAGE_H
+#ifndef HVDLAB_PIPELINE_INSIDE_H
+#define HVDLAB_PIPELINE_INSIDE_H
 
 #include <stdatomic.h>
-#include "data/image.h"
+#include "data/augment_inside.h"
 #include "data/pipeline.h"
 
 // The form of a stage's elements.
