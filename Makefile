@@ -83,12 +83,12 @@ say = @printf '  %-4s %s\n' $(1) $(2)
 
 # The exercises of all labs, as labs/*/lab.conf name them: for each X in $(exercises), F_X is the name of
 # its files. The targets with an exercise's name: step-X, check-X, ...; another name gets a clear line.
-labs := $(shell common/scripts/labs.sh table :)
+labs := $(shell common/scripts/labs.sh make)
 $(if $(filter-out 0,$(.SHELLSTATUS)),$(error a lab.conf makes no sense))
-exercises := $(foreach line,$(labs),$(word 1,$(subst :, ,$(line))))
-$(foreach line,$(labs),$(eval F_$(word 1,$(subst :, ,$(line))) := $(word 2,$(subst :, ,$(line)))))
+exercises := $(foreach word,$(filter-out labs/%,$(labs)),$(firstword $(subst :, ,$(word))))
+$(foreach word,$(filter-out labs/%,$(labs)),$(eval F_$(subst :, := ,$(word))))
 # The labs' programs beside their exercises: build/NAME is made of the word that ends in /NAME.c.
-lab_sources := $(filter %.c,$(shell common/scripts/labs.sh programs))
+lab_sources := $(filter labs/%,$(labs))
 named := step solution check hint diff reset
 $(foreach t,$(named),$(eval $(t)_X := $(exercises:%=$(t)-%)))
 # The students' package has no solutions and no tests; make help shows none of these targets there.
@@ -396,9 +396,8 @@ $(foreach source,$(lab_sources),$(eval $(BUILD)/$(basename $(notdir $(source))):
 # (build/check/ is the folder of its verdicts: build/check/step_03.json.)
 $(BUILD)/check-step: $(check_objects)
 $(BUILD)/replay: $(replay_objects) $(model_objects)
-lab_objects := $(BUILD)/tests/steps/lab.o $(BUILD)/tests/steps/words.o
 ifneq ($(small),)
-$(small): %: %.o $(lab_objects)
+$(small): %: %.o $(BUILD)/tests/steps/lab.o $(BUILD)/tests/steps/words.o
 $(cuts): %: %.o
 endif
 $(BUILD)/bench: $(bench_objects) $(model_objects)
@@ -444,7 +443,6 @@ wrapped_in_fuzz := exit fopen fdopen fclose gzopen gzdopen gzbuffer gzclose
 $(BUILD)/tests/fuzz/library.o: $(BUILD)/library.o
 	@mkdir -p $(@D)
 	$(Q)$(OBJCOPY) $(weak_in_fuzz:%=--weaken-symbol=%) $< $@
-$(BUILD)/tests/fuzz/fuzz_lab: $(lab_objects)
 $(BUILD)/tests/fuzz/fuzz_judges: $(filter-out %/check.o,$(check_objects))
 # The harness is not what they look at.
 $(BUILD)/tests/fuzz/fuzz.o: extra_flags := -fno-sanitize=all
