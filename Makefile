@@ -533,11 +533,11 @@ build_tests = $(filter-out $(step_programs),$(programs)) $(BUILD)/grades $(BUILD
 test: ## build, and run the tests but for those of many minutes
 	@common/scripts/deps.sh install build check sandbox steps dataset class
 	$(build_first) $(build_tests)
-	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_on_cpu) --together $(run_together)
+	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh alone --together main
 
 one: ## run one test by its name in make test [T="batch_norm (AVX2)"] [T=graders CASE=ring]
 	@common/scripts/deps.sh install build check sandbox steps dataset class
-	@+CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/one.sh '$(T)' '$(CASE)' '$(build_tests)' $(run_on_cpu) $(run_together) $(run_more_here)
+	@+CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/one.sh '$(T)' '$(CASE)' '$(build_tests)'
 
 check: ## the same, by the name that other projects use; on a terminal it asks first
 	@common/scripts/student.sh check-kit
@@ -545,25 +545,25 @@ check: ## the same, by the name that other projects use; on a terminal it asks f
 
 test-emulated: ## all that runs on a GPU that is only simulated
 	@common/scripts/deps.sh install build check sandbox steps dataset
-	$(build_first) $(build_emulated_more)
-	@$(usual_addresses) tests/run.sh --together $(run_emulated) $(run_emulated_more)
+	$(build_first) $(build_emulated)
+	@$(usual_addresses) tests/run.sh --together emulated emulated_more
 
 test-answers: ## grade all known mistakes and right answers (ANSWERS=--rest: but for the few that make test takes)
 	@common/scripts/deps.sh install build sandbox steps
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
-	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_answers)
+	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh answers
 
 test-ranks: ## the part of make test that is about ranks, MPI and its launcher
 	@common/scripts/deps.sh install build check sandbox steps dataset class
 	$(build_first) $(build_tests)
-	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_ranks)
+	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh ranks --together ranks_together
 
 test-more: ## what make test leaves out, except answers: simulated GPUs, faults, bf16, later handouts, threads, recipes
 	@common/scripts/deps.sh install build check sandbox steps dataset class browser translate
 	$(build_first) $(build_tests)
 	$(build_first) $(build_threads)
-	$(build_first) $(build_emulated_more)
-	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh --together $(run_more)
+	$(build_first) $(build_emulated)
+	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh --together more emulated_more emulated
 
 # Where replay finds no GPU, it says why.
 test-gpu: ## the tests that need a GPU, on this machine's; without one, a line that says so [PART=1, 2, 3 or more]
@@ -573,26 +573,22 @@ test-gpu: ## the tests that need a GPU, on this machine's; without one, a line t
 	if [ $$? -eq 2 ]; then \
 	    echo "$$why" | sed 's/^replay: --device gpu: \([^;]*\).*/The GPU tests are skipped: \1/'; \
 	else \
-	    $(MAKE) $(if $(Q),-s) --no-print-directory $(build_tests) && tests/run.sh $(run_on_gpu_first) && \
-	        tests/run.sh $(foreach part,$(or $(PART),1 2 3 more),$(run_on_gpu_$(part))); \
+	    $(MAKE) $(if $(Q),-s) --no-print-directory $(build_tests) && tests/run.sh gpu_first && \
+	        tests/run.sh $(addprefix gpu_,$(or $(PART),1 2 3 more)); \
 	fi
 
-define newline
-
-
-endef
 # Built for GPUs that are named, since none is in sight here; each program has all kernels, so they are compressed well.
 compressed = $(foreach nvcc,$(filter %/nvcc,$(cuda)),$(shell $(nvcc) --help | grep -q -- --compress-mode && echo --compress-mode=size))
 gpu-pack: ## make a folder that a GPU machine without MPI, oneDNN and Check can use [CUDA_ARCH="80 90"] [TO=folder]
 	@common/scripts/deps.sh install build check dataset
 	@$(MAKE) $(if $(Q),-s) --no-print-directory BUILD=$(BUILD)/packed CUDA_ARCH='$(or $(CUDA_ARCH),90)' NVCCFLAGS='$(compressed)' packed
 
-pack_programs = $(BUILD)/replay $(BUILD)/bench $(BUILD)/devices $(BUILD)/solution_06 $(BUILD)/cut/baseline \
-                $(GPU_TESTS:%=$(BUILD)/tests/unit/test_%) $(mpi_programs)
+pack_parts := gpu_first gpu_1 gpu_2 gpu_3
+pack_programs = $(call started,$(pack_parts)) $(addprefix $(BUILD)/,devices solution_06 cut/baseline)
 packed: FORCE
 	$(if $(cuda),,@echo "make gpu-pack: CUDA cannot be used: $(call ask_cuda,missing)" >&2; exit 2)
 	$(build_first) $(pack_programs)
-	$(foreach part,first 1 2 3,@printf '%s\n' $(run_on_gpu_$(part)) >$(BUILD)/pack-$(part)$(newline))
+	@for part in $(pack_parts); do tests/run.sh --list $$part >$(BUILD)/pack-$$part; done
 	@common/scripts/gpu_pack.sh $(pack_programs)
 
 test-fresh: ## as root: demo and test on Debian as it was just installed (SUITE=trixie, COMMANDS="demo step-1 user")
@@ -601,14 +597,14 @@ test-fresh: ## as root: demo and test on Debian as it was just installed (SUITE=
 test-slurm: ## as root: lab 9's batch files, in a Slurm of this machine's own
 	@common/scripts/deps.sh install build steps cluster slurm
 	$(build_first) $(BUILD)/solution_06 $(BUILD)/check-step $(BUILD)/compile-step
-	@CUDA_VISIBLE_DEVICES= tests/run.sh 'slurm@900=tests/slurm.sh'
+	@CUDA_VISIBLE_DEVICES= tests/run.sh slurm
 
 test-arm: ## cross-build for 64-bit ARM, and run what computes under qemu, against golden cases and this machine
 	@common/scripts/deps.sh install build arm
 	@tests/arm.sh root $(arm_root)
 	$(build_first) $(BUILD)/solution_06
 	@+$(pkg_config_arm) $(MAKE) $(if $(Q),-s) --no-print-directory $(build_arm)
-	@ARM_ROOT=$(arm_root) tests/run.sh --together $(run_arm)
+	@ARM_ROOT=$(arm_root) tests/run.sh --together arm
 
 ##@ For students; X is an exercise, as make progress lists them
 baseline: $(BUILD)/baseline ## build the trainer for one device, build/baseline
