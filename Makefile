@@ -260,7 +260,7 @@ export CK_TIMEOUT_MULTIPLIER := 10
 endif
 
 warnings := -Wall -Wextra -Wshadow -Wconversion -pedantic $(if $(filter 1,$(WERROR)),-Werror)
-compile := $(CC) -std=c11 -D_GNU_SOURCE $(OPT) $(machine_flags) -g -fopenmp $(sanitize_flags) $(warnings) -Icommon -Itests \
+compile := $(CC) -std=c11 -D_GNU_SOURCE $(OPT) $(machine_flags) -g1 -fopenmp $(sanitize_flags) $(warnings) -Icommon -Itests \
            $(cuda_cflags) $(onednn_cflags) $(call as_system,$(mpi_cflags)) $(own_cflags) $(CPPFLAGS) $(CFLAGS)
 link := $(CC) $(OPT) -g -fopenmp $(sanitize_flags) $(CFLAGS) $(LDFLAGS) $(onednn_libs) $(own_libs)
 # Where nodes are simulated, so are their names, and traces see who asks about them (common/comm/simulated_layout.c), who
@@ -334,8 +334,12 @@ $(BUILD)/common/comm/mpi_others.o: $(BUILD)/common/comm/mpi_others.c
 avx2 := -mavx2 -mfma
 avx512 := -mavx512f -mavx512dq -mavx512vl -mprefer-vector-width=512
 bfloat16 := $(avx512) -mavx512bw -mavx512bf16 -mfma -DBFLOAT16
+# On a processor that has something better the generic ones are for old machines: as fast by -O2, and sooner compiled.
+seldom := $(and $(filter passes_set_avx2,$(per_set)),$(filter -O3,$(OPT)),-O2)
 passes_flags := -Wno-psabi -fno-math-errno $(if $(SANITIZE),-O1)
 winograd_flags := -Wno-psabi -ffp-contract=fast $(if $(SANITIZE),-O1)
+$(BUILD)/common/cpu/passes_set_generic.o: extra_flags := $(seldom) $(passes_flags)
+$(BUILD)/common/cpu/winograd/winograd_set_generic.o: extra_flags := $(seldom) $(winograd_flags)
 $(BUILD)/common/cpu/passes_set_%.o: extra_flags := $(passes_flags)
 $(BUILD)/common/cpu/passes_set_avx2.o: extra_flags := $(passes_flags) $(avx2)
 $(BUILD)/common/cpu/passes_set_bfloat16.o: extra_flags := $(passes_flags) $(bfloat16)
@@ -383,8 +387,8 @@ $(BUILD)/hvdlab.o: $(BUILD)/library.o
 $(library_objects): visibility := -fvisibility=hidden
 
 # A function that a student has still to write makes no use of its parameters; and that an int becomes a
-# size_t or a float is no news on these pages.
-for_students := -Wno-unused-parameter -Wno-conversion -Wno-sign-conversion -Wno-float-conversion
+# size_t or a float is no news on these pages. A debugger sees their variables.
+for_students := -g -Wno-unused-parameter -Wno-conversion -Wno-sign-conversion -Wno-float-conversion
 $(step_objects): extra_flags := $(for_students)
 
 # What judges is compiled sooner, as a student's first check waits for it.
