@@ -298,20 +298,18 @@ FORCE:
 # A .d file beside each object names the headers that it was compiled with.
 -include $(objects:.o=.d)
 
+# $(call object,NAME,COMMAND): by CC, CXX or NVCC.
+define object
+@mkdir -p $(@D)
+$(call say,$(1),'$<$(of_set)')
+$(Q)$(2) $(extra_flags) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+endef
 $(BUILD)/%.o: %.c $(BUILD)/settings.compile
-	@mkdir -p $(@D)
-	$(call say,CC,$<)
-	$(Q)$(compile) $(visibility) $(extra_flags) -MMD -MP -c -o $@ $<
-
+	$(call object,CC,$(compile) $(visibility))
 $(BUILD)/common/cpu/passes_set_%.o: common/cpu/passes_set.c $(BUILD)/settings.compile
-	@mkdir -p $(@D)
-	$(call say,CC,'$< ($*)')
-	$(Q)$(compile) $(visibility) -DPASSES=passes_$* $(extra_flags) -MMD -MP -c -o $@ $<
-
+	$(call object,CC,$(compile) $(visibility))
 $(BUILD)/common/cpu/winograd/winograd_set_%.o: common/cpu/winograd/winograd_set.c $(BUILD)/settings.compile
-	@mkdir -p $(@D)
-	$(call say,CC,'$< ($*)')
-	$(Q)$(compile) $(visibility) -DWINOGRAD=winograd_$* $(extra_flags) -MMD -MP -c -o $@ $<
+	$(call object,CC,$(compile) $(visibility))
 
 # (The settings are not in compile's line; where they change, its folders do.)
 own_mpi = $(if $(MPI_HOME),PATH=$(abspath $(MPI_HOME))/bin,$(if $(own),PATH=$(own)/bin $(file <$(own)/mpi)))
@@ -324,29 +322,21 @@ $(BUILD)/common/comm/mpi_others.c: common/comm/mpi_others.awk $(mpi_watched) $(B
 	$(Q)printf '%s\n' '#include <mpi.h>' '#if __has_include(<mpi-ext.h>)' '#include <mpi-ext.h>' '#endif' | \
 	    $(filter-out $(warnings),$(compile)) -E -P -x c - | awk -f $< $(mpi_watched) - >$@
 $(BUILD)/common/comm/mpi_others.o: $(BUILD)/common/comm/mpi_others.c
-	$(call say,CC,$<)
-	$(Q)$(compile) $(visibility) -MMD -MP -c -o $@ $<
+	$(call object,CC,$(compile) $(visibility))
 
 # Their vectors pass only between functions that are inlined, so how a call would pass them is no
 # matter; and nobody reads errno after a square root. Winograd's products are nothing but sums of
 # products, each of which is to be one instruction. With sanitizers gcc takes six times as long over
 # them as with -O1.
-avx2 := -mavx2 -mfma
-avx512 := -mavx512f -mavx512dq -mavx512vl -mprefer-vector-width=512
-bfloat16 := $(avx512) -mavx512bw -mavx512bf16 -mfma -DBFLOAT16
 # On a processor that has something better the generic ones are for old machines: as fast by -O2, and sooner compiled.
-seldom := $(and $(filter passes_set_avx2,$(per_set)),$(filter -O3,$(OPT)),-O2)
-passes_flags := -Wno-psabi -fno-math-errno $(if $(SANITIZE),-O1)
-winograd_flags := -Wno-psabi -ffp-contract=fast $(if $(SANITIZE),-O1)
-$(BUILD)/common/cpu/passes_set_generic.o: extra_flags := $(seldom) $(passes_flags)
-$(BUILD)/common/cpu/winograd/winograd_set_generic.o: extra_flags := $(seldom) $(winograd_flags)
-$(BUILD)/common/cpu/passes_set_%.o: extra_flags := $(passes_flags)
-$(BUILD)/common/cpu/passes_set_avx2.o: extra_flags := $(passes_flags) $(avx2)
-$(BUILD)/common/cpu/passes_set_bfloat16.o: extra_flags := $(passes_flags) $(bfloat16)
-$(BUILD)/common/cpu/winograd/winograd_set_%.o: extra_flags := $(winograd_flags)
-$(BUILD)/common/cpu/winograd/winograd_set_avx2.o: extra_flags := $(winograd_flags) $(avx2)
-$(BUILD)/common/cpu/winograd/winograd_set_avx512.o: extra_flags := $(winograd_flags) $(avx512)
-$(BUILD)/common/cpu/winograd/winograd_set_bfloat16.o: extra_flags := $(winograd_flags) $(bfloat16)
+set_generic := $(and $(filter passes_set_avx2,$(per_set)),$(filter -O3,$(OPT)),-O2)
+set_avx2 := -mavx2 -mfma
+set_avx512 := -mavx512f -mavx512dq -mavx512vl -mprefer-vector-width=512
+set_bfloat16 := $(set_avx512) -mavx512bw -mavx512bf16 -mfma -DBFLOAT16
+set_flags = $(set_$*) -Wno-psabi $(if $(SANITIZE),-O1)
+$(BUILD)/common/cpu/passes_set_%.o: extra_flags = -DPASSES=passes_$* $(set_flags) -fno-math-errno
+$(BUILD)/common/cpu/winograd/winograd_set_%.o: extra_flags = -DWINOGRAD=winograd_$* $(set_flags) -ffp-contract=fast
+$(BUILD)/common/cpu/passes_set_%.o $(BUILD)/common/cpu/winograd/winograd_set_%.o: of_set = $() ($*)
 # The peak is that of multiply-adds, each one instruction.
 $(BUILD)/tests/bench/cpu_peak.o: extra_flags := -ffp-contract=fast
 ifeq ($(filter passes_set_avx2,$(per_set)),)
@@ -358,22 +348,15 @@ ifneq ($(EMULATED),)
 $(BUILD)/common/cuda/cuda_blas.o: extra_flags := -DHVDLAB_CUBLAS=NULL
 # The last piece of an array may be short; its other numbers are unset, and nobody stores them.
 $(BUILD)/%.cu.o: %.cu $(BUILD)/settings.compile
-	@mkdir -p $(@D)
-	$(call say,CXX,$<)
-	$(Q)$(compile_cpp) -Wno-maybe-uninitialized -DHVDLAB_EMULATED \
-	    -isystem tests/emulated/include -x c++ -MMD -MP -c -o $@ $<
+	$(call object,CXX,$(compile_cpp) -Wno-maybe-uninitialized -DHVDLAB_EMULATED -isystem tests/emulated/include -x c++)
 else
 $(BUILD)/common/cuda/cuda_blas.o: extra_flags := -DHVDLAB_CUBLAS='"$(cublas)"'
 $(BUILD)/%.cu.o: %.cu $(BUILD)/settings.kernels
-	@mkdir -p $(@D)
-	$(call say,NVCC,$<)
-	$(Q)$(compile_kernels) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	$(call object,NVCC,$(compile_kernels))
 endif
 
 $(BUILD)/tests/emulated/%.o: tests/emulated/%.cpp $(BUILD)/settings.compile
-	@mkdir -p $(@D)
-	$(call say,CXX,$<)
-	$(Q)$(compile_cpp) $(extra_flags) -Itests/emulated/include -MMD -MP -c -o $@ $<
+	$(call object,CXX,$(compile_cpp) -Itests/emulated/include)
 
 # The library as one object: as it is for tests and tools; and for students' programs with its inside
 # hidden, so that no function of theirs collides with one of ours, or replaces it. What they may call
