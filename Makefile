@@ -374,8 +374,8 @@ $(library_objects): visibility := -fvisibility=hidden
 for_students := -g -Wno-unused-parameter -Wno-conversion -Wno-sign-conversion -Wno-float-conversion
 $(step_objects): extra_flags := $(for_students)
 
-# What judges is compiled sooner, as a student's first check waits for it.
-$(check_objects): extra_flags := -O1
+# What judges is compiled soon, as a student's first check waits for it; with -O1 where the compiler is to look for mistakes.
+$(check_objects): extra_flags := $(if $(SANITIZE)$(filter 1,$(WERROR)),-O1,-O0)
 
 $(step_programs): $(BUILD)/%: $(BUILD)/steps/%.o
 $(foreach source,$(solution_sources),\
