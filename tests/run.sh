@@ -141,7 +141,7 @@ run()
 
 number=0 at_once=1 tests=() left_out=0 every=${TEST_EVERY:-1}
 [[ $every =~ ^[1-9][0-9]*$ ]] || { echo "tests/run.sh: TEST_EVERY=$every is not a whole number from 1" >&2; exit 2; }
-unset TEST_EVERY # a test may run this script, too
+unset TEST_EVERY TEST_LIST # a test may run this script, too
 turn=$(($(cksum < <(git rev-parse HEAD 2>/dev/null) | cut -d ' ' -f 1) % every))
 for part; do
     if [[ $part = --together ]]; then
