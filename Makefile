@@ -57,10 +57,14 @@ $(error the kit's scripts have CRLF line ends, as git writes them with core.auto
     git clone -c core.autocrlf=false, and copy your steps/ there)
 endif
 
+# Targets with a text for `make help`, and those that are marked there: $(call marked,n).
+marked = $(shell sed -n 's/^\([a-z][a-z0-9-]*\):.*\#\#[a-z]*$(1)[a-z]* .*/\1/p' $(firstword $(MAKEFILE_LIST)))
+targets := $(call marked)
+
 # What keeps anything from being built is said at once: nothing is built among files that are not the kit's, in a folder
 # that can't be written to, or with settings that can't be right.
 comma := ,
-builds := $(filter-out help info doc env progress clean,$(or $(MAKECMDGOALS),all))
+builds := $(filter-out $(call marked,n),$(or $(MAKECMDGOALS),all))
 ifneq ($(builds)$(filter clean,$(MAKECMDGOALS)),)
 $(if $(filter-out 1,$(words $(BUILD)))$(findstring :,$(BUILD))$(findstring %,$(BUILD)),$(error BUILD=$(BUILD): make takes no blank$(comma) colon or % in it; name another folder))
 $(if $(findstring -fsanitize=,$(CC) $(OPT) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)),$(error -fsanitize in CC$(comma) OPT or FLAGS: use SANITIZE=address instead$(comma) which also keeps out Open MPI's own leaks))
@@ -83,18 +87,17 @@ say = @printf '  %-4s %s\n' $(1) $(2)
 
 # The exercises of all labs, as labs/*/lab.conf name them: for each X in $(exercises), F_X is the name of
 # its files. The targets with an exercise's name: step-X, check-X, ...; another name gets a clear line.
-labs := $(shell common/scripts/labs.sh table :)
+labs := $(shell common/scripts/labs.sh make)
 $(if $(filter-out 0,$(.SHELLSTATUS)),$(error a lab.conf makes no sense))
-exercises := $(foreach line,$(labs),$(word 1,$(subst :, ,$(line))))
-$(foreach line,$(labs),$(eval F_$(word 1,$(subst :, ,$(line))) := $(word 2,$(subst :, ,$(line)))))
+exercises := $(foreach word,$(filter-out labs/%,$(labs)),$(firstword $(subst :, ,$(word))))
+$(foreach word,$(filter-out labs/%,$(labs)),$(eval F_$(subst :, := ,$(word))))
 # The labs' programs beside their exercises: build/NAME is made of the word that ends in /NAME.c.
-lab_sources := $(filter %.c,$(shell common/scripts/labs.sh programs))
+lab_sources := $(filter labs/%,$(labs))
 named := step solution check hint diff reset
 $(foreach t,$(named),$(eval $(t)_X := $(exercises:%=$(t)-%)))
-# The students' package has no solutions and no tests; make help shows none of these targets there.
-kit_only := diff-X solution-X demo test one check test-emulated test-answers test-ranks test-more test-gpu gpu-pack test-fresh test-slurm test-arm release dist translate print gradescope grade measure steps check-steps format check-format fuzz faults inject valgrind lint
+# The students' package has no solutions and no tests.
 ifneq ($(wildcard steps/.original),)
-absent := $(filter $(kit_only) $(solution_X),$(MAKECMDGOALS))
+absent := $(filter $(call marked,k) $(solution_X),$(MAKECMDGOALS))
 $(if $(absent),$(error $(firstword $(absent)): the students' package does not have it; $(if $(filter check,$(absent)),make check-X grades exercise X$(comma) )make help lists what it has))
 endif
 unknown := $(filter-out $(foreach t,$(named),$($(t)_X)) check-all check-format check-steps,\
@@ -102,13 +105,11 @@ unknown := $(filter-out $(foreach t,$(named),$($(t)_X)) check-all check-format c
 $(if $(unknown),$(error $(firstword $(unknown)): there is no such exercise; make progress lists them))
 
 # All cores, unless the user gave a -j. What runs programs or changes the system runs alone: every target with a text
-# for `make help`, except those named here. A make of its own builds for it, on all cores again.
+# for `make help` and without the mark t. A make of its own builds for it, on all cores again.
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell common/scripts/cores.sh)
 endif
-targets := $(shell sed -n 's/^\([a-z][a-z0-9-]*\):.*\#\#.*/\1/p' $(firstword $(MAKEFILE_LIST)))
-together := all help info baseline progress doc page live devices env dist translate print gradescope measure format check-format lint
-alone := $(filter-out $(together),$(targets)) packed $(check_X) $(reset_X)
+alone := $(filter-out $(call marked,t),$(targets)) packed $(check_X) $(reset_X)
 ifneq ($(filter $(alone),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -259,7 +260,7 @@ export CK_TIMEOUT_MULTIPLIER := 10
 endif
 
 warnings := -Wall -Wextra -Wshadow -Wconversion -pedantic $(if $(filter 1,$(WERROR)),-Werror)
-compile := $(CC) -std=c11 -D_GNU_SOURCE $(OPT) $(machine_flags) -g -fopenmp $(sanitize_flags) $(warnings) -Icommon -Itests \
+compile := $(CC) -std=c11 -D_GNU_SOURCE $(OPT) $(machine_flags) -g1 -fopenmp $(sanitize_flags) $(warnings) -Icommon -Itests \
            $(cuda_cflags) $(onednn_cflags) $(call as_system,$(mpi_cflags)) $(own_cflags) $(CPPFLAGS) $(CFLAGS)
 link := $(CC) $(OPT) -g -fopenmp $(sanitize_flags) $(CFLAGS) $(LDFLAGS) $(onednn_libs) $(own_libs)
 # Where nodes are simulated, so are their names, and traces see who asks about them (common/comm/simulated_layout.c), who
@@ -297,20 +298,18 @@ FORCE:
 # A .d file beside each object names the headers that it was compiled with.
 -include $(objects:.o=.d)
 
+# $(call object,NAME,COMMAND): by CC, CXX or NVCC.
+define object
+@mkdir -p $(@D)
+$(call say,$(1),'$<$(of_set)')
+$(Q)$(2) $(extra_flags) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+endef
 $(BUILD)/%.o: %.c $(BUILD)/settings.compile
-	@mkdir -p $(@D)
-	$(call say,CC,$<)
-	$(Q)$(compile) $(visibility) $(extra_flags) -MMD -MP -c -o $@ $<
-
+	$(call object,CC,$(compile) $(visibility))
 $(BUILD)/common/cpu/passes_set_%.o: common/cpu/passes_set.c $(BUILD)/settings.compile
-	@mkdir -p $(@D)
-	$(call say,CC,'$< ($*)')
-	$(Q)$(compile) $(visibility) -DPASSES=passes_$* $(extra_flags) -MMD -MP -c -o $@ $<
-
+	$(call object,CC,$(compile) $(visibility))
 $(BUILD)/common/cpu/winograd/winograd_set_%.o: common/cpu/winograd/winograd_set.c $(BUILD)/settings.compile
-	@mkdir -p $(@D)
-	$(call say,CC,'$< ($*)')
-	$(Q)$(compile) $(visibility) -DWINOGRAD=winograd_$* $(extra_flags) -MMD -MP -c -o $@ $<
+	$(call object,CC,$(compile) $(visibility))
 
 # (The settings are not in compile's line; where they change, its folders do.)
 own_mpi = $(if $(MPI_HOME),PATH=$(abspath $(MPI_HOME))/bin,$(if $(own),PATH=$(own)/bin $(file <$(own)/mpi)))
@@ -323,25 +322,21 @@ $(BUILD)/common/comm/mpi_others.c: common/comm/mpi_others.awk $(mpi_watched) $(B
 	$(Q)printf '%s\n' '#include <mpi.h>' '#if __has_include(<mpi-ext.h>)' '#include <mpi-ext.h>' '#endif' | \
 	    $(filter-out $(warnings),$(compile)) -E -P -x c - | awk -f $< $(mpi_watched) - >$@
 $(BUILD)/common/comm/mpi_others.o: $(BUILD)/common/comm/mpi_others.c
-	$(call say,CC,$<)
-	$(Q)$(compile) $(visibility) -MMD -MP -c -o $@ $<
+	$(call object,CC,$(compile) $(visibility))
 
 # Their vectors pass only between functions that are inlined, so how a call would pass them is no
 # matter; and nobody reads errno after a square root. Winograd's products are nothing but sums of
 # products, each of which is to be one instruction. With sanitizers gcc takes six times as long over
 # them as with -O1.
-avx2 := -mavx2 -mfma
-avx512 := -mavx512f -mavx512dq -mavx512vl -mprefer-vector-width=512
-bfloat16 := $(avx512) -mavx512bw -mavx512bf16 -mfma -DBFLOAT16
-passes_flags := -Wno-psabi -fno-math-errno $(if $(SANITIZE),-O1)
-winograd_flags := -Wno-psabi -ffp-contract=fast $(if $(SANITIZE),-O1)
-$(BUILD)/common/cpu/passes_set_%.o: extra_flags := $(passes_flags)
-$(BUILD)/common/cpu/passes_set_avx2.o: extra_flags := $(passes_flags) $(avx2)
-$(BUILD)/common/cpu/passes_set_bfloat16.o: extra_flags := $(passes_flags) $(bfloat16)
-$(BUILD)/common/cpu/winograd/winograd_set_%.o: extra_flags := $(winograd_flags)
-$(BUILD)/common/cpu/winograd/winograd_set_avx2.o: extra_flags := $(winograd_flags) $(avx2)
-$(BUILD)/common/cpu/winograd/winograd_set_avx512.o: extra_flags := $(winograd_flags) $(avx512)
-$(BUILD)/common/cpu/winograd/winograd_set_bfloat16.o: extra_flags := $(winograd_flags) $(bfloat16)
+# On a processor that has something better the generic ones are for old machines: as fast by -O2, and sooner compiled.
+set_generic := $(and $(filter passes_set_avx2,$(per_set)),$(filter -O3,$(OPT)),-O2)
+set_avx2 := -mavx2 -mfma
+set_avx512 := -mavx512f -mavx512dq -mavx512vl -mprefer-vector-width=512
+set_bfloat16 := $(set_avx512) -mavx512bw -mavx512bf16 -mfma -DBFLOAT16
+set_flags = $(set_$*) -Wno-psabi $(if $(SANITIZE),-O1)
+$(BUILD)/common/cpu/passes_set_%.o: extra_flags = -DPASSES=passes_$* $(set_flags) -fno-math-errno
+$(BUILD)/common/cpu/winograd/winograd_set_%.o: extra_flags = -DWINOGRAD=winograd_$* $(set_flags) -ffp-contract=fast
+$(BUILD)/common/cpu/passes_set_%.o $(BUILD)/common/cpu/winograd/winograd_set_%.o: of_set = $() ($*)
 # The peak is that of multiply-adds, each one instruction.
 $(BUILD)/tests/bench/cpu_peak.o: extra_flags := -ffp-contract=fast
 ifeq ($(filter passes_set_avx2,$(per_set)),)
@@ -353,22 +348,15 @@ ifneq ($(EMULATED),)
 $(BUILD)/common/cuda/cuda_blas.o: extra_flags := -DHVDLAB_CUBLAS=NULL
 # The last piece of an array may be short; its other numbers are unset, and nobody stores them.
 $(BUILD)/%.cu.o: %.cu $(BUILD)/settings.compile
-	@mkdir -p $(@D)
-	$(call say,CXX,$<)
-	$(Q)$(compile_cpp) -Wno-maybe-uninitialized -DHVDLAB_EMULATED \
-	    -isystem tests/emulated/include -x c++ -MMD -MP -c -o $@ $<
+	$(call object,CXX,$(compile_cpp) -Wno-maybe-uninitialized -DHVDLAB_EMULATED -isystem tests/emulated/include -x c++)
 else
 $(BUILD)/common/cuda/cuda_blas.o: extra_flags := -DHVDLAB_CUBLAS='"$(cublas)"'
 $(BUILD)/%.cu.o: %.cu $(BUILD)/settings.kernels
-	@mkdir -p $(@D)
-	$(call say,NVCC,$<)
-	$(Q)$(compile_kernels) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	$(call object,NVCC,$(compile_kernels))
 endif
 
 $(BUILD)/tests/emulated/%.o: tests/emulated/%.cpp $(BUILD)/settings.compile
-	@mkdir -p $(@D)
-	$(call say,CXX,$<)
-	$(Q)$(compile_cpp) $(extra_flags) -Itests/emulated/include -MMD -MP -c -o $@ $<
+	$(call object,CXX,$(compile_cpp) -Itests/emulated/include)
 
 # The library as one object: as it is for tests and tools; and for students' programs with its inside
 # hidden, so that no function of theirs collides with one of ours, or replaces it. What they may call
@@ -382,12 +370,12 @@ $(BUILD)/hvdlab.o: $(BUILD)/library.o
 $(library_objects): visibility := -fvisibility=hidden
 
 # A function that a student has still to write makes no use of its parameters; and that an int becomes a
-# size_t or a float is no news on these pages.
-for_students := -Wno-unused-parameter -Wno-conversion -Wno-sign-conversion -Wno-float-conversion
+# size_t or a float is no news on these pages. A debugger sees their variables.
+for_students := -g -Wno-unused-parameter -Wno-conversion -Wno-sign-conversion -Wno-float-conversion
 $(step_objects): extra_flags := $(for_students)
 
-# What judges is compiled sooner, as a student's first check waits for it.
-$(check_objects): extra_flags := -O1
+# What judges is compiled soon, as a student's first check waits for it; with -O1 where the compiler is to look for mistakes.
+$(check_objects): extra_flags := $(if $(SANITIZE)$(filter 1,$(WERROR)),-O1,-O0)
 
 $(step_programs): $(BUILD)/%: $(BUILD)/steps/%.o
 $(foreach source,$(solution_sources),\
@@ -396,9 +384,8 @@ $(foreach source,$(lab_sources),$(eval $(BUILD)/$(basename $(notdir $(source))):
 # (build/check/ is the folder of its verdicts: build/check/step_03.json.)
 $(BUILD)/check-step: $(check_objects)
 $(BUILD)/replay: $(replay_objects) $(model_objects)
-lab_objects := $(BUILD)/tests/steps/lab.o $(BUILD)/tests/steps/words.o
 ifneq ($(small),)
-$(small): %: %.o $(lab_objects)
+$(small): %: %.o $(BUILD)/tests/steps/lab.o $(BUILD)/tests/steps/words.o
 $(cuts): %: %.o
 endif
 $(BUILD)/bench: $(bench_objects) $(model_objects)
@@ -444,7 +431,6 @@ wrapped_in_fuzz := exit fopen fdopen fclose gzopen gzdopen gzbuffer gzclose
 $(BUILD)/tests/fuzz/library.o: $(BUILD)/library.o
 	@mkdir -p $(@D)
 	$(Q)$(OBJCOPY) $(weak_in_fuzz:%=--weaken-symbol=%) $< $@
-$(BUILD)/tests/fuzz/fuzz_lab: $(lab_objects)
 $(BUILD)/tests/fuzz/fuzz_judges: $(filter-out %/check.o,$(check_objects))
 # The harness is not what they look at.
 $(BUILD)/tests/fuzz/fuzz.o: extra_flags := -fno-sanitize=all
@@ -500,21 +486,22 @@ exercise_of = $(foreach x,$(exercises),$(if $(filter $(F_$(x)),$(1)),$(x)))
 steps/%.c:
 	@echo "make: $@ is not there; make reset-$(strip $(call exercise_of,$*)) brings it back" >&2; exit 2
 
-# ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@.
+# ---- Targets. The text after two hashes is what `make help` shows, under the headings after ##@. Marks before it: k, it is
+# not in the students' package; n, it builds nothing; t, it runs together with other targets, else alone.
 
 .DEFAULT_GOAL := all
 .PHONY: $(targets) packed $(foreach t,$(named),$($(t)_X)) FORCE
 
 ##@ To begin with
-all: $(programs) ## build everything (what plain `make` does)
+all: $(programs) ##t build everything (what plain `make` does)
 
-help: ## show this list
+help: ##tn show this list
 	@common/scripts/help.sh $(firstword $(MAKEFILE_LIST))
 
 deps: ## install what is missing, through apt; without root's rights, unpack it in a folder of your own [MPI_HOME=, ONEDNN=]
 	@common/scripts/deps.sh provide build $(if $(wildcard steps/.original),,check steps class) sandbox plot dataset $(named_folders)
 
-info: ## show what was found on this machine, what is skipped, and why
+info: ##tn show what was found on this machine, what is skipped, and why
 	@common/scripts/info.sh
 
 data: ## fetch Fashion-MNIST into data/ (where there is no Debian package for it)
@@ -525,95 +512,91 @@ data-cifar10: ## fetch CIFAR-10 into data/, 170 MB (labs/more-programs.md)
 	@common/scripts/deps.sh install curl
 	@common/scripts/data.sh cifar10
 
-demo: ## build, then train a small network on the real data, on two workers: 2 to 3 minutes on 2 cores
+demo: ##k build, then train a small network on the real data, on two workers: 2 to 3 minutes on 2 cores
 	@common/scripts/deps.sh install build dataset-or-fetch
 	$(build_first) $(BUILD)/solution_06 $(BUILD)/bench
 	@common/scripts/demo.sh
 
 -include tests/tests.mk
 build_tests = $(filter-out $(step_programs),$(programs)) $(BUILD)/grades $(BUILD)/compile-step $(BUILD)/cut/baseline $(shims)
-test: ## build, and run the tests but for those of many minutes
+test: ##k build, and run the tests but for those of many minutes
 	@common/scripts/deps.sh install build check sandbox steps dataset class
 	$(build_first) $(build_tests)
-	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_on_cpu) --together $(run_together)
+	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh alone --together main
 
-one: ## run one test by its name in make test [T="batch_norm (AVX2)"] [T=graders CASE=ring]
+one: ##k run one test by its name in make test [T="batch_norm (AVX2)"] [T=graders CASE=ring]
 	@common/scripts/deps.sh install build check sandbox steps dataset class
-	@+CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/one.sh '$(T)' '$(CASE)' '$(build_tests)' $(run_on_cpu) $(run_together) $(run_more_here)
+	@+CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/one.sh '$(T)' '$(CASE)' '$(build_tests)'
 
-check: ## the same, by the name that other projects use; on a terminal it asks first
+check: ##k the same, by the name that other projects use; on a terminal it asks first
 	@common/scripts/student.sh check-kit
 	$(build_first) test
 
-test-emulated: ## all that runs on a GPU that is only simulated
+test-emulated: ##k all that runs on a GPU that is only simulated
 	@common/scripts/deps.sh install build check sandbox steps dataset
-	$(build_first) $(build_emulated_more)
-	@$(usual_addresses) tests/run.sh --together $(run_emulated) $(run_emulated_more)
+	$(build_first) $(build_emulated)
+	@$(usual_addresses) tests/run.sh --together emulated emulated_more
 
-test-answers: ## grade all known mistakes and right answers (ANSWERS=--rest: but for the few that make test takes)
+test-answers: ##k grade all known mistakes and right answers (ANSWERS=--rest: but for the few that make test takes)
 	@common/scripts/deps.sh install build sandbox steps
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
-	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_answers)
+	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh answers
 
-test-ranks: ## the part of make test that is about ranks, MPI and its launcher
+test-ranks: ##k the part of make test that is about ranks, MPI and its launcher
 	@common/scripts/deps.sh install build check sandbox steps dataset class
 	$(build_first) $(build_tests)
-	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(run_ranks)
+	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh ranks --together ranks_together
 
-test-more: ## what make test leaves out, except answers: simulated GPUs, faults, bf16, later handouts, threads, recipes
+test-more: ##k what make test leaves out, except answers: simulated GPUs, faults, bf16, later handouts, threads, recipes
 	@common/scripts/deps.sh install build check sandbox steps dataset class browser translate
 	$(build_first) $(build_tests)
 	$(build_first) $(build_threads)
-	$(build_first) $(build_emulated_more)
-	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh --together $(run_more)
+	$(build_first) $(build_emulated)
+	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh --together more emulated_more emulated
 
 # Where replay finds no GPU, it says why.
-test-gpu: ## the tests that need a GPU, on this machine's; without one, a line that says so [PART=1, 2, 3 or more]
+test-gpu: ##k the tests that need a GPU, on this machine's; without one, a line that says so [PART=1, 2, 3 or more]
 	@common/scripts/deps.sh install build check sandbox steps dataset class
 	$(build_first) $(BUILD)/replay
 	@why=$$($(BUILD)/replay tests/golden/cases/mlp_sgd.safetensors --device gpu 2>&1); \
 	if [ $$? -eq 2 ]; then \
 	    echo "$$why" | sed 's/^replay: --device gpu: \([^;]*\).*/The GPU tests are skipped: \1/'; \
 	else \
-	    $(MAKE) $(if $(Q),-s) --no-print-directory $(build_tests) && tests/run.sh $(run_on_gpu_first) && \
-	        tests/run.sh $(foreach part,$(or $(PART),1 2 3 more),$(run_on_gpu_$(part))); \
+	    $(MAKE) $(if $(Q),-s) --no-print-directory $(build_tests) && tests/run.sh gpu_first && \
+	        tests/run.sh $(addprefix gpu_,$(or $(PART),1 2 3 more)); \
 	fi
 
-define newline
-
-
-endef
 # Built for GPUs that are named, since none is in sight here; each program has all kernels, so they are compressed well.
 compressed = $(foreach nvcc,$(filter %/nvcc,$(cuda)),$(shell $(nvcc) --help | grep -q -- --compress-mode && echo --compress-mode=size))
-gpu-pack: ## make a folder that a GPU machine without MPI, oneDNN and Check can use [CUDA_ARCH="80 90"] [TO=folder]
+gpu-pack: ##k make a folder that a GPU machine without MPI, oneDNN and Check can use [CUDA_ARCH="80 90"] [TO=folder]
 	@common/scripts/deps.sh install build check dataset
 	@$(MAKE) $(if $(Q),-s) --no-print-directory BUILD=$(BUILD)/packed CUDA_ARCH='$(or $(CUDA_ARCH),90)' NVCCFLAGS='$(compressed)' packed
 
-pack_programs = $(BUILD)/replay $(BUILD)/bench $(BUILD)/devices $(BUILD)/solution_06 $(BUILD)/cut/baseline \
-                $(GPU_TESTS:%=$(BUILD)/tests/unit/test_%) $(mpi_programs)
+pack_parts := gpu_first gpu_1 gpu_2 gpu_3
+pack_programs = $(call started,$(pack_parts)) $(addprefix $(BUILD)/,devices solution_06 cut/baseline)
 packed: FORCE
 	$(if $(cuda),,@echo "make gpu-pack: CUDA cannot be used: $(call ask_cuda,missing)" >&2; exit 2)
 	$(build_first) $(pack_programs)
-	$(foreach part,first 1 2 3,@printf '%s\n' $(run_on_gpu_$(part)) >$(BUILD)/pack-$(part)$(newline))
+	@for part in $(pack_parts); do tests/run.sh --list $$part >$(BUILD)/pack-$$part; done
 	@common/scripts/gpu_pack.sh $(pack_programs)
 
-test-fresh: ## as root: demo and test on Debian as it was just installed (SUITE=trixie, COMMANDS="demo step-1 user")
+test-fresh: ##k as root: demo and test on Debian as it was just installed (SUITE=trixie, COMMANDS="demo step-1 user")
 	@tests/fresh.sh
 
-test-slurm: ## as root: lab 9's batch files, in a Slurm of this machine's own
+test-slurm: ##k as root: lab 9's batch files, in a Slurm of this machine's own
 	@common/scripts/deps.sh install build steps cluster slurm
 	$(build_first) $(BUILD)/solution_06 $(BUILD)/check-step $(BUILD)/compile-step
-	@CUDA_VISIBLE_DEVICES= tests/run.sh 'slurm@900=tests/slurm.sh'
+	@CUDA_VISIBLE_DEVICES= tests/run.sh slurm
 
-test-arm: ## cross-build for 64-bit ARM, and run what computes under qemu, against golden cases and this machine
+test-arm: ##k cross-build for 64-bit ARM, and run what computes under qemu, against golden cases and this machine
 	@common/scripts/deps.sh install build arm
 	@tests/arm.sh root $(arm_root)
 	$(build_first) $(BUILD)/solution_06
 	@+$(pkg_config_arm) $(MAKE) $(if $(Q),-s) --no-print-directory $(build_arm)
-	@ARM_ROOT=$(arm_root) tests/run.sh --together $(run_arm)
+	@ARM_ROOT=$(arm_root) tests/run.sh --together arm
 
 ##@ For students; X is an exercise, as make progress lists them
-baseline: $(BUILD)/baseline ## build the trainer for one device, build/baseline
+baseline: $(BUILD)/baseline ##t build the trainer for one device, build/baseline
 	@:
 
 .SECONDEXPANSION:
@@ -634,7 +617,7 @@ $(check_X): check-%: ## grade your file (or FILE=any.c as an answer to it) [SEED
 $(hint_X): hint-%: ## a hint; there are three, one more each time
 	@common/scripts/student.sh hint $*
 
-$(diff_X): diff-%: ## your file (or FILE=any.c) against the solution
+$(diff_X): diff-%: ##k your file (or FILE=any.c) against the solution
 	@common/scripts/student.sh diff $*
 
 $(reset_X): reset-%: ## bring your file back as it was; asks first, keeps a backup
@@ -644,7 +627,7 @@ next: ## take your last answer that passed on into the next step's file
 	$(build_checker)
 	@common/scripts/student.sh next
 
-progress: ## what you have done, and what is next
+progress: ##tn what you have done, and what is next
 	@common/scripts/student.sh progress
 
 update: ## take what your course has released since, without losing what you wrote
@@ -654,19 +637,19 @@ watch: ## check an exercise whenever its file is saved; keys lead from one to th
 	$(build_checker) $(BUILD)/watch
 	@$(BUILD)/watch
 
-doc: ## what the library says about NAME=hvd_rank; without NAME, what there is
+doc: ##tn what the library says about NAME=hvd_rank; without NAME, what there is
 	@LC_ALL=C awk -f common/scripts/doc.awk common/*.h common/*/*.h
 
-page: $(BUILD)/page ## a picture of a run: TRACE=folder (HVDLAB_TRACE of the run) [TO=build/page.html]
+page: $(BUILD)/page ##t a picture of a run: TRACE=folder (HVDLAB_TRACE of the run) [TO=build/page.html]
 	@$< $(or $(TRACE),$(BUILD)/trace) $(or $(TO),$(BUILD)/page.html)
 
-live: $(BUILD)/page ## the same while the run goes on, in another terminal
+live: $(BUILD)/page ##t the same while the run goes on, in another terminal
 	@$< --live $(or $(TRACE),$(BUILD)/trace) $(or $(TO),$(BUILD)/page.html)
 
-devices: $(BUILD)/devices ## the CPU's nvidia-smi: devices, load, processes (watch -n 1 build/devices)
+devices: $(BUILD)/devices ##t the CPU's nvidia-smi: devices, load, processes (watch -n 1 build/devices)
 	@$<
 
-env: ## for a shell, eval "$$(make -s env)": plain mpirun then works on this machine
+env: ##tn for a shell, eval "$$(make -s env)": plain mpirun then works on this machine
 	@common/scripts/mpi.sh env
 	@common/scripts/cluster.sh env
 	@$(foreach v,$(sanitizer_options),echo "export $(v)='$($(v))'";)
@@ -708,47 +691,47 @@ check-all: ## grade all exercises, then show a table
 	$(build_checker)
 	@common/scripts/student.sh check-all
 
-release: ## make the students' package: [EXERCISES=...] [HINTS=2] [TEXTS=zh_CN] [STUDENTS=class.csv SECRET=file] [WORKFLOW=github] [TO=folder]
+release: ##k make the students' package: [EXERCISES=...] [HINTS=2] [TEXTS=zh_CN] [STUDENTS=class.csv SECRET=file] [WORKFLOW=github] [TO=folder]
 	@common/scripts/deps.sh install steps class $(if $(TEXTS),translate)
 	@common/scripts/release.sh
 
 version = $(shell sed -n 's/^#define HVDLAB_VERSION "\(.*\)"/\1/p' common/run/args.h)
-dist: ## make the source archive of this commit, the same in each build
+dist: ##kt make the source archive of this commit, the same in each build
 	@goal="make dist"; . common/scripts/folders.sh; use_git; begin_build
 	$(Q)git archive --format=tar --prefix=hvdlab-$(version)/ HEAD | gzip -n >$(BUILD)/hvdlab-$(version).tar.gz
 	@echo $(BUILD)/hvdlab-$(version).tar.gz
 
-translate: ## make the translated texts, in build/zh_CN [TEXTS=zh_CN] (labs/po/README.md)
+translate: ##kt make the translated texts, in build/zh_CN [TEXTS=zh_CN] (labs/po/README.md)
 	@common/scripts/deps.sh install translate
 	@common/scripts/translate.sh
 
-print: ## make pages and PDFs of the handouts, students' and instructors' [TO=folder] [MEASURED=cut] [PDF=0]
+print: ##kt make pages and PDFs of the handouts, students' and instructors' [TO=folder] [MEASURED=cut] [PDF=0]
 	@common/scripts/deps.sh install print
 	@common/scripts/print.sh
 
-gradescope: ## make an autograder for Gradescope: EXERCISES=ring:2,save [SECRET=file] [TO=file.zip]
+gradescope: ##kt make an autograder for Gradescope: EXERCISES=ring:2,save [SECRET=file] [TO=file.zip]
 	@common/scripts/deps.sh install class
 	@common/scripts/gradescope.sh
 
-grade: ## grade a class's submissions: SUBMISSIONS=folder [ROSTER=class.csv] [EXERCISES=1,ring:2] (labs/instructor.md)
+grade: ##k grade a class's submissions: SUBMISSIONS=folder [ROSTER=class.csv] [EXERCISES=1,ring:2] (labs/instructor.md)
 	@common/scripts/deps.sh install build sandbox class
 	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step $(BUILD)/grades
 	@common/scripts/grade.sh
 
-$(solution_X): solution-%: $$(call solution_program,$$(F_$$*)) ## build the solution; the last line says how to run it
+$(solution_X): solution-%: $$(call solution_program,$$(F_$$*)) ##k build the solution; the last line says how to run it
 	@common/scripts/student.sh line $* $<
 
 ##@ For maintainers
-measure: ## measure the tables of a lab's handout again, and rewrite them (LAB=03)
+measure: ##kt measure the tables of a lab's handout again, and rewrite them (LAB=03)
 	@common/scripts/deps.sh install build steps plot
 	$(build_first) $(BUILD)/compile-step
 	@common/scripts/measure.sh '$(LAB)'
 
-steps: ## cut steps/ and solutions/ again from the labs' masters; refuses if a step was edited
+steps: ##k cut steps/ and solutions/ again from the labs' masters; refuses if a step was edited
 	@common/scripts/deps.sh install steps
 	@common/scripts/steps.sh write
 
-check-steps: ## check that they are what the masters say
+check-steps: ##k check that they are what the masters say
 	@common/scripts/deps.sh install steps
 	@common/scripts/steps.sh check
 
@@ -782,11 +765,11 @@ bench-gpu: ## time them on a GPU, beside what it can do at most (BENCH=quick; PE
 
 # The steps are laid out for their readers, by hand; so are kernels (.cu) and the stand-in (.cpp).
 formatted := $(wildcard common/*.[ch] common/*/*.[ch] tests/*/*.[ch])
-format: ## lay out the sources as .clang-format says
+format: ##kt lay out the sources as .clang-format says
 	@common/scripts/deps.sh install clang-format
 	$(Q)$(CLANG_FORMAT) -i $(formatted)
 
-check-format: ## check that they are laid out so, and that common/ includes only downwards
+check-format: ##kt check that they are laid out so, and that common/ includes only downwards
 	@common/scripts/deps.sh install clang-format
 	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(formatted) || { status=$$?; \
 	    echo "make check-format: laid out for clang-format 14 and 19; this is $$($(CLANG_FORMAT) --version)" >&2; exit $$status; }
@@ -797,7 +780,7 @@ check-format: ## check that they are laid out so, and that common/ includes only
 fuzz := $(BUILD)/fuzz
 build_fuzz = CC=clang CUDA=0 OPT=-O1 SANITIZE=fuzzer-no-link,address,undefined BUILD=$(fuzz) \
              CFLAGS='$(CFLAGS) -Wno-pass-failed' $(fuzz_targets:%=$(fuzz)/tests/fuzz/fuzz_%)
-fuzz: ## feed the readers what libFuzzer makes up (FUZZ_SECONDS=5 each, or FUZZ_RUNS=1000000); try random networks as long
+fuzz: ##k feed the readers what libFuzzer makes up (FUZZ_SECONDS=5 each, or FUZZ_RUNS=1000000); try random networks as long
 	@CC=clang common/scripts/deps.sh install build fuzz
 	$(build_first) $(build_fuzz)
 	@BUILD=$(fuzz) tests/fuzz/run.sh $(fuzz_targets)
@@ -806,25 +789,25 @@ fuzz: ## feed the readers what libFuzzer makes up (FUZZ_SECONDS=5 each, or FUZZ_
 
 injected := $(small) $(BUILD)/tests/faults/inject.so $(BUILD)/replay $(BUILD)/cut/baseline
 valgrinded := $(small) $(BUILD)/replay $(addprefix $(BUILD)/tests/unit/test_,args base dataset cifar10 safetensors tensorboard)
-faults: ## kill and stop jobs, fill their disks: what they say and leave (RANDOM_JOBS=50: at random moments)
+faults: ##k kill and stop jobs, fill their disks: what they say and leave (RANDOM_JOBS=50: at random moments)
 	@common/scripts/deps.sh install build
 	$(build_first) $(BUILD)/solution_06
 	@tests/faults/jobs.sh
 	$(if $(RANDOM_JOBS),@tests/faults/jobs.sh --random $(RANDOM_JOBS))
 
-inject: ## make each call that can fail do so, in short programs: some minutes (make test-more takes a few)
+inject: ##k make each call that can fail do so, in short programs: some minutes (make test-more takes a few)
 	@common/scripts/deps.sh install build
 	$(build_first) $(injected)
 	@tests/faults/test_inject.sh --all
 
-valgrind: ## run what reads, trains and talks under valgrind: 1 to 2 minutes
+valgrind: ##k run what reads, trains and talks under valgrind: 1 to 2 minutes
 	@common/scripts/deps.sh install build check valgrind
 	$(build_first) $(valgrinded)
 	@tests/valgrind.sh
 
-lint: ## look for mistakes in scripts and sources (shellcheck, cppcheck)
+lint: ##kt look for mistakes in scripts and sources (shellcheck, cppcheck)
 	@common/scripts/deps.sh install lint
 	@tests/lint.sh
 
-clean: ## remove what was built (not a class's grades and releases)
+clean: ##n remove what was built (not a class's grades and releases)
 	@goal="make clean"; . common/scripts/folders.sh; clean_build

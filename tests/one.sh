@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Usage: tests/one.sh NAME CASE BUILT NAME[@SECONDS]=COMMAND...
+# Usage: tests/one.sh NAME CASE BUILT
 #
 # Runs the one test of that NAME, the first words of its line in `make test` or its file (test_stall), and shows what
 # it prints. Builds before that what the test starts, or BUILT, the programs of all tests, where it is a script. CASE,
@@ -7,20 +7,17 @@
 # Status 2 without such a test.
 
 set -eu -o pipefail
-name=$1 case=$2 built=$3
-shift 3
-for test in "$@"; do
-    [[ $test != --together ]] || continue
-    title=${test%%=*} title=${title%@*}
-    [[ $title != "$name" && $test != *"/test_${name#test_}" && $test != *"/test_${name#test_}.sh"* ]] || break
+name=$1 case=$2 built=$3 title=
+while read -r _ limit test; do
+    title=${test%% : *} command=${test#* : }
+    [[ $title != "$name" && "$command " != *"/test_${name#test_}"?(.sh)" "* ]] || break
     [[ $title != *"$name"* ]] || near+=${near:+, }$title
     title=
-done
+done < <(tests/run.sh --list alone main more)
 if [[ -z $name || -z $title ]]; then
     echo "make one: T=${name:-NAME}: no test has this name${near:+; similar: ${near:0:300}}" >&2
     exit 2
 fi
-command=${test#*=}
 if [[ $command =~ [a-z_]+\.sh && $command != common/scripts/mpi.sh* ]]; then
     # Case by case, as what make test takes is a part.
     [[ -z $case ]] || command="${command/ --some/} $case"
@@ -30,4 +27,5 @@ else
 fi
 # shellcheck disable=SC2086 # words
 make -s --no-print-directory $built
-V=1 tests/run.sh "${test%%=*}=$command" | awk '{ print } /Checks: 0,/ { print "make one: CASE='"$case"': no test case has this name"; none = 1 } END { exit none }'
+V=1 TEST_LIST=/dev/stdin tests/run.sh one <<<"one $limit $title : $command" |
+    awk '{ print } /Checks: 0,/ { print "make one: CASE='"$case"': no test case has this name"; none = 1 } END { exit none }'

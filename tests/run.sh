@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Usage: tests/run.sh NAME[@SECONDS]=COMMAND... [--together NAME[@SECONDS]=COMMAND...]
+# Usage: tests/run.sh PART... [--together PART...]
+#        tests/run.sh --list PART...        prints their tests: lines PART SECONDS NAME : COMMAND
+#        tests/run.sh --programs PART...    prints the programs that these start
 #
-# Runs the commands one after another, since each uses all cores, and those behind --together three at once on two cores,
-# since many wait for most of their time. Prints a line for each: name, seconds, ok, FAIL or skipped (status 77).
-# A command's output is shown if it fails, or always with V=1. A command that takes longer than its
-# SECONDS, or TEST_TIMEOUT (120) without them, is ended. With TEST_AGAIN=1 those that failed run once
+# Runs the tests of these parts of tests/list (or of TEST_LIST, another file) one after another, since each uses all
+# cores, and those of the parts behind --together three at once on two cores, since many wait for most of their time.
+# Prints a line for each: name, seconds, ok, FAIL or skipped (status 77). A command's output is shown if it fails, or
+# always with V=1. A command that takes longer than its seconds, or TEST_TIMEOUT (120) without them, times
+# CK_TIMEOUT_MULTIPLIER, is ended. With TEST_AGAIN=1 those that failed run once
 # more when all the others are done, each by itself: where a machine is shared, a test may have failed
 # on time alone. (Those that crashed don't: no busy machine explains that.) What it printed is shown
 # all the same. With TEST_EVERY=N every Nth command runs, from one that the commit chooses, so that N commits
@@ -12,6 +15,81 @@
 
 set -u
 export LC_ALL=C # a point in EPOCHREALTIME
+list=${TEST_LIST:-tests/list}
+
+# ---- The list.
+
+declare -A text_of words_of
+
+# The words that stand for {X}, of a line "each X WORD...".
+read_words() # X WORD...
+{
+    local x=$1 word file
+    shift
+    words_of[$x]=
+    for word; do
+        case $word in
+        *\**\**)
+            for file in $word; do
+                [[ $lines == *"$file"* ]] || words_of[$x]+=" $file"
+            done
+            ;;
+        *\**)
+            for file in $word; do
+                file=${file#"${word%%\**}"}
+                words_of[$x]+=" ${file%"${word#*\*}"}"
+            done
+            ;;
+        *) words_of[$x]+=" $word" ;;
+        esac
+    done
+}
+
+# expand TEXT: a line for each test that it is.
+expand()
+{
+    local word x
+    if [[ ! $1 =~ \{([a-z0-9_]+)\} ]]; then
+        printf '%s\n' "$1"
+        return
+    fi
+    x=${BASH_REMATCH[1]}
+    for word in ${words_of[$x]?tests/list}; do
+        expand "${1//"{$x}"/"$word"}"
+    done
+}
+
+# tests_of PART: lines PART SECONDS NAME : COMMAND
+tests_of()
+{
+    local parts seconds rest x
+    while read -r parts seconds rest; do
+        [[ ,$parts, == *",$1,"* ]] || continue
+        for x in "${!text_of[@]}"; do
+            rest=${rest//"{$x}"/"${text_of[$x]}"}
+        done
+        expand "$rest" | while read -r rest; do
+            [[ $rest == *" : "* || ! $rest =~ test_([a-z0-9_]+) ]] || rest="${BASH_REMATCH[1]} : $rest"
+            printf '%s %s %s\n' "$1" "$seconds" "$rest"
+        done
+    done <<<"$lines"
+}
+
+lines=$(grep -v '^ *\(#\|$\)' "$list") || exit 2
+build=${BUILD:-build} text_of=([build]=$build)
+while read -r kind x rest; do
+    case $kind in
+    set) text_of[$x]=${rest//"{build}"/"$build"} ;;
+    each) read -ra words <<<"$rest" && read_words "$x" "${words[@]}" ;;
+    esac
+done < <(grep -E '^(set|each) ' <<<"$lines")
+if [[ ${1:-} = --list || ${1:-} = --programs ]]; then
+    for part in "${@:2}"; do
+        tests_of "$part"
+    done | if [[ $1 = --list ]]; then cat; else tr ' ' '\n' | grep "^$build/[^.]*$" | sort -u; fi
+    exit
+fi
+
 # Threads that wait for each other go to sleep soon: where other programs want the cores, one that
 # spins for long only takes them from the thread that it waits for.
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-10000}
@@ -27,11 +105,14 @@ crashed() # STATUS OUTPUT
     [[ $1 -gt 128 ]] || grep -qE 'Received signal [0-9]+ \((Segm|Abort|Float|Illeg|Bus)|(ERROR|WARNING): [A-Za-z]+Sanitizer|: runtime error: ' "$2"
 }
 
-# run NUMBER NAME[@SECONDS]=COMMAND: prints the lines of a test, at once, and leaves its result.
+# run NUMBER TEST: prints the lines of a test, at once, and leaves its result.
 run()
 {
-    local name=${2%%=*} command=${2#*=} limit=${TEST_TIMEOUT:-120} begin=$EPOCHREALTIME running
-    [[ $name != *@* ]] || limit=${name##*@} name=${name%@*}
+    local limit name command begin=$EPOCHREALTIME running
+    read -r _ limit name <<<"$2"
+    command=${name#* : } name=${name%% : *}
+    [[ $limit != - ]] || limit=${TEST_TIMEOUT:-120}
+    limit=$((limit * ${CK_TIMEOUT_MULTIPLIER:-1}))
     trap 'kill "$running" 2>/dev/null; exit 130' INT TERM HUP
     # A folder of its own for what a test leaves about: two of them at a time are a race for Open MPI's.
     mkdir "$folder/tmp-$1"
@@ -60,22 +141,26 @@ run()
 
 number=0 at_once=1 tests=() left_out=0 every=${TEST_EVERY:-1}
 [[ $every =~ ^[1-9][0-9]*$ ]] || { echo "tests/run.sh: TEST_EVERY=$every is not a whole number from 1" >&2; exit 2; }
-unset TEST_EVERY # a test may run this script, too
+unset TEST_EVERY TEST_LIST # a test may run this script, too
 turn=$(($(cksum < <(git rev-parse HEAD 2>/dev/null) | cut -d ' ' -f 1) % every))
-for test in "$@"; do
-    if [[ $test = --together ]]; then
+for part; do
+    if [[ $part = --together ]]; then
         at_once=$((($(common/scripts/cores.sh) * 3 + 1) / 2))
         continue
     fi
-    if [[ $((turn = (turn + 1) % every)) -ne 0 ]]; then
-        left_out=$((left_out + 1))
-        continue
-    fi
-    [[ $(jobs -pr | wc -l) -lt $at_once ]] || wait -n
-    number=$((number + 1))
-    tests[number]=$test
-    run $number "$test" &
-    [[ $at_once -gt 1 ]] || wait
+    mapfile -t found < <(tests_of "$part")
+    [[ ${#found[@]} -gt 0 ]] || { echo "tests/run.sh: no test of $list is of the part $part" >&2; exit 2; }
+    for test in "${found[@]}"; do
+        if [[ $((turn = (turn + 1) % every)) -ne 0 ]]; then
+            left_out=$((left_out + 1))
+            continue
+        fi
+        [[ $(jobs -pr | wc -l) -lt $at_once ]] || wait -n
+        number=$((number + 1))
+        tests[number]=$test
+        run $number "$test" &
+        [[ $at_once -gt 1 ]] || wait
+    done
 done
 wait
 

@@ -22,7 +22,7 @@ memcheck=(valgrind --quiet --error-exitcode=99 --leak-check=no "--suppressions=$
 runs=(
     "train tests/faults/small train ${little[*]}"
     "replay replay tests/golden/cases/mlp_nesterov.safetensors --out $folder/out"
-    "labs tests/faults/small lab"
+    "labs tests/faults/small lab $folder/labs"
     "args tests/unit/test_args"
     "dataset tests/unit/test_dataset"
     "cifar10 tests/unit/test_cifar10"
@@ -31,6 +31,7 @@ runs=(
     "base tests/unit/test_base"
     "ranks replay tests/golden/cases/mlp_adam.safetensors --tolerance 1e-4"
 )
+common/scripts/labs.sh runs >"$folder/labs"
 for line in "${runs[@]}"; do
     read -ra words <<<"$line"
     name=${words[0]} begin=$SECONDS start=()

@@ -41,6 +41,14 @@ program()
     command -v "$1" >/dev/null
 }
 
+# needs PROGRAM[:PACKAGE]...: the packages of those that are not there. Some are where not everybody's PATH leads.
+needs()
+{
+    for each in "$@"; do
+        PATH=$PATH:/usr/sbin:/sbin command -v "${each%%:*}" >/dev/null || need "${each#*:}"
+    done
+}
+
 header()
 {
     # shellcheck disable=SC2046,SC2086 # words, as in a Makefile
@@ -242,57 +250,32 @@ for set in "$@"; do
     build) need_build ;;
     check)
         pkg-config --exists check 2>/dev/null || header check.h || need check
-        program patch || need patch
-        program g++ || need build-essential
-        program pgrep || need procps
+        needs patch g++:build-essential pgrep:procps
         tc_and_mount || recommended="$recommended iproute2 mount"
         ;;
     sandbox) program bwrap || recommended="$recommended bubblewrap" ;;
-    fresh) program mmdebstrap || need mmdebstrap ;;
-    clang-format) program "${CLANG_FORMAT:-clang-format}" || need clang-format ;;
-    lint)
-        program shellcheck || need shellcheck
-        program cppcheck || need cppcheck
-        ;;
+    fresh) needs mmdebstrap ;;
+    clang-format) needs "${CLANG_FORMAT:-clang-format}:clang-format" ;;
+    lint) needs shellcheck cppcheck ;;
     fuzz) fuzzer || need "clang libclang-rt-dev" ;; # with CC=clang
-    valgrind) program valgrind || need valgrind ;;
-    curl) program curl || need curl ;;
-    print)
-        program pandoc || need pandoc
-        program chromium || need chromium
-        ;;
-    translate)
-        program po4a-translate || need po4a
-        program msgfmt || need gettext
-        ;;
+    valgrind | curl) needs "$set" ;;
+    print) needs pandoc chromium ;;
+    translate) needs po4a-translate:po4a msgfmt:gettext ;;
     browser)
-        program chromium || need chromium
-        program chromedriver || need chromium-driver
-        program pandoc || need pandoc
-        program pdffonts || need poppler-utils
+        needs chromium chromedriver:chromium-driver pandoc pdffonts:poppler-utils
         /usr/bin/python3 -c 'import selenium' 2>/dev/null || need python3-selenium
         ;;
     class)
-        for each in openssl zip unzip git; do
-            program "$each" || need "$each"
-        done
+        needs openssl zip unzip git
         for each in archive.h:libarchive-dev csv.h:libcsv-dev unicase.h:libunistring-dev openssl/evp.h:libssl-dev; do
             header "${each%:*}" || need "${each#*:}"
         done
         ;;
-    steps) program unifdef || need unifdef ;;
+    steps) needs unifdef ;;
     cluster) tc_and_mount || need "iproute2 mount" ;;
-    slurm)
-        for each in munged:munge slurmctld:slurmctld slurmd:slurmd srun:slurm-client; do
-            PATH=$PATH:/usr/sbin:/sbin program "${each%:*}" || need "${each#*:}"
-        done
-        ;;
-    arm)
-        program aarch64-linux-gnu-gcc || need "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
-        program qemu-aarch64 || need qemu-user
-        program mmdebstrap || need mmdebstrap
-        ;;
-    plot) program gnuplot || need gnuplot-nox ;;
+    slurm) needs munged:munge slurmctld slurmd srun:slurm-client ;;
+    arm) needs "aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu libc6-dev-arm64-cross" qemu-aarch64:qemu-user mmdebstrap ;;
+    plot) needs gnuplot:gnuplot-nox ;;
     dataset | dataset-or-fetch)
         dataset || wanted=" dataset-fashion-mnist"
         [ "$set" = dataset ] || fetch=yes

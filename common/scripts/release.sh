@@ -249,7 +249,7 @@ everything()
     known . | awk '{ print; while (sub(/\/[^\/]*$/, "")) { print; print $0 "/" } }'
     programs .
     printf '%s\n' build/grades CONTAINER=trixie SOLUTIONS=1 make:{diff,solution}-{N,X}
-    sed -n 's/^kit_only := //p' Makefile | tr ' ' '\n' | sed 's/^/make:/'
+    "$scripts/help.sh" Makefile kit | sed 's/^/make:/'
     cut -d ' ' -f 1 <<<"$table" | sed 's/.*/make:step-&\nmake:check-&\nmake:hint-&\nmake:reset-&\nmake:diff-&\nmake:solution-&/'
 }
 

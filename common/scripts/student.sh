@@ -237,18 +237,24 @@ check_all()
     [ "$passed" -eq "$all" ]
 }
 
+# confirm QUESTION WORDS: without a yes it fails with these words.
+confirm()
+{
+    printf '%s [y/N] ' "$1"
+    read -r answer
+    case ${answer:-} in
+    [yY]*) ;;
+    *) fail "$2" ;;
+    esac
+}
+
 # Other projects call their tests so; a student may have left out the exercise's name.
 check_kit()
 {
     [ -t 0 ] && [ -t 1 ] && [ "${YES:-}" != 1 ] || return 0
     echo 'make check runs all tests of the kit, as make test does: about ten minutes.'
     echo 'To grade an exercise, name it: make check-1, make check-ring, ...'
-    printf 'Run the tests of the kit? [y/N] '
-    read -r answer
-    case ${answer:-} in
-    [yY]*) ;;
-    *) fail "no test was run" ;;
-    esac
+    confirm 'Run the tests of the kit?' "no test was run"
 }
 
 hint()
@@ -311,12 +317,7 @@ reset()
     fi
     if [ -e "$to" ] && [ "${YES:-}" != 1 ]; then
         [ -t 0 ] || fail "this throws away what you wrote in $to; YES=1 does it (and keeps a backup)"
-        printf 'Throw away what you wrote in %s (a backup is kept)? [y/N] ' "$to"
-        read -r answer
-        case ${answer:-} in
-        [yY]*) ;;
-        *) fail "nothing was changed" ;;
-        esac
+        confirm "Throw away what you wrote in $to (a backup is kept)?" "nothing was changed"
     fi
     original=$(mktemp)
     trap 'rm -f "$original"' EXIT

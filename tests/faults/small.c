@@ -1,11 +1,12 @@
 // A program that does one thing, so that every call in it can be made to fail in little time:
 //
-//     small train FLAG... | idx IMAGES LABELS | cifar10 FOLDER | safetensors FILE [COPY] | lab
+//     small train FLAG... | idx IMAGES LABELS | cifar10 FOLDER | safetensors FILE [COPY] | lab TABLE
 //
 // `train` trains a network of two layers as the steps train theirs; the others only read. It prints
 // what it found, so that one that lost something can be told from one that did not; with COPY it
 // also writes what it read.
 
+#include <errno.h>
 #include <inttypes.h>
 #include <locale.h>
 #include <stdio.h>
@@ -49,9 +50,13 @@ static void read_safetensors(const char *path, const char *copy_path)
     safetensors_free(copy);
 }
 
-static void read_labs(void)
+static void read_labs(const char *path)
 {
-    Exercises exercises = exercises_read();
+    FILE *table = fopen(path, "re");
+    if (!table)
+        die("cannot read %s: %s", path, strerror(errno));
+    Exercises exercises = exercises_from(table);
+    fclose(table);
     for (int i = 0; i < exercises.count; i++)
         printf("%s %d runs\n", exercises.items[i].name, exercises.items[i].run_count);
     exercises_free(&exercises);
@@ -101,10 +106,10 @@ int main(int argc, char **argv)
         show_data_set(load_cifar10(argv[2], TEST));
     else if (strcmp(what, "safetensors") == 0 && argc >= 3)
         read_safetensors(argv[2], argv[3]); // NULL: no copy
-    else if (strcmp(what, "lab") == 0)
-        read_labs();
+    else if (strcmp(what, "lab") == 0 && argc == 3)
+        read_labs(argv[2]);
     else
-        die("readers: idx IMAGES LABELS | cifar10 FOLDER | safetensors FILE [COPY] | lab | "
+        die("readers: idx IMAGES LABELS | cifar10 FOLDER | safetensors FILE [COPY] | lab TABLE | "
             "args WORD...");
     if (fflush(stdout) != 0 || ferror(stdout))
         die("standard output could not be written");

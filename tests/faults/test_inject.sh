@@ -39,13 +39,14 @@ runs=(
     "gzip ours $((3 * sample)) tests/faults/small idx $folder/images.gz $folder/labels.gz"
     "cifar10 ours $sample tests/faults/small cifar10 $folder"
     "safetensors ours $((3 * sample)) tests/faults/small safetensors $case_file $folder/made/copy"
-    "lab.conf ours $((3 * sample)) tests/faults/small lab"
+    "lab.conf ours $((3 * sample)) tests/faults/small lab $folder/labs"
     "train others $sample tests/faults/small train ${little[*]}"
 )
 
 # Three images of two rows and four columns, and their labels; a batch of CIFAR-10, all black.
 printf '\0\0\10\3\0\0\0\3\0\0\0\2\0\0\0\4%024d' 7 >"$folder/images"
 printf '\0\0\10\1\0\0\0\3\11\0\4' >"$folder/labels"
+common/scripts/labs.sh runs >"$folder/labs"
 gzip -k "$folder/images" "$folder/labels"
 "$build/tests/faults/small" train "${little[@]}" --checkpoint-dir "$folder/first" >"$folder/out" 2>&1 ||
     fail "no checkpoint to go on from: $(cat "$folder/out")"

@@ -1,26 +1,13 @@
-// What labs/NN-name/lab.conf says of a lab's exercises, as far as it concerns their checks: the
-// runs of a check, which earlier exercises must still hold, and what the library must not do for
-// them.
-//
-//     [ring]                          an exercise begins: a number, or a word
-//     title = Around a ring
-//     holds = 1 2                     earlier exercises
-//     replaces = MPI_Allreduce        calls that the exercise is there to replace
-//     run = main 5 0,0,1,0,1 FLAGS    a run of its check: name, ranks, HVD_LAYOUT or -, flags
-//     run = three 1 devices=3 FLAGS   one on three devices of each machine: HVDLAB_DEVICES
-//     run = two 3 servers=2 FLAGS     one of 3 workers and 2 parameter servers, ranks 3 and 4;
-//                                     servers=2:0,80,0 gives each worker its --pace
-//     kill = main 2:step:7            in that run rank 2 is killed at its 7th event "step"
-//     full = main 3                   in that run the 3rd write_checkpoint finds the disk full
-//     after = again main              run "again" begins with the files that run "main" leaves
-//
-// There may be several runs. What stands before the first exercise, and other keys, are for others.
+// The labs' exercises, as far as it concerns their checks: the runs of a check, which earlier
+// exercises must still hold, and what the library must not do for them. labs/NN-name/lab.conf says
+// so (CONTRIBUTING.md), and common/scripts/labs.sh reads it.
 
 #ifndef HVDLAB_STEPS_LAB_H
 #define HVDLAB_STEPS_LAB_H
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 typedef struct {
     char *name;
@@ -54,8 +41,12 @@ typedef struct {
     int count;
 } Exercises;
 
-// Of all labs, in the order of their folders' names. Exits where a line makes no sense.
+// Of all labs, in the order of their folders' names. Exits where a line of a lab.conf makes no
+// sense.
 Exercises exercises_read(void);
+
+// The same from what `labs.sh runs` printed.
+Exercises exercises_from(FILE *table);
 void exercises_free(Exercises *exercises);
 
 // NULL where there is none of that name.

@@ -14,7 +14,7 @@ git rev-parse HEAD >/dev/null 2>&1 || skip "this is no clone: make release takes
 unset MAKEFLAGS MFLAGS MAKELEVEL
 kit=$PWD
 tools=$(basename -s .c common/tools/*.c)
-hidden=$(sed -n 's/^kit_only := //p' Makefile)
+hidden=$(common/scripts/help.sh Makefile kit | xargs)
 
 # release NAME EXERCISES [SETTING...]: as $folder/NAME.
 release()

@@ -11,8 +11,8 @@ done
 made=$folder/built
 mkdir "$made"
 cp "$build/replay" "$build/solution_06" "$made/"
-for part in first 1 2 3; do
-    echo "replay@20=$made/replay tests/golden/cases/mlp_sgd.safetensors --device gpu" >"$made/pack-$part"
+for part in gpu_{first,1,2,3}; do
+    echo "$part 20 replay : $made/replay tests/golden/cases/mlp_sgd.safetensors --device gpu" >"$made/pack-$part"
 done
 BUILD=$made TO=$folder/pack succeeds common/scripts/gpu_pack.sh "$made/replay" "$made/solution_06"
 mv "$folder/pack" "$folder/moved"

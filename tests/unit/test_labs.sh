@@ -13,6 +13,82 @@ echo 'no setting' >>"$folder/kit/$last"
 (cd "$folder/kit" && refused 'lab.conf' common/scripts/steps.sh cut "$folder/half"
     [[ ! -e $folder/half && $failures -eq 0 ]]) || fail "steps.sh cut goes on without $last"
 
+# A line that makes no sense is named, with its file.
+mkdir -p "$folder/wrong/labs/01-a"
+cp -R common "$folder/wrong"
+# wrong LINE WORDS CONF: the line N of this lab.conf is wrong.
+wrong()
+{
+    printf '%b' "$3" >"$folder/wrong/labs/01-a/lab.conf"
+    (cd "$folder/wrong" && refused "labs/01-a/lab.conf:$1: $2" common/scripts/labs.sh runs
+        [[ $failures -eq 0 ]]) || failures=$((failures + 1))
+}
+wrong 2 "neither [exercise] nor name = value" '[a]\nwords\n'
+wrong 1 "neither [exercise] nor name = value" '[a\n'
+wrong 2 "[a] is there already" '[a]\n[a]\n'
+wrong 1 "[07]: a number begins with no 0" '[07]\n'
+wrong 2 "no setting is called colour" '[a]\ncolour = red\n'
+wrong 2 "baseline belongs to the lab" '[a]\nbaseline = a\n'
+wrong 1 "core: \"no\"" 'core = no\n'
+wrong 2 "holds: b is no exercise above" '[a]\nholds = b\n'
+wrong 2 "holds: a is no exercise above" '[a]\nholds = a\n'
+wrong 2 "run: \"\" is no number of ranks" '[a]\nrun = main\n'
+wrong 2 "run: the layout 0 does not name a node for each of 2 ranks" '[a]\nrun = main 2 0 x\n'
+wrong 2 "run: the layout devices=0" '[a]\nrun = main 1 devices=0\n'
+wrong 2 "run: more than 16" '[a]\nrun = main 17 - x\n'
+wrong 1 "run: more than 16" 'run = main 9 servers=8 x\n'
+wrong 2 "run: more than 16" '[a]\nrun = main 1 devices=17 x\n'
+wrong 3 "kill: it is of a run above" '[a]\nrun = main 2 0,1\nkill = other 1:step:3\n'
+wrong 3 "kill: it is of a run above" 'run = main 2 0,1\n[a]\nkill = main 1:step:3\n'
+wrong 3 "kill: 1:step:0 is no RANK:EVENT:N" '[a]\nrun = main 2 0,1\nkill = main 1:step:0\n'
+wrong 3 "full: 0 is no number" '[a]\nrun = main 2 0,1\nfull = main 0\n'
+wrong 3 "after: main is no other run" '[a]\nrun = main 2 0,1\nafter = main main\n'
+wrong 2 "programs: a.c is there already" 'programs = a.c\nprograms = a.c\n'
+wrong 1 "@few: there is no set of this name" 'flags = @few\n'
+wrong 1 "@few: there is no set of this name" 'set few = @few\n'
+# With one of its words left out or doubled, a lab.conf is refused so, or the graders take what labs.sh makes of it.
+for seed in {1..40}; do
+    awk -v seed="$seed" 'BEGIN { srand(seed) } { line[NR] = $0 } END {
+        at = int(rand() * NR) + 1; n = split(line[at], word, " "); hit = int(rand() * n) + 1; twice = rand() < 0.5
+        for (l = 1; l <= NR; l++) {
+            text = line[l]
+            if (l == at) for (text = i = ""; i++ < n; ) text = text (i != hit ? word[i] " " : twice ? word[i] " " word[i] " " : "")
+            print text } }' labs/*/lab.conf | sed '/^programs/d' >"$folder/wrong/labs/01-a/lab.conf"
+    if run "$folder/wrong/common/scripts/labs.sh" runs && [[ $status -eq 0 ]]; then
+        cp "$folder/out" "$folder/table"
+        succeeds "$build/tests/faults/small" lab "$folder/table"
+    elif [[ $status -ne 2 || $(wc -l <"$folder/err") -ne 1 || $(cat "$folder/err") != labs/01-a/lab.conf:*:* ]]; then
+        fail "lab.conf, word left out or doubled by seed $seed: status $status: $(cat "$folder/err")"
+    fi
+done
+# An exercise has its lab's settings and runs, if it has none of its own.
+cat >"$folder/wrong/labs/01-a/lab.conf" <<'EOT'
+title = Lab
+set few = --images 8
+set more = @few --epochs 2
+replaces = F G
+run = one 1 0 @few
+run = two 2 0,1 @more --seed 1
+after = two one
+[a]
+[b]
+title = b
+replaces = H
+run = three 3 - @few
+EOT
+succeeds "$folder/wrong/common/scripts/labs.sh" runs
+diff "$folder/out" - <<'EOT' || fail "not what labs.sh runs should print"
+exercise a a
+replaces F G
+run one 1 0 0 0 - - - - --images 8
+run two 2 0,1 0 0 - - - one --images 8 --epochs 2 --seed 1
+exercise b b
+replaces H
+run three 3 - 0 0 - - - - --images 8
+EOT
+succeeds "$folder/wrong/common/scripts/labs.sh" get a title
+[[ ! -s $folder/out ]] || fail "an exercise has the title of its lab"
+
 count() { find "$1" -maxdepth 1 -name "$2" 2>/dev/null | wc -l; }
 
 checked=0

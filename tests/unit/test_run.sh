@@ -2,38 +2,81 @@
 # What tests/run.sh makes of its commands' ends, and which of them it runs once more.
 
 . tests/lib.sh
-unset TEST_AGAIN TEST_TIMEOUT V
+unset TEST_AGAIN TEST_TIMEOUT CK_TIMEOUT_MULTIPLIER V
 
-# ends STATUS LINE... -- WORD...: tests/run.sh with these words; of what it prints, each LINE without its seconds.
+# ends STATUS LINE... -- TEST...: tests/run.sh with these tests, lines of tests/list; those of the part b run together. Of
+# what it prints, each LINE without its seconds.
 ends()
 {
-    local expected=$1 lines=()
+    local expected=$1 lines=() parts=(a)
     shift
     while [[ $1 != -- ]]; do
         lines+=("$1") && shift
     done
     rm -f "$folder/seen"
-    run tests/run.sh "${@:2}"
-    [[ $status -eq $expected ]] || fail "status $status instead of $expected: ${*:2}: $(cat "$folder/out")"
+    [[ $2 = a* ]] || parts=(--together b)
+    printf '%s\n' "${@:2}" >"$folder/list"
+    TEST_LIST=$folder/list run tests/run.sh "${parts[@]}"
+    [[ $status -eq $expected ]] || fail "status $status instead of $expected: ${*:2}: $(cat "$folder/out" "$folder/err")"
     sed -E 's/ +[0-9.]+ s  / /' "$folder/out" >"$folder/lines"
     for line in "${lines[@]}"; do
         grep -qxF "$line" "$folder/lines" || fail "\"$line\" is not in: $(cat "$folder/lines")"
     done
 }
 
-ends 0 "good ok" "none skipped" "1 passed, 0 failed, 1 skipped" -- good=true none="exit 77"
-ends 1 "good ok" "bad FAIL (status 3)" "    a reason" "1 passed, 1 failed" -- --together good=true bad="echo a reason; exit 3"
-ends 1 "slow FAIL (ended after 1 s)" "0 passed, 1 failed" -- slow@1="sleep 20"
+ends 0 "good ok" "none skipped" "1 passed, 0 failed, 1 skipped" -- "a - good : true" "a - none : exit 77"
+ends 1 "good ok" "bad FAIL (status 3)" "    a reason" "1 passed, 1 failed" -- "b - good : true" "b - bad : echo a reason; exit 3"
+ends 1 "slow FAIL (ended after 1 s)" "0 passed, 1 failed" -- "a 1 slow : sleep 20"
+CK_TIMEOUT_MULTIPLIER=3 ends 0 "slow ok" -- "a 1 slow : sleep 2"
+export TEST_TIMEOUT=1
+ends 1 "slow FAIL (ended after 1 s)" -- "a - slow : sleep 20"
+unset TEST_TIMEOUT
+
+refused "no test of tests/list is of the part nowhere" tests/run.sh nowhere
 
 # The second time it finds what the first time left.
 flaky="[[ -e $folder/seen ]] || { touch $folder/seen; exit 1; }"
-ends 1 "flaky FAIL (status 1)" "0 passed, 1 failed" -- flaky="$flaky"
+ends 1 "flaky FAIL (status 1)" "0 passed, 1 failed" -- "a - flaky : $flaky"
 export TEST_AGAIN=1
-ends 0 "flaky FAIL (status 1)" "once more: flaky ok" "2 passed, 0 failed, 1 at the second try" -- flaky="$flaky" good=true
-ends 1 "once more: bad FAIL (status 3)" "0 passed, 1 failed" -- bad="exit 3"
+ends 0 "flaky FAIL (status 1)" "once more: flaky ok" "2 passed, 0 failed, 1 at the second try" -- "a - flaky : $flaky" "a - good : true"
+ends 1 "once more: bad FAIL (status 3)" "0 passed, 1 failed" -- "a - bad : exit 3"
 for crash in 'kill -SEGV $$' "echo ERROR: AddressSanitizer: heap-use-after-free; exit 1" "echo a.c:3:1: runtime error: shift; exit 1" \
     "echo Received signal 11 (Segmentation fault); exit 1" "echo WARNING: ThreadSanitizer: data race; exit 66"; do
-    ends 1 "0 passed, 1 failed" -- crash="[[ -e $folder/seen ]] || { touch $folder/seen; ${crash//[()]/\\&}; }"
+    ends 1 "0 passed, 1 failed" -- "a - crash : [[ -e $folder/seen ]] || { touch $folder/seen; ${crash//[()]/\\&}; }"
     ! grep -q "^once more" "$folder/out" || fail "a crash is run once more: $crash"
 done
+
+# What a line of the list is: words in place of {X}, the name of its file, and files that no other line names.
+mkdir -p "$folder/kit/tests/unit" && touch "$folder/kit/tests/unit"/test_{a.c,b.c,c.sh,d.sh}
+cat >"$folder/kit/list" <<'EOT'
+# words
+each unit   tests/unit/test_*.c
+each script tests/*/test_*.sh
+main,more - {unit} (as {how}) : {begin} {build}/tests/unit/test_{unit}
+each how    this that
+set begin   A=1 B={how}
+more      60 tests/unit/test_c.sh --some
+main      -  {script}
+EOT
+here=$PWD
+(
+    cd "$folder/kit" || exit
+    export TEST_LIST=list BUILD=some/build
+    succeeds "$here/tests/run.sh" --list main more
+    diff "$folder/out" - <<'EOT' || fail "not what tests/run.sh --list should print"
+main - a (as this) : A=1 B=this some/build/tests/unit/test_a
+main - a (as that) : A=1 B=that some/build/tests/unit/test_a
+main - b (as this) : A=1 B=this some/build/tests/unit/test_b
+main - b (as that) : A=1 B=that some/build/tests/unit/test_b
+main - d : tests/unit/test_d.sh
+more - a (as this) : A=1 B=this some/build/tests/unit/test_a
+more - a (as that) : A=1 B=that some/build/tests/unit/test_a
+more - b (as this) : A=1 B=this some/build/tests/unit/test_b
+more - b (as that) : A=1 B=that some/build/tests/unit/test_b
+more 60 c : tests/unit/test_c.sh --some
+EOT
+    succeeds "$here/tests/run.sh" --programs main
+    diff "$folder/out" <(printf 'some/build/tests/unit/test_%s\n' a b) || fail "not what tests/run.sh --programs should print"
+    [[ $failures -eq 0 ]]
+) || failures=$((failures + 1))
 conclude
