@@ -117,7 +117,7 @@ build_threads = CUDA=0 SANITIZE=thread BUILD=$(threads) $(addprefix $(threads)/t
 emulated := $(BUILD)/emulated
 EMULATED_TESTS := operations optimizers loss
 EMULATED_PROGRAMS := replay solution_06 tests/emulated/test_emulated $(mpi_tests:%=tests/mpi/test_%) \
-                     $(EMULATED_TESTS:%=tests/unit/test_%) $(addprefix tests/unit/test_,devices stages mirrored)
+                     $(EMULATED_TESTS:%=tests/unit/test_%) $(addprefix tests/unit/test_,devices stages mirrored sharding)
 EMULATED_MORE := bench mlp sweep check-step compile-step cut/baseline tests/unit/test_batch_norm
 # All of it is instrumented. To look for leaks, too, would take the slow way through the stack at
 # each allocation: test_leaks.sh alone does it.
@@ -142,6 +142,7 @@ run_emulated = \
     $(call two_on_emulated,lazy) \
     'mirrored (simulated GPUs)@600=$(on_emulated) EMULATED_STREAMS=lazy CK_RUN_CASE=replicas HVDLAB_TEST_DEVICE=gpu \
         $(emulated)/tests/unit/test_mirrored' \
+    'sharding (simulated GPU)@600=$(on_emulated) CK_RUN_CASE=layers HVDLAB_TEST_DEVICE=gpu $(emulated)/tests/unit/test_sharding' \
     'stand-in for CUDA=$(on_emulated) $(emulated)/tests/emulated/test_emulated' \
     $(foreach c,$(cases),'replay $(c) (simulated GPU)=$(on_emulated) \
         $(emulated)/replay tests/golden/cases/$(c).safetensors --device gpu')
