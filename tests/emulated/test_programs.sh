@@ -246,6 +246,18 @@ CUDA_VISIBLE_DEVICES=7 job 2 solution_06
 [[ $status -eq 2 ]] || fail "CUDA_VISIBLE_DEVICES=7 on 2 ranks: status $status"
 warned 1 "CUDA_VISIBLE_DEVICES=7 names no GPU that is there"
 
+# A server on the CPU keeps the weights in another order than a worker on a GPU.
+"$build/compile-step" labs/08-parameter-server/lenet_ps.c "$folder/lenet_ps" || fail "lenet_ps does not compile"
+cat >"$folder/server_on_cpu" <<'END'
+#!/bin/sh
+[ "$HVD_ROLE" != server:0 ] || export CUDA_VISIBLE_DEVICES=
+exec "$@"
+END
+chmod +x "$folder/server_on_cpu"
+HVD_START_SECONDS=5 run common/scripts/servers.sh 1 1 "$folder/server_on_cpu" "$folder/lenet_ps"
+[[ $status -ne 0 ]] || fail "a server on the CPU takes a worker on a GPU"
+warned 1 "refuses this worker: its model has other variables, or only one of both is on a GPU"
+
 # with_conv2d FILTERS: makes $folder/odd, shard with a model of one convolution.
 with_conv2d()
 {
