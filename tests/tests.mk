@@ -150,6 +150,7 @@ run_emulated = \
 # ---- What make test takes a part of (except the graders' answers), whole, or leaves out.
 
 run_emulated_more = \
+    'handouts (simulated GPUs)@1800=$(on_emulated) SANITIZE=address,undefined EMULATED_DEVICES=4 tests/unit/test_handouts.sh --gpu' \
     'mismatches (all, simulated GPUs)@1800=$(on_emulated) EMULATED_DEVICES=4 tests/mpi/test_mismatches.sh' \
     'hvd (simulated GPUs, by MPI)@600=$(on_emulated) EMULATED_DEVICES=2 HVD_TRANSPORT=mpi common/scripts/mpi.sh run 2 \
         $(emulated)/tests/mpi/test_hvd' \
