@@ -29,7 +29,7 @@ typedef enum {
     OP_DENSE,     // with bias if it has that variable, + ReLU if `relu`
     OP_EMBEDDING, // reads the model's input, which is tokens: floats, a pixel each
     OP_SOFTMAX,   // of a vector, where the loss does not compute it
-    OP_CUSTOM,    // of a vector, by functions of the program's own; on a CPU only
+    OP_CUSTOM,    // of a vector, by functions of the program's own, in the host's memory
 } OpKind;
 enum { OP_KINDS = OP_CUSTOM + 1 }; // behind the last one
 
@@ -171,6 +171,10 @@ const Backend *backend_of(const Device *device);
 
 extern const Backend backend_cpu;
 extern const Backend backend_cuda; // only with CUDA
+
+// Calls the functions of an OP_CUSTOM with values, or gradients, in the host's memory.
+void call_custom_forward(const Op *op, float *values, size_t count);
+void call_custom_backward(const Op *op, float *gradients, size_t count);
 
 // True where an operation writes a vector per image, not an image.
 static inline bool op_writes_vector(const Op *op)

@@ -375,34 +375,15 @@ static void softmax_backward(OpState *s, const BackwardArgs *a)
 
 // The program's own functions, in the place of the output and of its gradient.
 
-static double sum_of(const float *values, size_t count)
-{
-    double sum = 0;
-    for (size_t i = 0; i < count; i++)
-        sum += (double)values[i];
-    return sum;
-}
-
-static void call_custom(const OpState *s, const char *pass, float *values,
-                        void (*function)(float *values, size_t count))
-{
-    size_t count = layout_elements(s->out);
-    trace("custom_begin", TEXT("pass", pass), NUMBER("length", s->op->out.channels),
-          NUMBER("sum", sum_of(values, count)));
-    function(values, count);
-    trace("custom_end", TEXT("pass", pass), NUMBER("length", s->op->out.channels),
-          NUMBER("sum", sum_of(values, count)));
-}
-
 static void custom_forward(OpState *s, const ForwardArgs *a)
 {
     memcpy(a->output, a->input, layout_bytes(s->out));
-    call_custom(s, "forward", a->output, s->op->custom_forward);
+    call_custom_forward(s->op, a->output, layout_elements(s->out));
 }
 
 static void custom_backward(OpState *s, const BackwardArgs *a)
 {
-    call_custom(s, "backward", a->output_gradient, s->op->custom_backward);
+    call_custom_backward(s->op, a->output_gradient, layout_elements(s->out));
 }
 
 // One row of functions per operation.

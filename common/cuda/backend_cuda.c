@@ -326,6 +326,28 @@ static void softmax_backward(OpState *s, const BackwardArgs *a)
     launch_softmax_backward(a->output, a->output_gradient, s->batch, s->out.channels);
 }
 
+// ---- The program's own functions, on a copy in the host's memory.
+
+static void call_on_host(const OpState *s, void *to, const void *from,
+                         void (*call)(const Op *op, float *values, size_t count))
+{
+    float *values = allocate(elements_of(s->out), sizeof *values);
+    cuda_read(values, from, activation_bytes(s->out));
+    call(s->op, values, elements_of(s->out));
+    cuda_write(to, values, activation_bytes(s->out));
+    free(values);
+}
+
+static void custom_forward(OpState *s, const ForwardArgs *a)
+{
+    call_on_host(s, a->output, a->input, call_custom_forward);
+}
+
+static void custom_backward(OpState *s, const BackwardArgs *a)
+{
+    call_on_host(s, a->output_gradient, a->output_gradient, call_custom_backward);
+}
+
 // ---- The table of operations, one row each. Without a function to create it, an operation needs
 // nothing but its input and output.
 
@@ -345,6 +367,7 @@ static const struct {
     [OP_DENSE] = {dense_create, dense_forward, dense_backward},
     [OP_EMBEDDING] = {NULL, embedding_forward, embedding_backward},
     [OP_SOFTMAX] = {NULL, softmax_forward, softmax_backward},
+    [OP_CUSTOM] = {NULL, custom_forward, custom_backward},
 };
 
 static ActivationShape activation_of(Shape shape, int batch, bool floats)
@@ -355,8 +378,6 @@ static ActivationShape activation_of(Shape shape, int batch, bool floats)
 
 static OpState *op_create(Device *device, const Op *op, int batch, OpSizes *sizes)
 {
-    if (op->kind == OP_CUSTOM)
-        die("custom_layer: its functions work in the host's memory; use --device cpu");
     CudaTurn turn = cuda_take_turn(device);
     OpState *s = allocate(1, sizeof *s);
     *s = (OpState){.device = device,

@@ -220,7 +220,7 @@ static const char *objection(const PsServer *server, const PsHello *hello)
     if (hello->server != (uint32_t)job->role.number)
         return "it takes this for another server (the order of HVD_SERVERS)";
     if (hello->layout != server->parameters->layout || hello->length != server->parameters->length)
-        return "its model has other variables";
+        return "its model has other variables, or only one of both is on a GPU";
     const Seat *seat = &server->seats[hello->worker];
     if (seat->peer)
         return "a worker with this number is there already (HVD_ROLE)";

@@ -93,8 +93,7 @@ static void apply_pieces(Optimizer *optimizer, const Parameters *parameters)
 Optimizer *optimizer_in_pieces(Optimizer *optimizer, void (*ready)(float *gradients, int count),
                                void (*finish)(float *gradients, size_t count))
 {
-    if (device_is_gpu())
-        die("%s: gradients in host memory only; use --device cpu", __func__);
+    device_need_cpu(__func__);
     InPieces *pieces = allocate(1, sizeof *pieces);
     pieces->optimizer = (Optimizer){
         .name = optimizer->name,

@@ -29,7 +29,8 @@ void train_lenet(const Args *args);
 
 // An optimizer that passes the gradients to the program piece by piece: `ready` gets the `count`
 // gradients of a layer when they are complete, while the backward pass goes on with the layers
-// before it; `finish` gets all gradients before `optimizer` applies them. In host memory.
+// before it; `finish` gets all gradients before `optimizer` applies them. In host memory: without
+// --device the CPU computes, even where there is a GPU.
 Optimizer *optimizer_in_pieces(Optimizer *optimizer, void (*ready)(float *gradients, int count),
                                void (*finish)(float *gradients, size_t count));
 

@@ -235,8 +235,7 @@ Optimizer *optimizer_in_shards(Optimizer *optimizer, void (*ready)(Piece *piece)
     if (optimizer->inner || optimizer->apply == apply)
         die("%s: %s is wrapped already; it takes a plain one, such as adam()", __func__,
             optimizer->name);
-    if (device_is_gpu())
-        die("%s: gradients in host memory only; use --device cpu", __func__);
+    device_need_cpu(__func__);
     Shards *shards = allocate(1, sizeof *shards);
     *shards = (Shards){
         .optimizer = {.name = optimizer->name,

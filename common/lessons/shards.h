@@ -32,7 +32,8 @@ void update_weights(Piece *piece, int begin, int count);
 // An optimizer that keeps no gradients itself: `ready` gets each piece when its gradients are
 // complete, during the backward pass; `update` gets each piece before the next forward pass, in the
 // same order. To be passed to compile(), and to no other optimizer. It owns `optimizer`. In the
-// host's memory only, and without checkpoints: they do not hold state that is in parts.
+// host's memory only, so without --device the CPU computes, even where there is a GPU; and without
+// checkpoints: they do not hold state that is in parts.
 USE_RESULT Optimizer *optimizer_in_shards(Optimizer *optimizer, void (*ready)(Piece *piece),
                                           void (*update)(Piece *piece));
 

@@ -275,13 +275,23 @@ static bool play(Plan *plan, const OpRange *piece)
     return *recording;
 }
 
-// A recording has only the device's work. It would miss the host's: writing a trace, or sending
-// gradients. A plan's first step is not recorded, so that libraries are initialized.
+static bool calls_the_program(const Program *program)
+{
+    for (int i = 0; i < program->op_count; i++)
+        if (program->ops[i].kind == OP_CUSTOM)
+            return true;
+    return false;
+}
+
+// A recording has only the device's work. It would miss the host's: writing a trace, sending
+// gradients, functions of the program's own. A plan's first step is not recorded, so that libraries
+// are initialized.
 static void compute(Model *m, Plan *plan)
 {
     double fingerprint = 0;
     int count = m->program.op_count;
-    bool recorded = backend(m)->record && plan->trained && !trace_on();
+    bool recorded =
+        backend(m)->record && plan->trained && !trace_on() && !calls_the_program(&m->program);
     plan->trained = true;
     if (recorded) {
         span_next(SPAN_COMPUTE, "forward and backward (queued)", plan->batch, -1);

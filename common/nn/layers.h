@@ -81,8 +81,8 @@ USE_RESULT Tensor dense_without_bias(Tensor x, int units);
 
 // A layer of the program's own on a vector, of the same shape: `forward` replaces the values of the
 // whole batch, `backward` the gradients of the output by those of the input; `count` is the batch's
-// size times the vector's length. In host memory, on the thread that computes the model. On a GPU,
-// compile() exits with an error message.
+// size times the vector's length. In host memory, on the thread that computes the model. From a GPU
+// the values are copied there, and back.
 typedef void (*LayerFunction)(float *values, size_t count);
 USE_RESULT Tensor custom_layer(Tensor x, LayerFunction forward, LayerFunction backward);
 

@@ -448,6 +448,20 @@ int device_count(void)
     return count;
 }
 
+void device_need_cpu(const char *caller)
+{
+    pthread_mutex_lock(&node.lock);
+    if (!node.in_use && settings()->device == DEVICE_AUTO) {
+        if (visible_gpus() > 0)
+            note_on_root("%s: its functions work in the host's memory, so the CPU computes",
+                         caller);
+        settings()->device = DEVICE_CPU;
+    }
+    pthread_mutex_unlock(&node.lock);
+    if (device_is_gpu())
+        die("%s: its functions work in the host's memory, not on a GPU; use --device cpu", caller);
+}
+
 static void start(void)
 {
     pthread_mutex_lock(&node.lock);

@@ -102,6 +102,10 @@ bool device_cpu_has_bfloat16(void);
 // threads, and with fewer they wait forever.
 int device_team(const Device *device);
 
+// For `caller`, whose functions work in the host's memory: the CPU computes. Where a GPU would
+// compute otherwise, the root says so. Exits where --device gpu asks for one, or one is in use.
+void device_need_cpu(const char *caller);
+
 // A thread that has neither a device nor chosen one works on this one from now on: it has been
 // given another thread's model to compute.
 void device_adopt(Device *device);

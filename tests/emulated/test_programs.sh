@@ -92,6 +92,26 @@ cmp -s "$folder/waits-640" "$folder/waits-1280" || fail "replicas wait in each s
 tail -n 1 "$folder/peers-1" | cmp -s - <(tail -n 1 "$folder/peers-0") || fail "mirrored on GPUs that reach each other has another result"
 export EMULATED_DEVICES=1
 
+# Functions of the program's own that work in the host's memory: the CPU computes, unless a GPU is asked for. Those of a layer
+# get copies.
+for exercise in overlap:optimizer_in_pieces zero:optimizer_in_shards tensor:; do
+    name=${exercise%:*} call=${exercise#*:}
+    "$build/compile-step" "solutions/$name.c" "$folder/$name" || fail "$name does not compile"
+    HVDLAB_FLAGS="--data synthetic --images 16 --batch-size 4 --epochs 1" EMULATED_DEVICES=2 run mpirun -np 2 "$folder/$name"
+    if [[ ! $call ]]; then
+        touched "0:0 1:1" "$name on two GPUs"
+        [[ ! -s $folder/err ]] || fail "$name on two GPUs: $(cat "$folder/err")"
+        continue
+    fi
+    promise "$name where there are GPUs"
+    [[ $(cat "$folder/err") = "$name: note: $call: its functions work in the host's memory, so the CPU computes" ]] ||
+        fail "$name: not one line: $(cat "$folder/err")"
+    [[ ! -s $folder/report ]] || fail "$name uses a GPU: $(cat "$folder/report")"
+    HVDLAB_FLAGS="--data synthetic --images 16" run "$folder/$name" --device gpu
+    [[ $status -eq 2 ]] || fail "$name --device gpu: status $status"
+    warned 1 "$name: $call: its functions work in the host's memory, not on a GPU; use --device cpu"
+done
+
 # ---- A loss that is no number: looked at when the GPU's sums are, and the step is the first one.
 
 for n in 1 2; do
@@ -225,6 +245,18 @@ EMULATED_CAPABILITY=7.5 refused "--precision bf16 needs a GPU of compute capabil
 CUDA_VISIBLE_DEVICES=7 job 2 solution_06
 [[ $status -eq 2 ]] || fail "CUDA_VISIBLE_DEVICES=7 on 2 ranks: status $status"
 warned 1 "CUDA_VISIBLE_DEVICES=7 names no GPU that is there"
+
+# A server on the CPU keeps the weights in another order than a worker on a GPU.
+"$build/compile-step" labs/08-parameter-server/lenet_ps.c "$folder/lenet_ps" || fail "lenet_ps does not compile"
+cat >"$folder/server_on_cpu" <<'END'
+#!/bin/sh
+[ "$HVD_ROLE" != server:0 ] || export CUDA_VISIBLE_DEVICES=
+exec "$@"
+END
+chmod +x "$folder/server_on_cpu"
+HVD_START_SECONDS=5 run common/scripts/servers.sh 1 1 "$folder/server_on_cpu" "$folder/lenet_ps"
+[[ $status -ne 0 ]] || fail "a server on the CPU takes a worker on a GPU"
+warned 1 "refuses this worker: its model has other variables, or only one of both is on a GPU"
 
 # with_conv2d FILTERS: makes $folder/odd, shard with a model of one convolution.
 with_conv2d()

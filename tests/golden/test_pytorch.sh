@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# labs/06-checkpoints/in_pytorch.py: PyTorch has the same images right as build/evaluate, with weights that the kit trained.
+# labs/06-checkpoints/in_pytorch.py and in_keras.py: PyTorch and Keras have the same images right as build/evaluate, with weights
+# that the kit trained. (Keras where the Python has it, computed by PyTorch.)
 # labs/02-six-steps/in_pytorch.py: of three ranks one prints; they share an epoch, and end with the same weights and metrics.
 # The Python is PEER, else python3; skipped where it has no PyTorch.
 
@@ -21,9 +22,18 @@ succeeds mpirun -np 2 "$folder/trainer" --width 1 --epochs 1 --images 1000 --bat
 succeeds "$build/evaluate" --weights "$folder/saved/ckpt-1.safetensors" --data-dir "$data"
 right=$(sed -n 's/^Test accuracy: .*(\(.*\))$/\1/p' "$folder/out")
 loss=$(sed -n 's/^Test loss: //p' "$folder/out")
-succeeds "$python" labs/06-checkpoints/in_pytorch.py "$folder/saved/ckpt-1.safetensors"
-grep -qxF "Right: $right" "$folder/out" || fail "the kit has $right images right: $(cat "$folder/out")"
-awk -v kit="$loss" '/^Test loss: / { d = $3 - kit; exit !(d * d <= 1e-10) }' "$folder/out" || fail "the kit's loss is $loss: $(cat "$folder/out")"
+frameworks=pytorch
+if KERAS_BACKEND=torch "$python" -c 'import keras' 2>"$folder/err"; then
+    frameworks+=" keras"
+else
+    echo "not tested: in_keras.py, since $python has no Keras: $(tail -n 1 "$folder/err")"
+fi
+for framework in $frameworks; do
+    KERAS_BACKEND=torch succeeds "$python" "labs/06-checkpoints/in_$framework.py" "$folder/saved/ckpt-1.safetensors"
+    grep -qxF "Right: $right" "$folder/out" || fail "the kit has $right images right: $framework: $(cat "$folder/out")"
+    awk -v kit="$loss" '/^Test loss: / { d = $3 - kit; near = d * d <= 1e-10 } END { exit !near }' "$folder/out" ||
+        fail "the kit's loss is $loss: $framework: $(cat "$folder/out")"
+done
 
 # The program is run by another one, which sees what it leaves.
 cat >"$folder/six_steps.py" <<'END'

@@ -68,7 +68,8 @@ static void set_number(const char *variable, int number)
 static void set_environment(const Sandbox *sandbox, const RunPlan *plan)
 {
     clear_environment();
-    char *flags = format_text(FLAGS " --device %s --log-dir %s %s", runs_on_gpu() ? "gpu" : "cpu",
+    // A program whose functions work in the host's memory takes the CPU by itself.
+    char *flags = format_text(FLAGS "%s --log-dir %s %s", runs_on_gpu() ? "" : " --device cpu",
                               sandbox->logs, plan->flags);
     setenv("HVDLAB_FLAGS", flags, 1);
     setenv("HVDLAB_TRACE", sandbox->pipes, 1);

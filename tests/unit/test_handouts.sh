@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Usage: tests/unit/test_handouts.sh [--some | --rest | --package [NAME...]]
+# Usage: tests/unit/test_handouts.sh [--some | --rest | --gpu [NAME...] | --package [NAME...]]
 #
 # The handouts do what they say: every laptop command of labs/ is run as it is written, in a copy
 # of the tree, shortened by HVDLAB_FLAGS; of all other commands the programs, flags, make targets and
 # documented names must exist; so must links, figures and quoted code. README's links and names, too.
 # With --some only the commands of lab 1 are run, with --rest only those of the other labs; all
 # else is looked at. With --package it reads the texts of the students' package (make release), in which it runs the
-# commands as an ordinary user; of labs that begin with a NAME only.
+# commands as an ordinary user; of labs that begin with a NAME only. With --gpu it runs the GPU commands and nothing else,
+# with the solutions as steps, on GPUs or in a BUILD with simulated ones (tests/emulated).
 #
 # What a handout is made of, for this test (and for who writes one):
 #
@@ -17,7 +18,8 @@
 #     ```sh laptop hangs         at its full length, too; the last command must still run when its own `timeout` ends it
 #     ```sh bf16                 is run where the processor computes bfloat16; and looked at
 #     ```sh cluster              is run where this machine can have a cluster, in one of the test's own; and looked at
-#     ```sh gpu, ```sh terminal  is not run (no GPU; goes on until Control-C)
+#     ```sh gpu                  is run with --gpu; each block must give a GPU some work
+#     ```sh terminal             is not run (goes on until Control-C, or shows something)
 #     ```text prints             every line is one that the block before it printed
 #     ```c solutions/step_01.c   every line is one of this file
 #     <!-- student: COMMAND -->  is run, in place of what the student does with an editor
@@ -271,8 +273,21 @@ check_quoted() # FILE TEXT
     done <<<"${2%$'\n'}"
 }
 
+# (The report is the stand-in's: a line for each GPU that a process has used.)
+run_gpu() # TEXT
+{
+    export EMULATED_REPORT=$work/report
+    rm -f "$EMULATED_REPORT"
+    run_commands "$1" || fail "a command fails" "$work/output"
+    [[ ${EMULATED_DEVICES:-0} -eq 0 || -s $EMULATED_REPORT ]] || fail "no GPU computes" "$work/output"
+}
+
 block() # INFO TEXT
 {
+    if [[ $part == --gpu ]]; then
+        [[ $1 != "sh gpu" ]] || run_gpu "$2"
+        return
+    fi
     if [[ -n $only_look && $1 == sh\ * ]]; then
         check_commands "$2"
         return
@@ -356,6 +371,7 @@ read_handout() # FILE
         fi
     done 3<"$1"
     place=$1
+    [[ $part != --gpu ]] || return 0
     [[ -z $inside ]] || fail "a block does not end"
     [[ $(grep -c '^<details>' "$1") -eq $(grep -c '^</details>' "$1") ]] || fail "<details> without end"
     check_links "$1"
@@ -374,6 +390,11 @@ check_figures()
 
 # This make is not part of the one that runs the tests; settings reach it through the environment.
 unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES BUILD FILE NAME NP YES
+# (EMULATED counts on make's command line only.)
+if [[ ${EMULATED_DEVICES:-} ]]; then
+    make() { command make EMULATED=1 "$@"; }
+    export -f make
+fi
 unset HVDLAB_DEVICES HVDLAB_TRACE HVD_RANKS_PER_NODE
 place=$0
 case $part in
@@ -381,16 +402,19 @@ case $part in
 --prepared) ;;
 *) copy_tree ;;
 esac
+[[ $part != --gpu ]] || cp solutions/*.c steps
 make baseline >"$work/make" 2>&1 || fail "make baseline" "$work/make"
 build/baseline --help >"$work/help" || fail "build/baseline --help"
 eval "$(make -s env)"
 export HVDLAB_FLAGS="--data synthetic --images 96 --batch-size 8 --val-batch-size 32 --epochs 1 \
 --width 1 --target-accuracy 1 --loader-threads 1 --pace 1"
+# A simulated GPU is slow.
+[[ $part != --gpu ]] || HVDLAB_FLAGS+=" --images 32 --batch-size 4 --val-batch-size 4"
 
 for handout in labs/*/*.md labs/*.md; do
     case $part:$handout in
-    --prepared:labs/*)
-        only_look=
+    --prepared:labs/* | --gpu:labs/*)
+        only_look=${part#--prepared}
         [[ $# -eq 0 ]] || grep -qE "^($(tr ' ' '|' <<<"$*"))" <<<"${handout#labs/}" || continue
         ;;
     --some:labs/01-*) only_look= ;;
@@ -400,9 +424,11 @@ for handout in labs/*/*.md labs/*.md; do
     read_handout "$handout"
 done
 place=README.md
-check_links README.md
-check_spans README.md
-[[ $part == --prepared ]] || check_figures
+if [[ $part != --gpu ]]; then
+    check_links README.md
+    check_spans README.md
+    [[ $part == --prepared ]] || check_figures
+fi
 
 [[ $failures -eq 0 ]] && echo "blocks of commands: $ran; all do as the handouts say"
 exit $((failures > 0))
