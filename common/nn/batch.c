@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/numbers.h"
 #include "base/format.h"
+#include "nn/hooks.h"
 #include "observe/trace.h"
 
 static bool plan_fits(const Plan *plan, int batch, int team)
@@ -173,6 +174,8 @@ static void report_ready(const Model *m, const Op *op, double *fingerprint)
         if (op->kind == OP_EMBEDDING && !m->optimizer->takes_pieces)
             trace_tables(m, "table_gradient", true);
     }
+    if (gradients_seen)
+        gradients_seen(&m->parameters, begin, length, false);
     if (m->optimizer->gradient_ready)
         m->optimizer->gradient_ready(m->optimizer, &m->parameters, begin, length);
 }

@@ -10,6 +10,9 @@
 #include "observe/trace.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "nn/hooks.h"
+
+void (*gradients_seen)(const Parameters *parameters, size_t offset, size_t length, bool applied);
 
 void optimizer_allocate_slots(Optimizer *self, const Parameters *parameters)
 {
@@ -69,6 +72,8 @@ double gradient_fingerprint(const Parameters *p, size_t offset, size_t length)
 
 static void apply(Optimizer *self, const Parameters *parameters)
 {
+    if (gradients_seen)
+        gradients_seen(parameters, 0, parameters->length, true);
     trace("apply", TEXT("optimizer", self->name),
           NUMBER("value", gradient_fingerprint(parameters, 0, parameters->length)),
           NUMBER("learning_rate", self->rule.learning_rate),

@@ -27,7 +27,7 @@
 // clang-format off
 #define DEFAULT_ARGS                                                                               \
     {.log_dir = "./logs", .batch_size = 32, .val_batch_size = 32, .epochs = 40, .base_lr = 0.01f,  \
-     .wd = 0.000005f, .target_accuracy = 0.85f, .patience = 2, .width = 10, .max_count = 1 << 22, \
+     .wd = 0.000005f, .clip_norm = 1, .target_accuracy = 0.85f, .patience = 2, .width = 10, .max_count = 1 << 22, \
      .shuffle_buffer = 60000, .micro_batches = 4, .blocks = 16}
 #define DEFAULT_SETTINGS {.loader_threads = 4, .augment = true, .shuffle = true}
 // clang-format on
@@ -94,6 +94,8 @@ static const Flag flags[] = {
      .most = FLT_MAX, .range = "a finite number of at least 0"},
     {"wd", "X", "weight decay: L2 penalty on the kernels", .real = &args.wd, .least = 0,
      .most = FLT_MAX, .range = "a finite number of at least 0"},
+    {"clip-norm", "X", "limit for the norm of all gradients together", .real = &args.clip_norm,
+     .least = FLT_TRUE_MIN, .most = FLT_MAX, .range = "a finite number above 0"},
     {"target-accuracy", "A", "stop when validation accuracy stays above this",
      .real = &args.target_accuracy, .least = 0, .most = 1, .range = "a number from 0 to 1"},
     {"patience", "EPOCHS", "for so many epochs in a row", .real = &args.patience,

@@ -24,6 +24,7 @@ typedef struct {
     int epochs;                 // --epochs
     float base_lr;              // --base-lr: learning rate for a single device
     float wd;                   // --wd: L2 penalty on the kernels of conv and dense layers
+    float clip_norm;            // --clip-norm: the limit for the norm of all gradients together
     float target_accuracy;      // --target-accuracy: validation accuracy to exceed before stopping
     float patience;             // --patience: epochs in a row above the target
     int width;                  // --width: k of the Wide ResNet 16-k

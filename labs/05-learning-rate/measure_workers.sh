@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Usage: measure_workers.sh accumulate|rates
+# Usage: measure_workers.sh accumulate|clip|rates
 #
 # The tables of labs/05-learning-rate/handout.md, measured again, on standard output; `rates` draws its
 # figure, too, beside the handout. The programs are the solutions and the lab's own, whatever a student
@@ -30,6 +30,23 @@ accumulate_table()
         done | awk -F ': ' '/^Test/ { printf "%s%.2f", count++ ? ", " : " ", $2 } END { printf " |" }'
     done
     echo
+}
+
+clip_table()
+{
+    local limit workers
+    make -s "$build/solution_clip" >&2
+    printf '| | 1 worker, batches of 128 | 4 workers, batches of 32 |\n| --- | --- | --- |\n'
+    for limit in 1000000 1; do
+        printf '| %s |' "$([[ $limit = 1 ]] && echo "a limit of 1" || echo "no limit")"
+        for workers in 1 4; do
+            for _ in 1 2 3; do
+                run $workers "$build/solution_clip" --base-lr 0.4 --epochs 2 --images 6000 --clip-norm $limit \
+                    --batch-size $((128 / workers))
+            done | awk -F ': ' '/^Test/ { printf "%s%.2f", count++ ? ", " : " ", $2 } END { printf " |" }'
+        done
+        echo
+    done
 }
 
 # "WORKERS RATE EPOCHS" for each training, RATE being 1, 2 or 3; no EPOCHS where the accuracy was not
@@ -143,9 +160,9 @@ draw_rates()
 }
 
 case ${1:-} in
-accumulate | rates) "$1_table" ;;
+accumulate | clip | rates) "$1_table" ;;
 *)
-    echo "usage: measure_workers.sh accumulate|rates" >&2
+    echo "usage: measure_workers.sh accumulate|clip|rates" >&2
     exit 2
     ;;
 esac

@@ -341,5 +341,19 @@ diff <(grep : "$folder/out" | sort) - <<END || fail "without a layout, something
 1: hvd 1 2 mpi 1 2 launcher 1 2 host $(uname -n) $(uname -n)
 END
 
+# Of each variable: the fingerprints add up to that of all gradients, and what is applied has the norm of the limit.
+"$build/compile-step" solutions/clip.c "$folder/norms" || fail "solutions/clip.c does not compile"
+ranks 2 norms --data synthetic --images 16 --batch-size 4 --val-batch-size 8 --epochs 1 --clip-norm 0.01 --log-dir "$folder/logs" ||
+    fail "norms: $(cat "$folder/err")"
+says 0 2 '"event":"gradient"'
+says 0 16 '"event":"variable_gradient"'
+says 1 16 '"event":"variable_apply"'
+awk '
+    function field(name) { match($0, "\"" name "\":[-+.0-9e]+"); return substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0 }
+    function differ(a, b) { return a - b > 1e-5 || b - a > 1e-5 }
+    /"event":"variable_/ { sum += field("value"); squares += field("norm") ^ 2; if (field("largest") > field("norm")) wrong++ }
+    /"event":"(gradient|apply)"/ { if (differ(sum, field("value"))) wrong++; if (/"apply"/ && differ(sqrt(squares), 0.01)) wrong++; sum = squares = 0 }
+    END { exit wrong > 0 }' "$folder/trace/rank-0.jsonl" || fail "norms and fingerprints of variables are not those of all gradients"
+
 [[ $failures -eq 0 ]] && echo "all as promised"
 exit $((failures > 0))

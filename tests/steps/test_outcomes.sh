@@ -52,6 +52,7 @@ wrap | --images 64 --batch-size 8 | lines ^DistributedSGD: | u == 0 && s == 1 | 
 sparse | --images 6400 --seed 1 | last loss | s < u | the embedding learns from all workers
 shard | --images 512 --batch-size 8 --epochs 1 | drawn 512 | u < 90 && s == 100 | each image is drawn once
 uneven | --images 120 --batch-size 4 | images | u == 75 && s == 120 | images that all workers train on
+clip | --images 64 --batch-size 8 | models | u == 4 && s == 1 | all apply the same clipped mean
 warmup | --images 256 --batch-size 8 --epochs 5 | largest lr | u == 0.02 && s == 0.16 | eight times the rate
 save | --images 64 --batch-size 8 --epochs 2 | checkpoints | u == 0 && s >= 2 | a checkpoint after each epoch
 resume | --images 64 --batch-size 4 --epochs 1 | goes_on | u == 1 && s == 0 | a second run goes on from the first

@@ -65,6 +65,7 @@ START_TEST(no_flags_give_the_defaults)
     ck_assert_int_eq(args.epochs, 40);
     ck_assert_float_eq(args.base_lr, 0.01f);
     ck_assert_float_eq(args.wd, 0.000005f);
+    ck_assert_float_eq(args.clip_norm, 1);
     ck_assert_float_eq(args.target_accuracy, 0.85f);
     ck_assert_float_eq(args.patience, 2);
     ck_assert_int_eq(args.width, 10);
@@ -81,15 +82,17 @@ END_TEST
 
 START_TEST(every_flag_of_the_lab_is_read)
 {
-    Args args = parse("--log-dir /tmp/x --batch-size 512 --val-batch-size 64 --epochs 3 "
-                      "--base-lr 0.1 --wd 1e-4 --target-accuracy 0.9 --patience 2.5 --width 1 "
-                      "--data synthetic --data-dir /data --images 600 --max-count 10007");
+    Args args = parse(
+        "--log-dir /tmp/x --batch-size 512 --val-batch-size 64 --epochs 3 "
+        "--base-lr 0.1 --wd 1e-4 --target-accuracy 0.9 --patience 2.5 --width 1 --clip-norm 0.5 "
+        "--data synthetic --data-dir /data --images 600 --max-count 10007");
     ck_assert_str_eq(args.log_dir, "/tmp/x");
     ck_assert_int_eq(args.batch_size, 512);
     ck_assert_int_eq(args.val_batch_size, 64);
     ck_assert_int_eq(args.epochs, 3);
     ck_assert_float_eq(args.base_lr, 0.1f);
     ck_assert_float_eq(args.wd, 1e-4f);
+    ck_assert_float_eq(args.clip_norm, 0.5f);
     ck_assert_float_eq(args.target_accuracy, 0.9f);
     ck_assert_float_eq(args.patience, 2.5f);
     ck_assert_int_eq(args.width, 1);
@@ -256,6 +259,7 @@ START_TEST(help_shows_every_flag_and_default)
                                         "--val-batch-size",
                                         "--base-lr",
                                         "--wd",
+                                        "--clip-norm",
                                         "(default: 0.01)",
                                         "(default: 0.000005)",
                                         "--target-accuracy",
