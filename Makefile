@@ -655,6 +655,7 @@ env: ##tn for a shell, eval "$$(make -s env)": plain mpirun then works on this m
 	@$(foreach v,$(sanitizer_options),echo "export $(v)='$($(v))'";)
 
 cluster: ## several hosts on this machine (HOSTS=4 RATE=1gbit DELAY=2ms), linked, for mpirun --hostfile
+	@common/scripts/cluster.sh need
 	@common/scripts/deps.sh install cluster
 	@common/scripts/cluster.sh up
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Usage: cluster.sh up|down|traffic       make cluster, make cluster-down, make cluster-traffic
+#        cluster.sh need                  status 2 and a line where this user may not make networks
 #        cluster.sh env                   a line for a shell, where a cluster is up: its mpirun comes first
 #        cluster.sh mpirun WORD...        mpirun in the cluster; as ever, where none is up or no host is named
 #        cluster.sh agent HOST WORD...    runs the words on a host, as ssh would
@@ -271,6 +272,14 @@ has_netem()
     unshare "${options[@]}" --net tc qdisc add dev lo root netem delay 1ms 2>/dev/null
 }
 
+# Before anything is installed for it: may this user make networks?
+need_networks()
+{
+    local why
+    unshare --net true 2>/dev/null || why=$(unshare --user --map-root-user --net true 2>&1) ||
+        fail "this system does not let you make networks: $why (root may, as a rule; others where it allows user namespaces)"
+}
+
 # Why nothing came of it.
 explain()
 {
@@ -463,6 +472,7 @@ main()
     mpirun | agent) folder=${HVDLAB_CLUSTER:-$folder} ;;
     esac
     case $action in
+    need) need_networks ;;
     up) up ;;
     down) down ;;
     traffic) command="make cluster-traffic" && traffic ;;

@@ -134,6 +134,12 @@ one_line "TMPDIR=/nowhere is no folder" env TMPDIR=/nowhere make -s step-1
 one_line "no file may be larger than 100 KiB" bash -c 'ulimit -f 100; make -s step-1'
 rm -rf build
 
+# A system that lets nobody make networks: make cluster says so before it installs anything.
+mkdir "$folder/no-networks"
+printf '#!/bin/sh\necho "unshare: unshare failed: Operation not permitted" >&2\nexit 1\n' >"$folder/no-networks/unshare"
+chmod +x "$folder/no-networks/unshare"
+one_line "does not let you make networks: unshare: " env PATH="$folder/no-networks:$PATH" make -s cluster
+
 # ---- What keeps mpirun and ranks from running: a job's variables without the job, no loopback, a full TMPDIR.
 
 SLURM_JOBID=7 SLURM_NODELIST=a refused "unset SLURM_JOBID" common/scripts/mpi.sh line 2 program
