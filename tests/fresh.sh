@@ -223,7 +223,7 @@ commands_of_readme()
     # MPI, with mpirun and without it: nothing is printed of what Open MPI lacks.
     succeeds student "make -s solution-6"
     for typed in "$(tail -n 1 "$out")" build/solution_06; do
-        enter student "$typed $small"
+        enter student "$typed $small --images 640"
         [[ $status -eq 0 ]] && ! grep -qE 'mca_|cannot open shared' "$out" "$err" || blame "$typed: status $status: $(tail -n 30 "$out" "$err")"
         says 'Test accuracy'
     done

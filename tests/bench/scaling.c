@@ -46,6 +46,7 @@ void bench_scaling(cJSON *results, int rounds, double round_time, FILE *data)
     }
     printf("  %-22s %10.1f\n", "1 process, all cores",
            w->batch / median(all_cores->seconds, rounds));
+    printf("  (Each number is a median over rounds; the efficiency compares within each round.)\n");
     for (int i = 0; i <= count; i++)
         runner_stop(&runners[i]);
 }
