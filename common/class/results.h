@@ -1,7 +1,7 @@
 // grades.json: what was taken, what the checks found, and what comes of it; all else is derived
 // from it.
 //
-//     {"kit", "deadline", "penalty",
+//     {"kit", "penalty",
 //      "students": [{"id", "name", "email", "team", "unit", "results": [RESULT...], "earlier":
 //      [RESULT...]}], "not_understood": [{"entry", "why"}]}
 //
