@@ -6,7 +6,7 @@
 # Runs the tests of these parts of tests/list (or of TEST_LIST, another file) one after another, since each uses all
 # cores, and those of the parts behind --together three at once on two cores, since many wait for most of their time.
 # Prints a line for each: name, seconds, ok, FAIL or skipped (status 77). A command's output is shown if it fails, or
-# always with V=1. A command that takes longer than its seconds, or TEST_TIMEOUT (120) without them, times
+# always with V=1. A command that takes longer than its seconds, or TEST_TIMEOUT (300) without them, times
 # CK_TIMEOUT_MULTIPLIER, is ended. With TEST_AGAIN=1 those that failed run once
 # more when all the others are done, each by itself: where a machine is shared, a test may have failed
 # on time alone. (Those that crashed don't: no busy machine explains that.) What it printed is shown
@@ -111,7 +111,7 @@ run()
     local limit name command begin=$EPOCHREALTIME running
     read -r _ limit name <<<"$2"
     command=${name#* : } name=${name%% : *}
-    [[ $limit != - ]] || limit=${TEST_TIMEOUT:-120}
+    [[ $limit != - ]] || limit=${TEST_TIMEOUT:-300}
     limit=$((limit * ${CK_TIMEOUT_MULTIPLIER:-1}))
     trap 'kill "$running" 2>/dev/null; exit 130' INT TERM HUP
     # A folder of its own for what a test leaves about: two of them at a time are a race for Open MPI's.
