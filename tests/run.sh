@@ -13,7 +13,7 @@
 # all the same. With TEST_EVERY=N every Nth command runs, from one that the commit chooses, so that N commits
 # in a row, more or less, run all. The last line counts; status 1 if any failed.
 
-set -u
+set -uo pipefail
 export LC_ALL=C # a point in EPOCHREALTIME
 list=${TEST_LIST:-tests/list}
 
@@ -54,8 +54,12 @@ expand()
         return
     fi
     x=${BASH_REMATCH[1]}
-    for word in ${words_of[$x]?tests/list}; do
-        expand "${1//"{$x}"/"$word"}"
+    if [[ ! -v words_of[$x] ]]; then
+        echo "$list: {$x} stands for nothing: $1" >&2
+        return 2
+    fi
+    for word in ${words_of[$x]}; do
+        expand "${1//"{$x}"/"$word"}" || return
     done
 }
 
@@ -68,10 +72,14 @@ tests_of()
         for x in "${!text_of[@]}"; do
             rest=${rest//"{$x}"/"${text_of[$x]}"}
         done
+        if [[ ! $seconds =~ ^(-|[1-9][0-9]*)$ ]]; then
+            echo "$list: \"$seconds\" is no number of seconds: $rest" >&2
+            return 2
+        fi
         expand "$rest" | while read -r rest; do
             [[ $rest == *" : "* || ! $rest =~ test_([a-z0-9_]+) ]] || rest="${BASH_REMATCH[1]} : $rest"
             printf '%s %s %s\n' "$1" "$seconds" "$rest"
-        done
+        done || return
     done <<<"$lines"
 }
 
@@ -85,7 +93,7 @@ while read -r kind x rest; do
 done < <(grep -E '^(set|each) ' <<<"$lines")
 if [[ ${1:-} = --list || ${1:-} = --programs ]]; then
     for part in "${@:2}"; do
-        tests_of "$part"
+        tests_of "$part" || exit 2
     done | if [[ $1 = --list ]]; then cat; else tr ' ' '\n' | grep "^$build/[^.]*$" | sort -u; fi
     exit
 fi
@@ -112,7 +120,10 @@ run()
     read -r _ limit name <<<"$2"
     command=${name#* : } name=${name%% : *}
     [[ $limit != - ]] || limit=${TEST_TIMEOUT:-300}
+    # (Two and a half hours are enough for any, and a test that hangs is to end.)
+    local longest=$((limit > 9000 ? limit : 9000))
     limit=$((limit * ${CK_TIMEOUT_MULTIPLIER:-1}))
+    limit=$((limit < longest ? limit : longest))
     trap 'kill "$running" 2>/dev/null; exit 130' INT TERM HUP
     # A folder of its own for what a test leaves about: two of them at a time are a race for Open MPI's.
     mkdir "$folder/tmp-$1"
@@ -143,13 +154,17 @@ number=0 at_once=1 tests=() left_out=0 every=${TEST_EVERY:-1}
 [[ $every =~ ^[1-9][0-9]*$ ]] || { echo "tests/run.sh: TEST_EVERY=$every is not a whole number from 1" >&2; exit 2; }
 unset TEST_EVERY TEST_LIST # a test may run this script, too
 turn=$(($(cksum < <(git rev-parse HEAD 2>/dev/null) | cut -d ' ' -f 1) % every))
+declare -A tests_in # all are read before one runs
+for part; do
+    [[ $part = --together ]] || tests_in[$part]=$(tests_of "$part") || exit 2
+done
 for part; do
     if [[ $part = --together ]]; then
         at_once=$((($(common/scripts/cores.sh) * 3 + 1) / 2))
         continue
     fi
-    mapfile -t found < <(tests_of "$part")
-    [[ ${#found[@]} -gt 0 ]] || { echo "tests/run.sh: no test of $list is of the part $part" >&2; exit 2; }
+    mapfile -t found <<<"${tests_in[$part]}"
+    [[ -n ${found[0]} ]] || { echo "tests/run.sh: no test of $list is of the part $part" >&2; exit 2; }
     for test in "${found[@]}"; do
         if [[ $((turn = (turn + 1) % every)) -ne 0 ]]; then
             left_out=$((left_out + 1))

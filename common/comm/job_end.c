@@ -19,6 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "base/hash.h"
+#include "base/layout.h"
 #include "base/numbers.h"
 #include "base/process.h"
 #include "base/clock.h"
@@ -287,8 +288,8 @@ static int rank_in_environment(int process)
     for (ssize_t got; file >= 0 && (got = read(file, bytes, sizeof bytes)) > 0;)
         for (ssize_t i = 0; i < got; i++) {
             if (bytes[i] == '\0')
-                matched = 0;
-            else if (matched == length && bytes[i] >= '0' && bytes[i] <= '9')
+                matched = rank < 0 ? 0 : length + 1; // the first one counts
+            else if (matched == length && bytes[i] >= '0' && bytes[i] <= '9' && rank < MAX_LAUNCHED)
                 rank = 10 * (rank < 0 ? 0 : rank) + bytes[i] - '0';
             else
                 matched = matched < length && bytes[i] == name[matched] ? matched + 1 : length + 1;

@@ -216,14 +216,20 @@ void launch_pass(const char **words, size_t *count, const char *variable)
 {
     static const char setting[] = "OMPI_MCA_mca_base_env_list";
     const char *list = getenv(setting);
-    if (list && !strstr(list, variable)) {
-        char *longer = format_text("%s;%s", list, variable);
-        setenv(setting, longer, 1);
-        free(longer);
-    } else if (!list) {
+    if (!list) {
         words[(*count)++] = "-x";
         words[(*count)++] = variable;
+        return;
     }
+    // What an earlier job of this process was given goes.
+    size_t name = strcspn(variable, "=") + 1;
+    char *others = format_text("%s", list), *longer = format_text("%s", variable), *rest;
+    for (char *item = strtok_r(others, ";", &rest); item; item = strtok_r(NULL, ";", &rest))
+        if (strncmp(item, variable, name) != 0)
+            text_add(&longer, ";%s", item);
+    setenv(setting, longer, 1);
+    free(others);
+    free(longer);
 }
 
 JobEnd run_job(char *const words[], JobPlace place)

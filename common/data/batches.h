@@ -19,9 +19,9 @@ typedef struct {
     int count;           // the batch size, or less in the last batch of a permutation
 } Batch;
 
-// Batches with augmentation (augment.h, unless --no-augment), and without. Both walk a random permutation of
-// the data set (its own order with --no-shuffle). The data set must outlive the batches; free them
-// with batches_free. No two batches that one thread makes draw the same numbers; two threads draw,
+// Batches with augmentation (augment.h, unless --no-augment), and without. Both walk a random
+// permutation of the data set (its own order with --no-shuffle). The data set must outlive the
+// batches; free them with batches_free. No two batches that one thread makes draw the same numbers; two threads draw,
 // with one seed, what two processes draw.
 Batches *augmented_batches(const Dataset *dataset, Statistics statistics, int batch_size);
 Batches *plain_batches(const Dataset *dataset, Statistics statistics, int batch_size);

@@ -11,7 +11,7 @@ typedef struct {
     double computed, applied;
 } Norms;
 
-// From now on all gradients are measured; in a trace, too.
+// From now on all gradients are measured; in a trace, too. Of one model, which one thread trains.
 void measure_norms(void);
 
 // The largest norms since the last call.

@@ -145,8 +145,8 @@ float *model_statistics(const Model *model, size_t *length);
 // until all queued work is done.
 bool model_metrics_are_available(const Model *model);
 
-// Inside the library: how many forward passes the model has made in training; a restored one goes on from there. Each
-// has a dropout pattern of its own.
+// Inside the library: how many forward passes the model has made in training; a restored one goes
+// on from there. Each has a dropout pattern of its own.
 int64_t model_passes(const Model *model);
 void model_set_passes(Model *model, int64_t passes);
 

@@ -75,7 +75,9 @@ static bool row_fingerprint(const float *values, int dimension, size_t place, do
 void sparse_trace(const char *event, const Variable *table, const SparseGradient *gradient,
                   bool zeros)
 {
-    char *rows = format_text("%s", ""), *values = format_text("%s", "");
+    // (Room for "18446744073709551615," and for ",-1.23456789012e+308".)
+    char *rows = allocate((size_t)gradient->count + 1, 24), *to_rows = rows,
+         *values = allocate((size_t)gradient->count + 1, 32), *to_values = values;
     for (int i = 0; i < gradient->count; i++) {
         size_t row = (size_t)gradient->rows[i], dimension = (size_t)gradient->dimension;
         double fingerprint;
@@ -83,10 +85,9 @@ void sparse_trace(const char *event, const Variable *table, const SparseGradient
                              table->offset + row * dimension, &fingerprint) &&
             !zeros)
             continue;
-        char number[32];
-        print_number(number, sizeof number, "%.12g", fingerprint);
-        text_add(&values, "%s%s", *rows ? "," : "", number);
-        text_add(&rows, "%s%zu", *rows ? "," : "", row);
+        const char *between = *rows ? "," : "";
+        to_values += print_number(to_values, 32, "%s%.12g", between, fingerprint);
+        to_rows += print_number(to_rows, 24, "%s%zu", between, row);
     }
     trace_write(event, (TraceField[]){TEXT("table", table->name),
                                       NUMBER("dimension", gradient->dimension),

@@ -289,7 +289,8 @@ keep()
 }
 changes=
 [[ -z $before ]] || changes=$("$tool" changes "$before" "$json")
-mkdir -p "$grades/submissions" "$grades/pages" && cd "$grades"
+mkdir -p "$grades/submissions" "$grades/pages"
+cd "$grades"
 if [[ -n $changes ]]; then
     printf '%s\nmake grade: the tables of before are in %s\n' "$changes" "$earlier"
     for file in grades.json table.txt grades.csv book.csv junit.xml moodle.csv canvas.csv; do

@@ -62,6 +62,8 @@ function add_run(text,   word, nodes, layout, processes) {
     }
     if (word[2] > 16 || processes > 16)
         fail("run: more than 16 ranks, devices or processes")
+    if ((owner, word[1]) in begin_of)
+        fail("run: " word[1] " is there already")
     run_names[owner] = run_names[owner] " " word[1]
     sub(/^[^ \t]+[ \t]+[^ \t]+[ \t]+[^ \t]+[ \t]*/, "", text)
     begin_of[owner, word[1]] = word[2] " " layout

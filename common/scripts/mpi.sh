@@ -51,7 +51,7 @@ need_open_mpi()
     if [ -n "${SLURM_JOBID:-}" ] && { [ -z "${SLURM_NODELIST:-}" ] || [ -z "${SLURM_TASKS_PER_NODE:-}" ]; }; then
         echo "hvdlab: SLURM_JOBID is set, and other variables of a Slurm job are not: unset SLURM_JOBID, else mpirun fails" >&2
         exit 2
-    elif [ -n "${SLURM_JOBID:-}" ] && [ "${SLURM_NODELIST%%.*}" != "$(uname -n | cut -d . -f 1)" ] && ! command -v srun >/dev/null; then
+    elif [ -n "${SLURM_JOBID:-}" ] && [ -z "${OMPI_MCA_plm:-}${OMPI_MCA_ras:-}" ] && [ "${SLURM_NODELIST%%.*}" != "$(uname -n | cut -d . -f 1)" ] && ! command -v srun >/dev/null; then
         echo "hvdlab: SLURM_JOBID is set, and srun, by which mpirun would reach $SLURM_NODELIST, is not here: unset SLURM_JOBID" >&2
         exit 2
     fi

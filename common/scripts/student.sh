@@ -132,12 +132,13 @@ standing()
         { has = index(passed, " " $1 " ") > 0 }
         $3 == "yes" { all++; done += has }
         $3 == "choice" { if (!of[$2]++) labs[++count] = $2; of_it[$2] += has }
+        function two(number) { return number < 2 ? number + 0 : 2 }
         END {
             best = labs[1]
             for (i = 2; i <= count; i++)
-                if (of_it[labs[i]] / of[labs[i]] > of_it[best] / of[best])
+                if (two(of_it[labs[i]]) / two(of[labs[i]]) > two(of_it[best]) / two(of[best]))
                     best = labs[i]
-            print all + 0, done + 0, best, of[best] < 2 ? of[best] + 0 : 2, of_it[best] < 2 ? of_it[best] + 0 : 2
+            print all + 0, done + 0, best, two(of[best]), two(of_it[best])
         }'
 }
 
@@ -151,8 +152,8 @@ following()
     first=
     if [ "$(core "$1")" = yes ]; then
         # shellcheck disable=SC2046,SC2086 # words
-        lab=$(set -- $(standing $passed) && echo "$3")
-        first="$(all_after "$1" | grep -xF -e "$(path_names yes)") $(path_names yes) $(path_names choice "$lab")"
+        choice=$(set -- $(standing $passed) && { [ "${4:-0}" -eq "${5:-0}" ] || path_names choice "$3"; })
+        first="$(all_after "$1" | grep -xF -e "$(path_names yes)") $(path_names yes) $choice"
     fi
     for name in $first $(all_after "$1") $(path_names yes) $exercises; do
         echo "$passed" | grep -qx -e "$name" || {

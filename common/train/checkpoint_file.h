@@ -1,7 +1,7 @@
 // Inside the library: the files of a checkpoint, without communication: which state goes into which
 // file, and how a file is checked and restored.
 //
-// The main file: the variables and the optimizer's slots under their names (nn/state.h), and as
+// The main file: the variables and the optimizer's slots under their names (nn/weights.h), and as
 // metadata model (its layers), optimizer and its constants, epoch and step (how many are done),
 // steps (of an epoch), stop (1: a callback has ended the training), ranks, history (JSON: a list of
 // an object for each epoch, the last 5,000). One rank's part: those of its tensors that are not the

@@ -46,6 +46,12 @@ for crash in 'kill -SEGV $$' "echo ERROR: AddressSanitizer: heap-use-after-free;
     ! grep -q "^once more" "$folder/out" || fail "a crash is run once more: $crash"
 done
 
+# A line that makes no sense is an error before anything runs, not a test less.
+ends 2 -- "a - good : touch $folder/ran" "a - {nope} : false"
+grep -q '{nope} stands for nothing' "$folder/err" || fail "a word that stands for nothing: $(cat "$folder/err")"
+ends 2 -- "a - good : touch $folder/ran" "a 1O bad : false"
+grep -q '"1O" is no number of seconds' "$folder/err" && [[ ! -e $folder/ran ]] || fail "no number of seconds: $(cat "$folder/err")"
+
 # What a line of the list is: words in place of {X}, the name of its file, and files that no other line names.
 mkdir -p "$folder/kit/tests/unit" && touch "$folder/kit/tests/unit"/test_{a.c,b.c,c.sh,d.sh}
 cat >"$folder/kit/list" <<'EOT'
