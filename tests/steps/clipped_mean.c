@@ -45,6 +45,28 @@ static bool all_multiples(const AllClipped *all, ClippedBase base, int number)
     return true;
 }
 
+// In each update all ranks apply a multiple of the mean that is scaled down, or their own gradient
+// as it is; and there are both.
+static bool is_own_where_not_scaled(const AllClipped *all)
+{
+    int means = 0, owns = 0;
+    for (int i = 0; i < all->count; i++)
+        for (int u = 0; u < all->items[i].count && all->items[i].run->ranks > 1; u++) {
+            double factor = 1;
+            bool mean = true, own = true;
+            for (int r = 0; r < all->items[i].run->ranks; r++) {
+                mean = mean && is_multiple(&all->items[i], u, r, mean_base, 0, &factor);
+                own = own && is_multiple(&all->items[i], u, r, own_base, 0, &factor) &&
+                      fabs(factor - 1) < 1e-3;
+            }
+            if (!mean && !own)
+                return false;
+            means += mean;
+            owns += own;
+        }
+    return means > 0 && owns > 0;
+}
+
 // ---- What a rank may have applied to a variable.
 
 typedef bool (*Explanation)(const ClippedUpdates *updates, int u, int rank, int v, int number);
@@ -124,8 +146,14 @@ static const Diagnosis not_averaged = {
     NULL};
 static const Diagnosis not_written = {
     "mean-not-written",
-    "something is exchanged, but every rank applies the gradient that it has computed. "
-    "apply_gradients() takes what model_write_gradients() has written.",
+    "something is exchanged, but every rank applies its own gradient, clipped or not. "
+    "apply_gradients() takes what model_write_gradients() has written before it: the mean has to be "
+    "that.",
+    NULL};
+static const Diagnosis written_in_some = {
+    "mean-written-in-some-updates",
+    "where the mean is not scaled, every rank applies the gradient that it has computed: the mean "
+    "has to be written, clipped or not.",
     NULL};
 static const Diagnosis one_ranks = {
     "gradients-of-one-rank",
@@ -170,6 +198,8 @@ static const Diagnosis *wrong_gradient(const AllClipped *all)
 {
     if (all_multiples(all, own_base, 0))
         return something_is_exchanged(all) ? &not_written : &not_averaged;
+    if (is_own_where_not_scaled(all))
+        return &written_in_some;
     if (all_multiples(all, base_of_machine, 0))
         return &within_machine;
     for (int rank = 0; rank < MAX_RANKS; rank++)

@@ -59,7 +59,10 @@ static bool judge_start(const Runs *runs, const AllClipped *all, Report *report)
 }
 
 static const Diagnosis none = {
-    "no-update", "no gradient reaches the weights: apply_gradients() updates them.", NULL};
+    "no-update",
+    "no gradient reaches the weights, or one that is 0 everywhere: apply_gradients() updates them by "
+    "what model_write_gradients() has written. (A factor that is an int is 0.)",
+    NULL};
 static const Diagnosis again = {
     "applied-too-often",
     "apply_gradients() is called again without new gradients: once for an update.", NULL};
@@ -151,6 +154,18 @@ static double divided_again(const ClippedUpdates *updates, int u, int rank, doub
     return right(updates, u, rank, number) / updates->run->ranks;
 }
 
+static double divided_before(const ClippedUpdates *updates, int u, int rank, double number)
+{
+    (void)number;
+    int ranks = updates->run->ranks;
+    return clipped_at(updates->limit, norm_of_mean(updates, u, rank) / ranks) / ranks;
+}
+
+static double inverted(const ClippedUpdates *updates, int u, int rank, double number)
+{
+    return 1 / right(updates, u, rank, number);
+}
+
 static double times_ranks(const ClippedUpdates *updates, int u, int rank, double number)
 {
     (void)number;
@@ -207,6 +222,13 @@ static double by_square(const ClippedUpdates *updates, int u, int rank, double n
     if (number > 0)
         return clipped_at(updates->limit, norm * norm);
     return norm > updates->limit ? updates->limit / (norm * norm) : 1;
+}
+
+static double square_compared(const ClippedUpdates *updates, int u, int rank, double number)
+{
+    double norm = norm_of_mean(updates, u, rank);
+    (void)number;
+    return norm * norm > updates->limit ? updates->limit / norm : 1;
 }
 
 static double by_mean_square(const ClippedUpdates *updates, int u, int rank, double number)
@@ -323,6 +345,14 @@ static const Diagnosis largest_norm = {
 static const Diagnosis root = {
     "root-forgotten",
     "the gradient is divided by the sum of squares. The norm is the root of that sum.", NULL};
+static const Diagnosis squares = {
+    "squares-compared",
+    "it is the sum of squares that is compared with the limit. The norm is the root of that sum.",
+    NULL};
+static const Diagnosis upside_down = {
+    "factor-inverted",
+    "gradients above the limit are made longer: the factor is limit / norm, not norm / limit.",
+    NULL};
 static const Diagnosis mean_square = {
     "root-of-mean-square",
     "the sum of squares is divided by the number of values. The norm is the root of the sum.",
@@ -375,6 +405,8 @@ static const struct {
     {of_sum, 0, &summed},
     {of_sum_then_divided, 0, &sum_clipped},
     {divided_again, 0, &averaged_twice},
+    {divided_before, 0, &averaged_twice},
+    {inverted, 0, &upside_down},
     {times_ranks, 0, &limit_times},
     {own, 0, &own_norm},
     {mean_of_norms, 1, &mean_norm},
@@ -384,6 +416,7 @@ static const struct {
     {largest_of_norms, 0, &largest_norm},
     {by_square, 0, &root},
     {by_square, 1, &root},
+    {square_compared, 0, &squares},
     {by_mean_square, 0, &mean_square},
     {by_added_variables, 0, &added_variables},
     {by_largest_value, 0, &largest_value},
@@ -506,7 +539,8 @@ static void judge(const Runs *runs, Report *report)
 static const Explanation explanations[] = {
     {"model_read_gradients: there are no gradients",
      {"read-too-early",
-      "model_read_gradients() gives what compute_gradients() has computed: it comes after it.",
+      "model_read_gradients() gives what compute_gradients() has computed, until an update uses it up "
+      "(apply_gradients(), train_on_batch()): it comes between the two.",
       NULL}},
     {"apply_gradients: there are no gradients",
      {"applied-too-often",
