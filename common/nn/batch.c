@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "data/origin.h"
+#include "base/hash.h"
 #include "base/rng.h"
 #include "base/clock.h"
 #include "base/numbers.h"
@@ -347,7 +347,8 @@ static void keep_tokens(Model *m, const Batch *batch)
 // The images of one of several threads: no other event names them.
 static void trace_part(const Model *m, const Batch *batch, const char *purpose)
 {
-    char *pixels = pixels_text(batch->images, batch->count, model_image_length(m));
+    char *pixels =
+        hashes_text(batch->images, batch->count, model_image_length(m) * sizeof *batch->images);
     char *labels = numbers_text(batch->labels, batch->count);
     trace("part", TEXT("purpose", purpose), NUMBER("images", batch->count), TEXT("pixels", pixels),
           TEXT("labels", labels), NUMBER("arena", model_arena_fingerprint(m)));

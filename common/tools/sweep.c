@@ -17,7 +17,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/format.h"
-#include "comm/sweep.h"
+#include "lessons/sweep.h"
 #include "run/args.h"
 #include "run/device.h"
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "comm/sweep.h"
+#include "lessons/sweep.h"
 
 #define EXPECT(condition)                                                                          \
     do {                                                                                           \
