@@ -145,12 +145,12 @@ $(error CUDA cannot be used: $(call ask_cuda,missing); name the folder of each p
 endif
 endif
 # The library's folders, each above those that it includes from (make check-format holds them to it).
-layers := base observe run data backend cpu cpu/winograd cuda comm nn train hvd lessons start
+layers := base observe run data backend cpu cpu/winograd cuda comm nn train hvd lessons watch start
 cuda_sources := $(wildcard common/comm/transport_cuda.c common/comm/transport_nccl.c common/cuda/*.c)
 # (teams.c is for the thread sanitizer.)
 library_sources := $(filter-out common/cpu/passes_set.c common/cpu/winograd/winograd_set.c $(if $(findstring thread,$(SANITIZE)),,common/run/teams.c) $(if $(cuda),,$(cuda_sources)),$(wildcard $(layers:%=common/%/*.c)))
 # (Those that take longest to compile come first.)
-library_objects := $(per_set:%=$(BUILD)/common/cpu/%.o) $(library_sources:%.c=$(BUILD)/%.o) $(BUILD)/common/comm/mpi_others.o
+library_objects := $(per_set:%=$(BUILD)/common/cpu/%.o) $(library_sources:%.c=$(BUILD)/%.o) $(BUILD)/common/watch/mpi_others.o
 ifneq ($(cuda),)
 kernel_objects := $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard common/cuda/*.cu))
 library_objects += $(kernel_objects)
@@ -263,10 +263,10 @@ warnings := -Wall -Wextra -Wshadow -Wconversion -pedantic $(if $(filter 1,$(WERR
 compile := $(CC) -std=c11 -D_GNU_SOURCE $(OPT) $(machine_flags) -g1 -fopenmp $(sanitize_flags) $(warnings) -Icommon -Itests \
            $(cuda_cflags) $(onednn_cflags) $(call as_system,$(mpi_cflags)) $(own_cflags) $(CPPFLAGS) $(CFLAGS)
 link := $(CC) $(OPT) -g -fopenmp $(sanitize_flags) $(CFLAGS) $(LDFLAGS) $(onednn_libs) $(own_libs)
-# Where nodes are simulated, so are their names, and traces see who asks about them (common/comm/simulated_layout.c), who
-# moves, and what becomes of files (common/lessons/file_calls.c).
-file_calls := rename unlink remove fsync sync
-libraries := -Wl,--wrap=getenv,--wrap=gethostname,--wrap=uname,--wrap=sched_setaffinity $(file_calls:%=-Wl,--wrap=%) -ldnnl -lcjson -lz -lhwloc $(mpi_libs) $(cuda_libs) -lpthread -lm
+# Where nodes are simulated, so are their names, and traces see who asks about them (common/watch/simulated_layout.c), who
+# moves, and what becomes of files (common/watch/system_calls.c).
+watched_calls := getenv gethostname uname sched_setaffinity rename unlink remove fsync sync readdir
+libraries := $(watched_calls:%=-Wl,--wrap=%) -ldnnl -lcjson -lz -lhwloc $(mpi_libs) $(cuda_libs) -lpthread -lm
 # Kernels, and what stands in for CUDA, are C++.
 compile_kernels = $(nvcc) -std=c++17 $(OPT) -g -lineinfo -Xcompiler -Wall,-Wextra,-fvisibility=hidden \
                    $(if $(filter 1,$(WERROR)),-Werror all-warnings -Xcompiler -Werror) -Icommon $(NVCCFLAGS)
@@ -316,12 +316,12 @@ own_mpi = $(if $(MPI_HOME),PATH=$(abspath $(MPI_HOME))/bin,$(if $(own),PATH=$(ow
 $(BUILD)/common/comm/own_mpi.o: extra_flags = $(if $(own_mpi),-DHVDLAB_OWN_MPI='"$(strip $(own_mpi))"')
 
 # Made from mpi.h: what of MPI mpi_calls.c and mpi_messages.c do not watch.
-mpi_watched := common/comm/mpi_calls.c common/comm/mpi_messages.c
-$(BUILD)/common/comm/mpi_others.c: common/comm/mpi_others.awk $(mpi_watched) $(BUILD)/settings.compile
+mpi_watched := common/watch/mpi_calls.c common/watch/mpi_messages.c
+$(BUILD)/common/watch/mpi_others.c: common/watch/mpi_others.awk $(mpi_watched) $(BUILD)/settings.compile
 	@mkdir -p $(@D)
 	$(Q)printf '%s\n' '#include <mpi.h>' '#if __has_include(<mpi-ext.h>)' '#include <mpi-ext.h>' '#endif' | \
 	    $(filter-out $(warnings),$(compile)) -E -P -x c - | awk -f $< $(mpi_watched) - >$@
-$(BUILD)/common/comm/mpi_others.o: $(BUILD)/common/comm/mpi_others.c
+$(BUILD)/common/watch/mpi_others.o: $(BUILD)/common/watch/mpi_others.c
 	$(call object,CC,$(compile) $(visibility))
 
 # Their vectors pass only between functions that are inlined, so how a call would pass them is no

@@ -2,7 +2,10 @@
 
 #include "base/hash.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+#include "base/memory.h"
 
 uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)
 {
@@ -14,6 +17,16 @@ uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t size)
 uint64_t hash_text(const char *text)
 {
     return hash_bytes(FNV_START, text, strlen(text));
+}
+
+char *hashes_text(const void *things, int count, size_t bytes)
+{
+    const char *thing = things;
+    char *text = allocate((size_t)count + 1, sizeof "12345678,"), *end = text;
+    for (int i = 0; i < count; i++, thing += bytes)
+        end += sprintf(end, "%s%08" PRIx32, i ? "," : "",
+                       (uint32_t)hash_bytes(FNV_START, thing, bytes));
+    return text;
 }
 
 uint64_t hash_number(uint64_t hash, uint64_t number)

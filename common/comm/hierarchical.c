@@ -8,7 +8,6 @@
 #include "base/share.h"
 #include "base/layout.h"
 #include "base/memory.h"
-#include "comm/simulated_layout.h"
 #include "comm/transport.h"
 #include "observe/span.h"
 #include "observe/trace.h"

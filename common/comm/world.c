@@ -14,7 +14,6 @@
 #include "base/layout.h"
 #include "comm/bridges.h"
 #include "comm/hooks.h"
-#include "comm/simulated_layout.h"
 #include "observe/activity.h"
 #include "comm/mpi_errors.h"
 #include "comm/stall.h"
@@ -99,6 +98,16 @@ static bool mpi_has_ended(void)
     int finalized;
     MPI_Finalized(&finalized);
     return world.stopped || finalized;
+}
+
+MPI_Comm ranks_of_machine(MPI_Comm comm, int key)
+{
+    MPI_Comm machine;
+    if (simulates_nodes())
+        PMPI_Comm_split(comm, launcher_place().node, key, &machine);
+    else
+        PMPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, key, MPI_INFO_NULL, &machine);
+    return machine;
 }
 
 // The ranks of this machine.

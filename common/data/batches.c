@@ -11,10 +11,13 @@
 #include "base/memory.h"
 #include "base/format.h"
 #include "base/numbers.h"
-#include "data/origin.h"
+#include "base/hash.h"
+#include "data/hooks.h"
 #include "data/pipeline_inside.h"
 #include "observe/span.h"
 #include "observe/trace.h"
+
+void (*images_were_drawn)(const DrawnImages *drawn);
 
 struct Batches {
     Pipeline *last; // stage
@@ -198,27 +201,18 @@ void batches_begin(Batches *batches, int64_t steps)
 
 // ---- Taken.
 
-static void trace_images(const Batches *batches)
+static void announce_images(const Batches *batches)
 {
     const Element *batch = &batches->current;
     const Source *source = batches->last->source;
-    const size_t length = image_length(&source->format);
-    int *numbers = allocate((size_t)batch->count, sizeof *numbers);
-    const char *split = "";
-    int mislabeled = 0;
-    for (int i = 0; i < batch->count; i++) {
-        uint32_t place = batch->numbers[i];
-        Origin origin = origin_of(source->dataset.images + place * length, length);
-        numbers[i] = origin.number >= 0 ? origin.number : (int)place;
-        split = origin.split;
-        mislabeled += origin.number >= 0 && batch->labels[i] != origin.label;
-    }
-    char *drawn = numbers_text(numbers, batch->count);
-    trace("images", NUMBER("batches", batches->id), NUMBER("permutation", batches->begins),
-          NUMBER("step", batches->handed - 1), TEXT("split", split), TEXT("drawn", drawn),
-          NUMBER("mislabeled", mislabeled));
-    free(drawn);
-    free(numbers);
+    images_were_drawn(&(DrawnImages){.batches = batches->id,
+                                     .permutation = batches->begins,
+                                     .step = batches->handed - 1,
+                                     .images = source->dataset.images,
+                                     .bytes = image_length(&source->format),
+                                     .places = batch->numbers,
+                                     .labels = batch->labels,
+                                     .count = batch->count});
 }
 
 // Counts images of the batch that differ from the standardised file's images.
@@ -245,7 +239,8 @@ static void trace_taken(const Batches *batches, int64_t own, double waited)
 {
     const Element *batch = &batches->current;
     Source *source = batches->last->source;
-    char *pixels = pixels_text(batch->floats, batch->count, image_length(&source->format));
+    char *pixels = hashes_text(batch->floats, batch->count,
+                               image_length(&source->format) * sizeof *batch->floats);
     char *labels = numbers_text(batch->labels, batch->count);
     trace("taken", NUMBER("batches", batches->id), NUMBER("step", batches->handed - 1),
           TEXT("pixels", pixels), TEXT("labels", labels), NUMBER("changed", count_changed(batches)),
@@ -289,7 +284,7 @@ Batch batches_next(Batches *batches)
     span_end();
     if (trace_on()) {
         double waited = seconds_now() - since;
-        trace_images(batches);
+        announce_images(batches);
         trace_taken(batches, own_work() - own, waited);
     }
     const Element *batch = &batches->current;

@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/format.h"
-#include "data/origin.h"
+#include "data/hooks.h"
 #include "observe/span.h"
 #include "observe/trace.h"
 
@@ -478,11 +478,14 @@ static Dataset load_fashion_mnist(const char *data_dir, Split split, int images)
         folders[0], count == 2 ? " or " : "", count == 2 ? folders[1] : "");
 }
 
+void (*images_were_loaded)(const char *split, const uint8_t *images, size_t bytes,
+                           const uint8_t *labels, int count);
+
 Dataset dataset_loaded(Dataset dataset, Split split)
 {
-    origin_note(split == TRAIN ? "train" : "test", dataset.images,
-                (size_t)dataset.height * (size_t)dataset.width * (size_t)dataset.channels,
-                dataset.labels, dataset.count);
+    images_were_loaded(split == TRAIN ? "train" : "test", dataset.images,
+                       (size_t)dataset.height * (size_t)dataset.width * (size_t)dataset.channels,
+                       dataset.labels, dataset.count);
     lives_until_exit(dataset.images);
     lives_until_exit(dataset.labels);
     return dataset;

@@ -13,11 +13,9 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/arranged.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/launcher.h"
-#include "base/layout.h"
 #include "base/memory.h"
 #include "base/output.h"
 #include "base/format.h"
@@ -271,12 +269,6 @@ static void trace_written(const Training *training, const char *path)
     close(file);
 }
 
-static bool disk_is_full(void)
-{
-    static int calls;
-    return arranged()->full == ++calls;
-}
-
 bool write_checkpoint(const Training *training, const char *path)
 {
     checkpoint_need_ranks(__func__);
@@ -286,7 +278,7 @@ bool write_checkpoint(const Training *training, const char *path)
         die("%s: there is no path (NULL)", __func__);
     checkpoint_dir_is_used();
     Safetensors *file = make_main_file(training, world_size(), "");
-    int fault = disk_is_full() ? ENOSPC : safetensors_write(file, path);
+    int fault = safetensors_write(file, path);
     if (fault)
         say_lost(path, fault);
     else if (trace_on())
@@ -308,9 +300,9 @@ bool sync_folder(const char *folder)
 
 // The latest complete checkpoint; warns of a later incomplete one. If no checkpoint is complete, a
 // new training would overwrite the remains.
-static char *furthest_whole(const char *folder, int unseen)
+static char *furthest_whole(const char *folder)
 {
-    char *missing, *name = furthest_checkpoint(folder, unseen, &missing);
+    char *missing, *name = furthest_checkpoint(folder, &missing);
     if (missing && !name)
         die("%s is missing; its checkpoint is not whole without it, and %s holds no other", missing,
             folder);
@@ -321,14 +313,11 @@ static char *furthest_whole(const char *folder, int unseen)
     return name;
 }
 
-// HVDLAB_LATE_NAMES=1: of several simulated nodes, only the first sees the last file, as can happen
-// with a network file system.
 char *latest_checkpoint(const char *folder)
 {
     trace_call();
     check_place(__func__, folder, "");
-    bool is_late = arranged()->late && launcher_place().node > 0;
-    return furthest_whole(folder, is_late ? 1 : 0);
+    return furthest_whole(folder);
 }
 
 // Sets the values with which fit() continues.
@@ -497,7 +486,7 @@ bool restore_latest(Model *model, Fit *fit, const char *folder)
     checkpoint_check_model(__func__, model);
     check_place(__func__, folder, "");
     char name[64] = "";
-    char *latest = world_rank() == 0 ? furthest_whole(folder, 0) : NULL;
+    char *latest = world_rank() == 0 ? furthest_whole(folder) : NULL;
     if (latest)
         snprintf(name, sizeof name, "%s", latest);
     free(latest);

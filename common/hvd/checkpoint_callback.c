@@ -56,7 +56,7 @@ static bool is_anothers(const char *folder, const char *name, const Model *model
 static void check_folder(const Saver *s, const Training *training)
 {
     make_folders(s->plan.folder);
-    char *missing, *latest = furthest_checkpoint(s->plan.folder, 0, &missing);
+    char *missing, *latest = furthest_checkpoint(s->plan.folder, &missing);
     bool begins = training->epochs_done == 0 && training->steps_done == 0;
     // (Else a program has set its epoch.)
     bool restored = training->history.epochs > 0 || (training->epochs_done == 0 && !begins);

@@ -175,12 +175,12 @@ static bool is_whole(const char *folder, const char *name, char **missing)
     return false;
 }
 
-char *furthest_checkpoint(const char *folder, int unseen, char **missing)
+char *furthest_checkpoint(const char *folder, char **missing)
 {
     int count;
     Reached *places = list(folder, &count);
     char *best = main_path(folder, "best", NULL), *name = NULL, *lacking = NULL;
-    for (int i = count - 1 - unseen; i >= 0 && !name; i--) {
+    for (int i = count - 1; i >= 0 && !name; i--) {
         name = name_of(places[i]);
         if (!is_whole(folder, name, &lacking)) {
             free(name);

@@ -1,17 +1,14 @@
-// Batches through a compiled model: forward, the loss, backward, the update, and their trace
-// events.
+// Batches through a compiled model: forward, the loss, backward, the update.
 
 #include "nn/model_inside.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "data/origin.h"
 #include "base/rng.h"
 #include "base/clock.h"
 #include "base/numbers.h"
-#include "base/format.h"
+#include "nn/batch_trace.h"
 #include "nn/hooks.h"
 #include "observe/trace.h"
 
@@ -138,42 +135,13 @@ void model_backward(const Model *m, const Plan *plan, int begin, int end)
         backend(m)->end_backward(m->device, &ops);
 }
 
-// The gradient of an embedding's table: the rows that the batch named, or all that are not 0.
-static void trace_table(const Model *m, int index, const char *event, bool named)
-{
-    const Variable *v = m->graph->variables[index];
-    size_t count = named ? m->token_count : (size_t)v->dims[0];
-    float *tokens = allocate(count, sizeof *tokens);
-    for (size_t t = 0; t < count; t++)
-        tokens[t] = named ? m->tokens[t] : (float)t;
-    float *dense = allocate(variable_size(v), sizeof *dense);
-    model_read_gradient(m, index, dense);
-    SparseGradient gradient = sparse_gather(dense, v->dims[1], tokens, count);
-    sparse_trace(event, v, &gradient, named);
-    sparse_gradient_free(&gradient);
-    free(tokens);
-    free(dense);
-}
-
-static void trace_tables(const Model *m, const char *event, bool named)
-{
-    for (int i = 0; i < m->graph->variable_count; i++)
-        if (owner(m, i)->kind == OP_EMBEDDING)
-            trace_table(m, i, event, named);
-}
-
-// Tells the optimizer that the gradients of an operation's variables are complete; adds them to the
-// fingerprint of this process's own gradients first.
-static void report_ready(const Model *m, const Op *op, double *fingerprint)
+// Tells the optimizer that the gradients of an operation's variables are complete.
+static void report_ready(const Model *m, const Op *op, BatchTrace *seen)
 {
     size_t begin, length = model_piece(op, &begin);
     if (length == 0)
         return;
-    if (trace_on()) {
-        *fingerprint += gradient_fingerprint(&m->parameters, begin, length);
-        if (op->kind == OP_EMBEDDING && !m->optimizer->takes_pieces)
-            trace_tables(m, "table_gradient", true);
-    }
+    batch_trace_piece(seen, m, op);
     if (gradients_seen)
         gradients_seen(&m->parameters, begin, length, false);
     if (m->optimizer->gradient_ready)
@@ -184,43 +152,6 @@ void model_compute_loss(const Model *m, const Plan *plan, int batch)
 {
     backend(m)->cross_entropy(m->device, value_at(m, plan, m->program.logits), m->labels,
                               at(m, plan->logits_gradient), batch, classes(m), m->metrics);
-}
-
-// -log of the probability that a row of the model's output gives to a class: the output itself, or
-// its softmax.
-static double surprise_of(const Model *m, const float *row, int class)
-{
-    if (reads_logits(m) && m->output->kind == NODE_SOFTMAX)
-        return -log(fmax((double)row[class], (double)FLT_MIN)); // finite
-    double largest = (double)row[0], sum = 0;
-    for (int c = 1; c < classes(m); c++)
-        largest = fmax(largest, (double)row[c]);
-    for (int c = 0; c < classes(m); c++)
-        sum += exp((double)row[c] - largest);
-    return largest + log(sum) - (double)row[class];
-}
-
-// Traces the model's own answers for a batch, independent of the loss, and the loss.
-static void trace_answers(const Model *m, const Plan *plan, const Batch *batch, bool training,
-                          double loss_before)
-{
-    size_t floats = (size_t)batch->count * (size_t)classes(m);
-    float *output = allocate(floats, sizeof *output);
-    read_from_device(m, output, value_at(m, plan, m->program.logits), floats * sizeof *output);
-    double surprise = 0, surest = 0, correct = 0;
-    for (int i = 0; i < batch->count; i++) {
-        const float *row = output + i * classes(m);
-        int best = 0;
-        for (int c = 1; c < classes(m); c++)
-            best = row[c] > row[best] ? c : best;
-        correct += best == batch->labels[i];
-        surprise += surprise_of(m, row, batch->labels[i]);
-        surest = fmax(surest, exp(-surprise_of(m, row, best)));
-    }
-    free(output);
-    trace("answers", NUMBER("training", training), NUMBER("images", batch->count),
-          NUMBER("loss", model_own_metrics(m).loss - loss_before), NUMBER("surprise", surprise),
-          NUMBER("correct", correct), NUMBER("surest", surest));
 }
 
 // A piece of a training step's work: steps begin ... end - 1 of the backward pass, and the forward
@@ -289,9 +220,8 @@ static bool calls_the_program(const Program *program)
 // A recording has only the device's work. It would miss the host's: writing a trace, sending
 // gradients, functions of the program's own. A plan's first step is not recorded, so that libraries
 // are initialized.
-static void compute(Model *m, Plan *plan)
+static void compute(Model *m, Plan *plan, BatchTrace *seen)
 {
-    double fingerprint = 0;
     int count = m->program.op_count;
     bool recorded =
         backend(m)->record && plan->trained && !trace_on() && !calls_the_program(&m->program);
@@ -310,11 +240,8 @@ static void compute(Model *m, Plan *plan)
         if (!recorded || !play(plan, &piece))
             queue_piece(&piece);
         for (int i = begin; i < end; i++)
-            report_ready(m, backward_op(m, plan, i), &fingerprint);
+            report_ready(m, backward_op(m, plan, i), seen);
     }
-    if (trace_on())
-        trace("gradient", NUMBER("value", fingerprint),
-              NUMBER("arena", model_arena_fingerprint(m)));
 }
 
 // Tokens must be rows of their tables, or the padding value.
@@ -357,23 +284,11 @@ static void keep_tokens(Model *m, const Batch *batch)
     memcpy(m->tokens, batch->images, m->token_count * sizeof *m->tokens);
 }
 
-// The images of one of several threads: no other event names them.
-static void trace_part(const Model *m, const Batch *batch, const char *purpose)
-{
-    char *pixels = pixels_text(batch->images, batch->count, model_image_length(m));
-    char *labels = numbers_text(batch->labels, batch->count);
-    trace("part", TEXT("purpose", purpose), NUMBER("images", batch->count), TEXT("pixels", pixels),
-          TEXT("labels", labels), NUMBER("arena", model_arena_fingerprint(m)));
-    free(pixels);
-    free(labels);
-}
-
 static void compute_batch(Model *m, const Batch *batch)
 {
     double over = seconds_now() + 1e-3 * (double)settings()->pace;
     device_adopt(m->device);
-    if (trace_on() && trace_thread_is_named())
-        trace_part(m, batch, "train");
+    BatchTrace seen = batch_trace_begin(m, batch, true);
     Optimizer *optimizer = m->optimizer;
     if (m->has_gradients && optimizer->gradient_ready) // which are dropped, and may be under way
         optimizer->gradient_ready(optimizer, &m->parameters, 0, 0);
@@ -382,10 +297,8 @@ static void compute_batch(Model *m, const Batch *batch)
     model_load_batch(m, plan, batch);
     keep_tokens(m, batch);
     model_write_dropout_keys(m, m->passes++);
-    double loss_before = trace_on() ? model_own_metrics(m).loss : 0;
-    compute(m, plan);
-    if (trace_on())
-        trace_answers(m, plan, batch, true, loss_before);
+    compute(m, plan, &seen);
+    batch_trace_end(&seen, m, plan);
     sleep_seconds(over - seconds_now());
     span_end();
     m->has_gradients = true;
@@ -399,8 +312,7 @@ void compute_gradients(Model *m, const Batch *batch)
 
 static void apply(Model *m)
 {
-    if (trace_on() && !m->optimizer->gradient_ready) // else they may be under way
-        trace_tables(m, "table_apply", false);
+    batch_trace_apply(m);
     m->has_gradients = false;
     m->optimizer->apply(m->optimizer, &m->parameters);
 }
@@ -424,16 +336,13 @@ void test_on_batch(Model *m, const Batch *batch)
 {
     model_check_batch(m, batch, true, __func__);
     device_adopt(m->device);
-    if (trace_on() && trace_thread_is_named())
-        trace_part(m, batch, "test");
+    BatchTrace seen = batch_trace_begin(m, batch, false);
     span_begin(SPAN_COMPUTE, SPAN_QUEUED(m->device->gpu, "forward"), batch->count, -1);
     Plan *plan = model_plan_for(m, batch->count);
     model_load_batch(m, plan, batch);
-    double loss_before = trace_on() ? model_own_metrics(m).loss : 0;
     model_forward(m, plan, false);
     model_compute_loss(m, plan, batch->count);
-    if (trace_on())
-        trace_answers(m, plan, batch, false, loss_before);
+    batch_trace_end(&seen, m, plan);
     span_end();
 }
 

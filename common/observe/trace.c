@@ -6,15 +6,12 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "base/arranged.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/files.h"
@@ -27,6 +24,9 @@
 #include "base/setting.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "observe/hooks.h"
+
+void (*event_written)(const char *event, const char *text);
 
 static int file = -1;
 static pid_t writer; // a child that it forks writes nothing
@@ -62,15 +62,6 @@ static void give_up_trace(const char *reason)
         return;
     warn("HVDLAB_TRACE: cannot write: %s; the program goes on without it", reason);
     ends_incomplete("HVDLAB_TRACE: the trace is not complete: %s", reason);
-}
-
-static void die_if_asked(const char *event)
-{
-    static atomic_int before;
-    int number = arranged()->number;
-    if (number > 0 && strcmp(arranged()->event, event) == 0 &&
-        atomic_fetch_add(&before, 1) + 1 == number)
-        raise(SIGKILL);
 }
 
 uint64_t trace_signature(uint64_t key, uint64_t number, const char *text, size_t length)
@@ -112,17 +103,17 @@ static void write_line(const char *event, const TraceField *fields)
     cJSON_AddNumberToObject(object, "t", seconds_now());
     if (thread.field)
         cJSON_AddNumberToObject(object, thread.field, thread.number);
-    for (; fields->name; fields++) {
-        if (fields->text)
-            cJSON_AddStringToObject(object, fields->name, fields->text);
+    for (const TraceField *field = fields; field->name; field++) {
+        if (field->text)
+            cJSON_AddStringToObject(object, field->name, field->text);
         else
-            cJSON_AddNumberToObject(object, fields->name, fields->number);
+            cJSON_AddNumberToObject(object, field->name, field->number);
     }
     char *text = json_print(object, false);
     write_whole(text);
-    die_if_asked(event);
     free(text);
     cJSON_Delete(object);
+    event_written(event, fields->text);
 }
 
 void trace_finish(int status)
@@ -230,16 +221,4 @@ bool trace_has_begun(void)
 void trace_write(const char *event, const TraceField *fields)
 {
     write_line(event, fields);
-}
-
-// ---- The system, watched: the linker's --wrap sends the program's own calls here.
-
-int __real_sched_setaffinity(pid_t process, size_t size, const cpu_set_t *cores);
-int __wrap_sched_setaffinity(pid_t process, size_t size, const cpu_set_t *cores);
-
-__attribute__((visibility("default"))) int __wrap_sched_setaffinity(pid_t process, size_t size,
-                                                                    const cpu_set_t *cores)
-{
-    trace("affinity", {0});
-    return __real_sched_setaffinity(process, size, cores);
 }

@@ -2,11 +2,9 @@
 // environment every process writes DIR/rank-R.jsonl, one JSON object per event and line, each
 // written at once. Every event has "event", its name, and "t", seconds on this machine's clock. A
 // number that is not finite is null. What a thread of a mirrored model does also has "replica", its
-// number from 0, and what that of a half of a model does "stage". With HVDLAB_KILL=RANK:EVENT:N,
-// too, that rank is killed when it has written its N-th event of this name: SIGKILL, as from
-// outside, but at a moment that is known.
+// number from 0, and what that of a half of a model does "stage".
 //
-// events.def lists the events and their fields. How MPI is watched: mpi_calls.c.
+// events.def lists the events and their fields. What watches MPI and the system lies in watch/.
 
 #ifndef HVDLAB_TRACE_H
 #define HVDLAB_TRACE_H

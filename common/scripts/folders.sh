@@ -212,7 +212,7 @@ foreign_in_build()
             -o -type d \( -exec test -e '{}/settings.compile' \; -o -exec test -e "{}/$mark" \; \
             -o -exec test -e '{}/grades.json' \; -o -exec test -e '{}/hvdlab.git' \; \) \) -prune -o \
             ! -type d ! -empty ! -path './settings.*' ! -path './*.o' ! -path './*/*.[do]' ! -path './tests/*.so' ! -path './pack-*' ! -path './hvdlab-*.tar.gz' ! -path "./$mark" \
-            ! -path ./compile-step ! -path ./gradescope.zip ! -path ./no_onednn.c ! -path ./common/comm/mpi_others.c ! -path ./watched ! -path './bench*.json' \
+            ! -path ./compile-step ! -path ./gradescope.zip ! -path ./no_onednn.c ! -path ./common/watch/mpi_others.c ! -path ./watched ! -path './bench*.json' \
             ! -path ./sweep.json ! -path './*.dat' ! -path './*.svg' ! -path './*.png' ! -path './*.log' ! -path './*.out' ! -path './*.err' \
             ! -name 'events.out.tfevents.*' -print | while read -r part; do
             is_product "$part" || echo "${part#./}"

@@ -5,7 +5,8 @@
 # folder or from one below it, and writes the folder. Modules include each other in no circle: a module
 # is x.h with x.c and x_inside.h, the header for the other files of its folder that implement it; what
 # x.h declares, these define. No two types have the same name. Nothing but start/start.c runs before main,
-# or is registered to run at exit. Status 0, or 1 with a line for each place that is wrong.
+# or is registered to run at exit. Only start.c knows watch/, which alone holds the faults that checks
+# arrange. Status 0, or 1 with a line for each place that is wrong.
 
 set -u
 cd "$(dirname "$0")/.." || exit 2
@@ -15,16 +16,21 @@ if grep -rnE --include='*.[ch]*' --exclude-dir=start '__attribute__\(\(construct
     exit 1
 fi
 
+# HVDLAB_TRACE is a setting; these are faults.
+if grep -rnE --include='*.[chd]*' --exclude-dir=watch 'HVDLAB_(KILL|FULL|LATE_NAMES|SYNCHRONOUS_SENDS)' .; then
+    echo "common/: only watch/ knows what a check arranges"
+    exit 1
+fi
+
 status=0
 
 # From the bottom to the top; cpu and cuda stand side by side, and the backends' common header below.
 find . -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort | xargs grep -nE '^[ \t]*#[ \t]*include' /dev/null |
     sed 's,^\./,,' | awk '
 BEGIN {
-    split("base observe run data backend cpu cuda comm nn train hvd start", folders, " ")
+    split("base observe run data backend cpu cuda comm nn train hvd lessons watch start", folders, " ")
     for (i = 1; i in folders; i++)
         height[folders[i]] = i
-    height["lessons"] = height["start"] - 0.5
     height["class"] = height["page"] = 98
     height["hvdlab.h"] = height["tools"] = 99
 }
@@ -64,12 +70,14 @@ function visit(from, path,    targets, n, i) {
             edges[module(file)] = edges[module(file)] " " module(to)
         if (target == folder)
             next
-        if (height[target] > height[folder])
+        if (target == "watch" && folder != "start")
+            complain("only start/ knows watch/")
+        else if (height[target] > height[folder])
             complain(target "/ is above " folder "/")
         else if (target == "cpu" || (target == "cuda" && !gpu))
             complain("only backend.h knows " target "/")
-    } else if (/<(mpi|mpi-ext)\.h>/ && folder != "hvd" && folder != "comm")
-        complain("MPI belongs to comm/ and hvd/")
+    } else if (/<(mpi|mpi-ext)\.h>/ && folder !~ /^(hvd|comm|watch)$/)
+        complain("MPI belongs to comm/, hvd/ and watch/")
     else if (/<(cuda|cudnn|cublas|nccl)[a-z0-9_]*\.h>/ && !gpu && file != "run/device.c")
         complain("CUDA belongs to cuda/, the transports between GPUs and run/device.c")
 }

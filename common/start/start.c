@@ -4,24 +4,29 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include "base/arranged.h"
 #include "base/json.h"
 #include "base/layout.h"
 #include "base/output.h"
 #include "comm/hooks.h"
 #include "comm/hvd_run.h"
 #include "comm/own_mpi.h"
-#include "comm/simulated_layout.h"
 #include "comm/timeline_file.h"
 #include "comm/transport_choice.h"
 #include "comm/world.h"
+#include "data/hooks.h"
 #include "hvd/rank_table.h"
 #include "hvd/watch_training.h"
+#include "lessons/hooks.h"
 #include "lessons/stale_program.h"
+#include "observe/hooks.h"
 #include "observe/trace.h"
 #include "run/args.h"
 #include "run/device.h"
 #include "run/hooks.h"
+#include "watch/arranged.h"
+#include "watch/images.h"
+#include "watch/mpi_messages.h"
+#include "watch/simulated_layout.h"
 
 // Ends the parts that involve other ranks. Registered after the start of a library with an exit
 // handler of its own (MPI, CUDA), so that it is called before that handler.
@@ -62,8 +67,18 @@ static void join_job(void)
     register_end_of_job();
 }
 
+// What only traces and checks need (watch/): nothing below knows of it.
+static void watch(void)
+{
+    event_written = arranged_by_event;
+    images_were_loaded = watch_loaded;
+    images_were_drawn = watch_drawn;
+    sweep_array = watch_sweep;
+}
+
 __attribute__((constructor)) static void start(void)
 {
+    watch();        // before any event
     output_begin(); // holds the standard streams, which any message needs
     on_exit(end_process, NULL);
     pthread_atfork(NULL, NULL, forget_in_child);

@@ -198,7 +198,7 @@ static char *last_checkpoint(const char *folder)
     if (child == 0) {
         int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
         dup2(nothing, STDERR_FILENO);
-        char *name = furthest_checkpoint(folder, 0, NULL);
+        char *name = furthest_checkpoint(folder, NULL);
         _exit(name && write(ends[1], name, strlen(name)) < 0);
     }
     close(ends[1]);

@@ -1,7 +1,7 @@
 // What `make sweep` runs (common/scripts/sweep.sh).
 //
 //     mpirun -np N sweep [FLAG]...     sweeps MPI_Allreduce and, if each rank has a GPU of its own,
-//                                      NCCL's all-reduce (common/comm/sweep.h)
+//                                      NCCL's all-reduce (common/lessons/sweep.h)
 //     sweep --report LINES FOLDER      makes FOLDER/sweep.json from the lines that sweeps have
 //                                      written, fits a line to each sweep's times, prints it, and
 //                                      writes FOLDER/sweep-N.dat for tests/bench/sweep.gp
@@ -17,7 +17,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/format.h"
-#include "comm/sweep.h"
+#include "lessons/sweep.h"
 #include "run/args.h"
 #include "run/device.h"
 

@@ -6,7 +6,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "run/device.h"
 #include "train/progress.h"
 #include "train/resume.h"
 #include "train/fit_inside.h"
@@ -62,50 +61,6 @@ static void call_epoch_end(const Fit *fit, Training *training)
     trace_metrics("history", NULL, training);
 }
 
-static void trace_fit(const Fit *fit)
-{
-    char *names = format_text("%s", "");
-    for (int i = 0; fit->callbacks && i < fit->callbacks->count; i++) {
-        const char *name = fit->callbacks->items[i]->name;
-        text_add(&names, "%s%s", i ? "," : "", name ? name : "");
-    }
-    trace(
-        "fit", NUMBER("verbose", fit->verbose), NUMBER("epochs", fit->epochs),
-        NUMBER("steps", fit->steps_per_epoch), NUMBER("validation_steps", fit->validation_steps),
-        NUMBER("train_len", batches_len(fit->train)),
-        NUMBER("validation_len", fit->validation ? batches_len(fit->validation) : 0),
-        NUMBER("train_images", batches_dataset(fit->train)->count),
-        NUMBER("train_batch", batches_batch_size(fit->train)),
-        NUMBER("validation_images", fit->validation ? batches_dataset(fit->validation)->count : 0),
-        NUMBER("validation_batch", fit->validation ? batches_batch_size(fit->validation) : 0),
-        TEXT("callbacks", names));
-    free(names);
-}
-
-static void trace_weights(const Model *model, const char *event)
-{
-    Fingerprints prints = model_fingerprints(model);
-    trace(event, NUMBER("weights", prints.weights), NUMBER("statistics", prints.statistics));
-}
-
-static bool is_first(const Fit *fit, const Training *training)
-{
-    return training->epoch == fit->initial_epoch && training->step == fit->initial_step;
-}
-
-static void trace_step(const Fit *fit, const Training *training)
-{
-    Fingerprints prints = model_fingerprints(training->model);
-    if (is_first(fit, training) && device_is_started()) { // else other threads compute
-        char *cores = device_cores();
-        trace("first_step", TEXT("cores", cores));
-        free(cores);
-    }
-    trace("step", NUMBER("epoch", training->epoch), NUMBER("step", training->step),
-          NUMBER("weights", prints.weights), NUMBER("statistics", prints.statistics),
-          NUMBER("arena", model_arena_fingerprint(training->model)));
-}
-
 // Exits: `where` it is not a number, or infinite.
 _Noreturn static void end_of_numbers(const Training *training, const char *what, double loss,
                                      const char *where)
@@ -152,11 +107,9 @@ static void train_epoch(const Trainer *trainer, const Fit *fit, Training *traini
         span_begin(SPAN_STEP, "step", training->step, -1);
         CALL(fit, batch_begin, training);
         Batch batch = batches_next(fit->train);
-        if (trace_on() && is_first(fit, training))
-            trace_weights(training->model, "first_batch");
+        fit_trace_batch(fit, training);
         trainer->train_on_batch(trainer->self, &batch);
-        if (trace_on())
-            trace_step(fit, training);
+        fit_trace_step(fit, training);
         if (loss_is_due(training)) {
             Metrics metrics = trainer->metrics(trainer->self);
             check_loss(fit, training, &metrics);
@@ -304,16 +257,14 @@ static void begin_training(const Fit *fit, Training *training)
     CALL(fit, train_begin, training);
     if (resume && training->steps_done == 0)
         resume->apply(resume, training);
-    if (trace_on())
-        trace_weights(training->model, "train_begin");
+    fit_trace_weights("train_begin", training->model);
 }
 
 History fit_with(const Trainer *trainer, const Fit *fit)
 {
     Model *model = trainer->model;
     check_fit(model, fit);
-    if (trace_on())
-        trace_fit(fit);
+    fit_trace_begin(fit);
     check_steps("steps_per_epoch", fit->steps_per_epoch, fit->train, "--batch-size");
     model_check_dataset(model, batches_dataset(fit->train));
     if (fit->validation)

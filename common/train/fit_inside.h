@@ -1,4 +1,4 @@
-// Inside the library: the training loop for a model or its replicas.
+// Inside the library: the training loop for a model or its replicas, and its trace (fit_trace.c).
 
 #ifndef HVDLAB_FIT_INSIDE_H
 #define HVDLAB_FIT_INSIDE_H
@@ -18,5 +18,12 @@ typedef struct {
 // fit() and evaluate() of any Trainer.
 History fit_with(const Trainer *trainer, const Fit *fit);
 Score evaluate_with(const Trainer *trainer, Batches *batches, int verbose);
+
+// What the trace says of a training: at its beginning; of the weights, as an event of this name;
+// before a step, and after it. Where tracing is off, these do nothing.
+void fit_trace_begin(const Fit *fit);
+void fit_trace_weights(const char *event, const Model *model);
+void fit_trace_batch(const Fit *fit, const Training *training);
+void fit_trace_step(const Fit *fit, const Training *training);
 
 #endif

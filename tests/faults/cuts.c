@@ -293,7 +293,7 @@ static bool is_whole(const char *out, int cut, int way)
     pid_t process = fork();
     if (process == 0) {
         make_folder(out, cut, way);
-        check(out, furthest_checkpoint(out, 0, NULL), main_file_at(last, LATEST),
+        check(out, furthest_checkpoint(out, NULL), main_file_at(last, LATEST),
               main_file_at(next, LATEST));
         check(out, "best", main_file_at(last, BEST), main_file_at(next, BEST));
         _exit(0);

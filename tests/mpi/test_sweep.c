@@ -1,4 +1,4 @@
-// What common/comm/sweep.h promises, on as many ranks as mpirun started: right all-reduces have no
+// What common/lessons/sweep.h promises, on as many ranks as mpirun started: right all-reduces have no
 // wrong value, and those with a mistake as many as the mistake makes; which sizes are tried, on
 // which communicator; what HVD_SWEEP's file holds. A check that fails says where and aborts the
 // job.
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "comm/sweep.h"
+#include "lessons/sweep.h"
 
 #define EXPECT(condition)                                                                          \
     do {                                                                                           \

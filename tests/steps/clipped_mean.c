@@ -147,8 +147,8 @@ static const Diagnosis not_averaged = {
 static const Diagnosis not_written = {
     "mean-not-written",
     "something is exchanged, but every rank applies its own gradient, clipped or not. "
-    "apply_gradients() takes what model_write_gradients() has written before it: the mean has to be "
-    "that.",
+    "apply_gradients() takes what model_write_gradients() has written before it: that has to be the "
+    "mean.",
     NULL};
 static const Diagnosis written_in_some = {
     "mean-written-in-some-updates",

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "comm/sweep.h"
+#include "lessons/sweep.h"
 #include "base/format.h"
 
 enum {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/sweep.h"
+#include "lessons/sweep.h"
 #include "base/format.h"
 
 #define RIGHT   "the sums are right on every rank, for every number of values"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "child.h"
-#include "data/text.h"
+#include "lessons/text.h"
 #include "nn/layers.h"
 #include "base/rng.h"
 #include "run/args.h"

@@ -77,11 +77,6 @@ typedef struct {
 // What `rank` brings at a place of its array; trials count from 1.
 float sweep_value(int trial, int rank, size_t place);
 
-// How many bytes before the array of the current sweep `address` is; 0: it is not there, or far
-// from it. Memory just before the array belongs to it, so only a pointer into the array leads
-// there.
-size_t sweep_bytes_before(const void *address);
-
 // Begins; tries one size, and times it where that is wanted and its sums are right; ends.
 // Collective.
 void sweep_begin(Sweep *sweep, const char *name, HvdAllreduce allreduce, size_t largest);

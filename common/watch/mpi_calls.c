@@ -4,7 +4,7 @@
 // declarations are those of any MPI 3.1. All other functions that move data leave an event "call":
 // mpi_others.awk makes them from mpi.h.
 
-#include "comm/mpi_calls_inside.h"
+#include "watch/mpi_calls_inside.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // Draws sentences.
 
-#include "data/text.h"
+#include "lessons/text.h"
 
 #include <math.h>
 #include <stdlib.h>

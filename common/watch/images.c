@@ -1,14 +1,12 @@
-// Finds a loaded image by its address, then by its content; and makes the identifiers of images in
-// a trace. Only traced runs use it; they are small.
+// Finds a loaded image by its address, then by its content. Only traced runs use it; they are small.
 
-#include "data/origin.h"
+#include "watch/images.h"
 
-#include <inttypes.h>
 #include <pthread.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include "base/hash.h"
 #include "base/memory.h"
+#include "base/format.h"
 #include "observe/trace.h"
 
 typedef struct {
@@ -24,8 +22,8 @@ static Loaded *loaded;
 static size_t loaded_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards both
 
-void origin_note(const char *split, const uint8_t *images, size_t bytes, const uint8_t *labels,
-                 int count)
+void watch_loaded(const char *split, const uint8_t *images, size_t bytes, const uint8_t *labels,
+                  int count)
 {
     if (!trace_on())
         return;
@@ -59,7 +57,14 @@ static int place_in(const Loaded *set, const uint8_t *image)
     return -1;
 }
 
-Origin origin_of(const uint8_t *image, size_t bytes)
+typedef struct {
+    const char *split; // "train", "test"; "": no such image was loaded
+    int number;        // its place in what was loaded; -1: no such image
+    int label;         // that it was loaded with
+} Origin;
+
+// The image of `bytes` bytes: the one at this address, else the first one with equal bytes.
+static Origin origin_of(const uint8_t *image, size_t bytes)
 {
     Origin origin = {.split = "", .number = -1};
     pthread_mutex_lock(&lock);
@@ -73,12 +78,21 @@ Origin origin_of(const uint8_t *image, size_t bytes)
     return origin;
 }
 
-char *pixels_text(const float *images, int count, size_t length)
+void watch_drawn(const DrawnImages *drawn)
 {
-    char *text = allocate((size_t)count + 1, sizeof "12345678,"), *end = text;
-    size_t size = length * sizeof *images;
-    for (int i = 0; i < count; i++)
-        end += sprintf(end, "%s%08" PRIx32, i ? "," : "",
-                       (uint32_t)hash_bytes(FNV_START, images + (size_t)i * length, size));
-    return text;
+    int *numbers = allocate((size_t)drawn->count, sizeof *numbers), mislabeled = 0;
+    const char *split = "";
+    for (int i = 0; i < drawn->count; i++) {
+        uint32_t place = drawn->places[i];
+        Origin origin = origin_of(drawn->images + place * drawn->bytes, drawn->bytes);
+        numbers[i] = origin.number >= 0 ? origin.number : (int)place;
+        split = origin.split;
+        mislabeled += origin.number >= 0 && drawn->labels[i] != origin.label;
+    }
+    char *places = numbers_text(numbers, drawn->count);
+    trace("images", NUMBER("batches", drawn->batches), NUMBER("permutation", drawn->permutation),
+          NUMBER("step", drawn->step), TEXT("split", split), TEXT("drawn", places),
+          NUMBER("mislabeled", mislabeled));
+    free(places);
+    free(numbers);
 }

@@ -3,7 +3,7 @@
 // the machine's name from MPI or the system. hvd has its own functions. A query for more than the
 // name leaves an event.
 
-#include "comm/simulated_layout.h"
+#include "watch/simulated_layout.h"
 
 #include <mpi.h>
 #include <stdio.h>
@@ -42,24 +42,12 @@ void simulate_launcher(void)
 
 // ---- MPI. These stand before the library's own functions, as its profiling interface has it.
 
-static int split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *result)
-{
-    if (type == MPI_COMM_TYPE_SHARED && simulates_nodes())
-        return PMPI_Comm_split(comm, launcher_place().node, key, result);
-    return PMPI_Comm_split_type(comm, type, key, info, result);
-}
-
 int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *result)
 {
     trace_call();
-    return split_type(comm, type, key, info, result);
-}
-
-MPI_Comm ranks_of_machine(MPI_Comm comm, int key)
-{
-    MPI_Comm machine;
-    split_type(comm, MPI_COMM_TYPE_SHARED, key, MPI_INFO_NULL, &machine);
-    return machine;
+    if (type == MPI_COMM_TYPE_SHARED && simulates_nodes())
+        return PMPI_Comm_split(comm, launcher_place().node, key, result);
+    return PMPI_Comm_split_type(comm, type, key, info, result);
 }
 
 static int name_of_node(char *name, size_t size)

@@ -3,7 +3,7 @@
 #ifndef HVDLAB_PLACEMENT_H
 #define HVDLAB_PLACEMENT_H
 
-#include <mpi.h>
+#include "comm/comm.h"
 
 #pragma GCC visibility push(default) // a step may call what follows
 

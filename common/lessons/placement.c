@@ -1,6 +1,6 @@
 // Prints which workers are on the same host, as the workers report it.
 
-#include "comm/placement.h"
+#include "lessons/placement.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,18 +1,19 @@
 // Messages, and requests: what goes on in the background, watched as mpi_calls.c says.
 //
-// With HVDLAB_SYNCHRONOUS_SENDS=1 a send ends only when it is received, whatever its size. Small
-// messages otherwise wait in a buffer, and a program that deadlocks with large ones looks right.
+// Where sends are synchronous (arranged.h) each ends only when it is received, whatever its size.
+// Small messages otherwise wait in a buffer, and a program that deadlocks with large ones looks
+// right.
 
-#include "comm/mpi_calls_inside.h"
+#include "watch/mpi_messages.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include "base/arranged.h"
+#include "watch/arranged.h"
 #include "base/format.h"
 #include "base/memory.h"
-#include "comm/sweep.h"
 #include "comm/world.h"
 #include "observe/trace.h"
+#include "watch/mpi_calls_inside.h"
 
 // ---- Requests: each operation that goes on in the background has a number, from 1.
 
@@ -84,14 +85,34 @@ typedef struct {
 
 #define NOBODY MPI_PROC_NULL, 0, 0
 
+// The array that a sweep tries. Memory just before it belongs to it, so only a pointer into the
+// array leads there.
+static struct {
+    uintptr_t begin;
+    size_t before;
+} swept;
+
+void watch_sweep(const void *array, size_t before)
+{
+    swept.begin = (uintptr_t)array;
+    swept.before = before;
+}
+
+// How many bytes before that array it is; 0: it is not there, or far from it.
+static size_t bytes_before(const void *address)
+{
+    size_t distance = swept.begin - (uintptr_t)address;
+    return distance <= swept.before ? distance : 0;
+}
+
 // The event's fields for a direction that the message does not have are null.
 static void trace_message(const Message *m, bool sends, bool receives)
 {
     char name[MPI_MAX_OBJECT_NAME];
     const double none = __builtin_nan("");
-    size_t before = sweep_bytes_before(m->data);
+    size_t before = bytes_before(m->data);
     if (before == 0)
-        before = sweep_bytes_before(m->place);
+        before = bytes_before(m->place);
     trace("message_begin", TEXT("function", m->function), TEXT("name", comm_name(m->comm, name)),
           NUMBER("to", sends ? world_rank_of(m->to, m->comm) : none),
           NUMBER("to_tag", sends ? m->to_tag : none), NUMBER("bytes", sends ? m->bytes : none),
@@ -160,11 +181,6 @@ static MPI_Status *status_or(MPI_Status *status, MPI_Status *own)
         int result = call;                                                                         \
         return message_ends(&message, begun, seen, result);                                        \
     }
-
-static bool sends_are_synchronous(void)
-{
-    return arranged()->synchronous;
-}
 
 // Messages of the calls that are to come: of persistent requests, and of probes that have taken a
 // message out of the queue.

@@ -1,7 +1,7 @@
 // Tests and times an all-reduce on arrays of many sizes. The sweep's own messages use PMPI, so that
 // traces show only the all-reduce's calls.
 
-#include "comm/sweep.h"
+#include "lessons/sweep.h"
 
 #include <cjson/cJSON.h>
 #include <float.h>
@@ -25,11 +25,14 @@
 #include "comm/agreement.h"
 #include "comm/transport.h"
 #include "comm/hierarchical.h"
+#include "lessons/hooks.h"
 #include "observe/span.h"
 #include "run/args.h"
 #include "run/device.h"
 #include "observe/trace.h"
 #include "comm/world.h"
+
+void (*sweep_array)(const void *array, size_t before);
 
 // The number of repetitions of a size: until TIME seconds have passed, within these limits.
 #define TIME 0.2
@@ -74,15 +77,6 @@ static size_t count_wrong_sums(const Sweep *sweep, size_t count)
     for (size_t i = 0; i < count; i++)
         wrong += !is_sum(sweep, i);
     return wrong;
-}
-
-// The array of the sweep that runs, or NULL.
-static const float *swept_values;
-
-size_t sweep_bytes_before(const void *address)
-{
-    uintptr_t at = (uintptr_t)address, begin = (uintptr_t)swept_values;
-    return at < begin && begin - at <= GUARDS * sizeof *swept_values ? begin - at : 0;
 }
 
 // Beyond the array's end.
@@ -246,14 +240,14 @@ void sweep_begin(Sweep *sweep, const char *name, HvdAllreduce allreduce, size_t 
     PMPI_Comm_dup(world_comm(WORLD_VALUES), &sweep->comm);
     PMPI_Comm_set_name(sweep->comm, "sweep");
     sweep->values = (float *)allocate(largest + 2 * GUARDS, sizeof *sweep->values) + GUARDS;
-    swept_values = sweep->values;
+    sweep_array(sweep->values, GUARDS * sizeof *sweep->values);
     if (!allreduce)
         need_room((largest + 2 * GUARDS) * sizeof *sweep->values, "MPI_Allreduce");
 }
 
 void sweep_end(Sweep *sweep)
 {
-    swept_values = NULL;
+    sweep_array(NULL, 0);
     free(sweep->values - GUARDS);
     PMPI_Comm_free(&sweep->comm);
 }

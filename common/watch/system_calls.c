@@ -1,11 +1,15 @@
-// Traces renames, removals and syncs of files: the linker's --wrap sends the program's and the
-// library's calls here. They don't begin a trace: the tests' framework makes such calls before a
-// test has set its trace's folder.
+// Traces renames, removals and syncs of files, and a process that moves to other cores: the
+// linker's --wrap sends the program's and the library's calls here. Those about files don't begin a
+// trace: the tests' framework makes such calls before a test has set its trace's folder. A check's
+// faults of the disk (arranged.h) happen here.
 
+#include <dirent.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <unistd.h>
 #include "observe/trace.h"
+#include "watch/arranged.h"
 
 #define VISIBLE __attribute__((visibility("default")))
 
@@ -14,11 +18,15 @@ int __real_unlink(const char *path);
 int __real_remove(const char *path);
 int __real_fsync(int file);
 void __real_sync(void);
+struct dirent *__real_readdir(DIR *folder);
+int __real_sched_setaffinity(pid_t process, size_t size, const cpu_set_t *cores);
 int __wrap_rename(const char *from, const char *to);
 int __wrap_unlink(const char *path);
 int __wrap_remove(const char *path);
 int __wrap_fsync(int file);
 void __wrap_sync(void);
+struct dirent *__wrap_readdir(DIR *folder);
+int __wrap_sched_setaffinity(pid_t process, size_t size, const cpu_set_t *cores);
 
 VISIBLE int __wrap_rename(const char *from, const char *to)
 {
@@ -67,9 +75,25 @@ VISIBLE void __wrap_sync(void)
 
 VISIBLE int __wrap_fsync(int file)
 {
+    if (disk_is_full(file)) {
+        errno = ENOSPC;
+        return -1;
+    }
     int status = __real_fsync(file), fault = errno;
     if (status == 0 && trace_has_begun())
         trace_synced(file);
     errno = fault;
     return status;
+}
+
+VISIBLE struct dirent *__wrap_readdir(DIR *folder)
+{
+    struct dirent *entry = __real_readdir(folder);
+    return entry && name_is_late(folder, entry->d_name) ? __real_readdir(folder) : entry;
+}
+
+VISIBLE int __wrap_sched_setaffinity(pid_t process, size_t size, const cpu_set_t *cores)
+{
+    trace("affinity", {0});
+    return __real_sched_setaffinity(process, size, cores);
 }

@@ -1,0 +1,120 @@
+// Fingerprints, answers and images of a batch, for the trace.
+
+#include "nn/batch_trace.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include "base/format.h"
+#include "base/hash.h"
+#include "nn/sparse.h"
+#include "observe/trace.h"
+
+static void trace_part(const Model *m, const Batch *batch, const char *purpose)
+{
+    char *pixels =
+        hashes_text(batch->images, batch->count, model_image_length(m) * sizeof *batch->images);
+    char *labels = numbers_text(batch->labels, batch->count);
+    trace("part", TEXT("purpose", purpose), NUMBER("images", batch->count), TEXT("pixels", pixels),
+          TEXT("labels", labels), NUMBER("arena", model_arena_fingerprint(m)));
+    free(pixels);
+    free(labels);
+}
+
+BatchTrace batch_trace_begin(const Model *m, const Batch *batch, bool training)
+{
+    BatchTrace seen = {.batch = batch, .training = training};
+    if (!trace_on())
+        return seen;
+    if (trace_thread_is_named())
+        trace_part(m, batch, training ? "train" : "test");
+    seen.loss = model_own_metrics(m).loss;
+    return seen;
+}
+
+// The gradient of an embedding's table: the rows that the batch named, or all that are not 0.
+static void trace_table(const Model *m, int index, const char *event, bool named)
+{
+    const Variable *v = m->graph->variables[index];
+    size_t count = named ? m->token_count : (size_t)v->dims[0];
+    float *tokens = allocate(count, sizeof *tokens);
+    for (size_t t = 0; t < count; t++)
+        tokens[t] = named ? m->tokens[t] : (float)t;
+    float *dense = allocate(variable_size(v), sizeof *dense);
+    model_read_gradient(m, index, dense);
+    SparseGradient gradient = sparse_gather(dense, v->dims[1], tokens, count);
+    sparse_trace(event, v, &gradient, named);
+    sparse_gradient_free(&gradient);
+    free(tokens);
+    free(dense);
+}
+
+static void trace_tables(const Model *m, const char *event, bool named)
+{
+    for (int i = 0; i < m->graph->variable_count; i++)
+        if (owner(m, i)->kind == OP_EMBEDDING)
+            trace_table(m, i, event, named);
+}
+
+void batch_trace_piece(BatchTrace *seen, const Model *m, const Op *op)
+{
+    size_t begin, length = model_piece(op, &begin);
+    if (!trace_on())
+        return;
+    seen->gradient += gradient_fingerprint(&m->parameters, begin, length);
+    if (op->kind == OP_EMBEDDING && !m->optimizer->takes_pieces)
+        trace_tables(m, "table_gradient", true);
+}
+
+void batch_trace_apply(const Model *m)
+{
+    if (trace_on() && !m->optimizer->gradient_ready) // else they may be under way
+        trace_tables(m, "table_apply", false);
+}
+
+// -log of the probability that a row of the model's output gives to a class: the output itself, or
+// its softmax.
+static double surprise_of(const Model *m, const float *row, int class)
+{
+    if (reads_logits(m) && m->output->kind == NODE_SOFTMAX)
+        return -log(fmax((double)row[class], (double)FLT_MIN)); // finite
+    double largest = (double)row[0], sum = 0;
+    for (int c = 1; c < classes(m); c++)
+        largest = fmax(largest, (double)row[c]);
+    for (int c = 0; c < classes(m); c++)
+        sum += exp((double)row[c] - largest);
+    return largest + log(sum) - (double)row[class];
+}
+
+// Traces the model's own answers for a batch, independent of the loss, and the loss.
+static void trace_answers(const BatchTrace *seen, const Model *m, const Plan *plan)
+{
+    const Batch *batch = seen->batch;
+    size_t floats = (size_t)batch->count * (size_t)classes(m);
+    float *output = allocate(floats, sizeof *output);
+    read_from_device(m, output, value_at(m, plan, m->program.logits), floats * sizeof *output);
+    double surprise = 0, surest = 0, correct = 0;
+    for (int i = 0; i < batch->count; i++) {
+        const float *row = output + i * classes(m);
+        int best = 0;
+        for (int c = 1; c < classes(m); c++)
+            best = row[c] > row[best] ? c : best;
+        correct += best == batch->labels[i];
+        surprise += surprise_of(m, row, batch->labels[i]);
+        surest = fmax(surest, exp(-surprise_of(m, row, best)));
+    }
+    free(output);
+    trace("answers", NUMBER("training", seen->training), NUMBER("images", batch->count),
+          NUMBER("loss", model_own_metrics(m).loss - seen->loss), NUMBER("surprise", surprise),
+          NUMBER("correct", correct), NUMBER("surest", surest));
+}
+
+void batch_trace_end(const BatchTrace *seen, const Model *m, const Plan *plan)
+{
+    if (!trace_on())
+        return;
+    if (seen->training)
+        trace("gradient", NUMBER("value", seen->gradient),
+              NUMBER("arena", model_arena_fingerprint(m)));
+    trace_answers(seen, m, plan);
+}
