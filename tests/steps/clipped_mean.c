@@ -147,8 +147,7 @@ static const Diagnosis not_averaged = {
 static const Diagnosis not_written = {
     "mean-not-written",
     "something is exchanged, but every rank applies its own gradient, clipped or not. "
-    "apply_gradients() takes what model_write_gradients() has written before it: that has to be the "
-    "mean.",
+    "model_write_gradients() has to write the mean, and apply_gradients() comes after it.",
     NULL};
 static const Diagnosis written_in_some = {
     "mean-written-in-some-updates",
