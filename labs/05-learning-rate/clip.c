@@ -30,7 +30,8 @@ static void update(Model *model, const Batch *batch, float limit)
     free(gradients);
 #else
     // TODO: clip: let every worker apply the mean of all workers' gradients, clipped: where the norm
-    // of all gradients together is above the limit, all are multiplied by limit / norm.
+    // of this mean, of all variables together, is above the limit, the whole mean is multiplied by
+    // limit / norm.
     (void)limit;
 #endif
     apply_gradients(model);
