@@ -172,6 +172,15 @@ static inline dim3 blocks_for(size_t count)
     return dim3((unsigned)(blocks < 65536 ? (blocks > 0 ? blocks : 1) : 65536));
 }
 
+// Of parts that a launch does together, the one that this block belongs to.
+static __device__ inline int own_part(int count, const int *first_block)
+{
+    int part = 0;
+    while (part + 1 < count && (int)blockIdx.x >= first_block[part + 1])
+        part++;
+    return part;
+}
+
 #define FOR_EACH_PIECE(i, count)                                                                   \
     for (size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x; i < (count);                       \
          i += gridDim.x * (size_t)THREADS)

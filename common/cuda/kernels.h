@@ -141,7 +141,7 @@ void launch_embed_backward(EmbeddingTable shape, const float *tokens, const void
 // where its driver compiles an older form (PTX) of them.
 int kernels_made_for(void);
 
-// ---- Loss and optimizers (kernels.cu). As backend.h has them.
+// ---- Loss (loss.cu) and optimizers (update.cu). As backend.h has them.
 
 void launch_softmax(const float *logits, float *probabilities, int batch, int classes);
 // Makes the probabilities' gradient the logits', where it is.

@@ -141,7 +141,7 @@ static void report_ready(const Model *m, const Op *op, BatchTrace *seen)
     size_t begin, length = model_piece(op, &begin);
     if (length == 0)
         return;
-    batch_trace_piece(seen, m, op);
+    batch_trace_piece(seen, m, op, begin, length);
     if (gradients_seen)
         gradients_seen(&m->parameters, begin, length, false);
     if (m->optimizer->gradient_ready)

@@ -56,9 +56,8 @@ static void trace_tables(const Model *m, const char *event, bool named)
             trace_table(m, i, event, named);
 }
 
-void batch_trace_piece(BatchTrace *seen, const Model *m, const Op *op)
+void batch_trace_piece(BatchTrace *seen, const Model *m, const Op *op, size_t begin, size_t length)
 {
-    size_t begin, length = model_piece(op, &begin);
     if (!trace_on())
         return;
     seen->gradient += gradient_fingerprint(&m->parameters, begin, length);

@@ -97,7 +97,7 @@ BEGIN {
     elsewhere["nn/layers.h"] = "nn/graph" # a layer adds a node to a graph
     elsewhere["nn/model.h"] = "nn/weights" # beside the tensors of a file
     elsewhere["nn/graph.h"] = "nn/describe nn/summary" # two ways to write one
-    elsewhere["cuda/kernels.h"] = "cuda/norm" # two files of kernels
+    elsewhere["cuda/kernels.h"] = "cuda/norm cuda/loss cuda/update" # files of kernels
     elsewhere["train/hooks.h"] = "train/fit" # where the hook is called
 }
 function module(file) { sub(/(_inside)?\.[a-z]+$/, "", file); return file }

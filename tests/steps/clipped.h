@@ -29,7 +29,7 @@ typedef struct {
     const Run *run;
     double limit;
     ClippedUpdate *of[MAX_RANKS];
-    int count; // of updates to judge: made by all ranks, and finite, but for the first
+    int count; // of updates to judge: made by all ranks, and finite, except the first
 } ClippedUpdates;
 
 typedef struct {

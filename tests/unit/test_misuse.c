@@ -1,5 +1,6 @@
 // What a program can get wrong in calling the library: each mistake ends it with one line and
-// status 2. (hvd's own calls: tests/mpi/test_misuse.sh.)
+// status 2. (hvd's own calls: tests/mpi/test_misuse.sh; those about several devices of one process:
+// test_misuse_devices.c.)
 
 #include <math.h>
 #include <string.h>
@@ -450,149 +451,6 @@ static void rows_nowhere(void)
     model_write_sparse_gradient(bag, 0, &(SparseGradient){.dimension = 4, .count = 1});
 }
 
-// Replicas, and what their functions may not call.
-
-static Optimizer *plain(void)
-{
-    return sgd(0.1f);
-}
-
-static Mirrored *replicas(void)
-{
-    return mirrored(uncompiled, CATEGORICAL_CROSSENTROPY, plain, NULL, 0);
-}
-
-static void devices_nowhere(void)
-{
-    mirrored(uncompiled, CATEGORICAL_CROSSENTROPY, plain, NULL, 2);
-}
-
-static void more_devices_than_there_are(void)
-{
-    mirrored(uncompiled, CATEGORICAL_CROSSENTROPY, plain, &(int){0}, 1000000);
-}
-
-static void free_own_replicas(Replica *replica, void *unused)
-{
-    (void)unused;
-    mirrored_free(replica->mirrored);
-}
-
-static void free_from_within(void)
-{
-    on_each_device(replicas(), free_own_replicas, NULL);
-}
-
-static void average_of_no_replicas(void)
-{
-    average_gradients(&(Replica){.count = 1}, 1);
-}
-
-static void average_of_another(Replica *replica, void *unused)
-{
-    (void)unused;
-    Replica other = {replica->count, replica->count, replica->model, replica->mirrored};
-    average_gradients(&other, 1);
-}
-
-static void replica_that_is_not_there(void)
-{
-    on_each_device(replicas(), average_of_another, NULL);
-}
-
-static void keep(Replica *replica, void *kept)
-{
-    if (replica->index == 0)
-        *(Replica *)kept = *replica;
-}
-
-static void sum_outside(void)
-{
-    Replica kept;
-    float value = 1;
-    on_each_device(replicas(), keep, &kept);
-    sum_among_replicas(&kept, &value, 1);
-}
-
-static void average_at(Replica *replica, const Batch *batch)
-{
-    Batch part = part_of_batch(replica, batch);
-    compute_gradients(replica->model, &part);
-    average_gradients(replica, 1.7e308);
-}
-
-static void weights_too_large(void)
-{
-    Batch batch = first_batch();
-    batch_on_each_device(replicas(), average_at, &batch);
-}
-
-static void part_of_no_images(void)
-{
-    Batch batch = first_batch();
-    batch.images = NULL;
-    batch_on_each_device(replicas(), average_at, &batch);
-}
-
-// Stages, and what their schedules may not call.
-
-static Stages *halves;
-
-static Stages *two_halves(void)
-{
-    Tensor image = input(28, 28, 1), between = input_vector(4);
-    return two_stages(model(image, dense(flatten(image), 4)), sgd(0.1f),
-                      model(between, softmax(dense(between, 10))), sgd(0.1f), (int[]){0, 1});
-}
-
-static void idle(Stage *stage, int micro_batches)
-{
-    (void)stage, (void)micro_batches;
-}
-
-static void train_within(Stage *stage, int micro_batches)
-{
-    (void)stage;
-    Batch batch = first_batch();
-    train_in_stages(halves, &batch, micro_batches, idle, idle);
-}
-
-static void evaluate_within(Stage *stage, int micro_batches)
-{
-    (void)stage, (void)micro_batches;
-    evaluate_in_stages(halves, batches);
-}
-
-static void free_within(Stage *stage, int micro_batches)
-{
-    (void)stage, (void)micro_batches;
-    stages_free(halves);
-}
-
-static void in_a_schedule(Schedule schedule)
-{
-    Batch batch = first_batch();
-    halves = two_halves();
-    train_in_stages(halves, &batch, 1, schedule, idle);
-}
-
-static void stages_trained_within(void)
-{
-    in_a_schedule(train_within);
-}
-
-static void stages_evaluated_within(void)
-{
-    in_a_schedule(evaluate_within);
-}
-
-static void stages_freed_within(void)
-{
-    in_a_schedule(free_within);
-}
-
-#define BY_A_THREAD ": it is called by one of the threads that are at work on the devices"
-
 static const struct {
     void (*mistake)(void);
     const char *words;
@@ -675,17 +533,6 @@ static const struct {
     {fingerprint_before_compile, "model_arena_fingerprint: the model is not compiled yet"},
     {images_of_nothing, "model_check_dataset: there is no data set (NULL)"},
     {rows_nowhere, "model_write_sparse_gradient: there is no gradient, or no rows or values in it"},
-    {devices_nowhere, "mirrored: there is no list of 2 devices (NULL); NULL and 0 mean all"},
-    {more_devices_than_there_are, "mirrored: 1000000 devices in the list, and this process has 2"},
-    {free_from_within, "mirrored_free" BY_A_THREAD},
-    {average_of_no_replicas, "average_gradients: there is no replica (NULL)"},
-    {replica_that_is_not_there, "average_gradients: there is no replica 2; there are 2, from 0"},
-    {sum_outside, "sum_among_replicas: replica 0 is not this thread's: a function on each device"},
-    {weights_too_large, "average_gradients: the sum of the replicas' weights is inf"},
-    {part_of_no_images, "part_of_batch: there are no images in the batch"},
-    {stages_trained_within, "train_in_stages" BY_A_THREAD},
-    {stages_evaluated_within, "evaluate_in_stages" BY_A_THREAD},
-    {stages_freed_within, "stages_free" BY_A_THREAD},
 };
 
 static void make_mistake(const void *index)
@@ -705,7 +552,6 @@ END_TEST
 
 int main(void)
 {
-    setenv("HVDLAB_DEVICES", "2", 1);
     Suite *suite = suite_create("misuse");
     TCase *lines = tcase_create("lines");
     tcase_add_loop_test(lines, a_mistake_ends_in_one_line, 0, sizeof mistakes / sizeof *mistakes);
