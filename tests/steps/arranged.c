@@ -23,7 +23,7 @@ static char *missing_kill(const Run *run)
 static int calls_of(const Events *events, const char *function)
 {
     int count = 0;
-    for (int at = -1; (at = event_find(events, "call", at + 1)) >= 0;)
+    EACH (at, events, "call")
         count += strcmp(event_text(events->items[at], "function"), function) == 0;
     return count;
 }

@@ -76,7 +76,7 @@ bool judge_labels(const Runs *runs, Report *report)
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         for (int r = 0; r < run->ranks; r++) {
             const Events *events = &run->traces.of[r];
-            for (int at = -1; (at = event_find(events, "images", at + 1)) >= 0;) {
+            EACH (at, events, "images") {
                 const cJSON *batch = events->items[at];
                 if (!(event_number(batch, "mislabeled") > 0))
                     continue;

@@ -97,6 +97,24 @@ bool report_property(Report *report, const char *property, const Diagnosis *diag
                     : report_ok(report, property);
 }
 
+static Fault first_fault(const Runs *runs, const RunProperty *property)
+{
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        Fault fault = property->fault(run);
+        if (fault.diagnosis)
+            return (Fault){fault.diagnosis, evidence_in(runs, run, fault.evidence)};
+    }
+    return NO_FAULT;
+}
+
+void judge_properties(const Runs *runs, const RunProperty *properties, Report *report)
+{
+    for (const RunProperty *property = properties; property->text; property++) {
+        Fault fault = first_fault(runs, property);
+        report_property(report, property->text, fault.diagnosis, fault.evidence);
+    }
+}
+
 bool nothing_trained(const Runs *runs, const char *property, Report *report)
 {
     for (const Run *run = runs->items; run < runs_end(runs); run++)

@@ -100,7 +100,7 @@ static const cJSON *first_other_rate(const Run *run, Factor factor, int *rank)
 {
     for (int r = 0; r < run->ranks; r++) {
         const Events *events = &run->traces.of[r];
-        for (int at = -1; (at = event_find(events, "apply", at + 1)) >= 0;)
+        EACH (at, events, "apply")
             if (!is_near(factor_of(events->items[at]), factor(run, r))) {
                 *rank = r;
                 return events->items[at];
@@ -161,7 +161,7 @@ static char *trainings_of(const Events *events)
 {
     char *text = NULL;
     const char *last = "";
-    for (int at = -1; (at = event_find(events, "apply", at + 1)) >= 0;) {
+    EACH (at, events, "apply") {
         const char *name = event_text(events->items[at], "optimizer");
         if (strcmp(name, last) != 0)
             text_add(&text, "%s%s", text ? ", then " : "", name);
@@ -256,7 +256,7 @@ static char *different_starts(const Run *run, int number)
 static double bytes_broadcast(const Events *events)
 {
     double bytes = 0;
-    for (int at = -1; (at = event_find(events, "collective_begin", at + 1)) >= 0;)
+    EACH (at, events, "collective_begin")
         if (strcmp(event_text(events->items[at], "function"), "MPI_Bcast") == 0)
             bytes += event_number(events->items[at], "bytes");
     return bytes;

@@ -14,7 +14,7 @@
 #include "base/format.h"
 
 #define WRITER  "the root writes the checkpoints, and no other rank"
-#define EACH    "each epoch is saved under its name"
+#define BY_NAME "each epoch is saved under its name"
 #define ON_DISK "a new name is on the disk before the training goes on"
 
 // ---- Who writes.
@@ -51,7 +51,7 @@ static double weights_after(const Run *run, int epoch)
 {
     const Events *events = &run->traces.of[0];
     double weights = NAN;
-    for (int at = -1; (at = event_find(events, "step", at + 1)) >= 0;)
+    EACH (at, events, "step")
         if (event_number(events->items[at], "epoch") == epoch - 1)
             weights = event_number(events->items[at], "weights");
     return weights;
@@ -67,7 +67,7 @@ static bool holds_epoch(const Run *run, const cJSON *saved, int epoch)
 static bool is_unnamed(const Run *run, int epoch)
 {
     const Events *events = &run->traces.of[0];
-    for (int at = -1; (at = event_find(events, "saved", at + 1)) >= 0;) {
+    EACH (at, events, "saved") {
         const cJSON *saved = events->items[at];
         const char *name = last_part(event_text(saved, "path"));
         if (event_number(saved, "epoch") == epoch && find_file(run, name).saved == saved)
@@ -100,11 +100,11 @@ static bool judge_epochs(const Runs *runs, Report *report)
                                   event_number(file.saved, "step"))
                     : format_text("%s %d epochs there is no ckpt-%d" ENDING,
                                   run->killed ? "killed after" : "after", epochs_saved(run), e);
-            return report_failure(report, EACH, wrong_files(run, e, &file),
+            return report_failure(report, BY_NAME, wrong_files(run, e, &file),
                                   evidence_in(runs, run, with_contents(run, evidence)));
         }
     }
-    return report_ok(report, EACH);
+    return report_ok(report, BY_NAME);
 }
 
 // ---- Names on the disk.

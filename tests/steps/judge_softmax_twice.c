@@ -109,7 +109,7 @@ static int most_softmaxes(const Run *run)
 {
     const Events *events = &run->traces.of[0];
     int most = 0;
-    for (int at = -1; (at = event_find(events, "compile", at + 1)) >= 0;) {
+    EACH (at, events, "compile") {
         int count = softmaxes(event_text(events->items[at], "model"));
         most = count > most ? count : most;
     }
@@ -123,7 +123,7 @@ static const cJSON *wrong_loss(const Run *run)
     const Events *events = &run->traces.of[0];
     const cJSON *worst = NULL;
     double most = -INFINITY;
-    for (int at = -1; (at = event_find(events, "answers", at + 1)) >= 0;) {
+    EACH (at, events, "answers") {
         const cJSON *batch = events->items[at];
         double images = event_number(batch, "images"), loss = event_number(batch, "loss") / images,
                said = event_number(batch, "surprise") / images;
@@ -139,7 +139,7 @@ static double surest(const Run *run)
 {
     const Events *events = &run->traces.of[0];
     double most = 0;
-    for (int at = -1; (at = event_find(events, "answers", at + 1)) >= 0;)
+    EACH (at, events, "answers")
         most = fmax(most, event_number(events->items[at], "surest"));
     return most;
 }

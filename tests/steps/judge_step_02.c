@@ -4,10 +4,7 @@
 #include "six_steps.h"
 #include "diagnoses/judge_step_02.h"
 
-#define FIT      "fit() shows its progress on the root alone"
-#define EVALUATE "evaluate() does, too"
-#define PRINTS   "what else is printed comes from the root alone"
-#define ROOT     ((RankSet)1)
+#define ROOT ((RankSet)1)
 
 // The ranks whose event `name` has a verbose that isn't 0.
 static RankSet verbose_ranks(const Run *run, const char *name)
@@ -54,19 +51,24 @@ static char *verbose_evidence(const Run *run, const char *event)
     return evidence;
 }
 
-static bool judge_verbose(const Runs *runs, const char *event, const char *property, Report *report)
+static Fault verbose_fault(const Run *run, const char *event)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        RankSet verbose = verbose_ranks(run, event);
-        if (verbose == (ROOT & ranks_with(&run->traces, event)))
-            continue;
-        bool fit_is_right = verbose_ranks(run, "fit") == ROOT;
-        return report_failure(report, property,
-                              fit_is_right ? &d_prints_without_verbose_in_evaluate
-                                           : wrong_ranks(run, verbose),
-                              evidence_in(runs, run, verbose_evidence(run, event)));
-    }
-    return report_ok(report, property);
+    RankSet verbose = verbose_ranks(run, event);
+    if (verbose == (ROOT & ranks_with(&run->traces, event)))
+        return NO_FAULT;
+    bool fit_is_right = verbose_ranks(run, "fit") == ROOT;
+    return (Fault){fit_is_right ? &d_prints_without_verbose_in_evaluate : wrong_ranks(run, verbose),
+                   verbose_evidence(run, event)};
+}
+
+static Fault fit_fault(const Run *run)
+{
+    return verbose_fault(run, "fit");
+}
+
+static Fault evaluate_fault(const Run *run)
+{
+    return verbose_fault(run, "evaluate");
 }
 
 static char *lines_evidence(const Run *run)
@@ -81,30 +83,21 @@ static char *lines_evidence(const Run *run)
     return evidence;
 }
 
-static bool judge_lines(const Runs *runs, Report *report)
+static Fault lines_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        RankSet printing = 0;
-        for (int r = 0; r < run->ranks; r++)
-            printing |= output_count(&run->output, r) > 0 ? 1u << r : 0;
-        if (printing == ROOT)
-            continue;
-        bool fit_is_right = verbose_ranks(run, "fit") == ROOT;
-        return report_failure(report, PRINTS,
-                              !printing      ? &d_verbose_nowhere_silent
-                              : fit_is_right ? &d_prints_without_verbose_lines
-                                             : wrong_ranks(run, printing),
-                              evidence_in(runs, run, lines_evidence(run)));
-    }
-    return report_ok(report, PRINTS);
+    RankSet printing = 0;
+    for (int r = 0; r < run->ranks; r++)
+        printing |= output_count(&run->output, r) > 0 ? 1u << r : 0;
+    if (printing == ROOT)
+        return NO_FAULT;
+    bool fit_is_right = verbose_ranks(run, "fit") == ROOT;
+    return (Fault){!printing      ? &d_verbose_nowhere_silent
+                   : fit_is_right ? &d_prints_without_verbose_lines
+                                  : wrong_ranks(run, printing),
+                   lines_evidence(run)};
 }
 
-static void judge(const Runs *runs, Report *report)
-{
-    judge_verbose(runs, "fit", FIT, report);
-    judge_verbose(runs, "evaluate", EVALUATE, report);
-    judge_lines(runs, report);
-}
-
-JUDGE("step_02", judge)
+PROPERTIES("step_02", {"fit() shows its progress on the root alone", fit_fault},
+           {"evaluate() does, too", evaluate_fault},
+           {"what else is printed comes from the root alone", lines_fault})
 ENDS("step_02", &six_steps)

@@ -31,7 +31,7 @@ typedef struct {
 static const cJSON *event_of(const Events *events, const char *name, int epoch,
                              const char *callback)
 {
-    for (int at = -1; (at = event_find(events, name, at + 1)) >= 0;)
+    EACH (at, events, name)
         if (event_number(events->items[at], "epoch") == epoch &&
             (!callback || strcmp(event_text(events->items[at], "name"), callback) == 0))
             return events->items[at];

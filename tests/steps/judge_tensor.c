@@ -115,7 +115,7 @@ static bool judge_divided(const Runs *runs, Report *report)
 // The n-th batch on which a rank trained, from 0; NULL: there is none.
 static const cJSON *batch_of(const Events *events, int n)
 {
-    for (int at = -1; (at = event_find(events, "answers", at + 1)) >= 0;)
+    EACH (at, events, "answers")
         if (event_number(events->items[at], "training") > 0 && n-- == 0)
             return events->items[at];
     return NULL;

@@ -71,7 +71,7 @@ static bool is_of_several(const Events *events, int update)
 
 static bool any_update_of_several(const Events *events)
 {
-    for (int at = -1; (at = event_find(events, "ps_applied", at + 1)) >= 0;)
+    EACH (at, events, "ps_applied")
         if (is_of_several(events, at))
             return true;
     return false;
@@ -155,7 +155,7 @@ int unanswered_worker(const Traces *traces, int server_rank)
     const Events *events = &traces->of[server_rank];
     for (int w = 0; w < traces->workers; w++) {
         int sent = 0;
-        for (int at = -1; (at = event_find(events, "ps_sent", at + 1)) >= 0;)
+        EACH (at, events, "ps_sent")
             sent += event_number(events->items[at], "worker") == w;
         if (requests_taken(traces, server_rank, "pull", w) > sent && !worker_has_left(traces, w))
             return w;

@@ -28,7 +28,7 @@ static const Run *whole_run(const Runs *runs, const Run *run)
 // The place of the event in which that step ends, or -1.
 static int find_step(const Events *events, double epoch, double step)
 {
-    for (int at = -1; (at = event_find(events, "step", at + 1)) >= 0;)
+    EACH (at, events, "step")
         if (event_number(events->items[at], "epoch") == epoch &&
             event_number(events->items[at], "step") == step)
             return at;

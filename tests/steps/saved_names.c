@@ -18,7 +18,7 @@ typedef enum { GOOD, IN_PLACE, HALF, WEIGHTS, OTHERWISE } Making;
 static bool was_renamed_to(const Run *run, const char *name)
 {
     const Events *events = &run->traces.of[0];
-    for (int at = -1; (at = event_find(events, "renamed", at + 1)) >= 0;)
+    EACH (at, events, "renamed")
         if (strcmp(last_part(event_text(events->items[at], "to")), name) == 0)
             return true;
     return false;
@@ -28,7 +28,7 @@ static bool was_renamed_to(const Run *run, const char *name)
 static bool has_weights_only(const Run *run, const char *name)
 {
     const Events *events = &run->traces.of[0];
-    for (int at = -1; (at = event_find(events, "saved", at + 1)) >= 0;)
+    EACH (at, events, "saved")
         if (isnan(event_number(events->items[at], "epoch")) &&
             is_path_of(run, event_text(events->items[at], "path"), name))
             return true;
@@ -90,7 +90,7 @@ static char *badly_made(const Run *run, Making *making)
 static const cJSON *taken_away(const Run *run)
 {
     const Events *events = &run->traces.of[0];
-    for (int at = -1; (at = event_find(events, "removed", at + 1)) >= 0;) {
+    EACH (at, events, "removed") {
         const char *path = event_text(events->items[at], "path");
         if (is_checkpoints_name(last_part(path)) && find_file(run, last_part(path)).there)
             return events->items[at];

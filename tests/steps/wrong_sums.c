@@ -254,7 +254,7 @@ static char *before_array(const Run *run)
 {
     for (int r = 0; r < run->ranks; r++) {
         const Events *events = &run->traces.of[r];
-        for (int at = -1; (at = event_find(events, "message_begin", at + 1)) >= 0;) {
+        EACH (at, events, "message_begin") {
             double values = event_number(events->items[at], "before") / sizeof(float);
             if (values > 0)
                 return format_text("rank %d calls %s with data that begin %.0f value%s before "
