@@ -20,8 +20,8 @@
 ## V=1                           show the commands; the tests' output even if they pass; on the command line only
 # The next names are so common that the environment may have them from another program: they count on the command line
 # only, for scripts, too. And those that change what shells, git and other tools print or do, where scripts read it.
-on_the_line := ANSWERS BOOK CASE COLUMN COMMANDS CONTAINER DEADLINE DELAY DRY EMULATED EXERCISES FILE FROM GRADES HINTS HOSTS ISA LAB LATE \
-    MEASURED NAME NP ONLY OVERRIDES PART PDF PEER PENALTY PO PRECISION RANDOM_JOBS RATE RESET ROSTER SECRET SEED SOLUTIONS STAMPS STEPS \
+on_the_line := ANSWERS BOOK CASE COLUMN COMMANDS CONTAINER DEADLINE DELAY DRY EMULATED EXERCISES FILE FLAGS FROM GRADES HINTS HOSTS ISA LAB LATE \
+    MEASURED MODEL NAME NP ONLY OVERRIDES PART PDF PEER PENALTY PO PRECISION RANDOM_JOBS RANKS RATE RESET ROSTER SECRET SEED SOLUTIONS STAMPS STEPS \
     STUDENTS SUBMISSIONS SUITE T TEAM TEAMS TEXTS TO TRACE V WORKFLOW WORKLOAD WORKSHEET YES
 of_tools := BASHOPTS BASH_ENV BLOCKSIZE BLOCK_SIZE BZIP BZIP2 CDPATH DEPENDENCIES_OUTPUT ENV GLOBIGNORE GREP_COLOR GREP_COLORS \
     GREP_OPTIONS GZIP LESS LS_BLOCK_SIZE LS_COLORS POSIXLY_CORRECT QUOTING_STYLE SHELLOPTS SUNPRO_DEPENDENCIES TABSIZE \
@@ -654,6 +654,9 @@ live: $(BUILD)/page ##t the same while the run goes on, in another terminal
 
 devices: $(BUILD)/devices ##t the CPU's nvidia-smi: devices, load, processes (watch -n 1 build/devices)
 	@$<
+
+plan: $(BUILD)/plan ##t what a rank holds and sends, way by way, with formulas: MODEL=wrn:10 RANKS=4 [FLAGS=--help]
+	@$< $(if $(MODEL),'$(MODEL)') $(if $(RANKS),'$(RANKS)') $(FLAGS)
 
 env: ##tn for a shell, eval "$$(make -s env)": plain mpirun then works on this machine
 	@common/scripts/mpi.sh env
