@@ -7,6 +7,7 @@
 #        labs.sh baselines        a line for each lab's program before its first exercise: FILE MASTER
 #        labs.sh get NAME KEY     what lab.conf says of an exercise; nothing where it says nothing
 #        labs.sh labs             a line for each lab: FOLDER TITLE
+#        labs.sh hours            how many hours the core path takes a typical student; nothing where no lab says it
 #        labs.sh programs         a line for each program of a lab beside its exercises: NAME SOURCE
 #        labs.sh core             a line for each exercise of the core path: NAME LAB yes; and for each of the labs of
 #                                 which it has one: NAME LAB choice
@@ -20,7 +21,7 @@ set -u
 unset CDPATH
 cd "$(dirname "$0")/../.." || exit 2
 
-exec awk -v verb="$1" -v wanted="${2:-}" -v key="${3:-}" '
+LC_ALL=C exec awk -v verb="$1" -v wanted="${2:-}" -v key="${3:-}" '
 function fail(why) {
     printf "%s:%d: %s\n", FILENAME, FNR, why > "/dev/stderr"
     failed = 1
@@ -120,13 +121,15 @@ FNR == 1 {
 /^[a-z]+[ \t]*=/ {
     name = $1
     sub(/=.*/, "", name)
-    if (name !~ /^(title|baseline|programs|core|master|flags|ranks|devices|servers|layout|holds|replaces|run|kill|full|after)$/)
+    if (name !~ /^(title|hours|baseline|programs|core|master|flags|ranks|devices|servers|layout|holds|replaces|run|kill|full|after)$/)
         fail("no setting is called " name)
-    if (owner != lab && name ~ /^(baseline|programs)$/)
+    if (owner != lab && name ~ /^(hours|baseline|programs)$/)
         fail(name " belongs to the lab, above its first [name]")
     text = value()
     if (name == "core" && text !~ /^(yes|choice)$/)
         fail("core: \"" text "\" is not yes or choice")
+    if (name == "hours" && text !~ /^[1-9][0-9]*(\.5)?$/)
+        fail("hours: \"" text "\" is no number of hours, as 2 or 2.5 is")
     if (name == "devices" && text !~ /^[1-9][0-9]*$/)
         fail("devices: \"" text "\" is no number of devices")
     if (name == "servers" && text !~ /^[1-9][0-9]*(:[0-9]+(,[0-9]+)*)?$/)
@@ -187,9 +190,14 @@ END {
         lab = labs[i]
         if (verb == "labs" && (lab, "title") in said)
             print lab, said[lab, "title"]
+        # The path has one of the labs that are a choice.
+        if ((lab, "hours") in said && !(said[lab, "core"] == "choice" && chosen++))
+            hours += said[lab, "hours"]
         if (verb == "baselines" && (lab, "baseline") in said)
             print said[lab, "baseline"], lab "/master.c"
     }
+    if (verb == "hours" && hours)
+        print hours
     for (i = 1; i <= count; i++) {
         x = names[i]
         if (verb == "table")

@@ -33,7 +33,7 @@ page()
 for text in "${texts[@]}"; do
     sed 's/^<details>/<details open>/' "$text" | page "$text" "$to/instructor"
     case $text in
-    CONTRIBUTING.md | labs/instructor.md | labs/sealed-grading.md) ;;
+    CONTRIBUTING.md | labs/instructor.md | labs/adopting.md | labs/sealed-grading.md) ;;
     *) awk -v measured="${MEASURED:-}" -f "$scripts/cut.awk" "$text" | sed 's/^<details>/<details open>/' | page "$text" "$to/student" ;;
     esac
 done

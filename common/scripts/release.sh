@@ -149,7 +149,7 @@ workflow
 known README.md ':(glob)labs/*.md' >"$fresh/list"
 while read -r path; do
     case $path in
-    labs/instructor.md | labs/sealed-grading.md | labs/stability.md) ;;
+    labs/instructor.md | labs/adopting.md | labs/sealed-grading.md | labs/stability.md) ;;
     *) add_text "$path" ;;
     esac
 done <"$fresh/list"

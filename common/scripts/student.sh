@@ -403,7 +403,8 @@ path_lines()
 {
     # shellcheck disable=SC2046 # words
     set -- $(standing "$@")
-    [ "$1" -gt 0 ] && echo "* the core path: $2 of $1 exercises passed"
+    hours=$("$scripts/labs.sh" hours) || exit 2
+    [ "$1" -gt 0 ] && echo "* the core path: $2 of $1 exercises passed${hours:+ (all of it: typically $hours hours)}"
     if [ $# -eq 5 ]; then
         begun="lab $(echo "$3" | sed 's|labs/0*\([0-9]*\).*|\1|'), $5 of $4 passed"
         [ "$5" -gt 0 ] || begun='not begun'

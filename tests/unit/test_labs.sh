@@ -32,6 +32,8 @@ wrong 2 "baseline belongs to the lab" '[a]\nbaseline = a\n'
 wrong 1 "core: \"no\"" 'core = no\n'
 wrong 2 "holds: b is no exercise above" '[a]\nholds = b\n'
 wrong 2 "holds: a is no exercise above" '[a]\nholds = a\n'
+wrong 2 "hours belongs to the lab" '[a]\nhours = 2\n'
+wrong 1 "hours: \"two\" is no number of hours" 'hours = two\n'
 wrong 2 "run: \"\" is no number of ranks" '[a]\nrun = main\n'
 wrong 2 "run: the layout 0 does not name a node for each of 2 ranks" '[a]\nrun = main 2 0 x\n'
 wrong 2 "run: the layout devices=0" '[a]\nrun = main 1 devices=0\n'
@@ -136,6 +138,17 @@ while read -r name source; do
     [[ -f $source ]] || missing "$source is not there"
     cat "$(dirname "$source")/handout.md" labs/more-programs.md | grep -q "build/$name\b" || missing "no text says build/$name"
 done < <(common/scripts/labs.sh programs)
+
+# The hours that the texts name are those of the labs' settings.
+hours=$(common/scripts/labs.sh hours)
+for place in README.md labs/instructor.md; do
+    grep -qF "typically $hours hours" "$place" || missing "it does not say that the core path takes typically $hours hours"
+done
+place=labs/adopting.md
+while IFS=: read -r conf line; do
+    lab=$(basename "${conf%/lab.conf}")
+    grep -qE "^\| [0-9]+\. \[[^]]*\]\($lab/handout.md\) \| ${line#hours = } \|" "$place" || missing "no row for $lab with ${line#hours = } hours"
+done < <(grep -H '^hours = ' labs/*/lab.conf)
 
 [[ $checked -gt 0 ]] || fail "there is no exercise"
 conclude

@@ -322,7 +322,7 @@ mkdir "$work/path/solutions"
 (cd "$work/path" && sha256sum steps/*.c >solutions/steps.sha256)
 mapfile -t path < <(core yes)
 student progress
-says "* the core path: 0 of ${#path[@]} exercises passed"
+says "* the core path: 0 of ${#path[@]} exercises passed (all of it: typically $("$kit/common/scripts/labs.sh" hours) hours)"
 says "+ and two exercises of one of these labs: not begun"
 # From each exercise of it to the next.
 for ((i = 0; i < ${#path[@]}; i++)); do

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Translated texts: the PO files are well formed; code, commands, comments, links and words between backticks are those of the
-# English text; a link to a heading leads somewhere; and for each file, how many of its paragraphs as they are now are translated.
+# English text; a link to a heading leads somewhere; a term has one Chinese name; and for each file, how many of its paragraphs as
+# they are now are translated.
 
 . tests/lib.sh
 for each in po4a-translate po4a-updatepo msgfmt; do
@@ -26,6 +27,12 @@ for language in labs/po/*/; do
             grep -q "<a id=\"$anchor\">" "$new" || fail "$new: no heading for a link to #$anchor"
         done < <(grep -q '<a id=' "$new" && grep -oE '\]\(#[^)]*\)' "$new" | sed 's/](#//; s/)//')
     done
+    # The Chinese name of a term is that of its translated heading. (A term that stays English has none.)
+    [[ $language != zh_CN ]] || awk -v page="$folder/$language/labs/terms.md" 'function fault(why) { print term ": " why; faults++ }
+        /^## / { term = substr($0, 4); while ((getline line <page) > 0 && line !~ /^## /) ; heading = substr(line, 4) }
+        term != "" && match($0, /^\*\*[^*]*\.\*\* /) { name = substr($0, 3, RLENGTH - 6)
+            if (index(heading, name) != 1) fault(name " here, " heading " as a heading") }
+        END { exit faults > 0 }' labs/terms.md >"$folder/faults" || fail "labs/terms.md: $(cat "$folder/faults")"
     cp -R "labs/po/$language" "$folder/now"
     TEXTS=$language PO=$folder/now succeeds common/scripts/translate.sh update
     for po in labs/po/"$language"/*.po; do
