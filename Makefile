@@ -20,7 +20,7 @@
 ## V=1                           show the commands; the tests' output even if they pass; on the command line only
 # The next names are so common that the environment may have them from another program: they count on the command line
 # only, for scripts, too. And those that change what shells, git and other tools print or do, where scripts read it.
-on_the_line := ANSWERS BOOK CASE COLUMN COMMANDS CONTAINER DEADLINE DELAY DRY EMULATED EXERCISES FILE FLAGS FROM GRADES HINTS HOSTS ISA LAB LATE \
+on_the_line := ANSWERS BOOK CASE COLUMN COMMANDS CONTAINER DEADLINE DELAY DRY EMULATED EXERCISES FILE FLAGS FROM GRADES HINTS HOSTS ISA JUDGES LAB LATE \
     MEASURED MODEL NAME NP ONLY OVERRIDES PART PDF PEER PENALTY PO PRECISION RANDOM_JOBS RANKS RATE RESET ROSTER SECRET SEED SOLUTIONS STAMPS STEPS \
     STUDENTS SUBMISSIONS SUITE T TEAM TEAMS TEXTS TO TRACE V WORKFLOW WORKLOAD WORKSHEET YES
 of_tools := BASHOPTS BASH_ENV BLOCKSIZE BLOCK_SIZE BZIP BZIP2 CDPATH DEPENDENCIES_OUTPUT ENV GLOBIGNORE GREP_COLOR GREP_COLORS \
@@ -123,9 +123,11 @@ MAKEFLAGS += --no-builtin-rules
 # passes_set.c and winograd_set.c are compiled once per instruction set, and once for bfloat16; the program
 # chooses when it starts.
 machine := $(call ask,$(CC) -dumpmachine 2>/dev/null)
-per_set := passes_set_generic winograd/winograd_set_generic
+core_sets := passes_set_generic
+extra_sets := winograd/winograd_set_generic
 ifneq ($(filter x86_64-%,$(machine)),)
-per_set += passes_set_avx2 passes_set_bfloat16 winograd/winograd_set_avx2 winograd/winograd_set_avx512 winograd/winograd_set_bfloat16
+core_sets += passes_set_avx2
+extra_sets += passes_set_bfloat16 winograd/winograd_set_avx2 winograd/winograd_set_avx512 winograd/winograd_set_bfloat16
 endif
 # gcc 12 for ARM can't make vectors of a maximum of floats that is a double (it ends by an internal error).
 ifneq ($(and $(filter aarch64-%,$(machine)),$(filter 12%,$(call ask,$(CC) -dumpversion))),)
@@ -149,34 +151,35 @@ layers := base observe run data backend cpu cpu/winograd cuda comm nn train hvd 
 cuda_sources := $(wildcard common/comm/transport_cuda.c common/comm/transport_nccl.c common/cuda/*.c)
 # (teams.c is for the thread sanitizer.)
 library_sources := $(filter-out common/cpu/passes_set.c common/cpu/winograd/winograd_set.c $(if $(findstring thread,$(SANITIZE)),,common/run/teams.c) $(if $(cuda),,$(cuda_sources)),$(wildcard $(layers:%=common/%/*.c)))
-# (Those that take longest to compile come first.)
-library_objects := $(per_set:%=$(BUILD)/common/cpu/%.o) $(library_sources:%.c=$(BUILD)/%.o) $(BUILD)/common/watch/mpi_others.o
-ifneq ($(cuda),)
-kernel_objects := $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard common/cuda/*.cu))
-library_objects += $(kernel_objects)
-endif
+# What checks need of it, and what only large networks and GPUs do: a first check does not wait for that. (What takes
+# longest to compile comes first.)
+extra_sources := $(filter $(cuda_sources),$(library_sources))
+extra_objects := $(extra_sets:%=$(BUILD)/common/cpu/%.o) \
+                 $(if $(cuda),$(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard common/cuda/*.cu))) $(extra_sources:%.c=$(BUILD)/%.o)
+core_objects := $(core_sets:%=$(BUILD)/common/cpu/%.o) $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(extra_sources),$(library_sources))) $(BUILD)/common/watch/mpi_others.o
 ifneq ($(EMULATED),)
-library_objects += $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out tests/emulated/test_%,$(wildcard tests/emulated/*.cpp)))
+core_objects += $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out tests/emulated/test_%,$(wildcard tests/emulated/*.cpp)))
 emulated_objects := $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/emulated/test_*.cpp))
 emulated_programs := $(BUILD)/tests/emulated/test_emulated
 endif
 # What students edit, and the solutions: one source, one program.
 step_sources := $(sort $(wildcard steps/*.c) $(foreach x,$(exercises),steps/$(F_$(x)).c))
 solution_sources := $(wildcard solutions/*.c)
-step_objects := $(patsubst %.c,$(BUILD)/%.o,$(step_sources) $(solution_sources) $(lab_sources))
+objects_of = $(patsubst %,$(BUILD)/%.o,$(basename $(1)))
+step_objects := $(call objects_of,$(step_sources) $(solution_sources) $(lab_sources))
 model_objects := $(BUILD)/tests/models/models.o
-check_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/steps/*.c))
-replay_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/golden/*.c))
-bench_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/*.c))
+check_objects := $(call objects_of,$(wildcard tests/steps/*.c))
+replay_objects := $(call objects_of,$(wildcard tests/golden/*.c))
+bench_objects := $(call objects_of,$(wildcard tests/bench/*.c))
 # Small programs of the kit, one file each, but that the page reads traces in a folder of its own. An instructor's has a folder and libraries of its own, which nobody else needs.
 tools := $(patsubst common/tools/%.c,%,$(filter-out common/tools/grades.c,$(wildcard common/tools/*.c)))
-page_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard common/page/*.c))
-class_objects := $(patsubst %.c,$(BUILD)/%.o,$(wildcard common/tools/grades.c common/class/*.c))
+page_objects := $(call objects_of,$(wildcard common/page/*.c))
+class_objects := $(call objects_of,$(wildcard common/tools/grades.c common/class/*.c))
 
 # Each tests/unit/test_NAME.c is a program; the other .c files there are shared by all of them.
 unit_tests := $(patsubst tests/unit/test_%.c,%,$(wildcard tests/unit/test_*.c))
 unit_objects := $(unit_tests:%=$(BUILD)/tests/unit/test_%.o)
-shared_objects := $(patsubst %.c,$(BUILD)/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
+shared_objects := $(call objects_of,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 # Each tests/mpi/test_NAME.c is a program that runs under mpirun, with 1, 2 and 4 ranks.
 mpi_tests := $(patsubst tests/mpi/test_%.c,%,$(wildcard tests/mpi/test_*.c))
 cases := $(patsubst tests/golden/cases/%.safetensors,%,$(wildcard tests/golden/cases/*.safetensors))
@@ -200,9 +203,6 @@ cuts := $(if $(wildcard tests/faults),$(BUILD)/tests/faults/cuts)
 shims := $(if $(wildcard tests/faults),$(BUILD)/tests/faults/inject.so $(BUILD)/tests/faults/powercut.so)
 programs := $(step_programs) $(solution_programs) $(lab_programs) $(BUILD)/replay $(BUILD)/bench $(BUILD)/check-step \
             $(tool_programs) $(unit_programs) $(mpi_programs) $(emulated_programs) $(small) $(cuts)
-objects := $(emulated_objects) $(library_objects) $(step_objects) $(replay_objects) $(bench_objects) $(check_objects) \
-           $(unit_objects) $(shared_objects) $(model_objects) $(mpi_programs:%=%.o) $(if $(mpi_programs),$(hvd_training)) $(tools:%=$(BUILD)/common/tools/%.o) $(page_objects) $(class_objects) \
-           $(fuzz_programs:%=%.o) $(BUILD)/tests/fuzz/fuzz.o $(small:=.o) $(cuts:=.o)
 
 # ---- How to compile and link. CPPFLAGS, CFLAGS and LDFLAGS of the user come last.
 
@@ -296,7 +296,7 @@ $(BUILD)/settings.kernels: FORCE | $(BUILD)/settings.compile
 FORCE:
 
 # A .d file beside each object names the headers that it was compiled with.
--include $(objects:.o=.d)
+-include $(shell cd $(BUILD) 2>/dev/null && find common labs solutions steps tests -name '*.d' -printf '$(BUILD)/%p\n' 2>/dev/null)
 
 # $(call object,NAME,COMMAND): by CC, CXX or NVCC.
 define object
@@ -329,7 +329,7 @@ $(BUILD)/common/watch/mpi_others.o: $(BUILD)/common/watch/mpi_others.c
 # products, each of which is to be one instruction. With sanitizers gcc takes six times as long over
 # them as with -O1.
 # On a processor that has something better the generic ones are for old machines: as fast by -O2, and sooner compiled.
-set_generic := $(and $(filter passes_set_avx2,$(per_set)),$(filter -O3,$(OPT)),-O2)
+set_generic := $(and $(filter passes_set_avx2,$(core_sets)),$(filter -O3,$(OPT)),-O2)
 set_avx2 := -mavx2 -mfma
 set_avx512 := -mavx512f -mavx512dq -mavx512vl -mprefer-vector-width=512
 set_bfloat16 := $(set_avx512) -mavx512bw -mavx512bf16 -mfma -DBFLOAT16
@@ -339,7 +339,7 @@ $(BUILD)/common/cpu/winograd/winograd_set_%.o: extra_flags = -DWINOGRAD=winograd
 $(BUILD)/common/cpu/passes_set_%.o $(BUILD)/common/cpu/winograd/winograd_set_%.o: of_set = $() ($*)
 # The peak is that of multiply-adds, each one instruction.
 $(BUILD)/tests/bench/cpu_peak.o: extra_flags := -ffp-contract=fast
-ifeq ($(filter passes_set_avx2,$(per_set)),)
+ifeq ($(filter passes_set_avx2,$(core_sets)),)
 $(BUILD)/common/cpu/cpu_op.o: extra_flags := -DGENERIC_ONLY
 endif
 
@@ -358,16 +358,25 @@ endif
 $(BUILD)/tests/emulated/%.o: tests/emulated/%.cpp $(BUILD)/settings.compile
 	$(call object,CXX,$(compile_cpp) -Itests/emulated/include)
 
-# The library as one object: as it is for tests and tools; and for students' programs with its inside
-# hidden, so that no function of theirs collides with one of ours, or replaces it. What they may call
-# the headers of hvdlab.h mark as visible.
-$(BUILD)/library.o: $(library_objects)
+# The library as one object: what checks need of it, and all; as it is for tests and tools; and for students' programs with
+# its inside hidden, so that no function of theirs collides with one of ours, or replaces it. What they may call the headers
+# of hvdlab.h mark as visible.
+$(BUILD)/library.o: $(core_objects)
+$(BUILD)/library-all.o: $(BUILD)/library.o $(extra_objects)
+$(BUILD)/library.o $(BUILD)/library-all.o:
 	$(call say,LD,$@)
 	$(Q)$(LD) -r -o $@ $^
 $(BUILD)/hvdlab.o: $(BUILD)/library.o
+$(BUILD)/hvdlab-all.o: $(BUILD)/library-all.o
+$(BUILD)/hvdlab.o $(BUILD)/hvdlab-all.o:
 	$(call say,HIDE,$@)
 	$(Q)$(OBJCOPY) --localize-hidden $< $@
-$(library_objects): visibility := -fvisibility=hidden
+$(core_objects) $(extra_objects): visibility := -fvisibility=hidden
+
+# What never goes through a long array is as fast by -O1, and sooner compiled.
+arrays := $(addprefix $(BUILD)/common/,comm/transport_mpi.o comm/hierarchical.o comm/collectives.o nn/sparse.o)
+cold_objects := $(filter-out $(arrays),$(filter $(patsubst %,$(BUILD)/common/%/%,comm nn train hvd lessons watch start),$(core_objects)))
+$(cold_objects): extra_flags += $(if $(filter -O3,$(OPT)),-O1)
 
 # A function that a student has still to write makes no use of its parameters; and that an int becomes a
 # size_t or a float is no news on these pages. A debugger sees their variables.
@@ -388,7 +397,14 @@ $(foreach source,$(solution_sources),\
     $(eval $(call solution_program,$(basename $(notdir $(source)))): $(BUILD)/$(source:.c=.o)))
 $(foreach source,$(lab_sources),$(eval $(BUILD)/$(basename $(notdir $(source))): $(BUILD)/$(source:.c=.o)))
 # (build/check/ is the folder of its verdicts: build/check/step_03.json.)
-$(BUILD)/check-step: $(check_objects)
+# A check asks for the judges that it needs (JUDGES): those are linked, and all that earlier ones asked for. Else all are.
+judges := $(if $(JUDGES),$(sort $(JUDGES) $(shell cat $(BUILD)/settings.judges 2>/dev/null)),all)
+judges := $(or $(filter all,$(judges)),$(judges))
+judging := $(if $(filter all,$(judges)),$(wildcard tests/steps/*.c),\
+             $(shell common/scripts/includes.sh tests/steps/check.c tests/steps/compiler.c $(judges:%=tests/steps/judge_%.c)))
+$(BUILD)/settings.judges: FORCE | $(BUILD)/settings.compile
+	@echo '$(judges)' | cmp -s - $@ || echo '$(judges)' >$@
+$(BUILD)/check-step: $(call objects_of,$(judging)) $(BUILD)/settings.judges
 $(BUILD)/replay: $(replay_objects) $(model_objects)
 ifneq ($(small),)
 $(small): %: %.o $(BUILD)/tests/steps/lab.o $(BUILD)/tests/steps/words.o
@@ -414,12 +430,14 @@ $(unit_objects) $(shared_objects): extra_flags = $(call as_system,$(check_cflags
 $(unit_objects) $(shared_objects) $(unit_programs): $(BUILD)/settings.check
 $(unit_programs): extra_libraries = $(check_libs)
 
-$(step_programs) $(solution_programs) $(lab_programs): $(BUILD)/hvdlab.o
+$(step_programs) $(solution_programs) $(lab_programs): $(BUILD)/hvdlab-all.o
 # The benchmark watches the backend: calls of backend_of() go through its profiler. (In library.o, one
 # object, there is nothing left for the linker to send elsewhere.)
-$(BUILD)/bench: $(library_objects)
+$(BUILD)/bench: $(core_objects) $(extra_objects)
 $(BUILD)/bench: extra_libraries := -Wl,--wrap=backend_of
-$(BUILD)/grades $(filter-out $(step_programs) $(solution_programs) $(lab_programs) $(BUILD)/bench,$(programs)): $(BUILD)/library.o
+for_checks := $(addprefix $(BUILD)/,check-step grades watch)
+$(for_checks): $(BUILD)/library.o
+$(filter-out $(step_programs) $(solution_programs) $(lab_programs) $(BUILD)/bench $(for_checks),$(programs)): $(BUILD)/library-all.o
 $(BUILD)/grades $(programs): $(BUILD)/settings.link
 	$(call say,LD,$@)
 	$(Q)$(link) -o $@ $(filter %.o,$^) $(extra_libraries) $(libraries)
@@ -434,7 +452,7 @@ $(BUILD)/tests/faults/%.so: tests/faults/%.c $(BUILD)/settings.compile
 # it sees what is opened.
 weak_in_fuzz := die give_up warn warn_on_root note_on_root world_need
 wrapped_in_fuzz := exit fopen fdopen fclose gzopen gzdopen gzbuffer gzclose
-$(BUILD)/tests/fuzz/library.o: $(BUILD)/library.o
+$(BUILD)/tests/fuzz/library.o: $(BUILD)/library-all.o
 	@mkdir -p $(@D)
 	$(Q)$(OBJCOPY) $(weak_in_fuzz:%=--weaken-symbol=%) $< $@
 $(BUILD)/tests/fuzz/fuzz_judges: $(filter-out %/check.o,$(check_objects))
@@ -444,45 +462,30 @@ $(fuzz_programs): %: %.o $(BUILD)/tests/fuzz/fuzz.o $(BUILD)/tests/fuzz/library.
 	$(call say,LD,$@)
 	$(Q)$(link) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(wrapped_in_fuzz:%=-Wl,--wrap=%) $(libraries)
 
-# clang may lack the library for it.
+# compile-step FILE OUT [check] makes a program of one file, wherever it is (common/scripts/compile_step.sh). clang may lack
+# the library for check_bounds.
 check_bounds := -fsanitize=bounds -fno-sanitize-recover=bounds
-# compile-step FILE OUT [check] makes a program of one file, wherever it is: the graders use it. MPI's functions that
-# the file calls by their second names (PMPI_Send) it calls by their first: so traces have them. What it defines is its
-# own, main and what the kit has (which the linker refuses) excepted: no function of the library calls one of the file's
-# in place of the C library's. In a check an index that an array does not have ends the program, with the file's line; a
-# name that is none of C, or one of MPI or cJSON that the file defines, is an error; OUT.symbols says what the file and
-# the kit define and use, the file's sections and its system calls; and a warning is no error, however the kit was built.
 define compile_step
 #!/bin/sh
-bounds= errors=$(filter -Werror,$(warnings))
-[ "$$3" != check ] || bounds='BOUNDS' errors=
-# shellcheck disable=SC2086 # words
-$(filter-out -Itests -Werror,$(compile)) $$errors $(for_students) $$bounds -c "$$1" -o "$$2.o" || exit
-nm -P -g "$$2.o" >"$$2.names" && nm -P -g $(BUILD)/hvdlab.o >"$$2.kit" || exit
-if [ "$$3" = check ]; then
-    awk -v file="$$1" '
-        !/^[A-Za-z_][A-Za-z0-9_]* [A-Za-z]( |$$)/ { print file ": error: a symbol is no name of C" }
-        $$2 !~ /^[Uvw]$$/ && /^(P?MPIX?_|cJSON_)/ { print file ": error: the program defines " $$1 }' "$$2.names" >"$$2.errors"
-    [ ! -s "$$2.errors" ] || { cat "$$2.errors" >&2; exit 1; }
-    { echo =file && cat "$$2.names" && echo =kit && cat "$$2.kit" && echo =sections && objdump -h "$$2.o" && echo =calls &&
-        objdump -d "$$2.o" | awk '/\t(syscall|sysenter|svc|int +\$$0x80)/' | wc -l; } >"$$2.symbols" || exit
-fi
-sed -n 's/^P\(MPI_[A-Za-z0-9_]*\) [Uvw].*/P\1 \1/p' "$$2.names" >"$$2.renamed"
-{ echo main && awk '$$2 !~ /^[Uvw]$$/ { print $$1 }' "$$2.kit"; } >"$$2.kept"
-$(OBJCOPY) --redefine-syms="$$2.renamed" --keep-global-symbols="$$2.kept" "$$2.o" || exit
-# shellcheck disable=SC2086
-$(link) $$bounds -o "$$2" "$$2.o" $(BUILD)/hvdlab.o $(libraries)
-status=$$?
-rm -f "$$2.o" "$$2.names" "$$2.kit" "$$2.errors" "$$2.renamed" "$$2.kept"
-exit $$status
+compile() {
+$(filter-out -Itests -Werror,$(compile)) $(for_students) "$$@"
+}
+link() {
+$(link) "$$@" $(libraries)
+}
+rename_symbols() {
+command $(OBJCOPY) "$$@"
+}
+errors=$(filter -Werror,$(warnings))
+set -- "$$1" "$$2" "$$3" $(BUILD)/hvdlab-all.o $(BUILD)/hvdlab.o
 endef
 $(BUILD)/compile-step: export COMPILE_STEP = $(compile_step)
-$(BUILD)/compile-step: $(BUILD)/hvdlab.o $(BUILD)/settings.link Makefile
+$(BUILD)/compile-step: common/scripts/compile_step.sh $(BUILD)/hvdlab.o $(if $(filter gpu,$(HVDLAB_CHECK_DEVICE)),$(BUILD)/hvdlab-all.o) $(BUILD)/settings.link Makefile
 	$(Q)echo 'int main(void) { return 0; }' | $(CC) $(check_bounds) -x c -o $@ - 2>/dev/null && bounds='$(check_bounds)'; \
-	    printf '%s\n' "$$COMPILE_STEP" | sed "s/BOUNDS/$$bounds/" >$@ && chmod +x $@
+	    { printf '%s\n' "$$COMPILE_STEP" "bounds='$$bounds'"; grep -v '^#' $<; } >$@ && chmod +x $@
 
 # Tests run the trainer as it was cut, whatever a student has made of steps/.
-$(BUILD)/cut/baseline: $(wildcard labs/*/*.c labs/*/lab.conf) common/scripts/steps.sh $(BUILD)/compile-step
+$(BUILD)/cut/baseline: $(wildcard labs/*/*.c labs/*/lab.conf) common/scripts/steps.sh $(BUILD)/compile-step $(BUILD)/hvdlab-all.o
 	$(call say,LD,$@)
 	@common/scripts/steps.sh cut $(BUILD)/cut
 	$(Q)$(BUILD)/compile-step $(BUILD)/cut/steps/baseline.c $@
@@ -511,12 +514,10 @@ info: ##tn show what was found on this machine, what is skipped, and why
 	@common/scripts/info.sh
 
 data: ## fetch Fashion-MNIST into data/ (where there is no Debian package for it)
-	@common/scripts/deps.sh install curl
-	@common/scripts/data.sh
-
 data-cifar10: ## fetch CIFAR-10 into data/, 170 MB (labs/more-programs.md)
+data data-cifar10:
 	@common/scripts/deps.sh install curl
-	@common/scripts/data.sh cifar10
+	@common/scripts/data.sh $(filter cifar10,$(@:data-%=%))
 
 demo: ##k build, then train a small network on the real data, on two workers: 2 to 3 minutes on 2 cores
 	@common/scripts/deps.sh install build dataset-or-fetch
@@ -524,14 +525,19 @@ demo: ##k build, then train a small network on the real data, on two workers: 2 
 	@common/scripts/demo.sh
 
 -include tests/tests.mk
+# $(call run_tests,SETS,WHAT IS BUILT,PARTS): tests/run.sh runs these parts of tests/list; SETS are deps.sh's.
+define run_tests
+@common/scripts/deps.sh install build $(1)
+$(build_first) $(2)
+@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(3)
+endef
+for_tests := check sandbox steps dataset class
 build_tests = $(filter-out $(step_programs),$(programs)) $(BUILD)/grades $(BUILD)/compile-step $(BUILD)/cut/baseline $(shims)
 test: ##k build, and run the tests but for those of many minutes
-	@common/scripts/deps.sh install build check sandbox steps dataset class
-	$(build_first) $(build_tests)
-	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh alone --together main
+	$(call run_tests,$(for_tests),$(build_tests),alone --together main)
 
 one: ##k run one test by its name in make test [T="batch_norm (AVX2)"] [T=graders CASE=ring]
-	@common/scripts/deps.sh install build check sandbox steps dataset class
+	@common/scripts/deps.sh install build $(for_tests)
 	@+CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/one.sh '$(T)' '$(CASE)' '$(build_tests)'
 
 check: ##k the same, by the name that other projects use; on a terminal it asks first
@@ -544,25 +550,20 @@ test-emulated: ##k all that runs on a GPU that is only simulated
 	@$(usual_addresses) tests/run.sh --together emulated emulated_more
 
 test-answers: ##k grade all known mistakes and right answers (ANSWERS=--rest: but for the few that make test takes)
-	@common/scripts/deps.sh install build sandbox steps
-	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
-	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh answers
+	$(call run_tests,sandbox steps,$(checker),answers)
 
 test-ranks: ##k the part of make test that is about ranks, MPI and its launcher
-	@common/scripts/deps.sh install build check sandbox steps dataset class
-	$(build_first) $(build_tests)
-	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh ranks --together ranks_together
+	$(call run_tests,$(for_tests),$(build_tests),ranks --together ranks_together)
 
 test-more: ##k what make test leaves out, except answers: simulated GPUs, faults, bf16, later handouts, threads, recipes
-	@common/scripts/deps.sh install build check sandbox steps dataset class browser translate
-	$(build_first) $(build_tests)
+	@common/scripts/deps.sh install build $(for_tests) browser translate
 	$(build_first) $(build_threads)
 	$(build_first) $(build_emulated)
-	@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh --together more emulated_more emulated
+	$(call run_tests,$(for_tests),$(build_tests),--together more emulated_more emulated)
 
 # Where replay finds no GPU, it says why.
 test-gpu: ##k the tests that need a GPU, on this machine's; without one, a line that says so [PART=1, 2, 3 or more]
-	@common/scripts/deps.sh install build check sandbox steps dataset class
+	@common/scripts/deps.sh install build $(for_tests)
 	$(build_first) $(BUILD)/replay
 	@why=$$($(BUILD)/replay tests/golden/cases/mlp_sgd.safetensors --device gpu 2>&1); \
 	if [ $$? -eq 2 ]; then \
@@ -590,9 +591,7 @@ test-fresh: ##k as root: demo and test on Debian as it was just installed (SUITE
 	@tests/fresh.sh
 
 test-slurm: ##k as root: lab 9's batch files, in a Slurm of this machine's own
-	@common/scripts/deps.sh install build steps cluster slurm
-	$(build_first) $(BUILD)/solution_06 $(BUILD)/check-step $(BUILD)/compile-step
-	@CUDA_VISIBLE_DEVICES= tests/run.sh slurm
+	$(call run_tests,steps cluster slurm,$(BUILD)/solution_06 $(checker),slurm)
 
 test-arm: ##k cross-build for 64-bit ARM, and run what computes under qemu, against golden cases and this machine
 	@common/scripts/deps.sh install build arm
@@ -609,10 +608,11 @@ baseline: $(BUILD)/baseline ##t build the trainer for one device, build/baseline
 $(step_X): step-%: $(BUILD)/$$(F_$$*) ## build your file; the last line says how to run it
 	@common/scripts/student.sh line $* $<
 
-# What grades an exercise.
+# What grades an exercise, or all.
+checker := $(BUILD)/check-step $(BUILD)/compile-step
 define build_checker
-$(if $(wildcard $(BUILD)/check-step),,@echo 'The checker is built now, once: half a minute or more. After that a check takes seconds.')
-$(build_first) $(BUILD)/check-step $(BUILD)/compile-step
+$(if $(wildcard $(BUILD)/check-step),,@echo 'The checker is built now, once: 10 to 20 seconds. After that a check takes seconds.')
+$(build_first) $(checker) $(if $*,JUDGES="$$(common/scripts/labs.sh judges $*)")
 endef
 
 # FILE and SEED are seen by the scripts, as make hands on what stands on its command line.
@@ -621,17 +621,15 @@ $(check_X): check-%: ## grade your file (or FILE=any.c as an answer to it) [SEED
 	@common/scripts/student.sh check $*
 
 $(hint_X): hint-%: ## a hint; there are three, one more each time
-	@common/scripts/student.sh hint $*
-
 $(diff_X): diff-%: ##k your file (or FILE=any.c) against the solution
-	@common/scripts/student.sh diff $*
-
 $(reset_X): reset-%: ## bring your file back as it was; asks first, keeps a backup
-	@common/scripts/student.sh reset $*
+$(hint_X) $(diff_X) $(reset_X):
+	@common/scripts/student.sh $(subst -, ,$@)
 
 next: ## take your last answer that passed on into the next step's file
+next check-all:
 	$(build_checker)
-	@common/scripts/student.sh next
+	@common/scripts/student.sh $@
 
 progress: ##tn what you have done, and what is next
 	@common/scripts/student.sh progress
@@ -647,10 +645,9 @@ doc: ##tn what the library says about NAME=hvd_rank; without NAME, what there is
 	@LC_ALL=C awk -f common/scripts/doc.awk common/*.h common/*/*.h
 
 page: $(BUILD)/page ##t a picture of a run: TRACE=folder (HVDLAB_TRACE of the run) [TO=build/page.html]
-	@$< $(or $(TRACE),$(BUILD)/trace) $(or $(TO),$(BUILD)/page.html)
-
 live: $(BUILD)/page ##t the same while the run goes on, in another terminal
-	@$< --live $(or $(TRACE),$(BUILD)/trace) $(or $(TO),$(BUILD)/page.html)
+page live:
+	@$< $(if $(filter live,$@),--live) $(or $(TRACE),$(BUILD)/trace) $(or $(TO),$(BUILD)/page.html)
 
 devices: $(BUILD)/devices ##t the CPU's nvidia-smi: devices, load, processes (watch -n 1 build/devices)
 	@$<
@@ -669,10 +666,9 @@ cluster: ## several hosts on this machine (HOSTS=4 RATE=1gbit DELAY=2ms), linked
 	@common/scripts/cluster.sh up
 
 cluster-down: ## end them, with all that runs on them
-	@common/scripts/cluster.sh down
-
 cluster-traffic: ## what each of their links has carried (RESET=1: and from now on count again)
-	@common/scripts/cluster.sh traffic
+cluster-down cluster-traffic:
+	@common/scripts/cluster.sh $(@:cluster-%=%)
 
 # BENCH=quick shortens what measures.
 quick := $(if $(filter quick,$(BENCH)),--quick)
@@ -698,8 +694,6 @@ sweep: ## time all-reduces, MPI's, NCCL's, yours (SOLUTIONS=1: the solutions'), 
 
 ##@ For instructors
 check-all: ## grade all exercises, then show a table
-	$(build_checker)
-	@common/scripts/student.sh check-all
 
 release: ##k make the students' package: [EXERCISES=...] [HINTS=2] [TEXTS=zh_CN] [STUDENTS=class.csv SECRET=file] [WORKFLOW=github] [TO=folder]
 	@common/scripts/deps.sh install steps class $(if $(TEXTS),translate)
@@ -712,12 +706,10 @@ dist: ##kt make the source archive of this commit, the same in each build
 	@echo $(BUILD)/hvdlab-$(version).tar.gz
 
 translate: ##kt make the translated texts, in build/zh_CN [TEXTS=zh_CN] (labs/po/README.md)
-	@common/scripts/deps.sh install translate
-	@common/scripts/translate.sh
-
 print: ##kt make pages and PDFs of the handouts, students' and instructors' [TO=folder] [MEASURED=cut] [PDF=0]
-	@common/scripts/deps.sh install print
-	@common/scripts/print.sh
+translate print:
+	@common/scripts/deps.sh install $@
+	@common/scripts/$@.sh
 
 gradescope: ##kt make an autograder for Gradescope: EXERCISES=ring:2,save [SECRET=file] [TO=file.zip]
 	@common/scripts/deps.sh install class
@@ -725,7 +717,7 @@ gradescope: ##kt make an autograder for Gradescope: EXERCISES=ring:2,save [SECRE
 
 grade: ##k grade a class's submissions: SUBMISSIONS=folder [ROSTER=class.csv] [EXERCISES=1,ring:2] (labs/instructor.md)
 	@common/scripts/deps.sh install build sandbox class
-	$(build_first) $(BUILD)/check-step $(BUILD)/compile-step $(BUILD)/grades
+	$(build_first) $(checker) $(BUILD)/grades
 	@common/scripts/grade.sh
 
 $(solution_X): solution-%: $$(call solution_program,$$(F_$$*)) ##k build the solution; the last line says how to run it
@@ -734,16 +726,14 @@ $(solution_X): solution-%: $$(call solution_program,$$(F_$$*)) ##k build the sol
 ##@ For maintainers
 measure: ##kt measure the tables of a lab's handout again, and rewrite them (LAB=03)
 	@common/scripts/deps.sh install build steps plot
-	$(build_first) $(BUILD)/compile-step
+	$(build_first) $(BUILD)/compile-step $(BUILD)/hvdlab-all.o
 	@common/scripts/measure.sh '$(LAB)'
 
 steps: ##k cut steps/ and solutions/ again from the labs' masters; refuses if a step was edited
-	@common/scripts/deps.sh install steps
-	@common/scripts/steps.sh write
-
 check-steps: ##k check that they are what the masters say
+steps check-steps:
 	@common/scripts/deps.sh install steps
-	@common/scripts/steps.sh check
+	@common/scripts/steps.sh $(if $(filter steps,$@),write,check)
 
 $(BUILD)/replay: ## build the program that replays another framework's updates
 

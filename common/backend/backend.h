@@ -170,7 +170,7 @@ typedef struct {
 const Backend *backend_of(const Device *device);
 
 extern const Backend backend_cpu;
-extern const Backend backend_cuda; // only with CUDA
+IN_LIBRARY_ALL extern const Backend backend_cuda; // only with CUDA
 
 // Calls the functions of an OP_CUSTOM with values, or gradients, in the host's memory.
 void call_custom_forward(const Op *op, float *values, size_t count);

@@ -11,6 +11,9 @@
 // A call of such a function without using its result does nothing: the compiler warns.
 #define USE_RESULT __attribute__((warn_unused_result))
 
+// Defined in library-all.o alone (Makefile): in a program that is linked without it the address is NULL.
+#define IN_LIBRARY_ALL __attribute__((weak))
+
 typedef struct {
     int height, width, channels; // a flat vector has height = width = 1
 } Shape;

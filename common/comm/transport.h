@@ -70,21 +70,21 @@ int hvd_mpi_count(size_t count);
 // ---- With CUDA only.
 
 // MPI from and to a GPU: by copies through the host's memory, or straight.
-extern const Transport hvd_staged, hvd_cuda_aware;
+IN_LIBRARY_ALL extern const Transport hvd_staged, hvd_cuda_aware;
 // Whether Open MPI reads a GPU's memory.
-bool hvd_mpi_is_cuda_aware(void);
+IN_LIBRARY_ALL bool hvd_mpi_is_cuda_aware(void);
 // Whether the values lie in a GPU's memory. False for NULL, and before the
 // calling thread works on a GPU.
-bool hvd_is_on_gpu(const void *values);
+IN_LIBRARY_ALL bool hvd_is_on_gpu(const void *values);
 
 // Two ranks that share a GPU; false where there are none.
-bool hvd_ranks_share_gpu(MPI_Comm comm, int ranks[2]);
+IN_LIBRARY_ALL bool hvd_ranks_share_gpu(MPI_Comm comm, int ranks[2]);
 
-extern const Transport hvd_nccl;
+IN_LIBRARY_ALL extern const Transport hvd_nccl;
 // Joins the ranks; NULL, or why it can't be, the same on all ranks.
-const char *hvd_nccl_start(MPI_Comm comm);
-void hvd_nccl_stop(void);
+IN_LIBRARY_ALL const char *hvd_nccl_start(MPI_Comm comm);
+IN_LIBRARY_ALL void hvd_nccl_stop(void);
 // Replaces values in the GPU's memory by their sums over all ranks; they are there when it returns.
-void hvd_nccl_sum(float *values, size_t count);
+IN_LIBRARY_ALL void hvd_nccl_sum(float *values, size_t count);
 
 #endif

@@ -59,7 +59,7 @@ Term hvd_model_term(const Parameters *parameters)
 static bool lie_elsewhere(const void *values)
 {
 #ifdef HVDLAB_CUDA
-    return hvd_is_on_gpu(values);
+    return hvd_is_on_gpu && hvd_is_on_gpu(values);
 #else
     (void)values;
     return false;
@@ -91,7 +91,8 @@ void hvd_return_values(float *values, float *host, size_t count)
 
 void hvd_transport_stop(void)
 {
-    hvd_nccl_stop();
+    if (hvd_nccl_stop)
+        hvd_nccl_stop();
 }
 
 static const Transport *mpi_from_gpu(void)

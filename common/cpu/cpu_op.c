@@ -28,6 +28,8 @@ const Passes *passes(void)
 const Passes *passes_of(Layout layout)
 {
 #ifndef GENERIC_ONLY
+    if (layout.bfloat16 && !&passes_bfloat16)
+        die("--precision bf16: a graded program computes in fp32; leave the flag out");
     if (layout.bfloat16)
         return &passes_bfloat16;
 #endif

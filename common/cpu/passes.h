@@ -133,7 +133,7 @@ static inline size_t first_layer_scratch(const FirstLayer *l)
 extern const Passes passes_generic;
 #ifndef GENERIC_ONLY
 extern const Passes passes_avx2;
-extern const Passes passes_bfloat16; // only where the processor has AVX512_BF16
+IN_LIBRARY_ALL extern const Passes passes_bfloat16; // only where the processor has AVX512_BF16
 #endif
 
 #endif

@@ -6,6 +6,7 @@
 #                                 "run NAME RANKS LAYOUT DEVICES SERVERS PACES KILL FULL AFTER FLAGS", - or 0 for none
 #        labs.sh baselines        a line for each lab's program before its first exercise: FILE MASTER
 #        labs.sh get NAME KEY     what lab.conf says of an exercise; nothing where it says nothing
+#        labs.sh judges NAME      the files' names of an exercise and of those that it holds
 #        labs.sh labs             a line for each lab: FOLDER TITLE
 #        labs.sh hours            how many hours the core path takes a typical student; nothing where no lab says it
 #        labs.sh programs         a line for each program of a lab beside its exercises: NAME SOURCE
@@ -206,6 +207,13 @@ END {
             print x ":" file_of(x)
         if (verb == "runs")
             print_runs(x)
+        if (verb == "judges" && x == wanted) {
+            text = file_of(x)
+            n = split(setting(x, "holds"), held, " ")
+            for (j = 1; j <= n; j++)
+                text = text " " file_of(held[j])
+            print text
+        }
         if (verb == "core" && setting(x, "core") != "")
             print x, lab_of[x], setting(x, "core")
         if (verb == "get" && x == wanted && setting(x, key) != "")

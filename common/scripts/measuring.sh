@@ -12,7 +12,7 @@ compile()
 {
     mkdir -p "$work"
     common/scripts/steps.sh cut "$work" >&2
-    make -s "$build/compile-step" >&2
+    make -s "$build/compile-step" "$build/hvdlab-all.o" >&2
     "$build/compile-step" "$work/steps/$1.c" "$work/untouched" >&2
     "$build/compile-step" "$work/solutions/$1.c" "$work/yours" >&2
 }

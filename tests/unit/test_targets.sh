@@ -174,6 +174,23 @@ refused "no file" check-2 FILE=nowhere.c
 refused "no file" diff-2 FILE="$work/a folder"
 succeeds reset-2 YES=1
 
+# A first check does not wait for kernels that it does not run; on GPUs, and later, all are compiled.
+compiled() { make -n CUDA=0 BUILD="$work/new" "$@" | grep -oE 'common/(cpu/)?[a-z0-9_/]*(bfloat16|avx2|winograd_set_[a-z]*)\.o' | sort -u | xargs; }
+check=("$work/new/check-step" "$work/new/compile-step")
+[[ $(compiled "${check[@]}") == @(|common/cpu/passes_set_avx2.o) ]] || fail "a check waits for $(compiled "${check[@]}")"
+# Nor for other exercises' judges, until they are asked for.
+judges() { make -n CUDA=0 BUILD="$work/new" "$work/new/check-step" "$@" | grep -oE 'tests/steps/judge_[a-z0-9_]*\.c' | sort -u; }
+[[ $(judges JUDGES="$(common/scripts/labs.sh judges 2)" | xargs) == "tests/steps/judge_step_01.c tests/steps/judge_step_02.c" ]] ||
+    fail "check-2 waits for $(judges JUDGES=step_02)"
+mkdir "$work/new" && : >"$work/new/settings.compile" && echo all >"$work/new/settings.judges"
+for all in "$(judges)" "$(judges JUDGES=step_02)"; do
+    [[ $(wc -l <<<"$all") -eq $(find tests/steps -name 'judge_*.c' | wc -l) ]] || fail "not all judges are there where all were: $all"
+done
+rm -r "$work/new"
+for all in "$(HVDLAB_CHECK_DEVICE=gpu compiled "${check[@]}")" "$(compiled "$work/new/solution_06")"; do
+    [[ $all == *winograd_set_generic.o* ]] || fail "not all kernels are compiled where they may be run: $all"
+done
+
 # From here on, the stand-in: what still says "TODO: Step N", or "TODO: NAME", fails as that exercise.
 rm steps/*.backup-*
 cat >build/check-step <<'END'

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include "base/types.h"
 
 typedef struct {
     int batch, height, width;
@@ -33,9 +34,9 @@ typedef struct {
                             float *kernel_gradient, float *bias_gradient, float *scratch);
 } Winograd;
 
-extern const Winograd winograd_generic;
+IN_LIBRARY_ALL extern const Winograd winograd_generic;
 #ifndef GENERIC_ONLY
-extern const Winograd winograd_avx2, winograd_avx512, winograd_bfloat16;
+IN_LIBRARY_ALL extern const Winograd winograd_avx2, winograd_avx512, winograd_bfloat16;
 #endif
 
 #endif
