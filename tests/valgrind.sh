@@ -42,7 +42,7 @@ for line in "${runs[@]}"; do
         >"$folder/printed" 2>&1 </dev/null
     status=$?
     # Errors begin so; what begins with -- is of valgrind's own troubles, such as a call of the kernel that it
-    # does not know yet (pidfd_open).
+    # does not know yet.
     grep -h -v '^--[0-9]*-- ' "$folder"/*.log >"$folder/said" 2>/dev/null
     if [[ $status -eq 0 && ! -s $folder/said ]]; then
         printf '%-12s %4d s  ok\n' "$name" $((SECONDS - begin))

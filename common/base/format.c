@@ -36,19 +36,59 @@ void text_add(char **text, const char *format, ...)
     free(more);
 }
 
+static int next_rank(int rank, RankIsIn is_in, const void *set, int count)
+{
+    while (rank < count && !is_in(set, rank))
+        rank++;
+    return rank;
+}
+
+// The end of the range that begins with `first`; two ranks are no range.
+static int range_end(int first, RankIsIn is_in, const void *set, int count)
+{
+    int end = first + 1;
+    while (end < count && is_in(set, end))
+        end++;
+    return end - first > 2 ? end : first + 1;
+}
+
+size_t ranks_write(char *text, size_t room, RankIsIn is_in, const void *set, int count)
+{
+    int first = next_rank(0, is_in, set, count), end, next;
+    bool several = next_rank(first + 1, is_in, set, count) < count;
+    size_t length = (size_t)snprintf(text, room, several ? "ranks" : "rank");
+    for (const char *separator = " "; first < count; first = next) {
+        end = range_end(first, is_in, set, count);
+        next = next_rank(end, is_in, set, count);
+        size_t at = length < room ? length : room;
+        length += (size_t)snprintf(text + at, room - at, end - first > 1 ? "%s%d-%d" : "%s%d",
+                                   separator, first, end - 1);
+        bool last = next_rank(range_end(next, is_in, set, count), is_in, set, count) >= count;
+        separator = last ? " and " : ", ";
+    }
+    return length;
+}
+
+typedef struct {
+    const int *ranks;
+    int count;
+} RankList;
+
+static bool is_listed(const void *set, int rank)
+{
+    const RankList *list = set;
+    for (int i = 0; i < list->count; i++)
+        if (list->ranks[i] == rank)
+            return true;
+    return false;
+}
+
 char *ranks_text(const int *ranks, int count)
 {
-    char *text = format_text(count == 1 ? "rank " : "ranks ");
-    for (int first = 0, last; first < count; first = last + 1) {
-        for (last = first; last + 1 < count && ranks[last + 1] == ranks[last] + 1;)
-            last++;
-        if (last == first + 1) // two are no range
-            last = first;
-        const char *separator = first == 0 ? "" : last == count - 1 ? " and " : ", ";
-        text_add(&text, "%s%d", separator, ranks[first]);
-        if (last > first)
-            text_add(&text, "-%d", ranks[last]);
-    }
+    const RankList list = {ranks, count};
+    size_t room = sizeof "ranks" + (size_t)count * sizeof " and 2147483647";
+    char *text = allocate(room, 1);
+    ranks_write(text, room, is_listed, &list, ranks[count - 1] + 1);
     return text;
 }
 

@@ -3,6 +3,8 @@
 #ifndef HVDLAB_FORMAT_H
 #define HVDLAB_FORMAT_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include "base/error.h"
 
 // A formatted string that the caller frees.
@@ -14,6 +16,11 @@ void text_add(char **text, const char *format, ...) PRINTF_LIKE(2, 3);
 // "rank 2", "ranks 0, 2-4 and 7": `count` ranks in ascending order, at least one. The caller frees
 // it.
 char *ranks_text(const int *ranks, int count);
+
+// The same for the ranks below `count` for which is_in(set, rank): writes it as snprintf does, and
+// returns how long it is. Allocates nothing.
+typedef bool (*RankIsIn)(const void *set, int rank);
+size_t ranks_write(char *text, size_t room, RankIsIn is_in, const void *set, int count);
 
 // Replaces by '?' what a terminal or a page would not show as text: control characters except line
 // breaks (a tab becomes a space), marks that change the direction of a line, and bytes that are not

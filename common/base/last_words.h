@@ -10,8 +10,10 @@
 //     a signal from another process           the rank that receives it       nothing
 //     mpirun's signal, after a rank failed    nobody: the failure is the      wait SIGNAL_WAIT, for the
 //                                             reason; without one the root    root to look at them
-//     a stall, a rank that has left           the root's watch, or rank 1's   wait for mpirun's signal
-//                                             where the root is lost
+//     a stall, a rank that has left           the root's watch; rank 1's if   wait for mpirun's signal
+//                                             the root is gone
+//     a root that does not answer             rank 1, if it waits             wait OTHERS_WAIT, then
+//                                                                             the same
 //     a lost parameter server                 each process, when it has told  print what they were told
 //                                             the others: PARTNERS_WAIT
 

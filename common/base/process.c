@@ -12,8 +12,6 @@
 #include <unistd.h>
 #include "base/numbers.h"
 
-#define MAX_PROCESSES 16384 // that are looked at
-
 // "PID (NAME) STATE PARENT ...", where the name may contain any character, also parentheses.
 static bool read_status(const char *line, ProcessStatus *status)
 {
@@ -55,24 +53,45 @@ MachineName machine_name(void)
     return name;
 }
 
-// readdir(3) without opendir(3), which allocates.
-int process_list(int *processes, int max)
+// The entries of a folder that are numbers: readdir(3) without opendir(3), which allocates.
+static int numbers_in(const char *path, int *numbers, int max)
 {
     char entries[4096] __attribute__((aligned(8)));
-    int count = 0, folder = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int count = 0, folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (long bytes; folder >= 0 && count < max &&
                      (bytes = syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0;) {
         const struct dirent64 *entry;
         for (long at = 0; at < bytes && count < max; at += entry->d_reclen) {
             entry = (const void *)(entries + at);
-            long process = whole_number(entry->d_name, INT_MAX);
-            if (process > 0)
-                processes[count++] = (int)process;
+            long number = whole_number(entry->d_name, INT_MAX);
+            if (number > 0)
+                numbers[count++] = (int)number;
         }
     }
     if (folder >= 0)
         close(folder);
     return count;
+}
+
+int process_list(int *processes, int max)
+{
+    return numbers_in("/proc", processes, max);
+}
+
+bool process_has_thread(int process, const char *name)
+{
+    char path[64], found[32];
+    int threads[256];
+    snprintf(path, sizeof path, "/proc/%d/task", process);
+    int count = numbers_in(path, threads, sizeof threads / sizeof *threads);
+    for (int i = 0; i < count; i++) {
+        snprintf(path, sizeof path, "/proc/%d/task/%d/comm", process, threads[i]);
+        read_text(path, found, sizeof found);
+        found[strcspn(found, "\n")] = '\0';
+        if (strcmp(found, name) == 0)
+            return true;
+    }
+    return false;
 }
 
 int process_children(int parent, int *children, int max)

@@ -25,10 +25,14 @@ typedef struct {
 MachineName machine_name(void);
 
 // All processes that can be seen, at most `max` of them. Returns how many.
+enum { MAX_PROCESSES = 16384 };
 int process_list(int *processes, int max);
 
 // The children of a process, at most `max` of them. Returns how many.
 int process_children(int parent, int *children, int max);
+
+// True where one of the process's first 256 threads has this name (pthread_setname_np(3)).
+bool process_has_thread(int process, const char *name);
 
 // True on the thread that runs main. Asks the system once in each thread.
 static inline bool is_main_thread(void)

@@ -28,7 +28,7 @@
 #include "base/memory.h"
 #include "base/format.h"
 #include "comm/comm.h"
-#include "comm/job_end.h"
+#include "comm/job_signal.h"
 #include "comm/launch.h"
 #include "comm/world.h"
 #include "observe/trace.h"
@@ -208,12 +208,13 @@ char *hvd_run(int np, Function *function, const char *argument)
     char *order = format_text("%s=%d:%d:%d:%" PRIxPTR, ORDER, (int)getpid(), argument_file,
                               result_file, distance);
     char *host = format_text("localhost:%d", np);
-    const char *words[12] = {"mpirun", "--host", host, "-np", ranks};
+    const char *words[14] = {"mpirun", "--host", host, "-np", ranks};
     size_t count = 5;
     launch_pass(words, &count, order);
     char *trace_setting = trace_setting_for_workers();
     if (trace_setting)
         launch_pass(words, &count, trace_setting);
+    launch_ask_fields(words, &count);
     words[count] = program;
     JobEnd end = run_job((char **)words, JOB_HERE);
     free(trace_setting);

@@ -1,9 +1,9 @@
 // Runs mpirun as a child of this process.
 //
-// The stall watch (stall.h) prints which rank ended the job; this process reads the ranks' standard
-// error and passes it on. mpirun's exit status tells how that rank ended. mpirun's own messages
-// differ between versions, so only the one about a lost host is read. Standard output, which may be
-// a terminal, remains mpirun's own.
+// The stall watch (stall.h) prints a field with the rank that failed first; this process reads the
+// ranks' standard error and passes it on without the fields. mpirun's exit status tells how that
+// rank ended. mpirun's own messages differ between versions, so only the one about a lost host is
+// read. Standard output, which may be a terminal, remains mpirun's own.
 
 #include "comm/launch.h"
 
@@ -21,8 +21,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/format.h"
-#include "comm/job_end.h"
-#include "comm/stall_words.h"
+#include "comm/job_signal.h"
 #include "run/device.h"
 
 #define TICK        50  // milliseconds between two looks whether mpirun lives
@@ -64,48 +63,56 @@ static void stay_here(void)
 typedef struct {
     char text[512]; // of the line that is being read
     size_t length;
+    bool held; // it may be one of fields, and has not been passed on
     JobEnd *end;
 } Lines;
 
 // The first failed rank counts: the others fail because of it.
 static void look_at_line(const char *line, JobEnd *end)
 {
-    int rank, status;
-    const char *at = strstr(line, ": rank ");
-    const char *verb = at && sscanf(at, ": rank %d", &rank) == 1 ? strchr(at + 7, ' ') : NULL;
-    bool gone = verb && strncmp(verb, " is " RANK_IS_GONE, strlen(" is " RANK_IS_GONE)) == 0;
-    bool left = verb && sscanf(verb, " has left main (exit status %d)", &status) == 1 && status > 0;
-    if ((gone || left) && end->rank < 0)
+    int rank;
+    if (sscanf(line, JOB_END_RANK "%d", &rank) == 1 && end->rank < 0)
         end->rank = rank;
     if (strstr(line, "lost communication with a remote daemon") || // Open MPI 4 and 5
         strstr(line, "unable to reliably start one or more daemons"))
         end->lost = true;
 }
 
-static void look_at(Lines *lines, const char *bytes, size_t count)
+static void write_all(const char *bytes, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (bytes[i] == '\n') {
-            lines->text[lines->length] = '\0';
-            look_at_line(lines->text, lines->end);
-            lines->length = 0;
-        } else if (lines->length < sizeof lines->text - 1) {
-            lines->text[lines->length++] = bytes[i];
-        }
-    }
+    for (ssize_t now; count > 0; bytes += now, count -= (size_t)now)
+        if ((now = write(STDERR_FILENO, bytes, count)) <= 0)
+            return; // the reader has closed it
 }
 
-// Passes on the available bytes; false at the end of the file.
+// Passes on the available bytes, in the pieces in which they came; false at the end of the file.
 static bool pass_on(int from, Lines *lines)
 {
-    char bytes[4096];
+    static const char field[] = JOB_END_RANK;
+    char bytes[4096], passed[sizeof bytes + sizeof lines->text];
+    size_t kept = 0;
     ssize_t count = read(from, bytes, sizeof bytes);
-    if (count > 0) {
-        look_at(lines, bytes, (size_t)count);
-        for (ssize_t done = 0, now; done < count; done += now)
-            if ((now = write(STDERR_FILENO, bytes + done, (size_t)(count - done))) <= 0)
-                break; // the reader has closed it
+    for (ssize_t i = 0; i < count; i++) {
+        bool begins = lines->length == 0, ends = bytes[i] == '\n';
+        if (lines->length < sizeof lines->text - 1)
+            lines->text[lines->length++] = bytes[i];
+        lines->text[lines->length] = '\0';
+        size_t same = lines->length < sizeof field - 1 ? lines->length : sizeof field - 1;
+        bool may_be_field = strncmp(lines->text, field, same) == 0;
+        if (begins || lines->held) {
+            lines->held = may_be_field;
+            if (!may_be_field) {
+                memcpy(passed + kept, lines->text, lines->length);
+                kept += lines->length;
+            }
+        } else
+            passed[kept++] = bytes[i];
+        if (ends) {
+            look_at_line(lines->text, lines->end);
+            lines->length = 0;
+        }
     }
+    write_all(passed, kept);
     return count > 0 || (count < 0 && errno == EINTR);
 }
 
@@ -230,6 +237,11 @@ void launch_pass(const char **words, size_t *count, const char *variable)
     setenv(setting, longer, 1);
     free(others);
     free(longer);
+}
+
+void launch_ask_fields(const char **words, size_t *count)
+{
+    launch_pass(words, count, JOB_END_FIELDS "=1");
 }
 
 JobEnd run_job(char *const words[], JobPlace place)

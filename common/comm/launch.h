@@ -12,7 +12,7 @@
 typedef struct {
     int status; // mpirun's: that of the first rank that failed, 128 and the number of a signal that
                 // ended it; 1 where a host was lost
-    int rank;   // that failed first, as the other ranks say; -1: not known
+    int rank;   // that failed first, by the fields of another rank; -1: not known
     bool lost;  // a host was, with its ranks, or it was not reached in the first place
     int mpirun_signal; // that ended mpirun itself; 0: none did
     int sent;          // SIGINT, SIGTERM or SIGHUP, which came for this process; 0: none did
@@ -22,8 +22,13 @@ typedef struct {
 // it, or on this machine alone, also in a batch system's job, and without input.
 typedef enum { JOB_ANYWHERE, JOB_HERE } JobPlace;
 
+// Adds to mpirun's words that ranks print fields for run_job: a line with the rank that failed.
+#define JOB_END_FIELDS "HVDLAB_END_FIELDS" // set: they do
+#define JOB_END_RANK   "hvdlab-end: rank="
+void launch_ask_fields(const char **words, size_t *count);
+
 // Runs mpirun with these words, the first of which is "mpirun" and the last NULL, and waits for its
-// end. Its standard error passes through this process, where what the ranks say of the end is read.
+// end. Its standard error passes through this process, which keeps the lines of fields for itself.
 // Signals that come for this process alone meanwhile are sent on to mpirun, which also gets SIGTERM
 // should this process die. One that has lost a rank or a host and hangs is killed after 10 seconds.
 // A mpirun that can't be started makes the program exit with an error message.

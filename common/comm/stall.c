@@ -1,15 +1,21 @@
-// The thread that watches the main thread; stall.h has the contract. stall_judge.c decides what to
-// report, stall_words.c makes the messages, channel.c has the sockets, job_end.c the signals and
-// the cleaning up after a dead mpirun.
+// The thread of the stall watch; stall.h says what is promised. The protocol:
 //
-// The thread allocates nothing and takes no lock that the main thread might hold; it writes to
-// standard error by single calls.
+// 1. In hvd_init the root broadcasts its invitation by MPI; each rank's thread connects to the
+//    root's over TCP (stall_connections.c).
+// 2. Each rank sends its standing (stall_words.h) to the root: each second, at each tick at which it
+//    has changed, and at once when it leaves or aborts the job. The root sends its own to all.
+// 3. The root judges (stall_judge.c). Another rank judges only whether the root is gone or silent,
+//    and before all have come to hvd_init.
+// 4. A connection that ends before its rank has said that it ends, leaves or aborts the job: that
+//    rank is gone.
+// 5. When all have left, the root says so, and they call MPI_Finalize.
+//
+// The thread allocates nothing once it has joined, and takes no lock that the main thread might
+// hold; it alone uses the connections, and writes to standard error by single calls.
 
 #include "comm/stall.h"
 
-#include <errno.h>
 #include <mpi.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,58 +25,44 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/last_words.h"
-#include "base/layout.h"
 #include "base/memory.h"
 #include "base/setting.h"
 #include "comm/job_end.h"
+#include "comm/job_signal.h"
 #include "comm/stall_inside.h"
 
 #define TICK      0.25 // seconds; fewer where HVD_STALL_SECONDS is short
 #define HEARTBEAT 1.0
+#define TELL_WAIT 0.5
 #define STRANGE   10.0    // seconds after which a rank that was never heard of never will be
 #define MIN_LIMIT 0.1     // that HVD_STALL_SECONDS may be
 #define MAX_RANKS 1000000 // that a launcher may speak of before MPI does
 #define STACK     ((size_t)256 << 10)
 
-StallJob stall_job = {.wake = -1, .listener = -1, .to_root = -1, .to_deputy = -1};
+StallJob stall_job = {.wake = -1, .listener = -1};
 
-// ---- What this rank says.
+// ---- For the main thread.
 
-static Standing own_standing(double seconds)
+// Without this wait, a rank that exits at once would be reported as gone.
+static void tell_by_thread(void)
 {
-    Doing doing = activity_now();
-    Standing says = standing_of(&doing);
-    says.rank = stall_job.rank;
-    says.process = getpid();
-    says.machine = stall_job.machine;
-    says.seconds = seconds;
-    says.explained = stall_job.explained;
-    return says;
-}
-
-static void tell(const Standing *says)
-{
-    channel_send(stall_job.rank == ROOT ? stall_job.to_deputy : stall_job.to_root,
-                 &stall_job.invitation, says, sizeof *says);
-}
-
-// Before the final message: a rank that exits as soon as it has received it would otherwise be
-// reported as gone.
-static void wait_for_channel(void)
-{
-    for (int i = 0;
-         i < 50 && (stall_job.rank == ROOT ? stall_job.to_deputy < 0 : stall_job.joining); i++)
-        usleep(10000);
+    double end = seconds_now() + TELL_WAIT;
+    stall_job.must_tell = true;
+    eventfd_write(stall_job.wake, 1);
+    while (stall_job.must_tell && seconds_now() < end)
+        usleep(500);
 }
 
 void stall_tell_leaving(void)
 {
-    if (!stall_job.running)
-        return;
-    wait_for_channel();
-    Standing says = own_standing(0);
-    tell(&says);
-    eventfd_write(stall_job.wake, 1);
+    if (stall_job.running && stall_job.invited)
+        tell_by_thread();
+}
+
+void stall_explained(void)
+{
+    stall_job.explained = true;
+    stall_tell_leaving();
 }
 
 // MPI makes progress on messages of this rank only inside MPI calls.
@@ -84,160 +76,59 @@ void stall_wait_for_others(void)
     }
 }
 
-void stall_explained(void)
+bool stall_needs_root(int rank, double since)
 {
-    if (!stall_job.running)
-        return;
-    wait_for_channel();
-    stall_job.explained = true; // also in what the thread still sends
-    Standing says = own_standing(0);
-    tell(&says);
+    return stall_job.running && stall_job.need_root[rank] > since;
 }
 
-// The main thread's state as this thread last saw it.
-static struct {
-    uint64_t moves;
-    double since, told; // when the last move was seen; when others were told
-    bool told_of_it;
-} own;
+// ---- What this rank says.
 
-// A state is sent when it has lasted for a tick; the state after a long one is sent at once.
+Standing own_standing(double seconds)
+{
+    Doing doing = activity_now();
+    Standing says = standing_of(&doing);
+    says.rank = stall_job.rank;
+    says.process = getpid();
+    says.machine = stall_job.machine;
+    says.seconds = seconds;
+    says.explained = stall_job.explained;
+    says.all_left = stall_job.rank == ROOT && stall_job.all_left;
+    says.ended_by = stall_job.ended_by;
+    says.ends = stall_job.stopping;
+    return says;
+}
+
+void stall_tell(void)
+{
+    Standing says = own_standing(0);
+    connections_tell(&says);
+}
+
+// The others hear of each call that lasts for a tick; the root, of which they only need to know
+// that it is there, sends as much as they do while nothing moves.
 static void look_at_main(double now)
 {
+    static struct {
+        uint64_t moves, told_moves;
+        double since, told; // when the last move was seen; when others were told
+    } own;
     Standing says = own_standing(0);
-    bool moved = says.moves != own.moves || own.since == 0;
-    bool after_long = moved && own.since > 0 && now - own.since > HEARTBEAT;
-    if (moved) {
-        own.moves = says.moves;
+    if (says.moves != own.moves || own.since == 0)
         own.since = now;
-        own.told_of_it = false;
-    }
+    own.moves = says.moves;
     says.seconds = now - own.since;
-    view_take(&stall_job.ranks[stall_job.rank], &says, now);
-    stall_job.ranks[stall_job.rank].since = own.since;
-    bool news = !own.told_of_it && (!moved || after_long);
+    RankView *self = &stall_job.ranks[stall_job.rank];
+    view_take(self, &says, now);
+    self->since = own.since;
+    bool news = own.moves != own.told_moves && stall_job.rank != ROOT;
     if (!news && now - own.told < HEARTBEAT)
         return;
-    tell(&says);
+    connections_tell(&says);
     own.told = now;
-    own.told_of_it = !moved || after_long;
+    own.told_moves = own.moves;
 }
 
-// ---- Signals, and the launcher.
-
-// mpirun may have exited, or may be about to, and output on its way through it would be lost.
-static void speak_last(const Words *words)
-{
-    (void)!write(launcher_stderr(), words->text, words->length);
-}
-
-static bool some_rank_failed(void)
-{
-    for (int r = 0; r < stall_job.size; r++)
-        if (stall_job.ranks[r].gone ||
-            (stall_job.ranks[r].says.explained && stall_job.ranks[r].says.ended_by == 0) ||
-            (stall_job.ranks[r].says.left != HERE && stall_job.ranks[r].says.status != 0))
-            return true;
-    return false;
-}
-
-// When a rank has failed, mpirun ends the others by a signal: the failure is then the reason. The
-// rank that receives a signal from another process reports it.
-static void end_by_signal(int number)
-{
-    static Words words;
-    bool meant_for_this = job_signal_is_foreign();
-    words_add(&words, "%s: ", program_name());
-    if (stall_job.rank != ROOT)
-        words_add(&words, "rank %d: ", stall_job.rank);
-    words_add(&words, "ended by %s%s", signal_name(number),
-              job_signal_is_launchers() ? ", which mpirun sent" : "");
-    words_of_place(&stall_job.ranks[stall_job.rank].says, &words);
-    words_add(&words, "\n");
-    if (meant_for_this || (stall_job.rank == ROOT && !some_rank_failed()))
-        speak_last(&words);
-    else if (job_signal_is_launchers())
-        stall_name_gone();
-    stall_job.explained = true;
-    Standing says = own_standing(0);
-    says.ended_by = meant_for_this ? 0 : number;
-    tell(&says);
-    // mpirun kills the others as soon as the first one ends: the root needs time to report.
-    if (stall_job.rank != ROOT && job_signal_is_launchers())
-        sleep_seconds(SIGNAL_WAIT);
-    die_by_signal(number);
-}
-
-static void end_without_launcher(void)
-{
-    static Words words;
-    words_add(&words, "%s: mpirun is gone, so the job ends", program_name());
-    words_of_place(&stall_job.ranks[stall_job.rank].says, &words);
-    words_add(&words, "\n");
-    if (stall_job.rank == ROOT)
-        speak_last(&words);
-    remove_leftovers();
-    _exit(STATUS_USER_MUST);
-}
-
-// ---- The root's connections.
-
-static void close_connection(Connection *connection)
-{
-    if (connection->rank == DEPUTY)
-        stall_job.to_deputy = -1;
-    close(connection->socket);
-    *connection = (Connection){.socket = -1, .rank = -1};
-}
-
-static void take_message(Connection *connection, const Standing *says, double now)
-{
-    if (says->rank <= ROOT || says->rank >= stall_job.size)
-        return;
-    if (connection->rank < 0) {
-        connection->rank = says->rank;
-        channel_answer(connection->socket, &stall_job.invitation);
-        if (says->rank == DEPUTY)
-            stall_job.to_deputy = connection->socket;
-    }
-    if (connection->rank == says->rank)
-        view_take(&stall_job.ranks[says->rank], says, now);
-}
-
-static void receive(Connection *connection, double now)
-{
-    Standing says;
-    ChannelNews news;
-    while ((news = channel_receive(connection->socket, &connection->incoming, &stall_job.invitation,
-                                   &says, sizeof says)) == CHANNEL_MESSAGE)
-        take_message(connection, &says, now);
-    if (news != CHANNEL_CLOSED)
-        return;
-    if (connection->rank >= 0) {
-        RankView *rank = &stall_job.ranks[connection->rank];
-        rank->gone = !rank->says.ends && !rank->says.explained && rank->says.left == HERE;
-        rank->since = now;
-    }
-    close_connection(connection);
-}
-
-static void accept_others(void)
-{
-    int socket = channel_accept(stall_job.listener);
-    for (int i = 0; socket >= 0 && i < stall_job.places; i++)
-        if (stall_job.connections[i].socket < 0) {
-            stall_job.connections[i].socket = socket;
-            return;
-        }
-    if (socket >= 0)
-        close(socket);
-    else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-        close(stall_job.listener); // there are no more sockets
-        stall_job.listener = -1;
-    }
-}
-
-// ---- The common end.
+// ---- The thread.
 
 // True for a rank that has left, or that has never connected: no need to wait for it.
 static bool is_through(int rank, double now)
@@ -249,111 +140,34 @@ static bool is_through(int rank, double now)
            (!view->known && now - stall_job.begin > STRANGE);
 }
 
-// The root tells all ranks when none of them makes further calls.
 static void announce_end(double now)
 {
-    if (stall_job.all_left)
+    if (stall_job.rank != ROOT || !stall_job.invited || stall_job.all_left)
         return;
     for (int r = 0; r < stall_job.size; r++)
         if (!is_through(r, now))
             return;
-    Standing says = own_standing(0);
-    says.all_left = 1;
-    for (int i = 0; i < stall_job.places; i++)
-        channel_send(stall_job.connections[i].socket, &stall_job.invitation, &says, sizeof says);
     stall_job.all_left = true;
-}
-
-// ---- The other ranks' connection.
-
-static bool must_stop(void)
-{
-    return stall_job.stopping || job_signal();
-}
-
-static void join_root(void)
-{
-    Standing hello = own_standing(0);
-    stall_job.connections[0].socket =
-        channel_join(&stall_job.invitation, stall_job.wake, must_stop, &hello, sizeof hello);
-    stall_job.to_root = stall_job.connections[0].socket;
-    stall_job.all_left = stall_job.to_root < 0;
-}
-
-// The root sends to its deputy only, until it announces the end to all.
-static void hear_root(double now)
-{
-    Connection *root = &stall_job.connections[0];
-    Standing says;
-    ChannelNews news;
-    while ((news = channel_receive(root->socket, &root->incoming, &stall_job.invitation, &says,
-                                   sizeof says)) == CHANNEL_MESSAGE) {
-        view_take(&stall_job.ranks[ROOT], &says, now);
-        if (says.all_left)
-            stall_job.all_left = true;
-    }
-    if (news != CHANNEL_CLOSED)
-        return;
-    const Standing *last = &stall_job.ranks[ROOT].says;
-    stall_job.ranks[ROOT].gone = !last->ends && !last->explained && last->left == HERE;
-    stall_job.to_root = -1;
-    stall_job.root_lost = seconds_now();
-    close(root->socket);
-    root->socket = -1;
-}
-
-// ---- The thread.
-
-// The root polls all its connections, another rank its own one; each also polls its wake-up
-// descriptor.
-static void wait_for_news(struct pollfd *wanted, double seconds)
-{
-    int count = 0;
-    wanted[count++] = (struct pollfd){.fd = stall_job.wake, .events = POLLIN};
-    wanted[count++] = (struct pollfd){.fd = stall_job.listener, .events = POLLIN};
-    for (int i = 0; i < stall_job.places; i++)
-        wanted[count++] = (struct pollfd){.fd = stall_job.connections[i].socket, .events = POLLIN};
-    if (poll(wanted, (nfds_t)count, (int)(seconds * 1000) + 1) <= 0)
-        return;
-    eventfd_t unused;
-    if (wanted[0].revents)
-        eventfd_read(stall_job.wake, &unused);
-    double now = seconds_now();
-    if (wanted[1].revents)
-        accept_others();
-    for (int i = 0; i < stall_job.places; i++)
-        if (stall_job.connections[i].socket >= 0 && wanted[2 + i].revents) {
-            if (stall_job.rank == ROOT)
-                receive(&stall_job.connections[i], now);
-            else
-                hear_root(now);
-        }
+    stall_tell();
 }
 
 // The root's own state is of this moment; a rank that needs its next call stays in the call.
 static void note_who_needs_root(double now)
 {
-    for (int r = 1; r < stall_job.size; r++)
+    for (int r = 1; stall_job.rank == ROOT && r < stall_job.size; r++)
         if (waits_for(stall_job.ranks, r, ROOT, now))
             stall_job.need_root[r] = now;
-}
-
-bool stall_needs_root(int rank, double since)
-{
-    return stall_job.running && stall_job.need_root[rank] > since;
 }
 
 static void tick(double now)
 {
     look_at_main(now);
-    if (!job_signal() && launcher_is_gone()) // else it went after it had said so
-        end_without_launcher();
-    if (stall_job.rank == ROOT)
-        note_who_needs_root(now);
+    if (!job_signal() && launcher_is_gone())
+        stall_end_without_launcher(); // after a signal its end was to be expected
+    note_who_needs_root(now);
     stall_judge(now);
 }
 
-// A lost rank is reported at once: mpirun soon ends the others.
 static bool someone_is_gone(void)
 {
     for (int r = 0; r < stall_job.size; r++)
@@ -362,32 +176,33 @@ static bool someone_is_gone(void)
     return false;
 }
 
-static void *watch(void *wanted)
+static void *watch(void *unused)
 {
-    pthread_setname_np(pthread_self(), "stall"); // for top -H
     double next = 0;
     bool gone = false;
+    pthread_setname_np(pthread_self(), STALL_THREAD);
     while (!stall_job.stopping) {
-        if (stall_job.joining && stall_job.invited) {
-            join_root();
-            stall_job.joining = false;
-        }
-        if (job_signal()) {
-            wait_for_news(wanted, 0); // of a rank that has failed, which may be why
-            end_by_signal(job_signal());
-        }
         double now = seconds_now();
-        bool lost = !gone && someone_is_gone();
+        connections_join(now);
+        if (job_signal()) {
+            connections_hear(0); // of a rank that has failed, which may be why
+            stall_end_by_signal();
+        }
+        bool lost = !gone && someone_is_gone(); // is reported at once: mpirun soon ends the others
         if (now >= next || lost) {
             tick(now);
             gone = gone || lost;
             next = now + stall_job.tick;
         }
-        if (stall_job.rank == ROOT && stall_job.invited)
-            announce_end(now);
-        wait_for_news(wanted, next - now);
+        if (stall_job.must_tell) {
+            stall_tell();
+            stall_job.must_tell = !connections_are_whole();
+        }
+        announce_end(now);
+        connections_hear(next - now);
     }
-    return wanted;
+    stall_tell();
+    return unused;
 }
 
 // ---- Its beginning and end.
@@ -397,17 +212,13 @@ static void forget_in_child(void)
 {
     if (!stall_job.running)
         return;
-    for (int i = 0; i < stall_job.places; i++)
-        if (stall_job.connections[i].socket >= 0)
-            close(stall_job.connections[i].socket);
-    if (stall_job.listener >= 0)
-        close(stall_job.listener);
+    connections_close();
     close(stall_job.wake);
     release_signals();
     stall_job.running = false;
 }
 
-static bool start_thread(void *wanted)
+static bool start_thread(void)
 {
     pthread_attr_t attributes;
     sigset_t all, before;
@@ -415,22 +226,18 @@ static bool start_thread(void *wanted)
     pthread_attr_setstacksize(&attributes, STACK);
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before); // the program's signals are the program's
-    bool started = pthread_create(&stall_job.thread, &attributes, watch, wanted) == 0;
+    bool started = pthread_create(&stall_job.thread, &attributes, watch, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return started;
 }
 
 // Allocate before the thread runs: a program may later use up all memory.
-static void *make_room(void)
+static void make_room(void)
 {
-    stall_job.places = stall_job.rank == ROOT ? stall_job.size + 8 : 1;
-    stall_job.connections = allocate((size_t)stall_job.places, sizeof *stall_job.connections);
-    for (int i = 0; i < stall_job.places; i++)
-        stall_job.connections[i] = (Connection){.socket = -1, .rank = -1};
     stall_job.ranks = allocate((size_t)stall_job.size, sizeof *stall_job.ranks);
     stall_job.need_root = allocate((size_t)stall_job.size, sizeof *stall_job.need_root);
-    return allocate((size_t)stall_job.places + 2, sizeof(struct pollfd));
+    connections_make_room(stall_job.rank == ROOT ? stall_job.size + SPARE_PLACES : 1);
 }
 
 void stall_prepare(int rank, int size)
@@ -452,10 +259,10 @@ void stall_prepare(int rank, int size)
     stall_job.machine = machine_number();
     remember_launcher(rank == ROOT);
     stall_job.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    void *room = make_room();
+    make_room();
     if (!prepared)
         prepared = pthread_atfork(NULL, NULL, forget_in_child) == 0;
-    stall_job.running = stall_job.wake >= 0 && start_thread(room);
+    stall_job.running = stall_job.wake >= 0 && start_thread();
     if (stall_job.running)
         catch_signals(stall_job.wake);
 }
@@ -465,8 +272,8 @@ void stall_start(int rank, int size)
     stall_prepare(rank, size); // where it wasn't called before MPI's start
     if (size == 1 || stall_job.invited)
         return;
-    Invitation invitation = {0};
-    int listener = rank == ROOT ? channel_open(ranks_share_machine(), size, &invitation) : -1;
+    Invitation invitation;
+    int listener = connections_open(rank == ROOT, &invitation);
     PMPI_Bcast(&invitation, sizeof invitation, MPI_BYTE, ROOT, MPI_COMM_WORLD);
     if (!stall_job.running) {
         if (listener >= 0)
@@ -476,7 +283,6 @@ void stall_start(int rank, int size)
     stall_job.invitation = invitation;
     stall_job.begin = seconds_now();
     stall_job.listener = listener;
-    stall_job.joining = rank != ROOT;
     stall_job.invited = true;
     eventfd_write(stall_job.wake, 1);
 }
@@ -488,14 +294,9 @@ void stall_stop(void)
     release_signals();
     stall_job.stopping = true;
     eventfd_write(stall_job.wake, 1);
-    void *room;
-    pthread_join(stall_job.thread, &room);
-    Standing says = own_standing(0);
-    says.ends = 1;
-    tell(&says);
+    pthread_join(stall_job.thread, NULL);
     forget_in_child();
-    free(room);
-    free(stall_job.connections);
+    connections_free_room();
     free(stall_job.ranks);
     free((void *)stall_job.need_root);
 }

@@ -1,11 +1,11 @@
 // Reports ranks that wait for each other without progress, and ends a job whose waits cannot end.
 //
 // In each rank a thread reads several times a second what the main thread is doing
-// (observe/activity.h) and sends it to the root's thread over sockets (comm/channel.h): MPI belongs
-// to the main thread, which may hang in it. The root decides, and prints on standard error.
+// (observe/activity.h) and sends it to the root's thread over TCP: MPI belongs to the main thread,
+// which may hang in it. The root decides, and prints on standard error.
 //
-// - After HVD_STALL_SECONDS (10; 0: never) in hvd_init: which ranks wait, which have not called it,
-//   and which processes of this machine are stopped.
+// - After HVD_STALL_SECONDS (10; 0: never) in hvd_init: a line of one rank of each machine, which
+//   of its ranks have not called it, and which are stopped.
 // - After HVD_STALL_SECONDS in a call: a line for each group of ranks that waits or is elsewhere;
 //   again after twice as long, and so on; a note when the wait is over. A slow rank is no error.
 //   Ranks that wait at the end of the program are in no call.
@@ -14,6 +14,8 @@
 //   needs it: a line within two seconds, and the job ends with status 2.
 // - A rank is gone in another way: the root names it, or rank 1 names the root; then mpirun ends
 //   the job.
+// - The root has not answered a rank that waits for HVD_STALL_SECONDS: the rank says so, for its
+//   own call. HVD_STALL_SHUTDOWN_SECONDS ends the job then, too.
 // - SIGINT, SIGTERM and SIGHUP from mpirun: the root names the signal where the program has no
 //   handler of its own; the processes end as the signal says.
 // - mpirun is gone: each process ends, and removes what Open MPI left in /dev/shm and in its folder

@@ -1,52 +1,79 @@
-// Shared by stall.c, the watch's thread, and stall_judge.c, which decides what to report.
+// What the files of the stall watch share: stall.c (the thread), stall_connections.c and
+// stall_judge.c. All of it belongs to the thread, except what is atomic.
 
 #ifndef HVDLAB_STALL_INSIDE_H
 #define HVDLAB_STALL_INSIDE_H
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include "comm/channel.h"
+#include "comm/message.h"
 #include "comm/stall_words.h"
+#include "comm/tcp.h"
 
-#define ROOT   0
-#define DEPUTY 1 // the rank that reports where the root can't
+#define ROOT         0
+#define STALL_THREAD "stall" // its name, for top -H and for other ranks
 
-// On the root a connection for each rank, and some for those that have not said yet who they are.
+enum { MAX_ADDRESSES = 16, SPARE_PLACES = 8 };
+
+// How the ranks find the root, which broadcasts it by MPI. Each message repeats the token, so that
+// an unknown client is ignored.
+typedef struct {
+    uint8_t token[16];
+    int32_t count; // 0: there are no connections
+    TcpAddress addresses[MAX_ADDRESSES];
+} Invitation;
+
 typedef struct {
     int socket; // -1: none
-    int rank;   // -1: not known yet
-    Incoming incoming;
+    int rank;   // at the other end; -1: it has not said who it is
+    double begin;
+    MessageReader reader;
 } Connection;
 
 typedef struct {
     pthread_t thread;
-    atomic_bool running;
-    int rank, size, wake;
+    atomic_bool running, stopping;
+    int rank, size, wake;         // an eventfd, which ends the thread's wait
     double limit, shutdown, tick; // seconds
-    Invitation invitation;
     uint64_t machine;
+    Invitation invitation;
     atomic_bool invited; // the ranks have come to hvd_init, and know the invitation
     atomic_int listener;
-    atomic_int to_root, to_deputy; // sockets, -1: none; the main thread sends, too
-    Connection *connections;
+    Connection *connections; // on the root one for each rank, and spare ones; on another rank one
     int places;
-    RankView *ranks;           // on the root all, on others the root and itself
+    struct pollfd *polled;     // wake, listener, connections
+    RankView *ranks;           // on the root all; another rank knows the root and itself
     _Atomic double *need_root; // on the root: when each rank was last seen to wait for it; 0: never
-    atomic_bool joining, stopping;
-    atomic_bool explained;    // this process aborts the job, and has said why
-    atomic_bool all_left;     // or it can't be known
-    _Atomic double root_lost; // when the root was gone before it had said so; 0: never
-    _Atomic double begin;     // of this rank's start, then of the time when all are there
+    atomic_bool must_tell;     // the main thread waits until this rank's standing has been sent
+    atomic_bool explained;     // this process aborts the job, and has said why
+    int ended_by;              // a signal that mpirun sent, 0: none
+    atomic_bool all_left;      // or it can't be known
+    _Atomic double root_lost;  // when the root was gone before it had said so; 0: never
+    _Atomic double begin;      // of this rank's start, then of the time when all are there
 } StallJob;
 
 extern StallJob stall_job;
 
-// Looks at what is known of the ranks, reports it, and aborts the job where it hangs: on the root,
-// on the deputy of a root that can't speak, and on each rank as long as it is alone.
-void stall_judge(double now);
+// stall.c: what this rank says of itself, which has lasted for so long; and sends it.
+Standing own_standing(double seconds);
+void stall_tell(void);
 
-// For a rank that mpirun ends: names the rank that is gone, if that is the reason and no rank has
-// named it.
-void stall_name_gone(void);
+// stall_connections.c: opens the root's listener, if `root`; joins the root, by steps; sends a
+// standing to all that are connected; waits for news and takes them; closes all, also in a child.
+void connections_make_room(int places);
+void connections_free_room(void);
+int connections_open(bool root, Invitation *invitation);
+void connections_join(double now);
+bool connections_are_whole(void); // or can't become so
+void connections_tell(const Standing *says);
+void connections_hear(double seconds);
+void connections_close(void);
+
+// stall_judge.c: looks at what is known of the ranks, reports it, and aborts the job if it hangs.
+void stall_judge(double now);
+// A signal has come, or mpirun is gone: says so, if no other process has to, and ends this one.
+_Noreturn void stall_end_by_signal(void);
+_Noreturn void stall_end_without_launcher(void);
 
 #endif

@@ -1,119 +1,208 @@
-// Decides what to report about ranks that wait, have left or are stopped, and when to abort the
-// job. Runs in the thread of stall.c.
+// Decides what the stall watch reports, and when it aborts the job. Runs in the thread of stall.c.
 
 #include "comm/stall.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/last_words.h"
 #include "comm/job_end.h"
+#include "comm/job_signal.h"
+#include "comm/launch.h"
 #include "comm/stall_inside.h"
 
-#define ROOT_SILENCE 3.0
+#define ROOT_SILENCE 3.0 // seconds: it speaks each second
 #define GATHERING    0.5 // seconds in which others may come to wait, too, before a leaver is named
 
 // ---- Speaking, and ending the job.
 
-static void speak(const Words *words)
+static Words words; // the message that is being made
+
+static void speak(void)
 {
-    (void)!write(STDERR_FILENO, words->text, words->length);
+    (void)!write(STDERR_FILENO, words.text, words.length);
+}
+
+static void begin_message(void)
+{
+    words.length = 0;
+    words_add(&words, "%s: ", program_name());
 }
 
 // The beginning of a message that aborts the job (`ends`), or of a warning.
-static void begin_line(Words *words, bool ends)
+static void begin_stall(bool ends)
 {
-    words->length = 0;
-    words_add(words, "%s: ", program_name());
+    begin_message();
     if (ends)
-        words_add(words, "HVD_STALL_SHUTDOWN_SECONDS=%g: the job ends, since ", stall_job.shutdown);
+        words_add(&words, "HVD_STALL_SHUTDOWN_SECONDS=%g: the job ends, since ",
+                  stall_job.shutdown);
     else
-        words_add(words, "stall: ");
+        words_add(&words, "stall: ");
 }
 
-// Announces the root's end to the other ranks first, so that none reports it as lost; mpirun ends
-// them. Not MPI_Abort: MPI belongs to the main thread.
+// Tells the other ranks first, so that none reports this one as gone; mpirun ends them. Not
+// MPI_Abort: MPI belongs to the main thread.
 static _Noreturn void abort_stalled_job(void)
 {
-    stall_explained();
+    stall_job.explained = true;
+    stall_tell();
     if (ftrylockfile(stdout) == 0)
         fflush(stdout);
     _exit(STATUS_USER_MUST);
 }
 
-// ---- Judging, on the root.
+// Whether it is time for a report after so many seconds of waiting: after the limit, twice that,
+// and so on.
+static bool is_due(double *next_report, double waited)
+{
+    if (*next_report == 0)
+        *next_report = stall_job.limit;
+    bool due = waited >= *next_report;
+    while (*next_report <= waited)
+        *next_report *= 2;
+    return due;
+}
+
+// ---- Ranks that have left or are gone: on the root, and of the root on rank 1, so that there is
+// one line.
 
 static struct {
-    double leavers_seen; // 0: there are none
-    bool leavers_named;  // on the root, or the root's end on the deputy
-    double stall;        // when the one that was reported began, 0: none was
-    double next_report;  // seconds of waiting
-} judged;
+    double seen; // 0: there are none
+    bool named;
+} leavers;
 
-// mpirun itself handles a process that has exited with another status than 0, or is gone.
-static bool only_mpirun_ends_it(void)
+static bool has_failed(const RankView *rank)
+{
+    return rank->gone || (rank->says.left != HERE && rank->says.status != 0);
+}
+
+// mpirun itself handles a process that has exited with another status than 0, or is gone. Returns
+// the first of them, -1: there is none.
+static int first_failed(void)
 {
     for (int r = 0; r < stall_job.size; r++)
-        if (stall_job.ranks[r].gone ||
-            (stall_job.ranks[r].says.left != HERE && stall_job.ranks[r].says.status != 0))
+        if (has_failed(&stall_job.ranks[r]))
+            return r;
+    return -1;
+}
+
+// A rank that ends the job has said why.
+static bool some_rank_explained(void)
+{
+    for (int r = 0; r < stall_job.size; r++)
+        if (stall_job.ranks[r].says.explained && stall_job.ranks[r].says.ended_by == 0)
             return true;
     return false;
 }
 
+static void name_leavers(void)
+{
+    words_add(&words, "\n");
+    if (getenv(JOB_END_FIELDS) && first_failed() >= 0)
+        words_add(&words, JOB_END_RANK "%d\n", first_failed());
+    speak();
+    leavers.named = true;
+}
+
 static void judge_leavers(double now)
 {
-    static Words words;
-    words.length = 0;
-    words_add(&words, "%s: ", program_name());
-    if (judged.leavers_named || !words_of_leavers(stall_job.ranks, stall_job.size, now, &words))
+    begin_message();
+    bool hurry = first_failed() >= 0;
+    if (leavers.named || stall_job.rank > 1 || (stall_job.rank != ROOT && !hurry) ||
+        !words_of_leavers(stall_job.ranks, stall_job.size, now, &words))
         return;
-    if (judged.leavers_seen == 0)
-        judged.leavers_seen = now;
-    bool hurry = only_mpirun_ends_it();
-    if (!hurry && now - judged.leavers_seen < GATHERING)
+    if (leavers.seen == 0)
+        leavers.seen = now;
+    if (!hurry && now - leavers.seen < GATHERING)
         return;
-    words_add(&words, "\n");
-    speak(&words);
-    judged.leavers_named = true;
+    name_leavers();
     if (!hurry)
         abort_stalled_job();
 }
 
+// ---- This process ends, by a signal or because mpirun is gone.
+
+static void end_line(int file)
+{
+    words_of_place(&stall_job.ranks[stall_job.rank].says, &words);
+    words_add(&words, "\n");
+    (void)!write(file, words.text, words.length);
+}
+
+// mpirun ends the job because of a rank: names it if it is gone and no other has been named.
+static void name_gone(void)
+{
+    int gone = first_failed();
+    if (stall_job.limit <= 0 || leavers.named || stall_job.rank > 1 || gone < 0 ||
+        !stall_job.ranks[gone].gone)
+        return;
+    begin_message();
+    words_add(&words, "rank %d is " RANK_IS_GONE, gone);
+    name_leavers();
+}
+
+void stall_end_by_signal(void)
+{
+    bool by_launcher = known_launcher() && job_signal_sender() == known_launcher();
+    bool for_this_rank = known_launcher() && !by_launcher;
+    bool some_rank_failed = first_failed() >= 0 || some_rank_explained();
+    if (for_this_rank || (stall_job.rank == ROOT && !some_rank_failed)) {
+        begin_message();
+        if (stall_job.rank != ROOT)
+            words_add(&words, "rank %d: ", stall_job.rank);
+        words_add(&words, "ended by %s%s", job_signal_name(),
+                  by_launcher ? ", which mpirun sent" : "");
+        end_line(STDERR_FILENO);
+    } else if (by_launcher)
+        name_gone();
+    stall_job.explained = true;
+    stall_job.ended_by = for_this_rank ? 0 : job_signal();
+    stall_tell();
+    // mpirun kills the others as soon as the first one ends: the root needs time to report.
+    if (stall_job.rank != ROOT && by_launcher)
+        sleep_seconds(SIGNAL_WAIT);
+    die_by_signal(job_signal());
+}
+
+void stall_end_without_launcher(void)
+{
+    begin_message();
+    words_add(&words, "mpirun is gone, so the job ends");
+    if (stall_job.rank == ROOT)
+        end_line(launcher_stderr());
+    remove_leftovers();
+    _exit(STATUS_USER_MUST);
+}
+
+// ---- Ranks that wait, on the root.
+
 // A stopped process sends nothing; on this machine the system shows its state at once.
 static void look_for_stopped(void)
 {
-    for (int r = 0; r < stall_job.size; r++)
-        if (r != stall_job.rank && stall_job.ranks[r].known &&
-            stall_job.ranks[r].says.machine == stall_job.machine)
-            stall_job.ranks[r].stopped = process_is_stopped(stall_job.ranks[r].says.process);
+    for (int r = 0; r < stall_job.size; r++) {
+        RankView *rank = &stall_job.ranks[r];
+        if (r != stall_job.rank && rank->known && rank->says.machine == stall_job.machine)
+            rank->stopped = process_is_stopped(rank->says.process);
+    }
 }
 
-static void report_stall(double now)
+static _Noreturn void end_stalled_job(double now)
 {
-    static Words words;
-    words.length = 0;
-    words_of_stall(stall_job.ranks, stall_job.size, now, &words);
-    speak(&words);
-}
-
-static void end_stalled_job(double now)
-{
-    static Words words;
-    begin_line(&words, true);
+    begin_stall(true);
     words_of_waiting(stall_job.ranks, stall_job.size, now, &words);
     words_add(&words, "\n");
-    speak(&words);
+    speak();
     abort_stalled_job();
 }
 
-static void note_end_of_stall(double now)
+static void note_end_of_stall(double seconds)
 {
-    static Words words;
-    words.length = 0;
-    words_add(&words, "%s: note: after %.0f s that waiting is over\n", program_name(),
-              now - judged.stall);
-    speak(&words);
-    judged.next_report = 0;
+    begin_message();
+    words_add(&words, "note: after %.0f s that waiting is over\n", seconds);
+    speak();
 }
 
 // After which a rank counts as waiting: a job may end before a report is due.
@@ -124,44 +213,51 @@ static double limit_of_wait(void)
 
 static void judge_stall(double now)
 {
+    static double last, next_report; // when the last stall began
     double limit = limit_of_wait();
     if (stall_begin(stall_job.ranks, stall_job.size, limit, now) > 0)
-        look_for_stopped(); // one that is stopped waits for nothing
+        look_for_stopped(); // a stopped rank waits for nothing
     double begin = stall_begin(stall_job.ranks, stall_job.size, limit, now);
-    if (judged.leavers_named)
+    if (leavers.named)
         return;
     if (begin == 0) {
-        if (judged.next_report > stall_job.limit)
-            note_end_of_stall(now);
+        if (next_report > stall_job.limit)
+            note_end_of_stall(now - last);
+        next_report = 0;
         return;
     }
-    judged.stall = begin;
-    if (judged.next_report == 0)
-        judged.next_report = stall_job.limit;
-    if (now - begin >= judged.next_report) {
-        report_stall(now);
-        while (judged.next_report <= now - begin)
-            judged.next_report *= 2;
+    last = begin;
+    if (is_due(&next_report, now - begin)) {
+        words.length = 0;
+        words_of_stall(stall_job.ranks, stall_job.size, now, &words);
+        speak();
     }
     if (stall_job.shutdown > 0 && now - begin >= stall_job.shutdown)
         end_stalled_job(now);
 }
 
-// ---- Before the ranks can speak to each other: MPI's start waits for all of them.
+// ---- Where the root can't judge: each rank for its own call.
 
-// "rank 0 is stopped (...), and rank 2 is": the stopped ranks of this machine. True on the first
-// rank that is not stopped; that rank reports them.
-static bool look_at_neighbours(Words *words)
+// One rank ends the job, and by that mpirun ends the others; they wait for so long.
+static bool is_time_to_end(double waited, double more)
 {
-    static Neighbour neighbours[MAX_NEIGHBOURS];
-    int count = find_neighbour_ranks(neighbours, MAX_NEIGHBOURS);
-    for (int i = 0; i < count; i++) {
-        bool stopped = process_is_stopped(neighbours[i].process);
-        if (!stopped && neighbours[i].rank < stall_job.rank)
+    return stall_job.shutdown > 0 && waited >= stall_job.shutdown + more;
+}
+
+// Before the ranks can speak to each other: MPI's start waits for all of them. The first rank of
+// this machine that waits reports which of its ranks are stopped, or have not come.
+static bool add_neighbours(void)
+{
+    static Neighbours all;
+    find_neighbours(STALL_THREAD, &all);
+    for (int i = 0; i < all.count; i++) {
+        const Neighbour *other = &all.of[i];
+        if (other->stopped)
+            words_add(&words, "; rank %d is stopped (by SIGSTOP, or a debugger)", other->rank);
+        else if (!other->has_thread)
+            words_add(&words, "; rank %d has not", other->rank);
+        else if (other->rank < stall_job.rank)
             return false;
-        if (stopped)
-            words_add(words, "; rank %d is stopped (by SIGSTOP, or a debugger)",
-                      neighbours[i].rank);
     }
     return true;
 }
@@ -169,106 +265,55 @@ static bool look_at_neighbours(Words *words)
 static void judge_start(double now)
 {
     static double next_report;
-    static Words words;
     double waited = now - stall_job.begin;
-    // (mpirun ends the others after the first has aborted the job.)
-    bool ends =
-        stall_job.shutdown > 0 && waited >= stall_job.shutdown + (stall_job.rank == ROOT ? 0 : 1);
-    if (waited < (next_report > 0 ? next_report : stall_job.limit) && !ends)
+    bool ends = is_time_to_end(waited, stall_job.rank == ROOT ? 0 : 1);
+    if (!is_due(&next_report, waited) && !ends)
         return;
-    begin_line(&words, ends);
+    begin_stall(ends);
     words_add(&words, "rank %d waits in hvd_init for %.0f s: not all %d ranks have come to it",
               stall_job.rank, waited, stall_job.size);
-    next_report = 2 * waited;
-    if (!look_at_neighbours(&words))
+    if (!add_neighbours())
         return;
     words_add(&words, "\n");
-    speak(&words);
+    speak();
     if (ends)
         abort_stalled_job();
 }
 
-// ---- Where the root can't speak: the deputy knows of itself and of the root.
-
-static void name_failed_root(double now)
-{
-    static Words words;
-    words.length = 0;
-    words_add(&words, "%s: ", program_name());
-    if (judged.leavers_named || !words_of_leavers(stall_job.ranks, DEPUTY + 1, now, &words))
-        return;
-    words_add(&words, "\n");
-    speak(&words);
-    judged.leavers_named = true;
-}
-
-void stall_name_gone(void)
-{
-    static Words words;
-    int gone = stall_job.rank == DEPUTY ? ROOT : stall_job.size;
-    for (int r = 0; stall_job.rank == ROOT && r < stall_job.size && gone == stall_job.size; r++)
-        if (stall_job.ranks[r].gone)
-            gone = r;
-    if (stall_job.rank > DEPUTY || gone == stall_job.size || !stall_job.ranks[gone].gone ||
-        stall_job.limit <= 0 || judged.leavers_named)
-        return;
-    judged.leavers_named = true;
-    words.length = 0;
-    words_add(&words, "%s: rank %d is " RANK_IS_GONE "\n", program_name(), gone);
-    speak(&words);
-}
-
-static bool root_is_stopped(void)
-{
-    static Neighbour neighbours[MAX_NEIGHBOURS];
-    const RankView *root = &stall_job.ranks[ROOT];
-    if (root->known)
-        return root->says.machine == stall_job.machine && process_is_stopped(root->says.process);
-    int count = find_neighbour_ranks(neighbours, MAX_NEIGHBOURS);
-    for (int i = 0; i < count; i++)
-        if (neighbours[i].rank == ROOT)
-            return process_is_stopped(neighbours[i].process);
-    return false;
-}
-
-static void name_silent_root(double silence)
-{
-    static double next_report;
-    static Words words;
-    bool ends = stall_job.shutdown > 0 && silence >= stall_job.shutdown;
-    if (silence < next_report && !ends)
-        return;
-    begin_line(&words, ends);
-    words_add(&words, "rank %d %s for %.0f s; rank %d waits in %s\n", ROOT,
-              root_is_stopped() ? "has been stopped (by SIGSTOP, or a debugger)"
-                                : "has not answered",
-              silence, DEPUTY, stall_job.ranks[DEPUTY].says.call);
-    speak(&words);
-    next_report = 2 * silence;
-    if (ends)
-        abort_stalled_job();
-}
-
+// A root that is stopped, or whose machine is lost or overloaded.
 static void judge_root(double now)
 {
-    const RankView *root = &stall_job.ranks[ROOT], *self = &stall_job.ranks[DEPUTY];
-    double limit = limit_of_wait(), patience = fmax(limit, ROOT_SILENCE);
+    static double next_report;
+    const RankView *root = &stall_job.ranks[ROOT], *self = &stall_job.ranks[stall_job.rank];
+    bool connected = root->known || stall_job.connections[0].socket >= 0;
+    double limit = limit_of_wait(), silence = now - (root->known ? root->heard : stall_job.begin);
     bool waits = self->says.in_call && self->says.left == HERE && now - self->since > limit;
-    if (root->gone || (root->says.left != HERE && root->says.status != 0))
-        name_failed_root(now);
-    else if (waits && now - (root->known ? root->heard : stall_job.begin) > patience)
-        name_silent_root(now - (root->known ? root->heard : stall_job.begin));
+    if (!waits || !connected || silence <= fmax(limit, ROOT_SILENCE) || leavers.named) {
+        next_report = 0;
+        return;
+    }
+    bool ends = is_time_to_end(silence, stall_job.rank == 1 ? 0 : OTHERS_WAIT);
+    if (!is_due(&next_report, silence) && !ends)
+        return;
+    look_for_stopped();
+    begin_stall(ends);
+    words_of_silence(self, root, silence, &words);
+    speak();
+    if (ends)
+        abort_stalled_job();
 }
 
 void stall_judge(double now)
 {
-    if (stall_job.limit <= 0)
+    if (stall_job.limit <= 0 || some_rank_explained())
         return;
-    if (!stall_job.invited)
+    if (!stall_job.invited) {
         judge_start(now);
-    else if (stall_job.rank == ROOT) {
-        judge_leavers(now);
+        return;
+    }
+    judge_leavers(now);
+    if (stall_job.rank == ROOT)
         judge_stall(now);
-    } else if (stall_job.rank == DEPUTY)
+    else
         judge_root(now);
 }

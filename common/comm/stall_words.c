@@ -3,10 +3,12 @@
 
 #include "comm/stall_words.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/format.h"
 
 #define SILENCE   3.0 // seconds after which a rank that speaks each second counts as silent
 #define ARRIVAL   1.0 // seconds in which what a rank sent before it left has arrived
@@ -107,56 +109,41 @@ static bool mark_waits_for_leavers(RankView *ranks, int count, bool leavers, dou
     return any;
 }
 
-// ---- Lists of ranks.
+// ---- Groups: the marked ranks of which the same is to be said.
 
-static bool is_listed(const RankView *ranks, int count, int r, const char *phrase)
+typedef struct {
+    const char *phrase; // NULL: there is no further group
+    int listed;
+    double since; // the last move of the latest of them
+    RankView *ranks;
+} Group;
+
+static bool is_of_group(const void *set, int r)
 {
-    return r >= 0 && r < count && ranks[r].marked && strcmp(ranks[r].phrase, phrase) == 0;
+    const Group *group = set;
+    return group->ranks[r].marked && strcmp(group->ranks[r].phrase, group->phrase) == 0;
 }
 
-// The end of the range of listed ranks that begins with `r`; two ranks are no range.
-static int end_of_range(const RankView *ranks, int count, int r, const char *phrase)
+// Adds `before` and "rank 3" or "ranks 0 and 2", and unmarks them.
+static Group add_group(RankView *ranks, int count, const char *before, Words *words)
 {
-    int end = r + 1;
-    while (is_listed(ranks, count, end, phrase))
-        end++;
-    return end - r > 2 ? end : r + 1;
-}
-
-static int next_listed(const RankView *ranks, int count, int r, const char *phrase)
-{
-    while (r < count && !is_listed(ranks, count, r, phrase))
-        r++;
-    return r;
-}
-
-// "rank 3", "ranks 0 and 2", "ranks 0-2, 5 and 7": the marked ranks with this phrase. Returns their
-// number.
-static int add_ranks(const RankView *ranks, int count, const char *phrase, Words *words)
-{
-    int listed = 0;
+    Group group = {.ranks = ranks};
+    for (int r = 0; r < count && !group.phrase; r++)
+        if (ranks[r].marked)
+            group.phrase = ranks[r].phrase;
+    if (!group.phrase)
+        return group;
+    words_add(words, "%s", before);
+    size_t room = sizeof words->text - words->length;
+    size_t length = ranks_write(words->text + words->length, room, is_of_group, &group, count);
+    words->length += length < room ? length : room - 1;
     for (int r = 0; r < count; r++)
-        listed += is_listed(ranks, count, r, phrase);
-    words_add(words, listed == 1 ? "rank" : "ranks");
-    const char *separator = " ";
-    for (int r = next_listed(ranks, count, 0, phrase), end, next; r < count; r = next) {
-        end = end_of_range(ranks, count, r, phrase);
-        words_add(words, end - r > 1 ? "%s%d-%d" : "%s%d", separator, r, end - 1);
-        next = next_listed(ranks, count, end, phrase);
-        bool last =
-            next_listed(ranks, count, end_of_range(ranks, count, next, phrase), phrase) >= count;
-        separator = last ? " and " : ", ";
-    }
-    return listed;
-}
-
-// True for the first marked rank that has its phrase.
-static bool is_first(const RankView *ranks, int r)
-{
-    for (int before = 0; before < r; before++)
-        if (ranks[before].marked && strcmp(ranks[before].phrase, ranks[r].phrase) == 0)
-            return false;
-    return ranks[r].marked;
+        if (is_of_group(&group, r)) {
+            group.listed++;
+            group.since = fmax(group.since, ranks[r].since);
+            ranks[r].marked = false;
+        }
+    return group;
 }
 
 // ---- Phrases.
@@ -175,11 +162,16 @@ void words_of_call(const Standing *says, Words *words)
         words_add(words, ")");
 }
 
+static void set_phrase(RankView *rank, const Words *words)
+{
+    snprintf(rank->phrase, sizeof rank->phrase, "%.*s", (int)sizeof rank->phrase - 1, words->text);
+}
+
 static void describe_call(RankView *rank)
 {
     Words call = {.length = 0};
     words_of_call(&rank->says, &call);
-    snprintf(rank->phrase, sizeof rank->phrase, "%.*s", (int)sizeof rank->phrase - 1, call.text);
+    set_phrase(rank, &call);
 }
 
 // The words before the phrase, which begins with "gone" or with what a rank has done.
@@ -216,21 +208,14 @@ void words_of_place(const Standing *says, Words *words)
 // The marked ranks and their calls: "ranks 0 and 1 wait in A, and rank 3 in B".
 static int add_waiting(RankView *ranks, int count, Words *words)
 {
-    int waiting = 0;
     for (int r = 0; r < count; r++)
         if (ranks[r].marked)
             describe_call(&ranks[r]);
-    for (int r = 0; r < count; r++) {
-        if (!is_first(ranks, r))
-            continue;
-        words_add(words, waiting ? ", and " : "");
-        int listed = add_ranks(ranks, count, ranks[r].phrase, words);
-        words_add(words, "%s in %s",
-                  waiting       ? ""
-                  : listed == 1 ? " waits"
-                                : " wait",
-                  ranks[r].phrase);
-        waiting += listed;
+    int waiting = 0;
+    for (Group group; (group = add_group(ranks, count, waiting ? ", and " : "", words)).phrase;
+         waiting += group.listed) {
+        const char *verb = group.listed == 1 ? " waits" : " wait";
+        words_add(words, "%s in %s", waiting ? "" : verb, group.phrase);
     }
     return waiting;
 }
@@ -240,19 +225,15 @@ bool words_of_leavers(RankView *ranks, int count, double now, Words *words)
     if (!mark_waits_for_leavers(ranks, count, true, now))
         return false;
     bool certain = true;
-    const char *separator = "";
     for (int r = 0; r < count; r++)
-        if (ranks[r].marked)
+        if (ranks[r].marked) {
             describe_leaving(&ranks[r]);
-    for (int r = 0; r < count; r++) {
-        if (!is_first(ranks, r))
-            continue;
-        words_add(words, "%s", separator);
-        int listed = add_ranks(ranks, count, ranks[r].phrase, words);
-        words_add(words, " %s %s", verb_of(ranks[r].phrase, listed), ranks[r].phrase);
-        separator = ", and ";
-        certain = certain && !ranks[r].gone;
-    }
+            certain = certain && !ranks[r].gone;
+        }
+    const char *separator = "";
+    for (Group group; (group = add_group(ranks, count, separator, words)).phrase;
+         separator = ", and ")
+        words_add(words, " %s %s", verb_of(group.phrase, group.listed), group.phrase);
     words_add(words, " while ");
     mark_waits_for_leavers(ranks, count, false, now);
     int waiting = add_waiting(ranks, count, words);
@@ -301,64 +282,61 @@ static void describe(RankView *rank, double now)
         words_of_place(&rank->says, &words);
     }
     if (words.length > 0) // else it is written already
-        snprintf(rank->phrase, sizeof rank->phrase, "%.*s", (int)sizeof rank->phrase - 1,
-                 words.text);
+        set_phrase(rank, &words);
 }
 
-// How long all marked ranks with that phrase have waited: the minimum.
-static double shortest(const RankView *ranks, int count, const char *phrase, double now)
+// A line for each group of the marked ranks. Returns how many there are.
+static int add_lines(RankView *ranks, int count, bool waiting, double now, Words *words)
 {
-    double seconds = -1;
-    for (int r = 0; r < count; r++)
-        if (is_listed(ranks, count, r, phrase) && (seconds < 0 || now - ranks[r].since < seconds))
-            seconds = now - ranks[r].since;
-    return seconds;
-}
-
-// A line for each phrase of the marked ranks. Returns how many phrases there are.
-static int add_lines(const RankView *ranks, int count, bool waiting, double now, Words *words)
-{
+    char begin[64];
+    snprintf(begin, sizeof begin, "%.40s: stall: ", program_name());
     int lines = 0;
-    for (int r = 0; r < count; r++) {
-        if (!is_first(ranks, r) || ++lines > MAX_LINES)
-            continue;
-        const char *phrase = ranks[r].phrase;
-        words_add(words, "%s: stall: ", program_name());
-        int listed = add_ranks(ranks, count, phrase, words);
-        const char *verb = verb_of(phrase, listed);
+    for (Group group; lines < MAX_LINES && (group = add_group(ranks, count, begin, words)).phrase;
+         lines++) {
+        const char *verb = verb_of(group.phrase, group.listed);
         if (waiting)
-            words_add(words, " %s been waiting in %s for %.0f s\n", verb, phrase,
-                      shortest(ranks, count, phrase, now));
+            words_add(words, " %s been waiting in %s for %.0f s\n", verb, group.phrase,
+                      now - group.since);
         else
-            words_add(words, " %s %s\n", verb, phrase);
+            words_add(words, " %s %s\n", verb, group.phrase);
     }
-    if (lines > MAX_LINES)
-        words_add(words, "%s: stall: and so on\n", program_name());
+    Words rest = {.length = 0};
+    if (add_group(ranks, count, "", &rest).phrase)
+        words_add(words, "%sand so on\n", begin);
     return lines;
 }
 
 void words_of_stall(RankView *ranks, int count, double now, Words *words)
 {
-    int waiting = 0;
-    bool numbered = true;
+    bool numbered = true, all_wait = true;
     for (int r = 0; r < count; r++) {
         ranks[r].marked = is_waiting(&ranks[r], now);
-        if (!ranks[r].marked)
-            continue;
-        waiting++;
+        all_wait = all_wait && ranks[r].marked;
         numbered = numbered && ranks[r].says.number > 0;
-        describe_call(&ranks[r]);
+        if (ranks[r].marked)
+            describe_call(&ranks[r]);
     }
     int calls = add_lines(ranks, count, true, now, words);
     for (int r = 0; r < count; r++) {
-        ranks[r].marked = !ranks[r].marked;
+        ranks[r].marked = !is_waiting(&ranks[r], now);
         if (ranks[r].marked)
             describe(&ranks[r], now);
     }
     add_lines(ranks, count, false, now, words);
-    if (waiting < count)
-        return;
-    words_add(words, "%s: stall: all ranks %s\n", program_name(),
-              calls == 1 && numbered ? "have made this call, and it does not end"
-                                     : "wait, and none is left that could end it");
+    if (all_wait)
+        words_add(words, "%s: stall: all ranks %s\n", program_name(),
+                  calls == 1 && numbered ? "have made this call, and it does not end"
+                                         : "wait, and none is left that could end it");
+}
+
+void words_of_silence(const RankView *waiting, const RankView *silent, double seconds, Words *words)
+{
+    words_add(words, "rank %d waits in ", waiting->says.rank);
+    words_of_call(&waiting->says, words);
+    words_add(words, "; rank %d has ", silent->says.rank);
+    if (silent->stopped)
+        words_add(words, "been stopped (by SIGSTOP, or a debugger): kill -CONT %d continues it\n",
+                  silent->says.process);
+    else
+        words_add(words, "not answered for %.0f s: look at its process and its machine\n", seconds);
 }

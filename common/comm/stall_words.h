@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include "observe/activity.h"
 
-// What is said of a rank whose process has ended unseen; launch.c looks for it.
+// What is said of a rank whose process has ended unseen.
 #define RANK_IS_GONE "gone, without a word (_exit, or a signal)"
 
 // What a rank says of itself, as it travels.
@@ -63,6 +63,11 @@ void words_of_stall(RankView *ranks, int count, double now, Words *words);
 
 // "ranks 0 and 2 wait in hvd_allreduce (call 12, 4 values)": those that wait.
 void words_of_waiting(RankView *ranks, int count, double now, Words *words);
+
+// "rank 3 waits in hvd_allreduce (call 12, 4 values); rank 0 has not answered for 10 s: ...": a line
+// of a rank that waits, and of the one that has been silent for so long.
+void words_of_silence(const RankView *waiting, const RankView *silent, double seconds,
+                      Words *words);
 
 // "hvd_allreduce (call 12, 4 values)", "MPI_Recv for rank 3 (1 value)": the call that a rank is in.
 void words_of_call(const Standing *says, Words *words);

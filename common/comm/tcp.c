@@ -5,6 +5,9 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <linux/sockios.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -12,10 +15,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/numbers.h"
+
+#define MAX_UNSENT 8192 // bytes; less than any socket has room for
 
 bool tcp_address(const char *text, size_t length, TcpAddress *address)
 {
@@ -61,7 +67,16 @@ static void set_options(int socket)
     setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
-int tcp_listen(const TcpAddress *address, const char **why)
+static void read_port(int socket, TcpAddress *address)
+{
+    struct sockaddr_storage own;
+    socklen_t length = sizeof own;
+    if (getsockname(socket, (struct sockaddr *)&own, &length) == 0)
+        getnameinfo((struct sockaddr *)&own, length, NULL, 0, address->port, sizeof address->port,
+                    NI_NUMERICSERV);
+}
+
+int tcp_listen(TcpAddress *address, const char **why)
 {
     struct addrinfo *found = look_up(address, AI_PASSIVE, why);
     int listener = -1;
@@ -69,7 +84,7 @@ int tcp_listen(const TcpAddress *address, const char **why)
         const int on = 1;
         listener = new_socket(at);
         if (listener < 0 || setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-            bind(listener, at->ai_addr, at->ai_addrlen) != 0 || listen(listener, 64) != 0) {
+            bind(listener, at->ai_addr, at->ai_addrlen) != 0 || listen(listener, SOMAXCONN) != 0) {
             *why = strerror(errno);
             if (listener >= 0)
                 close(listener);
@@ -78,7 +93,31 @@ int tcp_listen(const TcpAddress *address, const char **why)
     }
     if (found)
         freeaddrinfo(found);
+    if (listener >= 0)
+        read_port(listener, address);
     return listener;
+}
+
+int tcp_own_addresses(const char *port, TcpAddress *addresses, int max)
+{
+    struct ifaddrs *all = NULL;
+    int count = 0;
+    if (getifaddrs(&all) != 0)
+        all = NULL;
+    for (const struct ifaddrs *at = all; at && count < max - 1; at = at->ifa_next) {
+        TcpAddress *address = &addresses[count];
+        if (at->ifa_addr && at->ifa_addr->sa_family == AF_INET && (at->ifa_flags & IFF_UP) &&
+            !(at->ifa_flags & IFF_LOOPBACK) &&
+            getnameinfo(at->ifa_addr, sizeof(struct sockaddr_in), address->host,
+                        sizeof address->host, NULL, 0, NI_NUMERICHOST) == 0)
+            count++;
+    }
+    if (all)
+        freeifaddrs(all);
+    snprintf(addresses[count++].host, sizeof addresses->host, "127.0.0.1");
+    for (int i = 0; i < count; i++)
+        snprintf(addresses[i].port, sizeof addresses->port, "%s", port);
+    return count;
 }
 
 int tcp_accept(int listener, char from[64])
@@ -160,6 +199,13 @@ long tcp_receive(int socket, void *bytes, size_t room)
 long tcp_send(int socket, const void *bytes, size_t count)
 {
     return moved(send(socket, bytes, count, MSG_NOSIGNAL));
+}
+
+void tcp_send_whole(int socket, const void *bytes, size_t count)
+{
+    int unsent = 0;
+    if (ioctl(socket, SIOCOUTQ, &unsent) != 0 || unsent < MAX_UNSENT)
+        tcp_send(socket, bytes, count);
 }
 
 void tcp_send_before(int socket, const void *bytes, size_t count, double deadline)

@@ -1,5 +1,5 @@
-// TCP for parameter servers: addresses, non-blocking connections, and detection of a peer that is
-// gone, also where its machine has failed.
+// TCP for parameter servers and the stall watch: addresses, non-blocking connections, and detection
+// of a peer that is gone, also where its machine has failed.
 
 #ifndef HVDLAB_TCP_H
 #define HVDLAB_TCP_H
@@ -16,8 +16,13 @@ typedef struct {
 // False where the `length` bytes of text are none.
 bool tcp_address(const char *text, size_t length, TcpAddress *address);
 
-// A socket that listens there, or -1 and *why, which says it in words.
-int tcp_listen(const TcpAddress *address, const char **why);
+// A socket that listens there, or -1 and *why, which says it in words. Port 0: the system chooses
+// one, which then is in *address.
+int tcp_listen(TcpAddress *address, const char **why);
+
+// This machine's IPv4 addresses with that port, at most `max`, the loopback address last and always
+// among them. Returns how many.
+int tcp_own_addresses(const char *port, TcpAddress *addresses, int max);
 
 // Accepts the next connection, and tells where it comes from; -1: there is none.
 int tcp_accept(int listener, char from[64]);
@@ -28,6 +33,9 @@ int tcp_connect(const TcpAddress *address, double seconds, const char **why);
 // Neither waits. How many bytes were moved; 0: none just now; -1: the connection is at its end.
 long tcp_receive(int socket, void *bytes, size_t room);
 long tcp_send(int socket, const void *bytes, size_t count);
+
+// Sends these bytes, if fewer than some thousand still wait to be received, else none of them.
+void tcp_send_whole(int socket, const void *bytes, size_t count);
 
 // Last words, which wait, until seconds_now() is the deadline at most: sends these bytes, as far as
 // that is possible; and says that nothing more will come, and waits until the other one has seen

@@ -104,13 +104,14 @@ static Command read_command(char **argv)
 // The words of mpirun, which the caller frees.
 static char **mpirun_words(const Command *command, bool again)
 {
-    size_t count = 0, most = 8;
+    size_t count = 0, most = 10;
     for (char **word = command->program; *word; word++)
         most++;
     const char **words = allocate(most, sizeof *words);
     words[count++] = "mpirun";
     if (again) // also for ranks on other machines
         launch_pass(words, &count, "HVDLAB_RESUME=1");
+    launch_ask_fields(words, &count);
     if (command->ranks) {
         words[count++] = "-np";
         words[count++] = command->ranks;

@@ -110,6 +110,8 @@ int main(void)
 {
     hvd_init();
     usleep(300000);
+    if (getenv("LEAVES") && hvd_rank() == 1)
+        return 0;
     hvd_barrier();
     if (getenv("SOCKETS") && hvd_rank() == 0)
         return system("sed 's/^/socket /' /proc/$PPID/net/tcp >\"$SOCKETS.all\"; ls -l /proc/$PPID/fd >\"$SOCKETS\"") != 0;
@@ -117,7 +119,33 @@ int main(void)
 }
 END
 "$build/compile-step" "$folder/meet.c" "$folder/meet" || exit 1
-"${CC:-gcc}" -D_GNU_SOURCE -shared -fPIC -o "$folder/slow.so" "$folder/slow.c" -ldl || fail "slow.c does not compile"
+# Unknown clients of the stall watch, before any rank can be one: some are silent, some say what makes no sense. (Open
+# MPI's own sockets do not listen on the loopback address.)
+cat >"$folder/unknown.c" <<'END'
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <string.h>
+#include <sys/socket.h>
+int listen(int listener, int backlog)
+{
+    int (*original)(int, int) = (int (*)(int, int))dlsym(RTLD_NEXT, "listen");
+    int result = original(listener, backlog + 40);
+    struct sockaddr_in own = {0};
+    socklen_t length = sizeof own;
+    getsockname(listener, (struct sockaddr *)&own, &length);
+    for (int i = 0; own.sin_family == AF_INET && own.sin_addr.s_addr == htonl(INADDR_LOOPBACK) && i < 40; i++) {
+        static const char words[] = "GET / HTTP/1.0\r\n\r\n", kind[512] = "hvd1d\0\0\0\xff\xff\xff\xff\xff\xff\xff\x7f";
+        int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        connect(client, (struct sockaddr *)&own, sizeof own);
+        if (i % 3 > 0)
+            send(client, i % 3 == 1 ? words : kind, i % 3 == 1 ? sizeof words : sizeof kind, MSG_NOSIGNAL);
+    }
+    return result;
+}
+END
+for library in slow unknown; do
+    "${CC:-gcc}" -D_GNU_SOURCE -shared -fPIC -o "$folder/$library.so" "$folder/$library.c" -ldl || fail "$library.c does not compile"
+done
 if ldd "$folder/meet" | grep -qE 'lib(a|t)san'; then
     echo "the stall's thread is not slowed down: the sanitizer's library has to be the first"
 else
@@ -128,6 +156,9 @@ else
         [[ $took -lt 9000 ]] || fail "the job's end took $took ms"
         ! grep 'not been heard of' "$folder/err" || fail "a rank has not joined the root"
     done
+    limit=20 LEAVES=yes run mpirun -np 3 -x LD_PRELOAD="$folder/unknown.so" "$folder/meet"
+    [[ $status -eq 2 ]] && grep -q 'rank 1 has left main (exit status 0) while ranks 0 and 2 wait' "$folder/err" ||
+        fail "among unknown clients: status $status: $(cat "$folder/err")"
 fi
 
 # Simulated hosts are on this machine: the stall watch listens on the loopback address, whatever Open MPI's own sockets

@@ -252,6 +252,7 @@ same_as_whole
 [[ ! -s $KILLS ]] || fail "killed: not all were killed: $(cat "$KILLS")"
 said "rank [012] was ended by signal 9 \(Killed\): restart 1 of 3, from the beginning: $folder/killed.d holds no checkpoint" 1
 said "rank [012] was ended by signal 9 \(Killed\): restart 2 of 3, from $folder/killed.d/ckpt-[01](-4)?" 1
+! grep hvdlab-end "$folder/killed.err" || fail "killed: fields are no text for people"
 [[ $(grep -c "^Restoring from" "$folder/killed.out") -eq 1 && $(grep -c "^Creating a new model" "$folder/killed.out") -eq 1 ]] ||
     fail "killed: $(grep "^Restoring\|^Creating" "$folder/killed.out")"
 

@@ -328,6 +328,39 @@ START_TEST(format_text_formats)
 }
 END_TEST
 
+static bool is_marked(const void *marks, int rank)
+{
+    return ((const char *)marks)[rank] == '1';
+}
+
+START_TEST(ranks_are_listed_by_ranges)
+{
+    static const struct {
+        const char *marks, *text;
+    } lists[] = {{"0001", "rank 3"},
+                 {"101", "ranks 0 and 2"},
+                 {"11", "ranks 0 and 1"},
+                 {"111", "ranks 0-2"},
+                 {"1011100110", "ranks 0, 2-4, 7 and 8"},
+                 {"1110010111", "ranks 0-2, 5 and 7-9"}};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        int ranks[16], count = (int)strlen(lists[i].marks), marked = 0;
+        char text[64], cut[8];
+        size_t length = ranks_write(text, sizeof text, is_marked, lists[i].marks, count);
+        ck_assert_str_eq(text, lists[i].text);
+        ck_assert_uint_eq(length, strlen(text));
+        ck_assert_uint_eq(ranks_write(cut, sizeof cut, is_marked, lists[i].marks, count), length);
+        ck_assert(strncmp(cut, text, 7) == 0 && strlen(cut) < sizeof cut);
+        for (int r = 0; r < count; r++)
+            if (is_marked(lists[i].marks, r))
+                ranks[marked++] = r;
+        char *same = ranks_text(ranks, marked);
+        ck_assert_str_eq(same, text);
+        free(same);
+    }
+}
+END_TEST
+
 START_TEST(seconds_go_forward_at_the_right_pace)
 {
     double begin = seconds_now();
@@ -656,6 +689,7 @@ int main(void)
     tcase_add_test(basics, json_without_memory_ends_the_program);
 #endif
     tcase_add_test(basics, format_text_formats);
+    tcase_add_test(basics, ranks_are_listed_by_ranges);
     tcase_add_test(basics, seconds_go_forward_at_the_right_pace);
     tcase_add_test(basics, sleep_lasts_whatever_signals_come);
     tcase_add_test(basics, program_name_has_no_folder);

@@ -170,6 +170,23 @@ START_TEST(a_stall_names_all_ranks)
 }
 END_TEST
 
+START_TEST(who_is_silent_is_named_by_who_waits)
+{
+    words.length = 0;
+    words_of_silence(&views[3], &views[0], 10, &words);
+    ck_assert_str_eq(words.text,
+                     "rank 3 waits in hvd_allreduce (call 12, 4 values); rank 0 has not "
+                     "answered for 10 s: look at its process and its machine\n");
+    views[0].stopped = true;
+    views[0].says.process = 77;
+    words.length = 0;
+    words_of_silence(&views[3], &views[0], 10, &words);
+    ck_assert_msg(strstr(words.text, "; rank 0 has been stopped (by SIGSTOP, or a debugger): "
+                                     "kill -CONT 77 continues it\n"),
+                  "%s", words.text);
+}
+END_TEST
+
 START_TEST(all_ranks_may_wait)
 {
     ck_assert_str_eq(
@@ -350,6 +367,7 @@ int main(void)
     tcase_add_test(said, a_message_has_time_to_arrive);
     tcase_add_test(said, who_is_gone_is_named_unless_it_said_why);
     tcase_add_test(said, a_stall_names_all_ranks);
+    tcase_add_test(said, who_is_silent_is_named_by_who_waits);
     tcase_add_test(said, all_ranks_may_wait);
     tcase_add_test(said, waiting_goes_on_while_nothing_moves);
     suite_add_tcase(suite, said);

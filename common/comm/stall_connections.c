@@ -1,0 +1,234 @@
+// The connections of the stall watch: messages of one kind over TCP (tcp.h, message.h).
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/layout.h"
+#include "base/memory.h"
+#include "comm/stall_inside.h"
+
+#define STANDING      100 // the kind; those of parameter servers are smaller
+#define CONNECT_LIMIT 1.0 // seconds for an address to be reached
+#define ANSWER_LIMIT  2.0 // and then for the root to answer
+
+typedef struct {
+    uint8_t token[sizeof((Invitation *)0)->token];
+    Standing says;
+} Told;
+
+static void send_to(int socket, const Standing *says)
+{
+    unsigned char bytes[MESSAGE_HEADER + sizeof(Told)];
+    Told message = {.says = *says};
+    memcpy(message.token, stall_job.invitation.token, sizeof message.token);
+    message_header(bytes, STANDING, sizeof message);
+    memcpy(bytes + MESSAGE_HEADER, &message, sizeof message);
+    tcp_send_whole(socket, bytes, sizeof bytes);
+}
+
+void connections_tell(const Standing *says)
+{
+    for (int i = 0; i < stall_job.places; i++)
+        if (stall_job.connections[i].socket >= 0 &&
+            (stall_job.connections[i].rank >= 0 || stall_job.rank != ROOT))
+            send_to(stall_job.connections[i].socket, says);
+}
+
+// ---- Where a connection begins.
+
+static bool may_come(const void *unused, uint32_t kind, uint64_t length)
+{
+    (void)unused;
+    return kind == STANDING && length == sizeof(Told);
+}
+
+void connections_make_room(int places)
+{
+    stall_job.places = places;
+    stall_job.polled = allocate((size_t)places + 2, sizeof *stall_job.polled);
+    stall_job.connections = allocate((size_t)places, sizeof *stall_job.connections);
+    for (int i = 0; i < places; i++)
+        stall_job.connections[i] = (Connection){.socket = -1,
+                                                .rank = -1,
+                                                .reader = {.may_come = may_come,
+                                                           .body = allocate(1, sizeof(Told)),
+                                                           .room = sizeof(Told)}};
+}
+
+void connections_free_room(void)
+{
+    for (int i = 0; i < stall_job.places; i++)
+        message_reader_free(&stall_job.connections[i].reader);
+    free(stall_job.connections);
+    free(stall_job.polled);
+}
+
+static void forget(Connection *connection)
+{
+    if (connection->socket >= 0)
+        close(connection->socket);
+    connection->socket = connection->rank = -1;
+    message_next(&connection->reader);
+}
+
+static void begin(Connection *connection, int socket, double now)
+{
+    forget(connection);
+    connection->socket = socket;
+    connection->begin = now;
+}
+
+int connections_open(bool root, Invitation *invitation)
+{
+    const char *why;
+    *invitation = (Invitation){0};
+    if (!root || getrandom(invitation->token, sizeof invitation->token, 0) < 0)
+        return -1;
+    TcpAddress any = {.host = "0.0.0.0", .port = "0"}, own = {.host = "127.0.0.1", .port = "0"};
+    TcpAddress *address = ranks_share_machine() ? &own : &any;
+    int listener = tcp_listen(address, &why);
+    if (listener >= 0)
+        invitation->count = tcp_own_addresses(address->port, invitation->addresses,
+                                              address == &own ? 1 : MAX_ADDRESSES);
+    return listener;
+}
+
+// A free place, or that of the client that has kept silent for longest.
+static Connection *place_for_another(void)
+{
+    Connection *oldest = NULL;
+    for (int i = 0; i < stall_job.places; i++) {
+        Connection *place = &stall_job.connections[i];
+        if (place->socket < 0)
+            return place;
+        if (place->rank < 0 && (!oldest || place->begin < oldest->begin))
+            oldest = place;
+    }
+    return oldest; // more places than ranks
+}
+
+static void accept_another(double now)
+{
+    char from[64];
+    int socket = tcp_accept(stall_job.listener, from);
+    if (socket >= 0)
+        begin(place_for_another(), socket, now);
+    else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+        close(stall_job.listener); // there are no more sockets
+        stall_job.listener = -1;
+    }
+}
+
+// Takes the next address where the one before has not answered; the only one may take its time.
+void connections_join(double now)
+{
+    static int tried;
+    const Invitation *invitation = &stall_job.invitation;
+    Connection *root = &stall_job.connections[0];
+    bool waits = root->socket >= 0 && (invitation->count == 1 || now - root->begin < ANSWER_LIMIT);
+    if (stall_job.rank == ROOT || !stall_job.invited || stall_job.ranks[ROOT].known || waits)
+        return;
+    const char *why;
+    forget(root);
+    if (tried < invitation->count)
+        begin(root, tcp_connect(&invitation->addresses[tried++], CONNECT_LIMIT, &why), now);
+    else
+        stall_job.all_left = true;
+    stall_tell();
+}
+
+bool connections_are_whole(void)
+{
+    int known = 0;
+    for (int r = 0; r < stall_job.size; r++)
+        known += r != stall_job.rank && stall_job.ranks[r].known;
+    return stall_job.all_left || known == (stall_job.rank == ROOT ? stall_job.size - 1 : 1);
+}
+
+// ---- What comes.
+
+// False: the client is no rank of this job.
+static bool take(Connection *connection, double now)
+{
+    const Told *message = (const void *)connection->reader.body;
+    const Standing *says = &message->says;
+    bool may_be = stall_job.rank == ROOT ? says->rank > ROOT && says->rank < stall_job.size
+                                         : says->rank == ROOT;
+    if (memcmp(message->token, stall_job.invitation.token, sizeof message->token) != 0 || !may_be ||
+        (connection->rank >= 0 && connection->rank != says->rank))
+        return false;
+    bool is_new = connection->rank < 0;
+    connection->rank = says->rank;
+    view_take(&stall_job.ranks[says->rank], says, now);
+    if (says->all_left)
+        stall_job.all_left = true;
+    if (is_new && stall_job.rank == ROOT) {
+        Standing answer = own_standing(0);
+        send_to(connection->socket, &answer);
+    }
+    return true;
+}
+
+// False at the end of the connection.
+static bool receive(Connection *connection, double now)
+{
+    for (;;) {
+        size_t room;
+        unsigned char *space = message_space(&connection->reader, &room);
+        long count = tcp_receive(connection->socket, space, room);
+        if (count <= 0)
+            return count == 0;
+        MessageState state = message_take(&connection->reader, (size_t)count);
+        if (state == MESSAGE_PART)
+            continue;
+        if (state != MESSAGE_WHOLE || !take(connection, now))
+            return false;
+        message_next(&connection->reader);
+    }
+}
+
+static void lose(Connection *connection, double now)
+{
+    if (connection->rank >= 0) {
+        RankView *rank = &stall_job.ranks[connection->rank];
+        rank->gone = !rank->says.ends && !rank->says.explained && rank->says.left == HERE;
+        rank->since = now;
+        if (connection->rank == ROOT)
+            stall_job.root_lost = now;
+    }
+    forget(connection);
+}
+
+void connections_hear(double seconds)
+{
+    struct pollfd *polled = stall_job.polled;
+    nfds_t count = 0;
+    polled[count++] = (struct pollfd){.fd = stall_job.wake, .events = POLLIN};
+    polled[count++] = (struct pollfd){.fd = stall_job.listener, .events = POLLIN};
+    for (int i = 0; i < stall_job.places; i++)
+        polled[count++] = (struct pollfd){.fd = stall_job.connections[i].socket, .events = POLLIN};
+    if (poll(polled, count, seconds > 0 ? (int)(seconds * 1000) + 1 : 0) <= 0)
+        return;
+    eventfd_t unused;
+    double now = seconds_now();
+    if (polled[0].revents)
+        eventfd_read(stall_job.wake, &unused);
+    for (int i = 0; i < stall_job.places; i++)
+        if (polled[2 + i].revents && !receive(&stall_job.connections[i], now))
+            lose(&stall_job.connections[i], now);
+    if (polled[1].revents)
+        accept_another(now);
+}
+
+void connections_close(void)
+{
+    for (int i = 0; i < stall_job.places; i++)
+        forget(&stall_job.connections[i]);
+    if (stall_job.listener >= 0)
+        close(stall_job.listener);
+    stall_job.listener = -1;
+}
