@@ -8,7 +8,7 @@
 #include <string.h>
 #include "base/layout.h"
 
-#define MESSAGES "between hosts values travel by messages"
+#define MESSAGES "between hosts values travel by messages, or in an all-reduce of first workers"
 #define AMOUNT   "no host sends others more than 2 (H - 1) / H of the data, of H hosts"
 
 // ---- Hosts. A host stands for itself by its first rank.
@@ -26,10 +26,10 @@ static int hosts_of(const Run *run)
     return hosts;
 }
 
-// Bytes that a rank sends to other hosts.
+// Bytes that a rank sends to other hosts. An all-reduce of ranks of different hosts counts as a ring.
 static double sent_away_by(const SumCall *call, int rank)
 {
-    double bytes = 0;
+    double bytes = call->as_ring[rank];
     for (int to = 0; to < call->run->ranks; to++)
         if (!same_host(call->run, rank, to))
             bytes += call->sent[rank][to];
@@ -270,23 +270,25 @@ static const Diagnosis *wrong_way(const SumCall *call)
 {
     static const Diagnosis collective = {
         "collective-between-hosts",
-        "a collective call has ranks of several hosts. MPI decides what such a call sends from "
-        "host to host; here the ring of the first workers must do it.",
+        "a collective call has ranks of several hosts, and is no all-reduce of one worker of each. "
+        "MPI decides what such a call sends from host to host; here the first workers must do it, by "
+        "an all-reduce among them (`firsts`) or by messages.",
         NULL};
     static const Diagnosis not_messages = {
         "not-by-messages",
-        "the sums are right, but less was sent from host to host by MPI_Sendrecv, MPI_Send and "
-        "their kind than any all-reduce needs: the values must have come on another way.",
+        "the sums are right, but less was sent from host to host, by MPI_Allreduce among `firsts`, "
+        "MPI_Send and their kind, than any all-reduce needs: the values must have come on another way.",
         NULL};
     static const Diagnosis library = {
         "library-did-it",
-        "an all-reduce of MPI's is called among ranks of several hosts: it does what the exercise "
-        "asks you to write.",
+        "an all-reduce of MPI's has several ranks of a host, and ranks of other hosts: it does what "
+        "the exercise asks you to write. Between hosts only the first worker of each (`firsts`) may "
+        "call it.",
         NULL};
     if (call->across_hosts > SLACK)
         return is_allreduce(call->across) ? &library : &collective;
     double least = 2 * (hosts_of(call->run) - 1) * bytes_of_values(call);
-    return sent_between_hosts(call) < least && call->across_hosts == 0 ? &not_messages : NULL;
+    return sent_between_hosts(call) + 1 < least && call->across_hosts == 0 ? &not_messages : NULL;
 }
 
 static char *way_evidence(const SumCall *call)
@@ -326,14 +328,17 @@ static bool is_one_ring(const SumCall *call)
 // What goes from host to host comes from one of them, or goes to it.
 static bool is_star(const SumCall *call, int host)
 {
+    bool sent = false;
     for (int r = 0; r < call->run->ranks; r++)
         for (int to = 0; to < call->run->ranks; to++) {
             int from_host = run_node(call->run, r), to_host = run_node(call->run, to);
-            if (from_host != to_host && from_host != host && to_host != host &&
-                call->sent[r][to] > 0)
+            if (from_host == to_host || call->sent[r][to] <= 0)
+                continue;
+            if (from_host != host && to_host != host)
                 return false;
+            sent = true;
         }
-    return true;
+    return sent;
 }
 
 static bool goes_through_one_host(const SumCall *call)
@@ -370,7 +375,7 @@ static const Diagnosis *wrong_amount(const SumCall *call)
     bool over = false, shared = false;
     for (int r = 0; r < call->run->ranks; r++) {
         Host host = host_of(call, r);
-        double slack = (double)sizeof(float) * host.messages;
+        double slack = 1 + (double)sizeof(float) * host.messages; // 1: for rounding
         over = over || host.bytes > 2 * (hosts - 1) / hosts * values + slack;
         shared = shared || rank_count(host.away) > 1;
     }
@@ -393,6 +398,8 @@ static char *amount_evidence(const SumCall *call)
     text_add(&evidence,
              "\nall hosts together: %.0f bytes; a ring of all ranks in their order sends %.0f",
              sent_between_hosts(call), flat_between_hosts(call));
+    if (call->as_ring[0] > 0)
+        text_add(&evidence, "\nMPI_Allreduce is counted as what a ring of its ranks sends");
     return evidence;
 }
 
