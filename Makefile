@@ -375,7 +375,13 @@ for_students := -g -Wno-unused-parameter -Wno-conversion -Wno-sign-conversion -W
 $(step_objects): extra_flags := $(for_students)
 
 # What judges is compiled soon, as a student's first check waits for it; with -O1 where the compiler is to look for mistakes.
-$(check_objects): extra_flags := $(if $(SANITIZE)$(filter 1,$(WERROR)),-O1,-O0)
+$(check_objects): extra_flags := $(if $(SANITIZE)$(filter 1,$(WERROR)),-O1,-O0) -I$(BUILD)/tests/steps
+# Its texts are constants of its file: a name without a text does not compile, and a text that is not used is an error.
+diagnoses := $(patsubst %.txt,$(BUILD)/%.h,$(wildcard tests/steps/diagnoses/*.txt))
+$(check_objects): | $(diagnoses)
+$(diagnoses): $(BUILD)/tests/steps/diagnoses/%.h: tests/steps/diagnoses.awk tests/steps/%.c tests/steps/diagnoses/%.txt
+	@mkdir -p $(@D)
+	$(Q)awk -f $^ >$@
 
 $(step_programs): $(BUILD)/%: $(BUILD)/steps/%.o
 $(foreach source,$(solution_sources),\

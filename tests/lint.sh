@@ -19,6 +19,7 @@ cat >"$folder/hvdlab.cfg" <<'END'
 <?xml version="1.0"?>
 <def format="2">
   <function name="die"><noreturn>true</noreturn><arg nr="1"/><arg nr="variadic"/></function>
+  <define name="EACH(at, events, name)" value="for (int at = -1; (at = event_find(events, name, at + 1)) &gt;= 0;)"/>
   <define name="cJSON_ArrayForEach(element, array)" value="for (element = (array)->child; element; element = element->next)"/>
   <function name="fuzz_finding"><noreturn>true</noreturn><arg nr="1"/><arg nr="2"/><arg nr="3"/></function>
   <function name="check_failed"><noreturn>true</noreturn><arg nr="1"/><arg nr="2"/><arg nr="3"/></function>

@@ -162,7 +162,7 @@ while read -r path; do
     esac
 done <"$fresh/list"
 add common/scripts/{doc,lines,spans}.awk
-known 'tests/steps/*.[ch]' 'tests/golden/*.[ch]' 'tests/models/*.[ch]' 'tests/bench/*.[ch]' 'tests/bench/*.gp' 'tests/bench/*.py' tests/bench/steps.sh >"$fresh/list"
+known 'tests/steps/*.[ch]' 'tests/steps/diagnoses*' 'tests/golden/*.[ch]' 'tests/models/*.[ch]' 'tests/bench/*.[ch]' 'tests/bench/*.gp' 'tests/bench/*.py' tests/bench/steps.sh >"$fresh/list"
 while read -r path; do
     add "$path"
 done <"$fresh/list"
@@ -293,7 +293,7 @@ answers()
     done <<<"$table"
 }
 answers >"$fresh/answers"
-(cd "$tree" && { printf '%s\n' steps/*.c && find common labs tests -name '*.[ch]' | sort; } |
+(cd "$tree" && { printf '%s\n' steps/*.c && find common labs tests -name '*.[ch]' -o -name '*.txt' | sort; } |
     xargs awk -f "$kit/$scripts/answers.awk" "$fresh/answers") | sed 's/:[0-9]*$//' | awk '!seen[$0]++' >"$fresh/shown"
 cut -d ' ' -f 1 <<<"$table" | awk 'FNR == NR { count[$1]++; if (count[$1] <= 4) files[$1] = files[$1] (count[$1] > 1 ? ", " : "") $2; next }
     count[$1] { print "make release: note: the answer of " $1 " stands in " files[$1] (count[$1] > 4 ? " and " count[$1] - 4 " more" : "") }' \

@@ -2,6 +2,7 @@
 // known formulas tells what they apply, and the mistake that it stands for.
 
 #include "accumulated.h"
+#include "diagnoses/accumulated_mean.h"
 
 #include <math.h>
 #include "base/format.h"
@@ -261,156 +262,37 @@ static bool explains(const AllUpdates *all, Formula formula, int number)
 
 // ---- Diagnoses.
 
-static const Diagnosis nothing_added = {
-    "nothing-accumulated",
-    "every rank applies the gradient of its own last batch. compute_gradients() overwrites the "
-    "gradients of the batch before, and the other workers' gradients do not reach the weights.",
-    NULL};
-static const Diagnosis not_written = {
-    "mean-not-written",
-    "something is exchanged, but every rank applies what compute_gradients() has left of its own "
-    "last batch. apply_gradients() takes the gradients that model_write_gradients() has put there.",
-    NULL};
-static const Diagnosis last_divided = {
-    "last-batch-only",
-    "the workers apply their last batches' gradients alone, divided by the number of batches. Each "
-    "batch's gradients are added to the sum (+=), not put in its place (=).",
-    NULL};
-static const Diagnosis last_only = {
-    "last-batch-only",
-    "the workers apply the mean of their last batches' gradients: compute_gradients() overwrites "
-    "the gradients of the batch before, so the earlier batches are lost.",
-    NULL};
-static const Diagnosis first_only = {
-    "first-batch-only",
-    "the workers apply the mean of their first batches' gradients; those of the others are not "
-    "in it.",
-    NULL};
-static const Diagnosis first_lost = {
-    "first-batch-lost", "the gradients of the first batch of an update are not in it.", NULL};
-static const Diagnosis last_lost = {
-    "last-batch-lost",
-    "the gradients of the last batch of an update are not in it. Often the sum is read before that "
-    "batch is computed.",
-    NULL};
-static const Diagnosis not_exchanged = {
-    "gradients-not-averaged",
-    "every rank adds up its own batches' gradients and applies that: nothing of the other workers "
-    "reaches its weights.",
-    NULL};
-static const Diagnosis divided_only = {
-    "divided-but-not-summed",
-    "every rank divides its own mean by the number of workers; nothing of the others is in it.",
-    NULL};
-static const Diagnosis not_by_batches = {
-    "not-divided-by-passes",
-    "the gradients of an update's batches are added up, but not divided by their number: with "
-    "SGD the same as a learning rate that many times as high.",
-    NULL};
-static const Diagnosis not_by_ranks = {
-    "not-divided-by-workers",
-    "the workers' gradients are added up, but not divided by their number: with SGD the same as a "
-    "learning rate that many times as high.",
-    NULL};
-static const Diagnosis not_divided = {
-    "gradients-summed",
-    "the gradients of all batches are added up, but divided neither by the number of batches nor "
-    "by that of workers.",
-    NULL};
-static const Diagnosis by_ranks_twice = {
-    "averaged-twice",
-    "the gradients are divided by the number of workers twice: an average is already divided.",
-    NULL};
-static const Diagnosis by_batches_twice = {
-    "divided-by-passes-twice", "the gradients are divided by the number of batches twice.", NULL};
-static const Diagnosis by_most = {
-    "divided-by-full-update",
-    "the last update of an epoch is from fewer batches, and yet divided by the number that the "
-    "others are from. `passes` says how many batches this update has.",
-    NULL};
-static const Diagnosis fixed_batches = {
-    "number-of-batches-fixed",
-    "the sum is divided by the same number in all runs, however many batches an update is from.",
-    NULL};
-static const Diagnosis fixed_ranks = {
-    "number-of-workers-fixed",
-    "the sum is divided by the same number on any number of workers: hvd_size() is right on all.",
-    NULL};
-static const Diagnosis by_local_size = {
-    "divided-by-local-size",
-    "the sum over all workers is divided by hvd_local_size(), the workers of one machine.", NULL};
-static const Diagnosis within_machine = {
-    "averaged-within-machine", "the gradients are averaged among the ranks of one machine only.",
-    NULL};
-static const Diagnosis one_ranks = {
-    "gradients-of-one-rank",
-    "all ranks apply the gradients of one of them, and the work of the others is lost.", NULL};
-static const Diagnosis root_only = {
-    "averaged-on-the-root-only",
-    "the root applies the mean, and every other rank that of its own batches.", NULL};
-static const Diagnosis not_emptied = {
-    "sum-not-emptied",
-    "the first update is right, and in each later one the gradients of those before are in it, "
-    "too: the sum has to begin with zeros in every update.",
-    NULL};
-static const Diagnosis uneven = {
-    "batches-weighed-unevenly",
-    "the last batch counts for one half, the one before it for a quarter, and so on: that is what "
-    "mean = (mean + gradient) / 2 makes of more than two. All batches count alike.",
-    NULL};
-static const Diagnosis zero = {
-    "no-update",
-    "gradients that are zero, or nearly so, reach the optimizer. Often this is a division of whole "
-    "numbers: in C 1 / passes is 0 where passes is 2 or more.",
-    NULL};
-static const Diagnosis other_rate = {
-    "learning-rate-changed",
-    "the gradient is the mean, but it is applied with another learning rate than --base-lr. An "
-    "update is from as many images on any number of workers, so the rate can stay.",
-    NULL};
-static const Diagnosis some_updates = {
-    "in-some-updates",
-    "some updates are the mean, and others (the one above is the first) are not, and no single "
-    "mistake that this check knows explains those. Often each update does not begin with a sum of "
-    "zeros, or 1 / passes is a division of whole numbers, which is 0 from two passes on.",
-    NULL};
-static const Diagnosis wrong = {
-    "gradients-wrong",
-    "this is not the mean of all these gradients, and nothing that this check knows explains it "
-    "in all updates: neither the last batch's, nor a sum that is not divided, nor each rank's own.",
-    NULL};
-
 static const struct {
     Formula formula;
     int number;
     const Diagnosis *diagnosis;
 } known[] = {
-    {own_last, 0, &nothing_added},
-    {mean_of_last, 0, &last_only},
-    {mean_of_last_divided, 0, &last_divided},
-    {mean_of_first, 0, &first_only},
-    {own_mean, 0, &not_exchanged},
-    {own_total, 0, &not_exchanged},
-    {own_mean_divided, 0, &divided_only},
-    {over_ranks, 0, &not_by_batches},
-    {over_batches, 0, &not_by_ranks},
-    {over_nothing, 0, &not_divided},
-    {over_ranks_twice, 0, &by_ranks_twice},
-    {over_batches_twice, 0, &by_batches_twice},
-    {over_most_batches, 0, &by_most},
-    {over_local_size, 0, &by_local_size},
-    {mean_of_machine, 0, &within_machine},
-    {mean_on_the_root, 0, &root_only},
-    {on_top, 0, &not_emptied},
-    {on_top_in_epoch, 0, &not_emptied},
-    {all_so_far, 0, &not_emptied},
-    {without_first, 0, &first_lost},
-    {without_first, 1, &first_lost},
-    {without_last, 0, &last_lost},
-    {without_last, 1, &last_lost},
-    {halved, 0, &uneven},
-    {halved, 1, &uneven},
-    {nothing, 0, &zero},
+    {own_last, 0, &d_nothing_accumulated},
+    {mean_of_last, 0, &d_last_batch_only},
+    {mean_of_last_divided, 0, &d_last_batch_only_divided},
+    {mean_of_first, 0, &d_first_batch_only},
+    {own_mean, 0, &d_gradients_not_averaged},
+    {own_total, 0, &d_gradients_not_averaged},
+    {own_mean_divided, 0, &d_divided_but_not_summed},
+    {over_ranks, 0, &d_not_divided_by_passes},
+    {over_batches, 0, &d_not_divided_by_workers},
+    {over_nothing, 0, &d_gradients_summed},
+    {over_ranks_twice, 0, &d_averaged_twice},
+    {over_batches_twice, 0, &d_divided_by_passes_twice},
+    {over_most_batches, 0, &d_divided_by_full_update},
+    {over_local_size, 0, &d_divided_by_local_size},
+    {mean_of_machine, 0, &d_averaged_within_machine},
+    {mean_on_the_root, 0, &d_averaged_on_the_root_only},
+    {on_top, 0, &d_sum_not_emptied},
+    {on_top_in_epoch, 0, &d_sum_not_emptied},
+    {all_so_far, 0, &d_sum_not_emptied},
+    {without_first, 0, &d_first_batch_lost},
+    {without_first, 1, &d_first_batch_lost},
+    {without_last, 0, &d_last_batch_lost},
+    {without_last, 1, &d_last_batch_lost},
+    {halved, 0, &d_batches_weighed_unevenly},
+    {halved, 1, &d_batches_weighed_unevenly},
+    {nothing, 0, &d_no_update},
 };
 
 // With a number that stands in the program.
@@ -419,9 +301,9 @@ static const struct {
     int from;
     const Diagnosis *diagnosis;
 } numbered[] = {
-    {of_one_rank, 0, &one_ranks},
-    {over_number_of_ranks, 2, &fixed_ranks},
-    {over_number_of_batches, 2, &fixed_batches},
+    {of_one_rank, 0, &d_gradients_of_one_rank},
+    {over_number_of_ranks, 2, &d_number_of_workers_fixed},
+    {over_number_of_batches, 2, &d_number_of_batches_fixed},
 };
 
 // True where the mean reached the optimizer, whatever its learning rate made of it.
@@ -461,9 +343,9 @@ static bool something_is_exchanged(const AllUpdates *all)
 static const Diagnosis *wrong_gradient(const AllUpdates *all)
 {
     if (explains(all, own_last, 0) && something_is_exchanged(all))
-        return &not_written;
+        return &d_mean_not_written;
     if (only_the_rate_differs(all))
-        return &other_rate;
+        return &d_learning_rate_changed;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (explains(all, known[i].formula, known[i].number))
             return known[i].diagnosis;
@@ -471,7 +353,7 @@ static const Diagnosis *wrong_gradient(const AllUpdates *all)
         for (int number = numbered[i].from; number < MAX_RANKS; number++)
             if (explains(all, numbered[i].formula, number))
                 return numbered[i].diagnosis;
-    return some_are_the_mean(all) ? &some_updates : &wrong;
+    return some_are_the_mean(all) ? &d_in_some_updates : &d_gradients_wrong;
 }
 
 static char *evidence_of(const Updates *updates, int u)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "waiting.h"
+#include "diagnoses/arranged.h"
 #include "base/format.h"
 
 #define ARRANGED "what the check arranges takes place"
@@ -22,7 +23,7 @@ static char *missing_kill(const Run *run)
 static int calls_of(const Events *events, const char *function)
 {
     int count = 0;
-    for (int at = -1; (at = event_find(events, "call", at + 1)) >= 0;)
+    EACH (at, events, "call")
         count += strcmp(event_text(events->items[at], "function"), function) == 0;
     return count;
 }
@@ -76,12 +77,6 @@ static char *missing_pace(const Run *run)
 
 void judge_arranged(const Runs *runs, Report *report)
 {
-    static const Diagnosis not_arranged = {
-        "not-as-arranged",
-        "the check kills a rank, has a save fail or makes a worker slow, to see what the program "
-        "does then, and this did not happen: the program never comes there, or changes the "
-        "settings by which the check does it.",
-        NULL};
     bool any = false;
     for (const Run *run = runs->items; run < runs_end(runs) && report_passed(report); run++) {
         char *missing = missing_kill(run);
@@ -89,7 +84,7 @@ void judge_arranged(const Runs *runs, Report *report)
         missing = missing ? missing : missing_pace(run);
         any = any || run->plan.kill || run->plan.full || run->plan.paces;
         if (missing)
-            report_failure(report, ARRANGED, &not_arranged, evidence_of_run(run, missing));
+            report_failure(report, ARRANGED, &d_not_as_arranged, evidence_of_run(run, missing));
     }
     if (any && report_passed(report) && runs->all)
         report_ok(report, ARRANGED);

@@ -38,6 +38,7 @@
 #include "submission.h"
 #include "symbols.h"
 #include "workplace.h"
+#include "diagnoses/check.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/layout.h"
@@ -315,13 +316,9 @@ static void print_reports(const Check *check)
 // What the reader could not make sense of, for its author and for an instructor.
 static void report_nonsense(Check *check, const char *evidence)
 {
-    static const Diagnosis nonsense = {
-        NONSENSE,
-        "the program has written into memory or files of the library: by an index out of bounds, "
-        "for example. If it has not, this is an error of the kit: please report it.",
-        NULL};
     for (int i = 0; i < check->count; i++)
-        report_failure(&check->reports[i], SENSE, &nonsense, format_text("%s", evidence));
+        report_failure(&check->reports[i], SENSE, &d_trace_makes_no_sense,
+                       format_text("%s", evidence));
 }
 
 // Takes over what a reader has found in these folders: `reading` ends with print_reports.

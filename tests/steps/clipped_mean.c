@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include "waiting.h"
+#include "diagnoses/clipped_mean.h"
 
 #define MULTIPLE "every rank applies the mean of all gradients, times one factor for all variables"
 
@@ -140,48 +141,6 @@ static bool values_are_clipped(const AllClipped *all)
 
 // ---- Diagnoses.
 
-static const Diagnosis not_averaged = {
-    "gradients-not-averaged",
-    "every rank applies its own gradient, clipped or not: nothing of the others reaches its weights.",
-    NULL};
-static const Diagnosis not_written = {
-    "mean-not-written",
-    "something is exchanged, but every rank applies its own gradient, clipped or not. "
-    "model_write_gradients() has to write the mean, and apply_gradients() comes after it.",
-    NULL};
-static const Diagnosis written_in_some = {
-    "mean-written-in-some-updates",
-    "where the mean is not scaled, every rank applies the gradient that it has computed: the mean "
-    "has to be written, clipped or not.",
-    NULL};
-static const Diagnosis one_ranks = {
-    "gradients-of-one-rank",
-    "all ranks apply the gradient of one of them, and the work of the others is lost.", NULL};
-static const Diagnosis within_machine = {
-    "averaged-within-machine", "the gradients are averaged among the ranks of one machine only.",
-    NULL};
-static const Diagnosis before = {
-    "clipped-before-average",
-    "every rank clips its own gradient, by a factor of its own, and these are combined. The mean "
-    "of clipped gradients is not the clipped mean: a worker with a large gradient counts for less, "
-    "and the result depends on how the images are divided among workers. Average first.",
-    NULL};
-static const Diagnosis per_variable = {
-    "norm-per-variable",
-    "each variable is scaled by its own norm. That changes the direction of the gradient. There is "
-    "one norm, of all variables together.",
-    NULL};
-static const Diagnosis values = {
-    "values-clipped",
-    "no value is above the limit: the values are clipped one by one. That changes the direction of "
-    "the gradient. Clipping by the norm multiplies all values by one factor.",
-    NULL};
-static const Diagnosis wrong = {
-    "gradients-wrong",
-    "this is no multiple of the mean, and nothing that this check knows explains all updates: not "
-    "the mean of clipped gradients, not a factor for each variable, not values that are clipped.",
-    NULL};
-
 static bool something_is_exchanged(const AllClipped *all)
 {
     for (int i = 0; i < all->count; i++) {
@@ -196,20 +155,20 @@ static bool something_is_exchanged(const AllClipped *all)
 static const Diagnosis *wrong_gradient(const AllClipped *all)
 {
     if (all_multiples(all, own_base, 0))
-        return something_is_exchanged(all) ? &not_written : &not_averaged;
+        return something_is_exchanged(all) ? &d_mean_not_written : &d_gradients_not_averaged;
     if (is_own_where_not_scaled(all))
-        return &written_in_some;
+        return &d_mean_written_in_some_updates;
     if (all_multiples(all, base_of_machine, 0))
-        return &within_machine;
+        return &d_averaged_within_machine;
     for (int rank = 0; rank < MAX_RANKS; rank++)
         if (all_multiples(all, base_of_one_rank, rank))
-            return &one_ranks;
+            return &d_gradients_of_one_rank;
     for (int number = AVERAGED; number <= SCALED; number++)
         if (explains(all, before_average, number))
-            return &before;
+            return &d_clipped_before_average;
     if (explains(all, by_variable, 0) || explains(all, by_variable_before, 0))
-        return &per_variable;
-    return values_are_clipped(all) ? &values : &wrong;
+        return &d_norm_per_variable;
+    return values_are_clipped(all) ? &d_values_clipped : &d_gradients_wrong;
 }
 
 static char *evidence_of(const ClippedUpdates *updates, int u)

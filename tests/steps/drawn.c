@@ -1,6 +1,7 @@
 // Images that ranks drew, compared.
 
 #include "drawn.h"
+#include "diagnoses/drawn.h"
 
 #include <math.h>
 #include <string.h>
@@ -52,11 +53,6 @@ static bool draw_the_same(const Run *run, int a, int b)
 
 bool judge_drawn_images(const Runs *runs, const char *property, Report *report)
 {
-    static const Diagnosis seeds_equal = {"seeds-equal",
-                                          "ranks draw the same images in the same order, and so do "
-                                          "the same work. Often this means the "
-                                          "same seed: without set_seed() each rank draws its own.",
-                                          NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int a = 0; a < run->ranks; a++) {
             RankSet same = 1u << a;
@@ -64,7 +60,7 @@ bool judge_drawn_images(const Runs *runs, const char *property, Report *report)
                 same |= draw_the_same(run, a, b) ? 1u << b : 0;
             if (rank_count(same) == 1)
                 continue;
-            return report_failure_in(report, runs, run, property, &seeds_equal,
+            return report_failure_in(report, runs, run, property, &d_seeds_equal,
                                      "%s began with a batch of the images %s, and one of %s",
                                      rank_names(same).text, drawn(run, a, 0), drawn(run, a, 1));
         }
@@ -77,19 +73,14 @@ bool judge_drawn_images(const Runs *runs, const char *property, Report *report)
 bool judge_labels(const Runs *runs, Report *report)
 {
     static const char *const property = "every image comes with its own label";
-    static const Diagnosis mixed_up = {
-        "labels-mixed-up",
-        "images have the labels of other images. Where images are moved to another place, their "
-        "labels have to move with them.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         for (int r = 0; r < run->ranks; r++) {
             const Events *events = &run->traces.of[r];
-            for (int at = -1; (at = event_find(events, "images", at + 1)) >= 0;) {
+            EACH (at, events, "images") {
                 const cJSON *batch = events->items[at];
                 if (!(event_number(batch, "mislabeled") > 0))
                     continue;
-                return report_failure_in(report, runs, run, property, &mixed_up,
+                return report_failure_in(report, runs, run, property, &d_labels_mixed_up,
                                          "rank %d: %.0f of the images %s of the "
                                          "%s set have another label than in the file",
                                          r, event_number(batch, "mislabeled"),
@@ -103,17 +94,12 @@ bool judge_statistics(const Runs *runs, Report *report)
 {
     static const char *const property =
         "images are standardized by the statistics of all training images";
-    static const Diagnosis others = {
-        "other-statistics",
-        "the statistics are those of another set of images than all that there are to train on: of "
-        "this worker's shard, perhaps. Then the same image is another one on each worker.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int r = 0; r < run->ranks; r++) {
             double images = event_number(event_last(&run->traces.of[r], "statistics"), "images");
             if (!(fabs(images - run_flag(run, "--images ")) > 0))
                 continue;
-            return report_failure_in(report, runs, run, property, &others,
+            return report_failure_in(report, runs, run, property, &d_other_statistics,
                                      "rank %d took those of %.0f images; there are "
                                      "%.0f to train on",
                                      r, images, run_flag(run, "--images "));

@@ -12,6 +12,7 @@
 #include "servers.h"
 #include "waiting.h"
 #include "whereabouts.h"
+#include "diagnoses/end.h"
 #include "base/format.h"
 
 // ---- What is known of an exercise.
@@ -51,17 +52,12 @@ static const Line *mpi_error(const Output *output)
 
 static const Diagnosis *explanation(const Output *output, const Ends *ends)
 {
-    static const Diagnosis bounds = {
-        "index-out-of-bounds",
-        "the program uses an index that the array does not have; the message names the line and "
-        "the index. An index below 0 often comes from %: in C it keeps the sign, -1 % 5 is -1.",
-        NULL};
     if (output_says(output, "runtime error: index"))
-        return &bounds;
+        return &d_index_out_of_bounds;
     const Line *error = mpi_error(output);
     for (const Explanation *e = ends->explanations; e && e->words; e++)
         if (output_says(output, e->words) || (error && strstr(error->text, e->words)))
-            return &e->diagnosis;
+            return e->diagnosis;
     return NULL;
 }
 
@@ -90,43 +86,30 @@ static const char *call_of_all(const Traces *traces)
 }
 
 // The likely mistake in any program.
-static const char *mistake_of_any(const Traces *traces)
+static const Diagnosis *mistake_of_any(const Traces *traces)
 {
     if (some_but_not_all(traces, "init"))
-        return "hvd_init() must be called by every rank; the ranks that did wait for the others.";
+        return &d_hung_some_init;
     if (busy_ranks(traces))
-        return "a loop that doesn't end, or something that never comes, at least in some of "
-               "the processes.";
+        return &d_hung_busy;
     if (ranks_waiting_for_messages(traces))
-        return "a message that is sent and not received, or waited for and not sent. (The check "
-               "has each send end only when it is received, as MPI may, and does with large "
-               "messages: where all ranks send first, all wait.)";
+        return &d_hung_messages;
     const char *common = call_of_all(traces);
     if (common && strcmp(common, "MPI_Allgather") == 0)
-        return "all ranks are in the same collective call, and it does not end: often the counts "
-               "do not fit. The receive count of MPI_Allgather is what comes from each rank, not "
-               "from all. (On a slow or busy machine try again, with HVDLAB_PATIENCE=3 in the "
-               "environment, say.)";
+        return &d_hung_counts_of_an_all_gather;
     if (common)
-        return "all ranks are in the same collective call, and it does not end: often the counts "
-               "do not fit, what a rank sends and what others have room for. (On a slow or busy "
-               "machine try again, with HVDLAB_PATIENCE=3 in the environment, say.)";
+        return &d_hung_counts;
     // Where the library has found ranks in different calls, none of them is left waiting in its
     // own.
     if (!any_is_blocked(traces) && !ranks_with(traces, "disagreement"))
-        return crowding() > 1
-                   ? "no rank waits for what another has not begun, and yet nothing moves; the "
-                     "machine is busy. Try again, with HVDLAB_PATIENCE=3 in the environment, say."
-                   : "no rank waits for what another has not begun, and yet nothing moves: "
-                     "something takes long, or does not end.";
-    return "some ranks make a collective call, and others do not (often it is inside an if, or "
-           "after a return). All ranks must make it, with or without values of their own.";
+        return crowding() > 1 ? &d_hung_nothing_moves_on_a_busy_machine : &d_hung_nothing_moves;
+    return &d_hung_some_call;
 }
 
-static Diagnosis likely_mistake(const Ends *ends, const Traces *traces)
+static const Diagnosis *likely_mistake(const Ends *ends, const Traces *traces)
 {
-    Diagnosis own = ends->mistake ? ends->mistake(traces) : (Diagnosis){0};
-    return own.name ? own : (Diagnosis){"hung", mistake_of_any(traces), NULL};
+    const Diagnosis *own = ends->mistake ? ends->mistake(traces) : NULL;
+    return own ? own : mistake_of_any(traces);
 }
 
 // ---- Ends.
@@ -239,25 +222,19 @@ static char *crash_evidence(const Run *run)
 // Where a run had to be ended whose ranks started processes: those are the likely mistake.
 static const Diagnosis *mistake_of_children(const Run *run, char **evidence)
 {
-    static const Diagnosis children = {
-        "hung",
-        "the processes that the program starts (fork, system, popen) don't come to an end, or "
-        "take the cores that the ranks need.",
-        NULL};
     int own = run_own_processes(&run->plan, &run->usage);
     if (own == 0)
         return NULL;
     text_add(evidence, "\nit had started at least %d process%s", own, own == 1 ? "" : "es");
-    return &children;
+    return &d_hung_its_own_processes;
 }
 
 static void report_silence(const Run *run, const Ends *ends, const char *property, Report *report)
 {
     char *where = whereabouts(&run->traces);
     const Diagnosis *children = mistake_of_children(run, &where);
-    Diagnosis diagnosis = children ? *children : likely_mistake(ends, &run->traces);
     report_failure(
-        report, property, &diagnosis,
+        report, property, children ? children : likely_mistake(ends, &run->traces),
         evidence_of_run(
             run, format_text("nothing moved any more, so the run was ended after %.0f seconds\n%s",
                              run->seconds, where)));
@@ -266,22 +243,6 @@ static void report_silence(const Run *run, const Ends *ends, const char *propert
 
 static void report_endlessness(const Run *run, const char *property, Report *report)
 {
-    static const Diagnosis endless = {
-        "hung",
-        "far more epochs or steps than the command line asks for, or a loop that doesn't end. (On "
-        "a slow or busy machine try again, with HVDLAB_PATIENCE=3 in the environment, say.)",
-        NULL};
-    static const Diagnosis slow = {
-        "hung",
-        "the program itself asks for no more epochs than the command line does, and the machine "
-        "is busy: try again, with HVDLAB_PATIENCE=3 in the environment, say.",
-        NULL};
-    static const Diagnosis long_steps = {
-        "hung",
-        "the program itself asks for no more epochs than the command line does, and the machine is "
-        "not busy: something takes long in each step, or after the training (a loop of the "
-        "program's own, a sleep).",
-        NULL};
     const cJSON *fit = event_nth(&run->traces.of[0], "fit", 0);
     bool more = event_number(fit, "epochs") > run_flag(run, "--epochs ") ||
                 event_number(fit, "steps") > event_number(fit, "train_len");
@@ -295,30 +256,14 @@ static void report_endlessness(const Run *run, const char *property, Report *rep
                  event_number(fit, "epochs"));
     const Diagnosis *children = mistake_of_children(run, &evidence);
     const Diagnosis *diagnosis = children         ? children
-                                 : !fit || more   ? &endless
-                                 : crowding() > 1 ? &slow
-                                                  : &long_steps;
+                                 : !fit || more   ? &d_hung_endless
+                                 : crowding() > 1 ? &d_hung_busy_machine
+                                                  : &d_hung_long_steps;
     report_failure(report, property, diagnosis, evidence_of_run(run, evidence));
 }
 
 static void report_greed(const Run *run, const char *property, Report *report)
 {
-    static const Diagnosis memory = {
-        "too-much-memory",
-        "memory that is asked for in a loop and never given back, or an array that is far larger "
-        "than it has to be.",
-        NULL};
-    static const Diagnosis processes = {
-        "too-many-processes",
-        "the program starts processes (fork, system, popen): many at once, or in a loop that does "
-        "not end.",
-        NULL};
-    static const Diagnosis disk = {
-        "too-much-disk",
-        "the program writes files in a loop that does not end, or far larger ones than it has to.",
-        NULL};
-    static const Diagnosis names = {
-        "too-many-files", "the program makes files or folders in a loop that does not end.", NULL};
     bool swallows = run->usage.memory > MAX_RUN_MEMORY,
          fills = run->usage.disk > MAX_RUN_DISK - DISK_SLACK;
     char *evidence =
@@ -337,10 +282,10 @@ static void report_greed(const Run *run, const char *property, Report *report)
                           "%.1f seconds",
                           MAX_RUN_PROCESSES, run->seconds);
     report_failure(report, property,
-                   run->usage.full ? &names
-                   : fills         ? &disk
-                   : swallows      ? &memory
-                                   : &processes,
+                   run->usage.full ? &d_too_many_files
+                   : fills         ? &d_too_much_disk
+                   : swallows      ? &d_too_much_memory
+                                   : &d_too_many_processes,
                    evidence_of_run(run, evidence));
 }
 
@@ -375,15 +320,6 @@ static const char *late_line(const Output *output, int rank)
 // What was printed or traced without end.
 static void report_flood(const Run *run, const char *property, Report *report)
 {
-    static const Diagnosis prints = {"too-much-output",
-                                     "a loop that prints and doesn't come to an end, or a line for "
-                                     "each of very many values. Print "
-                                     "less: a check keeps a megabyte.",
-                                     NULL};
-    static const Diagnosis calls = {"too-many-calls",
-                                    "a loop that calls the library or MPI and doesn't come to an "
-                                    "end, or a message for each of very many small pieces.",
-                                    NULL};
     char *evidence = format_text("it %s, so the run was ended after %.1f seconds",
                                  run->flooded ? "printed more than a megabyte"
                                               : "left more events in its traces than a check keeps",
@@ -394,7 +330,7 @@ static void report_flood(const Run *run, const char *property, Report *report)
     const char *line = run->flooded && rank >= 0 ? late_line(&run->output, rank) : NULL;
     if (line)
         text_add(&evidence, ", in the end: %.200s", line);
-    report_failure(report, property, run->flooded ? &prints : &calls,
+    report_failure(report, property, run->flooded ? &d_too_much_output : &d_too_many_calls,
                    evidence_of_run(run, evidence));
 }
 
@@ -403,14 +339,8 @@ static void report_idle_ranks(const Run *run, RankSet idle, const char *hint, co
 {
     RankSet traced = ranks_with(&run->traces, "start");
     bool is_known = idle & traced; // where there is no trace, nothing else is known
-    Diagnosis diagnosis = {
-        "not-all-ranks-train",
-        is_known
-            ? "main returns before fit(), or jumps over it. All ranks train; only printing is "
-              "left to the root."
-            : "nothing is known of what these ranks did: often main returns before it has called "
-              "the library. All ranks train; only printing is left to the root.",
-        hint};
+    Diagnosis diagnosis = is_known ? d_not_all_ranks_train : d_not_all_ranks_train_no_trace;
+    diagnosis.hint = hint;
     char *evidence = format_text("%s %s", rank_names(idle).text,
                                  is_known ? "ended without having trained"
                                           : "ended and left no trace of any training");
@@ -450,16 +380,11 @@ static void report_disagreement(const Run *run, const Ends *ends, const char *pr
                                 Report *report)
 {
     const char *text = disagreement(run);
-    static const char name[] = "ranks-disagree";
-    Diagnosis diagnosis = {
-        name,
-        "something that has to be the same on all ranks depends on the rank: the "
-        "library's line names it.",
-        NULL};
+    Diagnosis diagnosis = d_ranks_disagree;
     if (is_about_calls(text) || (ends->counts_tell_calls && strstr(text, " values")))
-        diagnosis = likely_mistake(ends, &run->traces);
+        diagnosis = *likely_mistake(ends, &run->traces);
     if (strcmp(diagnosis.name, "hung") == 0) // what the traces don't prove more of
-        diagnosis.name = name;
+        diagnosis.name = d_ranks_disagree.name;
     char *where = whereabouts(&run->traces);
     report_failure(
         report, property, &diagnosis,
@@ -480,64 +405,27 @@ static bool is_of_a_pointer(const Run *run, FailedRank failed)
 
 static void report_crash(const Run *run, const Ends *ends, const char *property, Report *report)
 {
-    static const Diagnosis pointer = {
-        "crashed",
-        "such a signal is mostly a pointer that leads nowhere: NULL (something that only some "
-        "ranks have made, say, or memory that was not given: here a process may ask for 4 GB), "
-        "never set, past the end of an array, or to memory that was freed already.",
-        NULL};
-    static const Diagnosis other_signal = {
-        "crashed",
-        "no access to memory causes this signal; its name says what happened. Signals 9 and 15 are "
-        "sent by another program, or by kill(); Linux sends 9 where the machine's memory is full.",
-        NULL};
-    static const Diagnosis aborted = {"crashed",
-                                      "abort() ended the program. The program called it, or a "
-                                      "library did; the library's message then says why.",
-                                      NULL};
-    static const Diagnosis without_bound = {
-        "crashed",
-        "the weights have grown without bound, as with a learning rate that is too high, a sum in "
-        "place of a mean, or whatever else a failure above names.",
-        NULL};
-    static const Diagnosis refused = {"crashed", "the message names it.", NULL};
-    static const Diagnosis left = {
-        "crashed",
-        "the program left with a status of its own; what it printed, if it did, says why.", NULL};
-    static const Diagnosis reported = {
-        "crashed",
-        "main returned another number than 0, or exit() was called with one. It "
-        "says to mpirun whether all went well: 0 means yes, any other number no.",
-        NULL};
-    static const Diagnosis divided_by_zero = {
-        "crashed",
-        "a whole number is divided by zero. Often it is a quotient of whole numbers, 1 / 2 say, or "
-        "hvd_rank(), which is 0 on the root. The number of workers is hvd_size().",
-        NULL};
-    static const Diagnosis file_too_large = {
-        "too-much-disk", "it writes a file without end: the check allows a quarter of a gigabyte.",
-        NULL};
     FailedRank failed = failed_rank(run);
     // What a full disk makes the library say is the check's own doing.
     const Diagnosis *diagnosis = run->plan.full ? NULL : explanation(&run->output, ends);
     bool status_only = !diagnosis && is_reported_failure(run);
     if (status_only)
-        diagnosis = &reported;
+        diagnosis = &d_crashed_returned;
     else if (!diagnosis &&
              (strstr(failed.how, "Floating point") || output_says(&run->output, "Floating point")))
-        diagnosis = &divided_by_zero;
+        diagnosis = &d_crashed_divided_by_zero;
     else if (!diagnosis && strstr(failed.how, "File size limit"))
-        diagnosis = &file_too_large;
+        diagnosis = &d_too_much_disk_one_file;
     else if (!diagnosis && output_says(&run->output, "the weights are of no use any more"))
-        diagnosis = &without_bound;
+        diagnosis = &d_crashed_without_bound;
     else if (!diagnosis && strstr(failed.how, "Aborted"))
-        diagnosis = &aborted;
+        diagnosis = &d_crashed_aborted;
     else if (!diagnosis && (run->killed ? failed.status : run->status) == 2) // the library's line
-        diagnosis = &refused;
+        diagnosis = &d_crashed_refused;
     else if (!diagnosis && !strstr(failed.how, "signal") && run->status < 128)
-        diagnosis = &left;
+        diagnosis = &d_crashed_own_status;
     else if (!diagnosis)
-        diagnosis = is_of_a_pointer(run, failed) ? &pointer : &other_signal;
+        diagnosis = is_of_a_pointer(run, failed) ? &d_crashed_pointer : &d_crashed_other_signal;
     report_failure(report, property, diagnosis,
                    evidence_of_run(run, status_only ? status_evidence(run) : crash_evidence(run)));
 }
@@ -580,23 +468,15 @@ static bool survivors_ended(const Run *run)
 
 static bool report_forged(const Run *run, Report *report)
 {
-    static const Diagnosis forged = {
-        "forged-trace",
-        "the program wrote into the trace that the check reads. Only the library writes there.",
-        NULL};
     return report_failure(
-        report, "the trace was written by the library", &forged,
+        report, "the trace was written by the library", &d_forged_trace,
         format_text("lines of %s are not the library's", rank_names(run->forged).text));
 }
 
 static bool report_nonsense(const Run *run, Report *report)
 {
-    static const Diagnosis nonsense = {
-        NONSENSE,
-        "the program has written into the library's memory, by an index out of bounds, for "
-        "example, or into its trace. Only the library writes there.",
-        NULL};
-    return report_failure(report, SENSE, &nonsense, format_text("%s", run->traces.fault));
+    return report_failure(report, SENSE, &d_trace_makes_no_sense,
+                          format_text("%s", run->traces.fault));
 }
 
 bool judge_end(const Run *run, const Ends *ends, Report *report)

@@ -10,15 +10,15 @@
 // A line by which the library ended the program, because of a mistake that has a name.
 typedef struct {
     const char *words; // in the line
-    Diagnosis diagnosis;
+    const Diagnosis *diagnosis;
 } Explanation;
 
 typedef struct {
     const Explanation *explanations; // up to one without words; NULL: none
 
     // What is wrong where nothing moves any more, or ranks make different calls. Its name is "hung"
-    // but where the traces prove more; it has none where the exercise knows nothing of its own.
-    Diagnosis (*mistake)(const Traces *traces);
+    // but where the traces prove more; NULL where the exercise knows nothing of its own.
+    const Diagnosis *(*mistake)(const Traces *traces);
 
     // What a run that ended with a failing status shows that explains it: reports it, or nothing.
     void (*crashed)(const Run *run, Report *report);

@@ -88,7 +88,7 @@ int event_find_before(const Events *events, const char *name, int before)
 int event_count(const Events *events, const char *name)
 {
     int count = 0;
-    for (int at = -1; (at = event_find(events, name, at + 1)) >= 0;)
+    EACH (at, events, name)
         count++;
     return count;
 }

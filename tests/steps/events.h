@@ -37,6 +37,9 @@ void traces_free(Traces *traces);
 // The place of the first event of that name from place `from` on, or -1.
 int event_find(const Events *events, const char *name, int from);
 
+// Loops over the places of all events of that name.
+#define EACH(at, events, name) for (int at = -1; (at = event_find(events, name, at + 1)) >= 0;)
+
 // The place of the last one before place `before`, or -1.
 int event_find_before(const Events *events, const char *name, int before);
 

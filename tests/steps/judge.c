@@ -1,6 +1,7 @@
 // What judges have in common.
 
 #include "judge.h"
+#include "diagnoses/judge.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -96,15 +97,31 @@ bool report_property(Report *report, const char *property, const Diagnosis *diag
                     : report_ok(report, property);
 }
 
+static Fault first_fault(const Runs *runs, const RunProperty *property)
+{
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        Fault fault = property->fault(run);
+        if (fault.diagnosis)
+            return (Fault){fault.diagnosis, evidence_in(runs, run, fault.evidence)};
+    }
+    return NO_FAULT;
+}
+
+void judge_properties(const Runs *runs, const RunProperty *properties, Report *report)
+{
+    for (const RunProperty *property = properties; property->text; property++) {
+        Fault fault = first_fault(runs, property);
+        report_property(report, property->text, fault.diagnosis, fault.evidence);
+    }
+}
+
 bool nothing_trained(const Runs *runs, const char *property, Report *report)
 {
-    static const Diagnosis nothing = {
-        "nothing-trained", "fit() was asked for no epoch at all, or was not asked.", NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         for (int r = 0; r < run->ranks; r++)
             if (event_count(&run->traces.of[r], "step") == 0) {
                 if (!report->held)
-                    report_failure_in(report, runs, run, property, &nothing,
+                    report_failure_in(report, runs, run, property, &d_nothing_trained,
                                       "rank %d made no step of training", r);
                 return true;
             }
@@ -113,12 +130,11 @@ bool nothing_trained(const Runs *runs, const char *property, Report *report)
 
 bool none_computed(const Runs *runs, const char *property, Report *report)
 {
-    static const Diagnosis none = {"nothing-trained", "no gradients are computed on some rank.",
-                                   NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         for (int r = 0; r < run->ranks; r++)
             if (event_count(&run->traces.of[r], "gradient") == 0) {
-                report_failure_in(report, runs, run, property, &none, "rank %d computed none", r);
+                report_failure_in(report, runs, run, property, &d_nothing_trained_some_rank,
+                                  "rank %d computed none", r);
                 return true;
             }
     return false;

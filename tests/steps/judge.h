@@ -8,6 +8,19 @@
 #include "run.h"
 #include "base/format.h"
 
+// What is wrong in a run: a diagnosis, and what it follows from, to be freed.
+typedef struct {
+    const Diagnosis *diagnosis; // NULL: nothing
+    char *evidence;
+} Fault;
+#define NO_FAULT ((Fault){NULL, NULL})
+
+// A property that each run has by itself.
+typedef struct {
+    const char *text; // in a student's words
+    Fault (*fault)(const Run *run);
+} RunProperty;
+
 // Of runs that came to their end, at least one. What holds must hold in all of them.
 typedef void (*Judge)(const Runs *runs, Report *report);
 
@@ -17,6 +30,16 @@ typedef void (*Judge)(const Runs *runs, Report *report);
         judge_add(file, function);                                                                 \
     }
 void judge_add(const char *file, Judge judge);
+
+// The judge of `file` as a table: PROPERTIES("step_02", {"the root prints", printing_fault}, ...).
+// Each property holds where it has no fault in any run; else the first run with one is shown.
+#define PROPERTIES(file, ...)                                                                      \
+    static void judge_table(const Runs *runs, Report *report)                                      \
+    {                                                                                              \
+        judge_properties(runs, (const RunProperty[]){__VA_ARGS__, {NULL, NULL}}, report);          \
+    }                                                                                              \
+    JUDGE(file, judge_table)
+void judge_properties(const Runs *runs, const RunProperty *properties, Report *report);
 
 // The judge of the exercise with that file; NULL: there is none.
 Judge judge_of(const char *file);

@@ -5,6 +5,7 @@
 #include "drawn.h"
 #include "end.h"
 #include "mean.h"
+#include "diagnoses/judge_accumulate.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -84,54 +85,23 @@ static bool any_applied(const Updates *updates, int rank)
     return applied;
 }
 
-static const Diagnosis never = {
-    "no-update", "no gradient reaches the weights: apply_gradients() updates them.", NULL};
-static const Diagnosis one_by_one = {
-    "update-in-every-batch",
-    "an update is made after every batch. Gradients are to be computed, and added up, for all "
-    "batches of an update, and only then applied.",
-    NULL};
-static const Diagnosis large = {
-    "one-large-batch",
-    "one gradient is computed where there should be several: several batches are made one, which "
-    "needs the memory that this exercise does without.",
-    NULL};
-static const Diagnosis left_out = {
-    "batches-left-out", "gradients are computed of fewer batches than an epoch has.", NULL};
-static const Diagnosis carried = {
-    "rest-carried-over",
-    "where the batches of an epoch don't make whole updates, the last update of the epoch is from "
-    "fewer of them; here they are carried over into the next epoch.",
-    NULL};
-static const Diagnosis other_number = {
-    "updates-wrong",
-    "between two updates there is another number of batches than makes 256 images of all workers: "
-    "was UPDATE changed, or `passes`, or are the batches counted otherwise?",
-    NULL};
-
-static const Diagnosis again = {
-    "same-batch-again",
-    "gradients are computed more often than batches are taken: the passes of an update compute one "
-    "batch again. batches_next() gives the next one, once in each pass.",
-    NULL};
-
 static const Diagnosis *wrong_number(const Updates *updates, int rank)
 {
     int all = updates->steps * updates->epochs;
     if (!any_applied(updates, rank))
-        return &never;
+        return &d_no_update;
     if (total(updates, rank, false) < all)
         return total(updates, rank, true) > total(updates, rank, false) &&
                        all_from(updates, rank, 1)
-                   ? &large
-                   : &left_out;
+                   ? &d_one_large_batch
+                   : &d_batches_left_out;
     if (first_other_number(updates, rank) < 0)
-        return &again;
+        return &d_same_batch_again;
     if (all_from(updates, rank, 1))
-        return &one_by_one;
+        return &d_update_in_every_batch;
     if (updates->epochs > 1 && all_from(updates, rank, updates->passes))
-        return &carried;
-    return &other_number;
+        return &d_rest_carried_over;
+    return &d_updates_wrong;
 }
 
 static bool judge_numbers(const Runs *runs, const AllUpdates *all, Report *report)
@@ -164,14 +134,6 @@ static bool judge_numbers(const Runs *runs, const AllUpdates *all, Report *repor
 
 static bool judge_weights(const Runs *runs, const AllUpdates *all, Report *report)
 {
-    static const Diagnosis start = {
-        "start-differs",
-        "the ranks begin with different weights: the page calls hvd_broadcast_model() before the "
-        "first update.",
-        NULL};
-    static const Diagnosis apart = {
-        "weights-differ",
-        "the ranks applied the same gradients, and yet their weights have come apart.", NULL};
     const double allowed = 1e-4;
     for (int i = 0; i < all->count; i++) {
         const Updates *updates = &all->items[i];
@@ -180,7 +142,8 @@ static bool judge_weights(const Runs *runs, const AllUpdates *all, Report *repor
                 double root = updates->of[0][u].weights, own = updates->of[r][u].weights;
                 if (!isfinite(root) || fabs(root - own) <= allowed * (u > 0) * fabs(root))
                     continue;
-                return report_failure_in(report, runs, updates->run, START, u > 0 ? &apart : &start,
+                return report_failure_in(report, runs, updates->run, START,
+                                         u > 0 ? &d_weights_differ : &d_start_differs,
                                          "before update %d, as fingerprints:\n"
                                          "rank 0: %.9g\nrank %d: %.9g",
                                          u + 1, root, r, own);
@@ -191,20 +154,6 @@ static bool judge_weights(const Runs *runs, const AllUpdates *all, Report *repor
 
 static bool judge_exchange(const Runs *runs, const AllUpdates *all, Report *report)
 {
-    static const Diagnosis every = {
-        "exchanged-in-every-batch",
-        "the ranks exchange something of the size of gradients before the update's last batch is "
-        "computed. The mean of the workers' sums is the same, and needs one exchange.",
-        NULL};
-    static const Diagnosis too_much = {
-        "exchanged-too-much",
-        "after its last batch a rank sends as many bytes as the gradients of all the update's "
-        "batches have. Often each gradient is sent by itself; their sum is as long as one of them.",
-        NULL};
-    static const Diagnosis twice = {"exchanged-twice",
-                                    "the same call exchanges all gradients a second time. After "
-                                    "the first exchange they are the same on all workers.",
-                                    NULL};
     for (int i = 0; i < all->count; i++) {
         const Updates *updates = &all->items[i];
         for (int u = 0; u < updates->count; u++)
@@ -217,9 +166,9 @@ static bool judge_exchange(const Runs *runs, const AllUpdates *all, Report *repo
                     continue;
                 return report_failure_in(
                     report, runs, updates->run, ONCE,
-                    early  ? &every
-                    : much ? &too_much
-                           : &twice,
+                    early  ? &d_exchanged_in_every_batch
+                    : much ? &d_exchanged_too_much
+                           : &d_exchanged_twice,
                     "in update %d, from %d batches, rank %d sent %.0f bytes before "
                     "it had the gradients of the last one, and %.0f after that; "
                     "all gradients together are %.0f bytes",
@@ -262,18 +211,9 @@ static void judge(const Runs *runs, Report *report)
 }
 
 static const Explanation explanations[] = {
-    {"model_read_gradients: there are no gradients",
-     {"read-too-early",
-      "model_read_gradients() gives what compute_gradients() has computed: it comes after it.",
-      NULL}},
-    {"apply_gradients: there are no gradients",
-     {"applied-too-often",
-      "apply_gradients() is called again without new gradients: once for an update, after the mean "
-      "was written.",
-      NULL}},
-    {"has no weights before compile",
-     {"broadcast-too-early",
-      "compile() draws the weights; before it there is nothing to broadcast.", NULL}},
+    {"model_read_gradients: there are no gradients", &d_read_too_early},
+    {"apply_gradients: there are no gradients", &d_applied_too_often},
+    {"has no weights before compile", &d_broadcast_too_early},
     {0},
 };
 static const Ends ends = {.explanations = explanations};

@@ -2,21 +2,10 @@
 // more than twice.
 
 #include "sums.h"
+#include "diagnoses/judge_around.h"
 
 #define AROUND "every rank sends to its neighbours in the ring only"
 #define AMOUNT "no rank sends more than twice the data"
-
-static const Diagnosis not_messages = {
-    "not-by-messages",
-    "the sums are right, but less was sent by MPI_Send and its kind than any all-reduce needs: the "
-    "values must have come on another way.",
-    NULL};
-static const Diagnosis too_much = {
-    "too-much-sent",
-    "more travels than has to: one array whose values grow to the sum, from rank 0 to the last "
-    "rank, and then the sum, from the last rank to all others. So each rank sends one array in "
-    "each of the two rounds.",
-    NULL};
 
 static const Diagnosis *wrong_amount(const SumCall *call)
 {
@@ -25,10 +14,10 @@ static const Diagnosis *wrong_amount(const SumCall *call)
     for (int r = 0; r < call->run->ranks; r++) {
         double sent = bytes_sent_by(call, r);
         if (sent > 2 * values + SLACK)
-            diagnosis = &too_much;
+            diagnosis = &d_too_much_sent;
         all += sent;
     }
-    return all < 2 * (call->run->ranks - 1) * values ? &not_messages : diagnosis;
+    return all < 2 * (call->run->ranks - 1) * values ? &d_not_by_messages : diagnosis;
 }
 
 static const CallRule way = {AROUND, not_around, ways_of_call};

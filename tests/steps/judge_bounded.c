@@ -6,6 +6,7 @@
 #include "pushes.h"
 #include "servers.h"
 #include "waiting.h"
+#include "diagnoses/judge_bounded.h"
 
 #include <limits.h>
 #include <math.h>
@@ -119,16 +120,6 @@ static char *beyond_bound(const Run *run, int rank, int *most, bool *delayed)
 
 static void judge_bound(const Runs *runs, Report *report)
 {
-    static const Diagnosis nobody = {
-        "nobody-waits", "every pull is answered at once, however far ahead the worker is.", NULL};
-    static const Diagnosis one = {
-        "bound-off-by-one",
-        "workers get weights when they are one update further ahead than the bound allows.", NULL};
-    static const Diagnosis beyond = {"bound-exceeded",
-                                     "some workers wait, but not all that should. A lead is a "
-                                     "worker's own updates less those of "
-                                     "the slowest that has not left.",
-                                     NULL};
     char *first = NULL;
     bool delayed = false, by_one = true;
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
@@ -143,7 +134,11 @@ static void judge_bound(const Runs *runs, Report *report)
         by_one = by_one && most <= standing_of(run).bound + 1;
     }
     if (first)
-        report_failure(report, BOUND, !delayed ? &nobody : by_one ? &one : &beyond, first);
+        report_failure(report, BOUND,
+                       !delayed ? &d_nobody_waits
+                       : by_one ? &d_bound_off_by_one_too_far_ahead
+                                : &d_bound_exceeded,
+                       first);
     else
         report_ok(report, BOUND);
 }
@@ -196,22 +191,6 @@ static char *waits_longer(const Run *run, int rank, Waits *waits)
 
 static void judge_waiting(const Runs *runs, Report *report)
 {
-    static const Diagnosis one = {
-        "bound-off-by-one", "a worker that is just the bound ahead has to wait already.", NULL};
-    static const Diagnosis longer = {
-        "waits-too-long",
-        "a worker that is not too far ahead waits. Each request that a server takes, a push or a "
-        "worker's end, may let a waiting worker go on.",
-        NULL};
-    static const Diagnosis leaving = {"waits-for-who-has-left",
-                                      "a worker that leaves may let a waiting worker go on: look "
-                                      "again after PS_DONE and PS_LOST.",
-                                      NULL};
-    static const Diagnosis one_of_several = {
-        "waits-too-long",
-        "several workers may go on at the same time, and only some of them are answered before the "
-        "next request is taken: often the loop over them ends with the first one (break).",
-        NULL};
     char *first = NULL;
     Waits waits = {true, true, true};
     for (const Run *run = runs->items; run < runs_end(runs); run++)
@@ -224,10 +203,10 @@ static void judge_waiting(const Runs *runs, Report *report)
         }
     if (first)
         report_failure(report, LONGER,
-                       waits.since_leaving   ? &leaving
-                       : waits.beside_others ? &one_of_several
-                       : waits.by_one        ? &one
-                                             : &longer,
+                       waits.since_leaving   ? &d_waits_for_who_has_left_leaving
+                       : waits.beside_others ? &d_waits_too_long_one_of_several
+                       : waits.by_one        ? &d_bound_off_by_one_waits_already
+                                             : &d_waits_too_long,
                        first);
     else
         report_ok(report, LONGER);
@@ -245,40 +224,21 @@ typedef struct {
 
 static const Diagnosis *wrong_round(const Round *round, double value, int workers)
 {
-    static const Diagnosis alone = {
-        "round-not-held", "with a bound of 0 gradients are applied by themselves, as they come.",
-        NULL};
-    static const Diagnosis sum = {
-        "sum-instead-of-mean", "a round's gradients are added up and not divided by their number.",
-        NULL};
-    static const Diagnosis all = {
-        "mean-of-all-workers",
-        "a round's sum is divided by the number of all workers, though some have left and "
-        "brought nothing.",
-        NULL};
-    static const Diagnosis kept = {"sum-not-cleared",
-                                   "the gradients of earlier rounds are still in the sum.", NULL};
-    static const Diagnosis again = {"round-applied-twice",
-                                    "an update is made when nothing was pushed since the last one.",
-                                    NULL};
-    static const Diagnosis other = {"other-gradients-applied",
-                                    "an update is made, but not by the mean of the round's pushes.",
-                                    NULL};
     if (round->count == 0)
-        return &again;
+        return &d_round_applied_twice;
     double scale = round->scale;
     if (same_gradients(value, round->sum / round->count, scale))
         return NULL;
     if (same_gradients(value, round->sum, scale))
-        return &sum;
+        return &d_sum_instead_of_mean;
     if (same_gradients(value, round->sum / workers, scale))
-        return &all;
+        return &d_mean_of_all_workers;
     if (same_gradients(value, round->last, scale))
-        return &alone;
+        return &d_round_not_held_applied_alone;
     if (same_gradients(value, (round->earlier + round->sum) / round->count, scale) ||
         same_gradients(value, (round->applied + round->sum) / round->count, scale))
-        return &kept;
-    return &other;
+        return &d_sum_not_cleared;
+    return &d_other_gradients_applied;
 }
 
 // Is the round over: has every worker that has not left brought as many updates as rounds?
@@ -302,21 +262,6 @@ static char *round_evidence(const Run *run, int rank, const Round *round, int nu
 
 static char *wrong_rounds(const Run *run, int rank, const Diagnosis **diagnosis)
 {
-    static const Diagnosis early = {
-        "round-not-held",
-        "an update is made before all workers that still work have brought their gradients.", NULL};
-    static const Diagnosis before = {
-        "answered-before-update",
-        "a round is complete, and a worker gets the weights of the round before: the update "
-        "comes first.",
-        NULL};
-    static const Diagnosis never = {"round-not-applied",
-                                    "gradients that were held never become an update.", NULL};
-    static const Diagnosis who_left = {"waits-for-who-has-left",
-                                       "a round's gradients are held, and never applied: some "
-                                       "workers have left before, and brought "
-                                       "none. A round waits for those that still work.",
-                                       NULL};
     const Events *events = &run->traces.of[rank];
     Standing standing = standing_of(run);
     Round round = {0};
@@ -330,22 +275,25 @@ static char *wrong_rounds(const Run *run, int rank, const Diagnosis **diagnosis)
                             value,           round.earlier,     round.applied};
         bool complete = is_complete(&standing, updates);
         if (event_is(event, "ps_sent") && round.count > 0 && complete) {
-            *diagnosis = &before;
+            *diagnosis = &d_answered_before_update;
             return round_evidence(run, rank, &round, updates + 1, &standing);
         }
         if (!event_is(event, "ps_applied"))
             continue;
         *diagnosis = wrong_round(&round, value, standing.workers);
-        bool by_itself = *diagnosis && strcmp((*diagnosis)->name, early.name) == 0;
+        bool by_itself =
+            *diagnosis && strcmp((*diagnosis)->name, d_round_not_held_applied_early.name) == 0;
         if (round.count > 0 && !complete && !by_itself)
-            *diagnosis = &early;
+            *diagnosis = &d_round_not_held_applied_early;
         if (*diagnosis)
             return round_evidence(run, rank, &round, updates + 1, &standing);
         updates++;
         round = (Round){.earlier = round.earlier + round.sum, .applied = value};
     }
     bool some_left_before = slowest(&standing, true) <= updates;
-    *diagnosis = round.count == 0 ? NULL : some_left_before ? &who_left : &never;
+    *diagnosis = round.count == 0   ? NULL
+                 : some_left_before ? &d_waits_for_who_has_left_in_a_round
+                                    : &d_round_not_applied;
     return *diagnosis ? format_text("%s ends with %d pushes that were not applied",
                                     process_words(&run->traces, rank), round.count)
                       : NULL;
@@ -387,7 +335,7 @@ static void judge(const Runs *runs, Report *report)
 // ---- Ends.
 
 // For all pushes to a server: which worker waits, and for which.
-static Diagnosis mistake(const Traces *traces)
+static const Diagnosis *mistake(const Traces *traces)
 {
     for (int r = traces->workers; r < traces->ranks; r++) {
         int waiting = unanswered_worker(traces, r);
@@ -398,31 +346,17 @@ static Diagnosis mistake(const Traces *traces)
             take(&standing, traces->of[r].items[i]);
         bool some_left = slowest(&standing, true) < slowest(&standing, false);
         if (some_left && standing.updates[waiting] == slowest(&standing, false))
-            return (Diagnosis){"waits-for-who-has-left",
-                               "a worker waits that is ahead of none but workers that have left: "
-                               "those don't count any more.",
-                               NULL};
+            return &d_waits_for_who_has_left_behind_leavers;
         if (standing.updates[waiting] == slowest(&standing, false))
-            return (Diagnosis){"pull-not-answered",
-                               "the slowest worker has pulled and is never answered. It is not "
-                               "ahead of any worker, so no other worker's push can let it go on.",
-                               NULL};
-        return (Diagnosis){"pull-not-answered",
-                           "a worker has pulled, and waits for weights that the server "
-                           "never sends.",
-                           NULL};
+            return &d_pull_not_answered_slowest;
+        return &d_pull_not_answered_never_sent;
     }
-    return (Diagnosis){0};
+    return NULL;
 }
 
 static const Explanation explanations[] = {
-    {"has not asked for weights since",
-     {"sent-unasked",
-      "weights are sent to a worker that has not pulled, or was answered already: it waits "
-      "no longer.",
-      NULL}},
-    {"all workers have left",
-     {"waits-for-nobody", "the server asks for another request when every worker has left.", NULL}},
+    {"has not asked for weights since", &d_sent_unasked},
+    {"all workers have left", &d_waits_for_nobody},
     {0},
 };
 static const Ends ends = {.explanations = explanations, .mistake = mistake};

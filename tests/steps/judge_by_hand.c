@@ -6,6 +6,7 @@
 #include "mean.h"
 #include "rates.h"
 #include "waiting.h"
+#include "diagnoses/judge_by_hand.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -99,7 +100,7 @@ static const cJSON *first_other_rate(const Run *run, Factor factor, int *rank)
 {
     for (int r = 0; r < run->ranks; r++) {
         const Events *events = &run->traces.of[r];
-        for (int at = -1; (at = event_find(events, "apply", at + 1)) >= 0;)
+        EACH (at, events, "apply")
             if (!is_near(factor_of(events->items[at]), factor(run, r))) {
                 *rank = r;
                 return events->items[at];
@@ -117,43 +118,22 @@ static bool factor_explains(const Runs *runs, Factor factor)
     return true;
 }
 
-static const Diagnosis not_scaled = {
-    "rate-not-scaled",
-    "both optimizers have the learning rate of one device, on any number of workers.", NULL};
-static const Diagnosis local = {
-    "rate-by-local-size",
-    "the learning rate is multiplied by hvd_local_size(), the workers of one machine, which may "
-    "differ from machine to machine. All workers share the update: hvd_size().",
-    NULL};
-static const Diagnosis rank_instead = {"rate-by-rank",
-                                       "the learning rate is multiplied by hvd_rank(), this "
-                                       "worker's own number: each has another one, "
-                                       "and the root's is 0.",
-                                       NULL};
-static const Diagnosis zero = {
-    "rate-zero",
-    "the learning rate is 0, so nothing is learned. Often it was multiplied by "
-    "hvd_rank(), which is 0 on the root.",
-    NULL};
-static const Diagnosis wrong = {
-    "rate-wrong",
-    "RMSprop's learning rate for one device is 0.001, Adagrad's 0.01, and hvd_size() workers "
-    "multiply both.",
-    NULL};
-
 static const Diagnosis *wrong_rate(const Runs *runs)
 {
     static const struct {
         Factor factor;
         const Diagnosis *diagnosis;
-    } known[] = {{by_nothing, &not_scaled},       {by_local_size, &local},
-                 {by_local_size_of_root, &local}, {by_rank, &rank_instead},
-                 {by_rank_of_root, &zero},        {by_size_twice, &rate_scaled_twice},
-                 {by_its_inverse, &rate_divided}};
+    } known[] = {{by_nothing, &d_rate_not_scaled},
+                 {by_local_size, &d_rate_by_local_size},
+                 {by_local_size_of_root, &d_rate_by_local_size},
+                 {by_rank, &d_rate_by_rank},
+                 {by_rank_of_root, &d_rate_zero},
+                 {by_size_twice, &d_rate_scaled_twice},
+                 {by_its_inverse, &d_rate_divided}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (factor_explains(runs, known[i].factor))
             return known[i].diagnosis;
-    return &wrong;
+    return &d_rate_wrong;
 }
 
 static bool judge_rates(const Runs *runs, Report *report)
@@ -181,7 +161,7 @@ static char *trainings_of(const Events *events)
 {
     char *text = NULL;
     const char *last = "";
-    for (int at = -1; (at = event_find(events, "apply", at + 1)) >= 0;) {
+    EACH (at, events, "apply") {
         const char *name = event_text(events->items[at], "optimizer");
         if (strcmp(name, last) != 0)
             text_add(&text, "%s%s", text ? ", then " : "", name);
@@ -200,13 +180,6 @@ static bool has_both(const char *trainings)
 
 static bool judge_trainings(const Runs *runs, Report *report)
 {
-    static const Diagnosis missing = {
-        "training-missing", "the program trains twice: by RMSprop, and by Adagrad.", NULL};
-    static const Diagnosis differs = {
-        "trainings-differ",
-        "ranks train by different optimizers at the same time. All of them make each "
-        "training together.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         char *root = trainings_of(&run->traces.of[0]), *evidence = NULL;
         bool same = true;
@@ -222,7 +195,7 @@ static bool judge_trainings(const Runs *runs, Report *report)
             free(evidence);
             continue;
         }
-        return report_failure(report, BOTH, same ? &missing : &differs,
+        return report_failure(report, BOTH, same ? &d_training_missing : &d_trainings_differ,
                               evidence_in(runs, run, evidence));
     }
     return report_ok(report, BOTH);
@@ -283,7 +256,7 @@ static char *different_starts(const Run *run, int number)
 static double bytes_broadcast(const Events *events)
 {
     double bytes = 0;
-    for (int at = -1; (at = event_find(events, "collective_begin", at + 1)) >= 0;)
+    EACH (at, events, "collective_begin")
         if (strcmp(event_text(events->items[at], "function"), "MPI_Bcast") == 0)
             bytes += event_number(events->items[at], "bytes");
     return bytes;
@@ -291,23 +264,9 @@ static double bytes_broadcast(const Events *events)
 
 static const Diagnosis *wrong_start(const Run *run, int number)
 {
-    static const Diagnosis missing = {
-        "broadcast-missing",
-        "nothing was broadcast: every worker starts from the weights that it drew itself.", NULL};
-    static const Diagnosis later = {
-        "start-differs",
-        "only the first training starts from the same weights. Each new model is drawn again, on "
-        "each worker with other numbers.",
-        NULL};
-    static const Diagnosis differs = {
-        "start-differs",
-        "something was broadcast, but not the weights with which training begins, or too late. "
-        "compile() draws the weights; on all workers they must be the root's before the first "
-        "gradients are computed.",
-        NULL};
     if (bytes_broadcast(&run->traces.of[0]) == 0)
-        return &missing;
-    return number > 0 ? &later : &differs;
+        return &d_broadcast_missing;
+    return number > 0 ? &d_start_differs_later_training : &d_start_differs;
 }
 
 static bool judge_start(const Runs *runs, Report *report)
@@ -362,18 +321,13 @@ static double broadcast_bytes(const cJSON *event)
 
 static bool judge_broadcasts(const Runs *runs, Report *report)
 {
-    static const Diagnosis again = {
-        "broadcast-again-and-again",
-        "a broadcast in the middle of a training, in every step or every epoch, perhaps. Workers "
-        "that start from the same weights and make the same updates stay equal without.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         const Events *events = &run->traces.of[0];
         for (int t = 0; t < event_count(events, "compile"); t++) {
             int at = broadcast_in_training(events, t);
             if (at < 0)
                 continue;
-            return report_failure_in(report, runs, run, ONCE, &again,
+            return report_failure_in(report, runs, run, ONCE, &d_broadcast_again_and_again,
                                      "rank 0 takes part in a broadcast of %.0f bytes between "
                                      "two updates of a training",
                                      broadcast_bytes(events->items[at]));
@@ -386,21 +340,9 @@ static bool judge_broadcasts(const Runs *runs, Report *report)
 
 static const Diagnosis *wrong_writers(const Run *run, RankSet writers)
 {
-    static const Diagnosis nobody = {"file-missing",
-                                     "no rank writes the weights, not even the root.", NULL};
-    static const Diagnosis all = {
-        "file-by-all",
-        "every rank writes the same file and overwrites the others' data. One rank must write it; "
-        "rank 0 exists with any number of workers.",
-        NULL};
-    static const Diagnosis others = {
-        "file-by-others",
-        "files are the root's business, rank 0's: it is there on any number of workers, and there "
-        "is one of it.",
-        NULL};
     if (!writers)
-        return &nobody;
-    return writers == all_ranks(run->ranks) ? &all : &others;
+        return &d_file_missing;
+    return writers == all_ranks(run->ranks) ? &d_file_by_all : &d_file_by_others;
 }
 
 // Whether a training goes on after its last file. (One that is written on the way, too, does no
@@ -426,11 +368,6 @@ static bool saved_untrained(const Events *events)
 
 static bool judge_files(const Runs *runs, Report *report)
 {
-    static const Diagnosis untrained = {
-        "saved-untrained",
-        "the weights change after they were written, and are not written again. The file must have "
-        "the weights at the end of the training.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         RankSet writers = ranks_with(&run->traces, "saved");
         int files = event_count(&run->traces.of[0], "saved"),
@@ -439,7 +376,7 @@ static bool judge_files(const Runs *runs, Report *report)
         if (complete && !saved_untrained(&run->traces.of[0]))
             continue;
         if (complete) {
-            return report_failure_in(report, runs, run, FILES, &untrained,
+            return report_failure_in(report, runs, run, FILES, &d_saved_untrained,
                                      "the last file of a training is written "
                                      "before its last update");
         }
@@ -466,13 +403,8 @@ static void judge(const Runs *runs, Report *report)
 }
 
 static const Explanation explanations[] = {
-    {"has no weights before compile",
-     {"broadcast-too-early",
-      "compile() draws the weights; before it there is nothing to broadcast.", NULL}},
-    {"all must name the same root",
-     {"broadcast-root-differs",
-      "a broadcast has one root, the same on all ranks: with hvd_rank() every rank names itself.",
-      NULL}},
+    {"has no weights before compile", &d_broadcast_too_early},
+    {"all must name the same root", &d_broadcast_root_differs},
     {0},
 };
 static const Ends ends = {.explanations = explanations};

@@ -6,6 +6,7 @@
 #include "drawn.h"
 #include "end.h"
 #include "mean.h"
+#include "diagnoses/judge_clip.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,15 +26,10 @@
 
 static bool judge_measured(const Runs *runs, Report *report)
 {
-    static const Diagnosis missing = {
-        "norms-not-measured",
-        "the check reads the norms that measure_norms() traces: the page calls it once, before the "
-        "first epoch.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         RankSet with = ranks_with(&run->traces, "variable_gradient");
         if (with != all_ranks(run->ranks))
-            return report_failure_in(report, runs, run, MEASURED, &missing,
+            return report_failure_in(report, runs, run, MEASURED, &d_norms_not_measured,
                                      "%s measured no gradient",
                                      rank_names(all_ranks(run->ranks) & ~with).text);
     }
@@ -42,30 +38,16 @@ static bool judge_measured(const Runs *runs, Report *report)
 
 static bool judge_start(const Runs *runs, const AllClipped *all, Report *report)
 {
-    static const Diagnosis start = {
-        "start-differs",
-        "the ranks begin with different weights: the page calls hvd_broadcast_model() before the "
-        "first update.",
-        NULL};
     for (int i = 0; i < all->count; i++) {
         const ClippedUpdates *updates = &all->items[i];
         for (int r = 1; updates->count > 0 && r < updates->run->ranks; r++)
             if (!(updates->of[r][0].weights == updates->of[0][0].weights))
-                return report_failure_in(report, runs, updates->run, START, &start,
+                return report_failure_in(report, runs, updates->run, START, &d_start_differs,
                                          "as fingerprints:\nrank 0: %.9g\nrank %d: %.9g",
                                          updates->of[0][0].weights, r, updates->of[r][0].weights);
     }
     return report_ok(report, START);
 }
-
-static const Diagnosis none = {
-    "no-update",
-    "no gradient reaches the weights, or one that is 0 everywhere: apply_gradients() updates them by "
-    "what model_write_gradients() has written. (A factor that is an int is 0.)",
-    NULL};
-static const Diagnosis again = {
-    "applied-too-often",
-    "apply_gradients() is called again without new gradients: once for an update.", NULL};
 
 static bool judge_applied(const Runs *runs, const AllClipped *all, Report *report)
 {
@@ -76,10 +58,11 @@ static bool judge_applied(const Runs *runs, const AllClipped *all, Report *repor
                 const ClippedUpdate *update = &updates->of[r][u];
                 if (update->applies == 1 && !(norm_of(&update->applied) == 0))
                     continue;
-                return report_failure_in(
-                    report, runs, updates->run, ONCE, update->applies > 1 ? &again : &none,
-                    "rank %d: in update %d the optimizer got %d gradients%s", r, u + 1,
-                    update->applies, update->applies == 1 ? ", of zeros" : "");
+                return report_failure_in(report, runs, updates->run, ONCE,
+                                         update->applies > 1 ? &d_applied_too_often : &d_no_update,
+                                         "rank %d: in update %d the optimizer got %d gradients%s",
+                                         r, u + 1, update->applies,
+                                         update->applies == 1 ? ", of zeros" : "");
             }
     }
     return report_ok(report, ONCE);
@@ -289,109 +272,6 @@ static bool explains(const AllClipped *all, Factor factor, double number)
 
 // ---- Diagnoses.
 
-static const Diagnosis not_clipped = {
-    "not-clipped",
-    "the mean is applied as it is, also where its norm is above the limit. Is the scaled gradient "
-    "the one that apply_gradients() gets?",
-    NULL};
-static const Diagnosis scaled_up = {
-    "scaled-up",
-    "every gradient is scaled to the limit, a small one is made larger. At the end of a training, "
-    "where gradients are small, the steps stay long. The factor is at most 1.",
-    NULL};
-static const Diagnosis condition = {
-    "condition-reversed",
-    "gradients below the limit are scaled, and those above it stay as they are.", NULL};
-static const Diagnosis summed = {
-    "gradients-summed",
-    "the gradients are added up, but not divided by the number of workers. Where the sum is not "
-    "clipped, the step is that many times as long.",
-    NULL};
-static const Diagnosis sum_clipped = {
-    "sum-clipped",
-    "gradients are scaled as if the limit was divided by the number of workers. Often the sum is "
-    "clipped, and divided after that. The norm is that of the mean.",
-    NULL};
-static const Diagnosis averaged_twice = {
-    "averaged-twice",
-    "the gradients are divided by the number of workers twice: an average is already divided.",
-    NULL};
-static const Diagnosis limit_times = {
-    "limit-times-workers",
-    "gradients are scaled as if the limit was multiplied by the number of workers. The mean of more "
-    "gradients is not longer than one of them, so the limit stays the same.",
-    NULL};
-static const Diagnosis own_norm = {
-    "norm-of-own-gradient",
-    "every rank scales the mean by the norm of its own gradient. The ranks' factors differ, so "
-    "their weights come apart. The norm is that of the mean.",
-    NULL};
-static const Diagnosis one_norm = {
-    "norm-of-one-rank",
-    "all ranks scale by the norm of one rank's own gradient. The norm is that of the mean.", NULL};
-static const Diagnosis mean_norm = {
-    "mean-of-norms",
-    "the factor follows from the mean of the ranks' norms. That is larger than the norm of the "
-    "mean, since gradients of different images partly cancel.",
-    NULL};
-static const Diagnosis added_norms = {
-    "norms-of-workers-added-up",
-    "the factor follows from the norms, or the squares, of the ranks' own gradients, added up. The "
-    "norm is that of the mean.",
-    NULL};
-static const Diagnosis largest_norm = {
-    "largest-of-norms",
-    "the factor follows from the largest of the ranks' norms. The norm is that of the mean.", NULL};
-static const Diagnosis root = {
-    "root-forgotten",
-    "the gradient is divided by the sum of squares. The norm is the root of that sum.", NULL};
-static const Diagnosis squares = {
-    "squares-compared",
-    "it is the sum of squares that is compared with the limit. The norm is the root of that sum.",
-    NULL};
-static const Diagnosis upside_down = {
-    "factor-inverted",
-    "gradients above the limit are made longer: the factor is limit / norm, not norm / limit.",
-    NULL};
-static const Diagnosis mean_square = {
-    "root-of-mean-square",
-    "the sum of squares is divided by the number of values. The norm is the root of the sum.",
-    NULL};
-static const Diagnosis added_variables = {
-    "norms-added-up",
-    "the norms of the variables are added up. The norm is the root of the sum of all squares.",
-    NULL};
-static const Diagnosis one_variable = {
-    "norm-of-one-variable",
-    "the factor follows from the norm of one variable. The norm is that of all variables together.",
-    NULL};
-static const Diagnosis largest_value = {
-    "largest-value",
-    "the factor follows from the largest absolute value. The norm is the root of a sum of squares.",
-    NULL};
-static const Diagnosis fixed = {
-    "limit-fixed",
-    "gradients are scaled down to the same norm in all runs, whatever --clip-norm says: update() "
-    "gets the limit as an argument.",
-    NULL};
-static const Diagnosis root_only = {
-    "clipped-on-the-root-only",
-    "the root applies the clipped mean, the other ranks the mean as it is: their weights differ.",
-    NULL};
-static const Diagnosis some_updates = {
-    "clipped-in-some-updates",
-    "in some updates the mean is clipped as it should be, in others it is above the limit and "
-    "stays as it is (for the first time in the one above). What decides it: a counter, an if?",
-    NULL};
-static const Diagnosis differ = {
-    "factors-differ",
-    "the ranks multiply the same mean by different factors, so their weights come apart.", NULL};
-static const Diagnosis wrong = {
-    "factor-wrong",
-    "the factor is not min(1, limit / norm) of the mean, and nothing that this check knows explains "
-    "it in all updates.",
-    NULL};
-
 // In the order in which they are tried. What a number tells: clipped_at the power of norms, or
 // which way a square is meant.
 static const struct {
@@ -399,28 +279,28 @@ static const struct {
     double number;
     const Diagnosis *diagnosis;
 } known[] = {
-    {one, 0, &not_clipped},
-    {always, 0, &scaled_up},
-    {reversed, 0, &condition},
-    {of_sum, 0, &summed},
-    {of_sum_then_divided, 0, &sum_clipped},
-    {divided_again, 0, &averaged_twice},
-    {divided_before, 0, &averaged_twice},
-    {inverted, 0, &upside_down},
-    {times_ranks, 0, &limit_times},
-    {own, 0, &own_norm},
-    {mean_of_norms, 1, &mean_norm},
-    {mean_of_norms, 2, &mean_norm},
-    {of_added_norms, 1, &added_norms},
-    {of_added_norms, 2, &added_norms},
-    {largest_of_norms, 0, &largest_norm},
-    {by_square, 0, &root},
-    {by_square, 1, &root},
-    {square_compared, 0, &squares},
-    {by_mean_square, 0, &mean_square},
-    {by_added_variables, 0, &added_variables},
-    {by_largest_value, 0, &largest_value},
-    {on_the_root, 0, &root_only},
+    {one, 0, &d_not_clipped},
+    {always, 0, &d_scaled_up},
+    {reversed, 0, &d_condition_reversed},
+    {of_sum, 0, &d_gradients_summed},
+    {of_sum_then_divided, 0, &d_sum_clipped},
+    {divided_again, 0, &d_averaged_twice},
+    {divided_before, 0, &d_averaged_twice},
+    {inverted, 0, &d_factor_inverted},
+    {times_ranks, 0, &d_limit_times_workers},
+    {own, 0, &d_norm_of_own_gradient},
+    {mean_of_norms, 1, &d_mean_of_norms},
+    {mean_of_norms, 2, &d_mean_of_norms},
+    {of_added_norms, 1, &d_norms_of_workers_added_up},
+    {of_added_norms, 2, &d_norms_of_workers_added_up},
+    {largest_of_norms, 0, &d_largest_of_norms},
+    {by_square, 0, &d_root_forgotten},
+    {by_square, 1, &d_root_forgotten},
+    {square_compared, 0, &d_squares_compared},
+    {by_mean_square, 0, &d_root_of_mean_square},
+    {by_added_variables, 0, &d_norms_added_up},
+    {by_largest_value, 0, &d_largest_value},
+    {on_the_root, 0, &d_clipped_on_the_root_only},
 };
 
 static bool clipped_or_not(const AllClipped *all)
@@ -450,13 +330,15 @@ static const Diagnosis *wrong_factor(const AllClipped *all, bool same)
             return known[i].diagnosis;
     for (int rank = 0; rank < MAX_RANKS; rank++)
         if (explains(all, of_rank, rank))
-            return &one_norm;
+            return &d_norm_of_one_rank;
     for (int v = 0; v < MAX_CLIPPED_VARIABLES; v++)
         if (explains(all, by_variable, v))
-            return &one_variable;
+            return &d_norm_of_one_variable;
     if (explains(all, by_number, first_scaled_norm(all)))
-        return &fixed;
-    return clipped_or_not(all) ? &some_updates : same ? &wrong : &differ;
+        return &d_limit_fixed;
+    return clipped_or_not(all) ? &d_clipped_in_some_updates
+           : same              ? &d_factor_wrong
+                               : &d_factors_differ;
 }
 
 static char *evidence_of(const ClippedUpdates *updates, int u)
@@ -537,14 +419,8 @@ static void judge(const Runs *runs, Report *report)
 }
 
 static const Explanation explanations[] = {
-    {"model_read_gradients: there are no gradients",
-     {"read-too-early",
-      "model_read_gradients() gives what compute_gradients() has computed, until an update uses it up "
-      "(apply_gradients(), train_on_batch()): it comes between the two.",
-      NULL}},
-    {"apply_gradients: there are no gradients",
-     {"applied-too-often",
-      "apply_gradients() is called again without new gradients: once for an update.", NULL}},
+    {"model_read_gradients: there are no gradients", &d_read_too_early},
+    {"apply_gradients: there are no gradients", &d_applied_too_often},
     {0},
 };
 static const Ends ends = {.explanations = explanations};

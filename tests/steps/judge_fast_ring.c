@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "waiting.h"
+#include "diagnoses/judge_fast_ring.h"
 
 #define PIECES  "long chunks travel in pieces"
 #define OVERLAP "while a piece is added up the next one is on its way"
@@ -169,23 +170,11 @@ static void note_speed(const Runs *runs, Report *report)
 
 static void judge(const Runs *runs, Report *report)
 {
-    static const Diagnosis one_piece = {"one-piece",
-                                        "a chunk travels in one message. It must have come whole "
-                                        "before anything of it can be added "
-                                        "up, and nothing travels while it is.",
-                                        NULL};
-    static const Diagnosis no_overlap = {
-        "no-overlap",
-        "while most of the pieces are added up no other one is being received: its receive begins "
-        "later, or was waited for before. MPI_Irecv begins to receive, and returns at once: begin "
-        "with the next piece before you wait for this one, and wait for the next one when this one "
-        "is added up. Two pieces need room for two.",
-        NULL};
     judge_ring(runs, report);
     if (!report_passed(report))
         return;
-    if (judge_received(runs, PIECES, in_pieces, &one_piece, report))
-        judge_received(runs, OVERLAP, overlaps, &no_overlap, report);
+    if (judge_received(runs, PIECES, in_pieces, &d_one_piece, report))
+        judge_received(runs, OVERLAP, overlaps, &d_no_overlap, report);
     if (!report->held)
         note_speed(runs, report);
 }

@@ -2,25 +2,10 @@
 // the sums back.
 
 #include "sums.h"
+#include "diagnoses/judge_gather.h"
 
 #define BY_ROOT "all values go to rank 0 and the sums come back from it, by messages"
 #define AMOUNT  "what the root moves is 2 (N - 1) times the data"
-
-static const Diagnosis another_root = {
-    "another-root", "the values go to another rank. The root of this exercise is rank 0.", NULL};
-static const Diagnosis not_by_root = {
-    "not-through-the-root",
-    "ranks send values to each other past the root. That may be a good all-reduce, but here the "
-    "root is to do it all, so that one sees what that costs.",
-    NULL};
-static const Diagnosis not_messages = {
-    "not-by-messages",
-    "the sums are right, but less was sent by MPI_Send and its kind than all the values: they must "
-    "have come on another way.",
-    NULL};
-static const Diagnosis too_much = {
-    "too-much-sent", "more travels than every rank's values once, and the sums once to every rank.",
-    NULL};
 
 // What is wrong with the way of a call's values, or NULL.
 static const Diagnosis *wrong_way(const SumCall *call)
@@ -29,8 +14,8 @@ static const Diagnosis *wrong_way(const SumCall *call)
         return NULL;
     for (int root = 1; root < call->run->ranks; root++)
         if (!passes_by(call, root))
-            return &another_root;
-    return &not_by_root;
+            return &d_another_root;
+    return &d_not_through_the_root;
 }
 
 static const Diagnosis *wrong_amount(const SumCall *call)
@@ -38,8 +23,8 @@ static const Diagnosis *wrong_amount(const SumCall *call)
     double moved = bytes_sent_by(call, 0) + bytes_sent_to(call, 0);
     int others = call->run->ranks - 1;
     if (moved < 2 * others * bytes_of_values(call))
-        return &not_messages;
-    return moved > 2 * others * (bytes_of_values(call) + SLACK) ? &too_much : NULL;
+        return &d_not_by_messages;
+    return moved > 2 * others * (bytes_of_values(call) + SLACK) ? &d_too_much_sent : NULL;
 }
 
 static const CallRule way = {BY_ROOT, wrong_way, ways_of_call};

@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "mean.h"
 #include "waiting.h"
+#include "diagnoses/judge_overlap.h"
 
 #define AWAITED "every transfer is complete before the gradients are applied"
 #define GOES_ON "the backward pass does not wait for a transfer"
@@ -103,41 +104,21 @@ typedef char *(*StepFault)(const OverlapStep *step, const Diagnosis **diagnosis)
 
 static char *not_awaited(const OverlapStep *step, const Diagnosis **diagnosis)
 {
-    static const Diagnosis early = {"request-not-awaited",
-                                    "a transfer that MPI_Iallreduce, MPI_Isend or the like has "
-                                    "started is not waited for before "
-                                    "the gradients are applied: they may not be the sums yet. Each "
-                                    "piece needs a request of its "
-                                    "own, and finish must wait for all of them.",
-                                    NULL};
-    *diagnosis = &early;
+    *diagnosis = &d_request_not_awaited;
     return step->open_count == 0 ? NULL
                                  : format_text("%d of the transfers, one of them by %s",
                                                step->open_count, step->open[0].function);
 }
 
-static const Diagnosis waits = {
-    "waits-at-once",
-    "the function that gets a piece returns only when a transfer is complete, and the backward "
-    "pass stands still meanwhile. Start the transfer there (MPI_Iallreduce), and wait for it in "
-    "finish. A loop that calls MPI_Test until the transfer is complete is a wait, too.",
-    NULL};
-
 static char *waits_in_piece(const OverlapStep *step, const Diagnosis **diagnosis)
 {
-    *diagnosis = &waits;
+    *diagnosis = &d_waits_at_once;
     return step->waits ? format_text("%s is called with a piece", step->waits) : NULL;
 }
 
 static char *starts_late(const OverlapStep *step, const Diagnosis **diagnosis)
 {
-    static const Diagnosis late = {
-        "started-too-late",
-        "transfers start only when the backward pass is done, so that it has nothing to overlap "
-        "with. A layer's gradients do not change any more when they are complete: start their "
-        "sum then.",
-        NULL};
-    *diagnosis = &late;
+    *diagnosis = &d_started_too_late;
     if (step->late + step->early == 0 || step->early >= step->bytes / 2)
         return NULL; // nothing is exchanged: the mean is missing
     return format_text("%.0f of %.0f bytes of gradients were on their way when the backward pass "
@@ -185,16 +166,12 @@ static bool judge_steps(const Runs *runs, const char *property, StepFault fault,
 // False where the program has an optimizer of another kind.
 static bool in_pieces(const Runs *runs, Report *report)
 {
-    static const Diagnosis other = {
-        "not-in-pieces",
-        "the model trains with another optimizer than the one that main makes "
-        "by optimizer_in_pieces().",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         if (ranks_with(&run->traces, "piece") != all_ranks(run->ranks))
-            return report_failure_in(
-                report, runs, run, STARTED, &other, "%s of %d passed on pieces of their gradients",
-                rank_names(ranks_with(&run->traces, "piece")).text, run->ranks);
+            return report_failure_in(report, runs, run, STARTED, &d_not_in_pieces,
+                                     "%s of %d passed on pieces of their gradients",
+                                     rank_names(ranks_with(&run->traces, "piece")).text,
+                                     run->ranks);
     return true;
 }
 
@@ -205,7 +182,7 @@ static void judge(const Runs *runs, Report *report)
     bool awaited = judge_steps(runs, AWAITED, not_awaited, report);
     int at_once = done_at_once(runs);
     if (at_once > 0)
-        report_failure(report, GOES_ON, &waits,
+        report_failure(report, GOES_ON, &d_waits_at_once,
                        format_text("each of the %d transfers that start with a piece is complete "
                                    "when the function returns, on every rank",
                                    at_once));

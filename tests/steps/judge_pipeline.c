@@ -4,6 +4,7 @@
 
 #include "end.h"
 #include "streams.h"
+#include "diagnoses/judge_pipeline.h"
 
 #include <stdlib.h>
 #include "base/format.h"
@@ -63,13 +64,12 @@ static int idle_rank(const Run *run)
 
 static bool untrained(const Runs *runs, Report *report)
 {
-    static const Diagnosis idle = {"nothing-trained",
-                                   "the training images of at least two epochs are judged.", NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         int rank = idle_rank(run);
         if (rank < 0)
             continue;
-        report_failure_in(report, runs, run, PASSES, &idle, "rank %d trains on fewer", rank);
+        report_failure_in(report, runs, run, PASSES, &d_nothing_trained, "rank %d trains on fewer",
+                          rank);
         return true;
     }
     return false;
@@ -84,21 +84,11 @@ static void judge(const Runs *runs, Report *report)
 }
 
 static const Explanation explanations[] = {
-    {"another stage takes these images already",
-     {"stage-lost",
-      "each stage takes the result of the stage before it: each line begins with p = .", NULL}},
-    {"a stage takes these batches already",
-     {"stage-lost",
-      "the batches are not made from the result of the last stage: each line begins with p = .",
-      NULL}},
-    {"gives single images",
-     {"not-batched", "the trainer takes batches; single images come without pipeline_batch.",
-      NULL}},
-    {"these are batches already",
-     {"batched-twice", "pipeline_batch is there twice: the second one gets batches.", NULL}},
-    {"the pipeline's pass is over",
-     {"pass-over",
-      "an epoch asks for more batches than a pass has, and nothing begins another pass.", NULL}},
+    {"another stage takes these images already", &d_stage_lost},
+    {"a stage takes these batches already", &d_stage_lost_before_batches},
+    {"gives single images", &d_not_batched},
+    {"these are batches already", &d_batched_twice},
+    {"the pipeline's pass is over", &d_pass_over},
     {0},
 };
 static const Ends ends = {.explanations = explanations};

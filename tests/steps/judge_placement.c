@@ -3,6 +3,7 @@
 
 #include "end.h"
 #include "placements.h"
+#include "diagnoses/judge_placement.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -94,23 +95,12 @@ static bool no_size_is(const Runs *runs, int side)
 
 static const Diagnosis *wrong_size(const Runs *runs, const Diagnosis *other)
 {
-    static const Diagnosis missed = {"workers-missed",
-                                     "some workers of the host are not counted. Often a loop ends "
-                                     "before the last rank, or at the first rank of another host.",
-                                     NULL};
-    static const Diagnosis mixed = {
-        "other-hosts-counted",
-        "workers of other hosts are counted, too. Often it is not the whole name that is compared: "
-        "a part of it, or a number made of its letters, may be the same for two hosts.",
-        NULL};
-    static const Diagnosis wrong = {"local-size-wrong",
-                                    "it is not the number of workers whose host has the same name "
-                                    "as this worker's host; a worker counts itself, too.",
-                                    NULL};
     const Diagnosis *theory = theory_of(runs, fits_size, other);
     if (theory)
         return theory;
-    return no_size_is(runs, 1) ? &missed : no_size_is(runs, -1) ? &mixed : &wrong;
+    return no_size_is(runs, 1)    ? &d_workers_missed
+           : no_size_is(runs, -1) ? &d_other_hosts_counted
+                                  : &d_local_size_wrong;
 }
 
 static bool fits_one_more(const Run *run, int rank, RankSet workers)
@@ -196,76 +186,42 @@ static bool is_another_order(const Runs *runs)
 
 static const Diagnosis *wrong_rank(const Runs *runs, const Diagnosis *other)
 {
-    static const Diagnosis from_one = {"counted-from-one",
-                                       "local ranks begin with 0: a worker counts those of its "
-                                       "host that come before it, and not itself.",
-                                       NULL};
-    static const Diagnosis by_formula = {
-        "computed-from-rank",
-        "it follows from the rank, as if workers were dealt to the hosts in turn, or one host after "
-        "another. Who starts a job may deal them in any order.",
-        NULL};
-    static const Diagnosis in_order = {
-        "other-order",
-        "the workers of a host have numbers from 0 on, but not in the order of their ranks.", NULL};
-    static const Diagnosis wrong = {"local-rank-wrong",
-                                    "it is not the number of workers with lower ranks on the "
-                                    "same host.",
-                                    NULL};
     static const Formula formulas[] = {rank_modulo_size, rank_by_hosts, rank_modulo_hosts,
                                        rank_modulo_even_share};
     if (is_modulo_of_a_number(runs))
-        return &by_formula;
+        return &d_computed_from_rank;
     for (size_t i = 0; i < sizeof formulas / sizeof *formulas; i++)
         if (is_formula(runs, formulas[i]))
-            return &by_formula;
+            return &d_computed_from_rank;
     if (is_formula(runs, rank_after_first))
-        return &taken_in_a_row;
+        return &d_ranks_in_a_row;
     const Diagnosis *theory = theory_of(runs, fits_rank, other);
     if (theory)
         return theory;
     if (fits_everywhere(runs, fits_one_more, of_host))
-        return &from_one;
-    return is_another_order(runs) ? &in_order : &wrong;
+        return &d_counted_from_one;
+    return is_another_order(runs) ? &d_other_order_of_numbers : &d_local_rank_wrong;
 }
 
 static const Diagnosis *wrong_group(const Runs *runs, const Diagnosis *other)
 {
-    static const Diagnosis nobody = {
-        "no-group", "no worker has a group: its communicator is MPI_COMM_NULL.", NULL};
-    static const Diagnosis in_order = {"other-order",
-                                       "the right workers are in the group, but not in the order "
-                                       "of their ranks: the key of MPI_Comm_split gives the order.",
-                                       NULL};
-    static const Diagnosis wrong = {
-        "group-wrong",
-        "the group has other workers than those of the host. Often the color of MPI_Comm_split is "
-        "not the same for all of them, or two hosts have the same.",
-        NULL};
-    static const Diagnosis whole_job = {
-        "all-on-one-host",
-        "the group has all workers of the job. MPI_Comm_split makes one group for each color: "
-        "workers of one host must pass the same color.",
-        NULL};
     const Diagnosis *theory = theory_of(runs, fits_members, other);
-    if (!other && theory == &taken_together)
-        return &whole_job;
+    if (!other && theory == &d_all_on_one_host_hosts_not_told_apart)
+        return &d_all_on_one_host;
     if (fits_everywhere(runs, fits_members, of_host))
-        return &in_order;
+        return &d_other_order_of_the_group;
     if (fits_everywhere(runs, fits_members, of_nobody))
-        return &nobody;
-    return theory ? theory : &wrong;
+        return &d_no_group;
+    return theory ? theory : &d_group_wrong;
 }
 
 static bool none_shown(const Runs *runs, Report *report)
 {
-    static const Diagnosis not_shown = {
-        "not-shown", "show_placement() was not called with the worker's results.", NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         RankSet shown = ranks_with(&run->traces, "placement");
         if (shown == all_ranks(run->ranks))
             continue;
-        report_failure_in(report, runs, run, SHOWN, &not_shown, "%s of %d called it",
+        report_failure_in(report, runs, run, SHOWN, &d_not_shown, "%s of %d called it",
                           rank_names(shown).text, run->ranks);
         return true;
     }
@@ -277,11 +233,6 @@ static bool none_shown(const Runs *runs, Report *report)
 
 static bool judge_devices(const Runs *runs, Report *report)
 {
-    static const Diagnosis other = {
-        "other-device",
-        "the local ranks are right, and the worker asks for another device, or for none. Workers "
-        "of one host then share one, while another is idle.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         for (int r = 0; r < run->ranks; r++) {
             const cJSON *use = event_last(&run->traces.of[r], "device_use");
@@ -291,7 +242,8 @@ static bool judge_devices(const Runs *runs, Report *report)
                 use ? format_text("rank %d, with local rank %d, asks for device %.0f", r,
                                   run_local_rank(run, r), event_number(use, "device"))
                     : format_text("rank %d asks for none", r);
-            return report_failure(report, DEVICE, &other, evidence_in(runs, run, evidence));
+            return report_failure(report, DEVICE, &d_other_device,
+                                  evidence_in(runs, run, evidence));
         }
     return report_ok(report, DEVICE);
 }
@@ -313,21 +265,9 @@ static void judge(const Runs *runs, Report *report)
 // ---- Where a run ends early.
 
 static const Explanation explanations[] = {
-    {"MPI_ERR_ARG",
-     {"crashed",
-      "MPI refuses an argument. Often it is the color of MPI_Comm_split, which must not be "
-      "negative: was no worker found on a host of this name, not even the worker itself?",
-      NULL}},
-    {"MPI_ERR_TRUNCATE",
-     {"crashed",
-      "a worker was sent more than it had room for. In a gather all ranks send equally many bytes: "
-      "send each name with the zeros behind it.",
-      NULL}},
-    {"MPI_ERR_COMM",
-     {"crashed",
-      "a call is made with a communicator that is not there: MPI_COMM_NULL, or one that was "
-      "never set.",
-      NULL}},
+    {"MPI_ERR_ARG", &d_crashed_argument},
+    {"MPI_ERR_TRUNCATE", &d_crashed_too_long},
+    {"MPI_ERR_COMM", &d_crashed_no_communicator},
     {0},
 };
 static const Ends ends = {.explanations = explanations};

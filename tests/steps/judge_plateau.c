@@ -4,6 +4,7 @@
 #include "end.h"
 #include "mean.h"
 #include "rates.h"
+#include "diagnoses/judge_plateau.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -204,97 +205,28 @@ static bool explains(const Trainings *all, const Rule *rule)
 
 static const struct {
     Rule rule;
-    Diagnosis diagnosis;
+    const Diagnosis *diagnosis;
 } known[] = {
-    {{RIGHT, .source = OWN},
-     {"own-figures",
-      "each rank decides by its own validation loss. The callback must be after hvd_metric_average "
-      "in the list: before it, it gets the rank's own metrics.",
-      NULL}},
-    {{RIGHT, .source = OF_ROOT},
-     {"figures-of-the-root",
-      "all ranks decide by the root's own validation loss, which is that of a part of the images. "
-      "The mean of all ranks' is what hvd_metric_average leaves.",
-      NULL}},
-    {{RIGHT, .figure = LOSS},
-     {"training-loss",
-      "the rate follows the loss of the training images. That of the validation images "
-      "is logs.val_loss.",
-      NULL}},
-    {{RIGHT, .figure = VAL_ACCURACY},
-     {"accuracy-instead-of-loss", "the validation accuracy decides when the rate is reduced.",
-      NULL}},
-    {{RIGHT, .figure = VAL_ACCURACY, .upwards = true},
-     {"accuracy-instead-of-loss", "the validation accuracy decides when the rate is reduced.",
-      NULL}},
-    {{.least = 0, .patience = PATIENCE, .factor = FACTOR, .min_lr = MIN_LR},
-     {"min-delta-ignored",
-      "any lower loss counts as an improvement, also where it is lower by less than MIN_DELTA.",
-      NULL}},
-    {{RIGHT, .relative = true},
-     {"min-delta-relative",
-      "MIN_DELTA is taken as a part of the best loss. It is a difference of losses.", NULL}},
+    {{RIGHT, .source = OWN}, &d_own_figures},
+    {{RIGHT, .source = OF_ROOT}, &d_figures_of_the_root},
+    {{RIGHT, .figure = LOSS}, &d_training_loss},
+    {{RIGHT, .figure = VAL_ACCURACY}, &d_accuracy_instead_of_loss},
+    {{RIGHT, .figure = VAL_ACCURACY, .upwards = true}, &d_accuracy_instead_of_loss},
+    {{.least = 0, .patience = PATIENCE, .factor = FACTOR, .min_lr = MIN_LR}, &d_min_delta_ignored},
+    {{RIGHT, .relative = true}, &d_min_delta_relative},
     {{.least = MIN_DELTA, .patience = PATIENCE + 1, .factor = FACTOR, .min_lr = MIN_LR},
-     {"patience-too-long",
-      "the rate is reduced an epoch too late: when patience epochs in a row were without "
-      "improvement, it is time (>=, not >).",
-      NULL}},
+     &d_patience_too_long},
     {{.least = MIN_DELTA, .patience = PATIENCE - 1, .factor = FACTOR, .min_lr = MIN_LR},
-     {"patience-too-short",
-      "the rate is reduced in the first epoch without improvement. There have to be patience of "
-      "them, in a row.",
-      NULL}},
-    {{RIGHT, .keeps_count = true},
-     {"count-not-reset",
-      "after a reduction the epochs without improvement are counted on, so that each further one "
-      "reduces the rate again. The new rate wants its patience, too.",
-      NULL}},
-    {{RIGHT, .not_in_a_row = true},
-     {"not-in-a-row",
-      "epochs without improvement are added up, whatever lies between them. An improvement lets "
-      "the count begin again.",
-      NULL}},
-    {{RIGHT, .from_previous = true},
-     {"previous-not-best",
-      "an epoch is compared with the one before it, not with the best so far: a loss that goes up "
-      "and down seems to improve again and again.",
-      NULL}},
-    {{RIGHT, .best_is_lost = true},
-     {"best-lost",
-      "the first epoch after a reduction does not count, whatever its loss. Perhaps the best loss "
-      "is forgotten there, so that any next loss is an improvement, or the count begins below 0.",
-      NULL}},
-    {{RIGHT, .best_moves = true},
-     {"best-creeps",
-      "a loss that is lower by less than MIN_DELTA is no improvement, and yet becomes the best one "
-      "that the next is compared with. Many small steps down never count then.",
-      NULL}},
-    {{RIGHT, .begins_with_zero = true},
-     {"best-from-zero",
-      "no loss ever counts as an improvement. Often the best one is 0 from the beginning, or "
-      "is compared the wrong way round, or the loss is read where there is none yet.",
-      NULL}},
-    {{.least = MIN_DELTA, .patience = PATIENCE, .factor = FACTOR, .min_lr = 0},
-     {"floor-ignored", "the rate falls below plateau->min_lr.", NULL}},
-    {{RIGHT, .stays_above = true},
-     {"floor-not-reached",
-      "a reduction that would lead below plateau->min_lr is left out. It is to lead "
-      "to plateau->min_lr.",
-      NULL}},
+     &d_patience_too_short},
+    {{RIGHT, .keeps_count = true}, &d_count_not_reset},
+    {{RIGHT, .not_in_a_row = true}, &d_not_in_a_row},
+    {{RIGHT, .from_previous = true}, &d_previous_not_best},
+    {{RIGHT, .best_is_lost = true}, &d_best_lost},
+    {{RIGHT, .best_moves = true}, &d_best_creeps},
+    {{RIGHT, .begins_with_zero = true}, &d_best_from_zero},
+    {{.least = MIN_DELTA, .patience = PATIENCE, .factor = FACTOR, .min_lr = 0}, &d_floor_ignored},
+    {{RIGHT, .stays_above = true}, &d_floor_not_reached},
 };
-
-static const Diagnosis never = {"never-reduced", "the learning rate does not change.", NULL};
-static const Diagnosis another_start = {
-    "rate-wrong",
-    "the training begins at another rate than that of one device times the number of workers.",
-    NULL};
-static const Diagnosis wrong = {
-    "reduced-otherwise",
-    "by the rule in the program's comment, the losses above lead to other rates, and no single "
-    "mistake that this check knows explains these rates. Is the count right, and is it compared "
-    "with patience? Is the rate multiplied by the factor, once, and bounded below? Are MIN_DELTA, "
-    "patience and factor unchanged?",
-    NULL};
 
 static bool rates_stay(const Trainings *all)
 {
@@ -311,19 +243,19 @@ static bool rates_stay(const Trainings *all)
 static const Diagnosis *diagnose(const Trainings *all, int epoch)
 {
     if (epoch == 0)
-        return &another_start;
+        return &d_rate_wrong;
     if (rates_stay(all))
-        return &never;
+        return &d_never_reduced;
     const Diagnosis *found = NULL;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        const Diagnosis *other = &known[i].diagnosis;
+        const Diagnosis *other = known[i].diagnosis;
         if (!explains(all, &known[i].rule))
             continue;
         if (found && strcmp(found->name, other->name) != 0)
-            return &wrong; // which one it is can't be told
+            return &d_reduced_otherwise; // which one it is can't be told
         found = other;
     }
-    return found ? found : &wrong;
+    return found ? found : &d_reduced_otherwise;
 }
 
 // The losses up to the epoch that follows another rate, and what is right there.
@@ -381,15 +313,12 @@ static bool changes_within(const Run *run, int rank, RateOfUpdate *update)
 
 static bool judge_steadiness(const Runs *runs, Report *report)
 {
-    static const Diagnosis within = {
-        "reduced-within-an-epoch",
-        "validation comes at the end of an epoch, and so does the decision: in epoch_end.", NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         for (int r = 0; r < run->ranks; r++) {
             RateOfUpdate update;
             if (!changes_within(run, r, &update))
                 continue;
-            return report_failure_in(report, runs, run, STEADY, &within,
+            return report_failure_in(report, runs, run, STEADY, &d_reduced_within_an_epoch,
                                      "rank %d: another learning rate, %.5g, from batch %d of "
                                      "epoch %d on",
                                      r, update.learning_rate, update.step + 1, update.epoch + 1);
@@ -399,14 +328,13 @@ static bool judge_steadiness(const Runs *runs, Report *report)
 
 static bool too_few_epochs(const Runs *runs, const Trainings *all, Report *report)
 {
-    static const Diagnosis few = {"epochs-missing",
-                                  "the program trains as many epochs as --epochs says.", NULL};
     for (int i = 0; i < all->count; i++) {
         const Training *t = &all->items[i];
         if (t->epochs >= run_flag(t->run, "--epochs "))
             continue;
-        report_failure_in(report, runs, t->run, REDUCED, &few, "some rank trained %d epochs of %g",
-                          t->epochs, run_flag(t->run, "--epochs "));
+        report_failure_in(report, runs, t->run, REDUCED, &d_epochs_missing,
+                          "some rank trained %d epochs of %g", t->epochs,
+                          run_flag(t->run, "--epochs "));
         return true;
     }
     return false;
@@ -479,31 +407,19 @@ static char *disagreement_evidence(const Training *t)
 
 static void crashed(const Run *run, Report *report)
 {
-    static const Diagnosis root = {"reduced-on-the-root-only",
-                                   "only the root reduces its rate by the mean: the callback is "
-                                   "missing on the other ranks, or does nothing there.",
-                                   NULL};
     if (isnan(rate_in_disagreement(run, 0)))
         return;
     Training t = read_training(run);
     const Diagnosis *diagnosis = t.epochs == 0             ? NULL
-                                 : root_alone_reduces(&t)  ? &root
-                                 : own_figures_explain(&t) ? &known[0].diagnosis
+                                 : root_alone_reduces(&t)  ? &d_reduced_on_the_root_only
+                                 : own_figures_explain(&t) ? known[0].diagnosis
                                                            : NULL;
     if (diagnosis)
         report_failure(report, REDUCED, diagnosis, evidence_of_run(run, disagreement_evidence(&t)));
 }
 
-#define DIFFER                                                                                     \
-    {                                                                                              \
-        "rates-differ",                                                                            \
-            "ranks come to an update with different learning rates: what decides over the rate "   \
-            "is not "                                                                              \
-            "the same on all of them.",                                                            \
-            NULL                                                                                   \
-    }
 static const Explanation explanations[] = {
-    {"uses learning rate", DIFFER}, {"use learning rate", DIFFER}, {0}};
+    {"uses learning rate", &d_rates_differ}, {"use learning rate", &d_rates_differ}, {0}};
 static const Ends ends = {.explanations = explanations, .crashed = crashed};
 
 JUDGE("plateau", judge)

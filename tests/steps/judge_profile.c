@@ -3,6 +3,7 @@
 
 #include "judge.h"
 #include "waiting.h"
+#include "diagnoses/judge_profile.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -71,15 +72,9 @@ static bool of_all(const Case *c)
 
 // ---- The faults of a finding: the evidence, with the diagnosis, or NULL.
 
-static const Diagnosis missing = {
-    "not-answered",
-    "the sheet does not describe this training whole. Open the timeline (HVD_TIMELINE), and "
-    "compare the ranks in a step of it.",
-    NULL};
-
 static char *not_answered(const Case *c, const Diagnosis **diagnosis)
 {
-    *diagnosis = &missing;
+    *diagnosis = &d_not_answered;
     const Finding *f = &c->finding;
     const char *field = !*f->span                            ? ".span"
                         : !of_all(c) && f->milliseconds == 0 ? ".milliseconds"
@@ -92,29 +87,16 @@ static char *not_answered(const Case *c, const Diagnosis **diagnosis)
 // Of the rank it depends which fields the sheet needs.
 static char *wrong_rank(const Case *c, const Diagnosis **diagnosis)
 {
-    static const Diagnosis waits = {"wrong-rank",
-                                    "another rank loses the time. A rank that waits has a long "
-                                    "span, too, \"agree on the call\". "
-                                    "Look for the rank that does not wait.",
-                                    NULL};
-    static const Diagnosis one = {
-        "wrong-rank",
-        "all ranks need the same time for a step, since they wait for each other; but one of them "
-        "waits for none. Look for the rank without a long span \"agree on the call\".",
-        NULL};
-    static const Diagnosis all = {
-        "wrong-rank",
-        "no rank waits long for another one here: all of them lose the same time, in the same "
-        "way (EVERY_RANK).",
-        NULL};
     int rank = c->finding.rank;
     if (rank == c->flaw.rank)
         return NULL;
     if (rank == NO_RANK) {
-        *diagnosis = &missing;
+        *diagnosis = &d_not_answered;
         return format_text(".rank is still to be filled in");
     }
-    *diagnosis = of_all(c) ? &all : rank == EVERY_RANK ? &one : &waits;
+    *diagnosis = of_all(c)            ? &d_wrong_rank_every_rank
+                 : rank == EVERY_RANK ? &d_wrong_rank_one_rank
+                                      : &d_wrong_rank_waits;
     return rank == EVERY_RANK ? format_text(".rank = EVERY_RANK") : format_text(".rank = %d", rank);
 }
 
@@ -155,39 +137,20 @@ static char *wrong_span(const Case *c, const Diagnosis **diagnosis)
                                           "wait for the GPU",
                                           NULL};
     static const char *const reader[] = {"wait for a batch", "load a batch", NULL};
-    static const Diagnosis outside = {
-        "wrong-span",
-        "that span encloses everything that happens in a step. Look at the spans within it.", NULL};
-    static const Diagnosis waits = {
-        "wrong-span",
-        "other ranks spend their time there, waiting for this one. What does this rank itself do "
-        "meanwhile? Look at its own longest span in a step.",
-        NULL};
-    static const Diagnosis other = {
-        "wrong-span",
-        "the time is not lost in that span. Look for the longest span of a step on that rank that "
-        "has no other long span within it; the sheet has its name as the timeline writes it.",
-        NULL};
     const char *span = c->finding.span;
     // All that belongs to the exchange, which happens in the backward pass.
     bool right = c->flaw.remedy == LARGER_PIECES
                      ? is_one_of(span, exchange) || is_one_of(span, compute + 1)
                  : c->flaw.remedy == REPLACE_DEVICE ? is_one_of(span, compute)
                                                     : is_one_of(span, reader);
-    *diagnosis = is_one_of(span, outer) ? &outside : is_one_of(span, exchange) ? &waits : &other;
+    *diagnosis = is_one_of(span, outer)      ? &d_wrong_span_encloses
+                 : is_one_of(span, exchange) ? &d_wrong_span_waits
+                                             : &d_wrong_span;
     return right ? NULL : format_text(".span = \"%s\"", span);
 }
 
 static char *wrong_milliseconds(const Case *c, const Diagnosis **diagnosis)
 {
-    static const Diagnosis unit = {
-        "wrong-milliseconds",
-        "the sheet has milliseconds: 1000 microseconds are one, and a second is 1000.", NULL};
-    static const Diagnosis other = {
-        "wrong-milliseconds",
-        "the span takes another time in most steps of this training. The first two steps differ "
-        "from the others: measure a later one, on the rank of the sheet.",
-        NULL};
     // A busy machine makes steps longer; and what a step computes, beside it the reader reads on, so
     // that the rank waits for the rest alone.
     double part = c->flaw.remedy == CACHE_IMAGES ? 0.2 : 0.6;
@@ -196,18 +159,14 @@ static char *wrong_milliseconds(const Case *c, const Diagnosis **diagnosis)
     if (of_all(c) || (low <= milliseconds && milliseconds <= high))
         return NULL;
     double thousandth = milliseconds / 1000;
-    *diagnosis = low <= thousandth && thousandth <= high ? &unit : &other;
+    *diagnosis = low <= thousandth && thousandth <= high ? &d_wrong_milliseconds_unit
+                                                         : &d_wrong_milliseconds;
     return format_text(".milliseconds = %d", c->finding.milliseconds);
 }
 
 static char *wrong_pieces(const Case *c, const Diagnosis **diagnosis)
 {
-    static const Diagnosis other = {"wrong-pieces",
-                                    "the gradients travel in another number of pieces in a step: "
-                                    "those on the row \"gradients\" "
-                                    "of one rank.",
-                                    NULL};
-    *diagnosis = &other;
+    *diagnosis = &d_wrong_pieces;
     if (!of_all(c) || c->finding.pieces == c->flaw.pieces)
         return NULL;
     return format_text(".pieces = %d", c->finding.pieces);
@@ -215,15 +174,9 @@ static char *wrong_pieces(const Case *c, const Diagnosis **diagnosis)
 
 static char *wrong_remedy(const Case *c, const Diagnosis **diagnosis)
 {
-    static const Diagnosis wrong = {
-        "wrong-remedy",
-        "the remedy does not shorten that span, and the training takes as long as before. A longer "
-        "cache shortens \"wait for a batch\", a device that computes faster shortens \"forward\" "
-        "and \"backward\", and fewer pieces need fewer all-reduces.",
-        NULL};
     static const char *const names[] = {"NO_REMEDY", "REPLACE_DEVICE", "CACHE_IMAGES",
                                         "LARGER_PIECES"};
-    *diagnosis = &wrong;
+    *diagnosis = &d_wrong_remedy;
     Remedy remedy = c->finding.remedy;
     if (remedy == c->flaw.remedy)
         return NULL;
@@ -259,18 +212,12 @@ static void judge_training(const Runs *runs, int training, Report *report)
 // In a course each student has a seed, which stands in stamp.txt.
 static bool has_own_seed(const Runs *runs, Report *report)
 {
-    static const Diagnosis another = {
-        "another-seed",
-        "the sheet is about other trainings than yours. In your course the seed is set: it stands "
-        "in stamp.txt, in the kit's folder. Set SEED to it, make the timeline again, and describe "
-        "what it shows.",
-        NULL};
     if (runs->profile_seed == 0)
         return true;
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         double seed = event_number(event_nth(&run->traces.of[0], "flaws", 0), "seed");
         if (seed != (double)runs->profile_seed)
-            return report_failure_in(report, runs, run, OWN_SEED, &another,
+            return report_failure_in(report, runs, run, OWN_SEED, &d_another_seed,
                                      "the seed of the sheet is %.0f, yours is %.0f", seed,
                                      (double)runs->profile_seed);
     }
@@ -279,20 +226,16 @@ static bool has_own_seed(const Runs *runs, Report *report)
 
 static void judge(const Runs *runs, Report *report)
 {
-    static const Diagnosis none = {
-        "no-seed", "SEED is 0. Choose a number from 1 to 999999: the trainings follow from it.",
-        NULL};
-    static const Diagnosis other = {"not-trained",
-                                    "train_with_flaws has not run its three trainings.", NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         const Events *events = &run->traces.of[0];
         const cJSON *flaws = event_nth(events, "flaws", 0);
         if (flaws && event_number(flaws, "seed") == 0) {
-            report_failure_in(report, runs, run, HAS_SEED, &none, "the seed is 0");
+            report_failure_in(report, runs, run, HAS_SEED, &d_no_seed, "the seed is 0");
             return;
         }
         if (event_count(events, "flaw") != TRAININGS) {
-            report_failure_in(report, runs, run, HAS_SEED, &other, "train_with_flaws was %s",
+            report_failure_in(report, runs, run, HAS_SEED, &d_not_trained,
+                              "train_with_flaws was %s",
                               flaws ? "called several times" : "not called");
             return;
         }

@@ -5,6 +5,7 @@
 #include "end.h"
 #include "judge.h"
 #include "waiting.h"
+#include "diagnoses/judge_recompute.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -58,19 +59,9 @@ typedef char *(*BatchFault)(const ChainBatch *batch, const Diagnosis **diagnosis
 
 static char *held_fault(const ChainBatch *batch, const Diagnosis **diagnosis)
 {
-    static const Diagnosis all = {
-        "nothing-dropped",
-        "all blocks keep their activations until the backward pass comes to them. block_drop() "
-        "frees those of one block.",
-        NULL};
-    static const Diagnosis many = {
-        "too-much-kept",
-        "fewer blocks may have activations at a time. Often this means that blocks which were "
-        "computed again keep theirs, or that they all are computed again at once.",
-        NULL};
     if (batch->max_held <= batch->blocks / 2 + 2)
         return NULL;
-    *diagnosis = batch->dropped ? &many : &all;
+    *diagnosis = batch->dropped ? &d_too_much_kept : &d_nothing_dropped;
     return format_text("in batch %d, %d of %d blocks have activations when block %d has been "
                        "computed; %d may",
                        batch->number, batch->max_held, batch->blocks, batch->at,
@@ -79,13 +70,7 @@ static char *held_fault(const ChainBatch *batch, const Diagnosis **diagnosis)
 
 static char *forward_fault(const ChainBatch *batch, const Diagnosis **diagnosis)
 {
-    static const Diagnosis often = {
-        "recomputed-too-often",
-        "a block is computed again and again: often from the beginning of the chain for each block "
-        "of the backward pass, whose time then grows with the square of the number of blocks. "
-        "Blocks that keep their activations are where the next blocks can begin.",
-        NULL};
-    *diagnosis = &often;
+    *diagnosis = &d_recomputed_too_often;
     for (int b = 0; b < batch->blocks; b++)
         if (batch->forward[b] > 2)
             return format_text("in batch %d, block %d of %d is computed %d times", batch->number, b,
@@ -95,9 +80,7 @@ static char *forward_fault(const ChainBatch *batch, const Diagnosis **diagnosis)
 
 static char *update_fault(const ChainBatch *batch, const Diagnosis **diagnosis)
 {
-    static const Diagnosis never = {
-        "not-applied", "chain_update() is not called: the weights stay as they are.", NULL};
-    *diagnosis = &never;
+    *diagnosis = &d_not_applied;
     return batch->updated ? NULL : format_text("in batch %d", batch->number);
 }
 
@@ -120,11 +103,9 @@ static bool judge_batches(const Runs *runs, const char *property, BatchFault fau
 
 static bool in_blocks(const Runs *runs, Report *report)
 {
-    static const Diagnosis none = {
-        "no-batch", "the program begins no batch with chain_begin(), and computes nothing.", NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         if (event_count(&run->traces.of[0], "chain_begin") == 0)
-            return report_failure_in(report, runs, run, UPDATED, &none, "no chain_begin()");
+            return report_failure_in(report, runs, run, UPDATED, &d_no_batch, "no chain_begin()");
     return true;
 }
 
@@ -162,34 +143,13 @@ static void judge(const Runs *runs, Report *report)
 }
 
 static const Explanation explanations[] = {
-    {"reads the activations of block",
-     {"dropped-too-early",
-      "a block is computed from the activations of the block before it, which were dropped "
-      "already, or not computed again yet. The message names both.",
-      NULL}},
-    {"are not there",
-     {"not-recomputed",
-      "the backward pass of a block needs the block's own activations: where they were dropped, "
-      "compute the block again before block_backward().",
-      NULL}},
-    {"needs the gradient of block",
-     {"backward-order-wrong",
-      "the gradients go from the last block to the first one: each block needs that of the block "
-      "after it.",
-      NULL}},
-    {"has no activations",
-     {"dropped-twice",
-      "block_drop() drops activations that are there; the message names the block.", NULL}},
-    {"has its gradients for this batch already",
-     {"computed-after-backward",
-      "a block whose gradients have been computed is not needed any more for this batch.", NULL}},
-    {"there is no block",
-     {"no-such-block", "the blocks of a chain are those from 0 to chain_blocks() - 1.", NULL}},
-    {"has no gradients yet",
-     {"block-left-out",
-      "all blocks need their gradients before the update: block_backward() for each of them, from "
-      "the last one to block 0.",
-      NULL}},
+    {"reads the activations of block", &d_dropped_too_early},
+    {"are not there", &d_not_recomputed},
+    {"needs the gradient of block", &d_backward_order_wrong},
+    {"has no activations", &d_dropped_twice},
+    {"has its gradients for this batch already", &d_computed_after_backward},
+    {"there is no block", &d_no_such_block},
+    {"has no gradients yet", &d_block_left_out},
     {0},
 };
 

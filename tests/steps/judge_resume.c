@@ -5,6 +5,7 @@
 #include "end.h"
 #include "resumed.h"
 #include "waiting.h"
+#include "diagnoses/judge_resume.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +18,6 @@
 
 static bool judge_places(const Runs *runs, Report *report)
 {
-    static const Diagnosis elsewhere = {
-        "begins-elsewhere",
-        "the training begins at another step than the one after the checkpoint. restore_checkpoint "
-        "has set that step in the plan: do not change it afterwards, and pass this plan to fit, "
-        "not a copy from before.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         Reached place = {0};
         bool done =
@@ -39,7 +34,7 @@ static bool judge_places(const Runs *runs, Report *report)
                          epoch + 1);
             else
                 text_add(&evidence, "rank %d makes no step", r);
-            report_failure(report, PLACE, &elsewhere, evidence_in(runs, run, evidence));
+            report_failure(report, PLACE, &d_begins_elsewhere, evidence_in(runs, run, evidence));
             return false;
         }
     }
@@ -66,20 +61,13 @@ static const char *line_with(const Run *run, int rank, const char *words)
 static const Diagnosis *wrong_words(const Run *run, const char *right, const char *wrong,
                                     const char *name)
 {
-    static const Diagnosis unsaid = {
-        "not-said",
-        "the root says \"" OLD_MODEL " NAME\", or \"" NEW_MODEL "\", as the TODO has it.", NULL};
-    static const Diagnosis others_say = {"said-by-others",
-                                         "one line is enough: it is the root's, rank 0's.", NULL};
-    static const Diagnosis untrue = {"said-wrong", "the root's message differs from what it does.",
-                                     NULL};
     for (int r = 1; r < run->ranks; r++)
         if (line_with(run, r, right) || line_with(run, r, wrong))
-            return &others_say;
+            return &d_said_by_others;
     const char *line = line_with(run, 0, right);
     if (line_with(run, 0, wrong) || (line && name && !strstr(line, name)))
-        return &untrue;
-    return line ? NULL : &unsaid;
+        return &d_said_wrong;
+    return line ? NULL : &d_not_said;
 }
 
 static char *words_evidence(const Run *run, const char *words, const char *name)
@@ -159,91 +147,47 @@ static bool ends_in_collective(const Events *events)
 // Before fit, where there is no checkpoint: what is not proven is said as a guess.
 static void crashed_before_fit(const Run *run, Report *report)
 {
-    static const Diagnosis null = {
-        "crashed",
-        "there is no checkpoint here, and something before fit goes to a place in memory that is "
-        "none: often it is the answer of latest_checkpoint, which is NULL then.",
-        NULL};
     int rank = output_failed_rank(&run->output, -1).rank;
     bool in_call = rank >= 0 && rank < run->ranks && ends_in_collective(&run->traces.of[rank]);
     if (!run->plan.after && !ranks_with(&run->traces, "fit") && ended_by_signal(run) && !in_call)
-        report_failure(report, FOUND, &null,
+        report_failure(report, FOUND, &d_crashed,
                        evidence_of_run(run, format_text("no rank has come to fit")));
 }
 
 static void crashed(const Run *run, Report *report)
 {
-    static const Diagnosis untold = {
-        "plan-not-told",
-        "the checkpoint is restored, and fit begins with the first epoch all the same: often "
-        "restore_checkpoint got no plan (NULL), or another one than fit.",
-        NULL};
     RankSet ranks = ranks_that_restored(run);
     bool refused = output_says(&run->output, REFUSED);
     if (!refused && !begins_differently(&run->output) && !all_began(run)) {
         crashed_before_fit(run, report);
         return;
     }
-    const Diagnosis *diagnosis = !ranks                           ? &restored_nothing
-                                 : ranks != all_ranks(run->ranks) ? &restored_by_some
-                                 : !all_restored_the_same(run)    ? &restored_different
-                                 : refused                        ? &untold
+    const Diagnosis *diagnosis = !ranks                           ? &d_not_restored
+                                 : ranks != all_ranks(run->ranks) ? &d_restored_by_some
+                                 : !all_restored_the_same(run)    ? &d_different_checkpoints
+                                 : refused                        ? &d_plan_not_told
                                                                   : NULL;
     if (!diagnosis || !run->plan.after)
         return;
     char *evidence = format_text("%s restored a checkpoint", rank_names(ranks).text);
     for (int r = 0; r < run->ranks; r++)
         text_add(&evidence, "\nrank %d restored %s", r, name_restored(run, r));
-    report_failure(report, diagnosis == &untold ? PLACE : FOUND, diagnosis,
+    report_failure(report, diagnosis == &d_plan_not_told ? PLACE : FOUND, diagnosis,
                    evidence_of_run(run, evidence));
 }
 
-#define ANOTHER_PLACE                                                                              \
-    {                                                                                              \
-        "begins-elsewhere",                                                                        \
-            "the ranks' plans say different places where the training goes on. "                   \
-            "restore_checkpoint has said in each where it does.",                                  \
-            NULL                                                                                   \
-    }
-#define RATES_DIFFER                                                                               \
-    {                                                                                              \
-        "rates-differ",                                                                            \
-            "ranks come to an update with different learning rates: each worker restores what "    \
-            "its "                                                                                 \
-            "own callback kept, and so each one's says what that is, in `kept` and `kept_count`.", \
-            NULL                                                                                   \
-    }
-#define NO_NAME                                                                                    \
-    {                                                                                              \
-        "restores-no-name",                                                                        \
-            "a checkpoint without a name is to be restored: where there is none, nothing is "      \
-            "restored.",                                                                           \
-            NULL                                                                                   \
-    }
 static const Explanation explanations[] = {
-    {REFUSED,
-     {"begins-anew",
-      "there are checkpoints of a training, and fit begins another one, which would overwrite "
-      "them: fit's plan has to say where it goes on.",
-      NULL}},
-    {"begin with epoch", ANOTHER_PLACE},
-    {"begins with epoch", ANOTHER_PLACE},
-    {"begin after ", ANOTHER_PLACE},
-    {"begins after ", ANOTHER_PLACE},
-    {"uses learning rate", RATES_DIFFER},
-    {"use learning rate", RATES_DIFFER},
-    {"/.safetensors", NO_NAME},
-    {"/(null).safetensors", NO_NAME},
-    {".safetensors: No such file",
-     {"no-such-checkpoint",
-      "a checkpoint is to be restored that is not there: often its name was cut on the way from "
-      "the root (by the size of a pointer, say, and not of the array), or was never set.",
-      NULL}},
-    {"MPI_ERR_TRUNCATE",
-     {"name-cut",
-      "a message is longer than the room that a worker has for it: the root sends as many "
-      "characters as all expect, sizeof name, say, and not as many as its name has.",
-      NULL}},
+    {REFUSED, &d_begins_anew},
+    {"begin with epoch", &d_begins_elsewhere_plans_differ},
+    {"begins with epoch", &d_begins_elsewhere_plans_differ},
+    {"begin after ", &d_begins_elsewhere_plans_differ},
+    {"begins after ", &d_begins_elsewhere_plans_differ},
+    {"uses learning rate", &d_rates_differ},
+    {"use learning rate", &d_rates_differ},
+    {"/.safetensors", &d_restores_no_name},
+    {"/(null).safetensors", &d_restores_no_name},
+    {".safetensors: No such file", &d_no_such_checkpoint},
+    {"MPI_ERR_TRUNCATE", &d_name_cut},
     {0},
 };
 static const Ends ends = {.explanations = explanations, .crashed = crashed};

@@ -2,35 +2,10 @@
 // it once more. So no rank sends much more than any all-reduce has to: 2 (N - 1) / N of the data.
 
 #include "sums.h"
+#include "diagnoses/judge_ring.h"
 
 #define AROUND "every rank sends to its neighbours in the ring only"
 #define AMOUNT "no rank sends more than 2 (N - 1) / N of the data"
-
-static const Diagnosis through_one = {"not-a-ring",
-                                      "all values pass through one rank, and what that one moves "
-                                      "grows with the number of ranks. In a "
-                                      "ring each rank sends to the next one only.",
-                                      NULL};
-static const Diagnosis not_a_ring = {
-    "not-a-ring",
-    "ranks send to others than the next one. That may be a good all-reduce, but it is no ring.",
-    NULL};
-static const Diagnosis from_any = {
-    "received-from-any",
-    "rank 0 receives from any rank, MPI_ANY_SOURCE, and all others name the rank that they receive "
-    "from. Often this is (rank - 1) % size: in C it is -1 on rank 0, and -1 happens to be "
-    "MPI_ANY_SOURCE in Open MPI. (rank + size - 1) % size is the left neighbour on every rank.",
-    NULL};
-static const Diagnosis not_messages = {
-    "not-by-messages",
-    "the sums are right, but less was sent by MPI_Sendrecv, MPI_Send and their kind than any "
-    "all-reduce needs: the values must have come on another way.",
-    NULL};
-static const Diagnosis too_much = {
-    "too-much-sent",
-    "more travels than has to. A chunk is an N-th of the values, and a rank sends one chunk at "
-    "each of the 2 (N - 1) hops: N - 1 times one that is not added up yet, N - 1 times sums.",
-    NULL};
 
 // The neighbours are those of the ranks' order, in either direction.
 static bool goes_around(const SumCall *call)
@@ -67,14 +42,14 @@ static bool is_lost_left(const SumCall *call)
 const Diagnosis *not_around(const SumCall *call)
 {
     if (is_lost_left(call))
-        return &from_any;
+        return &d_received_from_any;
     if (goes_around(call) || goes_around_otherwise(call))
         return NULL;
     bool fewer_than_ranks = bytes_of_values(call) < (double)sizeof(float) * call->run->ranks;
     for (int r = 0; r < call->run->ranks; r++)
         if (!fewer_than_ranks && !passes_by(call, r)) // few values may all be of one part
-            return &through_one;
-    return &not_a_ring;
+            return &d_not_a_ring_through_one;
+    return &d_not_a_ring;
 }
 
 // A chunk may be longer than an N-th, by a value in each message.
@@ -86,10 +61,10 @@ static const Diagnosis *wrong_amount(const SumCall *call)
         double sent = bytes_sent_by(call, r);
         double most = 2 * (ranks - 1) / ranks * values + (double)sizeof(float) * call->messages[r];
         if (sent > most)
-            diagnosis = &too_much;
+            diagnosis = &d_too_much_sent;
         all += sent;
     }
-    return all < 2 * (ranks - 1) * values ? &not_messages : diagnosis;
+    return all < 2 * (ranks - 1) * values ? &d_not_by_messages : diagnosis;
 }
 
 static char *amounts_beside_the_bound(const SumCall *call)

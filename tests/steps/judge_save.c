@@ -6,6 +6,7 @@
 #include "end.h"
 #include "saved.h"
 #include "waiting.h"
+#include "diagnoses/judge_save.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #include "base/format.h"
 
 #define WRITER  "the root writes the checkpoints, and no other rank"
-#define EACH    "each epoch is saved under its name"
+#define BY_NAME "each epoch is saved under its name"
 #define ON_DISK "a new name is on the disk before the training goes on"
 
 // ---- Who writes.
@@ -25,20 +26,9 @@ static RankSet writers_of(const Run *run)
 
 static const Diagnosis *wrong_writers(const Run *run, RankSet writers)
 {
-    static const Diagnosis nobody = {"nothing-saved", "no rank writes anything.", NULL};
-    static const Diagnosis all = {
-        "saved-by-all",
-        "every rank writes, and the folder is one for all of them: they write over each other's "
-        "files. One does, the root, which is there on any number of workers.",
-        NULL};
-    static const Diagnosis others = {
-        "saved-by-others",
-        "files are the root's business, rank 0's: it is there on any number of workers, and there "
-        "is one of it.",
-        NULL};
     if (!writers)
-        return &nobody;
-    return writers == all_ranks(run->ranks) ? &all : &others;
+        return &d_nothing_saved;
+    return writers == all_ranks(run->ranks) ? &d_saved_by_all : &d_saved_by_others;
 }
 
 static bool judge_writers(const Runs *runs, Report *report)
@@ -61,7 +51,7 @@ static double weights_after(const Run *run, int epoch)
 {
     const Events *events = &run->traces.of[0];
     double weights = NAN;
-    for (int at = -1; (at = event_find(events, "step", at + 1)) >= 0;)
+    EACH (at, events, "step")
         if (event_number(events->items[at], "epoch") == epoch - 1)
             weights = event_number(events->items[at], "weights");
     return weights;
@@ -77,7 +67,7 @@ static bool holds_epoch(const Run *run, const cJSON *saved, int epoch)
 static bool is_unnamed(const Run *run, int epoch)
 {
     const Events *events = &run->traces.of[0];
-    for (int at = -1; (at = event_find(events, "saved", at + 1)) >= 0;) {
+    EACH (at, events, "saved") {
         const cJSON *saved = events->items[at];
         const char *name = last_part(event_text(saved, "path"));
         if (event_number(saved, "epoch") == epoch && find_file(run, name).saved == saved)
@@ -88,37 +78,12 @@ static bool is_unnamed(const Run *run, int epoch)
 
 static const Diagnosis *wrong_files(const Run *run, int epoch, const SavedFile *file)
 {
-    static const Diagnosis other = {
-        "other-epoch",
-        "under the name of one epoch there is the training as it was after another one.", NULL};
-    static const Diagnosis from_zero = {
-        "counted-from-zero",
-        "the first epoch is saved as ckpt-0. The name says how many epochs are done: "
-        "training->epochs_done (training->epoch counts from 0).",
-        NULL};
-    static const Diagnosis early = {
-        "saved-too-early",
-        "ckpt-0 is the state before any training: a save at the beginning of an epoch has the "
-        "state of the epoch before, and the last epoch is never saved.",
-        NULL};
-    static const Diagnosis unnamed = {
-        "not-renamed",
-        "the checkpoint is written, and does not get its name: rename() is not called, or is "
-        "called too early, or fails (it cannot move a file to another disk; its return value "
-        "tells). Is what write_checkpoint() returns taken the right way round? true: it "
-        "is written.",
-        NULL};
-    static const Diagnosis missing = {
-        "checkpoint-missing",
-        "an epoch is done, and there is no checkpoint of it: often the epochs are saved under one "
-        "name, or under other names, or not all of them, or older ones are removed.",
-        NULL};
     SavedFile zero = find_epoch(run, 0);
     if (zero.there)
-        return event_number(zero.saved, "epoch") == 0 ? &early : &from_zero;
+        return event_number(zero.saved, "epoch") == 0 ? &d_saved_too_early : &d_counted_from_zero;
     if (file->there)
-        return &other;
-    return is_unnamed(run, epoch) ? &unnamed : &missing;
+        return &d_other_epoch;
+    return is_unnamed(run, epoch) ? &d_not_renamed : &d_checkpoint_missing;
 }
 
 static bool judge_epochs(const Runs *runs, Report *report)
@@ -135,11 +100,11 @@ static bool judge_epochs(const Runs *runs, Report *report)
                                   event_number(file.saved, "step"))
                     : format_text("%s %d epochs there is no ckpt-%d" ENDING,
                                   run->killed ? "killed after" : "after", epochs_saved(run), e);
-            return report_failure(report, EACH, wrong_files(run, e, &file),
+            return report_failure(report, BY_NAME, wrong_files(run, e, &file),
                                   evidence_in(runs, run, with_contents(run, evidence)));
         }
     }
-    return report_ok(report, EACH);
+    return report_ok(report, BY_NAME);
 }
 
 // ---- Names on the disk.
@@ -196,21 +161,13 @@ static int unsynced_epoch(const Run *run, EpochEnd *found)
 
 static bool judge_sync(const Runs *runs, Report *report)
 {
-    static const Diagnosis never = {
-        "folder-not-synced",
-        "the bytes of a file are on the disk, but not its name: that stands in the folder, which "
-        "is another file. Without sync_folder a power cut may take the new name back.",
-        NULL};
-    static const Diagnosis early = {
-        "synced-too-early",
-        "the folder's names are put on the disk before the last rename, which changes them again.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         EpochEnd end;
         int epoch = unsynced_epoch(run, &end);
         if (!epoch)
             continue;
-        return report_failure_in(report, runs, run, ON_DISK, end.early ? &early : &never,
+        return report_failure_in(report, runs, run, ON_DISK,
+                                 end.early ? &d_synced_too_early : &d_folder_not_synced,
                                  "after epoch %d the root goes on with the folder's "
                                  "last change not on the disk",
                                  epoch);
@@ -224,17 +181,13 @@ static bool judge_sync(const Runs *runs, Report *report)
 // is judged before.
 static void judge_after_failure(const Run *run, Report *report)
 {
-    static const Diagnosis stops = {"stops-saving",
-                                    "one save has failed, and later checkpoints are not saved "
-                                    "either. A disk may have room again a moment later.",
-                                    NULL};
     static const char property[] = "after a save that failed the next ones are made";
     int epochs = event_count(&run->traces.of[0], "epoch");
     SavedFile last = find_epoch(run, epochs);
     if (last.there && holds_epoch(run, last.saved, epochs))
         report_ok(report, property);
     else
-        report_failure(report, property, &stops,
+        report_failure(report, property, &d_stops_saving,
                        evidence_of_run(run, with_contents(run, format_text("there is no "
                                                                            "whole ckpt-%d" ENDING,
                                                                            epochs))));
@@ -243,13 +196,9 @@ static void judge_after_failure(const Run *run, Report *report)
 // main() or exit() ended the program where a save had failed.
 static void crashed(const Run *run, Report *report)
 {
-    static const Diagnosis ends_it = {
-        "ends-where-a-save-fails",
-        "a checkpoint that can't be saved is no reason to lose the training, which may come to its "
-        "end, or save the next one: say so, and go on.",
-        NULL};
     if (run->plan.full && event_count(&run->traces.of[0], "fit_end") == 0)
-        report_failure(report, "a save that fails does not end the training", &ends_it,
+        report_failure(report, "a save that fails does not end the training",
+                       &d_ends_where_a_save_fails,
                        evidence_of_run(run, format_text("the disk was full in one of the saves; "
                                                         "after epoch %d of %.0f the root ended",
                                                         event_count(&run->traces.of[0], "epoch"),
@@ -276,12 +225,7 @@ static void judge(const Runs *all, Report *report)
 }
 
 static const Explanation explanations[] = {
-    {"cannot save the checkpoint",
-     {"cannot-save",
-      "a call of the library failed, and its warning names the path and the reason. "
-      "write_checkpoint needs the path of a file in the checkpoints' folder, beside the last one; "
-      "sync_folder needs the folder, not a file.",
-      NULL}},
+    {"cannot save the checkpoint", &d_cannot_save},
     {0},
 };
 static const Ends ends = {.explanations = explanations, .crashed = crashed};

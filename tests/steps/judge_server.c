@@ -5,6 +5,7 @@
 #include "pushes.h"
 #include "servers.h"
 #include "waiting.h"
+#include "diagnoses/judge_server.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,17 +33,12 @@ static int kept_waiting(const Events *events)
 
 static bool judge_answers(const Runs *runs, Report *report)
 {
-    static const Diagnosis late = {
-        "pull-answered-late",
-        "a worker is left waiting while the server does something for others. A server has its "
-        "weights at hand, and answers at once.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int r = run->plan.ranks; r < run->ranks; r++) {
             int worker = kept_waiting(&run->traces.of[r]);
             if (worker < 0)
                 continue;
-            return report_failure_in(report, runs, run, ANSWERED, &late,
+            return report_failure_in(report, runs, run, ANSWERED, &d_pull_answered_late,
                                      "%s takes worker %d's pull, and another request before it "
                                      "has sent the weights",
                                      process_words(&run->traces, r), worker);
@@ -60,43 +56,29 @@ static void judge(const Runs *runs, Report *report)
 
 // ---- Ends.
 
-static Diagnosis mistake(const Traces *traces)
+static const Diagnosis *mistake(const Traces *traces)
 {
     for (int r = traces->workers; r < traces->ranks; r++)
         if (unanswered_worker(traces, r) >= 0)
-            return (Diagnosis){"pull-not-answered",
-                               "a worker has pulled, and waits for weights that the server "
-                               "never sends.",
-                               NULL};
-    return (Diagnosis){0};
+            return &d_pull_not_answered;
+    return NULL;
 }
 
 static void crashed(const Run *run, Report *report)
 {
-    static const Diagnosis lost = {
-        "lost-worker-awaited",
-        "the server waits for a worker that is gone: it was told so by PS_LOST. A worker leaves "
-        "once, by PS_DONE or by PS_LOST.",
-        NULL};
-    static const Diagnosis done = {
-        "waits-for-nobody",
-        "the server asks for another request when every worker has left already.", NULL};
     if (!output_says(&run->output, "all workers have left"))
         return;
     bool any_lost = false;
     for (int r = run->plan.ranks; r < run->ranks; r++)
         any_lost = any_lost || requests_taken(&run->traces, r, "lost", -1) > 0;
-    report_failure(report, "servers end when all workers have left", any_lost ? &lost : &done,
+    report_failure(report, "servers end when all workers have left",
+                   any_lost ? &d_lost_worker_awaited : &d_waits_for_nobody,
                    evidence_of_run(run, format_text("a server called ps_next after that")));
 }
 
 static const Explanation explanations[] = {
-    {"has not asked for weights since",
-     {"sent-unasked",
-      "weights are sent to a worker that has not pulled: request.worker is the worker that has.",
-      NULL}},
-    {"a request that is no PS_PUSH has none",
-     {"applied-without-push", "only a request of the kind PS_PUSH has gradients.", NULL}},
+    {"has not asked for weights since", &d_sent_unasked},
+    {"a request that is no PS_PUSH has none", &d_applied_without_push},
     {0},
 };
 static const Ends ends = {.explanations = explanations, .mistake = mistake, .crashed = crashed};

@@ -6,6 +6,7 @@
 #include "end.h"
 #include "mean.h"
 #include "shards.h"
+#include "diagnoses/judge_shard.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -23,12 +24,6 @@
 
 static bool judge_epochs(const ShardsDrawn *drawn, Report *report)
 {
-    static const Diagnosis trained = {
-        "epochs-wrong", "the number of epochs is the command line's, on any number of workers.",
-        NULL};
-    static const Diagnosis validated = {
-        "not-validated", "fit() validates after each epoch: every rank, on its own test images.",
-        NULL};
     for (int i = 0; i < drawn->runs->count; i++) {
         const Run *run = &drawn->runs->items[i];
         int wanted = (int)run_flag(run, "--epochs ");
@@ -40,7 +35,7 @@ static bool judge_epochs(const ShardsDrawn *drawn, Report *report)
             if (epochs == wanted && validations == wanted)
                 continue;
             return report_failure_in(report, drawn->runs, run, EPOCHS,
-                                     epochs == wanted ? &validated : &trained,
+                                     epochs == wanted ? &d_not_validated : &d_epochs_wrong,
                                      "rank %d trained for %d epochs and validated %d times; "
                                      "right: %d",
                                      r, epochs, validations, wanted);
@@ -59,11 +54,6 @@ static int foreign(const Passes *passes, int rank)
 
 static bool judge_splits(const ShardsDrawn *drawn, Report *report)
 {
-    static const Diagnosis wrong = {
-        "wrong-images",
-        "train is the batches of the training images, validation those of the test images, and "
-        "both are what load_data() gave.",
-        NULL};
     for (int i = 0; i < drawn->runs->count; i++) {
         const Run *run = &drawn->runs->items[i];
         for (int r = 0; r < run->ranks; r++) {
@@ -71,7 +61,7 @@ static bool judge_splits(const ShardsDrawn *drawn, Report *report)
             int validated = foreign(&drawn->validated[i], r);
             if (trained + validated == 0)
                 continue;
-            return report_failure_in(report, drawn->runs, run, SPLITS, &wrong,
+            return report_failure_in(report, drawn->runs, run, SPLITS, &d_wrong_images,
                                      "rank %d trained on %d images that are none of the "
                                      "training images, and was tested on %d that are none of "
                                      "the test images",
@@ -113,12 +103,6 @@ static char *order_evidence(const Passes *passes, int rank, int pass)
 
 static bool judge_order(const ShardsDrawn *drawn, Report *report)
 {
-    static const Diagnosis same = {
-        "same-order",
-        "an epoch draws its images in the order of the one before. batches_begin(), which fit() "
-        "calls, begins a fresh permutation each time, but for a seed that is set again, batches "
-        "that are made again with one, or --no-shuffle.",
-        NULL};
     for (int i = 0; i < drawn->runs->count; i++) {
         const Passes *passes = &drawn->trained[i];
         for (int r = 0; r < passes->run->ranks; r++) {
@@ -126,7 +110,7 @@ static bool judge_order(const ShardsDrawn *drawn, Report *report)
             if (pass == 0)
                 continue;
             return report_failure(
-                report, ORDER, &same,
+                report, ORDER, &d_same_order,
                 evidence_in(drawn->runs, passes->run, order_evidence(passes, r, pass)));
         }
     }
@@ -137,37 +121,15 @@ static bool judge_order(const ShardsDrawn *drawn, Report *report)
 
 static const Diagnosis *wrong_validation(const Passes *passes, int pass)
 {
-    static const Diagnosis not_shared = {
-        "test-not-sharded",
-        "each worker is tested on more test images than a shard has, and so several look at the "
-        "same ones. The test images are shared out as the training images are.",
-        NULL};
-    static const Diagnosis too_many = {
-        "validation-steps-wrong",
-        "a worker looks at test images of its own more than once. One pass over its shard is as "
-        "many steps as its batches have.",
-        NULL};
-    static const Diagnosis too_few = {
-        "validation-steps-wrong",
-        "no test image is looked at twice, but too many are left out. One pass over a shard is as "
-        "many steps as its batches have.",
-        NULL};
-    static const Diagnosis shards = {
-        "test-shards-overlap",
-        "several workers look at the same test image. Their shards of the test images have none "
-        "in common.",
-        NULL};
-    static const Diagnosis left_out = {"test-images-left-out",
-                                       "some test images are evaluated by no worker, in any epoch. "
-                                       "All shards together must be the whole test set.",
-                                       NULL};
     if (passes->run->ranks > 1 && on_all_ranks(passes, pass, draws_beyond_a_shard))
-        return &not_shared;
+        return &d_test_not_sharded;
     if (!on_all_ranks(passes, pass, has_no_repeat))
-        return &too_many;
+        return &d_validation_steps_wrong_too_many;
     if (count_images(passes, pass, is_repeated) > 0)
-        return &shards;
-    return on_all_ranks(passes, pass, draws_all_that_it_ever_draws) ? &left_out : &too_few;
+        return &d_test_shards_overlap;
+    return on_all_ranks(passes, pass, draws_all_that_it_ever_draws)
+               ? &d_test_images_left_out
+               : &d_validation_steps_wrong_too_few;
 }
 
 static bool judge_validation(const ShardsDrawn *drawn, Report *report)
@@ -235,23 +197,16 @@ static bool steps_differ(const Traces *traces)
     return false;
 }
 
-static Diagnosis mistake(const Traces *traces)
+static const Diagnosis *mistake(const Traces *traces)
 {
     if (!steps_differ(traces))
-        return (Diagnosis){0};
-    return (Diagnosis){
-        "hung",
-        "the ranks ask fit() for different numbers of steps. Shares may differ by an image, and "
-        "then their numbers of batches may differ by one; but every step waits for all ranks. All "
-        "make as many as the one that has the fewest batches.",
-        NULL};
+        return NULL;
+    return &d_hung;
 }
 
 static const Explanation explanations[] = {
-    {"dataset_select: there is no image",
-     {"crashed", "the images of a data set have the numbers 0 to count - 1, on every rank.", NULL}},
-    {"there are no images to make batches of",
-     {"crashed", "some worker's shard is empty, though there is an image for each.", NULL}},
+    {"dataset_select: there is no image", &d_crashed_no_such_image},
+    {"there are no images to make batches of", &d_crashed_empty_shard},
     {0},
 };
 static const Ends ends = {.explanations = explanations, .mistake = mistake};

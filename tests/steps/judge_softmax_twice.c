@@ -4,6 +4,7 @@
 #include "end.h"
 #include "drawn.h"
 #include "passes.h"
+#include "diagnoses/judge_softmax_twice.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -108,7 +109,7 @@ static int most_softmaxes(const Run *run)
 {
     const Events *events = &run->traces.of[0];
     int most = 0;
-    for (int at = -1; (at = event_find(events, "compile", at + 1)) >= 0;) {
+    EACH (at, events, "compile") {
         int count = softmaxes(event_text(events->items[at], "model"));
         most = count > most ? count : most;
     }
@@ -122,7 +123,7 @@ static const cJSON *wrong_loss(const Run *run)
     const Events *events = &run->traces.of[0];
     const cJSON *worst = NULL;
     double most = -INFINITY;
-    for (int at = -1; (at = event_find(events, "answers", at + 1)) >= 0;) {
+    EACH (at, events, "answers") {
         const cJSON *batch = events->items[at];
         double images = event_number(batch, "images"), loss = event_number(batch, "loss") / images,
                said = event_number(batch, "surprise") / images;
@@ -138,7 +139,7 @@ static double surest(const Run *run)
 {
     const Events *events = &run->traces.of[0];
     double most = 0;
-    for (int at = -1; (at = event_find(events, "answers", at + 1)) >= 0;)
+    EACH (at, events, "answers")
         most = fmax(most, event_number(events->items[at], "surest"));
     return most;
 }
@@ -170,18 +171,6 @@ static bool figures_were_changed(const Run *run)
     return false;
 }
 
-static const Diagnosis twice = {
-    "softmax-twice",
-    "a softmax is applied to what a softmax has made: to numbers between 0 and 1. The most that it "
-    "can make of them is a probability of e / (e + 9) = 0.23.",
-    NULL};
-static const Diagnosis only_the_figure = {
-    "only-the-figure",
-    "only the printed number was changed. The training still uses a softmax of a softmax's output.",
-    NULL};
-static const Diagnosis other_loss = {
-    "loss-wrong", "the loss is another number than the model's answers make it.", NULL};
-
 static char *evidence_of_loss(const Run *run, const cJSON *batch)
 {
     int count = batch ? most_softmaxes(run) : softmaxes(model_of(run));
@@ -208,9 +197,9 @@ static bool judge_loss(const Runs *runs, Report *report)
         if (!wrong && !again)
             continue;
         return report_failure(report, TRAINED,
-                              !again                      ? &other_loss
-                              : figures_were_changed(run) ? &only_the_figure
-                                                          : &twice,
+                              !again                      ? &d_loss_wrong
+                              : figures_were_changed(run) ? &d_only_the_figure
+                                                          : &d_softmax_twice,
                               evidence_in(runs, run, evidence_of_loss(run, wrong)));
     }
     return report_ok(report, TRAINED);
@@ -262,19 +251,6 @@ static char *first_other_layer(const char *model)
 
 static bool judge_layers(const Runs *runs, Report *report)
 {
-    static const Diagnosis changed = {
-        "model-changed",
-        "the network is another one. All layers from the input to the last dense layer are to be "
-        "as they were: what kept the loss up was not in them.",
-        NULL};
-    static const Diagnosis moved = {
-        "model-changed",
-        "a softmax is between the layers, in place of another layer of the original file. It turns "
-        "logits into probabilities: it belongs after the last dense layer, or into the loss.",
-        NULL};
-    static const Diagnosis cut_off = {
-        "model-changed",
-        "there is a relu after the last dense layer: it sets all negative logits to 0.", NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         char *other = first_other_layer(model_of(run));
         if (!other)
@@ -282,34 +258,23 @@ static bool judge_layers(const Runs *runs, Report *report)
         bool relu = strstr(other, "'layer 11: relu of layer 10, 1x1x10") != NULL;
         bool softmax = strstr(other, ": softmax of ") != NULL;
         return report_failure(report, LAYERS,
-                              relu      ? &cut_off
-                              : softmax ? &moved
-                                        : &changed,
+                              relu      ? &d_model_changed_relu_at_the_end
+                              : softmax ? &d_model_changed_softmax_moved
+                                        : &d_model_changed,
                               evidence_in(runs, run, other));
     }
     return report_ok(report, LAYERS);
 }
 
-static const Diagnosis other_optimizer = {
-    "optimizer-changed",
-    "another optimizer trains the network. Adam was not what kept the loss up.", NULL};
-static const Diagnosis other_rate = {
-    "rate-changed",
-    "the learning rate is not the exercise's. It decides how soon the loss comes to its floor, not "
-    "where the floor is.",
-    NULL};
-static const Diagnosis other_gradient = {
-    "gradient-changed", "what reaches the optimizer is not the gradient of the batch.", NULL};
-
 static const Diagnosis *wrong_update(const cJSON *gradient, const cJSON *apply)
 {
     if (strcmp(event_text(apply, "optimizer"), "Adam") != 0)
-        return &other_optimizer;
+        return &d_optimizer_changed;
     if (differ(event_number(apply, "learning_rate") / RATE, 1))
-        return &other_rate;
+        return &d_rate_changed;
     double applied = event_number(apply, "value"), computed = event_number(gradient, "value");
     bool same = fabs(applied - computed) <= TOLERANCE * fabs(computed) + ROUNDING;
-    return same ? NULL : &other_gradient;
+    return same ? NULL : &d_gradient_changed;
 }
 
 static bool judge_updates(const Runs *runs, Report *report)
@@ -350,11 +315,6 @@ static int first_other_epoch(const Passes *passes, int epochs)
 
 static void judge_images(const Runs *runs, Report *report)
 {
-    static const Diagnosis changed = {
-        "training-changed",
-        "it trains on other images, or for another number of epochs, than the command line says. "
-        "More or less training does not take away what keeps the loss up.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         Passes passes = passes_trained(run);
         int epochs = (int)run_flag(run, "--epochs "), other = first_other_epoch(&passes, epochs);
@@ -365,7 +325,7 @@ static void judge_images(const Runs *runs, Report *report)
                 add_passes(&evidence, &passes, other);
             else
                 text_add(&evidence, "is not there");
-            report_failure(report, IMAGES, &changed, evidence_in(runs, run, evidence));
+            report_failure(report, IMAGES, &d_training_changed, evidence_in(runs, run, evidence));
         }
         passes_free(&passes);
         if (other >= 0)
@@ -425,29 +385,14 @@ static bool first_other_figure(const Run *run, bool losses, Figure *figure, int 
     return false;
 }
 
-static const Diagnosis not_printed = {
-    "not-printed",
-    "the exercise ends with a line 'Test: loss ..., accuracy ...', which is missing.", NULL};
-static const Diagnosis other_figure = {"figure-changed",
-                                       "the training uses the right loss, and another number is "
-                                       "printed. Do not correct a loss where it is printed.",
-                                       NULL};
-static const Diagnosis other_images = {
-    "other-images",
-    "the line 'Test: ...' is not computed from the test images alone: after the training the "
-    "program evaluates training images.",
-    NULL};
-static const Diagnosis other_accuracy = {
-    "accuracy-wrong", "the number that is shown as the accuracy is another one.", NULL};
-
 static const Diagnosis *wrong_figure(const Run *run, int epoch, bool losses, const Figure *figure)
 {
     bool last = epoch == event_count(&run->traces.of[0], "history");
     if (isnan(figure->shown))
-        return &not_printed;
+        return &d_not_printed;
     if (last && tests_on_training_images(run))
-        return &other_images;
-    return losses ? &other_figure : &other_accuracy;
+        return &d_other_images;
+    return losses ? &d_figure_changed : &d_accuracy_wrong;
 }
 
 static bool judge_figures(const Runs *runs, bool losses, Report *report)
@@ -474,10 +419,9 @@ static bool judge_figures(const Runs *runs, bool losses, Report *report)
 // By fit(), or by a loop of the program's own.
 static bool nothing_computed(const Runs *runs, Report *report)
 {
-    static const Diagnosis nothing = {"nothing-trained", "no gradients are computed.", NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         if (event_count(&run->traces.of[0], "gradient") == 0) {
-            report_failure_in(report, runs, run, TRAINED, &nothing,
+            report_failure_in(report, runs, run, TRAINED, &d_nothing_trained,
                               "there is no gradient in its trace");
             return true;
         }
@@ -500,19 +444,9 @@ static void judge(const Runs *runs, Report *report)
 }
 
 static const Explanation explanations[] = {
-    {"needs a model that ends in softmax",
-     {"no-softmax",
-      "the softmax is gone from the model, and the loss expects probabilities: nothing makes them "
-      "any more. One of the two has to apply a softmax, and not both.",
-      NULL}},
-    {"compile: the model is compiled already",
-     {"compiled-twice",
-      "compile() decides once how a model is computed: the loss is to be another one in the call "
-      "that is there.",
-      NULL}},
-    {"there are layers after the model's output",
-     {"softmax-left-behind",
-      "softmax() still adds a layer, which the model's output comes before: it has to go.", NULL}},
+    {"needs a model that ends in softmax", &d_no_softmax},
+    {"compile: the model is compiled already", &d_compiled_twice},
+    {"there are layers after the model's output", &d_softmax_left_behind},
     {0},
 };
 static const Ends ends = {.explanations = explanations};

@@ -4,6 +4,7 @@
 // weights, and the bytes.
 
 #include "sparse_steps.h"
+#include "diagnoses/judge_sparse.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -60,11 +61,6 @@ static bool judge_weights(const Runs *runs, const AllSparseSteps *all, int from,
 
 static bool judge_others(const Runs *runs, const AllSparseSteps *all, Report *report)
 {
-    static const Diagnosis not_mean = {
-        "other-layers-not-averaged",
-        "the dense layers' gradients are not the mean. The page averages them with average(): "
-        "between compute_gradients() and apply_gradients(), for every variable but the table.",
-        NULL};
     for (int i = 0; i < all->count; i++)
         for (int s = 0; s < all->items[i].count; s++) {
             const Run *run = all->items[i].run;
@@ -77,7 +73,7 @@ static bool judge_others(const Runs *runs, const AllSparseSteps *all, Report *re
             for (int r = 0; r < run->ranks; r++) {
                 if (fabs(step->others_applied[r] - sum / run->ranks) <= 1e-4 * most)
                     continue;
-                return report_failure_in(report, runs, run, OTHERS, &not_mean,
+                return report_failure_in(report, runs, run, OTHERS, &d_other_layers_not_averaged,
                                          "in step %d rank %d applied %.6f, and the "
                                          "mean is %.6f, as fingerprints",
                                          s + 1, r, step->others_applied[r], sum / run->ranks);
@@ -97,15 +93,6 @@ static double bytes_of_rows(const SparseSteps *steps, const SparseStep *step)
 
 static bool judge_bytes(const Runs *runs, const AllSparseSteps *all, Report *report)
 {
-    static const Diagnosis table = {"sent-the-table",
-                                    "a rank sends as many bytes as the whole table has. Rows that "
-                                    "no batch named are zero on all ranks, and need not be sent.",
-                                    NULL};
-    static const Diagnosis too_much = {
-        "sent-too-much",
-        "a rank sends much more than the rows that were used. Often it sends something as long as "
-        "the table: a flag or a number for each row.",
-        NULL};
     for (int i = 0; i < all->count; i++)
         for (int s = 0; s < all->items[i].count; s++) {
             const SparseSteps *steps = &all->items[i];
@@ -119,7 +106,7 @@ static bool judge_bytes(const Runs *runs, const AllSparseSteps *all, Report *rep
                 if (bytes <= most)
                     continue;
                 return report_failure_in(report, runs, steps->run, BYTES,
-                                         bytes >= of_table ? &table : &too_much,
+                                         bytes >= of_table ? &d_sent_the_table : &d_sent_too_much,
                                          "in step %d rank %d sent %.0f bytes; all ranks' rows "
                                          "together are %.0f bytes, the table is %.0f",
                                          s + 1, r, bytes, of_rows, of_table);
@@ -130,13 +117,9 @@ static bool judge_bytes(const Runs *runs, const AllSparseSteps *all, Report *rep
 
 static bool some_step_in_each(const Runs *runs, const AllSparseSteps *all, Report *report)
 {
-    static const Diagnosis none = {
-        "nothing-trained",
-        "a step is compute_gradients(), the exchange, apply_gradients(), as the page has it.",
-        NULL};
     for (int i = 0; i < all->count; i++)
         if (all->items[i].count == 0) {
-            report_failure_in(report, runs, all->items[i].run, ROWS, &none,
+            report_failure_in(report, runs, all->items[i].run, ROWS, &d_nothing_trained,
                               "some rank made no update");
             return false;
         }
@@ -145,21 +128,13 @@ static bool some_step_in_each(const Runs *runs, const AllSparseSteps *all, Repor
 
 static void judge(const Runs *runs, Report *report)
 {
-    static const Diagnosis start = {
-        "not-broadcast",
-        "the ranks begin with different weights: the page calls hvd_broadcast_model() before the "
-        "first step.",
-        NULL};
-    static const Diagnosis differ = {
-        "weights-differ",
-        "the ranks applied the same gradients, and yet their weights have come apart.", NULL};
     AllSparseSteps all = {allocate((size_t)runs->count, sizeof *all.items), runs->count};
     for (int i = 0; i < runs->count; i++)
         all.items[i] = sparse_steps(&runs->items[i]);
     if (some_step_in_each(runs, &all, report) &&
-        judge_weights(runs, &all, 0, 1, START, &start, report) &&
+        judge_weights(runs, &all, 0, 1, START, &d_not_broadcast, report) &&
         judge_sparse_rows(runs, &all, report) && judge_others(runs, &all, report) &&
-        judge_weights(runs, &all, 1, INT32_MAX, WEIGHTS, &differ, report))
+        judge_weights(runs, &all, 1, INT32_MAX, WEIGHTS, &d_weights_differ, report))
         judge_bytes(runs, &all, report);
     for (int i = 0; i < runs->count; i++)
         sparse_steps_free(&all.items[i]);

@@ -4,6 +4,7 @@
 
 #include "end.h"
 #include "staged.h"
+#include "diagnoses/judge_split.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -22,27 +23,13 @@
 
 static bool judge_cut(const Runs *runs, const AllStaged *all, Report *report)
 {
-    static const Diagnosis images_wrong = {
-        "not-every-image-trained",
-        "an epoch trains on each image once: the page calls train_in_stages() for each batch that "
-        "it takes.",
-        NULL};
-    static const Diagnosis micros = {
-        "micro-batches-wrong",
-        "a batch is cut into as many micro-batches as --micro-batches asks for, or, where it has "
-        "fewer images, into as many as these are: the page hands args.micro_batches "
-        "to train_in_stages().",
-        NULL};
-    static const Diagnosis device = {
-        "on-one-device", "both halves are on the same device: the page asks for devices 0 and 1.",
-        NULL};
     for (int i = 0; i < all->count; i++) {
         const Staged *p = &all->items[i];
         int images = (int)run_flag(p->run, "--images "), asked, trained = 0;
         for (int b = 0; b < p->count; b++)
             trained += p->batches[b].images;
         if (trained != images * (int)run_flag(p->run, "--epochs ")) {
-            return report_failure_in(report, runs, p->run, CUT, &images_wrong,
+            return report_failure_in(report, runs, p->run, CUT, &d_not_every_image_trained,
                                      "trained on %d images, where %d epochs of %d "
                                      "were asked for",
                                      trained, (int)run_flag(p->run, "--epochs "), images);
@@ -53,7 +40,8 @@ static bool judge_cut(const Runs *runs, const AllStaged *all, Report *report)
             bool cut = batch->micros == (asked < batch->images ? asked : batch->images);
             if (cut && (batch->of[0].device != batch->of[1].device || p->devices < 2))
                 continue;
-            report_schedule(runs, p, b, CUT, cut ? &device : &micros, report);
+            report_schedule(runs, p, b, CUT, cut ? &d_on_one_device : &d_micro_batches_wrong,
+                            report);
             return false;
         }
     }
@@ -62,11 +50,6 @@ static bool judge_cut(const Runs *runs, const AllStaged *all, Report *report)
 
 static bool judge_all(const Runs *runs, const AllStaged *all, Report *report)
 {
-    static const Diagnosis left_out = {
-        "micro-batch-left-out",
-        "a micro-batch of the batch is not computed, or not backward, on one of the devices: its "
-        "images have no part in the update. A batch has `micro_batches` of them, from 0.",
-        NULL};
     for (int i = 0; i < all->count; i++) {
         const Staged *p = &all->items[i];
         for (int b = 0; b < p->count; b++)
@@ -75,7 +58,7 @@ static bool judge_all(const Runs *runs, const AllStaged *all, Report *report)
                     const StageOf *stage = &p->batches[b].of[s];
                     if (find_call(stage, FORWARD, k) >= 0 && find_call(stage, BACKWARD, k) >= 0)
                         continue;
-                    report_schedule(runs, p, b, ALL, &left_out, report);
+                    report_schedule(runs, p, b, ALL, &d_micro_batch_left_out, report);
                     return false;
                 }
     }
@@ -93,28 +76,12 @@ static int count_calls(const StageOf *stage, CallKind kind)
 // NULL: the stage has made its one update after all that it has computed backward.
 static const Diagnosis *wrong_update(const StageOf *stage)
 {
-    static const Diagnosis never = {
-        "not-applied",
-        "a device computes gradients and never updates its weights from them: stage_apply() ends "
-        "each stage's part of a batch.",
-        NULL};
-    static const Diagnosis often = {
-        "applied-too-often",
-        "a device updates its weights several times in a batch: the micro-batches after an update "
-        "are computed with other weights than those before it. Call stage_apply() once, after "
-        "the loop.",
-        NULL};
-    static const Diagnosis early = {
-        "applied-too-early",
-        "a device updates its weights before it has the gradients of all micro-batches; those that "
-        "come later are lost.",
-        NULL};
     int updates = count_calls(stage, APPLY);
     if (updates != 1)
-        return updates == 0 ? &never : &often;
+        return updates == 0 ? &d_not_applied : &d_applied_too_often;
     for (int i = find_call(stage, APPLY, -1); i < stage->count; i++)
         if (stage->calls[i].kind == BACKWARD)
-            return &early;
+            return &d_applied_too_early;
     return NULL;
 }
 
@@ -142,12 +109,6 @@ static bool is_whole_batch(const Staged *p, const StageOf *stage, int s)
 
 static bool judge_equal(const Runs *runs, const AllStaged *all, Report *report)
 {
-    static const Diagnosis wrong = {
-        "weights-differ",
-        "every micro-batch is computed and there is one update, and yet it is not that of the "
-        "whole batch. The page's model, learning rate and optimizer are to stay as they are; "
-        "nothing else that this check knows explains it.",
-        NULL};
     for (int i = 0; i < all->count; i++) {
         const Staged *p = &all->items[i];
         for (int b = 0; b < p->count; b++)
@@ -160,7 +121,8 @@ static bool judge_equal(const Runs *runs, const AllStaged *all, Report *report)
                     "applied %.7g, changed the weights as %.7g would",
                     b + 1, s, stage->value, stage->applied,
                     (stage->arena - stage->arena_after) / p->rate);
-                return report_failure(report, EQUAL, &wrong, evidence_in(runs, p->run, evidence));
+                return report_failure(report, EQUAL, &d_weights_differ,
+                                      evidence_in(runs, p->run, evidence));
             }
     }
     return report_ok(report, EQUAL);
@@ -180,46 +142,15 @@ static void judge(const Runs *runs, Report *report)
 }
 
 static const Explanation explanations[] = {
-    {"each would have to be sent by the other",
-     {"hung",
-      "each device waits for something that the other one has not sent, and will never send, since "
-      "it waits itself. What a device waits for the other has to send before it waits in turn.",
-      NULL}},
-    {"has returned without sending it",
-     {"hung",
-      "a device waits for a micro-batch that the other one never sends: both must go through the "
-      "same micro-batches, and each that is received must have been sent.",
-      NULL}},
-    {"has not called stage_receive",
-     {"not-received",
-      "the data of the other device are there when stage_receive() has returned, and not before.",
-      NULL}},
-    {"has not called stage_forward",
-     {"not-computed",
-      "a micro-batch must be computed forward before it is sent, or computed backward.", NULL}},
-    {"has not called stage_backward",
-     {"no-gradient-yet",
-      "the gradient that goes back to device 0 is there when stage_backward() has returned.",
-      NULL}},
-    {"of this batch already",
-     {"done-twice",
-      "a schedule computes, sends and receives each micro-batch once: the message says which.",
-      NULL}},
-    {"there is no micro-batch",
-     {"no-such-micro-batch",
-      "the micro-batches of a batch are those from 0 to micro_batches - 1: another batch has "
-      "another number of them.",
-      NULL}},
-    {"has no gradients; stage_backward",
-     {"nothing-to-apply",
-      "stage_apply() found no gradients: since the last one no stage_backward() computed any. With "
-      "one micro-batch, too, each stage calls stage_backward() before it.",
-      NULL}},
-    {"is not this thread's",
-     {"other-stage",
-      "a stage is called by its own schedule, in the thread that the library has made for it: not "
-      "by the other stage's, and not by a thread of the program's own.",
-      NULL}},
+    {"each would have to be sent by the other", &d_hung_circle},
+    {"has returned without sending it", &d_hung_never_sent},
+    {"has not called stage_receive", &d_not_received},
+    {"has not called stage_forward", &d_not_computed},
+    {"has not called stage_backward", &d_no_gradient_yet},
+    {"of this batch already", &d_done_twice},
+    {"there is no micro-batch", &d_no_such_micro_batch},
+    {"has no gradients; stage_backward", &d_nothing_to_apply},
+    {"is not this thread's", &d_other_stage},
     {0},
 };
 static const Ends ends = {.explanations = explanations};

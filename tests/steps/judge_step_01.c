@@ -6,31 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include "six_steps.h"
+#include "diagnoses/judge_step_01.h"
 
 #define JOINS "every rank joins the job"
 #define OWN   "every rank works on the device with its local rank"
 #define ASKS  "every rank asks for the device with its local rank"
 #define STAYS "and computes there"
 
-static const Diagnosis too_late = {
-    "pinned-too-late",
-    "device_use() comes after something has already used a device (compile() does). Choose the "
-    "device right after hvd_init().",
-    NULL};
-
 static bool judge_init(const Runs *runs, Report *report)
 {
-    static const Diagnosis missing = {
-        "init-missing",
-        "hvd_init() is missing. Without it the processes that mpirun started know nothing of "
-        "each other.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         RankSet joined = ranks_with(&run->traces, "init");
         if (joined == all_ranks(run->ranks))
             continue;
-        return report_failure_in(report, runs, run, JOINS, &missing, "%s of %d called hvd_init()",
-                                 rank_names(joined).text, run->ranks);
+        return report_failure_in(report, runs, run, JOINS, &d_init_missing,
+                                 "%s of %d called hvd_init()", rank_names(joined).text, run->ranks);
     }
     return report_ok(report, JOINS);
 }
@@ -238,36 +228,15 @@ static bool depends_on_local_rank(const Runs *runs)
 
 static const Diagnosis *wrong_device(const Runs *runs, const Run *run, int rank)
 {
-    static const Diagnosis missing = {"pin-missing",
-                                      "at least one rank never calls device_use(). A process that "
-                                      "doesn't choose works on device 0, even if others use it.",
-                                      NULL};
-    static const Diagnosis bound_before = {
-        "pin-missing",
-        "the program binds itself (sched_setaffinity), but doesn't call device_use(). The library "
-        "then moves the process to the cores of its device: of device 0, where none was chosen.",
-        NULL};
-    static const Diagnosis from_rank = {
-        "pinned-by-rank",
-        "the device comes from hvd_rank(), or from a number made of it, such as its remainder. The "
-        "devices of each machine are numbered from 0, as its ranks are by hvd_local_rank(). (The "
-        "check simulates several machines by HVD_LAYOUT, with ranks dealt to them in no "
-        "regular order.)",
-        NULL};
-    static const Diagnosis on_0 = {"every-rank-on-device-0",
-                                   "on every rank the last device_use() says 0, so they share that "
-                                   "device. The number has to differ between the ranks of a "
-                                   "machine, as hvd_local_rank() does.",
-                                   NULL};
-    static const Diagnosis wrong = {
-        "wrong-device", "a rank's device is the one whose number is hvd_local_rank().", NULL};
     if (wanted_device(run, rank) < 0)
-        return event_find(&run->traces.of[rank], "affinity", 0) < 0 ? &missing : &bound_before;
+        return event_find(&run->traces.of[rank], "affinity", 0) < 0 ? &d_pin_missing
+                                                                    : &d_pin_missing_bound_before;
     if (asked_too_late(run, rank))
-        return &too_late;
+        return &d_pinned_too_late;
     if (all_asked_for(runs, always_0))
-        return &on_0;
-    return depends_on_rank(runs) && !depends_on_local_rank(runs) ? &from_rank : &wrong;
+        return &d_every_rank_on_device_0;
+    return depends_on_rank(runs) && !depends_on_local_rank(runs) ? &d_pinned_by_rank
+                                                                 : &d_wrong_device;
 }
 
 // True where all are on the right one.
@@ -287,9 +256,6 @@ static bool judge_device(const Runs *runs, Report *report)
 
 static void judge_cores(const Runs *runs, Report *report)
 {
-    static const Diagnosis left = {
-        "left-its-device",
-        "something moved the process to other cores after the device was chosen.", NULL};
     char *evidence = NULL;
     for (int i = 0; i < runs->count && !evidence; i++) {
         const Run *run = &runs->items[i];
@@ -301,7 +267,7 @@ static void judge_cores(const Runs *runs, Report *report)
                          evidence ? "\n" : "", r, device_number(run, r, "device"), device, step);
         }
     }
-    report_property(report, STAYS, &left, evidence);
+    report_property(report, STAYS, &d_left_its_device, evidence);
 }
 
 static void note_sharing(const Run *run, Report *report)

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 #include "six_steps.h"
+#include "diagnoses/judge_step_03.h"
 
 static void note_learning_rate(const Run *run, Report *report)
 {
@@ -30,17 +31,12 @@ static void note_learning_rate(const Run *run, Report *report)
 // Reports only where it is another one: the step changes nothing but what the optimizer gets.
 static void judge_optimizer(const Runs *runs, Report *report)
 {
-    static const Diagnosis changed = {
-        "optimizer-changed",
-        "the model trains with another optimizer than the one that main makes, SGD. The step wraps "
-        "that one, and changes nothing else.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         const char *name = event_text(event_nth(&run->traces.of[0], "apply", 0), "optimizer");
         if (!*name || strcmp(name, "SGD") == 0)
             continue;
-        report_failure_in(report, runs, run, "the optimizer is the program's own", &changed,
-                          "rank 0 trains by %s", name);
+        report_failure_in(report, runs, run, "the optimizer is the program's own",
+                          &d_optimizer_changed, "rank 0 trains by %s", name);
         return;
     }
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "drawn.h"
 #include "six_steps.h"
+#include "diagnoses/judge_step_04.h"
 
 #define BATCHES "every rank trains on batches of its own"
 #define SAME    "all ranks train from the same weights"
@@ -163,17 +164,12 @@ static char *evidence_of(const Run *run, int step)
 // Where the seeds made the weights equal, not a broadcast. False where there is more to judge.
 static bool judge_seeds(const Runs *runs, Report *report)
 {
-    static const Diagnosis seed = {"seed-instead-of-broadcast",
-                                   "the ranks drew the same weights, and nothing was sent (often "
-                                   "this means the same seed). Weights that come from a file, say, "
-                                   "would differ again; a broadcast makes them equal wherever they "
-                                   "come from.",
-                                   NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         Weights compiled = compiled_weights(run);
         if (!same(run, &compiled) || variables_were_sent(run))
             continue;
-        report_failure(report, SAME, &seed, evidence_in(runs, run, evidence_of(run, -1)));
+        report_failure(report, SAME, &d_seed_instead_of_broadcast,
+                       evidence_in(runs, run, evidence_of(run, -1)));
         return true;
     }
     return !judge_drawn_images(runs, BATCHES, report);
@@ -207,75 +203,31 @@ static bool changed_since_compile(const Run *run)
 // Something was sent before training, and yet the weights differ.
 static const Diagnosis *sent_without_effect(const Run *run)
 {
-    static const Diagnosis another_model = {
-        "broadcast-of-another-model",
-        "something was sent before the last compile(), which drew new weights, and nothing "
-        "after it.",
-        NULL};
-    static const Diagnosis no_effect = {
-        "broadcast-without-effect",
-        "something was sent, but it changed no weights of the model that trains. Are the received "
-        "values written to it (model_write_variable)?",
-        NULL};
-    static const Diagnosis incomplete = {
-        "broadcast-incomplete",
-        "something was sent, and weights have changed, but they still differ: often this means "
-        "that not all variables were sent and written. A model has as many as "
-        "model_variable_count() says, counted from 0.",
-        NULL};
     if (!sent_since_last_compile(run))
-        return &another_model;
-    return changed_since_compile(run) ? &incomplete : &no_effect;
+        return &d_broadcast_of_another_model;
+    return changed_since_compile(run) ? &d_broadcast_incomplete : &d_broadcast_without_effect;
 }
 
 static const Diagnosis *different_weights(const Run *run)
 {
-    static const Diagnosis missing = {
-        "broadcast-missing",
-        "nothing sent the root's weights to the others: the broadcast is missing among the "
-        "callbacks that fit() gets (one that is added after fit() comes too late).",
-        NULL};
-    static const Diagnosis within_machine = {"broadcast-within-machine",
-                                             "the ranks of each machine have the same weights, and "
-                                             "the machines differ: the broadcast has "
-                                             "to reach all ranks of the job.",
-                                             NULL};
-    static const Diagnosis too_late = {
-        "broadcast-too-late",
-        "the weights are broadcast only after training has begun, or is over: the first gradients "
-        "were computed with different weights.",
-        NULL};
     if (same_from(run) > 0 || (!variables_were_sent(run) && broadcast_afterwards(run)))
-        return &too_late;
+        return &d_broadcast_too_late;
     if (same_within_machines(run))
-        return &within_machine;
-    return variables_were_sent(run) ? sent_without_effect(run) : &missing;
+        return &d_broadcast_within_machine;
+    return variables_were_sent(run) ? sent_without_effect(run) : &d_broadcast_missing;
 }
 
 static const Diagnosis *wrong_root(const Run *run, const Weights *compiled, double weights)
 {
-    static const Diagnosis another = {"broadcast-from-another-rank",
-                                      "the weights are those of another rank. The root is rank 0 "
-                                      "everywhere in this lab.",
-                                      NULL};
-    static const Diagnosis averaged = {
-        "weights-averaged",
-        "the weights are the mean of all ranks' weights. A mean of random weights is smaller than "
-        "they are meant to be: take the root's, by a broadcast.",
-        NULL};
-    static const Diagnosis nobodys = {"weights-of-no-rank",
-                                      "all ranks have the same weights, but no rank's compile() "
-                                      "drew them: something else changed them.",
-                                      NULL};
     double sum = 0;
     for (int r = 0; r < run->ranks; r++)
         sum += compiled->of[r];
     if (near(sum / run->ranks, weights))
-        return &averaged;
+        return &d_weights_averaged;
     for (int r = 1; r < run->ranks; r++)
         if (near(compiled->of[r], weights))
-            return &another;
-    return &nobodys;
+            return &d_broadcast_from_another_rank;
+    return &d_weights_of_no_rank;
 }
 
 static bool judge_same(const Runs *runs, Report *report)
@@ -306,15 +258,10 @@ static bool judge_root(const Runs *runs, Report *report)
 
 static bool judge_kept(const Runs *runs, Report *report)
 {
-    static const Diagnosis drift = {"weights-drift-apart",
-                                    "the ranks begin with the same weights, but make different "
-                                    "updates: something else than the "
-                                    "mean of the gradients changes them.",
-                                    "3"};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int step = 0; step < step_count(run); step++)
             if (!same_after_step(run, step)) {
-                return report_failure(report, KEPT, &drift,
+                return report_failure(report, KEPT, &d_weights_drift_apart,
                                       evidence_in(runs, run, evidence_of(run, step)));
             }
     }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "six_steps.h"
+#include "diagnoses/judge_step_05.h"
 
 #define EPOCHS     "the number of epochs is the command line's"
 #define TRAINING   "all ranks together make as many steps as one device would"
@@ -188,107 +189,46 @@ static bool batch_is_changed(const Runs *runs)
 
 // ---- Diagnoses.
 
-static const Diagnosis by_local_size = {
-    "divided-by-local-size",
-    "the division is by hvd_local_size(), the workers of one machine. All workers of the job share "
-    "the steps: hvd_size().",
-    NULL};
-static const Diagnosis fixed = {
-    "number-of-workers-fixed",
-    "the division is by the same number on any number of workers: one that stands in the program. "
-    "hvd_size() is right on any number of workers.",
-    NULL};
-
-#define OF_IMAGES                                                                                  \
-    "this is made from the number of images, not of batches: each step takes a batch of them."
-
 static const Diagnosis *wrong_training(const Runs *runs)
 {
-    static const Diagnosis not_divided = {
-        "steps-not-divided",
-        "every rank makes all steps of an epoch. The workers share them: divide by hvd_size().",
-        NULL};
-    static const Diagnosis wrong = {
-        "steps-wrong",
-        "steps_per_epoch is the number of batches of the training set, divided by the number "
-        "of workers.",
-        NULL};
-    static const Diagnosis other_set = {"steps-wrong",
-                                        "steps_per_epoch is divided, but it is the test set's "
-                                        "number of batches. It is the training set's.",
-                                        NULL};
-    static const Diagnosis batch_changed = {
-        "batch-size-changed",
-        "the batches of a worker have another size than --batch-size says, so an epoch has another "
-        "number of them. Leave the batch as it is, and divide the number of batches by hvd_size().",
-        NULL};
     const char *field = "steps";
     if (batch_is_changed(runs))
-        return &batch_changed;
+        return &d_batch_size_changed;
     if (explains(runs, field, length, 0))
-        return &not_divided;
+        return &d_steps_not_divided;
     if (explains(runs, field, over_local_size, 0))
-        return &by_local_size;
+        return &d_divided_by_local_size;
     if (some_number_explains(runs, field, over_number))
-        return &fixed;
-    static const Diagnosis from_images = {"steps-wrong", OF_IMAGES, NULL};
+        return &d_number_of_workers_fixed;
     if (explains(runs, field, images, 0))
-        return &from_images;
-    return explains(runs, field, of_the_test_set, 0) ? &other_set : &wrong;
+        return &d_steps_wrong_from_images;
+    return explains(runs, field, of_the_test_set, 0) ? &d_steps_wrong_other_set : &d_steps_wrong;
 }
 
 static const Diagnosis *wrong_validation(const Runs *runs)
 {
-    static const Diagnosis not_divided = {
-        "validation-not-divided", "validation_steps is not divided by the number of workers.",
-        NULL};
-    static const Diagnosis tripling_missing = {"validation-not-tripled",
-                                               "validation_steps is divided, but not multiplied by "
-                                               "3. Each rank draws its images by itself; "
-                                               "3 times as many miss few.",
-                                               NULL};
-    static const Diagnosis order = {"divided-before-multiplying",
-                                    "the division is rounded, and 3 multiplies the error: multiply "
-                                    "first, 3 * length / size.",
-                                    NULL};
-    static const Diagnosis wrong = {"validation-wrong",
-                                    "validation_steps is 3 times the number of batches of the test "
-                                    "set, divided by the number of workers.",
-                                    NULL};
-    static const Diagnosis other_set = {
-        "validation-wrong",
-        "validation_steps is made from the training set's number of batches. It is the test set's.",
-        NULL};
     const char *field = "validation_steps";
     if (explains(runs, field, validation_length, 0) || explains(runs, field, tripled_length, 0))
-        return &not_divided;
+        return &d_validation_not_divided;
     if (explains(runs, field, not_tripled, 0))
-        return &tripling_missing;
+        return &d_validation_not_tripled;
     if (explains(runs, field, rounded_down_first, 0) ||
         explains(runs, field, rounded_up_first, 0) || explains(runs, field, rounded_first, 0))
-        return &order;
+        return &d_divided_before_multiplying;
     if (explains(runs, field, validation_over_local_size, 0))
-        return &by_local_size;
+        return &d_divided_by_local_size;
     if (some_number_explains(runs, field, validation_over_number))
-        return &fixed;
-    static const Diagnosis from_images = {"validation-wrong", OF_IMAGES, NULL};
+        return &d_number_of_workers_fixed;
     if (explains(runs, field, tripled_images, 0))
-        return &from_images;
-    return explains(runs, field, of_the_training_set, 0) ? &other_set : &wrong;
+        return &d_validation_wrong_from_images;
+    return explains(runs, field, of_the_training_set, 0) ? &d_validation_wrong_other_set
+                                                         : &d_validation_wrong;
 }
 
 static const Diagnosis *wrong_epochs(const Run *run, double epochs, double wanted)
 {
-    static const Diagnosis divided = {
-        "epochs-divided",
-        "fewer epochs than the command line asks for: divided by the number of workers, perhaps. "
-        "It is the steps of an epoch that the workers share; with fewer epochs, validation and "
-        "learning rate come at other times.",
-        NULL};
-    static const Diagnosis wrong = {
-        "epochs-wrong", "the number of epochs is the command line's, on any number of workers.",
-        NULL};
-    return epochs < wanted && fabs(epochs - wanted / run->ranks) < 1 ? &divided : &wrong;
+    return epochs < wanted && fabs(epochs - wanted / run->ranks) < 1 ? &d_epochs_divided
+                                                                     : &d_epochs_wrong;
 }
 
 // ---- Properties.

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "six_steps.h"
+#include "diagnoses/judge_step_06.h"
 
 #define HISTORY     "at the end of every epoch all ranks have the mean of their figures"
 #define STOP        "the stop rule sees the mean, not the rank's own figures"
@@ -30,7 +31,7 @@ typedef struct {
 static const cJSON *event_of(const Events *events, const char *name, int epoch,
                              const char *callback)
 {
-    for (int at = -1; (at = event_find(events, name, at + 1)) >= 0;)
+    EACH (at, events, name)
         if (event_number(events->items[at], "epoch") == epoch &&
             (!callback || strcmp(event_text(events->items[at], "name"), callback) == 0))
             return events->items[at];
@@ -229,73 +230,17 @@ static char *evidence_of(const Run *run, View view)
 
 // ---- Diagnoses.
 
-static const Diagnosis missing = {
-    "average-missing",
-    "at the end of every epoch each rank still has its own figures: no callback has changed them. "
-    "(A callback of one's own does so in its epoch_end, where they are known, and "
-    "in training->logs.)",
-    NULL};
-static const Diagnosis after_stop = {
-    "average-after-stop",
-    "the metrics are averaged only after the stop rule has read them. Callbacks "
-    "run in the order in which they were added.",
-    NULL};
-static const Diagnosis after_tensorboard = {
-    "average-after-tensorboard",
-    "the metrics are averaged only after the TensorBoard callback has "
-    "read them, so it logs the root's own figures. Callbacks run in the "
-    "order in which they were added.",
-    NULL};
-static const Diagnosis some = {
-    "some-metrics-not-averaged",
-    "some metrics are averaged, val_accuracy among them, and others are not. All four are to be "
-    "the same on all ranks: " ALL_METRICS ".",
-    NULL};
-static const Diagnosis some_but_not_the_targets = {
-    "some-metrics-not-averaged",
-    "some metrics are averaged and others are not. There are four: loss, accuracy, val_loss, "
-    "val_accuracy. Training stops by the last one, which is not averaged: the ranks may stop in "
-    "different epochs.",
-    NULL};
-static const Diagnosis wrong = {
-    "metrics-wrong",
-    "this is not the mean, and nothing that this check knows explains all epochs: not each rank's "
-    "own figures, the sum, the root's, the mean of some ranks. Compare own and seen where they "
-    "are not the mean.",
-    NULL};
-
 // What may have become of metrics that are neither the mean nor each rank's own.
 static const struct {
     Formula formula;
-    Diagnosis diagnosis;
+    const Diagnosis *diagnosis;
 } rules[] = {
-    {total,
-     {"metrics-summed", "the metrics are added up, but not divided by the number of workers.",
-      NULL}},
-    {mean_on_root_only,
-     {"averaged-on-root-only",
-      "only the root gets the mean; the others keep their own figures. An all-reduce gives the "
-      "result to all.",
-      NULL}},
-    {of_root,
-     {"metrics-of-one-rank",
-      "all ranks have the root's figures. They agree, but the images of the others count for "
-      "nothing: average them.",
-      NULL}},
-    {total_over_local_size,
-     {"divided-by-local-size",
-      "the sum over all workers is divided by hvd_local_size(), the workers of one machine. "
-      "hvd_size() counts all of them.",
-      NULL}},
-    {mean_of_machine,
-     {"averaged-within-machine",
-      "the metrics are averaged among the ranks of one machine only, not over all of the job.",
-      NULL}},
-    {mean_of_those_who_see_it,
-     {"averaged-within-groups",
-      "the mean is taken within groups of ranks (those that see the same number), not over all "
-      "of them.",
-      NULL}},
+    {total, &d_metrics_summed},
+    {mean_on_root_only, &d_averaged_on_root_only},
+    {of_root, &d_metrics_of_one_rank},
+    {total_over_local_size, &d_divided_by_local_size},
+    {mean_of_machine, &d_averaged_within_machine},
+    {mean_of_those_who_see_it, &d_averaged_within_groups},
 };
 
 static bool all_in_run_are(const Run *run, View view, Formula formula)
@@ -324,21 +269,15 @@ static bool averaged_in_some_runs(const Runs *runs, View view)
 // which metrics it is about, where these are not all.
 static bool report_rule(const Runs *runs, View view, char *evidence, Report *report)
 {
-    static const Diagnosis in_some_runs = {
-        "average-missing",
-        "with this number of workers each rank keeps its own figures, and with another one they "
-        "are averaged: often an if asks how many there are. hvd_metric_average() is right for "
-        "any number.",
-        NULL};
     if (averaged_in_some_runs(runs, view)) {
-        report_failure(report, HISTORY, &in_some_runs, evidence);
+        report_failure(report, HISTORY, &d_average_missing_in_some_runs, evidence);
         return true;
     }
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         char *names = explained_metrics(runs, view, rules[i].formula);
         if (!names)
             continue;
-        const Diagnosis *diagnosis = &rules[i].diagnosis;
+        const Diagnosis *diagnosis = rules[i].diagnosis;
         bool all = strcmp(names, ALL_METRICS) == 0;
         char *mistake = format_text("%s%s%s%s", diagnosis->mistake, all ? "" : " (This is about ",
                                     all ? "" : names, all ? "" : ".)");
@@ -353,10 +292,11 @@ static bool report_rule(const Runs *runs, View view, char *evidence, Report *rep
 static const Diagnosis *wrong_history(const Runs *runs, const Run *run, View view)
 {
     if (all_are(runs, view, its_own))
-        return &missing;
+        return &d_average_missing;
     if (metrics_averaged(run, view) == 0)
-        return &wrong;
-    return metric_is(run, view, "val_accuracy", mean) ? &some : &some_but_not_the_targets;
+        return &d_metrics_wrong;
+    return metric_is(run, view, "val_accuracy", mean) ? &d_some_metrics_not_averaged
+                                                      : &d_some_metrics_not_averaged_not_the_last;
 }
 
 static bool is_called(const Run *run, const char *callback)
@@ -403,11 +343,6 @@ static bool judge_history(const Runs *runs, Report *report)
 // The run in which every rank is above the target at once.
 static void judge_stop(const Runs *runs, Report *report)
 {
-    static const Diagnosis wrong_stop = {
-        "stop-missing",
-        "the validation accuracy is above --target-accuracy and --patience is 1, but "
-        "training goes on: the stop rule is missing, or not on every rank.",
-        NULL};
     const Run *run = run_named(runs, "stop");
     if (!run)
         return;
@@ -418,7 +353,7 @@ static void judge_stop(const Runs *runs, Report *report)
         right = right && epochs == 1;
         text_add(&evidence, "%srank %d trained %.0f epochs", r ? ", " : "", r, epochs);
     }
-    report_property(report, STOPPED, &wrong_stop, right ? NULL : evidence);
+    report_property(report, STOPPED, &d_stop_missing, right ? NULL : evidence);
     if (right)
         free(evidence);
 }
@@ -427,8 +362,8 @@ static void judge(const Runs *runs, Report *report)
 {
     if (nothing_trained(runs, HISTORY, report) || !judge_history(runs, report))
         return;
-    judge_callback(runs, STOP, "stop_at_accuracy", &after_stop, report);
-    judge_callback(runs, TENSORBOARD, "tensorboard", &after_tensorboard, report);
+    judge_callback(runs, STOP, "stop_at_accuracy", &d_average_after_stop, report);
+    judge_callback(runs, TENSORBOARD, "tensorboard", &d_average_after_tensorboard, report);
     judge_stop(runs, report);
 }
 

@@ -3,6 +3,7 @@
 
 #include "judge.h"
 #include "waiting.h"
+#include "diagnoses/judge_tensor.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -79,21 +80,6 @@ static bool has_units(const Run *run, int rank, const Run *one, int parts)
 
 static bool judge_divided(const Runs *runs, Report *report)
 {
-    static const Diagnosis whole = {
-        "not-divided",
-        "every worker has all units of the first wide layer, and so all weights of both: nothing "
-        "is divided. The units of a worker are those of the layer, divided by hvd_size().",
-        NULL};
-    static const Diagnosis local = {
-        "divided-by-local-size",
-        "the units are divided by hvd_local_size(), the workers of one machine, which may differ "
-        "from machine to machine.",
-        NULL};
-    static const Diagnosis wrong = {
-        "units-wrong",
-        "each worker has the units of the first wide layer, divided by hvd_size(): one worker "
-        "alone has them all. The other layers are the same on any number.",
-        NULL};
     const Run *one = undivided(runs);
     if (!one)
         return true;
@@ -114,9 +100,9 @@ static bool judge_divided(const Runs *runs, Report *report)
     char *text = units_text(trained(other, other_rank));
     char *expected = units_text(undivided_model(one));
     report_failure_in(report, runs, other, DIVIDED,
-                      all_whole   ? &whole
-                      : all_local ? &local
-                                  : &wrong,
+                      all_whole   ? &d_not_divided
+                      : all_local ? &d_divided_by_local_size
+                                  : &d_units_wrong,
                       "rank %d of %d has dense layers of %s units\nthe undivided network has %s",
                       other_rank, other->ranks, text, expected);
     free(text);
@@ -129,7 +115,7 @@ static bool judge_divided(const Runs *runs, Report *report)
 // The n-th batch on which a rank trained, from 0; NULL: there is none.
 static const cJSON *batch_of(const Events *events, int n)
 {
-    for (int at = -1; (at = event_find(events, "answers", at + 1)) >= 0;)
+    EACH (at, events, "answers")
         if (event_number(events->items[at], "training") > 0 && n-- == 0)
             return events->items[at];
     return NULL;
@@ -237,53 +223,18 @@ static bool near(double a, double b, double scale)
 
 static const Diagnosis *wrong_start(const Run *run)
 {
-    static const Diagnosis none = {
-        "outputs-not-added",
-        "what a worker's units give to the second wide layer is a part of a sum: each output is "
-        "complete when the parts of all workers have been added up, in the forward pass.",
-        NULL};
-    static const Diagnosis mean = {
-        "outputs-averaged",
-        "the workers' parts of the outputs are averaged. They are parts of one sum: HVD_SUM.",
-        NULL};
-    static const Diagnosis late = {
-        "summed-after-relu",
-        "the workers' parts of the outputs go through relu before they are added up. An output is "
-        "their sum, and relu must come after it.",
-        NULL};
-    static const Diagnosis not_sum = {
-        "outputs-not-the-sum",
-        "the workers exchange their parts of the outputs, and what the custom layer gives is not "
-        "their sum: are all of its values added up, by HVD_SUM?",
-        NULL};
-    static const Diagnosis input = {"inputs-added",
-                                    "the vector that the first wide layer reads is the same on all "
-                                    "workers. In the forward pass "
-                                    "it must not be added up.",
-                                    NULL};
-    static const Diagnosis same = {
-        "same-part-on-all",
-        "all workers give the same to the sum of the outputs: they have the same part of the "
-        "weights. A worker's part begins at its rank times the length of a part.",
-        NULL};
-    static const Diagnosis parts = {
-        "parts-wrong",
-        "the outputs are added up, and yet the loss is another one. Often the workers' parts are "
-        "together not the undivided weights. The first wide layer is divided by columns, kernel "
-        "and bias, and the second one's kernel by rows, the same units in both.",
-        NULL};
     Passed out = custom(run, 0, "forward", output_length(run));
     if (custom(run, 0, "forward", input_length(run)).exchanged)
-        return &input;
+        return &d_inputs_added;
     if (!out.there || !out.exchanged)
-        return &none;
+        return &d_outputs_not_added;
     if (out.equal)
-        return &same;
+        return &d_same_part_on_all;
     if (near(out.sum * run->ranks, out.before, fabs(out.before)))
-        return &mean;
+        return &d_outputs_averaged;
     if (!near(out.sum, out.before, out.size))
-        return &not_sum;
-    return relu_before_sum(run) ? &late : &parts;
+        return &d_outputs_not_the_sum;
+    return relu_before_sum(run) ? &d_summed_after_relu : &d_parts_wrong;
 }
 
 // True where several workers train by another optimizer than one alone does.
@@ -297,46 +248,16 @@ static bool other_optimizer(const Run *run, const Run *one)
 
 static const Diagnosis *wrong_update(const Run *run, const Run *one, int n)
 {
-    static const Diagnosis changed = {
-        "optimizer-changed",
-        "several workers train by another optimizer or learning rate than one worker does. An "
-        "update is from the same images on any number of workers here, so both stay.",
-        NULL};
-    static const Diagnosis none = {
-        "input-gradient-not-added",
-        "a worker's units give a part of the gradient of what they read. The layers before them "
-        "need the sum over all workers, in the backward pass.",
-        NULL};
-    static const Diagnosis mean = {
-        "input-gradient-averaged",
-        "the workers' parts of the gradient are averaged. They are parts of one sum: HVD_SUM.",
-        NULL};
-    static const Diagnosis not_sum = {
-        "input-gradient-not-the-sum",
-        "the workers exchange their parts of the gradient, and what the custom layer gives is not "
-        "their sum: are all of its values added up, by HVD_SUM?",
-        NULL};
-    static const Diagnosis output = {
-        "output-gradient-added",
-        "the gradient of the outputs is the same on all workers, and complete. Adding it up makes "
-        "it as many times too large as there are workers.",
-        NULL};
-    static const Diagnosis other = {
-        "updates-differ",
-        "before the first update the loss is that of the undivided network, and afterwards it is "
-        "not: the gradients that a worker applies, or what its optimizer makes of them, are others "
-        "than those of its part; or what was 0 before it, as a bias, is in the sum of each worker.",
-        NULL};
     if (other_optimizer(run, one))
-        return &changed;
+        return &d_optimizer_changed;
     Passed in = custom(run, n - 1, "backward", input_length(run));
     if (custom(run, n - 1, "backward", output_length(run)).exchanged)
-        return &output;
+        return &d_output_gradient_added;
     if (!in.there || !in.exchanged)
-        return &none;
+        return &d_input_gradient_not_added;
     if (near(in.sum * run->ranks, in.before, fabs(in.before)) && fabs(in.before) > 1e-6)
-        return &mean;
-    return near(in.sum, in.before, in.size) ? &other : &not_sum;
+        return &d_input_gradient_averaged;
+    return near(in.sum, in.before, in.size) ? &d_updates_differ : &d_input_gradient_not_the_sum;
 }
 
 static bool judge_losses(const Runs *runs, const Run *one, bool start, Report *report)
@@ -380,16 +301,11 @@ static int undivided_batch(const Events *events)
 // Right losses, of a model that is not divided.
 static bool judge_trained(const Runs *runs, Report *report)
 {
-    static const Diagnosis other = {
-        "divided-not-trained",
-        "the losses are right, but they are those of a model in which the workers add nothing up: "
-        "the undivided one, on each worker. The divided model is the one to train.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         for (int r = 0; run->ranks > 1 && r < run->ranks; r++) {
             int batch = undivided_batch(&run->traces.of[r]);
             if (batch >= 0)
-                return report_failure_in(report, runs, run, TRAINED, &other,
+                return report_failure_in(report, runs, run, TRAINED, &d_divided_not_trained,
                                          "rank %d of %d: batch %d goes through no custom layer", r,
                                          run->ranks, batch + 1);
         }

@@ -3,6 +3,7 @@
 // hosts.
 
 #include "sums.h"
+#include "diagnoses/judge_two_level.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -184,77 +185,29 @@ static bool is_divided_by_its_host(const SumCall *call, const SumParts *parts, i
 
 static const Diagnosis *known_sums(const SumCalls *calls)
 {
-    static const Diagnosis not_handed_out = {
-        "not-handed-out",
-        "the first worker of each host has the sums, and the others have not: within the host they "
-        "have to be handed out to all, when they are there.",
-        NULL};
-    static const Diagnosis not_joined = {
-        "hosts-not-joined",
-        "there is the sum of the workers of one host alone: between the hosts nothing is added.",
-        NULL};
-    static const Diagnosis own_lost = {
-        "own-host-missing", "there are the sums of the other hosts, without that of its own.",
-        NULL};
-    static const Diagnosis firsts_alone = {
-        "host-not-summed",
-        "there is the sum of the hosts' first workers alone: the values of the others do not come "
-        "into it. Within a host they have to be added up first.",
-        NULL};
-    static const Diagnosis too_early = {
-        "hosts-joined-too-early",
-        "there are the values of all hosts' first workers, and those of the others of its own host "
-        "alone: between the hosts something was added before each of them had its sum.",
-        NULL};
-    static const Diagnosis twice = {
-        "own-part-twice",
-        "the values of the hosts' first workers are in the sums twice: the sum of a host has its "
-        "first worker's values in it already.",
-        NULL};
-    static const Diagnosis others_twice = {
-        "others-counted-twice",
-        "ranks are counted twice, all but the first of each host: after the sums within the hosts "
-        "they contribute their own values once more. Often all workers take part in the ring. Only "
-        "the first worker of each host should (`firsts`).",
-        NULL};
-    static const Diagnosis again = {
-        "hosts-counted-again",
-        "a host's sum is counted several times, once for each of its workers. Only one worker of a "
-        "host must contribute the host's sum.",
-        NULL};
-    static const Diagnosis added_again = {
-        "host-added-again",
-        "the sums have the values of their own host twice, all but its first worker's: when the "
-        "result was distributed, it was added to the other workers' values. It must replace them.",
-        NULL};
-    static const Diagnosis divided = {
-        "divided-by-host",
-        "the sums are right but for a division by the number of workers on the host. A sum is not "
-        "divided. (The optimizer divides it itself, by the number of all workers.)",
-        NULL};
     if (wrong_sums_are(calls, is_divided_by_its_host))
-        return &divided;
+        return &d_divided_by_host;
     if (right_on_firsts(calls))
-        return &not_handed_out;
+        return &d_not_handed_out;
     if (some_values_are_right(calls))
         return NULL;
     if (wrong_sums_are(calls, is_of_own_host))
-        return &not_joined;
+        return &d_hosts_not_joined;
     if (wrong_sums_are(calls, is_of_firsts))
-        return &firsts_alone;
+        return &d_host_not_summed;
     if (wrong_sums_are(calls, is_of_firsts_and_own_host))
-        return &too_early;
+        return &d_hosts_joined_too_early;
     if (wrong_sums_are(calls, is_of_own_host_or_of_own))
-        return &not_joined;
+        return &d_hosts_not_joined;
     if (wrong_sums_are(calls, lacks_own_host))
-        return &own_lost;
+        return &d_own_host_missing;
     if (wrong_sums_are(calls, has_firsts_twice))
-        return &twice;
+        return &d_own_part_twice;
     if (wrong_sums_are(calls, has_others_twice))
-        return &others_twice;
+        return &d_others_counted_twice;
     if (wrong_sums_are(calls, has_own_others_twice))
-        return &added_again;
-    return wrong_sums_are(calls, counts_hosts_again) ? &again : NULL;
+        return &d_host_added_again;
+    return wrong_sums_are(calls, counts_hosts_again) ? &d_hosts_counted_again : NULL;
 }
 
 // ---- Ways.
@@ -268,27 +221,11 @@ static bool is_allreduce(const cJSON *event)
 
 static const Diagnosis *wrong_way(const SumCall *call)
 {
-    static const Diagnosis collective = {
-        "collective-between-hosts",
-        "a collective call has ranks of several hosts, and is no all-reduce of one worker of each. "
-        "MPI decides what such a call sends from host to host; here the first workers must do it, by "
-        "an all-reduce among them (`firsts`) or by messages.",
-        NULL};
-    static const Diagnosis not_messages = {
-        "not-by-messages",
-        "the sums are right, but less was sent from host to host, by MPI_Allreduce among `firsts`, "
-        "MPI_Send and their kind, than any all-reduce needs: the values must have come on another way.",
-        NULL};
-    static const Diagnosis library = {
-        "library-did-it",
-        "an all-reduce of MPI's has several ranks of a host, and ranks of other hosts: it does what "
-        "the exercise asks you to write. Between hosts only the first worker of each (`firsts`) may "
-        "call it.",
-        NULL};
     if (call->across_hosts > SLACK)
-        return is_allreduce(call->across) ? &library : &collective;
+        return is_allreduce(call->across) ? &d_library_did_it : &d_collective_between_hosts;
     double least = 2 * (hosts_of(call->run) - 1) * bytes_of_values(call);
-    return sent_between_hosts(call) + 1 < least && call->across_hosts == 0 ? &not_messages : NULL;
+    return sent_between_hosts(call) + 1 < least && call->across_hosts == 0 ? &d_not_by_messages
+                                                                           : NULL;
 }
 
 static char *way_evidence(const SumCall *call)
@@ -351,26 +288,6 @@ static bool goes_through_one_host(const SumCall *call)
 
 static const Diagnosis *wrong_amount(const SumCall *call)
 {
-    static const Diagnosis one_ring = {
-        "one-ring",
-        "all workers are in one ring, wherever they are. Each hop to another host carries as much "
-        "as each hop within one; on two levels a host's values leave it as one sum.",
-        NULL};
-    static const Diagnosis through_one = {
-        "through-one-host",
-        "all values that hosts send each other come from one host, or go to it: with every host "
-        "more its link has more to carry. In a ring all links carry the same.",
-        NULL};
-    static const Diagnosis several = {
-        "several-workers-between",
-        "several workers of a host send to other hosts, and together more than the sum of their "
-        "host needs. Either one of them sends for all, or each its own part of the sum.",
-        NULL};
-    static const Diagnosis too_much = {
-        "too-much-between-hosts",
-        "a host sends more to others than its part in a ring of hosts: N - 1 times an N-th of the "
-        "values while they are added up, N being the number of hosts, and as much of the sums.",
-        NULL};
     double hosts = hosts_of(call->run), values = bytes_of_values(call);
     bool over = false, shared = false;
     for (int r = 0; r < call->run->ranks; r++) {
@@ -382,11 +299,11 @@ static const Diagnosis *wrong_amount(const SumCall *call)
     if (!over)
         return NULL;
     if (is_one_ring(call))
-        return &one_ring;
+        return &d_one_ring;
     if (hosts > 2 && goes_through_one_host(call) &&
         sent_between_hosts(call) <= 2 * (hosts - 1) * (values + SLACK))
-        return &through_one;
-    return shared ? &several : &too_much;
+        return &d_through_one_host;
+    return shared ? &d_several_workers_between : &d_too_much_between_hosts;
 }
 
 static char *amount_evidence(const SumCall *call)

@@ -5,6 +5,7 @@
 #include "end.h"
 #include "passes.h"
 #include "uneven.h"
+#include "diagnoses/judge_uneven.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -69,26 +70,12 @@ static bool all_make_the_same_steps(const Passes *passes, int pass)
 
 static const Diagnosis *wrong_images(const Passes *passes, int rank, int pass)
 {
-    static const Diagnosis others = {"images-of-others",
-                                     "a rank trains on images that are not its own: own_images() "
-                                     "gives each rank its images, and must stay unchanged.",
-                                     NULL};
-    static const Diagnosis stops = {
-        "stops-with-the-first",
-        "all ranks stop when the first of them has no batch left, and the others' images are lost.",
-        NULL};
-    static const Diagnosis again = {"begins-again",
-                                    "a rank that has no images left begins its images again, to "
-                                    "keep up with the others. It must contribute zeros.",
-                                    NULL};
-    static const Diagnosis left_out = {
-        "images-left-out", "a rank does not train on all of its images in an epoch.", NULL};
     const Pass *own = &passes->of[rank][pass];
     if (count_others(passes, rank, pass) + own->foreign > 0)
-        return &others;
+        return &d_images_of_others;
     if (pass_distinct(own, passes->total) < own->count)
-        return &again;
-    return all_make_the_same_steps(passes, pass) ? &stops : &left_out;
+        return &d_begins_again;
+    return all_make_the_same_steps(passes, pass) ? &d_stops_with_the_first : &d_images_left_out;
 }
 
 static char *images_evidence(const Passes *passes, int pass)
@@ -119,17 +106,12 @@ static bool judge_images(const Runs *runs, const Passes all[], Report *report)
 
 static bool judge_epochs(const Runs *runs, const Passes all[], Report *report)
 {
-    static const Diagnosis wrong = {
-        "epochs-wrong",
-        "every rank goes through its batches in each epoch of the command line, and calls "
-        "batches_begin() once for each.",
-        NULL};
     for (int i = 0; i < runs->count; i++)
         for (int r = 0; r < runs->items[i].ranks; r++) {
             int epochs = all[i].count[r], wanted = (int)run_flag(&runs->items[i], "--epochs ");
             if (epochs == wanted)
                 continue;
-            return report_failure_in(report, runs, &runs->items[i], EPOCHS, &wrong,
+            return report_failure_in(report, runs, &runs->items[i], EPOCHS, &d_epochs_wrong,
                                      "rank %d began its images %d times; right: %d", r, epochs,
                                      wanted);
         }
@@ -161,25 +143,12 @@ static char *count_evidence(const UnevenUpdates *updates, int right)
 
 static const Diagnosis *wrong_count(const UnevenUpdates *updates, int right)
 {
-    static const Diagnosis skipped = {
-        "updates-skipped",
-        "some ranks make fewer updates than others. A rank that has no images left must apply the "
-        "others' gradients, or its weights become different.",
-        NULL};
-    static const Diagnosis empty = {"update-of-nothing",
-                                    "there are updates for which no rank had a batch. When no rank "
-                                    "has a batch left the epoch is over, and nothing is applied.",
-                                    NULL};
-    static const Diagnosis wrong = {
-        "updates-wrong",
-        "in each epoch there is one update for each batch of the rank that has most of them.",
-        NULL};
     bool same = true;
     for (int r = 1; r < updates->run->ranks; r++)
         same = same && updates->count[r] == updates->count[0];
     if (!same)
-        return &skipped;
-    return updates->count[0] > right ? &empty : &wrong;
+        return &d_updates_skipped;
+    return updates->count[0] > right ? &d_update_of_nothing : &d_updates_wrong;
 }
 
 static bool judge_counts(const Runs *runs, const Passes passes[], const UnevenUpdates all[],
@@ -225,19 +194,12 @@ static char *weights_evidence(const UnevenUpdates *updates, int at)
 
 static void judge_weights(const Runs *runs, const UnevenUpdates all[], Report *report)
 {
-    static const Diagnosis start = {
-        "start-differs",
-        "the workers start from different weights: hvd_broadcast_model() stays where it is.", NULL};
-    static const Diagnosis later = {
-        "weights-differ",
-        "all ranks applied the same gradients, and yet their weights are not equal any more. Often "
-        "something is written over on some of them.",
-        NULL};
     for (int i = 0; i < runs->count; i++) {
         int at = first_different_weights(&all[i]);
         if (at < 0)
             continue;
-        report_failure(report, at == 0 ? START : WEIGHTS, at == 0 ? &start : &later,
+        report_failure(report, at == 0 ? START : WEIGHTS,
+                       at == 0 ? &d_start_differs : &d_weights_differ,
                        evidence_in(runs, &runs->items[i], weights_evidence(&all[i], at)));
         return;
     }
@@ -266,33 +228,21 @@ static void judge(const Runs *runs, Report *report)
 
 // ---- Runs that don't come to their end.
 
-static Diagnosis mistake(const Traces *traces)
+static const Diagnosis *mistake(const Traces *traces)
 {
     bool same = true;
     for (int r = 1; r < traces->ranks; r++)
         same =
             same && event_count(&traces->of[r], "images") == event_count(&traces->of[0], "images");
     if (same)
-        return (Diagnosis){0};
+        return NULL;
     if (ranks_with(traces, "disagreement"))
-        return (Diagnosis){"hung",
-                           "by then some ranks had taken more batches than others. A rank that has "
-                           "no batches left must make the same calls as the others, each with as "
-                           "many values: it contributes zeros in place of gradients.",
-                           NULL};
-    return (Diagnosis){
-        "hung",
-        "by then some ranks had taken more batches than others. Often a rank that has run out "
-        "leaves the loop, or an epoch, in which others still train: it must go on making the same "
-        "calls as they do, until none has a batch left.",
-        NULL};
+        return &d_hung_zeros;
+    return &d_hung_leaves_the_loop;
 }
 
 static const Explanation explanations[] = {
-    {"batches_next: batches_begin has been asked for",
-     {"crashed",
-      "a rank takes more batches than it has: a rank that has none left must not ask for one.",
-      NULL}},
+    {"batches_next: batches_begin has been asked for", &d_crashed},
     {0},
 };
 static const Ends ends = {

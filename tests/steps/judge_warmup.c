@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include "mean.h"
 #include "warmup.h"
+#include "diagnoses/judge_warmup.h"
 
 #include <math.h>
 #include "base/format.h"
@@ -14,16 +15,15 @@
 // Where a training is over before the warm-up is, nothing can be said of what follows.
 static bool too_few_epochs(const Runs *runs, const WarmupRuns *all, Report *report)
 {
-    static const Diagnosis few = {"epochs-missing",
-                                  "the program trains as many epochs as --epochs says.", NULL};
     for (int i = 0; i < all->count; i++) {
         const WarmupRun *t = &all->items[i];
         for (int r = 0; r < t->run->ranks; r++) {
             int count = t->of[r].count, trained = count ? t->of[r].items[count - 1].epoch + 1 : 0;
             if (trained >= run_flag(t->run, "--epochs "))
                 continue;
-            report_failure_in(report, runs, t->run, SCALED, &few, "rank %d trained %d epochs of %g",
-                              r, trained, run_flag(t->run, "--epochs "));
+            report_failure_in(report, runs, t->run, SCALED, &d_epochs_missing,
+                              "rank %d trained %d epochs of %g", r, trained,
+                              run_flag(t->run, "--epochs "));
             return true;
         }
     }
@@ -95,16 +95,8 @@ static void crashed(const Run *run, Report *report)
     warmup_runs_free(&all);
 }
 
-#define DIFFER                                                                                     \
-    {                                                                                              \
-        "rates-differ",                                                                            \
-            "the learning rate depends on the rank. All workers make the same update, at the "     \
-            "same rate: "                                                                          \
-            "often it was multiplied by hvd_rank() or hvd_local_size() instead of hvd_size().",    \
-            NULL                                                                                   \
-    }
 static const Explanation explanations[] = {
-    {"uses learning rate", DIFFER}, {"use learning rate", DIFFER}, {0}};
+    {"uses learning rate", &d_rates_differ}, {"use learning rate", &d_rates_differ}, {0}};
 static const Ends ends = {.explanations = explanations, .crashed = crashed};
 
 JUDGE("warmup", judge)

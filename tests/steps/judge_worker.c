@@ -5,6 +5,7 @@
 #include "pushes.h"
 #include "servers.h"
 #include "waiting.h"
+#include "diagnoses/judge_worker.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -72,33 +73,16 @@ static bool all_are_new(const Events *events, int servers, int gradient)
 
 static const Diagnosis *wrong_weights(const Events *events, int servers, int gradient)
 {
-    static const Diagnosis never = {
-        "pull-missing", "nothing is ever pulled: the worker computes with weights of its own.",
-        NULL};
-    static const Diagnosis some = {
-        "pull-from-some-servers",
-        "weights are pulled from some of the servers only. The other parts of the model stay as "
-        "they were drawn here.",
-        NULL};
-    static const Diagnosis old = {
-        "old-weights",
-        "weights are pulled, but not between one push and the next gradient: these are gradients "
-        "of older weights than the servers have.",
-        NULL};
-    static const Diagnosis changed = {
-        "weights-changed",
-        "the weights were pulled, and something has changed them before the gradients "
-        "were computed.",
-        NULL};
     if (event_count(events, "ps_pulled") == 0)
-        return &never;
+        return &d_pull_missing;
     if (any_never_asked(events, servers))
-        return &some;
+        return &d_pull_from_some_servers;
     if (!all_are_new(events, servers, gradient))
-        return &old;
+        return &d_old_weights;
     double pulled = pulled_weights(events, servers, gradient),
            used = event_number(events->items[gradient], "arena");
-    return fabs(used - pulled) <= 1e-9 * (1 + fabs(pulled)) ? NULL : &changed; // the same bits
+    return fabs(used - pulled) <= 1e-9 * (1 + fabs(pulled)) ? NULL
+                                                            : &d_weights_changed; // the same bits
 }
 
 // Calls `wrong` for each gradient of each worker, with the places of the gradients before and after
@@ -149,20 +133,6 @@ static const Diagnosis *weights_of(const Events *events, int servers, int before
 static const Diagnosis *pushes_of(const Events *events, int servers, int before, int gradient,
                                   int after, char **evidence)
 {
-    static const Diagnosis never = {"push-missing", "gradients are computed and never pushed.",
-                                    NULL};
-    static const Diagnosis some = {
-        "push-to-some-servers",
-        "gradients are pushed to some of the servers only: the weights of the others never change.",
-        NULL};
-    static const Diagnosis lost = {
-        "gradient-not-pushed",
-        "some gradients are pushed, and this one is not, or not to every server.", NULL};
-    static const Diagnosis twice = {
-        "pushed-twice", "the same gradients are pushed to a server more than once.", NULL};
-    static const Diagnosis others = {
-        "other-gradients-pushed",
-        "the pushed gradients are not those of this batch: something has changed them.", NULL};
     (void)before;
     int least = INT32_MAX, most = 0;
     double sum = 0, value = event_number(events->items[gradient], "value");
@@ -177,17 +147,17 @@ static const Diagnosis *pushes_of(const Events *events, int servers, int before,
                  count);
     }
     if (event_count(events, "ps_push") == 0)
-        return &never;
+        return &d_push_missing;
     if (!everywhere)
-        return &some;
+        return &d_push_to_some_servers;
     if (least == 0)
-        return &lost;
+        return &d_gradient_not_pushed;
     if (most > 1)
-        return &twice;
+        return &d_pushed_twice;
     if (same_gradients(sum, value, fabs(value)))
         return NULL;
     text_add(evidence, "\nas fingerprints: computed %.9g, pushed %.9g", value, sum);
-    return &others;
+    return &d_other_gradients_pushed;
 }
 
 // ---- Steps.
@@ -218,16 +188,11 @@ static bool computes_once_a_server(const Runs *runs)
 // Reports such a run.
 static bool report_once_a_server(const Runs *runs, Report *report)
 {
-    static const Diagnosis again = {
-        "batch-computed-again",
-        "each batch is computed once for every server. Pull from all servers, compute the batch's "
-        "gradients once, and push to each server its part of them.",
-        NULL};
     for (int i = 0; i < runs->count && computes_once_a_server(runs); i++) {
         const Run *run = &runs->items[i];
         if (run->plan.servers < 2)
             continue;
-        report_failure_in(report, runs, run, STEPS, &again,
+        report_failure_in(report, runs, run, STEPS, &d_batch_computed_again,
                           "worker 0 computed %d gradients of %d batches",
                           event_count(&run->traces.of[0], "gradient"), gradients_of_share(run, 0));
         return true;
@@ -237,17 +202,14 @@ static bool report_once_a_server(const Runs *runs, Report *report)
 
 static bool judge_steps(const Runs *runs, Report *report)
 {
-    static const Diagnosis nothing = {"nothing-trained", "a worker computes no gradients.", NULL};
-    static const Diagnosis some = {
-        "steps-missing",
-        "a worker leaves before it has trained on all batches of its shard, in each epoch.", NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int r = 0; r < run->plan.ranks; r++) {
             int count = event_count(&run->traces.of[r], "gradient"),
                 needed = gradients_of_share(run, r);
             if (count >= needed)
                 continue;
-            return report_failure_in(report, runs, run, STEPS, count ? &some : &nothing,
+            return report_failure_in(report, runs, run, STEPS,
+                                     count ? &d_steps_missing : &d_nothing_trained,
                                      "worker %d computed %d gradients of %d", r, count, needed);
         }
     }
@@ -264,15 +226,9 @@ static void judge(const Runs *runs, Report *report)
 }
 
 static const Explanation explanations[] = {
-    {"ps_push: nothing was pulled from server",
-     {"push-without-pull",
-      "gradients are pushed to a server from which nothing was pulled before: its part of the "
-      "weights was never here.",
-      NULL}},
-    {"ps_pull: there is no server",
-     {"no-such-server", "the servers are numbered 0 to ps_servers() - 1.", NULL}},
-    {"ps_push: there is no server",
-     {"no-such-server", "the servers are numbered 0 to ps_servers() - 1.", NULL}},
+    {"ps_push: nothing was pulled from server", &d_push_without_pull},
+    {"ps_pull: there is no server", &d_no_such_server},
+    {"ps_push: there is no server", &d_no_such_server},
     {0},
 };
 static const Ends ends = {.explanations = explanations};

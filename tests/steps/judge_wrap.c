@@ -7,6 +7,7 @@
 #include "mean.h"
 #include "rates.h"
 #include "waiting.h"
+#include "diagnoses/judge_wrap.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -31,22 +32,12 @@ static bool is_wrapped(const Run *run)
 
 static bool judge_name(const Runs *runs, Report *report)
 {
-    static const Diagnosis plain = {
-        "plain-name",
-        "the optimizer that compile() gets has the name of the plain one. A log, an error message "
-        "and a timeline would not say that it averages. Is it the wrapper that distributed() "
-        "returns, and is its name set?",
-        NULL};
-    static const Diagnosis other = {
-        "name-wrong",
-        "the name is made of two: \"Distributed\" and, without a space, the name of the optimizer "
-        "that was passed to distributed().",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         const char *name = event_text(event_nth(&run->traces.of[0], "compile", 0), "optimizer");
         if (!is_wrapped(run) || strcmp(name, "DistributedSGD") == 0)
             continue;
-        return report_failure_in(report, runs, run, NAMED, strcmp(name, "SGD") ? &other : &plain,
+        return report_failure_in(report, runs, run, NAMED,
+                                 strcmp(name, "SGD") ? &d_name_wrong : &d_plain_name,
                                  "the name of the optimizer inside is \"SGD\"\n"
                                  "that of the optimizer that compile() gets is \"%s\"",
                                  name);
@@ -125,31 +116,13 @@ static char *not_inside(const Runs *runs, const WrappedUpdate *update, const Wra
 {
     (void)runs;
     (void)before;
-    static const Diagnosis none = {
-        "no-update",
-        "apply() of the optimizer inside is not called, so the weights stay as they are.", NULL};
-    static const Diagnosis itself = {
-        "updates-itself",
-        "the wrapper changes the weights, and the optimizer inside makes no update. A wrapper does "
-        "not know how SGD, Adam and others update: the optimizer inside does, in its apply().",
-        NULL};
-    static const Diagnosis some = {
-        "updated-by-some",
-        "some ranks call apply() of the optimizer inside, and others do not. Each worker makes the "
-        "update itself, from the same mean; then no weights need to travel.",
-        NULL};
-    static const Diagnosis again = {
-        "applied-again",
-        "apply() of the optimizer inside is called several times for one update. It updates all "
-        "variables at once: call it once, when all gradients are averaged.",
-        NULL};
     if (update->applied == 1)
         return NULL;
     bool stay = update->change == 0;
-    *diagnosis = update->applied > 1                               ? &again
-                 : some_but_not_all(&update->run->traces, "apply") ? &some
-                 : stay                                            ? &none
-                                                                   : &itself;
+    *diagnosis = update->applied > 1                               ? &d_applied_again
+                 : some_but_not_all(&update->run->traces, "apply") ? &d_updated_by_some
+                 : stay                                            ? &d_no_update
+                                                                   : &d_updates_itself;
     return update->applied > 1
                ? format_text("the optimizer inside updates %d times", update->applied)
                : format_text("the optimizer inside does not update; the weights %s",
@@ -167,13 +140,7 @@ static char *rate_missed(const Runs *runs, const WrappedUpdate *update, const Wr
 {
     (void)runs;
     (void)before;
-    static const Diagnosis missed = {
-        "rate-not-passed-on",
-        "the optimizer that updates has another learning rate than the schedule has set. The "
-        "library sets the rate of the innermost optimizer, which it finds by `inner`: that must be "
-        "the optimizer that distributed() got, and the one whose apply() is called.",
-        NULL};
-    *diagnosis = &missed;
+    *diagnosis = &d_rate_not_passed_on;
     double rate = rate_of_epoch(update);
     return same_rate(update->rate, rate)
                ? NULL
@@ -195,17 +162,6 @@ static bool last_before(const Runs *runs, const Run *run, WrappedUpdate *last)
 static char *momenta_lost(const Runs *runs, const WrappedUpdate *update,
                           const WrappedUpdate *before, const Diagnosis **diagnosis)
 {
-    static const Diagnosis lost = {
-        "state-lost",
-        "the momenta of the checkpoint did not reach the optimizer that updates: it begins with "
-        "zeros. The library restores the state of the innermost optimizer, which it finds by "
-        "`inner`. A copy of that optimizer has a state of its own.",
-        NULL};
-    static const Diagnosis dropped = {
-        "state-not-kept",
-        "the update is not the one that SGD makes with the momenta of the update before. One "
-        "optimizer has to make all updates, and keep its state between them.",
-        NULL};
     WrappedUpdate last = *before;
     bool goes_on = update->number > 0 || last_before(runs, update->run, &last);
     double kept = goes_on ? update->momentum * last.change : 0;
@@ -214,7 +170,7 @@ static char *momenta_lost(const Runs *runs, const WrappedUpdate *update,
     if (fabs(update->change - (kept + fresh)) <= allowed)
         return NULL;
     bool zeros = update->number == 0 && fabs(update->change - fresh) <= allowed;
-    *diagnosis = zeros ? &lost : &dropped;
+    *diagnosis = zeros ? &d_state_lost : &d_state_not_kept;
     return format_text("the weights change by %.6f, as a fingerprint\n"
                        "by the gradient they would change by       %.6f\n"
                        "by the momenta of the update before it, by %.6f",
@@ -250,12 +206,6 @@ static double floats_added_up(const Run *run, int *at)
 // them.
 static bool judge_sent(const Runs *runs, Report *report)
 {
-    static const Diagnosis all = {
-        "without-gradient-sent",
-        "variables without a gradient are sent, too: here the biases of the convolutions, which a "
-        "batch norm follows. parameters->segments lists what has a gradient, with its offset and "
-        "its length.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         const Events *events = &run->traces.of[0];
         double arena = event_number(event_nth(events, "broadcast", 0), "weights");
@@ -264,7 +214,7 @@ static bool judge_sent(const Runs *runs, Report *report)
             double floats = floats_added_up(run, &at);
             if (floats <= arena - WITHOUT_GRADIENT || floats > arena) // more: sent otherwise
                 continue;
-            return report_failure_in(report, runs, run, LEFT_OUT, &all,
+            return report_failure_in(report, runs, run, LEFT_OUT, &d_without_gradient_sent,
                                      "for one update %.0f values are added up; the arena has "
                                      "%.0f,\n"
                                      "%d of them biases without a gradient",
@@ -294,19 +244,9 @@ static void judge(const Runs *runs, Report *report)
 // ---- What compile() and restoring the checkpoint refuse.
 
 static const Explanation explanations[] = {
-    {"an optimizer has no name",
-     {"no-name", "the wrapper has no name: \"Distributed\" and that of the optimizer inside.",
-      NULL}},
-    {"another optimizer: it was saved with",
-     {"inner-missing",
-      "the checkpoint is the plain optimizer's, and the library restores it into the innermost "
-      "optimizer, which it finds by `inner`. Where `inner` is not set, that is the wrapper itself.",
-      NULL}},
-    {"another optimizer:",
-     {"another-inside",
-      "the optimizer inside is not the one that was passed to distributed(): it has other "
-      "constants than the one whose checkpoint is restored.",
-      NULL}},
+    {"an optimizer has no name", &d_no_name},
+    {"another optimizer: it was saved with", &d_inner_missing},
+    {"another optimizer:", &d_another_inside},
     {0},
 };
 static const Ends ends = {.explanations = explanations};

@@ -4,6 +4,7 @@
 #include "end.h"
 #include "judge.h"
 #include "waiting.h"
+#include "diagnoses/judge_zero.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -147,26 +148,6 @@ static int first_not_in_one(const Run *run, const ShardUpdate *update, int p)
 
 static const Diagnosis *wrong_parts(const Run *run, const ShardUpdate *update, int p, int weight)
 {
-    static const Diagnosis whole = {
-        "not-sharded",
-        "every worker keeps and updates the whole piece: the optimizer's state and the gradients "
-        "take as much memory on each as without sharding. The part of a worker is one of "
-        "hvd_size() parts.",
-        NULL};
-    static const Diagnosis never = {
-        "not-updated",
-        "a worker that never calls update_weights() for a piece changes none of its weights.",
-        NULL};
-    static const Diagnosis several = {
-        "parts-overlap",
-        "several workers update the same weights. The parts follow one another in the order of "
-        "the ranks.",
-        NULL};
-    static const Diagnosis nobody = {
-        "part-left-out",
-        "weights that are in no worker's part are never updated. Where the number of workers does "
-        "not divide a piece, the remainder must be in some part, too.",
-        NULL};
     bool all = true, none = false;
     for (int r = 0; r < run->ranks; r++) {
         const PieceOf *piece = &update->of[r][p];
@@ -174,19 +155,14 @@ static const Diagnosis *wrong_parts(const Run *run, const ShardUpdate *update, i
         none = none || piece->updates == 0;
     }
     if (all)
-        return &whole;
+        return &d_not_sharded;
     if (none)
-        return &never;
-    return owners(run, update, p, weight) == 0 ? &nobody : &several;
+        return &d_not_updated;
+    return owners(run, update, p, weight) == 0 ? &d_part_left_out : &d_parts_overlap;
 }
 
 static char *parts_fault(const Run *run, const ShardUpdate *update, const Diagnosis **diagnosis)
 {
-    static const Diagnosis unequal = {
-        "parts-unequal",
-        "some workers keep much more than others: the memory that a device needs is that of the "
-        "largest part. Equal parts differ by one weight at most.",
-        NULL};
     for (int p = 0; p < update->pieces; p++) {
         int length = update->of[0][p].length, weight = first_not_in_one(run, update, p);
         char *text = format_text("piece %d of update %d has %d weights", p, update->number, length);
@@ -199,7 +175,7 @@ static char *parts_fault(const Run *run, const ShardUpdate *update, const Diagno
         // A worker more or less in each part: however somebody rounds.
         for (int r = 0; r < run->ranks; r++)
             if (update->of[r][p].count > length / run->ranks + run->ranks) {
-                *diagnosis = &unequal;
+                *diagnosis = &d_parts_unequal;
                 return text;
             }
         free(text);
@@ -244,46 +220,20 @@ static bool are_its_parts(const Run *run, const ShardUpdate *update, int p)
 
 static const Diagnosis *wrong_mean(const Run *run, const ShardUpdate *update, int p)
 {
-    static const Diagnosis summed = {
-        "gradients-summed", "the gradients are added up, but not divided by the number of workers.",
-        NULL};
-    static const Diagnosis own = {
-        "gradients-not-averaged",
-        "a worker exchanges nothing before it updates its part: it knows only the gradients of its "
-        "own batch.",
-        NULL};
-    static const Diagnosis twice = {
-        "averaged-twice",
-        "the mean is divided by the number of workers once more: HVD_AVERAGE divides already.",
-        NULL};
-    static const Diagnosis zero = {
-        "nothing-kept", "the memory that kept_gradients() gives is full of zeros at the update.",
-        NULL};
-    static const Diagnosis other = {
-        "not-the-mean",
-        "together, what the workers keep is not the mean of their gradients. The gradients that a "
-        "worker keeps must be those of the weights that it updates, in their order.",
-        NULL};
-    static const Diagnosis otherwise = {
-        "remainder-elsewhere",
-        "the program divides the piece in another way than hvd_reduce_scatter(), which gives the "
-        "first count % N workers one value more. So a worker gets the means of other gradients "
-        "than those of its weights, and more or fewer of them than it has room for.",
-        NULL};
     double largest, own_sum = sum_of_own(run, update, p, &largest);
     double kept = sum_of_kept(run, update, p);
     for (int r = 0; r < run->ranks; r++)
         if (run->ranks > 1 && !update->of[r][p].exchanged)
-            return &own;
+            return &d_gradients_not_averaged;
     if (fabs(kept - own_sum) <= TOLERANCE * largest * run->ranks)
-        return &summed;
+        return &d_gradients_summed;
     if (kept == 0)
-        return &zero;
+        return &d_nothing_kept;
     bool divided = fabs(kept - own_sum / run->ranks / run->ranks) <= TOLERANCE * largest;
     if (divided && run->ranks > 1)
-        return &twice;
+        return &d_averaged_twice;
     bool scattered = ranks_that_called(run, "hvd_reduce_scatter") != 0;
-    return scattered && !are_its_parts(run, update, p) ? &otherwise : &other;
+    return scattered && !are_its_parts(run, update, p) ? &d_remainder_elsewhere : &d_not_the_mean;
 }
 
 static char *mean_fault(const Run *run, const ShardUpdate *update, const Diagnosis **diagnosis)
@@ -306,12 +256,7 @@ static char *mean_fault(const Run *run, const ShardUpdate *update, const Diagnos
 
 static char *sums_fault(const Run *run, const ShardUpdate *update, const Diagnosis **diagnosis)
 {
-    static const Diagnosis whole = {
-        "all-reduced",
-        "an all-reduce gives every worker the sums of the whole piece, of which it keeps a part. A "
-        "reduce-scatter gives each its part alone, and moves half as much.",
-        NULL};
-    *diagnosis = &whole;
+    *diagnosis = &d_all_reduced;
     for (int p = 0; p < update->pieces; p++)
         for (int r = 0; r < run->ranks; r++) {
             const PieceOf *piece = &update->of[r][p];
@@ -326,22 +271,6 @@ static char *sums_fault(const Run *run, const ShardUpdate *update, const Diagnos
 
 static char *gathered_fault(const Run *run, const ShardUpdate *update, const Diagnosis **diagnosis)
 {
-    static const Diagnosis never = {
-        "not-gathered",
-        "after the update nothing is exchanged: each worker knows the new weights of its own part, "
-        "and has the old ones elsewhere.",
-        NULL};
-    static const Diagnosis differ = {
-        "weights-differ",
-        "after the update the workers have different weights: the next forward pass of each is "
-        "another model's. All weights of the piece must be replaced by those that were exchanged. "
-        "(memcpy() counts bytes: a float has sizeof(float) of them.)",
-        NULL};
-    static const Diagnosis elsewhere = {
-        "gathered-wrong",
-        "all workers have the same weights after the update, but not those that their owners have "
-        "computed: a part is at another place, is an old one, or is missing.",
-        NULL};
     for (int p = 0; p < update->pieces; p++) {
         double sum = 0, largest = 0;
         bool equal = true, exchanged = run->ranks == 1;
@@ -355,7 +284,7 @@ static char *gathered_fault(const Run *run, const ShardUpdate *update, const Dia
         bool right = fabs(update->of[0][p].weights - sum) <= ROUNDING * (1 + largest);
         if (equal && right)
             continue;
-        *diagnosis = !exchanged ? &never : equal ? &elsewhere : &differ;
+        *diagnosis = !exchanged ? &d_not_gathered : equal ? &d_gathered_wrong : &d_weights_differ;
         char *text = format_text("piece %d after update %d, as fingerprints:", p, update->number);
         for (int r = 0; r < run->ranks; r++)
             text_add(&text, "\nrank %d: its part %.9g, the piece %.9g", r, update->of[r][p].part,
@@ -391,25 +320,15 @@ static bool judge_updates(const Runs *runs, const char *property, UpdateFault fa
 
 static bool in_shards(const Runs *runs, Report *report)
 {
-    static const Diagnosis other = {
-        "not-in-shards",
-        "the model trains with another optimizer than the one that main makes "
-        "by optimizer_in_shards().",
-        NULL};
-    static const Diagnosis changed = {
-        "optimizer-changed",
-        "another optimizer trains the network than the exercise's, Adam, whose state is what is to "
-        "be divided.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         if (ranks_with(&run->traces, "piece_updated") != all_ranks(run->ranks))
             return report_failure_in(
-                report, runs, run, PARTS, &other, "%s of %d updated pieces of the model",
+                report, runs, run, PARTS, &d_not_in_shards, "%s of %d updated pieces of the model",
                 rank_names(ranks_with(&run->traces, "piece_updated")).text, run->ranks);
         const char *name = event_text(event_last(&run->traces.of[0], "compile"), "optimizer");
         if (strcmp(name, "Adam") != 0)
-            return report_failure_in(report, runs, run, PARTS, &changed, "rank 0 trains by %s",
-                                     name);
+            return report_failure_in(report, runs, run, PARTS, &d_optimizer_changed,
+                                     "rank 0 trains by %s", name);
     }
     return true;
 }
@@ -427,31 +346,12 @@ static void judge(const Runs *runs, Report *report)
 }
 
 static const Explanation explanations[] = {
-    {"gradients of this piece were kept",
-     {"part-differs",
-      "a worker keeps the gradients of the weights that it updates, as many, and no others: "
-      "kept_gradients() and update_weights() get the same count.",
-      NULL}},
-    {"but the state of this piece is for",
-     {"part-changes",
-      "a worker's part of a piece stays the same in all updates: the optimizer's state belongs to "
-      "those weights.",
-      NULL}},
-    {"the backward pass still reads weights",
-     {"updated-too-early",
-      "update_weights() in the function that gets the gradients changes weights that other "
-      "workers, or this one, may still compute with. The library calls the other function "
-      "for that.",
-      NULL}},
-    {"the gradients of this piece are gone",
-     {"gradients-gone",
-      "piece_gradients() are there only while the function runs that gets them: the model keeps "
-      "the gradients of one piece at a time.",
-      NULL}},
-    {"on, of a piece that has",
-     {"part-too-long", "a part ends behind the end of its piece.", NULL}},
-    {"gradients of a piece that has",
-     {"part-too-long", "more gradients are kept than a piece has.", NULL}},
+    {"gradients of this piece were kept", &d_part_differs},
+    {"but the state of this piece is for", &d_part_changes},
+    {"the backward pass still reads weights", &d_updated_too_early},
+    {"the gradients of this piece are gone", &d_gradients_gone},
+    {"on, of a piece that has", &d_part_too_long_its_piece},
+    {"gradients of a piece that has", &d_part_too_long_too_many_gradients},
     {0},
 };
 static const Ends ends = {.explanations = explanations};

@@ -5,6 +5,7 @@
 #include "drawn.h"
 #include "mean.h"
 #include "waiting.h"
+#include "diagnoses/mean.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -197,101 +198,12 @@ static bool own_are_equal(const AppliedUpdates *updates)
 
 // ---- Diagnoses.
 
-static const Diagnosis summed = {
-    "gradients-summed",
-    "the gradients are added up, but not divided by the number of workers: with SGD the same as "
-    "a learning rate that many times as high.",
-    NULL};
-static const Diagnosis averaged_twice = {
-    "averaged-twice",
-    "the gradients are divided by the number of workers twice: an average is already divided.",
-    NULL};
-static const Diagnosis divided_only = {
-    "divided-but-not-summed",
-    "every rank divides its own gradient by the number of workers; nothing is exchanged "
-    "between them.",
-    NULL};
-static const Diagnosis one_ranks = {
-    "gradients-of-one-rank",
-    "all ranks apply the gradient that one of them computed, and the work of the others is lost. "
-    "Averaging needs an all-reduce, not a broadcast.",
-    NULL};
-static const Diagnosis fixed = {"number-of-workers-fixed",
-                                "the sum is divided by the same number on any number of workers: "
-                                "one that stands in the program. "
-                                "hvd_size() is right on any number of workers.",
-                                NULL};
-static const Diagnosis by_local_size = {
-    "divided-by-local-size",
-    "the sum over all workers is divided by hvd_local_size(), the workers of one machine.", NULL};
-static const Diagnosis within_machine = {
-    "averaged-within-machine",
-    "the gradients are averaged among the ranks of one machine only. All workers of the job share "
-    "their gradients.",
-    NULL};
-static const Diagnosis none_applied = {
-    "no-update", "no gradient reaches the weights: the optimizer's apply() has to update them.",
-    NULL};
-static const Diagnosis zero_applied = {"no-update",
-                                       "gradients that are zero, or nearly so, reach the "
-                                       "optimizer. Often this is a division of whole numbers (in C "
-                                       "1 / hvd_size() is 0 on two workers or more), or by another "
-                                       "number than that of the workers.",
-                                       NULL};
-static const Diagnosis every_some_steps = {
-    "not-in-every-step",
-    "hvd_distributed_optimizer_every exchanges and updates once in several batches. Here every "
-    "step updates: hvd_distributed_optimizer.",
-    NULL};
-static const Diagnosis root_only = {
-    "averaged-on-the-root-only",
-    "the root applies the mean, and every other rank its own gradient. (MPI_Reduce, say, gives its "
-    "result to the root alone.)",
-    NULL};
-static const Diagnosis unused = {
-    "wrapped-but-not-used",
-    "a distributed optimizer was made, but the model trains with the plain one. "
-    "hvd_distributed_optimizer() returns the optimizer that compile() must get: opt = "
-    "hvd_distributed_optimizer(opt), before compile().",
-    NULL};
-static const Diagnosis not_averaged = {
-    "gradients-not-averaged",
-    "every rank applies its own gradient: no average reaches the optimizer that changes "
-    "the weights.",
-    NULL};
-static const Diagnosis averaged_too_late = {
-    "averaged-too-late",
-    "every rank applies its own gradient, and only after that something is exchanged. Average "
-    "first, and then call the inner optimizer's apply().",
-    NULL};
-static const Diagnosis in_some_steps = {
-    "averaged-in-some-steps",
-    "in some steps the ranks apply the mean, in others each its own gradient (for the first time "
-    "in the step above). What decides it: a counter, an if?",
-    NULL};
-static const Diagnosis within_groups = {
-    "averaged-within-groups",
-    "the gradients are averaged within groups of ranks (those that applied the same), not over "
-    "all workers.",
-    NULL};
-static const Diagnosis doubled = {
-    "twice-the-mean",
-    "the weights change by two times the mean: often this means that the inner optimizer's apply() "
-    "is called twice.",
-    NULL};
-static const Diagnosis wrong = {
-    "gradients-wrong",
-    "this is not the mean, and nothing that this check knows explains all steps: not each rank's "
-    "own gradient, one rank's, the sum, the mean of some ranks. Is every layer's gradient "
-    "averaged, once, in every step?",
-    NULL};
-
 static const Diagnosis *wrong_own(const AllUpdates *all)
 {
     const Run *run = all->items[0].run;
     if (ranks_with(&run->traces, "distributed"))
-        return &unused;
-    return exchanged_too_late(run) ? &averaged_too_late : &not_averaged;
+        return &d_wrapped_but_not_used;
+    return exchanged_too_late(run) ? &d_averaged_too_late : &d_gradients_not_averaged;
 }
 
 static const Diagnosis *wrong_gradient(const AllUpdates *all)
@@ -299,31 +211,32 @@ static const Diagnosis *wrong_gradient(const AllUpdates *all)
     if (explains(all, its_own, 0))
         return wrong_own(all);
     if (explains(all, total, 0))
-        return &summed;
+        return &d_gradients_summed;
     if (explains(all, mean_of_mean, 0))
-        return &averaged_twice;
+        return &d_averaged_twice;
     if (explains(all, its_own_divided, 0))
-        return &divided_only;
+        return &d_divided_but_not_summed;
     if (some_number_explains(all, of_one_rank, 0, MAX_RANKS - 1))
-        return &one_ranks;
+        return &d_gradients_of_one_rank;
     if (explains(all, mean_of_machine, 0))
-        return &within_machine;
+        return &d_averaged_within_machine;
     if (all->count > 1 && some_number_explains(all, total_over_number, 2, MAX_RANKS))
-        return &fixed;
+        return &d_number_of_workers_fixed;
     if (explains(all, total_over_local_size, 0))
-        return &by_local_size;
+        return &d_divided_by_local_size;
     if (explains(all, nothing, 0))
-        return ranks_with(&all->items[0].run->traces, "apply") ? &zero_applied : &none_applied;
+        return ranks_with(&all->items[0].run->traces, "apply") ? &d_no_update_zero
+                                                               : &d_no_update_not_applied;
     if (explains(all, mean_on_the_root, 0))
-        return &root_only;
+        return &d_averaged_on_the_root_only;
     if (explains(all, twice_the_mean, 0))
-        return &doubled;
+        return &d_twice_the_mean;
     for (int i = 0; i < all->count; i++)
         if (ranks_that_called(all->items[i].run, "hvd_distributed_optimizer_every"))
-            return &every_some_steps;
+            return &d_not_in_every_step;
     if (always_mean_or_own(all))
-        return &in_some_steps;
-    return always_in_groups(all) ? &within_groups : &wrong;
+        return &d_averaged_in_some_steps;
+    return always_in_groups(all) ? &d_averaged_within_groups : &d_gradients_wrong;
 }
 
 // The place where the update stands in the training.
@@ -380,16 +293,13 @@ static bool compare_with_mean(const Runs *runs, const AllUpdates *all, Report *r
 // they do and compute the same gradient all the same, the mean can't be told from it.
 static bool judge_batches(const Runs *runs, const AllUpdates *all, Report *report)
 {
-    static const Diagnosis equal = {
-        "gradients-equal",
-        "from different images all ranks computed the same gradient: none at all, perhaps.", NULL};
     if (report->held)
         return true;
     if (!judge_drawn_images(runs, OWN_BATCHES, report))
         return false;
     for (int i = 0; i < all->count; i++)
         if (own_are_equal(&all->items[i])) {
-            report_failure(report, MEAN_APPLIED, &equal,
+            report_failure(report, MEAN_APPLIED, &d_gradients_equal,
                            evidence_in(runs, all->items[i].run, evidence_of(&all->items[i], 0)));
             return false;
         }
@@ -423,17 +333,13 @@ static const cJSON *anything_sent(const Events *events)
 
 bool judge_silence(const Runs *runs, Report *report)
 {
-    static const Diagnosis speaks = {
-        "sends-alone",
-        "with one worker there is no other worker to exchange values with: put the messages inside "
-        "an if. (A collective call with one rank sends nothing.)",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         const cJSON *sent = run->ranks == 1 ? anything_sent(&run->traces.of[0]) : NULL;
         if (!sent)
             continue;
-        return report_failure_in(report, runs, run, SILENT, &speaks, "it calls %s with %.0f bytes",
-                                 event_text(sent, "function"), event_number(sent, "bytes"));
+        return report_failure_in(report, runs, run, SILENT, &d_sends_alone,
+                                 "it calls %s with %.0f bytes", event_text(sent, "function"),
+                                 event_number(sent, "bytes"));
     }
     return report_ok(report, SILENT);
 }

@@ -1,6 +1,7 @@
 // Likely mistakes in finding the workers of a host; placements.h has the contract.
 
 #include "placements.h"
+#include "diagnoses/placements.h"
 
 #include <string.h>
 #include "base/layout.h"
@@ -120,62 +121,23 @@ static RankSet firsts_for_firsts(const Run *run, int rank)
 
 // ---- Theories: the workers whom it takes for its own.
 
-const Diagnosis taken_together = {
-    "all-on-one-host",
-    "the workers of all hosts are taken together, as if they were on one. The names of the hosts "
-    "tell them apart.",
-    NULL};
-static const Diagnosis alone = {
-    "each-alone",
-    "every worker is in a group of its own, even if others are on its host. Often names are "
-    "compared as pointers, or each worker has a color of its own.",
-    NULL};
-static const Diagnosis cut = {
-    "names-cut",
-    "a host whose name begins with another host's name is taken for that host: node-1 and node-12. "
-    "Compare the whole names, with the zero that ends them.",
-    NULL};
-static const Diagnosis itself_missing = {
-    "itself-not-counted", "a worker counts the others of its host, and not itself.", NULL};
-static const Diagnosis stopped = {"counted-up-to-itself",
-                                  "a worker counts only up to its own rank, as for the local rank. "
-                                  "Workers with higher ranks are on its host, too.",
-                                  NULL};
-static const Diagnosis of_root = {
-    "host-of-the-root",
-    "every worker counts those on the root's host. Each has to compare with the name of its own.",
-    NULL};
-static const Diagnosis across = {
-    "group-across-hosts",
-    "the group has one worker of each host, those with the same local rank. It should have the "
-    "workers of one host: pass a color that they all share.",
-    NULL};
-
-const Diagnosis taken_in_a_row = {
-    "ranks-in-a-row",
-    "the workers of a host are taken for ranks that follow each other. Who starts a job may deal "
-    "them in any order.",
-    NULL};
-static const Diagnosis hosts_counted = {
-    "hosts-counted", "it is the number of hosts, not that of the workers on one of them.", NULL};
-
 typedef struct {
     RankSet (*ranks)(const Run *run, int rank);
     const Diagnosis *diagnosis;
 } Theory;
 
-static const Theory theories[] = {{of_job, &taken_together},
-                                  {of_itself, &alone},
-                                  {of_longer_names, &cut},
-                                  {of_shorter_names, &cut},
-                                  {of_like_names, &cut},
-                                  {others_of_host, &itself_missing},
-                                  {up_to_itself, &stopped},
-                                  {in_a_row, &taken_in_a_row},
-                                  {of_same_local_rank, &across},
-                                  {firsts_for_firsts, &across},
-                                  {first_of_hosts, &hosts_counted},
-                                  {host_of_root, &of_root}};
+static const Theory theories[] = {{of_job, &d_all_on_one_host_hosts_not_told_apart},
+                                  {of_itself, &d_each_alone},
+                                  {of_longer_names, &d_names_cut},
+                                  {of_shorter_names, &d_names_cut},
+                                  {of_like_names, &d_names_cut},
+                                  {others_of_host, &d_itself_not_counted},
+                                  {up_to_itself, &d_counted_up_to_itself},
+                                  {in_a_row, &d_ranks_in_a_row},
+                                  {of_same_local_rank, &d_group_across_hosts},
+                                  {firsts_for_firsts, &d_group_across_hosts},
+                                  {first_of_hosts, &d_hosts_counted},
+                                  {host_of_root, &d_host_of_the_root}};
 enum { THEORIES = sizeof theories / sizeof *theories };
 
 // ---- What the workers say.
@@ -228,17 +190,13 @@ static bool right_on_root_only(const Runs *runs, Fits fits)
     return any;
 }
 
-static const Diagnosis on_root = {
-    "only-on-the-root",
-    "it is right on rank 0, and wrong on the others. Often the names came to the root alone: all "
-    "workers need all of them.",
-    NULL};
-
 const Diagnosis *theory_of(const Runs *runs, Fits fits, const Diagnosis *other)
 {
     for (int i = 0; i < THEORIES; i++)
         if ((!other || theories[i].diagnosis == other) &&
             fits_everywhere(runs, fits, theories[i].ranks))
             return theories[i].diagnosis;
-    return (!other || other == &on_root) && right_on_root_only(runs, fits) ? &on_root : NULL;
+    return (!other || other == &d_only_on_the_root) && right_on_root_only(runs, fits)
+               ? &d_only_on_the_root
+               : NULL;
 }

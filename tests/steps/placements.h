@@ -26,6 +26,6 @@ bool fits_everywhere(const Runs *runs, Fits fits, RankSet (*workers)(const Run *
 // What explains the claims on all ranks; NULL: nothing does. Where another part is wrong, too, only
 // what explains both.
 const Diagnosis *theory_of(const Runs *runs, Fits fits, const Diagnosis *other);
-extern const Diagnosis taken_together, taken_in_a_row;
+extern const Diagnosis d_all_on_one_host_hosts_not_told_apart, d_ranks_in_a_row;
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "servers.h"
 #include "waiting.h"
+#include "diagnoses/pushes.h"
 #include "base/format.h"
 
 bool same_gradients(double a, double b, double scale)
@@ -70,29 +71,11 @@ static bool is_of_several(const Events *events, int update)
 
 static bool any_update_of_several(const Events *events)
 {
-    for (int at = -1; (at = event_find(events, "ps_applied", at + 1)) >= 0;)
+    EACH (at, events, "ps_applied")
         if (is_of_several(events, at))
             return true;
     return false;
 }
-
-static const Diagnosis never = {"push-not-applied",
-                                "gradients that a worker has pushed never become an update.", NULL};
-static const Diagnosis twice = {"push-applied-twice",
-                                "the same gradients are applied more than once.", NULL};
-static const Diagnosis late = {
-    "push-applied-late",
-    "the update is made, but other requests come first: who pulls meanwhile gets weights without "
-    "it. Nothing has to be waited for.",
-    NULL};
-static const Diagnosis together = {
-    "pushes-applied-together",
-    "the gradients of several pushes become one update: the server waits for other workers before "
-    "it moves.",
-    NULL};
-static const Diagnosis others = {
-    "other-gradients-applied",
-    "an update is made, but not from the gradients that were pushed as they are.", NULL};
 
 static const Diagnosis *wrong_push(const Events *events, int push)
 {
@@ -102,12 +85,13 @@ static const Diagnosis *wrong_push(const Events *events, int push)
     if (count == 1 && first >= 0)
         return NULL;
     if (first >= 0 && update_by(events, value, first + 1, end) >= 0)
-        return &twice;
+        return &d_push_applied_twice;
     if (any_update_of_several(events))
-        return &together;
+        return &d_pushes_applied_together;
     if (count > 0)
-        return &others;
-    return update_by(events, value, end, events->count) >= 0 ? &late : &never;
+        return &d_other_gradients_applied;
+    return update_by(events, value, end, events->count) >= 0 ? &d_push_applied_late
+                                                             : &d_push_not_applied;
 }
 
 // What the server with that rank did with its pushes; NULL: all is well.
@@ -154,16 +138,11 @@ bool judge_pushes(const Runs *runs, bool (*wanted)(const Run *run), Report *repo
 bool judge_return(const Runs *runs, Report *report)
 {
     static const char property[] = "the server's loop returns to main";
-    static const Diagnosis inside = {
-        "ends-in-the-loop",
-        "a server's program ends before main stops the server, so its counts are not printed. The "
-        "function must return when all workers have left; main does the rest.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int r = run->plan.ranks; r < run->ranks; r++) {
             if (event_count(&run->traces.of[r], "ps_stop") > 0)
                 continue;
-            return report_failure_in(report, runs, run, property, &inside,
+            return report_failure_in(report, runs, run, property, &d_ends_in_the_loop,
                                      "%s ends without ps_server_stop",
                                      process_words(&run->traces, r));
         }
@@ -176,7 +155,7 @@ int unanswered_worker(const Traces *traces, int server_rank)
     const Events *events = &traces->of[server_rank];
     for (int w = 0; w < traces->workers; w++) {
         int sent = 0;
-        for (int at = -1; (at = event_find(events, "ps_sent", at + 1)) >= 0;)
+        EACH (at, events, "ps_sent")
             sent += event_number(events->items[at], "worker") == w;
         if (requests_taken(traces, server_rank, "pull", w) > sent && !worker_has_left(traces, w))
             return w;
@@ -193,11 +172,6 @@ static bool ended_itself(const Events *events)
 
 bool report_left_early(const Run *run, Report *report)
 {
-    static const Diagnosis early = {
-        "left-too-early",
-        "a server returns while workers still need its part of the weights: it serves until each "
-        "of them has left.",
-        NULL};
     for (int r = run->plan.ranks; r < run->ranks; r++) {
         int left = requests_taken(&run->traces, r, "done", -1) +
                    requests_taken(&run->traces, r, "lost", -1);
@@ -205,7 +179,7 @@ bool report_left_early(const Run *run, Report *report)
         if ((event_count(&run->traces.of[r], "ps_stop") == 0 && !ended) || left >= run->plan.ranks)
             continue;
         report_failure(
-            report, "servers serve until all workers have left", &early,
+            report, "servers serve until all workers have left", &d_left_too_early,
             evidence_of_run(run,
                             format_text("%s has %s when %d of %d workers had left%s",
                                         process_words(&run->traces, r),

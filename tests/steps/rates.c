@@ -2,20 +2,13 @@
 // ranks that disagree in them were ended.
 
 #include "rates.h"
+#include "diagnoses/rates.h"
 
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/memory.h"
-
-const Diagnosis rate_scaled_twice = {
-    "rate-scaled-twice", "the learning rate is multiplied by the number of workers twice.", NULL};
-const Diagnosis rate_divided = {
-    "rate-divided",
-    "the learning rate is divided by the number of workers. N workers make one update from N times "
-    "as many images, so it may be a longer step.",
-    NULL};
 
 double steps_per_epoch(const Run *run)
 {

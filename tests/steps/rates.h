@@ -31,6 +31,6 @@ double rate_in_disagreement(const Run *run, int rank);
 bool same_rate(double a, double b);
 
 // What may be wrong with a rate that goes by the number of workers.
-extern const Diagnosis rate_scaled_twice, rate_divided;
+extern const Diagnosis d_rate_scaled_twice, d_rate_divided;
 
 #endif

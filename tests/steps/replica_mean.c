@@ -2,6 +2,7 @@
 // tells what they apply, and the mistake that it stands for.
 
 #include "replicas.h"
+#include "diagnoses/replica_mean.h"
 
 #include <math.h>
 
@@ -188,125 +189,17 @@ static bool explains(const AllBatches *all, Formula formula)
 
 // ---- The mistakes.
 
-static const Diagnosis not_shared = {
-    "not-exchanged",
-    "each replica applies the gradient of its own part, so the replicas become different. "
-    "sum_among_replicas() adds up the gradients of all.",
-    NULL};
-static const Diagnosis not_written = {
-    "sum-not-written",
-    "each replica applies what its own part gives, though sum_among_replicas() is called. Often "
-    "the sum stays in the program's array: model_write_gradients() puts it into the model, "
-    "before apply_gradients().",
-    NULL};
-static const Diagnosis not_divided = {
-    "sum-not-mean",
-    "the means of all parts are added up, and nothing is divided: the update is as many times too "
-    "large as there are parts.",
-    NULL};
-static const Diagnosis equal_weights = {
-    "parts-weigh-the-same",
-    "the replicas' gradients are averaged as if all parts had equally many images. A mean over 4 "
-    "images and one over 3 give the mean over 7 only where each counts by its images.",
-    NULL};
-static const Diagnosis of_images = {
-    "not-divided-by-batch",
-    "each part's mean counts by its images, and then it has to be divided by those of the "
-    "whole batch.",
-    NULL};
-static const Diagnosis twice_divided = {
-    "divided-twice",
-    "the applied gradient is the mean divided by the number of replicas. Parts that are weighted "
-    "by their fraction of the batch already add up to the mean.",
-    NULL};
-static const Diagnosis too_large = {
-    "multiplied-by-replicas",
-    "the applied gradient is the mean times the number of replicas. Often it was the mean of the "
-    "whole batch already, and all replicas added it up once more.",
-    NULL};
-static const Diagnosis of_first = {
-    "first-replicas-gradient", "all replicas apply the gradient of replica 0's part alone.", NULL};
-static const Diagnosis of_last = {
-    "last-replicas-gradient", "all replicas apply the gradient of the last replica's part alone.",
-    NULL};
-static const Diagnosis zero = {
-    "gradient-zero",
-    "the applied gradient is 0, or nearly so. Often the gradients were never read, or are "
-    "multiplied by a quotient of two whole numbers, such as 1 / replica->count.",
-    NULL};
-static const Diagnosis whole_numbers = {
-    "integer-division",
-    "the applied gradient is 0 if several replicas share a batch, and right if one replica has all "
-    "of it: as if the fraction were the quotient of two whole numbers, part.count / whole->count.",
-    NULL};
-static const Diagnosis equal_afterwards = {
-    "weights-made-equal",
-    "each replica applies the gradient of its own part, and the weights are made equal afterwards. "
-    "With plain SGD that may come to the same; with momentum or Adam it does not. It is the "
-    "gradient that all have to share.",
-    NULL};
-static const Diagnosis other_rate = {
-    "learning-rate-changed",
-    "the gradient is the mean, but it is applied with another learning rate than the program's "
-    "0.1. A batch is of as many images on any number of devices, so the rate stays.",
-    NULL};
-static const Diagnosis full_batch = {
-    "divided-by-full-batch",
-    "all batches are divided by the images of a full one, --batch-size. The last one of an epoch "
-    "may have fewer: whole->count says how many.",
-    NULL};
-static const Diagnosis after_sum = {
-    "scaled-after-sum",
-    "each replica applies the sum of the parts' means, multiplied by the share of its own part: so "
-    "each applies something else. A part's share belongs to that part's mean, before the sum.",
-    NULL};
-static const Diagnosis incomplete = {
-    "sum-incomplete",
-    "some replicas apply the gradients of some parts only, their own among them. Often a sum is "
-    "read before all replicas have added to it: a lock keeps two from adding at once, but no "
-    "replica waits until all have added. sum_among_replicas() does both.",
-    NULL};
-static const Diagnosis empty_not_zero = {
-    "empty-part-not-zero",
-    "the mean is right until a replica has no images, and then those with images are wrong, too. "
-    "Often that replica contributes values that are not 0: malloc does not clear memory; "
-    "calloc does.",
-    NULL};
-static const Diagnosis differs = {
-    "applied-differs",
-    "the replicas apply different gradients. Often not all of a gradient goes through the sum (a "
-    "dense layer has weights and biases), or something is done after it that is not the same on "
-    "all replicas.",
-    NULL};
-static const Diagnosis by_hand = {
-    "applied-differs",
-    "the replicas apply different gradients, and none calls sum_among_replicas(). All replicas run "
-    "at the same time, each in its thread. Often they add to one array of the program: then one "
-    "reads, or clears, what others are still adding to (a race), and each run gives other numbers.",
-    NULL};
-static const Diagnosis wrong = {
-    "not-the-mean",
-    "the replicas do not apply the mean over the batch's images. Each replica has the mean over "
-    "its part; multiplied by the part's fraction of the batch, these means add up to it.",
-    NULL};
-
 static const struct {
     Formula formula;
     const Diagnosis *diagnosis;
-} known[] = {{mean_by_own_rate, &other_rate},
-             {sum, &not_divided},
-             {by_replicas, &equal_weights},
-             {by_busy_replicas, &equal_weights},
-             {weighted_sum, &of_images},
-             {divided_twice, &twice_divided},
-             {times_replicas, &too_large},
-             {first_ones, &of_first},
-             {last_ones, &of_last},
-             {nothing, &zero},
-             {by_whole_numbers, &whole_numbers},
-             {by_full_batch, &full_batch},
-             {sum_by_own_share, &after_sum},
-             {some_shares, &incomplete}};
+} known[] = {
+    {mean_by_own_rate, &d_learning_rate_changed}, {sum, &d_sum_not_mean},
+    {by_replicas, &d_parts_weigh_the_same},       {by_busy_replicas, &d_parts_weigh_the_same},
+    {weighted_sum, &d_not_divided_by_batch},      {divided_twice, &d_divided_twice},
+    {times_replicas, &d_multiplied_by_replicas},  {first_ones, &d_first_replicas_gradient},
+    {last_ones, &d_last_replicas_gradient},       {nothing, &d_gradient_zero},
+    {by_whole_numbers, &d_integer_division},      {by_full_batch, &d_divided_by_full_batch},
+    {sum_by_own_share, &d_scaled_after_sum},      {some_shares, &d_sum_incomplete}};
 
 static bool sums_are_made(const AllBatches *all)
 {
@@ -357,15 +250,17 @@ static const Diagnosis *wrong_gradient(const AllBatches *all, const Batches *bat
                                        const BatchSeen *batch)
 {
     if (explains(all, own_where_it_has) || explains(all, own_share_where_it_has))
-        return replicas_are_equal(all) ? &equal_afterwards
-               : sums_are_made(all)    ? &not_written
-                                       : &not_shared;
+        return replicas_are_equal(all) ? &d_weights_made_equal
+               : sums_are_made(all)    ? &d_sum_not_written
+                                       : &d_not_exchanged;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (explains(all, known[i].formula))
             return known[i].diagnosis;
     if (only_with_empty_parts(all))
-        return &empty_not_zero;
-    return all_apply_the_same(batches, batch) ? &wrong : sums_are_made(all) ? &differs : &by_hand;
+        return &d_empty_part_not_zero;
+    return all_apply_the_same(batches, batch) ? &d_not_the_mean
+           : sums_are_made(all)               ? &d_applied_differs
+                                              : &d_applied_differs_by_hand;
 }
 
 static char *gradient_evidence(const Batches *batches, const BatchSeen *batch)

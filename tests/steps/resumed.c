@@ -3,6 +3,7 @@
 
 #include "resumed.h"
 #include "saved.h"
+#include "diagnoses/resumed.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -110,35 +111,14 @@ static char *restored_evidence(const Run *run, const char *there)
     return evidence;
 }
 
-const Diagnosis restored_nothing = {
-    "not-restored",
-    "there is a checkpoint, and no rank restores it before fit: the training begins again.", NULL};
-
-const Diagnosis restored_by_some = {
-    "restored-by-some",
-    "some ranks restore the checkpoint and others don't. Each worker has a state of its own beside "
-    "the weights, and a plan of its own that has to say where the training goes on.",
-    NULL};
-
-const Diagnosis restored_different = {
-    "different-checkpoints",
-    "ranks restore different checkpoints. What a worker sees of a folder on another machine may be "
-    "older than what another one sees (the check has the second machine see the last one late): "
-    "one looks, and all go by its answer.",
-    NULL};
-
 static const Diagnosis *wrong_restored(const Run *run)
 {
-    static const Diagnosis older = {
-        "older-checkpoint",
-        "there is a later checkpoint than the restored one: the training since then is lost.",
-        NULL};
     RankSet ranks = ranks_that_restored(run);
     if (!ranks)
-        return &restored_nothing;
+        return &d_not_restored;
     if (ranks != all_ranks(run->ranks))
-        return &restored_by_some;
-    return all_restored_the_same(run) ? &older : &restored_different;
+        return &d_restored_by_some;
+    return all_restored_the_same(run) ? &d_older_checkpoint : &d_different_checkpoints;
 }
 
 // Something is restored when fit has begun, or is over.
@@ -155,13 +135,6 @@ static bool restored_late(const Run *run)
 
 bool judge_restored(const Runs *runs, Report *report)
 {
-    static const Diagnosis late = {
-        "restored-too-late",
-        "the training is restored when fit has begun already, or is over: it comes before fit, "
-        "when the plan is complete.",
-        NULL};
-    static const Diagnosis unasked = {
-        "restored-unasked", "there is no checkpoint, and yet something is restored.", NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         Reached place;
         bool there = finds_checkpoint(runs, run, &place);
@@ -172,9 +145,9 @@ bool judge_restored(const Runs *runs, Report *report)
             !too_late && all_restored_the_same(run) && strcmp(name_restored(run, 0), file) == 0;
         if (!right)
             report_failure(report, FOUND,
-                           too_late ? &late
+                           too_late ? &d_restored_too_late
                            : there  ? wrong_restored(run)
-                                    : &unasked,
+                                    : &d_restored_unasked,
                            evidence_in(runs, run, restored_evidence(run, name)));
         free(name);
         free(file);

@@ -30,7 +30,7 @@ const char *name_restored(const Run *run, int rank);
 bool all_restored_the_same(const Run *run);
 
 // Reports whether all restore what is there.
-extern const Diagnosis restored_nothing, restored_by_some, restored_different;
+extern const Diagnosis d_not_restored, d_restored_by_some, d_different_checkpoints;
 bool judge_restored(const Runs *runs, Report *report);
 
 // Reports whether the rate falls as in an uninterrupted training, and whether every step equals

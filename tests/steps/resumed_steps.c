@@ -4,6 +4,7 @@
 
 #include "rates.h"
 #include "resumed.h"
+#include "diagnoses/resumed_steps.h"
 
 #include <string.h>
 #include "base/format.h"
@@ -27,7 +28,7 @@ static const Run *whole_run(const Runs *runs, const Run *run)
 // The place of the event in which that step ends, or -1.
 static int find_step(const Events *events, double epoch, double step)
 {
-    for (int at = -1; (at = event_find(events, "step", at + 1)) >= 0;)
+    EACH (at, events, "step")
         if (event_number(events->items[at], "epoch") == epoch &&
             event_number(events->items[at], "step") == step)
             return at;
@@ -115,41 +116,13 @@ static bool is_first(const Difference *d)
 
 static const Diagnosis *why(const Difference *d)
 {
-    static const Diagnosis more = {"steps-beyond",
-                                   "there are more steps than in an uninterrupted training.", NULL};
-    static const Diagnosis batches = {
-        "other-batches",
-        "the images are not those that come next. Where its batches are, and its random numbers, "
-        "restore_checkpoint gives each worker by way of the plan: one that is not NULL, and that "
-        "fit gets as it is.",
-        NULL};
-    static const Diagnosis weights = {
-        "other-weights",
-        "the training does not go on with the weights that were saved: often they are set once "
-        "more after restore_checkpoint, or something is done before it that it undoes.",
-        NULL};
-    static const Diagnosis count = {
-        "count-lost",
-        "the learning rate is that of a training that has just begun: the callback's count is 0 "
-        "again. A checkpoint keeps the numbers that the callback's `kept` points to, `kept_count` "
-        "of them.",
-        NULL};
-    static const Diagnosis rate = {"other-rate",
-                                   "the learning rate is not the next one: the callback's count is "
-                                   "not the one before the stop.",
-                                   NULL};
-    static const Diagnosis otherwise = {
-        "goes-on-otherwise",
-        "some state that the steps depend on is not that before the stop: each worker must restore "
-        "all of its own state, before fit.",
-        NULL};
     if (d->there < 0)
-        return &more;
+        return &d_steps_beyond;
     if (!same_images(d))
-        return &batches;
+        return &d_other_batches;
     if (!same_rate(rate_of(own(d, "apply")), rate_of(others(d, "apply"))))
-        return rate_begins_again(d) ? &count : &rate;
-    return is_first(d) && !begins_with_the_weights(d) ? &weights : &otherwise;
+        return rate_begins_again(d) ? &d_count_lost : &d_other_rate;
+    return is_first(d) && !begins_with_the_weights(d) ? &d_other_weights : &d_goes_on_otherwise;
 }
 
 static char *difference_evidence(const Difference *d)
@@ -181,8 +154,6 @@ static bool ends_too_early(const Run *run, const Run *whole, int rank)
 // False where something is reported.
 static bool judge_rank(const Runs *runs, const Run *run, int rank, Report *report)
 {
-    static const Diagnosis early = {"steps-missing",
-                                    "the training ends before its last epoch is done.", NULL};
     const Run *whole = whole_run(runs, run);
     Difference d;
     if (!whole || whole == run)
@@ -193,8 +164,9 @@ static bool judge_rank(const Runs *runs, const Run *run, int rank, Report *repor
     }
     if (ends_too_early(run, whole, rank)) {
         const cJSON *last = event_last(&run->traces.of[rank], "step");
-        report_failure_in(report, runs, run, SAME, &early, "rank %d ends after step %g of epoch %g",
-                          rank, event_number(last, "step") + 1, event_number(last, "epoch") + 1);
+        report_failure_in(report, runs, run, SAME, &d_steps_missing,
+                          "rank %d ends after step %g of epoch %g", rank,
+                          event_number(last, "step") + 1, event_number(last, "epoch") + 1);
         return false;
     }
     return true;
@@ -227,11 +199,6 @@ static int other_rate(const Run *run, int rank, double *right)
 
 void judge_resumed_rates(const Runs *runs, Report *report)
 {
-    static const Diagnosis changed = {
-        "rate-changed",
-        "the rate depends on how many batches the training has had, over all of its epochs: the "
-        "callback is to count as it did, and to have its count kept.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         for (int r = 0; r < run->ranks && !run->plan.after; r++) {
             double right = 0;
@@ -239,7 +206,7 @@ void judge_resumed_rates(const Runs *runs, Report *report)
             if (batch < 0)
                 continue;
             double rate = rate_of(event_nth(&run->traces.of[r], "apply", batch));
-            report_failure_in(report, runs, run, FALLS, &changed,
+            report_failure_in(report, runs, run, FALLS, &d_rate_changed,
                               "rank %d, batch %d of the training: learning "
                               "rate %.6g, where %.6g is right",
                               r, batch + 1, rate, right);

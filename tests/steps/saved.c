@@ -112,7 +112,7 @@ static const cJSON *write_of(const Run *run, Contents contents)
     const cJSON *found = NULL;
     for (int r = 0; r < run->ranks; r++) {
         const Events *events = &run->traces.of[r];
-        for (int at = -1; (at = event_find(events, "saved", at + 1)) >= 0;)
+        EACH (at, events, "saved")
             if (event_number(events->items[at], "inode") == contents.inode &&
                 !(event_number(events->items[at], "t") < event_number(found, "t")))
                 found = events->items[at];

@@ -2,6 +2,7 @@
 // the mistake that a rule stands for.
 
 #include "saved.h"
+#include "diagnoses/saved_best.h"
 
 #include <math.h>
 #include <string.h>
@@ -130,70 +131,32 @@ static bool explains_run(const Run *run, const Rule *rule)
 
 static const struct {
     Rule rule;
-    Diagnosis diagnosis;
+    const Diagnosis *diagnosis;
 } known[] = {
-    {{.place = VAL_ACCURACY, .own = true},
-     {"best-by-own-figures",
-      "the best epoch is the best one on the root's own validation images. The callback must be "
-      "after hvd_metric_average in the list, and must read training->logs: before it, and in the "
-      "history's last entry, it gets the worker's own metrics.",
-      NULL}},
-    {{.place = VAL_ACCURACY, .last = true},
-     {"best-is-the-last-of-equals",
-      "an epoch that is as good as the best one takes its place. It is better where its accuracy "
-      "is higher (>, not >=).",
-      NULL}},
-    {{.any = true},
-     {"best-is-the-last",
-      "\"best\" is always the last epoch: often the highest accuracy so far is never remembered.",
-      NULL}},
-    {{.place = VAL_ACCURACY, .step = true},
-     {"best-of-two",
-      "an epoch that is better than the one before it becomes the best, though there was a better "
-      "one earlier: the highest accuracy so far changes only where a higher one comes.",
-      NULL}},
-    {{.most = true},
-     {"best-on-any-worker",
-      "the best epoch is the best one on some worker's own validation images. The average over all "
-      "workers must decide; training->logs has it after hvd_metric_average.",
-      NULL}},
-    {{.once = true},
-     {"best-stays-the-first", "\"best\" is the first epoch, and no later one takes its place.",
-      NULL}},
-    {{.place = VAL_ACCURACY, .low = true},
-     {"best-is-the-worst", "\"best\" is the epoch with the lowest validation accuracy.", NULL}},
-    {{.place = ACCURACY},
-     {"best-by-training-figures",
-      "the best epoch is the best one on the training images. logs.val_accuracy is that of images "
-      "that the model has not learned from.",
-      NULL}},
-    {{.place = VAL_LOSS, .low = true},
-     {"best-by-loss", "the best epoch is that with the lowest loss, not the highest accuracy.",
-      NULL}},
-    {{.place = LOSS, .low = true},
-     {"best-by-training-figures",
-      "the best epoch is the best one on the training images. logs.val_accuracy is that of images "
-      "that the model has not learned from.",
-      NULL}},
+    {{.place = VAL_ACCURACY, .own = true}, &d_best_by_own_figures},
+    {{.place = VAL_ACCURACY, .last = true}, &d_best_is_the_last_of_equals},
+    {{.any = true}, &d_best_is_the_last},
+    {{.place = VAL_ACCURACY, .step = true}, &d_best_of_two},
+    {{.most = true}, &d_best_on_any_worker},
+    {{.once = true}, &d_best_stays_the_first},
+    {{.place = VAL_ACCURACY, .low = true}, &d_best_is_the_worst},
+    {{.place = ACCURACY}, &d_best_by_training_figures},
+    {{.place = VAL_LOSS, .low = true}, &d_best_by_loss},
+    {{.place = LOSS, .low = true}, &d_best_by_training_figures},
 };
 
 static const Diagnosis *wrong_best(const Runs *runs)
 {
-    static const Diagnosis wrong = {
-        "best-wrong",
-        "no single mistake that this check knows explains which epochs are kept as the best. Is "
-        "the accuracy the validation's, and the average? Is the highest one so far remembered?",
-        NULL};
     const Diagnosis *found = NULL;
     for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
         bool all = true;
         for (const Run *run = runs->items; run < runs_end(runs); run++)
             all = all && explains_run(run, &known[k].rule);
-        if (all && found && strcmp(found->name, known[k].diagnosis.name) != 0)
-            return &wrong; // which one it is can't be told
-        found = all ? &known[k].diagnosis : found;
+        if (all && found && strcmp(found->name, known[k].diagnosis->name) != 0)
+            return &d_best_wrong; // which one it is can't be told
+        found = all ? known[k].diagnosis : found;
     }
-    return found ? found : &wrong;
+    return found ? found : &d_best_wrong;
 }
 
 static char *best_evidence(const Run *run, const Course *course, const SavedFile *file)
@@ -216,17 +179,12 @@ static char *best_evidence(const Run *run, const Course *course, const SavedFile
 
 bool judge_saved_best(const Runs *runs, Report *report)
 {
-    static const Diagnosis missing = {
-        "best-missing",
-        "an epoch is done, and nothing is there under the name \"best\". The first one is better "
-        "than none.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         Course course = read_course(run);
         SavedFile file = find_file(run, "best" ENDING);
         if (course.epochs < 1 || is_right(run, &course, event_int(file.saved, "epoch")))
             continue;
-        return report_failure(report, BEST, file.there ? wrong_best(runs) : &missing,
+        return report_failure(report, BEST, file.there ? wrong_best(runs) : &d_best_missing,
                               evidence_in(runs, run, best_evidence(run, &course, &file)));
     }
     return report_ok(report, BEST);

@@ -2,6 +2,7 @@
 // was there staying until then.
 
 #include "saved.h"
+#include "diagnoses/saved_names.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -17,7 +18,7 @@ typedef enum { GOOD, IN_PLACE, HALF, WEIGHTS, OTHERWISE } Making;
 static bool was_renamed_to(const Run *run, const char *name)
 {
     const Events *events = &run->traces.of[0];
-    for (int at = -1; (at = event_find(events, "renamed", at + 1)) >= 0;)
+    EACH (at, events, "renamed")
         if (strcmp(last_part(event_text(events->items[at], "to")), name) == 0)
             return true;
     return false;
@@ -27,7 +28,7 @@ static bool was_renamed_to(const Run *run, const char *name)
 static bool has_weights_only(const Run *run, const char *name)
 {
     const Events *events = &run->traces.of[0];
-    for (int at = -1; (at = event_find(events, "saved", at + 1)) >= 0;)
+    EACH (at, events, "saved")
         if (isnan(event_number(events->items[at], "epoch")) &&
             is_path_of(run, event_text(events->items[at], "path"), name))
             return true;
@@ -48,23 +49,9 @@ static Making making_of(const Run *run, const char *name, const SavedFile *file)
 
 static const Diagnosis *wrong_making(Making making)
 {
-    static const Diagnosis in_place = {
-        "written-in-place",
-        "the checkpoint is written under its final name. During the write the file is incomplete; "
-        "if the process dies then, the file stays incomplete, and the previous one is lost.",
-        NULL};
-    static const Diagnosis copied = {
-        "not-renamed",
-        "the file under this name is none that write_checkpoint has written to its end: often its "
-        "bytes were copied there, or a file was renamed before it was whole. A rename gives a "
-        "whole file another name in one step.",
-        NULL};
-    static const Diagnosis weights = {
-        "weights-only",
-        "save_weights writes only the variables. A training also has the optimizer's state, the "
-        "epoch and the history. write_checkpoint writes all of it.",
-        NULL};
-    return making == OTHERWISE ? &copied : making == WEIGHTS ? &weights : &in_place;
+    return making == OTHERWISE ? &d_not_renamed
+           : making == WEIGHTS ? &d_weights_only
+                               : &d_written_in_place;
 }
 
 static char *making_evidence(const Run *run, const char *name, Making making)
@@ -103,7 +90,7 @@ static char *badly_made(const Run *run, Making *making)
 static const cJSON *taken_away(const Run *run)
 {
     const Events *events = &run->traces.of[0];
-    for (int at = -1; (at = event_find(events, "removed", at + 1)) >= 0;) {
+    EACH (at, events, "removed") {
         const char *path = event_text(events->items[at], "path");
         if (is_checkpoints_name(last_part(path)) && find_file(run, last_part(path)).there)
             return events->items[at];
@@ -117,11 +104,6 @@ static const cJSON *taken_away(const Run *run)
 
 bool judge_saved_names(const Runs *runs, Report *report)
 {
-    static const Diagnosis removed = {
-        "removed-before-renamed",
-        "the file that was there goes before the new one has its name: who dies between the two "
-        "has neither. rename() puts the new one in its place in one step.",
-        NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         Making making;
         char *name = badly_made(run, &making);
@@ -131,7 +113,7 @@ bool judge_saved_names(const Runs *runs, Report *report)
         char *evidence =
             name ? making_evidence(run, name, making)
                  : format_text("the root removes %s", last_part(event_text(away, "path")));
-        report_failure(report, WHOLE, name ? wrong_making(making) : &removed,
+        report_failure(report, WHOLE, name ? wrong_making(making) : &d_removed_before_renamed,
                        evidence_in(runs, run, with_contents(run, evidence)));
         free(name);
         return false;

@@ -43,7 +43,7 @@ int requests_taken(const Traces *traces, int rank, const char *kind, int worker)
 {
     int count = 0;
     const Events *events = &traces->of[rank];
-    for (int at = -1; (at = event_find(events, "ps_request", at + 1)) >= 0;)
+    EACH (at, events, "ps_request")
         count += strcmp(event_text(events->items[at], "kind"), kind) == 0 &&
                  (worker < 0 || event_number(events->items[at], "worker") == worker);
     return count;
@@ -67,7 +67,7 @@ static int sent_to(const Traces *traces, int worker, const char *event, int serv
 {
     int count = 0;
     const Events *events = &traces->of[worker];
-    for (int at = -1; (at = event_find(events, event, at + 1)) >= 0;)
+    EACH (at, events, event)
         count += event_number(events->items[at], "server") == server;
     return count;
 }

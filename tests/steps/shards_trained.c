@@ -2,6 +2,7 @@
 // which not at all, by whom, and the mistake that this is known for.
 
 #include "shards.h"
+#include "diagnoses/shards_trained.h"
 
 #include <math.h>
 #include "base/format.h"
@@ -96,62 +97,16 @@ static bool all_have_one_shard(const Passes *passes)
 
 // ---- Diagnoses.
 
-static const Diagnosis not_sharded = {
-    "not-sharded",
-    "each worker draws from more images than a shard has, and several draw the same ones in one "
-    "epoch. Often nothing is shared out; or each worker shards out by an order of its own: what "
-    "all of them cut into shards must be the same list.",
-    NULL};
-static const Diagnosis same_shard = {"same-shard",
-                                     "all workers have the same shard, and no worker trains on the "
-                                     "other images. A worker's rank must select its shard.",
-                                     NULL};
-static const Diagnosis by_local_rank = {
-    "sharded-by-local-rank",
-    "workers with the same local rank have images in common, and only they: hvd_local_rank() "
-    "counts the workers of one machine, hvd_rank() those of the job.",
-    NULL};
-static const Diagnosis within_machine = {
-    "sharded-within-machine",
-    "the workers of one machine share the images out among themselves, and so do those of the "
-    "next one. All workers of the job take a part: hvd_rank(), hvd_size().",
-    NULL};
-static const Diagnosis whole_set = {
-    "steps-of-the-whole-set",
-    "each worker has a shard, and makes as many steps as the whole set has batches: so it goes "
-    "through its shard again and again.",
-    NULL};
-static const Diagnosis batch_of_all = {
-    "batch-times-size",
-    "each worker's batch has --batch-size times hvd_size() images. --batch-size is a worker's own: "
-    "all workers together train on hvd_size() times as many in a step as it is.",
-    NULL};
-static const Diagnosis of_largest = {
-    "steps-of-the-largest-shard",
-    "all ranks make the steps of the largest shard. A rank with one batch less begins its shard "
-    "again, and trains on images twice.",
-    NULL};
-static const Diagnosis repeats = {
-    "images-twice",
-    "a rank draws images twice in an epoch: it makes more steps than its images fill, or has the "
-    "same image twice.",
-    NULL};
-static const Diagnosis overlap = {
-    "shards-overlap",
-    "several ranks train on the same image in one epoch. Shards must have no image in common: one "
-    "begins where another ends, and all ranks must divide the same list.",
-    NULL};
-
 static const Diagnosis *wrong_overlap(const Passes *passes, int pass)
 {
     if (all_have_one_shard(passes))
-        return &same_shard;
+        return &d_same_shard;
     if (overlap_only(passes, same_local_rank, true))
-        return &by_local_rank;
+        return &d_sharded_by_local_rank;
     if (overlap_only(passes, on_different_nodes, false) &&
         on_all_ranks(passes, pass, has_shard_of_machine))
-        return &within_machine;
-    return on_all_ranks(passes, pass, draws_from_many) ? &not_sharded : &overlap;
+        return &d_sharded_within_machine;
+    return on_all_ranks(passes, pass, draws_from_many) ? &d_not_sharded : &d_shards_overlap;
 }
 
 // The images of a rank's batches.
@@ -177,23 +132,18 @@ static bool some_have_images_twice(const Passes *passes, int pass)
 
 static const Diagnosis *wrong_repeat(const Passes *passes, int pass)
 {
-    static const Diagnosis twice_in_shard = {
-        "image-twice-in-a-shard",
-        "a shard has the same image twice (or more often), so a single pass over it draws it as "
-        "often: the numbers of a shard are all different. Drawn by lot they are not.",
-        NULL};
     if (some_have_images_twice(passes, pass))
-        return &twice_in_shard;
+        return &d_image_twice_in_a_shard;
     if (on_all_ranks(passes, pass, has_no_repeat))
         return wrong_overlap(passes, pass);
     if (on_all_ranks(passes, pass, begins_with_batch_of_all))
-        return &batch_of_all;
+        return &d_batch_times_size;
     if (on_all_ranks(passes, pass, draws_a_whole_set))
-        return &whole_set;
+        return &d_steps_of_the_whole_set;
     if (on_all_ranks(passes, pass, makes_steps_of_largest))
-        return &of_largest;
+        return &d_steps_of_the_largest_shard;
     bool beyond = on_all_ranks(passes, pass, draws_from_many);
-    return beyond && passes->run->ranks > 1 ? &not_sharded : &repeats;
+    return beyond && passes->run->ranks > 1 ? &d_not_sharded : &d_images_twice;
 }
 
 // Of an epoch in which each image is drawn once at most.
@@ -221,38 +171,14 @@ static bool are_the_last(const Passes *passes, int never)
 
 static const Diagnosis *wrong_absence(const Passes *passes, int pass)
 {
-    static const Diagnosis divided = {
-        "steps-divided-twice",
-        "the steps are divided by the number of workers, and so are the images: a worker's batches "
-        "are its own already.",
-        NULL};
-    static const Diagnosis dropped = {
-        "short-batch-dropped",
-        "the last batch of a shard, which has fewer images than the others, is left out on all "
-        "ranks. A shard of 10 has 4 batches of 3: round up.",
-        NULL};
-    static const Diagnosis nobodys = {"images-left-out",
-                                      "some images are drawn by no rank, in any epoch. All shards "
-                                      "together must be the whole set, with any number of workers.",
-                                      NULL};
-    static const Diagnosis remainder = {
-        "remainder-left-out",
-        "the last images, the remainder of the division by the number of workers, are drawn by no "
-        "rank, in any epoch. They belong to some shards, too, which are then longer by one.",
-        NULL};
-    static const Diagnosis missed = {
-        "images-missed",
-        "in this epoch more images are left out than one of each worker's: some worker makes fewer "
-        "steps than its shard has batches, or its shard is too small.",
-        NULL};
     if (on_all_ranks(passes, pass, makes_divided_steps))
-        return &divided;
+        return &d_steps_divided_twice;
     if (on_all_ranks(passes, pass, drops_last_batch))
-        return &dropped;
+        return &d_short_batch_dropped;
     int never = count_images(passes, pass, is_nobodys);
     if (never == 0 || !on_all_ranks(passes, pass, draws_all_that_it_ever_draws))
-        return &missed;
-    return are_the_last(passes, never) ? &remainder : &nobodys;
+        return &d_images_missed;
+    return are_the_last(passes, never) ? &d_remainder_left_out : &d_images_left_out;
 }
 
 // ---- Properties.
@@ -301,22 +227,17 @@ static int rank_with_too_few(const Passes *passes)
 
 static bool judge_sizes(const ShardsDrawn *drawn, Report *report)
 {
-    static const Diagnosis uneven = {"shards-uneven",
-                                     "a shard has more than one image more, or fewer, than "
-                                     "others. Where the division leaves some over, each shard gets "
-                                     "one of them at most.",
-                                     NULL};
     for (int i = 0; i < drawn->runs->count; i++) {
         const Passes *passes = &drawn->trained[i];
         int rank = rank_with_too_many(passes), small = rank_with_too_few(passes);
         if (rank < 0 && small < 0)
             continue;
         if (rank < 0)
-            return report_failure_in(report, drawn->runs, passes->run, SIZES, &uneven,
+            return report_failure_in(report, drawn->runs, passes->run, SIZES, &d_shards_uneven,
                                      "rank %d has %.0f images; %d images on %d ranks: %d at least",
                                      small, shard_of(passes, small), passes->total,
                                      passes->run->ranks, smallest_shard(passes));
-        return report_failure_in(report, drawn->runs, passes->run, SIZES, &uneven,
+        return report_failure_in(report, drawn->runs, passes->run, SIZES, &d_shards_uneven,
                                  "rank %d has %d images at least, which no other "
                                  "rank draws; %d images on %d ranks: %d at most",
                                  rank, distinct_ever(passes, rank), passes->total,
@@ -356,8 +277,6 @@ static int right_batch(const Passes *passes)
 
 bool judge_shard_batches(const ShardsDrawn *drawn, Report *report)
 {
-    static const Diagnosis wrong = {
-        "batch-wrong", "--batch-size is the number of images in the batch of one worker.", NULL};
     for (int i = 0; i < drawn->runs->count; i++) {
         const Passes *passes = &drawn->trained[i];
         for (int r = 0; r < passes->run->ranks; r++) {
@@ -366,7 +285,7 @@ bool judge_shard_batches(const ShardsDrawn *drawn, Report *report)
                 continue;
             bool of_all = on_all_ranks(passes, 0, begins_with_batch_of_all);
             return report_failure_in(report, drawn->runs, passes->run, BATCH,
-                                     of_all ? &batch_of_all : &wrong,
+                                     of_all ? &d_batch_times_size : &d_batch_wrong,
                                      "rank %d begins with a batch of %d images; --batch-size is %d",
                                      r, first, batch_size(passes->run));
         }

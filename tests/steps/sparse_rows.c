@@ -2,6 +2,7 @@
 // which of the known explanations tells what they apply, and the mistake that it stands for.
 
 #include "sparse_steps.h"
+#include "diagnoses/sparse_rows.h"
 
 #include <math.h>
 #include "base/format.h"
@@ -215,90 +216,6 @@ static bool some_number_explains(const AllSparseSteps *all, Explanation explanat
 
 // ---- Diagnoses of rows.
 
-static const Diagnosis not_exchanged = {
-    "not-exchanged",
-    "every rank applies the rows of its own gradient, unchanged; the others' rows do not reach it, "
-    "or the sum does not replace the gradient (model_write_gradient).",
-    NULL};
-static const Diagnosis no_update = {
-    "no-update",
-    "the table's gradient is zero, or nearly so, in all rows when it is applied. "
-    "Often model_write_gradient() comes "
-    "before the rows are added up, or whole numbers have made "
-    "zeros of them: 1 / hvd_size(), an array "
-    "of int.",
-    NULL};
-static const Diagnosis divided_only = {
-    "divided-but-not-summed",
-    "every rank divides the rows of its own gradient by the number of workers; the others' rows do "
-    "not reach it, or the sum does not replace the gradient.",
-    NULL};
-static const Diagnosis not_averaged = {
-    "not-averaged", "the rows are added up, but not divided by the number of workers.", NULL};
-static const Diagnosis averaged_twice = {
-    "averaged-twice", "the sums are divided by the number of workers twice.", NULL};
-static const Diagnosis fixed = {"number-of-workers-fixed",
-                                "the sums are divided by the same number on any number of "
-                                "workers: one that stands in the program.",
-                                NULL};
-static const Diagnosis by_local_size = {
-    "divided-by-local-size",
-    "the sums over all workers are divided by hvd_local_size(), the workers of one machine.", NULL};
-static const Diagnosis by_contributors = {
-    "divided-by-contributors",
-    "each row is divided by the number of those workers that named it. The dense all-reduce "
-    "divides by the number of all: who did not name a row has a gradient of zero there.",
-    NULL};
-static const Diagnosis of_one = {
-    "gradients-of-one-rank",
-    "all ranks apply the rows that one of them computed. A broadcast adds nothing up.", NULL};
-static const Diagnosis own_only = {"own-rows-only",
-                                   "a rank changes the rows that its own batch named, and leaves "
-                                   "out those that only others named. "
-                                   "All ranks need the rows of all.",
-                                   NULL};
-static const Diagnosis own_missing = {
-    "own-rows-missing", "a rank applies the others' gradients, without its own part.", NULL};
-static const Diagnosis own_twice = {
-    "own-rows-twice",
-    "a rank applies the mean, and its own part of it once more: the gathered rows include its own.",
-    NULL};
-static const Diagnosis overwritten = {
-    "rows-overwritten",
-    "where several ranks named a row, what one of them computed is applied, and not the sum: often "
-    "this means = instead of +=.",
-    NULL};
-static const Diagnosis counts_equal = {
-    "counts-assumed-equal",
-    "a rank uses as many of the gathered rows as there would be if all had brought as many as it "
-    "did itself. The numbers differ: hvd_allgather says how many there are in all.",
-    NULL};
-static const Diagnosis own_count = {
-    "counts-assumed-equal",
-    "a rank uses as many of the gathered rows as it brought itself. There are those of all ranks: "
-    "hvd_allgather says how many.",
-    NULL};
-static const Diagnosis earlier_added = {
-    "earlier-steps-added",
-    "the rows of earlier steps are still in the sum. The table begins with zeros in each step.",
-    NULL};
-static const Diagnosis others_changed = {
-    "other-rows-changed",
-    "a row has a gradient that no rank named: often a number and a row that do not belong "
-    "together, or memory that was never set to zero.",
-    NULL};
-static const Diagnosis cut_short = {
-    "rows-cut-short",
-    "a rank sends fewer values than its rows have: each row has DIMENSION values, so own.count "
-    "rows are own.count * DIMENSION floats.",
-    NULL};
-static const Diagnosis wrong = {
-    "rows-wrong",
-    "this is not the mean, and nothing that this check knows explains all steps: not each rank's "
-    "own rows, the sum, one rank's part of it. Often values are read at the wrong offset: row i "
-    "begins at value i * DIMENSION of the gathered values.",
-    NULL};
-
 // Where a rank gathered, but less than the values of its rows. NULL: nowhere.
 static const SparseSteps *first_cut_short(const AllSparseSteps *all, Spot *spot)
 {
@@ -335,25 +252,25 @@ static const Diagnosis *known_mistake(const AllSparseSteps *all)
         Explanation explanation;
         const Diagnosis *diagnosis;
     } known[] = {
-        {its_own, &not_exchanged},
-        {nothing, &no_update},
-        {its_own_divided, &divided_only},
-        {total, &not_averaged},
-        {mean_of_mean, &averaged_twice},
-        {total_over_local_size, &by_local_size},
-        {total_over_contributors, &by_contributors},
-        {only_own_rows, &own_only},
-        {all_but_own, &own_missing},
-        {own_again, &own_twice},
-        {of_some_rank, &overwritten},
-        {first_pairs, &counts_equal},
-        {first_as_own, &own_count},
-        {added_to_earlier, &earlier_added},
+        {its_own, &d_not_exchanged},
+        {nothing, &d_no_update},
+        {its_own_divided, &d_divided_but_not_summed},
+        {total, &d_not_averaged},
+        {mean_of_mean, &d_averaged_twice},
+        {total_over_local_size, &d_divided_by_local_size},
+        {total_over_contributors, &d_divided_by_contributors},
+        {only_own_rows, &d_own_rows_only},
+        {all_but_own, &d_own_rows_missing},
+        {own_again, &d_own_rows_twice},
+        {of_some_rank, &d_rows_overwritten},
+        {first_pairs, &d_counts_assumed_equal},
+        {first_as_own, &d_counts_assumed_equal_own_count},
+        {added_to_earlier, &d_earlier_steps_added},
     };
     if (sizes_differ(all) && some_number_explains(all, total_over_number, 2, MAX_RANKS))
-        return &fixed;
+        return &d_number_of_workers_fixed;
     if (some_number_explains(all, of_one_rank, 0, MAX_RANKS - 1))
-        return &of_one;
+        return &d_gradients_of_one_rank;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (explains(all, known[i].explanation, 0))
             return known[i].diagnosis;
@@ -400,7 +317,7 @@ bool judge_sparse_rows(const Runs *runs, const AllSparseSteps *all, Report *repo
         const SparseSteps *in = diagnosis ? NULL : first_cut_short(all, &cut);
         if (in) {
             const SparseStep *step = &in->items[cut.step];
-            return report_failure_in(report, runs, in->run, ROWS, &cut_short,
+            return report_failure_in(report, runs, in->run, ROWS, &d_rows_cut_short,
                                      "in step %d rank %d sent %.0f bytes of %d rows; "
                                      "their values alone are %.0f bytes",
                                      cut.step + 1, cut.rank, step->gathered[cut.rank],
@@ -409,7 +326,8 @@ bool judge_sparse_rows(const Runs *runs, const AllSparseSteps *all, Report *repo
         }
         if (!diagnosis) {
             spot = most_telling(steps, spot);
-            diagnosis = contributors(steps, spot.step, spot.row) == 0 ? &others_changed : &wrong;
+            diagnosis = contributors(steps, spot.step, spot.row) == 0 ? &d_other_rows_changed
+                                                                      : &d_rows_wrong;
         }
         return report_failure(report, ROWS, diagnosis,
                               evidence_in(runs, steps->run, evidence_of_row(steps, spot)));

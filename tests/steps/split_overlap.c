@@ -6,6 +6,7 @@
 // program held it back.
 
 #include "staged.h"
+#include "diagnoses/split_overlap.h"
 
 #include <stdlib.h>
 #include "base/format.h"
@@ -47,63 +48,28 @@ static int next_of(const StageOf *stage, CallKind kind, int micro)
     return -1;
 }
 
-static const Diagnosis one_at_a_time = {
-    "one-at-a-time",
-    "each micro-batch goes all the way, forward and back, before the next one begins: device 0 "
-    "waits while device 1 computes, and the other way round. Device 0 needs no gradient to begin "
-    "with the next micro-batch.",
-    NULL};
-static const Diagnosis waits_between = {
-    "waits-in-between",
-    "device 0 waits for a gradient before it begins a micro-batch that device 1 is going to need, "
-    "so device 1 runs out of work.",
-    NULL};
-
 // NULL where device 0 may compute b, which it computes after a, while device 1 computes a.
 static const Diagnosis *wrong_fill(const BatchOf *batch, int a, int b)
 {
-    static const Diagnosis late = {
-        "sent-too-late",
-        "device 0 hands a micro-batch over only after it has computed the next one, too; device 1 "
-        "could have begun with it before.",
-        NULL};
-    static const Diagnosis received = {
-        "received-too-early",
-        "device 1 waits for the next micro-batch before it computes the one that it has.", NULL};
     const StageOf *first = &batch->of[0], *second = &batch->of[1];
     int ahead = find_call(first, FORWARD, b), behind = find_call(second, FORWARD, a);
     if (comes_before(batch, 1, behind, ahead))
-        return find_call(first, BACKWARD, a) < ahead ? &one_at_a_time : &waits_between;
+        return find_call(first, BACKWARD, a) < ahead ? &d_one_at_a_time : &d_waits_in_between;
     if (!comes_before(batch, 0, ahead, behind))
         return NULL;
-    return find_call(first, SEND, a) > ahead ? &late : &received;
+    return find_call(first, SEND, a) > ahead ? &d_sent_too_late : &d_received_too_early;
 }
 
 // NULL where device 0 may go backward with a while device 1 does with b, which comes after a there.
 static const Diagnosis *wrong_drain(const BatchOf *batch, int a, int b)
 {
-    static const Diagnosis no_work = {
-        "sent-too-late",
-        "device 0 computes a micro-batch backward before it sends another one, which device 1 "
-        "could have been computing meanwhile.",
-        NULL};
-    static const Diagnosis late = {
-        "gradient-sent-too-late",
-        "device 1 hands a gradient back only after it has computed that of the next micro-batch, "
-        "too; device 0 could have gone on with it before.",
-        NULL};
-    static const Diagnosis received = {
-        "gradients-awaited",
-        "device 0 waits for the gradient of a later micro-batch before it computes the one "
-        "backward whose gradient is there.",
-        NULL};
     const StageOf *first = &batch->of[0], *second = &batch->of[1];
     int ahead = find_call(second, BACKWARD, b), behind = find_call(first, BACKWARD, a);
     if (comes_before(batch, 0, behind, ahead))
-        return &no_work;
+        return &d_sent_too_late_before_a_send;
     if (!comes_before(batch, 1, ahead, behind))
         return NULL;
-    return find_call(second, SEND, a) > ahead ? &late : &received;
+    return find_call(second, SEND, a) > ahead ? &d_gradient_sent_too_late : &d_gradients_awaited;
 }
 
 typedef struct {
@@ -151,7 +117,7 @@ static void look_at_batch(const Staged *p, int b, Overlap *o)
             continue;
         const Diagnosis *wrong = o->wrong(batch, k, next);
         look_at_pair(batch, k, next, o);
-        o->serial += wrong == &one_at_a_time;
+        o->serial += wrong == &d_one_at_a_time;
         if (wrong && o->bad_batch < 0) {
             o->bad_batch = b;
             o->diagnosis = wrong;
@@ -164,12 +130,6 @@ static void look_at_batch(const Staged *p, int b, Overlap *o)
 static bool never_meet(const Runs *runs, const AllStaged *all, const char *property,
                        const Overlap *o, Report *report)
 {
-    static const Diagnosis apart = {
-        "never-at-the-same-time",
-        "in this order of calls both devices could compute at the same time, and yet they never "
-        "did: a schedule waited outside of the library's calls. Often a lock or a flag of the "
-        "program's own lets one wait for the other.",
-        NULL};
     if (o->together > 0 || o->held == 0 || o->held < o->pairs * HELD)
         return false;
     char *schedule = schedule_text(&all->items[0].batches[0], 0);
@@ -178,7 +138,8 @@ static bool never_meet(const Runs *runs, const AllStaged *all, const char *prope
                     "the other one's ended\n%s",
                     o->pairs, o->held, schedule);
     free(schedule);
-    report_failure(report, property, &apart, evidence_in(runs, all->items[0].run, evidence));
+    report_failure(report, property, &d_never_at_the_same_time,
+                   evidence_in(runs, all->items[0].run, evidence));
     return true;
 }
 
@@ -192,8 +153,8 @@ static bool judge_overlap(const Runs *runs, const AllStaged *all, const char *pr
         for (int b = 0; b < p->count; b++)
             look_at_batch(p, b, &o);
         if (o.bad_batch >= 0) {
-            if (o.diagnosis == &one_at_a_time && o.serial < o.pairs)
-                o.diagnosis = &waits_between;
+            if (o.diagnosis == &d_one_at_a_time && o.serial < o.pairs)
+                o.diagnosis = &d_waits_in_between;
             report_schedule(runs, p, o.bad_batch, property, o.diagnosis, report);
             return false;
         }

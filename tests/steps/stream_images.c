@@ -2,6 +2,7 @@
 // shifted again; and each test image as it is.
 
 #include "streams.h"
+#include "diagnoses/stream_images.h"
 
 #include <string.h>
 #include "base/format.h"
@@ -10,12 +11,6 @@
 
 static Finding other_batch_size(const Worker *worker)
 {
-    static const Diagnosis kept = {"remainder-kept",
-                                   "a batch is shorter than was asked for: the last one of a pass, "
-                                   "which is to be left out.",
-                                   NULL};
-    static const Diagnosis wrong = {"batch-size-wrong",
-                                    "training batches have args->batch_size images.", NULL};
     const Stream *stream = &worker->train;
     int largest = 0;
     for (int i = 0; i < stream->count; i++)
@@ -23,7 +18,8 @@ static Finding other_batch_size(const Worker *worker)
             largest = stream->items[i].size;
     for (int i = 0; i < stream->count; i++)
         if (stream->items[i].size != worker->batch_size)
-            return found_wrong(largest == worker->batch_size ? &kept : &wrong,
+            return found_wrong(largest == worker->batch_size ? &d_remainder_kept
+                                                             : &d_batch_size_wrong_training,
                                format_text("batch %d has %d images, and %d were asked for", i + 1,
                                            stream->items[i].size, worker->batch_size),
                                stream);
@@ -32,21 +28,9 @@ static Finding other_batch_size(const Worker *worker)
 
 static const Diagnosis *why_twice(const Stream *stream)
 {
-    static const Diagnosis shuffled = {
-        "shuffled-after-repeat",
-        "the buffer is filled from pipeline_repeat, so that images of the next pass are in it "
-        "before this one has ended: some come twice, before others have come once.",
-        NULL};
-    static const Diagnosis batched = {
-        "batched-after-repeat",
-        "batches are made of what pipeline_repeat gives, which has no ends of passes any more: a "
-        "batch goes on with images of the next pass, and nothing is left out.",
-        NULL};
-    static const Diagnosis twice = {"images-twice", "an image comes again before the pass is over.",
-                                    NULL};
     if (comes_before(stream, "repeat", "shuffle"))
-        return &shuffled;
-    return comes_before(stream, "repeat", "batch") ? &batched : &twice;
+        return &d_shuffled_after_repeat;
+    return comes_before(stream, "repeat", "batch") ? &d_batched_after_repeat : &d_images_twice;
 }
 
 // The first image that comes a second time in these batches; -1: none.
@@ -64,16 +48,11 @@ static int twice_in(const Taken *batches, int count)
 // In all runs the shards of all ranks make the same number of whole batches.
 static Finding other_length(const Worker *worker)
 {
-    static const Diagnosis changed = {"epoch-changed",
-                                      "an epoch is one pass, as many whole batches as the smallest "
-                                      "shard has: steps_per_epoch was "
-                                      "right as it was.",
-                                      NULL};
     int whole = worker->shard / worker->batch_size;
     if (worker->steps == whole)
         return NOTHING;
     return found_wrong(
-        &changed,
+        &d_epoch_changed,
         format_text("an epoch has %d steps, and a pass %d whole batches", worker->steps, whole),
         &worker->train);
 }
@@ -127,30 +106,14 @@ static bool same_batches(const Taken *a, const Taken *b, int batches)
 
 static const Diagnosis *why_same_order(const Stream *stream)
 {
-    static const Diagnosis unshuffled = {
-        "not-shuffled", "images come in the files' order, one class after another, in every pass.",
-        NULL};
-    static const Diagnosis cached = {
-        "cached-after-shuffle",
-        "the order was drawn before the cache, which keeps it: each later pass repeats the first.",
-        NULL};
-    static const Diagnosis repeats = {"order-repeats", "a pass has the order of an earlier one.",
-                                      NULL};
     if (!has_stage(stream, "shuffle"))
-        return &unshuffled;
-    return comes_before(stream, "shuffle", "cache") ? &cached : &repeats;
+        return &d_not_shuffled;
+    return comes_before(stream, "shuffle", "cache") ? &d_cached_after_shuffle : &d_order_repeats;
 }
 
 static const Diagnosis *why_same_batches(const Stream *stream)
 {
-    static const Diagnosis shuffled = {
-        "shuffled-batches",
-        "the shuffle comes after pipeline_batch, so that whole batches change places. Which images "
-        "are together in one is always the same, here those of one class.",
-        NULL};
-    static const Diagnosis fixed = {
-        "batches-fixed", "the same images are together in a batch in more than one pass.", NULL};
-    return comes_before(stream, "batch", "shuffle") ? &shuffled : &fixed;
+    return comes_before(stream, "batch", "shuffle") ? &d_shuffled_batches : &d_batches_fixed;
 }
 
 static Finding compare_passes(const Worker *worker, int earlier, int later)
@@ -185,14 +148,7 @@ Finding other_orders(const Worker *worker)
 
 static const Diagnosis *why_same_pixels(const Stream *stream)
 {
-    static const Diagnosis cached = {
-        "cached-after-augment",
-        "images are shifted and flipped before the cache, which keeps them so: each later pass has "
-        "the pictures of the first.",
-        NULL};
-    static const Diagnosis once = {
-        "augmented-once", "an image comes with the same shift in more than one pass.", NULL};
-    return comes_before(stream, "augment", "cache") ? &cached : &once;
+    return comes_before(stream, "augment", "cache") ? &d_cached_after_augment : &d_augmented_once;
 }
 
 // The first time that an image comes as it has come before.
@@ -215,19 +171,16 @@ static Finding same_pixels(const Stream *stream)
 
 Finding augmented_again(const Worker *worker)
 {
-    static const Diagnosis not_augmented = {
-        "not-augmented", "training images reach the trainer as they were read.", NULL};
-    static const Diagnosis twice = {"augmented-twice",
-                                    "images are shifted twice, further than they should be.", NULL};
     int images, changed = changed_images(&worker->train, &images);
     if (images > 0 && changed < images)
-        return found_wrong(&not_augmented,
+        return found_wrong(&d_not_augmented,
                            format_text("%d of %d images are neither shifted nor flipped",
                                        images - changed, images),
                            &worker->train);
     if (stage_place(worker->train.stages, "augment", false) !=
         stage_place(worker->train.stages, "augment", true))
-        return found_wrong(&twice, format_text("pipeline_augment is called more than once"),
+        return found_wrong(&d_augmented_twice,
+                           format_text("pipeline_augment is called more than once"),
                            &worker->train);
     return same_pixels(&worker->train);
 }
@@ -246,15 +199,6 @@ static int times_in(const Taken *batches, int count, int image)
 
 static Finding one_validation(const Worker *worker, const Taken *batches, int count)
 {
-    static const Diagnosis dropped = {"validation-incomplete",
-                                      "test images are left out. Often it is the short batch at "
-                                      "the end: in validation it belongs "
-                                      "to it.",
-                                      NULL};
-    static const Diagnosis twice = {"validation-twice",
-                                    "a test image comes twice in one validation. Often batches "
-                                    "are made of what pipeline_repeat gives.",
-                                    NULL};
     int images = 0, different = 0;
     for (int i = 0; i < count; i++)
         for (int at = 0; at < batches[i].size; at++) {
@@ -267,7 +211,7 @@ static Finding one_validation(const Worker *worker, const Taken *batches, int co
     if (different == worker->shard && images == different)
         return NOTHING;
     return found_wrong(
-        different < images ? &twice : &dropped,
+        different < images ? &d_validation_twice : &d_validation_incomplete,
         format_text("%d images come in %d batches, %d different ones of a shard of %d", images,
                     count, different, worker->shard),
         &worker->test);
@@ -275,27 +219,19 @@ static Finding one_validation(const Worker *worker, const Taken *batches, int co
 
 Finding validated_once(const Worker *worker)
 {
-    static const Diagnosis changed_ones = {"validation-augmented",
-                                           "test images are shifted and flipped. The measurement "
-                                           "must use the same images in each epoch.",
-                                           NULL};
-    static const Diagnosis size_wrong = {
-        "batch-size-wrong", "validation batches have args->val_batch_size images.", NULL};
-    static const Diagnosis none = {"validation-missing", "no test image reaches the trainer.",
-                                   NULL};
     const Stream *stream = &worker->test;
     int images, changed = changed_images(stream, &images);
     if (images == 0)
-        return found_wrong(&none, format_text("no test images were taken"), stream);
+        return found_wrong(&d_validation_missing, format_text("no test images were taken"), stream);
     int size = (int)run_flag(worker->run, "--val-batch-size ");
     if (stream->items[0].size != size)
-        return found_wrong(&size_wrong,
+        return found_wrong(&d_batch_size_wrong_validation,
                            format_text("the first batch has %d images, and %d were asked for",
                                        stream->items[0].size, size),
                            stream);
     if (changed > 0)
         return found_wrong(
-            &changed_ones,
+            &d_validation_augmented,
             format_text("%d of %d test images are not as they were read", changed, images), stream);
     for (int from = 0, to; from < stream->count; from = to) {
         for (to = from; to < stream->count && stream->items[to].begun == stream->items[from].begun;)

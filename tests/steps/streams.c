@@ -25,7 +25,7 @@ static void add_batch(Stream *stream, const cJSON *images, const cJSON *taken)
 
 static void find_stages(const Events *events, double batches, Stream *stream)
 {
-    for (int at = -1; (at = event_find(events, "pipeline", at + 1)) >= 0;)
+    EACH (at, events, "pipeline")
         if (event_number(events->items[at], "batches") == batches) {
             stream->stages = event_text(events->items[at], "stages");
             stream->goes_on = event_number(events->items[at], "goes_on") == 1;
@@ -35,7 +35,7 @@ static void find_stages(const Events *events, double batches, Stream *stream)
 static Stream stream_of(const Events *events, const char *split)
 {
     Stream stream = {.stages = ""};
-    for (int at = -1; (at = event_find(events, "images", at + 1)) >= 0;) {
+    EACH (at, events, "images") {
         const cJSON *images = events->items[at];
         int after = event_find(events, "taken", at);
         if (after < 0 || strcmp(event_text(images, "split"), split) != 0)

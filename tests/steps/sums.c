@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "waiting.h"
+#include "diagnoses/sums.h"
 #include "base/memory.h"
 #include "base/format.h"
 
@@ -249,17 +250,6 @@ static bool is_used(const SumCalls *calls, const Run *run)
 
 bool judge_use(const Runs *runs, const SumCalls *calls, Report *report)
 {
-    static const Diagnosis not_used = {
-        "not-used-in-training",
-        "hvd_use_allreduce() was not called with it before training, or training does without the "
-        "distributed optimizer.",
-        NULL};
-    static const Diagnosis differ = {
-        "weights-differ",
-        "the sums of the sweep are right, and yet the ranks' weights drift apart in training: is "
-        "there something that the function keeps from one call to the next, or a gradient that is "
-        "longer than it expects?",
-        NULL};
     if (nothing_trained(runs, IN_USE, report))
         return false;
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
@@ -271,7 +261,7 @@ bool judge_use(const Runs *runs, const SumCalls *calls, Report *report)
             used ? format_text("weights differ after step %.0f of epoch %.0f",
                                event_number(step, "step") + 1, event_number(step, "epoch") + 1)
                  : format_text("no gradient was added up by it");
-        return report_failure(report, IN_USE, used ? &differ : &not_used,
+        return report_failure(report, IN_USE, used ? &d_weights_differ : &d_not_used_in_training,
                               evidence_in(runs, run, evidence));
     }
     return report_ok(report, IN_USE);

@@ -2,6 +2,7 @@
 // the mistake that it stands for. uneven.h says what is promised.
 
 #include "uneven.h"
+#include "diagnoses/uneven.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -196,53 +197,19 @@ static bool explains(const Runs *runs, const UnevenUpdates all[], Formula formul
 
 static const Diagnosis *wrong_mean(const Runs *runs, const UnevenUpdates all[])
 {
-    static const Diagnosis by_size = {
-        "divided-by-size",
-        "the sum is divided by the number of all workers, those included that have run out: the "
-        "fewer still work, the shorter the step. (HVD_AVERAGE divides by hvd_size(), too.)",
-        NULL};
-    static const Diagnosis summed = {"gradients-summed",
-                                     "the gradients are added up, and not divided.", NULL};
-    static const Diagnosis old = {
-        "old-gradients",
-        "a rank that has no batches left contributes a gradient of an earlier update again: its "
-        "own, or the result of the sum. Contribute zeros, so that nothing counts twice.",
-        NULL};
-    static const Diagnosis twice = {"averaged-twice",
-                                    "the mean is divided once more, by the number of all workers: "
-                                    "HVD_AVERAGE has divided by it already.",
-                                    NULL};
-    static const Diagnosis alone = {"gradients-not-averaged",
-                                    "every rank applies its own gradient.", NULL};
-    static const Diagnosis alone_in_the_end = {
-        "last-one-alone",
-        "the last worker that has batches applies its own gradient, and the others nothing: as "
-        "long as one works all make its update, or their weights differ from then on.",
-        NULL};
-    static const Diagnosis weighted = {"weighted-by-images",
-                                       "each gradient counts by the images of its batch. That is a "
-                                       "mean, too, but not the one that "
-                                       "is asked for: the sum of the gradients, divided by the "
-                                       "number of workers that brought one.",
-                                       NULL};
-    static const Diagnosis wrong = {
-        "gradients-wrong",
-        "this is not the sum of the gradients divided by the number of ranks that computed one, "
-        "nor anything else that this check knows.",
-        NULL};
     static const struct {
         Formula formula;
         const Diagnosis *diagnosis;
-    } known[] = {{its_own, &alone},        {over_all, &by_size},
-                 {total, &summed},         {old_over_all, &old},
-                 {old_over_working, &old}, {total_with_old, &old},
-                 {applied_over_all, &old}, {applied_over_working, &old},
-                 {averaged_twice, &twice}, {last_alone, &alone_in_the_end},
-                 {by_images, &weighted}};
+    } known[] = {{its_own, &d_gradients_not_averaged}, {over_all, &d_divided_by_size},
+                 {total, &d_gradients_summed},         {old_over_all, &d_old_gradients},
+                 {old_over_working, &d_old_gradients}, {total_with_old, &d_old_gradients},
+                 {applied_over_all, &d_old_gradients}, {applied_over_working, &d_old_gradients},
+                 {averaged_twice, &d_averaged_twice},  {last_alone, &d_last_one_alone},
+                 {by_images, &d_weighted_by_images}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (explains(runs, all, known[i].formula))
             return known[i].diagnosis;
-    return &wrong;
+    return &d_gradients_wrong;
 }
 
 static char *mean_evidence(const UnevenUpdates *updates, int at)

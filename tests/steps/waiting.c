@@ -60,7 +60,7 @@ static bool is_alike(const cJSON *call, const cJSON *other)
 static int calls_begun(const Events *events, const cJSON *call, const cJSON *last)
 {
     int count = 0;
-    for (int at = -1; (at = event_find(events, "collective_begin", at + 1)) >= 0;) {
+    EACH (at, events, "collective_begin") {
         count += is_alike(call, events->items[at]);
         if (events->items[at] == last)
             break;
@@ -103,7 +103,7 @@ static bool may_be(double wanted, double other)
 static int count_messages(const Events *events, bool sends, Direction wanted, const cJSON *last)
 {
     int count = 0;
-    for (int at = -1; (at = event_find(events, "message_begin", at + 1)) >= 0;) {
+    EACH (at, events, "message_begin") {
         Direction found = direction_of(events->items[at], sends);
         count += strcmp(found.comm, wanted.comm) == 0 && may_be(wanted.peer, found.peer) &&
                  may_be(wanted.tag, found.tag);

@@ -3,6 +3,7 @@
 // needed to pass, but where there is one it must be right.
 
 #include "warmup.h"
+#include "diagnoses/warmup_momentum.h"
 
 #include <stdlib.h>
 #include "base/format.h"
@@ -98,52 +99,21 @@ bool is_momentum_wrong(const WarmupRun *t)
            first_other_momentum(t, WITHIN, uncorrected, &moment);
 }
 
-static const Diagnosis not_restored = {
-    "momentum-not-restored",
-    "the momentum of one batch is left for the next one, where it is corrected once more, or stays "
-    "as it is. Each batch begins with the optimizer's own.",
-    NULL};
-
 static const Diagnosis *diagnose_momentum(const WarmupRuns *all)
 {
-    static const Diagnosis backwards = {
-        "momentum-corrected-backwards",
-        "momentum is multiplied by the old rate / the new one. The remembered updates are too "
-        "small for the new rate, so momentum must grow: the new rate / the old one.",
-        NULL};
-    static const Diagnosis from_schedule = {
-        "momentum-from-schedule",
-        "in the first batch of an epoch, momentum is corrected as if the batch before had had the "
-        "rate that the schedule has just set. The optimizer has that rate by then; keep the rate "
-        "of the batch before.",
-        NULL};
-    static const Diagnosis piled_up = {
-        "momentum-piles-up",
-        "momentum is multiplied by the rate / that of one device, so the corrections of all "
-        "batches pile up. Either that of one batch is still there in the next, or the rate of the "
-        "batch before is not kept again in each.",
-        NULL};
-    static const Diagnosis without_own = {
-        "momentum-wrong",
-        "momentum is the quotient of the two rates alone. The optimizer's own is multiplied by it.",
-        NULL};
-    static const Diagnosis wrong = {
-        "momentum-wrong",
-        "a batch of the warm-up has the optimizer's own momentum, times its rate / the rate of "
-        "the batch before.",
-        NULL};
     static const struct {
         MomentumFormula formula;
         const Diagnosis *diagnosis;
-    } known[] = {{corrected_backwards, &backwards},
-                 {corrected_from_schedule, &from_schedule},
-                 {one_over, &without_own}};
+    } known[] = {{corrected_backwards, &d_momentum_corrected_backwards},
+                 {corrected_from_schedule, &d_momentum_from_schedule},
+                 {one_over, &d_momentum_wrong_own_missing}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (momentum_explains(all, WITHIN, known[i].formula))
             return known[i].diagnosis;
     if (!momentum_explains(all, WITHIN, corrected_again))
-        return &wrong;
-    return momentum_explains(all, BEYOND, uncorrected) ? &piled_up : &not_restored;
+        return &d_momentum_wrong;
+    return momentum_explains(all, BEYOND, uncorrected) ? &d_momentum_piles_up
+                                                       : &d_momentum_not_restored;
 }
 
 void judge_momentum_within(const Runs *runs, const WarmupRuns *all, Report *report)
@@ -177,7 +147,7 @@ void judge_momentum_beyond(const Runs *runs, const WarmupRuns *all, Report *repo
         if (!first_other_momentum(&all->items[i], BEYOND, uncorrected, &moment))
             continue;
         char *name = moment_name(moment);
-        report_failure_in(report, runs, all->items[i].run, RESTORED, &not_restored,
+        report_failure_in(report, runs, all->items[i].run, RESTORED, &d_momentum_not_restored,
                           "%s: momentum %.5g, where %g is right", name, update_at(moment)->momentum,
                           MOMENTUM);
         free(name);

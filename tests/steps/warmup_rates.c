@@ -3,6 +3,7 @@
 // known of any rate that goes by the number of workers is in rates.c.
 
 #include "warmup.h"
+#include "diagnoses/warmup_rates.h"
 
 #include <math.h>
 
@@ -182,100 +183,6 @@ static double rank_line(Moment moment, Variant variant, int number)
 
 // ---- Rates that are wrong.
 
-static const Diagnosis not_scaled = {
-    "rate-not-scaled",
-    "the learning rate is that of one device, on any number of workers. The optimizer and the "
-    "schedule want that of all: times hvd_size().",
-    NULL};
-static const Diagnosis reset = {
-    "scaled-but-reset",
-    "the warm-up leads to the rate of all workers, and then the rate is that of one device again: "
-    "the schedule sets it at the beginning of every epoch, and has to begin from the scaled "
-    "rate, too.",
-    NULL};
-static const Diagnosis local = {
-    "rate-by-local-size",
-    "the learning rate is multiplied by hvd_local_size(), the workers of one machine. All workers "
-    "share the update: hvd_size().",
-    NULL};
-static const Diagnosis by_rank = {
-    "rate-by-rank",
-    "the learning rate is multiplied by hvd_rank(), this worker's own number: each has another "
-    "one, and the root's is 0.",
-    NULL};
-static const Diagnosis never_ends = {
-    "warmup-never-ends",
-    "the rate goes on rising: nothing ends the warm-up. After its epochs the callback leaves the "
-    "rate alone.",
-    NULL};
-static const Diagnosis overridden = {
-    "schedule-overridden",
-    "the warm-up ends at the right rate, but goes on setting it, so that the schedule can't lower "
-    "it any more.",
-    NULL};
-static const Diagnosis too_long = {
-    "warmup-too-long",
-    "the warm-up lasts longer than three epochs: WARMUP_EPOCHS was changed, or the callback goes "
-    "on beyond it. (Epochs count from 0: the first one after it has the number warmup->epochs.)",
-    NULL};
-static const Diagnosis wrong_after = {
-    "rate-wrong",
-    "after the warm-up the rate of each epoch is the schedule's, for the learning rate of one "
-    "device times hvd_size().",
-    NULL};
-static const Diagnosis missing = {
-    "warmup-missing",
-    "the rate is that of all workers from the first batch on: nothing leads there. (Is "
-    "WARMUP_EPOCHS 3?)",
-    NULL};
-static const Diagnosis never_scaled = {
-    "warmup-missing",
-    "the rate stays that of one device as long as the warm-up lasts: nothing leads up from there.",
-    NULL};
-static const Diagnosis by_epoch = {
-    "warmup-by-epoch",
-    "the rate changes only from epoch to epoch, in jumps. It is to rise a little with every batch: "
-    "training->step of training->steps of the epoch are over.",
-    NULL};
-static const Diagnosis each_epoch = {
-    "warmup-in-each-epoch",
-    "the rate begins again in each epoch: only the batches of the current one are counted. "
-    "training->step begins with 0 in every epoch.",
-    NULL};
-static const Diagnosis from_zero = {
-    "warmup-from-zero",
-    "the rate rises from 0. It is to begin at that of one device, which a small batch can bear.",
-    NULL};
-static const Diagnosis from_scaled = {
-    "warmup-from-scaled",
-    "the rate begins at that of all workers and rises from there: the callback needs that of "
-    "one device.",
-    NULL};
-static const Diagnosis too_short = {
-    "warmup-too-short",
-    "the rate is that of all workers before the epochs of the warm-up are over.", NULL};
-static const Diagnosis crooked = {
-    "warmup-not-straight",
-    "the rate rises with each batch, but not on a straight line from that of one device to that of "
-    "all workers. The part of the way is the batches done / all batches of the warm-up.",
-    NULL};
-static const Diagnosis wrong_line = {
-    "warmup-wrong",
-    "how far the warm-up has come is the number of its batches that will be over with this one / "
-    "the number that all its epochs have. At 0 the rate is that of one device, at 1 that of "
-    "all workers.",
-    NULL};
-static const Diagnosis too_flat = {
-    "warmup-not-straight",
-    "in the warm-up the rate rises as if it had more epochs than three, and where it is over the "
-    "rate jumps. The way is divided by the batches of warmup->epochs epochs, not of the training.",
-    NULL};
-static const Diagnosis whole_numbers = {
-    "warmup-wrong",
-    "the rate stays that of one device until it is, at once, that of all workers: often the part "
-    "of the way is a quotient of whole numbers, which is 0 until it is 1. Divide floats.",
-    NULL};
-
 #define MAX_EPOCHS 40 // of a warm-up that is guessed
 
 static bool some_number_explains(const WarmupRuns *all, WarmupPart where, Formula formula, int from)
@@ -292,19 +199,20 @@ static const Diagnosis *diagnose_after(const WarmupRuns *all)
         Formula formula;
         int number;
         const Diagnosis *diagnosis;
-    } known[] = {{local_after, 0, &local},          {squared_after, 0, &rate_scaled_twice},
-                 {divided_after, 0, &rate_divided}, {rank_after, 0, &by_rank},
-                 {line_goes_on, 0, &never_ends},    {line_goes_on, 1, &never_ends},
-                 {full_rate, 0, &overridden},       {line_of_epochs, 0, &too_long}};
+    } known[] = {{local_after, 0, &d_rate_by_local_size}, {squared_after, 0, &d_rate_scaled_twice},
+                 {divided_after, 0, &d_rate_divided},     {rank_after, 0, &d_rate_by_rank},
+                 {line_goes_on, 0, &d_warmup_never_ends}, {line_goes_on, 1, &d_warmup_never_ends},
+                 {full_rate, 0, &d_schedule_overridden},  {line_of_epochs, 0, &d_warmup_too_long}};
     if (formula_explains(all, BEYOND, unscaled_after, 0))
-        return formula_explains(all, WITHIN, right_line, 0) ? &reset : &not_scaled;
+        return formula_explains(all, WITHIN, right_line, 0) ? &d_scaled_but_reset
+                                                            : &d_rate_not_scaled;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (formula_explains(all, BEYOND, known[i].formula, known[i].number))
             return known[i].diagnosis;
     if (some_number_explains(all, BEYOND, longer_line, WARMUP_EPOCHS + 1) ||
         some_number_explains(all, BEYOND, line_too_far, WARMUP_EPOCHS + 1))
-        return &too_long;
-    return &wrong_after;
+        return &d_warmup_too_long;
+    return &d_rate_wrong;
 }
 
 // True where it rises with each batch of all warm-ups, and comes near the rate of all workers.
@@ -340,20 +248,25 @@ static const Diagnosis *diagnose_line(const WarmupRuns *all)
         Formula formula;
         int number;
         const Diagnosis *diagnosis;
-    } known[] = {{full_rate, 0, &missing},        {one_devices, 0, &never_scaled},
-                 {whole_way, 0, &whole_numbers},  {staircase, 0, &by_epoch},
-                 {saw, 1, &each_epoch},           {saw, WARMUP_EPOCHS, &each_epoch},
-                 {line_from_zero, 0, &from_zero}, {line_from_scaled, 0, &from_scaled},
-                 {local_line, 0, &local}};
+    } known[] = {{full_rate, 0, &d_warmup_missing},
+                 {one_devices, 0, &d_warmup_missing_never_scaled},
+                 {whole_way, 0, &d_warmup_wrong_whole_numbers},
+                 {staircase, 0, &d_warmup_by_epoch},
+                 {saw, 1, &d_warmup_in_each_epoch},
+                 {saw, WARMUP_EPOCHS, &d_warmup_in_each_epoch},
+                 {line_from_zero, 0, &d_warmup_from_zero},
+                 {line_from_scaled, 0, &d_warmup_from_scaled},
+                 {local_line, 0, &d_rate_by_local_size}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (formula_explains(all, WITHIN, known[i].formula, known[i].number))
             return known[i].diagnosis;
     if (formula_explains(all, WITHIN, line_of_epochs, 0) ||
         some_number_explains(all, WITHIN, line_of_epochs, WARMUP_EPOCHS + 1))
-        return formula_explains(all, BEYOND, right_after, 0) ? &too_flat : &too_long;
+        return formula_explains(all, BEYOND, right_after, 0) ? &d_warmup_not_straight_too_flat
+                                                             : &d_warmup_too_long;
     if (shorter_explains(all))
-        return &too_short;
-    return rises(all) ? &crooked : &wrong_line;
+        return &d_warmup_too_short;
+    return rises(all) ? &d_warmup_not_straight : &d_warmup_wrong;
 }
 
 const RateRule rates_in_warmup = {LINE, WITHIN, right_line, diagnose_line};
@@ -379,8 +292,10 @@ const Diagnosis *wrong_last_rates(const WarmupRun *t)
     static const struct {
         Formula formula;
         const Diagnosis *diagnosis;
-    } known[] = {
-        {rank_after, &by_rank}, {rank_line, &by_rank}, {local_after, &local}, {local_line, &local}};
+    } known[] = {{rank_after, &d_rate_by_rank},
+                 {rank_line, &d_rate_by_rank},
+                 {local_after, &d_rate_by_local_size},
+                 {local_line, &d_rate_by_local_size}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (explains_last(t, known[i].formula))
             return known[i].diagnosis;

@@ -3,6 +3,7 @@
 // of (sum_parts.c), and where they are wrong, names the mistake.
 
 #include "sum_parts.h"
+#include "diagnoses/wrong_sums.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -164,123 +165,41 @@ static bool right_for_powers_of_two(const SumCalls *calls)
 
 // ---- Diagnoses.
 
-static const Diagnosis nothing_tried = {
-    "nothing-tried", "sweep_allreduce() was not called: it is what tries the function.", NULL};
-static const Diagnosis overrun = {
-    "memory-overrun",
-    "values beyond the array's end have been changed: the last message, or the last loop, is "
-    "longer than the rest of the array.",
-    NULL};
-static const Diagnosis wrong_alone = {
-    "wrong-on-one-rank",
-    "the sums are right on several ranks and wrong on one: a rank alone has nothing to add to its "
-    "values, and no rank to wait for.",
-    NULL};
-static const Diagnosis small_counts = {"small-counts-wrong",
-                                       "the sums are wrong only where there are fewer values than "
-                                       "ranks. A part of the array may have no values at all.",
-                                       NULL};
-static const Diagnosis remainder_lost = {
-    "remainder-lost",
-    "the sums are wrong only if the number of ranks does not divide the number of values. The "
-    "remainder must belong to some part, and all ranks must use the same parts.",
-    NULL};
-static const Diagnosis averaged = {
-    "averaged", "it is the average: a sum is not divided. (The optimizer divides it itself.)",
-    NULL};
-static const Diagnosis not_summed = {
-    "not-summed", "every rank still has the values that it brought itself: nothing is added.",
-    NULL};
-static const Diagnosis values_left = {"values-left-out",
-                                      "where the sums are wrong every rank still has the values "
-                                      "that it brought itself: a part of the "
-                                      "array is left out.",
-                                      NULL};
-static const Diagnosis on_the_root = {
-    "only-on-the-root",
-    "rank 0 has the sums, and not all others do: they have to be sent back to all of them, and not "
-    "before all values are added.",
-    NULL};
-static const Diagnosis on_the_last = {"only-on-the-last",
-                                      "the last rank has the sums, and not all others do: the sums "
-                                      "must travel on to all of them, and "
-                                      "replace what they have.",
-                                      NULL};
-static const Diagnosis not_on_the_root = {"not-on-the-root",
-                                          "all ranks have the sums but rank 0: the sums that it "
-                                          "sends to the others must be in its own values, too.",
-                                          NULL};
-static const Diagnosis own_missing = {
-    "own-part-missing",
-    "where the sums are wrong they lack the values that the rank brought itself.", NULL};
-static const Diagnosis own_twice = {
-    "own-part-twice",
-    "where the sums are wrong they hold the values that the rank brought itself twice.", NULL};
-static const Diagnosis in_parts = {
-    "parts-not-gathered",
-    "every rank has the sums for a part of the array only, and each rank for another part. The "
-    "parts must be sent to all ranks, and replace the values there: they are sums already.",
-    NULL};
-static const Diagnosis left_out = {
-    "ranks-left-out",
-    "the result has the values of some ranks only, each once. Often received values are not added, "
-    "or another part is sent on than the one that was added up.",
-    NULL};
-static const Diagnosis doubled = {
-    "powers-of-two-only",
-    "each rank sends to those at the distances 1, 2, 4 and so on, and adds what comes. That counts "
-    "every rank's values once where the number of ranks is a power of two. Else some lack, or come "
-    "in twice, as the lines above show.",
-    NULL};
-static const Diagnosis again = {
-    "added-again",
-    "where the sums are wrong they hold the values of all ranks, and those of some of them more "
-    "than once (above). Often a sum is added to values that are in it already, or a result is "
-    "added where it must replace what was there.",
-    NULL};
-static const Diagnosis wrong = {
-    "sum-wrong",
-    "these are not the sums. Often a rank adds, or sends on, another part of the array than the "
-    "other rank means; or a message is received where values stand that are still needed, such as "
-    "the rank's own. (What MPI_Irecv receives is there when its wait has returned, and what "
-    "MPI_Isend sends must stay as it is until then.)",
-    NULL};
-
 static const Diagnosis *wrong_sums(const SumCalls *calls, KnownSums known)
 {
     if (right_where(calls, has_company))
-        return &wrong_alone;
+        return &d_wrong_on_one_rank;
     if (right_where(calls, is_long))
-        return &small_counts;
+        return &d_small_counts_wrong;
     if (right_where(calls, divides) && right_beside_wrong(calls, divides))
-        return &remainder_lost;
+        return &d_remainder_lost;
     if (wrong_sums_are(calls, is_average))
-        return &averaged;
+        return &d_averaged;
     const Diagnosis *theory = known ? known(calls) : NULL;
     if (theory)
         return theory;
     if (right_for_powers_of_two(calls))
-        return &doubled;
+        return &d_powers_of_two_only;
     if (right_but_on_root(calls))
-        return &not_on_the_root;
+        return &d_not_on_the_root;
     if (wrong_sums_are(calls, is_its_own))
-        return right_on(calls, 0)             ? &on_the_root
-               : some_values_are_right(calls) ? &values_left
-                                              : &not_summed;
+        return right_on(calls, 0)             ? &d_only_on_the_root
+               : some_values_are_right(calls) ? &d_values_left_out
+                                              : &d_not_summed;
     if (wrong_sums_are(calls, lacks_its_own))
-        return &own_missing;
+        return &d_own_part_missing;
     if (wrong_sums_are(calls, doubles_its_own))
-        return &own_twice;
+        return &d_own_part_twice;
     bool whole = !some_values_are_right(calls);
     if (whole && right_on(calls, 0))
-        return &on_the_root;
+        return &d_only_on_the_root;
     if (whole && right_on_last(calls))
-        return &on_the_last;
+        return &d_only_on_the_last;
     if (right_in_parts(calls))
-        return &in_parts;
+        return &d_parts_not_gathered;
     if (wrong_sums_are(calls, lacks_some))
-        return &left_out;
-    return wrong_sums_are(calls, has_some_again) ? &again : &wrong;
+        return &d_ranks_left_out;
+    return wrong_sums_are(calls, has_some_again) ? &d_added_again : &d_sum_wrong;
 }
 
 // "values[3] is 1.5, the sum of ranks 0 and 1, instead of -0.25", of the first sample.
@@ -314,14 +233,9 @@ static char *wrong_evidence(const SumCall *call)
 
 static const Diagnosis *unawaited(const SumCall *call)
 {
-    static const Diagnosis diagnosis = {
-        "request-not-awaited",
-        "MPI_Isend and MPI_Irecv only begin a transfer. Until MPI_Wait, or a similar call, has "
-        "returned, the data to be sent must not change, and the received data are not there.",
-        NULL};
     for (int r = 0; r < call->run->ranks; r++)
         if (call->unawaited[r] > 0)
-            return &diagnosis;
+            return &d_request_not_awaited;
     return NULL;
 }
 
@@ -335,19 +249,12 @@ static char *requests_of_call(const SumCall *call)
     return evidence;
 }
 
-static const Diagnosis below_zero = {
-    "index-out-of-bounds",
-    "a message begins before the array. Often the number of its chunk is below 0: in C, % keeps "
-    "the sign, so (rank - hop) % size is below 0 where hop is larger than rank. Add size before "
-    "the %.",
-    NULL};
-
 // "rank 0 calls MPI_Sendrecv with data that begin 1 value before the array"; NULL: no rank does.
 static char *before_array(const Run *run)
 {
     for (int r = 0; r < run->ranks; r++) {
         const Events *events = &run->traces.of[r];
-        for (int at = -1; (at = event_find(events, "message_begin", at + 1)) >= 0;) {
+        EACH (at, events, "message_begin") {
             double values = event_number(events->items[at], "before") / sizeof(float);
             if (values > 0)
                 return format_text("rank %d calls %s with data that begin %.0f value%s before "
@@ -364,7 +271,8 @@ static bool judge_inside(const Runs *runs, const SumCalls *calls, Report *report
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         char *evidence = before_array(run);
         if (evidence)
-            return report_failure(report, INSIDE, &below_zero, evidence_in(runs, run, evidence));
+            return report_failure(report, INSIDE, &d_index_out_of_bounds,
+                                  evidence_in(runs, run, evidence));
     }
     for (int i = 0; i < calls->count; i++)
         for (int r = 0; r < calls->items[i].run->ranks; r++) {
@@ -375,19 +283,14 @@ static bool judge_inside(const Runs *runs, const SumCalls *calls, Report *report
             char *evidence = format_text("%s: rank %d changed %d of the values beyond them", words,
                                          r, call->behind[r]);
             free(words);
-            return report_failure(report, INSIDE, &overrun, evidence_in(runs, call->run, evidence));
+            return report_failure(report, INSIDE, &d_memory_overrun,
+                                  evidence_in(runs, call->run, evidence));
         }
     return report_ok(report, INSIDE);
 }
 
 static bool judge_bits(const Runs *runs, const SumCalls *calls, Report *report)
 {
-    static const Diagnosis differ = {
-        "bits-differ",
-        "the sums are right on all ranks, but not the same: often each rank adds in an order of "
-        "its own, and floats that are added in another order are rounded otherwise. Each sum is "
-        "to be computed once, and copied.",
-        NULL};
     for (int i = 0; i < calls->count; i++) {
         const SumCall *call = &calls->items[i];
         RankSet others = 0;
@@ -399,7 +302,7 @@ static bool judge_bits(const Runs *runs, const SumCalls *calls, Report *report)
         char *evidence = format_text("%s: %s %s other bits than rank 0", words,
                                      rank_names(others).text, *verb_s(others) ? "has" : "have");
         free(words);
-        return report_failure(report, BITS, &differ, evidence_in(runs, call->run, evidence));
+        return report_failure(report, BITS, &d_bits_differ, evidence_in(runs, call->run, evidence));
     }
     return report_ok(report, BITS);
 }
@@ -410,7 +313,7 @@ bool judge_sums(const Runs *runs, const SumCalls *calls, KnownSums known, Report
     for (int i = 0; i < calls->count; i++)
         tried = tried || calls->items[i].trial != 0;
     if (!tried) {
-        report_failure(report, RIGHT, &nothing_tried, format_text("no rank tried a sum"));
+        report_failure(report, RIGHT, &d_nothing_tried, format_text("no rank tried a sum"));
         return false;
     }
     const CallRule awaited = {AWAITED, unawaited, requests_of_call};
@@ -444,7 +347,7 @@ void judge_crashed_sums(const Run *run, Report *report)
     const Runs runs = {.items = &copy, .count = 1};
     char *before = before_array(run);
     if (before) {
-        report_failure(report, INSIDE, &below_zero, evidence_of_run(run, before));
+        report_failure(report, INSIDE, &d_index_out_of_bounds, evidence_of_run(run, before));
         return;
     }
     SumCalls calls = sum_calls(&runs);

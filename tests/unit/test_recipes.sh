@@ -63,6 +63,24 @@ succeeds tests/steps/test_graders.sh greeting
 succeeds tests/steps/test_graders.sh validation-wrong--four-times
 grep -q '^1 cases as expected, 0 not, 0 tried again$' "$folder/out" || fail "the known mistake: $(cat "$folder/out")"
 
+# ---- A diagnosis: texts and uses fit together.
+
+texts=tests/steps/diagnoses/judge_greeting.txt
+cp $texts "$folder/texts"
+# spoilt SED MESSAGE: with the texts changed like this, the judge is not compiled.
+spoilt()
+{
+    sed "$1" "$folder/texts" >$texts
+    run make -s build/tests/steps/judge_greeting.o
+    [[ $status -ne 0 ]] && grep -qF -e "$2" "$folder/err" || fail "texts after sed '$1': status $status, $(cat "$folder/err")"
+}
+spoilt 's/^.greeting-wrong.$/[greeting-late]/' "judge_greeting.txt:7: d_greeting_late is not used in tests/steps/judge_greeting.c"
+spoilt 's/^.greeting-wrong.$/[Greeting wrong]/' "judge_greeting.txt:7: no name of a diagnosis"
+spoilt 's/^it is another line.*//' "judge_greeting.txt:8: no text above this line"
+spoilt 1d "judge_greeting.txt:1: a text without a name"
+spoilt '/^.greeting-wrong.$/,$d' "d_greeting_wrong"
+cp "$folder/texts" $texts
+
 # ---- An exercise more in it.
 
 succeeds make -s reset-greeting YES=1

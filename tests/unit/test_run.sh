@@ -3,6 +3,9 @@
 
 . tests/lib.sh
 unset TEST_AGAIN TEST_TIMEOUT CK_TIMEOUT_MULTIPLIER V
+export TEST_LOADAVG=$folder/idle
+echo 0.50 0.40 0.30 1/99 1234 >"$folder/idle"
+echo 999.00 40.00 30.00 99/99 1234 >"$folder/busy"
 
 # ends STATUS LINE... -- TEST...: tests/run.sh with these tests, lines of tests/list; those of the part b run together. Of
 # what it prints, each LINE without its seconds.
@@ -28,6 +31,7 @@ ends 0 "good ok" "none skipped" "1 passed, 0 failed, 1 skipped" -- "a - good : t
 ends 1 "good ok" "bad FAIL (status 3)" "    a reason" "1 passed, 1 failed" -- "b - good : true" "b - bad : echo a reason; exit 3"
 ends 1 "slow FAIL (ended after 1 s)" "0 passed, 1 failed" -- "a 1 slow : sleep 20"
 CK_TIMEOUT_MULTIPLIER=3 ends 0 "slow ok" -- "a 1 slow : sleep 2"
+TEST_LOADAVG=$folder/busy ends 0 "slow ok" -- "a 1 slow : sleep 2; [[ \$CK_TIMEOUT_MULTIPLIER = 4 ]]"
 export TEST_TIMEOUT=1
 ends 1 "slow FAIL (ended after 1 s)" -- "a - slow : sleep 20"
 unset TEST_TIMEOUT

@@ -18,7 +18,7 @@ cp -Rp Makefile common .gitignore "$tree/"
 mkdir "$tree/labs"
 cp -Rp labs/0[12]-* "$tree/labs/" # on the six steps and what is around them, whatever labs come after
 cp -Rp solutions/*.c "$tree/solutions/"
-cp -Rp tests/steps/*.[ch] "$tree/tests/steps/"
+cp -Rp tests/steps/*.[ch] tests/steps/diagnoses* "$tree/tests/steps/"
 cp -p tests/tests.mk tests/list tests/run.sh tests/literals.awk "$tree/tests/"
 cp -Rp "$built"/hvdlab.o "$built"/library.o "$built"/settings.* "$built/devices" "$built/check-step" "$built/common" "$tree/build/"
 cp -Rp "$built/tests/steps" "$tree/build/tests/"
