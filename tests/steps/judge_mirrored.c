@@ -3,6 +3,7 @@
 
 #include "end.h"
 #include "replicas.h"
+#include "diagnoses/judge_mirrored.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -39,26 +40,14 @@ static int printed_devices(const Run *run)
 
 static const Diagnosis *wrong_devices(const Batches *batches)
 {
-    static const Diagnosis none = {
-        "no-replicas", "no replicas were made: mirrored() makes one on each device.", NULL};
-    static const Diagnosis idle = {
-        "devices-idle",
-        "there are devices without a replica. mirrored() with NULL and 0 in place of a list takes "
-        "all that there are, however many.",
-        NULL};
-    static const Diagnosis silent = {"devices-not-printed",
-                                     "the program prints no line such as \"Number of devices: 4\".",
-                                     NULL};
-    static const Diagnosis wrong = {
-        "devices-wrong-number",
-        "the program says another number of devices than it uses: mirrored_devices() knows it.",
-        NULL};
     if (batches->replicas == 0)
-        return &none;
+        return &d_no_replicas;
     if (batches->replicas < devices_of(batches->run))
-        return &idle;
+        return &d_devices_idle;
     int printed = printed_devices(batches->run);
-    return printed < 0 ? &silent : printed != batches->replicas ? &wrong : NULL;
+    return printed < 0                    ? &d_devices_not_printed
+           : printed != batches->replicas ? &d_devices_wrong_number
+                                          : NULL;
 }
 
 static bool judge_devices(const Runs *runs, const AllBatches *all, Report *report)
@@ -150,65 +139,24 @@ static bool each_computes_all(const Batches *batches, const BatchSeen *batch, co
 static const Diagnosis *wrong_cover(const Batches *batches, const BatchSeen *batch,
                                     const Cover *cover)
 {
-    static const Diagnosis outside = {
-        "computed-outside",
-        "the program's own thread computes the gradients, one after another. Code that should run "
-        "on all devices at the same time belongs into the function that "
-        "batch_on_each_device() calls.",
-        NULL};
-    static const Diagnosis own_batches = {"batches-by-replicas",
-                                          "replicas take batches themselves. Here a batch is taken "
-                                          "once, by the program's own thread, "
-                                          "and shared out among them.",
-                                          NULL};
-    static const Diagnosis foreign = {
-        "not-an-image",
-        "a part has data that are no image of the batch: it begins in the middle of an image, or "
-        "goes on beyond the batch's end. An image is PIXELS floats, so number k begins at images + "
-        "k * PIXELS.",
-        NULL};
-    static const Diagnosis whole = {
-        "whole-batch-on-each",
-        "every replica computes all images of the batch: N devices do the work of one, N times.",
-        NULL};
-    static const Diagnosis twice = {
-        "images-computed-twice",
-        "parts overlap. A part begins where the one before ends: how many images lie before it?",
-        NULL};
-    static const Diagnosis again = {
-        "computed-again",
-        "a replica computes the same images several times in one batch: compute_gradients() is "
-        "called again for them, and overwrites the gradients of the call before.",
-        NULL};
-    static const Diagnosis dropped = {
-        "remainder-dropped",
-        "all replicas get equally many images, and no replica computes the remainder. The first "
-        "replicas must get one more image each.",
-        NULL};
-    static const Diagnosis left_out = {"images-left-out", "images of the batch are in no part.",
-                                       NULL};
-    static const Diagnosis labels = {"labels-of-others",
-                                     "images are trained on with the labels of others. The labels "
-                                     "lie one after another like the "
-                                     "images, so the part's begin as many images further on.",
-                                     NULL};
     if (batch->by_replica)
-        return &own_batches;
+        return &d_batches_by_replicas;
     if (batch->outside > 0)
-        return &outside;
+        return &d_computed_outside;
     if (cover->all_foreign > 0)
-        return &foreign;
+        return &d_not_an_image;
     if (cover->again > 0)
-        return &again;
+        return &d_computed_again;
     if (each_computes_all(batches, batch, cover))
-        return &whole;
+        return &d_whole_batch_on_each;
     if (cover->repeated > 0)
-        return &twice;
+        return &d_images_computed_twice;
     bool equal = cover->most == cover->fewest && cover->most > 0;
     if (cover->missing > 0)
-        return equal && cover->missing == batch->images.count % batches->replicas ? &dropped
-                                                                                  : &left_out;
-    return cover->all_mislabeled > 0 ? &labels : NULL;
+        return equal && cover->missing == batch->images.count % batches->replicas
+                   ? &d_remainder_dropped
+                   : &d_images_left_out;
+    return cover->all_mislabeled > 0 ? &d_labels_of_others : NULL;
 }
 
 // "replica 0: images 0-3".
@@ -286,8 +234,6 @@ static bool computed_outside(const Batches *batches)
 
 static bool judge_parts(const Runs *runs, const AllBatches *all, Report *report)
 {
-    static const Diagnosis nothing = {"nothing-trained", "no replica computes any gradients.",
-                                      NULL};
     for (int i = 0; i < all->count; i++) {
         const Batches *batches = &all->items[i];
         const Diagnosis *diagnosis = NULL;
@@ -295,7 +241,7 @@ static bool judge_parts(const Runs *runs, const AllBatches *all, Report *report)
         if (nothing_computed(batches) && !computed_outside(batches)) {
             free(evidence);
             evidence = format_text("none in the whole run");
-            diagnosis = &nothing;
+            diagnosis = &d_nothing_trained;
         }
         if (!evidence)
             continue;
@@ -318,20 +264,13 @@ static const BatchSeen *first_uneven(const Batches *batches, bool trains)
 
 static bool judge_evenness(const Runs *runs, const AllBatches *all, Report *report)
 {
-    static const Diagnosis uneven = {
-        "parts-uneven",
-        "some replicas have more images than others, and the others wait for them. Often one "
-        "replica gets the whole batch or the whole remainder, or the parts are rounded up, so that "
-        "the last one is small. The remainder must be divided: one image more for each of the "
-        "first replicas.",
-        NULL};
     for (int i = 0; i < all->count; i++) {
         const Batches *batches = &all->items[i];
         const BatchSeen *batch = first_uneven(batches, true);
         if (!batch)
             continue;
         return report_failure(
-            report, EVEN, &uneven,
+            report, EVEN, &d_parts_uneven,
             evidence_in(runs, batches->run, parts_evidence(batches, batch, &(Cover){0})));
     }
     return report_ok(report, EVEN);
@@ -342,26 +281,6 @@ static bool judge_evenness(const Runs *runs, const AllBatches *all, Report *repo
 static const Diagnosis *wrong_updates(const AllBatches *all, const Batches *batches,
                                       const BatchSeen *batch)
 {
-    static const Diagnosis none = {
-        "no-update",
-        "no replica makes an update from this batch: apply_gradients() updates a model.", NULL};
-    static const Diagnosis made_equal = {
-        "weights-made-equal",
-        "some replicas make no update, and get their weights from others afterwards. It is the "
-        "gradient that all share: then each makes the same update, also one without images.",
-        NULL};
-    static const Diagnosis empty = {
-        "some-not-updated",
-        "replicas without images make no update from this batch, so their weights stay behind. "
-        "They need the update of the others, too.",
-        NULL};
-    static const Diagnosis some = {
-        "not-all-apply",
-        "some replicas compute images and make no update, so their weights stay behind. Each has "
-        "weights of its own: it applies to them what all share.",
-        NULL};
-    static const Diagnosis often = {"updated-too-often",
-                                    "a replica makes several updates from one batch.", NULL};
     int updated = 0, most = 0, idle = 0;
     for (int r = 0; r < batches->replicas; r++) {
         const Part *part = &batch->parts[r];
@@ -370,12 +289,12 @@ static const Diagnosis *wrong_updates(const AllBatches *all, const Batches *batc
         most = part->applies > most ? part->applies : most;
     }
     if (updated == 0)
-        return &none;
+        return &d_no_update;
     if (updated < batches->replicas && replicas_are_equal(all))
-        return &made_equal;
+        return &d_weights_made_equal;
     if (updated < batches->replicas)
-        return updated + idle == batches->replicas ? &empty : &some;
-    return most > 1 ? &often : NULL;
+        return updated + idle == batches->replicas ? &d_some_not_updated : &d_not_all_apply;
+    return most > 1 ? &d_updated_too_often : NULL;
 }
 
 static char *updates_evidence(const Batches *batches, const BatchSeen *batch)
@@ -408,9 +327,6 @@ static bool judge_updates(const Runs *runs, const AllBatches *all, Report *repor
 
 static bool judge_weights(const Runs *runs, const AllBatches *all, Report *report)
 {
-    static const Diagnosis differ = {
-        "replicas-differ",
-        "the replicas' weights have come apart, though all were given the same gradients.", NULL};
     bool last_bits = false;
     for (int i = 0; i < all->count; i++) {
         const Batches *batches = &all->items[i];
@@ -424,7 +340,8 @@ static bool judge_weights(const Runs *runs, const AllBatches *all, Report *repor
                 char *evidence = replica_batch_text(batches, batch);
                 text_add(&evidence, "\nweights of replica %d: %.9g\nweights of replica %d: %.9g",
                          first, batch->parts[first].weights, r, batch->parts[r].weights);
-                report_failure(report, EQUAL, &differ, evidence_in(runs, batches->run, evidence));
+                report_failure(report, EQUAL, &d_replicas_differ,
+                               evidence_in(runs, batches->run, evidence));
                 return false;
             }
     }
@@ -437,13 +354,6 @@ static bool judge_weights(const Runs *runs, const AllBatches *all, Report *repor
 
 static const Diagnosis *wrong_test(const Batches *batches, char **evidence)
 {
-    static const Diagnosis none = {
-        "not-evaluated", "no test image is computed: the page evaluates at the end.", NULL};
-    static const Diagnosis not_shared_out = {
-        "evaluation-not-shared",
-        "the test images are not shared out as the training images are: each replica computes a "
-        "part, no image twice and none left out, and no replica more than one more than another.",
-        NULL};
     const Diagnosis *unused = NULL;
     const BatchSeen *uneven = NULL;
     int tests = 0;
@@ -453,7 +363,7 @@ static const Diagnosis *wrong_test(const Batches *batches, char **evidence)
                            : wrong_parts(batches, false, &unused);
     if (!*evidence && (uneven = first_uneven(batches, false)))
         *evidence = parts_evidence(batches, uneven, &(Cover){0});
-    return tests == 0 ? &none : &not_shared_out;
+    return tests == 0 ? &d_not_evaluated : &d_evaluation_not_shared;
 }
 
 static bool judge_test(const Runs *runs, const AllBatches *all, Report *report)
@@ -484,48 +394,15 @@ static void judge(const Runs *runs, Report *report)
 }
 
 static const Explanation explanations[] = {
-    {"mirrored: there is no device",
-     {"devices-fixed",
-      "the list names a device that this process does not have. mirrored() with NULL and 0 in "
-      "place of a list takes all that there are, however many.",
-      NULL}},
-    {"waits in it for the others",
-     {"not-called-by-all",
-      "the library's message names two replicas: one waits for a call that the other does not "
-      "make. Often the call is inside an if that a replica without images does not enter, or after "
-      "its return.",
-      NULL}},
-    {"there are no images in the batch",
-     {"empty-part",
-      "a replica without images can't compute. A batch may have fewer images than there are "
-      "replicas: such a replica computes nothing, and contributes zeros.",
-      NULL}},
-    {"pass the same array",
-     {"array-shared",
-      "all replicas write to one array, at the same time. What each fills is its own: memory that "
-      "the function itself allocates.",
-      NULL}},
-    {"one of the threads that are at work on the devices",
-     {"on-each-device-nested",
-      "a function that runs on all devices has a function called on all devices, which cannot "
-      "be done.",
-      NULL}},
-    {"apply_gradients: there are no gradients",
-     {"applied-without-gradients",
-      "apply_gradients() needs gradients that are new: computed, or written by "
-      "model_write_gradients(), on every replica, also one without images.",
-      NULL}},
-    {"there are no gradients; call compute_gradients() before",
-     {"read-too-early",
-      "model_read_gradients() gives what compute_gradients() has computed. A replica without "
-      "images has computed nothing.",
-      NULL}},
-    {"a label of the batch is",
-     {"labels-beyond-batch",
-      "the labels of some part are no classes: they are beyond the end of the batch's labels. "
-      "Often the pointer moves by PIXELS for each image, like that of the pixels; an image has "
-      "one label.",
-      NULL}},
+    {"mirrored: there is no device", &d_devices_fixed},
+    {"devices in the list, and this process has", &d_devices_fixed},
+    {"waits in it for the others", &d_not_called_by_all},
+    {"there are no images in the batch", &d_empty_part},
+    {"pass the same array", &d_array_shared},
+    {"one of the threads that are at work on the devices", &d_on_each_device_nested},
+    {"apply_gradients: there are no gradients", &d_applied_without_gradients},
+    {"there are no gradients; call compute_gradients() before", &d_read_too_early},
+    {"a label of the batch is", &d_labels_beyond_batch},
     {0},
 };
 static const Ends ends = {.explanations = explanations};
