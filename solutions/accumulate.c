@@ -50,6 +50,7 @@ int main(int argc, char **argv)
 
     Dataset train_images = load_data(&args, TRAIN);
     Dataset test_images = load_data(&args, TEST);
+    // Both sets are standardized with the mean and the standard deviation of the training images.
     Statistics statistics = image_statistics(&train_images);
     Batches *train_batches = augmented_batches(&train_images, statistics, args.batch_size);
     Batches *test_batches = plain_batches(&test_images, statistics, args.val_batch_size);

@@ -52,6 +52,7 @@ int main(int argc, char **argv)
 
     Dataset train_images = load_data(&args, TRAIN);
     Dataset test_images = load_data(&args, TEST);
+    // Both sets are standardized with the mean and the standard deviation of the training images.
     Statistics statistics = image_statistics(&train_images);
     Batches *train_batches = augmented_batches(&train_images, statistics, args.batch_size);
     Batches *test_batches = plain_batches(&test_images, statistics, args.val_batch_size);
@@ -59,7 +60,7 @@ int main(int argc, char **argv)
     Optimizer *opt = sgd_momentum(args.base_lr, 0.9f, false);
     Model *model = compile(create_lenet(16, 128), CATEGORICAL_CROSSENTROPY, opt);
     hvd_broadcast_model(model, 0);
-    measure_norms();
+    measure_norms(); // of all gradients, as they are computed, and as the optimizer applies them
     for (int epoch = 1; epoch <= args.epochs; epoch++) {
         Metrics metrics = train_epoch(model, train_batches, args.clip_norm);
         Norms norms = largest_norms();

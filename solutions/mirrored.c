@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include "hvdlab.h"
+#include "lessons/exercises.h"
 
 // Floats of an image.
 enum { PIXELS = 28 * 28 };
@@ -57,34 +58,12 @@ static void update(Replica *replica, const Batch *whole)
     apply_gradients(replica->model);
 }
 
-// Adds a batch to the figures: each replica its part to its own.
+// Adds a batch to the metrics: each replica its part to its own.
 static void test(Replica *replica, const Batch *whole)
 {
     Batch part = own_part(replica, whole);
     if (part.count > 0)
         test_on_batch(replica->model, &part);
-}
-
-// Has the function called on all devices with each batch of a pass. Returns the figures of all.
-static Metrics pass(Mirrored *replicas, Batches *batches,
-                    void (*function)(Replica *, const Batch *))
-{
-    for (int i = 0; i < mirrored_devices(replicas); i++)
-        model_reset_metrics(mirrored_model(replicas, i));
-    int steps = batches_len(batches);
-    batches_begin(batches, steps);
-    for (int step = 0; step < steps; step++) {
-        Batch batch = batches_next(batches);
-        batch_on_each_device(replicas, function, &batch);
-    }
-    Metrics all = {0};
-    for (int i = 0; i < mirrored_devices(replicas); i++) {
-        Metrics own = model_metrics(mirrored_model(replicas, i));
-        all.loss += own.loss;
-        all.correct += own.correct;
-        all.images += own.images;
-    }
-    return all;
 }
 
 int main(int argc, char **argv)
@@ -93,6 +72,7 @@ int main(int argc, char **argv)
 
     Dataset train_images = load_data(&args, TRAIN);
     Dataset test_images = load_data(&args, TEST);
+    // Both sets are standardized with the mean and the standard deviation of the training images.
     Statistics statistics = image_statistics(&train_images);
     Batches *train_batches = plain_batches(&train_images, statistics, args.batch_size);
     Batches *test_batches = plain_batches(&test_images, statistics, args.val_batch_size);
@@ -101,12 +81,13 @@ int main(int argc, char **argv)
     Mirrored *replicas = mirrored(create_model, CATEGORICAL_CROSSENTROPY, create_optimizer, NULL, 0);
     printf("Number of devices: %d\n", mirrored_devices(replicas));
 
+    // A pass calls a function on all devices with each batch, and returns the metrics of all replicas.
     for (int epoch = 1; epoch <= args.epochs; epoch++) {
-        Metrics metrics = pass(replicas, train_batches, update);
+        Metrics metrics = pass_of_replicas(replicas, train_batches, update);
         printf("Epoch %d/%d - loss: %.4f - accuracy: %.4f\n", epoch, args.epochs,
                metrics.loss / metrics.images, metrics.correct / metrics.images);
     }
-    Metrics metrics = pass(replicas, test_batches, test);
+    Metrics metrics = pass_of_replicas(replicas, test_batches, test);
     printf("Test accuracy: %.4f\n", metrics.correct / metrics.images);
     return 0;
 }

@@ -47,6 +47,7 @@ int main(int argc, char **argv)
 
     Dataset train = load_data(&args, TRAIN);
     Dataset test = load_data(&args, TEST);
+    // Both sets are standardized with the mean and the standard deviation of the training images.
     Statistics statistics = image_statistics(&train);
     Batches *train_batches = augmented_batches(&train, statistics, args.batch_size);
     Batches *test_batches = plain_batches(&test, statistics, args.val_batch_size);

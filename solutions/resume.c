@@ -4,10 +4,11 @@
 
 #include <stdlib.h>
 #include "hvdlab.h"
+#include "lessons/exercises.h"
 
 #define NAME_LENGTH 64
 
-// A convolution, standardised over the batch, and a dense layer, of whose inputs some are dropped.
+// Each worker has a state of its own: batch norm's moving statistics, and dropout's random numbers.
 static Model *create_model(void)
 {
     Tensor image = input(28, 28, 1);
@@ -15,37 +16,11 @@ static Model *create_model(void)
     return model(image, softmax(dense(dropout(flatten(x), 0.2f), 10)));
 }
 
-// A learning rate that falls from batch to batch: lr / (1 + FALL * batches).
-#define FALL 0.005f
-
-typedef struct {
-    float lr;       // of the first batch
-    double batches; // that are done
-} Decay;
-
-// Before each batch.
-static void decay_batch_begin(Callback *self, Training *training)
-{
-    Decay *decay = self->state;
-    float lr = decay->lr / (1 + FALL * (float)decay->batches);
-    optimizer_set_learning_rate(model_optimizer(training->model), lr);
-    decay->batches++;
-}
-
-static Callback *falling_rate(Decay *decay)
-{
-    Callback callback = {.name = "falling_rate", .state = decay, .batch_begin = decay_batch_begin};
-    // resume: a checkpoint keeps the count, and restoring brings it back.
-    callback.kept = &decay->batches;
-    callback.kept_count = 1;
-    return lambda_callback(callback);
-}
-
 // Before fit: where the folder has a checkpoint, puts the model in the state of the latest one, and
 // says in the plan where the training goes on; all workers from the same.
 static void resume(Model *model, Fit *plan, const char *folder)
 {
-    // resume: one worker looks, and all go by what it saw.
+    // resume: one worker looks, and all restore what it found.
     char name[NAME_LENGTH] = "";
     if (hvd_rank() == 0) {
         char *latest = latest_checkpoint(folder);
@@ -72,6 +47,7 @@ int main(int argc, char **argv)
 
     Dataset train = load_data(&args, TRAIN);
     Dataset test = load_data(&args, TEST);
+    // Both sets are standardized with the mean and the standard deviation of the training images.
     Statistics statistics = image_statistics(&train);
     Batches *train_batches = augmented_batches(&train, statistics, args.batch_size);
     Batches *test_batches = plain_batches(&test, statistics, args.val_batch_size);
@@ -83,8 +59,9 @@ int main(int argc, char **argv)
     Callbacks callbacks = {0};
     callbacks_add(&callbacks, hvd_broadcast_variables(0));
     callbacks_add(&callbacks, hvd_metric_average());
-    Decay decay = {.lr = args.base_lr};
-    callbacks_add(&callbacks, falling_rate(&decay));
+    // The rate falls with the batches that are done. The callback counts them, and has the checkpoint
+    // keep the count: `kept` in make doc NAME=Callback.
+    callbacks_add(&callbacks, inverse_time_decay(args.base_lr, 0.005f));
     // Twice inside each epoch, and at its end; the last two stay.
     callbacks_add(&callbacks, checkpoint(&(Checkpoint){.folder = folder,
                                                        .every = steps / 3 + 1,

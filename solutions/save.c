@@ -54,6 +54,7 @@ int main(int argc, char **argv)
 
     Dataset train = load_data(&args, TRAIN);
     Dataset test = load_data(&args, TEST);
+    // Both sets are standardized with the mean and the standard deviation of the training images.
     Statistics statistics = image_statistics(&train);
     Batches *train_batches = augmented_batches(&train, statistics, args.batch_size);
     Batches *test_batches = plain_batches(&test, statistics, args.val_batch_size);
@@ -62,6 +63,7 @@ int main(int argc, char **argv)
     Model *model = compile(create_lenet(16, 0), CATEGORICAL_CROSSENTROPY, opt);
 
     Saver state = {.folder = folder, .best = -1};
+    // A callback of one's own: its name, its state, and what is called when.
     Callback *saver = lambda_callback((Callback){.name = "saver",
                                                  .state = &state,
                                                  .epoch_end = saver_epoch_end});

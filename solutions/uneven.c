@@ -28,6 +28,7 @@ static Dataset own_images(const Dataset *all)
 // One epoch. Returns the worker's own figures.
 static Metrics train_epoch(Model *model, Batches *batches)
 {
+    // The gradients of all variables lie one after another: `length` floats.
     size_t length = model_parameters(model)->length;
     float *gradients = malloc(length * sizeof *gradients);
     int steps = batches_len(batches);
@@ -75,6 +76,7 @@ int main(int argc, char **argv)
 
     Dataset train_images = load_data(&args, TRAIN);
     Dataset test_images = load_data(&args, TEST);
+    // Both sets are standardized with the mean and the standard deviation of the training images.
     Statistics statistics = image_statistics(&train_images);
     Dataset own = own_images(&train_images);
     Batches *train_batches = augmented_batches(&own, statistics, args.batch_size);

@@ -14,6 +14,7 @@ static void update(Model *model, Batches *batches, int passes)
     // TODO: accumulate: an update is to be made from the mean of the gradients of all these batches,
     // those of all workers: as if they were one batch. compute_gradients() overwrites what the batch
     // before has left, so the gradients of each have to be added to a sum of your own.
+    // (All are model_parameters(model)->length floats; model_read_gradients() copies them.)
     for (int pass = 0; pass < passes; pass++) {
         Batch batch = batches_next(batches);
         compute_gradients(model, &batch);
@@ -42,6 +43,7 @@ int main(int argc, char **argv)
 
     Dataset train_images = load_data(&args, TRAIN);
     Dataset test_images = load_data(&args, TEST);
+    // Both sets are standardized with the mean and the standard deviation of the training images.
     Statistics statistics = image_statistics(&train_images);
     Batches *train_batches = augmented_batches(&train_images, statistics, args.batch_size);
     Batches *test_batches = plain_batches(&test_images, statistics, args.val_batch_size);

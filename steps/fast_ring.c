@@ -2,7 +2,6 @@
 // it on Fashion-MNIST.
 
 #include <stdlib.h>
-#include <string.h>
 #include "hvdlab.h"
 #include "lessons/exercises.h"
 
@@ -12,7 +11,7 @@ static void hop(const float *out, int out_count, float *in, int in_count, bool a
                 int left, int right, MPI_Comm comm)
 {
     // TODO: fast_ring: while the values travel nothing is added up, and while they are added up
-    // nothing travels. Cut them into pieces, and let the next piece travel while one is added up.
+    // nothing travels. Cut them into pieces, so that the next piece travels while one is added up.
     MPI_Sendrecv(out, out_count, MPI_FLOAT, right, 0, add ? arriving : in, in_count, MPI_FLOAT, left,
                  0, comm, MPI_STATUS_IGNORE);
     for (int i = 0; add && i < in_count; i++)
@@ -46,7 +45,7 @@ int main(int argc, char **argv)
     device_use(hvd_local_rank());
     Args args = parse_args(argc, argv);
 
-    // Alone: are the sums right, how long do they take, and how long beside MPI's own, in turn?
+    // On arrays of many sizes: are the sums right, how long do they take? Then beside MPI's own.
     sweep_allreduce("fast_ring", ring, (size_t)args.max_count);
     sweep_compare("fast_ring", ring, (size_t)args.max_count);
 

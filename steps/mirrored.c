@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include "hvdlab.h"
+#include "lessons/exercises.h"
 
 // Floats of an image.
 enum { PIXELS = 28 * 28 };
@@ -24,11 +25,9 @@ static Optimizer *create_optimizer(void)
 // The part of the whole batch that this replica computes.
 static Batch own_part(const Replica *replica, const Batch *whole)
 {
-    // TODO: mirrored: every replica computes all images now. Give this one, which is number
-    // replica->index of replica->count, a part of its own: each image is in one part, and no part
-    // has more than one image more than another. (A batch may have fewer images than there are
-    // replicas.) The images lie one after another, PIXELS floats each, and so do their labels. The
-    // library's part_of_batch() does all this: do without it.
+    // TODO: mirrored: give replica replica->index of replica->count its own part of the images, PIXELS
+    // floats each, and of their labels. Every image is in one part, and parts differ by one image at
+    // most. Some may be empty. Don't use part_of_batch(), which does this.
     return *whole;
 }
 
@@ -37,42 +36,19 @@ static Batch own_part(const Replica *replica, const Batch *whole)
 static void update(Replica *replica, const Batch *whole)
 {
     Batch part = own_part(replica, whole);
-    // TODO: mirrored: here each replica goes its own way. Let all of them, also one without images,
-    // apply the same gradient, the one that a single device would compute from the whole batch: the
-    // mean over all its images. The learning rate stays as it is. The library's average_gradients()
-    // does most of this: do without it.
+    // TODO: mirrored: let all replicas, also one without images, apply the same gradient: the mean
+    // over all images of the whole batch. A model's gradients are model_parameters(model)->length
+    // floats; model_read_gradients() copies them. Don't use average_gradients(), which does this.
     compute_gradients(replica->model, &part);
     apply_gradients(replica->model);
 }
 
-// Adds a batch to the figures: each replica its part to its own.
+// Adds a batch to the metrics: each replica its part to its own.
 static void test(Replica *replica, const Batch *whole)
 {
     Batch part = own_part(replica, whole);
     if (part.count > 0)
         test_on_batch(replica->model, &part);
-}
-
-// Has the function called on all devices with each batch of a pass. Returns the figures of all.
-static Metrics pass(Mirrored *replicas, Batches *batches,
-                    void (*function)(Replica *, const Batch *))
-{
-    for (int i = 0; i < mirrored_devices(replicas); i++)
-        model_reset_metrics(mirrored_model(replicas, i));
-    int steps = batches_len(batches);
-    batches_begin(batches, steps);
-    for (int step = 0; step < steps; step++) {
-        Batch batch = batches_next(batches);
-        batch_on_each_device(replicas, function, &batch);
-    }
-    Metrics all = {0};
-    for (int i = 0; i < mirrored_devices(replicas); i++) {
-        Metrics own = model_metrics(mirrored_model(replicas, i));
-        all.loss += own.loss;
-        all.correct += own.correct;
-        all.images += own.images;
-    }
-    return all;
 }
 
 int main(int argc, char **argv)
@@ -81,21 +57,23 @@ int main(int argc, char **argv)
 
     Dataset train_images = load_data(&args, TRAIN);
     Dataset test_images = load_data(&args, TEST);
+    // Both sets are standardized with the mean and the standard deviation of the training images.
     Statistics statistics = image_statistics(&train_images);
     Batches *train_batches = plain_batches(&train_images, statistics, args.batch_size);
     Batches *test_batches = plain_batches(&test_images, statistics, args.val_batch_size);
 
     // TODO: mirrored: this makes one replica, on device 0. Make one on every device that there is, and
-    // say how many, as in "Number of devices: 1".
+    // print their number, as in "Number of devices: 1".
     int devices[] = {0};
     Mirrored *replicas = mirrored(create_model, CATEGORICAL_CROSSENTROPY, create_optimizer, devices, 1);
 
+    // A pass calls a function on all devices with each batch, and returns the metrics of all replicas.
     for (int epoch = 1; epoch <= args.epochs; epoch++) {
-        Metrics metrics = pass(replicas, train_batches, update);
+        Metrics metrics = pass_of_replicas(replicas, train_batches, update);
         printf("Epoch %d/%d - loss: %.4f - accuracy: %.4f\n", epoch, args.epochs,
                metrics.loss / metrics.images, metrics.correct / metrics.images);
     }
-    Metrics metrics = pass(replicas, test_batches, test);
+    Metrics metrics = pass_of_replicas(replicas, test_batches, test);
     printf("Test accuracy: %.4f\n", metrics.correct / metrics.images);
     return 0;
 }

@@ -49,9 +49,11 @@ int main(int argc, char **argv)
     Args args = parse_args(argc, argv);
 
     Dataset images = load_data(&args, TRAIN);
+    // Standardized with the mean and the standard deviation of the training images.
     Batches *batches = plain_batches(&images, image_statistics(&images), args.batch_size);
 
     last_block = args.blocks - 1;
+    // Blocks one after another, each a model of its own that reads what the one before it computes.
     Chain *blocks = chain(args.blocks, create_block, args.base_lr);
     for (int epoch = 1; epoch <= args.epochs; epoch++) {
         chain_reset_metrics(blocks);

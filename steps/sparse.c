@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include "hvdlab.h"
+#include "lessons/exercises.h"
 
 enum { LENGTH = 16, WORDS = 20000, DIMENSION = 32, CLASSES = 10 };
 
@@ -19,7 +20,8 @@ static Model *create_model(void)
     return model(words, softmax(dense(x, CLASSES)));
 }
 
-// Averages the gradient of a variable over all workers.
+// Averages the gradient of a variable over all workers: model_read_gradient copies it from the
+// model, model_write_gradient back.
 static void average(Model *model, int variable)
 {
     size_t size = variable_size(model_variable(model, variable));
@@ -30,7 +32,7 @@ static void average(Model *model, int variable)
     free(gradient);
 }
 
-// The table's as a whole; returns how many rows a worker hands over.
+// The table's as a whole. Returns how many rows this worker contributes.
 static int average_table(Model *model)
 {
     average(model, TABLE);
@@ -42,28 +44,16 @@ static int average_table(Model *model)
 static int average_rows(Model *model)
 {
     SparseGradient own = model_sparse_gradient(model, TABLE);
-    // TODO: sparse: gather all workers' rows and their numbers (hvd_allgather, hvd_allgather_ints),
-    // add up what belongs to the same row, and divide by the number of workers. The rest of the
-    // table stays zero. Put the result in the gradient's place (model_write_gradient).
+    // TODO: sparse: gather the rows of all workers, their numbers and their values
+    // (hvd_allgather_ints, hvd_allgather).
+
+    // TODO: sparse: add up the rows with the same number, in a table of all words, and divide by the
+    // number of workers. Rows that no worker named are zero.
+
+    // TODO: sparse: put the result in the place of the table's gradient (model_write_gradient).
     int count = own.count;
     sparse_gradient_free(&own);
     return count;
-}
-
-// What an exchange of the table's gradient costs, with `floats` for each row.
-static void measure(const char *name, int (*exchange)(Model *), int floats, Model *model)
-{
-    enum { TIMES = 10 };
-    int rows = 0;
-    hvd_barrier();
-    double begin = MPI_Wtime();
-    for (int i = 0; i < TIMES; i++)
-        rows = exchange(model);
-    hvd_barrier();
-    double seconds = (MPI_Wtime() - begin) / TIMES;
-    if (hvd_rank() == 0)
-        printf("%-8s %6d rows %10.1f KB %9.3f ms\n", name, rows, rows * floats * 4 / 1e3,
-               seconds * 1e3);
 }
 
 int main(int argc, char **argv)
@@ -95,10 +85,10 @@ int main(int argc, char **argv)
         }
     }
 
-    // One batch more, to compare both ways.
+    // One batch more: the root prints what both ways cost, with as many floats for each row.
     Batch batch = text_batch(&text, hvd_rank(), args.batch_size);
     compute_gradients(model, &batch);
-    measure("table", average_table, DIMENSION, model);
-    measure("rows", average_rows, DIMENSION + 1, model);
+    measure_exchange("table", average_table, DIMENSION, model);
+    measure_exchange("rows", average_rows, DIMENSION + 1, model);
     return 0;
 }

@@ -25,7 +25,7 @@ static void first_stage(Stage *stage, int micro_batches)
 {
     // TODO: split: as it stands, one device waits whenever the other one computes. Find an order in
     // which both compute at the same time: neither waits while it has something to compute. The
-    // weights are to become what they become now.
+    // weights must become what they become now.
     for (int k = 0; k < micro_batches; k++) {
         stage_forward(stage, k);
         stage_send(stage, k);
@@ -38,8 +38,8 @@ static void first_stage(Stage *stage, int micro_batches)
 // What device 1 does with it at the same time, in another thread.
 static void second_stage(Stage *stage, int micro_batches)
 {
-    // TODO: split: device 1, too, is not to wait while it has something to compute. Does this order
-    // have to change for that?
+    // TODO: split: device 1, too, must not wait while it has something to compute. See whether this
+    // order does that already; if not, change it.
     for (int k = 0; k < micro_batches; k++) {
         stage_receive(stage, k);
         stage_forward(stage, k);
@@ -68,6 +68,7 @@ int main(int argc, char **argv)
 
     Dataset train_images = load_data(&args, TRAIN);
     Dataset test_images = load_data(&args, TEST);
+    // Both sets are standardized with the mean and the standard deviation of the training images.
     Statistics statistics = image_statistics(&train_images);
     Batches *train_batches = plain_batches(&train_images, statistics, args.batch_size);
     Batches *test_batches = plain_batches(&test_images, statistics, args.val_batch_size);

@@ -1,8 +1,6 @@
 // Trains a network on Fashion-MNIST on many devices, each of which has a part of its two largest
 // layers. All devices compute the same images.
 
-#include <stdlib.h>
-#include <string.h>
 #include "hvdlab.h"
 #include "lessons/exercises.h"
 
@@ -15,43 +13,12 @@ static Model *create_model(int units, bool divided)
     Tensor image = input(28, 28, 1);
     Tensor x = flatten(max_pool(relu(conv2d(image, 32, 3)), 4)); // 1568 numbers
     // TODO: tensor: where the layers are divided, the workers must add something up in the forward
-    // pass, and something else in the backward pass: custom_layer() (make doc NAME=custom_layer).
+    // pass, and something else in the backward pass. custom_layer() makes a layer that calls one
+    // function of yours in each of them (make doc NAME=custom_layer).
     (void)divided;
     x = relu(dense(x, units));
     x = dense_without_bias(x, NARROW);
     return model(image, softmax(dense(relu(x), 10)));
-}
-
-// Copies the block of a matrix that begins at (row, column). A row of `whole` has `columns` numbers,
-// and the block has own_rows x own_columns.
-static void copy_block(const float *whole, int columns, int row, int column, float *own,
-                       int own_rows, int own_columns)
-{
-    for (int r = 0; r < own_rows; r++)
-        memcpy(own + r * own_columns, whole + (row + r) * columns + column,
-               (size_t)own_columns * sizeof *own);
-}
-
-// Gives the worker its part of the weights of an undivided model. A kernel is a matrix, inputs x
-// outputs; other variables are taken for one with one row, or with one column for each filter.
-static void take_weights(Model *own, const Model *whole)
-{
-    for (int v = 0; v < model_variable_count(own); v++) {
-        const Variable *from = model_variable(whole, v), *to = model_variable(own, v);
-        int columns = from->dims[from->ndims - 1], rows = (int)variable_size(from) / columns;
-        int own_columns = to->dims[to->ndims - 1], own_rows = (int)variable_size(to) / own_columns;
-        // TODO: tensor: the worker's block of this variable, if it has not got all of it.
-        (void)rows;
-        int row = 0;
-        int column = 0;
-        float *all = malloc(variable_size(from) * sizeof *all);
-        float *block = malloc(variable_size(to) * sizeof *block);
-        model_read_variable(whole, v, all);
-        copy_block(all, columns, row, column, block, own_rows, own_columns);
-        model_write_variable(own, v, block);
-        free(all);
-        free(block);
-    }
 }
 
 int main(int argc, char **argv)
@@ -62,6 +29,7 @@ int main(int argc, char **argv)
 
     Dataset train_images = load_data(&args, TRAIN);
     Dataset test_images = load_data(&args, TEST);
+    // Both sets are standardized with the mean and the standard deviation of the training images.
     Statistics statistics = image_statistics(&train_images);
     Batches *train_batches = plain_batches(&train_images, statistics, args.batch_size);
     Batches *test_batches = plain_batches(&test_images, statistics, args.val_batch_size);
@@ -72,10 +40,12 @@ int main(int argc, char **argv)
     // TODO: tensor: every worker has all units. Give each an equal part of them.
     int units = WIDE;
     Model *own = compile(create_model(units, true), CATEGORICAL_CROSSENTROPY, sgd(args.base_lr));
-    take_weights(own, whole);
+    // The worker takes the weights of its units: columns of the first wide layer, rows of the second.
+    take_own_part(own, whole);
     model_free(whole);
 
     // A pass calls the function with each batch, the same on all workers, and returns the metrics.
+    // model_memory() tells the bytes of a model.
     for (int epoch = 1; epoch <= args.epochs; epoch++) {
         Metrics train = pass_of_all(own, train_batches, train_on_batch);
         Metrics test = pass_of_all(own, test_batches, test_on_batch);

@@ -28,6 +28,7 @@ static Dataset own_images(const Dataset *all)
 // One epoch. Returns the worker's own figures.
 static Metrics train_epoch(Model *model, Batches *batches)
 {
+    // The gradients of all variables lie one after another: `length` floats.
     size_t length = model_parameters(model)->length;
     float *gradients = malloc(length * sizeof *gradients);
     int steps = batches_len(batches);
@@ -37,7 +38,7 @@ static Metrics train_epoch(Model *model, Batches *batches)
     // images are lost. Let every worker train on all of its batches. One that has none left brings
     // zeros to the sum, and makes the same update as the others, until no worker has a batch left.
     // What is applied is the sum divided by the number of workers that brought a gradient.
-    float fewest = (float)steps;
+    float fewest = (float)steps; // hvd_allreduce takes floats
     hvd_allreduce(&fewest, 1, HVD_MIN);
     for (int step = 0; step < (int)fewest; step++) {
         Batch batch = batches_next(batches);
@@ -71,6 +72,7 @@ int main(int argc, char **argv)
 
     Dataset train_images = load_data(&args, TRAIN);
     Dataset test_images = load_data(&args, TEST);
+    // Both sets are standardized with the mean and the standard deviation of the training images.
     Statistics statistics = image_statistics(&train_images);
     Dataset own = own_images(&train_images);
     Batches *train_batches = augmented_batches(&own, statistics, args.batch_size);

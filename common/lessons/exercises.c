@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "data/batches.h"
@@ -146,6 +147,104 @@ Metrics pass_of_all(Model *model, Batches *batches, void (*function)(Model *, co
     free(images);
     free(labels);
     return model_metrics(model);
+}
+
+void measure_exchange(const char *name, int (*exchange)(Model *model), int floats, Model *model)
+{
+    enum { TIMES = 10 };
+    int rows = 0;
+    hvd_barrier();
+    double begin = seconds_now();
+    for (int i = 0; i < TIMES; i++)
+        rows = exchange(model);
+    hvd_barrier();
+    double seconds = (seconds_now() - begin) / TIMES;
+    if (hvd_rank() == 0)
+        printf("%-8s %6d rows %10.1f KB %9.3f ms\n", name, rows, rows * floats * 4 / 1e3,
+               seconds * 1e3);
+}
+
+Metrics pass_of_replicas(Mirrored *replicas, Batches *batches,
+                         void (*function)(Replica *replica, const Batch *batch))
+{
+    for (int i = 0; i < mirrored_devices(replicas); i++)
+        model_reset_metrics(mirrored_model(replicas, i));
+    int steps = batches_len(batches);
+    batches_begin(batches, steps);
+    for (int step = 0; step < steps; step++) {
+        Batch batch = batches_next(batches);
+        batch_on_each_device(replicas, function, &batch);
+    }
+    Metrics all = {0};
+    for (int i = 0; i < mirrored_devices(replicas); i++) {
+        Metrics own = model_metrics(mirrored_model(replicas, i));
+        all.loss += own.loss;
+        all.correct += own.correct;
+        all.images += own.images;
+    }
+    return all;
+}
+
+// Copies the block of a matrix that begins at (row, column). A row of `whole` has `columns` numbers,
+// and the block has own_rows x own_columns.
+static void copy_block(const float *whole, int columns, int row, int column, float *own,
+                       int own_rows, int own_columns)
+{
+    for (int r = 0; r < own_rows; r++)
+        memcpy(own + r * own_columns, whole + (row + r) * columns + column,
+               (size_t)own_columns * sizeof *own);
+}
+
+// Every variable is taken for a matrix: one without rows for one row, a kernel of a convolution for
+// one column for each filter.
+void take_own_part(Model *own, const Model *whole)
+{
+    for (int v = 0; v < model_variable_count(own); v++) {
+        const Variable *from = model_variable(whole, v), *to = model_variable(own, v);
+        int columns = from->dims[from->ndims - 1], rows = (int)variable_size(from) / columns;
+        int own_columns = to->dims[to->ndims - 1], own_rows = (int)variable_size(to) / own_columns;
+        int row = own_rows < rows ? hvd_rank() * own_rows : 0;
+        int column = own_columns < columns ? hvd_rank() * own_columns : 0;
+        if (row + own_rows > rows || column + own_columns > columns)
+            die("take_own_part: %s has no part of %d x %d for rank %d: give every worker as many units",
+                from->name, own_rows, own_columns, hvd_rank());
+        float *all = allocate(variable_size(from), sizeof *all);
+        float *block = allocate(variable_size(to), sizeof *block);
+        model_read_variable(whole, v, all);
+        copy_block(all, columns, row, column, block, own_rows, own_columns);
+        model_write_variable(own, v, block);
+        free(all);
+        free(block);
+    }
+}
+
+// ---- A learning rate that falls from batch to batch.
+
+typedef struct {
+    Callback callback;
+    float lr, decay;
+    double batches; // that are done
+} InverseTimeDecay;
+
+static void decay_batch_begin(Callback *self, Training *training)
+{
+    InverseTimeDecay *state = (InverseTimeDecay *)self;
+    float lr = state->lr / (1 + state->decay * (float)state->batches);
+    optimizer_set_learning_rate(model_optimizer(training->model), lr);
+    state->batches++;
+}
+
+Callback *inverse_time_decay(float lr, float decay)
+{
+    InverseTimeDecay *state = allocate(1, sizeof *state);
+    *state = (InverseTimeDecay){.lr = lr, .decay = decay};
+    state->callback = (Callback){
+        .name = "inverse_time_decay",
+        .batch_begin = decay_batch_begin,
+        .kept = &state->batches, // a checkpoint keeps it, and restoring brings it back
+        .kept_count = 1,
+    };
+    return &state->callback;
 }
 
 // ---- The two roles of lab 8.

@@ -12,6 +12,7 @@
 #include "hvd/ps.h"
 #include "nn/model.h"
 #include "run/args.h"
+#include "train/mirrored.h"
 
 #pragma GCC visibility push(default) // a step may call what follows
 
@@ -42,6 +43,26 @@ void allreduce_in_pieces(float *values, size_t count, MPI_Comm comm,
 // Passes each batch of an epoch to `function`, on all workers at the same time: the images of the
 // root's batch. Returns this worker's metrics.
 Metrics pass_of_all(Model *model, Batches *batches, void (*function)(Model *, const Batch *));
+
+// Calls `exchange`, which averages a gradient over all workers and returns how many rows this worker
+// contributes to it, ten times, and has the root print the rows, their KB, with `floats` for each
+// row, and the milliseconds of a call. Collective.
+void measure_exchange(const char *name, int (*exchange)(Model *model), int floats, Model *model);
+
+// Passes each batch of an epoch to `function` on all devices, as batch_on_each_device does. Returns
+// the metrics of all replicas together.
+Metrics pass_of_replicas(Mirrored *replicas, Batches *batches,
+                         void (*function)(Replica *replica, const Batch *batch));
+
+// A learning rate that falls from batch to batch: lr / (1 + decay * batches done). A checkpoint keeps
+// the number of batches (`kept` of Callback).
+USE_RESULT Callback *inverse_time_decay(float lr, float decay);
+
+// Gives a model whose layers have only this worker's units its part of an undivided model's weights:
+// of a kernel (inputs x outputs) that has fewer columns or rows than the whole one, and of a bias,
+// part number hvd_rank() of equal ones; all of every other variable. Exits with an error message
+// where there is no such part.
+void take_own_part(Model *own, const Model *whole);
 
 // A server of lab 8: answers pulls and applies pushes until all workers have left.
 void serve_workers(PsServer *server);

@@ -13,8 +13,9 @@ static void update(Model *model, const Batch *batch)
     const Parameters *parameters = model_parameters(model);
     hvd_allreduce(parameters->gradients, parameters->length, HVD_AVERAGE);
 #else
-    // TODO: by_hand: let every worker apply the mean of all workers' gradients. Where they lie,
-    // make doc NAME=compute_gradients says.
+    // TODO: by_hand: let every worker apply the mean of all workers' gradients: the
+    // model_parameters(model)->length floats at model_parameters(model)->gradients (make doc
+    // NAME=compute_gradients).
 #endif
     apply_gradients(model);
 }
@@ -72,6 +73,7 @@ int main(int argc, char **argv)
 
     Dataset train_images = load_data(&args, TRAIN);
     Dataset test_images = load_data(&args, TEST);
+    // Both sets are standardized with the mean and the standard deviation of the training images.
     Statistics statistics = image_statistics(&train_images);
     Batches *train_batches = augmented_batches(&train_images, statistics, args.batch_size);
     Batches *test_batches = plain_batches(&test_images, statistics, args.val_batch_size);

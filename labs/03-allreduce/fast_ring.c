@@ -2,7 +2,6 @@
 // it on Fashion-MNIST.
 
 #include <stdlib.h>
-#include <string.h>
 #include "hvdlab.h"
 #include "lessons/exercises.h"
 
@@ -22,26 +21,27 @@ static void hop(const float *out, int out_count, float *in, int in_count, bool a
                 int left, int right, MPI_Comm comm)
 {
 #if STEP >= 1
-    // fast_ring: all pieces set out. While one is added up the next one arrives: room for two.
-    int out_pieces = (out_count + PIECE - 1) / PIECE, in_pieces = (in_count + PIECE - 1) / PIECE;
-    MPI_Request going[out_pieces + 1], coming[2];
+    // fast_ring: begin to send all pieces. The last one is shorter, perhaps empty.
+    int out_pieces = out_count / PIECE + 1, in_pieces = in_count / PIECE + 1;
+    MPI_Request going[out_pieces], coming[2];
     for (int p = 0; p < out_pieces; p++)
         MPI_Isend(out + p * PIECE, length_of(p, out_count), MPI_FLOAT, right, 0, comm, &going[p]);
-    for (int p = 0; p <= in_pieces; p++) {
-        if (p < in_pieces)
-            MPI_Irecv(add ? arriving + p % 2 * PIECE : in + p * PIECE, length_of(p, in_count),
-                      MPI_FLOAT, left, 0, comm, &coming[p % 2]);
-        if (p == 0)
-            continue;
-        int done = p - 1;
-        MPI_Wait(&coming[done % 2], MPI_STATUS_IGNORE);
-        for (int i = 0; add && i < length_of(done, in_count); i++)
-            in[done * PIECE + i] += arriving[done % 2 * PIECE + i];
+    // fast_ring: while piece p is added up, piece p + 1 arrives: so there is room for two.
+    float *room = add ? arriving : in;
+    int rooms = add ? 2 : in_pieces;
+    MPI_Irecv(room, length_of(0, in_count), MPI_FLOAT, left, 0, comm, &coming[0]);
+    for (int p = 0; p < in_pieces; p++) {
+        if (p + 1 < in_pieces)
+            MPI_Irecv(room + (p + 1) % rooms * PIECE, length_of(p + 1, in_count), MPI_FLOAT, left,
+                      0, comm, &coming[(p + 1) % 2]);
+        MPI_Wait(&coming[p % 2], MPI_STATUS_IGNORE);
+        for (int i = 0; add && i < length_of(p, in_count); i++)
+            in[p * PIECE + i] += room[p % 2 * PIECE + i];
     }
     MPI_Waitall(out_pieces, going, MPI_STATUSES_IGNORE);
 #else
     // TODO: fast_ring: while the values travel nothing is added up, and while they are added up
-    // nothing travels. Cut them into pieces, and let the next piece travel while one is added up.
+    // nothing travels. Cut them into pieces, so that the next piece travels while one is added up.
     MPI_Sendrecv(out, out_count, MPI_FLOAT, right, 0, add ? arriving : in, in_count, MPI_FLOAT, left,
                  0, comm, MPI_STATUS_IGNORE);
     for (int i = 0; add && i < in_count; i++)
@@ -76,7 +76,7 @@ int main(int argc, char **argv)
     device_use(hvd_local_rank());
     Args args = parse_args(argc, argv);
 
-    // Alone: are the sums right, how long do they take, and how long beside MPI's own, in turn?
+    // On arrays of many sizes: are the sums right, how long do they take? Then beside MPI's own.
     sweep_allreduce("fast_ring", ring, (size_t)args.max_count);
     sweep_compare("fast_ring", ring, (size_t)args.max_count);
 

@@ -54,6 +54,7 @@ int main(int argc, char **argv)
 
     // The files hold one class after another. Every worker reads a shard of its own.
     Dataset train_images = load_data(&args, TRAIN), test_images = load_data(&args, TEST);
+    // Both sets are standardized with the mean and the standard deviation of the training images.
     Statistics statistics = image_statistics(&train_images);
     Dataset train_files = dataset_by_class(&train_images);
     Dataset test_files = dataset_by_class(&test_images);

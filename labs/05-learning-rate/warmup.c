@@ -74,6 +74,7 @@ int main(int argc, char **argv)
 
     Dataset train = load_data(&args, TRAIN);
     Dataset test = load_data(&args, TEST);
+    // Both sets are standardized with the mean and the standard deviation of the training images.
     Statistics statistics = image_statistics(&train);
     Batches *train_batches = augmented_batches(&train, statistics, args.batch_size);
     Batches *test_batches = plain_batches(&test, statistics, args.val_batch_size);
@@ -96,6 +97,7 @@ int main(int argc, char **argv)
                      .epochs = WARMUP_EPOCHS,
                      .last = args.base_lr,
                      .momentum = momentum};
+    // A callback of one's own: its name, its state, and what is called when.
     callbacks_add(&callbacks, lambda_callback((Callback){.name = "learning_rate_warmup",
                                                          .state = &warmup,
                                                          .batch_begin = warmup_batch_begin,

@@ -38,7 +38,7 @@ static void first_stage(Stage *stage, int micro_batches)
 #else
     // TODO: split: as it stands, one device waits whenever the other one computes. Find an order in
     // which both compute at the same time: neither waits while it has something to compute. The
-    // weights are to become what they become now.
+    // weights must become what they become now.
     for (int k = 0; k < micro_batches; k++) {
         stage_forward(stage, k);
         stage_send(stage, k);
@@ -55,8 +55,8 @@ static void second_stage(Stage *stage, int micro_batches)
 #if STEP >= 1
     // split: the gradient goes back at once, and device 1 keeps the values of one micro-batch.
 #else
-    // TODO: split: device 1, too, is not to wait while it has something to compute. Does this order
-    // have to change for that?
+    // TODO: split: device 1, too, must not wait while it has something to compute. See whether this
+    // order does that already; if not, change it.
 #endif
     for (int k = 0; k < micro_batches; k++) {
         stage_receive(stage, k);
@@ -86,6 +86,7 @@ int main(int argc, char **argv)
 
     Dataset train_images = load_data(&args, TRAIN);
     Dataset test_images = load_data(&args, TEST);
+    // Both sets are standardized with the mean and the standard deviation of the training images.
     Statistics statistics = image_statistics(&train_images);
     Batches *train_batches = plain_batches(&train_images, statistics, args.batch_size);
     Batches *test_batches = plain_batches(&test_images, statistics, args.val_batch_size);

@@ -58,6 +58,7 @@ int main(int argc, char **argv)
 {
     hvd_init();
     Placement placement = find_placement();
+    // The root prints a table of what all workers found.
     show_placement(placement.local_rank, placement.local_size, placement.local);
     device_use(placement.local_rank);
     Args args = parse_args(argc, argv);

@@ -36,6 +36,7 @@ refused()
 
 cat >"$folder/cases.c" <<'END'
 #include "hvdlab.h"
+#include "lessons/exercises.h"
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,13 @@ static Model *small(Optimizer *optimizer)
     Tensor image = input(28, 28, 1);
     return compile(model(image, softmax(dense(flatten(image), 10))), CATEGORICAL_CROSSENTROPY,
                    optimizer);
+}
+
+static Model *with_units(int units)
+{
+    Tensor image = input(28, 28, 1);
+    Tensor x = dense(flatten(image), units);
+    return compile(model(image, softmax(dense(x, 10))), CATEGORICAL_CROSSENTROPY, sgd(0));
 }
 
 static void train(Model *model, int epochs)
@@ -125,6 +133,7 @@ int main(int argc, char **argv)
     CASE("nothing broadcast") hvd_broadcast(none, 3, 0);
     CASE("an average of ints") hvd_allreduce_ints((int[]){1}, 1, HVD_AVERAGE);
     CASE("no bytes") hvd_broadcast_bytes(NULL, 3, 0);
+    CASE("part of units") take_own_part(with_units(8), with_units(12));
     CASE("no such root") hvd_broadcast(&value, 1, 7);
     CASE("no model") hvd_broadcast_model(NULL, 0);
     CASE("not in the group") hvd_group_allreduce(hvd_group_split(-1), &value, 1, HVD_SUM);
@@ -208,6 +217,7 @@ refused 1 "nothing broadcast" "hvd_broadcast: the values are NULL"
 refused 1 "an average of ints" "hvd_allreduce_ints: an average of whole numbers is none; ask for HVD_SUM, HVD_MIN or HVD_MAX"
 refused 1 "no bytes" "hvd_broadcast_bytes: the values are NULL"
 refused 1 "no such root" "hvd_broadcast: there is no rank 7 among 1 to be the root"
+refused 2 "part of units" "take_own_part: dense/kernel has no part of 784 x 8 for rank 1: give every worker as many units"
 refused 1 "no model" "hvd_broadcast_model: there is no model (NULL)"
 refused 1 "not in the group" "hvd_group_allreduce: this worker is not in the group"
 refused 1 "no such rank in a group" "hvd_group_of_ranks: there is no rank 9 among 1"

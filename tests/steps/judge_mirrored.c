@@ -395,6 +395,7 @@ static void judge(const Runs *runs, Report *report)
 
 static const Explanation explanations[] = {
     {"mirrored: there is no device", &d_devices_fixed},
+    {"devices in the list, and this process has", &d_devices_fixed},
     {"waits in it for the others", &d_not_called_by_all},
     {"there are no images in the batch", &d_empty_part},
     {"pass the same array", &d_array_shared},

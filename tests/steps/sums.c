@@ -29,18 +29,26 @@ static void read_message(SumCall *call, int rank, const cJSON *event)
     call->on_world = call->on_world || strcmp(event_text(event, "name"), "MPI_COMM_WORLD") == 0;
 }
 
-static void read_collective(SumCall *call, const cJSON *event)
+static void read_collective(SumCall *call, int rank, const cJSON *event)
 {
-    RankSet among = event_ranks(event, "ranks");
-    int first = 0;
-    while (among && !has_rank(among, first))
-        first++;
-    for (int r = first + 1; r < call->run->ranks; r++)
-        if (has_rank(among, r) && run_node(call->run, r) != run_node(call->run, first)) {
-            call->across_hosts += event_number(event, "bytes");
-            call->across = call->across ? call->across : event;
-            return;
-        }
+    RankSet among = event_ranks(event, "ranks"), seen = 0;
+    int hosts = 0;
+    for (int r = 0; r < call->run->ranks; r++) {
+        bool first = has_rank(among, r);
+        for (int before = 0; before < r; before++)
+            first = first && !(has_rank(seen, before) && same_host(call->run, before, r));
+        seen |= first ? 1u << r : 0;
+        hosts += first;
+    }
+    double bytes = event_number(event, "bytes");
+    const char *function = event_text(event, "function");
+    bool sums = strcmp(function, "MPI_Allreduce") == 0 || strcmp(function, "MPI_Iallreduce") == 0;
+    if (hosts > 1 && seen == among && sums) {
+        call->as_ring[rank] += 2 * (hosts - 1) * bytes / hosts;
+    } else if (hosts > 1) {
+        call->across_hosts += bytes;
+        call->across = call->across ? call->across : event;
+    }
 }
 
 // What goes on in the background, and what was waited for: "3,4".
@@ -94,7 +102,7 @@ static void read_rank(SumCall *calls, int count, const Run *run, int rank)
             read_end(call, rank, event);
             call = NULL;
         } else if (call && event_is(event, "collective_begin")) {
-            read_collective(call, event);
+            read_collective(call, rank, event);
         } else if (call) {
             read_request(call, rank, event);
         }

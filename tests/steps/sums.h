@@ -22,6 +22,8 @@ typedef struct {
     bool on_world;                // one of them was sent on MPI_COMM_WORLD
     double across_hosts;          // bytes that collective calls were made with, by one rank,
     const cJSON *across;          // among ranks of several hosts; the first such call
+    double as_ring[MAX_RANKS];    // bytes that a ring would send in place of all-reduces in which
+                                  // no two ranks share a host; across_hosts lacks these
     int first_request[MAX_RANKS]; // of what a rank began in the background; 0: none
     int unawaited[MAX_RANKS];     // of that, what it had not waited for when the call returned
 } SumCall;

@@ -24,8 +24,12 @@ largest() { sed -n "s/.*\<$1: \([0-9.]*\).*/\1/p" "$out" | sort -g | tail -n 1; 
 steps() { sed -n 's/^\([0-9]*\)\/[0-9]* - .*/\1/p' "$out" | tail -n 1; }
 wrong() { awk 'NF == 6 && /^[-0-9. ]*$/ { sum += $6 } END { print sum + 0 }' "$out"; }
 messages() { cat "$trace"/rank-*.jsonl | grep -c '"event":"message_begin"'; }
-# Of four ranks, which two hosts have in turn.
-between_hosts() { for r in 0 1 2 3; do sed -n '/"event":"message_begin"/s/.*"to":\([0-9]*\),.*"bytes":\([0-9]*\).*/\1 \2/p' "$trace/rank-$r.jsonl" | awk -v r=$r '($1 + r) % 2 { print $2 }'; done | awk '{ sum += $1 } END { print sum + 0 }'; }
+# Of four ranks, which two hosts have in turn, 0 and 1 on different ones. MPI_Allreduce counts as a ring of its ranks in their order.
+between_hosts()
+{
+    sed -n '/"function":"MPI_Allreduce"/s/.*"ranks":"0,1\([^"]*\)","bytes":\([0-9]*\).*/\1;\2/p' "$trace"/rank-?.jsonl |
+        awk -F ';' '{ n = 1 + split("1" $1, ranks, ","); sum += 2 * (n - 1) / n * $2 } END { print sum + 0 }'
+}
 models() { for f in "$trace"/rank-*.jsonl; do grep '"event":"apply"' "$f" | tail -n 1 | sed 's/.*"value":\([^,}]*\).*/\1/'; done | sort -u | wc -l; }
 drawn() { common/scripts/coverage.sh "$trace" "$1" | sed -n 's/.*: \([0-9.]*\) %$/\1/p' | tail -n 1; }
 images() { sed -n 's/.*images: \([0-9]*\) .*/\1/p' "$out" | tail -n 1; }
