@@ -3,6 +3,7 @@
 #ifndef HVDLAB_FORMAT_H
 #define HVDLAB_FORMAT_H
 
+#include <stdbool.h>
 #include "base/error.h"
 
 // A formatted string that the caller frees.
@@ -19,6 +20,9 @@ char *ranks_text(const int *ranks, int count);
 // breaks (a tab becomes a space), marks that change the direction of a line, and bytes that are not
 // UTF-8. Returns `text`, which may be NULL.
 char *text_clean(char *text);
+
+// Whether all of it is UTF-8.
+bool text_is_utf8(const char *text);
 
 // "3,9": any numbers. The caller frees it.
 char *numbers_text(const int *numbers, int count);
