@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/share.h"
-#include "base/layout.h"
 #include "base/memory.h"
 #include "comm/transport.h"
 #include "observe/span.h"
@@ -108,10 +107,7 @@ static Levels *levels_of(MPI_Comm comm)
 
 bool hierarchical_pays(size_t bytes, MPI_Comm comm)
 {
-    static enum { UNKNOWN, ONE_HOST, SEVERAL_HOSTS } layout; // asked once: each call costs
-    if (layout == UNKNOWN)
-        layout = launcher_place().local_size == world_size() ? ONE_HOST : SEVERAL_HOSTS;
-    if (layout == ONE_HOST || bytes == 0)
+    if (!world_spans_hosts() || bytes == 0)
         return false;
     HierarchyChoice choice = hierarchy_choice();
     if (choice == HIERARCHY_NEVER)
