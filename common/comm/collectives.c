@@ -134,7 +134,7 @@ static void agree_on_call(const char *caller, MPI_Comm comm)
 static MPI_Comm job(const char *caller, WorldChannel channel)
 {
     world_need(caller);
-    trace("call", TEXT("function", caller));
+    trace_call_by(caller);
     return world_comm(channel);
 }
 
@@ -143,7 +143,7 @@ static MPI_Comm members(const char *caller, HvdGroup group)
     world_need(caller);
     if (group.size < 1)
         die("%s: this worker is not in the group", caller);
-    trace("call", TEXT("function", caller));
+    trace_call_by(caller);
     return group.comm;
 }
 

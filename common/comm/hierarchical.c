@@ -300,22 +300,16 @@ static void begin_block(Levels *levels, char *values, size_t count, Reduction re
     all_go_on(levels);
 }
 
-// As in mpi_calls.c, for a call that continues in the background.
-static void trace_begin(size_t bytes, MPI_Comm comm)
-{
-    char name[MPI_MAX_OBJECT_NAME];
-    trace("collective_begin", TEXT("function", TWO_LEVELS), TEXT("name", comm_name(comm, name)),
-          NUMBER("bytes", bytes), TEXT("op", ""), NUMBER("root", -1));
-    trace("collective_end", TEXT("function", TWO_LEVELS), TEXT("name", comm_name(comm, name)));
-}
-
 // Afterwards at most `most` blocks are in transfer.
 static void begin_blocks(char *values, size_t count, Reduction reduction, int most, MPI_Comm comm)
 {
     Levels *levels = levels_of(comm);
+    char name[MPI_MAX_OBJECT_NAME] = "";
     int bytes;
     PMPI_Type_size(reduction.type, &bytes);
-    trace_begin(count * (size_t)bytes, comm);
+    trace_collective(TWO_LEVELS, trace_on() ? comm_name(comm, name) : "", count * (size_t)bytes, "",
+                     -1);
+    trace_collective_end(TWO_LEVELS, name); // it continues in the background
     for (size_t begin = 0; begin < count; begin += BLOCK) {
         size_t left = count - begin;
         while (levels->count >= most)

@@ -24,10 +24,9 @@ HvdAllreduce hvd_own_allreduce(void)
 
 void hvd_own_average(float *values, size_t count)
 {
-    trace("collective_begin", TEXT("function", "hvd_use_allreduce"), TEXT("name", "gradients"),
-          NUMBER("bytes", count * sizeof *values), TEXT("op", "sum"), NUMBER("root", -1));
+    trace_collective("hvd_use_allreduce", "gradients", count * sizeof *values, "sum", -1);
     own_allreduce(values, count, world_comm(WORLD_GRADIENTS));
-    trace("collective_end", TEXT("function", "hvd_use_allreduce"), TEXT("name", "gradients"));
+    trace_collective_end("hvd_use_allreduce", "gradients");
     hvd_divide(values, count, world_size());
 }
 
