@@ -3,7 +3,6 @@
 #include "base/format.h"
 
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,7 +91,7 @@ char *ranks_text(const int *ranks, int count)
     return text;
 }
 
-// The bytes of the UTF-8 character at `at`, and its number; 0: there is none.
+// The bytes of the UTF-8 character at `at` (RFC 3629), and its number; 0: there is none.
 static size_t read_character(const unsigned char *at, unsigned *number)
 {
     static const unsigned smallest[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -106,6 +105,14 @@ static size_t read_character(const unsigned char *at, unsigned *number)
     bool exists = *number >= smallest[length] && *number <= 0x10ffff && *at < 0xf8 &&
                   (*number < 0xd800 || *number > 0xdfff);
     return exists ? length : 0;
+}
+
+bool text_is_utf8(const char *text)
+{
+    size_t length = 1;
+    for (unsigned number; *text && length > 0; text += length)
+        length = read_character((const unsigned char *)text, &number);
+    return length > 0;
 }
 
 static bool is_shown(unsigned character)

@@ -27,6 +27,9 @@ size_t ranks_write(char *text, size_t room, RankIsIn is_in, const void *set, int
 // UTF-8. Returns `text`, which may be NULL.
 char *text_clean(char *text);
 
+// Whether all of it is UTF-8.
+bool text_is_utf8(const char *text);
+
 // "3,9": any numbers. The caller frees it.
 char *numbers_text(const int *numbers, int count);
 

@@ -358,8 +358,7 @@ static Sum agreed_sum(const Meeting *meeting, const Attendance *all)
 static void begin_meeting(Meeting *meeting, const Collective *call)
 {
     meeting->number++;
-    trace("collective_begin", TEXT("function", call->name), TEXT("name", call->channel),
-          NUMBER("bytes", EXTREMES * sizeof(uint64_t)), TEXT("op", ""), NUMBER("root", -1));
+    trace_collective(call->name, call->channel, EXTREMES * sizeof(uint64_t), "", -1);
 }
 
 static void exchange_extremes(const Meeting *meeting, uint64_t extremes[EXTREMES])
@@ -389,7 +388,7 @@ int agree(const Collective *call, MPI_Comm comm)
         working = count_working(meeting, attendances);
     }
     free(attendances);
-    trace("collective_end", TEXT("function", call->name), TEXT("name", call->channel));
+    trace_collective_end(call->name, call->channel);
     return working;
 }
 
@@ -447,7 +446,7 @@ bool agree_as_joined(Sum *sum, int *last)
         joined_since = 0;
     }
     free(all);
-    trace("collective_end", TEXT("function", call.name), TEXT("name", call.channel));
+    trace_collective_end(call.name, call.channel);
     return goes_on;
 }
 

@@ -26,7 +26,7 @@ typedef struct {
     int64_t number;     // this one
     const char *after;  // " values", whose s one value loses; NULL: nothing
     const char *advice; // ends the line; NULL: none
-    uint64_t hash;      // of the text, where the caller keeps it; 0: to be computed
+    uint64_t hash;      // of the text, or a number in its place; 0: to be computed
 } Term;
 
 enum { MAX_TERMS = 10 };

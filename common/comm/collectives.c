@@ -71,24 +71,11 @@ static void check_values(const char *caller, const void *values, size_t count)
         die("%s: the values are NULL", caller);
 }
 
-static void check_total(const char *caller, const size_t *total)
-{
-    if (!total)
-        die("%s: it needs a place for the total count, not NULL", caller);
-}
-
 static void check_op(const char *caller, HvdOp op)
 {
     if ((int)op < (int)HVD_AVERAGE || op > HVD_MAX)
         die("%s: there is no operation %d; they are HVD_AVERAGE, HVD_SUM, HVD_MIN, HVD_MAX", caller,
             (int)op);
-}
-
-static void check_member(const char *caller, HvdGroup group)
-{
-    world_need(caller);
-    if (group.size < 1)
-        die("%s: this worker is not in the group", caller);
 }
 
 // ---- What the ranks agree on.
@@ -117,6 +104,15 @@ static int agree_on_reduction(const char *caller, size_t count, HvdOp op, MPI_Co
         comm);
 }
 
+// The same for a call that a rank which has joined can't take part in.
+static void agree_on_values(const char *caller, size_t count, HvdOp op, MPI_Comm comm)
+{
+    agree(&(Collective){.name = caller,
+                        .channel = "values",
+                        .terms = {count_term(count), op_term(op)}},
+          comm);
+}
+
 // The numbers of rows may differ.
 static void agree_on_rows(const char *caller, const SparseGradient *own, HvdOp op, MPI_Comm comm)
 {
@@ -127,35 +123,55 @@ static void agree_on_rows(const char *caller, const SparseGradient *own, HvdOp o
           comm);
 }
 
-static void agree_on_broadcast(const char *caller, size_t count, int root, MPI_Comm comm)
-{
-    agree(&(Collective){.name = caller,
-                        .channel = "variables",
-                        .terms = {count_term(count), hvd_root_term(root)}},
-          comm);
-}
-
 // For a call that has nothing else to agree on.
 static void agree_on_call(const char *caller, MPI_Comm comm)
 {
     agree(&(Collective){.name = caller, .channel = "values"}, comm);
 }
 
-// ---- Over the ranks of a communicator.
+// ---- Of the whole job, or of a group: one function for both, which is told its caller.
 
-// `working`: how many of them contribute values; the others contribute zeros.
-static void allreduce(float *values, size_t count, HvdOp op, int working, MPI_Comm comm)
+static MPI_Comm job(const char *caller, WorldChannel channel)
 {
-    int size;
+    world_need(caller);
+    trace_call_by(caller);
+    return world_comm(channel);
+}
+
+static MPI_Comm members(const char *caller, HvdGroup group)
+{
+    world_need(caller);
+    if (group.size < 1)
+        die("%s: this worker is not in the group", caller);
+    trace_call_by(caller);
+    return group.comm;
+}
+
+static void allreduce(const char *caller, float *values, size_t count, HvdOp op, MPI_Comm comm)
+{
+    check_values(caller, values, count);
+    check_op(caller, op);
+    int size, working = agree_on_reduction(caller, count, op, comm);
     MPI_Comm_size(comm, &size);
-    if (size == 1)
-        return;
-    float *host = hvd_host_values(values, count);
-    if (op == HVD_AVERAGE && working < size)
-        hvd_mpi_average_of_working(host, count, working, comm);
-    else
-        hvd_mpi_allreduce(host, count, op, comm);
-    hvd_return_values(values, host, count);
+    if (size > 1) {
+        float *host = hvd_host_values(values, count);
+        if (op == HVD_AVERAGE && working < size)
+            hvd_mpi_average_of_working(host, count, working, comm);
+        else
+            hvd_mpi_allreduce(host, count, op, comm);
+        hvd_return_values(values, host, count);
+    }
+    agreed_call_ends();
+}
+
+void hvd_allreduce(float *values, size_t count, HvdOp op)
+{
+    allreduce(__func__, values, count, op, job(__func__, WORLD_VALUES));
+}
+
+void hvd_group_allreduce(HvdGroup group, float *values, size_t count, HvdOp op)
+{
+    allreduce(__func__, values, count, op, members(__func__, group));
 }
 
 // Values have `bytes` bytes each; `all_counts`: the count of each rank, or NULL.
@@ -187,7 +203,7 @@ static void *gather(const void *own, size_t count, MPI_Datatype type, size_t byt
     return all;
 }
 
-static float *allgather(const float *values, size_t count, size_t *total, MPI_Comm comm)
+static float *gather_floats(const float *values, size_t count, size_t *total, MPI_Comm comm)
 {
     float *own = hvd_host_values((float *)(uintptr_t)values, count); // only to be read
     float *all = gather(own, count, MPI_FLOAT, sizeof *all, total, NULL, comm);
@@ -196,110 +212,149 @@ static float *allgather(const float *values, size_t count, size_t *total, MPI_Co
     return all;
 }
 
-static void broadcast(float *values, size_t count, int root, MPI_Comm comm)
+static void begin_gather(const char *caller, const void *values, size_t count, const size_t *total,
+                         MPI_Comm comm)
 {
-    int size;
-    MPI_Comm_size(comm, &size);
-    if (size == 1)
-        return;
-    float *host = hvd_host_values(values, count);
-    MPI_Bcast(host, hvd_mpi_count(count), MPI_FLOAT, root, comm);
-    hvd_return_values(values, host, count);
+    check_values(caller, values, count);
+    if (!total)
+        die("%s: it needs a place for the total count, not NULL", caller);
+    agree_on_call(caller, comm);
 }
 
-// ---- Of the whole job.
-
-void hvd_allreduce(float *values, size_t count, HvdOp op)
+static float *allgather(const char *caller, const float *values, size_t count, size_t *total,
+                        MPI_Comm comm)
 {
-    world_need(__func__);
-    trace_call();
-    check_values(__func__, values, count);
-    check_op(__func__, op);
-    MPI_Comm comm = world_comm(WORLD_VALUES);
-    int working = agree_on_reduction(__func__, count, op, comm);
-    allreduce(values, count, op, working, comm);
-    agreed_call_ends();
-}
-
-void hvd_allreduce_ints(int *values, size_t count, HvdOp op)
-{
-    static const MPI_Op ops[] = {[HVD_SUM] = MPI_SUM, [HVD_MIN] = MPI_MIN, [HVD_MAX] = MPI_MAX};
-    world_need(__func__);
-    trace_call();
-    check_values(__func__, values, count);
-    check_op(__func__, op);
-    if (op == HVD_AVERAGE)
-        die("%s: an average of whole numbers is none; ask for HVD_SUM, HVD_MIN or HVD_MAX",
-            __func__);
-    MPI_Comm comm = world_comm(WORLD_VALUES);
-    agree(&(Collective){.name = __func__,
-                        .channel = "values",
-                        .terms = {count_term(count), op_term(op)}},
-          comm);
-    if (world_size() > 1)
-        MPI_Allreduce(MPI_IN_PLACE, values, hvd_mpi_count(count), MPI_INT, ops[op], comm);
-    agreed_call_ends();
-}
-
-float *hvd_allgather(const float *values, size_t count, size_t *total)
-{
-    world_need(__func__);
-    trace_call();
-    check_values(__func__, values, count);
-    check_total(__func__, total);
-    agree_on_call(__func__, world_comm(WORLD_VALUES));
-    float *all = allgather(values, count, total, world_comm(WORLD_VALUES));
+    begin_gather(caller, values, count, total, comm);
+    float *all = gather_floats(values, count, total, comm);
     agreed_call_ends();
     return all;
 }
 
-size_t hvd_reduce_scatter(const float *values, size_t count, float *own, HvdOp op)
+float *hvd_allgather(const float *values, size_t count, size_t *total)
 {
-    world_need(__func__);
-    trace_call();
-    check_values(__func__, values, count);
-    check_op(__func__, op);
-    size_t length = share_of(count, world_rank(), world_size()).count;
-    check_values(__func__, own, length);
-    MPI_Comm comm = world_comm(WORLD_VALUES);
-    agree(&(Collective){.name = __func__,
-                        .channel = "values",
-                        .terms = {count_term(count), op_term(op)}},
-          comm);
-    hvd_mpi_reduce_scatter(values, count, own, op, comm);
-    agreed_call_ends();
-    return length;
+    return allgather(__func__, values, count, total, job(__func__, WORLD_VALUES));
 }
 
-int *hvd_allgather_ints(const int *values, size_t count, size_t *total, size_t *counts)
+float *hvd_group_allgather(HvdGroup group, const float *values, size_t count, size_t *total)
 {
-    world_need(__func__);
-    trace_call();
-    check_values(__func__, values, count);
-    check_total(__func__, total);
-    MPI_Comm comm = world_comm(WORLD_VALUES);
-    agree_on_call(__func__, comm);
+    return allgather(__func__, values, count, total, members(__func__, group));
+}
+
+static int *allgather_ints(const char *caller, const int *values, size_t count, size_t *total,
+                           size_t *counts, MPI_Comm comm)
+{
+    begin_gather(caller, values, count, total, comm);
     int *all = gather(values, count, MPI_INT, sizeof *all, total, counts, comm);
     agreed_call_ends();
     return all;
 }
 
+int *hvd_allgather_ints(const int *values, size_t count, size_t *total, size_t *counts)
+{
+    return allgather_ints(__func__, values, count, total, counts, job(__func__, WORLD_VALUES));
+}
+
+int *hvd_group_allgather_ints(HvdGroup group, const int *values, size_t count, size_t *total,
+                              size_t *counts)
+{
+    return allgather_ints(__func__, values, count, total, counts, members(__func__, group));
+}
+
+static void begin_broadcast(const char *caller, const void *values, size_t count, int root,
+                            MPI_Comm comm)
+{
+    check_values(caller, values, count);
+    agree(&(Collective){.name = caller,
+                        .channel = "variables",
+                        .terms = {count_term(count), hvd_root_term(root)}},
+          comm);
+    hvd_check_root(caller, root, comm);
+}
+
+static void broadcast(const char *caller, float *values, size_t count, int root, MPI_Comm comm)
+{
+    begin_broadcast(caller, values, count, root, comm);
+    int size;
+    MPI_Comm_size(comm, &size);
+    if (size > 1) {
+        float *host = hvd_host_values(values, count);
+        MPI_Bcast(host, hvd_mpi_count(count), MPI_FLOAT, root, comm);
+        hvd_return_values(values, host, count);
+    }
+    agreed_call_ends();
+}
+
+void hvd_broadcast(float *values, size_t count, int root)
+{
+    broadcast(__func__, values, count, root, job(__func__, WORLD_VARIABLES));
+}
+
+void hvd_group_broadcast(HvdGroup group, float *values, size_t count, int root)
+{
+    broadcast(__func__, values, count, root, members(__func__, group));
+}
+
+static void barrier(const char *caller, MPI_Comm comm)
+{
+    agree_on_call(caller, comm);
+    MPI_Barrier(comm);
+    agreed_call_ends();
+}
+
+void hvd_barrier(void)
+{
+    barrier(__func__, job(__func__, WORLD_VALUES));
+}
+
+void hvd_group_barrier(HvdGroup group)
+{
+    barrier(__func__, members(__func__, group));
+}
+
+// ---- Of the whole job alone.
+
+void hvd_allreduce_ints(int *values, size_t count, HvdOp op)
+{
+    static const MPI_Op ops[] = {[HVD_SUM] = MPI_SUM, [HVD_MIN] = MPI_MIN, [HVD_MAX] = MPI_MAX};
+    MPI_Comm comm = job(__func__, WORLD_VALUES);
+    check_values(__func__, values, count);
+    check_op(__func__, op);
+    if (op == HVD_AVERAGE)
+        die("%s: an average of whole numbers is none; ask for HVD_SUM, HVD_MIN or HVD_MAX",
+            __func__);
+    agree_on_values(__func__, count, op, comm);
+    if (world_size() > 1)
+        MPI_Allreduce(MPI_IN_PLACE, values, hvd_mpi_count(count), MPI_INT, ops[op], comm);
+    agreed_call_ends();
+}
+
+size_t hvd_reduce_scatter(const float *values, size_t count, float *own, HvdOp op)
+{
+    MPI_Comm comm = job(__func__, WORLD_VALUES);
+    check_values(__func__, values, count);
+    check_op(__func__, op);
+    size_t length = share_of(count, world_rank(), world_size()).count;
+    check_values(__func__, own, length);
+    agree_on_values(__func__, count, op, comm);
+    hvd_mpi_reduce_scatter(values, count, own, op, comm);
+    agreed_call_ends();
+    return length;
+}
+
 SparseGradient hvd_allreduce_sparse(const SparseGradient *own, HvdOp op)
 {
-    world_need(__func__);
-    trace_call();
+    MPI_Comm comm = job(__func__, WORLD_VALUES);
     if (!own || own->count < 0 || own->dimension < 1)
         die("%s: there is no gradient", __func__);
     if (op != HVD_AVERAGE && op != HVD_SUM)
         die("%s: rows can be averaged or added up: HVD_AVERAGE, HVD_SUM", __func__);
     check_values(__func__, own->rows, (size_t)own->count);
     check_values(__func__, own->values, (size_t)own->count);
-    MPI_Comm comm = world_comm(WORLD_VALUES);
     agree_on_rows(__func__, own, op, comm);
     SparseGradient all = {.dimension = own->dimension};
     size_t count = (size_t)own->count, rows, values;
     all.rows = gather(own->rows, count, MPI_INT, sizeof(int), &rows, NULL, comm);
-    all.values = allgather(own->values, count * (size_t)own->dimension, &values, comm);
+    all.values = gather_floats(own->values, count * (size_t)own->dimension, &values, comm);
     all.count = hvd_mpi_count(rows);
     for (size_t i = 0; op == HVD_AVERAGE && i < values; i++)
         all.values[i] /= (float)world_size();
@@ -307,36 +362,12 @@ SparseGradient hvd_allreduce_sparse(const SparseGradient *own, HvdOp op)
     return all;
 }
 
-void hvd_broadcast(float *values, size_t count, int root)
-{
-    world_need(__func__);
-    trace_call();
-    check_values(__func__, values, count);
-    agree_on_broadcast(__func__, count, root, world_comm(WORLD_VARIABLES));
-    hvd_check_root(__func__, root, world_comm(WORLD_VARIABLES));
-    broadcast(values, count, root, world_comm(WORLD_VARIABLES));
-    agreed_call_ends();
-}
-
 void hvd_broadcast_bytes(void *bytes, size_t count, int root)
 {
-    world_need(__func__);
-    trace_call();
-    check_values(__func__, bytes, count);
-    MPI_Comm comm = world_comm(WORLD_VARIABLES);
-    agree_on_broadcast(__func__, count, root, comm);
-    hvd_check_root(__func__, root, comm);
+    MPI_Comm comm = job(__func__, WORLD_VARIABLES);
+    begin_broadcast(__func__, bytes, count, root, comm);
     if (world_size() > 1)
         MPI_Bcast(bytes, hvd_mpi_count(count), MPI_BYTE, root, comm);
-    agreed_call_ends();
-}
-
-void hvd_barrier(void)
-{
-    world_need(__func__);
-    trace_call();
-    agree_on_call(__func__, world_comm(WORLD_VALUES));
-    MPI_Barrier(world_comm(WORLD_VALUES));
     agreed_call_ends();
 }
 
@@ -354,8 +385,7 @@ static void add_zeros(const Sum *sum)
 
 int hvd_join(void)
 {
-    world_need(__func__);
-    trace_call();
+    job(__func__, WORLD_VALUES);
     int last = 0;
     Sum sum;
     while (world_size() > 1 && agree_as_joined(&sum, &last)) {
@@ -366,7 +396,7 @@ int hvd_join(void)
     return last;
 }
 
-// ---- Groups.
+// ---- Groups: how they are made.
 
 HvdGroup hvd_world(void)
 {
@@ -387,12 +417,9 @@ static HvdGroup group_of(MPI_Comm comm)
 
 HvdGroup hvd_group_split(int color)
 {
-    world_need(__func__);
-    trace_call();
-    MPI_Comm comm;
-    agree_on_call(__func__, world_comm(WORLD_VALUES));
-    MPI_Comm_split(world_comm(WORLD_VALUES), color < 0 ? MPI_UNDEFINED : color, world_rank(),
-                   &comm);
+    MPI_Comm world = job(__func__, WORLD_VALUES), comm;
+    agree_on_call(__func__, world);
+    MPI_Comm_split(world, color < 0 ? MPI_UNDEFINED : color, world_rank(), &comm);
     agreed_call_ends();
     return group_of(comm);
 }
@@ -424,10 +451,8 @@ static void agree_on_list(const char *caller, const int *ranks, int count, MPI_C
 
 HvdGroup hvd_group_of_ranks(const int *ranks, int count)
 {
-    world_need(__func__);
-    trace_call();
+    MPI_Comm world = job(__func__, WORLD_VALUES), comm;
     check_ranks(__func__, ranks, count);
-    MPI_Comm world = world_comm(WORLD_VALUES), comm;
     agree_on_list(__func__, ranks, count, world);
     MPI_Group all, some;
     MPI_Comm_group(world, &all);
@@ -437,62 +462,6 @@ HvdGroup hvd_group_of_ranks(const int *ranks, int count)
     MPI_Group_free(&all);
     agreed_call_ends();
     return group_of(comm);
-}
-
-void hvd_group_allreduce(HvdGroup group, float *values, size_t count, HvdOp op)
-{
-    check_member(__func__, group);
-    trace_call();
-    check_values(__func__, values, count);
-    check_op(__func__, op);
-    int working = agree_on_reduction(__func__, count, op, group.comm);
-    allreduce(values, count, op, working, group.comm);
-    agreed_call_ends();
-}
-
-float *hvd_group_allgather(HvdGroup group, const float *values, size_t count, size_t *total)
-{
-    check_member(__func__, group);
-    trace_call();
-    check_values(__func__, values, count);
-    check_total(__func__, total);
-    agree_on_call(__func__, group.comm);
-    float *all = allgather(values, count, total, group.comm);
-    agreed_call_ends();
-    return all;
-}
-
-int *hvd_group_allgather_ints(HvdGroup group, const int *values, size_t count, size_t *total,
-                              size_t *counts)
-{
-    check_member(__func__, group);
-    trace_call();
-    check_values(__func__, values, count);
-    check_total(__func__, total);
-    agree_on_call(__func__, group.comm);
-    int *all = gather(values, count, MPI_INT, sizeof *all, total, counts, group.comm);
-    agreed_call_ends();
-    return all;
-}
-
-void hvd_group_broadcast(HvdGroup group, float *values, size_t count, int root)
-{
-    check_member(__func__, group);
-    trace_call();
-    check_values(__func__, values, count);
-    agree_on_broadcast(__func__, count, root, group.comm);
-    hvd_check_root(__func__, root, group.comm);
-    broadcast(values, count, root, group.comm);
-    agreed_call_ends();
-}
-
-void hvd_group_barrier(HvdGroup group)
-{
-    check_member(__func__, group);
-    trace_call();
-    agree_on_call(__func__, group.comm);
-    MPI_Barrier(group.comm);
-    agreed_call_ends();
 }
 
 void hvd_group_free(HvdGroup *group)

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/share.h"
-#include "base/layout.h"
 #include "base/memory.h"
 #include "comm/transport.h"
 #include "observe/span.h"
@@ -108,10 +107,7 @@ static Levels *levels_of(MPI_Comm comm)
 
 bool hierarchical_pays(size_t bytes, MPI_Comm comm)
 {
-    static enum { UNKNOWN, ONE_HOST, SEVERAL_HOSTS } layout; // asked once: each call costs
-    if (layout == UNKNOWN)
-        layout = launcher_place().local_size == world_size() ? ONE_HOST : SEVERAL_HOSTS;
-    if (layout == ONE_HOST || bytes == 0)
+    if (!world_spans_hosts() || bytes == 0)
         return false;
     HierarchyChoice choice = hierarchy_choice();
     if (choice == HIERARCHY_NEVER)
@@ -304,22 +300,16 @@ static void begin_block(Levels *levels, char *values, size_t count, Reduction re
     all_go_on(levels);
 }
 
-// As in mpi_calls.c, for a call that continues in the background.
-static void trace_begin(size_t bytes, MPI_Comm comm)
-{
-    char name[MPI_MAX_OBJECT_NAME];
-    trace("collective_begin", TEXT("function", TWO_LEVELS), TEXT("name", comm_name(comm, name)),
-          NUMBER("bytes", bytes), TEXT("op", ""), NUMBER("root", -1));
-    trace("collective_end", TEXT("function", TWO_LEVELS), TEXT("name", comm_name(comm, name)));
-}
-
 // Afterwards at most `most` blocks are in transfer.
 static void begin_blocks(char *values, size_t count, Reduction reduction, int most, MPI_Comm comm)
 {
     Levels *levels = levels_of(comm);
+    char name[MPI_MAX_OBJECT_NAME] = "";
     int bytes;
     PMPI_Type_size(reduction.type, &bytes);
-    trace_begin(count * (size_t)bytes, comm);
+    trace_collective(TWO_LEVELS, trace_on() ? comm_name(comm, name) : "", count * (size_t)bytes, "",
+                     -1);
+    trace_collective_end(TWO_LEVELS, name); // it continues in the background
     for (size_t begin = 0; begin < count; begin += BLOCK) {
         size_t left = count - begin;
         while (levels->count >= most)

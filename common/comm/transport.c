@@ -1,22 +1,30 @@
-// The environment variables that choose a transport.
+// The environment variables that choose a transport, read once: an all-reduce asks for each piece.
 
 #include "comm/transport.h"
 
 #include "base/setting.h"
 
+static int choice(Setting setting)
+{
+    static int known[SETTINGS]; // 1 more; 0: not read yet
+    if (!known[setting])
+        known[setting] = 1 + setting_choice(setting);
+    return known[setting] - 1;
+}
+
 TransportChoice transport_choice(void)
 {
-    return (TransportChoice)setting_choice(HVD_TRANSPORT);
+    return (TransportChoice)choice(HVD_TRANSPORT);
 }
 
 HierarchyChoice hierarchy_choice(void)
 {
-    return (HierarchyChoice)setting_choice(HVD_HIERARCHICAL);
+    return (HierarchyChoice)choice(HVD_HIERARCHICAL);
 }
 
 bool hvd_compresses(void)
 {
-    return setting_choice(HVD_COMPRESSION) == 1;
+    return choice(HVD_COMPRESSION) == 1;
 }
 
 void hvd_check_settings(void)

@@ -43,23 +43,34 @@ void hvd_check_settings(void);
 // HVD_HIERARCHICAL=auto, 0 or 1 (hierarchical.h).
 typedef enum { HIERARCHY_AUTO, HIERARCHY_NEVER, HIERARCHY_ALWAYS } HierarchyChoice;
 HierarchyChoice hierarchy_choice(void);
-// HVD_COMPRESSION=bf16?
+// HVD_COMPRESSION=bf16? Like the other two it is read once.
 bool hvd_compresses(void);
 
-// What hvd_use_allreduce was told, or NULL.
+// ---- For single updates (transport_own.c).
+
+// What hvd_use_allreduce was told, or NULL; the average by that function; and the transport that
+// takes it, in the host's memory.
 HvdAllreduce hvd_own_allreduce(void);
+void hvd_own_average(float *values, size_t count);
+extern const Transport hvd_own;
+
+// While only `working` ranks contribute gradients, and those that have joined (hvd_join) zeros.
+// Broadcasts nothing.
+const Transport *hvd_joined(int working);
 
 // ---- MPI (transport_mpi.c).
 
 extern const Transport hvd_mpi;
 
 // As hvd_allreduce, over the ranks of a communicator; and what hvd_mpi's average does with
-// HVD_COMPRESSION, or by the function that hvd_use_allreduce was given. Return when it is done.
+// HVD_COMPRESSION. Return when it is done.
 void hvd_mpi_allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm);
 void hvd_mpi_average_gradients(float *values, size_t count);
 
-// Where some ranks bring zeros (hvd_join): the sum over all, divided by the number of the others.
+// Where some ranks bring zeros (hvd_join): the sum over all, divided by the number of the others;
+// and the division alone.
 void hvd_mpi_average_of_working(float *values, size_t count, int working, MPI_Comm comm);
+void hvd_divide(float *values, size_t count, int by);
 
 // As hvd_reduce_scatter, over the ranks of a communicator; in the host's memory.
 void hvd_mpi_reduce_scatter(const float *values, size_t count, float *own, HvdOp op, MPI_Comm comm);
@@ -69,7 +80,8 @@ int hvd_mpi_count(size_t count);
 
 // ---- With CUDA only.
 
-// MPI from and to a GPU: by copies through the host's memory, or straight.
+// MPI, or the function of hvd_use_allreduce, from and to a GPU by copies through the host's memory;
+// MPI straight.
 IN_LIBRARY_ALL extern const Transport hvd_staged, hvd_cuda_aware;
 // Whether Open MPI reads a GPU's memory.
 IN_LIBRARY_ALL bool hvd_mpi_is_cuda_aware(void);

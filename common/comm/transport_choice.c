@@ -20,8 +20,13 @@ void (*after_nccl_start)(void);
 
 // A mismatch would go unnoticed: another model's weights, or another order, would be accepted; and
 // two ranks that expect different messages would wait forever.
-static void agree_on_arenas(const Parameters *parameters, MPI_Comm comm)
+void hvd_agree_on_arenas(const Parameters *parameters, MPI_Comm comm)
 {
+    const Device *device = device_current();
+    if (parameters->device != device)
+        die("hvd: the model was compiled on device %d, and this thread works on device %d; let it "
+            "work on the model's",
+            parameters->device->index, device->index);
     char layout[24];
     snprintf(layout, sizeof layout, "%016" PRIx64, parameters->layout);
     Term order = text_term("lay", "their weights out in the order ", layout,
@@ -37,16 +42,16 @@ static void agree_on_arenas(const Parameters *parameters, MPI_Comm comm)
                                 CHOICE_TERM(HVD_TRANSPORT), CHOICE_TERM(HVD_HIERARCHICAL),
                                 CHOICE_TERM(HVD_COMPRESSION)}},
         comm);
-    if (hvd_own_allreduce() && hvd_compresses())
-        die("HVD_COMPRESSION=bf16: a function given to hvd_use_allreduce adds up floats; unset it");
 }
 
 Term hvd_adder_term(void)
 {
-    return text_term("add", "gradients up by ",
-                     hvd_own_allreduce() ? "a function of the program's (hvd_use_allreduce)"
-                                         : "the library's all-reduce",
-                     NULL);
+    bool own = hvd_own_allreduce() != NULL;
+    Term term = text_term(
+        "add", "gradients up by ",
+        own ? "a function of the program's (hvd_use_allreduce)" : "the library's all-reduce", NULL);
+    term.hash = 1 + own;
+    return term;
 }
 
 Term hvd_model_term(const Parameters *parameters)
@@ -151,33 +156,31 @@ static const Transport *choose(MPI_Comm comm)
     return &hvd_mpi;
 }
 
-// For an all-reduce in host memory.
-static const Transport *through_host(void)
-{
-#ifdef HVDLAB_CUDA
-    if (device_is_gpu())
-        return &hvd_staged;
-#endif
-    return &hvd_mpi;
-}
-
 void transport_end(int status)
 {
     if (status == EXIT_SUCCESS)
         hvd_transport_stop();
 }
 
-const Transport *hvd_transport(const Parameters *parameters, MPI_Comm comm)
+// For a sum in the host's memory.
+static const Transport *own(void)
+{
+    if (hvd_compresses())
+        die("HVD_COMPRESSION=bf16: a function given to hvd_use_allreduce adds up floats; unset it");
+#ifdef HVDLAB_CUDA
+    if (device_is_gpu())
+        return &hvd_staged;
+#endif
+    return &hvd_own;
+}
+
+const Transport *hvd_transport(int working, MPI_Comm comm)
 {
     static const Transport *chosen;
-    const Device *device = device_current();
-    if (parameters->device != device)
-        die("hvd: the model was compiled on device %d, and this thread works on device %d; let it "
-            "work on the model's",
-            parameters->device->index, device->index);
-    agree_on_arenas(parameters, comm);
+    if (working < world_size())
+        return hvd_joined(working);
     if (hvd_own_allreduce())
-        return through_host();
+        return own();
     if (!chosen) {
         chosen = choose(comm);
         trace("transport", TEXT("name", chosen->name),

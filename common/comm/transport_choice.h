@@ -5,9 +5,12 @@
 
 #include "comm/transport.h"
 
-// The transport for these arenas, which every rank must have, laid out alike: else the program
-// exits with an error message. Collective; the choice of the first call is final.
-const Transport *hvd_transport(const Parameters *parameters, MPI_Comm comm);
+// Before a model's values are exchanged for the first time: exits with an error message where not
+// all ranks have these arenas, laid out alike. Collective.
+void hvd_agree_on_arenas(const Parameters *parameters, MPI_Comm comm);
+// Then the transport for them, where `working` ranks contribute values. Collective; apart from
+// single updates (transport_own.c) the choice of the first call is final.
+const Transport *hvd_transport(int working, MPI_Comm comm);
 // That hvd_use_allreduce was told the same on all ranks; that they compute the same model.
 Term hvd_adder_term(void);
 Term hvd_model_term(const Parameters *parameters);

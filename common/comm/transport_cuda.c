@@ -121,7 +121,10 @@ static void staged_finish(const Parameters *parameters)
     for (int i = 0; i < waiting.count; i++) {
         const StagedPiece *piece = &waiting.pieces[i];
         CUDA(cudaEventSynchronize(piece->ready));
-        hvd_mpi_average_gradients(piece->copy, piece->count);
+        if (hvd_own_allreduce())
+            hvd_own_average(piece->copy, piece->count);
+        else
+            hvd_mpi_average_gradients(piece->copy, piece->count);
         CUDA(cudaMemcpyAsync(piece->values, piece->copy, piece->count * sizeof(float),
                              cudaMemcpyHostToDevice, waiting.copies));
     }

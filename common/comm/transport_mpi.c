@@ -1,5 +1,5 @@
-// The transport between CPUs: MPI on the arenas themselves, or the program's own all-reduce; and
-// the all-reduce of floats in host memory, which hvd's public calls use too.
+// The transport between CPUs: MPI on the arenas themselves; and the all-reduce of floats in host
+// memory, which hvd's public calls use too.
 
 #include "comm/transport.h"
 
@@ -10,9 +10,7 @@
 #include "base/bfloat16.h"
 #include "comm/hierarchical.h"
 #include "observe/timeline.h"
-#include "observe/trace.h"
 #include "base/error.h"
-#include "base/layout.h"
 #include "base/memory.h"
 #include "base/share.h"
 #include "comm/world.h"
@@ -97,7 +95,7 @@ static MPI_Op mpi_op(HvdOp op, int size)
     return MPI_SUM;
 }
 
-static void divide(float *values, size_t count, int by)
+void hvd_divide(float *values, size_t count, int by)
 {
     float factor = 1.0f / (float)by;
     for (size_t i = 0; i < count; i++)
@@ -107,7 +105,7 @@ static void divide(float *values, size_t count, int by)
 static void finish_average(float *values, size_t count, int size)
 {
     if (size > 2)
-        divide(values, count, size);
+        hvd_divide(values, count, size);
 }
 
 // The same for the hierarchical all-reduce, each of whose levels would average.
@@ -146,7 +144,7 @@ void hvd_mpi_allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm)
 void hvd_mpi_average_of_working(float *values, size_t count, int working, MPI_Comm comm)
 {
     hvd_mpi_allreduce(values, count, HVD_SUM, comm);
-    divide(values, count, working);
+    hvd_divide(values, count, working);
 }
 
 void hvd_mpi_reduce_scatter(const float *values, size_t count, float *own, HvdOp op, MPI_Comm comm)
@@ -216,40 +214,12 @@ static void average_as_bf16(float *values, size_t count, MPI_Comm comm)
     }
 }
 
-// ---- By the program's own all-reduce.
-
-static HvdAllreduce own_allreduce;
-
-void hvd_use_allreduce(HvdAllreduce allreduce)
-{
-    world_need(__func__);
-    trace_call();
-    own_allreduce = allreduce;
-}
-
-HvdAllreduce hvd_own_allreduce(void)
-{
-    return own_allreduce;
-}
-
-static void average_by_own(float *values, size_t count, MPI_Comm comm)
-{
-    trace("collective_begin", TEXT("function", "hvd_use_allreduce"), TEXT("name", "gradients"),
-          NUMBER("bytes", count * sizeof *values), TEXT("op", "sum"), NUMBER("root", -1));
-    own_allreduce(values, count, comm);
-    trace("collective_end", TEXT("function", "hvd_use_allreduce"), TEXT("name", "gradients"));
-    divide(values, count, world_size());
-}
-
 void hvd_mpi_average_gradients(float *values, size_t count)
 {
-    MPI_Comm comm = world_comm(WORLD_GRADIENTS);
-    if (own_allreduce)
-        average_by_own(values, count, comm);
-    else if (hvd_compresses())
-        average_as_bf16(values, count, comm);
+    if (hvd_compresses())
+        average_as_bf16(values, count, world_comm(WORLD_GRADIENTS));
     else
-        hvd_mpi_allreduce(values, count, HVD_AVERAGE, comm);
+        hvd_mpi_allreduce(values, count, HVD_AVERAGE, world_comm(WORLD_GRADIENTS));
 }
 
 // ---- The transport.
@@ -322,7 +292,7 @@ static void begin_average(float *values, size_t count)
 // is nothing to gain from doing both at once.
 static void average(const Parameters *parameters, size_t offset, size_t count)
 {
-    if (launcher_place().local_size < world_size() && !own_allreduce)
+    if (world_spans_hosts())
         begin_average(parameters->gradients + offset, count);
     else {
         hvd_mpi_average_gradients(parameters->gradients + offset, count);

@@ -99,14 +99,13 @@ static void check_health(void)
 static void trace_begin(const char *function, const char *name, size_t bytes, int root)
 {
     span_begin(SPAN_CALL, function, (int64_t)bytes, root);
-    trace("collective_begin", TEXT("function", function), TEXT("name", name),
-          NUMBER("bytes", bytes), TEXT("op", ""), NUMBER("root", root));
+    trace_collective(function, name, bytes, "", root);
 }
 
 static void trace_end(const char *function, const char *name)
 {
     span_end();
-    trace("collective_end", TEXT("function", function), TEXT("name", name));
+    trace_collective_end(function, name);
 }
 
 static void *halves_for(size_t length)

@@ -240,6 +240,14 @@ bool world_owns(MPI_Comm comm)
     return false;
 }
 
+bool world_spans_hosts(void)
+{
+    static int hosts; // 0: not asked yet
+    if (hosts == 0)
+        hosts = launcher_place().local_size < world.size ? 2 : 1;
+    return hosts > 1;
+}
+
 const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME])
 {
     int length = 0;

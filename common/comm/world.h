@@ -50,6 +50,8 @@ bool world_owns(MPI_Comm comm); // whether it is one of these
 // The ranks of a communicator that are on this machine, a simulated one counting as such, by `key`.
 // Collective; the caller frees it.
 MPI_Comm ranks_of_machine(MPI_Comm comm, int key);
+// Whether they are on several machines; asked once, since each query costs.
+bool world_spans_hosts(void);
 // Any communicator's name, as traces have it: "gradients".
 const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME]);
 

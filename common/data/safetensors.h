@@ -24,8 +24,11 @@ typedef struct {
     SafetensorType type;
     int ndims;
     int64_t dims[ST_MAX_DIMS];
-    int64_t count;    // product of dims
-    const void *data; // count floats or int32, 4-byte aligned, owned by the file; NULL: promised
+    int64_t count;      // product of dims
+    const void *data;   // count floats or int32, 4-byte aligned, owned by the file; NULL: promised
+    int number;         // of a promised one
+    int64_t begin, end; // its bytes, behind the header
+    uint64_t hash;      // of its values; 0: not known yet
 } Safetensor;
 
 typedef struct Safetensors Safetensors;
@@ -47,31 +50,27 @@ const Safetensor *safetensors_at(const Safetensors *file, int index);
 // A value of __metadata__, or NULL.
 const char *safetensors_metadata(const Safetensors *file, const char *key);
 
-// Writing: add tensors (the data is copied) and metadata (NULL: removes it), then save. The file
-// appears under its name only when it is complete (written beside it, then renamed).
-Safetensors *safetensors_new(void);
+// A file in memory, to be written. Its metadata, and tensors: copies of data, or promises of
+// floats, which fill(context, number, to) puts there when they are hashed or written.
+typedef void SafetensorFill(const void *context, int number, float *to);
+Safetensors *safetensors_new(SafetensorFill *fill, const void *context);
 void safetensors_add(Safetensors *file, const char *name, SafetensorType type, int ndims,
                      const int64_t *dims, const void *data);
-void safetensors_set_metadata(Safetensors *file, const char *key, const char *value);
-void safetensors_save(Safetensors *file, const char *path);
+void safetensors_promise(Safetensors *file, const char *name, int ndims, const int64_t *dims,
+                         int number);
+void safetensors_set_metadata(Safetensors *file, const char *key, const char *value); // NULL: none
 
-// As safetensors_add, but of floats that came from allocate() and belong to the file from now on.
-void safetensors_give(Safetensors *file, const char *name, int ndims, const int64_t *dims,
-                      float *data);
-
-// Tensors of floats that the file does not hold: each time that one is hashed or written,
-// read(context, index, to) puts its values there, index as in safetensors_at.
-typedef void SafetensorReader(const void *context, int index, float *to);
-void safetensors_promise(Safetensors *file, const char *name, int ndims, const int64_t *dims);
-void safetensors_read_by(Safetensors *file, SafetensorReader *read, const void *context);
-
-// Writes to exactly this path, sealed (below), and waits until the bytes are on the disk. Returns
-// 0, or the system's error number: then there is no file, or, if it could not be opened, the
-// previous one is unchanged. EMSGSIZE: the header would be longer than a reader accepts.
+// Writes to exactly this path, with the metadata entry "hash" (below), and waits until the bytes
+// are on the disk. Returns 0, or the system's error number: then there is no file, or, if it could
+// not be opened, the previous one is unchanged. EMSGSIZE: the header would be longer than a reader
+// accepts.
 int safetensors_write(Safetensors *file, const char *path);
 
 // The text for that number: the system's, or the one for EMSGSIZE.
 const char *safetensors_fault_text(int fault);
+
+// The same, beside the path and then renamed; exits with an error message where it fails.
+void safetensors_save(Safetensors *file, const char *path);
 
 // Keeps of the file only its metadata.
 void safetensors_drop_tensors(Safetensors *file);
@@ -79,9 +78,8 @@ void safetensors_drop_tensors(Safetensors *file);
 // A hash of a tensor's values: equal values, equal hashes.
 uint64_t safetensors_hash(Safetensors *file, int index);
 
-// Sets the metadata entry "hash" to a hash of everything else in the file; and tells whether it
-// matches, so that no bit has changed.
-void safetensors_seal(Safetensors *file);
+// Whether the metadata entry "hash" is the hash of everything else in the file, so that no bit has
+// changed.
 bool safetensors_is_sealed(Safetensors *file);
 
 #endif

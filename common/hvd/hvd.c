@@ -7,6 +7,7 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/hash.h"
 #include "hvd/accumulate.h"
 #include "comm/transport_choice.h"
@@ -29,11 +30,13 @@ typedef struct {
     int passes;       // gradients that an update is the mean of, on each worker
     size_t sent;      // floats that are averaged, or under way
     bool averaged;    // all of them are, and not applied yet
-    int working;      // ranks that bring gradients to this update; fewer than all: some have joined
     const Parameters *parameters;
-    const Transport *transport; // NULL before the first gradients
-    HvdAllreduce own;           // hvd_use_allreduce's, as the transport was chosen
+    bool agreed;                // on these, before the first gradients
+    const Transport *transport; // of this update
     uint64_t model;             // the hash of the model's description
+    Update rule;                // of which the next two are
+    char rule_text[256];
+    uint64_t rule_hash;
 } Distributed;
 
 // A transport transfers the pieces of one optimizer at a time.
@@ -42,35 +45,39 @@ static Distributed *under_way;
 // Begins to average the gradients up to `end`.
 static void send_piece(Distributed *d, size_t end)
 {
-    under_way = d;
     timeline_piece_ready(SPAN_QUEUED(d->parameters->device->gpu, "piece"),
                          (int64_t)((end - d->sent) * sizeof(float)), (int64_t)d->sent);
     d->transport->average(d->parameters, d->sent, end - d->sent);
     d->sent = end;
 }
 
-// Describes an optimizer, with a line for each constant.
-static const char *rule_text(const Distributed *d, char *text, size_t size)
+// Describes the optimizer, with a line for each constant, where one has changed.
+static void describe_rule(Distributed *d)
 {
     const Update *rule = &optimizer_innermost(d->optimizer.inner)->rule;
-    snprintf(text, size,
+    if (d->rule_hash && memcmp(&d->rule, rule, sizeof *rule) == 0)
+        return;
+    memcpy(&d->rule, rule, sizeof *rule);
+    snprintf(d->rule_text, sizeof d->rule_text,
              "%s\nlearning rate %s\nmomentum %s\nnesterov %s\nbeta_1 %s\nbeta_2 %s\nrho %s\n"
              "epsilon %s",
              d->optimizer.name, float_text(rule->learning_rate).text,
              float_text(rule->momentum).text, rule->nesterov ? "true" : "false",
              float_text(rule->beta_1).text, float_text(rule->beta_2).text,
              float_text(rule->rho).text, float_text(rule->epsilon).text);
-    return text;
+    d->rule_hash = hash_text(d->rule_text);
 }
 
 // In every update: a difference would let weights drift apart, or ranks wait forever. Returns how
 // many ranks contribute gradients.
-static int agree_on_update(const Distributed *d)
+static int agree_on_update(Distributed *d)
 {
-    char rule[256];
+    describe_rule(d);
     int64_t number = optimizer_iterations(&d->optimizer) + 1;
     Term model = hvd_model_term(d->parameters);
     model.hash = d->model;
+    Term rule = text_term("use", "", d->rule_text, NULL);
+    rule.hash = d->rule_hash;
     Term threshold =
         number_term("find", "HVD_FUSION_THRESHOLD=", (int64_t)(d->threshold * sizeof(float)), NULL);
     threshold.advice = PASS_ON(HVD_FUSION_THRESHOLD);
@@ -79,8 +86,7 @@ static int agree_on_update(const Distributed *d)
                       .channel = "gradients",
                       .object = "the average of gradients",
                       .terms = {model, number_term("make", "update ", number, NULL),
-                                number_term("make", "updates of ", d->passes, " gradients"),
-                                text_term("use", "", rule_text(d, rule, sizeof rule), NULL),
+                                number_term("make", "updates of ", d->passes, " gradients"), rule,
                                 hvd_adder_term(), threshold},
                       .sum = {.open = !hvd_own_allreduce(),
                               .channel = WORLD_GRADIENTS,
@@ -88,32 +94,13 @@ static int agree_on_update(const Distributed *d)
         world_comm(WORLD_GRADIENTS));
 }
 
-static bool some_have_joined(const Distributed *d)
-{
-    return d->working < world_size();
-}
-
-// With joined ranks, which contribute zeros from host memory: all in one piece.
-static void average_among_working(const Distributed *d)
-{
-    float *gradients = d->parameters->gradients;
-    size_t length = d->parameters->length;
-    float *host = hvd_host_values(gradients, length);
-    hvd_mpi_average_of_working(host, length, d->working, world_comm(WORLD_GRADIENTS));
-    hvd_return_values(gradients, host, length);
-}
-
 // Sends the remaining pieces and waits for all.
 static void complete(Distributed *d)
 {
     span_begin(SPAN_WAIT, "wait for the gradients", -1, -1);
-    if (some_have_joined(d))
-        average_among_working(d);
-    else {
-        if (d->sent < d->parameters->length)
-            send_piece(d, d->parameters->length);
-        d->transport->finish(d->parameters);
-    }
+    if (d->sent < d->parameters->length)
+        send_piece(d, d->parameters->length);
+    d->transport->finish(d->parameters);
     timeline_pieces_averaged();
     span_end();
     d->averaged = true;
@@ -125,20 +112,18 @@ static void begin_update(Distributed *d, const Parameters *parameters)
 {
     if (under_way)
         complete(under_way);
+    under_way = d;
     d->sent = 0;
     d->averaged = false;
     if (d->parameters != parameters)
         d->model = hash_text(parameters->description);
     d->parameters = parameters;
-    d->working = agree_on_update(d);
-    if (some_have_joined(d)) {
-        under_way = d;
-        return;
+    int working = agree_on_update(d);
+    if (!d->agreed && working == world_size()) {
+        hvd_agree_on_arenas(parameters, world_comm(WORLD_GRADIENTS));
+        d->agreed = true;
     }
-    if (d->transport && d->own == hvd_own_allreduce())
-        return;
-    d->own = hvd_own_allreduce();
-    d->transport = hvd_transport(parameters, world_comm(WORLD_GRADIENTS));
+    d->transport = hvd_transport(working, world_comm(WORLD_GRADIENTS));
 }
 
 // Not called if the program's own optimizer wraps this one, unless that calls it.
@@ -154,8 +139,6 @@ static void gradient_ready(Optimizer *self, const Parameters *parameters, size_t
     }
     if (offset == 0)
         begin_update(d, parameters);
-    if (some_have_joined(d))
-        return;
     // The padding after a variable is sent with it.
     size_t ready = (offset + length + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
     if (ready - d->sent >= d->threshold)
@@ -220,7 +203,6 @@ static Optimizer *distribute(const char *caller, Optimizer *optimizer, int passe
     }
     d->threshold = setting_bytes(HVD_FUSION_THRESHOLD) / sizeof(float);
     d->optimizer.waits_for = d->threshold;
-    d->working = world_size();
     d->passes = passes;
     lives_until_exit(d); // in a program that forgets it, too
     hvd_check_settings();
@@ -268,7 +250,8 @@ static void broadcast_model(const char *caller, Model *model, int root)
                                               " values of state for each weight")}},
           comm);
     hvd_check_root(caller, root, comm);
-    const Transport *transport = hvd_transport(parameters, comm);
+    hvd_agree_on_arenas(parameters, comm);
+    const Transport *transport = hvd_transport(world_size(), comm);
     transport->broadcast(parameters->weights, parameters->length, root);
     size_t length;
     float *statistics = model_statistics(model, &length);

@@ -45,7 +45,7 @@ static Known *known;
 // On several machines devices have the same numbers: the table then names the machine, too.
 static bool several_machines(void)
 {
-    return world_started() && launcher_place().local_size < world_size();
+    return world_started() && world_spans_hosts();
 }
 
 static RankRow row_of(const Training *training)

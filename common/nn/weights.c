@@ -59,46 +59,31 @@ StateTensor state_tensor(const Model *model, int number)
     return tensor;
 }
 
-static void read_state(const Model *model, const StateTensor *tensor, float *to)
+static void read_state(const void *model, int number, float *to)
 {
-    if (tensor->slot < 0)
-        model_read_variable(model, tensor->variable, to);
+    StateTensor tensor = state_tensor(model, number);
+    if (tensor.slot < 0)
+        model_read_variable(model, tensor.variable, to);
     else
-        model_read_slot(model, tensor->variable, tensor->slot, to);
+        model_read_slot(model, tensor.variable, tensor.slot, to);
 }
 
-static void copy_dims(int64_t dims[ST_MAX_DIMS], const Variable *variable)
+void promise_state(Safetensors *file, const Model *model, int number)
 {
+    StateTensor tensor = state_tensor(model, number);
+    const Variable *variable = model_variable(model, tensor.variable);
+    int64_t dims[ST_MAX_DIMS];
     for (int i = 0; i < variable->ndims; i++)
         dims[i] = variable->dims[i];
+    safetensors_promise(file, tensor.name, variable->ndims, dims, number);
 }
 
-void add_state(Safetensors *file, const Model *model, const StateTensor *tensor)
+Safetensors *file_of_states(const Model *model, int count)
 {
-    const Variable *variable = model_variable(model, tensor->variable);
-    float *values = enlarge(NULL, variable_size(variable), sizeof *values);
-    int64_t dims[ST_MAX_DIMS];
-    copy_dims(dims, variable);
-    read_state(model, tensor, values);
-    safetensors_give(file, tensor->name, variable->ndims, dims, values);
-}
-
-static void read_promised(const void *model, int index, float *to)
-{
-    StateTensor tensor = state_tensor(model, index);
-    read_state(model, &tensor, to);
-}
-
-void promise_states(Safetensors *file, const Model *model, int count)
-{
-    for (int i = 0; i < count; i++) {
-        StateTensor tensor = state_tensor(model, i);
-        const Variable *variable = model_variable(model, tensor.variable);
-        int64_t dims[ST_MAX_DIMS];
-        copy_dims(dims, variable);
-        safetensors_promise(file, tensor.name, variable->ndims, dims);
-    }
-    safetensors_read_by(file, read_promised, model);
+    Safetensors *file = safetensors_new(read_state, model);
+    for (int i = 0; i < count; i++)
+        promise_state(file, model, i);
+    return file;
 }
 
 bool fits_state(const Model *model, const StateTensor *tensor, const Safetensor *candidate)
@@ -118,11 +103,7 @@ void save_weights(const Model *model, const char *folder, const char *name)
     char *path = format_text("%s/%s.safetensors", folder, name);
     checkpoint_dir_is_used();
     trace("saved", TEXT("path", path));
-    Safetensors *file = safetensors_new();
-    for (int i = 0; i < model_variable_count(model); i++) {
-        StateTensor variable = state_tensor(model, i);
-        add_state(file, model, &variable);
-    }
+    Safetensors *file = file_of_states(model, model_variable_count(model));
     make_folders(folder);
     safetensors_save(file, path);
     safetensors_free(file);

@@ -18,12 +18,11 @@ typedef struct {
 int state_count(const Model *model);
 StateTensor state_tensor(const Model *model, int number);
 
-// Adds one to a file.
-void add_state(Safetensors *file, const Model *model, const StateTensor *tensor);
-
-// Promises the first `count` of them to a file that has none yet; the model must live as long as
-// the file. (The first model_variable_count() are the variables.)
-void promise_states(Safetensors *file, const Model *model, int count);
+// A file to be written of the first `count` of them (the first model_variable_count() are the
+// variables), and one more of them. It reads their values when it is written: the model must not
+// change before.
+Safetensors *file_of_states(const Model *model, int count);
+void promise_state(Safetensors *file, const Model *model, int number);
 
 // Whether a tensor of a file has its type and shape.
 bool fits_state(const Model *model, const StateTensor *tensor, const Safetensor *candidate);

@@ -222,3 +222,15 @@ void trace_write(const char *event, const TraceField *fields)
 {
     write_line(event, fields);
 }
+
+void trace_collective(const char *function, const char *name, size_t bytes, const char *op,
+                      int root)
+{
+    trace("collective_begin", TEXT("function", function), TEXT("name", name),
+          NUMBER("bytes", bytes), TEXT("op", op), NUMBER("root", root));
+}
+
+void trace_collective_end(const char *function, const char *name)
+{
+    trace("collective_end", TEXT("function", function), TEXT("name", name));
+}

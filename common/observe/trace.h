@@ -57,13 +57,19 @@ typedef struct {
 // The same; the last field has no name.
 void trace_write(const char *event, const TraceField *fields);
 
+// The begin and the end of a collective call. (MPI's own: watch/mpi_calls.c.)
+void trace_collective(const char *function, const char *name, size_t bytes, const char *op,
+                      int root);
+void trace_collective_end(const char *function, const char *name);
+
 // From now on the calling thread's events have this field, too: which of several threads it is that
 // compute at a time. Whether they have one.
 void trace_thread_is(const char *field, int number);
 bool trace_thread_is_named(void);
 
 // What a ready-made function writes that an exercise may have its student write instead.
-#define trace_call() trace("call", TEXT("function", __func__))
+#define trace_call_by(function_name) trace("call", TEXT("function", function_name))
+#define trace_call()                 trace_call_by(__func__)
 #define trace_call_once()                                                                          \
     do {                                                                                           \
         static bool written;                                                                       \

@@ -92,8 +92,8 @@ END {
 find . -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort | sed 's,^\./,,' | xargs awk '
 BEGIN {
     # Headers whose functions lie in other files.
-    elsewhere["comm/comm.h"] = "comm/collectives comm/transport_mpi" # transports include its types
-    elsewhere["comm/transport.h"] = "comm/transport_mpi comm/transport_cuda comm/transport_nccl" # a file each
+    elsewhere["comm/comm.h"] = "comm/collectives comm/transport_own" # transports include its types
+    elsewhere["comm/transport.h"] = "comm/transport_mpi comm/transport_own comm/transport_cuda comm/transport_nccl" # a file each
     elsewhere["nn/layers.h"] = "nn/graph" # a layer adds a node to a graph
     elsewhere["nn/model.h"] = "nn/weights" # beside the tensors of a file
     elsewhere["nn/graph.h"] = "nn/describe nn/summary" # two ways to write one

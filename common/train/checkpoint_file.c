@@ -283,8 +283,7 @@ Safetensors *make_main_file(const Training *training, int ranks, const char *tok
 {
     const Model *model = training->model;
     const Optimizer *optimizer = optimizer_innermost(model_optimizer(model));
-    Safetensors *file = safetensors_new();
-    promise_states(file, model, state_count(model));
+    Safetensors *file = file_of_states(model, state_count(model));
     set_both(file, training, token);
     safetensors_set_metadata(file, "model", model_parameters(model)->description);
     safetensors_set_metadata(file, "optimizer", optimizer->name);
@@ -303,8 +302,7 @@ Safetensors *make_main_file(const Training *training, int ranks, const char *tok
 
 Safetensors *make_weights_file(const Model *model)
 {
-    Safetensors *file = safetensors_new();
-    promise_states(file, model, model_variable_count(model));
+    Safetensors *file = file_of_states(model, model_variable_count(model));
     safetensors_set_metadata(file, "format", WEIGHTS_FORMAT);
     safetensors_set_metadata(file, "model", model_parameters(model)->description);
     return file;
@@ -379,12 +377,10 @@ static void set_metrics(Safetensors *part, const Model *model)
 Safetensors *make_part(const Training *training, int rank, const char *token,
                        const uint64_t *hashes, Safetensors *own)
 {
-    Safetensors *part = safetensors_new();
-    for (int i = 0; i < safetensors_count(own); i++) {
-        StateTensor tensor = state_tensor(training->model, i);
+    Safetensors *part = file_of_states(training->model, 0);
+    for (int i = 0; i < safetensors_count(own); i++)
         if (safetensors_hash(own, i) != hashes[i])
-            add_state(part, training->model, &tensor);
-    }
+            promise_state(part, training->model, i);
     RngOrigin origin = rng_origin();
     set_both(part, training, token);
     set_number(part, "rank", (uint64_t)rank);

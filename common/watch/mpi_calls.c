@@ -150,7 +150,7 @@ static const char *op_name(MPI_Op op)
     return op == MPI_SUM ? "sum" : op == MPI_MAX ? "max" : op == MPI_MIN ? "min" : "";
 }
 
-static void trace_collective(const MpiCall *call)
+static void trace_mpi_call(const MpiCall *call)
 {
     char name[MPI_MAX_OBJECT_NAME];
     char *ranks = ranks_of(call->comm);
@@ -164,7 +164,7 @@ static void trace_collective(const MpiCall *call)
 static SpanCall collective_begins(const MpiCall *call)
 {
     if (trace_on())
-        trace_collective(call);
+        trace_mpi_call(call);
     return call_of(call->function, call->type == MPI_DATATYPE_NULL ? NO_VALUES : call->count,
                    timeline_on() ? bytes_of(call->count, call->type) : 0, call->root, call->comm);
 }
@@ -172,7 +172,7 @@ static SpanCall collective_begins(const MpiCall *call)
 static int collective_ends(const char *function, const char *name, int result)
 {
     span_end();
-    trace("collective_end", TEXT("function", function), TEXT("name", name));
+    trace_collective_end(function, name);
     return result;
 }
 

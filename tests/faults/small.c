@@ -37,7 +37,7 @@ static void show_data_set(Dataset dataset)
 
 static void read_safetensors(const char *path, const char *copy_path)
 {
-    Safetensors *file = safetensors_read(path), *copy = safetensors_new();
+    Safetensors *file = safetensors_read(path), *copy = safetensors_new(NULL, NULL);
     for (int i = 0; i < safetensors_count(file); i++) {
         const Safetensor *t = safetensors_at(file, i);
         printf("%s %" PRIx64 "\n", t->name, sum_of(t->data, (size_t)t->count * 4));

@@ -1,6 +1,6 @@
 // A checkpoint's files for a small model: the first byte says which one this is, a main file, a
-// rank's part, or either with the hash that it has. The others get the right one, so that what they
-// say is looked at.
+// rank's part, or either with the hash that it has. That of the others is not looked at, but what
+// they say.
 
 #include "fuzz.h"
 #include <stdlib.h>
@@ -22,8 +22,6 @@ static void prepare(void)
 static void use_main(void *path)
 {
     Safetensors *file = safetensors_read(path);
-    safetensors_seal(file);
-    FUZZ_CHECK(safetensors_is_sealed(file));
     Saved saved = check_main_file(path, file, network);
     FUZZ_CHECK(saved.ranks >= 0 && saved.epoch >= 0 && saved.step >= 0 &&
                saved.step <= saved.steps);
@@ -41,7 +39,6 @@ static void use_part(void *path)
     double kept[2];
     Callback keeper = {.name = "keeper", .kept = kept, .kept_count = 2};
     Safetensors *part = safetensors_read(path);
-    safetensors_seal(part);
     check_part(path, part, network);
     put_origin(path, part);
     put_tensors(part, network);

@@ -541,7 +541,7 @@ int main(int argc, char **argv)
     Options options = parse_options(argc, argv);
     Replay r = {.file = safetensors_read(options.case_path),
                 .path = options.case_path,
-                .computed = safetensors_new()};
+                .computed = safetensors_new(NULL, NULL)};
     Safetensors *checkpoint =
         options.restore_path ? read_checkpoint_file(options.restore_path) : NULL;
     r.beginning = checkpoint ? checkpoint : r.file;

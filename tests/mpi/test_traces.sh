@@ -241,7 +241,7 @@ int main(int argc, char **argv)
     if (!args.resume) {
         Dataset train = load_data(&args, TRAIN);
         Tensor image = input(28, 28, 1);
-        Model *net = compile(model(image, softmax(dense(flatten(image), 10))), CATEGORICAL_CROSSENTROPY, sgd(0.01f));
+        Model *net = compile(model(image, softmax(dense(flatten(image), 10))), CATEGORICAL_CROSSENTROPY, hvd_distributed_optimizer(sgd(0.01f)));
         Callbacks callbacks = {0};
         Callback saves = {.epoch_end = save};
         callbacks_add(&callbacks, &saves);
@@ -266,6 +266,8 @@ in_folder()
 mkdir -p "$folder/saved"
 touch "$folder/saved/gone"
 in_folder || fail "files: $(cat "$folder/err")"
+# Ranks compare each of the four updates once.
+says 0 4 '"event":"collective_begin",.*"function":"hvd_distributed_optimizer"'
 says 0 2 '"event":"half_written",.*"path":"saved/ckpt-[12].tmp"'
 says 0 2 '"event":"written",.*"path":"saved/ckpt-[12].tmp"'
 says 0 2 '"event":"renamed",.*"from":"saved/ckpt-\([12]\).tmp","to":"saved/ckpt-\1.safetensors"'

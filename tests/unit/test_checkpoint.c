@@ -215,7 +215,6 @@ static void change(const char *name, const char *key, const char *value)
 {
     Safetensors *file = safetensors_read(name);
     safetensors_set_metadata(file, key, value);
-    safetensors_seal(file);
     safetensors_save(file, name);
     safetensors_free(file);
 }
@@ -397,9 +396,9 @@ static void load_into(const void *model)
 
 static void add_tensor(Safetensors *file, const char *name, int64_t count)
 {
-    float *values = enlarge(NULL, (size_t)count, sizeof *values);
-    memset(values, 0, (size_t)count * sizeof *values);
-    safetensors_give(file, name, 1, &count, values);
+    float *zeros = allocate((size_t)count, sizeof *zeros);
+    safetensors_add(file, name, ST_FLOAT32, 1, &count, zeros);
+    free(zeros);
 }
 
 START_TEST(weights_come_from_any_checkpoint_and_from_save_weights)
@@ -417,11 +416,23 @@ START_TEST(weights_come_from_any_checkpoint_and_from_save_weights)
 }
 END_TEST
 
+START_TEST(damaged_weights_are_refused)
+{
+    Model *m = small().model;
+    save_weights(m, scratch, "ckpt-1");
+    size_t length;
+    char *bytes = read_bytes(path, &length);
+    bytes[length - 1] ^= 4;
+    write_bytes(path, bytes, length);
+    free(bytes);
+    assert_refused(load_into, &m, "ckpt-1.safetensors: the file is damaged");
+}
+END_TEST
+
 START_TEST(a_checkpoint_with_a_variable_too_many_is_refused)
 {
     Safetensors *file = safetensors_read(path);
     add_tensor(file, "dense_7/bias", 3);
-    safetensors_seal(file);
     safetensors_save(file, path);
     assert_silently_refused(restore_first, "dense_7/bias is not the model's");
 }
@@ -433,7 +444,7 @@ START_TEST(weights_of_another_model_change_nothing)
     double before = model_fingerprints(other.model).weights;
     assert_refused(load_into, &other.model, "dense/kernel has another type or shape, 32 x 6");
     ck_assert(model_fingerprints(other.model).weights == before);
-    Safetensors *file = safetensors_new();
+    Safetensors *file = safetensors_new(NULL, NULL);
     add_tensor(file, "conv2d/bias", 2);
     add_tensor(file, "dense_7/bias", 3);
     safetensors_save(file, path);
@@ -465,6 +476,7 @@ int main(void)
     tcase_add_test(tcase, passes_are_counted_on);
     tcase_add_test(tcase, a_header_has_one_limit);
     tcase_add_test(tcase, weights_come_from_any_checkpoint_and_from_save_weights);
+    tcase_add_test(tcase, damaged_weights_are_refused);
     tcase_add_test(tcase, a_checkpoint_with_a_variable_too_many_is_refused);
     tcase_add_test(tcase, weights_of_another_model_change_nothing);
     tcase_add_test(tcase, a_long_training_can_be_saved);

@@ -138,7 +138,7 @@ static Batch batch_of(const Kind *kind, const Images *images, int update)
 // The case of the updates behind the checkpoint, without what is to come out.
 static Safetensors *new_case(const Kind *kind, const Images *images, int updates, bool labels)
 {
-    Safetensors *file = safetensors_new();
+    Safetensors *file = safetensors_new(NULL, NULL);
     safetensors_set_metadata(file, "model", kind->model);
     safetensors_set_metadata(file, "optimizer", kind->optimizer);
     safetensors_set_metadata(file, "learning_rate", "1"); // the checkpoint has the right one

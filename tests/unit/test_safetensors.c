@@ -91,7 +91,7 @@ static const int32_t ints[3] = {INT32_MIN, 0, 7};
 static void save_example(const void *unused)
 {
     (void)unused;
-    Safetensors *file = safetensors_new();
+    Safetensors *file = safetensors_new(NULL, NULL);
     safetensors_add(file, "dense/kernel", ST_FLOAT32, 2, (int64_t[]){2, 3}, floats);
     safetensors_add(file, "empty", ST_FLOAT32, 2, (int64_t[]){0, 3}, NULL);
     safetensors_add(file, "scalar", ST_FLOAT32, 0, NULL, floats);
@@ -204,7 +204,7 @@ static void save_under_a_file_size_limit(const void *unused)
     (void)unused;
     const int64_t count = 4096;
     float *zeros = allocate((size_t)count, sizeof *zeros);
-    Safetensors *file = safetensors_new();
+    Safetensors *file = safetensors_new(NULL, NULL);
     safetensors_add(file, "zeros", ST_FLOAT32, 1, &count, zeros);
     signal(SIGXFSZ, SIG_IGN); // so that the write itself fails
     setrlimit(RLIMIT_FSIZE, &(struct rlimit){.rlim_cur = 4096, .rlim_max = 4096});
