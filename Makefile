@@ -401,7 +401,7 @@ $(foreach source,$(lab_sources),$(eval $(BUILD)/$(basename $(notdir $(source))):
 judges := $(if $(JUDGES),$(sort $(JUDGES) $(shell cat $(BUILD)/settings.judges 2>/dev/null)),all)
 judges := $(or $(filter all,$(judges)),$(judges))
 judging := $(if $(filter all,$(judges)),$(wildcard tests/steps/*.c),\
-             $(shell common/scripts/includes.sh tests/steps/check.c tests/steps/compiler.c $(judges:%=tests/steps/judge_%.c)))
+             $(filter-out tests/steps/judge_%,$(wildcard tests/steps/*.c)) $(judges:%=tests/steps/judge_%.c))
 $(BUILD)/settings.judges: FORCE | $(BUILD)/settings.compile
 	@echo '$(judges)' | cmp -s - $@ || echo '$(judges)' >$@
 $(BUILD)/check-step: $(call objects_of,$(judging)) $(BUILD)/settings.judges
@@ -608,11 +608,11 @@ baseline: $(BUILD)/baseline ##t build the trainer for one device, build/baseline
 $(step_X): step-%: $(BUILD)/$$(F_$$*) ## build your file; the last line says how to run it
 	@common/scripts/student.sh line $* $<
 
-# What grades an exercise, or all.
+# What grades an exercise, or all. Of two checks at once one builds, then the other.
 checker := $(BUILD)/check-step $(BUILD)/compile-step
 define build_checker
-$(if $(wildcard $(BUILD)/check-step),,@echo 'The checker is built now, once: 10 to 20 seconds. After that a check takes seconds.')
-$(build_first) $(checker) $(if $*,JUDGES="$$(common/scripts/labs.sh judges $*)")
+$(if $(wildcard $(BUILD)/check-step),,@echo 'The checker is built now: 10 to 20 seconds. After that a check takes seconds.')
+@+mkdir -p $(BUILD) && flock $(BUILD)/checker.lock $(MAKE) $(if $(Q),-s) --no-print-directory $(checker) $(if $*,JUDGES="$$(common/scripts/labs.sh judges $*)")
 endef
 
 # FILE and SEED are seen by the scripts, as make hands on what stands on its command line.
@@ -717,7 +717,8 @@ gradescope: ##kt make an autograder for Gradescope: EXERCISES=ring:2,save [SECRE
 
 grade: ##k grade a class's submissions: SUBMISSIONS=folder [ROSTER=class.csv] [EXERCISES=1,ring:2] (labs/instructor.md)
 	@common/scripts/deps.sh install build sandbox class
-	$(build_first) $(checker) $(BUILD)/grades
+	$(build_checker)
+	$(build_first) $(BUILD)/grades
 	@common/scripts/grade.sh
 
 $(solution_X): solution-%: $$(call solution_program,$$(F_$$*)) ##k build the solution; the last line says how to run it

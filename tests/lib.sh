@@ -10,7 +10,7 @@ folder=$(mktemp -d) || exit 1 # for what a test writes; it is removed
 trap 'rm -rf "$folder"' EXIT
 failures=0
 # How many times as long as elsewhere something may take: on a busy machine, or with sanitizers.
-patience=${CK_TIMEOUT_MULTIPLIER:-1}
+patience=$((${CK_TIMEOUT_MULTIPLIER:-1} * $(tests/busy.sh)))
 
 fail()
 {

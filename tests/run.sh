@@ -7,8 +7,7 @@
 # cores, and those of the parts behind --together three at once on two cores, since many wait for most of their time.
 # Prints a line for each: name, seconds, ok, FAIL or skipped (status 77). A command's output is shown if it fails, or
 # always with V=1. A command that takes longer than its seconds, or TEST_TIMEOUT (300) without them, times
-# CK_TIMEOUT_MULTIPLIER, is ended. That number is up to four times as large where the machine is busy when the command
-# begins: more than two processes a core. With TEST_AGAIN=1 those that failed run once
+# CK_TIMEOUT_MULTIPLIER, and times what tests/busy.sh says when it begins, is ended. With TEST_AGAIN=1 those that failed run once
 # more when all the others are done, each by itself: where a machine is shared, a test may have failed
 # on time alone. (Those that crashed don't: no busy machine explains that.) What it printed is shown
 # all the same. With TEST_EVERY=N every Nth command runs, from one that the commit chooses, so that N commits
@@ -114,16 +113,6 @@ crashed() # STATUS OUTPUT
     [[ $1 -gt 128 ]] || grep -qE 'Received signal [0-9]+ \((Segm|Abort|Float|Illeg|Bus)|(ERROR|WARNING): [A-Za-z]+Sanitizer|: runtime error: ' "$2"
 }
 
-# How many times as long as alone a command may take here and now.
-cores=$(common/scripts/cores.sh)
-busy()
-{
-    local load
-    read -r load _ <"${TEST_LOADAVG:-/proc/loadavg}"
-    load=$((${load%.*} / (2 * cores)))
-    echo $((load < 1 ? 1 : load > 4 ? 4 : load))
-}
-
 # run NUMBER TEST: prints the lines of a test, at once, and leaves its result.
 run()
 {
@@ -133,8 +122,7 @@ run()
     [[ $limit != - ]] || limit=${TEST_TIMEOUT:-300}
     # (Two and a half hours are enough for any, and a test that hangs is to end.)
     local longest=$((limit > 9000 ? limit : 9000))
-    local -x CK_TIMEOUT_MULTIPLIER=$((${CK_TIMEOUT_MULTIPLIER:-1} * $(busy)))
-    limit=$((limit * CK_TIMEOUT_MULTIPLIER))
+    limit=$((limit * ${CK_TIMEOUT_MULTIPLIER:-1} * $(tests/busy.sh)))
     limit=$((limit < longest ? limit : longest))
     trap 'kill "$running" 2>/dev/null; exit 130' INT TERM HUP
     # A folder of its own for what a test leaves about: two of them at a time are a race for Open MPI's.
@@ -172,7 +160,7 @@ for part; do
 done
 for part; do
     if [[ $part = --together ]]; then
-        at_once=$(((cores * 3 + 1) / 2))
+        at_once=$((($(common/scripts/cores.sh) * 3 + 1) / 2))
         continue
     fi
     mapfile -t found <<<"${tests_in[$part]}"

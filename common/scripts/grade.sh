@@ -183,7 +183,9 @@ else
 fi
 [[ -n ${DRY:-} ]] || cat "$work/secret" >"$grades/secret"
 # What decides: the check, the library, the exercises.
-kit=$(cat "$build/check-step" "$build/hvdlab.o" "$build/compile-step" common/scripts/labs.sh labs/*/lab.conf | sha256sum | cut -c 1-12)
+library=hvdlab
+[[ ${HVDLAB_CHECK_DEVICE:-} != gpu ]] || library=hvdlab-all
+kit=$(cat "$build/check-step" "$build/$library.o" "$build/compile-step" common/scripts/labs.sh labs/*/lab.conf | sha256sum | cut -c 1-12)
 kit="$(sed -n 's/^#define HVDLAB_VERSION "\(.*\)"/\1/p' common/run/args.h) $kit"
 
 # ---- Who, and what each of them has handed in.

@@ -79,7 +79,8 @@ static char *collision(const char *messages)
         while (line > messages && line[-1] != '\n')
             line--;
         char *rest = format_text("%.1500s", line);
-        bool library = strstr(rest, "/hvdlab.o") || strstr(rest, "common/");
+        bool library =
+            strstr(rest, "/hvdlab.o") || strstr(rest, "/hvdlab-all.o") || strstr(rest, "common/");
         char *name = library ? name_after(rest, complaints[i]) : NULL;
         free(rest);
         if (name)

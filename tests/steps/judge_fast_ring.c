@@ -1,4 +1,4 @@
-// Fast_ring: a ring, as judge_ring.c has it, whose chunks travel in pieces, and one piece is
+// Fast_ring: a ring, as ring.c has it, whose chunks travel in pieces, and one piece is
 // received while another one is added up. The speed is a remark: it depends on the machine.
 
 #include "sums.h"

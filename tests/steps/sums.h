@@ -96,7 +96,7 @@ bool judge_use(const Runs *runs, const SumCalls *calls, Report *report);
 // All of an all-reduce that is made of messages: which way they take, and how much they are.
 void judge_messages(const Runs *runs, const CallRule *way, const CallRule *amount, Report *report);
 
-// Around a ring (judge_ring.c): what is wrong with the way of the values where ranks send to others
+// Around a ring (ring.c): what is wrong with the way of the values where ranks send to others
 // than their neighbours, or NULL; and all of that exercise.
 const Diagnosis *not_around(const SumCall *call);
 void judge_ring(const Runs *runs, Report *report);
