@@ -88,7 +88,7 @@ static double value(const Hypothesis *hypothesis, Cell cell)
 
 double hypothesis_value(const Hypothesis *hypothesis, const Row *row, int rank)
 {
-    return value(hypothesis, (Cell){row, rank, 0});
+    return value(hypothesis, (Cell){row, rank, hypothesis->from});
 }
 
 static bool explains(const Hypothesis *hypothesis, const Row *row, int number)

@@ -57,7 +57,7 @@ double constant_zero(Cell cell);
 double largest_own(const Row *row);
 RankSet ranks_alike(const Row *row, int rank); // that have shown the same as this one
 
-// Of a hypothesis without numbers.
+// With the first of its numbers.
 double hypothesis_value(const Hypothesis *hypothesis, const Row *row, int rank);
 
 // A divisor that stands in the program is told from others only where there are several runs.
