@@ -11,6 +11,21 @@ void rows_add(Rows *rows, const Row *row)
     rows->items[rows->count++] = *row;
 }
 
+Row row_of_rank(const Run *run, int rank, double shown)
+{
+    Row row = {.run = run, .ranks = run->ranks, .unknown = all_ranks(run->ranks) & ~(1u << rank)};
+    row.shown[rank] = shown;
+    return row;
+}
+
+int rank_of_row(const Row *row)
+{
+    int rank = 0;
+    while (has_rank(row->unknown, rank))
+        rank++;
+    return rank;
+}
+
 double own_number(Cell cell)
 {
     return cell.row->own[cell.rank];

@@ -26,6 +26,10 @@ typedef struct {
 
 void rows_add(Rows *rows, const Row *row);
 
+// A row in which only this rank has shown something; that rank.
+Row row_of_rank(const Run *run, int rank, double shown);
+int rank_of_row(const Row *row);
+
 #define EACH_ROW(row, rows)                                                                        \
     for (const Row *row = (rows)->items; row < (rows)->items + (rows)->count; row++)
 
