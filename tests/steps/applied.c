@@ -3,7 +3,6 @@
 #include "applied.h"
 
 #include <math.h>
-#include "base/memory.h"
 
 // Of the largest gradient of the step. Single precision leaves few digits of a change of weights.
 #define WEIGHTS_TOLERANCE 5e-3
@@ -54,88 +53,45 @@ static int count_updates(const Run *run)
     return least;
 }
 
-static void read_updates_of(const Run *run, int rank, AppliedUpdates *updates)
+// Reads a rank's update behind event `*before`, and moves that to the update's end. False: it is not
+// there, so this is not a trace of ours.
+static bool read_update(Row *row, int rank, int *before, double *tolerance)
 {
-    const Events *events = &run->traces.of[rank];
-    bool steps = has_steps(run);
-    for (int i = 0, before = -1; i < updates->count; i++) {
-        int gradient = event_find(events, "gradient", before + 1);
-        int end = steps ? event_find(events, "step", gradient) : gradient;
-        if (gradient < 0 || end < 0) { // not a trace of ours
-            updates->count = i;
-            return;
-        }
-        AppliedUpdate *update = &updates->items[i];
-        update->own[rank] = event_number(events->items[gradient], "value");
-        update->applied[rank] =
-            steps ? applied_in_step(run, events, gradient, end, &update->tolerance)
-                  : applied_by_hand(events, gradient);
-        before = end;
-    }
-}
-
-AppliedUpdates applied_updates(const Run *run)
-{
-    AppliedUpdates updates = {.run = run, .count = count_updates(run)};
-    updates.items = allocate((size_t)updates.count, sizeof *updates.items);
-    for (int i = 0; i < updates.count; i++)
-        updates.items[i].tolerance = TOLERANCE;
-    for (int r = 0; r < run->ranks; r++)
-        read_updates_of(run, r, &updates);
-    return updates;
-}
-
-double sum_over_ranks(const Run *run, const double values[])
-{
-    double result = 0;
-    for (int r = 0; r < run->ranks; r++)
-        result += values[r];
-    return result;
-}
-
-double largest_of_ranks(const Run *run, const double values[])
-{
-    double most = 0;
-    for (int r = 0; r < run->ranks; r++)
-        most = fmax(most, fabs(values[r]));
-    return most;
-}
-
-bool explains_applied(const Run *run, const AppliedUpdate *update, AppliedFormula formula,
-                      int number)
-{
-    double allowed = update->tolerance * largest_of_ranks(run, update->own);
-    for (int r = 0; r < run->ranks; r++)
-        if (!(fabs(update->applied[r] - formula(run, update->own, r, number)) <= allowed))
-            return false;
+    const Events *events = &row->run->traces.of[rank];
+    bool steps = has_steps(row->run);
+    int gradient = event_find(events, "gradient", *before + 1);
+    int end = steps ? event_find(events, "step", gradient) : gradient;
+    if (gradient < 0 || end < 0)
+        return false;
+    row->own[rank] = event_number(events->items[gradient], "value");
+    row->shown[rank] = steps ? applied_in_step(row->run, events, gradient, end, tolerance)
+                             : applied_by_hand(events, gradient);
+    *before = end;
     return true;
 }
 
-int finite_updates(const AppliedUpdates *updates)
+static bool is_finite(const Row *row)
 {
-    int count = updates->count > 0;
-    while (count < updates->count &&
-           isfinite(sum_over_ranks(updates->run, updates->items[count].own) +
-                    sum_over_ranks(updates->run, updates->items[count].applied)))
-        count++;
-    return count;
+    double sum = 0;
+    for (int r = 0; r < row->ranks; r++)
+        sum += row->own[r] + row->shown[r];
+    return isfinite(sum);
 }
 
-int first_not_applied(const AppliedUpdates *updates, AppliedFormula formula, int number)
+void applied_add(Rows *rows, const Run *run)
 {
-    int count = finite_updates(updates);
-    for (int i = 0; i < count; i++)
-        if (!explains_applied(updates->run, &updates->items[i], formula, number))
-            return i;
-    return -1;
-}
-
-RankSet applied_the_same(const Run *run, const AppliedUpdate *update, int rank)
-{
-    RankSet group = 0;
-    double allowed = update->tolerance * largest_of_ranks(run, update->own);
+    int before[MAX_RANKS], count = count_updates(run);
     for (int r = 0; r < run->ranks; r++)
-        if (fabs(update->applied[r] - update->applied[rank]) <= allowed)
-            group |= 1u << r;
-    return group;
+        before[r] = -1;
+    for (int u = 0; u < count; u++) {
+        Row row = {.run = run, .at = u, .ranks = run->ranks};
+        double tolerance = TOLERANCE;
+        for (int r = 0; r < run->ranks; r++)
+            if (!read_update(&row, r, &before[r], &tolerance))
+                return;
+        row.allowed = tolerance * largest_own(&row);
+        if (u > 0 && !is_finite(&row))
+            return;
+        rows_add(rows, &row);
+    }
 }

@@ -1,7 +1,7 @@
 // Step 5: the ranks share the epoch's steps, and validate on three times the test set together.
 // Rounded up, down or to nearest, as one likes.
 
-#include "judge.h"
+#include "hypotheses.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -43,140 +43,91 @@ static double batches_of_set(const Run *run, int rank, const char *set)
     return batches;
 }
 
-// ---- Ways to get a number of steps from the lengths of a permutation. `number` is of use to some.
+// ---- Numbers of steps. A row for each run: what a rank has of its own are the batches of the set, times
+// 3 where it is validated on.
 
-typedef double (*Formula)(const Run *run, int rank, int number);
+typedef struct {
+    const char *property, *field, *name, *set, *other_set;
+    int times;
+} Steps;
 
-static double length(const Run *run, int rank, int number)
+static const Steps training = {TRAINING, "steps", "steps_per_epoch", "train", "validation", 1},
+                   validation = {
+                       VALIDATION, "validation_steps", "validation_steps", "validation", "train",
+                       3};
+
+// A rank rounds what a formula gives down, up or to nearest, all ranks alike: so the formula gives
+// something between the number and the next one, or the last one, or half of each.
+enum { DOWN, UP, NEAREST, ROUNDINGS };
+static const double middle[ROUNDINGS] = {0.5 - 1e-6, -0.5 + 1e-6, -1e-6};
+
+static Rows rows_of(const Runs *runs, const Steps *steps, int rounding)
 {
-    (void)number;
-    return batches_of_set(run, rank, "train");
-}
-
-static double validation_length(const Run *run, int rank, int number)
-{
-    (void)number;
-    return batches_of_set(run, rank, "validation");
-}
-
-static double steps(const Run *run, int rank, int number)
-{
-    return length(run, rank, number) / run->ranks;
-}
-
-static double validation_steps(const Run *run, int rank, int number)
-{
-    return 3 * validation_length(run, rank, number) / run->ranks;
-}
-
-static double not_tripled(const Run *run, int rank, int number)
-{
-    return validation_length(run, rank, number) / run->ranks;
-}
-
-static double tripled_length(const Run *run, int rank, int number)
-{
-    return 3 * validation_length(run, rank, number);
-}
-
-static double rounded_down_first(const Run *run, int rank, int number)
-{
-    return 3 * floor(validation_length(run, rank, number) / run->ranks);
-}
-
-static double rounded_up_first(const Run *run, int rank, int number)
-{
-    return 3 * ceil(validation_length(run, rank, number) / run->ranks);
-}
-
-static double rounded_first(const Run *run, int rank, int number)
-{
-    return 3 * round(validation_length(run, rank, number) / run->ranks);
-}
-
-static double over_local_size(const Run *run, int rank, int number)
-{
-    return length(run, rank, number) / run_local_size(run, rank);
-}
-
-static double validation_over_local_size(const Run *run, int rank, int number)
-{
-    return tripled_length(run, rank, number) / run_local_size(run, rank);
-}
-
-static double over_number(const Run *run, int rank, int number)
-{
-    return length(run, rank, number) / number;
-}
-
-static double validation_over_number(const Run *run, int rank, int number)
-{
-    return tripled_length(run, rank, number) / number;
-}
-
-static double of_the_test_set(const Run *run, int rank, int number)
-{
-    return validation_length(run, rank, number) / run->ranks;
-}
-
-static double of_the_training_set(const Run *run, int rank, int number)
-{
-    return 3 * length(run, rank, number) / run->ranks;
-}
-
-static double images(const Run *run, int rank, int number)
-{
-    (void)rank;
-    (void)number;
-    return run_flag(run, "--images ") / run->ranks;
-}
-
-static double tripled_images(const Run *run, int rank, int number)
-{
-    return 3 * images(run, rank, number);
-}
-
-// True where all ranks of all runs asked for what the formula gives, rounded in one way.
-static bool explains(const Runs *runs, const char *field, Formula formula, int number)
-{
-    bool down = true, up = true, nearest = true;
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
+    Rows rows = {NULL, 0};
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        Row row = {.run = run, .of = steps, .ranks = run->ranks, .allowed = 0.5};
         for (int r = 0; r < run->ranks; r++) {
-            double value = asked(run, r, field);
-            double exact = formula(run, r, number);
-            down = down && value == floor(exact);
-            up = up && value == ceil(exact);
-            nearest = nearest && value == round(exact);
+            row.own[r] = steps->times * batches_of_set(run, r, steps->set);
+            row.shown[r] = asked(run, r, steps->field) + middle[rounding];
         }
-    return down || up || nearest;
+        rows_add(&rows, &row);
+    }
+    return rows;
 }
 
-// The same, with a number that stands in the program. With a single run any number is explained.
-static bool some_number_explains(const Runs *runs, const char *field, Formula formula)
+static double of_other_set(Cell cell)
 {
-    for (int number = 2; runs->count > 1 && number <= MAX_FIXED; number++)
-        if (explains(runs, field, formula, number))
-            return true;
-    return false;
+    const Steps *steps = cell.row->of;
+    return steps->times * batches_of_set(cell.row->run, cell.rank, steps->other_set);
 }
 
-// All of a rank's own images, where they are shared out.
-static double own_pass(const Run *run, int rank, const char *field)
+static double images(Cell cell)
 {
-    bool training = strcmp(field, "steps") == 0;
-    if (!shared_out(run, training ? "train_images" : "validation_images"))
-        return NAN;
-    return training ? asked(run, rank, "train_len") : 3 * asked(run, rank, "validation_len");
+    return ((const Steps *)cell.row->of)->times * run_flag(cell.row->run, "--images ");
 }
 
-// True where all ranks asked for what is right, each rounded as it likes.
-static bool is_right(const Run *run, const char *field, Formula right)
+static double rounded_first(Cell cell)
 {
-    for (int r = 0; r < run->ranks; r++)
-        if (!(fabs(asked(run, r, field) - right(run, r, 0)) < 1) &&
-            asked(run, r, field) != own_pass(run, r, field))
-            return false;
-    return true;
+    double share = own_number(cell) / 3 / cell.row->ranks;
+    return 3 * (cell.number == DOWN ? floor(share)
+                : cell.number == UP ? ceil(share)
+                                    : round(share));
+}
+
+static const Hypothesis known_of_training[] = {
+    {own_number, &d_steps_not_divided, .by_ranks = 0},
+    {own_number, &d_divided_by_local_size, .by_local_size = 1},
+    {own_number, &d_number_of_workers_fixed, .by_number = 1, .from = 2, .to = MAX_FIXED},
+    {images, &d_steps_wrong_from_images, .by_ranks = 1},
+    {of_other_set, &d_steps_wrong_other_set, .by_ranks = 1},
+    {0},
+};
+
+static const Hypothesis known_of_validation[] = {
+    {own_number, &d_validation_not_divided, .by_number = 1, .from = 3, .to = 3},
+    {own_number, &d_validation_not_divided, .by_ranks = 0},
+    {own_number, &d_validation_not_tripled, .by_ranks = 1, .by_number = 1, .from = 3, .to = 3},
+    {rounded_first, &d_divided_before_multiplying, .to = NEAREST},
+    {own_number, &d_divided_by_local_size, .by_local_size = 1},
+    {own_number, &d_number_of_workers_fixed, .by_number = 1, .from = 2, .to = MAX_FIXED},
+    {images, &d_validation_wrong_from_images, .by_ranks = 1},
+    {of_other_set, &d_validation_wrong_other_set, .by_ranks = 1},
+    {0},
+};
+
+static const Diagnosis *diagnosis_of(const Runs *runs, const Steps *steps, const Hypothesis table[],
+                                     const Diagnosis *other)
+{
+    Rows rows[ROUNDINGS];
+    for (int i = 0; i < ROUNDINGS; i++)
+        rows[i] = rows_of(runs, steps, i);
+    const Diagnosis *found = NULL;
+    for (; table->of && !found; table++)
+        for (int i = 0; i < ROUNDINGS; i++)
+            found = explains_rows(table, &rows[i]) ? table->diagnosis : found;
+    for (int i = 0; i < ROUNDINGS; i++)
+        free(rows[i].items);
+    return found ? found : other;
 }
 
 static bool batch_is_changed(const Runs *runs)
@@ -187,51 +138,13 @@ static bool batch_is_changed(const Runs *runs)
     return true;
 }
 
-// ---- Diagnoses.
-
-static const Diagnosis *wrong_training(const Runs *runs)
-{
-    const char *field = "steps";
-    if (batch_is_changed(runs))
-        return &d_batch_size_changed;
-    if (explains(runs, field, length, 0))
-        return &d_steps_not_divided;
-    if (explains(runs, field, over_local_size, 0))
-        return &d_divided_by_local_size;
-    if (some_number_explains(runs, field, over_number))
-        return &d_number_of_workers_fixed;
-    if (explains(runs, field, images, 0))
-        return &d_steps_wrong_from_images;
-    return explains(runs, field, of_the_test_set, 0) ? &d_steps_wrong_other_set : &d_steps_wrong;
-}
-
-static const Diagnosis *wrong_validation(const Runs *runs)
-{
-    const char *field = "validation_steps";
-    if (explains(runs, field, validation_length, 0) || explains(runs, field, tripled_length, 0))
-        return &d_validation_not_divided;
-    if (explains(runs, field, not_tripled, 0))
-        return &d_validation_not_tripled;
-    if (explains(runs, field, rounded_down_first, 0) ||
-        explains(runs, field, rounded_up_first, 0) || explains(runs, field, rounded_first, 0))
-        return &d_divided_before_multiplying;
-    if (explains(runs, field, validation_over_local_size, 0))
-        return &d_divided_by_local_size;
-    if (some_number_explains(runs, field, validation_over_number))
-        return &d_number_of_workers_fixed;
-    if (explains(runs, field, tripled_images, 0))
-        return &d_validation_wrong_from_images;
-    return explains(runs, field, of_the_training_set, 0) ? &d_validation_wrong_other_set
-                                                         : &d_validation_wrong;
-}
+// ---- Properties.
 
 static const Diagnosis *wrong_epochs(const Run *run, double epochs, double wanted)
 {
     return epochs < wanted && fabs(epochs - wanted / run->ranks) < 1 ? &d_epochs_divided
                                                                      : &d_epochs_wrong;
 }
-
-// ---- Properties.
 
 static char *asked_by_all(const Run *run, const char *what, const char *field)
 {
@@ -268,46 +181,60 @@ static char *right_number(const Run *run, const char *what, double batches, doub
                        ceil(exact), what, batches, run->ranks, exact);
 }
 
+// Whether a rank asked for what is right, rounded as it likes, or for all of its own images, where they
+// are shared out.
+static bool is_right(const Run *run, const Steps *steps, int rank)
+{
+    char *images = format_text("%s_images", steps->set),
+         *length = format_text("%s_len", steps->set);
+    double number = asked(run, rank, steps->field);
+    bool own = shared_out(run, images) && number == steps->times * asked(run, rank, length);
+    free(images);
+    free(length);
+    return own ||
+           fabs(number - steps->times * batches_of_set(run, rank, steps->set) / run->ranks) < 1;
+}
+
 // The first run in which a rank asked for another number; NULL: none did.
-static const Run *wrong_run(const Runs *runs, const char *field, Formula right)
+static const Run *wrong_run(const Runs *runs, const Steps *steps)
 {
     for (const Run *run = runs->items; run < runs_end(runs); run++)
-        if (!is_right(run, field, right))
-            return run;
+        for (int r = 0; r < run->ranks; r++)
+            if (!is_right(run, steps, r))
+                return run;
     return NULL;
 }
 
-static bool judge_steps(const Runs *runs, Report *report)
+static char *steps_evidence(const Run *run, const Steps *steps)
 {
-    const Run *run = wrong_run(runs, "steps", steps);
-    if (!run)
-        return report_ok(report, TRAINING);
-    char *evidence = asked_by_all(run, "steps_per_epoch", "steps");
-    char *right = right_number(run, "", length(run, 0, 0), steps(run, 0, 0));
+    double batches = batches_of_set(run, 0, steps->set);
+    char *evidence = asked_by_all(run, steps->name, steps->field);
+    char *right = right_number(run, steps->times == 1 ? "" : "3 * ", batches,
+                               steps->times * batches / run->ranks);
     text_add(&evidence, "\nright: %s", right);
     free(right);
-    return report_failure(report, TRAINING, wrong_training(runs), evidence_in(runs, run, evidence));
+    return evidence;
 }
 
-static bool judge_validation(const Runs *runs, Report *report)
+static void judge_steps(const Runs *runs, const Steps *steps, const Hypothesis table[],
+                        const Diagnosis *other, Report *report)
 {
-    const Run *run = wrong_run(runs, "validation_steps", validation_steps);
+    const Run *run = wrong_run(runs, steps);
     if (!run)
-        return report_ok(report, VALIDATION);
-    char *evidence = asked_by_all(run, "validation_steps", "validation_steps");
-    char *right =
-        right_number(run, "3 * ", validation_length(run, 0, 0), validation_steps(run, 0, 0));
-    text_add(&evidence, "\nright: %s", right);
-    free(right);
-    return report_failure(report, VALIDATION, wrong_validation(runs),
-                          evidence_in(runs, run, evidence));
+        report_ok(report, steps->property);
+    else
+        report_failure(report, steps->property,
+                       steps == &training && batch_is_changed(runs)
+                           ? &d_batch_size_changed
+                           : diagnosis_of(runs, steps, table, other),
+                       evidence_in(runs, run, steps_evidence(run, steps)));
 }
 
 static void judge(const Runs *runs, Report *report)
 {
     judge_epochs(runs, report);
-    judge_steps(runs, report);
-    judge_validation(runs, report);
+    judge_steps(runs, &training, known_of_training, &d_steps_wrong, report);
+    judge_steps(runs, &validation, known_of_validation, &d_validation_wrong, report);
 }
 
 JUDGE("step_05", judge)

@@ -2,7 +2,7 @@
 // ranks decide alike and stop in the same epoch. Each rank's own metrics weigh the same here, since
 // all ranks make equally many steps; so a weighted mean and an unweighted one are equal.
 
-#include "judge.h"
+#include "hypotheses.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,12 +21,6 @@ static const char *const metrics[METRICS] = {"loss", "accuracy", "val_loss", "va
 
 #define ALL_METRICS "loss, accuracy, val_loss, val_accuracy"
 
-// The metrics of one epoch: what each rank measured by itself, and what some event says.
-typedef struct {
-    const Run *run;
-    double own[MAX_RANKS], seen[MAX_RANKS];
-} Figure;
-
 // The event `name` of an epoch; of the callback `callback` where that isn't NULL.
 static const cJSON *event_of(const Events *events, const char *name, int epoch,
                              const char *callback)
@@ -38,18 +32,6 @@ static const cJSON *event_of(const Events *events, const char *name, int epoch,
     return NULL;
 }
 
-static Figure figure(const Run *run, const char *metric, int epoch, const char *event,
-                     const char *callback)
-{
-    Figure figure = {.run = run};
-    for (int r = 0; r < run->ranks; r++) {
-        const Events *events = &run->traces.of[r];
-        figure.own[r] = event_number(event_of(events, "epoch", epoch, NULL), metric);
-        figure.seen[r] = event_number(event_of(events, event, epoch, callback), metric);
-    }
-    return figure;
-}
-
 static int epoch_count(const Run *run)
 {
     int count = event_count(&run->traces.of[0], "history");
@@ -58,72 +40,6 @@ static int epoch_count(const Run *run)
         count = other < count ? other : count;
     }
     return count;
-}
-
-// ---- What a rank may see.
-
-typedef double (*Formula)(const Figure *figure, int rank);
-
-static double total(const Figure *figure, int rank)
-{
-    (void)rank;
-    double sum = 0;
-    for (int r = 0; r < figure->run->ranks; r++)
-        sum += figure->own[r];
-    return sum;
-}
-
-static double mean(const Figure *figure, int rank)
-{
-    return total(figure, rank) / figure->run->ranks;
-}
-
-static double its_own(const Figure *figure, int rank)
-{
-    return figure->own[rank];
-}
-
-static double of_root(const Figure *figure, int rank)
-{
-    (void)rank;
-    return figure->own[0];
-}
-
-static double mean_on_root_only(const Figure *figure, int rank)
-{
-    return rank == 0 ? mean(figure, rank) : figure->own[rank];
-}
-
-static double total_over_local_size(const Figure *figure, int rank)
-{
-    return total(figure, rank) / run_local_size(figure->run, rank);
-}
-
-static double mean_of_machine(const Figure *figure, int rank)
-{
-    const Run *run = figure->run;
-    double sum = 0;
-    for (int r = 0; r < run->ranks; r++)
-        sum += run_node(run, r) == run_node(run, rank) ? figure->own[r] : 0;
-    return sum / run_local_size(run, rank);
-}
-
-static double tolerance_of(const Figure *figure)
-{
-    return TOLERANCE * fabs(total(figure, 0)) + 1e-12;
-}
-
-// Groups that happen to have the same mean look like one, whose mean is the same.
-static double mean_of_those_who_see_it(const Figure *figure, int rank)
-{
-    double sum = 0;
-    int count = 0;
-    for (int r = 0; r < figure->run->ranks; r++)
-        if (fabs(figure->seen[r] - figure->seen[rank]) <= tolerance_of(figure)) {
-            sum += figure->own[r];
-            count++;
-        }
-    return sum / count;
 }
 
 // What is looked at: an event, and of which callback.
@@ -137,57 +53,57 @@ static bool sees(const Run *run, View view, int rank)
     return !view.callback || event_of(&run->traces.of[rank], view.event, 0, view.callback);
 }
 
-// True where the formula gives what all ranks see of the metric in that epoch.
-static bool epoch_is(const Run *run, View view, const char *metric, int epoch, Formula formula)
+// Of a metric, in these runs: a row for each epoch. What a rank has of its own it has measured.
+static Rows metric_rows(const Run *run, int count, View view, const char *metric)
 {
-    Figure f = figure(run, metric, epoch, view.event, view.callback);
-    for (int r = 0; r < run->ranks; r++)
-        if (sees(run, view, r) && !(fabs(f.seen[r] - formula(&f, r)) <= tolerance_of(&f)))
-            return false;
-    return true;
+    Rows rows = {NULL, 0};
+    for (const Run *end = run + count; run < end; run++)
+        for (int epoch = 0, epochs = epoch_count(run); epoch < epochs; epoch++) {
+            Row row = {.run = run, .at = epoch, .ranks = run->ranks};
+            for (int r = 0; r < run->ranks; r++) {
+                const Events *events = &run->traces.of[r];
+                const cJSON *own = event_of(events, "epoch", epoch, NULL),
+                            *seen = event_of(events, view.event, epoch, view.callback);
+                row.own[r] = event_number(own, metric);
+                row.shown[r] = event_number(seen, metric);
+                row.unknown |= sees(run, view, r) ? 0 : 1u << r;
+            }
+            row.allowed = TOLERANCE * fabs(sum_of_own((Cell){&row, 0, 0})) + 1e-12;
+            rows_add(&rows, &row);
+        }
+    return rows;
 }
 
-// The first epoch in which the formula does not give what all ranks see of the metric; -1: none.
-static int first_other_epoch(const Run *run, View view, const char *metric, Formula formula)
+static const Hypothesis mean = {sum_of_own, NULL, .by_ranks = 1};
+static const Hypothesis its_own = {.of = own_number};
+
+static bool metric_is(const Run *run, int count, View view, const char *metric,
+                      const Hypothesis *hypothesis)
 {
-    int epochs = epoch_count(run);
-    for (int epoch = 0; epoch < epochs; epoch++)
-        if (!epoch_is(run, view, metric, epoch, formula))
-            return epoch;
-    return -1;
+    Rows rows = metric_rows(run, count, view, metric);
+    bool result = explains_rows(hypothesis, &rows);
+    free(rows.items);
+    return result;
 }
 
-static bool metric_is(const Run *run, View view, const char *metric, Formula formula)
+static int metrics_that_are(const Run *run, int count, View view, const Hypothesis *hypothesis)
 {
-    return first_other_epoch(run, view, metric, formula) < 0;
-}
-
-static bool metric_is_in_all(const Runs *runs, View view, const char *metric, Formula formula)
-{
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        if (!metric_is(run, view, metric, formula))
-            return false;
-    return true;
-}
-
-static bool all_are(const Runs *runs, View view, Formula formula)
-{
+    int result = 0;
     for (int m = 0; m < METRICS; m++)
-        if (!metric_is_in_all(runs, view, metrics[m], formula))
-            return false;
-    return true;
+        result += metric_is(run, count, view, metrics[m], hypothesis);
+    return result;
 }
 
-// The metrics that the formula explains, where each of the others is the mean, or each rank's own:
+// The metrics that the hypothesis explains, where each of the others is the mean, or each rank's own:
 // "val_loss, val_accuracy", which the caller frees. NULL where there are none, or it is not so.
-static char *explained_metrics(const Runs *runs, View view, Formula formula)
+static char *explained_metrics(const Runs *runs, View view, const Hypothesis *hypothesis)
 {
     char *names = NULL;
     for (int m = 0; m < METRICS; m++) {
-        if (metric_is_in_all(runs, view, metrics[m], mean) ||
-            metric_is_in_all(runs, view, metrics[m], its_own))
+        if (metric_is(runs->items, runs->count, view, metrics[m], &mean) ||
+            metric_is(runs->items, runs->count, view, metrics[m], &its_own))
             continue;
-        if (!metric_is_in_all(runs, view, metrics[m], formula)) {
+        if (!metric_is(runs->items, runs->count, view, metrics[m], hypothesis)) {
             free(names);
             return NULL;
         }
@@ -196,34 +112,34 @@ static char *explained_metrics(const Runs *runs, View view, Formula formula)
     return names;
 }
 
-static int metrics_averaged(const Run *run, View view)
+static void add_numbers(char **evidence, const double numbers[], int count)
 {
-    int count = 0;
-    for (int m = 0; m < METRICS; m++)
-        count += metric_is(run, view, metrics[m], mean);
-    return count;
+    for (int i = 0; i < count; i++)
+        text_add(evidence, " %.4f", numbers[i]);
 }
 
 // Of the first epoch in which a metric is not the mean.
 static char *evidence_of(const Run *run, View view)
 {
+    Rows rows[METRICS];
     int first = epoch_count(run);
     for (int m = 0; m < METRICS; m++) {
-        int epoch = first_other_epoch(run, view, metrics[m], mean);
-        first = epoch >= 0 && epoch < first ? epoch : first;
+        rows[m] = metric_rows(run, 1, view, metrics[m]);
+        const Row *wrong = first_unexplained(&mean, &rows[m]);
+        first = wrong && wrong->at < first ? wrong->at : first;
     }
     char *evidence = format_text(
         "in epoch %d; own: metrics of each rank alone, seen: those in its logs", first + 1);
     for (int m = 0; m < METRICS; m++) {
-        Figure f = figure(run, metrics[m], first, view.event, view.callback);
-        bool right = epoch_is(run, view, metrics[m], first, mean);
+        const Row *row = &rows[m].items[first];
         text_add(&evidence, "\n%-12s own ", metrics[m]);
-        for (int r = 0; r < run->ranks; r++)
-            text_add(&evidence, " %.4f", f.own[r]);
+        add_numbers(&evidence, row->own, row->ranks);
         text_add(&evidence, "\n%-12s seen", "");
-        for (int r = 0; r < run->ranks; r++)
-            text_add(&evidence, " %.4f", f.seen[r]);
-        text_add(&evidence, "   %s %.4f", right ? "the mean" : "and not the mean,", mean(&f, 0));
+        add_numbers(&evidence, row->shown, row->ranks);
+        text_add(&evidence, "   %s %.4f",
+                 explains_row(&mean, row) ? "the mean" : "and not the mean,",
+                 hypothesis_value(&mean, row, 0));
+        free(rows[m].items);
     }
     return evidence;
 }
@@ -231,33 +147,23 @@ static char *evidence_of(const Run *run, View view)
 // ---- Diagnoses.
 
 // What may have become of metrics that are neither the mean nor each rank's own.
-static const struct {
-    Formula formula;
-    const Diagnosis *diagnosis;
-} rules[] = {
-    {total, &d_metrics_summed},
-    {mean_on_root_only, &d_averaged_on_root_only},
-    {of_root, &d_metrics_of_one_rank},
-    {total_over_local_size, &d_divided_by_local_size},
-    {mean_of_machine, &d_averaged_within_machine},
-    {mean_of_those_who_see_it, &d_averaged_within_groups},
+static const Hypothesis rules[] = {
+    {sum_of_own, &d_metrics_summed, .by_ranks = 0},
+    {mean_on_the_root, &d_averaged_on_root_only, .by_ranks = 0},
+    {own_of_number, &d_metrics_of_one_rank, .by_ranks = 0},
+    {sum_of_own, &d_divided_by_local_size, .by_local_size = 1},
+    {sum_of_machine, &d_averaged_within_machine, .by_local_size = 1},
+    {mean_of_those_alike, &d_averaged_within_groups, .by_ranks = 0},
+    {0},
 };
-
-static bool all_in_run_are(const Run *run, View view, Formula formula)
-{
-    for (int m = 0; m < METRICS; m++)
-        if (!metric_is(run, view, metrics[m], formula))
-            return false;
-    return true;
-}
 
 // In some runs of several ranks everything is averaged, and in the others nothing.
 static bool averaged_in_some_runs(const Runs *runs, View view)
 {
     int averaged = 0, own = 0;
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        bool here = all_in_run_are(run, view, mean);
-        if (!here && !all_in_run_are(run, view, its_own))
+        bool here = metrics_that_are(run, 1, view, &mean) == METRICS;
+        if (!here && metrics_that_are(run, 1, view, &its_own) < METRICS)
             return false;
         averaged += run->ranks > 1 && here;
         own += !here;
@@ -273,11 +179,11 @@ static bool report_rule(const Runs *runs, View view, char *evidence, Report *rep
         report_failure(report, HISTORY, &d_average_missing_in_some_runs, evidence);
         return true;
     }
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        char *names = explained_metrics(runs, view, rules[i].formula);
+    for (const Hypothesis *rule = rules; rule->of; rule++) {
+        char *names = explained_metrics(runs, view, rule);
         if (!names)
             continue;
-        const Diagnosis *diagnosis = rules[i].diagnosis;
+        const Diagnosis *diagnosis = rule->diagnosis;
         bool all = strcmp(names, ALL_METRICS) == 0;
         char *mistake = format_text("%s%s%s%s", diagnosis->mistake, all ? "" : " (This is about ",
                                     all ? "" : names, all ? "" : ".)");
@@ -291,12 +197,13 @@ static bool report_rule(const Runs *runs, View view, char *evidence, Report *rep
 
 static const Diagnosis *wrong_history(const Runs *runs, const Run *run, View view)
 {
-    if (all_are(runs, view, its_own))
+    if (metrics_that_are(runs->items, runs->count, view, &its_own) == METRICS)
         return &d_average_missing;
-    if (metrics_averaged(run, view) == 0)
+    if (metrics_that_are(run, 1, view, &mean) == 0)
         return &d_metrics_wrong;
-    return metric_is(run, view, "val_accuracy", mean) ? &d_some_metrics_not_averaged
-                                                      : &d_some_metrics_not_averaged_not_the_last;
+    return metric_is(run, 1, view, "val_accuracy", &mean)
+               ? &d_some_metrics_not_averaged
+               : &d_some_metrics_not_averaged_not_the_last;
 }
 
 static bool is_called(const Run *run, const char *callback)
@@ -317,7 +224,7 @@ static void judge_callback(const Runs *runs, const char *property, const char *c
         if (!is_called(run, callback))
             continue;
         any = true;
-        if (metrics_averaged(run, view) == METRICS)
+        if (metrics_that_are(run, 1, view, &mean) == METRICS)
             continue;
         report_failure(report, property, diagnosis, evidence_in(runs, run, evidence_of(run, view)));
         return;
@@ -330,7 +237,7 @@ static bool judge_history(const Runs *runs, Report *report)
 {
     View view = {"history", NULL};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        if (metrics_averaged(run, view) == METRICS)
+        if (metrics_that_are(run, 1, view, &mean) == METRICS)
             continue;
         char *evidence = evidence_in(runs, run, evidence_of(run, view));
         if (!report_rule(runs, view, evidence, report))

@@ -80,14 +80,14 @@ static void crashed(const Run *run, Report *report)
     Runs one = {.items = (Run *)(uintptr_t)run, .count = 1};
     WarmupRuns all = warmup_runs(&one);
     const WarmupRun *t = &all.items[0];
-    Variant variant;
     Moment moment;
+    double right;
     if (add_disagreed_update(&all.items[0])) {
         name_disagreement(t, report);
     } else if (report_passed(report) && event_count(&run->traces.of[0], "step") > 0) {
-        if (first_wrong_rate(t, &rates_after_warmup, &variant, &moment))
+        if (first_wrong_rate(t, &rates_after_warmup, &moment, &right))
             judge_warmup_rates(&one, &all, &rates_after_warmup, report);
-        if (first_wrong_rate(t, &rates_in_warmup, &variant, &moment))
+        if (first_wrong_rate(t, &rates_in_warmup, &moment, &right))
             judge_warmup_rates(&one, &all, &rates_in_warmup, report);
         else if (is_momentum_wrong(t))
             judge_momentum_within(&one, &all, report);

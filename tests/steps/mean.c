@@ -10,151 +10,25 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/memory.h"
 #include "base/format.h"
 
-// ---- What a rank may have applied, given what all computed.
+static const Hypothesis right = {sum_of_own, NULL, .by_ranks = 1};
+static const Hypothesis its_own = {.of = own_number};
+static const Hypothesis of_group = {.of = mean_of_those_alike};
 
-static double mean(const Run *run, const double own[], int rank, int number)
+// Of some ranks, and neither of all nor each its own.
+static bool averaged_in_groups(const Row *row)
 {
-    (void)rank;
-    (void)number;
-    return sum_over_ranks(run, own) / run->ranks;
-}
-
-static double total(const Run *run, const double own[], int rank, int number)
-{
-    (void)rank;
-    (void)number;
-    return sum_over_ranks(run, own);
-}
-
-static double mean_of_mean(const Run *run, const double own[], int rank, int number)
-{
-    return mean(run, own, rank, number) / run->ranks;
-}
-
-static double its_own(const Run *run, const double own[], int rank, int number)
-{
-    (void)run;
-    (void)number;
-    return own[rank];
-}
-
-static double its_own_divided(const Run *run, const double own[], int rank, int number)
-{
-    (void)number;
-    return own[rank] / run->ranks;
-}
-
-static double of_one_rank(const Run *run, const double own[], int rank, int number)
-{
-    (void)rank;
-    return own[number < run->ranks ? number : 0];
-}
-
-static double total_over_number(const Run *run, const double own[], int rank, int number)
-{
-    (void)rank;
-    return sum_over_ranks(run, own) / number;
-}
-
-static double total_over_local_size(const Run *run, const double own[], int rank, int number)
-{
-    (void)number;
-    return sum_over_ranks(run, own) / run_local_size(run, rank);
-}
-
-static double mean_of_machine(const Run *run, const double own[], int rank, int number)
-{
-    (void)number;
-    double result = 0;
-    for (int r = 0; r < run->ranks; r++)
-        result += run_node(run, r) == run_node(run, rank) ? own[r] : 0;
-    return result / run_local_size(run, rank);
-}
-
-static double nothing(const Run *run, const double own[], int rank, int number)
-{
-    (void)run;
-    (void)own;
-    (void)rank;
-    (void)number;
-    return 0;
-}
-
-static double mean_on_the_root(const Run *run, const double own[], int rank, int number)
-{
-    return rank == 0 ? mean(run, own, rank, number) : own[rank];
-}
-
-static double twice_the_mean(const Run *run, const double own[], int rank, int number)
-{
-    return 2 * mean(run, own, rank, number);
-}
-
-// True where each rank applied the mean of those that applied the same: some ranks, and neither all
-// nor each its own.
-static bool averaged_in_groups(const Run *run, const AppliedUpdate *update)
-{
-    if (explains_applied(run, update, mean, 0) || explains_applied(run, update, its_own, 0))
-        return false;
-    double allowed = update->tolerance * largest_of_ranks(run, update->own);
-    for (int rank = 0; rank < run->ranks; rank++) {
-        RankSet group = applied_the_same(run, update, rank);
-        double of_group = 0;
-        for (int r = 0; r < run->ranks; r++)
-            of_group += has_rank(group, r) ? update->own[r] : 0;
-        if (!(fabs(update->applied[rank] - of_group / rank_count(group)) <= allowed))
-            return false;
-    }
-    return true;
-}
-
-typedef struct {
-    AppliedUpdates *items;
-    int count;
-} AllUpdates;
-
-static bool explains(const AllUpdates *all, AppliedFormula formula, int number)
-{
-    for (int i = 0; i < all->count; i++)
-        if (first_not_applied(&all->items[i], formula, number) >= 0)
-            return false;
-    return true;
-}
-
-static bool some_number_explains(const AllUpdates *all, AppliedFormula formula, int from, int to)
-{
-    for (int number = from; number <= to; number++)
-        if (explains(all, formula, number))
-            return true;
-    return false;
+    return explains_row(&of_group, row) && !explains_row(&right, row) &&
+           !explains_row(&its_own, row);
 }
 
 // Two ranks are one group, or none.
-static bool always_in_groups(const AllUpdates *all)
+static bool always_in_groups(const Rows *rows)
 {
-    for (int i = 0; i < all->count; i++) {
-        const AppliedUpdates *updates = &all->items[i];
-        for (int u = 0; u < finite_updates(updates); u++)
-            if (updates->run->ranks > 2 && !averaged_in_groups(updates->run, &updates->items[u]))
-                return false;
-    }
-    return true;
-}
-
-// True where each update is the mean or, on all ranks, the rank's own: some are this, some that,
-// where neither explains all.
-static bool always_mean_or_own(const AllUpdates *all)
-{
-    for (int i = 0; i < all->count; i++) {
-        const AppliedUpdates *updates = &all->items[i];
-        for (int u = 0; u < finite_updates(updates); u++)
-            if (!explains_applied(updates->run, &updates->items[u], mean, 0) &&
-                !explains_applied(updates->run, &updates->items[u], its_own, 0))
-                return false;
-    }
+    EACH_ROW (row, rows)
+        if (row->ranks > 2 && !averaged_in_groups(row))
+            return false;
     return true;
 }
 
@@ -186,57 +60,57 @@ static bool exchanged_too_late(const Run *run)
 }
 
 // Each rank's own are equal: then the mean can't be told from them, or from one rank's.
-static bool own_are_equal(const AppliedUpdates *updates)
+static bool own_are_equal(const Row *row)
 {
-    const Run *run = updates->run;
-    const AppliedUpdate *first = &updates->items[0];
-    for (int r = 1; r < run->ranks; r++)
-        if (!(fabs(first->own[r] - first->own[0]) <= TOLERANCE * largest_of_ranks(run, first->own)))
+    for (int r = 1; r < row->ranks; r++)
+        if (!(fabs(row->own[r] - row->own[0]) <= TOLERANCE * largest_own(row)))
             return false;
     return true;
 }
 
 // ---- Diagnoses.
 
-static const Diagnosis *wrong_own(const AllUpdates *all)
+static const Hypothesis known[] = {
+    {own_number, &d_gradients_not_averaged, .by_ranks = 0},
+    {sum_of_own, &d_gradients_summed, .by_ranks = 0},
+    {sum_of_own, &d_averaged_twice, .by_ranks = 2},
+    {own_number, &d_divided_but_not_summed, .by_ranks = 1},
+    {own_of_number, &d_gradients_of_one_rank, .to = MAX_RANKS - 1},
+    {sum_of_machine, &d_averaged_within_machine, .by_local_size = 1},
+    {sum_of_own, &d_number_of_workers_fixed, .by_number = 1, .from = 2, .to = MAX_RANKS},
+    {sum_of_own, &d_divided_by_local_size, .by_local_size = 1},
+    {constant_zero, &d_no_update_zero, .by_ranks = 0},
+    {mean_on_the_root, &d_averaged_on_the_root_only, .by_ranks = 0},
+    {sum_of_own, &d_twice_the_mean, .by_ranks = 1, .by_number = -1, .from = 2, .to = 2},
+    {0},
+};
+
+static const Hypothesis mean_or_own[] = {
+    {sum_of_own, NULL, .by_ranks = 1}, {own_number, NULL, .by_ranks = 0}, {0}};
+
+static const Diagnosis *wrong_own(const Run *run)
 {
-    const Run *run = all->items[0].run;
     if (ranks_with(&run->traces, "distributed"))
         return &d_wrapped_but_not_used;
     return exchanged_too_late(run) ? &d_averaged_too_late : &d_gradients_not_averaged;
 }
 
-static const Diagnosis *wrong_gradient(const AllUpdates *all)
+static const Diagnosis *wrong_gradient(const Runs *runs, const Rows *rows)
 {
-    if (explains(all, its_own, 0))
-        return wrong_own(all);
-    if (explains(all, total, 0))
-        return &d_gradients_summed;
-    if (explains(all, mean_of_mean, 0))
-        return &d_averaged_twice;
-    if (explains(all, its_own_divided, 0))
-        return &d_divided_but_not_summed;
-    if (some_number_explains(all, of_one_rank, 0, MAX_RANKS - 1))
-        return &d_gradients_of_one_rank;
-    if (explains(all, mean_of_machine, 0))
-        return &d_averaged_within_machine;
-    if (all->count > 1 && some_number_explains(all, total_over_number, 2, MAX_RANKS))
-        return &d_number_of_workers_fixed;
-    if (explains(all, total_over_local_size, 0))
-        return &d_divided_by_local_size;
-    if (explains(all, nothing, 0))
-        return ranks_with(&all->items[0].run->traces, "apply") ? &d_no_update_zero
-                                                               : &d_no_update_not_applied;
-    if (explains(all, mean_on_the_root, 0))
-        return &d_averaged_on_the_root_only;
-    if (explains(all, twice_the_mean, 0))
-        return &d_twice_the_mean;
-    for (int i = 0; i < all->count; i++)
-        if (ranks_that_called(all->items[i].run, "hvd_distributed_optimizer_every"))
+    const Run *first = rows->items[0].run;
+    const Diagnosis *diagnosis = diagnosis_of_rows(known, rows);
+    if (diagnosis == &d_gradients_not_averaged)
+        return wrong_own(first);
+    if (diagnosis == &d_no_update_zero && !ranks_with(&first->traces, "apply"))
+        return &d_no_update_not_applied;
+    if (diagnosis)
+        return diagnosis;
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        if (run->ranks > 1 && ranks_that_called(run, "hvd_distributed_optimizer_every"))
             return &d_not_in_every_step;
-    if (always_mean_or_own(all))
+    if (explain_each_row(mean_or_own, rows))
         return &d_averaged_in_some_steps;
-    return always_in_groups(all) ? &d_averaged_within_groups : &d_gradients_wrong;
+    return always_in_groups(rows) ? &d_averaged_within_groups : &d_gradients_wrong;
 }
 
 // The place where the update stands in the training.
@@ -250,73 +124,57 @@ static char *moment(const Run *run, int update)
 }
 
 // "the same was applied by: ranks 0 and 1; rank 2".
-static void add_groups(const Run *run, const AppliedUpdate *update, char **evidence)
+static void add_groups(const Row *row, char **evidence)
 {
     RankSet told = 0;
     text_add(evidence, "\nthe same was applied by:");
-    for (int r = 0; r < run->ranks; r++) {
-        RankSet group = applied_the_same(run, update, r);
+    for (int r = 0; r < row->ranks; r++) {
+        RankSet group = ranks_alike(row, r);
         if (!has_rank(told, r))
             text_add(evidence, "%s %s", r ? ";" : "", rank_names(group).text);
         told |= group;
     }
 }
 
-static char *evidence_of(const AppliedUpdates *updates, int at)
+static char *evidence_of(const Row *row)
 {
-    const Run *run = updates->run;
-    const AppliedUpdate *update = &updates->items[at];
-    char *evidence = moment(run, at);
-    for (int r = 0; r < run->ranks; r++)
-        text_add(&evidence, "\nrank %d: computed %9.5f, applied %9.5f", r, update->own[r],
-                 update->applied[r]);
-    text_add(&evidence, "\nmean:            %9.5f", mean(run, update->own, 0, 0));
-    if (averaged_in_groups(run, update))
-        add_groups(run, update, &evidence);
+    char *evidence = moment(row->run, row->at);
+    for (int r = 0; r < row->ranks; r++)
+        text_add(&evidence, "\nrank %d: computed %9.5f, applied %9.5f", r, row->own[r],
+                 row->shown[r]);
+    text_add(&evidence, "\nmean:            %9.5f", hypothesis_value(&right, row, 0));
+    if (averaged_in_groups(row))
+        add_groups(row, &evidence);
     return evidence;
-}
-
-static bool compare_with_mean(const Runs *runs, const AllUpdates *all, Report *report)
-{
-    for (int i = 0; i < all->count; i++) {
-        int at = first_not_applied(&all->items[i], mean, 0);
-        if (at < 0)
-            continue;
-        return report_failure(
-            report, MEAN_APPLIED, wrong_gradient(all),
-            evidence_in(runs, all->items[i].run, evidence_of(&all->items[i], at)));
-    }
-    return report_ok(report, MEAN_APPLIED);
 }
 
 // Whether all draw images of their own is said once: by step 4 where that is graded, too. Where
 // they do and compute the same gradient all the same, the mean can't be told from it.
-static bool judge_batches(const Runs *runs, const AllUpdates *all, Report *report)
+static bool judge_batches(const Runs *runs, const Rows *rows, Report *report)
 {
     if (report->held)
         return true;
     if (!judge_drawn_images(runs, OWN_BATCHES, report))
         return false;
-    for (int i = 0; i < all->count; i++)
-        if (own_are_equal(&all->items[i])) {
-            report_failure(report, MEAN_APPLIED, &d_gradients_equal,
-                           evidence_in(runs, all->items[i].run, evidence_of(&all->items[i], 0)));
-            return false;
-        }
+    EACH_ROW (row, rows)
+        if (row->at == 0 && own_are_equal(row))
+            return report_failure(report, MEAN_APPLIED, &d_gradients_equal,
+                                  evidence_in(runs, row->run, evidence_of(row)));
     return true;
 }
 
 void judge_mean(const Runs *runs, Report *report)
 {
-    AllUpdates all = {allocate((size_t)runs->count, sizeof *all.items), 0};
+    Rows rows = {NULL, 0};
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         if (run->ranks > 1) // one rank's mean is its own
-            all.items[all.count++] = applied_updates(run);
-    if (judge_batches(runs, &all, report))
-        compare_with_mean(runs, &all, report);
-    for (int i = 0; i < all.count; i++)
-        free(all.items[i].items);
-    free(all.items);
+            applied_add(&rows, run);
+    if (judge_batches(runs, &rows, report)) {
+        const Row *wrong = first_unexplained(&right, &rows);
+        report_property(report, MEAN_APPLIED, wrong ? wrong_gradient(runs, &rows) : NULL,
+                        wrong ? evidence_in(runs, wrong->run, evidence_of(wrong)) : NULL);
+    }
+    free(rows.items);
 }
 
 // ---- A worker alone.

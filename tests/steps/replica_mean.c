@@ -1,205 +1,160 @@
 // Whether every replica makes one device's update from each batch: which of the known formulas
 // tells what they apply, and the mistake that it stands for.
 
+#include "hypotheses.h"
 #include "replicas.h"
 #include "diagnoses/replica_mean.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define MEAN "every replica makes one device's update: by the mean gradient of the whole batch"
 
 #define TOLERANCE 1e-4 // of the batch's largest gradient
 
-// ---- What a replica might apply.
+// ---- What a replica might apply. Rows are the batches that train; what a replica has of its own is
+// the sum of its gradients without their weights, and Row.batches counts images.
 
-typedef double (*Formula)(const Batches *batches, const BatchSeen *batch, int replica);
+static const Part *part_of(const Row *row, int replica)
+{
+    const Batches *batches = row->of;
+    return &batches->items[row->at].parts[replica];
+}
 
-static double weighted_sum(const Batches *batches, const BatchSeen *batch, int replica)
+static double weighted_sum(Cell cell)
 {
     double sum = 0;
-    (void)replica;
-    for (int r = 0; r < batches->replicas; r++)
-        sum += batch->parts[r].weighted;
+    for (int r = 0; r < cell.row->ranks; r++)
+        sum += part_of(cell.row, r)->weighted;
     return sum;
 }
 
-static double mean(const Batches *batches, const BatchSeen *batch, int replica)
-{
-    return weighted_sum(batches, batch, replica) / batch->images.count;
-}
-
-static double own(const Batches *batches, const BatchSeen *batch, int replica)
-{
-    (void)batches;
-    return batch->parts[replica].sum;
-}
-
-static double own_share(const Batches *batches, const BatchSeen *batch, int replica)
-{
-    (void)batches;
-    return batch->parts[replica].weighted / batch->images.count;
-}
-
 // Those of a replica without images are no matter: it has nothing of its own.
-static double own_where_it_has(const Batches *batches, const BatchSeen *batch, int replica)
+static double own_where_it_has(Cell cell)
 {
-    const Part *part = &batch->parts[replica];
-    return part->gradients > 0 ? own(batches, batch, replica) : part->applied;
+    const Part *part = part_of(cell.row, cell.rank);
+    return part->gradients > 0 ? part->sum : part->applied;
 }
 
-static double own_share_where_it_has(const Batches *batches, const BatchSeen *batch, int replica)
+static double own_share_where_it_has(Cell cell)
 {
-    const Part *part = &batch->parts[replica];
-    return part->gradients > 0 ? own_share(batches, batch, replica) : part->applied;
+    const Part *part = part_of(cell.row, cell.rank);
+    return part->gradients > 0 ? part->weighted / cell.row->batches : part->applied;
 }
 
-static double sum(const Batches *batches, const BatchSeen *batch, int replica)
-{
-    double all = 0;
-    (void)replica;
-    for (int r = 0; r < batches->replicas; r++)
-        all += batch->parts[r].sum;
-    return all;
-}
-
-static double by_replicas(const Batches *batches, const BatchSeen *batch, int replica)
-{
-    return sum(batches, batch, replica) / batches->replicas;
-}
-
-static double by_busy_replicas(const Batches *batches, const BatchSeen *batch, int replica)
+static double by_busy_replicas(Cell cell)
 {
     int busy = 0;
-    for (int r = 0; r < batches->replicas; r++)
-        busy += batch->parts[r].images.count > 0;
-    return sum(batches, batch, replica) / busy;
+    for (int r = 0; r < cell.row->ranks; r++)
+        busy += part_of(cell.row, r)->images.count > 0;
+    return sum_of_own(cell) / busy;
 }
 
-static double divided_twice(const Batches *batches, const BatchSeen *batch, int replica)
+static double last_ones(Cell cell)
 {
-    return mean(batches, batch, replica) / batches->replicas;
+    return cell.row->own[cell.row->ranks - 1];
 }
 
-static double times_replicas(const Batches *batches, const BatchSeen *batch, int replica)
+static double by_whole_numbers(Cell cell)
 {
-    return mean(batches, batch, replica) * batches->replicas;
+    double sum = 0;
+    for (int r = 0; r < cell.row->ranks; r++)
+        sum += cell.row->own[r] * (part_of(cell.row, r)->images.count / cell.row->batches);
+    return sum;
 }
 
-static double first_ones(const Batches *batches, const BatchSeen *batch, int replica)
+static double sum_times_own_images(Cell cell)
 {
-    (void)replica;
-    return own(batches, batch, 0);
-}
-
-static double last_ones(const Batches *batches, const BatchSeen *batch, int replica)
-{
-    (void)replica;
-    return own(batches, batch, batches->replicas - 1);
-}
-
-static double nothing(const Batches *batches, const BatchSeen *batch, int replica)
-{
-    (void)batches, (void)batch, (void)replica;
-    return 0;
-}
-
-static double by_whole_numbers(const Batches *batches, const BatchSeen *batch, int replica)
-{
-    double all = 0;
-    (void)replica;
-    for (int r = 0; r < batches->replicas; r++)
-        all += batch->parts[r].sum * (batch->parts[r].images.count / batch->images.count);
-    return all;
-}
-
-static double sum_by_own_share(const Batches *batches, const BatchSeen *batch, int replica)
-{
-    return sum(batches, batch, replica) * batch->parts[replica].images.count / batch->images.count;
+    return sum_of_own(cell) * part_of(cell.row, cell.rank)->images.count;
 }
 
 // Divided by the images of a full batch, which the last one may not be.
-static double by_full_batch(const Batches *batches, const BatchSeen *batch, int replica)
+static double by_full_batch(Cell cell)
 {
+    const Batches *batches = cell.row->of;
     int full = 0;
     for (int b = 0; b < batches->count; b++)
         if (batches->items[b].trains && batches->items[b].images.count > full)
             full = batches->items[b].images.count;
-    return weighted_sum(batches, batch, replica) / full;
+    return weighted_sum(cell) / full;
 }
 
 // What its own share and those of some others come to; of all such sums the nearest to what it
 // applies.
-static double some_shares(const Batches *batches, const BatchSeen *batch, int replica)
+static double some_shares(Cell cell)
 {
-    double applied = batch->parts[replica].applied, nearest = INFINITY;
-    for (unsigned chosen = 0; chosen < 1U << batches->replicas; chosen++) {
-        double sum_of_chosen = 0;
-        for (int r = 0; r < batches->replicas; r++)
-            if (r == replica || chosen >> r & 1)
-                sum_of_chosen += own_share(batches, batch, r);
-        if (fabs(sum_of_chosen - applied) < fabs(nearest - applied))
-            nearest = sum_of_chosen;
+    const Row *row = cell.row;
+    double applied = row->shown[cell.rank], nearest = INFINITY;
+    for (unsigned chosen = 0; chosen < 1U << row->ranks; chosen++) {
+        double sum = 0;
+        for (int r = 0; r < row->ranks; r++)
+            if (r == cell.rank || chosen >> r & 1)
+                sum += part_of(row, r)->weighted / row->batches;
+        if (fabs(sum - applied) < fabs(nearest - applied))
+            nearest = sum;
     }
     return nearest;
 }
 
-static double mean_by_own_rate(const Batches *batches, const BatchSeen *batch, int replica)
+static double sum_by_own_rate(Cell cell)
 {
-    return mean(batches, batch, replica) * batch->parts[replica].rate / PAGE_RATE;
+    return weighted_sum(cell) * part_of(cell.row, cell.rank)->rate / PAGE_RATE;
 }
 
-static double largest(const Batches *batches, const BatchSeen *batch)
-{
-    double most = 0;
-    for (int r = 0; r < batches->replicas; r++)
-        most = fmax(most, fabs(batch->parts[r].sum));
-    return most;
-}
+static const Hypothesis right = {weighted_sum, NULL, .by_batches = 1};
+static const Hypothesis own_ones[] = {
+    {own_where_it_has, &d_not_exchanged, .by_ranks = 0},
+    {own_share_where_it_has, &d_not_exchanged, .by_ranks = 0},
+    {0},
+};
 
-static bool is_explained(const Batches *batches, const BatchSeen *batch, Formula formula)
+static const Hypothesis known[] = {
+    {sum_by_own_rate, &d_learning_rate_changed, .by_batches = 1},
+    {sum_of_own, &d_sum_not_mean, .by_ranks = 0},
+    {sum_of_own, &d_parts_weigh_the_same, .by_ranks = 1},
+    {by_busy_replicas, &d_parts_weigh_the_same, .by_ranks = 0},
+    {weighted_sum, &d_not_divided_by_batch, .by_ranks = 0},
+    {weighted_sum, &d_divided_twice, .by_ranks = 1, .by_batches = 1},
+    {weighted_sum, &d_multiplied_by_replicas, .by_ranks = -1, .by_batches = 1},
+    {own_of_number, &d_first_replicas_gradient, .by_ranks = 0},
+    {last_ones, &d_last_replicas_gradient, .by_ranks = 0},
+    {constant_zero, &d_gradient_zero, .by_ranks = 0},
+    {by_whole_numbers, &d_integer_division, .by_ranks = 0},
+    {by_full_batch, &d_divided_by_full_batch, .by_ranks = 0},
+    {sum_times_own_images, &d_scaled_after_sum, .by_batches = 1},
+    {some_shares, &d_sum_incomplete, .by_ranks = 0},
+    {0},
+};
+
+// ---- Rows.
+
+static void add_run(Rows *rows, const Batches *batches)
 {
-    for (int r = 0; r < batches->replicas; r++) {
-        double off = batch->parts[r].applied - formula(batches, batch, r);
-        if (!(fabs(off) <= TOLERANCE * largest(batches, batch)))
-            return false;
+    int before = rows->count;
+    bool wrong = false;
+    for (int b = 0; b < batches->count; b++) {
+        const BatchSeen *batch = &batches->items[b];
+        if (!batch->trains)
+            continue;
+        Row row = {.run = batches->run,
+                   .of = batches,
+                   .at = b,
+                   .ranks = batches->replicas,
+                   .batches = batch->images.count};
+        for (int r = 0; r < row.ranks; r++) {
+            row.own[r] = batch->parts[r].sum;
+            row.shown[r] = batch->parts[r].applied;
+        }
+        row.allowed = TOLERANCE * largest_own(&row);
+        rows_add(rows, &row);
+        wrong = wrong || !explains_row(&right, &row);
     }
-    return true;
-}
-
-// The first batch whose updates the formula does not explain.
-static const BatchSeen *first_unexplained(const Batches *batches, Formula formula)
-{
-    for (int b = 0; b < batches->count; b++)
-        if (batches->items[b].trains && !is_explained(batches, &batches->items[b], formula))
-            return &batches->items[b];
-    return NULL;
-}
-
-// On one device what is done may be right all the same.
-static bool explains(const AllBatches *all, Formula formula)
-{
-    for (int i = 0; i < all->count; i++) {
-        const Batches *batches = &all->items[i];
-        bool alone = batches->replicas == 1;
-        if (first_unexplained(batches, formula) && !(alone && !first_unexplained(batches, mean)))
-            return false;
-    }
-    return true;
+    // On one device what is done may be right all the same: it tells nothing of the mistake.
+    if (batches->replicas == 1 && !wrong)
+        rows->count = before;
 }
 
 // ---- The mistakes.
-
-static const struct {
-    Formula formula;
-    const Diagnosis *diagnosis;
-} known[] = {
-    {mean_by_own_rate, &d_learning_rate_changed}, {sum, &d_sum_not_mean},
-    {by_replicas, &d_parts_weigh_the_same},       {by_busy_replicas, &d_parts_weigh_the_same},
-    {weighted_sum, &d_not_divided_by_batch},      {divided_twice, &d_divided_twice},
-    {times_replicas, &d_multiplied_by_replicas},  {first_ones, &d_first_replicas_gradient},
-    {last_ones, &d_last_replicas_gradient},       {nothing, &d_gradient_zero},
-    {by_whole_numbers, &d_integer_division},      {by_full_batch, &d_divided_by_full_batch},
-    {sum_by_own_share, &d_scaled_after_sum},      {some_shares, &d_sum_incomplete}};
 
 static bool sums_are_made(const AllBatches *all)
 {
@@ -211,63 +166,64 @@ static bool sums_are_made(const AllBatches *all)
     return false;
 }
 
-static bool all_apply_the_same(const Batches *batches, const BatchSeen *batch)
+static bool all_apply_the_same(const Row *row)
 {
-    for (int r = 1; r < batches->replicas; r++)
-        if (!(fabs(batch->parts[r].applied - batch->parts[0].applied) <=
-              TOLERANCE * largest(batches, batch)))
+    for (int r = 1; r < row->ranks; r++)
+        if (!(fabs(row->shown[r] - row->shown[0]) <= row->allowed))
             return false;
     return true;
 }
 
-static bool applies_the_mean(const Batches *batches, const BatchSeen *batch, int replica)
+static bool applies_the_mean(const Row *row, int replica)
 {
-    double off = batch->parts[replica].applied - mean(batches, batch, replica);
-    return fabs(off) <= TOLERANCE * largest(batches, batch);
+    return fabs(row->shown[replica] - hypothesis_value(&right, row, replica)) <= row->allowed;
 }
 
 // True where in every run the first batch whose updates are wrong comes after right ones, a replica
 // has none of its images, and one that has some is wrong.
-static bool only_with_empty_parts(const AllBatches *all)
+static bool only_with_empty_parts(const Rows *rows)
 {
-    for (int i = 0; i < all->count; i++) {
-        const Batches *batches = &all->items[i];
-        const BatchSeen *batch = first_unexplained(batches, mean);
+    const Run *last = NULL;
+    EACH_ROW (row, rows) {
+        if (row->run == last || explains_row(&right, row))
+            continue;
+        last = row->run;
         bool empty = false, others = false;
-        for (int r = 0; batch && r < batches->replicas; r++) {
-            bool has_none = batch->parts[r].images.count == 0;
+        for (int r = 0; r < row->ranks; r++) {
+            bool has_none = part_of(row, r)->images.count == 0;
             empty |= has_none;
-            others |= !has_none && !applies_the_mean(batches, batch, r);
+            others |= !has_none && !applies_the_mean(row, r);
         }
-        if (batch && (batch == batches->items || !empty || !others))
+        if (row->at == 0 || !empty || !others)
             return false;
     }
     return true;
 }
 
-// The batch is the first one whose updates are not right.
-static const Diagnosis *wrong_gradient(const AllBatches *all, const Batches *batches,
-                                       const BatchSeen *batch)
+// The row is the first one whose updates are not right.
+static const Diagnosis *wrong_gradient(const AllBatches *all, const Rows *rows, const Row *wrong)
 {
-    if (explains(all, own_where_it_has) || explains(all, own_share_where_it_has))
+    bool made = sums_are_made(all);
+    if (diagnosis_of_rows(own_ones, rows))
         return replicas_are_equal(all) ? &d_weights_made_equal
-               : sums_are_made(all)    ? &d_sum_not_written
+               : made                  ? &d_sum_not_written
                                        : &d_not_exchanged;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (explains(all, known[i].formula))
-            return known[i].diagnosis;
-    if (only_with_empty_parts(all))
+    const Diagnosis *diagnosis = diagnosis_of_rows(known, rows);
+    if (diagnosis)
+        return diagnosis;
+    if (only_with_empty_parts(rows))
         return &d_empty_part_not_zero;
-    return all_apply_the_same(batches, batch) ? &d_not_the_mean
-           : sums_are_made(all)               ? &d_applied_differs
-                                              : &d_applied_differs_by_hand;
+    return all_apply_the_same(wrong) ? &d_not_the_mean
+           : made                    ? &d_applied_differs
+                                     : &d_applied_differs_by_hand;
 }
 
-static char *gradient_evidence(const Batches *batches, const BatchSeen *batch)
+static char *gradient_evidence(const Row *row)
 {
-    char *text = replica_batch_text(batches, batch);
-    for (int r = 0; r < batches->replicas; r++) {
-        const Part *part = &batch->parts[r];
+    const Batches *batches = row->of;
+    char *text = replica_batch_text(batches, &batches->items[row->at]);
+    for (int r = 0; r < row->ranks; r++) {
+        const Part *part = part_of(row, r);
         text_add(&text, "\nreplica %d: %d image%s, computed ", r, part->images.count,
                  part->images.count == 1 ? "" : "s");
         if (part->gradients == 1)
@@ -278,19 +234,19 @@ static char *gradient_evidence(const Batches *batches, const BatchSeen *batch)
         if (fabs(part->rate - PAGE_RATE) > PAGE_RATE * TOLERANCE)
             text_add(&text, " with learning rate %g", part->rate);
     }
-    text_add(&text, "\nmean over the batch's images: %.6g (fingerprints)", mean(batches, batch, 0));
+    text_add(&text, "\nmean over the batch's images: %.6g (fingerprints)",
+             hypothesis_value(&right, row, 0));
     return text;
 }
 
 bool judge_replica_mean(const Runs *runs, const AllBatches *all, Report *report)
 {
-    for (int i = 0; i < all->count; i++) {
-        const Batches *batches = &all->items[i];
-        const BatchSeen *batch = first_unexplained(batches, mean);
-        if (!batch)
-            continue;
-        return report_failure(report, MEAN, wrong_gradient(all, batches, batch),
-                              evidence_in(runs, batches->run, gradient_evidence(batches, batch)));
-    }
-    return report_ok(report, MEAN);
+    Rows rows = {NULL, 0};
+    for (int i = 0; i < all->count; i++)
+        add_run(&rows, &all->items[i]);
+    const Row *wrong = first_unexplained(&right, &rows);
+    report_property(report, MEAN, wrong ? wrong_gradient(all, &rows, wrong) : NULL,
+                    wrong ? evidence_in(runs, wrong->run, gradient_evidence(wrong)) : NULL);
+    free(rows.items);
+    return !wrong;
 }

@@ -1,6 +1,7 @@
 // Reads the updates, and judges what is applied: which of the known formulas tells what it is, and
 // the mistake that it stands for. uneven.h says what is promised.
 
+#include "hypotheses.h"
 #include "uneven.h"
 #include "diagnoses/uneven.h"
 
@@ -58,185 +59,120 @@ void uneven_updates_free(UnevenUpdates *updates)
         free(updates->of[r]);
 }
 
-// ---- What is applied.
+// ---- What is applied. Rows are updates; Row.batches counts the ranks that still have one, and what a
+// rank without has of its own is its last gradient.
 
-static int working(const UnevenUpdates *updates, int at)
+static const UnevenUpdate *update_of(const Row *row, int rank)
 {
-    int count = 0;
-    for (int r = 0; r < updates->run->ranks; r++)
-        count += updates->of[r][at].works;
-    return count;
+    const UnevenUpdates *updates = row->of;
+    return &updates->of[rank][row->at];
 }
 
-static RankSet who_works(const UnevenUpdates *updates, int at)
+static RankSet who_works(const Row *row)
 {
     RankSet set = 0;
-    for (int r = 0; r < updates->run->ranks; r++)
-        set |= updates->of[r][at].works ? 1u << r : 0;
+    for (int r = 0; r < row->ranks; r++)
+        set |= update_of(row, r)->works ? 1u << r : 0;
     return set;
 }
 
-// What a rank may have applied, given what all computed. (`rank` is of use to some.)
-typedef double (*Formula)(const UnevenUpdates *updates, int at, int rank);
-
-static double total(const UnevenUpdates *updates, int at, int rank)
+static double sum_of_working(Cell cell)
 {
-    (void)rank;
     double sum = 0;
-    for (int r = 0; r < updates->run->ranks; r++)
-        sum += updates->of[r][at].works ? updates->of[r][at].own : 0;
+    for (int r = 0; r < cell.row->ranks; r++)
+        sum += update_of(cell.row, r)->works ? cell.row->own[r] : 0;
     return sum;
-}
-
-static double total_with_old(const UnevenUpdates *updates, int at, int rank)
-{
-    (void)rank;
-    double sum = 0;
-    for (int r = 0; r < updates->run->ranks; r++)
-        sum += updates->of[r][at].own;
-    return sum;
-}
-
-static double mean(const UnevenUpdates *updates, int at, int rank)
-{
-    return total(updates, at, rank) / working(updates, at);
-}
-
-static double over_all(const UnevenUpdates *updates, int at, int rank)
-{
-    return total(updates, at, rank) / updates->run->ranks;
-}
-
-static double old_over_all(const UnevenUpdates *updates, int at, int rank)
-{
-    return total_with_old(updates, at, rank) / updates->run->ranks;
-}
-
-static double old_over_working(const UnevenUpdates *updates, int at, int rank)
-{
-    return total_with_old(updates, at, rank) / working(updates, at);
 }
 
 // A rank without batches contributes the gradient that it applied last.
-static double total_with_applied(const UnevenUpdates *updates, int at, int rank)
+static double sum_with_applied(Cell cell)
 {
-    double sum = total(updates, at, rank);
-    for (int r = 0; at > 0 && r < updates->run->ranks; r++)
-        sum += updates->of[r][at].works ? 0 : updates->of[r][at - 1].applied;
+    double sum = sum_of_working(cell);
+    for (int r = 0; cell.row->at > 0 && r < cell.row->ranks; r++) {
+        const UnevenUpdate *update = update_of(cell.row, r);
+        sum += update->works ? 0 : update[-1].applied;
+    }
     return sum;
 }
 
-static double applied_over_all(const UnevenUpdates *updates, int at, int rank)
+static double own_of_working(Cell cell)
 {
-    return total_with_applied(updates, at, rank) / updates->run->ranks;
-}
-
-static double applied_over_working(const UnevenUpdates *updates, int at, int rank)
-{
-    return total_with_applied(updates, at, rank) / working(updates, at);
-}
-
-static double averaged_twice(const UnevenUpdates *updates, int at, int rank)
-{
-    return mean(updates, at, rank) / updates->run->ranks;
-}
-
-static double its_own(const UnevenUpdates *updates, int at, int rank)
-{
-    const UnevenUpdate *own = &updates->of[rank][at];
-    return own->works ? own->own : 0;
+    return update_of(cell.row, cell.rank)->works ? own_number(cell) : 0;
 }
 
 // The last one that works exchanges nothing.
-static double last_alone(const UnevenUpdates *updates, int at, int rank)
+static double last_alone(Cell cell)
 {
-    return working(updates, at) > 1 ? mean(updates, at, rank) : its_own(updates, at, rank);
+    int working = cell.row->batches;
+    return working > 1 ? sum_of_working(cell) / working : own_of_working(cell);
 }
 
-static double by_images(const UnevenUpdates *updates, int at, int rank)
+static double by_images(Cell cell)
 {
-    (void)rank;
     double sum = 0, images = 0;
-    for (int r = 0; r < updates->run->ranks; r++)
-        if (updates->of[r][at].works) {
-            sum += updates->of[r][at].own * updates->of[r][at].images;
-            images += updates->of[r][at].images;
-        }
+    for (int r = 0; r < cell.row->ranks; r++) {
+        const UnevenUpdate *update = update_of(cell.row, r);
+        sum += update->works ? update->own * update->images : 0;
+        images += update->works ? update->images : 0;
+    }
     return sum / images;
 }
 
-static bool explains_update(const UnevenUpdates *updates, int at, Formula formula)
+static const Hypothesis right = {sum_of_working, NULL, .by_batches = 1};
+
+static const Hypothesis known[] = {
+    {own_of_working, &d_gradients_not_averaged, .by_ranks = 0},
+    {sum_of_working, &d_divided_by_size, .by_ranks = 1},
+    {sum_of_working, &d_gradients_summed, .by_ranks = 0},
+    {sum_of_own, &d_old_gradients, .by_ranks = 1},
+    {sum_of_own, &d_old_gradients, .by_batches = 1},
+    {sum_of_own, &d_old_gradients, .by_ranks = 0},
+    {sum_with_applied, &d_old_gradients, .by_ranks = 1},
+    {sum_with_applied, &d_old_gradients, .by_batches = 1},
+    {sum_of_working, &d_averaged_twice, .by_ranks = 1, .by_batches = 1},
+    {last_alone, &d_last_one_alone, .by_ranks = 0},
+    {by_images, &d_weighted_by_images, .by_ranks = 0},
+    {0},
+};
+
+static void add_updates(Rows *rows, const UnevenUpdates *updates)
 {
-    double largest = 0;
-    for (int r = 0; r < updates->run->ranks; r++)
-        largest = fmax(largest, fabs(updates->of[r][at].own));
-    for (int r = 0; r < updates->run->ranks; r++) {
-        double off = updates->of[r][at].applied - formula(updates, at, r);
-        if (!(fabs(off) <= TOLERANCE * largest))
-            return false;
+    for (int u = 0; u < updates->count[0]; u++) {
+        Row row = {.run = updates->run, .of = updates, .at = u, .ranks = updates->run->ranks};
+        row.batches = rank_count(who_works(&row));
+        for (int r = 0; r < row.ranks; r++) {
+            row.own[r] = updates->of[r][u].own;
+            row.shown[r] = updates->of[r][u].applied;
+        }
+        row.allowed = TOLERANCE * largest_own(&row);
+        rows_add(rows, &row);
     }
-    return true;
 }
 
-// The first update that the formula does not explain, or -1.
-static int first_unexplained(const UnevenUpdates *updates, Formula formula)
+static char *mean_evidence(const Row *row)
 {
-    for (int at = 0; at < updates->count[0]; at++)
-        if (!explains_update(updates, at, formula))
-            return at;
-    return -1;
-}
-
-static bool explains(const Runs *runs, const UnevenUpdates all[], Formula formula)
-{
-    for (int i = 0; i < runs->count; i++)
-        if (first_unexplained(&all[i], formula) >= 0)
-            return false;
-    return true;
-}
-
-static const Diagnosis *wrong_mean(const Runs *runs, const UnevenUpdates all[])
-{
-    static const struct {
-        Formula formula;
-        const Diagnosis *diagnosis;
-    } known[] = {{its_own, &d_gradients_not_averaged}, {over_all, &d_divided_by_size},
-                 {total, &d_gradients_summed},         {old_over_all, &d_old_gradients},
-                 {old_over_working, &d_old_gradients}, {total_with_old, &d_old_gradients},
-                 {applied_over_all, &d_old_gradients}, {applied_over_working, &d_old_gradients},
-                 {averaged_twice, &d_averaged_twice},  {last_alone, &d_last_one_alone},
-                 {by_images, &d_weighted_by_images}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (explains(runs, all, known[i].formula))
-            return known[i].diagnosis;
-    return &d_gradients_wrong;
-}
-
-static char *mean_evidence(const UnevenUpdates *updates, int at)
-{
-    char *evidence = format_text("update %d, as fingerprints; %s still %s", at + 1,
-                                 rank_names(who_works(updates, at)).text,
-                                 working(updates, at) == 1 ? "works" : "work");
-    for (int r = 0; r < updates->run->ranks; r++) {
-        const UnevenUpdate *own = &updates->of[r][at];
-        if (own->works)
-            text_add(&evidence, "\nrank %d: computed %9.5f, applied %9.5f", r, own->own,
-                     own->applied);
+    char *evidence =
+        format_text("update %d, as fingerprints; %s still %s", row->at + 1,
+                    rank_names(who_works(row)).text, row->batches == 1 ? "works" : "work");
+    for (int r = 0; r < row->ranks; r++)
+        if (update_of(row, r)->works)
+            text_add(&evidence, "\nrank %d: computed %9.5f, applied %9.5f", r, row->own[r],
+                     row->shown[r]);
         else
-            text_add(&evidence, "\nrank %d: has run out,      applied %9.5f", r, own->applied);
-    }
-    text_add(&evidence, "\nmean of those that work:    %9.5f", mean(updates, at, 0));
+            text_add(&evidence, "\nrank %d: has run out,      applied %9.5f", r, row->shown[r]);
+    text_add(&evidence, "\nmean of those that work:    %9.5f", hypothesis_value(&right, row, 0));
     return evidence;
 }
 
 bool judge_mean_of_working(const Runs *runs, const UnevenUpdates all[], Report *report)
 {
-    for (int i = 0; i < runs->count; i++) {
-        int at = first_unexplained(&all[i], mean);
-        if (at < 0)
-            continue;
-        return report_failure(report, MEAN, wrong_mean(runs, all),
-                              evidence_in(runs, &runs->items[i], mean_evidence(&all[i], at)));
-    }
-    return report_ok(report, MEAN);
+    Rows rows = {NULL, 0};
+    for (int i = 0; i < runs->count; i++)
+        add_updates(&rows, &all[i]);
+    const Row *wrong = first_unexplained(&right, &rows);
+    const Diagnosis *diagnosis = diagnosis_of_rows(known, &rows);
+    report_property(report, MEAN, diagnosis ? diagnosis : &d_gradients_wrong,
+                    wrong ? evidence_in(runs, wrong->run, mean_evidence(wrong)) : NULL);
+    free(rows.items);
+    return !wrong;
 }

@@ -50,66 +50,50 @@ double batch_number(Moment moment)
     return update->epoch * moment.training->steps + update->step;
 }
 
-// How many updates of that part of the rank's training the formula explains before the first one
-// that it does not, whose moment is `*other`; -1: all.
-static int explained(const WarmupRun *t, int rank, WarmupPart where, Formula formula,
-                     Variant variant, int number, Moment *other)
+Row warmup_row(Moment moment, double shown)
 {
-    int count = 0;
+    Row row = row_of_rank(moment.training->run, moment.rank, shown);
+    row.of = moment.training;
+    row.at = moment.number;
+    row.relative = 1e-5;
+    return row;
+}
+
+Moment moment_of(const Row *row)
+{
+    return (Moment){row->of, rank_of_row(row), row->at};
+}
+
+void warmup_add(Rows *rows, const WarmupRun *t, int rank, WarmupPart where)
+{
     for (int i = 0; i < t->of[rank].count; i++) {
         Moment moment = {t, rank, i};
-        const RateOfUpdate *update = update_at(moment);
-        if (in_warmup(update) != (where == WITHIN))
-            continue;
-        if (!same_rate(update->learning_rate, formula(moment, variant, number))) {
-            *other = moment;
-            return count;
-        }
-        count++;
+        Row row = warmup_row(moment, update_at(moment)->learning_rate);
+        if (in_warmup(update_at(moment)) == (where == WITHIN))
+            rows_add(rows, &row);
     }
-    return -1;
 }
 
-static bool explains_run(const WarmupRun *t, WarmupPart where, Formula formula, Variant variant,
-                         int number)
-{
-    Moment other;
-    for (int r = 0; r < t->run->ranks; r++)
-        if (explained(t, r, where, formula, variant, number, &other) >= 0)
-            return false;
-    return true;
-}
-
-bool formula_explains(const WarmupRuns *all, WarmupPart where, Formula formula, int number)
-{
-    for (Variant variant = 0; variant < VARIANTS; variant++) {
-        bool good = true;
-        for (int i = 0; i < all->count && good; i++)
-            good = explains_run(&all->items[i], where, formula, variant, number);
-        if (good)
-            return true;
-    }
-    return false;
-}
-
-bool first_wrong_rate(const WarmupRun *t, const RateRule *rule, Variant *variant, Moment *moment)
+bool first_wrong_rate(const WarmupRun *t, const RateRule *rule, Moment *moment, double *right)
 {
     for (int r = 0; r < t->run->ranks; r++) {
-        int most = -1;
-        for (Variant v = 0; v < VARIANTS; v++) {
-            Moment other;
-            int count = explained(t, r, rule->where, rule->right, v, 0, &other);
-            if (count < 0) {
-                most = -1;
+        Rows rows = {NULL, 0};
+        warmup_add(&rows, t, r, rule->where);
+        const Row *last = NULL;
+        Hypothesis hypothesis = rule->right;
+        for (int variant = 0; variant < VARIANTS; variant++) {
+            hypothesis.from = hypothesis.to = variant;
+            const Row *wrong = first_unexplained(&hypothesis, &rows);
+            if (wrong && last && wrong <= last)
+                continue;
+            last = wrong;
+            if (!wrong)
                 break;
-            }
-            if (count > most) {
-                most = count;
-                *variant = v;
-                *moment = other;
-            }
+            *moment = moment_of(wrong);
+            *right = hypothesis_value(&hypothesis, wrong, r);
         }
-        if (most >= 0)
+        free(rows.items);
+        if (last)
             return true;
     }
     return false;
@@ -137,16 +121,15 @@ bool judge_warmup_rates(const Runs *runs, const WarmupRuns *all, const RateRule 
 {
     for (int i = 0; i < all->count; i++) {
         const WarmupRun *t = &all->items[i];
-        Variant variant = AT_END;
         Moment moment;
-        if (!first_wrong_rate(t, rule, &variant, &moment))
+        double right;
+        if (!first_wrong_rate(t, rule, &moment, &right))
             continue;
         char *name = moment_name(moment);
-        char *evidence =
-            format_text("%s: learning rate %.5g, where %.5g is right\n%d workers, "
-                        "%g the rate of one device, a warm-up of %d epochs",
-                        name, update_at(moment)->learning_rate, rule->right(moment, variant, 0),
-                        t->run->ranks, t->lr, WARMUP_EPOCHS);
+        char *evidence = format_text("%s: learning rate %.5g, where %.5g is right\n%d workers, "
+                                     "%g the rate of one device, a warm-up of %d epochs",
+                                     name, update_at(moment)->learning_rate, right, t->run->ranks,
+                                     t->lr, WARMUP_EPOCHS);
         add_rates(&evidence, t, moment.rank);
         report_failure(report, rule->property, rule->diagnose(all),
                        evidence_in(runs, t->run, evidence));

@@ -5,7 +5,7 @@
 #ifndef HVDLAB_STEPS_WARMUP_H
 #define HVDLAB_STEPS_WARMUP_H
 
-#include "judge.h"
+#include "hypotheses.h"
 #include "rates.h"
 
 #define SCALED                                                                                     \
@@ -43,30 +43,34 @@ char *moment_name(Moment moment);
 // The number of the batch, from 0, over all epochs.
 double batch_number(Moment moment);
 
-// A rate on its way is that of the batch's end, or of its beginning, or such that the first batch
-// has the line's first point and the last batch its last one.
-typedef enum { AT_END, AT_BEGIN, END_TO_END, VARIANTS } Variant;
-
-// What the rate of an update may be, right or wrong. `number` is of use to some.
-typedef double (*Formula)(Moment moment, Variant variant, int number);
-
 // Beyond the warm-up, or within.
 typedef enum { WITHIN, BEYOND } WarmupPart;
 
-// True where the formula explains that part of all runs, in one variant.
-bool formula_explains(const WarmupRuns *all, WarmupPart where, Formula formula, int number);
+// Adds a row for each update of that part of the rank's training: what is shown is its rate.
+void warmup_add(Rows *rows, const WarmupRun *t, int rank, WarmupPart where);
+Row warmup_row(Moment moment, double shown);
+
+// Where a row is from.
+Moment moment_of(const Row *row);
+
+// A rate on its way is that of the batch's end, or of its beginning, or such that the first batch
+// has the line's first point and the last batch its last one. A hypothesis' number holds the variant,
+// and a number of epochs: it is tried in each of the variants, with `first` to `last` epochs.
+typedef enum { AT_END, AT_BEGIN, END_TO_END, VARIANTS } Variant;
+#define EPOCHS(first, last) .from = (first)*VARIANTS, .to = (last)*VARIANTS + VARIANTS - 1
 
 // What the rates of a part have to be, and what is wrong where they are not.
 typedef struct {
     const char *property;
     WarmupPart where;
-    Formula right;
+    Hypothesis right;
     const Diagnosis *(*diagnose)(const WarmupRuns *all);
 } RateRule;
 extern const RateRule rates_in_warmup, rates_after_warmup; // warmup_rates.c
 
-// The first update of the run that is not what it should be in the variant that explains most.
-bool first_wrong_rate(const WarmupRun *t, const RateRule *rule, Variant *variant, Moment *moment);
+// The first update of the run that is not what it should be, and what is right there, in the variant
+// that explains most. False: there is none.
+bool first_wrong_rate(const WarmupRun *t, const RateRule *rule, Moment *moment, double *right);
 
 bool judge_warmup_rates(const Runs *runs, const WarmupRuns *all, const RateRule *rule,
                         Report *report);

@@ -13,145 +13,138 @@
 
 #define MOMENTUM 0.9 // as the program has it
 
+static const RateOfUpdate *update_of(Cell cell)
+{
+    return update_at((Moment){cell.row->of, cell.rank, cell.row->at});
+}
+
 static double rate_before(Moment moment)
 {
-    return update_at((Moment){moment.training, moment.rank, moment.number - 1})->learning_rate;
+    moment.number--;
+    return update_at(moment)->learning_rate;
 }
 
-static double momentum_before(Moment moment)
+static double rise(Cell cell)
 {
-    return update_at((Moment){moment.training, moment.rank, moment.number - 1})->momentum;
+    return update_of(cell)->learning_rate /
+           rate_before((Moment){cell.row->of, cell.rank, cell.row->at});
 }
 
-static double rise(Moment moment)
+static double corrected(Cell cell)
 {
-    return update_at(moment)->learning_rate / rate_before(moment);
+    return MOMENTUM * rise(cell);
 }
 
-typedef double (*MomentumFormula)(Moment moment);
-
-static double corrected(Moment moment)
+static double its_own(Cell cell)
 {
-    return MOMENTUM * rise(moment);
-}
-
-static double uncorrected(Moment moment)
-{
-    (void)moment;
+    (void)cell;
     return MOMENTUM;
 }
 
-static double corrected_again(Moment moment)
+static double corrected_again(Cell cell)
 {
-    return momentum_before(moment) * rise(moment);
+    Moment before = {cell.row->of, cell.rank, cell.row->at - 1};
+    return update_at(before)->momentum * rise(cell);
 }
 
-static double corrected_backwards(Moment moment)
+static double corrected_backwards(Cell cell)
 {
-    return MOMENTUM / rise(moment);
+    return MOMENTUM / rise(cell);
 }
 
 // As if the rate before an epoch's first batch had been what the schedule has just set.
-static double corrected_from_schedule(Moment moment)
+static double corrected_from_schedule(Cell cell)
 {
-    return update_at(moment)->step > 0 ? corrected(moment)
-                                       : MOMENTUM * update_at(moment)->learning_rate /
-                                             rates_after_warmup.right(moment, AT_END, 0);
+    const RateOfUpdate *update = update_of(cell);
+    double scheduled = hypothesis_value(&rates_after_warmup.right, cell.row, cell.rank);
+    return update->step > 0 ? corrected(cell) : MOMENTUM * update->learning_rate / scheduled;
 }
 
-static double one_over(Moment moment)
-{
-    return rise(moment);
-}
+static const Hypothesis is_corrected = {.of = corrected}, is_own = {.of = its_own},
+                        piles_up = {.of = corrected_again};
 
-static bool first_other_momentum(const WarmupRun *t, WarmupPart where, MomentumFormula formula,
-                                 Moment *other)
-{
-    for (int r = 0; r < t->run->ranks; r++)
-        for (int i = 1; i < t->of[r].count; i++) {
-            Moment moment = {t, r, i};
-            const RateOfUpdate *update = update_at(moment);
-            if (in_warmup(update) != (where == WITHIN))
-                continue;
-            // After the warm-up one may correct for what the schedule does, as Goyal et al. do.
-            if (same_rate(update->momentum, formula(moment)) ||
-                (where == BEYOND && same_rate(update->momentum, corrected(moment))))
-                continue;
-            *other = moment;
-            return true;
-        }
-    return false;
-}
+static const Hypothesis known[] = {
+    {corrected_backwards, &d_momentum_corrected_backwards, .by_ranks = 0},
+    {corrected_from_schedule, &d_momentum_from_schedule, .by_ranks = 0},
+    {rise, &d_momentum_wrong_own_missing, .by_ranks = 0},
+    {0},
+};
 
-static bool momentum_explains(const WarmupRuns *all, WarmupPart where, MomentumFormula formula)
+// Of a part of all ranks' trainings, without the first update. After the warm-up one may correct for
+// what the schedule does, as Goyal et al. do: that is left out.
+static Rows momenta(const WarmupRun *t, int count, WarmupPart where)
 {
-    Moment other;
-    for (int i = 0; i < all->count; i++)
-        if (first_other_momentum(&all->items[i], where, formula, &other))
-            return false;
-    return true;
+    Rows rows = {NULL, 0};
+    for (const WarmupRun *end = t + count; t < end; t++)
+        for (int r = 0; r < t->run->ranks; r++)
+            for (int i = 1; i < t->of[r].count; i++) {
+                Moment moment = {t, r, i};
+                Row row = warmup_row(moment, update_at(moment)->momentum);
+                if (in_warmup(update_at(moment)) == (where == WITHIN) &&
+                    (where == WITHIN || !explains_row(&is_corrected, &row)))
+                    rows_add(&rows, &row);
+            }
+    return rows;
 }
 
 bool is_momentum_wrong(const WarmupRun *t)
 {
-    Moment moment;
-    return first_other_momentum(t, WITHIN, corrected, &moment) &&
-           first_other_momentum(t, WITHIN, uncorrected, &moment);
+    Rows rows = momenta(t, 1, WITHIN);
+    bool wrong = !explains_rows(&is_corrected, &rows) && !explains_rows(&is_own, &rows);
+    free(rows.items);
+    return wrong;
 }
 
-static const Diagnosis *diagnose_momentum(const WarmupRuns *all)
+static const Diagnosis *diagnose_momentum(const Rows *within, const Rows *beyond)
 {
-    static const struct {
-        MomentumFormula formula;
-        const Diagnosis *diagnosis;
-    } known[] = {{corrected_backwards, &d_momentum_corrected_backwards},
-                 {corrected_from_schedule, &d_momentum_from_schedule},
-                 {one_over, &d_momentum_wrong_own_missing}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (momentum_explains(all, WITHIN, known[i].formula))
-            return known[i].diagnosis;
-    if (!momentum_explains(all, WITHIN, corrected_again))
-        return &d_momentum_wrong;
-    return momentum_explains(all, BEYOND, uncorrected) ? &d_momentum_piles_up
-                                                       : &d_momentum_not_restored;
+    const Diagnosis *diagnosis = diagnosis_of_rows(known, within);
+    if (diagnosis || !explains_rows(&piles_up, within))
+        return diagnosis ? diagnosis : &d_momentum_wrong;
+    return explains_rows(&is_own, beyond) ? &d_momentum_piles_up : &d_momentum_not_restored;
+}
+
+static char *evidence_within(const Row *row)
+{
+    Moment moment = moment_of(row);
+    const RateOfUpdate *update = update_at(moment);
+    char *name = moment_name(moment);
+    char *evidence =
+        format_text("%s: momentum %.5g\nthe rate went from %.5g to %.5g: %g * %.5g / %.5g = %.5g",
+                    name, update->momentum, rate_before(moment), update->learning_rate, MOMENTUM,
+                    update->learning_rate, rate_before(moment),
+                    hypothesis_value(&is_corrected, row, moment.rank));
+    free(name);
+    return evidence;
 }
 
 void judge_momentum_within(const Runs *runs, const WarmupRuns *all, Report *report)
 {
-    if (momentum_explains(all, WITHIN, uncorrected)) {
+    Rows rows = momenta(all->items, all->count, WITHIN),
+         beyond = momenta(all->items, all->count, BEYOND);
+    const Row *wrong = first_unexplained(&is_corrected, &rows);
+    if (explains_rows(&is_own, &rows))
         report_note(report, "the momentum stays the optimizer's own in every batch of the warm-up "
                             "(a factor of 1, if you correct it); to pass, that part is not needed");
-        return;
-    }
-    for (int i = 0; i < all->count; i++) {
-        Moment moment;
-        if (!first_other_momentum(&all->items[i], WITHIN, corrected, &moment))
-            continue;
-        char *name = moment_name(moment);
-        char *evidence = format_text(
-            "%s: momentum %.5g\nthe rate went from %.5g to %.5g: %g * %.5g / %.5g = %.5g", name,
-            update_at(moment)->momentum, rate_before(moment), update_at(moment)->learning_rate,
-            MOMENTUM, update_at(moment)->learning_rate, rate_before(moment), corrected(moment));
-        report_failure(report, CORRECTED, diagnose_momentum(all),
-                       evidence_in(runs, all->items[i].run, evidence));
-        free(name);
-        return;
-    }
-    report_ok(report, CORRECTED);
+    else
+        report_property(report, CORRECTED, wrong ? diagnose_momentum(&rows, &beyond) : NULL,
+                        wrong ? evidence_in(runs, wrong->run, evidence_within(wrong)) : NULL);
+    free(rows.items);
+    free(beyond.items);
 }
 
 void judge_momentum_beyond(const Runs *runs, const WarmupRuns *all, Report *report)
 {
-    for (int i = 0; i < all->count; i++) {
-        Moment moment;
-        if (!first_other_momentum(&all->items[i], BEYOND, uncorrected, &moment))
-            continue;
+    Rows rows = momenta(all->items, all->count, BEYOND);
+    const Row *wrong = first_unexplained(&is_own, &rows);
+    if (wrong) {
+        Moment moment = moment_of(wrong);
         char *name = moment_name(moment);
-        report_failure_in(report, runs, all->items[i].run, RESTORED, &d_momentum_not_restored,
+        report_failure_in(report, runs, wrong->run, RESTORED, &d_momentum_not_restored,
                           "%s: momentum %.5g, where %g is right", name, update_at(moment)->momentum,
                           MOMENTUM);
         free(name);
-        return;
+    } else {
+        report_ok(report, RESTORED);
     }
-    report_ok(report, RESTORED);
+    free(rows.items);
 }

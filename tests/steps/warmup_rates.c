@@ -6,6 +6,7 @@
 #include "diagnoses/warmup_rates.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define LINE "until then it rises with every batch, on a straight line from that of one device"
 
@@ -17,202 +18,204 @@ static double schedule(int epoch)
 
 // ---- What the rate of an update may be.
 
-// The part of `all` that `done` is.
-static double part(Variant variant, double done, double all)
+static const RateOfUpdate *update_of(Cell cell)
 {
+    return update_at((Moment){cell.row->of, cell.rank, cell.row->at});
+}
+
+static double one_devices(Cell cell)
+{
+    return ((const WarmupRun *)cell.row->of)->lr;
+}
+
+static double steps_of(Cell cell)
+{
+    return ((const WarmupRun *)cell.row->of)->steps;
+}
+
+static double batch_of(Cell cell)
+{
+    return batch_number((Moment){cell.row->of, cell.rank, cell.row->at});
+}
+
+// That stands in the program, beside the variant.
+static int epochs_of(Cell cell)
+{
+    return cell.number / VARIANTS;
+}
+
+// The part of `all` that `done` is.
+static double part(Cell cell, double done, double all)
+{
+    int variant = cell.number % VARIANTS;
     if (variant == END_TO_END)
         return all > 1 ? done / (all - 1) : 1;
     return (done + (variant == AT_END)) / all;
 }
 
-// Of a warm-up of so many epochs, to `factor` times the rate of one device.
-static double line(Moment moment, Variant variant, double epochs, double factor)
+// So far on the way to `factor` times the rate of one device.
+static double rate_at(Cell cell, double way, double factor)
 {
-    const WarmupRun *t = moment.training;
-    double way = part(variant, batch_number(moment), epochs * t->steps);
-    return t->lr * (1 + (factor - 1) * way);
+    return one_devices(cell) * (1 + (factor - 1) * way);
 }
 
-static double size_of(Moment moment)
+// Of a warm-up of so many epochs.
+static double line(Cell cell, double epochs, double factor)
 {
-    return moment.training->run->ranks;
+    return rate_at(cell, part(cell, batch_of(cell), epochs * steps_of(cell)), factor);
 }
 
-static double local_size_of(Moment moment)
+static double right_line(Cell cell)
 {
-    return run_local_size(moment.training->run, moment.rank);
+    return line(cell, WARMUP_EPOCHS, cell.row->ranks);
 }
 
-static double right_line(Moment moment, Variant variant, int number)
+static double local_line(Cell cell)
 {
-    (void)number;
-    return line(moment, variant, WARMUP_EPOCHS, size_of(moment));
+    return line(cell, WARMUP_EPOCHS, run_local_size(cell.row->run, cell.rank));
 }
 
-static double local_line(Moment moment, Variant variant, int number)
+static double rank_line(Cell cell)
 {
-    (void)number;
-    return line(moment, variant, WARMUP_EPOCHS, local_size_of(moment));
+    return line(cell, WARMUP_EPOCHS, cell.rank);
 }
 
-static double line_from_scaled(Moment moment, Variant variant, int number)
+// A warm-up of so many epochs; 0: of all that the run has.
+static double line_of_epochs(Cell cell)
 {
-    (void)number;
-    return size_of(moment) * line(moment, variant, WARMUP_EPOCHS, size_of(moment));
+    double epochs = epochs_of(cell) > 0 ? epochs_of(cell) : run_flag(cell.row->run, "--epochs ");
+    return fmin(line(cell, epochs, cell.row->ranks), one_devices(cell) * cell.row->ranks);
 }
 
-// A warm-up of `number` epochs; 0: of all that the run has.
-static double line_of_epochs(Moment moment, Variant variant, int number)
+static double line_from_zero(Cell cell)
 {
-    double epochs = number > 0 ? number : run_flag(moment.training->run, "--epochs ");
-    double full = moment.training->lr * size_of(moment);
-    return fmin(line(moment, variant, epochs, size_of(moment)), full);
+    return one_devices(cell) * part(cell, batch_of(cell), WARMUP_EPOCHS * steps_of(cell));
 }
 
-static double line_from_zero(Moment moment, Variant variant, int number)
+static double staircase(Cell cell)
 {
-    (void)number;
-    const WarmupRun *t = moment.training;
-    return t->lr * size_of(moment) * part(variant, batch_number(moment), WARMUP_EPOCHS * t->steps);
+    return rate_at(cell, part(cell, update_of(cell)->epoch, WARMUP_EPOCHS), cell.row->ranks);
 }
 
-static double staircase(Moment moment, Variant variant, int number)
+// Again in each epoch, to one of so many parts of the way.
+static double saw(Cell cell)
 {
-    (void)number;
-    double way = part(variant, update_at(moment)->epoch, WARMUP_EPOCHS);
-    return moment.training->lr * (1 + (size_of(moment) - 1) * way);
-}
-
-// Again in each epoch, to 1 / `number` of the way.
-static double saw(Moment moment, Variant variant, int number)
-{
-    const WarmupRun *t = moment.training;
-    double way = part(variant, update_at(moment)->step, t->steps) / number;
-    return t->lr * (1 + (size_of(moment) - 1) * way);
+    double way = part(cell, update_of(cell)->step, steps_of(cell)) / epochs_of(cell);
+    return rate_at(cell, way, cell.row->ranks);
 }
 
 // A way that is a division of whole numbers: 0 until it is 1.
-static double whole_way(Moment moment, Variant variant, int number)
+static double whole_way(Cell cell)
 {
-    (void)number;
-    const WarmupRun *t = moment.training;
-    double way = floor(part(variant, batch_number(moment), WARMUP_EPOCHS * t->steps));
-    return t->lr * (1 + (size_of(moment) - 1) * way);
+    double way = part(cell, batch_of(cell), WARMUP_EPOCHS * steps_of(cell));
+    return rate_at(cell, floor(way), cell.row->ranks);
 }
 
-static double full_rate(Moment moment, Variant variant, int number)
+static double scheduled(Cell cell)
 {
-    (void)variant, (void)number;
-    return moment.training->lr * size_of(moment);
+    return one_devices(cell) * schedule(update_of(cell)->epoch);
 }
 
-static double one_devices(Moment moment, Variant variant, int number)
+static double scheduled_by_size(Cell cell)
 {
-    (void)variant, (void)number;
-    return moment.training->lr;
+    return scheduled(cell) * cell.row->ranks;
 }
 
-static double as_scheduled(Moment moment, double factor)
+static double scheduled_by_rank(Cell cell)
 {
-    return moment.training->lr * factor * schedule(update_at(moment)->epoch);
-}
-
-static double right_after(Moment moment, Variant variant, int number)
-{
-    (void)variant, (void)number;
-    return as_scheduled(moment, size_of(moment));
-}
-
-static double unscaled_after(Moment moment, Variant variant, int number)
-{
-    (void)variant, (void)number;
-    return as_scheduled(moment, 1);
-}
-
-static double local_after(Moment moment, Variant variant, int number)
-{
-    (void)variant, (void)number;
-    return as_scheduled(moment, local_size_of(moment));
-}
-
-static double squared_after(Moment moment, Variant variant, int number)
-{
-    (void)variant, (void)number;
-    return as_scheduled(moment, size_of(moment) * size_of(moment));
-}
-
-static double divided_after(Moment moment, Variant variant, int number)
-{
-    (void)variant, (void)number;
-    return as_scheduled(moment, 1 / size_of(moment));
-}
-
-static double rank_after(Moment moment, Variant variant, int number)
-{
-    (void)variant, (void)number;
-    return as_scheduled(moment, moment.rank);
+    return scheduled(cell) * cell.rank;
 }
 
 // On the line until the schedule lowers the rate, if it ever does.
-static double line_goes_on(Moment moment, Variant variant, int number)
+static double line_goes_on(Cell cell)
 {
-    double rate = line(moment, variant, WARMUP_EPOCHS, size_of(moment));
-    return number && schedule(update_at(moment)->epoch) < 1 ? right_after(moment, variant, number)
-                                                            : rate;
+    return epochs_of(cell) && schedule(update_of(cell)->epoch) < 1 ? scheduled_by_size(cell)
+                                                                   : right_line(cell);
 }
 
-// A warm-up of `number` epochs, then as scheduled.
-static double longer_line(Moment moment, Variant variant, int number)
+// A warm-up of so many epochs, then as scheduled.
+static double longer_line(Cell cell)
 {
-    return update_at(moment)->epoch < number ? line_of_epochs(moment, variant, number)
-                                             : right_after(moment, variant, number);
+    return update_of(cell)->epoch < epochs_of(cell) ? line_of_epochs(cell)
+                                                    : scheduled_by_size(cell);
 }
 
-// On the line for `number` epochs, beyond its end, then as scheduled.
-static double line_too_far(Moment moment, Variant variant, int number)
+// On the line for so many epochs, beyond its end, then as scheduled.
+static double line_too_far(Cell cell)
 {
-    return update_at(moment)->epoch < number ? right_line(moment, variant, number)
-                                             : right_after(moment, variant, number);
-}
-
-static double rank_line(Moment moment, Variant variant, int number)
-{
-    (void)number;
-    return line(moment, variant, WARMUP_EPOCHS, moment.rank);
+    return update_of(cell)->epoch < epochs_of(cell) ? right_line(cell) : scheduled_by_size(cell);
 }
 
 // ---- Rates that are wrong.
 
 #define MAX_EPOCHS 40 // of a warm-up that is guessed
 
-static bool some_number_explains(const WarmupRuns *all, WarmupPart where, Formula formula, int from)
+static const Hypothesis on_the_line = {right_line, NULL, EPOCHS(0, 0)},
+                        after_it = {scheduled, NULL, .by_ranks = -1};
+
+static const Hypothesis known_after[] = {
+    {scheduled, &d_rate_not_scaled, .by_ranks = 0},
+    {scheduled, &d_rate_by_local_size, .by_local_size = -1},
+    {scheduled, &d_rate_scaled_twice, .by_ranks = -2},
+    {scheduled, &d_rate_divided, .by_ranks = 1},
+    {scheduled_by_rank, &d_rate_by_rank, .by_ranks = 0},
+    {line_goes_on, &d_warmup_never_ends, EPOCHS(0, 1)},
+    {one_devices, &d_schedule_overridden, .by_ranks = -1},
+    {line_of_epochs, &d_warmup_too_long, EPOCHS(0, 0)},
+    {longer_line, &d_warmup_too_long, EPOCHS(WARMUP_EPOCHS + 1, MAX_EPOCHS)},
+    {line_too_far, &d_warmup_too_long, EPOCHS(WARMUP_EPOCHS + 1, MAX_EPOCHS)},
+    {0},
+};
+
+static const Hypothesis known_on_the_line[] = {
+    {one_devices, &d_warmup_missing, .by_ranks = -1},
+    {one_devices, &d_warmup_missing_never_scaled, .by_ranks = 0},
+    {whole_way, &d_warmup_wrong_whole_numbers, EPOCHS(0, 0)},
+    {staircase, &d_warmup_by_epoch, EPOCHS(0, 0)},
+    {saw, &d_warmup_in_each_epoch, EPOCHS(1, 1)},
+    {saw, &d_warmup_in_each_epoch, EPOCHS(WARMUP_EPOCHS, WARMUP_EPOCHS)},
+    {line_from_zero, &d_warmup_from_zero, .by_ranks = -1, EPOCHS(0, 0)},
+    {right_line, &d_warmup_from_scaled, .by_ranks = -1, EPOCHS(0, 0)},
+    {local_line, &d_rate_by_local_size, EPOCHS(0, 0)},
+    {line_of_epochs, &d_warmup_too_long, EPOCHS(0, 0)},
+    {line_of_epochs, &d_warmup_too_long, EPOCHS(WARMUP_EPOCHS + 1, MAX_EPOCHS)},
+    {line_of_epochs, &d_warmup_too_short, EPOCHS(1, WARMUP_EPOCHS - 1)},
+    {0},
+};
+
+// Of all ranks of all runs.
+static Rows rates_of(const WarmupRuns *all, WarmupPart where)
 {
-    for (int number = from; number <= MAX_EPOCHS; number++)
-        if (formula_explains(all, where, formula, number))
-            return true;
-    return false;
+    Rows rows = {NULL, 0};
+    for (int i = 0; i < all->count; i++)
+        for (int r = 0; r < all->items[i].run->ranks; r++)
+            warmup_add(&rows, &all->items[i], r, where);
+    return rows;
+}
+
+static const Diagnosis *diagnosis_of(const WarmupRuns *all, WarmupPart where,
+                                     const Hypothesis table[])
+{
+    Rows rows = rates_of(all, where);
+    const Diagnosis *diagnosis = diagnosis_of_rows(table, &rows);
+    free(rows.items);
+    return diagnosis;
+}
+
+static bool is_right(const WarmupRuns *all, WarmupPart where, const Hypothesis *right)
+{
+    Rows rows = rates_of(all, where);
+    bool result = explains_rows(right, &rows);
+    free(rows.items);
+    return result;
 }
 
 static const Diagnosis *diagnose_after(const WarmupRuns *all)
 {
-    static const struct {
-        Formula formula;
-        int number;
-        const Diagnosis *diagnosis;
-    } known[] = {{local_after, 0, &d_rate_by_local_size}, {squared_after, 0, &d_rate_scaled_twice},
-                 {divided_after, 0, &d_rate_divided},     {rank_after, 0, &d_rate_by_rank},
-                 {line_goes_on, 0, &d_warmup_never_ends}, {line_goes_on, 1, &d_warmup_never_ends},
-                 {full_rate, 0, &d_schedule_overridden},  {line_of_epochs, 0, &d_warmup_too_long}};
-    if (formula_explains(all, BEYOND, unscaled_after, 0))
-        return formula_explains(all, WITHIN, right_line, 0) ? &d_scaled_but_reset
-                                                            : &d_rate_not_scaled;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (formula_explains(all, BEYOND, known[i].formula, known[i].number))
-            return known[i].diagnosis;
-    if (some_number_explains(all, BEYOND, longer_line, WARMUP_EPOCHS + 1) ||
-        some_number_explains(all, BEYOND, line_too_far, WARMUP_EPOCHS + 1))
-        return &d_warmup_too_long;
-    return &d_rate_wrong;
+    const Diagnosis *diagnosis = diagnosis_of(all, BEYOND, known_after);
+    if (diagnosis == &d_rate_not_scaled && is_right(all, WITHIN, &on_the_line))
+        return &d_scaled_but_reset;
+    return diagnosis ? diagnosis : &d_rate_wrong;
 }
 
 // True where it rises with each batch of all warm-ups, and comes near the rate of all workers.
@@ -234,70 +237,34 @@ static bool rises(const WarmupRuns *all)
     return true;
 }
 
-static bool shorter_explains(const WarmupRuns *all)
-{
-    for (int number = 1; number < WARMUP_EPOCHS; number++)
-        if (formula_explains(all, WITHIN, line_of_epochs, number))
-            return true;
-    return false;
-}
-
 static const Diagnosis *diagnose_line(const WarmupRuns *all)
 {
-    static const struct {
-        Formula formula;
-        int number;
-        const Diagnosis *diagnosis;
-    } known[] = {{full_rate, 0, &d_warmup_missing},
-                 {one_devices, 0, &d_warmup_missing_never_scaled},
-                 {whole_way, 0, &d_warmup_wrong_whole_numbers},
-                 {staircase, 0, &d_warmup_by_epoch},
-                 {saw, 1, &d_warmup_in_each_epoch},
-                 {saw, WARMUP_EPOCHS, &d_warmup_in_each_epoch},
-                 {line_from_zero, 0, &d_warmup_from_zero},
-                 {line_from_scaled, 0, &d_warmup_from_scaled},
-                 {local_line, 0, &d_rate_by_local_size}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (formula_explains(all, WITHIN, known[i].formula, known[i].number))
-            return known[i].diagnosis;
-    if (formula_explains(all, WITHIN, line_of_epochs, 0) ||
-        some_number_explains(all, WITHIN, line_of_epochs, WARMUP_EPOCHS + 1))
-        return formula_explains(all, BEYOND, right_after, 0) ? &d_warmup_not_straight_too_flat
-                                                             : &d_warmup_too_long;
-    if (shorter_explains(all))
-        return &d_warmup_too_short;
-    return rises(all) ? &d_warmup_not_straight : &d_warmup_wrong;
+    const Diagnosis *diagnosis = diagnosis_of(all, WITHIN, known_on_the_line);
+    if (diagnosis == &d_warmup_too_long && is_right(all, BEYOND, &after_it))
+        return &d_warmup_not_straight_too_flat;
+    return diagnosis ? diagnosis : rises(all) ? &d_warmup_not_straight : &d_warmup_wrong;
 }
 
-const RateRule rates_in_warmup = {LINE, WITHIN, right_line, diagnose_line};
-const RateRule rates_after_warmup = {SCALED, BEYOND, right_after, diagnose_after};
-
-// True where the formula explains the last rate of every rank.
-static bool explains_last(const WarmupRun *t, Formula formula)
-{
-    for (Variant variant = 0; variant < VARIANTS; variant++) {
-        bool good = true;
-        for (int r = 0; r < t->run->ranks && good; r++) {
-            Moment moment = {t, r, t->of[r].count - 1};
-            good = same_rate(update_at(moment)->learning_rate, formula(moment, variant, 0));
-        }
-        if (good)
-            return true;
-    }
-    return false;
-}
+const RateRule rates_in_warmup = {LINE, WITHIN, {right_line, NULL, EPOCHS(0, 0)}, diagnose_line};
+const RateRule rates_after_warmup = {
+    SCALED, BEYOND, {scheduled, NULL, .by_ranks = -1}, diagnose_after};
 
 const Diagnosis *wrong_last_rates(const WarmupRun *t)
 {
-    static const struct {
-        Formula formula;
-        const Diagnosis *diagnosis;
-    } known[] = {{rank_after, &d_rate_by_rank},
-                 {rank_line, &d_rate_by_rank},
-                 {local_after, &d_rate_by_local_size},
-                 {local_line, &d_rate_by_local_size}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (explains_last(t, known[i].formula))
-            return known[i].diagnosis;
-    return NULL;
+    static const Hypothesis known[] = {
+        {scheduled_by_rank, &d_rate_by_rank, .by_ranks = 0},
+        {rank_line, &d_rate_by_rank, EPOCHS(0, 0)},
+        {scheduled, &d_rate_by_local_size, .by_local_size = -1},
+        {local_line, &d_rate_by_local_size, EPOCHS(0, 0)},
+        {0},
+    };
+    Rows rows = {NULL, 0};
+    for (int r = 0; r < t->run->ranks; r++) {
+        Moment moment = {t, r, t->of[r].count - 1};
+        Row row = warmup_row(moment, update_at(moment)->learning_rate);
+        rows_add(&rows, &row);
+    }
+    const Diagnosis *diagnosis = diagnosis_of_rows(known, &rows);
+    free(rows.items);
+    return diagnosis;
 }

@@ -1,0 +1,173 @@
+// Tries hypotheses; hypotheses.h says what is promised.
+
+#include "hypotheses.h"
+
+#include <math.h>
+#include "base/memory.h"
+
+void rows_add(Rows *rows, const Row *row)
+{
+    rows->items = enlarge(rows->items, (size_t)rows->count + 1, sizeof *rows->items);
+    rows->items[rows->count++] = *row;
+}
+
+Row row_of_rank(const Run *run, int rank, double shown)
+{
+    Row row = {.run = run, .ranks = run->ranks, .unknown = all_ranks(run->ranks) & ~(1u << rank)};
+    row.shown[rank] = shown;
+    return row;
+}
+
+int rank_of_row(const Row *row)
+{
+    int rank = 0;
+    while (has_rank(row->unknown, rank))
+        rank++;
+    return rank;
+}
+
+double own_number(Cell cell)
+{
+    return cell.row->own[cell.rank];
+}
+
+double sum_of_own(Cell cell)
+{
+    double sum = 0;
+    for (int r = 0; r < cell.row->ranks; r++)
+        sum += cell.row->own[r];
+    return sum;
+}
+
+double sum_of_machine(Cell cell)
+{
+    const Row *row = cell.row;
+    double sum = 0;
+    for (int r = 0; r < row->ranks; r++)
+        sum += run_node(row->run, r) == run_node(row->run, cell.rank) ? row->own[r] : 0;
+    return sum;
+}
+
+double own_of_number(Cell cell)
+{
+    return cell.row->own[cell.number < cell.row->ranks ? cell.number : 0];
+}
+
+double mean_on_the_root(Cell cell)
+{
+    return cell.rank == 0 ? sum_of_own(cell) / cell.row->ranks : own_number(cell);
+}
+
+RankSet ranks_alike(const Row *row, int rank)
+{
+    RankSet alike = 0;
+    for (int r = 0; r < row->ranks; r++)
+        if (fabs(row->shown[r] - row->shown[rank]) <= row->allowed)
+            alike |= 1u << r;
+    return alike;
+}
+
+double mean_of_those_alike(Cell cell)
+{
+    RankSet alike = ranks_alike(cell.row, cell.rank);
+    double sum = 0;
+    for (int r = 0; r < cell.row->ranks; r++)
+        sum += has_rank(alike, r) ? cell.row->own[r] : 0;
+    return sum / rank_count(alike);
+}
+
+double constant_zero(Cell cell)
+{
+    (void)cell;
+    return 0;
+}
+
+double largest_own(const Row *row)
+{
+    double largest = 0;
+    for (int r = 0; r < row->ranks; r++)
+        largest = fmax(largest, fabs(row->own[r]));
+    return largest;
+}
+
+static double value(const Hypothesis *hypothesis, Cell cell)
+{
+    const Row *row = cell.row;
+    double divisor = pow(row->ranks, hypothesis->by_ranks) *
+                     pow(row->batches, hypothesis->by_batches) *
+                     pow(cell.number, hypothesis->by_number);
+    if (hypothesis->by_local_size)
+        divisor *= pow(run_local_size(row->run, cell.rank), hypothesis->by_local_size);
+    return hypothesis->of(cell) / divisor;
+}
+
+double hypothesis_value(const Hypothesis *hypothesis, const Row *row, int rank)
+{
+    return value(hypothesis, (Cell){row, rank, hypothesis->from});
+}
+
+static bool explains(const Hypothesis *hypothesis, const Row *row, int number)
+{
+    for (int r = 0; r < row->ranks; r++) {
+        if (has_rank(row->unknown, r))
+            continue;
+        double right = value(hypothesis, (Cell){row, r, number});
+        if (!(fabs(row->shown[r] - right) <= row->allowed + row->relative * fabs(right)))
+            return false;
+    }
+    return true;
+}
+
+static const Row *unexplained(const Hypothesis *hypothesis, const Rows *rows, int number)
+{
+    EACH_ROW (row, rows)
+        if (!explains(hypothesis, row, number))
+            return row;
+    return NULL;
+}
+
+const Row *first_unexplained(const Hypothesis *hypothesis, const Rows *rows)
+{
+    return unexplained(hypothesis, rows, hypothesis->from);
+}
+
+bool explains_row(const Hypothesis *hypothesis, const Row *row)
+{
+    return explains(hypothesis, row, hypothesis->from);
+}
+
+static bool are_of_one_run(const Rows *rows)
+{
+    return rows->count == 0 || rows->items[0].run == rows->items[rows->count - 1].run;
+}
+
+bool explains_rows(const Hypothesis *hypothesis, const Rows *rows)
+{
+    bool any_divides = hypothesis->by_number && hypothesis->from < hypothesis->to;
+    if (any_divides && are_of_one_run(rows))
+        return false;
+    for (int number = hypothesis->from; number <= hypothesis->to; number++)
+        if (!unexplained(hypothesis, rows, number))
+            return true;
+    return false;
+}
+
+const Diagnosis *diagnosis_of_rows(const Hypothesis table[], const Rows *rows)
+{
+    for (; table->of; table++)
+        if (explains_rows(table, rows))
+            return table->diagnosis;
+    return NULL;
+}
+
+bool explain_each_row(const Hypothesis table[], const Rows *rows)
+{
+    EACH_ROW (row, rows) {
+        const Hypothesis *hypothesis = table;
+        while (hypothesis->of && !explains_row(hypothesis, row))
+            hypothesis++;
+        if (!hypothesis->of)
+            return false;
+    }
+    return true;
+}

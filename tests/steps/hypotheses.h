@@ -1,0 +1,77 @@
+// Which formula explains the numbers that ranks have shown, and the mistake that it stands for. A
+// judge reads rows of numbers from the traces, and has its hypotheses in a table.
+
+#ifndef HVDLAB_STEPS_HYPOTHESES_H
+#define HVDLAB_STEPS_HYPOTHESES_H
+
+#include "judge.h"
+
+// What all ranks had and showed at one moment of a run: in an update, for a batch, after an epoch.
+typedef struct {
+    const Run *run;
+    const void *of;          // for the judge's own formulas: the run as the judge has read it, ...
+    int at;                  // ... and the moment's number there
+    int ranks, batches;      // that take part
+    RankSet unknown;         // ranks that showed nothing: any hypothesis explains it
+    double own[MAX_RANKS];   // what each rank computed by itself
+    double shown[MAX_RANKS]; // what it made of all ranks' numbers
+    double allowed;          // how far a number may be from the hypothesis, ...
+    double relative;         // ... and how far as a part of it
+} Row;
+
+typedef struct {
+    Row *items; // to be freed
+    int count;
+} Rows;
+
+void rows_add(Rows *rows, const Row *row);
+
+// A row in which only this rank has shown something; that rank.
+Row row_of_rank(const Run *run, int rank, double shown);
+int rank_of_row(const Row *row);
+
+#define EACH_ROW(row, rows)                                                                        \
+    for (const Row *row = (rows)->items; row < (rows)->items + (rows)->count; row++)
+
+// A number of a row, for a formula: what has this rank shown? `number` may stand in the program.
+typedef struct {
+    const Row *row;
+    int rank, number;
+} Cell;
+typedef double (*Formula)(Cell cell);
+
+// What ranks may show, and what is wrong then: a numerator, and how often it is divided by each of
+// these; below 0, multiplied.
+typedef struct {
+    Formula of;
+    const Diagnosis *diagnosis;
+    int by_ranks, by_local_size, by_batches, by_number;
+    int from, to; // `number` may be any of these, the same in all rows
+} Hypothesis;
+
+// Numerators.
+double own_number(Cell cell);
+double sum_of_own(Cell cell);
+double sum_of_machine(Cell cell);      // of the ranks on this rank's machine
+double own_of_number(Cell cell);       // of rank `number`; of rank 0 where there is no such rank
+double mean_on_the_root(Cell cell);    // the rank's own on the others
+double mean_of_those_alike(Cell cell); // of the ranks that have shown the same as this one
+double constant_zero(Cell cell);
+
+double largest_own(const Row *row);
+RankSet ranks_alike(const Row *row, int rank); // that have shown the same as this one
+
+// With the first of its numbers.
+double hypothesis_value(const Hypothesis *hypothesis, const Row *row, int rank);
+
+// A divisor that stands in the program is told from others only where there are several runs.
+bool explains_row(const Hypothesis *hypothesis, const Row *row);
+bool explains_rows(const Hypothesis *hypothesis, const Rows *rows);
+const Row *first_unexplained(const Hypothesis *hypothesis, const Rows *rows);
+
+// Tables end with a row of zeros. The diagnosis of the first hypothesis that explains all rows, or
+// NULL; whether each row is explained by some hypothesis.
+const Diagnosis *diagnosis_of_rows(const Hypothesis table[], const Rows *rows);
+bool explain_each_row(const Hypothesis table[], const Rows *rows);
+
+#endif
