@@ -70,40 +70,42 @@ bool judge_drawn_images(const Runs *runs, const char *property, Report *report)
 
 // ---- What belongs to the images.
 
+static Fault labels_fault(const Run *run)
+{
+    for (int r = 0; r < run->ranks; r++) {
+        const Events *events = &run->traces.of[r];
+        EACH (at, events, "images") {
+            const cJSON *batch = events->items[at];
+            if (event_number(batch, "mislabeled") > 0)
+                return fault_with(&d_labels_mixed_up,
+                                  "rank %d: %.0f of the images %s of the %s set have another label "
+                                  "than in the file",
+                                  r, event_number(batch, "mislabeled"), event_text(batch, "drawn"),
+                                  event_text(batch, "split"));
+        }
+    }
+    return NO_FAULT;
+}
+
 bool judge_labels(const Runs *runs, Report *report)
 {
-    static const char *const property = "every image comes with its own label";
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        for (int r = 0; r < run->ranks; r++) {
-            const Events *events = &run->traces.of[r];
-            EACH (at, events, "images") {
-                const cJSON *batch = events->items[at];
-                if (!(event_number(batch, "mislabeled") > 0))
-                    continue;
-                return report_failure_in(report, runs, run, property, &d_labels_mixed_up,
-                                         "rank %d: %.0f of the images %s of the "
-                                         "%s set have another label than in the file",
-                                         r, event_number(batch, "mislabeled"),
-                                         event_text(batch, "drawn"), event_text(batch, "split"));
-            }
-        }
-    return report_ok(report, property);
+    return judge_property(runs, "every image comes with its own label", labels_fault, report);
+}
+
+static Fault statistics_fault(const Run *run)
+{
+    for (int r = 0; r < run->ranks; r++) {
+        double images = event_number(event_last(&run->traces.of[r], "statistics"), "images");
+        if (fabs(images - run_flag(run, "--images ")) > 0)
+            return fault_with(&d_other_statistics,
+                              "rank %d took those of %.0f images; there are %.0f to train on", r,
+                              images, run_flag(run, "--images "));
+    }
+    return NO_FAULT;
 }
 
 bool judge_statistics(const Runs *runs, Report *report)
 {
-    static const char *const property =
-        "images are standardized by the statistics of all training images";
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        for (int r = 0; r < run->ranks; r++) {
-            double images = event_number(event_last(&run->traces.of[r], "statistics"), "images");
-            if (!(fabs(images - run_flag(run, "--images ")) > 0))
-                continue;
-            return report_failure_in(report, runs, run, property, &d_other_statistics,
-                                     "rank %d took those of %.0f images; there are "
-                                     "%.0f to train on",
-                                     r, images, run_flag(run, "--images "));
-        }
-    }
-    return report_ok(report, property);
+    return judge_property(runs, "images are standardized by the statistics of all training images",
+                          statistics_fault, report);
 }

@@ -97,22 +97,77 @@ bool report_property(Report *report, const char *property, const Diagnosis *diag
                     : report_ok(report, property);
 }
 
-static Fault first_fault(const Runs *runs, const RunProperty *property)
+static Fault with_evidence(const Diagnosis *diagnosis, const char *format, va_list arguments)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        Fault fault = property->fault(run);
-        if (fault.diagnosis)
-            return (Fault){fault.diagnosis, evidence_in(runs, run, fault.evidence)};
-    }
-    return NO_FAULT;
+    Fault fault = {diagnosis, NULL};
+    CHECK(vasprintf(&fault.evidence, format, arguments) >= 0);
+    return fault;
+}
+
+Fault fault_with(const Diagnosis *diagnosis, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    Fault fault = with_evidence(diagnosis, format, arguments);
+    va_end(arguments);
+    return fault;
+}
+
+Fault fault_at(Fault fault, const char *format, ...)
+{
+    if (!fault.diagnosis)
+        return fault;
+    va_list arguments;
+    va_start(arguments, format);
+    Fault longer = with_evidence(fault.diagnosis, format, arguments);
+    va_end(arguments);
+    text_add(&longer.evidence, "%s", fault.evidence);
+    free(fault.evidence);
+    return longer;
+}
+
+// Returns whether there is none. Takes over its evidence.
+static bool report_fault(Report *report, const Runs *runs, const Run *run, const char *property,
+                         Fault fault)
+{
+    return !fault.diagnosis || report_failure(report, property, fault.diagnosis,
+                                              evidence_in(runs, run, fault.evidence));
+}
+
+bool judge_property(const Runs *runs, const char *text, Fault (*fault)(const Run *run),
+                    Report *report)
+{
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        if (!report_fault(report, runs, run, text, fault(run)))
+            return false;
+    return report_ok(report, text);
 }
 
 void judge_properties(const Runs *runs, const RunProperty *properties, Report *report)
 {
-    for (const RunProperty *property = properties; property->text; property++) {
-        Fault fault = first_fault(runs, property);
-        report_property(report, property->text, fault.diagnosis, fault.evidence);
+    for (const RunProperty *p = properties; p->text; p++)
+        judge_property(runs, p->text, p->fault, report);
+}
+
+// False where it was not judged, too.
+static bool holds(const Report *report, const char *property)
+{
+    for (int i = 0; i < report->count; i++)
+        if (strcmp(report->properties[i].name, property) == 0)
+            return report->properties[i].ok;
+    return false;
+}
+
+bool judge_items(const Runs *runs, EachItem each, const ItemProperty *properties, Report *report)
+{
+    bool all_hold = true;
+    for (const ItemProperty *p = properties; p->text; p++) {
+        bool ok = !p->needs || holds(report, p->needs);
+        for (const Run *run = runs->items; ok && run < runs_end(runs); run++)
+            ok = report_fault(report, runs, run, p->text, each(runs, run, p->fault));
+        all_hold = ok && report_ok(report, p->text) && all_hold;
     }
+    return all_hold;
 }
 
 bool nothing_trained(const Runs *runs, const char *property, Report *report)

@@ -15,6 +15,10 @@ typedef struct {
 } Fault;
 #define NO_FAULT ((Fault){NULL, NULL})
 
+// One with that evidence; and the same fault with more words before its evidence.
+Fault fault_with(const Diagnosis *diagnosis, const char *format, ...) PRINTF_LIKE(2, 3);
+Fault fault_at(Fault fault, const char *format, ...) PRINTF_LIKE(2, 3);
+
 // A property that each run has by itself.
 typedef struct {
     const char *text; // in a student's words
@@ -36,10 +40,27 @@ void judge_add(const char *file, Judge judge);
 #define PROPERTIES(file, ...)                                                                      \
     static void judge_table(const Runs *runs, Report *report)                                      \
     {                                                                                              \
-        judge_properties(runs, (const RunProperty[]){__VA_ARGS__, {NULL, NULL}}, report);          \
+        judge_properties(runs, (const RunProperty[]){__VA_ARGS__, {0}}, report);                   \
     }                                                                                              \
     JUDGE(file, judge_table)
 void judge_properties(const Runs *runs, const RunProperty *properties, Report *report);
+bool judge_property(const Runs *runs, const char *text, Fault (*fault)(const Run *run),
+                    Report *report);
+
+// A property that each item of a run has by itself: each update, each call, what was read of the
+// run. `needs`: the property that must hold for this one to be judged; NULL: none.
+typedef Fault (*ItemFault)(const void *item);
+typedef struct {
+    const char *text;
+    ItemFault fault;
+    const char *needs;
+} ItemProperty;
+
+// Calls `fault` with each item of a run, up to the first that has one, which it returns.
+typedef Fault (*EachItem)(const Runs *runs, const Run *run, ItemFault fault);
+
+// The table ends with {0}. Returns whether all properties hold.
+bool judge_items(const Runs *runs, EachItem each, const ItemProperty *properties, Report *report);
 
 // The judge of the exercise with that file; NULL: there is none.
 Judge judge_of(const char *file);

@@ -260,7 +260,7 @@ static char *round_evidence(const Run *run, int rank, const Round *round, int nu
     return evidence;
 }
 
-static char *wrong_rounds(const Run *run, int rank, const Diagnosis **diagnosis)
+static Fault round_fault(const Run *run, int rank)
 {
     const Events *events = &run->traces.of[rank];
     Standing standing = standing_of(run);
@@ -274,29 +274,27 @@ static char *wrong_rounds(const Run *run, int rank, const Diagnosis **diagnosis)
             round = (Round){round.count + 1, round.sum + value, fmax(round.scale, fabs(value)),
                             value,           round.earlier,     round.applied};
         bool complete = is_complete(&standing, updates);
-        if (event_is(event, "ps_sent") && round.count > 0 && complete) {
-            *diagnosis = &d_answered_before_update;
-            return round_evidence(run, rank, &round, updates + 1, &standing);
-        }
+        if (event_is(event, "ps_sent") && round.count > 0 && complete)
+            return (Fault){&d_answered_before_update,
+                           round_evidence(run, rank, &round, updates + 1, &standing)};
         if (!event_is(event, "ps_applied"))
             continue;
-        *diagnosis = wrong_round(&round, value, standing.workers);
-        bool by_itself =
-            *diagnosis && strcmp((*diagnosis)->name, d_round_not_held_applied_early.name) == 0;
+        const Diagnosis *wrong = wrong_round(&round, value, standing.workers);
+        bool by_itself = wrong && strcmp(wrong->name, d_round_not_held_applied_early.name) == 0;
         if (round.count > 0 && !complete && !by_itself)
-            *diagnosis = &d_round_not_held_applied_early;
-        if (*diagnosis)
-            return round_evidence(run, rank, &round, updates + 1, &standing);
+            wrong = &d_round_not_held_applied_early;
+        if (wrong)
+            return (Fault){wrong, round_evidence(run, rank, &round, updates + 1, &standing)};
         updates++;
         round = (Round){.earlier = round.earlier + round.sum, .applied = value};
     }
+    if (round.count == 0)
+        return NO_FAULT;
     bool some_left_before = slowest(&standing, true) <= updates;
-    *diagnosis = round.count == 0   ? NULL
-                 : some_left_before ? &d_waits_for_who_has_left_in_a_round
-                                    : &d_round_not_applied;
-    return *diagnosis ? format_text("%s ends with %d pushes that were not applied",
-                                    process_words(&run->traces, rank), round.count)
-                      : NULL;
+    return fault_with(some_left_before ? &d_waits_for_who_has_left_in_a_round
+                                       : &d_round_not_applied,
+                      "%s ends with %d pushes that were not applied",
+                      process_words(&run->traces, rank), round.count);
 }
 
 static bool in_rounds(const Run *run)
@@ -304,32 +302,26 @@ static bool in_rounds(const Run *run)
     return standing_of(run).bound == 0;
 }
 
-static bool one_by_one(const Run *run)
+static Fault rounds_fault(const Run *run)
 {
-    return !in_rounds(run);
+    Fault fault = NO_FAULT;
+    for (int r = run->plan.ranks; r < run->ranks && in_rounds(run) && !fault.diagnosis; r++)
+        fault = round_fault(run, r);
+    return fault;
 }
 
-static bool judge_rounds(const Runs *runs, Report *report)
+static Fault one_by_one_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        for (int r = run->plan.ranks; r < run->ranks && in_rounds(run); r++) {
-            const Diagnosis *diagnosis;
-            char *evidence = wrong_rounds(run, r, &diagnosis);
-            if (!evidence)
-                continue;
-            return report_failure(report, ROUNDS, diagnosis, evidence_in(runs, run, evidence));
-        }
-    }
-    return report_ok(report, ROUNDS);
+    return in_rounds(run) ? NO_FAULT : pushes_fault(run);
 }
 
 static void judge(const Runs *runs, Report *report)
 {
     judge_bound(runs, report);
     judge_waiting(runs, report);
-    judge_rounds(runs, report);
-    judge_pushes(runs, one_by_one, report);
-    judge_return(runs, report);
+    judge_property(runs, ROUNDS, rounds_fault, report);
+    judge_property(runs, EACH_APPLIED, one_by_one_fault, report);
+    judge_property(runs, RETURNS, return_fault, report);
 }
 
 // ---- Ends.

@@ -50,22 +50,18 @@ static const Diagnosis *wrong_devices(const Batches *batches)
                                           : NULL;
 }
 
-static bool judge_devices(const Runs *runs, const AllBatches *all, Report *report)
+static Fault devices_fault(const void *item)
 {
-    for (int i = 0; i < all->count; i++) {
-        const Batches *batches = &all->items[i];
-        const Diagnosis *diagnosis = wrong_devices(batches);
-        if (!diagnosis)
-            continue;
-        int printed = printed_devices(batches->run);
-        char *evidence = format_text("the process has %d, and replicas on %d",
-                                     devices_of(batches->run), batches->replicas);
-        if (printed >= 0)
-            text_add(&evidence, "\nit says \"Number of devices: %d\"", printed);
-        return report_failure(report, DEVICES, diagnosis,
-                              evidence_in(runs, batches->run, evidence));
-    }
-    return report_ok(report, DEVICES);
+    const Batches *batches = item;
+    const Diagnosis *diagnosis = wrong_devices(batches);
+    if (!diagnosis)
+        return NO_FAULT;
+    int printed = printed_devices(batches->run);
+    char *evidence = format_text("the process has %d, and replicas on %d", devices_of(batches->run),
+                                 batches->replicas);
+    if (printed >= 0)
+        text_add(&evidence, "\nit says \"Number of devices: %d\"", printed);
+    return (Fault){diagnosis, evidence};
 }
 
 // ---- The parts.
@@ -198,21 +194,21 @@ static char *parts_evidence(const Batches *batches, const BatchSeen *batch, cons
     return text;
 }
 
-// The first batch of that kind whose parts are wrong; its evidence, or NULL.
-static char *wrong_parts(const Batches *batches, bool trains, const Diagnosis **diagnosis)
+// Of the first batch of that kind whose parts are wrong.
+static Fault wrong_parts(const Batches *batches, bool trains)
 {
-    for (int b = 0; b < batches->count; b++) {
+    Fault fault = NO_FAULT;
+    for (int b = 0; b < batches->count && !fault.diagnosis; b++) {
         const BatchSeen *batch = &batches->items[b];
         if (batch->trains != trains)
             continue;
         Cover cover = cover_of(batches, batch);
-        *diagnosis = wrong_cover(batches, batch, &cover);
-        char *evidence = *diagnosis ? parts_evidence(batches, batch, &cover) : NULL;
+        fault.diagnosis = wrong_cover(batches, batch, &cover);
+        if (fault.diagnosis)
+            fault.evidence = parts_evidence(batches, batch, &cover);
         free(cover.times);
-        if (evidence)
-            return evidence;
     }
-    return NULL;
+    return fault;
 }
 
 static bool nothing_computed(const Batches *batches)
@@ -232,22 +228,12 @@ static bool computed_outside(const Batches *batches)
     return false;
 }
 
-static bool judge_parts(const Runs *runs, const AllBatches *all, Report *report)
+static Fault parts_fault(const void *item)
 {
-    for (int i = 0; i < all->count; i++) {
-        const Batches *batches = &all->items[i];
-        const Diagnosis *diagnosis = NULL;
-        char *evidence = wrong_parts(batches, true, &diagnosis);
-        if (nothing_computed(batches) && !computed_outside(batches)) {
-            free(evidence);
-            evidence = format_text("none in the whole run");
-            diagnosis = &d_nothing_trained;
-        }
-        if (!evidence)
-            continue;
-        return report_failure(report, PARTS, diagnosis, evidence_in(runs, batches->run, evidence));
-    }
-    return report_ok(report, PARTS);
+    const Batches *batches = item;
+    return nothing_computed(batches) && !computed_outside(batches)
+               ? fault_with(&d_nothing_trained, "none in the whole run")
+               : wrong_parts(batches, true);
 }
 
 static const BatchSeen *first_uneven(const Batches *batches, bool trains)
@@ -262,18 +248,15 @@ static const BatchSeen *first_uneven(const Batches *batches, bool trains)
     return NULL;
 }
 
-static bool judge_evenness(const Runs *runs, const AllBatches *all, Report *report)
+static Fault uneven_parts(const Batches *batches, bool trains, const Diagnosis *diagnosis)
 {
-    for (int i = 0; i < all->count; i++) {
-        const Batches *batches = &all->items[i];
-        const BatchSeen *batch = first_uneven(batches, true);
-        if (!batch)
-            continue;
-        return report_failure(
-            report, EVEN, &d_parts_uneven,
-            evidence_in(runs, batches->run, parts_evidence(batches, batch, &(Cover){0})));
-    }
-    return report_ok(report, EVEN);
+    const BatchSeen *batch = first_uneven(batches, trains);
+    return batch ? (Fault){diagnosis, parts_evidence(batches, batch, &(Cover){0})} : NO_FAULT;
+}
+
+static Fault evenness_fault(const void *item)
+{
+    return uneven_parts(item, true, &d_parts_uneven);
 }
 
 // ---- The updates.
@@ -352,42 +335,43 @@ static bool judge_weights(const Runs *runs, const AllBatches *all, Report *repor
     return true;
 }
 
-static const Diagnosis *wrong_test(const Batches *batches, char **evidence)
+static Fault test_fault(const void *item)
 {
-    const Diagnosis *unused = NULL;
-    const BatchSeen *uneven = NULL;
+    const Batches *batches = item;
     int tests = 0;
     for (int b = 0; b < batches->count; b++)
         tests += !batches->items[b].trains;
-    *evidence = tests == 0 ? format_text("no batch of test images was taken")
-                           : wrong_parts(batches, false, &unused);
-    if (!*evidence && (uneven = first_uneven(batches, false)))
-        *evidence = parts_evidence(batches, uneven, &(Cover){0});
-    return tests == 0 ? &d_not_evaluated : &d_evaluation_not_shared;
+    if (tests == 0)
+        return fault_with(&d_not_evaluated, "no batch of test images was taken");
+    Fault fault = wrong_parts(batches, false);
+    if (fault.diagnosis)
+        return (Fault){&d_evaluation_not_shared, fault.evidence};
+    return uneven_parts(batches, false, &d_evaluation_not_shared);
 }
 
-static bool judge_test(const Runs *runs, const AllBatches *all, Report *report)
+static Fault batches_in(const Runs *runs, const Run *run, ItemFault fault)
 {
-    for (int i = 0; i < all->count; i++) {
-        char *evidence;
-        const Diagnosis *diagnosis = wrong_test(&all->items[i], &evidence);
-        if (!evidence)
-            continue;
-        return report_failure(report, TEST, diagnosis,
-                              evidence_in(runs, all->items[i].run, evidence));
-    }
-    return report_ok(report, TEST);
+    (void)runs;
+    Batches batches = replica_batches(run);
+    Fault found = (*fault)(&batches);
+    replica_batches_free(&batches);
+    return found;
 }
+
+static const ItemProperty parts[] = {{DEVICES, devices_fault, NULL},
+                                     {PARTS, parts_fault, DEVICES},
+                                     {EVEN, evenness_fault, PARTS},
+                                     {0}},
+                          test[] = {{TEST, test_fault, NULL}, {0}};
 
 static void judge(const Runs *runs, Report *report)
 {
     AllBatches all = {allocate((size_t)runs->count, sizeof *all.items), runs->count};
     for (int i = 0; i < runs->count; i++)
         all.items[i] = replica_batches(&runs->items[i]);
-    if (judge_devices(runs, &all, report) && judge_parts(runs, &all, report) &&
-        judge_evenness(runs, &all, report) && judge_updates(runs, &all, report) &&
+    if (judge_items(runs, batches_in, parts, report) && judge_updates(runs, &all, report) &&
         judge_replica_mean(runs, &all, report) && judge_weights(runs, &all, report))
-        judge_test(runs, &all, report);
+        judge_items(runs, batches_in, test, report);
     for (int i = 0; i < runs->count; i++)
         replica_batches_free(&all.items[i]);
     free(all.items);

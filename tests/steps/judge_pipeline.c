@@ -21,32 +21,25 @@
 #define TEST_READ "validation images are read from the disk once"
 #define TEST_OWN  "threads have validation batches ready"
 
-static const struct {
-    const char *text;
-    Finding (*look)(const Worker *worker);
-} properties[] = {
-    {READ, train_read_once},     {PASSES, whole_passes}, {AUGMENTED, augmented_again},
-    {ORDER, other_orders},       {MEMORY, cache_size},   {BUFFER, buffer_size},
-    {AHEAD, train_ahead},        {GOES_ON, trains_on},   {EACH_ONCE, validated_once},
-    {TEST_READ, test_read_once}, {TEST_OWN, test_ahead},
+static const ItemProperty properties[] = {
+    {READ, train_read_once, NULL},      {PASSES, whole_passes, NULL},
+    {AUGMENTED, augmented_again, NULL}, {ORDER, other_orders, NULL},
+    {MEMORY, cache_size, NULL},         {BUFFER, buffer_size, NULL},
+    {AHEAD, train_ahead, NULL},         {GOES_ON, trains_on, NULL},
+    {EACH_ONCE, validated_once, NULL},  {TEST_READ, test_read_once, NULL},
+    {TEST_OWN, test_ahead, NULL},       {0},
 };
 
-static bool judge_property(const Runs *runs, int property, Report *report)
+static Fault each_worker(const Runs *runs, const Run *run, ItemFault fault)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        for (int rank = 0; rank < run->ranks; rank++) {
-            Worker worker = worker_of(run, rank);
-            Finding finding = properties[property].look(&worker);
-            worker_free(&worker);
-            if (!finding.diagnosis)
-                continue;
-            char *evidence = format_text("rank %d: %s", rank, finding.evidence);
-            free(finding.evidence);
-            return report_failure(report, properties[property].text, finding.diagnosis,
-                                  evidence_in(runs, run, evidence));
-        }
+    (void)runs;
+    Fault found = NO_FAULT;
+    for (int rank = 0; rank < run->ranks && !found.diagnosis; rank++) {
+        Worker worker = worker_of(run, rank);
+        found = fault_at((*fault)(&worker), "rank %d: ", rank);
+        worker_free(&worker);
     }
-    return report_ok(report, properties[property].text);
+    return found;
 }
 
 // The first rank of a run that took no training image, -1 where all have.
@@ -79,8 +72,7 @@ static void judge(const Runs *runs, Report *report)
 {
     if (nothing_trained(runs, PASSES, report) || untrained(runs, report))
         return;
-    for (int i = 0; i < (int)(sizeof properties / sizeof *properties); i++)
-        judge_property(runs, i, report);
+    judge_items(runs, each_worker, properties, report);
 }
 
 static const Explanation explanations[] = {

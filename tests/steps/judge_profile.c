@@ -70,34 +70,31 @@ static bool of_all(const Case *c)
     return c->flaw.rank == EVERY_RANK;
 }
 
-// ---- The faults of a finding: the evidence, with the diagnosis, or NULL.
+// ---- The faults of a finding.
 
-static char *not_answered(const Case *c, const Diagnosis **diagnosis)
+static Fault not_answered(const Case *c)
 {
-    *diagnosis = &d_not_answered;
     const Finding *f = &c->finding;
     const char *field = !*f->span                            ? ".span"
                         : !of_all(c) && f->milliseconds == 0 ? ".milliseconds"
                         : of_all(c) && f->pieces == 0        ? ".pieces"
                         : f->remedy == NO_REMEDY             ? ".remedy"
                                                              : NULL;
-    return field ? format_text("%s is still to be filled in", field) : NULL;
+    return field ? fault_with(&d_not_answered, "%s is still to be filled in", field) : NO_FAULT;
 }
 
 // Of the rank it depends which fields the sheet needs.
-static char *wrong_rank(const Case *c, const Diagnosis **diagnosis)
+static Fault wrong_rank(const Case *c)
 {
     int rank = c->finding.rank;
     if (rank == c->flaw.rank)
-        return NULL;
-    if (rank == NO_RANK) {
-        *diagnosis = &d_not_answered;
-        return format_text(".rank is still to be filled in");
-    }
-    *diagnosis = of_all(c)            ? &d_wrong_rank_every_rank
-                 : rank == EVERY_RANK ? &d_wrong_rank_one_rank
-                                      : &d_wrong_rank_waits;
-    return rank == EVERY_RANK ? format_text(".rank = EVERY_RANK") : format_text(".rank = %d", rank);
+        return NO_FAULT;
+    if (rank == NO_RANK)
+        return fault_with(&d_not_answered, ".rank is still to be filled in");
+    if (rank == EVERY_RANK)
+        return fault_with(&d_wrong_rank_one_rank, ".rank = EVERY_RANK");
+    return fault_with(of_all(c) ? &d_wrong_rank_every_rank : &d_wrong_rank_waits, ".rank = %d",
+                      rank);
 }
 
 static bool is_one_of(const char *name, const char *const *names)
@@ -108,7 +105,7 @@ static bool is_one_of(const char *name, const char *const *names)
     return false;
 }
 
-static char *wrong_span(const Case *c, const Diagnosis **diagnosis)
+static Fault wrong_span(const Case *c)
 {
     static const char *const outer[] = {"step",
                                         "epoch",
@@ -143,13 +140,15 @@ static char *wrong_span(const Case *c, const Diagnosis **diagnosis)
                      ? is_one_of(span, exchange) || is_one_of(span, compute + 1)
                  : c->flaw.remedy == REPLACE_DEVICE ? is_one_of(span, compute)
                                                     : is_one_of(span, reader);
-    *diagnosis = is_one_of(span, outer)      ? &d_wrong_span_encloses
-                 : is_one_of(span, exchange) ? &d_wrong_span_waits
-                                             : &d_wrong_span;
-    return right ? NULL : format_text(".span = \"%s\"", span);
+    if (right)
+        return NO_FAULT;
+    return fault_with(is_one_of(span, outer)      ? &d_wrong_span_encloses
+                      : is_one_of(span, exchange) ? &d_wrong_span_waits
+                                                  : &d_wrong_span,
+                      ".span = \"%s\"", span);
 }
 
-static char *wrong_milliseconds(const Case *c, const Diagnosis **diagnosis)
+static Fault wrong_milliseconds(const Case *c)
 {
     // A busy machine makes steps longer; and what a step computes, beside it the reader reads on, so
     // that the rank waits for the rest alone.
@@ -157,55 +156,51 @@ static char *wrong_milliseconds(const Case *c, const Diagnosis **diagnosis)
     double milliseconds = c->finding.milliseconds, low = part * c->flaw.milliseconds,
            high = 1.3 * fmax(c->flaw.milliseconds, c->step);
     if (of_all(c) || (low <= milliseconds && milliseconds <= high))
-        return NULL;
+        return NO_FAULT;
     double thousandth = milliseconds / 1000;
-    *diagnosis = low <= thousandth && thousandth <= high ? &d_wrong_milliseconds_unit
-                                                         : &d_wrong_milliseconds;
-    return format_text(".milliseconds = %d", c->finding.milliseconds);
+    return fault_with(low <= thousandth && thousandth <= high ? &d_wrong_milliseconds_unit
+                                                              : &d_wrong_milliseconds,
+                      ".milliseconds = %d", c->finding.milliseconds);
 }
 
-static char *wrong_pieces(const Case *c, const Diagnosis **diagnosis)
+static Fault wrong_pieces(const Case *c)
 {
-    *diagnosis = &d_wrong_pieces;
     if (!of_all(c) || c->finding.pieces == c->flaw.pieces)
-        return NULL;
-    return format_text(".pieces = %d", c->finding.pieces);
+        return NO_FAULT;
+    return fault_with(&d_wrong_pieces, ".pieces = %d", c->finding.pieces);
 }
 
-static char *wrong_remedy(const Case *c, const Diagnosis **diagnosis)
+static Fault wrong_remedy(const Case *c)
 {
     static const char *const names[] = {"NO_REMEDY", "REPLACE_DEVICE", "CACHE_IMAGES",
                                         "LARGER_PIECES"};
-    *diagnosis = &d_wrong_remedy;
     Remedy remedy = c->finding.remedy;
     if (remedy == c->flaw.remedy)
-        return NULL;
-    return remedy < sizeof names / sizeof *names ? format_text(".remedy = %s", names[remedy])
-                                                 : format_text(".remedy = %d", (int)remedy);
+        return NO_FAULT;
+    return remedy < sizeof names / sizeof *names
+               ? fault_with(&d_wrong_remedy, ".remedy = %s", names[remedy])
+               : fault_with(&d_wrong_remedy, ".remedy = %d", (int)remedy);
 }
 
-static char *fault_of(const Case *c, const Diagnosis **diagnosis)
+static Fault case_fault(const Case *c)
 {
-    char *(*const faults[])(const Case *, const Diagnosis **) = {
-        wrong_rank, not_answered, wrong_span, wrong_milliseconds, wrong_pieces, wrong_remedy};
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        char *evidence = faults[i](c, diagnosis);
-        if (evidence)
-            return evidence;
-    }
-    return NULL;
+    Fault (*const faults[])(const Case *) = {wrong_rank,         not_answered, wrong_span,
+                                             wrong_milliseconds, wrong_pieces, wrong_remedy};
+    Fault fault = NO_FAULT;
+    for (size_t i = 0; i < sizeof faults / sizeof *faults && !fault.diagnosis; i++)
+        fault = faults[i](c);
+    return fault;
 }
 
 static void judge_training(const Runs *runs, int training, Report *report)
 {
     char *property = format_text("training %d is as the sheet describes it", training);
-    const Diagnosis *diagnosis = NULL;
-    char *evidence = NULL;
-    for (const Run *run = runs->items; run < runs_end(runs) && !evidence; run++) {
+    Fault fault = NO_FAULT;
+    for (const Run *run = runs->items; run < runs_end(runs) && !fault.diagnosis; run++) {
         Case c = case_of(run, training);
-        evidence = fault_of(&c, &diagnosis);
+        fault = case_fault(&c);
     }
-    report_property(report, property, diagnosis, evidence);
+    report_property(report, property, fault.diagnosis, fault.evidence);
     free(property);
 }
 
@@ -224,24 +219,21 @@ static bool has_own_seed(const Runs *runs, Report *report)
     return report_ok(report, OWN_SEED);
 }
 
+static Fault seed_fault(const Run *run)
+{
+    const Events *events = &run->traces.of[0];
+    const cJSON *flaws = event_nth(events, "flaws", 0);
+    if (flaws && event_number(flaws, "seed") == 0)
+        return fault_with(&d_no_seed, "the seed is 0");
+    if (event_count(events, "flaw") != TRAININGS)
+        return fault_with(&d_not_trained, "train_with_flaws was %s",
+                          flaws ? "called several times" : "not called");
+    return NO_FAULT;
+}
+
 static void judge(const Runs *runs, Report *report)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        const Events *events = &run->traces.of[0];
-        const cJSON *flaws = event_nth(events, "flaws", 0);
-        if (flaws && event_number(flaws, "seed") == 0) {
-            report_failure_in(report, runs, run, HAS_SEED, &d_no_seed, "the seed is 0");
-            return;
-        }
-        if (event_count(events, "flaw") != TRAININGS) {
-            report_failure_in(report, runs, run, HAS_SEED, &d_not_trained,
-                              "train_with_flaws was %s",
-                              flaws ? "called several times" : "not called");
-            return;
-        }
-    }
-    report_ok(report, HAS_SEED);
-    if (!has_own_seed(runs, report))
+    if (!judge_property(runs, HAS_SEED, seed_fault, report) || !has_own_seed(runs, report))
         return;
     for (int training = 1; training <= TRAININGS; training++)
         judge_training(runs, training, report);

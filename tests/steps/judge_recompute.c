@@ -54,52 +54,48 @@ static bool next_batch(const Events *events, int *at, ChainBatch *batch)
     return true;
 }
 
-// The evidence of a fault in a batch, or NULL.
-typedef char *(*BatchFault)(const ChainBatch *batch, const Diagnosis **diagnosis);
-
-static char *held_fault(const ChainBatch *batch, const Diagnosis **diagnosis)
+static Fault each_batch(const Runs *runs, const Run *run, ItemFault fault)
 {
-    if (batch->max_held <= batch->blocks / 2 + 2)
-        return NULL;
-    *diagnosis = batch->dropped ? &d_too_much_kept : &d_nothing_dropped;
-    return format_text("in batch %d, %d of %d blocks have activations when block %d has been "
-                       "computed; %d may",
-                       batch->number, batch->max_held, batch->blocks, batch->at,
-                       batch->blocks / 2 + 2);
+    (void)runs;
+    Fault found = NO_FAULT;
+    ChainBatch batch = {0};
+    for (int at = 0; !found.diagnosis && next_batch(&run->traces.of[0], &at, &batch);)
+        found = (*fault)(&batch);
+    free(batch.forward);
+    return found;
 }
 
-static char *forward_fault(const ChainBatch *batch, const Diagnosis **diagnosis)
+static Fault held_fault(const void *item)
 {
-    *diagnosis = &d_recomputed_too_often;
+    const ChainBatch *batch = item;
+    int most = batch->blocks / 2 + 2;
+    if (batch->max_held <= most)
+        return NO_FAULT;
+    return fault_with(batch->dropped ? &d_too_much_kept : &d_nothing_dropped,
+                      "in batch %d, %d of %d blocks have activations when block %d has been "
+                      "computed; %d may",
+                      batch->number, batch->max_held, batch->blocks, batch->at, most);
+}
+
+static Fault forward_fault(const void *item)
+{
+    const ChainBatch *batch = item;
     for (int b = 0; b < batch->blocks; b++)
         if (batch->forward[b] > 2)
-            return format_text("in batch %d, block %d of %d is computed %d times", batch->number, b,
-                               batch->blocks, batch->forward[b]);
-    return NULL;
+            return fault_with(&d_recomputed_too_often,
+                              "in batch %d, block %d of %d is computed %d times", batch->number, b,
+                              batch->blocks, batch->forward[b]);
+    return NO_FAULT;
 }
 
-static char *update_fault(const ChainBatch *batch, const Diagnosis **diagnosis)
+static Fault update_fault(const void *item)
 {
-    *diagnosis = &d_not_applied;
-    return batch->updated ? NULL : format_text("in batch %d", batch->number);
+    const ChainBatch *batch = item;
+    return batch->updated ? NO_FAULT : fault_with(&d_not_applied, "in batch %d", batch->number);
 }
 
-static bool judge_batches(const Runs *runs, const char *property, BatchFault fault, Report *report)
-{
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        ChainBatch batch = {0};
-        for (int at = 0; next_batch(&run->traces.of[0], &at, &batch);) {
-            const Diagnosis *diagnosis;
-            char *evidence = fault(&batch, &diagnosis);
-            if (!evidence)
-                continue;
-            free(batch.forward);
-            return report_failure(report, property, diagnosis, evidence_in(runs, run, evidence));
-        }
-        free(batch.forward);
-    }
-    return report_ok(report, property);
-}
+static const ItemProperty properties[] = {
+    {FEW, held_fault, NULL}, {ONCE, forward_fault, NULL}, {UPDATED, update_fault, NULL}, {0}};
 
 static bool in_blocks(const Runs *runs, Report *report)
 {
@@ -135,9 +131,7 @@ static void judge(const Runs *runs, Report *report)
 {
     if (!in_blocks(runs, report))
         return;
-    judge_batches(runs, FEW, held_fault, report);
-    judge_batches(runs, ONCE, forward_fault, report);
-    judge_batches(runs, UPDATED, update_fault, report);
+    judge_items(runs, each_batch, properties, report);
     if (report_passed(report) && !report->held)
         note_cost(runs, report);
 }

@@ -14,6 +14,7 @@
 #include "base/format.h"
 
 #define WRITER  "the root writes the checkpoints, and no other rank"
+#define WHOLE   "under a checkpoint's name there is a whole file, at every moment"
 #define BY_NAME "each epoch is saved under its name"
 #define ON_DISK "a new name is on the disk before the training goes on"
 
@@ -31,17 +32,12 @@ static const Diagnosis *wrong_writers(const Run *run, RankSet writers)
     return writers == all_ranks(run->ranks) ? &d_saved_by_all : &d_saved_by_others;
 }
 
-static bool judge_writers(const Runs *runs, Report *report)
+static Fault writers_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        RankSet writers = writers_of(run);
-        if (writers == 1)
-            continue;
-        char *evidence = format_text("written by %s", rank_names(writers).text);
-        return report_failure(report, WRITER, wrong_writers(run, writers),
-                              evidence_in(runs, run, evidence));
-    }
-    return report_ok(report, WRITER);
+    RankSet writers = writers_of(run);
+    return writers == 1
+               ? NO_FAULT
+               : fault_with(wrong_writers(run, writers), "written by %s", rank_names(writers).text);
 }
 
 // ---- Each epoch's.
@@ -86,25 +82,21 @@ static const Diagnosis *wrong_files(const Run *run, int epoch, const SavedFile *
     return is_unnamed(run, epoch) ? &d_not_renamed : &d_checkpoint_missing;
 }
 
-static bool judge_epochs(const Runs *runs, Report *report)
+static Fault epochs_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        for (int e = 1; e <= epochs_saved(run); e++) {
-            SavedFile file = find_epoch(run, e);
-            if (file.there && (!file.saved || holds_epoch(run, file.saved, e)))
-                continue; // or what is in it is unknown, as judge_saved_names says
-            char *evidence =
-                file.there
-                    ? format_text("ckpt-%d holds the training after %g epochs and %g steps", e,
-                                  event_number(file.saved, "epoch"),
-                                  event_number(file.saved, "step"))
-                    : format_text("%s %d epochs there is no ckpt-%d" ENDING,
-                                  run->killed ? "killed after" : "after", epochs_saved(run), e);
-            return report_failure(report, BY_NAME, wrong_files(run, e, &file),
-                                  evidence_in(runs, run, with_contents(run, evidence)));
-        }
+    for (int e = 1; e <= epochs_saved(run); e++) {
+        SavedFile file = find_epoch(run, e);
+        if (file.there && (!file.saved || holds_epoch(run, file.saved, e)))
+            continue; // or what is in it is unknown, as saved_names_fault says
+        char *evidence =
+            file.there
+                ? format_text("ckpt-%d holds the training after %g epochs and %g steps", e,
+                              event_number(file.saved, "epoch"), event_number(file.saved, "step"))
+                : format_text("%s %d epochs there is no ckpt-%d" ENDING,
+                              run->killed ? "killed after" : "after", epochs_saved(run), e);
+        return (Fault){wrong_files(run, e, &file), with_contents(run, evidence)};
     }
-    return report_ok(report, BY_NAME);
+    return NO_FAULT;
 }
 
 // ---- Names on the disk.
@@ -159,20 +151,15 @@ static int unsynced_epoch(const Run *run, EpochEnd *found)
     return epoch;
 }
 
-static bool judge_sync(const Runs *runs, Report *report)
+static Fault sync_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        EpochEnd end;
-        int epoch = unsynced_epoch(run, &end);
-        if (!epoch)
-            continue;
-        return report_failure_in(report, runs, run, ON_DISK,
-                                 end.early ? &d_synced_too_early : &d_folder_not_synced,
-                                 "after epoch %d the root goes on with the folder's "
-                                 "last change not on the disk",
-                                 epoch);
-    }
-    return report_ok(report, ON_DISK);
+    EpochEnd end;
+    int epoch = unsynced_epoch(run, &end);
+    return epoch == 0 ? NO_FAULT
+                      : fault_with(end.early ? &d_synced_too_early : &d_folder_not_synced,
+                                   "after epoch %d the root goes on with the folder's last change "
+                                   "not on the disk",
+                                   epoch);
 }
 
 // ---- A save that fails.
@@ -213,12 +200,13 @@ static void judge(const Runs *all, Report *report)
     const Run *last = all->count > 0 ? &all->items[all->count - 1] : NULL;
     bool failed = last && last->plan.full;
     others.count -= failed;
-    if (nothing_trained(runs, WRITER, report) || !judge_writers(runs, report))
+    if (nothing_trained(runs, WRITER, report) ||
+        !judge_property(runs, WRITER, writers_fault, report))
         return;
-    bool whole = judge_saved_names(runs, report);
-    if (!judge_epochs(runs, report) || !whole)
+    bool whole = judge_property(runs, WHOLE, saved_names_fault, report);
+    if (!judge_property(runs, BY_NAME, epochs_fault, report) || !whole)
         return;
-    judge_sync(runs, report);
+    judge_property(runs, ON_DISK, sync_fault, report);
     judge_saved_best(runs, report);
     if (failed && save_failed(last)) // else it was not as arranged
         judge_after_failure(last, report);

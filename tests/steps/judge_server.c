@@ -31,27 +31,17 @@ static int kept_waiting(const Events *events)
     return -1;
 }
 
-static bool judge_answers(const Runs *runs, Report *report)
+static Fault answers_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        for (int r = run->plan.ranks; r < run->ranks; r++) {
-            int worker = kept_waiting(&run->traces.of[r]);
-            if (worker < 0)
-                continue;
-            return report_failure_in(report, runs, run, ANSWERED, &d_pull_answered_late,
-                                     "%s takes worker %d's pull, and another request before it "
-                                     "has sent the weights",
-                                     process_words(&run->traces, r), worker);
-        }
+    for (int r = run->plan.ranks; r < run->ranks; r++) {
+        int worker = kept_waiting(&run->traces.of[r]);
+        if (worker >= 0)
+            return fault_with(&d_pull_answered_late,
+                              "%s takes worker %d's pull, and another request before it has sent "
+                              "the weights",
+                              process_words(&run->traces, r), worker);
     }
-    return report_ok(report, ANSWERED);
-}
-
-static void judge(const Runs *runs, Report *report)
-{
-    judge_answers(runs, report);
-    judge_pushes(runs, NULL, report);
-    judge_return(runs, report);
+    return NO_FAULT;
 }
 
 // ---- Ends.
@@ -83,5 +73,6 @@ static const Explanation explanations[] = {
 };
 static const Ends ends = {.explanations = explanations, .mistake = mistake, .crashed = crashed};
 
-JUDGE("server", judge)
+PROPERTIES("server", {ANSWERED, answers_fault}, {EACH_APPLIED, pushes_fault},
+           {RETURNS, return_fault})
 ENDS("server", &ends)

@@ -10,11 +10,14 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include "base/memory.h"
 #include "base/format.h"
 
 #define EPOCHS "all ranks train for the command line's number of epochs, and validate after each"
 #define SPLITS "training images are trained on, test images validated on"
+#define ONCE   "no image is trained on twice in an epoch"
+#define SIZES  "the sizes of the shards differ by one image at most"
+#define ALL    "in an epoch all images are trained on, but for at most one of each worker's"
+#define BATCH  "a worker's batch has the command line's number of images"
 #define ORDER  "every epoch has an order of its own"
 #define VALIDATE                                                                                   \
     "over all ranks, a validation looks at each test image once, but for at most one of each "     \
@@ -22,26 +25,21 @@
 
 // ---- Epochs, and whose images.
 
-static bool judge_epochs(const ShardsDrawn *drawn, Report *report)
+static Fault epochs_fault(const void *item)
 {
-    for (int i = 0; i < drawn->runs->count; i++) {
-        const Run *run = &drawn->runs->items[i];
-        int wanted = (int)run_flag(run, "--epochs ");
-        for (int r = 0; r < run->ranks; r++) {
-            const Passes *passes = &drawn->validated[i];
-            int epochs = drawn->trained[i].count[r], validations = 0;
-            for (int p = 0; p < passes->count[r]; p++)
-                validations += passes->of[r][p].batches > 0;
-            if (epochs == wanted && validations == wanted)
-                continue;
-            return report_failure_in(report, drawn->runs, run, EPOCHS,
-                                     epochs == wanted ? &d_not_validated : &d_epochs_wrong,
-                                     "rank %d trained for %d epochs and validated %d times; "
-                                     "right: %d",
-                                     r, epochs, validations, wanted);
-        }
+    const ShardsDrawn *drawn = item;
+    const Passes *passes = &drawn->validated;
+    int wanted = (int)run_flag(passes->run, "--epochs ");
+    for (int r = 0; r < passes->run->ranks; r++) {
+        int epochs = drawn->trained.count[r], validations = 0;
+        for (int p = 0; p < passes->count[r]; p++)
+            validations += passes->of[r][p].batches > 0;
+        if (epochs != wanted || validations != wanted)
+            return fault_with(epochs == wanted ? &d_not_validated : &d_epochs_wrong,
+                              "rank %d trained for %d epochs and validated %d times; right: %d", r,
+                              epochs, validations, wanted);
     }
-    return report_ok(report, EPOCHS);
+    return NO_FAULT;
 }
 
 static int foreign(const Passes *passes, int rank)
@@ -52,23 +50,18 @@ static int foreign(const Passes *passes, int rank)
     return count;
 }
 
-static bool judge_splits(const ShardsDrawn *drawn, Report *report)
+static Fault splits_fault(const void *item)
 {
-    for (int i = 0; i < drawn->runs->count; i++) {
-        const Run *run = &drawn->runs->items[i];
-        for (int r = 0; r < run->ranks; r++) {
-            int trained = foreign(&drawn->trained[i], r);
-            int validated = foreign(&drawn->validated[i], r);
-            if (trained + validated == 0)
-                continue;
-            return report_failure_in(report, drawn->runs, run, SPLITS, &d_wrong_images,
-                                     "rank %d trained on %d images that are none of the "
-                                     "training images, and was tested on %d that are none of "
-                                     "the test images",
-                                     r, trained, validated);
-        }
+    const ShardsDrawn *drawn = item;
+    for (int r = 0; r < drawn->trained.run->ranks; r++) {
+        int trained = foreign(&drawn->trained, r), validated = foreign(&drawn->validated, r);
+        if (trained + validated > 0)
+            return fault_with(&d_wrong_images,
+                              "rank %d trained on %d images that are none of the training images, "
+                              "and was tested on %d that are none of the test images",
+                              r, trained, validated);
     }
-    return report_ok(report, SPLITS);
+    return NO_FAULT;
 }
 
 // ---- Order.
@@ -101,20 +94,15 @@ static char *order_evidence(const Passes *passes, int rank, int pass)
     return evidence;
 }
 
-static bool judge_order(const ShardsDrawn *drawn, Report *report)
+static Fault order_fault(const void *item)
 {
-    for (int i = 0; i < drawn->runs->count; i++) {
-        const Passes *passes = &drawn->trained[i];
-        for (int r = 0; r < passes->run->ranks; r++) {
-            int pass = same_order(passes, r);
-            if (pass == 0)
-                continue;
-            return report_failure(
-                report, ORDER, &d_same_order,
-                evidence_in(drawn->runs, passes->run, order_evidence(passes, r, pass)));
-        }
+    const Passes *passes = &((const ShardsDrawn *)item)->trained;
+    for (int r = 0; r < passes->run->ranks; r++) {
+        int pass = same_order(passes, r);
+        if (pass > 0)
+            return (Fault){&d_same_order, order_evidence(passes, r, pass)};
     }
-    return report_ok(report, ORDER);
+    return NO_FAULT;
 }
 
 // ---- Validation.
@@ -132,55 +120,50 @@ static const Diagnosis *wrong_validation(const Passes *passes, int pass)
                : &d_validation_steps_wrong_too_few;
 }
 
-static bool judge_validation(const ShardsDrawn *drawn, Report *report)
+static Fault validation_fault(const void *item)
 {
-    for (int i = 0; i < drawn->runs->count; i++) {
-        const Passes *passes = &drawn->validated[i];
-        int size = (int)run_flag(passes->run, "--val-batch-size ");
-        for (int p = 0; p < passes->count[0]; p++) {
-            if (count_images(passes, p, is_repeated) == 0 && !lacks_images(passes, p, size))
-                continue;
-            return report_failure(
-                report, VALIDATE, wrong_validation(passes, p),
-                evidence_in(drawn->runs, passes->run, pass_evidence(passes, p, "validation")));
-        }
-    }
-    return report_ok(report, VALIDATE);
+    const Passes *passes = &((const ShardsDrawn *)item)->validated;
+    int size = (int)run_flag(passes->run, "--val-batch-size ");
+    for (int p = 0; p < passes->count[0]; p++)
+        if (count_images(passes, p, is_repeated) > 0 || lacks_images(passes, p, size))
+            return (Fault){wrong_validation(passes, p), pass_evidence(passes, p, "validation")};
+    return NO_FAULT;
 }
 
 // ---- All of it.
 
-static ShardsDrawn read_all(const Runs *runs)
+// What was drawn in a run, as a whole.
+static Fault drawn_in(const Runs *runs, const Run *run, ItemFault fault)
 {
-    size_t count = (size_t)runs->count;
-    ShardsDrawn drawn = {.runs = runs,
-                         .trained = allocate(count, sizeof(Passes)),
-                         .validated = allocate(count, sizeof(Passes))};
-    for (int i = 0; i < runs->count; i++) {
-        drawn.trained[i] = passes_trained(&runs->items[i]);
-        drawn.validated[i] = passes_validated(&runs->items[i]);
-    }
-    return drawn;
+    (void)runs;
+    ShardsDrawn drawn = {passes_trained(run), passes_validated(run)};
+    Fault found = (*fault)(&drawn);
+    passes_free(&drawn.trained);
+    passes_free(&drawn.validated);
+    return found;
 }
+
+static const ItemProperty before[] = {
+    {EPOCHS, epochs_fault, NULL}, {SPLITS, splits_fault, EPOCHS}, {0}};
+
+// Images that are drawn twice displace others, and a rank with too many leaves some out.
+static const ItemProperty trained[] = {
+    {ONCE, repeats_fault, NULL}, {SIZES, sizes_fault, ONCE}, {ALL, absence_fault, SIZES}, {0}};
+
+static const ItemProperty others[] = {{BATCH, batches_fault, NULL},
+                                      {ORDER, order_fault, NULL},
+                                      {VALIDATE, validation_fault, NULL},
+                                      {0}};
 
 static void judge(const Runs *runs, Report *report)
 {
-    ShardsDrawn drawn = read_all(runs);
-    if (judge_epochs(&drawn, report) && judge_splits(&drawn, report)) {
-        judge_shards_trained(&drawn, report);
-        judge_labels(runs, report);
-        judge_statistics(runs, report);
-        judge_shard_batches(&drawn, report);
-        judge_order(&drawn, report);
-        judge_validation(&drawn, report);
-        judge_mean(runs, report);
-    }
-    for (int i = 0; i < runs->count; i++) {
-        passes_free(&drawn.trained[i]);
-        passes_free(&drawn.validated[i]);
-    }
-    free(drawn.trained);
-    free(drawn.validated);
+    if (!judge_items(runs, drawn_in, before, report))
+        return;
+    judge_items(runs, drawn_in, trained, report);
+    judge_labels(runs, report);
+    judge_statistics(runs, report);
+    judge_items(runs, drawn_in, others, report);
+    judge_mean(runs, report);
 }
 
 // ---- Runs that don't come to their end.

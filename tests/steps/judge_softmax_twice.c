@@ -4,6 +4,7 @@
 #include "end.h"
 #include "drawn.h"
 #include "passes.h"
+#include "waiting.h"
 #include "diagnoses/judge_softmax_twice.h"
 
 #include <math.h>
@@ -189,20 +190,16 @@ static char *evidence_of_loss(const Run *run, const cJSON *batch)
     return evidence;
 }
 
-static bool judge_loss(const Runs *runs, Report *report)
+static Fault loss_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        const cJSON *wrong = wrong_loss(run);
-        bool again = (wrong ? most_softmaxes(run) : softmaxes(model_of(run))) > 1;
-        if (!wrong && !again)
-            continue;
-        return report_failure(report, TRAINED,
-                              !again                      ? &d_loss_wrong
-                              : figures_were_changed(run) ? &d_only_the_figure
-                                                          : &d_softmax_twice,
-                              evidence_in(runs, run, evidence_of_loss(run, wrong)));
-    }
-    return report_ok(report, TRAINED);
+    const cJSON *wrong = wrong_loss(run);
+    bool again = (wrong ? most_softmaxes(run) : softmaxes(model_of(run))) > 1;
+    if (!wrong && !again)
+        return NO_FAULT;
+    return (Fault){!again                      ? &d_loss_wrong
+                   : figures_were_changed(run) ? &d_only_the_figure
+                                               : &d_softmax_twice,
+                   evidence_of_loss(run, wrong)};
 }
 
 // ---- The rest of the file.
@@ -249,21 +246,17 @@ static char *first_other_layer(const char *model)
     return NULL;
 }
 
-static bool judge_layers(const Runs *runs, Report *report)
+static Fault layers_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        char *other = first_other_layer(model_of(run));
-        if (!other)
-            continue;
-        bool relu = strstr(other, "'layer 11: relu of layer 10, 1x1x10") != NULL;
-        bool softmax = strstr(other, ": softmax of ") != NULL;
-        return report_failure(report, LAYERS,
-                              relu      ? &d_model_changed_relu_at_the_end
-                              : softmax ? &d_model_changed_softmax_moved
-                                        : &d_model_changed,
-                              evidence_in(runs, run, other));
-    }
-    return report_ok(report, LAYERS);
+    char *other = first_other_layer(model_of(run));
+    if (!other)
+        return NO_FAULT;
+    bool relu = strstr(other, "'layer 11: relu of layer 10, 1x1x10") != NULL;
+    bool softmax = strstr(other, ": softmax of ") != NULL;
+    return (Fault){relu      ? &d_model_changed_relu_at_the_end
+                   : softmax ? &d_model_changed_softmax_moved
+                             : &d_model_changed,
+                   other};
 }
 
 static const Diagnosis *wrong_update(const cJSON *gradient, const cJSON *apply)
@@ -277,28 +270,28 @@ static const Diagnosis *wrong_update(const cJSON *gradient, const cJSON *apply)
     return same ? NULL : &d_gradient_changed;
 }
 
-static bool judge_updates(const Runs *runs, Report *report)
+static Fault update_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        const Events *events = &run->traces.of[0];
-        int gradient = -1, update = 1;
-        for (int at = -1; (at = event_find(events, "apply", at + 1)) >= 0; update++) {
-            for (int g = gradient; (g = event_find(events, "gradient", g + 1)) >= 0 && g < at;)
-                gradient = g;
-            const cJSON *apply = events->items[at];
-            const cJSON *computed = gradient < 0 ? NULL : events->items[gradient];
-            const Diagnosis *wrong = wrong_update(computed, apply);
-            if (!wrong)
-                continue;
-            return report_failure_in(report, runs, run, UPDATES, wrong,
-                                     "update %d: %s, rate %g, of a gradient with the "
-                                     "fingerprint %.6g; computed was %.6g",
-                                     update, event_text(apply, "optimizer"),
-                                     event_number(apply, "learning_rate"),
-                                     event_number(apply, "value"), event_number(computed, "value"));
-        }
+    const Events *events = &run->traces.of[0];
+    const cJSON *computed = NULL;
+    int update = 0;
+    for (int i = 0; i < events->count; i++) {
+        const cJSON *event = events->items[i];
+        if (event_is(event, "gradient"))
+            computed = event;
+        if (!event_is(event, "apply"))
+            continue;
+        update++;
+        const Diagnosis *wrong = wrong_update(computed, event);
+        if (wrong)
+            return fault_with(wrong,
+                              "update %d: %s, rate %g, of a gradient with the fingerprint %.6g; "
+                              "computed was %.6g",
+                              update, event_text(event, "optimizer"),
+                              event_number(event, "learning_rate"), event_number(event, "value"),
+                              event_number(computed, "value"));
     }
-    return report_ok(report, UPDATES);
+    return NO_FAULT;
 }
 
 // The first epoch that is not made of each image once, or is one too many or too few; else -1.
@@ -313,25 +306,21 @@ static int first_other_epoch(const Passes *passes, int epochs)
     return passes->count[0] == epochs ? -1 : passes->count[0] < epochs ? passes->count[0] : epochs;
 }
 
-static void judge_images(const Runs *runs, Report *report)
+static Fault images_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        Passes passes = passes_trained(run);
-        int epochs = (int)run_flag(run, "--epochs "), other = first_other_epoch(&passes, epochs);
-        if (other >= 0) {
-            char *evidence = format_text("of %d images, %d epochs; epoch %d:\n", passes.total,
-                                         epochs, other + 1);
-            if (other < passes.count[0])
-                add_passes(&evidence, &passes, other);
-            else
-                text_add(&evidence, "is not there");
-            report_failure(report, IMAGES, &d_training_changed, evidence_in(runs, run, evidence));
-        }
-        passes_free(&passes);
-        if (other >= 0)
-            return;
+    Passes passes = passes_trained(run);
+    int epochs = (int)run_flag(run, "--epochs "), other = first_other_epoch(&passes, epochs);
+    Fault fault = NO_FAULT;
+    if (other >= 0) {
+        fault = fault_with(&d_training_changed, "of %d images, %d epochs; epoch %d:\n",
+                           passes.total, epochs, other + 1);
+        if (other < passes.count[0])
+            add_passes(&fault.evidence, &passes, other);
+        else
+            text_add(&fault.evidence, "is not there");
     }
-    report_ok(report, IMAGES);
+    passes_free(&passes);
+    return fault;
 }
 
 // ---- The printed metrics.
@@ -395,25 +384,30 @@ static const Diagnosis *wrong_figure(const Run *run, int epoch, bool losses, con
     return losses ? &d_figure_changed : &d_accuracy_wrong;
 }
 
-static bool judge_figures(const Runs *runs, bool losses, Report *report)
+static Fault figure_fault(const Run *run, bool losses)
 {
-    const char *property = losses ? LOGGED : ACCURACY;
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        Figure figure;
-        int epoch;
-        if (!first_other_figure(run, losses, &figure, &epoch))
-            continue;
-        char *evidence =
-            isnan(figure.shown)
-                ? format_text("no line says %s", figure.what)
-                : format_text("%s is %.4f; by what the model said of each image it is %.4f",
-                              figure.what, figure.shown, figure.said);
-        if (event_nth(&run->traces.of[0], "history", epoch))
-            text_add(&evidence, "\nin epoch %d", epoch + 1);
-        return report_failure(report, property, wrong_figure(run, epoch, losses, &figure),
-                              evidence_in(runs, run, evidence));
-    }
-    return report_ok(report, property);
+    Figure figure;
+    int epoch;
+    if (!first_other_figure(run, losses, &figure, &epoch))
+        return NO_FAULT;
+    char *evidence =
+        isnan(figure.shown)
+            ? format_text("no line says %s", figure.what)
+            : format_text("%s is %.4f; by what the model said of each image it is %.4f",
+                          figure.what, figure.shown, figure.said);
+    if (event_nth(&run->traces.of[0], "history", epoch))
+        text_add(&evidence, "\nin epoch %d", epoch + 1);
+    return (Fault){wrong_figure(run, epoch, losses, &figure), evidence};
+}
+
+static Fault logged_fault(const Run *run)
+{
+    return figure_fault(run, true);
+}
+
+static Fault accuracy_fault(const Run *run)
+{
+    return figure_fault(run, false);
 }
 
 // By fit(), or by a loop of the program's own.
@@ -432,15 +426,14 @@ static void judge(const Runs *runs, Report *report)
 {
     if (nothing_computed(runs, report))
         return;
-    judge_loss(runs, report);
-    bool right = report_passed(report);
-    judge_layers(runs, report);
-    judge_updates(runs, report);
-    judge_images(runs, report);
+    bool right = judge_property(runs, TRAINED, loss_fault, report);
+    judge_property(runs, LAYERS, layers_fault, report);
+    judge_property(runs, UPDATES, update_fault, report);
+    judge_property(runs, IMAGES, images_fault, report);
     judge_labels(runs, report);
     if (right)
-        judge_figures(runs, true, report);
-    judge_figures(runs, false, report);
+        judge_property(runs, LOGGED, logged_fault, report);
+    judge_property(runs, ACCURACY, accuracy_fault, report);
 }
 
 static const Explanation explanations[] = {

@@ -8,7 +8,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include "base/memory.h"
 #include "base/format.h"
 
 #define CUT   "every batch is cut into the micro-batches asked for, and goes over two devices"
@@ -21,48 +20,38 @@
 #define TOLERANCE        1e-4
 #define WEIGHTS_ROUNDING 3e-6
 
-static bool judge_cut(const Runs *runs, const AllStaged *all, Report *report)
+static Fault cut_fault(const void *item)
 {
-    for (int i = 0; i < all->count; i++) {
-        const Staged *p = &all->items[i];
-        int images = (int)run_flag(p->run, "--images "), asked, trained = 0;
-        for (int b = 0; b < p->count; b++)
-            trained += p->batches[b].images;
-        if (trained != images * (int)run_flag(p->run, "--epochs ")) {
-            return report_failure_in(report, runs, p->run, CUT, &d_not_every_image_trained,
-                                     "trained on %d images, where %d epochs of %d "
-                                     "were asked for",
-                                     trained, (int)run_flag(p->run, "--epochs "), images);
-        }
-        asked = (int)run_flag(p->run, "--micro-batches ");
-        for (int b = 0; b < p->count; b++) {
-            const BatchOf *batch = &p->batches[b];
-            bool cut = batch->micros == (asked < batch->images ? asked : batch->images);
-            if (cut && (batch->of[0].device != batch->of[1].device || p->devices < 2))
-                continue;
-            report_schedule(runs, p, b, CUT, cut ? &d_on_one_device : &d_micro_batches_wrong,
-                            report);
-            return false;
-        }
+    const Staged *p = item;
+    int images = (int)run_flag(p->run, "--images "), epochs = (int)run_flag(p->run, "--epochs "),
+        asked = (int)run_flag(p->run, "--micro-batches "), trained = 0;
+    for (int b = 0; b < p->count; b++)
+        trained += p->batches[b].images;
+    if (trained != images * epochs)
+        return fault_with(&d_not_every_image_trained,
+                          "trained on %d images, where %d epochs of %d were asked for", trained,
+                          epochs, images);
+    for (int b = 0; b < p->count; b++) {
+        const BatchOf *batch = &p->batches[b];
+        if (batch->micros != (asked < batch->images ? asked : batch->images))
+            return schedule_fault(&d_micro_batches_wrong, p, b);
+        if (batch->of[0].device == batch->of[1].device && p->devices >= 2)
+            return schedule_fault(&d_on_one_device, p, b);
     }
-    return report_ok(report, CUT);
+    return NO_FAULT;
 }
 
-static bool judge_all(const Runs *runs, const AllStaged *all, Report *report)
+static Fault all_fault(const void *item)
 {
-    for (int i = 0; i < all->count; i++) {
-        const Staged *p = &all->items[i];
-        for (int b = 0; b < p->count; b++)
-            for (int s = 0; s < STAGES; s++)
-                for (int k = 0; k < p->batches[b].micros; k++) {
-                    const StageOf *stage = &p->batches[b].of[s];
-                    if (find_call(stage, FORWARD, k) >= 0 && find_call(stage, BACKWARD, k) >= 0)
-                        continue;
-                    report_schedule(runs, p, b, ALL, &d_micro_batch_left_out, report);
-                    return false;
-                }
-    }
-    return report_ok(report, ALL);
+    const Staged *p = item;
+    for (int b = 0; b < p->count; b++)
+        for (int s = 0; s < STAGES; s++)
+            for (int k = 0; k < p->batches[b].micros; k++) {
+                const StageOf *stage = &p->batches[b].of[s];
+                if (find_call(stage, FORWARD, k) < 0 || find_call(stage, BACKWARD, k) < 0)
+                    return schedule_fault(&d_micro_batch_left_out, p, b);
+            }
+    return NO_FAULT;
 }
 
 static int count_calls(const StageOf *stage, CallKind kind)
@@ -85,18 +74,16 @@ static const Diagnosis *wrong_update(const StageOf *stage)
     return NULL;
 }
 
-static bool judge_once(const Runs *runs, const AllStaged *all, Report *report)
+static Fault once_fault(const void *item)
 {
-    for (int i = 0; i < all->count; i++)
-        for (int b = 0; b < all->items[i].count; b++)
-            for (int s = 0; s < STAGES; s++) {
-                const Diagnosis *wrong = wrong_update(&all->items[i].batches[b].of[s]);
-                if (!wrong)
-                    continue;
-                report_schedule(runs, &all->items[i], b, ONCE, wrong, report);
-                return false;
-            }
-    return report_ok(report, ONCE);
+    const Staged *p = item;
+    for (int b = 0; b < p->count; b++)
+        for (int s = 0; s < STAGES; s++) {
+            const Diagnosis *wrong = wrong_update(&p->batches[b].of[s]);
+            if (wrong)
+                return schedule_fault(wrong, p, b);
+        }
+    return NO_FAULT;
 }
 
 // By the sum of gradients that was applied, and by what the weights have changed.
@@ -107,38 +94,42 @@ static bool is_whole_batch(const Staged *p, const StageOf *stage, int s)
            fabs(changed - stage->applied) <= TOLERANCE * p->scale[s] + WEIGHTS_ROUNDING / p->rate;
 }
 
-static bool judge_equal(const Runs *runs, const AllStaged *all, Report *report)
+static Fault equal_fault(const void *item)
 {
-    for (int i = 0; i < all->count; i++) {
-        const Staged *p = &all->items[i];
-        for (int b = 0; b < p->count; b++)
-            for (int s = 0; s < STAGES; s++) {
-                const StageOf *stage = &p->batches[b].of[s];
-                if (is_whole_batch(p, stage, s))
-                    continue;
-                char *evidence = format_text(
+    const Staged *p = item;
+    for (int b = 0; b < p->count; b++)
+        for (int s = 0; s < STAGES; s++) {
+            const StageOf *stage = &p->batches[b].of[s];
+            if (!is_whole_batch(p, stage, s))
+                return fault_with(
+                    &d_weights_differ,
                     "in batch %d, stage %d, as fingerprints:\nthe whole batch's gradient %.7g, "
                     "applied %.7g, changed the weights as %.7g would",
                     b + 1, s, stage->value, stage->applied,
                     (stage->arena - stage->arena_after) / p->rate);
-                return report_failure(report, EQUAL, &d_weights_differ,
-                                      evidence_in(runs, p->run, evidence));
-            }
-    }
-    return report_ok(report, EQUAL);
+        }
+    return NO_FAULT;
 }
+
+static Fault staged_in(const Runs *runs, const Run *run, ItemFault fault)
+{
+    (void)runs;
+    Staged p = staged_batches(run);
+    Fault found = (*fault)(&p);
+    staged_batches_free(&p);
+    return found;
+}
+
+static const ItemProperty properties[] = {{CUT, cut_fault, NULL},
+                                          {ALL, all_fault, CUT},
+                                          {ONCE, once_fault, ALL},
+                                          {EQUAL, equal_fault, ONCE},
+                                          {0}};
 
 static void judge(const Runs *runs, Report *report)
 {
-    AllStaged all = {allocate((size_t)runs->count, sizeof *all.items), runs->count};
-    for (int i = 0; i < runs->count; i++)
-        all.items[i] = staged_batches(&runs->items[i]);
-    if (judge_cut(runs, &all, report) && judge_all(runs, &all, report) &&
-        judge_once(runs, &all, report) && judge_equal(runs, &all, report))
-        judge_split_overlaps(runs, &all, report);
-    for (int i = 0; i < runs->count; i++)
-        staged_batches_free(&all.items[i]);
-    free(all.items);
+    if (judge_items(runs, staged_in, properties, report))
+        judge_split_overlaps(runs, report);
 }
 
 static const Explanation explanations[] = {

@@ -85,79 +85,75 @@ static const Diagnosis *wrong_weights(const Events *events, int servers, int gra
                                                             : &d_weights_changed; // the same bits
 }
 
-// Calls `wrong` for each gradient of each worker, with the places of the gradients before and after
-// it, and reports the first mistake.
-typedef const Diagnosis *(*Wrong)(const Events *events, int servers, int before, int gradient,
-                                  int after, char **evidence);
+// A gradient of a worker, with the places of those before and after it.
+typedef struct {
+    const Events *events;
+    int servers, before, at, after;
+} Gradient;
 
-static bool judge_gradients(const Runs *runs, const char *property, Wrong wrong, Report *report)
+static Fault each_gradient(const Runs *runs, const Run *run, ItemFault fault)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        for (int r = 0; r < run->plan.ranks; r++) {
-            const Events *events = &run->traces.of[r];
-            int before = 0, number = 1;
-            for (int at = -1; (at = event_find(events, "gradient", at + 1)) >= 0; before = at) {
-                int after = event_find(events, "gradient", at + 1);
-                char *evidence = NULL;
-                const Diagnosis *diagnosis = wrong(events, run->plan.servers, before, at,
-                                                   after < 0 ? events->count : after, &evidence);
-                if (diagnosis) {
-                    char *place =
-                        format_text("worker %d, gradient number %d: %s", r, number, evidence);
-                    free(evidence);
-                    return report_failure(report, property, diagnosis,
-                                          evidence_in(runs, run, place));
-                }
-                free(evidence);
-                number++;
-            }
+    (void)runs;
+    for (int r = 0; r < run->plan.ranks; r++) {
+        const Events *events = &run->traces.of[r];
+        int before = 0, number = 0;
+        EACH (at, events, "gradient") {
+            int after = event_find(events, "gradient", at + 1);
+            Fault found = (*fault)(&(Gradient){events, run->plan.servers, before, at,
+                                               after < 0 ? events->count : after});
+            number++;
+            if (found.diagnosis)
+                return fault_at(found, "worker %d, gradient number %d: ", r, number);
+            before = at;
         }
     }
-    return report_ok(report, property);
+    return NO_FAULT;
 }
 
-static const Diagnosis *weights_of(const Events *events, int servers, int before, int gradient,
-                                   int after, char **evidence)
+static Fault weights_fault(const void *item)
 {
-    (void)after;
-    const Diagnosis *diagnosis = wrong_weights(events, servers, gradient);
-    if (diagnosis)
-        for (int s = 0; s < servers; s++)
-            text_add(evidence, "%spulled from server %d since the gradient before it: %d times",
-                     s ? "\n" : "", s, to_server(events, "ps_pulled", s, before, gradient));
-    return diagnosis;
+    const Gradient *gradient = item;
+    Fault fault = {wrong_weights(gradient->events, gradient->servers, gradient->at), NULL};
+    for (int s = 0; s < gradient->servers && fault.diagnosis; s++)
+        text_add(&fault.evidence, "%spulled from server %d since the gradient before it: %d times",
+                 s ? "\n" : "", s,
+                 to_server(gradient->events, "ps_pulled", s, gradient->before, gradient->at));
+    return fault;
 }
 
 // ---- Gradients.
 
-static const Diagnosis *pushes_of(const Events *events, int servers, int before, int gradient,
-                                  int after, char **evidence)
+static Fault pushed_fault(const void *item)
 {
-    (void)before;
+    const Gradient *gradient = item;
+    const Events *events = gradient->events;
     int least = INT32_MAX, most = 0;
-    double sum = 0, value = event_number(events->items[gradient], "value");
+    double sum = 0, value = event_number(events->items[gradient->at], "value");
     bool everywhere = true;
-    for (int s = 0; s < servers; s++) {
-        int count = to_server(events, "ps_push", s, gradient, after);
+    char *evidence = NULL;
+    for (int s = 0; s < gradient->servers; s++) {
+        int count = to_server(events, "ps_push", s, gradient->at, gradient->after);
         least = count < least ? count : least;
         most = count > most ? count : most;
         everywhere = everywhere && to_server(events, "ps_push", s, 0, events->count) > 0;
-        sum += event_number(last_to_server(events, "ps_push", s, after), "value");
-        text_add(evidence, "%spushed to server %d before the next one: %d times", s ? "\n" : "", s,
+        sum += event_number(last_to_server(events, "ps_push", s, gradient->after), "value");
+        text_add(&evidence, "%spushed to server %d before the next one: %d times", s ? "\n" : "", s,
                  count);
     }
     if (event_count(events, "ps_push") == 0)
-        return &d_push_missing;
+        return (Fault){&d_push_missing, evidence};
     if (!everywhere)
-        return &d_push_to_some_servers;
+        return (Fault){&d_push_to_some_servers, evidence};
     if (least == 0)
-        return &d_gradient_not_pushed;
+        return (Fault){&d_gradient_not_pushed, evidence};
     if (most > 1)
-        return &d_pushed_twice;
-    if (same_gradients(sum, value, fabs(value)))
-        return NULL;
-    text_add(evidence, "\nas fingerprints: computed %.9g, pushed %.9g", value, sum);
-    return &d_other_gradients_pushed;
+        return (Fault){&d_pushed_twice, evidence};
+    if (same_gradients(sum, value, fabs(value))) {
+        free(evidence);
+        return NO_FAULT;
+    }
+    text_add(&evidence, "\nas fingerprints: computed %.9g, pushed %.9g", value, sum);
+    return (Fault){&d_other_gradients_pushed, evidence};
 }
 
 // ---- Steps.
@@ -200,29 +196,27 @@ static bool report_once_a_server(const Runs *runs, Report *report)
     return false;
 }
 
-static bool judge_steps(const Runs *runs, Report *report)
+static Fault steps_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        for (int r = 0; r < run->plan.ranks; r++) {
-            int count = event_count(&run->traces.of[r], "gradient"),
-                needed = gradients_of_share(run, r);
-            if (count >= needed)
-                continue;
-            return report_failure_in(report, runs, run, STEPS,
-                                     count ? &d_steps_missing : &d_nothing_trained,
-                                     "worker %d computed %d gradients of %d", r, count, needed);
-        }
+    for (int r = 0; r < run->plan.ranks; r++) {
+        int count = event_count(&run->traces.of[r], "gradient"),
+            needed = gradients_of_share(run, r);
+        if (count < needed)
+            return fault_with(count ? &d_steps_missing : &d_nothing_trained,
+                              "worker %d computed %d gradients of %d", r, count, needed);
     }
-    return report_ok(report, STEPS);
+    return NO_FAULT;
 }
+
+static const ItemProperty of_gradients[] = {
+    {NEWEST, weights_fault, NULL}, {PUSHED, pushed_fault, NULL}, {0}};
 
 static void judge(const Runs *runs, Report *report)
 {
     if (report_once_a_server(runs, report))
         return;
-    judge_steps(runs, report);
-    judge_gradients(runs, NEWEST, weights_of, report);
-    judge_gradients(runs, PUSHED, pushes_of, report);
+    judge_property(runs, STEPS, steps_fault, report);
+    judge_items(runs, each_gradient, of_gradients, report);
 }
 
 static const Explanation explanations[] = {

@@ -30,19 +30,15 @@ static bool is_wrapped(const Run *run)
 
 // ---- The name.
 
-static bool judge_name(const Runs *runs, Report *report)
+static Fault name_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        const char *name = event_text(event_nth(&run->traces.of[0], "compile", 0), "optimizer");
-        if (!is_wrapped(run) || strcmp(name, "DistributedSGD") == 0)
-            continue;
-        return report_failure_in(report, runs, run, NAMED,
-                                 strcmp(name, "SGD") ? &d_name_wrong : &d_plain_name,
-                                 "the name of the optimizer inside is \"SGD\"\n"
-                                 "that of the optimizer that compile() gets is \"%s\"",
-                                 name);
-    }
-    return report_ok(report, NAMED);
+    const char *name = event_text(event_nth(&run->traces.of[0], "compile", 0), "optimizer");
+    if (!is_wrapped(run) || strcmp(name, "DistributedSGD") == 0)
+        return NO_FAULT;
+    return fault_with(strcmp(name, "SGD") ? &d_name_wrong : &d_plain_name,
+                      "the name of the optimizer inside is \"SGD\"\n"
+                      "that of the optimizer that compile() gets is \"%s\"",
+                      name);
 }
 
 // ---- The updates. One is what lies between a gradient and the end of its step.
@@ -54,7 +50,8 @@ typedef struct {
     double change;     // of the weights
     double gradient;   // that the optimizer inside got
     double rate, momentum;
-    int applied; // how often the optimizer inside made an update
+    int applied;   // how often the optimizer inside made an update
+    double before; // the change of the weights by the update before; 0: there was none
 } WrappedUpdate;
 
 // The one after event `*at`, which moves to its end; false: there is none.
@@ -81,52 +78,47 @@ static bool next_update(const Run *run, int rank, int *at, WrappedUpdate *update
     return true;
 }
 
-static char *moment_of(const WrappedUpdate *update)
+// The last change of the run whose checkpoint this one goes on from; 0: there is none.
+static double change_before(const Runs *runs, const Run *run)
 {
-    return format_text("rank %d, step %.0f of epoch %.0f: ", update->rank,
-                       event_number(update->step, "step") + 1,
-                       event_number(update->step, "epoch") + 1);
+    const Run *earlier = run->plan.after ? run_named(runs, run->plan.after) : NULL;
+    WrappedUpdate last = {0};
+    for (int at = -1; earlier && next_update(earlier, 0, &at, &last);)
+        continue;
+    return last.change;
 }
 
-// The first fault among the updates of a rank: its evidence, or NULL.
-typedef char *(*UpdateFault)(const Runs *runs, const WrappedUpdate *update,
-                             const WrappedUpdate *before, const Diagnosis **diagnosis);
-
-static bool judge_updates(const Runs *runs, const char *property, UpdateFault fault, Report *report)
+static Fault each_update(const Runs *runs, const Run *run, ItemFault fault)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        for (int r = 0; r < run->ranks; r++) {
-            WrappedUpdate update = {0}, before = {0};
-            for (int at = -1; next_update(run, r, &at, &update); before = update) {
-                const Diagnosis *diagnosis = NULL;
-                char *evidence = fault(runs, &update, &before, &diagnosis);
-                if (!evidence)
-                    continue;
-                char *text = moment_of(&update);
-                text_add(&text, "%s", evidence);
-                free(evidence);
-                return report_failure(report, property, diagnosis, evidence_in(runs, run, text));
-            }
+    for (int r = 0; r < run->ranks; r++) {
+        WrappedUpdate update = {0};
+        double before = change_before(runs, run);
+        for (int at = -1; next_update(run, r, &at, &update); before = update.change) {
+            update.before = before;
+            Fault found = (*fault)(&update);
+            if (found.diagnosis)
+                return fault_at(found, "rank %d, step %.0f of epoch %.0f: ", r,
+                                event_number(update.step, "step") + 1,
+                                event_number(update.step, "epoch") + 1);
         }
-    return report_ok(report, property);
+    }
+    return NO_FAULT;
 }
 
-static char *not_inside(const Runs *runs, const WrappedUpdate *update, const WrappedUpdate *before,
-                        const Diagnosis **diagnosis)
+static Fault inside_fault(const void *item)
 {
-    (void)runs;
-    (void)before;
+    const WrappedUpdate *update = item;
     if (update->applied == 1)
-        return NULL;
+        return NO_FAULT;
+    if (update->applied > 1)
+        return fault_with(&d_applied_again, "the optimizer inside updates %d times",
+                          update->applied);
     bool stay = update->change == 0;
-    *diagnosis = update->applied > 1                               ? &d_applied_again
-                 : some_but_not_all(&update->run->traces, "apply") ? &d_updated_by_some
-                 : stay                                            ? &d_no_update
-                                                                   : &d_updates_itself;
-    return update->applied > 1
-               ? format_text("the optimizer inside updates %d times", update->applied)
-               : format_text("the optimizer inside does not update; the weights %s",
-                             stay ? "stay the same" : "change");
+    return fault_with(some_but_not_all(&update->run->traces, "apply") ? &d_updated_by_some
+                      : stay                                          ? &d_no_update
+                                                                      : &d_updates_itself,
+                      "the optimizer inside does not update; the weights %s",
+                      stay ? "stay the same" : "change");
 }
 
 // The learning rate that halved() in the program gives the epoch.
@@ -135,46 +127,32 @@ static double rate_of_epoch(const WrappedUpdate *update)
     return run_flag(update->run, "--base-lr ") / pow(2, event_number(update->step, "epoch"));
 }
 
-static char *rate_missed(const Runs *runs, const WrappedUpdate *update, const WrappedUpdate *before,
-                         const Diagnosis **diagnosis)
+static Fault rate_fault(const void *item)
 {
-    (void)runs;
-    (void)before;
-    *diagnosis = &d_rate_not_passed_on;
+    const WrappedUpdate *update = item;
     double rate = rate_of_epoch(update);
-    return same_rate(update->rate, rate)
-               ? NULL
-               : format_text("the optimizer inside updates with a learning rate of %g\n"
-                             "the schedule has set %g",
-                             update->rate, rate);
+    if (same_rate(update->rate, rate))
+        return NO_FAULT;
+    return fault_with(&d_rate_not_passed_on,
+                      "the optimizer inside updates with a learning rate of %g\n"
+                      "the schedule has set %g",
+                      update->rate, rate);
 }
 
-// The last update of the run whose checkpoint this one goes on from; false: there is none.
-static bool last_before(const Runs *runs, const Run *run, WrappedUpdate *last)
+static Fault momenta_fault(const void *item)
 {
-    const Run *earlier = run->plan.after ? run_named(runs, run->plan.after) : NULL;
-    *last = (WrappedUpdate){0};
-    for (int at = -1; earlier && next_update(earlier, 0, &at, last);)
-        continue;
-    return last->step != NULL;
-}
-
-static char *momenta_lost(const Runs *runs, const WrappedUpdate *update,
-                          const WrappedUpdate *before, const Diagnosis **diagnosis)
-{
-    WrappedUpdate last = *before;
-    bool goes_on = update->number > 0 || last_before(runs, update->run, &last);
-    double kept = goes_on ? update->momentum * last.change : 0;
+    const WrappedUpdate *update = item;
+    double kept = update->before != 0 ? update->momentum * update->before : 0;
     double fresh = -update->rate * update->gradient;
     double allowed = 2e-3 * (fabs(kept) + fabs(fresh)) + 2e-6;
     if (fabs(update->change - (kept + fresh)) <= allowed)
-        return NULL;
+        return NO_FAULT;
     bool zeros = update->number == 0 && fabs(update->change - fresh) <= allowed;
-    *diagnosis = zeros ? &d_state_lost : &d_state_not_kept;
-    return format_text("the weights change by %.6f, as a fingerprint\n"
-                       "by the gradient they would change by       %.6f\n"
-                       "by the momenta of the update before it, by %.6f",
-                       update->change, fresh, kept);
+    return fault_with(zeros ? &d_state_lost : &d_state_not_kept,
+                      "the weights change by %.6f, as a fingerprint\n"
+                      "by the gradient they would change by       %.6f\n"
+                      "by the momenta of the update before it, by %.6f",
+                      update->change, fresh, kept);
 }
 
 // ---- What is sent.
@@ -204,40 +182,39 @@ static double floats_added_up(const Run *run, int *at)
 
 // Other ways than an all-reduce send parts several times, or in another order: nothing is said of
 // them.
-static bool judge_sent(const Runs *runs, Report *report)
+static Fault sent_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        const Events *events = &run->traces.of[0];
-        double arena = event_number(event_nth(events, "broadcast", 0), "weights");
-        int at = event_find(events, "train_begin", 0);
-        while (run->ranks > 1 && at >= 0) {
-            double floats = floats_added_up(run, &at);
-            if (floats <= arena - WITHOUT_GRADIENT || floats > arena) // more: sent otherwise
-                continue;
-            return report_failure_in(report, runs, run, LEFT_OUT, &d_without_gradient_sent,
-                                     "for one update %.0f values are added up; the arena has "
-                                     "%.0f,\n"
-                                     "%d of them biases without a gradient",
-                                     floats, arena, (int)WITHOUT_GRADIENT);
-        }
+    const Events *events = &run->traces.of[0];
+    double arena = event_number(event_nth(events, "broadcast", 0), "weights");
+    int at = event_find(events, "train_begin", 0);
+    while (run->ranks > 1 && at >= 0) {
+        double floats = floats_added_up(run, &at);
+        if (floats > arena - WITHOUT_GRADIENT && floats <= arena) // more: sent otherwise
+            return fault_with(&d_without_gradient_sent,
+                              "for one update %.0f values are added up; the arena has %.0f,\n"
+                              "%d of them biases without a gradient",
+                              floats, arena, (int)WITHOUT_GRADIENT);
     }
-    return report_ok(report, LEFT_OUT);
+    return NO_FAULT;
 }
+
+static const ItemProperty inside[] = {{INSIDE, inside_fault, NULL}, {0}},
+                          of_updates[] = {
+                              {GOES_ON, momenta_fault, NULL}, {RATE, rate_fault, NULL}, {0}};
 
 // Only of updates that are the mean's is it said what else they are.
 static void judge(const Runs *runs, Report *report)
 {
     if (nothing_trained(runs, MEAN_APPLIED, report))
         return;
-    if (judge_updates(runs, INSIDE, not_inside, report)) {
+    if (judge_items(runs, each_update, inside, report)) {
         judge_mean(runs, report);
         if (report_passed(report)) {
-            judge_updates(runs, GOES_ON, momenta_lost, report);
-            judge_updates(runs, RATE, rate_missed, report);
-            judge_sent(runs, report);
+            judge_items(runs, each_update, of_updates, report);
+            judge_property(runs, LEFT_OUT, sent_fault, report);
         }
     }
-    judge_name(runs, report);
+    judge_property(runs, NAMED, name_fault, report);
     judge_silence(runs, report);
 }
 

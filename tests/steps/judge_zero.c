@@ -37,6 +37,8 @@ typedef struct {
 } PieceOf;
 
 typedef struct {
+    const Run *run;
+    int ranks;
     PieceOf of[MAX_RANKS][MAX_PIECES];
     int pieces; // the most that a rank has
     int number; // of the update, from 1
@@ -104,14 +106,32 @@ static int read_update(const Events *events, int at, ShardUpdate *update, int ra
     return -1;
 }
 
-// ---- Faults of an update. Each returns the evidence of the first fault, or NULL.
-
-typedef char *(*UpdateFault)(const Run *run, const ShardUpdate *update,
-                             const Diagnosis **diagnosis);
-
-static void add_parts(const Run *run, const ShardUpdate *update, int p, char **text)
+// The next update of all ranks, which begins at these events; false: there is none.
+static bool next_update(const Run *run, int at[MAX_RANKS], ShardUpdate *update)
 {
-    for (int r = 0; r < run->ranks; r++) {
+    bool there = true;
+    *update = (ShardUpdate){.run = run, .ranks = run->ranks, .number = update->number + 1};
+    for (int r = 0; r < run->ranks; r++)
+        there = (at[r] = read_update(&run->traces.of[r], at[r], update, r)) >= 0 && there;
+    return there;
+}
+
+static Fault each_update(const Runs *runs, const Run *run, ItemFault fault)
+{
+    (void)runs;
+    Fault found = NO_FAULT;
+    ShardUpdate *update = allocate(1, sizeof *update);
+    for (int at[MAX_RANKS] = {0}; !found.diagnosis && next_update(run, at, update);)
+        found = (*fault)(update);
+    free(update);
+    return found;
+}
+
+// ---- Faults of an update.
+
+static void add_parts(const ShardUpdate *update, int p, char **text)
+{
+    for (int r = 0; r < update->ranks; r++) {
         const PieceOf *piece = &update->of[r][p];
         if (piece->updates == 0)
             text_add(text, "\nrank %d: updates none", r);
@@ -122,10 +142,10 @@ static void add_parts(const Run *run, const ShardUpdate *update, int p, char **t
 }
 
 // How many workers have this weight of a piece in their part.
-static int owners(const Run *run, const ShardUpdate *update, int p, int weight)
+static int owners(const ShardUpdate *update, int p, int weight)
 {
     int count = 0;
-    for (int r = 0; r < run->ranks; r++) {
+    for (int r = 0; r < update->ranks; r++) {
         const PieceOf *piece = &update->of[r][p];
         count +=
             piece->updates > 0 && weight >= piece->begin && weight < piece->begin + piece->count;
@@ -134,22 +154,22 @@ static int owners(const Run *run, const ShardUpdate *update, int p, int weight)
 }
 
 // The first weight that is not in exactly one part, or -1. Only ends of parts have to be looked at.
-static int first_not_in_one(const Run *run, const ShardUpdate *update, int p)
+static int first_not_in_one(const ShardUpdate *update, int p)
 {
     int length = update->of[0][p].length, first = -1;
-    for (int r = -1; r < run->ranks; r++)
+    for (int r = -1; r < update->ranks; r++)
         for (int end = 0; end < 2; end++) {
             int at = r < 0 ? 0 : update->of[r][p].begin + end * update->of[r][p].count;
-            if (at < length && owners(run, update, p, at) != 1 && (first < 0 || at < first))
+            if (at < length && owners(update, p, at) != 1 && (first < 0 || at < first))
                 first = at;
         }
     return first;
 }
 
-static const Diagnosis *wrong_parts(const Run *run, const ShardUpdate *update, int p, int weight)
+static const Diagnosis *wrong_parts(const ShardUpdate *update, int p, int weight)
 {
     bool all = true, none = false;
-    for (int r = 0; r < run->ranks; r++) {
+    for (int r = 0; r < update->ranks; r++) {
         const PieceOf *piece = &update->of[r][p];
         all = all && piece->updates > 0 && piece->count == piece->length;
         none = none || piece->updates == 0;
@@ -158,59 +178,57 @@ static const Diagnosis *wrong_parts(const Run *run, const ShardUpdate *update, i
         return &d_not_sharded;
     if (none)
         return &d_not_updated;
-    return owners(run, update, p, weight) == 0 ? &d_part_left_out : &d_parts_overlap;
+    return owners(update, p, weight) == 0 ? &d_part_left_out : &d_parts_overlap;
 }
 
-static char *parts_fault(const Run *run, const ShardUpdate *update, const Diagnosis **diagnosis)
+static Fault parts_fault(const void *item)
 {
+    const ShardUpdate *update = item;
     for (int p = 0; p < update->pieces; p++) {
-        int length = update->of[0][p].length, weight = first_not_in_one(run, update, p);
+        int length = update->of[0][p].length, weight = first_not_in_one(update, p);
+        bool unequal = false; // a worker more or less in each part: however somebody rounds
+        for (int r = 0; r < update->ranks; r++)
+            unequal |= update->of[r][p].count > length / update->ranks + update->ranks;
+        if (weight < 0 && !unequal)
+            continue;
         char *text = format_text("piece %d of update %d has %d weights", p, update->number, length);
-        add_parts(run, update, p, &text);
-        if (weight >= 0) {
-            text_add(&text, "\nweight %d is in %d parts", weight, owners(run, update, p, weight));
-            *diagnosis = wrong_parts(run, update, p, weight);
-            return text;
-        }
-        // A worker more or less in each part: however somebody rounds.
-        for (int r = 0; r < run->ranks; r++)
-            if (update->of[r][p].count > length / run->ranks + run->ranks) {
-                *diagnosis = &d_parts_unequal;
-                return text;
-            }
-        free(text);
+        add_parts(update, p, &text);
+        if (weight < 0)
+            return (Fault){&d_parts_unequal, text};
+        text_add(&text, "\nweight %d is in %d parts", weight, owners(update, p, weight));
+        return (Fault){wrong_parts(update, p, weight), text};
     }
-    return NULL;
+    return NO_FAULT;
 }
 
 // Sums over the ranks: of their own gradients; of what they keep.
-static double sum_of_own(const Run *run, const ShardUpdate *update, int p, double *largest)
+static double sum_of_own(const ShardUpdate *update, int p, double *largest)
 {
     double sum = 0;
     *largest = 0;
-    for (int r = 0; r < run->ranks; r++) {
+    for (int r = 0; r < update->ranks; r++) {
         sum += update->of[r][p].gradients;
         *largest = fmax(*largest, fabs(update->of[r][p].gradients));
     }
     return sum;
 }
 
-static double sum_of_kept(const Run *run, const ShardUpdate *update, int p)
+static double sum_of_kept(const ShardUpdate *update, int p)
 {
     double sum = 0;
-    for (int r = 0; r < run->ranks; r++)
+    for (int r = 0; r < update->ranks; r++)
         sum += update->of[r][p].kept;
     return sum;
 }
 
 // True where the parts of a piece are those that hvd_reduce_scatter() gives: the first ones are
 // longer.
-static bool are_its_parts(const Run *run, const ShardUpdate *update, int p)
+static bool are_its_parts(const ShardUpdate *update, int p)
 {
     int begin = 0;
-    for (int r = 0; r < run->ranks; r++) {
+    for (int r = 0; r < update->ranks; r++) {
         const PieceOf *piece = &update->of[r][p];
-        int count = piece->length / run->ranks + (r < piece->length % run->ranks);
+        int count = piece->length / update->ranks + (r < piece->length % update->ranks);
         if (piece->begin != begin || piece->count != count)
             return false;
         begin += count;
@@ -218,63 +236,65 @@ static bool are_its_parts(const Run *run, const ShardUpdate *update, int p)
     return true;
 }
 
-static const Diagnosis *wrong_mean(const Run *run, const ShardUpdate *update, int p)
+static const Diagnosis *wrong_mean(const ShardUpdate *update, int p)
 {
-    double largest, own_sum = sum_of_own(run, update, p, &largest);
-    double kept = sum_of_kept(run, update, p);
-    for (int r = 0; r < run->ranks; r++)
-        if (run->ranks > 1 && !update->of[r][p].exchanged)
+    double largest, own_sum = sum_of_own(update, p, &largest);
+    double kept = sum_of_kept(update, p);
+    for (int r = 0; r < update->ranks; r++)
+        if (update->ranks > 1 && !update->of[r][p].exchanged)
             return &d_gradients_not_averaged;
-    if (fabs(kept - own_sum) <= TOLERANCE * largest * run->ranks)
+    if (fabs(kept - own_sum) <= TOLERANCE * largest * update->ranks)
         return &d_gradients_summed;
     if (kept == 0)
         return &d_nothing_kept;
-    bool divided = fabs(kept - own_sum / run->ranks / run->ranks) <= TOLERANCE * largest;
-    if (divided && run->ranks > 1)
+    bool divided = fabs(kept - own_sum / update->ranks / update->ranks) <= TOLERANCE * largest;
+    if (divided && update->ranks > 1)
         return &d_averaged_twice;
-    bool scattered = ranks_that_called(run, "hvd_reduce_scatter") != 0;
-    return scattered && !are_its_parts(run, update, p) ? &d_remainder_elsewhere : &d_not_the_mean;
+    bool scattered = ranks_that_called(update->run, "hvd_reduce_scatter") != 0;
+    return scattered && !are_its_parts(update, p) ? &d_remainder_elsewhere : &d_not_the_mean;
 }
 
-static char *mean_fault(const Run *run, const ShardUpdate *update, const Diagnosis **diagnosis)
+static Fault mean_fault(const void *item)
 {
+    const ShardUpdate *update = item;
     for (int p = 0; p < update->pieces; p++) {
-        double largest, mean = sum_of_own(run, update, p, &largest) / run->ranks;
-        double kept = sum_of_kept(run, update, p);
+        double largest, mean = sum_of_own(update, p, &largest) / update->ranks;
+        double kept = sum_of_kept(update, p);
         if (fabs(kept - mean) <= TOLERANCE * largest)
             continue;
-        *diagnosis = wrong_mean(run, update, p);
         char *text = format_text("piece %d of update %d, as fingerprints:", p, update->number);
-        for (int r = 0; r < run->ranks; r++)
+        for (int r = 0; r < update->ranks; r++)
             text_add(&text, "\nrank %d: computed %9.5f, keeps %9.5f", r, update->of[r][p].gradients,
                      update->of[r][p].kept);
         text_add(&text, "\nmean of the gradients %9.5f, sum of what is kept %9.5f", mean, kept);
-        return text;
+        return (Fault){wrong_mean(update, p), text};
     }
-    return NULL;
+    return NO_FAULT;
 }
 
-static char *sums_fault(const Run *run, const ShardUpdate *update, const Diagnosis **diagnosis)
+static Fault sums_fault(const void *item)
 {
-    *diagnosis = &d_all_reduced;
+    const ShardUpdate *update = item;
     for (int p = 0; p < update->pieces; p++)
-        for (int r = 0; r < run->ranks; r++) {
+        for (int r = 0; r < update->ranks && update->ranks > 1; r++) {
             const PieceOf *piece = &update->of[r][p];
-            if (run->ranks > 1 && piece->whole_sums >= piece->length / 2.0 * (double)sizeof(float))
-                return format_text("piece %d of update %d, %d gradients (%d bytes)\nrank %d gives "
-                                   "%.0f bytes to all-reduces",
-                                   p, update->number, piece->length,
-                                   piece->length * (int)sizeof(float), r, piece->whole_sums);
+            if (piece->whole_sums >= piece->length / 2.0 * (double)sizeof(float))
+                return fault_with(&d_all_reduced,
+                                  "piece %d of update %d, %d gradients (%d bytes)\nrank %d gives "
+                                  "%.0f bytes to all-reduces",
+                                  p, update->number, piece->length,
+                                  piece->length * (int)sizeof(float), r, piece->whole_sums);
         }
-    return NULL;
+    return NO_FAULT;
 }
 
-static char *gathered_fault(const Run *run, const ShardUpdate *update, const Diagnosis **diagnosis)
+static Fault gathered_fault(const void *item)
 {
+    const ShardUpdate *update = item;
     for (int p = 0; p < update->pieces; p++) {
         double sum = 0, largest = 0;
-        bool equal = true, exchanged = run->ranks == 1;
-        for (int r = 0; r < run->ranks; r++) {
+        bool equal = true, exchanged = update->ranks == 1;
+        for (int r = 0; r < update->ranks; r++) {
             const PieceOf *piece = &update->of[r][p];
             sum += piece->part;
             largest = fmax(largest, fabs(piece->part));
@@ -284,47 +304,27 @@ static char *gathered_fault(const Run *run, const ShardUpdate *update, const Dia
         bool right = fabs(update->of[0][p].weights - sum) <= ROUNDING * (1 + largest);
         if (equal && right)
             continue;
-        *diagnosis = !exchanged ? &d_not_gathered : equal ? &d_gathered_wrong : &d_weights_differ;
         char *text = format_text("piece %d after update %d, as fingerprints:", p, update->number);
-        for (int r = 0; r < run->ranks; r++)
+        for (int r = 0; r < update->ranks; r++)
             text_add(&text, "\nrank %d: its part %.9g, the piece %.9g", r, update->of[r][p].part,
                      update->of[r][p].weights);
         text_add(&text, "\nsum of the parts: %.9g", sum);
-        return text;
+        return (Fault){!exchanged ? &d_not_gathered
+                       : equal    ? &d_gathered_wrong
+                                  : &d_weights_differ,
+                       text};
     }
-    return NULL;
-}
-
-static bool judge_updates(const Runs *runs, const char *property, UpdateFault fault, Report *report)
-{
-    bool ok = true;
-    ShardUpdate *update = allocate(1, sizeof *update);
-    for (const Run *run = runs->items; ok && run < runs_end(runs); run++) {
-        int at[MAX_RANKS] = {0};
-        for (int number = 1; ok; number++) {
-            *update = (ShardUpdate){.number = number};
-            bool there = true;
-            for (int r = 0; r < run->ranks; r++)
-                there = (at[r] = read_update(&run->traces.of[r], at[r], update, r)) >= 0 && there;
-            if (!there)
-                break;
-            const Diagnosis *diagnosis;
-            char *evidence = fault(run, update, &diagnosis);
-            if (evidence)
-                ok = report_failure(report, property, diagnosis, evidence_in(runs, run, evidence));
-        }
-    }
-    free(update);
-    return ok && report_ok(report, property);
+    return NO_FAULT;
 }
 
 static bool in_shards(const Runs *runs, Report *report)
 {
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        if (ranks_with(&run->traces, "piece_updated") != all_ranks(run->ranks))
-            return report_failure_in(
-                report, runs, run, PARTS, &d_not_in_shards, "%s of %d updated pieces of the model",
-                rank_names(ranks_with(&run->traces, "piece_updated")).text, run->ranks);
+        RankSet ranks = ranks_with(&run->traces, "piece_updated");
+        if (ranks != all_ranks(run->ranks))
+            return report_failure_in(report, runs, run, PARTS, &d_not_in_shards,
+                                     "%s of %d updated pieces of the model", rank_names(ranks).text,
+                                     run->ranks);
         const char *name = event_text(event_last(&run->traces.of[0], "compile"), "optimizer");
         if (strcmp(name, "Adam") != 0)
             return report_failure_in(report, runs, run, PARTS, &d_optimizer_changed,
@@ -333,16 +333,15 @@ static bool in_shards(const Runs *runs, Report *report)
     return true;
 }
 
+static const ItemProperty properties[] = {
+    {PARTS, parts_fault, NULL}, {MEAN, mean_fault, PARTS}, // the sums are over the parts
+    {ONLY, sums_fault, NULL},   {GATHERED, gathered_fault, PARTS}, {0},
+};
+
 static void judge(const Runs *runs, Report *report)
 {
-    if (nothing_trained(runs, PARTS, report) || !in_shards(runs, report))
-        return;
-    bool parts = judge_updates(runs, PARTS, parts_fault, report);
-    if (parts) // the sums below are over the parts
-        judge_updates(runs, MEAN, mean_fault, report);
-    judge_updates(runs, ONLY, sums_fault, report);
-    if (parts)
-        judge_updates(runs, GATHERED, gathered_fault, report);
+    if (!nothing_trained(runs, PARTS, report) && in_shards(runs, report))
+        judge_items(runs, each_update, properties, report);
 }
 
 static const Explanation explanations[] = {

@@ -94,8 +94,7 @@ static const Diagnosis *wrong_push(const Events *events, int push)
                                                              : &d_push_not_applied;
 }
 
-// What the server with that rank did with its pushes; NULL: all is well.
-static char *wrong_pushes(const Run *run, int rank, const Diagnosis **diagnosis)
+static Fault push_fault(const Run *run, int rank)
 {
     const Events *events = &run->traces.of[rank];
     int number = 0;
@@ -103,51 +102,39 @@ static char *wrong_pushes(const Run *run, int rank, const Diagnosis **diagnosis)
         if (!is_push(events->items[at]))
             continue;
         number++;
-        *diagnosis = wrong_push(events, at);
-        if (!*diagnosis)
+        const Diagnosis *diagnosis = wrong_push(events, at);
+        if (!diagnosis)
             continue;
         int end = next_request(events, at), count = updates_between(events, at, end);
-        return format_text("%s takes push number %d, of worker %.0f, and makes %d update%s before "
-                           "it asks for the next request\nin the whole run it takes %d pushes and "
-                           "makes %d updates",
-                           process_words(&run->traces, rank), number,
-                           event_number(events->items[at], "worker"), count, count == 1 ? "" : "s",
-                           requests_taken(&run->traces, rank, "push", -1),
-                           event_count(events, "ps_applied"));
+        return fault_with(diagnosis,
+                          "%s takes push number %d, of worker %.0f, and makes %d update%s before "
+                          "it asks for the next request\nin the whole run it takes %d pushes and "
+                          "makes %d updates",
+                          process_words(&run->traces, rank), number,
+                          event_number(events->items[at], "worker"), count, count == 1 ? "" : "s",
+                          requests_taken(&run->traces, rank, "push", -1),
+                          event_count(events, "ps_applied"));
     }
-    return NULL;
+    return NO_FAULT;
 }
 
-bool judge_pushes(const Runs *runs, bool (*wanted)(const Run *run), Report *report)
+Fault pushes_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        const Diagnosis *diagnosis;
-        for (int r = run->plan.ranks; r < run->ranks && (!wanted || wanted(run)); r++) {
-            char *evidence = wrong_pushes(run, r, &diagnosis);
-            if (!evidence)
-                continue;
-            return report_failure(report, EACH_APPLIED, diagnosis,
-                                  evidence_in(runs, run, evidence));
-        }
-    }
-    return report_ok(report, EACH_APPLIED);
+    Fault fault = NO_FAULT;
+    for (int r = run->plan.ranks; r < run->ranks && !fault.diagnosis; r++)
+        fault = push_fault(run, r);
+    return fault;
 }
 
 // ---- Ends.
 
-bool judge_return(const Runs *runs, Report *report)
+Fault return_fault(const Run *run)
 {
-    static const char property[] = "the server's loop returns to main";
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        for (int r = run->plan.ranks; r < run->ranks; r++) {
-            if (event_count(&run->traces.of[r], "ps_stop") > 0)
-                continue;
-            return report_failure_in(report, runs, run, property, &d_ends_in_the_loop,
-                                     "%s ends without ps_server_stop",
-                                     process_words(&run->traces, r));
-        }
-    }
-    return report_ok(report, property);
+    for (int r = run->plan.ranks; r < run->ranks; r++)
+        if (event_count(&run->traces.of[r], "ps_stop") == 0)
+            return fault_with(&d_ends_in_the_loop, "%s ends without ps_server_stop",
+                              process_words(&run->traces, r));
+    return NO_FAULT;
 }
 
 int unanswered_worker(const Traces *traces, int server_rank)

@@ -7,16 +7,14 @@
 #include "judge.h"
 
 #define EACH_APPLIED "every push becomes one update, by itself and at once"
+#define RETURNS      "the server's loop returns to main"
 
-// Reports it, of the runs for which `wanted` is true (NULL: all), with the mistake where it does
-// not hold.
-bool judge_pushes(const Runs *runs, bool (*wanted)(const Run *run), Report *report);
+// What is wrong with them: a push that is not applied so; a server that main does not stop.
+Fault pushes_fault(const Run *run);
+Fault return_fault(const Run *run);
 
 // Do two fingerprints mean the same gradients, but for rounding? `scale` is of their size.
 bool same_gradients(double a, double b, double scale);
-
-// Reports whether servers are stopped by main, after the loop.
-bool judge_return(const Runs *runs, Report *report);
 
 // Reports a server that has left while workers still needed it; false: there is none.
 bool report_left_early(const Run *run, Report *report);

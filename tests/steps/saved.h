@@ -45,8 +45,8 @@ char *with_contents(const Run *run, char *evidence);
 // killed.
 int epochs_saved(const Run *run);
 
-// Reports whether there is a whole file under a checkpoint's name at every moment (saved_names.c).
-bool judge_saved_names(const Runs *runs, Report *report);
+// A checkpoint's name under which there is no whole file at some moment (saved_names.c).
+Fault saved_names_fault(const Run *run);
 
 // Reports whether "best" is the best epoch (saved_best.c).
 bool judge_saved_best(const Runs *runs, Report *report);

@@ -10,8 +10,6 @@
 #include <string.h>
 #include "base/format.h"
 
-#define WHOLE "under a checkpoint's name there is a whole file, at every moment"
-
 // What became of a file under a checkpoint's name.
 typedef enum { GOOD, IN_PLACE, HALF, WEIGHTS, OTHERWISE } Making;
 
@@ -102,21 +100,16 @@ static const cJSON *taken_away(const Run *run)
     return NULL;
 }
 
-bool judge_saved_names(const Runs *runs, Report *report)
+Fault saved_names_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        Making making;
-        char *name = badly_made(run, &making);
-        const cJSON *away = taken_away(run);
-        if (!name && !away)
-            continue;
-        char *evidence =
-            name ? making_evidence(run, name, making)
-                 : format_text("the root removes %s", last_part(event_text(away, "path")));
-        report_failure(report, WHOLE, name ? wrong_making(making) : &d_removed_before_renamed,
-                       evidence_in(runs, run, with_contents(run, evidence)));
-        free(name);
-        return false;
-    }
-    return report_ok(report, WHOLE);
+    Making making;
+    char *name = badly_made(run, &making);
+    const cJSON *away = taken_away(run);
+    if (!name && !away)
+        return NO_FAULT;
+    char *evidence = name ? making_evidence(run, name, making)
+                          : format_text("the root removes %s", last_part(event_text(away, "path")));
+    const Diagnosis *diagnosis = name ? wrong_making(making) : &d_removed_before_renamed;
+    free(name);
+    return (Fault){diagnosis, with_contents(run, evidence)};
 }

@@ -7,10 +7,9 @@
 #include "judge.h"
 #include "passes.h"
 
-// All runs, each read once.
+// Of a run.
 typedef struct {
-    const Runs *runs;
-    Passes *trained, *validated; // of each run
+    Passes trained, validated;
 } ShardsDrawn;
 
 // The smallest and the largest shard, in images; the images of a batch, as the command line has it;
@@ -40,9 +39,11 @@ bool draws_all_that_it_ever_draws(const Passes *passes, int pass, int rank);
 // Evidence: which images of the pass were drawn twice, which not at all, and what each rank drew.
 char *pass_evidence(const Passes *passes, int pass, const char *what);
 
-// Reports whether each image is trained on once in an epoch, and, apart, whether batches have the
-// size that was asked for (shards_trained.c).
-void judge_shards_trained(const ShardsDrawn *drawn, Report *report);
-bool judge_shard_batches(const ShardsDrawn *drawn, Report *report);
+// What is wrong with what a run drew to train on (shards_trained.c): images that come twice in an
+// epoch, and those that do not come; the sizes of shards, and of batches.
+Fault repeats_fault(const void *drawn);
+Fault absence_fault(const void *drawn);
+Fault sizes_fault(const void *drawn);
+Fault batches_fault(const void *drawn);
 
 #endif

@@ -7,11 +7,6 @@
 #include <math.h>
 #include "base/format.h"
 
-#define BATCH "a worker's batch has the command line's number of images"
-#define ONCE  "no image is trained on twice in an epoch"
-#define ALL   "in an epoch all images are trained on, but for at most one of each worker's"
-#define SIZES "the sizes of the shards differ by one image at most"
-
 // ---- What may explain that images were drawn twice.
 
 // True where the rank draws from more than a shard, others in each epoch.
@@ -183,19 +178,13 @@ static const Diagnosis *wrong_absence(const Passes *passes, int pass)
 
 // ---- Properties.
 
-static bool judge_repeats(const ShardsDrawn *drawn, Report *report)
+Fault repeats_fault(const void *drawn)
 {
-    for (int i = 0; i < drawn->runs->count; i++) {
-        const Passes *passes = &drawn->trained[i];
-        for (int p = 0; p < passes->count[0]; p++) {
-            if (count_images(passes, p, is_repeated) == 0)
-                continue;
-            return report_failure(
-                report, ONCE, wrong_repeat(passes, p),
-                evidence_in(drawn->runs, passes->run, pass_evidence(passes, p, "epoch")));
-        }
-    }
-    return report_ok(report, ONCE);
+    const Passes *passes = &((const ShardsDrawn *)drawn)->trained;
+    for (int p = 0; p < passes->count[0]; p++)
+        if (count_images(passes, p, is_repeated) > 0)
+            return (Fault){wrong_repeat(passes, p), pass_evidence(passes, p, "epoch")};
+    return NO_FAULT;
 }
 
 // A rank that draws, over all epochs, more than a shard has, while no two ranks draw the same image
@@ -225,47 +214,30 @@ static int rank_with_too_few(const Passes *passes)
     return all == passes->total ? found : -1;
 }
 
-static bool judge_sizes(const ShardsDrawn *drawn, Report *report)
+Fault sizes_fault(const void *drawn)
 {
-    for (int i = 0; i < drawn->runs->count; i++) {
-        const Passes *passes = &drawn->trained[i];
-        int rank = rank_with_too_many(passes), small = rank_with_too_few(passes);
-        if (rank < 0 && small < 0)
-            continue;
-        if (rank < 0)
-            return report_failure_in(report, drawn->runs, passes->run, SIZES, &d_shards_uneven,
-                                     "rank %d has %.0f images; %d images on %d ranks: %d at least",
-                                     small, shard_of(passes, small), passes->total,
-                                     passes->run->ranks, smallest_shard(passes));
-        return report_failure_in(report, drawn->runs, passes->run, SIZES, &d_shards_uneven,
-                                 "rank %d has %d images at least, which no other "
-                                 "rank draws; %d images on %d ranks: %d at most",
-                                 rank, distinct_ever(passes, rank), passes->total,
-                                 passes->run->ranks, largest_shard(passes));
-    }
-    return report_ok(report, SIZES);
+    const Passes *passes = &((const ShardsDrawn *)drawn)->trained;
+    int rank = rank_with_too_many(passes), small = rank_with_too_few(passes);
+    if (rank >= 0)
+        return fault_with(&d_shards_uneven,
+                          "rank %d has %d images at least, which no other rank draws; %d images on "
+                          "%d ranks: %d at most",
+                          rank, distinct_ever(passes, rank), passes->total, passes->run->ranks,
+                          largest_shard(passes));
+    if (small >= 0)
+        return fault_with(
+            &d_shards_uneven, "rank %d has %.0f images; %d images on %d ranks: %d at least", small,
+            shard_of(passes, small), passes->total, passes->run->ranks, smallest_shard(passes));
+    return NO_FAULT;
 }
 
-static bool judge_absence(const ShardsDrawn *drawn, Report *report)
+Fault absence_fault(const void *drawn)
 {
-    for (int i = 0; i < drawn->runs->count; i++) {
-        const Passes *passes = &drawn->trained[i];
-        for (int p = 0; p < passes->count[0]; p++) {
-            if (!lacks_images(passes, p, batch_size(passes->run)))
-                continue;
-            return report_failure(
-                report, ALL, wrong_absence(passes, p),
-                evidence_in(drawn->runs, passes->run, pass_evidence(passes, p, "epoch")));
-        }
-    }
-    return report_ok(report, ALL);
-}
-
-// Images that are drawn twice displace others, and a rank with too many leaves some out.
-void judge_shards_trained(const ShardsDrawn *drawn, Report *report)
-{
-    if (judge_repeats(drawn, report) && judge_sizes(drawn, report))
-        judge_absence(drawn, report);
+    const Passes *passes = &((const ShardsDrawn *)drawn)->trained;
+    for (int p = 0; p < passes->count[0]; p++)
+        if (lacks_images(passes, p, batch_size(passes->run)))
+            return (Fault){wrong_absence(passes, p), pass_evidence(passes, p, "epoch")};
+    return NO_FAULT;
 }
 
 // What a rank's first batch ought to have.
@@ -275,20 +247,16 @@ static int right_batch(const Passes *passes)
     return size < shard ? size : shard;
 }
 
-bool judge_shard_batches(const ShardsDrawn *drawn, Report *report)
+Fault batches_fault(const void *drawn)
 {
-    for (int i = 0; i < drawn->runs->count; i++) {
-        const Passes *passes = &drawn->trained[i];
-        for (int r = 0; r < passes->run->ranks; r++) {
-            int first = passes->of[r][0].first;
-            if (first == right_batch(passes))
-                continue;
-            bool of_all = on_all_ranks(passes, 0, begins_with_batch_of_all);
-            return report_failure_in(report, drawn->runs, passes->run, BATCH,
-                                     of_all ? &d_batch_times_size : &d_batch_wrong,
-                                     "rank %d begins with a batch of %d images; --batch-size is %d",
-                                     r, first, batch_size(passes->run));
-        }
+    const Passes *passes = &((const ShardsDrawn *)drawn)->trained;
+    bool of_all = on_all_ranks(passes, 0, begins_with_batch_of_all);
+    for (int r = 0; r < passes->run->ranks; r++) {
+        int first = passes->of[r][0].first;
+        if (first != right_batch(passes))
+            return fault_with(of_all ? &d_batch_times_size : &d_batch_wrong,
+                              "rank %d begins with a batch of %d images; --batch-size is %d", r,
+                              first, batch_size(passes->run));
     }
-    return report_ok(report, BATCH);
+    return NO_FAULT;
 }

@@ -125,55 +125,57 @@ static void look_at_batch(const Staged *p, int b, Overlap *o)
     }
 }
 
-// In the order of their calls both devices could compute at the same time. Reports it where the
-// program prevents that by other means.
-static bool never_meet(const Runs *runs, const AllStaged *all, const char *property,
-                       const Overlap *o, Report *report)
+// Looks at all batches of a run. Its fault is that of the first bad one.
+static Fault look_at_run(const Run *run, Overlap *o)
 {
-    if (o->together > 0 || o->held == 0 || o->held < o->pairs * HELD)
-        return false;
-    char *schedule = schedule_text(&all->items[0].batches[0], 0);
-    char *evidence =
-        format_text("of %d pairs of calls none met; in %d of them one stage was in no call when "
-                    "the other one's ended\n%s",
-                    o->pairs, o->held, schedule);
-    free(schedule);
-    report_failure(report, property, &d_never_at_the_same_time,
-                   evidence_in(runs, all->items[0].run, evidence));
-    return true;
+    Staged p = staged_batches(run);
+    for (int b = 0; b < p.count; b++)
+        look_at_batch(&p, b, o);
+    if (o->diagnosis == &d_one_at_a_time && o->serial < o->pairs)
+        o->diagnosis = &d_waits_in_between;
+    Fault fault = o->bad_batch < 0 ? NO_FAULT : schedule_fault(o->diagnosis, &p, o->bad_batch);
+    staged_batches_free(&p);
+    return fault;
 }
 
-static bool judge_overlap(const Runs *runs, const AllStaged *all, const char *property,
-                          Overlap begin, Report *report)
+// In the order of their calls both devices could compute at the same time, and the program prevents
+// that by other means.
+static Fault never_meet(const Run *first, const Overlap *o)
+{
+    if (o->together > 0 || o->held == 0 || o->held < o->pairs * HELD)
+        return NO_FAULT;
+    Staged p = staged_batches(first);
+    Fault fault = fault_at(schedule_fault(&d_never_at_the_same_time, &p, 0),
+                           "of %d pairs of calls none met; in %d of them one stage was in no call "
+                           "when the other one's ended\n",
+                           o->pairs, o->held);
+    staged_batches_free(&p);
+    return fault;
+}
+
+static bool judge_overlap(const Runs *runs, const char *property, Overlap begin, Report *report)
 {
     Overlap sum = begin;
-    for (int i = 0; i < all->count; i++) {
-        const Staged *p = &all->items[i];
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
         Overlap o = begin;
-        for (int b = 0; b < p->count; b++)
-            look_at_batch(p, b, &o);
-        if (o.bad_batch >= 0) {
-            if (o.diagnosis == &d_one_at_a_time && o.serial < o.pairs)
-                o.diagnosis = &d_waits_in_between;
-            report_schedule(runs, p, o.bad_batch, property, o.diagnosis, report);
-            return false;
-        }
+        Fault fault = look_at_run(run, &o);
+        if (fault.diagnosis)
+            return report_failure(report, property, fault.diagnosis,
+                                  evidence_in(runs, run, fault.evidence));
         sum.pairs += o.pairs;
         sum.together += o.together;
         sum.held += o.held;
     }
-    if (never_meet(runs, all, property, &sum, report))
-        return false;
-    return report_ok(report, property);
+    Fault fault = never_meet(runs->items, &sum);
+    if (fault.diagnosis)
+        fault.evidence = evidence_in(runs, runs->items, fault.evidence);
+    return report_property(report, property, fault.diagnosis, fault.evidence);
 }
 
-void judge_split_overlaps(const Runs *runs, const AllStaged *all, Report *report)
+void judge_split_overlaps(const Runs *runs, Report *report)
 {
-    if (judge_overlap(runs, all, FILL,
-                      (Overlap){.wrong = wrong_fill, .kind = FORWARD, .leader = 0, .bad_batch = -1},
-                      report))
-        judge_overlap(
-            runs, all, DRAIN,
-            (Overlap){.wrong = wrong_drain, .kind = BACKWARD, .leader = 1, .bad_batch = -1},
-            report);
+    const Overlap fill = {.wrong = wrong_fill, .kind = FORWARD, .leader = 0, .bad_batch = -1},
+                  drain = {.wrong = wrong_drain, .kind = BACKWARD, .leader = 1, .bad_batch = -1};
+    if (judge_overlap(runs, FILL, fill, report))
+        judge_overlap(runs, DRAIN, drain, report);
 }

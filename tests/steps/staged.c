@@ -110,9 +110,7 @@ char *schedule_text(const BatchOf *batch, int number)
     return text;
 }
 
-void report_schedule(const Runs *runs, const Staged *p, int batch, const char *property,
-                     const Diagnosis *diagnosis, Report *report)
+Fault schedule_fault(const Diagnosis *diagnosis, const Staged *p, int batch)
 {
-    report_failure(report, property, diagnosis,
-                   evidence_in(runs, p->run, schedule_text(&p->batches[batch], batch)));
+    return (Fault){diagnosis, schedule_text(&p->batches[batch], batch)};
 }

@@ -38,11 +38,6 @@ typedef struct {
     double scale[STAGES];
 } Staged;
 
-typedef struct {
-    Staged *items;
-    int count;
-} AllStaged;
-
 // Of a run; the caller frees them by staged_batches_free.
 Staged staged_batches(const Run *run);
 void staged_batches_free(Staged *p);
@@ -53,12 +48,11 @@ int find_call(const StageOf *stage, CallKind kind, int micro);
 // "stage 0, on device 0: forward 0, send 0, receive 0, ...", and the same of the other one.
 char *schedule_text(const BatchOf *batch, int number);
 
-// A failure, with the schedule of that batch.
-void report_schedule(const Runs *runs, const Staged *p, int batch, const char *property,
-                     const Diagnosis *diagnosis, Report *report);
+// With the schedule of that batch as evidence.
+Fault schedule_fault(const Diagnosis *diagnosis, const Staged *p, int batch);
 
 // Reports whether the two devices can compute at the same time, forward and backward
 // (split_overlap.c).
-void judge_split_overlaps(const Runs *runs, const AllStaged *all, Report *report);
+void judge_split_overlaps(const Runs *runs, Report *report);
 
 #endif

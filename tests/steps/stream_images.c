@@ -9,7 +9,7 @@
 
 // ---- Passes.
 
-static Finding other_batch_size(const Worker *worker)
+static Fault other_batch_size(const Worker *worker)
 {
     const Stream *stream = &worker->train;
     int largest = 0;
@@ -23,7 +23,7 @@ static Finding other_batch_size(const Worker *worker)
                                format_text("batch %d has %d images, and %d were asked for", i + 1,
                                            stream->items[i].size, worker->batch_size),
                                stream);
-    return NOTHING;
+    return NO_FAULT;
 }
 
 static const Diagnosis *why_twice(const Stream *stream)
@@ -46,24 +46,25 @@ static int twice_in(const Taken *batches, int count)
 }
 
 // In all runs the shards of all ranks make the same number of whole batches.
-static Finding other_length(const Worker *worker)
+static Fault other_length(const Worker *worker)
 {
     int whole = worker->shard / worker->batch_size;
     if (worker->steps == whole)
-        return NOTHING;
+        return NO_FAULT;
     return found_wrong(
         &d_epoch_changed,
         format_text("an epoch has %d steps, and a pass %d whole batches", worker->steps, whole),
         &worker->train);
 }
 
-Finding whole_passes(const Worker *worker)
+Fault whole_passes(const void *item)
 {
-    Finding finding = other_length(worker);
-    if (!finding.diagnosis)
-        finding = other_batch_size(worker);
-    if (finding.diagnosis)
-        return finding;
+    const Worker *worker = item;
+    Fault fault = other_length(worker);
+    if (!fault.diagnosis)
+        fault = other_batch_size(worker);
+    if (fault.diagnosis)
+        return fault;
     for (int pass = 0; pass < pass_count(worker); pass++) {
         int image = twice_in(pass_of(worker, pass), worker->steps);
         if (image >= 0)
@@ -72,7 +73,7 @@ Finding whole_passes(const Worker *worker)
                                            image, worker->steps, pass + 1),
                                &worker->train);
     }
-    return NOTHING;
+    return NO_FAULT;
 }
 
 // ---- Order.
@@ -116,7 +117,7 @@ static const Diagnosis *why_same_batches(const Stream *stream)
     return comes_before(stream, "batch", "shuffle") ? &d_shuffled_batches : &d_batches_fixed;
 }
 
-static Finding compare_passes(const Worker *worker, int earlier, int later)
+static Fault compare_passes(const Worker *worker, int earlier, int later)
 {
     const Taken *a = pass_of(worker, earlier), *b = pass_of(worker, later);
     if (same_order(a, b, worker->steps))
@@ -130,18 +131,19 @@ static Finding compare_passes(const Worker *worker, int earlier, int later)
                            format_text("each batch of epoch %d has the images of one of epoch %d",
                                        later + 1, earlier + 1),
                            &worker->train);
-    return NOTHING;
+    return NO_FAULT;
 }
 
-Finding other_orders(const Worker *worker)
+Fault other_orders(const void *item)
 {
+    const Worker *worker = item;
     for (int later = 1; later < pass_count(worker); later++)
         for (int earlier = 0; earlier < later; earlier++) {
-            Finding finding = compare_passes(worker, earlier, later);
-            if (finding.diagnosis)
-                return finding;
+            Fault fault = compare_passes(worker, earlier, later);
+            if (fault.diagnosis)
+                return fault;
         }
-    return NOTHING;
+    return NO_FAULT;
 }
 
 // ---- Augmentation.
@@ -152,7 +154,7 @@ static const Diagnosis *why_same_pixels(const Stream *stream)
 }
 
 // The first time that an image comes as it has come before.
-static Finding same_pixels(const Stream *stream)
+static Fault same_pixels(const Stream *stream)
 {
     for (int i = 1; i < stream->count; i++)
         for (int at = 0; at < stream->items[i].size; at++)
@@ -166,11 +168,12 @@ static Finding same_pixels(const Stream *stream)
                                         b->image[at], j + 1, i + 1),
                             stream);
                 }
-    return NOTHING;
+    return NO_FAULT;
 }
 
-Finding augmented_again(const Worker *worker)
+Fault augmented_again(const void *item)
 {
+    const Worker *worker = item;
     int images, changed = changed_images(&worker->train, &images);
     if (images > 0 && changed < images)
         return found_wrong(&d_not_augmented,
@@ -197,7 +200,7 @@ static int times_in(const Taken *batches, int count, int image)
     return times;
 }
 
-static Finding one_validation(const Worker *worker, const Taken *batches, int count)
+static Fault one_validation(const Worker *worker, const Taken *batches, int count)
 {
     int images = 0, different = 0;
     for (int i = 0; i < count; i++)
@@ -209,7 +212,7 @@ static Finding one_validation(const Worker *worker, const Taken *batches, int co
             different += earlier == 0;
         }
     if (different == worker->shard && images == different)
-        return NOTHING;
+        return NO_FAULT;
     return found_wrong(
         different < images ? &d_validation_twice : &d_validation_incomplete,
         format_text("%d images come in %d batches, %d different ones of a shard of %d", images,
@@ -217,8 +220,9 @@ static Finding one_validation(const Worker *worker, const Taken *batches, int co
         &worker->test);
 }
 
-Finding validated_once(const Worker *worker)
+Fault validated_once(const void *item)
 {
+    const Worker *worker = item;
     const Stream *stream = &worker->test;
     int images, changed = changed_images(stream, &images);
     if (images == 0)
@@ -236,9 +240,9 @@ Finding validated_once(const Worker *worker)
     for (int from = 0, to; from < stream->count; from = to) {
         for (to = from; to < stream->count && stream->items[to].begun == stream->items[from].begun;)
             to++;
-        Finding finding = one_validation(worker, stream->items + from, to - from);
-        if (finding.diagnosis)
-            return finding;
+        Fault fault = one_validation(worker, stream->items + from, to - from);
+        if (fault.diagnosis)
+            return fault;
     }
-    return NOTHING;
+    return NO_FAULT;
 }

@@ -18,34 +18,37 @@ static const Diagnosis *why_read_again(const Stream *stream)
     return comes_before(stream, "repeat", "cache") ? &d_cached_after_repeat : &d_read_again;
 }
 
-static Finding read_once(const Worker *worker, const Stream *stream)
+static Fault read_once(const Worker *worker, const Stream *stream)
 {
     double read = most_of(stream, "read");
     if (read <= worker->shard)
-        return NOTHING;
+        return NO_FAULT;
     return found_wrong(why_read_again(stream),
                        format_text("%.0f images were read of a shard of %d", read, worker->shard),
                        stream);
 }
 
-Finding train_read_once(const Worker *worker)
+Fault train_read_once(const void *item)
 {
+    const Worker *worker = item;
     return read_once(worker, &worker->train);
 }
 
-Finding test_read_once(const Worker *worker)
+Fault test_read_once(const void *item)
 {
+    const Worker *worker = item;
     return read_once(worker, &worker->test);
 }
 
 // ---- What is held.
 
-Finding buffer_size(const Worker *worker)
+Fault buffer_size(const void *item)
 {
+    const Worker *worker = item;
     const Stream *stream = &worker->train;
     double asked = run_flag(worker->run, "--shuffle-buffer "), held = most_of(stream, "buffered");
     if (held == fmin(asked, worker->shard))
-        return NOTHING;
+        return NO_FAULT;
     return found_wrong(
         held > asked ? &d_buffer_too_large : &d_buffer_too_small,
         format_text("%.0f images have a place in the buffer, and --shuffle-buffer asks for %.0f",
@@ -53,8 +56,9 @@ Finding buffer_size(const Worker *worker)
         stream);
 }
 
-Finding cache_size(const Worker *worker)
+Fault cache_size(const void *item)
 {
+    const Worker *worker = item;
     const Stream *stream = &worker->train;
     double images = most_of(stream, "cached") + most_of(stream, "filed"),
            bytes = most_of(stream, "cached_bytes") + most_of(stream, "filed_bytes");
@@ -69,7 +73,7 @@ Finding cache_size(const Worker *worker)
             format_text("an image takes %.0f bytes in the cache, and %d as it was read",
                         bytes / images, IMAGE_BYTES),
             stream);
-    return NOTHING;
+    return NO_FAULT;
 }
 
 // ---- Who works.
@@ -79,7 +83,7 @@ static const Diagnosis *why_own_work(const Stream *stream)
     return has_stage(stream, "prefetch") ? &d_prefetched_too_early : &d_not_prefetched;
 }
 
-static Finding work_left(const Stream *stream)
+static Fault work_left(const Stream *stream)
 {
     double own = 0, waited = 0;
     for (int i = 0; i < stream->count; i++) {
@@ -87,7 +91,7 @@ static Finding work_left(const Stream *stream)
         waited += event_number(stream->items[i].taken, "waited");
     }
     if (own == 0)
-        return NOTHING;
+        return NO_FAULT;
     return found_wrong(
         why_own_work(stream),
         format_text("the trainer's own thread took images through a stage, %.0f times in all, and "
@@ -96,9 +100,10 @@ static Finding work_left(const Stream *stream)
         stream);
 }
 
-Finding train_ahead(const Worker *worker)
+Fault train_ahead(const void *item)
 {
-    Finding work = work_left(&worker->train);
+    const Worker *worker = item;
+    Fault work = work_left(&worker->train);
     double ahead = most_of(&worker->train, "ahead");
     if (work.diagnosis || ahead <= MAX_BATCHES_AHEAD * worker->batch_size)
         return work;
@@ -108,18 +113,20 @@ Finding train_ahead(const Worker *worker)
                        &worker->train);
 }
 
-Finding test_ahead(const Worker *worker)
+Fault test_ahead(const void *item)
 {
+    const Worker *worker = item;
     return work_left(&worker->test);
 }
 
-Finding trains_on(const Worker *worker)
+Fault trains_on(const void *item)
 {
+    const Worker *worker = item;
     const Stream *stream = &worker->train;
     if (!stream->goes_on)
         return found_wrong(&d_not_repeated, format_text("every epoch begins again"), stream);
     if (comes_before(stream, "repeat", "prefetch") || !has_stage(stream, "prefetch"))
-        return NOTHING;
+        return NO_FAULT;
     return found_wrong(&d_repeated_after_prefetch,
                        format_text("no prefetch goes over the end of a pass"), stream);
 }

@@ -132,9 +132,9 @@ bool comes_before(const Stream *stream, const char *first, const char *second)
     return from >= 0 && to >= 0 && from < to;
 }
 
-Finding found_wrong(const Diagnosis *diagnosis, char *evidence, const Stream *stream)
+Fault found_wrong(const Diagnosis *diagnosis, char *evidence, const Stream *stream)
 {
     if (*stream->stages)
         text_add(&evidence, "\nits stages: %s", stream->stages);
-    return (Finding){diagnosis, evidence};
+    return (Fault){diagnosis, evidence};
 }

@@ -55,30 +55,22 @@ bool has_stage(const Stream *stream, const char *kind);
 // True where there are both, and some stage of the first kind comes before some of the second.
 bool comes_before(const Stream *stream, const char *first, const char *second);
 
-// What can be wrong: a diagnosis, and evidence; no diagnosis where nothing is.
-typedef struct {
-    const Diagnosis *diagnosis;
-    char *evidence;
-} Finding;
-
-#define NOTHING ((Finding){NULL, NULL})
-
 // Takes the evidence over, and adds the stream's stages.
-Finding found_wrong(const Diagnosis *diagnosis, char *evidence, const Stream *stream);
+Fault found_wrong(const Diagnosis *diagnosis, char *evidence, const Stream *stream);
 
 // Which images come, in which order, and how they look (stream_images.c).
-Finding whole_passes(const Worker *worker);
-Finding other_orders(const Worker *worker);
-Finding augmented_again(const Worker *worker);
-Finding validated_once(const Worker *worker);
+Fault whole_passes(const void *worker);
+Fault other_orders(const void *worker);
+Fault augmented_again(const void *worker);
+Fault validated_once(const void *worker);
 
 // What they cost: the disk, memory, and the trainer's own time (stream_work.c).
-Finding train_read_once(const Worker *worker);
-Finding test_read_once(const Worker *worker);
-Finding buffer_size(const Worker *worker);
-Finding cache_size(const Worker *worker);
-Finding train_ahead(const Worker *worker);
-Finding test_ahead(const Worker *worker);
-Finding trains_on(const Worker *worker);
+Fault train_read_once(const void *worker);
+Fault test_read_once(const void *worker);
+Fault buffer_size(const void *worker);
+Fault cache_size(const void *worker);
+Fault train_ahead(const void *worker);
+Fault test_ahead(const void *worker);
+Fault trains_on(const void *worker);
 
 #endif
