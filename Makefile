@@ -653,7 +653,7 @@ devices: $(BUILD)/devices ##t the CPU's nvidia-smi: devices, load, processes (wa
 	@$<
 
 plan: $(BUILD)/plan ##t what a rank holds and sends, way by way, with formulas: MODEL=wrn:10 RANKS=4 [FLAGS=--help]
-	@$< $(if $(MODEL),'$(MODEL)') $(if $(RANKS),'$(RANKS)') $(FLAGS)
+	@$< '$(MODEL)' '$(RANKS)' $(FLAGS)
 
 env: ##tn for a shell, eval "$$(make -s env)": plain mpirun then works on this machine
 	@common/scripts/mpi.sh env
