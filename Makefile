@@ -151,8 +151,8 @@ layers := base observe run data backend cpu cpu/winograd cuda comm nn train hvd 
 cuda_sources := $(wildcard common/comm/transport_cuda.c common/comm/transport_nccl.c common/cuda/*.c)
 # (teams.c is for the thread sanitizer.)
 library_sources := $(filter-out common/cpu/passes_set.c common/cpu/winograd/winograd_set.c $(if $(findstring thread,$(SANITIZE)),,common/run/teams.c) $(if $(cuda),,$(cuda_sources)),$(wildcard $(layers:%=common/%/*.c)))
-# What checks need of it, and what only large networks and GPUs do: a first check does not wait for that. (What takes
-# longest to compile comes first.)
+# The library has two parts. Checks need only the core; the extra part is for large networks and GPUs, and a first check does
+# not wait for it. (The objects that take longest to compile come first.)
 extra_sources := $(filter $(cuda_sources),$(library_sources))
 extra_objects := $(extra_sets:%=$(BUILD)/common/cpu/%.o) \
                  $(if $(cuda),$(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard common/cuda/*.cu))) $(extra_sources:%.c=$(BUILD)/%.o)
@@ -162,7 +162,7 @@ core_objects += $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out tests/emulated/test_%
 emulated_objects := $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/emulated/test_*.cpp))
 emulated_programs := $(BUILD)/tests/emulated/test_emulated
 endif
-# What students edit, and the solutions: one source, one program.
+# Students' files and the solutions: one source, one program.
 step_sources := $(sort $(wildcard steps/*.c) $(foreach x,$(exercises),steps/$(F_$(x)).c))
 solution_sources := $(wildcard solutions/*.c)
 objects_of = $(patsubst %,$(BUILD)/%.o,$(basename $(1)))
@@ -373,7 +373,7 @@ $(BUILD)/hvdlab.o $(BUILD)/hvdlab-all.o:
 	$(Q)$(OBJCOPY) --localize-hidden $< $@
 $(core_objects) $(extra_objects): visibility := -fvisibility=hidden
 
-# What never goes through a long array is as fast by -O1, and sooner compiled.
+# Sources without loops over long arrays are as fast with -O1, and compile faster.
 arrays := $(addprefix $(BUILD)/common/,comm/transport_mpi.o comm/hierarchical.o comm/collectives.o nn/sparse.o)
 cold_objects := $(filter-out $(arrays),$(filter $(patsubst %,$(BUILD)/common/%/%,comm nn train hvd lessons watch start),$(core_objects)))
 $(cold_objects): extra_flags += $(if $(filter -O3,$(OPT)),-O1)
@@ -383,7 +383,7 @@ $(cold_objects): extra_flags += $(if $(filter -O3,$(OPT)),-O1)
 for_students := -g -Wno-unused-parameter -Wno-conversion -Wno-sign-conversion -Wno-float-conversion
 $(step_objects): extra_flags := $(for_students)
 
-# What judges is compiled soon, as a student's first check waits for it; with -O1 where the compiler is to look for mistakes.
+# The judges compile fast, with -O0, since a student's first check waits for them; with -O1 where the compiler looks for mistakes.
 $(check_objects): extra_flags := $(if $(SANITIZE)$(filter 1,$(WERROR)),-O1,-O0) -I$(BUILD)/tests/steps
 # Its texts are constants of its file: a name without a text does not compile, and a text that is not used is an error.
 diagnoses := $(patsubst %.txt,$(BUILD)/%.h,$(wildcard tests/steps/diagnoses/*.txt))
@@ -653,7 +653,7 @@ devices: $(BUILD)/devices ##t the CPU's nvidia-smi: devices, load, processes (wa
 	@$<
 
 plan: $(BUILD)/plan ##t what a rank holds and sends, way by way, with formulas: MODEL=wrn:10 RANKS=4 [FLAGS=--help]
-	@$< $(if $(MODEL),'$(MODEL)') $(if $(RANKS),'$(RANKS)') $(FLAGS)
+	@$< '$(MODEL)' '$(RANKS)' $(FLAGS)
 
 env: ##tn for a shell, eval "$$(make -s env)": plain mpirun then works on this machine
 	@common/scripts/mpi.sh env

@@ -149,7 +149,7 @@ bool connections_are_whole(void)
     return stall_job.all_left || known == (stall_job.rank == ROOT ? stall_job.size - 1 : 1);
 }
 
-// ---- What comes.
+// ---- Messages received.
 
 // False: the client is no rank of this job.
 static bool take(Connection *connection, double now)

@@ -205,7 +205,7 @@ static void note_end_of_stall(double seconds)
     speak();
 }
 
-// After which a rank counts as waiting: a job may end before a report is due.
+// The time after which a rank counts as waiting: a job may end before a report is due.
 static double limit_of_wait(void)
 {
     return stall_job.shutdown > 0 ? fmin(stall_job.shutdown, stall_job.limit) : stall_job.limit;

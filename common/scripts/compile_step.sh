@@ -5,11 +5,13 @@
 # lines stand the functions compile, link and rename_symbols, with the settings of the build; bounds and errors, options of the compiler;
 # and behind the arguments, as $4 and $5, the whole library and the part that checks need.
 #
-# MPI's functions that the file calls by their second names (PMPI_Send) it calls by their first: so traces have them. What it
-# defines is its own, main and what the kit has (which the linker refuses) excepted: no function of the library calls one of
-# the file's in place of the C library's. In a check an index that an array does not have ends the program, with the file's
-# line; a name that is none of C, or one of MPI or cJSON that the file defines, is an error; OUT.symbols says what the file
-# and the kit define and use, the file's sections and its system calls; and a warning is no error, however the kit was built.
+# Calls by MPI's second names (PMPI_Send) become calls by the first ones (MPI_Send), so traces have them. The file's symbols
+# become local, so no function of the library calls one of them in place of the C library's; except main, and names that the
+# kit defines too, which the linker refuses. In a check:
+# - an index outside of an array ends the program, with the file's line;
+# - a symbol that is no name of C is an error, and so is a definition of a name of MPI or cJSON;
+# - OUT.symbols lists the symbols that the file and the kit define and use, the file's sections, and its system calls;
+# - a warning is no error, however the kit was built.
 
 library=$4
 if [ "$3" = check ]; then

@@ -291,8 +291,10 @@ static void read_command(int argc, char **argv)
             fputs(usage, stdout);
             exit(EXIT_SUCCESS);
         }
-    if (argc < 3)
-        die("which model, and how many ranks? plan wrn:10 4; --help says more");
+    for (int i = 1; i <= 2; i++)
+        if (i >= argc || !*argv[i] || strncmp(argv[i], "--", 2) == 0)
+            die("%s is missing: plan wrn:10 4, or make plan MODEL=wrn:10 RANKS=4; --help says more",
+                i == 1 ? "MODEL" : "RANKS");
     read_model(argv[1]);
     ranks = need_whole("RANKS", argv[2], 1, MAX_RANKS);
     for (int i = 3; i < argc; i++) {
@@ -376,9 +378,9 @@ static Way data_parallel(void)
 static void print_recompute(Way way)
 {
     double n = network.count, segment = ceil(sqrt(n));
-    double kept = fmin(n, ceil(n / segment) + fmax(segment - 2, 0));
-    printf("recompute: K = n/k + k - 2 = %.0f of the n parts keep activations, in segments of k = "
-           "%.0f, the\nroot of n; and up to a third more computing\n",
+    double kept = ceil(n / segment) + fmax(segment - 2, 0);
+    printf("recompute: K = ceil(n/k) + max(k-2, 0) = %.0f of the n parts keep activations, in "
+           "segments of\nk = ceil(root of n) = %.0f; and up to a third more computing\n",
            kept, segment);
     way.keeps = "w V B/N K/n";
     way.activations *= kept / n;
@@ -398,7 +400,9 @@ static void print_shards(Way way)
     way.messages = 2 * n * next;
     print_way(way);
 
-    printf("zero: gradients and state in shards (ZeRO 2)\n");
+    printf("zero: gradients and state in shards (ZeRO 2). P/N + L: a rank's shards, and the\n"
+           "whole part that is averaged or gathered%s\n",
+           part > p ? "; with this N and L more than P" : "");
     way.holds = "w P + g (P/N + L) + s P/N";
     way.gradients = gradient * part;
     print_way(way);

@@ -126,6 +126,8 @@ for n in 1 2 3 4; do
     holds "zero on $n" zero chain:9 $n --batch $batch
     near "zero on $n: sent" $(($(bytes MPI_Reduce_scatter values) * (n - 1) / n + $(bytes MPI_Allgatherv values) * (n - 1))) \
         "${usual[@]}" "$(predicted zero sends 1 chain:9 $n --batch $batch)"
+    # On one rank P/N + L is more than P, of plan's gradients and of those that the program holds.
+    [[ $(grep -c '^whole part .*more than P$' "$folder/plan") -eq $((n == 1)) ]] || fail "more than P on $n: $(grep -A 1 ^zero: "$folder/plan")"
     messages "zero on $n" $((($(calls MPI_Reduce_scatter values) + $(calls MPI_Allgatherv values)) * (n - 1))) zero chain:9 $n
 
     # All compute the same images. The last all-reduce of a training step is the backward pass's; those of the test come later.
@@ -181,6 +183,16 @@ for blocks in 16 36; do
     held=$(grep -oE '"held":[0-9]+' "$folder/trace/rank-0.jsonl" | sort -t : -k 2 -n | tail -n 1)
     grep -q "^recompute: .* = ${held#*:} of" "$folder/plan" || fail "of $blocks blocks $held: $(grep ^recompute "$folder/plan")"
 done
+# The printed formula is the one that is calculated, without blocks to recompute as well.
+for blocks in 1 2 5 16 40; do
+    "$plan" chain:$blocks 1 >"$folder/plan"
+    awk -v n=$blocks '
+        function ceil(x) { return int(x) + (x > int(x)) }
+        /^recompute: K = ceil\(n\/k\) \+ max\(k-2, 0\) = / { kept = $9 }
+        /^k = ceil\(root of n\) = / { k = $7 + 0 }
+        END { exit !(k == ceil(sqrt(n)) && kept == ceil(n / k) + (k > 2 ? k - 2 : 0)) }' "$folder/plan" ||
+        fail "recompute of $blocks blocks: $(grep -A 1 ^recompute "$folder/plan")"
+done
 near "recompute: 36 blocks of 16" $((kept[36] * 1000 / kept[16])) 0.97 1.03 $((reckoned[36] * 1000 / reckoned[16]))
 
 # ---- The link, the device, and what is refused.
@@ -203,8 +215,12 @@ succeeds "$plan" --help
 for flag in $(sed -n '/^static void read_flag/,/^}/s/.*strcmp(flag, "\(--[a-z-]*\)").*/\1/p' common/tools/plan.c); do
     grep -q "^  $flag " "$folder/out" || fail "--help lacks $flag"
 done
-refused "which model" "$plan"
-refused "which model" "$plan" lenet
+refused "MODEL is missing" "$plan"
+refused "RANKS is missing" "$plan" lenet
+for words in "MODEL:RANKS=4" "RANKS:MODEL=lenet"; do
+    run make -s plan "${words#*:}" FLAGS=--batch=64
+    grep -qF "${words%%:*} is missing" "$folder/err" || fail "make plan ${words#*:}: $(cat "$folder/err")"
+done
 refused "there is no model 'resnet'" "$plan" resnet 4
 refused "the width of wrn must be a whole number from 1 to 64, not '0'" "$plan" wrn:0 4
 refused "the layers of chain must be a whole number" "$plan" chain:x 4

@@ -141,9 +141,15 @@ done < <(common/scripts/labs.sh programs)
 
 # The hours that the texts name are those of the labs' settings.
 hours=$(common/scripts/labs.sh hours)
-for place in README.md labs/instructor.md; do
+for place in README.md labs/instructor.md labs/adopting.md; do
     grep -qF "typically $hours hours" "$place" || missing "it does not say that the core path takes typically $hours hours"
 done
+# The plan for one day has the minutes of the core path's exercises in labs 2 and 3.
+place=labs/instructor.md
+minutes() { awk -F '|' -v lab="$1" '$2 + 0 == lab && $3 ~ /[*][*]/ { sum += $5 } END { print sum }' "$place"; }
+day=$(sed -n '/^[*][*]One day/,/^$/p' "$place" | tr '\n' ' ')
+[[ $day == *"morning ($(minutes 2) minutes); \`gather\` and \`ring\` ($(minutes 3) minutes)"* ]] ||
+    missing "the plan for one day has not $(minutes 2) minutes for the six steps, and $(minutes 3) for gather and ring"
 place=labs/adopting.md
 while IFS=: read -r conf line; do
     lab=$(basename "${conf%/lab.conf}")
