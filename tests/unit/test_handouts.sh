@@ -30,6 +30,10 @@ exec </dev/null
 build=${BUILD:-build}
 failures=0 ran=0 part=${1:-}
 shift
+if [[ $part != @(|--some|--rest|--gpu|--package|--prepared) ]]; then
+    echo "test_handouts.sh: $part is not --some, --rest, --gpu or --package" >&2
+    exit 2
+fi
 work=${WORK:-$(mktemp -d)} || exit 1
 tree=$work/tree
 [[ $part == --prepared ]] || trap '[[ $PWD != "$tree" ]] || common/scripts/cluster.sh down; rm -rf "$work"' EXIT

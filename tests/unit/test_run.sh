@@ -89,4 +89,14 @@ EOT
     diff "$folder/out" <(printf 'some/build/tests/unit/test_%s\n' a b) || fail "not what tests/run.sh --programs should print"
     [[ $failures -eq 0 ]]
 ) || failures=$((failures + 1))
+# `make one` takes all tests of a name, and those of a file of that name only where there are none.
+printf '%s\n' "main 9 both measured : echo third ./test_both.sh" "main 9 both : echo first.sh" "more 9 both : echo second.sh" >"$folder/list"
+for name in both test_both; do
+    TEST_LIST=$folder/list succeeds tests/one.sh $name '' tests/lib.sh
+    [[ $(grep -oE '(first|second|third)' "$folder/out" | xargs) == "first second" ]] || fail "make one T=$name: $(cat "$folder/out")"
+done
+sed -i '2,$d' "$folder/list"
+TEST_LIST=$folder/list succeeds tests/one.sh both '' tests/lib.sh
+grep -q third "$folder/out" || fail "make one, by a file's name: $(cat "$folder/out")"
+
 conclude

@@ -179,7 +179,7 @@ compiled() { make -n CUDA=0 BUILD="$work/new" "$@" | grep -oE 'common/(cpu/)?[a-
 check=("$work/new/check-step" "$work/new/compile-step")
 [[ $(compiled "${check[@]}") == @(|common/cpu/passes_set_avx2.o) ]] || fail "a check waits for $(compiled "${check[@]}")"
 # Nor for other exercises' judges, until they are asked for.
-judges() { make -n CUDA=0 BUILD="$work/new" "$work/new/check-step" "$@" | grep -oE 'tests/steps/judge_[a-z0-9_]*\.c' | sort -u; }
+judges() { make -n CUDA=0 BUILD="$work/new" "$work/new/check-step" "$@" | grep -v awk | grep -oE 'tests/steps/judge_[a-z0-9_]*\.c' | sort -u; }
 [[ $(judges JUDGES="$(common/scripts/labs.sh judges 2)" | xargs) == "tests/steps/judge_step_01.c tests/steps/judge_step_02.c" ]] ||
     fail "check-2 waits for $(judges JUDGES=step_02)"
 mkdir "$work/new" && : >"$work/new/settings.compile" && echo all >"$work/new/settings.judges"
