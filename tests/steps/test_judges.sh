@@ -9,7 +9,7 @@ nm -A --defined-only --format=posix "$build"/tests/steps/*.o | awk '$3 ~ /[TDBR]
 while read -r exercise _; do
     judges=$(common/scripts/labs.sh judges "$exercise")
     [[ -n $judges ]] || fail "$exercise: no judge"
-    # shellcheck disable=SC2086 # words
+    # shellcheck disable=SC2046,SC2086 # words
     nm --undefined-only --format=posix "$build"/tests/steps/[!j]*.o "$build"/tests/steps/judge.o \
         $(printf "$build/tests/steps/judge_%s.o " $judges) | awk '
         NR == FNR { if ($2 ~ /\/judge_/) file[$1] = $2; next }
