@@ -85,7 +85,16 @@ static void write_all(const char *bytes, size_t count)
             return; // the reader has closed it
 }
 
-// Passes on the available bytes, in the pieces in which they came; false at the end of the file.
+// The held bytes are no field: the rest of the line does not come.
+static void pass_held(Lines *lines)
+{
+    if (lines->held)
+        write_all(lines->text, lines->length);
+    lines->held = false;
+}
+
+// Passes on the available bytes, in the pieces in which they came, except what may be the beginning
+// of a field; false at the end of the file.
 static bool pass_on(int from, Lines *lines)
 {
     static const char field[] = JOB_END_RANK;
@@ -110,6 +119,7 @@ static bool pass_on(int from, Lines *lines)
         if (ends) {
             look_at_line(lines->text, lines->end);
             lines->length = 0;
+            lines->held = false;
         }
     }
     write_all(passed, kept);
@@ -204,11 +214,14 @@ static void wait_for_end(MpirunJob *job)
     for (int last = 0; job->process || (job->error >= 0 && last < LAST_TICKS);) {
         struct pollfd news[] = {{.fd = job->error, .events = POLLIN},
                                 {.fd = job->signals, .events = POLLIN}};
-        if (poll(news, 2, TICK) == 0 && !job->process)
-            last++;
+        if (poll(news, 2, TICK) == 0) {
+            pass_held(&job->lines);
+            last += !job->process;
+        }
         if (news[1].revents)
             send_on(job);
         if (news[0].revents && !pass_on(job->error, &job->lines)) {
+            pass_held(&job->lines);
             close(job->error);
             job->error = -1;
         }

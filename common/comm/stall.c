@@ -237,7 +237,7 @@ static void make_room(void)
 {
     stall_job.ranks = allocate((size_t)stall_job.size, sizeof *stall_job.ranks);
     stall_job.need_root = allocate((size_t)stall_job.size, sizeof *stall_job.need_root);
-    connections_make_room(stall_job.rank == ROOT ? stall_job.size + SPARE_PLACES : 1);
+    connections_make_room(stall_job.rank == ROOT ? stall_job.size + SPARE_PLACES : MAX_ADDRESSES);
 }
 
 void stall_prepare(int rank, int size)

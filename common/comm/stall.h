@@ -9,7 +9,8 @@
 // - After HVD_STALL_SECONDS in a call: a line for each group of ranks that waits or is elsewhere;
 //   again after twice as long, and so on; a note when the wait is over. A slow rank is no error.
 //   Ranks that wait at the end of the program are in no call.
-// - HVD_STALL_SHUTDOWN_SECONDS (0: never) after a wait began: the job ends with status 2.
+// - HVD_STALL_SHUTDOWN_SECONDS (0: never) after a wait began: the job ends with status 2. It has no
+//   effect where HVD_STALL_SECONDS is 0.
 // - A rank has left (the end of main, hvd_shutdown, MPI_Finalize) while others are in a call that
 //   needs it: a line within two seconds, and the job ends with status 2.
 // - A rank is gone in another way: the root names it, or rank 1 names the root; then mpirun ends

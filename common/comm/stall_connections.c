@@ -13,7 +13,8 @@
 
 #define STANDING      100 // the kind; those of parameter servers are smaller
 #define CONNECT_LIMIT 1.0 // seconds for an address to be reached
-#define ANSWER_LIMIT  2.0 // and then for the root to answer
+#define ANSWER_LIMIT  2.0 // and then for the root to answer, before another one is tried
+#define UNKNOWN       (-1)
 
 typedef struct {
     uint8_t token[sizeof((Invitation *)0)->token];
@@ -123,22 +124,44 @@ static void accept_another(double now)
     }
 }
 
-// Takes the next address where the one before has not answered; the only one may take its time.
+static bool is_connected(int rank)
+{
+    for (int i = 0; i < stall_job.places; i++)
+        if (stall_job.connections[i].socket >= 0 && stall_job.connections[i].rank == rank)
+            return true;
+    return false;
+}
+
+// Tries one address after the other, again and again, until the root answers on one of these
+// connections, which stay open until then. If there is one address, its connection is the root's.
 void connections_join(double now)
 {
     static int tried;
-    const Invitation *invitation = &stall_job.invitation;
-    Connection *root = &stall_job.connections[0];
-    bool waits = root->socket >= 0 && (invitation->count == 1 || now - root->begin < ANSWER_LIMIT);
-    if (stall_job.rank == ROOT || !stall_job.invited || stall_job.ranks[ROOT].known || waits)
+    static double next;
+    int count = stall_job.invitation.count;
+    bool has_only_one = count == 1 && stall_job.connections[0].socket >= 0;
+    if (stall_job.rank == ROOT || !stall_job.invited || stall_job.ranks[ROOT].known ||
+        has_only_one || now < next)
         return;
-    const char *why;
-    forget(root);
-    if (tried < invitation->count)
-        begin(root, tcp_connect(&invitation->addresses[tried++], CONNECT_LIMIT, &why), now);
-    else
+    if (tried >= count)
         stall_job.all_left = true;
+    if (count > 0) {
+        const char *why;
+        Connection *root = &stall_job.connections[tried % count];
+        if (root->socket < 0)
+            begin(root,
+                  tcp_connect(&stall_job.invitation.addresses[tried % count], CONNECT_LIMIT, &why),
+                  now);
+        if (root->socket >= 0 || tried >= count)
+            next = seconds_now() + ANSWER_LIMIT;
+        tried++;
+    }
     stall_tell();
+}
+
+bool connections_may_reach_root(void)
+{
+    return stall_job.ranks[ROOT].known || is_connected(UNKNOWN);
 }
 
 bool connections_are_whole(void)
@@ -151,7 +174,15 @@ bool connections_are_whole(void)
 
 // ---- Messages received.
 
-// False: the client is no rank of this job.
+// For a rank whose root has answered on this one.
+static void forget_others(const Connection *connection)
+{
+    for (int i = 0; i < stall_job.places; i++)
+        if (&stall_job.connections[i] != connection)
+            forget(&stall_job.connections[i]);
+}
+
+// False: the client is no rank of this job, or a rank that has another connection.
 static bool take(Connection *connection, double now)
 {
     const Told *message = (const void *)connection->reader.body;
@@ -162,13 +193,17 @@ static bool take(Connection *connection, double now)
         (connection->rank >= 0 && connection->rank != says->rank))
         return false;
     bool is_new = connection->rank < 0;
+    if (is_new && is_connected(says->rank))
+        return false;
     connection->rank = says->rank;
     view_take(&stall_job.ranks[says->rank], says, now);
-    if (says->all_left)
-        stall_job.all_left = true;
     if (is_new && stall_job.rank == ROOT) {
         Standing answer = own_standing(0);
         send_to(connection->socket, &answer);
+    }
+    if (stall_job.rank != ROOT) {
+        stall_job.all_left = says->all_left;
+        forget_others(connection);
     }
     return true;
 }

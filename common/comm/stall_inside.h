@@ -41,6 +41,7 @@ typedef struct {
     atomic_bool invited; // the ranks have come to hvd_init, and know the invitation
     atomic_int listener;
     Connection *connections; // on the root one for each rank, and spare ones; on another rank one
+                             // for each of the root's addresses, until it answers on one
     int places;
     struct pollfd *polled;     // wake, listener, connections
     RankView *ranks;           // on the root all; another rank knows the root and itself
@@ -65,6 +66,7 @@ void connections_make_room(int places);
 void connections_free_room(void);
 int connections_open(bool root, Invitation *invitation);
 void connections_join(double now);
+bool connections_may_reach_root(void);
 bool connections_are_whole(void); // or can't become so
 void connections_tell(const Standing *says);
 void connections_hear(double seconds);

@@ -285,10 +285,10 @@ static void judge_root(double now)
 {
     static double next_report;
     const RankView *root = &stall_job.ranks[ROOT], *self = &stall_job.ranks[stall_job.rank];
-    bool connected = root->known || stall_job.connections[0].socket >= 0;
     double limit = limit_of_wait(), silence = now - (root->known ? root->heard : stall_job.begin);
     bool waits = self->says.in_call && self->says.left == HERE && now - self->since > limit;
-    if (!waits || !connected || silence <= fmax(limit, ROOT_SILENCE) || leavers.named) {
+    if (!waits || !connections_may_reach_root() || silence <= fmax(limit, ROOT_SILENCE) ||
+        leavers.named) {
         next_report = 0;
         return;
     }

@@ -21,7 +21,7 @@
 #include "base/clock.h"
 #include "base/numbers.h"
 
-#define MAX_UNSENT 8192 // bytes; less than any socket has room for
+#define MAX_PENDING 8192 // bytes, sent or not, without an acknowledgement; any socket has more room
 
 bool tcp_address(const char *text, size_t length, TcpAddress *address)
 {
@@ -203,8 +203,8 @@ long tcp_send(int socket, const void *bytes, size_t count)
 
 void tcp_send_whole(int socket, const void *bytes, size_t count)
 {
-    int unsent = 0;
-    if (ioctl(socket, SIOCOUTQ, &unsent) != 0 || unsent < MAX_UNSENT)
+    int pending = 0;
+    if (ioctl(socket, SIOCOUTQ, &pending) != 0 || pending < MAX_PENDING)
         tcp_send(socket, bytes, count);
 }
 

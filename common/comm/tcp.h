@@ -34,7 +34,8 @@ int tcp_connect(const TcpAddress *address, double seconds, const char **why);
 long tcp_receive(int socket, void *bytes, size_t room);
 long tcp_send(int socket, const void *bytes, size_t count);
 
-// Sends these bytes, if fewer than some thousand still wait to be received, else none of them.
+// Sends these bytes, if the other machine's system has acknowledged all but some thousand of those
+// before, else none of them. Acknowledged bytes may not have been received by the program there.
 void tcp_send_whole(int socket, const void *bytes, size_t count);
 
 // Last words, which wait, until seconds_now() is the deadline at most: sends these bytes, as far as

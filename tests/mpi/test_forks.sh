@@ -102,6 +102,7 @@ int poll(struct pollfd *files, nfds_t count, int milliseconds)
 }
 END
 cat >"$folder/meet.c" <<'END'
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -109,6 +110,10 @@ cat >"$folder/meet.c" <<'END'
 int main(void)
 {
     hvd_init();
+    if (getenv("STOPS") && hvd_rank() == 0 && system("(sleep 7; kill -CONT $PPID) &") == 0)
+        kill(getpid(), SIGSTOP);
+    if (getenv("STOPS") && hvd_rank() > 0)
+        sleep(10);
     usleep(300000);
     if (getenv("LEAVES") && hvd_rank() == 1)
         return 0;
@@ -143,7 +148,23 @@ int listen(int listener, int backlog)
     return result;
 }
 END
-for library in slow unknown; do
+# Ranks that connect to the root late.
+cat >"$folder/late.c" <<'END'
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int connect(int socket, const struct sockaddr *to, socklen_t length)
+{
+    char name[16] = "";
+    prctl(PR_GET_NAME, name);
+    if (strcmp(name, "stall") == 0)
+        usleep(500000);
+    return (int)syscall(SYS_connect, socket, to, length);
+}
+END
+for library in slow unknown late; do
     "${CC:-gcc}" -D_GNU_SOURCE -shared -fPIC -o "$folder/$library.so" "$folder/$library.c" -ldl || fail "$library.c does not compile"
 done
 if ldd "$folder/meet" | grep -qE 'lib(a|t)san'; then
@@ -159,6 +180,10 @@ else
     limit=20 LEAVES=yes run mpirun -np 3 -x LD_PRELOAD="$folder/unknown.so" "$folder/meet"
     [[ $status -eq 2 ]] && grep -q 'rank 1 has left main (exit status 0) while ranks 0 and 2 wait' "$folder/err" ||
         fail "among unknown clients: status $status: $(cat "$folder/err")"
+    # On several machines the root has several addresses. It is stopped for so long that a rank tries all of them.
+    HVD_STALL_SECONDS=20 STOPS=yes succeeds mpirun -np 3 -x LD_PRELOAD="$folder/late.so" \
+        env OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 "$folder/meet"
+    ! grep '^meet: ' "$folder/err" || fail "a root that answers late: something is said of it"
 fi
 
 # Simulated hosts are on this machine: the stall watch listens on the loopback address, whatever Open MPI's own sockets
