@@ -525,16 +525,14 @@ demo: ##k build, then train a small network on the real data, on two workers: 2 
 	@common/scripts/demo.sh
 
 -include tests/tests.mk
-# $(call run_tests,SETS,WHAT IS BUILT,PARTS): tests/run.sh runs these parts of tests/list; SETS are deps.sh's.
-define run_tests
-@common/scripts/deps.sh install build $(1)
-$(build_first) $(2)
-@CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh $(3)
-endef
+# (A + in a canned recipe would be of all its lines: make -n would run them.)
+run_tests := @CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/run.sh
 for_tests := check sandbox steps dataset class
 build_tests = $(filter-out $(step_programs),$(programs)) $(BUILD)/grades $(BUILD)/compile-step $(BUILD)/cut/baseline $(shims)
 test: ##k build, and run the tests but for those of many minutes
-	$(call run_tests,$(for_tests),$(build_tests),alone --together main)
+	@common/scripts/deps.sh install build $(for_tests)
+	$(build_first) $(build_tests)
+	$(run_tests) alone --together main
 
 one: ##k run one test by its name in make test [T="batch_norm (AVX2)"] [T=graders CASE=ring]
 	@common/scripts/deps.sh install build $(for_tests)
@@ -550,16 +548,22 @@ test-emulated: ##k all that runs on a GPU that is only simulated
 	@$(usual_addresses) tests/run.sh --together emulated emulated_more
 
 test-answers: ##k grade all known mistakes and right answers (ANSWERS=--rest: but for the few that make test takes)
-	$(call run_tests,sandbox steps,$(checker),answers)
+	@common/scripts/deps.sh install build sandbox steps
+	$(build_first) $(checker)
+	$(run_tests) answers
 
 test-ranks: ##k the part of make test that is about ranks, MPI and its launcher
-	$(call run_tests,$(for_tests),$(build_tests),ranks --together ranks_together)
+	@common/scripts/deps.sh install build $(for_tests)
+	$(build_first) $(build_tests)
+	$(run_tests) ranks --together ranks_together
 
 test-more: ##k what make test leaves out, except answers: simulated GPUs, faults, bf16, later handouts, threads, recipes
 	@common/scripts/deps.sh install build $(for_tests) browser translate
 	$(build_first) $(build_threads)
 	$(build_first) $(build_emulated)
-	$(call run_tests,$(for_tests),$(build_tests),--together more emulated_more emulated)
+	@common/scripts/deps.sh install build $(for_tests)
+	$(build_first) $(build_tests)
+	$(run_tests) --together more emulated_more emulated
 
 # Where replay finds no GPU, it says why.
 test-gpu: ##k the tests that need a GPU, on this machine's; without one, a line that says so [PART=1, 2, 3 or more]
@@ -591,7 +595,9 @@ test-fresh: ##k as root: demo and test on Debian as it was just installed (SUITE
 	@tests/fresh.sh
 
 test-slurm: ##k as root: lab 9's batch files, in a Slurm of this machine's own
-	$(call run_tests,steps cluster slurm,$(BUILD)/solution_06 $(checker),slurm)
+	@common/scripts/deps.sh install build steps cluster slurm
+	$(build_first) $(BUILD)/solution_06 $(checker)
+	@CUDA_VISIBLE_DEVICES= tests/run.sh slurm
 
 test-arm: ##k cross-build for 64-bit ARM, and run what computes under qemu, against golden cases and this machine
 	@common/scripts/deps.sh install build arm

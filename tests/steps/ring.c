@@ -83,4 +83,3 @@ void judge_ring(const Runs *runs, Report *report)
 {
     judge_messages(runs, &way, &amount, report);
 }
-

@@ -19,7 +19,7 @@ mkdir "$tree/labs"
 cp -Rp labs/0[12]-* "$tree/labs/" # on the six steps and what is around them, whatever labs come after
 cp -Rp solutions/*.c "$tree/solutions/"
 cp -Rp tests/steps/*.[ch] tests/steps/diagnoses* "$tree/tests/steps/"
-cp -p tests/tests.mk tests/list tests/run.sh tests/literals.awk "$tree/tests/"
+cp -p tests/tests.mk tests/list tests/run.sh tests/busy.sh tests/literals.awk "$tree/tests/"
 cp -Rp "$built"/hvdlab.o "$built"/library.o "$built"/settings.* "$built/devices" "$built/check-step" "$built/common" "$tree/build/"
 cp -Rp "$built/tests/steps" "$tree/build/tests/"
 cd "$tree" || exit 1
@@ -159,7 +159,7 @@ mkdir "$work/a folder"
 sed 's/int verbose = 1;/int verbose = hvd_rank() ==;/' steps/step_02.c >"$work/a folder/my answer.c"
 rm build/check-step
 run check-2 FILE="$work/a folder/my answer.c"
-[[ $(head -n 1 "$work/out") == "The checker is built now, once: "* ]] || fail "the first check does not say what it builds: $(cat "$work/out")"
+[[ $(head -n 1 "$work/out") == "The checker is built now: "* ]] || fail "the first check does not say what it builds: $(cat "$work/out")"
 run check-2 FILE="$work/a folder/my answer.c"
 ! grep -q "The checker is built" "$work/out" || fail "the second check says that it builds"
 [[ $status -ne 0 ]] || fail "what does not compile passed"
@@ -381,6 +381,7 @@ grep -q "^Next: edit steps/" "$work/out" || fail "nothing comes after the core p
 
 run -n check
 grep -q '^make .* test$' "$work/out" || fail "make check does not run the tests"
+! grep -q ' passed, ' "$work/out" || fail "make -n check runs the tests"
 if command -v script >/dev/null; then
     echo n | timeout $((20 * patience)) script -qec "make check" /dev/null >"$work/out"
     says "make check-1"
