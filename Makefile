@@ -618,7 +618,7 @@ $(step_X): step-%: $(BUILD)/$$(F_$$*) ## build your file; the last line says how
 checker := $(BUILD)/check-step $(BUILD)/compile-step
 define build_checker
 $(if $(wildcard $(BUILD)/check-step),,@echo 'The checker is built now: 10 to 20 seconds. After that a check takes seconds.')
-@+mkdir -p $(BUILD) && flock $(BUILD)/checker.lock $(MAKE) $(if $(Q),-s) --no-print-directory $(checker) $(if $*,JUDGES="$$(common/scripts/labs.sh judges $*)")
+@+flock Makefile $(MAKE) $(if $(Q),-s) --no-print-directory $(checker) $(if $*,JUDGES="$$(common/scripts/labs.sh judges $*)")
 endef
 
 # FILE and SEED are seen by the scripts, as make hands on what stands on its command line.
