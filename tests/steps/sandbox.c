@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "base/format.h"
+#include "run.h"
 #include "seal.h"
 #include "storage.h"
 #include "workplace.h"
@@ -151,7 +152,8 @@ Process sandbox_compile(const char *compiler, const char *file, const char *copy
                 .folder = kit,
                 .temporary = folder,
                 .scratch = scratch},
-        (const char *const[]){tool, seal_is_strict() ? own : file, program, "check", NULL});
+        (const char *const[]){tool, seal_is_strict() ? own : file, program,
+                              runs_on_gpu() ? "check-gpu" : "check", NULL});
     free(name);
     free(kit);
     free(own);
