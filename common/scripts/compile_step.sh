@@ -15,9 +15,9 @@
 
 library=$4
 case $3 in
-check-gpu) errors= ;;
-check) errors= library=$5 ;;
-*) bounds= ;;
+check-gpu) errors='' ;;
+check) errors='' library=$5 ;;
+*) bounds='' ;;
 esac
 # shellcheck disable=SC2086 # words
 compile $errors $bounds -c "$1" -o "$2.o" || exit
