@@ -388,7 +388,7 @@ $(check_objects): extra_flags := $(if $(SANITIZE)$(filter 1,$(WERROR)),-O1,-O0) 
 # Its texts are constants of its file: a name without a text does not compile, and a text that is not used is an error.
 diagnoses := $(patsubst %.txt,$(BUILD)/%.h,$(wildcard tests/steps/diagnoses/*.txt))
 $(check_objects): | $(diagnoses)
-$(diagnoses): $(BUILD)/tests/steps/diagnoses/%.h: tests/steps/diagnoses.awk tests/steps/%.c tests/steps/diagnoses/%.txt
+$(diagnoses): $(BUILD)/tests/steps/diagnoses/%.h: tests/steps/diagnoses.awk tests/steps/%.c tests/steps/diagnoses/%.txt | $(BUILD)/settings.compile
 	@mkdir -p $(@D)
 	$(Q)awk -f $^ >$@
 
