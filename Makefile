@@ -795,7 +795,7 @@ fuzz: ##k feed the readers what libFuzzer makes up (FUZZ_SECONDS=5 each, or FUZZ
 	@tests/fuzz/graphs.sh
 
 injected := $(small) $(BUILD)/tests/faults/inject.so $(BUILD)/replay $(BUILD)/cut/baseline
-valgrinded := $(small) $(BUILD)/replay $(addprefix $(BUILD)/tests/unit/test_,args base dataset cifar10 safetensors tensorboard)
+valgrinded := $(small) $(BUILD)/replay $(addprefix $(BUILD)/tests/unit/test_,args base error launcher dataset cifar10 safetensors tensorboard)
 faults: ##k kill and stop jobs, fill their disks: what they say and leave (RANDOM_JOBS=50: at random moments)
 	@common/scripts/deps.sh install build
 	$(build_first) $(BUILD)/solution_06

@@ -29,6 +29,8 @@ runs=(
     "safetensors tests/unit/test_safetensors"
     "tensorboard tests/unit/test_tensorboard"
     "base tests/unit/test_base"
+    "error tests/unit/test_error"
+    "launcher tests/unit/test_launcher"
     "ranks replay tests/golden/cases/mlp_adam.safetensors --tolerance 1e-4"
 )
 common/scripts/labs.sh runs >"$folder/labs"
