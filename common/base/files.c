@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +54,21 @@ int try_folders(const char *path)
 void make_folders(const char *path)
 {
     make_all(path, true);
+}
+
+bool write_whole(int file, const void *bytes, size_t size)
+{
+    const char *from = bytes;
+    for (ssize_t now; size > 0; from += now, size -= (size_t)now) {
+        now = write(file, from, size);
+        if (now < 0 && errno == EINTR)
+            now = 0;
+        else if (now <= 0) {
+            errno = now < 0 ? errno : ENOSPC;
+            return false;
+        }
+    }
+    return true;
 }
 
 char *file_bytes(const char *path, size_t *size)

@@ -3,6 +3,7 @@
 #ifndef HVDLAB_FILES_H
 #define HVDLAB_FILES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 // Makes the folder and those above it that are not there; where one can't be made, the program
@@ -13,6 +14,9 @@ int try_folders(const char *path); // the same, but returns errno where it canno
 // All bytes of a file, with a zero behind them, and their number; the caller frees them. Where it
 // can't be read, the program exits with an error message.
 char *file_bytes(const char *path, size_t *size);
+
+// Writes all bytes, by as many calls as it takes. False if it can't: errno says why.
+bool write_whole(int file, const void *bytes, size_t size);
 
 // A hash of an open file's bytes from where it stands to its end, as 16 hexadecimal digits: equal
 // bytes, equal hashes (FNV-1a). Empty where it can't be read.

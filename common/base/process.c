@@ -27,28 +27,29 @@ static bool read_status(const char *line, ProcessStatus *status)
     return true;
 }
 
-// The beginning of a file; "" where it can't be read.
-static void read_text(const char *path, char *text, size_t size)
+size_t file_beginning(const char *path, char *text, size_t size)
 {
     int file = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t bytes = file < 0 ? 0 : read(file, text, size - 1);
+    size_t length = bytes > 0 ? (size_t)bytes : 0;
+    text[length] = '\0';
     if (file >= 0)
         close(file);
-    text[bytes > 0 ? bytes : 0] = '\0';
+    return length;
 }
 
 bool process_status(int process, ProcessStatus *status)
 {
     char path[64], line[512];
     snprintf(path, sizeof path, "/proc/%d/stat", process);
-    read_text(path, line, sizeof line);
+    file_beginning(path, line, sizeof line);
     return read_status(line, status);
 }
 
 MachineName machine_name(void)
 {
     MachineName name;
-    read_text("/proc/sys/kernel/hostname", name.text, sizeof name.text);
+    file_beginning("/proc/sys/kernel/hostname", name.text, sizeof name.text);
     name.text[strcspn(name.text, "\n")] = '\0';
     return name;
 }
@@ -86,7 +87,7 @@ bool process_has_thread(int process, const char *name)
     int count = numbers_in(path, threads, sizeof threads / sizeof *threads);
     for (int i = 0; i < count; i++) {
         snprintf(path, sizeof path, "/proc/%d/task/%d/comm", process, threads[i]);
-        read_text(path, found, sizeof found);
+        file_beginning(path, found, sizeof found);
         found[strcspn(found, "\n")] = '\0';
         if (strcmp(found, name) == 0)
             return true;

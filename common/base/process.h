@@ -24,6 +24,10 @@ typedef struct {
 } MachineName;
 MachineName machine_name(void);
 
+// The beginning of a file, at most size - 1 bytes, with a zero behind it; returns how many, 0 where it
+// can't be read.
+size_t file_beginning(const char *path, char *text, size_t size);
+
 // All processes that can be seen, at most `max` of them. Returns how many.
 enum { MAX_PROCESSES = 16384 };
 int process_list(int *processes, int max);

@@ -23,6 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/files.h"
 #include "base/launcher.h"
 #include "base/layout.h"
 #include "base/memory.h"
@@ -74,11 +75,7 @@ static CodePlace place_at(uintptr_t distance)
 static int make_text(const char *text)
 {
     int file = memfd_create(ORDER, MFD_CLOEXEC);
-    size_t left = text ? strlen(text) + 1 : 0;
-    for (ssize_t now; file >= 0 && left > 0; text += now, left -= (size_t)now)
-        if ((now = write(file, text, left)) < 0)
-            break;
-    if (file < 0 || left > 0)
+    if (file < 0 || (text && !write_whole(file, text, strlen(text) + 1)))
         die("hvd_run: no workers can be started: %s", strerror(errno));
     return file;
 }
@@ -111,13 +108,8 @@ static int open_theirs(int process, int file, int flags)
 static void give_result(int process, int file, const char *result)
 {
     int theirs = open_theirs(process, file, O_WRONLY);
-    for (size_t left = strlen(result) + 1; left > 0;) {
-        ssize_t now = write(theirs, result, left);
-        if (now < 0)
-            give_up("the result can't be given back: %s", strerror(errno));
-        result += now;
-        left -= (size_t)now;
-    }
+    if (!write_whole(theirs, result, strlen(result) + 1))
+        give_up("the result can't be given back: %s", strerror(errno));
     close(theirs);
 }
 

@@ -131,23 +131,11 @@ void remove_leftovers(void)
 
 // ---- Processes.
 
-// The beginning of a file, which is returned as text, too; 0: there is none.
-static size_t read_beginning(const char *path, char *text, size_t size)
-{
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t bytes = file < 0 ? 0 : read(file, text, size - 1);
-    size_t length = bytes > 0 ? (size_t)bytes : 0;
-    text[length] = '\0';
-    if (file >= 0)
-        close(file);
-    return length;
-}
-
 uint64_t machine_number(void)
 {
     char text[64];
     struct stat space = {0};
-    read_beginning("/proc/sys/kernel/random/boot_id", text, sizeof text);
+    file_beginning("/proc/sys/kernel/random/boot_id", text, sizeof text);
     stat("/proc/self/ns/pid", &space);
     return hash_bytes((uint64_t)space.st_ino, text, strlen(text));
 }
@@ -165,7 +153,7 @@ static int rank_in_environment(int process)
     static char bytes[1 + (1 << 18)]; // "\0NAME=VALUE\0NAME=VALUE...", which may be long
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/environ", process);
-    size_t length = 1 + read_beginning(path, bytes + 1, sizeof bytes - 1);
+    size_t length = 1 + file_beginning(path, bytes + 1, sizeof bytes - 1);
     const char *at = memmem(bytes, length, name, sizeof name - 1);
     return at ? (int)strtol(at + sizeof name - 1, NULL, 10) : -1;
 }

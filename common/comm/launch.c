@@ -20,6 +20,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/files.h"
 #include "base/format.h"
 #include "comm/job_signal.h"
 #include "run/device.h"
@@ -78,18 +79,11 @@ static void look_at_line(const char *line, JobEnd *end)
         end->lost = true;
 }
 
-static void write_all(const char *bytes, size_t count)
-{
-    for (ssize_t now; count > 0; bytes += now, count -= (size_t)now)
-        if ((now = write(STDERR_FILENO, bytes, count)) <= 0)
-            return; // the reader has closed it
-}
-
 // The held bytes are no field: the rest of the line does not come.
 static void pass_held(Lines *lines)
 {
     if (lines->held)
-        write_all(lines->text, lines->length);
+        write_whole(STDERR_FILENO, lines->text, lines->length);
     lines->held = false;
 }
 
@@ -122,7 +116,7 @@ static bool pass_on(int from, Lines *lines)
             lines->held = false;
         }
     }
-    write_all(passed, kept);
+    write_whole(STDERR_FILENO, passed, kept); // unless the reader has closed it
     return count > 0 || (count < 0 && errno == EINTR);
 }
 

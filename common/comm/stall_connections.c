@@ -54,7 +54,7 @@ void connections_make_room(int places)
     stall_job.connections = allocate((size_t)places, sizeof *stall_job.connections);
     for (int i = 0; i < places; i++)
         stall_job.connections[i] = (Connection){.socket = -1,
-                                                .rank = -1,
+                                                .rank = UNKNOWN,
                                                 .reader = {.may_come = may_come,
                                                            .body = allocate(1, sizeof(Told)),
                                                            .room = sizeof(Told)}};
@@ -72,7 +72,8 @@ static void forget(Connection *connection)
 {
     if (connection->socket >= 0)
         close(connection->socket);
-    connection->socket = connection->rank = -1;
+    connection->socket = -1;
+    connection->rank = UNKNOWN;
     message_next(&connection->reader);
 }
 

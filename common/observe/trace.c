@@ -72,10 +72,9 @@ uint64_t trace_signature(uint64_t key, uint64_t number, const char *text, size_t
 
 // One thread at a time, so that lines stay whole in a pipe, too. In a file a reader never sees half
 // a line: each is a single call.
-static void write_whole(const char *text)
+static void write_text(const char *text)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    ssize_t written = 0;
     if (getpid() != writer)
         return;
     pthread_mutex_lock(&lock);
@@ -84,14 +83,8 @@ static void write_whole(const char *text)
             ? format_text("%s\t%016" PRIx64 "\n", text,
                           trace_signature(signature.key, signature.lines++, text, strlen(text)))
             : format_text("%s\n", text);
-    size_t length = strlen(line);
-    for (size_t done = 0; done < length && file >= 0; done += (size_t)written)
-        if ((written = write(file, line + done, length - done)) <= 0) {
-            if (written < 0 && errno == EINTR)
-                written = 0;
-            else
-                give_up_trace(written < 0 ? strerror(errno) : "the disk is full");
-        }
+    if (file >= 0 && !write_whole(file, line, strlen(line)))
+        give_up_trace(strerror(errno));
     pthread_mutex_unlock(&lock);
     free(line);
 }
@@ -110,7 +103,7 @@ static void write_line(const char *event, const TraceField *fields)
             cJSON_AddNumberToObject(object, field->name, field->number);
     }
     char *text = json_print(object, false);
-    write_whole(text);
+    write_text(text);
     free(text);
     cJSON_Delete(object);
     event_written(event, fields->text);

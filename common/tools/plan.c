@@ -360,19 +360,25 @@ static void print_header(void)
            "latency\n\n");
 }
 
+// With so many parameters of each kind, and values of the activations.
+static Way way_of(double parameters, double values)
+{
+    return (Way){.weights = weight * parameters,
+                 .gradients = gradient * parameters,
+                 .states = state * parameters,
+                 .activations = weight * values};
+}
+
 static Way data_parallel(void)
 {
-    double p = all_parameters;
-    return (Way){.holds = "w P + g P + s P",
-                 .keeps = "w V B/N",
-                 .sends = "2 (N-1)/N g P",
-                 .messages_text = "2 (N-1)",
-                 .weights = weight * p,
-                 .gradients = gradient * p,
-                 .states = state * p,
-                 .activations = weight * all_values * batch / ranks,
-                 .sent = 2 * others * gradient * p,
-                 .messages = 2 * (ranks - 1)};
+    Way way = way_of(all_parameters, all_values * batch / ranks);
+    way.holds = "w P + g P + s P";
+    way.keeps = "w V B/N";
+    way.sends = "2 (N-1)/N g P";
+    way.sent = 2 * others * gradient * all_parameters;
+    way.messages_text = "2 (N-1)";
+    way.messages = 2 * (ranks - 1);
+    return way;
 }
 
 static void print_recompute(Way way)
@@ -426,16 +432,14 @@ static void print_tensor(void)
            "of V,\nU = %.0f between two cut layers; X = %.0f values an image in c = %.0f "
            "all-reduces\n",
            own, cut, values, network.summed_values, network.sums);
-    print_way((Way){.holds = "w Q + g Q + s Q",
-                    .keeps = "w (V - U + U/N) B",
-                    .sends = "2 (N-1)/N w X B",
-                    .messages_text = "2 c (N-1)",
-                    .weights = weight * own,
-                    .gradients = gradient * own,
-                    .states = state * own,
-                    .activations = weight * (all_values - values + values / ranks) * batch,
-                    .sent = 2 * others * weight * network.summed_values * batch,
-                    .messages = 2 * network.sums * (ranks - 1)});
+    Way way = way_of(own, (all_values - values + values / ranks) * batch);
+    way.holds = "w Q + g Q + s Q";
+    way.keeps = "w (V - U + U/N) B";
+    way.sends = "2 (N-1)/N w X B";
+    way.sent = 2 * others * weight * network.summed_values * batch;
+    way.messages_text = "2 c (N-1)";
+    way.messages = 2 * network.sums * (ranks - 1);
+    print_way(way);
 }
 
 // The largest numbers of any stage: parameters, values, and values that it sends, forward and back.
@@ -484,16 +488,14 @@ static void print_split(void)
            "%.0f neighbours at most\n",
            micro_batches, 100 * (ranks - 1) / (micro_batches + ranks - 1), stage.parameters,
            stage.values, stage.sent, neighbours);
-    print_way((Way){.holds = "w S + g S + s S",
-                    .keeps = "w D B",
-                    .sends = "w E B",
-                    .messages_text = "b M",
-                    .weights = weight * stage.parameters,
-                    .gradients = gradient * stage.parameters,
-                    .states = state * stage.parameters,
-                    .activations = weight * stage.values * batch,
-                    .sent = weight * stage.sent * batch,
-                    .messages = neighbours * micro_batches});
+    Way way = way_of(stage.parameters, stage.values * batch);
+    way.holds = "w S + g S + s S";
+    way.keeps = "w D B";
+    way.sends = "w E B";
+    way.sent = weight * stage.sent * batch;
+    way.messages_text = "b M";
+    way.messages = neighbours * micro_batches;
+    print_way(way);
 }
 
 int main(int argc, char **argv)
