@@ -328,8 +328,8 @@ $(BUILD)/common/watch/mpi_others.o: $(BUILD)/common/watch/mpi_others.c
 # matter; and nobody reads errno after a square root. Winograd's products are nothing but sums of
 # products, each of which is to be one instruction. With sanitizers gcc takes six times as long over
 # them as with -O1.
-# On a processor that has something better the generic ones are for old machines: as fast by -O2, and sooner compiled.
-set_generic := $(and $(filter passes_set_avx2,$(core_sets)),$(filter -O3,$(OPT)),-O2)
+# On a processor that has something better the generic ones are for old machines: as fast by -O1, and sooner compiled.
+set_generic := $(and $(filter passes_set_avx2,$(core_sets)),$(filter -O3,$(OPT)),-O1)
 set_avx2 := -mavx2 -mfma
 set_avx512 := -mavx512f -mavx512dq -mavx512vl -mprefer-vector-width=512
 set_bfloat16 := $(set_avx512) -mavx512bw -mavx512bf16 -mfma -DBFLOAT16
@@ -374,8 +374,8 @@ $(BUILD)/hvdlab.o $(BUILD)/hvdlab-all.o:
 $(core_objects) $(extra_objects): visibility := -fvisibility=hidden
 
 # Sources without loops over long arrays are as fast with -O1, and compile faster.
-arrays := $(addprefix $(BUILD)/common/,comm/transport_mpi.o comm/hierarchical.o comm/collectives.o nn/sparse.o)
-cold_objects := $(filter-out $(arrays),$(filter $(patsubst %,$(BUILD)/common/%/%,comm nn train hvd lessons watch start),$(core_objects)))
+arrays := $(patsubst %,$(BUILD)/common/%.o,comm/transport_mpi comm/hierarchical comm/collectives nn/sparse data/augment data/batches base/rng base/hash cpu/%)
+cold_objects := $(filter-out $(arrays),$(core_objects))
 $(cold_objects): extra_flags += $(if $(filter -O3,$(OPT)),-O1)
 
 # A function that a student has still to write makes no use of its parameters; and that an int becomes a
