@@ -141,6 +141,12 @@ int batches_batch_size(const Batches *batches)
     return batches->last->form.size;
 }
 
+int batches_requested_size(const Batches *batches)
+{
+    check_batches(batches, __func__);
+    return batches->last->source->batch_size;
+}
+
 const Dataset *batches_dataset(const Batches *batches)
 {
     check_batches(batches, __func__);

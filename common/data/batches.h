@@ -32,6 +32,7 @@ int batches_len(const Batches *batches);
 
 // The number of images in a batch: as requested, or all images if there are fewer.
 int batches_batch_size(const Batches *batches);
+int batches_requested_size(const Batches *batches); // as requested, however few images there are
 
 // The data set behind the batches.
 const Dataset *batches_dataset(const Batches *batches);

@@ -43,7 +43,7 @@ typedef struct {
     Model *model;
     int epoch, epochs;   // the current one, from 0, and how many were asked for
     int64_t step, steps; // the current one of this epoch, from 0
-    int batch_size;      // images of a training batch; the last of a permutation may have fewer
+    int batch_size;      // as requested; the last batch of a permutation may have fewer
     Logs logs;           // complete at the end of an epoch; callbacks may change them
     bool stop;           // a callback sets it to end training after this epoch
     int verbose;         // as fit() was told

@@ -272,7 +272,7 @@ History fit_with(const Trainer *trainer, const Fit *fit)
     Training training = {.model = model,
                          .epochs = fit->epochs,
                          .steps = fit->steps_per_epoch,
-                         .batch_size = batches_batch_size(fit->train),
+                         .batch_size = batches_requested_size(fit->train),
                          .verbose = fit->verbose,
                          .epoch = fit->initial_epoch,
                          .epochs_done = fit->initial_epoch,

@@ -22,9 +22,9 @@ void fit_trace_begin(const Fit *fit)
         NUMBER("train_len", batches_len(fit->train)),
         NUMBER("validation_len", fit->validation ? batches_len(fit->validation) : 0),
         NUMBER("train_images", batches_dataset(fit->train)->count),
-        NUMBER("train_batch", batches_batch_size(fit->train)),
+        NUMBER("train_batch", batches_requested_size(fit->train)),
         NUMBER("validation_images", fit->validation ? batches_dataset(fit->validation)->count : 0),
-        NUMBER("validation_batch", fit->validation ? batches_batch_size(fit->validation) : 0),
+        NUMBER("validation_batch", fit->validation ? batches_requested_size(fit->validation) : 0),
         TEXT("callbacks", names));
     free(names);
 }

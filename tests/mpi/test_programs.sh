@@ -146,6 +146,10 @@ refused "HVD_FUSION_THRESHOLD=1k" env HVD_FUSION_THRESHOLD=1k mpirun -np 2 "$bui
 refused "HVDLAB_TRACE" env HVDLAB_TRACE=/dev/null/trace mpirun -np 2 "$build/solution_06"
 refused "3 ranks cannot share batches of 8" mpirun -np 3 "$build/replay" tests/golden/cases/mlp_sgd.safetensors
 
+# Shards of 3 and 4 images, which are fewer than a batch.
+HVDLAB_FLAGS="$HVDLAB_FLAGS --images 7" mpirun -np 2 "$build/solution_shard" >"$folder/out" 2>"$folder/err" </dev/null ||
+    fail "shards smaller than a batch: status $?: $(cat "$folder/err")"
+
 # A rank that dies ends the job.
 mpirun -np 3 bash -c "if [ \$OMPI_COMM_WORLD_RANK = 1 ]; then ulimit -v 300000; fi; exec '$build/solution_06'" \
     >"$folder/out" 2>"$folder/err" </dev/null &

@@ -29,43 +29,34 @@ static bool shared_out(const Run *run, const char *field)
     return run->ranks > 1 && images == run_flag(run, "--images ");
 }
 
-// The batches of the whole set, which may be shared out.
-// The library cuts a batch to the images of a shard that has fewer.
-static double batch_of_set(const Run *run, int rank, const char *set, const char *images,
-                           const char *batch)
-{
-    double size = asked(run, rank, batch);
-    return size < asked(run, rank, images) ? size
-           : strcmp(set, "train") == 0     ? run_flag(run, "--batch-size ")
-                                           : run_flag(run, "--val-batch-size ");
-}
+// The fields of event fit on a set.
+typedef struct {
+    const char *images, *length, *batch;
+} Set;
 
-static double batches_of_set(const Run *run, int rank, const char *set)
+static const Set train = {"train_images", "train_len", "train_batch"},
+                 validated = {"validation_images", "validation_len", "validation_batch"};
+
+// The batches of the whole set, which may be shared out.
+static double batches_of_set(const Run *run, int rank, const Set *set)
 {
-    char *images = format_text("%s_images", set), *length = format_text("%s_len", set),
-         *batch = format_text("%s_batch", set);
-    double batches =
-        shared_out(run, images)
-            ? ceil(run_flag(run, "--images ") / batch_of_set(run, rank, set, images, batch))
-            : asked(run, rank, length);
-    free(images);
-    free(length);
-    free(batch);
-    return batches;
+    return shared_out(run, set->images)
+               ? ceil(run_flag(run, "--images ") / asked(run, rank, set->batch))
+               : asked(run, rank, set->length);
 }
 
 // ---- Numbers of steps. A row for each run: what a rank has of its own are the batches of the set, times
 // 3 where it is validated on.
 
 typedef struct {
-    const char *property, *field, *name, *set, *other_set;
+    const char *property, *field, *name;
+    const Set *set, *other_set;
     int times;
 } Steps;
 
-static const Steps training = {TRAINING, "steps", "steps_per_epoch", "train", "validation", 1},
+static const Steps training = {TRAINING, "steps", "steps_per_epoch", &train, &validated, 1},
                    validation = {
-                       VALIDATION, "validation_steps", "validation_steps", "validation", "train",
-                       3};
+                       VALIDATION, "validation_steps", "validation_steps", &validated, &train, 3};
 
 // A rank rounds what a formula gives down, up or to nearest, all ranks alike: so the formula gives
 // something between the number and the next one, or the last one, or half of each.
@@ -196,14 +187,11 @@ static char *right_number(const Run *run, const char *what, double batches, doub
 // are shared out.
 static bool is_right(const Run *run, const Steps *steps, int rank)
 {
-    char *images = format_text("%s_images", steps->set),
-         *length = format_text("%s_len", steps->set);
+    const Set *set = steps->set;
     double number = asked(run, rank, steps->field);
-    bool own = shared_out(run, images) && number == steps->times * asked(run, rank, length);
-    free(images);
-    free(length);
-    return own ||
-           fabs(number - steps->times * batches_of_set(run, rank, steps->set) / run->ranks) < 1;
+    return (shared_out(run, set->images) &&
+            number == steps->times * asked(run, rank, set->length)) ||
+           fabs(number - steps->times * batches_of_set(run, rank, set) / run->ranks) < 1;
 }
 
 // The first run in which a rank asked for another number; NULL: none did.
