@@ -440,6 +440,16 @@ static void compare_update(Node *node, int v, Weight *state, int round)
     free(values);
 }
 
+// The largest p - 1 of a label. Near 0 it has lost the digits of p, a float.
+static double largest_miss(void)
+{
+    const double *logits = now.nodes[now.count - 1].output;
+    double most = 0;
+    for (int n = 0; n < now.batch; n++, logits += now.classes)
+        most = fmax(most, -expm1(logits[now.labels[n]] - log_sum(logits)));
+    return most;
+}
+
 static void train_a_round(int round, Weight *states[MAX_NODES][MAX_VARIABLES])
 {
     const Batch batch = {now.images, now.labels, now.batch};
@@ -449,7 +459,7 @@ static void train_a_round(int round, Weight *states[MAX_NODES][MAX_VARIABLES])
     compute_gradients(now.model, &batch);
     double scale = largest_gradient();
     loss(true);
-    bool compared = scale > 1e-3 && !is_near_a_kink(); // (else p - 1 has lost its digits)
+    bool compared = largest_miss() > 1e-3 && !is_near_a_kink();
     for (int i = 1; i < now.count; i++)
         for (int v = 0; v < now.nodes[i].variables && compared; v++)
             if (!is_statistic(&now.nodes[i], v))
