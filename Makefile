@@ -398,10 +398,9 @@ $(foreach source,$(solution_sources),\
 $(foreach source,$(lab_sources),$(eval $(BUILD)/$(basename $(notdir $(source))): $(BUILD)/$(source:.c=.o)))
 # (build/check/ is the folder of its verdicts: build/check/step_03.json.)
 # A check asks for the judges that it needs (JUDGES): those are linked, and all that earlier ones asked for. Else all are.
-judges := $(if $(JUDGES),$(sort $(JUDGES) $(shell cat $(BUILD)/settings.judges 2>/dev/null)),all)
-judges := $(or $(filter all,$(judges)),$(judges))
-judging := $(if $(filter all,$(judges)),$(wildcard tests/steps/*.c),\
-             $(filter-out tests/steps/judge_%,$(wildcard tests/steps/*.c)) $(judges:%=tests/steps/judge_%.c))
+all_judges := $(patsubst tests/steps/judge_%.c,%,$(wildcard tests/steps/judge_*.c))
+judges := $(if $(JUDGES),$(filter $(JUDGES) $(shell cat $(BUILD)/settings.judges 2>/dev/null),$(all_judges)),$(all_judges))
+judging := $(filter-out tests/steps/judge_%,$(wildcard tests/steps/*.c)) $(judges:%=tests/steps/judge_%.c)
 $(BUILD)/settings.judges: FORCE | $(BUILD)/settings.compile
 	@echo '$(judges)' | cmp -s - $@ || echo '$(judges)' >$@
 $(BUILD)/check-step: $(call objects_of,$(judging)) $(BUILD)/settings.judges
@@ -561,7 +560,6 @@ test-more: ##k what make test leaves out, except answers: simulated GPUs, faults
 	@common/scripts/deps.sh install build $(for_tests) browser translate
 	$(build_first) $(build_threads)
 	$(build_first) $(build_emulated)
-	@common/scripts/deps.sh install build $(for_tests)
 	$(build_first) $(build_tests)
 	$(run_tests) --together more emulated_more emulated
 

@@ -6,11 +6,13 @@ set -u
 export LC_ALL=C # figures with a point
 # shellcheck disable=SC2034 # of the scripts
 build=${BUILD:-build}
+limited=$PWD/tests/limit.sh
 folder=$(mktemp -d) || exit 1 # for what a test writes; it is removed
 trap 'rm -rf "$folder"' EXIT
 failures=0
-# How many times as long as elsewhere something may take: on a busy machine, or with sanitizers.
-patience=$((${CK_TIMEOUT_MULTIPLIER:-1} * $(tests/busy.sh)))
+# How many times as long as elsewhere something may take: as run.sh says, or on a busy machine.
+# shellcheck disable=SC2034 # of the scripts
+patience=${CK_TIMEOUT_MULTIPLIER:-$(tests/limit.sh busy)}
 
 fail()
 {
@@ -28,7 +30,7 @@ skip()
 # run COMMAND...: its status is in $status, and what it printed in out and err in the folder.
 run()
 {
-    timeout $((${limit:-60} * patience)) "$@" >"$folder/out" 2>"$folder/err" </dev/null
+    "$limited" $((${limit:-60} * ${TEST_PATIENCE:-${CK_TIMEOUT_MULTIPLIER:-1}})) "$@" >"$folder/out" 2>"$folder/err" </dev/null
     status=$?
 }
 

@@ -7,10 +7,9 @@
 # cores, and those of the parts behind --together three at once on two cores, since many wait for most of their time.
 # Prints a line for each: name, seconds, ok, FAIL or skipped (status 77). A command's output is shown if it fails, or
 # always with V=1. A command that takes longer than its seconds, or TEST_TIMEOUT (300) without them, times
-# CK_TIMEOUT_MULTIPLIER, and times what tests/busy.sh says when it begins, is ended. With TEST_AGAIN=1 those that failed run once
-# more when all the others are done, each by itself: where a machine is shared, a test may have failed
-# on time alone. (Those that crashed don't: no busy machine explains that.) What it printed is shown
-# all the same. With TEST_EVERY=N every Nth command runs, from one that the commit chooses, so that N commits
+# CK_TIMEOUT_MULTIPLIER, is ended; tests/limit.sh says how long a second is. With TEST_AGAIN=1 those that failed run
+# once more when all the others are done, each by itself: where a machine is shared, a test may have failed on time
+# alone. (Those that crashed don't: no busy machine explains that.) What it printed is shown all the same. With TEST_EVERY=N every Nth command runs, from one that the commit chooses, so that N commits
 # in a row, more or less, run all. The last line counts; status 1 if any failed.
 
 set -uo pipefail
@@ -122,13 +121,15 @@ run()
     [[ $limit != - ]] || limit=${TEST_TIMEOUT:-300}
     # (Two and a half hours are enough for any, and a test that hangs is to end.)
     local longest=$((limit > 9000 ? limit : 9000))
-    limit=$((limit * ${CK_TIMEOUT_MULTIPLIER:-1} * $(tests/busy.sh)))
+    local -x TEST_PATIENCE=${CK_TIMEOUT_MULTIPLIER:-1} # of checks, which look themselves how busy it is
+    local -x CK_TIMEOUT_MULTIPLIER=$((TEST_PATIENCE * $(tests/limit.sh busy)))
+    limit=$((limit * TEST_PATIENCE))
     limit=$((limit < longest ? limit : longest))
     trap 'kill "$running" 2>/dev/null; exit 130' INT TERM HUP
     # A folder of its own for what a test leaves about: two of them at a time are a race for Open MPI's.
     mkdir "$folder/tmp-$1"
     # In the background, so that the trap can end it.
-    TMPDIR=$folder/tmp-$1 timeout --kill-after=5 "$limit" bash -c "$command" >"$folder/output-$1" 2>&1 </dev/null &
+    TMPDIR=$folder/tmp-$1 tests/limit.sh "$limit" bash -c "$command" >"$folder/output-$1" 2>&1 </dev/null &
     running=$!
     wait "$running"
     local status=$? result words

@@ -28,7 +28,7 @@ for program; do
 done
 mkdir -p "$to"/{common/scripts,tests/gpu,tests/golden}
 cp common/scripts/mpi.sh common/scripts/cores.sh "$to/common/scripts/"
-cp tests/run.sh tests/lib.sh tests/busy.sh "$to/tests/"
+cp tests/run.sh tests/lib.sh tests/limit.sh "$to/tests/"
 cp tests/gpu/test_gpu.sh "$to/tests/gpu/"
 cp -R tests/golden/cases "$to/tests/golden/"
 cp tests/gpu/run.sh "$to/run.sh"

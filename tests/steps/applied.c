@@ -42,17 +42,6 @@ static bool has_steps(const Run *run)
     return event_count(&run->traces.of[0], "step") > 0;
 }
 
-static int count_updates(const Run *run)
-{
-    const char *event = has_steps(run) ? "step" : "gradient";
-    int least = event_count(&run->traces.of[0], event);
-    for (int r = 1; r < run->ranks; r++) {
-        int count = event_count(&run->traces.of[r], event);
-        least = count < least ? count : least;
-    }
-    return least;
-}
-
 // Reads a rank's update behind event `*before`, and moves that to the update's end. False: it is not
 // there, so this is not a trace of ours.
 static bool read_update(Row *row, int rank, int *before, double *tolerance)
@@ -80,7 +69,7 @@ static bool is_finite(const Row *row)
 
 void applied_add(Rows *rows, const Run *run)
 {
-    int before[MAX_RANKS], count = count_updates(run);
+    int before[MAX_RANKS], count = run_min_events(run, has_steps(run) ? "step" : "gradient");
     for (int r = 0; r < run->ranks; r++)
         before[r] = -1;
     for (int u = 0; u < count; u++) {

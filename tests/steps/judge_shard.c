@@ -6,9 +6,9 @@
 #include "end.h"
 #include "mean.h"
 #include "shards.h"
+#include "whereabouts.h"
 #include "diagnoses/judge_shard.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include "base/format.h"
 
@@ -169,22 +169,9 @@ static void judge(const Runs *runs, Report *report)
 // ---- Runs that don't come to their end.
 
 // True where ranks have asked fit() for different numbers of training steps.
-static bool steps_differ(const Traces *traces)
-{
-    for (int r = 1; r < traces->ranks; r++) {
-        double own = event_number(event_nth(&traces->of[r], "fit", 0), "steps");
-        double first = event_number(event_nth(&traces->of[0], "fit", 0), "steps");
-        if (isfinite(own) && isfinite(first) && own != first)
-            return true;
-    }
-    return false;
-}
-
 static const Diagnosis *mistake(const Traces *traces)
 {
-    if (!steps_differ(traces))
-        return NULL;
-    return &d_hung;
+    return plans_differ(traces, "steps") ? &d_hung : NULL;
 }
 
 static const Explanation explanations[] = {

@@ -61,16 +61,6 @@ static bool same(const Run *run, const Weights *weights)
     return isfinite(weights->of[0]);
 }
 
-static int step_count(const Run *run)
-{
-    int count = event_count(&run->traces.of[0], "step");
-    for (int r = 1; r < run->ranks; r++) {
-        int other = event_count(&run->traces.of[r], "step");
-        count = other < count ? other : count;
-    }
-    return count;
-}
-
 static bool same_after_step(const Run *run, int step)
 {
     Weights weights = weights_at(run, "step", step);
@@ -82,7 +72,8 @@ static bool same_after_step(const Run *run, int step)
 static int same_from(const Run *run)
 {
     int from = -1;
-    for (int step = step_count(run) - 1; step >= 0 && same_after_step(run, step); step--)
+    for (int step = run_min_events(run, "step") - 1; step >= 0 && same_after_step(run, step);
+         step--)
         from = step;
     return from;
 }
@@ -148,7 +139,7 @@ static char *evidence_of(const Run *run, int step)
     Weights compiled = compiled_weights(run), begin = weights_at(run, "first_batch", 0);
     add_weights(run, &evidence, "after compile():", &compiled);
     add_weights(run, &evidence, "at the first batch:", &begin);
-    if (step >= 0 && step < step_count(run)) {
+    if (step >= 0 && step < run_min_events(run, "step")) {
         Weights after = weights_at(run, "step", step);
         const cJSON *event = event_nth(&run->traces.of[0], "step", step);
         char *when = format_text("after step %.0f of epoch %.0f:", event_number(event, "step") + 1,
@@ -259,7 +250,7 @@ static bool judge_root(const Runs *runs, Report *report)
 static bool judge_kept(const Runs *runs, Report *report)
 {
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        for (int step = 0; step < step_count(run); step++)
+        for (int step = 0; step < run_min_events(run, "step"); step++)
             if (!same_after_step(run, step)) {
                 return report_failure(report, KEPT, &d_weights_drift_apart,
                                       evidence_in(runs, run, evidence_of(run, step)));

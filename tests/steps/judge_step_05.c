@@ -20,13 +20,19 @@ static double asked(const Run *run, int rank, const char *field)
     return event_number(event_nth(&run->traces.of[rank], "fit", 0), field);
 }
 
-// Whether the ranks have shared out the images themselves: those of all together are the set.
-static bool shared_out(const Run *run, const char *field)
+static double images_of_all(const Run *run, const char *field)
 {
     double images = 0;
     for (int r = 0; r < run->ranks; r++)
         images += asked(run, r, field);
-    return run->ranks > 1 && images == run_flag(run, "--images ");
+    return images;
+}
+
+// Whether the ranks have shared out the images themselves: those of all together are the set, or all but a remainder.
+static bool shared_out(const Run *run, const char *field)
+{
+    double rest = run_flag(run, "--images ") - images_of_all(run, field);
+    return run->ranks > 1 && rest >= 0 && rest < run->ranks;
 }
 
 // The fields of event fit on a set.
@@ -204,8 +210,21 @@ static const Run *wrong_run(const Runs *runs, const Steps *steps)
     return NULL;
 }
 
+// Whether the ranks have parts of the set, which together are not the set.
+static bool shared_out_wrongly(const Run *run, const Steps *steps)
+{
+    return asked(run, 0, steps->set->images) < run_flag(run, "--images ") &&
+           !shared_out(run, steps->set->images);
+}
+
 static char *steps_evidence(const Run *run, const Steps *steps)
 {
+    if (shared_out_wrongly(run, steps)) {
+        char *evidence = asked_by_all(run, "images", steps->set->images);
+        text_add(&evidence, "\ntogether %.0f, and the set has %.0f",
+                 images_of_all(run, steps->set->images), run_flag(run, "--images "));
+        return evidence;
+    }
     double batches = batches_of_set(run, 0, steps->set);
     char *evidence = asked_by_all(run, steps->name, steps->field);
     char *right = right_number(run, steps->times == 1 ? "" : "3 * ", batches,
@@ -223,7 +242,8 @@ static void judge_steps(const Runs *runs, const Steps *steps, const Hypothesis t
         report_ok(report, steps->property);
     else
         report_failure(report, steps->property,
-                       steps == &training && batch_is_changed(runs)
+                       shared_out_wrongly(run, steps) ? &d_steps_wrong_shards
+                       : steps == &training && batch_is_changed(runs)
                            ? &d_batch_size_changed
                            : diagnosis_of(runs, steps, table, other),
                        evidence_in(runs, run, steps_evidence(run, steps)));

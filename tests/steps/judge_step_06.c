@@ -32,16 +32,6 @@ static const cJSON *event_of(const Events *events, const char *name, int epoch,
     return NULL;
 }
 
-static int epoch_count(const Run *run)
-{
-    int count = event_count(&run->traces.of[0], "history");
-    for (int r = 1; r < run->ranks; r++) {
-        int other = event_count(&run->traces.of[r], "history");
-        count = other < count ? other : count;
-    }
-    return count;
-}
-
 // What is looked at: an event, and of which callback.
 typedef struct {
     const char *event, *callback;
@@ -58,7 +48,7 @@ static Rows metric_rows(const Run *run, int count, View view, const char *metric
 {
     Rows rows = {NULL, 0};
     for (const Run *end = run + count; run < end; run++)
-        for (int epoch = 0, epochs = epoch_count(run); epoch < epochs; epoch++) {
+        for (int epoch = 0, epochs = run_min_events(run, "history"); epoch < epochs; epoch++) {
             Row row = {.run = run, .at = epoch, .ranks = run->ranks};
             for (int r = 0; r < run->ranks; r++) {
                 const Events *events = &run->traces.of[r];
@@ -122,7 +112,7 @@ static void add_numbers(char **evidence, const double numbers[], int count)
 static char *evidence_of(const Run *run, View view)
 {
     Rows rows[METRICS];
-    int first = epoch_count(run);
+    int first = run_min_events(run, "history");
     for (int m = 0; m < METRICS; m++) {
         rows[m] = metric_rows(run, 1, view, metrics[m]);
         const Row *wrong = first_unexplained(&mean, &rows[m]);

@@ -404,6 +404,16 @@ int run_own_processes(const RunPlan *plan, const Usage *usage)
     return usage->processes > around ? usage->processes - around : 0;
 }
 
+int run_min_events(const Run *run, const char *name)
+{
+    int min = event_count(&run->traces.of[0], name);
+    for (int r = 1; r < run->ranks; r++) {
+        int count = event_count(&run->traces.of[r], name);
+        min = count < min ? count : min;
+    }
+    return min;
+}
+
 const Run *run_named(const Runs *runs, const char *name)
 {
     for (const Run *run = runs->items; run < runs_end(runs); run++)

@@ -47,6 +47,9 @@ static inline const Run *runs_end(const Runs *runs)
     return runs->items + runs->count;
 }
 
+// How many events of this name each rank has at least.
+int run_min_events(const Run *run, const char *name);
+
 // NULL where there is none of that name.
 const Run *run_named(const Runs *runs, const char *name);
 

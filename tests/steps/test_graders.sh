@@ -22,15 +22,10 @@ build=${BUILD:-build}
 folder=$build/graders${EMULATED_DEVICES:+-$EMULATED_DEVICES} # machines that are simulated may run at once
 check=$build/check-step
 # As for the tests that Check runs, if nothing else is said: instrumented programs are slow.
-export HVDLAB_PATIENCE=${HVDLAB_PATIENCE:-${CK_TIMEOUT_MULTIPLIER:-1}}
+export HVDLAB_PATIENCE=${HVDLAB_PATIENCE:-${TEST_PATIENCE:-${CK_TIMEOUT_MULTIPLIER:-1}}}
 on_gpu=$([[ ${HVDLAB_CHECK_DEVICE:-} = gpu ]] && echo 1)
-# Seconds that a check may take which begins now: 7.5 for each of its runs, seven at most, where one goes
-# on and on; and, as the check has it (crowding() in check.c), up to four times as long on a busy machine.
-longest()
-{
-    awk -v seconds=$((60 * HVDLAB_PATIENCE * (1 + ${on_gpu:-0}))) -v alone=$((2 * $(common/scripts/cores.sh))) '
-        { print seconds * ($1 < alone ? 1 : $1 < 4 * alone ? $1 / alone : 4) }' /proc/loadavg
-}
+# Seconds that a check may take which begins now: 7.5 for each of its runs, seven at most, where one goes on and on.
+longest() { echo $((60 * HVDLAB_PATIENCE * (1 + ${on_gpu:-0}) * $(tests/limit.sh busy))); }
 at_once=1
 if [[ ${1:-} = --at-once ]]; then
     [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || { echo "--at-once takes a number from 1, not '${2:-}'" >&2; exit 2; }

@@ -42,7 +42,7 @@ tree=$work/tree
 export BENCH=quick
 # On a busy machine, and with sanitizers, checks and commands may take so many times as long.
 patience=${CK_TIMEOUT_MULTIPLIER:-1}
-export HVDLAB_PATIENCE=${HVDLAB_PATIENCE:-$patience}
+export HVDLAB_PATIENCE=${HVDLAB_PATIENCE:-${TEST_PATIENCE:-$patience}}
 # What else than programs of the kit stands at the beginning of a command.
 others=" awk cat convert common/scripts/cluster.sh common/scripts/coverage.sh labs/08-parameter-server/measure_servers.sh"
 others+=" labs/09-many-machines/measure_hosts.sh"

@@ -2,7 +2,7 @@
 # What tests/run.sh makes of its commands' ends, and which of them it runs once more.
 
 . tests/lib.sh
-unset TEST_AGAIN TEST_TIMEOUT CK_TIMEOUT_MULTIPLIER V
+unset TEST_AGAIN TEST_TIMEOUT TEST_PATIENCE CK_TIMEOUT_MULTIPLIER V
 export TEST_LOADAVG=$folder/idle
 echo 0.50 0.40 0.30 1/99 1234 >"$folder/idle"
 echo 999.00 40.00 30.00 99/99 1234 >"$folder/busy"
@@ -32,6 +32,8 @@ ends 1 "good ok" "bad FAIL (status 3)" "    a reason" "1 passed, 1 failed" -- "b
 ends 1 "slow FAIL (ended after 1 s)" "0 passed, 1 failed" -- "a 1 slow : sleep 20"
 CK_TIMEOUT_MULTIPLIER=3 ends 0 "slow ok" -- "a 1 slow : sleep 2"
 TEST_LOADAVG=$folder/busy ends 0 "slow ok" -- "a 1 slow : sleep 2"
+# And so may what the test itself ends; the checks look how busy it is.
+TEST_LOADAVG=$folder/busy CK_TIMEOUT_MULTIPLIER=2 ends 0 "patient ok" -- 'a 9 patient : [[ $CK_TIMEOUT_MULTIPLIER = 8 && $TEST_PATIENCE = 2 ]]'
 export TEST_TIMEOUT=1
 ends 1 "slow FAIL (ended after 1 s)" -- "a - slow : sleep 20"
 unset TEST_TIMEOUT

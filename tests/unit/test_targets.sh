@@ -19,7 +19,7 @@ mkdir "$tree/labs"
 cp -Rp labs/0[12]-* "$tree/labs/" # on the six steps and what is around them, whatever labs come after
 cp -Rp solutions/*.c "$tree/solutions/"
 cp -Rp tests/steps/*.[ch] tests/steps/diagnoses* "$tree/tests/steps/"
-cp -p tests/tests.mk tests/list tests/run.sh tests/busy.sh tests/literals.awk "$tree/tests/"
+cp -p tests/tests.mk tests/list tests/run.sh tests/limit.sh tests/literals.awk "$tree/tests/"
 cp -Rp "$built"/hvdlab.o "$built"/library.o "$built"/settings.* "$built/devices" "$built/check-step" "$built/common" "$tree/build/"
 cp -Rp "$built/tests/steps" "$tree/build/tests/"
 cd "$tree" || exit 1
@@ -182,10 +182,14 @@ check=("$work/new/check-step" "$work/new/compile-step")
 judges() { make -n CUDA=0 BUILD="$work/new" "$work/new/check-step" "$@" | grep -v awk | grep -oE 'tests/steps/judge_[a-z0-9_]*\.c' | sort -u; }
 [[ $(judges JUDGES="$(common/scripts/labs.sh judges 2)" | xargs) == "tests/steps/judge_step_01.c tests/steps/judge_step_02.c" ]] ||
     fail "check-2 waits for $(judges JUDGES=step_02)"
-mkdir "$work/new" && : >"$work/new/settings.compile" && echo all >"$work/new/settings.judges"
+mkdir "$work/new" && : >"$work/new/settings.compile"
+(cd tests/steps && ls judge_*.c) | sed 's/judge_//; s/\.c//' >"$work/new/settings.judges"
 for all in "$(judges)" "$(judges JUDGES=step_02)"; do
     [[ $(wc -l <<<"$all") -eq $(find tests/steps -name 'judge_*.c' | wc -l) ]] || fail "not all judges are there where all were: $all"
 done
+# A judge that is no longer there is not asked for.
+echo farewell >"$work/new/settings.judges"
+[[ $(judges JUDGES=step_02) == tests/steps/judge_step_02.c ]] || fail "after a judge is gone a check waits for $(judges JUDGES=step_02)"
 rm -r "$work/new"
 for all in "$(HVDLAB_CHECK_DEVICE=gpu compiled "${check[@]}")" "$(compiled "$work/new/solution_06")"; do
     [[ $all == *winograd_set_generic.o* ]] || fail "not all kernels are compiled where they may be run: $all"
