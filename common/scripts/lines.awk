@@ -3,7 +3,7 @@
 #     figure TITLE            of the whole
 #     about WORDS             a description for readers who cannot see it
 #     panel TITLE; X; Y       a panel and the labels of its axes, which begin at 0
-#     panel TITLE; X; Y; log  a panel with logarithmic axes
+#     panel TITLE; X; Y; log  a panel with logarithmic axes; of bytes, the marks are 10 KB, 1 MB
 #     line NAME               a line of the panel
 #     points NAME             points without a line
 #     X Y                     a point of the line
@@ -38,7 +38,12 @@ function words_after(    words) {
     return words
 }
 
-function x_mark(panel, at) { text(across(panel, at), 308, "middle", at) }
+function with_unit(bytes) {
+    return bytes < 1e3 ? bytes " B" : bytes < 1e6 ? bytes / 1e3 " KB" : bytes < 1e9 ? bytes / 1e6 " MB" : bytes / 1e9 " GB"
+}
+function x_mark(panel, at) {
+    text(across(panel, at), 308, "middle", logarithmic[panel] && x_label[panel] == "bytes" ? with_unit(at) : at)
+}
 function y_mark(panel, at) {
     printf "<path class=\"grid\" d=\"M%d %d h%d\"/>\n", across(panel, narrowest[panel]), down(panel, at), width
     text(across(panel, narrowest[panel]) - 8, down(panel, at) + 5, "end", at)

@@ -51,6 +51,9 @@ on_hosts()
     wait $! || { cat "$work/out" "$work/err" >&2; exit 1; }
 }
 
+# Of a figure: 200mbit is 200 Mbit/s.
+panel() { sed -E 's,([0-9])([kmg])bit,\1 \U\2\Ebit/s,' <<<"panel links of ${RATE:-200mbit}; bytes; ms; log"; }
+
 # ---- Bytes on the links.
 
 # carried WORD...: runs it; what the busier of the links has sent meanwhile.
@@ -160,7 +163,7 @@ draw()
     {
         echo "figure An all-reduce of two ranks on each of two hosts"
         echo "about Milliseconds against bytes, on logarithmic axes; the table beside the figure has the numbers."
-        echo "panel links of ${RATE:-200mbit}; bytes; ms; log"
+        panel
         for name in MPI_Allreduce "two levels"; do
             for kind in points line; do
                 echo "$kind $name, $([[ $kind = line ]] && echo predicted || echo measured)"
@@ -239,7 +242,7 @@ algorithms_table()
     {
         echo "figure Four algorithms of an all-reduce, by four ranks on four hosts"
         echo "about Milliseconds against bytes, on logarithmic axes; the table beside the figure has the numbers."
-        echo "panel links of ${RATE:-200mbit}; bytes; ms; log"
+        panel
         for algorithm in "${algorithms[@]}"; do
             name=${algorithm#* }
             echo "line $name"

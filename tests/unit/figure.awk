@@ -1,5 +1,5 @@
 # Prints what is wrong with a figure (SVG): no title or description, a class without a style, a point or a text
-# outside of the view box. A text's width is estimated from its number of characters.
+# outside of the view box, a number that needs a unit. A text's width is estimated from its number of characters.
 #
 # Usage: LC_ALL=C awk -f tests/unit/figure.awk FIGURE.svg
 
@@ -44,6 +44,8 @@ function check_text(tag, words,    anchor, size, wide, left)
     anchor = attribute(tag, "text-anchor")
     if (anchor == "") anchor = attribute(tag, "class") in anchors ? anchors[attribute(tag, "class")] : anchors[""]
     gsub(/&[a-z]+;/, "x", words)
+    if (words ~ /^[0-9]+$/ && length(words) > 5 || words ~ /[0-9][kmg]bit/)
+        print "\"" words "\" is without a unit, such as MB or Mbit/s"
     wide = 6.6 * length(words)
     left = attribute(tag, "x") - (anchor == "middle" ? wide / 2 : anchor == "end" ? wide : 0)
     inside(left, attribute(tag, "y") + 0, "\"" words "\"")

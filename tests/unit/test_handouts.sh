@@ -384,10 +384,18 @@ read_handout() # FILE
 
 check_figures()
 {
-    for place in labs/*/figures/*.svg; do
-        LC_ALL=C awk -f tests/unit/figure.awk "$place" >"$work/figure"
-        [[ ! -s $work/figure ]] || fail "a figure's fault" "$work/figure"
-        [[ $(wc -c <"$place") -lt 8000 ]] || fail "larger than 8 kB"
+    local most
+    for place in labs/*/figures/*; do
+        most=8000
+        case $place in
+        *.svg)
+            LC_ALL=C awk -f tests/unit/figure.awk "$place" >"$work/figure"
+            [[ ! -s $work/figure ]] || fail "a figure's fault" "$work/figure"
+            ;;
+        *.png) most=150000 ;;
+        *) fail "neither SVG nor PNG" ;;
+        esac
+        [[ $(wc -c <"$place") -lt $most ]] || fail "larger than $((most / 1000)) kB"
         grep -qF "(figures/${place##*/})" labs/*/handout.md || fail "no handout shows it"
     done
 }
