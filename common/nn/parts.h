@@ -1,5 +1,5 @@
-// Inside the library: a batch in parts, through a model that is one half of another
-// (train/stages.c). A half that passes on what it computes is compiled with the loss from logits,
+// Inside the library: a batch in parts, through a model that is a part of another
+// (train/stages.c). One that passes on what it computes is compiled with the loss from logits,
 // which is never asked for. The state for a part's backward pass is kept, in memory of its own,
 // until its number comes again.
 
