@@ -48,8 +48,7 @@ void model_apply_sum(Model *model);
 void model_drop_sum(Model *model);
 bool model_has_sum(const Model *model);
 
-// The fingerprints of the last part's gradients, and of the sum.
-double model_gradient_fingerprint(const Model *model);
+// The fingerprint of the sum.
 double model_sum_fingerprint(const Model *model);
 
 #endif

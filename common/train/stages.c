@@ -103,38 +103,46 @@ static void end(const Stage *stage, const char *call, int micro)
     trace_call_of(stage, "stage_end", call, micro);
 }
 
-static Part whole_batch(const Stages *stages)
+// A micro-batch through all stages and back, as one device would compute it. In memory behind that of
+// the slots. Returns `between`, enlarged: what stages pass on.
+static float *compute_alone(const Stages *stages, const Micro *micro, float *between)
 {
-    return (Part){stages->micro_batches, stages->batch->count}; // behind the micro-batches
-}
-
-// The gradients of the whole batch at once, as one device would compute them.
-static void compute_whole(const Stages *stages)
-{
-    const Part whole = whole_batch(stages);
-    const Metrics metrics = model_metrics(last_stage(stages)->model);
-    float *between = NULL;
+    const Batch *batch = stages->batch;
+    const Part part = {stages->micro_batches, micro->count};
     for (int s = 0; s < stages->count; s++) {
         Model *m = stages->stage[s].model;
         bool last = s == stages->count - 1;
-        model_forward_part(m, whole, s == 0 ? stages->batch->images : between,
-                           last ? stages->batch->labels : NULL, true);
+        size_t begin_float = (size_t)micro->begin * (size_t)model_input_size(m);
+        model_forward_part(m, part, s == 0 ? batch->images + begin_float : between,
+                           last ? batch->labels + micro->begin : NULL, true);
         if (!last) {
-            size_t floats = (size_t)whole.count * (size_t)model_output_size(m);
+            size_t floats = (size_t)part.count * (size_t)model_output_size(m);
             between = enlarge(between, floats, sizeof *between);
-            model_read_output(m, whole, between);
+            model_read_output(m, part, between);
         }
     }
     for (int s = stages->count - 1; s >= 0; s--) {
         Model *m = stages->stage[s].model;
-        model_backward_part(m, whole, s == stages->count - 1 ? NULL : between);
+        model_backward_part(m, part, s == stages->count - 1 ? NULL : between);
+        model_add_gradients(m, (float)part.count / (float)batch->count);
         if (s > 0) {
-            size_t floats = (size_t)whole.count * (size_t)model_input_size(m);
+            size_t floats = (size_t)part.count * (size_t)model_input_size(m);
             between = enlarge(between, floats, sizeof *between);
-            model_read_input_gradient(m, whole, between);
+            model_read_input_gradient(m, part, between);
         }
-        model_free_part(m, whole);
+        model_free_part(m, part);
     }
+    return between;
+}
+
+// The sums of gradients to which a right schedule comes, too. Micro by micro: as one batch, rounding
+// would turn some units of a ReLU on that are off in a micro-batch.
+static void compute_sums(const Stages *stages)
+{
+    const Metrics metrics = model_metrics(last_stage(stages)->model);
+    float *between = NULL;
+    for (int k = 0; k < stages->micro_batches; k++)
+        between = compute_alone(stages, &stages->stage[0].micros[k], between);
     free(between);
     model_write_metrics(last_stage(stages)->model, &metrics);
 }
@@ -152,15 +160,16 @@ static void trace_batch(const Stages *stages)
 {
     bool comparable = is_comparable(stages);
     if (comparable)
-        compute_whole(stages);
+        compute_sums(stages);
     for (int s = 0; s < stages->count; s++) {
-        const Model *m = stages->stage[s].model;
+        Model *m = stages->stage[s].model;
         trace("staged_batch", NUMBER("batch", stages->batches), NUMBER("stage", s),
               NUMBER("device", model_parameters(m)->device->index),
               NUMBER("images", stages->batch->count),
               NUMBER("micro_batches", stages->micro_batches),
-              NUMBER("value", comparable ? model_gradient_fingerprint(m) : (double)NAN),
+              NUMBER("value", comparable ? model_sum_fingerprint(m) : (double)NAN),
               NUMBER("arena", model_arena_fingerprint(m)));
+        model_drop_sum(m);
     }
 }
 
@@ -575,9 +584,6 @@ static void hand_over(Stage *stage, int micro, Handover what, const char *call, 
     Micro *m = micro_of(stage, micro, caller);
     check(stage, micro, caller, m->sent[what], what == VALUES ? m->forward : m->backward,
           what == VALUES ? "stage_forward" : "stage_backward");
-    if (what == VALUES && m->backward)
-        die("%s: stage %d has computed micro-batch %d backward and no longer has its values",
-            caller, stage->number, micro);
     begin(stage, call, micro);
     float *values = values_of(stage, m, what);
     Stages *stages = stage->stages;
