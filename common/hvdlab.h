@@ -22,7 +22,7 @@
 #include "train/callbacks.h"   // what happens around an epoch
 #include "train/fit.h"         // fit and evaluate
 #include "train/mirrored.h"    // the same on all devices of one process
-#include "train/stages.h"      // a model in two halves, on two devices
+#include "train/stages.h"      // a model in parts, each on a device
 #include "comm/comm.h"         // ranks, all-reduce, groups of workers
 #include "comm/hvd_run.h"      // workers that a plain program starts
 #include "hvd/hvd.h"           // the distributed optimizer and its callbacks

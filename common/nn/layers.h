@@ -31,8 +31,8 @@ Tensor input(int height, int width, int channels);
 Tensor input_tokens(int length);
 enum { NO_TOKEN = -1 };
 
-// A vector of `length` numbers for each example, instead of an image: what the first half of a
-// model that is cut in two passes to the second (train/stages.h). One layer reads it. Shape (1, 1,
+// A vector of `length` numbers for each example, instead of an image: what a part of a model that
+// is cut passes to the next one (train/stages.h). One layer reads it. Shape (1, 1,
 // length).
 Tensor input_vector(int length);
 

@@ -138,12 +138,6 @@ bool model_has_sum(const Model *m)
     return m->sum != NULL;
 }
 
-double model_gradient_fingerprint(const Model *m)
-{
-    const Parameters *p = &m->parameters;
-    return arena_fingerprint(m->device, p->gradients, 0, p->length);
-}
-
 double model_sum_fingerprint(const Model *m)
 {
     return arena_fingerprint(m->device, m->sum, 0, m->parameters.length);

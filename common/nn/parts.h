@@ -1,5 +1,5 @@
-// Inside the library: a batch in parts, through a model that is one half of another
-// (train/stages.c). A half that passes on what it computes is compiled with the loss from logits,
+// Inside the library: a batch in parts, through a model that is a part of another
+// (train/stages.c). One that passes on what it computes is compiled with the loss from logits,
 // which is never asked for. The state for a part's backward pass is kept, in memory of its own,
 // until its number comes again.
 
@@ -48,8 +48,7 @@ void model_apply_sum(Model *model);
 void model_drop_sum(Model *model);
 bool model_has_sum(const Model *model);
 
-// The fingerprints of the last part's gradients, and of the sum.
-double model_gradient_fingerprint(const Model *model);
+// The fingerprint of the sum.
 double model_sum_fingerprint(const Model *model);
 
 #endif

@@ -9,7 +9,7 @@
 //                 its bytes, and its place in the arena, in floats
 //     loading     one for each loader thread: the batches that it prepares
 //     replica R   one for each replica of a mirrored model: what it computes, and its waits
-//     stage 0, 1  the halves of a model that is cut in two
+//     stage S     one for each part of a model that is cut
 //
 // The categories (cat) are train, compute, wait, callback, gradients, loading. Times are
 // microseconds, to the nanosecond, since the first span of all ranks; clocks of different machines

@@ -2,7 +2,7 @@
 // environment every process writes DIR/rank-R.jsonl, one JSON object per event and line, each
 // written at once. Every event has "event", its name, and "t", seconds on this machine's clock. A
 // number that is not finite is null. What a thread of a mirrored model does also has "replica", its
-// number from 0, and what that of a half of a model does "stage".
+// number from 0, and what that of a part of a model does "stage".
 //
 // events.def lists the events and their fields. What watches MPI and the system lies in watch/.
 

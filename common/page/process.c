@@ -158,18 +158,22 @@ static Rank *part_of(Process *process, const cJSON *event, const char *kind, int
     return &process->part[(int)index];
 }
 
-// A stage waits for the other one's results, or gradients.
+// A stage waits for the values of the one before, or for their gradient, from the next one.
 static void take_of_stage(Rank *rank, const cJSON *event)
 {
     double t = json_number(event, "t"), stage = json_number(event, "stage");
-    bool receive = strcmp(json_text(event, "call"), "receive") == 0;
+    const char *call = json_text(event, "call");
+    bool receive = strncmp(call, "receive", strlen("receive")) == 0;
     rank->begin = isnan(rank->begin) ? t : rank->begin;
     rank->last = t;
     if (event_is(event, "staged_batch"))
         set_text(rank, "device", format_text("device %.0f", json_number(event, "device")));
     else if (event_is(event, "stage_begin") && receive) {
+        double sender = strcmp(call, "receive_values") == 0     ? stage - 1
+                        : strcmp(call, "receive_gradient") == 0 ? stage + 1
+                                                                : 1 - stage; // of two
         open_call(rank, new_call(rank, t, "stage_receive", "", 0));
-        call_set(rank->open[0], FROM, cJSON_CreateNumber(1 - stage));
+        call_set(rank->open[0], FROM, cJSON_CreateNumber(sender));
     } else if (event_is(event, "stage_end") && receive)
         end_call(rank, t);
 }

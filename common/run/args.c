@@ -28,7 +28,7 @@
 #define DEFAULT_ARGS                                                                               \
     {.log_dir = "./logs", .batch_size = 32, .val_batch_size = 32, .epochs = 40, .base_lr = 0.01f,  \
      .wd = 0.000005f, .clip_norm = 1, .target_accuracy = 0.85f, .patience = 2, .width = 10, .max_count = 1 << 22, \
-     .shuffle_buffer = 60000, .micro_batches = 4, .blocks = 16}
+     .shuffle_buffer = 60000, .micro_batches = 4, .stages = 4, .blocks = 16}
 #define DEFAULT_SETTINGS {.loader_threads = 4, .augment = true, .shuffle = true}
 // clang-format on
 
@@ -116,8 +116,10 @@ static const Flag flags[] = {
      .count = &args.shuffle_buffer, .largest = INT_MAX},
     {"slow-reader", "MS", "milliseconds to read a batch of images, as from a slow disk",
      .real = &process.slow_reader, .least = 0, .most = 60000, .range = "a number from 0 to 60000"},
-    {"micro-batches", "M", "parts of a batch that pass through the halves of a model",
+    {"micro-batches", "M", "parts of a batch that pass through the parts of a model",
      .count = &args.micro_batches, .largest = INT_MAX},
+    {"stages", "N", "parts of a model, one behind the other, at most 16", .count = &args.stages,
+     .largest = 16},
     {"blocks", "N", "blocks of a model that is computed block by block, at most 1000",
      .count = &args.blocks, .largest = 1000},
     {"staleness", "N", "updates that a worker may be ahead of the slowest (parameter servers)",

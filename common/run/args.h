@@ -32,7 +32,8 @@ typedef struct {
     const char *data_dir;       // --data-dir: NULL where it was not given
     int images;                 // --images: cut each data set to its first N images; 0: all
     int max_count;      // --max-count: floats in the largest array that sweep_allreduce tries
-    int micro_batches;  // --micro-batches: parts of a batch that pass through a model's halves
+    int micro_batches;  // --micro-batches: parts of a batch that pass through a model's parts
+    int stages;         // --stages: these parts, one behind the other
     int blocks;         // --blocks: of a chain
     int staleness;      // --staleness: updates that a worker may be ahead of the slowest one
     int shuffle_buffer; // --shuffle-buffer: images among which a pipeline draws the next one

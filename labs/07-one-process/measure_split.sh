@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Usage: measure_split.sh pace|real
+# Usage: measure_split.sh pace|real|stages
 #
 # Tables of labs/07-one-process/handout.md, measured again, on standard output: images per second of a model in
 # two halves on two devices against the number of micro-batches, with a pace (and by the formula), and as
-# fast as this machine is (the median of five runs). The programs are the solution, and the untouched file,
-# cut for it, whatever a student has made of steps/.
+# fast as this machine is (the median of five runs); and of one in four stages, what stage 0 keeps, and how long
+# stages are idle. The programs are the solution, and the untouched file, cut for it, whatever a student has made of
+# steps/.
 
 set -euo pipefail
 export LC_ALL=C
@@ -20,8 +21,8 @@ prepare()
     mkdir -p "$work"
     common/scripts/steps.sh cut "$work" >&2
     make -s "$build/compile-step" >&2
-    "$build/compile-step" "$work/steps/split.c" "$work/untouched"
-    "$build/compile-step" "$work/solutions/split.c" "$work/yours"
+    "$build/compile-step" "$work/steps/$1.c" "$work/untouched"
+    "$build/compile-step" "$work/solutions/$1.c" "$work/yours"
 }
 
 # speed RUNS PROGRAM FLAG...: the median.
@@ -74,13 +75,48 @@ real_table()
     row "yours" 5 yours
 }
 
+# use PROGRAM: for each number of micro-batches a line: what stage 0 keeps, its MB, the idle % of all stages' time.
+use()
+{
+    for count in "${micro_batches[@]}"; do
+        HVDLAB_DEVICES=4 "$work/$1" "${flags[@]}" --images $((6 * batch)) --pace 1600 --micro-batches "$count" |
+            awk '/^Stage 0: / { printf "%d %s ", $3, $6 } /^Stage / { idle += $9; stages++ } END { printf "%.0f\n", idle / stages }'
+    done >"$work/use-$1"
+}
+
+stages_table()
+{
+    local program
+    micro_batches=(4 8 16 32)
+    head "4 stages, a batch of 256"
+    for program in untouched yours; do
+        use "$program"
+    done
+    local column=0
+    for name in "micro-batches that stage 0 keeps" "MB for their activations" "idle, % of the time"; do
+        column=$((column + 1))
+        for program in untouched yours; do
+            awk -v name="$name, $program" -v column=$column '{ row = row " " $column " |" } END { print "| " name " |" row }' "$work/use-$program"
+        done
+    done
+    printf '| idle, by the formula |'
+    for count in "${micro_batches[@]}"; do
+        awk -v m="$count" 'BEGIN { printf " %.0f |", 100 * 3 / (m + 3) }'
+    done
+    echo
+}
+
 case ${1:-} in
 pace | real)
-    prepare
+    prepare split
     "$1_table"
     ;;
+stages)
+    prepare one_f_one_b
+    stages_table
+    ;;
 *)
-    echo "usage: measure_split.sh pace|real" >&2
+    echo "usage: measure_split.sh pace|real|stages" >&2
     exit 2
     ;;
 esac

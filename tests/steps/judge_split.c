@@ -1,124 +1,13 @@
 // Split: the schedule of micro-batches over the two halves of a model. The calls are read by
-// staged.c, and what can happen at the same time is judged in split_overlap.c; here it is what was
-// computed, and what the weights become, beside the whole batch's gradient.
+// staged.c; what was computed, and what the weights become, is judged in staged_update.c, and what
+// can happen at the same time in split_overlap.c.
 
-#include "end.h"
 #include "staged.h"
-#include "diagnoses/judge_split.h"
-
-#include <math.h>
-#include <stdlib.h>
-#include "base/format.h"
 
 #define CUT   "every batch is cut into the micro-batches asked for, and goes over two devices"
 #define ALL   "both devices compute every micro-batch, forward and backward"
 #define ONCE  "both devices update their weights once in a batch, from all of its micro-batches"
 #define EQUAL "the weights become those of one device with the whole batch"
-
-// Of the largest gradient of a run, in fp32, as the runs ask for: in TF32 some units of a ReLU
-// would be on for the whole batch and off for a part. A change of weights has fewer digits.
-#define TOLERANCE        1e-4
-#define WEIGHTS_ROUNDING 3e-6
-
-static Fault cut_fault(const void *item)
-{
-    const Staged *p = item;
-    int images = (int)run_flag(p->run, "--images "), epochs = (int)run_flag(p->run, "--epochs "),
-        asked = (int)run_flag(p->run, "--micro-batches "), trained = 0;
-    for (int b = 0; b < p->count; b++)
-        trained += p->batches[b].images;
-    if (trained != images * epochs)
-        return fault_with(&d_not_every_image_trained,
-                          "trained on %d images, where %d epochs of %d were asked for", trained,
-                          epochs, images);
-    for (int b = 0; b < p->count; b++) {
-        const BatchOf *batch = &p->batches[b];
-        if (batch->micros != (asked < batch->images ? asked : batch->images))
-            return schedule_fault(&d_micro_batches_wrong, p, b);
-        if (batch->of[0].device == batch->of[1].device && p->devices >= 2)
-            return schedule_fault(&d_on_one_device, p, b);
-    }
-    return NO_FAULT;
-}
-
-static Fault all_fault(const void *item)
-{
-    const Staged *p = item;
-    for (int b = 0; b < p->count; b++)
-        for (int s = 0; s < STAGES; s++)
-            for (int k = 0; k < p->batches[b].micros; k++) {
-                const StageOf *stage = &p->batches[b].of[s];
-                if (find_call(stage, FORWARD, k) < 0 || find_call(stage, BACKWARD, k) < 0)
-                    return schedule_fault(&d_micro_batch_left_out, p, b);
-            }
-    return NO_FAULT;
-}
-
-static int count_calls(const StageOf *stage, CallKind kind)
-{
-    int count = 0;
-    for (int i = 0; i < stage->count; i++)
-        count += stage->calls[i].kind == kind;
-    return count;
-}
-
-// NULL: the stage has made its one update after all that it has computed backward.
-static const Diagnosis *wrong_update(const StageOf *stage)
-{
-    int updates = count_calls(stage, APPLY);
-    if (updates != 1)
-        return updates == 0 ? &d_not_applied : &d_applied_too_often;
-    for (int i = find_call(stage, APPLY, -1); i < stage->count; i++)
-        if (stage->calls[i].kind == BACKWARD)
-            return &d_applied_too_early;
-    return NULL;
-}
-
-static Fault once_fault(const void *item)
-{
-    const Staged *p = item;
-    for (int b = 0; b < p->count; b++)
-        for (int s = 0; s < STAGES; s++) {
-            const Diagnosis *wrong = wrong_update(&p->batches[b].of[s]);
-            if (wrong)
-                return schedule_fault(wrong, p, b);
-        }
-    return NO_FAULT;
-}
-
-// By the sum of gradients that was applied, and by what the weights have changed.
-static bool is_whole_batch(const Staged *p, const StageOf *stage, int s)
-{
-    double changed = (stage->arena - stage->arena_after) / p->rate;
-    return fabs(stage->applied - stage->value) <= TOLERANCE * p->scale[s] &&
-           fabs(changed - stage->applied) <= TOLERANCE * p->scale[s] + WEIGHTS_ROUNDING / p->rate;
-}
-
-static Fault equal_fault(const void *item)
-{
-    const Staged *p = item;
-    for (int b = 0; b < p->count; b++)
-        for (int s = 0; s < STAGES; s++) {
-            const StageOf *stage = &p->batches[b].of[s];
-            if (!is_whole_batch(p, stage, s))
-                return fault_with(
-                    &d_weights_differ,
-                    "in batch %d, stage %d, as fingerprints:\nthe whole batch's gradient %.7g, "
-                    "applied %.7g, changed the weights as %.7g would",
-                    b + 1, s, stage->value, stage->applied,
-                    (stage->arena - stage->arena_after) / p->rate);
-        }
-    return NO_FAULT;
-}
-
-static Fault staged_in(const Runs *runs, const Run *run, ItemFault fault)
-{
-    (void)runs;
-    Staged p = staged_batches(run);
-    Fault found = (*fault)(&p);
-    staged_batches_free(&p);
-    return found;
-}
 
 static const ItemProperty properties[] = {{CUT, cut_fault, NULL},
                                           {ALL, all_fault, CUT},
@@ -132,19 +21,7 @@ static void judge(const Runs *runs, Report *report)
         judge_split_overlaps(runs, report);
 }
 
-static const Explanation explanations[] = {
-    {"each would have to be sent by the other", &d_hung_circle},
-    {"has returned without sending it", &d_hung_never_sent},
-    {"has not called stage_receive", &d_not_received},
-    {"has not called stage_forward", &d_not_computed},
-    {"has not called stage_backward", &d_no_gradient_yet},
-    {"of this batch already", &d_done_twice},
-    {"there is no micro-batch", &d_no_such_micro_batch},
-    {"has no gradients; stage_backward", &d_nothing_to_apply},
-    {"is not this thread's", &d_other_stage},
-    {0},
-};
-static const Ends ends = {.explanations = explanations};
+static const Ends ends = {.explanations = staged_explanations};
 
 JUDGE("split", judge)
 ENDS("split", &ends)

@@ -25,10 +25,10 @@ static int known_before(const BatchOf *batch, int s, int call)
 {
     int known = 0;
     for (int i = 0; i < call; i++) {
-        const Call *c = &batch->of[s].calls[i];
-        int sent = c->kind == RECEIVE ? find_call(&batch->of[1 - s], SEND, c->micro) : -1;
-        if (sent >= known)
-            known = sent + 1;
+        int sender;
+        const Call *sent = sent_for(batch, s, &batch->of[s].calls[i], &sender);
+        if (sent && sent - batch->of[sender].calls >= known)
+            known = (int)(sent - batch->of[sender].calls) + 1;
     }
     return known;
 }
@@ -57,7 +57,7 @@ static const Diagnosis *wrong_fill(const BatchOf *batch, int a, int b)
         return find_call(first, BACKWARD, a) < ahead ? &d_one_at_a_time : &d_waits_in_between;
     if (!comes_before(batch, 0, ahead, behind))
         return NULL;
-    return find_call(first, SEND, a) > ahead ? &d_sent_too_late : &d_received_too_early;
+    return find_call(first, SEND_VALUES, a) > ahead ? &d_sent_too_late : &d_received_too_early;
 }
 
 // NULL where device 0 may go backward with a while device 1 does with b, which comes after a there.
@@ -69,7 +69,8 @@ static const Diagnosis *wrong_drain(const BatchOf *batch, int a, int b)
         return &d_sent_too_late_before_a_send;
     if (!comes_before(batch, 1, ahead, behind))
         return NULL;
-    return find_call(second, SEND, a) > ahead ? &d_gradient_sent_too_late : &d_gradients_awaited;
+    return find_call(second, SEND_GRADIENT, a) > ahead ? &d_gradient_sent_too_late
+                                                       : &d_gradients_awaited;
 }
 
 typedef struct {

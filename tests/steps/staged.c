@@ -9,17 +9,25 @@
 #include "base/memory.h"
 #include "base/format.h"
 
-static const char *const call_names[CALLS] = {"forward", "backward", "send", "receive", "apply"};
+// Indices of CallKind.
+static const char *const call_names[] = {"forward",       "backward",       "send_values",
+                                         "send_gradient", "receive_values", "receive_gradient",
+                                         "apply"};
 
 static bool is_event(const cJSON *event, const char *name)
 {
     return strcmp(event_text(event, "event"), name) == 0;
 }
 
-static CallKind kind_of(const cJSON *event)
+// Of two stages the first one sends values and receives gradients.
+static CallKind kind_of(const char *name, int stage)
 {
+    if (strcmp(name, "send") == 0)
+        return stage == 0 ? SEND_VALUES : SEND_GRADIENT;
+    if (strcmp(name, "receive") == 0)
+        return stage == 0 ? RECEIVE_GRADIENT : RECEIVE_VALUES;
     CallKind kind = FORWARD;
-    while (kind < APPLY && strcmp(call_names[kind], event_text(event, "call")) != 0)
+    while (kind < APPLY && strcmp(call_names[kind], name) != 0)
         kind++;
     return kind;
 }
@@ -38,21 +46,36 @@ int find_call(const StageOf *stage, CallKind kind, int micro)
     return -1;
 }
 
+const Call *sent_for(const BatchOf *batch, int s, const Call *receive, int *sender)
+{
+    bool values = receive->kind == RECEIVE_VALUES;
+    *sender = values ? s - 1 : s + 1;
+    if ((!values && receive->kind != RECEIVE_GRADIENT) || *sender < 0 || *sender >= batch->stages) {
+        *sender = -1;
+        return NULL;
+    }
+    const StageOf *from = &batch->of[*sender];
+    int at = find_call(from, values ? SEND_VALUES : SEND_GRADIENT, receive->micro);
+    return at < 0 ? NULL : &from->calls[at];
+}
+
 static void read_event(Staged *p, const cJSON *event, int at)
 {
     int b = event_int(event, "batch"), s = event_int(event, "stage");
-    if (b < 0 || b > p->count || s < 0 || s >= STAGES)
+    if (b < 0 || b > p->count || s < 0 || s >= MAX_JUDGED_STAGES)
         return;
     if (is_event(event, "staged_batch") && b == p->count) {
         p->batches = enlarge(p->batches, (size_t)b + 1, sizeof *p->batches);
         p->batches[p->count++] = (BatchOf){.images = event_int(event, "images"),
-                                           .micros = event_int(event, "micro_batches"),
-                                           .of = {{.ready = INT_MAX}, {.ready = INT_MAX}}};
+                                           .micros = event_int(event, "micro_batches")};
+        for (int i = 0; i < MAX_JUDGED_STAGES; i++)
+            p->batches[b].of[i].ready = INT_MAX;
     }
     if (b == p->count)
         return;
     StageOf *stage = &p->batches[b].of[s];
     if (is_event(event, "staged_batch")) {
+        p->batches[b].stages = s + 1;
         stage->device = event_number(event, "device");
         stage->value = event_number(event, "value");
         stage->arena = event_number(event, "arena");
@@ -60,11 +83,12 @@ static void read_event(Staged *p, const cJSON *event, int at)
     } else if (is_event(event, "stage_ready")) {
         stage->ready = at;
     } else if (is_event(event, "stage_begin")) {
-        add_call(stage, (Call){kind_of(event), event_int(event, "micro"), at, INT_MAX});
+        const char *name = event_text(event, "call");
+        add_call(stage, (Call){kind_of(name, s), name, event_int(event, "micro"), at, INT_MAX});
     } else if (is_event(event, "stage_end") && stage->count > 0) {
         stage->calls[stage->count - 1].end = at;
     } else if (is_event(event, "stage_apply")) {
-        add_call(stage, (Call){APPLY, -1, at, at});
+        add_call(stage, (Call){APPLY, call_names[APPLY], -1, at, at});
         stage->applied += event_number(event, "value");
     } else if (is_event(event, "staged_batch_end")) {
         stage->arena_after = event_number(event, "arena");
@@ -73,7 +97,9 @@ static void read_event(Staged *p, const cJSON *event, int at)
 
 Staged staged_batches(const Run *run)
 {
-    Staged p = {.run = run, .rate = run_flag(run, "--base-lr ")};
+    double asked = run_flag(run, "--stages ");
+    Staged p = {
+        .run = run, .rate = run_flag(run, "--base-lr "), .stages = isnan(asked) ? 2 : (int)asked};
     if (isnan(p.rate))
         p.rate = 0.01;
     const Events *events = &run->traces.of[0];
@@ -87,7 +113,7 @@ Staged staged_batches(const Run *run)
 void staged_batches_free(Staged *p)
 {
     for (int b = 0; b < p->count; b++)
-        for (int s = 0; s < STAGES; s++)
+        for (int s = 0; s < MAX_JUDGED_STAGES; s++)
             free(p->batches[b].of[s].calls);
     free(p->batches);
 }
@@ -95,13 +121,13 @@ void staged_batches_free(Staged *p)
 char *schedule_text(const BatchOf *batch, int number)
 {
     char *text = format_text("in batch %d, of %d micro-batches:", number + 1, batch->micros);
-    for (int s = 0; s < STAGES; s++) {
+    for (int s = 0; s < batch->stages; s++) {
         const StageOf *stage = &batch->of[s];
         text_add(&text, "\nstage %d, on device %.0f:%s", s, stage->device,
                  stage->count == 0 ? " nothing" : "");
         for (int i = 0; i < stage->count && i < 24; i++) {
             const Call *call = &stage->calls[i];
-            text_add(&text, "%s %s", i ? "," : "", call_names[call->kind]);
+            text_add(&text, "%s %s", i ? "," : "", call->name);
             if (call->kind != APPLY)
                 text_add(&text, " %d", call->micro);
         }

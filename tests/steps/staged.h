@@ -1,16 +1,26 @@
-// What the stages of a split model called for each batch, in which order, and what became of their
+// What the stages of a model called for each batch, in which order, and what became of their
 // weights.
 
 #ifndef HVDLAB_STEPS_STAGED_H
 #define HVDLAB_STEPS_STAGED_H
 
+#include "end.h"
 #include "judge.h"
 
-enum { STAGES = 2 };
-typedef enum { FORWARD, BACKWARD, SEND, RECEIVE, APPLY, CALLS } CallKind;
+enum { MAX_JUDGED_STAGES = 16 };
+typedef enum {
+    FORWARD,
+    BACKWARD,
+    SEND_VALUES,
+    SEND_GRADIENT,
+    RECEIVE_VALUES,
+    RECEIVE_GRADIENT,
+    APPLY
+} CallKind;
 
 typedef struct {
     CallKind kind;
+    const char *name; // as it was called: "send", or "send_values"
     int micro;
     int begin, end; // places in the trace; end is INT_MAX where it never came
 } Call;
@@ -25,17 +35,18 @@ typedef struct {
 } StageOf;
 
 typedef struct {
-    StageOf of[STAGES];
-    int images, micros;
+    StageOf of[MAX_JUDGED_STAGES];
+    int stages, images, micros;
 } BatchOf;
 
 typedef struct {
     const Run *run;
     BatchOf *batches;
     int count;
+    int stages;     // of the command line; without --stages there are two
     double rate;    // the learning rate of the command line
     double devices; // that there are: machines with one GPU are graded, too
-    double scale[STAGES];
+    double scale[MAX_JUDGED_STAGES];
 } Staged;
 
 // Of a run; the caller frees them by staged_batches_free.
@@ -45,11 +56,29 @@ void staged_batches_free(Staged *p);
 // The place of a call among those of its stage, or -1.
 int find_call(const StageOf *stage, CallKind kind, int micro);
 
-// "stage 0, on device 0: forward 0, send 0, receive 0, ...", and the same of the other one.
+// The call by which stage s got what this one receives, and the stage that made it; NULL, and -1,
+// for a call that receives nothing, and what was never sent.
+const Call *sent_for(const BatchOf *batch, int s, const Call *receive, int *sender);
+
+// "stage 0, on device 0: forward 0, send 0, receive 0, ...", and the same of the other ones.
 char *schedule_text(const BatchOf *batch, int number);
 
 // With the schedule of that batch as evidence.
 Fault schedule_fault(const Diagnosis *diagnosis, const Staged *p, int batch);
+
+// ---- What any schedule must do (staged_update.c): the batches are cut as asked for, each stage
+// computes all micro-batches, and updates its weights once, by the whole batch's gradient.
+
+Fault cut_fault(const void *staged);
+Fault all_fault(const void *staged);
+Fault once_fault(const void *staged);
+Fault equal_fault(const void *staged);
+
+// What the library says of schedules that are wrong.
+extern const Explanation staged_explanations[];
+
+// Calls `fault` with a run's Staged (EachItem).
+Fault staged_in(const Runs *runs, const Run *run, ItemFault fault);
 
 // Reports whether the two devices can compute at the same time, forward and backward
 // (split_overlap.c).

@@ -1,4 +1,4 @@
-// What a model in two halves promises: whatever the schedule and the number of micro-batches, the
+// What a model in two halves, or in more parts, promises: whatever the schedule and the number of micro-batches, the
 // weights become those of one device with the whole batch; each half works on its device; what a
 // schedule does wrong, and stages that wait for each other, make the program exit with an error
 // message.
@@ -268,6 +268,125 @@ START_TEST(a_stage_may_keep_the_values_of_all_micro_batches)
 }
 END_TEST
 
+// ---- Stages in a row.
+
+// A layer for each stage, and the classes in the last one.
+static Model *part_of_row(int index, int count)
+{
+    Tensor in = index == 0 ? input(SIZE, SIZE, 1) : input_vector(24);
+    Tensor x = relu(dense(index == 0 ? flatten(in) : in, 24));
+    return l2_penalty(model(in, index == count - 1 ? softmax(dense(x, CLASSES)) : x), 0.01f);
+}
+
+static Model *whole_row(int count)
+{
+    Tensor in = input(SIZE, SIZE, 1), x = flatten(in);
+    for (int s = 0; s < count; s++)
+        x = relu(dense(x, 24));
+    return l2_penalty(model(in, softmax(dense(x, CLASSES))), 0.01f);
+}
+
+static Stages *row_of(int count, Model *models[])
+{
+    StagePart parts[MAX_STAGES] = {{0}};
+    for (int s = 0; s < count; s++) {
+        models[s] = part_of_row(s, count);
+        parts[s] = (StagePart){models[s], sgd(0.1f), s % device_count()};
+    }
+    return stages_in_a_row(parts, count);
+}
+
+static void forward(Stage *stage, int k)
+{
+    stage_receive_values(stage, k);
+    stage_forward(stage, k);
+    stage_send_values(stage, k);
+}
+
+static void backward(Stage *stage, int k)
+{
+    stage_receive_gradient(stage, k);
+    stage_backward(stage, k);
+    stage_send_gradient(stage, k);
+}
+
+static void forward_first(Stage *stage, int micro_batches)
+{
+    for (int k = 0; k < micro_batches; k++)
+        forward(stage, k);
+    for (int k = 0; k < micro_batches; k++)
+        backward(stage, k);
+    stage_apply(stage);
+}
+
+static int fewer(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static void one_forward_one_backward(Stage *stage, int micro_batches)
+{
+    int ahead = fewer(stage_count(stage) - stage_index(stage) - 1, micro_batches);
+    for (int k = 0; k < micro_batches + ahead; k++) {
+        if (k < micro_batches)
+            forward(stage, k);
+        if (k >= ahead)
+            backward(stage, k - ahead);
+    }
+    stage_apply(stage);
+}
+
+static void check_row(const Model *whole, Model *const models[], int count)
+{
+    int before = 0;
+    for (int s = 0; s < count; s++) {
+        for (int i = 0; i < model_variable_count(models[s]); i++)
+            check_variable(whole, before + i, models[s], i);
+        before += model_variable_count(models[s]);
+    }
+    CHECK(before == model_variable_count(whole));
+}
+
+// By both schedules; what a stage keeps is counted, and its memory grows with that.
+static void train_row(const void *argument)
+{
+    int count = *(const int *)argument;
+    Model *models[MAX_STAGES];
+    Stages *stages = row_of(count, models);
+    Model *whole = compile(whole_row(count), CATEGORICAL_CROSSENTROPY, sgd(0.1f));
+    check_row(whole, models, count); // they begin alike
+    for (int update = 0; update < UPDATES; update++) {
+        const int micro_batches = update == 1 ? 2 : 8;
+        Batch batch = random_batch(update == 3 ? 3 : BATCH, (uint64_t)update);
+        double alone = 0; // the memory of the stage that keeps one
+        stages_reset_metrics(stages);
+        CHECK(stage_use(stages, 0).kept == 0 && stage_use(stages, 0).idle == 0);
+        train_by_schedule(stages, &batch, micro_batches,
+                          update < UPDATES - 1 ? one_forward_one_backward : forward_first);
+        for (int s = count - 1; s >= 0; s--) {
+            StageUse use = stage_use(stages, s);
+            int there = fewer(micro_batches, batch.count);
+            CHECK(use.kept == (update < UPDATES - 1 ? fewer(count - s, there) : there));
+            CHECK(use.idle >= 0 && use.idle < 1);
+            alone = s == count - 2 ? use.megabytes / use.kept : alone;
+            if (update == 0 && s > 0 && s < count - 2) // stages in the middle are alike
+                CHECK(fabs(use.megabytes - alone * use.kept) <= 0.01 * use.megabytes);
+        }
+        train_on_batch(whole, &batch);
+    }
+    check_row(whole, models, count);
+    stages_free(stages);
+    model_free(whole);
+}
+
+static const int rows[] = {1, 2, 3, 5};
+
+START_TEST(stages_in_a_row_give_the_weights_of_one_device)
+{
+    run_ok(train_row, &rows[_i]);
+}
+END_TEST
+
 // ---- What a schedule can't do.
 
 static Stages *small_stages(void)
@@ -411,6 +530,75 @@ static const struct {
      "1 has returned without sending it"},
 };
 
+static void sends_without_choice(Stage *stage, int micro_batches)
+{
+    (void)micro_batches;
+    if (stage_index(stage) == 1)
+        stage_send(stage, 0);
+}
+
+static void computes_before_it_receives(Stage *stage, int micro_batches)
+{
+    (void)micro_batches;
+    if (stage_index(stage) == 2)
+        stage_forward(stage, 0);
+}
+
+static void backward_without_gradient(Stage *stage, int micro_batches)
+{
+    (void)micro_batches;
+    forward(stage, 0);
+    if (stage_index(stage) == 1)
+        stage_backward(stage, 0);
+}
+
+// The middle one waits for a gradient before it has sent the values.
+static void waits_for_gradient_first(Stage *stage, int micro_batches)
+{
+    (void)micro_batches;
+    stage_receive_values(stage, 0);
+    stage_forward(stage, 0);
+    if (stage_index(stage) == 1)
+        stage_receive_gradient(stage, 0);
+    stage_send_values(stage, 0);
+}
+
+static void sends_no_gradient(Stage *stage, int micro_batches)
+{
+    (void)micro_batches;
+    forward(stage, 0);
+    if (stage_index(stage) == 2)
+        stage_backward(stage, 0);
+    else
+        backward(stage, 0);
+}
+
+static const struct {
+    Schedule schedule;
+    const char *line;
+} faults_in_a_row[] = {
+    {sends_without_choice, "stage_send: stage 1 has two neighbours; stage_send_values() and "
+                           "stage_send_gradient() are for any number of stages"},
+    {computes_before_it_receives,
+     "stage_forward: stage 2 has not called stage_receive_values for micro-batch 0"},
+    {backward_without_gradient,
+     "stage_backward: stage 1 has not called stage_receive_gradient for micro-batch 0"},
+    {waits_for_gradient_first,
+     "the stages hang: stage 1 waits for the gradient of micro-batch 0, and stage 2 for the values "
+     "of micro-batch 0; each would have to be sent by the other"},
+    {sends_no_gradient,
+     "the stages hang: stage 1 waits for the gradient of micro-batch 0, and the schedule of stage "
+     "2 has returned without sending it"},
+};
+
+static void do_fault_in_a_row(const void *argument)
+{
+    int i = *(const int *)argument;
+    Model *models[MAX_STAGES];
+    Batch batch = random_batch(7, 1);
+    train_by_schedule(row_of(3, models), &batch, 3, faults_in_a_row[i].schedule);
+}
+
 static void do_fault(const void *argument)
 {
     int i = *(const int *)argument;
@@ -429,6 +617,12 @@ static void assert_line(Outcome outcome, const char *line)
 START_TEST(what_a_schedule_does_wrong_is_said_in_one_line)
 {
     assert_line(run_in_child(do_fault, &_i), faults[_i].line);
+}
+END_TEST
+
+START_TEST(what_a_schedule_does_wrong_in_a_row_is_said_in_one_line)
+{
+    assert_line(run_in_child(do_fault_in_a_row, &_i), faults_in_a_row[_i].line);
 }
 END_TEST
 
@@ -477,6 +671,26 @@ static void unknown_class(const void *unused)
     train_in_stages(small_stages(), &batch, 2, fill_and_drain, at_once);
 }
 
+static void three_in_halves(const void *unused)
+{
+    (void)unused;
+    Model *models[MAX_STAGES];
+    Batch batch = random_batch(4, 1);
+    train_in_stages(row_of(3, models), &batch, 2, fill_and_drain, at_once);
+}
+
+static void no_stages(const void *unused)
+{
+    (void)unused;
+    stages_in_a_row(&(StagePart){0}, 0);
+}
+
+static void no_such_stage(const void *unused)
+{
+    (void)unused;
+    stage_use(small_stages(), 2);
+}
+
 static void other_images(const void *unused)
 {
     (void)unused;
@@ -488,13 +702,16 @@ static const struct {
     void (*body)(const void *);
     const char *line;
 } refusals[] = {
-    {wrong_width, "two_stages: the first half hands over 24 numbers for an image; the second has "
-                  "to begin with input_vector(24)"},
-    {one_optimizer, "two_stages: each half is a model of its own, with an optimizer of its own"},
+    {wrong_width, "two_stages: stage 0 hands over 24 numbers for an image; the model of stage 1 "
+                  "has to begin with input_vector(24)"},
+    {one_optimizer, "two_stages: each stage has a model of its own, with an optimizer of its own"},
     {read_by_two, "compile: an input_vector is read by one layer, not by 2"},
     {empty_vector, "input_vector: 0 numbers are no vector"},
     {unknown_class, "the stages: a label of the batch is 10, and the model has 10 classes, from 0"},
-    {other_images, "evaluate_in_stages: the images are of 784 numbers, the first half reads 64"},
+    {other_images, "evaluate_in_stages: the images are of 784 numbers, the first stage reads 64"},
+    {three_in_halves, "train_in_stages: there are 3 stages; train_by_schedule() is for any number"},
+    {no_stages, "stages_in_a_row: 0 stages; there are 1 to 16"},
+    {no_such_stage, "stage_use: there is no stage 2; there are 2, from 0"},
     {no_micro_batches, "train_in_stages: a batch can't have 0 micro-batches"},
 };
 
@@ -660,6 +877,9 @@ int main(void)
                         2 * COUNT(numbers));
     tcase_add_loop_test(tests, any_schedule_gives_the_weights_of_one_device, 0, COUNT(firsts));
     tcase_add_test(tests, a_stage_may_keep_the_values_of_all_micro_batches);
+    tcase_add_loop_test(tests, stages_in_a_row_give_the_weights_of_one_device, 0, COUNT(rows));
+    tcase_add_loop_test(tests, what_a_schedule_does_wrong_in_a_row_is_said_in_one_line, 0,
+                        COUNT(faults_in_a_row));
     tcase_add_loop_test(tests, what_a_schedule_does_wrong_is_said_in_one_line, 0, COUNT(faults));
     tcase_add_loop_test(tests, what_does_not_fit_is_said_in_one_line, 0, COUNT(refusals));
     tcase_add_test(tests, what_a_schedule_leaves_behind_is_dropped);
