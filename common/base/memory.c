@@ -3,9 +3,11 @@
 #include "base/memory.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include "base/error.h"
 
 #define ALIGNMENT 64
@@ -48,6 +50,17 @@ void need_room(size_t bytes, const char *what)
 {
     if (!has_room(bytes))
         die("out of memory: there are no %zu MiB left, which %s may need", bytes >> 20, what);
+}
+
+size_t resident_memory(void)
+{
+    size_t pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file && fscanf(file, "%*u %zu", &pages) != 1)
+        pages = 0;
+    if (file)
+        fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 // The leak sanitizer's own, where the program is built with it.

@@ -20,6 +20,9 @@ void *enlarge(void *memory, size_t count, size_t size);
 bool has_room(size_t bytes);
 void need_room(size_t bytes, const char *what);
 
+// Bytes of this process that are in memory, code included; 0: unknown.
+size_t resident_memory(void);
+
 // Tells a leak checker that these objects, and what they point to, may live until the process ends:
 // a program that has trained ends without freeing its model, as a Keras script does. NULL is
 // nothing. One may still free them.

@@ -24,6 +24,7 @@ typedef struct {
     int training, epoch; // of this training, counted from 0; or one of these
     double weights, statistics, loss, val_accuracy;
     MemoryUse memory;
+    size_t process;   // bytes of it in memory
     char machine[24]; // its name, or how that begins
 } RankRow;
 
@@ -61,6 +62,7 @@ static RankRow row_of(const Training *training)
         .loss = training->logs.loss,
         .val_accuracy = training->logs.val_accuracy,
         .memory = model_memory(training->model),
+        .process = resident_memory(),
     };
     if (several_machines()) {
         char name[MPI_MAX_PROCESSOR_NAME];
@@ -96,8 +98,9 @@ static void print_memory(const RankRow *row)
 {
     const MemoryUse *m = &row->memory;
     if (!print_without_row(row))
-        printf("%4d  %10.3f  %12.3f  %12.3f  %14.3f\n", row->rank, megabytes(m->weights),
-               megabytes(m->gradients), megabytes(m->optimizer), megabytes(m->activations));
+        printf("%4d  %10.3f  %12.3f  %12.3f  %14.3f  %10.1f\n", row->rank, megabytes(m->weights),
+               megabytes(m->gradients), megabytes(m->optimizer), megabytes(m->activations),
+               megabytes(row->process));
 }
 
 static void send_to_root(const RankRow *row)
@@ -187,7 +190,7 @@ static void print_tables(const RankRow *rows, int count)
             print_row(&rows[i]);
     }
     if (settings()->show_memory) {
-        printf("rank  weights MB  gradients MB  optimizer MB  activations MB\n");
+        printf("rank  weights MB  gradients MB  optimizer MB  activations MB  process MB\n");
         for (int i = 0; i < count; i++)
             print_memory(&rows[i]);
     }

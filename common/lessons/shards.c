@@ -4,6 +4,9 @@
 #include "lessons/shards.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include "backend/backend.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -19,17 +22,25 @@ struct Piece {
     int kept_count;        // of them
     int begin, count;      // of the weights that have state; count -1: no update yet
     float *slots[2];       // the state
+    float *own;            // weights that are kept; NULL: none
+    int own_begin, own_count;
+    bool whole; // all weights are there
 };
 
 struct Shards {
     Optimizer optimizer;
     int slot_count; // arrays of state for each weight
     const Parameters *parameters;
-    Piece **pieces;
+    Piece *pieces;
     int piece_count;
     Piece *ready_piece; // whose gradients are there now
     void (*ready)(Piece *piece);
     void (*update)(Piece *piece);
+    void (*divide)(Piece *piece); // NULL: weights are not in shards
+    void (*before)(Piece *piece);
+    void (*after)(Piece *piece);
+    size_t own_length, whole_length; // floats of weights: kept; of whole pieces
+    int whole;                       // pieces
 };
 
 static void check_piece(const Piece *piece, const char *caller)
@@ -44,10 +55,19 @@ int piece_count(const Piece *piece)
     return (int)piece->length;
 }
 
+static float *weights_of(const Piece *piece)
+{
+    return piece->shards->parameters->weights + piece->offset;
+}
+
 float *piece_weights(const Piece *piece)
 {
     check_piece(piece, __func__);
-    return piece->shards->parameters->weights + piece->offset;
+    if (!piece->whole)
+        die("%s: the weights of this piece are not there: they were freed; allocate_weights() gives "
+            "memory for them",
+            __func__);
+    return weights_of(piece);
 }
 
 const float *piece_gradients(const Piece *piece)
@@ -85,6 +105,101 @@ static void allocate_state(Piece *piece, int begin, int count)
         piece->shards->optimizer.state_bytes += (size_t)count * sizeof(float);
     }
 }
+
+static double print_of(const Piece *piece, const float *values, int begin, int count)
+{
+    const Parameters shard = {.device = piece->shards->parameters->device,
+                              .gradients = (float *)(uintptr_t)values,
+                              .first_gradient = piece->offset + (size_t)begin};
+    return gradient_fingerprint(&shard, shard.first_gradient, (size_t)count);
+}
+
+// ---- Weights in shards.
+
+static void need_shards(const Piece *piece, const char *caller)
+{
+    check_piece(piece, caller);
+    if (!piece->shards->divide)
+        die("%s: weights are not in shards: call weights_in_shards() before compile()", caller);
+}
+
+// The most weights at a time, since the first piece was divided.
+static void count_weights(Shards *shards)
+{
+    size_t bytes = (shards->own_length + shards->whole_length) * sizeof(float);
+    if (bytes > shards->optimizer.weight_bytes)
+        shards->optimizer.weight_bytes = bytes;
+}
+
+void keep_weights(Piece *piece, int begin, int count)
+{
+    need_shards(piece, __func__);
+    if (begin < 0 || count < 0 || (size_t)begin + (size_t)count > piece->length)
+        die("%s: %d weights from number %d on, of a piece that has %zu", __func__, count, begin,
+            piece->length);
+    const float *from = piece_weights(piece) + begin;
+    Shards *shards = piece->shards;
+    shards->own_length += (size_t)count - (size_t)piece->own_count;
+    free(piece->own);
+    piece->own = allocate(count > 0 ? (size_t)count : 1, sizeof *piece->own);
+    memcpy(piece->own, from, (size_t)count * sizeof *from);
+    piece->own_begin = begin;
+    piece->own_count = count;
+    if (trace_on())
+        trace("weights_kept", NUMBER("piece", piece->number), NUMBER("begin", begin),
+              NUMBER("count", count), NUMBER("weights", print_of(piece, from, begin, count)));
+}
+
+const float *kept_weights(const Piece *piece)
+{
+    need_shards(piece, __func__);
+    if (!piece->own)
+        die("%s: no weights of this piece are kept; call keep_weights() when the piece is divided",
+            __func__);
+    return piece->own;
+}
+
+static void become_whole(Piece *piece, bool whole)
+{
+    Shards *shards = piece->shards;
+    piece->whole = whole;
+    shards->whole += whole ? 1 : -1;
+    shards->whole_length += whole ? piece->length : -piece->length;
+    trace(whole ? "weights_allocated" : "weights_freed", NUMBER("piece", piece->number),
+          NUMBER("whole", shards->whole));
+}
+
+float *allocate_weights(Piece *piece)
+{
+    need_shards(piece, __func__);
+    if (!piece->whole) {
+        become_whole(piece, true);
+        count_weights(piece->shards);
+    }
+    return weights_of(piece);
+}
+
+// Pages that hold other pieces' weights, too, stay.
+static void free_pages(float *from, size_t length)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = ((uintptr_t)from + page - 1) / page * page;
+    uintptr_t end = (uintptr_t)(from + length) / page * page;
+    memset(from, 0, length * sizeof *from);
+    if (begin < end)
+        madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
+void free_weights(Piece *piece)
+{
+    need_shards(piece, __func__);
+    if (piece->whole) {
+        become_whole(piece, false);
+        free_pages(weights_of(piece), piece->length);
+    }
+}
+
+// ---- Updates.
 
 static size_t max_size(size_t a, size_t b)
 {
@@ -129,14 +244,9 @@ static void check_update(const Piece *piece, int begin, int count)
         die("%s: %d weights from number %d on, but the state of this piece is for %d from number "
             "%d on",
             caller, count, begin, piece->count, piece->begin);
-}
-
-static double print_of(const Piece *piece, const float *values, int begin, int count)
-{
-    const Parameters shard = {.device = piece->shards->parameters->device,
-                              .gradients = (float *)(uintptr_t)values,
-                              .first_gradient = piece->offset + (size_t)begin};
-    return gradient_fingerprint(&shard, shard.first_gradient, (size_t)count);
+    if (piece->shards->divide && (begin != piece->own_begin || count != piece->own_count))
+        die("%s: %d weights from number %d on, but keep_weights() has kept %d from number %d on",
+            caller, count, begin, piece->own_count, piece->own_begin);
 }
 
 void update_weights(Piece *piece, int begin, int count)
@@ -147,7 +257,7 @@ void update_weights(Piece *piece, int begin, int count)
         allocate_state(piece, begin, count);
     const Shards *shards = piece->shards;
     const Parameters *parameters = shards->parameters;
-    float *weights = piece_weights(piece) + begin;
+    float *weights = shards->divide ? piece->own : weights_of(piece) + begin;
     if (trace_on())
         trace("shard_update", NUMBER("piece", piece->number), NUMBER("begin", begin),
               NUMBER("count", count), NUMBER("value", print_of(piece, piece->kept, begin, count)));
@@ -167,18 +277,32 @@ void update_weights(Piece *piece, int begin, int count)
               NUMBER("weights", print_of(piece, weights, begin, count)));
 }
 
-// The piece at an offset, which the first backward pass makes.
-static Piece *piece_at(Shards *shards, size_t offset, size_t length)
+static void make_pieces(Shards *shards, const Parameters *parameters)
 {
-    for (int i = 0; i < shards->piece_count; i++)
-        if (shards->pieces[i]->offset == offset)
-            return shards->pieces[i];
-    int number = shards->piece_count++;
-    shards->pieces = enlarge(shards->pieces, (size_t)shards->piece_count, sizeof *shards->pieces);
-    Piece *piece = shards->pieces[number] = allocate(1, sizeof *piece);
-    *piece = (Piece){
-        .shards = shards, .number = number, .offset = offset, .length = length, .count = -1};
-    return piece;
+    if (shards->parameters)
+        return;
+    shards->parameters = parameters;
+    shards->piece_count = shards->whole = parameters->piece_count;
+    shards->pieces = allocate((size_t)shards->piece_count, sizeof(Piece));
+    for (int i = 0; i < shards->piece_count; i++) {
+        const Segment *of = &parameters->pieces[i];
+        shards->pieces[i] = (Piece){.shards = shards,
+                                    .number = i,
+                                    .offset = of->offset,
+                                    .length = of->length,
+                                    .count = -1,
+                                    .whole = true};
+        shards->whole_length += of->length;
+    }
+}
+
+static Piece *piece_at(Shards *shards, const Parameters *parameters, size_t offset)
+{
+    make_pieces(shards, parameters);
+    int i = 0;
+    while (shards->pieces[i].offset != offset)
+        i++;
+    return &shards->pieces[i];
 }
 
 static void gradient_ready(Optimizer *self, const Parameters *parameters, size_t offset,
@@ -187,8 +311,7 @@ static void gradient_ready(Optimizer *self, const Parameters *parameters, size_t
     Shards *shards = (Shards *)self;
     if (length == 0)
         return;
-    shards->parameters = parameters;
-    Piece *piece = piece_at(shards, offset, length);
+    Piece *piece = piece_at(shards, parameters, offset);
     if (trace_on())
         trace("piece", NUMBER("count", length), NUMBER("number", piece->number),
               NUMBER("value", gradient_fingerprint(parameters, offset, length)));
@@ -206,25 +329,81 @@ static void apply(Optimizer *self, const Parameters *parameters)
             "compile() itself, and wrap it in no other one");
     self->iterations++;
     for (int i = 0; i < shards->piece_count; i++) {
-        Piece *piece = shards->pieces[i];
+        Piece *piece = &shards->pieces[i];
         shards->update(piece);
         if (trace_on())
             trace("piece_updated", NUMBER("number", i), NUMBER("count", piece->length),
                   NUMBER("kept", piece->kept_count), NUMBER("state", piece->count),
-                  NUMBER("weights", print_of(piece, piece_weights(piece), 0, (int)piece->length)));
+                  NUMBER("weights", print_of(piece, weights_of(piece), 0, (int)piece->length)));
     }
+    if (shards->divide)
+        trace("process_memory", NUMBER("bytes", resident_memory()));
 }
 
 static void release(Optimizer *self)
 {
     Shards *shards = (Shards *)self;
     for (int i = 0; i < shards->piece_count; i++) {
-        free(shards->pieces[i]->kept);
-        free(shards->pieces[i]->slots[0]);
-        free(shards->pieces[i]->slots[1]);
-        free(shards->pieces[i]);
+        free(shards->pieces[i].kept);
+        free(shards->pieces[i].slots[0]);
+        free(shards->pieces[i].slots[1]);
+        free(shards->pieces[i].own);
     }
     free(shards->pieces);
+}
+
+static void divide_all(Shards *shards)
+{
+    // A huge page would hold many pieces.
+    const Parameters *p = shards->parameters;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = ((uintptr_t)p->weights + page - 1) / page * page;
+    madvise((void *)begin, (uintptr_t)(p->weights + p->length) - begin, MADV_NOHUGEPAGE);
+    for (int i = 0; i < shards->piece_count; i++)
+        shards->divide(&shards->pieces[i]);
+    count_weights(shards);
+}
+
+static void pass(Optimizer *self, const Parameters *parameters, size_t offset, size_t length,
+                 PassMoment moment)
+{
+    (void)length;
+    Shards *shards = (Shards *)self;
+    bool first = !shards->parameters;
+    Piece *piece = piece_at(shards, parameters, offset);
+    if (first)
+        divide_all(shards);
+    const char *name = moment < BACKWARD_BEGINS ? "forward" : "backward";
+    if (moment == FORWARD_ENDS || moment == BACKWARD_ENDS) {
+        trace("pass_computed", NUMBER("piece", piece->number), TEXT("pass", name));
+        shards->after(piece);
+        trace("pass_end", NUMBER("piece", piece->number), NUMBER("whole", shards->whole));
+        return;
+    }
+    trace("pass_begin", NUMBER("piece", piece->number), TEXT("pass", name));
+    shards->before(piece);
+    if (!piece->whole)
+        die("weights_in_shards: the %s pass of a layer begins, and its weights are not there: the "
+            "function that gets it before the pass must collect them",
+            name);
+    if (trace_on())
+        trace("pass_weights", NUMBER("piece", piece->number), NUMBER("whole", shards->whole),
+              NUMBER("weights", print_of(piece, weights_of(piece), 0, (int)piece->length)));
+}
+
+Optimizer *weights_in_shards(Optimizer *optimizer, void (*divide)(Piece *piece),
+                             void (*before)(Piece *piece), void (*after)(Piece *piece))
+{
+    if (!optimizer || !divide || !before || !after)
+        die("%s: it needs an optimizer and three functions, not NULL", __func__);
+    if (optimizer->apply != apply || optimizer->compiled)
+        die("%s: it needs an optimizer of optimizer_in_shards(), before compile()", __func__);
+    Shards *shards = (Shards *)optimizer;
+    shards->divide = divide;
+    shards->before = before;
+    shards->after = after;
+    optimizer->pass = pass;
+    return optimizer;
 }
 
 Optimizer *optimizer_in_shards(Optimizer *optimizer, void (*ready)(Piece *piece),

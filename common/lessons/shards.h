@@ -1,7 +1,8 @@
-// Training in which each worker keeps a part of the optimizer's state and of the gradients (lab 10;
-// Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
-// 2020). The optimizer passes the layers to the program one by one, as pieces, and the program
-// decides which part of a piece this worker keeps.
+// Training in which each worker keeps a part of the optimizer's state, of the gradients, and of the
+// weights (lab 10; Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion
+// Parameter Models", 2020; Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data
+// Parallel", 2023). The optimizer passes the layers to the program one by one, as pieces, and the
+// program decides which part of a piece this worker keeps.
 
 #ifndef HVDLAB_SHARDS_H
 #define HVDLAB_SHARDS_H
@@ -10,10 +11,10 @@
 
 #pragma GCC visibility push(default) // a step may call what follows
 
-// The weights of a layer: its kernel, then its bias.
+// The weights of a layer: its kernel, then its bias. A layer is the same piece in all calls.
 typedef struct Piece Piece;
 
-// How many weights and gradients a piece has; the weights, in the host's memory; and the gradients
+// How many weights and gradients a piece has; all its weights, in the host's memory; and the gradients
 // from this worker's batch, whose memory is used for the next piece when `ready` returns.
 int piece_count(const Piece *piece);
 float *piece_weights(const Piece *piece);
@@ -36,6 +37,28 @@ void update_weights(Piece *piece, int begin, int count);
 // checkpoints: they do not hold state that is in parts.
 USE_RESULT Optimizer *optimizer_in_shards(Optimizer *optimizer, void (*ready)(Piece *piece),
                                           void (*update)(Piece *piece));
+
+// ---- Weights in shards, too.
+
+// With an optimizer of optimizer_in_shards(), which it returns: a piece has all its weights in
+// memory only where the program wants it. `divide` gets each piece once, before the first pass, when
+// all its weights are there. `before` gets a piece before its forward and before its backward pass,
+// in training and in tests, and must leave it with all its weights; `after` gets it after each.
+USE_RESULT Optimizer *weights_in_shards(Optimizer *optimizer, void (*divide)(Piece *piece),
+                                        void (*before)(Piece *piece), void (*after)(Piece *piece));
+
+// Copies the weights begin ... begin + count - 1 of a piece, which must be there, to memory that
+// this worker keeps: kept_weights(). update_weights() updates these, and needs the same `begin` and
+// `count`.
+void keep_weights(Piece *piece, int begin, int count);
+const float *kept_weights(const Piece *piece);
+
+// Memory for all weights of a piece; zeros, until they are written. Where they are there already,
+// it is their memory. piece_weights() is the same, but makes the program exit where they are not.
+float *allocate_weights(Piece *piece);
+
+// Gives this memory back to the system.
+void free_weights(Piece *piece);
 
 #pragma GCC visibility pop
 

@@ -91,6 +91,13 @@ static Operations operations_of(const Model *m, const Plan *plan, int first, int
     return (Operations){&plan->states[first], count, m->workspace, &plan->saved[first], arenas(m)};
 }
 
+static void tell_optimizer(const Model *m, const Op *op, PassMoment moment)
+{
+    size_t begin, length = m->optimizer->pass ? model_piece(op, &begin) : 0;
+    if (length > 0)
+        m->optimizer->pass(m->optimizer, &m->parameters, begin, length, moment);
+}
+
 void model_forward(const Model *m, const Plan *plan, bool training)
 {
     Operations ops = operations_of(m, plan, 0, m->program.op_count);
@@ -98,6 +105,7 @@ void model_forward(const Model *m, const Plan *plan, bool training)
         backend(m)->begin_forward(m->device, &ops);
     for (int i = 0; i < m->program.op_count; i++) {
         const Op *op = &m->program.ops[i];
+        tell_optimizer(m, op, FORWARD_BEGINS);
         backend(m)->forward(plan->states[i],
                             &(ForwardArgs){.input = value_at(m, plan, op->input),
                                            .residual = value_at(m, plan, op->residual),
@@ -107,12 +115,14 @@ void model_forward(const Model *m, const Plan *plan, bool training)
                                            .arenas = arenas(m),
                                            .training = training,
                                            .dropout_key = &m->dropout_keys[i]});
+        tell_optimizer(m, op, FORWARD_ENDS);
     }
 }
 
 static void backward_step(const Model *m, const Plan *plan, const BackwardStep *step)
 {
     const Op *op = &m->program.ops[step->op];
+    tell_optimizer(m, op, BACKWARD_BEGINS);
     backend(m)->backward(plan->states[step->op],
                          &(BackwardArgs){.input = value_at(m, plan, op->input),
                                          .output = value_at(m, plan, op->output),
@@ -124,6 +134,7 @@ static void backward_step(const Model *m, const Plan *plan, const BackwardStep *
                                          .input_gradient = at(m, step->input_gradient),
                                          .residual_gradient = at(m, step->residual_gradient),
                                          .dropout_key = &m->dropout_keys[step->op]});
+    tell_optimizer(m, op, BACKWARD_ENDS);
 }
 
 void model_backward(const Model *m, const Plan *plan, int begin, int end)

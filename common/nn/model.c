@@ -89,7 +89,8 @@ static void lay_out_variables(Model *m)
 {
     Parameters *p = &m->parameters;
     Segment *segments = allocate((size_t)m->graph->variable_count, sizeof *segments);
-    for (int op = m->program.op_count - 1; op >= 0; op--)
+    Segment *pieces = allocate((size_t)m->program.op_count, sizeof *pieces);
+    for (int op = m->program.op_count - 1; op >= 0; op--) {
         for (int i = 0; i < MAX_VARIABLES && m->program.ops[op].variables[i]; i++) {
             Variable *v = m->program.ops[op].variables[i];
             if (!v->trainable) {
@@ -101,7 +102,12 @@ static void lay_out_variables(Model *m)
                 segments[p->segment_count++] =
                     (Segment){v->offset, v->length, v->penalized ? m->wd : 0};
         }
+        Segment *piece = &pieces[p->piece_count];
+        piece->length = model_piece(&m->program.ops[op], &piece->offset);
+        p->piece_count += piece->length > 0;
+    }
     p->segments = segments;
+    p->pieces = pieces;
     p->device = m->device;
     p->weights = allocate_on_device(m, p->length * sizeof(float));
     m->gradients_length = m->optimizer->takes_pieces ? longest_piece(m) : p->length;
@@ -255,6 +261,7 @@ static void free_compiled(Model *m)
     release(m, m->parameters.weights);
     release(m, m->parameters.gradients);
     free((void *)(uintptr_t)m->parameters.segments);
+    free((void *)(uintptr_t)m->parameters.pieces);
     free((void *)(uintptr_t)m->parameters.description);
     free(m->next_keys);
     free(m->parts);

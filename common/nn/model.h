@@ -128,7 +128,7 @@ double model_arena_fingerprint(const Model *model);
 
 // The memory of a compiled model in this process, in bytes: of the weights and moving statistics,
 // their gradients, the optimizer's state, and the values between the layers with their gradients,
-// for the largest batch so far.
+// for the largest batch so far. Of weights in shards, the most at a time.
 typedef struct {
     size_t weights, gradients, optimizer, activations;
 } MemoryUse;

@@ -21,6 +21,9 @@
 
 typedef struct Optimizer Optimizer;
 
+// Before and after an operation with weights reads them: in the forward pass, in the backward pass.
+typedef enum { FORWARD_BEGINS, FORWARD_ENDS, BACKWARD_BEGINS, BACKWARD_ENDS } PassMoment;
+
 // A program may make one of its own, from calloc, with a name and an apply, around an `inner` one
 // whose apply it calls: rate, updates and slots are then those of the innermost, for callbacks and
 // checkpoints, too.
@@ -39,6 +42,8 @@ struct Optimizer {
     bool takes_pieces;
     // What it has allocated in other ways than as slots: state, and gradients. In bytes.
     size_t state_bytes, gradient_bytes;
+    // Bytes of weights where it frees those of the model's arena, the most so far; 0: it does not.
+    size_t weight_bytes;
 
     // Called by the backward pass when the gradients at offset ... offset + length - 1 of the arena
     // are complete; with offset and length 0 before gradients that were never applied are
@@ -48,6 +53,10 @@ struct Optimizer {
     // Nothing is lost where gradient_ready is called only when so many floats are complete, once
     // for each operation as always: a device can then compute them by one call.
     size_t waits_for;
+    // Called at these moments, with the weights at offset ... offset + length - 1 of the arena: one
+    // of its pieces. NULL where it is not needed.
+    void (*pass)(Optimizer *self, const Parameters *parameters, size_t offset, size_t length,
+                 PassMoment moment);
     // Updates all weights from all gradients.
     void (*apply)(Optimizer *self, const Parameters *parameters);
     // Frees its other memory. NULL if there is none.

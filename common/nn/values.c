@@ -274,6 +274,8 @@ MemoryUse model_memory(const Model *m)
     for (const Optimizer *o = m->optimizer; o; o = o->inner) {
         use.gradients += o->gradient_bytes;
         use.optimizer += o->state_bytes;
+        if (o->weight_bytes)
+            use.weights = o->weight_bytes + m->statistics_length * sizeof(float);
         for (int i = 0; i < o->slot_count; i++)
             use.optimizer += o->slots[i] ? length * sizeof(float) : 0;
     }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Usage: measure_sharding.sh zero|tensor|recompute
+# Usage: measure_sharding.sh zero|gathered|tensor|recompute
 #
 # The tables of labs/10-sharding/handout.md, measured again, on standard output: the memory of a worker
-# with sharded gradients and optimizer; what a worker has, and what it sends, of a network whose layers
+# with sharded gradients and optimizer, and with sharded weights, too; what a worker has, and what it sends, of a network whose layers
 # are divided; the memory and the speed of a chain of blocks that computes activations again. The
 # programs are the untouched files and the solutions, cut for it, whatever a student has made of steps/.
 
@@ -20,6 +20,35 @@ zero_table()
                     printf "| %s | %.1f | %.1f | %.1f | %.1f |\n", name, $2, $3, $4, $2 + $3 + $4 }'
         done
     done | sed 's/yours on/sharded on/'
+}
+
+# MB that rank 0 sends in a step by rings: an all-gather N - 1 of its parts, a reduce-scatter (N - 1) / N of the array.
+sent_in_a_step() # N PROGRAM
+{
+    rm -rf "$work/trace"
+    HVDLAB_TRACE=$work/trace run "$1" "$2" --data synthetic --epochs 1 --images $((128 * $1)) --base-lr 0.001 >/dev/null
+    awk -v n="$1" '
+        /"event":"collective_begin"/ && /"function":"MPI_(Allgatherv|Reduce_scatter)","name":"values"/ {
+            match($0, /"bytes":[0-9]+/)
+            bytes += substr($0, RSTART + 8, RLENGTH - 8) * (n - 1) / (/Reduce_scatter/ ? n : 1)
+        }
+        /"event":"step"/ { all = bytes; steps++ } # tests come behind the last one
+        END { printf "%.1f\n", all / steps / 1e6 }' "$work/trace/rank-0.jsonl"
+}
+
+gathered_table()
+{
+    compile gathered
+    echo '| | weights, MB | gradients, MB | optimizer, MB | process, MB | sent in a step, MB |'
+    echo '| --- | --- | --- | --- | --- | --- |'
+    for program in untouched yours; do
+        for workers in 1 2 3 4; do
+            sent=$(sent_in_a_step $workers "$work/$program")
+            run $workers "$work/$program" --epochs 1 --images 600 --base-lr 0.001 --show-memory |
+                awk -v name="$program on $workers" -v sent="$sent" '/^ +0 / {
+                    printf "| %s | %.1f | %.1f | %.1f | %.0f | %s |\n", name, $2, $3, $4, $6, sent }'
+        done
+    done
 }
 
 tensor_table()
@@ -49,9 +78,9 @@ recompute_table()
 }
 
 case ${1:-} in
-zero | tensor | recompute) "$1_table" ;;
+zero | gathered | tensor | recompute) "$1_table" ;;
 *)
-    echo "usage: measure_sharding.sh zero|tensor|recompute" >&2
+    echo "usage: measure_sharding.sh zero|gathered|tensor|recompute" >&2
     exit 2
     ;;
 esac

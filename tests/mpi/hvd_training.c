@@ -339,6 +339,51 @@ static void test_shards(Optimizer *(*optimizer)(float))
     model_free(whole);
 }
 
+// Weights in shards, too.
+static Piece *divided[8];
+static int divided_count;
+
+static void gather_piece(Piece *piece)
+{
+    size_t total;
+    float *all = hvd_allgather(kept_weights(piece), (size_t)part_count(piece_count(piece)), &total);
+    memcpy(allocate_weights(piece), all, total * sizeof *all);
+    free(all);
+}
+
+static void divide_piece(Piece *piece)
+{
+    int count = piece_count(piece);
+    keep_weights(piece, part_begin(count), part_count(count));
+    free_weights(piece);
+    divided[divided_count++] = piece;
+}
+
+static void update_own(Piece *piece)
+{
+    int count = piece_count(piece);
+    update_weights(piece, part_begin(count), part_count(count));
+}
+
+static void test_weights_in_shards(Optimizer *(*optimizer)(float))
+{
+    if (device_is_gpu() || compressed())
+        return;
+    divided_count = 0;
+    Optimizer *inner = optimizer_in_shards(optimizer(0.01f), keep_part, update_own);
+    Model *shards =
+        seeded_model(5, weights_in_shards(inner, divide_piece, gather_piece, free_weights));
+    Model *whole = seeded_model(5, hvd_distributed_optimizer(optimizer(0.01f)));
+    train_alike(shards, whole, train_on_batch);
+    EXPECT(model_fingerprints(shards).weights == 0);
+    for (int i = 0; i < divided_count; i++)
+        gather_piece(divided[i]);
+    EXPECT(same_everywhere(model_fingerprints(shards).weights));
+    EXPECT(same_weights(shards, whole, 1e-5f));
+    model_free(shards);
+    model_free(whole);
+}
+
 // An all-reduce of a program's own.
 static int own_calls;
 static size_t own_values;
@@ -526,6 +571,8 @@ void test_training(void)
     test_shards(sgd);
     test_shards(adam);
     test_shards(adagrad);
+    test_weights_in_shards(sgd);
+    test_weights_in_shards(adam);
     test_delegation();
     for (int root = 0; root < hvd_size(); root++)
         test_broadcast_model(root);

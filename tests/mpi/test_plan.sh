@@ -130,6 +130,14 @@ for n in 1 2 3 4; do
     [[ $(grep -c '^whole part .*more than P$' "$folder/plan") -eq $((n == 1)) ]] || fail "more than P on $n: $(grep -A 1 ^zero: "$folder/plan")"
     messages "zero on $n" $((($(calls MPI_Reduce_scatter values) + $(calls MPI_Allgatherv values)) * (n - 1))) zero chain:9 $n
 
+    # Each layer is whole once at a time. Its tests come behind the last step. (On one rank as zero's.)
+    job $n solution_gathered --base-lr 0.001 --images $images --show-memory
+    sed -i "$(($(sed -n '/"event":"step"/=' "$trace" | tail -n 1) + 1))"',$d' "$trace"
+    holds "gathered on $n" gathered chain:9 $n --batch $batch
+    near "gathered on $n: sent" $(($(bytes MPI_Reduce_scatter values) * (n - 1) / n + $(bytes MPI_Allgatherv values) * (n - 1))) \
+        "${usual[@]}" "$(predicted gathered sends 1 chain:9 $n --batch $batch)"
+    messages "gathered on $n" $((($(calls MPI_Reduce_scatter values) + $(calls MPI_Allgatherv values)) * (n - 1))) gathered chain:9 $n
+
     # All compute the same images. The last all-reduce of a training step is the backward pass's; those of the test come later.
     job $n solution_tensor --base-lr 0.05 --images 64
     sed -i '0,/"event":"compile"/{/"event":"compile"/d}' "$trace" # the undivided model

@@ -1,6 +1,7 @@
 // What the library offers to lab 10: a layer of the program's own, a dense layer without bias, the
-// memory of a model, an optimizer that gets the gradients piece by piece, and a chain of blocks
-// that drop activations and compute them again. (On several ranks: tests/mpi/hvd_training.c.)
+// memory of a model, an optimizer that gets the gradients piece by piece, weights that are freed
+// between the passes, and a chain of blocks that drop activations and compute them again. (On
+// several ranks: tests/mpi/hvd_training.c.)
 
 #include <math.h>
 #include <string.h>
@@ -171,6 +172,81 @@ START_TEST(pieces_are_updated_as_a_whole_model_is)
 }
 END_TEST
 
+// ---- Weights in shards.
+
+static void keep_own(Piece *piece)
+{
+    keep_weights(piece, 0, piece_count(piece));
+    free_weights(piece);
+}
+
+static void copy_own(Piece *piece)
+{
+    memcpy(allocate_weights(piece), kept_weights(piece),
+           (size_t)piece_count(piece) * sizeof(float));
+}
+
+static Optimizer *in_shards(Optimizer *optimizer)
+{
+    return weights_in_shards(optimizer_in_shards(optimizer, keep_all, update_all), keep_own,
+                             copy_own, free_weights);
+}
+
+// The same bits as without, in training and in a test; between the passes no weights are there.
+START_TEST(weights_are_there_in_passes_alone)
+{
+    Model *pieces = three_layers(in_shards(adam(0.01f))), *whole = three_layers(adam(0.01f));
+    Batch batch = random_batch(IMAGES);
+    ck_assert_double_eq(model_fingerprints(pieces).weights, model_fingerprints(whole).weights);
+    float a[IMAGES * 10], b[IMAGES * 10];
+    for (int updates = 0; updates < 4; updates++) {
+        predict_on_batch(pieces, &batch, a);
+        predict_on_batch(whole, &batch, b);
+        ck_assert_mem_eq(a, b, sizeof a);
+        ck_assert_double_eq(model_fingerprints(pieces).weights, 0);
+        train(pieces, 1);
+        train(whole, 1);
+    }
+    size_t all = model_memory(whole).weights, largest = sizeof(float) * (784 * 64 + 64);
+    ck_assert_uint_le(model_memory(pieces).weights, all + largest);
+    ck_assert_uint_ge(model_memory(pieces).weights + 64 * 6 * sizeof(float), all + largest);
+    model_free(pieces);
+    model_free(whole);
+}
+END_TEST
+
+// A tenth of each piece, of weights that are zeros from then on.
+static void keep_tenth(Piece *piece)
+{
+    keep_weights(piece, 0, piece_count(piece) / 10);
+    free_weights(piece);
+}
+
+static void write_zeros(Piece *piece)
+{
+    memset(allocate_weights(piece), 0, (size_t)piece_count(piece) * sizeof(float));
+}
+
+START_TEST(freed_weights_are_the_systems)
+{
+    enum { UNITS = 2048, LAYERS = 6 };
+    Optimizer *optimizer = optimizer_in_shards(sgd(0.01f), keep_all, update_all);
+    Tensor image = input(28, 28, 1), x = flatten(image);
+    for (int layer = 0; layer < LAYERS; layer++)
+        x = relu(dense(x, UNITS));
+    Model *m = compile(model(image, softmax(dense(x, 10))), CATEGORICAL_CROSSENTROPY,
+                       weights_in_shards(optimizer, keep_tenth, write_zeros, free_weights));
+    size_t all = model_memory(m).weights, before = resident_memory();
+    Batch batch = random_batch(1);
+    float probabilities[10];
+    predict_on_batch(m, &batch, probabilities);
+    ck_assert_uint_gt(before, all);
+    ck_assert_uint_lt(resident_memory(), before - all / 2);
+    ck_assert_uint_lt(model_memory(m).weights, all / 2);
+    model_free(m);
+}
+END_TEST
+
 static void read_gradients(Piece *piece)
 {
     (void)piece_gradients(piece);
@@ -260,6 +336,47 @@ static void gradients_that_nothing_keeps(void)
     train(m, 1);
     static float values[784 * 64];
     model_read_gradient(m, 0, values);
+}
+
+static void train_weights(void (*divide)(Piece *), void (*before)(Piece *), void (*after)(Piece *))
+{
+    Optimizer *optimizer = optimizer_in_shards(adam(0.01f), keep_all, update_all);
+    train(three_layers(weights_in_shards(optimizer, divide, before, after)), 2);
+}
+
+static void weights_not_gathered(void)
+{
+    train_weights(keep_own, nothing, free_weights);
+}
+
+static void weights_not_kept(void)
+{
+    train_weights(free_weights, copy_own, free_weights);
+}
+
+static void read_weights(Piece *piece)
+{
+    (void)piece_weights(piece);
+}
+
+static void weights_read_when_freed(void)
+{
+    train_weights(keep_own, read_weights, free_weights);
+}
+
+static void another_part_of_weights(void)
+{
+    train_weights(keep_tenth, write_zeros, free_weights);
+}
+
+static void weights_of_no_shards(void)
+{
+    train_pieces(free_weights, update_all);
+}
+
+static void weights_of_another_optimizer(void)
+{
+    (void)!weights_in_shards(adam(0.01f), nothing, nothing, nothing);
 }
 
 static void parts_in_a_checkpoint(void)
@@ -441,6 +558,12 @@ static const struct {
     {more_than_a_piece, "gradients of a piece that has"},
     {another_part, "but the state of this piece is for 1 from number 0 on"},
     {update_in_the_backward_pass, "update_weights: the backward pass still reads weights"},
+    {weights_not_gathered, "the forward pass of a layer begins, and its weights are not there"},
+    {weights_not_kept, "kept_weights: no weights of this piece are kept"},
+    {weights_read_when_freed, "piece_weights: the weights of this piece are not there"},
+    {another_part_of_weights, "weights from number 0 on, but keep_weights() has kept"},
+    {weights_of_no_shards, "free_weights: weights are not in shards"},
+    {weights_of_another_optimizer, "it needs an optimizer of optimizer_in_shards()"},
     {pieces_of_pieces, "optimizer_in_shards: Adam is wrapped already"},
     {gradients_that_nothing_keeps,
      "model_read_gradient: this model's optimizer gets the gradients"},
@@ -480,6 +603,8 @@ int main(void)
     tcase_add_test(layers, a_dense_layer_without_bias_has_a_kernel_alone);
     tcase_add_test(memory, memory_is_that_of_weights_gradients_state_and_activations);
     tcase_add_loop_test(memory, pieces_are_updated_as_a_whole_model_is, 0, 5);
+    tcase_add_test(memory, weights_are_there_in_passes_alone);
+    tcase_add_test(memory, freed_weights_are_the_systems);
     tcase_add_loop_test(memory, a_chain_that_computes_again_learns_the_same, 1, 8);
     TCase *lines = operation_case(suite, "lines");
     tcase_add_loop_test(lines, a_mistake_ends_in_one_line, 0, COUNT(mistakes));

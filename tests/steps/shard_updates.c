@@ -1,0 +1,301 @@
+// Reads updates of shards, and judges them; shard_updates.h says what is promised.
+
+#include "shard_updates.h"
+#include "waiting.h"
+#include "diagnoses/shard_updates.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/memory.h"
+
+#define TOLERANCE 1e-4 // of differences of fingerprints, relative to the largest of a worker
+
+bool is_allreduce(const cJSON *event)
+{
+    const char *function = event_text(event, "function");
+    return strstr(function, "llreduce") || strcmp(function, "two_levels") == 0;
+}
+
+bool moves_values(const cJSON *event)
+{
+    const double words = 64; // bytes
+    const char *function = event_text(event, "function");
+    return (event_is(event, "collective_begin") &&
+            (strncmp(function, "MPI_", 4) == 0 || strcmp(function, "two_levels") == 0) &&
+            (event_number(event, "bytes") > words || strstr(function, "educe_scatter"))) ||
+           (event_is(event, "message_begin") &&
+            (event_number(event, "bytes") > words || event_number(event, "room") > words));
+}
+
+static PieceOf *piece_of(ShardUpdate *update, int rank, const cJSON *event, const char *field)
+{
+    double number = event_number(event, field);
+    if (!(number >= 0 && number < MAX_PIECES))
+        return NULL;
+    if ((int)number >= update->pieces)
+        update->pieces = (int)number + 1;
+    return &update->of[rank][(int)number];
+}
+
+// Reads the update of a rank that begins at event `at`; returns the place after it, or -1.
+static int read_update(const Events *events, int at, ShardUpdate *update, int rank)
+{
+    PieceOf *piece = NULL;                // whose function runs, or ran last
+    bool updating = false, aside = false; // aside: in a function for a pass
+    for (int i = at; i < events->count; i++) {
+        const cJSON *event = events->items[i];
+        if (event_is(event, "pass_begin") || event_is(event, "pass_computed")) {
+            aside = true;
+        } else if (event_is(event, "pass_weights") || event_is(event, "pass_end")) {
+            aside = false;
+        } else if (event_is(event, "piece")) {
+            if (!(piece = piece_of(update, rank, event, "number")))
+                return -1;
+            piece->length = event_int(event, "count");
+            piece->gradients = event_number(event, "value");
+        } else if (event_is(event, "gradient")) {
+            updating = true;
+            piece = NULL;
+        } else if (event_is(event, "shard_update")) {
+            if (!(piece = piece_of(update, rank, event, "piece")))
+                return -1;
+            piece->updates++;
+            piece->begin = event_int(event, "begin");
+            piece->count = event_int(event, "count");
+            piece->kept = event_number(event, "value");
+        } else if (event_is(event, "shard_updated") && piece) {
+            piece->part = event_number(event, "weights");
+        } else if (event_is(event, "piece_updated")) {
+            if (!(piece = piece_of(update, rank, event, "number")))
+                return -1;
+            piece->weights = event_number(event, "weights");
+        } else if (event_is(event, "step")) {
+            return i + 1;
+        } else if (aside || !moves_values(event)) {
+            continue;
+        } else if (piece) {
+            *(updating ? &piece->exchanged_after : &piece->exchanged) = true;
+            if (!updating && is_allreduce(event))
+                piece->whole_sums += event_number(event, "bytes");
+        } else {
+            for (int p = 0; p < update->pieces; p++) // between the passes: of any piece
+                update->of[rank][p].exchanged = true;
+        }
+    }
+    return -1;
+}
+
+// The next update of all ranks, which begins at these events; false: there is none.
+static bool next_update(const Run *run, int at[MAX_RANKS], ShardUpdate *update)
+{
+    bool there = true;
+    *update = (ShardUpdate){.run = run, .ranks = run->ranks, .number = update->number + 1};
+    for (int r = 0; r < run->ranks; r++)
+        there = (at[r] = read_update(&run->traces.of[r], at[r], update, r)) >= 0 && there;
+    return there;
+}
+
+Fault each_update(const Runs *runs, const Run *run, ItemFault fault)
+{
+    (void)runs;
+    Fault found = NO_FAULT;
+    ShardUpdate *update = allocate(1, sizeof *update);
+    for (int at[MAX_RANKS] = {0}; !found.diagnosis && next_update(run, at, update);)
+        found = (*fault)(update);
+    free(update);
+    return found;
+}
+
+// ---- Faults of an update.
+
+static void add_parts(const ShardUpdate *update, int p, char **text)
+{
+    for (int r = 0; r < update->ranks; r++) {
+        const PieceOf *piece = &update->of[r][p];
+        if (piece->updates == 0)
+            text_add(text, "\nrank %d: updates none", r);
+        else
+            text_add(text, "\nrank %d: %d weights from number %d on", r, piece->count,
+                     piece->begin);
+    }
+}
+
+// How many workers have this weight of a piece in their part.
+static int owners(const ShardUpdate *update, int p, int weight)
+{
+    int count = 0;
+    for (int r = 0; r < update->ranks; r++) {
+        const PieceOf *piece = &update->of[r][p];
+        count +=
+            piece->updates > 0 && weight >= piece->begin && weight < piece->begin + piece->count;
+    }
+    return count;
+}
+
+// The first weight that is not in exactly one part, or -1. Only ends of parts have to be looked at.
+static int first_not_in_one(const ShardUpdate *update, int p)
+{
+    int length = update->of[0][p].length, first = -1;
+    for (int r = -1; r < update->ranks; r++)
+        for (int end = 0; end < 2; end++) {
+            int at = r < 0 ? 0 : update->of[r][p].begin + end * update->of[r][p].count;
+            if (at < length && owners(update, p, at) != 1 && (first < 0 || at < first))
+                first = at;
+        }
+    return first;
+}
+
+static const Diagnosis *wrong_parts(const ShardUpdate *update, int p, int weight)
+{
+    bool all = true, none = false;
+    for (int r = 0; r < update->ranks; r++) {
+        const PieceOf *piece = &update->of[r][p];
+        all = all && piece->updates > 0 && piece->count == piece->length;
+        none = none || piece->updates == 0;
+    }
+    if (all)
+        return &d_not_sharded;
+    if (none)
+        return &d_not_updated;
+    return owners(update, p, weight) == 0 ? &d_part_left_out : &d_parts_overlap;
+}
+
+Fault parts_fault(const void *item)
+{
+    const ShardUpdate *update = item;
+    for (int p = 0; p < update->pieces; p++) {
+        int length = update->of[0][p].length, weight = first_not_in_one(update, p);
+        bool unequal = false; // a worker more or less in each part: however somebody rounds
+        for (int r = 0; r < update->ranks; r++)
+            unequal |= update->of[r][p].count > length / update->ranks + update->ranks;
+        if (weight < 0 && !unequal)
+            continue;
+        char *text = format_text("piece %d of update %d has %d weights", p, update->number, length);
+        add_parts(update, p, &text);
+        if (weight < 0)
+            return (Fault){&d_parts_unequal, text};
+        text_add(&text, "\nweight %d is in %d parts", weight, owners(update, p, weight));
+        return (Fault){wrong_parts(update, p, weight), text};
+    }
+    return NO_FAULT;
+}
+
+// Sums over the ranks: of their own gradients; of what they keep.
+static double sum_of_own(const ShardUpdate *update, int p, double *largest)
+{
+    double sum = 0;
+    *largest = 0;
+    for (int r = 0; r < update->ranks; r++) {
+        sum += update->of[r][p].gradients;
+        *largest = fmax(*largest, fabs(update->of[r][p].gradients));
+    }
+    return sum;
+}
+
+static double sum_of_kept(const ShardUpdate *update, int p)
+{
+    double sum = 0;
+    for (int r = 0; r < update->ranks; r++)
+        sum += update->of[r][p].kept;
+    return sum;
+}
+
+// True where the parts of a piece are those that hvd_reduce_scatter() gives: the first ones are
+// longer.
+static bool are_its_parts(const ShardUpdate *update, int p)
+{
+    int begin = 0;
+    for (int r = 0; r < update->ranks; r++) {
+        const PieceOf *piece = &update->of[r][p];
+        int count = piece->length / update->ranks + (r < piece->length % update->ranks);
+        if (piece->begin != begin || piece->count != count)
+            return false;
+        begin += count;
+    }
+    return true;
+}
+
+static const Diagnosis *wrong_mean(const ShardUpdate *update, int p)
+{
+    double largest, own_sum = sum_of_own(update, p, &largest);
+    double kept = sum_of_kept(update, p);
+    for (int r = 0; r < update->ranks; r++)
+        if (update->ranks > 1 && !update->of[r][p].exchanged)
+            return &d_gradients_not_averaged;
+    if (fabs(kept - own_sum) <= TOLERANCE * largest * update->ranks)
+        return &d_gradients_summed;
+    if (kept == 0)
+        return &d_nothing_kept;
+    bool divided = fabs(kept - own_sum / update->ranks / update->ranks) <= TOLERANCE * largest;
+    if (divided && update->ranks > 1)
+        return &d_averaged_twice;
+    bool scattered = ranks_that_called(update->run, "hvd_reduce_scatter") != 0;
+    return scattered && !are_its_parts(update, p) ? &d_remainder_elsewhere : &d_not_the_mean;
+}
+
+Fault mean_fault(const void *item)
+{
+    const ShardUpdate *update = item;
+    for (int p = 0; p < update->pieces; p++) {
+        double largest, mean = sum_of_own(update, p, &largest) / update->ranks;
+        double kept = sum_of_kept(update, p);
+        if (fabs(kept - mean) <= TOLERANCE * largest)
+            continue;
+        char *text = format_text("piece %d of update %d, as fingerprints:", p, update->number);
+        for (int r = 0; r < update->ranks; r++)
+            text_add(&text, "\nrank %d: computed %9.5f, keeps %9.5f", r, update->of[r][p].gradients,
+                     update->of[r][p].kept);
+        text_add(&text, "\nmean of the gradients %9.5f, sum of what is kept %9.5f", mean, kept);
+        return (Fault){wrong_mean(update, p), text};
+    }
+    return NO_FAULT;
+}
+
+Fault sums_fault(const void *item)
+{
+    const ShardUpdate *update = item;
+    for (int p = 0; p < update->pieces; p++)
+        for (int r = 0; r < update->ranks && update->ranks > 1; r++) {
+            const PieceOf *piece = &update->of[r][p];
+            if (piece->whole_sums >= piece->length / 2.0 * (double)sizeof(float))
+                return fault_with(&d_all_reduced,
+                                  "piece %d of update %d, %d gradients (%d bytes)\nrank %d gives "
+                                  "%.0f bytes to all-reduces",
+                                  p, update->number, piece->length,
+                                  piece->length * (int)sizeof(float), r, piece->whole_sums);
+        }
+    return NO_FAULT;
+}
+
+bool in_shards(const Runs *runs, Report *report)
+{
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        RankSet ranks = ranks_with(&run->traces, "piece_updated");
+        if (ranks != all_ranks(run->ranks))
+            return report_failure_in(report, runs, run, PARTS, &d_not_in_shards,
+                                     "%s of %d updated pieces of the model", rank_names(ranks).text,
+                                     run->ranks);
+        const char *name = event_text(event_last(&run->traces.of[0], "compile"), "optimizer");
+        if (strcmp(name, "Adam") != 0)
+            return report_failure_in(report, runs, run, PARTS, &d_optimizer_changed,
+                                     "rank 0 trains by %s", name);
+    }
+    return true;
+}
+
+static const Explanation explanations[] = {
+    {"gradients of this piece were kept", &d_part_differs},
+    {"but the state of this piece is for", &d_part_changes},
+    {"the backward pass still reads weights", &d_updated_too_early},
+    {"the gradients of this piece are gone", &d_gradients_gone},
+    {"on, of a piece that has", &d_part_too_long_its_piece},
+    {"gradients of a piece that has", &d_part_too_long_too_many_gradients},
+    {"and its weights are not there", &d_not_there},
+    {"the weights of this piece are not there", &d_read_after_free},
+    {"but keep_weights() has kept", &d_kept_another_part},
+    {"no weights of this piece are kept", &d_nothing_divided},
+    {"weights are not in shards", &d_not_in_shards_weights},
+    {0},
+};
+const Ends shard_ends = {.explanations = explanations};

@@ -1,0 +1,61 @@
+// What each rank did with the pieces of a model in an update, where the optimizer's state and the
+// gradients are in shards (common/lessons/shards.h); and what must hold of that, whether or not the
+// weights are in shards, too.
+
+#ifndef HVDLAB_STEPS_SHARD_UPDATES_H
+#define HVDLAB_STEPS_SHARD_UPDATES_H
+
+#include "end.h"
+#include "judge.h"
+
+#define PARTS "the parts of the workers are equal, and together they are the piece"
+#define MEAN  "what a worker keeps of a piece is the mean over all workers"
+#define ONLY  "a worker gets no sums but those of its own part"
+
+enum { MAX_PIECES = 64 };
+
+// Differences of fingerprints of sums that differ in their order alone.
+#define ROUNDING 1e-7
+
+// What one rank did with a piece in one update.
+typedef struct {
+    int length;
+    double gradients;  // of its own batch
+    bool exchanged;    // something was, until the update
+    double whole_sums; // bytes of all-reduces
+    int updates;       // calls of update_weights, and the last one's
+    int begin, count;
+    double kept, part; // gradients and weights of that
+    bool exchanged_after;
+    double weights; // of the whole piece, in the end
+} PieceOf;
+
+typedef struct {
+    const Run *run;
+    int ranks;
+    PieceOf of[MAX_RANKS][MAX_PIECES];
+    int pieces; // the most that a rank has
+    int number; // of the update, from 1
+} ShardUpdate;
+
+// Calls `fault` with each ShardUpdate.
+Fault each_update(const Runs *runs, const Run *run, ItemFault fault);
+
+// For a table of properties, PARTS, MEAN and ONLY. MEAN is about the parts.
+Fault parts_fault(const void *update);
+Fault mean_fault(const void *update);
+Fault sums_fault(const void *update);
+
+// The event is a call that moves more than a few words.
+bool moves_values(const cJSON *event);
+
+// A call of MPI's all-reduce, or the library's in two levels.
+bool is_allreduce(const cJSON *event);
+
+// All ranks train by Adam, in shards; else reports what they do.
+bool in_shards(const Runs *runs, Report *report);
+
+// Of runs that the library ended.
+extern const Ends shard_ends;
+
+#endif
