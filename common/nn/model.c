@@ -73,6 +73,16 @@ size_t model_piece(const Op *op, size_t *begin)
     return end - *begin;
 }
 
+size_t model_nth_piece(const Model *m, int n, size_t *offset)
+{
+    for (int op = m->program.op_count - 1; op >= 0; op--) {
+        size_t length = model_piece(&m->program.ops[op], offset);
+        if (length > 0 && n-- == 0)
+            return length;
+    }
+    return 0;
+}
+
 static size_t longest_piece(const Model *m)
 {
     size_t longest = 0, begin;

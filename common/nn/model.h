@@ -176,6 +176,10 @@ void model_write_metrics(Model *model, const Metrics *metrics);
 Metrics model_own_metrics(const Model *model);
 void model_gather_metrics(Model *model, void (*gather)(void *self), void *self);
 
+// Inside the library: piece number n, from 0, of the gradients that the backward pass completes: its
+// length, and its offset in the arena. 0: there is none.
+size_t model_nth_piece(const Model *model, int n, size_t *offset);
+
 // Inside the library: what the optimizer that changes the weights keeps beside a trainable
 // variable, in Keras's order as the variable is.
 void model_read_slot(const Model *model, int index, int slot, float *to);
