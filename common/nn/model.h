@@ -176,6 +176,9 @@ void model_write_metrics(Model *model, const Metrics *metrics);
 Metrics model_own_metrics(const Model *model);
 void model_gather_metrics(Model *model, void (*gather)(void *self), void *self);
 
+// Inside the library: Parameters.layout, also where this process is alone.
+uint64_t model_layout(const Model *model);
+
 // Inside the library: piece number n, from 0, of the gradients that the backward pass completes: its
 // length, and its offset in the arena. 0: there is none.
 size_t model_nth_piece(const Model *model, int n, size_t *offset);
@@ -184,5 +187,8 @@ size_t model_nth_piece(const Model *model, int n, size_t *offset);
 // variable, in Keras's order as the variable is.
 void model_read_slot(const Model *model, int index, int slot, float *to);
 void model_write_slot(Model *model, int index, int slot, const float *from);
+
+// Inside the library: writes `count` numbers of a slot's arena from an offset on, as they lie there.
+void model_write_slot_at(Model *model, int slot, size_t offset, size_t count, const float *from);
 
 #endif

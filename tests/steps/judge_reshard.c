@@ -87,15 +87,15 @@ static const cJSON *added_by(const Run *run, int rank, const char *name)
     return NULL;
 }
 
-// All ranks have added each array once, under its name, and nothing else.
+// All ranks have added arrays under their names, each once at most, and nothing else.
 static bool adds_arrays(const Run *run, const State *state)
 {
     for (int r = 0; r < run->ranks; r++) {
-        if (event_count(&run->traces.of[r], "shard_added") != state->sum.arrays)
-            return false;
+        int known = 0;
         for (int a = 0; a < state->sum.arrays; a++)
-            if (!added_by(run, r, state->sum.of[a].name))
-                return false;
+            known += added_by(run, r, state->sum.of[a].name) != NULL;
+        if (event_count(&run->traces.of[r], "shard_added") != known)
+            return false;
     }
     return true;
 }
@@ -106,7 +106,9 @@ static bool slices_are_right(const Run *run, const TracedArray *array)
     int length = 0;
     for (int r = 0; r < run->ranks; r++) {
         const cJSON *added = added_by(run, r, array->name);
-        if (event_int(added, "count") > 0 && event_int(added, "begin") != length)
+        if (!added || event_int(added, "count") == 0)
+            continue;
+        if (event_int(added, "begin") != length)
             return false;
         length += event_int(added, "count");
     }
@@ -128,8 +130,9 @@ static Fault array_saved_fault(const Run *run, const TracedArray *array)
     char *text = format_text("%s in the shards:", array->name);
     for (int r = 0; r < run->ranks; r++) {
         const cJSON *added = added_by(run, r, array->name);
-        text_add(&text, "\nrank %d: %d numbers from number %d on", r, event_int(added, "count"),
-                 event_int(added, "begin"));
+        if (added)
+            text_add(&text, "\nrank %d: %d numbers from number %d on", r, event_int(added, "count"),
+                     event_int(added, "begin"));
     }
     return (Fault){slices_are_right(run, array) ? &d_saved_other_values : &d_saved_other_slice,
                    text};
@@ -380,9 +383,13 @@ static Fault lost_fault(const Run *run)
         return fault_with(&d_lost_shard_unnoticed,
                           "%s was removed, and the program trains and ends with status 0",
                           run->plan.lose);
-    for (int i = 0; i < run->output.count; i++)
+    for (int i = 0; i < run->output.count && run->status == 2; i++)
         if (run->output.lines[i].rank != MPIRUN && names_number(run->output.lines[i].text, number))
             return NO_FAULT;
+    if (run->status != 2)
+        return fault_with(&d_lost_shard_other_status,
+                          "%s was removed; the program ends with status %d", run->plan.lose,
+                          run->status);
     bool looked = !output_says(&run->output, "there is no shard (NULL)");
     return fault_with(looked ? &d_lost_shard_not_named : &d_lost_shard_not_named_not_looked_at,
                       "%s was removed; the program ends with status %d, and no line of it names "
