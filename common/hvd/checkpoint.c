@@ -207,12 +207,12 @@ static bool write_files(const Save *save)
     return outcome == SAVED;
 }
 
-void checkpoint_check_model(const char *caller, const Model *model)
+static void check_model(const char *caller, const Model *model)
 {
     model_check_compiled(model, caller);
-    if (optimizer_innermost(model_optimizer(model))->takes_pieces)
-        die("%s: optimizer_in_shards() leaves the optimizer's state in parts, which a checkpoint "
-            "does not hold: train without checkpoints, or with hvd_distributed_optimizer()",
+    if (model_optimizer(model)->pass)
+        die("%s: with weights_in_shards() no worker has all weights, and checkpoints of such a model "
+            "are not supported",
             caller);
 }
 
@@ -220,7 +220,7 @@ static void check_training(const char *caller, const Training *training, bool we
 {
     if (!training || !training->model)
         die("%s: there is no training (NULL)", caller);
-    checkpoint_check_model(caller, training->model);
+    check_model(caller, training->model);
     int passes, held = hvd_gradients_held(model_optimizer(training->model), &passes);
     if (held > 0 && !weights_only)
         die("%s: %d of the %d gradients of an update are there, and a checkpoint keeps none: save "
@@ -274,6 +274,10 @@ bool write_checkpoint(const Training *training, const char *path)
     checkpoint_need_ranks(__func__);
     trace_call();
     check_training(__func__, training, false);
+    if (state_is_in_parts(training->model))
+        die("%s: optimizer_in_shards() leaves the optimizer's state in parts, and each worker has its "
+            "own: save with checkpoint() or save_checkpoint()",
+            __func__);
     if (!path)
         die("%s: there is no path (NULL)", __func__);
     checkpoint_dir_is_used();
@@ -359,21 +363,38 @@ static bool apply(const Resume *resume, Training *training)
     return true;
 }
 
-// This rank's part, under its token or its final name; NULL if there is none.
-static Safetensors *read_part(Restored *r, const char *folder, const char *name, const Saved *saved)
+// A rank's part, under its token or its final name.
+static Safetensors *read_part(char **path, const char *folder, const char *name, int rank,
+                              const char *of_token)
 {
-    r->path = find_part(folder, name, world_rank(), saved->token);
-    if (!r->path)
-        r->path = part_path(folder, name, world_rank(), NULL);
-    if (access(r->path, F_OK) != 0)
-        die("%s: %s; it belongs to %s/%s, which is not whole without it", r->path, strerror(errno),
+    *path = find_part(folder, name, rank, of_token);
+    if (!*path)
+        *path = part_path(folder, name, rank, NULL);
+    if (access(*path, F_OK) != 0)
+        die("%s: %s; it belongs to %s/%s, which is not whole without it", *path, strerror(errno),
             folder, name);
-    Safetensors *part = read_checkpoint_file(r->path);
+    Safetensors *part = read_checkpoint_file(*path);
     const char *token = safetensors_metadata(part, "token");
-    if (!token || strcmp(token, saved->token) != 0)
-        die("%s: it belongs to another checkpoint than the %s/%s that is there", r->path, folder,
+    if (!token || strcmp(token, of_token) != 0)
+        die("%s: it belongs to another checkpoint than the %s/%s that is there", *path, folder,
             name);
     return part;
+}
+
+// The optimizer's state from the parts of all ranks that saved it, however many there are now.
+static void restore_shards(Model *model, const char *folder, const char *name, const Saved *saved)
+{
+    ShardsRead *read = shards_begin(model);
+    for (int r = 0; r < saved->ranks; r++) {
+        char *path;
+        Safetensors *part = read_part(&path, folder, name, r, saved->token);
+        put_shards(read, path, part, model);
+        safetensors_free(part);
+        free(path);
+    }
+    char *main = main_path(folder, name, NULL);
+    shards_end(read, main, model);
+    free(main);
 }
 
 // The step with which the training continues: the same step; or, if the number of steps of an epoch
@@ -424,7 +445,7 @@ static Restored *read_own(const char *path, Safetensors *file, const Saved *save
     bool has_parts = *saved->token != '\0';
     r->mine = has_parts && world_rank() < saved->ranks;
     r->same_ranks = has_parts && world_size() == saved->ranks;
-    r->file = r->mine ? read_part(r, folder, name, saved) : file;
+    r->file = r->mine ? read_part(&r->path, folder, name, world_rank(), saved->token) : file;
     if (r->mine)
         check_part(r->path, r->file, model);
     else
@@ -451,6 +472,8 @@ static void restore(Model *model, Fit *fit, const char *folder, const char *name
     Saved saved = check_main_file(path, file, model);
     Restored *r = fit ? read_own(path, file, &saved, model, folder, name) : NULL;
     put_tensors(file, model);
+    if (saved.in_parts)
+        restore_shards(model, folder, name, &saved);
     put_optimizer(path, file, model);
     hvd_drop_held_gradients(model_optimizer(model));
     trace("restored", TEXT("path", path), NUMBER("epoch", saved.epoch), NUMBER("step", saved.step));
@@ -474,7 +497,7 @@ void restore_checkpoint(Model *model, Fit *fit, const char *folder, const char *
 {
     checkpoint_need_ranks(__func__);
     trace_call();
-    checkpoint_check_model(__func__, model);
+    check_model(__func__, model);
     check_place(__func__, folder, name);
     restore(model, fit, folder, name);
 }
@@ -483,7 +506,7 @@ bool restore_latest(Model *model, Fit *fit, const char *folder)
 {
     checkpoint_need_ranks(__func__);
     trace_call();
-    checkpoint_check_model(__func__, model);
+    check_model(__func__, model);
     check_place(__func__, folder, "");
     char name[64] = "";
     char *latest = world_rank() == 0 ? furthest_whole(folder) : NULL;

@@ -7,7 +7,10 @@
 //                               (conv2d/kernel); the optimizer's slots (optimizer/m/conv2d/kernel;
 //                               Adagrad's accumulator without its initial 0.1); as metadata the
 //                               optimizer's name, constants and updates, epochs and steps done, and
-//                               the history
+//                               the history. The slots of an optimizer in shards
+//                               (lessons/shards.h) are in the workers' files instead: of each
+//                               variable the numbers that the worker has, with one dimension, and
+//                               as metadata "begin V", which is the first one
 //     NAME.rank-R.safetensors   a worker's own state: random numbers, position of its batches,
 //                               metrics of the epoch so far, moving statistics where they differ
 //
@@ -79,7 +82,8 @@ char *latest_checkpoint(const char *folder);
 // Restores the model, which must be compiled, and its optimizer from the checkpoint of this name.
 // With a `fit` (else NULL) also restores this worker's random numbers, and sets the epoch and step
 // in `fit` so that fit(model, fit) continues the training; batches, steps and callbacks must be set
-// before. A worker's saved state goes to the worker of the same rank. If the number of workers or
+// before. A worker's saved state goes to the worker of the same rank; that of an optimizer in shards
+// to all of them, whose optimizer may be in shards or not. If the number of workers or
 // the batches differ, the state that can't be restored starts new, and a note says which.
 //
 // A file that is damaged or cut, or is of another format, and one of another model or optimizer

@@ -109,7 +109,7 @@ static void saver_train_begin(Callback *self, Training *training)
 {
     Saver *s = (Saver *)self;
     checkpoint_need_ranks(self->name);
-    checkpoint_check_model(self->name, training->model);
+    model_check_compiled(training->model, self->name);
     s->best[EPOCH] = 0;
     s->begins = true;
     if (world_rank() == 0)

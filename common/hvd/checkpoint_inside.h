@@ -10,9 +10,6 @@
 // Exits without hvd_init; without a launcher this process is the whole job, and needs none.
 void checkpoint_need_ranks(const char *caller);
 
-// Exits where a checkpoint could not hold the whole state of the optimizer.
-void checkpoint_check_model(const char *caller, const Model *model);
-
 // Between these two calls, which all ranks make, all ranks take the root's bytes.
 void checkpoint_begin_call(const char *caller, const char *name);
 void checkpoint_take_roots(void *bytes, size_t count);

@@ -1,7 +1,7 @@
 // The optimizer that passes layers to the program (shards.h). It computes updates of parts of
 // arrays by the backend's own arithmetic, and counts the memory that the parts take.
 
-#include "lessons/shards.h"
+#include "lessons/shards_inside.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,37 +11,6 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "observe/trace.h"
-
-typedef struct Shards Shards;
-
-struct Piece {
-    Shards *shards;
-    int number;            // of the piece, in the order of the backward pass
-    size_t offset, length; // in the arena
-    float *kept;           // gradients
-    int kept_count;        // of them
-    int begin, count;      // of the weights that have state; count -1: no update yet
-    float *slots[2];       // the state
-    float *own;            // weights that are kept; NULL: none
-    int own_begin, own_count;
-    bool whole; // all weights are there
-};
-
-struct Shards {
-    Optimizer optimizer;
-    int slot_count; // arrays of state for each weight
-    const Parameters *parameters;
-    Piece *pieces;
-    int piece_count;
-    Piece *ready_piece; // whose gradients are there now
-    void (*ready)(Piece *piece);
-    void (*update)(Piece *piece);
-    void (*divide)(Piece *piece); // NULL: weights are not in shards
-    void (*before)(Piece *piece);
-    void (*after)(Piece *piece);
-    size_t own_length, whole_length; // floats of weights: kept; of whole pieces
-    int whole;                       // pieces
-};
 
 static void check_piece(const Piece *piece, const char *caller)
 {
@@ -96,14 +65,25 @@ float *kept_gradients(Piece *piece, int count)
     return piece->kept;
 }
 
-static void allocate_state(Piece *piece, int begin, int count)
+void shards_need_state(Piece *piece, int begin, int count)
 {
-    piece->begin = begin;
-    piece->count = count;
-    for (int i = 0; i < piece->shards->slot_count; i++) {
-        piece->slots[i] = allocate(count > 0 ? (size_t)count : 1, sizeof(float));
-        piece->shards->optimizer.state_bytes += (size_t)count * sizeof(float);
+    Optimizer *optimizer = &piece->shards->optimizer;
+    if (piece->count < 0) {
+        piece->begin = begin;
+        piece->count = count;
+        piece->part = optimizer->part_count++;
+        optimizer->parts =
+            enlarge(optimizer->parts, (size_t)optimizer->part_count, sizeof *optimizer->parts);
+        StatePart *part = &optimizer->parts[piece->part];
+        *part = (StatePart){piece->offset + (size_t)begin, (size_t)count, {NULL}};
+        for (int i = 0; i < optimizer->slot_count; i++)
+            part->slots[i] = allocate(count > 0 ? (size_t)count : 1, sizeof(float));
+        optimizer->state_bytes +=
+            (size_t)optimizer->slot_count * part->count * sizeof *part->slots[0];
     }
+    const StatePart *part = &optimizer->parts[piece->part];
+    for (int i = 0; i < optimizer->slot_count && optimizer->slots[i]; i++)
+        memcpy(part->slots[i], optimizer->slots[i] + part->offset, part->count * sizeof(float));
 }
 
 static double print_of(const Piece *piece, const float *values, int begin, int count)
@@ -253,8 +233,7 @@ void update_weights(Piece *piece, int begin, int count)
 {
     check_piece(piece, __func__);
     check_update(piece, begin, count);
-    if (piece->count < 0)
-        allocate_state(piece, begin, count);
+    shards_need_state(piece, begin, count);
     const Shards *shards = piece->shards;
     const Parameters *parameters = shards->parameters;
     float *weights = shards->divide ? piece->own : weights_of(piece) + begin;
@@ -268,8 +247,7 @@ void update_weights(Piece *piece, int begin, int count)
     update.step = shards->optimizer.iterations;
     update.weights = weights;
     update.gradients = piece->kept;
-    update.slots[0] = piece->slots[0];
-    update.slots[1] = piece->slots[1];
+    memcpy(update.slots, shards->optimizer.parts[piece->part].slots, sizeof update.slots);
     backend_of(parameters->device)->update(parameters->device, &update, segments, segment_count);
     free(segments);
     if (trace_on())
@@ -277,11 +255,11 @@ void update_weights(Piece *piece, int begin, int count)
               NUMBER("weights", print_of(piece, weights, begin, count)));
 }
 
-static void make_pieces(Shards *shards, const Parameters *parameters)
+void shards_make_pieces(Shards *shards, const Parameters *parameters)
 {
-    if (shards->parameters)
-        return;
     shards->parameters = parameters;
+    if (shards->pieces)
+        return;
     shards->piece_count = shards->whole = parameters->piece_count;
     shards->pieces = allocate((size_t)shards->piece_count, sizeof(Piece));
     for (int i = 0; i < shards->piece_count; i++) {
@@ -298,7 +276,7 @@ static void make_pieces(Shards *shards, const Parameters *parameters)
 
 static Piece *piece_at(Shards *shards, const Parameters *parameters, size_t offset)
 {
-    make_pieces(shards, parameters);
+    shards_make_pieces(shards, parameters);
     int i = 0;
     while (shards->pieces[i].offset != offset)
         i++;
@@ -336,6 +314,7 @@ static void apply(Optimizer *self, const Parameters *parameters)
                   NUMBER("kept", piece->kept_count), NUMBER("state", piece->count),
                   NUMBER("weights", print_of(piece, weights_of(piece), 0, (int)piece->length)));
     }
+    optimizer_free_slots(self); // all parts have theirs
     if (shards->divide)
         trace("process_memory", NUMBER("bytes", resident_memory()));
 }
@@ -345,10 +324,13 @@ static void release(Optimizer *self)
     Shards *shards = (Shards *)self;
     for (int i = 0; i < shards->piece_count; i++) {
         free(shards->pieces[i].kept);
-        free(shards->pieces[i].slots[0]);
-        free(shards->pieces[i].slots[1]);
         free(shards->pieces[i].own);
     }
+    for (int i = 0; i < self->part_count; i++) {
+        free(self->parts[i].slots[0]);
+        free(self->parts[i].slots[1]);
+    }
+    free(self->parts);
     free(shards->pieces);
 }
 
@@ -411,7 +393,7 @@ Optimizer *optimizer_in_shards(Optimizer *optimizer, void (*ready)(Piece *piece)
 {
     if (!optimizer || !ready || !update)
         die("%s: it needs an optimizer and two functions, not NULL", __func__);
-    if (optimizer->inner || optimizer->apply == apply)
+    if (optimizer->inner || optimizer->takes_pieces)
         die("%s: %s is wrapped already; it takes a plain one, such as adam()", __func__,
             optimizer->name);
     device_need_cpu(__func__);
@@ -419,11 +401,11 @@ Optimizer *optimizer_in_shards(Optimizer *optimizer, void (*ready)(Piece *piece)
     *shards = (Shards){
         .optimizer = {.name = optimizer->name,
                       .rule = optimizer->rule,
+                      .slot_count = optimizer->slot_count,
                       .takes_pieces = true,
                       .gradient_ready = gradient_ready,
                       .apply = apply,
                       .release = release},
-        .slot_count = optimizer->slot_count,
         .ready = ready,
         .update = update,
     };

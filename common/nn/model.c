@@ -178,6 +178,11 @@ static uint64_t layout(const Model *m)
     return hash >> 11; // a double holds it, too
 }
 
+uint64_t model_layout(const Model *m)
+{
+    return m->parameters.layout ? m->parameters.layout : layout(m);
+}
+
 static void trace_compile(const Model *m)
 {
     Fingerprints prints = model_fingerprints(m);

@@ -176,9 +176,15 @@ void model_write_metrics(Model *model, const Metrics *metrics);
 Metrics model_own_metrics(const Model *model);
 void model_gather_metrics(Model *model, void (*gather)(void *self), void *self);
 
+// Inside the library: Parameters.layout, also where this process is alone.
+uint64_t model_layout(const Model *model);
+
 // Inside the library: what the optimizer that changes the weights keeps beside a trainable
 // variable, in Keras's order as the variable is.
 void model_read_slot(const Model *model, int index, int slot, float *to);
 void model_write_slot(Model *model, int index, int slot, const float *from);
+
+// Inside the library: writes `count` numbers of a slot's arena from an offset on, as they lie there.
+void model_write_slot_at(Model *model, int slot, size_t offset, size_t count, const float *from);
 
 #endif

@@ -23,6 +23,11 @@ typedef struct Optimizer Optimizer;
 
 // Before and after an operation with weights reads them: in the forward pass, in the backward pass.
 typedef enum { FORWARD_BEGINS, FORWARD_ENDS, BACKWARD_BEGINS, BACKWARD_ENDS } PassMoment;
+// State that is not in slots: that of `count` weights from `offset` of the arena on.
+typedef struct {
+    size_t offset, count;
+    float *slots[2];
+} StatePart;
 
 // A program may make one of its own, from calloc, with a name and an apply, around an `inner` one
 // whose apply it calls: rate, updates and slots are then those of the innermost, for callbacks and
@@ -40,6 +45,10 @@ struct Optimizer {
     // The model does not keep the gradients: those of an operation's variables are there while
     // gradient_ready runs, and parameters->first_gradient is their offset.
     bool takes_pieces;
+    // Such a one keeps its state in parts, of which this process has these. Its slots then exist from
+    // a restored checkpoint to the next update, which takes the parts from them.
+    StatePart *parts; // owned
+    int part_count;
     // What it has allocated in other ways than as slots: state, and gradients. In bytes.
     size_t state_bytes, gradient_bytes;
     // Bytes of weights where it frees those of the model's arena, the most so far; 0: it does not.

@@ -130,6 +130,11 @@ void model_write_slot(Model *m, int index, int slot, const float *from)
     backend(m)->write_variable(m->device, owner(m, index), v, slot_arena(m, slot), from);
 }
 
+void model_write_slot_at(Model *m, int slot, size_t offset, size_t count, const float *from)
+{
+    write_to_device(m, slot_arena(m, slot) + offset, from, count * sizeof *from);
+}
+
 // ---- Gradients.
 
 void model_gradients_are_new(Model *m)

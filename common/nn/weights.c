@@ -161,7 +161,7 @@ void put_weights(const Safetensors *file, Model *model, int count)
         const Safetensor *values = safetensors_find(file, tensor.name);
         if (values && tensor.slot < 0)
             model_write_variable(model, tensor.variable, values->data);
-        else if (values)
+        else if (values && fits_state(model, &tensor, values)) // else it is a shard
             model_write_slot(model, tensor.variable, tensor.slot, values->data);
     }
 }

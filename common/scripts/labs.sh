@@ -72,7 +72,7 @@ function add_run(text,   word, nodes, layout, processes) {
     flags_of[owner, word[1]] = text
 }
 
-# kill: NAME RANK:EVENT:N; full: NAME N; after: NAME EARLIER
+# kill: NAME RANK:EVENT:N; full: NAME N; after: NAME EARLIER; lose: NAME FILE
 function add_to_run(name, text,   word) {
     if (split(text, word, " ") != 2 || !((owner, word[1]) in flags_of))
         fail(name ": it is of a run above this line, and has two words")
@@ -82,6 +82,8 @@ function add_to_run(name, text,   word) {
         fail("full: " word[2] " is no number from 1")
     if (name == "after" && (!((owner, word[2]) in flags_of) || word[1] == word[2]))
         fail("after: " word[2] " is no other run above this line")
+    if (name == "lose" && (word[2] !~ /^[a-z0-9_.\/-]+$/ || word[2] ~ /^\/|\/$|\.\./))
+        fail("lose: " word[2] " is no file of a run")
     to_run[owner, word[1], name] = word[2]
 }
 
@@ -122,7 +124,7 @@ FNR == 1 {
 /^[a-z]+[ \t]*=/ {
     name = $1
     sub(/=.*/, "", name)
-    if (name !~ /^(title|hours|baseline|programs|core|master|flags|ranks|devices|servers|layout|holds|replaces|run|kill|full|after)$/)
+    if (name !~ /^(title|hours|baseline|programs|core|master|flags|ranks|devices|servers|layout|holds|replaces|run|kill|full|after|lose)$/)
         fail("no setting is called " name)
     if (owner != lab && name ~ /^(hours|baseline|programs)$/)
         fail(name " belongs to the lab, above its first [name]")
@@ -141,7 +143,7 @@ FNR == 1 {
         fail("layout: \"" text "\" names no node for each rank, as 0,1,0 does")
     if (name == "run")
         add_run(text)
-    if (name ~ /^(kill|full|after)$/)
+    if (name ~ /^(kill|full|after|lose)$/)
         add_to_run(name, text)
     count_of_words = split(text, word, " ")
     for (i = 1; i <= count_of_words; i++) {
@@ -177,7 +179,7 @@ function print_runs(x,   owner, run, i, n) {
     n = split(run_names[owner], run, " ")
     for (i = 1; i <= n; i++)
         print "run", run[i], begin_of[owner, run[i]], part(owner, run[i], "kill"), part(owner, run[i], "full"), \
-            part(owner, run[i], "after"), flags_of[owner, run[i]]
+            part(owner, run[i], "after"), part(owner, run[i], "lose"), flags_of[owner, run[i]]
 }
 END {
     if (failed)

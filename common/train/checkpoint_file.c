@@ -283,8 +283,12 @@ Safetensors *make_main_file(const Training *training, int ranks, const char *tok
 {
     const Model *model = training->model;
     const Optimizer *optimizer = optimizer_innermost(model_optimizer(model));
-    Safetensors *file = file_of_states(model, state_count(model));
+    bool in_parts = state_is_in_parts(model);
+    Safetensors *file =
+        file_of_states(model, in_parts ? model_variable_count(model) : state_count(model));
     set_both(file, training, token);
+    if (in_parts)
+        set_number(file, "in_parts", 1);
     safetensors_set_metadata(file, "model", model_parameters(model)->description);
     safetensors_set_metadata(file, "optimizer", optimizer->name);
     Constant constants[CONSTANTS];
@@ -336,10 +340,16 @@ Safetensors *read_checkpoint_file(const char *path)
     return file;
 }
 
+static bool saved_in_parts(const char *path, const Safetensors *file)
+{
+    return safetensors_metadata(file, "in_parts") && get_number(path, file, "in_parts", 1) == 1;
+}
+
 void check_state(const char *path, const Safetensors *file, const Model *model)
 {
     check_optimizer(path, file, optimizer_innermost(model_optimizer(model)));
-    check_weights(path, file, model, state_count(model));
+    check_weights(path, file, model,
+                  saved_in_parts(path, file) ? model_variable_count(model) : state_count(model));
     get_number(path, file, "iterations", INT64_MAX - 1);
     get_passes(path, file);
     get_rate(path, file);
@@ -354,6 +364,7 @@ Saved check_main_file(const char *path, const Safetensors *file, const Model *mo
         .epoch = (int)get_number(path, file, "epoch", INT32_MAX),
         .steps = (int64_t)get_number(path, file, "steps", INT64_MAX),
         .stop = get_number(path, file, "stop", 1) == 1,
+        .in_parts = saved_in_parts(path, file),
         .token = get_text(path, file, "token"),
     };
     saved.step = (int64_t)get_number(path, file, "step", (uint64_t)saved.steps);
@@ -364,6 +375,125 @@ Saved check_main_file(const char *path, const Safetensors *file, const Model *mo
 void put_tensors(const Safetensors *file, Model *model)
 {
     put_weights(file, model, state_count(model));
+}
+
+// ---- An optimizer's state in parts.
+
+bool state_is_in_parts(const Model *model)
+{
+    const Optimizer *optimizer = optimizer_innermost(model_optimizer(model));
+    return optimizer->part_count > 0 && !optimizer->slots[0];
+}
+
+// Layouts depend on the processor, but for dense layers.
+static char *layout_text(const Model *model)
+{
+    return format_text("%016" PRIx64, model_layout(model));
+}
+
+static char *begin_key(const Variable *variable)
+{
+    return format_text("begin %s", variable->name);
+}
+
+// Where a shard begins in its variable, as this is laid out; -1: nowhere.
+static int64_t shard_begin(const Safetensors *part, const Variable *variable)
+{
+    char *key = begin_key(variable);
+    const char *text = safetensors_metadata(part, key);
+    uint64_t begin = 0;
+    bool fits = text && read_whole_number(text, variable->length, &begin);
+    free(key);
+    return fits ? (int64_t)begin : -1;
+}
+
+static bool is_shard(const Safetensors *part, const Model *model, const StateTensor *tensor,
+                     const Safetensor *candidate)
+{
+    const Variable *variable = model_variable(model, tensor->variable);
+    int64_t begin = shard_begin(part, variable);
+    return candidate->type == ST_FLOAT32 && candidate->ndims == 1 && begin >= 0 &&
+           candidate->count <= (int64_t)variable->length - begin;
+}
+
+// The slots' numbers of one part of the state that belong to a variable.
+static void add_shard(Safetensors *file, const Model *model, const StateTensor *tensor,
+                      const StatePart *part)
+{
+    const Variable *v = model_variable(model, tensor->variable);
+    size_t begin = part->offset > v->offset ? part->offset : v->offset,
+           end = part->offset + part->count, last = v->offset + v->length;
+    end = end < last ? end : last;
+    if (begin >= end)
+        return;
+    char *key = begin_key(v);
+    set_number(file, key, begin - v->offset);
+    safetensors_add(file, tensor->name, ST_FLOAT32, 1, (int64_t[]){(int64_t)(end - begin)},
+                    part->slots[tensor->slot] + (begin - part->offset));
+    free(key);
+}
+
+static void add_shards(Safetensors *file, const Model *model)
+{
+    const Optimizer *optimizer = optimizer_innermost(model_optimizer(model));
+    set_text(file, "layout", layout_text(model));
+    for (int i = model_variable_count(model); i < state_count(model); i++) {
+        StateTensor tensor = state_tensor(model, i);
+        for (int p = 0; p < optimizer->part_count; p++)
+            add_shard(file, model, &tensor, &optimizer->parts[p]);
+    }
+}
+
+struct ShardsRead {
+    int count;
+    char **there; // of each tensor of the state, 1 for the numbers that are
+};
+
+ShardsRead *shards_begin(const Model *model)
+{
+    ShardsRead *read = allocate(1, sizeof *read);
+    read->count = state_count(model);
+    read->there = allocate((size_t)read->count, sizeof *read->there);
+    for (int i = model_variable_count(model); i < read->count; i++)
+        read->there[i] =
+            allocate(model_variable(model, state_tensor(model, i).variable)->length, 1);
+    return read;
+}
+
+void put_shards(ShardsRead *read, const char *path, const Safetensors *part, Model *model)
+{
+    char *layout = layout_text(model);
+    if (strcmp(get_text(path, part, "layout"), layout) != 0)
+        die("%s: the optimizer's state is in shards of weights in another order, that of another "
+            "kind of processor",
+            path);
+    free(layout);
+    for (int i = model_variable_count(model); i < read->count; i++) {
+        StateTensor tensor = state_tensor(model, i);
+        const Safetensor *shard = safetensors_find(part, tensor.name);
+        if (!shard)
+            continue;
+        if (!is_shard(part, model, &tensor, shard))
+            die("%s: %s is no part of this model's", path, tensor.name);
+        const Variable *variable = model_variable(model, tensor.variable);
+        size_t begin = (size_t)shard_begin(part, variable);
+        model_write_slot_at(model, tensor.slot, variable->offset + begin, (size_t)shard->count,
+                            shard->data);
+        memset(read->there[i] + begin, 1, (size_t)shard->count);
+    }
+}
+
+void shards_end(ShardsRead *read, const char *path, const Model *model)
+{
+    for (int i = model_variable_count(model); i < read->count; i++) {
+        StateTensor tensor = state_tensor(model, i);
+        size_t length = model_variable(model, tensor.variable)->length;
+        if (memchr(read->there[i], 0, length))
+            die("%s: a part of %s is in no worker's shard", path, tensor.name);
+        free(read->there[i]);
+    }
+    free(read->there);
+    free(read);
 }
 
 // ---- A rank's part.
@@ -381,6 +511,8 @@ Safetensors *make_part(const Training *training, int rank, const char *token,
     for (int i = 0; i < safetensors_count(own); i++)
         if (safetensors_hash(own, i) != hashes[i])
             promise_state(part, training->model, i);
+    if (state_is_in_parts(training->model))
+        add_shards(part, training->model);
     RngOrigin origin = rng_origin();
     set_both(part, training, token);
     set_number(part, "rank", (uint64_t)rank);
@@ -396,7 +528,8 @@ void check_part(const char *path, const Safetensors *part, const Model *model)
     for (int i = 0; i < state_count(model); i++) {
         StateTensor tensor = state_tensor(model, i);
         const Safetensor *candidate = safetensors_find(part, tensor.name);
-        known += candidate && fits_state(model, &tensor, candidate);
+        known += candidate && (fits_state(model, &tensor, candidate) ||
+                               (tensor.slot >= 0 && is_shard(part, model, &tensor, candidate)));
     }
     if (known != safetensors_count(part))
         die("%s: it has tensors that the model does not have", path);

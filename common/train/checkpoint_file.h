@@ -3,7 +3,8 @@
 //
 // The main file: the variables and the optimizer's slots under their names (nn/weights.h), and as
 // metadata model (its layers), optimizer and its constants, epoch and step (how many are done),
-// steps (of an epoch), stop (1: a callback has ended the training), ranks, history (JSON: a list of
+// steps (of an epoch), stop (1: a callback has ended the training), ranks, in_parts (1: the slots are
+// in the ranks' parts), history (JSON: a list of
 // an object for each epoch, the last 5,000). One rank's part: those of its tensors that are not the
 // main file's; rank, seed and seed_rank (of its random numbers), metrics (of the epoch so far).
 // Both: format, token, iterations, forward_passes (which dropout patterns come next),
@@ -38,7 +39,7 @@ Safetensors *read_checkpoint_file(const char *path);
 typedef struct {
     int ranks, epoch;
     int64_t step, steps;
-    bool stop;
+    bool stop, in_parts;
     const char *token;
     History history; // to be freed
 } Saved;
@@ -55,6 +56,16 @@ void check_state(const char *path, const Safetensors *file, const Model *model);
 void put_tensors(const Safetensors *file, Model *model);
 void put_optimizer(const char *path, const Safetensors *file, Model *model);
 void put_callbacks(const char *path, const Safetensors *file, const Callbacks *callbacks);
+
+// Whether the optimizer's state is in parts, of which this process has some.
+bool state_is_in_parts(const Model *model);
+
+// Restores an optimizer's state that is in the parts of all ranks: put_shards takes what is in one of
+// them; shards_end exits with an error message, which names the main file, where a number is in none.
+typedef struct ShardsRead ShardsRead;
+ShardsRead *shards_begin(const Model *model);
+void put_shards(ShardsRead *read, const char *path, const Safetensors *part, Model *model);
+void shards_end(ShardsRead *read, const char *path, const Model *model);
 
 // Checks a part, and exits with an error message if it is wrong; restores the rest of it.
 void check_part(const char *path, const Safetensors *part, const Model *model);

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Usage: measure_sharding.sh zero|gathered|tensor|recompute
+# Usage: measure_sharding.sh zero|gathered|reshard|tensor|recompute
 #
 # The tables of labs/10-sharding/handout.md, measured again, on standard output: the memory of a worker
-# with sharded gradients and optimizer, and with sharded weights, too; what a worker has, and what it sends, of a network whose layers
+# with sharded gradients and optimizer, and with sharded weights, too; what shards are saved, and how the training goes on;
+# what a worker has, and what it sends, of a network whose layers
 # are divided; the memory and the speed of a chain of blocks that computes activations again. The
 # programs are the untouched files and the solutions, cut for it, whatever a student has made of steps/.
 
@@ -51,6 +52,24 @@ gathered_table()
     done
 }
 
+# One epoch, saved by so many workers, and one more by others.
+reshard_table()
+{
+    compile reshard
+    local flags=(--images 6000 --base-lr 0.001 --seed 1 --no-shuffle --checkpoint-dir) saved
+    echo '| saved by | gone on with by | KB of each file | loss of epoch 2 |'
+    echo '| --- | --- | --- | --- |'
+    run 1 "$work/yours" --epochs 2 "${flags[@]}" "$work/unbroken" | awk '/^Epoch 2/ { printf "| nobody: two epochs | | | %s |\n", $NF }'
+    for pair in '1 4' '2 3' '4 1' '4 2' '4 3'; do
+        read -r before after <<<"$pair"
+        saved=$work/saved-$before-$after
+        run "$before" "$work/yours" --epochs 1 "${flags[@]}" "$saved" >/dev/null
+        sizes=$(stat -c %s "$saved"/* | awk '{ printf "%s%.0f", (NR > 1 ? ", " : ""), $1 / 1000 }')
+        run "$after" "$work/yours" --epochs 1 "${flags[@]}" "$saved" --resume |
+            awk -v before="$before" -v after="$after" -v sizes="$sizes" '/^Epoch 1/ { printf "| %d | %d | %s | %s |\n", before, after, sizes, $NF }'
+    done
+}
+
 tensor_table()
 {
     compile tensor
@@ -78,9 +97,9 @@ recompute_table()
 }
 
 case ${1:-} in
-zero | gathered | tensor | recompute) "$1_table" ;;
+zero | gathered | reshard | tensor | recompute) "$1_table" ;;
 *)
-    echo "usage: measure_sharding.sh zero|gathered|tensor|recompute" >&2
+    echo "usage: measure_sharding.sh zero|gathered|reshard|tensor|recompute" >&2
     exit 2
     ;;
 esac

@@ -384,6 +384,31 @@ static void test_weights_in_shards(Optimizer *(*optimizer)(float))
     model_free(whole);
 }
 
+// Of each array of the state every number is one rank's own, and all ranks have the variables.
+static void test_state_arrays(void)
+{
+    if (device_is_gpu() || compressed())
+        return;
+    Model *m = seeded_model(5, optimizer_in_equal_shards(adam(0.01f)));
+    Model *whole = seeded_model(5, hvd_distributed_optimizer(adam(0.01f)));
+    train_alike(m, whole, train_on_batch);
+    EXPECT(same_weights(m, whole, 1e-5f));
+    int variables = state_array_count(m) / 3;
+    for (int i = 0; i < 3 * variables; i++) {
+        StateArray array = state_array(m, i);
+        float owned = (float)array.own.count;
+        hvd_allreduce(&owned, 1, HVD_SUM);
+        EXPECT_EQUAL((int)owned, array.length);
+        EXPECT_EQUAL(array.needed.count, i < variables ? array.length : array.own.count);
+        EXPECT_EQUAL(array.needed.begin, i < variables ? 0 : array.own.begin);
+        EXPECT((strncmp(array.name, "optimizer/", 10) != 0) == (i < variables));
+    }
+    EXPECT(strncmp(state_array(m, variables).name, "optimizer/m/", 12) == 0);
+    EXPECT(same_everywhere(state_array(m, 0).values[0]));
+    model_free(m);
+    model_free(whole);
+}
+
 // An all-reduce of a program's own.
 static int own_calls;
 static size_t own_values;
@@ -573,6 +598,7 @@ void test_training(void)
     test_shards(adagrad);
     test_weights_in_shards(sgd);
     test_weights_in_shards(adam);
+    test_state_arrays();
     test_delegation();
     for (int root = 0; root < hvd_size(); root++)
         test_broadcast_model(root);

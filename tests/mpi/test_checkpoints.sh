@@ -86,6 +86,7 @@ seed=()
 EVERY=2 check 2 ckpt-0-4 ckpt-2
 EVERY=3 PIPELINE=2 ADAM=1 check 3 ckpt-1-3
 EVERY=7 PIPELINE=1 check 1 ckpt-1-7
+SHARDS=1 EVERY=3 ADAM=1 check 3 ckpt-1-3 ckpt-2
 if [[ $some = '' ]]; then
     EVERY=3 PIPELINE=1 check 2 ckpt-0-3 ckpt-1 ckpt-1-6
     EVERY=1 check 3 ckpt-0-1 ckpt-0-5 ckpt-1 ckpt-2-4 ckpt-3

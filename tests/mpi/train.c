@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "hvdlab.h"
+#include "lessons/shards.h"
 
 static Model *net(void)
 {
@@ -102,7 +103,8 @@ int main(int argc, char **argv)
                                  : augmented_batches(&train, statistics, args.batch_size);
     Batches *test_batches = plain_batches(&test, statistics, args.val_batch_size);
     Optimizer *opt = number("ADAM") ? adam(0.003f) : sgd_momentum(0.02f, 0.9f, true);
-    Model *model = compile(net(), CATEGORICAL_CROSSENTROPY, hvd_distributed_optimizer(opt));
+    opt = number("SHARDS") ? optimizer_in_equal_shards(opt) : hvd_distributed_optimizer(opt);
+    Model *model = compile(net(), CATEGORICAL_CROSSENTROPY, opt);
     Callbacks callbacks = {0};
     Callback decays = {.batch_end = decay};
     Callback naps = {.batch_begin = nap};

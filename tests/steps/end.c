@@ -466,6 +466,14 @@ static bool survivors_ended(const Run *run)
     return (run->killed && ended == run->ranks - 1) || ended_incomplete(run);
 }
 
+// A file was taken away as the plan says, and the program has ended by itself. What it says of that
+// is for the judge.
+static bool refused(const Run *run)
+{
+    return run->plan.lose && run->status > 0 && run->status < 128 &&
+           !strstr(failed_rank(run).how, "signal");
+}
+
 static bool report_forged(const Run *run, Report *report)
 {
     return report_failure(
@@ -486,6 +494,8 @@ bool judge_end(const Run *run, const Ends *ends, Report *report)
     if (run->traces.fault)
         return report_nonsense(run, report);
     if (run->killed && run->plan.servers == 0) // mpirun has ended the others
+        return true;
+    if (!run->hung && refused(run))
         return true;
     const char *property = end_property(&run->plan);
     RankSet idle = idle_ranks(run);

@@ -85,6 +85,7 @@ static void add_run(Exercise *exercise, char **rest)
     run->kill = take_text(rest);
     run->full = take_text(rest);
     run->after = take_text(rest);
+    run->lose = take_text(rest);
     run->flags = format_text("%s", *rest);
     if (run->ranks < 1 || run->devices > MAX_RANKS || run->ranks + run->servers > MAX_RANKS)
         die("lab.conf: the run %s of %s has more than %d processes or devices", run->name,
@@ -156,6 +157,7 @@ void exercises_free(Exercises *exercises)
             free(exercise->runs[r].kill);
             free(exercise->runs[r].full);
             free(exercise->runs[r].after);
+            free(exercise->runs[r].lose);
         }
         free(exercise->runs);
         words_free(&exercise->holds);
@@ -214,5 +216,6 @@ bool same_plan(const RunPlan *a, const RunPlan *b)
     return same_text(a->name, b->name) && a->ranks == b->ranks && same_text(a->layout, b->layout) &&
            a->devices == b->devices && a->servers == b->servers && same_text(a->paces, b->paces) &&
            same_text(a->flags, b->flags) && same_text(a->kill, b->kill) &&
-           same_text(a->full, b->full) && same_text(a->after, b->after);
+           same_text(a->full, b->full) && same_text(a->after, b->after) &&
+           same_text(a->lose, b->lose);
 }

@@ -20,6 +20,7 @@ typedef struct {
     char *kill;    // RANK:EVENT:N (observe/trace.h); NULL: no rank is
     char *full;    // which write_checkpoint fails, from 1; NULL: none
     char *after;   // an earlier run; NULL: none
+    char *lose;    // a file of the earlier run that this one lacks; NULL: none
     uint64_t seed; // of vary_plan; 0: none
 } RunPlan;
 

@@ -258,6 +258,8 @@ static Run run_once(const char *program, const char *folder, const char *files, 
     Sandbox sandbox = sandbox_make(folder);
     if (files)
         sandbox_fill(&sandbox, files);
+    if (plan->lose)
+        sandbox_lose(&sandbox, plan->lose);
     set_environment(&sandbox, plan);
     Job job = job_of(plan);
     Collector *collector = collector_start(sandbox.pipes, sandbox.trace, job.ranks);

@@ -3,6 +3,7 @@
 #include "sandbox.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "run.h"
+#include "safe_files.h"
 #include "seal.h"
 #include "storage.h"
 #include "workplace.h"
@@ -116,6 +118,20 @@ void sandbox_fill(const Sandbox *sandbox, const char *files)
         !has_room(sandbox->work))
         die("cannot copy %s to %s", files, sandbox->work);
     free(contents);
+}
+
+void sandbox_lose(const Sandbox *sandbox, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    char *parent = format_text("%.*s", (int)(name - path), path);
+    int work = open(sandbox->work, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int folder = safe_folder(work, parent);
+    if (folder >= 0) {
+        unlinkat(folder, name, 0);
+        close(folder);
+    }
+    close(work);
+    free(parent);
 }
 
 Process sandbox_start(const Sandbox *sandbox, const char *const argv[], const char *const *files)

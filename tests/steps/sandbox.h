@@ -28,6 +28,9 @@ Sandbox sandbox_make(const char *folder);
 // Copies what is in a folder to where the program will find itself.
 void sandbox_fill(const Sandbox *sandbox, const char *files);
 
+// Removes one of the files there, by its path below that folder.
+void sandbox_lose(const Sandbox *sandbox, const char *path);
+
 // Starts argv[0], an absolute name, in it. `files` (a list that NULL ends) can be read there: of
 // the kit and of home folders nothing else can. All of them must exist.
 Process sandbox_start(const Sandbox *sandbox, const char *const argv[], const char *const *files);

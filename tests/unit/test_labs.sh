@@ -45,6 +45,7 @@ wrong 3 "kill: it is of a run above" '[a]\nrun = main 2 0,1\nkill = other 1:step
 wrong 3 "kill: it is of a run above" 'run = main 2 0,1\n[a]\nkill = main 1:step:3\n'
 wrong 3 "kill: 1:step:0 is no RANK:EVENT:N" '[a]\nrun = main 2 0,1\nkill = main 1:step:0\n'
 wrong 3 "full: 0 is no number" '[a]\nrun = main 2 0,1\nfull = main 0\n'
+wrong 3 "lose: ../x is no file of" '[a]\nrun = main 2 0,1\nlose = main ../x\n'
 wrong 3 "after: main is no other run" '[a]\nrun = main 2 0,1\nafter = main main\n'
 wrong 2 "programs: a.c is there already" 'programs = a.c\nprograms = a.c\n'
 wrong 1 "@few: there is no set of this name" 'flags = @few\n'
@@ -73,6 +74,7 @@ replaces = F G
 run = one 1 0 @few
 run = two 2 0,1 @more --seed 1
 after = two one
+lose = two saved/one
 [a]
 [b]
 title = b
@@ -83,11 +85,11 @@ succeeds "$folder/wrong/common/scripts/labs.sh" runs
 diff "$folder/out" - <<'EOT' || fail "not what labs.sh runs should print"
 exercise a a
 replaces F G
-run one 1 0 0 0 - - - - --images 8
-run two 2 0,1 0 0 - - - one --images 8 --epochs 2 --seed 1
+run one 1 0 0 0 - - - - - --images 8
+run two 2 0,1 0 0 - - - one saved/one --images 8 --epochs 2 --seed 1
 exercise b b
 replaces H
-run three 3 - 0 0 - - - - --images 8
+run three 3 - 0 0 - - - - - --images 8
 EOT
 succeeds "$folder/wrong/common/scripts/labs.sh" get a title
 [[ ! -s $folder/out ]] || fail "an exercise has the title of its lab"

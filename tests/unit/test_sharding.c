@@ -4,11 +4,15 @@
 // several ranks: tests/mpi/hvd_training.c.)
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/format.h"
+#include "base/memory.h"
 #include "child.h"
 #include "hvdlab.h"
 #include "lessons/chain.h"
+#include "lessons/shard_file.h"
 #include "lessons/shards.h"
 #include "operation.h"
 
@@ -379,18 +383,85 @@ static void weights_of_another_optimizer(void)
     (void)!weights_in_shards(adam(0.01f), nothing, nothing, nothing);
 }
 
-static void parts_in_a_checkpoint(void)
+static void parts_in_one_file(void)
 {
     Model *m = three_layers(optimizer_in_shards(adam(0.01f), keep_all, update_all));
     train(m, 1);
-    save_checkpoint(&(Training){.model = m}, "build", "parts");
+    (void)!write_checkpoint(&(Training){.model = m}, "build/parts");
 }
 
-static void a_checkpoint_into_parts(void)
+static Model *with_weights_in_shards(void)
 {
-    Model *m = three_layers(optimizer_in_shards(adam(0.01f), keep_all, update_all));
-    restore_checkpoint(m, NULL, "build", "parts");
+    Optimizer *optimizer = optimizer_in_shards(adam(0.01f), keep_all, update_all);
+    return three_layers(weights_in_shards(optimizer, nothing, nothing, nothing));
 }
+
+static void weights_in_a_checkpoint(void)
+{
+    save_checkpoint(&(Training){.model = with_weights_in_shards()}, "build", "parts");
+}
+
+static void weights_from_a_checkpoint(void)
+{
+    restore_checkpoint(with_weights_in_shards(), NULL, "build", "parts");
+}
+
+static void arrays_of_another_optimizer(void)
+{
+    (void)!state_array_count(three_layers(optimizer_in_shards(adam(0.01f), keep_all, update_all)));
+}
+
+static void no_such_array(void)
+{
+    (void)state_array(three_layers(optimizer_in_equal_shards(adam(0.01f))), 18);
+}
+
+static void array_twice_in_a_shard(void)
+{
+    Shard *shard = shard_new();
+    shard_add(shard, "m", (Slice){0, 1}, (float[]){1});
+    shard_add(shard, "m", (Slice){1, 1}, (float[]){1});
+}
+
+static void slice_before_the_array(void)
+{
+    shard_add(shard_new(), "m", (Slice){-1, 1}, (float[]){1});
+}
+
+static void values_of_no_shard(void)
+{
+    Slice slice;
+    (void)!shard_values(NULL, "m", &slice);
+}
+
+// ---- A shard as a file.
+
+START_TEST(a_shard_is_read_as_it_was_written)
+{
+    char folder[] = "/tmp/hvdlab-test-XXXXXX";
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_ptr_null(shard_read(folder, 3));
+    Shard *shard = shard_new();
+    shard_add(shard, "m", (Slice){5, 2}, (float[]){1.5f, -2});
+    shard_add(shard, "empty", (Slice){9, 0}, NULL);
+    shard_add_number(shard, "updates", 1L << 40);
+    shard_write(shard, folder, 3);
+    shard_free(shard);
+    Slice slice;
+    shard = shard_read(folder, 3);
+    const float *values = shard_values(shard, "m", &slice);
+    ck_assert(slice.begin == 5 && slice.count == 2 && values[0] == 1.5f && values[1] == -2);
+    shard_values(shard, "empty", &slice);
+    ck_assert(slice.begin == 9 && slice.count == 0);
+    ck_assert_ptr_null(shard_values(shard, "v", &slice));
+    ck_assert_int_eq(slice.count, 0);
+    ck_assert(shard_number(shard, "updates") == 1L << 40 && shard_number(shard, "m") == -1);
+    shard_free(shard);
+    char *path = format_text("%s/shard-3.safetensors", folder);
+    ck_assert_int_eq(unlink(path) + rmdir(folder), 0);
+    free(path);
+}
+END_TEST
 
 // ---- Chains.
 
@@ -567,8 +638,14 @@ static const struct {
     {pieces_of_pieces, "optimizer_in_shards: Adam is wrapped already"},
     {gradients_that_nothing_keeps,
      "model_read_gradient: this model's optimizer gets the gradients"},
-    {parts_in_a_checkpoint, "save_checkpoint: optimizer_in_shards() leaves the optimizer's state"},
-    {a_checkpoint_into_parts, "restore_checkpoint: optimizer_in_shards() leaves the optimizer's"},
+    {weights_in_a_checkpoint, "save_checkpoint: with weights_in_shards() no worker has all weights"},
+    {weights_from_a_checkpoint, "restore_checkpoint: with weights_in_shards() no worker has all"},
+    {parts_in_one_file, "write_checkpoint: optimizer_in_shards() leaves the optimizer's state"},
+    {arrays_of_another_optimizer, "not trained by optimizer_in_equal_shards(), but by Adam"},
+    {no_such_array, "state_array: there is no array 18; the state has 18, from 0"},
+    {array_twice_in_a_shard, "shard_add: the shard has m already"},
+    {slice_before_the_array, "shard_add: 1 numbers from number -1 on of m"},
+    {values_of_no_shard, "shard_values: there is no shard (NULL)"},
     {forward_without_the_one_before,
      "block 1 reads the activations of block 0, which are not there"},
     {backward_from_the_first, "block 0 needs the gradient of block 1"},
@@ -605,6 +682,7 @@ int main(void)
     tcase_add_loop_test(memory, pieces_are_updated_as_a_whole_model_is, 0, 5);
     tcase_add_test(memory, weights_are_there_in_passes_alone);
     tcase_add_test(memory, freed_weights_are_the_systems);
+    tcase_add_test(memory, a_shard_is_read_as_it_was_written);
     tcase_add_loop_test(memory, a_chain_that_computes_again_learns_the_same, 1, 8);
     TCase *lines = operation_case(suite, "lines");
     tcase_add_loop_test(lines, a_mistake_ends_in_one_line, 0, COUNT(mistakes));

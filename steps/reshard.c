@@ -1,0 +1,58 @@
+// Trains four dense layers on Fashion-MNIST by Adam, with the state in shards, and saves it: each
+// worker its own shard. Told to --resume, it goes on from these files, on any number of workers.
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "hvdlab.h"
+#include "lessons/shard_file.h"
+#include "lessons/shards.h"
+
+static Model *create_model(void)
+{
+    Tensor image = input(28, 28, 1);
+    Tensor x = flatten(image);
+    for (int layer = 0; layer < 3; layer++)
+        x = relu(dense(x, 97));
+    return model(image, softmax(dense(x, 10)));
+}
+
+// After the training. The folder may hold the shards of an earlier run, of more workers or fewer.
+static void save(Model *model, const char *folder)
+{
+    Shard *shard = shard_new();
+    // TODO: reshard: add this worker's slice of each array of the state (array.own), and the
+    // numbers that a later run on another number of workers needs. make doc NAME=state_array, make
+    // doc NAME=shard_add.
+    shard_write(shard, folder, hvd_rank());
+    shard_free(shard);
+}
+
+// Before the training. All workers have begun with the root's random weights, no updates, and an
+// optimizer's state of zeros.
+static void restore(Model *model, const char *folder)
+{
+    // TODO: reshard: fill this worker's array.needed of each array from the shards, however many
+    // workers have saved them, and set the updates so far: model_optimizer(model)->iterations. Where
+    // a shard is missing, print which one to stderr, and end the program by exit(2). make doc
+    // NAME=shard_read, make doc NAME=shard_values.
+    (void)model, (void)folder;
+}
+
+int main(int argc, char **argv)
+{
+    hvd_init();
+    device_use(hvd_local_rank());
+    Args args = parse_args(argc, argv);
+    const char *folder = args.checkpoint_dir ? args.checkpoint_dir : "build/shards";
+    mkdir(folder, 0777); // it may be there already
+
+    Optimizer *opt = optimizer_in_equal_shards(adam(args.base_lr));
+    Model *model = compile(create_model(), CATEGORICAL_CROSSENTROPY, opt);
+    hvd_broadcast_model(model, 0);
+    if (args.resume)
+        restore(model, folder);
+    train_in_equal_shards(model, &args);
+    save(model, folder);
+    return 0;
+}

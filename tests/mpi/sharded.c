@@ -1,0 +1,78 @@
+// For test_sharded_checkpoints.sh: trains by Adam, all ranks with the same batch, and saves; or goes
+// on from what another number of ranks has saved. `sharded FOLDER save` makes three updates, saves
+// ckpt-1, and makes two more. `sharded FOLDER load` restores ckpt-1, and makes the two. Both print a
+// hash of the state as it was saved or restored; the weights in the end are FOLDER/NAME, which a
+// third word names. WHOLE=1: the optimizer is not in shards. CONV=1: the model has a convolution.
+
+#include <stdlib.h>
+#include <string.h>
+#include "hvdlab.h"
+#include "lessons/shards.h"
+
+static Model *create(Optimizer *optimizer)
+{
+    set_seed(1);
+    Tensor image = input(8, 8, 1);
+    Tensor x = getenv("CONV") ? max_pool(relu(batch_norm(conv2d(image, 5, 3))), 2) : image;
+    x = relu(dense(flatten(x), 13));
+    return compile(model(image, softmax(dense(x, 3))), CATEGORICAL_CROSSENTROPY, optimizer);
+}
+
+static void train(Model *m, int updates)
+{
+    float images[6 * 64];
+    int labels[6];
+    for (int i = 0; i < 6 * 64; i++)
+        images[i] = (float)(i * 37 % 101) / 50 - 1;
+    for (int i = 0; i < 6; i++)
+        labels[i] = i % 3;
+    for (int i = 0; i < updates; i++)
+        train_on_batch(m, &(Batch){images, labels, 6});
+}
+
+// Each rank's own slices together are the whole.
+static void print_state(Model *m)
+{
+    uint64_t hash = (uint64_t)optimizer_iterations(model_optimizer(m));
+    for (int i = 0; i < state_array_count(m); i++) {
+        StateArray array = state_array(m, i);
+        float *whole = calloc((size_t)array.length, sizeof *whole);
+        for (int k = array.own.begin; k < array.own.begin + array.own.count; k++)
+            whole[k] = array.values[k - array.needed.begin];
+        hvd_allreduce(whole, (size_t)array.length, HVD_SUM);
+        for (size_t byte = 0; byte < (size_t)array.length * sizeof *whole; byte++)
+            hash = (hash ^ ((unsigned char *)whole)[byte]) * 0x100000001b3; // FNV-1a
+        free(whole);
+    }
+    if (hvd_rank() == 0)
+        printf("state %016llx\n", (unsigned long long)hash);
+}
+
+int main(int argc, char **argv)
+{
+    hvd_init();
+    bool saves = argc > 3 && strcmp(argv[2], "save") == 0;
+    const char *folder = argc > 1 ? argv[1] : ".";
+    Optimizer *opt = getenv("WHOLE") ? hvd_distributed_optimizer(adam(0.01f))
+                                     : optimizer_in_equal_shards(adam(0.01f));
+    Model *m = create(opt);
+    hvd_broadcast_model(m, 0);
+    if (saves)
+        train(m, 3);
+    if (saves && !save_checkpoint(&(Training){.model = m, .epochs_done = 1}, folder, "ckpt-1"))
+        return 1;
+    if (!saves)
+        restore_checkpoint(m, NULL, folder, "ckpt-1");
+    if (!saves && getenv("BROADCAST"))
+        hvd_broadcast_model(m, 0);
+    if (!getenv("WHOLE"))
+        print_state(m);
+    train(m, 2);
+    if (getenv("TWICE")) { // from the middle of a training
+        restore_checkpoint(m, NULL, folder, "ckpt-1");
+        train(m, 2);
+    }
+    if (hvd_rank() == 0)
+        save_weights(m, folder, argc > 3 ? argv[3] : "weights");
+    return 0;
+}

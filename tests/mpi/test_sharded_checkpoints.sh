@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Checkpoints of an optimizer in shards: any number of ranks goes on from what another number has saved, with the same
+# bits; the later updates are the same but for rounding, with an optimizer that is not in shards, too; and a lost or damaged
+# part is named.
+
+. tests/lib.sh
+eval "$(common/scripts/mpi.sh env)"
+unset HVDLAB_DEVICES HVD_RANKS_PER_NODE HVD_LAYOUT HVDLAB_FLAGS HVDLAB_TRACE
+"$build/compile-step" tests/mpi/sharded.c "$folder/sharded" || exit 1
+
+# sharded RANKS save|load FOLDER NAME: what it prints is in $folder/NAME.out.
+sharded()
+{
+    limit=60 run mpirun -np "$1" "$folder/sharded" "$folder/$3" "$2" "$4"
+    cp "$folder/out" "$folder/$4.out"
+}
+done_well() { sharded "$@"; [[ $status -eq 0 ]] || fail "$*: status $status: $(cat "$folder/err")"; }
+
+# same_weights A B: to 1e-5.
+same_weights()
+{
+    python3 - "$1" "$2" <<'END' || fail "$3: other weights"
+import array, json, struct, sys
+def read(path):
+    data = open(path, "rb").read()
+    n = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + n])
+    return {k: array.array("f", data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])
+            for k, v in header.items() if k != "__metadata__" and "moving" not in k}
+a, b = read(sys.argv[1]), read(sys.argv[2])
+worst = max(abs(x - y) for k in a for x, y in zip(a[k], b[k]))
+sys.exit(a.keys() != b.keys() or not worst <= 1e-5)
+END
+}
+
+for conv in '' 1; do
+    export CONV=$conv
+    [[ -n $conv ]] || unset CONV
+    for before in 4 2; do
+        here=by-$before$conv
+        done_well "$before" save "$here" unbroken
+        state=$(cat "$folder/unbroken.out")
+        [[ $state = 'state '* ]] || fail "no state: $state"
+        [[ $(find "$folder/$here" -name 'ckpt-1.rank-*' | wc -l) -eq $before ]] || fail "$(ls "$folder/$here")"
+        for after in 1 2 3; do
+            [[ $after -eq 3 || $before$conv = 4 ]] || continue
+            done_well "$after" load "$here" "after-$after"
+            [[ $(cat "$folder/after-$after.out") = "$state" ]] ||
+                fail "$before to $after: other bits: $state, and then $(cat "$folder/after-$after.out")"
+            same_weights "$folder/$here/unbroken.safetensors" "$folder/$here/after-$after.safetensors" "$before to $after"
+        done
+    done
+done
+unset CONV
+BROADCAST=1 TWICE=1 done_well 3 load by-4 twice
+same_weights "$folder/by-4/unbroken.safetensors" "$folder/by-4/twice.safetensors" "broadcast, and restored twice"
+WHOLE=1 done_well 2 load by-4 whole
+same_weights "$folder/by-4/unbroken.safetensors" "$folder/by-4/whole.safetensors" "shards to a whole optimizer"
+WHOLE=1 done_well 2 save by-whole unbroken
+done_well 3 load by-whole shards
+same_weights "$folder/by-whole/unbroken.safetensors" "$folder/by-whole/shards.safetensors" "a whole optimizer to shards"
+
+# names WORDS: one line that names the part, and status 2.
+names()
+{
+    sharded "$1" load by-4 refused
+    [[ $status -eq 2 && $(grep -c "^sharded: " "$folder/err") -eq 1 ]] || fail "$2: status $status: $(cat "$folder/err")"
+    grep -qF -e "$2" "$folder/err" || fail "\"$2\" is not in: $(cat "$folder/err")"
+}
+part=$folder/by-4/ckpt-1.rank-3.safetensors
+cp "$part" "$folder/part"
+printf x | dd of="$part" bs=1 seek=$(($(stat -c %s "$part") - 5)) conv=notrunc 2>/dev/null
+names 2 "ckpt-1.rank-3.safetensors: the file is damaged"
+rm "$part"
+names 3 "ckpt-1.rank-3.safetensors: No such file or directory; it belongs to"
+cp "$folder/by-4/ckpt-1.rank-2.safetensors" "$part" # of the same checkpoint, but not this rank's
+names 1 "ckpt-1.safetensors: a part of optimizer/"
+cp "$folder/part" "$part"
+done_well 1 load by-4 again
+
+conclude
