@@ -85,16 +85,23 @@ static bool any_applied(const Updates *updates, int rank)
     return applied;
 }
 
+static bool computes_larger_batches(const Updates *updates, int rank)
+{
+    const Events *events = &updates->run->traces.of[rank];
+    EACH (at, events, "answers")
+        if (event_int(events->items[at], "training") &&
+            event_number(events->items[at], "images") > run_flag(updates->run, "--batch-size "))
+            return true;
+    return false;
+}
+
 static const Diagnosis *wrong_number(const Updates *updates, int rank)
 {
     int all = updates->steps * updates->epochs;
     if (!any_applied(updates, rank))
         return &d_no_update;
     if (total(updates, rank, false) < all)
-        return total(updates, rank, true) > total(updates, rank, false) &&
-                       all_from(updates, rank, 1)
-                   ? &d_one_large_batch
-                   : &d_batches_left_out;
+        return computes_larger_batches(updates, rank) ? &d_one_large_batch : &d_batches_left_out;
     if (first_other_number(updates, rank) < 0)
         return &d_same_batch_again;
     if (all_from(updates, rank, 1))

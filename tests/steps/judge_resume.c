@@ -82,10 +82,12 @@ static char *words_evidence(const Run *run, const char *words, const char *name)
     return evidence;
 }
 
-// By what the root does, right or wrong: that is judged elsewhere.
+// By what the root does before fit, right or wrong: that is judged elsewhere.
 static void judge_words(const Runs *runs, Report *report)
 {
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        if (restored_late(run))
+            return;
         bool there = has_rank(ranks_that_restored(run), 0);
         const char *file = there ? name_restored(run, 0) : "";
         char *name = there ? format_text("%.*s", (int)strcspn(file, "."), file) : NULL;

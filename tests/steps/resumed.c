@@ -103,11 +103,32 @@ bool all_restored_the_same(const Run *run)
     return true;
 }
 
+// What the rank restored when fit had begun, or was over; NULL: nothing.
+static const cJSON *restored_late_by(const Run *run, int rank)
+{
+    const Events *events = &run->traces.of[rank];
+    int fit = event_find(events, "fit", 0), at = fit < 0 ? -1 : event_find(events, "restored", fit);
+    return at < 0 ? NULL : events->items[at];
+}
+
+bool restored_late(const Run *run)
+{
+    for (int r = 0; r < run->ranks; r++)
+        if (restored_late_by(run, r))
+            return true;
+    return false;
+}
+
 static char *restored_evidence(const Run *run, const char *there)
 {
     char *evidence = format_text("the latest checkpoint there is %s", there ? there : "none");
-    for (int r = 0; r < run->ranks; r++)
+    for (int r = 0; r < run->ranks; r++) {
+        const cJSON *late = restored_late_by(run, r);
         text_add(&evidence, "\nrank %d restored %s", r, name_restored(run, r));
+        if (late)
+            text_add(&evidence, ", and %s after fit had begun",
+                     last_part(event_text(late, "path")));
+    }
     return evidence;
 }
 
@@ -119,18 +140,6 @@ static const Diagnosis *wrong_restored(const Run *run)
     if (ranks != all_ranks(run->ranks))
         return &d_restored_by_some;
     return all_restored_the_same(run) ? &d_older_checkpoint : &d_different_checkpoints;
-}
-
-// Something is restored when fit has begun, or is over.
-static bool restored_late(const Run *run)
-{
-    for (int r = 0; r < run->ranks; r++) {
-        const Events *events = &run->traces.of[r];
-        int fit = event_find(events, "fit", 0);
-        if (fit >= 0 && event_find(events, "restored", fit) >= 0)
-            return true;
-    }
-    return false;
 }
 
 bool judge_restored(const Runs *runs, Report *report)

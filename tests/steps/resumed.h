@@ -29,6 +29,9 @@ RankSet ranks_that_restored(const Run *run);
 const char *name_restored(const Run *run, int rank);
 bool all_restored_the_same(const Run *run);
 
+// True where a rank restored something when fit had begun, or was over.
+bool restored_late(const Run *run);
+
 // Reports whether all restore what is there.
 extern const Diagnosis d_not_restored, d_restored_by_some, d_different_checkpoints;
 bool judge_restored(const Runs *runs, Report *report);

@@ -161,9 +161,14 @@ check_form()
     ! grep -q ' (call [0-9]' "$here/out" || grep -q '(call 1 is the first' "$here/out" || complain "the number of a call is not explained"
     ! grep -q 'in fit, where a training' "$here/out" || ! grep -q 'in the all-reduce of the gradients' "$here/out" ||
         complain "ranks that compare their trainings are said to be in an all-reduce"
-    # Servers and workers have no ranks, and the worker that a check kills is nobody's mistake.
-    [[ $(of "${1##*,}" run) != *" servers="* ]] || ! odd=$(grep -E 'ranks? [0-9]|signal 9' "$here/out") ||
-        complain "of servers and workers: $odd"
+    # What is restored too late is shown, and that the root says so is no fault.
+    ! grep -q 'is restored when fit has begun' "$here/out" ||
+        { grep -q 'after fit had begun$' "$here/out" && ! grep -q "the root's message differs" "$here/out"; } ||
+        complain "what is restored too late is not shown, or the root's words are called wrong"
+    # Servers, workers and a process on several devices have no ranks, and the worker that a check kills is
+    # nobody's mistake.
+    [[ $(of "${1##*,}" run) != *@( servers=| 1 devices=)* ]] || ! odd=$(grep -E 'ranks? [0-9]|signal 9' "$here/out") ||
+        complain "of servers, workers or devices: $odd"
 }
 
 # check_json EXERCISE FILE: the same verdict as data, and the source beside it.
