@@ -52,10 +52,12 @@ static char *missing_fault(const Run *run)
 // there is none.
 static double shortest_batch(const Events *events)
 {
-    double shortest = INFINITY, begin = NAN;
+    double shortest = INFINITY, taken = NAN, begin = NAN;
     for (int i = 0; i < events->count; i++) {
         if (event_is(events->items[i], "images"))
-            begin = event_number(events->items[i], "t");
+            taken = event_number(events->items[i], "t");
+        else if (event_is(events->items[i], "gradient"))
+            begin = taken; // the next batch may be taken before the push
         else if (event_is(events->items[i], "ps_push"))
             shortest = fmin(shortest, // fmin leaves a NaN out
                             1e3 * (event_number(events->items[i], "t") - begin));

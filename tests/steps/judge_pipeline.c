@@ -24,7 +24,7 @@
 static const ItemProperty properties[] = {
     {READ, train_read_once, NULL},      {PASSES, whole_passes, NULL},
     {AUGMENTED, augmented_again, NULL}, {ORDER, other_orders, NULL},
-    {MEMORY, cache_size, NULL},         {BUFFER, buffer_size, NULL},
+    {MEMORY, cache_size, READ},         {BUFFER, buffer_size, NULL},
     {AHEAD, train_ahead, NULL},         {GOES_ON, trains_on, NULL},
     {EACH_ONCE, validated_once, NULL},  {TEST_READ, test_read_once, NULL},
     {TEST_OWN, test_ahead, NULL},       {0},

@@ -142,6 +142,7 @@ static const Explanation explanations[] = {
     {"needs the gradient of block", &d_backward_order_wrong},
     {"has no activations", &d_dropped_twice},
     {"has its gradients for this batch already", &d_computed_after_backward},
+    {"there is no batch", &d_no_batch},
     {"there is no block", &d_no_such_block},
     {"has no gradients yet", &d_block_left_out},
     {0},

@@ -11,11 +11,11 @@ enum { IMAGE_BYTES = 28 * 28, MAX_BATCHES_AHEAD = 4 };
 
 // ---- Reading.
 
-static const Diagnosis *why_read_again(const Stream *stream)
+static const Diagnosis *why_too_many(const Stream *stream)
 {
     if (!has_stage(stream, "cache"))
         return &d_not_cached;
-    return comes_before(stream, "repeat", "cache") ? &d_cached_after_repeat : &d_read_again;
+    return comes_before(stream, "repeat", "cache") ? &d_cached_after_repeat : &d_not_sharded;
 }
 
 static Fault read_once(const Worker *worker, const Stream *stream)
@@ -23,7 +23,7 @@ static Fault read_once(const Worker *worker, const Stream *stream)
     double read = most_of(stream, "read");
     if (read <= worker->shard)
         return NO_FAULT;
-    return found_wrong(why_read_again(stream),
+    return found_wrong(why_too_many(stream),
                        format_text("%.0f images were read of a shard of %d", read, worker->shard),
                        stream);
 }
@@ -51,8 +51,8 @@ Fault buffer_size(const void *item)
         return NO_FAULT;
     return found_wrong(
         held > asked ? &d_buffer_too_large : &d_buffer_too_small,
-        format_text("%.0f images have a place in the buffer, and --shuffle-buffer asks for %.0f",
-                    held, asked),
+        format_text("the buffer has room for %.0f images, and --shuffle-buffer asks for %.0f", held,
+                    asked),
         stream);
 }
 
