@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A check links the judges of its exercise alone: what they call is not in another judge's file.
+# A check links the judges of its exercise alone: what they call is not in another judge's file. And each diagnosis is shown
+# by a known mistake.
 
 . tests/lib.sh
 
@@ -19,5 +20,15 @@ while read -r exercise _; do
     done
     [[ ! -s $folder/called ]] || fail "$exercise calls $(head -n 3 "$folder/called" | xargs)"
 done < <(common/scripts/labs.sh table)
+
+# tests/mistakes/none has those that no patch can show, NAME: TEST.
+grep -ohE '^\[[^]/]+' tests/steps/diagnoses/*.txt | tr -d '[' | sort -u >"$folder/names"
+{
+    find tests/mistakes -name '*.patch' | sed -E 's,.*/,,; s/(--.*)?\.patch$//'
+    cat tests/mistakes/*/untouched
+} | sort -u >"$folder/shown"
+sed 's/:.*//' tests/mistakes/none | sort >"$folder/none"
+comm -23 "$folder/names" "$folder/shown" | comm -3 - "$folder/none" >"$folder/differ"
+[[ ! -s $folder/differ ]] || fail "without a known mistake, or (second column) named in tests/mistakes/none and shown or gone: $(head -n 5 "$folder/differ")"
 
 conclude
