@@ -339,9 +339,12 @@ static void report_idle_ranks(const Run *run, RankSet idle, const char *hint, co
 {
     RankSet traced = ranks_with(&run->traces, "start");
     bool is_known = idle & traced; // where there is no trace, nothing else is known
-    Diagnosis diagnosis = is_known ? d_not_all_ranks_train : d_not_all_ranks_train_no_trace;
+    bool alone = run_is_one_process(&run->plan);
+    Diagnosis diagnosis = alone      ? d_not_all_ranks_train_one_process
+                          : is_known ? d_not_all_ranks_train
+                                     : d_not_all_ranks_train_no_trace;
     diagnosis.hint = hint;
-    char *evidence = format_text("%s %s", rank_names(idle).text,
+    char *evidence = format_text("%s %s", alone ? "the program" : rank_names(idle).text,
                                  is_known ? "ended without having trained"
                                           : "ended and left no trace of any training");
     report_failure(report, property, &diagnosis, evidence_of_run(run, evidence));
@@ -349,7 +352,7 @@ static void report_idle_ranks(const Run *run, RankSet idle, const char *hint, co
 
 const char *end_property(const RunPlan *plan)
 {
-    if (plan->devices && plan->ranks == 1)
+    if (run_is_one_process(plan))
         return "the program trains, and comes to its end";
     if (plan->servers)
         return "all processes come to the end of the program";

@@ -54,7 +54,7 @@ static char *hosts_of(const char *layout)
 char *evidence_of_run(const Run *run, char *evidence)
 {
     const RunPlan *plan = &run->plan;
-    bool by_devices = plan->devices && plan->ranks == 1;
+    bool by_devices = run_is_one_process(plan);
     int count = by_devices ? plan->devices : plan->ranks;
     char *hosts = plan->layout ? hosts_of(plan->layout) : NULL;
     char *longer = format_text("%s %d %s%s%s%s", plan->servers ? "with" : "on", count,

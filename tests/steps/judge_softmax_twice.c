@@ -312,12 +312,12 @@ static Fault images_fault(const Run *run)
     int epochs = (int)run_flag(run, "--epochs "), other = first_other_epoch(&passes, epochs);
     Fault fault = NO_FAULT;
     if (other >= 0) {
-        fault = fault_with(&d_training_changed, "of %d images, %d epochs; epoch %d:\n",
-                           passes.total, epochs, other + 1);
+        fault = fault_with(&d_training_changed, "of %d images, %d epochs; epoch %d:", passes.total,
+                           epochs, other + 1);
         if (other < passes.count[0])
             add_passes(&fault.evidence, &passes, other);
         else
-            text_add(&fault.evidence, "is not there");
+            text_add(&fault.evidence, " there is none");
     }
     passes_free(&passes);
     return fault;

@@ -180,10 +180,11 @@ void add_passes(char **evidence, const Passes *passes, int pass)
 {
     for (int r = 0; r < passes->run->ranks; r++) {
         const Pass *own = &passes->of[r][pass];
+        if (!run_is_one_process(&passes->run->plan))
+            text_add(evidence, "\nrank %d:", r);
         text_add(evidence,
-                 "\nrank %d: %d images in %d batches, %d different ones; %d different ones over "
-                 "all epochs",
-                 r, own->count, own->batches, pass_distinct(own, passes->total),
+                 " %d images in %d batches, %d different ones; %d different ones over all epochs",
+                 own->count, own->batches, pass_distinct(own, passes->total),
                  distinct_ever(passes, r));
     }
 }

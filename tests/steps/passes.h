@@ -48,7 +48,8 @@ int times_drawn(const Passes *passes, int pass, int image);
 typedef bool (*ImageTest)(const Passes *passes, int pass, int image);
 char *images_text(const Passes *passes, int pass, ImageTest is_meant, int *count);
 
-// "rank 0: 12 images in 4 batches, 9 different ones; in all epochs 9", a line for each rank.
+// "rank 0: 12 images in 4 batches, 9 different ones; in all epochs 9", a line for each rank; where there
+// is but one process, what follows the colon.
 void add_passes(char **evidence, const Passes *passes, int pass);
 
 #endif

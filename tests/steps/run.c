@@ -423,6 +423,11 @@ bool run_trains(const RunPlan *plan)
     return !plan->servers && strstr(plan->flags, "--epochs ") != NULL;
 }
 
+bool run_is_one_process(const RunPlan *plan)
+{
+    return plan->devices && plan->ranks == 1;
+}
+
 int run_node(const Run *run, int rank)
 {
     const char *at = run->plan.layout;

@@ -56,6 +56,9 @@ double run_flag(const Run *run, const char *flag);
 // True where the run is asked for epochs, and has no servers: then every rank trains, by fit().
 bool run_trains(const RunPlan *plan);
 
+// True where one process, which is no rank, is on the run's devices.
+bool run_is_one_process(const RunPlan *plan);
+
 // The simulated node of a rank, and what hvd says of the rank there.
 int run_node(const Run *run, int rank);
 int run_local_rank(const Run *run, int rank);
