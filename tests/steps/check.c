@@ -417,7 +417,9 @@ static void judge_replaced(const Check *check, const Exercise *exercise, Report 
         any = true;
         char *property = format_text("%s is not called: the exercise is to do without", function);
         char *mistake = format_text("%s does what the exercise asks you to write.", function);
-        char *callers = process_names(&run->traces, ranks_that_called(run, function));
+        char *callers = run_is_one_process(&run->plan)
+                            ? format_text("the program")
+                            : process_names(&run->traces, ranks_that_called(run, function));
         report_failure(report, property, &(Diagnosis){"library-did-it", mistake, NULL},
                        format_text("%s called %s", callers, function));
         free(callers);
