@@ -79,7 +79,7 @@ real_table()
 use()
 {
     for count in "${micro_batches[@]}"; do
-        HVDLAB_DEVICES=4 "$work/$1" "${flags[@]}" --images $((6 * batch)) --pace 1600 --micro-batches "$count" |
+        HVDLAB_DEVICES=4 "$work/$1" "${flags[@]}" --images $((3 * batch)) --pace 4800 --micro-batches "$count" |
             awk '/^Stage 0: / { printf "%d %s ", $3, $6 } /^Stage / { idle += $9; stages++ } END { printf "%.0f\n", idle / stages }'
     done >"$work/use-$1"
 }

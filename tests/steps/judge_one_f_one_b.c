@@ -26,8 +26,8 @@ enum { FORWARD_TIME = 1, BACKWARD_TIME = 2 };
 static bool is_not_drained(const StageOf *stage, int micros)
 {
     bool forward = true, backward = true;
-    for (int k = 0; k < micros; k++) {
-        forward = forward && find_call(stage, FORWARD, k) >= 0;
+    for (int k = 0; k < micros && forward; k++) {
+        forward = find_call(stage, FORWARD, k) >= 0;
         backward = backward && find_call(stage, BACKWARD, k) >= 0;
     }
     return forward && !backward;
