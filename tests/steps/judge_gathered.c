@@ -283,10 +283,11 @@ static void judge_growth(const Runs *runs, Report *report)
 
 // ---- What travels.
 
-// Bytes of a rank in a step: of all weights, and received in functions for passes and for updates.
+// Bytes in a step: of all weights; received by all ranks together in functions for passes and for
+// updates.
 typedef struct {
     const Run *run;
-    int rank, number;
+    int number;
     double all, in_passes, in_updates;
 } StepBytes;
 
@@ -309,15 +310,13 @@ static double received(const Run *run, const cJSON *event, int rank)
     return bytes;
 }
 
-static bool read_step(const Events *events, int *at, StepBytes *step)
+static bool read_step(const Events *events, int *at, StepBytes *step, int rank)
 {
     bool updating = false, ready = false;
-    step->number++;
-    step->all = step->in_passes = step->in_updates = 0;
     for (; *at < events->count; ++*at) {
         const cJSON *event = events->items[*at];
         if (event_is(event, "piece")) {
-            step->all += event_number(event, "count") * (double)sizeof(float);
+            step->all += rank == 0 ? event_number(event, "count") * (double)sizeof(float) : 0;
             ready = true;
         } else if (event_is(event, "piece_end")) {
             ready = false;
@@ -327,21 +326,23 @@ static bool read_step(const Events *events, int *at, StepBytes *step)
             ++*at;
             return true;
         } else if (!ready && moves_values(event)) {
-            *(updating ? &step->in_updates : &step->in_passes) +=
-                received(step->run, event, step->rank);
+            *(updating ? &step->in_updates : &step->in_passes) += received(step->run, event, rank);
         }
     }
     return false;
 }
 
-// Each step of each rank, the ranks one after another.
 static Fault each_step(const Runs *runs, const Run *run, ItemFault fault)
 {
     (void)runs;
     Fault found = NO_FAULT;
-    for (int r = 0; r < run->ranks; r++) {
-        StepBytes step = {.run = run, .rank = r};
-        for (int at = 0; !found.diagnosis && read_step(&run->traces.of[r], &at, &step);)
+    StepBytes step = {.run = run};
+    int at[MAX_RANKS] = {0};
+    for (bool there = true; there && !found.diagnosis;) {
+        step = (StepBytes){.run = run, .number = step.number + 1};
+        for (int r = 0; r < run->ranks; r++)
+            there = read_step(&run->traces.of[r], &at[r], &step, r) && there;
+        if (there)
             found = (*fault)(&step);
     }
     return found;
@@ -351,15 +352,15 @@ static Fault each_step(const Runs *runs, const Run *run, ItemFault fault)
 static Fault once_fault(const void *item)
 {
     const StepBytes *step = item;
-    double others = (step->run->ranks - 1.0) / step->run->ranks * step->all;
+    double others = (step->run->ranks - 1.0) * step->all; // of all ranks, for one pass
     bool late = step->in_updates > others / 2;
     double most = 2 * others * 1.6; // to one worker and from there to all takes half as much again
     if (step->run->ranks == 1 || step->number == 1 || !(late || step->in_passes > most))
         return NO_FAULT;
     return fault_with(late ? &d_gathered_after_the_update : &d_gathered_too_often,
-                      "step %d: rank %d receives %.1f MB of weights in passes, and %.1f MB in the "
+                      "step %d: together the workers receive %.1f MB in passes, and %.1f MB in the "
                       "update\nthe parts of the other workers, for two passes: %.1f MB",
-                      step->number, step->rank, step->in_passes / 1e6, step->in_updates / 1e6,
+                      step->number, step->in_passes / 1e6, step->in_updates / 1e6,
                       2 * others / 1e6);
 }
 

@@ -35,7 +35,7 @@ drawn() { common/scripts/coverage.sh "$trace" "$1" | sed -n 's/.*: \([0-9.]*\) %
 images() { sed -n 's/.*images: \([0-9]*\) .*/\1/p' "$out" | tail -n 1; }
 checkpoints() { find "$saved" -name '*.safetensors' ! -name '*.rank-*' 2>/dev/null | wc -l; }
 # MB of rank 0: weights, gradients and optimizer.
-memory() { awk '$1 == "0" && NF == 5 { print $2 + $3 + $4 }' "$out" | tail -n 1; }
+memory() { awk '$1 == "0" && NF == 6 { print $2 + $3 + $4 }' "$out" | tail -n 1; }
 shards() { find "$saved" -name 'shard-*' -size +100k 2>/dev/null | wc -l; }
 goes_on() { timeout $((limit * patience)) bash -c "$line" >"$out.again" 2>&1 </dev/null && echo 0 || echo 1; }
 
@@ -63,6 +63,7 @@ save | --images 64 --batch-size 8 --epochs 2 | checkpoints | u == 0 && s >= 2 | 
 resume | --images 64 --batch-size 4 --epochs 1 | goes_on | u == 1 && s == 0 | a second run goes on from the first
 two_level | --images 64 --batch-size 8 --max-count 1024 | between_hosts | u > 2 * s | fewer bytes go between the hosts
 zero | --images 128 --batch-size 8 | memory | u > 1.5 * s | a part of the optimizer on each worker
+gathered | --images 128 --batch-size 8 | memory | u > 1.5 * s | the weights of a layer only while it is computed
 reshard | --images 64 --batch-size 8 | shards | u == 0 && s == 4 | each worker saves its shard
 recompute | --images 20 --batch-size 8 | last activations | u > 2 * s | activations that are kept'
 
