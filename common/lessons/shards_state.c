@@ -120,29 +120,28 @@ uint64_t shards_hash(float value, int place)
 
 enum { BLOCKS = 16 }; // of an array, so that a check sees where two differ
 
-static void trace_array(const StateArray *array, int number)
+static void trace_array(StateArray array, int number)
 {
     uint64_t blocks[BLOCKS] = {0};
     char text[BLOCKS * 17 + 1] = "";
-    for (int i = 0; i < array->needed.count; i++) {
-        int place = array->needed.begin + i;
-        blocks[(int64_t)place * BLOCKS / array->length] += shards_hash(array->values[i], place);
+    for (int i = 0; i < array.needed.count; i++) {
+        int place = array.needed.begin + i;
+        blocks[(int64_t)place * BLOCKS / array.length] += shards_hash(array.values[i], place);
     }
     for (int b = 0; b < BLOCKS; b++)
         snprintf(text + 17 * b, sizeof text - 17 * (size_t)b, "%016" PRIx64 " ", blocks[b]);
-    trace("state_array", NUMBER("number", number), TEXT("name", array->name),
-          NUMBER("length", array->length), NUMBER("begin", array->needed.begin),
-          NUMBER("count", array->needed.count), TEXT("bits", text));
+    trace("state_array", NUMBER("number", number), TEXT("name", array.name),
+          NUMBER("length", array.length), NUMBER("begin", array.needed.begin),
+          NUMBER("count", array.needed.count), TEXT("bits", text));
 }
 
 static void trace_state(Model *model)
 {
+    int count = state_array_count(model);
     trace("state", NUMBER("updates", optimizer_iterations(model_optimizer(model))),
-          NUMBER("arrays", state_array_count(model)));
-    for (int i = 0; i < state_array_count(model) && trace_on(); i++) {
-        StateArray array = state_array(model, i);
-        trace_array(&array, i);
-    }
+          NUMBER("arrays", count));
+    for (int i = 0; i < count && trace_on(); i++)
+        trace_array(state_array(model, i), i);
 }
 
 void train_in_equal_shards(Model *model, const Args *args)

@@ -446,7 +446,7 @@ static void add_shards(Safetensors *file, const Model *model)
 
 struct ShardsRead {
     int count;
-    bool **there; // of each tensor of the state, which numbers
+    char **there; // of each tensor of the state, 1 for the numbers that are
 };
 
 ShardsRead *shards_begin(const Model *model)
@@ -456,7 +456,7 @@ ShardsRead *shards_begin(const Model *model)
     read->there = allocate((size_t)read->count, sizeof *read->there);
     for (int i = model_variable_count(model); i < read->count; i++)
         read->there[i] =
-            allocate(model_variable(model, state_tensor(model, i).variable)->length, sizeof(bool));
+            allocate(model_variable(model, state_tensor(model, i).variable)->length, 1);
     return read;
 }
 
@@ -479,7 +479,7 @@ void put_shards(ShardsRead *read, const char *path, const Safetensors *part, Mod
         size_t begin = (size_t)shard_begin(part, variable);
         model_write_slot_at(model, tensor.slot, variable->offset + begin, (size_t)shard->count,
                             shard->data);
-        memset(read->there[i] + begin, true, (size_t)shard->count);
+        memset(read->there[i] + begin, 1, (size_t)shard->count);
     }
 }
 
@@ -488,7 +488,7 @@ void shards_end(ShardsRead *read, const char *path, const Model *model)
     for (int i = model_variable_count(model); i < read->count; i++) {
         StateTensor tensor = state_tensor(model, i);
         size_t length = model_variable(model, tensor.variable)->length;
-        if (memchr(read->there[i], false, length))
+        if (memchr(read->there[i], 0, length))
             die("%s: a part of %s is in no worker's shard", path, tensor.name);
         free(read->there[i]);
     }

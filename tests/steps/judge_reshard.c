@@ -325,7 +325,7 @@ static Fault restored_fault(const Runs *runs, const Run *run)
 static int pieces_of(const Run *run)
 {
     const Events *events = &run->traces.of[0];
-    double most = -1;
+    double most = 0;
     EACH (at, events, "piece_updated")
         most = fmax(most, event_number(events->items[at], "number"));
     return (int)most + 1;

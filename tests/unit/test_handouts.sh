@@ -47,7 +47,7 @@ export HVDLAB_PATIENCE=${HVDLAB_PATIENCE:-$patience}
 others=" awk cat convert common/scripts/cluster.sh common/scripts/coverage.sh labs/08-parameter-server/measure_servers.sh"
 others+=" labs/09-many-machines/measure_hosts.sh"
 others+=" common/scripts/servers.sh common/scripts/slurm.sh cp eval export git labs/09-many-machines/slurm/grade.sh mkdir"
-others+=" nproc nvidia-smi pkill podman python3 apptainer rm sbatch sed squeue ssh-keygen torchrun wait "
+others+=" ls nproc nvidia-smi pkill podman python3 apptainer rm sbatch sed squeue ssh-keygen torchrun wait "
 
 fail()
 {
