@@ -82,9 +82,12 @@ char *latest_checkpoint(const char *folder);
 // Restores the model, which must be compiled, and its optimizer from the checkpoint of this name.
 // With a `fit` (else NULL) also restores this worker's random numbers, and sets the epoch and step
 // in `fit` so that fit(model, fit) continues the training; batches, steps and callbacks must be set
-// before. A worker's saved state goes to the worker of the same rank; that of an optimizer in shards
-// to all of them, whose optimizer may be in shards or not. If the number of workers or
+// before. A worker's saved state goes to the worker of the same rank. If the number of workers or
 // the batches differ, the state that can't be restored starts new, and a note says which.
+//
+// The state of an optimizer in shards is put together from all workers' files, for any number of
+// workers, whose optimizer may be in shards or not. Each worker has all of it in memory until the
+// next update. It needs a processor that lays out the weights of convolutions in the same order.
 //
 // A file that is damaged or cut, or is of another format, and one of another model or optimizer
 // (its constants, too, except the learning rate, which is restored) makes the program exit with an

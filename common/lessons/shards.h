@@ -81,8 +81,8 @@ typedef struct {
     float *values; // these, `needed.count` numbers
 } StateArray;
 
-// How many arrays there are, and one of them, from 0. The order is the same on all workers. Both end
-// the program where the model has another optimizer.
+// How many arrays there are, and one of them, from 0. The order is the same on all workers. A model
+// with another optimizer makes the program exit with an error message.
 int state_array_count(Model *model);
 StateArray state_array(Model *model, int number);
 

@@ -75,10 +75,10 @@ static void set_environment(const Sandbox *sandbox, const RunPlan *plan)
     setenv("HVDLAB_TRACE", sandbox->pipes, 1);
     setenv("HVDLAB_SYNCHRONOUS_SENDS", "1", 1);
     setenv("HVDLAB_LATE_NAMES", "1", 1);
-    if (plan->kill) {
+    if (plan->kill)
         setenv("HVDLAB_KILL", plan->kill, 1);
+    if (plan->kill || plan->lose)
         setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 1); // the others end at once, too
-    }
     if (plan->full)
         setenv("HVDLAB_FULL", plan->full, 1);
     if (plan->layout)
