@@ -385,7 +385,7 @@ bool state_is_in_parts(const Model *model)
     return optimizer->part_count > 0 && !optimizer->slots[0];
 }
 
-// Layouts depend on the processor, but for dense layers.
+// Layouts depend on the processor, except for dense layers.
 static char *layout_text(const Model *model)
 {
     return format_text("%016" PRIx64, model_layout(model));

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checkpoints of an optimizer in shards: any number of ranks goes on from what another number has saved, with the same
-# bits; the later updates are the same but for rounding, with an optimizer that is not in shards, too; and a lost or damaged
+# bits; the later updates are the same except for rounding, with an optimizer that is not in shards, too; and a lost or damaged
 # part is named.
 
 . tests/lib.sh
