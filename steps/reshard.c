@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include "hvdlab.h"
 #include "lessons/shard_file.h"
-#include "lessons/shards.h"
+#include "lessons/shards_state.h"
 
 static Model *create_model(void)
 {

@@ -8,7 +8,8 @@
 
 look()
 {
-    : "${alone:=$((2 * $("${0%/*}/../common/scripts/cores.sh")))}"
+    : "${cores:=$("${0%/*}/../common/scripts/cores.sh")}"
+    alone=$((2 * ${cores:-1}))
     read -r load _ <"${TEST_LOADAVG:-/proc/loadavg}"
     busy=$(((${load%.*} + alone) / alone))
     busy=$((busy < 4 ? busy : 4))
@@ -23,12 +24,15 @@ trap 'kill $running $clock; wait $running; exit 143' INT TERM HUP
     trap - INT TERM HUP
     for ((left = 12 * $1; left > 0; left -= 12 / busy)); do # twelfths of a second: a second is 12, 6, 4 or 3
         read -rt 1 -u $never
+        kill -0 $running || exit
         look
     done
+    trap '' TERM
     kill $running
 ) >/dev/null </dev/null &
 clock=$!
 wait $running
 status=$?
-kill $clock || status=124
+kill $clock
+wait $clock && status=124
 exit $status

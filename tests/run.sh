@@ -121,7 +121,7 @@ run()
     [[ $limit != - ]] || limit=${TEST_TIMEOUT:-300}
     # (Two and a half hours are enough for any, and a test that hangs is to end.)
     local longest=$((limit > 9000 ? limit : 9000))
-    local -x TEST_PATIENCE=${CK_TIMEOUT_MULTIPLIER:-1} # of checks, which look themselves how busy it is
+    local -x TEST_PATIENCE=${TEST_PATIENCE:-${CK_TIMEOUT_MULTIPLIER:-1}} # of checks, which look themselves how busy it is
     local -x CK_TIMEOUT_MULTIPLIER=$((TEST_PATIENCE * $(tests/limit.sh busy)))
     limit=$((limit * TEST_PATIENCE))
     limit=$((limit < longest ? limit : longest))
@@ -136,7 +136,7 @@ run()
     case $status in
     0) result=passed words=ok ;;
     77) result=skipped words=skipped ;;
-    124 | 137) result=failed words="FAIL (ended after $limit s)" ;;
+    124 | 137) result=failed words="FAIL (ended; its limit is $limit s)" ;;
     *)
         result=failed words="FAIL (status $status)"
         ! crashed $status "$folder/output-$1" || result=crashed

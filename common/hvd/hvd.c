@@ -259,14 +259,14 @@ static void broadcast_model(const char *caller, Model *model, int root)
         transport->broadcast(statistics, length, root);
 
     Optimizer *optimizer = optimizer_innermost(model_optimizer(model));
-    bool has_slots = optimizer->part_count == 0 || optimizer->slots[0]; // else each has its parts
-    int64_t counts[] = {optimizer->iterations, model_passes(model), has_slots};
+    int64_t counts[] = {optimizer->iterations, model_passes(model),
+                        !optimizer_is_in_parts(optimizer)}; // else each has its parts
     MPI_Bcast(counts, 3, MPI_INT64_T, root, comm);
     optimizer->iterations = counts[0];
     model_set_passes(model, counts[1]);
     MPI_Bcast(&optimizer->rule.learning_rate, 1, MPI_FLOAT, root, comm);
     if (optimizer->iterations == 0) {
-        optimizer_free_slots(optimizer); // the first update makes them again, zeroed
+        optimizer_drop_state(optimizer);
     } else if (counts[2]) {
         optimizer_allocate_slots(optimizer, parameters);
         for (int i = 0; i < optimizer->slot_count; i++)

@@ -4,9 +4,12 @@
 #ifndef HVDLAB_SHARD_FILE_H
 #define HVDLAB_SHARD_FILE_H
 
-#include "lessons/shards.h"
-
 #pragma GCC visibility push(default) // a step may call what follows
+
+// `count` numbers of an array from number `begin` on.
+typedef struct {
+    int begin, count;
+} Slice;
 
 typedef struct Shard Shard;
 

@@ -68,7 +68,8 @@ float *kept_gradients(Piece *piece, int count)
 void shards_need_state(Piece *piece, int begin, int count)
 {
     Optimizer *optimizer = &piece->shards->optimizer;
-    if (piece->count < 0) {
+    bool is_new = piece->count < 0;
+    if (is_new) {
         piece->begin = begin;
         piece->count = count;
         piece->part = optimizer->part_count++;
@@ -81,6 +82,8 @@ void shards_need_state(Piece *piece, int begin, int count)
         optimizer->state_bytes +=
             (size_t)optimizer->slot_count * part->count * sizeof *part->slots[0];
     }
+    if (piece->shards->updates && !is_new)
+        return;
     const StatePart *part = &optimizer->parts[piece->part];
     for (int i = 0; i < optimizer->slot_count && optimizer->slots[i]; i++)
         memcpy(part->slots[i], optimizer->slots[i] + part->offset, part->count * sizeof(float));
@@ -305,6 +308,10 @@ static void apply(Optimizer *self, const Parameters *parameters)
     if (shards->parameters != parameters)
         die("optimizer_in_shards: the model does not pass its gradients on: give this optimizer to "
             "compile() itself, and wrap it in no other one");
+    for (int i = 0; i < shards->piece_count; i++)
+        if (shards->pieces[i].count >= 0)
+            shards_need_state(&shards->pieces[i], 0, 0);
+    shards->updates = true;
     self->iterations++;
     for (int i = 0; i < shards->piece_count; i++) {
         Piece *piece = &shards->pieces[i];
@@ -315,6 +322,7 @@ static void apply(Optimizer *self, const Parameters *parameters)
                   NUMBER("weights", print_of(piece, weights_of(piece), 0, (int)piece->length)));
     }
     optimizer_free_slots(self); // all parts have theirs
+    shards->updates = false;
     if (shards->divide)
         trace("process_memory", NUMBER("bytes", resident_memory()));
 }

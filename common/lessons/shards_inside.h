@@ -33,13 +33,14 @@ struct Shards {
     void (*after)(Piece *piece);
     size_t own_length, whole_length; // floats of weights: kept; of whole pieces
     int whole;                       // pieces
+    bool updates;                    // an update has begun, and taken what a checkpoint restored
 };
 
 // The first call makes the pieces of the model.
 void shards_make_pieces(Shards *shards, const Parameters *parameters);
 
-// Gives these weights of a piece their state: zeros, where it has none yet, or what a checkpoint
-// has restored.
+// Gives these weights of a piece their state: zeros, where it has none yet; before an update what a
+// checkpoint has restored.
 void shards_need_state(Piece *piece, int begin, int count);
 
 // Equal numbers at equal places of an array have equal hashes, and the sums of those of slices add

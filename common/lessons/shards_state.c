@@ -1,7 +1,7 @@
 // An optimizer in equal shards: which part of each piece a worker keeps, where the arrays of its
 // state lie, and hashes of them for a check.
 
-#include "lessons/shards_inside.h"
+#include "lessons/shards_state.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,6 +13,7 @@
 #include "comm/comm.h"
 #include "data/dataset.h"
 #include "lessons/exercises.h"
+#include "lessons/shards_inside.h"
 #include "nn/weights.h"
 #include "observe/trace.h"
 

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "backend/backend.h"
 #include "base/rng.h"
 #include "observe/span.h"
@@ -32,6 +33,19 @@ void optimizer_free_slots(Optimizer *self)
             backend_of(self->device)->release(self->device, self->slots[i]);
         self->slots[i] = NULL;
     }
+}
+
+bool optimizer_is_in_parts(const Optimizer *self)
+{
+    return self->takes_pieces && self->iterations > 0 && !self->slots[0];
+}
+
+void optimizer_drop_state(Optimizer *self)
+{
+    optimizer_free_slots(self); // the first update makes them again, zeroed
+    for (int i = 0; i < self->part_count; i++)
+        for (int slot = 0; slot < self->slot_count; slot++)
+            memset(self->parts[i].slots[slot], 0, self->parts[i].count * sizeof(float));
 }
 
 const char *slot_name(UpdateKind kind, int slot)

@@ -23,6 +23,7 @@ typedef struct Optimizer Optimizer;
 
 // Before and after an operation with weights reads them: in the forward pass, in the backward pass.
 typedef enum { FORWARD_BEGINS, FORWARD_ENDS, BACKWARD_BEGINS, BACKWARD_ENDS } PassMoment;
+
 // State that is not in slots: that of `count` weights from `offset` of the arena on.
 typedef struct {
     size_t offset, count;
@@ -104,6 +105,12 @@ void optimizer_allocate_slots(Optimizer *optimizer, const Parameters *parameters
 
 // Frees them: the next update starts as the first one does.
 void optimizer_free_slots(Optimizer *optimizer);
+
+// True if the state is in parts; alike on all ranks, also where a rank has no part.
+bool optimizer_is_in_parts(const Optimizer *optimizer);
+
+// The state of no updates: no slots, and zeros in the parts.
+void optimizer_drop_state(Optimizer *optimizer);
 
 void optimizer_free(Optimizer *optimizer);
 

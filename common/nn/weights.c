@@ -95,9 +95,18 @@ bool fits_state(const Model *model, const StateTensor *tensor, const Safetensor 
     return fits;
 }
 
+static void check_model(const Model *model, const char *caller)
+{
+    model_check_compiled(model, caller);
+    const Optimizer *optimizer = model_optimizer(model);
+    if (optimizer->pass && optimizer->weight_bytes > 0)
+        die("%s: with weights_in_shards() no worker has all weights from the first pass on",
+            caller);
+}
+
 void save_weights(const Model *model, const char *folder, const char *name)
 {
-    model_check_compiled(model, __func__);
+    check_model(model, __func__);
     if (!folder || !name)
         die("%s: the folder or the name is missing (NULL)", __func__);
     char *path = format_text("%s/%s.safetensors", folder, name);
@@ -168,7 +177,7 @@ void put_weights(const Safetensors *file, Model *model, int count)
 
 void load_weights(Model *model, const char *path)
 {
-    model_check_compiled(model, __func__);
+    check_model(model, __func__);
     if (!path)
         die("%s: the path is missing (NULL)", __func__);
     Safetensors *file = read_weights(path);

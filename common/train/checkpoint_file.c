@@ -381,8 +381,7 @@ void put_tensors(const Safetensors *file, Model *model)
 
 bool state_is_in_parts(const Model *model)
 {
-    const Optimizer *optimizer = optimizer_innermost(model_optimizer(model));
-    return optimizer->part_count > 0 && !optimizer->slots[0];
+    return optimizer_is_in_parts(optimizer_innermost(model_optimizer(model)));
 }
 
 // Layouts depend on the processor, except for dense layers.

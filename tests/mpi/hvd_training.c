@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "base/memory.h"
 #include "lessons/shards.h"
+#include "lessons/shards_state.h"
 
 Model *small_model(Optimizer *optimizer)
 {

@@ -3,11 +3,13 @@
 // ckpt-1, and makes two more. `sharded FOLDER load` restores ckpt-1, and makes the two. Both print a
 // hash of the state as it was saved or restored; the weights in the end are FOLDER/NAME, which a
 // third word names. WHOLE=1: the optimizer is not in shards. CONV=1: the model has a convolution.
+// OWNERS=K: whole pieces belong to ranks, from rank K on, and other ranks have no state.
 
 #include <stdlib.h>
 #include <string.h>
 #include "hvdlab.h"
 #include "lessons/shards.h"
+#include "lessons/shards_state.h"
 
 static Model *create(Optimizer *optimizer)
 {
@@ -48,14 +50,44 @@ static void print_state(Model *m)
         printf("state %016llx\n", (unsigned long long)hash);
 }
 
+static int owner_of(const Piece *piece)
+{
+    static const Piece *pieces[8];
+    int n = 0;
+    while (pieces[n] && pieces[n] != piece)
+        n++;
+    pieces[n] = piece;
+    return (n + atoi(getenv("OWNERS"))) % hvd_size();
+}
+
+// All ranks have the same gradients.
+static void keep_of_owner(Piece *piece)
+{
+    size_t count = owner_of(piece) == hvd_rank() ? (size_t)piece_count(piece) : 0;
+    memcpy(kept_gradients(piece, (int)count), piece_gradients(piece), count * sizeof(float));
+}
+
+static void update_by_owner(Piece *piece)
+{
+    if (owner_of(piece) == hvd_rank())
+        update_weights(piece, 0, piece_count(piece));
+    hvd_broadcast(piece_weights(piece), (size_t)piece_count(piece), owner_of(piece));
+}
+
+static Optimizer *create_optimizer(void)
+{
+    Optimizer *opt = adam(0.01f);
+    return getenv("WHOLE")    ? hvd_distributed_optimizer(opt)
+           : getenv("OWNERS") ? optimizer_in_shards(opt, keep_of_owner, update_by_owner)
+                              : optimizer_in_equal_shards(opt);
+}
+
 int main(int argc, char **argv)
 {
     hvd_init();
     bool saves = argc > 3 && strcmp(argv[2], "save") == 0;
     const char *folder = argc > 1 ? argv[1] : ".";
-    Optimizer *opt = getenv("WHOLE") ? hvd_distributed_optimizer(adam(0.01f))
-                                     : optimizer_in_equal_shards(adam(0.01f));
-    Model *m = create(opt);
+    Model *m = create(create_optimizer());
     hvd_broadcast_model(m, 0);
     if (saves)
         train(m, 3);
@@ -65,7 +97,7 @@ int main(int argc, char **argv)
         restore_checkpoint(m, NULL, folder, "ckpt-1");
     if (!saves && getenv("BROADCAST"))
         hvd_broadcast_model(m, 0);
-    if (!getenv("WHOLE"))
+    if (!getenv("WHOLE") && !getenv("OWNERS"))
         print_state(m);
     train(m, 2);
     if (getenv("TWICE")) { // from the middle of a training

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include "hvdlab.h"
 #include "lessons/shards.h"
+#include "lessons/shards_state.h"
 
 static Model *net(void)
 {

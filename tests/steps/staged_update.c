@@ -97,7 +97,9 @@ Fault once_fault(const void *item)
 static bool is_whole_batch(const Staged *p, const StageOf *stage, int s)
 {
     double changed = (stage->arena - stage->arena_after) / p->rate;
-    return fabs(stage->applied - stage->value) <= TOLERANCE * p->scale[s] &&
+    bool same = !isfinite(stage->value) || // there is none to compare with
+                fabs(stage->applied - stage->value) <= TOLERANCE * p->scale[s];
+    return same &&
            fabs(changed - stage->applied) <= TOLERANCE * p->scale[s] + WEIGHTS_ROUNDING / p->rate;
 }
 

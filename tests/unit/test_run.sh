@@ -29,13 +29,19 @@ ends()
 
 ends 0 "good ok" "none skipped" "1 passed, 0 failed, 1 skipped" -- "a - good : true" "a - none : exit 77"
 ends 1 "good ok" "bad FAIL (status 3)" "    a reason" "1 passed, 1 failed" -- "b - good : true" "b - bad : echo a reason; exit 3"
-ends 1 "slow FAIL (ended after 1 s)" "0 passed, 1 failed" -- "a 1 slow : sleep 20"
+ends 1 "slow FAIL (ended; its limit is 1 s)" "0 passed, 1 failed" -- "a 1 slow : sleep 20"
 CK_TIMEOUT_MULTIPLIER=3 ends 0 "slow ok" -- "a 1 slow : sleep 2"
 TEST_LOADAVG=$folder/busy ends 0 "slow ok" -- "a 1 slow : sleep 2"
 # And so may what the test itself ends; the checks look how busy it is.
 TEST_LOADAVG=$folder/busy CK_TIMEOUT_MULTIPLIER=2 ends 0 "patient ok" -- 'a 9 patient : [[ $CK_TIMEOUT_MULTIPLIER = 8 && $TEST_PATIENCE = 2 ]]'
+# Also where many end at once.
+for i in {1..16}; do
+    (tests/limit.sh 1 sleep 20; echo $? >>"$folder/ended") &
+done
+wait
+[[ $(sort "$folder/ended" | uniq -c | xargs) == "16 124" ]] || fail "limits that were met: $(sort "$folder/ended" | uniq -c | xargs)"
 export TEST_TIMEOUT=1
-ends 1 "slow FAIL (ended after 1 s)" -- "a - slow : sleep 20"
+ends 1 "slow FAIL (ended; its limit is 1 s)" -- "a - slow : sleep 20"
 unset TEST_TIMEOUT
 
 refused "no test of tests/list is of the part nowhere" tests/run.sh nowhere

@@ -14,6 +14,7 @@
 #include "lessons/chain.h"
 #include "lessons/shard_file.h"
 #include "lessons/shards.h"
+#include "lessons/shards_state.h"
 #include "operation.h"
 
 enum { IMAGES = 8, PIXELS = 28 * 28 };
