@@ -31,8 +31,8 @@ typedef struct {
 int state_array_count(Model *model);
 StateArray state_array(Model *model, int number);
 
-// Trains for --epochs, all workers with the root's batches, so that their number changes no update.
-// The root prints the loss of each epoch.
+// Trains for --epochs, all workers with the root's batches, so that their number changes the
+// updates by rounding only. The root prints the loss of each epoch.
 void train_in_equal_shards(Model *model, const Args *args);
 
 #pragma GCC visibility pop

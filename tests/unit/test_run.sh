@@ -35,7 +35,7 @@ TEST_LOADAVG=$folder/busy ends 0 "slow ok" -- "a 1 slow : sleep 2"
 # And so may what the test itself ends; the checks look how busy it is.
 TEST_LOADAVG=$folder/busy CK_TIMEOUT_MULTIPLIER=2 ends 0 "patient ok" -- 'a 9 patient : [[ $CK_TIMEOUT_MULTIPLIER = 8 && $TEST_PATIENCE = 2 ]]'
 # Also where many end at once.
-for i in {1..16}; do
+for _ in {1..16}; do
     (tests/limit.sh 1 sleep 20; echo $? >>"$folder/ended") &
 done
 wait
