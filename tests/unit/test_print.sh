@@ -16,7 +16,7 @@ run env PATH="$folder/bin:$PATH" TO="$folder/print" common/scripts/print.sh
 texts=(README.md CONTRIBUTING.md labs/*.md labs/*/handout.md labs/01-baseline/keras.md)
 for text in "${texts[@]}"; do
     for kind in instructor student; do
-        [[ $kind == instructor || $text != @(CONTRIBUTING|labs/instructor|labs/sealed-grading).md ]] || continue
+        [[ $kind == instructor || $text != @(CONTRIBUTING|labs/instructor|labs/adopting|labs/sealed-grading).md ]] || continue
         page=$folder/print/$kind/${text%.md}
         [[ -s $page.html && -s $page.pdf ]] || { fail "$kind: no page or no PDF of $text"; continue; }
         # What a browser would fetch.
