@@ -4,7 +4,7 @@ started = $(shell BUILD='$(BUILD)' tests/run.sh --programs $(1))
 
 # What tests/unit/test_threads.sh watches.
 threads := $(BUILD)/threads
-build_threads = CUDA=0 SANITIZE=thread BUILD=$(threads) $(addprefix $(threads)/tests/unit/test_,devices stages stall_words pipeline prefetch mirrored misuse_devices)
+build_threads = CUDA=0 SANITIZE=thread BUILD=$(threads) $(addprefix $(threads)/tests/unit/test_,devices stages stage_faults stall_words pipeline prefetch mirrored misuse_devices)
 
 # With the GPU that is not there (tests/emulated/README.md), all of it instrumented.
 emulated := $(BUILD)/emulated

@@ -13,7 +13,7 @@ export TSAN_OPTIONS="suppressions=common/scripts/races.supp print_suppressions=0
 
 core=$(taskset -cp $$ | sed -e 's/.*: //' -e 's/[-,].*//')
 
-for name in test_devices test_stages test_stall_words test_pipeline test_prefetch test_mirrored test_misuse_devices; do
+for name in test_devices test_stages test_stage_faults test_stall_words test_pipeline test_prefetch test_mirrored test_misuse_devices; do
     where=
     [ $name != test_mirrored ] || where="taskset -c $core"
     # shellcheck disable=SC2086 # words
