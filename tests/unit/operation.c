@@ -542,7 +542,8 @@ void use_test_device(void)
     }
 }
 
-int devices_there(void)
+// Asked in a process of its own, as devices stay in use.
+static int devices_there(void)
 {
     int status = 0;
     pid_t child = fork();
@@ -550,6 +551,18 @@ int devices_there(void)
         _exit(device_count());
     waitpid(child, &status, 0);
     return WEXITSTATUS(status);
+}
+
+bool use_two_test_devices(void)
+{
+    setenv("HVDLAB_DEVICES", "2", 1);
+    use_test_device();
+    settings()->deterministic = true;
+    set_seed(1);
+    bool there = devices_there() >= 2;
+    if (!there)
+        puts("skipped: there is one GPU, and it takes two");
+    return there;
 }
 
 TCase *operation_case(Suite *suite, const char *name)

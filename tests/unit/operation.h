@@ -71,8 +71,9 @@ const Backend *backend(void);
 // Exits with status 77 where that is bf16 and the processor has none.
 void use_test_device(void);
 
-// How many devices there are. Asked in a process of its own, as devices stay in use.
-int devices_there(void);
+// The same with two devices, and the same numbers each time. False, and a line that says so, where there
+// is one GPU.
+bool use_two_test_devices(void);
 
 // A new test case with time enough for sanitizers and busy machines, on that device.
 TCase *operation_case(Suite *suite, const char *name);

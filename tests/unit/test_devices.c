@@ -456,14 +456,8 @@ END_TEST
 
 int main(void)
 {
-    setenv("HVDLAB_DEVICES", "2", 1);
-    use_test_device();
-    settings()->deterministic = true;
-    set_seed(1);
-    if (devices_there() < DEVICES) {
-        puts("skipped: there is one GPU, and it takes two");
+    if (!use_two_test_devices())
         return EXIT_SUCCESS;
-    }
     Suite *suite = suite_create("devices");
     TCase *tests = operation_case(suite, "threads");
     tcase_add_loop_test(tests, openmp_may_give_fewer_threads, 0, 5);

@@ -311,14 +311,8 @@ END_TEST
 
 int main(void)
 {
-    setenv("HVDLAB_DEVICES", "2", 1);
-    use_test_device();
-    settings()->deterministic = true;
-    set_seed(1);
-    if (devices_there() < 2) {
-        puts("skipped: there is one GPU, and it takes two");
+    if (!use_two_test_devices())
         return EXIT_SUCCESS;
-    }
     Suite *suite = suite_create("stage faults");
     TCase *tests = operation_case(suite, "two");
     tcase_add_loop_test(tests, what_a_schedule_does_wrong_in_a_row_is_said_in_one_line, 0,

@@ -425,14 +425,8 @@ END_TEST
 
 int main(void)
 {
-    setenv("HVDLAB_DEVICES", "2", 1);
-    use_test_device();
-    settings()->deterministic = true;
-    set_seed(1);
-    if (devices_there() < 2) {
-        puts("skipped: there is one GPU, and it takes two");
+    if (!use_two_test_devices())
         return EXIT_SUCCESS;
-    }
     Suite *suite = suite_create("stages");
     TCase *tests = operation_case(suite, "two");
     settings()->precision = PRECISION_FP32; // what is compared are weights, to 1e-5
