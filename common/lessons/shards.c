@@ -65,28 +65,37 @@ float *kept_gradients(Piece *piece, int count)
     return piece->kept;
 }
 
-void shards_need_state(Piece *piece, int begin, int count)
+// What a checkpoint has restored, if any, is in the optimizer's slots until the next update.
+static void take_restored(const Piece *piece)
 {
-    Optimizer *optimizer = &piece->shards->optimizer;
-    bool is_new = piece->count < 0;
-    if (is_new) {
-        piece->begin = begin;
-        piece->count = count;
-        piece->part = optimizer->part_count++;
-        optimizer->parts =
-            enlarge(optimizer->parts, (size_t)optimizer->part_count, sizeof *optimizer->parts);
-        StatePart *part = &optimizer->parts[piece->part];
-        *part = (StatePart){piece->offset + (size_t)begin, (size_t)count, {NULL}};
-        for (int i = 0; i < optimizer->slot_count; i++)
-            part->slots[i] = allocate(count > 0 ? (size_t)count : 1, sizeof(float));
-        optimizer->state_bytes +=
-            (size_t)optimizer->slot_count * part->count * sizeof *part->slots[0];
-    }
-    if (piece->shards->updates && !is_new)
-        return;
+    const Optimizer *optimizer = &piece->shards->optimizer;
     const StatePart *part = &optimizer->parts[piece->part];
     for (int i = 0; i < optimizer->slot_count && optimizer->slots[i]; i++)
         memcpy(part->slots[i], optimizer->slots[i] + part->offset, part->count * sizeof(float));
+}
+
+static void make_state(Piece *piece, int begin, int count)
+{
+    Optimizer *optimizer = &piece->shards->optimizer;
+    piece->begin = begin;
+    piece->count = count;
+    piece->part = optimizer->part_count++;
+    optimizer->parts =
+        enlarge(optimizer->parts, (size_t)optimizer->part_count, sizeof *optimizer->parts);
+    StatePart *part = &optimizer->parts[piece->part];
+    *part = (StatePart){piece->offset + (size_t)begin, (size_t)count, {NULL}};
+    for (int i = 0; i < optimizer->slot_count; i++)
+        part->slots[i] = allocate(count > 0 ? (size_t)count : 1, sizeof(float));
+    optimizer->state_bytes += (size_t)optimizer->slot_count * part->count * sizeof *part->slots[0];
+    take_restored(piece);
+}
+
+void shards_need_state(Piece *piece, int begin, int count)
+{
+    if (piece->count < 0)
+        make_state(piece, begin, count);
+    else
+        take_restored(piece);
 }
 
 static double print_of(const Piece *piece, const float *values, int begin, int count)
@@ -236,7 +245,8 @@ void update_weights(Piece *piece, int begin, int count)
 {
     check_piece(piece, __func__);
     check_update(piece, begin, count);
-    shards_need_state(piece, begin, count);
+    if (piece->count < 0)
+        make_state(piece, begin, count);
     const Shards *shards = piece->shards;
     const Parameters *parameters = shards->parameters;
     float *weights = shards->divide ? piece->own : weights_of(piece) + begin;
@@ -310,8 +320,7 @@ static void apply(Optimizer *self, const Parameters *parameters)
             "compile() itself, and wrap it in no other one");
     for (int i = 0; i < shards->piece_count; i++)
         if (shards->pieces[i].count >= 0)
-            shards_need_state(&shards->pieces[i], 0, 0);
-    shards->updates = true;
+            take_restored(&shards->pieces[i]);
     self->iterations++;
     for (int i = 0; i < shards->piece_count; i++) {
         Piece *piece = &shards->pieces[i];
@@ -322,7 +331,6 @@ static void apply(Optimizer *self, const Parameters *parameters)
                   NUMBER("weights", print_of(piece, weights_of(piece), 0, (int)piece->length)));
     }
     optimizer_free_slots(self); // all parts have theirs
-    shards->updates = false;
     if (shards->divide)
         trace("process_memory", NUMBER("bytes", resident_memory()));
 }

@@ -33,7 +33,6 @@ struct Shards {
     void (*after)(Piece *piece);
     size_t own_length, whole_length; // floats of weights: kept; of whole pieces
     int whole;                       // pieces
-    bool updates;                    // an update has begun, and taken what a checkpoint restored
 };
 
 // The first call makes the pieces of the model.

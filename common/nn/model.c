@@ -75,11 +75,10 @@ size_t model_piece(const Op *op, size_t *begin)
 
 static size_t longest_piece(const Model *m)
 {
-    size_t longest = 0, begin;
-    for (int op = 0; op < m->program.op_count; op++) {
-        size_t length = model_piece(&m->program.ops[op], &begin);
-        longest = length > longest ? length : longest;
-    }
+    size_t longest = 0;
+    for (int i = 0; i < m->parameters.piece_count; i++)
+        longest =
+            m->parameters.pieces[i].length > longest ? m->parameters.pieces[i].length : longest;
     return longest;
 }
 
