@@ -94,17 +94,15 @@ StateArray state_array(Model *model, int number)
     StateTensor tensor = trained_tensor(model, number);
     const Variable *v = model_variable(model, tensor.variable);
     const StatePart *part = part_with(shards, v);
-    size_t end = part->offset + part->count, begin = part->offset;
-    begin = begin < v->offset ? v->offset : begin;
-    end = end > v->offset + v->length ? v->offset + v->length : end;
+    size_t begin, count = state_in_part(part, v, &begin);
     StateArray array = {.length = (int)v->length};
     snprintf(array.name, sizeof array.name, "%s", tensor.name);
-    if (begin < end)
-        array.own = (Slice){(int)(begin - v->offset), (int)(end - begin)};
+    if (count > 0)
+        array.own = (Slice){(int)(begin - v->offset), (int)count};
     array.needed = tensor.slot < 0 ? (Slice){0, array.length} : array.own;
     array.values =
         tensor.slot < 0 ? shards->parameters->weights + v->offset : part->slots[tensor.slot];
-    if (tensor.slot >= 0 && begin < end)
+    if (tensor.slot >= 0 && count > 0)
         array.values += begin - part->offset;
     return array;
 }

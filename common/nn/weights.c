@@ -86,6 +86,14 @@ Safetensors *file_of_states(const Model *model, int count)
     return file;
 }
 
+size_t state_in_part(const StatePart *part, const Variable *variable, size_t *begin)
+{
+    size_t end = part->offset + part->count, last = variable->offset + variable->length;
+    *begin = part->offset > variable->offset ? part->offset : variable->offset;
+    end = end < last ? end : last;
+    return *begin < end ? end - *begin : 0;
+}
+
 bool fits_state(const Model *model, const StateTensor *tensor, const Safetensor *candidate)
 {
     const Variable *variable = model_variable(model, tensor->variable);

@@ -18,6 +18,10 @@ typedef struct {
 int state_count(const Model *model);
 StateTensor state_tensor(const Model *model, int number);
 
+// Of a part of the optimizer's state the numbers that belong to a variable: how many, and the offset of
+// the first one in the arena.
+size_t state_in_part(const StatePart *part, const Variable *variable, size_t *begin);
+
 // A file to be written of the first `count` of them (the first model_variable_count() are the
 // variables), and one more of them. It reads their values when it is written: the model must not
 // change before.

@@ -420,14 +420,12 @@ static void add_shard(Safetensors *file, const Model *model, const StateTensor *
                       const StatePart *part)
 {
     const Variable *v = model_variable(model, tensor->variable);
-    size_t begin = part->offset > v->offset ? part->offset : v->offset,
-           end = part->offset + part->count, last = v->offset + v->length;
-    end = end < last ? end : last;
-    if (begin >= end)
+    size_t begin, count = state_in_part(part, v, &begin);
+    if (count == 0)
         return;
     char *key = begin_key(v);
     set_number(file, key, begin - v->offset);
-    safetensors_add(file, tensor->name, ST_FLOAT32, 1, (int64_t[]){(int64_t)(end - begin)},
+    safetensors_add(file, tensor->name, ST_FLOAT32, 1, (int64_t[]){(int64_t)count},
                     part->slots[tensor->slot] + (begin - part->offset));
     free(key);
 }

@@ -65,16 +65,6 @@ static bool read_pass(const Events *events, Reader *reader, LayerPass *pass, int
     return false;
 }
 
-static int pieces_of(const Run *run)
-{
-    int pieces = 0;
-    EACH (at, &run->traces.of[0], "piece_updated") {
-        int number = event_int(run->traces.of[0].items[at], "number");
-        pieces = number >= pieces ? number + 1 : pieces;
-    }
-    return pieces;
-}
-
 static Fault each_pass(const Runs *runs, const Run *run, ItemFault fault)
 {
     (void)runs;
@@ -235,10 +225,11 @@ static bool grows_always(const Run *run, int rank, double all)
 static double bytes_of_weights(const Run *run)
 {
     double all = 0;
+    const int last = pieces_of(run) - 1;
     EACH (at, &run->traces.of[0], "piece_updated") {
         const cJSON *event = run->traces.of[0].items[at];
         all += event_number(event, "count") * (double)sizeof(float);
-        if (event_int(event, "number") == pieces_of(run) - 1)
+        if (event_int(event, "number") == last)
             break;
     }
     return all;

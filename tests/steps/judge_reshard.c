@@ -5,6 +5,7 @@
 #include "end.h"
 #include "judge.h"
 #include "saved.h"
+#include "shard_updates.h"
 #include "sharded_state.h"
 #include "waiting.h"
 #include "diagnoses/judge_reshard.h"
@@ -321,22 +322,13 @@ static Fault restored_fault(const Runs *runs, const Run *run)
 
 // ---- Later updates.
 
-// How many pieces the model has.
-static int pieces_of(const Run *run)
-{
-    const Events *events = &run->traces.of[0];
-    double most = 0;
-    EACH (at, events, "piece_updated")
-        most = fmax(most, event_number(events->items[at], "number"));
-    return (int)most + 1;
-}
-
 // Compared with the first run, which has no break.
 static Fault later_fault(const Runs *runs, const Run *run)
 {
     const Run *whole = &runs->items[0];
     State *begins = run_before(runs, run) ? state_read(run, false) : NULL;
     int first = begins ? (int)begins->of[0].updates : 0, n = 0, pieces = pieces_of(whole);
+    pieces = pieces > 0 ? pieces : 1; // of a trace that is none of ours
     const Events *events = &run->traces.of[0];
     EACH (at, events, "piece_updated") {
         const cJSON *other = event_nth(&whole->traces.of[0], "piece_updated", first * pieces + n++);

@@ -28,6 +28,16 @@ bool moves_values(const cJSON *event)
             (event_number(event, "bytes") > words || event_number(event, "room") > words));
 }
 
+int pieces_of(const Run *run)
+{
+    int pieces = 0;
+    EACH (at, &run->traces.of[0], "piece_updated") {
+        int number = event_int(run->traces.of[0].items[at], "number");
+        pieces = number >= pieces ? number + 1 : pieces;
+    }
+    return pieces;
+}
+
 static PieceOf *piece_of(ShardUpdate *update, int rank, const cJSON *event, const char *field)
 {
     double number = event_number(event, field);

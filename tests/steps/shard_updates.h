@@ -38,6 +38,9 @@ typedef struct {
     int number; // of the update, from 1
 } ShardUpdate;
 
+// How many pieces the model has.
+int pieces_of(const Run *run);
+
 // Calls `fault` with each ShardUpdate.
 Fault each_update(const Runs *runs, const Run *run, ItemFault fault);
 
