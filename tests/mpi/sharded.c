@@ -3,8 +3,11 @@
 // ckpt-1, and makes two more. `sharded FOLDER load` restores ckpt-1, and makes the two. Both print a
 // hash of the state as it was saved or restored; the weights in the end are FOLDER/NAME, which a
 // third word names. WHOLE=1: the optimizer is not in shards. CONV=1: the model has a convolution.
+// `sharded FOLDER compare A B` compares two such files.
 // OWNERS=K: whole pieces belong to ranks, from rank K on, and other ranks have no state.
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "hvdlab.h"
@@ -82,9 +85,37 @@ static Optimizer *create_optimizer(void)
                               : optimizer_in_equal_shards(opt);
 }
 
+static float *weights_of(Model *m, const char *folder, const char *name, size_t *length)
+{
+    char path[1000];
+    snprintf(path, sizeof path, "%s/%s.safetensors", folder, name);
+    load_weights(m, path);
+    const Parameters *p = model_parameters(m);
+    float *weights = malloc(p->length * sizeof *weights);
+    memcpy(weights, p->weights, p->length * sizeof *weights);
+    *length = p->length;
+    return weights;
+}
+
+// Status 0: the trained weights of these files are equal, to 1e-5.
+static int compare(const char *folder, const char *a, const char *b)
+{
+    Model *m = create(adam(0.01f));
+    size_t length;
+    const float *x = weights_of(m, folder, a, &length), *y = weights_of(m, folder, b, &length);
+    for (size_t i = 0; i < length; i++)
+        if (!(fabsf(x[i] - y[i]) <= 1e-5f)) {
+            fprintf(stderr, "number %zu: %g is not %g\n", i, (double)y[i], (double)x[i]);
+            return 1;
+        }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     hvd_init();
+    if (argc > 4)
+        return compare(argv[1], argv[3], argv[4]);
     bool saves = argc > 3 && strcmp(argv[2], "save") == 0;
     const char *folder = argc > 1 ? argv[1] : ".";
     Model *m = create(create_optimizer());

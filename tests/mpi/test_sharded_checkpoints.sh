@@ -16,21 +16,11 @@ sharded()
 }
 done_well() { sharded "$@"; [[ $status -eq 0 ]] || fail "$*: status $status: $(cat "$folder/err")"; }
 
-# same_weights A B: to 1e-5.
+# same_weights FOLDER A B: to 1e-5.
 same_weights()
 {
-    python3 - "$1" "$2" <<'END' || fail "$3: other weights"
-import array, json, struct, sys
-def read(path):
-    data = open(path, "rb").read()
-    n = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + n])
-    return {k: array.array("f", data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])
-            for k, v in header.items() if k != "__metadata__" and "moving" not in k}
-a, b = read(sys.argv[1]), read(sys.argv[2])
-same = all(abs(x - y) <= 1e-5 for k in a for x, y in zip(a[k], b[k]))
-sys.exit(a.keys() != b.keys() or not same)
-END
+    mpirun -np 1 "$folder/sharded" "$folder/$1" compare "$2" "$3" >"$folder/out" 2>"$folder/err" </dev/null ||
+        fail "$1: from $2 to $3: $(cat "$folder/err")"
 }
 
 for conv in '' 1; do
@@ -47,25 +37,25 @@ for conv in '' 1; do
             done_well "$after" load "$here" "after-$after"
             [[ $(cat "$folder/after-$after.out") = "$state" ]] ||
                 fail "$before to $after: other bits: $state, and then $(cat "$folder/after-$after.out")"
-            same_weights "$folder/$here/unbroken.safetensors" "$folder/$here/after-$after.safetensors" "$before to $after"
+            same_weights "$here" unbroken "after-$after"
         done
     done
 done
 unset CONV
 BROADCAST=1 TWICE=1 done_well 3 load by-4 twice
-same_weights "$folder/by-4/unbroken.safetensors" "$folder/by-4/twice.safetensors" "broadcast, and restored twice"
+same_weights "by-4" unbroken "twice"
 WHOLE=1 done_well 2 load by-4 whole
-same_weights "$folder/by-4/unbroken.safetensors" "$folder/by-4/whole.safetensors" "shards to a whole optimizer"
+same_weights "by-4" unbroken "whole"
 WHOLE=1 done_well 2 save by-whole unbroken
 done_well 3 load by-whole shards
-same_weights "$folder/by-whole/unbroken.safetensors" "$folder/by-whole/shards.safetensors" "a whole optimizer to shards"
+same_weights "by-whole" unbroken "shards"
 # Some ranks have no state, the root among them.
 for first in 0 2; do
     OWNERS=$first done_well 4 save "by-owners-$first" unbroken
     OWNERS=$first done_well 4 load "by-owners-$first" owners
     done_well 3 load "by-owners-$first" shards
     for after in owners shards; do
-        same_weights "$folder/by-owners-$first/unbroken.safetensors" "$folder/by-owners-$first/$after.safetensors" "owners from $first to $after"
+        same_weights "by-owners-$first" unbroken "$after"
     done
 done
 

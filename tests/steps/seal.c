@@ -635,7 +635,7 @@ static void use_bubblewrap(Words *words, const View *view)
 Process seal_start(const View *view, const char *const argv[])
 {
     Words words = {.count = 0};
-    setenv("HOME", view->folder, 1);
+    setenv("HOME", view->temporary, 1); // Open MPI 5 takes a ; in HOME for the end of a path
     setenv("TMPDIR", view->temporary, 1);
     add_word(&words, "env");
     for (const char *const *name = environment_of_check; *name; name++)
