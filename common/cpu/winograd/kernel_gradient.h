@@ -1,9 +1,13 @@
 // Inside Winograd's convolution: the gradients of kernel and bias.
 //
 // All threads transform the input and the output's gradient of a chunk of strips. Then they share
-// out the blocks of channels in and out; or, where these are fewer than the threads, the products,
-// so that narrow layers, too, are work for all. What a chunk gives is added to what those before it
-// have given, and transformed back after the last one.
+// out the products; or, where the sums of all products are too many to be kept, the blocks of
+// channels in and out. What a chunk gives is added to what those before it have given, and
+// transformed back after the last one.
+//
+// A narrow layer has few products for what it transforms. It is divided into segments of strips, a
+// fixed number for a shape. A thread transforms and multiplies a segment's strips in its own cache;
+// then the segments' sums are added up.
 
 #ifndef HVDLAB_WINOGRAD_KERNEL_GRADIENT_H
 #define HVDLAB_WINOGRAD_KERNEL_GRADIENT_H
@@ -19,6 +23,7 @@ typedef struct {
     int threads;
     int chunk, chunks; // strips, and how many times
     int some_in, some_out;
+    int segments;    // 0: not so
     bool by_product; // else by job
     Panels input, gradient;
     size_t sum_stride; // between the products of a job
@@ -32,14 +37,24 @@ static int kernel_jobs(const KernelPass *p)
 // Jobs are squares of 80 x 80 channels, whose sums stay in a core's cache.
 static void plan_jobs(KernelPass *p)
 {
+    enum { KEPT = 16 };
     p->some_in = min(p->in, 80 / LANES);
     p->some_out = min(p->out, 80 / LANES);
-    p->by_product = kernel_jobs(p) < p->threads;
+    p->by_product = kernel_jobs(p) <= max(KEPT, p->threads - 1);
+}
+
+// Segments: of at least so many strips, with so many channels at most.
+static void plan_segments(KernelPass *p, const WinogradShape *s)
+{
+    enum { MIN_STRIPS = 4, CHANNELS = 32 * 32 };
+    p->segments = min(16, 8 * CHANNELS / (s->in * s->out));
+    if (s->in * s->out > CHANNELS || p->grid.strips < p->segments * MIN_STRIPS)
+        p->segments = 0;
 }
 
 // A chunk is of at least so many tiles, since all sums are read and written for it, and of at least
-// so many bytes for each thread, since threads wait for each other. Sums go through the strips in
-// their order, whatever the chunks.
+// so many bytes for each thread, since threads wait for each other; but in a segment it stays in a
+// core's cache. Sums go through the strips in their order, whatever the chunks.
 static KernelPass kernel_pass_of(const WinogradShape *s)
 {
     enum { TILES = 128, BYTES = 1 << 20 };
@@ -47,7 +62,10 @@ static KernelPass kernel_pass_of(const WinogradShape *s)
     p.in = s->in / LANES;
     p.out = s->out / LANES;
     plan_jobs(&p);
+    plan_segments(&p, s);
     int max_strips = max(pieces(TILES, STRIP), BYTES / (STRIP_BYTES * (p.in + p.out)) * s->threads);
+    if (p.segments)
+        max_strips = max(1, BYTES / 2 / (STRIP_BYTES * (p.in + p.out)));
     p.chunks = pieces(p.grid.strips, max_strips);
     p.chunk = pieces(p.grid.strips, p.chunks);
     p.input = panels_of(p.chunk, p.in);
@@ -64,8 +82,9 @@ static bool jobs_keep_sums(const KernelPass *p)
 
 static size_t kernel_pass_scratch(const KernelPass *p)
 {
-    int sums = jobs_keep_sums(p) ? kernel_jobs(p) : p->threads;
-    return panels_size(p->input) + panels_size(p->gradient) +
+    int panels = p->segments ? p->threads : 1;
+    int sums = p->segments ? p->segments : jobs_keep_sums(p) ? kernel_jobs(p) : p->threads;
+    return (size_t)panels * (panels_size(p->input) + panels_size(p->gradient)) +
            (size_t)sums * p->sum_stride * PRODUCTS;
 }
 
@@ -124,11 +143,12 @@ static int strips_in(Parts parts)
     return parts.head.end + parts.tail.end - parts.tail.begin;
 }
 
-static void add_chunk(const KernelPass *p, const Job *job, int product, int offset, int count)
+static void add_chunk(const KernelPass *p, const Job *job, int product, int offset, int count,
+                      bool first)
 {
     Parts parts = parts_of(p, product, offset, count);
-    if (offset == 0 || parts.head.end > 0)
-        add_strips(p, job, product, parts.head, offset > 0);
+    if (first || parts.head.end > 0)
+        add_strips(p, job, product, parts.head, !first);
     if (parts.tail.begin < parts.tail.end)
         add_strips(p, job, product, parts.tail, true);
 }
@@ -152,7 +172,7 @@ static void run_jobs(const KernelPass *p, int offset, int count, float *sums)
     for (int j = jobs.begin; j < jobs.end; j++) {
         Job job = job_at(p, j, sums);
         for (int i = 0; i < PRODUCTS; i++)
-            add_chunk(p, &job, i, offset, count);
+            add_chunk(p, &job, i, offset, count, offset == 0);
         if (offset + count < p->grid.strips)
             continue;
         for (int out = job.out.begin; out < job.out.end; out++)
@@ -170,10 +190,11 @@ static void run_products(const KernelPass *p, int offset, int count, float *sums
         strips += strips_in(parts_of(p, i, offset, count));
     Interval mine = my_share(kernel_jobs(p) * strips);
     for (int i = 0; i < kernel_jobs(p) * PRODUCTS; i++) {
-        Job job = job_at(p, i / PRODUCTS, sums);
+        Job job = job_at(p, i % kernel_jobs(p), sums);
+        int product = i / kernel_jobs(p);
         if (first >= mine.begin && first < mine.end)
-            add_chunk(p, &job, i % PRODUCTS, offset, count);
-        first += strips_in(parts_of(p, i % PRODUCTS, offset, count));
+            add_chunk(p, &job, product, offset, count, offset == 0);
+        first += strips_in(parts_of(p, product, offset, count));
     }
     if (offset + count < p->grid.strips)
         return;
@@ -186,16 +207,63 @@ static void run_products(const KernelPass *p, int offset, int count, float *sums
     }
 }
 
-static void run_kernel_chunk(const KernelPass *p, int offset, float *sums)
+// Strips of the chunk that begins at `offset`.
+static void transform_strips(const KernelPass *p, int offset, Interval strips)
 {
     StripSource input = {&p->grid, p->x, p->in, false},
                 gradient = {&p->grid, p->y_gradient, p->out, true};
-    int count = min(p->chunk, p->grid.strips - offset);
-    Interval mine = my_share(count);
-    for (int s = mine.begin; s < mine.end; s++) {
+    for (int s = strips.begin; s < strips.end; s++) {
         transform_strip(&input, offset + s, &p->input, s);
         transform_strip(&gradient, offset + s, &p->gradient, s);
     }
+}
+
+static void run_segment(const KernelPass *p, int index, const Job *job)
+{
+    int begin = index * p->grid.strips / p->segments;
+    int end = (index + 1) * p->grid.strips / p->segments;
+    for (int offset = begin; offset < end; offset += p->chunk) {
+        int count = min(p->chunk, end - offset);
+        transform_strips(p, offset, (Interval){0, count});
+        for (int i = 0; i < PRODUCTS; i++)
+            add_chunk(p, job, i, offset, count, offset == begin);
+    }
+}
+
+static void run_segments(const KernelPass *p)
+{
+    KernelPass own = *p;
+    size_t input = panels_size(p->input), gradient = panels_size(p->gradient);
+    own.input.values += (size_t)omp_get_thread_num() * (input + gradient);
+    own.gradient.values = own.input.values + input;
+    float *all_sums = p->input.values + (size_t)p->threads * (input + gradient);
+    size_t length = p->sum_stride * PRODUCTS;
+    Job job = {{0, p->in}, {0, p->out}, all_sums};
+    Interval mine = my_share(p->segments);
+    for (int s = mine.begin; s < mine.end; s++) {
+        job.sums = all_sums + (size_t)s * length;
+        run_segment(&own, s, &job);
+    }
+#pragma omp barrier
+    mine = my_share((int)length / LANES);
+    for (int i = mine.begin; i < mine.end; i++) {
+        float *to = all_sums + i * LANES;
+        Floats sum = load(to);
+        for (int s = 1; s < p->segments; s++)
+            sum += load(to + (size_t)s * length);
+        store(to, sum);
+    }
+#pragma omp barrier
+    job.sums = all_sums;
+    mine = my_share(p->in * p->out);
+    for (int b = mine.begin; b < mine.end; b++)
+        write_block(p, &job, b / p->out, b % p->out);
+}
+
+static void run_kernel_chunk(const KernelPass *p, int offset, float *sums)
+{
+    int count = min(p->chunk, p->grid.strips - offset);
+    transform_strips(p, offset, my_share(count));
 #pragma omp barrier
     if (p->by_product)
         run_products(p, offset, count, sums);
@@ -237,8 +305,11 @@ static void backward_kernel(const WinogradShape *shape, const void *x, const voi
     float *sums = p.gradient.values + panels_size(p.gradient);
 #pragma omp parallel num_threads(p.threads)
     {
-        for (int offset = 0; offset < p.grid.strips; offset += p.chunk)
-            run_kernel_chunk(&p, offset, sums);
+        if (p.segments)
+            run_segments(&p);
+        else
+            for (int offset = 0; offset < p.grid.strips; offset += p.chunk)
+                run_kernel_chunk(&p, offset, sums);
         if (bias_gradient)
             add_up_bias(&p, bias_gradient);
     }

@@ -12,27 +12,35 @@ typedef struct {
     size_t outer, inner, next;
 } Steps;
 
-// c = a b, or c += a b: `rows` rows of `vectors` vectors, which all have registers.
+// c = a b, or c += a b: `rows` rows of `vectors` vectors, which all have registers: only without
+// loops over them does gcc leave them there.
 INLINE void product(int rows, int vectors, int outer, int inner, const float *a, Steps a_steps,
                     const float *b, Steps b_steps, float *c, size_t c_row, size_t c_vector,
                     bool add)
 {
     Floats sum[STRIP][MAX_VECTORS];
+#pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
+#pragma GCC unroll 16
         for (int v = 0; v < vectors; v++)
             sum[r][v] = add ? load(c + (size_t)r * c_row + (size_t)v * c_vector) : (Floats){0};
     for (int o = 0; o < outer; o++, a += a_steps.outer, b += b_steps.outer)
         for (int i = 0; i < inner; i++) {
             Floats right[MAX_VECTORS];
+#pragma GCC unroll 16
             for (int v = 0; v < vectors; v++)
                 right[v] = load(b + (size_t)i * b_steps.inner + (size_t)v * b_steps.next);
+#pragma GCC unroll 16
             for (int r = 0; r < rows; r++) {
                 float left = a[(size_t)i * a_steps.inner + (size_t)r * a_steps.next];
+#pragma GCC unroll 16
                 for (int v = 0; v < vectors; v++)
                     sum[r][v] += left * right[v];
             }
         }
+#pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
+#pragma GCC unroll 16
         for (int v = 0; v < vectors; v++)
             store(c + (size_t)r * c_row + (size_t)v * c_vector, sum[r][v]);
 }

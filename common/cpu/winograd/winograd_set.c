@@ -65,13 +65,13 @@ static size_t kernel_floats(int sums, int results)
 // As much of the tiles as there are kernels, within limits: both are read in turns.
 static void plan_apart(Pass *p)
 {
-    enum { MIN_BYTES = CACHE / 4 };
+    enum { MIN_BYTES = CACHE / 4, MAX_BYTES = 6 * CACHE };
     p->kernel_stride = kernel_floats(p->sums, p->results);
     int bytes = (int)(p->kernel_stride * PRODUCTS * sizeof(float));
-    bytes = max(MIN_BYTES, min(bytes, CACHE));
+    bytes = max(MIN_BYTES, min(bytes, MAX_BYTES));
     p->chunk = p->range = min(p->grid.strips, max(1, bytes / (STRIP_BYTES * p->sums)));
     p->some_sums = p->sums;
-    p->some_results = min(p->results, 2 * GROUP);
+    p->some_results = min(p->results, GROUP);
 }
 
 static void plan_together(Pass *p)
@@ -88,7 +88,7 @@ static void plan_together(Pass *p)
 
 static Pass pass_of(const WinogradShape *s, bool turned)
 {
-    enum { KERNELS = 4 << 20 }; // bytes that may come from memory again and again
+    enum { KERNELS = 16 << 20 }; // bytes that may come from memory again and again
     Pass p = {.grid = grid_of(s), .threads = s->threads, .turned = turned};
     p.sums = (turned ? s->out : s->in) / LANES;
     p.results = (turned ? s->in : s->out) / LANES;
