@@ -33,9 +33,14 @@ fail() { refuse "$1"; }
 
 is_step() { case $1 in *[!0-9]*) return 1 ;; esac; }
 
-# Its files' name, and its lab.
-file_name() { echo "$table" | awk -v name="$1" '$1 == name { print $2 }'; }
-lab() { echo "$table" | awk -v name="$1" '$1 == name { print $3 }'; }
+# Its files' name, its lab; and: yes, it is on the core path; choice, its lab is one of those of which the path has one; else
+# nothing. Variables keep them: make progress asks a thousand times, and no process has to start for an answer.
+file_name() { kept file "$1"; }
+lab() { kept lab "$1"; }
+core() { kept core "$1"; }
+kept() { case $2 in '' | *[!a-zA-Z0-9_]*) ;; *) eval "echo \"\${$1_$2:-}\"" ;; esac; }
+eval "$(echo "$table" | awk '{ printf "file_%s=%s lab_%s=%s\n", $1, $2, $1, $3 }')"
+eval "$(echo "$path" | awk '{ printf "core_%s=%s\n", $1, $3 }')"
 
 own_file() { echo "steps/$(file_name "$1").c"; }
 solution_file() { echo "solutions/$(file_name "$1").c"; }
@@ -61,9 +66,6 @@ before() { echo "$exercises" | grep -x -B 1 -e "$1" | grep -vx -e "$1"; }
 all_after() { echo "$exercises" | sed "1,/^$1\$/d"; }
 after() { all_after "$1" | head -n 1; }
 
-# yes: it is on the core path; choice: its lab is one of those of which the path has one; else nothing.
-core() { echo "$path" | awk -v name="$1" '$1 == name { print $3 }'; }
-
 # The file that the command is about: FILE, or the student's.
 chosen_file()
 {
@@ -85,14 +87,22 @@ need_own()
 # state X: missing, untouched, carried (as `next` wrote it) or edited.
 state()
 {
-    if [ ! -e "$(own_file "$1")" ]; then
+    own=$(own_file "$1")
+    carried=$build/carried/${own#steps/}
+    case "
+$edited
+" in
+    *"
+$own
+"*) known=edited ;;
+    *) known=untouched ;;
+    esac
+    if [ ! -e "$own" ]; then
         echo missing
-    elif cmp -s "$(own_file "$1")" "$build/carried/$(file_name "$1").c"; then
+    elif [ -e "$carried" ] && cmp -s "$own" "$carried"; then
         echo carried
-    elif ! echo "$edited" | grep -qx "$(own_file "$1")"; then
-        echo untouched
     else
-        echo edited
+        echo $known
     fi
 }
 
