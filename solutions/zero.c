@@ -1,4 +1,4 @@
-// Trains eight dense layers on Fashion-MNIST by Adam, on many devices. Each worker keeps a part of
+// Trains nine dense layers on Fashion-MNIST by Adam, on many devices. Each worker keeps a part of
 // the gradients and of the optimizer's state.
 
 #include <stdlib.h>

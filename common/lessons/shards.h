@@ -12,7 +12,8 @@
 
 #pragma GCC visibility push(default) // a step may call what follows
 
-// The weights of a layer: its kernel, then its bias. A layer is the same piece in all calls.
+// The weights of a layer: its kernel, then its bias. A layer is the same piece in all calls. Traces
+// number pieces from 0, the last layer, as their gradients become complete.
 typedef struct Piece Piece;
 
 // How many weights and gradients a piece has; all its weights, in the host's memory; and the gradients

@@ -29,6 +29,8 @@ masters()
 {
     case $(basename "$1" .po) in
     README) echo README.md ;;
+    diagnoses) printf '%s\n' tests/steps/diagnoses/*.txt ;;
+    keras) echo labs/01-baseline/keras.md ;;
     hints) (cd "$from" && find labs -path 'labs/*/hints/*.md' | LC_ALL=C sort) ;;
     [0-9]*) echo "labs/$(basename "$1" .po)/handout.md" ;;
     *) echo "labs/$(basename "$1" .po).md" ;;
@@ -90,6 +92,7 @@ fi
 for po in "$files"/*.po; do
     while read -r text; do
         master=$(english "$text")
+        mkdir -p "$to/$(dirname "$text")"
         quietly po4a-translate "${markdown[@]}" -L UTF-8 -k 0 -m "$master" -p "$po" -l "$work/translated"
         case $text in
         */hints/*) sed -z 's/\n*<!-- hint -->\n*/\n---\n/g' "$work/translated" ;;

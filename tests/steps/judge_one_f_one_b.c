@@ -86,8 +86,9 @@ static Fault passes_fault(const Diagnosis *diagnosis, const Staged *p, int b)
 {
     enum { SHOWN = 24 };
     const BatchOf *batch = &p->batches[b];
-    char *text = format_text("in batch %d, of %d micro-batches, F forward and B backward:", b + 1,
-                             batch->micros);
+    char *text = format_text(
+        "batch %d, of %d micro-batches (F0: micro-batch 0 forward, B0: backward):", b + 1,
+        batch->micros);
     for (int s = 0; s < batch->stages; s++) {
         const StageOf *stage = &batch->of[s];
         int shown = 0;
@@ -282,8 +283,8 @@ static Fault time_fault(const void *item)
         if (!fault.diagnosis)
             fault = passes_fault(wrong_order(batch), p, b);
         return fault_at(fault,
-                        "with a forward pass as the unit and a backward pass of two, a batch takes "
-                        "%d, and not (%d + %d - 1) x 3 = %d\n",
+                        "if a forward pass takes 1 and a backward pass 2, a batch takes %d in this "
+                        "order; it needs (M + S - 1) x 3 = (%d + %d - 1) x 3 = %d\n",
                         taken, batch->micros, batch->stages, best);
     }
     return NO_FAULT;

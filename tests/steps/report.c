@@ -137,6 +137,14 @@ static void print_lines(const char *begin, size_t indent, const char *lines)
     }
 }
 
+// A terminal breaks Chinese between any two characters; here a line would end only at a blank.
+static size_t mistake_width(const char *text)
+{
+    while ((signed char)*text > 0)
+        text++;
+    return *text ? 0 : width(WIDTH);
+}
+
 static void print_property(const Property *property, const char *mistake_before)
 {
     const char *mistake = "      likely mistake: ";
@@ -146,7 +154,7 @@ static void print_property(const Property *property, const char *mistake_before)
     print_lines("          ", 12, property->evidence);
     bool again = mistake_before && strcmp(mistake_before, property->mistake) == 0;
     const char *text = again ? "the same" : property->mistake;
-    print_line(mistake, strlen(mistake), text, strlen(text), width(WIDTH));
+    print_line(mistake, strlen(mistake), text, strlen(text), mistake_width(text));
     printf("      for a hint: make hint-%s\n", property->hint);
 }
 

@@ -46,7 +46,7 @@ for file in gather ring shard save; do
     [[ ! -s $folder/found ]] || fail "the package has lines of solutions/$file.c: $(cat "$folder/found")"
 done
 
-# With translated texts the same is cut, and hints speak that language.
+# With translated texts the same is cut, and hints and diagnoses speak that language.
 if command -v po4a-translate >/dev/null; then
     release TO="$folder/chinese" TEXTS=zh_CN EXERCISES="1 ring"
     mkdir "$folder/translated"
@@ -55,6 +55,7 @@ if command -v po4a-translate >/dev/null; then
     ! grep -rnE '<summary>(答案|参考答案)|<!-- |device_use\(hvd_local_rank' "$folder/translated/README.md" "$folder/translated"/labs/0[1-3]*/handout.md ||
         fail "something was not cut from the translated texts"
     grep -q '^画三个' "$folder/translated/labs/03-allreduce/hints/ring.md" || fail "the hints are not translated"
+    grep -q '^缺少 hvd_init()' "$folder/translated/tests/steps/diagnoses/judge_step_01.txt" || fail "the diagnoses are not translated"
 fi
 
 # What ends where nothing began, or does not end, is an error.

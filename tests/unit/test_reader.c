@@ -285,6 +285,28 @@ START_TEST(a_report_survives_its_way)
 }
 END_TEST
 
+// Blanks stand only beside the words that stay English: such a line would end anywhere.
+static const char chinese[] =
+    "设备来自 hvd_rank()，或来自由它算出的数。每台机器的设备从 0 开始编号，"
+    "与 hvd_local_rank() 给这台机器的 rank 编号一样。";
+
+static void print_chinese(const int *folders, void *argument)
+{
+    (void)folders, (void)argument;
+    Report report = {.exercise = "1"};
+    report_failure(&report, "a property", &(Diagnosis){"a-name", chinese, NULL}, NULL);
+    report_print(&report);
+}
+
+START_TEST(a_chinese_mistake_is_one_line)
+{
+    Answer answer = ask(print_chinese, 10);
+    ck_assert_ptr_nonnull(answer.text);
+    ck_assert_msg(strstr(answer.text, chinese), "%s", answer.text);
+    free(answer.text);
+}
+END_TEST
+
 static const char *const no_reports[] = {
     "",
     "{}",
@@ -319,7 +341,9 @@ int main(void)
     tcase_add_test(files, a_folder_that_is_a_link_is_none);
     tcase_add_test(files, a_checkpoint_is_what_was_written);
     TCase *reports = tcase_create("reports");
+    tcase_add_checked_fixture(reports, setup, remove_scratch);
     tcase_add_test(reports, a_report_survives_its_way);
+    tcase_add_test(reports, a_chinese_mistake_is_one_line);
     tcase_add_loop_test(reports, what_is_no_report_is_refused, 0,
                         sizeof no_reports / sizeof *no_reports);
     Suite *suite = suite_create("reader");

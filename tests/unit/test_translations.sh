@@ -8,17 +8,18 @@ for each in po4a-translate po4a-updatepo msgfmt; do
     command -v $each >/dev/null || skip "$each is not there"
 done
 
-# What must be the same: fenced and indented blocks, comments and the lines between hints; links; words between backticks.
+# What must be the same: fenced and indented blocks, comments, the lines between hints and the names of diagnoses; links; words
+# between backticks; in diagnoses, which have none, functions.
 kept()
 {
-    awk '/^```/ { inside = !inside; print; next } inside || /^    / || /^<!--/ || /^---$/' "$1"
+    awk '/^```/ { inside = !inside; print; next } inside || /^    / || /^<!--/ || /^---$/ || FILENAME ~ /txt$/ && /^\[/' "$1"
 }
 links() { grep -oE '\]\([^)]*\)' "$1" | sort; }
-words() { grep -v '^```' "$1" | tr '\n' ' ' | grep -oE '`[^`]+`' | sort; }
+words() { grep -v '^```' "$1" | tr '\n' ' ' | grep -oE "$([[ $1 == *.txt ]] && echo '[a-zA-Z_]+\(\)' || echo '`[^`]+`')" | sort; }
 for language in labs/po/*/; do
     language=$(basename "$language")
     TEXTS=$language TO=$folder/$language succeeds common/scripts/translate.sh
-    for text in README.md labs/*.md labs/*/handout.md labs/*/hints/*.md; do
+    for text in README.md labs/*.md labs/*/*.md labs/*/hints/*.md tests/steps/diagnoses/*.txt; do
         new=$folder/$language/$text
         for what in kept links words; do
             diff <($what "$text") <($what "$new") >"$folder/diff" || fail "$text: $what differ: $(head -n 5 "$folder/diff")"
