@@ -452,7 +452,7 @@ static cJSON *take_file(int unit, int number, FILE *tasks)
         file_replace(path, best->upload->bytes, best->upload->size);
         cJSON_AddStringToObject(file, "sha256", hash);
         uint64_t stamp =
-            now->request->stamps && strcmp(exercise->name, "profile") == 0
+            now->request->stamps
                 ? stamp_of(now->request->secret, now->class.students[best->student].folder).seed
                 : 0;
         cJSON_AddNumberToObject(file, "stamp", (double)stamp);

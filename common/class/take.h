@@ -19,18 +19,18 @@ typedef struct {
     const char *kit;                   // what decides, as text
     const char *only;                  // ids, commas between them: tasks for these alone
     long long deadline;
-    bool stamps;    // the exercise `profile` must have the seed of its student's stamp
+    bool stamps;    // answer sheets must have the seed of their student's stamp
     const char *to; // an empty folder: UNIT/F.c, taken.json, tasks.tsv
 } Request;
 
 // Writes what is taken. tasks.tsv has a line for each check: UNIT EXERCISE FILE SEED SHA256 STAMP
-// KEY, where UNIT is the folder of a student or a team, STAMP the seed that `profile` must have, or
-// 0, and KEY is result_key(). Exits with an error message where a roster matches nobody, or nobody
+// KEY, where UNIT is the folder of a student or a team, STAMP the seed that an answer sheet must have,
+// or 0, and KEY is result_key(). Exits with an error message where a roster matches nobody, or nobody
 // has handed in.
 void take_submissions(const Request *request);
 
-// What make release stamps a student's package with: a code, and the seed of `profile`. The package
-// has the name of their folder.
+// What make release stamps a student's package with: a code, and the seed of the answer sheets. The
+// package has the name of their folder.
 typedef struct {
     char code[17];
     uint64_t seed;

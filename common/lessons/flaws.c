@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/format.h"
 #include "base/rng.h"
 #include "data/batches.h"
 #include "data/dataset.h"
 #include "hvd/hvd.h"
+#include "lessons/sheet.h"
 #include "nn/layers.h"
 #include "observe/span.h"
 #include "observe/trace.h"
@@ -153,15 +153,8 @@ static void train_twice(int number, const Flaw *flaw, const Finding *finding, co
 
 void train_with_flaws(uint64_t seed, const Finding findings[TRAININGS], const Args *args)
 {
-    if (hvd_size() != WORKERS)
-        die("%s: the job has %d workers, and the trainings are for %d; use mpirun -np %d", __func__,
-            hvd_size(), WORKERS, WORKERS);
-    trace("flaws", NUMBER("seed", seed));
-    if (seed == 0) {
-        if (hvd_rank() == 0)
-            printf("profile: SEED is 0: choose a number, which the three trainings follow from\n");
+    if (!sheet_has_seed("profile", __func__, seed, WORKERS))
         return;
-    }
     settings()->loader_threads = 1; // one row of the timeline
     Flaw flaws[TRAININGS];
     draw_flaws(seed, flaws);

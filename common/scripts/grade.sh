@@ -16,7 +16,7 @@
 #     OVERRIDES     a table (CSV) with the columns id, exercise, points, reason: points that were changed by hand; they stay until
 #                   another table is given
 #     SECRET        a file with the course's secret, from which each student's seeds follow; one is made if there is none
-#     STAMPS=1      the exercise profile must have the seed of the student's stamp (make release STUDENTS=)
+#     STAMPS=1      answer sheets must have the seed of the student's stamp (make release STUDENTS=)
 #     SEAL          unsealed: grades even where nothing keeps submissions from this machine
 #     AT_ONCE       checks at a time (as many as there are cores)
 #     WORKSHEET, BOOK and COLUMN    Moodle's worksheet and Canvas's grade book, to be filled in; they also say whose number is whose
@@ -80,7 +80,7 @@ one()
 {
     local to=$grades/results/$1/$3.$7 scratch status=0 stamp=()
     scratch=$(mktemp -d "$work/check-XXXXXX")
-    [[ $6 == 0 ]] || stamp=(--profile-seed "$6")
+    [[ $6 == 0 ]] || stamp=(--stamp-seed "$6")
     "$build/check-step" "--${SEAL:-sealed}" --seed "$4" ${stamp[@]+"${stamp[@]}"} --out "$scratch/verdict.json" \
         "$2" "$work/submissions/$1/$3.c" >"$scratch/said" 2>"$scratch/errors" </dev/null || status=$?
     [[ -d $scratch ]] || exit 255 # the run that this belongs to is over

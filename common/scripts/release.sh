@@ -300,7 +300,7 @@ cut -d ' ' -f 1 <<<"$table" | awk 'FNR == NR { count[$1]++; if (count[$1] <= 4) 
     "$fresh/shown" - >&2
 [[ -z ${RELEASE_SHOWN:-} ]] || cp "$fresh/shown" "$RELEASE_SHOWN"
 
-# ---- The archives. A stamp says whose copy it is, and which seed the exercise `profile` takes there.
+# ---- The archives. A stamp says whose copy it is, and which seed the answer sheets take there.
 
 stamp=$(git log -1 --format=%ct)
 # archive TO: of the tree.
@@ -314,7 +314,7 @@ if [[ -n ${STUDENTS:-} ]]; then
     mkdir "$fresh/made/students"
     for name in "${!id_of[@]}"; do
         stamp_text=$("$build/grades" stamp "$SECRET" "$name")
-        printf 'This copy was made for %s.\nstamp: %s\nseed for profile: %d\n' "${id_of[$name]}" "${stamp_text% *}" \
+        printf 'This copy was made for %s.\nstamp: %s\nseed for profile and diagnose: %d\n' "${id_of[$name]}" "${stamp_text% *}" \
             "${stamp_text#* }" >"$tree/stamp.txt"
         archive "$fresh/made/students/$name.tar.gz"
     done

@@ -7,9 +7,9 @@
 //
 // With --sealed it grades the code of others: in the best seal that there is (seal.h), and not
 // without one, unless --unsealed insists. --seed N makes the runs' random numbers, and the lengths
-// and names that do not matter, a function of N. --profile-seed N is the seed that the exercise
-// profile must have; of one's own file it stands in stamp.txt, if that is there. --out FILE writes
-// the verdict to FILE instead of BUILD/check. --keep FOLDER leaves the runs' folders in FOLDER:
+// and names that do not matter, a function of N. --stamp-seed N is the seed that an answer
+// sheet must have; of one's own file it stands in stamp.txt, if that is there. --out FILE writes the
+// verdict to FILE instead of BUILD/check. --keep FOLDER leaves the runs' folders in FOLDER:
 // their traces, their files and their output.
 //
 // Status 0: passed; 1: failed; 2: no verdict, since something failed that is not the program's
@@ -52,8 +52,8 @@
 #define JUDGE_LIMIT   20.0 // seconds that the judges may take
 #define COMPILE_LIMIT 20.0
 
-#define MAX_SEED         999999999
-#define MAX_PROFILE_SEED 999999
+#define MAX_SEED       999999999
+#define MAX_STAMP_SEED 999999
 
 #define STAMP "stamp.txt" // of a student's package: common/scripts/release.sh
 
@@ -86,7 +86,7 @@ static _Noreturn void usage(const Check *check)
     char *names = format_text("%s", "");
     for (int i = 0; i < check->exercises.count; i++)
         text_add(&names, "%s%s", i ? ", " : "", check->exercises.items[i].name);
-    die("usage: check-step [--sealed | --unsealed] [--seed N] [--profile-seed N] [--out FILE] "
+    die("usage: check-step [--sealed | --unsealed] [--seed N] [--stamp-seed N] [--out FILE] "
         "[--keep FOLDER] "
         "EXERCISE[,EXERCISE...] FILE: grades FILE as an answer to an exercise (%s), or by several "
         "exercises' checks",
@@ -140,14 +140,14 @@ static uint64_t read_seed(const char *text, int largest)
     return seed;
 }
 
-// "seed for profile: N" in the stamp; 0: it isn't there.
+// "seed for NAMES: N" in the stamp, the answer sheets' names; 0: it isn't there.
 static uint64_t seed_of_stamp(void)
 {
     FILE *file = fopen(STAMP, "re");
     char line[256];
     unsigned long seed = 0;
     while (file && seed == 0 && fgets(line, sizeof line, file))
-        if (sscanf(line, "seed for profile: %6lu", &seed) != 1)
+        if (sscanf(line, "seed for %*[^:]: %6lu", &seed) != 1)
             seed = 0;
     if (file)
         fclose(file);
@@ -165,8 +165,8 @@ static int read_options(Check *check, int argc, char **argv)
             check->purpose = FOR_OTHERS_UNSEALED;
         else if ((value = value_of("--seed", argc, argv, &at)))
             check->seed = read_seed(value, MAX_SEED);
-        else if ((value = value_of("--profile-seed", argc, argv, &at)))
-            check->runs.profile_seed = read_seed(value, MAX_PROFILE_SEED);
+        else if ((value = value_of("--stamp-seed", argc, argv, &at)))
+            check->runs.stamp_seed = read_seed(value, MAX_STAMP_SEED);
         else if ((value = value_of("--out", argc, argv, &at)) && *value)
             check->out = value;
         else if ((value = value_of("--keep", argc, argv, &at)) && *value)
@@ -635,8 +635,8 @@ int main(int argc, char **argv)
     if (argc - words != 2)
         usage(&check);
     read_exercises(&check, argv[words]);
-    if (check.purpose == FOR_OWN && check.runs.profile_seed == 0)
-        check.runs.profile_seed = seed_of_stamp();
+    if (check.purpose == FOR_OWN && check.runs.stamp_seed == 0)
+        check.runs.stamp_seed = seed_of_stamp();
     if (check.out && check.count > 1)
         die("--out FILE is for one exercise");
     check.file = argv[words + 1];

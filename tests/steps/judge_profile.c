@@ -1,7 +1,7 @@
 // Profile: the answer sheet names, for each training, the rank and the span in which it loses time,
 // how much, and the remedy. The library traces the flaws that it made and the sheet's findings.
 
-#include "judge.h"
+#include "answer_sheet.h"
 #include "waiting.h"
 #include "diagnoses/judge_profile.h"
 
@@ -9,9 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "lessons/flaws.h"
-
-#define HAS_SEED "the sheet has a seed, and the trainings run"
-#define OWN_SEED "the seed is the one that is set for you"
 
 // A training as it is, and as the sheet describes it.
 typedef struct {
@@ -95,14 +92,6 @@ static Fault wrong_rank(const Case *c)
         return fault_with(&d_wrong_rank_one_rank, ".rank = EVERY_RANK");
     return fault_with(of_all(c) ? &d_wrong_rank_every_rank : &d_wrong_rank_waits, ".rank = %d",
                       rank);
-}
-
-static bool is_one_of(const char *name, const char *const *names)
-{
-    for (; *names; names++)
-        if (strcmp(name, *names) == 0)
-            return true;
-    return false;
 }
 
 static Fault wrong_span(const Case *c)
@@ -204,36 +193,9 @@ static void judge_training(const Runs *runs, int training, Report *report)
     free(property);
 }
 
-// In a course each student has a seed, which stands in stamp.txt.
-static bool has_own_seed(const Runs *runs, Report *report)
-{
-    if (runs->profile_seed == 0)
-        return true;
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        double seed = event_number(event_nth(&run->traces.of[0], "flaws", 0), "seed");
-        if (seed != (double)runs->profile_seed)
-            return report_failure_in(report, runs, run, OWN_SEED, &d_another_seed,
-                                     "the seed of the sheet is %.0f, yours is %.0f", seed,
-                                     (double)runs->profile_seed);
-    }
-    return report_ok(report, OWN_SEED);
-}
-
-static Fault seed_fault(const Run *run)
-{
-    const Events *events = &run->traces.of[0];
-    const cJSON *flaws = event_nth(events, "flaws", 0);
-    if (flaws && event_number(flaws, "seed") == 0)
-        return fault_with(&d_no_seed, "the seed is 0");
-    if (event_count(events, "flaw") != TRAININGS)
-        return fault_with(&d_not_trained, "train_with_flaws was %s",
-                          flaws ? "called several times" : "not called");
-    return NO_FAULT;
-}
-
 static void judge(const Runs *runs, Report *report)
 {
-    if (!judge_property(runs, HAS_SEED, seed_fault, report) || !has_own_seed(runs, report))
+    if (!judge_sheet(runs, "flaw", TRAININGS, report))
         return;
     for (int training = 1; training <= TRAININGS; training++)
         judge_training(runs, training, report);

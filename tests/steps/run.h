@@ -38,8 +38,8 @@ typedef struct {
 typedef struct {
     Run *items;
     int count;
-    bool all;              // those of lab.conf: none of them ended too early
-    uint64_t profile_seed; // that the exercise profile must have; 0: any
+    bool all;            // those of lab.conf: none of them ended too early
+    uint64_t stamp_seed; // that an answer sheet must have; 0: any
 } Runs;
 
 static inline const Run *runs_end(const Runs *runs)

@@ -26,7 +26,7 @@ for each in hvdlab.tar.gz students/ana.tar.gz; do
 done
 [[ $(git -C "$folder/one/hvdlab.git" rev-parse HEAD) == $(git -C "$folder/two/hvdlab.git" rev-parse HEAD) ]] || fail "the repositories differ"
 ! cmp -s "$folder/one/students/ana.tar.gz" "$folder/one/students/bo.tar.gz" || fail "two students have one stamp"
-tar -xOf "$folder/one/students/ana.tar.gz" hvdlab/stamp.txt | grep -q '^seed for profile: [1-9]' || fail "no stamp"
+tar -xOf "$folder/one/students/ana.tar.gz" hvdlab/stamp.txt | grep -q '^seed for profile and diagnose: [1-9]' || fail "no stamp"
 
 mkdir "$folder/package"
 tar -C "$folder/package" --strip-components=1 -xf "$folder/one/hvdlab.tar.gz"

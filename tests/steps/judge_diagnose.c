@@ -1,0 +1,91 @@
+// Diagnose: the answer sheet says of each run which step is broken, and what shows it. Which step it
+// is follows from the seed; the library traces what the sheet says.
+
+#include "answer_sheet.h"
+#include "diagnoses/judge_diagnose.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "lessons/broken.h"
+
+// The names by which a broken step is seen: in --show-ranks, on the page, in the timeline, in the
+// lines that are printed.
+static const char *const shown_by[1 + STEPS_OF_TRAINER][16] = {
+    [1] = {"device", "cpu", "gpu", "cpu 0", "cpu 1", "gpu 0", "gpu 1"},
+    [2] = {"Epoch", "Epoch 1/2", "Images/sec", "Cumulative", "Cumulative training time", "epoch",
+           "print_throughput", "print_total_time", "N/N"},
+    [3] = {"weights", "piece", "hvd_distributed_optimizer", "wait for the gradients",
+           "MPI_Allreduce", "MPI_Iallreduce", "ncclAllReduce", "two_levels", "agree on the call",
+           "gradients", "sent", "received", "given to collectives"},
+    [4] = {"weights", "hvd_broadcast_variables", "MPI_Bcast"},
+    [5] = {"N/N", "steps", "step", "Images/sec", "Cumulative", "Cumulative training time",
+           "load a batch", "forward", "backward", "update", "piece"},
+    [6] = {"loss", "val_accuracy", "hvd_metric_average"},
+};
+
+// These differ among the ranks of a right run, too, or are the same on all in every run.
+static const char *const of_every_run[] = {
+    "rank",       "statistics", "accuracy",        "val_loss",   "lr",
+    "host",       "doing",      "waits for",       "since",      "images/s",
+    "in no call", "waits",      "moves",           "validation", "wait for a batch",
+    "training",   "rank_table", "validation step", "machine",    NULL};
+
+// "15/15" is "N/N": the steps of a line.
+static bool counts_steps(const char *name)
+{
+    size_t digits = strspn(name, "0123456789");
+    return digits > 0 && name[digits] == '/';
+}
+
+static bool shows(int step, const char *name)
+{
+    return is_one_of(counts_steps(name) ? "N/N" : name, shown_by[step]);
+}
+
+static bool is_known(const char *name)
+{
+    bool known = counts_steps(name) || is_one_of(name, of_every_run);
+    for (int step = 1; step <= STEPS_OF_TRAINER; step++)
+        known = known || shows(step, name);
+    return known;
+}
+
+static Fault symptom_fault(int broken, int step, const char *shown)
+{
+    if (step == NOT_ANSWERED)
+        return fault_with(&d_not_answered, ".step is still to be filled in");
+    if (step < NO_STEP || step > STEPS_OF_TRAINER)
+        return fault_with(&d_wrong_step_no_step, ".step = %d", step);
+    if (step != broken)
+        return fault_with(step == NO_STEP ? &d_wrong_step_none : &d_wrong_step, ".step = %d", step);
+    if (step == NO_STEP || shows(step, shown))
+        return NO_FAULT;
+    if (!*shown)
+        return fault_with(&d_not_answered, ".shown is still to be filled in");
+    return fault_with(is_known(shown) ? &d_wrong_symptom : &d_wrong_symptom_unknown,
+                      ".shown = \"%s\"", shown);
+}
+
+static Fault run_fault(const Run *run, int number)
+{
+    int steps[RUNS];
+    broken_steps(sheet_seed(run), steps);
+    const cJSON *symptom = event_nth(&run->traces.of[0], "symptom", number);
+    return symptom_fault(steps[number], event_int(symptom, "step"), event_text(symptom, "shown"));
+}
+
+static void judge(const Runs *runs, Report *report)
+{
+    if (!judge_sheet(runs, "symptom", RUNS, report))
+        return;
+    for (int number = 0; number < RUNS; number++) {
+        char *property = format_text("run %d is as the sheet describes it", number + 1);
+        Fault fault = NO_FAULT;
+        for (const Run *run = runs->items; run < runs_end(runs) && !fault.diagnosis; run++)
+            fault = run_fault(run, number);
+        report_property(report, property, fault.diagnosis, fault.evidence);
+        free(property);
+    }
+}
+
+JUDGE("diagnose", judge)
