@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/share.h"
+#include "base/format.h"
 #include "base/memory.h"
 #include "comm/transport.h"
 #include "observe/span.h"
@@ -300,6 +301,27 @@ static void begin_block(Levels *levels, char *values, size_t count, Reduction re
     all_go_on(levels);
 }
 
+static void trace_call_among(size_t bytes, const char *name, MPI_Comm comm)
+{
+    int size;
+    PMPI_Comm_size(comm, &size);
+    int *own = allocate((size_t)size, sizeof *own), *ranks = allocate((size_t)size, sizeof *ranks);
+    for (int r = 0; r < size; r++)
+        own[r] = r;
+    MPI_Group group, world;
+    PMPI_Comm_group(comm, &group);
+    PMPI_Comm_group(MPI_COMM_WORLD, &world);
+    PMPI_Group_translate_ranks(group, size, own, world, ranks);
+    PMPI_Group_free(&group);
+    PMPI_Group_free(&world);
+    char *text = numbers_text(ranks, size);
+    trace("collective_begin", TEXT("function", TWO_LEVELS), TEXT("name", name), TEXT("ranks", text),
+          NUMBER("bytes", bytes), TEXT("op", ""), NUMBER("root", -1));
+    free(text);
+    free(ranks);
+    free(own);
+}
+
 // Afterwards at most `most` blocks are in transfer.
 static void begin_blocks(char *values, size_t count, Reduction reduction, int most, MPI_Comm comm)
 {
@@ -307,8 +329,8 @@ static void begin_blocks(char *values, size_t count, Reduction reduction, int mo
     char name[MPI_MAX_OBJECT_NAME] = "";
     int bytes;
     PMPI_Type_size(reduction.type, &bytes);
-    trace_collective(TWO_LEVELS, trace_on() ? comm_name(comm, name) : "", count * (size_t)bytes, "",
-                     -1);
+    if (trace_on())
+        trace_call_among(count * (size_t)bytes, comm_name(comm, name), comm);
     trace_collective_end(TWO_LEVELS, name); // it continues in the background
     for (size_t begin = 0; begin < count; begin += BLOCK) {
         size_t left = count - begin;

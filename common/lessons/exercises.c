@@ -197,25 +197,56 @@ static void copy_block(const float *whole, int columns, int row, int column, flo
 
 // Every variable is taken for a matrix: one without rows for one row, a kernel of a convolution for
 // one column for each filter.
-void take_own_part(Model *own, const Model *whole)
+static void take_part_for(const char *caller, Model *own, const Model *whole, int part)
 {
     for (int v = 0; v < model_variable_count(own); v++) {
         const Variable *from = model_variable(whole, v), *to = model_variable(own, v);
         int columns = from->dims[from->ndims - 1], rows = (int)variable_size(from) / columns;
         int own_columns = to->dims[to->ndims - 1], own_rows = (int)variable_size(to) / own_columns;
-        int row = own_rows < rows ? hvd_rank() * own_rows : 0;
-        int column = own_columns < columns ? hvd_rank() * own_columns : 0;
-        if (row + own_rows > rows || column + own_columns > columns)
-            die("take_own_part: %s has no part of %d x %d for rank %d: give every worker as many units",
-                from->name, own_rows, own_columns, hvd_rank());
+        bool fewer_rows = own_rows < rows, fewer_columns = own_columns < columns;
+        bool there = part >= 0 && (!fewer_rows || part < rows / own_rows) &&
+                     (!fewer_columns || part < columns / own_columns);
+        if (!there || own_rows > rows || own_columns > columns)
+            die("%s: %s has no part of %d x %d for rank %d: give every worker as many units",
+                caller, from->name, own_rows, own_columns, hvd_rank());
         float *all = allocate(variable_size(from), sizeof *all);
         float *block = allocate(variable_size(to), sizeof *block);
         model_read_variable(whole, v, all);
-        copy_block(all, columns, row, column, block, own_rows, own_columns);
+        copy_block(all, columns, fewer_rows ? part * own_rows : 0,
+                   fewer_columns ? part * own_columns : 0, block, own_rows, own_columns);
         model_write_variable(own, v, block);
         free(all);
         free(block);
     }
+}
+
+void take_part(Model *own, const Model *whole, int part)
+{
+    take_part_for(__func__, own, whole, part);
+}
+
+void take_own_part(Model *own, const Model *whole)
+{
+    take_part_for(__func__, own, whole, hvd_rank());
+}
+
+Batch slice_of_batch(const Model *model, const Batch *batch, int part, int parts)
+{
+    if (part < 0 || part >= parts || batch->count % parts != 0)
+        die("%s: a batch of %d images has no part number %d of %d equal ones", __func__,
+            batch->count, part, parts);
+    int count = batch->count / parts;
+    size_t image = model_image_length(model);
+    return (Batch){.images = batch->images + (size_t)part * (size_t)count * image,
+                   .labels = batch->labels + part * count,
+                   .count = count};
+}
+
+void need_columns(int columns)
+{
+    if (hvd_size() % columns != 0)
+        die("%d workers are not %d columns of equal length: change --columns or mpirun's -np",
+            hvd_size(), columns);
 }
 
 // ---- A learning rate that falls from batch to batch.

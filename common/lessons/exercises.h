@@ -58,11 +58,21 @@ Metrics pass_of_replicas(Mirrored *replicas, Batches *batches,
 // the number of batches (`kept` of Callback).
 USE_RESULT Callback *inverse_time_decay(float lr, float decay);
 
-// Gives a model whose layers have only this worker's units its part of an undivided model's weights:
-// of a kernel (inputs x outputs) that has fewer columns or rows than the whole one, and of a bias,
-// part number hvd_rank() of equal ones; all of every other variable. Exits with an error message
+// Gives a model whose layers have only some units its part of an undivided model's weights: of a
+// kernel (inputs x outputs) that has fewer columns or rows than the whole one, and of a bias, part
+// number `part` of equal ones, from 0; all of every other variable. Exits with an error message
 // where there is no such part.
+void take_part(Model *own, const Model *whole, int part);
+
+// The same with part number hvd_rank().
 void take_own_part(Model *own, const Model *whole);
+
+// The images of part number `part`, from 0, of `parts` equal ones of a batch that the model reads.
+// Exits with an error message where there is no such part.
+Batch slice_of_batch(const Model *model, const Batch *batch, int part, int parts);
+
+// Exits with an error message where the workers are not so many columns of equal length.
+void need_columns(int columns);
 
 // A server of lab 8: answers pulls and applies pushes until all workers have left.
 void serve_workers(PsServer *server);

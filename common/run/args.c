@@ -28,7 +28,7 @@
 #define DEFAULT_ARGS                                                                               \
     {.log_dir = "./logs", .batch_size = 32, .val_batch_size = 32, .epochs = 40, .base_lr = 0.01f,  \
      .wd = 0.000005f, .clip_norm = 1, .target_accuracy = 0.85f, .patience = 2, .width = 10, .max_count = 1 << 22, \
-     .shuffle_buffer = 60000, .micro_batches = 4, .stages = 4, .blocks = 16}
+     .shuffle_buffer = 60000, .micro_batches = 4, .stages = 4, .blocks = 16, .columns = 2}
 #define DEFAULT_SETTINGS {.loader_threads = 4, .augment = true, .shuffle = true}
 // clang-format on
 
@@ -122,6 +122,7 @@ static const Flag flags[] = {
      .largest = 16},
     {"blocks", "N", "blocks of a model that is computed block by block, at most 1000",
      .count = &args.blocks, .largest = 1000},
+    {"columns", "N", "columns of a grid of workers", .count = &args.columns, .largest = INT_MAX},
     {"staleness", "N", "updates that a worker may be ahead of the slowest (parameter servers)",
      .count = &args.staleness, .from_zero = true, .largest = INT_MAX},
     {"pace", "MS", "milliseconds that a batch takes at least to be computed", .real = &process.pace,

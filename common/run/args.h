@@ -35,6 +35,7 @@ typedef struct {
     int micro_batches;  // --micro-batches: parts of a batch that pass through a model's parts
     int stages;         // --stages: these parts, one behind the other
     int blocks;         // --blocks: of a chain
+    int columns;        // --columns: of a grid of workers
     int staleness;      // --staleness: updates that a worker may be ahead of the slowest one
     int shuffle_buffer; // --shuffle-buffer: images among which a pipeline draws the next one
 } Args;

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Usage: measure_sharding.sh zero|gathered|reshard|tensor|recompute
+# Usage: measure_sharding.sh zero|gathered|reshard|tensor|two_ways|recompute
 #
 # The tables of labs/10-sharding/handout.md, measured again, on standard output: the memory of a worker
 # with sharded gradients and optimizer, and with sharded weights, too; what shards are saved, and how the training goes on;
 # what a worker has, and what it sends, of a network whose layers
-# are divided; the memory and the speed of a chain of blocks that computes activations again. The
+# are divided; what a grid of workers sends between hosts; the memory and the speed of a chain of blocks that computes activations again. The
 # programs are the untouched files and the solutions, cut for it, whatever a student has made of steps/.
 
 . common/scripts/measuring.sh
@@ -81,6 +81,42 @@ tensor_table()
     done
 }
 
+# MB that four workers send to another host in an update of so many images: of activations, and of gradients.
+sent_between_hosts() # IMAGES COLUMNS
+{
+    rm -rf "$work/trace"
+    HVDLAB_TRACE=$work/trace HVD_HIERARCHICAL=1 run 4 "$work/yours" --data synthetic --epochs 1 --images "$1" --batch-size "$1" \
+        --columns "$2" >/dev/null
+    awk '
+        FNR == 1 { updated = 0 }
+        /"event":"apply"/ { updated = 1 } # tests come after it
+        updated { next }
+        /"event":"custom_(begin|end)"/ { inside = /custom_begin/ }
+        /"event":"between_hosts"/ && /"name":"group"/ {
+            match($0, /"bytes":[0-9]+/)
+            bytes[inside ? 1 : 0] += substr($0, RSTART + 8, RLENGTH - 8)
+        }
+        END { printf "%.1f %.1f\n", bytes[1] / 1e6, bytes[0] / 1e6 }' "$work"/trace/rank-*.jsonl
+}
+
+two_ways_table()
+{
+    compile two_ways
+    local few many gradients
+    echo '| rows x columns | hosts of ranks 0 to 3 | weights of a worker, MB | loss of the epoch | activations, 32 images | activations, 2048 images | gradients |'
+    echo '| --- | --- | --- | --- | --- | --- | --- |'
+    for grid in '4 0,0,1,1' '2 0,0,1,1' '2 0,1,0,1' '1 0,0,1,1'; do
+        read -r columns HVD_LAYOUT <<<"$grid"
+        export HVD_LAYOUT
+        read -r few gradients <<<"$(sent_between_hosts 32 "$columns")"
+        read -r many _ <<<"$(sent_between_hosts 2048 "$columns")"
+        run 4 "$work/yours" --epochs 1 --images 1600 --base-lr 0.05 --seed 1 --columns "$columns" |
+            awk -v grid="$((4 / columns)) x $columns | $HVD_LAYOUT" -v sent="$few | $many | $gradients" '/^Epoch 1/ {
+                printf "| %s | %s | %s | %s |\n", grid, $(NF - 1), $5, sent }'
+    done
+    unset HVD_LAYOUT
+}
+
 recompute_table()
 {
     compile recompute
@@ -97,9 +133,9 @@ recompute_table()
 }
 
 case ${1:-} in
-zero | gathered | reshard | tensor | recompute) "$1_table" ;;
+zero | gathered | reshard | tensor | two_ways | recompute) "$1_table" ;;
 *)
-    echo "usage: measure_sharding.sh zero|gathered|reshard|tensor|recompute" >&2
+    echo "usage: measure_sharding.sh zero|gathered|reshard|tensor|two_ways|recompute" >&2
     exit 2
     ;;
 esac

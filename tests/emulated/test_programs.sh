@@ -94,7 +94,7 @@ export EMULATED_DEVICES=1
 
 # Functions of the program's own that work in the host's memory: the CPU computes, unless a GPU is asked for. Those of a layer
 # get copies.
-for exercise in overlap:optimizer_in_pieces zero:optimizer_in_shards reshard:optimizer_in_shards tensor:; do
+for exercise in overlap:optimizer_in_pieces zero:optimizer_in_shards reshard:optimizer_in_shards tensor: two_ways:; do
     name=${exercise%:*} call=${exercise#*:}
     "$build/compile-step" "solutions/$name.c" "$folder/$name" || fail "$name does not compile"
     HVDLAB_FLAGS="--data synthetic --images 16 --batch-size 4 --epochs 1" EMULATED_DEVICES=2 run mpirun -np 2 "$folder/$name"

@@ -134,6 +134,9 @@ int main(int argc, char **argv)
     CASE("an average of ints") hvd_allreduce_ints((int[]){1}, 1, HVD_AVERAGE);
     CASE("no bytes") hvd_broadcast_bytes(NULL, 3, 0);
     CASE("part of units") take_own_part(with_units(8), with_units(12));
+    CASE("part of a row") take_part(with_units(6), with_units(12), 2);
+    CASE("part of a batch") slice_of_batch(with_units(8), &(Batch){.count = 4}, 0, 3);
+    CASE("columns") need_columns(2);
     CASE("no such root") hvd_broadcast(&value, 1, 7);
     CASE("no model") hvd_broadcast_model(NULL, 0);
     CASE("not in the group") hvd_group_allreduce(hvd_group_split(-1), &value, 1, HVD_SUM);
@@ -218,6 +221,9 @@ refused 1 "an average of ints" "hvd_allreduce_ints: an average of whole numbers 
 refused 1 "no bytes" "hvd_broadcast_bytes: the values are NULL"
 refused 1 "no such root" "hvd_broadcast: there is no rank 7 among 1 to be the root"
 refused 2 "part of units" "take_own_part: dense/kernel has no part of 784 x 8 for rank 1: give every worker as many units"
+refused 1 "part of a row" "take_part: dense/kernel has no part of 784 x 6 for rank 0: give every worker as many units"
+refused 1 "part of a batch" "slice_of_batch: a batch of 4 images has no part number 0 of 3 equal ones"
+refused 3 "columns" "3 workers are not 2 columns of equal length: change --columns or mpirun's -np"
 refused 1 "no model" "hvd_broadcast_model: there is no model (NULL)"
 refused 1 "not in the group" "hvd_group_allreduce: this worker is not in the group"
 refused 1 "no such rank in a group" "hvd_group_of_ranks: there is no rank 9 among 1"

@@ -147,6 +147,7 @@ ways=$(grep -hE '"collective_begin".*"function":"(two_levels|MPI_Allreduce)","na
     sed 's/.*"function":"\([A-Za-z_]*\)".*"bytes":\([0-9]*\).*/\2 \1/' | sort -nu | xargs)
 [[ $ways = "4 MPI_Allreduce 8 MPI_Allreduce 12 MPI_Allreduce 20 MPI_Allreduce 4004 MPI_Allreduce 120044 two_levels "*" two_levels" ]] ||
     fail "auto: $ways"
+grep -q '"two_levels","name":"group","ranks":"0,2,3"' "$folder/trace/rank-0.jsonl" || fail "a group's all-reduce does not name its ranks"
 sums 0,0,0 1 >/dev/null
 [[ $(counted 0 two_levels) -eq 0 ]] || fail "one host: some go by two levels"
 

@@ -1,7 +1,7 @@
 // Tensor: each worker has a part of the two wide layers, and every batch has the loss that the
 // undivided network has, which one worker alone computes.
 
-#include "judge.h"
+#include "divided.h"
 #include "waiting.h"
 #include "diagnoses/judge_tensor.h"
 
@@ -15,72 +15,9 @@
 #define TRAINED "the divided model is the one that is trained"
 #define UPDATES "after each update, too, they compute what the undivided network computes"
 
-// Of a loss, relative to it: sums in another order, and what becomes of that in a few updates.
-#define TOLERANCE 1e-4
-
-// ---- The layers.
-
-enum { MAX_LAYERS = 16 };
-
-// The layers of the model that a rank trains, its last, as text.
-static const char *trained(const Run *run, int rank)
-{
-    return event_text(event_last(&run->traces.of[rank], "compile"), "model");
-}
-
-// Those of the undivided network, whose weights all begin with.
-static const char *undivided_model(const Run *run)
-{
-    return event_text(event_nth(&run->traces.of[0], "compile", 0), "model");
-}
-
-// The units of the dense layers of a model, in their order; returns how many.
-static int dense_units(const char *line, int units[MAX_LAYERS])
-{
-    int count = 0;
-    for (const char *end; *line && count < MAX_LAYERS; line = *end ? end + 1 : end) {
-        end = line + strcspn(line, "\n");
-        const char *dense = strstr(line, ": dense");
-        if (!dense || dense > end)
-            continue;
-        const char *shape = end;
-        while (shape > line && strncmp(shape, "1x1x", 4) != 0)
-            shape--;
-        units[count++] = atoi(shape + 4);
-    }
-    return count;
-}
-
-static char *units_text(const char *model)
-{
-    int units[MAX_LAYERS], count = dense_units(model, units);
-    char *text = NULL;
-    for (int i = 0; i < count; i++)
-        text_add(&text, "%s%d", i ? ", " : "", units[i]);
-    return text ? text : format_text("none");
-}
-
-static const Run *undivided(const Runs *runs)
-{
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        if (run->ranks == 1)
-            return run;
-    return NULL;
-}
-
-// True where the rank has the layers of the undivided network, the first one with so many parts.
-static bool has_units(const Run *run, int rank, const Run *one, int parts)
-{
-    int all[MAX_LAYERS] = {0}, own[MAX_LAYERS] = {0};
-    int count = dense_units(undivided_model(one), all);
-    if (dense_units(trained(run, rank), own) != count || own[0] != all[0] / parts)
-        return false;
-    return memcmp(own + 1, all + 1, (MAX_LAYERS - 1) * sizeof *own) == 0;
-}
-
 static bool judge_divided(const Runs *runs, Report *report)
 {
-    const Run *one = undivided(runs);
+    const Run *one = undivided_run(runs);
     if (!one)
         return true;
     bool all_whole = true, all_local = true;
@@ -97,7 +34,7 @@ static bool judge_divided(const Runs *runs, Report *report)
         }
     if (!other)
         return report_ok(report, DIVIDED);
-    char *text = units_text(trained(other, other_rank));
+    char *text = units_text(trained_model(other, other_rank));
     char *expected = units_text(undivided_model(one));
     report_failure_in(report, runs, other, DIVIDED,
                       all_whole   ? &d_not_divided
@@ -111,21 +48,6 @@ static bool judge_divided(const Runs *runs, Report *report)
 }
 
 // ---- The losses.
-
-// The n-th batch on which a rank trained, from 0; NULL: there is none.
-static const cJSON *batch_of(const Events *events, int n)
-{
-    EACH (at, events, "answers")
-        if (event_number(events->items[at], "training") > 0 && n-- == 0)
-            return events->items[at];
-    return NULL;
-}
-
-static double loss_of(const Run *run, int rank, int n)
-{
-    const cJSON *batch = batch_of(&run->traces.of[rank], n);
-    return event_number(batch, "loss") / event_number(batch, "images");
-}
 
 // The first rank whose loss of batch n is not the undivided network's, or -1.
 static int first_other_loss(const Run *run, const Run *one, int n)
@@ -154,8 +76,8 @@ static Passed custom(const Run *run, int n, const char *pass, int length)
     double first = 0;
     for (int r = 0; r < run->ranks; r++) {
         const Events *events = &run->traces.of[r];
-        const cJSON *before = n > 0 ? batch_of(events, n - 1) : NULL;
-        const cJSON *end = batch_of(events, n);
+        const cJSON *before = n > 0 ? trained_batch(events, n - 1) : NULL;
+        const cJSON *end = trained_batch(events, n);
         bool inside = false, exchanged = false;
         int i = 0;
         while (before && i < events->count && events->items[i] != before)
@@ -183,26 +105,10 @@ static Passed custom(const Run *run, int n, const char *pass, int length)
     return all;
 }
 
-// Lengths of the vectors that the two divided layers read and write.
-static int input_length(const Run *run)
-{
-    const char *flatten = strstr(trained(run, 0), ": flatten"),
-               *end = flatten ? strchr(flatten, '\n') : NULL;
-    const char *shape = flatten ? strstr(flatten, "1x1x") : NULL;
-    return shape && shape < end ? atoi(shape + 4) : 0;
-}
-
-static int output_length(const Run *run)
-{
-    int units[MAX_LAYERS] = {0};
-    dense_units(trained(run, 0), units);
-    return units[1];
-}
-
 // True where a custom layer of the outputs' length reads what a relu gives.
 static bool relu_before_sum(const Run *run)
 {
-    const char *model = trained(run, 0);
+    const char *model = trained_model(run, 0);
     for (const char *at = model; (at = strstr(at, ": custom_layer of layer ")) != NULL;) {
         int read = 0, length = 0;
         sscanf(at, ": custom_layer of layer %d, 1x1x%d", &read, &length);
@@ -237,15 +143,6 @@ static const Diagnosis *wrong_start(const Run *run)
     return relu_before_sum(run) ? &d_summed_after_relu : &d_parts_wrong;
 }
 
-// True where several workers train by another optimizer than one alone does.
-static bool other_optimizer(const Run *run, const Run *one)
-{
-    const cJSON *own = event_last(&run->traces.of[0], "compile");
-    const cJSON *alone = event_last(&one->traces.of[0], "compile");
-    return strcmp(event_text(own, "optimizer"), event_text(alone, "optimizer")) != 0 ||
-           event_number(own, "learning_rate") != event_number(alone, "learning_rate");
-}
-
 static const Diagnosis *wrong_update(const Run *run, const Run *one, int n)
 {
     if (other_optimizer(run, one))
@@ -264,7 +161,7 @@ static bool judge_losses(const Runs *runs, const Run *one, bool start, Report *r
 {
     const char *property = start ? START : UPDATES;
     for (const Run *run = runs->items; run < runs_end(runs); run++)
-        for (int n = start ? 0 : 1; run != one && batch_of(&one->traces.of[0], n); n++) {
+        for (int n = start ? 0 : 1; run != one && trained_batch(&one->traces.of[0], n); n++) {
             int r = first_other_loss(run, one, n);
             if (r >= 0)
                 return report_failure_in(report, runs, run, property,
@@ -316,7 +213,7 @@ static void judge(const Runs *runs, Report *report)
 {
     if (none_computed(runs, DIVIDED, report))
         return;
-    const Run *one = undivided(runs);
+    const Run *one = undivided_run(runs);
     if (!judge_divided(runs, report) || !one || runs->count == 1)
         return;
     if (judge_losses(runs, one, true, report) && judge_losses(runs, one, false, report))

@@ -65,6 +65,7 @@ two_level | --images 64 --batch-size 8 --max-count 1024 | between_hosts | u > 2 
 zero | --images 128 --batch-size 8 | memory | u > 1.5 * s | a part of the optimizer on each worker
 gathered | --images 128 --batch-size 8 | memory | u > 1.5 * s | the weights of a layer only while it is computed
 reshard | --images 64 --batch-size 8 | shards | u == 0 && s == 4 | each worker saves its shard
+two_ways | --images 32 --batch-size 8 | last weights | s > 1.9 * u | as many parts of the layers as a row has workers
 recompute | --images 20 --batch-size 8 | last activations | u > 2 * s | activations that are kept'
 
 # measure X FLAGS READING WHICH PROGRAM: the number, in a file.

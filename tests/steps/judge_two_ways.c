@@ -1,0 +1,490 @@
+// two_ways: the workers of a row have parts of the two wide layers and the same images, those of a
+// column the same part and other images. Together they compute what the undivided network computes,
+// which one worker alone has; sums of activations stay in a row, gradients in a column.
+
+#include "divided.h"
+#include "end.h"
+#include "grid.h"
+#include "hypotheses.h"
+#include "diagnoses/judge_two_ways.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include "base/layout.h"
+#include "base/memory.h"
+
+#define TRAINED "each batch leads to an update on every worker"
+#define DIVIDED "each worker has as many units as a row's workers must have"
+#define IMAGES  "each worker computes as many images of a batch as its row must"
+#define GRID                                                                                       \
+    "a row has the same images and all parts of the layers, a column one part and all images"
+#define START   "the rows compute together what the undivided network computes"
+#define UPDATES "after each update, too"
+#define GROUPS                                                                                     \
+    "activations are added up among a row's workers alone, gradients averaged among a column's"
+#define HOSTS "where a row's workers share a host, their sums do not leave it"
+
+// ---- How many of what.
+
+typedef double (*Number)(const GridUpdate *grid, int rank);
+
+static double by_nothing(const GridUpdate *grid, int rank)
+{
+    (void)grid, (void)rank;
+    return 1;
+}
+
+static double by_ranks(const GridUpdate *grid, int rank)
+{
+    (void)rank;
+    return grid->run->ranks;
+}
+
+static double by_rows(const GridUpdate *grid, int rank)
+{
+    (void)rank;
+    return grid->rows;
+}
+
+static double by_columns(const GridUpdate *grid, int rank)
+{
+    (void)rank;
+    return grid->columns;
+}
+
+static double by_local_size(const GridUpdate *grid, int rank)
+{
+    return run_local_size(grid->run, rank);
+}
+
+// A divisor, and what is wrong where all workers of all runs have so much; it ends with zeros.
+typedef struct {
+    Number by;
+    const Diagnosis *diagnosis;
+} Divisor;
+
+typedef bool (*HasPart)(const GridUpdate *grid, int rank, double divisor);
+
+static bool has_units_by(const GridUpdate *grid, int rank, double divisor)
+{
+    return has_units(grid->run, rank, grid->one, (int)divisor);
+}
+
+static int images_of_batch(const GridUpdate *grid)
+{
+    return (int)run_flag(grid->run, "--batch-size ");
+}
+
+static bool has_images_by(const GridUpdate *grid, int rank, double divisor)
+{
+    return grid->of[rank].images * divisor == images_of_batch(grid);
+}
+
+// The diagnosis of the divisor that explains all runs, or `other`.
+static const Diagnosis *divided_otherwise(const Runs *runs, const Divisor *divisors,
+                                          HasPart has_part, const Diagnosis *other)
+{
+    for (; divisors->by; divisors++) {
+        bool all = true;
+        for (const Run *run = runs->items; run < runs_end(runs); run++)
+            for (GridUpdate grid = grid_of(runs, run); all && grid_next(&grid);)
+                for (int r = 0; r < run->ranks; r++)
+                    all = all && has_part(&grid, r, (*divisors->by)(&grid, r));
+        if (all)
+            return divisors->diagnosis;
+    }
+    return other;
+}
+
+static const Divisor of_units[] = {{by_nothing, &d_not_divided},
+                                   {by_ranks, &d_divided_by_all},
+                                   {by_rows, &d_divided_by_rows},
+                                   {by_local_size, &d_divided_by_local_size},
+                                   {0}};
+static const Divisor of_images[] = {{by_nothing, &d_all_images},
+                                    {by_ranks, &d_images_by_rank},
+                                    {by_columns, &d_images_by_columns},
+                                    {0}};
+
+static Fault units_fault(const void *item)
+{
+    const GridUpdate *grid = item;
+    for (int r = 0; r < grid->run->ranks; r++) {
+        if (has_units_by(grid, r, grid->columns))
+            continue;
+        char *own = units_text(trained_model(grid->run, r));
+        char *all = units_text(undivided_model(grid->one));
+        Fault fault = fault_with(
+            divided_otherwise(grid->runs, of_units, has_units_by, &d_units_wrong),
+            "%d rows of %d: rank %d has dense layers of %s units\nthe undivided network has %s",
+            grid->rows, grid->columns, r, own, all);
+        free(own);
+        free(all);
+        return fault;
+    }
+    return NO_FAULT;
+}
+
+static Fault images_fault(const void *item)
+{
+    const GridUpdate *grid = item;
+    for (int r = 0; r < grid->run->ranks; r++)
+        if (!has_images_by(grid, r, grid->rows))
+            return fault_with(
+                divided_otherwise(grid->runs, of_images, has_images_by, &d_images_wrong),
+                "%d rows of %d: rank %d computes %d images of batch %d, which has %d", grid->rows,
+                grid->columns, r, grid->of[r].images, grid->number, images_of_batch(grid));
+    return NO_FAULT;
+}
+
+// ---- The grid.
+
+static char *sets_text(const RankSet sets[], int ranks)
+{
+    char *text = NULL;
+    RankSet told = 0;
+    for (int r = 0; r < ranks; r++) {
+        if (!has_rank(told, r))
+            text_add(&text, "%s%s", text ? "; " : "", rank_names(sets[r]).text);
+        told |= sets[r];
+    }
+    return text;
+}
+
+static const Diagnosis *wrong_grid(const GridUpdate *grid)
+{
+    int ranks = grid->run->ranks;
+    RankSet all = all_ranks(ranks);
+    bool swapped = true, twice = false, right = true;
+    for (int r = 0; r < ranks; r++) {
+        swapped = swapped && grid->row[r] == grid->column[r];
+        twice = twice || rank_count(grid->row[r] & grid->column[r]) > 1;
+        right = right && rank_count(grid->row[r]) == grid->columns;
+    }
+    if (right && !twice)
+        return NULL;
+    if (grid->row[0] == all && grid->rows > 1)
+        return &d_same_images;
+    if (grid->column[0] == all && grid->columns > 1)
+        return &d_same_part;
+    if (swapped && ranks > 1)
+        return &d_images_of_columns;
+    return right ? &d_part_twice : &d_images_not_of_rows;
+}
+
+static Fault grid_fault(const void *item)
+{
+    const GridUpdate *grid = item;
+    for (int r = 0; r < grid->run->ranks; r++)
+        if (!grid->of[r].input.there || !grid->of[r].output.there)
+            return fault_with(&d_nothing_added_up,
+                              "rank %d: update %d goes through no custom layer of that length", r,
+                              grid->number);
+    const Diagnosis *wrong = grid->number == 1 ? wrong_grid(grid) : NULL;
+    if (!wrong)
+        return NO_FAULT;
+    char *rows = sets_text(grid->row, grid->run->ranks);
+    char *columns = sets_text(grid->column, grid->run->ranks);
+    Fault fault = fault_with(wrong, "%d rows of %d\nthe same images: %s\nthe same part: %s",
+                             grid->rows, grid->columns, rows, columns);
+    free(rows);
+    free(columns);
+    return fault;
+}
+
+// ---- Sums and means.
+
+static double sum_among(Cell cell, RankSet ranks)
+{
+    double sum = 0;
+    for (int r = 0; r < cell.row->ranks; r++)
+        sum += has_rank(ranks, r) ? cell.row->own[r] : 0;
+    return sum;
+}
+
+static const GridUpdate *grid_of_cell(Cell cell)
+{
+    return cell.row->of;
+}
+
+static double sum_in_row(Cell cell)
+{
+    return sum_among(cell, grid_of_cell(cell)->row[cell.rank]);
+}
+
+static double sum_in_column(Cell cell)
+{
+    return sum_among(cell, grid_of_cell(cell)->column[cell.rank]);
+}
+
+static double mean_in_row(Cell cell)
+{
+    return sum_in_row(cell) / grid_of_cell(cell)->columns;
+}
+
+static double mean_in_column(Cell cell)
+{
+    return sum_in_column(cell) / grid_of_cell(cell)->rows;
+}
+
+static const Hypothesis of_outputs[] = {{.of = sum_in_row},
+                                        {.of = own_number, .diagnosis = &d_nothing_added_up},
+                                        {.of = sum_of_own, .diagnosis = &d_added_up_over_all},
+                                        {.of = sum_in_column, .diagnosis = &d_added_up_in_columns},
+                                        {.of = mean_in_row, .diagnosis = &d_averaged_in_rows},
+                                        {0}};
+static const Hypothesis of_inputs[] = {{.of = sum_in_row}, {0}};
+static const Hypothesis of_gradients[] = {
+    {.of = mean_in_column},
+    {.of = own_number, .diagnosis = &d_gradients_not_averaged},
+    {.of = sum_in_column, .diagnosis = &d_gradients_summed},
+    {.of = sum_of_own, .diagnosis = &d_gradients_of_all, .by_ranks = 1},
+    {.of = mean_in_row, .diagnosis = &d_gradients_of_rows},
+    {.of = sum_in_column, .diagnosis = &d_divided_by_size, .by_ranks = 1},
+    {0}};
+
+static void read_output(const GridWorker *worker, double *own, double *shown)
+{
+    *own = worker->output.before;
+    *shown = worker->output.after;
+}
+
+static void read_input_gradient(const GridWorker *worker, double *own, double *shown)
+{
+    *own = worker->input_gradient.before;
+    *shown = worker->input_gradient.after;
+}
+
+static void read_gradient(const GridWorker *worker, double *own, double *shown)
+{
+    *own = worker->gradient;
+    *shown = worker->applied;
+}
+
+// What the ranks of all runs have of something, and what becomes of it: the first hypothesis is what
+// should. NULL: it is; `other` where nothing explains it.
+static const Diagnosis *wrong_values(const Runs *runs, const Hypothesis *table,
+                                     void (*read)(const GridWorker *, double *, double *),
+                                     const Diagnosis *other)
+{
+    Rows rows = {0};
+    GridUpdate *grids = NULL;
+    int count = 0;
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (GridUpdate grid = grid_of(runs, run); grid_next(&grid);) {
+            grids = enlarge(grids, (size_t)count + 1, sizeof *grids);
+            grids[count++] = grid;
+        }
+    for (int g = 0; g < count; g++) {
+        Row row = {.run = grids[g].run, .of = &grids[g], .ranks = grids[g].run->ranks};
+        for (int r = 0; r < row.ranks; r++) {
+            (*read)(&grids[g].of[r], &row.own[r], &row.shown[r]);
+            row.allowed += TOLERANCE * fabs(row.own[r]);
+        }
+        rows_add(&rows, &row);
+    }
+    const Diagnosis *found = explains_rows(table, &rows) ? NULL : other;
+    const Diagnosis *known = found ? diagnosis_of_rows(table + 1, &rows) : NULL;
+    free(rows.items);
+    free(grids);
+    return known ? known : found;
+}
+
+// ---- The losses.
+
+static const Diagnosis *wrong_start(const GridUpdate *grid)
+{
+    const Diagnosis *wrong = wrong_values(grid->runs, of_outputs, read_output, &d_outputs_wrong);
+    return wrong ? wrong : &d_parts_wrong;
+}
+
+static const Diagnosis *wrong_update(const GridUpdate *grid)
+{
+    if (other_optimizer(grid->run, grid->one))
+        return &d_optimizer_changed;
+    const Diagnosis *wrong =
+        wrong_values(grid->runs, of_inputs, read_input_gradient, &d_input_gradient_wrong);
+    if (!wrong)
+        wrong = wrong_values(grid->runs, of_gradients, read_gradient, &d_gradients_wrong);
+    return wrong ? wrong : &d_updates_differ;
+}
+
+// As many images on each rank.
+static Fault loss_fault(const GridUpdate *grid, const Diagnosis *(*wrong)(const GridUpdate *))
+{
+    double loss = 0, expected = loss_of(grid->one, 0, grid->number - 1);
+    for (int r = 0; r < grid->run->ranks; r++)
+        loss += grid->of[r].loss / grid->of[r].images / grid->run->ranks;
+    if (fabs(loss - expected) <= TOLERANCE * expected)
+        return NO_FAULT;
+    return fault_with(
+        (*wrong)(grid),
+        "%d rows of %d: the loss of batch %d is %.6f\nthe undivided network's is %.6f", grid->rows,
+        grid->columns, grid->number, loss, expected);
+}
+
+static Fault start_fault(const void *item)
+{
+    const GridUpdate *grid = item;
+    return grid->number == 1 ? loss_fault(grid, wrong_start) : NO_FAULT;
+}
+
+static Fault update_fault(const void *item)
+{
+    return loss_fault(item, wrong_update);
+}
+
+// ---- Groups.
+
+static Fault group_fault(int rank, const Exchange *exchange, RankSet group,
+                         const Diagnosis *diagnosis, const char *what)
+{
+    if (!(exchange->ranks & ~group))
+        return NO_FAULT;
+    return fault_with(diagnosis, "rank %d exchanges %s with %s by %s\nits %s: %s", rank, what,
+                      rank_names(exchange->ranks & ~(1u << rank)).text,
+                      event_text(exchange->call, "function"),
+                      diagnosis == &d_sums_beyond_row ? "row" : "column", rank_names(group).text);
+}
+
+static Fault groups_fault(const void *item)
+{
+    const GridUpdate *grid = item;
+    Fault fault = NO_FAULT;
+    for (int r = 0; r < grid->run->ranks && !fault.diagnosis; r++) {
+        const GridWorker *worker = &grid->of[r];
+        fault = group_fault(r, &worker->in_layers, grid->row[r], &d_sums_beyond_row, "activations");
+        if (!fault.diagnosis)
+            fault = group_fault(r, &worker->gradients, grid->column[r], &d_gradients_beyond_column,
+                                "gradients");
+    }
+    return fault;
+}
+
+// ---- Hosts.
+
+static int hosts_of(const Run *run, RankSet ranks)
+{
+    int hosts = 0;
+    for (int r = 0; r < run->ranks; r++) {
+        bool first = has_rank(ranks, r);
+        for (int before = 0; before < r; before++)
+            first = first && !(has_rank(ranks, before) && same_host(run, before, r));
+        hosts += first;
+    }
+    return hosts;
+}
+
+// As mpirun deals them: each `columns` consecutive ranks are on one host.
+static bool rows_fit_hosts(const GridUpdate *grid)
+{
+    for (int r = 0; r < grid->run->ranks; r++)
+        if (!same_host(grid->run, r, r / grid->columns * grid->columns))
+            return false;
+    return true;
+}
+
+static Fault hosts_fault(const void *item)
+{
+    const GridUpdate *grid = item;
+    for (int r = 0; rows_fit_hosts(grid) && r < grid->run->ranks; r++)
+        if (hosts_of(grid->run, grid->of[r].in_layers.ranks) > 1)
+            return fault_with(&d_rows_between_hosts,
+                              "%d rows of %d, and %d ranks on each host\nrank %d, on %s, adds "
+                              "activations up among %s, of %d hosts",
+                              grid->rows, grid->columns, run_local_size(grid->run, r), r,
+                              node_name(run_node(grid->run, r)).text,
+                              rank_names(grid->of[r].in_layers.ranks).text,
+                              hosts_of(grid->run, grid->of[r].in_layers.ranks));
+    return NO_FAULT;
+}
+
+// Bytes that all ranks' all-reduces need: between hosts, H of a group, 2 (H - 1) times the values;
+// within them as much for each rank but a host's first.
+static void add_bytes(const Run *run, const Exchange *exchange, double *within, double *between)
+{
+    double ranks = rank_count(exchange->ranks), hosts = hosts_of(run, exchange->ranks);
+    if (ranks < 2)
+        return;
+    *within += 2 * (ranks - hosts) * exchange->all_reduced / ranks;
+    *between += 2 * (hosts - 1) * exchange->all_reduced / ranks;
+}
+
+static void note_bytes(const Runs *runs, Report *report)
+{
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        GridUpdate grid = grid_of(runs, run);
+        if (run->ranks == 1 || !grid_next(&grid))
+            continue;
+        double sums[2] = {0}, means[2] = {0};
+        bool others = false;
+        for (int r = 0; r < run->ranks; r++) {
+            const GridWorker *worker = &grid.of[r];
+            add_bytes(run, &worker->in_layers, &sums[0], &sums[1]);
+            add_bytes(run, &worker->gradients, &means[0], &means[1]);
+            others = others || worker->in_layers.otherwise || worker->gradients.otherwise;
+        }
+        if (!others)
+            report_note(
+                report,
+                "%d x %d workers on %d host%s, an update of %d images, in MB within hosts + "
+                "between them: activations %.2f + %.2f, gradients %.2f + %.2f",
+                grid.rows, grid.columns, run_nodes(run), run_nodes(run) == 1 ? "" : "s",
+                images_of_batch(&grid), sums[0] / 1e6, sums[1] / 1e6, means[0] / 1e6,
+                means[1] / 1e6);
+    }
+}
+
+// ---- All.
+
+static Fault each_update(const Runs *runs, const Run *run, ItemFault fault)
+{
+    Fault found = NO_FAULT;
+    for (GridUpdate grid = grid_of(runs, run); !found.diagnosis && grid_next(&grid);)
+        found = (*fault)(&grid);
+    return found;
+}
+
+static int batches_of(const Run *run, int rank)
+{
+    int batches = 0;
+    while (trained_batch(&run->traces.of[rank], batches))
+        batches++;
+    return batches;
+}
+
+static Fault trained_fault(const Run *run)
+{
+    for (int r = 0; r < run->ranks; r++) {
+        int updates = event_count(&run->traces.of[r], "apply"), batches = batches_of(run, r);
+        if (updates != batches)
+            return fault_with(&d_updates_missing,
+                              "rank %d computes %d batches and makes %d updates", r, batches,
+                              updates);
+    }
+    return NO_FAULT;
+}
+
+static const ItemProperty of_grid[] = {{DIVIDED, units_fault, NULL},   {IMAGES, images_fault, NULL},
+                                       {GRID, grid_fault, IMAGES},     {START, start_fault, GRID},
+                                       {UPDATES, update_fault, START}, {GROUPS, groups_fault, GRID},
+                                       {HOSTS, hosts_fault, GROUPS},   {0}};
+
+static void judge(const Runs *runs, Report *report)
+{
+    if (none_computed(runs, TRAINED, report) ||
+        !judge_property(runs, TRAINED, trained_fault, report))
+        return;
+    if (judge_items(runs, each_update, of_grid, report))
+        note_bytes(runs, report);
+}
+
+static const Explanation explanations[] = {
+    {"has no part of", &d_part_not_there},
+    {"has no part number", &d_slice_not_there},
+    {0},
+};
+static const Ends ends = {.explanations = explanations};
+
+JUDGE("two_ways", judge)
+ENDS("two_ways", &ends)
