@@ -382,12 +382,7 @@ static const Diagnosis *mistake(const Traces *traces)
     return NULL;
 }
 
-static const Explanation explanations[] = {
-    {"has not asked for weights since", &d_sent_unasked},
-    {"all workers have left", &d_waits_for_nobody},
-    {0},
-};
-static const Ends ends = {.explanations = explanations, .mistake = mistake};
-
 JUDGE("bounded", judge)
-ENDS("bounded", &ends)
+OWN_ENDS("bounded", .mistake = mistake,
+         EXPLAINED({"has not asked for weights since", &d_sent_unasked},
+                   {"all workers have left", &d_waits_for_nobody}))

@@ -418,9 +418,6 @@ static void crashed(const Run *run, Report *report)
         report_failure(report, REDUCED, diagnosis, evidence_of_run(run, disagreement_evidence(&t)));
 }
 
-static const Explanation explanations[] = {
-    {"uses learning rate", &d_rates_differ}, {"use learning rate", &d_rates_differ}, {0}};
-static const Ends ends = {.explanations = explanations, .crashed = crashed};
-
 JUDGE("plateau", judge)
-ENDS("plateau", &ends)
+OWN_ENDS("plateau", .crashed = crashed,
+         EXPLAINED({"uses learning rate", &d_rates_differ}, {"use learning rate", &d_rates_differ}))

@@ -431,11 +431,5 @@ static void judge(const Runs *runs, Report *report)
     judge_property(runs, LOST, lost_fault, report);
 }
 
-static const Explanation explanations[] = {
-    {"the shard has", &d_added_twice},
-    {0},
-};
-static const Ends ends = {.explanations = explanations, .crashed = crashed};
-
 JUDGE("reshard", judge)
-ENDS("reshard", &ends)
+OWN_ENDS("reshard", .crashed = crashed, EXPLAINED({"the shard has", &d_added_twice}))

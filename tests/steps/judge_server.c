@@ -66,13 +66,8 @@ static void crashed(const Run *run, Report *report)
                    evidence_of_run(run, format_text("a server called ps_next after that")));
 }
 
-static const Explanation explanations[] = {
-    {"has not asked for weights since", &d_sent_unasked},
-    {"a request that is no PS_PUSH has none", &d_applied_without_push},
-    {0},
-};
-static const Ends ends = {.explanations = explanations, .mistake = mistake, .crashed = crashed};
-
 PROPERTIES("server", {ANSWERED, answers_fault}, {EACH_APPLIED, pushes_fault},
            {RETURNS, return_fault})
-ENDS("server", &ends)
+OWN_ENDS("server", .mistake = mistake, .crashed = crashed,
+         EXPLAINED({"has not asked for weights since", &d_sent_unasked},
+                   {"a request that is no PS_PUSH has none", &d_applied_without_push}))

@@ -436,13 +436,8 @@ static void judge(const Runs *runs, Report *report)
     judge_property(runs, ACCURACY, accuracy_fault, report);
 }
 
-static const Explanation explanations[] = {
-    {"needs a model that ends in softmax", &d_no_softmax},
-    {"compile: the model is compiled already", &d_compiled_twice},
-    {"there are layers after the model's output", &d_softmax_left_behind},
-    {0},
-};
-static const Ends ends = {.explanations = explanations};
-
 JUDGE("softmax_twice", judge)
-ENDS("softmax_twice", &ends)
+OWN_ENDS("softmax_twice",
+         EXPLAINED({"needs a model that ends in softmax", &d_no_softmax},
+                   {"compile: the model is compiled already", &d_compiled_twice},
+                   {"there are layers after the model's output", &d_softmax_left_behind}))

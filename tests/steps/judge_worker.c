@@ -219,13 +219,7 @@ static void judge(const Runs *runs, Report *report)
     judge_items(runs, each_gradient, of_gradients, report);
 }
 
-static const Explanation explanations[] = {
-    {"ps_push: nothing was pulled from server", &d_push_without_pull},
-    {"ps_pull: there is no server", &d_no_such_server},
-    {"ps_push: there is no server", &d_no_such_server},
-    {0},
-};
-static const Ends ends = {.explanations = explanations};
-
 JUDGE("worker", judge)
-ENDS("worker", &ends)
+OWN_ENDS("worker", EXPLAINED({"ps_push: nothing was pulled from server", &d_push_without_pull},
+                             {"ps_pull: there is no server", &d_no_such_server},
+                             {"ps_push: there is no server", &d_no_such_server}))

@@ -220,13 +220,7 @@ static void judge(const Runs *runs, Report *report)
 
 // ---- What compile() and restoring the checkpoint refuse.
 
-static const Explanation explanations[] = {
-    {"an optimizer has no name", &d_no_name},
-    {"another optimizer: it was saved with", &d_inner_missing},
-    {"another optimizer:", &d_another_inside},
-    {0},
-};
-static const Ends ends = {.explanations = explanations};
-
 JUDGE("wrap", judge)
-ENDS("wrap", &ends)
+OWN_ENDS("wrap", EXPLAINED({"an optimizer has no name", &d_no_name},
+                           {"another optimizer: it was saved with", &d_inner_missing},
+                           {"another optimizer:", &d_another_inside}))
