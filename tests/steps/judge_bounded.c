@@ -5,7 +5,6 @@
 #include "end.h"
 #include "pushes.h"
 #include "servers.h"
-#include "waiting.h"
 #include "diagnoses/judge_bounded.h"
 
 #include <limits.h>
@@ -102,8 +101,7 @@ static char *beyond_bound(const Run *run, int rank, int *most, bool *delayed)
     const Events *events = &run->traces.of[rank];
     Standing standing = standing_of(run);
     char *evidence = NULL;
-    for (int i = 0; i < events->count; i++) {
-        const cJSON *event = events->items[i];
+    EACH_EVENT (event, events) {
         if (event_is(event, "ps_request"))
             for (int w = 0; w < standing.workers; w++)
                 *delayed = *delayed || standing.waiting[w];
@@ -266,11 +264,10 @@ static Fault round_fault(const Run *run, int rank)
     Standing standing = standing_of(run);
     Round round = {0};
     int updates = 0;
-    for (int i = 0; i < events->count; i++) {
-        const cJSON *event = events->items[i];
+    EACH_EVENT (event, events) {
         take(&standing, event);
         double value = event_number(event, "value");
-        if (event_is(event, "ps_request") && strcmp(event_text(event, "kind"), "push") == 0)
+        if (event_is(event, "ps_request") && event_has(event, "kind", "push"))
             round = (Round){round.count + 1, round.sum + value, fmax(round.scale, fabs(value)),
                             value,           round.earlier,     round.applied};
         bool complete = is_complete(&standing, updates);

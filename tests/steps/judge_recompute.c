@@ -4,11 +4,9 @@
 
 #include "end.h"
 #include "judge.h"
-#include "waiting.h"
 #include "diagnoses/judge_recompute.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include "base/memory.h"
 
 #define FEW     "at most half of the blocks, and two more, have activations at a time"

@@ -7,7 +7,6 @@
 #include "saved.h"
 #include "shard_updates.h"
 #include "sharded_state.h"
-#include "waiting.h"
 #include "diagnoses/judge_reshard.h"
 
 #include <inttypes.h>
@@ -83,7 +82,7 @@ static const cJSON *added_by(const Run *run, int rank, const char *name)
 {
     const Events *events = &run->traces.of[rank];
     EACH (at, events, "shard_added")
-        if (strcmp(event_text(events->items[at], "name"), name) == 0)
+        if (event_has(events->items[at], "name", name))
             return events->items[at];
     return NULL;
 }

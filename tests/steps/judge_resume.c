@@ -4,7 +4,6 @@
 
 #include "end.h"
 #include "resumed.h"
-#include "waiting.h"
 #include "diagnoses/judge_resume.h"
 
 #include <stdlib.h>

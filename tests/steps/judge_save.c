@@ -5,7 +5,6 @@
 #include "arranged.h"
 #include "end.h"
 #include "saved.h"
-#include "waiting.h"
 #include "diagnoses/judge_save.h"
 
 #include <math.h>

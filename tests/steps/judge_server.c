@@ -4,11 +4,9 @@
 #include "end.h"
 #include "pushes.h"
 #include "servers.h"
-#include "waiting.h"
 #include "diagnoses/judge_server.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include "base/format.h"
 
 #define ANSWERED "every pull is answered at once"
@@ -17,15 +15,14 @@
 static int kept_waiting(const Events *events)
 {
     int waiting = -1;
-    for (int i = 0; i < events->count; i++) {
-        const cJSON *event = events->items[i];
+    EACH_EVENT (event, events) {
         if (event_is(event, "ps_sent") && event_number(event, "worker") == waiting)
             waiting = -1;
         if (!event_is(event, "ps_request"))
             continue;
         if (waiting >= 0)
             return waiting;
-        if (strcmp(event_text(event, "kind"), "pull") == 0)
+        if (event_has(event, "kind", "pull"))
             waiting = event_int(event, "worker");
     }
     return -1;

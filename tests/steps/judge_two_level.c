@@ -142,9 +142,9 @@ static bool counts_hosts_again(const SumCall *call, const SumParts *parts, int r
 // Wrong sums are on ranks only that are not the first of their host.
 static bool right_on_firsts(const SumCalls *calls)
 {
-    for (int i = 0; i < calls->count; i++)
-        for (int r = 0; r < calls->items[i].run->ranks; r++)
-            if (calls->items[i].wrong[r] > 0 && is_first(calls->items[i].run, r))
+    EACH_CALL (call, calls)
+        for (int r = 0; r < call->run->ranks; r++)
+            if (call->wrong[r] > 0 && is_first(call->run, r))
                 return false;
     return true;
 }

@@ -4,13 +4,11 @@
 #include "end.h"
 #include "pushes.h"
 #include "servers.h"
-#include "waiting.h"
 #include "diagnoses/judge_worker.h"
 
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include "base/format.h"
 
 #define NEWEST "every gradient is that of the newest weights, from every server"

@@ -6,7 +6,6 @@
 #include "end.h"
 #include "mean.h"
 #include "rates.h"
-#include "waiting.h"
 #include "diagnoses/judge_wrap.h"
 
 #include <math.h>
@@ -161,7 +160,7 @@ static Fault momenta_fault(const void *item)
 static bool adds_up(const Run *run, const cJSON *event)
 {
     const char *function = event_text(event, "function");
-    if (!event_is(event, "collective_begin") || strcmp(event_text(event, "name"), "metrics") == 0)
+    if (!event_is(event, "collective_begin") || event_has(event, "name", "metrics"))
         return false;
     return strcmp(function, "two_levels") == 0 || // hvd_allreduce between hosts
            ((strcmp(function, "MPI_Allreduce") == 0 || strcmp(function, "MPI_Iallreduce") == 0) &&

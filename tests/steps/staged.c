@@ -16,7 +16,7 @@ static const char *const call_names[] = {"forward",       "backward",       "sen
 
 static bool is_event(const cJSON *event, const char *name)
 {
-    return strcmp(event_text(event, "event"), name) == 0;
+    return event_is(event, name);
 }
 
 // Of two stages the first one sends values and receives gradients.
