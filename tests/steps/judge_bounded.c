@@ -333,12 +333,10 @@ static void judge_rounds(const Runs *runs, Report *report)
         without_leavers = without_leavers || updates_without_leavers(run);
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         Fault fault = rounds_fault(run);
-        if (!fault.diagnosis)
-            continue;
         if (fault.diagnosis == &d_waits_for_who_has_left_in_a_round && without_leavers)
             fault.diagnosis = &d_round_not_applied;
-        report_failure(report, ROUNDS, fault.diagnosis, evidence_in(runs, run, fault.evidence));
-        return;
+        if (!report_fault(report, runs, run, ROUNDS, fault))
+            return;
     }
     report_ok(report, ROUNDS);
 }

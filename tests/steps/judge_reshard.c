@@ -400,12 +400,9 @@ static void crashed(const Run *run, Report *report)
 static bool judge_each(const Runs *runs, const char *property,
                        Fault (*fault_of)(const Runs *runs, const Run *run), Report *report)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        Fault fault = fault_of(runs, run);
-        if (fault.diagnosis)
-            return report_failure(report, property, fault.diagnosis,
-                                  evidence_in(runs, run, fault.evidence));
-    }
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        if (!report_fault(report, runs, run, property, fault_of(runs, run)))
+            return false;
     return runs->all ? report_ok(report, property) : true;
 }
 
