@@ -49,7 +49,7 @@ static bool read_update(Row *row, int rank, int *before, double *tolerance)
     const Events *events = &row->run->traces.of[rank];
     bool steps = has_steps(row->run);
     int gradient = event_find(events, "gradient", *before + 1);
-    int end = steps && gradient >= 0 ? event_find(events, "step", gradient) : gradient;
+    int end = steps ? event_find(events, "step", gradient) : gradient;
     if (end < 0)
         return false;
     row->own[rank] = event_number(events->items[gradient], "value");

@@ -71,7 +71,7 @@ void traces_free(Traces *traces)
 
 int event_find(const Events *events, const char *name, int from)
 {
-    for (int i = from; i < events->count; i++)
+    for (int i = from; i >= 0 && i < events->count; i++)
         if (event_is(events->items[i], name))
             return i;
     return -1;

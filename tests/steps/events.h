@@ -34,7 +34,7 @@ Traces traces_read(int folder, int ranks, int workers);
 bool traces_take(Traces *traces, int rank, const char *line, size_t length);
 void traces_free(Traces *traces);
 
-// The place of the first event of that name from place `from` on, or -1.
+// The place of the first event of that name from place `from` on, or -1, as where that is -1.
 int event_find(const Events *events, const char *name, int from);
 
 // Loops over all events; over the places of all of that name.

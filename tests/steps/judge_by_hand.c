@@ -218,7 +218,7 @@ static int broadcast_in_training(const Events *events, int number)
 {
     const double words = 64; // bytes
     int at = first_gradient(events, number);
-    int end = at < 0 ? -1 : event_find(events, "compile", at);
+    int end = event_find(events, "compile", at);
     bool updated = false;
     int found = -1, updates = 0;
     for (; at >= 0 && at < (end < 0 ? events->count : end); at++) {

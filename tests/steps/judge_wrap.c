@@ -58,7 +58,7 @@ static bool next_update(const Run *run, int rank, int *at, WrappedUpdate *update
 {
     const Events *events = &run->traces.of[rank];
     int gradient = event_find(events, "gradient", *at + 1);
-    int end = gradient < 0 ? -1 : event_find(events, "step", gradient);
+    int end = event_find(events, "step", gradient);
     if (end < 0)
         return false;
     int number = *at < 0 ? 0 : update->number + 1;

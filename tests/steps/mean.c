@@ -48,8 +48,8 @@ static bool exchanged_too_late(const Run *run)
     for (int r = 0; r < run->ranks; r++) {
         const Events *events = &run->traces.of[r];
         int gradient = event_find(events, "gradient", 0);
-        int apply = gradient < 0 ? -1 : event_find(events, "apply", gradient);
-        int step = apply < 0 ? -1 : event_find(events, "step", apply);
+        int apply = event_find(events, "apply", gradient);
+        int step = event_find(events, "step", apply);
         if (step < 0 || exchanged_between(events, gradient, apply) ||
             !exchanged_between(events, apply, step))
             return false;
