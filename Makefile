@@ -387,7 +387,7 @@ $(step_objects): extra_flags := $(for_students)
 $(check_objects): extra_flags := $(if $(SANITIZE)$(filter 1,$(WERROR)),-O1,-O0) -I$(BUILD)/tests/steps
 # Its texts are constants of its file: a name without a text does not compile, and a text that is not used is an error.
 diagnoses := $(patsubst %.txt,$(BUILD)/%.h,$(wildcard tests/steps/diagnoses/*.txt))
-$(check_objects): | $(diagnoses)
+$(diagnoses:$(BUILD)/tests/steps/diagnoses/%.h=$(BUILD)/tests/steps/%.o): $(BUILD)/tests/steps/%.o: | $(BUILD)/tests/steps/diagnoses/%.h
 $(diagnoses): $(BUILD)/tests/steps/diagnoses/%.h: tests/steps/diagnoses.awk tests/steps/%.c tests/steps/diagnoses/%.txt | $(BUILD)/settings.compile
 	@mkdir -p $(@D)
 	$(Q)awk -f $^ >$@
@@ -630,10 +630,15 @@ $(reset_X): reset-%: ## bring your file back as it was; asks first, keeps a back
 $(hint_X) $(diff_X) $(reset_X):
 	@common/scripts/student.sh $(subst -, ,$@)
 
+# It grades what was edited since its last check, if anything was.
 next: ## take your last answer that passed on into the next step's file
-next check-all:
+	@+judges=$$(for x in $$(common/scripts/student.sh ungraded); do common/scripts/labs.sh judges $$x; done); \
+	[ -z "$$judges" ] || flock Makefile $(MAKE) $(if $(Q),-s) --no-print-directory $(checker) JUDGES="$$(echo $$judges)"
+	@common/scripts/student.sh next
+
+check-all:
 	$(build_checker)
-	@common/scripts/student.sh $@
+	@common/scripts/student.sh check-all
 
 progress: ##tn what you have done, and what is next
 	@common/scripts/student.sh progress

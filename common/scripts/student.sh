@@ -7,6 +7,7 @@
 #        student.sh diff X            FILE, or the student's file, against the solution
 #        student.sh reset X           brings the student's file back as it was, and keeps a backup
 #        student.sh next [X]          takes the last step that passed, or X, on into the next one's file
+#        student.sh ungraded          prints the names of those that were edited since their last check
 #        student.sh following X       prints the name of the exercise that `next` goes to after X; '': the one that `progress` names
 #        student.sh progress          where the student stands, and what is next
 #
@@ -343,6 +344,14 @@ reset()
 # the steps; the later exercises have programs of their own.
 carries_on() { is_step "$1" && [ -n "$(after "$1")" ] && is_step "$(after "$1")"; }
 
+# Prints the names of those that `next` has to grade.
+ungraded()
+{
+    for name in $exercises; do
+        [ "$(state "$name")" != edited ] || [ -n "$(verdict "$name")" ] || echo "$name"
+    done
+}
+
 next()
 {
     from=
@@ -483,6 +492,7 @@ hint) hint "$2" ;;
 diff) show_diff "$2" ;;
 reset) reset "$2" ;;
 next) next "${2:-}" ;;
+ungraded) ungraded ;;
 following) if [ -n "$2" ]; then following "$2"; else next_up; fi ;;
 progress) progress ;;
 esac

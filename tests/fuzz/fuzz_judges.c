@@ -46,6 +46,7 @@ static Run read_run(const Exercise *exercise, int number)
                              number + 1, run.plan.name),
          *output = format_text("%s/output", name);
     int trace = open_folder(name, "trace"), work = open_folder(name, "work");
+    FUZZ_CHECK(trace >= 0 || work < 0); // a run that was recorded has its traces
     if (trace >= 0 && access(output, R_OK) == 0) {
         free(run.text);
         size_t size;

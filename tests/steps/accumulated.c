@@ -18,8 +18,7 @@
 
 static bool is_training_batch(const cJSON *event)
 {
-    return strcmp(event_text(event, "event"), "images") == 0 &&
-           strcmp(event_text(event, "split"), "train") == 0;
+    return event_is(event, "images") && event_has(event, "split", "train");
 }
 
 // A gradient begins an update where there was one since the gradient before, or the weights have
@@ -65,8 +64,7 @@ static void read_rank(Updates *updates, int rank)
     Update *items = allocate((size_t)event_count(events, "gradient") + 1, sizeof *items);
     Update *last = NULL;
     int count = 0, taken = 0;
-    for (int i = 0; i < events->count; i++) {
-        const cJSON *event = events->items[i];
+    EACH_EVENT (event, events) {
         const char *name = event_text(event, "event");
         taken += is_training_batch(event);
         if (strcmp(name, "gradient") == 0) {

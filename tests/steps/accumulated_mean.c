@@ -250,11 +250,8 @@ bool judge_accumulated_mean(const Runs *runs, const AllUpdates *all, Report *rep
 {
     Rows rows = rows_of(all, EFFECTIVE);
     const Row *wrong = first_unexplained(&right, &rows);
-    if (wrong)
-        report_failure(report, MEAN, wrong_gradient(all, &rows),
-                       evidence_in(runs, wrong->run, evidence_of(wrong)));
-    else
-        report_ok(report, MEAN);
+    report_property(report, MEAN, wrong ? wrong_gradient(all, &rows) : NULL,
+                    wrong ? evidence_in(runs, wrong->run, evidence_of(wrong)) : NULL);
     free(rows.items);
     return !wrong;
 }

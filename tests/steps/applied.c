@@ -50,7 +50,7 @@ static bool read_update(Row *row, int rank, int *before, double *tolerance)
     bool steps = has_steps(row->run);
     int gradient = event_find(events, "gradient", *before + 1);
     int end = steps ? event_find(events, "step", gradient) : gradient;
-    if (gradient < 0 || end < 0)
+    if (end < 0)
         return false;
     row->own[rank] = event_number(events->items[gradient], "value");
     row->shown[rank] = steps ? applied_in_step(row->run, events, gradient, end, tolerance)

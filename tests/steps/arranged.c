@@ -5,8 +5,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-#include "waiting.h"
 #include "diagnoses/arranged.h"
 #include "base/format.h"
 
@@ -24,7 +22,7 @@ static int calls_of(const Events *events, const char *function)
 {
     int count = 0;
     EACH (at, events, "call")
-        count += strcmp(event_text(events->items[at], "function"), function) == 0;
+        count += event_has(events->items[at], "function", function);
     return count;
 }
 

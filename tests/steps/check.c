@@ -533,19 +533,27 @@ static void run_plans(Check *check, const char *program, const RunPlan *plans, i
     }
 }
 
-// Moves the folder of the run, with its output in a file.
+static void move(const char *folder, const char *to)
+{
+    if (rename(folder, to) != 0)
+        die("cannot move %s to %s: %s", folder, to, strerror(errno));
+}
+
+// Moves the folder of the run, with its output in a file and its traces.
 static void keep_run(const Check *check, const Run *run)
 {
     char *folder = format_text("%s", run->work), *output;
     *strrchr(folder, '/') = '\0';
     char *to = format_text("%s%s", check->keep, strrchr(folder, '/'));
+    char *trace = format_text("%s/trace", to);
     output = format_text("%s/output", folder);
     file_replace(output, run->text, strlen(run->text));
-    if (rename(folder, to) != 0)
-        die("cannot move %s to %s: %s", folder, to, strerror(errno));
+    move(folder, to);
+    move(run->trace, trace);
     free(folder);
     free(output);
     free(to);
+    free(trace);
 }
 
 static void run_and_judge(Check *check, const char *program)

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include "base/memory.h"
-#include "waiting.h"
 
 // Of the norm of a variable's gradients.
 #define TOLERANCE 1e-4
@@ -36,8 +35,7 @@ static int read_rank(const Run *run, int rank, ClippedUpdate *updates)
     const Events *events = &run->traces.of[rank];
     VariableGradients own = {0}, applied = {0};
     int count = 0;
-    for (int i = 0; i < events->count; i++) {
-        const cJSON *event = events->items[i];
+    EACH_EVENT (event, events) {
         if (event_is(event, "variable_gradient")) {
             read_variable(event, &own);
         } else if (event_is(event, "variable_apply")) {

@@ -4,7 +4,6 @@
 #include "clipped.h"
 
 #include <math.h>
-#include "waiting.h"
 #include "diagnoses/clipped_mean.h"
 
 #define MULTIPLE "every rank applies the mean of all gradients, times one factor for all variables"

@@ -37,6 +37,19 @@ typedef struct {
     }
 void ends_add(const char *file, const Ends *ends);
 
+// The same of its own: OWN_ENDS("save", .crashed = crashed, EXPLAINED({"cannot save", &d_cannot_save}))
+#define OWN_ENDS(file, ...)                                                                        \
+    static const Ends ends = {__VA_ARGS__};                                                        \
+    ENDS(file, &ends)
+#define EXPLAINED(...)                                                                             \
+    .explanations = (const Explanation[])                                                          \
+    {                                                                                              \
+        __VA_ARGS__,                                                                               \
+        {                                                                                          \
+            0                                                                                      \
+        }                                                                                          \
+    }
+
 // Of the exercise with that file; empty where none is listed.
 const Ends *ends_of(const char *file);
 

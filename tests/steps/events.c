@@ -71,8 +71,8 @@ void traces_free(Traces *traces)
 
 int event_find(const Events *events, const char *name, int from)
 {
-    for (int i = from; i < events->count; i++)
-        if (strcmp(event_text(events->items[i], "event"), name) == 0)
+    for (int i = from; i >= 0 && i < events->count; i++)
+        if (event_is(events->items[i], name))
             return i;
     return -1;
 }
@@ -80,7 +80,7 @@ int event_find(const Events *events, const char *name, int from)
 int event_find_before(const Events *events, const char *name, int before)
 {
     for (int i = before - 1; i >= 0; i--)
-        if (strcmp(event_text(events->items[i], "event"), name) == 0)
+        if (event_is(events->items[i], name))
             return i;
     return -1;
 }
@@ -121,6 +121,16 @@ int event_int(const cJSON *event, const char *field)
 const char *event_text(const cJSON *event, const char *field)
 {
     return json_text(event, field);
+}
+
+bool event_has(const cJSON *event, const char *field, const char *text)
+{
+    return strcmp(event_text(event, field), text) == 0;
+}
+
+bool event_is(const cJSON *event, const char *name)
+{
+    return event_has(event, "event", name);
 }
 
 double event_bytes(const cJSON *event)

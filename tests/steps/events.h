@@ -34,10 +34,14 @@ Traces traces_read(int folder, int ranks, int workers);
 bool traces_take(Traces *traces, int rank, const char *line, size_t length);
 void traces_free(Traces *traces);
 
-// The place of the first event of that name from place `from` on, or -1.
+// The place of the first event of that name from place `from` on, or -1, as where that is -1.
 int event_find(const Events *events, const char *name, int from);
 
-// Loops over the places of all events of that name.
+// Loops over all events; over the places of all of that name.
+#define EACH_EVENT(event, events)                                                                  \
+    for (const cJSON *event, *const *next_##event = (const cJSON *const *)(events)->items,         \
+                                    *const *end_##event = next_##event + (events)->count;          \
+         next_##event < end_##event && ((event = *next_##event), true); next_##event++)
 #define EACH(at, events, name) for (int at = -1; (at = event_find(events, name, at + 1)) >= 0;)
 
 // The place of the last one before place `before`, or -1.
@@ -52,6 +56,10 @@ const cJSON *event_last(const Events *events, const char *name);
 // A field: not a number, or the empty text, where the event is NULL or lacks it.
 double event_number(const cJSON *event, const char *field);
 const char *event_text(const cJSON *event, const char *field);
+
+// True where a text field is this, and where the event has that name.
+bool event_has(const cJSON *event, const char *field, const char *text);
+bool event_is(const cJSON *event, const char *name);
 
 // A field that is a whole number; -1 where the event is NULL or lacks it.
 int event_int(const cJSON *event, const char *field);

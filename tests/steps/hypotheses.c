@@ -26,6 +26,18 @@ int rank_of_row(const Row *row)
     return rank;
 }
 
+Rows rows_of_ranks(const Runs *runs, int (*shown)(const Run *run, int rank))
+{
+    Rows rows = {NULL, 0};
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        Row row = {.run = run, .ranks = run->ranks};
+        for (int r = 0; r < run->ranks; r++)
+            row.shown[r] = shown(run, r);
+        rows_add(&rows, &row);
+    }
+    return rows;
+}
+
 double own_number(Cell cell)
 {
     return cell.row->own[cell.rank];
@@ -80,6 +92,42 @@ double constant_zero(Cell cell)
 {
     (void)cell;
     return 0;
+}
+
+double constant_one(Cell cell)
+{
+    (void)cell;
+    return 1;
+}
+
+double its_rank(Cell cell)
+{
+    return cell.rank;
+}
+
+double rank_by_number(Cell cell)
+{
+    return cell.rank / cell.number;
+}
+
+double rank_modulo_number(Cell cell)
+{
+    return cell.rank % cell.number;
+}
+
+double rank_modulo_local_size(Cell cell)
+{
+    return cell.rank % run_local_size(cell.row->run, cell.rank);
+}
+
+double rank_by_nodes(Cell cell)
+{
+    return cell.rank / run_nodes(cell.row->run);
+}
+
+double rank_modulo_nodes(Cell cell)
+{
+    return cell.rank % run_nodes(cell.row->run);
 }
 
 double largest_own(const Row *row)

@@ -30,6 +30,9 @@ void rows_add(Rows *rows, const Row *row);
 Row row_of_rank(const Run *run, int rank, double shown);
 int rank_of_row(const Row *row);
 
+// A row for each run: what each rank shows is a number of its own.
+Rows rows_of_ranks(const Runs *runs, int (*shown)(const Run *run, int rank));
+
 #define EACH_ROW(row, rows)                                                                        \
     for (const Row *row = (rows)->items; row < (rows)->items + (rows)->count; row++)
 
@@ -57,6 +60,13 @@ double own_of_number(Cell cell);       // of rank `number`; of rank 0 where ther
 double mean_on_the_root(Cell cell);    // the rank's own on the others
 double mean_of_those_alike(Cell cell); // of the ranks that have shown the same as this one
 double constant_zero(Cell cell);
+double constant_one(Cell cell);
+double its_rank(Cell cell);
+double rank_by_number(Cell cell);     // a quotient of whole numbers, ...
+double rank_modulo_number(Cell cell); // ... and its remainder
+double rank_modulo_local_size(Cell cell);
+double rank_by_nodes(Cell cell);
+double rank_modulo_nodes(Cell cell);
 
 double largest_own(const Row *row);
 RankSet ranks_alike(const Row *row, int rank); // that have shown the same as this one

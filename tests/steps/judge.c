@@ -126,12 +126,23 @@ Fault fault_at(Fault fault, const char *format, ...)
     return longer;
 }
 
-// Returns whether there is none. Takes over its evidence.
-static bool report_fault(Report *report, const Runs *runs, const Run *run, const char *property,
-                         Fault fault)
+bool report_fault(Report *report, const Runs *runs, const Run *run, const char *property,
+                  Fault fault)
 {
     return !fault.diagnosis || report_failure(report, property, fault.diagnosis,
                                               evidence_in(runs, run, fault.evidence));
+}
+
+bool all_ranks_have(const Runs *runs, const char *event, const char *property,
+                    const Diagnosis *diagnosis, const char *did, Report *report)
+{
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        RankSet ranks = ranks_with(&run->traces, event);
+        if (ranks != all_ranks(run->ranks))
+            return report_failure_in(report, runs, run, property, diagnosis, "%s of %d %s",
+                                     rank_names(ranks).text, run->ranks, did);
+    }
+    return true;
 }
 
 bool judge_property(const Runs *runs, const char *text, Fault (*fault)(const Run *run),

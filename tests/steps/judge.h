@@ -78,6 +78,15 @@ char *evidence_in(const Runs *runs, const Run *run, char *evidence);
 bool report_failure_in(Report *report, const Runs *runs, const Run *run, const char *property,
                        const Diagnosis *diagnosis, const char *format, ...) PRINTF_LIKE(6, 7);
 
+// Reports the fault of a run, if it has one, and takes over its evidence. Returns whether there is none.
+bool report_fault(Report *report, const Runs *runs, const Run *run, const char *property,
+                  Fault fault);
+
+// Reports a failure where some ranks of a run have no such event: "ranks 0 and 2 of 4 DID". Returns
+// whether there is no such run.
+bool all_ranks_have(const Runs *runs, const char *event, const char *property,
+                    const Diagnosis *diagnosis, const char *did, Report *report);
+
 // Reports a property that holds in all runs where `evidence` is NULL, and a failure otherwise.
 // Returns whether it holds.
 bool report_property(Report *report, const char *property, const Diagnosis *diagnosis,

@@ -217,13 +217,8 @@ static void judge(const Runs *runs, Report *report)
     free(all.items);
 }
 
-static const Explanation explanations[] = {
-    {"model_read_gradients: there are no gradients", &d_read_too_early},
-    {"apply_gradients: there are no gradients", &d_applied_too_often},
-    {"has no weights before compile", &d_broadcast_too_early},
-    {0},
-};
-static const Ends ends = {.explanations = explanations};
-
 JUDGE("accumulate", judge)
-ENDS("accumulate", &ends)
+OWN_ENDS("accumulate",
+         EXPLAINED({"model_read_gradients: there are no gradients", &d_read_too_early},
+                   {"apply_gradients: there are no gradients", &d_applied_too_often},
+                   {"has no weights before compile", &d_broadcast_too_early}))

@@ -5,7 +5,6 @@
 #include "end.h"
 #include "pushes.h"
 #include "servers.h"
-#include "waiting.h"
 #include "diagnoses/judge_bounded.h"
 
 #include <limits.h>
@@ -95,60 +94,44 @@ static char *standing_evidence(const Run *run, int rank, const Standing *standin
     return evidence;
 }
 
-// What the server with that rank does against the bound; NULL: nothing. `most` gets the largest
-// lead of a worker that was answered, `delayed`: did a pull ever wait while another request came?
-static char *beyond_bound(const Run *run, int rank, int *most, bool *delayed)
+// What all servers that break a rule have in common.
+typedef struct {
+    bool nobody_waits; // no pull waited while another request came
+    bool by_one; // who is too far ahead is so by one; or who waits too long is exactly the bound
+                 // ahead, and no worker that is (but by 0) gets weights
+    bool beside_others; // another one was answered after the last request
+    bool since_leaving; // their waiting should have ended when a worker left
+} Common;
+
+// What the server with that rank does against the bound; NULL: nothing.
+static char *beyond_bound(const Run *run, int rank, Common *common)
 {
     const Events *events = &run->traces.of[rank];
     Standing standing = standing_of(run);
     char *evidence = NULL;
-    for (int i = 0; i < events->count; i++) {
-        const cJSON *event = events->items[i];
+    EACH_EVENT (event, events) {
         if (event_is(event, "ps_request"))
             for (int w = 0; w < standing.workers; w++)
-                *delayed = *delayed || standing.waiting[w];
+                common->nobody_waits = common->nobody_waits && !standing.waiting[w];
         take(&standing, event);
         if (!event_is(event, "ps_sent"))
             continue;
         int worker = event_int(event, "worker"), lead = lead_of(&standing, worker);
-        *most = lead > *most && !standing.left[worker] ? lead : *most;
-        if (lead > standing.bound && !standing.left[worker] && !evidence)
+        if (lead <= standing.bound || standing.left[worker])
+            continue;
+        common->by_one = common->by_one && lead == standing.bound + 1;
+        if (!evidence)
             evidence = standing_evidence(run, rank, &standing, worker, "sends weights to");
     }
     return evidence;
 }
 
-static void judge_bound(const Runs *runs, Report *report)
+static const Diagnosis *too_far(const Common *common)
 {
-    char *first = NULL;
-    bool delayed = false, by_one = true;
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        int most = 0;
-        for (int r = run->plan.ranks; r < run->ranks; r++) {
-            char *evidence = beyond_bound(run, r, &most, &delayed);
-            if (evidence && !first)
-                first = evidence_in(runs, run, evidence);
-            else
-                free(evidence);
-        }
-        by_one = by_one && most <= standing_of(run).bound + 1;
-    }
-    if (first)
-        report_failure(report, BOUND,
-                       !delayed ? &d_nobody_waits
-                       : by_one ? &d_bound_off_by_one_too_far_ahead
-                                : &d_bound_exceeded,
-                       first);
-    else
-        report_ok(report, BOUND);
+    return common->nobody_waits ? &d_nobody_waits
+           : common->by_one     ? &d_bound_off_by_one_too_far_ahead
+                                : &d_bound_exceeded;
 }
-
-// What all who wait too long have in common.
-typedef struct {
-    bool by_one; // they are exactly the bound ahead, and no worker that is (but by 0) gets weights
-    bool beside_others; // another one was answered after the last request
-    bool since_leaving; // their waiting should have ended when a worker left
-} Waits;
 
 static int workers_left(const Standing *standing)
 {
@@ -160,56 +143,57 @@ static int workers_left(const Standing *standing)
 
 // A pull that is left unanswered while the next request is taken, although its worker is not too
 // far ahead; NULL: there is none.
-static char *waits_longer(const Run *run, int rank, Waits *waits)
+static char *waits_longer(const Run *run, int rank, Common *common)
 {
     const Events *events = &run->traces.of[rank];
     Standing standing = standing_of(run);
     char *evidence = NULL;
     bool by_leaving = false, answered = false;
-    for (int i = 0; i < events->count; i++) {
+    EACH_EVENT (event, events) {
         int before = kept_waiting(&standing), left = workers_left(&standing);
-        if (event_is(events->items[i], "ps_request") && before >= 0) {
-            waits->beside_others = waits->beside_others && answered;
-            waits->by_one = waits->by_one && lead_of(&standing, before) == standing.bound;
-            waits->since_leaving = waits->since_leaving && by_leaving;
+        if (event_is(event, "ps_request") && before >= 0) {
+            common->beside_others = common->beside_others && answered;
+            common->by_one = common->by_one && lead_of(&standing, before) == standing.bound;
+            common->since_leaving = common->since_leaving && by_leaving;
             if (!evidence)
                 evidence = standing_evidence(run, rank, &standing, before,
                                              "takes another request and does not answer");
         }
-        answered = event_is(events->items[i], "ps_sent") ||
-                   (answered && !event_is(events->items[i], "ps_request"));
-        if (event_is(events->items[i], "ps_sent") && standing.bound > 0)
-            waits->by_one =
-                waits->by_one &&
-                lead_of(&standing, event_int(events->items[i], "worker")) < standing.bound;
-        take(&standing, events->items[i]);
+        answered = event_is(event, "ps_sent") || (answered && !event_is(event, "ps_request"));
+        if (event_is(event, "ps_sent") && standing.bound > 0)
+            common->by_one =
+                common->by_one && lead_of(&standing, event_int(event, "worker")) < standing.bound;
+        take(&standing, event);
         if (before < 0)
             by_leaving = workers_left(&standing) > left;
     }
     return evidence;
 }
 
-static void judge_waiting(const Runs *runs, Report *report)
+static const Diagnosis *too_long(const Common *common)
+{
+    return common->since_leaving   ? &d_waits_for_who_has_left_leaving
+           : common->beside_others ? &d_waits_too_long_one_of_several
+           : common->by_one        ? &d_bound_off_by_one_waits_already
+                                   : &d_waits_too_long;
+}
+
+// Looks at all servers, and shows the first one that breaks the rule.
+static void judge_servers(const Runs *runs, const char *property,
+                          char *(*broken)(const Run *run, int rank, Common *common),
+                          const Diagnosis *(*diagnose)(const Common *common), Report *report)
 {
     char *first = NULL;
-    Waits waits = {true, true, true};
+    Common common = {true, true, true, true};
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         for (int r = run->plan.ranks; r < run->ranks; r++) {
-            char *evidence = waits_longer(run, r, &waits);
+            char *evidence = broken(run, r, &common);
             if (evidence && !first)
                 first = evidence_in(runs, run, evidence);
             else
                 free(evidence);
         }
-    if (first)
-        report_failure(report, LONGER,
-                       waits.since_leaving   ? &d_waits_for_who_has_left_leaving
-                       : waits.beside_others ? &d_waits_too_long_one_of_several
-                       : waits.by_one        ? &d_bound_off_by_one_waits_already
-                                             : &d_waits_too_long,
-                       first);
-    else
-        report_ok(report, LONGER);
+    report_property(report, property, diagnose(&common), first);
 }
 
 // ---- Rounds.
@@ -266,11 +250,10 @@ static Fault round_fault(const Run *run, int rank)
     Standing standing = standing_of(run);
     Round round = {0};
     int updates = 0;
-    for (int i = 0; i < events->count; i++) {
-        const cJSON *event = events->items[i];
+    EACH_EVENT (event, events) {
         take(&standing, event);
         double value = event_number(event, "value");
-        if (event_is(event, "ps_request") && strcmp(event_text(event, "kind"), "push") == 0)
+        if (event_is(event, "ps_request") && event_has(event, "kind", "push"))
             round = (Round){round.count + 1, round.sum + value, fmax(round.scale, fabs(value)),
                             value,           round.earlier,     round.applied};
         bool complete = is_complete(&standing, updates);
@@ -336,12 +319,10 @@ static void judge_rounds(const Runs *runs, Report *report)
         without_leavers = without_leavers || updates_without_leavers(run);
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         Fault fault = rounds_fault(run);
-        if (!fault.diagnosis)
-            continue;
         if (fault.diagnosis == &d_waits_for_who_has_left_in_a_round && without_leavers)
             fault.diagnosis = &d_round_not_applied;
-        report_failure(report, ROUNDS, fault.diagnosis, evidence_in(runs, run, fault.evidence));
-        return;
+        if (!report_fault(report, runs, run, ROUNDS, fault))
+            return;
     }
     report_ok(report, ROUNDS);
 }
@@ -353,8 +334,8 @@ static Fault one_by_one_fault(const Run *run)
 
 static void judge(const Runs *runs, Report *report)
 {
-    judge_bound(runs, report);
-    judge_waiting(runs, report);
+    judge_servers(runs, BOUND, beyond_bound, too_far, report);
+    judge_servers(runs, LONGER, waits_longer, too_long, report);
     judge_rounds(runs, report);
     judge_property(runs, EACH_APPLIED, one_by_one_fault, report);
     judge_property(runs, RETURNS, return_fault, report);
@@ -382,12 +363,7 @@ static const Diagnosis *mistake(const Traces *traces)
     return NULL;
 }
 
-static const Explanation explanations[] = {
-    {"has not asked for weights since", &d_sent_unasked},
-    {"all workers have left", &d_waits_for_nobody},
-    {0},
-};
-static const Ends ends = {.explanations = explanations, .mistake = mistake};
-
 JUDGE("bounded", judge)
-ENDS("bounded", &ends)
+OWN_ENDS("bounded", .mistake = mistake,
+         EXPLAINED({"has not asked for weights since", &d_sent_unasked},
+                   {"all workers have left", &d_waits_for_nobody}))

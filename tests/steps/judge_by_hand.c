@@ -3,9 +3,9 @@
 // rate that goes by the number of workers is in rates.c.
 
 #include "end.h"
+#include "hypotheses.h"
 #include "mean.h"
 #include "rates.h"
-#include "waiting.h"
 #include "diagnoses/judge_by_hand.h"
 
 #include <math.h>
@@ -34,124 +34,61 @@ static double rate_of(const cJSON *apply)
     return NAN;
 }
 
-// By what an update's learning rate was multiplied; NaN where the optimizer has none here.
-static double factor_of(const cJSON *apply)
+// A row for each update of each rank: by what its learning rate was multiplied.
+static Rows factors_of(const Runs *runs)
 {
-    return event_number(apply, "learning_rate") / rate_of(apply);
-}
-
-static bool is_near(double a, double b)
-{
-    return fabs(a - b) <= 1e-4 * fabs(b);
-}
-
-typedef double (*Factor)(const Run *run, int rank);
-
-static double by_size(const Run *run, int rank)
-{
-    (void)rank;
-    return run->ranks;
-}
-
-static double by_nothing(const Run *run, int rank)
-{
-    (void)run, (void)rank;
-    return 1;
-}
-
-static double by_local_size(const Run *run, int rank)
-{
-    return run_local_size(run, rank);
+    Rows rows = {NULL, 0};
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks; r++)
+            EACH (at, &run->traces.of[r], "apply") {
+                const cJSON *apply = run->traces.of[r].items[at];
+                double rate = event_number(apply, "learning_rate");
+                Row row = row_of_rank(run, r, rate / rate_of(apply));
+                row.of = apply;
+                row.relative = 1e-4;
+                rows_add(&rows, &row);
+            }
+    return rows;
 }
 
 // hvd_broadcast_model hands the root's learning rate out with the weights.
-static double by_local_size_of_root(const Run *run, int rank)
+static double local_size_of_root(Cell cell)
 {
-    (void)rank;
-    return run_local_size(run, 0);
+    return run_local_size(cell.row->run, 0);
 }
 
-static double by_rank(const Run *run, int rank)
+static const Hypothesis by_size = {constant_one, NULL, .by_ranks = -1};
+static const Hypothesis known[] = {
+    {constant_one, &d_rate_not_scaled, .by_ranks = 0},
+    {constant_one, &d_rate_by_local_size, .by_local_size = -1},
+    {local_size_of_root, &d_rate_by_local_size, .by_ranks = 0},
+    {its_rank, &d_rate_by_rank, .by_ranks = 0},
+    {constant_zero, &d_rate_zero, .by_ranks = 0},
+    {constant_one, &d_rate_scaled_twice, .by_ranks = -2},
+    {constant_one, &d_rate_divided, .by_ranks = 1},
+    {0},
+};
+
+static char *rate_evidence(const Row *row)
 {
-    (void)run;
-    return rank;
+    const cJSON *apply = row->of;
+    char *evidence =
+        format_text("rank %d: the update by %s has learning rate %g", rank_of_row(row),
+                    event_text(apply, "optimizer"), event_number(apply, "learning_rate"));
+    if (isfinite(rate_of(apply)))
+        text_add(&evidence, "\n%d workers: %d * %g = %g", row->ranks, row->ranks, rate_of(apply),
+                 row->ranks * rate_of(apply));
+    return evidence;
 }
 
-static double by_rank_of_root(const Run *run, int rank)
+static void judge_rates(const Runs *runs, Report *report)
 {
-    (void)run, (void)rank;
-    return 0;
-}
-
-static double by_size_twice(const Run *run, int rank)
-{
-    (void)rank;
-    return (double)run->ranks * run->ranks;
-}
-
-static double by_its_inverse(const Run *run, int rank)
-{
-    (void)rank;
-    return 1.0 / run->ranks;
-}
-
-// The first update of the run that the factor does not explain; NULL: it explains all.
-static const cJSON *first_other_rate(const Run *run, Factor factor, int *rank)
-{
-    for (int r = 0; r < run->ranks; r++) {
-        const Events *events = &run->traces.of[r];
-        EACH (at, events, "apply")
-            if (!is_near(factor_of(events->items[at]), factor(run, r))) {
-                *rank = r;
-                return events->items[at];
-            }
-    }
-    return NULL;
-}
-
-static bool factor_explains(const Runs *runs, Factor factor)
-{
-    int rank;
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        if (first_other_rate(run, factor, &rank))
-            return false;
-    return true;
-}
-
-static const Diagnosis *wrong_rate(const Runs *runs)
-{
-    static const struct {
-        Factor factor;
-        const Diagnosis *diagnosis;
-    } known[] = {{by_nothing, &d_rate_not_scaled},
-                 {by_local_size, &d_rate_by_local_size},
-                 {by_local_size_of_root, &d_rate_by_local_size},
-                 {by_rank, &d_rate_by_rank},
-                 {by_rank_of_root, &d_rate_zero},
-                 {by_size_twice, &d_rate_scaled_twice},
-                 {by_its_inverse, &d_rate_divided}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (factor_explains(runs, known[i].factor))
-            return known[i].diagnosis;
-    return &d_rate_wrong;
-}
-
-static bool judge_rates(const Runs *runs, Report *report)
-{
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        int rank;
-        const cJSON *apply = first_other_rate(run, by_size, &rank);
-        if (!apply)
-            continue;
-        char *evidence =
-            format_text("rank %d: the update by %s has learning rate %g", rank,
-                        event_text(apply, "optimizer"), event_number(apply, "learning_rate"));
-        if (isfinite(rate_of(apply)))
-            text_add(&evidence, "\n%d workers: %d * %g = %g", run->ranks, run->ranks,
-                     rate_of(apply), run->ranks * rate_of(apply));
-        return report_failure(report, RATES, wrong_rate(runs), evidence_in(runs, run, evidence));
-    }
-    return report_ok(report, RATES);
+    Rows rows = factors_of(runs);
+    const Row *wrong = first_unexplained(&by_size, &rows);
+    const Diagnosis *diagnosis = diagnosis_of_rows(known, &rows);
+    report_property(report, RATES, diagnosis ? diagnosis : &d_rate_wrong,
+                    wrong ? evidence_in(runs, wrong->run, rate_evidence(wrong)) : NULL);
+    free(rows.items);
 }
 
 // ---- The trainings.
@@ -178,27 +115,21 @@ static bool has_both(const char *trainings)
     return both;
 }
 
-static bool judge_trainings(const Runs *runs, Report *report)
+static Fault trainings_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        char *root = trainings_of(&run->traces.of[0]), *evidence = NULL;
-        bool same = true;
-        for (int r = 0; r < run->ranks; r++) {
-            char *own = trainings_of(&run->traces.of[r]);
-            same = same && strcmp(own, root) == 0;
-            text_add(&evidence, "%srank %d: %s", r ? "\n" : "", r, own);
-            free(own);
-        }
-        bool both = has_both(root);
-        free(root);
-        if (same && both) {
-            free(evidence);
-            continue;
-        }
-        return report_failure(report, BOTH, same ? &d_training_missing : &d_trainings_differ,
-                              evidence_in(runs, run, evidence));
+    char *root = trainings_of(&run->traces.of[0]), *evidence = NULL;
+    bool same = true, both = has_both(root);
+    for (int r = 0; r < run->ranks; r++) {
+        char *own = trainings_of(&run->traces.of[r]);
+        same = same && strcmp(own, root) == 0;
+        text_add(&evidence, "%srank %d: %s", r ? "\n" : "", r, own);
+        free(own);
     }
-    return report_ok(report, BOTH);
+    free(root);
+    if (!same || !both)
+        return (Fault){same ? &d_training_missing : &d_trainings_differ, evidence};
+    free(evidence);
+    return NO_FAULT;
 }
 
 // ---- The weights.
@@ -257,7 +188,7 @@ static double bytes_broadcast(const Events *events)
 {
     double bytes = 0;
     EACH (at, events, "collective_begin")
-        if (strcmp(event_text(events->items[at], "function"), "MPI_Bcast") == 0)
+        if (event_has(events->items[at], "function", "MPI_Bcast"))
             bytes += event_number(events->items[at], "bytes");
     return bytes;
 }
@@ -269,19 +200,14 @@ static const Diagnosis *wrong_start(const Run *run, int number)
     return number > 0 ? &d_start_differs_later_training : &d_start_differs;
 }
 
-static bool judge_start(const Runs *runs, Report *report)
+static Fault start_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        int trainings = event_count(&run->traces.of[0], "compile");
-        for (int t = 0; t < trainings; t++) {
-            char *evidence = different_starts(run, t);
-            if (!evidence)
-                continue;
-            return report_failure(report, START, wrong_start(run, t),
-                                  evidence_in(runs, run, evidence));
-        }
+    for (int t = 0; t < event_count(&run->traces.of[0], "compile"); t++) {
+        char *evidence = different_starts(run, t);
+        if (evidence)
+            return (Fault){wrong_start(run, t), evidence};
     }
-    return report_ok(report, START);
+    return NO_FAULT;
 }
 
 // A broadcast in a training, after its second update (Horovod's texts broadcast after the first
@@ -292,7 +218,7 @@ static int broadcast_in_training(const Events *events, int number)
 {
     const double words = 64; // bytes
     int at = first_gradient(events, number);
-    int end = at < 0 ? -1 : event_find(events, "compile", at);
+    int end = event_find(events, "compile", at);
     bool updated = false;
     int found = -1, updates = 0;
     for (; at >= 0 && at < (end < 0 ? events->count : end); at++) {
@@ -306,8 +232,7 @@ static int broadcast_in_training(const Events *events, int number)
             return at;
         updated = strcmp(name, "apply") == 0 || (updated && strcmp(name, "gradient") != 0);
         if (updated && updates > 1 && strcmp(name, "collective_begin") == 0 &&
-            event_number(event, "bytes") > words &&
-            strcmp(event_text(event, "function"), "MPI_Bcast") == 0)
+            event_number(event, "bytes") > words && event_has(event, "function", "MPI_Bcast"))
             found = at;
     }
     return -1;
@@ -319,21 +244,18 @@ static double broadcast_bytes(const cJSON *event)
                                         : event_number(event, "bytes");
 }
 
-static bool judge_broadcasts(const Runs *runs, Report *report)
+static Fault broadcast_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        const Events *events = &run->traces.of[0];
-        for (int t = 0; t < event_count(events, "compile"); t++) {
-            int at = broadcast_in_training(events, t);
-            if (at < 0)
-                continue;
-            return report_failure_in(report, runs, run, ONCE, &d_broadcast_again_and_again,
-                                     "rank 0 takes part in a broadcast of %.0f bytes between "
-                                     "two updates of a training",
-                                     broadcast_bytes(events->items[at]));
-        }
+    const Events *events = &run->traces.of[0];
+    for (int t = 0; t < event_count(events, "compile"); t++) {
+        int at = broadcast_in_training(events, t);
+        if (at >= 0)
+            return fault_with(&d_broadcast_again_and_again,
+                              "rank 0 takes part in a broadcast of %.0f bytes between two updates "
+                              "of a training",
+                              broadcast_bytes(events->items[at]));
     }
-    return report_ok(report, ONCE);
+    return NO_FAULT;
 }
 
 // ---- Files.
@@ -350,8 +272,7 @@ static const Diagnosis *wrong_writers(const Run *run, RankSet writers)
 static bool saved_untrained(const Events *events)
 {
     bool saved = false, trained = false;
-    for (int i = 0; i < events->count; i++) {
-        const cJSON *event = events->items[i];
+    EACH_EVENT (event, events) {
         bool begins = event_is(event, "compile");
         if (begins && saved && trained)
             return true;
@@ -366,27 +287,19 @@ static bool saved_untrained(const Events *events)
     return saved && trained;
 }
 
-static bool judge_files(const Runs *runs, Report *report)
+static Fault files_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        RankSet writers = ranks_with(&run->traces, "saved");
-        int files = event_count(&run->traces.of[0], "saved"),
-            trainings = event_count(&run->traces.of[0], "compile");
-        bool complete = writers == 1 && files >= trainings;
-        if (complete && !saved_untrained(&run->traces.of[0]))
-            continue;
-        if (complete) {
-            return report_failure_in(report, runs, run, FILES, &d_saved_untrained,
-                                     "the last file of a training is written "
-                                     "before its last update");
-        }
-        char *evidence = format_text("written by %s", rank_names(writers).text);
-        if (writers == 1)
-            text_add(&evidence, ": %d of %d files", files, trainings);
-        return report_failure(report, FILES, wrong_writers(run, writers == 1 ? 0 : writers),
-                              evidence_in(runs, run, evidence));
-    }
-    return report_ok(report, FILES);
+    RankSet writers = ranks_with(&run->traces, "saved");
+    int files = event_count(&run->traces.of[0], "saved"),
+        trainings = event_count(&run->traces.of[0], "compile");
+    if (writers != 1)
+        return fault_with(wrong_writers(run, writers), "written by %s", rank_names(writers).text);
+    if (files < trainings)
+        return fault_with(&d_file_missing, "written by rank 0: %d of %d files", files, trainings);
+    return saved_untrained(&run->traces.of[0])
+               ? fault_with(&d_saved_untrained,
+                            "the last file of a training is written before its last update")
+               : NO_FAULT;
 }
 
 static void judge(const Runs *runs, Report *report)
@@ -394,20 +307,15 @@ static void judge(const Runs *runs, Report *report)
     if (none_computed(runs, MEAN_APPLIED, report))
         return;
     judge_mean(runs, report);
-    judge_start(runs, report);
-    judge_broadcasts(runs, report);
-    if (judge_trainings(runs, report)) // one of another optimizer says nothing of the rate
+    judge_property(runs, START, start_fault, report);
+    judge_property(runs, ONCE, broadcast_fault, report);
+    if (judge_property(runs, BOTH, trainings_fault,
+                       report)) // one of another optimizer says nothing of the rate
         judge_rates(runs, report);
-    judge_files(runs, report);
+    judge_property(runs, FILES, files_fault, report);
     judge_silence(runs, report);
 }
 
-static const Explanation explanations[] = {
-    {"has no weights before compile", &d_broadcast_too_early},
-    {"all must name the same root", &d_broadcast_root_differs},
-    {0},
-};
-static const Ends ends = {.explanations = explanations};
-
 JUDGE("by_hand", judge)
-ENDS("by_hand", &ends)
+OWN_ENDS("by_hand", EXPLAINED({"has no weights before compile", &d_broadcast_too_early},
+                              {"all must name the same root", &d_broadcast_root_differs}))

@@ -5,6 +5,7 @@
 #include "clipped.h"
 #include "drawn.h"
 #include "end.h"
+#include "hypotheses.h"
 #include "mean.h"
 #include "diagnoses/judge_clip.h"
 
@@ -24,16 +25,12 @@
 
 // ---- What comes before factors.
 
-static bool judge_measured(const Runs *runs, Report *report)
+static Fault measured_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        RankSet with = ranks_with(&run->traces, "variable_gradient");
-        if (with != all_ranks(run->ranks))
-            return report_failure_in(report, runs, run, MEASURED, &d_norms_not_measured,
-                                     "%s measured no gradient",
-                                     rank_names(all_ranks(run->ranks) & ~with).text);
-    }
-    return report_ok(report, MEASURED);
+    RankSet with = ranks_with(&run->traces, "variable_gradient"), all = all_ranks(run->ranks);
+    return with == all ? NO_FAULT
+                       : fault_with(&d_norms_not_measured, "%s measured no gradient",
+                                    rank_names(all & ~with).text);
 }
 
 static bool judge_start(const Runs *runs, const AllClipped *all, Report *report)
@@ -68,319 +65,260 @@ static bool judge_applied(const Runs *runs, const AllClipped *all, Report *repor
     return report_ok(report, ONCE);
 }
 
-// ---- Factors. That all are multiples of the mean is known by now.
+// ---- Factors. That all are multiples of the mean is known by now. A row for each update: what a
+// rank has of its own is its gradient's norm, and what it shows is by what it multiplied the mean.
 
-static double factor_of(const ClippedUpdates *updates, int u, int rank)
+static double limit_of(const Row *row)
 {
-    double factor;
-    is_multiple(updates, u, rank, mean_base, 0, &factor);
-    return factor;
+    return ((const ClippedUpdates *)row->of)->limit;
 }
 
-static double norm_of_mean(const ClippedUpdates *updates, int u, int rank)
+static const VariableGradients *applied_by(Cell cell)
 {
-    return norm_of(&updates->of[rank][u].applied) / factor_of(updates, u, rank);
+    return &((const ClippedUpdates *)cell.row->of)->of[cell.rank][cell.row->at].applied;
 }
 
-static bool is_near(double factor, double expected)
+// Of what a rank applied the factor taken out again.
+static double of_mean(Cell cell, double applied)
 {
-    return fabs(factor - expected) <= TOLERANCE * expected;
+    return applied / cell.row->shown[cell.rank];
 }
 
-// What a rank may have multiplied by; `number` is of use to some.
-typedef double (*Factor)(const ClippedUpdates *updates, int u, int rank, double number);
+static double norm_of_mean(Cell cell)
+{
+    return of_mean(cell, norm_of(applied_by(cell)));
+}
 
+// What a rank may have multiplied by.
 static double clipped_at(double limit, double norm)
 {
     return norm > limit ? limit / norm : 1;
 }
 
-static double right(const ClippedUpdates *updates, int u, int rank, double number)
+static double clipped(Cell cell, double norm)
 {
-    (void)number;
-    return clipped_at(updates->limit, norm_of_mean(updates, u, rank));
+    return clipped_at(limit_of(cell.row), norm);
 }
 
-static double one(const ClippedUpdates *updates, int u, int rank, double number)
+static double right_factor(Cell cell)
 {
-    (void)updates, (void)u, (void)rank, (void)number;
-    return 1;
+    return clipped(cell, norm_of_mean(cell));
 }
 
-static double always(const ClippedUpdates *updates, int u, int rank, double number)
+static double always(Cell cell)
 {
-    (void)number;
-    return updates->limit / norm_of_mean(updates, u, rank);
+    return limit_of(cell.row) / norm_of_mean(cell);
 }
 
-static double reversed(const ClippedUpdates *updates, int u, int rank, double number)
+static double reversed(Cell cell)
 {
-    double norm = norm_of_mean(updates, u, rank);
-    (void)number;
-    return norm < updates->limit ? updates->limit / norm : 1;
+    return fmax(1, always(cell));
 }
 
-static double of_sum(const ClippedUpdates *updates, int u, int rank, double number)
+static double of_sum(Cell cell)
 {
-    (void)number;
-    return updates->run->ranks *
-           clipped_at(updates->limit, updates->run->ranks * norm_of_mean(updates, u, rank));
+    return clipped(cell, cell.row->ranks * norm_of_mean(cell));
 }
 
-static double of_sum_then_divided(const ClippedUpdates *updates, int u, int rank, double number)
+static double of_part(Cell cell)
 {
-    return of_sum(updates, u, rank, number) / updates->run->ranks;
+    return clipped(cell, norm_of_mean(cell) / cell.row->ranks);
 }
 
-static double divided_again(const ClippedUpdates *updates, int u, int rank, double number)
+static double inverted(Cell cell)
 {
-    return right(updates, u, rank, number) / updates->run->ranks;
+    return 1 / right_factor(cell);
 }
 
-static double divided_before(const ClippedUpdates *updates, int u, int rank, double number)
+static double times_ranks(Cell cell)
 {
-    (void)number;
-    int ranks = updates->run->ranks;
-    return clipped_at(updates->limit, norm_of_mean(updates, u, rank) / ranks) / ranks;
+    return clipped_at(cell.row->ranks * limit_of(cell.row), norm_of_mean(cell));
 }
 
-static double inverted(const ClippedUpdates *updates, int u, int rank, double number)
+static double of_rank(Cell cell)
 {
-    return 1 / right(updates, u, rank, number);
+    return clipped(cell, own_of_number(cell));
 }
 
-static double times_ranks(const ClippedUpdates *updates, int u, int rank, double number)
+static double of_own(Cell cell)
 {
-    (void)number;
-    return clipped_at(updates->run->ranks * updates->limit, norm_of_mean(updates, u, rank));
-}
-
-static double own(const ClippedUpdates *updates, int u, int rank, double number)
-{
-    (void)number;
-    return clipped_at(updates->limit, norm_of(&updates->of[rank][u].own));
-}
-
-static double of_rank(const ClippedUpdates *updates, int u, int rank, double number)
-{
-    (void)rank;
-    return own(updates, u, number < updates->run->ranks ? (int)number : 0, 0);
+    return clipped(cell, own_number(cell));
 }
 
 // Norms of all ranks, to the power 1 or 2.
-static double sum_of_norms(const ClippedUpdates *updates, int u, double power)
+static double sum_of_norms(Cell cell)
 {
     double sum = 0;
-    for (int r = 0; r < updates->run->ranks; r++)
-        sum += pow(norm_of(&updates->of[r][u].own), power);
+    for (int r = 0; r < cell.row->ranks; r++)
+        sum += pow(cell.row->own[r], cell.number);
     return sum;
 }
 
-static double mean_of_norms(const ClippedUpdates *updates, int u, int rank, double power)
+static double mean_of_norms(Cell cell)
 {
-    (void)rank;
-    double mean = sum_of_norms(updates, u, power) / updates->run->ranks;
-    return clipped_at(updates->limit, pow(mean, 1 / power));
+    return clipped(cell, pow(sum_of_norms(cell) / cell.row->ranks, 1.0 / cell.number));
 }
 
-static double of_added_norms(const ClippedUpdates *updates, int u, int rank, double power)
+static double of_added_norms(Cell cell)
 {
-    (void)rank;
-    return clipped_at(updates->limit, pow(sum_of_norms(updates, u, power), 1 / power));
+    return clipped(cell, pow(sum_of_norms(cell), 1.0 / cell.number));
 }
 
-static double largest_of_norms(const ClippedUpdates *updates, int u, int rank, double number)
+static double largest_of_norms(Cell cell)
 {
-    (void)rank, (void)number;
-    double largest = 0;
-    for (int r = 0; r < updates->run->ranks; r++)
-        largest = fmax(largest, norm_of(&updates->of[r][u].own));
-    return clipped_at(updates->limit, largest);
+    return clipped(cell, largest_own(cell.row));
 }
 
 // The sum of squares, in the condition, too, or in the quotient alone.
-static double by_square(const ClippedUpdates *updates, int u, int rank, double number)
+static double by_square(Cell cell)
 {
-    double norm = norm_of_mean(updates, u, rank);
-    if (number > 0)
-        return clipped_at(updates->limit, norm * norm);
-    return norm > updates->limit ? updates->limit / (norm * norm) : 1;
+    double norm = norm_of_mean(cell);
+    return cell.number > 0          ? clipped(cell, norm * norm)
+           : right_factor(cell) < 1 ? limit_of(cell.row) / (norm * norm)
+                                    : 1;
 }
 
-static double square_compared(const ClippedUpdates *updates, int u, int rank, double number)
+static double square_compared(Cell cell)
 {
-    double norm = norm_of_mean(updates, u, rank);
-    (void)number;
-    return norm * norm > updates->limit ? updates->limit / norm : 1;
+    double norm = norm_of_mean(cell);
+    return norm * norm > limit_of(cell.row) ? limit_of(cell.row) / norm : 1;
 }
 
-static double by_mean_square(const ClippedUpdates *updates, int u, int rank, double number)
+static double by_mean_square(Cell cell)
 {
-    (void)number;
-    return clipped_at(updates->limit * sqrt(updates->of[rank][u].applied.length),
-                      norm_of_mean(updates, u, rank));
+    return clipped_at(limit_of(cell.row) * sqrt(applied_by(cell)->length), norm_of_mean(cell));
 }
 
-static double by_added_variables(const ClippedUpdates *updates, int u, int rank, double number)
+static double by_added_variables(Cell cell)
 {
-    (void)number;
     double sum = 0;
     for (int v = 0; v < MAX_CLIPPED_VARIABLES; v++)
-        sum += updates->of[rank][u].applied.norm[v];
-    return clipped_at(updates->limit, sum / factor_of(updates, u, rank));
+        sum += applied_by(cell)->norm[v];
+    return clipped(cell, of_mean(cell, sum));
 }
 
-static double by_variable(const ClippedUpdates *updates, int u, int rank, double number)
+static double by_variable(Cell cell)
 {
-    return clipped_at(updates->limit,
-                      updates->of[rank][u].applied.norm[(int)number] / factor_of(updates, u, rank));
+    return clipped(cell, of_mean(cell, applied_by(cell)->norm[cell.number]));
 }
 
-static double by_largest_value(const ClippedUpdates *updates, int u, int rank, double number)
+static double by_largest_value(Cell cell)
 {
-    (void)number;
-    return clipped_at(updates->limit,
-                      updates->of[rank][u].applied.largest / factor_of(updates, u, rank));
+    return clipped(cell, of_mean(cell, applied_by(cell)->largest));
 }
 
-static double by_number(const ClippedUpdates *updates, int u, int rank, double number)
+// A limit that stands in the program: the norm of what is applied where the first gradient is scaled
+// down.
+static double at_fixed_limit(Cell cell)
 {
-    return clipped_at(number, norm_of_mean(updates, u, rank));
+    return clipped_at(((const ClippedUpdates *)cell.row->of)->first_scaled, norm_of_mean(cell));
 }
 
-static double on_the_root(const ClippedUpdates *updates, int u, int rank, double number)
+static double on_the_root(Cell cell)
 {
-    return rank == 0 ? right(updates, u, rank, number) : 1;
+    return cell.rank == 0 ? right_factor(cell) : 1;
 }
 
-static bool explains_update(const ClippedUpdates *updates, int u, Factor factor, double number)
-{
-    for (int r = 0; r < updates->run->ranks; r++)
-        if (!is_near(factor_of(updates, u, r), factor(updates, u, r, number)))
-            return false;
-    return true;
-}
+static const Hypothesis right = {right_factor, NULL, .by_ranks = 0};
+static const Hypothesis right_or_one[] = {
+    {right_factor, NULL, .by_ranks = 0}, {constant_one, NULL, .by_ranks = 0}, {0}};
 
-static bool explains(const AllClipped *all, Factor factor, double number)
-{
-    for (int i = 0; i < all->count; i++)
-        for (int u = 0; u < all->items[i].count; u++)
-            if (!explains_update(&all->items[i], u, factor, number))
-                return false;
-    return true;
-}
-
-// ---- Diagnoses.
-
-// In the order in which they are tried. What a number tells: clipped_at the power of norms, or
-// which way a square is meant.
-static const struct {
-    Factor factor;
-    double number;
-    const Diagnosis *diagnosis;
-} known[] = {
-    {one, 0, &d_not_clipped},
-    {always, 0, &d_scaled_up},
-    {reversed, 0, &d_condition_reversed},
-    {of_sum, 0, &d_gradients_summed},
-    {of_sum_then_divided, 0, &d_sum_clipped},
-    {divided_again, 0, &d_averaged_twice},
-    {divided_before, 0, &d_averaged_twice},
-    {inverted, 0, &d_factor_inverted},
-    {times_ranks, 0, &d_limit_times_workers},
-    {own, 0, &d_norm_of_own_gradient},
-    {mean_of_norms, 1, &d_mean_of_norms},
-    {mean_of_norms, 2, &d_mean_of_norms},
-    {of_added_norms, 1, &d_norms_of_workers_added_up},
-    {of_added_norms, 2, &d_norms_of_workers_added_up},
-    {largest_of_norms, 0, &d_largest_of_norms},
-    {by_square, 0, &d_root_forgotten},
-    {by_square, 1, &d_root_forgotten},
-    {square_compared, 0, &d_squares_compared},
-    {by_mean_square, 0, &d_root_of_mean_square},
-    {by_added_variables, 0, &d_norms_added_up},
-    {by_largest_value, 0, &d_largest_value},
-    {on_the_root, 0, &d_clipped_on_the_root_only},
+// In the order in which they are tried.
+static const Hypothesis known[] = {
+    {constant_one, &d_not_clipped, .by_ranks = 0},
+    {always, &d_scaled_up, .by_ranks = 0},
+    {reversed, &d_condition_reversed, .by_ranks = 0},
+    {of_sum, &d_gradients_summed, .by_ranks = -1},
+    {of_sum, &d_sum_clipped, .by_ranks = 0},
+    {right_factor, &d_averaged_twice, .by_ranks = 1},
+    {of_part, &d_averaged_twice, .by_ranks = 1},
+    {inverted, &d_factor_inverted, .by_ranks = 0},
+    {times_ranks, &d_limit_times_workers, .by_ranks = 0},
+    {of_own, &d_norm_of_own_gradient, .by_ranks = 0},
+    {mean_of_norms, &d_mean_of_norms, .from = 1, .to = 2},
+    {of_added_norms, &d_norms_of_workers_added_up, .from = 1, .to = 2},
+    {largest_of_norms, &d_largest_of_norms, .by_ranks = 0},
+    {by_square, &d_root_forgotten, .to = 1},
+    {square_compared, &d_squares_compared, .by_ranks = 0},
+    {by_mean_square, &d_root_of_mean_square, .by_ranks = 0},
+    {by_added_variables, &d_norms_added_up, .by_ranks = 0},
+    {by_largest_value, &d_largest_value, .by_ranks = 0},
+    {on_the_root, &d_clipped_on_the_root_only, .by_ranks = 0},
+    {of_rank, &d_norm_of_one_rank, .to = MAX_RANKS - 1},
+    {by_variable, &d_norm_of_one_variable, .to = MAX_CLIPPED_VARIABLES - 1},
+    {at_fixed_limit, &d_limit_fixed, .by_ranks = 0},
+    {0},
 };
 
-static bool clipped_or_not(const AllClipped *all)
+static Rows factors_of(AllClipped *all)
 {
+    Rows rows = {NULL, 0};
+    double first_scaled = NAN;
     for (int i = 0; i < all->count; i++)
-        for (int u = 0; u < all->items[i].count; u++)
-            if (!explains_update(&all->items[i], u, right, 0) &&
-                !explains_update(&all->items[i], u, one, 0))
-                return false;
-    return true;
-}
-
-// The norm of what is applied where the first gradient is scaled down: a limit in all runs?
-static double first_scaled_norm(const AllClipped *all)
-{
+        for (int u = 0; u < all->items[i].count; u++) {
+            ClippedUpdates *updates = &all->items[i];
+            Row row = {.run = updates->run,
+                       .of = updates,
+                       .at = u,
+                       .ranks = updates->run->ranks,
+                       .relative = TOLERANCE};
+            for (int r = 0; r < row.ranks; r++) {
+                row.own[r] = norm_of(&updates->of[r][u].own);
+                is_multiple(updates, u, r, mean_base, 0, &row.shown[r]);
+            }
+            if (isnan(first_scaled) && row.shown[0] < 1 - TOLERANCE)
+                first_scaled = norm_of(&updates->of[0][u].applied);
+            rows_add(&rows, &row);
+        }
     for (int i = 0; i < all->count; i++)
-        for (int u = 0; u < all->items[i].count; u++)
-            if (factor_of(&all->items[i], u, 0) < 1 - TOLERANCE)
-                return norm_of(&all->items[i].of[0][u].applied);
-    return NAN;
+        all->items[i].first_scaled = first_scaled;
+    return rows;
 }
 
-static const Diagnosis *wrong_factor(const AllClipped *all, bool same)
-{
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (explains(all, known[i].factor, known[i].number))
-            return known[i].diagnosis;
-    for (int rank = 0; rank < MAX_RANKS; rank++)
-        if (explains(all, of_rank, rank))
-            return &d_norm_of_one_rank;
-    for (int v = 0; v < MAX_CLIPPED_VARIABLES; v++)
-        if (explains(all, by_variable, v))
-            return &d_norm_of_one_variable;
-    if (explains(all, by_number, first_scaled_norm(all)))
-        return &d_limit_fixed;
-    return clipped_or_not(all) ? &d_clipped_in_some_updates
-           : same              ? &d_factor_wrong
-                               : &d_factors_differ;
-}
+// ---- Faults of an update.
 
-static char *evidence_of(const ClippedUpdates *updates, int u)
+static bool differs_among_ranks(const Row *row)
 {
-    char *evidence = format_text("in update %d, with a limit of %g:", u + 1, updates->limit);
-    for (int r = 0; r < updates->run->ranks; r++)
-        text_add(&evidence, "\nrank %d: its own norm is %.5g; it multiplied the mean by %.5g", r,
-                 norm_of(&updates->of[r][u].own), factor_of(updates, u, r));
-    double norm = norm_of_mean(updates, u, 0);
-    text_add(&evidence, "\nthe norm of the mean is %.5g, so the factor is %.5g", norm,
-             clipped_at(updates->limit, norm));
-    return evidence;
-}
-
-static bool differs_among_ranks(const ClippedUpdates *updates, int u)
-{
-    for (int r = 1; r < updates->run->ranks; r++)
-        if (!is_near(factor_of(updates, u, r), factor_of(updates, u, 0)))
+    for (int r = 1; r < row->ranks; r++)
+        if (!(fabs(row->shown[r] - row->shown[0]) <= TOLERANCE * row->shown[0]))
             return true;
     return false;
 }
 
-static bool wrong_below(const ClippedUpdates *updates, int u)
+static bool wrong_below(const Row *row)
 {
-    return norm_of_mean(updates, u, 0) <= updates->limit && !explains_update(updates, u, right, 0);
+    return norm_of_mean((Cell){row, 0, 0}) <= limit_of(row) && !explains_row(&right, row);
 }
 
-static bool wrong_above(const ClippedUpdates *updates, int u)
+static bool wrong_above(const Row *row)
 {
-    return norm_of_mean(updates, u, 0) > updates->limit && !explains_update(updates, u, right, 0);
+    return norm_of_mean((Cell){row, 0, 0}) > limit_of(row) && !explains_row(&right, row);
 }
 
-static bool judge_factors(const Runs *runs, const AllClipped *all, const char *property,
-                          bool (*fault)(const ClippedUpdates *updates, int u), Report *report)
+static char *evidence_of(const Row *row)
 {
-    for (int i = 0; i < all->count; i++) {
-        const ClippedUpdates *updates = &all->items[i];
-        for (int u = 0; u < updates->count; u++)
-            if (fault(updates, u))
-                return report_failure(report, property,
-                                      wrong_factor(all, fault != differs_among_ranks),
-                                      evidence_in(runs, updates->run, evidence_of(updates, u)));
+    char *evidence = format_text("in update %d, with a limit of %g:", row->at + 1, limit_of(row));
+    for (int r = 0; r < row->ranks; r++)
+        text_add(&evidence, "\nrank %d: its own norm is %.5g; it multiplied the mean by %.5g", r,
+                 row->own[r], row->shown[r]);
+    text_add(&evidence, "\nthe norm of the mean is %.5g, so the factor is %.5g",
+             norm_of_mean((Cell){row, 0, 0}), hypothesis_value(&right, row, 0));
+    return evidence;
+}
+
+static bool judge_factors(const Runs *runs, const Rows *rows, const char *property,
+                          bool (*fault)(const Row *row), Report *report)
+{
+    EACH_ROW (row, rows) {
+        if (!fault(row))
+            continue;
+        const Diagnosis *diagnosis = diagnosis_of_rows(known, rows);
+        if (!diagnosis)
+            diagnosis = explain_each_row(right_or_one, rows) ? &d_clipped_in_some_updates
+                        : fault == differs_among_ranks       ? &d_factors_differ
+                                                             : &d_factor_wrong;
+        return report_failure(report, property, diagnosis,
+                              evidence_in(runs, row->run, evidence_of(row)));
     }
     return report_ok(report, property);
 }
@@ -400,16 +338,20 @@ static void remark(const AllClipped *all, Report *report)
 
 static void judge(const Runs *runs, Report *report)
 {
-    if (none_computed(runs, ONCE, report) || !judge_measured(runs, report))
+    if (none_computed(runs, ONCE, report) ||
+        !judge_property(runs, MEASURED, measured_fault, report))
         return;
     AllClipped all = {allocate((size_t)runs->count, sizeof *all.items), runs->count};
     for (int i = 0; i < runs->count; i++)
         all.items[i] = clipped_updates(&runs->items[i]);
     if (judge_drawn_images(runs, OWN_BATCHES, report) && judge_start(runs, &all, report) &&
-        judge_applied(runs, &all, report) && judge_multiple(runs, &all, report) &&
-        judge_factors(runs, &all, SAME, differs_among_ranks, report)) {
-        judge_factors(runs, &all, BELOW, wrong_below, report);
-        judge_factors(runs, &all, ABOVE, wrong_above, report);
+        judge_applied(runs, &all, report) && judge_multiple(runs, &all, report)) {
+        Rows rows = factors_of(&all);
+        if (judge_factors(runs, &rows, SAME, differs_among_ranks, report)) {
+            judge_factors(runs, &rows, BELOW, wrong_below, report);
+            judge_factors(runs, &rows, ABOVE, wrong_above, report);
+        }
+        free(rows.items);
     }
     if (report_passed(report))
         remark(&all, report);
@@ -418,12 +360,6 @@ static void judge(const Runs *runs, Report *report)
     free(all.items);
 }
 
-static const Explanation explanations[] = {
-    {"model_read_gradients: there are no gradients", &d_read_too_early},
-    {"apply_gradients: there are no gradients", &d_applied_too_often},
-    {0},
-};
-static const Ends ends = {.explanations = explanations};
-
 JUDGE("clip", judge)
-ENDS("clip", &ends)
+OWN_ENDS("clip", EXPLAINED({"model_read_gradients: there are no gradients", &d_read_too_early},
+                           {"apply_gradients: there are no gradients", &d_applied_too_often}))

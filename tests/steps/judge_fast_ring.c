@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "waiting.h"
 #include "diagnoses/judge_fast_ring.h"
 
 #define PIECES  "long chunks travel in pieces"

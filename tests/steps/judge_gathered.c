@@ -3,7 +3,6 @@
 // updated them; few layers have them at a time, and each is gathered once for a pass.
 
 #include "shard_updates.h"
-#include "waiting.h"
 #include "diagnoses/judge_gathered.h"
 
 #include <math.h>
@@ -173,7 +172,7 @@ static bool keeps_all_forward(const Events *events)
         const cJSON *event = events->items[at];
         if (event_is(event, "weights_freed"))
             return false;
-        if (event_is(event, "pass_begin") && strcmp(event_text(event, "pass"), "backward") == 0)
+        if (event_is(event, "pass_begin") && event_has(event, "pass", "backward"))
             return true;
     }
     return true;
@@ -360,18 +359,6 @@ static Fault once_fault(const void *item)
                       2 * others / 1e6);
 }
 
-static bool weights_in_shards(const Runs *runs, Report *report)
-{
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        RankSet ranks = ranks_with(&run->traces, "pass_weights");
-        if (ranks != all_ranks(run->ranks))
-            return report_failure_in(report, runs, run, WEIGHTS, &d_weights_not_in_shards,
-                                     "%s of %d had functions called for passes",
-                                     rank_names(ranks).text, run->ranks);
-    }
-    return true;
-}
-
 static const ItemProperty of_updates[] = {
     {PARTS, parts_fault, NULL}, {MEAN, mean_fault, PARTS}, {ONLY, sums_fault, NULL}, {0}};
 static const ItemProperty of_passes[] = {
@@ -381,7 +368,8 @@ static const ItemProperty of_steps[] = {{ONCE, once_fault, NULL}, {0}};
 static void judge(const Runs *runs, Report *report)
 {
     if (nothing_trained(runs, PARTS, report) || !in_shards(runs, report) ||
-        !weights_in_shards(runs, report))
+        !all_ranks_have(runs, "pass_weights", WEIGHTS, &d_weights_not_in_shards,
+                        "had functions called for passes", report))
         return;
     judge_items(runs, each_update, of_updates, report);
     judge_items(runs, each_pass, of_passes, report);

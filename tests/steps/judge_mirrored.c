@@ -377,19 +377,14 @@ static void judge(const Runs *runs, Report *report)
     free(all.items);
 }
 
-static const Explanation explanations[] = {
-    {"mirrored: there is no device", &d_devices_fixed},
-    {"devices in the list, and this process has", &d_devices_fixed},
-    {"waits in it for the others", &d_not_called_by_all},
-    {"there are no images in the batch", &d_empty_part},
-    {"pass the same array", &d_array_shared},
-    {"one of the threads that are at work on the devices", &d_on_each_device_nested},
-    {"apply_gradients: there are no gradients", &d_applied_without_gradients},
-    {"there are no gradients; call compute_gradients() before", &d_read_too_early},
-    {"a label of the batch is", &d_labels_beyond_batch},
-    {0},
-};
-static const Ends ends = {.explanations = explanations};
-
 JUDGE("mirrored", judge)
-ENDS("mirrored", &ends)
+OWN_ENDS("mirrored",
+         EXPLAINED({"mirrored: there is no device", &d_devices_fixed},
+                   {"devices in the list, and this process has", &d_devices_fixed},
+                   {"waits in it for the others", &d_not_called_by_all},
+                   {"there are no images in the batch", &d_empty_part},
+                   {"pass the same array", &d_array_shared},
+                   {"one of the threads that are at work on the devices", &d_on_each_device_nested},
+                   {"apply_gradients: there are no gradients", &d_applied_without_gradients},
+                   {"there are no gradients; call compute_gradients() before", &d_read_too_early},
+                   {"a label of the batch is", &d_labels_beyond_batch}))

@@ -303,7 +303,5 @@ static void judge(const Runs *runs, Report *report)
     judge_items(runs, staged_in, properties, report);
 }
 
-static const Ends ends = {.explanations = staged_explanations, .crashed = crashed};
-
 JUDGE("one_f_one_b", judge)
-ENDS("one_f_one_b", &ends)
+OWN_ENDS("one_f_one_b", .explanations = staged_explanations, .crashed = crashed)

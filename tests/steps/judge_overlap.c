@@ -7,7 +7,6 @@
 #include <string.h>
 #include "base/format.h"
 #include "mean.h"
-#include "waiting.h"
 #include "diagnoses/judge_overlap.h"
 
 #define AWAITED "every transfer is complete before the gradients are applied"
@@ -99,31 +98,45 @@ static bool next_step(const Events *events, int *at, OverlapStep *step)
     return false;
 }
 
-// The evidence of a fault in a step, or NULL.
-typedef char *(*StepFault)(const OverlapStep *step, const Diagnosis **diagnosis);
-
-static char *not_awaited(const OverlapStep *step, const Diagnosis **diagnosis)
+static Fault not_awaited(const void *item)
 {
-    *diagnosis = &d_request_not_awaited;
-    return step->open_count == 0 ? NULL
-                                 : format_text("%d of the transfers, one of them by %s",
-                                               step->open_count, step->open[0].function);
+    const OverlapStep *step = item;
+    return step->open_count == 0
+               ? NO_FAULT
+               : fault_with(&d_request_not_awaited, "%d of the transfers, one of them by %s",
+                            step->open_count, step->open[0].function);
 }
 
-static char *waits_in_piece(const OverlapStep *step, const Diagnosis **diagnosis)
+static Fault waits_in_piece(const void *item)
 {
-    *diagnosis = &d_waits_at_once;
-    return step->waits ? format_text("%s is called with a piece", step->waits) : NULL;
+    const OverlapStep *step = item;
+    return step->waits ? fault_with(&d_waits_at_once, "%s is called with a piece", step->waits)
+                       : NO_FAULT;
 }
 
-static char *starts_late(const OverlapStep *step, const Diagnosis **diagnosis)
+static Fault starts_late(const void *item)
 {
-    *diagnosis = &d_started_too_late;
+    const OverlapStep *step = item;
     if (step->late + step->early == 0 || step->early >= step->bytes / 2)
-        return NULL; // nothing is exchanged: the mean is missing
-    return format_text("%.0f of %.0f bytes of gradients were on their way when the backward pass "
-                       "was done",
-                       step->early, step->bytes);
+        return NO_FAULT; // nothing is exchanged: the mean is missing
+    return fault_with(&d_started_too_late,
+                      "%.0f of %.0f bytes of gradients were on their way when the backward pass "
+                      "was done",
+                      step->early, step->bytes);
+}
+
+static Fault each_step(const Runs *runs, const Run *run, ItemFault fault)
+{
+    (void)runs;
+    Fault found = NO_FAULT;
+    for (int r = 0; r < run->ranks && run->ranks > 1 && !found.diagnosis; r++) {
+        OverlapStep step;
+        int at = 0;
+        for (int number = 1; !found.diagnosis && next_step(&run->traces.of[r], &at, &step);
+             number++)
+            found = fault_at(fault(&step), "in update %d, rank %d: ", number, r);
+    }
+    return found;
 }
 
 // The number of transfers that started with a piece, where the functions that started them found
@@ -144,51 +157,29 @@ static int done_at_once(const Runs *runs)
     return all;
 }
 
-static bool judge_steps(const Runs *runs, const char *property, StepFault fault, Report *report)
-{
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        for (int r = 0; r < run->ranks && run->ranks > 1; r++) {
-            OverlapStep step;
-            int at = 0;
-            for (int number = 1; next_step(&run->traces.of[r], &at, &step); number++) {
-                const Diagnosis *diagnosis;
-                char *evidence = fault(&step, &diagnosis);
-                if (!evidence)
-                    continue;
-                char *whole = format_text("in update %d, rank %d: %s", number, r, evidence);
-                free(evidence);
-                return report_failure(report, property, diagnosis, evidence_in(runs, run, whole));
-            }
-        }
-    return report_ok(report, property);
-}
-
 // False where the program has an optimizer of another kind.
 static bool in_pieces(const Runs *runs, Report *report)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        if (ranks_with(&run->traces, "piece") != all_ranks(run->ranks))
-            return report_failure_in(report, runs, run, STARTED, &d_not_in_pieces,
-                                     "%s of %d passed on pieces of their gradients",
-                                     rank_names(ranks_with(&run->traces, "piece")).text,
-                                     run->ranks);
-    return true;
+    return all_ranks_have(runs, "piece", STARTED, &d_not_in_pieces,
+                          "passed on pieces of their gradients", report);
 }
+
+static const ItemProperty wait_for_all[] = {{AWAITED, not_awaited, NULL}, {0}},
+                          in_pass[] = {
+                              {GOES_ON, waits_in_piece, NULL}, {STARTED, starts_late, NULL}, {0}};
 
 static void judge(const Runs *runs, Report *report)
 {
     if (nothing_trained(runs, MEAN_APPLIED, report) || !in_pieces(runs, report))
         return;
-    bool awaited = judge_steps(runs, AWAITED, not_awaited, report);
+    bool awaited = judge_items(runs, each_step, wait_for_all, report);
     int at_once = done_at_once(runs);
     if (at_once > 0)
         report_failure(report, GOES_ON, &d_waits_at_once,
                        format_text("each of the %d transfers that start with a piece is complete "
                                    "when the function returns, on every rank",
                                    at_once));
-    else
-        judge_steps(runs, GOES_ON, waits_in_piece, report);
-    judge_steps(runs, STARTED, starts_late, report);
+    judge_items(runs, each_step, at_once > 0 ? &in_pass[1] : in_pass, report);
     if (awaited) // else the gradients may be anything
         judge_mean(runs, report);
 }

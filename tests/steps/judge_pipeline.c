@@ -75,15 +75,10 @@ static void judge(const Runs *runs, Report *report)
     judge_items(runs, each_worker, properties, report);
 }
 
-static const Explanation explanations[] = {
-    {"another stage takes these images already", &d_stage_lost},
-    {"a stage takes these batches already", &d_stage_lost_before_batches},
-    {"gives single images", &d_not_batched},
-    {"these are batches already", &d_batched_twice},
-    {"the pipeline's pass is over", &d_pass_over},
-    {0},
-};
-static const Ends ends = {.explanations = explanations};
-
 JUDGE("pipeline", judge)
-ENDS("pipeline", &ends)
+OWN_ENDS("pipeline",
+         EXPLAINED({"another stage takes these images already", &d_stage_lost},
+                   {"a stage takes these batches already", &d_stage_lost_before_batches},
+                   {"gives single images", &d_not_batched},
+                   {"these are batches already", &d_batched_twice},
+                   {"the pipeline's pass is over", &d_pass_over}))

@@ -2,11 +2,11 @@
 // show_placement; placements.c has the likely mistakes.
 
 #include "end.h"
+#include "hypotheses.h"
 #include "placements.h"
 #include "diagnoses/judge_placement.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include "base/layout.h"
 #include "base/format.h"
 
@@ -30,12 +30,9 @@ static bool fits_group(const Run *run, int rank, RankSet workers)
 {
     char *expected = format_text("%s", "");
     for (int r = 0; r < run->ranks; r++)
-        if (has_rank(workers, r)) {
-            char *longer = format_text("%s%s%d", expected, *expected ? "," : "", r);
-            free(expected);
-            expected = longer;
-        }
-    bool fits = strcmp(event_text(claim_of(run, rank), "group"), expected) == 0;
+        if (has_rank(workers, r))
+            text_add(&expected, "%s%d", *expected ? "," : "", r);
+    bool fits = event_has(claim_of(run, rank), "group", expected);
     free(expected);
     return fits;
 }
@@ -108,64 +105,42 @@ static bool fits_one_more(const Run *run, int rank, RankSet workers)
     return claimed(run, rank, "local_rank") == rank_count(workers & all_ranks(rank)) + 1;
 }
 
-typedef int (*Formula)(const Run *run, int rank);
-
-static int rank_modulo_size(const Run *run, int rank)
+static double rank_modulo_even_share(Cell cell)
 {
-    return rank % run_local_size(run, rank);
+    return cell.rank % (cell.row->ranks / run_nodes(cell.row->run));
 }
 
-static int hosts_of(const Run *run)
-{
-    return rank_count(first_of_hosts(run, 0));
-}
-
-static int rank_by_hosts(const Run *run, int rank)
-{
-    return rank / hosts_of(run);
-}
-
-static int rank_modulo_hosts(const Run *run, int rank)
-{
-    return rank % hosts_of(run);
-}
-
-static int rank_modulo_even_share(const Run *run, int rank)
-{
-    return rank % (run->ranks / hosts_of(run));
-}
-
-static int rank_after_first(const Run *run, int rank)
+static double rank_after_first(Cell cell)
 {
     int first = 0;
-    while (!same_host(run, first, rank))
+    while (!same_host(cell.row->run, first, cell.rank))
         first++;
-    return rank - first;
+    return cell.rank - first;
 }
 
-// rank % 2, rank % 3, ...: a number that stands in the program.
-static bool is_modulo_of_a_number(const Runs *runs)
+static int claimed_local_rank(const Run *run, int rank)
 {
-    for (int number = 2; number <= MAX_RANKS; number++) {
-        bool fits = true, wraps = false;
-        for (const Run *run = runs->items; run < runs_end(runs); run++)
-            for (int r = 0; r < run->ranks; r++) {
-                fits = fits && claimed(run, r, "local_rank") == r % number;
-                wraps = wraps || r >= number;
-            }
-        if (fits && wraps)
-            return true;
-    }
-    return false;
+    return claimed(run, rank, "local_rank");
 }
 
-static bool is_formula(const Runs *runs, Formula formula)
+static const Diagnosis *wrong_formula(const Runs *runs)
 {
+    int most = 0; // beyond it a remainder is the rank itself
     for (const Run *run = runs->items; run < runs_end(runs); run++)
-        for (int r = 0; r < run->ranks; r++)
-            if (claimed(run, r, "local_rank") != formula(run, r))
-                return false;
-    return true;
+        most = run->ranks > most ? run->ranks : most;
+    const Hypothesis known[] = {
+        {rank_modulo_number, &d_computed_from_rank, .from = 2, .to = most - 1},
+        {rank_modulo_local_size, &d_computed_from_rank, .by_ranks = 0},
+        {rank_by_nodes, &d_computed_from_rank, .by_ranks = 0},
+        {rank_modulo_nodes, &d_computed_from_rank, .by_ranks = 0},
+        {rank_modulo_even_share, &d_computed_from_rank, .by_ranks = 0},
+        {rank_after_first, &d_ranks_in_a_row, .by_ranks = 0},
+        {0},
+    };
+    Rows rows = rows_of_ranks(runs, claimed_local_rank);
+    const Diagnosis *diagnosis = diagnosis_of_rows(known, &rows);
+    free(rows.items);
+    return diagnosis;
 }
 
 // Among the workers of each host the local ranks are 0, 1, ... in some order.
@@ -186,15 +161,9 @@ static bool is_another_order(const Runs *runs)
 
 static const Diagnosis *wrong_rank(const Runs *runs, const Diagnosis *other)
 {
-    static const Formula formulas[] = {rank_modulo_size, rank_by_hosts, rank_modulo_hosts,
-                                       rank_modulo_even_share};
-    if (is_modulo_of_a_number(runs))
-        return &d_computed_from_rank;
-    for (size_t i = 0; i < sizeof formulas / sizeof *formulas; i++)
-        if (is_formula(runs, formulas[i]))
-            return &d_computed_from_rank;
-    if (is_formula(runs, rank_after_first))
-        return &d_ranks_in_a_row;
+    const Diagnosis *formula = wrong_formula(runs);
+    if (formula)
+        return formula;
     const Diagnosis *theory = theory_of(runs, fits_rank, other);
     if (theory)
         return theory;
@@ -215,37 +184,19 @@ static const Diagnosis *wrong_group(const Runs *runs, const Diagnosis *other)
     return theory ? theory : &d_group_wrong;
 }
 
-static bool none_shown(const Runs *runs, Report *report)
-{
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        RankSet shown = ranks_with(&run->traces, "placement");
-        if (shown == all_ranks(run->ranks))
-            continue;
-        report_failure_in(report, runs, run, SHOWN, &d_not_shown, "%s of %d called it",
-                          rank_names(shown).text, run->ranks);
-        return true;
-    }
-    report_ok(report, SHOWN);
-    return false;
-}
-
 // ---- Devices.
 
-static bool judge_devices(const Runs *runs, Report *report)
+static Fault device_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        for (int r = 0; r < run->ranks; r++) {
-            const cJSON *use = event_last(&run->traces.of[r], "device_use");
-            if (use && event_int(use, "device") == run_local_rank(run, r))
-                continue;
-            char *evidence =
-                use ? format_text("rank %d, with local rank %d, asks for device %.0f", r,
-                                  run_local_rank(run, r), event_number(use, "device"))
-                    : format_text("rank %d asks for none", r);
-            return report_failure(report, DEVICE, &d_other_device,
-                                  evidence_in(runs, run, evidence));
-        }
-    return report_ok(report, DEVICE);
+    for (int r = 0; r < run->ranks; r++) {
+        const cJSON *use = event_last(&run->traces.of[r], "device_use");
+        if (!use)
+            return fault_with(&d_other_device, "rank %d asks for none", r);
+        if (event_int(use, "device") != run_local_rank(run, r))
+            return fault_with(&d_other_device, "rank %d, with local rank %d, asks for device %.0f",
+                              r, run_local_rank(run, r), event_number(use, "device"));
+    }
+    return NO_FAULT;
 }
 
 static void judge(const Runs *runs, Report *report)
@@ -253,24 +204,19 @@ static void judge(const Runs *runs, Report *report)
     static const Part size = {SIZE, "local_size", fits_size, wrong_size},
                       rank = {RANK, "local_rank", fits_rank, wrong_rank},
                       group = {GROUP, NULL, fits_group, wrong_group};
-    if (none_shown(runs, report))
+    if (!all_ranks_have(runs, "placement", SHOWN, &d_not_shown, "called it", report))
         return;
+    report_ok(report, SHOWN);
     const Diagnosis *of_size = judge_part(runs, &size, NULL, report),
                     *of_rank = judge_part(runs, &rank, of_size, report);
     judge_part(runs, &group, of_size ? of_size : of_rank, report);
     if (!of_rank)
-        judge_devices(runs, report);
+        judge_property(runs, DEVICE, device_fault, report);
 }
 
 // ---- Where a run ends early.
 
-static const Explanation explanations[] = {
-    {"MPI_ERR_ARG", &d_crashed_argument},
-    {"MPI_ERR_TRUNCATE", &d_crashed_too_long},
-    {"MPI_ERR_COMM", &d_crashed_no_communicator},
-    {0},
-};
-static const Ends ends = {.explanations = explanations};
-
 JUDGE("placement", judge)
-ENDS("placement", &ends)
+OWN_ENDS("placement",
+         EXPLAINED({"MPI_ERR_ARG", &d_crashed_argument}, {"MPI_ERR_TRUNCATE", &d_crashed_too_long},
+                   {"MPI_ERR_COMM", &d_crashed_no_communicator}))

@@ -311,19 +311,15 @@ static bool changes_within(const Run *run, int rank, RateOfUpdate *update)
     return found;
 }
 
-static bool judge_steadiness(const Runs *runs, Report *report)
+static Fault steadiness_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        for (int r = 0; r < run->ranks; r++) {
-            RateOfUpdate update;
-            if (!changes_within(run, r, &update))
-                continue;
-            return report_failure_in(report, runs, run, STEADY, &d_reduced_within_an_epoch,
-                                     "rank %d: another learning rate, %.5g, from batch %d of "
-                                     "epoch %d on",
-                                     r, update.learning_rate, update.step + 1, update.epoch + 1);
-        }
-    return report_ok(report, STEADY);
+    RateOfUpdate update;
+    for (int r = 0; r < run->ranks; r++)
+        if (changes_within(run, r, &update))
+            return fault_with(&d_reduced_within_an_epoch,
+                              "rank %d: another learning rate, %.5g, from batch %d of epoch %d on",
+                              r, update.learning_rate, update.step + 1, update.epoch + 1);
+    return NO_FAULT;
 }
 
 static bool too_few_epochs(const Runs *runs, const Trainings *all, Report *report)
@@ -346,7 +342,8 @@ static void judge(const Runs *runs, Report *report)
         return;
     Trainings all = read_trainings(runs);
     judge_mean(runs, report);
-    if (!too_few_epochs(runs, &all, report) && judge_steadiness(runs, report))
+    if (!too_few_epochs(runs, &all, report) &&
+        judge_property(runs, STEADY, steadiness_fault, report))
         judge_reductions(runs, &all, report);
     free(all.items);
 }
@@ -418,9 +415,6 @@ static void crashed(const Run *run, Report *report)
         report_failure(report, REDUCED, diagnosis, evidence_of_run(run, disagreement_evidence(&t)));
 }
 
-static const Explanation explanations[] = {
-    {"uses learning rate", &d_rates_differ}, {"use learning rate", &d_rates_differ}, {0}};
-static const Ends ends = {.explanations = explanations, .crashed = crashed};
-
 JUDGE("plateau", judge)
-ENDS("plateau", &ends)
+OWN_ENDS("plateau", .crashed = crashed,
+         EXPLAINED({"uses learning rate", &d_rates_differ}, {"use learning rate", &d_rates_differ}))

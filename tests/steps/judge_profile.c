@@ -2,7 +2,7 @@
 // how much, and the remedy. The library traces the flaws that it made and the sheet's findings.
 
 #include "answer_sheet.h"
-#include "waiting.h"
+#include "judge.h"
 #include "diagnoses/judge_profile.h"
 
 #include <math.h>
@@ -38,8 +38,8 @@ static int count_pieces(const Events *events, int at)
         const cJSON *event = events->items[i];
         steps += event_is(event, "step");
         pieces += steps == 1 && event_is(event, "collective_begin") &&
-                  strcmp(event_text(event, "name"), "gradients") == 0 &&
-                  strcmp(event_text(event, "function"), "hvd_distributed_optimizer") != 0;
+                  event_has(event, "name", "gradients") &&
+                  !event_has(event, "function", "hvd_distributed_optimizer");
     }
     return pieces;
 }

@@ -4,11 +4,9 @@
 
 #include "end.h"
 #include "judge.h"
-#include "waiting.h"
 #include "diagnoses/judge_recompute.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include "base/memory.h"
 
 #define FEW     "at most half of the blocks, and two more, have activations at a time"
@@ -136,18 +134,6 @@ static void judge(const Runs *runs, Report *report)
         note_cost(runs, report);
 }
 
-static const Explanation explanations[] = {
-    {"reads the activations of block", &d_dropped_too_early},
-    {"are not there", &d_not_recomputed},
-    {"needs the gradient of block", &d_backward_order_wrong},
-    {"has no activations", &d_dropped_twice},
-    {"has its gradients for this batch already", &d_computed_after_backward},
-    {"there is no batch", &d_no_batch},
-    {"there is no block", &d_no_such_block},
-    {"has no gradients yet", &d_block_left_out},
-    {0},
-};
-
 // The chain that was computed when the run ended.
 static void note_chain(const Run *run, Report *report)
 {
@@ -157,7 +143,12 @@ static void note_chain(const Run *run, Report *report)
                     event_number(begin, "blocks"), event_number(begin, "blocks") == 1 ? "" : "s");
 }
 
-static const Ends ends = {.explanations = explanations, .crashed = note_chain};
-
 JUDGE("recompute", judge)
-ENDS("recompute", &ends)
+OWN_ENDS("recompute", .crashed = note_chain,
+         EXPLAINED({"reads the activations of block", &d_dropped_too_early},
+                   {"are not there", &d_not_recomputed},
+                   {"needs the gradient of block", &d_backward_order_wrong},
+                   {"has no activations", &d_dropped_twice},
+                   {"has its gradients for this batch already", &d_computed_after_backward},
+                   {"there is no batch", &d_no_batch}, {"there is no block", &d_no_such_block},
+                   {"has no gradients yet", &d_block_left_out}))

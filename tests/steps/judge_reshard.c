@@ -7,7 +7,6 @@
 #include "saved.h"
 #include "shard_updates.h"
 #include "sharded_state.h"
-#include "waiting.h"
 #include "diagnoses/judge_reshard.h"
 
 #include <inttypes.h>
@@ -83,7 +82,7 @@ static const cJSON *added_by(const Run *run, int rank, const char *name)
 {
     const Events *events = &run->traces.of[rank];
     EACH (at, events, "shard_added")
-        if (strcmp(event_text(events->items[at], "name"), name) == 0)
+        if (event_has(events->items[at], "name", name))
             return events->items[at];
     return NULL;
 }
@@ -401,12 +400,9 @@ static void crashed(const Run *run, Report *report)
 static bool judge_each(const Runs *runs, const char *property,
                        Fault (*fault_of)(const Runs *runs, const Run *run), Report *report)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        Fault fault = fault_of(runs, run);
-        if (fault.diagnosis)
-            return report_failure(report, property, fault.diagnosis,
-                                  evidence_in(runs, run, fault.evidence));
-    }
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        if (!report_fault(report, runs, run, property, fault_of(runs, run)))
+            return false;
     return runs->all ? report_ok(report, property) : true;
 }
 
@@ -431,11 +427,5 @@ static void judge(const Runs *runs, Report *report)
     judge_property(runs, LOST, lost_fault, report);
 }
 
-static const Explanation explanations[] = {
-    {"the shard has", &d_added_twice},
-    {0},
-};
-static const Ends ends = {.explanations = explanations, .crashed = crashed};
-
 JUDGE("reshard", judge)
-ENDS("reshard", &ends)
+OWN_ENDS("reshard", .crashed = crashed, EXPLAINED({"the shard has", &d_added_twice}))

@@ -4,7 +4,6 @@
 
 #include "end.h"
 #include "resumed.h"
-#include "waiting.h"
 #include "diagnoses/judge_resume.h"
 
 #include <stdlib.h>
@@ -178,21 +177,15 @@ static void crashed(const Run *run, Report *report)
                    evidence_of_run(run, evidence));
 }
 
-static const Explanation explanations[] = {
-    {REFUSED, &d_begins_anew},
-    {"begin with epoch", &d_begins_elsewhere_plans_differ},
-    {"begins with epoch", &d_begins_elsewhere_plans_differ},
-    {"begin after ", &d_begins_elsewhere_plans_differ},
-    {"begins after ", &d_begins_elsewhere_plans_differ},
-    {"uses learning rate", &d_rates_differ},
-    {"use learning rate", &d_rates_differ},
-    {"/.safetensors", &d_restores_no_name},
-    {"/(null).safetensors", &d_restores_no_name},
-    {".safetensors: No such file", &d_no_such_checkpoint},
-    {"MPI_ERR_TRUNCATE", &d_name_cut},
-    {0},
-};
-static const Ends ends = {.explanations = explanations, .crashed = crashed};
-
 JUDGE("resume", judge)
-ENDS("resume", &ends)
+OWN_ENDS("resume", .crashed = crashed,
+         EXPLAINED({REFUSED, &d_begins_anew},
+                   {"begin with epoch", &d_begins_elsewhere_plans_differ},
+                   {"begins with epoch", &d_begins_elsewhere_plans_differ},
+                   {"begin after ", &d_begins_elsewhere_plans_differ},
+                   {"begins after ", &d_begins_elsewhere_plans_differ},
+                   {"uses learning rate", &d_rates_differ}, {"use learning rate", &d_rates_differ},
+                   {"/.safetensors", &d_restores_no_name},
+                   {"/(null).safetensors", &d_restores_no_name},
+                   {".safetensors: No such file", &d_no_such_checkpoint},
+                   {"MPI_ERR_TRUNCATE", &d_name_cut}))

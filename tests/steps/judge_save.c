@@ -5,7 +5,6 @@
 #include "arranged.h"
 #include "end.h"
 #include "saved.h"
-#include "waiting.h"
 #include "diagnoses/judge_save.h"
 
 #include <math.h>
@@ -212,11 +211,5 @@ static void judge(const Runs *all, Report *report)
         judge_after_failure(last, report);
 }
 
-static const Explanation explanations[] = {
-    {"cannot save the checkpoint", &d_cannot_save},
-    {0},
-};
-static const Ends ends = {.explanations = explanations, .crashed = crashed};
-
 JUDGE("save", judge)
-ENDS("save", &ends)
+OWN_ENDS("save", .crashed = crashed, EXPLAINED({"cannot save the checkpoint", &d_cannot_save}))

@@ -4,11 +4,9 @@
 #include "end.h"
 #include "pushes.h"
 #include "servers.h"
-#include "waiting.h"
 #include "diagnoses/judge_server.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include "base/format.h"
 
 #define ANSWERED "every pull is answered at once"
@@ -17,15 +15,14 @@
 static int kept_waiting(const Events *events)
 {
     int waiting = -1;
-    for (int i = 0; i < events->count; i++) {
-        const cJSON *event = events->items[i];
+    EACH_EVENT (event, events) {
         if (event_is(event, "ps_sent") && event_number(event, "worker") == waiting)
             waiting = -1;
         if (!event_is(event, "ps_request"))
             continue;
         if (waiting >= 0)
             return waiting;
-        if (strcmp(event_text(event, "kind"), "pull") == 0)
+        if (event_has(event, "kind", "pull"))
             waiting = event_int(event, "worker");
     }
     return -1;
@@ -66,13 +63,8 @@ static void crashed(const Run *run, Report *report)
                    evidence_of_run(run, format_text("a server called ps_next after that")));
 }
 
-static const Explanation explanations[] = {
-    {"has not asked for weights since", &d_sent_unasked},
-    {"a request that is no PS_PUSH has none", &d_applied_without_push},
-    {0},
-};
-static const Ends ends = {.explanations = explanations, .mistake = mistake, .crashed = crashed};
-
 PROPERTIES("server", {ANSWERED, answers_fault}, {EACH_APPLIED, pushes_fault},
            {RETURNS, return_fault})
-ENDS("server", &ends)
+OWN_ENDS("server", .mistake = mistake, .crashed = crashed,
+         EXPLAINED({"has not asked for weights since", &d_sent_unasked},
+                   {"a request that is no PS_PUSH has none", &d_applied_without_push}))

@@ -174,12 +174,7 @@ static const Diagnosis *mistake(const Traces *traces)
     return plans_differ(traces, "steps") ? &d_hung : NULL;
 }
 
-static const Explanation explanations[] = {
-    {"dataset_select: there is no image", &d_crashed_no_such_image},
-    {"there are no images to make batches of", &d_crashed_empty_shard},
-    {0},
-};
-static const Ends ends = {.explanations = explanations, .mistake = mistake};
-
 JUDGE("shard", judge)
-ENDS("shard", &ends)
+OWN_ENDS("shard", .mistake = mistake,
+         EXPLAINED({"dataset_select: there is no image", &d_crashed_no_such_image},
+                   {"there are no images to make batches of", &d_crashed_empty_shard}))

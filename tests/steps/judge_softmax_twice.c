@@ -4,7 +4,6 @@
 #include "end.h"
 #include "drawn.h"
 #include "passes.h"
-#include "waiting.h"
 #include "diagnoses/judge_softmax_twice.h"
 
 #include <math.h>
@@ -37,8 +36,7 @@ static Answers answers_before(const Events *events, int end, bool training, doub
     Answers sum = {0};
     for (int i = end - 1; i >= 0 && batches > 0; i--) {
         const cJSON *event = events->items[i];
-        if (strcmp(event_text(event, "event"), "answers") != 0 ||
-            event_number(event, "training") != training)
+        if (!event_is(event, "answers") || event_number(event, "training") != training)
             continue;
         sum.images += event_number(event, "images");
         sum.loss += event_number(event, "loss");
@@ -150,7 +148,7 @@ static bool tests_on_training_images(const Run *run)
     const Events *events = &run->traces.of[0];
     for (int at = event_find(events, "fit_end", 0); at >= 0;
          at = event_find(events, "images", at + 1))
-        if (strcmp(event_text(events->items[at], "split"), "train") == 0)
+        if (event_has(events->items[at], "split", "train"))
             return true;
     return false;
 }
@@ -261,7 +259,7 @@ static Fault layers_fault(const Run *run)
 
 static const Diagnosis *wrong_update(const cJSON *gradient, const cJSON *apply)
 {
-    if (strcmp(event_text(apply, "optimizer"), "Adam") != 0)
+    if (!event_has(apply, "optimizer", "Adam"))
         return &d_optimizer_changed;
     if (differ(event_number(apply, "learning_rate") / RATE, 1))
         return &d_rate_changed;
@@ -275,8 +273,7 @@ static Fault update_fault(const Run *run)
     const Events *events = &run->traces.of[0];
     const cJSON *computed = NULL;
     int update = 0;
-    for (int i = 0; i < events->count; i++) {
-        const cJSON *event = events->items[i];
+    EACH_EVENT (event, events) {
         if (event_is(event, "gradient"))
             computed = event;
         if (!event_is(event, "apply"))
@@ -436,13 +433,8 @@ static void judge(const Runs *runs, Report *report)
     judge_property(runs, ACCURACY, accuracy_fault, report);
 }
 
-static const Explanation explanations[] = {
-    {"needs a model that ends in softmax", &d_no_softmax},
-    {"compile: the model is compiled already", &d_compiled_twice},
-    {"there are layers after the model's output", &d_softmax_left_behind},
-    {0},
-};
-static const Ends ends = {.explanations = explanations};
-
 JUDGE("softmax_twice", judge)
-ENDS("softmax_twice", &ends)
+OWN_ENDS("softmax_twice",
+         EXPLAINED({"needs a model that ends in softmax", &d_no_softmax},
+                   {"compile: the model is compiled already", &d_compiled_twice},
+                   {"there are layers after the model's output", &d_softmax_left_behind}))

@@ -21,7 +21,5 @@ static void judge(const Runs *runs, Report *report)
         judge_split_overlaps(runs, report);
 }
 
-static const Ends ends = {.explanations = staged_explanations};
-
 JUDGE("split", judge)
-ENDS("split", &ends)
+OWN_ENDS("split", .explanations = staged_explanations)

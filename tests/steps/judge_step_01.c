@@ -1,6 +1,6 @@
 // Step 1: every rank joins the job, and works on a device of its own.
 
-#include "judge.h"
+#include "hypotheses.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,18 +12,6 @@
 #define OWN   "every rank works on the device with its local rank"
 #define ASKS  "every rank asks for the device with its local rank"
 #define STAYS "and computes there"
-
-static bool judge_init(const Runs *runs, Report *report)
-{
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        RankSet joined = ranks_with(&run->traces, "init");
-        if (joined == all_ranks(run->ranks))
-            continue;
-        return report_failure_in(report, runs, run, JOINS, &d_init_missing,
-                                 "%s of %d called hvd_init()", rank_names(joined).text, run->ranks);
-    }
-    return report_ok(report, JOINS);
-}
 
 // ---- Which device.
 
@@ -142,77 +130,22 @@ static char *device_evidence(const Run *run)
 
 // ---- Ways to get a wrong number.
 
-typedef int (*Formula)(const Run *run, int rank);
-
-static int by_rank(const Run *run, int rank)
+static double rank_by_local_size(Cell cell)
 {
-    (void)run;
-    return rank;
+    return cell.rank / run_local_size(cell.row->run, cell.rank);
 }
 
-static int by_rank_modulo_local_size(const Run *run, int rank)
-{
-    return rank % run_local_size(run, rank);
-}
-
-static int by_rank_modulo_nodes(const Run *run, int rank)
-{
-    return rank % run_nodes(run);
-}
-
-static int by_rank_over_nodes(const Run *run, int rank)
-{
-    return rank / run_nodes(run);
-}
-
-static int by_rank_over_local_size(const Run *run, int rank)
-{
-    return rank / run_local_size(run, rank);
-}
-
-static int always_0(const Run *run, int rank)
-{
-    (void)run;
-    (void)rank;
-    return 0;
-}
-
-// True where every rank of every run asked for the device that the formula gives.
-static bool all_asked_for(const Runs *runs, Formula formula)
-{
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        for (int r = 0; r < run->ranks; r++)
-            if (wanted_device(run, r) != formula(run, r))
-                return false;
-    return true;
-}
-
-// The same, for the rank modulo one number, or divided by it.
-static bool all_asked_for_part(const Runs *runs)
-{
-    for (int number = 2; number <= 8; number++) {
-        bool modulo = true, quotient = true;
-        for (const Run *run = runs->items; run < runs_end(runs); run++)
-            for (int r = 0; r < run->ranks; r++) {
-                int device = wanted_device(run, r);
-                modulo = modulo && device == r % number;
-                quotient = quotient && device == r / number;
-            }
-        if (modulo || quotient)
-            return true;
-    }
-    return false;
-}
-
-static bool depends_on_rank(const Runs *runs)
-{
-    static const Formula formulas[] = {by_rank, by_rank_modulo_local_size, by_rank_modulo_nodes,
-                                       by_rank_over_nodes, by_rank_over_local_size};
-    for (size_t i = 0; i < sizeof formulas / sizeof *formulas; i++)
-        if (all_asked_for(runs, formulas[i]))
-            return true;
-    return all_asked_for_part(runs);
-}
+static const Hypothesis by_rank[] = {
+    {its_rank, &d_pinned_by_rank, .by_ranks = 0},
+    {rank_modulo_local_size, &d_pinned_by_rank, .by_ranks = 0},
+    {rank_modulo_nodes, &d_pinned_by_rank, .by_ranks = 0},
+    {rank_by_nodes, &d_pinned_by_rank, .by_ranks = 0},
+    {rank_by_local_size, &d_pinned_by_rank, .by_ranks = 0},
+    {rank_modulo_number, &d_pinned_by_rank, .from = 2, .to = 8},
+    {rank_by_number, &d_pinned_by_rank, .from = 2, .to = 8},
+    {0},
+};
+static const Hypothesis all_on_0 = {.of = constant_zero};
 
 // True where ranks with the same local rank asked for the same device, on all machines.
 static bool depends_on_local_rank(const Runs *runs)
@@ -233,10 +166,12 @@ static const Diagnosis *wrong_device(const Runs *runs, const Run *run, int rank)
                                                                     : &d_pin_missing_bound_before;
     if (asked_too_late(run, rank))
         return &d_pinned_too_late;
-    if (all_asked_for(runs, always_0))
-        return &d_every_rank_on_device_0;
-    return depends_on_rank(runs) && !depends_on_local_rank(runs) ? &d_pinned_by_rank
-                                                                 : &d_wrong_device;
+    Rows rows = rows_of_ranks(runs, wanted_device);
+    const Diagnosis *diagnosis = explains_rows(&all_on_0, &rows) ? &d_every_rank_on_device_0
+                                 : depends_on_local_rank(runs)   ? NULL
+                                                               : diagnosis_of_rows(by_rank, &rows);
+    free(rows.items);
+    return diagnosis ? diagnosis : &d_wrong_device;
 }
 
 // True where all are on the right one.
@@ -282,8 +217,9 @@ static void note_sharing(const Run *run, Report *report)
 
 static void judge(const Runs *runs, Report *report)
 {
-    if (!judge_init(runs, report))
+    if (!all_ranks_have(runs, "init", JOINS, &d_init_missing, "called hvd_init()", report))
         return;
+    report_ok(report, JOINS);
     if (judge_device(runs, report))
         judge_cores(runs, report);
     note_sharing(&runs->items[0], report);

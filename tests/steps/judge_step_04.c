@@ -85,9 +85,8 @@ static bool carries_variables(const cJSON *call)
 {
     const double words = 64; // bytes
     const char *name = event_text(call, "name");
-    return strcmp(event_text(call, "event"), "collective_begin") == 0 &&
-           strcmp(name, "gradients") != 0 && strcmp(name, "metrics") != 0 &&
-           event_number(call, "bytes") > words;
+    return event_is(call, "collective_begin") && strcmp(name, "gradients") != 0 &&
+           strcmp(name, "metrics") != 0 && event_number(call, "bytes") > words;
 }
 
 // From event `from` on, which is -1 where there is none.
@@ -221,52 +220,39 @@ static const Diagnosis *wrong_root(const Run *run, const Weights *compiled, doub
     return &d_weights_of_no_rank;
 }
 
-static bool judge_same(const Runs *runs, Report *report)
+static Fault same_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        // A broadcast at the beginning of the first epoch, or batch, is in time, too.
-        Weights begin = weights_at(run, "first_batch", 0);
-        int from = same_from(run);
-        if (same(run, &begin))
-            continue;
-        return report_failure(report, SAME, different_weights(run),
-                              evidence_in(runs, run, evidence_of(run, from < 0 ? 0 : from)));
-    }
-    return report_ok(report, SAME);
+    // A broadcast at the beginning of the first epoch, or batch, is in time, too.
+    Weights begin = weights_at(run, "first_batch", 0);
+    int from = same_from(run);
+    return same(run, &begin)
+               ? NO_FAULT
+               : (Fault){different_weights(run), evidence_of(run, from < 0 ? 0 : from)};
 }
 
-static bool judge_root(const Runs *runs, Report *report)
+static Fault root_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        Weights compiled = compiled_weights(run), begin = weights_at(run, "first_batch", 0);
-        if (near(compiled.of[0], begin.of[0]))
-            continue;
-        return report_failure(report, ROOTS, wrong_root(run, &compiled, begin.of[0]),
-                              evidence_in(runs, run, evidence_of(run, -1)));
-    }
-    return report_ok(report, ROOTS);
+    Weights compiled = compiled_weights(run), begin = weights_at(run, "first_batch", 0);
+    return near(compiled.of[0], begin.of[0])
+               ? NO_FAULT
+               : (Fault){wrong_root(run, &compiled, begin.of[0]), evidence_of(run, -1)};
 }
 
-static bool judge_kept(const Runs *runs, Report *report)
+static Fault kept_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        for (int step = 0; step < run_min_events(run, "step"); step++)
-            if (!same_after_step(run, step)) {
-                return report_failure(report, KEPT, &d_weights_drift_apart,
-                                      evidence_in(runs, run, evidence_of(run, step)));
-            }
-    }
-    return report_ok(report, KEPT);
+    for (int step = 0; step < run_min_events(run, "step"); step++)
+        if (!same_after_step(run, step))
+            return (Fault){&d_weights_drift_apart, evidence_of(run, step)};
+    return NO_FAULT;
 }
 
 static void judge(const Runs *runs, Report *report)
 {
     if (nothing_trained(runs, SAME, report) || judge_seeds(runs, report))
         return;
-    judge_same(runs, report);
-    if (report->properties[report->count - 1].ok) {
-        judge_root(runs, report);
-        judge_kept(runs, report);
+    if (judge_property(runs, SAME, same_fault, report)) {
+        judge_property(runs, ROOTS, root_fault, report);
+        judge_property(runs, KEPT, kept_fault, report);
     }
 }
 

@@ -5,7 +5,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include "six_steps.h"
 #include "diagnoses/judge_step_05.h"
 
@@ -162,21 +161,18 @@ static char *asked_by_all(const Run *run, const char *what, const char *field)
     return text;
 }
 
-static bool judge_epochs(const Runs *runs, Report *report)
+static Fault epochs_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        double wanted = run_flag(run, "--epochs ");
-        for (int r = 0; r < run->ranks; r++) {
-            double epochs = asked(run, r, "epochs");
-            if (epochs == wanted)
-                continue;
-            char *evidence = asked_by_all(run, "epochs", "epochs");
-            text_add(&evidence, "\nright: %.0f", wanted);
-            return report_failure(report, EPOCHS, wrong_epochs(run, epochs, wanted),
-                                  evidence_in(runs, run, evidence));
-        }
+    double wanted = run_flag(run, "--epochs ");
+    for (int r = 0; r < run->ranks; r++) {
+        double epochs = asked(run, r, "epochs");
+        if (epochs == wanted)
+            continue;
+        char *evidence = asked_by_all(run, "epochs", "epochs");
+        text_add(&evidence, "\nright: %.0f", wanted);
+        return (Fault){wrong_epochs(run, epochs, wanted), evidence};
     }
-    return report_ok(report, EPOCHS);
+    return NO_FAULT;
 }
 
 // "3 or 4, since 20 batches / 6 workers = 3.33".
@@ -251,7 +247,7 @@ static void judge_steps(const Runs *runs, const Steps *steps, const Hypothesis t
 
 static void judge(const Runs *runs, Report *report)
 {
-    judge_epochs(runs, report);
+    judge_property(runs, EPOCHS, epochs_fault, report);
     judge_steps(runs, &training, known_of_training, &d_steps_wrong, report);
     judge_steps(runs, &validation, known_of_validation, &d_validation_wrong, report);
 }

@@ -27,7 +27,7 @@ static const cJSON *event_of(const Events *events, const char *name, int epoch,
 {
     EACH (at, events, name)
         if (event_number(events->items[at], "epoch") == epoch &&
-            (!callback || strcmp(event_text(events->items[at], "name"), callback) == 0))
+            (!callback || event_has(events->items[at], "name", callback)))
             return events->items[at];
     return NULL;
 }

@@ -2,7 +2,7 @@
 // undivided network has, which one worker alone computes.
 
 #include "divided.h"
-#include "waiting.h"
+#include "judge.h"
 #include "diagnoses/judge_tensor.h"
 
 #include <math.h>
@@ -84,8 +84,7 @@ static Passed custom(const Run *run, int n, const char *pass, int length)
             i++;
         for (; i < events->count && events->items[i] != end; i++) {
             const cJSON *event = events->items[i];
-            bool its = strcmp(event_text(event, "pass"), pass) == 0 &&
-                       event_int(event, "length") == length;
+            bool its = event_has(event, "pass", pass) && event_int(event, "length") == length;
             if (event_is(event, "custom_begin") && its) {
                 double sum = event_number(event, "sum");
                 first = r == 0 ? sum : first;
@@ -182,8 +181,7 @@ static int undivided_batch(const Events *events)
 {
     bool adds = false;
     int batch = 0;
-    for (int i = 0; i < events->count; i++) {
-        const cJSON *event = events->items[i];
+    EACH_EVENT (event, events) {
         adds = adds || event_is(event, "custom_begin");
         if (!event_is(event, "answers"))
             continue;
@@ -196,17 +194,16 @@ static int undivided_batch(const Events *events)
 }
 
 // Right losses, of a model that is not divided.
-static bool judge_trained(const Runs *runs, Report *report)
+static Fault trained_fault(const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        for (int r = 0; run->ranks > 1 && r < run->ranks; r++) {
-            int batch = undivided_batch(&run->traces.of[r]);
-            if (batch >= 0)
-                return report_failure_in(report, runs, run, TRAINED, &d_divided_not_trained,
-                                         "rank %d of %d: batch %d goes through no custom layer", r,
-                                         run->ranks, batch + 1);
-        }
-    return report_ok(report, TRAINED);
+    for (int r = 0; run->ranks > 1 && r < run->ranks; r++) {
+        int batch = undivided_batch(&run->traces.of[r]);
+        if (batch >= 0)
+            return fault_with(&d_divided_not_trained,
+                              "rank %d of %d: batch %d goes through no custom layer", r, run->ranks,
+                              batch + 1);
+    }
+    return NO_FAULT;
 }
 
 static void judge(const Runs *runs, Report *report)
@@ -217,7 +214,7 @@ static void judge(const Runs *runs, Report *report)
     if (!judge_divided(runs, report) || !one || runs->count == 1)
         return;
     if (judge_losses(runs, one, true, report) && judge_losses(runs, one, false, report))
-        judge_trained(runs, report);
+        judge_property(runs, TRAINED, trained_fault, report);
 }
 
 JUDGE("tensor", judge)

@@ -19,14 +19,6 @@ static bool is_first(const Run *run, int rank)
     return run_local_rank(run, rank) == 0;
 }
 
-static int hosts_of(const Run *run)
-{
-    int hosts = 0;
-    for (int r = 0; r < run->ranks; r++)
-        hosts += is_first(run, r);
-    return hosts;
-}
-
 // Bytes that a rank sends to other hosts. An all-reduce of ranks of different hosts counts as a ring.
 static double sent_away_by(const SumCall *call, int rank)
 {
@@ -142,9 +134,9 @@ static bool counts_hosts_again(const SumCall *call, const SumParts *parts, int r
 // Wrong sums are on ranks only that are not the first of their host.
 static bool right_on_firsts(const SumCalls *calls)
 {
-    for (int i = 0; i < calls->count; i++)
-        for (int r = 0; r < calls->items[i].run->ranks; r++)
-            if (calls->items[i].wrong[r] > 0 && is_first(calls->items[i].run, r))
+    EACH_CALL (call, calls)
+        for (int r = 0; r < call->run->ranks; r++)
+            if (call->wrong[r] > 0 && is_first(call->run, r))
                 return false;
     return true;
 }
@@ -223,7 +215,7 @@ static const Diagnosis *wrong_way(const SumCall *call)
 {
     if (call->across_hosts > SLACK)
         return is_allreduce(call->across) ? &d_library_did_it : &d_collective_between_hosts;
-    double least = 2 * (hosts_of(call->run) - 1) * bytes_of_values(call);
+    double least = 2 * (run_nodes(call->run) - 1) * bytes_of_values(call);
     return sent_between_hosts(call) + 1 < least && call->across_hosts == 0 ? &d_not_by_messages
                                                                            : NULL;
 }
@@ -288,7 +280,7 @@ static bool goes_through_one_host(const SumCall *call)
 
 static const Diagnosis *wrong_amount(const SumCall *call)
 {
-    double hosts = hosts_of(call->run), values = bytes_of_values(call);
+    double hosts = run_nodes(call->run), values = bytes_of_values(call);
     bool over = false, shared = false;
     for (int r = 0; r < call->run->ranks; r++) {
         Host host = host_of(call, r);
@@ -308,7 +300,7 @@ static const Diagnosis *wrong_amount(const SumCall *call)
 
 static char *amount_evidence(const SumCall *call)
 {
-    double hosts = hosts_of(call->run);
+    double hosts = run_nodes(call->run);
     char *evidence = way_evidence(call);
     text_add(&evidence, "\n2 (H - 1) / H of the data, with %.0f hosts: %.0f bytes", hosts,
              2 * (hosts - 1) / hosts * bytes_of_values(call));

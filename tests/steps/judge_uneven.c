@@ -241,12 +241,6 @@ static const Diagnosis *mistake(const Traces *traces)
     return &d_hung_leaves_the_loop;
 }
 
-static const Explanation explanations[] = {
-    {"batches_next: batches_begin has been asked for", &d_crashed},
-    {0},
-};
-static const Ends ends = {
-    .explanations = explanations, .mistake = mistake, .counts_tell_calls = true};
-
 JUDGE("uneven", judge)
-ENDS("uneven", &ends)
+OWN_ENDS("uneven", .mistake = mistake, .counts_tell_calls = true,
+         EXPLAINED({"batches_next: batches_begin has been asked for", &d_crashed}))

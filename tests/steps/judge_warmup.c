@@ -95,9 +95,6 @@ static void crashed(const Run *run, Report *report)
     warmup_runs_free(&all);
 }
 
-static const Explanation explanations[] = {
-    {"uses learning rate", &d_rates_differ}, {"use learning rate", &d_rates_differ}, {0}};
-static const Ends ends = {.explanations = explanations, .crashed = crashed};
-
 JUDGE("warmup", judge)
-ENDS("warmup", &ends)
+OWN_ENDS("warmup", .crashed = crashed,
+         EXPLAINED({"uses learning rate", &d_rates_differ}, {"use learning rate", &d_rates_differ}))

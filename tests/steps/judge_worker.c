@@ -4,13 +4,11 @@
 #include "end.h"
 #include "pushes.h"
 #include "servers.h"
-#include "waiting.h"
 #include "diagnoses/judge_worker.h"
 
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include "base/format.h"
 
 #define NEWEST "every gradient is that of the newest weights, from every server"
@@ -219,13 +217,7 @@ static void judge(const Runs *runs, Report *report)
     judge_items(runs, each_gradient, of_gradients, report);
 }
 
-static const Explanation explanations[] = {
-    {"ps_push: nothing was pulled from server", &d_push_without_pull},
-    {"ps_pull: there is no server", &d_no_such_server},
-    {"ps_push: there is no server", &d_no_such_server},
-    {0},
-};
-static const Ends ends = {.explanations = explanations};
-
 JUDGE("worker", judge)
-ENDS("worker", &ends)
+OWN_ENDS("worker", EXPLAINED({"ps_push: nothing was pulled from server", &d_push_without_pull},
+                             {"ps_pull: there is no server", &d_no_such_server},
+                             {"ps_push: there is no server", &d_no_such_server}))

@@ -6,7 +6,6 @@
 #include "end.h"
 #include "mean.h"
 #include "rates.h"
-#include "waiting.h"
 #include "diagnoses/judge_wrap.h"
 
 #include <math.h>
@@ -59,7 +58,7 @@ static bool next_update(const Run *run, int rank, int *at, WrappedUpdate *update
 {
     const Events *events = &run->traces.of[rank];
     int gradient = event_find(events, "gradient", *at + 1);
-    int end = gradient < 0 ? -1 : event_find(events, "step", gradient);
+    int end = event_find(events, "step", gradient);
     if (end < 0)
         return false;
     int number = *at < 0 ? 0 : update->number + 1;
@@ -161,7 +160,7 @@ static Fault momenta_fault(const void *item)
 static bool adds_up(const Run *run, const cJSON *event)
 {
     const char *function = event_text(event, "function");
-    if (!event_is(event, "collective_begin") || strcmp(event_text(event, "name"), "metrics") == 0)
+    if (!event_is(event, "collective_begin") || event_has(event, "name", "metrics"))
         return false;
     return strcmp(function, "two_levels") == 0 || // hvd_allreduce between hosts
            ((strcmp(function, "MPI_Allreduce") == 0 || strcmp(function, "MPI_Iallreduce") == 0) &&
@@ -220,13 +219,7 @@ static void judge(const Runs *runs, Report *report)
 
 // ---- What compile() and restoring the checkpoint refuse.
 
-static const Explanation explanations[] = {
-    {"an optimizer has no name", &d_no_name},
-    {"another optimizer: it was saved with", &d_inner_missing},
-    {"another optimizer:", &d_another_inside},
-    {0},
-};
-static const Ends ends = {.explanations = explanations};
-
 JUDGE("wrap", judge)
-ENDS("wrap", &ends)
+OWN_ENDS("wrap", EXPLAINED({"an optimizer has no name", &d_no_name},
+                           {"another optimizer: it was saved with", &d_inner_missing},
+                           {"another optimizer:", &d_another_inside}))

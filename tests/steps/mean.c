@@ -4,12 +4,10 @@
 #include "applied.h"
 #include "drawn.h"
 #include "mean.h"
-#include "waiting.h"
 #include "diagnoses/mean.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include "base/format.h"
 
 static const Hypothesis right = {sum_of_own, NULL, .by_ranks = 1};
@@ -37,7 +35,7 @@ static bool exchanged_between(const Events *events, int from, int to)
 {
     const double words = 64; // bytes
     for (int i = from; i < to; i++)
-        if (strcmp(event_text(events->items[i], "event"), "collective_begin") == 0 &&
+        if (event_is(events->items[i], "collective_begin") &&
             event_number(events->items[i], "bytes") > words)
             return true;
     return false;
@@ -50,8 +48,8 @@ static bool exchanged_too_late(const Run *run)
     for (int r = 0; r < run->ranks; r++) {
         const Events *events = &run->traces.of[r];
         int gradient = event_find(events, "gradient", 0);
-        int apply = gradient < 0 ? -1 : event_find(events, "apply", gradient);
-        int step = apply < 0 ? -1 : event_find(events, "step", apply);
+        int apply = event_find(events, "apply", gradient);
+        int step = event_find(events, "step", apply);
         if (step < 0 || exchanged_between(events, gradient, apply) ||
             !exchanged_between(events, apply, step))
             return false;
@@ -189,15 +187,15 @@ static const cJSON *anything_sent(const Events *events)
     return NULL;
 }
 
+static Fault silence_fault(const Run *run)
+{
+    const cJSON *sent = run->ranks == 1 ? anything_sent(&run->traces.of[0]) : NULL;
+    return sent ? fault_with(&d_sends_alone, "it calls %s with %.0f bytes",
+                             event_text(sent, "function"), event_number(sent, "bytes"))
+                : NO_FAULT;
+}
+
 bool judge_silence(const Runs *runs, Report *report)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        const cJSON *sent = run->ranks == 1 ? anything_sent(&run->traces.of[0]) : NULL;
-        if (!sent)
-            continue;
-        return report_failure_in(report, runs, run, SILENT, &d_sends_alone,
-                                 "it calls %s with %.0f bytes", event_text(sent, "function"),
-                                 event_number(sent, "bytes"));
-    }
-    return report_ok(report, SILENT);
+    return judge_property(runs, SILENT, silence_fault, report);
 }

@@ -5,20 +5,14 @@
 
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include "base/memory.h"
 #include "base/format.h"
 
 #define SHOWN 8 // numbers of a list
 
-static bool is(const cJSON *event, const char *name)
-{
-    return strcmp(event_text(event, "event"), name) == 0;
-}
-
 static void add_batch(Pass *pass, const cJSON *event, const char *split)
 {
-    bool known = strcmp(event_text(event, "split"), split) == 0;
+    bool known = event_has(event, "split", split);
     int images = 0;
     const char *at = event_text(event, "drawn");
     for (int number; (number = next_listed(&at)) >= 0; images++) {
@@ -56,11 +50,10 @@ static void read_trained(Passes *passes, int rank)
     const Events *events = &passes->run->traces.of[rank];
     bool by_fit = event_count(events, "step") > 0;
     const cJSON *batch = NULL, *before = NULL;
-    for (int i = 0; i < events->count; i++) {
-        const cJSON *event = events->items[i];
-        if (is(event, "images"))
+    EACH_EVENT (event, events) {
+        if (event_is(event, "images"))
             batch = event;
-        if (!batch || !is(event, by_fit ? "step" : "gradient"))
+        if (!batch || !event_is(event, by_fit ? "step" : "gradient"))
             continue;
         bool begins = by_fit ? event_number(event, "step") == 0 : begins_pass(before, batch);
         if (begins || passes->count[rank] == 0)
@@ -84,9 +77,9 @@ static bool is_only_looked_at(const Events *events, int at)
 {
     for (int i = at + 1; i < events->count; i++) {
         const cJSON *event = events->items[i];
-        if (is(event, "gradient"))
+        if (event_is(event, "gradient"))
             return false;
-        if (is(event, "images") || is(event, "epoch"))
+        if (event_is(event, "images") || event_is(event, "epoch"))
             return true;
     }
     return true;
@@ -98,7 +91,7 @@ static void read_validated(Passes *passes, int rank)
     for (int begin = 0, end; (end = event_find(events, "epoch", begin)) >= 0; begin = end + 1) {
         Pass *pass = add_pass(passes, rank);
         for (int i = begin; i < end; i++)
-            if (is(events->items[i], "images") && is_only_looked_at(events, i))
+            if (event_is(events->items[i], "images") && is_only_looked_at(events, i))
                 add_batch(pass, events->items[i], "test");
     }
 }

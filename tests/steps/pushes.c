@@ -4,9 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include "servers.h"
-#include "waiting.h"
 #include "diagnoses/pushes.h"
 #include "base/format.h"
 
@@ -17,7 +15,7 @@ bool same_gradients(double a, double b, double scale)
 
 static bool is_push(const cJSON *event)
 {
-    return event_is(event, "ps_request") && strcmp(event_text(event, "kind"), "push") == 0;
+    return event_is(event, "ps_request") && event_has(event, "kind", "push");
 }
 
 static double value_of(const cJSON *event)

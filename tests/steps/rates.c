@@ -20,8 +20,7 @@ Rates rates_read(const Run *run, int rank)
     const Events *events = &run->traces.of[rank];
     Rates rates = {.items = allocate((size_t)event_count(events, "step") + 1, sizeof *rates.items)};
     const cJSON *apply = NULL;
-    for (int i = 0; i < events->count; i++) {
-        const cJSON *event = events->items[i];
+    EACH_EVENT (event, events) {
         const char *name = event_text(event, "event");
         if (strcmp(name, "apply") == 0)
             apply = event;

@@ -166,14 +166,6 @@ static bool sums_are_made(const AllBatches *all)
     return false;
 }
 
-static bool all_apply_the_same(const Row *row)
-{
-    for (int r = 1; r < row->ranks; r++)
-        if (!(fabs(row->shown[r] - row->shown[0]) <= row->allowed))
-            return false;
-    return true;
-}
-
 static bool applies_the_mean(const Row *row, int replica)
 {
     return fabs(row->shown[replica] - hypothesis_value(&right, row, replica)) <= row->allowed;
@@ -213,9 +205,9 @@ static const Diagnosis *wrong_gradient(const AllBatches *all, const Rows *rows, 
         return diagnosis;
     if (only_with_empty_parts(rows))
         return &d_empty_part_not_zero;
-    return all_apply_the_same(wrong) ? &d_not_the_mean
-           : made                    ? &d_applied_differs
-                                     : &d_applied_differs_by_hand;
+    return ranks_alike(wrong, 0) == all_ranks(wrong->ranks) ? &d_not_the_mean
+           : made                                           ? &d_applied_differs
+                                                            : &d_applied_differs_by_hand;
 }
 
 static char *gradient_evidence(const Row *row)

@@ -34,7 +34,7 @@ static BatchSeen *add_batch(Batches *batches, const cJSON *taken, bool trains)
 
 static void add_part(BatchSeen *batch, Part *part, const cJSON *event)
 {
-    bool trains = strcmp(event_text(event, "purpose"), "train") == 0;
+    bool trains = event_has(event, "purpose", "train");
     if (trains != batch->trains)
         return;
     add_images(&part->images, event);
@@ -59,7 +59,7 @@ static void add_deed(BatchSeen *batch, Part *part, const cJSON *event, double *i
         part->applied += event_number(event, "value") * part->rate / PAGE_RATE;
         part->applies++;
     } else if (strcmp(name, "sum_begin") == 0 &&
-               strcmp(event_text(event, "function"), "sum_among_replicas") == 0) {
+               event_has(event, "function", "sum_among_replicas")) {
         part->sums = true;
     }
 }
@@ -81,12 +81,11 @@ Batches replica_batches(const Run *run)
     BatchSeen *batch = NULL;
     bool trains = false;
     double images[MAX_RANKS] = {0};
-    for (int i = 0; i < events->count; i++) {
-        const cJSON *event = events->items[i];
+    EACH_EVENT (event, events) {
         const char *name = event_text(event, "event");
         double replica = event_number(event, "replica");
         if (strcmp(name, "images") == 0)
-            trains = strcmp(event_text(event, "split"), "train") == 0;
+            trains = event_has(event, "split", "train");
         if (strcmp(name, "taken") == 0)
             batch = add_batch(&batches, event, trains);
         if (batch && isnan(replica))

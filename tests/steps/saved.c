@@ -117,7 +117,7 @@ static const cJSON *write_of(const Run *run, Contents contents)
                 !(event_number(events->items[at], "t") < event_number(found, "t")))
                 found = events->items[at];
     }
-    return strcmp(event_text(found, "bits"), contents.hash.digits) == 0 ? found : NULL;
+    return event_has(found, "bits", contents.hash.digits) ? found : NULL;
 }
 
 // The write of the epoch's checkpoint whose bytes these are; NULL: of none.

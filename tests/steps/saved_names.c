@@ -93,8 +93,7 @@ static const cJSON *taken_away(const Run *run)
         if (is_checkpoints_name(last_part(path)) && find_file(run, last_part(path)).there)
             return events->items[at];
         for (int next = at; (next = event_find(events, "renamed", next + 1)) >= 0;)
-            if (is_checkpoints_name(last_part(path)) &&
-                strcmp(event_text(events->items[next], "to"), path) == 0)
+            if (is_checkpoints_name(last_part(path)) && event_has(events->items[next], "to", path))
                 return events->items[at];
     }
     return NULL;

@@ -3,8 +3,6 @@
 #include "servers.h"
 
 #include <stdio.h>
-#include <string.h>
-#include "waiting.h"
 #include "base/format.h"
 
 const char *process_words(const Traces *traces, int rank)
@@ -44,7 +42,7 @@ int requests_taken(const Traces *traces, int rank, const char *kind, int worker)
     int count = 0;
     const Events *events = &traces->of[rank];
     EACH (at, events, "ps_request")
-        count += strcmp(event_text(events->items[at], "kind"), kind) == 0 &&
+        count += event_has(events->items[at], "kind", kind) &&
                  (worker < 0 || event_number(events->items[at], "worker") == worker);
     return count;
 }

@@ -1,7 +1,6 @@
 // Reads updates of shards, and judges them; shard_updates.h says what is promised.
 
 #include "shard_updates.h"
-#include "waiting.h"
 #include "diagnoses/shard_updates.h"
 
 #include <math.h>

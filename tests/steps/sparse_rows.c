@@ -1,220 +1,183 @@
 // Whether every rank applies, to each row of the table, the mean of what all ranks computed for it:
 // which of the known explanations tells what they apply, and the mistake that it stands for.
 
+#include "hypotheses.h"
 #include "sparse_steps.h"
 #include "diagnoses/sparse_rows.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include "base/format.h"
 
-// ---- What a rank may have applied to a row, given what all computed.
+// ---- What a rank may have applied to a row, given what all computed. A Row is one row of the table
+// in one step; Row.batches counts the ranks that named it, or is 1.
 
-// Of row `row` in step `step`; `number` is of use to some.
-typedef bool (*Explanation)(const SparseSteps *steps, int step, int rank, int row, int number);
+enum { MOST_ROWS = 1 << 16 }; // Row.at is MOST_ROWS * step + place among the step's rows
 
-static bool is(const SparseStep *step, int rank, int row, double value)
+static const SparseStep *step_of(const Row *row)
 {
-    return fabs(step->applied[rank][row] - value) <= step->allowed;
+    return &((const SparseSteps *)row->of)->items[row->at / MOST_ROWS];
 }
 
-static double sum_of(const SparseSteps *steps, int step, int row)
+// Where it stood among that rank's rows; -1: the rank did not name it.
+static int place_of(const Row *row, int rank)
 {
-    double sum = 0;
-    for (int r = 0; r < steps->run->ranks; r++)
-        sum += steps->items[step].computed[r][row];
-    return sum;
+    return step_of(row)->place[rank][row->at % MOST_ROWS];
 }
 
-static double mean_of(const SparseSteps *steps, int step, int row)
-{
-    return sum_of(steps, step, row) / steps->run->ranks;
-}
-
-static bool mean(const SparseSteps *steps, int step, int rank, int row, int number)
-{
-    (void)number;
-    return is(&steps->items[step], rank, row, mean_of(steps, step, row));
-}
-
-static bool nothing(const SparseSteps *steps, int step, int rank, int row, int number)
-{
-    (void)number;
-    return is(&steps->items[step], rank, row, 0);
-}
-
-static bool its_own(const SparseSteps *steps, int step, int rank, int row, int number)
-{
-    (void)number;
-    const SparseStep *s = &steps->items[step];
-    return is(s, rank, row, s->computed[rank][row]);
-}
-
-static bool its_own_divided(const SparseSteps *steps, int step, int rank, int row, int number)
-{
-    (void)number;
-    const SparseStep *s = &steps->items[step];
-    return is(s, rank, row, s->computed[rank][row] / steps->run->ranks);
-}
-
-static bool total(const SparseSteps *steps, int step, int rank, int row, int number)
-{
-    (void)number;
-    return is(&steps->items[step], rank, row, sum_of(steps, step, row));
-}
-
-static bool mean_of_mean(const SparseSteps *steps, int step, int rank, int row, int number)
-{
-    (void)number;
-    return is(&steps->items[step], rank, row, mean_of(steps, step, row) / steps->run->ranks);
-}
-
-static bool total_over_number(const SparseSteps *steps, int step, int rank, int row, int number)
-{
-    return is(&steps->items[step], rank, row, sum_of(steps, step, row) / number);
-}
-
-static bool total_over_local_size(const SparseSteps *steps, int step, int rank, int row, int number)
-{
-    (void)number;
-    return is(&steps->items[step], rank, row,
-              sum_of(steps, step, row) / run_local_size(steps->run, rank));
-}
-
-static int contributors(const SparseSteps *steps, int step, int row)
+static int contributors(const Row *row)
 {
     int count = 0;
-    for (int r = 0; r < steps->run->ranks; r++)
-        count += steps->items[step].place[r][row] >= 0;
+    for (int r = 0; r < row->ranks; r++)
+        count += place_of(row, r) >= 0;
     return count;
 }
 
-static bool total_over_contributors(const SparseSteps *steps, int step, int rank, int row,
-                                    int number)
+static Rows rows_of(const AllSparseSteps *all, int min_ranks)
 {
-    (void)number;
-    int count = contributors(steps, step, row);
-    return is(&steps->items[step], rank, row, count ? sum_of(steps, step, row) / count : 0);
+    Rows rows = {NULL, 0};
+    for (int i = 0; i < all->count; i++)
+        for (int s = 0; s < all->items[i].count; s++)
+            for (int k = 0; k < all->items[i].items[s].rows; k++) {
+                const SparseSteps *steps = &all->items[i];
+                const SparseStep *step = &steps->items[s];
+                Row row = {.run = steps->run,
+                           .of = steps,
+                           .at = MOST_ROWS * s + k,
+                           .ranks = steps->run->ranks,
+                           .allowed = step->allowed};
+                row.batches = contributors(&row) > 0 ? contributors(&row) : 1;
+                for (int r = 0; r < row.ranks; r++) {
+                    row.own[r] = step->computed[r][k];
+                    row.shown[r] = step->applied[r][k];
+                }
+                if (row.ranks >= min_ranks)
+                    rows_add(&rows, &row);
+            }
+    return rows;
 }
 
-static bool of_one_rank(const SparseSteps *steps, int step, int rank, int row, int number)
+// Of two values that the rank may have applied the nearer one.
+static double nearer(Cell cell, double a, double b)
 {
-    const SparseStep *s = &steps->items[step];
-    double value = number < steps->run->ranks ? s->computed[number][row] : s->computed[0][row];
-    return is(s, rank, row, value) || is(s, rank, row, value / steps->run->ranks);
+    double applied = cell.row->shown[cell.rank];
+    return fabs(a - applied) <= fabs(b - applied) ? a : b;
+}
+
+// A sum, whether or not it is divided.
+static double divided_or_not(Cell cell, double sum)
+{
+    return nearer(cell, sum, sum / cell.row->ranks);
+}
+
+static double of_one_rank(Cell cell)
+{
+    return divided_or_not(cell, own_of_number(cell));
 }
 
 // 0 where this rank's batch did not name the row.
-static bool only_own_rows(const SparseSteps *steps, int step, int rank, int row, int number)
+static double only_own_rows(Cell cell)
 {
-    if (steps->items[step].place[rank][row] < 0)
-        return nothing(steps, step, rank, row, number);
-    return mean(steps, step, rank, row, number) || total(steps, step, rank, row, number);
+    return place_of(cell.row, cell.rank) < 0 ? 0 : divided_or_not(cell, sum_of_own(cell));
 }
 
-static bool own_again(const SparseSteps *steps, int step, int rank, int row, int number)
+static double own_again(Cell cell)
 {
-    (void)number;
-    const SparseStep *s = &steps->items[step];
-    return is(s, rank, row, mean_of(steps, step, row) + s->computed[rank][row] / steps->run->ranks);
+    return sum_of_own(cell) + own_number(cell);
 }
 
-static bool all_but_own(const SparseSteps *steps, int step, int rank, int row, int number)
+static double all_but_own(Cell cell)
 {
-    (void)number;
-    const SparseStep *s = &steps->items[step];
-    double others = sum_of(steps, step, row) - s->computed[rank][row];
-    return is(s, rank, row, others) || is(s, rank, row, others / steps->run->ranks);
+    return divided_or_not(cell, sum_of_own(cell) - own_number(cell));
 }
 
-// What one of those brought who named the row, whether or not it is divided.
-static bool of_some_rank(const SparseSteps *steps, int step, int rank, int row, int number)
+// What one of those brought who named the row.
+static double of_some_rank(Cell cell)
 {
-    const SparseStep *s = &steps->items[step];
-    if (contributors(steps, step, row) == 0)
-        return nothing(steps, step, rank, row, number);
-    for (int r = 0; r < steps->run->ranks; r++)
-        if (s->place[r][row] >= 0 && (is(s, rank, row, s->computed[r][row]) ||
-                                      is(s, rank, row, s->computed[r][row] / steps->run->ranks)))
-            return true;
-    return false;
+    double nearest = contributors(cell.row) > 0 ? INFINITY : 0;
+    for (int r = 0; r < cell.row->ranks; r++)
+        if (place_of(cell.row, r) >= 0)
+            nearest = nearer(cell, nearest, divided_or_not(cell, cell.row->own[r]));
+    return nearest;
 }
 
-// The mean of the first pairs of all that were gathered: as many as there would be if every rank
-// had brought as many as this one. (Where there are fewer, anything may follow them.)
-static bool sum_of_first(const SparseSteps *steps, int step, int rank, int row, int pairs)
+// The sum of the first pairs of all that were gathered. (Where there are fewer, anything may follow
+// them.)
+static double sum_of_first(Cell cell, int pairs)
 {
-    const SparseStep *s = &steps->items[step];
-    int ranks = steps->run->ranks, before = 0;
+    int before = 0;
     double sum = 0;
-    for (int r = 0; r < ranks; r++) {
-        if (s->place[r][row] >= 0 && before + s->place[r][row] < pairs)
-            sum += s->computed[r][row];
-        before += s->named[r];
+    for (int r = 0; r < cell.row->ranks; r++) {
+        int place = place_of(cell.row, r);
+        sum += place >= 0 && before + place < pairs ? cell.row->own[r] : 0;
+        before += step_of(cell.row)->named[r];
     }
-    return before < pairs || is(s, rank, row, sum / ranks) || is(s, rank, row, sum);
+    return before < pairs ? cell.row->shown[cell.rank] : divided_or_not(cell, sum);
 }
 
-static bool first_pairs(const SparseSteps *steps, int step, int rank, int row, int number)
+// As many as there would be if every rank had brought as many as this one.
+static double first_pairs(Cell cell)
 {
-    (void)number;
-    return sum_of_first(steps, step, rank, row, steps->items[step].named[rank] * steps->run->ranks);
+    return sum_of_first(cell, step_of(cell.row)->named[cell.rank] * cell.row->ranks);
 }
 
 // As many as this rank brought.
-static bool first_as_own(const SparseSteps *steps, int step, int rank, int row, int number)
+static double first_as_own(Cell cell)
 {
-    (void)number;
-    return sum_of_first(steps, step, rank, row, steps->items[step].named[rank]);
+    return sum_of_first(cell, step_of(cell.row)->named[cell.rank]);
 }
 
-// The means of this step and of all before it.
-static bool added_to_earlier(const SparseSteps *steps, int step, int rank, int row, int number)
+// Of this step and of all before it.
+static double added_to_earlier(Cell cell)
 {
-    (void)number;
+    const SparseStep *last = step_of(cell.row);
     double sum = 0;
-    for (int earlier = 0; earlier <= step; earlier++) {
-        int found = row_in(&steps->items[earlier], steps->items[step].number[row]);
-        if (found >= 0)
-            sum += mean_of(steps, earlier, found);
+    for (const SparseStep *step = ((const SparseSteps *)cell.row->of)->items; step <= last;
+         step++) {
+        int found = row_in(step, last->number[cell.row->at % MOST_ROWS]);
+        for (int r = 0; found >= 0 && r < cell.row->ranks; r++)
+            sum += step->computed[r][found];
     }
-    return is(&steps->items[step], rank, row, sum);
+    return sum;
 }
 
-// A row in which the explanation fails.
-typedef struct {
-    int step, rank, row; // step -1: there is none
-} Spot;
+static const Hypothesis mean = {sum_of_own, NULL, .by_ranks = 1};
+static const Hypothesis nothing = {.of = constant_zero};
 
-static Spot first_unexplained(const SparseSteps *steps, Explanation explanation, int number)
-{
-    for (int step = 0; step < steps->count; step++)
-        for (int row = 0; row < steps->items[step].rows; row++)
-            for (int rank = 0; rank < steps->run->ranks; rank++)
-                if (!explanation(steps, step, rank, row, number))
-                    return (Spot){step, rank, row};
-    return (Spot){.step = -1};
-}
+static const Hypothesis known[] = {
+    {sum_of_own, &d_number_of_workers_fixed, .by_number = 1, .from = 2, .to = MAX_RANKS},
+    {of_one_rank, &d_gradients_of_one_rank, .to = MAX_RANKS - 1},
+    {own_number, &d_not_exchanged, .by_ranks = 0},
+    {constant_zero, &d_no_update, .by_ranks = 0},
+    {own_number, &d_divided_but_not_summed, .by_ranks = 1},
+    {sum_of_own, &d_not_averaged, .by_ranks = 0},
+    {sum_of_own, &d_averaged_twice, .by_ranks = 2},
+    {sum_of_own, &d_divided_by_local_size, .by_local_size = 1},
+    {sum_of_own, &d_divided_by_contributors, .by_batches = 1},
+    {only_own_rows, &d_own_rows_only, .by_ranks = 0},
+    {all_but_own, &d_own_rows_missing, .by_ranks = 0},
+    {own_again, &d_own_rows_twice, .by_ranks = 1},
+    {of_some_rank, &d_rows_overwritten, .by_ranks = 0},
+    {first_pairs, &d_counts_assumed_equal, .by_ranks = 0},
+    {first_as_own, &d_counts_assumed_equal_own_count, .by_ranks = 0},
+    {added_to_earlier, &d_earlier_steps_added, .by_ranks = 1},
+    {0},
+};
 
-// One rank alone can't tell one from another.
-static bool explains(const AllSparseSteps *all, Explanation explanation, int number)
+// One rank alone can't tell one from another. NULL: nothing explains all steps.
+static const Diagnosis *known_mistake(const AllSparseSteps *all)
 {
-    for (int i = 0; i < all->count; i++)
-        if (all->items[i].run->ranks > 1 &&
-            first_unexplained(&all->items[i], explanation, number).step >= 0)
-            return false;
-    return true;
-}
-
-static bool some_number_explains(const AllSparseSteps *all, Explanation explanation, int from,
-                                 int to)
-{
-    for (int number = from; number <= to; number++)
-        if (explains(all, explanation, number))
-            return true;
-    return false;
+    Rows rows = rows_of(all, 2);
+    const Diagnosis *diagnosis = diagnosis_of_rows(known, &rows);
+    free(rows.items);
+    return diagnosis;
 }
 
 // ---- Diagnoses of rows.
+
+typedef struct {
+    int step, rank;
+} Spot;
 
 // Where a rank gathered, but less than the values of its rows. NULL: nowhere.
 static const SparseSteps *first_cut_short(const AllSparseSteps *all, Spot *spot)
@@ -225,112 +188,66 @@ static const SparseSteps *first_cut_short(const AllSparseSteps *all, Spot *spot)
                 const SparseStep *step = &all->items[i].items[s];
                 double values = 4.0 * step->named[r] * all->items[i].dimension;
                 if (step->gathered[r] > 0 && step->gathered[r] < values) {
-                    *spot = (Spot){s, r, 0};
+                    *spot = (Spot){s, r};
                     return &all->items[i];
                 }
             }
     return NULL;
 }
 
-// True where the runs have different numbers of ranks, not counting one rank alone.
-static bool sizes_differ(const AllSparseSteps *all)
+static char *evidence_of(const Row *row)
 {
-    int one = 0;
-    for (int i = 0; i < all->count; i++) {
-        int ranks = all->items[i].run->ranks;
-        if (ranks > 1 && one > 1 && ranks != one)
-            return true;
-        one = ranks > 1 ? ranks : one;
-    }
-    return false;
-}
-
-// NULL: nothing explains all steps.
-static const Diagnosis *known_mistake(const AllSparseSteps *all)
-{
-    static const struct {
-        Explanation explanation;
-        const Diagnosis *diagnosis;
-    } known[] = {
-        {its_own, &d_not_exchanged},
-        {nothing, &d_no_update},
-        {its_own_divided, &d_divided_but_not_summed},
-        {total, &d_not_averaged},
-        {mean_of_mean, &d_averaged_twice},
-        {total_over_local_size, &d_divided_by_local_size},
-        {total_over_contributors, &d_divided_by_contributors},
-        {only_own_rows, &d_own_rows_only},
-        {all_but_own, &d_own_rows_missing},
-        {own_again, &d_own_rows_twice},
-        {of_some_rank, &d_rows_overwritten},
-        {first_pairs, &d_counts_assumed_equal},
-        {first_as_own, &d_counts_assumed_equal_own_count},
-        {added_to_earlier, &d_earlier_steps_added},
-    };
-    if (sizes_differ(all) && some_number_explains(all, total_over_number, 2, MAX_RANKS))
-        return &d_number_of_workers_fixed;
-    if (some_number_explains(all, of_one_rank, 0, MAX_RANKS - 1))
-        return &d_gradients_of_one_rank;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (explains(all, known[i].explanation, 0))
-            return known[i].diagnosis;
-    return NULL;
-}
-
-static char *evidence_of_row(const SparseSteps *steps, Spot spot)
-{
-    const SparseStep *step = &steps->items[spot.step];
-    char *evidence = format_text("in step %d, row %d of the table, as fingerprints:", spot.step + 1,
-                                 step->number[spot.row]);
-    for (int r = 0; r < steps->run->ranks; r++) {
-        if (step->place[r][spot.row] < 0)
-            text_add(&evidence, "\nrank %d: did not name it,   applied %12.8f", r,
-                     step->applied[r][spot.row]);
+    char *evidence =
+        format_text("in step %d, row %d of the table, as fingerprints:", row->at / MOST_ROWS + 1,
+                    step_of(row)->number[row->at % MOST_ROWS]);
+    for (int r = 0; r < row->ranks; r++) {
+        if (place_of(row, r) < 0)
+            text_add(&evidence, "\nrank %d: did not name it,   applied %12.8f", r, row->shown[r]);
         else
-            text_add(&evidence, "\nrank %d: computed %12.8f, applied %12.8f", r,
-                     step->computed[r][spot.row], step->applied[r][spot.row]);
+            text_add(&evidence, "\nrank %d: computed %12.8f, applied %12.8f", r, row->own[r],
+                     row->shown[r]);
     }
-    text_add(&evidence, "\nmean: %35.8f", mean_of(steps, spot.step, spot.row));
+    text_add(&evidence, "\nmean: %35.8f", hypothesis_value(&mean, row, 0));
     return evidence;
 }
 
-// A row that no rank named and some rank changed; else the one that is given.
-static Spot most_telling(const SparseSteps *steps, Spot spot)
+// A row that no rank named and some rank changed, in the same run; else the one that is given.
+static const Row *most_telling(const Rows *rows, const Row *wrong)
 {
-    for (int step = 0; step < steps->count; step++)
-        for (int row = 0; row < steps->items[step].rows; row++)
-            for (int rank = 0; rank < steps->run->ranks; rank++)
-                if (contributors(steps, step, row) == 0 && !nothing(steps, step, rank, row, 0))
-                    return (Spot){step, rank, row};
-    return spot;
+    EACH_ROW (row, rows)
+        if (row->run == wrong->run && contributors(row) == 0 && !explains_row(&nothing, row))
+            return row;
+    return wrong;
+}
+
+static Fault wrong_rows(const AllSparseSteps *all, const Rows *rows, const Row *wrong,
+                        const Run **run)
+{
+    const Diagnosis *diagnosis = known_mistake(all);
+    Spot cut;
+    const SparseSteps *in = diagnosis ? NULL : first_cut_short(all, &cut);
+    *run = in ? in->run : wrong->run;
+    if (in) {
+        const SparseStep *step = &in->items[cut.step];
+        return fault_with(&d_rows_cut_short,
+                          "in step %d rank %d sent %.0f bytes of %d rows; their values alone are "
+                          "%.0f bytes",
+                          cut.step + 1, cut.rank, step->gathered[cut.rank], step->named[cut.rank],
+                          4.0 * step->named[cut.rank] * in->dimension);
+    }
+    if (!diagnosis) {
+        wrong = most_telling(rows, wrong);
+        diagnosis = contributors(wrong) == 0 ? &d_other_rows_changed : &d_rows_wrong;
+    }
+    return (Fault){diagnosis, evidence_of(wrong)};
 }
 
 bool judge_sparse_rows(const Runs *runs, const AllSparseSteps *all, Report *report)
 {
-    for (int i = 0; i < all->count; i++) {
-        const SparseSteps *steps = &all->items[i];
-        Spot spot = first_unexplained(steps, mean, 0);
-        if (spot.step < 0)
-            continue;
-        const Diagnosis *diagnosis = known_mistake(all);
-        Spot cut;
-        const SparseSteps *in = diagnosis ? NULL : first_cut_short(all, &cut);
-        if (in) {
-            const SparseStep *step = &in->items[cut.step];
-            return report_failure_in(report, runs, in->run, ROWS, &d_rows_cut_short,
-                                     "in step %d rank %d sent %.0f bytes of %d rows; "
-                                     "their values alone are %.0f bytes",
-                                     cut.step + 1, cut.rank, step->gathered[cut.rank],
-                                     step->named[cut.rank],
-                                     4.0 * step->named[cut.rank] * in->dimension);
-        }
-        if (!diagnosis) {
-            spot = most_telling(steps, spot);
-            diagnosis = contributors(steps, spot.step, spot.row) == 0 ? &d_other_rows_changed
-                                                                      : &d_rows_wrong;
-        }
-        return report_failure(report, ROWS, diagnosis,
-                              evidence_in(runs, steps->run, evidence_of_row(steps, spot)));
-    }
-    return report_ok(report, ROWS);
+    Rows rows = rows_of(all, 1);
+    const Row *wrong = first_unexplained(&mean, &rows);
+    const Run *run = NULL;
+    Fault fault = wrong ? wrong_rows(all, &rows, wrong, &run) : NO_FAULT;
+    free(rows.items);
+    return report_fault(report, runs, run, ROWS, fault) && report_ok(report, ROWS);
 }

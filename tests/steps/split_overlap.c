@@ -160,17 +160,14 @@ static bool judge_overlap(const Runs *runs, const char *property, Overlap begin,
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         Overlap o = begin;
         Fault fault = look_at_run(run, &o);
-        if (fault.diagnosis)
-            return report_failure(report, property, fault.diagnosis,
-                                  evidence_in(runs, run, fault.evidence));
+        if (!report_fault(report, runs, run, property, fault))
+            return false;
         sum.pairs += o.pairs;
         sum.together += o.together;
         sum.held += o.held;
     }
-    Fault fault = never_meet(runs->items, &sum);
-    if (fault.diagnosis)
-        fault.evidence = evidence_in(runs, runs->items, fault.evidence);
-    return report_property(report, property, fault.diagnosis, fault.evidence);
+    return report_fault(report, runs, runs->items, property, never_meet(runs->items, &sum)) &&
+           report_ok(report, property);
 }
 
 void judge_split_overlaps(const Runs *runs, Report *report)

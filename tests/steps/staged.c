@@ -14,11 +14,6 @@ static const char *const call_names[] = {"forward",       "backward",       "sen
                                          "send_gradient", "receive_values", "receive_gradient",
                                          "apply"};
 
-static bool is_event(const cJSON *event, const char *name)
-{
-    return strcmp(event_text(event, "event"), name) == 0;
-}
-
 // Of two stages the first one sends values and receives gradients.
 static CallKind kind_of(const char *name, int stage)
 {
@@ -64,7 +59,7 @@ static void read_event(Staged *p, const cJSON *event, int at)
     int b = event_int(event, "batch"), s = event_int(event, "stage");
     if (b < 0 || b > p->count || s < 0 || s >= MAX_JUDGED_STAGES)
         return;
-    if (is_event(event, "staged_batch") && b == p->count) {
+    if (event_is(event, "staged_batch") && b == p->count) {
         p->batches = enlarge(p->batches, (size_t)b + 1, sizeof *p->batches);
         p->batches[p->count++] = (BatchOf){.images = event_int(event, "images"),
                                            .micros = event_int(event, "micro_batches")};
@@ -74,23 +69,23 @@ static void read_event(Staged *p, const cJSON *event, int at)
     if (b == p->count)
         return;
     StageOf *stage = &p->batches[b].of[s];
-    if (is_event(event, "staged_batch")) {
+    if (event_is(event, "staged_batch")) {
         p->batches[b].stages = s + 1;
         stage->device = event_number(event, "device");
         stage->value = event_number(event, "value");
         stage->arena = event_number(event, "arena");
         p->scale[s] = fmax(p->scale[s], fabs(stage->value));
-    } else if (is_event(event, "stage_ready")) {
+    } else if (event_is(event, "stage_ready")) {
         stage->ready = at;
-    } else if (is_event(event, "stage_begin")) {
+    } else if (event_is(event, "stage_begin")) {
         const char *name = event_text(event, "call");
         add_call(stage, (Call){kind_of(name, s), name, event_int(event, "micro"), at, INT_MAX});
-    } else if (is_event(event, "stage_end") && stage->count > 0) {
+    } else if (event_is(event, "stage_end") && stage->count > 0) {
         stage->calls[stage->count - 1].end = at;
-    } else if (is_event(event, "stage_apply")) {
+    } else if (event_is(event, "stage_apply")) {
         add_call(stage, (Call){APPLY, call_names[APPLY], -1, at, at});
         stage->applied += event_number(event, "value");
-    } else if (is_event(event, "staged_batch_end")) {
+    } else if (event_is(event, "staged_batch_end")) {
         stage->arena_after = event_number(event, "arena");
     }
 }

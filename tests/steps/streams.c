@@ -38,7 +38,7 @@ static Stream stream_of(const Events *events, const char *split)
     EACH (at, events, "images") {
         const cJSON *images = events->items[at];
         int after = event_find(events, "taken", at);
-        if (after < 0 || strcmp(event_text(images, "split"), split) != 0)
+        if (after < 0 || !event_has(images, "split", split))
             continue;
         find_stages(events, event_number(images, "batches"), &stream);
         add_batch(&stream, images, events->items[after]);

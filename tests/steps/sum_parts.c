@@ -170,18 +170,18 @@ static bool samples_are(const SumCall *call, int rank, SumKind kind)
 
 bool wrong_sums_are(const SumCalls *calls, SumKind kind)
 {
-    for (int i = 0; i < calls->count; i++)
-        for (int r = 0; r < calls->items[i].run->ranks; r++)
-            if (calls->items[i].wrong[r] > 0 && !samples_are(&calls->items[i], r, kind))
+    EACH_CALL (call, calls)
+        for (int r = 0; r < call->run->ranks; r++)
+            if (call->wrong[r] > 0 && !samples_are(call, r, kind))
                 return false;
     return true;
 }
 
 bool some_values_are_right(const SumCalls *calls)
 {
-    for (int i = 0; i < calls->count; i++)
-        for (int r = 0; r < calls->items[i].run->ranks; r++)
-            if (calls->items[i].wrong[r] > 0 && calls->items[i].wrong[r] < calls->items[i].count)
+    EACH_CALL (call, calls)
+        for (int r = 0; r < call->run->ranks; r++)
+            if (call->wrong[r] > 0 && call->wrong[r] < call->count)
                 return true;
     return false;
 }

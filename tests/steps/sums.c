@@ -26,7 +26,7 @@ static void read_message(SumCall *call, int rank, const cJSON *event)
         return;
     call->sent[rank][(int)to] += event_number(event, "bytes");
     call->messages[rank]++;
-    call->on_world = call->on_world || strcmp(event_text(event, "name"), "MPI_COMM_WORLD") == 0;
+    call->on_world = call->on_world || event_has(event, "name", "MPI_COMM_WORLD");
 }
 
 static void read_collective(SumCall *call, int rank, const cJSON *event)
@@ -91,8 +91,7 @@ static void read_rank(SumCall *calls, int count, const Run *run, int rank)
     const Events *events = &run->traces.of[rank];
     SumCall *call = NULL;
     int next = 0, trials = 0;
-    for (int i = 0; i < events->count; i++) {
-        const cJSON *event = events->items[i];
+    EACH_EVENT (event, events) {
         if (begins_own_sum(event) && next < count) {
             call = &calls[next++];
             read_begin(call, run, event, &trials);
@@ -212,8 +211,7 @@ char *amounts_of_call(const SumCall *call)
 
 bool judge_calls(const Runs *runs, const SumCalls *calls, const CallRule *rule, Report *report)
 {
-    for (int i = 0; i < calls->count; i++) {
-        const SumCall *call = &calls->items[i];
+    EACH_CALL (call, calls) {
         const Diagnosis *diagnosis = rule->broken(call);
         if (!diagnosis)
             continue;
@@ -242,8 +240,8 @@ static const cJSON *first_difference(const Run *run)
 
 static bool is_used(const SumCalls *calls, const Run *run)
 {
-    for (int i = 0; i < calls->count; i++)
-        if (calls->items[i].run == run && calls->items[i].trial == 0)
+    EACH_CALL (call, calls)
+        if (call->run == run && call->trial == 0)
             return true;
     return false;
 }
@@ -272,8 +270,8 @@ bool judge_use(const Runs *runs, const SumCalls *calls, Report *report)
 // A remark where messages of a call go on MPI_COMM_WORLD in place of `comm`.
 static void note_world(const SumCalls *calls, Report *report)
 {
-    for (int i = 0; i < calls->count; i++)
-        if (calls->items[i].on_world) {
+    EACH_CALL (call, calls)
+        if (call->on_world) {
             report_note(report, "messages go on MPI_COMM_WORLD and not on comm: that is the same "
                                 "here, and wrong where comm has only some of the ranks");
             return;
@@ -283,9 +281,9 @@ static void note_world(const SumCalls *calls, Report *report)
 // Of no way can anything be said where no rank sends anything.
 static bool any_is_sent(const SumCalls *calls)
 {
-    for (int i = 0; i < calls->count; i++)
-        for (int r = 0; r < calls->items[i].run->ranks; r++)
-            if (calls->items[i].messages[r] > 0)
+    EACH_CALL (call, calls)
+        for (int r = 0; r < call->run->ranks; r++)
+            if (call->messages[r] > 0)
                 return true;
     return false;
 }

@@ -34,6 +34,9 @@ typedef struct {
     int count;
 } SumCalls;
 
+#define EACH_CALL(call, calls)                                                                     \
+    for (const SumCall *call = (calls)->items; call < (calls)->items + (calls)->count; call++)
+
 SumCalls sum_calls(const Runs *runs);
 void sum_calls_free(SumCalls *calls);
 

@@ -21,8 +21,7 @@ static void read_updates_of(UnevenUpdates *updates, int rank)
     const Events *events = &updates->run->traces.of[rank];
     bool fresh = false; // a batch was taken, and no gradient computed from it
     UnevenUpdate next = {.weights = NAN};
-    for (int i = 0; i < events->count; i++) {
-        const cJSON *event = events->items[i];
+    EACH_EVENT (event, events) {
         const char *name = event_text(event, "event");
         if (strcmp(name, "images") == 0)
             fresh = true;

@@ -10,23 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool event_is(const cJSON *event, const char *name)
-{
-    return strcmp(event_text(event, "event"), name) == 0;
-}
-
 #define TRAINER "hvd_use_allreduce" // the collective call in which a trace has it
 
 bool begins_own_sum(const cJSON *event)
 {
-    return event_is(event, "sweep_begin") || (event_is(event, "collective_begin") &&
-                                              strcmp(event_text(event, "function"), TRAINER) == 0);
+    return event_is(event, "sweep_begin") ||
+           (event_is(event, "collective_begin") && event_has(event, "function", TRAINER));
 }
 
 bool ends_own_sum(const cJSON *event)
 {
-    return event_is(event, "sweep_end") || (event_is(event, "collective_end") &&
-                                            strcmp(event_text(event, "function"), TRAINER) == 0);
+    return event_is(event, "sweep_end") ||
+           (event_is(event, "collective_end") && event_has(event, "function", TRAINER));
 }
 
 const cJSON *pending_call(const Events *events)
@@ -140,8 +135,7 @@ static bool lacks_any(const Traces *traces, int rank, const cJSON *call)
 static const cJSON *call_of_request(const Events *events, int number)
 {
     const cJSON *begin = NULL;
-    for (int i = 0; i < events->count; i++) {
-        const cJSON *event = events->items[i];
+    EACH_EVENT (event, events) {
         if (event_is(event, "collective_begin") || event_is(event, "message_begin"))
             begin = event;
         else if (event_number(event, "request") == number)

@@ -10,8 +10,6 @@
 // or a wait_begin.
 const cJSON *pending_call(const Events *events);
 
-bool event_is(const cJSON *event, const char *name);
-
 // The library calls the program's own all-reduce, in a sweep or for the optimizer; it has returned.
 bool begins_own_sum(const cJSON *event);
 bool ends_own_sum(const cJSON *event);

@@ -64,6 +64,11 @@ Moment moment_of(const Row *row)
     return (Moment){row->of, rank_of_row(row), row->at};
 }
 
+const RateOfUpdate *update_of(Cell cell)
+{
+    return update_at(moment_of(cell.row));
+}
+
 void warmup_add(Rows *rows, const WarmupRun *t, int rank, WarmupPart where)
 {
     for (int i = 0; i < t->of[rank].count; i++) {

@@ -52,6 +52,7 @@ Row warmup_row(Moment moment, double shown);
 
 // Where a row is from.
 Moment moment_of(const Row *row);
+const RateOfUpdate *update_of(Cell cell);
 
 // A rate on its way is that of the batch's end, or of its beginning, or such that the first batch
 // has the line's first point and the last batch its last one. A hypothesis' number holds the variant,

@@ -13,11 +13,6 @@
 
 #define MOMENTUM 0.9 // as the program has it
 
-static const RateOfUpdate *update_of(Cell cell)
-{
-    return update_at((Moment){cell.row->of, cell.rank, cell.row->at});
-}
-
 static double rate_before(Moment moment)
 {
     moment.number--;
@@ -26,8 +21,7 @@ static double rate_before(Moment moment)
 
 static double rise(Cell cell)
 {
-    return update_of(cell)->learning_rate /
-           rate_before((Moment){cell.row->of, cell.rank, cell.row->at});
+    return update_of(cell)->learning_rate / rate_before(moment_of(cell.row));
 }
 
 static double corrected(Cell cell)

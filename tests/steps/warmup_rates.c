@@ -18,11 +18,6 @@ static double schedule(int epoch)
 
 // ---- What the rate of an update may be.
 
-static const RateOfUpdate *update_of(Cell cell)
-{
-    return update_at((Moment){cell.row->of, cell.rank, cell.row->at});
-}
-
 static double one_devices(Cell cell)
 {
     return ((const WarmupRun *)cell.row->of)->lr;
@@ -35,7 +30,7 @@ static double steps_of(Cell cell)
 
 static double batch_of(Cell cell)
 {
-    return batch_number((Moment){cell.row->of, cell.rank, cell.row->at});
+    return batch_number(moment_of(cell.row));
 }
 
 // That stands in the program, beside the variant.

@@ -249,8 +249,7 @@ RankSet ranks_waiting_for(const Traces *traces, const char *name)
     RankSet ranks = 0;
     for (int r = 0; r < traces->ranks; r++) {
         const cJSON *call = awaited_call(traces, r);
-        if (call && event_is(call, "collective_begin") &&
-            strcmp(event_text(call, "name"), name) == 0)
+        if (call && event_is(call, "collective_begin") && event_has(call, "name", name))
             ranks |= 1u << r;
     }
     return ranks;

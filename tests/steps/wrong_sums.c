@@ -31,8 +31,7 @@ static int wrong_in(const SumCall *call)
 static const SumCall *first_wrong(const SumCalls *calls)
 {
     const SumCall *first = NULL;
-    for (int i = 0; i < calls->count; i++) {
-        const SumCall *call = &calls->items[i];
+    EACH_CALL (call, calls) {
         if (wrong_in(call) > 0 && call->count >= call->run->ranks)
             return call;
         if (wrong_in(call) > 0 && !first)
@@ -60,8 +59,7 @@ static bool is_long(const SumCall *call)
 static bool right_where(const SumCalls *calls, bool (*holds)(const SumCall *call))
 {
     bool any = false;
-    for (int i = 0; i < calls->count; i++) {
-        const SumCall *call = &calls->items[i];
+    EACH_CALL (call, calls) {
         if (call->trial == 0 || call->count == 0 || !holds(call))
             continue;
         any = true;
@@ -75,11 +73,10 @@ static bool right_where(const SumCalls *calls, bool (*holds)(const SumCall *call
 // runs differ in, or the length, may be why.
 static bool right_beside_wrong(const SumCalls *calls, bool (*holds)(const SumCall *call))
 {
-    for (int i = 0; i < calls->count; i++)
-        for (int k = 0; k < calls->count; k++)
-            if (calls->items[i].trial != 0 && calls->items[i].count > 0 &&
-                holds(&calls->items[i]) && calls->items[k].run == calls->items[i].run &&
-                calls->items[k].count <= calls->items[i].count && wrong_in(&calls->items[k]) > 0)
+    EACH_CALL (right, calls)
+        EACH_CALL (wrong, calls)
+            if (right->trial != 0 && right->count > 0 && holds(right) && wrong->run == right->run &&
+                wrong->count <= right->count && wrong_in(wrong) > 0)
                 return true;
     return false;
 }
@@ -87,26 +84,25 @@ static bool right_beside_wrong(const SumCalls *calls, bool (*holds)(const SumCal
 // Wrong sums are on other ranks only.
 static bool right_on(const SumCalls *calls, int rank)
 {
-    for (int i = 0; i < calls->count; i++)
-        if (calls->items[i].wrong[rank] > 0)
+    EACH_CALL (call, calls)
+        if (call->wrong[rank] > 0)
             return false;
     return true;
 }
 
 static bool right_on_last(const SumCalls *calls)
 {
-    for (int i = 0; i < calls->count; i++)
-        if (calls->items[i].wrong[calls->items[i].run->ranks - 1] > 0)
+    EACH_CALL (call, calls)
+        if (call->wrong[call->run->ranks - 1] > 0)
             return false;
     return true;
 }
 
 static bool right_but_on_root(const SumCalls *calls)
 {
-    for (int i = 0; i < calls->count; i++)
-        for (int r = 1; r < calls->items[i].run->ranks; r++)
-            if (calls->items[i].wrong[r] > 0)
-                return false;
+    for (int r = 1; r < MAX_RANKS; r++)
+        if (!right_on(calls, r))
+            return false;
     return true;
 }
 
@@ -114,8 +110,7 @@ static bool right_but_on_root(const SumCalls *calls)
 // different ones: as many right values on all ranks together as there are values.
 static bool right_in_parts(const SumCalls *calls)
 {
-    for (int i = 0; i < calls->count; i++) {
-        const SumCall *call = &calls->items[i];
+    EACH_CALL (call, calls) {
         long right = 0;
         bool all = true;
         for (int r = 0; r < call->run->ranks; r++) {
@@ -152,8 +147,7 @@ static bool doubles_distances(const SumCall *call)
 static bool right_for_powers_of_two(const SumCalls *calls)
 {
     bool two = false, more = false;
-    for (int i = 0; i < calls->count; i++) {
-        const SumCall *call = &calls->items[i];
+    EACH_CALL (call, calls) {
         bool wrong = wrong_in(call) > 0;
         if (call->run->ranks == 2 && wrong)
             return false;
@@ -274,9 +268,8 @@ static bool judge_inside(const Runs *runs, const SumCalls *calls, Report *report
             return report_failure(report, INSIDE, &d_index_out_of_bounds,
                                   evidence_in(runs, run, evidence));
     }
-    for (int i = 0; i < calls->count; i++)
-        for (int r = 0; r < calls->items[i].run->ranks; r++) {
-            const SumCall *call = &calls->items[i];
+    EACH_CALL (call, calls)
+        for (int r = 0; r < call->run->ranks; r++) {
             if (call->behind[r] == 0)
                 continue;
             char *words = call_words(call);
@@ -291,8 +284,7 @@ static bool judge_inside(const Runs *runs, const SumCalls *calls, Report *report
 
 static bool judge_bits(const Runs *runs, const SumCalls *calls, Report *report)
 {
-    for (int i = 0; i < calls->count; i++) {
-        const SumCall *call = &calls->items[i];
+    EACH_CALL (call, calls) {
         RankSet others = 0;
         for (int r = 1; call->trial != 0 && r < call->run->ranks; r++)
             others |= strcmp(call->bits[r], call->bits[0]) != 0 ? 1u << r : 0;
@@ -310,8 +302,8 @@ static bool judge_bits(const Runs *runs, const SumCalls *calls, Report *report)
 bool judge_sums(const Runs *runs, const SumCalls *calls, KnownSums known, Report *report)
 {
     bool tried = false;
-    for (int i = 0; i < calls->count; i++)
-        tried = tried || calls->items[i].trial != 0;
+    EACH_CALL (call, calls)
+        tried = tried || call->trial != 0;
     if (!tried) {
         report_failure(report, RIGHT, &d_nothing_tried, format_text("no rank tried a sum"));
         return false;

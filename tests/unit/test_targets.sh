@@ -179,9 +179,14 @@ compiled() { make -n CUDA=0 BUILD="$work/new" "$@" | grep -oE 'common/(cpu/)?[a-
 check=("$work/new/check-step" "$work/new/compile-step")
 [[ $(compiled "${check[@]}") == @(|common/cpu/passes_set_avx2.o) ]] || fail "a check waits for $(compiled "${check[@]}")"
 # Nor for other exercises' judges, until they are asked for.
-judges() { make -n CUDA=0 BUILD="$work/new" "$work/new/check-step" "$@" | grep -v awk | grep -oE 'tests/steps/judge_[a-z0-9_]*\.c' | sort -u; }
+judges() { make -n CUDA=0 BUILD="$work/new" "${goal:-$work/new/check-step}" "$@" | grep -v awk | grep -oE 'tests/steps/judge_[a-z0-9_]*\.c' | sort -u; }
 [[ $(judges JUDGES="$(common/scripts/labs.sh judges 2)" | xargs) == "tests/steps/judge_step_01.c tests/steps/judge_step_02.c" ]] ||
     fail "check-2 waits for $(judges JUDGES=step_02)"
+[[ -z $(goal=next judges) ]] || fail "make next waits for a judge, and there is nothing to grade: $(goal=next judges | xargs)"
+echo "// mine" >>steps/step_02.c
+[[ $(goal=next judges | xargs) == "tests/steps/judge_step_01.c tests/steps/judge_step_02.c" ]] ||
+    fail "make next, which grades step 2, waits for $(goal=next judges | xargs)"
+sed -i '$d' steps/step_02.c
 mkdir "$work/new" && : >"$work/new/settings.compile"
 (cd tests/steps && ls judge_*.c) | sed 's/judge_//; s/\.c//' >"$work/new/settings.judges"
 for all in "$(judges)" "$(judges JUDGES=step_02)"; do
