@@ -14,11 +14,11 @@ enum {
     NO_STEP = 0, // no step is broken
 };
 
+// What the sheet says of a run. `shown`: a column of --show-ranks or of the page, a span of the
+// timeline, or the first word of a line that is printed; with NO_STEP it does not matter.
 typedef struct {
-    int step; // which is broken, from 1 to 6, or NO_STEP
-    const char
-        *shown; // by what: a column of --show-ranks or of the page, a span of the timeline, or
-                // the first word of a line; with NO_STEP it does not matter
+    int step;          // that is broken, from 1 to 6, or NO_STEP
+    const char *shown; // the name by which it is seen
 } Symptom;
 
 // Trains one of the five runs on exactly four workers: the first word of the command line is its

@@ -80,7 +80,7 @@ export STUB=$folder/stub
 mkdir "$STUB" && ln -s "$(realpath "$build")"/{grades,hvdlab.o,compile-step} "$STUB"
 cat >"$STUB/check-step" <<'END'
 #!/usr/bin/env bash
-echo >>"$STUB/checks"
+echo "$*" >>"$STUB/checks"
 if [[ -e $STUB/run && $(wc -l <"$STUB/checks") -eq 2 ]]; then
     kill -9 "$(cat "$STUB/run")"
     exit 1
@@ -117,4 +117,11 @@ limit=100 run env STUDENTS="$folder/class.csv" EXERCISES=ring SECRET="$folder/se
 stamp=$(tar -xzOf "$folder/release/students/ann.tar.gz" hvdlab/stamp.txt | sed -n 's/^stamp: //p')
 code=$(printf 'stamp\nann' | openssl dgst -sha256 -hmac "$(cat "$folder/secret")" | sed 's/.*= *//')
 [[ $stamp == "${code:0:16}" ]] || fail "the stamp is $stamp instead of ${code:0:16}"
+
+# A sheet must have the seed of that stamp.
+cp solutions/diagnose.c "$folder/handed-in/ann"
+seed=$(tar -xzOf "$folder/release/students/ann.tar.gz" hvdlab/stamp.txt | sed -n 's/^seed for profile and diagnose: //p')
+run env BUILD="$STUB" SUBMISSIONS="$folder/handed-in" ROSTER="$folder/class.csv" EXERCISES=diagnose SECRET="$folder/secret" STAMPS=1 \
+    GRADES="$folder/stamped" common/scripts/grade.sh
+grep -q -e "--stamp-seed $seed .*/diagnose.c$" "$STUB/checks" || fail "the check has not the seed $seed: $(tail -n 1 "$STUB/checks")"
 conclude
