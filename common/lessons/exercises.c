@@ -245,8 +245,7 @@ Batch slice_of_batch(const Model *model, const Batch *batch, int part, int parts
 void need_columns(int columns)
 {
     if (hvd_size() % columns != 0)
-        die("%d workers are not %d columns of equal length: change --columns or mpirun's -np",
-            hvd_size(), columns);
+        die("the number of workers, %d, is not a multiple of --columns %d", hvd_size(), columns);
 }
 
 // ---- A learning rate that falls from batch to batch.

@@ -223,7 +223,7 @@ refused 1 "no such root" "hvd_broadcast: there is no rank 7 among 1 to be the ro
 refused 2 "part of units" "take_own_part: dense/kernel has no part of 784 x 8 for rank 1: give every worker as many units"
 refused 1 "part of a row" "take_part: dense/kernel has no part of 784 x 6 for rank 0: give every worker as many units"
 refused 1 "part of a batch" "slice_of_batch: a batch of 4 images has no part number 0 of 3 equal ones"
-refused 3 "columns" "3 workers are not 2 columns of equal length: change --columns or mpirun's -np"
+refused 3 "columns" "the number of workers, 3, is not a multiple of --columns 2"
 refused 1 "no model" "hvd_broadcast_model: there is no model (NULL)"
 refused 1 "not in the group" "hvd_group_allreduce: this worker is not in the group"
 refused 1 "no such rank in a group" "hvd_group_of_ranks: there is no rank 9 among 1"

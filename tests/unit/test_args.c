@@ -76,6 +76,7 @@ START_TEST(no_flags_give_the_defaults)
     ck_assert_int_eq(args.shuffle_buffer, 60000);
     ck_assert_int_eq(args.micro_batches, 4);
     ck_assert_int_eq(args.stages, 4);
+    ck_assert_int_eq(args.columns, 2);
     ck_assert_int_eq(args.staleness, 0);
     check_default_settings();
 }
@@ -153,6 +154,7 @@ START_TEST(the_ends_of_every_range_belong_to_it)
     ck_assert_int_eq(parse("--shuffle-buffer 2147483647").shuffle_buffer, 2147483647);
     ck_assert_int_eq(parse("--micro-batches 2147483647").micro_batches, 2147483647);
     ck_assert_int_eq(parse("--stages 16").stages, 16);
+    ck_assert_int_eq(parse("--columns 3").columns, 3);
     ck_assert_int_eq(parse("--staleness 2147483647").staleness, 2147483647);
     ck_assert_int_eq(parse("--staleness 3 --staleness 0").staleness, 0);
     parse("--slow-reader 60000 --pace 60000");
@@ -280,6 +282,7 @@ START_TEST(help_shows_every_flag_and_default)
                                         "--slow-reader",
                                         "--micro-batches",
                                         "--stages",
+                                        "--columns",
                                         "--staleness",
                                         "--pace",
                                         "--precision",
@@ -355,6 +358,7 @@ static const Refusal bad_values[] = {
     {"--shuffle-buffer 0", "--shuffle-buffer must be " WHOLE ", not '0'"},
     {"--staleness -1", "--staleness must be a whole number from 0 to 2147483647, not '-1'"},
     {"--micro-batches 0", "--micro-batches must be " WHOLE ", not '0'"},
+    {"--columns 0", "--columns must be " WHOLE ", not '0'"},
     {"--stages 17", "--stages must be a whole number from 1 to 16, not '17'"},
     {"--pace -1", "--pace must be a number from 0 to 60000, not '-1'"},
     {"--pace 60001", "--pace must be a number from 0 to 60000, not '60001'"},
