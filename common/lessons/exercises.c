@@ -204,9 +204,10 @@ static void take_part_for(const char *caller, Model *own, const Model *whole, in
         int columns = from->dims[from->ndims - 1], rows = (int)variable_size(from) / columns;
         int own_columns = to->dims[to->ndims - 1], own_rows = (int)variable_size(to) / own_columns;
         bool fewer_rows = own_rows < rows, fewer_columns = own_columns < columns;
+        bool divided = rows % own_rows == 0 && columns % own_columns == 0;
         bool there = part >= 0 && (!fewer_rows || part < rows / own_rows) &&
                      (!fewer_columns || part < columns / own_columns);
-        if (!there || own_rows > rows || own_columns > columns)
+        if (!divided || !there)
             die("%s: %s has no part of %d x %d for rank %d: give every worker as many units",
                 caller, from->name, own_rows, own_columns, hvd_rank());
         float *all = allocate(variable_size(from), sizeof *all);
@@ -232,9 +233,11 @@ void take_own_part(Model *own, const Model *whole)
 
 Batch slice_of_batch(const Model *model, const Batch *batch, int part, int parts)
 {
-    if (part < 0 || part >= parts || batch->count % parts != 0)
-        die("%s: a batch of %d images has no part number %d of %d equal ones", __func__,
-            batch->count, part, parts);
+    if (part < 0 || part >= parts)
+        die("%s: there is no part number %d of %d", __func__, part, parts);
+    if (batch->count % parts != 0)
+        die("%s: %d images of a batch are not %d equal parts: change --batch-size or --images",
+            __func__, batch->count, parts);
     int count = batch->count / parts;
     size_t image = model_image_length(model);
     return (Batch){.images = batch->images + (size_t)part * (size_t)count * image,

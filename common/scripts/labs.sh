@@ -101,6 +101,8 @@ function add_program(file,   program) {
 FNR == 1 {
     lab = FILENAME
     sub(/\/lab\.conf$/, "", lab)
+    if (lab ~ /[^\/A-Za-z0-9._-]/)
+        fail("a lab\047s folder has a name of letters, digits, and . _ -")
     labs[++lab_count] = owner = lab
 }
 /^[ \t]*(#|$)/ { next }

@@ -184,15 +184,18 @@ bool explains_row(const Hypothesis *hypothesis, const Row *row)
     return explains(hypothesis, row, hypothesis->from);
 }
 
-static bool are_of_one_run(const Rows *rows)
+static bool have_one_size(const Rows *rows)
 {
-    return rows->count == 0 || rows->items[0].run == rows->items[rows->count - 1].run;
+    for (int i = 1; i < rows->count; i++)
+        if (rows->items[i].run->ranks != rows->items[0].run->ranks)
+            return false;
+    return true;
 }
 
 bool explains_rows(const Hypothesis *hypothesis, const Rows *rows)
 {
     bool any_divides = hypothesis->by_number && hypothesis->from < hypothesis->to;
-    if (any_divides && are_of_one_run(rows))
+    if (any_divides && have_one_size(rows))
         return false;
     for (int number = hypothesis->from; number <= hypothesis->to; number++)
         if (!unexplained(hypothesis, rows, number))

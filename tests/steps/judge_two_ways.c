@@ -481,7 +481,8 @@ static void judge(const Runs *runs, Report *report)
 
 static const Explanation explanations[] = {
     {"has no part of", &d_part_not_there},
-    {"has no part number", &d_slice_not_there},
+    {"there is no part number", &d_slice_not_there},
+    {"equal parts", &d_slice_not_there},
     {0},
 };
 static const Ends ends = {.explanations = explanations};

@@ -48,8 +48,12 @@ static void plan_segments(KernelPass *p, const WinogradShape *s)
 {
     enum { MIN_STRIPS = 4, CHANNELS = 32 * 32 };
     p->segments = min(16, 8 * CHANNELS / (s->in * s->out));
-    if (s->in * s->out > CHANNELS || p->grid.strips < p->segments * MIN_STRIPS)
+    if (s->in * s->out > CHANNELS || p->grid.strips < p->segments * MIN_STRIPS) {
         p->segments = 0;
+    } else { // one job
+        p->some_in = p->in;
+        p->some_out = p->out;
+    }
 }
 
 // A chunk is of at least so many tiles, since all sums are read and written for it, and of at least
