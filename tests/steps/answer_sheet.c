@@ -15,7 +15,7 @@ static const cJSON *sheet_of(const Run *run)
 
 uint64_t sheet_seed(const Run *run)
 {
-    return (uint64_t)event_number(sheet_of(run), "seed");
+    return (uint64_t)event_int(sheet_of(run), "seed");
 }
 
 // In a course each student has a seed, which stands in stamp.txt.
