@@ -55,7 +55,7 @@ static Case case_of(const Run *run, int training)
         .run = run,
         .number = training,
         .flaw = finding_of(events->items[at - 1]),
-        .finding = finding_of(events->items[found]),
+        .finding = finding_of(found < 0 ? NULL : events->items[found]),
         .step = event_number(trained < 0 ? NULL : events->items[trained], "milliseconds"),
     };
     c.flaw.pieces = count_pieces(events, at);
