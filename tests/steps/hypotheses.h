@@ -34,7 +34,8 @@ int rank_of_row(const Row *row);
 Rows rows_of_ranks(const Runs *runs, int (*shown)(const Run *run, int rank));
 
 #define EACH_ROW(row, rows)                                                                        \
-    for (const Row *row = (rows)->items; row < (rows)->items + (rows)->count; row++)
+    for (const Row *row = (rows)->items, *end_##row = row ? row + (rows)->count : row;             \
+         row < end_##row; row++)
 
 // A number of a row, for a formula: what has this rank shown? `number` may stand in the program.
 typedef struct {

@@ -35,7 +35,8 @@ typedef struct {
 } SumCalls;
 
 #define EACH_CALL(call, calls)                                                                     \
-    for (const SumCall *call = (calls)->items; call < (calls)->items + (calls)->count; call++)
+    for (const SumCall *call = (calls)->items, *end_##call = call ? call + (calls)->count : call;  \
+         call < end_##call; call++)
 
 SumCalls sum_calls(const Runs *runs);
 void sum_calls_free(SumCalls *calls);
