@@ -303,23 +303,12 @@ static void begin_block(Levels *levels, char *values, size_t count, Reduction re
 
 static void trace_call_among(size_t bytes, const char *name, MPI_Comm comm)
 {
-    int size;
-    PMPI_Comm_size(comm, &size);
-    int *own = allocate((size_t)size, sizeof *own), *ranks = allocate((size_t)size, sizeof *ranks);
-    for (int r = 0; r < size; r++)
-        own[r] = r;
-    MPI_Group group, world;
-    PMPI_Comm_group(comm, &group);
-    PMPI_Comm_group(MPI_COMM_WORLD, &world);
-    PMPI_Group_translate_ranks(group, size, own, world, ranks);
-    PMPI_Group_free(&group);
-    PMPI_Group_free(&world);
-    char *text = numbers_text(ranks, size);
+    int *ranks = allocate((size_t)world_size(), sizeof *ranks);
+    char *text = numbers_text(ranks, world_ranks(comm, ranks));
     trace("collective_begin", TEXT("function", TWO_LEVELS), TEXT("name", name), TEXT("ranks", text),
           NUMBER("bytes", bytes), TEXT("op", ""), NUMBER("root", -1));
     free(text);
     free(ranks);
-    free(own);
 }
 
 // Afterwards at most `most` blocks are in transfer.

@@ -248,6 +248,23 @@ bool world_spans_hosts(void)
     return hosts > 1;
 }
 
+int world_ranks(MPI_Comm comm, int ranks[])
+{
+    int size;
+    PMPI_Comm_size(comm, &size);
+    int *own = allocate((size_t)size, sizeof *own);
+    for (int r = 0; r < size; r++)
+        own[r] = r;
+    MPI_Group group, job;
+    PMPI_Comm_group(comm, &group);
+    PMPI_Comm_group(MPI_COMM_WORLD, &job);
+    PMPI_Group_translate_ranks(group, size, own, job, ranks);
+    PMPI_Group_free(&group);
+    PMPI_Group_free(&job);
+    free(own);
+    return size;
+}
+
 const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME])
 {
     int length = 0;

@@ -52,6 +52,9 @@ bool world_owns(MPI_Comm comm); // whether it is one of these
 MPI_Comm ranks_of_machine(MPI_Comm comm, int key);
 // Whether they are on several machines; asked once, since each query costs.
 bool world_spans_hosts(void);
+// The ranks of a communicator, as ranks of the job, in their order; `ranks` has room for all. Returns
+// how many there are.
+int world_ranks(MPI_Comm comm, int ranks[]);
 // Any communicator's name, as traces have it: "gradients".
 const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME]);
 

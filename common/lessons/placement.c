@@ -25,20 +25,10 @@ static size_t line_size(void)
 // The members of a communicator, as ranks of the job.
 static void find_members(MPI_Comm comm, int members[])
 {
-    MPI_Group group, world;
-    int size = 0, own[world_size()];
-    for (int i = 0; i < world_size(); i++) {
-        own[i] = i;
+    for (int i = 0; i < world_size(); i++)
         members[i] = -1;
-    }
-    if (comm == MPI_COMM_NULL)
-        return;
-    PMPI_Comm_group(comm, &group);
-    PMPI_Comm_group(MPI_COMM_WORLD, &world);
-    PMPI_Group_size(group, &size);
-    PMPI_Group_translate_ranks(group, size, own, world, members);
-    PMPI_Group_free(&group);
-    PMPI_Group_free(&world);
+    if (comm != MPI_COMM_NULL)
+        world_ranks(comm, members);
 }
 
 // "0,2,3"; the caller frees it.

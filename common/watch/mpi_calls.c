@@ -39,17 +39,7 @@ static CommFacts *find_facts(MPI_Comm comm)
     int size;
     PMPI_Comm_size(comm, &size);
     CommFacts *facts = allocate(1, sizeof *facts + (size_t)size * sizeof facts->ranks[0]);
-    int *own = allocate((size_t)size, sizeof *own);
-    for (int r = 0; r < size; r++)
-        own[r] = r;
-    MPI_Group group, world;
-    PMPI_Comm_group(comm, &group);
-    PMPI_Comm_group(MPI_COMM_WORLD, &world);
-    PMPI_Group_translate_ranks(group, size, own, world, facts->ranks);
-    PMPI_Group_free(&group);
-    PMPI_Group_free(&world);
-    free(own);
-    facts->size = size;
+    facts->size = world_ranks(comm, facts->ranks);
     facts->whole_job = size == world_size();
     return facts;
 }
