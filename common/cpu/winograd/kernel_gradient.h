@@ -185,6 +185,17 @@ static void run_jobs(const KernelPass *p, int offset, int count, float *sums)
     }
 }
 
+// By all threads, where each job has kept its sums.
+static void write_blocks(const KernelPass *p, float *sums)
+{
+    Interval mine = my_share(p->in * p->out);
+    for (int b = mine.begin; b < mine.end; b++) {
+        int in = b / p->out, out = b % p->out, across = pieces(p->out, p->some_out);
+        Job job = job_at(p, in / p->some_in * across + out / p->some_out, sums);
+        write_block(p, &job, in, out);
+    }
+}
+
 // Some products are of fewer strips than others, so it is the strips that are shared out: a thread
 // has the products that begin in its share. The last product is of all strips.
 static void run_products(const KernelPass *p, int offset, int count, float *sums)
@@ -203,12 +214,7 @@ static void run_products(const KernelPass *p, int offset, int count, float *sums
     if (offset + count < p->grid.strips)
         return;
 #pragma omp barrier
-    Interval blocks = my_share(p->in * p->out);
-    for (int b = blocks.begin; b < blocks.end; b++) {
-        int in = b / p->out, out = b % p->out, across = pieces(p->out, p->some_out);
-        Job job = job_at(p, in / p->some_in * across + out / p->some_out, sums);
-        write_block(p, &job, in, out);
-    }
+    write_blocks(p, sums);
 }
 
 // Strips of the chunk that begins at `offset`.
@@ -242,10 +248,9 @@ static void run_segments(const KernelPass *p)
     own.gradient.values = own.input.values + input;
     float *all_sums = p->input.values + (size_t)p->threads * (input + gradient);
     size_t length = p->sum_stride * PRODUCTS;
-    Job job = {{0, p->in}, {0, p->out}, all_sums};
     Interval mine = my_share(p->segments);
     for (int s = mine.begin; s < mine.end; s++) {
-        job.sums = all_sums + (size_t)s * length;
+        Job job = job_at(p, 0, all_sums + (size_t)s * length);
         run_segment(&own, s, &job);
     }
 #pragma omp barrier
@@ -258,10 +263,7 @@ static void run_segments(const KernelPass *p)
         store(to, sum);
     }
 #pragma omp barrier
-    job.sums = all_sums;
-    mine = my_share(p->in * p->out);
-    for (int b = mine.begin; b < mine.end; b++)
-        write_block(p, &job, b / p->out, b % p->out);
+    write_blocks(p, all_sums);
 }
 
 static void run_kernel_chunk(const KernelPass *p, int offset, float *sums)
