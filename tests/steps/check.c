@@ -46,14 +46,14 @@
 #include "base/numbers.h"
 #include "base/setting.h"
 #include "base/format.h"
+#include "lessons/sheet.h"
 
 #define MAX_GRADED    32   // exercises that are graded at once
 #define LIMIT         7.5  // seconds a run, for all runs of a check together
 #define JUDGE_LIMIT   20.0 // seconds that the judges may take
 #define COMPILE_LIMIT 20.0
 
-#define MAX_SEED       999999999
-#define MAX_STAMP_SEED 999999
+#define MAX_SEED 999999999
 
 #define STAMP "stamp.txt" // of a student's package: common/scripts/release.sh
 
@@ -166,7 +166,7 @@ static int read_options(Check *check, int argc, char **argv)
         else if ((value = value_of("--seed", argc, argv, &at)))
             check->seed = read_seed(value, MAX_SEED);
         else if ((value = value_of("--stamp-seed", argc, argv, &at)))
-            check->runs.stamp_seed = read_seed(value, MAX_STAMP_SEED);
+            check->runs.stamp_seed = read_seed(value, MAX_SHEET_SEED);
         else if ((value = value_of("--out", argc, argv, &at)) && *value)
             check->out = value;
         else if ((value = value_of("--keep", argc, argv, &at)) && *value)
