@@ -83,8 +83,8 @@ static bool no_size_is(const Runs *runs, int side)
 {
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         for (int r = 0; r < run->ranks; r++) {
-            int difference = claimed(run, r, "local_size") - run_local_size(run, r);
-            if (difference * side > 0)
+            int size = claimed(run, r, "local_size"), right = run_local_size(run, r);
+            if (side < 0 ? size < right : size > right)
                 return false;
         }
     return true;
