@@ -30,7 +30,7 @@ for i in "${!tests[@]}"; do
         # Case by case, as what make test takes is a part.
         [[ -z $case ]] || command="${command/ --some/} $case"
     else
-        [[ -z $case ]] || command="CK_RUN_CASE=$case $command"
+        [[ -z $case ]] || command="CK_RUN_CASE=${case@Q} $command"
         needed=$(grep -oE '(^| )[^ =]+/(tests/|replay)[^ ]*' <<<"$command" | grep -v '^ *tests/')
     fi
     # shellcheck disable=SC2086 # words

@@ -164,7 +164,7 @@ ranks 2 send_first || fail "send_first: small messages find no buffer: $(cat "$f
 HVDLAB_SYNCHRONOUS_SENDS=1 ranks 2 send_first $((2 * patience)) && fail "HVDLAB_SYNCHRONOUS_SENDS=1: a send ends before it is received"
 says 0 0 '"message_end"'
 
-# The check names who waits for whom.
+# The check names the waiting ranks, and those that they wait for.
 sed -e 's/^#include "hvdlab.h"/&\n#include <mpi.h>/' \
     -e 's/^    hvd_init();/&\n    int to = (hvd_rank() + 1) % hvd_size(), from = (hvd_rank() + hvd_size() - 1) % hvd_size(), value = 0;\n    MPI_Send(\&value, 1, MPI_INT, to, 4, MPI_COMM_WORLD);\n    MPI_Recv(\&value, 1, MPI_INT, from, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);/' \
     solutions/step_01.c >"$folder/circle.c"
