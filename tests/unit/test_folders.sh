@@ -106,7 +106,7 @@ for target in "print PDF=0" translate; do
     kept 'steps holds files' make -s "${words[@]}" TO=steps
 done
 cat >common/scripts/quick.sh <<'END'
-set -u
+set -euo pipefail
 goal="make quick"
 . common/scripts/folders.sh
 trap 'rm -rf "$fresh"' EXIT
