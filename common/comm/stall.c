@@ -184,10 +184,8 @@ static void *watch(void *unused)
     while (!stall_job.stopping) {
         double now = seconds_now();
         connections_join(now);
-        if (job_signal()) {
-            connections_hear(0); // of a rank that has failed, which may be why
+        if (job_signal())
             stall_end_by_signal();
-        }
         bool lost = !gone && someone_is_gone(); // is reported at once: mpirun soon ends the others
         if (now >= next || lost) {
             tick(now);

@@ -15,6 +15,7 @@
 #include "comm/stall_inside.h"
 
 #define ROOT_SILENCE 3.0 // seconds: it speaks each second
+#define LAST_NEWS    0.1 // less than SIGNAL_WAIT, for which the others wait
 #define GATHERING    0.5 // seconds in which others may come to wait, too, before a leaver is named
 
 // ---- Speaking, and ending the job.
@@ -144,8 +145,17 @@ static void name_gone(void)
     name_leavers();
 }
 
+// mpirun ends the job because of a rank: what that rank's connection still brings names it.
+static void hear_last_news(void)
+{
+    double end = seconds_now() + LAST_NEWS, now;
+    while (first_failed() < 0 && !some_rank_explained() && (now = seconds_now()) < end)
+        connections_hear(end - now);
+}
+
 void stall_end_by_signal(void)
 {
+    hear_last_news();
     bool by_launcher = known_launcher() && job_signal_sender() == known_launcher();
     bool for_this_rank = known_launcher() && !by_launcher;
     bool some_rank_failed = first_failed() >= 0 || some_rank_explained();
