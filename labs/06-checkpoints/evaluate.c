@@ -380,6 +380,7 @@ int main(int argc, char **argv)
         on_each_device(replicas, evaluate_on_device, &work);
         for (int i = 0; i < mirrored_devices(replicas); i++)
             add_up(&total, &work.sums[i]);
+        free(work.sums);
     }
     if (root)
         print_score(&args, &total);
