@@ -82,14 +82,15 @@ mkdir "$tree"
 
 # ---- The files.
 
-# add PATH...: as they are.
+# add PATH...: as they are, in folders that this user can write to.
 add()
 {
-    local path
+    local path folders=("$tree")
     for path; do
-        mkdir -p "$tree/$(dirname "$path")"
-        cp -Pp "$path" "$tree/$path"
+        [[ $path != */* ]] || folders+=("$tree/${path%/*}")
     done
+    mkdir -p -- "${folders[@]}"
+    cp -P --parents -t "$tree" -- "$@"
 }
 
 # add_text PATH...: what students may read of it.
@@ -154,18 +155,19 @@ while read -r path; do
     esac
 done <"$fresh/list"
 known common >"$fresh/list"
+sources=(common/scripts/{doc,lines,spans}.awk)
 while read -r path; do
     case $path in
     common/class/* | common/tools/grades.c | common/scripts/*.awk | common/scripts/measure.sh | common/scripts/measuring.sh) ;;
-    common/scripts/{release,grade,gradescope,print,translate,demo,gpu_pack,layers}.sh | common/scripts/print.css) ;;
-    *) add "$path" ;;
+    common/scripts/release.sh | common/scripts/grade*.sh | common/scripts/print.* | common/scripts/translate.sh) ;;
+    common/scripts/demo.sh | common/scripts/gpu_pack.sh | common/scripts/layers.sh) ;;
+    *) sources+=("$path") ;;
     esac
 done <"$fresh/list"
-add common/scripts/{doc,lines,spans}.awk
+add "${sources[@]}"
 known 'tests/steps/*.[ch]' 'tests/steps/diagnoses*' 'tests/golden/*.[ch]' 'tests/models/*.[ch]' 'tests/bench/*.[ch]' 'tests/bench/*.gp' 'tests/bench/*.py' tests/bench/steps.sh >"$fresh/list"
-while read -r path; do
-    add "$path"
-done <"$fresh/list"
+mapfile -t sources <"$fresh/list"
+add "${sources[@]}"
 
 # A lab's settings, of the exercises that are released.
 settings()

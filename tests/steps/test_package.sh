@@ -90,8 +90,13 @@ read_texts()
 # look_at NAME: at a package.
 look_at()
 {
+    local target
     package=$1
     cd "$folder/$1" || exit 1
+    for target in $hidden; do
+        # (steps.sh also knows which steps were edited.)
+        [[ $target == steps || ! -e common/scripts/${target//-/_}.sh ]] || fail "$package: it has the script of make $target, which it lacks"
+    done
     read_texts
     ! grep -rlE '<summary>(Answer|Solution|答案|参考答案)|<!-- |SOLUTIONS=1|CONTAINER=' README.md labs || fail "$package: something was not cut"
     succeeds make help
