@@ -5,6 +5,7 @@
 #                                 "replaces FUNCTIONS", and for each run of its check
 #                                 "run NAME RANKS LAYOUT DEVICES SERVERS PACES KILL FULL AFTER FLAGS", - or 0 for none
 #        labs.sh baselines        a line for each lab's program before its first exercise: FILE MASTER
+#        labs.sh titles           a line for each exercise: NAME TITLE
 #        labs.sh get NAME KEY     what lab.conf says of an exercise; nothing where it says nothing
 #        labs.sh judges NAME      the files' names of an exercise and of those that it holds
 #        labs.sh labs             a line for each lab: FOLDER TITLE
@@ -209,6 +210,8 @@ END {
             print x, file_of(x), lab_of[x], master_of(x), ++step[master_of(x)]
         if (verb == "make")
             print x ":" file_of(x)
+        if (verb == "titles")
+            print x, setting(x, "title")
         if (verb == "runs")
             print_runs(x)
         if (verb == "judges" && x == wanted) {

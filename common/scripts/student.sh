@@ -45,7 +45,6 @@ eval "$(echo "$path" | awk '{ printf "core_%s=%s\n", $1, $3 }')"
 
 own_file() { echo "steps/$(file_name "$1").c"; }
 solution_file() { echo "solutions/$(file_name "$1").c"; }
-title() { "$scripts/labs.sh" get "$1" title; }
 
 # What is said of the solutions, where they are there.
 after_it() { [ ! -d solutions ] || printf '%s' "$1"; }
@@ -166,12 +165,8 @@ following()
         choice=$(set -- $(standing $passed) && { [ "${4:-0}" -eq "${5:-0}" ] || path_names choice "$3"; })
         first="$(all_after "$1" | grep -xF -e "$(path_names yes)") $(path_names yes) $choice"
     fi
-    for name in $first $(all_after "$1") $(path_names yes) $exercises; do
-        echo "$passed" | grep -qx -e "$name" || {
-            echo "$name"
-            return
-        }
-    done
+    # shellcheck disable=SC2046,SC2086 # words
+    printf '%s\n' $first $(all_after "$1") $(path_names yes) $exercises | grep -vxF -e "$passed" | head -n 1
 }
 
 # Where the student goes on: what was begun comes first, then what follows the last exercise that passed; to begin with, the
@@ -218,8 +213,8 @@ print_line()
     esac
 }
 
-# row X WORDS: a line of a table.
-row() { printf '%s %-*s  %-52s %s\n' "$(mark "$1")" $widest "$1" "$(title "$1")" "$2" || exit 2; }
+# row X WORDS: a line of a table, with the title from $titles.
+row() { printf '%s %-*s  %-52s %s\n' "$(mark "$1")" $widest "$1" "$(echo "$titles" | sed -n "s/^$1 //p")" "$2" || exit 2; }
 mark()
 {
     case $(core "$1") in
@@ -234,6 +229,7 @@ check_all()
 {
     passed=0
     rows=
+    titles=$("$scripts/labs.sh" titles)
     for name in $exercises; do
         need_own "$name"
         ! "$build/check-step" "$name" "$(own_file "$name")" || passed=$((passed + 1))
@@ -436,10 +432,12 @@ progress()
 {
     passed=
     current=
+    titles=$("$scripts/labs.sh" titles)
+    labs=$("$scripts/labs.sh" labs)
     for name in $exercises; do
         if [ "$(lab "$name")" != "$current" ]; then
             current=$(lab "$name")
-            "$scripts/labs.sh" labs | sed -n "s|^$current |${current#labs/}: |p" || exit 2
+            echo "$labs" | sed -n "s|^$current |${current#labs/}: |p" || exit 2
         fi
         state=$(state "$name")
         result=

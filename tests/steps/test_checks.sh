@@ -62,7 +62,7 @@ both()
     [[ $(field sha256 "$6") == "\"$(sha256sum <"${6%.json}.c" | cut -c 1-64)\"" ]] || fail "at once: the verdict is not that of the file beside it"
 }
 both "$solution" passed "$untouched" "$(cat tests/mistakes/tensor/untouched)" tensor "$BUILD/check/tensor.json"
-for _ in 1 2 3 4 5 6 7 8 9 10; do
+for _ in 1 2 3 4; do
     both "$folder/ends.c" crashed "$folder/wrong.c" does-not-compile tensor "$BUILD/check/tensor.json"
 done
 [[ -z $(left) ]] || fail "left behind: $(left)"

@@ -3,8 +3,8 @@
 #
 # make grade around the checks: whose each entry of a download is, in the forms that learning platforms and students send;
 # which file of several counts; what has a mark and what has none; rosters and worksheets as spreadsheets write them;
-# deadlines, teams, overrides; runs beside each other, and runs that are killed
-# (not with --some). test_rehearsal.sh grades a whole class.
+# deadlines, teams, overrides; and, not with --some, faults of the grader's own, runs beside each other, and runs that are
+# killed. test_rehearsal.sh grades a whole class.
 
 . tests/lib.sh
 limit=300
@@ -285,6 +285,14 @@ mkdir "$folder/default" && ln -s "$(realpath "$build")"/{grades,check-step,hvdla
 grade BUILD="$folder/default" GRADES= EXERCISES=2 "${late_options[@]}"
 [[ -e $folder/default/class/grades.json ]] || fail "no results without GRADES=: $(cat "$folder/err")"
 
+# ---- What is asked for.
+refused 'names no file with a secret' env BUILD="$build" SUBMISSIONS="$inbox" SECRET=hunter2-token common/scripts/grade.sh
+! grep -q hunter2 "$folder/err" || fail "the secret is printed"
+refused "'1' stands there twice" env BUILD="$build" SUBMISSIONS="$inbox" EXERCISES=1,1 common/scripts/grade.sh
+refused 'lie one in the other' env BUILD="$build" SUBMISSIONS="$folder/grades/submissions" GRADES="$folder/grades" common/scripts/grade.sh
+refused 'holds files that make grade did not write' env BUILD="$build" SUBMISSIONS="$folder" GRADES="$inbox" common/scripts/grade.sh
+[[ ${1:-} != --some ]] || conclude
+
 # The grader's own fault is no verdict.
 broken=$folder/broken
 mkdir "$broken" && ln -s "$(realpath "$build")"/{grades,check-step,hvdlab.o} "$broken/" && printf '#!/bin/sh\nexit 0\n' >"$broken/compile-step" # and it is no program
@@ -301,14 +309,6 @@ grade BUILD="$dying" GRADES="$folder/died" EXERCISES=1
 died=$(awk '$2 == 1 { print $1, $3 }' "$folder/died/table.txt" | xargs)
 [[ $died == *'ana not-graded bo '* && $died != *'bo not-graded'* && $status -eq 1 ]] ||
     fail "a check that dies: status $status: $(cat "$folder/died/table.txt" "$folder/err")"
-
-# ---- What is asked for.
-refused 'names no file with a secret' env BUILD="$build" SUBMISSIONS="$inbox" SECRET=hunter2-token common/scripts/grade.sh
-! grep -q hunter2 "$folder/err" || fail "the secret is printed"
-refused "'1' stands there twice" env BUILD="$build" SUBMISSIONS="$inbox" EXERCISES=1,1 common/scripts/grade.sh
-refused 'lie one in the other' env BUILD="$build" SUBMISSIONS="$folder/grades/submissions" GRADES="$folder/grades" common/scripts/grade.sh
-refused 'holds files that make grade did not write' env BUILD="$build" SUBMISSIONS="$folder" GRADES="$inbox" common/scripts/grade.sh
-[[ ${1:-} != --some ]] || conclude
 
 # Four at once in one clone, and a run that was killed with its checks still going on.
 undisturbed=$(rows "$folder/first")

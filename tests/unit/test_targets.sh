@@ -359,21 +359,19 @@ says "* the core path: 0 of ${#path[@]} exercises passed (all of it: typically $
 says "+ and two exercises of one of these labs: not begun"
 # From each exercise of it to the next.
 for ((i = 0; i < ${#path[@]}; i++)); do
+    student progress
     # (From step to step it is make next that edits.)
-    [[ ${path[i]} == [2-9] ]] || {
-        student progress
-        says "Next: edit steps/$(file_of "${path[i]}").c "
-    }
+    [[ ${path[i]} == [2-9] ]] || says "Next: edit steps/$(file_of "${path[i]}").c "
+    [[ $i -eq 0 ]] || says "$(file_of "$(<"$work/up")").c"
     pass "${path[i]}"
     student following ''
     cp "$work/out" "$work/up"
-    student progress
-    says "$(file_of "$(<"$work/up")").c"
     student following "${path[i]}"
     says "${path[i + 1]:-$(core choice | head -n 1)}"
 done
 # All but the choice; then the lab that was begun.
 student progress
+says "$(file_of "$(<"$work/up")").c"
 says "* the core path: ${#path[@]} of ${#path[@]} exercises passed"
 ! grep -q "is done" "$work/out" || fail "the core path is done before its last lab: $(cat "$work/out")"
 student next
