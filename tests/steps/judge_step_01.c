@@ -105,11 +105,9 @@ static char *device_evidence(const Run *run)
 {
     char *evidence = NULL;
     int hosts = 0;
+    RankSet heads = first_on_hosts(run, all_ranks(run->ranks));
     for (int first = 0; first < run->ranks; first++) {
-        int before = 0;
-        while (before < first && !same_host(run, before, first))
-            before++;
-        if (before < first)
+        if (!has_rank(heads, first))
             continue; // its host has had its line
         const char *separator = ": ";
         text_add(&evidence, "%shost %c, as the check simulates it", hosts ? "\n" : "", 'A' + hosts);

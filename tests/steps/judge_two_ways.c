@@ -365,14 +365,7 @@ static Fault groups_fault(const void *item)
 
 static int hosts_of(const Run *run, RankSet ranks)
 {
-    int hosts = 0;
-    for (int r = 0; r < run->ranks; r++) {
-        bool first = has_rank(ranks, r);
-        for (int before = 0; before < r; before++)
-            first = first && !(has_rank(ranks, before) && same_host(run, before, r));
-        hosts += first;
-    }
-    return hosts;
+    return rank_count(first_on_hosts(run, ranks));
 }
 
 // As mpirun deals them: each `columns` consecutive ranks are on one host.

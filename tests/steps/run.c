@@ -466,14 +466,20 @@ int run_local_size(const Run *run, int rank)
 
 int run_nodes(const Run *run)
 {
-    int nodes = 0;
+    return rank_count(first_on_hosts(run, all_ranks(run->ranks)));
+}
+
+// The hosts' numbers may be drawn.
+RankSet first_on_hosts(const Run *run, RankSet ranks)
+{
+    RankSet found = 0;
     for (int r = 0; r < run->ranks; r++) {
-        int before = 0;
-        while (before < r && run_node(run, before) != run_node(run, r))
-            before++;
-        nodes += before == r; // their numbers may be drawn
+        bool first = has_rank(ranks, r);
+        for (int before = 0; before < r; before++)
+            first = first && !(has_rank(found, before) && same_host(run, before, r));
+        found |= first ? 1u << r : 0;
     }
-    return nodes;
+    return found;
 }
 
 bool same_host(const Run *run, int a, int b)

@@ -68,6 +68,7 @@ int run_local_rank(const Run *run, int rank);
 int run_local_size(const Run *run, int rank);
 int run_nodes(const Run *run);
 bool same_host(const Run *run, int a, int b);
+RankSet first_on_hosts(const Run *run, RankSet ranks); // of these ranks the first on each host
 bool same_local_rank(const Run *run, int a, int b);
 
 // The ranks that called a function of MPI's or of the library's. What the library calls itself, on

@@ -31,19 +31,12 @@ static void read_message(SumCall *call, int rank, const cJSON *event)
 
 static void read_collective(SumCall *call, int rank, const cJSON *event)
 {
-    RankSet among = event_ranks(event, "ranks"), seen = 0;
-    int hosts = 0;
-    for (int r = 0; r < call->run->ranks; r++) {
-        bool first = has_rank(among, r);
-        for (int before = 0; before < r; before++)
-            first = first && !(has_rank(seen, before) && same_host(call->run, before, r));
-        seen |= first ? 1u << r : 0;
-        hosts += first;
-    }
+    RankSet among = event_ranks(event, "ranks"), first = first_on_hosts(call->run, among);
+    int hosts = rank_count(first);
     double bytes = event_number(event, "bytes");
     const char *function = event_text(event, "function");
     bool sums = strcmp(function, "MPI_Allreduce") == 0 || strcmp(function, "MPI_Iallreduce") == 0;
-    if (hosts > 1 && seen == among && sums) {
+    if (hosts > 1 && first == among && sums) {
         call->as_ring[rank] += 2 * (hosts - 1) * bytes / hosts;
     } else if (hosts > 1) {
         call->across_hosts += bytes;
