@@ -116,7 +116,7 @@ static Fault units_fault(const void *item)
         char *all = units_text(undivided_model(grid->one));
         Fault fault = fault_with(
             divided_otherwise(grid->runs, of_units, has_units_by, &d_units_wrong),
-            "%d rows of %d: rank %d has dense layers of %s units\nthe undivided network has %s",
+            "%d x %d workers: rank %d has dense layers of %s units\nthe undivided network has %s",
             grid->rows, grid->columns, r, own, all);
         free(own);
         free(all);
@@ -132,7 +132,7 @@ static Fault images_fault(const void *item)
         if (!has_images_by(grid, r, grid->rows))
             return fault_with(
                 divided_otherwise(grid->runs, of_images, has_images_by, &d_images_wrong),
-                "%d rows of %d: rank %d computes %d images of batch %d, which has %d", grid->rows,
+                "%d x %d workers: rank %d computes %d images of batch %d, which has %d", grid->rows,
                 grid->columns, r, grid->of[r].images, grid->number, images_of_batch(grid));
     return NO_FAULT;
 }
@@ -185,7 +185,7 @@ static Fault grid_fault(const void *item)
         return NO_FAULT;
     char *rows = sets_text(grid->row, grid->run->ranks);
     char *columns = sets_text(grid->column, grid->run->ranks);
-    Fault fault = fault_with(wrong, "%d rows of %d\nthe same images: %s\nthe same part: %s",
+    Fault fault = fault_with(wrong, "%d x %d workers\nthe same images: %s\nthe same part: %s",
                              grid->rows, grid->columns, rows, columns);
     free(rows);
     free(columns);
@@ -319,8 +319,8 @@ static Fault loss_fault(const GridUpdate *grid, const Diagnosis *(*wrong)(const 
         return NO_FAULT;
     return fault_with(
         (*wrong)(grid),
-        "%d rows of %d: the loss of batch %d is %.6f\nthe undivided network's is %.6f", grid->rows,
-        grid->columns, grid->number, loss, expected);
+        "%d x %d workers: the loss of batch %d is %.6f\nthe undivided network's is %.6f",
+        grid->rows, grid->columns, grid->number, loss, expected);
 }
 
 static Fault start_fault(const void *item)
@@ -383,7 +383,7 @@ static Fault hosts_fault(const void *item)
     for (int r = 0; rows_fit_hosts(grid) && r < grid->run->ranks; r++)
         if (hosts_of(grid->run, grid->of[r].in_layers.ranks) > 1)
             return fault_with(&d_rows_between_hosts,
-                              "%d rows of %d, and %d ranks on each host\nrank %d, on %s, adds "
+                              "%d x %d workers, and %d on each host\nrank %d, on %s, adds "
                               "activations up among %s, of %d hosts",
                               grid->rows, grid->columns, run_local_size(grid->run, r), r,
                               node_name(run_node(grid->run, r)).text,
