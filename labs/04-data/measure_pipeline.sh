@@ -61,7 +61,7 @@ speed_table()
         sed "$alone" "$work/$name.c" >"$work/$name-alone.c"
         "$build/compile-step" "$work/$name-alone.c" "$work/$name-alone"
     done
-    printf '| images/s | training alone: disk at once | 2 ms a batch | with validation: disk at once | 2 ms a batch |\n'
+    printf '| images/s | training alone, no delay | training alone, 2 ms a batch | with validation, no delay | with validation, 2 ms a batch |\n'
     printf '| --- | --- | --- | --- | --- |\n'
     for name in neither prefetch cache both; do
         printf '| %s |' $name
