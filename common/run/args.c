@@ -123,7 +123,7 @@ static const Flag flags[] = {
     {"blocks", "N", "blocks of a model that is computed block by block, at most 1000",
      .count = &args.blocks, .largest = 1000},
     {"columns", "N", "columns of a grid of workers", .count = &args.columns, .largest = INT_MAX},
-    {"staleness", "N", "updates that a worker may be ahead of the slowest (parameter servers)",
+    {"staleness", "N", "a worker that is more than N updates ahead waits (parameter servers)",
      .count = &args.staleness, .from_zero = true, .largest = INT_MAX},
     {"pace", "MS", "milliseconds that a batch takes at least to be computed", .real = &process.pace,
      .least = 0, .most = 60000, .range = "a number from 0 to 60000"},
