@@ -151,6 +151,14 @@ const float *kept_weights(const Piece *piece)
     return piece->own;
 }
 
+Piece *next_piece(const Piece *piece)
+{
+    need_shards(piece, __func__);
+    Shards *shards = piece->shards;
+    int next = piece->number + shards->towards_next;
+    return next >= 0 && next < shards->piece_count ? &shards->pieces[next] : NULL;
+}
+
 static void become_whole(Piece *piece, bool whole)
 {
     Shards *shards = piece->shards;
@@ -372,6 +380,7 @@ static void pass(Optimizer *self, const Parameters *parameters, size_t offset, s
     if (first)
         divide_all(shards);
     const char *name = moment < BACKWARD_BEGINS ? "forward" : "backward";
+    shards->towards_next = moment < BACKWARD_BEGINS ? -1 : 1;
     if (moment == FORWARD_ENDS || moment == BACKWARD_ENDS) {
         trace("pass_computed", NUMBER("piece", piece->number), TEXT("pass", name));
         shards->after(piece);

@@ -49,6 +49,10 @@ USE_RESULT Optimizer *optimizer_in_shards(Optimizer *optimizer, void (*ready)(Pi
 USE_RESULT Optimizer *weights_in_shards(Optimizer *optimizer, void (*divide)(Piece *piece),
                                         void (*before)(Piece *piece), void (*after)(Piece *piece));
 
+// For `before` and `after`: the piece of the next layer in the pass over the model that goes on; NULL:
+// this is the last one, of the forward or of the backward pass.
+Piece *next_piece(const Piece *piece);
+
 // Copies the weights begin ... begin + count - 1 of a piece, which must be there, to memory that
 // this worker keeps: kept_weights(). update_weights() updates these, and needs the same `begin` and
 // `count`.

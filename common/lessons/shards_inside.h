@@ -33,6 +33,7 @@ struct Shards {
     void (*after)(Piece *piece);
     size_t own_length, whole_length; // floats of weights: kept; of whole pieces
     int whole;                       // pieces
+    int towards_next;                // from a piece's number: -1 in the forward pass, else 1
 };
 
 // The first call makes the pieces of the model.

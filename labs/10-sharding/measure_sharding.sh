@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Usage: measure_sharding.sh zero|gathered|reshard|tensor|two_ways|recompute
+# Usage: measure_sharding.sh zero|gathered|gathered_early|reshard|tensor|two_ways|recompute
 #
 # The tables of labs/10-sharding/handout.md, measured again, on standard output: the memory of a worker
-# with sharded gradients and optimizer, and with sharded weights, too; what shards are saved, and how the training goes on;
+# with sharded gradients and optimizer, and with sharded weights, too, also where they are gathered early; what shards are saved, and how the training goes on;
 # what a worker has, and what it sends, of a network whose layers
 # are divided; what a grid of workers sends between hosts; the memory and the speed of a chain of blocks that computes activations again. The
 # programs are the untouched files and the solutions, cut for it, whatever a student has made of steps/.
@@ -29,7 +29,7 @@ sent_in_a_step() # N PROGRAM
     rm -rf "$work/trace"
     HVDLAB_TRACE=$work/trace run "$1" "$2" --data synthetic --epochs 1 --images $((128 * $1)) --base-lr 0.001 >/dev/null
     awk -v n="$1" '
-        /"event":"collective_begin"/ && /"function":"MPI_(Allgatherv|Reduce_scatter)","name":"values"/ {
+        /"event":"collective_begin"/ && /"function":"MPI_(I?[Aa]llgatherv|Reduce_scatter)","name":"(values|MPI_COMM_WORLD)"/ {
             match($0, /"bytes":[0-9]+/)
             bytes += substr($0, RSTART + 8, RLENGTH - 8) * (n - 1) / (/Reduce_scatter/ ? n : 1)
         }
@@ -48,6 +48,32 @@ gathered_table()
             run $workers "$work/$program" --epochs 1 --images 600 --base-lr 0.001 --show-memory |
                 awk -v name="$program on $workers" -v sent="$sent" '/^ +0 / {
                     printf "| %s | %.1f | %.1f | %.1f | %.0f | %s |\n", name, $2, $3, $4, $6, sent }'
+        done
+    done
+}
+
+# Layers that rank 0 computes in the last step of such a run while a transfer goes on.
+computed_meanwhile()
+{
+    awk '
+        /"event":"collective_end"/ && /"request":[1-9]/ { under_way++ }
+        /"event":"wait_end"/ && /"requests":"[1-9]/ { under_way-- }
+        /"event":"pass_weights"/ { layers += under_way > 0 }
+        /"event":"step"/ { last = layers; layers = 0 } # tests come behind the last one
+        END { print last + 0 }' "$work/trace/rank-0.jsonl"
+}
+
+gathered_early_table()
+{
+    compile gathered_early
+    echo '| | weights, MB | sent in a step, MB | go on, of 18 |'
+    echo '| --- | --- | --- | --- |'
+    for program in untouched yours; do
+        for workers in 1 2 4; do
+            sent=$(sent_in_a_step $workers "$work/$program")
+            run $workers "$work/$program" --epochs 1 --images 600 --base-lr 0.001 --show-memory |
+                awk -v name="$program on $workers" -v sent="$sent" -v meanwhile="$(computed_meanwhile)" '/^ +0 / {
+                    printf "| %s | %.1f | %s | %d |\n", name, $2, sent, meanwhile }'
         done
     done
 }
@@ -133,9 +159,9 @@ recompute_table()
 }
 
 case ${1:-} in
-zero | gathered | reshard | tensor | two_ways | recompute) "$1_table" ;;
+zero | gathered | gathered_early | reshard | tensor | two_ways | recompute) "$1_table" ;;
 *)
-    echo "usage: measure_sharding.sh zero|gathered|reshard|tensor|two_ways|recompute" >&2
+    echo "usage: measure_sharding.sh zero|gathered|gathered_early|reshard|tensor|two_ways|recompute" >&2
     exit 2
     ;;
 esac

@@ -36,6 +36,12 @@ images() { sed -n 's/.*images: \([0-9]*\) .*/\1/p' "$out" | tail -n 1; }
 checkpoints() { find "$saved" -name '*.safetensors' ! -name '*.rank-*' 2>/dev/null | wc -l; }
 # MB of rank 0: weights, gradients and optimizer.
 memory() { awk '$1 == "0" && NF == 6 { print $2 + $3 + $4 }' "$out" | tail -n 1; }
+# Layers of a training step, and of tests, that rank 0 computes while a transfer goes on.
+meanwhile()
+{
+    awk '/"event":"collective_end"/ && /"request":[1-9]/ { n++ } /"event":"wait_end"/ && /"requests":"[1-9]/ { n-- }
+        /"event":"pass_weights"/ { layers += n > 0 } END { print layers + 0 }' "$trace/rank-0.jsonl"
+}
 shards() { find "$saved" -name 'shard-*' -size +100k 2>/dev/null | wc -l; }
 goes_on() { timeout $((limit * patience)) bash -c "$line" >"$out.again" 2>&1 </dev/null && echo 0 || echo 1; }
 
@@ -64,6 +70,7 @@ resume | --images 64 --batch-size 4 --epochs 1 | goes_on | u == 1 && s == 0 | a 
 two_level | --images 64 --batch-size 8 --max-count 1024 | between_hosts | u > 2 * s | fewer bytes go between the hosts
 zero | --images 128 --batch-size 8 | memory | u > 1.5 * s | a part of the optimizer on each worker
 gathered | --images 128 --batch-size 8 | memory | u > 1.5 * s | the weights of a layer only while it is computed
+gathered_early | --images 128 --batch-size 8 | meanwhile | u == 0 && s >= 4 * 16 | weights travel while another layer is computed
 reshard | --images 64 --batch-size 8 | shards | u == 0 && s == 4 | each worker saves its shard
 two_ways | --images 32 --batch-size 8 | last weights | s > 1.9 * u | as many parts of the layers as a row has workers
 recompute | --images 20 --batch-size 8 | last activations | u > 2 * s | activations that are kept'

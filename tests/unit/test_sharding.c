@@ -191,10 +191,30 @@ static void copy_own(Piece *piece)
            (size_t)piece_count(piece) * sizeof(float));
 }
 
+// The piece whose pass comes next, as the pass before has said; so many passes were the last ones.
+static Piece *announced;
+static int last_passes;
+
+static void copy_announced(Piece *piece)
+{
+    ck_assert(!announced || announced == piece);
+    copy_own(piece);
+    announced = next_piece(piece);
+    last_passes += !announced;
+}
+
+static void free_announcing(Piece *piece)
+{
+    ck_assert_ptr_eq(next_piece(piece), announced);
+    free_weights(piece);
+}
+
 static Optimizer *in_shards(Optimizer *optimizer)
 {
+    announced = NULL;
+    last_passes = 0;
     return weights_in_shards(optimizer_in_shards(optimizer, keep_all, update_all), keep_own,
-                             copy_own, free_weights);
+                             copy_announced, free_announcing);
 }
 
 // The same bits as without, in training and in a test; between the passes no weights are there.
@@ -212,6 +232,7 @@ START_TEST(weights_are_there_in_passes_alone)
         train(pieces, 1);
         train(whole, 1);
     }
+    ck_assert_int_eq(last_passes, 4 * 3); // of a test, and of both passes of a training step
     size_t all = model_memory(whole).weights, largest = sizeof(float) * (784 * 64 + 64);
     ck_assert_uint_le(model_memory(pieces).weights, all + largest);
     ck_assert_uint_ge(model_memory(pieces).weights + 64 * 6 * sizeof(float), all + largest);

@@ -1,0 +1,381 @@
+// Judges weights in shards; sharded_weights.h says what is promised.
+
+#include "sharded_weights.h"
+#include "diagnoses/sharded_weights.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/memory.h"
+
+#define WEIGHTS "in each pass of a layer all workers have the weights of all parts"
+#define FEW     "at most two layers have all their weights at a time"
+#define ONCE    "the weights of a layer travel once for each pass"
+#define FREED   "the memory of the process does not grow from update to update"
+
+enum { MAX_WHOLE = 2 };
+
+// A pass of a layer, on all ranks, also in a test.
+typedef struct {
+    const Run *run;
+    int number, piece, pieces;
+    const char *direction;
+    double weights[MAX_RANKS]; // that it reads: all of the piece
+    double part[MAX_RANKS];    // of the rank's own part, as the last update left it,
+    double old[MAX_RANKS];     // and before that
+    int whole[MAX_RANKS];      // pieces that have all weights
+} LayerPass;
+
+// Where the reading of a rank is.
+typedef struct {
+    int at;
+    double part[MAX_PIECES], old[MAX_PIECES];
+} Reader;
+
+static double *of_piece(double numbers[MAX_PIECES], const cJSON *event)
+{
+    static double none;
+    int piece = event_int(event, "piece");
+    return piece < MAX_PIECES ? &numbers[piece] : &none;
+}
+
+// Reads the next pass of a rank; false: there is none.
+static bool read_pass(const Events *events, Reader *reader, LayerPass *pass, int rank)
+{
+    for (; reader->at < events->count; reader->at++) {
+        const cJSON *event = events->items[reader->at];
+        if (event_is(event, "weights_kept") || event_is(event, "shard_updated")) {
+            *of_piece(reader->old, event) = *of_piece(reader->part, event);
+            *of_piece(reader->part, event) = event_number(event, "weights");
+        } else if (event_is(event, "pass_begin")) {
+            pass->direction = event_text(event, "pass");
+        } else if (event_is(event, "pass_weights")) {
+            pass->piece = event_int(event, "piece");
+            pass->weights[rank] = event_number(event, "weights");
+            pass->whole[rank] = event_int(event, "whole");
+            pass->part[rank] = *of_piece(reader->part, event);
+            pass->old[rank] = *of_piece(reader->old, event);
+            reader->at++;
+            return true;
+        }
+    }
+    return false;
+}
+
+static Fault each_pass(const Runs *runs, const Run *run, ItemFault fault)
+{
+    (void)runs;
+    Fault found = NO_FAULT;
+    Reader *readers = allocate(MAX_RANKS, sizeof *readers);
+    LayerPass pass = {.run = run, .pieces = pieces_of(run)};
+    for (bool there = true; there && !found.diagnosis;) {
+        pass.number++;
+        for (int r = 0; r < run->ranks; r++)
+            there = read_pass(&run->traces.of[r], &readers[r], &pass, r) && there;
+        if (there)
+            found = (*fault)(&pass);
+    }
+    free(readers);
+    return found;
+}
+
+// "pass 12, the backward pass of piece 3 of 9"
+static char *name_of(const LayerPass *pass)
+{
+    return format_text("pass %d, the %s pass of piece %d of %d", pass->number, pass->direction,
+                       pass->piece, pass->pieces);
+}
+
+// ---- The weights of a pass.
+
+static bool are_near(const LayerPass *pass, const double parts[MAX_RANKS], int rank)
+{
+    double sum = 0, largest = 0;
+    for (int r = 0; r < pass->run->ranks; r++) {
+        sum += parts[r];
+        largest = fmax(largest, fabs(parts[r]));
+    }
+    return fabs(pass->weights[rank] - sum) <= ROUNDING * (1 + largest);
+}
+
+static bool on_all(const LayerPass *pass, bool (*holds)(const LayerPass *pass, int rank))
+{
+    for (int r = 0; r < pass->run->ranks; r++)
+        if (!holds(pass, r))
+            return false;
+    return true;
+}
+
+static bool are_right(const LayerPass *pass, int rank)
+{
+    return are_near(pass, pass->part, rank);
+}
+
+static bool are_old(const LayerPass *pass, int rank)
+{
+    return are_near(pass, pass->old, rank);
+}
+
+static bool are_zeros(const LayerPass *pass, int rank)
+{
+    return pass->weights[rank] == 0;
+}
+
+static bool are_its_part(const LayerPass *pass, int rank)
+{
+    return fabs(pass->weights[rank] - pass->part[rank]) <= ROUNDING * (1 + fabs(pass->part[rank]));
+}
+
+static bool are_those_of_the_root(const LayerPass *pass, int rank)
+{
+    return pass->weights[rank] == pass->weights[0];
+}
+
+static const Diagnosis *wrong_weights(const LayerPass *pass)
+{
+    bool several = pass->run->ranks > 1;
+    if (on_all(pass, are_zeros))
+        return &d_gathered_nothing;
+    if (several && on_all(pass, are_its_part))
+        return &d_own_part_only;
+    if (on_all(pass, are_old))
+        return &d_old_weights;
+    return on_all(pass, are_those_of_the_root) ? &d_gathered_wrong : &d_weights_differ;
+}
+
+static Fault weights_fault(const void *item)
+{
+    const LayerPass *pass = item;
+    if (on_all(pass, are_right))
+        return NO_FAULT;
+    double sum = 0;
+    char *text = name_of(pass);
+    text_add(&text, ", as fingerprints:");
+    for (int r = 0; r < pass->run->ranks; r++) {
+        text_add(&text, "\nrank %d: keeps %.9g, computes with %.9g", r, pass->part[r],
+                 pass->weights[r]);
+        sum += pass->part[r];
+    }
+    text_add(&text, "\nsum of what is kept: %.9g", sum);
+    return (Fault){wrong_weights(pass), text};
+}
+
+// ---- Memory.
+
+// In the first forward pass the rank frees nothing.
+static bool keeps_all_forward(const Events *events)
+{
+    int at = event_find(events, "pass_begin", 0);
+    for (; at >= 0 && at < events->count; at++) {
+        const cJSON *event = events->items[at];
+        if (event_is(event, "weights_freed"))
+            return false;
+        if (event_is(event, "pass_begin") && event_has(event, "pass", "backward"))
+            return true;
+    }
+    return true;
+}
+
+static const Diagnosis *too_many(const LayerPass *pass, int rank)
+{
+    const Events *events = &pass->run->traces.of[rank];
+    if (event_count(events, "weights_freed") == 0)
+        return &d_never_freed;
+    if (pass->number == 1)
+        return &d_whole_at_first;
+    return keeps_all_forward(events) ? &d_kept_between_the_passes : &d_too_many_whole;
+}
+
+static Fault few_fault(const void *item)
+{
+    const LayerPass *pass = item;
+    for (int r = 0; r < pass->run->ranks; r++) {
+        if (pass->whole[r] <= MAX_WHOLE)
+            continue;
+        char *name = name_of(pass);
+        Fault fault = fault_with(too_many(pass, r), "%s\nrank %d has all weights of %d pieces",
+                                 name, r, pass->whole[r]);
+        free(name);
+        return fault;
+    }
+    return NO_FAULT;
+}
+
+// ---- The memory of the process.
+
+enum { ENOUGH_UPDATES = 4 };
+
+// After each update but the first the rank's process holds much of another copy of both passes'
+// weights. Those of MPI's own buffers grow, too, but ever less.
+static bool grows_always(const Run *run, int rank, double all)
+{
+    const Events *events = &run->traces.of[rank];
+    for (int n = 2; n < event_count(events, "process_memory"); n++) {
+        double before = event_number(event_nth(events, "process_memory", n - 1), "bytes");
+        double after = event_number(event_nth(events, "process_memory", n), "bytes");
+        if (!(after - before > 1.5 * all))
+            return false;
+    }
+    return true;
+}
+
+static double bytes_of_weights(const Run *run)
+{
+    double all = 0;
+    const int last = pieces_of(run) - 1;
+    EACH (at, &run->traces.of[0], "piece_updated") {
+        const cJSON *event = run->traces.of[0].items[at];
+        all += event_number(event, "count") * (double)sizeof(float);
+        if (event_int(event, "number") == last)
+            break;
+    }
+    return all;
+}
+
+// The address sanitizer keeps freed memory for a while.
+#ifdef __SANITIZE_ADDRESS__
+static const bool sanitized = true;
+#else
+static const bool sanitized = false;
+#endif
+
+static bool leaks(const Run *run)
+{
+    for (int r = 0; r < run->ranks; r++)
+        if (sanitized || !grows_always(run, r, bytes_of_weights(run)))
+            return false;
+    return true;
+}
+
+// It does on all ranks of all runs that are long enough, or nothing is said.
+static void judge_growth(const Runs *runs, Report *report)
+{
+    const Run *shown = NULL;
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        if (event_count(&run->traces.of[0], "process_memory") < ENOUGH_UPDATES)
+            continue;
+        if (!leaks(run)) {
+            shown = NULL;
+            break;
+        }
+        shown = run;
+    }
+    if (!shown) {
+        report_ok(report, FREED);
+        return;
+    }
+    const Events *events = &shown->traces.of[0];
+    double second = event_number(event_nth(events, "process_memory", 1), "bytes");
+    double last = event_number(event_last(events, "process_memory"), "bytes");
+    report_failure_in(report, runs, shown, FREED, &d_memory_leak,
+                      "rank 0: %.1f MB after update 2, %.1f MB after update %d\nall weights "
+                      "together: %.1f MB",
+                      second / 1e6, last / 1e6, event_count(events, "process_memory"),
+                      bytes_of_weights(shown) / 1e6);
+}
+
+// ---- What travels.
+
+// Bytes in a step: of all weights; received by all ranks together in functions for passes and for
+// updates.
+typedef struct {
+    const Run *run;
+    int number;
+    double all, in_passes, in_updates;
+} StepBytes;
+
+// A ring's all-reduce is a reduce-scatter and an all-gather.
+double bytes_received(const Run *run, const cJSON *event, int rank)
+{
+    if (event_is(event, "message_begin"))
+        return fmax(event_number(event, "room"), 0);
+    double bytes = event_number(event, "bytes");
+    const char *function = event_text(event, "function");
+    bool is_root = event_int(event, "root") == rank;
+    if (strstr(function, "llgather"))
+        return bytes * (run->ranks - 1);
+    if (is_allreduce(event))
+        return 2 * bytes * (run->ranks - 1) / run->ranks;
+    if (strstr(function, "cast"))
+        return is_root ? 0 : bytes;
+    if (strstr(function, "ather"))
+        return is_root ? bytes * (run->ranks - 1) : 0;
+    return bytes;
+}
+
+static bool read_step(const Events *events, int *at, StepBytes *step, int rank)
+{
+    bool updating = false, ready = false;
+    for (; *at < events->count; ++*at) {
+        const cJSON *event = events->items[*at];
+        if (event_is(event, "piece")) {
+            step->all += rank == 0 ? event_number(event, "count") * (double)sizeof(float) : 0;
+            ready = true;
+        } else if (event_is(event, "piece_end")) {
+            ready = false;
+        } else if (event_is(event, "gradient")) {
+            updating = true;
+        } else if (event_is(event, "step")) {
+            ++*at;
+            return true;
+        } else if (!ready && moves_values(event)) {
+            *(updating ? &step->in_updates : &step->in_passes) +=
+                bytes_received(step->run, event, rank);
+        }
+    }
+    return false;
+}
+
+static Fault each_step(const Runs *runs, const Run *run, ItemFault fault)
+{
+    (void)runs;
+    Fault found = NO_FAULT;
+    StepBytes step = {.run = run};
+    int at[MAX_RANKS] = {0};
+    for (bool there = true; there && !found.diagnosis;) {
+        step = (StepBytes){.run = run, .number = step.number + 1};
+        for (int r = 0; r < run->ranks; r++)
+            there = read_step(&run->traces.of[r], &at[r], &step, r) && there;
+        if (there)
+            found = (*fault)(&step);
+    }
+    return found;
+}
+
+// The first step begins with the broadcast of all weights.
+static Fault once_fault(const void *item)
+{
+    const StepBytes *step = item;
+    double others = (step->run->ranks - 1.0) * step->all; // of all ranks, for one pass
+    bool late = step->in_updates > others / 2;
+    double most = 2 * others * 1.6; // to one worker and from there to all takes half as much again
+    if (step->run->ranks == 1 || step->number == 1 || !(late || step->in_passes > most))
+        return NO_FAULT;
+    return fault_with(late ? &d_gathered_after_the_update : &d_gathered_too_often,
+                      "step %d: together the workers receive %.1f MB in passes, and %.1f MB in the "
+                      "update\nthe parts of the other workers, for two passes: %.1f MB",
+                      step->number, step->in_passes / 1e6, step->in_updates / 1e6,
+                      2 * others / 1e6);
+}
+
+static const ItemProperty of_updates[] = {
+    {PARTS, parts_fault, NULL}, {MEAN, mean_fault, PARTS}, {ONLY, sums_fault, NULL}, {0}};
+static const ItemProperty of_passes[] = {
+    {WEIGHTS, weights_fault, PARTS}, {FEW, few_fault, NULL}, {0}};
+static const ItemProperty of_steps[] = {{ONCE, once_fault, NULL}, {0}};
+
+bool weights_are_sharded(const Runs *runs, Report *report)
+{
+    return !nothing_trained(runs, PARTS, report) && in_shards(runs, report) &&
+           all_ranks_have(runs, "pass_weights", WEIGHTS, &d_weights_not_in_shards,
+                          "had functions called for passes", report);
+}
+
+void judge_sharded_weights(const Runs *runs, Report *report)
+{
+    judge_items(runs, each_update, of_updates, report);
+    judge_items(runs, each_pass, of_passes, report);
+    judge_items(runs, each_step, of_steps, report);
+    if (report_passed(report))
+        judge_growth(runs, report);
+}
