@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "child.h"
+#include "normal_batch.h"
 
 const int two_devices[] = {0, 1};
 
@@ -45,14 +46,7 @@ Model *second_half(bool images)
 
 Batch random_batch(int count, uint64_t seed)
 {
-    static float images[BATCH * SIZE * SIZE];
-    static int labels[BATCH];
-    Rng rng = rng_stream_of(seed, RNG_SYNTHETIC_DATA, 0);
-    for (int i = 0; i < count * SIZE * SIZE; i++)
-        images[i] = rng_normal(&rng);
-    for (int i = 0; i < count; i++)
-        labels[i] = (int)rng_below(&rng, CLASSES);
-    return (Batch){images, labels, count};
+    return normal_batch(count, SIZE, seed);
 }
 
 Stages *small_stages(void)

@@ -21,7 +21,7 @@ Stages *small_stages(void); // both halves, without convolutions
 Model *part_of_row(int index, int count);
 Stages *row_of(int count, Model *models[]);
 
-// `count` images, BATCH at most. The next call overwrites them.
+// `count` images. The next call overwrites them.
 Batch random_batch(int count, uint64_t seed);
 
 // Right schedules of the two halves; wrong ones.

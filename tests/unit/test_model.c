@@ -12,6 +12,7 @@
 #include <string.h>
 #include "child.h"
 #include "models/models.h"
+#include "normal_batch.h"
 #include "nn/lower.h"
 #include "nn/weights.h"
 #include "operation.h"
@@ -28,14 +29,7 @@ static Model *compiled(Model *model)
 // Up to 32 random images, in memory that the next call uses again.
 static Batch random_batch(int count, uint64_t seed)
 {
-    static float images[32 * 28 * 28];
-    static int labels[32];
-    Rng rng = rng_stream_of(seed, RNG_SYNTHETIC_DATA, 0);
-    for (int i = 0; i < count * 28 * 28; i++)
-        images[i] = rng_normal(&rng);
-    for (int i = 0; i < count; i++)
-        labels[i] = (int)rng_below(&rng, 10);
-    return (Batch){images, labels, count};
+    return normal_batch(count, 28, seed);
 }
 
 static float *read_variable(const Model *model, int index, size_t *size)
