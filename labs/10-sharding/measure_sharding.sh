@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Usage: measure_sharding.sh zero|gathered|gathered_early|reshard|tensor|two_ways|recompute
 #
-# The tables of labs/10-sharding/handout.md, measured again, on standard output: the memory of a worker
-# with sharded gradients and optimizer, and with sharded weights, too, also where they are gathered early; what shards are saved, and how the training goes on;
-# what a worker has, and what it sends, of a network whose layers
-# are divided; what a grid of workers sends between hosts; the memory and the speed of a chain of blocks that computes activations again. The
+# The tables of labs/10-sharding/handout.md, measured again, on standard output: the memory of a worker with sharded
+# gradients and optimizer, with sharded weights, too, and with these gathered early; what shards are saved, and how the
+# training goes on; what a worker has, and what it sends, of a network whose layers are divided; what a grid of workers
+# sends between hosts; the memory and the speed of a chain of blocks that computes activations again. The
 # programs are the untouched files and the solutions, cut for it, whatever a student has made of steps/.
 
 . common/scripts/measuring.sh

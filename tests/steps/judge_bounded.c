@@ -97,9 +97,9 @@ static char *standing_evidence(const Run *run, int rank, const Standing *standin
 // What all servers that break a rule have in common.
 typedef struct {
     bool nobody_waits; // no pull waited while another request came
-    bool
-        by_one; // a worker that is too far ahead is so by one; or one that waits too long is exactly
-                // the bound ahead, and no worker that is (but by 0) gets weights
+    // A worker that is too far ahead is so by one; or one that waits too long is exactly the bound
+    // ahead, and no worker that is (but by 0) gets weights.
+    bool by_one;
     bool beside_others; // another one was answered after the last request
     bool since_leaving; // their waiting should have ended when a worker left
 } Common;

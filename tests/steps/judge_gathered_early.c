@@ -29,10 +29,10 @@ typedef struct {
     Moment moment;
     int piece, next; // that is computed, and the one after it in this pass; -1: none
     const char *direction;
-    double needed; // bytes of the next one's weights that others keep
-    double under_way,
-        tested;           // bytes that travel; that did, and that MPI_Test has found complete ...
-    double complete;      // ... or that are complete, since the computing before
+    double needed;    // bytes of the next one's weights that others keep
+    double under_way; // bytes that travel
+    // Bytes that have arrived since the computing before: seen by MPI_Test; by any other call.
+    double tested, complete;
     const Transfer *late; // that should be complete; NULL: none
 } Point;
 
