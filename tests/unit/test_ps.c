@@ -77,17 +77,20 @@ static void set(const char *name, char *value)
     free(value);
 }
 
-// Addresses are those of this test's process.
+// Of the test with that process: another test may run at the same time. Each server has its port.
+static char *address_of(int process, int server)
+{
+    return format_text("127.%d.%d.%d:%d", process / 250 / 250 % 250 + 1, process / 250 % 250 + 1,
+                       process % 250 + 1, 7001 + server);
+}
+
 static void take_role(const Job *job, const char *kind, int number, int parent)
 {
     char *servers = NULL;
     for (int s = 0; s < job->servers; s++) {
-        char *longer =
-            format_text("%s%s127.%d.%d.%d:7001", servers ? servers : "", s ? "," : "",
-                        parent / 250 / 250 % 250 + 1, parent / 250 % 250 + 1, parent % 250 + 1);
-        free(servers);
-        servers = longer;
-        servers[strlen(servers) - 1] = (char)('1' + s); // a port of its own
+        char *address = address_of(parent, s);
+        text_add(&servers, "%s%s", s ? "," : "", address);
+        free(address);
     }
     set("HVD_SERVERS", servers);
     set("HVD_WORKERS", format_text("%d", job->workers));
@@ -415,19 +418,20 @@ static void start_wrongly(const void *argument)
 
 START_TEST(what_is_wrong_around_a_job_gets_a_line)
 {
+    char *own = address_of(getpid(), 0);
+    char *late = format_text("server 0 (%s) has not come within 0.2 seconds", own);
     const Wrong wrong[] = {
-        {NULL, "127.3.3.3:7001", "2", "x", "HVD_ROLE is not set"},
+        {NULL, own, "2", "x", "HVD_ROLE is not set"},
         {"server:0", NULL, "2", "x", "HVD_SERVERS is not set"},
-        {"server:0", "127.3.3.3:7001", NULL, "x", "HVD_WORKERS is not set"},
-        {"server:0", "127.3.3.3:7001", "2", NULL, "HVD_JOB is not set"},
-        {"server:1", "127.3.3.3:7001", "2", "x", "make no sense together"},
-        {"worker:2", "127.3.3.3:7001", "2", "x", "make no sense together"},
-        {"boss:0", "127.3.3.3:7001", "2", "x", "make no sense together"},
+        {"server:0", own, NULL, "x", "HVD_WORKERS is not set"},
+        {"server:0", own, "2", NULL, "HVD_JOB is not set"},
+        {"server:1", own, "2", "x", "make no sense together"},
+        {"worker:2", own, "2", "x", "make no sense together"},
+        {"boss:0", own, "2", "x", "make no sense together"},
         {"server:0", "127.3.3.3", "2", "x", "is no address"},
         {"server:0", "192.0.2.1:7001", "2", "x", "cannot listen as server 0"},
-        {"server:0", "127.3.3.3:7001", "2", "x", "worker 0 has not come within 0.2 seconds"},
-        {"worker:1", "127.3.3.3:7002", "2", "x",
-         "server 0 (127.3.3.3:7002) has not come within 0.2 seconds"},
+        {"server:0", own, "2", "x", "worker 0 has not come within 0.2 seconds"},
+        {"worker:1", own, "2", "x", late},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         Outcome outcome = run_in_child(start_wrongly, &wrong[i]);
@@ -435,6 +439,8 @@ START_TEST(what_is_wrong_around_a_job_gets_a_line)
         ck_assert_msg(strstr(outcome.err, wrong[i].words) != NULL, "%s: %s", wrong[i].words,
                       outcome.err);
     }
+    free(late);
+    free(own);
 }
 END_TEST
 
