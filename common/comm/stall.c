@@ -34,7 +34,6 @@
 #define TICK      0.25 // seconds; fewer where HVD_STALL_SECONDS is short
 #define HEARTBEAT 1.0
 #define TELL_WAIT 0.5
-#define STRANGE   10.0    // seconds after which a rank that was never heard of never will be
 #define MIN_LIMIT 0.1     // that HVD_STALL_SECONDS may be
 #define MAX_RANKS 1000000 // that a launcher may speak of before MPI does
 #define STACK     ((size_t)256 << 10)

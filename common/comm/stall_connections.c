@@ -134,16 +134,20 @@ static bool is_connected(int rank)
 }
 
 // Tries one address after the other, again and again, until the root answers on one of these
-// connections, which stay open until then. If there is one address, its connection is the root's.
+// connections, which stay open until then. If there is one address, its connection is the root's:
+// this rank waits for the root's answer for longer before it would leave without it.
 void connections_join(double now)
 {
     static int tried;
     static double next;
     int count = stall_job.invitation.count;
-    bool has_only_one = count == 1 && stall_job.connections[0].socket >= 0;
-    if (stall_job.rank == ROOT || !stall_job.invited || stall_job.ranks[ROOT].known ||
-        has_only_one || now < next)
+    if (stall_job.rank == ROOT || !stall_job.invited || stall_job.ranks[ROOT].known || now < next)
         return;
+    if (count == 1 && stall_job.connections[0].socket >= 0) {
+        if (now - stall_job.begin > STRANGE)
+            stall_job.all_left = true;
+        return;
+    }
     if (tried >= count)
         stall_job.all_left = true;
     if (count > 0) {

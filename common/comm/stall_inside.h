@@ -13,6 +13,7 @@
 
 #define ROOT         0
 #define STALL_THREAD "stall" // its name, for top -H and for other ranks
+#define STRANGE      10.0    // seconds after which a rank that was never heard of never will be
 
 enum { MAX_ADDRESSES = 16, SPARE_PLACES = 8 };
 

@@ -164,7 +164,31 @@ int connect(int socket, const struct sockaddr *to, socklen_t length)
     return (int)syscall(SYS_connect, socket, to, length);
 }
 END
-for library in slow unknown late; do
+# Where the root should be another program listens, which never answers.
+cat >"$folder/silent.c" <<'END'
+#include <arpa/inet.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int connect(int from, const struct sockaddr *to, socklen_t length)
+{
+    static struct sockaddr_in silent;
+    char name[16] = "";
+    prctl(PR_GET_NAME, name);
+    if (strcmp(name, "stall") != 0)
+        return (int)syscall(SYS_connect, from, to, length);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    silent = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    length = sizeof silent;
+    bind(listener, (struct sockaddr *)&silent, length);
+    listen(listener, 1);
+    getsockname(listener, (struct sockaddr *)&silent, &length);
+    return (int)syscall(SYS_connect, from, &silent, length);
+}
+END
+for library in slow unknown late silent; do
     "${CC:-gcc}" -D_GNU_SOURCE -shared -fPIC -o "$folder/$library.so" "$folder/$library.c" -ldl || fail "$library.c does not compile"
 done
 if ldd "$folder/meet" | grep -qE 'lib(a|t)san'; then
@@ -180,6 +204,8 @@ else
     limit=20 LEAVES=yes run mpirun -np 3 -x LD_PRELOAD="$folder/unknown.so" "$folder/meet"
     [[ $status -eq 2 ]] && grep -q 'rank 1 has left main (exit status 0) while ranks 0 and 2 wait' "$folder/err" ||
         fail "among unknown clients: status $status: $(cat "$folder/err")"
+    # The job ends after ten seconds in which nothing has been heard.
+    limit=40 succeeds mpirun -np 3 -x LD_PRELOAD="$folder/silent.so" "$folder/meet"
     # On several machines the root has several addresses. It is stopped for so long that a rank tries all of them.
     HVD_STALL_SECONDS=20 STOPS=yes succeeds mpirun -np 3 -x LD_PRELOAD="$folder/late.so" \
         env OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 "$folder/meet"
