@@ -213,8 +213,32 @@ print_line()
     esac
 }
 
-# row X WORDS: a line of a table, with the title from $titles.
-row() { printf '%s %-*s  %-52s %s\n' "$(mark "$1")" $widest "$1" "$(echo "$titles" | sed -n "s/^$1 //p")" "$2" || exit 2; }
+# said FORMAT WORD...: a line, by its translation in common/scripts/words, where a package has one (translate.sh).
+tab=$(printf '\t')
+line_end='
+'
+said()
+{
+    format=$1
+    shift
+    [ ! -e "$scripts/words" ] || while IFS=$tab read -r english other; do
+        [ "$english" != "$format" ] || { format=$other && break; }
+    done <"$scripts/words"
+    # shellcheck disable=SC2059 # a format
+    printf "$format\n" "$@"
+}
+
+# Lines of a word and a title; the titles translated.
+translated()
+{
+    if [ ! -e "$scripts/words" ]; then cat; else
+        awk -F '\t' 'NR == FNR { of[$1] = $2; next }
+            { at = index($0, " "); title = substr($0, at + 1); print substr($0, 1, at) (title in of ? of[title] : title) }' "$scripts/words" -
+    fi
+}
+
+# row X WORDS: a line for `in_columns`, which adds the title.
+row() { printf '%s %s\t%s\n' "$(mark "$1")" "$1" "$2" || exit 2; }
 mark()
 {
     case $(core "$1") in
@@ -223,24 +247,48 @@ mark()
     *) echo ' ' ;;
     esac
 }
-widest=$(echo "$exercises" | awk '{ if (length > most) most = length } END { print most }')
+
+# Rows in columns, and other lines as they are. A Chinese character has three bytes, and is as wide as two others.
+in_columns()
+{
+    titles=$("$scripts/labs.sh" titles | translated) LC_ALL=C awk -F '\t' '
+        function width(text) { return length(text) - gsub(/[\300-\357]/, "&", text) }
+        function padded(text, to) { return sprintf("%s%*s", text, to - width(text), "") }
+        BEGIN {
+            count = split(ENVIRON["titles"], lines, "\n")
+            for (i = 1; i <= count; i++) {
+                at = index(lines[i], " ")
+                title[substr(lines[i], 1, at - 1)] = substr(lines[i], at + 1)
+            }
+        }
+        { line[NR] = $0 }
+        NF == 2 {
+            name[NR] = $1
+            words[NR] = $2
+            has = width(title[substr($1, 3)])
+            first = length($1) > first ? length($1) : first
+            second = has > second ? has : second
+        }
+        END {
+            for (i = 1; i <= NR; i++)
+                print (i in name ? padded(name[i], first) "  " padded(title[substr(name[i], 3)], second) "  " words[i] : line[i])
+        }' || exit 2
+}
 
 check_all()
 {
     passed=0
     rows=
-    titles=$("$scripts/labs.sh" titles)
     for name in $exercises; do
         need_own "$name"
         ! "$build/check-step" "$name" "$(own_file "$name")" || passed=$((passed + 1))
         result=$(verdict "$name")
         [ "$result" = passed ] || result="failed: ${result:-no verdict}"
-        rows="$rows$(row "$name" "$result")
-"
+        rows=$rows$(row "$name" "$result")$line_end
         echo
     done
     all=$(echo "$exercises" | wc -l)
-    printf '%s' "$rows"
+    printf '%s' "$rows" | in_columns
     echo "$passed of $all exercises passed"
     [ "$passed" -eq "$all" ]
 }
@@ -399,15 +447,15 @@ advice()
 {
     earlier=$(before "$1")
     case $2:$3 in
-    missing:*) echo "make reset-$1 brings $(own_file "$1") back" ;;
-    edited:) echo "make check-$1" ;;
-    edited:*) echo "make check-$1 says what is wrong, make hint-$1 helps" ;;
+    missing:*) said 'Next: make reset-%s brings %s back' "$1" "$(own_file "$1")" ;;
+    edited:) said 'Next: make check-%s' "$1" ;;
+    edited:*) said 'Next: make check-%s says what is wrong, make hint-%s helps' "$1" "$1" ;;
     *)
         if [ "$2" = untouched ] && [ -n "$earlier" ] && carries_on "$earlier" &&
             [ "$(state "$earlier")" = edited ] && [ "$(verdict "$earlier")" = passed ]; then
-            echo "make next carries your $(label "$earlier") on into $(own_file "$1"); or edit that file as it is"
+            said 'Next: make next carries your %s on into %s; or edit that file as it is' "$(label "$earlier")" "$(own_file "$1")"
         else
-            echo "edit $(own_file "$1") where it says $(todo "$1"), then make step-$1 and make check-$1"
+            said 'Next: edit %s where it says %s, then make step-%s and make check-%s' "$(own_file "$1")" "$(todo "$1")" "$1" "$1"
         fi
         ;;
     esac
@@ -419,48 +467,59 @@ path_lines()
     # shellcheck disable=SC2046 # words
     set -- $(standing "$@")
     hours=$("$scripts/labs.sh" hours) || exit 2
-    [ "$1" -gt 0 ] && echo "* the core path: $2 of $1 exercises passed${hours:+ (all of it: typically $hours hours)}"
-    if [ $# -eq 5 ]; then
-        begun="lab $(echo "$3" | sed 's|labs/0*\([0-9]*\).*|\1|'), $5 of $4 passed"
-        [ "$5" -gt 0 ] || begun='not begun'
-        echo "+ and two exercises of one of these labs: $begun"
+    if [ "$1" -gt 0 ] && [ -n "$hours" ]; then
+        printf '* ' && said 'the core path: %s of %s exercises passed (all of it: typically %s hours)' "$2" "$1" "$hours"
+    elif [ "$1" -gt 0 ]; then
+        printf '* ' && said 'the core path: %s of %s exercises passed' "$2" "$1"
     fi
-    [ "$1" -gt 0 ] && [ "$1" -eq "$2" ] && [ "${4:-0}" -eq "${5:-0}" ] && echo "The core path is done."
+    lab=$(echo "${3:-}" | sed 's|labs/0*\([0-9]*\).*|\1|')
+    if [ $# -eq 5 ] && [ "$5" -gt 0 ]; then
+        printf '+ ' && said 'and two exercises of one of these labs: lab %s, %s of %s passed' "$lab" "$5" "$4"
+    elif [ $# -eq 5 ]; then
+        printf '+ ' && said 'and two exercises of one of these labs: not begun'
+    fi
+    [ "$1" -gt 0 ] && [ "$1" -eq "$2" ] && [ "${4:-0}" -eq "${5:-0}" ] && said 'The core path is done.'
 }
 
 progress()
 {
     passed=
     current=
-    titles=$("$scripts/labs.sh" titles)
-    labs=$("$scripts/labs.sh" labs)
+    rows=
+    labs=$("$scripts/labs.sh" labs | translated)
     for name in $exercises; do
         if [ "$(lab "$name")" != "$current" ]; then
             current=$(lab "$name")
-            echo "$labs" | sed -n "s|^$current |${current#labs/}: |p" || exit 2
+            rows=$rows$(echo "$labs" | sed -n "s|^$current |${current#labs/}: |p")$line_end
         fi
         state=$(state "$name")
         result=
         [ "$state" = missing ] || result=$(verdict "$name")
         case $state:$result in
-        edited:) shown='edited, not checked' ;;
-        edited:passed) shown=passed ;;
-        edited:*) shown="failed: $result" ;;
-        carried:*) shown="carried over from $(label "$(before "$name")")" ;;
-        *) shown=$state ;;
+        missing:*) shown=$(said 'missing') ;;
+        untouched:*) shown=$(said 'untouched') ;;
+        carried:*) shown=$(said 'carried over from %s' "$(label "$(before "$name")")") ;;
+        edited:) shown=$(said 'edited, not checked') ;;
+        edited:passed)
+            shown=$(said 'passed')
+            passed="$passed $name"
+            ;;
+        *) shown=$(said 'failed: %s' "$result") ;;
         esac
-        row "$name" "$shown"
-        [ "$shown" != passed ] || passed="$passed $name"
+        rows=$rows$(row "$name" "$shown")$line_end
         last=$name
     done
+    printf '%s' "$rows" | in_columns
     next=$(next_up)
     echo
     # shellcheck disable=SC2086 # words
     path_lines $passed
     if [ -n "$next" ]; then
-        echo "Next: $(advice "$next" "$(state "$next")" "$(verdict "$next")")"
+        advice "$next" "$(state "$next")" "$(verdict "$next")"
+    elif [ -d solutions ]; then
+        said 'Next: nothing, all exercises passed; make diff-%s compares your last one with the solution' "$last"
     else
-        echo "Next: nothing, all exercises passed$(after_it "; make diff-$last compares your last one with the solution")"
+        said 'Next: nothing, all exercises passed'
     fi
 }
 

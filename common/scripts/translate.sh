@@ -31,12 +31,20 @@ masters()
     README) echo README.md ;;
     diagnoses) printf '%s\n' tests/steps/diagnoses/*.txt ;;
     keras) echo labs/01-baseline/keras.md ;;
+    words) echo common/scripts/words ;;
     hints) (cd "$from" && find labs -path 'labs/*/hints/*.md' | LC_ALL=C sort) ;;
     [0-9]*) echo "labs/$(basename "$1" .po)/handout.md" ;;
     *) echo "labs/$(basename "$1" .po).md" ;;
     esac | while read -r text; do
-        [[ ! -e $from/$text ]] || echo "$text"
+        [[ ! -e $from/$text && $text != */words ]] || echo "$text"
     done
+}
+
+# What `make progress` says, and the titles of labs and exercises.
+words()
+{
+    (cd "$from" && grep -oE "said '[^']*'" common/scripts/student.sh | cut -d "'" -f 2 &&
+        for list in labs titles; do common/scripts/labs.sh "$list" | cut -d ' ' -f 2-; done) | awk '!seen[$0]++'
 }
 
 # english TEXT: a copy for po4a. Hints stand behind lines of three dashes, which Markdown takes for the underline of a title.
@@ -44,6 +52,7 @@ english()
 {
     mkdir -p "$work/$(dirname "$1")"
     case $1 in
+    */words) words | sed 's/$/\n/' ;;
     */hints/*) awk '/^---$/ { print "\n<!-- hint -->\n"; next } { print }' "$from/$1" ;;
     *) cat "$from/$1" ;;
     esac >"$work/$1"
@@ -95,6 +104,7 @@ for po in "$files"/*.po; do
         mkdir -p "$to/$(dirname "$text")"
         quietly po4a-translate "${markdown[@]}" -L UTF-8 -k 0 -m "$master" -p "$po" -l "$work/translated"
         case $text in
+        */words) paste <(words) <(grep . "$work/translated") ;;
         */hints/*) sed -z 's/\n*<!-- hint -->\n*/\n---\n/g' "$work/translated" ;;
         *) with_anchors "$master" "$work/translated" ;;
         esac >"$to/$text"

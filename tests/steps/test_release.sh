@@ -46,7 +46,7 @@ for file in gather ring shard save; do
     [[ ! -s $folder/found ]] || fail "the package has lines of solutions/$file.c: $(cat "$folder/found")"
 done
 
-# With translated texts the same is cut, and hints and diagnoses speak that language.
+# With translated texts the same is cut; hints, diagnoses and `make progress` speak that language.
 if command -v po4a-translate >/dev/null; then
     release TO="$folder/chinese" TEXTS=zh_CN EXERCISES="1 ring"
     mkdir "$folder/translated"
@@ -56,6 +56,9 @@ if command -v po4a-translate >/dev/null; then
         fail "something was not cut from the translated texts"
     grep -q '^画三个' "$folder/translated/labs/03-allreduce/hints/ring.md" || fail "the hints are not translated"
     grep -q '^缺少 hvd_init()' "$folder/translated/tests/steps/diagnoses/judge_step_01.txt" || fail "the diagnoses are not translated"
+    make -s -C "$folder/translated" progress >"$folder/out"
+    grep -q '^\* ring  绕环的全归约  *未改动' "$folder/out" && grep -q '^下一步：编辑 steps/step_01.c' "$folder/out" ||
+        fail "make progress is not translated: $(cat "$folder/out")"
 fi
 
 # What ends where nothing began, or does not end, is an error.

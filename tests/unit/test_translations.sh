@@ -28,6 +28,8 @@ for language in labs/po/*/; do
             grep -q "<a id=\"$anchor\">" "$new" || fail "$new: no heading for a link to #$anchor"
         done < <(grep -q '<a id=' "$new" && grep -oE '\]\(#[^)]*\)' "$new" | sed 's/](#//; s/)//')
     done
+    awk -F '\t' '{ of = gsub(/%s/, "", $1); if ($2 == "" || gsub(/%s/, "", $2) != of) print }' "$folder/$language/common/scripts/words" >"$folder/faults"
+    [[ ! -s $folder/faults ]] || fail "a word of make progress lacks a translation, or its parts: $(cat "$folder/faults")"
     # The Chinese name of a term is that of its translated heading. (A term that stays English has none.)
     [[ $language != zh_CN ]] || awk -v page="$folder/$language/labs/terms.md" 'function fault(why) { print term ": " why; faults++ }
         /^## / { term = substr($0, 4); while ((getline line <page) > 0 && line !~ /^## /) ; heading = substr(line, 4) }
