@@ -148,18 +148,30 @@ static bool is_frame(const cJSON *event)
     return strcmp(json_text(event, "function"), "hvd_use_allreduce") == 0;
 }
 
-// Communicators without a name are known by their ranks.
+// A communicator of some of the ranks is known by them, too: several may have one name, or none.
+static char *channel_of(const Rank *rank, const cJSON *event)
+{
+    const char *function = json_text(event, "function"), *ranks = json_text(event, "ranks");
+    const char *name = json_text(event, "name");
+    int size;
+    listed(ranks, -1, &size);
+    if (strcmp(function, "MPI_Finalize") == 0)
+        return format_text("%s", function);
+    if (size == 0 || (*name && size == rank->size))
+        return format_text("%s", name);
+    return format_text("%s%s%s", name, *name ? " " : "", ranks);
+}
+
 static void begin_collective(Rank *rank, const cJSON *event, double t)
 {
     const char *function = json_text(event, "function"), *ranks = json_text(event, "ranks");
-    const char *channel = json_text(event, "name");
-    bool ends_mpi = strcmp(function, "MPI_Finalize") == 0;
-    channel = ends_mpi ? function : *channel ? channel : ranks;
+    char *channel = channel_of(rank, event);
     double bytes = bytes_given(rank, event);
     cJSON *call = *channel ? new_numbered_call(rank, t, function, channel, bytes)
                            : new_call(rank, t, function, channel, bytes);
     if (*ranks && !cJSON_HasObjectItem(rank->members, channel))
         cJSON_AddStringToObject(rank->members, channel, ranks);
+    free(channel);
     open_call(rank, call);
 }
 

@@ -127,6 +127,10 @@ int main(int argc, char **argv)
     MPI_Comm pair;
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, 0, &pair);
     MPI_Barrier(pair);
+    HvdGroup row = hvd_group_split(rank / 2), column = hvd_group_split(rank % 2); // of one name
+    usleep(rank == 1 ? 300000 : 0);
+    MPI_Barrier(row.comm);
+    MPI_Barrier(column.comm);
     if (rank == size - 1)
         usleep(700000);
     return 0; // and MPI_Finalize
@@ -331,7 +335,8 @@ try:
         for hop, call in enumerate(of(rank, "MPI_Waitall")):
             waits_for(call, [of(left, "MPI_Isend")[hop][1], of(right, "MPI_Irecv")[hop][1]])
         waits_for(of(rank, "MPI_Finalize")[0], [of(other, "MPI_Finalize")[0][1] for other in range(N)])
-        waits_for(of(rank, "MPI_Barrier")[-1], [of(other, "MPI_Barrier")[-1][1] for other in range(rank % 2, N, 2)])
+        for which, members in (-1, range(rank % 2, N, 2)), (-2, range(rank // 2 * 2, rank // 2 * 2 + 2)), (-3, range(rank % 2, N, 2)):
+            waits_for(of(rank, "MPI_Barrier")[which], [of(other, "MPI_Barrier")[which][1] for other in members])
     assert any(call[3] - call[1] > 0.1 for rank in range(N - 1) for call in of(rank, "MPI_Recv")), calls
     ends = [of(rank, "MPI_Finalize")[0][1] for rank in range(N)]
     if max(ends[:5]) < ends[5]: # which sleeps before it
